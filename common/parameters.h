@@ -1,0 +1,50 @@
+// Flat parameters and the buckets in which they are synchronised. Pure.
+//
+// All weights of a model stand in one flat buffer, in forward order; all gradients in another of the same shape. Backward
+// finishes the last layer first, so buckets are planned from the end: bucket 0 is the tail of the buffer and the first to
+// be ready.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace psring {
+
+struct Tensor {
+  std::string name;        // "fc1.weight"
+  std::vector<int> shape;  // [outputs][inputs]
+  size_t first = 0;        // offset in the flat buffer, in elements
+  size_t count = 0;
+};
+
+class ParameterLayout {
+ public:
+  // Appends a tensor behind the last; returns its index.
+  int Add(std::string name, std::vector<int> shape);
+
+  const std::vector<Tensor>& tensors() const { return tensors_; }
+  size_t count() const { return count_; }  // elements in all
+
+ private:
+  std::vector<Tensor> tensors_;
+  size_t count_ = 0;
+};
+
+// A contiguous slice of the flat buffers, in elements.
+struct Bucket {
+  int index = 0;
+  size_t first = 0;
+  size_t count = 0;
+};
+
+struct BucketSizes {
+  double first_mb = 1;   // MiB; small, so that communication starts early
+  double others_mb = 25;  // MiB
+};
+
+// Buckets in the order in which backward finishes them. Whole tensors are added, last tensor first, until the bucket has
+// reached its size (PyTorch DDP's rule, so a bucket may exceed it by one tensor). Covers every element exactly once.
+std::vector<Bucket> PlanBuckets(const ParameterLayout& layout, const BucketSizes& sizes);
+
+}  // namespace psring

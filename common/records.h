@@ -1,0 +1,99 @@
+// What a process of a run leaves for its launcher: the door between the trainer and the server, which write, and
+// experiments, which reads. A record folder holds, for each rank r,
+//   steps-rank<r>.jsonl   a StepRecord a line
+//   trace-rank<r>.json    Chrome trace
+//   result-rank<r>.json   a RankResult, written last: a rank without one has failed
+// and result-server<s>.json, a ServerResult, for each server.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace psring {
+
+// Times on the machine's monotonic clock, in ns.
+struct BucketRecord {
+  int bucket = 0;
+  int64_t ready_ns = 0;  // its gradient is complete
+  int64_t begin_ns = 0;  // its communication starts: ready, and the lane is free
+  int64_t end_ns = 0;    // its result is in place
+  int64_t staleness = -1;  // parameter servers only
+};
+
+struct StepRecord {
+  int rank = 0;
+  int64_t step = 0;  // from 0
+  bool warmup = false;
+  int64_t samples = 0;  // of this rank
+  int64_t begin_ns = 0;
+  double step_ms = 0;
+  double compute_ms = 0;       // forward + backward
+  double comm_busy_ms = 0;     // at least one bucket in flight
+  double exposed_comm_ms = 0;  // the compute stream stands still for synchronisation
+  uint64_t payload_tx_bytes = 0;
+  uint64_t payload_rx_bytes = 0;
+  double loss = 0;  // mean over this rank's samples
+  std::string weights_hash;  // only where asked for (--check_replicas): after the step
+  std::vector<BucketRecord> buckets;
+};
+
+// One evaluation, of the weights as they were at a moment of training.
+struct CurvePoint {
+  int64_t samples = 0;  // trained on by all workers before it
+  int64_t updates = 0;
+  double wall_s = 0;  // of training, evaluation not counted
+  double train_loss = 0;  // mean since the point before
+  double test_loss = 0;
+  double test_accuracy = 0;
+};
+
+struct RankResult {
+  int rank = 0;
+  int world_size = 1;
+  std::string strategy, device, ops, backend, algorithm, transport, payload, placement;
+  int64_t parameters = 0;
+  int64_t global_batch = 0;
+  int64_t steps = 0;    // measured ones
+  int64_t samples = 0;  // of this rank, in measured steps
+  double wall_s = 0;    // of the measured steps
+  std::vector<int64_t> bucket_elements;
+  double final_loss = 0;  // mean over the last 10% of its steps
+  std::string weights_hash;
+  int64_t pushes = 0;  // parameter servers: bucket exchanges of this rank, all steps
+  int64_t staleness_sum = 0;
+  int64_t staleness_max = 0;
+  double peak_memory_mb = 0;
+  std::vector<CurvePoint> curve;  // the rank that evaluates
+};
+
+struct ServerResult {
+  int server = 0;
+  int64_t pushes = 0;
+  uint64_t payload_rx_bytes = 0;
+  uint64_t payload_tx_bytes = 0;
+  std::vector<int64_t> staleness_histogram;  // index: staleness
+  double peak_memory_mb = 0;
+};
+
+std::string ToJson(const StepRecord& record);  // one line
+absl::StatusOr<StepRecord> StepRecordFromJson(const std::string& line);
+std::string ToJson(const RankResult& result);
+absl::StatusOr<RankResult> RankResultFromJson(const std::string& text);
+std::string ToJson(const ServerResult& result);
+absl::StatusOr<ServerResult> ServerResultFromJson(const std::string& text);
+
+// Writes beside `path` and renames, so that a reader sees the whole file or none. Errors name the path.
+absl::Status WriteFile(const std::string& path, const std::string& text);
+absl::StatusOr<std::string> ReadFile(const std::string& path);
+
+// The most memory this process ever held, in MiB (VmHWM).
+double PeakMemoryMb();
+
+// 64-bit hash of bytes, as 16 hex digits: equal weights, equal hash. Not cryptographic.
+std::string HashBytes(const void* data, size_t bytes);
+
+}  // namespace psring

@@ -1,0 +1,61 @@
+// The flags of a training run, the same for `trainer`, `psring train` and `psring compare`: one table, so that names,
+// defaults, help and checks cannot drift apart.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace CLI {
+class App;
+}
+
+namespace psring {
+
+struct TrainingOptions {
+  std::string strategy = "single";
+  std::string model = "mlp";
+  std::string data = "fashion-mnist";  // fashion-mnist, mnist (both idx files), synthetic
+  std::string data_dir;                // where the four idx files are; empty: where Debian puts them
+  std::string device = "auto";
+  int threads = 1;  // cores an op may use, per worker
+
+  // Budget: the first that is not 0. Samples are counted over all workers.
+  int64_t steps = 0;  // per worker, measured ones; --warmup_steps come before
+  int64_t samples = 0;
+  double epochs = 0;  // 1 where none is given
+  int64_t warmup_steps = 0;
+
+  int batch = 128;  // per worker
+  int micro_batches = 1;  // single only
+  std::string optimizer = "momentum";
+  double lr = 0;         // 0: the model's default
+  double momentum = -1;  // below 0: the strategy's default
+  std::string schedule = "constant";  // constant, linear
+  double warmup_epochs = 0;  // of the learning rate
+  bool linear_scaling = false;
+  double bucket_mb = 25;
+  uint64_t seed = 1;
+  int64_t eval_every = 0;  // steps; 0: at the end only
+  bool evaluate = true;
+  bool check_replicas = false;  // hash the weights after every step
+
+  std::string ps_schedule = "pipelined";  // serial, pipelined
+  std::string server_placement = "rank0";  // rank0, dedicated
+  bool deterministic = false;  // the server adds in rank order
+  double timeout_s = 60;
+};
+
+// Adds the flags above to `app`, grouped, with their help.
+void AddTrainingFlags(CLI::App& app, TrainingOptions& options);
+
+// The flags that reproduce `options`, for a child process. Those at their default are left out.
+std::vector<std::string> TrainingArguments(const TrainingOptions& options);
+
+// Checks what can be checked without the data, the model table or the machine. One line, with the flag's name and what
+// to do.
+absl::Status ValidateTrainingOptions(const TrainingOptions& options);
+
+}  // namespace psring

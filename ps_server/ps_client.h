@@ -1,0 +1,66 @@
+// A worker's side of the parameter server: one exchange (push a bucket's gradient, get the weights it led to) at a time
+// per bucket, many buckets in flight.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/device.h"
+#include "common/trace.h"
+#include "ps_server/server_job.h"
+
+namespace psring {
+
+class ParameterServer;
+
+struct Exchange {
+  int bucket = 0;
+  int64_t step = 0;
+  int64_t samples = 0;  // in the gradient, which is their sum
+  ConstSpan gradient;   // must stay as it is until `done` has run
+  Span weights;         // written before `done` runs
+};
+
+struct ExchangeResult {
+  int64_t version = 0;    // of the weights that came back
+  int64_t staleness = 0;  // version before this push's update minus the version its gradient was computed on
+};
+
+// Host memory only. PushPull and Fetch: one thread at a time; Abort: any thread.
+class PsClient {
+ public:
+  using Done = std::function<void(absl::StatusOr<ExchangeResult>)>;
+
+  virtual ~PsClient() = default;
+  virtual std::string payload() const = 0;  // "grpc", "in_process"
+
+  // Announces this worker. Worker 0's `weights` become version 0; the others' are overwritten with them. Returns when
+  // all workers have joined; the error names those that have not by the deadline, or the field of `job` that differs.
+  virtual absl::Status Start(int worker, const ServerJob& job, Span weights, absl::Time deadline) = 0;
+
+  // Enqueues and returns. Buckets of a step go in the same order on every worker. `done` runs once, on a thread of the
+  // client, in the order of completion; it must not block. Errors: a lost server, another worker's loss, a refused push.
+  virtual void PushPull(const Exchange& exchange, Done done) = 0;
+
+  // The server's current weights, whatever their version. Call it with no exchange in flight.
+  virtual absl::Status Fetch(Span weights, absl::Time deadline) = 0;
+
+  // Says that this worker is done, so that its leaving is no loss. Call it with no exchange in flight.
+  virtual absl::Status Leave(absl::Time deadline) = 0;
+
+  virtual void Abort(absl::Status why) = 0;
+
+  virtual Traffic traffic() const = 0;
+};
+
+// To the server at "host:port", over gRPC.
+std::unique_ptr<PsClient> MakeGrpcPsClient(const std::string& address);
+// Straight into `server`, which must outlive it: the server minus the wire, for tests and for threads of one process.
+std::unique_ptr<PsClient> MakeDirectPsClient(ParameterServer& server);
+
+}  // namespace psring

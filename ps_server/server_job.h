@@ -1,0 +1,29 @@
+// What a server must know to serve a training job. Rank 0's counts; a worker whose job differs is refused, with the
+// field that differs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/optimizer.h"
+#include "common/parameters.h"
+
+namespace psring {
+
+struct ServerJob {
+  int workers = 1;
+  std::string consistency = "sync";  // sync, async
+  bool deterministic = false;        // sync: add in worker order, so that the sum's bits do not depend on arrival
+  bool serial = false;  // replies to a worker start only when its whole gradient (all buckets of the step) has arrived
+  int64_t parameters = 0;
+  std::vector<Bucket> buckets;
+  OptimizerConfig optimizer;
+  LrSchedule schedule;
+};
+
+// InvalidArgument names the first field in which `other` differs from `reference`.
+absl::Status RequireSameJob(const ServerJob& reference, const ServerJob& other, int other_worker);
+
+}  // namespace psring

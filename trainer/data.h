@@ -1,0 +1,37 @@
+// Pictures and labels, in memory, as bytes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace psring {
+
+struct Dataset {
+  int height = 0, width = 0, channels = 1, classes = 10;
+  std::vector<uint8_t> images;  // [count][height][width][channels]
+  std::vector<uint8_t> labels;  // [count]
+  // Inputs are (byte / 255 - mean) / deviation.
+  float mean = 0, deviation = 1;
+
+  int64_t count() const { return static_cast<int64_t>(labels.size()); }
+  int64_t image_size() const { return int64_t{height} * width * channels; }
+};
+
+struct DataSplits {
+  std::string name;
+  Dataset train, test;
+};
+
+// `name`: "fashion-mnist" (Debian's dataset-fashion-mnist unless `dir` is given), "mnist" (from `dir`: four idx files,
+// plain or .gz), "synthetic" (learnable, made from `seed`, needs no files). Errors name the file and what is wrong with
+// it: missing, truncated, not an idx file, a label that is too high, counts that differ.
+absl::StatusOr<DataSplits> LoadData(const std::string& name, const std::string& dir, uint64_t seed);
+
+// Pictures `indices` as normalised floats [n][image_size], and their labels [n].
+void GatherBatch(const Dataset& data, const std::vector<int64_t>& indices, float* inputs, uint8_t* labels);
+
+}  // namespace psring

@@ -1,0 +1,62 @@
+// A network whose weights and gradients are two flat buffers.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/device.h"
+#include "common/ops.h"
+#include "common/parameters.h"
+#include "trainer/data.h"
+
+namespace psring {
+
+// A batch on the device.
+struct Batch {
+  int size = 0;
+  ConstSpan inputs;  // [size][height][width][channels]
+  const uint8_t* labels = nullptr;
+};
+
+struct BatchScore {
+  double loss_sum = 0;
+  int64_t correct = 0;
+};
+
+// Activations are allocated once, for batches up to `max_batch`. One thread at a time.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const ParameterLayout& parameters() const = 0;
+
+  // Fills `weights` from `seed`: uniform in +-1/sqrt(fan in), PyTorch's default for linear and convolution layers.
+  virtual void Initialize(uint64_t seed, Span weights) const = 0;
+
+  // Forward and loss. Adds to *score when the stream gets there. Keeps what Backward needs.
+  virtual void Forward(ConstSpan weights, const Batch& batch, BatchScore* score, Stream& stream) = 0;
+
+  // Gradients (sums over the batch) of the last Forward into `gradient`, last layer first. `layer_done(first)` is called
+  // after the work is enqueued from which on all elements >= first of the gradient are complete and no later work of
+  // this step reads those weights.
+  virtual void Backward(ConstSpan weights, const Batch& batch, Span gradient, Stream& stream,
+                        const std::function<void(size_t first)>& layer_done) = 0;
+};
+
+struct ModelRow {
+  const char* name;
+  const char* summary;
+  double default_lr;        // synchronous modes, momentum 0.9
+  double default_async_lr;  // asynchronous modes, momentum 0
+  absl::StatusOr<std::unique_ptr<Model>> (*make)(const Dataset& data, int max_batch, Device& device, Ops& ops);
+};
+const std::vector<ModelRow>& Models();
+
+// NotFound names the nearest, and all there are.
+absl::StatusOr<const ModelRow*> FindModel(const std::string& name);
+
+}  // namespace psring

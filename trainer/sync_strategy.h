@@ -1,0 +1,106 @@
+// How gradients become updated weights: the one door through which every way of synchronising is plugged in.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/device.h"
+#include "common/optimizer.h"
+#include "common/parameters.h"
+#include "common/records.h"
+#include "common/trace.h"
+
+namespace psring {
+
+class Ops;
+class ProcessGroup;
+class PsClient;
+
+// Two flat buffers that outlive the strategy.
+struct TrainingState {
+  Span weights;
+  Span gradient;
+};
+
+struct StepInfo {
+  int64_t step = 0;                  // from 0
+  int64_t samples = 0;               // in this rank's gradient
+  int64_t global_samples = 0;        // in all ranks' gradients of this step
+  int64_t global_samples_before = 0;  // of all steps before: the learning rate's clock
+};
+
+// What a strategy says of a step when it is finished.
+struct StepReport {
+  std::vector<BucketRecord> buckets;
+  Traffic traffic;  // of this step
+};
+
+// Per step, from one thread: BeginStep, forward, backward { GradientReady ... }, FinishStep.
+class SyncStrategy {
+ public:
+  virtual ~SyncStrategy() = default;
+
+  // Every rank leaves with rank 0's weights.
+  virtual absl::Status Start(const TrainingState& state) = 0;
+
+  // On return the weights this step may read are in place, in the compute stream's order.
+  virtual absl::Status BeginStep(const StepInfo& info) = 0;
+
+  // Returns at once; same bucket order on every rank. Called when no later work of this step reads the bucket's weights
+  // or writes its gradient, so the bucket may be updated while backward goes on. `ready`: its gradient is complete.
+  virtual void GradientReady(const Bucket& bucket, Event ready) = 0;
+
+  // On return gradients may be overwritten, in stream order. Waits for what the step has started.
+  virtual absl::StatusOr<StepReport> FinishStep() = 0;
+
+  // Drained: the weights to evaluate. Every rank calls it, after the last step. Synchronous modes: this rank's weights;
+  // asynchronous: the server's, after every worker's last push.
+  virtual absl::Status Collect(Span weights) = 0;
+
+  // From any thread: whatever waits returns `why`.
+  virtual void Abort(absl::Status why) = 0;
+};
+
+// What a strategy is made from. Borrowed; all outlive it.
+struct StrategyContext {
+  int rank = 0;
+  int world_size = 1;
+  Device& device;
+  Ops& ops;         // the compute thread's
+  Stream& compute;  // the stream of forward and backward
+  std::vector<Bucket> buckets;
+  OptimizerConfig optimizer;
+  LrSchedule schedule;
+  Trace& trace;
+  absl::Duration timeout = absl::Seconds(60);
+  int threads = 1;
+  int micro_batches = 1;           // single
+  ProcessGroup* group = nullptr;   // strategies that need one
+  PsClient* client = nullptr;      // parameter servers
+  bool deterministic = false;      // parameter servers
+  bool serial = false;             // parameter servers
+};
+
+enum class Needs { kNothing, kProcessGroup, kParameterServer };
+
+struct StrategyRow {
+  const char* name;
+  const char* summary;
+  Needs needs;
+  const char* algorithm;     // of the process group, or the server's consistency
+  bool synchronous;          // all ranks hold equal weights after every step
+  bool single_process;       // refuses a world size above 1
+  double default_momentum;
+  absl::StatusOr<std::unique_ptr<SyncStrategy>> (*make)(const StrategyContext& context);
+};
+const std::vector<StrategyRow>& Strategies();
+
+// NotFound names the nearest, and all there are.
+absl::StatusOr<const StrategyRow*> FindStrategy(const std::string& name);
+
+}  // namespace psring

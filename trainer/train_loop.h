@@ -1,0 +1,54 @@
+// The straight path of training: one rank, any strategy.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/device.h"
+#include "common/ops.h"
+#include "common/records.h"
+#include "common/rendezvous.h"
+#include "common/trace.h"
+#include "common/training_options.h"
+#include "ps_server/ps_client.h"
+#include "ring_worker/process_group.h"
+#include "trainer/data.h"
+#include "trainer/sync_strategy.h"
+
+namespace psring {
+
+// What one rank stands on; assembled by main, or by a test with threads as ranks.
+struct Worker {
+  int rank = 0;
+  int world_size = 1;
+  Device& device;
+  const DataSplits& data;
+  Trace& trace;
+  ProcessGroup* group = nullptr;
+  PsClient* client = nullptr;
+  // Waits for all ranks.
+  std::function<absl::Status()> barrier = [] { return absl::OkStatus(); };
+  // Called after every step, on the training thread, outside the measured time.
+  std::function<void(const StepRecord&)> on_step = [](const StepRecord&) {};
+  std::function<void(int64_t steps_done, int64_t steps_planned, double loss)> on_progress =
+      [](int64_t, int64_t, double) {};
+};
+
+// How many steps each worker makes, and when: resolved from the budget flags, the data and the world size.
+struct StepPlan {
+  int64_t warmup_steps = 0;
+  int64_t steps = 0;  // measured ones, per worker
+  int64_t total_samples = 0;  // over all workers, warm-up included: where a linear schedule ends
+};
+StepPlan PlanSteps(const TrainingOptions& options, int64_t data_count, int world_size);
+
+// Trains and, on rank 0, evaluates. Evaluation happens after training, on copies of the weights taken at their moments,
+// so it disturbs neither speed nor staleness. The weights of the end are left in `final_weights` where that is given.
+absl::StatusOr<RankResult> RunWorker(const TrainingOptions& options, Worker& worker,
+                                     std::vector<float>* final_weights = nullptr);
+
+}  // namespace psring
