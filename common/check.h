@@ -20,11 +20,11 @@ namespace psring::internal {
   (static_cast<bool>(condition) ? void(0) : ::psring::internal::CheckFailed(__FILE__, __LINE__, #condition))
 
 // Hands an error to the caller; goes on otherwise.
-#define PSRING_RETURN_IF_ERROR(expression)                                 \
-  do {                                                                     \
+#define PSRING_RETURN_IF_ERROR(expression)                                  \
+  do {                                                                      \
     if (absl::Status psring_status_ = (expression); !psring_status_.ok()) { \
-      return psring_status_;                                               \
-    }                                                                      \
+      return psring_status_;                                                \
+    }                                                                       \
   } while (false)
 
 #define PSRING_CONCAT_INNER_(a, b) a##b

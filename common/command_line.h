@@ -1,5 +1,5 @@
-// The small rules that all our commands share: `-` and `_` are the same in a flag's name, an unknown word is answered
-// with the nearest known one, and bad input is one line on stderr and exit code 2.
+// The small rules that all our commands share: `-` and `_` are the same in a flag's name, an unknown word is
+// answered with the nearest known one, and bad input is one line on stderr and exit code 2.
 #pragma once
 
 #include <span>
@@ -12,11 +12,12 @@ class App;
 
 namespace psring {
 
-// The known word with the smallest edit distance to `word`; empty where none is near (more than a third differs).
+// The known word with the smallest edit distance to `word`; empty where none is near (more than a third
+// differs).
 std::string NearestWord(const std::string& word, const std::vector<std::string>& known);
 
-// Parses; on --help or --version prints and exits 0; on bad input prints "psring compare: unknown flag --worker; did you
-// mean --workers?" and exits 2. Subcommand-aware. Repeats of a flag are refused.
+// Parses; on --help or --version prints and exits 0; on bad input prints "psring compare: unknown flag
+// --worker; did you mean --workers?" and exits 2. Subcommand-aware. Repeats of a flag are refused.
 void ParseOrExit(CLI::App& app, int argc, const char* const* argv);
 
 // "psring: MESSAGE" on stderr; returns `code`.

@@ -1,7 +1,8 @@
-// Devices, streams, events and buffers: the one way in which psring owns memory and orders work, on CPUs and GPUs.
+// Devices, streams, events and buffers: the one way in which psring owns memory and orders work, on CPUs and
+// GPUs.
 //
-// A *stream* is a queue of work on one device that runs in order. An *event* marks a point in a stream; other streams
-// and host threads wait for it. Everything that touches device memory is enqueued on a stream.
+// A *stream* is a queue of work on one device that runs in order. An *event* marks a point in a stream; other
+// streams and host threads wait for it. Everything that touches device memory is enqueued on a stream.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +54,8 @@ struct ConstSpan {
 
   ConstSpan() = default;
   ConstSpan(const void* d, size_t n, DType t = DType::kFloat32) : data(d), count(n), type(t) {}
-  ConstSpan(const Span& span) : data(span.data), count(span.count), type(span.type) {}  // NOLINT: a view of a view
+  ConstSpan(const Span& span)
+      : data(span.data), count(span.count), type(span.type) {}  // NOLINT: a view of a view
 
   size_t bytes() const { return count * SizeOf(type); }
   ConstSpan Slice(size_t first, size_t length) const {
@@ -92,8 +94,9 @@ class Event {
   std::shared_ptr<State> state_;
 };
 
-// A queue of work on one device, run in order. Methods may be called from any thread, one at a time. After the first
-// failure the rest of the queued work is skipped; events recorded behind it still happen, and carry the error.
+// A queue of work on one device, run in order. Methods may be called from any thread, one at a time. After
+// the first failure the rest of the queued work is skipped; events recorded behind it still happen, and carry
+// the error.
 class Stream {
  public:
   // Runs what is queued, then returns.
@@ -101,7 +104,8 @@ class Stream {
 
   virtual void Copy(void* to, const void* from, size_t bytes) = 0;
 
-  // Host work in stream order. On the CPU this is how every op runs. `work` must not wait for later work of the stream.
+  // Host work in stream order. On the CPU this is how every op runs. `work` must not wait for later work of
+  // the stream.
   virtual void Run(std::function<absl::Status()> work) = 0;
 
   virtual Event Record() = 0;
@@ -109,7 +113,8 @@ class Stream {
   // Work enqueued later starts after `event`. An error that the event carries becomes this stream's error.
   virtual void WaitFor(const Event& event) = 0;
 
-  // Blocks until all enqueued work is done. The first error of any earlier work, with the call that caused it.
+  // Blocks until all enqueued work is done. The first error of any earlier work, with the call that caused
+  // it.
   virtual absl::Status Synchronize() = 0;
 };
 
@@ -140,7 +145,7 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  virtual std::string name() const = 0;  // "cpu", "cuda:0"
+  virtual std::string name() const = 0;                       // "cpu", "cuda:0"
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes) = 0;  // ResourceExhausted says how much was asked for
   // `name` labels the thread or queue in debuggers and traces.
   virtual std::unique_ptr<Stream> NewStream(StreamKind kind, const std::string& name) = 0;
@@ -148,8 +153,8 @@ class Device {
 
 std::unique_ptr<Device> MakeCpuDevice();
 
-// "auto", "cpu" or "cuda[:i]". "auto" is a GPU where this build can train on one and one is present, else the CPU. Errors say what is missing
-// and what to do: no CUDA in this build, no driver, no device.
+// "auto", "cpu" or "cuda[:i]". "auto" is a GPU where this build can train on one and one is present, else the
+// CPU. Errors say what is missing and what to do: no CUDA in this build, no driver, no device.
 absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const std::string& spec);
 
 }  // namespace psring

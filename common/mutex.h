@@ -1,5 +1,5 @@
-// An annotated mutex and condition variable over the standard ones. (absl::Mutex as packaged by Debian gives false
-// alarms under the thread sanitizer, so the house does not use it.)
+// An annotated mutex and condition variable over the standard ones. (absl::Mutex as packaged by Debian gives
+// false alarms under the thread sanitizer, so the house does not use it.)
 #pragma once
 
 #include <chrono>

@@ -1,12 +1,12 @@
-// The arithmetic of training: each op enqueues on a stream and returns. Several implementations stand behind one door
-// and pass one test suite: plain C++ (reference_ops.cc) and oneDNN (onednn_ops.cc).
+// The arithmetic of training: each op enqueues on a stream and returns. Several implementations stand behind
+// one door and pass one test suite: plain C++ (reference_ops.cc) and oneDNN (onednn_ops.cc).
 //
-// Layouts: row-major; pictures are NHWC (channels last); filters are [out][kernel_h][kernel_w][in]; a batch is the
-// outermost index. All gradients are *sums* over the batch: who applies them divides by the number of samples, so that a
-// short batch weighs by its samples. Spans may not overlap unless said otherwise.
+// Layouts: row-major; pictures are NHWC (channels last); filters are [out][kernel_h][kernel_w][in]; a batch
+// is the outermost index. All gradients are *sums* over the batch: who applies them divides by the number of
+// samples, so that a short batch weighs by its samples. Spans may not overlap unless said otherwise.
 //
-// An Ops caches what it needs per shape, so the first call with a new shape is slow. Use one Ops from one thread at a
-// time; give every rank its own. Shapes that do not fit the spans are our bugs (PSRING_CHECK).
+// An Ops caches what it needs per shape, so the first call with a new shape is slow. Use one Ops from one
+// thread at a time; give every rank its own. Shapes that do not fit the spans are our bugs (PSRING_CHECK).
 #pragma once
 
 #include <cstddef>
@@ -59,34 +59,39 @@ class Ops {
   // x [batch][inputs], weight [outputs][inputs], bias [outputs], y [batch][outputs].
   virtual void LinearForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                              Stream& stream) = 0;
-  // Writes dweight, dbias and, unless dx.data is null, dx. With relu, dy is first masked in place where y is 0.
-  virtual void LinearBackward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy, Span dx,
-                              Span dweight, Span dbias, Stream& stream) = 0;
+  // Writes dweight, dbias and, unless dx.data is null, dx. With relu, dy is first masked in place where y is
+  // 0.
+  virtual void LinearBackward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy,
+                              Span dx, Span dweight, Span dbias, Stream& stream) = 0;
 
-  // x [batch][height][width][in_channels], weight [out][kernel][kernel][in], bias [out], y [batch][oh][ow][out].
+  // x [batch][height][width][in_channels], weight [out][kernel][kernel][in], bias [out], y
+  // [batch][oh][ow][out].
   virtual void ConvForward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                            Stream& stream) = 0;
-  virtual void ConvBackward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy, Span dx,
-                            Span dweight, Span dbias, Stream& stream) = 0;
+  virtual void ConvBackward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy,
+                            Span dx, Span dweight, Span dbias, Stream& stream) = 0;
 
-  // y [batch][height/2][width/2][channels]; argmax holds, per output, which of the window's four (row-major) won
-  // (the first, on a tie).
-  virtual void MaxPoolForward(const PoolShape& shape, ConstSpan x, Span y, uint8_t* argmax, Stream& stream) = 0;
+  // y [batch][height/2][width/2][channels]; argmax holds, per output, which of the window's four (row-major)
+  // won (the first, on a tie).
+  virtual void MaxPoolForward(const PoolShape& shape, ConstSpan x, Span y, uint8_t* argmax,
+                              Stream& stream) = 0;
   virtual void MaxPoolBackward(const PoolShape& shape, ConstSpan dy, const uint8_t* argmax, Span dx,
                                Stream& stream) = 0;
 
-  // logits [batch][classes], labels [batch]. Adds the batch's summed loss to *loss_sum and its number of right answers
-  // (highest logit, the first on a tie) to *correct. dlogits = softmax - onehot (a sum's gradient: not divided by the
-  // batch); may be the same memory as logits; skipped where dlogits.data is null.
-  virtual void SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const uint8_t* labels, Span dlogits,
-                                   double* loss_sum, int64_t* correct, Stream& stream) = 0;
+  // logits [batch][classes], labels [batch]. Adds the batch's summed loss to *loss_sum and its number of
+  // right answers (highest logit, the first on a tie) to *correct. dlogits = softmax - onehot (a sum's
+  // gradient: not divided by the batch); may be the same memory as logits; skipped where dlogits.data is
+  // null.
+  virtual void SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const uint8_t* labels,
+                                   Span dlogits, double* loss_sum, int64_t* correct, Stream& stream) = 0;
 
   // to += from.
   virtual void Add(Span to, ConstSpan from, Stream& stream) = 0;
 
   // `weights`, `gradient` and the optimizer's slots have one count.
   virtual void Apply(const SgdStep& step, Span weights, ConstSpan gradient, Stream& stream) = 0;
-  virtual void Apply(const MomentumStep& step, Span weights, ConstSpan gradient, Span velocity, Stream& stream) = 0;
+  virtual void Apply(const MomentumStep& step, Span weights, ConstSpan gradient, Span velocity,
+                     Stream& stream) = 0;
   virtual void Apply(const AdamStep& step, Span weights, ConstSpan gradient, Span mean, Span variance,
                      Stream& stream) = 0;
 };

@@ -1,5 +1,5 @@
-// Optimizers and learning-rate schedules. The same code runs in a worker (all-reduce strategies) and in the server, on
-// slices of the flat parameters, so that both compute the same bits.
+// Optimizers and learning-rate schedules. The same code runs in a worker (all-reduce strategies) and in the
+// server, on slices of the flat parameters, so that both compute the same bits.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +29,13 @@ struct OptimizerConfig {
 
 enum class LrDecay { kConstant, kLinear };
 
-// The learning rate as a function of the samples that went into earlier updates, so that every mode sees the same
-// schedule whatever its number of updates.
+// The learning rate as a function of the samples that went into earlier updates, so that every mode sees the
+// same schedule whatever its number of updates.
 struct LrSchedule {
   LrDecay decay = LrDecay::kConstant;
-  double base = 0.05;        // the rate of one update, after warm-up and before decay
-  double scale = 1;          // linear scaling (Goyal et al. 2017): samples behind one update / samples in a worker's batch
+  double base = 0.05;  // the rate of one update, after warm-up and before decay
+  double scale =
+      1;  // linear scaling (Goyal et al. 2017): samples behind one update / samples in a worker's batch
   int64_t warmup_samples = 0;  // from base (unscaled) linearly up to base * scale
   int64_t total_samples = 0;   // where linear decay reaches 0
   bool operator==(const LrSchedule&) const = default;
@@ -42,16 +43,16 @@ struct LrSchedule {
 
 double LearningRate(const LrSchedule& schedule, int64_t samples_before);
 
-// The optimizer's state for `count` parameters: 0, 1 or 2 slots of the same count, on the device. Distinct ranges may be
-// applied from distinct threads at once, each with an Ops of its own.
+// The optimizer's state for `count` parameters: 0, 1 or 2 slots of the same count, on the device. Distinct
+// ranges may be applied from distinct threads at once, each with an Ops of its own.
 class Optimizer {
  public:
   static absl::StatusOr<Optimizer> Create(const OptimizerConfig& config, Device& device, size_t count);
 
-  // One update of elements [first, first + weights.count) of the state's range. `gradient` is a sum over `samples`
-  // samples. `update` counts the updates of this range from 1 (Adam's t).
-  void Apply(size_t first, Span weights, ConstSpan gradient, int64_t samples, double learning_rate, int64_t update,
-             Ops& ops, Stream& stream) const;
+  // One update of elements [first, first + weights.count) of the state's range. `gradient` is a sum over
+  // `samples` samples. `update` counts the updates of this range from 1 (Adam's t).
+  void Apply(size_t first, Span weights, ConstSpan gradient, int64_t samples, double learning_rate,
+             int64_t update, Ops& ops, Stream& stream) const;
 
   const OptimizerConfig& config() const { return config_; }
   std::vector<Span> slots() const;  // for checkpoints

@@ -1,8 +1,8 @@
 // Flat parameters and the buckets in which they are synchronised. Pure.
 //
-// All weights of a model stand in one flat buffer, in forward order; all gradients in another of the same shape. Backward
-// finishes the last layer first, so buckets are planned from the end: bucket 0 is the tail of the buffer and the first to
-// be ready.
+// All weights of a model stand in one flat buffer, in forward order; all gradients in another of the same
+// shape. Backward finishes the last layer first, so buckets are planned from the end: bucket 0 is the tail of
+// the buffer and the first to be ready.
 #pragma once
 
 #include <cstddef>
@@ -39,12 +39,13 @@ struct Bucket {
 };
 
 struct BucketSizes {
-  double first_mb = 1;   // MiB; small, so that communication starts early
+  double first_mb = 1;    // MiB; small, so that communication starts early
   double others_mb = 25;  // MiB
 };
 
-// Buckets in the order in which backward finishes them. Whole tensors are added, last tensor first, until the bucket has
-// reached its size (PyTorch DDP's rule, so a bucket may exceed it by one tensor). Covers every element exactly once.
+// Buckets in the order in which backward finishes them. Whole tensors are added, last tensor first, until the
+// bucket has reached its size (PyTorch DDP's rule, so a bucket may exceed it by one tensor). Covers every
+// element exactly once.
 std::vector<Bucket> PlanBuckets(const ParameterLayout& layout, const BucketSizes& sizes);
 
 }  // namespace psring

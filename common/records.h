@@ -1,5 +1,5 @@
-// What a process of a run leaves for its launcher: the door between the trainer and the server, which write, and
-// experiments, which reads. A record folder holds, for each rank r,
+// What a process of a run leaves for its launcher: the door between the trainer and the server, which write,
+// and experiments, which reads. A record folder holds, for each rank r,
 //   steps-rank<r>.jsonl   a StepRecord a line
 //   trace-rank<r>.json    Chrome trace
 //   result-rank<r>.json   a RankResult, written last: a rank without one has failed
@@ -18,9 +18,9 @@ namespace psring {
 // Times on the machine's monotonic clock, in ns.
 struct BucketRecord {
   int bucket = 0;
-  int64_t ready_ns = 0;  // its gradient is complete
-  int64_t begin_ns = 0;  // its communication starts: ready, and the lane is free
-  int64_t end_ns = 0;    // its result is in place
+  int64_t ready_ns = 0;    // its gradient is complete
+  int64_t begin_ns = 0;    // its communication starts: ready, and the lane is free
+  int64_t end_ns = 0;      // its result is in place
   int64_t staleness = -1;  // parameter servers only
 };
 
@@ -36,7 +36,7 @@ struct StepRecord {
   double exposed_comm_ms = 0;  // the compute stream stands still for synchronisation
   uint64_t payload_tx_bytes = 0;
   uint64_t payload_rx_bytes = 0;
-  double loss = 0;  // mean over this rank's samples
+  double loss = 0;           // mean over this rank's samples
   std::string weights_hash;  // only where asked for (--check_replicas): after the step
   std::vector<BucketRecord> buckets;
 };
@@ -45,7 +45,7 @@ struct StepRecord {
 struct CurvePoint {
   int64_t samples = 0;  // trained on by all workers before it
   int64_t updates = 0;
-  double wall_s = 0;  // of training, evaluation not counted
+  double wall_s = 0;      // of training, evaluation not counted
   double train_loss = 0;  // mean since the point before
   double test_loss = 0;
   double test_accuracy = 0;

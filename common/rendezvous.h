@@ -1,9 +1,9 @@
-// How ranks find each other: a small key-value store on one host, and the calls by which every rank learns what the
-// others have to say. The store is the gRPC service of proto/rendezvous.proto.
+// How ranks find each other: a small key-value store on one host, and the calls by which every rank learns
+// what the others have to say. The store is the gRPC service of proto/rendezvous.proto.
 //
 // Specs: "env://" reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as torchrun sets them;
-// "tcp://host:port" names the store, and rank and world size come from the flags or the same variables. Rank 0 hosts the
-// store unless PSRING_STORE_HOSTED=1 says that a launcher does.
+// "tcp://host:port" names the store, and rank and world size come from the flags or the same variables. Rank
+// 0 hosts the store unless PSRING_STORE_HOSTED=1 says that a launcher does.
 //
 // Every wait has a deadline, and its error names the ranks that are missing.
 #pragma once
@@ -33,8 +33,8 @@ struct RendezvousOptions {
 using GetEnv = std::function<std::optional<std::string>(const char* name)>;
 GetEnv ProcessEnvironment();
 
-// InvalidArgument, in one line, for an unknown scheme, a variable that is missing or not a number, RANK at or above
-// WORLD_SIZE.
+// InvalidArgument, in one line, for an unknown scheme, a variable that is missing or not a number, RANK at or
+// above WORLD_SIZE.
 absl::StatusOr<RendezvousOptions> ParseRendezvous(const std::string& spec, const GetEnv& get_env);
 
 // Hosts the store until destroyed. Thread-safe; its calls run on gRPC's threads.
@@ -49,9 +49,9 @@ class RendezvousServer {
 // One process's connection to the store. Thread-safe.
 class Rendezvous {
  public:
-  // A rank: hosts the store where it is its turn, then announces itself. Errors: the store cannot be reached by the
-  // deadline (names the address), another process has this rank already (names its host and pid), the world sizes
-  // differ.
+  // A rank: hosts the store where it is its turn, then announces itself. Errors: the store cannot be reached
+  // by the deadline (names the address), another process has this rank already (names its host and pid), the
+  // world sizes differ.
   static absl::StatusOr<std::unique_ptr<Rendezvous>> Join(const RendezvousOptions& options);
   // A process that is no rank, such as a parameter server.
   static absl::StatusOr<std::unique_ptr<Rendezvous>> Connect(const RendezvousOptions& options);
@@ -63,13 +63,14 @@ class Rendezvous {
   // Waits until the key is there. `whom` completes the error's "waited 60 s for ...".
   virtual absl::StatusOr<std::string> Get(const std::string& key, const std::string& whom) = 0;
 
-  // Every rank calls it with the same `name`; each leaves with all ranks' values, in rank order. A name may be used
-  // again. Also a barrier.
-  virtual absl::StatusOr<std::vector<std::string>> Exchange(const std::string& name, const std::string& value) = 0;
+  // Every rank calls it with the same `name`; each leaves with all ranks' values, in rank order. A name may
+  // be used again. Also a barrier.
+  virtual absl::StatusOr<std::vector<std::string>> Exchange(const std::string& name,
+                                                            const std::string& value) = 0;
 };
 
-// Ends with an error unless all ranks give the same value; names the first rank that differs from rank 0, and both
-// values. `what` is the field, such as "--model".
+// Ends with an error unless all ranks give the same value; names the first rank that differs from rank 0, and
+// both values. `what` is the field, such as "--model".
 absl::Status RequireEqual(Rendezvous& rendezvous, const std::string& what, const std::string& value);
 
 }  // namespace psring

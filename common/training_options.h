@@ -1,5 +1,5 @@
-// The flags of a training run, the same for `trainer`, `psring train` and `psring compare`: one table, so that names,
-// defaults, help and checks cannot drift apart.
+// The flags of a training run, the same for `trainer`, `psring train` and `psring compare`: one table, so
+// that names, defaults, help and checks cannot drift apart.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +28,13 @@ struct TrainingOptions {
   double epochs = 0;  // 1 where none is given
   int64_t warmup_steps = 0;
 
-  int batch = 128;  // per worker
+  int batch = 128;        // per worker
   int micro_batches = 1;  // single only
   std::string optimizer = "momentum";
-  double lr = 0;         // 0: the model's default
-  double momentum = -1;  // below 0: the strategy's default
+  double lr = 0;                      // 0: the model's default
+  double momentum = -1;               // below 0: the strategy's default
   std::string schedule = "constant";  // constant, linear
-  double warmup_epochs = 0;  // of the learning rate
+  double warmup_epochs = 0;           // of the learning rate
   bool linear_scaling = false;
   double bucket_mb = 25;
   uint64_t seed = 1;
@@ -42,9 +42,9 @@ struct TrainingOptions {
   bool evaluate = true;
   bool check_replicas = false;  // hash the weights after every step
 
-  std::string ps_schedule = "pipelined";  // serial, pipelined
+  std::string ps_schedule = "pipelined";   // serial, pipelined
   std::string server_placement = "rank0";  // rank0, dedicated
-  bool deterministic = false;  // the server adds in rank order
+  bool deterministic = false;              // the server adds in rank order
   double timeout_s = 60;
 };
 
@@ -54,8 +54,8 @@ void AddTrainingFlags(CLI::App& app, TrainingOptions& options);
 // The flags that reproduce `options`, for a child process. Those at their default are left out.
 std::vector<std::string> TrainingArguments(const TrainingOptions& options);
 
-// Checks what can be checked without the data, the model table or the machine. One line, with the flag's name and what
-// to do.
+// Checks what can be checked without the data, the model table or the machine. One line, with the flag's name
+// and what to do.
 absl::Status ValidateTrainingOptions(const TrainingOptions& options);
 
 }  // namespace psring

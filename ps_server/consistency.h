@@ -1,7 +1,8 @@
-// Who waits for whom: a pure state machine. No tensors, threads, clock or I/O; the live server and the simulator drive
-// the same code. One instance a bucket.
+// Who waits for whom: a pure state machine. No tensors, threads, clock or I/O; the live server and the
+// simulator drive the same code. One instance a bucket.
 //
-// *worker* 0 to workers - 1; *step* a worker's step, from 0; *version* number of updates applied to the bucket.
+// *worker* 0 to workers - 1; *step* a worker's step, from 0; *version* number of updates applied to the
+// bucket.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ class Consistency {
     bool accept = true;   // false: the push must be dropped
     std::string reason;   // why it was not accepted
     int apply_count = 0;  // 0: wait for more; n: these n pushes, summed, make one update now
-    std::vector<int> may_read;  // workers whose pending pull is answered now, with the version after the update
+    std::vector<int>
+        may_read;  // workers whose pending pull is answered now, with the version after the update
   };
 
   virtual ~Consistency() = default;

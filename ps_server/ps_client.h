@@ -1,5 +1,5 @@
-// A worker's side of the parameter server: one exchange (push a bucket's gradient, get the weights it led to) at a time
-// per bucket, many buckets in flight.
+// A worker's side of the parameter server: one exchange (push a bucket's gradient, get the weights it led to)
+// at a time per bucket, many buckets in flight.
 #pragma once
 
 #include <cstdint>
@@ -39,12 +39,14 @@ class PsClient {
   virtual ~PsClient() = default;
   virtual std::string payload() const = 0;  // "grpc", "in_process"
 
-  // Announces this worker. Worker 0's `weights` become version 0; the others' are overwritten with them. Returns when
-  // all workers have joined; the error names those that have not by the deadline, or the field of `job` that differs.
+  // Announces this worker. Worker 0's `weights` become version 0; the others' are overwritten with them.
+  // Returns when all workers have joined; the error names those that have not by the deadline, or the field
+  // of `job` that differs.
   virtual absl::Status Start(int worker, const ServerJob& job, Span weights, absl::Time deadline) = 0;
 
-  // Enqueues and returns. Buckets of a step go in the same order on every worker. `done` runs once, on a thread of the
-  // client, in the order of completion; it must not block. Errors: a lost server, another worker's loss, a refused push.
+  // Enqueues and returns. Buckets of a step go in the same order on every worker. `done` runs once, on a
+  // thread of the client, in the order of completion; it must not block. Errors: a lost server, another
+  // worker's loss, a refused push.
   virtual void PushPull(const Exchange& exchange, Done done) = 0;
 
   // The server's current weights, whatever their version. Call it with no exchange in flight.
@@ -60,7 +62,8 @@ class PsClient {
 
 // To the server at "host:port", over gRPC.
 std::unique_ptr<PsClient> MakeGrpcPsClient(const std::string& address);
-// Straight into `server`, which must outlive it: the server minus the wire, for tests and for threads of one process.
+// Straight into `server`, which must outlive it: the server minus the wire, for tests and for threads of one
+// process.
 std::unique_ptr<PsClient> MakeDirectPsClient(ParameterServer& server);
 
 }  // namespace psring

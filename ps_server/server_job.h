@@ -1,5 +1,5 @@
-// What a server must know to serve a training job. Rank 0's counts; a worker whose job differs is refused, with the
-// field that differs.
+// What a server must know to serve a training job. Rank 0's counts; a worker whose job differs is refused,
+// with the field that differs.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,9 @@ namespace psring {
 struct ServerJob {
   int workers = 1;
   std::string consistency = "sync";  // sync, async
-  bool deterministic = false;        // sync: add in worker order, so that the sum's bits do not depend on arrival
-  bool serial = false;  // replies to a worker start only when its whole gradient (all buckets of the step) has arrived
+  bool deterministic = false;  // sync: add in worker order, so that the sum's bits do not depend on arrival
+  bool serial =
+      false;  // replies to a worker start only when its whole gradient (all buckets of the step) has arrived
   int64_t parameters = 0;
   std::vector<Bucket> buckets;
   OptimizerConfig optimizer;

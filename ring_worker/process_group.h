@@ -1,7 +1,7 @@
 // Collectives over a fixed set of ranks; every rank makes the same calls in the same order.
 //
-// Return means enqueued: work put on `stream` afterwards sees the result; errors surface at the stream's Synchronize or
-// at an event recorded behind the call, and name the peer.
+// Return means enqueued: work put on `stream` afterwards sees the result; errors surface at the stream's
+// Synchronize or at an event recorded behind the call, and name the peer.
 #pragma once
 
 #include <memory>
@@ -44,7 +44,8 @@ class ProcessGroup {
 struct ScheduledGroupOptions {
   std::string algorithm = "ring";
   absl::Duration timeout = absl::Seconds(60);  // without progress of a round
-  size_t segment_bytes = 256 << 10;  // a round's slices are cut into segments; segment s of the next round starts as soon as segment s of this one is done
+  size_t segment_bytes = 256 << 10;  // a round's slices are cut into segments; segment s of the next round
+                                     // starts as soon as segment s of this one is done
 };
 
 // Our own: runs a schedule over a transport. Owns the transport.

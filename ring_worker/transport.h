@@ -1,8 +1,8 @@
-// Moves slices of memory between ranks. Implementations: in-process (threads as ranks, for tests and for several devices
-// in one process) and TCP.
+// Moves slices of memory between ranks. Implementations: in-process (threads as ranks, for tests and for
+// several devices in one process) and TCP.
 //
-// A transfer is named by its peer and tag; each side names it the same. Sends and receives are started, then awaited
-// together. A segment's tag is used once per call.
+// A transfer is named by its peer and tag; each side names it the same. Sends and receives are started, then
+// awaited together. A segment's tag is used once per call.
 #pragma once
 
 #include <cstddef>
@@ -42,14 +42,14 @@ class Transport {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Start a transfer and return. The memory must stay as it is until Wait(tag) has returned. Between two ranks, sends
-  // and the peer's receives must be started in the same order.
+  // Start a transfer and return. The memory must stay as it is until Wait(tag) has returned. Between two
+  // ranks, sends and the peer's receives must be started in the same order.
   virtual void Send(int peer, Tag tag, ConstSpan from) = 0;
   virtual void Receive(int peer, Tag tag, Span to, Combine combine) = 0;
 
-  // Returns when every transfer of this rank with `tag` is complete: what was sent has been read (or copied away), what
-  // was to be received stands in its place. Errors name the peer: it closed its connection, it announces another length,
-  // or it was still silent at the deadline.
+  // Returns when every transfer of this rank with `tag` is complete: what was sent has been read (or copied
+  // away), what was to be received stands in its place. Errors name the peer: it closed its connection, it
+  // announces another length, or it was still silent at the deadline.
   virtual absl::Status Wait(Tag tag, absl::Time deadline) = 0;
 
   // From any thread: every waiting call and every later one returns `why`.
@@ -65,8 +65,10 @@ std::vector<std::unique_ptr<Transport>> MakeInProcessTransports(int ranks);
 struct TcpOptions {
   std::string bind_host = "127.0.0.1";
 };
-// Every rank calls it: listens on a port that the system chooses, publishes the address through the rendezvous and
-// connects to every other rank. A connection that does not show this job's token is dropped: random bytes do no harm.
-absl::StatusOr<std::unique_ptr<Transport>> MakeTcpTransport(Rendezvous& rendezvous, const TcpOptions& options);
+// Every rank calls it: listens on a port that the system chooses, publishes the address through the
+// rendezvous and connects to every other rank. A connection that does not show this job's token is dropped:
+// random bytes do no harm.
+absl::StatusOr<std::unique_ptr<Transport>> MakeTcpTransport(Rendezvous& rendezvous,
+                                                            const TcpOptions& options);
 
 }  // namespace psring

@@ -26,9 +26,10 @@ struct DataSplits {
   Dataset train, test;
 };
 
-// `name`: "fashion-mnist" (Debian's dataset-fashion-mnist unless `dir` is given), "mnist" (from `dir`: four idx files,
-// plain or .gz), "synthetic" (learnable, made from `seed`, needs no files). Errors name the file and what is wrong with
-// it: missing, truncated, not an idx file, a label that is too high, counts that differ.
+// `name`: "fashion-mnist" (Debian's dataset-fashion-mnist unless `dir` is given), "mnist" (from `dir`: four
+// idx files, plain or .gz), "synthetic" (learnable, made from `seed`, needs no files). Errors name the file
+// and what is wrong with it: missing, truncated, not an idx file, a label that is too high, counts that
+// differ.
 absl::StatusOr<DataSplits> LoadData(const std::string& name, const std::string& dir, uint64_t seed);
 
 // Pictures `indices` as normalised floats [n][image_size], and their labels [n].

@@ -34,15 +34,16 @@ class Model {
 
   virtual const ParameterLayout& parameters() const = 0;
 
-  // Fills `weights` from `seed`: uniform in +-1/sqrt(fan in), PyTorch's default for linear and convolution layers.
+  // Fills `weights` from `seed`: uniform in +-1/sqrt(fan in), PyTorch's default for linear and convolution
+  // layers.
   virtual void Initialize(uint64_t seed, Span weights) const = 0;
 
   // Forward and loss. Adds to *score when the stream gets there. Keeps what Backward needs.
   virtual void Forward(ConstSpan weights, const Batch& batch, BatchScore* score, Stream& stream) = 0;
 
-  // Gradients (sums over the batch) of the last Forward into `gradient`, last layer first. `layer_done(first)` is called
-  // after the work is enqueued from which on all elements >= first of the gradient are complete and no later work of
-  // this step reads those weights.
+  // Gradients (sums over the batch) of the last Forward into `gradient`, last layer first.
+  // `layer_done(first)` is called after the work is enqueued from which on all elements >= first of the
+  // gradient are complete and no later work of this step reads those weights.
   virtual void Backward(ConstSpan weights, const Batch& batch, Span gradient, Stream& stream,
                         const std::function<void(size_t first)>& layer_done) = 0;
 };
@@ -52,7 +53,8 @@ struct ModelRow {
   const char* summary;
   double default_lr;        // synchronous modes, momentum 0.9
   double default_async_lr;  // asynchronous modes, momentum 0
-  absl::StatusOr<std::unique_ptr<Model>> (*make)(const Dataset& data, int max_batch, Device& device, Ops& ops);
+  absl::StatusOr<std::unique_ptr<Model>> (*make)(const Dataset& data, int max_batch, Device& device,
+                                                 Ops& ops);
 };
 const std::vector<ModelRow>& Models();
 

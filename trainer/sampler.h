@@ -13,19 +13,20 @@ struct SamplerOptions {
   int batch = 128;  // per worker
   uint64_t seed = 1;
   bool shuffle = true;
-  bool drop_last = true;  // drop the last, incomplete global batch of an epoch; else it is shared out, nothing padded
+  bool drop_last =
+      true;  // drop the last, incomplete global batch of an epoch; else it is shared out, nothing padded
 };
 
 // One global step's share of this rank.
 struct SampledBatch {
   int64_t epoch = 0;
-  std::vector<int64_t> indices;    // into the data; may be empty for a rank in a short last batch
-  int64_t global_samples = 0;      // over all ranks, in this step
+  std::vector<int64_t> indices;  // into the data; may be empty for a rank in a short last batch
+  int64_t global_samples = 0;    // over all ranks, in this step
 };
 
-// Batches without end, one epoch after the other: the epoch's permutation of all samples (from seed and epoch), strided
-// by rank, so that step s of all ranks together is slice [s * batch * world_size, ...) of the permutation. A new order
-// every epoch by itself.
+// Batches without end, one epoch after the other: the epoch's permutation of all samples (from seed and
+// epoch), strided by rank, so that step s of all ranks together is slice [s * batch * world_size, ...) of the
+// permutation. A new order every epoch by itself.
 class DistributedSampler {
  public:
   explicit DistributedSampler(const SamplerOptions& options);

@@ -28,9 +28,9 @@ struct TrainingState {
 };
 
 struct StepInfo {
-  int64_t step = 0;                  // from 0
-  int64_t samples = 0;               // in this rank's gradient
-  int64_t global_samples = 0;        // in all ranks' gradients of this step
+  int64_t step = 0;                   // from 0
+  int64_t samples = 0;                // in this rank's gradient
+  int64_t global_samples = 0;         // in all ranks' gradients of this step
   int64_t global_samples_before = 0;  // of all steps before: the learning rate's clock
 };
 
@@ -51,15 +51,16 @@ class SyncStrategy {
   // On return the weights this step may read are in place, in the compute stream's order.
   virtual absl::Status BeginStep(const StepInfo& info) = 0;
 
-  // Returns at once; same bucket order on every rank. Called when no later work of this step reads the bucket's weights
-  // or writes its gradient, so the bucket may be updated while backward goes on. `ready`: its gradient is complete.
+  // Returns at once; same bucket order on every rank. Called when no later work of this step reads the
+  // bucket's weights or writes its gradient, so the bucket may be updated while backward goes on. `ready`:
+  // its gradient is complete.
   virtual void GradientReady(const Bucket& bucket, Event ready) = 0;
 
   // On return gradients may be overwritten, in stream order. Waits for what the step has started.
   virtual absl::StatusOr<StepReport> FinishStep() = 0;
 
-  // Drained: the weights to evaluate. Every rank calls it, after the last step. Synchronous modes: this rank's weights;
-  // asynchronous: the server's, after every worker's last push.
+  // Drained: the weights to evaluate. Every rank calls it, after the last step. Synchronous modes: this
+  // rank's weights; asynchronous: the server's, after every worker's last push.
   virtual absl::Status Collect(Span weights) = 0;
 
   // From any thread: whatever waits returns `why`.
@@ -79,11 +80,10 @@ struct StrategyContext {
   Trace& trace;
   absl::Duration timeout = absl::Seconds(60);
   int threads = 1;
-  int micro_batches = 1;           // single
-  ProcessGroup* group = nullptr;   // strategies that need one
-  PsClient* client = nullptr;      // parameter servers
-  bool deterministic = false;      // parameter servers
-  bool serial = false;             // parameter servers
+  ProcessGroup* group = nullptr;  // strategies that need one
+  PsClient* client = nullptr;     // parameter servers
+  bool deterministic = false;     // parameter servers
+  bool serial = false;            // parameter servers
 };
 
 enum class Needs { kNothing, kProcessGroup, kParameterServer };
@@ -92,9 +92,9 @@ struct StrategyRow {
   const char* name;
   const char* summary;
   Needs needs;
-  const char* algorithm;     // of the process group, or the server's consistency
-  bool synchronous;          // all ranks hold equal weights after every step
-  bool single_process;       // refuses a world size above 1
+  const char* algorithm;  // of the process group, or the server's consistency
+  bool synchronous;       // all ranks hold equal weights after every step
+  bool single_process;    // refuses a world size above 1
   double default_momentum;
   absl::StatusOr<std::unique_ptr<SyncStrategy>> (*make)(const StrategyContext& context);
 };

@@ -41,13 +41,14 @@ struct Worker {
 // How many steps each worker makes, and when: resolved from the budget flags, the data and the world size.
 struct StepPlan {
   int64_t warmup_steps = 0;
-  int64_t steps = 0;  // measured ones, per worker
+  int64_t steps = 0;          // measured ones, per worker
   int64_t total_samples = 0;  // over all workers, warm-up included: where a linear schedule ends
 };
 StepPlan PlanSteps(const TrainingOptions& options, int64_t data_count, int world_size);
 
-// Trains and, on rank 0, evaluates. Evaluation happens after training, on copies of the weights taken at their moments,
-// so it disturbs neither speed nor staleness. The weights of the end are left in `final_weights` where that is given.
+// Trains and, on rank 0, evaluates. Evaluation happens after training, on copies of the weights taken at
+// their moments, so it disturbs neither speed nor staleness. The weights of the end are left in
+// `final_weights` where that is given.
 absl::StatusOr<RankResult> RunWorker(const TrainingOptions& options, Worker& worker,
                                      std::vector<float>* final_weights = nullptr);
 
