@@ -1,1 +1,202 @@
-// written soon
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/device.h"
+#include "common/mutex.h"
+
+namespace psring {
+namespace {
+
+class CpuEvent : public Event::State {
+ public:
+  CpuEvent() = default;
+  explicit CpuEvent(absl::Status already_happened_with)
+      : happened_(true), status_(std::move(already_happened_with)) {}
+
+  void Happen(const absl::Status& status) {
+    MutexLock lock(mutex_);
+    status_ = status;
+    happened_ = true;
+    condition_.NotifyAll();
+  }
+
+  bool Happened() const override {
+    MutexLock lock(mutex_);
+    return happened_;
+  }
+
+  absl::Status Wait(absl::Time deadline) override {
+    MutexLock lock(mutex_);
+    while (!happened_) {
+      if (!condition_.WaitUntil(mutex_, deadline) && !happened_) {
+        return absl::DeadlineExceededError("an event of the CPU has not happened by the deadline");
+      }
+    }
+    return status_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  CondVar condition_;
+  bool happened_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+// The caller's own stream: everything has happened when the call that enqueues it returns.
+class InlineStream : public Stream {
+ public:
+  void Copy(void* to, const void* from, size_t bytes) override {
+    if (error_.ok() && bytes > 0) std::memcpy(to, from, bytes);
+  }
+
+  void Run(std::function<absl::Status()> work) override {
+    if (error_.ok()) error_ = work();
+  }
+
+  Event Record() override { return error_.ok() ? Event() : Event(std::make_shared<CpuEvent>(error_)); }
+
+  // Without a deadline, as on a GPU: whoever records the event sees to it that its work ends.
+  void WaitFor(const Event& event) override {
+    if (error_.ok()) error_ = event.Wait(absl::InfiniteFuture());
+  }
+
+  absl::Status Synchronize() override { return error_; }
+
+ private:
+  absl::Status error_;
+};
+
+// A thread that works through a queue.
+class ThreadStream : public Stream {
+ public:
+  explicit ThreadStream(const std::string& name) : thread_([this] { WorkThroughQueue(); }) {
+    // The kernel keeps 15 characters of a thread's name.
+    pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());
+  }
+
+  ~ThreadStream() override {
+    {
+      MutexLock lock(mutex_);
+      closing_ = true;
+      not_idle_.NotifyOne();
+    }
+    thread_.join();
+  }
+
+  void Copy(void* to, const void* from, size_t bytes) override {
+    Run([to, from, bytes] {
+      if (bytes > 0) std::memcpy(to, from, bytes);
+      return absl::OkStatus();
+    });
+  }
+
+  void Run(std::function<absl::Status()> work) override {
+    Enqueue([this, work = std::move(work)] {
+      if (error_.ok()) error_ = work();
+    });
+  }
+
+  Event Record() override {
+    auto state = std::make_shared<CpuEvent>();
+    Enqueue([this, state] { state->Happen(error_); });
+    return Event(std::move(state));
+  }
+
+  void WaitFor(const Event& event) override {
+    Enqueue([this, event] {
+      if (error_.ok()) error_ = event.Wait(absl::InfiniteFuture());
+    });
+  }
+
+  absl::Status Synchronize() override { return Record().Wait(absl::InfiniteFuture()); }
+
+ private:
+  void Enqueue(std::function<void()> item) {
+    MutexLock lock(mutex_);
+    queue_.push_back(std::move(item));
+    not_idle_.NotifyOne();
+  }
+
+  void WorkThroughQueue() {
+    while (true) {
+      std::function<void()> item;
+      {
+        MutexLock lock(mutex_);
+        while (queue_.empty() && !closing_) not_idle_.Wait(mutex_);
+        if (queue_.empty()) return;
+        item = std::move(queue_.front());
+        queue_.pop_front();
+      }
+      item();
+    }
+  }
+
+  absl::Status error_;  // of the queue's thread alone; others learn it from events
+  Mutex mutex_;
+  CondVar not_idle_;
+  std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+constexpr size_t kAlignment = 64;
+constexpr size_t kHugePage = size_t{2} << 20;
+
+absl::Status OutOfMemory(size_t bytes) {
+  return absl::ResourceExhaustedError(absl::StrCat("cpu: no memory for a buffer of ", bytes, " bytes"));
+}
+
+class CpuDevice : public Device {
+ public:
+  std::string name() const override { return "cpu"; }
+
+  absl::StatusOr<Buffer> Allocate(size_t bytes) override {
+    if (bytes > (size_t{1} << 62)) return OutOfMemory(bytes);
+    return bytes < kHugePage ? AllocateSmall(bytes) : AllocateHuge(bytes);
+  }
+
+  std::unique_ptr<Stream> NewStream(StreamKind kind, const std::string& name) override {
+    if (kind == StreamKind::kCompute) return std::make_unique<InlineStream>();
+    return std::make_unique<ThreadStream>(name);
+  }
+
+ private:
+  static absl::StatusOr<Buffer> AllocateSmall(size_t bytes) {
+    const size_t rounded = (bytes / kAlignment + 1) * kAlignment;
+    void* data = std::aligned_alloc(kAlignment, rounded);
+    if (data == nullptr) return OutOfMemory(bytes);
+    std::memset(data, 0, rounded);
+    return Buffer(data, bytes, [](void* p) { std::free(p); });
+  }
+
+  // On huge pages where the kernel has them to give: weights and activations are walked from end to end many
+  // times a second, and a 4 KiB page each 4 KiB is felt.
+  static absl::StatusOr<Buffer> AllocateHuge(size_t bytes) {
+    const size_t length = (bytes + kHugePage - 1) / kHugePage * kHugePage;
+    const size_t mapped = length + kHugePage;  // so that an aligned range lies inside
+    void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return OutOfMemory(bytes);
+    char* const start = static_cast<char*>(memory);
+    char* const aligned =
+        reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(start) + kHugePage - 1) / kHugePage * kHugePage);
+    if (aligned > start) munmap(start, aligned - start);
+    const size_t behind = start + mapped - (aligned + length);
+    if (behind > 0) munmap(aligned + length, behind);
+    madvise(aligned, length, MADV_HUGEPAGE);  // a wish: without it the pages are small
+    return Buffer(aligned, bytes, [length](void* p) { munmap(p, length); });
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Device> MakeCpuDevice() { return std::make_unique<CpuDevice>(); }
+
+}  // namespace psring

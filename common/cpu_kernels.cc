@@ -1,0 +1,145 @@
+#include "common/cpu_kernels.h"
+
+#include <algorithm>
+#include <cmath>
+
+// PSRING_MULTIVERSION comes from CMake: the attribute that makes the compiler emit a function once for each
+// instruction set, or nothing where it cannot.
+
+namespace psring::cpu {
+
+PSRING_MULTIVERSION void Add(size_t count, float* __restrict to, const float* __restrict from) {
+  for (size_t i = 0; i < count; ++i) to[i] += from[i];
+}
+
+PSRING_MULTIVERSION void Apply(const SgdStep& step, size_t count, float* __restrict weights,
+                               const float* __restrict gradient) {
+  const auto [scale, rate] = step;
+  for (size_t i = 0; i < count; ++i) weights[i] -= rate * (gradient[i] * scale);
+}
+
+PSRING_MULTIVERSION void Apply(const MomentumStep& step, size_t count, float* __restrict weights,
+                               const float* __restrict gradient, float* __restrict velocity) {
+  const auto [scale, rate, momentum] = step;
+  for (size_t i = 0; i < count; ++i) {
+    const float v = momentum * velocity[i] + gradient[i] * scale;
+    velocity[i] = v;
+    weights[i] -= rate * v;
+  }
+}
+
+PSRING_MULTIVERSION void Apply(const AdamStep& step, size_t count, float* __restrict weights,
+                               const float* __restrict gradient, float* __restrict mean,
+                               float* __restrict variance) {
+  const float scale = step.gradient_scale;
+  const float beta1 = step.beta1, beta2 = step.beta2, epsilon = step.epsilon;
+  const float rate = step.learning_rate / step.bias_correction1;
+  const float root_correction = 1 / std::sqrt(step.bias_correction2);
+  for (size_t i = 0; i < count; ++i) {
+    const float g = gradient[i] * scale;
+    const float m = beta1 * mean[i] + (1 - beta1) * g;
+    const float v = beta2 * variance[i] + (1 - beta2) * (g * g);
+    mean[i] = m;
+    variance[i] = v;
+    weights[i] -= rate * m / (std::sqrt(v) * root_correction + epsilon);
+  }
+}
+
+PSRING_MULTIVERSION void MaskWhereZero(size_t count, const float* __restrict y, float* __restrict dy) {
+  for (size_t i = 0; i < count; ++i) dy[i] = y[i] > 0 ? dy[i] : 0;
+}
+
+PSRING_MULTIVERSION void SumRows(size_t rows, size_t columns, const float* __restrict values,
+                                 float* __restrict sums) {
+  std::fill_n(sums, columns, 0.0f);
+  // Blocks of rows are summed on their own first: a running sum over 100,000 rows would lose digits. Columns
+  // go in strips that stay in registers.
+  constexpr size_t kRows = 256, kColumns = 64;
+  for (size_t first_row = 0; first_row < rows; first_row += kRows) {
+    const size_t end_row = std::min(rows, first_row + kRows);
+    for (size_t first = 0; first < columns; first += kColumns) {
+      const size_t width = std::min(kColumns, columns - first);
+      float partial[kColumns] = {};
+      for (size_t row = first_row; row < end_row; ++row) {
+        const float* const from = values + row * columns + first;
+        if (width == kColumns) {
+          for (size_t c = 0; c < kColumns; ++c) partial[c] += from[c];
+        } else {
+          for (size_t c = 0; c < width; ++c) partial[c] += from[c];
+        }
+      }
+      for (size_t c = 0; c < width; ++c) sums[first + c] += partial[c];
+    }
+  }
+}
+
+PSRING_MULTIVERSION void MaxPoolForward(const PoolShape& shape, const float* __restrict x,
+                                        float* __restrict y, uint8_t* __restrict argmax) {
+  const size_t channels = shape.channels, row = shape.width * channels;
+  for (size_t line = 0; line < size_t(shape.batch) * (shape.height / 2); ++line) {
+    for (size_t column = 0; column < size_t(shape.width / 2); ++column) {
+      const float* const top = x + 2 * line * row + 2 * column * channels;
+      for (size_t c = 0; c < channels; ++c) {
+        float best = top[c];
+        uint32_t where = 0;
+        const float b = top[channels + c], d = top[row + c], e = top[row + channels + c];
+        where = b > best ? 1 : where;
+        best = b > best ? b : best;
+        where = d > best ? 2 : where;
+        best = d > best ? d : best;
+        where = e > best ? 3 : where;
+        best = e > best ? e : best;
+        y[c] = best;
+        argmax[c] = static_cast<uint8_t>(where);
+      }
+      y += channels;
+      argmax += channels;
+    }
+  }
+}
+
+PSRING_MULTIVERSION void MaxPoolBackward(const PoolShape& shape, const float* __restrict dy,
+                                         const uint8_t* __restrict argmax, float* __restrict dx) {
+  const size_t channels = shape.channels, row = shape.width * channels;
+  for (size_t line = 0; line < size_t(shape.batch) * (shape.height / 2); ++line) {
+    for (size_t column = 0; column < size_t(shape.width / 2); ++column) {
+      float* const top = dx + 2 * line * row + 2 * column * channels;
+      for (size_t c = 0; c < channels; ++c) {
+        const float value = dy[c];
+        const uint32_t where = argmax[c];
+        top[c] = where == 0 ? value : 0;
+        top[channels + c] = where == 1 ? value : 0;
+        top[row + c] = where == 2 ? value : 0;
+        top[row + channels + c] = where == 3 ? value : 0;
+      }
+      dy += channels;
+      argmax += channels;
+    }
+  }
+}
+
+void SoftmaxCrossEntropy(int batch, int classes, const float* logits, const uint8_t* labels, float* dlogits,
+                         double* loss_sum, int64_t* correct) {
+  double loss = 0;
+  int64_t right = 0;
+  for (int sample = 0; sample < batch; ++sample) {
+    const float* const z = logits + size_t(sample) * classes;
+    const int label = labels[sample];
+    PSRING_CHECK(label < classes);
+    const int best = static_cast<int>(std::max_element(z, z + classes) - z);
+    const float highest = z[best];  // subtracted, so that exp cannot overflow
+    float sum = 0;
+    for (int c = 0; c < classes; ++c) sum += std::exp(z[c] - highest);
+    loss += std::log(sum) - (z[label] - highest);
+    right += best == label;
+    if (dlogits != nullptr) {
+      float* const d = dlogits + size_t(sample) * classes;
+      for (int c = 0; c < classes; ++c) d[c] = std::exp(z[c] - highest) / sum;
+      d[label] -= 1;
+    }
+  }
+  *loss_sum += loss;
+  *correct += right;
+}
+
+}  // namespace psring::cpu

@@ -1,0 +1,17 @@
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/cuda_device.h"
+
+namespace psring {
+
+int CudaDeviceCount() { return 0; }
+
+absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index) {
+  const bool has_driver = access("/proc/driver/nvidia/version", F_OK) == 0;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "--device cuda:", index, ": this build of psring cannot train on GPUs, and this machine has ",
+      has_driver ? "an" : "no", " NVIDIA driver; use --device cpu"));
+}
+
+}  // namespace psring
