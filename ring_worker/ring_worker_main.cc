@@ -1,0 +1,2 @@
+// written soon
+int main() { return 0; }
