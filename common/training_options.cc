@@ -1,1 +1,213 @@
-// written soon
+#include "common/training_options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <climits>
+#include <concepts>
+#include <limits>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/check.h"
+#include "common/command_line.h"
+
+namespace psring {
+namespace {
+
+constexpr uint64_t kMostInt = INT_MAX;
+constexpr uint64_t kMostInt64 = INT64_MAX;
+constexpr RealRange kPositive = {};
+
+std::string CheckDevice(const std::string& text) {
+  if (absl::StartsWith(text, "cuda:")) {
+    const std::string wrong = WholeNumber(0, 1023)(text.substr(5));
+    return wrong.empty() ? "" : absl::StrCat("'", text, "': the GPU's number ", wrong);
+  }
+  return OneOf({"auto", "cpu", "cuda", "cuda:0"})(text);
+}
+
+std::string CheckGiven(const std::string& text) { return text.empty() ? "is empty" : ""; }
+
+struct Row {
+  const char* flag;
+  const char* group;
+  const char* value;  // what help shows for the value
+  const char* help;
+};
+
+// The one table. `visit` gets a row, its field and its check; a switch instead gets the value it sets.
+// `Options` is TrainingOptions, const or not.
+template <typename Options, typename Visitor>
+void VisitFlags(Options& o, Visitor& visit) {
+  const char* group = "What is trained";
+  visit(Row{"--strategy", group, "NAME", "How replicas are kept in step"}, o.strategy, CheckGiven);
+  visit(Row{"--model", group, "NAME", "The network"}, o.model, CheckGiven);
+  visit(Row{"--data", group, "NAME", "fashion-mnist, mnist or synthetic"}, o.data,
+        OneOf({"fashion-mnist", "mnist", "synthetic"}));
+  visit(Row{"--data_dir", group, "DIR", "The folder of the four idx files; else where Debian puts them"},
+        o.data_dir, CheckGiven);
+  visit(Row{"--device", group, "DEVICE", "auto, cpu, cuda or cuda:I"}, o.device, CheckDevice);
+  visit(Row{"--threads", group, "N", "Cores that an op may use, per worker"}, o.threads,
+        WholeNumber(1, 4096));
+
+  group = "How long (one of --steps, --samples, --epochs; else 1 epoch)";
+  visit(Row{"--steps", group, "N", "Measured steps per worker"}, o.steps, WholeNumber(1, kMostInt64));
+  visit(Row{"--samples", group, "N", "Samples over all workers"}, o.samples, WholeNumber(1, kMostInt64));
+  visit(Row{"--epochs", group, "X", "Passes over the data"}, o.epochs, RealNumber(kPositive));
+  visit(Row{"--warmup_steps", group, "N", "Steps per worker before the measured ones"}, o.warmup_steps,
+        WholeNumber(0, kMostInt64));
+
+  group = "One step";
+  visit(Row{"--batch", group, "N", "Samples per worker and step"}, o.batch, WholeNumber(1, kMostInt));
+  visit(Row{"--micro_batches", group, "N",
+            "Batches that are added up to one step, in order: the reference of N workers (single only)"},
+        o.micro_batches, WholeNumber(1, kMostInt));
+  visit(Row{"--optimizer", group, "NAME", "sgd, momentum or adam"}, o.optimizer,
+        OneOf({"sgd", "momentum", "adam"}));
+  visit(Row{"--lr", group, "X", "Learning rate of one update; else the model's"}, o.lr,
+        RealNumber(kPositive));
+  visit(Row{"--momentum", group, "X", "Momentum; else the strategy's: 0.9, asynchronous 0"}, o.momentum,
+        RealNumber({.low = 0, .high = 1, .low_allowed = true}));
+  visit(Row{"--schedule", group, "NAME", "Learning rate: constant, or linear (down to 0)"}, o.schedule,
+        OneOf({"constant", "linear"}));
+  visit(Row{"--warmup_epochs", group, "X", "Epochs in which the learning rate rises"}, o.warmup_epochs,
+        RealNumber({.low = 0, .low_allowed = true}));
+  visit.Switch(
+      Row{"--linear_scaling", group, "", "Multiply the learning rate by the workers behind an update"},
+      o.linear_scaling, true);
+  visit(Row{"--bucket_mb", group, "X", "MiB of gradient that are sent together"}, o.bucket_mb,
+        RealNumber({.low = 0, .high = 1 << 20, .high_allowed = true}));
+  visit(Row{"--seed", group, "N", "Seed of weights and sample order"}, o.seed,
+        WholeNumber(0, std::numeric_limits<uint64_t>::max()));
+
+  group = "Evaluation and checks";
+  visit(Row{"--eval_every", group, "N", "Steps between evaluations; 0: only at the end"}, o.eval_every,
+        WholeNumber(0, kMostInt64));
+  visit.Switch(Row{"--no_eval", group, "", "Do not evaluate"}, o.evaluate, false);
+  visit.Switch(Row{"--check_replicas", group, "", "Hash the weights after every step"}, o.check_replicas,
+               true);
+
+  group = "Parameter server and waiting";
+  visit(Row{"--ps_schedule", group, "NAME",
+            "pipelined (a bucket's reply comes as soon as it may) or serial (push everything, then pull)"},
+        o.ps_schedule, OneOf({"serial", "pipelined"}));
+  visit(Row{"--server_placement", group, "NAME", "rank0 (on rank 0's host and device) or dedicated"},
+        o.server_placement, OneOf({"rank0", "dedicated"}));
+  visit.Switch(Row{"--deterministic", group, "", "The server adds in rank order, not in order of arrival"},
+               o.deterministic, true);
+  visit(Row{"--timeout", group, "S", "Seconds to wait for others before giving up"}, o.timeout_s,
+        RealNumber({.low = 0, .high = 1e6, .high_allowed = true}));
+}
+
+// StrCat keeps six digits of a double; a child process must get all of them.
+std::string Text(const std::string& value) { return value; }
+template <typename T>
+requires std::integral<T> || std::floating_point<T> std::string Text(T value) {
+  char digits[32];
+  return std::string(digits, std::to_chars(digits, digits + sizeof(digits), value).ptr);
+}
+
+struct Entry {
+  Row row;
+  std::string text;
+  ValueCheck check;  // null: a switch
+};
+
+struct Collector {
+  std::vector<Entry> entries;
+
+  template <typename T>
+  void operator()(const Row& row, const T& field, const ValueCheck& check) {
+    entries.push_back({row, Text(field), check});
+  }
+  void Switch(const Row& row, bool field, bool) {
+    entries.push_back({row, field ? "true" : "false", nullptr});
+  }
+};
+
+std::vector<Entry> EntriesOf(const TrainingOptions& options) {
+  Collector collector;
+  VisitFlags(options, collector);
+  return collector.entries;
+}
+
+// The fields that were set. A field at its default is none of them: there it may hold what its flag would not
+// accept, such as a learning rate of 0 for "the model's".
+std::vector<Entry> EntriesBesideDefaults(const TrainingOptions& options) {
+  const std::vector<Entry> standard = EntriesOf(TrainingOptions());
+  std::vector<Entry> entries = EntriesOf(options);
+  size_t i = 0;
+  std::erase_if(entries, [&](const Entry& entry) { return entry.text == standard[i++].text; });
+  return entries;
+}
+
+struct Adder {
+  CLI::App& app;
+  const std::vector<std::string>& skip;
+  size_t skipped = 0;
+
+  bool Skips(const Row& row) {
+    if (std::find(skip.begin(), skip.end(), row.flag) == skip.end()) return false;
+    ++skipped;
+    return true;
+  }
+  template <typename T>
+  void operator()(const Row& row, T& field, const ValueCheck& check) {
+    if (Skips(row)) return;
+    CLI::Option* option = app.add_option(row.flag, field, row.help);
+    option->group(row.group)->option_text(row.value)->check(check);
+    // A default that the flag itself would not accept only stands for "not given".
+    if (check(Text(field)).empty()) option->default_str(Text(field));
+  }
+  void Switch(const Row& row, bool& field, bool value) {
+    if (Skips(row)) return;
+    app.add_flag(value ? row.flag : absl::StrCat("!", row.flag), field, row.help)->group(row.group);
+  }
+};
+
+}  // namespace
+
+void AddTrainingFlags(CLI::App& app, TrainingOptions& options, const std::vector<std::string>& skip) {
+  Adder adder{app, skip};
+  VisitFlags(options, adder);
+  PSRING_CHECK(adder.skipped == skip.size());  // a name in `skip` that is no flag of ours
+}
+
+std::vector<std::string> TrainingArguments(const TrainingOptions& options) {
+  std::vector<std::string> arguments;
+  for (const Entry& entry : EntriesBesideDefaults(options)) {
+    arguments.push_back(entry.check == nullptr ? entry.row.flag
+                                               : absl::StrCat(entry.row.flag, "=", entry.text));
+  }
+  return arguments;
+}
+
+absl::Status ValidateTrainingOptions(const TrainingOptions& options) {
+  for (const Entry& entry : EntriesBesideDefaults(options)) {
+    const std::string wrong = entry.check == nullptr ? "" : entry.check(entry.text);
+    if (!wrong.empty()) return absl::InvalidArgumentError(absl::StrCat(entry.row.flag, ": ", wrong));
+  }
+
+  std::vector<std::string> budgets;
+  if (options.steps != 0) budgets.push_back("--steps");
+  if (options.samples != 0) budgets.push_back("--samples");
+  if (options.epochs != 0) budgets.push_back("--epochs");
+  if (budgets.size() > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(absl::StrJoin(budgets, " and "), " each say how long to train; give one of them"));
+  }
+  if (options.micro_batches > 1 && options.strategy != "single") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--micro_batches is for --strategy single; leave it out for ", options.strategy,
+                     ", or give --batch"));
+  }
+  if (!options.evaluate && options.eval_every > 0) {
+    return absl::InvalidArgumentError("--eval_every and --no_eval contradict each other; give one of them");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace psring

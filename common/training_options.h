@@ -22,7 +22,7 @@ struct TrainingOptions {
   std::string device = "auto";
   int threads = 1;  // cores an op may use, per worker
 
-  // Budget: the first that is not 0. Samples are counted over all workers.
+  // Budget: at most one is not 0. Samples are counted over all workers.
   int64_t steps = 0;  // per worker, measured ones; --warmup_steps come before
   int64_t samples = 0;
   double epochs = 0;  // 1 where none is given
@@ -48,8 +48,9 @@ struct TrainingOptions {
   double timeout_s = 60;
 };
 
-// Adds the flags above to `app`, grouped, with their help.
-void AddTrainingFlags(CLI::App& app, TrainingOptions& options);
+// Adds the flags above to `app`, grouped, with their help and checks. `skip` names those ("--batch") that the
+// caller adds itself, because it reads a sweep there.
+void AddTrainingFlags(CLI::App& app, TrainingOptions& options, const std::vector<std::string>& skip = {});
 
 // The flags that reproduce `options`, for a child process. Those at their default are left out.
 std::vector<std::string> TrainingArguments(const TrainingOptions& options);
