@@ -30,25 +30,6 @@ std::string Canonical(std::string result) {
   return result;
 }
 
-// Optimal string alignment: insertions, deletions, replacements and swaps of neighbours count one each.
-size_t EditDistance(const std::string& a, const std::string& b) {
-  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) {
-    for (size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        d[i][j] = i + j;
-        continue;
-      }
-      const size_t replaced = d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, replaced});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
-      }
-    }
-  }
-  return d[a.size()][b.size()];
-}
-
 std::string DidYouMean(const std::string& nearest) {
   return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
 }
@@ -218,27 +199,56 @@ class Reader {
   bool collecting_ = false;  // the last flag takes several words
 };
 
-// CLI11's, but a flag's line reads "--batch N    Samples per worker and step (default 128)".
+// CLI11's, but a flag's lines read "--batch N    Samples per worker and step (default 128)", wrapped.
 class HelpFormatter : public CLI::Formatter {
  public:
   HelpFormatter() {
-    column_width(32);
-    label("OPTIONS", "flags");
+    label("OPTIONS", "FLAGS");
     label("SUBCOMMAND", "COMMAND");
-    label("Subcommands", "Commands");
+    column_width(kColumn);
   }
 
-  std::string make_option_opts(const CLI::Option* option) const override {
-    if (option->get_type_size() == 0) return "";
-    const std::string type =
-        option->get_option_text().empty() ? std::string("VALUE") : option->get_option_text();
-    return absl::StrCat(" ", type, option->get_required() ? " (required)" : "");
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    std::string names = is_positional ? option->get_name(true) : absl::StrJoin(DashedNames(*option), ", ");
+    const bool is_switch = option->get_items_expected_min() == 0;
+    std::string description = option->get_description();
+    if (!is_switch) {
+      const std::string& value = option->get_option_text();
+      absl::StrAppend(&names, is_positional ? "" : " ", is_positional || !value.empty() ? value : "VALUE");
+      if (option->get_required()) absl::StrAppend(&description, " (required)");
+      const std::string standard = option->get_default_str();
+      if (!standard.empty()) absl::StrAppend(&description, " (default ", standard, ")");
+    }
+    return InColumns("  " + names, description);
   }
 
-  std::string make_option_desc(const CLI::Option* option) const override {
-    const std::string standard = option->get_default_str();
-    if (option->get_type_size() == 0 || standard.empty()) return option->get_description();
-    return absl::StrCat(option->get_description(), " (default ", standard, ")");
+ private:
+  static constexpr size_t kColumn = 27;
+  static constexpr size_t kWidth = 100;
+
+  static std::vector<std::string> DashedNames(const CLI::Option& option) {
+    std::vector<std::string> names;
+    for (const std::string& name : option.get_snames()) names.push_back("-" + name);
+    for (const std::string& name : option.get_lnames()) names.push_back("--" + name);
+    return names;
+  }
+
+  static std::string InColumns(std::string line, const std::string& description) {
+    std::string text;
+    if (line.size() >= kColumn) {
+      absl::StrAppend(&text, line, "\n");
+      line.clear();
+    }
+    line.resize(kColumn, ' ');
+    for (const std::string& word : std::vector<std::string>(absl::StrSplit(description, ' '))) {
+      if (line.size() + 1 + word.size() > kWidth) {
+        absl::StrAppend(&text, line, "\n");
+        line.assign(kColumn, ' ');
+      }
+      if (line.size() > kColumn) line += ' ';
+      line += word;
+    }
+    return absl::StrCat(text, line, "\n");
   }
 };
 
@@ -247,13 +257,17 @@ void UseFormatter(CLI::App& app, const std::shared_ptr<HelpFormatter>& formatter
   for (CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; })) UseFormatter(*sub, formatter);
 }
 
+constexpr RealRange kAnyReal = {.low = -std::numeric_limits<double>::infinity()};
+
 // Options that were registered without one of our checks: CLI11 could not convert their value.
 std::string ExplainConversion(CLI::App& app, const std::string& what) {
   for (const CLI::Option* option : OptionsOf(app)) {
     const std::string name = option->get_name();
     if (option->count() == 0 || !absl::StrContains(what, name)) continue;
+    const bool is_whole = absl::StrContains(option->get_type_name(), "INT");
+    const ValueCheck check = is_whole ? WholeNumber(INT64_MIN, UINT64_MAX) : RealNumber(kAnyReal);
     for (const std::string& value : option->results()) {
-      if (!LooksLikeNumber(value)) return absl::StrCat(name, ": '", value, "' is not a number");
+      if (const std::string wrong = check(value); !wrong.empty()) return absl::StrCat(name, ": ", wrong);
     }
     return absl::StrCat(name, ": '", absl::StrJoin(option->results(), ","), "' is out of range");
   }
@@ -267,25 +281,6 @@ ParseOutcome Wrong(const std::string& program, const std::string& message) {
 
 }  // namespace
 
-std::string NearestWord(const std::string& word, const std::vector<std::string>& known) {
-  const std::string typed = Canonical(word);
-  if (typed.size() >= 3) {
-    for (const std::string& candidate : known) {
-      if (absl::StartsWith(Canonical(candidate), typed)) return candidate;
-    }
-  }
-  std::string nearest;
-  size_t least = SIZE_MAX;
-  for (const std::string& candidate : known) {
-    const size_t distance = EditDistance(typed, Canonical(candidate));
-    if (3 * distance <= std::max(typed.size(), candidate.size()) && distance < least) {
-      least = distance;
-      nearest = candidate;
-    }
-  }
-  return nearest;
-}
-
 ParseOutcome Parse(CLI::App& app, const std::vector<std::string>& arguments) {
   UseFormatter(app, std::make_shared<HelpFormatter>());
   Reader reader(app);
@@ -298,7 +293,8 @@ ParseOutcome Parse(CLI::App& app, const std::vector<std::string>& arguments) {
   } catch (const CLI::Success& help) {
     std::ostringstream out, error;
     app.exit(help, out, error);
-    return {false, 0, out.str()};
+    // CLI11 leaves two empty lines between groups of flags.
+    return {false, 0, absl::StrReplaceAll(out.str(), {{"\n\n\n", "\n\n"}})};
   } catch (const CLI::ConversionError& error) {
     return Wrong(reader.program(), ExplainConversion(reader.app(), error.what()));
   } catch (const CLI::RequiredError& error) {
@@ -319,58 +315,6 @@ void ParseOrExit(CLI::App& app, int argc, const char* const* argv) {
   if (outcome.proceed) return;
   std::fputs(outcome.text.c_str(), outcome.exit_code == 0 ? stdout : stderr);
   std::exit(outcome.exit_code);
-}
-
-ValueCheck WholeNumber(int64_t least, uint64_t most) {
-  return [least, most](const std::string& text) -> std::string {
-    double value;
-    if (!absl::SimpleAtod(text, &value) || std::isnan(value)) {
-      return absl::StrCat("'", text, "' is not a number");
-    }
-    int64_t negative = 0;
-    uint64_t positive = 0;
-    const bool is_negative = absl::SimpleAtoi(text, &negative) && negative < 0;
-    const bool is_positive = absl::SimpleAtoi(text, &positive);
-    const bool too_large = value >= 18446744073709551615.0;  // than any whole number we can hold
-    const bool too_small = value <= -9223372036854775808.0;
-    if (!is_negative && !is_positive && !too_large && !too_small) {
-      return absl::StrCat("'", text, "' is not a whole number");
-    }
-    if (too_small || (is_negative && negative < least) ||
-        (is_positive && least > 0 && positive < static_cast<uint64_t>(least))) {
-      return absl::StrCat(text, " is too small; the least is ", least);
-    }
-    if (too_large || (is_positive && positive > most)) {
-      return absl::StrCat(text, " is too large; the most is ", most);
-    }
-    return "";
-  };
-}
-
-ValueCheck RealNumber(const RealRange& range) {
-  return [range](const std::string& text) -> std::string {
-    double value;
-    if (!absl::SimpleAtod(text, &value) || !std::isfinite(value)) {
-      return absl::StrCat("'", text, "' is not a number");
-    }
-    if (value < range.low || (value == range.low && !range.low_allowed)) {
-      return absl::StrCat(text, " is too small; it must be ", range.low_allowed ? "at least " : "above ",
-                          range.low);
-    }
-    if (value > range.high || (value == range.high && !range.high_allowed)) {
-      return absl::StrCat(text, " is too large; it must be ", range.high_allowed ? "at most " : "below ",
-                          range.high);
-    }
-    return "";
-  };
-}
-
-ValueCheck OneOf(const std::vector<std::string>& words) {
-  return [words](const std::string& text) -> std::string {
-    if (std::find(words.begin(), words.end(), text) != words.end()) return "";
-    return absl::StrCat("'", text, "' is not one of ", absl::StrJoin(words, ", "),
-                        DidYouMean(NearestWord(text, words)));
-  };
 }
 
 int Fail(const std::string& program, const std::string& message, int code) {

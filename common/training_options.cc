@@ -63,7 +63,7 @@ void VisitFlags(Options& o, Visitor& visit) {
   group = "One step";
   visit(Row{"--batch", group, "N", "Samples per worker and step"}, o.batch, WholeNumber(1, kMostInt));
   visit(Row{"--micro_batches", group, "N",
-            "Batches that are added up to one step, in order: the reference of N workers (single only)"},
+            "Batches added up to one step, in order: what N workers do (single only)"},
         o.micro_batches, WholeNumber(1, kMostInt));
   visit(Row{"--optimizer", group, "NAME", "sgd, momentum or adam"}, o.optimizer,
         OneOf({"sgd", "momentum", "adam"}));
