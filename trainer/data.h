@@ -30,7 +30,14 @@ struct DataSplits {
 // idx files, plain or .gz), "synthetic" (learnable, made from `seed`, needs no files). Errors name the file
 // and what is wrong with it: missing, truncated, not an idx file, a label that is too high, counts that
 // differ.
+const std::vector<std::string>& DataNames();
 absl::StatusOr<DataSplits> LoadData(const std::string& name, const std::string& dir, uint64_t seed);
+
+struct SyntheticShape {
+  int height = 28, width = 28;
+  int64_t train = 60000, test = 10000;
+};
+DataSplits MakeSyntheticData(const SyntheticShape& shape, uint64_t seed);
 
 // Pictures `indices` as normalised floats [n][image_size], and their labels [n].
 void GatherBatch(const Dataset& data, const std::vector<int64_t>& indices, float* inputs, uint8_t* labels);

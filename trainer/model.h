@@ -34,9 +34,9 @@ class Model {
 
   virtual const ParameterLayout& parameters() const = 0;
 
-  // Fills `weights` from `seed`: uniform in +-1/sqrt(fan in), PyTorch's default for linear and convolution
-  // layers.
-  virtual void Initialize(uint64_t seed, Span weights) const = 0;
+  // From `seed`: uniform in +-1/sqrt(fan in), PyTorch's default for linear and convolution layers. On the
+  // host; the same on every machine.
+  virtual std::vector<float> InitialWeights(uint64_t seed) const = 0;
 
   // Forward and loss. Adds to *score when the stream gets there. Keeps what Backward needs.
   virtual void Forward(ConstSpan weights, const Batch& batch, BatchScore* score, Stream& stream) = 0;

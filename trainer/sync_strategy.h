@@ -37,7 +37,8 @@ struct StepInfo {
 // What a strategy says of a step when it is finished.
 struct StepReport {
   std::vector<BucketRecord> buckets;
-  Traffic traffic;  // of this step
+  Traffic traffic;         // of this step
+  int64_t exposed_ns = 0;  // BeginStep and FinishStep stood still until communication was done
 };
 
 // Per step, from one thread: BeginStep, forward, backward { GradientReady ... }, FinishStep.

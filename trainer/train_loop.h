@@ -17,7 +17,6 @@
 #include "ps_server/ps_client.h"
 #include "ring_worker/process_group.h"
 #include "trainer/data.h"
-#include "trainer/sync_strategy.h"
 
 namespace psring {
 
@@ -36,19 +35,14 @@ struct Worker {
   std::function<void(const StepRecord&)> on_step = [](const StepRecord&) {};
   std::function<void(int64_t steps_done, int64_t steps_planned, double loss)> on_progress =
       [](int64_t, int64_t, double) {};
+  // After training, for each point of the curve; on the rank that evaluates.
+  std::function<void(const CurvePoint&)> on_evaluation = [](const CurvePoint&) {};
 };
-
-// How many steps each worker makes, and when: resolved from the budget flags, the data and the world size.
-struct StepPlan {
-  int64_t warmup_steps = 0;
-  int64_t steps = 0;          // measured ones, per worker
-  int64_t total_samples = 0;  // over all workers, warm-up included: where a linear schedule ends
-};
-StepPlan PlanSteps(const TrainingOptions& options, int64_t data_count, int world_size);
 
 // Trains and, on rank 0, evaluates. Evaluation happens after training, on copies of the weights taken at
 // their moments, so it disturbs neither speed nor staleness. The weights of the end are left in
-// `final_weights` where that is given.
+// `final_weights` where that is given. Bad flags are InvalidArgument or NotFound, before any work; an error
+// of a step names the step, and its peers learn of it by way of the group or the server.
 absl::StatusOr<RankResult> RunWorker(const TrainingOptions& options, Worker& worker,
                                      std::vector<float>* final_weights = nullptr);
 

@@ -1,0 +1,40 @@
+#include "trainer/evaluation.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "trainer/sampler.h"
+
+namespace psring {
+
+absl::Status CheckSnapshots(int64_t eval_every, int64_t total_steps, size_t parameters) {
+  constexpr int64_t kMaxCount = 64;
+  constexpr int64_t kMaxBytes = int64_t{512} << 20;
+  if (eval_every == 0) return absl::OkStatus();  // the end alone needs no copy
+  const int64_t bytes = std::max<int64_t>(1, parameters * sizeof(float));
+  const int64_t kept = std::max<int64_t>(1, std::min(kMaxCount, kMaxBytes / bytes));
+  const int64_t wanted = total_steps / eval_every;
+  if (wanted <= kept) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("--eval_every ", eval_every, " asks for ", wanted, " evaluations in ", total_steps,
+                   " steps, and copies of the weights for ", kept, " are kept; take --eval_every ",
+                   (total_steps + kept - 1) / kept, " or more"));
+}
+
+absl::StatusOr<BatchScore> Evaluate(Model& model, ConstSpan weights, const Dataset& data, int batch,
+                                    Span inputs, uint8_t* labels, Stream& stream) {
+  BatchScore score;
+  for (const std::vector<int64_t>& indices : EvaluationBatches(data.count(), batch, /*rank=*/0, 1)) {
+    GatherBatch(data, indices, inputs.floats(), labels);
+    const Batch part{.size = static_cast<int>(indices.size()),
+                     .inputs = inputs.Slice(0, indices.size() * data.image_size()),
+                     .labels = labels};
+    model.Forward(weights, part, &score, stream);
+    // The next batch overwrites this one's pictures.
+    PSRING_RETURN_IF_ERROR(stream.Synchronize());
+  }
+  return score;
+}
+
+}  // namespace psring

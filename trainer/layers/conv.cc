@@ -1,0 +1,29 @@
+#include "trainer/layers/conv.h"
+
+namespace psring {
+
+ConvLayer::ConvLayer(const std::string& name, const ConvShape& shape, ParameterLayout& layout)
+    : Layer(size_t{1} * shape.out_height() * shape.out_width() * shape.out_channels),
+      shape_(shape),
+      parameters_(name, {shape.out_channels, shape.kernel, shape.kernel, shape.in_channels}, layout) {}
+
+void ConvLayer::Initialize(Random& random, std::vector<float>& weights) const {
+  parameters_.Initialize(random, weights);
+}
+
+void ConvLayer::Forward(int batch, ConstSpan weights, ConstSpan x, Ops& ops, Stream& stream) {
+  ConvShape shape = shape_;
+  shape.batch = batch;
+  ops.ConvForward(shape, x, Part(weights, parameters_.weight), Part(weights, parameters_.bias), output(batch),
+                  stream);
+}
+
+void ConvLayer::Backward(int batch, ConstSpan weights, ConstSpan x, Span dx, Span gradient, Ops& ops,
+                         Stream& stream) {
+  ConvShape shape = shape_;
+  shape.batch = batch;
+  ops.ConvBackward(shape, x, Part(weights, parameters_.weight), output(batch), output_gradient(batch), dx,
+                   Part(gradient, parameters_.weight), Part(gradient, parameters_.bias), stream);
+}
+
+}  // namespace psring

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+
+#include "trainer/layers/layer.h"
+
+namespace psring {
+
+// A convolution, stride 1, no padding, and max(0, y) where the shape says so.
+class ConvLayer : public Layer {
+ public:
+  // `shape.batch` does not count.
+  ConvLayer(const std::string& name, const ConvShape& shape, ParameterLayout& layout);
+
+  bool has_parameters() const override { return true; }
+  size_t first_parameter() const override { return parameters_.weight.first; }
+  void Initialize(Random& random, std::vector<float>& weights) const override;
+  void Forward(int batch, ConstSpan weights, ConstSpan x, Ops& ops, Stream& stream) override;
+  void Backward(int batch, ConstSpan weights, ConstSpan x, Span dx, Span gradient, Ops& ops,
+                Stream& stream) override;
+
+ private:
+  const ConvShape shape_;
+  const WeightAndBias parameters_;
+};
+
+}  // namespace psring

@@ -1,0 +1,68 @@
+// A layer of a network that is a plain sequence: it owns its outputs, reads its weights from the flat buffer
+// and writes its gradients into the other.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/device.h"
+#include "common/ops.h"
+#include "common/parameters.h"
+#include "trainer/random.h"
+
+namespace psring {
+
+class Layer {
+ public:
+  virtual ~Layer() = default;
+
+  // Before the first Forward: room for the outputs of `max_batch` samples, and for their gradients.
+  virtual absl::Status Allocate(int max_batch, Device& device) {
+    PSRING_ASSIGN_OR_RETURN(y_, device.Allocate(max_batch * outputs_ * sizeof(float)));
+    PSRING_ASSIGN_OR_RETURN(dy_, device.Allocate(max_batch * outputs_ * sizeof(float)));
+    return absl::OkStatus();
+  }
+
+  // Elements per sample.
+  size_t outputs() const { return outputs_; }
+  // Of the last Forward.
+  Span output(int batch) const { return y_.span().Slice(0, batch * outputs_); }
+  // The layer behind, or the loss, writes it; Backward may change it.
+  Span output_gradient(int batch) const { return dy_.span().Slice(0, batch * outputs_); }
+
+  // The lowest element of the flat buffers that belongs to this layer; meaningless where there is none.
+  virtual bool has_parameters() const { return false; }
+  virtual size_t first_parameter() const { return 0; }
+
+  // Fills this layer's part of `weights`, on the host.
+  virtual void Initialize(Random& random, std::vector<float>& weights) const = 0;
+
+  // `x` is the layer's input, `weights` the whole flat buffer.
+  virtual void Forward(int batch, ConstSpan weights, ConstSpan x, Ops& ops, Stream& stream) = 0;
+  // From output_gradient to this layer's part of `gradient` (the whole flat buffer) and, unless dx.data is
+  // null, to the gradient of `x`.
+  virtual void Backward(int batch, ConstSpan weights, ConstSpan x, Span dx, Span gradient, Ops& ops,
+                        Stream& stream) = 0;
+
+ protected:
+  explicit Layer(size_t outputs) : outputs_(outputs) {}
+
+ private:
+  size_t outputs_;
+  Buffer y_, dy_;
+};
+
+// Where a layer's weight and bias stand.
+struct WeightAndBias {
+  Tensor weight, bias;
+  size_t fan_in;  // products behind one output
+
+  WeightAndBias(const std::string& name, std::vector<int> weight_shape, ParameterLayout& layout);
+  void Initialize(Random& random, std::vector<float>& weights) const;
+};
+
+inline ConstSpan Part(ConstSpan flat, const Tensor& tensor) { return flat.Slice(tensor.first, tensor.count); }
+inline Span Part(const Span& flat, const Tensor& tensor) { return flat.Slice(tensor.first, tensor.count); }
+
+}  // namespace psring

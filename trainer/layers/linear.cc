@@ -1,0 +1,29 @@
+#include "trainer/layers/linear.h"
+
+namespace psring {
+
+LinearLayer::LinearLayer(const std::string& name, int inputs, int outputs, bool relu, ParameterLayout& layout)
+    : Layer(outputs),
+      shape_{.batch = 1, .inputs = inputs, .outputs = outputs, .relu = relu},
+      parameters_(name, {outputs, inputs}, layout) {}
+
+void LinearLayer::Initialize(Random& random, std::vector<float>& weights) const {
+  parameters_.Initialize(random, weights);
+}
+
+void LinearLayer::Forward(int batch, ConstSpan weights, ConstSpan x, Ops& ops, Stream& stream) {
+  LinearShape shape = shape_;
+  shape.batch = batch;
+  ops.LinearForward(shape, x, Part(weights, parameters_.weight), Part(weights, parameters_.bias),
+                    output(batch), stream);
+}
+
+void LinearLayer::Backward(int batch, ConstSpan weights, ConstSpan x, Span dx, Span gradient, Ops& ops,
+                           Stream& stream) {
+  LinearShape shape = shape_;
+  shape.batch = batch;
+  ops.LinearBackward(shape, x, Part(weights, parameters_.weight), output(batch), output_gradient(batch), dx,
+                     Part(gradient, parameters_.weight), Part(gradient, parameters_.bias), stream);
+}
+
+}  // namespace psring

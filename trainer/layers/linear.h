@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+#include "trainer/layers/layer.h"
+
+namespace psring {
+
+// y = x w^T + b, and max(0, y) where `relu` says so.
+class LinearLayer : public Layer {
+ public:
+  LinearLayer(const std::string& name, int inputs, int outputs, bool relu, ParameterLayout& layout);
+
+  bool has_parameters() const override { return true; }
+  size_t first_parameter() const override { return parameters_.weight.first; }
+  void Initialize(Random& random, std::vector<float>& weights) const override;
+  void Forward(int batch, ConstSpan weights, ConstSpan x, Ops& ops, Stream& stream) override;
+  void Backward(int batch, ConstSpan weights, ConstSpan x, Span dx, Span gradient, Ops& ops,
+                Stream& stream) override;
+
+ private:
+  const LinearShape shape_;  // of one sample
+  const WeightAndBias parameters_;
+};
+
+}  // namespace psring

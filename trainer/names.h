@@ -1,0 +1,15 @@
+// The answer to a name that is in no table.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace psring {
+
+// NotFound: "unknown model 'mpl'; did you mean 'mlp'? There are mlp, cnn".
+absl::Status UnknownName(const std::string& kind, const std::string& name,
+                         const std::vector<std::string>& known);
+
+}  // namespace psring

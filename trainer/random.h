@@ -1,0 +1,43 @@
+// Random numbers that are the same on every machine and with every standard library: the standard
+// distributions and std::shuffle are not.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace psring {
+
+// SplitMix64 (Steele, Lea & Flood 2014). Distinct (seed, stream) pairs give unrelated sequences.
+class Random {
+ public:
+  explicit Random(uint64_t seed, uint64_t stream = 0) : state_(Mix(seed) ^ Mix(~stream)) {}
+
+  uint64_t Next() { return Mix(state_ += 0x9e3779b97f4a7c15); }
+
+  // In [0, bound), bound below 2^32; by multiplication (Lemire 2019), whose bias of 2^-32 is nothing here.
+  uint32_t Below(uint32_t bound) { return static_cast<uint32_t>(((Next() >> 32) * bound) >> 32); }
+
+  // In [low, high).
+  float Uniform(float low, float high) {
+    return low + (high - low) * (static_cast<float>(Next() >> 40) * 0x1p-24f);
+  }
+
+  template <typename T>
+  void Shuffle(std::vector<T>& items) {
+    for (size_t i = items.size(); i > 1; --i) {
+      std::swap(items[i - 1], items[Below(static_cast<uint32_t>(i))]);
+    }
+  }
+
+ private:
+  static uint64_t Mix(uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+  }
+
+  uint64_t state_;
+};
+
+}  // namespace psring

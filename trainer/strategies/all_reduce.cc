@@ -1,0 +1,115 @@
+// The gradients are summed over all ranks in place, bucket by bucket, on a background lane; the lane then
+// makes the bucket's update, the same on every rank.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "ring_worker/process_group.h"
+#include "trainer/strategies/strategies.h"
+
+namespace psring {
+namespace {
+
+class AllReduceStrategy : public SyncStrategy {
+ public:
+  AllReduceStrategy(const StrategyContext& context, Optimizer optimizer, std::unique_ptr<Ops> lane_ops)
+      : context_(context),
+        optimizer_(std::move(optimizer)),
+        lane_ops_(std::move(lane_ops)),
+        lane_(context.device.NewStream(StreamKind::kBackground, "synchronise")) {}
+
+  absl::Status Start(const TrainingState& state) override {
+    state_ = state;
+    PSRING_RETURN_IF_ERROR(context_.group->Broadcast(state_.weights, /*root=*/0, *lane_));
+    return lane_->Synchronize();
+  }
+
+  absl::Status BeginStep(const StepInfo& info) override {
+    info_ = info;
+    rate_ = LearningRate(context_.schedule, info.global_samples_before);
+    traffic_before_ = context_.group->traffic();
+    // The lane writes into it, so it must not move.
+    records_.clear();
+    records_.reserve(context_.buckets.size());
+    return absl::OkStatus();
+  }
+
+  void GradientReady(const Bucket& bucket, Event ready) override {
+    records_.push_back({.bucket = bucket.index, .ready_ns = context_.trace.Now()});
+    BucketRecord& record = records_.back();
+    const Span gradient = state_.gradient.Slice(bucket.first, bucket.count);
+
+    lane_->WaitFor(ready);
+    Stamp(record.begin_ns);
+    if (absl::Status enqueued = context_.group->AllReduce(gradient, gradient, ReduceOp::kSum, *lane_);
+        !enqueued.ok()) {
+      lane_->Run([enqueued] { return enqueued; });
+      return;
+    }
+    Stamp(record.end_ns);
+    optimizer_.Apply(bucket.first, state_.weights.Slice(bucket.first, bucket.count), gradient,
+                     info_.global_samples, rate_, info_.step + 1, *lane_ops_, *lane_);
+    lane_->Run([this, &record] {
+      AddSpan(SpanKind::kCommunication, record.bucket, record.begin_ns, record.end_ns);
+      AddSpan(SpanKind::kOptimizer, record.bucket, record.end_ns, context_.trace.Now());
+      return absl::OkStatus();
+    });
+  }
+
+  absl::StatusOr<StepReport> FinishStep() override {
+    const int64_t begin = context_.trace.Now();
+    PSRING_RETURN_IF_ERROR(lane_->Synchronize());
+    StepReport report{.traffic = context_.group->traffic() - traffic_before_};
+    // What came behind the last bucket's arrival was its update, which no rank can do without.
+    report.exposed_ns = std::max<int64_t>(0, records_.back().end_ns - begin);
+    report.buckets = std::move(records_);
+    return report;
+  }
+
+  absl::Status Collect(Span weights) override {
+    if (weights.data == state_.weights.data) return absl::OkStatus();
+    lane_->Copy(weights.data, state_.weights.data, weights.bytes());
+    return lane_->Synchronize();
+  }
+
+  void Abort(absl::Status why) override { context_.group->Abort(std::move(why)); }
+
+ private:
+  // The moment at which the lane gets here, into `ns`.
+  void Stamp(int64_t& ns) {
+    lane_->Run([this, &ns] {
+      ns = context_.trace.Now();
+      return absl::OkStatus();
+    });
+  }
+
+  void AddSpan(SpanKind kind, int bucket, int64_t begin, int64_t end) {
+    context_.trace.Add(
+        {.kind = kind, .step = info_.step, .bucket = bucket, .begin_ns = begin, .end_ns = end});
+  }
+
+  const StrategyContext context_;
+  const Optimizer optimizer_;
+  const std::unique_ptr<Ops> lane_ops_;  // the compute thread is busy with its own
+  TrainingState state_;
+  StepInfo info_;
+  double rate_ = 0;
+  Traffic traffic_before_;
+  std::vector<BucketRecord> records_;
+  const std::unique_ptr<Stream> lane_;  // last: its work uses the above
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SyncStrategy>> MakeAllReduce(const StrategyContext& context) {
+  // A ring of one has nothing to send, and a lane would only cost.
+  if (context.world_size == 1) return MakeNone(context);
+  PSRING_CHECK(context.group != nullptr && context.group->size() == context.world_size);
+  size_t count = 0;
+  for (const Bucket& bucket : context.buckets) count += bucket.count;
+  PSRING_ASSIGN_OR_RETURN(Optimizer optimizer, Optimizer::Create(context.optimizer, context.device, count));
+  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(context.device, context.threads));
+  return std::make_unique<AllReduceStrategy>(context, std::move(optimizer), std::move(ops));
+}
+
+}  // namespace psring

@@ -1,0 +1,174 @@
+// Each bucket's gradient goes to the server, and the weights it led to come back in its place; the optimizer
+// lives on the server.
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/check.h"
+#include "common/mutex.h"
+#include "ps_server/ps_client.h"
+#include "trainer/strategies/strategies.h"
+
+namespace psring {
+namespace {
+
+class ParameterServerStrategy : public SyncStrategy {
+ public:
+  ParameterServerStrategy(const StrategyContext& context, std::string consistency)
+      : context_(context), client_(*context.client), consistency_(std::move(consistency)) {}
+
+  ~ParameterServerStrategy() override {
+    // Exchanges in flight write into the weights and into this object.
+    if (!AllArrived()) {
+      client_.Abort(absl::CancelledError("the worker has stopped"));
+      (void)WaitForReplies(absl::Now() + absl::Seconds(5));
+    }
+  }
+
+  absl::Status Start(const TrainingState& state) override {
+    state_ = state;
+    const ServerJob job{.workers = context_.world_size,
+                        .consistency = consistency_,
+                        .deterministic = context_.deterministic,
+                        .serial = context_.serial,
+                        .parameters = static_cast<int64_t>(state.weights.count),
+                        .buckets = context_.buckets,
+                        .optimizer = context_.optimizer,
+                        .schedule = context_.schedule};
+    return client_.Start(context_.rank, job, state.weights, absl::Now() + context_.timeout);
+  }
+
+  absl::Status BeginStep(const StepInfo& info) override {
+    info_ = info;
+    traffic_before_ = client_.traffic();
+    MutexLock lock(mutex_);
+    records_.assign(context_.buckets.size(), {});
+    return error_;
+  }
+
+  void GradientReady(const Bucket& bucket, Event ready) override {
+    const int64_t now = context_.trace.Now();
+    {
+      MutexLock lock(mutex_);
+      records_[bucket.index] = {.bucket = bucket.index, .ready_ns = now};
+      ++in_flight_;
+    }
+    // On the CPU the gradient is complete already, and a thread to wait for it would only cost. Once a lane
+    // is in use, everything goes through it, in order.
+    if (lane_ == nullptr && ready.Happened()) {
+      Push(bucket);
+      return;
+    }
+    if (lane_ == nullptr) lane_ = context_.device.NewStream(StreamKind::kBackground, "push");
+    lane_->WaitFor(ready);
+    lane_->Run([this, bucket] {
+      Push(bucket);
+      return absl::OkStatus();
+    });
+  }
+
+  absl::StatusOr<StepReport> FinishStep() override {
+    const int64_t begin = context_.trace.Now();
+    if (lane_ != nullptr) PSRING_RETURN_IF_ERROR(lane_->Synchronize());
+    PSRING_RETURN_IF_ERROR(WaitForReplies(absl::Now() + context_.timeout));
+    StepReport report{.traffic = client_.traffic() - traffic_before_,
+                      .exposed_ns = context_.trace.Now() - begin};
+    MutexLock lock(mutex_);
+    report.buckets = std::move(records_);
+    return report;
+  }
+
+  absl::Status Collect(Span weights) override {
+    const absl::Time deadline = absl::Now() + context_.timeout;
+    if (consistency_ == "async") {
+      // This rank's weights lack what the others pushed after its last exchange.
+      PSRING_RETURN_IF_ERROR(client_.Fetch(weights, deadline));
+    } else if (weights.data != state_.weights.data) {
+      context_.compute.Copy(weights.data, state_.weights.data, weights.bytes());
+      PSRING_RETURN_IF_ERROR(context_.compute.Synchronize());
+    }
+    return client_.Leave(deadline);
+  }
+
+  void Abort(absl::Status why) override { client_.Abort(std::move(why)); }
+
+ private:
+  void Push(const Bucket& bucket) {
+    {
+      MutexLock lock(mutex_);
+      records_[bucket.index].begin_ns = context_.trace.Now();
+    }
+    client_.PushPull({.bucket = bucket.index,
+                      .step = info_.step,
+                      .samples = info_.samples,
+                      .gradient = state_.gradient.Slice(bucket.first, bucket.count),
+                      .weights = state_.weights.Slice(bucket.first, bucket.count)},
+                     [this, index = bucket.index](absl::StatusOr<ExchangeResult> result) {
+                       Arrived(index, std::move(result));
+                     });
+  }
+
+  // On a thread of the client.
+  void Arrived(int index, absl::StatusOr<ExchangeResult> result) {
+    const int64_t now = context_.trace.Now();
+    MutexLock lock(mutex_);
+    if (result.ok()) {
+      BucketRecord& record = records_[index];
+      record.end_ns = now;
+      record.staleness = result->staleness;
+      context_.trace.Add({.kind = SpanKind::kCommunication,
+                          .step = info_.step,
+                          .bucket = index,
+                          .begin_ns = record.begin_ns,
+                          .end_ns = now});
+    } else if (error_.ok()) {
+      error_ = result.status();
+    }
+    --in_flight_;
+    changed_.NotifyAll();
+  }
+
+  bool AllArrived() {
+    MutexLock lock(mutex_);
+    return in_flight_ == 0;
+  }
+
+  // Returns when nothing is in flight any more, with the first error; at the latest by `deadline`.
+  absl::Status WaitForReplies(absl::Time deadline) {
+    MutexLock lock(mutex_);
+    while (in_flight_ > 0) {
+      if (changed_.WaitUntil(mutex_, deadline) || in_flight_ == 0) continue;
+      std::vector<int> missing;
+      for (const BucketRecord& record : records_) {
+        if (record.end_ns == 0) missing.push_back(record.bucket);
+      }
+      return absl::DeadlineExceededError(absl::StrCat("waited ", absl::FormatDuration(context_.timeout),
+                                                      " for the parameter server's reply to bucket ",
+                                                      absl::StrJoin(missing, ", ")));
+    }
+    return error_;
+  }
+
+  const StrategyContext context_;
+  PsClient& client_;
+  const std::string consistency_;
+  TrainingState state_;
+  StepInfo info_;
+  Traffic traffic_before_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<BucketRecord> records_ ABSL_GUARDED_BY(mutex_);  // by bucket
+  int in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);
+
+  std::unique_ptr<Stream> lane_;  // last: its work uses the above
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SyncStrategy>> MakeParameterServer(const StrategyContext& context,
+                                                                  const std::string& consistency) {
+  PSRING_CHECK(context.client != nullptr);
+  return std::make_unique<ParameterServerStrategy>(context, consistency);
+}
+
+}  // namespace psring

@@ -1,0 +1,23 @@
+// The makers behind the rows of registry.cc.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "trainer/sync_strategy.h"
+
+namespace psring {
+
+// none.cc: no communication; every rank applies its own gradient.
+absl::StatusOr<std::unique_ptr<SyncStrategy>> MakeNone(const StrategyContext& context);
+
+// all_reduce.cc: the group sums the gradients, every rank makes the same update. A single rank needs no
+// group.
+absl::StatusOr<std::unique_ptr<SyncStrategy>> MakeAllReduce(const StrategyContext& context);
+
+// parameter_server.cc: the server sums and updates. `consistency`: "sync" or "async".
+absl::StatusOr<std::unique_ptr<SyncStrategy>> MakeParameterServer(const StrategyContext& context,
+                                                                  const std::string& consistency);
+
+}  // namespace psring

@@ -1,0 +1,338 @@
+#include "trainer/train_loop.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "trainer/bucket_pipeline.h"
+#include "trainer/evaluation.h"
+#include "trainer/model.h"
+#include "trainer/sampler.h"
+#include "trainer/sync_strategy.h"
+#include "trainer/training_plan.h"
+
+namespace psring {
+namespace {
+
+constexpr int kEvaluationBatch = 128;
+
+double Milliseconds(int64_t nanos) { return nanos * 1e-6; }
+
+absl::Status AtStep(int64_t step, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat("step ", step, ": ", status.message()));
+}
+
+// One rank's training, from checked flags to a result.
+class Training {
+ public:
+  static absl::StatusOr<std::unique_ptr<Training>> Create(const TrainingOptions& options, Worker& worker);
+
+  absl::StatusOr<RankResult> Run(std::vector<float>* final_weights);
+
+ private:
+  Training(const TrainingOptions& options, Worker& worker) : options_(options), worker_(worker) {}
+
+  absl::Status Steps();
+  absl::StatusOr<StepRecord> Step(int64_t step);
+  std::vector<SampledBatch> Draw(StepInfo& info);
+  Batch Gather(const SampledBatch& drawn);
+  void Backward(int m, const Batch& batch);
+  void AddSpan(SpanKind kind, int64_t step, int64_t begin_ns, int64_t end_ns);
+  void KeepSnapshot(int64_t steps_done);
+  absl::Status ScoreCurve();
+  void Count(const StepRecord& record);
+  void Describe();
+
+  const TrainingOptions& options_;
+  Worker& worker_;
+  const StrategyRow* strategy_row_ = nullptr;
+  StepPlan plan_;
+  std::vector<Bucket> buckets_;
+
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Stream> compute_;
+  std::unique_ptr<Model> model_;
+  Buffer weights_, gradient_, micro_gradient_, inputs_, labels_;
+  std::unique_ptr<SyncStrategy> strategy_;
+  std::optional<BucketPipeline> pipeline_;
+  std::vector<DistributedSampler> samplers_;  // one for each micro-batch
+
+  int64_t global_samples_ = 0;  // in all updates so far
+  double trained_s_ = 0;
+  std::vector<double> losses_;  // of this rank's steps
+  int64_t snapshot_steps_ = 0;  // done when the last snapshot was taken
+  std::vector<Snapshot> snapshots_;
+  RankResult result_;
+};
+
+absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions& options, Worker& worker) {
+  auto training = std::unique_ptr<Training>(new Training(options, worker));
+  Training& t = *training;
+  const Dataset& data = worker.data.train;
+  Device& device = worker.device;
+
+  // All that can be refused is refused before anything is allocated.
+  PSRING_ASSIGN_OR_RETURN(t.strategy_row_, FindStrategy(options.strategy));
+  PSRING_ASSIGN_OR_RETURN(const ModelRow* model_row, FindModel(options.model));
+  PSRING_RETURN_IF_ERROR(CheckStrategy(options, *t.strategy_row_, worker.world_size));
+  PSRING_ASSIGN_OR_RETURN(t.plan_, PlanSteps(options, data.count(), worker.world_size));
+  PSRING_ASSIGN_OR_RETURN(const UpdatePlan updates,
+                          PlanUpdates(options, *t.strategy_row_, *model_row, t.plan_, data.count()));
+
+  const int max_batch = std::max(options.batch, kEvaluationBatch);
+  t.compute_ = device.NewStream(StreamKind::kCompute, "compute");
+  PSRING_ASSIGN_OR_RETURN(t.ops_, MakeOps(device, options.threads));
+  PSRING_ASSIGN_OR_RETURN(t.model_, model_row->make(data, max_batch, device, *t.ops_));
+  const size_t parameters = t.model_->parameters().count();
+  if (options.evaluate && worker.rank == 0) {
+    PSRING_RETURN_IF_ERROR(CheckSnapshots(options.eval_every, t.plan_.total_steps(), parameters));
+  }
+  PSRING_ASSIGN_OR_RETURN(t.weights_, device.Allocate(parameters * sizeof(float)));
+  PSRING_ASSIGN_OR_RETURN(t.gradient_, device.Allocate(parameters * sizeof(float)));
+  if (options.micro_batches > 1) {
+    PSRING_ASSIGN_OR_RETURN(t.micro_gradient_, device.Allocate(parameters * sizeof(float)));
+  }
+  PSRING_ASSIGN_OR_RETURN(t.inputs_, device.Allocate(max_batch * data.image_size() * sizeof(float)));
+  PSRING_ASSIGN_OR_RETURN(t.labels_, device.Allocate(max_batch));
+
+  t.buckets_ = PlanBuckets(t.model_->parameters(),
+                           {.first_mb = std::min(1.0, options.bucket_mb), .others_mb = options.bucket_mb});
+  PSRING_ASSIGN_OR_RETURN(t.strategy_, t.strategy_row_->make({.rank = worker.rank,
+                                                              .world_size = worker.world_size,
+                                                              .device = device,
+                                                              .ops = *t.ops_,
+                                                              .compute = *t.compute_,
+                                                              .buckets = t.buckets_,
+                                                              .optimizer = updates.optimizer,
+                                                              .schedule = updates.schedule,
+                                                              .trace = worker.trace,
+                                                              .timeout = absl::Seconds(options.timeout_s),
+                                                              .threads = options.threads,
+                                                              .group = worker.group,
+                                                              .client = worker.client,
+                                                              .deterministic = options.deterministic,
+                                                              .serial = options.ps_schedule == "serial"}));
+  t.pipeline_.emplace(t.buckets_, *t.compute_, *t.strategy_);
+
+  // Micro-batch m of M is what rank m of M would have drawn.
+  for (int m = 0; m < options.micro_batches; ++m) {
+    t.samplers_.emplace_back(SamplerOptions{.count = data.count(),
+                                            .rank = worker.rank * options.micro_batches + m,
+                                            .world_size = worker.world_size * options.micro_batches,
+                                            .batch = options.batch,
+                                            .seed = options.seed});
+  }
+  return training;
+}
+
+absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
+  const std::vector<float> initial = model_->InitialWeights(options_.seed);
+  compute_->Copy(weights_.data(), initial.data(), weights_.bytes());
+  PSRING_RETURN_IF_ERROR(compute_->Synchronize());
+  PSRING_RETURN_IF_ERROR(strategy_->Start({.weights = weights_.span(), .gradient = gradient_.span()}));
+
+  if (absl::Status trained = Steps(); !trained.ok()) {
+    strategy_->Abort(trained);  // or the peers would wait for their deadline
+    return trained;
+  }
+  // Nobody's last push may come after somebody's Collect.
+  PSRING_RETURN_IF_ERROR(worker_.barrier());
+  PSRING_RETURN_IF_ERROR(strategy_->Collect(weights_.span()));
+  Describe();
+  if (options_.evaluate && worker_.rank == 0) {
+    KeepSnapshot(plan_.total_steps());
+    PSRING_RETURN_IF_ERROR(ScoreCurve());
+  }
+  result_.peak_memory_mb = PeakMemoryMb();
+  if (final_weights != nullptr) {
+    const float* weights = weights_.span().floats();
+    final_weights->assign(weights, weights + weights_.span().count);
+  }
+  return std::move(result_);
+}
+
+absl::Status Training::Steps() {
+  for (int64_t step = 0; step < plan_.total_steps(); ++step) {
+    if (step == 0 || step == plan_.warmup_steps) PSRING_RETURN_IF_ERROR(worker_.barrier());
+    absl::StatusOr<StepRecord> record = Step(step);
+    if (!record.ok()) return AtStep(step, record.status());
+    if (!std::isfinite(record->loss)) {
+      return AtStep(step, absl::OutOfRangeError("training diverged: the loss is not finite; a lower --lr or "
+                                                "--momentum may help"));
+    }
+    if (options_.check_replicas) record->weights_hash = HashBytes(weights_.data(), weights_.bytes());
+    Count(*record);
+    const bool evaluates = options_.evaluate && worker_.rank == 0 && options_.eval_every > 0;
+    if (evaluates && (step + 1) % options_.eval_every == 0 && step + 1 < plan_.total_steps()) {
+      KeepSnapshot(step + 1);
+    }
+    worker_.on_step(*record);
+    worker_.on_progress(step + 1, plan_.total_steps(), record->loss);
+  }
+  return absl::OkStatus();
+}
+
+// The straight path.
+absl::StatusOr<StepRecord> Training::Step(int64_t step) {
+  const Trace& trace = worker_.trace;
+  StepRecord record{.rank = worker_.rank, .step = step, .warmup = step < plan_.warmup_steps};
+  record.begin_ns = trace.Now();
+  StepInfo info{.step = step, .global_samples_before = global_samples_};
+  const std::vector<SampledBatch> drawn = Draw(info);
+  BatchScore score;
+  int64_t compute_ns = 0;
+
+  PSRING_RETURN_IF_ERROR(strategy_->BeginStep(info));
+  pipeline_->BeginStep();
+  for (int m = 0; m < options_.micro_batches; ++m) {
+    const Batch batch = Gather(drawn[m]);
+    const int64_t forward_ns = trace.Now();
+    model_->Forward(weights_.span(), batch, &score, *compute_);
+    const int64_t backward_ns = trace.Now();
+    Backward(m, batch);  // hands finished buckets to the strategy on its way
+    const int64_t end_ns = trace.Now();
+    AddSpan(SpanKind::kForward, step, forward_ns, backward_ns);
+    AddSpan(SpanKind::kBackward, step, backward_ns, end_ns);
+    compute_ns += end_ns - forward_ns;
+  }
+  PSRING_CHECK(pipeline_->all_ready());
+  const int64_t finish_ns = trace.Now();
+  PSRING_ASSIGN_OR_RETURN(StepReport report, strategy_->FinishStep());
+  PSRING_RETURN_IF_ERROR(compute_->Synchronize());
+  record.step_ms = Milliseconds(trace.Now() - record.begin_ns);
+
+  if (report.exposed_ns > 0) AddSpan(SpanKind::kExposed, step, finish_ns, finish_ns + report.exposed_ns);
+  global_samples_ += info.global_samples;
+  std::vector<std::pair<int64_t, int64_t>> in_flight;
+  for (const BucketRecord& bucket : report.buckets) in_flight.emplace_back(bucket.begin_ns, bucket.end_ns);
+  record.samples = info.samples;
+  record.compute_ms = Milliseconds(compute_ns);
+  record.comm_busy_ms = Milliseconds(BusyNanos(std::move(in_flight)));
+  record.exposed_comm_ms = Milliseconds(report.exposed_ns);
+  record.payload_tx_bytes = report.traffic.payload_tx_bytes;
+  record.payload_rx_bytes = report.traffic.payload_rx_bytes;
+  record.loss = info.samples > 0 ? score.loss_sum / info.samples : 0;
+  record.buckets = std::move(report.buckets);
+  return record;
+}
+
+// The samples of all micro-batches of a step; completes `info`.
+std::vector<SampledBatch> Training::Draw(StepInfo& info) {
+  std::vector<SampledBatch> drawn;
+  for (DistributedSampler& sampler : samplers_) {
+    drawn.push_back(sampler.Next());
+    info.samples += static_cast<int64_t>(drawn.back().indices.size());
+    info.global_samples = drawn.back().global_samples;
+  }
+  return drawn;
+}
+
+Batch Training::Gather(const SampledBatch& drawn) {
+  const Dataset& data = worker_.data.train;
+  uint8_t* labels = static_cast<uint8_t*>(labels_.data());
+  GatherBatch(data, drawn.indices, inputs_.span().floats(), labels);
+  return {.size = static_cast<int>(drawn.indices.size()),
+          .inputs = inputs_.span().Slice(0, drawn.indices.size() * data.image_size()),
+          .labels = labels};
+}
+
+// Leaves the sum of the gradients of micro-batches 0 to m, added in order, as a server in deterministic mode
+// adds its workers'.
+void Training::Backward(int m, const Batch& batch) {
+  const bool only = options_.micro_batches == 1;
+  model_->Backward(weights_.span(), batch, m == 0 ? gradient_.span() : micro_gradient_.span(), *compute_,
+                   [&](size_t first) {
+                     if (only) pipeline_->LayerDone(first);
+                   });
+  if (m > 0) ops_->Add(gradient_.span(), micro_gradient_.span(), *compute_);
+  if (!only && m + 1 == options_.micro_batches) pipeline_->LayerDone(0);
+}
+
+void Training::AddSpan(SpanKind kind, int64_t step, int64_t begin_ns, int64_t end_ns) {
+  worker_.trace.Add({.kind = kind, .step = step, .begin_ns = begin_ns, .end_ns = end_ns});
+}
+
+void Training::Count(const StepRecord& record) {
+  losses_.push_back(record.loss);
+  trained_s_ += record.step_ms / 1000;
+  if (!record.warmup) {
+    result_.samples += record.samples;
+    result_.wall_s += record.step_ms / 1000;
+  }
+  for (const BucketRecord& bucket : record.buckets) {
+    if (bucket.staleness < 0) continue;
+    ++result_.pushes;
+    result_.staleness_sum += bucket.staleness;
+    result_.staleness_max = std::max(result_.staleness_max, bucket.staleness);
+  }
+}
+
+void Training::KeepSnapshot(int64_t steps_done) {
+  const int64_t updates_per_step = IsAsynchronous(*strategy_row_) ? worker_.world_size : 1;
+  const auto since = losses_.begin() + snapshot_steps_;
+  snapshot_steps_ = steps_done;
+  const float* weights = weights_.span().floats();
+  snapshots_.push_back(
+      {.point = {.samples = global_samples_,
+                 .updates = steps_done * updates_per_step,
+                 .wall_s = trained_s_,
+                 .train_loss = std::accumulate(since, losses_.end(), 0.0) / (losses_.end() - since)},
+       .weights = {weights, weights + weights_.span().count}});
+}
+
+absl::Status Training::ScoreCurve() {
+  const Dataset& test = worker_.data.test;
+  for (Snapshot& snapshot : snapshots_) {
+    compute_->Copy(gradient_.data(), snapshot.weights.data(), gradient_.bytes());
+    PSRING_ASSIGN_OR_RETURN(const BatchScore score,
+                            Evaluate(*model_, gradient_.span(), test, kEvaluationBatch, inputs_.span(),
+                                     static_cast<uint8_t*>(labels_.data()), *compute_));
+    snapshot.point.test_loss = score.loss_sum / test.count();
+    snapshot.point.test_accuracy = static_cast<double>(score.correct) / test.count();
+    result_.curve.push_back(snapshot.point);
+    worker_.on_evaluation(snapshot.point);
+  }
+  return absl::OkStatus();
+}
+
+// All of the result that is known without the curve.
+void Training::Describe() {
+  result_.rank = worker_.rank;
+  result_.world_size = worker_.world_size;
+  result_.strategy = strategy_row_->name;
+  result_.device = worker_.device.name();
+  result_.ops = ops_->name();
+  result_.algorithm = strategy_row_->algorithm;
+  // One worker of a group has nobody to talk to, and does not ask for a group.
+  if (strategy_row_->needs == Needs::kProcessGroup && worker_.group != nullptr) {
+    result_.backend = worker_.group->backend();
+    result_.transport = worker_.group->transport();
+    result_.payload = worker_.group->transport();
+  }
+  if (strategy_row_->needs == Needs::kParameterServer) {
+    result_.backend = "native";
+    result_.transport = worker_.client->payload();
+    result_.payload = worker_.client->payload();
+    result_.placement = options_.server_placement;
+  }
+  result_.parameters = static_cast<int64_t>(weights_.span().count);
+  result_.global_batch = plan_.global_batch;
+  result_.steps = plan_.steps;
+  for (const Bucket& bucket : buckets_) result_.bucket_elements.push_back(bucket.count);
+  const auto tail = losses_.end() - std::max<int64_t>(1, losses_.size() / 10);
+  result_.final_loss = std::accumulate(tail, losses_.end(), 0.0) / (losses_.end() - tail);
+  result_.weights_hash = HashBytes(weights_.data(), weights_.bytes());
+}
+
+}  // namespace
+
+absl::StatusOr<RankResult> RunWorker(const TrainingOptions& options, Worker& worker,
+                                     std::vector<float>* final_weights) {
+  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Training> training, Training::Create(options, worker));
+  return training->Run(final_weights);
+}
+
+}  // namespace psring

@@ -1,0 +1,90 @@
+#include "trainer/training_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+
+namespace psring {
+
+bool IsAsynchronous(const StrategyRow& strategy) { return std::string_view(strategy.algorithm) == "async"; }
+
+absl::StatusOr<StepPlan> PlanSteps(const TrainingOptions& options, int64_t data_count, int world_size) {
+  StepPlan plan{.warmup_steps = options.warmup_steps,
+                .global_batch = int64_t{options.batch} * world_size * options.micro_batches};
+  if (plan.global_batch > data_count) {
+    const int64_t shares = plan.global_batch / options.batch;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--batch ", options.batch,
+                     shares > 1 ? absl::StrCat(" times ", shares, " workers or micro-batches") : "",
+                     " is larger than the data (", data_count, " samples)"));
+  }
+  // An epoch is a whole number of steps: its last, incomplete batch is dropped.
+  const int64_t steps_per_epoch = data_count / plan.global_batch;
+  double steps = options.epochs > 0 ? options.epochs * steps_per_epoch : steps_per_epoch;
+  if (options.samples > 0) steps = static_cast<double>(options.samples) / plan.global_batch;
+  if (options.steps > 0) steps = options.steps;
+  plan.steps = std::max<int64_t>(1, std::llround(steps));
+  plan.total_samples = plan.total_steps() * plan.global_batch;
+  return plan;
+}
+
+absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const StrategyRow& strategy,
+                                       const ModelRow& model, const StepPlan& steps, int64_t data_count) {
+  UpdatePlan plan;
+  PSRING_ASSIGN_OR_RETURN(plan.optimizer.kind, ParseOptimizer(options.optimizer));
+  if (plan.optimizer.kind == OptimizerKind::kMomentum) {
+    plan.optimizer.momentum = options.momentum >= 0 ? options.momentum : strategy.default_momentum;
+    // The same update without a velocity to keep.
+    if (plan.optimizer.momentum == 0) plan.optimizer.kind = OptimizerKind::kSgd;
+  }
+  const double momentum = plan.optimizer.kind == OptimizerKind::kMomentum ? plan.optimizer.momentum : 0;
+
+  plan.schedule.base = options.lr;
+  if (options.lr == 0) {
+    constexpr double kAdamLr = .001;  // Kingma & Ba 2015
+    if (plan.optimizer.kind == OptimizerKind::kAdam) {
+      plan.schedule.base = kAdamLr;
+    } else if (IsAsynchronous(strategy) || momentum == 0) {
+      plan.schedule.base = model.default_async_lr * (1 - momentum);
+    } else {
+      plan.schedule.base = model.default_lr;
+    }
+  }
+  plan.schedule.decay = options.schedule == "linear" ? LrDecay::kLinear : LrDecay::kConstant;
+  // Linear scaling counts the samples behind one update: those of all workers only where all are in it.
+  if (options.linear_scaling && strategy.synchronous) {
+    plan.schedule.scale = static_cast<double>(steps.global_batch) / options.batch;
+  }
+  plan.schedule.warmup_samples = std::llround(options.warmup_epochs * data_count);
+  plan.schedule.total_samples = steps.total_samples;
+  return plan;
+}
+
+absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& strategy, int world_size) {
+  if (strategy.single_process && world_size > 1) {
+    return absl::InvalidArgumentError(absl::StrCat("--strategy ", strategy.name,
+                                                   " is one process; it cannot have ", world_size,
+                                                   " workers (--micro_batches adds as many gradients)"));
+  }
+  if (!strategy.single_process && options.micro_batches > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--micro_batches belongs to --strategy single, not to ", strategy.name));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> PlanWarnings(const StrategyRow& strategy, const UpdatePlan& updates) {
+  std::vector<std::string> warnings;
+  if (IsAsynchronous(strategy) && updates.optimizer.kind == OptimizerKind::kMomentum &&
+      updates.optimizer.momentum >= .5) {
+    warnings.push_back(absl::StrCat(
+        "--momentum ", updates.optimizer.momentum, " with ", strategy.name, " at --lr ",
+        updates.schedule.base, ": late gradients add up; at lr 0.05 this diverges with a staleness of 3"));
+  }
+  return warnings;
+}
+
+}  // namespace psring

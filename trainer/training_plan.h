@@ -1,0 +1,49 @@
+// What the flags come to, once data, world size, model and strategy are known. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/optimizer.h"
+#include "common/training_options.h"
+#include "trainer/model.h"
+#include "trainer/sync_strategy.h"
+
+namespace psring {
+
+// How many steps each worker makes.
+struct StepPlan {
+  int64_t warmup_steps = 0;
+  int64_t steps = 0;          // measured ones
+  int64_t global_batch = 0;   // samples of all workers' gradients in one step
+  int64_t total_samples = 0;  // over all workers, warm-up included: where a linear schedule ends
+  int64_t total_steps() const { return warmup_steps + steps; }
+};
+
+// The budget is the first of --steps, --samples and --epochs that is given; one epoch where none is. Samples
+// and epochs are rounded to the nearest whole step, one at least. InvalidArgument: a global batch that is
+// larger than the data.
+absl::StatusOr<StepPlan> PlanSteps(const TrainingOptions& options, int64_t data_count, int world_size);
+
+// The rule of an update and its rate.
+struct UpdatePlan {
+  OptimizerConfig optimizer;
+  LrSchedule schedule;
+};
+
+// Where --lr is not given it is, for momentum, the model's rate, for plain SGD and the asynchronous modes
+// (whose momentum is 0 unless asked for) the model's asynchronous rate times 1 - momentum, and .001 for Adam.
+absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const StrategyRow& strategy,
+                                       const ModelRow& model, const StepPlan& steps, int64_t data_count);
+
+// InvalidArgument where `strategy` cannot run so: `single` on several ranks, micro-batches elsewhere.
+absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& strategy, int world_size);
+
+// One line each, for stderr: what is legal and will probably hurt.
+std::vector<std::string> PlanWarnings(const StrategyRow& strategy, const UpdatePlan& updates);
+
+bool IsAsynchronous(const StrategyRow& strategy);
+
+}  // namespace psring
