@@ -1,0 +1,70 @@
+// A rendezvous of threads: the seam that keeps gRPC out of these tests.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/mutex.h"
+#include "common/rendezvous.h"
+
+namespace psring {
+
+struct FakeStore {
+  Mutex mutex;
+  CondVar changed;
+  std::map<std::string, std::string> values ABSL_GUARDED_BY(mutex);
+};
+
+class FakeRendezvous final : public Rendezvous {
+ public:
+  FakeRendezvous(std::shared_ptr<FakeStore> store, int rank, int world_size,
+                 absl::Duration timeout = absl::Seconds(20))
+      : store_(std::move(store)) {
+    options_.rank = rank;
+    options_.world_size = world_size;
+    options_.timeout = timeout;
+  }
+
+  const RendezvousOptions& options() const override { return options_; }
+
+  absl::Status Set(const std::string& key, const std::string& value) override {
+    MutexLock lock(store_->mutex);
+    store_->values[key] = value;
+    store_->changed.NotifyAll();
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::string> Get(const std::string& key, const std::string& whom) override {
+    const absl::Time deadline = absl::Now() + options_.timeout;
+    MutexLock lock(store_->mutex);
+    while (!store_->values.contains(key)) {
+      if (!store_->changed.WaitUntil(store_->mutex, deadline)) {
+        return absl::DeadlineExceededError(absl::StrCat("waited for ", whom));
+      }
+    }
+    return store_->values[key];
+  }
+
+  absl::StatusOr<std::vector<std::string>> Exchange(const std::string& name,
+                                                    const std::string& value) override {
+    const std::string prefix = absl::StrCat(name, "/", exchanges_[name]++, "/");
+    absl::Status status = Set(absl::StrCat(prefix, options_.rank), value);
+    std::vector<std::string> values;
+    for (int rank = 0; rank < options_.world_size; ++rank) {
+      absl::StatusOr<std::string> found = Get(absl::StrCat(prefix, rank), absl::StrCat("rank ", rank));
+      if (!found.ok()) return found.status();
+      values.push_back(*std::move(found));
+    }
+    return values;
+  }
+
+ private:
+  const std::shared_ptr<FakeStore> store_;
+  RendezvousOptions options_;
+  std::map<std::string, int> exchanges_;
+};
+
+}  // namespace psring
