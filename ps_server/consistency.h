@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace psring {
@@ -28,7 +29,11 @@ class Consistency {
   virtual std::string name() const = 0;  // "sync", "async"
   virtual int64_t version() const = 0;
 
-  // The whole gradient of `worker`'s `step` has arrived.
+  // Whether a push of `worker`'s `step` may begin: asked before its first byte is added to anything, because
+  // a sum cannot be taken back. The error says whether it comes from the past, from the future, or twice.
+  virtual absl::Status MayPush(int worker, int64_t step) const = 0;
+
+  // The whole gradient of `worker`'s `step` has arrived. Not accepted where MayPush would not be OK.
   virtual Decision OnPush(int worker, int64_t step) = 0;
 };
 

@@ -24,6 +24,10 @@ struct ServerJob {
   LrSchedule schedule;
 };
 
+// InvalidArgument unless the numbers make sense by themselves; above all, the buckets must be numbered in
+// order and cover every parameter exactly once. A server asks it of a job before it believes a word of it.
+absl::Status ValidateServerJob(const ServerJob& job);
+
 // InvalidArgument names the first field in which `other` differs from `reference`.
 absl::Status RequireSameJob(const ServerJob& reference, const ServerJob& other, int other_worker);
 

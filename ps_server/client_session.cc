@@ -1,0 +1,174 @@
+#include "ps_server/client_session.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/check.h"
+#include "ps_server/pieces.h"
+
+namespace psring {
+namespace {
+
+size_t BytesOf(const Bucket& bucket) { return bucket.count * sizeof(float); }
+
+absl::Status Unexpected(const ChunkHeader& header) {
+  return absl::InternalError(absl::StrCat("the server sent a message of kind ", static_cast<int>(header.kind),
+                                          " for bucket ", header.bucket, " at byte ", header.offset,
+                                          " of step ", header.step, ", which nobody asked for"));
+}
+
+}  // namespace
+
+absl::Status ClientSession::Begin(const ServerJob& job, Span weights) {
+  PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
+  if (weights.count != static_cast<size_t>(job.parameters)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("room for ", weights.count, " weights, and the job has ", job.parameters));
+  }
+  job_ = job;
+  MutexLock lock(mutex_);
+  pending_.resize(job.buckets.size());
+  weights_ = weights;
+  weights_received_.assign(job.buckets.size(), 0);
+  return absl::OkStatus();
+}
+
+void ClientSession::ExpectWeights(Span weights) {
+  MutexLock lock(mutex_);
+  PSRING_CHECK(weights.count == static_cast<size_t>(job_.parameters));
+  weights_ = weights;
+  weights_received_.assign(job_.buckets.size(), 0);
+  answered_.reset();
+}
+
+void ClientSession::Add(const Exchange& exchange, PsClient::Done done) {
+  MutexLock lock(mutex_);
+  PSRING_CHECK(exchange.bucket >= 0 && static_cast<size_t>(exchange.bucket) < pending_.size());
+  const size_t count = job_.buckets[exchange.bucket].count;
+  PSRING_CHECK(exchange.gradient.count == count && exchange.weights.count == count);
+  std::optional<Pending>& slot = pending_[exchange.bucket];
+  if (!failure_.ok()) {
+    refused_.push_back({std::move(done), failure_});
+  } else if (slot.has_value()) {
+    refused_.push_back({std::move(done), absl::FailedPreconditionError(absl::StrCat(
+                                             "bucket ", exchange.bucket, " has an exchange in flight"))});
+    if (failure_.ok()) failure_ = refused_.back().why;
+  } else {
+    slot = Pending{exchange, std::move(done)};
+  }
+}
+
+absl::Status ClientSession::OnChunk(const ChunkHeader& header, Pieces payload) {
+  switch (header.kind) {
+    case MessageKind::kWeights:
+      return OnWeights(header, payload);
+    case MessageKind::kExchange:
+      return OnExchange(header, payload);
+    case MessageKind::kJoin:
+    case MessageKind::kFetch:
+    case MessageKind::kLeave: {
+      MutexLock lock(mutex_);
+      answered_ = header.kind;
+      changed_.NotifyAll();
+      return absl::OkStatus();
+    }
+  }
+  return Unexpected(header);
+}
+
+absl::Status ClientSession::OnWeights(const ChunkHeader& header, Pieces payload) {
+  if (header.bucket < 0 || static_cast<size_t>(header.bucket) >= job_.buckets.size())
+    return Unexpected(header);
+  const Bucket& bucket = job_.buckets[header.bucket];
+  MutexLock lock(mutex_);
+  uint64_t& received = weights_received_[header.bucket];
+  const size_t bytes = TotalBytes(payload);
+  if (weights_.data == nullptr) return absl::OkStatus();  // nobody waits any more
+  if (header.offset != received || bytes > BytesOf(bucket) - received) return Unexpected(header);
+  // Under the lock, so that whoever gives up waiting may free the memory.
+  CopyPieces(payload, static_cast<std::byte*>(weights_.Slice(bucket.first, bucket.count).data) + received);
+  received += bytes;
+  return absl::OkStatus();
+}
+
+absl::Status ClientSession::OnExchange(const ChunkHeader& header, Pieces payload) {
+  if (header.bucket < 0 || static_cast<size_t>(header.bucket) >= job_.buckets.size())
+    return Unexpected(header);
+  Pending* pending = nullptr;
+  {
+    MutexLock lock(mutex_);
+    std::optional<Pending>& slot = pending_[header.bucket];
+    if (!slot.has_value()) return Unexpected(header);
+    pending = &*slot;  // stays: only this thread ends an exchange
+  }
+  const size_t size = pending->exchange.weights.bytes();
+  const size_t bytes = TotalBytes(payload);
+  if (header.step != pending->exchange.step || header.offset != pending->received ||
+      bytes > size - pending->received) {
+    return Unexpected(header);
+  }
+  CopyPieces(payload, static_cast<std::byte*>(pending->exchange.weights.data) + pending->received);
+  pending->received += bytes;
+  if (pending->received < size) return absl::OkStatus();
+
+  PsClient::Done done;
+  {
+    MutexLock lock(mutex_);
+    done = std::move(pending->done);
+    pending_[header.bucket].reset();
+    traffic_ = traffic_ + Traffic{.payload_tx_bytes = size, .payload_rx_bytes = size};
+  }
+  done(ExchangeResult{.version = header.version, .staleness = header.staleness});
+  return absl::OkStatus();
+}
+
+void ClientSession::Fail(const absl::Status& why) {
+  MutexLock lock(mutex_);
+  if (failure_.ok()) failure_ = why;
+  changed_.NotifyAll();
+}
+
+absl::Status ClientSession::failure() const {
+  MutexLock lock(mutex_);
+  return failure_;
+}
+
+void ClientSession::FailPending() {
+  std::vector<Refused> refused;
+  {
+    MutexLock lock(mutex_);
+    refused.swap(refused_);
+    if (!failure_.ok()) {
+      for (std::optional<Pending>& slot : pending_) {
+        if (slot.has_value()) refused.push_back({std::move(slot->done), failure_});
+        slot.reset();
+      }
+    }
+  }
+  for (Refused& exchange : refused) exchange.done(exchange.why);
+}
+
+absl::Status ClientSession::Await(MessageKind kind, absl::Time deadline, const std::string& whom) {
+  MutexLock lock(mutex_);
+  const absl::Time begin = absl::Now();
+  while (failure_.ok() && answered_ != kind) {
+    if (absl::Now() >= deadline) {
+      failure_ = absl::DeadlineExceededError(absl::StrCat(
+          "waited ", absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1))), " for ",
+          whom));
+      changed_.NotifyAll();
+      break;
+    }
+    changed_.WaitUntil(mutex_, deadline);
+  }
+  weights_ = {};
+  return answered_ == kind ? absl::OkStatus() : failure_;
+}
+
+Traffic ClientSession::traffic() const {
+  MutexLock lock(mutex_);
+  return traffic_;
+}
+
+}  // namespace psring

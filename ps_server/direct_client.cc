@@ -1,0 +1,156 @@
+// The client without a wire: hands the server its worker's memory, cut into the same chunks.
+
+#include <deque>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/check.h"
+#include "common/mutex.h"
+#include "ps_server/client_session.h"
+#include "ps_server/parameter_server.h"
+#include "ps_server/ps_client.h"
+
+namespace psring {
+namespace {
+
+// What the client's thread has to do, in order. The server fills it too, from other workers' threads, so
+// nobody ever waits for another worker while holding something up: all ranks may be threads of one process.
+class Inbox : public ReplySink {
+ public:
+  struct Control {
+    MessageKind kind;
+  };
+  struct Stop {};
+  using Event = std::variant<Exchange, Control, Reply, absl::Status, Stop>;
+
+  void Put(Event event) {
+    MutexLock lock(mutex_);
+    events_.push_back(std::move(event));
+    arrived_.NotifyOne();
+  }
+  // Waits without a deadline of its own: the client's destructor always sends Stop.
+  Event Take() {
+    MutexLock lock(mutex_);
+    while (events_.empty()) arrived_.Wait(mutex_);
+    Event event = std::move(events_.front());
+    events_.pop_front();
+    return event;
+  }
+
+  void Deliver(Reply reply) override { Put(std::move(reply)); }
+  void Abort(const absl::Status& why) override { Put(why); }
+
+ private:
+  Mutex mutex_;
+  CondVar arrived_;
+  std::deque<Event> events_ ABSL_GUARDED_BY(mutex_);
+};
+
+class DirectClient : public PsClient {
+ public:
+  explicit DirectClient(ParameterServer& server) : server_(server) {}
+
+  ~DirectClient() override {
+    if (worker_ >= 0) server_.Disconnected(worker_, "its client was destroyed before it left");
+    if (!thread_.joinable()) return;
+    session_.Fail(absl::CancelledError("the client was destroyed"));
+    inbox_->Put(Inbox::Stop{});
+    thread_.join();
+  }
+
+  std::string payload() const override { return "in_process"; }
+
+  absl::Status Start(int worker, const ServerJob& job, Span weights, absl::Time deadline) override {
+    PSRING_CHECK(!thread_.joinable());
+    PSRING_RETURN_IF_ERROR(session_.Begin(job, weights));
+    PSRING_ASSIGN_OR_RETURN(lane_, server_.NewLane());
+    PSRING_RETURN_IF_ERROR(server_.Join(worker, job, inbox_));
+    worker_ = worker;
+    if (worker == 0) {
+      for (const Bucket& bucket : job.buckets) {
+        SendChunks({.kind = MessageKind::kWeights, .bucket = bucket.index},
+                   weights.Slice(bucket.first, bucket.count));
+      }
+    }
+    thread_ = std::thread([this] { Loop(); });
+    return session_.Await(MessageKind::kJoin, deadline + absl::Milliseconds(kServerSpeaksFirstMs),
+                          "all workers to join");
+  }
+
+  void PushPull(const Exchange& exchange, Done done) override {
+    session_.Add(exchange, std::move(done));
+    inbox_->Put(exchange);
+  }
+
+  absl::Status Fetch(Span weights, absl::Time deadline) override {
+    session_.ExpectWeights(weights);
+    inbox_->Put(Inbox::Control{MessageKind::kFetch});
+    return session_.Await(MessageKind::kFetch, deadline, "the server's weights");
+  }
+
+  absl::Status Leave(absl::Time deadline) override {
+    inbox_->Put(Inbox::Control{MessageKind::kLeave});
+    return session_.Await(MessageKind::kLeave, deadline, "the server to take note of our leaving");
+  }
+
+  void Abort(absl::Status why) override { inbox_->Put(std::move(why)); }
+
+  Traffic traffic() const override { return session_.traffic(); }
+
+ private:
+  void Loop() {
+    while (true) {
+      Inbox::Event event = inbox_->Take();
+      if (auto* exchange = std::get_if<Exchange>(&event)) {
+        if (session_.failure().ok()) {
+          SendChunks({.kind = MessageKind::kExchange,
+                      .bucket = exchange->bucket,
+                      .step = exchange->step,
+                      .samples = exchange->samples},
+                     exchange->gradient);
+        }
+      } else if (auto* control = std::get_if<Inbox::Control>(&event)) {
+        server_.Receive(worker_, {.kind = control->kind}, {}, *lane_);
+      } else if (auto* reply = std::get_if<Reply>(&event)) {
+        const Bytes bytes(static_cast<const std::byte*>(reply->weights.weights.data),
+                          reply->weights.weights.bytes());
+        if (absl::Status status = session_.OnChunk(reply->header, {&bytes, 1}); !status.ok()) {
+          session_.Fail(status);
+        }
+      } else if (auto* why = std::get_if<absl::Status>(&event)) {
+        session_.Fail(*why);
+        // A worker that gives up is lost to the others. Where the server itself has failed, it knows.
+        server_.Disconnected(worker_, std::string(why->message()));
+      }
+      session_.FailPending();
+      if (std::holds_alternative<Inbox::Stop>(event)) return;
+    }
+  }
+
+  void SendChunks(ChunkHeader header, ConstSpan data) {
+    const std::byte* bytes = static_cast<const std::byte*>(data.data);
+    do {
+      const Bytes chunk(bytes + header.offset, ChunkLength(data.bytes(), header.offset));
+      server_.Receive(worker_, header, {&chunk, 1}, *lane_);
+      header.offset += chunk.size();
+    } while (header.offset < data.bytes());
+  }
+
+  ParameterServer& server_;
+  std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
+  ClientSession session_;
+  std::optional<Lane> lane_;
+  int worker_ = -1;
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<PsClient> MakeDirectPsClient(ParameterServer& server) {
+  return std::make_unique<DirectClient>(server);
+}
+
+}  // namespace psring

@@ -1,0 +1,57 @@
+// What a worker and the server say to each other, whatever carries it: the words of
+// proto/parameter_server.proto without the bytes.
+//
+// A conversation begins with Join and ends with Leave. A bucket's data travel as *chunks*: kChunkBytes each,
+// in order, the last one short; a bucket without elements is one empty chunk.
+//
+//   worker                              server
+//   Join, with the job            ->
+//   Weights of all buckets        ->                                     (worker 0 only)
+//                                 <-    Weights of all buckets, version 0 (to the other workers)
+//                                 <-    Join: all workers are here
+//   Exchange: a gradient          ->
+//                                 <-    Exchange: the weights it led to
+//   Fetch                         ->
+//                                 <-    Weights of all buckets, then Fetch
+//   Leave                         ->
+//                                 <-    Leave
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace psring {
+
+enum class MessageKind : uint8_t { kJoin = 1, kWeights = 2, kExchange = 3, kFetch = 4, kLeave = 5 };
+
+struct ChunkHeader {
+  MessageKind kind = MessageKind::kExchange;
+  int bucket = 0;
+  uint64_t offset = 0;    // of the payload's first byte in the bucket, in bytes
+  int64_t step = 0;       // Exchange
+  int64_t samples = 0;    // Exchange, to the server: in the gradient
+  int64_t version = 0;    // Exchange, to the worker: of these weights
+  int64_t staleness = 0;  // Exchange, to the worker: of the push that is answered
+  bool operator==(const ChunkHeader&) const = default;
+};
+
+inline constexpr size_t kChunkBytes = 1 << 20;
+
+// Payload as it was received: pieces of any length, at any alignment, so that a float may straddle two.
+using Bytes = std::span<const std::byte>;
+using Pieces = std::span<const Bytes>;
+
+inline size_t TotalBytes(Pieces pieces) {
+  size_t total = 0;
+  for (const Bytes& piece : pieces) total += piece.size();
+  return total;
+}
+
+// Bytes of the chunk that starts at `offset` of a bucket with `bucket_bytes`.
+inline size_t ChunkLength(size_t bucket_bytes, size_t offset) {
+  const size_t rest = bucket_bytes - offset;
+  return rest < kChunkBytes ? rest : kChunkBytes;
+}
+
+}  // namespace psring

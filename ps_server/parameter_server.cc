@@ -1,0 +1,356 @@
+#include "ps_server/parameter_server.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+
+namespace psring {
+namespace {
+
+absl::Status Annotate(const absl::Status& status, int worker, int bucket) {
+  return absl::Status(status.code(),
+                      absl::StrCat("worker ", worker, ", bucket ", bucket, ": ", status.message()));
+}
+
+}  // namespace
+
+ParameterServer::ParameterServer(Device& device, const ServerOptions& options)
+    : device_(device),
+      options_(options),
+      presence_(options.workers, Presence::kAbsent),
+      jobs_(options.workers),
+      workers_(std::make_unique<Worker[]>(options.workers)),
+      last_arrival_ns_(MonotonicNanos()) {
+  PSRING_CHECK(options.workers > 0);
+  {
+    MutexLock lock(stats_mutex_);
+    stats_.worker_pushes.resize(options.workers);
+    stats_.worker_staleness_sum.resize(options.workers);
+  }
+  watchdog_ = std::thread([this] { Watch(); });
+}
+
+ParameterServer::~ParameterServer() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  watchdog_.join();
+}
+
+absl::StatusOr<Lane> ParameterServer::NewLane() const {
+  Lane lane;
+  PSRING_ASSIGN_OR_RETURN(lane.ops, MakeOps(device_, /*threads=*/1));
+  lane.stream = device_.NewStream(StreamKind::kCompute, "server");
+  return lane;
+}
+
+// --- Joining
+// -----------------------------------------------------------------------------------------------------
+
+absl::Status ParameterServer::Join(int worker, const ServerJob& job, std::shared_ptr<ReplySink> sink) {
+  absl::Status bad_job;
+  {
+    MutexLock lock(mutex_);
+    PSRING_RETURN_IF_ERROR(failure_);
+    if (worker < 0 || worker >= options_.workers) {
+      return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " is out of range: this server has ",
+                                                     options_.workers, " workers"));
+    }
+    if (presence_[worker] != Presence::kAbsent) {
+      return absl::AlreadyExistsError(absl::StrCat("there is a worker ", worker, " already"));
+    }
+    bad_job = CheckJobLocked(worker, job);
+    if (bad_job.ok() && worker == 0) bad_job = PrepareLocked(job);
+    if (bad_job.ok()) {
+      last_arrival_ns_ = MonotonicNanos();
+      presence_[worker] = Presence::kJoined;
+      jobs_[worker] = job;
+      MutexLock worker_lock(workers_[worker].mutex);
+      workers_[worker].sink = std::move(sink);
+    }
+  }
+  // Without this worker the job cannot start: tell those that wait for it at once.
+  if (bad_job.ok()) bad_job = StartOnceComplete();
+  if (!bad_job.ok()) Abort(bad_job);
+  return bad_job;
+}
+
+absl::Status ParameterServer::CheckJobLocked(int worker, const ServerJob& job) {
+  if (job.workers != options_.workers) {
+    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, "'s job has ", job.workers,
+                                                   " workers; this server was started for ",
+                                                   options_.workers));
+  }
+  if (worker != 0) {
+    return presence_[0] == Presence::kAbsent ? absl::OkStatus() : RequireSameJob(jobs_[0], job, worker);
+  }
+  PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
+  for (int other = 1; other < options_.workers; ++other) {
+    if (presence_[other] != Presence::kAbsent) {
+      PSRING_RETURN_IF_ERROR(RequireSameJob(job, jobs_[other], other));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParameterServer::PrepareLocked(const ServerJob& job) {
+  job_ = job;
+  PSRING_ASSIGN_OR_RETURN(shard_, ParameterShard::Create(job, device_));
+  const size_t bucket_count = job.buckets.size();
+  buckets_ = std::make_unique<BucketState[]>(bucket_count);
+  for (size_t i = 0; i < bucket_count; ++i) {
+    MutexLock lock(buckets_[i].mutex);
+    PSRING_ASSIGN_OR_RETURN(buckets_[i].consistency, MakeConsistency(job.consistency, job.workers));
+    buckets_[i].pending.resize(job.workers);
+    buckets_[i].received_version.resize(job.workers);
+  }
+  for (int i = 0; i < job.workers; ++i) workers_[i].pushes.resize(bucket_count);
+  workers_[0].weights_bytes.resize(bucket_count);
+  workers_[0].weights_left = bucket_count;
+  weights_arrived_ = bucket_count == 0;
+  return absl::OkStatus();
+}
+
+absl::Status ParameterServer::StartOnceComplete() {
+  {
+    MutexLock lock(mutex_);
+    const bool complete = weights_arrived_ && std::count(presence_.begin(), presence_.end(),
+                                                         Presence::kJoined) == options_.workers;
+    if (!complete || starting_) return absl::OkStatus();
+    starting_ = true;
+  }
+  PSRING_ASSIGN_OR_RETURN(const std::vector<Reply> weights, AllWeights());
+  started_ = true;
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    if (worker != 0) {
+      for (const Reply& bucket : weights) Deliver(worker, bucket);
+    }
+    Deliver(worker, {.header = {.kind = MessageKind::kJoin}});
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Reply>> ParameterServer::AllWeights() {
+  std::vector<Reply> replies;
+  for (size_t i = 0; i < job_.buckets.size(); ++i) {
+    const int bucket = static_cast<int>(i);
+    MutexLock lock(buckets_[bucket].mutex);
+    PSRING_ASSIGN_OR_RETURN(Snapshot copy, shard_->CopyWeights(bucket));
+    replies.push_back({.header = {.kind = MessageKind::kWeights,
+                                  .bucket = bucket,
+                                  .version = buckets_[bucket].consistency->version()},
+                       .weights = std::move(copy)});
+  }
+  return replies;
+}
+
+// --- Messages
+// ----------------------------------------------------------------------------------------------------
+
+void ParameterServer::Receive(int worker, const ChunkHeader& header, Pieces payload, Lane& lane) {
+  if (failed_) return;
+  last_arrival_ns_ = MonotonicNanos();
+  if (absl::Status status = Dispatch(worker, header, payload, lane); !status.ok()) Abort(status);
+}
+
+absl::Status ParameterServer::Dispatch(int worker, const ChunkHeader& header, Pieces payload, Lane& lane) {
+  if (workers_[worker].left) {
+    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has left, and still sends"));
+  }
+  if (header.kind == MessageKind::kWeights) return OnWeights(worker, header, payload);
+  if (!started_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", worker, " sent something before all workers have joined"));
+  }
+  switch (header.kind) {
+    case MessageKind::kExchange:
+      return OnGradient(worker, header, payload, lane);
+    case MessageKind::kFetch:
+      return OnFetch(worker);
+    case MessageKind::kLeave:
+      return OnLeave(worker);
+    default:
+      return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " sent a message of kind ",
+                                                     static_cast<int>(header.kind),
+                                                     ", which does not belong here"));
+  }
+}
+
+absl::Status ParameterServer::CheckChunk(const ChunkHeader& header, uint64_t next_offset,
+                                         size_t bytes) const {
+  const size_t bucket_bytes = shard_->bucket_bytes(header.bucket);
+  if (header.offset != next_offset) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a chunk begins at byte ", header.offset, ", not at ", next_offset));
+  }
+  if (bytes != ChunkLength(bucket_bytes, next_offset)) {
+    return absl::InvalidArgumentError(absl::StrCat("the chunk at byte ", next_offset, " of ", bucket_bytes,
+                                                   " has ", bytes, " bytes, not ",
+                                                   ChunkLength(bucket_bytes, next_offset)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParameterServer::OnWeights(int worker, const ChunkHeader& header, Pieces payload) {
+  Worker& state = workers_[worker];
+  if (worker != 0 || state.weights_left == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", worker, " sent initial weights that nobody asked for"));
+  }
+  const int bucket = header.bucket;
+  if (bucket < 0 || static_cast<size_t>(bucket) >= job_.buckets.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", worker, " names bucket ", bucket, " of ", job_.buckets.size()));
+  }
+  uint64_t& received = state.weights_bytes[bucket];
+  const size_t bytes = TotalBytes(payload);
+  if (absl::Status status = CheckChunk(header, received, bytes); !status.ok()) {
+    return Annotate(status, worker, bucket);
+  }
+  shard_->SetWeights(bucket, received, payload);
+  received += bytes;
+  if (received < shard_->bucket_bytes(bucket) || --state.weights_left > 0) return absl::OkStatus();
+  {
+    MutexLock lock(mutex_);
+    weights_arrived_ = true;
+  }
+  return StartOnceComplete();
+}
+
+absl::Status ParameterServer::OnGradient(int worker, const ChunkHeader& header, Pieces payload, Lane& lane) {
+  const int bucket = header.bucket;
+  if (bucket < 0 || static_cast<size_t>(bucket) >= job_.buckets.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", worker, " names bucket ", bucket, " of ", job_.buckets.size()));
+  }
+  Push& push = workers_[worker].pushes[bucket];
+  if (!push.begun) {
+    absl::Status may_begin;
+    {
+      MutexLock lock(buckets_[bucket].mutex);
+      may_begin = buckets_[bucket].consistency->MayPush(worker, header.step);
+    }
+    if (may_begin.ok() && header.samples < 0) {
+      may_begin = absl::InvalidArgumentError(absl::StrCat("a push of ", header.samples, " samples"));
+    }
+    if (may_begin.ok()) may_begin = shard_->BeginPush(worker, bucket);
+    if (!may_begin.ok()) return Annotate(may_begin, worker, bucket);
+    push = {.begun = true, .step = header.step, .samples = header.samples};
+  }
+  if (header.step != push.step || header.samples != push.samples) {
+    return Annotate(absl::InvalidArgumentError(
+                        absl::StrCat("step ", header.step, " in the middle of the push of step ", push.step)),
+                    worker, bucket);
+  }
+  const size_t bytes = TotalBytes(payload);
+  if (absl::Status status = CheckChunk(header, push.next_offset, bytes); !status.ok()) {
+    return Annotate(status, worker, bucket);
+  }
+  shard_->AddChunk(worker, bucket, push.next_offset, payload);
+  push.next_offset += bytes;
+  return push.next_offset < shard_->bucket_bytes(bucket) ? absl::OkStatus()
+                                                         : OnPushComplete(worker, bucket, lane);
+}
+
+absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane) {
+  Push& push = workers_[worker].pushes[bucket];
+  push.begun = false;
+
+  // Serial: what this worker's earlier buckets have led to may go out with the last bucket of the step.
+  std::vector<Reply> released;
+  {
+    MutexLock lock(workers_[worker].mutex);
+    if (++workers_[worker].pushes_complete % static_cast<int64_t>(job_.buckets.size()) == 0) {
+      released.swap(workers_[worker].held);
+    }
+  }
+  for (Reply& reply : released) Deliver(worker, std::move(reply));
+
+  std::vector<std::pair<int, Reply>> replies;
+  {
+    BucketState& state = buckets_[bucket];
+    MutexLock lock(state.mutex);
+    const int64_t version_before = state.consistency->version();
+    const Consistency::Decision decision = state.consistency->OnPush(worker, push.step);
+    if (!decision.accept) return Annotate(absl::FailedPreconditionError(decision.reason), worker, bucket);
+    state.pending[worker] = {.waits = true, .step = push.step, .samples = push.samples};
+    if (decision.apply_count == 0) return absl::OkStatus();
+
+    std::vector<int> pushed;
+    int64_t samples = 0;
+    for (int i = 0; i < options_.workers; ++i) {
+      Pending& pending = state.pending[i];
+      if (!pending.waits) continue;
+      pending.staleness = version_before - state.received_version[i];
+      pushed.push_back(i);
+      samples += pending.samples;
+    }
+    PSRING_CHECK(static_cast<int>(pushed.size()) == decision.apply_count);
+    const int64_t version = state.consistency->version();
+    absl::StatusOr<Snapshot> weights = shard_->Apply(bucket, pushed, samples, version, lane);
+    if (!weights.ok()) return Annotate(weights.status(), worker, bucket);
+    for (const int reader : decision.may_read) {
+      Pending& pending = state.pending[reader];
+      replies.emplace_back(reader, Reply{.header = {.kind = MessageKind::kExchange,
+                                                    .bucket = bucket,
+                                                    .step = pending.step,
+                                                    .version = version,
+                                                    .staleness = pending.staleness},
+                                         .weights = *weights});
+      pending.waits = false;
+      state.received_version[reader] = version;
+    }
+  }
+  for (auto& [reader, reply] : replies) Deliver(reader, std::move(reply));
+  return absl::OkStatus();
+}
+
+absl::Status ParameterServer::OnFetch(int worker) {
+  PSRING_ASSIGN_OR_RETURN(std::vector<Reply> weights, AllWeights());
+  for (Reply& bucket : weights) Deliver(worker, std::move(bucket));
+  Deliver(worker, {.header = {.kind = MessageKind::kFetch}});
+  return absl::OkStatus();
+}
+
+absl::Status ParameterServer::OnLeave(int worker) {
+  workers_[worker].left = true;
+  // Answered first: once all have left, the server may be torn down.
+  Deliver(worker, {.header = {.kind = MessageKind::kLeave}});
+  MutexLock lock(mutex_);
+  presence_[worker] = Presence::kLeft;
+  changed_.NotifyAll();
+  return absl::OkStatus();
+}
+
+void ParameterServer::Deliver(int worker, Reply reply) {
+  std::shared_ptr<ReplySink> sink;
+  {
+    Worker& state = workers_[worker];
+    MutexLock lock(state.mutex);
+    const bool exchange = reply.header.kind == MessageKind::kExchange;
+    const int64_t buckets = static_cast<int64_t>(job_.buckets.size());
+    if (exchange && job_.serial && reply.header.step >= state.pushes_complete / buckets) {
+      state.held.push_back(std::move(reply));
+      return;
+    }
+    if (exchange) {
+      MutexLock stats_lock(stats_mutex_);
+      const uint64_t bytes = shard_->bucket_bytes(reply.header.bucket);
+      const size_t staleness = static_cast<size_t>(reply.header.staleness);
+      ++stats_.pushes;
+      stats_.payload = stats_.payload + Traffic{.payload_tx_bytes = bytes, .payload_rx_bytes = bytes};
+      if (stats_.staleness_histogram.size() <= staleness) stats_.staleness_histogram.resize(staleness + 1);
+      ++stats_.staleness_histogram[staleness];
+      ++stats_.worker_pushes[worker];
+      stats_.worker_staleness_sum[worker] += reply.header.staleness;
+    }
+    sink = state.sink;
+  }
+  if (sink != nullptr) sink->Deliver(std::move(reply));
+}
+
+}  // namespace psring

@@ -1,0 +1,175 @@
+// One job's parameter server, minus the wire: who has joined, who has pushed what, who waits, and what they
+// are answered. The gRPC service and the direct client bring the bytes in and carry the answers out.
+//
+// Threads: there are none in here but a watchdog. The calls of one worker come from one thread at a time;
+// those of different workers come at once, and the call that completes an update computes it, with the Lane
+// of its thread. A call waits for nothing but locks that are held for as long as a chunk is added or a bucket
+// updated.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/device.h"
+#include "common/mutex.h"
+#include "common/trace.h"
+#include "ps_server/consistency.h"
+#include "ps_server/messages.h"
+#include "ps_server/parameter_shard.h"
+#include "ps_server/server_job.h"
+
+namespace psring {
+
+// Header and whole payload of an answer; the carrier cuts it into chunks. `weights` stays readable while it
+// is held.
+struct Reply {
+  ChunkHeader header;
+  Snapshot weights;
+};
+
+// One worker's ear. Called from any thread, also while other calls to it run; must not block or call back.
+class ReplySink {
+ public:
+  virtual ~ReplySink() = default;
+  virtual void Deliver(Reply reply) = 0;
+  // The job has failed; nothing is delivered afterwards. At most once.
+  virtual void Abort(const absl::Status& why) = 0;
+};
+
+struct ServerOptions {
+  int workers = 1;
+  absl::Duration timeout =
+      absl::Seconds(60);  // how long some may wait for others while nothing at all arrives
+};
+
+// What happened so far. Payload is that of exchanges: gradients in, weights out; the weights of Join and
+// Fetch are not in it.
+struct ServerStats {
+  int64_t pushes = 0;  // a worker's gradient of a bucket
+  Traffic payload;
+  std::vector<int64_t> staleness_histogram;   // index: staleness
+  std::vector<int64_t> worker_pushes;         // by worker
+  std::vector<int64_t> worker_staleness_sum;  // by worker
+};
+
+class ParameterServer {
+ public:
+  ParameterServer(Device& device, const ServerOptions& options);
+  ~ParameterServer();
+
+  // One a thread that calls Receive.
+  absl::StatusOr<Lane> NewLane() const;
+
+  // Admits a worker. `sink` hears of everything from here on; the last to join makes all hear kJoin. Worker
+  // 0's job counts: one that differs from it fails the job. A number that is out of range or taken is refused
+  // without harm to the job. After an error `sink` hears nothing.
+  absl::Status Join(int worker, const ServerJob& job, std::shared_ptr<ReplySink> sink);
+
+  // A message of a worker that has joined; any kind but kJoin. What does not belong fails the job, and all
+  // hear of it.
+  void Receive(int worker, const ChunkHeader& header, Pieces payload, Lane& lane);
+
+  // The worker's connection is gone. Unless it has left, that fails the job. It hears nothing afterwards.
+  void Disconnected(int worker, const std::string& why);
+
+  // Fails the job; the first reason counts. From any thread.
+  void Abort(const absl::Status& why);
+
+  // Returns OK once all workers have left, the reason once the job has failed, DeadlineExceeded when neither
+  // has happened by `deadline`.
+  absl::Status WaitUntilOver(absl::Time deadline);
+
+  ServerStats stats() const;
+
+ private:
+  enum class Presence { kAbsent, kJoined, kLeft };
+
+  // A worker's push of one bucket, as far as it has arrived.
+  struct Push {
+    bool begun = false;
+    int64_t step = 0;
+    int64_t samples = 0;
+    uint64_t next_offset = 0;
+  };
+  struct Worker {
+    // Touched by the worker's own thread alone.
+    std::vector<Push> pushes;             // by bucket
+    std::vector<uint64_t> weights_bytes;  // worker 0: initial weights that have arrived, by bucket
+    size_t weights_left = 0;              // worker 0: buckets of initial weights still to arrive
+    bool left = false;
+
+    Mutex mutex;
+    std::shared_ptr<ReplySink> sink ABSL_GUARDED_BY(mutex);
+    int64_t pushes_complete ABSL_GUARDED_BY(mutex) = 0;
+    std::vector<Reply> held ABSL_GUARDED_BY(mutex);  // serial: until the whole gradient has arrived
+  };
+  // A complete push that has not been answered yet.
+  struct Pending {
+    bool waits = false;
+    int64_t step = 0;
+    int64_t samples = 0;
+    int64_t staleness = 0;
+  };
+  struct BucketState {
+    Mutex mutex;
+    std::unique_ptr<Consistency> consistency ABSL_GUARDED_BY(mutex);
+    std::vector<Pending> pending ABSL_GUARDED_BY(mutex);           // by worker
+    std::vector<int64_t> received_version ABSL_GUARDED_BY(mutex);  // by worker
+  };
+
+  absl::Status CheckJobLocked(int worker, const ServerJob& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status PrepareLocked(const ServerJob& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status StartOnceComplete();
+
+  absl::Status Dispatch(int worker, const ChunkHeader& header, Pieces payload, Lane& lane);
+  absl::Status OnWeights(int worker, const ChunkHeader& header, Pieces payload);
+  absl::Status OnGradient(int worker, const ChunkHeader& header, Pieces payload, Lane& lane);
+  absl::Status OnPushComplete(int worker, int bucket, Lane& lane);
+  absl::Status OnFetch(int worker);
+  absl::Status OnLeave(int worker);
+  absl::Status CheckChunk(const ChunkHeader& header, uint64_t next_offset, size_t bytes) const;
+
+  // Every bucket as it is now, for Join and Fetch.
+  absl::StatusOr<std::vector<Reply>> AllWeights();
+  void Deliver(int worker, Reply reply);
+
+  void Watch();
+  // Whom the others wait for; empty where nobody waits.
+  std::string WaitedFor();
+
+  Device& device_;
+  const ServerOptions options_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Presence> presence_ ABSL_GUARDED_BY(mutex_);
+  std::vector<ServerJob> jobs_ ABSL_GUARDED_BY(mutex_);  // as each worker told it
+  bool weights_arrived_ ABSL_GUARDED_BY(mutex_) = false;
+  bool starting_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+
+  // Made in worker 0's Join; from then on worker 0's thread may read it, and everybody once started_ is true.
+  ServerJob job_;
+  std::unique_ptr<ParameterShard> shard_;
+  std::unique_ptr<BucketState[]> buckets_;
+  std::unique_ptr<Worker[]> workers_;
+
+  std::atomic<bool> started_{false};  // all have joined, and the weights are in place
+  std::atomic<bool> failed_{false};
+  std::atomic<int64_t> last_arrival_ns_;
+
+  mutable Mutex stats_mutex_;
+  ServerStats stats_ ABSL_GUARDED_BY(stats_mutex_);
+
+  std::thread watchdog_;
+};
+
+}  // namespace psring

@@ -1,0 +1,133 @@
+#include "ps_server/parameter_shard.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "ps_server/pieces.h"
+
+namespace psring {
+
+Accumulation AccumulationOf(const ServerJob& job) {
+  if (job.consistency == "async") return Accumulation::kEachAlone;
+  return job.deterministic ? Accumulation::kSumInOrder : Accumulation::kSum;
+}
+
+absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(const ServerJob& job, Device& device) {
+  const size_t count = static_cast<size_t>(job.parameters);
+  PSRING_ASSIGN_OR_RETURN(Optimizer optimizer, Optimizer::Create(job.optimizer, device, count));
+  auto shard = std::unique_ptr<ParameterShard>(new ParameterShard(job, device, std::move(optimizer)));
+  PSRING_ASSIGN_OR_RETURN(Buffer weights, device.Allocate(count * sizeof(float)));
+  shard->weights_ = std::make_shared<Buffer>(std::move(weights));
+  if (shard->accumulation_ == Accumulation::kSum) {
+    PSRING_ASSIGN_OR_RETURN(shard->sum_, device.Allocate(count * sizeof(float)));
+  }
+  return shard;
+}
+
+ParameterShard::ParameterShard(const ServerJob& job, Device& device, Optimizer optimizer)
+    : accumulation_(AccumulationOf(job)),
+      schedule_(job.schedule),
+      device_(device),
+      optimizer_(std::move(optimizer)) {
+  // An asynchronous worker may push again while the last bytes of its previous reply are still being let go.
+  const int buffers = accumulation_ == Accumulation::kEachAlone ? 2 * job.workers : job.workers;
+  for (const Bucket& place : job.buckets) {
+    BucketState& bucket = buckets_.emplace_back();
+    bucket.place = place;
+    const size_t bytes = place.count * sizeof(float);
+    if (accumulation_ == Accumulation::kSum) {
+      bucket.chunks = std::make_unique<Chunk[]>(bytes / kChunkBytes + 1);
+    } else {
+      bucket.pool = std::make_shared<StagingPool>(device, bytes, buffers);
+      bucket.staged.resize(job.workers);
+    }
+  }
+}
+
+Span ParameterShard::WeightsOf(const BucketState& bucket) const {
+  return weights_->span().Slice(bucket.place.first, bucket.place.count);
+}
+
+void ParameterShard::SetWeights(int bucket, size_t offset, Pieces payload) {
+  const Span weights = WeightsOf(buckets_[bucket]);
+  PSRING_CHECK(offset + TotalBytes(payload) <= weights.bytes());
+  CopyPieces(payload, static_cast<std::byte*>(weights.data) + offset);
+}
+
+absl::Status ParameterShard::BeginPush(int worker, int bucket) {
+  if (accumulation_ == Accumulation::kSum) return absl::OkStatus();
+  BucketState& state = buckets_[bucket];
+  PSRING_ASSIGN_OR_RETURN(state.staged[worker], state.pool->Take());
+  return absl::OkStatus();
+}
+
+void ParameterShard::AddChunk(int worker, int bucket, size_t offset, Pieces payload) {
+  BucketState& state = buckets_[bucket];
+  PSRING_CHECK(offset % kChunkBytes == 0 && offset + TotalBytes(payload) <= bucket_bytes(bucket));
+  if (accumulation_ != Accumulation::kSum) {
+    CopyPieces(payload, static_cast<std::byte*>(state.staged[worker]->data()) + offset);
+    return;
+  }
+  float* sum = sum_.span().floats() + state.place.first + offset / sizeof(float);
+  Chunk& chunk = state.chunks[offset / kChunkBytes];
+  MutexLock lock(chunk.mutex);
+  if (chunk.started) {
+    AddPieces(payload, sum);
+  } else {
+    CopyPieces(payload, reinterpret_cast<std::byte*>(sum));
+    chunk.started = true;
+  }
+}
+
+absl::StatusOr<Snapshot> ParameterShard::Apply(int bucket, std::span<const int> workers, int64_t samples,
+                                               int64_t version, Lane& lane) {
+  BucketState& state = buckets_[bucket];
+  const size_t count = state.place.count;
+  Span gradient;
+  std::shared_ptr<Buffer> staging;  // what held the gradient, where it was staged
+  if (accumulation_ == Accumulation::kSum) {
+    gradient = sum_.span().Slice(state.place.first, count);
+    for (size_t i = 0; i <= bucket_bytes(bucket) / kChunkBytes; ++i) {
+      MutexLock lock(state.chunks[i].mutex);
+      state.chunks[i].started = false;
+    }
+  } else {
+    staging = std::move(state.staged[workers.front()]);
+    gradient = staging->span().Slice(0, count);
+    for (const int worker : workers.subspan(1)) {
+      lane.ops->Add(gradient, state.staged[worker]->span().Slice(0, count), *lane.stream);
+    }
+  }
+  // A short last batch may leave a worker without samples: its push then says nothing about the weights.
+  if (samples > 0) {
+    const double learning_rate = LearningRate(schedule_, state.samples_applied);
+    optimizer_.Apply(state.place.first, WeightsOf(state), gradient, samples, learning_rate, version,
+                     *lane.ops, *lane.stream);
+    state.samples_applied += samples;
+  }
+  if (accumulation_ == Accumulation::kEachAlone) {
+    lane.stream->Copy(staging->data(), WeightsOf(state).data, bucket_bytes(bucket));
+  }
+  PSRING_RETURN_IF_ERROR(lane.stream->Synchronize());
+  // The stream has read the other pushes by now: their buffers may go back.
+  if (accumulation_ == Accumulation::kSumInOrder) {
+    for (const int worker : workers.subspan(1)) state.staged[worker].reset();
+  }
+
+  if (accumulation_ == Accumulation::kEachAlone) return Snapshot{gradient, std::move(staging)};
+  return Snapshot{WeightsOf(state), weights_};
+}
+
+absl::StatusOr<Snapshot> ParameterShard::CopyWeights(int bucket) const {
+  const Span weights = WeightsOf(buckets_[bucket]);
+  PSRING_ASSIGN_OR_RETURN(Buffer buffer, device_.Allocate(weights.bytes()));
+  if (weights.bytes() > 0) std::memcpy(buffer.data(), weights.data, weights.bytes());
+  auto copy = std::make_shared<Buffer>(std::move(buffer));
+  return Snapshot{{copy->data(), weights.count}, copy};
+}
+
+}  // namespace psring

@@ -1,0 +1,102 @@
+// The parameters a server holds, on its device: adds up gradients, applies the optimizer, hands out weights.
+//
+// How a bucket's gradients become one update:
+//   kSum           synchronous. Chunks are added to one sum as they arrive, in any order of workers. The
+//   first to
+//                  arrive of a chunk is copied, so nothing is ever cleared.
+//   kSumInOrder    synchronous and deterministic. Each push is staged whole; Apply adds them in worker order:
+//                  ((g0 + g1) + g2) + ..., the bits that one process gets that adds N micro-batches in order.
+//   kEachAlone     asynchronous. Each push is staged whole and applied by itself.
+//
+// Weights that are handed out are not copied in the first two modes: nothing writes a bucket's weights until
+// every worker has pushed the next step, and a worker pushes that only after it has received these. In the
+// third mode other workers' updates come at any time, so the weights are copied into the staging buffer that
+// held the gradient, and sent from there. In every mode the memory lives for as long as somebody holds the
+// Snapshot.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/device.h"
+#include "common/mutex.h"
+#include "common/ops.h"
+#include "common/optimizer.h"
+#include "ps_server/messages.h"
+#include "ps_server/server_job.h"
+#include "ps_server/staging_pool.h"
+
+namespace psring {
+
+enum class Accumulation { kSum, kSumInOrder, kEachAlone };
+Accumulation AccumulationOf(const ServerJob& job);
+
+// Weights that are safe to read for as long as `keep` is held (see above for how long they stay the same).
+struct Snapshot {
+  ConstSpan weights;
+  std::shared_ptr<const void> keep;
+};
+
+// What one thread computes with.
+struct Lane {
+  std::unique_ptr<Ops> ops;
+  std::unique_ptr<Stream> stream;  // kCompute: runs within the call
+};
+
+class ParameterShard {
+ public:
+  // `job` is valid. ResourceExhausted where the device cannot hold it.
+  static absl::StatusOr<std::unique_ptr<ParameterShard>> Create(const ServerJob& job, Device& device);
+
+  size_t bucket_bytes(int bucket) const { return buckets_[bucket].place.count * sizeof(float); }
+
+  // Bytes of the bucket's initial weights. Before anything is pushed; one thread at a time.
+  void SetWeights(int bucket, size_t offset, Pieces payload);
+
+  // One push of a worker: BeginPush, then AddChunk for chunk after chunk, then Apply, alone or together with
+  // others. One thread at a time for one worker; different workers at once, into the same bucket too.
+  // ResourceExhausted where the worker has left too many replies unread.
+  absl::Status BeginPush(int worker, int bucket);
+  void AddChunk(int worker, int bucket, size_t offset, Pieces payload);
+
+  // Makes one update of the bucket from the complete pushes of `workers`, `samples` samples in all, and
+  // returns the weights it led to. `version` counts the bucket's updates, this one included. One thread at a
+  // time for a bucket. kSum and kSumInOrder: `workers` are all of them, in order.
+  absl::StatusOr<Snapshot> Apply(int bucket, std::span<const int> workers, int64_t samples, int64_t version,
+                                 Lane& lane);
+
+  // A copy of the bucket's weights. Not while Apply runs on the bucket.
+  absl::StatusOr<Snapshot> CopyWeights(int bucket) const;
+
+ private:
+  struct Chunk {
+    Mutex mutex;
+    bool started ABSL_GUARDED_BY(mutex) = false;  // somebody's gradient stands in the sum
+  };
+  struct BucketState {
+    Bucket place;
+    int64_t samples_applied = 0;
+    std::unique_ptr<Chunk[]> chunks;              // kSum: one lock each, so that workers add side by side
+    std::shared_ptr<StagingPool> pool;            // the other modes
+    std::vector<std::shared_ptr<Buffer>> staged;  // by worker
+  };
+
+  ParameterShard(const ServerJob& job, Device& device, Optimizer optimizer);
+
+  Span WeightsOf(const BucketState& bucket) const;
+
+  const Accumulation accumulation_;
+  const LrSchedule schedule_;
+  Device& device_;
+  Optimizer optimizer_;
+  std::shared_ptr<Buffer> weights_;
+  Buffer sum_;  // kSum
+  std::vector<BucketState> buckets_;
+};
+
+}  // namespace psring

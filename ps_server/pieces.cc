@@ -1,0 +1,51 @@
+#include "ps_server/pieces.h"
+
+#include <cstring>
+
+#include "common/check.h"
+
+namespace psring {
+namespace {
+
+// `from` need not be aligned: each float is loaded by memcpy, which compiles to unaligned vector loads.
+void AddUnaligned(const std::byte* from, size_t count, float* to) {
+  for (size_t i = 0; i < count; ++i) {
+    float value;
+    std::memcpy(&value, from + i * sizeof(float), sizeof(float));
+    to[i] += value;
+  }
+}
+
+}  // namespace
+
+void CopyPieces(Pieces pieces, std::byte* to) {
+  for (const Bytes& piece : pieces) {
+    if (piece.empty()) continue;
+    std::memcpy(to, piece.data(), piece.size());
+    to += piece.size();
+  }
+}
+
+void AddPieces(Pieces pieces, float* to) {
+  std::byte carry[sizeof(float)];  // the first bytes of a float whose rest is in a later piece
+  size_t carried = 0;
+  for (Bytes piece : pieces) {
+    while (carried > 0 && carried < sizeof(float) && !piece.empty()) {
+      carry[carried++] = piece.front();
+      piece = piece.subspan(1);
+    }
+    if (carried == sizeof(float)) {
+      AddUnaligned(carry, 1, to++);
+      carried = 0;
+    }
+    if (carried > 0) continue;  // the piece was too short to complete the float
+
+    const size_t whole = piece.size() / sizeof(float);
+    AddUnaligned(piece.data(), whole, to);
+    to += whole;
+    for (const std::byte byte : piece.subspan(whole * sizeof(float))) carry[carried++] = byte;
+  }
+  PSRING_CHECK(carried == 0);
+}
+
+}  // namespace psring

@@ -1,0 +1,87 @@
+#include "ps_server/server_job.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+
+namespace psring {
+namespace {
+
+template <typename T>
+absl::Status RequireSame(const char* field, const T& reference, const T& other, int worker) {
+  if (reference == other) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " has another job than worker 0: ", field,
+                                                 " is ", other, ", not ", reference));
+}
+
+std::string Describe(const Bucket& bucket) {
+  return absl::StrCat("bucket ", bucket.index, " at ", bucket.first, " + ", bucket.count);
+}
+
+}  // namespace
+
+absl::Status RequireSameJob(const ServerJob& reference, const ServerJob& other, int worker) {
+  const auto same = [worker](const char* field, const auto& a, const auto& b) {
+    return RequireSame(field, a, b, worker);
+  };
+  PSRING_RETURN_IF_ERROR(same("workers", reference.workers, other.workers));
+  PSRING_RETURN_IF_ERROR(same("consistency", reference.consistency, other.consistency));
+  PSRING_RETURN_IF_ERROR(same("deterministic", reference.deterministic, other.deterministic));
+  PSRING_RETURN_IF_ERROR(same("serial", reference.serial, other.serial));
+  PSRING_RETURN_IF_ERROR(same("parameters", reference.parameters, other.parameters));
+  PSRING_RETURN_IF_ERROR(same("number of buckets", reference.buckets.size(), other.buckets.size()));
+  for (size_t i = 0; i < reference.buckets.size(); ++i) {
+    PSRING_RETURN_IF_ERROR(same("bucket plan", Describe(reference.buckets[i]), Describe(other.buckets[i])));
+  }
+  const OptimizerConfig& a = reference.optimizer;
+  const OptimizerConfig& b = other.optimizer;
+  PSRING_RETURN_IF_ERROR(same("optimizer", OptimizerName(a.kind), OptimizerName(b.kind)));
+  PSRING_RETURN_IF_ERROR(same("momentum", a.momentum, b.momentum));
+  PSRING_RETURN_IF_ERROR(same("beta1", a.beta1, b.beta1));
+  PSRING_RETURN_IF_ERROR(same("beta2", a.beta2, b.beta2));
+  PSRING_RETURN_IF_ERROR(same("epsilon", a.epsilon, b.epsilon));
+  const LrSchedule& s = reference.schedule;
+  const LrSchedule& t = other.schedule;
+  PSRING_RETURN_IF_ERROR(same("learning rate's decay", static_cast<int>(s.decay), static_cast<int>(t.decay)));
+  PSRING_RETURN_IF_ERROR(same("learning rate", s.base, t.base));
+  PSRING_RETURN_IF_ERROR(same("learning rate's scale", s.scale, t.scale));
+  PSRING_RETURN_IF_ERROR(same("learning rate's warm-up samples", s.warmup_samples, t.warmup_samples));
+  return same("learning rate's total samples", s.total_samples, t.total_samples);
+}
+
+absl::Status ValidateServerJob(const ServerJob& job) {
+  if (job.workers < 1) return absl::InvalidArgumentError(absl::StrCat("workers is ", job.workers));
+  if (job.consistency != "sync" && job.consistency != "async") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown consistency \"", job.consistency, "\": there are sync and async"));
+  }
+  if (job.parameters < 0) return absl::InvalidArgumentError(absl::StrCat("parameters is ", job.parameters));
+
+  std::vector<Bucket> in_place = job.buckets;
+  for (size_t i = 0; i < in_place.size(); ++i) {
+    if (in_place[i].index != static_cast<int>(i)) {
+      return absl::InvalidArgumentError(absl::StrCat(Describe(in_place[i]), " is number ", i));
+    }
+  }
+  std::sort(in_place.begin(), in_place.end(), [](const Bucket& a, const Bucket& b) {
+    return std::pair(a.first, a.count) < std::pair(b.first, b.count);
+  });
+  const size_t parameters = static_cast<size_t>(job.parameters);
+  size_t covered = 0;
+  for (const Bucket& bucket : in_place) {
+    if (bucket.first != covered || bucket.count > parameters - covered) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("buckets must cover the ", job.parameters, " parameters once, and ", Describe(bucket),
+                       " does not start where the one before ends, or ends behind them"));
+    }
+    covered += bucket.count;
+  }
+  if (covered != parameters) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("buckets cover only ", covered, " of ", job.parameters, " parameters"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace psring
