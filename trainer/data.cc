@@ -151,9 +151,13 @@ absl::StatusOr<DataSplits> ReadSplits(const std::string& name, const std::string
 
 }  // namespace
 
-const std::vector<std::string>& DataNames() {
-  static const std::vector<std::string> names = {"fashion-mnist", "mnist", "synthetic"};
-  return names;
+const std::vector<DataRow>& DataRows() {
+  static const std::vector<DataRow> rows = {
+      {"fashion-mnist", "60,000 pictures of clothes; Debian's dataset-fashion-mnist, or from --data_dir"},
+      {"mnist", "handwritten digits, or any other four idx files, from --data_dir"},
+      {"synthetic", "a pattern per class under noise; needs no files"},
+  };
+  return rows;
 }
 
 absl::StatusOr<DataSplits> LoadData(const std::string& name, const std::string& dir, uint64_t seed) {
@@ -175,7 +179,9 @@ absl::StatusOr<DataSplits> LoadData(const std::string& name, const std::string& 
     }
     return ReadSplits(name, dir, .1307f, .3081f);
   }
-  return UnknownName("data", name, DataNames());
+  std::vector<std::string> names;
+  for (const DataRow& row : DataRows()) names.push_back(row.name);
+  return UnknownName("data", name, names);
 }
 
 void GatherBatch(const Dataset& data, const std::vector<int64_t>& indices, float* inputs, uint8_t* labels) {

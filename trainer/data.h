@@ -21,6 +21,12 @@ struct Dataset {
   int64_t image_size() const { return int64_t{height} * width * channels; }
 };
 
+struct DataRow {
+  const char* name;
+  const char* summary;
+};
+const std::vector<DataRow>& DataRows();
+
 struct DataSplits {
   std::string name;
   Dataset train, test;
@@ -30,7 +36,6 @@ struct DataSplits {
 // idx files, plain or .gz), "synthetic" (learnable, made from `seed`, needs no files). Errors name the file
 // and what is wrong with it: missing, truncated, not an idx file, a label that is too high, counts that
 // differ.
-const std::vector<std::string>& DataNames();
 absl::StatusOr<DataSplits> LoadData(const std::string& name, const std::string& dir, uint64_t seed);
 
 struct SyntheticShape {

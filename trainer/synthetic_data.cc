@@ -7,7 +7,7 @@ namespace psring {
 namespace {
 
 constexpr float kMean = 128;
-constexpr float kPattern = 7;     // a class's pattern: uniform in +- this, in grey levels
+constexpr float kPattern = 11;    // a class's pattern: uniform in +- this, in grey levels
 constexpr uint64_t kNoise = 192;  // width of the uniform noise: kMean + kPattern + kNoise / 2 < 256
 
 Dataset Make(const SyntheticShape& shape, int64_t count, const std::vector<float>& patterns, uint64_t seed,

@@ -82,6 +82,10 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   PSRING_ASSIGN_OR_RETURN(const UpdatePlan updates,
                           PlanUpdates(options, *t.strategy_row_, *model_row, t.plan_, data.count()));
 
+  if (worker.rank == 0) {
+    for (const std::string& warning : PlanWarnings(*t.strategy_row_, updates)) worker.on_warning(warning);
+  }
+
   const int max_batch = std::max(options.batch, kEvaluationBatch);
   t.compute_ = device.NewStream(StreamKind::kCompute, "compute");
   PSRING_ASSIGN_OR_RETURN(t.ops_, MakeOps(device, options.threads));

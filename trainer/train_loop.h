@@ -35,6 +35,8 @@ struct Worker {
   std::function<void(const StepRecord&)> on_step = [](const StepRecord&) {};
   std::function<void(int64_t steps_done, int64_t steps_planned, double loss)> on_progress =
       [](int64_t, int64_t, double) {};
+  // Before training, on rank 0: what is legal and will probably hurt.
+  std::function<void(const std::string& warning)> on_warning = [](const std::string&) {};
   // After training, for each point of the curve; on the rank that evaluates.
   std::function<void(const CurvePoint&)> on_evaluation = [](const CurvePoint&) {};
 };

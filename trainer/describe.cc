@@ -1,0 +1,60 @@
+#include "trainer/describe.h"
+
+#include <nlohmann/json.hpp>
+
+#include "common/check.h"
+#include "trainer/model.h"
+#include "trainer/sync_strategy.h"
+
+namespace psring {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* NeedsName(Needs needs) {
+  switch (needs) {
+    case Needs::kNothing:
+      return "nothing";
+    case Needs::kProcessGroup:
+      return "process_group";
+    case Needs::kParameterServer:
+      return "parameter_server";
+  }
+  return "";
+}
+
+// Counted on a model that is made for a batch of one.
+int64_t CountParameters(const ModelRow& row) {
+  const Dataset shape{.height = 28, .width = 28};
+  const std::unique_ptr<Device> device = MakeCpuDevice();
+  const std::unique_ptr<Ops> ops = MakeReferenceOps();
+  auto model = row.make(shape, /*max_batch=*/1, *device, *ops);
+  PSRING_CHECK(model.ok());
+  return static_cast<int64_t>((*model)->parameters().count());
+}
+
+}  // namespace
+
+std::string DescribeAsJson() {
+  Json strategies = Json::array(), models = Json::array(), data = Json::array();
+  for (const StrategyRow& row : Strategies()) {
+    strategies.push_back({{"name", row.name},
+                          {"summary", row.summary},
+                          {"needs", NeedsName(row.needs)},
+                          {"algorithm", row.algorithm},
+                          {"synchronous", row.synchronous},
+                          {"single_process", row.single_process},
+                          {"default_momentum", row.default_momentum}});
+  }
+  for (const ModelRow& row : Models()) {
+    models.push_back({{"name", row.name},
+                      {"summary", row.summary},
+                      {"default_lr", row.default_lr},
+                      {"default_async_lr", row.default_async_lr},
+                      {"parameters", CountParameters(row)}});
+  }
+  for (const DataRow& row : DataRows()) data.push_back({{"name", row.name}, {"summary", row.summary}});
+  return Json{{"strategies", strategies}, {"models", models}, {"data", data}}.dump(2);
+}
+
+}  // namespace psring

@@ -1,0 +1,37 @@
+// What a rank says on its stdout while it works.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/records.h"
+#include "common/trace.h"
+
+namespace psring {
+
+// Calls come from the training thread.
+class Progress {
+ public:
+  virtual ~Progress() = default;
+
+  virtual void Started() = 0;
+  // Data and connections are there; training begins.
+  virtual void Ready() = 0;
+  // `samples`: of this rank so far. Called after every step; speaks a few times a second at most, and of the
+  // last step always.
+  virtual void Step(int64_t steps_done, int64_t steps_planned, int64_t samples, double loss) = 0;
+  virtual void Evaluated(const CurvePoint& point) = 0;
+  virtual void Done(const RankResult& result) = 0;
+};
+
+// `kind`:
+//   plain  lines for people, from rank 0 alone
+//   json   from every rank, for a launcher, an object a line: {"event": "start" | "ready" | "step" |
+//   "evaluate"
+//          | "done", "rank": 0, ...}
+//   none   nothing
+std::unique_ptr<Progress> MakeProgress(const std::string& kind, int rank, int world_size,
+                                       Clock clock = MonotonicNanos);
+
+}  // namespace psring

@@ -1,0 +1,198 @@
+// trainer: one rank of any strategy; started by psring, mpirun, srun or torchrun, or by hand.
+#include <malloc.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/check.h"
+#include "common/command_line.h"
+#include "common/rendezvous.h"
+#include "common/training_options.h"
+#include "ps_server/ps_client.h"
+#include "ring_worker/process_group.h"
+#include "ring_worker/transport.h"
+#include "trainer/describe.h"
+#include "trainer/model.h"
+#include "trainer/progress.h"
+#include "trainer/record_writer.h"
+#include "trainer/stop_signal.h"
+#include "trainer/sync_strategy.h"
+#include "trainer/train_loop.h"
+#include "trainer/training_plan.h"
+
+namespace psring {
+namespace {
+
+struct Flags {
+  TrainingOptions training;
+  std::string rendezvous;  // empty: env:// where RANK is set, else alone
+  std::string bind_host = "127.0.0.1";
+  std::string record;
+  std::string progress = "plain";
+  bool describe = false;
+};
+
+Flags ParseFlags(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("One rank of a training run, under any strategy.", "trainer");
+  AddTrainingFlags(app, flags.training);
+  app.add_option("--rendezvous", flags.rendezvous,
+                 "env:// or tcp://HOST:PORT, with RANK and WORLD_SIZE in the environment; "
+                 "by default env:// where RANK is set, else this rank is alone")
+      ->group("This process");
+  app.add_option("--bind_host", flags.bind_host, "This host's address, as the other ranks reach it")
+      ->group("This process")
+      ->capture_default_str();
+  app.add_option("--record", flags.record, "Folder for steps, trace and result")->group("This process");
+  app.add_option("--progress", flags.progress, "plain, json (for a launcher) or none")
+      ->group("This process")
+      ->check(OneOf({"plain", "json", "none"}))
+      ->capture_default_str();
+  app.add_flag("--describe", flags.describe, "Print strategies, models and data as JSON, and exit")
+      ->group("This process");
+  ParseOrExit(app, argc, argv);
+  return flags;
+}
+
+// What can be refused by looking at the flags alone.
+absl::Status CheckFlags(const Flags& flags, int world_size) {
+  PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(flags.training));
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
+  PSRING_RETURN_IF_ERROR(FindModel(flags.training.model).status());
+  return CheckStrategy(flags.training, *strategy, world_size);
+}
+
+// The flags that every rank must share; where its data and cores are is a rank's own affair.
+std::string SharedArguments(TrainingOptions options) {
+  const TrainingOptions standard;
+  options.data_dir = standard.data_dir;
+  options.device = standard.device;
+  options.threads = standard.threads;
+  return absl::StrJoin(TrainingArguments(options), " ");
+}
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> ConnectGroup(const Flags& flags, const StrategyRow& strategy,
+                                                           Rendezvous& rendezvous) {
+  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
+                          MakeTcpTransport(rendezvous, {.bind_host = flags.bind_host}));
+  return MakeScheduledGroup(std::move(transport), {.algorithm = strategy.algorithm,
+                                                   .timeout = absl::Seconds(flags.training.timeout_s)});
+}
+
+absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(Rendezvous* rendezvous) {
+  if (rendezvous == nullptr) {
+    return absl::InvalidArgumentError(
+        "a parameter-server strategy needs --rendezvous, through which it finds its server");
+  }
+  PSRING_ASSIGN_OR_RETURN(const std::string address, rendezvous->Get("ps/0", "the parameter server"));
+  return MakeGrpcPsClient(address);
+}
+
+absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal& stop) {
+  const int rank = join != nullptr ? join->rank : 0;
+  const int world_size = join != nullptr ? join->world_size : 1;
+  const std::unique_ptr<Progress> progress = MakeProgress(flags.progress, rank, world_size);
+  progress->Started();
+
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice(flags.training.device));
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
+  std::unique_ptr<RecordWriter> records;
+  if (!flags.record.empty()) {
+    PSRING_ASSIGN_OR_RETURN(records, RecordWriter::Open(flags.record, rank));
+  }
+  std::unique_ptr<Rendezvous> rendezvous;
+  if (join != nullptr) {
+    PSRING_ASSIGN_OR_RETURN(rendezvous, Rendezvous::Join(*join));
+    PSRING_RETURN_IF_ERROR(RequireEqual(*rendezvous, "flags", SharedArguments(flags.training)));
+  }
+  PSRING_ASSIGN_OR_RETURN(const DataSplits data,
+                          LoadData(flags.training.data, flags.training.data_dir, flags.training.seed));
+
+  std::unique_ptr<ProcessGroup> group;
+  std::unique_ptr<PsClient> client;
+  if (strategy->needs == Needs::kProcessGroup && world_size > 1) {
+    PSRING_ASSIGN_OR_RETURN(group, ConnectGroup(flags, *strategy, *rendezvous));
+  }
+  if (strategy->needs == Needs::kParameterServer) {
+    PSRING_ASSIGN_OR_RETURN(client, ConnectServer(rendezvous.get()));
+  }
+  if (group != nullptr || client != nullptr) {
+    stop.OnStop([&group, &client](absl::Status why) {
+      if (group != nullptr) group->Abort(why);
+      if (client != nullptr) client->Abort(why);
+    });
+  }
+
+  Trace trace(rank);
+  int64_t samples = 0;
+  Worker worker{.rank = rank,
+                .world_size = world_size,
+                .device = *device,
+                .data = data,
+                .trace = trace,
+                .group = group.get(),
+                .client = client.get()};
+  if (rendezvous != nullptr) {
+    worker.barrier = [&rendezvous] { return rendezvous->Exchange("barrier", "").status(); };
+  }
+  worker.on_warning = [](const std::string& warning) {
+    std::fprintf(stderr, "trainer: note: %s\n", warning.c_str());
+  };
+  worker.on_step = [&](const StepRecord& record) {
+    samples += record.samples;
+    if (records != nullptr) records->Add(record);
+  };
+  worker.on_progress = [&](int64_t done, int64_t planned, double loss) {
+    progress->Step(done, planned, samples, loss);
+  };
+  worker.on_evaluation = [&](const CurvePoint& point) { progress->Evaluated(point); };
+
+  progress->Ready();
+  const absl::StatusOr<RankResult> result = RunWorker(flags.training, worker);
+  stop.OnStop(nullptr);
+  PSRING_RETURN_IF_ERROR(result.status());
+  if (records != nullptr) PSRING_RETURN_IF_ERROR(records->Finish(trace, *result));
+  progress->Done(*result);
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  // Freed memory stays with the process: mapping it anew for every message costs more than the message.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 2'000'000'000);
+  mallopt(M_TOP_PAD, 16 << 20);
+
+  const Flags flags = ParseFlags(argc, argv);
+  if (flags.describe) {
+    std::printf("%s\n", DescribeAsJson().c_str());
+    return 0;
+  }
+  StopSignal stop;
+
+  std::string spec = flags.rendezvous;
+  if (spec.empty() && std::getenv("RANK") != nullptr) spec = "env://";
+  RendezvousOptions join;
+  if (!spec.empty()) {
+    absl::StatusOr<RendezvousOptions> parsed = ParseRendezvous(spec, ProcessEnvironment());
+    if (!parsed.ok()) return Fail("trainer", std::string(parsed.status().message()), 2);
+    join = *std::move(parsed);
+    join.timeout = absl::Seconds(flags.training.timeout_s);
+  }
+  if (absl::Status checked = CheckFlags(flags, join.world_size); !checked.ok()) {
+    return Fail("trainer", std::string(checked.message()), 2);
+  }
+
+  const absl::Status trained = Train(flags, spec.empty() ? nullptr : &join, stop);
+  if (trained.ok()) return 0;
+  const std::string who = spec.empty() ? "" : absl::StrCat("rank ", join.rank, ": ");
+  return Fail("trainer", absl::StrCat(who, std::string(trained.message())),
+              stop.signal() != 0 ? 128 + stop.signal() : 1);
+}
+
+}  // namespace
+}  // namespace psring
+
+int main(int argc, char** argv) { return psring::Main(argc, argv); }
