@@ -62,15 +62,15 @@ class Checker {
   Contributions& Held(int rank, int chunk) { return held_[size_t(rank) * chunks_ + chunk]; }
 
   absl::Status Broken(const std::string& what) const {
-    return absl::FailedPreconditionError(absl::StrCat("schedule ", schedule_.name(), " of ", ranks_,
-                                                      " ranks is broken: ", what));
+    return absl::FailedPreconditionError(
+        absl::StrCat("schedule ", schedule_.name(), " of ", ranks_, " ranks is broken: ", what));
   }
   absl::Status BrokenAt(const Move& move, bool receiver, const std::string& what) const {
     const int rank = receiver ? move.to : move.from;
     return Broken(absl::StrCat("in round ", round_, ", rank ", rank, " ",
                                Verb(receiver ? move.action : Action::kSend), " ",
-                               Chunks(move.first_chunk, move.chunk_count), receiver ? " from" : " to", " rank ",
-                               receiver ? move.from : move.to, what));
+                               Chunks(move.first_chunk, move.chunk_count), receiver ? " from" : " to",
+                               " rank ", receiver ? move.from : move.to, what));
   }
 
   absl::Status CheckRound() {
@@ -113,7 +113,8 @@ class Checker {
       if (i >= sends.size() || by_pair(receives[i], sends[i])) {
         return BrokenAt(receives[i], true, ", which does not send it in this round");
       }
-      if (sends[i].first_chunk != receives[i].first_chunk || sends[i].chunk_count != receives[i].chunk_count) {
+      if (sends[i].first_chunk != receives[i].first_chunk ||
+          sends[i].chunk_count != receives[i].chunk_count) {
         return BrokenAt(receives[i], true,
                         absl::StrCat(", which sends ", Chunks(sends[i].first_chunk, sends[i].chunk_count)));
       }

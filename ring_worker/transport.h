@@ -35,8 +35,8 @@ struct Tag {
 
 std::string ToString(const Tag& tag);  // "call 3, round 0, segment 12"
 
-// What all ranks must agree on. It travels with every transfer, so that ranks whose calls differ are told so by
-// name, instead of waiting for each other.
+// What all ranks must agree on. It travels with every transfer, so that ranks whose calls differ are told so
+// by name, instead of waiting for each other.
 struct CallInfo {
   uint32_t number = 0;    // Tag::call of its transfers
   std::string operation;  // "ring all-reduce"; the first 24 characters count
@@ -65,7 +65,8 @@ class Transport {
 
   // Returns when every transfer of this rank with `tag` is complete: what was sent has been read (or copied
   // away), what was to be received stands in its place. Errors name the peer: it closed its connection, its
-  // call differs, it gave up, or it was still silent at the deadline. After an error the transport is aborted.
+  // call differs, it gave up, or it was still silent at the deadline. After an error the transport is
+  // aborted.
   virtual absl::Status Wait(Tag tag, absl::Time deadline) = 0;
 
   // From any thread: every waiting call and every later one returns `why`; peers learn of it. The first error

@@ -89,7 +89,9 @@ class Execution {
     ChunkRange range;
     for (const Transfer& t : transfers) {
       if (SegmentOf(t, tag.segment, range)) {
-        segment.touches.push_back({range.first, range.length, t.action != Action::kSend});
+        // An empty transfer keeps its place in the order too: a barrier is made of nothing else.
+        segment.touches.push_back(
+            {range.first, std::max<size_t>(range.length, 1), t.action != Action::kSend});
       }
     }
     size_t to_finish = in_flight_.size() >= kMostInFlight ? in_flight_.size() - kMostInFlight + 1 : 0;
@@ -104,8 +106,7 @@ class Execution {
       if (t.action == Action::kSend) {
         transport_.Send(t.peer, tag, slice);
       } else {
-        transport_.Receive(t.peer, tag, slice,
-                           t.action == Action::kReceive ? Combine::kCopy : Combine::kAdd);
+        transport_.Receive(t.peer, tag, slice, t.action == Action::kReceive ? Combine::kCopy : Combine::kAdd);
       }
     }
     in_flight_.push_back(std::move(segment));

@@ -83,8 +83,8 @@ class InProcessTransport final : public Transport {
       if (!receives_.empty() && TakeFront()) continue;
       if (!Unfinished(tag)) return absl::OkStatus();
       if (const int peer = PeerThatLeft(); peer >= 0) {
-        Fail(absl::UnavailableError(absl::StrCat("rank ", peer, " has left; rank ", rank_,
-                                                 " still needs it for ", ToString(call_))));
+        Fail(absl::UnavailableError(
+            absl::StrCat("rank ", peer, " has left; rank ", rank_, " still needs it for ", ToString(call_))));
       } else if (!self().changed.WaitUntil(exchange_->mutex, deadline) && self().failure.ok() &&
                  absl::Now() >= deadline && !FrontIsThere() && Unfinished(tag)) {
         Fail(absl::DeadlineExceededError(absl::StrCat("rank ", rank_, " waited ",
@@ -119,8 +119,7 @@ class InProcessTransport final : public Transport {
     self().failure = why;
     for (Exchange::Rank& rank : exchange_->ranks) {
       if (rank.failure.ok()) {
-        rank.failure =
-            absl::Status(why.code(), absl::StrCat("rank ", rank_, " gave up: ", why.message()));
+        rank.failure = absl::Status(why.code(), absl::StrCat("rank ", rank_, " gave up: ", why.message()));
       }
       rank.changed.NotifyAll();
     }
@@ -137,8 +136,8 @@ class InProcessTransport final : public Transport {
     const PostedSend send = self().inbox[receive.peer].front();
     if (send.tag != receive.tag || send.call != call_ || send.from.count != receive.to.count) {
       Fail(absl::FailedPreconditionError(absl::StrCat(
-          "rank ", receive.peer, " is in ", ToString(send.call), " and sends ", send.from.bytes(),
-          " bytes (", ToString(send.tag), "); rank ", rank_, " is in ", ToString(call_), " and expects ",
+          "rank ", receive.peer, " is in ", ToString(send.call), " and sends ", send.from.bytes(), " bytes (",
+          ToString(send.tag), "); rank ", rank_, " is in ", ToString(call_), " and expects ",
           receive.to.bytes(), " bytes (", ToString(receive.tag), ")")));
       return true;
     }

@@ -29,7 +29,8 @@ absl::StatusOr<Addresses> Resolve(const std::string& host, int port) {
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found);
   if (error != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("no address for host \"", host, "\": ", gai_strerror(error)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("no address for host \"", host, "\": ", gai_strerror(error)));
   }
   return Addresses(found, freeaddrinfo);
 }
@@ -46,7 +47,8 @@ absl::Status WaitWritable(int fd, absl::Time deadline, const std::string& what) 
     const int ready = poll(&waiting, 1, PollTimeoutMs(deadline));
     if (ready > 0) return absl::OkStatus();
     if (ready < 0 && errno != EINTR) return SystemError(what);
-    if (absl::Now() >= deadline) return absl::DeadlineExceededError(absl::StrCat(what, ": no answer in time"));
+    if (absl::Now() >= deadline)
+      return absl::DeadlineExceededError(absl::StrCat(what, ": no answer in time"));
   }
 }
 

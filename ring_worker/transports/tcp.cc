@@ -1,6 +1,6 @@
 // Every pair of ranks has two connections. *Data* carries frames: a header, then payload. *Control* carries
-// at most one farewell, "I am done" or "I gave up, because ...", and is watched in every wait: bad news must not
-// stand in line behind payload that nobody reads. A control connection that ends without a farewell is a
+// at most one farewell, "I am done" or "I gave up, because ...", and is watched in every wait: bad news must
+// not stand in line behind payload that nobody reads. A control connection that ends without a farewell is a
 // process that died.
 //
 // There are no threads: bytes move inside Send and Wait, on the caller's thread, which sleeps in poll() when
@@ -133,7 +133,8 @@ class TcpTransport final : public Transport {
     for (int other = 0; other < size(); ++other) {
       const std::deque<Incoming>& queue = peers_[other].in;
       for (auto earlier = queue.rbegin(); earlier != queue.rend() && earlier->tag == tag; ++earlier) {
-        if (earlier->to.data != to.data || (in.after_peer >= 0 && earlier->number < in.after_number)) continue;
+        if (earlier->to.data != to.data || (in.after_peer >= 0 && earlier->number < in.after_number))
+          continue;
         in.after_peer = other;
         in.after_number = earlier->number;
       }
@@ -306,7 +307,8 @@ class TcpTransport final : public Transport {
       std::memcpy(window_.data(), peer.carry, peer.carried);
       const size_t there = peer.carried + bytes;
       const size_t floats = there / sizeof(float);
-      AddFloats(in.to.floats() + in.received / sizeof(float), reinterpret_cast<float*>(window_.data()), floats);
+      AddFloats(in.to.floats() + in.received / sizeof(float), reinterpret_cast<float*>(window_.data()),
+                floats);
       in.received += floats * sizeof(float);
       peer.carried = there - floats * sizeof(float);
       std::memcpy(peer.carry, window_.data() + floats * sizeof(float), peer.carried);
@@ -349,8 +351,8 @@ class TcpTransport final : public Transport {
       }
     }
     return absl::DeadlineExceededError(absl::StrCat("rank ", rank_, " waited ", absl::FormatDuration(waited),
-                                                    " for ", absl::StrJoin(whom, " and "), " (", ToString(tag),
-                                                    ")"));
+                                                    " for ", absl::StrJoin(whom, " and "), " (",
+                                                    ToString(tag), ")"));
   }
 
   // Tells every peer, once. Short enough for an empty socket buffer; a peer that cannot hear is gone itself.
@@ -358,8 +360,9 @@ class TcpTransport final : public Transport {
     Farewell farewell;
     farewell.code = static_cast<int32_t>(why.code());
     // A reason that came from another rank is handed on as it is.
-    const std::string text = why.ok() ? "" : relayed_ ? std::string(why.message())
-                                                      : absl::StrCat("rank ", rank_, " gave up: ", why.message());
+    const std::string text = why.ok()   ? ""
+                             : relayed_ ? std::string(why.message())
+                                        : absl::StrCat("rank ", rank_, " gave up: ", why.message());
     farewell.length = static_cast<uint32_t>(text.copy(farewell.message, sizeof farewell.message));
     for (const Peer& peer : peers_) {
       const int fd = peer.sockets.control.get();
@@ -382,8 +385,8 @@ class TcpTransport final : public Transport {
       peer.farewell_received += n;
     }
     if (peer.farewell.magic != Farewell().magic) {
-      return absl::DataLossError(absl::StrCat("rank ", rank, " sent no farewell but ",
-                                              absl::Hex(peer.farewell.magic)));
+      return absl::DataLossError(
+          absl::StrCat("rank ", rank, " sent no farewell but ", absl::Hex(peer.farewell.magic)));
     }
     peer.left = true;
     if (peer.farewell.code == 0) return absl::OkStatus();
@@ -405,8 +408,9 @@ class TcpTransport final : public Transport {
       if (poll(&waiting, 1, PollTimeoutMs(deadline)) > 0) PSRING_RETURN_IF_ERROR(HearControl(rank));
     }
     if (!peer.left) return absl::UnavailableError(absl::StrCat("rank ", rank, " is lost: ", symptom));
-    return absl::UnavailableError(absl::StrCat("rank ", rank, " has left; rank ", rank_, " still needs it for ",
-                                               Describe(peer.in.empty() ? call_header_ : peer.in.front().expected)));
+    return absl::UnavailableError(
+        absl::StrCat("rank ", rank, " has left; rank ", rank_, " still needs it for ",
+                     Describe(peer.in.empty() ? call_header_ : peer.in.front().expected)));
   }
 
   const int rank_;

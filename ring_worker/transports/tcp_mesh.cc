@@ -94,8 +94,8 @@ class MeshBuilder {
       const absl::Status status =
           socket.ok() ? WriteAll(socket->get(), &hello, sizeof hello, deadline_) : socket.status();
       if (!status.ok()) {
-        return absl::Status(status.code(), absl::StrCat("rank ", rank_, " cannot reach rank ", peer, ": ",
-                                                        status.message()));
+        return absl::Status(
+            status.code(), absl::StrCat("rank ", rank_, " cannot reach rank ", peer, ": ", status.message()));
       }
       Slot(peer, channel) = *std::move(socket);
     }
@@ -128,7 +128,8 @@ class MeshBuilder {
       }
       if (ready <= 0) continue;
       for (size_t i = waiting.size() - 1; i > 0; --i) {
-        if (waiting[i].revents != 0 && HearHello(strangers_[i - 1])) strangers_.erase(strangers_.begin() + i - 1);
+        if (waiting[i].revents != 0 && HearHello(strangers_[i - 1]))
+          strangers_.erase(strangers_.begin() + i - 1);
       }
       if (waiting[0].revents != 0) PSRING_RETURN_IF_ERROR(Accept(listener));
     }
@@ -150,13 +151,14 @@ class MeshBuilder {
   // True when it is no stranger any more: it has become a peer, or it is to be dropped.
   bool HearHello(Stranger& stranger) {
     char* const hello = reinterpret_cast<char*>(&stranger.hello);
-    const ssize_t n = recv(stranger.socket.get(), hello + stranger.received, sizeof(Hello) - stranger.received, 0);
+    const ssize_t n =
+        recv(stranger.socket.get(), hello + stranger.received, sizeof(Hello) - stranger.received, 0);
     if (n <= 0) return n == 0 || (errno != EAGAIN && errno != EINTR);
     stranger.received += n;
     if (stranger.received < sizeof(Hello)) return false;
     const Hello& said = stranger.hello;
-    const bool ours = said.magic == Hello().magic && said.token == token_ &&
-                      int64_t{said.rank} > rank_ && said.rank < uint32_t(size_) &&
+    const bool ours = said.magic == Hello().magic && said.token == token_ && int64_t{said.rank} > rank_ &&
+                      said.rank < uint32_t(size_) &&
                       (said.channel == Channel::kData || said.channel == Channel::kControl);
     if (!ours || Slot(said.rank, said.channel).valid() || !PrepareSocket(stranger.socket.get()).ok()) {
       return true;

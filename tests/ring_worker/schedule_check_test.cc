@@ -157,17 +157,19 @@ TEST(CheckScheduleTest, TheErrorNamesRankRoundAndChunk) {
   Table broken(*RingAllReduce(4));
   broken.At(2, 1)[0].first_chunk = 3;  // rank 2 sends chunk 1 in round 1
   const absl::Status status = CheckSchedule(broken, Goal::kAllReduce);
-  EXPECT_EQ(status.message(),
-            "schedule table of 4 ranks is broken: in round 1, rank 3 receives and adds chunk 1 from rank 2, which "
-            "sends chunk 3");
+  EXPECT_EQ(
+      status.message(),
+      "schedule table of 4 ranks is broken: in round 1, rank 3 receives and adds chunk 1 from rank 2, which "
+      "sends chunk 3");
 }
 
 TEST(CheckScheduleTest, ACopyBesideAnotherReceiveIntoOneChunkIsRefused) {
   Table broken(*StarAllReduce(3));
   broken.At(0, 0)[1].action = Action::kReceive;
-  EXPECT_EQ(CheckSchedule(broken, Goal::kAllReduce).message(),
-            "schedule table of 3 ranks is broken: in round 0, rank 0 receives chunk 0 from rank 2, and chunk 0 "
-            "from another in the same round");
+  EXPECT_EQ(
+      CheckSchedule(broken, Goal::kAllReduce).message(),
+      "schedule table of 3 ranks is broken: in round 0, rank 0 receives chunk 0 from rank 2, and chunk 0 "
+      "from another in the same round");
 }
 
 TEST(CheckScheduleTest, ASendIntoALaterRoundOfThePeerIsADeadlock) {

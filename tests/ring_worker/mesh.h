@@ -1,0 +1,65 @@
+// Threads as ranks, over either transport.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/device.h"
+#include "ring_worker/process_group.h"
+#include "tests/ring_worker/fake_rendezvous.h"
+
+namespace psring {
+
+// `ranks` connected transports; TCP ones over loopback.
+inline std::vector<std::unique_ptr<Transport>> MakeTransports(const std::string& name, int ranks) {
+  if (name == "in_process") return MakeInProcessTransports(ranks);
+  std::vector<std::unique_ptr<Transport>> transports(ranks);
+  const auto store = std::make_shared<FakeStore>();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      FakeRendezvous rendezvous(store, rank, ranks);
+      auto transport = MakeTcpTransport(rendezvous, TcpOptions{});
+      ASSERT_TRUE(transport.ok()) << transport.status();
+      transports[rank] = *std::move(transport);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return transports;
+}
+
+using RankBody = std::function<absl::Status(ProcessGroup& group, Stream& stream)>;
+
+// Runs `body` once a rank, each on a thread with a stream of its own; what they returned, by rank.
+inline std::vector<absl::Status> RunRanksToStatus(const std::string& transport, int ranks,
+                                                  const std::function<ScheduledGroupOptions(int)>& options,
+                                                  const RankBody& body) {
+  auto transports = MakeTransports(transport, ranks);
+  const std::unique_ptr<Device> device = MakeCpuDevice();
+  std::vector<absl::Status> statuses(ranks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto group = MakeScheduledGroup(std::move(transports[rank]), options(rank));
+      ASSERT_TRUE(group.ok()) << group.status();
+      const auto stream = device->NewStream(StreamKind::kCompute, "test");
+      statuses[rank] = body(**group, *stream);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return statuses;
+}
+
+inline void RunRanks(const std::string& transport, int ranks, const ScheduledGroupOptions& options,
+                     const RankBody& body) {
+  const auto statuses = RunRanksToStatus(
+      transport, ranks, [&](int) { return options; }, body);
+  for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ(statuses[rank], absl::OkStatus()) << "rank " << rank;
+}
+
+}  // namespace psring
