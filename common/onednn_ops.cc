@@ -1,11 +1,105 @@
-#include "common/ops.h"
+#include <omp.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/cpu_ops.h"
+#include "common/onednn/layers.h"
 
 namespace psring {
+namespace {
 
-// Until oneDNN stands behind this door.
-std::unique_ptr<Ops> MakeOneDnnOps(int threads) {
-  (void)threads;
-  return MakeReferenceOps();
+std::string Name(const LinearShape& s) {
+  return absl::StrCat("linear layer ", s.inputs, "-", s.outputs, ", batch ", s.batch);
 }
+std::string Name(const ConvShape& s) {
+  return absl::StrCat("convolution ", s.kernel, "x", s.kernel, " ", s.in_channels, "-", s.out_channels,
+                      " on ", s.height, "x", s.width, ", batch ", s.batch);
+}
+
+class OneDnnOps : public CpuOps {
+ public:
+  explicit OneDnnOps(int threads) : threads_(threads) { PSRING_CHECK(threads > 0); }
+
+  std::string_view name() const override { return "onednn"; }
+
+  void LinearForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
+                     Stream& stream) override {
+    CheckForward(shape, x, weight, bias, y);
+    Enqueue(stream, shape, [=, this] {
+      Layer(linear_forward_, shape, workplace_).Run(x.floats(), weight.floats(), bias.floats(), y.floats());
+    });
+  }
+
+  void LinearBackward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy, Span dx,
+                      Span dweight, Span dbias, Stream& stream) override {
+    CheckForward(shape, x, weight, dbias, y);
+    CheckBackward(x, weight, y, dy, dx, dweight);
+    Enqueue(stream, shape, [=, this] {
+      Layer(linear_backward_, shape, workplace_)
+          .Run(x.floats(), weight.floats(), y.floats(), dy.floats(), dx.floats(), dweight.floats(),
+               dbias.floats());
+    });
+  }
+
+  void ConvForward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
+                   Stream& stream) override {
+    CheckForward(shape, x, weight, bias, y);
+    Enqueue(stream, shape, [=, this] {
+      Layer(conv_forward_, shape, workplace_).Run(x.floats(), weight.floats(), bias.floats(), y.floats());
+    });
+  }
+
+  void ConvBackward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy, Span dx,
+                    Span dweight, Span dbias, Stream& stream) override {
+    CheckForward(shape, x, weight, dbias, y);
+    CheckBackward(x, weight, y, dy, dx, dweight);
+    Enqueue(stream, shape, [=, this] {
+      Layer(conv_backward_, shape, threads_, workplace_)
+          .Run(x.floats(), weight.floats(), y.floats(), dy.floats(), dx.floats(), dweight.floats(),
+               dbias.floats());
+    });
+  }
+
+ private:
+  // The layer of this shape, made when first asked for.
+  template <typename Shape, typename L, typename... Args>
+  static L& Layer(std::map<Shape, std::unique_ptr<L>>& layers, const Shape& shape, Args&&... args) {
+    std::unique_ptr<L>& layer = layers[shape];
+    if (layer == nullptr) layer = std::make_unique<L>(shape, args...);
+    return *layer;
+  }
+
+  // oneDNN speaks in exceptions; they end here.
+  template <typename Shape, typename Work>
+  void Enqueue(Stream& stream, const Shape& shape, Work work) {
+    stream.Run([threads = threads_, shape, work = std::move(work)] {
+      omp_set_num_threads(
+          threads);  // counts for the thread that runs the stream, which may not be the caller
+      try {
+        work();
+      } catch (const dnnl::error& error) {
+        return absl::InternalError(absl::StrCat("oneDNN: ", Name(shape), ": ", error.what()));
+      }
+      return absl::OkStatus();
+    });
+  }
+
+  const int threads_;
+  // First: the layers borrow it.
+  onednn::Workplace workplace_;
+  std::map<LinearShape, std::unique_ptr<onednn::LinearForward>> linear_forward_;
+  std::map<LinearShape, std::unique_ptr<onednn::LinearBackward>> linear_backward_;
+  std::map<ConvShape, std::unique_ptr<onednn::ConvForward>> conv_forward_;
+  std::map<ConvShape, std::unique_ptr<onednn::ConvBackward>> conv_backward_;
+};
+
+}  // namespace
+
+std::unique_ptr<Ops> MakeOneDnnOps(int threads) { return std::make_unique<OneDnnOps>(threads); }
 
 }  // namespace psring

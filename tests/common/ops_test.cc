@@ -1,1 +1,381 @@
-// written soon
+// One suite over every implementation of Ops, and the yardstick itself against its definition.
+#include "common/ops.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <ostream>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace psring {
+namespace {
+
+using Floats = std::vector<float>;
+
+Span ViewOf(Floats& values) { return {values.data(), values.size()}; }
+
+Floats Random(size_t count, int seed) {
+  std::mt19937 generator(seed);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  Floats values(count);
+  for (float& value : values) value = uniform(generator);
+  return values;
+}
+
+// Rounding of float sums grows with what is added up, so the tolerance is relative to the largest value.
+void ExpectNear(const Floats& actual, const Floats& expected, float tolerance = 2e-5f) {
+  ASSERT_EQ(actual.size(), expected.size());
+  float largest = 0;
+  for (const float value : expected) largest = std::max(largest, std::abs(value));
+  for (size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_NEAR(actual[i], expected[i], tolerance * std::max(1.0f, largest)) << "element " << i;
+  }
+}
+
+struct Implementation {
+  const char* name;
+  std::unique_ptr<Ops> (*make)();
+  friend std::ostream& operator<<(std::ostream& out, const Implementation& i) { return out << i.name; }
+};
+
+const Implementation kImplementations[] = {
+    {"reference", MakeReferenceOps},
+    {"onednn", [] { return MakeOneDnnOps(1); }},
+    {"onednn_two_threads", [] { return MakeOneDnnOps(2); }},
+};
+
+class OpsTest : public testing::TestWithParam<Implementation> {
+ protected:
+  ~OpsTest() override { EXPECT_EQ(stream_->Synchronize(), absl::OkStatus()); }
+
+  std::unique_ptr<Device> device_ = MakeCpuDevice();
+  std::unique_ptr<Stream> stream_ = device_->NewStream(StreamKind::kCompute, "test");
+  std::unique_ptr<Ops> ops_ = GetParam().make();
+};
+
+INSTANTIATE_TEST_SUITE_P(All, OpsTest, testing::ValuesIn(kImplementations),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// What the layers of both kinds compute, from the same random inputs.
+struct LayerResult {
+  Floats y, dx, dweight, dbias, masked_dy;
+};
+
+void ExpectNear(const LayerResult& actual, const LayerResult& expected) {
+  ExpectNear(actual.y, expected.y);
+  ExpectNear(actual.masked_dy, expected.masked_dy, 0);
+  ExpectNear(actual.dx, expected.dx);
+  ExpectNear(actual.dweight, expected.dweight);
+  ExpectNear(actual.dbias, expected.dbias);
+}
+
+struct LayerSizes {
+  size_t x, weight, bias, y;
+};
+
+LayerSizes SizesOf(const LinearShape& s) {
+  return {size_t(s.batch) * s.inputs, size_t(s.outputs) * s.inputs, size_t(s.outputs),
+          size_t(s.batch) * s.outputs};
+}
+LayerSizes SizesOf(const ConvShape& s) {
+  return {size_t(s.batch) * s.height * s.width * s.in_channels,
+          size_t(s.out_channels) * s.kernel * s.kernel * s.in_channels, size_t(s.out_channels),
+          size_t(s.batch) * s.out_height() * s.out_width() * s.out_channels};
+}
+
+void Forward(Ops& ops, const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
+             Stream& stream) {
+  ops.LinearForward(s, x, weight, bias, y, stream);
+}
+void Forward(Ops& ops, const ConvShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
+             Stream& stream) {
+  ops.ConvForward(s, x, weight, bias, y, stream);
+}
+void Backward(Ops& ops, const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy, Span dx,
+              Span dweight, Span dbias, Stream& stream) {
+  ops.LinearBackward(s, x, weight, y, dy, dx, dweight, dbias, stream);
+}
+void Backward(Ops& ops, const ConvShape& s, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy, Span dx,
+              Span dweight, Span dbias, Stream& stream) {
+  ops.ConvBackward(s, x, weight, y, dy, dx, dweight, dbias, stream);
+}
+
+// Outputs start as NaN, so that adding to them instead of writing them shows.
+template <typename Shape>
+LayerResult RunLayer(Ops& ops, const Shape& shape, Stream& stream, bool want_dx = true, int seed = 1) {
+  const LayerSizes sizes = SizesOf(shape);
+  Floats x = Random(sizes.x, seed), weight = Random(sizes.weight, seed + 1),
+         bias = Random(sizes.bias, seed + 2);
+  const float nan = std::nanf("");
+  LayerResult r{.y = Floats(sizes.y, nan),
+                .dx = Floats(want_dx ? sizes.x : 0, nan),
+                .dweight = Floats(sizes.weight, nan),
+                .dbias = Floats(sizes.bias, nan),
+                .masked_dy = Random(sizes.y, seed + 3)};
+  Forward(ops, shape, ViewOf(x), ViewOf(weight), ViewOf(bias), ViewOf(r.y), stream);
+  Backward(ops, shape, ViewOf(x), ViewOf(weight), ViewOf(r.y), ViewOf(r.masked_dy),
+           want_dx ? ViewOf(r.dx) : Span{}, ViewOf(r.dweight), ViewOf(r.dbias), stream);
+  EXPECT_EQ(stream.Synchronize(), absl::OkStatus());
+  return r;
+}
+
+std::vector<LinearShape> LinearShapes() {
+  std::vector<LinearShape> shapes;
+  for (const int batch : {1, 2, 7, 32}) {
+    for (const auto& [inputs, outputs] : {std::pair{1, 1}, {3, 5}, {17, 10}, {64, 128}, {785, 33}}) {
+      for (const bool relu : {false, true}) shapes.push_back({batch, inputs, outputs, relu});
+    }
+  }
+  return shapes;
+}
+
+std::vector<ConvShape> ConvShapes() {
+  std::vector<ConvShape> shapes;
+  for (const int batch : {1, 3, 8}) {
+    for (const bool relu : {false, true}) {
+      shapes.push_back({batch, 6, 6, 1, 4, 3, relu});
+      shapes.push_back({batch, 8, 5, 3, 7, 3, relu});
+      shapes.push_back({batch, 10, 10, 16, 32, 3, relu});
+      shapes.push_back({batch, 28, 28, 1, 32, 3, relu});
+      shapes.push_back({batch, 5, 5, 2, 3, 5, relu});  // a filter as large as the picture
+      shapes.push_back({batch, 4, 7, 3, 2, 1, relu});
+    }
+  }
+  shapes.push_back({10, 26, 26, 32, 64, 3, true});  // the large layer of the CNN: several groups of pictures
+  return shapes;
+}
+
+TEST_P(OpsTest, LinearLayersAgreeWithTheReference) {
+  const auto reference = MakeReferenceOps();
+  for (const LinearShape& shape : LinearShapes()) {
+    SCOPED_TRACE(testing::Message() << "batch " << shape.batch << ", " << shape.inputs << "-" << shape.outputs
+                                    << (shape.relu ? ", relu" : ""));
+    ExpectNear(RunLayer(*ops_, shape, *stream_), RunLayer(*reference, shape, *stream_));
+  }
+}
+
+TEST_P(OpsTest, ConvolutionLayersAgreeWithTheReference) {
+  const auto reference = MakeReferenceOps();
+  for (const ConvShape& shape : ConvShapes()) {
+    SCOPED_TRACE(testing::Message() << "batch " << shape.batch << ", " << shape.height << "x" << shape.width
+                                    << ", " << shape.in_channels << "-" << shape.out_channels << ", kernel "
+                                    << shape.kernel << (shape.relu ? ", relu" : ""));
+    ExpectNear(RunLayer(*ops_, shape, *stream_), RunLayer(*reference, shape, *stream_));
+  }
+}
+
+TEST_P(OpsTest, FirstLayersMaySkipTheGradientOfTheirInput) {
+  const LinearShape linear{4, 9, 6, true};
+  const ConvShape conv{4, 6, 6, 1, 8, 3, true};
+  const LayerResult linear_all = RunLayer(*ops_, linear, *stream_);
+  const LayerResult linear_skipped = RunLayer(*ops_, linear, *stream_, /*want_dx=*/false);
+  EXPECT_EQ(linear_skipped.dweight, linear_all.dweight);
+  EXPECT_EQ(linear_skipped.dbias, linear_all.dbias);
+  const LayerResult conv_all = RunLayer(*ops_, conv, *stream_);
+  const LayerResult conv_skipped = RunLayer(*ops_, conv, *stream_, /*want_dx=*/false);
+  EXPECT_EQ(conv_skipped.dweight, conv_all.dweight);
+  EXPECT_EQ(conv_skipped.dbias, conv_all.dbias);
+}
+
+TEST_P(OpsTest, SameInputsGiveTheSameBits) {
+  const auto other = GetParam().make();
+  const auto expect_same = [](const LayerResult& a, const LayerResult& b) {
+    EXPECT_EQ(a.y, b.y);
+    EXPECT_EQ(a.dx, b.dx);
+    EXPECT_EQ(a.dweight, b.dweight);
+    EXPECT_EQ(a.dbias, b.dbias);
+  };
+  const LinearShape linear{32, 200, 300, true};
+  const ConvShape conv{6, 14, 14, 16, 32, 3, true};
+  const LayerResult linear_first = RunLayer(*ops_, linear, *stream_);
+  const LayerResult conv_first = RunLayer(*ops_, conv, *stream_);
+  for (int i = 0; i < 3; ++i) {
+    expect_same(RunLayer(*ops_, linear, *stream_), linear_first);
+    expect_same(RunLayer(*other, linear, *stream_), linear_first);
+    expect_same(RunLayer(*ops_, conv, *stream_), conv_first);
+    expect_same(RunLayer(*other, conv, *stream_), conv_first);
+  }
+}
+
+TEST_P(OpsTest, RanksAsThreadsDoNotDisturbEachOther) {
+  const LinearShape linear{16, 100, 50, true};
+  const ConvShape conv{4, 10, 10, 8, 16, 3, true};
+  constexpr int kRanks = 4;
+  std::vector<LayerResult> linears(kRanks), convs(kRanks);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ranks.emplace_back([&, rank] {
+      const auto ops = GetParam().make();
+      const auto stream = device_->NewStream(StreamKind::kBackground, "rank");
+      for (int i = 0; i < 3; ++i) {
+        linears[rank] = RunLayer(*ops, linear, *stream, true, rank);
+        convs[rank] = RunLayer(*ops, conv, *stream, true, rank);
+      }
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(linears[rank].dweight, RunLayer(*ops_, linear, *stream_, true, rank).dweight);
+    EXPECT_EQ(convs[rank].dweight, RunLayer(*ops_, conv, *stream_, true, rank).dweight);
+  }
+}
+
+TEST_P(OpsTest, MaxPoolTakesTheFirstOfTheHighest) {
+  // Two channels of one 2 x 4 picture.
+  Floats x = {1, 9, 5, 9, 0, 0, 0, -1,  //
+              4, 9, 2, 9, 0, 0, 3, -2};
+  Floats y(4);
+  std::vector<uint8_t> argmax(4);
+  const PoolShape shape{1, 2, 4, 2};
+  ops_->MaxPoolForward(shape, ViewOf(x), ViewOf(y), argmax.data(), *stream_);
+  EXPECT_EQ(y, (Floats{5, 9, 3, 0}));
+  EXPECT_EQ(argmax, (std::vector<uint8_t>{1, 0, 3, 0}));
+  Floats dy = {10, 20, 30, 40}, dx(16, std::nanf(""));
+  ops_->MaxPoolBackward(shape, ViewOf(dy), argmax.data(), ViewOf(dx), *stream_);
+  EXPECT_EQ(dx, (Floats{0, 20, 10, 0, 0, 40, 0, 0,  //
+                        0, 0, 0, 0, 0, 0, 30, 0}));
+}
+
+TEST_P(OpsTest, MaxPoolSendsEachGradientToItsWinner) {
+  for (const PoolShape& shape : {PoolShape{1, 2, 2, 1}, PoolShape{3, 4, 6, 5}, PoolShape{2, 8, 4, 64}}) {
+    const size_t count = size_t(shape.batch) * shape.height * shape.width * shape.channels;
+    Floats x = Random(count, 1), y(count / 4), dx(count, std::nanf(""));
+    std::vector<uint8_t> argmax(count / 4);
+    ops_->MaxPoolForward(shape, ViewOf(x), ViewOf(y), argmax.data(), *stream_);
+    // With the outputs as gradients, an input's gradient is the input itself where it won.
+    ops_->MaxPoolBackward(shape, ViewOf(y), argmax.data(), ViewOf(dx), *stream_);
+    size_t i = 0;
+    for (int n = 0; n < shape.batch; ++n) {
+      for (int h = 0; h < shape.height; ++h) {
+        for (int w = 0; w < shape.width; ++w) {
+          for (int c = 0; c < shape.channels; ++c, ++i) {
+            const size_t pooled =
+                ((size_t(n) * (shape.height / 2) + h / 2) * (shape.width / 2) + w / 2) * shape.channels + c;
+            EXPECT_LE(x[i], y[pooled]);
+            EXPECT_EQ(dx[i], x[i] == y[pooled] ? x[i] : 0);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(OpsTest, CrossEntropyOfEqualLogitsIsTheLogarithmOfTheClasses) {
+  Floats logits(2 * 10, 3.0f), gradient(20);
+  const uint8_t labels[] = {0, 7};
+  double loss = 1;
+  int64_t correct = 5;
+  ops_->SoftmaxCrossEntropy(2, 10, ViewOf(logits), labels, ViewOf(gradient), &loss, &correct, *stream_);
+  EXPECT_NEAR(loss, 1 + 2 * std::log(10.0), 1e-5);  // added to what stood there
+  EXPECT_EQ(correct, 6);                            // class 0 is the first of the highest
+  for (int i = 0; i < 20; ++i) EXPECT_NEAR(gradient[i], i == 0 || i == 17 ? -0.9 : 0.1, 1e-6);
+}
+
+TEST_P(OpsTest, CrossEntropyStandsLargeLogitsAndMayOverwriteThem) {
+  Floats logits = {1000, 0, -1000};
+  const uint8_t label = 1;
+  double loss = 0;
+  int64_t correct = 0;
+  ops_->SoftmaxCrossEntropy(1, 3, ViewOf(logits), &label, ViewOf(logits), &loss, &correct, *stream_);
+  EXPECT_NEAR(loss, 1000, 1e-3);
+  EXPECT_EQ(correct, 0);
+  EXPECT_EQ(logits, (Floats{1, -1, 0}));
+  ops_->SoftmaxCrossEntropy(1, 3, ViewOf(logits), &label, Span{}, &loss, &correct,
+                            *stream_);  // no gradient wanted
+  EXPECT_EQ(logits, (Floats{1, -1, 0}));
+}
+
+TEST_P(OpsTest, AddAdds) {
+  for (const size_t count : {0, 1, 3, 16, 1001}) {
+    Floats to = Random(count, 1);
+    Floats from = Random(count, 2), expected(count);
+    for (size_t i = 0; i < count; ++i) expected[i] = to[i] + from[i];
+    ops_->Add(ViewOf(to), ViewOf(from), *stream_);
+    EXPECT_EQ(to, expected);
+  }
+}
+
+// Derivatives of f at `at`, by central differences.
+Floats Slopes(Floats at, const std::function<double(Floats&)>& f) {
+  constexpr float kStep = 1e-2f;
+  Floats slopes(at.size());
+  for (size_t i = 0; i < at.size(); ++i) {
+    const float before = at[i];
+    at[i] = before + kStep;
+    const double above = f(at);
+    at[i] = before - kStep;
+    slopes[i] = static_cast<float>((above - f(at)) / (2 * kStep));
+    at[i] = before;
+  }
+  return slopes;
+}
+
+// The layer's gradients against the slopes of sum(y * dy): exact up to rounding, since layers are linear in
+// each argument. Without relu, whose kinks finite differences stumble over; the mask has tests of its own.
+template <typename Shape>
+void ExpectGradientsAreSlopes(Ops& ops, const Shape& shape, Stream& stream) {
+  const LayerSizes sizes = SizesOf(shape);
+  Floats x = Random(sizes.x, 1), weight = Random(sizes.weight, 2), bias = Random(sizes.bias, 3);
+  const LayerResult result = RunLayer(ops, shape, stream);
+  const auto value = [&](Floats& x, Floats& weight, Floats& bias) {
+    Floats y(sizes.y);
+    Forward(ops, shape, ViewOf(x), ViewOf(weight), ViewOf(bias), ViewOf(y), stream);
+    double sum = 0;
+    for (size_t i = 0; i < y.size(); ++i) sum += double{y[i]} * result.masked_dy[i];
+    return sum;
+  };
+  ExpectNear(result.dx, Slopes(x, [&](Floats& v) { return value(v, weight, bias); }), 1e-3f);
+  ExpectNear(result.dweight, Slopes(weight, [&](Floats& v) { return value(x, v, bias); }), 1e-3f);
+  ExpectNear(result.dbias, Slopes(bias, [&](Floats& v) { return value(x, weight, v); }), 1e-3f);
+}
+
+class ReferenceTest : public testing::Test {
+ protected:
+  std::unique_ptr<Device> device_ = MakeCpuDevice();
+  std::unique_ptr<Stream> stream_ = device_->NewStream(StreamKind::kCompute, "test");
+  std::unique_ptr<Ops> ops_ = MakeReferenceOps();
+};
+
+TEST_F(ReferenceTest, LinearGradientsAreSlopes) {
+  ExpectGradientsAreSlopes(*ops_, LinearShape{3, 5, 4, false}, *stream_);
+}
+
+TEST_F(ReferenceTest, ConvolutionGradientsAreSlopes) {
+  ExpectGradientsAreSlopes(*ops_, ConvShape{2, 5, 4, 2, 3, 3, false}, *stream_);
+}
+
+TEST_F(ReferenceTest, CrossEntropyGradientIsItsSlope) {
+  const uint8_t labels[] = {2, 0, 4};
+  Floats logits = Random(15, 1), gradient(15);
+  const auto loss_of = [&](Floats& values, Span gradient) {
+    double loss = 0;
+    int64_t correct = 0;
+    ops_->SoftmaxCrossEntropy(3, 5, ViewOf(values), labels, gradient, &loss, &correct, *stream_);
+    return loss;
+  };
+  loss_of(logits, ViewOf(gradient));
+  ExpectNear(gradient, Slopes(logits, [&](Floats& v) { return loss_of(v, Span{}); }), 1e-3f);
+}
+
+TEST_F(ReferenceTest, ReluPassesGradientsOnlyWhereItsOutputIsPositive) {
+  Floats x = {1, -1}, weight = {2, 3, -4, 1}, bias = {0, 1}, y(2);  // w x + b: -1 and -4
+  const LinearShape shape{1, 2, 2, true};
+  bias[0] = 2;  // now 1 and -4
+  ops_->LinearForward(shape, ViewOf(x), ViewOf(weight), ViewOf(bias), ViewOf(y), *stream_);
+  EXPECT_EQ(y, (Floats{1, 0}));
+  Floats dy = {5, 7}, dx(2), dweight(4), dbias(2);
+  ops_->LinearBackward(shape, ViewOf(x), ViewOf(weight), ViewOf(y), ViewOf(dy), ViewOf(dx), ViewOf(dweight),
+                       ViewOf(dbias), *stream_);
+  EXPECT_EQ(dy, (Floats{5, 0}));
+  EXPECT_EQ(dx, (Floats{10, 15}));
+  EXPECT_EQ(dweight, (Floats{5, -5, 0, 0}));
+  EXPECT_EQ(dbias, (Floats{5, 0}));
+}
+
+}  // namespace
+}  // namespace psring
