@@ -1,1 +1,371 @@
-// written soon
+// What goes wrong between ranks, and what the others are told.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "ring_worker/transports/tcp_mesh.h"
+#include "tests/ring_worker/mesh.h"
+
+namespace psring {
+namespace {
+
+using testing::AllOf;
+using testing::AnyOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr CallInfo kCall = {0, "test", 4};
+
+std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+class EveryTransportTest : public testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(All, EveryTransportTest, testing::Values("in_process", "tcp"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(EveryTransportTest, ASilentPeerIsNamedAtTheDeadlineAndHearsOfIt) {
+  auto ranks = MakeTransports(GetParam(), 3);
+  std::vector<float> data(4);
+  ranks[0]->BeginCall(kCall);
+  ranks[0]->Receive(2, {}, {data.data(), 4}, Combine::kCopy);
+  const absl::Time begin = absl::Now();
+  const absl::Status status = ranks[0]->Wait({}, begin + absl::Milliseconds(100));
+  EXPECT_GE(absl::Now() - begin, absl::Milliseconds(100));
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(Text(status), AllOf(HasSubstr("rank 0 waited"), HasSubstr("for rank 2"), HasSubstr("call 0"),
+                                  Not(HasSubstr("rank 1"))));
+  // Errors stay, and reach ranks that wait for somebody else.
+  EXPECT_EQ(ranks[0]->Wait({}, absl::InfiniteFuture()), status);
+  ranks[1]->BeginCall(kCall);
+  ranks[1]->Receive(2, {}, {data.data(), 4}, Combine::kCopy);
+  EXPECT_THAT(Text(ranks[1]->Wait({}, absl::InfiniteFuture())),
+              AllOf(HasSubstr("rank 0 gave up"), HasSubstr("for rank 2")));
+}
+
+TEST_P(EveryTransportTest, APeerThatLeavesIsNamedAtOnce) {
+  auto ranks = MakeTransports(GetParam(), 2);
+  std::vector<float> data(4);
+  ranks[0]->BeginCall(kCall);
+  ranks[0]->Receive(1, {}, {data.data(), 4}, Combine::kAdd);
+  std::thread leaver([&] {
+    absl::SleepFor(absl::Milliseconds(30));
+    ranks[1].reset();
+  });
+  const absl::Status status = ranks[0]->Wait({}, absl::Now() + absl::Seconds(30));
+  leaver.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(Text(status), HasSubstr("rank 1 has left"));
+}
+
+TEST_P(EveryTransportTest, APeerMayLeaveOnceItHasDoneItsPart) {
+  auto ranks = MakeTransports(GetParam(), 3);
+  std::vector<float> sent = {1, 2, 3, 4}, got(4), other(4);
+  std::thread sender([&] {
+    ranks[1]->BeginCall(kCall);
+    ranks[1]->Send(0, {}, {sent.data(), 4});
+    EXPECT_EQ(ranks[1]->Wait({}, absl::Now() + absl::Seconds(30)), absl::OkStatus());
+    ranks[1].reset();
+  });
+  ranks[0]->BeginCall(kCall);
+  if (GetParam() == "tcp") sender.join();  // in process, a send waits for its receiver
+  ranks[0]->Receive(1, {}, {got.data(), 4}, Combine::kCopy);
+  ranks[0]->Receive(2, {}, {other.data(), 4}, Combine::kCopy);
+  std::thread late([&] {
+    absl::SleepFor(absl::Milliseconds(50));
+    ranks[2]->BeginCall(kCall);
+    ranks[2]->Send(0, {}, {sent.data(), 4});
+    EXPECT_EQ(ranks[2]->Wait({}, absl::Now() + absl::Seconds(30)), absl::OkStatus());
+  });
+  EXPECT_EQ(ranks[0]->Wait({}, absl::Now() + absl::Seconds(30)), absl::OkStatus());
+  late.join();
+  if (sender.joinable()) sender.join();
+  EXPECT_EQ(got, sent);
+  EXPECT_EQ(other, sent);
+}
+
+TEST_P(EveryTransportTest, AbortWakesAWaitingRankAndItsPeers) {
+  auto ranks = MakeTransports(GetParam(), 2);
+  std::vector<float> data(4);
+  std::thread aborter([&] {
+    absl::SleepFor(absl::Milliseconds(30));
+    ranks[0]->Abort(absl::CancelledError("the user pressed Ctrl-C"));
+  });
+  std::thread peer([&] {
+    std::vector<float> theirs(4);
+    ranks[1]->BeginCall(kCall);
+    ranks[1]->Receive(0, {}, {theirs.data(), 4}, Combine::kCopy);
+    const absl::Status status = ranks[1]->Wait({}, absl::Now() + absl::Seconds(30));
+    EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(Text(status), "rank 0 gave up: the user pressed Ctrl-C");
+  });
+  ranks[0]->BeginCall(kCall);
+  ranks[0]->Receive(1, {}, {data.data(), 4}, Combine::kCopy);
+  EXPECT_EQ(ranks[0]->Wait({}, absl::Now() + absl::Seconds(30)),
+            absl::CancelledError("the user pressed Ctrl-C"));
+  EXPECT_FALSE(ranks[0]->Wait({}, absl::Now() + absl::Seconds(30)).ok());
+  aborter.join();
+  peer.join();
+}
+
+// What each of two ranks says when its call is not the other's.
+std::vector<absl::Status> RunDifferent(const std::string& transport,
+                                       const std::function<ScheduledGroupOptions(int)>& options,
+                                       const RankBody& body) {
+  return RunRanksToStatus(transport, 2, options, body);
+}
+
+TEST_P(EveryTransportTest, BuffersOfDifferentLengthAreRefusedWithBothLengths) {
+  for (const auto& [a, b] : {std::pair(1000, 1001), std::pair(0, 3), std::pair(1, 500000)}) {
+    const auto statuses = RunDifferent(
+        GetParam(), [](int) { return ScheduledGroupOptions{}; },
+        [a = a, b = b](ProcessGroup& group, Stream& stream) {
+          std::vector<float> data(group.rank() == 0 ? a : b);
+          const Span span = {data.data(), data.size()};
+          PSRING_RETURN_IF_ERROR(group.AllReduce(span, span, ReduceOp::kSum, stream));
+          return stream.Synchronize();
+        });
+    for (const absl::Status& status : statuses) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+      EXPECT_THAT(Text(status), AllOf(HasSubstr(absl::StrCat("ring all-reduce of ", a, " elements")),
+                                      HasSubstr(absl::StrCat("ring all-reduce of ", b, " elements")),
+                                      HasSubstr("rank 0"), HasSubstr("rank 1")));
+    }
+  }
+}
+
+TEST_P(EveryTransportTest, DifferentAlgorithmsAreRefusedByName) {
+  const auto statuses = RunDifferent(
+      GetParam(),
+      [](int rank) {
+        ScheduledGroupOptions options;
+        options.algorithm = rank == 0 ? "ring" : "star";
+        return options;
+      },
+      [](ProcessGroup& group, Stream& stream) {
+        std::vector<float> data(1000);
+        const Span span = {data.data(), data.size()};
+        PSRING_RETURN_IF_ERROR(group.AllReduce(span, span, ReduceOp::kSum, stream));
+        return stream.Synchronize();
+      });
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(Text(status), AllOf(HasSubstr("ring all-reduce"), HasSubstr("star all-reduce")));
+  }
+}
+
+TEST_P(EveryTransportTest, ARankThatMakesAnotherCallIsToldSo) {
+  const auto statuses = RunDifferent(
+      GetParam(), [](int) { return ScheduledGroupOptions{}; },
+      [](ProcessGroup& group, Stream& stream) {
+        std::vector<float> data(100);
+        const Span span = {data.data(), data.size()};
+        PSRING_RETURN_IF_ERROR(group.rank() == 0 ? group.Broadcast(span, 0, stream)
+                                                 : group.AllReduce(span, span, ReduceOp::kSum, stream));
+        PSRING_RETURN_IF_ERROR(stream.Synchronize());
+        PSRING_RETURN_IF_ERROR(group.Barrier(stream));
+        return stream.Synchronize();
+      });
+  for (const absl::Status& status : statuses) {
+    // A sender has done its part of a broadcast once its bytes are on their way, and finds out a call later.
+    EXPECT_THAT(Text(status), AllOf(HasSubstr("ring all-reduce of 100 elements"),
+                                    AnyOf(HasSubstr("star broadcast from 0"), HasSubstr("ring barrier"))));
+  }
+}
+
+TEST_P(EveryTransportTest, TheRestOfTheGroupEndsWhenOneRankHangs) {
+  const absl::Time begin = absl::Now();
+  const auto statuses = RunRanksToStatus(
+      GetParam(), 4,
+      [](int rank) {
+        ScheduledGroupOptions options;
+        // Rank 3 is the one that stands behind the silent rank; in a real job it notices first by its lead.
+        options.timeout = absl::Milliseconds(rank == 3 ? 200 : 20000);
+        return options;
+      },
+      [](ProcessGroup& group, Stream& stream) {
+        if (group.rank() == 2) {
+          absl::SleepFor(absl::Milliseconds(400));
+          return absl::OkStatus();
+        }
+        std::vector<float> data(100000);
+        const Span span = {data.data(), data.size()};
+        PSRING_RETURN_IF_ERROR(group.AllReduce(span, span, ReduceOp::kSum, stream));
+        return stream.Synchronize();
+      });
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
+  for (int rank : {0, 1, 3}) EXPECT_THAT(Text(statuses[rank]), HasSubstr("rank 2")) << rank;
+}
+
+// A TCP mesh in which some ranks have bare sockets instead of a transport.
+struct HalfMesh {
+  explicit HalfMesh(int size, const std::vector<int>& bare_ranks, absl::Duration timeout = absl::Seconds(20))
+      : transports(size), bare(size), statuses(size) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size; ++rank) {
+      threads.emplace_back([&, rank] {
+        FakeRendezvous rendezvous(store, rank, size, timeout);
+        if (std::count(bare_ranks.begin(), bare_ranks.end(), rank) > 0) {
+          auto sockets = ConnectMesh(rendezvous, {});
+          if (sockets.ok()) bare[rank] = *std::move(sockets);
+        } else {
+          auto transport = MakeTcpTransport(rendezvous, {});
+          statuses[rank] = transport.status();
+          if (transport.ok()) transports[rank] = *std::move(transport);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  std::shared_ptr<FakeStore> store = std::make_shared<FakeStore>();
+  std::vector<std::unique_ptr<Transport>> transports;
+  std::vector<std::vector<PeerSockets>> bare;
+  std::vector<absl::Status> statuses;
+};
+
+TEST(TcpTransportTest, ADeadRankIsNamedByAllOthersEvenByThoseThatWaitForSomebodyElse) {
+  HalfMesh mesh(4, {2});
+  mesh.bare[2].clear();  // as the kernel does when a process is killed
+  std::vector<std::thread> threads;
+  for (int rank : {0, 1, 3}) {
+    threads.emplace_back([&, rank] {
+      auto group = *MakeScheduledGroup(std::move(mesh.transports[rank]), {});
+      const auto device = MakeCpuDevice();
+      const auto stream = device->NewStream(StreamKind::kCompute, "test");
+      std::vector<float> data(1 << 20);
+      const Span span = {data.data(), data.size()};
+      ASSERT_TRUE(group->AllReduce(span, span, ReduceOp::kSum, *stream).ok());
+      const absl::Status status = stream->Synchronize();
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+      EXPECT_THAT(Text(status), HasSubstr("rank 2 closed its connection"));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(TcpTransportTest, BytesThatAreNoFrameAreRefusedNamingTheSender) {
+  HalfMesh mesh(2, {1});
+  const std::string garbage(1000, 'x');
+  ASSERT_EQ(send(mesh.bare[1][0].data.get(), garbage.data(), garbage.size(), 0), garbage.size());
+  std::vector<float> data(4);
+  mesh.transports[0]->BeginCall(kCall);
+  mesh.transports[0]->Receive(1, {}, {data.data(), 4}, Combine::kCopy);
+  const absl::Status status = mesh.transports[0]->Wait({}, absl::Now() + absl::Seconds(30));
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(Text(status), AllOf(HasSubstr("rank 1"), HasSubstr("78787878"), HasSubstr("52535031")));
+}
+
+TEST(TcpTransportTest, APeerThatNeverReadsIsNamedAtTheDeadline) {
+  HalfMesh mesh(2, {1});
+  std::vector<float> data(16 << 20);  // more than the socket's buffers take
+  mesh.transports[0]->BeginCall({0, "test", data.size()});
+  mesh.transports[0]->Send(1, {}, {data.data(), data.size()});
+  EXPECT_THAT(Text(mesh.transports[0]->Wait({}, absl::Now() + absl::Milliseconds(100))),
+              HasSubstr("for rank 1 to receive"));
+}
+
+TEST(TcpTransportTest, PayloadThatArrivesInOddPiecesIsAddedWhole) {
+  HalfMesh source(2, {1}), sink(2, {1});
+  // What one transport says is handed to the other a few bytes at a time.
+  std::vector<float> sent = {0.5f, 1.5f, -2.0f, 1e-8f, 3e8f}, got = {1, 1, 1, 1, 1};
+  source.transports[0]->BeginCall(kCall);
+  source.transports[0]->Send(1, {}, {sent.data(), sent.size()});
+  ASSERT_TRUE(source.transports[0]->Wait({}, absl::Now() + absl::Seconds(30)).ok());
+  std::thread relay([&] {
+    char piece[7];
+    ssize_t n;
+    while ((n = recv(source.bare[1][0].data.get(), piece, sizeof piece, 0)) > 0) {
+      ASSERT_EQ(send(sink.bare[1][0].data.get(), piece, n, 0), n);
+      absl::SleepFor(absl::Milliseconds(2));
+    }
+  });
+  sink.transports[0]->BeginCall(kCall);
+  sink.transports[0]->Receive(1, {}, {got.data(), got.size()}, Combine::kAdd);
+  EXPECT_EQ(sink.transports[0]->Wait({}, absl::Now() + absl::Seconds(30)), absl::OkStatus());
+  source.transports[0].reset();
+  relay.join();
+  for (size_t i = 0; i < sent.size(); ++i) EXPECT_EQ(got[i], 1 + sent[i]);
+}
+
+TEST(ConnectMeshTest, StrangersOnThePortAreDroppedAndTheRanksStillMeet) {
+  const auto store = std::make_shared<FakeStore>();
+  std::unique_ptr<Transport> zero, one;
+  std::thread rank_zero([&] {
+    FakeRendezvous rendezvous(store, 0, 2);
+    auto transport = MakeTcpTransport(rendezvous, {});
+    ASSERT_TRUE(transport.ok()) << transport.status();
+    zero = *std::move(transport);
+  });
+  FakeRendezvous rendezvous(store, 1, 2);
+  const std::vector<std::string> card = absl::StrSplit(*rendezvous.Get("tcp mesh/0/0", "rank 0"), ' ');
+  int port = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(card[0], &port));
+  const absl::Time soon = absl::Now() + absl::Seconds(10);
+  std::vector<FileDescriptor> strangers;
+  for (const std::string& words :
+       {std::string(), std::string("GET / HTTP/1.1\r\nHost: localhost\r\nAccept: everything at all\r\n\r\n"),
+        std::string("psring01"), std::string(100000, '\0'),
+        // The right form with the wrong token.
+        std::string("psring01") + std::string(32, '0') + std::string("\1\0\0\0\0\0\0\0", 8)}) {
+    strangers.push_back(*Connect("127.0.0.1", port, soon));
+    ASSERT_TRUE(WriteAll(strangers.back().get(), words.data(), words.size(), soon).ok());
+  }
+  for (int i = 0; i < 300; ++i) strangers.push_back(*Connect("127.0.0.1", port, soon));
+  auto transport = MakeTcpTransport(rendezvous, {});
+  rank_zero.join();
+  ASSERT_TRUE(transport.ok()) << transport.status();
+  one = *std::move(transport);
+
+  std::vector<float> sent = {1, 2, 3, 4}, got(4);
+  zero->BeginCall(kCall);
+  one->BeginCall(kCall);
+  one->Send(0, {}, {sent.data(), 4});
+  zero->Receive(1, {}, {got.data(), 4}, Combine::kCopy);
+  EXPECT_EQ(zero->Wait({}, soon), absl::OkStatus());
+  EXPECT_EQ(got, sent);
+}
+
+TEST(ConnectMeshTest, ARankThatDoesNotConnectIsNamed) {
+  const auto store = std::make_shared<FakeStore>();
+  std::thread absent([&] {
+    FakeRendezvous rendezvous(store, 2, 3);
+    // It listens, says where, and then connects to nobody.
+    const auto listener = Listen("127.0.0.1");
+    ASSERT_TRUE(rendezvous.Exchange("tcp mesh", absl::StrCat(listener->port, " 127.0.0.1 ", std::string(32, 'a')))
+                    .ok());
+    absl::SleepFor(absl::Milliseconds(500));
+  });
+  std::vector<std::thread> threads;
+  for (int rank : {0, 1}) {
+    threads.emplace_back([&, rank] {
+      FakeRendezvous rendezvous(store, rank, 3, absl::Milliseconds(300));
+      const absl::Status status = ConnectMesh(rendezvous, {}).status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+      EXPECT_THAT(Text(status), AllOf(HasSubstr("connection from rank 2"), Not(HasSubstr("from rank 1"))));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  absent.join();
+}
+
+TEST(ConnectMeshTest, AnAddressThatNobodyCouldReachIsRefused) {
+  FakeRendezvous rendezvous(std::make_shared<FakeStore>(), 0, 1);
+  for (const char* host : {"0.0.0.0", "::", "", "no.such.host.invalid"}) {
+    EXPECT_EQ(ConnectMesh(rendezvous, {.bind_host = host}).status().code(), absl::StatusCode::kInvalidArgument)
+        << host;
+  }
+  // TEST-NET-1: an address that no machine has.
+  EXPECT_THAT(Text(ConnectMesh(rendezvous, {.bind_host = "192.0.2.1"}).status()),
+              HasSubstr("cannot listen on 192.0.2.1"));
+}
+
+}  // namespace
+}  // namespace psring
