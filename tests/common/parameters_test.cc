@@ -1,1 +1,96 @@
-// written soon
+#include "common/parameters.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+namespace psring {
+namespace {
+
+// A size in MiB that holds `elements` floats.
+double Mb(size_t elements) { return static_cast<double>(elements) * 4 / (1 << 20); }
+
+// First and count of each bucket.
+std::vector<std::pair<size_t, size_t>> Plan(const std::vector<int>& tensors, size_t first_elements,
+                                            size_t others_elements) {
+  ParameterLayout layout;
+  for (const int count : tensors) layout.Add("t", {count});
+  std::vector<std::pair<size_t, size_t>> ranges;
+  for (const Bucket& bucket : PlanBuckets(layout, {Mb(first_elements), Mb(others_elements)})) {
+    EXPECT_EQ(bucket.index, static_cast<int>(ranges.size()));
+    ranges.emplace_back(bucket.first, bucket.count);
+  }
+  return ranges;
+}
+
+using Ranges = std::vector<std::pair<size_t, size_t>>;
+
+TEST(ParameterLayoutTest, TensorsStandOneBehindTheOther) {
+  ParameterLayout layout;
+  EXPECT_EQ(layout.Add("fc.weight", {3, 5}), 0);
+  EXPECT_EQ(layout.Add("fc.bias", {3}), 1);
+  EXPECT_EQ(layout.Add("scale", {}), 2);
+  EXPECT_EQ(layout.count(), 19);
+  EXPECT_EQ(layout.tensors()[1].name, "fc.bias");
+  EXPECT_EQ(layout.tensors()[1].first, 15);
+  EXPECT_EQ(layout.tensors()[1].count, 3);
+  EXPECT_EQ(layout.tensors()[2].first, 18);
+  EXPECT_EQ(layout.tensors()[2].count, 1);
+}
+
+TEST(PlanBucketsTest, BucketsStartWithTheLastTensorAndKeepTensorsWhole) {
+  EXPECT_EQ(Plan({100, 10, 20, 5}, 20, 60), (Ranges{{110, 25}, {0, 110}}));
+}
+
+TEST(PlanBucketsTest, ABucketIsFullWhenItReachesItsSize) {
+  EXPECT_EQ(Plan({10, 10, 10, 10}, 10, 20), (Ranges{{30, 10}, {10, 20}, {0, 10}}));
+}
+
+TEST(PlanBucketsTest, ATensorLargerThanABucketExceedsIt) {
+  EXPECT_EQ(Plan({1000, 1, 1000, 1}, 10, 10), (Ranges{{1001, 1001}, {0, 1001}}));
+}
+
+TEST(PlanBucketsTest, ASmallModelIsOneBucket) { EXPECT_EQ(Plan({4, 3, 2}, 100, 100), (Ranges{{0, 9}})); }
+
+TEST(PlanBucketsTest, SizeZeroGivesEveryTensorABucket) {
+  EXPECT_EQ(Plan({4, 3, 2}, 0, 0), (Ranges{{7, 2}, {4, 3}, {0, 4}}));
+}
+
+TEST(PlanBucketsTest, EmptyTensorsAndModelsMakeNoBuckets) {
+  EXPECT_EQ(Plan({}, 1, 1), Ranges{});
+  EXPECT_EQ(Plan({0, 0}, 0, 0), Ranges{});
+  EXPECT_EQ(Plan({0, 4, 0}, 0, 0), (Ranges{{0, 4}}));
+}
+
+TEST(PlanBucketsTest, TheMlpsFirstBucketIsReadyAfterTwoLayers) {
+  ParameterLayout layout;
+  layout.Add("fc1.weight", {1024, 784});
+  layout.Add("fc1.bias", {1024});
+  layout.Add("fc2.weight", {1024, 1024});
+  layout.Add("fc2.bias", {1024});
+  layout.Add("fc3.weight", {10, 1024});
+  layout.Add("fc3.bias", {10});
+  const std::vector<Bucket> buckets = PlanBuckets(layout, {});
+  ASSERT_EQ(buckets.size(), 2);
+  EXPECT_EQ(buckets[0].first, layout.tensors()[2].first);
+  EXPECT_EQ(buckets[1].first, 0);
+}
+
+TEST(PlanBucketsTest, BucketsCoverEveryElementOnceFromTheEnd) {
+  std::mt19937 generator(1);
+  for (int trial = 0; trial < 200; ++trial) {
+    std::vector<int> tensors(generator() % 12);
+    size_t end = 0;
+    for (int& count : tensors) end += count = static_cast<int>(generator() % 50);
+    for (const auto& [first, count] : Plan(tensors, generator() % 60, generator() % 120)) {
+      EXPECT_GT(count, 0);
+      EXPECT_EQ(first + count, end);
+      end = first;
+    }
+    EXPECT_EQ(end, 0);
+  }
+}
+
+}  // namespace
+}  // namespace psring
