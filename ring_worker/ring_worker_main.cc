@@ -51,6 +51,8 @@ absl::StatusOr<size_t> ParseBytes(const std::string& text) {
   return number << shift;
 }
 
+constexpr int kBatches = 10;
+
 struct Row {
   size_t bytes = 0;
   double median_us = 0;
@@ -73,23 +75,28 @@ absl::Status CheckSum(const ProcessGroup& group, Span data, int iteration) {
   return absl::OkStatus();
 }
 
+// Calls in a row are timed together: a rank may run half a call ahead of its peers, so single times mislead.
+// The median is over such batches. A checked call is a batch of its own, since its buffer is filled before
+// it.
 absl::StatusOr<Row> Measure(const Options& options, size_t bytes, ProcessGroup& group, Device& device,
                             Stream& stream) {
   PSRING_ASSIGN_OR_RETURN(Buffer buffer, device.Allocate(std::max<size_t>(bytes, 1)));
   const Span data = buffer.span().Slice(0, bytes / sizeof(float));
+  const int batch = options.check ? 1 : std::max(1, options.iterations / kBatches);
   std::vector<double> times_us;
-  for (int i = -options.warmup; i < options.iterations; ++i) {
+  for (int done = -options.warmup; done < options.iterations; done += batch) {
     if (options.check) {
       for (size_t e = 0; e < data.count; ++e) data.floats()[e] = Value(group.rank(), e);
-      // Filling takes a different time on each rank; without it, calls in a row keep each other in step.
-      PSRING_RETURN_IF_ERROR(group.Barrier(stream));
+    }
+    PSRING_RETURN_IF_ERROR(group.Barrier(stream));
+    PSRING_RETURN_IF_ERROR(stream.Synchronize());
+    const int64_t begin = MonotonicNanos();
+    for (int i = 0; i < batch; ++i) {
+      PSRING_RETURN_IF_ERROR(group.AllReduce(data, data, ReduceOp::kSum, stream));
       PSRING_RETURN_IF_ERROR(stream.Synchronize());
     }
-    const int64_t begin = MonotonicNanos();
-    PSRING_RETURN_IF_ERROR(group.AllReduce(data, data, ReduceOp::kSum, stream));
-    PSRING_RETURN_IF_ERROR(stream.Synchronize());
-    if (i >= 0) times_us.push_back((MonotonicNanos() - begin) / 1e3);
-    if (options.check) PSRING_RETURN_IF_ERROR(CheckSum(group, data, i));
+    if (done >= 0) times_us.push_back((MonotonicNanos() - begin) / 1e3 / batch);
+    if (options.check) PSRING_RETURN_IF_ERROR(CheckSum(group, data, done));
   }
   std::nth_element(times_us.begin(), times_us.begin() + times_us.size() / 2, times_us.end());
   return Row{data.bytes(), times_us[times_us.size() / 2]};
@@ -113,9 +120,12 @@ absl::Status Run(const Options& options) {
   group_options.algorithm = options.algorithm;
   group_options.timeout = absl::Seconds(options.timeout_s);
   PSRING_ASSIGN_OR_RETURN(group_options.segment_bytes, ParseBytes(options.segment));
+  if (group_options.segment_bytes == 0) return absl::InvalidArgumentError("--segment cannot be 0");
   TcpOptions tcp_options;
   tcp_options.bind_host = options.bind_host;
-  PSRING_ASSIGN_OR_RETURN(tcp_options.socket_buffer_bytes, ParseBytes(options.socket_buffer));
+  PSRING_ASSIGN_OR_RETURN(const size_t socket_buffer, ParseBytes(options.socket_buffer));
+  if (socket_buffer > size_t{1} << 30) return absl::InvalidArgumentError("--socket_buffer is above 1G");
+  tcp_options.socket_buffer_bytes = static_cast<int>(socket_buffer);
   PSRING_RETURN_IF_ERROR(MakeAllReduceSchedule(options.algorithm, 1).status());
 
   const GetEnv environment = [&](const char* name) -> std::optional<std::string> {
@@ -135,9 +145,10 @@ absl::Status Run(const Options& options) {
   const std::unique_ptr<Stream> stream = device->NewStream(StreamKind::kCompute, "ring_worker");
 
   if (group->rank() == 0) {
-    std::printf("# %s over %s, %d ranks, median of %d iterations on rank 0, GB = 10^9 bytes\n",
+    std::printf("# %s over %s, %d ranks, %d calls a size, median on rank 0, GB = 10^9 bytes\n",
                 group->algorithm().c_str(), group->transport().c_str(), group->size(), options.iterations);
     std::printf("%12s %12s %12s %12s  %s\n", "bytes", "time_us", "algbw_GB/s", "busbw_GB/s", "sums");
+    std::fflush(stdout);
   }
   for (size_t bytes : sizes) {
     PSRING_ASSIGN_OR_RETURN(const Row row, Measure(options, bytes, *group, *device, *stream));

@@ -1,1 +1,197 @@
-// written soon
+// The real binary, one process a rank, over TCP and the real rendezvous.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "common/rendezvous.h"
+
+extern char** environ;
+
+namespace psring {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+// A child with its output in files; killed, if need be, when it goes out of scope.
+class Child {
+ public:
+  Child(std::vector<std::string> arguments, const std::string& output_prefix)
+      : out_(output_prefix + ".out"), err_(output_prefix + ".err") {
+    arguments.insert(arguments.begin(), RING_WORKER);
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_addopen(&files, 1, out_.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    posix_spawn_file_actions_addopen(&files, 2, err_.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    EXPECT_EQ(posix_spawn(&pid_, RING_WORKER, &files, nullptr, argv.data(), environ), 0);
+    posix_spawn_file_actions_destroy(&files);
+  }
+  Child(const Child&) = delete;
+  ~Child() {
+    if (exited_) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+
+  void Signal(int signal) { kill(pid_, signal); }
+
+  // Its exit code; -1 where it has not ended by then, or was killed.
+  int Wait(absl::Duration patience) {
+    const absl::Time deadline = absl::Now() + patience;
+    int status = 0;
+    while (!exited_ && absl::Now() < deadline) {
+      exited_ = waitpid(pid_, &status, WNOHANG) == pid_;
+      if (!exited_) absl::SleepFor(absl::Milliseconds(5));
+    }
+    return exited_ && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  std::string out() const { return Read(out_); }
+  std::string err() const { return Read(err_); }
+
+ private:
+  static std::string Read(const std::string& path) {
+    std::stringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  }
+
+  std::string out_, err_;
+  pid_t pid_ = -1;
+  bool exited_ = false;
+};
+
+class RingWorkerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "/ring_worker_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    StartStore();
+    setenv("PSRING_STORE_HOSTED", "1", 1);
+  }
+  void TearDown() override { unsetenv("PSRING_STORE_HOSTED"); }
+
+  // A store remembers the ranks of its job, so every job has its own.
+  void StartStore() {
+    auto store = RendezvousServer::Start("127.0.0.1", 0);
+    ASSERT_TRUE(store.ok()) << store.status();
+    store_ = *std::move(store);
+  }
+
+  std::vector<std::unique_ptr<Child>> Start(int ranks, const std::vector<std::string>& flags) {
+    StartStore();
+    std::vector<std::unique_ptr<Child>> children;
+    for (int rank = 0; rank < ranks; ++rank) {
+      std::vector<std::string> arguments = {absl::StrCat("--rendezvous=tcp://127.0.0.1:", store_->port()),
+                                            absl::StrCat("--rank=", rank),
+                                            absl::StrCat("--world_size=", ranks)};
+      arguments.insert(arguments.end(), flags.begin(), flags.end());
+      children.push_back(std::make_unique<Child>(arguments, absl::StrCat(folder_, "/rank", rank)));
+    }
+    return children;
+  }
+
+  // The table's head comes once all ranks are connected.
+  void WaitForTable(const Child& rank_zero) {
+    for (int i = 0; i < 2000 && rank_zero.out().empty(); ++i) absl::SleepFor(absl::Milliseconds(10));
+    ASSERT_THAT(rank_zero.out(), HasSubstr("busbw")) << rank_zero.err();
+    absl::SleepFor(absl::Milliseconds(50));
+  }
+
+  std::string folder_;
+  std::unique_ptr<RendezvousServer> store_;
+};
+
+TEST_F(RingWorkerTest, RanksReduceCheckAndRankZeroPrintsATable) {
+  for (const char* algorithm : {"ring", "star"}) {
+    auto children = Start(3, {absl::StrCat("--algorithm=", algorithm), "--bytes=0,4,12K,1M", "--iterations=3",
+                              "--warmup=1", "--check"});
+    for (auto& child : children) EXPECT_EQ(child->Wait(absl::Seconds(60)), 0) << child->err();
+    const std::string table = children[0]->out();
+    EXPECT_THAT(table, AllOf(HasSubstr(algorithm), HasSubstr("12288"), HasSubstr("1048576")));
+    EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 2 + 4) << table;
+    EXPECT_EQ(children[1]->out(), "");
+  }
+}
+
+TEST_F(RingWorkerTest, AKilledRankEndsAllOthersAndIsNamed) {
+  for (int victim : {0, 2}) {
+    auto children = Start(4, {"--bytes=4M", "--iterations=1000000"});
+    WaitForTable(*children[0]);
+    children[victim]->Signal(SIGKILL);
+    const absl::Time begin = absl::Now();
+    for (int rank = 0; rank < 4; ++rank) {
+      if (rank == victim) continue;
+      EXPECT_EQ(children[rank]->Wait(absl::Seconds(20)), 1) << "rank " << rank;
+      EXPECT_THAT(children[rank]->err(),
+                  AllOf(HasSubstr(absl::StrCat("rank ", victim, " closed its connection"))))
+          << "rank " << rank;
+    }
+    EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
+  }
+}
+
+TEST_F(RingWorkerTest, AStoppedRankIsNamedWhenPatienceEnds) {
+  auto children = Start(2, {"--bytes=4M", "--iterations=1000000", "--timeout=1"});
+  WaitForTable(*children[0]);
+  children[1]->Signal(SIGSTOP);
+  EXPECT_EQ(children[0]->Wait(absl::Seconds(20)), 1);
+  EXPECT_THAT(children[0]->err(), AllOf(HasSubstr("rank 0 waited 1."), HasSubstr("for rank 1")));
+}
+
+TEST_F(RingWorkerTest, RanksWithDifferentAlgorithmsAreToldSo) {
+  Child zero({absl::StrCat("--rendezvous=tcp://127.0.0.1:", store_->port()), "--rank=0", "--world_size=2",
+              "--algorithm=ring"},
+             folder_ + "/zero");
+  Child one({absl::StrCat("--rendezvous=tcp://127.0.0.1:", store_->port()), "--rank=1", "--world_size=2",
+             "--algorithm=star"},
+            folder_ + "/one");
+  for (Child* child : {&zero, &one}) {
+    EXPECT_NE(child->Wait(absl::Seconds(60)), 0);
+    EXPECT_THAT(child->err(), AllOf(HasSubstr("--algorithm"), HasSubstr("ring"), HasSubstr("star")));
+  }
+}
+
+TEST_F(RingWorkerTest, BadInputIsOneLineAndExitCodeTwo) {
+  const std::string store = absl::StrCat("--rendezvous=tcp://127.0.0.1:", store_->port());
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--algorithm=rign"}, "ring, star"},
+      {{"--bytes=4X"}, "\"4X\" is no size"},
+      {{"--bytes=-1"}, "\"-1\" is no size"},
+      {{"--iterations=0"}, "--iterations"},
+      {{"--segment=0"}, "--segment"},
+      {{"--iteration=3"}, "--iterations"},
+      {{store, "--rank=2", "--world_size=2"}, "2"},
+      {{"--rendezvous=udp://here"}, "udp"},
+  };
+  for (const auto& [arguments, wanted] : cases) {
+    Child child(arguments, folder_ + "/bad");
+    EXPECT_EQ(child.Wait(absl::Seconds(20)), 2) << arguments[0];
+    const std::string line = child.err();
+    EXPECT_THAT(line, AllOf(HasSubstr("ring_worker: "), HasSubstr(wanted)));
+    EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << line;
+  }
+}
+
+}  // namespace
+}  // namespace psring

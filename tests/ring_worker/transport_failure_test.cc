@@ -339,8 +339,9 @@ TEST(ConnectMeshTest, ARankThatDoesNotConnectIsNamed) {
     FakeRendezvous rendezvous(store, 2, 3);
     // It listens, says where, and then connects to nobody.
     const auto listener = Listen("127.0.0.1");
-    ASSERT_TRUE(rendezvous.Exchange("tcp mesh", absl::StrCat(listener->port, " 127.0.0.1 ", std::string(32, 'a')))
-                    .ok());
+    ASSERT_TRUE(
+        rendezvous.Exchange("tcp mesh", absl::StrCat(listener->port, " 127.0.0.1 ", std::string(32, 'a')))
+            .ok());
     absl::SleepFor(absl::Milliseconds(500));
   });
   std::vector<std::thread> threads;
@@ -359,7 +360,8 @@ TEST(ConnectMeshTest, ARankThatDoesNotConnectIsNamed) {
 TEST(ConnectMeshTest, AnAddressThatNobodyCouldReachIsRefused) {
   FakeRendezvous rendezvous(std::make_shared<FakeStore>(), 0, 1);
   for (const char* host : {"0.0.0.0", "::", "", "no.such.host.invalid"}) {
-    EXPECT_EQ(ConnectMesh(rendezvous, {.bind_host = host}).status().code(), absl::StatusCode::kInvalidArgument)
+    EXPECT_EQ(ConnectMesh(rendezvous, {.bind_host = host}).status().code(),
+              absl::StatusCode::kInvalidArgument)
         << host;
   }
   // TEST-NET-1: an address that no machine has.
