@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -82,9 +83,9 @@ class ParameterServer {
   // Fails the job; the first reason counts. From any thread.
   void Abort(const absl::Status& why);
 
-  // Returns OK once all workers have left, the reason once the job has failed, DeadlineExceeded when neither
-  // has happened by `deadline`.
-  absl::Status WaitUntilOver(absl::Time deadline);
+  // Waits for the end: OK once all workers have left, the reason once the job has failed. Nothing where
+  // neither has happened by `deadline`.
+  std::optional<absl::Status> WaitUntilOver(absl::Time deadline);
 
   ServerStats stats() const;
 

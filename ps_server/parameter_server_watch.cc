@@ -46,14 +46,14 @@ void ParameterServer::Abort(const absl::Status& why) {
   }
 }
 
-absl::Status ParameterServer::WaitUntilOver(absl::Time deadline) {
+std::optional<absl::Status> ParameterServer::WaitUntilOver(absl::Time deadline) {
   MutexLock lock(mutex_);
   while (true) {
     if (!failure_.ok()) return failure_;
     if (std::count(presence_.begin(), presence_.end(), Presence::kLeft) == options_.workers) {
       return absl::OkStatus();
     }
-    if (absl::Now() >= deadline) return absl::DeadlineExceededError("the job is not over yet");
+    if (absl::Now() >= deadline) return std::nullopt;
     changed_.WaitUntil(mutex_, deadline);
   }
 }

@@ -1,0 +1,102 @@
+// One parameter server process: serves one job, leaves a record of it, ends.
+
+#include <csignal>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/check.h"
+#include "common/command_line.h"
+#include "common/device.h"
+#include "common/records.h"
+#include "common/rendezvous.h"
+#include "ps_server/keep_freed_memory.h"
+#include "ps_server/parameter_server.h"
+#include "ps_server/service.h"
+
+namespace psring {
+namespace {
+
+volatile std::sig_atomic_t told_to_end = 0;
+
+struct Flags {
+  std::string rendezvous = "env://";
+  int workers = 0;
+  std::string bind = "127.0.0.1";
+  int port = 0;
+  int threads = 2;
+  std::string device = "cpu";
+  std::string record;
+  double timeout_s = 60;
+};
+
+absl::Status WriteRecord(const std::string& folder, const ServerStats& stats) {
+  ServerResult result;
+  result.pushes = stats.pushes;
+  result.payload_rx_bytes = stats.payload.payload_rx_bytes;
+  result.payload_tx_bytes = stats.payload.payload_tx_bytes;
+  result.staleness_histogram = stats.staleness_histogram;
+  result.peak_memory_mb = PeakMemoryMb();
+  return WriteFile(folder + "/result-server0.json", ToJson(result));
+}
+
+absl::Status Run(const Flags& flags) {
+  PSRING_ASSIGN_OR_RETURN(RendezvousOptions meeting, ParseRendezvous(flags.rendezvous, ProcessEnvironment()));
+  meeting.world_size = flags.workers;
+  meeting.timeout = absl::Seconds(flags.timeout_s);
+  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, MakeDevice(flags.device));
+
+  ParameterServer server(*device, {.workers = flags.workers, .timeout = meeting.timeout});
+  PSRING_ASSIGN_OR_RETURN(
+      std::unique_ptr<Service> service,
+      Service::Start(server, {.host = flags.bind, .port = flags.port, .threads = flags.threads}));
+  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Rendezvous> rendezvous, Rendezvous::Connect(meeting));
+  PSRING_RETURN_IF_ERROR(rendezvous->Set("ps/0", service->address()));
+  std::printf("ps_server: serving %d workers on %s\n", flags.workers, service->address().c_str());
+  std::fflush(stdout);
+
+  // From here on the job has an end worth writing about; until here the signals simply end the process.
+  std::signal(SIGTERM, [](int) { told_to_end = 1; });
+  std::signal(SIGINT, [](int) { told_to_end = 1; });
+  std::optional<absl::Status> outcome;
+  while (!(outcome = server.WaitUntilOver(absl::Now() + absl::Milliseconds(100))).has_value()) {
+    if (told_to_end != 0) server.Abort(absl::CancelledError("the parameter server was told to end"));
+  }
+  service->Stop(absl::Now() + absl::Seconds(2));
+  PSRING_RETURN_IF_ERROR(*outcome);
+  return flags.record.empty() ? absl::OkStatus() : WriteRecord(flags.record, server.stats());
+}
+
+}  // namespace
+}  // namespace psring
+
+int main(int argc, char** argv) {
+  psring::Flags flags;
+  CLI::App app("The parameter server: adds up gradients, updates the weights, hands them out.", "ps_server");
+  app.add_option("--rendezvous", flags.rendezvous, "where the ranks meet: env:// or tcp://host:port")
+      ->capture_default_str();
+  app.add_option("--workers", flags.workers, "how many workers train")
+      ->required()
+      ->check(psring::WholeNumber(1, 65536));
+  app.add_option("--bind", flags.bind, "address to listen on")->capture_default_str();
+  app.add_option("--port", flags.port, "port to listen on; 0: the system chooses")
+      ->check(psring::WholeNumber(0, 65535))
+      ->capture_default_str();
+  app.add_option("--threads", flags.threads, "threads that read, add and update")
+      ->check(psring::WholeNumber(1, 256))
+      ->capture_default_str();
+  app.add_option("--device", flags.device, "where the parameters are")->capture_default_str();
+  app.add_option("--record", flags.record, "folder for result-server0.json; empty: none");
+  app.add_option("--timeout", flags.timeout_s, "seconds that workers may wait for one that is silent")
+      ->check(psring::RealNumber({.low = 0}))
+      ->capture_default_str();
+  psring::ParseOrExit(app, argc, argv);
+
+  psring::KeepFreedMemory();
+  const absl::Status status = psring::Run(flags);
+  return status.ok() ? 0 : psring::Fail("ps_server", std::string(status.message()));
+}

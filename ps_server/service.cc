@@ -1,0 +1,122 @@
+#include "ps_server/service.h"
+
+#include <grpcpp/server_builder.h>
+
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/check.h"
+#include "ps_server/connection.h"
+
+namespace psring {
+namespace {
+
+class GrpcService : public Service, public Connection::Host {
+ public:
+  explicit GrpcService(ParameterServer& server) : server_(server) {}
+
+  ~GrpcService() override { Stop(absl::Now()); }
+
+  absl::Status Listen(const ServiceOptions& options) {
+    std::vector<Lane> lanes;
+    for (int i = 0; i < options.threads; ++i) {
+      PSRING_ASSIGN_OR_RETURN(Lane lane, server_.NewLane());
+      lanes.push_back(std::move(lane));
+    }
+    grpc::ServerBuilder builder;
+    int port = 0;
+    const std::string wanted = absl::StrCat(options.host, ":", options.port);
+    builder.AddListeningPort(wanted, grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&raw_service_);
+    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+    // With it, a second server on the same port would share the workers with the first.
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    // Finds a worker whose host has vanished; and lets workers ask the same of the server.
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+    queue_ = builder.AddCompletionQueue();
+    grpc_server_ = builder.BuildAndStart();
+    if (grpc_server_ == nullptr || port == 0) {
+      return absl::UnavailableError(absl::StrCat("cannot listen on ", wanted,
+                                                 ": the port is in use, or the address is not this host's"));
+    }
+    address_ = absl::StrCat(options.host, ":", port);
+    OnAccepted();
+    for (Lane& lane : lanes) {
+      threads_.emplace_back([this, lane = std::move(lane)]() mutable { Serve(lane); });
+    }
+    return absl::OkStatus();
+  }
+
+  std::string address() const override { return address_; }
+
+  void Stop(absl::Time deadline) override {
+    {
+      MutexLock lock(mutex_);
+      if (std::exchange(stopping_, true)) return;
+    }
+    if (grpc_server_ != nullptr) {
+      grpc_server_->Shutdown(absl::ToChronoTime(deadline));
+      MutexLock lock(mutex_);
+      while (connections_ > 0) gone_.Wait(mutex_);  // cancelled by now: their operations are coming back
+    }
+    if (queue_ != nullptr) queue_->Shutdown();
+    for (std::thread& thread : threads_) thread.join();
+    if (queue_ != nullptr && threads_.empty()) {
+      void* tag;
+      bool ok;
+      while (queue_->Next(&tag, &ok)) {
+      }
+    }
+  }
+
+  void OnAccepted() override {
+    {
+      MutexLock lock(mutex_);
+      if (stopping_) return;
+      ++connections_;
+    }
+    std::make_shared<Connection>(server_, *this)->Accept(raw_service_, *queue_);
+  }
+
+  void OnGone() override {
+    MutexLock lock(mutex_);
+    --connections_;
+    gone_.NotifyAll();
+  }
+
+ private:
+  void Serve(Lane& lane) {
+    void* tag;
+    bool ok;
+    while (queue_->Next(&tag, &ok)) static_cast<Connection::Tag*>(tag)->Complete(ok, lane);
+  }
+
+  ParameterServer& server_;
+  RawService raw_service_;
+  std::string address_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::unique_ptr<grpc::Server> grpc_server_;
+  std::vector<std::thread> threads_;
+
+  Mutex mutex_;
+  CondVar gone_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  int connections_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Service>> Service::Start(ParameterServer& server,
+                                                        const ServiceOptions& options) {
+  auto service = std::make_unique<GrpcService>(server);
+  PSRING_RETURN_IF_ERROR(service->Listen(options));
+  return service;
+}
+
+}  // namespace psring

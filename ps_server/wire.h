@@ -1,0 +1,52 @@
+// Chunks as gRPC carries them: proto/parameter_server.proto's encoding, written and read by hand around the
+// payload, so that a megabyte of floats is never copied for the sake of its envelope.
+#pragma once
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ps_server/messages.h"
+#include "ps_server/server_job.h"
+
+namespace psring {
+
+// A message that refers to `payload` without copying it. gRPC may hold it for longer than the write takes:
+// the memory must stay readable until `keep` is released, from whatever thread.
+grpc::ByteBuffer EncodeChunk(const ChunkHeader& header, Bytes payload, std::shared_ptr<const void> keep);
+
+// A received message, taken apart in place.
+class ReceivedChunk {
+ public:
+  // Replaces what was there. InvalidArgument unless the message is a chunk. Clears `message`.
+  absl::Status Decode(grpc::ByteBuffer& message);
+
+  const ChunkHeader& header() const { return header_; }
+  Pieces payload() const { return pieces_; }  // until the next Decode or Clear
+  void Clear();
+
+ private:
+  ChunkHeader header_;
+  std::vector<grpc::Slice> slices_;
+  std::vector<Bytes> pieces_;
+};
+
+// The payload of a Join.
+struct JoinRequest {
+  int worker = 0;
+  ServerJob job;
+};
+std::string EncodeJoin(const JoinRequest& request);
+absl::StatusOr<JoinRequest> DecodeJoin(Pieces payload);
+
+inline constexpr char kExchangeMethod[] = "/psring.proto.ParameterServer/Exchange";
+// Trailing metadata by which a client tells the server's own words from those of its gRPC library.
+inline constexpr char kServerSaysKey[] = "psring-server-says";
+inline constexpr int kMaxMessageBytes = 2 * static_cast<int>(kChunkBytes);
+
+}  // namespace psring
