@@ -12,15 +12,30 @@ namespace {
 
 using Layers = std::vector<std::unique_ptr<Layer>>;
 
-absl::StatusOr<std::unique_ptr<Model>> MakeMlp(const Dataset& data, int max_batch, Device& device, Ops& ops) {
-  constexpr int kHidden = 1024;
-  const int inputs = static_cast<int>(data.image_size());
+// Fully connected layers of these widths, ReLU between them.
+absl::StatusOr<std::unique_ptr<Model>> MakePerceptron(const Dataset& data, const std::vector<int>& hidden,
+                                                      int max_batch, Device& device, Ops& ops) {
   ParameterLayout layout;
   Layers layers;
-  layers.push_back(std::make_unique<LinearLayer>("fc1", inputs, kHidden, /*relu=*/true, layout));
-  layers.push_back(std::make_unique<LinearLayer>("fc2", kHidden, kHidden, /*relu=*/true, layout));
-  layers.push_back(std::make_unique<LinearLayer>("fc3", kHidden, data.classes, /*relu=*/false, layout));
+  int inputs = static_cast<int>(data.image_size());
+  for (const int outputs : hidden) {
+    layers.push_back(std::make_unique<LinearLayer>(absl::StrCat("fc", layers.size() + 1), inputs, outputs,
+                                                   /*relu=*/true, layout));
+    inputs = outputs;
+  }
+  layers.push_back(std::make_unique<LinearLayer>(absl::StrCat("fc", layers.size() + 1), inputs, data.classes,
+                                                 /*relu=*/false, layout));
   return Sequence::Create(std::move(layout), std::move(layers), max_batch, device, ops);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeMlp(const Dataset& data, int max_batch, Device& device, Ops& ops) {
+  return MakePerceptron(data, {1024, 1024}, max_batch, device, ops);
+}
+
+// LeNet-300-100 (LeCun et al. 1998).
+absl::StatusOr<std::unique_ptr<Model>> MakeSmallMlp(const Dataset& data, int max_batch, Device& device,
+                                                    Ops& ops) {
+  return MakePerceptron(data, {300, 100}, max_batch, device, ops);
 }
 
 // LeNet's idea with today's 3 x 3 filters; the network of PyTorch's MNIST example, without dropout.
@@ -62,6 +77,11 @@ const std::vector<ModelRow>& Models() {
        .default_lr = .05,
        .default_async_lr = .1,
        .make = MakeMlp},
+      {.name = "mlp-small",
+       .summary = "784-300-100-10 with ReLU: little to send, and quick",
+       .default_lr = .05,
+       .default_async_lr = .1,
+       .make = MakeSmallMlp},
       {.name = "cnn",
        .summary = "two 3x3 convolutions (32, 64), 2x2 pooling, 9216-128-10",
        .default_lr = .02,

@@ -33,6 +33,7 @@ struct Flags {
   std::string record;
   std::string progress = "plain";
   bool describe = false;
+  bool check_only = false;
 };
 
 Flags ParseFlags(int argc, char** argv) {
@@ -52,6 +53,9 @@ Flags ParseFlags(int argc, char** argv) {
       ->check(OneOf({"plain", "json", "none"}))
       ->capture_default_str();
   app.add_flag("--describe", flags.describe, "Print strategies, models and data as JSON, and exit")
+      ->group("This process");
+  app.add_flag("--check_only", flags.check_only,
+               "Load the data, build the model, print what the flags come to as JSON, and exit")
       ->group("This process");
   ParseOrExit(app, argc, argv);
   return flags;
@@ -183,6 +187,13 @@ int Main(int argc, char** argv) {
   }
   if (absl::Status checked = CheckFlags(flags, join.world_size); !checked.ok()) {
     return Fail("trainer", std::string(checked.message()), 2);
+  }
+
+  if (flags.check_only) {
+    const absl::StatusOr<std::string> checked = CheckAsJson(flags.training, join.world_size);
+    if (!checked.ok()) return Fail("trainer", std::string(checked.status().message()), 2);
+    std::printf("%s\n", checked->c_str());
+    return 0;
   }
 
   const absl::Status trained = Train(flags, spec.empty() ? nullptr : &join, stop);

@@ -1,0 +1,125 @@
+#include "tests/trainer/cluster.h"
+
+#include <cmath>
+#include <thread>
+
+#include "common/mutex.h"
+#include "ring_worker/transport.h"
+
+namespace psring {
+namespace {
+
+// All ranks wait for each other; a rank that never comes is an error after a while.
+class ThreadBarrier {
+ public:
+  explicit ThreadBarrier(int ranks) : ranks_(ranks) {}
+
+  absl::Status Wait() {
+    MutexLock lock(mutex_);
+    const int round = round_;
+    if (++waiting_ == ranks_) {
+      waiting_ = 0;
+      ++round_;
+      changed_.NotifyAll();
+    }
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    while (round == round_) {
+      if (!changed_.WaitUntil(mutex_, deadline) && round == round_) {
+        return absl::DeadlineExceededError("a rank did not come to the barrier");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const int ranks_;
+  Mutex mutex_;
+  CondVar changed_;
+  int waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  int round_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace
+
+void OnThreads(int ranks, const std::function<void(int rank)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(body, rank);
+  for (std::thread& thread : threads) thread.join();
+}
+
+Connections Connect(const StrategyRow& strategy, int workers, absl::Duration timeout) {
+  Connections connections;
+  connections.device = MakeCpuDevice();
+  if (strategy.needs == Needs::kProcessGroup && workers > 1) {
+    for (auto& transport : MakeInProcessTransports(workers)) {
+      auto group =
+          MakeScheduledGroup(std::move(transport), {.algorithm = strategy.algorithm, .timeout = timeout});
+      PSRING_CHECK(group.ok());
+      connections.groups.push_back(*std::move(group));
+    }
+  }
+  if (strategy.needs == Needs::kParameterServer) {
+    connections.server = std::make_unique<ParameterServer>(
+        *connections.device, ServerOptions{.workers = workers, .timeout = timeout});
+    for (int rank = 0; rank < workers; ++rank) {
+      connections.clients.push_back(MakeDirectPsClient(*connections.server));
+    }
+  }
+  return connections;
+}
+
+std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, const DataSplits& data,
+                                  const std::function<void(Worker&)>& adjust) {
+  const auto strategy = FindStrategy(options.strategy);
+  PSRING_CHECK(strategy.ok());
+  const Connections connections = Connect(**strategy, workers, absl::Seconds(options.timeout_s));
+  ThreadBarrier barrier(workers);
+  std::vector<RankOutcome> outcomes(workers);
+  OnThreads(workers, [&](int rank) {
+    RankOutcome& outcome = outcomes[rank];
+    const std::unique_ptr<Device> device = MakeCpuDevice();
+    Trace trace(rank);
+    Worker worker{.rank = rank,
+                  .world_size = workers,
+                  .device = *device,
+                  .data = data,
+                  .trace = trace,
+                  .group = connections.group(rank),
+                  .client = connections.client(rank)};
+    worker.barrier = [&barrier] { return barrier.Wait(); };
+    worker.on_step = [&outcome](const StepRecord& record) { outcome.steps.push_back(record); };
+    worker.on_warning = [&outcome](const std::string& warning) { outcome.warnings.push_back(warning); };
+    adjust(worker);
+    outcome.result = RunWorker(options, worker, &outcome.weights);
+  });
+  return outcomes;
+}
+
+DataSplits SmallData() {
+  return MakeSyntheticData({.height = 8, .width = 8, .train = 400, .test = 100}, /*seed=*/5);
+}
+
+TrainingOptions SmallOptions(const std::string& strategy) {
+  TrainingOptions options;
+  options.strategy = strategy;
+  options.model = "mlp-small";
+  options.data = "synthetic";
+  options.batch = 8;
+  options.steps = 20;
+  options.bucket_mb = .004;  // three buckets, one of which ends within a layer
+  options.timeout_s = 30;
+  options.evaluate = false;
+  return options;
+}
+
+double RelativeL2(const std::vector<float>& a, const std::vector<float>& b) {
+  PSRING_CHECK(a.size() == b.size());
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+    norm += double{b[i]} * b[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+}  // namespace psring

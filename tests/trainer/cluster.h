@@ -1,0 +1,55 @@
+// Threads as ranks: RunWorker on several threads of one process, over the in-process transport or the direct
+// client of a parameter server.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/records.h"
+#include "common/training_options.h"
+#include "ps_server/parameter_server.h"
+#include "ps_server/ps_client.h"
+#include "ring_worker/process_group.h"
+#include "trainer/data.h"
+#include "trainer/sync_strategy.h"
+#include "trainer/train_loop.h"
+
+namespace psring {
+
+// What the ranks of a strategy talk through: groups, clients, or nothing.
+struct Connections {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<ParameterServer> server;  // before the clients, which use it
+  std::vector<std::unique_ptr<ProcessGroup>> groups;
+  std::vector<std::unique_ptr<PsClient>> clients;
+
+  ProcessGroup* group(int rank) const { return groups.empty() ? nullptr : groups[rank].get(); }
+  PsClient* client(int rank) const { return clients.empty() ? nullptr : clients[rank].get(); }
+};
+Connections Connect(const StrategyRow& strategy, int workers, absl::Duration timeout);
+
+struct RankOutcome {
+  absl::StatusOr<RankResult> result = absl::UnknownError("did not run");
+  std::vector<StepRecord> steps;
+  std::vector<float> weights;
+  std::vector<std::string> warnings;
+};
+
+// `adjust`: called for each rank's worker before it runs.
+std::vector<RankOutcome> RunRanks(
+    const TrainingOptions& options, int workers, const DataSplits& data,
+    const std::function<void(Worker&)>& adjust = [](Worker&) {});
+
+// Runs `body(rank)` on a thread each, and waits for all.
+void OnThreads(int ranks, const std::function<void(int rank)>& body);
+
+// Small pictures, and options that train a small network on them for a few steps.
+DataSplits SmallData();
+TrainingOptions SmallOptions(const std::string& strategy);
+
+// |a - b| / |b|.
+double RelativeL2(const std::vector<float>& a, const std::vector<float>& b);
+
+}  // namespace psring

@@ -1,0 +1,254 @@
+// Every row of the table of strategies, on 1 to 4 workers, with every optimizer, held against one process
+// that adds as many micro-batches.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "tests/trainer/cluster.h"
+
+namespace psring {
+namespace {
+
+const std::vector<std::string> kOptimizers = {"sgd", "momentum", "adam"};
+
+const DataSplits& Data() {
+  static const DataSplits data = SmallData();
+  return data;
+}
+
+// Each strategy on 1 to 4 workers, but one process by itself.
+struct Setting {
+  const StrategyRow* row;
+  int workers;
+};
+std::vector<Setting> Settings(const std::function<bool(const Setting&)>& wanted) {
+  std::vector<Setting> settings;
+  for (const StrategyRow& row : Strategies()) {
+    for (int workers = 1; workers <= (row.single_process ? 1 : 4); ++workers) {
+      if (wanted({&row, workers})) settings.push_back({&row, workers});
+    }
+  }
+  return settings;
+}
+
+void ExpectAllOk(const std::vector<RankOutcome>& outcomes) {
+  for (const RankOutcome& outcome : outcomes) ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
+}
+
+// The weights that `single --micro_batches workers` ends with.
+const std::vector<float>& Reference(const std::string& optimizer, int workers) {
+  static std::map<std::pair<std::string, int>, std::vector<float>> references;
+  std::vector<float>& weights = references[{optimizer, workers}];
+  if (weights.empty()) {
+    TrainingOptions options = SmallOptions("single");
+    options.optimizer = optimizer;
+    options.micro_batches = workers;
+    std::vector<RankOutcome> outcomes = RunRanks(options, 1, Data());
+    ExpectAllOk(outcomes);
+    weights = outcomes[0].weights;
+  }
+  return weights;
+}
+
+class Conformance : public testing::TestWithParam<Setting> {
+ protected:
+  const StrategyRow& row() const { return *GetParam().row; }
+  int workers() const { return GetParam().workers; }
+};
+
+std::string SettingName(const testing::TestParamInfo<Setting>& info) {
+  std::string name = absl::StrCat(info.param.row->name, "_", info.param.workers);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+class SynchronousConformance : public Conformance {};
+
+TEST_P(SynchronousConformance, ReplicasAreEqualAfterEachStepAndEndWhereTheReferenceEnds) {
+  for (const std::string& optimizer : kOptimizers) {
+    SCOPED_TRACE(optimizer);
+    TrainingOptions options = SmallOptions(row().name);
+    options.optimizer = optimizer;
+    options.check_replicas = true;
+    const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), Data());
+    ExpectAllOk(outcomes);
+    std::set<std::string> hashes;
+    for (int rank = 0; rank < workers(); ++rank) {
+      ASSERT_EQ(outcomes[rank].steps.size(), 20);
+      for (int step = 0; step < 20; ++step) {
+        const std::string& hash = outcomes[rank].steps[step].weights_hash;
+        EXPECT_EQ(hash, outcomes[0].steps[step].weights_hash) << "rank " << rank << ", step " << step;
+        hashes.insert(hash);
+      }
+      EXPECT_EQ(outcomes[rank].result->weights_hash, outcomes[0].steps[19].weights_hash);
+    }
+    EXPECT_EQ(hashes.size(), 20) << "a step left the weights as they were";
+    // Ten times the promise: rounding alone makes a few 1e-8.
+    EXPECT_LE(RelativeL2(outcomes[0].weights, Reference(optimizer, workers())), 1e-5);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, SynchronousConformance,
+                         testing::ValuesIn(Settings([](const Setting& s) { return s.row->synchronous; })),
+                         SettingName);
+
+TEST_P(Conformance, RecordsEveryStep) {
+  TrainingOptions options = SmallOptions(row().name);
+  options.steps = 4;
+  options.warmup_steps = 2;
+  const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), Data());
+  ExpectAllOk(outcomes);
+  for (int rank = 0; rank < workers(); ++rank) {
+    const RankResult& result = *outcomes[rank].result;
+    EXPECT_EQ(result.strategy, row().name);
+    EXPECT_EQ(result.rank, rank);
+    EXPECT_EQ(result.world_size, workers());
+    EXPECT_EQ(result.steps, 4);
+    EXPECT_EQ(result.samples, 4 * options.batch);
+    EXPECT_EQ(result.global_batch, workers() * options.batch);
+    EXPECT_EQ(result.bucket_elements.size(), 3);
+    EXPECT_GT(result.wall_s, 0);
+    ASSERT_EQ(outcomes[rank].steps.size(), 6);
+    double measured_ms = 0;
+    for (int64_t step = 0; step < 6; ++step) {
+      const StepRecord& record = outcomes[rank].steps[step];
+      EXPECT_EQ(record.step, step);
+      EXPECT_EQ(record.warmup, step < 2);
+      EXPECT_GT(record.compute_ms, 0);
+      EXPECT_LE(record.compute_ms + record.exposed_comm_ms, record.step_ms);
+      if (!record.warmup) measured_ms += record.step_ms;
+      ASSERT_EQ(record.buckets.size(), 3);
+      for (size_t b = 0; b < 3; ++b) {
+        const BucketRecord& bucket = record.buckets[b];
+        EXPECT_EQ(bucket.bucket, b);
+        EXPECT_LE(record.begin_ns, bucket.ready_ns);
+        EXPECT_LE(bucket.ready_ns, bucket.begin_ns);
+        EXPECT_LE(bucket.begin_ns, bucket.end_ns);
+      }
+    }
+    EXPECT_NEAR(result.wall_s, measured_ms / 1000, 1e-9);
+  }
+}
+
+// The gradient's elements that rank `rank` of `n` sends in a ring all-reduce of `count`: all chunks but one
+// in each of the two halves.
+uint64_t RingElements(uint64_t count, int n, int rank) {
+  const auto chunk = [&](int c) { return (c + 1) * count / n - c * count / n; };
+  // Scatter-reduce ends with the chunk after the own, which is therefore never sent; all-gather starts with
+  // it and never sends the one after that.
+  return 2 * count - chunk((rank + 1) % n) - chunk((rank + 2) % n);
+}
+
+TEST_P(Conformance, MovesExactlyTheBytesOfTheory) {
+  const std::vector<RankOutcome> outcomes = RunRanks(SmallOptions(row().name), workers(), Data());
+  ExpectAllOk(outcomes);
+  const std::string name = row().name;
+  for (int rank = 0; rank < workers(); ++rank) {
+    const RankResult& result = *outcomes[rank].result;
+    const uint64_t gradient = result.parameters * sizeof(float);
+    uint64_t sent = 0, received = 0;
+    if (name == "ps-sync" || name == "ps-async") {
+      sent = received = gradient;
+    } else if (name == "star" && workers() > 1) {
+      sent = received = rank == 0 ? (workers() - 1) * gradient : gradient;
+    } else if (name == "ring" && workers() > 1) {
+      for (const uint64_t elements : result.bucket_elements) {
+        sent += 4 * RingElements(elements, workers(), rank);
+        received += 4 * RingElements(elements, workers(), (rank + workers() - 1) % workers());
+      }
+      // 2(N-1)/N of the gradient, but for the rounding of the chunks.
+      EXPECT_NEAR(sent, 2.0 * (workers() - 1) / workers() * gradient, 2 * 4 * result.bucket_elements.size());
+    }
+    for (const StepRecord& record : outcomes[rank].steps) {
+      EXPECT_EQ(record.payload_tx_bytes, sent) << "rank " << rank << ", step " << record.step;
+      EXPECT_EQ(record.payload_rx_bytes, received) << "rank " << rank << ", step " << record.step;
+    }
+  }
+}
+
+class Dependence : public Conformance {};
+
+TEST_P(Dependence, ARankThatFailsEndsTheOthers) {
+  const int failing = workers() - 1;
+  TrainingOptions options = SmallOptions(row().name);
+  options.warmup_steps = 3;
+  options.steps = 10'000;  // an asynchronous rank must not be through before it hears of the failure
+  const absl::Time begin = absl::Now();
+  const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), Data(), [&](Worker& worker) {
+    // The second barrier comes before step 3.
+    worker.barrier = [calls = 0, fails = worker.rank == failing]() mutable {
+      return fails && ++calls == 2 ? absl::InternalError("the disk is full") : absl::OkStatus();
+    };
+  });
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
+  for (int rank = 0; rank < workers(); ++rank) {
+    ASSERT_FALSE(outcomes[rank].result.ok()) << "rank " << rank;
+    const std::string message(outcomes[rank].result.status().message());
+    if (rank == failing) {
+      EXPECT_EQ(message, "the disk is full");
+    } else {
+      EXPECT_TRUE(message.find(absl::StrCat("rank ", failing)) != std::string::npos ||
+                  message.find(absl::StrCat("worker ", failing)) != std::string::npos ||
+                  message.find("the disk is full") != std::string::npos)
+          << "rank " << rank << ": " << message;
+      EXPECT_NE(message.find("step "), std::string::npos) << message;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, Conformance,
+                         testing::ValuesIn(Settings([](const Setting&) { return true; })), SettingName);
+
+INSTANTIATE_TEST_SUITE_P(Strategies, Dependence, testing::ValuesIn(Settings([](const Setting& s) {
+                           return s.row->needs != Needs::kNothing && s.workers > 1;
+                         })),
+                         SettingName);
+
+class DeterministicServer : public testing::TestWithParam<int> {};
+
+TEST_P(DeterministicServer, EqualsTheReferenceBitForBit) {
+  for (const std::string& optimizer : kOptimizers) {
+    for (const std::string schedule : {"pipelined", "serial"}) {
+      TrainingOptions options = SmallOptions("ps-sync");
+      options.optimizer = optimizer;
+      options.deterministic = true;
+      options.ps_schedule = schedule;
+      const std::vector<RankOutcome> outcomes = RunRanks(options, GetParam(), Data());
+      ExpectAllOk(outcomes);
+      EXPECT_EQ(outcomes[0].weights, Reference(optimizer, GetParam())) << optimizer << ", " << schedule;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Workers, DeterministicServer, testing::Range(1, 5));
+
+TEST(Determinism, TheSameSeedGivesTheSameBitsAndAnotherSeedOthers) {
+  for (const auto& [strategy, workers] : {std::pair{"single", 1}, {"ring", 3}, {"star", 3}}) {
+    TrainingOptions options = SmallOptions(strategy);
+    const auto first = RunRanks(options, workers, Data());
+    const auto second = RunRanks(options, workers, Data());
+    options.seed = 2;
+    const auto other = RunRanks(options, workers, Data());
+    ExpectAllOk(first);
+    ExpectAllOk(second);
+    ExpectAllOk(other);
+    EXPECT_EQ(first[0].weights, second[0].weights) << strategy;
+    EXPECT_NE(first[0].weights, other[0].weights) << strategy;
+  }
+}
+
+TEST(None, ReplicasDriftApartAndOneOfThemIsSingle) {
+  const auto drifting = RunRanks(SmallOptions("none"), 2, Data());
+  const auto alone = RunRanks(SmallOptions("none"), 1, Data());
+  const auto single = RunRanks(SmallOptions("single"), 1, Data());
+  ExpectAllOk(drifting);
+  ExpectAllOk(alone);
+  ExpectAllOk(single);
+  EXPECT_NE(drifting[0].weights, drifting[1].weights);
+  EXPECT_EQ(alone[0].weights, single[0].weights);
+}
+
+}  // namespace
+}  // namespace psring

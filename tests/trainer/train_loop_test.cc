@@ -1,0 +1,105 @@
+#include "trainer/train_loop.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/trainer/cluster.h"
+
+namespace psring {
+namespace {
+
+TEST(TrainLoop, LearnsTheSyntheticPictures) {
+  const DataSplits data = MakeSyntheticData({.height = 12, .width = 12, .train = 8000, .test = 501}, 1);
+  TrainingOptions options = SmallOptions("single");
+  options.steps = 0;
+  options.epochs = 1;
+  options.batch = 32;
+  options.evaluate = true;
+  const auto outcomes = RunRanks(options, 1, data);
+  ASSERT_TRUE(outcomes[0].result.ok()) << outcomes[0].result.status();
+  const RankResult& result = *outcomes[0].result;
+  ASSERT_EQ(result.curve.size(), 1);
+  EXPECT_GT(result.curve[0].test_accuracy, .3);  // of ten classes; 144 noisy pixels tell no more
+  EXPECT_EQ(result.curve[0].samples, 8000);
+  EXPECT_LT(result.final_loss, outcomes[0].steps[0].loss);
+  // 501 samples, in batches of 128: accuracy is a whole number of 501ths.
+  const double right = result.curve[0].test_accuracy * 501;
+  EXPECT_NEAR(right, std::round(right), 1e-6);
+}
+
+TEST(TrainLoop, SnapshotsDoNotDisturbTraining) {
+  const DataSplits data = SmallData();
+  for (const auto& [strategy, workers] : {std::pair{"single", 1}, {"ring", 2}, {"ps-sync", 2}}) {
+    TrainingOptions options = SmallOptions(strategy);
+    options.deterministic = true;
+    const auto without = RunRanks(options, workers, data);
+    options.evaluate = true;
+    options.eval_every = 8;
+    const auto with = RunRanks(options, workers, data);
+    ASSERT_TRUE(with[0].result.ok()) << with[0].result.status();
+    EXPECT_EQ(with[0].weights, without[0].weights) << strategy;
+    const std::vector<CurvePoint>& curve = with[0].result->curve;
+    ASSERT_EQ(curve.size(), 3);  // 8, 16 and the end
+    for (size_t i = 0; i < curve.size(); ++i) {
+      const int64_t steps = i < 2 ? 8 * (i + 1) : 20;
+      EXPECT_EQ(curve[i].updates, steps);
+      EXPECT_EQ(curve[i].samples, steps * options.batch * workers);
+      EXPECT_GT(curve[i].wall_s, i == 0 ? 0 : curve[i - 1].wall_s);
+      EXPECT_GT(curve[i].train_loss, 0);
+    }
+    for (int rank = 1; rank < workers; ++rank) EXPECT_TRUE(with[rank].result->curve.empty());
+  }
+}
+
+TEST(TrainLoop, AsynchronousWorkersEndWithOneSetOfWeights) {
+  const auto outcomes = RunRanks(SmallOptions("ps-async"), 3, SmallData());
+  for (const RankOutcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
+    EXPECT_EQ(outcome.weights, outcomes[0].weights);
+    EXPECT_EQ(outcome.result->weights_hash, outcomes[0].result->weights_hash);
+    EXPECT_EQ(outcome.result->pushes, 20 * 3);  // steps times buckets
+    // Nobody can be late by more updates than the others have made.
+    EXPECT_LE(outcome.result->staleness_max, 2 * 20);
+  }
+}
+
+TEST(TrainLoop, ADivergingRunEndsWithTheStepAndAWayOut) {
+  TrainingOptions options = SmallOptions("single");
+  options.lr = 1e20;
+  const auto outcomes = RunRanks(options, 1, SmallData());
+  const std::string message(outcomes[0].result.status().message());
+  EXPECT_TRUE(message.starts_with("step ")) << message;
+  EXPECT_NE(message.find("lower --lr"), std::string::npos) << message;
+}
+
+TEST(TrainLoop, BadOptionsAreRefusedBeforeAnyStep) {
+  const auto error = [](const TrainingOptions& options, int workers = 1) {
+    const auto outcomes = RunRanks(options, workers, SmallData());
+    EXPECT_TRUE(outcomes[0].steps.empty());
+    return std::string(outcomes[0].result.status().message());
+  };
+  TrainingOptions options = SmallOptions("single");
+  options.batch = 401;
+  EXPECT_NE(error(options).find("larger than the data"), std::string::npos);
+  EXPECT_NE(error(SmallOptions("single"), 2).find("one process"), std::string::npos);
+  options = SmallOptions("single");
+  options.evaluate = true;
+  options.eval_every = 1;
+  options.steps = 100;
+  EXPECT_NE(error(options).find("--eval_every 2 or more"), std::string::npos);
+  options = SmallOptions("single");
+  options.model = "resnet";
+  EXPECT_NE(error(options).find("unknown model"), std::string::npos);
+}
+
+TEST(TrainLoop, WarnsOfMomentumOnLateGradientsOnce) {
+  TrainingOptions options = SmallOptions("ps-async");
+  options.momentum = .9;
+  const auto outcomes = RunRanks(options, 2, SmallData());
+  EXPECT_EQ(outcomes[0].warnings.size(), 1);
+  EXPECT_EQ(outcomes[1].warnings.size(), 0);
+}
+
+}  // namespace
+}  // namespace psring
