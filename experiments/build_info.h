@@ -1,0 +1,9 @@
+// What was known when this build was configured.
+#pragma once
+
+namespace psring {
+
+extern const char* const kRevision;  // of the sources; empty where there was no git
+extern const bool kBuiltWithCuda, kBuiltWithNccl, kBuiltWithGloo, kBuiltWithMpi;
+
+}  // namespace psring

@@ -1,0 +1,47 @@
+// What the trainer can do, in the trainer's own words: psring asks `trainer --describe` and keeps no list of
+// its own, so a new strategy or model appears in every verb by itself.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace psring {
+
+enum class StrategyNeeds { kNothing, kProcessGroup, kParameterServer };
+
+struct StrategyInfo {
+  std::string name, summary;
+  StrategyNeeds needs = StrategyNeeds::kNothing;
+  std::string algorithm;  // of the process group, or the server's consistency
+  bool synchronous = false;
+  bool single_process = false;
+  double default_momentum = 0;
+};
+
+struct ModelInfo {
+  std::string name, summary;
+  double default_lr = 0;        // synchronous modes
+  double default_async_lr = 0;  // asynchronous modes
+  int64_t parameters = 0;
+};
+
+struct Catalog {
+  std::vector<StrategyInfo> strategies;
+  std::vector<ModelInfo> models;
+  std::vector<std::string> data;
+};
+
+absl::StatusOr<Catalog> CatalogFromJson(const std::string& text);
+
+// NotFound names the nearest, or all there are: "unknown strategy 'rign'; did you mean 'ring'?"
+absl::StatusOr<StrategyInfo> FindStrategy(const Catalog& catalog, const std::string& name);
+absl::StatusOr<ModelInfo> FindModel(const Catalog& catalog, const std::string& name);
+absl::Status RequireData(const Catalog& catalog, const std::string& name);
+
+// True for strategies whose pushes are applied as they arrive.
+bool IsAsynchronousServer(const StrategyInfo& strategy);
+
+}  // namespace psring

@@ -1,0 +1,95 @@
+#include "experiments/compare.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "experiments/experiment.h"
+
+namespace psring {
+namespace {
+
+// Rounds until all are done, or until another one would leave too little for the accuracy part. The number
+// done.
+absl::StatusOr<int> RunRounds(const ExperimentFlags& flags, const Plan& plan, Experiment& experiment,
+                              Display& display) {
+  const uint64_t seed = flags.options.training.seed;
+  double longest_s = 0;
+  for (int round = 0; round < plan.rounds; ++round) {
+    const double spent = experiment.seconds();
+    const double left = flags.options.time_budget_s - plan.accuracy_s - spent;
+    if (plan.rounds_fitted && round >= 1 && longest_s > left) {
+      const std::string note =
+          absl::StrFormat("%d of %d rounds: another one would not fit into the time budget of %s", round,
+                          plan.rounds, HumanSeconds(flags.options.time_budget_s));
+      experiment.note(note);
+      display.Say(absl::StrCat("note: ", note));
+      return round;
+    }
+    for (int index : RoundOrder(static_cast<int>(plan.cost.size()), seed, round)) {
+      PSRING_RETURN_IF_ERROR(experiment.Run(plan.cost[static_cast<size_t>(index)], "cost", round,
+                                            absl::StrFormat("round %d/%d  ", round + 1, plan.rounds)));
+    }
+    longest_s = std::max(longest_s, experiment.seconds() - spent);
+  }
+  return plan.rounds;
+}
+
+// Fewer samples for every training alike, where the rounds took longer than planned.
+void ShortenTrainings(const ExperimentFlags& flags, Experiment& experiment, Display& display, Plan& plan) {
+  if (!plan.accuracy_fitted || plan.accuracy.empty()) return;
+  const double left = flags.options.time_budget_s - experiment.seconds();
+  if (left >= plan.accuracy_s) return;
+  int64_t global_batch = 1;
+  for (const Configuration& configuration : plan.accuracy) {
+    global_batch = std::max(global_batch, int64_t{configuration.workers} * configuration.training.batch);
+  }
+  const int64_t planned = plan.accuracy.front().training.samples;
+  const double share = std::clamp(left / plan.accuracy_s, 0.1, 1.0);
+  const int64_t samples =
+      std::max<int64_t>(10 * global_batch, static_cast<int64_t>(share * static_cast<double>(planned))) /
+      global_batch * global_batch;
+  if (samples >= planned) return;
+  for (Configuration& configuration : plan.accuracy) {
+    TrainingOptions& training = configuration.training;
+    training.eval_every = training.eval_every * samples / planned;
+    training.samples = samples;
+  }
+  const std::string note =
+      absl::StrFormat("the accuracy part takes %d samples instead of %d, to stay in the budget of %s",
+                      samples, planned, HumanSeconds(flags.options.time_budget_s));
+  experiment.note(note);
+  display.Say(absl::StrCat("note: ", note));
+}
+
+absl::Status Compare(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
+  PSRING_ASSIGN_OR_RETURN(const Prepared prepared, Prepare(flags, "compare", interrupt, display));
+  PSRING_ASSIGN_OR_RETURN(Plan plan,
+                          MakePlan(flags.options, prepared.catalog, prepared.probe, prepared.machine.cores));
+  display.Say(DescribePlan(plan));
+  if (flags.dry_run) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Experiment> experiment,
+                          Experiment::Start(flags, "compare", prepared, plan, interrupt, display));
+  PSRING_ASSIGN_OR_RETURN(const int rounds, RunRounds(flags, plan, *experiment, display));
+  ShortenTrainings(flags, *experiment, display, plan);
+  for (int repeat = 0; repeat < plan.accuracy_repeats; ++repeat) {
+    for (const Configuration& configuration : plan.accuracy) {
+      const std::string seed =
+          plan.accuracy_repeats > 1 ? absl::StrFormat("seed %d  ", repeat + flags.options.training.seed) : "";
+      PSRING_RETURN_IF_ERROR(
+          experiment->Run(configuration, "accuracy", repeat, absl::StrCat("accuracy  ", seed)));
+    }
+  }
+  return experiment->Report(rounds);
+}
+
+}  // namespace
+
+int RunCompare(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
+  const absl::Status status = Compare(flags, interrupt, display);
+  return status.ok() ? 0 : ReportFailure("compare", status, display);
+}
+
+}  // namespace psring

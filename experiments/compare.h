@@ -1,0 +1,25 @@
+// psring compare: a sweep over strategies and worker counts.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "experiments/interrupt.h"
+#include "experiments/plan.h"
+#include "experiments/progress.h"
+
+namespace psring {
+
+struct ExperimentFlags {
+  CompareOptions options;
+  std::string out;
+  bool dry_run = false;
+  bool time_budget_given = false;
+  std::vector<std::string> command_line;
+};
+
+// Returns the process's exit code: 0, 2 for bad input (nothing has been written then), 1 for a failure, 130
+// where it was interrupted. Everything that people should read goes to `display` (stdout) and stderr.
+int RunCompare(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display);
+
+}  // namespace psring

@@ -1,0 +1,152 @@
+#include "experiments/experiment.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "common/check.h"
+#include "common/command_line.h"
+#include "common/trace.h"
+#include "experiments/calibrate.h"
+#include "experiments/findings.h"
+#include "experiments/table.h"
+
+namespace psring {
+namespace {
+
+constexpr size_t kTextWidth = 110;
+
+}  // namespace
+
+absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string& verb,
+                                 const Interrupt& interrupt, Display& display) {
+  Prepared prepared;
+  PSRING_ASSIGN_OR_RETURN(prepared.binaries, FindBinaries());
+  PSRING_ASSIGN_OR_RETURN(prepared.catalog, AskTrainer(prepared.binaries, interrupt));
+  PSRING_RETURN_IF_ERROR(CheckCompareOptions(flags.options, prepared.catalog));
+  prepared.run_path = RunPath(flags.out, verb, absl::Now());
+  if (!flags.dry_run) PSRING_RETURN_IF_ERROR(CheckRunPath(prepared.run_path));
+  prepared.machine = DescribeMachine();
+  PSRING_ASSIGN_OR_RETURN(prepared.probe, ProbeTrainer(prepared.binaries, prepared.catalog,
+                                                       flags.options.training, interrupt, display));
+  return prepared;
+}
+
+absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFlags& flags,
+                                                              const std::string& verb,
+                                                              const Prepared& prepared, const Plan& plan,
+                                                              const Interrupt& interrupt, Display& display) {
+  PSRING_ASSIGN_OR_RETURN(RunFolder folder,
+                          RunFolder::Create(prepared.run_path, /*link_latest=*/flags.out.empty()));
+  auto experiment =
+      std::unique_ptr<Experiment>(new Experiment(flags, prepared, interrupt, display, std::move(folder)));
+  experiment->begin_ns_ = MonotonicNanos();
+  display.Redraw("measuring the loopback");
+  absl::StatusOr<Wires> wires = CalibrateLoopback(prepared.machine.cores, absl::Seconds(1));
+  experiment->manifest_ = {
+      .run_id = experiment->folder_.run_id(),
+      .verb = verb,
+      .command_line = flags.command_line,
+      .started_utc = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone()),
+      .machine = prepared.machine,
+      .plan = plan};
+  if (wires.ok()) {
+    experiment->manifest_.wires = *wires;
+  } else {
+    experiment->note(absl::StrCat("no predictions: ", wires.status().message()));
+  }
+  PSRING_RETURN_IF_ERROR(experiment->folder_.Write("manifest.json", ManifestJson(experiment->manifest_)));
+  return experiment;
+}
+
+ConfigurationRuns& Experiment::RunsOf(const Configuration& configuration) {
+  for (ConfigurationRuns& runs : runs_) {
+    if (runs.configuration.folder() == configuration.folder()) return runs;
+  }
+  return runs_.emplace_back(ConfigurationRuns{.configuration = configuration});
+}
+
+absl::Status Experiment::Run(const Configuration& configuration, const std::string& part, int repeat,
+                             const std::string& label) {
+  Configuration seeded = configuration;
+  // Rounds repeat the same work; trainings differ by seed.
+  if (part != "cost") seeded.training.seed += static_cast<uint64_t>(repeat);
+  const RunLabel run{
+      .run_id = manifest_.run_id,
+      .part = part,
+      .strategy = configuration.strategy.name,
+      .workers = configuration.workers,
+      .repeat = repeat,
+      .seed = seeded.training.seed,
+      .records = absl::StrFormat("records/%s-%d/%s", part, repeat + 1, configuration.folder())};
+  PSRING_ASSIGN_OR_RETURN(const std::string folder, folder_.RecordFolder(run));
+  const double expected_s = ExpectedLaunchSeconds(seeded, prepared_.probe, prepared_.machine.cores);
+  PSRING_ASSIGN_OR_RETURN(const Launched launched, Launch(seeded, folder, label, expected_s,
+                                                          prepared_.binaries, interrupt_, display_));
+  PSRING_ASSIGN_OR_RETURN(RunFigures figures, FiguresOf(seeded, launched.records));
+  figures.foreign_cpu_pct = launched.foreign_cpu_pct;
+  PSRING_RETURN_IF_ERROR(folder_.Append(run, seeded, launched.records, figures));
+  // One round shows the course of things; all of them would make a file that no viewer opens.
+  if (repeat == 0 && part != "accuracy") PSRING_RETURN_IF_ERROR(folder_.KeepTrace(run, seeded));
+
+  ConfigurationRuns& runs = RunsOf(configuration);
+  runs.sample = launched.records.ranks.front();
+  if (part != "accuracy") runs.cost.push_back(figures);
+  if (part != "cost") runs.accuracy.push_back(figures);
+  std::string line = absl::StrFormat("%s%s: %s samples/s, %.1f ms a step", label, configuration.name(),
+                                     WithThousands(figures.samples_per_s), figures.step_ms);
+  if (figures.test_accuracy) absl::StrAppendFormat(&line, ", test accuracy %.4f", *figures.test_accuracy);
+  if (part == "cost") {
+    display_.SayPlain(line);
+  } else {
+    display_.Say(line);
+  }
+  return absl::OkStatus();
+}
+
+double Experiment::seconds() const { return 1e-9 * static_cast<double>(MonotonicNanos() - begin_ns_); }
+
+absl::Status Experiment::Report(int rounds_done) {
+  display_.Clear();
+  std::stable_sort(runs_.begin(), runs_.end(), [](const ConfigurationRuns& a, const ConfigurationRuns& b) {
+    return a.configuration.workers < b.configuration.workers;
+  });
+  const std::vector<SummaryRow> rows = Summarise(manifest_.run_id, runs_, manifest_.wires);
+  manifest_.rounds_done = rounds_done;
+  manifest_.wall_s = seconds();
+  PSRING_RETURN_IF_ERROR(folder_.Write("summary.csv", SummaryCsv(rows)));
+  PSRING_RETURN_IF_ERROR(folder_.Write("summary.json", SummaryJson(rows)));
+  PSRING_RETURN_IF_ERROR(folder_.WriteTrace());
+  PSRING_RETURN_IF_ERROR(folder_.Write("manifest.json", ManifestJson(manifest_)));
+
+  std::string text = absl::StrCat("\n", Table(rows), "\n");
+  for (const std::string& sentence : Findings(rows, manifest_.wires, prepared_.machine.cores)) {
+    text += Bullet(sentence, kTextWidth);
+  }
+  absl::StrAppend(&text, "\n", HumanSeconds(manifest_.wall_s), "; all of it: ", folder_.path(),
+                  " (summary.csv, runs.csv, curves.csv, steps.jsonl, trace.json)");
+  display_.Say(text);
+  return absl::OkStatus();
+}
+
+int ReportFailure(const std::string& verb, const absl::Status& status, Display& display) {
+  display.Clear();
+  int code = 1;
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kFailedPrecondition:
+      code = 2;
+      break;
+    case absl::StatusCode::kCancelled:
+      code = 130;
+      break;
+    default:
+      break;
+  }
+  return Fail(absl::StrCat("psring ", verb), std::string(status.message()), code);
+}
+
+}  // namespace psring

@@ -1,0 +1,78 @@
+// What compare and train share: the checks before any work, the launches and what is kept of them, the
+// report.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "experiments/compare.h"
+#include "experiments/manifest.h"
+#include "experiments/run_folder.h"
+#include "experiments/runner.h"
+
+namespace psring {
+
+// Everything that is known before the plan is made.
+struct Prepared {
+  Binaries binaries;
+  Catalog catalog;
+  Machine machine;
+  Probe probe;
+  std::string run_path;
+};
+
+// All checks of input, then a first look at the trainer's speed. InvalidArgument, NotFound and
+// FailedPrecondition are the user's; nothing has been written.
+absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string& verb,
+                                 const Interrupt& interrupt, Display& display);
+
+// A run in progress: launches configurations, keeps their figures, and reports in the end.
+class Experiment {
+ public:
+  // Makes the run folder, calibrates the wires.
+  static absl::StatusOr<std::unique_ptr<Experiment>> Start(const ExperimentFlags& flags,
+                                                           const std::string& verb, const Prepared& prepared,
+                                                           const Plan& plan, const Interrupt& interrupt,
+                                                           Display& display);
+
+  // Launches `configuration` once; its figures are kept. `part`: "cost", "accuracy", or "training", which is
+  // both.
+  absl::Status Run(const Configuration& configuration, const std::string& part, int repeat,
+                   const std::string& label);
+
+  double seconds() const;  // since Start
+  void note(const std::string& text) { manifest_.plan.notes.push_back(text); }
+
+  // Writes the summary; prints table, findings and where all is kept.
+  absl::Status Report(int rounds_done);
+
+ private:
+  Experiment(const ExperimentFlags& flags, const Prepared& prepared, const Interrupt& interrupt,
+             Display& display, RunFolder folder)
+      : flags_(flags),
+        prepared_(prepared),
+        interrupt_(interrupt),
+        display_(display),
+        folder_(std::move(folder)) {}
+
+  ConfigurationRuns& RunsOf(const Configuration& configuration);
+
+  const ExperimentFlags& flags_;
+  const Prepared& prepared_;
+  const Interrupt& interrupt_;
+  Display& display_;
+  RunFolder folder_;
+  Manifest manifest_;
+  int64_t begin_ns_ = 0;
+  std::vector<ConfigurationRuns> runs_;
+};
+
+// Prints `status` the way the front door does, and gives the exit code that belongs to it.
+int ReportFailure(const std::string& verb, const absl::Status& status, Display& display);
+
+}  // namespace psring

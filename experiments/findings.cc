@@ -1,0 +1,216 @@
+#include "experiments/findings.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "experiments/table.h"
+
+namespace psring {
+namespace {
+
+constexpr double kSameBytes = 1e-3;  // relative: chunks are whole floats
+
+const SummaryRow* Find(const std::vector<SummaryRow>& rows, const std::string& strategy, int workers) {
+  for (const SummaryRow& row : rows) {
+    if (row.configuration.strategy.name == strategy && row.configuration.workers == workers) return &row;
+  }
+  return nullptr;
+}
+
+bool IsServer(const SummaryRow& row) {
+  return row.configuration.strategy.needs == StrategyNeeds::kParameterServer;
+}
+
+std::string Range(const std::optional<Interval>& interval) {
+  if (!interval) return "one round, so no interval";
+  return absl::StrFormat("95%%: %.2f to %.2f", interval->low, interval->high);
+}
+
+// Worker counts whose times mean something: several workers, a core for each.
+std::vector<int> TimedCounts(const std::vector<SummaryRow>& rows) {
+  std::set<int> counts;
+  for (const SummaryRow& row : rows) {
+    if (row.measured_cost && row.configuration.workers > 1 && !row.configuration.oversubscribed) {
+      counts.insert(row.configuration.workers);
+    }
+  }
+  return {counts.begin(), counts.end()};
+}
+
+void AddCosts(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+  for (int workers : TimedCounts(rows)) {
+    const SummaryRow* none = Find(rows, "none", workers);
+    if (none == nullptr) continue;
+    std::vector<std::string> costs;
+    for (const SummaryRow& row : rows) {
+      if (row.configuration.workers != workers || !row.cost_against_none_ms) continue;
+      std::string cost =
+          absl::StrFormat("%s %+.1f ms", row.configuration.strategy.name, *row.cost_against_none_ms);
+      if (row.cost_against_none_95) {
+        absl::StrAppendFormat(&cost, " (%.1f to %.1f)", row.cost_against_none_95->low,
+                              row.cost_against_none_95->high);
+      }
+      costs.push_back(cost);
+    }
+    if (costs.empty()) continue;
+    findings.push_back(
+        absl::StrFormat("With %d workers a step without any communication takes %.1f ms. Keeping the "
+                        "replicas in step costs on top: %s.",
+                        workers, none->mean.step_ms, absl::StrJoin(costs, ", ")));
+  }
+}
+
+// Every all-reduce strategy against every server strategy that gives the same mathematics.
+void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
+              std::vector<std::string>& findings) {
+  std::vector<std::string> pairs;
+  for (int workers : TimedCounts(rows)) {
+    for (const SummaryRow& group : rows) {
+      if (group.configuration.workers != workers ||
+          group.configuration.strategy.needs != StrategyNeeds::kProcessGroup) {
+        continue;
+      }
+      for (const SummaryRow& server : rows) {
+        if (server.configuration.workers != workers || !IsServer(server) ||
+            !server.configuration.strategy.synchronous ||
+            server.round_samples_per_s.size() != group.round_samples_per_s.size()) {
+          continue;
+        }
+        const PairedComparison pair = ComparePairs(group.round_samples_per_s, server.round_samples_per_s);
+        const std::string names =
+            absl::StrFormat("%s against %s with %d workers", group.configuration.strategy.name,
+                            server.configuration.strategy.name, workers);
+        pairs.push_back(pair.differs ? absl::StrFormat("%s: %.2f times the samples/s (%s, %d rounds)", names,
+                                                       pair.ratio, Range(pair.interval), group.rounds)
+                                     : absl::StrFormat("%s: no difference shown (ratio %.2f, %s, %d %s)",
+                                                       names, pair.ratio, Range(pair.interval), group.rounds,
+                                                       group.rounds == 1 ? "round" : "rounds"));
+      }
+    }
+  }
+  if (pairs.empty()) return;
+  findings.push_back(
+      absl::StrCat(absl::StrJoin(pairs, "; "),
+                   ". That compares two programs and the processor time they need, on one machine."));
+  std::string loopback = "It names no winner for a network: all ranks shared one loopback";
+  if (wires) {
+    absl::StrAppendFormat(&loopback, " (%.1f GB/s in all, %.0f us)", wires->medium_bytes_per_s / 1e9,
+                          wires->latency_s * 1e6);
+  }
+  findings.push_back(absl::StrCat(
+      loopback,
+      ", on which a server has no link of its own to fill and a ring none to spread over. Where every "
+      "machine has its own link, theory gives one server on rank 0 N/2 times a ring's time (N times with "
+      "--ps_schedule serial) for large gradients."));
+}
+
+void AddBytes(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+  std::vector<std::string> off;
+  int compared = 0;
+  for (const SummaryRow& row : rows) {
+    if (!row.predicted_payload_bytes) continue;
+    ++compared;
+    const double predicted = *row.predicted_payload_bytes;
+    if (std::abs(row.mean.payload_tx_bytes - predicted) > kSameBytes * std::max(predicted, 1.0)) {
+      off.push_back(absl::StrFormat("%s sent %.3f MB where theory has %.3f", row.configuration.name(),
+                                    row.mean.payload_tx_bytes / 1e6, predicted / 1e6));
+    }
+  }
+  if (compared == 0) return;
+  findings.push_back(off.empty()
+                         ? "The bytes sent are those of theory: ring and star 2(N-1)/N of the gradient per "
+                           "worker and step, a server's worker one gradient (and one set of weights back)."
+                         : absl::StrCat("Bytes differ from theory: ", absl::StrJoin(off, "; "), "."));
+}
+
+void AddStaleness(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+  std::vector<std::string> parts;
+  for (const SummaryRow& row : rows) {
+    if (!row.mean.staleness_mean || row.configuration.strategy.synchronous || row.configuration.workers < 2)
+      continue;
+    parts.push_back(absl::StrFormat("%.2f with %d workers (most: %d)", *row.mean.staleness_mean,
+                                    row.configuration.workers, row.mean.staleness_max.value_or(0)));
+  }
+  if (parts.empty()) return;
+  findings.push_back(
+      absl::StrCat("Asynchronous gradients were on average stale by ", absl::StrJoin(parts, ", "),
+                   " updates; theory says N-1 for a run in which all workers push throughout."));
+}
+
+void AddAccuracy(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+  std::vector<std::string> parts;
+  const SummaryRow* any = nullptr;
+  for (const SummaryRow& row : rows) {
+    if (!row.test_accuracy) continue;
+    any = &row;
+    parts.push_back(absl::StrFormat("%s %.4f", row.configuration.name(), *row.test_accuracy));
+  }
+  if (any == nullptr) return;
+  std::string text =
+      absl::StrFormat("Test accuracy after %s samples over all workers, %s: %s.",
+                      WithThousands(static_cast<double>(any->trained_samples)),
+                      any->trainings == 1 ? "one seed" : absl::StrCat("mean of ", any->trainings, " seeds"),
+                      absl::StrJoin(parts, ", "));
+  if (parts.size() > 1) {
+    if (any->trainings == 1) text += " Another seed alone moves this by several thousandths.";
+    text += " Synchronous strategies make fewer and larger updates the more workers there are.";
+  }
+  findings.push_back(text);
+}
+
+void AddCaveats(const std::vector<SummaryRow>& rows, int cores, std::vector<std::string>& findings) {
+  std::set<int> crowded;
+  std::vector<std::string> foreign;
+  for (const SummaryRow& row : rows) {
+    if (row.configuration.oversubscribed) crowded.insert(row.configuration.workers);
+    if (!row.valid) foreign.push_back(row.configuration.name());
+  }
+  if (!crowded.empty()) {
+    findings.push_back(
+        absl::StrFormat("%s workers on %d %s take turns: their bytes and staleness hold, their times do not "
+                        "carry over to machines "
+                        "with a core for each.",
+                        absl::StrJoin(crowded, " and "), cores, cores == 1 ? "core" : "cores"));
+  }
+  if (!foreign.empty()) {
+    findings.push_back(absl::StrCat("Others used much of the processors during ",
+                                    absl::StrJoin(foreign, ", "),
+                                    ": run it again on a quiet machine before you rely on those rows."));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
+                                  int cores) {
+  std::vector<std::string> findings;
+  AddCosts(rows, findings);
+  AddPairs(rows, wires, findings);
+  AddBytes(rows, findings);
+  AddStaleness(rows, findings);
+  AddAccuracy(rows, findings);
+  AddCaveats(rows, cores, findings);
+  return findings;
+}
+
+std::string Bullet(const std::string& sentence, size_t width) {
+  std::string text = "-";
+  size_t used = 1;
+  for (absl::string_view word : absl::StrSplit(sentence, ' ')) {
+    if (used + 1 + word.size() > width) {
+      absl::StrAppend(&text, "\n ");
+      used = 1;
+    }
+    absl::StrAppend(&text, " ", word);
+    used += 1 + word.size();
+  }
+  absl::StrAppend(&text, "\n");
+  return text;
+}
+
+}  // namespace psring

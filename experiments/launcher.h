@@ -1,0 +1,53 @@
+// Starts the processes of one configuration, listens to them, and leaves none behind.
+//
+// All children of a launch form a process group of their own, and die with psring even if psring is killed
+// (the kernel sends them SIGKILL when the launching thread ends: launch from a thread that lives on, such as
+// main's). Each child's output goes line by line to its log file and to the listener.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "experiments/interrupt.h"
+
+namespace psring {
+
+struct ChildSpec {
+  std::string name;                      // as errors call it: "rank 0", "server"
+  std::vector<std::string> command;      // an absolute path, then arguments
+  std::vector<std::string> environment;  // "KEY=value", on top of ours
+  std::string log_path;                  // empty: none
+};
+
+struct LaunchSpec {
+  std::string what;  // as errors call it: "ring x 4"
+  std::vector<ChildSpec> children;
+  absl::Duration deadline = absl::Minutes(5);  // for all of it
+  absl::Duration grace = absl::Seconds(2);     // between SIGTERM and SIGKILL
+  // A line of a child's stdout, without its newline. True: it was for the listener (progress), and is not
+  // logged.
+  std::function<bool(int child, const std::string& line)> on_line = [](int, const std::string&) {
+    return false;
+  };
+  // What the child was last known to do, for errors: "at step 12 of 25". Empty: nothing is known.
+  std::function<std::string(int child)> last_known = [](int) { return ""; };
+};
+
+// Returns when every child has ended and has been waited for.
+//   OK                every child ended with 0
+//   Cancelled         `interrupt` was raised
+//   DeadlineExceeded  not all ended in time; names those that had not, and what was last known of them
+//   Aborted           a child failed: names the first one, how it ended and its last lines
+// In all but the first case the rest is ended: SIGTERM at once, SIGKILL after `grace`.
+absl::Status RunChildren(const LaunchSpec& spec, const Interrupt& interrupt);
+
+// Runs one command and returns its stdout. Its failure is an error whose message is the last line that it
+// wrote to stderr, as it stands.
+absl::StatusOr<std::string> RunForOutput(const std::vector<std::string>& command, absl::Duration deadline,
+                                         const Interrupt& interrupt);
+
+}  // namespace psring

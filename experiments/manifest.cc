@@ -1,0 +1,73 @@
+#include "experiments/manifest.h"
+
+#include <nlohmann/json.hpp>
+
+#include "common/command_line.h"
+#include "experiments/build_info.h"
+
+namespace psring {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json Configurations(const std::vector<Configuration>& configurations) {
+  Json list = Json::array();
+  for (const Configuration& configuration : configurations) {
+    list.push_back({{"strategy", configuration.strategy.name},
+                    {"workers", configuration.workers},
+                    {"servers", configuration.servers()},
+                    {"optimizer", configuration.update.optimizer},
+                    {"lr", configuration.update.lr},
+                    {"momentum", configuration.update.momentum},
+                    // What to give to `trainer` to have the same: flags at their default are left out.
+                    {"trainer_flags", TrainingArguments(configuration.training)}});
+  }
+  return list;
+}
+
+}  // namespace
+
+std::string ManifestJson(const Manifest& manifest) {
+  const Machine& machine = manifest.machine;
+  Json json = {{"schema_version", 1},
+               {"run_id", manifest.run_id},
+               {"verb", manifest.verb},
+               {"command_line", manifest.command_line},
+               {"started_utc", manifest.started_utc},
+               {"finished", manifest.wall_s > 0},
+               {"wall_s", manifest.wall_s},
+               {"versions",
+                {{"psring", kVersion},
+                 {"revision", kRevision},
+                 {"compiler", __VERSION__},
+                 {"cuda", kBuiltWithCuda},
+                 {"nccl", kBuiltWithNccl},
+                 {"gloo", kBuiltWithGloo},
+                 {"mpi", kBuiltWithMpi}}},
+               {"machine",
+                {{"host", machine.host},
+                 {"cores", machine.cores},
+                 {"cpu", machine.cpu_model},
+                 {"memory_mb", machine.memory_mb},
+                 {"system", machine.system},
+                 {"kernel", machine.kernel}}},
+               {"link", {{"shaping", "none"}}}};
+  if (manifest.wires) {
+    json["link"]["loopback"] = {{"latency_us", manifest.wires->latency_s * 1e6},
+                                {"connection_mb_per_s", manifest.wires->bytes_per_s / 1e6},
+                                {"all_connections_mb_per_s", manifest.wires->medium_bytes_per_s / 1e6},
+                                {"add_gb_per_s", 1e-9 / manifest.wires->add_s_per_byte},
+                                {"basis", "measured"}};
+  }
+  json["cost"] = {{"rounds_planned", manifest.plan.rounds},
+                  {"rounds_done", manifest.rounds_done},
+                  {"warmup_steps", manifest.plan.warmup_steps},
+                  {"steps", manifest.plan.steps},
+                  {"configurations", Configurations(manifest.plan.cost)}};
+  json["accuracy"] = {{"trainings_each", manifest.plan.accuracy_repeats},
+                      {"configurations", Configurations(manifest.plan.accuracy)}};
+  json["notes"] = manifest.plan.notes;
+  return json.dump(2) + "\n";
+}
+
+}  // namespace psring

@@ -1,0 +1,368 @@
+#include "experiments/plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "common/check.h"
+#include "experiments/statistics.h"
+
+namespace psring {
+namespace {
+
+// What the default comparison runs.
+const char* const kDefaultCost[] = {"none", "ring", "ps-sync", "ps-async"};
+const char* const kDefaultAccuracy[] = {"single", "ring", "ps-async"};
+
+constexpr int kFewestRounds = 3;
+constexpr int kMostRounds = 12;
+constexpr double kCostShare = 0.55;       // of the time budget; the accuracy part has the rest
+constexpr double kMeasuredSeconds = 0.7;  // of one process's steps in a launch of the cost part
+constexpr double kPayloadBytesPerS =
+    1.2e9;  // through the loopback with adding and copying, a guess for the estimate
+constexpr double kEvaluationShare =
+    0.4;  // time of a sample's forward pass, as a share of its time in training
+
+// Steps of N workers on too few cores take turns.
+double StepSeconds(const Configuration& configuration, const Probe& probe, int cores) {
+  const double crowding =
+      std::max(1.0, static_cast<double>(configuration.workers * configuration.training.threads) / cores);
+  const double bytes = 4.0 * static_cast<double>(probe.parameters);
+  double moved = 0;
+  if (configuration.strategy.needs == StrategyNeeds::kProcessGroup)
+    moved = 2 * (configuration.workers - 1) * bytes;
+  if (configuration.strategy.needs == StrategyNeeds::kParameterServer)
+    moved = 2 * configuration.workers * bytes;
+  return probe.step_s * crowding + moved / kPayloadBytesPerS;
+}
+
+double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores) {
+  return configuration.workers * configuration.training.batch / StepSeconds(configuration, probe, cores);
+}
+
+double LaunchOverhead(const Configuration& configuration, const Probe& probe, int cores) {
+  return 0.1 + probe.launch_s * std::max(1.0, static_cast<double>(configuration.workers) / cores);
+}
+
+bool Contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::vector<std::string> CostStrategies(const CompareOptions& options, std::vector<std::string>& notes) {
+  std::vector<std::string> names = {"single"};
+  if (options.strategies.empty()) {
+    names.insert(names.end(), std::begin(kDefaultCost), std::end(kDefaultCost));
+    return names;
+  }
+  const bool only_single = options.strategies == std::vector<std::string>{"single"};
+  std::vector<std::string> added;
+  if (!Contains(options.strategies, "single")) added.push_back("single");
+  if (!only_single) names.push_back("none");
+  if (!only_single && !Contains(options.strategies, "none")) added.push_back("none");
+  for (const std::string& name : options.strategies) {
+    if (!Contains(names, name)) names.push_back(name);
+  }
+  if (!added.empty()) {
+    notes.push_back(absl::StrCat(absl::StrJoin(added, " and "),
+                                 " added: speed-up is held against single, cost against none"));
+  }
+  return names;
+}
+
+std::vector<std::string> AccuracyStrategies(const CompareOptions& options) {
+  if (options.strategies.empty()) return {std::begin(kDefaultAccuracy), std::end(kDefaultAccuracy)};
+  std::vector<std::string> names = {"single"};
+  for (const std::string& name : options.strategies) {
+    // Replicas that never meet have no common accuracy.
+    if (name != "none" && !Contains(names, name)) names.push_back(name);
+  }
+  return names;
+}
+
+// The largest count that has its cores and still synchronises something; else the smallest that synchronises.
+int AccuracyWorkers(const std::vector<int>& workers, int cores) {
+  int best = 0;
+  for (int count : workers) {
+    if (count >= 2 && count <= cores) best = std::max(best, count);
+  }
+  if (best > 0) return best;
+  for (int count : workers) {
+    if (count >= 2 && (best == 0 || count < best)) best = count;
+  }
+  return best > 0 ? best : workers.front();
+}
+
+absl::StatusOr<std::vector<Configuration>> Configurations(const std::vector<std::string>& strategies,
+                                                          const std::vector<int>& workers,
+                                                          const TrainingOptions& training,
+                                                          const Catalog& catalog, const Probe& probe,
+                                                          int cores) {
+  std::vector<Configuration> configurations;
+  for (int count : workers) {
+    for (const std::string& name : strategies) {
+      PSRING_ASSIGN_OR_RETURN(const Configuration configuration,
+                              MakeConfiguration(name, count, training, catalog, probe, cores));
+      const bool there =
+          std::any_of(configurations.begin(), configurations.end(),
+                      [&](const Configuration& other) { return other.folder() == configuration.folder(); });
+      if (!there) configurations.push_back(configuration);
+    }
+  }
+  std::stable_sort(configurations.begin(), configurations.end(),
+                   [](const Configuration& a, const Configuration& b) { return a.workers < b.workers; });
+  return configurations;
+}
+
+void PlanCost(const CompareOptions& options, const Probe& probe, int cores, Plan& plan) {
+  const TrainingOptions& training = options.training;
+  plan.warmup_steps = training.warmup_steps > 0 ? static_cast<int>(training.warmup_steps) : 3;
+  plan.steps = training.steps > 0 ? static_cast<int>(training.steps)
+                                  : std::clamp(static_cast<int>(kMeasuredSeconds / probe.step_s), 6, 40);
+  const auto round_seconds = [&] {
+    double sum = 0;
+    for (Configuration& configuration : plan.cost) {
+      configuration.training.warmup_steps = plan.warmup_steps;
+      configuration.training.steps = plan.steps;
+      sum += ExpectedLaunchSeconds(configuration, probe, cores);
+    }
+    return sum;
+  };
+  plan.round_s = round_seconds();
+  plan.rounds_fitted = options.repeats == 0;
+  plan.rounds = options.repeats;
+  if (!plan.rounds_fitted) return;
+  const double budget = kCostShare * options.time_budget_s;
+  // Too slow for enough rounds: shorter rounds before fewer ones, because only rounds make intervals.
+  while (training.steps == 0 && plan.steps > 6 && plan.round_s * kRoundsToNameAWinner > budget) {
+    plan.steps = std::max(6, plan.steps * 3 / 4);
+    plan.round_s = round_seconds();
+  }
+  plan.rounds = std::clamp(static_cast<int>(budget / plan.round_s), kFewestRounds, kMostRounds);
+}
+
+void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, Plan& plan) {
+  const TrainingOptions& training = options.training;
+  plan.accuracy_repeats = std::max(1, options.repeats);
+  plan.accuracy_fitted = training.samples == 0 && training.epochs == 0;
+  double fixed_s = 0, per_sample_s = 0;
+  int64_t global_batch = 0;
+  const double evaluation_s =
+      kEvaluationShare * static_cast<double>(probe.test_samples) * probe.step_s / training.batch;
+  for (const Configuration& configuration : plan.accuracy) {
+    fixed_s += LaunchOverhead(configuration, probe, cores) + evaluation_s;
+    per_sample_s += 1 / SamplesPerSecond(configuration, probe, cores);
+    global_batch = std::max(global_batch, int64_t{configuration.workers} * configuration.training.batch);
+  }
+  int64_t samples = training.samples;
+  if (plan.accuracy_fitted) {
+    const double left =
+        (options.time_budget_s - plan.rounds * plan.round_s) * 0.9 / plan.accuracy_repeats - fixed_s;
+    const double epochs = left / per_sample_s / static_cast<double>(probe.samples);
+    const int64_t wanted = epochs >= 1
+                               ? probe.samples * static_cast<int64_t>(std::min(3.0, std::floor(epochs)))
+                               : static_cast<int64_t>(epochs * static_cast<double>(probe.samples));
+    samples = std::max(wanted, 20 * global_batch) / global_batch * global_batch;
+  } else if (samples == 0) {
+    samples = static_cast<int64_t>(training.epochs * static_cast<double>(probe.samples));
+  }
+  plan.accuracy_s = (fixed_s + per_sample_s * static_cast<double>(samples)) * plan.accuracy_repeats;
+  // A curve of some points, where points are cheap.
+  const double spare_s = 0.1 * plan.accuracy_s;
+  const double curve_s = evaluation_s * static_cast<double>(plan.accuracy.size() * plan.accuracy_repeats);
+  const int64_t points =
+      std::clamp<int64_t>(static_cast<int64_t>(spare_s / std::max(curve_s, 1e-9)), 0, 4) + 1;
+  for (Configuration& configuration : plan.accuracy) {
+    configuration.training.steps = 0;
+    configuration.training.warmup_steps = 0;
+    if (plan.accuracy_fitted) configuration.training.samples = samples;
+    const int64_t steps =
+        samples / (int64_t{configuration.workers} * training.batch * training.micro_batches);
+    if (training.eval_every == 0 && points > 1 && steps >= 2 * points) {
+      configuration.training.eval_every = (steps + points - 1) / points;
+    }
+  }
+}
+
+void AddWarnings(int cores, Plan& plan) {
+  int crowded = 0;
+  for (const Configuration& configuration : plan.cost) {
+    for (const std::string& warning : configuration.update.warnings) {
+      if (!Contains(plan.notes, warning)) plan.notes.push_back(warning);
+    }
+    if (configuration.oversubscribed) crowded = std::max(crowded, configuration.workers);
+  }
+  if (crowded > 0) {
+    plan.notes.push_back(
+        absl::StrFormat("%d workers on %d %s take turns (oversubscribed): no speed-up is given for them",
+                        crowded, cores, cores == 1 ? "core" : "cores"));
+  }
+}
+
+}  // namespace
+
+std::string Configuration::name() const { return absl::StrCat(strategy.name, " x ", workers); }
+
+std::string Configuration::folder() const { return absl::StrCat(strategy.name, "-", workers); }
+
+absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& catalog) {
+  for (const std::string& name : options.strategies) {
+    PSRING_RETURN_IF_ERROR(FindStrategy(catalog, name).status());
+    if (options.training.micro_batches > 1 && name != "single") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--micro_batches is for the strategy single, which stands for many workers; ", name,
+                       " has workers of its own"));
+    }
+  }
+  if (options.training.micro_batches > 1 && options.strategies.empty()) {
+    return absl::InvalidArgumentError("--micro_batches is for --strategies single alone");
+  }
+  PSRING_RETURN_IF_ERROR(FindModel(catalog, options.training.model).status());
+  PSRING_RETURN_IF_ERROR(RequireData(catalog, options.training.data));
+  if (options.workers.empty()) return absl::InvalidArgumentError("--workers needs a number from 1 to 64");
+  for (int count : options.workers) {
+    if (count < 1 || count > kMostWorkers) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--workers must be from 1 to ", kMostWorkers, ", not ", count));
+    }
+  }
+  if (options.repeats < 0) return absl::InvalidArgumentError("--repeats must not be negative");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int workers,
+                                                const TrainingOptions& training, const Catalog& catalog,
+                                                const Probe& probe, int cores) {
+  Configuration configuration;
+  PSRING_ASSIGN_OR_RETURN(configuration.strategy, FindStrategy(catalog, strategy));
+  PSRING_ASSIGN_OR_RETURN(configuration.model, FindModel(catalog, training.model));
+  configuration.workers = configuration.strategy.single_process ? 1 : workers;
+  configuration.training = training;
+  configuration.training.strategy = strategy;
+  for (const UpdateRule& rule : probe.updates) {
+    if (rule.strategy == strategy) configuration.update = rule;
+  }
+  configuration.oversubscribed = configuration.workers * training.threads > cores;
+  return configuration;
+}
+
+absl::Status CheckBatch(const Configuration& configuration, int64_t samples) {
+  const int64_t global = int64_t{configuration.workers} * configuration.training.batch *
+                         std::max(1, configuration.training.micro_batches);
+  if (global <= samples) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--batch ", configuration.training.batch, " times ",
+                                                 configuration.workers, " workers is more than the ", samples,
+                                                 " samples there are"));
+}
+
+absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& catalog, const Probe& probe,
+                              int cores) {
+  PSRING_CHECK(probe.step_s > 0 && probe.samples > 0);
+  Plan plan;
+  TrainingOptions cost_training = options.training;
+  cost_training.samples = 0;
+  cost_training.epochs = 0;
+  cost_training.evaluate = false;
+  PSRING_ASSIGN_OR_RETURN(plan.cost, Configurations(CostStrategies(options, plan.notes), options.workers,
+                                                    cost_training, catalog, probe, cores));
+  for (const Configuration& configuration : plan.cost)
+    PSRING_RETURN_IF_ERROR(CheckBatch(configuration, probe.samples));
+  PlanCost(options, probe, cores, plan);
+  plan.expected_s = plan.rounds * plan.round_s;
+  if (options.training.evaluate) {
+    // A budget of samples or epochs says that accuracy is the question: then every worker count is trained.
+    const bool asked =
+        !options.strategies.empty() && (options.training.samples > 0 || options.training.epochs > 0);
+    const std::vector<int> workers =
+        asked ? options.workers : std::vector<int>{AccuracyWorkers(options.workers, cores)};
+    PSRING_ASSIGN_OR_RETURN(plan.accuracy, Configurations(AccuracyStrategies(options), workers,
+                                                          options.training, catalog, probe, cores));
+    PlanAccuracy(options, probe, cores, plan);
+    plan.expected_s += plan.accuracy_s;
+  }
+  AddWarnings(cores, plan);
+  return plan;
+}
+
+double ExpectedLaunchSeconds(const Configuration& configuration, const Probe& probe, int cores) {
+  const TrainingOptions& training = configuration.training;
+  const double step_s = StepSeconds(configuration, probe, cores);
+  double steps = static_cast<double>(training.steps);
+  if (steps == 0) {
+    const double samples = training.samples > 0 ? static_cast<double>(training.samples)
+                                                : (training.epochs > 0 ? training.epochs : 1) *
+                                                      static_cast<double>(probe.samples);
+    steps = samples / (configuration.workers * training.batch * std::max(1, training.micro_batches));
+  }
+  const double micro_batches = std::max(1, training.micro_batches);
+  double seconds = LaunchOverhead(configuration, probe, cores) +
+                   (steps + static_cast<double>(training.warmup_steps)) * step_s * micro_batches;
+  if (training.evaluate) {
+    const double evaluations =
+        training.eval_every > 0 ? 1 + steps / static_cast<double>(training.eval_every) : 1;
+    seconds += evaluations * kEvaluationShare * static_cast<double>(probe.test_samples) * probe.step_s /
+               training.batch;
+  }
+  return seconds;
+}
+
+std::vector<int> RoundOrder(int count, uint64_t seed, int round) {
+  std::vector<int> order(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) order[static_cast<size_t>(i)] = i;
+  std::mt19937_64 random(seed * 1000003 + static_cast<uint64_t>(round));
+  for (int i = count - 1; i > 0; --i) {
+    std::swap(order[static_cast<size_t>(i)], order[random() % static_cast<uint64_t>(i + 1)]);
+  }
+  return order;
+}
+
+std::string DescribePlan(const Plan& plan) {
+  const auto names = [](const std::vector<Configuration>& configurations) {
+    return absl::StrJoin(configurations, ", ", [](std::string* out, const Configuration& configuration) {
+      absl::StrAppend(out, configuration.name());
+    });
+  };
+  std::string text = absl::StrFormat(
+      "cost:      %d %s of %d launches, %d + %d steps each (warm-up + measured), about %s\n           %s\n",
+      plan.rounds, plan.rounds == 1 ? "round" : "rounds", plan.cost.size(), plan.warmup_steps, plan.steps,
+      HumanSeconds(plan.rounds * plan.round_s), names(plan.cost));
+  if (!plan.accuracy.empty()) {
+    const TrainingOptions& training = plan.accuracy.front().training;
+    const std::string budget = training.samples > 0 ? absl::StrCat(training.samples, " samples")
+                                                    : absl::StrFormat("%g epochs", training.epochs);
+    absl::StrAppendFormat(&text, "accuracy:  %d %s of %s over all workers, about %s\n           %s\n",
+                          plan.accuracy_repeats * plan.accuracy.size(),
+                          plan.accuracy_repeats * plan.accuracy.size() == 1 ? "training" : "trainings",
+                          budget, HumanSeconds(plan.accuracy_s), names(plan.accuracy));
+  }
+  for (const std::string& note : plan.notes) absl::StrAppend(&text, "note:      ", note, "\n");
+  absl::StrAppend(&text, "expected:  ", HumanSeconds(plan.expected_s), "\n");
+  return text;
+}
+
+std::string HumanSeconds(double seconds) {
+  const int64_t whole = std::max<int64_t>(1, std::llround(seconds));
+  if (whole < 60) return absl::StrCat(whole, "s");
+  if (whole < 3600) return absl::StrFormat("%dm%02ds", whole / 60, whole % 60);
+  return absl::StrFormat("%dh%02dm", whole / 3600, whole / 60 % 60);
+}
+
+absl::StatusOr<double> ParseSeconds(const std::string& text) {
+  absl::Duration duration;
+  double seconds = 0;
+  if (absl::SimpleAtod(text, &seconds)) {
+    duration = absl::Seconds(seconds);
+  } else if (!absl::ParseDuration(text, &duration)) {
+    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a time; write 90s, 3m or 1h"));
+  }
+  if (duration <= absl::ZeroDuration() || duration == absl::InfiniteDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a time above 0"));
+  }
+  return absl::ToDoubleSeconds(duration);
+}
+
+}  // namespace psring

@@ -1,0 +1,102 @@
+// From flags to what will be run: configurations, rounds, steps, and how long that should take. Pure.
+//
+// An experiment has two parts. The *cost* part is several short rounds; every round launches every
+// configuration once, in a new order, so that a slow minute of the machine meets all of them. It says what a
+// step costs. The *accuracy* part trains a few configurations once, on the same number of samples, and says
+// what that buys.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/training_options.h"
+#include "experiments/catalog.h"
+
+namespace psring {
+
+inline constexpr int kMostWorkers = 64;
+
+// What `psring compare` was asked for.
+struct CompareOptions {
+  std::vector<std::string> strategies;  // empty: the default comparison
+  std::vector<int> workers = {1, 2, 4};
+  TrainingOptions training;    // its strategy is not used
+  int repeats = 0;             // rounds, and trainings of the accuracy part; 0: fitted, and 1
+  double time_budget_s = 180;  // what is left open is fitted into it
+};
+
+// How a strategy updates the weights, flags and defaults resolved: the trainer's own words.
+struct UpdateRule {
+  std::string strategy, optimizer;
+  double lr = 0, momentum = 0;
+  std::vector<std::string> warnings;  // legal, and will probably hurt
+};
+
+struct Configuration {
+  StrategyInfo strategy;
+  ModelInfo model;
+  int workers = 1;
+  TrainingOptions training;
+  UpdateRule update;
+  bool oversubscribed = false;
+
+  int servers() const { return strategy.needs == StrategyNeeds::kParameterServer ? 1 : 0; }
+  std::string name() const;    // "ring x 4"
+  std::string folder() const;  // "ring-4"
+};
+
+// What was learnt before the plan is made: of the data and model, and of one process that trains for a
+// moment.
+struct Probe {
+  int64_t samples = 0;       // in the training data
+  int64_t test_samples = 0;  // in the test data
+  int64_t parameters = 0;    // of the model
+  std::vector<UpdateRule> updates;
+  double step_s = 0;    // one step of one process
+  double launch_s = 0;  // one launch, besides its steps
+};
+
+struct Plan {
+  std::vector<Configuration> cost;
+  int rounds = 0;
+  int warmup_steps = 0, steps = 0;  // of a launch in the cost part
+  std::vector<Configuration> accuracy;
+  int accuracy_repeats = 0;
+  bool rounds_fitted = false, accuracy_fitted = false;
+  double round_s = 0, accuracy_s = 0, expected_s = 0;
+  std::vector<std::string> notes;  // for people: what was added, what will not be said, what is unwise
+};
+
+// Bad input, in one line, from what needs no data and no processes: unknown or unfitting names, worker
+// counts, micro-batches. The checks of single flags are ValidateTrainingOptions'.
+absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& catalog);
+
+// `options` must have passed the check. Errors: a global batch that is larger than the data.
+absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& catalog, const Probe& probe,
+                              int cores);
+
+// One configuration of `strategy`.
+absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int workers,
+                                                const TrainingOptions& training, const Catalog& catalog,
+                                                const Probe& probe, int cores);
+// InvalidArgument where no whole global batch fits into the data.
+absl::Status CheckBatch(const Configuration& configuration, int64_t samples);
+
+// Seconds of one launch of `configuration`: a rough figure.
+double ExpectedLaunchSeconds(const Configuration& configuration, const Probe& probe, int cores);
+
+// The order of `count` configurations in a round: shuffled by seed and round.
+std::vector<int> RoundOrder(int count, uint64_t seed, int round);
+
+// The plan for people, some lines.
+std::string DescribePlan(const Plan& plan);
+
+// "2m50s", "12s".
+std::string HumanSeconds(double seconds);
+
+// "180", "180s", "3m", "1h", "1m30s": seconds.
+absl::StatusOr<double> ParseSeconds(const std::string& text);
+
+}  // namespace psring

@@ -1,0 +1,212 @@
+// psring: the front door.
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/check.h"
+#include "common/command_line.h"
+#include "experiments/compare.h"
+#include "experiments/doctor.h"
+#include "experiments/interrupt.h"
+#include "experiments/plan.h"
+#include "experiments/train.h"
+
+namespace psring {
+namespace {
+
+// What a verb's flags are read into, before they are understood.
+struct RawFlags {
+  TrainingOptions training;
+  std::string strategies, workers, repeats, link = "none", out, time_budget;
+  bool dry_run = false;
+};
+
+ValueCheck ListOf(ValueCheck check) {
+  return [check](const std::string& text) {
+    for (absl::string_view part : absl::StrSplit(text, ',')) {
+      if (const std::string wrong = check(std::string(part)); !wrong.empty()) return wrong;
+    }
+    return std::string();
+  };
+}
+
+std::string CheckName(const std::string& text) { return text.empty() ? "a name is missing" : ""; }
+
+std::string CheckSeconds(const std::string& text) {
+  return std::string(ParseSeconds(text).status().message());
+}
+
+std::string CheckLink(const std::string& text) {
+  return text == "none"
+             ? ""
+             : absl::StrCat("'", text, "': links with a rate are not built yet; leave it out, or say none");
+}
+
+void AddSharedFlags(CLI::App& verb, RawFlags& raw) {
+  verb.add_option("--repeats", raw.repeats, "")
+      ->group("How often")
+      ->option_text("N")
+      ->check(WholeNumber(1, 1000));
+  verb.add_option("--time_budget", raw.time_budget, "")
+      ->group("How often")
+      ->option_text("TIME")
+      ->check(CheckSeconds);
+  verb.add_flag("--dry_run", raw.dry_run, "Print the plan and the expected time, and do nothing")
+      ->group("How often");
+  verb.add_option("--link", raw.link,
+                  "The network between the workers: none (this machine's loopback, unshaped)")
+      ->group("Machine and results")
+      ->option_text("none")
+      ->check(CheckLink);
+  verb.add_option("--out", raw.out, "Folder for the results; else runs/<UTC time>-<verb>")
+      ->group("Machine and results")
+      ->option_text("DIR")
+      ->check(CheckName);
+}
+
+CLI::App* AddCompare(CLI::App& app, RawFlags& raw) {
+  CLI::App* verb = app.add_subcommand(
+      "compare", "Compare strategies: what a step costs under each, and what accuracy it leads to");
+  // Flags whose meaning is the verb's own.
+  verb->add_option(
+          "--strategies,--strategy", raw.strategies,
+          "Several, with commas; single and none are added as references. By default none, ring, ps-sync, "
+          "ps-async; accuracy of single, ring and ps-async")
+      ->group("What is compared")
+      ->option_text("NAMES")
+      ->check(ListOf(CheckName));
+  verb->add_option("--workers", raw.workers, "Several, with commas [1,2,4]")
+      ->group("What is compared")
+      ->option_text("N,...")
+      ->check(ListOf(WholeNumber(1, kMostWorkers)));
+  AddSharedFlags(*verb, raw);
+  verb->get_option("--repeats")
+      ->description(
+          "Rounds of the cost part, and trainings (with the next seed each) of the accuracy part; else as "
+          "many rounds as fit into --time_budget, and one training");
+  verb->get_option("--time_budget")->description("What is left open is fitted into it [3m]");
+  verb->add_option("--steps", raw.training.steps, "Measured steps of a launch in the cost part; else fitted")
+      ->group("How often")
+      ->option_text("N")
+      ->check(WholeNumber(1, 1'000'000'000));
+  verb->add_option("--samples", raw.training.samples,
+                   "Of each training in the accuracy part, over all workers; else fitted")
+      ->group("How often")
+      ->option_text("N")
+      ->check(WholeNumber(1, INT64_MAX));
+  verb->add_option("--epochs", raw.training.epochs, "The same, in passes over the data")
+      ->group("How often")
+      ->option_text("X")
+      ->check(RealNumber({}));
+  verb->add_option("--warmup_steps", raw.training.warmup_steps,
+                   "Steps before the measured ones in the cost part [3]")
+      ->group("How often")
+      ->option_text("N")
+      ->check(WholeNumber(0, 1'000'000));
+  AddTrainingFlags(*verb, raw.training, {"--strategy", "--steps", "--samples", "--epochs", "--warmup_steps"});
+  verb->get_option("--no_eval")->description("Leave the accuracy part out");
+  return verb;
+}
+
+CLI::App* AddTrain(CLI::App& app, RawFlags& raw) {
+  CLI::App* verb = app.add_subcommand("train", "Train one network with one strategy");
+  verb->add_option("--strategy,--strategies", raw.strategies, "How replicas are kept in step [single]")
+      ->group("What is trained")
+      ->option_text("NAME")
+      ->check(ListOf(CheckName));
+  verb->add_option("--workers", raw.workers, "Workers [1]")
+      ->group("What is trained")
+      ->option_text("N")
+      ->check(ListOf(WholeNumber(1, kMostWorkers)));
+  AddSharedFlags(*verb, raw);
+  verb->get_option("--repeats")->description("Trainings, each with the next seed [1]");
+  verb->get_option("--time_budget")->description("Refuse to start what should take longer");
+  AddTrainingFlags(*verb, raw.training, {"--strategy"});
+  return verb;
+}
+
+// What the parser has let through can be understood; what is left to say no to is said in one line.
+absl::StatusOr<ExperimentFlags> Understand(const RawFlags& raw,
+                                           const std::vector<std::string>& command_line) {
+  ExperimentFlags flags{.out = raw.out, .dry_run = raw.dry_run, .command_line = command_line};
+  CompareOptions& options = flags.options;
+  options.training = raw.training;
+  if (!raw.strategies.empty()) options.strategies = absl::StrSplit(raw.strategies, ',');
+  if (!raw.workers.empty()) {
+    options.workers.clear();
+    for (absl::string_view text : absl::StrSplit(raw.workers, ',')) {
+      int count = 0;
+      if (!absl::SimpleAtoi(text, &count))
+        return absl::InvalidArgumentError(absl::StrCat("--workers: '", text, "'"));
+      options.workers.push_back(count);
+    }
+  }
+  if (!raw.repeats.empty() && !absl::SimpleAtoi(raw.repeats, &options.repeats)) {
+    return absl::InvalidArgumentError(absl::StrCat("--repeats: '", raw.repeats, "'"));
+  }
+  if (!raw.time_budget.empty()) {
+    PSRING_ASSIGN_OR_RETURN(options.time_budget_s, ParseSeconds(raw.time_budget));
+    flags.time_budget_given = true;
+  }
+  return flags;
+}
+
+absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawFlags& raw,
+                                                  const std::vector<std::string>& command_line) {
+  PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
+  TrainingOptions checked = flags.options.training;
+  checked.steps = 0;          // counts for the cost part: it does not contradict --samples or --epochs
+  checked.micro_batches = 1;  // CheckCompareOptions knows the strategies
+  PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(checked));
+  return flags;
+}
+
+absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawFlags& raw,
+                                                const std::vector<std::string>& command_line) {
+  PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
+  if (flags.options.strategies.empty()) flags.options.strategies = {"single"};
+  if (raw.workers.empty()) flags.options.workers = {1};
+  if (flags.options.strategies.size() > 1 || flags.options.workers.size() > 1) {
+    return absl::InvalidArgumentError(
+        "train takes one strategy and one number of workers; for several: psring compare");
+  }
+  flags.options.training.strategy = flags.options.strategies.front();
+  PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(flags.options.training));
+  return flags;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Compares how data-parallel training keeps its replicas in step.", "psring");
+  app.set_version_flag("--version", absl::StrCat("psring ", kVersion), "Print the version");
+  app.require_subcommand(1);
+  RawFlags compare_raw, train_raw;
+  // Curves end lower than they wander when the rate goes down to 0, and accuracies can be told apart sooner.
+  compare_raw.training.schedule = "linear";
+  CLI::App* compare = AddCompare(app, compare_raw);
+  CLI::App* train = AddTrain(app, train_raw);
+  CLI::App* doctor = app.add_subcommand("doctor", "What this machine has, what is missing, and the mend");
+  ParseOrExit(app, argc, argv);
+
+  const Interrupt interrupt;
+  Display display(stdout, isatty(STDOUT_FILENO) == 1);
+  const std::vector<std::string> command_line(argv, argv + argc);
+  if (doctor->parsed()) return RunDoctor(interrupt);
+  const bool comparing = compare->parsed();
+  const absl::StatusOr<ExperimentFlags> flags =
+      comparing ? UnderstandCompare(compare_raw, command_line) : UnderstandTrain(train_raw, command_line);
+  if (!flags.ok())
+    return Fail(comparing ? "psring compare" : "psring train", std::string(flags.status().message()), 2);
+  (void)train;
+  return comparing ? RunCompare(*flags, interrupt, display) : RunTrain(*flags, interrupt, display);
+}
+
+}  // namespace
+}  // namespace psring
+
+int main(int argc, char** argv) { return psring::Main(argc, argv); }

@@ -1,0 +1,191 @@
+#include "experiments/runner.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "common/check.h"
+#include "common/rendezvous.h"
+#include "common/trace.h"
+#include "experiments/launcher.h"
+#include "experiments/machine.h"
+#include "experiments/run_folder.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kHost[] = "127.0.0.1";
+
+// A folder under the system's place for such things; gone with its owner.
+class TemporaryFolder {
+ public:
+  static absl::StatusOr<TemporaryFolder> Create() {
+    std::error_code error;
+    const fs::path base = fs::temp_directory_path(error);
+    std::string name = (base / "psring-XXXXXX").string();
+    if (error || mkdtemp(name.data()) == nullptr) {
+      return absl::FailedPreconditionError(absl::StrCat("cannot make a temporary folder: ", name));
+    }
+    return TemporaryFolder(name);
+  }
+  TemporaryFolder(TemporaryFolder&& other) noexcept : path_(std::exchange(other.path_, "")) {}
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
+
+ChildSpec Trainer(const Configuration& configuration, int rank, int port, const std::string& folder,
+                  const Binaries& binaries) {
+  ChildSpec child{.name = absl::StrCat("rank ", rank), .command = {binaries.trainer}};
+  for (const std::string& argument : TrainingArguments(configuration.training))
+    child.command.push_back(argument);
+  for (const char* argument : {"--rendezvous=env://", "--progress=json"}) child.command.push_back(argument);
+  child.command.push_back(absl::StrCat("--record=", folder));
+  child.environment = {absl::StrCat("RANK=", rank),
+                       absl::StrCat("LOCAL_RANK=", rank),
+                       absl::StrCat("WORLD_SIZE=", configuration.workers),
+                       absl::StrCat("MASTER_ADDR=", kHost),
+                       absl::StrCat("MASTER_PORT=", port),
+                       "PSRING_STORE_HOSTED=1"};
+  child.log_path = absl::StrFormat("%s/log-rank%d.txt", folder, rank);
+  return child;
+}
+
+ChildSpec Server(const Configuration& configuration, int port, const std::string& folder,
+                 const Binaries& binaries) {
+  return {.name = "the server",
+          .command = {binaries.ps_server, absl::StrFormat("--rendezvous=tcp://%s:%d", kHost, port),
+                      absl::StrCat("--workers=", configuration.workers), absl::StrCat("--bind=", kHost),
+                      "--port=0", absl::StrCat("--record=", folder),
+                      absl::StrCat("--timeout=", configuration.training.timeout_s)},
+          .environment = {"PSRING_STORE_HOSTED=1"},
+          .log_path = absl::StrCat(folder, "/log-server0.txt")};
+}
+
+}  // namespace
+
+absl::StatusOr<Binaries> FindBinaries() {
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  if (error) return absl::InternalError(absl::StrCat("cannot read /proc/self/exe: ", error.message()));
+  Binaries binaries{.trainer = (self.parent_path() / "trainer").string(),
+                    .ps_server = (self.parent_path() / "ps_server").string()};
+  for (const std::string& binary : {binaries.trainer, binaries.ps_server}) {
+    if (access(binary.c_str(), X_OK) != 0) {
+      return absl::NotFoundError(absl::StrCat(binary, " is missing; build it: ./run build"));
+    }
+  }
+  return binaries;
+}
+
+absl::StatusOr<Catalog> AskTrainer(const Binaries& binaries, const Interrupt& interrupt) {
+  PSRING_ASSIGN_OR_RETURN(const std::string text,
+                          RunForOutput({binaries.trainer, "--describe"}, absl::Seconds(30), interrupt));
+  return CatalogFromJson(text);
+}
+
+absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingOptions& training,
+                                       const Interrupt& interrupt) {
+  std::vector<std::string> command = {binaries.trainer, "--check_only"};
+  for (const std::string& argument : TrainingArguments(training)) command.push_back(argument);
+  absl::StatusOr<std::string> text = RunForOutput(command, absl::Minutes(2), interrupt);
+  if (!text.ok()) {
+    absl::string_view message = text.status().message();
+    absl::ConsumePrefix(&message, "trainer: ");
+    return absl::Status(text.status().code(), message);
+  }
+  const nlohmann::json json = nlohmann::json::parse(*text, nullptr, false);
+  if (!json.is_object() || !json.contains("samples") || !json.contains("parameters")) {
+    return absl::InternalError(absl::StrCat("`trainer --check_only` answered: ", *text));
+  }
+  Probe probe{.samples = json["samples"].get<int64_t>(),
+              .test_samples = json.value("test_samples", int64_t{0}),
+              .parameters = json["parameters"].get<int64_t>()};
+  for (const nlohmann::json& update : json.value("updates", nlohmann::json::array())) {
+    probe.updates.push_back({.strategy = update.value("strategy", ""),
+                             .optimizer = update.value("optimizer", ""),
+                             .lr = update.value("lr", 0.0),
+                             .momentum = update.value("momentum", 0.0),
+                             .warnings = update.value("warnings", std::vector<std::string>())});
+  }
+  return probe;
+}
+
+absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::string& folder,
+                                const std::string& label, double expected_s, const Binaries& binaries,
+                                const Interrupt& interrupt, Display& display) {
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<RendezvousServer> store, RendezvousServer::Start(kHost, 0));
+  LaunchSpec spec{.what = configuration.name()};
+  for (int rank = 0; rank < configuration.workers; ++rank) {
+    spec.children.push_back(Trainer(configuration, rank, store->port(), folder, binaries));
+  }
+  // Last, so that child and rank have one number.
+  if (configuration.servers() > 0)
+    spec.children.push_back(Server(configuration, store->port(), folder, binaries));
+  spec.deadline = absl::Seconds(2 * configuration.training.timeout_s + 30 + 10 * expected_s);
+
+  LaunchProgress progress(configuration.workers);
+  spec.on_line = [&](int, const std::string& line) {
+    const std::optional<ProgressEvent> event = ParseProgress(line);
+    if (!event) return false;
+    progress.Note(*event);
+    display.Redraw(absl::StrCat(label, configuration.name(), "  ", progress.Bar()));
+    return true;
+  };
+  spec.last_known = [&](int child) { return progress.LastKnown(child); };
+  display.Redraw(absl::StrCat(label, configuration.name(), "  ", progress.Bar()));
+
+  Launched launched;
+  const ForeignCpu foreign;
+  const int64_t begin = MonotonicNanos();
+  const absl::Status status = RunChildren(spec, interrupt);
+  launched.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
+  launched.foreign_cpu_pct = foreign.Percent();
+  PSRING_RETURN_IF_ERROR(status);
+  PSRING_ASSIGN_OR_RETURN(launched.records,
+                          ReadRecords(folder, configuration.workers, configuration.servers()));
+  return launched;
+}
+
+absl::StatusOr<Probe> ProbeTrainer(const Binaries& binaries, const Catalog& catalog,
+                                   const TrainingOptions& training, const Interrupt& interrupt,
+                                   Display& display) {
+  TrainingOptions short_training = training;
+  short_training.strategy = "single";
+  short_training.micro_batches = 1;
+  PSRING_ASSIGN_OR_RETURN(Probe probe, CheckWithTrainer(binaries, short_training, interrupt));
+  if (probe.samples < training.batch) return probe;  // nothing to time; the plan refuses it
+  short_training.samples = 0;
+  short_training.epochs = 0;
+  short_training.warmup_steps = 2;
+  short_training.steps = 3;
+  short_training.evaluate = false;
+  short_training.eval_every = 0;
+  PSRING_ASSIGN_OR_RETURN(const Configuration single,
+                          MakeConfiguration("single", 1, short_training, catalog, probe, 1));
+  PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());
+  PSRING_ASSIGN_OR_RETURN(const Launched launched,
+                          Launch(single, folder.path(), "a first look: ", 60, binaries, interrupt, display));
+  display.Clear();
+  PSRING_ASSIGN_OR_RETURN(const RunFigures figures, FiguresOf(single, launched.records));
+  probe.step_s = 1e-3 * figures.step_ms;
+  probe.launch_s = std::max(0.05, launched.wall_s - 5 * probe.step_s);
+  return probe;
+}
+
+}  // namespace psring

@@ -1,0 +1,46 @@
+// Runs one configuration once: store, server, trainers; then reads what they left.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "experiments/interrupt.h"
+#include "experiments/plan.h"
+#include "experiments/progress.h"
+#include "experiments/summarise.h"
+
+namespace psring {
+
+// The binaries that stand beside this one.
+struct Binaries {
+  std::string trainer, ps_server;
+};
+absl::StatusOr<Binaries> FindBinaries();
+
+// What the trainer can do: `trainer --describe`.
+absl::StatusOr<Catalog> AskTrainer(const Binaries& binaries, const Interrupt& interrupt);
+
+// Has the trainer load the data and build the model without training. Bad input comes back as the trainer's
+// own line.
+absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingOptions& training,
+                                       const Interrupt& interrupt);
+
+struct Launched {
+  RunRecords records;
+  double foreign_cpu_pct = 0;
+  double wall_s = 0;
+};
+
+// Starts `configuration` with its processes' records in `folder`, and waits for it. `label` is what the
+// progress line shows in front. `expected_s` sets the deadline: generously beyond it.
+absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::string& folder,
+                                const std::string& label, double expected_s, const Binaries& binaries,
+                                const Interrupt& interrupt, Display& display);
+
+// CheckWithTrainer, then a short training of one process to see how fast steps are.
+absl::StatusOr<Probe> ProbeTrainer(const Binaries& binaries, const Catalog& catalog,
+                                   const TrainingOptions& training, const Interrupt& interrupt,
+                                   Display& display);
+
+}  // namespace psring

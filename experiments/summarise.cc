@@ -1,0 +1,303 @@
+#include "experiments/summarise.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/check.h"
+#include "common/trace.h"
+
+namespace psring {
+namespace {
+
+// More than this share of the processors in others' hands, and the row's speeds are not to be trusted.
+constexpr double kMostForeignCpuPct = 25;
+
+CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
+  return {.scheme = scheme,
+          .workers = configuration.workers,
+          .place = configuration.training.server_placement == "dedicated" ? ServerPlace::kDedicated
+                                                                          : ServerPlace::kRank0,
+          .pipelined = configuration.training.ps_schedule != "serial"};
+}
+
+// The same step of every rank, for steps that every rank has.
+std::vector<const StepRecord*> StepOfAllRanks(const RunRecords& records, size_t index) {
+  std::vector<const StepRecord*> together;
+  for (const auto& steps : records.steps) {
+    if (index < steps.size()) together.push_back(&steps[index]);
+  }
+  return together;
+}
+
+// From the first measured step's begin to the last one's end, over all ranks.
+double WallSeconds(const RunRecords& records) {
+  int64_t begin = INT64_MAX, end = INT64_MIN;
+  for (const auto& steps : records.steps) {
+    for (const StepRecord& step : steps) {
+      if (step.warmup) continue;
+      begin = std::min(begin, step.begin_ns);
+      end = std::max(end, step.begin_ns + static_cast<int64_t>(step.step_ms * 1e6));
+    }
+  }
+  return end > begin ? 1e-9 * static_cast<double>(end - begin) : 0;
+}
+
+std::optional<double> MeanWait(const RunRecords& records) {
+  std::vector<double> waits;
+  for (size_t index = 0; index < records.steps.front().size(); ++index) {
+    if (records.steps.front()[index].warmup) continue;
+    const auto together = StepOfAllRanks(records, index);
+    if (together.size() != records.steps.size()) continue;
+    for (size_t rank = 0; rank < together.size(); ++rank)
+      waits.push_back(WaitMs(together, static_cast<int>(rank)));
+  }
+  return Mean(waits);
+}
+
+void AddStaleness(const Configuration& configuration, const RunRecords& records, RunFigures& figures) {
+  if (configuration.strategy.needs != StrategyNeeds::kParameterServer) return;
+  int64_t pushes = 0, sum = 0, most = 0;
+  for (const RankResult& rank : records.ranks) {
+    pushes += rank.pushes;
+    sum += rank.staleness_sum;
+    most = std::max(most, rank.staleness_max);
+  }
+  if (pushes == 0) return;
+  figures.staleness_mean = static_cast<double>(sum) / static_cast<double>(pushes);
+  figures.staleness_max = most;
+}
+
+void AddServers(const Configuration& configuration, const RunRecords& records, RunFigures& figures) {
+  if (records.servers.empty()) return;
+  double bytes = 0, pushes = 0, memory = 0;
+  for (const ServerResult& server : records.servers) {
+    bytes += static_cast<double>(server.payload_rx_bytes + server.payload_tx_bytes);
+    pushes += static_cast<double>(server.pushes);
+    memory = std::max(memory, server.peak_memory_mb);
+  }
+  figures.server_peak_memory_mb = memory;
+  const double pushes_per_step =
+      static_cast<double>(records.ranks.front().bucket_elements.size()) * configuration.workers;
+  if (pushes > 0 && pushes_per_step > 0) figures.server_payload_bytes = bytes / (pushes / pushes_per_step);
+}
+
+// The mean of one figure over rounds.
+double MeanOver(const std::vector<RunFigures>& runs, const std::function<double(const RunFigures&)>& figure) {
+  std::vector<double> values;
+  for (const RunFigures& run : runs) values.push_back(figure(run));
+  return Mean(values);
+}
+
+std::optional<double> MeanOverThose(const std::vector<RunFigures>& runs,
+                                    std::optional<double> RunFigures::*figure) {
+  std::vector<double> values;
+  for (const RunFigures& run : runs) {
+    if (run.*figure) values.push_back(*(run.*figure));
+  }
+  return values.empty() ? std::nullopt : std::optional<double>(Mean(values));
+}
+
+RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
+  RunFigures mean;
+  const auto average = [&](double RunFigures::*figure) {
+    mean.*figure = MeanOver(runs, [figure](const RunFigures& run) { return run.*figure; });
+  };
+  for (auto figure :
+       {&RunFigures::wall_s, &RunFigures::samples_per_s, &RunFigures::step_ms, &RunFigures::compute_ms,
+        &RunFigures::comm_busy_ms, &RunFigures::exposed_comm_ms, &RunFigures::payload_tx_bytes,
+        &RunFigures::payload_rx_bytes, &RunFigures::loss, &RunFigures::foreign_cpu_pct}) {
+    average(figure);
+  }
+  mean.steps = runs.front().steps;
+  mean.samples = runs.front().samples;
+  mean.wait_ms = MeanOverThose(runs, &RunFigures::wait_ms);
+  mean.server_payload_bytes = MeanOverThose(runs, &RunFigures::server_payload_bytes);
+  mean.staleness_mean = MeanOverThose(runs, &RunFigures::staleness_mean);
+  mean.test_accuracy = MeanOverThose(runs, &RunFigures::test_accuracy);
+  for (const RunFigures& run : runs) {
+    mean.every_step_ms.insert(mean.every_step_ms.end(), run.every_step_ms.begin(), run.every_step_ms.end());
+    mean.worker_peak_memory_mb = std::max(mean.worker_peak_memory_mb, run.worker_peak_memory_mb);
+    if (run.server_peak_memory_mb) {
+      mean.server_peak_memory_mb =
+          std::max(mean.server_peak_memory_mb.value_or(0), *run.server_peak_memory_mb);
+    }
+    if (run.staleness_max) mean.staleness_max = std::max(mean.staleness_max.value_or(0), *run.staleness_max);
+    if (run.replicas_equal) mean.replicas_equal = mean.replicas_equal.value_or(true) && *run.replicas_equal;
+  }
+  return mean;
+}
+
+SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
+                 const std::optional<Wires>& wires) {
+  SummaryRow row{.run_id = run_id, .configuration = runs.configuration, .sample = runs.sample};
+  row.measured_cost = !runs.cost.empty();
+  const std::vector<RunFigures>& measured = row.measured_cost ? runs.cost : runs.accuracy;
+  row.rounds = static_cast<int>(runs.cost.size());
+  row.mean = MeanFigures(measured);
+  for (const RunFigures& run : runs.cost) {
+    row.round_samples_per_s.push_back(run.samples_per_s);
+    row.round_step_ms.push_back(run.step_ms);
+  }
+  row.samples_per_s_95 = BootstrapMean(row.round_samples_per_s);
+  row.step_ms_p10 = Quantile(row.mean.every_step_ms, 0.1);
+  row.step_ms_p90 = Quantile(row.mean.every_step_ms, 0.9);
+  if (!runs.accuracy.empty()) {
+    const RunFigures trained = MeanFigures(runs.accuracy);
+    row.test_accuracy = trained.test_accuracy;
+    row.train_loss = trained.loss;
+    row.trainings = static_cast<int>(runs.accuracy.size());
+    row.trained_samples = trained.samples;
+  }
+  for (const auto* list : {&runs.cost, &runs.accuracy}) {
+    for (const RunFigures& run : *list)
+      row.foreign_cpu_pct = std::max(row.foreign_cpu_pct, run.foreign_cpu_pct);
+  }
+  const std::optional<Scheme> scheme = SchemeOf(runs.configuration.strategy);
+  if (scheme && *scheme != Scheme::kNone) {
+    const CommPattern pattern = PatternOf(runs.configuration, *scheme);
+    row.predicted_payload_bytes =
+        PayloadBytesPerWorker(pattern, 4.0 * static_cast<double>(runs.sample.parameters));
+    std::vector<double> bucket_bytes;
+    for (int64_t elements : runs.sample.bucket_elements)
+      bucket_bytes.push_back(4.0 * static_cast<double>(elements));
+    if (wires) row.predicted_comm_ms = 1e3 * ExchangeSeconds(pattern, bucket_bytes, *wires);
+  }
+  return row;
+}
+
+// The row that `row` is held against: of `strategy` with `workers`, measured in the same rounds.
+const SummaryRow* Reference(const std::vector<SummaryRow>& rows, const SummaryRow& row,
+                            const std::string& strategy, int workers) {
+  for (const SummaryRow& other : rows) {
+    if (other.configuration.strategy.name == strategy && other.configuration.workers == workers &&
+        other.round_step_ms.size() == row.round_step_ms.size() && !other.round_step_ms.empty()) {
+      return &other;
+    }
+  }
+  return nullptr;
+}
+
+std::string NoteOf(const SummaryRow& row) {
+  std::vector<std::string> notes;
+  if (row.configuration.oversubscribed) notes.push_back("oversubscribed");
+  if (!row.valid)
+    notes.push_back(absl::StrFormat("others used %.0f%% of the processors", row.foreign_cpu_pct));
+  if (row.mean.replicas_equal == false) notes.push_back("replicas differ");
+  return absl::StrJoin(notes, "; ");
+}
+
+}  // namespace
+
+double WaitMs(const std::vector<const StepRecord*>& steps, int rank) {
+  const StepRecord& ours = *steps[static_cast<size_t>(rank)];
+  std::vector<std::pair<int64_t, int64_t>> waits;
+  for (size_t b = 0; b < ours.buckets.size(); ++b) {
+    int64_t last_begin = ours.buckets[b].begin_ns;
+    for (const StepRecord* other : steps) {
+      if (b < other->buckets.size()) last_begin = std::max(last_begin, other->buckets[b].begin_ns);
+    }
+    const int64_t until = std::min(last_begin, ours.buckets[b].end_ns);
+    if (until > ours.buckets[b].begin_ns) waits.push_back({ours.buckets[b].begin_ns, until});
+  }
+  return 1e-6 * static_cast<double>(BusyNanos(waits));
+}
+
+absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const RunRecords& records) {
+  PSRING_CHECK(records.ranks.size() == records.steps.size() && !records.ranks.empty());
+  RunFigures figures;
+  std::vector<double> compute, busy, exposed, losses;
+  double tx = 0, rx = 0;
+  for (size_t rank = 0; rank < records.ranks.size(); ++rank) {
+    int64_t steps = 0;
+    for (const StepRecord& step : records.steps[rank]) {
+      if (step.warmup) continue;
+      ++steps;
+      figures.samples += step.samples;
+      figures.every_step_ms.push_back(step.step_ms);
+      compute.push_back(step.compute_ms);
+      busy.push_back(step.comm_busy_ms);
+      exposed.push_back(step.exposed_comm_ms);
+      tx += static_cast<double>(step.payload_tx_bytes);
+      rx += static_cast<double>(step.payload_rx_bytes);
+    }
+    if (steps == 0) {
+      return absl::DataLossError(
+          absl::StrCat(configuration.name(), ": rank ", rank, " left no measured steps"));
+    }
+    figures.steps = std::max(figures.steps, steps);
+    losses.push_back(records.ranks[rank].final_loss);
+    figures.worker_peak_memory_mb =
+        std::max(figures.worker_peak_memory_mb, records.ranks[rank].peak_memory_mb);
+    if (!records.ranks[rank].curve.empty())
+      figures.test_accuracy = records.ranks[rank].curve.back().test_accuracy;
+  }
+  figures.wall_s = WallSeconds(records);
+  if (figures.wall_s > 0) figures.samples_per_s = static_cast<double>(figures.samples) / figures.wall_s;
+  const double rank_steps = static_cast<double>(figures.every_step_ms.size());
+  figures.step_ms = Mean(figures.every_step_ms);
+  figures.compute_ms = Mean(compute);
+  figures.comm_busy_ms = Mean(busy);
+  figures.exposed_comm_ms = Mean(exposed);
+  figures.loss = Mean(losses);
+  figures.payload_tx_bytes = tx / rank_steps;
+  figures.payload_rx_bytes = rx / rank_steps;
+  const bool communicates = configuration.strategy.needs != StrategyNeeds::kNothing;
+  if (configuration.strategy.synchronous && communicates) {
+    figures.wait_ms = MeanWait(records);
+    figures.replicas_equal = std::all_of(
+        records.ranks.begin(), records.ranks.end(),
+        [&](const RankResult& rank) { return rank.weights_hash == records.ranks.front().weights_hash; });
+  }
+  AddStaleness(configuration, records, figures);
+  AddServers(configuration, records, figures);
+  return figures;
+}
+
+const char* BasisName(Basis basis) {
+  switch (basis) {
+    case Basis::kGiven:
+      return "given";
+    case Basis::kMeasured:
+      return "measured";
+    case Basis::kDerived:
+      return "derived";
+    case Basis::kSimulated:
+      return "simulated";
+  }
+  return "";
+}
+
+std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<ConfigurationRuns>& runs,
+                                  const std::optional<Wires>& wires) {
+  std::vector<SummaryRow> rows;
+  for (const ConfigurationRuns& of_one : runs) {
+    if (of_one.cost.empty() && of_one.accuracy.empty()) continue;
+    rows.push_back(RowOf(run_id, of_one, wires));
+  }
+  for (SummaryRow& row : rows) {
+    row.valid = row.foreign_cpu_pct <= kMostForeignCpuPct;
+    row.note = NoteOf(row);
+    if (!row.measured_cost) continue;
+    const SummaryRow* single = Reference(rows, row, "single", 1);
+    if (single != nullptr && !row.configuration.oversubscribed) {
+      row.speedup = row.mean.samples_per_s / single->mean.samples_per_s;
+      row.efficiency = *row.speedup / row.configuration.workers;
+    }
+    const SummaryRow* none = Reference(rows, row, "none", row.configuration.workers);
+    if (none != nullptr && none != &row) {
+      std::vector<double> differences;
+      for (size_t round = 0; round < row.round_step_ms.size(); ++round) {
+        differences.push_back(row.round_step_ms[round] - none->round_step_ms[round]);
+      }
+      row.cost_against_none_ms = Mean(differences);
+      row.cost_against_none_95 = BootstrapMean(differences);
+    }
+  }
+  return rows;
+}
+
+}  // namespace psring

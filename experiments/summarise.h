@@ -1,0 +1,104 @@
+// From the records of runs to the rows of the summary. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/records.h"
+#include "experiments/cost_model.h"
+#include "experiments/plan.h"
+#include "experiments/statistics.h"
+
+namespace psring {
+
+// What one launch of one configuration left behind.
+struct RunRecords {
+  std::vector<RankResult> ranks;               // by rank
+  std::vector<std::vector<StepRecord>> steps;  // by rank
+  std::vector<ServerResult> servers;
+};
+
+// A rank's waiting for its peers in one step, in ms, *derived*: over the buckets, the time from our begin
+// until the last rank's begin, as far as our exchange lasted that long. Overlapping waits count once. `steps`
+// holds this step of every rank; clocks are one, because the ranks stand on one host.
+double WaitMs(const std::vector<const StepRecord*>& steps, int rank);
+
+// The figures of one launch. Warm-up steps count for the staleness only. Bytes are per step and worker.
+struct RunFigures {
+  int64_t steps = 0;    // measured, per worker
+  int64_t samples = 0;  // measured, over all workers
+  double wall_s = 0;    // of the measured steps: first begin to last end over all workers
+  double samples_per_s = 0;
+  double step_ms = 0, compute_ms = 0, comm_busy_ms = 0, exposed_comm_ms = 0;  // means over ranks and steps
+  std::optional<double> wait_ms;                                              // synchronous strategies only
+  std::vector<double> every_step_ms;
+  double payload_tx_bytes = 0, payload_rx_bytes = 0;
+  std::optional<double> server_payload_bytes;
+  std::optional<double> staleness_mean;
+  std::optional<int64_t> staleness_max;
+  double loss = 0;
+  std::optional<double> test_accuracy;
+  std::optional<bool> replicas_equal;
+  double worker_peak_memory_mb = 0;
+  std::optional<double> server_peak_memory_mb;
+  double foreign_cpu_pct = 0;
+};
+
+// Errors: a rank or server without a result, a rank without measured steps.
+absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const RunRecords& records);
+
+enum class Basis { kGiven, kMeasured, kDerived, kSimulated };
+const char* BasisName(Basis basis);  // "given", "measured", ...
+
+// One field of a row. monostate: the figure does not apply.
+struct Cell {
+  const char* column;
+  std::variant<std::monostate, bool, int64_t, double, std::string> value;
+  Basis basis;
+};
+
+// One configuration, over all its rounds.
+struct SummaryRow {
+  std::string run_id;
+  Configuration configuration;
+  RankResult sample;  // rank 0's: what was resolved at run time (backend, transport, device, parameters)
+  int rounds = 0;
+  RunFigures mean;  // over rounds; without cost rounds, of the accuracy trainings
+  bool measured_cost = false;
+  std::optional<Interval> samples_per_s_95;
+  std::optional<double> speedup, efficiency;
+  double step_ms_p10 = 0, step_ms_p90 = 0;
+  std::optional<double> predicted_comm_ms, predicted_payload_bytes;
+  std::optional<double> cost_against_none_ms;
+  std::optional<Interval> cost_against_none_95;
+  std::optional<double> test_accuracy, train_loss;  // of the accuracy trainings, mean over seeds
+  int trainings = 0;
+  int64_t trained_samples = 0;
+  double foreign_cpu_pct = 0;  // the most in any of its runs
+  bool valid = true;
+  std::string note;
+
+  // Per round, in the order of the rounds: what pairs are made of.
+  std::vector<double> round_samples_per_s, round_step_ms;
+};
+
+// Everything that was run of one configuration.
+struct ConfigurationRuns {
+  Configuration configuration;
+  RankResult sample;
+  std::vector<RunFigures> cost;      // a round each
+  std::vector<RunFigures> accuracy;  // a training each
+};
+
+// Rows in the order of `runs`. `wires` is what the calibration found.
+std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<ConfigurationRuns>& runs,
+                                  const std::optional<Wires>& wires);
+
+// The columns of DESIGN.md's summary, in its order.
+std::vector<Cell> Cells(const SummaryRow& row);
+
+}  // namespace psring

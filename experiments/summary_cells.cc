@@ -1,0 +1,91 @@
+// The columns of the summary, in the order that other tools rely on.
+#include "experiments/summarise.h"
+
+namespace psring {
+namespace {
+
+constexpr int64_t kSchemaVersion = 1;
+
+using Value = decltype(Cell::value);
+
+template <typename T>
+Value OrEmpty(const std::optional<T>& value) {
+  return value ? Value(*value) : Value();
+}
+
+Value TextOrEmpty(const std::string& text) { return text.empty() ? Value() : Value(text); }
+
+}  // namespace
+
+std::vector<Cell> Cells(const SummaryRow& row) {
+  const Configuration& configuration = row.configuration;
+  const TrainingOptions& training = configuration.training;
+  const RunFigures& mean = row.mean;
+  const bool communicates = configuration.strategy.needs != StrategyNeeds::kNothing;
+  const bool has_server = configuration.servers() > 0;
+  const int64_t one_step = int64_t{training.batch} * training.micro_batches;
+  const auto given = Basis::kGiven;
+  const auto measured = Basis::kMeasured;
+  const auto derived = Basis::kDerived;
+  const auto if_it_talks = [&](double value) { return communicates ? Value(value) : Value(); };
+  return {
+      {"schema_version", kSchemaVersion, given},
+      {"run_id", row.run_id, given},
+      {"strategy", configuration.strategy.name, given},
+      {"workers", int64_t{configuration.workers}, given},
+      {"servers", int64_t{configuration.servers()}, given},
+      {"placement", has_server ? Value(training.server_placement) : Value(), given},
+      {"backend", TextOrEmpty(row.sample.backend), given},
+      {"algorithm", TextOrEmpty(row.sample.algorithm), given},
+      {"transport", TextOrEmpty(row.sample.transport), given},
+      {"payload", TextOrEmpty(row.sample.payload), given},
+      {"device", TextOrEmpty(row.sample.device), given},
+      {"shaping", std::string("none"), given},
+      {"link_mbps", Value(), given},
+      {"model", configuration.model.name, given},
+      {"parameters", row.sample.parameters, given},
+      {"batch_per_worker", int64_t{training.batch}, given},
+      // Asynchronous pushes make an update each, from one worker's batch.
+      {"global_batch", configuration.strategy.synchronous ? one_step * configuration.workers : one_step,
+       given},
+      {"bucket_mb", training.bucket_mb, given},
+      {"optimizer", TextOrEmpty(configuration.update.optimizer), given},
+      {"lr", configuration.update.lr, given},
+      {"seed", static_cast<int64_t>(training.seed), given},
+      {"repeats", int64_t{row.measured_cost ? row.rounds : row.trainings}, given},
+      {"steps", mean.steps, given},
+      {"samples_per_s", mean.samples_per_s, measured},
+      {"samples_per_s_lo95", row.samples_per_s_95 ? Value(row.samples_per_s_95->low) : Value(), derived},
+      {"samples_per_s_hi95", row.samples_per_s_95 ? Value(row.samples_per_s_95->high) : Value(), derived},
+      {"speedup", OrEmpty(row.speedup), derived},
+      {"efficiency", OrEmpty(row.efficiency), derived},
+      {"step_ms", mean.step_ms, measured},
+      {"step_ms_p10", row.step_ms_p10, measured},
+      {"step_ms_p90", row.step_ms_p90, measured},
+      {"compute_ms", mean.compute_ms, measured},
+      {"comm_busy_ms", if_it_talks(mean.comm_busy_ms), measured},
+      {"wait_ms", OrEmpty(mean.wait_ms), derived},
+      {"exposed_comm_ms", if_it_talks(mean.exposed_comm_ms), measured},
+      {"predicted_comm_ms", OrEmpty(row.predicted_comm_ms), derived},
+      {"payload_tx_bytes_per_worker", if_it_talks(mean.payload_tx_bytes), measured},
+      {"payload_rx_bytes_per_worker", if_it_talks(mean.payload_rx_bytes), measured},
+      {"predicted_payload_bytes_per_worker", OrEmpty(row.predicted_payload_bytes), derived},
+      {"server_payload_bytes", OrEmpty(mean.server_payload_bytes), measured},
+      {"wire_tx_bytes_per_worker", Value(), measured},
+      {"staleness_mean", OrEmpty(mean.staleness_mean), measured},
+      {"staleness_max", OrEmpty(mean.staleness_max), measured},
+      {"dropped_gradients", Value(), measured},
+      {"loss", row.train_loss.value_or(mean.loss), measured},
+      {"test_accuracy", OrEmpty(row.test_accuracy), measured},
+      {"time_to_target_s", Value(), measured},
+      {"replicas_equal", OrEmpty(mean.replicas_equal), measured},
+      {"worker_peak_memory_mb", mean.worker_peak_memory_mb, measured},
+      {"server_peak_memory_mb", OrEmpty(mean.server_peak_memory_mb), measured},
+      {"foreign_cpu_pct", row.foreign_cpu_pct, measured},
+      {"basis", std::string("measured"), given},
+      {"valid", row.valid, given},
+      {"note", TextOrEmpty(row.note), given},
+  };
+}
+
+}  // namespace psring

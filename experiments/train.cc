@@ -1,0 +1,72 @@
+#include "experiments/train.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "experiments/experiment.h"
+
+namespace psring {
+namespace {
+
+absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& prepared) {
+  const CompareOptions& options = flags.options;
+  const int cores = prepared.machine.cores;
+  PSRING_ASSIGN_OR_RETURN(Configuration configuration,
+                          MakeConfiguration(options.strategies.front(), options.workers.front(),
+                                            options.training, prepared.catalog, prepared.probe, cores));
+  if (configuration.workers != options.workers.front()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--strategy ", configuration.strategy.name,
+                     " is one process; leave --workers out, or choose another strategy"));
+  }
+  PSRING_RETURN_IF_ERROR(CheckBatch(configuration, prepared.probe.samples));
+  Plan plan;
+  plan.rounds = std::max(1, options.repeats);
+  TrainingOptions& training = configuration.training;
+  if (training.steps == 0 && training.samples == 0 && training.epochs == 0) training.epochs = 1;
+  plan.round_s = ExpectedLaunchSeconds(configuration, prepared.probe, cores);
+  plan.expected_s = plan.rounds * plan.round_s;
+  plan.notes = configuration.update.warnings;
+  if (configuration.oversubscribed) {
+    plan.notes.push_back(absl::StrFormat("%d workers on %d %s take turns (oversubscribed)",
+                                         configuration.workers, cores, cores == 1 ? "core" : "cores"));
+  }
+  if (flags.time_budget_given && plan.expected_s > options.time_budget_s) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "this should take %s, more than --time_budget allows; give fewer --epochs, --samples or --steps",
+        HumanSeconds(plan.expected_s)));
+  }
+  plan.cost = {configuration};
+  return plan;
+}
+
+absl::Status Train(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
+  PSRING_ASSIGN_OR_RETURN(const Prepared prepared, Prepare(flags, "train", interrupt, display));
+  PSRING_ASSIGN_OR_RETURN(const Plan plan, PlanTraining(flags, prepared));
+  const Configuration& configuration = plan.cost.front();
+  display.Say(absl::StrFormat("training:  %s, %s on %s, %s, lr %g, expected %s", configuration.name(),
+                              configuration.model.name, configuration.training.data,
+                              configuration.update.optimizer, configuration.update.lr,
+                              HumanSeconds(plan.expected_s)));
+  for (const std::string& note : plan.notes) display.Say(absl::StrCat("note:      ", note));
+  if (flags.dry_run) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Experiment> experiment,
+                          Experiment::Start(flags, "train", prepared, plan, interrupt, display));
+  for (int repeat = 0; repeat < plan.rounds; ++repeat) {
+    const std::string label =
+        plan.rounds > 1 ? absl::StrFormat("seed %d  ", repeat + configuration.training.seed) : "";
+    PSRING_RETURN_IF_ERROR(experiment->Run(configuration, "training", repeat, label));
+  }
+  return experiment->Report(plan.rounds);
+}
+
+}  // namespace
+
+int RunTrain(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
+  const absl::Status status = Train(flags, interrupt, display);
+  return status.ok() ? 0 : ReportFailure("train", status, display);
+}
+
+}  // namespace psring
