@@ -136,6 +136,12 @@ class Reader {
     } else {
       return absl::InvalidArgumentError(absl::StrCat(name, " needs a value"));
     }
+    if (const char delimiter = option->get_delimiter(); delimiter != '\0') {
+      const std::vector<std::string> items = absl::StrSplit(value, delimiter);
+      if (std::find(items.begin(), items.end(), "") != items.end()) {
+        return absl::InvalidArgumentError(absl::StrCat(name, ": '", value, "' has an empty item"));
+      }
+    }
     words_.push_back(name);
     words_.push_back(std::move(value));
     return absl::OkStatus();

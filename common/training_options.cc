@@ -24,12 +24,16 @@ constexpr RealRange kPositive = {};
 std::string CheckDevice(const std::string& text) {
   if (absl::StartsWith(text, "cuda:")) {
     const std::string wrong = WholeNumber(0, 1023)(text.substr(5));
-    return wrong.empty() ? "" : absl::StrCat("'", text, "': the GPU's number ", wrong);
+    return wrong.empty() ? "" : absl::StrCat("'", text, "' names no GPU: ", wrong);
   }
-  return OneOf({"auto", "cpu", "cuda", "cuda:0"})(text);
+  const std::vector<std::string> words = {"auto", "cpu", "cuda"};
+  if (std::find(words.begin(), words.end(), text) != words.end()) return "";
+  const std::string nearest = NearestWord(text, words);
+  return absl::StrCat("'", text, "' is none of auto, cpu, cuda, cuda:I",
+                      nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?"));
 }
 
-std::string CheckGiven(const std::string& text) { return text.empty() ? "is empty" : ""; }
+std::string CheckGiven(const std::string& text) { return text.empty() ? "it is empty" : ""; }
 
 struct Row {
   const char* flag;
@@ -196,13 +200,19 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& options) {
   if (options.samples != 0) budgets.push_back("--samples");
   if (options.epochs != 0) budgets.push_back("--epochs");
   if (budgets.size() > 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(absl::StrJoin(budgets, " and "), " each say how long to train; give one of them"));
+    const std::string last = budgets.back();
+    budgets.pop_back();
+    return absl::InvalidArgumentError(absl::StrCat(absl::StrJoin(budgets, ", "), " and ", last,
+                                                   " each say how long to train; give one of them"));
   }
   if (options.micro_batches > 1 && options.strategy != "single") {
     return absl::InvalidArgumentError(
-        absl::StrCat("--micro_batches is for --strategy single; leave it out for ", options.strategy,
-                     ", or give --batch"));
+        absl::StrCat("--micro_batches is for --strategy single; leave it out for ", options.strategy));
+  }
+  if (options.optimizer != "momentum" && options.momentum > 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--momentum ", options.momentum,
+                                                   " does nothing with --optimizer ", options.optimizer,
+                                                   "; leave it out or choose momentum"));
   }
   if (!options.evaluate && options.eval_every > 0) {
     return absl::InvalidArgumentError("--eval_every and --no_eval contradict each other; give one of them");

@@ -68,8 +68,9 @@ ValueCheck WholeNumber(int64_t least, uint64_t most) {
     uint64_t positive = 0;
     const bool is_negative = absl::SimpleAtoi(text, &negative) && negative < 0;
     const bool is_positive = absl::SimpleAtoi(text, &positive);
-    const bool too_large = value >= 18446744073709551615.0;  // than any whole number we can hold
-    const bool too_small = value <= -9223372036854775808.0;
+    // Whole or not: more than any integer of ours can hold.
+    const bool too_large = !is_positive && value >= 18446744073709551615.0;
+    const bool too_small = !is_negative && value <= -9223372036854775808.0;
     if (!is_negative && !is_positive && !too_large && !too_small) {
       return absl::StrCat("'", text, "' is not a whole number");
     }
