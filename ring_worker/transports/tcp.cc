@@ -10,12 +10,10 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <deque>
 
 #include "absl/strings/str_cat.h"
@@ -24,32 +22,14 @@
 #include "common/check.h"
 #include "common/mutex.h"
 #include "ring_worker/transport.h"
-#include "ring_worker/transports/add_floats.h"
+#include "ring_worker/transports/frame_stream.h"
 #include "ring_worker/transports/tcp_mesh.h"
 
 namespace psring {
 namespace {
 
-// Read, then added while it is still in the second-level cache.
-constexpr size_t kWindowBytes = 128 << 10;
 // How long a lost data connection waits for the reason to arrive on its control connection.
 constexpr absl::Duration kFarewellPatience = absl::Seconds(1);
-
-// Both sides have the same byte order: the magic number says so.
-struct FrameHeader {
-  uint32_t magic = 0x52535031;
-  uint32_t call = 0, round = 0, segment = 0;
-  uint64_t bytes = 0;     // of the payload
-  uint64_t elements = 0;  // of the whole call
-  char operation[24] = {};
-};
-static_assert(sizeof(FrameHeader) == 56);
-
-std::string Describe(const FrameHeader& h) {
-  const std::string operation(h.operation, strnlen(h.operation, sizeof h.operation));
-  return absl::StrCat(ToString(CallInfo{h.call, operation, h.elements}), " (round ", h.round, ", segment ",
-                      h.segment, ", ", h.bytes, " bytes)");
-}
 
 struct Farewell {
   uint32_t magic = 0x42535031;
@@ -59,49 +39,22 @@ struct Farewell {
 };
 static_assert(sizeof(Farewell) == 1024);
 
-struct Outgoing {
-  FrameHeader header;
-  Tag tag;
-  const std::byte* payload;
-  size_t sent = 0;  // header and payload
-
-  size_t size() const { return sizeof header + header.bytes; }
-};
-
-struct Incoming {
-  FrameHeader expected;
-  Tag tag;
-  Span to;
-  Combine combine;
-  uint64_t number;      // of this rank's receives
-  int after_peer = -1;  // an earlier receive into the same memory, which must be complete first
-  uint64_t after_number = 0;
-  size_t received = 0;  // of the payload, carried bytes not counted
-};
-
 struct Peer {
-  PeerSockets sockets;
-  std::deque<Outgoing> out;
-  std::deque<Incoming> in;
-  FrameHeader header;  // of the frame that is coming in
-  size_t header_received = 0;
-  // kAdd: bytes that do not make a float yet.
-  std::byte carry[4];
-  size_t carried = 0;
-  // False from a call that moved less than it might have, until poll() says otherwise.
-  bool readable = false;
-  bool writable = true;
-  // Control.
+  Peer(int rank, int peer, PeerSockets sockets)
+      : data(rank, peer, std::move(sockets.data)), control(std::move(sockets.control)) {}
+
+  FrameStream data;
+  FileDescriptor control;
   Farewell farewell;
   size_t farewell_received = 0;
-  bool left = false;  // said that it is done
+  bool left = false;  // has said its farewell
 };
 
 class TcpTransport final : public Transport {
  public:
   TcpTransport(int rank, std::vector<PeerSockets> sockets, FileDescriptor wake)
-      : rank_(rank), peers_(sockets.size()), wake_(std::move(wake)), window_(kWindowBytes + 64) {
-    for (int peer = 0; peer < size(); ++peer) peers_[peer].sockets = std::move(sockets[peer]);
+      : rank_(rank), wake_(std::move(wake)), window_(kWindowBytes + sizeof(float)) {
+    for (PeerSockets& peer : sockets) peers_.emplace_back(rank, size(), std::move(peer));
   }
 
   ~TcpTransport() override {
@@ -122,16 +75,17 @@ class TcpTransport final : public Transport {
 
   void Send(int peer, Tag tag, ConstSpan from) override {
     PSRING_CHECK(peer >= 0 && peer < size() && peer != rank_);
-    peers_[peer].out.push_back({Header(tag, from.bytes()), tag, static_cast<const std::byte*>(from.data)});
+    FrameStream& data = peers_[peer].data;
+    data.Add(OutgoingFrame{Header(tag, from.bytes()), tag, static_cast<const std::byte*>(from.data)});
     // At once, so that the peer need not wait for our next wait.
-    if (peers_[peer].out.size() == 1 && early_failure_.ok()) early_failure_ = Write(peer);
+    if (data.out().size() == 1 && early_failure_.ok()) early_failure_ = Write(peer);
   }
 
   void Receive(int peer, Tag tag, Span to, Combine combine) override {
     PSRING_CHECK(peer >= 0 && peer < size() && peer != rank_);
-    Incoming in = {Header(tag, to.bytes()), tag, to, combine, receives_started_++};
+    IncomingFrame in = {Header(tag, to.bytes()), tag, to, combine, receives_started_++};
     for (int other = 0; other < size(); ++other) {
-      const std::deque<Incoming>& queue = peers_[other].in;
+      const std::deque<IncomingFrame>& queue = peers_[other].data.in();
       for (auto earlier = queue.rbegin(); earlier != queue.rend() && earlier->tag == tag; ++earlier) {
         if (earlier->to.data != to.data || (in.after_peer >= 0 && earlier->number < in.after_number))
           continue;
@@ -139,7 +93,7 @@ class TcpTransport final : public Transport {
         in.after_number = earlier->number;
       }
     }
-    peers_[peer].in.push_back(in);
+    peers_[peer].data.Add(in);
   }
 
   absl::Status Wait(Tag tag, absl::Time deadline) override {
@@ -190,7 +144,7 @@ class TcpTransport final : public Transport {
         if (peer == rank_) continue;
         PSRING_RETURN_IF_ERROR(Write(peer));
         PSRING_RETURN_IF_ERROR(Read(peer));
-        more |= CanWrite(peers_[peer]) || CanRead(peers_[peer]);
+        more |= peers_[peer].data.may_write() || MayRead(peers_[peer]);
       }
       if (more || Done(tag)) continue;
       PSRING_ASSIGN_OR_RETURN(const bool woken, Sleep(deadline));
@@ -198,124 +152,46 @@ class TcpTransport final : public Transport {
     }
   }
 
-  // Transfers with one peer complete in the order in which they were started.
+  // Transfers with one peer complete in the order in which they were started, and so do their tags.
+  static bool AwaitsSend(const Peer& peer, const Tag& tag) {
+    return !peer.data.out().empty() && peer.data.out().front().tag <= tag;
+  }
+  static bool AwaitsReceive(const Peer& peer, const Tag& tag) {
+    return !peer.data.in().empty() && peer.data.in().front().tag <= tag;
+  }
   bool Done(const Tag& tag) const {
     for (const Peer& peer : peers_) {
-      if (!peer.out.empty() && peer.out.front().tag <= tag) return false;
-      if (!peer.in.empty() && peer.in.front().tag <= tag) return false;
+      if (AwaitsSend(peer, tag) || AwaitsReceive(peer, tag)) return false;
     }
     return true;
   }
 
-  bool CanWrite(const Peer& peer) const { return peer.writable && !peer.out.empty(); }
-  bool WantsRead(const Peer& peer) const { return !peer.in.empty() && !Blocked(peer.in.front()); }
-  bool CanRead(const Peer& peer) const { return peer.readable && WantsRead(peer); }
+  bool WantsRead(const Peer& peer) const {
+    return !peer.data.in().empty() && !Blocked(peer.data.in().front());
+  }
+  bool MayRead(const Peer& peer) const { return peer.data.may_read() && WantsRead(peer); }
 
-  bool Blocked(const Incoming& in) const {
+  bool Blocked(const IncomingFrame& in) const {
     if (in.after_peer < 0) return false;
-    const std::deque<Incoming>& queue = peers_[in.after_peer].in;
+    const std::deque<IncomingFrame>& queue = peers_[in.after_peer].data.in();
     return !queue.empty() && queue.front().number <= in.after_number;
   }
 
-  // Writes of the first frame what the socket takes.
   absl::Status Write(int rank) {
-    Peer& peer = peers_[rank];
-    if (!CanWrite(peer)) return absl::OkStatus();
-    Outgoing& out = peer.out.front();
-    iovec parts[2];
-    int count = 0;
-    if (out.sent < sizeof out.header) {
-      parts[count++] = {reinterpret_cast<std::byte*>(&out.header) + out.sent, sizeof out.header - out.sent};
-    }
-    const size_t payload_sent = out.sent - std::min(out.sent, sizeof out.header);
-    parts[count++] = {const_cast<std::byte*>(out.payload) + payload_sent, out.header.bytes - payload_sent};
-    msghdr message = {};
-    message.msg_iov = parts;
-    message.msg_iovlen = count;
-    const ssize_t n = sendmsg(peer.sockets.data.get(), &message, MSG_NOSIGNAL);
-    if (n < 0) {
-      if (errno == EINTR) return absl::OkStatus();
-      peer.writable = false;
-      return errno == EAGAIN ? absl::OkStatus() : Lost(rank, std::strerror(errno));
-    }
-    out.sent += n;
-    const size_t now_sent = out.sent - std::min(out.sent, sizeof out.header);
-    sent_bytes_.fetch_add(now_sent - payload_sent, std::memory_order_relaxed);
-    if (out.sent == out.size()) {
-      peer.out.pop_front();
-    } else {
-      peer.writable = false;
-    }
+    FrameStream& data = peers_[rank].data;
+    if (!data.may_write()) return absl::OkStatus();
+    const absl::StatusOr<size_t> bytes = data.Write();
+    if (!bytes.ok()) return Explain(rank, bytes.status());
+    sent_bytes_.fetch_add(*bytes, std::memory_order_relaxed);
     return absl::OkStatus();
   }
 
-  // Reads of the first frame what is there, at most a window.
   absl::Status Read(int rank) {
-    Peer& peer = peers_[rank];
-    if (!CanRead(peer)) return absl::OkStatus();
-    Incoming& in = peer.in.front();
-    iovec parts[2];
-    int count = 0;
-    const size_t header_missing = sizeof peer.header - peer.header_received;
-    if (header_missing > 0) {
-      parts[count++] = {reinterpret_cast<std::byte*>(&peer.header) + peer.header_received, header_missing};
-    }
-    const size_t payload_missing = in.to.bytes() - in.received - peer.carried;
-    if (in.combine == Combine::kCopy) {
-      parts[count++] = {static_cast<std::byte*>(in.to.data) + in.received, payload_missing};
-    } else {
-      parts[count++] = {window_.data() + peer.carried, std::min(payload_missing, kWindowBytes)};
-    }
-    const ssize_t n = readv(peer.sockets.data.get(), parts, count);
-    if (n == 0) return Lost(rank, "its data connection ended");
-    if (n < 0) {
-      if (errno == EINTR) return absl::OkStatus();
-      peer.readable = false;
-      return errno == EAGAIN ? absl::OkStatus() : Lost(rank, std::strerror(errno));
-    }
-    size_t asked = 0;
-    for (int i = 0; i < count; ++i) asked += parts[i].iov_len;
-    if (size_t(n) < asked) peer.readable = false;
-
-    const size_t header_bytes = std::min<size_t>(n, header_missing);
-    peer.header_received += header_bytes;
-    if (peer.header_received < sizeof peer.header) return absl::OkStatus();
-    if (header_missing > 0) PSRING_RETURN_IF_ERROR(CompareHeaders(rank));
-    TakePayload(peer, in, n - header_bytes);
+    if (!MayRead(peers_[rank])) return absl::OkStatus();
+    const absl::StatusOr<size_t> bytes = peers_[rank].data.Read(window_);
+    if (!bytes.ok()) return Explain(rank, bytes.status());
+    received_bytes_.fetch_add(*bytes, std::memory_order_relaxed);
     return absl::OkStatus();
-  }
-
-  absl::Status CompareHeaders(int rank) const {
-    const FrameHeader& said = peers_[rank].header;
-    const FrameHeader& expected = peers_[rank].in.front().expected;
-    if (std::memcmp(&said, &expected, sizeof said) == 0) return absl::OkStatus();
-    if (said.magic != expected.magic) {
-      return absl::DataLossError(absl::StrCat("rank ", rank, " sent no frame: it begins with ",
-                                              absl::Hex(said.magic), ", not ", absl::Hex(expected.magic)));
-    }
-    return absl::FailedPreconditionError(absl::StrCat("the calls of the ranks differ: rank ", rank, " is in ",
-                                                      Describe(said), ", rank ", rank_, " in ",
-                                                      Describe(expected)));
-  }
-
-  void TakePayload(Peer& peer, Incoming& in, size_t bytes) {
-    received_bytes_.fetch_add(bytes, std::memory_order_relaxed);
-    if (in.combine == Combine::kCopy) {
-      in.received += bytes;
-    } else {
-      // The carried bytes stand in front of those that were read behind them.
-      std::memcpy(window_.data(), peer.carry, peer.carried);
-      const size_t there = peer.carried + bytes;
-      const size_t floats = there / sizeof(float);
-      AddFloats(in.to.floats() + in.received / sizeof(float), reinterpret_cast<float*>(window_.data()),
-                floats);
-      in.received += floats * sizeof(float);
-      peer.carried = there - floats * sizeof(float);
-      std::memcpy(peer.carry, window_.data() + floats * sizeof(float), peer.carried);
-    }
-    if (in.received < in.to.bytes()) return;
-    peer.in.pop_front();
-    peer.header_received = 0;
   }
 
   // Until something can move or somebody speaks. False at the deadline.
@@ -323,9 +199,9 @@ class TcpTransport final : public Transport {
     polled_.assign(1, {wake_.get(), POLLIN, 0});
     for (const Peer& peer : peers_) {
       // A negative descriptor is left out.
-      polled_.push_back({peer.left ? -1 : peer.sockets.control.get(), POLLIN, 0});
-      const short events = (WantsRead(peer) ? POLLIN : 0) | (peer.out.empty() ? 0 : POLLOUT);
-      polled_.push_back({events == 0 ? -1 : peer.sockets.data.get(), events, 0});
+      polled_.push_back({peer.left ? -1 : peer.control.get(), POLLIN, 0});
+      const short events = (WantsRead(peer) ? POLLIN : 0) | (peer.data.out().empty() ? 0 : POLLOUT);
+      polled_.push_back({events == 0 ? -1 : peer.data.fd(), events, 0});
     }
     const int ready = poll(polled_.data(), polled_.size(), PollTimeoutMs(deadline));
     if (ready < 0 && errno != EINTR) return SystemError("cannot wait for peers");
@@ -334,8 +210,7 @@ class TcpTransport final : public Transport {
       if (polled_[1 + 2 * rank].revents != 0) PSRING_RETURN_IF_ERROR(HearControl(rank));
       const short events = polled_[2 + 2 * rank].revents;
       const short broken = POLLHUP | POLLERR | POLLNVAL;
-      peers_[rank].readable |= (events & (POLLIN | broken)) != 0;
-      peers_[rank].writable |= (events & (POLLOUT | broken)) != 0;
+      peers_[rank].data.SetReady((events & (POLLIN | broken)) != 0, (events & (POLLOUT | broken)) != 0);
     }
     return true;
   }
@@ -344,9 +219,9 @@ class TcpTransport final : public Transport {
     std::vector<std::string> whom;
     for (int rank = 0; rank < size(); ++rank) {
       const Peer& peer = peers_[rank];
-      if (!peer.in.empty() && peer.in.front().tag <= tag) {
+      if (AwaitsReceive(peer, tag)) {
         whom.push_back(absl::StrCat("rank ", rank, " to send"));
-      } else if (!peer.out.empty() && peer.out.front().tag <= tag) {
+      } else if (AwaitsSend(peer, tag)) {
         whom.push_back(absl::StrCat("rank ", rank, " to receive"));
       }
     }
@@ -365,7 +240,7 @@ class TcpTransport final : public Transport {
                                         : absl::StrCat("rank ", rank_, " gave up: ", why.message());
     farewell.length = static_cast<uint32_t>(text.copy(farewell.message, sizeof farewell.message));
     for (const Peer& peer : peers_) {
-      const int fd = peer.sockets.control.get();
+      const int fd = peer.control.get();
       if (fd >= 0) (void)send(fd, &farewell, sizeof farewell, MSG_NOSIGNAL | MSG_DONTWAIT);
     }
   }
@@ -373,9 +248,9 @@ class TcpTransport final : public Transport {
   absl::Status HearControl(int rank) {
     Peer& peer = peers_[rank];
     while (peer.farewell_received < sizeof peer.farewell) {
-      const ssize_t n = recv(peer.sockets.control.get(),
-                             reinterpret_cast<std::byte*>(&peer.farewell) + peer.farewell_received,
-                             sizeof peer.farewell - peer.farewell_received, 0);
+      const ssize_t n =
+          recv(peer.control.get(), reinterpret_cast<std::byte*>(&peer.farewell) + peer.farewell_received,
+               sizeof peer.farewell - peer.farewell_received, 0);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && errno == EAGAIN) return absl::OkStatus();
       if (n <= 0) {
@@ -399,22 +274,27 @@ class TcpTransport final : public Transport {
                         absl::string_view(peer.farewell.message, length));
   }
 
-  // The data connection to `rank` is of no more use: its control connection knows why, or will soon.
-  absl::Status Lost(int rank, absl::string_view symptom) {
+  // Why a transfer with `rank` failed. Where its data connection is lost, the reason is on its control
+  // connection, or will be soon.
+  absl::Status Explain(int rank, const absl::Status& symptom) {
+    if (!absl::IsUnavailable(symptom)) return symptom;
     Peer& peer = peers_[rank];
     const absl::Time deadline = absl::Now() + kFarewellPatience;
     while (!peer.left && absl::Now() < deadline) {
-      pollfd waiting = {peer.sockets.control.get(), POLLIN, 0};
+      pollfd waiting = {peer.control.get(), POLLIN, 0};
       if (poll(&waiting, 1, PollTimeoutMs(deadline)) > 0) PSRING_RETURN_IF_ERROR(HearControl(rank));
     }
-    if (!peer.left) return absl::UnavailableError(absl::StrCat("rank ", rank, " is lost: ", symptom));
+    if (!peer.left) {
+      return absl::UnavailableError(absl::StrCat("rank ", rank, " is lost: ", symptom.message()));
+    }
+    const auto& expected = peer.data.in();
     return absl::UnavailableError(
         absl::StrCat("rank ", rank, " has left; rank ", rank_, " still needs it for ",
-                     Describe(peer.in.empty() ? call_header_ : peer.in.front().expected)));
+                     ToString(expected.empty() ? call_header_ : expected.front().expected)));
   }
 
   const int rank_;
-  std::vector<Peer> peers_;  // by rank
+  std::deque<Peer> peers_;  // by rank; this rank's own is not used
   const FileDescriptor wake_;
   std::vector<std::byte> window_;
   std::vector<pollfd> polled_;  // kept, for its memory
