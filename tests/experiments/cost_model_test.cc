@@ -1,0 +1,88 @@
+#include "experiments/cost_model.h"
+
+#include <gtest/gtest.h>
+
+namespace psring {
+namespace {
+
+constexpr double kBytes = 100e6;
+// Bandwidth alone, every link its own.
+constexpr Wires kBandwidth{.bytes_per_s = 1e9};
+
+double Seconds(Scheme scheme, int workers, ServerPlace place, bool pipelined,
+               const Wires& wires = kBandwidth) {
+  return ExchangeSeconds({.scheme = scheme, .workers = workers, .place = place, .pipelined = pipelined},
+                         kBytes, wires);
+}
+
+double Ring(int workers, const Wires& wires = kBandwidth) {
+  return Seconds(Scheme::kRing, workers, ServerPlace::kRank0, true, wires);
+}
+
+TEST(CostModel, RingMovesTwiceTheBufferWhateverTheNumberOfWorkers) {
+  EXPECT_DOUBLE_EQ(Ring(1), 0);
+  EXPECT_DOUBLE_EQ(Ring(2), 0.1);
+  EXPECT_DOUBLE_EQ(Ring(4), 0.15);
+  EXPECT_NEAR(Ring(1000), 0.2, 1e-3);
+}
+
+TEST(CostModel, DedicatedServerOverRingIsNSquaredOverNMinus1) {
+  for (int n : {2, 3, 4, 8, 64}) {
+    const double serial = Seconds(Scheme::kServerSync, n, ServerPlace::kDedicated, false);
+    const double pipelined = Seconds(Scheme::kServerSync, n, ServerPlace::kDedicated, true);
+    EXPECT_NEAR(serial / Ring(n), double(n) * n / (n - 1), 1e-9) << n;
+    EXPECT_NEAR(pipelined / Ring(n), double(n) * n / (n - 1) / 2, 1e-9) << n;
+  }
+}
+
+TEST(CostModel, ServerOnRank0OverRingIsN) {
+  for (int n : {2, 3, 4, 8, 64}) {
+    EXPECT_NEAR(Seconds(Scheme::kServerSync, n, ServerPlace::kRank0, false) / Ring(n), n, 1e-9) << n;
+    EXPECT_NEAR(Seconds(Scheme::kServerSync, n, ServerPlace::kRank0, true) / Ring(n), n / 2.0, 1e-9) << n;
+    EXPECT_NEAR(Seconds(Scheme::kStar, n, ServerPlace::kRank0, true) / Ring(n), n, 1e-9) << n;
+  }
+}
+
+TEST(CostModel, LatencyIsPaidPerRound) {
+  const Wires wires{.latency_s = 1e-3};
+  EXPECT_DOUBLE_EQ(Ring(4, wires), 6e-3);
+  EXPECT_DOUBLE_EQ(Seconds(Scheme::kServerSync, 4, ServerPlace::kDedicated, false, wires), 2e-3);
+}
+
+TEST(CostModel, AddingIsSharedByARingAndDoneAloneByAServer) {
+  const Wires wires{.add_s_per_byte = 1e-9};
+  EXPECT_NEAR(Ring(4, wires), 0.075, 1e-12);
+  EXPECT_NEAR(Seconds(Scheme::kServerSync, 4, ServerPlace::kDedicated, false, wires), 0.4, 1e-12);
+}
+
+TEST(CostModel, OneLoopbackCarriesTheBytesOfAllRanks) {
+  // Links of 1 GB/s would allow a ring of 4 in 0.15 s; 6 * 100 MB over a loopback of 2 GB/s take 0.3 s, as if
+  // every link had 2 GB/s / 4.
+  const Wires wires{.bytes_per_s = 1e9, .medium_bytes_per_s = 2e9};
+  EXPECT_DOUBLE_EQ(Ring(4, wires), 0.3);
+  EXPECT_DOUBLE_EQ(Ring(4, wires), Ring(4, {.bytes_per_s = 2e9 / 4}));
+}
+
+TEST(CostModel, BucketsAddUp) {
+  const CommPattern ring{.scheme = Scheme::kRing, .workers = 4};
+  const Wires wires{.latency_s = 1e-3, .bytes_per_s = 1e9};
+  EXPECT_DOUBLE_EQ(ExchangeSeconds(ring, std::vector<double>{60e6, 40e6}, wires),
+                   ExchangeSeconds(ring, kBytes, wires) + 6e-3);
+}
+
+TEST(CostModel, PayloadOfARingIsTwoNMinus1OverNAndOfAServerOneGradient) {
+  for (int n : {1, 2, 4}) {
+    EXPECT_DOUBLE_EQ(PayloadBytesPerWorker({.scheme = Scheme::kRing, .workers = n}, kBytes),
+                     2.0 * (n - 1) / n * kBytes);
+    EXPECT_DOUBLE_EQ(PayloadBytesPerWorker({.scheme = Scheme::kServerAsync, .workers = n}, kBytes), kBytes);
+  }
+  EXPECT_DOUBLE_EQ(PayloadBytesPerWorker({.scheme = Scheme::kNone, .workers = 4}, kBytes), 0);
+}
+
+TEST(CostModel, AnAlgorithmItDoesNotKnowHasNoPrediction) {
+  EXPECT_FALSE(SchemeOf({.needs = StrategyNeeds::kProcessGroup, .algorithm = "double-tree"}).has_value());
+  EXPECT_EQ(SchemeOf({.needs = StrategyNeeds::kParameterServer, .algorithm = "async"}), Scheme::kServerAsync);
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,177 @@
+#include "experiments/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "tests/experiments/test_catalog.h"
+
+namespace psring {
+namespace {
+
+std::vector<std::string> Names(const std::vector<Configuration>& configurations) {
+  std::vector<std::string> names;
+  for (const Configuration& configuration : configurations) names.push_back(configuration.name());
+  return names;
+}
+
+Plan PlanFor(const CompareOptions& options, int cores = 2, const Probe& probe = TestProbe()) {
+  absl::StatusOr<Plan> plan = MakePlan(options, TestCatalog(), probe, cores);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return plan.ok() ? *plan : Plan();
+}
+
+std::string Refusal(const CompareOptions& options) {
+  return std::string(CheckCompareOptions(options, TestCatalog()).message());
+}
+
+TEST(Plan, WithoutFlagsServersAndRingAreComparedWith1And2And4Workers) {
+  const Plan plan = PlanFor({});
+  EXPECT_EQ(Names(plan.cost),
+            (std::vector<std::string>{"single x 1", "none x 1", "ring x 1", "ps-sync x 1", "ps-async x 1",
+                                      "none x 2", "ring x 2", "ps-sync x 2", "ps-async x 2", "none x 4",
+                                      "ring x 4", "ps-sync x 4", "ps-async x 4"}));
+  EXPECT_EQ(Names(plan.accuracy), (std::vector<std::string>{"single x 1", "ring x 2", "ps-async x 2"}));
+}
+
+TEST(Plan, TheDefaultFitsItsTimeBudgetOnTwoCores) {
+  for (double step_s : {0.002, 0.0135, 0.05, 0.14}) {
+    Probe probe = TestProbe();
+    probe.step_s = step_s;
+    const Plan plan = PlanFor({}, 2, probe);
+    EXPECT_LE(plan.expected_s, 180) << step_s;
+    EXPECT_GE(plan.rounds, 3) << step_s;
+  }
+}
+
+TEST(Plan, CostLaunchesMeasureAFewStepsAndDoNotEvaluate) {
+  for (const Configuration& configuration : PlanFor({}).cost) {
+    EXPECT_FALSE(configuration.training.evaluate);
+    EXPECT_GT(configuration.training.steps, 0);
+    EXPECT_GT(configuration.training.warmup_steps, 0);
+  }
+}
+
+TEST(Plan, AccuracyTrainingsSeeTheSameSamples) {
+  std::set<int64_t> samples;
+  for (const Configuration& configuration : PlanFor({}).accuracy) {
+    samples.insert(configuration.training.samples);
+    EXPECT_TRUE(configuration.training.evaluate);
+    EXPECT_EQ(configuration.training.warmup_steps, 0);
+  }
+  EXPECT_EQ(samples.size(), 1);
+  EXPECT_GT(*samples.begin(), 0);
+}
+
+TEST(Plan, MoreWorkersThanCoresAreOversubscribed) {
+  for (const Configuration& configuration : PlanFor({}, /*cores=*/2).cost) {
+    EXPECT_EQ(configuration.oversubscribed, configuration.workers > 2) << configuration.name();
+  }
+}
+
+TEST(Plan, AStrategyBringsItsReferences) {
+  const Plan plan = PlanFor({.strategies = {"ring"}, .workers = {2}});
+  EXPECT_EQ(Names(plan.cost), (std::vector<std::string>{"single x 1", "none x 2", "ring x 2"}));
+  EXPECT_EQ(Names(plan.accuracy), (std::vector<std::string>{"single x 1", "ring x 2"}));
+}
+
+TEST(Plan, SingleAloneNeedsNoReference) {
+  const Plan plan = PlanFor({.strategies = {"single"}, .workers = {1, 2, 4}});
+  EXPECT_EQ(Names(plan.cost), (std::vector<std::string>{"single x 1"}));
+}
+
+TEST(Plan, RepeatsAreRoundsAndTrainings) {
+  const Plan plan = PlanFor({.strategies = {"ring"}, .workers = {2}, .repeats = 7});
+  EXPECT_EQ(plan.rounds, 7);
+  EXPECT_EQ(plan.accuracy_repeats, 7);
+  EXPECT_FALSE(plan.rounds_fitted);
+}
+
+TEST(Plan, AnExplicitBudgetTrainsEveryWorkerCount) {
+  CompareOptions options{.strategies = {"ring"}, .workers = {1, 2}};
+  options.training.epochs = 2;
+  const Plan plan = PlanFor(options);
+  EXPECT_EQ(Names(plan.accuracy), (std::vector<std::string>{"single x 1", "ring x 1", "ring x 2"}));
+  EXPECT_EQ(plan.accuracy.front().training.epochs, 2);
+  EXPECT_FALSE(plan.accuracy_fitted);
+}
+
+TEST(Plan, NoEvalLeavesTheAccuracyPartOut) {
+  CompareOptions options;
+  options.training.evaluate = false;
+  EXPECT_TRUE(PlanFor(options).accuracy.empty());
+}
+
+TEST(Plan, AGlobalBatchLargerThanTheDataIsRefused) {
+  CompareOptions options{.workers = {1, 4}};
+  options.training.batch = 20000;
+  const auto plan = MakePlan(options, TestCatalog(), TestProbe(), 2);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.status().message(),
+            "--batch 20000 times 4 workers is more than the 60000 samples there are");
+}
+
+TEST(Plan, BadNamesAreAnsweredWithTheNearest) {
+  EXPECT_EQ(Refusal({.strategies = {"rign"}}), "unknown strategy 'rign'; did you mean 'ring'?");
+  CompareOptions model;
+  model.training.model = "mpl";
+  EXPECT_EQ(Refusal(model), "unknown model 'mpl'; did you mean 'mlp'?");
+  EXPECT_EQ(Refusal({.strategies = {"zzzzzz"}}),
+            "unknown strategy 'zzzzzz'; there are: none, single, star, ring, ps-sync, ps-async");
+}
+
+TEST(Plan, WorkerCountsMustBeFrom1To64) {
+  for (int count : {0, -1, 65}) EXPECT_FALSE(Refusal({.workers = {count}}).empty()) << count;
+  EXPECT_TRUE(Refusal({.workers = {1, 64}}).empty());
+}
+
+TEST(Plan, MicroBatchesAreForSingleAlone) {
+  CompareOptions options{.strategies = {"single", "ring"}};
+  options.training.micro_batches = 2;
+  EXPECT_FALSE(Refusal(options).empty());
+  options.strategies = {};
+  EXPECT_FALSE(Refusal(options).empty());
+  options.strategies = {"single"};
+  EXPECT_TRUE(Refusal(options).empty());
+}
+
+TEST(Plan, EveryRoundHasEveryConfigurationInAnotherOrder) {
+  std::set<std::vector<int>> orders;
+  for (int round = 0; round < 5; ++round) {
+    std::vector<int> order = RoundOrder(13, 1, round);
+    EXPECT_EQ(order, RoundOrder(13, 1, round));
+    orders.insert(order);
+    std::sort(order.begin(), order.end());
+    for (int i = 0; i < 13; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], i);
+  }
+  EXPECT_EQ(orders.size(), 5);
+}
+
+TEST(Plan, WarningsOfTheTrainerAreSaidOnce) {
+  Probe probe = TestProbe();
+  for (UpdateRule& rule : probe.updates) rule.warnings = {"this will hurt"};
+  const Plan plan = PlanFor({}, 2, probe);
+  EXPECT_EQ(std::count(plan.notes.begin(), plan.notes.end(), "this will hurt"), 1);
+}
+
+TEST(Plan, TheDescriptionSaysWhatIsRunAndHowLongItShouldTake) {
+  const Plan plan = PlanFor({});
+  const std::string text = DescribePlan(plan);
+  EXPECT_NE(text.find("ps-async x 4"), std::string::npos) << text;
+  EXPECT_NE(text.find("expected:  " + HumanSeconds(plan.expected_s)), std::string::npos) << text;
+}
+
+TEST(Plan, TimesAreReadAndWrittenAsPeopleDo) {
+  EXPECT_EQ(*ParseSeconds("90"), 90);
+  EXPECT_EQ(*ParseSeconds("3m"), 180);
+  EXPECT_EQ(*ParseSeconds("1h30m"), 5400);
+  for (const char* text : {"", "soon", "-3m", "0", "nan", "inf", "3 parsecs"})
+    EXPECT_FALSE(ParseSeconds(text).ok()) << text;
+  EXPECT_EQ(HumanSeconds(12.4), "12s");
+  EXPECT_EQ(HumanSeconds(170), "2m50s");
+  EXPECT_EQ(HumanSeconds(3600), "1h00m");
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,38 @@
+// A trainer's answers, for tests that need no trainer.
+#pragma once
+
+#include "experiments/catalog.h"
+#include "experiments/plan.h"
+
+namespace psring {
+
+inline Catalog TestCatalog() {
+  Catalog catalog;
+  catalog.strategies = {
+      {.name = "none", .needs = StrategyNeeds::kNothing},
+      {.name = "single", .needs = StrategyNeeds::kNothing, .synchronous = true, .single_process = true},
+      {.name = "star", .needs = StrategyNeeds::kProcessGroup, .algorithm = "star", .synchronous = true},
+      {.name = "ring", .needs = StrategyNeeds::kProcessGroup, .algorithm = "ring", .synchronous = true},
+      {.name = "ps-sync", .needs = StrategyNeeds::kParameterServer, .algorithm = "sync", .synchronous = true},
+      {.name = "ps-async", .needs = StrategyNeeds::kParameterServer, .algorithm = "async"},
+  };
+  catalog.models = {{.name = "mlp", .parameters = 1863690}, {.name = "cnn", .parameters = 1199882}};
+  catalog.data = {"fashion-mnist", "mnist", "synthetic"};
+  return catalog;
+}
+
+inline Probe TestProbe() {
+  Probe probe{
+      .samples = 60000, .test_samples = 10000, .parameters = 1863690, .step_s = 0.0135, .launch_s = 0.4};
+  for (const StrategyInfo& strategy : TestCatalog().strategies) {
+    probe.updates.push_back(
+        {.strategy = strategy.name, .optimizer = "momentum", .lr = 0.05, .momentum = 0.9});
+  }
+  return probe;
+}
+
+inline Configuration TestConfiguration(const std::string& strategy, int workers, int cores = 64) {
+  return *MakeConfiguration(strategy, workers, TrainingOptions(), TestCatalog(), TestProbe(), cores);
+}
+
+}  // namespace psring
