@@ -49,30 +49,6 @@ PSRING_MULTIVERSION void MaskWhereZero(size_t count, const float* __restrict y, 
   for (size_t i = 0; i < count; ++i) dy[i] = y[i] > 0 ? dy[i] : 0;
 }
 
-PSRING_MULTIVERSION void SumRows(size_t rows, size_t columns, const float* __restrict values,
-                                 float* __restrict sums) {
-  std::fill_n(sums, columns, 0.0f);
-  // Blocks of rows are summed on their own first: a running sum over 100,000 rows would lose digits. Columns
-  // go in strips that stay in registers.
-  constexpr size_t kRows = 256, kColumns = 64;
-  for (size_t first_row = 0; first_row < rows; first_row += kRows) {
-    const size_t end_row = std::min(rows, first_row + kRows);
-    for (size_t first = 0; first < columns; first += kColumns) {
-      const size_t width = std::min(kColumns, columns - first);
-      float partial[kColumns] = {};
-      for (size_t row = first_row; row < end_row; ++row) {
-        const float* const from = values + row * columns + first;
-        if (width == kColumns) {
-          for (size_t c = 0; c < kColumns; ++c) partial[c] += from[c];
-        } else {
-          for (size_t c = 0; c < width; ++c) partial[c] += from[c];
-        }
-      }
-      for (size_t c = 0; c < width; ++c) sums[first + c] += partial[c];
-    }
-  }
-}
-
 PSRING_MULTIVERSION void MaxPoolForward(const PoolShape& shape, const float* __restrict x,
                                         float* __restrict y, uint8_t* __restrict argmax) {
   const size_t channels = shape.channels, row = shape.width * channels;

@@ -3,7 +3,7 @@
 //
 // Each element's result depends on that element's inputs alone and is rounded after every operation (the
 // compiler may not contract to fused multiply-add), so it is the same bits on every processor, however a
-// range is cut or aligned. Sums over rows add in a fixed order. Pointers may not overlap unless said
+// range is cut or aligned. Pointers may not overlap unless said
 // otherwise.
 #pragma once
 
@@ -24,9 +24,6 @@ void Apply(const AdamStep& step, size_t count, float* weights, const float* grad
 
 // dy = 0 where y is 0 (y is an output of relu, never negative).
 void MaskWhereZero(size_t count, const float* y, float* dy);
-
-// sums[c] = sum over rows of values[row][c].
-void SumRows(size_t rows, size_t columns, const float* values, float* sums);
 
 void MaxPoolForward(const PoolShape& shape, const float* x, float* y, uint8_t* argmax);
 void MaxPoolBackward(const PoolShape& shape, const float* dy, const uint8_t* argmax, float* dx);

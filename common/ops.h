@@ -6,7 +6,8 @@
 // samples, so that a short batch weighs by its samples. Spans may not overlap unless said otherwise.
 //
 // An Ops caches what it needs per shape, so the first call with a new shape is slow. Use one Ops from one
-// thread at a time; give every rank its own. Shapes that do not fit the spans are our bugs (PSRING_CHECK).
+// thread and on one stream at a time; give every rank its own. Shapes that do not fit the spans are our bugs
+// (PSRING_CHECK).
 #pragma once
 
 #include <cstddef>

@@ -109,6 +109,46 @@ TEST_P(OptimizerTest, BitsDoNotDependOnHowTheRangeIsCutOrAligned) {
   for (const size_t shift : {1, 3, 7, 15}) EXPECT_EQ(Train(kCount, {17, 333}, *ops, shift), whole);
 }
 
+// As a plain processor computes it, one rounded operation after the other; `volatile` keeps the compiler of
+// this test from fusing a product with the sum behind it.
+TEST_P(OptimizerTest, EveryOperationIsRoundedOnItsOwn) {
+  constexpr size_t kCount = 200;
+  Floats w = Random(kCount, 1), m(kCount), v(kCount);
+  for (int t = 1; t <= 3; ++t) {
+    const Floats gradient = Random(kCount, 10 + t);
+    const double beta1 = 0.9f, beta2 = 0.999f;
+    const float rate = 0.05f / static_cast<float>(1 - std::pow(beta1, t));
+    const float root_correction = 1 / std::sqrt(static_cast<float>(1 - std::pow(beta2, t)));
+    for (size_t i = 0; i < kCount; ++i) {
+      volatile float a, b, change;
+      volatile float g = gradient[i] * (1.0f / 128);
+      if (GetParam() == OptimizerKind::kSgd) {
+        change = 0.05f * g;
+      } else if (GetParam() == OptimizerKind::kMomentum) {
+        a = 0.9f * m[i];
+        m[i] = a + g;
+        change = 0.05f * m[i];
+      } else {
+        a = 0.9f * m[i];
+        b = (1 - 0.9f) * g;
+        m[i] = a + b;
+        a = 0.999f * v[i];
+        b = g * g;
+        b = (1 - 0.999f) * b;
+        v[i] = a + b;
+        a = std::sqrt(v[i]) * root_correction;
+        a = a + 1e-8f;
+        b = rate * m[i];
+        change = b / a;
+      }
+      w[i] = w[i] - change;
+    }
+  }
+  Floats state = Train(kCount, {}, *MakeOneDnnOps(1));
+  state.resize(kCount);
+  EXPECT_EQ(state, w);
+}
+
 TEST_P(OptimizerTest, AllCpuOpsComputeTheSameBits) {
   EXPECT_EQ(Train(501, {100}, *MakeReferenceOps()), Train(501, {400}, *MakeOneDnnOps(1)));
 }
