@@ -5,6 +5,11 @@
 #include "absl/strings/str_cat.h"
 
 namespace psring {
+namespace {
+
+constexpr char kClosed[] = "its connection closed before it said that it leaves";
+
+}  // namespace
 
 void Connection::Accept(RawService& service, grpc::ServerCompletionQueue& queue) {
   MutexLock lock(mutex_);
@@ -15,9 +20,12 @@ void Connection::Accept(RawService& service, grpc::ServerCompletionQueue& queue)
 
 void Connection::Complete(Tag::Handler handler, bool ok, Lane& lane) {
   (this->*handler)(ok, lane);
-  std::shared_ptr<Connection> last_out;  // destroyed behind the lock
-  MutexLock lock(mutex_);
-  if (--operations_ == 0) last_out = std::move(self_);
+  std::shared_ptr<Connection> last_out;
+  {
+    MutexLock lock(mutex_);
+    if (--operations_ == 0) last_out = std::move(self_);
+  }
+  if (last_out != nullptr && worker_ >= 0) server_.Disconnected(worker_, kClosed);
 }
 
 void Connection::OnConnected(bool ok, Lane&) {
@@ -30,7 +38,7 @@ void Connection::OnConnected(bool ok, Lane&) {
 void Connection::OnRead(bool ok, Lane& lane) {
   absl::Status status = ok ? Handle(lane) : absl::OkStatus();
   if (!ok && worker_ >= 0) {
-    server_.Disconnected(worker_, "its connection closed before it said that it leaves");
+    server_.Disconnected(worker_, kClosed);
   }
   MutexLock lock(mutex_);
   if (ok && status.ok()) {

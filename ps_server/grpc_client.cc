@@ -16,7 +16,6 @@
 #include "common/check.h"
 #include "common/mutex.h"
 #include "ps_server/client_session.h"
-#include "ps_server/keep_freed_memory.h"
 #include "ps_server/ps_client.h"
 #include "ps_server/wire.h"
 
@@ -53,7 +52,7 @@ class Borrowers {
 
 class GrpcClient : public PsClient {
  public:
-  explicit GrpcClient(const std::string& address) : address_(address) { KeepFreedMemory(); }
+  explicit GrpcClient(const std::string& address) : address_(address) {}
 
   ~GrpcClient() override {
     if (!thread_.joinable()) return;

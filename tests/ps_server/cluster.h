@@ -1,0 +1,22 @@
+// A parameter server and the way to reach it: in process or over gRPC, whichever the test binary is linked
+// with.
+#pragma once
+
+#include <memory>
+
+#include "common/device.h"
+#include "ps_server/parameter_server.h"
+#include "ps_server/ps_client.h"
+
+namespace psring {
+
+class Cluster {
+ public:
+  virtual ~Cluster() = default;
+  virtual std::unique_ptr<PsClient> NewClient() = 0;
+  virtual ParameterServer& server() = 0;
+};
+
+std::unique_ptr<Cluster> MakeCluster(int workers, absl::Duration timeout = absl::Seconds(30));
+
+}  // namespace psring

@@ -1,0 +1,269 @@
+// What a job of the parameter server computes, asked through every client.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <numeric>
+#include <string>
+
+#include "tests/ps_server/cluster.h"
+#include "tests/ps_server/test_job.h"
+
+namespace psring {
+namespace {
+
+constexpr int64_t kSteps = 5;
+const std::vector<size_t> kSizes = {3, 0, 1000, 1, kChunkBytes / sizeof(float) + 3};
+
+struct JobResult {
+  std::vector<std::vector<float>> weights;                          // by rank, at the end
+  std::vector<std::vector<std::vector<ExchangeResult>>> exchanges;  // by rank, step, bucket
+  ServerStats stats;
+};
+
+// Every rank goes through `steps` steps, as fast as it can.
+JobResult RunJob(const ServerJob& job, int64_t steps = kSteps) {
+  const auto cluster = MakeCluster(job.workers);
+  JobResult result;
+  result.weights.resize(job.workers);
+  result.exchanges.resize(job.workers);
+  ForEachRank(job.workers, [&](int rank) {
+    TestWorker worker(job, rank, cluster->NewClient());
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    ASSERT_EQ(worker.weights, InitialWeights(job));
+    for (int64_t step = 0; step < steps; ++step) {
+      const auto exchanges = worker.Step(step);
+      ASSERT_EQ(exchanges.status(), absl::OkStatus());
+      result.exchanges[rank].push_back(*exchanges);
+    }
+    const uint64_t bytes = job.parameters * sizeof(float) * steps;
+    EXPECT_EQ(worker.client->traffic().payload_tx_bytes, bytes);
+    EXPECT_EQ(worker.client->traffic().payload_rx_bytes, bytes);
+    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+    result.weights[rank] = std::move(worker.weights);
+  });
+  EXPECT_EQ(cluster->server().WaitUntilOver(Soon()), absl::OkStatus());
+  result.stats = cluster->server().stats();
+  EXPECT_EQ(result.stats.payload.payload_rx_bytes, job.parameters * sizeof(float) * steps * job.workers);
+  EXPECT_EQ(result.stats.payload.payload_tx_bytes, result.stats.payload.payload_rx_bytes);
+  EXPECT_EQ(result.stats.pushes, static_cast<int64_t>(job.buckets.size() * steps * job.workers));
+  return result;
+}
+
+class Workers : public ::testing::TestWithParam<std::tuple<int, bool>> {};
+INSTANTIATE_TEST_SUITE_P(Exchange, Workers,
+                         ::testing::Combine(::testing::Values(1, 2, 3, 4), ::testing::Bool()),
+                         [](const auto& info) {
+                           return std::to_string(std::get<0>(info.param)) +
+                                  (std::get<1>(info.param) ? "Serial" : "Pipelined");
+                         });
+
+constexpr OptimizerKind kOptimizers[] = {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdam};
+
+TEST_P(Workers, SynchronousEqualsALoopWithinRounding) {
+  const auto [workers, serial] = GetParam();
+  for (const OptimizerKind optimizer : kOptimizers) {
+    ServerJob job = MakeJob(workers, kSizes);
+    job.serial = serial;
+    job.optimizer.kind = optimizer;
+    const JobResult result = RunJob(job);
+    const std::vector<float> expected = TrainAlone(job, kSteps);
+    for (int rank = 0; rank < workers; ++rank) {
+      EXPECT_EQ(result.weights[rank], result.weights[0]);
+      EXPECT_LT(RelativeDistance(result.weights[rank], expected), 1e-5) << OptimizerName(optimizer);
+    }
+    EXPECT_EQ(result.stats.staleness_histogram, std::vector<int64_t>{result.stats.pushes});
+  }
+}
+
+TEST_P(Workers, DeterministicEqualsALoopBitForBit) {
+  const auto [workers, serial] = GetParam();
+  for (const OptimizerKind optimizer : kOptimizers) {
+    ServerJob job = MakeJob(workers, kSizes);
+    job.serial = serial;
+    job.deterministic = true;
+    job.optimizer.kind = optimizer;
+    job.schedule = {
+        .decay = LrDecay::kLinear, .base = 0.1, .scale = 2, .warmup_samples = 40, .total_samples = 1000};
+    const JobResult result = RunJob(job);
+    const std::vector<float> expected = TrainAlone(job, kSteps);
+    for (int rank = 0; rank < workers; ++rank)
+      EXPECT_EQ(result.weights[rank], expected) << OptimizerName(optimizer);
+  }
+}
+
+TEST_P(Workers, AsynchronousStalenessAddsUpToTheVersionsOthersMade) {
+  const auto [workers, serial] = GetParam();
+  ServerJob job = MakeJob(workers, kSizes);
+  job.serial = serial;
+  job.consistency = "async";
+  const JobResult result = RunJob(job, 20);
+  const size_t buckets = job.buckets.size();
+  int64_t all_staleness = 0;
+  for (int rank = 0; rank < workers; ++rank) {
+    int64_t of_rank = 0, last_versions = 0;
+    for (size_t bucket = 0; bucket < buckets; ++bucket) {
+      int64_t received = 0, sum = 0;
+      for (const auto& step : result.exchanges[rank]) {
+        EXPECT_EQ(step[bucket].staleness, step[bucket].version - 1 - received);
+        received = step[bucket].version;
+        sum += step[bucket].staleness;
+      }
+      // Between a worker's pushes the version grows by its own push and by those of the others, so its
+      // staleness adds up to the version of its last push less its own pushes.
+      EXPECT_EQ(sum, received - 20);
+      of_rank += sum;
+      last_versions += received;
+    }
+    EXPECT_EQ(of_rank, last_versions - result.stats.worker_pushes[rank]);
+    EXPECT_EQ(of_rank, result.stats.worker_staleness_sum[rank]);
+    all_staleness += of_rank;
+  }
+  int64_t from_histogram = 0, pushes = 0;
+  for (size_t staleness = 0; staleness < result.stats.staleness_histogram.size(); ++staleness) {
+    from_histogram += static_cast<int64_t>(staleness) * result.stats.staleness_histogram[staleness];
+    pushes += result.stats.staleness_histogram[staleness];
+  }
+  EXPECT_EQ(from_histogram, all_staleness);
+  EXPECT_EQ(pushes, result.stats.pushes);
+}
+
+TEST(ExchangeTest, AsynchronousWorkersInTurnsAreStaleByTheOthers) {
+  for (const int workers : {1, 2, 3, 4}) {
+    ServerJob job = MakeJob(workers, {1000});
+    job.consistency = "async";
+    const auto cluster = MakeCluster(workers);
+    std::vector<std::unique_ptr<TestWorker>> all;
+    for (int rank = 0; rank < workers; ++rank) {
+      all.push_back(std::make_unique<TestWorker>(job, rank, cluster->NewClient()));
+    }
+    ForEachRank(workers, [&](int rank) { ASSERT_EQ(all[rank]->Start(), absl::OkStatus()); });
+    const int64_t rounds = 10;
+    int64_t sum = 0;
+    for (int64_t step = 0; step < rounds; ++step) {
+      for (const auto& worker : all) {
+        const auto results = worker->Step(step);
+        ASSERT_EQ(results.status(), absl::OkStatus());
+        EXPECT_EQ((*results)[0].staleness, step == 0 ? worker->rank : workers - 1);
+        EXPECT_EQ((*results)[0].version, step * workers + worker->rank + 1);
+        sum += (*results)[0].staleness;
+      }
+    }
+    // N - 1 but for the first round, in which worker r finds only r updates before its own.
+    EXPECT_EQ(sum, rounds * workers * (workers - 1) - workers * (workers - 1) / 2);
+  }
+}
+
+TEST(ExchangeTest, AsynchronousWithOneWorkerEqualsALoopBitForBit) {
+  ServerJob job = MakeJob(1, kSizes);
+  job.consistency = "async";
+  EXPECT_EQ(RunJob(job).weights[0], TrainAlone(job, kSteps));
+}
+
+TEST(ExchangeTest, AnAsynchronousReplyIsTheVersionOfItsPush) {
+  // The weight counts the pushes, so every reply shows whose updates are in it.
+  ServerJob job = MakeJob(4, {50000});
+  job.consistency = "async";
+  job.optimizer.kind = OptimizerKind::kSgd;
+  const auto cluster = MakeCluster(4);
+  ForEachRank(4, [&](int rank) {
+    TestWorker worker(job, rank, cluster->NewClient());
+    std::fill(worker.weights.begin(), worker.weights.end(), 0.0f);
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    for (int64_t step = 0; step < 50; ++step) {
+      std::vector<float> gradient(50000, -10.0f);  // times a rate of 0.1 is 1
+      std::atomic<bool> done = false;
+      absl::StatusOr<ExchangeResult> result;
+      worker.client->PushPull({.bucket = 0,
+                               .step = step,
+                               .samples = 1,
+                               .gradient = {gradient.data(), gradient.size()},
+                               .weights = {worker.weights.data(), worker.weights.size()}},
+                              [&](absl::StatusOr<ExchangeResult> outcome) {
+                                result = std::move(outcome);
+                                done = true;
+                                done.notify_one();
+                              });
+      done.wait(false);
+      ASSERT_EQ(result.status(), absl::OkStatus());
+      ASSERT_EQ(worker.weights, std::vector<float>(50000, result->version));
+    }
+    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+  });
+}
+
+TEST(ExchangeTest, SerialHoldsRepliesUntilTheWholeGradientHasArrived) {
+  for (const bool serial : {false, true}) {
+    ServerJob job = MakeJob(1, {1000, 1000});
+    job.serial = serial;
+    const auto cluster = MakeCluster(1);
+    TestWorker worker(job, 0, cluster->NewClient());
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    std::atomic<int> first_done = 0, second_done = 0;
+    const auto push = [&](int bucket, std::atomic<int>& done) {
+      worker.client->PushPull({.bucket = bucket,
+                               .step = 0,
+                               .samples = 1,
+                               .gradient = {worker.gradient.data(), 1000},
+                               .weights = {worker.weights.data() + job.buckets[bucket].first, 1000}},
+                              [&](absl::StatusOr<ExchangeResult> result) {
+                                done = result.ok() ? 1 : -1;
+                                done.notify_one();
+                              });
+    };
+    push(0, first_done);
+    if (serial) {
+      absl::SleepFor(absl::Milliseconds(100));
+      EXPECT_EQ(first_done, 0);
+    } else {
+      first_done.wait(0);
+    }
+    push(1, second_done);
+    first_done.wait(0);
+    second_done.wait(0);
+    EXPECT_EQ(first_done, 1);
+    EXPECT_EQ(second_done, 1);
+  }
+}
+
+TEST(ExchangeTest, FetchBringsTheServersWeights) {
+  for (const std::string consistency : {"sync", "async"}) {
+    ServerJob job = MakeJob(2, kSizes);
+    job.consistency = consistency;
+    const auto cluster = MakeCluster(2);
+    std::vector<std::vector<float>> fetched(2, std::vector<float>(job.parameters));
+    std::atomic<int> pushed = 0;
+    ForEachRank(2, [&](int rank) {
+      TestWorker worker(job, rank, cluster->NewClient());
+      ASSERT_EQ(worker.Start(), absl::OkStatus());
+      for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
+      ++pushed;
+      while (pushed < 2) absl::SleepFor(absl::Milliseconds(1));
+      for (int again = 0; again < 2; ++again) {
+        ASSERT_EQ(worker.client->Fetch({fetched[rank].data(), fetched[rank].size()}, Soon()),
+                  absl::OkStatus());
+      }
+      if (consistency == "sync") {
+        EXPECT_EQ(fetched[rank], worker.weights);
+      }
+      ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+    });
+    EXPECT_EQ(fetched[0], fetched[1]);
+    EXPECT_NE(fetched[0], InitialWeights(job));
+  }
+}
+
+TEST(ExchangeTest, AJobWithoutParametersStartsAndEnds) {
+  const ServerJob job = MakeJob(2, {});
+  const auto cluster = MakeCluster(2);
+  ForEachRank(2, [&](int rank) {
+    TestWorker worker(job, rank, cluster->NewClient());
+    EXPECT_EQ(worker.Start(), absl::OkStatus());
+    EXPECT_EQ(worker.client->Fetch({}, Soon()), absl::OkStatus());
+    EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+  });
+  EXPECT_EQ(cluster->server().WaitUntilOver(Soon()), absl::OkStatus());
+}
+
+}  // namespace
+}  // namespace psring

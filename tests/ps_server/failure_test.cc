@@ -1,0 +1,207 @@
+// How a job of the parameter server fails: at once, for all, and with the one who caused it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "tests/ps_server/cluster.h"
+#include "tests/ps_server/test_job.h"
+
+namespace psring {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Said(const absl::Status& status) { return status.ok() ? "OK" : std::string(status.message()); }
+
+TEST(FailureTest, AWorkerWithAnotherJobFailsItForAllWithTheField) {
+  const auto cluster = MakeCluster(2);
+  ForEachRank(2, [&](int rank) {
+    ServerJob job = MakeJob(2, {10});
+    if (rank == 1) job.optimizer.momentum = 0.5;
+    TestWorker worker(job, rank, cluster->NewClient());
+    EXPECT_THAT(Said(worker.Start()),
+                HasSubstr("worker 1 has another job than worker 0: momentum is 0.5, not 0.9"));
+  });
+}
+
+TEST(FailureTest, AJobForAnotherNumberOfWorkersIsRefused) {
+  const auto cluster = MakeCluster(2);
+  TestWorker worker(MakeJob(3, {10}), 0, cluster->NewClient());
+  EXPECT_THAT(Said(worker.Start()), HasSubstr("3 workers; this server was started for 2"));
+}
+
+TEST(FailureTest, ANumberThatIsTakenOrOutOfRangeIsRefusedWithoutHarm) {
+  const ServerJob job = MakeJob(2, {10});
+  const auto cluster = MakeCluster(2);
+  ForEachRank(4, [&](int i) {
+    if (i == 3) {
+      TestWorker stranger(job, 2, cluster->NewClient());
+      EXPECT_THAT(Said(stranger.Start()), HasSubstr("worker 2 is out of range: this server has 2 workers"));
+      return;
+    }
+    if (i == 2) {  // once worker 0 has surely joined
+      absl::SleepFor(absl::Milliseconds(200));
+      TestWorker twin(job, 0, cluster->NewClient());
+      EXPECT_THAT(Said(twin.Start()), HasSubstr("there is a worker 0 already"));
+      return;
+    }
+    if (i == 1) absl::SleepFor(absl::Milliseconds(600));
+    TestWorker worker(job, i, cluster->NewClient());
+    EXPECT_EQ(worker.Start(), absl::OkStatus());
+    EXPECT_EQ(worker.Step(0).status(), absl::OkStatus());
+    EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+  });
+}
+
+TEST(FailureTest, WaitingForWorkersToJoinEndsWithTheirNames) {
+  const auto cluster = MakeCluster(4, absl::Milliseconds(300));
+  const ServerJob job = MakeJob(4, {10});
+  ForEachRank(2, [&](int i) {
+    TestWorker worker(job, 2 * i, cluster->NewClient());
+    EXPECT_THAT(Said(worker.Start()), HasSubstr("waited 300ms for workers 1, 3 to join"));
+  });
+}
+
+TEST(FailureTest, AServerWithoutWorkersGivesUp) {
+  const auto cluster = MakeCluster(2, absl::Milliseconds(100));
+  EXPECT_THAT(Said(*cluster->server().WaitUntilOver(Soon())),
+              HasSubstr("waited 100ms for workers 0, 1 to join"));
+}
+
+TEST(FailureTest, WaitingForAPushEndsWithTheNameOfTheSilentWorker) {
+  const auto cluster = MakeCluster(3, absl::Milliseconds(300));
+  const ServerJob job = MakeJob(3, {10, 10});
+  ForEachRank(3, [&](int rank) {
+    TestWorker worker(job, rank, cluster->NewClient());
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
+    if (rank == 1) {
+      EXPECT_FALSE(cluster->server().WaitUntilOver(Soon())->ok());
+    } else {
+      EXPECT_THAT(Said(worker.Step(1).status()),
+                  HasSubstr("waited 300ms for worker 1 to push bucket 0 of step 1"));
+    }
+  });
+}
+
+TEST(FailureTest, AWorkerThatIsLostFailsTheJobForTheOthers) {
+  for (const std::string consistency : {"sync", "async"}) {
+    const auto cluster = MakeCluster(3);
+    ServerJob job = MakeJob(3, {10});
+    job.consistency = consistency;
+    ForEachRank(3, [&](int rank) {
+      TestWorker worker(job, rank, cluster->NewClient());
+      ASSERT_EQ(worker.Start(), absl::OkStatus());
+      if (rank == 2) return;  // destroys its client
+      absl::Status status;
+      for (int64_t step = 0; status.ok(); ++step) status = worker.Step(step).status();
+      EXPECT_THAT(Said(status), HasSubstr("worker 2 was lost"));
+      // And stays failed.
+      EXPECT_THAT(Said(worker.Step(1).status()), HasSubstr("worker 2 was lost"));
+      EXPECT_THAT(Said(worker.client->Fetch({worker.weights.data(), worker.weights.size()}, Soon())),
+                  HasSubstr("worker 2 was lost"));
+    });
+    EXPECT_THAT(Said(*cluster->server().WaitUntilOver(Soon())), HasSubstr("worker 2 was lost"));
+  }
+}
+
+TEST(FailureTest, AWorkerThatIsLostBeforeTheStartFailsTheJob) {
+  const auto cluster = MakeCluster(2);
+  const ServerJob job = MakeJob(2, {10});
+  ForEachRank(2, [&](int i) {
+    TestWorker worker(job, 0, cluster->NewClient());
+    if (i == 1) return;
+    absl::Status status;
+    std::thread gives_up([&] {
+      absl::SleepFor(absl::Milliseconds(200));
+      worker.client->Abort(absl::CancelledError("enough"));
+    });
+    EXPECT_EQ(Said(worker.Start()), "enough");
+    gives_up.join();
+  });
+  EXPECT_THAT(Said(*cluster->server().WaitUntilOver(Soon())), HasSubstr("worker 0 was lost"));
+}
+
+TEST(FailureTest, AbortEndsAWaitingExchangeAndIsHeardByTheOthers) {
+  const auto cluster = MakeCluster(2);
+  const ServerJob job = MakeJob(2, {1000000});
+  ForEachRank(2, [&](int rank) {
+    TestWorker worker(job, rank, cluster->NewClient());
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    if (rank == 1) {
+      absl::SleepFor(absl::Milliseconds(200));
+      worker.client->Abort(absl::CancelledError("no more"));
+      EXPECT_EQ(Said(worker.Step(0).status()), "no more");
+      return;
+    }
+    EXPECT_THAT(Said(worker.Step(0).status()), HasSubstr("worker 1 was lost"));
+  });
+}
+
+TEST(FailureTest, APushFromThePastTheFutureOrTwiceNamesWorkerAndStep) {
+  struct Case {
+    int64_t second_step;
+    const char* says;
+  };
+  for (const Case& c :
+       {Case{7, "worker 1, bucket 0: worker 1 pushed step 7, from the future: its next one is 2"},
+        Case{0, "worker 1, bucket 0: worker 1 pushed step 0, from the past: its next one is 2"},
+        Case{1, "worker 1, bucket 0: worker 1 pushed step 1 twice"}}) {
+    const auto cluster = MakeCluster(2);
+    ServerJob job = MakeJob(2, {10});
+    job.consistency = c.second_step == 7 ? "sync" : "async";
+    ForEachRank(2, [&](int rank) {
+      TestWorker worker(job, rank, cluster->NewClient());
+      ASSERT_EQ(worker.Start(), absl::OkStatus());
+      for (const int64_t step : {0, 1}) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
+      absl::Status status;
+      if (rank == 1) status = worker.ExchangeBucket(0, c.second_step).status();
+      for (int64_t step = 2; rank == 0 && status.ok(); ++step) status = worker.Step(step).status();
+      EXPECT_THAT(Said(status), HasSubstr(c.says));
+    });
+  }
+}
+
+TEST(FailureTest, ASecondExchangeOfABucketInFlightIsRefused) {
+  const auto cluster = MakeCluster(2);
+  const ServerJob job = MakeJob(2, {10});
+  ForEachRank(2, [&](int rank) {
+    TestWorker worker(job, rank, cluster->NewClient());
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    if (rank == 0) {  // hears of worker 1's end
+      EXPECT_FALSE(cluster->server().WaitUntilOver(Soon())->ok());
+      return;
+    }
+    std::atomic<int> ended = 0;
+    for (int64_t step = 0; step < 2; ++step) {
+      worker.client->PushPull({.bucket = 0,
+                               .step = step,
+                               .samples = 1,
+                               .gradient = {worker.gradient.data(), 10},
+                               .weights = {worker.weights.data(), 10}},
+                              [&](absl::StatusOr<ExchangeResult> result) {
+                                EXPECT_THAT(Said(result.status()), HasSubstr("has an exchange in flight"));
+                                ++ended;
+                              });
+    }
+    for (int i = 0; ended < 2 && i < 1000; ++i) absl::SleepFor(absl::Milliseconds(10));
+    EXPECT_EQ(ended, 2);
+    worker.client.reset();
+  });
+}
+
+TEST(FailureTest, AfterTheEndNobodyMayJoin) {
+  const auto cluster = MakeCluster(1);
+  const ServerJob job = MakeJob(1, {10});
+  TestWorker worker(job, 0, cluster->NewClient());
+  ASSERT_EQ(worker.Start(), absl::OkStatus());
+  ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+  TestWorker late(job, 0, cluster->NewClient());
+  EXPECT_THAT(Said(late.Start()), HasSubstr("there is a worker 0 already"));
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,30 @@
+#include "ps_server/service.h"
+#include "tests/ps_server/cluster.h"
+
+namespace psring {
+namespace {
+
+class GrpcCluster : public Cluster {
+ public:
+  GrpcCluster(int workers, absl::Duration timeout)
+      : server_(*device_, {.workers = workers, .timeout = timeout}) {
+    auto service = Service::Start(server_, {});
+    PSRING_CHECK(service.ok());
+    service_ = std::move(*service);
+  }
+  std::unique_ptr<PsClient> NewClient() override { return MakeGrpcPsClient(service_->address()); }
+  ParameterServer& server() override { return server_; }
+
+ private:
+  std::unique_ptr<Device> device_ = MakeCpuDevice();
+  ParameterServer server_;
+  std::unique_ptr<Service> service_;
+};
+
+}  // namespace
+
+std::unique_ptr<Cluster> MakeCluster(int workers, absl::Duration timeout) {
+  return std::make_unique<GrpcCluster>(workers, timeout);
+}
+
+}  // namespace psring

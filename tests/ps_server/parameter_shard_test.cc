@@ -1,0 +1,144 @@
+#include "ps_server/parameter_shard.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+namespace psring {
+namespace {
+
+constexpr int64_t kSamples = 8;
+
+class ShardTest : public ::testing::Test {
+ protected:
+  ServerJob Job(int workers, const std::string& consistency, bool deterministic, size_t count) {
+    ServerJob job{.workers = workers, .consistency = consistency, .deterministic = deterministic};
+    job.parameters = static_cast<int64_t>(count);
+    job.buckets = {{.index = 0, .first = 0, .count = count}};
+    job.optimizer.kind = OptimizerKind::kSgd;
+    job.schedule.base = 0.5;
+    return job;
+  }
+  std::unique_ptr<ParameterShard> Shard(const ServerJob& job, float initial) {
+    auto shard = ParameterShard::Create(job, *device_);
+    PSRING_CHECK(shard.ok());
+    const std::vector<float> weights(job.parameters, initial);
+    const Bytes bytes = std::as_bytes(std::span(weights));
+    (*shard)->SetWeights(0, 0, {&bytes, 1});
+    return std::move(*shard);
+  }
+  static void Push(ParameterShard& shard, int worker, const std::vector<float>& gradient) {
+    ASSERT_TRUE(shard.BeginPush(worker, 0).ok());
+    const Bytes all = std::as_bytes(std::span(gradient));
+    size_t offset = 0;
+    do {
+      const Bytes chunk = all.subspan(offset, ChunkLength(all.size(), offset));
+      shard.AddChunk(worker, 0, offset, {&chunk, 1});
+      offset += chunk.size();
+    } while (offset < all.size());
+  }
+  static std::vector<float> Floats(const Snapshot& snapshot) {
+    return {snapshot.weights.floats(), snapshot.weights.floats() + snapshot.weights.count};
+  }
+  Lane NewLane() { return {MakeReferenceOps(), device_->NewStream(StreamKind::kCompute, "test")}; }
+
+  std::unique_ptr<Device> device_ = MakeCpuDevice();
+  Lane lane_ = NewLane();
+};
+
+TEST_F(ShardTest, WorkersThatPushAtOnceAreAddedUp) {
+  const size_t count = 3 * kChunkBytes / sizeof(float) + 7;
+  const int workers = 4;
+  for (const bool deterministic : {false, true}) {
+    const auto shard = Shard(Job(workers, "sync", deterministic, count), 1);
+    for (int step = 1; step <= 3; ++step) {
+      std::vector<std::thread> threads;
+      for (int worker = 0; worker < workers; ++worker) {
+        threads.emplace_back([&, worker] { Push(*shard, worker, std::vector<float>(count, worker + step)); });
+      }
+      for (std::thread& thread : threads) thread.join();
+      std::vector<int> all(workers);
+      std::iota(all.begin(), all.end(), 0);
+      const auto weights = shard->Apply(0, all, kSamples, step, lane_);
+      ASSERT_TRUE(weights.ok()) << weights.status();
+    }
+    // Sums of small whole numbers are exact: 4 step + 6 in each step.
+    const float expected = 1 - 0.5f * ((4 + 6) + (8 + 6) + (12 + 6)) / kSamples;
+    EXPECT_EQ(Floats(*shard->CopyWeights(0)), std::vector<float>(count, expected));
+  }
+}
+
+TEST_F(ShardTest, DeterministicAddsInWorkerOrderWhateverTheArrival) {
+  // (1e8 + 1) - 1e8 loses the 1 in float32; other orders keep it.
+  const auto result = [&](std::vector<int> arrival) {
+    const auto shard = Shard(Job(3, "sync", true, 1), 0);
+    const float gradients[] = {1e8f, 1, -1e8f};
+    for (const int worker : arrival) Push(*shard, worker, {gradients[worker]});
+    const int all[] = {0, 1, 2};
+    return Floats(*shard->Apply(0, all, 1, 1, lane_))[0];
+  };
+  for (const auto& arrival : std::vector<std::vector<int>>{{0, 1, 2}, {0, 2, 1}, {2, 0, 1}, {1, 2, 0}}) {
+    EXPECT_EQ(result(arrival), 0.0f);
+  }
+}
+
+TEST_F(ShardTest, AnAsynchronousSnapshotStaysWhatItWas) {
+  const auto shard = Shard(Job(2, "async", false, 5), 1);
+  const auto apply = [&](int worker, int64_t version) {
+    Push(*shard, worker, std::vector<float>(5, 8));
+    return *shard->Apply(0, {&worker, 1}, kSamples, version, lane_);
+  };
+  const Snapshot first = apply(0, 1);
+  const Snapshot second = apply(1, 2);
+  EXPECT_EQ(Floats(first), std::vector<float>(5, 0.5f));
+  EXPECT_EQ(Floats(second), std::vector<float>(5, 0));
+}
+
+TEST_F(ShardTest, AWorkerThatNeverReadsRunsOutOfStagingBuffers) {
+  const auto shard = Shard(Job(1, "async", false, 5), 1);
+  const int worker = 0;
+  std::vector<Snapshot> unread;
+  for (int i = 0; i < 2; ++i) {
+    Push(*shard, 0, std::vector<float>(5, 1));
+    unread.push_back(*shard->Apply(0, {&worker, 1}, kSamples, i + 1, lane_));
+  }
+  EXPECT_EQ(shard->BeginPush(0, 0).code(), absl::StatusCode::kResourceExhausted);
+  unread.clear();
+  EXPECT_TRUE(shard->BeginPush(0, 0).ok());
+}
+
+TEST_F(ShardTest, TheLearningRateFollowsTheSamplesOfEarlierUpdates) {
+  ServerJob job = Job(1, "sync", false, 1);
+  job.schedule = {.decay = LrDecay::kLinear, .base = 1, .total_samples = 4 * kSamples};
+  const auto shard = Shard(job, 0);
+  const int worker = 0;
+  float expected = 0;
+  for (int step = 0; step < 4; ++step) {
+    Push(*shard, 0, {kSamples});
+    const auto weights = shard->Apply(0, {&worker, 1}, kSamples, step + 1, lane_);
+    expected -= 1 - step / 4.0f;
+    EXPECT_EQ(Floats(*weights)[0], expected);
+  }
+}
+
+TEST_F(ShardTest, APushWithoutSamplesChangesNothing) {
+  const auto shard = Shard(Job(1, "sync", false, 1), 3);
+  Push(*shard, 0, {0});
+  const int worker = 0;
+  EXPECT_EQ(Floats(*shard->Apply(0, {&worker, 1}, 0, 1, lane_))[0], 3);
+}
+
+TEST_F(ShardTest, WeightsThatAreHandedOutOutliveTheShard) {
+  auto shard = Shard(Job(1, "sync", false, 3), 3);
+  Push(*shard, 0, {0, 0, 0});
+  const int worker = 0;
+  const Snapshot weights = *shard->Apply(0, {&worker, 1}, 1, 1, lane_);
+  shard.reset();
+  EXPECT_EQ(Floats(weights), std::vector<float>(3, 3));
+}
+
+}  // namespace
+}  // namespace psring

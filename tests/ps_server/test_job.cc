@@ -1,0 +1,140 @@
+#include "tests/ps_server/test_job.h"
+
+#include <cmath>
+#include <optional>
+
+#include "common/mutex.h"
+#include "common/ops.h"
+
+namespace psring {
+
+ServerJob MakeJob(int workers, const std::vector<size_t>& bucket_sizes) {
+  ServerJob job{.workers = workers};
+  size_t total = 0;
+  for (const size_t size : bucket_sizes) total += size;
+  job.parameters = static_cast<int64_t>(total);
+  for (const size_t size : bucket_sizes) {
+    total -= size;
+    job.buckets.push_back({.index = static_cast<int>(job.buckets.size()), .first = total, .count = size});
+  }
+  job.optimizer.kind = OptimizerKind::kMomentum;
+  job.schedule.base = 0.1;
+  return job;
+}
+
+std::vector<float> InitialWeights(const ServerJob& job) {
+  std::vector<float> weights(job.parameters);
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<float>(i % 1013) / 1013 - 0.5f;
+  return weights;
+}
+
+std::vector<float> Gradient(const ServerJob& job, int worker, int64_t step) {
+  std::vector<float> gradient(job.parameters);
+  // Numbers whose float32 sum depends on the order of addition.
+  uint32_t state = 12345 + 1000 * worker + step;
+  for (float& value : gradient) {
+    state = state * 1664525 + 1013904223;
+    value = static_cast<float>(state >> 8) / (1 << 22) - 2;
+  }
+  return gradient;
+}
+
+int64_t Samples(int worker, int64_t step) { return 16 + worker + step % 3; }
+
+TestWorker::TestWorker(const ServerJob& its_job, int its_rank, std::unique_ptr<PsClient> its_client)
+    : job(its_job),
+      rank(its_rank),
+      client(std::move(its_client)),
+      weights(job.parameters),
+      gradient(job.parameters) {
+  if (rank == 0) weights = InitialWeights(job);
+}
+
+absl::Status TestWorker::Start(absl::Time deadline) {
+  return client->Start(rank, job, {weights.data(), weights.size()}, deadline);
+}
+
+absl::StatusOr<std::vector<ExchangeResult>> TestWorker::Step(int64_t step) {
+  gradient = Gradient(job, rank, step);
+  Mutex mutex;
+  CondVar changed;
+  size_t left = job.buckets.size();
+  std::vector<ExchangeResult> results(job.buckets.size());
+  absl::Status status;
+  for (const Bucket& bucket : job.buckets) {
+    client->PushPull({.bucket = bucket.index,
+                      .step = step,
+                      .samples = Samples(rank, step),
+                      .gradient = {gradient.data() + bucket.first, bucket.count},
+                      .weights = {weights.data() + bucket.first, bucket.count}},
+                     [&, index = bucket.index](absl::StatusOr<ExchangeResult> result) {
+                       MutexLock lock(mutex);
+                       if (result.ok()) {
+                         results[index] = *result;
+                       } else if (status.ok()) {
+                         status = result.status();
+                       }
+                       --left;
+                       changed.NotifyAll();
+                     });
+  }
+  MutexLock lock(mutex);
+  while (left > 0) changed.Wait(mutex);
+  if (!status.ok()) return status;
+  return results;
+}
+
+absl::StatusOr<ExchangeResult> TestWorker::ExchangeBucket(int bucket, int64_t step) {
+  gradient = Gradient(job, rank, step);
+  const Bucket& place = job.buckets[bucket];
+  Mutex mutex;
+  CondVar changed;
+  std::optional<absl::StatusOr<ExchangeResult>> result;
+  client->PushPull({.bucket = bucket,
+                    .step = step,
+                    .samples = Samples(rank, step),
+                    .gradient = {gradient.data() + place.first, place.count},
+                    .weights = {weights.data() + place.first, place.count}},
+                   [&](absl::StatusOr<ExchangeResult> outcome) {
+                     MutexLock lock(mutex);
+                     result = std::move(outcome);
+                     changed.NotifyAll();
+                   });
+  MutexLock lock(mutex);
+  while (!result.has_value()) changed.Wait(mutex);
+  return *result;
+}
+
+std::vector<float> TrainAlone(const ServerJob& job, int64_t steps) {
+  const auto device = MakeCpuDevice();
+  const auto ops = *MakeOps(*device, 1);
+  const auto stream = device->NewStream(StreamKind::kCompute, "reference");
+  const Optimizer optimizer = *Optimizer::Create(job.optimizer, *device, job.parameters);
+  std::vector<float> weights = InitialWeights(job);
+  int64_t samples_before = 0;
+  for (int64_t step = 0; step < steps; ++step) {
+    std::vector<float> sum = Gradient(job, 0, step);
+    int64_t samples = Samples(0, step);
+    for (int worker = 1; worker < job.workers; ++worker) {
+      const std::vector<float> gradient = Gradient(job, worker, step);
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += gradient[i];
+      samples += Samples(worker, step);
+    }
+    optimizer.Apply(0, {weights.data(), weights.size()}, {sum.data(), sum.size()}, samples,
+                    LearningRate(job.schedule, samples_before), step + 1, *ops, *stream);
+    samples_before += samples;
+  }
+  PSRING_CHECK(stream->Synchronize().ok());
+  return weights;
+}
+
+double RelativeDistance(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+    norm += double{b[i]} * b[i];
+  }
+  return norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
+}
+
+}  // namespace psring

@@ -1,0 +1,60 @@
+// Jobs with made-up gradients, a worker that goes through them, and one process that computes the same.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "ps_server/ps_client.h"
+
+namespace psring {
+
+// Buckets of these sizes, the first at the end of the parameters.
+ServerJob MakeJob(int workers, const std::vector<size_t>& bucket_sizes);
+
+// What every worker starts from; and the sum that a worker pushes in a step, over `Samples` samples.
+std::vector<float> InitialWeights(const ServerJob& job);
+std::vector<float> Gradient(const ServerJob& job, int worker, int64_t step);
+int64_t Samples(int worker, int64_t step);
+
+inline absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
+
+// One worker's memory and its client.
+struct TestWorker {
+  TestWorker(const ServerJob& job, int rank, std::unique_ptr<PsClient> client);
+
+  absl::Status Start(absl::Time deadline = Soon());
+  // Exchanges every bucket, all in flight at once; returns when all have come back, with their results by
+  // bucket.
+  absl::StatusOr<std::vector<ExchangeResult>> Step(int64_t step);
+  // Starts one exchange; the status is there once `Wait` returns.
+  absl::StatusOr<ExchangeResult> ExchangeBucket(int bucket, int64_t step);
+
+  const ServerJob job;
+  const int rank;
+  std::unique_ptr<PsClient> client;
+  std::vector<float> weights;
+  std::vector<float> gradient;
+};
+
+// One process that adds the workers' gradients in rank order and updates once a step.
+std::vector<float> TrainAlone(const ServerJob& job, int64_t steps);
+
+// Runs `body` once for each rank, each on a thread of its own.
+template <typename Body>
+void ForEachRank(int ranks, const Body& body);
+
+double RelativeDistance(const std::vector<float>& a, const std::vector<float>& b);
+
+}  // namespace psring
+
+#include <thread>
+
+template <typename Body>
+void psring::ForEachRank(int ranks, const Body& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back([&body, rank] { body(rank); });
+  for (std::thread& thread : threads) thread.join();
+}
