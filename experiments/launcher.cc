@@ -43,7 +43,10 @@ class Launch {
 
   absl::Status Run() {
     absl::Status verdict = StartAll();
-    while (verdict.ok() && running_ > 0) verdict = Turn(deadline_);
+    while (verdict.ok() && running_ > 0) {
+      if (OnlyServersRun()) deadline_ = std::min(deadline_, absl::Now() + spec_.serving_after);
+      verdict = Turn(deadline_);
+    }
     if (running_ > 0) EndTheRest();
     // What the pipes still hold, so that the last lines are there; then the verdict may quote them.
     for (size_t i = 0; i < children_.size(); ++i) Drain(i);
@@ -120,6 +123,11 @@ class Launch {
 
   static bool Unwatched(const Child& child) { return child.process.running && child.process.pid_fd < 0; }
 
+  bool OnlyServersRun() const {
+    return std::none_of(children_.begin(), children_.end(),
+                        [](const Child& child) { return child.process.running && !child.spec->serves; });
+  }
+
   void Read(size_t i, int source) {
     Child& child = children_[i];
     LineReader& reader = source == 0 ? child.out : child.err;
@@ -184,9 +192,10 @@ class Launch {
       missing.push_back(known.empty() ? children_[i].spec->name
                                       : absl::StrCat(children_[i].spec->name, " (", known, ")"));
     }
+    const absl::Duration waited = absl::Trunc(absl::Now() - begin_, absl::Milliseconds(100));
     return absl::DeadlineExceededError(absl::StrCat(spec_.what, ": not done after ",
-                                                    absl::FormatDuration(spec_.deadline),
-                                                    "; still waiting for ", absl::StrJoin(missing, ", ")));
+                                                    absl::FormatDuration(waited), "; still waiting for ",
+                                                    absl::StrJoin(missing, ", ")));
   }
 
   absl::Status Describe(int i) const {
@@ -204,7 +213,8 @@ class Launch {
 
   const LaunchSpec& spec_;
   const Interrupt& interrupt_;
-  const absl::Time deadline_;
+  const absl::Time begin_ = absl::Now();
+  absl::Time deadline_;
   std::vector<Child> children_;
   int running_ = 0;
   int first_failed_ = -1;

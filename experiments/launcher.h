@@ -21,6 +21,7 @@ struct ChildSpec {
   std::vector<std::string> command;      // an absolute path, then arguments
   std::vector<std::string> environment;  // "KEY=value", on top of ours
   std::string log_path;                  // empty: none
+  bool serves = false;                   // ends by itself when the others have: LaunchSpec::serving_after
 };
 
 struct LaunchSpec {
@@ -28,6 +29,8 @@ struct LaunchSpec {
   std::vector<ChildSpec> children;
   absl::Duration deadline = absl::Minutes(5);  // for all of it
   absl::Duration grace = absl::Seconds(2);     // between SIGTERM and SIGKILL
+  // How long a child that serves may take to end once all others have.
+  absl::Duration serving_after = absl::Seconds(10);
   // A line of a child's stdout, without its newline. True: it was for the listener (progress), and is not
   // logged.
   std::function<bool(int child, const std::string& line)> on_line = [](int, const std::string&) {

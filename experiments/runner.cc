@@ -49,20 +49,26 @@ class TemporaryFolder {
   std::string path_;
 };
 
+// What torchrun would set, and that psring hosts the store.
+std::vector<std::string> Environment(const Configuration& configuration, int rank, int port) {
+  return {absl::StrCat("RANK=", rank),
+          absl::StrCat("LOCAL_RANK=", rank),
+          absl::StrCat("WORLD_SIZE=", configuration.workers),
+          absl::StrCat("MASTER_ADDR=", kHost),
+          absl::StrCat("MASTER_PORT=", port),
+          "PSRING_STORE_HOSTED=1"};
+}
+
 ChildSpec Trainer(const Configuration& configuration, int rank, int port, const std::string& folder,
                   const Binaries& binaries) {
-  ChildSpec child{.name = absl::StrCat("rank ", rank), .command = {binaries.trainer}};
-  for (const std::string& argument : TrainingArguments(configuration.training))
+  ChildSpec child{.name = absl::StrCat("rank ", rank),
+                  .command = {binaries.trainer, "--rendezvous=env://", "--progress=json",
+                              absl::StrCat("--record=", folder)},
+                  .environment = Environment(configuration, rank, port),
+                  .log_path = absl::StrFormat("%s/log-rank%d.txt", folder, rank)};
+  for (const std::string& argument : TrainingArguments(configuration.training)) {
     child.command.push_back(argument);
-  for (const char* argument : {"--rendezvous=env://", "--progress=json"}) child.command.push_back(argument);
-  child.command.push_back(absl::StrCat("--record=", folder));
-  child.environment = {absl::StrCat("RANK=", rank),
-                       absl::StrCat("LOCAL_RANK=", rank),
-                       absl::StrCat("WORLD_SIZE=", configuration.workers),
-                       absl::StrCat("MASTER_ADDR=", kHost),
-                       absl::StrCat("MASTER_PORT=", port),
-                       "PSRING_STORE_HOSTED=1"};
-  child.log_path = absl::StrFormat("%s/log-rank%d.txt", folder, rank);
+  }
   return child;
 }
 
@@ -73,8 +79,9 @@ ChildSpec Server(const Configuration& configuration, int port, const std::string
                       absl::StrCat("--workers=", configuration.workers), absl::StrCat("--bind=", kHost),
                       "--port=0", absl::StrCat("--record=", folder),
                       absl::StrCat("--timeout=", configuration.training.timeout_s)},
-          .environment = {"PSRING_STORE_HOSTED=1"},
-          .log_path = absl::StrCat(folder, "/log-server0.txt")};
+          .environment = Environment(configuration, 0, port),
+          .log_path = absl::StrCat(folder, "/log-server0.txt"),
+          .serves = true};
 }
 
 }  // namespace

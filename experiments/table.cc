@@ -132,12 +132,14 @@ std::string Table(const std::vector<SummaryRow>& rows) {
     if (r > 0 && rows[r].configuration.workers != rows[r - 1].configuration.workers) table += "\n";
     table += WithoutTrailingSpace(lines[r]);
   }
-  table +=
-      "\nm measured, d derived. Times are ms of a mean step, bytes are payload of a worker and step (MB: "
-      "10^6).\n"
-      "against none: the step minus the same rounds' step without any communication. exposed: the part of\n"
-      "communication that computing waits for. theory: the wires alone, at the speeds measured at the "
-      "start.\n";
+  table += "\nm measured, d derived. Times are ms of a mean step.\n";
+  if (std::any_of(rows.begin(), rows.end(), Communicates)) {
+    table +=
+        "against none: the step minus the same rounds' step without any communication. exposed: the part of\n"
+        "communication that computing stands still for. theory: the wires alone, at the speeds measured at "
+        "the\n"
+        "start. MB: payload that a worker sends in a step, in 10^6 bytes.\n";
+  }
   const bool crowded = std::any_of(rows.begin(), rows.end(),
                                    [](const SummaryRow& row) { return row.configuration.oversubscribed; });
   if (crowded)

@@ -88,6 +88,21 @@ TEST_F(LauncherTest, AHangNamesWhoIsMissingAndWhatWasLastKnown) {
             "fake x 2: not done after 400ms; still waiting for rank 1 (last heard of at step 11)");
 }
 
+TEST_F(LauncherTest, AServerThatOutlivesItsWorkersIsNamed) {
+  LaunchSpec spec = Spec({Shell("rank 0", "sleep 0.1"), Shell("the server", "sleep 60")});
+  spec.children[1].serves = true;
+  spec.serving_after = absl::Milliseconds(300);
+  const absl::Status status = RunChildren(spec, interrupt_);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(absl::EndsWith(status.message(), "still waiting for the server")) << status;
+}
+
+TEST_F(LauncherTest, AServerMayEndALittleLater) {
+  LaunchSpec spec = Spec({Shell("rank 0", "exit 0"), Shell("the server", "sleep 0.3")});
+  spec.children[1].serves = true;
+  EXPECT_TRUE(RunChildren(spec, interrupt_).ok());
+}
+
 TEST_F(LauncherTest, AChildThatIgnoresSigtermIsKilled) {
   const absl::Time begin = absl::Now();
   const absl::Status status = RunChildren(Spec({Shell("rank 0", "trap '' TERM; while :; do sleep 0.05; done"),
