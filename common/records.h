@@ -79,14 +79,17 @@ struct ServerResult {
   double peak_memory_mb = 0;
 };
 
-std::string ToJson(const StepRecord& record);  // one line
+// One line each, without its end. A number that is none (a diverged loss) is null, and comes back as NaN.
+// Reading: InvalidArgument names the field that is missing or wrong; fields of later versions are ignored.
+std::string ToJson(const StepRecord& record);
 absl::StatusOr<StepRecord> StepRecordFromJson(const std::string& line);
 std::string ToJson(const RankResult& result);
 absl::StatusOr<RankResult> RankResultFromJson(const std::string& text);
 std::string ToJson(const ServerResult& result);
 absl::StatusOr<ServerResult> ServerResultFromJson(const std::string& text);
 
-// Writes beside `path` and renames, so that a reader sees the whole file or none. Errors name the path.
+// Writes beside `path` and renames, so that a reader sees the whole file or none. Errors name the path and
+// the system's reason.
 absl::Status WriteFile(const std::string& path, const std::string& text);
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 

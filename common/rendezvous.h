@@ -1,11 +1,13 @@
 // How ranks find each other: a small key-value store on one host, and the calls by which every rank learns
 // what the others have to say. The store is the gRPC service of proto/rendezvous.proto.
 //
-// Specs: "env://" reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as torchrun sets them;
-// "tcp://host:port" names the store, and rank and world size come from the flags or the same variables. Rank
-// 0 hosts the store unless PSRING_STORE_HOSTED=1 says that a launcher does.
+// Specs: "env://" reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as torchrun sets them
+// (where torchrun keeps a store of its own on MASTER_PORT, ours takes the port beside it); "tcp://host:port"
+// names the store, and rank and world size come from the flags or the same variables. Rank 0 hosts the store
+// unless PSRING_STORE_HOSTED=1 says that a launcher does.
 //
-// Every wait has a deadline, and its error names the ranks that are missing.
+// Every wait has a deadline, and its error names the ranks that are missing. A wait ends earlier with
+// Unavailable, and the culprit's name, where the process that is waited for has left or died.
 #pragma once
 
 #include <functional>
@@ -40,7 +42,8 @@ absl::StatusOr<RendezvousOptions> ParseRendezvous(const std::string& spec, const
 // Hosts the store until destroyed. Thread-safe; its calls run on gRPC's threads.
 class RendezvousServer {
  public:
-  // `port` 0 lets the system choose. An address in use is an error that says so.
+  // `port` 0 lets the system choose. An address in use is an error that says so. The destructor lets those
+  // who have joined and not left go first, for at most 5 s; the rest get errors.
   static absl::StatusOr<std::unique_ptr<RendezvousServer>> Start(const std::string& host, int port);
   virtual ~RendezvousServer() = default;
   virtual int port() const = 0;
@@ -55,6 +58,8 @@ class Rendezvous {
   static absl::StatusOr<std::unique_ptr<Rendezvous>> Join(const RendezvousOptions& options);
   // A process that is no rank, such as a parameter server.
   static absl::StatusOr<std::unique_ptr<Rendezvous>> Connect(const RendezvousOptions& options);
+  // Leaves: whoever still waits for this rank gets an error. The rank that hosts the store then waits as
+  // RendezvousServer does, so that it may be the first to be done. A process that ends without this is lost.
   virtual ~Rendezvous() = default;
 
   virtual const RendezvousOptions& options() const = 0;
@@ -64,7 +69,7 @@ class Rendezvous {
   virtual absl::StatusOr<std::string> Get(const std::string& key, const std::string& whom) = 0;
 
   // Every rank calls it with the same `name`; each leaves with all ranks' values, in rank order. A name may
-  // be used again. Also a barrier.
+  // be used again, unless it failed once: then it stays failed, for all ranks alike. Also a barrier.
   virtual absl::StatusOr<std::vector<std::string>> Exchange(const std::string& name,
                                                             const std::string& value) = 0;
 };

@@ -70,6 +70,9 @@ absl::StatusOr<RendezvousOptions> ParseRendezvous(const std::string& spec, const
     scheme = "env://";
     PSRING_ASSIGN_OR_RETURN(options.host, Variable(scheme, "MASTER_ADDR", get_env));
     PSRING_ASSIGN_OR_RETURN(options.port, NumberVariable(scheme, "MASTER_PORT", 1, 65535, get_env));
+    if (get_env("TORCHELASTIC_USE_AGENT_STORE") == "True") {
+      options.port += options.port < 65535 ? 1 : -1;  // torchrun's own store listens on MASTER_PORT
+    }
   } else if (absl::StartsWith(spec, "tcp://")) {
     scheme = "tcp://";
     PSRING_RETURN_IF_ERROR(ParseAddress(spec.substr(6), spec, options));

@@ -68,8 +68,8 @@ class Trace {
 // The union of intervals: time in which at least one of `spans` lasts, in nanoseconds.
 int64_t BusyNanos(std::vector<std::pair<int64_t, int64_t>> intervals);
 
-// Chrome trace events (an array's elements, one object a line, comma-separated): pid = rank, a row a kind.
-// Opens in Perfetto once wrapped in {"traceEvents":[...]}.
+// Chrome trace events (an array's elements, one object a line, comma-separated): pid = rank, a row a kind and
+// more rows where spans of one kind overlap. Opens in Perfetto once wrapped in {"traceEvents":[...]}.
 std::string ChromeTraceEvents(const Trace& trace);
 
 }  // namespace psring

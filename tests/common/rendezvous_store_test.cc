@@ -228,6 +228,16 @@ TEST(ParseRendezvous, ReadsWhatTorchrunSets) {
   EXPECT_FALSE(options->hosted_elsewhere);
 }
 
+TEST(ParseRendezvous, StandsBesideTorchrunsOwnStore) {
+  std::map<std::string, std::string> variables = kTorchrun;
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+  EXPECT_EQ(ParseRendezvous("env://", Environment(variables))->port, 29500);
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  EXPECT_EQ(ParseRendezvous("env://", Environment(variables))->port, 29501);
+  variables["MASTER_PORT"] = "65535";
+  EXPECT_EQ(ParseRendezvous("env://", Environment(variables))->port, 65534);
+}
+
 TEST(ParseRendezvous, ReadsAnAddress) {
   auto options = ParseRendezvous(
       "tcp://10.0.0.1:4000", Environment({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"PSRING_STORE_HOSTED", "1"}}));
