@@ -1,7 +1,6 @@
 #include "experiments/compare.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -20,7 +19,7 @@ absl::StatusOr<int> RunRounds(const ExperimentFlags& flags, const Plan& plan, Ex
   for (int round = 0; round < plan.rounds; ++round) {
     const double spent = experiment.seconds();
     const double left = flags.options.time_budget_s - plan.accuracy_s - spent;
-    if (plan.rounds_fitted && round >= 1 && longest_s > left) {
+    if (plan.rounds_fitted && round >= kFewestRounds && longest_s > left) {
       const std::string note =
           absl::StrFormat("%d of %d rounds: another one would not fit into the time budget of %s", round,
                           plan.rounds, HumanSeconds(flags.options.time_budget_s));
@@ -37,29 +36,15 @@ absl::StatusOr<int> RunRounds(const ExperimentFlags& flags, const Plan& plan, Ex
   return plan.rounds;
 }
 
-// Fewer samples for every training alike, where the rounds took longer than planned.
-void ShortenTrainings(const ExperimentFlags& flags, Experiment& experiment, Display& display, Plan& plan) {
-  if (!plan.accuracy_fitted || plan.accuracy.empty()) return;
-  const double left = flags.options.time_budget_s - experiment.seconds();
-  if (left >= plan.accuracy_s) return;
-  int64_t global_batch = 1;
-  for (const Configuration& configuration : plan.accuracy) {
-    global_batch = std::max(global_batch, int64_t{configuration.workers} * configuration.training.batch);
-  }
-  const int64_t planned = plan.accuracy.front().training.samples;
-  const double share = std::clamp(left / plan.accuracy_s, 0.1, 1.0);
-  const int64_t samples =
-      std::max<int64_t>(10 * global_batch, static_cast<int64_t>(share * static_cast<double>(planned))) /
-      global_batch * global_batch;
-  if (samples >= planned) return;
-  for (Configuration& configuration : plan.accuracy) {
-    TrainingOptions& training = configuration.training;
-    training.eval_every = training.eval_every * samples / planned;
-    training.samples = samples;
-  }
-  const std::string note =
-      absl::StrFormat("the accuracy part takes %d samples instead of %d, to stay in the budget of %s",
-                      samples, planned, HumanSeconds(flags.options.time_budget_s));
+// Where the rounds took longer than planned, so will the trainings.
+void ShortenTrainings(const ExperimentFlags& flags, int rounds, Experiment& experiment, Display& display,
+                      Plan& plan) {
+  const int64_t planned = plan.accuracy.empty() ? 0 : plan.accuracy.front().training.samples;
+  const double slowness = experiment.seconds() / (rounds * plan.round_s);
+  if (!ShortenAccuracy(flags.options.time_budget_s - experiment.seconds(), slowness, plan)) return;
+  const std::string note = absl::StrFormat(
+      "the trainings take %d samples each instead of %d, for a time budget of %s",
+      plan.accuracy.front().training.samples, planned, HumanSeconds(flags.options.time_budget_s));
   experiment.note(note);
   display.Say(absl::StrCat("note: ", note));
 }
@@ -73,7 +58,7 @@ absl::Status Compare(const ExperimentFlags& flags, const Interrupt& interrupt, D
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Experiment> experiment,
                           Experiment::Start(flags, "compare", prepared, plan, interrupt, display));
   PSRING_ASSIGN_OR_RETURN(const int rounds, RunRounds(flags, plan, *experiment, display));
-  ShortenTrainings(flags, *experiment, display, plan);
+  ShortenTrainings(flags, rounds, *experiment, display, plan);
   for (int repeat = 0; repeat < plan.accuracy_repeats; ++repeat) {
     for (const Configuration& configuration : plan.accuracy) {
       const std::string seed =

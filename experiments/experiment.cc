@@ -110,10 +110,17 @@ double Experiment::seconds() const { return 1e-9 * static_cast<double>(Monotonic
 
 absl::Status Experiment::Report(int rounds_done) {
   display_.Clear();
-  std::stable_sort(runs_.begin(), runs_.end(), [](const ConfigurationRuns& a, const ConfigurationRuns& b) {
-    return a.configuration.workers < b.configuration.workers;
-  });
-  const std::vector<SummaryRow> rows = Summarise(manifest_.run_id, runs_, manifest_.wires);
+  // In the plan's order, not in that of the shuffled rounds.
+  std::vector<ConfigurationRuns> runs;
+  for (const auto* part : {&manifest_.plan.cost, &manifest_.plan.accuracy}) {
+    for (const Configuration& configuration : *part) {
+      const auto same = [&](const ConfigurationRuns& other) {
+        return other.configuration.folder() == configuration.folder();
+      };
+      if (std::none_of(runs.begin(), runs.end(), same)) runs.push_back(RunsOf(configuration));
+    }
+  }
+  const std::vector<SummaryRow> rows = Summarise(manifest_.run_id, runs, manifest_.wires);
   manifest_.rounds_done = rounds_done;
   manifest_.wall_s = seconds();
   PSRING_RETURN_IF_ERROR(folder_.Write("summary.csv", SummaryCsv(rows)));

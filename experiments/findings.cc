@@ -31,6 +31,19 @@ std::string Range(const std::optional<Interval>& interval) {
   return absl::StrFormat("95%%: %.2f to %.2f", interval->low, interval->high);
 }
 
+std::string Verdict(const PairedComparison& pair, int rounds) {
+  if (pair.differs) {
+    return absl::StrFormat("%.2f times the samples/s (%s, %d rounds)", pair.ratio, Range(pair.interval),
+                           rounds);
+  }
+  if (pair.too_few_rounds) {
+    return absl::StrFormat("%.2f times the samples/s, but %d rounds are too few to call that a difference",
+                           pair.ratio, rounds);
+  }
+  return absl::StrFormat("no difference shown (ratio %.2f, %s, %d %s)", pair.ratio, Range(pair.interval),
+                         rounds, rounds == 1 ? "round" : "rounds");
+}
+
 // Worker counts whose times mean something: several workers, a core for each.
 std::vector<int> TimedCounts(const std::vector<SummaryRow>& rows) {
   std::set<int> counts;
@@ -85,11 +98,7 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
         const std::string names =
             absl::StrFormat("%s against %s with %d workers", group.configuration.strategy.name,
                             server.configuration.strategy.name, workers);
-        pairs.push_back(pair.differs ? absl::StrFormat("%s: %.2f times the samples/s (%s, %d rounds)", names,
-                                                       pair.ratio, Range(pair.interval), group.rounds)
-                                     : absl::StrFormat("%s: no difference shown (ratio %.2f, %s, %d %s)",
-                                                       names, pair.ratio, Range(pair.interval), group.rounds,
-                                                       group.rounds == 1 ? "round" : "rounds"));
+        pairs.push_back(absl::StrCat(names, ": ", Verdict(pair, group.rounds)));
       }
     }
   }
@@ -133,13 +142,12 @@ void AddStaleness(const std::vector<SummaryRow>& rows, std::vector<std::string>&
   for (const SummaryRow& row : rows) {
     if (!row.mean.staleness_mean || row.configuration.strategy.synchronous || row.configuration.workers < 2)
       continue;
-    parts.push_back(absl::StrFormat("%.2f with %d workers (most: %d)", *row.mean.staleness_mean,
+    parts.push_back(absl::StrFormat("%.2f updates with %d workers (at most %d)", *row.mean.staleness_mean,
                                     row.configuration.workers, row.mean.staleness_max.value_or(0)));
   }
   if (parts.empty()) return;
-  findings.push_back(
-      absl::StrCat("Asynchronous gradients were on average stale by ", absl::StrJoin(parts, ", "),
-                   " updates; theory says N-1 for a run in which all workers push throughout."));
+  findings.push_back(absl::StrCat("The mean staleness of asynchronous gradients was ",
+                                  absl::StrJoin(parts, ", "), "; theory says N-1 while all workers push."));
 }
 
 void AddAccuracy(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {

@@ -19,7 +19,6 @@ namespace {
 const char* const kDefaultCost[] = {"none", "ring", "ps-sync", "ps-async"};
 const char* const kDefaultAccuracy[] = {"single", "ring", "ps-async"};
 
-constexpr int kFewestRounds = 3;
 constexpr int kMostRounds = 12;
 constexpr double kCostShare = 0.55;       // of the time budget; the accuracy part has the rest
 constexpr double kMeasuredSeconds = 0.7;  // of one process's steps in a launch of the cost part
@@ -286,6 +285,26 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
   }
   AddWarnings(cores, plan);
   return plan;
+}
+
+bool ShortenAccuracy(double left_s, double slowness, Plan& plan) {
+  const double needed_s = plan.accuracy_s * std::max(1.0, slowness);
+  if (!plan.accuracy_fitted || plan.accuracy.empty() || needed_s <= left_s) return false;
+  int64_t global_batch = 1;
+  for (const Configuration& configuration : plan.accuracy) {
+    global_batch = std::max(global_batch, int64_t{configuration.workers} * configuration.training.batch);
+  }
+  const int64_t planned = plan.accuracy.front().training.samples;
+  const double share = std::clamp(left_s / needed_s, 0.0, 1.0);
+  const int64_t batches =
+      std::max<int64_t>(10, static_cast<int64_t>(share * static_cast<double>(planned)) / global_batch);
+  const int64_t samples = batches * global_batch;
+  if (samples >= planned) return false;
+  for (Configuration& configuration : plan.accuracy) {
+    configuration.training.samples = samples;
+    configuration.training.eval_every = configuration.training.eval_every * samples / planned;
+  }
+  return true;
 }
 
 double ExpectedLaunchSeconds(const Configuration& configuration, const Probe& probe, int cores) {

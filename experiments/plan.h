@@ -17,6 +17,7 @@
 namespace psring {
 
 inline constexpr int kMostWorkers = 64;
+inline constexpr int kFewestRounds = 3;
 
 // What `psring compare` was asked for.
 struct CompareOptions {
@@ -76,6 +77,11 @@ absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& c
 // `options` must have passed the check. Errors: a global batch that is larger than the data.
 absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& catalog, const Probe& probe,
                               int cores);
+
+// Lets every training of the accuracy part take fewer samples, all the same number, where they would not be
+// done in `left_s` when everything takes `slowness` times as long as planned. False: nothing was changed,
+// because it fits or because the user chose the number. Never below ten global batches.
+bool ShortenAccuracy(double left_s, double slowness, Plan& plan);
 
 // One configuration of `strategy`.
 absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int workers,

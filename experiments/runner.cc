@@ -112,9 +112,10 @@ absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingO
   for (const std::string& argument : TrainingArguments(training)) command.push_back(argument);
   absl::StatusOr<std::string> text = RunForOutput(command, absl::Minutes(2), interrupt);
   if (!text.ok()) {
+    // What the trainer says is about the input; anything else is a crash.
     absl::string_view message = text.status().message();
-    absl::ConsumePrefix(&message, "trainer: ");
-    return absl::Status(text.status().code(), message);
+    if (!absl::ConsumePrefix(&message, "trainer: ")) return text.status();
+    return absl::FailedPreconditionError(message);
   }
   const nlohmann::json json = nlohmann::json::parse(*text, nullptr, false);
   if (!json.is_object() || !json.contains("samples") || !json.contains("parameters")) {
@@ -175,6 +176,7 @@ absl::StatusOr<Probe> ProbeTrainer(const Binaries& binaries, const Catalog& cata
   TrainingOptions short_training = training;
   short_training.strategy = "single";
   short_training.micro_batches = 1;
+  short_training.steps = 0;  // of the cost part, where --samples or --epochs may stand beside it
   PSRING_ASSIGN_OR_RETURN(Probe probe, CheckWithTrainer(binaries, short_training, interrupt));
   if (probe.samples < training.batch) return probe;  // nothing to time; the plan refuses it
   short_training.samples = 0;

@@ -68,8 +68,11 @@ PairedComparison ComparePairs(const std::vector<double>& first, const std::vecto
   if (first.empty() || below == 0) return comparison;
   comparison.ratio = Mean(first) / below;
   comparison.interval = BootstrapRatio(first, second);
-  comparison.differs = comparison.interval && static_cast<int>(first.size()) >= kRoundsToNameAWinner &&
-                       (comparison.interval->low > 1 || comparison.interval->high < 1);
+  const bool excludes_1 =
+      comparison.interval && (comparison.interval->low > 1 || comparison.interval->high < 1);
+  const bool enough = static_cast<int>(first.size()) >= kRoundsToNameAWinner;
+  comparison.differs = excludes_1 && enough;
+  comparison.too_few_rounds = excludes_1 && !enough;
   return comparison;
 }
 

@@ -33,7 +33,8 @@ inline constexpr int kRoundsToNameAWinner = 5;
 struct PairedComparison {
   double ratio = 1;  // mean(first) / mean(second)
   std::optional<Interval> interval;
-  bool differs = false;  // the interval excludes 1, over enough rounds
+  bool differs = false;         // the interval excludes 1, over enough rounds
+  bool too_few_rounds = false;  // it excludes 1, and over more rounds that would mean something
 };
 PairedComparison ComparePairs(const std::vector<double>& first, const std::vector<double>& second);
 

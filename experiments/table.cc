@@ -68,7 +68,9 @@ std::vector<Column> Columns() {
       {"MB", "theory", "d", [](const SummaryRow& row) { return Megabytes(row.predicted_payload_bytes); }},
       {"stale", "mean", "m",
        [](const SummaryRow& row) {
-         return row.mean.staleness_mean ? absl::StrFormat("%.2f", *row.mean.staleness_mean) : "";
+         return row.mean.staleness_mean && !row.configuration.strategy.synchronous
+                    ? absl::StrFormat("%.2f", *row.mean.staleness_mean)
+                    : "";
        }},
       {"test", "acc.", "m",
        [](const SummaryRow& row) {

@@ -103,6 +103,25 @@ TEST(Plan, NoEvalLeavesTheAccuracyPartOut) {
   EXPECT_TRUE(PlanFor(options).accuracy.empty());
 }
 
+TEST(Plan, TrainingsAreShortenedAlikeWhereTimeIsShort) {
+  Plan plan = PlanFor({});
+  const int64_t planned = plan.accuracy.front().training.samples;
+  EXPECT_FALSE(ShortenAccuracy(plan.accuracy_s, 0.5, plan));
+  EXPECT_TRUE(ShortenAccuracy(plan.accuracy_s, 2, plan));
+  for (const Configuration& configuration : plan.accuracy) {
+    EXPECT_NEAR(static_cast<double>(configuration.training.samples), planned / 2.0, 300);
+  }
+  EXPECT_TRUE(ShortenAccuracy(-100, 1, plan));
+  EXPECT_EQ(plan.accuracy.front().training.samples, 10 * 256);
+}
+
+TEST(Plan, ANumberOfSamplesThatTheUserChoseStays) {
+  CompareOptions options;
+  options.training.samples = 100000;
+  Plan plan = PlanFor(options);
+  EXPECT_FALSE(ShortenAccuracy(1, 1, plan));
+}
+
 TEST(Plan, AGlobalBatchLargerThanTheDataIsRefused) {
   CompareOptions options{.workers = {1, 4}};
   options.training.batch = 20000;

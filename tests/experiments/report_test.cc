@@ -78,6 +78,11 @@ TEST(Findings, AWinnerIsNamedOnlyWhereTheIntervalExcludes1) {
   EXPECT_NE(unclear.find("no difference shown"), std::string::npos) << unclear;
 }
 
+TEST(Findings, AFewRoundsNameNobody) {
+  const std::string text = AllFindings({Row("ring", 2, {120, 121, 119}), Row("ps-sync", 2, {100, 101, 99})});
+  EXPECT_NE(text.find("3 rounds are too few to call that a difference"), std::string::npos) << text;
+}
+
 TEST(Findings, NoWinnerIsNamedForANetwork) {
   const std::string text =
       AllFindings({Row("ring", 2, {120, 121, 119, 120, 122}), Row("ps-sync", 2, {100, 101, 99, 100, 100})});

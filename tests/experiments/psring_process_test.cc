@@ -1,0 +1,253 @@
+// The real binary: what it refuses, and one small comparison from end to end.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Outcome {
+  int exit_code = -1;
+  std::string out, err;
+};
+
+std::string Slurp(const fs::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// Each test has a folder of its own, which is where psring runs.
+class PsringTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = fs::path(testing::TempDir()) / absl::StrCat("psring-process-", getpid());
+    fs::remove_all(root_);
+    fs::create_directories(root_ / "work");
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  pid_t Start(const std::vector<std::string>& arguments) {
+    fflush(nullptr);  // or the child would write it again
+    const pid_t pid = fork();
+    if (pid != 0) return pid;
+    if (chdir((root_ / "work").c_str()) != 0) _exit(126);
+    if (freopen((root_ / "out").c_str(), "w", stdout) == nullptr) _exit(126);
+    if (freopen((root_ / "err").c_str(), "w", stderr) == nullptr) _exit(126);
+    std::vector<char*> argv = {const_cast<char*>(PSRING_BINARY)};
+    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+
+  Outcome Finish(pid_t pid) {
+    int status = 0;
+    waitpid(pid, &status, 0);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), Slurp(root_ / "out"),
+            Slurp(root_ / "err")};
+  }
+
+  Outcome Run(const std::vector<std::string>& arguments) { return Finish(Start(arguments)); }
+
+  fs::path root_;
+};
+
+TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
+  ASSERT_TRUE(std::ofstream(root_ / "file") << "x");
+  fs::create_directory(root_ / "data");
+  const std::string file = (root_ / "file").string(), data = (root_ / "data").string();
+  struct Case {
+    std::vector<std::string> arguments;
+    std::string line;  // a part of it
+  };
+  const std::vector<Case> cases = {
+      {{"comprae"}, "compare"},
+      {{"compare", "--worker", "2"}, "--workers"},
+      {{"compare", "--strategies", "rign"}, "did you mean 'ring'"},
+      {{"compare", "--strategies", "ring,"}, "name"},
+      {{"compare", "--model", "mpl"}, "did you mean 'mlp'"},
+      {{"compare", "--data", "syntetic"}, "synthetic"},
+      {{"compare", "--workers", "0"}, "--workers"},
+      {{"compare", "--workers", "-1"}, "--workers"},
+      {{"compare", "--workers", "nan"}, "--workers"},
+      {{"compare", "--workers", "1,two"}, "two"},
+      {{"compare", "--workers", "65"}, "64"},
+      {{"compare", "--batch", "0"}, "--batch"},
+      {{"compare", "--data", "synthetic", "--batch", "1000000000"}, "--batch 1000000000"},
+      {{"compare", "--data", "synthetic", "--batch", "50000", "--workers", "4"},
+       "--batch 50000 times 4 workers"},
+      {{"compare", "--lr", "-1"}, "--lr"},
+      {{"compare", "--epochs", "0"}, "--epochs"},
+      {{"compare", "--samples", "9", "--epochs", "1"}, "--samples and --epochs"},
+      {{"compare", "--repeats", "many"}, "--repeats"},
+      {{"compare", "--time_budget", "soon"}, "--time_budget"},
+      {{"compare", "--link", "1gbit"}, "not built yet"},
+      {{"compare", "--micro_batches", "2"}, "--micro_batches"},
+      {{"compare", "--strategies", "ring", "--micro_batches", "2"}, "--micro_batches"},
+      {{"compare", "--data_dir", data}, data},
+      {{"compare", "--data_dir", "/no/such/folder"}, "/no/such/folder"},
+      {{"compare", "--out", file}, file},
+      {{"compare", "--out", "/proc/psring"}, "/proc/psring"},
+      {{"train", "--strategy", "ring,star"}, "compare"},
+      {{"train", "--strategy", "ring", "--workers", "1,2"}, "compare"},
+      {{"train", "--strategy", "single", "--workers", "2"}, "one process"},
+      {{"train", "--strategy", "ring", "--micro_batches", "2"}, "--micro_batches"},
+      {{"train", "--steps", "5", "--epochs", "1"}, "--steps and --epochs"},
+  };
+  for (const Case& bad : cases) {
+    const Outcome outcome = Run(bad.arguments);
+    const std::string what = absl::StrJoin(bad.arguments, " ");
+    EXPECT_EQ(outcome.exit_code, 2) << what << "\n" << outcome.out << outcome.err;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << what << "\n" << outcome.err;
+    EXPECT_TRUE(absl::StartsWith(outcome.err, "psring")) << what << "\n" << outcome.err;
+    EXPECT_TRUE(absl::StrContains(outcome.err, bad.line)) << what << "\n" << outcome.err;
+    EXPECT_EQ(outcome.out, "") << what;
+    EXPECT_TRUE(fs::is_empty(root_ / "work")) << what;
+  }
+}
+
+TEST_F(PsringTest, CudaIsRefusedWhereThereIsNone) {
+  if (fs::exists("/dev/nvidia0")) GTEST_SKIP() << "this machine has a GPU";
+  const Outcome outcome = Run({"compare", "--device", "cuda"});
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  EXPECT_TRUE(fs::is_empty(root_ / "work"));
+}
+
+TEST_F(PsringTest, HelpAndVersionAreForStdout) {
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"--version"},
+                                                    {"--help"},
+                                                    {"compare", "--help"},
+                                                    {"train", "--help"},
+                                                    {"doctor", "--help"}}) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_NE(outcome.out, "");
+    EXPECT_EQ(outcome.err, "");
+  }
+}
+
+TEST_F(PsringTest, ADryRunPrintsThePlanAndWritesNothing) {
+  const Outcome outcome = Run({"compare", "--data", "synthetic", "--dry_run"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_TRUE(absl::StrContains(outcome.out, "ps-async x 4")) << outcome.out;
+  EXPECT_TRUE(absl::StrContains(outcome.out, "expected:")) << outcome.out;
+  EXPECT_TRUE(fs::is_empty(root_ / "work"));
+}
+
+TEST_F(PsringTest, DoctorSaysWhatIsHere) {
+  const Outcome outcome = Run({"doctor"});
+  EXPECT_TRUE(outcome.exit_code == 0 || outcome.exit_code == 1) << outcome.err;
+  for (const char* what :
+       {"cores", "memory", "packages", "Fashion-MNIST", "GPUs", "NCCL", "namespaces", "tc", "/dev/shm"}) {
+    EXPECT_TRUE(absl::StrContains(outcome.out, what)) << what << "\n" << outcome.out;
+  }
+}
+
+TEST_F(PsringTest, AComparisonLeavesAFolderWithEverythingInIt) {
+  const Outcome outcome =
+      Run({"compare", "--data", "synthetic", "--strategies", "ring,ps-sync,ps-async", "--workers", "2",
+           "--repeats", "2", "--steps", "4", "--samples", "2560", "--batch", "32"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  EXPECT_TRUE(absl::StrContains(outcome.out, "m measured, d derived")) << outcome.out;
+  const fs::path run = root_ / "work/runs/latest";
+  for (const char* name : {"manifest.json", "summary.csv", "summary.json", "runs.csv", "curves.csv",
+                           "steps.jsonl", "trace.json"}) {
+    EXPECT_TRUE(fs::exists(run / name)) << name;
+  }
+  const auto summary = nlohmann::json::parse(Slurp(run / "summary.json"));
+  ASSERT_EQ(summary.size(), 5) << summary.dump(1);  // single; none, ring and two servers with 2 workers
+  for (const auto& row : summary) {
+    const auto& figures = row["figures"];
+    EXPECT_GT(figures["samples_per_s"], 0) << figures;
+    EXPECT_EQ(figures["repeats"], 2) << figures;
+    EXPECT_EQ(figures["steps"], 4) << figures;
+    if (figures["strategy"] == "none") continue;
+    EXPECT_GT(figures["test_accuracy"], 0.05) << figures;
+    if (figures["predicted_payload_bytes_per_worker"].is_null()) continue;
+    EXPECT_NEAR(figures["payload_tx_bytes_per_worker"].get<double>() /
+                    figures["predicted_payload_bytes_per_worker"].get<double>(),
+                1, 1e-3)
+        << figures;
+  }
+  const auto manifest = nlohmann::json::parse(Slurp(run / "manifest.json"));
+  EXPECT_EQ(manifest["finished"], true);
+  EXPECT_EQ(manifest["cost"]["rounds_done"], 2);
+  // 5 launches in 2 rounds, 4 trainings with 2 seeds, and the heading.
+  const std::string runs = Slurp(run / "runs.csv");
+  EXPECT_EQ(std::count(runs.begin(), runs.end(), '\n'), 1 + 10 + 8);
+  for (absl::string_view line : absl::StrSplit(Slurp(run / "steps.jsonl"), '\n', absl::SkipEmpty())) {
+    ASSERT_TRUE(nlohmann::json::accept(line)) << line;
+  }
+  EXPECT_GT(nlohmann::json::parse(Slurp(run / "trace.json"))["traceEvents"].size(), 10);
+}
+
+// Processes whose command line names this test's folder.
+std::vector<std::string> Processes(const std::string& folder) {
+  std::vector<std::string> found;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const std::string line = Slurp(entry.path() / "cmdline");
+    if (absl::StrContains(line, folder)) found.push_back(entry.path().filename().string());
+  }
+  return found;
+}
+
+TEST_F(PsringTest, CtrlCEndsEverythingQuickly) {
+  const std::string out = (root_ / "out-folder").string();
+  const pid_t psring = Start({"train", "--data", "synthetic", "--strategy", "ps-sync", "--workers", "2",
+                              "--epochs", "1000", "--out", out});
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  while (Slurp(fs::path(out) / "records/training-1/ps-sync-2/steps-rank0.jsonl").empty() &&
+         absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(50));
+  }
+  EXPECT_GE(Processes(out).size(), 4);
+  const absl::Time begin = absl::Now();
+  kill(psring, SIGINT);
+  const Outcome outcome = Finish(psring);
+  EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
+  EXPECT_EQ(outcome.err, "psring train: interrupted (SIGINT)\n");
+  EXPECT_TRUE(Processes(out).empty());
+}
+
+TEST_F(PsringTest, AKilledWorkerIsNamedAndEndsTheRest) {
+  const std::string out = (root_ / "out-folder").string();
+  const pid_t psring = Start({"train", "--data", "synthetic", "--strategy", "ring", "--workers", "2",
+                              "--epochs", "1000", "--out", out});
+  const fs::path records = fs::path(out) / "records/training-1/ring-2";
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  while (Slurp(records / "steps-rank1.jsonl").empty() && absl::Now() < deadline)
+    absl::SleepFor(absl::Milliseconds(50));
+  for (const std::string& process : Processes(records.string())) {
+    if (absl::StrContains(Slurp(fs::path("/proc") / process / "environ"), "LOCAL_RANK=1")) {
+      kill(static_cast<pid_t>(std::stoi(process)), SIGKILL);
+    }
+  }
+  const absl::Time begin = absl::Now();
+  const Outcome outcome = Finish(psring);
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
+  EXPECT_TRUE(absl::StartsWith(outcome.err, "psring train: ring x 2: rank 1 was killed by SIGKILL"))
+      << outcome.err;
+  EXPECT_TRUE(Processes(out).empty());
+}
+
+}  // namespace
+}  // namespace psring
