@@ -69,6 +69,7 @@ class GrpcClient : public PsClient {
 
   absl::Status Start(int worker, const ServerJob& job, Span weights, absl::Time deadline) override {
     PSRING_CHECK(!thread_.joinable());
+    KeepGrpcRunning();
     PSRING_RETURN_IF_ERROR(session_.Begin(job, weights));
     PSRING_RETURN_IF_ERROR(Connect(deadline));
     auto join = std::make_shared<const std::string>(EncodeJoin({worker, job}));

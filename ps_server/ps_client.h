@@ -60,8 +60,8 @@ class PsClient {
   virtual Traffic traffic() const = 0;
 };
 
-// To the server at "host:port", over gRPC. Programs that train call KeepFreedMemory() once (keep_freed_memory.h): it
-// makes this client up to twice as fast.
+// To the server at "host:port", over gRPC. Programs that train call KeepFreedMemory() once
+// (keep_freed_memory.h): it makes this client up to twice as fast.
 std::unique_ptr<PsClient> MakeGrpcPsClient(const std::string& address);
 // Straight into `server`, which must outlive it: the server minus the wire, for tests and for threads of one
 // process.

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "CLI/CLI.hpp"
@@ -44,10 +45,19 @@ absl::Status WriteRecord(const std::string& folder, const ServerStats& stats) {
   return WriteFile(folder + "/result-server0.json", ToJson(result));
 }
 
-absl::Status Run(const Flags& flags) {
-  PSRING_ASSIGN_OR_RETURN(RendezvousOptions meeting, ParseRendezvous(flags.rendezvous, ProcessEnvironment()));
-  meeting.world_size = flags.workers;
+// A server is no rank: how many there are it learns from its flags.
+absl::StatusOr<RendezvousOptions> Meeting(const Flags& flags) {
+  const GetEnv environment = [&flags, process = ProcessEnvironment()](const char* name) {
+    if (std::string_view(name) == "RANK") return std::optional<std::string>("0");
+    if (std::string_view(name) == "WORLD_SIZE") return std::optional(absl::StrCat(flags.workers));
+    return process(name);
+  };
+  PSRING_ASSIGN_OR_RETURN(RendezvousOptions meeting, ParseRendezvous(flags.rendezvous, environment));
   meeting.timeout = absl::Seconds(flags.timeout_s);
+  return meeting;
+}
+
+absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, MakeDevice(flags.device));
 
   ParameterServer server(*device, {.workers = flags.workers, .timeout = meeting.timeout});
@@ -82,7 +92,8 @@ int main(int argc, char** argv) {
   app.add_option("--workers", flags.workers, "how many workers train")
       ->required()
       ->check(psring::WholeNumber(1, 65536));
-  app.add_option("--bind", flags.bind, "address to listen on")->capture_default_str();
+  app.add_option("--bind", flags.bind, "address to listen on, as the workers reach it")
+      ->capture_default_str();
   app.add_option("--port", flags.port, "port to listen on; 0: the system chooses")
       ->check(psring::WholeNumber(0, 65535))
       ->capture_default_str();
@@ -97,6 +108,8 @@ int main(int argc, char** argv) {
   psring::ParseOrExit(app, argc, argv);
 
   psring::KeepFreedMemory();
-  const absl::Status status = psring::Run(flags);
+  const absl::StatusOr<psring::RendezvousOptions> meeting = psring::Meeting(flags);
+  if (!meeting.ok()) return psring::Fail("ps_server", std::string(meeting.status().message()), 2);
+  const absl::Status status = psring::Run(flags, *meeting);
   return status.ok() ? 0 : psring::Fail("ps_server", std::string(status.message()));
 }

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "common/check.h"
 #include "ps_server/connection.h"
+#include "ps_server/wire.h"
 
 namespace psring {
 namespace {
@@ -114,6 +115,7 @@ class GrpcService : public Service, public Connection::Host {
 
 absl::StatusOr<std::unique_ptr<Service>> Service::Start(ParameterServer& server,
                                                         const ServiceOptions& options) {
+  KeepGrpcRunning();
   auto service = std::make_unique<GrpcService>(server);
   PSRING_RETURN_IF_ERROR(service->Listen(options));
   return service;

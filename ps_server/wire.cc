@@ -1,5 +1,7 @@
 #include "ps_server/wire.h"
 
+#include <grpc/grpc.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -225,6 +227,14 @@ absl::StatusOr<JoinRequest> DecodeJoin(Pieces payload) {
                           .warmup_samples = job.schedule().warmup_samples(),
                           .total_samples = job.schedule().total_samples()};
   return request;
+}
+
+void KeepGrpcRunning() {
+  static const bool running = [] {
+    grpc_init();
+    return true;
+  }();
+  (void)running;
 }
 
 }  // namespace psring

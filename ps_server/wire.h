@@ -49,4 +49,8 @@ inline constexpr char kExchangeMethod[] = "/psring.proto.ParameterServer/Exchang
 inline constexpr char kServerSaysKey[] = "psring-server-says";
 inline constexpr int kMaxMessageBytes = 2 * static_cast<int>(kChunkBytes);
 
+// Keeps the gRPC library up until the process ends. It shuts down with its last user otherwise, and where a
+// large write was cut short that takes up to ten seconds, in which nobody hears of the error.
+void KeepGrpcRunning();
+
 }  // namespace psring

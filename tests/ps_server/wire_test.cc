@@ -15,7 +15,8 @@ std::string Flatten(const grpc::ByteBuffer& buffer) {
   std::vector<grpc::Slice> slices;
   EXPECT_TRUE(buffer.Dump(&slices).ok());
   std::string bytes;
-  for (const grpc::Slice& slice : slices) bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  for (const grpc::Slice& slice : slices)
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
   return bytes;
 }
 
@@ -100,8 +101,7 @@ TEST(WireTest, ThePayloadIsBorrowedAndLetGo) {
 
 TEST(WireTest, WhatIsNoChunkIsRefused) {
   const std::string payload(100, 'x');
-  const std::string whole =
-      Flatten(EncodeChunk(kHeaders[1], std::as_bytes(std::span(payload)), nullptr));
+  const std::string whole = Flatten(EncodeChunk(kHeaders[1], std::as_bytes(std::span(payload)), nullptr));
   const auto decodes = [](const std::string& bytes) {
     grpc::ByteBuffer message = Cut(bytes, 10);
     ReceivedChunk chunk;
@@ -133,7 +133,8 @@ TEST(WireTest, RandomBytesDoNoHarm) {
 }
 
 TEST(WireTest, AJoinArrivesAsItWasSent) {
-  ServerJob job{.workers = 3, .consistency = "async", .deterministic = true, .serial = true, .parameters = 12};
+  ServerJob job{
+      .workers = 3, .consistency = "async", .deterministic = true, .serial = true, .parameters = 12};
   job.buckets = {{.index = 0, .first = 5, .count = 7}, {.index = 1, .first = 0, .count = 5}};
   job.optimizer = {.kind = OptimizerKind::kAdam, .momentum = 0.1, .beta1 = 0.2, .beta2 = 0.3, .epsilon = 0.4};
   job.schedule = {
