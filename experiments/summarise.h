@@ -98,7 +98,7 @@ struct ConfigurationRuns {
 std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<ConfigurationRuns>& runs,
                                   const std::optional<Wires>& wires);
 
-// The columns of DESIGN.md's summary, in its order.
+// The columns of summary.csv, in their order.
 std::vector<Cell> Cells(const SummaryRow& row);
 
 }  // namespace psring

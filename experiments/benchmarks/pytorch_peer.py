@@ -12,6 +12,10 @@ import os
 import sys
 import time
 
+# One thread a process: OpenBLAS would otherwise bring threads of its own, whatever torch is told.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp

@@ -46,7 +46,7 @@ def run_psring(model, strategy, workers):
 def run_torch(python, model, workers, env):
     done = subprocess.run([python, PEER, "--model", model, "--workers", str(workers), "--steps", str(STEPS[model]),
                            "--warmup_steps", "10"], capture_output=True, text=True, timeout=600,
-                          env={**os.environ, "OMP_NUM_THREADS": "1", **env})
+                          env={**os.environ, **env})
     if done.returncode:
         sys.exit(f"PyTorch failed: {done.stderr}")
     return json.loads(done.stdout.strip().splitlines()[-1])["samples_per_s"]
