@@ -186,9 +186,9 @@ void AddCaveats(const std::vector<SummaryRow>& rows, int cores, std::vector<std:
                         absl::StrJoin(crowded, " and "), cores, cores == 1 ? "core" : "cores"));
   }
   if (!foreign.empty()) {
-    findings.push_back(absl::StrCat("Others used much of the processors during ",
-                                    absl::StrJoin(foreign, ", "),
-                                    ": run it again on a quiet machine before you rely on those rows."));
+    const std::string which = foreign.size() == rows.size() ? "every row" : absl::StrJoin(foreign, ", ");
+    findings.push_back(absl::StrCat("Others used more than a quarter of the processors during ", which,
+                                    ": run it again on a quiet machine before you rely on that."));
   }
 }
 

@@ -288,7 +288,7 @@ std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<C
       row.efficiency = *row.speedup / row.configuration.workers;
     }
     const SummaryRow* none = Reference(rows, row, "none", row.configuration.workers);
-    if (none != nullptr && none != &row) {
+    if (none != nullptr && row.configuration.strategy.needs != StrategyNeeds::kNothing) {
       std::vector<double> differences;
       for (size_t round = 0; round < row.round_step_ms.size(); ++round) {
         differences.push_back(row.round_step_ms[round] - none->round_step_ms[round]);

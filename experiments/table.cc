@@ -41,7 +41,8 @@ std::vector<Column> Columns() {
       {"", "strategy", "", [](const SummaryRow& row) { return row.configuration.strategy.name; }},
       {"wor-", "kers", "",
        [](const SummaryRow& row) {
-         return absl::StrCat(row.configuration.workers, row.configuration.oversubscribed ? "*" : "");
+         return absl::StrCat(row.configuration.workers, row.configuration.oversubscribed ? "*" : "",
+                             row.valid ? "" : "!");
        }},
       {"samples", "/s", "m", [](const SummaryRow& row) { return WithThousands(row.mean.samples_per_s); }},
       {"95%", "interval", "d",
@@ -146,6 +147,9 @@ std::string Table(const std::vector<SummaryRow>& rows) {
                                    [](const SummaryRow& row) { return row.configuration.oversubscribed; });
   if (crowded)
     table += "* oversubscribed: more workers than cores, so the times say how processes take turns.\n";
+  if (std::any_of(rows.begin(), rows.end(), [](const SummaryRow& row) { return !row.valid; })) {
+    table += "! not valid: others used too much of the processors meanwhile (see note in summary.csv).\n";
+  }
   return table;
 }
 

@@ -62,6 +62,13 @@ TEST(Table, MarksWhatIsMeasuredAndDerivedAndOversubscribed) {
   EXPECT_EQ(Table({Row("ring", 2, {1, 2})}).find("oversubscribed"), std::string::npos);
 }
 
+TEST(Table, RowsThatAreNotValidAreMarked) {
+  SummaryRow row = Row("ring", 4, {1, 2});
+  row.valid = false;
+  EXPECT_NE(Table({row}).find("4*!"), std::string::npos) << Table({row});
+  EXPECT_NE(Table({row}).find("! not valid"), std::string::npos);
+}
+
 TEST(Table, NumbersAreGroupedByThousands) {
   EXPECT_EQ(WithThousands(0), "0");
   EXPECT_EQ(WithThousands(999.4), "999");
