@@ -38,8 +38,6 @@ void AddPieces(Pieces pieces, float* to) {
       AddUnaligned(carry, 1, to++);
       carried = 0;
     }
-    if (carried > 0) continue;  // the piece was too short to complete the float
-
     const size_t whole = piece.size() / sizeof(float);
     AddUnaligned(piece.data(), whole, to);
     to += whole;

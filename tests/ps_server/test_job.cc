@@ -86,6 +86,10 @@ absl::StatusOr<std::vector<ExchangeResult>> TestWorker::Step(int64_t step) {
 
 absl::StatusOr<ExchangeResult> TestWorker::ExchangeBucket(int bucket, int64_t step) {
   gradient = Gradient(job, rank, step);
+  return ExchangeAgain(bucket, step);
+}
+
+absl::StatusOr<ExchangeResult> TestWorker::ExchangeAgain(int bucket, int64_t step) {
   const Bucket& place = job.buckets[bucket];
   Mutex mutex;
   CondVar changed;

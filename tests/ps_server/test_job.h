@@ -29,8 +29,9 @@ struct TestWorker {
   // Exchanges every bucket, all in flight at once; returns when all have come back, with their results by
   // bucket.
   absl::StatusOr<std::vector<ExchangeResult>> Step(int64_t step);
-  // Starts one exchange; the status is there once `Wait` returns.
+  // Exchanges one bucket and waits; ExchangeAgain takes the gradient as it was left.
   absl::StatusOr<ExchangeResult> ExchangeBucket(int bucket, int64_t step);
+  absl::StatusOr<ExchangeResult> ExchangeAgain(int bucket, int64_t step);
 
   const ServerJob job;
   const int rank;
