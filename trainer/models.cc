@@ -75,7 +75,7 @@ const std::vector<ModelRow>& Models() {
       {.name = "mlp",
        .summary = "784-1024-1024-10 with ReLU",
        .default_lr = .05,
-       .default_async_lr = .1,
+       .default_async_lr = .15,
        .make = MakeMlp},
       {.name = "mlp-small",
        .summary = "784-300-100-10 with ReLU: little to send, and quick",
@@ -84,8 +84,8 @@ const std::vector<ModelRow>& Models() {
        .make = MakeSmallMlp},
       {.name = "cnn",
        .summary = "two 3x3 convolutions (32, 64), 2x2 pooling, 9216-128-10",
-       .default_lr = .02,
-       .default_async_lr = .05,
+       .default_lr = .05,
+       .default_async_lr = .1,
        .make = MakeCnn},
   };
   return models;

@@ -125,12 +125,17 @@ TEST_P(EveryModel, EvaluationCountsEachSampleOnce) {
   EXPECT_NEAR(score->loss_sum, loss, 1e-4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EveryModel, testing::Values("mlp", "mlp-small", "cnn"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+std::vector<std::string> ModelNames() {
+  std::vector<std::string> names;
+  for (const ModelRow& row : Models()) names.emplace_back(row.name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, EveryModel, testing::ValuesIn(ModelNames()), [](const auto& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
 
 TEST(Models, HaveTheSizesTheyAreKnownFor) {
   const auto device = MakeCpuDevice();
