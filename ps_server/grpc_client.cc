@@ -15,40 +15,13 @@
 #include "absl/time/clock.h"
 #include "common/check.h"
 #include "common/mutex.h"
+#include "ps_server/borrowers.h"
 #include "ps_server/client_session.h"
 #include "ps_server/ps_client.h"
 #include "ps_server/wire.h"
 
 namespace psring {
 namespace {
-
-// Counts the borrowers of the caller's memory: slices that gRPC holds. Only when there are none left may
-// `done` say that the gradient is free.
-class Borrowers {
- public:
-  std::shared_ptr<const void> Add() {
-    MutexLock lock(mutex_);
-    ++count_;
-    return std::shared_ptr<const void>(this, [](const void* borrowers) {
-      Borrowers& self = *const_cast<Borrowers*>(static_cast<const Borrowers*>(borrowers));
-      MutexLock lock(self.mutex_);
-      if (--self.count_ == 0) self.none_.NotifyAll();
-    });
-  }
-  bool AwaitNone(absl::Time deadline) {
-    MutexLock lock(mutex_);
-    while (count_ > 0) {
-      if (absl::Now() >= deadline) return false;
-      none_.WaitUntil(mutex_, deadline);
-    }
-    return true;
-  }
-
- private:
-  Mutex mutex_;
-  CondVar none_;
-  int count_ ABSL_GUARDED_BY(mutex_) = 0;
-};
 
 class GrpcClient : public PsClient {
  public:

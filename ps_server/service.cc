@@ -1,7 +1,13 @@
 #include "ps_server/service.h"
 
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/server_builder.h>
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
 
+#include <deque>
+#include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -9,11 +15,216 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/check.h"
-#include "ps_server/connection.h"
+#include "common/mutex.h"
+#include "proto/parameter_server.grpc.pb.h"
 #include "ps_server/wire.h"
 
 namespace psring {
 namespace {
+
+constexpr char kClosed[] = "its connection closed before it said that it leaves";
+
+// The service of the .proto file, with messages left as bytes.
+using RawService = proto::ParameterServer::WithRawMethod_Exchange<proto::ParameterServer::Service>;
+
+// One worker's stream. Lives until its last operation has come back from the completion queue and nobody
+// delivers to it any more.
+class Connection : public ReplySink, public std::enable_shared_from_this<Connection> {
+ public:
+  // What a completion queue's tag points to.
+  class Tag {
+   public:
+    using Handler = void (Connection::*)(bool ok, Lane& lane);
+    Tag(Connection& connection, Handler handler) : connection_(connection), handler_(handler) {}
+    void Complete(bool ok, Lane& lane) { connection_.Complete(handler_, ok, lane); }
+
+   private:
+    Connection& connection_;
+    Handler handler_;
+  };
+
+  // What a connection needs of its service.
+  class Host {
+   public:
+    virtual ~Host() = default;
+    virtual void OnAccepted() = 0;  // time to wait for the next one
+    virtual void OnGone() = 0;      // the connection is about to be destroyed
+  };
+
+  Connection(ParameterServer& server, Host& host) : server_(server), host_(host) {}
+  ~Connection() override { host_.OnGone(); }
+
+  // Waits for a worker to connect.
+  void Accept(RawService& service, grpc::ServerCompletionQueue& queue);
+
+  void Deliver(Reply reply) override;
+  void Abort(const absl::Status& why) override;
+
+ private:
+  struct Outgoing {
+    Reply reply;
+    size_t sent = 0;
+  };
+
+  // A tag came back: runs its handler, then lets go of this connection if it was the last one out.
+  void Complete(Tag::Handler handler, bool ok, Lane& lane);
+  void OnConnected(bool ok, Lane& lane);
+  void OnRead(bool ok, Lane& lane);
+  void OnWritten(bool ok, Lane& lane);
+  void OnFinished(bool ok, Lane& lane);
+
+  absl::Status Handle(Lane& lane);
+  // Ends the stream: after what is queued where `status` is OK, without it otherwise.
+  void EndLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WriteOrFinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  ParameterServer& server_;
+  Host& host_;
+  grpc::ServerContext context_;
+  grpc::GenericServerAsyncReaderWriter stream_{&context_};
+  Tag connected_{*this, &Connection::OnConnected};
+  Tag read_{*this, &Connection::OnRead};
+  Tag written_{*this, &Connection::OnWritten};
+  Tag finished_{*this, &Connection::OnFinished};
+
+  // Touched by the thread that handles a read; there is one read at a time.
+  grpc::ByteBuffer incoming_;
+  ReceivedChunk chunk_;
+  int worker_ = -1;  // until it has joined
+
+  Mutex mutex_;
+  std::shared_ptr<Connection> self_ ABSL_GUARDED_BY(mutex_);  // while operations are in flight
+  int operations_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<Outgoing> outgoing_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status end_ ABSL_GUARDED_BY(mutex_);
+};
+
+void Connection::Accept(RawService& service, grpc::ServerCompletionQueue& queue) {
+  MutexLock lock(mutex_);
+  self_ = shared_from_this();
+  ++operations_;
+  service.RequestExchange(&context_, &stream_, &queue, &queue, &connected_);
+}
+
+void Connection::Complete(Tag::Handler handler, bool ok, Lane& lane) {
+  (this->*handler)(ok, lane);
+  std::shared_ptr<Connection> last_out;
+  {
+    MutexLock lock(mutex_);
+    if (--operations_ == 0) last_out = std::move(self_);
+  }
+  if (last_out != nullptr && worker_ >= 0) server_.Disconnected(worker_, kClosed);
+}
+
+void Connection::OnConnected(bool ok, Lane&) {
+  if (!ok) return;  // the service stops
+  host_.OnAccepted();
+  MutexLock lock(mutex_);
+  ReadLocked();
+}
+
+void Connection::OnRead(bool ok, Lane& lane) {
+  absl::Status status = ok ? Handle(lane) : absl::OkStatus();
+  if (!ok && worker_ >= 0) {
+    server_.Disconnected(worker_, kClosed);
+  }
+  MutexLock lock(mutex_);
+  if (ok && status.ok()) {
+    if (!ending_) ReadLocked();
+  } else {
+    EndLocked(status);
+  }
+}
+
+absl::Status Connection::Handle(Lane& lane) {
+  absl::Status status = chunk_.Decode(incoming_);
+  if (worker_ >= 0) {
+    if (status.ok()) {
+      server_.Receive(worker_, chunk_.header(), chunk_.payload(), lane);
+    } else {
+      server_.Abort(
+          absl::Status(status.code(), absl::StrCat("worker ", worker_, " sent ", status.message())));
+    }
+    chunk_.Clear();  // the memory goes back while it is still in the cache
+    return absl::OkStatus();
+  }
+  if (!status.ok()) return status;
+  if (chunk_.header().kind != MessageKind::kJoin) {
+    return absl::FailedPreconditionError("a conversation begins with a Join");
+  }
+  PSRING_ASSIGN_OR_RETURN(JoinRequest request, DecodeJoin(chunk_.payload()));
+  chunk_.Clear();
+  PSRING_RETURN_IF_ERROR(server_.Join(request.worker, request.job, shared_from_this()));
+  worker_ = request.worker;
+  return absl::OkStatus();
+}
+
+void Connection::Deliver(Reply reply) {
+  MutexLock lock(mutex_);
+  if (ending_) return;
+  const bool last = reply.header.kind == MessageKind::kLeave;
+  outgoing_.push_back({std::move(reply)});
+  if (last) EndLocked(absl::OkStatus());
+  if (!writing_) WriteOrFinishLocked();
+}
+
+void Connection::Abort(const absl::Status& why) {
+  MutexLock lock(mutex_);
+  EndLocked(why);
+}
+
+void Connection::OnWritten(bool ok, Lane&) {
+  MutexLock lock(mutex_);
+  writing_ = false;
+  if (!ok) {
+    // The worker is gone; the read that is in flight says so too.
+    ending_ = true;
+    outgoing_.clear();
+  }
+  WriteOrFinishLocked();
+}
+
+void Connection::OnFinished(bool, Lane&) {}
+
+void Connection::EndLocked(const absl::Status& status) {
+  if (ending_) return;
+  ending_ = true;
+  end_ = status;
+  if (!status.ok()) outgoing_.clear();
+  if (!writing_) WriteOrFinishLocked();
+}
+
+void Connection::ReadLocked() {
+  ++operations_;
+  stream_.Read(&incoming_, &read_);
+}
+
+void Connection::WriteOrFinishLocked() {
+  if (!outgoing_.empty()) {
+    Outgoing& front = outgoing_.front();
+    const ConstSpan weights = front.reply.weights.weights;
+    ChunkHeader header = front.reply.header;
+    header.offset = front.sent;
+    const Bytes payload(static_cast<const std::byte*>(weights.data) + front.sent,
+                        ChunkLength(weights.bytes(), front.sent));
+    front.sent += payload.size();
+    grpc::ByteBuffer message = EncodeChunk(header, payload, front.reply.weights.keep);
+    if (front.sent == weights.bytes()) outgoing_.pop_front();
+    writing_ = true;
+    ++operations_;
+    stream_.Write(message, &written_);
+  } else if (ending_ && !finishing_) {
+    finishing_ = true;
+    ++operations_;
+    context_.AddTrailingMetadata(kServerSaysKey, "1");
+    stream_.Finish(grpc::Status(static_cast<grpc::StatusCode>(end_.code()), std::string(end_.message())),
+                   &finished_);
+  }
+}
 
 class GrpcService : public Service, public Connection::Host {
  public:
