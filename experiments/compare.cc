@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "experiments/experiment.h"
+#include "experiments/plan_text.h"
 
 namespace psring {
 namespace {

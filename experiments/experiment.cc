@@ -10,7 +10,9 @@
 #include "common/command_line.h"
 #include "common/trace.h"
 #include "experiments/calibrate.h"
+#include "experiments/estimate.h"
 #include "experiments/findings.h"
+#include "experiments/plan_text.h"
 #include "experiments/table.h"
 
 namespace psring {

@@ -4,12 +4,11 @@
 #include <cmath>
 #include <random>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/time.h"
 #include "common/check.h"
+#include "experiments/estimate.h"
 #include "experiments/statistics.h"
 
 namespace psring {
@@ -22,31 +21,6 @@ const char* const kDefaultAccuracy[] = {"single", "ring", "ps-async"};
 constexpr int kMostRounds = 12;
 constexpr double kCostShare = 0.55;       // of the time budget; the accuracy part has the rest
 constexpr double kMeasuredSeconds = 0.7;  // of one process's steps in a launch of the cost part
-constexpr double kPayloadBytesPerS =
-    1.2e9;  // through the loopback with adding and copying, a guess for the estimate
-constexpr double kEvaluationShare =
-    0.4;  // time of a sample's forward pass, as a share of its time in training
-
-// Steps of N workers on too few cores take turns.
-double StepSeconds(const Configuration& configuration, const Probe& probe, int cores) {
-  const double crowding =
-      std::max(1.0, static_cast<double>(configuration.workers * configuration.training.threads) / cores);
-  const double bytes = 4.0 * static_cast<double>(probe.parameters);
-  double moved = 0;
-  if (configuration.strategy.needs == StrategyNeeds::kProcessGroup)
-    moved = 2 * (configuration.workers - 1) * bytes;
-  if (configuration.strategy.needs == StrategyNeeds::kParameterServer)
-    moved = 2 * configuration.workers * bytes;
-  return probe.step_s * crowding + moved / kPayloadBytesPerS;
-}
-
-double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores) {
-  return configuration.workers * configuration.training.batch / StepSeconds(configuration, probe, cores);
-}
-
-double LaunchOverhead(const Configuration& configuration, const Probe& probe, int cores) {
-  return 0.1 + probe.launch_s * std::max(1.0, static_cast<double>(configuration.workers) / cores);
-}
 
 bool Contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -150,10 +124,9 @@ void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, 
   plan.accuracy_fitted = training.samples == 0 && training.epochs == 0;
   double fixed_s = 0, per_sample_s = 0;
   int64_t global_batch = 0;
-  const double evaluation_s =
-      kEvaluationShare * static_cast<double>(probe.test_samples) * probe.step_s / training.batch;
+  const double evaluation_s = EvaluationSeconds(training, probe);
   for (const Configuration& configuration : plan.accuracy) {
-    fixed_s += LaunchOverhead(configuration, probe, cores) + evaluation_s;
+    fixed_s += LaunchOverheadSeconds(configuration, probe, cores) + evaluation_s;
     per_sample_s += 1 / SamplesPerSecond(configuration, probe, cores);
     global_batch = std::max(global_batch, int64_t{configuration.workers} * configuration.training.batch);
   }
@@ -307,28 +280,6 @@ bool ShortenAccuracy(double left_s, double slowness, Plan& plan) {
   return true;
 }
 
-double ExpectedLaunchSeconds(const Configuration& configuration, const Probe& probe, int cores) {
-  const TrainingOptions& training = configuration.training;
-  const double step_s = StepSeconds(configuration, probe, cores);
-  double steps = static_cast<double>(training.steps);
-  if (steps == 0) {
-    const double samples = training.samples > 0 ? static_cast<double>(training.samples)
-                                                : (training.epochs > 0 ? training.epochs : 1) *
-                                                      static_cast<double>(probe.samples);
-    steps = samples / (configuration.workers * training.batch * std::max(1, training.micro_batches));
-  }
-  const double micro_batches = std::max(1, training.micro_batches);
-  double seconds = LaunchOverhead(configuration, probe, cores) +
-                   (steps + static_cast<double>(training.warmup_steps)) * step_s * micro_batches;
-  if (training.evaluate) {
-    const double evaluations =
-        training.eval_every > 0 ? 1 + steps / static_cast<double>(training.eval_every) : 1;
-    seconds += evaluations * kEvaluationShare * static_cast<double>(probe.test_samples) * probe.step_s /
-               training.batch;
-  }
-  return seconds;
-}
-
 std::vector<int> RoundOrder(int count, uint64_t seed, int round) {
   std::vector<int> order(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) order[static_cast<size_t>(i)] = i;
@@ -337,51 +288,6 @@ std::vector<int> RoundOrder(int count, uint64_t seed, int round) {
     std::swap(order[static_cast<size_t>(i)], order[random() % static_cast<uint64_t>(i + 1)]);
   }
   return order;
-}
-
-std::string DescribePlan(const Plan& plan) {
-  const auto names = [](const std::vector<Configuration>& configurations) {
-    return absl::StrJoin(configurations, ", ", [](std::string* out, const Configuration& configuration) {
-      absl::StrAppend(out, configuration.name());
-    });
-  };
-  std::string text = absl::StrFormat(
-      "cost:      %d %s of %d launches, %d + %d steps each (warm-up + measured), about %s\n           %s\n",
-      plan.rounds, plan.rounds == 1 ? "round" : "rounds", plan.cost.size(), plan.warmup_steps, plan.steps,
-      HumanSeconds(plan.rounds * plan.round_s), names(plan.cost));
-  if (!plan.accuracy.empty()) {
-    const TrainingOptions& training = plan.accuracy.front().training;
-    const std::string budget = training.samples > 0 ? absl::StrCat(training.samples, " samples")
-                                                    : absl::StrFormat("%g epochs", training.epochs);
-    absl::StrAppendFormat(&text, "accuracy:  %d %s of %s over all workers, about %s\n           %s\n",
-                          plan.accuracy_repeats * plan.accuracy.size(),
-                          plan.accuracy_repeats * plan.accuracy.size() == 1 ? "training" : "trainings",
-                          budget, HumanSeconds(plan.accuracy_s), names(plan.accuracy));
-  }
-  for (const std::string& note : plan.notes) absl::StrAppend(&text, "note:      ", note, "\n");
-  absl::StrAppend(&text, "expected:  ", HumanSeconds(plan.expected_s), "\n");
-  return text;
-}
-
-std::string HumanSeconds(double seconds) {
-  const int64_t whole = std::max<int64_t>(1, std::llround(seconds));
-  if (whole < 60) return absl::StrCat(whole, "s");
-  if (whole < 3600) return absl::StrFormat("%dm%02ds", whole / 60, whole % 60);
-  return absl::StrFormat("%dh%02dm", whole / 3600, whole / 60 % 60);
-}
-
-absl::StatusOr<double> ParseSeconds(const std::string& text) {
-  absl::Duration duration;
-  double seconds = 0;
-  if (absl::SimpleAtod(text, &seconds)) {
-    duration = absl::Seconds(seconds);
-  } else if (!absl::ParseDuration(text, &duration)) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a time; write 90s, 3m or 1h"));
-  }
-  if (duration <= absl::ZeroDuration() || duration == absl::InfiniteDuration()) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a time above 0"));
-  }
-  return absl::ToDoubleSeconds(duration);
 }
 
 }  // namespace psring

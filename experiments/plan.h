@@ -90,19 +90,7 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
 // InvalidArgument where no whole global batch fits into the data.
 absl::Status CheckBatch(const Configuration& configuration, int64_t samples);
 
-// Seconds of one launch of `configuration`: a rough figure.
-double ExpectedLaunchSeconds(const Configuration& configuration, const Probe& probe, int cores);
-
 // The order of `count` configurations in a round: shuffled by seed and round.
 std::vector<int> RoundOrder(int count, uint64_t seed, int round);
-
-// The plan for people, some lines.
-std::string DescribePlan(const Plan& plan);
-
-// "2m50s", "12s".
-std::string HumanSeconds(double seconds);
-
-// "180", "180s", "3m", "1h", "1m30s": seconds.
-absl::StatusOr<double> ParseSeconds(const std::string& text);
 
 }  // namespace psring

@@ -15,6 +15,7 @@
 #include "experiments/doctor.h"
 #include "experiments/interrupt.h"
 #include "experiments/plan.h"
+#include "experiments/plan_text.h"
 #include "experiments/train.h"
 
 namespace psring {

@@ -5,7 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "experiments/estimate.h"
 #include "experiments/experiment.h"
+#include "experiments/plan_text.h"
 
 namespace psring {
 namespace {

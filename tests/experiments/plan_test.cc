@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "experiments/estimate.h"
+#include "experiments/plan_text.h"
 #include "tests/experiments/test_catalog.h"
 
 namespace psring {

@@ -1,0 +1,58 @@
+#include "experiments/estimate.h"
+
+#include <algorithm>
+
+namespace psring {
+namespace {
+
+constexpr double kPayloadBytesPerS = 1.2e9;  // through the loopback, with adding and copying
+constexpr double kEvaluationShare = 0.4;     // a sample's forward pass, as a share of its time in training
+
+}  // namespace
+
+double StepSeconds(const Configuration& configuration, const Probe& probe, int cores) {
+  const double crowding =
+      std::max(1.0, static_cast<double>(configuration.workers * configuration.training.threads) / cores);
+  const double bytes = 4.0 * static_cast<double>(probe.parameters);
+  double moved = 0;
+  if (configuration.strategy.needs == StrategyNeeds::kProcessGroup)
+    moved = 2 * (configuration.workers - 1) * bytes;
+  if (configuration.strategy.needs == StrategyNeeds::kParameterServer)
+    moved = 2 * configuration.workers * bytes;
+  return probe.step_s * crowding + moved / kPayloadBytesPerS;
+}
+
+double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores) {
+  return configuration.workers * configuration.training.batch / StepSeconds(configuration, probe, cores);
+}
+
+double LaunchOverheadSeconds(const Configuration& configuration, const Probe& probe, int cores) {
+  return 0.1 + probe.launch_s * std::max(1.0, static_cast<double>(configuration.workers) / cores);
+}
+
+double EvaluationSeconds(const TrainingOptions& training, const Probe& probe) {
+  return kEvaluationShare * static_cast<double>(probe.test_samples) * probe.step_s / training.batch;
+}
+
+double ExpectedLaunchSeconds(const Configuration& configuration, const Probe& probe, int cores) {
+  const TrainingOptions& training = configuration.training;
+  const double step_s = StepSeconds(configuration, probe, cores);
+  double steps = static_cast<double>(training.steps);
+  if (steps == 0) {
+    const double samples = training.samples > 0 ? static_cast<double>(training.samples)
+                                                : (training.epochs > 0 ? training.epochs : 1) *
+                                                      static_cast<double>(probe.samples);
+    steps = samples / (configuration.workers * training.batch * std::max(1, training.micro_batches));
+  }
+  const double micro_batches = std::max(1, training.micro_batches);
+  double seconds = LaunchOverheadSeconds(configuration, probe, cores) +
+                   (steps + static_cast<double>(training.warmup_steps)) * step_s * micro_batches;
+  if (training.evaluate) {
+    const double evaluations =
+        training.eval_every > 0 ? 1 + steps / static_cast<double>(training.eval_every) : 1;
+    seconds += evaluations * EvaluationSeconds(training, probe);
+  }
+  return seconds;
+}
+
+}  // namespace psring

@@ -1,0 +1,22 @@
+// How long things should take, before they have been tried: rough figures from one short training. Pure.
+#pragma once
+
+#include "experiments/plan.h"
+
+namespace psring {
+
+// One step, with the exchange in it. More workers than cores take turns.
+double StepSeconds(const Configuration& configuration, const Probe& probe, int cores);
+
+double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores);
+
+// A launch besides its steps and its evaluations.
+double LaunchOverheadSeconds(const Configuration& configuration, const Probe& probe, int cores);
+
+// One evaluation on all test data.
+double EvaluationSeconds(const TrainingOptions& training, const Probe& probe);
+
+// One launch, from the first process to the last record.
+double ExpectedLaunchSeconds(const Configuration& configuration, const Probe& probe, int cores);
+
+}  // namespace psring
