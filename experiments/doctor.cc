@@ -117,9 +117,9 @@ Examination ExamineGpus() {
   return {.what = "GPUs",
           .found = gpus.ok(),
           .detail = gpus.ok() ? absl::StrJoin(*gpus, "; ") : std::string(gpus.status().message()),
-          .mend = kBuiltWithCuda
-                      ? "install NVIDIA's driver, and check it with nvidia-smi"
-                      : "install the CUDA toolkit (package nvidia-cuda-toolkit), then ./run build"};
+          .mend = kBuiltWithCuda ? "install NVIDIA's driver, and check it with nvidia-smi"
+                                 : "for an NVIDIA GPU: install the CUDA toolkit (Debian: component non-free, "
+                                   "package nvidia-cuda-toolkit), remove the build folder, ./run build"};
 }
 
 Examination BuiltWith(const std::string& what, bool found, const std::string& mend) {
@@ -174,7 +174,7 @@ std::vector<Examination> Examine(const Interrupt& interrupt) {
       ExaminePackages(interrupt),
       ExamineData(binaries, interrupt),
       ExamineGpus(),
-      BuiltWith("NCCL", kBuiltWithNccl, "sudo apt-get install -y libnccl-dev"),
+      BuiltWith("NCCL", kBuiltWithNccl, "install libnccl-dev from NVIDIA's apt repository"),
       BuiltWith("Gloo", kBuiltWithGloo, "sudo apt-get install -y libgloo-dev"),
       BuiltWith("MPI", kBuiltWithMpi, "sudo apt-get install -y libopenmpi-dev"),
       ExamineNamespaces(),

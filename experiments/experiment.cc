@@ -14,14 +14,9 @@
 #include "experiments/findings.h"
 #include "experiments/plan_text.h"
 #include "experiments/table.h"
+#include "experiments/wrap.h"
 
 namespace psring {
-namespace {
-
-constexpr size_t kTextWidth = 110;
-
-}  // namespace
-
 absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string& verb,
                                  const Interrupt& interrupt, Display& display) {
   Prepared prepared;
@@ -132,7 +127,7 @@ absl::Status Experiment::Report(int rounds_done) {
 
   std::string text = absl::StrCat("\n", Table(rows), "\n");
   for (const std::string& sentence : Findings(rows, manifest_.wires, prepared_.machine.cores)) {
-    text += Bullet(sentence, kTextWidth);
+    text += Wrap(sentence, "- ");
   }
   absl::StrAppend(&text, "\n", HumanSeconds(manifest_.wall_s), "; all of it: ", folder_.path(),
                   " (summary.csv, runs.csv, curves.csv, steps.jsonl, trace.json)");

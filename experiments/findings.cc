@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "experiments/table.h"
 
 namespace psring {
@@ -204,21 +203,6 @@ std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std
   AddAccuracy(rows, findings);
   AddCaveats(rows, cores, findings);
   return findings;
-}
-
-std::string Bullet(const std::string& sentence, size_t width) {
-  std::string text = "-";
-  size_t used = 1;
-  for (absl::string_view word : absl::StrSplit(sentence, ' ')) {
-    if (used + 1 + word.size() > width) {
-      absl::StrAppend(&text, "\n ");
-      used = 1;
-    }
-    absl::StrAppend(&text, " ", word);
-    used += 1 + word.size();
-  }
-  absl::StrAppend(&text, "\n");
-  return text;
 }
 
 }  // namespace psring

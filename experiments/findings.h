@@ -15,7 +15,4 @@ namespace psring {
 std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
                                   int cores);
 
-// Words wrapped at `width`, later lines indented under the first, with "- " in front.
-std::string Bullet(const std::string& sentence, size_t width);
-
 }  // namespace psring

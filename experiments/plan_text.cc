@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "experiments/wrap.h"
 
 namespace psring {
 
@@ -17,20 +18,22 @@ std::string DescribePlan(const Plan& plan) {
       absl::StrAppend(out, configuration.name());
     });
   };
-  std::string text = absl::StrFormat(
-      "cost:      %d %s of %d launches, %d + %d steps each (warm-up + measured), about %s\n           %s\n",
-      plan.rounds, plan.rounds == 1 ? "round" : "rounds", plan.cost.size(), plan.warmup_steps, plan.steps,
-      HumanSeconds(plan.rounds * plan.round_s), names(plan.cost));
+  const std::string indent(11, ' ');
+  std::string text =
+      absl::StrFormat("cost:      %d %s of %d launches, %d + %d steps each (warm-up + measured), about %s\n",
+                      plan.rounds, plan.rounds == 1 ? "round" : "rounds", plan.cost.size(), plan.warmup_steps,
+                      plan.steps, HumanSeconds(plan.rounds * plan.round_s));
+  text += Wrap(names(plan.cost), indent);
   if (!plan.accuracy.empty()) {
     const TrainingOptions& training = plan.accuracy.front().training;
     const std::string budget = training.samples > 0 ? absl::StrCat(training.samples, " samples")
                                                     : absl::StrFormat("%g epochs", training.epochs);
-    absl::StrAppendFormat(&text, "accuracy:  %d %s of %s over all workers, about %s\n           %s\n",
-                          plan.accuracy_repeats * plan.accuracy.size(),
-                          plan.accuracy_repeats * plan.accuracy.size() == 1 ? "training" : "trainings",
-                          budget, HumanSeconds(plan.accuracy_s), names(plan.accuracy));
+    const size_t trainings = plan.accuracy.size() * static_cast<size_t>(plan.accuracy_repeats);
+    absl::StrAppendFormat(&text, "accuracy:  %d %s of %s over all workers, about %s\n", trainings,
+                          trainings == 1 ? "training" : "trainings", budget, HumanSeconds(plan.accuracy_s));
+    text += Wrap(names(plan.accuracy), indent);
   }
-  for (const std::string& note : plan.notes) absl::StrAppend(&text, "note:      ", note, "\n");
+  for (const std::string& note : plan.notes) text += Wrap(note, "note:      ");
   absl::StrAppend(&text, "expected:  ", HumanSeconds(plan.expected_s), "\n");
   return text;
 }

@@ -192,7 +192,7 @@ absl::StatusOr<Probe> ProbeTrainer(const Binaries& binaries, const Catalog& cata
                           Launch(single, folder.path(), "a first look: ", 60, binaries, interrupt, display));
   display.Clear();
   PSRING_ASSIGN_OR_RETURN(const RunFigures figures, FiguresOf(single, launched.records));
-  probe.step_s = 1e-3 * figures.step_ms;
+  probe.step_s = 1e-3 * Quantile(figures.every_step_ms, 0.5);
   probe.launch_s = std::max(0.05, launched.wall_s - 5 * probe.step_s);
   return probe;
 }

@@ -7,6 +7,7 @@
 #include "experiments/findings.h"
 #include "experiments/run_files.h"
 #include "experiments/table.h"
+#include "experiments/wrap.h"
 #include "tests/experiments/test_catalog.h"
 
 namespace psring {
@@ -112,8 +113,10 @@ TEST(Findings, BytesBesideTheoryAreReported) {
       << AllFindings({row});
 }
 
-TEST(Findings, SentencesAreWrapped) {
-  EXPECT_EQ(Bullet("one two three four", 11), "- one two\n  three\n  four\n");
+TEST(Wrap, BreaksAtSpacesAndIndents) {
+  EXPECT_EQ(Wrap("one two three four", "- ", 11), "- one two\n  three\n  four\n");
+  EXPECT_EQ(Wrap("an-endless-word x", "", 5), "an-endless-word\nx\n");
+  EXPECT_EQ(Wrap("", "- "), "- \n");
 }
 
 TEST(RunFiles, SummaryCsvHasAFieldForEveryColumn) {
