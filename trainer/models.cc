@@ -84,7 +84,7 @@ const std::vector<ModelRow>& Models() {
        .make = MakeSmallMlp},
       {.name = "cnn",
        .summary = "two 3x3 convolutions (32, 64), 2x2 pooling, 9216-128-10",
-       .default_lr = .05,
+       .default_lr = .1,
        .default_async_lr = .1,
        .make = MakeCnn},
   };
