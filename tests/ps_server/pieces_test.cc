@@ -12,7 +12,7 @@ namespace {
 // `values` as bytes, moved to an odd address and cut at random places, empty pieces among them.
 struct Cut {
   Cut(const std::vector<float>& values, std::mt19937& random, size_t longest) : bytes(values.size() * 4 + 1) {
-    std::memcpy(bytes.data() + 1, values.data(), values.size() * 4);
+    if (!values.empty()) std::memcpy(bytes.data() + 1, values.data(), values.size() * 4);
     std::uniform_int_distribution<size_t> length(0, longest);
     for (size_t at = 1; at < bytes.size();) {
       const size_t n = std::min(length(random), bytes.size() - at);
