@@ -77,7 +77,7 @@ void VisitFlags(Options& o, Visitor& visit) {
         RealNumber({.low = 0, .high = 1, .low_allowed = true}));
   visit(Row{"--schedule", group, "NAME", "Learning rate: constant, or linear (down to 0)"}, o.schedule,
         OneOf({"constant", "linear"}));
-  visit(Row{"--warmup_epochs", group, "X", "Epochs in which the learning rate rises"}, o.warmup_epochs,
+  visit(Row{"--warmup_epochs", group, "X", "Epochs in which the rate rises to the scaled one"}, o.warmup_epochs,
         RealNumber({.low = 0, .low_allowed = true}));
   visit.Switch(
       Row{"--linear_scaling", group, "", "Multiply the learning rate by the workers behind an update"},
@@ -213,6 +213,10 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat("--momentum ", options.momentum,
                                                    " does nothing with --optimizer ", options.optimizer,
                                                    "; leave it out or choose momentum"));
+  }
+  if (options.warmup_epochs > 0 && !options.linear_scaling) {
+    return absl::InvalidArgumentError(
+        "--warmup_epochs rises from --lr to the rate that --linear_scaling gives; give both, or neither");
   }
   if (!options.evaluate && options.eval_every > 0) {
     return absl::InvalidArgumentError("--eval_every and --no_eval contradict each other; give one of them");
