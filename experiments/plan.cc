@@ -257,6 +257,10 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
     plan.expected_s += plan.accuracy_s;
   }
   AddWarnings(cores, plan);
+  if (plan.expected_s > options.time_budget_s) {
+    plan.notes.push_back(
+        "this takes longer than --time_budget: what you fixed stays, and three rounds are the least");
+  }
   return plan;
 }
 

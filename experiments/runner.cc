@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -165,8 +166,11 @@ absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::s
   launched.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
   launched.foreign_cpu_pct = foreign.Percent();
   PSRING_RETURN_IF_ERROR(status);
-  PSRING_ASSIGN_OR_RETURN(launched.records,
-                          ReadRecords(folder, configuration.workers, configuration.servers()));
+  absl::StatusOr<RunRecords> records = ReadRecords(folder, configuration.workers, configuration.servers());
+  if (!records.ok()) {
+    return absl::DataLossError(absl::StrCat(configuration.name(), ": ", records.status().message()));
+  }
+  launched.records = *std::move(records);
   return launched;
 }
 

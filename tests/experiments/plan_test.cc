@@ -124,6 +124,12 @@ TEST(Plan, ANumberOfSamplesThatTheUserChoseStays) {
   EXPECT_FALSE(ShortenAccuracy(1, 1, plan));
 }
 
+TEST(Plan, SaysWhenItCannotKeepTheTimeBudget) {
+  const Plan plan = PlanFor({.repeats = 100});
+  ASSERT_FALSE(plan.notes.empty());
+  EXPECT_NE(plan.notes.back().find("longer than --time_budget"), std::string::npos);
+}
+
 TEST(Plan, AGlobalBatchLargerThanTheDataIsRefused) {
   CompareOptions options{.workers = {1, 4}};
   options.training.batch = 20000;
