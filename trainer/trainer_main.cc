@@ -13,7 +13,6 @@
 #include "common/training_options.h"
 #include "ps_server/ps_client.h"
 #include "ring_worker/process_group.h"
-#include "ring_worker/transport.h"
 #include "trainer/describe.h"
 #include "trainer/model.h"
 #include "trainer/progress.h"
