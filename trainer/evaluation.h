@@ -14,7 +14,7 @@
 namespace psring {
 
 // Weights as they were at a moment of training. test_loss and test_accuracy of `point` are filled later.
-struct Snapshot {
+struct WeightsCopy {
   CurvePoint point;
   std::vector<float> weights;
 };

@@ -64,7 +64,7 @@ class Training {
   double trained_s_ = 0;
   std::vector<double> losses_;  // of this rank's steps
   int64_t snapshot_steps_ = 0;  // done when the last snapshot was taken
-  std::vector<Snapshot> snapshots_;
+  std::vector<WeightsCopy> snapshots_;
   RankResult result_;
 };
 
@@ -289,7 +289,7 @@ void Training::KeepSnapshot(int64_t steps_done) {
 
 absl::Status Training::ScoreCurve() {
   const Dataset& test = worker_.data.test;
-  for (Snapshot& snapshot : snapshots_) {
+  for (WeightsCopy& snapshot : snapshots_) {
     compute_->Copy(gradient_.data(), snapshot.weights.data(), gradient_.bytes());
     PSRING_ASSIGN_OR_RETURN(const BatchScore score,
                             Evaluate(*model_, gradient_.span(), test, kEvaluationBatch, inputs_.span(),
