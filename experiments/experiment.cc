@@ -26,8 +26,14 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   prepared.run_path = RunPath(flags.out, verb, absl::Now());
   if (!flags.dry_run) PSRING_RETURN_IF_ERROR(CheckRunPath(prepared.run_path));
   prepared.machine = DescribeMachine();
-  PSRING_ASSIGN_OR_RETURN(prepared.probe, ProbeTrainer(prepared.binaries, prepared.catalog,
-                                                       flags.options.training, interrupt, display));
+  TrainingOptions checked = flags.options.training;
+  checked.strategy = "single";
+  checked.steps = 0;  // of the cost part, where --samples or --epochs may stand beside it
+  checked.micro_batches = 1;
+  PSRING_ASSIGN_OR_RETURN(prepared.probe, CheckWithTrainer(prepared.binaries, checked, interrupt));
+  PSRING_RETURN_IF_ERROR(CheckBatches(flags.options, prepared.catalog, prepared.probe.samples));
+  PSRING_RETURN_IF_ERROR(TimeTrainer(prepared.binaries, prepared.catalog, flags.options.training, interrupt,
+                                     display, prepared.probe));
   return prepared;
 }
 

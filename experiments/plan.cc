@@ -222,13 +222,24 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
   return configuration;
 }
 
-absl::Status CheckBatch(const Configuration& configuration, int64_t samples) {
-  const int64_t global = int64_t{configuration.workers} * configuration.training.batch *
-                         std::max(1, configuration.training.micro_batches);
-  if (global <= samples) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--batch ", configuration.training.batch, " times ",
-                                                 configuration.workers, " workers is more than the ", samples,
-                                                 " samples there are"));
+absl::Status CheckBatches(const CompareOptions& options, const Catalog& catalog, int64_t samples) {
+  const TrainingOptions& training = options.training;
+  bool one_process = !options.strategies.empty();
+  for (const std::string& name : options.strategies) {
+    PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));
+    one_process = one_process && strategy.single_process;
+  }
+  for (int workers : one_process ? std::vector<int>{1} : options.workers) {
+    const int64_t shares = int64_t{workers} * training.micro_batches;
+    if (shares * training.batch <= samples) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--batch %d times %d %s is more than the %d samples there are", training.batch, shares,
+        training.micro_batches > 1 ? "micro-batches"
+        : shares == 1              ? "worker"
+                                   : "workers",
+        samples));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& catalog, const Probe& probe,
@@ -241,8 +252,6 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
   cost_training.evaluate = false;
   PSRING_ASSIGN_OR_RETURN(plan.cost, Configurations(CostStrategies(options, plan.notes), options.workers,
                                                     cost_training, catalog, probe, cores));
-  for (const Configuration& configuration : plan.cost)
-    PSRING_RETURN_IF_ERROR(CheckBatch(configuration, probe.samples));
   PlanCost(options, probe, cores, plan);
   plan.expected_s = plan.rounds * plan.round_s;
   if (options.training.evaluate) {

@@ -74,7 +74,7 @@ struct Plan {
 // counts, micro-batches. The checks of single flags are ValidateTrainingOptions'.
 absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& catalog);
 
-// `options` must have passed the check. Errors: a global batch that is larger than the data.
+// `options` must have passed both checks.
 absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& catalog, const Probe& probe,
                               int cores);
 
@@ -87,8 +87,8 @@ bool ShortenAccuracy(double left_s, double slowness, Plan& plan);
 absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int workers,
                                                 const TrainingOptions& training, const Catalog& catalog,
                                                 const Probe& probe, int cores);
-// InvalidArgument where no whole global batch fits into the data.
-absl::Status CheckBatch(const Configuration& configuration, int64_t samples);
+// InvalidArgument where for some strategy and worker count no whole global batch fits into the data.
+absl::Status CheckBatches(const CompareOptions& options, const Catalog& catalog, int64_t samples);
 
 // The order of `count` configurations in a round: shuffled by seed and round.
 std::vector<int> RoundOrder(int count, uint64_t seed, int round);

@@ -174,31 +174,28 @@ absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::s
   return launched;
 }
 
-absl::StatusOr<Probe> ProbeTrainer(const Binaries& binaries, const Catalog& catalog,
-                                   const TrainingOptions& training, const Interrupt& interrupt,
-                                   Display& display) {
-  TrainingOptions short_training = training;
-  short_training.strategy = "single";
-  short_training.micro_batches = 1;
-  short_training.steps = 0;  // of the cost part, where --samples or --epochs may stand beside it
-  PSRING_ASSIGN_OR_RETURN(Probe probe, CheckWithTrainer(binaries, short_training, interrupt));
-  if (probe.samples < training.batch) return probe;  // nothing to time; the plan refuses it
-  short_training.samples = 0;
-  short_training.epochs = 0;
-  short_training.warmup_steps = 2;
-  short_training.steps = 3;
-  short_training.evaluate = false;
-  short_training.eval_every = 0;
+absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const TrainingOptions& training,
+                         const Interrupt& interrupt, Display& display, Probe& probe) {
+  TrainingOptions moment = training;
+  moment.strategy = "single";
+  moment.micro_batches = 1;
+  moment.samples = 0;
+  moment.epochs = 0;
+  moment.warmup_steps = 2;
+  moment.steps = 3;
+  moment.evaluate = false;
+  moment.eval_every = 0;
   PSRING_ASSIGN_OR_RETURN(const Configuration single,
-                          MakeConfiguration("single", 1, short_training, catalog, probe, 1));
+                          MakeConfiguration("single", 1, moment, catalog, probe, 1));
   PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());
   PSRING_ASSIGN_OR_RETURN(const Launched launched,
                           Launch(single, folder.path(), "a first look: ", 60, binaries, interrupt, display));
   display.Clear();
   PSRING_ASSIGN_OR_RETURN(const RunFigures figures, FiguresOf(single, launched.records));
+  // The median, because the first steps of a process are often disturbed.
   probe.step_s = 1e-3 * Quantile(figures.every_step_ms, 0.5);
   probe.launch_s = std::max(0.05, launched.wall_s - 5 * probe.step_s);
-  return probe;
+  return absl::OkStatus();
 }
 
 }  // namespace psring

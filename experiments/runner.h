@@ -38,9 +38,8 @@ absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::s
                                 const std::string& label, double expected_s, const Binaries& binaries,
                                 const Interrupt& interrupt, Display& display);
 
-// CheckWithTrainer, then a short training of one process to see how fast steps are.
-absl::StatusOr<Probe> ProbeTrainer(const Binaries& binaries, const Catalog& catalog,
-                                   const TrainingOptions& training, const Interrupt& interrupt,
-                                   Display& display);
+// Trains with one process for a moment, and notes in `probe` how fast that is.
+absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const TrainingOptions& training,
+                         const Interrupt& interrupt, Display& display, Probe& probe);
 
 }  // namespace psring

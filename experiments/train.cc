@@ -23,7 +23,6 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
         absl::StrCat("--strategy ", configuration.strategy.name,
                      " is one process; leave --workers out, or choose another strategy"));
   }
-  PSRING_RETURN_IF_ERROR(CheckBatch(configuration, prepared.probe.samples));
   Plan plan;
   plan.rounds = std::max(1, options.repeats);
   TrainingOptions& training = configuration.training;
