@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -76,9 +77,13 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
   while (!(outcome = server.WaitUntilOver(absl::Now() + absl::Milliseconds(100))).has_value()) {
     if (told_to_end != 0) server.Abort(absl::CancelledError("the parameter server was told to end"));
   }
-  service->Stop(absl::Now() + absl::Seconds(2));
-  PSRING_RETURN_IF_ERROR(*outcome);
-  return flags.record.empty() ? absl::OkStatus() : WriteRecord(flags.record, server.stats());
+  if (outcome->ok() && !flags.record.empty()) outcome = WriteRecord(flags.record, server.stats());
+  if (!service->Stop(absl::Now() + absl::Seconds(2))) {
+    // All that matters is written; a connection that will not end must not keep the process.
+    if (!outcome->ok()) Fail("ps_server", std::string(outcome->message()));
+    std::_Exit(outcome->ok() ? 0 : 1);
+  }
+  return *outcome;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <string>
@@ -230,7 +231,7 @@ class GrpcService : public Service, public Connection::Host {
  public:
   explicit GrpcService(ParameterServer& server) : server_(server) {}
 
-  ~GrpcService() override { Stop(absl::Now()); }
+  ~GrpcService() override { PSRING_CHECK(Stop(absl::Now())); }
 
   absl::Status Listen(const ServiceOptions& options) {
     std::vector<Lane> lanes;
@@ -267,15 +268,19 @@ class GrpcService : public Service, public Connection::Host {
 
   std::string address() const override { return address_; }
 
-  void Stop(absl::Time deadline) override {
+  bool Stop(absl::Time deadline) override {
     {
       MutexLock lock(mutex_);
-      if (std::exchange(stopping_, true)) return;
+      if (std::exchange(stopping_, true)) return true;
     }
     if (grpc_server_ != nullptr) {
       grpc_server_->Shutdown(absl::ToChronoTime(deadline));
+      // Cancelled by now: their operations are coming back.
+      const absl::Time patience = std::max(deadline, absl::Now()) + absl::Seconds(5);
       MutexLock lock(mutex_);
-      while (connections_ > 0) gone_.Wait(mutex_);  // cancelled by now: their operations are coming back
+      while (connections_ > 0) {
+        if (!gone_.WaitUntil(mutex_, patience) && connections_ > 0) return false;
+      }
     }
     if (queue_ != nullptr) queue_->Shutdown();
     for (std::thread& thread : threads_) thread.join();
@@ -285,6 +290,7 @@ class GrpcService : public Service, public Connection::Host {
       while (queue_->Next(&tag, &ok)) {
       }
     }
+    return true;
   }
 
   void OnAccepted() override {

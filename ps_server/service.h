@@ -33,7 +33,8 @@ class Service {
   virtual std::string address() const = 0;  // "host:port"
 
   // Lets last answers go out, until `deadline`; then ends every connection.
-  virtual void Stop(absl::Time deadline) = 0;
+  // False where connections have still not ended 5 s after that: then only the process's end helps.
+  virtual bool Stop(absl::Time deadline) = 0;
 };
 
 }  // namespace psring
