@@ -4,7 +4,7 @@
     ./run build && experiments/benchmarks/training.py [--rounds 5] [--models mlp,cnn]
 
 Every round runs every contender once, in turn, so that whatever else the machine does hits all alike. Prints and writes
-(experiments/results/training.md) medians, the spread, the paired ratios, and how much processor time others took.
+(experiments/results/training_MODEL.md) medians, the spread, the paired ratios, and how much processor time others took.
 PyTorch is optional: without it only psring's rows appear. Give the same Python that has torch, e.g. /usr/bin/python3.
 PyTorch is run twice: as it comes, and with malloc kept from returning memory (glibc's tunables), which helps it.
 """
@@ -82,7 +82,7 @@ def main():
             python = ""
     with open("/proc/cpuinfo") as f:
         cpu = next((line.split(":")[1].strip() for line in f if line.startswith("model name")), "unknown")
-    lines = [f"# Training speed beside PyTorch", "",
+    head = ["# Training speed beside PyTorch", "",
              f"Measured {datetime.date.today()} on {cpu}, {os.cpu_count()} cores, no GPU; PyTorch {version or 'absent'}; "
              f"batch 128 a process, one thread a process, momentum SGD, Fashion-MNIST; {args.rounds} interleaved rounds; "
              "samples/s as median (lowest to highest). Made by experiments/benchmarks/training.py.", ""]
@@ -100,7 +100,7 @@ def main():
         total1, busy1 = cpu_ticks()
         own = (sum(os.times()[2:4]) - own0) * os.sysconf("SC_CLK_TCK")
         foreign = 100 * max(0.0, (busy1 - busy0 - own)) / (total1 - total0)
-        lines += [f"## {model}", "", f"Processor time of others during the run: {foreign:.1f}%.", "",
+        lines = head + [f"## {model}", "", f"Processor time of others during the run: {foreign:.1f}%.", "",
                   "| contender | samples/s | psring / it (paired median) |", "|---|---|---|"]
         for name, values in results.items():
             ours = None
@@ -111,13 +111,12 @@ def main():
             ratio = f"{statistics.median(a / b for a, b in zip(ours, values)):.2f}" if ours else ""
             lines.append(f"| {name} | {statistics.median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f}) "
                          f"| {ratio} |")
-        lines.append("")
-    text = "\n".join(lines)
-    print(text)
-    folder = os.path.join(ROOT, "experiments", "results")
-    os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, "training.md"), "w") as f:
-        f.write(text)
+        text = "\n".join(lines) + "\n"
+        print(text)
+        folder = os.path.join(ROOT, "experiments", "results")
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, f"training_{model}.md"), "w") as f:
+            f.write(text)
 
 
 if __name__ == "__main__":
