@@ -126,7 +126,8 @@ Examination ExamineGpus() {
 Examination BuiltWith(const std::string& what, bool found, const std::string& mend) {
   return {.what = what,
           .found = found,
-          .detail = found ? "found by the build" : "not found by the build",
+          .detail = absl::StrCat(found ? "found by the build" : "not found by the build",
+                                 "; no strategy of this version uses it"),
           .mend = absl::StrCat(mend, ", remove the build folder, ./run build")};
 }
 
@@ -142,6 +143,7 @@ Examination ExamineNamespaces() {
   result.found =
       child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
   result.detail = result.found ? "a process may have a network of its own" : "not permitted";
+  result.detail += "; this version does not use them";
   return result;
 }
 
