@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "ring_worker/transports/add_floats.h"
+#include "common/cpu_kernels.h"
 
 namespace psring {
 
@@ -106,7 +106,7 @@ void FrameStream::TakePayload(std::vector<std::byte>& window, size_t bytes) {
     std::memcpy(window.data(), carry_, carried_);
     const size_t there = carried_ + bytes;
     const size_t floats = there / sizeof(float);
-    AddFloats(in.to.floats() + in.received / sizeof(float), reinterpret_cast<float*>(window.data()), floats);
+    cpu::Add(floats, in.to.floats() + in.received / sizeof(float), reinterpret_cast<float*>(window.data()));
     in.received += floats * sizeof(float);
     carried_ = there - floats * sizeof(float);
     std::memcpy(carry_, window.data() + floats * sizeof(float), carried_);

@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/cpu_kernels.h"
 #include "common/mutex.h"
 #include "ring_worker/transport.h"
-#include "ring_worker/transports/add_floats.h"
 
 namespace psring {
 namespace {
@@ -148,7 +148,7 @@ class InProcessTransport final : public Transport {
 
     exchange_->mutex.Unlock();
     if (receive.combine == Combine::kAdd) {
-      AddFloats(receive.to.floats(), send.from.floats(), send.from.count);
+      cpu::Add(send.from.count, receive.to.floats(), send.from.floats());
     } else if (send.from.count > 0) {
       std::memcpy(receive.to.data, send.from.data, send.from.bytes());
     }
