@@ -24,12 +24,6 @@
 namespace psring {
 namespace {
 
-std::string Canonical(std::string result) {
-  absl::AsciiStrToLower(&result);
-  std::replace(result.begin(), result.end(), '-', '_');
-  return result;
-}
-
 std::string DidYouMean(const std::string& nearest) {
   return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
 }
@@ -156,11 +150,11 @@ class Reader {
   // The option that `typed` names, with the name it is registered under; `-` and `_` are the same.
   std::pair<CLI::Option*, std::string> Find(const std::string& typed) const {
     const bool is_long = absl::StartsWith(typed, "--");
-    const std::string wanted = is_long ? Canonical(typed.substr(2)) : typed.substr(1);
+    const std::string wanted = is_long ? CanonicalWord(typed.substr(2)) : typed.substr(1);
     for (CLI::App* app : Reach()) {
       for (CLI::Option* option : OptionsOf(*app)) {
         for (const std::string& name : is_long ? option->get_lnames() : option->get_snames()) {
-          if ((is_long ? Canonical(name) : name) == wanted) {
+          if ((is_long ? CanonicalWord(name) : name) == wanted) {
             return {option, absl::StrCat(is_long ? "--" : "-", name)};
           }
         }

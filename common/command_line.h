@@ -14,6 +14,9 @@ class App;
 
 namespace psring {
 
+// `word` in lower case, with `_` for `-`: equal for words that our commands take as the same.
+std::string CanonicalWord(std::string word);
+
 // The known word that `word` begins, or else the one with the smallest edit distance to it (a swap of
 // neighbours counts once, `-` and `_` are the same); empty where none is near (more than a third differs).
 std::string NearestWord(const std::string& word, const std::vector<std::string>& known);

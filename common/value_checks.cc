@@ -12,12 +12,6 @@
 namespace psring {
 namespace {
 
-std::string Canonical(std::string result) {
-  absl::AsciiStrToLower(&result);
-  std::replace(result.begin(), result.end(), '-', '_');
-  return result;
-}
-
 // Optimal string alignment: insertions, deletions, replacements and swaps of neighbours count one each.
 size_t EditDistance(const std::string& a, const std::string& b) {
   std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
@@ -39,17 +33,23 @@ size_t EditDistance(const std::string& a, const std::string& b) {
 
 }  // namespace
 
+std::string CanonicalWord(std::string word) {
+  absl::AsciiStrToLower(&word);
+  std::replace(word.begin(), word.end(), '-', '_');
+  return word;
+}
+
 std::string NearestWord(const std::string& word, const std::vector<std::string>& known) {
-  const std::string typed = Canonical(word);
+  const std::string typed = CanonicalWord(word);
   if (typed.size() >= 3) {
     for (const std::string& candidate : known) {
-      if (absl::StartsWith(Canonical(candidate), typed)) return candidate;
+      if (absl::StartsWith(CanonicalWord(candidate), typed)) return candidate;
     }
   }
   std::string nearest;
   size_t least = SIZE_MAX;
   for (const std::string& candidate : known) {
-    const size_t distance = EditDistance(typed, Canonical(candidate));
+    const size_t distance = EditDistance(typed, CanonicalWord(candidate));
     if (3 * distance <= std::max(typed.size(), candidate.size()) && distance < least) {
       least = distance;
       nearest = candidate;

@@ -16,7 +16,7 @@
 #include "common/device.h"
 #include "common/records.h"
 #include "common/rendezvous.h"
-#include "ps_server/keep_freed_memory.h"
+#include "common/keep_freed_memory.h"
 #include "ps_server/parameter_server.h"
 #include "ps_server/service.h"
 

@@ -1,6 +1,4 @@
 // trainer: one rank of any strategy; started by psring, mpirun, srun or torchrun, or by hand.
-#include <malloc.h>
-
 #include <cstdio>
 #include <cstdlib>
 
@@ -9,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "common/command_line.h"
+#include "common/keep_freed_memory.h"
 #include "common/rendezvous.h"
 #include "common/training_options.h"
 #include "ps_server/ps_client.h"
@@ -163,11 +162,7 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal
 }
 
 int Main(int argc, char** argv) {
-  // Freed memory stays with the process: mapping it anew for every message costs more than the message.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 2'000'000'000);
-  mallopt(M_TOP_PAD, 16 << 20);
-
+  KeepFreedMemory();
   const Flags flags = ParseFlags(argc, argv);
   if (flags.describe) {
     std::printf("%s\n", DescribeAsJson().c_str());

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "ps_server/keep_freed_memory.h"
+#include "common/keep_freed_memory.h"
 #include "ps_server/parameter_server.h"
 #include "ps_server/service.h"
 #include "tests/ps_server/test_job.h"

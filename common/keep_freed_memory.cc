@@ -1,4 +1,4 @@
-#include "ps_server/keep_freed_memory.h"
+#include "common/keep_freed_memory.h"
 
 #include <malloc.h>
 
