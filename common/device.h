@@ -18,12 +18,16 @@
 
 namespace psring {
 
-enum class DType : uint8_t { kFloat32 };
+// float32; bfloat16 (a float32's upper half) and IEEE float16: stored in 16 bits, computed in float32.
+enum class DType : uint8_t { kFloat32, kBFloat16, kFloat16 };
 
 constexpr size_t SizeOf(DType type) {
   switch (type) {
     case DType::kFloat32:
       return 4;
+    case DType::kBFloat16:
+    case DType::kFloat16:
+      return 2;
   }
   return 0;
 }
@@ -124,15 +128,20 @@ class Buffer {
   using Free = std::function<void(void*)>;
 
   Buffer() = default;
-  Buffer(void* data, size_t bytes, Free free) : data_(data, std::move(free)), bytes_(bytes) {}
+  Buffer(void* data, size_t bytes, Free free, int shared_fd = -1)
+      : data_(data, std::move(free)), bytes_(bytes), shared_fd_(shared_fd) {}
 
   void* data() const { return data_.get(); }
   size_t bytes() const { return bytes_; }
+  // The file behind memory that other processes may map, its first byte ours; -1: the memory is private.
+  // Belongs to the buffer.
+  int shared_fd() const { return shared_fd_; }
   Span span(DType type = DType::kFloat32) const { return {data_.get(), bytes_ / SizeOf(type), type}; }
 
  private:
   std::unique_ptr<void, Free> data_{nullptr, [](void*) {}};
   size_t bytes_ = 0;
+  int shared_fd_ = -1;
 };
 
 enum class StreamKind {
@@ -147,6 +156,8 @@ class Device {
 
   virtual std::string name() const = 0;                       // "cpu", "cuda:0"
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes) = 0;  // ResourceExhausted says how much was asked for
+  // Memory that other processes of this host may map, so that a peer can read it in place.
+  virtual absl::StatusOr<Buffer> AllocateShared(size_t bytes) = 0;
   // `name` labels the thread or queue in debuggers and traces.
   virtual std::unique_ptr<Stream> NewStream(StreamKind kind, const std::string& name) = 0;
 };

@@ -1,55 +1,119 @@
 // Collectives over a fixed set of ranks; every rank makes the same calls in the same order.
 //
 // Return means enqueued: work put on `stream` afterwards sees the result; errors surface at the stream's
-// Synchronize or at an event recorded behind the call, and name the peer.
+// Synchronize or at an event recorded behind the call, and name the peer where that is known.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/device.h"
+#include "common/reduce.h"
+#include "common/rendezvous.h"
 #include "common/trace.h"
 #include "ring_worker/schedule.h"
-#include "ring_worker/transport.h"
 
 namespace psring {
 
-enum class ReduceOp : uint8_t { kSum };
+// What a group is, in words that tables and manifests print.
+struct GroupInfo {
+  int rank = 0;
+  int size = 1;
+  std::string backend;    // "native", "gloo", "mpi", "nccl"
+  std::string algorithm;  // of all-reduce: "ring"
+  std::string transport;  // "shm", "tcp", "shm+tcp", "in_process"
+};
+
+struct CollectiveCall {
+  Collective collective;
+  ConstSpan in;
+  Span out;
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;
+};
 
 // One thread at a time calls everything but Abort.
 class ProcessGroup {
  public:
   virtual ~ProcessGroup() = default;
 
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
-  virtual std::string backend() const = 0;    // "native"
-  virtual std::string algorithm() const = 0;  // of AllReduce: "ring"
-  virtual std::string transport() const = 0;  // "tcp"
+  const GroupInfo& info() const { return info_; }
+  int rank() const { return info_.rank; }
+  int size() const { return info_.size; }
 
-  // `in` and `out` have one count; they may be the same memory.
-  virtual absl::Status AllReduce(ConstSpan in, Span out, ReduceOp op, Stream& stream) = 0;
-  virtual absl::Status Broadcast(Span data, int root, Stream& stream) = 0;
-  virtual absl::Status Barrier(Stream& stream) = 0;
+  // `in` and `out` have one count and type; they are the same memory or do not overlap. Counts are in
+  // elements; InvalidArgument where they do not fit together.
+  absl::Status AllReduce(ConstSpan in, Span out, ReduceOp op, Stream& stream);
+  // `in` holds size() times as many elements as `out`; this rank gets the rank()-th part of the sum. `out`
+  // may be that part of `in`; then the rest of `in` keeps its values.
+  absl::Status ReduceScatter(ConstSpan in, Span out, ReduceOp op, Stream& stream);
+  // `out` holds size() times as many elements as `in`, rank r's as its r-th part. `in` may be this rank's
+  // part of `out`.
+  absl::Status AllGather(ConstSpan in, Span out, Stream& stream);
+  absl::Status Broadcast(Span data, int root, Stream& stream);
+  // Every rank hears of every other.
+  absl::Status Barrier(Stream& stream);
+
+  // Lets peers of this host read `buffer` in place, where the transport can and the buffer is shared memory
+  // (Device::AllocateShared); else nothing happens: such memory works too, through a copy. The buffer must
+  // live as long as the group. Not a collective.
+  virtual absl::Status Register(const Buffer& buffer);
 
   // From any thread: every waiting and later call fails with `why`.
   virtual void Abort(absl::Status why) = 0;
 
+  // Payload bytes so far, exact where the backend is ours; derived from its algorithm where it is not.
   virtual Traffic traffic() const = 0;
+
+ protected:
+  explicit ProcessGroup(GroupInfo info) : info_(std::move(info)) {}
+
+  // The counts and types of `call` have been checked.
+  virtual absl::Status Enqueue(const CollectiveCall& call, Stream& stream) = 0;
+  virtual absl::Status EnqueueBarrier(Stream& stream) = 0;
+
+ private:
+  const GroupInfo info_;
 };
 
-struct ScheduledGroupOptions {
-  std::string algorithm = "ring";
-  absl::Duration timeout = absl::Seconds(60);  // without progress of a round
-  size_t segment_bytes = 256 << 10;  // a round's slices are cut into segments; segment s of the next round
-                                     // starts as soon as segment s of this one is done
+struct GroupOptions {
+  std::string backend = "native";
+  std::string algorithm;           // empty: the backend's default ("ring"; others choose themselves)
+  std::string transport = "auto";  // native: auto (shm on one host, tcp between hosts), shm, tcp; mpi: auto,
+                                   // shm, tcp (chosen when mpirun starts the job); gloo: tcp
+  std::string bind_host = "127.0.0.1";  // an address of this machine that the other ranks can reach
+  absl::Duration timeout = absl::Seconds(60);  // of a call without progress
+  // Native only.
+  size_t segment_bytes = 0;  // a chunk is moved in pieces of this size; 0: what suits the transport
+  int sockets_per_peer = 1;
+  int socket_buffer_bytes = 0;  // 0: the kernel chooses, and adapts
+  int ranks_per_node = 0;       // of the hierarchical algorithm; 0: the ranks of one host
+  absl::Duration spin = absl::Microseconds(-1);  // a waiting rank keeps its core so long, then sleeps; below
+                                                 // 0: what suits the number of ranks and cores
 };
 
-// Our own: runs a schedule over a transport. Owns the transport.
-absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeScheduledGroup(std::unique_ptr<Transport> transport,
-                                                                 const ScheduledGroupOptions& options);
+// Every rank calls it with the same options. Waits for all of them, at most as long as the rendezvous does.
+// NotFound: no such backend, or not in this build (says what to install); InvalidArgument: an algorithm or
+// transport that the backend does not have (lists those it has).
+absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeProcessGroup(Rendezvous& rendezvous,
+                                                               const GroupOptions& options);
+
+struct BackendRow {
+  const char* name;
+  const char* summary;
+  bool available;       // in this build
+  const char* missing;  // what to install where it is not
+  // Algorithms that --algorithm takes for a collective; empty where the backend lacks the collective.
+  std::vector<std::string> (*algorithms)(Collective collective);
+  std::vector<std::string> transports;
+};
+const std::vector<BackendRow>& Backends();
+
+// What MakeProcessGroup would refuse by looking at the options alone.
+absl::Status CheckGroupOptions(const GroupOptions& options, Collective collective);
 
 }  // namespace psring

@@ -27,8 +27,8 @@ struct Options {
   int iterations = 20;
   int warmup = 5;
   bool check = false;
-  std::string bind_host = TcpOptions().bind_host;
-  std::string segment = absl::StrCat(ScheduledGroupOptions().segment_bytes);
+  std::string bind_host = GroupOptions().bind_host;
+  std::string segment = "256K";
   std::string socket_buffer = "0";
   double timeout_s = 60;
 };
@@ -116,17 +116,16 @@ absl::Status Run(const Options& options) {
     PSRING_ASSIGN_OR_RETURN(const size_t bytes, ParseBytes(text));
     sizes.push_back(bytes);
   }
-  ScheduledGroupOptions group_options;
+  GroupOptions group_options;
   group_options.algorithm = options.algorithm;
   group_options.timeout = absl::Seconds(options.timeout_s);
   PSRING_ASSIGN_OR_RETURN(group_options.segment_bytes, ParseBytes(options.segment));
   if (group_options.segment_bytes == 0) return absl::InvalidArgumentError("--segment cannot be 0");
-  TcpOptions tcp_options;
-  tcp_options.bind_host = options.bind_host;
+  group_options.bind_host = options.bind_host;
   PSRING_ASSIGN_OR_RETURN(const size_t socket_buffer, ParseBytes(options.socket_buffer));
   if (socket_buffer > size_t{1} << 30) return absl::InvalidArgumentError("--socket_buffer is above 1G");
-  tcp_options.socket_buffer_bytes = static_cast<int>(socket_buffer);
-  PSRING_RETURN_IF_ERROR(MakeAllReduceSchedule(options.algorithm, 1).status());
+  group_options.socket_buffer_bytes = static_cast<int>(socket_buffer);
+  PSRING_RETURN_IF_ERROR(CheckGroupOptions(group_options, Collective::kAllReduce));
 
   const GetEnv environment = [&](const char* name) -> std::optional<std::string> {
     if (std::string_view(name) == "RANK" && !options.rank.empty()) return options.rank;
@@ -138,15 +137,14 @@ absl::Status Run(const Options& options) {
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Rendezvous> rendezvous, Rendezvous::Join(join));
   PSRING_RETURN_IF_ERROR(RequireEqual(*rendezvous, "--algorithm", options.algorithm));
   PSRING_RETURN_IF_ERROR(RequireEqual(*rendezvous, "--segment", options.segment));
-  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, MakeTcpTransport(*rendezvous, tcp_options));
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<ProcessGroup> group,
-                          MakeScheduledGroup(std::move(transport), group_options));
+                          MakeProcessGroup(*rendezvous, group_options));
   const std::unique_ptr<Device> device = MakeCpuDevice();
   const std::unique_ptr<Stream> stream = device->NewStream(StreamKind::kCompute, "ring_worker");
 
   if (group->rank() == 0) {
     std::printf("# %s over %s, %d ranks, %d calls a size, median on rank 0, GB = 10^9 bytes\n",
-                group->algorithm().c_str(), group->transport().c_str(), group->size(), options.iterations);
+                group->info().algorithm.c_str(), group->info().transport.c_str(), group->size(), options.iterations);
     std::printf("%12s %12s %12s %12s  %s\n", "bytes", "time_us", "algbw_GB/s", "busbw_GB/s", "sums");
     std::fflush(stdout);
   }

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
+#include "ring_worker/schedules/schedules.h"
 
 namespace psring {
 
@@ -17,25 +18,71 @@ ChunkRange ChunkBounds(size_t count, int chunks, int first_chunk, int chunk_coun
   return {first, start(size_t(first_chunk) + chunk_count) - first};
 }
 
-const std::vector<ScheduleRow>& AllReduceSchedules() {
+namespace {
+
+const Collective kCollectives[] = {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
+                                   Collective::kBroadcast};
+
+}  // namespace
+
+const char* Name(Collective collective) {
+  switch (collective) {
+    case Collective::kAllReduce:
+      return "all_reduce";
+    case Collective::kReduceScatter:
+      return "reduce_scatter";
+    case Collective::kAllGather:
+      return "all_gather";
+    case Collective::kBroadcast:
+      return "broadcast";
+  }
+  return "?";
+}
+
+absl::StatusOr<Collective> ParseCollective(const std::string& name) {
+  std::vector<std::string> names;
+  for (Collective collective : kCollectives) {
+    if (name == Name(collective)) return collective;
+    names.push_back(Name(collective));
+  }
+  return absl::NotFoundError(
+      absl::StrCat("unknown collective '", name, "'; there are: ", absl::StrJoin(names, ", ")));
+}
+
+const std::vector<ScheduleRow>& ScheduleRows() {
   static const auto& rows = *new std::vector<ScheduleRow>{
-      {"ring", "scatter-reduce, then all-gather, each to the next neighbour", RingAllReduce},
-      {"star", "the parameter-server pattern: rank 0 gathers, adds, hands back", StarAllReduce},
+      {"ring", "scatter-reduce, then all-gather, each to the next neighbour", MakeRing},
+      {"star", "the parameter-server pattern: rank 0 gathers, adds, hands back", MakeStar},
   };
   return rows;
 }
 
-absl::StatusOr<std::unique_ptr<Schedule>> MakeAllReduceSchedule(const std::string& name, int ranks) {
-  if (ranks < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("a schedule needs at least one rank, not ", ranks));
+std::vector<std::string> AlgorithmsFor(Collective collective) {
+  std::vector<std::string> names;
+  for (const ScheduleRow& row : ScheduleRows()) {
+    if (row.make(collective, ScheduleShape()) != nullptr) names.push_back(row.name);
+  }
+  return names;
+}
+
+absl::StatusOr<std::unique_ptr<Schedule>> MakeSchedule(const std::string& algorithm, Collective collective,
+                                                       const ScheduleShape& shape) {
+  if (shape.ranks < 1 || shape.ranks_per_node < 1 || shape.ranks % shape.ranks_per_node != 0 ||
+      shape.root < 0 || shape.root >= shape.ranks) {
+    return absl::InvalidArgumentError(absl::StrCat("no schedule for ", shape.ranks, " ranks, ",
+                                                   shape.ranks_per_node, " on a node, root ", shape.root));
   }
   std::vector<std::string> names;
-  for (const ScheduleRow& row : AllReduceSchedules()) {
-    if (name == row.name) return row.make(ranks);
+  for (const ScheduleRow& row : ScheduleRows()) {
     names.push_back(row.name);
+    if (algorithm != row.name) continue;
+    std::unique_ptr<Schedule> schedule = row.make(collective, shape);
+    if (schedule != nullptr) return schedule;
+    return absl::InvalidArgumentError(absl::StrCat(algorithm, " offers no ", Name(collective), "; these do: ",
+                                                   absl::StrJoin(AlgorithmsFor(collective), ", ")));
   }
   return absl::NotFoundError(
-      absl::StrCat("unknown algorithm \"", name, "\"; there are ", absl::StrJoin(names, ", ")));
+      absl::StrCat("unknown algorithm '", algorithm, "'; there are: ", absl::StrJoin(names, ", ")));
 }
 
 }  // namespace psring

@@ -80,14 +80,11 @@ class Transport {
 // `ranks` connected transports in one process.
 std::vector<std::unique_ptr<Transport>> MakeInProcessTransports(int ranks);
 
-struct TcpOptions {
-  std::string bind_host = "127.0.0.1";  // an address of this machine that the other ranks can reach
-  int socket_buffer_bytes = 0;          // 0: the kernel chooses, and adapts
-};
+struct GroupOptions;
 // Every rank calls it: listens on a port that the system chooses, publishes the address through the
 // rendezvous and connects to every other rank. A connection that does not show this job's token is dropped:
 // random bytes do no harm.
-absl::StatusOr<std::unique_ptr<Transport>> MakeTcpTransport(Rendezvous& rendezvous,
-                                                            const TcpOptions& options);
+absl::StatusOr<std::unique_ptr<Transport>> MakeMeshTransport(Rendezvous& rendezvous,
+                                                             const GroupOptions& options);
 
 }  // namespace psring

@@ -312,9 +312,9 @@ void Training::Describe() {
   result_.algorithm = strategy_row_->algorithm;
   // One worker of a group has nobody to talk to, and does not ask for a group.
   if (strategy_row_->needs == Needs::kProcessGroup && worker_.group != nullptr) {
-    result_.backend = worker_.group->backend();
-    result_.transport = worker_.group->transport();
-    result_.payload = worker_.group->transport();
+    result_.backend = worker_.group->info().backend;
+    result_.transport = worker_.group->info().transport;
+    result_.payload = worker_.group->info().transport;
   }
   if (strategy_row_->needs == Needs::kParameterServer) {
     result_.backend = "native";

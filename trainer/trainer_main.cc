@@ -78,10 +78,9 @@ std::string SharedArguments(TrainingOptions options) {
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ConnectGroup(const Flags& flags, const StrategyRow& strategy,
                                                            Rendezvous& rendezvous) {
-  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
-                          MakeTcpTransport(rendezvous, {.bind_host = flags.bind_host}));
-  return MakeScheduledGroup(std::move(transport), {.algorithm = strategy.algorithm,
-                                                   .timeout = absl::Seconds(flags.training.timeout_s)});
+  return MakeProcessGroup(rendezvous, {.algorithm = strategy.algorithm,
+                                       .bind_host = flags.bind_host,
+                                       .timeout = absl::Seconds(flags.training.timeout_s)});
 }
 
 absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(Rendezvous* rendezvous) {

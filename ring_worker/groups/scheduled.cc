@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "ring_worker/process_group.h"
+#include "ring_worker/groups/groups.h"
 
 namespace psring {
 namespace {
@@ -44,7 +44,7 @@ struct Segment {
 // unfinished segment of all ranks waits for nothing but its own transfers, so this cannot deadlock.
 class Execution {
  public:
-  Execution(const Schedule& schedule, Transport& transport, const ScheduledGroupOptions& options,
+  Execution(const Schedule& schedule, Transport& transport, const GroupOptions& options,
             uint32_t call, Span data)
       : schedule_(schedule), transport_(transport), options_(options), call_(call), data_(data) {}
 
@@ -123,7 +123,7 @@ class Execution {
 
   const Schedule& schedule_;
   Transport& transport_;
-  const ScheduledGroupOptions& options_;
+  const GroupOptions& options_;
   const uint32_t call_;
   const Span data_;
   std::deque<Segment> in_flight_;
@@ -152,45 +152,37 @@ absl::Status RequireSeparateSends(const Schedule& schedule, int rank) {
 class ScheduledGroup final : public ProcessGroup {
  public:
   ScheduledGroup(std::unique_ptr<Transport> transport, std::unique_ptr<Schedule> all_reduce,
-                 const ScheduledGroupOptions& options)
-      : transport_(std::move(transport)), all_reduce_(std::move(all_reduce)), options_(options) {}
-
-  int rank() const override { return transport_->rank(); }
-  int size() const override { return transport_->size(); }
-  std::string backend() const override { return "native"; }
-  std::string algorithm() const override { return all_reduce_->name(); }
-  std::string transport() const override { return transport_->name(); }
-
-  absl::Status AllReduce(ConstSpan in, Span out, ReduceOp op, Stream& stream) override {
-    if (in.count != out.count || in.type != out.type) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("all-reduce of ", in.count, " elements into ", out.count));
-    }
-    PSRING_CHECK(op == ReduceOp::kSum);
-    if (in.data != out.data && in.count > 0) stream.Copy(out.data, in.data, in.bytes());
-    Enqueue(all_reduce_, "all-reduce", out, stream);
-    return absl::OkStatus();
-  }
-
-  absl::Status Broadcast(Span data, int root, Stream& stream) override {
-    if (root < 0 || root >= size()) {
-      return absl::InvalidArgumentError(absl::StrCat("broadcast from rank ", root, " of ", size()));
-    }
-    Enqueue(StarBroadcast(size(), root), absl::StrCat("from ", root), data, stream);
-    return absl::OkStatus();
-  }
-
-  // In an all-reduce every rank hears of every other; without elements that is all it does.
-  absl::Status Barrier(Stream& stream) override {
-    Enqueue(all_reduce_, "barrier", Span{}, stream);
-    return absl::OkStatus();
-  }
+                 const GroupOptions& options)
+      : ProcessGroup({transport->rank(), transport->size(), "native", all_reduce->name(), transport->name()}),
+        transport_(std::move(transport)),
+        all_reduce_(std::move(all_reduce)),
+        options_(options) {}
 
   void Abort(absl::Status why) override { transport_->Abort(std::move(why)); }
   Traffic traffic() const override { return transport_->traffic(); }
 
  private:
-  void Enqueue(std::shared_ptr<const Schedule> schedule, const std::string& what, Span data, Stream& stream) {
+  absl::Status Enqueue(const CollectiveCall& call, Stream& stream) override {
+    if (call.collective == Collective::kBroadcast) {
+      PSRING_ASSIGN_OR_RETURN(auto schedule,
+                              MakeSchedule("star", call.collective, {.ranks = size(), .root = call.root}));
+      Run(std::move(schedule), absl::StrCat("from ", call.root), call.out, stream);
+      return absl::OkStatus();
+    }
+    if (call.collective != Collective::kAllReduce) return absl::UnimplementedError(Name(call.collective));
+    if (call.in.data != call.out.data && call.in.count > 0) {
+      stream.Copy(call.out.data, call.in.data, call.in.bytes());
+    }
+    Run(all_reduce_, "all-reduce", call.out, stream);
+    return absl::OkStatus();
+  }
+
+  absl::Status EnqueueBarrier(Stream& stream) override {
+    Run(all_reduce_, "barrier", Span{}, stream);
+    return absl::OkStatus();
+  }
+
+  void Run(std::shared_ptr<const Schedule> schedule, const std::string& what, Span data, Stream& stream) {
     const CallInfo call = {next_call_++, absl::StrCat(schedule->name(), " ", what), data.count};
     stream.Run([this, schedule, call, data] {
       transport_->BeginCall(call);
@@ -202,19 +194,31 @@ class ScheduledGroup final : public ProcessGroup {
 
   const std::unique_ptr<Transport> transport_;
   const std::shared_ptr<const Schedule> all_reduce_;
-  const ScheduledGroupOptions options_;
+  const GroupOptions options_;
   uint32_t next_call_ = 0;
 };
 
 }  // namespace
 
+BackendRow NativeBackend() {
+  return {.name = "native",
+          .summary = "psring's own schedules and transports",
+          .available = true,
+          .missing = "",
+          .algorithms = AlgorithmsFor,
+          .transports = {"auto", "shm", "tcp"}};
+}
+
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeScheduledGroup(std::unique_ptr<Transport> transport,
-                                                                 const ScheduledGroupOptions& options) {
-  if (options.segment_bytes == 0) return absl::InvalidArgumentError("segments of 0 bytes");
-  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Schedule> schedule,
-                          MakeAllReduceSchedule(options.algorithm, transport->size()));
+                                                                 const GroupOptions& options) {
+  GroupOptions used = options;
+  if (used.algorithm.empty()) used.algorithm = "ring";
+  if (used.segment_bytes == 0) used.segment_bytes = 256 << 10;
+  PSRING_ASSIGN_OR_RETURN(
+      std::unique_ptr<Schedule> schedule,
+      MakeSchedule(used.algorithm, Collective::kAllReduce, {.ranks = transport->size()}));
   PSRING_RETURN_IF_ERROR(RequireSeparateSends(*schedule, transport->rank()));
-  return std::make_unique<ScheduledGroup>(std::move(transport), std::move(schedule), options);
+  return std::make_unique<ScheduledGroup>(std::move(transport), std::move(schedule), used);
 }
 
 }  // namespace psring

@@ -1,5 +1,4 @@
-#include "common/check.h"
-#include "ring_worker/schedule.h"
+#include "ring_worker/schedules/schedules.h"
 
 namespace psring {
 namespace {
@@ -34,9 +33,9 @@ class Ring final : public Schedule {
 
 }  // namespace
 
-std::unique_ptr<Schedule> RingAllReduce(int ranks) {
-  PSRING_CHECK(ranks >= 1);
-  return std::make_unique<Ring>(ranks);
+std::unique_ptr<Schedule> MakeRing(Collective collective, const ScheduleShape& shape) {
+  if (collective != Collective::kAllReduce) return nullptr;
+  return std::make_unique<Ring>(shape.ranks);
 }
 
 }  // namespace psring

@@ -1,5 +1,4 @@
-#include "common/check.h"
-#include "ring_worker/schedule.h"
+#include "ring_worker/schedules/schedules.h"
 
 namespace psring {
 namespace {
@@ -62,14 +61,10 @@ class Broadcast final : public Schedule {
 
 }  // namespace
 
-std::unique_ptr<Schedule> StarAllReduce(int ranks) {
-  PSRING_CHECK(ranks >= 1);
-  return std::make_unique<Star>(ranks);
-}
-
-std::unique_ptr<Schedule> StarBroadcast(int ranks, int root) {
-  PSRING_CHECK(ranks >= 1 && root >= 0 && root < ranks);
-  return std::make_unique<Broadcast>(ranks, root);
+std::unique_ptr<Schedule> MakeStar(Collective collective, const ScheduleShape& shape) {
+  if (collective == Collective::kAllReduce) return std::make_unique<Star>(shape.ranks);
+  if (collective == Collective::kBroadcast) return std::make_unique<Broadcast>(shape.ranks, shape.root);
+  return nullptr;
 }
 
 }  // namespace psring

@@ -21,6 +21,7 @@
 #include "absl/time/clock.h"
 #include "common/check.h"
 #include "common/mutex.h"
+#include "ring_worker/process_group.h"
 #include "ring_worker/transport.h"
 #include "ring_worker/transports/frame_stream.h"
 #include "ring_worker/transports/tcp_mesh.h"
@@ -311,8 +312,8 @@ class TcpTransport final : public Transport {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Transport>> MakeTcpTransport(Rendezvous& rendezvous,
-                                                            const TcpOptions& options) {
+absl::StatusOr<std::unique_ptr<Transport>> MakeMeshTransport(Rendezvous& rendezvous,
+                                                             const GroupOptions& options) {
   PSRING_ASSIGN_OR_RETURN(std::vector<PeerSockets> sockets, ConnectMesh(rendezvous, options));
   for (const PeerSockets& peer : sockets) {
     const int bytes = options.socket_buffer_bytes;

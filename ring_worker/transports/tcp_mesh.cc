@@ -51,7 +51,7 @@ Token NewToken() {
 
 class MeshBuilder {
  public:
-  MeshBuilder(Rendezvous& rendezvous, const TcpOptions& options)
+  MeshBuilder(Rendezvous& rendezvous, const GroupOptions& options)
       : rendezvous_(rendezvous),
         options_(options),
         rank_(rendezvous.options().rank),
@@ -168,7 +168,7 @@ class MeshBuilder {
   }
 
   Rendezvous& rendezvous_;
-  const TcpOptions options_;
+  const GroupOptions options_;
   const int rank_;
   const int size_;
   absl::Time deadline_;
@@ -179,7 +179,7 @@ class MeshBuilder {
 
 }  // namespace
 
-absl::StatusOr<std::vector<PeerSockets>> ConnectMesh(Rendezvous& rendezvous, const TcpOptions& options) {
+absl::StatusOr<std::vector<PeerSockets>> ConnectMesh(Rendezvous& rendezvous, const GroupOptions& options) {
   return MeshBuilder(rendezvous, options).Build();
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/rendezvous.h"
+#include "ring_worker/process_group.h"
 #include "ring_worker/transport.h"
 #include "ring_worker/transports/socket.h"
 
@@ -18,6 +19,6 @@ struct PeerSockets {
 
 // By rank; this rank's own entry is empty. Waits as long as the rendezvous does; the error names the ranks
 // that did not connect.
-absl::StatusOr<std::vector<PeerSockets>> ConnectMesh(Rendezvous& rendezvous, const TcpOptions& options);
+absl::StatusOr<std::vector<PeerSockets>> ConnectMesh(Rendezvous& rendezvous, const GroupOptions& options);
 
 }  // namespace psring

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/device.h"
-#include "ring_worker/process_group.h"
+#include "ring_worker/groups/groups.h"
 #include "tests/ring_worker/fake_rendezvous.h"
 
 namespace psring {
@@ -24,7 +24,7 @@ inline std::vector<std::unique_ptr<Transport>> MakeTransports(const std::string&
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       FakeRendezvous rendezvous(store, rank, ranks);
-      auto transport = MakeTcpTransport(rendezvous, TcpOptions{});
+      auto transport = MakeMeshTransport(rendezvous, GroupOptions{});
       ASSERT_TRUE(transport.ok()) << transport.status();
       transports[rank] = *std::move(transport);
     });
@@ -37,7 +37,7 @@ using RankBody = std::function<absl::Status(ProcessGroup& group, Stream& stream)
 
 // Runs `body` once a rank, each on a thread with a stream of its own; what they returned, by rank.
 inline std::vector<absl::Status> RunRanksToStatus(const std::string& transport, int ranks,
-                                                  const std::function<ScheduledGroupOptions(int)>& options,
+                                                  const std::function<GroupOptions(int)>& options,
                                                   const RankBody& body) {
   auto transports = MakeTransports(transport, ranks);
   const std::unique_ptr<Device> device = MakeCpuDevice();
@@ -55,7 +55,7 @@ inline std::vector<absl::Status> RunRanksToStatus(const std::string& transport, 
   return statuses;
 }
 
-inline void RunRanks(const std::string& transport, int ranks, const ScheduledGroupOptions& options,
+inline void RunRanks(const std::string& transport, int ranks, const GroupOptions& options,
                      const RankBody& body) {
   const auto statuses = RunRanksToStatus(
       transport, ranks, [&](int) { return options; }, body);

@@ -43,8 +43,8 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
 class ProcessGroupTest : public testing::TestWithParam<std::tuple<std::string, std::string>> {
  protected:
   std::string transport() const { return std::get<0>(GetParam()); }
-  ScheduledGroupOptions options() const {
-    ScheduledGroupOptions options;
+  GroupOptions options() const {
+    GroupOptions options;
     options.algorithm = std::get<1>(GetParam());
     options.timeout = absl::Seconds(60);
     return options;
@@ -101,7 +101,7 @@ TEST_P(ProcessGroupTest, TheSegmentSizeDoesNotChangeTheBits) {
   const size_t count = 10007;
   std::vector<float> whole;
   for (size_t segment_bytes : {size_t{1} << 20, size_t{4096}, size_t{52}, size_t{3}}) {
-    ScheduledGroupOptions small = options();
+    GroupOptions small = options();
     small.segment_bytes = segment_bytes;
     std::vector<float> result;
     RunRanks(transport(), 3, small, [&](ProcessGroup& group, Stream& stream) {
@@ -218,7 +218,7 @@ INSTANTIATE_TEST_SUITE_P(All, ProcessGroupTest,
                          });
 
 TEST(MakeScheduledGroupTest, AnUnknownAlgorithmIsRefused) {
-  ScheduledGroupOptions options;
+  GroupOptions options;
   options.algorithm = "mesh";
   EXPECT_EQ(MakeScheduledGroup(std::move(MakeInProcessTransports(1)[0]), options).status().code(),
             absl::StatusCode::kNotFound);

@@ -36,7 +36,7 @@ TEST(ChunkBoundsTest, HugeBuffersDoNotOverflow) {
 }
 
 TEST(RingTest, EveryRankSendsOneChunkARoundToTheRightAndReceivesOneFromTheLeft) {
-  const auto ring = RingAllReduce(5);
+  const auto ring = MakeSchedule("ring", Collective::kAllReduce, {.ranks = 5}).value();
   std::vector<Transfer> transfers;
   for (int rank = 0; rank < 5; ++rank) {
     ASSERT_EQ(ring->rounds(rank), 8);
@@ -54,7 +54,7 @@ TEST(RingTest, EveryRankSendsOneChunkARoundToTheRightAndReceivesOneFromTheLeft) 
 }
 
 TEST(RingTest, ARankPassesOnWhatItHasJustReceived) {
-  const auto ring = RingAllReduce(7);
+  const auto ring = MakeSchedule("ring", Collective::kAllReduce, {.ranks = 7}).value();
   std::vector<Transfer> before, after;
   for (int rank = 0; rank < 7; ++rank) {
     for (int round = 1; round < ring->rounds(rank); ++round) {
@@ -66,7 +66,7 @@ TEST(RingTest, ARankPassesOnWhatItHasJustReceived) {
 }
 
 TEST(StarTest, RankZeroAddsInRankOrder) {
-  const auto star = StarAllReduce(4);
+  const auto star = MakeSchedule("star", Collective::kAllReduce, {.ranks = 4}).value();
   std::vector<Transfer> transfers;
   star->Round(0, 0, transfers);
   const std::vector<Transfer> wanted = {

@@ -118,7 +118,7 @@ TEST_P(EveryTransportTest, AbortWakesAWaitingRankAndItsPeers) {
 
 // What each of two ranks says when its call is not the other's.
 std::vector<absl::Status> RunDifferent(const std::string& transport,
-                                       const std::function<ScheduledGroupOptions(int)>& options,
+                                       const std::function<GroupOptions(int)>& options,
                                        const RankBody& body) {
   return RunRanksToStatus(transport, 2, options, body);
 }
@@ -126,7 +126,7 @@ std::vector<absl::Status> RunDifferent(const std::string& transport,
 TEST_P(EveryTransportTest, BuffersOfDifferentLengthAreRefusedWithBothLengths) {
   for (const auto& [a, b] : {std::pair(1000, 1001), std::pair(0, 3), std::pair(1, 500000)}) {
     const auto statuses = RunDifferent(
-        GetParam(), [](int) { return ScheduledGroupOptions{}; },
+        GetParam(), [](int) { return GroupOptions{}; },
         [a = a, b = b](ProcessGroup& group, Stream& stream) {
           std::vector<float> data(group.rank() == 0 ? a : b);
           const Span span = {data.data(), data.size()};
@@ -146,7 +146,7 @@ TEST_P(EveryTransportTest, DifferentAlgorithmsAreRefusedByName) {
   const auto statuses = RunDifferent(
       GetParam(),
       [](int rank) {
-        ScheduledGroupOptions options;
+        GroupOptions options;
         options.algorithm = rank == 0 ? "ring" : "star";
         return options;
       },
@@ -163,7 +163,7 @@ TEST_P(EveryTransportTest, DifferentAlgorithmsAreRefusedByName) {
 
 TEST_P(EveryTransportTest, ARankThatMakesAnotherCallIsToldSo) {
   const auto statuses = RunDifferent(
-      GetParam(), [](int) { return ScheduledGroupOptions{}; },
+      GetParam(), [](int) { return GroupOptions{}; },
       [](ProcessGroup& group, Stream& stream) {
         std::vector<float> data(100);
         const Span span = {data.data(), data.size()};
@@ -185,7 +185,7 @@ TEST_P(EveryTransportTest, TheRestOfTheGroupEndsWhenOneRankHangs) {
   const auto statuses = RunRanksToStatus(
       GetParam(), 4,
       [](int rank) {
-        ScheduledGroupOptions options;
+        GroupOptions options;
         // Rank 3 is the one that stands behind the silent rank; in a real job it notices first by its lead.
         options.timeout = absl::Milliseconds(rank == 3 ? 200 : 20000);
         return options;
@@ -216,7 +216,7 @@ struct HalfMesh {
           auto sockets = ConnectMesh(rendezvous, {});
           if (sockets.ok()) bare[rank] = *std::move(sockets);
         } else {
-          auto transport = MakeTcpTransport(rendezvous, {});
+          auto transport = MakeMeshTransport(rendezvous, {});
           statuses[rank] = transport.status();
           if (transport.ok()) transports[rank] = *std::move(transport);
         }
@@ -300,7 +300,7 @@ TEST(ConnectMeshTest, StrangersOnThePortAreDroppedAndTheRanksStillMeet) {
   std::unique_ptr<Transport> zero, one;
   std::thread rank_zero([&] {
     FakeRendezvous rendezvous(store, 0, 2);
-    auto transport = MakeTcpTransport(rendezvous, {});
+    auto transport = MakeMeshTransport(rendezvous, {});
     ASSERT_TRUE(transport.ok()) << transport.status();
     zero = *std::move(transport);
   });
@@ -319,7 +319,7 @@ TEST(ConnectMeshTest, StrangersOnThePortAreDroppedAndTheRanksStillMeet) {
     ASSERT_TRUE(WriteAll(strangers.back().get(), words.data(), words.size(), soon).ok());
   }
   for (int i = 0; i < 300; ++i) strangers.push_back(*Connect("127.0.0.1", port, soon));
-  auto transport = MakeTcpTransport(rendezvous, {});
+  auto transport = MakeMeshTransport(rendezvous, {});
   rank_zero.join();
   ASSERT_TRUE(transport.ok()) << transport.status();
   one = *std::move(transport);

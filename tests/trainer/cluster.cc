@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "common/mutex.h"
-#include "ring_worker/transport.h"
+#include "ring_worker/groups/groups.h"
 
 namespace psring {
 namespace {

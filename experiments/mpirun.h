@@ -1,0 +1,25 @@
+// Starting processes the way MPI wants them started.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace psring {
+
+struct MpirunOptions {
+  int ranks = 1;
+  std::string transport = "auto";  // auto, shm, tcp: what MPI itself may send over
+};
+
+struct MpirunCommand {
+  std::vector<std::string> prefix;       // "/usr/bin/mpirun", "-n", "4", ...: the program follows
+  std::vector<std::string> environment;  // "KEY=value"
+};
+
+// For Open MPI and for MPICH's Hydra, whichever this machine's mpirun is; no binding to cores, more ranks than
+// cores allowed, root allowed. NotFound says what to install.
+absl::StatusOr<MpirunCommand> FindMpirun(const MpirunOptions& options);
+
+}  // namespace psring

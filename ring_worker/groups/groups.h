@@ -1,0 +1,27 @@
+// The makers behind MakeProcessGroup, one backend a file. A backend that this build lacks is its absent twin.
+#pragma once
+
+#include <memory>
+
+#include "ring_worker/process_group.h"
+#include "ring_worker/transport.h"
+
+namespace psring {
+
+// scheduled.cc: our own; runs a schedule over a transport, which it owns.
+BackendRow NativeBackend();
+absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeScheduledGroup(std::unique_ptr<Transport> transport,
+                                                                 const GroupOptions& options);
+
+// gloo.cc, mpi.cc, nccl.cc or, where the library was not found, *_absent.cc.
+BackendRow GlooBackend();
+absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeGlooGroup(Rendezvous& rendezvous,
+                                                            const GroupOptions& options);
+BackendRow MpiBackend();
+absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeMpiGroup(Rendezvous& rendezvous,
+                                                           const GroupOptions& options);
+BackendRow NcclBackend();
+absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(Rendezvous& rendezvous,
+                                                            const GroupOptions& options);
+
+}  // namespace psring
