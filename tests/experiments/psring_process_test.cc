@@ -47,6 +47,7 @@ class PsringTest : public testing::Test {
     const pid_t pid = fork();
     if (pid != 0) return pid;
     if (chdir((root_ / "work").c_str()) != 0) _exit(126);
+    setenv("TMPDIR", root_.c_str(), 1);  // what an mpirun that is killed leaves behind goes with the test
     if (freopen((root_ / "out").c_str(), "w", stdout) == nullptr) _exit(126);
     if (freopen((root_ / "err").c_str(), "w", stderr) == nullptr) _exit(126);
     std::vector<char*> argv = {const_cast<char*>(PSRING_BINARY)};
