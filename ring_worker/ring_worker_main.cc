@@ -28,7 +28,7 @@ struct Options {
   int warmup = 5;
   bool check = false;
   std::string bind_host = GroupOptions().bind_host;
-  std::string segment = "256K";
+  std::string segment = "0";
   std::string socket_buffer = "0";
   double timeout_s = 60;
 };
@@ -120,7 +120,6 @@ absl::Status Run(const Options& options) {
   group_options.algorithm = options.algorithm;
   group_options.timeout = absl::Seconds(options.timeout_s);
   PSRING_ASSIGN_OR_RETURN(group_options.segment_bytes, ParseBytes(options.segment));
-  if (group_options.segment_bytes == 0) return absl::InvalidArgumentError("--segment cannot be 0");
   group_options.bind_host = options.bind_host;
   PSRING_ASSIGN_OR_RETURN(const size_t socket_buffer, ParseBytes(options.socket_buffer));
   if (socket_buffer > size_t{1} << 30) return absl::InvalidArgumentError("--socket_buffer is above 1G");
