@@ -91,7 +91,9 @@ struct GroupOptions {
   size_t segment_bytes = 0;  // a chunk is moved in pieces of this size; 0: what suits the transport
   int sockets_per_peer = 1;
   int socket_buffer_bytes = 0;  // 0: the kernel chooses, and adapts
-  int ranks_per_node = 0;       // of the hierarchical algorithm; 0: the ranks of one host
+  // Ranks on a node, for the hierarchical algorithm; with transport auto they share memory, and others do not. 0:
+  // those of one host.
+  int ranks_per_node = 0;
   absl::Duration spin = absl::Microseconds(-1);  // a waiting rank keeps its core so long, then sleeps; below
                                                  // 0: what suits the number of ranks and cores
 };

@@ -103,7 +103,7 @@ class MeshBuilder {
     // Connects to lower ranks at once; their backlog takes the connection even before they accept.
     if (peer >= rank_) return absl::OkStatus();
     PeerConnections& mine = peers_[peer];
-    if (options_.transport != "tcp") {
+    if (options_.transport == "shm" || (options_.transport == "auto" && OnOneNode(peer))) {
       absl::StatusOr<FileDescriptor> socket = ConnectUnix(fields[3]);
       if (socket.ok()) {
         PSRING_ASSIGN_OR_RETURN(mine.unix_socket, SayHello(*std::move(socket), peer, Channel::kUnix, 0));
@@ -123,6 +123,11 @@ class MeshBuilder {
     PSRING_ASSIGN_OR_RETURN(mine.control,
                             SayHello(Connect(fields[1], port, deadline_), peer, Channel::kControl, 0));
     return absl::OkStatus();
+  }
+
+  bool OnOneNode(int peer) const {
+    const int each = options_.ranks_per_node;
+    return each <= 0 || peer / each == rank_ / each;
   }
 
   absl::StatusOr<FileDescriptor> SayHello(absl::StatusOr<FileDescriptor> socket, int peer, Channel channel,
