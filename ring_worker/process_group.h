@@ -59,9 +59,11 @@ class ProcessGroup {
   absl::Status Barrier(Stream& stream);
 
   // Lets peers of this host read `buffer` in place, where the transport can and the buffer is shared memory
-  // (Device::AllocateShared); else nothing happens: such memory works too, through a copy. The buffer must
-  // live as long as the group. Not a collective.
+  // (Device::AllocateShared); else nothing happens: such memory works too, through a copy. Not a
+  // collective. Before the buffer is freed it is to be unregistered, and no call that uses it may be under way on
+  // any rank; peers give the memory back when the group ends.
   virtual absl::Status Register(const Buffer& buffer);
+  virtual void Unregister(const Buffer& buffer);
 
   // From any thread: every waiting and later call fails with `why`.
   virtual void Abort(absl::Status why) = 0;

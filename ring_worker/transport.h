@@ -87,6 +87,7 @@ class Transport {
 
   // See ProcessGroup::Register.
   virtual absl::Status Register(const Buffer& buffer) = 0;
+  virtual void Unregister(const Buffer& buffer) = 0;
 
   // From any thread: every waiting call and every later one returns `why`; peers learn of it. The first error
   // stays.

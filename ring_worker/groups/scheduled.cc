@@ -37,6 +37,7 @@ class ScheduledGroup final : public ProcessGroup {
         execution_(*transport_) {}
 
   absl::Status Register(const Buffer& buffer) override { return transport_->Register(buffer); }
+  void Unregister(const Buffer& buffer) override { transport_->Unregister(buffer); }
   void Abort(absl::Status why) override { transport_->Abort(std::move(why)); }
   Traffic traffic() const override { return transport_->traffic(); }
 

@@ -81,6 +81,7 @@ class InProcessTransport final : public Transport {
   }
 
   absl::Status Register(const Buffer&) override { return absl::OkStatus(); }
+  void Unregister(const Buffer&) override {}
 
   absl::Status Wait(Tag tag, absl::Duration timeout) override {
     const absl::Time begin = absl::Now();

@@ -250,6 +250,12 @@ class MeshTransport final : public Transport {
     return absl::OkStatus();
   }
 
+  void Unregister(const Buffer& buffer) override {
+    for (Peer& peer : peers_) {
+      if (peer.shared != nullptr) peer.shared->Unregister(buffer);
+    }
+  }
+
   void Abort(absl::Status why) override {
     MutexLock lock(failure_mutex_);
     if (!failure_.ok()) return;

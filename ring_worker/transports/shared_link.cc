@@ -109,10 +109,10 @@ bool SharedLink::TrySend(const FrameHeader& header, uint64_t call_hash, const st
   entry.region = -1;
   taken = true;
   if (!copy && header.bytes >= kInPlaceBytes) {
-    for (size_t i = 0; i < regions_.size(); ++i) {
-      if (payload < regions_[i].data || payload + header.bytes > regions_[i].data + regions_[i].bytes) continue;
-      entry.region = static_cast<int32_t>(i);
-      entry.offset = payload - regions_[i].data;
+    for (const Region& region : regions_) {
+      if (payload < region.data || payload + header.bytes > region.data + region.bytes) continue;
+      entry.region = region.number;
+      entry.offset = payload - region.data;
       taken = false;
     }
   }
@@ -168,10 +168,14 @@ void SharedLink::Pop() {
 absl::Status SharedLink::Register(const Buffer& buffer) {
   struct stat file;
   if (fstat(buffer.shared_fd(), &file) != 0) return SystemError("cannot register a buffer");
-  const Offered offered = {static_cast<uint64_t>(file.st_size), static_cast<int64_t>(regions_.size())};
+  const Offered offered = {static_cast<uint64_t>(file.st_size), next_region_};
   PSRING_RETURN_IF_ERROR(SendDescriptors(socket_.get(), &offered, sizeof offered, {buffer.shared_fd()}));
-  regions_.push_back({static_cast<const std::byte*>(buffer.data()), buffer.bytes()});
+  regions_.push_back({next_region_++, static_cast<const std::byte*>(buffer.data()), buffer.bytes()});
   return absl::OkStatus();
+}
+
+void SharedLink::Unregister(const Buffer& buffer) {
+  std::erase_if(regions_, [&](const Region& region) { return region.data == buffer.data(); });
 }
 
 // The peer sent the region before it named it, so it is there.

@@ -98,6 +98,7 @@ class SharedLink {
   uint64_t consumed() const { return out_.consumed.load(std::memory_order_acquire); }
   // Memory that the peer may read in place from now on.
   absl::Status Register(const Buffer& buffer);
+  void Unregister(const Buffer& buffer);
 
   // --- receiving ---
   bool HasFrame() const {
@@ -113,6 +114,7 @@ class SharedLink {
 
  private:
   struct Region {
+    int32_t number;
     const std::byte* data;
     size_t bytes;
   };
@@ -129,7 +131,8 @@ class SharedLink {
   const FileDescriptor socket_;
   SharedArena::Channel& out_;
   SharedArena::Channel& in_;
-  std::vector<Region> regions_;         // ours that the peer knows; the index is the number
+  std::vector<Region> regions_;  // ours that the peer knows
+  int32_t next_region_ = 0;
   std::vector<PeerRegion> peer_regions_;
   uint64_t sent_ = 0, received_ = 0;
   uint64_t next_slot_ = 0;

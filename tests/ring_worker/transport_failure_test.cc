@@ -1,7 +1,9 @@
 // What goes wrong between ranks, and what the others are told.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <memory>
@@ -13,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "ring_worker/transports/mesh_connections.h"
+#include "ring_worker/transports/shared_link.h"
 #include "tests/ring_worker/mesh.h"
 
 namespace psring {
@@ -214,8 +217,11 @@ struct HalfMesh {
       threads.emplace_back([&, rank] {
         FakeRendezvous rendezvous(store, rank, size, timeout);
         if (std::count(bare_ranks.begin(), bare_ranks.end(), rank) > 0) {
-          auto sockets = ConnectMesh(rendezvous, options);
-          if (sockets.ok()) bare[rank] = *std::move(sockets);
+          auto connections = ConnectMesh(rendezvous, options);
+          if (!connections.ok()) return;
+          bare[rank] = *std::move(connections);
+          Pretend(rank);
+          (void)rendezvous.Exchange("ranks on a node", "1");
         } else {
           auto transport = MakeMeshTransport(rendezvous, options);
           statuses[rank] = transport.status();
@@ -226,14 +232,31 @@ struct HalfMesh {
     for (std::thread& thread : threads) thread.join();
   }
 
+  // Offers memory as a whole transport would.
+  void Pretend(int rank) {
+    const int wake = eventfd(0, EFD_CLOEXEC);
+    auto arena = SharedArena::Create(static_cast<int>(bare.size()), wake);
+    ASSERT_TRUE(arena.ok());
+    for (PeerConnections& peer : bare[rank]) {
+      if (!peer.unix_socket.valid()) continue;
+      ASSERT_TRUE(arena->Offer(peer.unix_socket.get()).ok());
+    }
+    close(wake);
+  }
+
   std::shared_ptr<FakeStore> store = std::make_shared<FakeStore>();
   std::vector<std::unique_ptr<Transport>> transports;
   std::vector<std::vector<PeerConnections>> bare;
   std::vector<absl::Status> statuses;
 };
 
-TEST(TcpTransportTest, ADeadRankIsNamedByAllOthersEvenByThoseThatWaitForSomebodyElse) {
-  HalfMesh mesh(4, {2});
+class MeshTest : public testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(Both, MeshTest, testing::Values("tcp", "shm"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(MeshTest, ADeadRankIsNamedByAllOthersEvenByThoseThatWaitForSomebodyElse) {
+  HalfMesh mesh(4, {2}, {.transport = GetParam()});
   mesh.bare[2].clear();  // as the kernel does when a process is killed
   std::vector<std::thread> threads;
   for (int rank : {0, 1, 3}) {
@@ -264,11 +287,12 @@ TEST(TcpTransportTest, BytesThatAreNoFrameAreRefusedNamingTheSender) {
   EXPECT_THAT(Text(status), AllOf(HasSubstr("rank 1"), HasSubstr("78787878"), HasSubstr("52535032")));
 }
 
-TEST(TcpTransportTest, APeerThatNeverReadsIsNamedAtTheDeadline) {
-  HalfMesh mesh(2, {1});
-  std::vector<float> data(16 << 20);  // more than the socket's buffers take
+TEST_P(MeshTest, APeerThatNeverReadsIsNamedAtTheDeadline) {
+  HalfMesh mesh(2, {1}, {.transport = GetParam()});
+  std::vector<float> data(16 << 10);
   mesh.transports[0]->BeginCall({.elements = data.size(), .operation = "test"});
-  mesh.transports[0]->Send(1, {}, {data.data(), data.size()});
+  // More than a socket's buffers or the shared slots take.
+  for (int i = 0; i < 256; ++i) mesh.transports[0]->Send(1, {}, {data.data(), data.size()});
   EXPECT_THAT(Text(mesh.transports[0]->Wait({}, absl::Milliseconds(100))),
               HasSubstr("for rank 1 to receive"));
 }
@@ -301,7 +325,7 @@ TEST(ConnectMeshTest, StrangersOnThePortAreDroppedAndTheRanksStillMeet) {
   std::unique_ptr<Transport> zero, one;
   std::thread rank_zero([&] {
     FakeRendezvous rendezvous(store, 0, 2);
-    auto transport = MakeMeshTransport(rendezvous, options);
+    auto transport = MakeMeshTransport(rendezvous, {.transport = "tcp"});
     ASSERT_TRUE(transport.ok()) << transport.status();
     zero = *std::move(transport);
   });
@@ -320,7 +344,7 @@ TEST(ConnectMeshTest, StrangersOnThePortAreDroppedAndTheRanksStillMeet) {
     ASSERT_TRUE(WriteAll(strangers.back().get(), words.data(), words.size(), soon).ok());
   }
   for (int i = 0; i < 300; ++i) strangers.push_back(*Connect("127.0.0.1", port, soon));
-  auto transport = MakeMeshTransport(rendezvous, options);
+  auto transport = MakeMeshTransport(rendezvous, {.transport = "tcp"});
   rank_zero.join();
   ASSERT_TRUE(transport.ok()) << transport.status();
   one = *std::move(transport);
@@ -350,7 +374,7 @@ TEST(ConnectMeshTest, ARankThatDoesNotConnectIsNamed) {
   for (int rank : {0, 1}) {
     threads.emplace_back([&, rank] {
       FakeRendezvous rendezvous(store, rank, 3, absl::Milliseconds(300));
-      const absl::Status status = ConnectMesh(rendezvous, options).status();
+      const absl::Status status = ConnectMesh(rendezvous, {.transport = "tcp"}).status();
       EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
       EXPECT_THAT(Text(status), AllOf(HasSubstr("connection from rank 2"), Not(HasSubstr("from rank 1"))));
     });
