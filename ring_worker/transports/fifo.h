@@ -13,6 +13,8 @@ namespace psring {
 template <typename T>
 class Fifo {
  public:
+  Fifo() : slots_(16) {}
+
   bool empty() const { return begin_ == end_; }
   size_t size() const { return end_ - begin_; }
 
@@ -39,14 +41,14 @@ class Fifo {
 
  private:
   void Grow() {
-    std::vector<T> larger(slots_.empty() ? 8 : 2 * slots_.size());
+    std::vector<T> larger(2 * slots_.size());
     for (size_t i = begin_; i != end_; ++i) {
       larger[i & (larger.size() - 1)] = std::move(slots_[i & (slots_.size() - 1)]);
     }
     slots_ = std::move(larger);
   }
 
-  std::vector<T> slots_;  // a power of two, or none
+  std::vector<T> slots_;  // a power of two
   size_t begin_ = 0, end_ = 0;
 };
 

@@ -20,6 +20,7 @@
 #include <optional>
 #include <thread>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
@@ -58,7 +59,7 @@ struct Gather {
   Span to;
   ReduceOp op = ReduceOp::kSum;
   const std::byte* own = nullptr;
-  std::vector<int> sources;
+  absl::InlinedVector<int, 16> sources;
   size_t next = 0;            // sources before this one are in `to`
   bool all_shared = false;    // every peer's frame can be read in place: one pass when all are there
   bool complete = false;
@@ -105,13 +106,20 @@ int Cores() {
                                                      : static_cast<int>(std::thread::hardware_concurrency());
 }
 
+// Where the ranks of the whole mesh stand, as all of them see it.
+struct Layout {
+  int ranks_per_node = 1;   // see Transport
+  bool some_share = false;  // memory
+  bool all_share = true;
+};
+
 class MeshTransport final : public Transport {
  public:
-  MeshTransport(int rank, int size, FileDescriptor wake, std::optional<SharedArena> arena, int ranks_per_node)
+  MeshTransport(int rank, int size, FileDescriptor wake, std::optional<SharedArena> arena, const Layout& layout)
       : rank_(rank),
         wake_(std::move(wake)),
         arena_(std::move(arena)),
-        ranks_per_node_(ranks_per_node),
+        layout_(layout),
         peers_(size),
         window_(kWindowBytes + sizeof(float)) {}
 
@@ -151,10 +159,11 @@ class MeshTransport final : public Transport {
   }
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(peers_.size()); }
-  int ranks_per_node() const override { return ranks_per_node_; }
+  int ranks_per_node() const override { return layout_.ranks_per_node; }
   TransportTraits traits() const override {
-    if (shared_peers_ == 0) return {.segment_bytes = 256 << 10, .most_segment_bytes = SIZE_MAX, .depth = 8};
-    return {.segment_bytes = 64 << 10, .most_segment_bytes = kSlotBytes, .depth = 2};
+    // The same on every rank, wherever it stands: they must cut a buffer alike.
+    if (!layout_.some_share) return {.segment_bytes = 256 << 10, .most_segment_bytes = SIZE_MAX, .depth = 8};
+    return {.segment_bytes = 64 << 10, .most_segment_bytes = kSlotBytes, .depth = layout_.all_share ? 2 : 8};
   }
 
   void BeginCall(const CallInfo& call) override {
@@ -636,7 +645,7 @@ class MeshTransport final : public Transport {
   const int rank_;
   const FileDescriptor wake_;
   std::optional<SharedArena> arena_;  // before peers_, who use it
-  const int ranks_per_node_;
+  const Layout layout_;
   std::vector<Peer> peers_;  // by rank; this rank's own is not used
   int shared_peers_ = 0;
   bool crowded_ = false;  // more ranks on this host than cores
@@ -669,12 +678,9 @@ absl::Status SetBuffers(const PeerConnections& peer, int bytes) {
   return absl::OkStatus();
 }
 
-// How many ranks share this rank's memory, where that is the same for all and they have consecutive numbers
-// from a multiple of it on; else 1.
-absl::StatusOr<int> RanksPerNode(Rendezvous& rendezvous, const std::vector<PeerConnections>& connections) {
+absl::StatusOr<Layout> AgreeOnLayout(Rendezvous& rendezvous, const std::vector<PeerConnections>& connections) {
   const int rank = rendezvous.options().rank, size = rendezvous.options().world_size;
-  int first = rank, last = rank;
-  int count = 1;
+  int first = rank, last = rank, count = 1;
   for (int peer = 0; peer < size; ++peer) {
     if (!connections[peer].unix_socket.valid()) continue;
     ++count;
@@ -682,11 +688,17 @@ absl::StatusOr<int> RanksPerNode(Rendezvous& rendezvous, const std::vector<PeerC
     last = std::max(last, peer);
   }
   const bool neat = last - first + 1 == count && size % count == 0 && first % count == 0;
-  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> counts,
-                          rendezvous.Exchange("ranks on a node", absl::StrCat(neat ? count : 0)));
-  const bool equal = std::all_of(counts.begin(), counts.end(),
-                                 [&](const std::string& other) { return other == counts.front(); });
-  return neat && equal ? count : 1;
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                          rendezvous.Exchange("layout", absl::StrCat(count, neat ? " neat" : "")));
+  Layout layout;
+  bool equal = neat;
+  for (const std::string& other : all) {
+    layout.some_share |= other != "1 neat" && other != "1";
+    layout.all_share &= other == absl::StrCat(size, " neat");
+    equal &= other == all.front();
+  }
+  if (equal) layout.ranks_per_node = count;
+  return layout;
 }
 
 }  // namespace
@@ -704,7 +716,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeMeshTransport(Rendezvous& rendezv
     if (options.socket_buffer_bytes > 0) PSRING_RETURN_IF_ERROR(SetBuffers(peer, options.socket_buffer_bytes));
     shares |= peer.unix_socket.valid();
   }
-  PSRING_ASSIGN_OR_RETURN(const int ranks_per_node, RanksPerNode(rendezvous, connections));
+  PSRING_ASSIGN_OR_RETURN(const Layout layout, AgreeOnLayout(rendezvous, connections));
   FileDescriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return SystemError("cannot open an eventfd");
   std::optional<SharedArena> arena;
@@ -712,7 +724,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeMeshTransport(Rendezvous& rendezv
     PSRING_ASSIGN_OR_RETURN(arena, SharedArena::Create(size, wake.get()));
   }
   auto mesh = std::make_unique<MeshTransport>(rendezvous.options().rank, size, std::move(wake),
-                                              std::move(arena), ranks_per_node);
+                                              std::move(arena), layout);
   PSRING_RETURN_IF_ERROR(
       mesh->Connect(std::move(connections), options, absl::Now() + rendezvous.options().timeout));
   return mesh;

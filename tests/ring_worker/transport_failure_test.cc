@@ -221,7 +221,7 @@ struct HalfMesh {
           if (!connections.ok()) return;
           bare[rank] = *std::move(connections);
           Pretend(rank);
-          (void)rendezvous.Exchange("ranks on a node", "1");
+          (void)rendezvous.Exchange("layout", "1 neat");
         } else {
           auto transport = MakeMeshTransport(rendezvous, options);
           statuses[rank] = transport.status();
