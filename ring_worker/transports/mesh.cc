@@ -505,7 +505,6 @@ class MeshTransport final : public Transport {
     if (shared_peers_ > 0) {
       // From here on whoever has news rings; what came before is found by one more turn.
       arena_->bell().store(static_cast<uint32_t>(sockets ? Sleep::kInPoll : Sleep::kOnFutex));
-      std::atomic_thread_fence(std::memory_order_seq_cst);
       absl::StatusOr<bool> moved = Turn();
       if (!moved.ok() || *moved || Done(number) || aborted_.load(std::memory_order_acquire)) {
         arena_->bell().store(static_cast<uint32_t>(Sleep::kAwake));

@@ -59,11 +59,10 @@ SharedArena::Channel& SharedArena::channel(int peer) {
 }
 
 void SharedArena::Ring() {
-  // Whoever is about to sleep stores to the bell first and looks for news afterwards; we tell the news first
-  // and look at the bell afterwards. With both in one order, one of us sees the other.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // Whoever is about to sleep stores to the bell first and looks for news afterwards; we store the news first
+  // and look at the bell afterwards. All four are sequentially consistent, so one of us sees the other.
   std::atomic<uint32_t>& bell = header().bell;
-  if (bell.load(std::memory_order_relaxed) == static_cast<uint32_t>(Sleep::kAwake)) return;
+  if (bell.load() == static_cast<uint32_t>(Sleep::kAwake)) return;
   const uint32_t was = bell.exchange(static_cast<uint32_t>(Sleep::kAwake));
   if (was == static_cast<uint32_t>(Sleep::kOnFutex)) FutexWake(bell);
   if (was == static_cast<uint32_t>(Sleep::kInPoll)) {
@@ -131,7 +130,7 @@ bool SharedLink::TrySend(const FrameHeader& header, uint64_t call_hash, const st
   entry.call = header.call.number;
   entry.round = header.round;
   entry.segment = header.segment;
-  entry.number.store(++sent_, std::memory_order_release);
+  entry.number.store(++sent_);
   theirs_.Ring();
   return true;
 }
@@ -161,7 +160,7 @@ absl::StatusOr<const std::byte*> SharedLink::Payload(const FrameHeader& expected
 }
 
 void SharedLink::Pop() {
-  in_.consumed.store(++received_, std::memory_order_release);
+  in_.consumed.store(++received_);
   theirs_.Ring();
 }
 

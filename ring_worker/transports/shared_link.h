@@ -95,15 +95,14 @@ class SharedLink {
   bool TrySend(const FrameHeader& header, uint64_t call_hash, const std::byte* payload, bool copy,
                bool& taken);
   uint64_t sent() const { return sent_; }
-  uint64_t consumed() const { return out_.consumed.load(std::memory_order_acquire); }
+  uint64_t consumed() const { return out_.consumed.load(); }
   // Memory that the peer may read in place from now on.
   absl::Status Register(const Buffer& buffer);
   void Unregister(const Buffer& buffer);
 
   // --- receiving ---
   bool HasFrame() const {
-    return in_.cells[received_ % SharedArena::kEntries].entry.number.load(std::memory_order_acquire) ==
-           received_ + 1;
+    return in_.cells[received_ % SharedArena::kEntries].entry.number.load() == received_ + 1;
   }
   // Where the first frame's payload stands. Needs HasFrame(). FailedPrecondition: the peer's call is another.
   absl::StatusOr<const std::byte*> Payload(const FrameHeader& expected, uint64_t call_hash);
