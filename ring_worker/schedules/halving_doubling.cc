@@ -118,8 +118,8 @@ class ScatterGather final : public EvenSchedule {
     const int place = Wrap(rank - root_, ranks());
     if (round == 2 * steps_) {
       if (place >= places_) transfers.push_back({Action::kReceive, RankAt(place - places_), 0, places_});
-      if (place < ranks() - places_)
-        transfers.push_back({Action::kSend, RankAt(place + places_), 0, places_});
+      const bool has_follower = place + places_ < ranks();
+      if (has_follower) transfers.push_back({Action::kSend, RankAt(place + places_), 0, places_});
     } else if (place >= places_) {
       return;
     } else if (round < steps_) {
@@ -130,8 +130,13 @@ class ScatterGather final : public EvenSchedule {
     } else {
       const int bit = 1 << (round - steps_);
       const int partner = place ^ bit;
-      transfers.push_back({Action::kSend, RankAt(partner), place & ~(bit - 1), bit});
-      transfers.push_back({Action::kReceive, RankAt(partner), partner & ~(bit - 1), bit});
+      // Who sent a block on still has it.
+      if (partner % (2 * bit) != 0) {
+        transfers.push_back({Action::kSend, RankAt(partner), place & ~(bit - 1), bit});
+      }
+      if (place % (2 * bit) != 0) {
+        transfers.push_back({Action::kReceive, RankAt(partner), partner & ~(bit - 1), bit});
+      }
     }
   }
 
