@@ -44,8 +44,10 @@ class InProcessTransport final : public Transport {
   ~InProcessTransport() override {
     MutexLock lock(exchange_->mutex);
     self().left = true;
-    // Nobody may read this rank's memory any more.
-    for (Exchange::Rank& rank : exchange_->ranks) rank.inbox.erase(rank_);
+    // Nobody may read this rank's memory any more. Copies can still be read.
+    for (Exchange::Rank& rank : exchange_->ranks) {
+      std::erase_if(rank.inbox[rank_], [](const PostedSend& send) { return send.copy == nullptr; });
+    }
     while (self().reads_in_progress > 0) self().changed.Wait(exchange_->mutex);
     for (Exchange::Rank& rank : exchange_->ranks) rank.changed.NotifyAll();
   }

@@ -99,9 +99,9 @@ TEST_P(ProcessGroupTest, TheSumHasTheSameBitsOnEveryRun) {
 }
 
 TEST_P(ProcessGroupTest, TheSegmentSizeDoesNotChangeTheBits) {
-  const size_t count = 30007;  // more than is moved whole
+  const size_t count = 20011;  // more than is moved whole
   std::vector<float> whole;
-  for (size_t segment_bytes : {size_t{1} << 17, size_t{4096}, size_t{52}, size_t{3}}) {
+  for (size_t segment_bytes : {size_t{1} << 17, size_t{4096}, size_t{100}}) {
     GroupOptions small = options();
     small.segment_bytes = segment_bytes;
     std::vector<float> result;
