@@ -26,6 +26,7 @@ struct Setting {
 std::vector<Setting> Settings(const std::function<bool(const Setting&)>& wanted) {
   std::vector<Setting> settings;
   for (const StrategyRow& row : Strategies()) {
+    if (!RunsOnThreads(row)) continue;
     for (int workers = 1; workers <= (row.single_process ? 1 : 4); ++workers) {
       if (wanted({&row, workers})) settings.push_back({&row, workers});
     }

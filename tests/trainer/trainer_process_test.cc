@@ -237,6 +237,11 @@ TEST_F(TrainerProcess, BadInputIsOneLineAndACode) {
            {"--strategy ps-sync --data synthetic", 1, "needs --rendezvous"},
            {"--data synthetic", 2, "RANK", {"RANK=2", "WORLD_SIZE=2", "MASTER_ADDR=h", "MASTER_PORT=1"}},
            {"--data synthetic --rendezvous tcp://", 2, "tcp://"},
+           {"--data synthetic --strategy ps-sync --backend gloo", 2, "has no collectives"},
+           {"--data synthetic --strategy gloo --backend mpi", 2, "gloo's own"},
+           {"--data synthetic --strategy nccl --fabric tcp", 2, "nccl chooses its wires itself"},
+           // mpirun's ranks are no single processes, even where nobody says how they meet.
+           {"--data synthetic", 2, "MASTER_ADDR", {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2"}},
        }) {
     const auto child = StartAlone(bad.flags, bad.environment);
     EXPECT_EQ(child->Wait(), bad.code) << bad.flags;
