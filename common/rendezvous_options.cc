@@ -53,6 +53,28 @@ absl::Status ParseAddress(const std::string& address, const std::string& spec, R
   return absl::OkStatus();
 }
 
+// What a launcher calls a process's number, how many there are, and its number on its host.
+struct Launcher {
+  const char *rank, *size, *local_rank;
+};
+constexpr Launcher kLaunchers[] = {
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK"},                                            // torchrun, psring
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},  // Open MPI's mpirun
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},                                     // MPICH's, and srun
+};
+
+// The first that has set anything; a launcher that another one has started stands behind it.
+const Launcher& LauncherOf(const GetEnv& get_env) {
+  for (const Launcher& launcher : kLaunchers) {
+    for (const char* name : {launcher.rank, launcher.size}) {
+      if (const std::optional<std::string> text = get_env(name); text.has_value() && !text->empty()) {
+        return launcher;
+      }
+    }
+  }
+  return kLaunchers[0];
+}
+
 }  // namespace
 
 GetEnv ProcessEnvironment() {
@@ -80,15 +102,18 @@ absl::StatusOr<RendezvousOptions> ParseRendezvous(const std::string& spec, const
     return absl::InvalidArgumentError(
         absl::StrCat("unknown rendezvous '", spec, "'; there are env:// and tcp://host:port"));
   }
-  PSRING_ASSIGN_OR_RETURN(options.world_size, NumberVariable(scheme, "WORLD_SIZE", 1, kMostInt, get_env));
-  PSRING_ASSIGN_OR_RETURN(options.rank, NumberVariable(scheme, "RANK", 0, kMostInt, get_env));
+  const Launcher& launcher = LauncherOf(get_env);
+  PSRING_ASSIGN_OR_RETURN(options.world_size, NumberVariable(scheme, launcher.size, 1, kMostInt, get_env));
+  PSRING_ASSIGN_OR_RETURN(options.rank, NumberVariable(scheme, launcher.rank, 0, kMostInt, get_env));
   if (options.rank >= options.world_size) {
-    return absl::InvalidArgumentError(absl::StrCat("RANK ", options.rank, " is not below WORLD_SIZE ",
-                                                   options.world_size, "; ranks count from 0"));
+    return absl::InvalidArgumentError(absl::StrCat(launcher.rank, " ", options.rank, " is not below ",
+                                                   launcher.size, " ", options.world_size,
+                                                   "; ranks count from 0"));
   }
   // Not every launcher sets it; one process a host is then assumed.
-  if (const std::optional<std::string> text = get_env("LOCAL_RANK"); text.has_value() && !text->empty()) {
-    PSRING_ASSIGN_OR_RETURN(options.local_rank, Number("LOCAL_RANK", *text, 0, kMostInt));
+  if (const std::optional<std::string> text = get_env(launcher.local_rank);
+      text.has_value() && !text->empty()) {
+    PSRING_ASSIGN_OR_RETURN(options.local_rank, Number(launcher.local_rank, *text, 0, kMostInt));
   }
   if (const std::optional<std::string> text = get_env("PSRING_STORE_HOSTED");
       text.has_value() && !text->empty()) {

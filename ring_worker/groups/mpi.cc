@@ -1,0 +1,288 @@
+// MPI's collectives: its blocking calls, on the stream. Abort and a call beyond its deadline end the job:
+// MPI knows no gentler way to make every rank return.
+#include <mpi.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "ring_worker/groups/derived_traffic.h"
+#include "ring_worker/groups/groups.h"
+#include "ring_worker/groups/mpi_session.h"
+
+namespace psring {
+namespace {
+
+// MPI counts in int; longer buffers are reduced in pieces.
+constexpr size_t kMostElements = size_t{1} << 30;
+
+// What coll_tuned_allreduce_algorithm calls them, in Open MPI.
+struct ForcedAlgorithm {
+  const char* name;
+  int number;
+  int segment_bytes;  // 0: not cut
+};
+constexpr ForcedAlgorithm kForced[] = {{"ring", 4, 0},
+                                       {"segmented-ring", 5, 1 << 20},  // as Open MPI's own tuner cuts it
+                                       {"rabenseifner", 6, 0},
+                                       {"recursive-doubling", 3, 0}};
+
+std::vector<std::string> Algorithms(Collective collective) {
+  std::vector<std::string> names = {"default"};
+  if (collective == Collective::kAllReduce && MpiSession::IsOpenMpi()) {
+    for (const ForcedAlgorithm& algorithm : kForced) names.push_back(algorithm.name);
+  }
+  return names;
+}
+
+absl::Status WriteVariable(const char* name, int value) {
+  int index = 0, count = 0;
+  MPI_T_cvar_handle handle;
+  if (MPI_T_cvar_get_index(name, &index) != MPI_SUCCESS ||
+      MPI_T_cvar_handle_alloc(index, nullptr, &handle, &count) != MPI_SUCCESS) {
+    return absl::UnimplementedError(absl::StrCat("this MPI has no variable ", name));
+  }
+  int back = ~value;
+  const bool written = MPI_T_cvar_write(handle, &value) == MPI_SUCCESS &&
+                       MPI_T_cvar_read(handle, &back) == MPI_SUCCESS && back == value;
+  MPI_T_cvar_handle_free(&handle);
+  return written ? absl::OkStatus()
+                 : absl::UnimplementedError(absl::StrCat("this MPI does not let ", name, " be set"));
+}
+
+// The algorithm of communicators that are made from now on; each keeps what held when it was made.
+absl::Status ForceAllReduce(const ForcedAlgorithm& algorithm) {
+  int provided = 0;
+  if (MPI_T_init_thread(MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS) {
+    return absl::UnimplementedError("this MPI has no tools interface to choose an algorithm by");
+  }
+  const char* rules = std::getenv("OMPI_MCA_coll_tuned_use_dynamic_rules");
+  absl::Status status =
+      rules != nullptr && std::strcmp(rules, "1") == 0
+          ? absl::OkStatus()
+          : absl::FailedPreconditionError(
+                "a forced algorithm needs OMPI_MCA_coll_tuned_use_dynamic_rules=1 in mpirun's environment, "
+                "which psring sets");
+  if (status.ok()) status = WriteVariable("coll_tuned_allreduce_algorithm", algorithm.number);
+  if (status.ok()) {
+    status = WriteVariable("coll_tuned_allreduce_algorithm_segmentsize", algorithm.segment_bytes);
+  }
+  MPI_T_finalize();
+  return status;
+}
+
+// 16-bit types are unknown to MPI: to it they are two bytes and a function. What stands in `in` belongs to
+// the lower rank, so the order is in, then inout.
+template <ReduceOp op, DType type>
+void Combine(void* in, void* inout, int* count, MPI_Datatype*) {
+  const void* sources[] = {in, inout};
+  cpu::Reduce(op, type, size_t(*count), inout, sources, 2);
+}
+
+template <DType type>
+MPI_User_function* CombineOf(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kMin:
+      return Combine<ReduceOp::kMin, type>;
+    case ReduceOp::kMax:
+      return Combine<ReduceOp::kMax, type>;
+    default:
+      return Combine<ReduceOp::kSum, type>;
+  }
+}
+
+struct Reduction {
+  MPI_Datatype type;
+  MPI_Op op;
+};
+
+bool Overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
+  const char* first = static_cast<const char*>(a);
+  const char* second = static_cast<const char*>(b);
+  return first < second + b_bytes && second < first + a_bytes;
+}
+
+class MpiGroup final : public ProcessGroup {
+ public:
+  MpiGroup(GroupInfo info, MPI_Comm comm, absl::Duration timeout)
+      : ProcessGroup(std::move(info)), comm_(comm), timeout_(timeout) {}
+
+  ~MpiGroup() override {
+    if (session_.broken()) return;  // the peers would not follow
+    for (MPI_Op& op : ops_) {
+      if (op != MPI_OP_NULL) MPI_Op_free(&op);
+    }
+    (void)session_.Run({.what = "MPI_Comm_free"}, timeout_, [this] { return MPI_Comm_free(&comm_); });
+  }
+
+  void Abort(absl::Status why) override {
+    session_.EndJob(absl::StrCat("rank ", rank(), ": ", std::string(why.message())));
+  }
+
+  Traffic traffic() const override {
+    MutexLock lock(mutex_);
+    return traffic_;
+  }
+
+ private:
+  absl::Status Enqueue(const CollectiveCall& call, Stream& stream) override {
+    if (call.collective != Collective::kAllReduce && call.collective != Collective::kBroadcast &&
+        std::max(call.in.count, call.out.count) > size_t{INT_MAX}) {
+      return absl::InvalidArgumentError(absl::StrCat("mpi ", Name(call.collective), " of more than ", INT_MAX,
+                                                     " elements: MPI counts no further"));
+    }
+    stream.Run([this, call, number = ++calls_] { return Execute(call, number); });
+    return absl::OkStatus();
+  }
+
+  absl::Status EnqueueBarrier(Stream& stream) override {
+    stream.Run([this] {
+      return session_.Run({.what = "barrier"}, timeout_, [this] { return MPI_Barrier(comm_); });
+    });
+    return absl::OkStatus();
+  }
+
+  absl::Status Execute(const CollectiveCall& call, uint64_t number) {
+    const MpiWait wait = {Name(call.collective), call.in.count, call.in.type, number};
+    PSRING_RETURN_IF_ERROR(session_.Run(wait, timeout_, [&] { return Call(call); }));
+    const bool reduces =
+        call.collective == Collective::kAllReduce || call.collective == Collective::kReduceScatter;
+    if (reduces && call.op == ReduceOp::kMean) {
+      cpu::Scale(call.out.type, call.out.count, call.out.data, 1.0f / float(size()));
+    }
+    MutexLock lock(mutex_);
+    traffic_ = traffic_ + DerivedTraffic(call, size());
+    return absl::OkStatus();
+  }
+
+  int Call(const CollectiveCall& call) {
+    switch (call.collective) {
+      case Collective::kAllReduce:
+        return AllReducePieces(call);
+      case Collective::kReduceScatter:
+        return ReduceScatterBlock(call);
+      case Collective::kAllGather: {
+        const MPI_Datatype type = ReductionOf(call.in.type, call.op).type;
+        const char* mine = static_cast<const char*>(call.out.data) + size_t(rank()) * call.in.bytes();
+        const int count = int(call.in.count);
+        return call.in.data == mine
+                   ? MPI_Allgather(MPI_IN_PLACE, 0, type, call.out.data, count, type, comm_)
+                   : MPI_Allgather(call.in.data, count, type, call.out.data, count, type, comm_);
+      }
+      case Collective::kBroadcast: {
+        const MPI_Datatype type = ReductionOf(call.out.type, call.op).type;
+        int code = MPI_SUCCESS;
+        for (size_t done = 0; done < call.out.count && code == MPI_SUCCESS; done += kMostElements) {
+          const Span piece = call.out.Slice(done, std::min(kMostElements, call.out.count - done));
+          code = MPI_Bcast(piece.data, int(piece.count), type, call.root, comm_);
+        }
+        return code;
+      }
+    }
+    return MPI_ERR_INTERN;
+  }
+
+  int AllReducePieces(const CollectiveCall& call) {
+    const Reduction reduction = ReductionOf(call.in.type, call.op);
+    int code = MPI_SUCCESS;
+    for (size_t done = 0; done < call.in.count && code == MPI_SUCCESS; done += kMostElements) {
+      const size_t count = std::min(kMostElements, call.in.count - done);
+      const ConstSpan in = call.in.Slice(done, count);
+      const Span out = call.out.Slice(done, count);
+      code = MPI_Allreduce(in.data == out.data ? MPI_IN_PLACE : in.data, out.data, int(count), reduction.type,
+                           reduction.op, comm_);
+    }
+    return code;
+  }
+
+  // MPI_IN_PLACE would leave the result at the buffer's begin; here it may belong at this rank's part of the
+  // input, which MPI does not allow as an output beside it. Then it goes by way of a buffer of our own.
+  int ReduceScatterBlock(const CollectiveCall& call) {
+    const Reduction reduction = ReductionOf(call.in.type, call.op);
+    const bool aside = Overlap(call.in.data, call.in.bytes(), call.out.data, call.out.bytes());
+    if (aside && aside_.size() < call.out.bytes()) aside_.resize(call.out.bytes());
+    void* const to = aside ? aside_.data() : call.out.data;
+    const int code =
+        MPI_Reduce_scatter_block(call.in.data, to, int(call.out.count), reduction.type, reduction.op, comm_);
+    if (aside && code == MPI_SUCCESS) std::memcpy(call.out.data, to, call.out.bytes());
+    return code;
+  }
+
+  // The mean is a sum to MPI.
+  Reduction ReductionOf(DType type, ReduceOp op) {
+    if (type == DType::kFloat32) {
+      return {MPI_FLOAT, op == ReduceOp::kMin ? MPI_MIN : op == ReduceOp::kMax ? MPI_MAX : MPI_SUM};
+    }
+    if (op == ReduceOp::kMean) op = ReduceOp::kSum;
+    MPI_Op& made = ops_[size_t(type) * 4 + size_t(op)];
+    if (made == MPI_OP_NULL) {
+      MPI_Op_create(
+          type == DType::kBFloat16 ? CombineOf<DType::kBFloat16>(op) : CombineOf<DType::kFloat16>(op),
+          /*commute=*/1, &made);
+    }
+    return {MPI_UINT16_T, made};
+  }
+
+  MpiSession& session_ = MpiSession::OfThisProcess();
+  MPI_Comm comm_;
+  const absl::Duration timeout_;
+  uint64_t calls_ = 0;
+  std::vector<MPI_Op> ops_ = std::vector<MPI_Op>(3 * 4, MPI_OP_NULL);  // by type and op, made when needed
+  std::vector<char> aside_;
+  mutable Mutex mutex_;
+  Traffic traffic_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+BackendRow MpiBackend() {
+  return {.name = "mpi",
+          .summary = "the MPI that this build found; its job is started by mpirun",
+          .available = true,
+          .missing = "",
+          .algorithms = Algorithms,
+          .transports = {"auto", "shm", "tcp"}};
+}
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeMpiGroup(Rendezvous& rendezvous,
+                                                           const GroupOptions& options) {
+  const int rank = rendezvous.options().rank;
+  const int size = rendezvous.options().world_size;
+  const std::string algorithm = options.algorithm.empty() ? "default" : options.algorithm;
+  // MPI_Init waits for everybody without a word about who is missing; this names them.
+  PSRING_RETURN_IF_ERROR(rendezvous.Exchange("mpi group", algorithm).status());
+  MpiSession& session = MpiSession::OfThisProcess();
+  PSRING_RETURN_IF_ERROR(session.Start(rank, size, options.timeout));
+
+  const std::string started_with = MpiSession::TransportOfJob();
+  if (options.transport != "auto" && options.transport != started_with) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("transport ", options.transport, " was asked for, but mpirun started this job with ",
+                     started_with, "; MPI takes its transport from mpirun, and psring sets it there"));
+  }
+  ForcedAlgorithm forced = {"default", 0, 0};
+  for (const ForcedAlgorithm& row : kForced) {
+    if (algorithm == row.name) forced = row;
+  }
+  MPI_Comm comm = MPI_COMM_NULL;
+  absl::Status chosen;
+  PSRING_RETURN_IF_ERROR(session.Run({.what = "MPI_Comm_dup"}, options.timeout, [&] {
+    if (forced.number != 0) chosen = ForceAllReduce(forced);
+    if (!chosen.ok()) return int{MPI_SUCCESS};
+    const int code = MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    if (code == MPI_SUCCESS) MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    if (forced.number != 0) chosen = ForceAllReduce({"default", 0, 0});
+    return code;
+  }));
+  PSRING_RETURN_IF_ERROR(chosen);
+  // Left to itself, MPI uses shared memory between the ranks of one host; between hosts it does not say.
+  const std::string transport =
+      started_with == "auto" && session.all_ranks_on_one_host() ? "shm" : started_with;
+  return std::make_unique<MpiGroup>(GroupInfo{rank, size, "mpi", algorithm, transport}, comm,
+                                    options.timeout);
+}
+
+}  // namespace psring

@@ -1,0 +1,175 @@
+#include "ring_worker/groups/mpi_session.h"
+
+#include <mpi.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/check.h"
+#include "common/reduce.h"
+#include "common/trace.h"
+
+namespace psring {
+namespace {
+
+constexpr absl::Duration kLook = absl::Milliseconds(100);
+// MPI_Finalize waits for every rank, and a rank may still have an evaluation to do.
+constexpr absl::Duration kFinalizeTimeout = absl::Minutes(10);
+constexpr unsigned kAbortSeconds = 5;
+
+std::string ErrorText(int code) {
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) return absl::StrCat("error ", code);
+  return std::string(text, size_t(length));
+}
+
+}  // namespace
+
+MpiSession& MpiSession::OfThisProcess() {
+  static MpiSession* session = new MpiSession();  // never destroyed: the process's exit still uses it
+  return *session;
+}
+
+bool MpiSession::IsOpenMpi() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  return MPI_Get_library_version(text, &length) == MPI_SUCCESS &&
+         absl::StrContains(std::string(text, size_t(length)), "Open MPI");
+}
+
+std::string MpiSession::TransportOfJob() {
+  // mpirun hands its --mca settings on in this form.
+  if (const char* btl = getenv("OMPI_MCA_btl"); btl != nullptr && *btl != 0 && *btl != '^') {
+    bool shm = false, tcp = false, other = false;
+    for (absl::string_view name : absl::StrSplit(btl, ',')) {
+      if (name == "self") continue;
+      if (name == "vader" || name == "sm") {
+        shm = true;
+      } else if (name == "tcp") {
+        tcp = true;
+      } else {
+        other = true;
+      }
+    }
+    if (shm != tcp && !other) return shm ? "shm" : "tcp";
+    return "auto";
+  }
+  const char* told = getenv("PSRING_MPI_TRANSPORT");  // experiments/mpirun.h
+  return told != nullptr && (!strcmp(told, "shm") || !strcmp(told, "tcp")) ? told : "auto";
+}
+
+absl::Status MpiSession::Start(int rank, int size, absl::Duration timeout) {
+  {
+    MutexLock lock(mutex_);
+    if (!watched_) std::thread([this] { Watch(); }).detach();
+    watched_ = true;
+  }
+  PSRING_RETURN_IF_ERROR(Run({.what = "MPI_Init_thread"}, timeout, [this] {
+    if (started_) return int{MPI_SUCCESS};
+    int provided = 0;
+    if (const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+        code != MPI_SUCCESS) {
+      return code;
+    }
+    if (provided < MPI_THREAD_SERIALIZED) return int{MPI_ERR_UNSUPPORTED_OPERATION};
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    int world_rank = 0, world_size = 1, host_size = 1;
+    MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &world_size);
+    MPI_Comm host;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    MPI_Comm_size(host, &host_size);
+    MPI_Comm_free(&host);
+    rank_ = world_rank;
+    size_ = world_size;
+    one_host_ = host_size == world_size;
+    on_exit([](int code, void* self) { static_cast<MpiSession*>(self)->Finish(code); }, this);
+    started_ = true;
+    return int{MPI_SUCCESS};
+  }));
+  if (size_ != size) {
+    return absl::FailedPreconditionError(absl::StrCat(size_ == 1 ? "started without mpirun: " : "", "rank ",
+                                                      rank, " of ", size,
+                                                      " finds itself in an MPI job of size ", size_.load(),
+                                                      "; start all ranks by one `mpirun -n ", size, "`"));
+  }
+  if (rank_ != rank) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", rank, " is rank ", rank_.load(),
+                     " to MPI; leave RANK unset under mpirun, then both take MPI's"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MpiSession::Run(const MpiWait& wait, absl::Duration timeout, const std::function<int()>& call) {
+  MutexLock one_at_a_time(calls_);
+  {
+    MutexLock lock(mutex_);
+    waiting_ = wait;
+    begin_ns_ = MonotonicNanos();
+    timeout_ns_ = absl::ToInt64Nanoseconds(timeout);
+  }
+  const int code = call();
+  {
+    MutexLock lock(mutex_);
+    begin_ns_ = 0;
+  }
+  if (code == MPI_SUCCESS) return absl::OkStatus();
+  broken_ = true;
+  return absl::UnavailableError(absl::StrCat(Describe(wait), ": ", ErrorText(code)));
+}
+
+std::string MpiSession::Describe(const MpiWait& wait) const {
+  std::string text = absl::StrCat("rank ", rank_.load(), ": mpi ", wait.what);
+  if (wait.call > 0) {
+    absl::StrAppend(&text, " of ", wait.count, " ", Name(wait.type), " elements (call ", wait.call, ")");
+  }
+  return text;
+}
+
+void MpiSession::Watch() {
+  while (true) {
+    absl::SleepFor(kLook);
+    std::string late;
+    {
+      MutexLock lock(mutex_);
+      if (begin_ns_ == 0 || MonotonicNanos() - begin_ns_ < timeout_ns_) continue;
+      late = absl::StrCat(Describe(waiting_), " has waited ",
+                          absl::FormatDuration(absl::Nanoseconds(timeout_ns_)), " for the other ",
+                          size_.load() - 1, size_.load() == 2 ? " rank" : " ranks");
+    }
+    EndJob(late);
+  }
+}
+
+void MpiSession::EndJob(const std::string& why) {
+  broken_ = true;
+  std::fprintf(stderr, "%s; the job ends\n", why.c_str());
+  std::fflush(nullptr);
+  // MPI_Abort talks to mpirun; should that hang as well, the kernel ends this process, and mpirun the rest.
+  signal(SIGALRM, SIG_DFL);
+  sigset_t alarms;
+  sigemptyset(&alarms);
+  sigaddset(&alarms, SIGALRM);
+  pthread_sigmask(SIG_UNBLOCK, &alarms, nullptr);
+  alarm(kAbortSeconds);
+  if (started_) MPI_Abort(MPI_COMM_WORLD, 1);
+  _exit(1);
+}
+
+// A rank that ends with an error leaves without MPI_Finalize: it would wait there for ranks that wait for
+// this one. mpirun sees it leave and ends the others.
+void MpiSession::Finish(int exit_code) {
+  if (broken_ || (exit_code != 0 && size_ > 1)) return;
+  (void)Run({.what = "MPI_Finalize"}, kFinalizeTimeout, [] { return MPI_Finalize(); });
+}
+
+}  // namespace psring

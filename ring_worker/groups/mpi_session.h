@@ -1,0 +1,66 @@
+// The one MPI of a process: initialised by the first group, finalised when the process ends. MPI lets nobody
+// take a call back, so a call that lasts too long ends the whole job, by MPI_Abort, after a line that says
+// what was waited for. For mpi.cc alone.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/device.h"
+#include "common/mutex.h"
+
+namespace psring {
+
+// What a rank waits for; put into words only when it is too late.
+struct MpiWait {
+  const char* what = "";
+  size_t count = 0;
+  DType type = DType::kFloat32;
+  uint64_t call = 0;
+};
+
+// Thread-safe. Lives as long as the process: MPI can be initialised only once.
+class MpiSession {
+ public:
+  static MpiSession& OfThisProcess();
+
+  // MPI_Init_thread, unless it has been done. Its rank and size must be those of the rendezvous.
+  absl::Status Start(int rank, int size, absl::Duration timeout);
+
+  // One MPI call at a time. `call` returns MPI's error code. The first failure is remembered: a job of which
+  // a call has failed is not finalised, because its peers would not follow.
+  absl::Status Run(const MpiWait& wait, absl::Duration timeout, const std::function<int()>& call);
+
+  // Says why on stderr, and ends every process of the job.
+  [[noreturn]] void EndJob(const std::string& why);
+
+  // How mpirun was told to send: "shm", "tcp" or "auto".
+  static std::string TransportOfJob();
+  static bool IsOpenMpi();
+  bool broken() const { return broken_; }
+  bool all_ranks_on_one_host() const { return one_host_; }
+
+ private:
+  MpiSession() = default;
+  void Watch();
+  void Finish(int exit_code);
+  std::string Describe(const MpiWait& wait) const;
+
+  Mutex calls_;  // held during a call
+  Mutex mutex_;
+  MpiWait waiting_ ABSL_GUARDED_BY(mutex_);
+  int64_t begin_ns_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: nothing is waited for
+  int64_t timeout_ns_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool watched_ ABSL_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> started_{false};
+  std::atomic<bool> broken_{false};
+  std::atomic<bool> one_host_{false};
+  std::atomic<int> rank_{0};
+  std::atomic<int> size_{1};
+};
+
+}  // namespace psring
