@@ -78,7 +78,8 @@ class Outputs {
     const std::string path = absl::StrFormat("%s/logs/round%d-launch%d", folder_, round + 1, launch + 1);
     std::error_code error;
     fs::create_directories(path, error);
-    if (error) return absl::FailedPreconditionError(absl::StrCat("cannot make ", path, ": ", error.message()));
+    if (error)
+      return absl::FailedPreconditionError(absl::StrCat("cannot make ", path, ": ", error.message()));
     return path;
   }
 
@@ -89,10 +90,11 @@ class Outputs {
 absl::Status CheckMemory(const BenchPlan& plan, const Machine& machine) {
   const uint64_t needed = BenchMemoryBytes(plan), there = static_cast<uint64_t>(machine.memory_mb) << 20;
   if (there == 0 || needed <= there / 10 * 8) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "the buffers of all processes come to %.1f GiB, and this machine has %.1f; take a smaller --maxbytes or "
-      "fewer --workers",
-      static_cast<double>(needed) / (1 << 30), static_cast<double>(there) / (1 << 30)));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("the buffers of all processes come to %.1f GiB, and this machine has %.1f; take a "
+                      "smaller --maxbytes or "
+                      "fewer --workers",
+                      static_cast<double>(needed) / (1 << 30), static_cast<double>(there) / (1 << 30)));
 }
 
 absl::Status Measure(const BenchFlags& flags, const BenchPlan& plan, const BenchBinaries& binaries,
@@ -115,12 +117,13 @@ absl::Status Bench(const BenchFlags& flags, const Interrupt& interrupt, Display&
   PSRING_ASSIGN_OR_RETURN(const BenchCatalog catalog, AskRingWorker(binaries, interrupt));
   const absl::Status mpirun = FindMpirun({}).status();
   PSRING_ASSIGN_OR_RETURN(const BenchPlan plan, MakeBenchPlan(flags.request, catalog, mpirun));
-  BenchRun run{.command_line = flags.command_line,
-               .started_utc = UtcText(absl::Now()),
-               .machine = DescribeMachine()};
+  BenchRun run{
+      .command_line = flags.command_line, .started_utc = UtcText(absl::Now()), .machine = DescribeMachine()};
   PSRING_RETURN_IF_ERROR(CheckMemory(plan, run.machine));
   const double expected_s = ExpectedBenchSeconds(plan, flags.request, run.machine.cores);
-  const auto say = [&](const std::string& text) { display.Say(text.substr(0, text.find_last_not_of('\n') + 1)); };
+  const auto say = [&](const std::string& text) {
+    display.Say(text.substr(0, text.find_last_not_of('\n') + 1));
+  };
   if (flags.dry_run) {
     say(BenchHeadText(flags.request, plan, run.machine, expected_s));
     return absl::OkStatus();

@@ -13,7 +13,7 @@ namespace psring {
 struct BackendInfo {
   std::string name, summary;
   bool available = false;
-  std::string missing;  // what to install where it is not
+  std::string missing;                                         // what to install where it is not
   std::map<std::string, std::vector<std::string>> algorithms;  // by collective; none: it lacks the collective
   std::vector<std::string> transports;
 

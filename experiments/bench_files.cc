@@ -127,51 +127,51 @@ std::string BenchJson(const BenchRequest& request, const BenchResult& result, co
         const double out = figure(cell.out_of_place);
         return one ? out : std::min(out, figure(cell.in_place));
       };
-      rows.push_back(
-          {{"size", row.bytes},
-           {"count", row.count},
-           {"type", row.type},
-           {"redop", row.op},
-           {"root", absl::StrFormat("%6d", row.root)},
-           {"out_of_place", PlacementJson(row.out_of_place)},
-           {"in_place", PlacementJson(row.in_place)},
-           {"out_of_place_per_iter", SamplesJson(cell.out_of_place)},
-           {"in_place_per_iter", SamplesJson(cell.in_place)},
-           {"actual_iterations", cell.out_of_place.times_us.size()},
-           {"experiment_name", combination.name()},
-           {"collective", combination.collective},
-           {"backend", combination.backend},
-           {"algorithm", table.algorithm},
-           {"transport", table.transport},
-           {"buffers", combination.buffers},
-           {"workers", combination.workers},
-           {"limit_bus_bw", OrNull(limit.value_or(0), limit.has_value())},
-           {"percent_of_limit", OrNull(BestPercent(row), BestPercent(row) >= 0)},
-           {"foreign_cpu_pct", Mean(table.foreign_cpu_pct)},
-           {"min_us", best([](const SampleFigures& s) { return s.Least(); })},
-           {"p50_us", best([](const SampleFigures& s) { return s.Median(); })},
-           {"p99_us", best([](const SampleFigures& s) { return s.NearestRank(99); })}});
+      rows.push_back({{"size", row.bytes},
+                      {"count", row.count},
+                      {"type", row.type},
+                      {"redop", row.op},
+                      {"root", absl::StrFormat("%6d", row.root)},
+                      {"out_of_place", PlacementJson(row.out_of_place)},
+                      {"in_place", PlacementJson(row.in_place)},
+                      {"out_of_place_per_iter", SamplesJson(cell.out_of_place)},
+                      {"in_place_per_iter", SamplesJson(cell.in_place)},
+                      {"actual_iterations", cell.out_of_place.times_us.size()},
+                      {"experiment_name", combination.name()},
+                      {"collective", combination.collective},
+                      {"backend", combination.backend},
+                      {"algorithm", table.algorithm},
+                      {"transport", table.transport},
+                      {"buffers", combination.buffers},
+                      {"workers", combination.workers},
+                      {"limit_bus_bw", OrNull(limit.value_or(0), limit.has_value())},
+                      {"percent_of_limit", OrNull(BestPercent(row), BestPercent(row) >= 0)},
+                      {"foreign_cpu_pct", Mean(table.foreign_cpu_pct)},
+                      {"min_us", best([](const SampleFigures& s) { return s.Least(); })},
+                      {"p50_us", best([](const SampleFigures& s) { return s.Median(); })},
+                      {"p99_us", best([](const SampleFigures& s) { return s.NearestRank(99); })}});
     }
   }
-  const Json json = {{"version", kJsonVersion},
-                     {"start_time", run.started_utc},
-                     {"args", run.command_line},
-                     {"env", RelevantEnvironment()},
-                     {"nccl_version", 0},
-                     {"config", config},
-                     {"results", rows},
-                     {"out_of_bounds", {{"count", 0}, {"okay", Truth(true)}}},
-                     {"average_bus_bandwidth",
-                      {{"bandwidth", values > 0 ? busbw / values : 0}, {"okay", "unchecked"}}},
-                     {"errors", Json::array()},
-                     {"notes", plan.notes},
-                     {"end_time", run.ended_utc}};
+  const Json json = {
+      {"version", kJsonVersion},
+      {"start_time", run.started_utc},
+      {"args", run.command_line},
+      {"env", RelevantEnvironment()},
+      {"nccl_version", 0},
+      {"config", config},
+      {"results", rows},
+      {"out_of_bounds", {{"count", 0}, {"okay", Truth(true)}}},
+      {"average_bus_bandwidth", {{"bandwidth", values > 0 ? busbw / values : 0}, {"okay", "unchecked"}}},
+      {"errors", Json::array()},
+      {"notes", plan.notes},
+      {"end_time", run.ended_utc}};
   return json.dump(1) + "\n";
 }
 
 std::string BenchCsv(const BenchRequest& request, const BenchResult& result, const BenchRun& run) {
   std::string text =
-      "schema_version,run_id,collective,backend,algorithm,transport,buffers,workers,size,count,type,redop,root";
+      "schema_version,run_id,collective,backend,algorithm,transport,buffers,workers,size,count,type,redop,"
+      "root";
   for (const char* placement : {"out_of_place", "in_place"}) {
     for (const char* figure :
          {"time_us", "min_us", "p50_us", "p99_us", "algbw_gb_s", "busbw_gb_s", "wrong", "percent_of_limit"}) {
@@ -198,8 +198,8 @@ std::string BenchCsv(const BenchRequest& request, const BenchResult& result, con
                                          row.type,
                                          row.op,
                                          absl::StrCat(row.root)};
-      for (const auto& [samples, figures] : {std::pair(&cell.out_of_place, &row.out_of_place),
-                                             std::pair(&cell.in_place, &row.in_place)}) {
+      for (const auto& [samples, figures] :
+           {std::pair(&cell.out_of_place, &row.out_of_place), std::pair(&cell.in_place, &row.in_place)}) {
         const bool there = figures->measured;
         fields.insert(fields.end(),
                       {Number(figures->time_us, there), Number(samples->Least(), there),
@@ -208,11 +208,11 @@ std::string BenchCsv(const BenchRequest& request, const BenchResult& result, con
                        there && figures->wrong >= 0 ? absl::StrCat(figures->wrong) : "",
                        Number(figures->percent_of_limit, there && figures->percent_of_limit >= 0)});
       }
-      fields.insert(fields.end(),
-                    {Number(limit.value_or(0), limit.has_value()), absl::StrCat(cell.out_of_place.calls_per_turn),
-                     absl::StrCat(cell.out_of_place.times_us.size()),
-                     combination.workers > run.machine.cores ? "true" : "false",
-                     Number(Mean(table.foreign_cpu_pct))});
+      fields.insert(
+          fields.end(),
+          {Number(limit.value_or(0), limit.has_value()), absl::StrCat(cell.out_of_place.calls_per_turn),
+           absl::StrCat(cell.out_of_place.times_us.size()),
+           combination.workers > run.machine.cores ? "true" : "false", Number(Mean(table.foreign_cpu_pct))});
       text += absl::StrJoin(fields, ",", [](std::string* out, const std::string& field) {
         absl::StrAppend(out, CsvField(field));
       });

@@ -19,9 +19,7 @@ namespace {
 constexpr DType kTypes[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMin, ReduceOp::kMax};
 
-std::string CheckSize(const std::string& text) {
-  return std::string(ParseByteSize(text).status().message());
-}
+std::string CheckSize(const std::string& text) { return std::string(ParseByteSize(text).status().message()); }
 
 std::string CheckText(const std::string& text) { return text.empty() ? "a name is missing" : ""; }
 
@@ -116,7 +114,7 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
       "server, which knows no backend, algorithm or transport [all_reduce]",
       ListOf(CheckText));
   add(what, "--backend,--backends", raw.backends, "NAMES",
-      "native, gloo, mpi, nccl [all that this build has]", ListOf(CheckText));
+      "native, gloo, mpi, nccl [all that this build has, but for nccl]", ListOf(CheckText));
   add(what, "--algorithm,--algorithms", raw.algorithms, "NAMES",
       "Of the backend [native: ring, direct and one-shot; others: what they choose themselves]",
       ListOf(CheckText));
@@ -148,7 +146,8 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   number(calls, "-n,--iters", raw.iterations,
          "Timed iterations; their median is the time (nccl-tests: their mean)", 1, 1'000'000);
   number(calls, "-m,--agg_iters", raw.aggregated,
-         "Calls in a row in an iteration; 0: as many as last 200 us, at least 1 (nccl-tests 1)", 0, 1'000'000);
+         "Calls in a row in an iteration; 0: as many as last 200 us, at least 1 (nccl-tests 1)", 0,
+         1'000'000);
   number(calls, "-w,--warmup_iters", raw.warmup, "Calls before them, not timed (nccl-tests 1)", 0, 1'000'000);
   number(calls, "-c,--check", raw.checks,
          "Calls whose every element is checked; 0: none, and #wrong says N/A. One wrong element, and no "
@@ -184,10 +183,8 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
 
 absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
                                            const std::vector<std::string>& command_line) {
-  BenchFlags flags{.out = raw.out,
-                   .json_file = raw.json_file,
-                   .dry_run = raw.dry_run,
-                   .command_line = command_line};
+  BenchFlags flags{
+      .out = raw.out, .json_file = raw.json_file, .dry_run = raw.dry_run, .command_line = command_line};
   BenchRequest& request = flags.request;
   PSRING_ASSIGN_OR_RETURN(request.sizes, UnderstandSizes(raw));
   if (!raw.collectives.empty()) request.collectives = Names(raw.collectives);

@@ -15,17 +15,17 @@ namespace {
 constexpr size_t kMostSizes = 1000;
 const char* const kNativeFirst[] = {"ring", "direct", "one-shot"};
 
-template <typename List>
-bool Contains(const List& list, const std::string& name) {
+template <typename List, typename Item>
+bool Contains(const List& list, const Item& name) {
   return std::find(std::begin(list), std::end(list), name) != std::end(list);
 }
 
 absl::Status Unknown(const std::string& what, const std::string& name,
                      const std::vector<std::string>& known) {
   const std::string near = NearestWord(name, known);
-  return absl::NotFoundError(absl::StrCat(
-      "unknown ", what, " '", name, "'; ",
-      near.empty() ? "there are: " + absl::StrJoin(known, ", ") : absl::StrCat("did you mean '", near, "'?")));
+  return absl::NotFoundError(absl::StrCat("unknown ", what, " '", name, "'; ",
+                                          near.empty() ? "there are: " + absl::StrJoin(known, ", ")
+                                                       : absl::StrCat("did you mean '", near, "'?")));
 }
 
 // In the order in which they stand, each once.
@@ -54,6 +54,9 @@ class Planner {
   absl::StatusOr<BenchPlan> Make() {
     PSRING_ASSIGN_OR_RETURN(plan_.sizes, SizesOf(request_.sizes));
     PSRING_RETURN_IF_ERROR(CheckWorkers());
+    if (Contains(request_.collectives, kPushPull) && plan_.sizes.front() < sizeof(float)) {
+      return absl::InvalidArgumentError("ps_push_pull: a gradient has at least 4 bytes; raise --minbytes");
+    }
     PSRING_RETURN_IF_ERROR(ChooseBackends());
     PSRING_RETURN_IF_ERROR(RequireOffered("algorithm", request_.algorithms, &Planner::AlgorithmsOf));
     PSRING_RETURN_IF_ERROR(RequireOffered("transport", request_.transports, &Planner::TransportsOf));
@@ -114,6 +117,8 @@ class Planner {
         return absl::NotFoundError(absl::StrCat("this build has no ", backend.name, ": ", backend.missing));
       }
       if (!backend.available) continue;
+      // Wants a GPU, and this is a benchmark of the host unless told otherwise.
+      if (!named && backend.name == "nccl") continue;
       if (backend.name == "mpi" && !mpirun_.ok()) {
         if (named) return mpirun_;
         Note(absl::StrCat("mpi is left out: ", mpirun_.message()));
@@ -144,8 +149,9 @@ class Planner {
       }
       if (found) continue;
       return absl::InvalidArgumentError(
-          absl::StrCat("'", name, "' is no ", what, " of ", backends_.size() == 1 ? backends_[0]->name + " here" : "these backends",
-                       "; ", offers.empty() ? "none offers the collective" : absl::StrJoin(offers, "; ")));
+          absl::StrCat("'", name, "' is no ", what, " of ",
+                       backends_.size() == 1 ? backends_[0]->name + " here" : "these backends", "; ",
+                       offers.empty() ? "none offers the collective" : absl::StrJoin(offers, "; ")));
     }
     return absl::OkStatus();
   }
@@ -262,7 +268,8 @@ class Planner {
     }
     for (BenchLaunch& launch : launches) launch.limits = request_.limits;
     // A round of the server is held against loopback TCP, which is measured with the all-reduces.
-    if (request_.limits && !push_pull.combinations.empty() && !all_reduce && !launches[0].combinations.empty()) {
+    if (request_.limits && !push_pull.combinations.empty() && !all_reduce &&
+        !launches[0].combinations.empty()) {
       launches.push_back({.workers = workers, .limits = true});
     }
     std::erase_if(launches, [](const BenchLaunch& l) { return l.combinations.empty() && !l.limits; });

@@ -71,9 +71,9 @@ struct BenchPlan {
   std::vector<std::string> notes;
 };
 
-// What is not named is chosen so: every backend of this build; of native the algorithms ring, direct and
-// one-shot where it has them, of others what they choose themselves; every transport but auto; private
-// buffers, and for native over shared memory shared ones as well.
+// What is not named is chosen so: every backend of this build but nccl, which wants GPUs; of native the
+// algorithms ring, direct and one-shot where it has them, of others what they choose themselves; every
+// transport but auto; private buffers, and for native over shared memory shared ones as well.
 //
 // InvalidArgument or NotFound in one line: an unknown name, a backend that was named and is not in this build
 // (or `mpirun` is not OK), an algorithm or transport that none of the backends offers. What only some of a

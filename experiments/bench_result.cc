@@ -48,9 +48,8 @@ double SampleFigures::NearestRank(int percent) const {
 
 BenchResult::BenchResult(const BenchPlan& plan) : plan_(plan) {
   for (const BenchCombination& combination : plan.combinations) {
-    tables_.push_back({.combination = combination,
-                       .algorithm = combination.algorithm,
-                       .transport = combination.transport});
+    tables_.push_back(
+        {.combination = combination, .algorithm = combination.algorithm, .transport = combination.transport});
   }
 }
 
@@ -113,8 +112,8 @@ absl::Status BenchResult::RequireComplete() const {
       if (cell.out_of_place.times_us.size() >= wanted && (!both || cell.in_place.times_us.size() >= wanted)) {
         continue;
       }
-      return absl::DataLossError(absl::StrCat(name, ", ", cell.bytes, " bytes: ",
-                                              cell.out_of_place.times_us.size(), " of ", wanted,
+      return absl::DataLossError(absl::StrCat(name, ", ", cell.bytes,
+                                              " bytes: ", cell.out_of_place.times_us.size(), " of ", wanted,
                                               " samples came"));
     }
   }
@@ -130,8 +129,8 @@ CollectiveRow BenchResult::RowOf(const BenchTable& table, const BenchCell& cell,
                     .op = reduces ? NcclOpName(cell.op) : "none",
                     .root = combination.collective == "broadcast" ? root : -1};
   const std::optional<double> limit = limits_.BusBandwidth(combination, table.transport, cell.bytes);
-  for (const auto& [samples, figures] : {std::pair(&cell.out_of_place, &row.out_of_place),
-                                         std::pair(&cell.in_place, &row.in_place)}) {
+  for (const auto& [samples, figures] :
+       {std::pair(&cell.out_of_place, &row.out_of_place), std::pair(&cell.in_place, &row.in_place)}) {
     figures->measured = !samples->times_us.empty();
     if (!figures->measured) continue;
     figures->time_us = samples->Median();

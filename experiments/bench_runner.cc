@@ -68,9 +68,8 @@ absl::StatusOr<std::vector<ChildSpec>> Children(const BenchRequest& request, con
   std::vector<ChildSpec> children;
   if (launch.kind == BenchLaunchKind::kMpirun) {
     // Ranks learn who they are from what mpirun sets.
-    PSRING_ASSIGN_OR_RETURN(
-        const MpirunCommand mpirun,
-        FindMpirun({.ranks = launch.workers, .transport = launch.mpi_transport}));
+    PSRING_ASSIGN_OR_RETURN(const MpirunCommand mpirun,
+                            FindMpirun({.ranks = launch.workers, .transport = launch.mpi_transport}));
     ChildSpec& child = children.emplace_back();
     child.name = "mpirun";
     child.command = mpirun.prefix;
@@ -92,8 +91,11 @@ absl::StatusOr<std::vector<ChildSpec>> Children(const BenchRequest& request, con
   if (push_pull) {
     ChildSpec& child = children.emplace_back();
     child.name = "the server";
-    child.command = {binaries.ps_server, absl::StrFormat("--rendezvous=tcp://%s:%d", kHost, port),
-                     absl::StrCat("--workers=", launch.workers), absl::StrCat("--bind=", kHost), "--port=0",
+    child.command = {binaries.ps_server,
+                     absl::StrFormat("--rendezvous=tcp://%s:%d", kHost, port),
+                     absl::StrCat("--workers=", launch.workers),
+                     absl::StrCat("--bind=", kHost),
+                     "--port=0",
                      absl::StrCat("--timeout=", request.timeout_s)};
     child.environment = StoreEnvironment(port);
     child.log_path = absl::StrCat(folder, "/log-server0.txt");
@@ -119,8 +121,8 @@ absl::StatusOr<BenchBinaries> FindBenchBinaries() {
 }
 
 absl::StatusOr<BenchCatalog> AskRingWorker(const BenchBinaries& binaries, const Interrupt& interrupt) {
-  PSRING_ASSIGN_OR_RETURN(const std::string text, RunForOutput({binaries.ring_worker, "--describe"},
-                                                               absl::Seconds(30), interrupt));
+  PSRING_ASSIGN_OR_RETURN(const std::string text,
+                          RunForOutput({binaries.ring_worker, "--describe"}, absl::Seconds(30), interrupt));
   return BenchCatalogFromJson(text);
 }
 
@@ -129,17 +131,22 @@ std::string OneLineOf(const std::string& report) {
   const std::string first = lines.front().substr(0, lines.front().find("; its last lines:"));
   if (absl::StrContains(first, " was killed by ")) return first;
   const std::string launch = first.substr(0, first.find(": "));
-  for (const char* mark : {" exited on signal ", "ring_worker: ", "ps_worker: ", "ps_server: "}) {
+  // The nearest to the cause first: a signal, as mpirun words it; a rank of MPI that ends the job; a
+  // program's own last word, without its name.
+  for (const auto& [mark, cut] :
+       {std::pair(" exited on signal ", false), std::pair("; the job ends", false),
+        std::pair("ring_worker: ", true), std::pair("ps_worker: ", true), std::pair("ps_server: ", true)}) {
     for (const std::string& line : lines) {
       const size_t at = line.find(mark);
       if (!absl::StartsWith(line, "  | ") || at == std::string::npos) continue;
-      // A worker's own words without its name; of mpirun's the whole line.
-      const bool worker = absl::StrContains(mark, ": ");
-      return absl::StrCat(launch, ": ", worker ? line.substr(at + std::string(mark).size()) : line.substr(4));
+      const size_t from = cut ? at + std::string(mark).size() : 4;
+      return absl::StrCat(launch, ": ",
+                          line.substr(from, cut ? std::string::npos : line.find("; the job ends") - from));
     }
   }
-  return lines.size() > 1 ? absl::StrCat(first, ": ", lines.back().substr(lines.back().find_first_not_of(" |")))
-                          : first;
+  return lines.size() > 1
+             ? absl::StrCat(first, ": ", lines.back().substr(lines.back().find_first_not_of(" |")))
+             : first;
 }
 
 absl::Status LaunchBench(const BenchRequest& request, const BenchPlan& plan, const BenchLaunch& launch,
@@ -153,7 +160,8 @@ absl::Status LaunchBench(const BenchRequest& request, const BenchPlan& plan, con
   display.Redraw(absl::StrCat("# ", label, launch.name(), ": starting"));
   spec.on_line = [&](int, const std::string& line) {
     if (!result.Note(launch, line)) return false;
-    display.Redraw(absl::StrFormat("# %s%s: %d of %d sizes", label, launch.name(), result.done(), result.of()));
+    display.Redraw(
+        absl::StrFormat("# %s%s: %d of %d sizes", label, launch.name(), result.done(), result.of()));
     return true;
   };
   const ForeignCpu foreign;

@@ -34,7 +34,7 @@ std::string Title(const BenchTable& table) {
   BenchCombination actual = table.combination;
   actual.algorithm = table.algorithm;
   actual.transport = table.transport;
-  std::string title = absl::StrFormat("#\n# === %s; others used %.0f%% of the processors\n", actual.name(),
+  std::string title = absl::StrFormat("# === %s; others used %.0f%% of the processors\n", actual.name(),
                                       Mean(table.foreign_cpu_pct));
   const std::string& asked = table.combination.transport;
   if (asked != "auto" && asked != table.transport) {
@@ -62,8 +62,8 @@ std::string TableText(const BenchRequest& request, const BenchResult& result, co
 }
 
 // All combinations of a collective and a number of workers, a line each, busbw out of place by size.
-std::string SummaryText(const BenchRequest& request, const BenchResult& result,
-                        const std::string& collective, int workers) {
+std::string SummaryText(const BenchRequest& request, const BenchResult& result, const std::string& collective,
+                        int workers) {
   std::vector<const BenchTable*> tables;
   for (const BenchTable& table : result.tables()) {
     if (table.combination.collective == collective && table.combination.workers == workers) {
@@ -110,7 +110,8 @@ std::string BenchHeadText(const BenchRequest& request, const BenchPlan& plan, co
       absl::StrAppend(&text, "#    ", plan.combinations[i].name(), "\n");
     }
     if (launch.workers > machine.cores) {
-      absl::StrAppendFormat(&text, "#    %d processes on %d cores take turns\n", launch.workers, machine.cores);
+      absl::StrAppendFormat(&text, "#    %d processes on %d cores take turns\n", launch.workers,
+                            machine.cores);
     }
   }
   for (const std::string& note : plan.notes) absl::StrAppend(&text, "# note: ", note, "\n");

@@ -49,7 +49,8 @@ std::string MeasuredLimits::Text(int workers) const {
   }
   if (rows.empty()) return "";
   std::string text = absl::StrFormat(
-      "# Limits of this host with %d processes, GB/s. copy: each copies, all at once. shared, tcp, unix: busbw\n"
+      "# Limits of this host with %d processes, GB/s. copy: each copies, all at once. shared, tcp, unix: "
+      "busbw\n"
       "# of the least work: adding straight out of peers' memory; sending around a ring, in one go.\n"
       "# %10s  %14s  %8s  %8s  %8s  %8s\n",
       workers, "size", "collective", "copy", "shared", "tcp", "unix");
