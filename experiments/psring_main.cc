@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "common/check.h"
 #include "common/command_line.h"
+#include "experiments/bench.h"
 #include "experiments/compare.h"
 #include "experiments/doctor.h"
 #include "experiments/interrupt.h"
@@ -193,6 +194,8 @@ int Main(int argc, char** argv) {
   compare_raw.training.fabric = "tcp";
   CLI::App* compare = AddCompare(app, compare_raw);
   CLI::App* train = AddTrain(app, train_raw);
+  RawBenchFlags bench_raw;
+  CLI::App* bench = AddBench(app, bench_raw);
   CLI::App* doctor = app.add_subcommand("doctor", "What this machine has, what is missing, and the mend");
   ParseOrExit(app, argc, argv);
 
@@ -200,6 +203,11 @@ int Main(int argc, char** argv) {
   Display display(stdout, isatty(STDOUT_FILENO) == 1);
   const std::vector<std::string> command_line(argv, argv + argc);
   if (doctor->parsed()) return RunDoctor(interrupt);
+  if (bench->parsed()) {
+    const absl::StatusOr<BenchFlags> bench_flags = UnderstandBench(bench_raw, command_line);
+    if (!bench_flags.ok()) return Fail("psring bench", std::string(bench_flags.status().message()), 2);
+    return RunBench(*bench_flags, interrupt, display);
+  }
   const bool comparing = compare->parsed();
   const absl::StatusOr<ExperimentFlags> flags =
       comparing ? UnderstandCompare(compare_raw, command_line) : UnderstandTrain(train_raw, command_line);

@@ -104,18 +104,21 @@ absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int
   return records;
 }
 
-absl::StatusOr<RunFolder> RunFolder::Create(const std::string& path, bool link_latest) {
+absl::Status MakeRunFolder(const std::string& path, bool link_latest) {
   PSRING_RETURN_IF_ERROR(MakeFolders(path).status());
-  if (link_latest) {
-    // Beside the run, and relative, so that the whole folder may be moved. Renamed into place: it always
-    // points somewhere.
-    const fs::path link = fs::path(path).parent_path() / "latest";
-    const fs::path fresh = fs::path(path).parent_path() / absl::StrCat(".latest-", getpid());
-    std::error_code error;
-    fs::create_directory_symlink(fs::path(path).filename(), fresh, error);
-    if (!error) fs::rename(fresh, link, error);
-    if (error) return CannotWrite(link.string(), error.message());
-  }
+  if (!link_latest) return absl::OkStatus();
+  // Beside the run, and relative, so that the whole folder may be moved. Renamed into place: it always points
+  // somewhere.
+  const fs::path link = fs::path(path).parent_path() / "latest";
+  const fs::path fresh = fs::path(path).parent_path() / absl::StrCat(".latest-", getpid());
+  std::error_code error;
+  fs::create_directory_symlink(fs::path(path).filename(), fresh, error);
+  if (!error) fs::rename(fresh, link, error);
+  return error ? CannotWrite(link.string(), error.message()) : absl::OkStatus();
+}
+
+absl::StatusOr<RunFolder> RunFolder::Create(const std::string& path, bool link_latest) {
+  PSRING_RETURN_IF_ERROR(MakeRunFolder(path, link_latest));
   RunFolder folder(path);
   PSRING_RETURN_IF_ERROR(folder.Write("runs.csv", RunsCsvHeader()));
   PSRING_RETURN_IF_ERROR(folder.Write("curves.csv", CurvesCsvHeader()));

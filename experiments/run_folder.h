@@ -20,12 +20,15 @@ std::string RunPath(const std::string& out, const std::string& verb, absl::Time 
 // exists and is not empty, it is a file, permission is missing.
 absl::Status CheckRunPath(const std::string& path);
 
+// Makes the folder at `path`. `link_latest`: also points runs/latest, beside it, to it.
+absl::Status MakeRunFolder(const std::string& path, bool link_latest);
+
 // Reads what the processes of a launch left in `folder`. Errors name the file.
 absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int servers);
 
 class RunFolder {
  public:
-  // Makes the folder. `link_latest`: also points runs/latest, beside it, to it.
+  // MakeRunFolder, then the files that Append extends.
   static absl::StatusOr<RunFolder> Create(const std::string& path, bool link_latest);
 
   const std::string& path() const { return path_; }

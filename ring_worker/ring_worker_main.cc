@@ -1,189 +1,245 @@
-// One peer of a mesh: joins, runs all-reduces without training, checks them, and on rank 0 prints a table.
+// One peer of a mesh: joins, runs collectives without training, checks them, and on rank 0 prints a table.
+// psring bench starts one for each rank; by hand:
 //
-//   ring_worker --rendezvous tcp://127.0.0.1:29500 --rank 0 --world_size 2 --bytes 4K,4M --check
+//   ring_worker --rendezvous tcp://127.0.0.1:29500 --rank 0 --world_size 2 --bytes 4K,4M
+
+#include <sys/prctl.h>
+#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <optional>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "common/byte_size.h"
+#include "common/check.h"
 #include "common/command_line.h"
-#include "common/device.h"
 #include "common/rendezvous.h"
-#include "common/trace.h"
-#include "ring_worker/process_group.h"
+#include "ring_worker/bench_output.h"
+#include "ring_worker/bench_run.h"
 
 namespace psring {
 namespace {
 
-struct Options {
+struct Flags {
   std::string rendezvous = "env://";
   std::string rank, world_size;  // in place of RANK and WORLD_SIZE
-  std::string algorithm = "ring";
-  std::vector<std::string> bytes = {"4M"};
-  int iterations = 20;
-  int warmup = 5;
-  bool check = false;
-  std::string bind_host = GroupOptions().bind_host;
-  std::string segment = "256K";
-  std::string socket_buffer = "0";
+  std::vector<std::string> combinations;
+  std::string collective = "all_reduce", backend = "native", algorithm, transport = "auto",
+              buffers = "private";
+  std::vector<std::string> bytes = {"4M"}, types = {"float32"}, ops = {"sum"};
+  BenchOptions bench;  // the numbers among them
+  int average = static_cast<int>(AcrossRanks::kMax);
+  std::string segment = "0", socket_buffer = "0";
   double timeout_s = 60;
+  bool json = false, describe = false;
 };
 
-// "4096", "4K", "1M", "2G": binary, as nccl-tests has them.
-absl::StatusOr<size_t> ParseBytes(const std::string& text) {
-  const std::string suffixes = "KMG";
-  std::string digits = text;
-  int shift = 0;
-  if (const size_t at = digits.empty() ? std::string::npos : suffixes.find(digits.back());
-      at != std::string::npos) {
-    shift = 10 * (static_cast<int>(at) + 1);
-    digits.pop_back();
-  }
-  uint64_t number = 0;
-  if (!absl::SimpleAtoi(digits, &number) || number > (uint64_t{1} << 40) >> shift) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", text, "\" is no size; write bytes, or a number with K, M or G"));
-  }
-  return number << shift;
-}
-
-constexpr int kBatches = 10;
-
-struct Row {
-  size_t bytes = 0;
-  double median_us = 0;
-};
-
-// Sums of these are exact, so a check can ask for equality.
-float Value(int rank, size_t i) { return static_cast<float>((rank + 1) * (i % 97 + 1)); }
-
-absl::Status CheckSum(const ProcessGroup& group, Span data, int iteration) {
-  const float* values = data.floats();
-  const int ranks = group.size();
-  for (size_t i = 0; i < data.count; ++i) {
-    const float sum = static_cast<float>((i % 97 + 1) * (size_t(ranks) * (ranks + 1) / 2));
-    if (values[i] != sum) {
-      return absl::InternalError(absl::StrCat("rank ", group.rank(), ", iteration ", iteration, ", ",
-                                              data.count, " elements: element ", i, " is ", values[i],
-                                              ", not ", sum));
-    }
-  }
+absl::Status SizeFlag(const std::string& flag, const std::string& text, uint64_t most, uint64_t& bytes) {
+  const absl::StatusOr<uint64_t> size = ParseByteSize(text);
+  if (!size.ok()) return absl::InvalidArgumentError(absl::StrCat(flag, ": ", size.status().message()));
+  if (*size > most) return absl::InvalidArgumentError(absl::StrCat(flag, ": ", text, " is above 1G"));
+  bytes = *size;
   return absl::OkStatus();
 }
 
-// Calls in a row are timed together: a rank may run half a call ahead of its peers, so single times mislead.
-// The median is over such batches. A checked call is a batch of its own, since its buffer is filled before
-// it.
-absl::StatusOr<Row> Measure(const Options& options, size_t bytes, ProcessGroup& group, Device& device,
-                            Stream& stream) {
-  PSRING_ASSIGN_OR_RETURN(Buffer buffer, device.Allocate(std::max<size_t>(bytes, 1)));
-  const Span data = buffer.span().Slice(0, bytes / sizeof(float));
-  const int batch = options.check ? 1 : std::max(1, options.iterations / kBatches);
-  std::vector<double> times_us;
-  for (int done = -options.warmup; done < options.iterations; done += batch) {
-    if (options.check) {
-      for (size_t e = 0; e < data.count; ++e) data.floats()[e] = Value(group.rank(), e);
-    }
-    PSRING_RETURN_IF_ERROR(group.Barrier(stream));
-    PSRING_RETURN_IF_ERROR(stream.Synchronize());
-    const int64_t begin = MonotonicNanos();
-    for (int i = 0; i < batch; ++i) {
-      PSRING_RETURN_IF_ERROR(group.AllReduce(data, data, ReduceOp::kSum, stream));
-      PSRING_RETURN_IF_ERROR(stream.Synchronize());
-    }
-    if (done >= 0) times_us.push_back((MonotonicNanos() - begin) / 1e3 / batch);
-    if (options.check) PSRING_RETURN_IF_ERROR(CheckSum(group, data, done));
+absl::StatusOr<BenchOptions> Understand(const Flags& flags) {
+  constexpr uint64_t kGiB = uint64_t{1} << 30;
+  BenchOptions options = flags.bench;
+  for (const std::string& text : flags.combinations) {
+    PSRING_ASSIGN_OR_RETURN(options.combinations.emplace_back(), ParseCombination(text));
   }
-  std::nth_element(times_us.begin(), times_us.begin() + times_us.size() / 2, times_us.end());
-  return Row{data.bytes(), times_us[times_us.size() / 2]};
+  if (flags.combinations.empty() && !options.limits) {
+    PSRING_ASSIGN_OR_RETURN(
+        options.combinations.emplace_back(),
+        ParseCombination(absl::StrJoin(
+            {flags.collective, flags.backend, flags.algorithm, flags.transport, flags.buffers}, "/")));
+  }
+  for (const std::string& text : flags.bytes) {
+    uint64_t bytes = 0;
+    PSRING_RETURN_IF_ERROR(SizeFlag("--bytes", text, UINT64_MAX, bytes));
+    options.bytes.push_back(bytes);
+  }
+  options.types.clear();
+  for (const std::string& text : flags.types) {
+    PSRING_ASSIGN_OR_RETURN(options.types.emplace_back(), ParseDType(text));
+  }
+  options.ops.clear();
+  for (const std::string& text : flags.ops) {
+    PSRING_ASSIGN_OR_RETURN(options.ops.emplace_back(), ParseReduceOp(text));
+  }
+  options.across = static_cast<AcrossRanks>(flags.average);
+  uint64_t segment = 0, socket_buffer = 0;
+  PSRING_RETURN_IF_ERROR(SizeFlag("--segment", flags.segment, kGiB, segment));
+  PSRING_RETURN_IF_ERROR(SizeFlag("--socket_buffer", flags.socket_buffer, kGiB, socket_buffer));
+  options.group.segment_bytes = segment;
+  options.group.socket_buffer_bytes = static_cast<int>(socket_buffer);
+  options.group.timeout = absl::Seconds(flags.timeout_s);
+  PSRING_RETURN_IF_ERROR(CheckBenchOptions(options));
+  return options;
 }
 
-// busbw as nccl-tests defines it: what each rank's link would carry if the all-reduce sent 2(N-1)/N of it.
-void Print(const Row& row, int ranks, bool checked) {
-  const double algbw = row.bytes / row.median_us / 1e3;
-  std::printf("%12zu %12.1f %12.3f %12.3f  %s\n", row.bytes, row.median_us, algbw,
-              algbw * 2 * (ranks - 1) / ranks, checked ? "ok" : "unchecked");
-  std::fflush(stdout);
+// A group has sockets to every other rank, and there may be many groups.
+void AllowManyFiles() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-absl::Status Run(const Options& options) {
-  std::vector<size_t> sizes;
-  for (const std::string& text : options.bytes) {
-    PSRING_ASSIGN_OR_RETURN(const size_t bytes, ParseBytes(text));
-    sizes.push_back(bytes);
-  }
-  GroupOptions group_options;
-  group_options.algorithm = options.algorithm;
-  group_options.timeout = absl::Seconds(options.timeout_s);
-  PSRING_ASSIGN_OR_RETURN(group_options.segment_bytes, ParseBytes(options.segment));
-  if (group_options.segment_bytes == 0) return absl::InvalidArgumentError("--segment cannot be 0");
-  group_options.bind_host = options.bind_host;
-  PSRING_ASSIGN_OR_RETURN(const size_t socket_buffer, ParseBytes(options.socket_buffer));
-  if (socket_buffer > size_t{1} << 30) return absl::InvalidArgumentError("--socket_buffer is above 1G");
-  group_options.socket_buffer_bytes = static_cast<int>(socket_buffer);
-  PSRING_RETURN_IF_ERROR(CheckGroupOptions(group_options, Collective::kAllReduce));
-
+absl::StatusOr<std::unique_ptr<Rendezvous>> Join(const Flags& flags) {
   const GetEnv environment = [&](const char* name) -> std::optional<std::string> {
-    if (std::string_view(name) == "RANK" && !options.rank.empty()) return options.rank;
-    if (std::string_view(name) == "WORLD_SIZE" && !options.world_size.empty()) return options.world_size;
+    if (std::string_view(name) == "RANK" && !flags.rank.empty()) return flags.rank;
+    if (std::string_view(name) == "WORLD_SIZE" && !flags.world_size.empty()) return flags.world_size;
     return ProcessEnvironment()(name);
   };
-  PSRING_ASSIGN_OR_RETURN(RendezvousOptions join, ParseRendezvous(options.rendezvous, environment));
-  join.timeout = absl::Seconds(options.timeout_s);
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Rendezvous> rendezvous, Rendezvous::Join(join));
-  PSRING_RETURN_IF_ERROR(RequireEqual(*rendezvous, "--algorithm", options.algorithm));
-  PSRING_RETURN_IF_ERROR(RequireEqual(*rendezvous, "--segment", options.segment));
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<ProcessGroup> group,
-                          MakeProcessGroup(*rendezvous, group_options));
-  const std::unique_ptr<Device> device = MakeCpuDevice();
-  const std::unique_ptr<Stream> stream = device->NewStream(StreamKind::kCompute, "ring_worker");
+  PSRING_ASSIGN_OR_RETURN(RendezvousOptions join, ParseRendezvous(flags.rendezvous, environment));
+  join.timeout = absl::Seconds(flags.timeout_s);
+  return Rendezvous::Join(join);
+}
 
-  if (group->rank() == 0) {
-    std::printf("# %s over %s, %d ranks, %d calls a size, median on rank 0, GB = 10^9 bytes\n",
-                group->info().algorithm.c_str(), group->info().transport.c_str(), group->size(), options.iterations);
-    std::printf("%12s %12s %12s %12s  %s\n", "bytes", "time_us", "algbw_GB/s", "busbw_GB/s", "sums");
-    std::fflush(stdout);
-  }
-  for (size_t bytes : sizes) {
-    PSRING_ASSIGN_OR_RETURN(const Row row, Measure(options, bytes, *group, *device, *stream));
-    if (group->rank() == 0) Print(row, group->size(), options.check);
-  }
-  // Nobody leaves while another may still fail: its error would be lost.
-  PSRING_RETURN_IF_ERROR(group->Barrier(*stream));
-  return stream->Synchronize();
+// Ranks that were started with different flags are told so, before they wait for each other.
+absl::Status RequireSameFlags(const Flags& flags, const BenchOptions& options, Rendezvous& rendezvous) {
+  const std::pair<const char*, std::string> texts[] = {
+      {"--algorithm", flags.algorithm},
+      {"--combination",
+       absl::StrJoin(options.combinations, ",",
+                     [](std::string* out, const Combination& c) { absl::StrAppend(out, ToString(c)); })},
+      {"--bytes", absl::StrJoin(options.bytes, ",")},
+      {"--datatype", absl::StrJoin(flags.types, ",")},
+      {"--op", absl::StrJoin(flags.ops, ",")},
+      {"--segment", flags.segment},
+      {"the number of calls", absl::StrCat(options.turns, " ", options.calls_per_turn, " ",
+                                           options.warmup_calls, " ", options.checked_calls)},
+      {"--root, --limits, --sockets or --ranks_per_node",
+       absl::StrCat(options.root, " ", options.limits, " ", options.group.sockets_per_peer, " ",
+                    options.group.ranks_per_node)}};
+  for (const auto& [what, text] : texts) PSRING_RETURN_IF_ERROR(RequireEqual(rendezvous, what, text));
+  return absl::OkStatus();
+}
+
+absl::Status Run(const Flags& flags) {
+  PSRING_ASSIGN_OR_RETURN(const BenchOptions options, Understand(flags));
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Rendezvous> rendezvous, Join(flags));
+  PSRING_RETURN_IF_ERROR(RequireSameFlags(flags, options, *rendezvous));
+  const std::unique_ptr<BenchOutput> output =
+      flags.json ? MakeJsonOutput(stdout) : MakeTableOutput(options, stdout);
+  PSRING_RETURN_IF_ERROR(RunBench(options, *rendezvous, output->report()));
+  if (rendezvous->options().rank == 0) output->Finish();
+  return absl::OkStatus();
+}
+
+void AddFlags(CLI::App& app, Flags& flags) {
+  BenchOptions& bench = flags.bench;
+  const std::string whom = "Who";
+  app.add_option("--rendezvous", flags.rendezvous, "env:// or tcp://host:port")
+      ->group(whom)
+      ->capture_default_str();
+  app.add_option("--rank", flags.rank, "In place of RANK")->group(whom)->check(WholeNumber(0, 1 << 20));
+  app.add_option("--world_size", flags.world_size, "In place of WORLD_SIZE")
+      ->group(whom)
+      ->check(WholeNumber(1, 1 << 20));
+  app.add_option("--bind_host", bench.group.bind_host, "This machine's address that the others can reach")
+      ->group(whom)
+      ->capture_default_str();
+  app.add_option("--timeout", flags.timeout_s, "Seconds to wait for a silent peer")
+      ->group(whom)
+      ->check(RealNumber({}))
+      ->capture_default_str();
+
+  const std::string what = "What";
+  app.add_option("--collective", flags.collective, "all_reduce, reduce_scatter, all_gather or broadcast")
+      ->group(what)
+      ->capture_default_str();
+  app.add_option("--backend", flags.backend, "Whose; --describe lists them")
+      ->group(what)
+      ->capture_default_str();
+  app.add_option("--algorithm", flags.algorithm, "One of the backend's; else its own choice")->group(what);
+  app.add_option("--transport", flags.transport, "One of the backend's")->group(what)->capture_default_str();
+  app.add_option("--buffers", flags.buffers, "private, or shared: in memory that peers may read in place")
+      ->group(what)
+      ->capture_default_str();
+  app.add_option("--combination", flags.combinations,
+                 "COLLECTIVE/BACKEND/ALGORITHM/TRANSPORT/BUFFERS in place of the five flags above; several, "
+                 "one a flag, take turns call by call")
+      ->group(what);
+  app.add_flag("--limits", bench.limits, "Also what this host can do at most; alone: nothing else")
+      ->group(what);
+  app.add_option("-b,--bytes", flags.bytes, "Sizes, with K, M or G")
+      ->group(what)
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("-d,--datatype", flags.types, "float, bfloat16, half")
+      ->group(what)
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("-o,--op", flags.ops, "sum, avg, min, max")
+      ->group(what)
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("-r,--root", bench.root, "Of a broadcast")
+      ->group(what)
+      ->check(WholeNumber(0, 63))
+      ->capture_default_str();
+
+  const std::string how = "How";
+  app.add_option("-n,--iters", bench.turns, "Timed turns of each size")
+      ->group(how)
+      ->check(WholeNumber(1, 100'000'000))
+      ->capture_default_str();
+  app.add_option("-m,--agg_iters", bench.calls_per_turn,
+                 "Calls in a row in a turn; 0: as many as last 200 us")
+      ->group(how)
+      ->check(WholeNumber(0, 1'000'000))
+      ->capture_default_str();
+  app.add_option("-w,--warmup_iters", bench.warmup_calls, "Untimed calls of each size")
+      ->group(how)
+      ->check(WholeNumber(0, 1 << 30))
+      ->capture_default_str();
+  app.add_option("-c,--check", bench.checked_calls, "Checked calls of each size, before the timed ones")
+      ->group(how)
+      ->check(WholeNumber(0, 1 << 30))
+      ->capture_default_str();
+  app.add_option("-a,--average", flags.average, "Of the ranks' times: 0 rank 0's, 1 mean, 2 least, 3 most")
+      ->group(how)
+      ->check(WholeNumber(0, 3))
+      ->capture_default_str();
+  app.add_option("--segment", flags.segment, "Size of a pipelined piece; 0: what suits the transport")
+      ->group(how)
+      ->capture_default_str();
+  app.add_option("--sockets", bench.group.sockets_per_peer, "To each peer")
+      ->group(how)
+      ->check(WholeNumber(1, 64))
+      ->capture_default_str();
+  app.add_option("--socket_buffer", flags.socket_buffer, "0 lets the kernel choose")
+      ->group(how)
+      ->capture_default_str();
+  app.add_option("--ranks_per_node", bench.group.ranks_per_node,
+                 "Of the hierarchical algorithm; 0: the ranks of a host")
+      ->group(how)
+      ->check(WholeNumber(0, 64))
+      ->capture_default_str();
+  app.add_flag("--json", flags.json, "For psring: JSON lines; also ends with the process that started it")
+      ->group(how);
+  app.add_flag("--describe", flags.describe, "Print what this build offers as JSON, and do nothing")
+      ->group(how);
 }
 
 int Main(int argc, char** argv) {
-  Options options;
-  CLI::App app("One peer of a mesh: runs all-reduces without training.", "ring_worker");
-  app.add_option("--rendezvous", options.rendezvous, "env:// or tcp://host:port")->capture_default_str();
-  app.add_option("--rank", options.rank, "in place of RANK")->check(WholeNumber(0, 1 << 20));
-  app.add_option("--world_size", options.world_size, "in place of WORLD_SIZE")
-      ->check(WholeNumber(1, 1 << 20));
-  app.add_option("--algorithm", options.algorithm, "the schedule to run")->capture_default_str();
-  app.add_option("--bytes", options.bytes, "buffer sizes, with K, M or G")
-      ->delimiter(',')
-      ->capture_default_str();
-  app.add_option("--iterations", options.iterations, "timed all-reduces of each size")
-      ->check(WholeNumber(1, 1 << 30))
-      ->capture_default_str();
-  app.add_option("--warmup", options.warmup, "untimed ones before them")
-      ->check(WholeNumber(0, 1 << 30))
-      ->capture_default_str();
-  app.add_flag("--check", options.check, "fill before and compare after each all-reduce");
-  app.add_option("--bind_host", options.bind_host, "this machine's address that the others can reach")
-      ->capture_default_str();
-  app.add_option("--segment", options.segment, "size of a pipelined piece")->capture_default_str();
-  app.add_option("--socket_buffer", options.socket_buffer, "0 lets the kernel choose")->capture_default_str();
-  app.add_option("--timeout", options.timeout_s, "seconds to wait for a silent peer")
-      ->check(RealNumber({}))
-      ->capture_default_str();
+  Flags flags;
+  CLI::App app("One peer of a mesh: runs collectives without training.", "ring_worker");
+  AddFlags(app, flags);
   ParseOrExit(app, argc, argv);
-  const absl::Status status = Run(options);
+  if (flags.describe) {
+    std::printf("%s\n", DescribeJson().c_str());
+    return 0;
+  }
+  if (flags.json) prctl(PR_SET_PDEATHSIG, SIGKILL);
+  AllowManyFiles();
+  const absl::Status status = Run(flags);
   if (status.ok()) return 0;
   const bool bad_input =
       status.code() == absl::StatusCode::kInvalidArgument || status.code() == absl::StatusCode::kNotFound;

@@ -1,0 +1,17 @@
+// Sizes as nccl-tests writes them: "4096", "4K", "1.5M", "2G", binary.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace psring {
+
+// A whole number of bytes, at most 2^40. K, M and G may be small, and a B may follow ("4KiB" is none).
+absl::StatusOr<uint64_t> ParseByteSize(const std::string& text);
+
+// "4K", "1.5M", "1000": the shortest of what ParseByteSize reads back to the same number.
+std::string ByteSizeText(uint64_t bytes);
+
+}  // namespace psring

@@ -1,0 +1,46 @@
+// The table that nccl-tests prints, column for column, so that scripts that read one read the other. Lines
+// that hold no data begin with #. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace psring {
+
+// One of a row's two halves: a call whose result goes into a buffer of its own, or into its input.
+struct PlacementFigures {
+  bool measured = true;          // false: there is no such call; its columns say N/A
+  double time_us = 0;            // of one call
+  double algbw = 0, busbw = 0;   // 10^9 bytes/s
+  int64_t wrong = -1;            // elements over all ranks; -1: nobody looked
+  double percent_of_limit = -1;  // of the machine's limit; below 0: none was measured
+};
+
+struct CollectiveRow {
+  uint64_t bytes = 0;  // of the larger of a rank's input and output
+  uint64_t count = 0;  // elements, as the call is given them
+  std::string type, op = "none";
+  int root = -1;
+  PlacementFigures out_of_place, in_place;
+};
+
+// What turns bytes/time into the speed of the busiest link, whatever the number of ranks (nccl-tests'
+// doc/PERFORMANCE.md derives it): all_reduce 2(N-1)/N, reduce_scatter and all_gather (N-1)/N, others 1.
+double BusFactor(const std::string& collective, int ranks);
+
+// Sets algbw and busbw from the time.
+void SetBandwidths(const std::string& collective, int ranks, uint64_t bytes, PlacementFigures& figures);
+
+// `limits`: two more columns at the end of each line, percent of the limit out of place and in place.
+std::string CollectiveTableHeader(bool limits);
+std::string CollectiveTableLine(const CollectiveRow& row, bool limits);
+
+// "# Out of bounds values : 0 OK" and "# Avg bus bandwidth    : 4.2".
+std::string CollectiveTableFooter(int64_t out_of_bounds, double average_busbw);
+
+// nccl-tests' name of one of our types: "float" for "float32", "half" for "float16".
+std::string NcclTypeName(const std::string& type);
+// And of our reductions: "avg" for "mean".
+std::string NcclOpName(const std::string& op);
+
+}  // namespace psring

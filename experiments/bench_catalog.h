@@ -1,0 +1,30 @@
+// What collectives there are to measure, in ring_worker's own words: psring asks `ring_worker --describe` and
+// keeps no list of its own. Pure.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace psring {
+
+struct BackendInfo {
+  std::string name, summary;
+  bool available = false;
+  std::string missing;                                         // what to install where it is not
+  std::map<std::string, std::vector<std::string>> algorithms;  // by collective; none: it lacks the collective
+  std::vector<std::string> transports;
+
+  const std::vector<std::string>& AlgorithmsFor(const std::string& collective) const;
+};
+
+struct BenchCatalog {
+  std::vector<std::string> collectives;
+  std::vector<BackendInfo> backends;
+};
+
+absl::StatusOr<BenchCatalog> BenchCatalogFromJson(const std::string& text);
+
+}  // namespace psring

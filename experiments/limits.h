@@ -1,0 +1,50 @@
+// What a figure of bench is held against: the least work that this host can be asked to do for it, measured
+// with the same number of processes in the same minutes (ring_worker's --limits). Pure.
+//
+//   over shared memory  every rank adds up its part of all ranks' buffers, straight out of them, and writes
+//                       the sum into all of them, between two barriers (for other collectives: what they
+//                       cannot avoid). Nothing is copied twice, so nobody does less.
+//   over TCP            every rank sends what a ring sends over each of its links to the next rank, all at
+//                       once, in one go: the ring without its rounds and without adding. With L bytes/s over
+//                       all N links that is a busbw of L / N.
+//   parameter server    in a round N gradients go to the server and N sets of weights come back: 2 N S bytes
+//                       over the same loopback, so S/t is at most L / (2 N): half of the above.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "experiments/bench_plan.h"
+
+namespace psring {
+
+// "shared", "tcp", as ring_worker names them; empty where there is none to hold it against.
+std::string LimitKindOf(const std::string& transport);
+
+// Every measurement of the limits of a run.
+class MeasuredLimits {
+ public:
+  void Add(int workers, const std::string& kind, const std::string& collective, uint64_t bytes,
+           const std::vector<double>& times_us);
+
+  bool empty() const { return times_us_.empty(); }
+
+  // 10^9 bytes/s, as the collective's busbw; none where it was not measured, or means nothing (one worker).
+  // `transport` is what the combination really ran over.
+  std::optional<double> BusBandwidth(const BenchCombination& combination, const std::string& transport,
+                                     uint64_t bytes) const;
+
+  // The lines for people: a size a line, what each of `workers` can do. Each begins with #.
+  std::string Text(int workers) const;
+
+ private:
+  using Key = std::tuple<int, std::string, std::string, uint64_t>;
+  std::optional<double> MedianUs(const Key& key) const;
+  std::map<Key, std::vector<double>> times_us_;
+};
+
+}  // namespace psring

@@ -1,0 +1,62 @@
+// What is measured: combinations of collective, backend, algorithm, transport and buffers, and one call of
+// one of them.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/device.h"
+#include "common/reduce.h"
+#include "ring_worker/process_group.h"
+#include "ring_worker/schedule.h"
+
+namespace psring {
+
+struct Combination {
+  Collective collective = Collective::kAllReduce;
+  std::string backend = "native";
+  std::string algorithm;  // empty: the backend's default
+  std::string transport = "auto";
+  bool shared = false;  // buffers in shared memory, known to the group (Register); else private ones
+};
+
+// "all_reduce/native/ring/shm/shared"; the third field may be empty.
+absl::StatusOr<Combination> ParseCombination(const std::string& text);
+std::string ToString(const Combination& combination);
+// For people: "all_reduce, native ring over shm, shared buffers".
+std::string Describe(const Combination& combination);
+
+// How many elements a call is given, and how many a rank's larger buffer holds: as nccl-tests cuts `bytes`.
+// Parts of a reduce-scatter or an all-gather are whole multiples of 16 bytes, so the size may come out
+// smaller, down to 0.
+struct CallShape {
+  size_t count = 0;     // per rank where the buffers differ, else of the buffer
+  size_t elements = 0;  // of the larger buffer
+};
+CallShape ShapeOf(Collective collective, DType type, size_t bytes, int ranks);
+
+enum class Placement { kOutOfPlace, kInPlace };
+
+// A rank's memory for one kind of buffers.
+struct CallBuffers {
+  void* send = nullptr;
+  void* receive = nullptr;  // in place, this is the input as well
+};
+
+// One call, finished when it returns. A broadcast out of place is, at its root, a copy and then the
+// broadcast.
+struct Call {
+  Collective collective = Collective::kAllReduce;
+  Placement placement = Placement::kOutOfPlace;
+  DType type = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;
+  CallShape shape;
+  CallBuffers buffers;
+};
+absl::Status Run(const Call& call, ProcessGroup& group, Stream& stream);
+
+}  // namespace psring

@@ -1,0 +1,237 @@
+// The real binaries: what bench refuses, what it prints and leaves, and that nothing stays behind.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+struct Outcome {
+  int exit_code = -1;
+  std::string out, err;
+};
+
+std::string Slurp(const fs::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+std::vector<std::string> DataLines(const std::string& text) {
+  std::vector<std::string> lines;
+  for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    if (line[0] != '#') lines.emplace_back(line);
+  }
+  return lines;
+}
+
+class BenchTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = fs::path(testing::TempDir()) / absl::StrCat("psring-bench-", getpid());
+    fs::remove_all(root_);
+    fs::create_directories(root_ / "work");
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  pid_t Start(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "bench");
+    fflush(nullptr);
+    const pid_t pid = fork();
+    if (pid != 0) return pid;
+    if (chdir((root_ / "work").c_str()) != 0) _exit(126);
+    if (freopen((root_ / "out").c_str(), "w", stdout) == nullptr) _exit(126);
+    if (freopen((root_ / "err").c_str(), "w", stderr) == nullptr) _exit(126);
+    std::vector<char*> argv = {const_cast<char*>(PSRING_BINARY)};
+    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+
+  Outcome Finish(pid_t pid) {
+    int status = 0;
+    waitpid(pid, &status, 0);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), Slurp(root_ / "out"),
+            Slurp(root_ / "err")};
+  }
+
+  Outcome Run(const std::vector<std::string>& arguments) { return Finish(Start(arguments)); }
+
+  // Processes that psring started in this test's folder.
+  std::vector<int> Workers() const {
+    std::vector<int> found;
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+      std::error_code error;
+      const fs::path where = fs::read_symlink(entry.path() / "cwd", error);
+      if (error || where != fs::canonical(root_ / "work")) continue;
+      if (absl::StrContains(Slurp(entry.path() / "cmdline"), "ring_worker")) {
+        found.push_back(std::stoi(entry.path().filename().string()));
+      }
+    }
+    return found;
+  }
+
+  // A benchmark that would go on for long, once it measures.
+  pid_t StartLong() {
+    const pid_t psring = Start({"--backend", "native", "--algorithm", "ring", "--transport", "tcp", "-b",
+                                "1M", "-e", "1M", "-n", "1000000"});
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    while (Workers().size() < 2 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
+    absl::SleepFor(absl::Milliseconds(300));
+    return psring;
+  }
+
+  fs::path root_;
+};
+
+TEST_F(BenchTest, BadInputIsOneLineAndStartsNothing) {
+  struct Case {
+    std::vector<std::string> arguments;
+    std::string line;
+  };
+  const std::vector<Case> cases = {
+      {{"-b", "4X"}, "'4X' is no size"},
+      {{"-b", "-1"}, "--minbytes"},
+      {{"-b", "2M", "-e", "1M"}, "above"},
+      {{"-i", "1K", "-f", "2"}, "exclude"},
+      {{"-f", "1"}, "--stepfactor"},
+      {{"--workers", "65"}, "64"},
+      {{"--workers", "0"}, "--workers"},
+      {{"--workers", "two"}, "two"},
+      {{"-n", "0"}, "--iters"},
+      {{"-a", "4"}, "--average"},
+      {{"-d", "int8"}, "float32"},
+      {{"-o", "prod"}, "sum"},
+      {{"-J", "x.csv"}, ".json"},
+      {{"-J", "/no/such/folder/x.json"}, "/no/such/folder"},
+      {{"--collective", "all_reduce,alltoall"}, "unknown collective 'alltoall'"},
+      {{"--backend", "native", "--algorithm", "rign"}, "ring, star"},
+      {{"--backend", "native", "--transport", "pigeon"}, "tcp"},
+      {{"--backend", "glo"}, "gloo"},
+      {{"--buffers", "public"}, "private"},
+      {{"--segment", "huge"}, "--segment"},
+      {{"--iter", "3"}, "--iters"},
+      {{"-e", "1000G", "-b", "1000G"}, "memory"},
+      {{"--out", "/proc/psring"}, "/proc/psring"},
+  };
+  for (const Case& bad : cases) {
+    const Outcome outcome = Run(bad.arguments);
+    const std::string what = absl::StrJoin(bad.arguments, " ");
+    EXPECT_EQ(outcome.exit_code, 2) << what << "\n" << outcome.out << outcome.err;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << what << "\n" << outcome.err;
+    EXPECT_TRUE(absl::StartsWith(outcome.err, "psring bench: ")) << what << "\n" << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(bad.line)) << what;
+    EXPECT_EQ(outcome.out, "") << what;
+    EXPECT_TRUE(fs::is_empty(root_ / "work")) << what;
+  }
+}
+
+TEST_F(BenchTest, ADryRunPrintsThePlanAndWritesNothing) {
+  const Outcome outcome = Run({"--dry_run", "--workers", "2,3", "--collective", "all_reduce,ps_push_pull"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("native ring over tcp"));
+  EXPECT_THAT(outcome.out, HasSubstr("ps_push_pull, grpc sync over tcp, 3 workers"));
+  EXPECT_THAT(outcome.out, HasSubstr("# expected: 3 rounds"));
+  EXPECT_TRUE(DataLines(outcome.out).empty());
+  EXPECT_TRUE(fs::is_empty(root_ / "work"));
+}
+
+TEST_F(BenchTest, ABenchmarkPrintsATableACombinationAndLeavesAFolder) {
+  const Outcome outcome =
+      Run({"--backend", "native", "--algorithm", "ring,star", "--transport", "tcp", "--workers", "3", "-b",
+           "4K", "-e", "64K", "-n", "3", "-o", "sum", "--limits", "-J", "out.json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const std::vector<std::string> lines = DataLines(outcome.out);
+  ASSERT_EQ(lines.size(), 4) << outcome.out;
+  for (const std::string& line : lines) {
+    const std::vector<std::string> columns = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    ASSERT_EQ(columns.size(), 15) << line;
+    EXPECT_EQ(columns[2], "float");
+    EXPECT_EQ(columns[8], "0");  // wrong
+    EXPECT_NE(columns[13], "N/A");
+  }
+  EXPECT_THAT(outcome.out, HasSubstr("=== all_reduce, native star over tcp, private buffers, 3 workers"));
+  EXPECT_THAT(outcome.out, HasSubstr("# Limits of this host with 3 processes"));
+  const fs::path run = root_ / "work/runs/latest";
+  for (const char* name : {"manifest.json", "bench.csv", "bench.json", "bench.txt"}) {
+    EXPECT_TRUE(fs::exists(run / name)) << name;
+  }
+  const auto json = nlohmann::json::parse(Slurp(root_ / "work/out.json"));
+  ASSERT_EQ(json["results"].size(), 4);
+  EXPECT_EQ(json["results"][0]["out_of_place_per_iter"]["times_us"].size(), 3);
+  EXPECT_GT(json["results"][0]["percent_of_limit"], 0);
+  EXPECT_EQ(json["config"]["devices"].size(), 3);
+  const auto manifest = nlohmann::json::parse(Slurp(run / "manifest.json"));
+  EXPECT_EQ(manifest["verb"], "bench");
+  EXPECT_EQ(manifest["finished"], true);
+  // Nothing is overwritten.
+  ASSERT_EQ(Run({"--backend", "native", "--algorithm", "ring", "--transport", "tcp", "-b", "4K", "-e", "4K",
+                 "-n", "1", "--out", "second", "-J", "out.json"})
+                .exit_code,
+            0);
+  EXPECT_TRUE(fs::exists(root_ / "work/out.json.0"));
+}
+
+TEST_F(BenchTest, TheParameterServersRoundStandsInTheSameTable) {
+  const Outcome outcome =
+      Run({"--collective", "ps_push_pull", "--workers", "3", "-b", "4K", "-e", "64K", "-n", "3"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const std::vector<std::string> lines = DataLines(outcome.out);
+  ASSERT_EQ(lines.size(), 2) << outcome.out;
+  const std::vector<std::string> columns = absl::StrSplit(lines[0], ' ', absl::SkipEmpty());
+  ASSERT_EQ(columns.size(), 13);
+  EXPECT_EQ(columns[6], columns[7]);  // algbw is busbw
+  EXPECT_EQ(columns[8], "0");
+  EXPECT_EQ(columns[9], "N/A");
+}
+
+TEST_F(BenchTest, CtrlCEndsEverythingQuickly) {
+  const pid_t psring = StartLong();
+  const absl::Time begin = absl::Now();
+  kill(psring, SIGINT);
+  const Outcome outcome = Finish(psring);
+  EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
+  EXPECT_EQ(outcome.err, "psring bench: interrupted (SIGINT)\n");
+  EXPECT_TRUE(DataLines(outcome.out).empty()) << outcome.out;
+  EXPECT_TRUE(Workers().empty());
+}
+
+TEST_F(BenchTest, AKilledWorkerIsNamedAndThereIsNoFigure) {
+  const pid_t psring = StartLong();
+  const std::vector<int> workers = Workers();
+  ASSERT_EQ(workers.size(), 2);
+  for (const int worker : workers) {
+    const std::string environment = Slurp(absl::StrCat("/proc/", worker, "/environ"));
+    if (absl::StrContains(environment, "LOCAL_RANK=1")) kill(worker, SIGKILL);
+  }
+  const Outcome outcome = Finish(psring);
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("psring bench: 2 workers: rank 1 was killed by SIGKILL"));
+  EXPECT_TRUE(DataLines(outcome.out).empty()) << outcome.out;
+  EXPECT_TRUE(Workers().empty());
+}
+
+}  // namespace
+}  // namespace psring
