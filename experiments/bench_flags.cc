@@ -53,6 +53,16 @@ std::vector<std::string> Names(const std::string& text) {
 
 absl::StatusOr<SizeSweep> UnderstandSizes(const RawBenchFlags& raw) {
   SizeSweep sweep;
+  if (!raw.sizes.empty()) {
+    if (!raw.min_bytes.empty() || !raw.max_bytes.empty() || !raw.step_bytes.empty() ||
+        !raw.step_factor.empty()) {
+      return absl::InvalidArgumentError("--sizes says it all; leave -b, -e, -i and -f out");
+    }
+    for (const std::string& text : Names(raw.sizes)) {
+      PSRING_ASSIGN_OR_RETURN(sweep.list.emplace_back(), ParseByteSize(text));
+    }
+    return sweep;
+  }
   if (!raw.min_bytes.empty()) {
     PSRING_ASSIGN_OR_RETURN(sweep.least, ParseByteSize(raw.min_bytes));
   }
@@ -137,6 +147,9 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   add(sizes, "-i,--stepbytes", raw.step_bytes, "SIZE", "Added from size to size", CheckSize);
   add(sizes, "-f,--stepfactor", raw.step_factor, "N",
       "Multiplied from size to size [16 without -i; nccl-tests adds 1M]", WholeNumber(2, 1 << 30));
+
+  add(sizes, "--sizes", raw.sizes, "SIZE,...", "These and no others, in place of the four above",
+      ListOf(CheckSize));
 
   const char* calls = "Calls (nccl-tests' flags)";
   add(calls, "-d,--datatype", raw.types, "TYPES", "float, bfloat16, half, all [float]", ListOf(CheckType));

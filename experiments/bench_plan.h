@@ -19,11 +19,12 @@ struct SizeSweep {
   uint64_t least = 4 << 10, most = 16 << 20;
   uint64_t step_bytes = 0;
   uint64_t step_factor = 0;
+  std::vector<uint64_t> list;  // not empty: these, in this order, and nothing above counts
 };
 inline constexpr uint64_t kDefaultFactor = 16;
 
 // least, then times the factor or plus the step, while not above most. InvalidArgument: least above most,
-// both steps, a factor that does not grow, more sizes than anybody reads (1000).
+// both steps, a factor that does not grow, more sizes than anybody reads (1000), one size twice.
 absl::StatusOr<std::vector<uint64_t>> SizesOf(const SizeSweep& sweep);
 
 struct BenchRequest {
