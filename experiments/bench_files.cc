@@ -256,6 +256,7 @@ std::string BenchManifest(const BenchRequest& request, const BenchPlan& plan, co
                    {"sockets", request.sockets},
                    {"ranks_per_node", request.ranks_per_node},
                    {"timeout_s", request.timeout_s},
+                   {"pinned_to_cores", request.pin},
                    {"launches", launches}};
   json["notes"] = plan.notes;
   return json.dump(2) + "\n";

@@ -181,6 +181,10 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
          "Launches of everything, one after another, between which the iterations are divided; 0: 1, or 3 "
          "where it takes several launches (several --workers, MPI over several transports)",
          0, 1000);
+  verb->add_flag("--no_pin", raw.no_pin,
+                 "Let the kernel move processes between cores. Else, where there is a core for each, each "
+                 "one's calling thread keeps to its own")
+      ->group(results);
   verb->add_option("--timeout", raw.timeout_s, "Seconds to wait for a silent process")
       ->group(results)
       ->option_text("S")
@@ -227,6 +231,7 @@ absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
   request.average = raw.average;
   request.rounds = raw.rounds;
   request.limits = raw.limits;
+  request.pin = !raw.no_pin;
   request.segment = raw.segment;
   request.sockets = raw.sockets;
   request.ranks_per_node = raw.ranks_per_node;

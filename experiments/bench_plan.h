@@ -38,6 +38,7 @@ struct BenchRequest {
   int iterations = 20, aggregated = 0, warmup = 5, checks = 1, average = 3;
   int rounds = 0;  // 0: 1 where one launch does it all, else 3
   bool limits = false;
+  bool pin = true;                               // ranks to cores of their own, where there are enough
   std::string segment, sockets, ranks_per_node;  // as given; empty: the worker's default
   double timeout_s = 60;
 };
