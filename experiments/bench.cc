@@ -53,7 +53,12 @@ class Outputs {
  public:
   static absl::StatusOr<Outputs> Make(const BenchFlags& flags) {
     Outputs outputs;
-    outputs.folder_ = RunPath(flags.out, "bench", absl::Now());
+    const std::string wanted = RunPath(flags.out, "bench", absl::Now());
+    outputs.folder_ = wanted;
+    // Small benchmarks take less than the second that names them.
+    for (int count = 2; flags.out.empty() && fs::exists(outputs.folder_); ++count) {
+      outputs.folder_ = absl::StrCat(wanted, "-", count);
+    }
     PSRING_RETURN_IF_ERROR(CheckRunPath(outputs.folder_));
     if (!flags.json_file.empty()) {
       PSRING_ASSIGN_OR_RETURN(outputs.json_, ReserveFile(flags.json_file));

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -78,9 +79,11 @@ std::string BenchJson(const BenchRequest& request, const BenchResult& result, co
   const SizeSweep& sizes = request.sizes;
   Json config = {{"nthreads", 1},
                  {"ngpus", 1},
-                 {"minimum_bytes", plan.sizes.front()},
-                 {"maximum_bytes", plan.sizes.back()}};
-  if (sizes.step_bytes > 0) {
+                 {"minimum_bytes", std::ranges::min(plan.sizes)},
+                 {"maximum_bytes", std::ranges::max(plan.sizes)}};
+  if (!sizes.list.empty()) {
+    config["sizes"] = sizes.list;
+  } else if (sizes.step_bytes > 0) {
     config["step_bytes"] = sizes.step_bytes;
   } else {
     config["step_factor"] = sizes.step_factor > 0 ? sizes.step_factor : kDefaultFactor;
@@ -253,6 +256,7 @@ std::string BenchManifest(const BenchRequest& request, const BenchPlan& plan, co
                    {"sockets", request.sockets},
                    {"ranks_per_node", request.ranks_per_node},
                    {"timeout_s", request.timeout_s},
+                   {"pinned_to_cores", request.pin},
                    {"launches", launches}};
   json["notes"] = plan.notes;
   return json.dump(2) + "\n";

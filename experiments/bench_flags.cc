@@ -53,6 +53,16 @@ std::vector<std::string> Names(const std::string& text) {
 
 absl::StatusOr<SizeSweep> UnderstandSizes(const RawBenchFlags& raw) {
   SizeSweep sweep;
+  if (!raw.sizes.empty()) {
+    if (!raw.min_bytes.empty() || !raw.max_bytes.empty() || !raw.step_bytes.empty() ||
+        !raw.step_factor.empty()) {
+      return absl::InvalidArgumentError("--sizes says it all; leave -b, -e, -i and -f out");
+    }
+    for (const std::string& text : Names(raw.sizes)) {
+      PSRING_ASSIGN_OR_RETURN(sweep.list.emplace_back(), ParseByteSize(text));
+    }
+    return sweep;
+  }
   if (!raw.min_bytes.empty()) {
     PSRING_ASSIGN_OR_RETURN(sweep.least, ParseByteSize(raw.min_bytes));
   }
@@ -138,6 +148,9 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   add(sizes, "-f,--stepfactor", raw.step_factor, "N",
       "Multiplied from size to size [16 without -i; nccl-tests adds 1M]", WholeNumber(2, 1 << 30));
 
+  add(sizes, "--sizes", raw.sizes, "SIZE,...", "These and no others, in place of the four above",
+      ListOf(CheckSize));
+
   const char* calls = "Calls (nccl-tests' flags)";
   add(calls, "-d,--datatype", raw.types, "TYPES", "float, bfloat16, half, all [float]", ListOf(CheckType));
   add(calls, "-o,--op", raw.ops, "OPS", "sum, avg, min, max, all; where there is a reduction [sum]",
@@ -168,6 +181,10 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
          "Launches of everything, one after another, between which the iterations are divided; 0: 1, or 3 "
          "where it takes several launches (several --workers, MPI over several transports)",
          0, 1000);
+  verb->add_flag("--no_pin", raw.no_pin,
+                 "Let the kernel move processes between cores. Else, where there is a core for each, each "
+                 "one's calling thread keeps to its own")
+      ->group(results);
   verb->add_option("--timeout", raw.timeout_s, "Seconds to wait for a silent process")
       ->group(results)
       ->option_text("S")
@@ -214,6 +231,7 @@ absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
   request.average = raw.average;
   request.rounds = raw.rounds;
   request.limits = raw.limits;
+  request.pin = !raw.no_pin;
   request.segment = raw.segment;
   request.sockets = raw.sockets;
   request.ranks_per_node = raw.ranks_per_node;

@@ -54,7 +54,7 @@ class Planner {
   absl::StatusOr<BenchPlan> Make() {
     PSRING_ASSIGN_OR_RETURN(plan_.sizes, SizesOf(request_.sizes));
     PSRING_RETURN_IF_ERROR(CheckWorkers());
-    if (Contains(request_.collectives, kPushPull) && plan_.sizes.front() < sizeof(float)) {
+    if (Contains(request_.collectives, kPushPull) && std::ranges::min(plan_.sizes) < sizeof(float)) {
       return absl::InvalidArgumentError("ps_push_pull: a gradient has at least 4 bytes; raise --minbytes");
     }
     PSRING_RETURN_IF_ERROR(ChooseBackends());
@@ -291,6 +291,10 @@ class Planner {
 }  // namespace
 
 absl::StatusOr<std::vector<uint64_t>> SizesOf(const SizeSweep& sweep) {
+  if (!sweep.list.empty()) {
+    if (Once(sweep.list).size() == sweep.list.size()) return sweep.list;
+    return absl::InvalidArgumentError("--sizes names a size twice");
+  }
   if (sweep.least > sweep.most) {
     return absl::InvalidArgumentError(
         absl::StrCat("--minbytes ", sweep.least, " is above --maxbytes ", sweep.most));
@@ -353,7 +357,7 @@ uint64_t BenchMemoryBytes(const BenchPlan& plan) {
       std::set<std::string> kinds;
       for (const size_t i : launch.combinations) kinds.insert(plan.combinations[i].buffers);
       const uint64_t pairs = launch.limits ? 2 : kinds.size();
-      bytes = workers * pairs * 2 * plan.sizes.back();
+      bytes = workers * pairs * 2 * std::ranges::max(plan.sizes);
     }
     most = std::max(most, bytes);
   }

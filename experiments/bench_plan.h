@@ -19,11 +19,12 @@ struct SizeSweep {
   uint64_t least = 4 << 10, most = 16 << 20;
   uint64_t step_bytes = 0;
   uint64_t step_factor = 0;
+  std::vector<uint64_t> list;  // not empty: these, in this order, and nothing above counts
 };
 inline constexpr uint64_t kDefaultFactor = 16;
 
 // least, then times the factor or plus the step, while not above most. InvalidArgument: least above most,
-// both steps, a factor that does not grow, more sizes than anybody reads (1000).
+// both steps, a factor that does not grow, more sizes than anybody reads (1000), one size twice.
 absl::StatusOr<std::vector<uint64_t>> SizesOf(const SizeSweep& sweep);
 
 struct BenchRequest {
@@ -37,6 +38,7 @@ struct BenchRequest {
   int iterations = 20, aggregated = 0, warmup = 5, checks = 1, average = 3;
   int rounds = 0;  // 0: 1 where one launch does it all, else 3
   bool limits = false;
+  bool pin = true;                               // ranks to cores of their own, where there are enough
   std::string segment, sockets, ranks_per_node;  // as given; empty: the worker's default
   double timeout_s = 60;
 };

@@ -47,6 +47,7 @@ Words WorkerFlags(const BenchRequest& request, const BenchPlan& plan, const Benc
     flags.push_back(absl::StrCat("--ranks_per_node=", request.ranks_per_node));
   }
   if (launch.limits) flags.push_back("--limits");
+  if (!request.pin) flags.push_back("--no_pin");
   for (const size_t i : launch.combinations) {
     const BenchCombination& c = plan.combinations[i];
     flags.push_back(absl::StrCat("--combination=", c.collective, "/", c.backend, "/", c.algorithm, "/",

@@ -19,6 +19,7 @@ const char* const kAverages[] = {"rank 0's", "the mean of the ranks'", "the fast
                                  "the slowest rank's"};
 
 std::string StepText(const SizeSweep& sweep) {
+  if (!sweep.list.empty()) return "0(list)";
   if (sweep.step_bytes > 0) return absl::StrFormat("%d(bytes)", sweep.step_bytes);
   return absl::StrFormat("%d(factor)", sweep.step_factor > 0 ? sweep.step_factor : kDefaultFactor);
 }
@@ -98,7 +99,7 @@ std::string BenchHeadText(const BenchRequest& request, const BenchPlan& plan, co
                                      machine.cores, machine.cores == 1 ? "core" : "cores", machine.cpu_model);
   absl::StrAppendFormat(
       &text, "# minBytes %d maxBytes %d step: %s warmup iters: %d iters: %d agg iters: %s validation: %d\n",
-      plan.sizes.front(), plan.sizes.back(), StepText(request.sizes), request.warmup,
+      std::ranges::min(plan.sizes), std::ranges::max(plan.sizes), StepText(request.sizes), request.warmup,
       plan.iterations * plan.rounds,
       request.aggregated > 0 ? absl::StrCat(request.aggregated) : "as many as last 200 us", request.checks);
   absl::StrAppendFormat(&text,

@@ -1,5 +1,6 @@
 #include "ring_worker/bench_run.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,6 +30,22 @@ std::string HostName() {
   char name[256] = {};
   if (gethostname(name, sizeof(name) - 1) != 0) return "?";
   return name;
+}
+
+// Where there is a core for each rank, the calling thread keeps to one of its own: after a call that sleeps,
+// the kernel likes to wake a rank beside its peer on one core, and a call that spins then finds nobody there.
+void KeepToOwnCore(int rank, int ranks) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < ranks) return;
+  for (int core = 0, passed = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &allowed) || passed++ != rank) continue;
+    cpu_set_t own;
+    CPU_ZERO(&own);
+    CPU_SET(core, &own);
+    sched_setaffinity(0, sizeof(own), &own);  // a figure without it is no error
+    return;
+  }
 }
 
 // One of the things that take turns.
@@ -180,6 +197,8 @@ absl::Status Bench::SetUp() {
     PSRING_ASSIGN_OR_RETURN(limits_, HostLimits::Make(rendezvous_, *barrier_, private_.send, private_.receive,
                                                       shared_.receive, options_.group.timeout));
   }
+  // Only now: the backends' own threads go where they like.
+  if (one_host && options_.pin) KeepToOwnCore(rank_, ranks_);
   return ReportStart();
 }
 

@@ -35,6 +35,7 @@ struct BenchOptions {
   int checked_calls = 1;   // before the timed ones; above 0, the last timed turn is checked as well
   AcrossRanks across = AcrossRanks::kMax;
   bool limits = false;
+  bool pin = true;     // each rank's calling thread to a core of its own, where the host has one for each
   GroupOptions group;  // what is not the combination's: segment, sockets, timeout, ...
 };
 

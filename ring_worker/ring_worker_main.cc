@@ -35,7 +35,7 @@ struct Flags {
   int average = static_cast<int>(AcrossRanks::kMax);
   std::string segment = "0", socket_buffer = "0";
   double timeout_s = 60;
-  bool json = false, describe = false;
+  bool json = false, describe = false, no_pin = false;
 };
 
 absl::Status SizeFlag(const std::string& flag, const std::string& text, uint64_t most, uint64_t& bytes) {
@@ -71,6 +71,7 @@ absl::StatusOr<BenchOptions> Understand(const Flags& flags) {
   for (const std::string& text : flags.ops) {
     PSRING_ASSIGN_OR_RETURN(options.ops.emplace_back(), ParseReduceOp(text));
   }
+  options.pin = !flags.no_pin;
   options.across = static_cast<AcrossRanks>(flags.average);
   uint64_t segment = 0, socket_buffer = 0;
   PSRING_RETURN_IF_ERROR(SizeFlag("--segment", flags.segment, kGiB, segment));
@@ -207,6 +208,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->group(how)
       ->check(WholeNumber(0, 3))
       ->capture_default_str();
+  app.add_flag("--no_pin", flags.no_pin, "Let the kernel move ranks between cores")->group(how);
   app.add_option("--segment", flags.segment, "Size of a pipelined piece; 0: what suits the transport")
       ->group(how)
       ->capture_default_str();

@@ -51,6 +51,11 @@ TEST(BenchSizes, GrowByAFactorOrAStepUpToTheLast) {
   EXPECT_THAT(*SizesOf({.least = 0, .most = 4, .step_bytes = 4}), ElementsAre(0, 4));
 }
 
+TEST(BenchSizes, AListIsTakenAsItIs) {
+  EXPECT_THAT(*SizesOf({.list = {25, 4}}), ElementsAre(25, 4));
+  EXPECT_THAT(SizesOf({.list = {25, 25}}).status().message(), HasSubstr("twice"));
+}
+
 TEST(BenchSizes, NonsenseIsRefused) {
   EXPECT_THAT(SizesOf({.least = 9, .most = 8}).status().message(), HasSubstr("above"));
   EXPECT_THAT(SizesOf({.least = 1, .most = 8, .step_bytes = 1, .step_factor = 2}).status().message(),

@@ -114,6 +114,8 @@ TEST_F(BenchTest, BadInputIsOneLineAndStartsNothing) {
       {{"-b", "-1"}, "--minbytes"},
       {{"-b", "2M", "-e", "1M"}, "above"},
       {{"-i", "1K", "-f", "2"}, "exclude"},
+      {{"--sizes", "4K", "-b", "1K"}, "--sizes"},
+      {{"--sizes", "4K,"}, "--sizes"},
       {{"-f", "1"}, "--stepfactor"},
       {{"--workers", "65"}, "64"},
       {{"--workers", "0"}, "--workers"},
@@ -131,7 +133,7 @@ TEST_F(BenchTest, BadInputIsOneLineAndStartsNothing) {
       {{"--buffers", "public"}, "private"},
       {{"--segment", "huge"}, "--segment"},
       {{"--iter", "3"}, "--iters"},
-      {{"-e", "1000G", "-b", "1000G"}, "memory"},
+      {{"-e", "1000G", "-b", "1000G"}, "this machine has"},
       {{"--out", "/proc/psring"}, "/proc/psring"},
   };
   for (const Case& bad : cases) {
