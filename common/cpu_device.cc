@@ -1,6 +1,5 @@
 #include <pthread.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -12,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/device.h"
 #include "common/mutex.h"
+#include "common/shared_memory.h"
 
 namespace psring {
 namespace {
@@ -164,26 +164,14 @@ class CpuDevice : public Device {
     return bytes < kHugePage ? AllocateSmall(bytes) : AllocateHuge(bytes);
   }
 
-  // A memfd: it has no name that could be left behind, and lives as long as somebody maps it.
   absl::StatusOr<Buffer> AllocateShared(size_t bytes) override {
-    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    const size_t length = (bytes / page + 1) * page;
-    const int fd = memfd_create("psring", MFD_CLOEXEC);
-    if (fd < 0) return absl::InternalError(absl::StrCat("cpu: memfd_create: ", strerror(errno)));
-    void* memory = MAP_FAILED;
-    if (ftruncate(fd, static_cast<off_t>(length)) == 0) {
-      memory = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    }
-    if (memory == MAP_FAILED) {
-      close(fd);
-      return OutOfMemory(bytes);
-    }
-    madvise(memory, length, MADV_HUGEPAGE);  // a wish, as below
-    const auto free = [length, fd](void* p) {
-      munmap(p, length);
-      close(fd);
-    };
-    return Buffer(memory, bytes, free, fd);
+    if (bytes > (size_t{1} << 62)) return OutOfMemory(bytes);
+    absl::StatusOr<SharedMemory> made = SharedMemory::Create((bytes / kHugePage + 1) * kHugePage);
+    if (!made.ok()) return made.status();
+    auto memory = std::make_shared<SharedMemory>(*std::move(made));
+    // A wish, as below; for one page or less it would only waste the rest of a huge one.
+    if (bytes >= kHugePage) madvise(memory->data(), memory->bytes(), MADV_HUGEPAGE);
+    return Buffer(memory->data(), bytes, [memory](void*) {}, memory->fd());
   }
 
   std::unique_ptr<Stream> NewStream(StreamKind kind, const std::string& name) override {

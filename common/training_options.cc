@@ -77,8 +77,8 @@ void VisitFlags(Options& o, Visitor& visit) {
         RealNumber({.low = 0, .high = 1, .low_allowed = true}));
   visit(Row{"--schedule", group, "NAME", "Learning rate: constant, or linear (down to 0)"}, o.schedule,
         OneOf({"constant", "linear"}));
-  visit(Row{"--warmup_epochs", group, "X", "Epochs in which the rate rises to the scaled one"}, o.warmup_epochs,
-        RealNumber({.low = 0, .low_allowed = true}));
+  visit(Row{"--warmup_epochs", group, "X", "Epochs in which the rate rises to the scaled one"},
+        o.warmup_epochs, RealNumber({.low = 0, .low_allowed = true}));
   visit.Switch(
       Row{"--linear_scaling", group, "", "Multiply the learning rate by the workers behind an update"},
       o.linear_scaling, true);
@@ -93,6 +93,13 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit.Switch(Row{"--no_eval", group, "", "Do not evaluate"}, o.evaluate, false);
   visit.Switch(Row{"--check_replicas", group, "", "Hash the weights after every step"}, o.check_replicas,
                true);
+
+  group = "Collectives";
+  visit(Row{"--backend", group, "NAME", "Whose collectives: native, gloo, mpi or nccl; else the strategy's"},
+        o.backend, OneOf({"native", "gloo", "mpi", "nccl"}));
+  visit(Row{"--fabric", group, "NAME",
+            "What native, gloo and mpi move over: auto (what suits them), tcp or shm (shared memory)"},
+        o.fabric, OneOf({"auto", "tcp", "shm"}));
 
   group = "Parameter server and waiting";
   visit(Row{"--ps_schedule", group, "NAME",

@@ -42,6 +42,9 @@ struct TrainingOptions {
   bool evaluate = true;
   bool check_replicas = false;  // hash the weights after every step
 
+  std::string backend;          // native, gloo, mpi, nccl; empty: the strategy's
+  std::string fabric = "auto";  // auto, tcp, shm: what collectives move over
+
   std::string ps_schedule = "pipelined";   // serial, pipelined
   std::string server_placement = "rank0";  // rank0, dedicated
   bool deterministic = false;              // the server adds in rank order

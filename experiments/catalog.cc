@@ -48,6 +48,7 @@ absl::StatusOr<Catalog> CatalogFromJson(const std::string& text) {
     catalog.strategies.push_back({.name = row.value("name", ""),
                                   .summary = row.value("summary", ""),
                                   .needs = NeedsFrom(row.value("needs", "")),
+                                  .backend = row.value("backend", ""),
                                   .algorithm = row.value("algorithm", ""),
                                   .synchronous = row.value("synchronous", false),
                                   .single_process = row.value("single_process", false),

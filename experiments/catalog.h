@@ -15,6 +15,7 @@ enum class StrategyNeeds { kNothing, kProcessGroup, kParameterServer };
 struct StrategyInfo {
   std::string name, summary;
   StrategyNeeds needs = StrategyNeeds::kNothing;
+  std::string backend;    // whose collectives or server; empty: nobody's
   std::string algorithm;  // of the process group, or the server's consistency
   bool synchronous = false;
   bool single_process = false;

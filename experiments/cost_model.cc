@@ -1,6 +1,8 @@
 #include "experiments/cost_model.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 
 namespace psring {
 namespace {
@@ -24,6 +26,19 @@ double ServerSeconds(const CommPattern& pattern, double bytes, const Wires& wire
   return 2 * wires.latency_s + MoveSeconds(2 * remote * bytes, all_bytes, wires) + add;
 }
 
+// Of N ranks, those beyond the largest power of two hand all they have to another one and get the sum back.
+double HalvingDoublingSeconds(int workers, double bytes, const Wires& wires) {
+  if (workers == 1) return 0;
+  const double n = workers;
+  const double power = std::bit_floor(static_cast<unsigned>(workers));
+  const bool folds = power < n;
+  const double sent = 2 * (power - 1) / power * bytes + (folds ? 2 * bytes : 0);
+  const double added = (power - 1) / power * bytes + (folds ? bytes : 0);
+  const double messages = 2 * std::log2(power) + (folds ? 2 : 0);
+  return messages * wires.latency_s + MoveSeconds(sent, 2 * (n - 1) * bytes, wires) +
+         added * wires.add_s_per_byte;
+}
+
 }  // namespace
 
 std::optional<Scheme> SchemeOf(const StrategyInfo& strategy) {
@@ -33,6 +48,9 @@ std::optional<Scheme> SchemeOf(const StrategyInfo& strategy) {
     case StrategyNeeds::kProcessGroup:
       if (strategy.algorithm == "ring") return Scheme::kRing;
       if (strategy.algorithm == "star") return Scheme::kStar;
+      if (strategy.algorithm == "direct") return Scheme::kDirect;
+      if (strategy.algorithm == "halving-doubling") return Scheme::kHalvingDoubling;
+      if (strategy.algorithm == "double-binary-tree") return Scheme::kDoubleBinaryTree;
       return std::nullopt;
     case StrategyNeeds::kParameterServer:
       if (strategy.algorithm == "sync") return Scheme::kServerSync;
@@ -55,6 +73,15 @@ double ExchangeSeconds(const CommPattern& pattern, double bytes, const Wires& wi
     case Scheme::kStar:
       if (pattern.workers == 1) return 0;
       return 2 * a + MoveSeconds(2 * (n - 1) * bytes, 2 * (n - 1) * bytes, wires) + (n - 1) * bytes * g;
+    case Scheme::kDirect:
+      if (pattern.workers == 1) return 0;
+      return 2 * a + MoveSeconds(2 * (n - 1) / n * bytes, 2 * (n - 1) * bytes, wires) +
+             (n - 1) / n * bytes * g;
+    case Scheme::kHalvingDoubling:
+      return HalvingDoublingSeconds(pattern.workers, bytes, wires);
+    case Scheme::kDoubleBinaryTree:
+      if (pattern.workers == 1) return 0;
+      return 2 * std::ceil(std::log2(n)) * a + MoveSeconds(2 * bytes, 2 * (n - 1) * bytes, wires);
     case Scheme::kServerSync:
       return ServerSeconds(pattern, bytes, wires);
     case Scheme::kServerAsync:
@@ -77,6 +104,9 @@ double PayloadBytesPerWorker(const CommPattern& pattern, double bytes) {
       return 0;
     case Scheme::kRing:
     case Scheme::kStar:
+    case Scheme::kDirect:
+    case Scheme::kHalvingDoubling:
+    case Scheme::kDoubleBinaryTree:
       return 2 * (n - 1) / n * bytes;
     case Scheme::kServerSync:
     case Scheme::kServerAsync:

@@ -3,7 +3,9 @@
 // Words and letters: M bytes of gradient, N workers, B bytes/s of a link in one direction, a seconds of
 // latency of a message, g seconds to add a byte. Ranks that stand on one machine share one *medium*, its
 // loopback: whatever the links could do, the bytes of all ranks together cannot pass faster than the medium
-// carries them. Sources: ring, Patarasuk & Yuan 2009; server, Li et al. 2014.
+// carries them. Sources: ring, Patarasuk & Yuan 2009;
+// halving-doubling, Thakur, Rabenseifner & Gropp 2005; two trees, Sanders, Speck & Traeff 2009; server, Li et
+// al. 2014.
 #pragma once
 
 #include <optional>
@@ -22,11 +24,16 @@ struct Wires {
 };
 
 enum class Scheme {
-  kNone,         // no communication
-  kRing,         // 2(N-1)a + 2(N-1)/N M/B + (N-1)/N M g
-  kStar,         // 2a + 2(N-1)M/B + (N-1)M g: rank 0 gathers, adds, hands back
-  kServerSync,   // one server; see ServerPlace
-  kServerAsync,  // one worker's push and pull, nobody else on the wire: 2a + 2M/B + M g
+  kNone,    // no communication
+  kRing,    // 2(N-1)a + 2(N-1)/N M/B + (N-1)/N M g
+  kStar,    // 2a + 2(N-1)M/B + (N-1)M g: rank 0 gathers, adds, hands back
+  kDirect,  // every rank owns a shard, as S = N colocated servers: 2a + 2(N-1)/N M/B + (N-1)/N M g
+  // 2 lg N a + 2(N-1)/N M/B + (N-1)/N M g where N is a power of two; else the ranks beyond the largest power
+  // fold into others first: 2a + 2M/B + M g more, with that power for N
+  kHalvingDoubling,
+  kDoubleBinaryTree,  // pipelined: about 2 lg N a + 2M/B
+  kServerSync,        // one server; see ServerPlace
+  kServerAsync,       // one worker's push and pull, nobody else on the wire: 2a + 2M/B + M g
 };
 
 enum class ServerPlace {
@@ -51,8 +58,8 @@ double ExchangeSeconds(const CommPattern& pattern, double bytes, const Wires& wi
 double ExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
                        const Wires& wires);
 
-// Payload that one worker sends in one exchange, on average over the workers: ring and star 2(N-1)/N M,
-// server M.
+// Payload that one worker sends in one exchange, on average over the workers: every all-reduce
+// 2(N-1)/N M, server M.
 double PayloadBytesPerWorker(const CommPattern& pattern, double bytes);
 
 }  // namespace psring

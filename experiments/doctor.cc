@@ -17,6 +17,7 @@
 #include "experiments/gpu_probe.h"
 #include "experiments/launcher.h"
 #include "experiments/machine.h"
+#include "experiments/mpirun.h"
 #include "experiments/runner.h"
 
 namespace psring {
@@ -38,6 +39,9 @@ const char* const kPackages[] = {"g++",
                                  "libcli11-dev",
                                  "nlohmann-json3-dev",
                                  "zlib1g-dev",
+                                 "libgloo-dev",
+                                 "libopenmpi-dev",
+                                 "openmpi-bin",
                                  "dataset-fashion-mnist"};
 
 Examination ExamineCores(const Machine& machine) {
@@ -123,12 +127,24 @@ Examination ExamineGpus() {
                                    "package nvidia-cuda-toolkit), remove the build folder, ./run build"};
 }
 
-Examination BuiltWith(const std::string& what, bool found, const std::string& mend) {
+// Other people's collectives. The next `./run` builds with what has been installed since.
+Examination BuiltWith(const std::string& what, const std::string& backend, bool found,
+                      const std::string& mend) {
   return {.what = what,
           .found = found,
-          .detail = absl::StrCat(found ? "found by the build" : "not found by the build",
-                                 "; no strategy of this version uses it"),
-          .mend = absl::StrCat(mend, ", remove the build folder, ./run build")};
+          .detail = found ? absl::StrCat("in this build: --strategy ", backend)
+                          : absl::StrCat("not in this build: no --strategy ", backend),
+          .mend = mend};
+}
+
+Examination ExamineMpi() {
+  Examination result = BuiltWith("MPI", "mpi", kBuiltWithMpi,
+                                 "sudo apt-get install -y libopenmpi-dev openmpi-bin, then ./run build");
+  if (!result.found) return result;
+  const absl::StatusOr<std::string> mpirun = DescribeMpirun();
+  result.found = mpirun.ok();
+  absl::StrAppend(&result.detail, "; ", mpirun.ok() ? *mpirun : std::string(mpirun.status().message()));
+  return result;
 }
 
 // Whether a process may have a network of its own, as the virtual cluster needs.
@@ -177,9 +193,11 @@ std::vector<Examination> Examine(const Interrupt& interrupt) {
       ExaminePackages(interrupt),
       ExamineData(binaries, interrupt),
       ExamineGpus(),
-      BuiltWith("NCCL", kBuiltWithNccl, "install libnccl-dev from NVIDIA's apt repository"),
-      BuiltWith("Gloo", kBuiltWithGloo, "sudo apt-get install -y libgloo-dev"),
-      BuiltWith("MPI", kBuiltWithMpi, "sudo apt-get install -y libopenmpi-dev"),
+      BuiltWith(
+          "NCCL", "nccl", kBuiltWithNccl,
+          "install the CUDA toolkit and libnccl-dev (NVIDIA's apt repository), then ./run build"),
+      BuiltWith("Gloo", "gloo", kBuiltWithGloo, "sudo apt-get install -y libgloo-dev, then ./run build"),
+      ExamineMpi(),
       ExamineNamespaces(),
       ExamineTc()};
 }

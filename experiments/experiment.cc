@@ -12,11 +12,46 @@
 #include "experiments/calibrate.h"
 #include "experiments/estimate.h"
 #include "experiments/findings.h"
+#include "experiments/gpu_probe.h"
+#include "experiments/mpirun.h"
 #include "experiments/plan_text.h"
 #include "experiments/table.h"
 #include "experiments/wrap.h"
 
 namespace psring {
+namespace {
+
+// The strategies whose collectives this experiment uses must be had: built, and offering what is asked of
+// them; MPI started by an mpirun, NCCL on a GPU.
+absl::Status CheckCollectives(const ExperimentFlags& flags, const Prepared& prepared) {
+  std::vector<std::string> names = flags.options.strategies;
+  if (names.empty()) names = DefaultStrategies();
+  for (const std::string& name : names) {
+    for (int workers : flags.options.workers) {
+      PSRING_ASSIGN_OR_RETURN(const Configuration configuration,
+                              MakeConfiguration(name, workers, flags.options.training, prepared.catalog,
+                                                prepared.probe, prepared.machine.cores));
+      if (!configuration.update.refused.empty()) {
+        return absl::InvalidArgumentError(configuration.update.refused);
+      }
+      if (configuration.backend() == "mpi") {
+        PSRING_RETURN_IF_ERROR(
+            FindMpirun({.ranks = configuration.workers, .transport = configuration.training.fabric})
+                .status());
+      }
+      if (configuration.backend() == "nccl") {
+        if (const absl::Status gpus = FindGpus().status(); !gpus.ok()) {
+          return absl::FailedPreconditionError(
+              absl::StrCat("strategy ", name, ": NCCL needs a GPU: ", gpus.message()));
+        }
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string& verb,
                                  const Interrupt& interrupt, Display& display) {
   Prepared prepared;
@@ -31,6 +66,7 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   checked.steps = 0;  // of the cost part, where --samples or --epochs may stand beside it
   checked.micro_batches = 1;
   PSRING_ASSIGN_OR_RETURN(prepared.probe, CheckWithTrainer(prepared.binaries, checked, interrupt));
+  PSRING_RETURN_IF_ERROR(CheckCollectives(flags, prepared));
   PSRING_RETURN_IF_ERROR(CheckBatches(flags.options, prepared.catalog, prepared.probe.samples));
   PSRING_RETURN_IF_ERROR(TimeTrainer(prepared.binaries, prepared.catalog, flags.options.training, interrupt,
                                      display, prepared.probe));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +24,12 @@ const SummaryRow* Find(const std::vector<SummaryRow>& rows, const std::string& s
 
 bool IsServer(const SummaryRow& row) {
   return row.configuration.strategy.needs == StrategyNeeds::kParameterServer;
+}
+
+// gRPC is TCP too.
+std::string WiresName(const std::string& transport) {
+  if (transport == "tcp" || transport == "grpc") return "TCP";
+  return transport == "shm" ? "shared memory" : transport;
 }
 
 std::string Range(const std::optional<Interval>& interval) {
@@ -121,7 +128,8 @@ void AddBytes(const std::vector<SummaryRow>& rows, std::vector<std::string>& fin
   std::vector<std::string> off;
   int compared = 0;
   for (const SummaryRow& row : rows) {
-    if (!row.predicted_payload_bytes) continue;
+    // Others' bytes are derived from the same formula, so they would prove nothing.
+    if (!row.predicted_payload_bytes || BytesAreDerived(row)) continue;
     ++compared;
     const double predicted = *row.predicted_payload_bytes;
     if (std::abs(row.mean.payload_tx_bytes - predicted) > kSameBytes * std::max(predicted, 1.0)) {
@@ -130,10 +138,21 @@ void AddBytes(const std::vector<SummaryRow>& rows, std::vector<std::string>& fin
     }
   }
   if (compared == 0) return;
-  findings.push_back(off.empty()
-                         ? "The bytes sent are those of theory: ring and star 2(N-1)/N of the gradient per "
-                           "worker and step, a server's worker one gradient (and one set of weights back)."
-                         : absl::StrCat("Bytes differ from theory: ", absl::StrJoin(off, "; "), "."));
+  findings.push_back(
+      off.empty() ? "The bytes sent are those of theory: an all-reduce sends 2(N-1)/N of the gradient "
+                    "per worker and step, a server's worker one gradient (and one set of weights back)."
+                  : absl::StrCat("Bytes differ from theory: ", absl::StrJoin(off, "; "), "."));
+}
+
+void AddDerivedBytes(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+  std::set<std::string> names;
+  for (const SummaryRow& row : rows) {
+    if (BytesAreDerived(row)) names.insert(row.configuration.strategy.name);
+  }
+  if (names.empty()) return;
+  findings.push_back(absl::StrCat("The bytes of ", absl::StrJoin(names, ", "),
+                                  " are derived, 2(N-1)/N of the gradient: other people's collectives do not "
+                                  "count theirs."));
 }
 
 void AddStaleness(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
@@ -170,6 +189,29 @@ void AddAccuracy(const std::vector<SummaryRow>& rows, std::vector<std::string>& 
   findings.push_back(text);
 }
 
+// What moved the payload of each strategy that has any.
+void AddWires(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+  std::map<std::string, std::set<std::string>> strategies;  // by wires
+  for (const SummaryRow& row : rows) {
+    if (!row.sample.transport.empty()) {
+      strategies[WiresName(row.sample.transport)].insert(row.configuration.strategy.name);
+    }
+  }
+  if (strategies.empty()) return;
+  if (strategies.size() == 1) {
+    findings.push_back(absl::StrCat("All payload went over ", strategies.begin()->first, "."));
+    return;
+  }
+  std::vector<std::string> parts;
+  for (const auto& [wires, names] : strategies) {
+    parts.push_back(absl::StrCat(absl::StrJoin(names, ", "), " over ", wires));
+  }
+  findings.push_back(
+      absl::StrCat("The wires differ: ", absl::StrJoin(parts, "; "),
+                   ". What separates these rows is the wire as much as the strategy; --fabric tcp "
+                   "gives all but NCCL the same."));
+}
+
 void AddCaveats(const std::vector<SummaryRow>& rows, int cores, std::vector<std::string>& findings) {
   std::set<int> crowded;
   std::vector<std::string> foreign;
@@ -199,8 +241,10 @@ std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std
   AddCosts(rows, findings);
   AddPairs(rows, wires, findings);
   AddBytes(rows, findings);
+  AddDerivedBytes(rows, findings);
   AddStaleness(rows, findings);
   AddAccuracy(rows, findings);
+  AddWires(rows, findings);
   AddCaveats(rows, cores, findings);
   return findings;
 }

@@ -29,8 +29,9 @@ struct Child {
   std::unique_ptr<FILE, int (*)(FILE*)> log{nullptr, fclose};
   std::deque<std::string> last_lines;
 
-  void Keep(const std::string& line) {
+  void Keep(const std::string& line, bool noise) {
     if (log != nullptr) std::fprintf(log.get(), "%s\n", line.c_str());
+    if (noise) return;
     last_lines.push_back(line);
     if (last_lines.size() > kLastLines) last_lines.pop_front();
   }
@@ -133,7 +134,7 @@ class Launch {
     LineReader& reader = source == 0 ? child.out : child.err;
     reader.Read([&](const std::string& line) {
       if (source == 0 && spec_.on_line(static_cast<int>(i), line)) return;
-      child.Keep(line);
+      child.Keep(line, spec_.is_noise(line));
     });
   }
 

@@ -36,6 +36,8 @@ struct LaunchSpec {
   std::function<bool(int child, const std::string& line)> on_line = [](int, const std::string&) {
     return false;
   };
+  // A line of a child that an error need not quote; it is logged all the same.
+  std::function<bool(const std::string& line)> is_noise = [](const std::string&) { return false; };
   // What the child was last known to do, for errors: "at step 12 of 25". Empty: nothing is known.
   std::function<std::string(int child)> last_known = [](int) { return ""; };
 };

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -135,6 +136,39 @@ absl::StatusOr<MpirunCommand> FindMpirun(const MpirunOptions& options) {
   // The ranks read it back: what a transport is called differs between MPIs.
   if (command.ok()) command->environment.push_back("PSRING_MPI_TRANSPORT=" + options.transport);
   return command;
+}
+
+absl::StatusOr<std::string> DescribeMpirun() {
+  PSRING_ASSIGN_OR_RETURN(const std::string mpirun, FindInPath("mpirun"));
+  PSRING_ASSIGN_OR_RETURN(const std::string version, VersionText(mpirun));
+  const bool hydra = absl::StrContains(version, "HYDRA");
+  for (absl::string_view line : absl::StrSplit(version, '\n')) {
+    const size_t bracket = line.find("(Open MPI) ");
+    if (bracket != line.npos) return absl::StrCat("Open MPI ", line.substr(bracket + 11), ", ", mpirun);
+    const size_t number = line.find("Version:");
+    if (hydra && number != line.npos) {
+      return absl::StrCat("MPICH ", absl::StripAsciiWhitespace(line.substr(number + 8)), ", ", mpirun);
+    }
+  }
+  return mpirun;
+}
+
+bool IsMpirunsFrame(const std::string& line) {
+  static const char* const kBegins[] = {"-----",
+                                        "Primary job  terminated",
+                                        "a non-zero exit code. Per user-direction",
+                                        "mpirun detected that one or more processes exited",
+                                        "the job to be terminated. The first process",
+                                        "  Process name:",
+                                        "  Exit code:",
+                                        "MPI_ABORT was invoked",
+                                        "with errorcode",
+                                        "NOTE: invoking MPI_ABORT",
+                                        "You may or may not see output",
+                                        "exactly when Open MPI kills them"};
+  if (line.empty()) return true;
+  return std::any_of(std::begin(kBegins), std::end(kBegins),
+                     [&](const char* begin) { return absl::StartsWith(line, begin); });
 }
 
 }  // namespace psring

@@ -18,8 +18,15 @@ struct MpirunCommand {
   std::vector<std::string> environment;  // "KEY=value"
 };
 
-// For Open MPI and for MPICH's Hydra, whichever this machine's mpirun is; no binding to cores, more ranks than
-// cores allowed, root allowed. NotFound says what to install.
+// For Open MPI and for MPICH's Hydra, whichever this machine's mpirun is; no binding to cores, more ranks
+// than cores allowed, root allowed. NotFound says what to install.
 absl::StatusOr<MpirunCommand> FindMpirun(const MpirunOptions& options);
+
+// Which MPI's mpirun this machine has: "Open MPI 4.1.4, /usr/bin/mpirun".
+absl::StatusOr<std::string> DescribeMpirun();
+
+// Lines that mpirun adds to a job's end and that say nothing of its own: frames, "MPI_ABORT was invoked",
+// advice.
+bool IsMpirunsFrame(const std::string& line);
 
 }  // namespace psring

@@ -160,6 +160,16 @@ void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, 
   }
 }
 
+// A comparison has one --backend and one --fabric for all. --backend says who moves what ring or star
+// describe; a strategy that is somebody's own stays theirs. NCCL chooses its wires itself, servers have
+// theirs.
+void KeepWhatConcernsIt(Configuration& configuration) {
+  TrainingOptions& training = configuration.training;
+  const bool has_group = configuration.strategy.needs == StrategyNeeds::kProcessGroup;
+  if (!has_group || configuration.strategy.backend != "native") training.backend.clear();
+  if (!has_group || configuration.backend() == "nccl") training.fabric = "auto";
+}
+
 void AddWarnings(int cores, Plan& plan) {
   int crowded = 0;
   for (const Configuration& configuration : plan.cost) {
@@ -176,6 +186,8 @@ void AddWarnings(int cores, Plan& plan) {
 }
 
 }  // namespace
+
+std::vector<std::string> DefaultStrategies() { return {std::begin(kDefaultCost), std::end(kDefaultCost)}; }
 
 std::string Configuration::name() const { return absl::StrCat(strategy.name, " x ", workers); }
 
@@ -218,6 +230,7 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
   for (const UpdateRule& rule : probe.updates) {
     if (rule.strategy == strategy) configuration.update = rule;
   }
+  KeepWhatConcernsIt(configuration);
   configuration.oversubscribed = configuration.workers * training.threads > cores;
   return configuration;
 }

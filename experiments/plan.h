@@ -33,6 +33,7 @@ struct UpdateRule {
   std::string strategy, optimizer;
   double lr = 0, momentum = 0;
   std::vector<std::string> warnings;  // legal, and will probably hurt
+  std::string refused;                // why its collectives are not to be had; empty: they are
 };
 
 struct Configuration {
@@ -43,6 +44,8 @@ struct Configuration {
   UpdateRule update;
   bool oversubscribed = false;
 
+  // Whose collectives: --backend, where it concerns the strategy.
+  std::string backend() const { return training.backend.empty() ? strategy.backend : training.backend; }
   int servers() const { return strategy.needs == StrategyNeeds::kParameterServer ? 1 : 0; }
   std::string name() const;    // "ring x 4"
   std::string folder() const;  // "ring-4"
@@ -87,6 +90,9 @@ bool ShortenAccuracy(double left_s, double slowness, Plan& plan);
 absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int workers,
                                                 const TrainingOptions& training, const Catalog& catalog,
                                                 const Probe& probe, int cores);
+// What is compared where no strategies are named.
+std::vector<std::string> DefaultStrategies();
+
 // InvalidArgument where for some strategy and worker count no whole global batch fits into the data.
 absl::Status CheckBatches(const CompareOptions& options, const Catalog& catalog, int64_t samples);
 

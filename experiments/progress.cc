@@ -54,9 +54,17 @@ std::string LaunchProgress::LastKnown(int rank) const {
   return absl::StrCat("last heard of at step ", last.step, " of ", last.steps);
 }
 
-std::string LaunchProgress::Bar() const {
+size_t LaunchProgress::Last() const {
   const auto behind = [](const ProgressEvent& a, const ProgressEvent& b) { return a.step < b.step; };
-  const ProgressEvent& last = *std::min_element(ranks_.begin(), ranks_.end(), behind);
+  return static_cast<size_t>(std::min_element(ranks_.begin(), ranks_.end(), behind) - ranks_.begin());
+}
+
+std::string LaunchProgress::LastKnownOfLast() const {
+  return absl::StrCat("rank ", Last(), ": ", LastKnown(static_cast<int>(Last())));
+}
+
+std::string LaunchProgress::Bar() const {
+  const ProgressEvent& last = ranks_[Last()];
   const double done =
       last.steps > 0 ? std::clamp(static_cast<double>(last.step) / static_cast<double>(last.steps), 0.0, 1.0)
                      : 0;

@@ -25,10 +25,14 @@ class LaunchProgress {
 
   void Note(const ProgressEvent& event);
   std::string LastKnown(int rank) const;  // "last heard of at step 12 of 25", "it never got ready"
+  // The same of the rank that is furthest behind: "rank 2: last heard of at step 12 of 25".
+  std::string LastKnownOfLast() const;
   // "[#####.....] 12/25 steps, loss 0.53": of the rank that is furthest behind.
   std::string Bar() const;
 
  private:
+  size_t Last() const;
+
   std::vector<ProgressEvent> ranks_;  // the last of each
 };
 

@@ -17,6 +17,7 @@
 #include "common/trace.h"
 #include "experiments/launcher.h"
 #include "experiments/machine.h"
+#include "experiments/mpirun.h"
 #include "experiments/run_folder.h"
 
 namespace psring {
@@ -50,26 +51,50 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// What torchrun would set, and that psring hosts the store.
+// Where the store is, and that psring hosts it.
+std::vector<std::string> StoreEnvironment(int port) {
+  return {absl::StrCat("MASTER_ADDR=", kHost), absl::StrCat("MASTER_PORT=", port), "PSRING_STORE_HOSTED=1"};
+}
+
+// What torchrun would set.
 std::vector<std::string> Environment(const Configuration& configuration, int rank, int port) {
-  return {absl::StrCat("RANK=", rank),
-          absl::StrCat("LOCAL_RANK=", rank),
-          absl::StrCat("WORLD_SIZE=", configuration.workers),
-          absl::StrCat("MASTER_ADDR=", kHost),
-          absl::StrCat("MASTER_PORT=", port),
-          "PSRING_STORE_HOSTED=1"};
+  std::vector<std::string> environment = StoreEnvironment(port);
+  environment.insert(environment.end(), {absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank),
+                                         absl::StrCat("WORLD_SIZE=", configuration.workers)});
+  return environment;
+}
+
+std::vector<std::string> TrainerCommand(const Configuration& configuration, const std::string& folder,
+                                        const Binaries& binaries) {
+  std::vector<std::string> command = {binaries.trainer, "--rendezvous=env://", "--progress=json",
+                                      absl::StrCat("--record=", folder)};
+  for (const std::string& argument : TrainingArguments(configuration.training)) command.push_back(argument);
+  return command;
 }
 
 ChildSpec Trainer(const Configuration& configuration, int rank, int port, const std::string& folder,
                   const Binaries& binaries) {
-  ChildSpec child{.name = absl::StrCat("rank ", rank),
-                  .command = {binaries.trainer, "--rendezvous=env://", "--progress=json",
-                              absl::StrCat("--record=", folder)},
-                  .environment = Environment(configuration, rank, port),
-                  .log_path = absl::StrFormat("%s/log-rank%d.txt", folder, rank)};
-  for (const std::string& argument : TrainingArguments(configuration.training)) {
-    child.command.push_back(argument);
-  }
+  return {.name = absl::StrCat("rank ", rank),
+          .command = TrainerCommand(configuration, folder, binaries),
+          .environment = Environment(configuration, rank, port),
+          .log_path = absl::StrFormat("%s/log-rank%d.txt", folder, rank)};
+}
+
+// All ranks behind one child: MPI wants its processes started by its own hand, which numbers them.
+absl::StatusOr<ChildSpec> Mpirun(const Configuration& configuration, int port, const std::string& folder,
+                                 const Binaries& binaries) {
+  PSRING_ASSIGN_OR_RETURN(
+      const MpirunCommand mpirun,
+      FindMpirun({.ranks = configuration.workers, .transport = configuration.training.fabric}));
+  ChildSpec child{.name = "mpirun",
+                  .command = mpirun.prefix,
+                  .environment = StoreEnvironment(port),
+                  .log_path = absl::StrCat(folder, "/log-mpirun.txt")};
+  for (const std::string& word : TrainerCommand(configuration, folder, binaries))
+    child.command.push_back(word);
+  for (const std::string& variable : mpirun.environment) child.environment.push_back(variable);
+  // Empty, in case somebody has numbered psring itself.
+  for (const char* variable : {"RANK=", "WORLD_SIZE=", "LOCAL_RANK="}) child.environment.push_back(variable);
   return child;
 }
 
@@ -130,7 +155,8 @@ absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingO
                              .optimizer = update.value("optimizer", ""),
                              .lr = update.value("lr", 0.0),
                              .momentum = update.value("momentum", 0.0),
-                             .warnings = update.value("warnings", std::vector<std::string>())});
+                             .warnings = update.value("warnings", std::vector<std::string>()),
+                             .refused = update.value("refused", "")});
   }
   return probe;
 }
@@ -140,7 +166,14 @@ absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::s
                                 const Interrupt& interrupt, Display& display) {
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<RendezvousServer> store, RendezvousServer::Start(kHost, 0));
   LaunchSpec spec{.what = configuration.name()};
-  for (int rank = 0; rank < configuration.workers; ++rank) {
+  const bool by_mpirun = configuration.backend() == "mpi";
+  if (by_mpirun) {
+    PSRING_ASSIGN_OR_RETURN(ChildSpec mpirun, Mpirun(configuration, store->port(), folder, binaries));
+    spec.children.push_back(std::move(mpirun));
+    spec.grace = absl::Seconds(8);  // mpirun ends its ranks in turn, by SIGTERM and SIGKILL
+    spec.is_noise = IsMpirunsFrame;
+  }
+  for (int rank = 0; rank < configuration.workers && !by_mpirun; ++rank) {
     spec.children.push_back(Trainer(configuration, rank, store->port(), folder, binaries));
   }
   // Last, so that child and rank have one number.
@@ -156,7 +189,9 @@ absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::s
     display.Redraw(absl::StrCat(label, configuration.name(), "  ", progress.Bar()));
     return true;
   };
-  spec.last_known = [&](int child) { return progress.LastKnown(child); };
+  spec.last_known = [&](int child) {
+    return by_mpirun ? progress.LastKnownOfLast() : progress.LastKnown(child);
+  };
   display.Redraw(absl::StrCat(label, configuration.name(), "  ", progress.Bar()));
 
   Launched launched;

@@ -164,7 +164,10 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
     std::vector<double> bucket_bytes;
     for (int64_t elements : runs.sample.bucket_elements)
       bucket_bytes.push_back(4.0 * static_cast<double>(elements));
-    if (wires) row.predicted_comm_ms = 1e3 * ExchangeSeconds(pattern, bucket_bytes, *wires);
+    // The wires that were measured are the loopback's.
+    const bool over_tcp = row.sample.transport == "tcp" || row.sample.transport == "grpc";
+    if (wires && (over_tcp || row.sample.transport.empty()))
+      row.predicted_comm_ms = 1e3 * ExchangeSeconds(pattern, bucket_bytes, *wires);
   }
   return row;
 }

@@ -94,6 +94,9 @@ struct ConfigurationRuns {
   std::vector<RunFigures> accuracy;  // a training each
 };
 
+// Bytes that nobody counted: the collectives of others do not say how many they send.
+bool BytesAreDerived(const SummaryRow& row);
+
 // Rows in the order of `runs`. `wires` is what the calibration found.
 std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<ConfigurationRuns>& runs,
                                   const std::optional<Wires>& wires);

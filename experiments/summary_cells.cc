@@ -17,6 +17,10 @@ Value TextOrEmpty(const std::string& text) { return text.empty() ? Value() : Val
 
 }  // namespace
 
+bool BytesAreDerived(const SummaryRow& row) {
+  return !row.sample.backend.empty() && row.sample.backend != "native";
+}
+
 std::vector<Cell> Cells(const SummaryRow& row) {
   const Configuration& configuration = row.configuration;
   const TrainingOptions& training = configuration.training;
@@ -27,6 +31,7 @@ std::vector<Cell> Cells(const SummaryRow& row) {
   const auto given = Basis::kGiven;
   const auto measured = Basis::kMeasured;
   const auto derived = Basis::kDerived;
+  const auto bytes = BytesAreDerived(row) ? derived : measured;
   const auto if_it_talks = [&](double value) { return communicates ? Value(value) : Value(); };
   return {
       {"schema_version", kSchemaVersion, given},
@@ -67,8 +72,8 @@ std::vector<Cell> Cells(const SummaryRow& row) {
       {"wait_ms", OrEmpty(mean.wait_ms), derived},
       {"exposed_comm_ms", if_it_talks(mean.exposed_comm_ms), measured},
       {"predicted_comm_ms", OrEmpty(row.predicted_comm_ms), derived},
-      {"payload_tx_bytes_per_worker", if_it_talks(mean.payload_tx_bytes), measured},
-      {"payload_rx_bytes_per_worker", if_it_talks(mean.payload_rx_bytes), measured},
+      {"payload_tx_bytes_per_worker", if_it_talks(mean.payload_tx_bytes), bytes},
+      {"payload_rx_bytes_per_worker", if_it_talks(mean.payload_rx_bytes), bytes},
       {"predicted_payload_bytes_per_worker", OrEmpty(row.predicted_payload_bytes), derived},
       {"server_payload_bytes", OrEmpty(mean.server_payload_bytes), measured},
       {"wire_tx_bytes_per_worker", Value(), measured},

@@ -23,6 +23,16 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
         absl::StrCat("--strategy ", configuration.strategy.name,
                      " is one process; leave --workers out, or choose another strategy"));
   }
+  const std::string& backend = options.training.backend;
+  if ((!backend.empty() && backend != configuration.backend()) ||
+      configuration.training.fabric != options.training.fabric) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--backend or --fabric does nothing for --strategy ", configuration.strategy.name,
+                     configuration.strategy.needs == StrategyNeeds::kProcessGroup
+                         ? absl::StrCat(", which is ", configuration.backend(), "'s own")
+                         : ", which has no collectives",
+                     "; leave it out"));
+  }
   Plan plan;
   plan.rounds = std::max(1, options.repeats);
   TrainingOptions& training = configuration.training;

@@ -61,6 +61,7 @@ absl::Status ProcessGroup::Broadcast(Span data, int root, Stream& stream) {
 absl::Status ProcessGroup::Barrier(Stream& stream) { return EnqueueBarrier(stream); }
 
 absl::Status ProcessGroup::Register(const Buffer&) { return absl::OkStatus(); }
+void ProcessGroup::Unregister(const Buffer&) {}
 
 const std::vector<BackendRow>& Backends() {
   static const std::vector<BackendRow> backends = {NativeBackend(), GlooBackend(), MpiBackend(),
@@ -96,7 +97,12 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeProcessGroup(Rendezvous& rende
   if (options.backend == "gloo") return MakeGlooGroup(rendezvous, options);
   if (options.backend == "mpi") return MakeMpiGroup(rendezvous, options);
   if (options.backend == "nccl") return MakeNcclGroup(rendezvous, options);
-  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, MakeMeshTransport(rendezvous, options));
+  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, MakeMeshTransport(rendezvous, {.transport = options.transport,
+                                                         .bind_host = options.bind_host,
+                                                         .sockets_per_peer = options.sockets_per_peer,
+                                                         .socket_buffer_bytes = options.socket_buffer_bytes,
+                                                         .ranks_per_node = options.ranks_per_node,
+                                                         .spin = options.spin}));
   return MakeScheduledGroup(std::move(transport), options);
 }
 

@@ -59,9 +59,11 @@ class ProcessGroup {
   absl::Status Barrier(Stream& stream);
 
   // Lets peers of this host read `buffer` in place, where the transport can and the buffer is shared memory
-  // (Device::AllocateShared); else nothing happens: such memory works too, through a copy. The buffer must
-  // live as long as the group. Not a collective.
+  // (Device::AllocateShared); else nothing happens: such memory works too, through a copy. Not a
+  // collective. Before the buffer is freed it is to be unregistered, and no call that uses it may be under way on
+  // any rank; peers give the memory back when the group ends.
   virtual absl::Status Register(const Buffer& buffer);
+  virtual void Unregister(const Buffer& buffer);
 
   // From any thread: every waiting and later call fails with `why`.
   virtual void Abort(absl::Status why) = 0;
@@ -91,7 +93,9 @@ struct GroupOptions {
   size_t segment_bytes = 0;  // a chunk is moved in pieces of this size; 0: what suits the transport
   int sockets_per_peer = 1;
   int socket_buffer_bytes = 0;  // 0: the kernel chooses, and adapts
-  int ranks_per_node = 0;       // of the hierarchical algorithm; 0: the ranks of one host
+  // Ranks on a node, for the hierarchical algorithm; with transport auto they share memory, and others do not. 0:
+  // those of one host.
+  int ranks_per_node = 0;
   absl::Duration spin = absl::Microseconds(-1);  // a waiting rank keeps its core so long, then sleeps; below
                                                  // 0: what suits the number of ranks and cores
 };

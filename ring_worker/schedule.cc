@@ -51,8 +51,14 @@ absl::StatusOr<Collective> ParseCollective(const std::string& name) {
 
 const std::vector<ScheduleRow>& ScheduleRows() {
   static const auto& rows = *new std::vector<ScheduleRow>{
-      {"ring", "scatter-reduce, then all-gather, each to the next neighbour", MakeRing},
+      {"ring", "each to the next neighbour: the fewest bytes, for large buffers", MakeRing},
       {"star", "the parameter-server pattern: rank 0 gathers, adds, hands back", MakeStar},
+      {"direct", "every rank owns a part, as a sharded parameter server beside the workers", MakeDirect},
+      {"one-shot", "every rank reads every other, in one round: for small buffers", MakeOneShot},
+      {"halving-doubling", "halves exchanged and added, then doubled: few rounds and few bytes",
+       MakeHalvingDoubling},
+      {"double-binary-tree", "up and down two trees, each for half of the buffer", MakeDoubleBinaryTree},
+      {"hierarchical", "within the nodes, between them by rings, within the nodes", MakeHierarchical},
   };
   return rows;
 }
@@ -67,10 +73,17 @@ std::vector<std::string> AlgorithmsFor(Collective collective) {
 
 absl::StatusOr<std::unique_ptr<Schedule>> MakeSchedule(const std::string& algorithm, Collective collective,
                                                        const ScheduleShape& shape) {
-  if (shape.ranks < 1 || shape.ranks_per_node < 1 || shape.ranks % shape.ranks_per_node != 0 ||
-      shape.root < 0 || shape.root >= shape.ranks) {
-    return absl::InvalidArgumentError(absl::StrCat("no schedule for ", shape.ranks, " ranks, ",
-                                                   shape.ranks_per_node, " on a node, root ", shape.root));
+  if (shape.ranks < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no schedule for ", shape.ranks, " ranks; it takes at least one"));
+  }
+  if (shape.ranks_per_node < 1 || shape.ranks % shape.ranks_per_node != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(shape.ranks, " ranks do not stand ", shape.ranks_per_node,
+                                                   " on each node; ranks per node must divide them"));
+  }
+  if (shape.root < 0 || shape.root >= shape.ranks) {
+    return absl::InvalidArgumentError(absl::StrCat("no root ", shape.root, " among ", shape.ranks,
+                                                   " ranks; there are 0 to ", shape.ranks - 1));
   }
   std::vector<std::string> names;
   for (const ScheduleRow& row : ScheduleRows()) {

@@ -16,7 +16,7 @@
 namespace psring {
 
 // What a schedule is for: what every rank's chunks hold before and after it.
-//   all-reduce      each rank its own values -> the sum over all ranks, everywhere
+//   all-reduce      each rank its own values -> the sum over all ranks, everywhere with the same bits
 //   reduce-scatter  each rank its own values -> rank r holds the sum in chunk r; its other chunks may hold
 //                   anything. chunks() == ranks()
 //   all-gather      rank r its values in chunk r -> all chunks everywhere. chunks() == ranks()
@@ -35,29 +35,38 @@ struct Transfer {
   bool operator==(const Transfer&) const = default;
 };
 
-// Immutable; thread-safe.
+// What CheckSchedule (schedule_check.h) proves of every algorithm here. Immutable; thread-safe.
 class Schedule {
  public:
   virtual ~Schedule() = default;
 
-  virtual std::string name() const = 0;
+  virtual std::string name() const = 0;  // the algorithm's: "ring"
   virtual int ranks() const = 0;
   virtual int chunks() const = 0;
+  // A rank goes through rounds 0 to rounds(rank) - 1 in order; in some it may have nothing to do.
   virtual int rounds(int rank) const = 0;
 
-  // Replaces `transfers` with rank's transfers in `round`. All transfers of a round are in flight together.
-  // Sends read what stood there before the round. Receives into one chunk name the same chunks and apply in
-  // the order listed: a kReceive comes first and replaces what stood there, a kReceiveAdd adds; from the rank
-  // itself it adds what stood there before the round, and has no send. A transport may fuse them into one
-  // pass. Between two ranks the k-th send of a round meets the k-th receive of the peer's round with the same
-  // number.
+  // Replaces `transfers` with rank's transfers in `round`. All transfers of a round are in flight together:
+  // none waits for another of its round.
+  //
+  // Meetings: the k-th send from rank a to rank b meets b's k-th receive from a in the round of the same
+  // number, and both name the same chunks. A kReceiveAdd from the rank itself has no send.
+  //
+  // Values: what is sent is what stood there before the round. Receives into one chunk all name the same
+  // chunks, and give it a value in the order listed: it begins with what stood there before the round, or,
+  // where the first is a kReceive (no other may be), with what that one brings; each kReceiveAdd then adds
+  // what it brings, the one from the rank itself what stood there before the round. A transport may do them
+  // in one pass (see cpu::Reduce, which takes the rank's own memory as a source wherever it stands in the
+  // list).
   virtual void Round(int rank, int round, std::vector<Transfer>& transfers) const = 0;
 
-  // True where some rank receives into a chunk in the round in which it also sends it: what is sent is then
-  // copied away first. Schedules for large buffers avoid it.
+  // True where some rank receives into a chunk in the round in which it also sends it: what is sent must then
+  // be copied away first, or all of the round's receivers must have read before any of them writes. Otherwise
+  // a receive may be written to its place as it comes. Schedules for large buffers avoid it.
   virtual bool copies_sends() const { return false; }
 
-  // Ranks of one class do the same up to renaming: what lets a simulator go to 65,536 ranks.
+  // Ranks of one class do the same at the same time up to renaming of ranks and chunks: what lets a simulator
+  // go to 65,536 ranks. A class of its own is always right.
   virtual int symmetry_class(int rank) const { return rank; }
 };
 

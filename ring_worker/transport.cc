@@ -1,6 +1,9 @@
 #include "ring_worker/transport.h"
 
+#include <cstring>
+
 #include "absl/strings/str_cat.h"
+#include "ring_worker/transports/frame.h"
 
 namespace psring {
 
@@ -9,7 +12,20 @@ std::string ToString(const Tag& tag) {
 }
 
 std::string ToString(const CallInfo& call) {
-  return absl::StrCat("call ", call.number, ", ", call.operation, " of ", call.elements, " elements");
+  const std::string operation(call.operation, strnlen(call.operation, sizeof call.operation));
+  return absl::StrCat("call ", call.number, ", ", operation, " (", Name(call.op), ") of ", call.elements, " ",
+                      Name(call.type), call.root == 0 ? "" : absl::StrCat(" from rank ", call.root));
+}
+
+std::string ToString(const FrameHeader& header) {
+  return absl::StrCat(ToString(header.call), " (round ", header.round, ", segment ", header.segment, ", ",
+                      header.bytes, " bytes)");
+}
+
+absl::Status FramesDiffer(int peer, const FrameHeader& theirs, int rank, const FrameHeader& ours) {
+  return absl::FailedPreconditionError(absl::StrCat("the calls of the ranks differ: rank ", peer, " is in ",
+                                                    ToString(theirs), ", rank ", rank, " in ",
+                                                    ToString(ours)));
 }
 
 }  // namespace psring

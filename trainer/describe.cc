@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/check.h"
+#include "trainer/group_options.h"
 #include "trainer/model.h"
 #include "trainer/sync_strategy.h"
 #include "trainer/training_plan.h"
@@ -42,6 +43,7 @@ std::string DescribeAsJson() {
     strategies.push_back({{"name", row.name},
                           {"summary", row.summary},
                           {"needs", NeedsName(row.needs)},
+                          {"backend", row.backend},
                           {"algorithm", row.algorithm},
                           {"synchronous", row.synchronous},
                           {"single_process", row.single_process},
@@ -75,7 +77,8 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
                        {"optimizer", OptimizerName(plan.optimizer.kind)},
                        {"lr", plan.schedule.base},
                        {"momentum", has_momentum ? plan.optimizer.momentum : 0},
-                       {"warnings", PlanWarnings(strategy, plan)}});
+                       {"warnings", PlanWarnings(strategy, plan)},
+                       {"refused", std::string(CheckGroup(strategy, options).message())}});
   }
   return Json{{"samples", data.train.count()},
               {"test_samples", data.test.count()},

@@ -35,6 +35,7 @@ class Training {
  private:
   Training(const TrainingOptions& options, Worker& worker) : options_(options), worker_(worker) {}
 
+  absl::Status AllocateGradient(size_t parameters);
   absl::Status Steps();
   absl::StatusOr<StepRecord> Step(int64_t step);
   std::vector<SampledBatch> Draw(StepInfo& info);
@@ -55,7 +56,8 @@ class Training {
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Stream> compute_;
   std::unique_ptr<Model> model_;
-  Buffer weights_, gradient_, micro_gradient_, inputs_, labels_;
+  Buffer weights_, own_gradient_, micro_gradient_, inputs_, labels_;
+  Span gradient_;
   std::unique_ptr<SyncStrategy> strategy_;
   std::optional<BucketPipeline> pipeline_;
   std::vector<DistributedSampler> samplers_;  // one for each micro-batch
@@ -95,7 +97,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
     PSRING_RETURN_IF_ERROR(CheckSnapshots(options.eval_every, t.plan_.total_steps(), parameters));
   }
   PSRING_ASSIGN_OR_RETURN(t.weights_, device.Allocate(parameters * sizeof(float)));
-  PSRING_ASSIGN_OR_RETURN(t.gradient_, device.Allocate(parameters * sizeof(float)));
+  PSRING_RETURN_IF_ERROR(t.AllocateGradient(parameters));
   if (options.micro_batches > 1) {
     PSRING_ASSIGN_OR_RETURN(t.micro_gradient_, device.Allocate(parameters * sizeof(float)));
   }
@@ -132,11 +134,25 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   return training;
 }
 
+// What is sent lies in memory that peers of this host may read in place, where there is a group to tell.
+absl::Status Training::AllocateGradient(size_t parameters) {
+  const size_t bytes = parameters * sizeof(float);
+  if (worker_.group == nullptr || worker_.registered == nullptr) {
+    PSRING_ASSIGN_OR_RETURN(own_gradient_, worker_.device.Allocate(bytes));
+    gradient_ = own_gradient_.span();
+    return absl::OkStatus();
+  }
+  PSRING_ASSIGN_OR_RETURN(Buffer shared, worker_.device.AllocateShared(bytes));
+  worker_.registered->push_back(std::move(shared));
+  gradient_ = worker_.registered->back().span();
+  return worker_.group->Register(worker_.registered->back());
+}
+
 absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
   const std::vector<float> initial = model_->InitialWeights(options_.seed);
   compute_->Copy(weights_.data(), initial.data(), weights_.bytes());
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
-  PSRING_RETURN_IF_ERROR(strategy_->Start({.weights = weights_.span(), .gradient = gradient_.span()}));
+  PSRING_RETURN_IF_ERROR(strategy_->Start({.weights = weights_.span(), .gradient = gradient_}));
 
   if (absl::Status trained = Steps(); !trained.ok()) {
     strategy_->Abort(trained);  // or the peers would wait for their deadline
@@ -247,11 +263,11 @@ Batch Training::Gather(const SampledBatch& drawn) {
 // adds its workers'.
 void Training::Backward(int m, const Batch& batch) {
   const bool only = options_.micro_batches == 1;
-  model_->Backward(weights_.span(), batch, m == 0 ? gradient_.span() : micro_gradient_.span(), *compute_,
+  model_->Backward(weights_.span(), batch, m == 0 ? gradient_ : micro_gradient_.span(), *compute_,
                    [&](size_t first) {
                      if (only) pipeline_->LayerDone(first);
                    });
-  if (m > 0) ops_->Add(gradient_.span(), micro_gradient_.span(), *compute_);
+  if (m > 0) ops_->Add(gradient_, micro_gradient_.span(), *compute_);
   if (!only && m + 1 == options_.micro_batches) pipeline_->LayerDone(0);
 }
 
@@ -290,9 +306,9 @@ void Training::KeepSnapshot(int64_t steps_done) {
 absl::Status Training::ScoreCurve() {
   const Dataset& test = worker_.data.test;
   for (WeightsCopy& snapshot : snapshots_) {
-    compute_->Copy(gradient_.data(), snapshot.weights.data(), gradient_.bytes());
+    compute_->Copy(gradient_.data, snapshot.weights.data(), gradient_.bytes());
     PSRING_ASSIGN_OR_RETURN(const BatchScore score,
-                            Evaluate(*model_, gradient_.span(), test, kEvaluationBatch, inputs_.span(),
+                            Evaluate(*model_, gradient_, test, kEvaluationBatch, inputs_.span(),
                                      static_cast<uint8_t*>(labels_.data()), *compute_));
     snapshot.point.test_loss = score.loss_sum / test.count();
     snapshot.point.test_accuracy = static_cast<double>(score.correct) / test.count();
@@ -313,6 +329,7 @@ void Training::Describe() {
   // One worker of a group has nobody to talk to, and does not ask for a group.
   if (strategy_row_->needs == Needs::kProcessGroup && worker_.group != nullptr) {
     result_.backend = worker_.group->info().backend;
+    result_.algorithm = worker_.group->info().algorithm;
     result_.transport = worker_.group->info().transport;
     result_.payload = worker_.group->info().transport;
   }

@@ -28,6 +28,8 @@ struct Worker {
   const DataSplits& data;
   Trace& trace;
   ProcessGroup* group = nullptr;
+  // Where buffers are kept that the group has been told of: must live longer than the group. Null: none are.
+  std::vector<Buffer>* registered = nullptr;
   PsClient* client = nullptr;
   // Waits for all ranks.
   std::function<absl::Status()> barrier = [] { return absl::OkStatus(); };

@@ -1,6 +1,10 @@
 // trainer: one rank of any strategy; started by psring, mpirun, srun or torchrun, or by hand.
+#include <signal.h>
+#include <sys/prctl.h>
+
 #include <cstdio>
 #include <cstdlib>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
@@ -13,6 +17,7 @@
 #include "ps_server/ps_client.h"
 #include "ring_worker/process_group.h"
 #include "trainer/describe.h"
+#include "trainer/group_options.h"
 #include "trainer/model.h"
 #include "trainer/progress.h"
 #include "trainer/record_writer.h"
@@ -26,7 +31,7 @@ namespace {
 
 struct Flags {
   TrainingOptions training;
-  std::string rendezvous;  // empty: env:// where RANK is set, else alone
+  std::string rendezvous;  // empty: env:// where RANK or mpirun's is set, else alone
   std::string bind_host = "127.0.0.1";
   std::string record;
   std::string progress = "plain";
@@ -40,7 +45,7 @@ Flags ParseFlags(int argc, char** argv) {
   AddTrainingFlags(app, flags.training);
   app.add_option("--rendezvous", flags.rendezvous,
                  "env:// or tcp://HOST:PORT, with RANK and WORLD_SIZE in the environment; "
-                 "by default env:// where RANK is set, else this rank is alone")
+                 "by default env:// where RANK (or mpirun's) is set, else this rank is alone")
       ->group("This process");
   app.add_option("--bind_host", flags.bind_host, "This host's address, as the other ranks reach it")
       ->group("This process")
@@ -64,6 +69,10 @@ absl::Status CheckFlags(const Flags& flags, int world_size) {
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(flags.training));
   PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
   PSRING_RETURN_IF_ERROR(FindModel(flags.training.model).status());
+  if (!flags.check_only) {
+    PSRING_RETURN_IF_ERROR(CheckGroupFlagsCount(*strategy, flags.training));
+    if (world_size > 1) PSRING_RETURN_IF_ERROR(CheckGroup(*strategy, flags.training));
+  }
   return CheckStrategy(flags.training, *strategy, world_size);
 }
 
@@ -78,9 +87,9 @@ std::string SharedArguments(TrainingOptions options) {
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ConnectGroup(const Flags& flags, const StrategyRow& strategy,
                                                            Rendezvous& rendezvous) {
-  return MakeProcessGroup(rendezvous, {.algorithm = strategy.algorithm,
-                                       .bind_host = flags.bind_host,
-                                       .timeout = absl::Seconds(flags.training.timeout_s)});
+  GroupOptions options = GroupOptionsOf(strategy, flags.training);
+  options.bind_host = flags.bind_host;
+  return MakeProcessGroup(rendezvous, options);
 }
 
 absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(Rendezvous* rendezvous) {
@@ -112,6 +121,7 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal
   PSRING_ASSIGN_OR_RETURN(const DataSplits data,
                           LoadData(flags.training.data, flags.training.data_dir, flags.training.seed));
 
+  std::vector<Buffer> registered;  // the group knows them, so they live longer than it
   std::unique_ptr<ProcessGroup> group;
   std::unique_ptr<PsClient> client;
   if (strategy->needs == Needs::kProcessGroup && world_size > 1) {
@@ -135,6 +145,7 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal
                 .data = data,
                 .trace = trace,
                 .group = group.get(),
+                .registered = &registered,
                 .client = client.get()};
   if (rendezvous != nullptr) {
     worker.barrier = [&rendezvous] { return rendezvous->Exchange("barrier", "").status(); };
@@ -160,7 +171,20 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal
   return absl::OkStatus();
 }
 
+bool IsSet(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && *value != 0;
+}
+
+// mpirun's ranks are its children, and nobody else's: should it be killed, they must not stay behind.
+void DieWithMpirun() {
+  if (IsSet("OMPI_COMM_WORLD_RANK") || IsSet("PMI_RANK")) prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+bool IsStartedAsARank() { return IsSet("RANK") || IsSet("OMPI_COMM_WORLD_RANK") || IsSet("PMI_RANK"); }
+
 int Main(int argc, char** argv) {
+  DieWithMpirun();
   KeepFreedMemory();
   const Flags flags = ParseFlags(argc, argv);
   if (flags.describe) {
@@ -170,7 +194,7 @@ int Main(int argc, char** argv) {
   StopSignal stop;
 
   std::string spec = flags.rendezvous;
-  if (spec.empty() && std::getenv("RANK") != nullptr) spec = "env://";
+  if (spec.empty() && IsStartedAsARank()) spec = "env://";
   RendezvousOptions join;
   if (!spec.empty()) {
     absl::StatusOr<RendezvousOptions> parsed = ParseRendezvous(spec, ProcessEnvironment());

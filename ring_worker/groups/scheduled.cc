@@ -1,201 +1,148 @@
-// Runs a schedule over a transport.
+// Our own backend: a schedule for every collective, run over a transport.
 
 #include <algorithm>
 #include <deque>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/mutex.h"
+#include "ring_worker/groups/execution.h"
 #include "ring_worker/groups/groups.h"
 
 namespace psring {
 namespace {
 
-// Segments on their way at one time. Enough that the next one's bytes lie ready whenever one is done; more
-// would only fill socket buffers.
-constexpr size_t kMostInFlight = 16;
+// Up to here a call moves whole transfers: cutting them up would only make more of them.
+constexpr size_t kWholeBytes = 64 << 10;
 
-// Elements [first, first + length) of the buffer that a transfer in flight reads or writes.
-struct Touch {
-  size_t first, length;
-  bool writes;
-
-  bool ConflictsWith(const Touch& other) const {
-    return (writes || other.writes) && first < other.first + other.length && other.first < first + length;
-  }
-};
-
-struct Segment {
-  Tag tag;
-  std::vector<Touch> touches;
-
-  bool ConflictsWith(const Segment& other) const {
-    for (const Touch& mine : touches) {
-      for (const Touch& theirs : other.touches) {
-        if (mine.ConflictsWith(theirs)) return true;
-      }
-    }
-    return false;
-  }
-};
-
-// One call. Every rank starts its transfers in the same order, by round and then by segment, each as soon as
-// no earlier one still reads what it writes or writes what it touches: for a ring, segment s of round r + 1
-// goes out when segment s of round r has come in, while the rest of round r is still on its way. The earliest
-// unfinished segment of all ranks waits for nothing but its own transfers, so this cannot deadlock.
-class Execution {
- public:
-  Execution(const Schedule& schedule, Transport& transport, const GroupOptions& options,
-            uint32_t call, Span data)
-      : schedule_(schedule), transport_(transport), options_(options), call_(call), data_(data) {}
-
-  absl::Status Run() {
-    std::vector<Transfer> transfers;
-    for (int round = 0; round < schedule_.rounds(rank()); ++round) {
-      schedule_.Round(rank(), round, transfers);
-      size_t segments = 0;
-      for (const Transfer& t : transfers) segments = std::max(segments, SegmentsOf(t));
-      for (size_t s = 0; s < segments; ++s) {
-        PSRING_RETURN_IF_ERROR(Start({call_, uint32_t(round), uint32_t(s)}, transfers));
-      }
-    }
-    return FinishOldest(in_flight_.size());
-  }
-
- private:
-  int rank() const { return transport_.rank(); }
-
-  ChunkRange RangeOf(const Transfer& t) const {
-    return ChunkBounds(data_.count, schedule_.chunks(), t.first_chunk, t.chunk_count);
-  }
-
-  // At least one: an empty transfer still says that its sender got here.
-  size_t SegmentsOf(const Transfer& t) const {
-    const size_t bytes = RangeOf(t).length * SizeOf(data_.type);
-    return std::max<size_t>(1, (bytes + options_.segment_bytes - 1) / options_.segment_bytes);
-  }
-
-  // Both sides of a transfer know its chunks, so they cut it at the same places.
-  bool SegmentOf(const Transfer& t, uint32_t segment, ChunkRange& range) const {
-    const size_t segments = SegmentsOf(t);
-    if (segment >= segments) return false;
-    const ChunkRange whole = RangeOf(t);
-    range = ChunkBounds(whole.length, int(segments), int(segment));
-    range.first += whole.first;
-    return true;
-  }
-
-  absl::Status Start(const Tag& tag, const std::vector<Transfer>& transfers) {
-    Segment segment = {tag, {}};
-    ChunkRange range;
-    for (const Transfer& t : transfers) {
-      if (SegmentOf(t, tag.segment, range)) {
-        // An empty transfer keeps its place in the order too: a barrier is made of nothing else.
-        segment.touches.push_back(
-            {range.first, std::max<size_t>(range.length, 1), t.action != Action::kSend});
-      }
-    }
-    size_t to_finish = in_flight_.size() >= kMostInFlight ? in_flight_.size() - kMostInFlight + 1 : 0;
-    for (size_t i = in_flight_.size(); i > to_finish; --i) {
-      if (in_flight_[i - 1].ConflictsWith(segment)) to_finish = i;
-    }
-    PSRING_RETURN_IF_ERROR(FinishOldest(to_finish));
-
-    for (const Transfer& t : transfers) {
-      if (!SegmentOf(t, tag.segment, range)) continue;
-      const Span slice = data_.Slice(range.first, range.length);
-      if (t.action == Action::kSend) {
-        transport_.Send(t.peer, tag, slice);
-      } else {
-        transport_.Receive(t.peer, tag, slice, t.action == Action::kReceive ? Combine::kCopy : Combine::kAdd);
-      }
-    }
-    in_flight_.push_back(std::move(segment));
-    return absl::OkStatus();
-  }
-
-  absl::Status FinishOldest(size_t count) {
-    for (; count > 0; --count) {
-      PSRING_RETURN_IF_ERROR(transport_.Wait(in_flight_.front().tag, absl::Now() + options_.timeout));
-      in_flight_.pop_front();
-    }
-    return absl::OkStatus();
-  }
-
-  const Schedule& schedule_;
-  Transport& transport_;
-  const GroupOptions& options_;
-  const uint32_t call_;
-  const Span data_;
-  std::deque<Segment> in_flight_;
-};
-
-// A schedule may let a rank send and receive the same chunk in one round, and means what stood there before.
-// That needs a copy of what is sent; no schedule of ours does it yet.
-absl::Status RequireSeparateSends(const Schedule& schedule, int rank) {
-  std::vector<Transfer> transfers;
-  for (int round = 0; round < schedule.rounds(rank); ++round) {
-    schedule.Round(rank, round, transfers);
-    for (const Transfer& send : transfers) {
-      for (const Transfer& receive : transfers) {
-        if (send.action == Action::kSend && receive.action != Action::kSend &&
-            send.first_chunk < receive.first_chunk + receive.chunk_count &&
-            receive.first_chunk < send.first_chunk + send.chunk_count) {
-          return absl::UnimplementedError(absl::StrCat("schedule ", schedule.name(), " makes rank ", rank,
-                                                       " send and receive one chunk in round ", round));
-        }
-      }
-    }
-  }
-  return absl::OkStatus();
+// What an algorithm does not offer another does.
+std::string AlgorithmOf(const std::string& algorithm, Collective collective) {
+  const std::vector<std::string> offered = AlgorithmsFor(collective);
+  if (std::find(offered.begin(), offered.end(), algorithm) != offered.end()) return algorithm;
+  return collective == Collective::kBroadcast ? "star" : "ring";
 }
 
 class ScheduledGroup final : public ProcessGroup {
  public:
-  ScheduledGroup(std::unique_ptr<Transport> transport, std::unique_ptr<Schedule> all_reduce,
-                 const GroupOptions& options)
-      : ProcessGroup({transport->rank(), transport->size(), "native", all_reduce->name(), transport->name()}),
+  ScheduledGroup(std::unique_ptr<Transport> transport, const GroupOptions& options, int ranks_per_node)
+      : ProcessGroup({.rank = transport->rank(),
+                      .size = transport->size(),
+                      .backend = "native",
+                      .algorithm = options.algorithm,
+                      .transport = transport->name()}),
         transport_(std::move(transport)),
-        all_reduce_(std::move(all_reduce)),
-        options_(options) {}
+        options_(options),
+        ranks_per_node_(ranks_per_node),
+        pace_{options.segment_bytes, transport_->traits().depth, options.timeout},
+        execution_(*transport_) {}
 
+  absl::Status Register(const Buffer& buffer) override { return transport_->Register(buffer); }
+  void Unregister(const Buffer& buffer) override { transport_->Unregister(buffer); }
   void Abort(absl::Status why) override { transport_->Abort(std::move(why)); }
   Traffic traffic() const override { return transport_->traffic(); }
 
  private:
+  struct Prepared {
+    Collective collective;
+    int root;
+    bool whole;
+    std::string algorithm;
+    Program program;
+  };
+
   absl::Status Enqueue(const CollectiveCall& call, Stream& stream) override {
-    if (call.collective == Collective::kBroadcast) {
-      PSRING_ASSIGN_OR_RETURN(auto schedule,
-                              MakeSchedule("star", call.collective, {.ranks = size(), .root = call.root}));
-      Run(std::move(schedule), absl::StrCat("from ", call.root), call.out, stream);
-      return absl::OkStatus();
+    {
+      MutexLock lock(mutex_);
+      calls_.PushBack() = call;
     }
-    if (call.collective != Collective::kAllReduce) return absl::UnimplementedError(Name(call.collective));
-    if (call.in.data != call.out.data && call.in.count > 0) {
-      stream.Copy(call.out.data, call.in.data, call.in.bytes());
-    }
-    Run(all_reduce_, "all-reduce", call.out, stream);
+    stream.Run([this] { return RunNext(); });
     return absl::OkStatus();
   }
 
+  // An all-reduce of nothing: every rank hears of every other.
   absl::Status EnqueueBarrier(Stream& stream) override {
-    Run(all_reduce_, "barrier", Span{}, stream);
-    return absl::OkStatus();
+    return Enqueue({Collective::kAllReduce, ConstSpan(), Span()}, stream);
   }
 
-  void Run(std::shared_ptr<const Schedule> schedule, const std::string& what, Span data, Stream& stream) {
-    const CallInfo call = {next_call_++, absl::StrCat(schedule->name(), " ", what), data.count};
-    stream.Run([this, schedule, call, data] {
-      transport_->BeginCall(call);
-      absl::Status status = Execution(*schedule, *transport_, options_, call.number, data).Run();
-      if (!status.ok()) transport_->Abort(status);  // so that the peers need not run into their deadlines
-      return status;
-    });
+  absl::Status RunNext() {
+    CollectiveCall call;
+    {
+      MutexLock lock(mutex_);
+      call = calls_.front();
+      calls_.PopFront();
+    }
+    absl::Status status = Run(call);
+    if (!status.ok()) transport_->Abort(status);  // so that the peers need not run into their deadlines
+    return status;
+  }
+
+  absl::Status Run(const CollectiveCall& call) {
+    const bool scatter = call.collective == Collective::kReduceScatter;
+    CallMemory memory = {.collective = call.collective,
+                         .count = scatter ? call.in.count : call.out.count,
+                         .type = call.out.type,
+                         .op = call.op,
+                         .rank = rank(),
+                         .size = size(),
+                         .in = static_cast<const std::byte*>(call.in.data),
+                         .out = static_cast<std::byte*>(call.out.data)};
+    const size_t bytes = memory.count * SizeOf(memory.type);
+    const bool whole = bytes <= kWholeBytes;
+    if (scatter) {
+      PSRING_ASSIGN_OR_RETURN(memory.scratch, Scratch(bytes));
+    }
+    PSRING_ASSIGN_OR_RETURN(const Prepared* prepared, Prepare(call.collective, call.root, whole));
+
+    CallInfo info;
+    info.number = next_call_++;
+    info.type = memory.type;
+    info.op = call.op;
+    info.root = static_cast<uint16_t>(call.root);
+    info.elements = memory.count;
+    prepared->algorithm.copy(info.operation, sizeof info.operation - 1);
+    transport_->BeginCall(info);
+    return execution_.Run(prepared->program, whole, info.number, memory, pace_);
+  }
+
+  absl::StatusOr<const Prepared*> Prepare(Collective collective, int root, bool whole) {
+    for (const Prepared& prepared : prepared_) {
+      if (prepared.collective == collective && prepared.root == root && prepared.whole == whole) return &prepared;
+    }
+    const std::string algorithm = AlgorithmOf(options_.algorithm, collective);
+    PSRING_ASSIGN_OR_RETURN(
+        const std::unique_ptr<Schedule> schedule,
+        MakeSchedule(algorithm, collective,
+                     {.ranks = size(), .ranks_per_node = ranks_per_node_, .root = root}));
+    prepared_.push_back({collective, root, whole, absl::StrCat(algorithm, " ", Name(collective)),
+                         MakeProgram(*schedule, rank(), whole)});
+    return &prepared_.back();
+  }
+
+  // Kept: mapping memory anew for every call would cost more than the call.
+  absl::StatusOr<std::byte*> Scratch(size_t bytes) {
+    if (scratch_.empty() || scratch_.back().bytes() < bytes) {
+      PSRING_ASSIGN_OR_RETURN(Buffer larger, MakeCpuDevice()->AllocateShared(std::max(bytes, 2 * scratch_bytes_)));
+      PSRING_RETURN_IF_ERROR(transport_->Register(larger));
+      scratch_bytes_ = larger.bytes();
+      scratch_.push_back(std::move(larger));  // peers may still read the one before
+    }
+    return static_cast<std::byte*>(scratch_.back().data());
   }
 
   const std::unique_ptr<Transport> transport_;
-  const std::shared_ptr<const Schedule> all_reduce_;
   const GroupOptions options_;
+  const int ranks_per_node_;
+  const Pace pace_;
+
+  // Of the thread that runs the calls:
+  Execution execution_;
+  std::deque<Prepared> prepared_;
+  std::deque<Buffer> scratch_;
+  size_t scratch_bytes_ = 0;
   uint32_t next_call_ = 0;
+
+  Mutex mutex_;
+  Fifo<CollectiveCall> calls_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
@@ -213,12 +160,19 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeScheduledGroup(std::unique_ptr
                                                                  const GroupOptions& options) {
   GroupOptions used = options;
   if (used.algorithm.empty()) used.algorithm = "ring";
-  if (used.segment_bytes == 0) used.segment_bytes = 256 << 10;
-  PSRING_ASSIGN_OR_RETURN(
-      std::unique_ptr<Schedule> schedule,
-      MakeSchedule(used.algorithm, Collective::kAllReduce, {.ranks = transport->size()}));
-  PSRING_RETURN_IF_ERROR(RequireSeparateSends(*schedule, transport->rank()));
-  return std::make_unique<ScheduledGroup>(std::move(transport), std::move(schedule), used);
+  const TransportTraits traits = transport->traits();
+  if (used.segment_bytes == 0) used.segment_bytes = traits.segment_bytes;
+  if (used.segment_bytes > traits.most_segment_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("segments of ", used.segment_bytes, " bytes; ",
+                                                   transport->name(), " takes at most ",
+                                                   traits.most_segment_bytes));
+  }
+  const int ranks_per_node = used.ranks_per_node > 0 ? used.ranks_per_node : transport->ranks_per_node();
+  // What cannot be made is refused now, not in the first call.
+  PSRING_RETURN_IF_ERROR(MakeSchedule(used.algorithm, Collective::kAllReduce,
+                                      {.ranks = transport->size(), .ranks_per_node = ranks_per_node})
+                             .status());
+  return std::make_unique<ScheduledGroup>(std::move(transport), used, ranks_per_node);
 }
 
 }  // namespace psring

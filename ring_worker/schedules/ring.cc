@@ -3,39 +3,61 @@
 namespace psring {
 namespace {
 
-// Everything moves to the right. Scatter-reduce: chunk c sets out from rank c and each rank on its way adds
-// its own share, so after N-1 rounds rank p holds the whole sum of chunk p + 1. All-gather: the sums go on
-// around. A chunk's sum is therefore formed in one fixed order, and all ranks hold copies of one result.
-class Ring final : public Schedule {
+// Everything moves to the right, one chunk a round: what a rank receives in one round it sends in the next.
+//
+// Scatter-reduce: a chunk sets out from one rank and each rank on its way adds its own share; after N-1
+// rounds the last one holds the whole sum. All-gather: each chunk goes once around. So a chunk's sum is
+// formed in one fixed order, and all ranks hold copies of one result.
+//
+//   all-reduce      both: 2(N-1) rounds, 2(N-1)/N M sent, the least there can be
+//   reduce-scatter  the first: N-1 rounds, (N-1)/N M sent
+//   all-gather      the second: N-1 rounds, (N-1)/N M sent
+// (Patarasuk & Yuan 2009.)
+class Ring final : public EvenSchedule {
  public:
-  explicit Ring(int ranks) : ranks_(ranks) {}
-
-  std::string name() const override { return "ring"; }
-  int ranks() const override { return ranks_; }
-  int chunks() const override { return ranks_; }
-  int rounds(int) const override { return 2 * (ranks_ - 1); }
+  Ring(Collective collective, int ranks)
+      : EvenSchedule("ring", ranks, ranks, (collective == Collective::kAllReduce ? 2 : 1) * (ranks - 1)),
+        adding_rounds_(collective == Collective::kAllGather ? 0 : ranks - 1),
+        // Rank p sends chunk p first. In a reduce-scatter p - 1, so that chunk p, the last to come, is p's.
+        shift_(collective == Collective::kReduceScatter ? 1 : 0) {}
 
   void Round(int rank, int round, std::vector<Transfer>& transfers) const override {
-    const bool reduce = round < ranks_ - 1;
-    // What a rank receives in one round it sends in the next, across the seam of the two phases too.
-    const int sent = Wrap(rank - round);
-    transfers.assign({{Action::kSend, Wrap(rank + 1), sent, 1},
-                      {reduce ? Action::kReceiveAdd : Action::kReceive, Wrap(rank - 1), Wrap(sent - 1), 1}});
+    const int sent = Wrap(rank - shift_ - round, ranks());
+    const Action action = round < adding_rounds_ ? Action::kReceiveAdd : Action::kReceive;
+    transfers.assign({{Action::kSend, Wrap(rank + 1, ranks()), sent, 1},
+                      {action, Wrap(rank - 1, ranks()), Wrap(sent - 1, ranks()), 1}});
   }
 
   int symmetry_class(int) const override { return 0; }
 
  private:
-  int Wrap(int n) const { return ((n % ranks_) + ranks_) % ranks_; }
+  const int adding_rounds_;
+  const int shift_;
+};
 
-  const int ranks_;
+// A chain from the root around the ring: N-1 rounds, M sent (the last rank sends nothing). In the whole it is
+// slow; in many segments, one behind the other on the chain, it takes the time of little more than one
+// transfer.
+class Chain final : public EvenSchedule {
+ public:
+  Chain(int ranks, int root) : EvenSchedule("ring", ranks, 1, ranks - 1), root_(root) {}
+
+  void Round(int rank, int round, std::vector<Transfer>& transfers) const override {
+    const int distance = Wrap(rank - root_, ranks());
+    transfers.clear();
+    if (round == distance) transfers.push_back({Action::kSend, Wrap(rank + 1, ranks()), 0, 1});
+    if (round == distance - 1) transfers.push_back({Action::kReceive, Wrap(rank - 1, ranks()), 0, 1});
+  }
+
+ private:
+  const int root_;
 };
 
 }  // namespace
 
 std::unique_ptr<Schedule> MakeRing(Collective collective, const ScheduleShape& shape) {
-  if (collective != Collective::kAllReduce) return nullptr;
-  return std::make_unique<Ring>(shape.ranks);
+  if (collective == Collective::kBroadcast) return std::make_unique<Chain>(shape.ranks, shape.root);
+  return std::make_unique<Ring>(collective, shape.ranks);
 }
 
 }  // namespace psring

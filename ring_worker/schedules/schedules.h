@@ -1,7 +1,11 @@
 // The makers behind the rows of schedule.cc, one algorithm a file. Null: the collective is not offered.
+//
+// In the comments of these files: N ranks, a buffer of M bytes; "sent" is per rank.
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "ring_worker/schedule.h"
 
@@ -9,5 +13,37 @@ namespace psring {
 
 std::unique_ptr<Schedule> MakeRing(Collective collective, const ScheduleShape& shape);
 std::unique_ptr<Schedule> MakeStar(Collective collective, const ScheduleShape& shape);
+std::unique_ptr<Schedule> MakeDirect(Collective collective, const ScheduleShape& shape);
+std::unique_ptr<Schedule> MakeOneShot(Collective collective, const ScheduleShape& shape);
+std::unique_ptr<Schedule> MakeHalvingDoubling(Collective collective, const ScheduleShape& shape);
+std::unique_ptr<Schedule> MakeDoubleBinaryTree(Collective collective, const ScheduleShape& shape);
+std::unique_ptr<Schedule> MakeHierarchical(Collective collective, const ScheduleShape& shape);
+
+// A schedule whose ranks all have the same number of rounds.
+class EvenSchedule : public Schedule {
+ public:
+  EvenSchedule(const char* name, int ranks, int chunks, int rounds)
+      : name_(name), ranks_(ranks), chunks_(chunks), rounds_(rounds) {}
+
+  std::string name() const final { return name_; }
+  int ranks() const final { return ranks_; }
+  int chunks() const final { return chunks_; }
+  int rounds(int) const final { return ranks_ == 1 ? 0 : rounds_; }
+
+ private:
+  const char* const name_;
+  const int ranks_;
+  const int chunks_;
+  const int rounds_;
+};
+
+// n modulo `ranks`, for n that may be negative.
+inline int Wrap(int n, int ranks) { return ((n % ranks) + ranks) % ranks; }
+
+// Appends a transfer of all `chunks` chunks but one: up to two ranges.
+inline void PushAllBut(int but, int chunks, Action action, int peer, std::vector<Transfer>& transfers) {
+  if (but > 0) transfers.push_back({action, peer, 0, but});
+  if (but < chunks - 1) transfers.push_back({action, peer, but + 1, chunks - 1 - but});
+}
 
 }  // namespace psring

@@ -3,68 +3,63 @@
 namespace psring {
 namespace {
 
-// The parameter server's pattern on one of the ranks: the centre takes in every other rank's whole buffer, in
-// rank order so that the sum's bits are always the same, and hands the sum back.
-class Star final : public Schedule {
+// The parameter server's pattern on one of the ranks, in two rounds: the centre takes in what every other
+// rank has, in rank order so that a sum's bits are always the same, and hands out what each of them wants.
+//
+//   all-reduce      M sent, the centre (N-1) M
+//   reduce-scatter  M sent, the centre (N-1)/N M
+//   all-gather      M/N sent, the centre (N-1)^2/N M: a rank is not sent its own chunk
+//   broadcast       one round; the root is the centre: (N-1) M
+class Star final : public EvenSchedule {
  public:
-  explicit Star(int ranks) : ranks_(ranks) {}
-
-  std::string name() const override { return "star"; }
-  int ranks() const override { return ranks_; }
-  int chunks() const override { return 1; }
-  int rounds(int) const override { return ranks_ == 1 ? 0 : 2; }
+  Star(Collective collective, int ranks, int centre)
+      : EvenSchedule("star", ranks, Chunks(collective, ranks), collective == Collective::kBroadcast ? 1 : 2),
+        collective_(collective),
+        centre_(centre) {}
 
   void Round(int rank, int round, std::vector<Transfer>& transfers) const override {
-    const bool gather = round == 0;
     transfers.clear();
-    if (rank != 0) {
-      transfers.push_back({gather ? Action::kSend : Action::kReceive, 0, 0, 1});
-      return;
-    }
-    for (int peer = 1; peer < ranks_; ++peer) {
-      transfers.push_back({gather ? Action::kReceiveAdd : Action::kSend, peer, 0, 1});
+    const bool gather = round == 0 && collective_ != Collective::kBroadcast;
+    const Action takes = collective_ == Collective::kAllGather ? Action::kReceive : Action::kReceiveAdd;
+    for (int peer = 0; peer < ranks(); ++peer) {
+      const int leaf = rank == centre_ ? peer : rank;
+      if (peer == rank || (rank != centre_ && peer != centre_)) continue;
+      if (gather) {
+        Gather(leaf, rank == centre_ ? takes : Action::kSend, peer, transfers);
+      } else {
+        HandOut(leaf, rank == centre_ ? Action::kSend : Action::kReceive, peer, transfers);
+      }
     }
   }
 
-  int symmetry_class(int rank) const override { return rank == 0 ? 0 : 1; }
+  int symmetry_class(int rank) const override { return rank == centre_ ? 0 : 1; }
 
  private:
-  const int ranks_;
-};
-
-class Broadcast final : public Schedule {
- public:
-  Broadcast(int ranks, int root) : ranks_(ranks), root_(root) {}
-
-  std::string name() const override { return "star broadcast"; }
-  int ranks() const override { return ranks_; }
-  int chunks() const override { return 1; }
-  int rounds(int) const override { return ranks_ == 1 ? 0 : 1; }
-
-  void Round(int rank, int, std::vector<Transfer>& transfers) const override {
-    transfers.clear();
-    if (rank != root_) {
-      transfers.push_back({Action::kReceive, root_, 0, 1});
-      return;
-    }
-    for (int peer = 0; peer < ranks_; ++peer) {
-      if (peer != root_) transfers.push_back({Action::kSend, peer, 0, 1});
-    }
+  static int Chunks(Collective collective, int ranks) {
+    return collective == Collective::kReduceScatter || collective == Collective::kAllGather ? ranks : 1;
   }
 
-  int symmetry_class(int rank) const override { return rank == root_ ? 0 : 1; }
+  // What `leaf` brings to the centre, as either side sees it.
+  void Gather(int leaf, Action action, int peer, std::vector<Transfer>& transfers) const {
+    const bool one = collective_ == Collective::kAllGather;
+    transfers.push_back({action, peer, one ? leaf : 0, one ? 1 : chunks()});
+  }
 
- private:
-  const int ranks_;
-  const int root_;
+  // What `leaf` gets from it.
+  void HandOut(int leaf, Action action, int peer, std::vector<Transfer>& transfers) const {
+    if (collective_ == Collective::kAllGather) return PushAllBut(leaf, chunks(), action, peer, transfers);
+    transfers.push_back({action, peer, collective_ == Collective::kReduceScatter ? leaf : 0, 1});
+  }
+
+  const Collective collective_;
+  const int centre_;
 };
 
 }  // namespace
 
 std::unique_ptr<Schedule> MakeStar(Collective collective, const ScheduleShape& shape) {
-  if (collective == Collective::kAllReduce) return std::make_unique<Star>(shape.ranks);
-  if (collective == Collective::kBroadcast) return std::make_unique<Broadcast>(shape.ranks, shape.root);
-  return nullptr;
+  return std::make_unique<Star>(collective, shape.ranks,
+                                collective == Collective::kBroadcast ? shape.root : 0);
 }
 
 }  // namespace psring

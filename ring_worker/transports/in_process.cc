@@ -1,11 +1,11 @@
-#include <cstring>
+#include <algorithm>
 #include <deque>
 #include <map>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "common/cpu_kernels.h"
 #include "common/mutex.h"
+#include "common/reduce.h"
 #include "ring_worker/transport.h"
 
 namespace psring {
@@ -15,6 +15,7 @@ struct PostedSend {
   Tag tag;
   CallInfo call;
   ConstSpan from;
+  std::shared_ptr<std::vector<std::byte>> copy;  // holds the values where the sender's memory may change
 };
 
 // What the ranks share. A send is posted to the receiver, who takes it straight from the sender's memory.
@@ -23,7 +24,7 @@ struct Exchange {
 
   struct Rank {
     std::map<int, std::deque<PostedSend>> inbox;  // by sender
-    std::map<Tag, int> unread_sends;
+    std::vector<Tag> unread_sends;
     int reads_in_progress = 0;  // of this rank's memory, by others, outside the lock
     bool left = false;
     absl::Status failure;
@@ -43,8 +44,10 @@ class InProcessTransport final : public Transport {
   ~InProcessTransport() override {
     MutexLock lock(exchange_->mutex);
     self().left = true;
-    // Nobody may read this rank's memory any more.
-    for (Exchange::Rank& rank : exchange_->ranks) rank.inbox.erase(rank_);
+    // Nobody may read this rank's memory any more. Copies can still be read.
+    for (Exchange::Rank& rank : exchange_->ranks) {
+      std::erase_if(rank.inbox[rank_], [](const PostedSend& send) { return send.copy == nullptr; });
+    }
     while (self().reads_in_progress > 0) self().changed.Wait(exchange_->mutex);
     for (Exchange::Rank& rank : exchange_->ranks) rank.changed.NotifyAll();
   }
@@ -52,25 +55,39 @@ class InProcessTransport final : public Transport {
   std::string name() const override { return "in_process"; }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  TransportTraits traits() const override {
+    return {.segment_bytes = 64 << 10, .most_segment_bytes = SIZE_MAX, .depth = 2};
+  }
+  int ranks_per_node() const override { return size_; }
 
   void BeginCall(const CallInfo& call) override { call_ = call; }
 
-  void Send(int peer, Tag tag, ConstSpan from) override {
+  void Send(int peer, Tag tag, ConstSpan from, bool copy) override {
     PSRING_CHECK(peer >= 0 && peer < size_ && peer != rank_ && tag.call == call_.number);
+    PostedSend send = {tag, call_, from, nullptr};
+    if (copy) {
+      const auto* bytes = static_cast<const std::byte*>(from.data);
+      send.copy = std::make_shared<std::vector<std::byte>>(bytes, bytes + from.bytes());
+      send.from.data = send.copy->data();
+    }
     MutexLock lock(exchange_->mutex);
-    ++self().unread_sends[tag];
+    if (!copy) self().unread_sends.push_back(tag);
     Exchange::Rank& receiver = exchange_->ranks[peer];
-    receiver.inbox[rank_].push_back({tag, call_, from});
+    receiver.inbox[rank_].push_back(std::move(send));
     receiver.changed.NotifyAll();
   }
 
-  void Receive(int peer, Tag tag, Span to, Combine combine) override {
-    PSRING_CHECK(peer >= 0 && peer < size_ && peer != rank_ && tag.call == call_.number);
-    receives_.push_back({peer, tag, to, combine});
+  void Receive(Tag tag, Span to, ReduceOp op, const void* own, absl::Span<const int> sources) override {
+    PSRING_CHECK(tag.call == call_.number);
+    receives_.push_back({tag, to, op, own, {sources.begin(), sources.end()}});
   }
 
-  absl::Status Wait(Tag tag, absl::Time deadline) override {
+  absl::Status Register(const Buffer&) override { return absl::OkStatus(); }
+  void Unregister(const Buffer&) override {}
+
+  absl::Status Wait(Tag tag, absl::Duration timeout) override {
     const absl::Time begin = absl::Now();
+    const absl::Time deadline = begin + timeout;
     MutexLock lock(exchange_->mutex);
     while (true) {
       if (!self().failure.ok()) {
@@ -106,10 +123,11 @@ class InProcessTransport final : public Transport {
 
  private:
   struct PendingReceive {
-    int peer;
     Tag tag;
     Span to;
-    Combine combine;
+    ReduceOp op;
+    const void* own;
+    std::vector<int> sources;
   };
 
   Exchange::Rank& self() ABSL_EXCLUSIVE_LOCKS_REQUIRED(exchange_->mutex) { return exchange_->ranks[rank_]; }
@@ -125,41 +143,61 @@ class InProcessTransport final : public Transport {
     }
   }
 
+  // The first source of the front receive that has not sent yet; -1: all have.
+  int FirstMissing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(exchange_->mutex) {
+    for (int source : receives_.front().sources) {
+      if (source != rank_ && self().inbox[source].empty()) return source;
+    }
+    return -1;
+  }
   bool FrontIsThere() ABSL_EXCLUSIVE_LOCKS_REQUIRED(exchange_->mutex) {
-    return !receives_.empty() && !self().inbox[receives_.front().peer].empty();
+    return !receives_.empty() && FirstMissing() < 0;
   }
 
-  // Completes the first receive if its send is there. Lets go of the lock while it moves the data.
+  // Completes the first receive if its sends are there. Lets go of the lock while it moves the data.
   bool TakeFront() ABSL_EXCLUSIVE_LOCKS_REQUIRED(exchange_->mutex) {
     if (!FrontIsThere()) return false;
-    const PendingReceive receive = receives_.front();
-    const PostedSend send = self().inbox[receive.peer].front();
-    if (send.tag != receive.tag || send.call != call_ || send.from.count != receive.to.count) {
-      Fail(absl::FailedPreconditionError(absl::StrCat(
-          "rank ", receive.peer, " is in ", ToString(send.call), " and sends ", send.from.bytes(), " bytes (",
-          ToString(send.tag), "); rank ", rank_, " is in ", ToString(call_), " and expects ",
-          receive.to.bytes(), " bytes (", ToString(receive.tag), ")")));
-      return true;
-    }
+    const PendingReceive receive = std::move(receives_.front());
     receives_.pop_front();
-    self().inbox[receive.peer].pop_front();
-    Exchange::Rank& sender = exchange_->ranks[receive.peer];
-    ++sender.reads_in_progress;
+    std::vector<PostedSend> sends;
+    std::vector<const void*> terms;
+    for (int source : receive.sources) {
+      if (source == rank_) {
+        terms.push_back(receive.own);
+        continue;
+      }
+      sends.push_back(self().inbox[source].front());
+      const PostedSend& send = sends.back();
+      if (!(send.tag == receive.tag) || !(send.call == call_) || send.from.count != receive.to.count) {
+        Fail(absl::FailedPreconditionError(absl::StrCat(
+            "rank ", source, " is in ", ToString(send.call), " and sends ", send.from.bytes(), " bytes (",
+            ToString(send.tag), "); rank ", rank_, " is in ", ToString(call_), " and expects ",
+            receive.to.bytes(), " bytes (", ToString(receive.tag), ")")));
+        return true;
+      }
+      self().inbox[source].pop_front();
+      terms.push_back(send.from.data);
+    }
+    for (int source : receive.sources) ++exchange_->ranks[source].reads_in_progress;
 
     exchange_->mutex.Unlock();
-    if (receive.combine == Combine::kAdd) {
-      cpu::Add(send.from.count, receive.to.floats(), send.from.floats());
-    } else if (send.from.count > 0) {
-      std::memcpy(receive.to.data, send.from.data, send.from.bytes());
-    }
+    cpu::Reduce(receive.op, receive.to.type, receive.to.count, receive.to.data, terms.data(),
+                static_cast<int>(terms.size()));
     exchange_->mutex.Lock();
 
-    --sender.reads_in_progress;
-    sender.traffic.payload_tx_bytes += send.from.bytes();
-    self().traffic.payload_rx_bytes += send.from.bytes();
-    auto unread = sender.unread_sends.find(send.tag);
-    if (--unread->second == 0) sender.unread_sends.erase(unread);
-    sender.changed.NotifyAll();
+    auto send = sends.begin();
+    for (int source : receive.sources) {
+      Exchange::Rank& sender = exchange_->ranks[source];
+      --sender.reads_in_progress;
+      if (source != rank_) {
+        sender.traffic.payload_tx_bytes += send->from.bytes();
+        self().traffic.payload_rx_bytes += send->from.bytes();
+        auto& unread = sender.unread_sends;
+        if (send->copy == nullptr) unread.erase(std::find(unread.begin(), unread.end(), send->tag));
+        ++send;
+      }
+      sender.changed.NotifyAll();
+    }
     return true;
   }
 
@@ -167,13 +205,14 @@ class InProcessTransport final : public Transport {
     for (const PendingReceive& receive : receives_) {
       if (receive.tag == tag) return true;
     }
-    return self().unread_sends.contains(tag);
+    const auto& unread = self().unread_sends;
+    return std::find(unread.begin(), unread.end(), tag) != unread.end();
   }
 
   // Peers that this rank's unfinished transfers are with: senders first, then those that have not read.
   std::vector<int> Awaited() ABSL_EXCLUSIVE_LOCKS_REQUIRED(exchange_->mutex) {
     std::vector<int> peers;
-    if (!receives_.empty()) peers.push_back(receives_.front().peer);
+    if (!receives_.empty() && FirstMissing() >= 0) peers.push_back(FirstMissing());
     for (int peer = 0; peer < size_; ++peer) {
       const auto& inbox = exchange_->ranks[peer].inbox;
       const auto sent = inbox.find(rank_);

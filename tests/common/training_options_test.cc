@@ -22,7 +22,8 @@ std::string Dump(const TrainingOptions& o) {
       << o.batch << '|' << o.micro_batches << '|' << o.optimizer << '|' << o.lr << '|' << o.momentum << '|'
       << o.schedule << '|' << o.warmup_epochs << '|' << o.linear_scaling << '|' << o.bucket_mb << '|'
       << o.seed << '|' << o.eval_every << '|' << o.evaluate << '|' << o.check_replicas << '|' << o.ps_schedule
-      << '|' << o.server_placement << '|' << o.deterministic << '|' << o.timeout_s;
+      << '|' << o.backend << '|' << o.fabric << '|' << o.server_placement << '|' << o.deterministic << '|'
+      << o.timeout_s;
   return out.str();
 }
 
@@ -57,6 +58,8 @@ const std::vector<Field>& Fields() {
       {"--eval_every", [](auto& o) { o.eval_every = 50; }},
       {"--no_eval", [](auto& o) { o.evaluate = false; }},
       {"--check_replicas", [](auto& o) { o.check_replicas = true; }},
+      {"--backend", [](auto& o) { o.backend = "mpi"; }},
+      {"--fabric", [](auto& o) { o.fabric = "shm"; }},
       {"--ps_schedule", [](auto& o) { o.ps_schedule = "serial"; }},
       {"--server_placement", [](auto& o) { o.server_placement = "dedicated"; }},
       {"--deterministic", [](auto& o) { o.deterministic = true; }},

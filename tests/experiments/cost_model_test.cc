@@ -43,6 +43,32 @@ TEST(CostModel, ServerOnRank0OverRingIsN) {
   }
 }
 
+TEST(CostModel, OtherAllReducesMoveWhatARingMovesInFewerRounds) {
+  const Wires latency{.latency_s = 1e-3};
+  const auto seconds = [](Scheme scheme, int workers, const Wires& wires) {
+    return Seconds(scheme, workers, ServerPlace::kRank0, true, wires);
+  };
+  for (Scheme scheme : {Scheme::kDirect, Scheme::kHalvingDoubling, Scheme::kDoubleBinaryTree}) {
+    EXPECT_DOUBLE_EQ(seconds(scheme, 1, kBandwidth), 0);
+    EXPECT_DOUBLE_EQ(PayloadBytesPerWorker({.scheme = scheme, .workers = 3}, kBytes), 4.0 / 3 * kBytes);
+  }
+  EXPECT_DOUBLE_EQ(seconds(Scheme::kDirect, 8, kBandwidth), Ring(8));
+  EXPECT_DOUBLE_EQ(seconds(Scheme::kDirect, 8, latency), 2e-3);
+  EXPECT_DOUBLE_EQ(seconds(Scheme::kHalvingDoubling, 8, kBandwidth), Ring(8));
+  EXPECT_DOUBLE_EQ(seconds(Scheme::kHalvingDoubling, 8, latency), 6e-3);
+  EXPECT_DOUBLE_EQ(seconds(Scheme::kDoubleBinaryTree, 8, kBandwidth), 0.2);
+  EXPECT_DOUBLE_EQ(seconds(Scheme::kDoubleBinaryTree, 8, latency), 6e-3);
+  EXPECT_DOUBLE_EQ(seconds(Scheme::kDoubleBinaryTree, 5, latency), 6e-3);
+}
+
+TEST(CostModel, HalvingDoublingFoldsTheRanksBeyondAPowerOfTwo) {
+  const auto seconds = [](int workers, const Wires& wires) {
+    return Seconds(Scheme::kHalvingDoubling, workers, ServerPlace::kRank0, true, wires);
+  };
+  EXPECT_DOUBLE_EQ(seconds(5, {.latency_s = 1e-3}), seconds(4, {.latency_s = 1e-3}) + 2e-3);
+  EXPECT_DOUBLE_EQ(seconds(5, kBandwidth), seconds(4, kBandwidth) + 0.2);
+}
+
 TEST(CostModel, LatencyIsPaidPerRound) {
   const Wires wires{.latency_s = 1e-3};
   EXPECT_DOUBLE_EQ(Ring(4, wires), 6e-3);
@@ -80,7 +106,7 @@ TEST(CostModel, PayloadOfARingIsTwoNMinus1OverNAndOfAServerOneGradient) {
 }
 
 TEST(CostModel, AnAlgorithmItDoesNotKnowHasNoPrediction) {
-  EXPECT_FALSE(SchemeOf({.needs = StrategyNeeds::kProcessGroup, .algorithm = "double-tree"}).has_value());
+  EXPECT_FALSE(SchemeOf({.needs = StrategyNeeds::kProcessGroup, .algorithm = "default"}).has_value());
   EXPECT_EQ(SchemeOf({.needs = StrategyNeeds::kParameterServer, .algorithm = "async"}), Scheme::kServerAsync);
 }
 

@@ -52,6 +52,14 @@ TEST_F(LauncherTest, LinesGoToTheListener) {
   EXPECT_EQ(lines, (std::vector<std::string>{"one", "two", "three"}));
 }
 
+TEST_F(LauncherTest, NoiseIsNotQuoted) {
+  LaunchSpec spec =
+      Spec({Shell("rank 0", "echo '----' >&2; echo 'out of luck' >&2; echo '----' >&2; exit 3")});
+  spec.is_noise = [](const std::string& line) { return line == "----"; };
+  const absl::Status status = RunChildren(spec, interrupt_);
+  EXPECT_TRUE(absl::EndsWith(status.message(), "its last lines:\n  | out of luck")) << status;
+}
+
 TEST_F(LauncherTest, ACrashEndsTheRestAndIsNamedWithItsLastLines) {
   const absl::Time begin = absl::Now();
   const absl::Status status = RunChildren(

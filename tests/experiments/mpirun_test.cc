@@ -94,6 +94,21 @@ TEST_F(MpirunTest, MpichIsSteeredByEnvironmentAccordingToItsNetwork) {
   EXPECT_EQ(FindMpirun({.ranks = 3, .transport = "tcp"}).status().code(), absl::StatusCode::kUnimplemented);
 }
 
+TEST_F(MpirunTest, ItIsDescribedInOneLine) {
+  Install("mpirun (Open MPI) 4.1.4");
+  EXPECT_EQ(*DescribeMpirun(), absl::StrCat("Open MPI 4.1.4, ", folder_.string(), "/mpirun"));
+  InstallMpich("ch4:ofi");
+  EXPECT_EQ(*DescribeMpirun(), absl::StrCat("MPICH 4.0.2, ", folder_.string(), "/mpirun"));
+}
+
+TEST_F(MpirunTest, ItsFramesAreToldFromWhatMatters) {
+  EXPECT_TRUE(IsMpirunsFrame("-----------------------------"));
+  EXPECT_TRUE(IsMpirunsFrame("MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD"));
+  EXPECT_FALSE(IsMpirunsFrame(
+      "mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 9 (Killed)."));
+  EXPECT_FALSE(IsMpirunsFrame("trainer: rank 1: no data"));
+}
+
 TEST_F(MpirunTest, StrangersAndBadOptionsAreRefusedInOneLine) {
   Install("mpirun of somebody else");
   EXPECT_EQ(FindMpirun({}).status().code(), absl::StatusCode::kUnimplemented);

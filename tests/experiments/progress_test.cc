@@ -40,6 +40,8 @@ TEST(Progress, WhatWasLastKnownOfARankIsSaid) {
   EXPECT_EQ(progress.LastKnown(1), "last heard of at step 3 of 9");
   progress.Note({.event = "step", .rank = 7, .step = 3, .steps = 9});  // no such rank: no harm
   EXPECT_EQ(progress.LastKnown(7), "");
+  progress.Note({.event = "step", .rank = 0, .step = 1, .steps = 9});
+  EXPECT_EQ(progress.LastKnownOfLast(), "rank 0: last heard of at step 1 of 9");
 }
 
 std::string Shown(bool terminal) {

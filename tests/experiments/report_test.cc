@@ -70,6 +70,26 @@ TEST(Table, RowsThatAreNotValidAreMarked) {
   EXPECT_NE(Table({row}).find("! not valid"), std::string::npos);
 }
 
+TEST(Findings, WiresAreNamedAndWhereTheyDifferThatIsSaid) {
+  SummaryRow ring = Row("ring", 2, {1, 2}), server = Row("ps-sync", 2, {1, 2});
+  ring.sample.backend = server.sample.backend = "native";
+  ring.sample.transport = "tcp";
+  server.sample.transport = "grpc";
+  EXPECT_NE(AllFindings({ring, server}).find("All payload went over TCP."), std::string::npos);
+  ring.sample.transport = "shm";
+  const std::string text = AllFindings({ring, server});
+  EXPECT_NE(text.find("The wires differ: ps-sync over TCP; ring over shared memory."), std::string::npos)
+      << text;
+}
+
+TEST(Findings, BytesThatNobodyCountedAreNoProofOfTheory) {
+  SummaryRow ring = Row("ring", 2, {1, 2});
+  ring.sample.backend = "gloo";
+  const std::string text = AllFindings({ring});
+  EXPECT_EQ(text.find("are those of theory"), std::string::npos) << text;
+  EXPECT_NE(text.find("The bytes of ring are derived"), std::string::npos) << text;
+}
+
 TEST(Table, NumbersAreGroupedByThousands) {
   EXPECT_EQ(WithThousands(0), "0");
   EXPECT_EQ(WithThousands(999.4), "999");

@@ -15,7 +15,8 @@
 
 namespace psring {
 
-// `ranks` connected transports; TCP ones over loopback.
+// `ranks` connected transports: in_process, shm, tcp (over loopback), or mixed: pairs of ranks share memory, and
+// between pairs there is TCP with two sockets a peer.
 inline std::vector<std::unique_ptr<Transport>> MakeTransports(const std::string& name, int ranks) {
   if (name == "in_process") return MakeInProcessTransports(ranks);
   std::vector<std::unique_ptr<Transport>> transports(ranks);
@@ -24,7 +25,9 @@ inline std::vector<std::unique_ptr<Transport>> MakeTransports(const std::string&
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       FakeRendezvous rendezvous(store, rank, ranks);
-      auto transport = MakeMeshTransport(rendezvous, GroupOptions{});
+      MeshOptions options{.transport = name};
+      if (name == "mixed") options = {.transport = "auto", .sockets_per_peer = 2, .ranks_per_node = 2};
+      auto transport = MakeMeshTransport(rendezvous, options);
       ASSERT_TRUE(transport.ok()) << transport.status();
       transports[rank] = *std::move(transport);
     });

@@ -1,7 +1,9 @@
 // What goes wrong between ranks, and what the others are told.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <memory>
@@ -12,7 +14,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "ring_worker/transports/tcp_mesh.h"
+#include "ring_worker/transports/mesh_connections.h"
+#include "ring_worker/transports/shared_link.h"
 #include "tests/ring_worker/mesh.h"
 
 namespace psring {
@@ -23,31 +26,31 @@ using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr CallInfo kCall = {0, "test", 4};
+constexpr CallInfo kCall = {.elements = 4, .operation = "test"};
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
 class EveryTransportTest : public testing::TestWithParam<std::string> {};
 
-INSTANTIATE_TEST_SUITE_P(All, EveryTransportTest, testing::Values("in_process", "tcp"),
+INSTANTIATE_TEST_SUITE_P(All, EveryTransportTest, testing::Values("in_process", "tcp", "shm", "mixed"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(EveryTransportTest, ASilentPeerIsNamedAtTheDeadlineAndHearsOfIt) {
   auto ranks = MakeTransports(GetParam(), 3);
   std::vector<float> data(4);
   ranks[0]->BeginCall(kCall);
-  ranks[0]->Receive(2, {}, {data.data(), 4}, Combine::kCopy);
+  ranks[0]->Receive({}, {data.data(), 4}, ReduceOp::kSum, nullptr, {2});
   const absl::Time begin = absl::Now();
-  const absl::Status status = ranks[0]->Wait({}, begin + absl::Milliseconds(100));
+  const absl::Status status = ranks[0]->Wait({}, absl::Milliseconds(100));
   EXPECT_GE(absl::Now() - begin, absl::Milliseconds(100));
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(Text(status), AllOf(HasSubstr("rank 0 waited"), HasSubstr("for rank 2"), HasSubstr("call 0"),
                                   Not(HasSubstr("rank 1"))));
   // Errors stay, and reach ranks that wait for somebody else.
-  EXPECT_EQ(ranks[0]->Wait({}, absl::InfiniteFuture()), status);
+  EXPECT_EQ(ranks[0]->Wait({}, absl::Seconds(30)), status);
   ranks[1]->BeginCall(kCall);
-  ranks[1]->Receive(2, {}, {data.data(), 4}, Combine::kCopy);
-  EXPECT_THAT(Text(ranks[1]->Wait({}, absl::InfiniteFuture())),
+  ranks[1]->Receive({}, {data.data(), 4}, ReduceOp::kSum, nullptr, {2});
+  EXPECT_THAT(Text(ranks[1]->Wait({}, absl::Seconds(30))),
               AllOf(HasSubstr("rank 0 gave up"), HasSubstr("for rank 2")));
 }
 
@@ -55,12 +58,12 @@ TEST_P(EveryTransportTest, APeerThatLeavesIsNamedAtOnce) {
   auto ranks = MakeTransports(GetParam(), 2);
   std::vector<float> data(4);
   ranks[0]->BeginCall(kCall);
-  ranks[0]->Receive(1, {}, {data.data(), 4}, Combine::kAdd);
+  ranks[0]->Receive({}, {data.data(), 4}, ReduceOp::kSum, data.data(), {0, 1});
   std::thread leaver([&] {
     absl::SleepFor(absl::Milliseconds(30));
     ranks[1].reset();
   });
-  const absl::Status status = ranks[0]->Wait({}, absl::Now() + absl::Seconds(30));
+  const absl::Status status = ranks[0]->Wait({}, absl::Seconds(30));
   leaver.join();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(Text(status), HasSubstr("rank 1 has left"));
@@ -72,20 +75,20 @@ TEST_P(EveryTransportTest, APeerMayLeaveOnceItHasDoneItsPart) {
   std::thread sender([&] {
     ranks[1]->BeginCall(kCall);
     ranks[1]->Send(0, {}, {sent.data(), 4});
-    EXPECT_EQ(ranks[1]->Wait({}, absl::Now() + absl::Seconds(30)), absl::OkStatus());
+    EXPECT_EQ(ranks[1]->Wait({}, absl::Seconds(30)), absl::OkStatus());
     ranks[1].reset();
   });
   ranks[0]->BeginCall(kCall);
-  if (GetParam() == "tcp") sender.join();  // in process, a send waits for its receiver
-  ranks[0]->Receive(1, {}, {got.data(), 4}, Combine::kCopy);
-  ranks[0]->Receive(2, {}, {other.data(), 4}, Combine::kCopy);
+  if (GetParam() != "in_process") sender.join();  // in process, a send waits for its receiver
+  ranks[0]->Receive({}, {got.data(), 4}, ReduceOp::kSum, nullptr, {1});
+  ranks[0]->Receive({}, {other.data(), 4}, ReduceOp::kSum, nullptr, {2});
   std::thread late([&] {
     absl::SleepFor(absl::Milliseconds(50));
     ranks[2]->BeginCall(kCall);
     ranks[2]->Send(0, {}, {sent.data(), 4});
-    EXPECT_EQ(ranks[2]->Wait({}, absl::Now() + absl::Seconds(30)), absl::OkStatus());
+    EXPECT_EQ(ranks[2]->Wait({}, absl::Seconds(30)), absl::OkStatus());
   });
-  EXPECT_EQ(ranks[0]->Wait({}, absl::Now() + absl::Seconds(30)), absl::OkStatus());
+  EXPECT_EQ(ranks[0]->Wait({}, absl::Seconds(30)), absl::OkStatus());
   late.join();
   if (sender.joinable()) sender.join();
   EXPECT_EQ(got, sent);
@@ -102,16 +105,16 @@ TEST_P(EveryTransportTest, AbortWakesAWaitingRankAndItsPeers) {
   std::thread peer([&] {
     std::vector<float> theirs(4);
     ranks[1]->BeginCall(kCall);
-    ranks[1]->Receive(0, {}, {theirs.data(), 4}, Combine::kCopy);
-    const absl::Status status = ranks[1]->Wait({}, absl::Now() + absl::Seconds(30));
+    ranks[1]->Receive({}, {theirs.data(), 4}, ReduceOp::kSum, nullptr, {0});
+    const absl::Status status = ranks[1]->Wait({}, absl::Seconds(30));
     EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
     EXPECT_EQ(Text(status), "rank 0 gave up: the user pressed Ctrl-C");
   });
   ranks[0]->BeginCall(kCall);
-  ranks[0]->Receive(1, {}, {data.data(), 4}, Combine::kCopy);
-  EXPECT_EQ(ranks[0]->Wait({}, absl::Now() + absl::Seconds(30)),
+  ranks[0]->Receive({}, {data.data(), 4}, ReduceOp::kSum, nullptr, {1});
+  EXPECT_EQ(ranks[0]->Wait({}, absl::Seconds(30)),
             absl::CancelledError("the user pressed Ctrl-C"));
-  EXPECT_FALSE(ranks[0]->Wait({}, absl::Now() + absl::Seconds(30)).ok());
+  EXPECT_FALSE(ranks[0]->Wait({}, absl::Seconds(30)).ok());
   aborter.join();
   peer.join();
 }
@@ -135,8 +138,8 @@ TEST_P(EveryTransportTest, BuffersOfDifferentLengthAreRefusedWithBothLengths) {
         });
     for (const absl::Status& status : statuses) {
       EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
-      EXPECT_THAT(Text(status), AllOf(HasSubstr(absl::StrCat("ring all-reduce of ", a, " elements")),
-                                      HasSubstr(absl::StrCat("ring all-reduce of ", b, " elements")),
+      EXPECT_THAT(Text(status), AllOf(HasSubstr(absl::StrCat("ring all_reduce (sum) of ", a, " float32")),
+                                      HasSubstr(absl::StrCat("ring all_reduce (sum) of ", b, " float32")),
                                       HasSubstr("rank 0"), HasSubstr("rank 1")));
     }
   }
@@ -157,7 +160,7 @@ TEST_P(EveryTransportTest, DifferentAlgorithmsAreRefusedByName) {
         return stream.Synchronize();
       });
   for (const absl::Status& status : statuses) {
-    EXPECT_THAT(Text(status), AllOf(HasSubstr("ring all-reduce"), HasSubstr("star all-reduce")));
+    EXPECT_THAT(Text(status), AllOf(HasSubstr("ring all_reduce"), HasSubstr("star all_reduce")));
   }
 }
 
@@ -175,8 +178,8 @@ TEST_P(EveryTransportTest, ARankThatMakesAnotherCallIsToldSo) {
       });
   for (const absl::Status& status : statuses) {
     // A sender has done its part of a broadcast once its bytes are on their way, and finds out a call later.
-    EXPECT_THAT(Text(status), AllOf(HasSubstr("ring all-reduce of 100 elements"),
-                                    AnyOf(HasSubstr("star broadcast from 0"), HasSubstr("ring barrier"))));
+    EXPECT_THAT(Text(status), AllOf(HasSubstr("ring all_reduce (sum) of 100 float32"),
+                                    AnyOf(HasSubstr("broadcast (sum) of 100"), HasSubstr("of 0 float32"))));
   }
 }
 
@@ -206,17 +209,21 @@ TEST_P(EveryTransportTest, TheRestOfTheGroupEndsWhenOneRankHangs) {
 
 // A TCP mesh in which some ranks have bare sockets instead of a transport.
 struct HalfMesh {
-  explicit HalfMesh(int size, const std::vector<int>& bare_ranks, absl::Duration timeout = absl::Seconds(20))
+  HalfMesh(int size, const std::vector<int>& bare_ranks, const MeshOptions& options = {.transport = "tcp"},
+           absl::Duration timeout = absl::Seconds(20))
       : transports(size), bare(size), statuses(size) {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
         FakeRendezvous rendezvous(store, rank, size, timeout);
         if (std::count(bare_ranks.begin(), bare_ranks.end(), rank) > 0) {
-          auto sockets = ConnectMesh(rendezvous, {});
-          if (sockets.ok()) bare[rank] = *std::move(sockets);
+          auto connections = ConnectMesh(rendezvous, options);
+          if (!connections.ok()) return;
+          bare[rank] = *std::move(connections);
+          Pretend(rank);
+          (void)rendezvous.Exchange("layout", "1 neat");
         } else {
-          auto transport = MakeMeshTransport(rendezvous, {});
+          auto transport = MakeMeshTransport(rendezvous, options);
           statuses[rank] = transport.status();
           if (transport.ok()) transports[rank] = *std::move(transport);
         }
@@ -225,14 +232,31 @@ struct HalfMesh {
     for (std::thread& thread : threads) thread.join();
   }
 
+  // Offers memory as a whole transport would.
+  void Pretend(int rank) {
+    const int wake = eventfd(0, EFD_CLOEXEC);
+    auto arena = SharedArena::Create(static_cast<int>(bare.size()), wake);
+    ASSERT_TRUE(arena.ok());
+    for (PeerConnections& peer : bare[rank]) {
+      if (!peer.unix_socket.valid()) continue;
+      ASSERT_TRUE(arena->Offer(peer.unix_socket.get()).ok());
+    }
+    close(wake);
+  }
+
   std::shared_ptr<FakeStore> store = std::make_shared<FakeStore>();
   std::vector<std::unique_ptr<Transport>> transports;
-  std::vector<std::vector<PeerSockets>> bare;
+  std::vector<std::vector<PeerConnections>> bare;
   std::vector<absl::Status> statuses;
 };
 
-TEST(TcpTransportTest, ADeadRankIsNamedByAllOthersEvenByThoseThatWaitForSomebodyElse) {
-  HalfMesh mesh(4, {2});
+class MeshTest : public testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(Both, MeshTest, testing::Values("tcp", "shm"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(MeshTest, ADeadRankIsNamedByAllOthersEvenByThoseThatWaitForSomebodyElse) {
+  HalfMesh mesh(4, {2}, {.transport = GetParam()});
   mesh.bare[2].clear();  // as the kernel does when a process is killed
   std::vector<std::thread> threads;
   for (int rank : {0, 1, 3}) {
@@ -254,21 +278,22 @@ TEST(TcpTransportTest, ADeadRankIsNamedByAllOthersEvenByThoseThatWaitForSomebody
 TEST(TcpTransportTest, BytesThatAreNoFrameAreRefusedNamingTheSender) {
   HalfMesh mesh(2, {1});
   const std::string garbage(1000, 'x');
-  ASSERT_EQ(send(mesh.bare[1][0].data.get(), garbage.data(), garbage.size(), 0), garbage.size());
+  ASSERT_EQ(send(mesh.bare[1][0].data[0].get(), garbage.data(), garbage.size(), 0), garbage.size());
   std::vector<float> data(4);
   mesh.transports[0]->BeginCall(kCall);
-  mesh.transports[0]->Receive(1, {}, {data.data(), 4}, Combine::kCopy);
-  const absl::Status status = mesh.transports[0]->Wait({}, absl::Now() + absl::Seconds(30));
+  mesh.transports[0]->Receive({}, {data.data(), 4}, ReduceOp::kSum, nullptr, {1});
+  const absl::Status status = mesh.transports[0]->Wait({}, absl::Seconds(30));
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(Text(status), AllOf(HasSubstr("rank 1"), HasSubstr("78787878"), HasSubstr("52535031")));
+  EXPECT_THAT(Text(status), AllOf(HasSubstr("rank 1"), HasSubstr("78787878"), HasSubstr("52535032")));
 }
 
-TEST(TcpTransportTest, APeerThatNeverReadsIsNamedAtTheDeadline) {
-  HalfMesh mesh(2, {1});
-  std::vector<float> data(16 << 20);  // more than the socket's buffers take
-  mesh.transports[0]->BeginCall({0, "test", data.size()});
-  mesh.transports[0]->Send(1, {}, {data.data(), data.size()});
-  EXPECT_THAT(Text(mesh.transports[0]->Wait({}, absl::Now() + absl::Milliseconds(100))),
+TEST_P(MeshTest, APeerThatNeverReadsIsNamedAtTheDeadline) {
+  HalfMesh mesh(2, {1}, {.transport = GetParam()});
+  std::vector<float> data(16 << 10);
+  mesh.transports[0]->BeginCall({.elements = data.size(), .operation = "test"});
+  // More than a socket's buffers or the shared slots take.
+  for (int i = 0; i < 256; ++i) mesh.transports[0]->Send(1, {}, {data.data(), data.size()});
+  EXPECT_THAT(Text(mesh.transports[0]->Wait({}, absl::Milliseconds(100))),
               HasSubstr("for rank 1 to receive"));
 }
 
@@ -278,18 +303,18 @@ TEST(TcpTransportTest, PayloadThatArrivesInOddPiecesIsAddedWhole) {
   std::vector<float> sent = {0.5f, 1.5f, -2.0f, 1e-8f, 3e8f}, got = {1, 1, 1, 1, 1};
   source.transports[0]->BeginCall(kCall);
   source.transports[0]->Send(1, {}, {sent.data(), sent.size()});
-  ASSERT_TRUE(source.transports[0]->Wait({}, absl::Now() + absl::Seconds(30)).ok());
+  ASSERT_TRUE(source.transports[0]->Wait({}, absl::Seconds(30)).ok());
   std::thread relay([&] {
     char piece[7];
     ssize_t n;
-    while ((n = recv(source.bare[1][0].data.get(), piece, sizeof piece, 0)) > 0) {
-      ASSERT_EQ(send(sink.bare[1][0].data.get(), piece, n, 0), n);
+    while ((n = recv(source.bare[1][0].data[0].get(), piece, sizeof piece, 0)) > 0) {
+      ASSERT_EQ(send(sink.bare[1][0].data[0].get(), piece, n, 0), n);
       absl::SleepFor(absl::Milliseconds(2));
     }
   });
   sink.transports[0]->BeginCall(kCall);
-  sink.transports[0]->Receive(1, {}, {got.data(), got.size()}, Combine::kAdd);
-  EXPECT_EQ(sink.transports[0]->Wait({}, absl::Now() + absl::Seconds(30)), absl::OkStatus());
+  sink.transports[0]->Receive({}, {got.data(), got.size()}, ReduceOp::kSum, got.data(), {0, 1});
+  EXPECT_EQ(sink.transports[0]->Wait({}, absl::Seconds(30)), absl::OkStatus());
   source.transports[0].reset();
   relay.join();
   for (size_t i = 0; i < sent.size(); ++i) EXPECT_EQ(got[i], 1 + sent[i]);
@@ -300,12 +325,12 @@ TEST(ConnectMeshTest, StrangersOnThePortAreDroppedAndTheRanksStillMeet) {
   std::unique_ptr<Transport> zero, one;
   std::thread rank_zero([&] {
     FakeRendezvous rendezvous(store, 0, 2);
-    auto transport = MakeMeshTransport(rendezvous, {});
+    auto transport = MakeMeshTransport(rendezvous, {.transport = "tcp"});
     ASSERT_TRUE(transport.ok()) << transport.status();
     zero = *std::move(transport);
   });
   FakeRendezvous rendezvous(store, 1, 2);
-  const std::vector<std::string> card = absl::StrSplit(*rendezvous.Get("tcp mesh/0/0", "rank 0"), ' ');
+  const std::vector<std::string> card = absl::StrSplit(*rendezvous.Get("mesh/0/0", "rank 0"), ' ');
   int port = 0;
   ASSERT_TRUE(absl::SimpleAtoi(card[0], &port));
   const absl::Time soon = absl::Now() + absl::Seconds(10);
@@ -314,12 +339,12 @@ TEST(ConnectMeshTest, StrangersOnThePortAreDroppedAndTheRanksStillMeet) {
        {std::string(), std::string("GET / HTTP/1.1\r\nHost: localhost\r\nAccept: everything at all\r\n\r\n"),
         std::string("psring01"), std::string(100000, '\0'),
         // The right form with the wrong token.
-        std::string("psring01") + std::string(32, '0') + std::string("\1\0\0\0\0\0\0\0", 8)}) {
+        std::string("psring01") + std::string(32, '0') + std::string("\1\0\0\0\2\0\0\0", 8)}) {
     strangers.push_back(*Connect("127.0.0.1", port, soon));
     ASSERT_TRUE(WriteAll(strangers.back().get(), words.data(), words.size(), soon).ok());
   }
   for (int i = 0; i < 300; ++i) strangers.push_back(*Connect("127.0.0.1", port, soon));
-  auto transport = MakeMeshTransport(rendezvous, {});
+  auto transport = MakeMeshTransport(rendezvous, {.transport = "tcp"});
   rank_zero.join();
   ASSERT_TRUE(transport.ok()) << transport.status();
   one = *std::move(transport);
@@ -328,8 +353,8 @@ TEST(ConnectMeshTest, StrangersOnThePortAreDroppedAndTheRanksStillMeet) {
   zero->BeginCall(kCall);
   one->BeginCall(kCall);
   one->Send(0, {}, {sent.data(), 4});
-  zero->Receive(1, {}, {got.data(), 4}, Combine::kCopy);
-  EXPECT_EQ(zero->Wait({}, soon), absl::OkStatus());
+  zero->Receive({}, {got.data(), 4}, ReduceOp::kSum, nullptr, {1});
+  EXPECT_EQ(zero->Wait({}, absl::Seconds(10)), absl::OkStatus());
   EXPECT_EQ(got, sent);
 }
 
@@ -340,7 +365,8 @@ TEST(ConnectMeshTest, ARankThatDoesNotConnectIsNamed) {
     // It listens, says where, and then connects to nobody.
     const auto listener = Listen("127.0.0.1");
     ASSERT_TRUE(
-        rendezvous.Exchange("tcp mesh", absl::StrCat(listener->port, " 127.0.0.1 ", std::string(32, 'a')))
+        rendezvous.Exchange("mesh", absl::StrCat(listener->port, " 127.0.0.1 ", std::string(32, 'a'), " ",
+                                                std::string(32, 'b'), " tcp 1"))
             .ok());
     absl::SleepFor(absl::Milliseconds(500));
   });
@@ -348,7 +374,7 @@ TEST(ConnectMeshTest, ARankThatDoesNotConnectIsNamed) {
   for (int rank : {0, 1}) {
     threads.emplace_back([&, rank] {
       FakeRendezvous rendezvous(store, rank, 3, absl::Milliseconds(300));
-      const absl::Status status = ConnectMesh(rendezvous, {}).status();
+      const absl::Status status = ConnectMesh(rendezvous, {.transport = "tcp"}).status();
       EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
       EXPECT_THAT(Text(status), AllOf(HasSubstr("connection from rank 2"), Not(HasSubstr("from rank 1"))));
     });

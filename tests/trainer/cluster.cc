@@ -5,6 +5,7 @@
 
 #include "common/mutex.h"
 #include "ring_worker/groups/groups.h"
+#include "tests/ring_worker/fake_rendezvous.h"
 
 namespace psring {
 namespace {
@@ -47,10 +48,39 @@ void OnThreads(int ranks, const std::function<void(int rank)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
+namespace {
+
+// Gloo's ranks may be threads as well; they meet in a store of their own.
+std::vector<std::unique_ptr<ProcessGroup>> GlooGroups(const StrategyRow& strategy, int workers,
+                                                      absl::Duration timeout) {
+  std::vector<std::unique_ptr<ProcessGroup>> groups(workers);
+  const auto store = std::make_shared<FakeStore>();
+  OnThreads(workers, [&](int rank) {
+    FakeRendezvous rendezvous(store, rank, workers);
+    auto group = MakeProcessGroup(rendezvous,
+                                  {.backend = "gloo", .algorithm = strategy.algorithm, .timeout = timeout});
+    PSRING_CHECK(group.ok());
+    groups[rank] = *std::move(group);
+  });
+  return groups;
+}
+
+}  // namespace
+
+bool RunsOnThreads(const StrategyRow& strategy) {
+  if (strategy.needs != Needs::kProcessGroup) return true;
+  const std::string backend = strategy.backend;
+  if (backend != "native" && backend != "gloo") return false;  // MPI's ranks are processes, NCCL's GPUs
+  return CheckGroupOptions({.backend = backend, .algorithm = strategy.algorithm}, Collective::kAllReduce)
+      .ok();
+}
+
 Connections Connect(const StrategyRow& strategy, int workers, absl::Duration timeout) {
   Connections connections;
   connections.device = MakeCpuDevice();
-  if (strategy.needs == Needs::kProcessGroup && workers > 1) {
+  if (std::string(strategy.backend) == "gloo" && workers > 1) {
+    connections.groups = GlooGroups(strategy, workers, timeout);
+  } else if (strategy.needs == Needs::kProcessGroup && workers > 1) {
     for (auto& transport : MakeInProcessTransports(workers)) {
       auto group =
           MakeScheduledGroup(std::move(transport), {.algorithm = strategy.algorithm, .timeout = timeout});
@@ -72,6 +102,7 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
                                   const std::function<void(Worker&)>& adjust) {
   const auto strategy = FindStrategy(options.strategy);
   PSRING_CHECK(strategy.ok());
+  std::vector<std::vector<Buffer>> registered(workers);  // outlive the groups
   const Connections connections = Connect(**strategy, workers, absl::Seconds(options.timeout_s));
   ThreadBarrier barrier(workers);
   std::vector<RankOutcome> outcomes(workers);
@@ -85,6 +116,7 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
                   .data = data,
                   .trace = trace,
                   .group = connections.group(rank),
+                  .registered = &registered[rank],
                   .client = connections.client(rank)};
     worker.barrier = [&barrier] { return barrier.Wait(); };
     worker.on_step = [&outcome](const StepRecord& record) { outcome.steps.push_back(record); };

@@ -30,6 +30,9 @@ struct Connections {
 };
 Connections Connect(const StrategyRow& strategy, int workers, absl::Duration timeout);
 
+// Whether this build can run the strategy with threads as ranks: MPI's and NCCL's it cannot.
+bool RunsOnThreads(const StrategyRow& strategy);
+
 struct RankOutcome {
   absl::StatusOr<RankResult> result = absl::UnknownError("did not run");
   std::vector<StepRecord> steps;

@@ -230,8 +230,8 @@ TEST(BucketPipeline, HandsOverABucketWithTheLastOfItsLayers) {
 
 TEST(Registry, AnUnknownNameIsAnsweredWithTheNearest) {
   EXPECT_EQ(FindStrategy("rign").status().message(),
-            "unknown strategy 'rign'; did you mean 'ring'? There are none, single, star, ring, ps-sync, "
-            "ps-async");
+            "unknown strategy 'rign'; did you mean 'ring'? There are none, single, star, ring, direct, "
+            "halving-doubling, double-binary-tree, gloo, mpi, nccl, ps-sync, ps-async");
   EXPECT_EQ((*FindStrategy("ring"))->needs, Needs::kProcessGroup);
 }
 

@@ -117,7 +117,8 @@ constexpr char kShort[] = " --model mlp-small --data synthetic --steps 6 --batch
 TEST_F(TrainerProcess, ARingOfTwoOverTcpLeavesEqualReplicasAndItsRecords) {
   std::vector<std::unique_ptr<Child>> ranks;
   for (int rank = 0; rank < 2; ++rank) {
-    ranks.push_back(StartTrainer(rank, 2, absl::StrCat("--progress json --strategy ring", kShort)));
+    ranks.push_back(
+        StartTrainer(rank, 2, absl::StrCat("--progress json --strategy ring --fabric tcp", kShort)));
   }
   for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks[rank]->Wait(), 0) << ranks[rank]->errors();
   const RankResult result0 = Result(0), result1 = Result(1);
@@ -208,6 +209,35 @@ TEST_F(TrainerProcess, ATerminatedRankStopsInOrderAndSaysSo) {
   EXPECT_NE(rank1->errors().find("rank 0"), std::string::npos) << rank1->errors();
 }
 
+// The kernel sees to it, also before MPI could: between its start and MPI_Init.
+TEST_F(TrainerProcess, ARankOfMpirunDoesNotOutliveIt) {
+  const std::string record = (dir_ / "orphan").string();
+  const auto running = [&] {
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+      std::ifstream file(entry.path() / "cmdline");
+      std::stringstream line;
+      line << file.rdbuf();
+      if (line.str().starts_with(PSRING_TRAINER) && line.str().find(record) != std::string::npos) return true;
+    }
+    return false;
+  };
+  const auto wait_for = [&](bool state) {
+    for (int i = 0; i < 1000 && running() != state; ++i) absl::SleepFor(absl::Milliseconds(10));
+    return running() == state;
+  };
+  Child mpirun(
+      "mpirun", dir_,
+      {"/bin/sh", "-c",
+       absl::StrCat(PSRING_TRAINER, " --strategy none --data synthetic --steps 100000 --no_eval --record ",
+                    record, " & wait")},
+      {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1",
+       absl::StrCat("MASTER_PORT=", store_->port()), "PSRING_STORE_HOSTED=1"});
+  ASSERT_TRUE(wait_for(true));
+  for (int i = 0; i < 1000 && !fs::exists(record); ++i) absl::SleepFor(absl::Milliseconds(10));
+  mpirun.Signal(SIGKILL);
+  EXPECT_TRUE(wait_for(false));
+}
+
 TEST_F(TrainerProcess, DescribesItsTables) {
   const auto child = StartAlone("--describe");
   EXPECT_EQ(child->Wait(), 0);
@@ -237,6 +267,11 @@ TEST_F(TrainerProcess, BadInputIsOneLineAndACode) {
            {"--strategy ps-sync --data synthetic", 1, "needs --rendezvous"},
            {"--data synthetic", 2, "RANK", {"RANK=2", "WORLD_SIZE=2", "MASTER_ADDR=h", "MASTER_PORT=1"}},
            {"--data synthetic --rendezvous tcp://", 2, "tcp://"},
+           {"--data synthetic --strategy ps-sync --backend gloo", 2, "has no collectives"},
+           {"--data synthetic --strategy gloo --backend mpi", 2, "gloo's own"},
+           {"--data synthetic --strategy nccl --fabric tcp", 2, "nccl chooses its wires itself"},
+           // mpirun's ranks are no single processes, even where nobody says how they meet.
+           {"--data synthetic", 2, "MASTER_ADDR", {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2"}},
        }) {
     const auto child = StartAlone(bad.flags, bad.environment);
     EXPECT_EQ(child->Wait(), bad.code) << bad.flags;

@@ -1,0 +1,141 @@
+#include "ring_worker/groups/execution.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/check.h"
+#include "common/reduce.h"
+
+namespace psring {
+namespace {
+
+void CopyBytes(std::byte* to, const std::byte* from, size_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+// The first element of a chunk in the whole buffer.
+size_t Execution::FirstOf(int chunk) const {
+  return ChunkBounds(memory_.count, program_->chunks, chunk).first;
+}
+
+// Where a chunk's values stand that are to be read: `fresh` while nothing has been received into it.
+const std::byte* Execution::Read(int chunk, bool fresh) const {
+  if (!fresh || whole_) return Write(chunk);
+  if (memory_.collective == Collective::kAllGather) return memory_.in;
+  return memory_.in + FirstOf(chunk) * SizeOf(memory_.type);
+}
+
+std::byte* Execution::Write(int chunk) const {
+  const size_t at = FirstOf(chunk) * SizeOf(memory_.type);
+  if (memory_.collective != Collective::kReduceScatter) return memory_.out + at;
+  return chunk == memory_.rank && !whole_ ? memory_.out : memory_.scratch + at;
+}
+
+// Elements of a transfer in one slab, counted from the beginning of its first chunk.
+ChunkRange Execution::Piece(int first_chunk, int chunk_count, uint32_t slab) const {
+  const size_t length = ChunkBounds(memory_.count, program_->chunks, first_chunk, chunk_count).length;
+  return whole_ ? ChunkRange{0, length} : ChunkBounds(length, static_cast<int>(slabs_), static_cast<int>(slab));
+}
+
+absl::Status Execution::Run(const Program& program, bool whole, uint32_t call, const CallMemory& memory,
+                            const Pace& pace) {
+  program_ = &program;
+  whole_ = whole;
+  call_ = call;
+  memory_ = memory;
+  pace_ = pace;
+  PSRING_CHECK(in_flight_.empty());
+  const size_t longest = (memory.count + program.chunks - 1) / program.chunks * SizeOf(memory.type);
+  slabs_ = whole ? 1 : std::max<size_t>(1, (longest + pace.segment_bytes - 1) / pace.segment_bytes);
+  if (whole) CopyWhole();
+
+  const int64_t rounds = static_cast<int64_t>(program.rounds.size()), slabs = slabs_, depth = pace.depth;
+  for (int64_t wave = 0; wave < slabs + (rounds - 1) * depth; ++wave) {
+    // Older slabs first. All ranks have one order, so the earliest unfinished transfer of all waits for nothing
+    // but itself: no deadlock.
+    const int64_t first = std::max<int64_t>(0, (wave - slabs + depth) / depth);
+    for (int64_t round = std::min(rounds - 1, wave / depth); round >= first; --round) {
+      if (program.rounds[round].empty()) continue;
+      PSRING_RETURN_IF_ERROR(Start(static_cast<int>(round), static_cast<uint32_t>(wave - round * depth)));
+    }
+  }
+  while (!in_flight_.empty()) PSRING_RETURN_IF_ERROR(FinishOldest());
+  if (program.last_round < 0) {
+    for (uint32_t slab = 0; slab < slabs_; ++slab) SlabDone(slab);
+  }
+  return absl::OkStatus();
+}
+
+// A short buffer is moved to where it is worked on, once.
+void Execution::CopyWhole() const {
+  const size_t bytes = memory_.count * SizeOf(memory_.type);
+  switch (memory_.collective) {
+    case Collective::kAllReduce:
+    case Collective::kBroadcast:
+      return CopyBytes(memory_.out, memory_.in, bytes);
+    case Collective::kReduceScatter:
+      return CopyBytes(memory_.scratch, memory_.in, bytes);
+    case Collective::kAllGather:
+      return CopyBytes(Write(memory_.rank), memory_.in, bytes / memory_.size);
+  }
+}
+
+absl::Status Execution::Start(int round, uint32_t slab) {
+  const RoundSteps& steps = program_->rounds[round];
+  size_t to_finish = in_flight_.size() < size_t(2 * pace_.depth) ? 0 : 1;
+  for (size_t i = in_flight_.size(); i > to_finish; --i) {
+    if (in_flight_[i - 1].slab == slab && in_flight_[i - 1].round <= steps.after) to_finish = i;
+  }
+  for (; to_finish > 0; --to_finish) PSRING_RETURN_IF_ERROR(FinishOldest());
+
+  const Tag tag = {call_, static_cast<uint32_t>(round), slab};
+  const size_t width = SizeOf(memory_.type);
+  for (const SendStep& send : steps.sends) {
+    const ChunkRange piece = Piece(send.first_chunk, send.chunk_count, slab);
+    const std::byte* from = Read(send.first_chunk, send.fresh) + piece.first * width;
+    transport_.Send(send.peer, tag, ConstSpan(from, piece.length, memory_.type), send.copy);
+  }
+  for (const GatherStep& gather : steps.gathers) {
+    const ChunkRange piece = Piece(gather.first_chunk, gather.chunk_count, slab);
+    std::byte* const to = Write(gather.first_chunk) + piece.first * width;
+    const std::byte* own = Read(gather.first_chunk, gather.fresh) + piece.first * width;
+    transport_.Receive(tag, Span{to, piece.length, memory_.type}, memory_.op, own, gather.sources);
+  }
+  in_flight_.PushBack() = {round, slab};
+  return absl::OkStatus();
+}
+
+absl::Status Execution::FinishOldest() {
+  const InFlight oldest = in_flight_.front();
+  absl::Status status = transport_.Wait({call_, static_cast<uint32_t>(oldest.round), oldest.slab}, pace_.timeout);
+  in_flight_.PopFront();
+  if (!status.ok()) {
+    while (!in_flight_.empty()) in_flight_.PopFront();
+    return status;
+  }
+  if (oldest.round == program_->last_round) SlabDone(oldest.slab);
+  return absl::OkStatus();
+}
+
+// Nobody reads or writes the slab any more, on this rank.
+void Execution::SlabDone(uint32_t slab) const {
+  const size_t width = SizeOf(memory_.type);
+  const bool scatter = memory_.collective == Collective::kReduceScatter;
+  for (int chunk = 0; chunk < program_->chunks; ++chunk) {
+    if (scatter && chunk != memory_.rank) continue;
+    const ChunkRange piece = Piece(chunk, 1, slab);
+    std::byte* const at = Write(chunk) + piece.first * width;
+    if (!whole_ && !program_->written[chunk]) {
+      CopyBytes(at, Read(chunk, /*fresh=*/true) + piece.first * width, piece.length * width);
+    }
+    const bool reduces = scatter || memory_.collective == Collective::kAllReduce;
+    if (reduces && memory_.op == ReduceOp::kMean && memory_.size > 1) {
+      cpu::Scale(memory_.type, piece.length, at, 1.0f / static_cast<float>(memory_.size));
+    }
+    if (scatter && whole_) CopyBytes(memory_.out, at, piece.length * width);
+  }
+}
+
+}  // namespace psring

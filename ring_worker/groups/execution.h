@@ -1,0 +1,69 @@
+// Runs a program over a transport, on the calling thread.
+//
+// Chunks are cut into segments, all chunks into as many; segment s of all chunks together is *slab* s, and
+// slabs have nothing to do with one another. Slab s starts its round r behind slab s + depth's round r - 1, so
+// that several are on their way at a time, and one slab goes through all its rounds while it is in the cache.
+#pragma once
+
+#include "absl/status/status.h"
+#include "ring_worker/groups/program.h"
+#include "ring_worker/process_group.h"
+#include "ring_worker/transport.h"
+#include "ring_worker/transports/fifo.h"
+
+namespace psring {
+
+// Where the chunks of one call stand: chunk c of `count` elements in all.
+struct CallMemory {
+  Collective collective = Collective::kAllReduce;
+  size_t count = 0;
+  DType type = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  int rank = 0, size = 1;
+  const std::byte* in = nullptr;  // all-gather: this rank's chunk alone
+  std::byte* out = nullptr;       // reduce-scatter: this rank's chunk alone
+  std::byte* scratch = nullptr;   // reduce-scatter: room for all chunks
+};
+
+struct Pace {
+  size_t segment_bytes = 0;
+  int depth = 1;
+  absl::Duration timeout;
+};
+
+class Execution {
+ public:
+  explicit Execution(Transport& transport) : transport_(transport) {}
+
+  // All of one call. Errors are the transport's.
+  absl::Status Run(const Program& program, bool whole, uint32_t call, const CallMemory& memory,
+                   const Pace& pace);
+
+ private:
+  struct InFlight {
+    int round;
+    uint32_t slab;
+  };
+
+  const std::byte* Read(int chunk, bool fresh) const;
+  std::byte* Write(int chunk) const;
+  size_t FirstOf(int chunk) const;
+  ChunkRange Piece(int first_chunk, int chunk_count, uint32_t slab) const;
+
+  void CopyWhole() const;
+  absl::Status Start(int round, uint32_t slab);
+  absl::Status FinishOldest();
+  void SlabDone(uint32_t slab) const;
+
+  Transport& transport_;
+  // Of the call that runs:
+  const Program* program_ = nullptr;
+  bool whole_ = false;
+  uint32_t call_ = 0;
+  uint32_t slabs_ = 1;
+  CallMemory memory_;
+  Pace pace_;
+  Fifo<InFlight> in_flight_;
+};
+
+}  // namespace psring

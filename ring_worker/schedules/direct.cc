@@ -1,0 +1,59 @@
+#include "ring_worker/schedules/schedules.h"
+
+namespace psring {
+namespace {
+
+// Every rank owns the chunk of its number, as a sharded parameter server of which a shard stands beside each
+// worker (BytePS, Jiang et al. 2020). Scatter: each rank sends every owner its chunk, and the owner adds to
+// its own value the others' in rank order. Gather: each owner sends its chunk to everyone.
+//
+//   all-reduce      both: 2 rounds, 2(N-1)/N M sent
+//   reduce-scatter  the first: 1 round, (N-1)/N M sent
+//   all-gather      the second: 1 round, (N-1)/N M sent
+//   broadcast       both, the root having all chunks from the start: (N-2)/N M sent, the root 2(N-1)/N M
+//                   (van de Geijn's scatter and all-gather, in Thakur, Rabenseifner & Gropp 2005)
+class Direct final : public EvenSchedule {
+ public:
+  Direct(Collective collective, int ranks, int root)
+      : EvenSchedule("direct", ranks, ranks,
+                     collective == Collective::kAllReduce || collective == Collective::kBroadcast ? 2 : 1),
+        collective_(collective),
+        root_(collective == Collective::kBroadcast ? root : -1) {}
+
+  void Round(int rank, int round, std::vector<Transfer>& transfers) const override {
+    transfers.clear();
+    const bool scatter = round == 0 && collective_ != Collective::kAllGather;
+    // Sends begin with the next rank, so that they do not all go to the same one at a time.
+    for (int step = 1; step < ranks(); ++step) {
+      const int peer = Wrap(rank + step, ranks());
+      if (scatter ? Holds(rank) : peer != root_) {
+        transfers.push_back({Action::kSend, peer, scatter ? peer : rank, 1});
+      }
+    }
+    for (int peer = 0; peer < ranks(); ++peer) {
+      if (peer == rank || rank == root_ || (scatter && !Holds(peer))) continue;
+      if (!scatter) {
+        transfers.push_back({Action::kReceive, peer, peer, 1});
+      } else {
+        transfers.push_back({root_ < 0 ? Action::kReceiveAdd : Action::kReceive, peer, rank, 1});
+      }
+    }
+  }
+
+  int symmetry_class(int rank) const override { return rank == root_ ? 1 : 0; }
+
+ private:
+  // Whether `rank` has something for every owner.
+  bool Holds(int rank) const { return root_ < 0 || rank == root_; }
+
+  const Collective collective_;
+  const int root_;  // -1: none
+};
+
+}  // namespace
+
+std::unique_ptr<Schedule> MakeDirect(Collective collective, const ScheduleShape& shape) {
+  return std::make_unique<Direct>(collective, shape.ranks, shape.root);
+}
+
+}  // namespace psring

@@ -1,0 +1,114 @@
+#include <algorithm>
+#include <bit>
+
+#include "ring_worker/schedules/schedules.h"
+
+namespace psring {
+namespace {
+
+// Sanders, Speck & Traeff 2009. The root feeds two binary trees over the other m = N-1 ranks, each for half
+// of the buffer (chunk 0 and chunk 1). No rank has children in both trees, so that each sends at most 2 M,
+// and on average as much as in a ring.
+//
+// A tree stands on *positions* 1 to m in order: odd positions are leaves, and the higher the power of two in
+// a position, the nearer it is to the top. The second tree is the first over mirrored positions where m is
+// even and shifted by one where m is odd, which makes the interior of the one leaves of the other. Rounds
+// follow the levels, of which there are L = floor(lg m) + 1 below the root, in both trees at once: up, where
+// each rank adds its children's sums to its own value, the lower position's first, then down.
+//
+//   all-reduce  up and down: 2L rounds, at most 2 M sent, 2(N-1)/N M on average; the root of both trees is
+//   rank 0 broadcast   down: L rounds, at most M sent, (N-1)/N M on average
+// In one piece a round lasts as long as half of the buffer; in many segments, one behind the other on the
+// trees, all links are busy at once. There is no reduce-scatter and no all-gather: all of a sum goes through
+// the roots.
+class DoubleBinaryTree final : public EvenSchedule {
+ public:
+  DoubleBinaryTree(Collective collective, int ranks, int root)
+      : EvenSchedule("double-binary-tree", ranks, 2,
+                     (collective == Collective::kAllReduce ? 2 : 1) * Levels(ranks - 1)),
+        root_(root),
+        positions_(ranks - 1),
+        levels_(Levels(ranks - 1)),
+        up_rounds_(collective == Collective::kAllReduce ? levels_ : 0) {}
+
+  void Round(int rank, int round, std::vector<Transfer>& transfers) const override {
+    transfers.clear();
+    const bool up = round < up_rounds_;
+    // Between this level and the one above it; the root's is 0.
+    const int level = up ? levels_ - round : round - up_rounds_ + 1;
+    for (int tree = 0; tree < 2; ++tree) {
+      const int position = PositionOf(tree, rank);
+      const int own_level = LevelOf(position);
+      if (own_level == level) {
+        transfers.push_back({up ? Action::kSend : Action::kReceive, RankAt(tree, Parent(position)), tree, 1});
+      } else if (own_level == level - 1) {
+        for (int child : Children(position)) {
+          if (child == 0) continue;
+          transfers.push_back({up ? Action::kReceiveAdd : Action::kSend, RankAt(tree, child), tree, 1});
+        }
+      }
+    }
+  }
+
+ private:
+  struct Pair {
+    int child[2];
+    const int* begin() const { return child; }
+    const int* end() const { return child + 2; }
+  };
+
+  static int Levels(int positions) { return std::bit_width(unsigned(positions)); }
+  static int LowestBit(int position) { return position & -position; }
+
+  // The tree over 1 to 2^L - 1 is complete. Of a smaller one those positions are missing that are too high;
+  // what would hang below a missing one hangs below the next above it that is there.
+  int Parent(int position) const {
+    const int bit = LowestBit(position);
+    const int parent = (position ^ bit) | (2 * bit);
+    return parent <= positions_ ? parent : position ^ bit;  // 0: the root
+  }
+
+  // 0: none.
+  Pair Children(int position) const {
+    if (position == 0) return {{static_cast<int>(std::bit_floor(unsigned(positions_))), 0}};
+    int step = LowestBit(position) / 2;
+    const int lower = step > 0 ? position - step : 0;
+    while (step > 0 && position + step > positions_) step /= 2;
+    return {{lower, step > 0 ? position + step : 0}};
+  }
+
+  int LevelOf(int position) const {
+    int level = 0;
+    for (; position != 0; position = Parent(position)) ++level;
+    return level;
+  }
+
+  int PositionOf(int tree, int rank) const {
+    const int place = Wrap(rank - root_, ranks());
+    if (tree == 0 || place == 0) return place;
+    return positions_ % 2 == 0 ? positions_ + 1 - place : place % positions_ + 1;
+  }
+
+  int RankAt(int tree, int position) const {
+    int place = position;
+    if (tree == 1 && position != 0) {
+      place = positions_ % 2 == 0 ? positions_ + 1 - position : (position + positions_ - 2) % positions_ + 1;
+    }
+    return Wrap(root_ + place, ranks());
+  }
+
+  const int root_;
+  const int positions_;
+  const int levels_;
+  const int up_rounds_;
+};
+
+}  // namespace
+
+std::unique_ptr<Schedule> MakeDoubleBinaryTree(Collective collective, const ScheduleShape& shape) {
+  if (collective == Collective::kReduceScatter || collective == Collective::kAllGather) return nullptr;
+  const int root = collective == Collective::kBroadcast ? shape.root : 0;
+  return std::make_unique<DoubleBinaryTree>(collective, shape.ranks, root);
+}
+
+}  // namespace psring

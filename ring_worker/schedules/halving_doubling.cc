@@ -1,0 +1,165 @@
+#include <bit>
+
+#include "ring_worker/schedules/schedules.h"
+
+namespace psring {
+namespace {
+
+// Rabenseifner's algorithm, after Thakur, Rabenseifner & Gropp 2005. P = 2^k is the largest power of two up
+// to N.
+//
+// Fold: of the first 2(N-P) ranks each even one gives what it has to its odd neighbour, which stands for both
+// from here on. The P ranks that go on have *places* 0 to P-1, in rank order. Halve, k rounds: partners whose
+// places differ in one bit, the highest first, exchange and add halves of what they still work on; place p
+// ends with the sum in block p. Double: the same rounds backwards, and each hands over what it has complete.
+// Unfold: odd ranks give their neighbours the result. In every addition both partners hold one of the same
+// two operands, and each block is added at one place only, so all ranks have the same bits.
+//
+//   all-reduce      2k rounds, 2(P-1)/P M sent; other N than powers of two: 2 rounds and M more for the
+//   folded reduce-scatter  fold, halve, unfold: k rounds, (N-1)/N M sent where N = P all-gather      fold,
+//   double, unfold: k rounds, (N-1)/N M sent where N = P
+// All-reduce has P equal chunks. The others have N, of which a place that stands for two ranks holds two.
+class HalvingDoubling final : public EvenSchedule {
+ public:
+  HalvingDoubling(Collective collective, int ranks)
+      : HalvingDoubling(collective, ranks, static_cast<int>(std::bit_floor(unsigned(ranks)))) {}
+
+  void Round(int rank, int round, std::vector<Transfer>& transfers) const override {
+    transfers.clear();
+    const bool folded = rank < 2 * folded_;  // into another, or another into it
+    const int first_halving = folded_ > 0 ? 1 : 0;
+    if (round < first_halving || round == first_halving + halvings_ + doublings_) {
+      if (folded && round == 0) Fold(rank, transfers);
+      if (folded && round != 0) Unfold(rank, transfers);
+      return;
+    }
+    if (folded && rank % 2 == 0) return;
+    const int place = folded ? rank / 2 : rank - folded_;
+    const int step = round - first_halving;
+    if (step < halvings_) {
+      Exchange(place, places_ >> (step + 1), true, transfers);
+    } else {
+      Exchange(place, 1 << (step - halvings_), false, transfers);
+    }
+  }
+
+  // With a fold, ranks differ in how long they wait for whom.
+  int symmetry_class(int rank) const override { return folded_ == 0 ? 0 : rank; }
+
+ private:
+  HalvingDoubling(Collective collective, int ranks, int places)
+      : EvenSchedule("halving-doubling", ranks, collective == Collective::kAllReduce ? places : ranks,
+                     (ranks > places ? 2 : 0) + (collective == Collective::kAllReduce ? 2 : 1) *
+                                                    (std::bit_width(unsigned(places)) - 1)),
+        collective_(collective),
+        places_(places),
+        folded_(ranks - places),
+        halvings_(collective == Collective::kAllGather ? 0 : std::bit_width(unsigned(places)) - 1),
+        doublings_(collective == Collective::kReduceScatter ? 0 : std::bit_width(unsigned(places)) - 1) {}
+
+  int RankAt(int place) const { return place < folded_ ? 2 * place + 1 : place + folded_; }
+
+  // The first chunk of a place's block; of place P: the end.
+  int FirstChunk(int place) const {
+    if (collective_ == Collective::kAllReduce) return place;
+    return place < folded_ ? 2 * place : place + folded_;
+  }
+
+  // `bit`: in which the partners' places differ. Those `bit` places that agree in all higher bits work on one
+  // half.
+  void Exchange(int place, int bit, bool halve, std::vector<Transfer>& transfers) const {
+    const int partner = place ^ bit;
+    const auto half = [&](Action action, int of) {
+      const int first = of & ~(bit - 1);
+      transfers.push_back(
+          {action, RankAt(partner), FirstChunk(first), FirstChunk(first + bit) - FirstChunk(first)});
+    };
+    half(Action::kSend, halve ? partner : place);
+    half(halve ? Action::kReceiveAdd : Action::kReceive, halve ? place : partner);
+  }
+
+  void Fold(int rank, std::vector<Transfer>& transfers) const {
+    const bool gives = rank % 2 == 0;
+    const int peer = rank ^ 1;
+    if (collective_ == Collective::kAllGather) {
+      transfers.push_back({gives ? Action::kSend : Action::kReceive, peer, rank & ~1, 1});
+    } else {
+      transfers.push_back({gives ? Action::kSend : Action::kReceiveAdd, peer, 0, chunks()});
+    }
+  }
+
+  void Unfold(int rank, std::vector<Transfer>& transfers) const {
+    const Action action = rank % 2 == 0 ? Action::kReceive : Action::kSend;
+    const int peer = rank ^ 1;
+    if (collective_ == Collective::kAllGather)
+      return PushAllBut(rank & ~1, chunks(), action, peer, transfers);
+    if (collective_ == Collective::kAllReduce) return transfers.push_back({action, peer, 0, chunks()});
+    transfers.push_back({action, peer, rank & ~1, 1});
+  }
+
+  const Collective collective_;
+  const int places_;
+  const int folded_;  // pairs of ranks that share a place
+  const int halvings_;
+  const int doublings_;
+};
+
+// Van de Geijn's broadcast (in the same paper): the root scatters P chunks down a binomial tree, then
+// doubling as above gathers them everywhere. Places are counted from the root on; the N-P ranks behind the
+// last place get it all from the first places in one more round. 2k rounds, at most 2(P-1)/P M sent, or M
+// more where N > P.
+class ScatterGather final : public EvenSchedule {
+ public:
+  ScatterGather(int ranks, int root)
+      : ScatterGather(ranks, root, static_cast<int>(std::bit_floor(unsigned(ranks)))) {}
+
+  void Round(int rank, int round, std::vector<Transfer>& transfers) const override {
+    transfers.clear();
+    const int place = Wrap(rank - root_, ranks());
+    if (round == 2 * steps_) {
+      if (place >= places_) transfers.push_back({Action::kReceive, RankAt(place - places_), 0, places_});
+      const bool has_follower = place + places_ < ranks();
+      if (has_follower) transfers.push_back({Action::kSend, RankAt(place + places_), 0, places_});
+    } else if (place >= places_) {
+      return;
+    } else if (round < steps_) {
+      // What place p holds, for p a multiple of 2 * bit, is blocks p to p + 2 * bit: the upper half goes on.
+      const int bit = places_ >> (round + 1);
+      if (place % (2 * bit) == 0) transfers.push_back({Action::kSend, RankAt(place + bit), place + bit, bit});
+      if (place % (2 * bit) == bit) transfers.push_back({Action::kReceive, RankAt(place - bit), place, bit});
+    } else {
+      const int bit = 1 << (round - steps_);
+      const int partner = place ^ bit;
+      // Who sent a block on still has it.
+      if (partner % (2 * bit) != 0) {
+        transfers.push_back({Action::kSend, RankAt(partner), place & ~(bit - 1), bit});
+      }
+      if (place % (2 * bit) != 0) {
+        transfers.push_back({Action::kReceive, RankAt(partner), partner & ~(bit - 1), bit});
+      }
+    }
+  }
+
+ private:
+  ScatterGather(int ranks, int root, int places)
+      : EvenSchedule("halving-doubling", ranks, places,
+                     2 * (std::bit_width(unsigned(places)) - 1) + (ranks > places ? 1 : 0)),
+        root_(root),
+        places_(places),
+        steps_(std::bit_width(unsigned(places)) - 1) {}
+
+  int RankAt(int place) const { return Wrap(root_ + place, ranks()); }
+
+  const int root_;
+  const int places_;
+  const int steps_;
+};
+
+}  // namespace
+
+std::unique_ptr<Schedule> MakeHalvingDoubling(Collective collective, const ScheduleShape& shape) {
+  if (collective == Collective::kBroadcast) return std::make_unique<ScatterGather>(shape.ranks, shape.root);
+  return std::make_unique<HalvingDoubling>(collective, shape.ranks);
+}
+
+}  // namespace psring

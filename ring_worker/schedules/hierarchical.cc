@@ -1,0 +1,79 @@
+#include "ring_worker/schedules/schedules.h"
+
+namespace psring {
+namespace {
+
+// Nodes with fast links inside and slow ones between them: G ranks on each of n nodes, N = n G. Within a node
+// each rank owns a shard, adds it up over the node's ranks in their order (its own value first), all-reduces
+// it with the ranks of the same number on the other nodes by a ring, and gives it back to the node's ranks.
+// So each of the node's ranks carries a G-th of what leaves the node, all at once.
+//
+//   all-reduce  2 + 2(n-1) rounds; sent within the node 2(G-1)/G M, to other nodes 2(n-1)/n M/G
+//
+// (Two-level schemes are old; Goyal et al. 2017, for one, reduce within a server before they leave it.) Shard
+// g is chunks g n to g n + n - 1, a chunk for each node. With G = 1 it is the ring, with n = 1 direct.
+class Hierarchical final : public EvenSchedule {
+ public:
+  Hierarchical(int nodes, int local_ranks)
+      : EvenSchedule("hierarchical", nodes * local_ranks, nodes * local_ranks,
+                     (local_ranks > 1 ? 2 : 0) + 2 * (nodes - 1)),
+        nodes_(nodes),
+        local_ranks_(local_ranks) {}
+
+  void Round(int rank, int round, std::vector<Transfer>& transfers) const override {
+    transfers.clear();
+    const int ring_round = local_ranks_ > 1 ? round - 1 : round;
+    if (ring_round < 0) return ReduceWithinNode(rank, transfers);
+    if (ring_round < 2 * (nodes_ - 1)) return AllReduceBetweenNodes(rank, ring_round, transfers);
+    GatherWithinNode(rank, transfers);
+  }
+
+  int symmetry_class(int) const override { return 0; }
+
+ private:
+  int Local(int rank) const { return rank % local_ranks_; }
+  // The first rank of its node.
+  int NodeOf(int rank) const { return rank - Local(rank); }
+
+  void ReduceWithinNode(int rank, std::vector<Transfer>& transfers) const {
+    const int node = NodeOf(rank), own = Local(rank);
+    for (int step = 1; step < local_ranks_; ++step) {
+      const int peer = (own + step) % local_ranks_;
+      transfers.push_back({Action::kSend, node + peer, peer * nodes_, nodes_});
+    }
+    for (int peer = 0; peer < local_ranks_; ++peer) {
+      if (peer != own) transfers.push_back({Action::kReceiveAdd, node + peer, own * nodes_, nodes_});
+    }
+  }
+
+  // As in ring.cc, on the shard's chunks.
+  void AllReduceBetweenNodes(int rank, int round, std::vector<Transfer>& transfers) const {
+    const int shard = Local(rank) * nodes_;
+    const int sent = Wrap(rank / local_ranks_ - round, nodes_);
+    transfers.push_back({Action::kSend, Wrap(rank + local_ranks_, ranks()), shard + sent, 1});
+    transfers.push_back({round < nodes_ - 1 ? Action::kReceiveAdd : Action::kReceive,
+                         Wrap(rank - local_ranks_, ranks()), shard + Wrap(sent - 1, nodes_), 1});
+  }
+
+  void GatherWithinNode(int rank, std::vector<Transfer>& transfers) const {
+    const int node = NodeOf(rank), own = Local(rank);
+    for (int step = 1; step < local_ranks_; ++step) {
+      transfers.push_back({Action::kSend, node + (own + step) % local_ranks_, own * nodes_, nodes_});
+    }
+    for (int peer = 0; peer < local_ranks_; ++peer) {
+      if (peer != own) transfers.push_back({Action::kReceive, node + peer, peer * nodes_, nodes_});
+    }
+  }
+
+  const int nodes_;
+  const int local_ranks_;
+};
+
+}  // namespace
+
+std::unique_ptr<Schedule> MakeHierarchical(Collective collective, const ScheduleShape& shape) {
+  if (collective != Collective::kAllReduce) return nullptr;
+  return std::make_unique<Hierarchical>(shape.ranks / shape.ranks_per_node, shape.ranks_per_node);
+}
+
+}  // namespace psring

@@ -1,0 +1,71 @@
+#include "ring_worker/schedules/schedules.h"
+
+namespace psring {
+namespace {
+
+// Everything in a single round: for messages so small that the number of rounds is all that counts.
+//
+//   all-reduce      every rank reads every other: (N-1) M sent. Each forms the whole sum for itself, from
+//   rank
+//                   0's value to the last's, so that all have the same bits. The one schedule in which a rank
+//                   receives where it sends from.
+//   reduce-scatter  each rank's chunk goes to its owner: (N-1)/N M sent
+//   all-gather      every rank sends its chunk to every other: (N-1)/N M sent
+//   broadcast       the root sends to every other: (N-1) M sent by the root
+class OneShot final : public EvenSchedule {
+ public:
+  OneShot(Collective collective, int ranks, int root)
+      : EvenSchedule("one-shot", ranks, Chunks(collective, ranks), 1),
+        collective_(collective),
+        root_(collective == Collective::kBroadcast ? root : -1) {}
+
+  void Round(int rank, int, std::vector<Transfer>& transfers) const override {
+    transfers.clear();
+    for (int step = 1; step < ranks(); ++step) {
+      const int peer = Wrap(rank + step, ranks());
+      if (root_ < 0 || rank == root_) transfers.push_back({Action::kSend, peer, Chunk(rank, peer), 1});
+    }
+    for (int peer = 0; peer < ranks(); ++peer) {
+      if (root_ >= 0 ? peer == root_ && rank != root_ : peer != rank || AddsItself(rank)) {
+        transfers.push_back(
+            {peer == rank ? Action::kReceiveAdd : Receives(peer), peer, Chunk(peer, rank), 1});
+      }
+    }
+  }
+
+  bool copies_sends() const override { return collective_ == Collective::kAllReduce && ranks() > 1; }
+  int symmetry_class(int rank) const override {
+    if (root_ >= 0) return rank == root_ ? 0 : 1;
+    return AddsItself(rank) ? 1 : 0;
+  }
+
+ private:
+  static int Chunks(Collective collective, int ranks) {
+    return collective == Collective::kReduceScatter || collective == Collective::kAllGather ? ranks : 1;
+  }
+
+  // What goes from one rank to another.
+  int Chunk(int from, int to) const {
+    if (collective_ == Collective::kReduceScatter) return to;
+    return collective_ == Collective::kAllGather ? from : 0;
+  }
+
+  // Rank 0's value is what the others' sums begin with, so they take their own in at its place.
+  bool AddsItself(int rank) const { return collective_ == Collective::kAllReduce && rank > 0; }
+
+  Action Receives(int peer) const {
+    if (collective_ == Collective::kReduceScatter) return Action::kReceiveAdd;
+    return collective_ == Collective::kAllReduce && peer > 0 ? Action::kReceiveAdd : Action::kReceive;
+  }
+
+  const Collective collective_;
+  const int root_;  // -1: none
+};
+
+}  // namespace
+
+std::unique_ptr<Schedule> MakeOneShot(Collective collective, const ScheduleShape& shape) {
+  return std::make_unique<OneShot>(collective, shape.ranks, shape.root);
+}
+
+}  // namespace psring

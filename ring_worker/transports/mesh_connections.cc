@@ -1,0 +1,244 @@
+#include "ring_worker/transports/mesh_connections.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <random>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "common/check.h"
+
+namespace psring {
+namespace {
+
+using Token = std::array<char, 32>;  // hex digits; random, made by rank 0, told through the rendezvous
+
+enum class Channel : uint32_t { kControl, kUnix, kData };  // kData + i: the i-th of them
+
+// The first bytes on every connection.
+struct Hello {
+  std::array<char, 8> magic = {'p', 's', 'r', 'i', 'n', 'g', '0', '1'};
+  Token token;
+  uint32_t rank = 0;
+  uint32_t channel = 0;
+};
+static_assert(sizeof(Hello) == 48);
+
+// More than this many connections that have not said hello: the oldest is dropped.
+constexpr size_t kMostStrangers = 256;
+
+struct Stranger {
+  bool is_unix = false;
+  FileDescriptor socket;
+  Hello hello;
+  size_t received = 0;
+};
+
+Token NewToken() {
+  std::random_device random;
+  Token token;
+  for (char& digit : token) digit = "0123456789abcdef"[random() % 16];
+  return token;
+}
+
+class MeshBuilder {
+ public:
+  MeshBuilder(Rendezvous& rendezvous, const MeshOptions& options)
+      : rendezvous_(rendezvous),
+        options_(options),
+        rank_(rendezvous.options().rank),
+        size_(rendezvous.options().world_size),
+        peers_(size_) {}
+
+  absl::StatusOr<std::vector<PeerConnections>> Build() {
+    const std::string& host = options_.bind_host;
+    if (host.empty() || host == "0.0.0.0" || host == "::") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", host, "\" is no address that other ranks can reach; name one of this machine"));
+    }
+    PSRING_ASSIGN_OR_RETURN(Listener listener, Listen(host));
+    // A name that only this host and network namespace know: who reaches it can share memory with us.
+    const Token name = NewToken();
+    const std::string unix_name(name.begin(), name.end());
+    FileDescriptor unix_listener;
+    if (options_.transport != "tcp") {
+      PSRING_ASSIGN_OR_RETURN(unix_listener, ListenUnix(unix_name));
+    }
+    const Token token = NewToken();
+    PSRING_ASSIGN_OR_RETURN(
+        std::vector<std::string> cards,
+        rendezvous_.Exchange(
+            "mesh", absl::StrCat(listener.port, " ", host, " ", absl::string_view(token.data(), token.size()),
+                                 " ", unix_name, " ", options_.transport, " ", options_.sockets_per_peer)));
+    deadline_ = absl::Now() + rendezvous_.options().timeout;
+    for (int peer = 0; peer < size_; ++peer) PSRING_RETURN_IF_ERROR(ReadCard(peer, cards[peer]));
+    PSRING_RETURN_IF_ERROR(AcceptHigherRanks(listener.socket.get(), unix_listener.get()));
+    return std::move(peers_);
+  }
+
+ private:
+  absl::Status ReadCard(int peer, const std::string& card) {
+    const std::vector<std::string> fields = absl::StrSplit(card, ' ');
+    int port = 0, sockets = 0;
+    if (fields.size() != 6 || !absl::SimpleAtoi(fields[0], &port) || fields[2].size() != sizeof(Token) ||
+        !absl::SimpleAtoi(fields[5], &sockets)) {
+      return absl::InternalError(absl::StrCat("rank ", peer, " published a strange address: ", card));
+    }
+    if (peer == 0) std::copy(fields[2].begin(), fields[2].end(), token_.begin());
+    if (fields[4] != options_.transport || sockets != options_.sockets_per_peer) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("rank ", peer, " wants transport ", fields[4], " with ", sockets,
+                       " sockets a peer, rank ", rank_, " ", options_.transport, " with ",
+                       options_.sockets_per_peer));
+    }
+    // Connects to lower ranks at once; their backlog takes the connection even before they accept.
+    if (peer >= rank_) return absl::OkStatus();
+    PeerConnections& mine = peers_[peer];
+    if (options_.transport == "shm" || (options_.transport == "auto" && OnOneNode(peer))) {
+      absl::StatusOr<FileDescriptor> socket = ConnectUnix(fields[3]);
+      if (socket.ok()) {
+        PSRING_ASSIGN_OR_RETURN(mine.unix_socket, SayHello(*std::move(socket), peer, Channel::kUnix, 0));
+      } else if (options_.transport == "shm") {
+        return absl::FailedPreconditionError(
+            absl::StrCat("rank ", rank_, " cannot share memory with rank ", peer,
+                         ": they are not on one host (or in one network namespace); choose transport auto or "
+                         "tcp (", socket.status().message(), ")"));
+      }
+    }
+    const int data = mine.unix_socket.valid() ? 0 : options_.sockets_per_peer;
+    mine.data.resize(data);
+    for (int i = 0; i < data; ++i) {
+      PSRING_ASSIGN_OR_RETURN(
+          mine.data[i], SayHello(Connect(fields[1], port, deadline_), peer, Channel::kData, i));
+    }
+    PSRING_ASSIGN_OR_RETURN(mine.control,
+                            SayHello(Connect(fields[1], port, deadline_), peer, Channel::kControl, 0));
+    return absl::OkStatus();
+  }
+
+  bool OnOneNode(int peer) const {
+    const int each = options_.ranks_per_node;
+    return each <= 0 || peer / each == rank_ / each;
+  }
+
+  absl::StatusOr<FileDescriptor> SayHello(absl::StatusOr<FileDescriptor> socket, int peer, Channel channel,
+                                          int index) {
+    Hello hello;
+    hello.token = token_;
+    hello.rank = rank_;
+    hello.channel = static_cast<uint32_t>(channel) + index;
+    const absl::Status status =
+        socket.ok() ? WriteAll(socket->get(), &hello, sizeof hello, deadline_) : socket.status();
+    if (status.ok()) return socket;
+    return absl::Status(
+        status.code(), absl::StrCat("rank ", rank_, " cannot reach rank ", peer, ": ", status.message()));
+  }
+
+  // Where a connection belongs; null where it is not wanted.
+  FileDescriptor* Slot(const Hello& hello) {
+    PeerConnections& peer = peers_[hello.rank];
+    if (hello.channel == static_cast<uint32_t>(Channel::kControl)) return &peer.control;
+    if (hello.channel == static_cast<uint32_t>(Channel::kUnix)) return &peer.unix_socket;
+    const uint32_t index = hello.channel - static_cast<uint32_t>(Channel::kData);
+    if (index >= uint32_t(options_.sockets_per_peer)) return nullptr;
+    peer.data.resize(options_.sockets_per_peer);
+    return &peer.data[index];
+  }
+
+  bool Complete(const PeerConnections& peer) const {
+    if (!peer.control.valid()) return false;
+    if (peer.unix_socket.valid()) return true;
+    return !peer.data.empty() && std::all_of(peer.data.begin(), peer.data.end(),
+                                             [](const FileDescriptor& fd) { return fd.valid(); });
+  }
+
+  std::vector<int> Missing() const {
+    std::vector<int> missing;
+    for (int peer = rank_ + 1; peer < size_; ++peer) {
+      if (!Complete(peers_[peer])) missing.push_back(peer);
+    }
+    return missing;
+  }
+
+  absl::Status AcceptHigherRanks(int listener, int unix_listener) {
+    std::vector<pollfd> waiting;
+    while (!Missing().empty()) {
+      waiting.assign({{listener, POLLIN, 0}, {unix_listener, POLLIN, 0}});  // -1 is left out
+      const size_t listeners = waiting.size();
+      for (const Stranger& stranger : strangers_) waiting.push_back({stranger.socket.get(), POLLIN, 0});
+      const int ready = poll(waiting.data(), waiting.size(), PollTimeoutMs(deadline_));
+      if (ready < 0 && errno != EINTR) return SystemError("cannot wait for connections");
+      if (ready <= 0 && absl::Now() >= deadline_) {
+        return absl::DeadlineExceededError(
+            absl::StrCat("rank ", rank_, " waited ", absl::FormatDuration(rendezvous_.options().timeout),
+                         " for a connection from rank ", absl::StrJoin(Missing(), ", rank ")));
+      }
+      if (ready <= 0) continue;
+      for (size_t i = waiting.size(); i-- > listeners;) {
+        if (waiting[i].revents != 0 && HearHello(strangers_[i - listeners])) {
+          strangers_.erase(strangers_.begin() + (i - listeners));
+        }
+      }
+      if (waiting[0].revents != 0) PSRING_RETURN_IF_ERROR(Accept(listener, /*is_unix=*/false));
+      if (waiting[1].revents != 0) PSRING_RETURN_IF_ERROR(Accept(unix_listener, /*is_unix=*/true));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Accept(int listener, bool is_unix) {
+    Stranger stranger{.is_unix = is_unix};
+    stranger.socket = FileDescriptor(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!stranger.socket.valid()) {
+      const bool gone_again = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
+      return gone_again ? absl::OkStatus() : SystemError("cannot accept a connection");
+    }
+    if (strangers_.size() == kMostStrangers) strangers_.erase(strangers_.begin());
+    strangers_.push_back(std::move(stranger));
+    return absl::OkStatus();
+  }
+
+  // True when it is no stranger any more: it has become a peer, or it is to be dropped.
+  bool HearHello(Stranger& stranger) {
+    char* const hello = reinterpret_cast<char*>(&stranger.hello);
+    const ssize_t n =
+        recv(stranger.socket.get(), hello + stranger.received, sizeof(Hello) - stranger.received, 0);
+    if (n <= 0) return n == 0 || (errno != EAGAIN && errno != EINTR);
+    stranger.received += n;
+    if (stranger.received < sizeof(Hello)) return false;
+    const Hello& said = stranger.hello;
+    const bool ours = said.magic == Hello().magic && said.token == token_ && int64_t{said.rank} > rank_ &&
+                      said.rank < uint32_t(size_) &&
+                      stranger.is_unix == (said.channel == static_cast<uint32_t>(Channel::kUnix));
+    FileDescriptor* const slot = ours ? Slot(said) : nullptr;
+    if (slot == nullptr || slot->valid()) return true;
+    if (!stranger.is_unix && !PrepareSocket(stranger.socket.get()).ok()) return true;
+    *slot = std::move(stranger.socket);
+    return true;
+  }
+
+  Rendezvous& rendezvous_;
+  const MeshOptions options_;
+  const int rank_;
+  const int size_;
+  absl::Time deadline_;
+  Token token_ = {};
+  std::vector<PeerConnections> peers_;
+  std::vector<Stranger> strangers_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<PeerConnections>> ConnectMesh(Rendezvous& rendezvous, const MeshOptions& options) {
+  return MeshBuilder(rendezvous, options).Build();
+}
+
+}  // namespace psring

@@ -1,0 +1,195 @@
+#include "ring_worker/transports/shared_link.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+
+namespace psring {
+namespace {
+
+size_t ArenaBytes(int ranks) {
+  const size_t page = 4096;
+  return page + static_cast<size_t>(ranks) * ((sizeof(SharedArena::Channel) + page - 1) / page * page);
+}
+
+// What is said when memory is handed over.
+struct Offered {
+  uint64_t bytes = 0;
+  int64_t number = -1;  // of a region; -1: the arena
+};
+
+constexpr absl::Duration kHandOverPatience = absl::Seconds(10);
+
+}  // namespace
+
+absl::StatusOr<SharedArena> SharedArena::Create(int ranks, int wake_fd) {
+  SharedArena arena;
+  PSRING_ASSIGN_OR_RETURN(arena.memory_, SharedMemory::Create(ArenaBytes(ranks)));
+  arena.wake_fd_ = wake_fd;
+  return arena;
+}
+
+absl::Status SharedArena::Offer(int socket) const {
+  const Offered offered = {memory_.bytes(), -1};
+  return SendDescriptors(socket, &offered, sizeof offered, {memory_.fd(), wake_fd_});
+}
+
+absl::StatusOr<SharedArena> SharedArena::Adopt(int ranks, int socket, absl::Time deadline) {
+  Offered offered;
+  PSRING_ASSIGN_OR_RETURN(std::vector<FileDescriptor> fds,
+                          ReceiveDescriptors(socket, &offered, sizeof offered, 2, deadline));
+  if (offered.bytes != ArenaBytes(ranks)) {
+    return absl::FailedPreconditionError("its shared memory has another size: another version of psring?");
+  }
+  SharedArena arena;
+  PSRING_ASSIGN_OR_RETURN(arena.memory_, SharedMemory::Adopt(fds[0].release(), offered.bytes, false));
+  arena.adopted_wake_ = std::move(fds[1]);
+  arena.wake_fd_ = arena.adopted_wake_.get();
+  return arena;
+}
+
+SharedArena::Channel& SharedArena::channel(int peer) {
+  const size_t page = 4096;
+  return *reinterpret_cast<Channel*>(memory_.data() + page +
+                                     peer * ((sizeof(Channel) + page - 1) / page * page));
+}
+
+void SharedArena::Ring() {
+  // Whoever is about to sleep stores to the bell first and looks for news afterwards; we store the news first
+  // and look at the bell afterwards. All four are sequentially consistent, so one of us sees the other.
+  std::atomic<uint32_t>& bell = header().bell;
+  if (bell.load() == static_cast<uint32_t>(Sleep::kAwake)) return;
+  const uint32_t was = bell.exchange(static_cast<uint32_t>(Sleep::kAwake));
+  if (was == static_cast<uint32_t>(Sleep::kOnFutex)) FutexWake(bell);
+  if (was == static_cast<uint32_t>(Sleep::kInPoll)) {
+    const uint64_t one = 1;
+    (void)!write(wake_fd_, &one, sizeof one);  // full: then it is awake already
+  }
+}
+
+void SharedArena::NoteCall(const CallInfo& call) {
+  uint64_t words[sizeof(CallInfo) / 8];
+  std::memcpy(words, &call, sizeof call);
+  auto& place = header().calls[call.number % 4];
+  for (size_t i = 0; i < sizeof(CallInfo) / 8; ++i) place[i].store(words[i], std::memory_order_relaxed);
+}
+
+CallInfo SharedArena::RecentCall(uint32_t number) const {
+  uint64_t words[sizeof(CallInfo) / 8];
+  const auto& place = header().calls[number % 4];
+  for (size_t i = 0; i < sizeof(CallInfo) / 8; ++i) words[i] = place[i].load(std::memory_order_relaxed);
+  CallInfo call;
+  std::memcpy(static_cast<void*>(&call), words, sizeof call);
+  if (call.number == number) return call;
+  CallInfo forgotten;
+  forgotten.number = number;
+  std::strcpy(forgotten.operation, "something long past");
+  return forgotten;
+}
+
+SharedLink::SharedLink(int rank, int peer, SharedArena& mine, SharedArena theirs, FileDescriptor socket)
+    : rank_(rank),
+      peer_(peer),
+      mine_(mine),
+      theirs_(std::move(theirs)),
+      socket_(std::move(socket)),
+      out_(mine_.channel(peer)),
+      in_(theirs_.channel(rank)) {}
+
+bool SharedLink::TrySend(const FrameHeader& header, uint64_t call_hash, const std::byte* payload, bool copy,
+                         bool& taken) {
+  const uint64_t consumed = out_.consumed.load(std::memory_order_acquire);
+  if (sent_ - consumed >= SharedArena::kEntries) return false;
+  SharedArena::Entry& entry = out_.cells[sent_ % SharedArena::kEntries].entry;
+  entry.region = -1;
+  taken = true;
+  if (!copy && header.bytes >= kInPlaceBytes) {
+    for (const Region& region : regions_) {
+      if (payload < region.data || payload + header.bytes > region.data + region.bytes) continue;
+      entry.region = region.number;
+      entry.offset = payload - region.data;
+      taken = false;
+    }
+  }
+  if (taken) {
+    PSRING_CHECK(header.bytes <= kSlotBytes);
+    const size_t slot = next_slot_ % SharedArena::kSlots;
+    if (slot_frame_[slot] > consumed) return false;
+    if (header.bytes > 0) std::memcpy(out_.slots[slot], payload, header.bytes);
+    entry.region = -1 - static_cast<int32_t>(slot);
+    entry.offset = 0;
+    slot_frame_[slot] = sent_ + 1;
+    ++next_slot_;
+  }
+  entry.call_hash = call_hash;
+  entry.bytes = header.bytes;
+  entry.call = header.call.number;
+  entry.round = header.round;
+  entry.segment = header.segment;
+  entry.number.store(++sent_);
+  theirs_.Ring();
+  return true;
+}
+
+absl::StatusOr<const std::byte*> SharedLink::Payload(const FrameHeader& expected, uint64_t call_hash) {
+  const SharedArena::Entry& entry = in_.cells[received_ % SharedArena::kEntries].entry;
+  if (entry.call_hash != call_hash || entry.call != expected.call.number || entry.round != expected.round ||
+      entry.segment != expected.segment || entry.bytes != expected.bytes) {
+    FrameHeader found;
+    found.round = entry.round;
+    found.segment = entry.segment;
+    found.bytes = entry.bytes;
+    found.call = theirs_.RecentCall(entry.call);
+    return FramesDiffer(peer_, found, rank_, expected);
+  }
+  if (entry.region < 0) return in_.slots[-1 - entry.region];
+  while (true) {
+    for (const PeerRegion& region : peer_regions_) {
+      if (region.number != entry.region) continue;
+      if (entry.offset + entry.bytes > region.memory.bytes()) {
+        return absl::DataLossError(absl::StrCat("rank ", peer_, " names memory that it did not register"));
+      }
+      return region.memory.data() + entry.offset;
+    }
+    PSRING_RETURN_IF_ERROR(TakeRegions(entry.region));
+  }
+}
+
+void SharedLink::Pop() {
+  in_.consumed.store(++received_);
+  theirs_.Ring();
+}
+
+absl::Status SharedLink::Register(const Buffer& buffer) {
+  struct stat file;
+  if (fstat(buffer.shared_fd(), &file) != 0) return SystemError("cannot register a buffer");
+  const Offered offered = {static_cast<uint64_t>(file.st_size), next_region_};
+  PSRING_RETURN_IF_ERROR(SendDescriptors(socket_.get(), &offered, sizeof offered, {buffer.shared_fd()}));
+  regions_.push_back({next_region_++, static_cast<const std::byte*>(buffer.data()), buffer.bytes()});
+  return absl::OkStatus();
+}
+
+void SharedLink::Unregister(const Buffer& buffer) {
+  std::erase_if(regions_, [&](const Region& region) { return region.data == buffer.data(); });
+}
+
+// The peer sent the region before it named it, so it is there.
+absl::Status SharedLink::TakeRegions(int32_t wanted) {
+  Offered offered;
+  absl::StatusOr<std::vector<FileDescriptor>> fds =
+      ReceiveDescriptors(socket_.get(), &offered, sizeof offered, 1, absl::Now() + kHandOverPatience);
+  if (!fds.ok()) {
+    return absl::Status(fds.status().code(), absl::StrCat("rank ", peer_, ", memory region ", wanted, ": ",
+                                                          fds.status().message()));
+  }
+  PSRING_ASSIGN_OR_RETURN(SharedMemory memory,
+                          SharedMemory::Adopt((*fds)[0].release(), offered.bytes, /*prefault=*/true));
+  peer_regions_.push_back({static_cast<int32_t>(offered.number), std::move(memory)});
+  return absl::OkStatus();
+}
+
+}  // namespace psring

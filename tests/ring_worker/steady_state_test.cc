@@ -1,0 +1,81 @@
+// What a collective over shared memory costs besides moving bytes: after the first calls, nothing.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "tests/ring_worker/mesh.h"
+
+namespace {
+std::atomic<int64_t> allocations = 0;
+}  // namespace
+
+// Every allocation of this program through `new` is counted; containers and std::function have no other way. Not
+// inlined: the compiler would take free() beside new for a mistake.
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  ++allocations;
+  void* memory = std::malloc(bytes);
+  if (memory == nullptr) std::abort();
+  return memory;
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace psring {
+namespace {
+
+int64_t PageFaultsOfThisThread() {
+  rusage usage;
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_minflt + usage.ru_majflt;
+}
+
+class SteadyStateTest : public testing::TestWithParam<std::tuple<std::string, bool>> {};
+
+TEST_P(SteadyStateTest, CallsAllocateNothingAndTouchNoNewPage) {
+  const auto [algorithm, shared] = GetParam();
+  constexpr int kRanks = 2, kWarmUps = 5, kCalls = 50;
+  constexpr size_t kCount = 1 << 20;
+  std::vector<int64_t> faults(kRanks);
+  int64_t allocated = 0;
+  RunRanks("shm", kRanks, {.algorithm = algorithm}, [&, shared = shared](ProcessGroup& group, Stream& stream) {
+    const std::unique_ptr<Device> device = MakeCpuDevice();
+    const Buffer buffer = *(shared ? device->AllocateShared(4 * kCount) : device->Allocate(4 * kCount));
+    PSRING_RETURN_IF_ERROR(group.Register(buffer));
+    const Span data = buffer.span();
+    int64_t before = 0, faults_before = 0;
+    for (int call = 0; call < kWarmUps + kCalls; ++call) {
+      if (call == kWarmUps) {
+        PSRING_RETURN_IF_ERROR(group.Barrier(stream));
+        before = allocations;
+        faults_before = PageFaultsOfThisThread();
+      }
+      PSRING_RETURN_IF_ERROR(group.AllReduce(data, data, ReduceOp::kSum, stream));
+    }
+    PSRING_RETURN_IF_ERROR(group.Barrier(stream));
+    faults[group.rank()] = PageFaultsOfThisThread() - faults_before;
+    if (group.rank() == 0) allocated = allocations - before;
+    PSRING_RETURN_IF_ERROR(group.Barrier(stream));
+    group.Unregister(buffer);
+    return stream.Synchronize();
+  });
+  EXPECT_EQ(allocated, 0);
+  for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(faults[rank], 0) << "rank " << rank;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SteadyStateTest,
+                         testing::Combine(testing::ValuesIn(AlgorithmsFor(Collective::kAllReduce)),
+                                          testing::Bool()),
+                         [](const auto& info) {
+                           std::string name = std::get<0>(info.param);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name + (std::get<1>(info.param) ? "_shared" : "_private");
+                         });
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,22 @@
+// From a strategy and the flags to a process group's options. Pure.
+#pragma once
+
+#include "absl/status/status.h"
+#include "common/training_options.h"
+#include "ring_worker/process_group.h"
+#include "trainer/sync_strategy.h"
+
+namespace psring {
+
+// Of a strategy that needs a process group. Strategies that are somebody else's stay theirs: --backend is for
+// those that say how to move, not who moves. NCCL chooses its wires itself.
+GroupOptions GroupOptionsOf(const StrategyRow& strategy, const TrainingOptions& options);
+
+// InvalidArgument or NotFound where the backend of `strategy` is not in this build, or does not offer its
+// algorithm or fabric. OK for strategies without a group.
+absl::Status CheckGroup(const StrategyRow& strategy, const TrainingOptions& options);
+
+// InvalidArgument where --backend or --fabric is given and would do nothing.
+absl::Status CheckGroupFlagsCount(const StrategyRow& strategy, const TrainingOptions& options);
+
+}  // namespace psring
