@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -192,6 +193,28 @@ TEST_F(BenchTest, ABenchmarkPrintsATableACombinationAndLeavesAFolder) {
                 .exit_code,
             0);
   EXPECT_TRUE(fs::exists(root_ / "work/out.json.0"));
+}
+
+// Over every backend of this build.
+TEST_F(BenchTest, EveryCollectiveIsRightInEveryTypeAndReduction) {
+  const Outcome outcome =
+      Run({"--collective", "all_reduce,reduce_scatter,all_gather,broadcast", "-d", "all", "-o", "all",
+           "--workers", "3", "--root", "2", "--sizes", "12,1000,20K", "-n", "2", "-w", "0", "--rounds", "1"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("=== all_reduce, native ring over shm, shared"));
+  std::set<std::string> types, reductions, roots;
+  for (const std::string& line : DataLines(outcome.out)) {
+    const std::vector<std::string> columns = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    ASSERT_EQ(columns.size(), 13) << line;
+    types.insert(columns[2]);
+    reductions.insert(columns[3]);
+    roots.insert(columns[4]);
+    EXPECT_EQ(columns[8], "0") << line;
+    EXPECT_EQ(columns[12], "0") << line;
+  }
+  EXPECT_EQ(types, (std::set<std::string>{"float", "bfloat16", "half"}));
+  EXPECT_EQ(reductions, (std::set<std::string>{"sum", "avg", "min", "max", "none"}));
+  EXPECT_EQ(roots, (std::set<std::string>{"-1", "2"}));
 }
 
 TEST_F(BenchTest, TheParameterServersRoundStandsInTheSameTable) {
