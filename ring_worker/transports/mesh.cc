@@ -144,6 +144,8 @@ class MeshTransport final : public Transport {
                                                  std::move(from.unix_socket));
       ++shared_peers_;
     }
+    polled_.reserve(1 + size() * (1 + options.sockets_per_peer));
+    terms_.reserve(size() + 1);
     crowded_ = shared_peers_ + 1 > Cores();
     spin_ns_ = options.spin >= absl::ZeroDuration() ? absl::ToInt64Nanoseconds(options.spin) : kSpinNs;
     return absl::OkStatus();

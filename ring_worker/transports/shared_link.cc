@@ -117,13 +117,15 @@ bool SharedLink::TrySend(const FrameHeader& header, uint64_t call_hash, const st
   }
   if (taken) {
     PSRING_CHECK(header.bytes <= kSlotBytes);
-    const size_t slot = next_slot_ % SharedArena::kSlots;
-    if (slot_frame_[slot] > consumed) return false;
+    // The first that is free, so that few are used where few are needed, and stay in the cache.
+    size_t slot = 0;
+    while (slot < SharedArena::kSlots && slot_frame_[slot] > consumed) ++slot;
+    if (slot == SharedArena::kSlots) return false;
+    if (header.bytes > touched_out_) TouchSlots(out_, header.bytes, touched_out_);
     if (header.bytes > 0) std::memcpy(out_.slots[slot], payload, header.bytes);
     entry.region = -1 - static_cast<int32_t>(slot);
     entry.offset = 0;
     slot_frame_[slot] = sent_ + 1;
-    ++next_slot_;
   }
   entry.call_hash = call_hash;
   entry.bytes = header.bytes;
@@ -146,7 +148,10 @@ absl::StatusOr<const std::byte*> SharedLink::Payload(const FrameHeader& expected
     found.call = theirs_.RecentCall(entry.call);
     return FramesDiffer(peer_, found, rank_, expected);
   }
-  if (entry.region < 0) return in_.slots[-1 - entry.region];
+  if (entry.region < 0) {
+    if (entry.bytes > touched_in_) TouchSlots(in_, entry.bytes, touched_in_);
+    return in_.slots[-1 - entry.region];
+  }
   while (true) {
     for (const PeerRegion& region : peer_regions_) {
       if (region.number != entry.region) continue;
@@ -157,6 +162,17 @@ absl::StatusOr<const std::byte*> SharedLink::Payload(const FrameHeader& expected
     }
     PSRING_RETURN_IF_ERROR(TakeRegions(entry.region));
   }
+}
+
+// All slots at once, when the first one is used so far: page faults are for the first calls.
+void SharedLink::TouchSlots(SharedArena::Channel& channel, size_t bytes, size_t& touched) {
+  for (auto& slot : channel.slots) {
+    // Adding nothing changes nothing, whoever is at work there.
+    for (size_t at = touched / 4096 * 4096; at < bytes; at += 4096) {
+      reinterpret_cast<std::atomic<uint32_t>*>(slot + at)->fetch_add(0, std::memory_order_relaxed);
+    }
+  }
+  touched = bytes;
 }
 
 void SharedLink::Pop() {

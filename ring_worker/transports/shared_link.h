@@ -59,7 +59,8 @@ class SharedArena {
   };
   static_assert(sizeof(Entry) == 48);
   static constexpr size_t kEntries = 64;
-  static constexpr size_t kSlots = 4;
+  // Twice the segments that a group keeps on their way: a peer is at most so far behind.
+  static constexpr size_t kSlots = 8;
 
   struct Channel {
     struct alignas(64) Cell {
@@ -123,6 +124,7 @@ class SharedLink {
   };
 
   absl::Status TakeRegions(int32_t wanted);
+  void TouchSlots(SharedArena::Channel& channel, size_t bytes, size_t& touched);
 
   const int rank_, peer_;
   SharedArena& mine_;
@@ -134,7 +136,7 @@ class SharedLink {
   int32_t next_region_ = 0;
   std::vector<PeerRegion> peer_regions_;
   uint64_t sent_ = 0, received_ = 0;
-  uint64_t next_slot_ = 0;
+  size_t touched_out_ = 0, touched_in_ = 0;  // of each slot: no more page faults there
   uint64_t slot_frame_[SharedArena::kSlots] = {};  // 1 + the frame that last used it
 };
 
