@@ -131,9 +131,9 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   add(what, "--transport,--transports", raw.transports, "NAMES", "shm, tcp, auto [all but auto]",
       ListOf(CheckText));
   add(what, "--buffers", raw.buffers, "KINDS",
-      "private: each process's own memory, which is what programs have unless they take care; shared: memory "
-      "that peers may read in place, as psring's trainer has it [private; native over shm: both]",
-      ListOf(OneOf({"private", "shared"})));
+      "private: each process's own memory, as malloc gives it; huge: the same on huge pages; shared: memory "
+      "that peers may read in place, as psring's trainer has it [private; native over shm: shared too]",
+      ListOf(OneOf({"private", "huge", "shared"})));
   add(what, "--workers", raw.workers, "N,...", "Processes, 1 to 64 [2]",
       ListOf(WholeNumber(1, kMostBenchWorkers)));
   verb->add_flag("--limits", raw.limits,

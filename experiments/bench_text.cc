@@ -28,7 +28,7 @@ std::string StepText(const SizeSweep& sweep) {
 std::string ShortName(const BenchTable& table) {
   const BenchCombination& combination = table.combination;
   return absl::StrCat(combination.backend, table.algorithm.empty() ? "" : " ", table.algorithm, ", ",
-                      table.transport, combination.buffers == "shared" ? ", shared" : "");
+                      table.transport, combination.buffers == "private" ? "" : ", " + combination.buffers);
 }
 
 std::string Title(const BenchTable& table) {

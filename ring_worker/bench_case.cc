@@ -6,30 +6,49 @@
 
 namespace psring {
 
+const char* Name(BufferKind kind) {
+  switch (kind) {
+    case BufferKind::kPrivate:
+      return "private";
+    case BufferKind::kHuge:
+      return "huge";
+    case BufferKind::kShared:
+      return "shared";
+  }
+  return "?";
+}
+
+absl::StatusOr<BufferKind> ParseBufferKind(const std::string& name) {
+  for (const BufferKind kind : kBufferKinds) {
+    if (name == Name(kind)) return kind;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("'", name, "' are no buffers; there are private|huge|shared"));
+}
+
 absl::StatusOr<Combination> ParseCombination(const std::string& text) {
   const std::vector<std::string> fields = absl::StrSplit(text, '/');
-  if (fields.size() != 5 || (fields[4] != "private" && fields[4] != "shared")) {
+  if (fields.size() != 5) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is no COLLECTIVE/BACKEND/ALGORITHM/TRANSPORT/private|shared"));
+        absl::StrCat("'", text, "' is no COLLECTIVE/BACKEND/ALGORITHM/TRANSPORT/private|huge|shared"));
   }
   Combination combination;
   PSRING_ASSIGN_OR_RETURN(combination.collective, ParseCollective(fields[0]));
   combination.backend = fields[1];
   combination.algorithm = fields[2];
   combination.transport = fields[3];
-  combination.shared = fields[4] == "shared";
+  PSRING_ASSIGN_OR_RETURN(combination.buffers, ParseBufferKind(fields[4]));
   return combination;
 }
 
 std::string ToString(const Combination& combination) {
   return absl::StrCat(Name(combination.collective), "/", combination.backend, "/", combination.algorithm, "/",
-                      combination.transport, "/", combination.shared ? "shared" : "private");
+                      combination.transport, "/", Name(combination.buffers));
 }
 
 std::string Describe(const Combination& combination) {
   return absl::StrCat(Name(combination.collective), ", ", combination.backend,
                       combination.algorithm.empty() ? "" : " ", combination.algorithm, " over ",
-                      combination.transport, ", ", combination.shared ? "shared" : "private", " buffers");
+                      combination.transport, ", ", Name(combination.buffers), " buffers");
 }
 
 CallShape ShapeOf(Collective collective, DType type, size_t bytes, int ranks) {

@@ -15,12 +15,22 @@
 
 namespace psring {
 
+// What memory a combination's buffers are made of.
+enum class BufferKind : uint8_t {
+  kPrivate,  // the process's own, as malloc gives it: what other people's benchmarks measure
+  kHuge,     // the process's own, on huge pages where the kernel has them: Device::Allocate
+  kShared,   // known to the group (Register), so that peers may read it in place: Device::AllocateShared
+};
+inline constexpr BufferKind kBufferKinds[] = {BufferKind::kPrivate, BufferKind::kHuge, BufferKind::kShared};
+const char* Name(BufferKind kind);  // "private", "huge", "shared"
+absl::StatusOr<BufferKind> ParseBufferKind(const std::string& name);
+
 struct Combination {
   Collective collective = Collective::kAllReduce;
   std::string backend = "native";
   std::string algorithm;  // empty: the backend's default
   std::string transport = "auto";
-  bool shared = false;  // buffers in shared memory, known to the group (Register); else private ones
+  BufferKind buffers = BufferKind::kPrivate;
 };
 
 // "all_reduce/native/ring/shm/shared"; the third field may be empty.

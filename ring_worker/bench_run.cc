@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <memory>
@@ -91,6 +93,7 @@ class Bench {
     CallBuffers view() const { return {send.data(), receive.data()}; }
   };
 
+  Buffers& BuffersOf(BufferKind kind) { return buffers_[static_cast<size_t>(kind)]; }
   absl::Status SetUp();
   absl::Status AllocateBuffers();
   absl::StatusOr<ProcessGroup*> GroupOf(const Combination& combination);
@@ -137,23 +140,31 @@ class Bench {
   const std::unique_ptr<Device> device_;
   const std::unique_ptr<Stream> stream_;
   // Before the groups: memory that a group knows outlives it.
-  Buffers private_, shared_;
+  std::array<Buffers, std::size(kBufferKinds)> buffers_;  // by kind; those that nobody needs are empty
   std::unique_ptr<HostBarrier> barrier_;
   std::unique_ptr<HostLimits> limits_;
   std::map<std::tuple<std::string, std::string, std::string>, std::unique_ptr<ProcessGroup>> groups_;
   std::vector<ProcessGroup*> group_of_;  // by combination
 };
 
+// As programs have it: page-aligned, on ordinary pages.
+absl::StatusOr<Buffer> AllocatePlain(size_t bytes) {
+  void* const data = std::aligned_alloc(4096, (bytes / 4096 + 1) * 4096);
+  if (data == nullptr) return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes"));
+  return Buffer(data, bytes, [](void* p) { std::free(p); });
+}
+
 absl::Status Bench::AllocateBuffers() {
   const size_t bytes = std::max<size_t>(64, *std::max_element(options_.bytes.begin(), options_.bytes.end()));
-  const auto wants = [&](bool shared) {
-    return options_.limits || std::any_of(options_.combinations.begin(), options_.combinations.end(),
-                                          [&](const Combination& c) { return c.shared == shared; });
-  };
-  for (const bool shared : {false, true}) {
-    if (!wants(shared)) continue;
-    for (Buffer* buffer : {&(shared ? shared_ : private_).send, &(shared ? shared_ : private_).receive}) {
-      PSRING_ASSIGN_OR_RETURN(*buffer, shared ? device_->AllocateShared(bytes) : device_->Allocate(bytes));
+  for (const BufferKind kind : kBufferKinds) {
+    const bool wanted = (options_.limits && kind != BufferKind::kHuge) ||
+                        std::any_of(options_.combinations.begin(), options_.combinations.end(),
+                                    [&](const Combination& c) { return c.buffers == kind; });
+    if (!wanted) continue;
+    for (Buffer* buffer : {&BuffersOf(kind).send, &BuffersOf(kind).receive}) {
+      PSRING_ASSIGN_OR_RETURN(*buffer, kind == BufferKind::kPrivate ? AllocatePlain(bytes)
+                                       : kind == BufferKind::kHuge  ? device_->Allocate(bytes)
+                                                                    : device_->AllocateShared(bytes));
       Poison(buffer->span());  // a page that nobody has touched is not there yet
     }
   }
@@ -187,15 +198,17 @@ absl::Status Bench::SetUp() {
   }
   for (const Combination& combination : options_.combinations) {
     PSRING_ASSIGN_OR_RETURN(group_of_.emplace_back(), GroupOf(combination));
-    if (!combination.shared) continue;
-    for (const Buffer* buffer : {&shared_.send, &shared_.receive}) {
+    if (combination.buffers != BufferKind::kShared) continue;
+    for (const Buffer* buffer : {&BuffersOf(BufferKind::kShared).send, &BuffersOf(BufferKind::kShared).receive}) {
       PSRING_RETURN_IF_ERROR(group_of_.back()->Register(*buffer));
     }
   }
   if (options_.limits) {
     if (!one_host) return absl::FailedPreconditionError("limits are of one host; these ranks are on several");
-    PSRING_ASSIGN_OR_RETURN(limits_, HostLimits::Make(rendezvous_, *barrier_, private_.send, private_.receive,
-                                                      shared_.receive, options_.group.timeout));
+    PSRING_ASSIGN_OR_RETURN(limits_, HostLimits::Make(rendezvous_, *barrier_, BuffersOf(BufferKind::kPrivate).send,
+                                                      BuffersOf(BufferKind::kPrivate).receive,
+                                                      BuffersOf(BufferKind::kShared).receive,
+                                                      options_.group.timeout));
   }
   // Only now: the backends' own threads go where they like.
   if (one_host && options_.pin) KeepToOwnCore(rank_, ranks_);
@@ -255,7 +268,7 @@ std::vector<Case> Bench::CasesOf(DType type, ReduceOp op, bool first_op, size_t 
                    .op = op,
                    .root = options_.root,
                    .shape = ShapeOf(collective, type, bytes, ranks_),
-                   .buffers = (combination.shared ? shared_ : private_).view()};
+                   .buffers = BuffersOf(combination.buffers).view()};
       item.bytes = item.call.shape.elements * SizeOf(type);
     }
   }
@@ -462,9 +475,9 @@ void Bench::Report(const std::vector<Case>& cases, const std::vector<Samples>& s
 absl::Status Bench::MeasureSize(DType type, ReduceOp op, bool first_op, size_t bytes) {
   std::vector<Case> cases = CasesOf(type, op, first_op, bytes);
   const TestValues values(type, ranks_);
-  for (const Buffers* buffers : {&private_, &shared_}) {
-    if (buffers->send.data() == nullptr) continue;
-    values.Fill(rank_, 0, Span{buffers->send.data(), bytes / SizeOf(type), type});
+  for (const Buffers& buffers : buffers_) {
+    if (buffers.send.data() == nullptr) continue;
+    values.Fill(rank_, 0, Span{buffers.send.data(), bytes / SizeOf(type), type});
   }
   if (options_.checked_calls > 0) {
     for (Case& item : cases) {

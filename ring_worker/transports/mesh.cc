@@ -43,6 +43,9 @@ constexpr absl::Duration kFarewellPatience = absl::Seconds(1);
 // A rank asleep on its futex hears nothing of control connections; it looks at them so often.
 constexpr absl::Duration kLongestNap = absl::Milliseconds(20);
 
+// In a mesh of more ranks the slots of all pairs would take gigabytes.
+constexpr int kMostTouching = 16;
+
 constexpr int64_t kSpinNs = 100'000;  // longer than it takes to add a segment
 constexpr int kPausesBetweenLooks = 16;
 
@@ -141,7 +144,7 @@ class MeshTransport final : public Transport {
                                                                  rank, ": ", theirs.status().message()));
       }
       peer.shared = std::make_unique<SharedLink>(rank_, rank, *arena_, *std::move(theirs),
-                                                 std::move(from.unix_socket));
+                                                 std::move(from.unix_socket), size() <= kMostTouching);
       ++shared_peers_;
     }
     polled_.reserve(1 + size() * (1 + options.sockets_per_peer));
@@ -165,7 +168,7 @@ class MeshTransport final : public Transport {
   TransportTraits traits() const override {
     // The same on every rank, wherever it stands: they must cut a buffer alike.
     if (!layout_.some_share) return {.segment_bytes = 256 << 10, .most_segment_bytes = SIZE_MAX, .depth = 8};
-    return {.segment_bytes = 64 << 10, .most_segment_bytes = kSlotBytes, .depth = layout_.all_share ? 2 : 8};
+    return {.segment_bytes = kSlotBytes, .most_segment_bytes = kSlotBytes, .depth = layout_.all_share ? 3 : 8};
   }
 
   void BeginCall(const CallInfo& call) override {

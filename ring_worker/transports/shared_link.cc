@@ -91,9 +91,11 @@ CallInfo SharedArena::RecentCall(uint32_t number) const {
   return forgotten;
 }
 
-SharedLink::SharedLink(int rank, int peer, SharedArena& mine, SharedArena theirs, FileDescriptor socket)
+SharedLink::SharedLink(int rank, int peer, SharedArena& mine, SharedArena theirs, FileDescriptor socket,
+                       bool touch)
     : rank_(rank),
       peer_(peer),
+      touch_(touch),
       mine_(mine),
       theirs_(std::move(theirs)),
       socket_(std::move(socket)),
@@ -168,7 +170,7 @@ absl::StatusOr<const std::byte*> SharedLink::Payload(const FrameHeader& expected
 void SharedLink::TouchSlots(SharedArena::Channel& channel, size_t bytes, size_t& touched) {
   for (auto& slot : channel.slots) {
     // Adding nothing changes nothing, whoever is at work there.
-    for (size_t at = touched / 4096 * 4096; at < bytes; at += 4096) {
+    for (size_t at = touched / 4096 * 4096; touch_ && at < bytes; at += 4096) {
       reinterpret_cast<std::atomic<uint32_t>*>(slot + at)->fetch_add(0, std::memory_order_relaxed);
     }
   }

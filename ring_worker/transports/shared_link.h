@@ -60,7 +60,7 @@ class SharedArena {
   static_assert(sizeof(Entry) == 48);
   static constexpr size_t kEntries = 64;
   // Twice the segments that a group keeps on their way: a peer is at most so far behind.
-  static constexpr size_t kSlots = 8;
+  static constexpr size_t kSlots = 12;
 
   struct Channel {
     struct alignas(64) Cell {
@@ -88,7 +88,8 @@ class SharedArena {
 class SharedLink {
  public:
   // `mine` outlives the link; `socket` is the Unix socket to the peer.
-  SharedLink(int rank, int peer, SharedArena& mine, SharedArena theirs, FileDescriptor socket);
+  // `touch`: all slots get their pages when the first one is used, not each when it is.
+  SharedLink(int rank, int peer, SharedArena& mine, SharedArena theirs, FileDescriptor socket, bool touch);
 
   // --- sending ---
   // Starts the frame; false: no room now, call again. On return either the payload has been taken (`taken`),
@@ -127,6 +128,7 @@ class SharedLink {
   void TouchSlots(SharedArena::Channel& channel, size_t bytes, size_t& touched);
 
   const int rank_, peer_;
+  const bool touch_;
   SharedArena& mine_;
   SharedArena theirs_;
   const FileDescriptor socket_;
