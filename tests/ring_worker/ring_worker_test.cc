@@ -177,8 +177,14 @@ TEST_F(RingWorkerTest, DescribeNamesWhatThisBuildOffers) {
 }
 
 TEST_F(RingWorkerTest, AKilledRankEndsAllOthersAndIsNamed) {
-  for (int victim : {0, 2}) {
-    auto children = Start(4, {"--transport=tcp", "--bytes=4M", "--iters=1000000"});
+  // mixed: pairs of ranks share memory, and there is TCP between pairs.
+  for (const auto& [victim, transport] : {std::pair(0, "tcp"), std::pair(2, "tcp"), std::pair(0, "shm"),
+                                          std::pair(2, "shm"), std::pair(1, "mixed")}) {
+    SCOPED_TRACE(absl::StrCat("rank ", victim, " over ", transport));
+    const bool mixed = transport == std::string("mixed");
+    auto children = Start(4, {absl::StrCat("--transport=", mixed ? "auto" : transport),
+                              mixed ? "--ranks_per_node=2" : "--ranks_per_node=0", "--bytes=4M",
+                              "--iters=1000000"});
     WaitForTable(*children[0]);
     children[victim]->Signal(SIGKILL);
     const absl::Time begin = absl::Now();
@@ -194,11 +200,14 @@ TEST_F(RingWorkerTest, AKilledRankEndsAllOthersAndIsNamed) {
 }
 
 TEST_F(RingWorkerTest, AStoppedRankIsNamedWhenPatienceEnds) {
-  auto children = Start(2, {"--transport=tcp", "--bytes=4M", "--iters=1000000", "--timeout=1"});
-  WaitForTable(*children[0]);
-  children[1]->Signal(SIGSTOP);
-  EXPECT_EQ(children[0]->Wait(absl::Seconds(20)), 1);
-  EXPECT_THAT(children[0]->err(), AllOf(HasSubstr("rank 0 waited 1"), HasSubstr("for rank 1")));
+  for (const char* transport : {"tcp", "shm"}) {
+    auto children =
+        Start(2, {absl::StrCat("--transport=", transport), "--bytes=4M", "--iters=1000000", "--timeout=1"});
+    WaitForTable(*children[0]);
+    children[1]->Signal(SIGSTOP);
+    EXPECT_EQ(children[0]->Wait(absl::Seconds(20)), 1) << transport;
+    EXPECT_THAT(children[0]->err(), AllOf(HasSubstr("rank 0 waited 1"), HasSubstr("for rank 1"))) << transport;
+  }
 }
 
 TEST_F(RingWorkerTest, ARankThatNeverComesIsNamed) {
@@ -230,7 +239,7 @@ TEST_F(RingWorkerTest, BadInputIsOneLineAndExitCodeTwo) {
       {{"--algorithm=rign"}, "ring, star"},
       {{"--backend=glo"}, "gloo"},
       {{"--transport=pigeon"}, "tcp"},
-      {{"--buffers=public"}, "private|shared"},
+      {{"--buffers=public"}, "private|huge|shared"},
       {{"--combination=all_reduce/native"}, "COLLECTIVE/BACKEND"},
       {{"--datatype=int8"}, "float"},
       {{"--op=prod"}, "sum"},
