@@ -171,7 +171,8 @@ class CpuDevice : public Device {
     auto memory = std::make_shared<SharedMemory>(*std::move(made));
     // A wish, as below; for one page or less it would only waste the rest of a huge one.
     if (bytes >= kHugePage) madvise(memory->data(), memory->bytes(), MADV_HUGEPAGE);
-    return Buffer(memory->data(), bytes, [memory](void*) {}, memory->fd());
+    return Buffer(
+        memory->data(), bytes, [memory](void*) {}, memory->fd());
   }
 
   std::unique_ptr<Stream> NewStream(StreamKind kind, const std::string& name) override {

@@ -3,9 +3,9 @@
 //
 // Specs: "env://" reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as torchrun sets them
 // (where torchrun keeps a store of its own on MASTER_PORT, ours takes the port beside it); "tcp://host:port"
-// names the store, and rank and world size come from the flags or the same variables. Where those are not set,
-// mpirun's stand for them (OMPI_COMM_WORLD_RANK and the like, PMI_RANK and the like). Rank 0 hosts the store
-// unless PSRING_STORE_HOSTED=1 says that a launcher does.
+// names the store, and rank and world size come from the flags or the same variables. Where those are not
+// set, mpirun's stand for them (OMPI_COMM_WORLD_RANK and the like, PMI_RANK and the like). Rank 0 hosts the
+// store unless PSRING_STORE_HOSTED=1 says that a launcher does.
 //
 // Every wait has a deadline, and its error names the ranks that are missing. A wait ends earlier with
 // Unavailable, and the culprit's name, where the process that is waited for has left or died.

@@ -76,6 +76,7 @@ absl::StatusOr<std::vector<ChildSpec>> Children(const BenchRequest& request, con
     child.command = mpirun.prefix;
     Append(child.command, command);
     child.environment = mpirun.environment;
+    child.keeps = mpirun.folder;
     Append(child.environment, StoreEnvironment(port));
     child.log_path = absl::StrCat(folder, "/log-mpirun.txt");
     return children;

@@ -193,9 +193,8 @@ std::vector<Examination> Examine(const Interrupt& interrupt) {
       ExaminePackages(interrupt),
       ExamineData(binaries, interrupt),
       ExamineGpus(),
-      BuiltWith(
-          "NCCL", "nccl", kBuiltWithNccl,
-          "install the CUDA toolkit and libnccl-dev (NVIDIA's apt repository), then ./run build"),
+      BuiltWith("NCCL", "nccl", kBuiltWithNccl,
+                "install the CUDA toolkit and libnccl-dev (NVIDIA's apt repository), then ./run build"),
       BuiltWith("Gloo", "gloo", kBuiltWithGloo, "sudo apt-get install -y libgloo-dev, then ./run build"),
       ExamineMpi(),
       ExamineNamespaces(),

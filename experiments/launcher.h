@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct ChildSpec {
   std::vector<std::string> command;      // an absolute path, then arguments
   std::vector<std::string> environment;  // "KEY=value", on top of ours
   std::string log_path;                  // empty: none
+  std::shared_ptr<const void> keeps;     // lives as long as this
   bool serves = false;                   // ends by itself when the others have: LaunchSpec::serving_after
 };
 

@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "common/check.h"
 #include "experiments/child_process.h"
+#include "experiments/temporary_folder.h"
 
 namespace psring {
 namespace {
@@ -62,7 +63,7 @@ absl::StatusOr<std::string> VersionText(const std::string& mpirun) {
 }
 
 // As `--mca` settings, which ranks inherit, whatever else this machine's configuration says.
-MpirunCommand OpenMpi(const std::string& mpirun, const MpirunOptions& options) {
+absl::StatusOr<MpirunCommand> OpenMpi(const std::string& mpirun, const MpirunOptions& options) {
   MpirunCommand command{
       .prefix = {mpirun, "-n", absl::StrCat(options.ranks), "--oversubscribe", "--bind-to", "none"}};
   const auto set = [&](const char* name, const char* value) {
@@ -76,6 +77,10 @@ MpirunCommand OpenMpi(const std::string& mpirun, const MpirunOptions& options) {
     set("btl", options.transport == "shm" ? "self,vader" : "self,tcp");
     if (options.transport == "tcp") set("btl_tcp_if_include", "lo");
   }
+  PSRING_ASSIGN_OR_RETURN(TemporaryFolder made, TemporaryFolder::Create("/dev/shm"));
+  const auto folder = std::make_shared<TemporaryFolder>(std::move(made));
+  set("btl_vader_backing_directory", folder->path().c_str());
+  command.folder = folder;
   // Must stand at MPI_Init for a process to choose an algorithm for a communicator later on.
   command.environment.push_back("OMPI_MCA_coll_tuned_use_dynamic_rules=1");
   if (geteuid() == 0) {

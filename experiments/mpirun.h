@@ -1,6 +1,7 @@
 // Starting processes the way MPI wants them started.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@ struct MpirunOptions {
 struct MpirunCommand {
   std::vector<std::string> prefix;       // "/usr/bin/mpirun", "-n", "4", ...: the program follows
   std::vector<std::string> environment;  // "KEY=value"
+  // What the job keeps in memory files is in there, and gone with the last copy, also where ranks are killed.
+  std::shared_ptr<const void> folder;
 };
 
 // For Open MPI and for MPICH's Hydra, whichever this machine's mpirun is; no binding to cores, more ranks

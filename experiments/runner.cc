@@ -1,6 +1,5 @@
 #include "experiments/runner.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 #include "experiments/machine.h"
 #include "experiments/mpirun.h"
 #include "experiments/run_folder.h"
+#include "experiments/temporary_folder.h"
 
 namespace psring {
 namespace {
@@ -26,30 +26,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kHost[] = "127.0.0.1";
-
-// A folder under the system's place for such things; gone with its owner.
-class TemporaryFolder {
- public:
-  static absl::StatusOr<TemporaryFolder> Create() {
-    std::error_code error;
-    const fs::path base = fs::temp_directory_path(error);
-    std::string name = (base / "psring-XXXXXX").string();
-    if (error || mkdtemp(name.data()) == nullptr) {
-      return absl::FailedPreconditionError(absl::StrCat("cannot make a temporary folder: ", name));
-    }
-    return TemporaryFolder(name);
-  }
-  TemporaryFolder(TemporaryFolder&& other) noexcept : path_(std::exchange(other.path_, "")) {}
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
-  std::string path_;
-};
 
 // Where the store is, and that psring hosts it.
 std::vector<std::string> StoreEnvironment(int port) {
@@ -89,7 +65,8 @@ absl::StatusOr<ChildSpec> Mpirun(const Configuration& configuration, int port, c
   ChildSpec child{.name = "mpirun",
                   .command = mpirun.prefix,
                   .environment = StoreEnvironment(port),
-                  .log_path = absl::StrCat(folder, "/log-mpirun.txt")};
+                  .log_path = absl::StrCat(folder, "/log-mpirun.txt"),
+                  .keeps = mpirun.folder};
   for (const std::string& word : TrainerCommand(configuration, folder, binaries))
     child.command.push_back(word);
   for (const std::string& variable : mpirun.environment) child.environment.push_back(variable);

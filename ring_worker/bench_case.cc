@@ -22,7 +22,8 @@ absl::StatusOr<BufferKind> ParseBufferKind(const std::string& name) {
   for (const BufferKind kind : kBufferKinds) {
     if (name == Name(kind)) return kind;
   }
-  return absl::InvalidArgumentError(absl::StrCat("'", name, "' are no buffers; there are private|huge|shared"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", name, "' are no buffers; there are private|huge|shared"));
 }
 
 absl::StatusOr<Combination> ParseCombination(const std::string& text) {

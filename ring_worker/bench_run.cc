@@ -199,16 +199,17 @@ absl::Status Bench::SetUp() {
   for (const Combination& combination : options_.combinations) {
     PSRING_ASSIGN_OR_RETURN(group_of_.emplace_back(), GroupOf(combination));
     if (combination.buffers != BufferKind::kShared) continue;
-    for (const Buffer* buffer : {&BuffersOf(BufferKind::kShared).send, &BuffersOf(BufferKind::kShared).receive}) {
+    for (const Buffer* buffer :
+         {&BuffersOf(BufferKind::kShared).send, &BuffersOf(BufferKind::kShared).receive}) {
       PSRING_RETURN_IF_ERROR(group_of_.back()->Register(*buffer));
     }
   }
   if (options_.limits) {
     if (!one_host) return absl::FailedPreconditionError("limits are of one host; these ranks are on several");
-    PSRING_ASSIGN_OR_RETURN(limits_, HostLimits::Make(rendezvous_, *barrier_, BuffersOf(BufferKind::kPrivate).send,
-                                                      BuffersOf(BufferKind::kPrivate).receive,
-                                                      BuffersOf(BufferKind::kShared).receive,
-                                                      options_.group.timeout));
+    PSRING_ASSIGN_OR_RETURN(limits_,
+                            HostLimits::Make(rendezvous_, *barrier_, BuffersOf(BufferKind::kPrivate).send,
+                                             BuffersOf(BufferKind::kPrivate).receive,
+                                             BuffersOf(BufferKind::kShared).receive, options_.group.timeout));
   }
   // Only now: the backends' own threads go where they like.
   if (one_host && options_.pin) KeepToOwnCore(rank_, ranks_);

@@ -97,7 +97,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeProcessGroup(Rendezvous& rende
   if (options.backend == "gloo") return MakeGlooGroup(rendezvous, options);
   if (options.backend == "mpi") return MakeMpiGroup(rendezvous, options);
   if (options.backend == "nccl") return MakeNcclGroup(rendezvous, options);
-  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, MakeMeshTransport(rendezvous, {.transport = options.transport,
+  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
+                          MakeMeshTransport(rendezvous, {.transport = options.transport,
                                                          .bind_host = options.bind_host,
                                                          .sockets_per_peer = options.sockets_per_peer,
                                                          .socket_buffer_bytes = options.socket_buffer_bytes,

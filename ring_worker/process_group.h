@@ -60,8 +60,8 @@ class ProcessGroup {
 
   // Lets peers of this host read `buffer` in place, where the transport can and the buffer is shared memory
   // (Device::AllocateShared); else nothing happens: such memory works too, through a copy. Not a
-  // collective. Before the buffer is freed it is to be unregistered, and no call that uses it may be under way on
-  // any rank; peers give the memory back when the group ends.
+  // collective. Before the buffer is freed it is to be unregistered, and no call that uses it may be under
+  // way on any rank; peers give the memory back when the group ends.
   virtual absl::Status Register(const Buffer& buffer);
   virtual void Unregister(const Buffer& buffer);
 
@@ -87,14 +87,14 @@ struct GroupOptions {
   std::string algorithm;           // empty: the backend's default ("ring"; others choose themselves)
   std::string transport = "auto";  // native: auto (shm on one host, tcp between hosts), shm, tcp; mpi: auto,
                                    // shm, tcp (chosen when mpirun starts the job); gloo: tcp
-  std::string bind_host = "127.0.0.1";  // an address of this machine that the other ranks can reach
+  std::string bind_host = "127.0.0.1";         // an address of this machine that the other ranks can reach
   absl::Duration timeout = absl::Seconds(60);  // of a call without progress
   // Native only.
   size_t segment_bytes = 0;  // a chunk is moved in pieces of this size; 0: what suits the transport
   int sockets_per_peer = 1;
   int socket_buffer_bytes = 0;  // 0: the kernel chooses, and adapts
-  // Ranks on a node, for the hierarchical algorithm; with transport auto they share memory, and others do not. 0:
-  // those of one host.
+  // Ranks on a node, for the hierarchical algorithm; with transport auto they share memory, and others do
+  // not. 0: those of one host.
   int ranks_per_node = 0;
   absl::Duration spin = absl::Microseconds(-1);  // a waiting rank keeps its core so long, then sleeps; below
                                                  // 0: what suits the number of ranks and cores

@@ -160,7 +160,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option("--algorithm", flags.algorithm, "One of the backend's; else its own choice")->group(what);
   app.add_option("--transport", flags.transport, "One of the backend's")->group(what)->capture_default_str();
-  app.add_option("--buffers", flags.buffers, "private, huge (pages), or shared: in memory that peers may read in place")
+  app.add_option("--buffers", flags.buffers,
+                 "private, huge (pages), or shared: in memory that peers may read in place")
       ->group(what)
       ->capture_default_str();
   app.add_option("--combination", flags.combinations,

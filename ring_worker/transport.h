@@ -101,13 +101,14 @@ class Transport {
 std::vector<std::unique_ptr<Transport>> MakeInProcessTransports(int ranks);
 
 struct MeshOptions {
-  // auto: shared memory where two ranks stand on one host, TCP elsewhere; shm: an error where they do not; tcp
+  // auto: shared memory where two ranks stand on one host, TCP elsewhere; shm: an error where they do not;
+  // tcp
   std::string transport = "auto";
   std::string bind_host = "127.0.0.1";  // an address of this machine that the other ranks can reach
   int sockets_per_peer = 1;             // TCP connections that carry payload
   int socket_buffer_bytes = 0;          // 0: the kernel chooses, and adapts
-  // Above 0 and with auto: memory is shared only among so many ranks with consecutive numbers, as if each such
-  // lot had a host of its own.
+  // Above 0 and with auto: memory is shared only among so many ranks with consecutive numbers, as if each
+  // such lot had a host of its own.
   int ranks_per_node = 0;
   // How long a waiting rank keeps its core before it sleeps; below 0: what suits the ranks and cores here.
   absl::Duration spin = absl::Microseconds(-1);

@@ -36,7 +36,8 @@ std::byte* Execution::Write(int chunk) const {
 // Elements of a transfer in one slab, counted from the beginning of its first chunk.
 ChunkRange Execution::Piece(int first_chunk, int chunk_count, uint32_t slab) const {
   const size_t length = ChunkBounds(memory_.count, program_->chunks, first_chunk, chunk_count).length;
-  return whole_ ? ChunkRange{0, length} : ChunkBounds(length, static_cast<int>(slabs_), static_cast<int>(slab));
+  return whole_ ? ChunkRange{0, length}
+                : ChunkBounds(length, static_cast<int>(slabs_), static_cast<int>(slab));
 }
 
 absl::Status Execution::Run(const Program& program, bool whole, uint32_t call, const CallMemory& memory,
@@ -53,8 +54,8 @@ absl::Status Execution::Run(const Program& program, bool whole, uint32_t call, c
 
   const int64_t rounds = static_cast<int64_t>(program.rounds.size()), slabs = slabs_, depth = pace.depth;
   for (int64_t wave = 0; wave < slabs + (rounds - 1) * depth; ++wave) {
-    // Older slabs first. All ranks have one order, so the earliest unfinished transfer of all waits for nothing
-    // but itself: no deadlock.
+    // Older slabs first. All ranks have one order, so the earliest unfinished transfer of all waits for
+    // nothing but itself: no deadlock.
     const int64_t first = std::max<int64_t>(0, (wave - slabs + depth) / depth);
     for (int64_t round = std::min(rounds - 1, wave / depth); round >= first; --round) {
       if (program.rounds[round].empty()) continue;
@@ -109,7 +110,8 @@ absl::Status Execution::Start(int round, uint32_t slab) {
 
 absl::Status Execution::FinishOldest() {
   const InFlight oldest = in_flight_.front();
-  absl::Status status = transport_.Wait({call_, static_cast<uint32_t>(oldest.round), oldest.slab}, pace_.timeout);
+  absl::Status status =
+      transport_.Wait({call_, static_cast<uint32_t>(oldest.round), oldest.slab}, pace_.timeout);
   in_flight_.PopFront();
   if (!status.ok()) {
     while (!in_flight_.empty()) in_flight_.PopFront();

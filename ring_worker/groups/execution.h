@@ -1,8 +1,9 @@
 // Runs a program over a transport, on the calling thread.
 //
 // Chunks are cut into segments, all chunks into as many; segment s of all chunks together is *slab* s, and
-// slabs have nothing to do with one another. Slab s starts its round r behind slab s + depth's round r - 1, so
-// that several are on their way at a time, and one slab goes through all its rounds while it is in the cache.
+// slabs have nothing to do with one another. Slab s starts its round r behind slab s + depth's round r - 1,
+// so that several are on their way at a time, and one slab goes through all its rounds while it is in the
+// cache.
 #pragma once
 
 #include "absl/status/status.h"

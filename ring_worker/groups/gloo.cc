@@ -249,9 +249,11 @@ BackendRow GlooBackend() {
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeGlooGroup(Rendezvous& rendezvous,
                                                             const GroupOptions& options) {
-  // Gloo writes to a peer's socket without MSG_NOSIGNAL: where the peer has died that would end us without a word.
+  // Gloo writes to a peer's socket without MSG_NOSIGNAL: where the peer has died that would end us without a
+  // word.
   struct sigaction pipe_action;
-  if (sigaction(SIGPIPE, nullptr, &pipe_action) == 0 && pipe_action.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
+  if (sigaction(SIGPIPE, nullptr, &pipe_action) == 0 && pipe_action.sa_handler == SIG_DFL)
+    signal(SIGPIPE, SIG_IGN);
   const int rank = rendezvous.options().rank;
   const int size = rendezvous.options().world_size;
   const std::string algorithm = options.algorithm.empty() ? "ring" : options.algorithm;

@@ -35,8 +35,8 @@ struct Program {
   int chunks = 1;
   // As many rounds for every rank; those in which this rank has nothing to do are empty.
   std::vector<RoundSteps> rounds;
-  int last_round = -1;                    // the last in which it has; -1: none
-  std::vector<bool> written;              // by chunk: this rank receives into it at some time
+  int last_round = -1;        // the last in which it has; -1: none
+  std::vector<bool> written;  // by chunk: this rank receives into it at some time
 };
 
 // `whole`: a transfer of several chunks stays one; else it becomes one a chunk, which can then be cut into

@@ -106,13 +106,13 @@ class ScheduledGroup final : public ProcessGroup {
 
   absl::StatusOr<const Prepared*> Prepare(Collective collective, int root, bool whole) {
     for (const Prepared& prepared : prepared_) {
-      if (prepared.collective == collective && prepared.root == root && prepared.whole == whole) return &prepared;
+      if (prepared.collective == collective && prepared.root == root && prepared.whole == whole)
+        return &prepared;
     }
     const std::string algorithm = AlgorithmOf(options_.algorithm, collective);
-    PSRING_ASSIGN_OR_RETURN(
-        const std::unique_ptr<Schedule> schedule,
-        MakeSchedule(algorithm, collective,
-                     {.ranks = size(), .ranks_per_node = ranks_per_node_, .root = root}));
+    PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule,
+                            MakeSchedule(algorithm, collective,
+                                         {.ranks = size(), .ranks_per_node = ranks_per_node_, .root = root}));
     prepared_.push_back({collective, root, whole, absl::StrCat(algorithm, " ", Name(collective)),
                          MakeProgram(*schedule, rank(), whole)});
     return &prepared_.back();
@@ -121,7 +121,8 @@ class ScheduledGroup final : public ProcessGroup {
   // Kept: mapping memory anew for every call would cost more than the call.
   absl::StatusOr<std::byte*> Scratch(size_t bytes) {
     if (scratch_.empty() || scratch_.back().bytes() < bytes) {
-      PSRING_ASSIGN_OR_RETURN(Buffer larger, MakeCpuDevice()->AllocateShared(std::max(bytes, 2 * scratch_bytes_)));
+      PSRING_ASSIGN_OR_RETURN(Buffer larger,
+                              MakeCpuDevice()->AllocateShared(std::max(bytes, 2 * scratch_bytes_)));
       PSRING_RETURN_IF_ERROR(transport_->Register(larger));
       scratch_bytes_ = larger.bytes();
       scratch_.push_back(std::move(larger));  // peers may still read the one before

@@ -23,8 +23,8 @@ absl::Status ControlConnection::Hear() {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return absl::OkStatus();
     if (n <= 0) {
-      return absl::UnavailableError(absl::StrCat("rank ", peer_, " closed its connection to rank ", rank_,
-                                                 "; its process has ended"));
+      return absl::UnavailableError(
+          absl::StrCat("rank ", peer_, " closed its connection to rank ", rank_, "; its process has ended"));
     }
     received_ += n;
   }

@@ -1,5 +1,5 @@
-// The last word on a control connection, and the only one: "I am done", or "I gave up, because ...". A control
-// connection that ends without it is a process that died.
+// The last word on a control connection, and the only one: "I am done", or "I gave up, because ...". A
+// control connection that ends without it is a process that died.
 #pragma once
 
 #include <cstddef>

@@ -169,10 +169,10 @@ class InProcessTransport final : public Transport {
       sends.push_back(self().inbox[source].front());
       const PostedSend& send = sends.back();
       if (!(send.tag == receive.tag) || !(send.call == call_) || send.from.count != receive.to.count) {
-        Fail(absl::FailedPreconditionError(absl::StrCat(
-            "rank ", source, " is in ", ToString(send.call), " and sends ", send.from.bytes(), " bytes (",
-            ToString(send.tag), "); rank ", rank_, " is in ", ToString(call_), " and expects ",
-            receive.to.bytes(), " bytes (", ToString(receive.tag), ")")));
+        Fail(absl::FailedPreconditionError(
+            absl::StrCat("rank ", source, " is in ", ToString(send.call), " and sends ", send.from.bytes(),
+                         " bytes (", ToString(send.tag), "); rank ", rank_, " is in ", ToString(call_),
+                         " and expects ", receive.to.bytes(), " bytes (", ToString(receive.tag), ")")));
         return true;
       }
       self().inbox[source].pop_front();

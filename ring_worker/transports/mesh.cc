@@ -4,8 +4,8 @@
 //
 // There are no threads: bytes move inside Send and Wait, on the caller's thread. Where nothing can move it
 // spins for a moment, then sleeps: on its bell, a futex, where it waits for ranks of this host alone, else in
-// poll(), which its bell ends too. Frames of one peer come in the order in which receives are started; a sum's
-// terms are added in the order in which they were listed, whoever is fast.
+// poll(), which its bell ends too. Frames of one peer come in the order in which receives are started; a
+// sum's terms are added in the order in which they were listed, whoever is fast.
 
 #include <poll.h>
 #include <sched.h>
@@ -63,8 +63,8 @@ struct Gather {
   ReduceOp op = ReduceOp::kSum;
   const std::byte* own = nullptr;
   absl::InlinedVector<int, 16> sources;
-  size_t next = 0;            // sources before this one are in `to`
-  bool all_shared = false;    // every peer's frame can be read in place: one pass when all are there
+  size_t next = 0;          // sources before this one are in `to`
+  bool all_shared = false;  // every peer's frame can be read in place: one pass when all are there
   bool complete = false;
   std::vector<std::byte> own_copy;
 };
@@ -118,7 +118,8 @@ struct Layout {
 
 class MeshTransport final : public Transport {
  public:
-  MeshTransport(int rank, int size, FileDescriptor wake, std::optional<SharedArena> arena, const Layout& layout)
+  MeshTransport(int rank, int size, FileDescriptor wake, std::optional<SharedArena> arena,
+                const Layout& layout)
       : rank_(rank),
         wake_(std::move(wake)),
         arena_(std::move(arena)),
@@ -140,8 +141,9 @@ class MeshTransport final : public Transport {
       if (!from.unix_socket.valid()) continue;
       absl::StatusOr<SharedArena> theirs = SharedArena::Adopt(size(), from.unix_socket.get(), deadline);
       if (!theirs.ok()) {
-        return absl::Status(theirs.status().code(), absl::StrCat("rank ", rank_, " cannot share memory with rank ",
-                                                                 rank, ": ", theirs.status().message()));
+        return absl::Status(theirs.status().code(),
+                            absl::StrCat("rank ", rank_, " cannot share memory with rank ", rank, ": ",
+                                         theirs.status().message()));
       }
       peer.shared = std::make_unique<SharedLink>(rank_, rank, *arena_, *std::move(theirs),
                                                  std::move(from.unix_socket), size() <= kMostTouching);
@@ -168,7 +170,8 @@ class MeshTransport final : public Transport {
   TransportTraits traits() const override {
     // The same on every rank, wherever it stands: they must cut a buffer alike.
     if (!layout_.some_share) return {.segment_bytes = 256 << 10, .most_segment_bytes = SIZE_MAX, .depth = 8};
-    return {.segment_bytes = kSlotBytes, .most_segment_bytes = kSlotBytes, .depth = layout_.all_share ? 3 : 8};
+    return {
+        .segment_bytes = kSlotBytes, .most_segment_bytes = kSlotBytes, .depth = layout_.all_share ? 3 : 8};
   }
 
   void BeginCall(const CallInfo& call) override {
@@ -248,8 +251,8 @@ class MeshTransport final : public Transport {
   absl::Status Wait(Tag tag, absl::Duration timeout) override {
     size_t at = 0;
     while (at < transfers_.size() && !(transfers_[at].tag == tag)) ++at;
-    absl::Status status = at == transfers_.size() ? early_failure_
-                                                  : Progress(transfers_.popped() + at, tag, timeout);
+    absl::Status status =
+        at == transfers_.size() ? early_failure_ : Progress(transfers_.popped() + at, tag, timeout);
     while (!transfers_.empty() && transfers_.front().unfinished == 0) transfers_.PopFront();
     if (status.ok() && !aborted_.load(std::memory_order_relaxed)) return status;
     if (!status.ok()) Abort(status);
@@ -574,15 +577,16 @@ class MeshTransport final : public Transport {
     return heard;
   }
 
-  // A peer of this host that has left, but whose frame or reading is still needed. What it sent before it left
-  // is still in its memory, which we map.
+  // A peer of this host that has left, but whose frame or reading is still needed. What it sent before it
+  // left is still in its memory, which we map.
   absl::Status MissThoseWhoLeft() {
     for (int rank = 0; rank < size(); ++rank) {
       const Peer& peer = peers_[rank];
       if (peer.shared == nullptr || !peer.control->left()) continue;
       const bool needs_frame = !peer.expected.empty() && !peer.shared->HasFrame();
-      const bool needs_reading = !peer.waiting.empty() ||
-                                 (!peer.unread.empty() && peer.unread.front().number >= peer.shared->consumed());
+      const bool needs_reading =
+          !peer.waiting.empty() ||
+          (!peer.unread.empty() && peer.unread.front().number >= peer.shared->consumed());
       if (needs_frame || needs_reading) return HasLeft(rank);
     }
     return absl::OkStatus();
@@ -605,8 +609,7 @@ class MeshTransport final : public Transport {
       for (const FrameStream& stream : peer.streams) {
         reads |= !stream.out().empty() && stream.out().front().transfer <= number;
       }
-      if (!peer.expected.empty() &&
-          gathers_[peer.expected.front() - gathers_.popped()].transfers <= number) {
+      if (!peer.expected.empty() && gathers_[peer.expected.front() - gathers_.popped()].transfers <= number) {
         const bool is_there = peer.shared != nullptr && peer.shared->HasFrame();
         if (!is_there) whom.push_back(absl::StrCat("rank ", rank, " to send"));
       } else if (reads) {
@@ -660,10 +663,10 @@ class MeshTransport final : public Transport {
   uint64_t call_hash_ = 0;
   Fifo<Transfers> transfers_;
   Fifo<Gather> gathers_;
-  std::vector<std::byte> window_;     // what TCP delivers and is to be added
-  std::vector<const void*> terms_;    // kept, for their memory
+  std::vector<std::byte> window_;   // what TCP delivers and is to be added
+  std::vector<const void*> terms_;  // kept, for their memory
   std::vector<pollfd> polled_;
-  absl::Status early_failure_;        // of a Send; Wait returns it
+  absl::Status early_failure_;  // of a Send; Wait returns it
   std::atomic<uint64_t> sent_bytes_ = 0, received_bytes_ = 0;
 
   Mutex failure_mutex_;
@@ -682,7 +685,8 @@ absl::Status SetBuffers(const PeerConnections& peer, int bytes) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Layout> AgreeOnLayout(Rendezvous& rendezvous, const std::vector<PeerConnections>& connections) {
+absl::StatusOr<Layout> AgreeOnLayout(Rendezvous& rendezvous,
+                                     const std::vector<PeerConnections>& connections) {
   const int rank = rendezvous.options().rank, size = rendezvous.options().world_size;
   int first = rank, last = rank, count = 1;
   for (int peer = 0; peer < size; ++peer) {
@@ -717,7 +721,8 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeMeshTransport(Rendezvous& rendezv
   PSRING_ASSIGN_OR_RETURN(std::vector<PeerConnections> connections, ConnectMesh(rendezvous, options));
   bool shares = false;
   for (const PeerConnections& peer : connections) {
-    if (options.socket_buffer_bytes > 0) PSRING_RETURN_IF_ERROR(SetBuffers(peer, options.socket_buffer_bytes));
+    if (options.socket_buffer_bytes > 0)
+      PSRING_RETURN_IF_ERROR(SetBuffers(peer, options.socket_buffer_bytes));
     shares |= peer.unix_socket.valid();
   }
   PSRING_ASSIGN_OR_RETURN(const Layout layout, AgreeOnLayout(rendezvous, connections));

@@ -95,10 +95,9 @@ class MeshBuilder {
     }
     if (peer == 0) std::copy(fields[2].begin(), fields[2].end(), token_.begin());
     if (fields[4] != options_.transport || sockets != options_.sockets_per_peer) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("rank ", peer, " wants transport ", fields[4], " with ", sockets,
-                       " sockets a peer, rank ", rank_, " ", options_.transport, " with ",
-                       options_.sockets_per_peer));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "rank ", peer, " wants transport ", fields[4], " with ", sockets, " sockets a peer, rank ", rank_,
+          " ", options_.transport, " with ", options_.sockets_per_peer));
     }
     // Connects to lower ranks at once; their backlog takes the connection even before they accept.
     if (peer >= rank_) return absl::OkStatus();
@@ -111,14 +110,15 @@ class MeshBuilder {
         return absl::FailedPreconditionError(
             absl::StrCat("rank ", rank_, " cannot share memory with rank ", peer,
                          ": they are not on one host (or in one network namespace); choose transport auto or "
-                         "tcp (", socket.status().message(), ")"));
+                         "tcp (",
+                         socket.status().message(), ")"));
       }
     }
     const int data = mine.unix_socket.valid() ? 0 : options_.sockets_per_peer;
     mine.data.resize(data);
     for (int i = 0; i < data; ++i) {
-      PSRING_ASSIGN_OR_RETURN(
-          mine.data[i], SayHello(Connect(fields[1], port, deadline_), peer, Channel::kData, i));
+      PSRING_ASSIGN_OR_RETURN(mine.data[i],
+                              SayHello(Connect(fields[1], port, deadline_), peer, Channel::kData, i));
     }
     PSRING_ASSIGN_OR_RETURN(mine.control,
                             SayHello(Connect(fields[1], port, deadline_), peer, Channel::kControl, 0));
@@ -139,8 +139,8 @@ class MeshBuilder {
     const absl::Status status =
         socket.ok() ? WriteAll(socket->get(), &hello, sizeof hello, deadline_) : socket.status();
     if (status.ok()) return socket;
-    return absl::Status(
-        status.code(), absl::StrCat("rank ", rank_, " cannot reach rank ", peer, ": ", status.message()));
+    return absl::Status(status.code(),
+                        absl::StrCat("rank ", rank_, " cannot reach rank ", peer, ": ", status.message()));
   }
 
   // Where a connection belongs; null where it is not wanted.

@@ -138,7 +138,7 @@ class SharedLink {
   int32_t next_region_ = 0;
   std::vector<PeerRegion> peer_regions_;
   uint64_t sent_ = 0, received_ = 0;
-  size_t touched_out_ = 0, touched_in_ = 0;  // of each slot: no more page faults there
+  size_t touched_out_ = 0, touched_in_ = 0;        // of each slot: no more page faults there
   uint64_t slot_frame_[SharedArena::kSlots] = {};  // 1 + the frame that last used it
 };
 

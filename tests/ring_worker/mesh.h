@@ -15,8 +15,8 @@
 
 namespace psring {
 
-// `ranks` connected transports: in_process, shm, tcp (over loopback), or mixed: pairs of ranks share memory, and
-// between pairs there is TCP with two sockets a peer.
+// `ranks` connected transports: in_process, shm, tcp (over loopback), or mixed: pairs of ranks share memory,
+// and between pairs there is TCP with two sockets a peer.
 inline std::vector<std::unique_ptr<Transport>> MakeTransports(const std::string& name, int ranks) {
   if (name == "in_process") return MakeInProcessTransports(ranks);
   std::vector<std::unique_ptr<Transport>> transports(ranks);

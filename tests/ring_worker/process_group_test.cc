@@ -220,7 +220,7 @@ float Expected(ReduceOp op, int ranks, size_t i) {
   float result = Whole(0, i);
   for (int rank = 1; rank < ranks; ++rank) {
     const float value = Whole(rank, i);
-    result = op == ReduceOp::kMin ? std::min(result, value)
+    result = op == ReduceOp::kMin   ? std::min(result, value)
              : op == ReduceOp::kMax ? std::max(result, value)
                                     : result + value;
   }
@@ -330,7 +330,8 @@ INSTANTIATE_TEST_SUITE_P(All, ProcessGroupTest,
                          testing::Combine(testing::Values("in_process", "tcp", "shm", "mixed"),
                                           testing::ValuesIn(AlgorithmsFor(Collective::kAllReduce))),
                          [](const auto& info) {
-                           std::string name = absl::StrCat(std::get<0>(info.param), "_", std::get<1>(info.param));
+                           std::string name =
+                               absl::StrCat(std::get<0>(info.param), "_", std::get<1>(info.param));
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });

@@ -130,8 +130,8 @@ int DataLines(const std::string& table) {
 
 TEST_F(RingWorkerTest, RanksReduceCheckAndRankZeroPrintsATable) {
   for (const char* algorithm : {"ring", "star"}) {
-    auto children = Start(3, {absl::StrCat("--algorithm=", algorithm), "--transport=tcp", "--bytes=0,4,12K,1M",
-                              "--iters=3", "--warmup_iters=1"});
+    auto children = Start(3, {absl::StrCat("--algorithm=", algorithm), "--transport=tcp",
+                              "--bytes=0,4,12K,1M", "--iters=3", "--warmup_iters=1"});
     for (auto& child : children) EXPECT_EQ(child->Wait(absl::Seconds(60)), 0) << child->err();
     const std::string table = children[0]->out();
     EXPECT_THAT(table, AllOf(HasSubstr(absl::StrCat("native ", algorithm, " over tcp")), HasSubstr("12288"),
@@ -142,9 +142,9 @@ TEST_F(RingWorkerTest, RanksReduceCheckAndRankZeroPrintsATable) {
 }
 
 TEST_F(RingWorkerTest, SeveralCombinationsTakeTurnsInOneSetOfProcesses) {
-  auto children = Start(2, {"--combination=all_reduce/native/ring/tcp/private",
-                            "--combination=all_reduce/native/star/tcp/shared", "--bytes=4K,64K", "--iters=3",
-                            "--limits"});
+  auto children = Start(
+      2, {"--combination=all_reduce/native/ring/tcp/private",
+          "--combination=all_reduce/native/star/tcp/shared", "--bytes=4K,64K", "--iters=3", "--limits"});
   for (auto& child : children) EXPECT_EQ(child->Wait(absl::Seconds(60)), 0) << child->err();
   const std::string table = children[0]->out();
   EXPECT_THAT(table, AllOf(HasSubstr("native ring over tcp, private buffers"),
@@ -164,9 +164,9 @@ TEST_F(RingWorkerTest, WithoutACheckNobodySaysThatValuesAreRight) {
 TEST_F(RingWorkerTest, JsonLinesCarryEverySample) {
   auto children = Start(2, {"--transport=tcp", "--bytes=4K", "--iters=7", "--json"});
   for (auto& child : children) EXPECT_EQ(child->Wait(absl::Seconds(60)), 0) << child->err();
-  EXPECT_THAT(children[0]->out(),
-              AllOf(HasSubstr("{\"event\":\"start\""), HasSubstr("\"transport\":\"tcp\""),
-                    HasSubstr("{\"event\":\"row\""), HasSubstr("\"wrong\":0"), HasSubstr("{\"event\":\"done\"}")));
+  EXPECT_THAT(children[0]->out(), AllOf(HasSubstr("{\"event\":\"start\""), HasSubstr("\"transport\":\"tcp\""),
+                                        HasSubstr("{\"event\":\"row\""), HasSubstr("\"wrong\":0"),
+                                        HasSubstr("{\"event\":\"done\"}")));
 }
 
 TEST_F(RingWorkerTest, DescribeNamesWhatThisBuildOffers) {
@@ -182,9 +182,9 @@ TEST_F(RingWorkerTest, AKilledRankEndsAllOthersAndIsNamed) {
                                           std::pair(2, "shm"), std::pair(1, "mixed")}) {
     SCOPED_TRACE(absl::StrCat("rank ", victim, " over ", transport));
     const bool mixed = transport == std::string("mixed");
-    auto children = Start(4, {absl::StrCat("--transport=", mixed ? "auto" : transport),
-                              mixed ? "--ranks_per_node=2" : "--ranks_per_node=0", "--bytes=4M",
-                              "--iters=1000000"});
+    auto children =
+        Start(4, {absl::StrCat("--transport=", mixed ? "auto" : transport),
+                  mixed ? "--ranks_per_node=2" : "--ranks_per_node=0", "--bytes=4M", "--iters=1000000"});
     WaitForTable(*children[0]);
     children[victim]->Signal(SIGKILL);
     const absl::Time begin = absl::Now();
@@ -206,7 +206,8 @@ TEST_F(RingWorkerTest, AStoppedRankIsNamedWhenPatienceEnds) {
     WaitForTable(*children[0]);
     children[1]->Signal(SIGSTOP);
     EXPECT_EQ(children[0]->Wait(absl::Seconds(20)), 1) << transport;
-    EXPECT_THAT(children[0]->err(), AllOf(HasSubstr("rank 0 waited 1"), HasSubstr("for rank 1"))) << transport;
+    EXPECT_THAT(children[0]->err(), AllOf(HasSubstr("rank 0 waited 1"), HasSubstr("for rank 1")))
+        << transport;
   }
 }
 

@@ -15,8 +15,8 @@ namespace {
 std::atomic<int64_t> allocations = 0;
 }  // namespace
 
-// Every allocation of this program through `new` is counted; containers and std::function have no other way. Not
-// inlined: the compiler would take free() beside new for a mistake.
+// Every allocation of this program through `new` is counted; containers and std::function have no other way.
+// Not inlined: the compiler would take free() beside new for a mistake.
 [[gnu::noinline]] void* operator new(size_t bytes) {
   ++allocations;
   void* memory = std::malloc(bytes);
@@ -43,27 +43,28 @@ TEST_P(SteadyStateTest, CallsAllocateNothingAndTouchNoNewPage) {
   constexpr size_t kCount = 1 << 20;
   std::vector<int64_t> faults(kRanks);
   int64_t allocated = 0;
-  RunRanks("shm", kRanks, {.algorithm = algorithm}, [&, shared = shared](ProcessGroup& group, Stream& stream) {
-    const std::unique_ptr<Device> device = MakeCpuDevice();
-    const Buffer buffer = *(shared ? device->AllocateShared(4 * kCount) : device->Allocate(4 * kCount));
-    PSRING_RETURN_IF_ERROR(group.Register(buffer));
-    const Span data = buffer.span();
-    int64_t before = 0, faults_before = 0;
-    for (int call = 0; call < kWarmUps + kCalls; ++call) {
-      if (call == kWarmUps) {
+  RunRanks(
+      "shm", kRanks, {.algorithm = algorithm}, [&, shared = shared](ProcessGroup& group, Stream& stream) {
+        const std::unique_ptr<Device> device = MakeCpuDevice();
+        const Buffer buffer = *(shared ? device->AllocateShared(4 * kCount) : device->Allocate(4 * kCount));
+        PSRING_RETURN_IF_ERROR(group.Register(buffer));
+        const Span data = buffer.span();
+        int64_t before = 0, faults_before = 0;
+        for (int call = 0; call < kWarmUps + kCalls; ++call) {
+          if (call == kWarmUps) {
+            PSRING_RETURN_IF_ERROR(group.Barrier(stream));
+            before = allocations;
+            faults_before = PageFaultsOfThisThread();
+          }
+          PSRING_RETURN_IF_ERROR(group.AllReduce(data, data, ReduceOp::kSum, stream));
+        }
         PSRING_RETURN_IF_ERROR(group.Barrier(stream));
-        before = allocations;
-        faults_before = PageFaultsOfThisThread();
-      }
-      PSRING_RETURN_IF_ERROR(group.AllReduce(data, data, ReduceOp::kSum, stream));
-    }
-    PSRING_RETURN_IF_ERROR(group.Barrier(stream));
-    faults[group.rank()] = PageFaultsOfThisThread() - faults_before;
-    if (group.rank() == 0) allocated = allocations - before;
-    PSRING_RETURN_IF_ERROR(group.Barrier(stream));
-    group.Unregister(buffer);
-    return stream.Synchronize();
-  });
+        faults[group.rank()] = PageFaultsOfThisThread() - faults_before;
+        if (group.rank() == 0) allocated = allocations - before;
+        PSRING_RETURN_IF_ERROR(group.Barrier(stream));
+        group.Unregister(buffer);
+        return stream.Synchronize();
+      });
   EXPECT_EQ(allocated, 0);
   for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(faults[rank], 0) << "rank " << rank;
 }

@@ -112,8 +112,7 @@ TEST_P(EveryTransportTest, AbortWakesAWaitingRankAndItsPeers) {
   });
   ranks[0]->BeginCall(kCall);
   ranks[0]->Receive({}, {data.data(), 4}, ReduceOp::kSum, nullptr, {1});
-  EXPECT_EQ(ranks[0]->Wait({}, absl::Seconds(30)),
-            absl::CancelledError("the user pressed Ctrl-C"));
+  EXPECT_EQ(ranks[0]->Wait({}, absl::Seconds(30)), absl::CancelledError("the user pressed Ctrl-C"));
   EXPECT_FALSE(ranks[0]->Wait({}, absl::Seconds(30)).ok());
   aborter.join();
   peer.join();
@@ -364,10 +363,10 @@ TEST(ConnectMeshTest, ARankThatDoesNotConnectIsNamed) {
     FakeRendezvous rendezvous(store, 2, 3);
     // It listens, says where, and then connects to nobody.
     const auto listener = Listen("127.0.0.1");
-    ASSERT_TRUE(
-        rendezvous.Exchange("mesh", absl::StrCat(listener->port, " 127.0.0.1 ", std::string(32, 'a'), " ",
-                                                std::string(32, 'b'), " tcp 1"))
-            .ok());
+    ASSERT_TRUE(rendezvous
+                    .Exchange("mesh", absl::StrCat(listener->port, " 127.0.0.1 ", std::string(32, 'a'), " ",
+                                                   std::string(32, 'b'), " tcp 1"))
+                    .ok());
     absl::SleepFor(absl::Milliseconds(500));
   });
   std::vector<std::thread> threads;

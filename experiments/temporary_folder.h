@@ -1,0 +1,26 @@
+// A folder that goes with its owner.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+
+namespace psring {
+
+class TemporaryFolder {
+ public:
+  // "BASE/psring-PID-XXXXXX"; an empty base is the system's place for such things. Removes what psrings that
+  // were killed have left there. FailedPrecondition names what could not be made.
+  static absl::StatusOr<TemporaryFolder> Create(const std::string& base = "");
+  TemporaryFolder(TemporaryFolder&& other) noexcept : path_(std::exchange(other.path_, "")) {}
+  ~TemporaryFolder();
+
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
+
+}  // namespace psring
