@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """All-reduce of every backend on one host, side by side: writes experiments/results/collectives.md.
 
-usage: experiments/benchmarks/collectives.py [--workers 2,4,8] [--iters 60] [--rounds 5] [--out FILE]
+usage: experiments/benchmarks/collectives.py [--workers 2,4,8] [--iters 20] [--rounds 3] [--out FILE]
 
-One `psring bench` does all of it: every number of workers is measured in rounds, and in a round the combinations take
+One `psring bench` does all of it (a second one repeats shared memory with private buffers on huge pages, which suit those
+that let the kernel copy): every number of workers is measured in rounds, and in a round the combinations take
 turns call by call, so that slow minutes hit all alike. Run it on a quiet machine: the table says how much of the
 processors others took, and figures of a busy one mean little.
 """
@@ -41,8 +42,8 @@ def text(results, manifest, command):
     machine = manifest["machine"]
     sizes = sorted({row["size"] for row in results})
     for row in results:
-        shared = ", shared buffers" if row["buffers"] == "shared" else ""
-        row["name"] = f"{row['backend']} {row['algorithm']}, {row['transport']}{shared}"
+        kind = "" if row["buffers"] == "private" else f", {row['buffers']} buffers"
+        row["name"] = f"{row['backend']} {row['algorithm']}, {row['transport']}{kind}"
     foreign = [row["foreign_cpu_pct"] for row in results]
     parts = [
         "# All-reduce on one host, float32 sum\n",
@@ -67,8 +68,18 @@ def text(results, manifest, command):
         crowded = f" on {machine['cores']} cores" if workers > machine["cores"] else ""
         parts.append(f"## {workers} processes{crowded}: busbw, GB/s\n\n{table(rows, sizes, bandwidth)}\n")
         small = [size for size in sizes if size <= 1 << 18]
-        parts.append(f"### Time of a call, us\n\n{table(rows, small, latency)}\n")
+        if small:
+            parts.append(f"### Time of a call, us\n\n{table(rows, small, latency)}\n")
     return "\n".join(parts)
+
+
+def bench(psring, flags):
+    with tempfile.TemporaryDirectory() as folder:
+        run = pathlib.Path(folder) / "run"
+        if subprocess.run([psring, "bench"] + flags + ["--out", str(run)], check=False).returncode != 0:
+            sys.exit("collectives.py: psring bench failed (see above)")
+        results = json.loads((run / "bench.json").read_text())["results"]
+        return results, json.loads((run / "manifest.json").read_text()), " ".join(["psring", "bench"] + flags)
 
 
 def main():
@@ -77,21 +88,21 @@ def main():
     parser.add_argument("--workers", default="2,4,8")
     parser.add_argument("--sizes", default=SIZES)
     parser.add_argument("--algorithm", default=ALGORITHMS)
-    parser.add_argument("--iters", default="60")
-    parser.add_argument("--rounds", default="5")
+    parser.add_argument("--iters", default="20")
+    parser.add_argument("--rounds", default="3")
     parser.add_argument("--out", default=str(ROOT / "experiments/results/collectives.md"))
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        run = pathlib.Path(folder) / "run"
-        command = [arguments.psring, "bench", "--backend", "native,mpi,gloo", "--algorithm", arguments.algorithm, "--transport",
-                   "shm,tcp", "--workers", arguments.workers, "--sizes", arguments.sizes, "-n", arguments.iters,
-                   "--rounds", arguments.rounds, "--limits", "--out", str(run)]
-        if subprocess.run(command, check=False).returncode != 0:
-            sys.exit("collectives.py: psring bench failed (see above)")
-        results = json.loads((run / "bench.json").read_text())["results"]
-        manifest = json.loads((run / "manifest.json").read_text())
-    shown = " ".join(["psring"] + command[1:-2])
-    pathlib.Path(arguments.out).write_text(text(results, manifest, shown) + "\n")
+    often = ["-n", arguments.iters, "--rounds", arguments.rounds, "--limits"]
+    results, manifest, shown = bench(arguments.psring, ["--backend", "native,mpi,gloo", "--algorithm", arguments.algorithm,
+                                                        "--transport", "shm,tcp", "--workers", arguments.workers,
+                                                        "--sizes", arguments.sizes] + often)
+    huge, huge_manifest, huge_shown = bench(arguments.psring, ["--backend", "native,mpi", "--algorithm", "ring,direct,default",
+                                                               "--transport", "shm", "--buffers", "private,huge", "--workers",
+                                                               "2,4", "--sizes", "4M,25M,100M"] + often)
+    pathlib.Path(arguments.out).write_text(
+        text(results, manifest, shown) + "\n" +
+        text(huge, huge_manifest, huge_shown).replace("# All-reduce on one host, float32 sum", "# The same on huge pages", 1) +
+        "\n")
     print(f"wrote {arguments.out} ({datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC)")
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Training speed of psring beside PyTorch, in one run: samples/s of one process and of two that reduce over TCP.
+"""Training speed of psring beside PyTorch, in one run: samples/s of one process and of two that reduce over
+shared memory and over TCP.
 
     ./run build && experiments/benchmarks/training.py [--rounds 5] [--models mlp,cnn]
 
@@ -30,12 +31,13 @@ def cpu_ticks():
     return sum(fields), sum(fields) - fields[3] - fields[4]
 
 
-def run_psring(model, strategy, workers):
+def run_psring(model, strategy, workers, fabric="auto"):
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "run")
         done = subprocess.run([os.path.join(ROOT, "build/release/bin/psring"), "train", "--strategy", strategy,
                                "--workers", str(workers), "--model", model, "--steps", str(STEPS[model]),
-                               "--warmup_steps", "10", "--no_eval", "--lr", "0.02", "--out", out],
+                               "--warmup_steps", "10", "--no_eval", "--lr", "0.02", "--fabric", fabric,
+                               "--out", out],
                               capture_output=True, text=True, timeout=600)
         if done.returncode:
             sys.exit(f"psring failed: {done.stderr}")
@@ -56,7 +58,8 @@ def contenders(python, model):
     rows = {
         "psring single, 1 process": lambda: run_psring(model, "single", 1),
         "psring none, 2 processes": lambda: run_psring(model, "none", 2),
-        "psring ring over TCP, 2 processes": lambda: run_psring(model, "ring", 2),
+        "psring ring over shared memory, 2 processes": lambda: run_psring(model, "ring", 2, "shm"),
+        "psring ring over TCP, 2 processes": lambda: run_psring(model, "ring", 2, "tcp"),
     }
     if python:
         rows["PyTorch, 1 process"] = lambda: run_torch(python, model, 1, {})
@@ -107,7 +110,7 @@ def main():
             if name.startswith("PyTorch, 1"):
                 ours = results["psring single, 1 process"]
             elif name.startswith("PyTorch DDP"):
-                ours = results["psring ring over TCP, 2 processes"]
+                ours = results["psring ring over shared memory, 2 processes"]
             ratio = f"{statistics.median(a / b for a, b in zip(ours, values)):.2f}" if ours else ""
             lines.append(f"| {name} | {statistics.median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f}) "
                          f"| {ratio} |")
