@@ -58,18 +58,16 @@ class GrpcClient : public PsClient {
   }
 
   void PushPull(const Exchange& exchange, Done done) override {
-    session_.Add(exchange, std::move(done));
+    const ClientSession::ToSend to_send = session_.Add(exchange, std::move(done));
     if (absl::Status failure = session_.failure(); !failure.ok()) {
       End(failure);
       Poke();
       return;
     }
-    Enqueue({.header = {.kind = MessageKind::kExchange,
-                        .bucket = exchange.bucket,
-                        .step = exchange.step,
-                        .samples = exchange.samples},
-             .data = BytesOf(exchange.gradient),
-             .keep = borrowers_.Add()});
+    if (to_send == ClientSession::ToSend::kGradient) SendGradient(exchange);
+    if (to_send == ClientSession::ToSend::kAnnouncement) {
+      Enqueue({.header = {.kind = MessageKind::kAnnounce, .step = exchange.step}});
+    }
   }
 
   absl::Status Fetch(Span weights, absl::Time deadline) override {
@@ -99,6 +97,15 @@ class GrpcClient : public PsClient {
     Bytes data;
     std::shared_ptr<const void> keep;
   };
+
+  void SendGradient(const Exchange& exchange) {
+    Enqueue({.header = {.kind = MessageKind::kExchange,
+                        .bucket = exchange.bucket,
+                        .step = exchange.step,
+                        .samples = exchange.samples},
+             .data = BytesOf(exchange.gradient),
+             .keep = borrowers_.Add()});
+  }
 
   absl::Status Connect(absl::Time deadline) {
     grpc::ChannelArguments arguments;
@@ -228,6 +235,7 @@ class GrpcClient : public PsClient {
       absl::Status status = chunk_.Decode(incoming_);
       if (status.ok()) status = session_.OnChunk(chunk_.header(), chunk_.payload());
       chunk_.Clear();
+      for (const Exchange& admitted : session_.TakeAdmitted()) SendGradient(admitted);
       if (!status.ok()) {
         End(absl::Status(status.code(),
                          absl::StrCat("parameter server at ", address_, ": ", status.message())));

@@ -7,14 +7,10 @@
 #include "common/check.h"
 
 namespace psring {
-namespace {
-
-absl::Status Annotate(const absl::Status& status, int worker, int bucket) {
+absl::Status ParameterServer::Annotate(const absl::Status& status, int worker, int bucket) {
   return absl::Status(status.code(),
                       absl::StrCat("worker ", worker, ", bucket ", bucket, ": ", status.message()));
 }
-
-}  // namespace
 
 ParameterServer::ParameterServer(Device& device, const ServerOptions& options)
     : device_(device),
@@ -28,6 +24,7 @@ ParameterServer::ParameterServer(Device& device, const ServerOptions& options)
     MutexLock lock(stats_mutex_);
     stats_.worker_pushes.resize(options.workers);
     stats_.worker_staleness_sum.resize(options.workers);
+    stats_.worker_dropped.resize(options.workers);
   }
   watchdog_ = std::thread([this] { Watch(); });
 }
@@ -71,7 +68,9 @@ absl::Status ParameterServer::Dispatch(int worker, const ChunkHeader& header, Pi
     case MessageKind::kFetch:
       return OnFetch(worker);
     case MessageKind::kLeave:
-      return OnLeave(worker);
+      return OnLeave(worker, lane);
+    case MessageKind::kAnnounce:
+      return OnAnnounce(worker, header.step, lane);
     default:
       return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " sent a message of kind ",
                                                      static_cast<int>(header.kind),
@@ -169,42 +168,55 @@ absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane)
   }
   for (Reply& reply : released) Deliver(worker, std::move(reply));
 
-  std::vector<std::pair<int, Reply>> replies;
+  Replies replies;
   {
     BucketState& state = buckets_[bucket];
     MutexLock lock(state.mutex);
-    const int64_t version_before = state.consistency->version();
     const Consistency::Decision decision = state.consistency->OnPush(worker, push.step);
-    if (!decision.accept) return Annotate(absl::FailedPreconditionError(decision.reason), worker, bucket);
-    state.pending[worker] = {.waits = true, .step = push.step, .samples = push.samples};
-    if (decision.apply_count == 0) return absl::OkStatus();
+    state.pending[worker] = {.state = Pending::State::kPushed, .step = push.step, .samples = push.samples};
+    if (absl::Status status = Act(bucket, decision, lane, replies); !status.ok()) {
+      return Annotate(status, worker, bucket);
+    }
+  }
+  for (auto& [reader, reply] : replies) Deliver(reader, std::move(reply));
+  return absl::OkStatus();
+}
 
+absl::Status ParameterServer::Act(int bucket, const Consistency::Decision& decision, Lane& lane,
+                                  Replies& replies) {
+  BucketState& state = buckets_[bucket];
+  if (!decision.accept) return absl::FailedPreconditionError(decision.reason);
+  const int64_t version = state.consistency->version();
+  if (decision.apply_count > 0) {
     std::vector<int> pushed;
     int64_t samples = 0;
     for (int i = 0; i < options_.workers; ++i) {
       Pending& pending = state.pending[i];
-      if (!pending.waits) continue;
-      pending.staleness = version_before - state.received_version[i];
+      if (pending.state != Pending::State::kPushed) continue;
+      pending.state = Pending::State::kApplied;
+      pending.staleness = version - 1 - state.received_version[i];
       pushed.push_back(i);
       samples += pending.samples;
     }
     PSRING_CHECK(static_cast<int>(pushed.size()) == decision.apply_count);
-    const int64_t version = state.consistency->version();
-    absl::StatusOr<Snapshot> weights = shard_->Apply(bucket, pushed, samples, version, lane);
-    if (!weights.ok()) return Annotate(weights.status(), worker, bucket);
-    for (const int reader : decision.may_read) {
-      Pending& pending = state.pending[reader];
-      replies.emplace_back(reader, Reply{.header = {.kind = MessageKind::kExchange,
-                                                    .bucket = bucket,
-                                                    .step = pending.step,
-                                                    .version = version,
-                                                    .staleness = pending.staleness},
-                                         .weights = *weights});
-      pending.waits = false;
-      state.received_version[reader] = version;
-    }
+    PSRING_RETURN_IF_ERROR(shard_->Apply(bucket, pushed, samples, version, lane));
   }
-  for (auto& [reader, reply] : replies) Deliver(reader, std::move(reply));
+  if (decision.may_read.empty()) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(const Snapshot weights, shard_->Read(bucket, lane));
+  for (const int reader : decision.may_read) {
+    Pending& pending = state.pending[reader];
+    const bool dropped = pending.state == Pending::State::kDropped;
+    PSRING_CHECK(dropped || pending.state == Pending::State::kApplied);
+    replies.emplace_back(reader, Reply{.header = {.kind = MessageKind::kExchange,
+                                                  .bucket = bucket,
+                                                  .step = pending.step,
+                                                  .version = version,
+                                                  .staleness = dropped ? 0 : pending.staleness,
+                                                  .dropped = dropped},
+                                       .weights = weights});
+    pending.state = Pending::State::kNone;
+    state.received_version[reader] = version;
+  }
   return absl::OkStatus();
 }
 
@@ -212,16 +224,6 @@ absl::Status ParameterServer::OnFetch(int worker) {
   PSRING_ASSIGN_OR_RETURN(std::vector<Reply> weights, AllWeights());
   for (Reply& bucket : weights) Deliver(worker, std::move(bucket));
   Deliver(worker, {.header = {.kind = MessageKind::kFetch}});
-  return absl::OkStatus();
-}
-
-absl::Status ParameterServer::OnLeave(int worker) {
-  workers_[worker].left = true;
-  // Answered first: once all have left, the server may be torn down.
-  Deliver(worker, {.header = {.kind = MessageKind::kLeave}});
-  MutexLock lock(mutex_);
-  presence_[worker] = Presence::kLeft;
-  changed_.NotifyAll();
   return absl::OkStatus();
 }
 
@@ -238,18 +240,24 @@ void ParameterServer::Deliver(int worker, Reply reply) {
     }
     if (exchange) {
       MutexLock stats_lock(stats_mutex_);
-      const uint64_t bytes = shard_->bucket_bytes(reply.header.bucket);
-      const size_t staleness = static_cast<size_t>(reply.header.staleness);
-      ++stats_.pushes;
-      stats_.payload = stats_.payload + Traffic{.payload_tx_bytes = bytes, .payload_rx_bytes = bytes};
-      if (stats_.staleness_histogram.size() <= staleness) stats_.staleness_histogram.resize(staleness + 1);
-      ++stats_.staleness_histogram[staleness];
-      ++stats_.worker_pushes[worker];
-      stats_.worker_staleness_sum[worker] += reply.header.staleness;
+      Count(worker, reply.header);
     }
     sink = state.sink;
   }
   if (sink != nullptr) sink->Deliver(std::move(reply));
+}
+
+void ParameterServer::Count(int worker, const ChunkHeader& answer) {
+  const uint64_t bytes = shard_->bucket_bytes(answer.bucket);
+  const uint64_t received = answer.dropped ? 0 : bytes;
+  stats_.payload = stats_.payload + Traffic{.payload_tx_bytes = bytes, .payload_rx_bytes = received};
+  if (answer.dropped) return;
+  const size_t staleness = static_cast<size_t>(answer.staleness);
+  ++stats_.pushes;
+  if (stats_.staleness_histogram.size() <= staleness) stats_.staleness_histogram.resize(staleness + 1);
+  ++stats_.staleness_histogram[staleness];
+  ++stats_.worker_pushes[worker];
+  stats_.worker_staleness_sum[worker] += answer.staleness;
 }
 
 }  // namespace psring

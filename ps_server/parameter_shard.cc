@@ -7,14 +7,26 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "ps_server/consistency.h"
 #include "ps_server/pieces.h"
 
 namespace psring {
 
 Accumulation AccumulationOf(const ServerJob& job) {
-  if (job.consistency == "async") return Accumulation::kEachAlone;
+  const absl::StatusOr<WaitingRule> rule = ParseWaitingRule(job.consistency, job.workers);
+  if (rule.ok() && rule->each_alone()) return Accumulation::kEachAlone;
   return job.deterministic ? Accumulation::kSumInOrder : Accumulation::kSum;
 }
+
+namespace {
+
+// Some workers may be two updates ahead of one that still receives.
+bool SendsCopies(const ServerJob& job) {
+  const absl::StatusOr<WaitingRule> rule = ParseWaitingRule(job.consistency, job.workers);
+  return rule.ok() && (rule->each_alone() || (rule->kind == WaitingRule::Kind::kBackup && rule->number > 0));
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(const ServerJob& job, Device& device) {
   const size_t count = static_cast<size_t>(job.parameters);
@@ -30,11 +42,12 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(const Ser
 
 ParameterShard::ParameterShard(const ServerJob& job, Device& device, Optimizer optimizer)
     : accumulation_(AccumulationOf(job)),
+      sends_copies_(SendsCopies(job)),
       schedule_(job.schedule),
       device_(device),
       optimizer_(std::move(optimizer)) {
-  // An asynchronous worker may push again while the last bytes of its previous reply are still being let go.
-  const int buffers = accumulation_ == Accumulation::kEachAlone ? 2 * job.workers : job.workers;
+  // A worker may push again while the last bytes of its previous reply are still being let go.
+  const int buffers = sends_copies_ ? 2 * job.workers + 1 : job.workers;
   for (const Bucket& place : job.buckets) {
     BucketState& bucket = buckets_.emplace_back();
     bucket.place = place;
@@ -42,9 +55,9 @@ ParameterShard::ParameterShard(const ServerJob& job, Device& device, Optimizer o
     if (accumulation_ == Accumulation::kSum) {
       bucket.chunks = std::make_unique<Chunk[]>(bytes / kChunkBytes + 1);
     } else {
-      bucket.pool = std::make_shared<StagingPool>(device, bytes, buffers);
       bucket.staged.resize(job.workers);
     }
+    bucket.pool = std::make_shared<StagingPool>(device, bytes, buffers);
   }
 }
 
@@ -83,12 +96,11 @@ void ParameterShard::AddChunk(int worker, int bucket, size_t offset, Pieces payl
   }
 }
 
-absl::StatusOr<Snapshot> ParameterShard::Apply(int bucket, std::span<const int> workers, int64_t samples,
-                                               int64_t version, Lane& lane) {
+absl::Status ParameterShard::Apply(int bucket, std::span<const int> workers, int64_t samples, int64_t version,
+                                   Lane& lane) {
   BucketState& state = buckets_[bucket];
   const size_t count = state.place.count;
   Span gradient;
-  std::shared_ptr<Buffer> staging;  // what held the gradient, where it was staged
   if (accumulation_ == Accumulation::kSum) {
     gradient = sum_.span().Slice(state.place.first, count);
     for (size_t i = 0; i <= bucket_bytes(bucket) / kChunkBytes; ++i) {
@@ -96,8 +108,7 @@ absl::StatusOr<Snapshot> ParameterShard::Apply(int bucket, std::span<const int> 
       state.chunks[i].started = false;
     }
   } else {
-    staging = std::move(state.staged[workers.front()]);
-    gradient = staging->span().Slice(0, count);
+    gradient = state.staged[workers.front()]->span().Slice(0, count);
     for (const int worker : workers.subspan(1)) {
       lane.ops->Add(gradient, state.staged[worker]->span().Slice(0, count), *lane.stream);
     }
@@ -109,17 +120,23 @@ absl::StatusOr<Snapshot> ParameterShard::Apply(int bucket, std::span<const int> 
                      *lane.ops, *lane.stream);
     state.samples_applied += samples;
   }
-  if (accumulation_ == Accumulation::kEachAlone) {
-    lane.stream->Copy(staging->data(), WeightsOf(state).data, bucket_bytes(bucket));
-  }
   PSRING_RETURN_IF_ERROR(lane.stream->Synchronize());
-  // The stream has read the other pushes by now: their buffers may go back.
-  if (accumulation_ == Accumulation::kSumInOrder) {
-    for (const int worker : workers.subspan(1)) state.staged[worker].reset();
+  // The stream has read the pushes by now: their buffers may go back.
+  if (accumulation_ != Accumulation::kSum) {
+    for (const int worker : workers) state.staged[worker].reset();
   }
+  return absl::OkStatus();
+}
 
-  if (accumulation_ == Accumulation::kEachAlone) return Snapshot{gradient, std::move(staging)};
-  return Snapshot{WeightsOf(state), weights_};
+absl::StatusOr<Snapshot> ParameterShard::Read(int bucket, Lane& lane) const {
+  const BucketState& state = buckets_[bucket];
+  const Span weights = WeightsOf(state);
+  if (!sends_copies_) return Snapshot{weights, weights_};
+  PSRING_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> copy, state.pool->Take());
+  lane.stream->Copy(copy->data(), weights.data, weights.bytes());
+  PSRING_RETURN_IF_ERROR(lane.stream->Synchronize());
+  const Span copied = copy->span().Slice(0, weights.count);
+  return Snapshot{copied, std::move(copy)};
 }
 
 absl::StatusOr<Snapshot> ParameterShard::CopyWeights(int bucket) const {

@@ -29,6 +29,9 @@ struct Exchange {
 struct ExchangeResult {
   int64_t version = 0;    // of the weights that came back
   int64_t staleness = 0;  // version before this push's update minus the version its gradient was computed on
+  // Backup workers: the gradient came too late and has no part in the weights. All buckets of the step say
+  // so, and the same version, which is the step to go on with. Otherwise that is the next.
+  bool dropped = false;
 };
 
 // Host memory only. PushPull and Fetch: one thread at a time; Abort: any thread.
@@ -44,7 +47,8 @@ class PsClient {
   // of `job` that differs.
   virtual absl::Status Start(int worker, const ServerJob& job, Span weights, absl::Time deadline) = 0;
 
-  // Enqueues and returns. Buckets of a step go in the same order on every worker. `done` runs once, on a
+  // Enqueues and returns. Buckets of a step go in the same order on every worker; with backup workers nothing
+  // is sent before the last of them is here. `done` runs once, on a
   // thread of the client, in the order of completion; it must not block. Errors: a lost server, another
   // worker's loss, a refused push.
   virtual void PushPull(const Exchange& exchange, Done done) = 0;

@@ -14,9 +14,9 @@
 #include "common/check.h"
 #include "common/command_line.h"
 #include "common/device.h"
+#include "common/keep_freed_memory.h"
 #include "common/records.h"
 #include "common/rendezvous.h"
-#include "common/keep_freed_memory.h"
 #include "ps_server/parameter_server.h"
 #include "ps_server/service.h"
 
