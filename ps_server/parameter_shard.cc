@@ -47,7 +47,7 @@ ParameterShard::ParameterShard(const ServerJob& job, Device& device, Optimizer o
       device_(device),
       optimizer_(std::move(optimizer)) {
   // A worker may push again while the last bytes of its previous reply are still being let go.
-  const int buffers = sends_copies_ ? 2 * job.workers + 1 : job.workers;
+  const int buffers = sends_copies_ ? 2 * job.workers : job.workers;
   for (const Bucket& place : job.buckets) {
     BucketState& bucket = buckets_.emplace_back();
     bucket.place = place;

@@ -42,6 +42,7 @@ absl::Status WriteRecord(const std::string& folder, const ServerStats& stats) {
   result.payload_rx_bytes = stats.payload.payload_rx_bytes;
   result.payload_tx_bytes = stats.payload.payload_tx_bytes;
   result.staleness_histogram = stats.staleness_histogram;
+  result.dropped_gradients = stats.dropped_gradients;
   result.peak_memory_mb = PeakMemoryMb();
   return WriteFile(folder + "/result-server0.json", ToJson(result));
 }
