@@ -32,7 +32,8 @@ struct Rank {
       weights.push_back(random.Uniform(-1, 1));
       gradient.push_back(random.Uniform(-10, 10));
     }
-    auto made = row.make({.rank = rank,
+    auto made = row.make({.algorithm = row.algorithm,
+                          .rank = rank,
                           .world_size = workers,
                           .device = *device,
                           .ops = *ops,

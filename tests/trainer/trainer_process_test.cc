@@ -109,7 +109,7 @@ class TrainerProcess : public testing::Test {
   }
 
   const fs::path dir_;
-  const std::unique_ptr<RendezvousServer> store_;
+  std::unique_ptr<RendezvousServer> store_;
 };
 
 constexpr char kShort[] = " --model mlp-small --data synthetic --steps 6 --batch 16 --check_replicas";
@@ -165,6 +165,36 @@ TEST_F(TrainerProcess, ADeterministicServerOverGrpcEqualsTheReferenceBitForBit) 
       absl::StrCat("--strategy single --micro_batches 2 --record ", (dir_ / "records").string(), kShort));
   EXPECT_EQ(alone->Wait(), 0) << alone->errors();
   EXPECT_EQ(Result(0).weights_hash, result.weights_hash);
+}
+
+TEST_F(TrainerProcess, BoundedStalenessAndBackupWorkersRunAsProcesses) {
+  for (const std::string strategy : {"ps-ssp:1", "ps-backup:1"}) {
+    SCOPED_TRACE(strategy);
+    store_ = *RendezvousServer::Start("127.0.0.1", 0);
+    Child server(
+        "server-" + strategy, dir_,
+        {PSRING_PS_SERVER, "--workers", "3", "--rendezvous", Rendezvous(), "--record", dir_.string()},
+        Environment(0, 3));
+    std::vector<std::unique_ptr<Child>> ranks;
+    for (int rank = 0; rank < 3; ++rank) {
+      ranks.push_back(StartTrainer(rank, 3, absl::StrCat("--strategy ", strategy, kShort)));
+    }
+    for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks[rank]->Wait(), 0) << ranks[rank]->errors();
+    EXPECT_EQ(server.Wait(), 0) << server.errors();
+    const auto served = ServerResultFromJson(ReadFile((dir_ / "result-server0.json").string()).value_or(""));
+    ASSERT_TRUE(served.ok()) << served.status();
+    int64_t dropped = 0;
+    for (int rank = 0; rank < 3; ++rank) {
+      const RankResult result = Result(rank);
+      EXPECT_EQ(result.strategy, strategy);
+      EXPECT_EQ(result.weights_hash, Result(0).weights_hash);
+      EXPECT_LE(result.staleness_max, strategy == "ps-ssp:1" ? 3 * 2 : 0);
+      dropped += result.dropped_gradients;
+    }
+    EXPECT_EQ(served->dropped_gradients, dropped);
+    const int64_t gradients = strategy == "ps-ssp:1" ? 6 * 3 : 6 * 2;
+    EXPECT_EQ(served->pushes, gradients * static_cast<int64_t>(Result(0).bucket_elements.size()));
+  }
 }
 
 TEST_F(TrainerProcess, RanksWithOtherFlagsAreNamed) {
@@ -235,6 +265,8 @@ TEST_F(TrainerProcess, BadInputIsOneLineAndACode) {
            {"--data fashion-mnist --data_dir /nowhere", 1, "/nowhere/train-images"},
            {"--data synthetic --record " + records, 1, records},
            {"--strategy ps-sync --data synthetic", 1, "needs --rendezvous"},
+           {"--strategy ps-ssp --data synthetic", 2, "ps-ssp:K needs a whole number from 1"},
+           {"--strategy ps-backup:1 --data synthetic", 2, "at most 0 can be spare"},
            {"--data synthetic", 2, "RANK", {"RANK=2", "WORLD_SIZE=2", "MASTER_ADDR=h", "MASTER_PORT=1"}},
            {"--data synthetic --rendezvous tcp://", 2, "tcp://"},
        }) {
