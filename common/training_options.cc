@@ -77,8 +77,8 @@ void VisitFlags(Options& o, Visitor& visit) {
         RealNumber({.low = 0, .high = 1, .low_allowed = true}));
   visit(Row{"--schedule", group, "NAME", "Learning rate: constant, or linear (down to 0)"}, o.schedule,
         OneOf({"constant", "linear"}));
-  visit(Row{"--warmup_epochs", group, "X", "Epochs in which the rate rises to the scaled one"}, o.warmup_epochs,
-        RealNumber({.low = 0, .low_allowed = true}));
+  visit(Row{"--warmup_epochs", group, "X", "Epochs in which the rate rises to the scaled one"},
+        o.warmup_epochs, RealNumber({.low = 0, .low_allowed = true}));
   visit.Switch(
       Row{"--linear_scaling", group, "", "Multiply the learning rate by the workers behind an update"},
       o.linear_scaling, true);
@@ -98,6 +98,11 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit(Row{"--ps_schedule", group, "NAME",
             "pipelined (a bucket's reply comes as soon as it may) or serial (push everything, then pull)"},
         o.ps_schedule, OneOf({"serial", "pipelined"}));
+  visit(Row{"--payload", group, "NAME",
+            "Between workers and server: shm (shared memory; gRPC carries control), grpc, or auto (shm where "
+            "both "
+            "sides turn out to share memory)"},
+        o.payload, OneOf({"auto", "grpc", "shm"}));
   visit(Row{"--server_placement", group, "NAME", "rank0 (on rank 0's host and device) or dedicated"},
         o.server_placement, OneOf({"rank0", "dedicated"}));
   visit.Switch(Row{"--deterministic", group, "", "The server adds in rank order, not in order of arrival"},

@@ -43,6 +43,7 @@ struct TrainingOptions {
   bool check_replicas = false;  // hash the weights after every step
 
   std::string ps_schedule = "pipelined";   // serial, pipelined
+  std::string payload = "auto";            // of a parameter server: auto, grpc, shm
   std::string server_placement = "rank0";  // rank0, dedicated
   bool deterministic = false;              // the server adds in rank order
   double timeout_s = 60;

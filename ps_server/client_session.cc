@@ -21,6 +21,13 @@ absl::Status Unexpected(const ChunkHeader& header) {
 
 }  // namespace
 
+absl::StatusOr<Payload> ParsePayload(const std::string& name) {
+  if (name == "auto") return Payload::kAuto;
+  if (name == "grpc") return Payload::kGrpc;
+  if (name == "shm") return Payload::kShared;
+  return absl::InvalidArgumentError(absl::StrCat("unknown payload '", name, "'; there are auto, grpc, shm"));
+}
+
 absl::Status ClientSession::Begin(const ServerJob& job, Span weights) {
   PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
   if (weights.count != static_cast<size_t>(job.parameters)) {

@@ -65,6 +65,8 @@ class DirectClient : public PsClient {
 
   std::string payload() const override { return "in_process"; }
 
+  void ShareMemory(const SharedSpan&, const SharedSpan&) override {}  // one process has all of it in common
+
   absl::Status Start(int worker, const ServerJob& job, Span weights, absl::Time deadline) override {
     PSRING_CHECK(!thread_.joinable());
     PSRING_RETURN_IF_ERROR(session_.Begin(job, weights));

@@ -47,11 +47,18 @@ struct ChunkHeader {
   int64_t version = 0;    // Exchange, to the worker: of these weights
   int64_t staleness = 0;  // Exchange, to the worker: of the push that is answered
   bool dropped = false;   // Exchange, to the worker: its gradient has no part in these weights
+  // Exchange through shared memory (shared_payload.h): the payload is not in the message. To the server: so
+  // many bytes of gradient stand in the worker's memory, and the bucket's weights are to go there. To the
+  // worker: they are there.
+  bool shared = false;
+  uint64_t shared_bytes = 0;
+  uint64_t gradient_at = 0;
+  uint64_t weights_at = 0;
   bool operator==(const ChunkHeader&) const = default;
 };
 
 // Told in every Join: both sides must speak the same.
-inline constexpr int kProtocolVersion = 2;
+inline constexpr int kProtocolVersion = 3;
 
 inline constexpr size_t kChunkBytes = 1 << 20;
 

@@ -18,8 +18,8 @@ namespace {
 constexpr uint32_t kVarint = 0;
 constexpr uint32_t kBytes = 2;
 constexpr uint32_t kPayloadField = proto::Chunk::kPayloadFieldNumber;
-// Nine fields of at most one byte of tag and ten of value.
-constexpr size_t kMaxHeaderBytes = 9 * 11;
+// Thirteen fields of at most one byte of tag and ten of value.
+constexpr size_t kMaxHeaderBytes = 13 * 11;
 
 class HeaderWriter {
  public:
@@ -91,6 +91,18 @@ bool SetField(uint64_t number, uint64_t value, ChunkHeader& header) {
     case proto::Chunk::kDroppedFieldNumber:
       header.dropped = value != 0;
       return true;
+    case proto::Chunk::kSharedFieldNumber:
+      header.shared = value != 0;
+      return true;
+    case proto::Chunk::kSharedBytesFieldNumber:
+      header.shared_bytes = value;
+      return true;
+    case proto::Chunk::kGradientAtFieldNumber:
+      header.gradient_at = value;
+      return true;
+    case proto::Chunk::kWeightsAtFieldNumber:
+      header.weights_at = value;
+      return true;
     default:
       return false;
   }
@@ -115,6 +127,10 @@ grpc::ByteBuffer EncodeChunk(const ChunkHeader& header, Bytes payload, std::shar
   writer.Field(proto::Chunk::kVersionFieldNumber, header.version);
   writer.Field(proto::Chunk::kStalenessFieldNumber, header.staleness);
   writer.Field(proto::Chunk::kDroppedFieldNumber, header.dropped ? 1 : 0);
+  writer.Field(proto::Chunk::kSharedFieldNumber, header.shared ? 1 : 0);
+  writer.Field(proto::Chunk::kSharedBytesFieldNumber, static_cast<int64_t>(header.shared_bytes));
+  writer.Field(proto::Chunk::kGradientAtFieldNumber, static_cast<int64_t>(header.gradient_at));
+  writer.Field(proto::Chunk::kWeightsAtFieldNumber, static_cast<int64_t>(header.weights_at));
   if (payload.empty()) {
     const grpc::Slice slice = writer.slice();
     return grpc::ByteBuffer(&slice, 1);
@@ -179,6 +195,7 @@ std::string EncodeJoin(const JoinRequest& request) {
   proto::Join message;
   message.set_protocol(kProtocolVersion);
   message.set_worker(request.worker);
+  message.set_memory(request.memory);
   proto::Job& job = *message.mutable_job();
   job.set_workers(request.job.workers);
   job.set_consistency(request.job.consistency);
@@ -217,7 +234,9 @@ absl::StatusOr<JoinRequest> DecodeJoin(Pieces payload) {
                      "; start both from the same psring"));
   }
   const proto::Job& job = message.job();
-  JoinRequest request{.worker = message.worker()};
+  JoinRequest request;
+  request.worker = message.worker();
+  request.memory = message.memory();
   request.job.workers = job.workers();
   request.job.consistency = job.consistency();
   request.job.deterministic = job.deterministic();

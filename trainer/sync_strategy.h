@@ -25,6 +25,8 @@ class PsClient;
 struct TrainingState {
   Span weights;
   Span gradient;
+  int weights_fd = -1;  // the files behind them, where other processes may map them; else -1
+  int gradient_fd = -1;
 };
 
 struct StepInfo {

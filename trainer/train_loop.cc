@@ -96,8 +96,11 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   if (options.evaluate && worker.rank == 0) {
     PSRING_RETURN_IF_ERROR(CheckSnapshots(options.eval_every, t.plan_.total_steps(), parameters));
   }
-  PSRING_ASSIGN_OR_RETURN(t.weights_, device.Allocate(parameters * sizeof(float)));
-  PSRING_ASSIGN_OR_RETURN(t.gradient_, device.Allocate(parameters * sizeof(float)));
+  // A parameter server on this host works in these buffers itself.
+  const bool shared = t.strategy_row_->needs == Needs::kParameterServer && options.payload != "grpc";
+  const size_t bytes = parameters * sizeof(float);
+  PSRING_ASSIGN_OR_RETURN(t.weights_, shared ? device.AllocateShared(bytes) : device.Allocate(bytes));
+  PSRING_ASSIGN_OR_RETURN(t.gradient_, shared ? device.AllocateShared(bytes) : device.Allocate(bytes));
   if (options.micro_batches > 1) {
     PSRING_ASSIGN_OR_RETURN(t.micro_gradient_, device.Allocate(parameters * sizeof(float)));
   }
@@ -140,7 +143,10 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
   const std::vector<float> initial = model_->InitialWeights(options_.seed);
   compute_->Copy(weights_.data(), initial.data(), weights_.bytes());
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
-  PSRING_RETURN_IF_ERROR(strategy_->Start({.weights = weights_.span(), .gradient = gradient_.span()}));
+  PSRING_RETURN_IF_ERROR(strategy_->Start({.weights = weights_.span(),
+                                           .gradient = gradient_.span(),
+                                           .weights_fd = weights_.shared_fd(),
+                                           .gradient_fd = gradient_.shared_fd()}));
 
   if (absl::Status trained = Steps(); !trained.ok()) {
     strategy_->Abort(trained);  // or the peers would wait for their deadline

@@ -83,13 +83,14 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> ConnectGroup(const Flags& flags, c
                                        .timeout = absl::Seconds(flags.training.timeout_s)});
 }
 
-absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(Rendezvous* rendezvous) {
+absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const Flags& flags, Rendezvous* rendezvous) {
   if (rendezvous == nullptr) {
     return absl::InvalidArgumentError(
         "a parameter-server strategy needs --rendezvous, through which it finds its server");
   }
   PSRING_ASSIGN_OR_RETURN(const std::string address, rendezvous->Get("ps/0", "the parameter server"));
-  return MakeGrpcPsClient(address);
+  PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(flags.training.payload));
+  return MakeGrpcPsClient(address, payload);
 }
 
 absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal& stop) {
@@ -118,7 +119,7 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal
     PSRING_ASSIGN_OR_RETURN(group, ConnectGroup(flags, *strategy, *rendezvous));
   }
   if (strategy->needs == Needs::kParameterServer) {
-    PSRING_ASSIGN_OR_RETURN(client, ConnectServer(rendezvous.get()));
+    PSRING_ASSIGN_OR_RETURN(client, ConnectServer(flags, rendezvous.get()));
   }
   if (group != nullptr || client != nullptr) {
     stop.OnStop([&group, &client](absl::Status why) {

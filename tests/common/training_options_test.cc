@@ -35,6 +35,7 @@ struct Field {
 const std::vector<Field>& Fields() {
   static const auto* fields = new std::vector<Field>{
       {"--strategy", [](auto& o) { o.strategy = "ps-async"; }},
+      {"--payload", [](auto& o) { o.payload = "grpc"; }},
       {"--model", [](auto& o) { o.model = "cnn"; }},
       {"--data", [](auto& o) { o.data = "synthetic"; }},
       {"--data_dir", [](auto& o) { o.data_dir = "/a dir/with=signs,and--dashes"; }},

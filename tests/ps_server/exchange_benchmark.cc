@@ -1,5 +1,5 @@
 // How long one exchange of a whole gradient takes: `ps_exchange_benchmark [WORKERS [MIB [ROUNDS
-// [CONSISTENCY]]]]`.
+// [CONSISTENCY [THREADS]]]]] [--payload auto|grpc|shm]`.
 //
 // The server and every worker are processes of their own, on loopback; one bucket, SGD. A round is a push and
 // the pull of what it led to. Prints the median over the rounds, as worker 0 sees them, after as many to warm
@@ -12,10 +12,13 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/keep_freed_memory.h"
+#include "common/mutex.h"
 #include "ps_server/parameter_server.h"
 #include "ps_server/service.h"
 #include "tests/ps_server/test_job.h"
@@ -29,6 +32,7 @@ struct Arguments {
   int rounds = 30;
   std::string consistency = "sync";
   int threads = ServiceOptions().threads;
+  std::string payload = "auto";
 };
 
 int Serve(const Arguments& arguments, int report_fd) {
@@ -44,26 +48,48 @@ int Serve(const Arguments& arguments, int report_fd) {
   return outcome.ok() ? 0 : 1;
 }
 
+// Pushes the gradient, and waits for the weights that it led to.
+absl::Status Round(TestWorker& worker, Span gradient, Span weights, int64_t step) {
+  Mutex mutex;
+  CondVar changed;
+  std::optional<absl::Status> outcome;
+  worker.client->PushPull({.bucket = 0, .step = step, .samples = 1, .gradient = gradient, .weights = weights},
+                          [&](absl::StatusOr<ExchangeResult> result) {
+                            MutexLock lock(mutex);
+                            outcome = result.status();
+                            changed.NotifyAll();
+                          });
+  MutexLock lock(mutex);
+  while (!outcome.has_value()) changed.Wait(mutex);
+  return *outcome;
+}
+
 int Work(const Arguments& arguments, int rank, const std::string& address) {
   ServerJob job = MakeJob(arguments.workers, {static_cast<size_t>(arguments.mib) << 18});
   job.consistency = arguments.consistency;
   job.optimizer.kind = OptimizerKind::kSgd;
-  TestWorker worker(job, rank, MakeGrpcPsClient(address));
-  PSRING_CHECK(worker.Start().ok());
+  TestWorker worker(job, rank, MakeGrpcPsClient(address, *ParsePayload(arguments.payload)));
+  // Memory as the trainer has it: shared from the start.
+  const auto device = MakeCpuDevice();
+  const size_t bytes = job.parameters * sizeof(float);
+  const Buffer gradient = *device->AllocateShared(bytes), weights = *device->AllocateShared(bytes);
+  std::memcpy(weights.data(), worker.weights.data(), bytes);
+  worker.client->ShareMemory({gradient.span(), gradient.shared_fd()}, {weights.span(), weights.shared_fd()});
+  PSRING_CHECK(worker.client->Start(rank, job, weights.span(), Soon()).ok());
   std::vector<double> times_ms;
   const int warm_up = arguments.workers + 2;
   for (int64_t step = 0; step < arguments.rounds + warm_up; ++step) {
     const auto begin = std::chrono::steady_clock::now();
-    PSRING_CHECK(worker.ExchangeAgain(0, step).ok());
+    PSRING_CHECK(Round(worker, gradient.span(), weights.span(), step).ok());
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
     if (step >= warm_up) times_ms.push_back(took.count());
   }
   PSRING_CHECK(worker.client->Leave(Soon()).ok());
   if (rank == 0) {
     std::sort(times_ms.begin(), times_ms.end());
-    std::printf("%s %d worker(s) %d MiB: median %.1f ms, 10%% %.1f, 90%% %.1f\n",
-                arguments.consistency.c_str(), arguments.workers, arguments.mib,
-                times_ms[times_ms.size() / 2], times_ms[times_ms.size() / 10],
+    std::printf("%s %s %d worker(s) %d MiB: median %.1f ms, 10%% %.1f, 90%% %.1f\n",
+                worker.client->payload().c_str(), arguments.consistency.c_str(), arguments.workers,
+                arguments.mib, times_ms[times_ms.size() / 2], times_ms[times_ms.size() / 10],
                 times_ms[times_ms.size() * 9 / 10]);
   }
   return 0;
@@ -72,6 +98,14 @@ int Work(const Arguments& arguments, int rank, const std::string& address) {
 int Main(int argc, char** argv) {
   KeepFreedMemory();
   Arguments arguments;
+  if (argc > 2 && std::string(argv[argc - 2]) == "--payload") {
+    arguments.payload = argv[argc - 1];
+    argc -= 2;
+  }
+  if (const auto payload = ParsePayload(arguments.payload); !payload.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(payload.status().message()).c_str());
+    return 2;
+  }
   if (argc > 1) arguments.workers = std::atoi(argv[1]);
   if (argc > 2) arguments.mib = std::atoi(argv[2]);
   if (argc > 3) arguments.rounds = std::atoi(argv[3]);

@@ -37,6 +37,7 @@ class ParameterServerStrategy : public SyncStrategy {
                         .buckets = context_.buckets,
                         .optimizer = context_.optimizer,
                         .schedule = context_.schedule};
+    client_.ShareMemory({state.gradient, state.gradient_fd}, {state.weights, state.weights_fd});
     return client_.Start(context_.rank, job, state.weights, absl::Now() + context_.timeout);
   }
 
