@@ -173,7 +173,9 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
     std::vector<double> bucket_bytes;
     for (int64_t elements : runs.sample.bucket_elements)
       bucket_bytes.push_back(4.0 * static_cast<double>(elements));
-    if (wires) row.predicted_comm_ms = 1e3 * ExchangeSeconds(pattern, bucket_bytes, *wires);
+    // The model knows wires; a server's payload through shared memory uses none.
+    const bool on_wires = runs.configuration.servers() == 0 || runs.sample.payload != "shm";
+    if (wires && on_wires) row.predicted_comm_ms = 1e3 * ExchangeSeconds(pattern, bucket_bytes, *wires);
   }
   return row;
 }

@@ -22,7 +22,7 @@ std::string Dump(const TrainingOptions& o) {
       << o.batch << '|' << o.micro_batches << '|' << o.optimizer << '|' << o.lr << '|' << o.momentum << '|'
       << o.schedule << '|' << o.warmup_epochs << '|' << o.linear_scaling << '|' << o.bucket_mb << '|'
       << o.seed << '|' << o.eval_every << '|' << o.evaluate << '|' << o.check_replicas << '|' << o.ps_schedule
-      << '|' << o.server_placement << '|' << o.deterministic << '|' << o.timeout_s;
+      << '|' << o.payload << '|' << o.server_placement << '|' << o.deterministic << '|' << o.timeout_s;
   return out.str();
 }
 

@@ -49,14 +49,14 @@ int Serve(const Arguments& arguments, int report_fd) {
 }
 
 // Pushes the gradient, and waits for the weights that it led to.
-absl::Status Round(TestWorker& worker, Span gradient, Span weights, int64_t step) {
+absl::StatusOr<ExchangeResult> Round(TestWorker& worker, Span gradient, Span weights, int64_t step) {
   Mutex mutex;
   CondVar changed;
-  std::optional<absl::Status> outcome;
+  std::optional<absl::StatusOr<ExchangeResult>> outcome;
   worker.client->PushPull({.bucket = 0, .step = step, .samples = 1, .gradient = gradient, .weights = weights},
                           [&](absl::StatusOr<ExchangeResult> result) {
                             MutexLock lock(mutex);
-                            outcome = result.status();
+                            outcome = std::move(result);
                             changed.NotifyAll();
                           });
   MutexLock lock(mutex);
@@ -78,9 +78,11 @@ int Work(const Arguments& arguments, int rank, const std::string& address) {
   PSRING_CHECK(worker.client->Start(rank, job, weights.span(), Soon()).ok());
   std::vector<double> times_ms;
   const int warm_up = arguments.workers + 2;
-  for (int64_t step = 0; step < arguments.rounds + warm_up; ++step) {
+  for (int64_t step = 0, next = 0; step < arguments.rounds + warm_up; step = next) {
     const auto begin = std::chrono::steady_clock::now();
-    PSRING_CHECK(Round(worker, gradient.span(), weights.span(), step).ok());
+    const absl::StatusOr<ExchangeResult> result = Round(worker, gradient.span(), weights.span(), step);
+    PSRING_CHECK(result.ok());
+    next = result->dropped ? result->version : step + 1;
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
     if (step >= warm_up) times_ms.push_back(took.count());
   }
