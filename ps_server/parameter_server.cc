@@ -125,6 +125,9 @@ absl::Status ParameterServer::OnGradient(int worker, const ChunkHeader& header, 
     return absl::InvalidArgumentError(
         absl::StrCat("worker ", worker, " names bucket ", bucket, " of ", job_.buckets.size()));
   }
+  const size_t bytes = TotalBytes(payload);
+  const bool whole =
+      header.shared && header.offset == 0 && payload.size() == 1 && bytes == shard_->bucket_bytes(bucket);
   Push& push = workers_[worker].pushes[bucket];
   if (!push.begun) {
     absl::Status may_begin;
@@ -135,7 +138,7 @@ absl::Status ParameterServer::OnGradient(int worker, const ChunkHeader& header, 
     if (may_begin.ok() && header.samples < 0) {
       may_begin = absl::InvalidArgumentError(absl::StrCat("a push of ", header.samples, " samples"));
     }
-    if (may_begin.ok()) may_begin = shard_->BeginPush(worker, bucket);
+    if (may_begin.ok()) may_begin = shard_->BeginPush(worker, bucket, whole);
     if (!may_begin.ok()) return Annotate(may_begin, worker, bucket);
     push = {.begun = true, .step = header.step, .samples = header.samples};
   }
@@ -144,11 +147,13 @@ absl::Status ParameterServer::OnGradient(int worker, const ChunkHeader& header, 
                         absl::StrCat("step ", header.step, " in the middle of the push of step ", push.step)),
                     worker, bucket);
   }
-  const size_t bytes = TotalBytes(payload);
-  if (absl::Status status = CheckChunk(header, push.next_offset, bytes); !status.ok()) {
+  if (whole && push.next_offset == 0) {
+    shard_->AddWhole(worker, bucket, payload.front());
+  } else if (absl::Status status = CheckChunk(header, push.next_offset, bytes); !status.ok()) {
     return Annotate(status, worker, bucket);
+  } else {
+    shard_->AddChunk(worker, bucket, push.next_offset, payload);
   }
-  shard_->AddChunk(worker, bucket, push.next_offset, payload);
   push.next_offset += bytes;
   return push.next_offset < shard_->bucket_bytes(bucket) ? absl::OkStatus()
                                                          : OnPushComplete(worker, bucket, lane);
@@ -201,23 +206,40 @@ absl::Status ParameterServer::Act(int bucket, const Consistency::Decision& decis
     PSRING_CHECK(static_cast<int>(pushed.size()) == decision.apply_count);
     PSRING_RETURN_IF_ERROR(shard_->Apply(bucket, pushed, samples, version, lane));
   }
-  if (decision.may_read.empty()) return absl::OkStatus();
-  PSRING_ASSIGN_OR_RETURN(const Snapshot weights, shard_->Read(bucket, lane));
+  std::optional<Snapshot> weights;
   for (const int reader : decision.may_read) {
     Pending& pending = state.pending[reader];
     const bool dropped = pending.state == Pending::State::kDropped;
     PSRING_CHECK(dropped || pending.state == Pending::State::kApplied);
-    replies.emplace_back(reader, Reply{.header = {.kind = MessageKind::kExchange,
-                                                  .bucket = bucket,
-                                                  .step = pending.step,
-                                                  .version = version,
-                                                  .staleness = dropped ? 0 : pending.staleness,
-                                                  .dropped = dropped},
-                                       .weights = weights});
+    const bool in_place = shard_->sends_copies() && CopyInPlace(reader, bucket);
+    if (!in_place && !weights.has_value()) {
+      PSRING_ASSIGN_OR_RETURN(weights, shard_->Read(bucket, lane));
+    }
+    replies.emplace_back(reader,
+                         Reply{.header = {.kind = MessageKind::kExchange,
+                                          .bucket = bucket,
+                                          .step = pending.step,
+                                          .version = version,
+                                          .staleness = dropped ? 0 : pending.staleness,
+                                          .dropped = dropped,
+                                          .shared_bytes = in_place ? shard_->bucket_bytes(bucket) : 0},
+                               .weights = in_place ? Snapshot{} : *weights,
+                               .in_place = in_place});
     pending.state = Pending::State::kNone;
     state.received_version[reader] = version;
   }
   return absl::OkStatus();
+}
+
+bool ParameterServer::CopyInPlace(int worker, int bucket) {
+  std::shared_ptr<ReplySink> sink;
+  {
+    MutexLock lock(workers_[worker].mutex);
+    sink = workers_[worker].sink;
+  }
+  std::byte* place = sink != nullptr ? sink->PlaceOf(bucket, shard_->bucket_bytes(bucket)) : nullptr;
+  if (place != nullptr) shard_->CopyWeightsTo(bucket, place);
+  return place != nullptr;
 }
 
 absl::Status ParameterServer::OnFetch(int worker) {

@@ -34,6 +34,7 @@ namespace psring {
 struct Reply {
   ChunkHeader header;
   Snapshot weights;
+  bool in_place = false;  // the weights stand at the sink's PlaceOf already, and not here
 };
 
 // One worker's ear. Called from any thread, also while other calls to it run; must not block or call back.
@@ -41,6 +42,12 @@ class ReplySink {
  public:
   virtual ~ReplySink() = default;
   virtual void Deliver(Reply reply) = 0;
+  // Where the weights that answer the exchange in flight of `bucket` may be written at once, `bytes` of them;
+  // null: nowhere. Called before Deliver, and only where they would have to be copied anyway.
+  virtual std::byte* PlaceOf(int bucket, size_t bytes) {
+    (void)bucket, (void)bytes;
+    return nullptr;
+  }
   // The job has failed; nothing is delivered afterwards. At most once.
   virtual void Abort(const absl::Status& why) = 0;
 };
@@ -77,7 +84,8 @@ class ParameterServer {
   absl::Status Join(int worker, const ServerJob& job, std::shared_ptr<ReplySink> sink);
 
   // A message of a worker that has joined; any kind but kJoin. What does not belong fails the job, and all
-  // hear of it.
+  // hear of it. A gradient whose header says `shared` stands, aligned, in memory that stays as it is until
+  // the exchange is answered, and may be a whole bucket at once.
   void Receive(int worker, const ChunkHeader& header, Pieces payload, Lane& lane);
 
   // The worker's connection is gone. Unless it has left, that fails the job. It hears nothing afterwards.
@@ -145,6 +153,8 @@ class ParameterServer {
   // What a decision on a bucket comes to: an update, replies. The caller delivers these once it holds no
   // lock.
   using Replies = std::vector<std::pair<int, Reply>>;
+  // Straight into the worker's memory, where it has a place for them.
+  bool CopyInPlace(int worker, int bucket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
   absl::Status Act(int bucket, const Consistency::Decision& decision, Lane& lane, Replies& replies)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
   absl::Status CheckChunk(const ChunkHeader& header, uint64_t next_offset, size_t bytes) const;

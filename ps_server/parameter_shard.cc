@@ -56,6 +56,7 @@ ParameterShard::ParameterShard(const ServerJob& job, Device& device, Optimizer o
       bucket.chunks = std::make_unique<Chunk[]>(bytes / kChunkBytes + 1);
     } else {
       bucket.staged.resize(job.workers);
+      bucket.borrowed.resize(job.workers);
     }
     bucket.pool = std::make_shared<StagingPool>(device, bytes, buffers);
   }
@@ -71,8 +72,9 @@ void ParameterShard::SetWeights(int bucket, size_t offset, Pieces payload) {
   CopyPieces(payload, static_cast<std::byte*>(weights.data) + offset);
 }
 
-absl::Status ParameterShard::BeginPush(int worker, int bucket) {
+absl::Status ParameterShard::BeginPush(int worker, int bucket, bool in_place) {
   if (accumulation_ == Accumulation::kSum) return absl::OkStatus();
+  if (accumulation_ == Accumulation::kEachAlone && in_place) return absl::OkStatus();
   BucketState& state = buckets_[bucket];
   PSRING_ASSIGN_OR_RETURN(state.staged[worker], state.pool->Take());
   return absl::OkStatus();
@@ -96,22 +98,38 @@ void ParameterShard::AddChunk(int worker, int bucket, size_t offset, Pieces payl
   }
 }
 
+void ParameterShard::AddWhole(int worker, int bucket, Bytes gradient) {
+  if (accumulation_ == Accumulation::kEachAlone) {
+    buckets_[bucket].borrowed[worker] = gradient;
+    return;
+  }
+  size_t offset = 0;
+  do {
+    const Bytes chunk = gradient.subspan(offset, ChunkLength(gradient.size(), offset));
+    AddChunk(worker, bucket, offset, {&chunk, 1});
+    offset += chunk.size();
+  } while (offset < gradient.size());
+}
+
 absl::Status ParameterShard::Apply(int bucket, std::span<const int> workers, int64_t samples, int64_t version,
                                    Lane& lane) {
   BucketState& state = buckets_[bucket];
   const size_t count = state.place.count;
-  Span gradient;
+  ConstSpan gradient;
   if (accumulation_ == Accumulation::kSum) {
     gradient = sum_.span().Slice(state.place.first, count);
     for (size_t i = 0; i <= bucket_bytes(bucket) / kChunkBytes; ++i) {
       MutexLock lock(state.chunks[i].mutex);
       state.chunks[i].started = false;
     }
+  } else if (accumulation_ == Accumulation::kEachAlone && state.staged[workers.front()] == nullptr) {
+    gradient = {state.borrowed[workers.front()].data(), count};
   } else {
-    gradient = state.staged[workers.front()]->span().Slice(0, count);
+    const Span sum = state.staged[workers.front()]->span().Slice(0, count);
     for (const int worker : workers.subspan(1)) {
-      lane.ops->Add(gradient, state.staged[worker]->span().Slice(0, count), *lane.stream);
+      lane.ops->Add(sum, state.staged[worker]->span().Slice(0, count), *lane.stream);
     }
+    gradient = sum;
   }
   // A short last batch may leave a worker without samples: its push then says nothing about the weights.
   if (samples > 0) {
@@ -137,6 +155,11 @@ absl::StatusOr<Snapshot> ParameterShard::Read(int bucket, Lane& lane) const {
   PSRING_RETURN_IF_ERROR(lane.stream->Synchronize());
   const Span copied = copy->span().Slice(0, weights.count);
   return Snapshot{copied, std::move(copy)};
+}
+
+void ParameterShard::CopyWeightsTo(int bucket, std::byte* to) const {
+  const Span weights = WeightsOf(buckets_[bucket]);
+  if (weights.bytes() > 0) std::memcpy(to, weights.data, weights.bytes());
 }
 
 absl::StatusOr<Snapshot> ParameterShard::CopyWeights(int bucket) const {

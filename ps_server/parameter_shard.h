@@ -60,14 +60,23 @@ class ParameterShard {
 
   // One push of a worker: BeginPush, then AddChunk for chunk after chunk, then Apply, alone or together with
   // others. One thread at a time for one worker; different workers at once, into the same bucket too.
-  // ResourceExhausted where the worker has left too many replies unread.
-  absl::Status BeginPush(int worker, int bucket);
+  // ResourceExhausted where the worker has left too many replies unread. `in_place`: AddWhole will follow
+  // instead of chunks.
+  absl::Status BeginPush(int worker, int bucket, bool in_place = false);
   void AddChunk(int worker, int bucket, size_t offset, Pieces payload);
+  // The whole gradient, aligned as floats are, which stays as it is until the Apply that takes it has
+  // returned: where each push is applied alone it is not copied.
+  void AddWhole(int worker, int bucket, Bytes gradient);
 
   // Makes one update of the bucket from the complete pushes of `workers`, `samples` samples in all. `version`
   // counts the bucket's updates, this one included. One thread at a time for a bucket. kSum and kSumInOrder:
   // `workers` are all that have pushed, in order.
   absl::Status Apply(int bucket, std::span<const int> workers, int64_t samples, int64_t version, Lane& lane);
+
+  // Whether Read copies, because updates may come while the weights are being sent.
+  bool sends_copies() const { return sends_copies_; }
+  // Not while Apply runs on the bucket.
+  void CopyWeightsTo(int bucket, std::byte* to) const;
 
   // The bucket's weights, for workers that have pushed, or whose push is dropped. Not while Apply runs on the
   // bucket. ResourceExhausted where workers have left too many replies unread.
@@ -87,6 +96,7 @@ class ParameterShard {
     std::unique_ptr<Chunk[]> chunks;              // kSum: one lock each, so that workers add side by side
     std::shared_ptr<StagingPool> pool;            // of staged pushes and copies
     std::vector<std::shared_ptr<Buffer>> staged;  // by worker
+    std::vector<Bytes> borrowed;                  // kEachAlone, by worker: instead of staged
   };
 
   ParameterShard(const ServerJob& job, Device& device, Optimizer optimizer);

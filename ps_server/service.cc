@@ -66,6 +66,7 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   void Accept(RawService& service, grpc::ServerCompletionQueue& queue);
 
   void Deliver(Reply reply) override;
+  std::byte* PlaceOf(int bucket, size_t bytes) override;
   void Abort(const absl::Status& why) override;
 
  private:
@@ -196,7 +197,7 @@ absl::Status Connection::HandleJoin() {
   return absl::OkStatus();
 }
 
-// The gradient is added straight out of the worker's memory, in the chunks that others are added in.
+// The gradient is taken straight out of the worker's memory.
 absl::Status Connection::HandleShared(const ChunkHeader& header, Lane& lane) {
   if (header.kind != MessageKind::kExchange || !memory_.has_value()) {
     return absl::FailedPreconditionError("a message about shared memory, of which there is none");
@@ -217,14 +218,20 @@ absl::Status Connection::HandleShared(const ChunkHeader& header, Lane& lane) {
                     .offset = header.offset,
                     .step = header.step,
                     .samples = header.samples};
-  size_t done = 0;
-  do {
-    const Bytes piece = gradient.subspan(done, ChunkLength(gradient.size(), done));
-    server_.Receive(worker_, chunk, {&piece, 1}, lane);
-    done += piece.size();
-    chunk.offset += piece.size();
-  } while (done < gradient.size());
+  // A whole bucket may be used as it stands; a chunk is one of several that the worker copies there in turn.
+  chunk.shared = header.gradient_at % alignof(float) == 0;
+  server_.Receive(worker_, chunk, {&gradient, 1}, lane);
   return absl::OkStatus();
+}
+
+std::byte* Connection::PlaceOf(int bucket, size_t bytes) {
+  MutexLock lock(mutex_);
+  const auto shared = places_.find(bucket);
+  if (shared == places_.end()) return nullptr;
+  const SharedMemory& weights = memory_->weights;
+  // A place outside is answered in Deliver.
+  if (shared->second > weights.bytes() || bytes > weights.bytes() - shared->second) return nullptr;
+  return weights.data() + shared->second;
 }
 
 void Connection::Deliver(Reply reply) {
@@ -236,12 +243,12 @@ void Connection::Deliver(Reply reply) {
       reply.header.kind == MessageKind::kExchange ? places_.find(reply.header.bucket) : places_.end();
   if (shared != places_.end()) {
     const SharedMemory& weights = memory_->weights;
-    const size_t bytes = reply.weights.weights.bytes();
+    const size_t bytes = reply.in_place ? reply.header.shared_bytes : reply.weights.weights.bytes();
     if (shared->second > weights.bytes() || bytes > weights.bytes() - shared->second) {
       return EndLocked(absl::InvalidArgumentError(absl::StrCat("the place of bucket ", reply.header.bucket,
                                                                "'s weights lies outside of its memory")));
     }
-    place = weights.data() + shared->second;
+    if (!reply.in_place) place = weights.data() + shared->second;
     reply.header.shared = true;
     reply.header.weights_at = shared->second;
     reply.header.shared_bytes = bytes;
