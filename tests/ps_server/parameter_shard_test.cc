@@ -118,6 +118,25 @@ TEST_F(ShardTest, WithSpareWorkersASnapshotStaysWhatItWas) {
   }
 }
 
+TEST_F(ShardTest, AWholeGradientIsAppliedFromWhereItStandsAndGivesTheSame) {
+  for (const std::string consistency : {"sync", "async"}) {
+    for (const size_t count : {size_t{5}, kChunkBytes / sizeof(float) + 3}) {
+      const auto shard = Shard(Job(1, consistency, false, count), 1);
+      const std::vector<float> gradient(count, 8);
+      const int worker = 0;
+      for (int version = 1; version <= 3; ++version) {
+        ASSERT_TRUE(shard->BeginPush(0, 0, /*in_place=*/true).ok());
+        shard->AddWhole(0, 0, std::as_bytes(std::span(gradient)));
+        ASSERT_TRUE(shard->Apply(0, {&worker, 1}, kSamples, version, lane_).ok());
+      }
+      std::vector<float> weights(count);
+      shard->CopyWeightsTo(0, reinterpret_cast<std::byte*>(weights.data()));
+      EXPECT_EQ(weights, std::vector<float>(count, 1 - 3 * 0.5f));
+      EXPECT_EQ(gradient, std::vector<float>(count, 8)) << "the worker's own, and left as it was";
+    }
+  }
+}
+
 TEST_F(ShardTest, AWorkerThatNeverReadsRunsOutOfStagingBuffers) {
   const auto shard = Shard(Job(1, "async", false, 5), 1);
   const int worker = 0;

@@ -2,16 +2,20 @@
 #include "ps_server/shared_payload.h"
 
 #include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <cstring>
+#include <functional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/unix_socket.h"
+#include "proto/parameter_server.grpc.pb.h"
 #include "ps_server/service.h"
+#include "ps_server/wire.h"
 #include "tests/ps_server/cluster.h"
 #include "tests/ps_server/test_job.h"
 
@@ -165,6 +169,73 @@ TEST(SharedPayloadTest, WorkersOfBothPayloadsTrainTogether) {
     ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
   });
   EXPECT_EQ(server.WaitUntilOver(Soon()), absl::OkStatus());
+}
+
+// A worker that says what it likes.
+std::string Answer(const std::function<void(proto::Join&, proto::Chunk&)>& change) {
+  const auto device = MakeCpuDevice();
+  ParameterServer server(*device, {.workers = 1, .timeout = absl::Seconds(10)});
+  const auto service = *Service::Start(server, {});
+  const ServerJob job = MakeJob(1, {1000});
+  const SharedMemory memory = *SharedMemory::Create(8192);
+
+  KeepGrpcRunning();
+  const auto stub = proto::ParameterServer::NewStub(
+      grpc::CreateChannel(service->address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  const auto stream = stub->Exchange(&context);
+  stream->WaitForInitialMetadata();
+  const auto offer = context.GetServerInitialMetadata().find(kOfferKey);
+  EXPECT_NE(offer, context.GetServerInitialMetadata().end());
+  const auto token =
+      HandOverMemory({offer->second.data(), offer->second.size()}, AsShared(memory, memory), Soon());
+  EXPECT_TRUE(token.ok()) << token.status();
+
+  proto::Join join;
+  join.ParseFromString(EncodeJoin({.worker = 0, .job = job, .memory = *token}));
+  proto::Chunk push;
+  push.set_kind(proto::Chunk::EXCHANGE);
+  push.set_samples(1);
+  push.set_shared(true);
+  push.set_shared_bytes(4000);
+  change(join, push);
+  proto::Chunk chunk;
+  chunk.set_kind(proto::Chunk::JOIN);
+  chunk.set_payload(join.SerializeAsString());
+  stream->Write(chunk);
+  chunk.set_kind(proto::Chunk::WEIGHTS);
+  chunk.set_payload(std::string(4000, 0));
+  stream->Write(chunk);
+  if (!stream->Read(&chunk)) return stream->Finish().error_message();  // that all have joined
+  stream->Write(push);
+  if (!stream->Read(&chunk)) return stream->Finish().error_message();
+  return absl::StrCat("version ", chunk.version());
+}
+
+TEST(SharedPayloadTest, PlacesOutsideOfTheMemoryAndFalseTokensAreRefused) {
+  using Join = proto::Join;
+  using Chunk = proto::Chunk;
+  EXPECT_EQ(Answer([](Join&, Chunk&) {}), "version 1");
+  EXPECT_EQ(Answer([](Join&, Chunk& push) { push.set_gradient_at(4192), push.set_weights_at(4192); }),
+            "version 1");
+  EXPECT_THAT(Answer([](Join&, Chunk& push) { push.set_gradient_at(4193); }),
+              HasSubstr("the place of a gradient outside of its memory: 4000 bytes at 4193"));
+  EXPECT_THAT(Answer([](Join&, Chunk& push) { push.set_gradient_at(~uint64_t{0}); }),
+              HasSubstr("outside of its memory"));
+  EXPECT_THAT(Answer([](Join&, Chunk& push) { push.set_weights_at(4193); }),
+              HasSubstr("the place of bucket 0's weights lies outside of its memory"));
+  EXPECT_THAT(Answer([](Join& join, Chunk& push) {
+                join.mutable_job()->set_consistency("async");
+                push.set_weights_at(~uint64_t{0} - 3999);
+              }),
+              HasSubstr("lies outside of its memory"));
+  EXPECT_THAT(Answer([](Join&, Chunk& push) { push.set_shared_bytes(3996); }),
+              HasSubstr("has 3996 bytes, not 4000"));
+  EXPECT_THAT(Answer([](Join& join, Chunk&) { join.set_memory(std::string(32, 'a')); }),
+              HasSubstr("has not handed any over"));
+  EXPECT_THAT(Answer([](Join& join, Chunk&) { join.clear_memory(); }), HasSubstr("of which there is none"));
+  EXPECT_THAT(Answer([](Join& join, Chunk&) { join.set_protocol(1); }),
+              HasSubstr("speaks version 1 of the parameter server's protocol"));
 }
 
 }  // namespace
