@@ -30,6 +30,7 @@ void VisitStep(Visitor& visit, Record& record) {
   visit("step", record.step);
   visit("warmup", record.warmup);
   visit("samples", record.samples);
+  visit("dropped", record.dropped);
   visit("begin_ns", record.begin_ns);
   visit("step_ms", record.step_ms);
   visit("compute_ms", record.compute_ms);
@@ -75,6 +76,7 @@ void VisitRankResult(Visitor& visit, Record& result) {
   visit("pushes", result.pushes);
   visit("staleness_sum", result.staleness_sum);
   visit("staleness_max", result.staleness_max);
+  visit("dropped_gradients", result.dropped_gradients);
   visit("peak_memory_mb", result.peak_memory_mb);
   visit.Objects("curve", result.curve, [](auto& v, auto& point) { VisitCurvePoint(v, point); });
 }
@@ -86,6 +88,7 @@ void VisitServerResult(Visitor& visit, Record& result) {
   visit("payload_rx_bytes", result.payload_rx_bytes);
   visit("payload_tx_bytes", result.payload_tx_bytes);
   visit("staleness_histogram", result.staleness_histogram);
+  visit("dropped_gradients", result.dropped_gradients);
   visit("peak_memory_mb", result.peak_memory_mb);
 }
 

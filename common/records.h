@@ -28,7 +28,8 @@ struct StepRecord {
   int rank = 0;
   int64_t step = 0;  // from 0
   bool warmup = false;
-  int64_t samples = 0;  // of this rank
+  int64_t samples = 0;   // of this rank
+  bool dropped = false;  // backup workers: the gradient came too late for any update
   int64_t begin_ns = 0;
   double step_ms = 0;
   double compute_ms = 0;       // forward + backward
@@ -58,7 +59,7 @@ struct RankResult {
   int64_t parameters = 0;
   int64_t global_batch = 0;
   int64_t steps = 0;    // measured ones
-  int64_t samples = 0;  // of this rank, in measured steps
+  int64_t samples = 0;  // of this rank, in measured steps whose gradient was not dropped
   double wall_s = 0;    // of the measured steps
   std::vector<int64_t> bucket_elements;
   double final_loss = 0;  // mean over the last 10% of its steps
@@ -66,6 +67,7 @@ struct RankResult {
   int64_t pushes = 0;  // parameter servers: bucket exchanges of this rank, all steps
   int64_t staleness_sum = 0;
   int64_t staleness_max = 0;
+  int64_t dropped_gradients = 0;  // backup workers: steps of this rank that are in no update
   double peak_memory_mb = 0;
   std::vector<CurvePoint> curve;  // the rank that evaluates
 };
@@ -76,6 +78,7 @@ struct ServerResult {
   uint64_t payload_rx_bytes = 0;
   uint64_t payload_tx_bytes = 0;
   std::vector<int64_t> staleness_histogram;  // index: staleness
+  int64_t dropped_gradients = 0;             // backup workers: of whole steps, over all workers
   double peak_memory_mb = 0;
 };
 

@@ -105,6 +105,11 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit(Row{"--ps_schedule", group, "NAME",
             "pipelined (a bucket's reply comes as soon as it may) or serial (push everything, then pull)"},
         o.ps_schedule, OneOf({"serial", "pipelined"}));
+  visit(Row{"--payload", group, "NAME",
+            "Between workers and server: shm (shared memory; gRPC carries control), grpc, or auto (shm where "
+            "both "
+            "sides turn out to share memory)"},
+        o.payload, OneOf({"auto", "grpc", "shm"}));
   visit(Row{"--server_placement", group, "NAME", "rank0 (on rank 0's host and device) or dedicated"},
         o.server_placement, OneOf({"rank0", "dedicated"}));
   visit.Switch(Row{"--deterministic", group, "", "The server adds in rank order, not in order of arrival"},

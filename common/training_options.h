@@ -46,6 +46,7 @@ struct TrainingOptions {
   std::string fabric = "auto";  // auto, tcp, shm: what collectives move over
 
   std::string ps_schedule = "pipelined";   // serial, pipelined
+  std::string payload = "auto";            // of a parameter server: auto, grpc, shm
   std::string server_placement = "rank0";  // rank0, dedicated
   bool deterministic = false;              // the server adds in rank order
   double timeout_s = 60;

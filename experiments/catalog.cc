@@ -1,7 +1,9 @@
 #include "experiments/catalog.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/command_line.h"
@@ -10,6 +12,8 @@ namespace psring {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr int kMostNumber = 1'000'000;  // the trainer's
 
 StrategyNeeds NeedsFrom(const std::string& text) {
   if (text == "process_group") return StrategyNeeds::kProcessGroup;
@@ -52,7 +56,11 @@ absl::StatusOr<Catalog> CatalogFromJson(const std::string& text) {
                                   .algorithm = row.value("algorithm", ""),
                                   .synchronous = row.value("synchronous", false),
                                   .single_process = row.value("single_process", false),
-                                  .default_momentum = row.value("default_momentum", 0.0)});
+                                  .default_momentum = row.value("default_momentum", 0.0),
+                                  .number_letter = row.value("number", ""),
+                                  .number_meaning = row.value("number_meaning", ""),
+                                  .number_least = row.value("number_least", 0),
+                                  .number_below_workers = row.value("number_below_workers", false)});
   }
   for (const Json& row : json["models"]) {
     catalog.models.push_back({.name = row.value("name", ""),
@@ -70,8 +78,28 @@ absl::StatusOr<Catalog> CatalogFromJson(const std::string& text) {
 }
 
 absl::StatusOr<StrategyInfo> FindStrategy(const Catalog& catalog, const std::string& name) {
-  return Find(catalog.strategies, "strategy", name);
+  const std::string base = BaseName(name);
+  const absl::StatusOr<StrategyInfo> row = Find(catalog.strategies, "strategy", base);
+  if (!row.ok()) return base == name ? row : Find(catalog.strategies, "strategy", name);
+  StrategyInfo strategy = *row;
+  const bool given = base != name;
+  if (strategy.number_letter.empty()) {
+    if (!given) return strategy;
+    return absl::InvalidArgumentError(absl::StrCat("strategy '", name, "': ", base, " takes no number"));
+  }
+  if (!given || !absl::SimpleAtoi(name.substr(base.size() + 1), &strategy.number) ||
+      strategy.number < strategy.number_least || strategy.number > kMostNumber) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "strategy '", name, "': ", base, ":", strategy.number_letter, " needs a whole number from ",
+        strategy.number_least, given ? absl::StrCat(" to ", kMostNumber) : "", " (", strategy.number_letter,
+        ": ", strategy.number_meaning, "), as in ", base, ":", std::max(1, strategy.number_least)));
+  }
+  strategy.name = absl::StrCat(base, ":", strategy.number);
+  strategy.algorithm = absl::StrCat(strategy.algorithm, ":", strategy.number);
+  return strategy;
 }
+
+std::string BaseName(const std::string& strategy) { return strategy.substr(0, strategy.find(':')); }
 
 absl::StatusOr<ModelInfo> FindModel(const Catalog& catalog, const std::string& name) {
   return Find(catalog.models, "model", name);

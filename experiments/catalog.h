@@ -13,13 +13,18 @@ namespace psring {
 enum class StrategyNeeds { kNothing, kProcessGroup, kParameterServer };
 
 struct StrategyInfo {
-  std::string name, summary;
+  std::string name, summary;  // with its number: "ps-ssp:2"; in the catalog without
   StrategyNeeds needs = StrategyNeeds::kNothing;
   std::string backend;    // whose collectives or server; empty: nobody's
   std::string algorithm;  // of the process group, or the server's consistency
   bool synchronous = false;
   bool single_process = false;
   double default_momentum = 0;
+  // The number of "ps-ssp:2". No letter: the strategy takes none.
+  std::string number_letter, number_meaning;
+  int number_least = 0;
+  bool number_below_workers = false;
+  int number = 0;
 };
 
 struct ModelInfo {
@@ -38,9 +43,14 @@ struct Catalog {
 absl::StatusOr<Catalog> CatalogFromJson(const std::string& text);
 
 // NotFound names the nearest, or all there are: "unknown strategy 'rign'; did you mean 'ring'?"
+// InvalidArgument: a number that is missing, too small, too large, or not asked for. The name and the
+// algorithm come back with their number.
 absl::StatusOr<StrategyInfo> FindStrategy(const Catalog& catalog, const std::string& name);
 absl::StatusOr<ModelInfo> FindModel(const Catalog& catalog, const std::string& name);
 absl::Status RequireData(const Catalog& catalog, const std::string& name);
+
+// "ps-ssp" of "ps-ssp:2": the name of the row.
+std::string BaseName(const std::string& strategy);
 
 // True for strategies whose pushes are applied as they arrive.
 bool IsAsynchronousServer(const StrategyInfo& strategy);

@@ -54,7 +54,8 @@ std::optional<Scheme> SchemeOf(const StrategyInfo& strategy) {
       return std::nullopt;
     case StrategyNeeds::kParameterServer:
       if (strategy.algorithm == "sync") return Scheme::kServerSync;
-      if (strategy.algorithm == "async") return Scheme::kServerAsync;
+      if (strategy.algorithm == "async" || strategy.algorithm.starts_with("ssp:"))
+        return Scheme::kServerAsync;
       return std::nullopt;
   }
   return std::nullopt;

@@ -96,7 +96,7 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
       }
       for (const SummaryRow& server : rows) {
         if (server.configuration.workers != workers || !IsServer(server) ||
-            !server.configuration.strategy.synchronous ||
+            !server.configuration.strategy.synchronous || server.configuration.strategy.number > 0 ||
             server.round_samples_per_s.size() != group.round_samples_per_s.size()) {
           continue;
         }
@@ -156,12 +156,23 @@ void AddDerivedBytes(const std::vector<SummaryRow>& rows, std::vector<std::strin
 }
 
 void AddStaleness(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
-  std::vector<std::string> parts;
+  std::vector<std::string> parts, bounded;
   for (const SummaryRow& row : rows) {
-    if (!row.mean.staleness_mean || row.configuration.strategy.synchronous || row.configuration.workers < 2)
+    const StrategyInfo& strategy = row.configuration.strategy;
+    if (!row.mean.staleness_mean || strategy.synchronous || row.configuration.workers < 2) continue;
+    if (strategy.number > 0) {  // bounded staleness: of every other worker, from K steps behind to K ahead
+      bounded.push_back(
+          absl::StrFormat("%s %.2f (at most %d; the bound is %d)", row.configuration.name(),
+                          *row.mean.staleness_mean, row.mean.staleness_max.value_or(0),
+                          (2 * int64_t{strategy.number} + 1) * (row.configuration.workers - 1)));
       continue;
+    }
     parts.push_back(absl::StrFormat("%.2f updates with %d workers (at most %d)", *row.mean.staleness_mean,
                                     row.configuration.workers, row.mean.staleness_max.value_or(0)));
+  }
+  if (!bounded.empty()) {
+    findings.push_back(absl::StrCat(
+        "Mean staleness in updates under a bound on the workers' lead: ", absl::StrJoin(bounded, ", "), "."));
   }
   if (parts.empty()) return;
   findings.push_back(absl::StrCat("The mean staleness of asynchronous gradients was ",

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "common/check.h"
 #include "experiments/estimate.h"
 #include "experiments/statistics.h"
@@ -191,11 +192,20 @@ std::vector<std::string> DefaultStrategies() { return {std::begin(kDefaultCost),
 
 std::string Configuration::name() const { return absl::StrCat(strategy.name, " x ", workers); }
 
-std::string Configuration::folder() const { return absl::StrCat(strategy.name, "-", workers); }
+std::string Configuration::folder() const {
+  // "ps-ssp-2-4": a colon in a path is trouble for other tools.
+  return absl::StrCat(absl::StrReplaceAll(strategy.name, {{":", "-"}}), "-", workers);
+}
 
 absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& catalog) {
   for (const std::string& name : options.strategies) {
-    PSRING_RETURN_IF_ERROR(FindStrategy(catalog, name).status());
+    PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));
+    for (int count : options.workers) {
+      if (!strategy.number_below_workers || strategy.number < count) continue;
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s with %d %s: at most %d can be spare; leave %d out of --workers, or give a smaller %s", name,
+          count, count == 1 ? "worker" : "workers", count - 1, count, strategy.number_letter));
+    }
     if (options.training.micro_batches > 1 && name != "single") {
       return absl::InvalidArgumentError(
           absl::StrCat("--micro_batches is for the strategy single, which stands for many workers; ", name,
@@ -226,9 +236,9 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
   PSRING_ASSIGN_OR_RETURN(configuration.model, FindModel(catalog, training.model));
   configuration.workers = configuration.strategy.single_process ? 1 : workers;
   configuration.training = training;
-  configuration.training.strategy = strategy;
+  configuration.training.strategy = configuration.strategy.name;
   for (const UpdateRule& rule : probe.updates) {
-    if (rule.strategy == strategy) configuration.update = rule;
+    if (rule.strategy == BaseName(strategy)) configuration.update = rule;
   }
   KeepWhatConcernsIt(configuration);
   configuration.oversubscribed = configuration.workers * training.threads > cores;

@@ -24,11 +24,14 @@ CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
           .pipelined = configuration.training.ps_schedule != "serial"};
 }
 
-// The same step of every rank, for steps that every rank has.
-std::vector<const StepRecord*> StepOfAllRanks(const RunRecords& records, size_t index) {
+// The same step of every rank, for steps that every rank has: a worker whose gradient came too late skips
+// some.
+std::vector<const StepRecord*> StepOfAllRanks(const RunRecords& records, int64_t step) {
   std::vector<const StepRecord*> together;
   for (const auto& steps : records.steps) {
-    if (index < steps.size()) together.push_back(&steps[index]);
+    const auto found = std::lower_bound(steps.begin(), steps.end(), step,
+                                        [](const StepRecord& record, int64_t n) { return record.step < n; });
+    if (found != steps.end() && found->step == step) together.push_back(&*found);
   }
   return together;
 }
@@ -48,9 +51,9 @@ double WallSeconds(const RunRecords& records) {
 
 std::optional<double> MeanWait(const RunRecords& records) {
   std::vector<double> waits;
-  for (size_t index = 0; index < records.steps.front().size(); ++index) {
-    if (records.steps.front()[index].warmup) continue;
-    const auto together = StepOfAllRanks(records, index);
+  for (const StepRecord& first : records.steps.front()) {
+    if (first.warmup) continue;
+    const auto together = StepOfAllRanks(records, first.step);
     if (together.size() != records.steps.size()) continue;
     for (size_t rank = 0; rank < together.size(); ++rank)
       waits.push_back(WaitMs(together, static_cast<int>(rank)));
@@ -73,15 +76,20 @@ void AddStaleness(const Configuration& configuration, const RunRecords& records,
 
 void AddServers(const Configuration& configuration, const RunRecords& records, RunFigures& figures) {
   if (records.servers.empty()) return;
-  double bytes = 0, pushes = 0, memory = 0;
+  double bytes = 0, pushes = 0, memory = 0, dropped = 0;
   for (const ServerResult& server : records.servers) {
     bytes += static_cast<double>(server.payload_rx_bytes + server.payload_tx_bytes);
     pushes += static_cast<double>(server.pushes);
     memory = std::max(memory, server.peak_memory_mb);
+    dropped = std::max(dropped, static_cast<double>(server.dropped_gradients));
   }
   figures.server_peak_memory_mb = memory;
-  const double pushes_per_step =
-      static_cast<double>(records.ranks.front().bucket_elements.size()) * configuration.workers;
+  int pushing = configuration.workers;
+  if (configuration.strategy.number_below_workers) {
+    figures.dropped_gradients = dropped;
+    pushing -= configuration.strategy.number;
+  }
+  const double pushes_per_step = static_cast<double>(records.ranks.front().bucket_elements.size()) * pushing;
   if (pushes > 0 && pushes_per_step > 0) figures.server_payload_bytes = bytes / (pushes / pushes_per_step);
 }
 
@@ -117,6 +125,7 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
   mean.wait_ms = MeanOverThose(runs, &RunFigures::wait_ms);
   mean.server_payload_bytes = MeanOverThose(runs, &RunFigures::server_payload_bytes);
   mean.staleness_mean = MeanOverThose(runs, &RunFigures::staleness_mean);
+  mean.dropped_gradients = MeanOverThose(runs, &RunFigures::dropped_gradients);
   mean.test_accuracy = MeanOverThose(runs, &RunFigures::test_accuracy);
   for (const RunFigures& run : runs) {
     mean.every_step_ms.insert(mean.every_step_ms.end(), run.every_step_ms.begin(), run.every_step_ms.end());
@@ -219,7 +228,7 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
     for (const StepRecord& step : records.steps[rank]) {
       if (step.warmup) continue;
       ++steps;
-      figures.samples += step.samples;
+      if (!step.dropped) figures.samples += step.samples;
       figures.every_step_ms.push_back(step.step_ms);
       compute.push_back(step.compute_ms);
       busy.push_back(step.comm_busy_ms);
@@ -227,7 +236,8 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
       tx += static_cast<double>(step.payload_tx_bytes);
       rx += static_cast<double>(step.payload_rx_bytes);
     }
-    if (steps == 0) {
+    // Of spare workers one may be late for every measured step.
+    if (steps == 0 && !configuration.strategy.number_below_workers) {
       return absl::DataLossError(
           absl::StrCat(configuration.name(), ": rank ", rank, " left no measured steps"));
     }
@@ -237,6 +247,9 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
         std::max(figures.worker_peak_memory_mb, records.ranks[rank].peak_memory_mb);
     if (!records.ranks[rank].curve.empty())
       figures.test_accuracy = records.ranks[rank].curve.back().test_accuracy;
+  }
+  if (figures.every_step_ms.empty()) {
+    return absl::DataLossError(absl::StrCat(configuration.name(), ": no rank left any measured steps"));
   }
   figures.wall_s = WallSeconds(records);
   if (figures.wall_s > 0) figures.samples_per_s = static_cast<double>(figures.samples) / figures.wall_s;

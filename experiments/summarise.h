@@ -29,9 +29,10 @@ double WaitMs(const std::vector<const StepRecord*>& steps, int rank);
 
 // The figures of one launch. Warm-up steps count for the staleness only. Bytes are per step and worker.
 struct RunFigures {
-  int64_t steps = 0;    // measured, per worker
-  int64_t samples = 0;  // measured, over all workers
-  double wall_s = 0;    // of the measured steps: first begin to last end over all workers
+  int64_t steps = 0;  // measured, per worker
+  int64_t samples =
+      0;              // measured, over all workers; those of dropped gradients are in no update, and not here
+  double wall_s = 0;  // of the measured steps: first begin to last end over all workers
   double samples_per_s = 0;
   double step_ms = 0, compute_ms = 0, comm_busy_ms = 0, exposed_comm_ms = 0;  // means over ranks and steps
   std::optional<double> wait_ms;                                              // synchronous strategies only
@@ -40,6 +41,7 @@ struct RunFigures {
   std::optional<double> server_payload_bytes;
   std::optional<double> staleness_mean;
   std::optional<int64_t> staleness_max;
+  std::optional<double> dropped_gradients;  // backup workers: of the whole launch, warm-up included
   double loss = 0;
   std::optional<double> test_accuracy;
   std::optional<bool> replicas_equal;

@@ -28,6 +28,7 @@ std::vector<Cell> Cells(const SummaryRow& row) {
   const bool communicates = configuration.strategy.needs != StrategyNeeds::kNothing;
   const bool has_server = configuration.servers() > 0;
   const int64_t one_step = int64_t{training.batch} * training.micro_batches;
+  const int spare = configuration.strategy.number_below_workers ? configuration.strategy.number : 0;
   const auto given = Basis::kGiven;
   const auto measured = Basis::kMeasured;
   const auto derived = Basis::kDerived;
@@ -51,8 +52,8 @@ std::vector<Cell> Cells(const SummaryRow& row) {
       {"parameters", row.sample.parameters, given},
       {"batch_per_worker", int64_t{training.batch}, given},
       // Asynchronous pushes make an update each, from one worker's batch.
-      {"global_batch", configuration.strategy.synchronous ? one_step * configuration.workers : one_step,
-       given},
+      {"global_batch",
+       configuration.strategy.synchronous ? one_step * (configuration.workers - spare) : one_step, given},
       {"bucket_mb", training.bucket_mb, given},
       {"optimizer", TextOrEmpty(configuration.update.optimizer), given},
       {"lr", configuration.update.lr, given},
@@ -79,7 +80,7 @@ std::vector<Cell> Cells(const SummaryRow& row) {
       {"wire_tx_bytes_per_worker", Value(), measured},
       {"staleness_mean", OrEmpty(mean.staleness_mean), measured},
       {"staleness_max", OrEmpty(mean.staleness_max), measured},
-      {"dropped_gradients", Value(), measured},
+      {"dropped_gradients", OrEmpty(mean.dropped_gradients), measured},
       {"loss", row.train_loss.value_or(mean.loss), measured},
       {"test_accuracy", OrEmpty(row.test_accuracy), measured},
       {"time_to_target_s", Value(), measured},

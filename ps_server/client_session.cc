@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/check.h"
+#include "ps_server/consistency.h"
 #include "ps_server/pieces.h"
 
 namespace psring {
@@ -20,6 +21,13 @@ absl::Status Unexpected(const ChunkHeader& header) {
 
 }  // namespace
 
+absl::StatusOr<Payload> ParsePayload(const std::string& name) {
+  if (name == "auto") return Payload::kAuto;
+  if (name == "grpc") return Payload::kGrpc;
+  if (name == "shm") return Payload::kShared;
+  return absl::InvalidArgumentError(absl::StrCat("unknown payload '", name, "'; there are auto, grpc, shm"));
+}
+
 absl::Status ClientSession::Begin(const ServerJob& job, Span weights) {
   PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
   if (weights.count != static_cast<size_t>(job.parameters)) {
@@ -27,6 +35,8 @@ absl::Status ClientSession::Begin(const ServerJob& job, Span weights) {
         absl::StrCat("room for ", weights.count, " weights, and the job has ", job.parameters));
   }
   job_ = job;
+  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
+  announces_ = rule.kind == WaitingRule::Kind::kBackup;
   MutexLock lock(mutex_);
   pending_.resize(job.buckets.size());
   weights_ = weights;
@@ -42,7 +52,7 @@ void ClientSession::ExpectWeights(Span weights) {
   answered_.reset();
 }
 
-void ClientSession::Add(const Exchange& exchange, PsClient::Done done) {
+ClientSession::ToSend ClientSession::Add(const Exchange& exchange, PsClient::Done done) {
   MutexLock lock(mutex_);
   PSRING_CHECK(exchange.bucket >= 0 && static_cast<size_t>(exchange.bucket) < pending_.size());
   const size_t count = job_.buckets[exchange.bucket].count;
@@ -56,7 +66,11 @@ void ClientSession::Add(const Exchange& exchange, PsClient::Done done) {
     if (failure_.ok()) failure_ = refused_.back().why;
   } else {
     slot = Pending{exchange, std::move(done)};
+    if (!announces_) return ToSend::kGradient;
+    announced_.push_back(exchange);
+    return announced_.size() == pending_.size() ? ToSend::kAnnouncement : ToSend::kNothing;
   }
+  return ToSend::kNothing;
 }
 
 absl::Status ClientSession::OnChunk(const ChunkHeader& header, Pieces payload) {
@@ -65,6 +79,8 @@ absl::Status ClientSession::OnChunk(const ChunkHeader& header, Pieces payload) {
       return OnWeights(header, payload);
     case MessageKind::kExchange:
       return OnExchange(header, payload);
+    case MessageKind::kAnnounce:
+      return OnAdmitted(header);
     case MessageKind::kJoin:
     case MessageKind::kFetch:
     case MessageKind::kLeave: {
@@ -75,6 +91,20 @@ absl::Status ClientSession::OnChunk(const ChunkHeader& header, Pieces payload) {
     }
   }
   return Unexpected(header);
+}
+
+absl::Status ClientSession::OnAdmitted(const ChunkHeader& header) {
+  MutexLock lock(mutex_);
+  if (announced_.empty() || announced_.size() < pending_.size() || announced_.front().step != header.step) {
+    return Unexpected(header);
+  }
+  admitted_.swap(announced_);
+  return absl::OkStatus();
+}
+
+std::vector<Exchange> ClientSession::TakeAdmitted() {
+  MutexLock lock(mutex_);
+  return std::exchange(admitted_, {});
 }
 
 absl::Status ClientSession::OnWeights(const ChunkHeader& header, Pieces payload) {
@@ -117,9 +147,12 @@ absl::Status ClientSession::OnExchange(const ChunkHeader& header, Pieces payload
     MutexLock lock(mutex_);
     done = std::move(pending->done);
     pending_[header.bucket].reset();
-    traffic_ = traffic_ + Traffic{.payload_tx_bytes = size, .payload_rx_bytes = size};
+    traffic_ = traffic_ + Traffic{.payload_tx_bytes = header.dropped ? 0 : size, .payload_rx_bytes = size};
+    if (header.dropped) {
+      std::erase_if(announced_, [&](const Exchange& exchange) { return exchange.step == header.step; });
+    }
   }
-  done(ExchangeResult{.version = header.version, .staleness = header.staleness});
+  done(ExchangeResult{.version = header.version, .staleness = header.staleness, .dropped = header.dropped});
   return absl::OkStatus();
 }
 

@@ -16,7 +16,7 @@
 
 namespace psring {
 
-// OnChunk and FailPending are called by the client's own thread; the other methods by any.
+// OnChunk, TakeAdmitted and FailPending are called by the client's own thread; the other methods by any.
 class ClientSession {
  public:
   // Once, before anything else. `weights`: where Join's weights go.
@@ -25,12 +25,18 @@ class ClientSession {
   // Where Fetch's weights go, until Await(kFetch) returns.
   void ExpectWeights(Span weights);
 
-  // Notes an exchange before it is sent. Where it does not fit, or the session has failed, FailPending is
-  // due.
-  void Add(const Exchange& exchange, PsClient::Done done);
+  // What the client has to send next.
+  enum class ToSend { kNothing, kGradient, kAnnouncement };
+
+  // Notes an exchange. Where it does not fit, or the session has failed, nothing is to be sent, and
+  // FailPending is due. With backup workers the last bucket of a step asks for the announcement of them all.
+  ToSend Add(const Exchange& exchange, PsClient::Done done);
 
   // Takes what the server says. An error means that it does not follow the conversation.
   absl::Status OnChunk(const ChunkHeader& header, Pieces payload);
+
+  // The exchanges whose gradients the server has admitted since the last call: to be sent now, in this order.
+  std::vector<Exchange> TakeAdmitted();
 
   // The first failure counts. Wakes those that wait; exchanges end with the next FailPending.
   void Fail(const absl::Status& why);
@@ -54,7 +60,10 @@ class ClientSession {
   absl::Status OnWeights(const ChunkHeader& header, Pieces payload);
   absl::Status OnExchange(const ChunkHeader& header, Pieces payload);
 
+  absl::Status OnAdmitted(const ChunkHeader& header);
+
   ServerJob job_;
+  bool announces_ = false;  // backup workers
   mutable Mutex mutex_;
   CondVar changed_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
@@ -62,6 +71,8 @@ class ClientSession {
   Span weights_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint64_t> weights_received_ ABSL_GUARDED_BY(mutex_);       // by bucket
   std::vector<std::optional<Pending>> pending_ ABSL_GUARDED_BY(mutex_);  // by bucket
+  std::vector<Exchange> announced_ ABSL_GUARDED_BY(mutex_);              // of this step, not admitted yet
+  std::vector<Exchange> admitted_ ABSL_GUARDED_BY(mutex_);
   struct Refused {
     PsClient::Done done;
     absl::Status why;

@@ -1,8 +1,9 @@
-// Who waits for whom: a pure state machine. No tensors, threads, clock or I/O; the live server and the
-// simulator drive the same code. One instance a bucket.
+// Who waits for whom: pure state machines. No tensors, threads, clock or I/O; the live server and the
+// simulator drive the same code. One instance a bucket; with backup workers also one Admission (admission.h)
+// a job.
 //
 // *worker* 0 to workers - 1; *step* a worker's step, from 0; *version* number of updates applied to the
-// bucket.
+// bucket; *clock* of a worker: the step that it is released to compute.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +16,47 @@
 
 namespace psring {
 
+// "sync", "async", "ssp:K" (bounded staleness K) or "backup:B" (synchronous, B workers spare), taken apart.
+struct WaitingRule {
+  enum class Kind { kSynchronous, kAsynchronous, kBoundedStaleness, kBackup };
+  Kind kind = Kind::kSynchronous;
+  int number = 0;  // K or B
+
+  // Each push makes an update by itself.
+  bool each_alone() const { return kind == Kind::kAsynchronous || kind == Kind::kBoundedStaleness; }
+};
+// "ssp:0" is synchronous. InvalidArgument: an unknown word, a number that is missing, negative or too large,
+// B not below `workers`.
+absl::StatusOr<WaitingRule> ParseWaitingRule(const std::string& name, int workers);
+
+// What an Admission has decided of one worker's gradient.
+struct Verdict {
+  int worker = 0;
+  bool admitted = false;
+  // Admitted: the version that its gradient builds on, which is its step. Dropped: the version with which it
+  // goes on, which is its next step.
+  int64_t version = 0;
+  // Above 0: with this the gradient of step `version` (admitted) is complete, made of so many workers'.
+  int complete = 0;
+};
+
 class Consistency {
  public:
   struct Decision {
-    bool accept = true;   // false: the push must be dropped
+    bool accept = true;   // false: what was asked must not be done, and nothing has changed
     std::string reason;   // why it was not accepted
-    int apply_count = 0;  // 0: wait for more; n: these n pushes, summed, make one update now
+    int apply_count = 0;  // 0: wait for more; n: the n pushes not yet applied, summed, make one update now
     std::vector<int>
         may_read;  // workers whose pending pull is answered now, with the version after the update
   };
+  // Of those that wait: for which workers, and for their push of which step. No workers: nobody waits.
+  struct Wait {
+    std::vector<int> workers;
+    int64_t step = 0;
+  };
 
   virtual ~Consistency() = default;
-  virtual std::string name() const = 0;  // "sync", "async"
+  virtual std::string name() const = 0;  // "sync", "async", "ssp:2", "backup:1"
   virtual int64_t version() const = 0;
 
   // Whether a push of `worker`'s `step` may begin: asked before its first byte is added to anything, because
@@ -35,13 +65,44 @@ class Consistency {
 
   // The whole gradient of `worker`'s `step` has arrived. Not accepted where MayPush would not be OK.
   virtual Decision OnPush(int worker, int64_t step) = 0;
+
+  // The worker's data are used up: nobody waits for it any more. Updates are made of those that remain. Not
+  // accepted while a push of it is unanswered.
+  virtual Decision OnLeave(int worker) = 0;
+
+  // Backup workers only, from the job's one Admission; in the order in which it decided.
+  virtual Decision OnVerdict(const Verdict& verdict);
+  // Backup workers only: no more workers will be admitted to step `version`; `complete` were.
+  virtual Decision OnComplete(int64_t version, int complete);
+
+  virtual Wait WaitsFor() const = 0;
 };
 
 // One update for one push of every worker; all read the version it made.
 std::unique_ptr<Consistency> MakeSynchronous(int workers);
 // Each push makes one update when it arrives; its worker reads the version that this very push created.
 std::unique_ptr<Consistency> MakeAsynchronous(int workers);
+// Each push makes one update when it arrives. Its worker reads, and goes on to clock c, once every worker has
+// pushed step c - `staleness` - 1: so no clock leads the slowest by more than `staleness` (1 at least), and
+// what it reads holds every update of a clock up to c - `staleness` - 1 (Ho et al. 2013). Where all buckets
+// of a job keep to this, so does the job: the slowest worker is released in every bucket.
+std::unique_ptr<Consistency> MakeBoundedStaleness(int workers, int staleness);
+// One update for the pushes of the workers that an Admission let in; these and the dropped ones that wait
+// read the version it made.
+std::unique_ptr<Consistency> MakeBackupBucket(int workers, int backup);
 
+// `name`: see ParseWaitingRule.
 absl::StatusOr<std::unique_ptr<Consistency>> MakeConsistency(const std::string& name, int workers);
+
+namespace consistency {  // what the machines share
+
+absl::Status CheckWorker(int worker, size_t workers);
+// `next`: the first step that the worker has not pushed yet.
+absl::Status CheckStep(int worker, int64_t step, int64_t next);
+// CheckWorker, and neither gone nor waiting.
+absl::Status MayLeave(int worker, const std::vector<bool>& left, const std::vector<bool>& waits);
+Consistency::Decision Refuse(const absl::Status& why);
+
+}  // namespace consistency
 
 }  // namespace psring

@@ -22,9 +22,11 @@ class Inbox : public ReplySink {
  public:
   struct Control {
     MessageKind kind;
+    int64_t step = 0;
   };
+  struct Poke {};
   struct Stop {};
-  using Event = std::variant<Exchange, Control, Reply, absl::Status, Stop>;
+  using Event = std::variant<Exchange, Control, Reply, absl::Status, Poke, Stop>;
 
   void Put(Event event) {
     MutexLock lock(mutex_);
@@ -63,6 +65,8 @@ class DirectClient : public PsClient {
 
   std::string payload() const override { return "in_process"; }
 
+  void ShareMemory(const SharedSpan&, const SharedSpan&) override {}  // one process has all of it in common
+
   absl::Status Start(int worker, const ServerJob& job, Span weights, absl::Time deadline) override {
     PSRING_CHECK(!thread_.joinable());
     PSRING_RETURN_IF_ERROR(session_.Begin(job, weights));
@@ -81,8 +85,17 @@ class DirectClient : public PsClient {
   }
 
   void PushPull(const Exchange& exchange, Done done) override {
-    session_.Add(exchange, std::move(done));
-    inbox_->Put(exchange);
+    switch (session_.Add(exchange, std::move(done))) {
+      case ClientSession::ToSend::kAnnouncement:
+        inbox_->Put(Inbox::Control{MessageKind::kAnnounce, exchange.step});
+        break;
+      case ClientSession::ToSend::kGradient:
+        inbox_->Put(exchange);
+        break;
+      case ClientSession::ToSend::kNothing:
+        inbox_->Put(Inbox::Poke{});  // it may have been refused
+        break;
+    }
   }
 
   absl::Status Fetch(Span weights, absl::Time deadline) override {
@@ -105,21 +118,16 @@ class DirectClient : public PsClient {
     while (true) {
       Inbox::Event event = inbox_->Take();
       if (auto* exchange = std::get_if<Exchange>(&event)) {
-        if (session_.failure().ok()) {
-          SendChunks({.kind = MessageKind::kExchange,
-                      .bucket = exchange->bucket,
-                      .step = exchange->step,
-                      .samples = exchange->samples},
-                     exchange->gradient);
-        }
+        SendGradient(*exchange);
       } else if (auto* control = std::get_if<Inbox::Control>(&event)) {
-        server_.Receive(worker_, {.kind = control->kind}, {}, *lane_);
+        server_.Receive(worker_, {.kind = control->kind, .step = control->step}, {}, *lane_);
       } else if (auto* reply = std::get_if<Reply>(&event)) {
         const Bytes bytes(static_cast<const std::byte*>(reply->weights.weights.data),
                           reply->weights.weights.bytes());
         if (absl::Status status = session_.OnChunk(reply->header, {&bytes, 1}); !status.ok()) {
           session_.Fail(status);
         }
+        for (const Exchange& admitted : session_.TakeAdmitted()) SendGradient(admitted);
       } else if (auto* why = std::get_if<absl::Status>(&event)) {
         session_.Fail(*why);
         // A worker that gives up is lost to the others. Where the server itself has failed, it knows.
@@ -128,6 +136,15 @@ class DirectClient : public PsClient {
       session_.FailPending();
       if (std::holds_alternative<Inbox::Stop>(event)) return;
     }
+  }
+
+  void SendGradient(const Exchange& exchange) {
+    if (!session_.failure().ok()) return;
+    SendChunks({.kind = MessageKind::kExchange,
+                .bucket = exchange.bucket,
+                .step = exchange.step,
+                .samples = exchange.samples},
+               exchange.gradient);
   }
 
   void SendChunks(ChunkHeader header, ConstSpan data) {

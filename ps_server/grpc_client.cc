@@ -7,7 +7,10 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include <algorithm>
+#include <cstring>
 #include <deque>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -18,6 +21,7 @@
 #include "ps_server/borrowers.h"
 #include "ps_server/client_session.h"
 #include "ps_server/ps_client.h"
+#include "ps_server/shared_payload.h"
 #include "ps_server/wire.h"
 
 namespace psring {
@@ -25,7 +29,7 @@ namespace {
 
 class GrpcClient : public PsClient {
  public:
-  explicit GrpcClient(const std::string& address) : address_(address) {}
+  GrpcClient(const std::string& address, Payload payload) : address_(address), wanted_(payload) {}
 
   ~GrpcClient() override {
     if (!thread_.joinable()) return;
@@ -38,14 +42,34 @@ class GrpcClient : public PsClient {
     thread_.join();
   }
 
-  std::string payload() const override { return "grpc"; }
+  std::string payload() const override { return worker_memory_.has_value() ? "shm" : "grpc"; }
+
+  void ShareMemory(const SharedSpan& gradients, const SharedSpan& weights) override {
+    gradients_ = gradients;
+    weights_ = weights;
+  }
 
   absl::Status Start(int worker, const ServerJob& job, Span weights, absl::Time deadline) override {
     PSRING_CHECK(!thread_.joinable());
     KeepGrpcRunning();
     PSRING_RETURN_IF_ERROR(session_.Begin(job, weights));
     PSRING_RETURN_IF_ERROR(Connect(deadline));
-    auto join = std::make_shared<const std::string>(EncodeJoin({worker, job}));
+    std::string memory;
+    if (wanted_ != Payload::kGrpc && job.parameters > 0) {
+      absl::StatusOr<std::string> token = HandOver(job, deadline);
+      if (token.ok()) {
+        memory = *token;
+      } else if (wanted_ == Payload::kShared) {
+        worker_memory_.reset();
+        End(token.status());
+        return absl::FailedPreconditionError(
+            absl::StrCat("the parameter server at ", address_, " shares no memory with worker ", worker, ": ",
+                         token.status().message(), "; --payload auto goes over gRPC instead"));
+      } else {
+        worker_memory_.reset();
+      }
+    }
+    auto join = std::make_shared<const std::string>(EncodeJoin({worker, job, memory}));
     Enqueue({.header = {.kind = MessageKind::kJoin}, .data = std::as_bytes(std::span(*join)), .keep = join});
     if (worker == 0) {
       for (const Bucket& bucket : job.buckets) {
@@ -58,18 +82,16 @@ class GrpcClient : public PsClient {
   }
 
   void PushPull(const Exchange& exchange, Done done) override {
-    session_.Add(exchange, std::move(done));
+    const ClientSession::ToSend to_send = session_.Add(exchange, std::move(done));
     if (absl::Status failure = session_.failure(); !failure.ok()) {
       End(failure);
       Poke();
       return;
     }
-    Enqueue({.header = {.kind = MessageKind::kExchange,
-                        .bucket = exchange.bucket,
-                        .step = exchange.step,
-                        .samples = exchange.samples},
-             .data = BytesOf(exchange.gradient),
-             .keep = borrowers_.Add()});
+    if (to_send == ClientSession::ToSend::kGradient) SendGradient(exchange);
+    if (to_send == ClientSession::ToSend::kAnnouncement) {
+      Enqueue({.header = {.kind = MessageKind::kAnnounce, .step = exchange.step}});
+    }
   }
 
   absl::Status Fetch(Span weights, absl::Time deadline) override {
@@ -88,7 +110,7 @@ class GrpcClient : public PsClient {
   Traffic traffic() const override { return session_.traffic(); }
 
  private:
-  enum Operation : intptr_t { kStarted = 1, kRead, kWritten, kFinished };
+  enum Operation : intptr_t { kStarted = 1, kOffered, kRead, kWritten, kFinished };
   static void* TagOf(Operation operation) { return reinterpret_cast<void*>(operation); }
 
   static Bytes BytesOf(ConstSpan span) { return {static_cast<const std::byte*>(span.data), span.bytes()}; }
@@ -98,7 +120,96 @@ class GrpcClient : public PsClient {
     ChunkHeader header;
     Bytes data;
     std::shared_ptr<const void> keep;
+    std::byte* staging = nullptr;  // header.shared: where the server reads it; null: it stands there already
   };
+
+  // The memory in which the server works: the caller's own, or a mirror of it.
+  struct SharedArea {
+    SharedMemory mirror;        // where the caller's is private
+    std::byte* data = nullptr;  // of either
+    size_t bytes = 0;
+    int fd = -1;
+    // Where `span` lies in the caller's shared memory; in a mirror, at `mirrored`.
+    std::optional<uint64_t> PlaceOf(ConstSpan span, size_t mirrored) const {
+      if (mirror.data() != nullptr) return mirrored;
+      const auto* begin = static_cast<const std::byte*>(span.data);
+      if (begin < data || begin + span.bytes() > data + bytes) return std::nullopt;
+      return static_cast<uint64_t>(begin - data);
+    }
+  };
+  struct OurMemory {
+    SharedArea gradients, weights;
+  };
+
+  static absl::StatusOr<SharedArea> AreaOf(const SharedSpan& callers, size_t bytes) {
+    SharedArea area{.bytes = bytes};
+    if (callers.fd >= 0) {
+      area.data = static_cast<std::byte*>(callers.span.data);
+      area.bytes = callers.span.bytes();
+      area.fd = callers.fd;
+      return area;
+    }
+    PSRING_ASSIGN_OR_RETURN(area.mirror, SharedMemory::Create(bytes));
+    area.data = area.mirror.data();
+    area.fd = area.mirror.fd();
+    return area;
+  }
+
+  // The token of the memory that the server has taken.
+  absl::StatusOr<std::string> HandOver(const ServerJob& job, absl::Time deadline) {
+    constexpr absl::Duration kPatience = absl::Seconds(5);
+    const absl::Time until = std::min(deadline, absl::Now() + kPatience);
+    std::string offer;
+    {
+      MutexLock lock(mutex_);
+      while (!offer_.has_value()) {
+        if (absl::Now() >= until) return absl::DeadlineExceededError("it said nothing about shared memory");
+        offered_.WaitUntil(mutex_, until);
+      }
+      offer = *offer_;
+    }
+    const size_t bytes = static_cast<size_t>(job.parameters) * sizeof(float);
+    OurMemory memory;
+    PSRING_ASSIGN_OR_RETURN(memory.gradients, AreaOf(gradients_, bytes));
+    PSRING_ASSIGN_OR_RETURN(memory.weights, AreaOf(weights_, bytes));
+    PSRING_ASSIGN_OR_RETURN(std::string token, HandOverMemory(offer,
+                                                              {.gradients_fd = memory.gradients.fd,
+                                                               .gradients_bytes = memory.gradients.bytes,
+                                                               .weights_fd = memory.weights.fd,
+                                                               .weights_bytes = memory.weights.bytes},
+                                                              until));
+    worker_memory_ = std::move(memory);
+    return token;
+  }
+
+  void SendGradient(const Exchange& exchange) {
+    if (worker_memory_.has_value()) {
+      const size_t mirrored = session_.job().buckets[exchange.bucket].first * sizeof(float);
+      const SharedArea& gradients = worker_memory_->gradients;
+      const auto gradient_at = gradients.PlaceOf(exchange.gradient, mirrored);
+      const auto weights_at = worker_memory_->weights.PlaceOf(exchange.weights, mirrored);
+      // Memory that is not what was shared goes over the wire.
+      if (gradient_at.has_value() && weights_at.has_value()) {
+        return Enqueue(
+            {.header = {.kind = MessageKind::kExchange,
+                        .bucket = exchange.bucket,
+                        .step = exchange.step,
+                        .samples = exchange.samples,
+                        .shared = true,
+                        .gradient_at = *gradient_at,
+                        .weights_at = *weights_at},
+             .data = BytesOf(exchange.gradient),
+             .keep = borrowers_.Add(),
+             .staging = gradients.mirror.data() != nullptr ? gradients.data + *gradient_at : nullptr});
+      }
+    }
+    Enqueue({.header = {.kind = MessageKind::kExchange,
+                        .bucket = exchange.bucket,
+                        .step = exchange.step,
+                        .samples = exchange.samples},
+             .data = BytesOf(exchange.gradient),
+             .keep = borrowers_.Add()});
+  }
 
   absl::Status Connect(absl::Time deadline) {
     grpc::ChannelArguments arguments;
@@ -165,6 +276,7 @@ class GrpcClient : public PsClient {
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (outgoing_.empty() || finishing_) return;
     Outgoing& front = outgoing_.front();
+    if (front.header.shared) return WriteSharedLocked(front);
     const Bytes data = front.data;
     const Bytes chunk = data.subspan(front.header.offset, ChunkLength(data.size(), front.header.offset));
     const grpc::ByteBuffer message = EncodeChunk(front.header, chunk, front.keep);
@@ -175,6 +287,23 @@ class GrpcClient : public PsClient {
     call_->Write(message, TagOf(kWritten));
   }
 
+  // What stands in shared memory is announced at once; what has to be copied there first, chunk by chunk, so
+  // that the server adds what is still in the cache.
+  void WriteSharedLocked(Outgoing& front) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const uint64_t done = front.header.offset;
+    ChunkHeader header = front.header;
+    header.gradient_at += done;
+    header.shared_bytes = front.staging == nullptr ? front.data.size() : ChunkLength(front.data.size(), done);
+    if (front.staging != nullptr && header.shared_bytes > 0) {
+      std::memcpy(front.staging + done, front.data.data() + done, header.shared_bytes);
+    }
+    front.header.offset += header.shared_bytes;
+    if (front.header.offset == front.data.size()) outgoing_.pop_front();
+    writing_ = true;
+    ++operations_;
+    call_->Write(EncodeChunk(header, {}, nullptr), TagOf(kWritten));
+  }
+
   void Loop() {
     void* tag;
     bool ok;
@@ -183,6 +312,9 @@ class GrpcClient : public PsClient {
         case kStarted:
         case kWritten:
           OnWritten(ok, /*started=*/reinterpret_cast<intptr_t>(tag) == kStarted);
+          break;
+        case kOffered:
+          OnOffered();
           break;
         case kRead:
           OnRead(ok);
@@ -214,8 +346,20 @@ class GrpcClient : public PsClient {
   void OnWritten(bool ok, bool started) {
     MutexLock lock(mutex_);
     writing_ = false;
-    if (started) ReadLocked();  // where the call has failed, the read tells
+    if (started) {
+      ++operations_;
+      call_->ReadInitialMetadata(TagOf(kOffered));
+    }
     if (ok) WriteLocked();
+  }
+
+  void OnOffered() {
+    MutexLock lock(mutex_);
+    const auto& metadata = context_->GetServerInitialMetadata();
+    const auto found = metadata.find(kOfferKey);
+    offer_ = found == metadata.end() ? "" : std::string(found->second.data(), found->second.size());
+    offered_.NotifyAll();
+    ReadLocked();  // where the call has failed, the read tells
   }
 
   void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -223,11 +367,23 @@ class GrpcClient : public PsClient {
     call_->Read(&incoming_, TagOf(kRead));
   }
 
+  absl::Status Take() {
+    const ChunkHeader& header = chunk_.header();
+    if (!header.shared) return session_.OnChunk(header, chunk_.payload());
+    if (!worker_memory_.has_value() || header.weights_at > worker_memory_->weights.bytes ||
+        header.shared_bytes > worker_memory_->weights.bytes - header.weights_at) {
+      return absl::InternalError("the server wrote weights to a place that it was not given");
+    }
+    const Bytes weights(worker_memory_->weights.data + header.weights_at, header.shared_bytes);
+    return session_.OnChunk(header, {&weights, 1});
+  }
+
   void OnRead(bool ok) {
     if (ok) {
       absl::Status status = chunk_.Decode(incoming_);
-      if (status.ok()) status = session_.OnChunk(chunk_.header(), chunk_.payload());
+      if (status.ok()) status = Take();
       chunk_.Clear();
+      for (const Exchange& admitted : session_.TakeAdmitted()) SendGradient(admitted);
       if (!status.ok()) {
         End(absl::Status(status.code(),
                          absl::StrCat("parameter server at ", address_, ": ", status.message())));
@@ -271,6 +427,9 @@ class GrpcClient : public PsClient {
   }
 
   const std::string address_;
+  const Payload wanted_;
+  SharedSpan gradients_, weights_;          // the caller's
+  std::optional<OurMemory> worker_memory_;  // set in Start: the payload goes through it
   ClientSession session_;
   Borrowers borrowers_;
   grpc::CompletionQueue queue_;
@@ -283,6 +442,8 @@ class GrpcClient : public PsClient {
 
   Mutex mutex_;
   CondVar over_changed_;
+  CondVar offered_;
+  std::optional<std::string> offer_ ABSL_GUARDED_BY(mutex_);  // once the server has spoken
   std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::ClientContext> context_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_ ABSL_GUARDED_BY(mutex_);
@@ -295,8 +456,8 @@ class GrpcClient : public PsClient {
 
 }  // namespace
 
-std::unique_ptr<PsClient> MakeGrpcPsClient(const std::string& address) {
-  return std::make_unique<GrpcClient>(address);
+std::unique_ptr<PsClient> MakeGrpcPsClient(const std::string& address, Payload payload) {
+  return std::make_unique<GrpcClient>(address, payload);
 }
 
 }  // namespace psring

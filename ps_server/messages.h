@@ -9,12 +9,18 @@
 //   Weights of all buckets        ->                                     (worker 0 only)
 //                                 <-    Weights of all buckets, version 0 (to the other workers)
 //                                 <-    Join: all workers are here
+//   Announce: a gradient is whole ->                                     (backup workers only)
+//                                 <-    Announce: it is admitted         (or: Exchange, dropped)
 //   Exchange: a gradient          ->
 //                                 <-    Exchange: the weights it led to
 //   Fetch                         ->
 //                                 <-    Weights of all buckets, then Fetch
 //   Leave                         ->
 //                                 <-    Leave
+//
+// With backup workers a gradient is announced when its last bucket is ready, and sent once it is admitted.
+// One that is dropped is not sent: its worker gets all buckets' weights at once, of the version that is its
+// next step.
 #pragma once
 
 #include <cstddef>
@@ -23,18 +29,36 @@
 
 namespace psring {
 
-enum class MessageKind : uint8_t { kJoin = 1, kWeights = 2, kExchange = 3, kFetch = 4, kLeave = 5 };
+enum class MessageKind : uint8_t {
+  kJoin = 1,
+  kWeights = 2,
+  kExchange = 3,
+  kFetch = 4,
+  kLeave = 5,
+  kAnnounce = 6
+};
 
 struct ChunkHeader {
   MessageKind kind = MessageKind::kExchange;
   int bucket = 0;
   uint64_t offset = 0;    // of the payload's first byte in the bucket, in bytes
-  int64_t step = 0;       // Exchange
+  int64_t step = 0;       // Exchange, Announce
   int64_t samples = 0;    // Exchange, to the server: in the gradient
   int64_t version = 0;    // Exchange, to the worker: of these weights
   int64_t staleness = 0;  // Exchange, to the worker: of the push that is answered
+  bool dropped = false;   // Exchange, to the worker: its gradient has no part in these weights
+  // Exchange through shared memory (shared_payload.h): the payload is not in the message. To the server: so
+  // many bytes of gradient stand in the worker's memory, and the bucket's weights are to go there. To the
+  // worker: they are there.
+  bool shared = false;
+  uint64_t shared_bytes = 0;
+  uint64_t gradient_at = 0;
+  uint64_t weights_at = 0;
   bool operator==(const ChunkHeader&) const = default;
 };
+
+// Told in every Join: both sides must speak the same.
+inline constexpr int kProtocolVersion = 3;
 
 inline constexpr size_t kChunkBytes = 1 << 20;
 

@@ -7,14 +7,10 @@
 #include "common/check.h"
 
 namespace psring {
-namespace {
-
-absl::Status Annotate(const absl::Status& status, int worker, int bucket) {
+absl::Status ParameterServer::Annotate(const absl::Status& status, int worker, int bucket) {
   return absl::Status(status.code(),
                       absl::StrCat("worker ", worker, ", bucket ", bucket, ": ", status.message()));
 }
-
-}  // namespace
 
 ParameterServer::ParameterServer(Device& device, const ServerOptions& options)
     : device_(device),
@@ -28,6 +24,7 @@ ParameterServer::ParameterServer(Device& device, const ServerOptions& options)
     MutexLock lock(stats_mutex_);
     stats_.worker_pushes.resize(options.workers);
     stats_.worker_staleness_sum.resize(options.workers);
+    stats_.worker_dropped.resize(options.workers);
   }
   watchdog_ = std::thread([this] { Watch(); });
 }
@@ -71,7 +68,9 @@ absl::Status ParameterServer::Dispatch(int worker, const ChunkHeader& header, Pi
     case MessageKind::kFetch:
       return OnFetch(worker);
     case MessageKind::kLeave:
-      return OnLeave(worker);
+      return OnLeave(worker, lane);
+    case MessageKind::kAnnounce:
+      return OnAnnounce(worker, header.step, lane);
     default:
       return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " sent a message of kind ",
                                                      static_cast<int>(header.kind),
@@ -126,6 +125,9 @@ absl::Status ParameterServer::OnGradient(int worker, const ChunkHeader& header, 
     return absl::InvalidArgumentError(
         absl::StrCat("worker ", worker, " names bucket ", bucket, " of ", job_.buckets.size()));
   }
+  const size_t bytes = TotalBytes(payload);
+  const bool whole =
+      header.shared && header.offset == 0 && payload.size() == 1 && bytes == shard_->bucket_bytes(bucket);
   Push& push = workers_[worker].pushes[bucket];
   if (!push.begun) {
     absl::Status may_begin;
@@ -136,7 +138,7 @@ absl::Status ParameterServer::OnGradient(int worker, const ChunkHeader& header, 
     if (may_begin.ok() && header.samples < 0) {
       may_begin = absl::InvalidArgumentError(absl::StrCat("a push of ", header.samples, " samples"));
     }
-    if (may_begin.ok()) may_begin = shard_->BeginPush(worker, bucket);
+    if (may_begin.ok()) may_begin = shard_->BeginPush(worker, bucket, whole);
     if (!may_begin.ok()) return Annotate(may_begin, worker, bucket);
     push = {.begun = true, .step = header.step, .samples = header.samples};
   }
@@ -145,11 +147,13 @@ absl::Status ParameterServer::OnGradient(int worker, const ChunkHeader& header, 
                         absl::StrCat("step ", header.step, " in the middle of the push of step ", push.step)),
                     worker, bucket);
   }
-  const size_t bytes = TotalBytes(payload);
-  if (absl::Status status = CheckChunk(header, push.next_offset, bytes); !status.ok()) {
+  if (whole && push.next_offset == 0) {
+    shard_->AddWhole(worker, bucket, payload.front());
+  } else if (absl::Status status = CheckChunk(header, push.next_offset, bytes); !status.ok()) {
     return Annotate(status, worker, bucket);
+  } else {
+    shard_->AddChunk(worker, bucket, push.next_offset, payload);
   }
-  shard_->AddChunk(worker, bucket, push.next_offset, payload);
   push.next_offset += bytes;
   return push.next_offset < shard_->bucket_bytes(bucket) ? absl::OkStatus()
                                                          : OnPushComplete(worker, bucket, lane);
@@ -169,59 +173,79 @@ absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane)
   }
   for (Reply& reply : released) Deliver(worker, std::move(reply));
 
-  std::vector<std::pair<int, Reply>> replies;
+  Replies replies;
   {
     BucketState& state = buckets_[bucket];
     MutexLock lock(state.mutex);
-    const int64_t version_before = state.consistency->version();
     const Consistency::Decision decision = state.consistency->OnPush(worker, push.step);
-    if (!decision.accept) return Annotate(absl::FailedPreconditionError(decision.reason), worker, bucket);
-    state.pending[worker] = {.waits = true, .step = push.step, .samples = push.samples};
-    if (decision.apply_count == 0) return absl::OkStatus();
-
-    std::vector<int> pushed;
-    int64_t samples = 0;
-    for (int i = 0; i < options_.workers; ++i) {
-      Pending& pending = state.pending[i];
-      if (!pending.waits) continue;
-      pending.staleness = version_before - state.received_version[i];
-      pushed.push_back(i);
-      samples += pending.samples;
-    }
-    PSRING_CHECK(static_cast<int>(pushed.size()) == decision.apply_count);
-    const int64_t version = state.consistency->version();
-    absl::StatusOr<Snapshot> weights = shard_->Apply(bucket, pushed, samples, version, lane);
-    if (!weights.ok()) return Annotate(weights.status(), worker, bucket);
-    for (const int reader : decision.may_read) {
-      Pending& pending = state.pending[reader];
-      replies.emplace_back(reader, Reply{.header = {.kind = MessageKind::kExchange,
-                                                    .bucket = bucket,
-                                                    .step = pending.step,
-                                                    .version = version,
-                                                    .staleness = pending.staleness},
-                                         .weights = *weights});
-      pending.waits = false;
-      state.received_version[reader] = version;
+    state.pending[worker] = {.state = Pending::State::kPushed, .step = push.step, .samples = push.samples};
+    if (absl::Status status = Act(bucket, decision, lane, replies); !status.ok()) {
+      return Annotate(status, worker, bucket);
     }
   }
   for (auto& [reader, reply] : replies) Deliver(reader, std::move(reply));
   return absl::OkStatus();
 }
 
+absl::Status ParameterServer::Act(int bucket, const Consistency::Decision& decision, Lane& lane,
+                                  Replies& replies) {
+  BucketState& state = buckets_[bucket];
+  if (!decision.accept) return absl::FailedPreconditionError(decision.reason);
+  const int64_t version = state.consistency->version();
+  if (decision.apply_count > 0) {
+    std::vector<int> pushed;
+    int64_t samples = 0;
+    for (int i = 0; i < options_.workers; ++i) {
+      Pending& pending = state.pending[i];
+      if (pending.state != Pending::State::kPushed) continue;
+      pending.state = Pending::State::kApplied;
+      pending.staleness = version - 1 - state.received_version[i];
+      pushed.push_back(i);
+      samples += pending.samples;
+    }
+    PSRING_CHECK(static_cast<int>(pushed.size()) == decision.apply_count);
+    PSRING_RETURN_IF_ERROR(shard_->Apply(bucket, pushed, samples, version, lane));
+  }
+  std::optional<Snapshot> weights;
+  for (const int reader : decision.may_read) {
+    Pending& pending = state.pending[reader];
+    const bool dropped = pending.state == Pending::State::kDropped;
+    PSRING_CHECK(dropped || pending.state == Pending::State::kApplied);
+    const bool in_place = shard_->sends_copies() && CopyInPlace(reader, bucket);
+    if (!in_place && !weights.has_value()) {
+      PSRING_ASSIGN_OR_RETURN(weights, shard_->Read(bucket, lane));
+    }
+    replies.emplace_back(reader,
+                         Reply{.header = {.kind = MessageKind::kExchange,
+                                          .bucket = bucket,
+                                          .step = pending.step,
+                                          .version = version,
+                                          .staleness = dropped ? 0 : pending.staleness,
+                                          .dropped = dropped,
+                                          .shared_bytes = in_place ? shard_->bucket_bytes(bucket) : 0},
+                               .weights = in_place ? Snapshot{} : *weights,
+                               .in_place = in_place});
+    pending.state = Pending::State::kNone;
+    state.received_version[reader] = version;
+  }
+  return absl::OkStatus();
+}
+
+bool ParameterServer::CopyInPlace(int worker, int bucket) {
+  std::shared_ptr<ReplySink> sink;
+  {
+    MutexLock lock(workers_[worker].mutex);
+    sink = workers_[worker].sink;
+  }
+  std::byte* place = sink != nullptr ? sink->PlaceOf(bucket, shard_->bucket_bytes(bucket)) : nullptr;
+  if (place != nullptr) shard_->CopyWeightsTo(bucket, place);
+  return place != nullptr;
+}
+
 absl::Status ParameterServer::OnFetch(int worker) {
   PSRING_ASSIGN_OR_RETURN(std::vector<Reply> weights, AllWeights());
   for (Reply& bucket : weights) Deliver(worker, std::move(bucket));
   Deliver(worker, {.header = {.kind = MessageKind::kFetch}});
-  return absl::OkStatus();
-}
-
-absl::Status ParameterServer::OnLeave(int worker) {
-  workers_[worker].left = true;
-  // Answered first: once all have left, the server may be torn down.
-  Deliver(worker, {.header = {.kind = MessageKind::kLeave}});
-  MutexLock lock(mutex_);
-  presence_[worker] = Presence::kLeft;
-  changed_.NotifyAll();
   return absl::OkStatus();
 }
 
@@ -238,18 +262,24 @@ void ParameterServer::Deliver(int worker, Reply reply) {
     }
     if (exchange) {
       MutexLock stats_lock(stats_mutex_);
-      const uint64_t bytes = shard_->bucket_bytes(reply.header.bucket);
-      const size_t staleness = static_cast<size_t>(reply.header.staleness);
-      ++stats_.pushes;
-      stats_.payload = stats_.payload + Traffic{.payload_tx_bytes = bytes, .payload_rx_bytes = bytes};
-      if (stats_.staleness_histogram.size() <= staleness) stats_.staleness_histogram.resize(staleness + 1);
-      ++stats_.staleness_histogram[staleness];
-      ++stats_.worker_pushes[worker];
-      stats_.worker_staleness_sum[worker] += reply.header.staleness;
+      Count(worker, reply.header);
     }
     sink = state.sink;
   }
   if (sink != nullptr) sink->Deliver(std::move(reply));
+}
+
+void ParameterServer::Count(int worker, const ChunkHeader& answer) {
+  const uint64_t bytes = shard_->bucket_bytes(answer.bucket);
+  const uint64_t received = answer.dropped ? 0 : bytes;
+  stats_.payload = stats_.payload + Traffic{.payload_tx_bytes = bytes, .payload_rx_bytes = received};
+  if (answer.dropped) return;
+  const size_t staleness = static_cast<size_t>(answer.staleness);
+  ++stats_.pushes;
+  if (stats_.staleness_histogram.size() <= staleness) stats_.staleness_histogram.resize(staleness + 1);
+  ++stats_.staleness_histogram[staleness];
+  ++stats_.worker_pushes[worker];
+  stats_.worker_staleness_sum[worker] += answer.staleness;
 }
 
 }  // namespace psring

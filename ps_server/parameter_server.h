@@ -21,6 +21,7 @@
 #include "common/device.h"
 #include "common/mutex.h"
 #include "common/trace.h"
+#include "ps_server/admission.h"
 #include "ps_server/consistency.h"
 #include "ps_server/messages.h"
 #include "ps_server/parameter_shard.h"
@@ -33,6 +34,7 @@ namespace psring {
 struct Reply {
   ChunkHeader header;
   Snapshot weights;
+  bool in_place = false;  // the weights stand at the sink's PlaceOf already, and not here
 };
 
 // One worker's ear. Called from any thread, also while other calls to it run; must not block or call back.
@@ -40,6 +42,12 @@ class ReplySink {
  public:
   virtual ~ReplySink() = default;
   virtual void Deliver(Reply reply) = 0;
+  // Where the weights that answer the exchange in flight of `bucket` may be written at once, `bytes` of them;
+  // null: nowhere. Called before Deliver, and only where they would have to be copied anyway.
+  virtual std::byte* PlaceOf(int bucket, size_t bytes) {
+    (void)bucket, (void)bytes;
+    return nullptr;
+  }
   // The job has failed; nothing is delivered afterwards. At most once.
   virtual void Abort(const absl::Status& why) = 0;
 };
@@ -58,6 +66,8 @@ struct ServerStats {
   std::vector<int64_t> staleness_histogram;   // index: staleness
   std::vector<int64_t> worker_pushes;         // by worker
   std::vector<int64_t> worker_staleness_sum;  // by worker
+  int64_t dropped_gradients = 0;              // backup workers: whole gradients that came too late
+  std::vector<int64_t> worker_dropped;        // by worker
 };
 
 class ParameterServer {
@@ -74,7 +84,8 @@ class ParameterServer {
   absl::Status Join(int worker, const ServerJob& job, std::shared_ptr<ReplySink> sink);
 
   // A message of a worker that has joined; any kind but kJoin. What does not belong fails the job, and all
-  // hear of it.
+  // hear of it. A gradient whose header says `shared` stands, aligned, in memory that stays as it is until
+  // the exchange is answered, and may be a whole bucket at once.
   void Receive(int worker, const ChunkHeader& header, Pieces payload, Lane& lane);
 
   // The worker's connection is gone. Unless it has left, that fails the job. It hears nothing afterwards.
@@ -108,12 +119,13 @@ class ParameterServer {
 
     Mutex mutex;
     std::shared_ptr<ReplySink> sink ABSL_GUARDED_BY(mutex);
-    int64_t pushes_complete ABSL_GUARDED_BY(mutex) = 0;
-    std::vector<Reply> held ABSL_GUARDED_BY(mutex);  // serial: until the whole gradient has arrived
+    int64_t pushes_complete ABSL_GUARDED_BY(mutex) = 0;  // skipped steps count as pushed
+    std::vector<Reply> held ABSL_GUARDED_BY(mutex);      // serial: until the whole gradient has arrived
   };
-  // A complete push that has not been answered yet.
+  // A complete push, or a dropped gradient, that has not been answered yet.
   struct Pending {
-    bool waits = false;
+    enum class State { kNone, kPushed, kApplied, kDropped };
+    State state = State::kNone;
     int64_t step = 0;
     int64_t samples = 0;
     int64_t staleness = 0;
@@ -129,17 +141,29 @@ class ParameterServer {
   absl::Status PrepareLocked(const ServerJob& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status StartOnceComplete();
 
+  static absl::Status Annotate(const absl::Status& status, int worker, int bucket);
   absl::Status Dispatch(int worker, const ChunkHeader& header, Pieces payload, Lane& lane);
   absl::Status OnWeights(int worker, const ChunkHeader& header, Pieces payload);
   absl::Status OnGradient(int worker, const ChunkHeader& header, Pieces payload, Lane& lane);
   absl::Status OnPushComplete(int worker, int bucket, Lane& lane);
+  absl::Status OnAnnounce(int worker, int64_t step, Lane& lane);
   absl::Status OnFetch(int worker);
-  absl::Status OnLeave(int worker);
+  absl::Status OnLeave(int worker, Lane& lane);
+
+  // What a decision on a bucket comes to: an update, replies. The caller delivers these once it holds no
+  // lock.
+  using Replies = std::vector<std::pair<int, Reply>>;
+  // Straight into the worker's memory, where it has a place for them.
+  bool CopyInPlace(int worker, int bucket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
+  absl::Status Act(int bucket, const Consistency::Decision& decision, Lane& lane, Replies& replies)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
   absl::Status CheckChunk(const ChunkHeader& header, uint64_t next_offset, size_t bytes) const;
 
   // Every bucket as it is now, for Join and Fetch.
   absl::StatusOr<std::vector<Reply>> AllWeights();
   void Deliver(int worker, Reply reply);
+  void Count(int worker, const ChunkHeader& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stats_mutex_);
+  void NoteDropped(int worker, int64_t next_step);
 
   void Watch();
   // Whom the others wait for; empty where nobody waits.
@@ -161,6 +185,8 @@ class ParameterServer {
   ServerJob job_;
   std::unique_ptr<ParameterShard> shard_;
   std::unique_ptr<BucketState[]> buckets_;
+  Mutex admission_mutex_;                                                 // before any bucket's
+  std::optional<Admission> admission_ ABSL_GUARDED_BY(admission_mutex_);  // backup workers
   std::unique_ptr<Worker[]> workers_;
 
   std::atomic<bool> started_{false};  // all have joined, and the weights are in place

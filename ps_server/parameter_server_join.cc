@@ -69,6 +69,11 @@ absl::Status ParameterServer::PrepareLocked(const ServerJob& job) {
     buckets_[i].pending.resize(job.workers);
     buckets_[i].received_version.resize(job.workers);
   }
+  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
+  if (rule.kind == WaitingRule::Kind::kBackup) {
+    MutexLock lock(admission_mutex_);
+    admission_.emplace(job.workers, rule.number);
+  }
   for (int i = 0; i < job.workers; ++i) workers_[i].pushes.resize(bucket_count);
   workers_[0].weights_bytes.resize(bucket_count);
   workers_[0].weights_left = bucket_count;

@@ -93,18 +93,15 @@ std::string ParameterServer::WaitedFor() {
   for (size_t bucket = 0; bucket < job_.buckets.size(); ++bucket) {
     BucketState& state = buckets_[bucket];
     MutexLock lock(state.mutex);
-    std::vector<int> missing;
-    int64_t step = -1;
-    for (int worker = 0; worker < options_.workers; ++worker) {
-      const Pending& pending = state.pending[worker];
-      if (pending.waits) step = pending.step;
-      if (!pending.waits) missing.push_back(worker);
-    }
-    if (step >= 0) {
-      return absl::StrCat(Name(missing), " to push bucket ", bucket, " of step ", step);
+    const Consistency::Wait wait = state.consistency->WaitsFor();
+    if (!wait.workers.empty()) {
+      return absl::StrCat(Name(wait.workers), " to push bucket ", bucket, " of step ", wait.step);
     }
   }
-  return "";
+  MutexLock lock(admission_mutex_);
+  const Consistency::Wait wait = admission_.has_value() ? admission_->WaitsFor() : Consistency::Wait{};
+  if (wait.workers.empty()) return "";
+  return absl::StrCat(Name(wait.workers), " to announce the gradient of step ", wait.step);
 }
 
 }  // namespace psring

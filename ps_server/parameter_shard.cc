@@ -7,14 +7,26 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "ps_server/consistency.h"
 #include "ps_server/pieces.h"
 
 namespace psring {
 
 Accumulation AccumulationOf(const ServerJob& job) {
-  if (job.consistency == "async") return Accumulation::kEachAlone;
+  const absl::StatusOr<WaitingRule> rule = ParseWaitingRule(job.consistency, job.workers);
+  if (rule.ok() && rule->each_alone()) return Accumulation::kEachAlone;
   return job.deterministic ? Accumulation::kSumInOrder : Accumulation::kSum;
 }
+
+namespace {
+
+// Some workers may be two updates ahead of one that still receives.
+bool SendsCopies(const ServerJob& job) {
+  const absl::StatusOr<WaitingRule> rule = ParseWaitingRule(job.consistency, job.workers);
+  return rule.ok() && (rule->each_alone() || (rule->kind == WaitingRule::Kind::kBackup && rule->number > 0));
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(const ServerJob& job, Device& device) {
   const size_t count = static_cast<size_t>(job.parameters);
@@ -30,11 +42,12 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(const Ser
 
 ParameterShard::ParameterShard(const ServerJob& job, Device& device, Optimizer optimizer)
     : accumulation_(AccumulationOf(job)),
+      sends_copies_(SendsCopies(job)),
       schedule_(job.schedule),
       device_(device),
       optimizer_(std::move(optimizer)) {
-  // An asynchronous worker may push again while the last bytes of its previous reply are still being let go.
-  const int buffers = accumulation_ == Accumulation::kEachAlone ? 2 * job.workers : job.workers;
+  // A worker may push again while the last bytes of its previous reply are still being let go.
+  const int buffers = sends_copies_ ? 2 * job.workers : job.workers;
   for (const Bucket& place : job.buckets) {
     BucketState& bucket = buckets_.emplace_back();
     bucket.place = place;
@@ -42,9 +55,10 @@ ParameterShard::ParameterShard(const ServerJob& job, Device& device, Optimizer o
     if (accumulation_ == Accumulation::kSum) {
       bucket.chunks = std::make_unique<Chunk[]>(bytes / kChunkBytes + 1);
     } else {
-      bucket.pool = std::make_shared<StagingPool>(device, bytes, buffers);
       bucket.staged.resize(job.workers);
+      bucket.borrowed.resize(job.workers);
     }
+    bucket.pool = std::make_shared<StagingPool>(device, bytes, buffers);
   }
 }
 
@@ -58,8 +72,9 @@ void ParameterShard::SetWeights(int bucket, size_t offset, Pieces payload) {
   CopyPieces(payload, static_cast<std::byte*>(weights.data) + offset);
 }
 
-absl::Status ParameterShard::BeginPush(int worker, int bucket) {
+absl::Status ParameterShard::BeginPush(int worker, int bucket, bool in_place) {
   if (accumulation_ == Accumulation::kSum) return absl::OkStatus();
+  if (accumulation_ == Accumulation::kEachAlone && in_place) return absl::OkStatus();
   BucketState& state = buckets_[bucket];
   PSRING_ASSIGN_OR_RETURN(state.staged[worker], state.pool->Take());
   return absl::OkStatus();
@@ -83,24 +98,38 @@ void ParameterShard::AddChunk(int worker, int bucket, size_t offset, Pieces payl
   }
 }
 
-absl::StatusOr<Snapshot> ParameterShard::Apply(int bucket, std::span<const int> workers, int64_t samples,
-                                               int64_t version, Lane& lane) {
+void ParameterShard::AddWhole(int worker, int bucket, Bytes gradient) {
+  if (accumulation_ == Accumulation::kEachAlone) {
+    buckets_[bucket].borrowed[worker] = gradient;
+    return;
+  }
+  size_t offset = 0;
+  do {
+    const Bytes chunk = gradient.subspan(offset, ChunkLength(gradient.size(), offset));
+    AddChunk(worker, bucket, offset, {&chunk, 1});
+    offset += chunk.size();
+  } while (offset < gradient.size());
+}
+
+absl::Status ParameterShard::Apply(int bucket, std::span<const int> workers, int64_t samples, int64_t version,
+                                   Lane& lane) {
   BucketState& state = buckets_[bucket];
   const size_t count = state.place.count;
-  Span gradient;
-  std::shared_ptr<Buffer> staging;  // what held the gradient, where it was staged
+  ConstSpan gradient;
   if (accumulation_ == Accumulation::kSum) {
     gradient = sum_.span().Slice(state.place.first, count);
     for (size_t i = 0; i <= bucket_bytes(bucket) / kChunkBytes; ++i) {
       MutexLock lock(state.chunks[i].mutex);
       state.chunks[i].started = false;
     }
+  } else if (accumulation_ == Accumulation::kEachAlone && state.staged[workers.front()] == nullptr) {
+    gradient = {state.borrowed[workers.front()].data(), count};
   } else {
-    staging = std::move(state.staged[workers.front()]);
-    gradient = staging->span().Slice(0, count);
+    const Span sum = state.staged[workers.front()]->span().Slice(0, count);
     for (const int worker : workers.subspan(1)) {
-      lane.ops->Add(gradient, state.staged[worker]->span().Slice(0, count), *lane.stream);
+      lane.ops->Add(sum, state.staged[worker]->span().Slice(0, count), *lane.stream);
     }
+    gradient = sum;
   }
   // A short last batch may leave a worker without samples: its push then says nothing about the weights.
   if (samples > 0) {
@@ -109,17 +138,28 @@ absl::StatusOr<Snapshot> ParameterShard::Apply(int bucket, std::span<const int> 
                      *lane.ops, *lane.stream);
     state.samples_applied += samples;
   }
-  if (accumulation_ == Accumulation::kEachAlone) {
-    lane.stream->Copy(staging->data(), WeightsOf(state).data, bucket_bytes(bucket));
-  }
   PSRING_RETURN_IF_ERROR(lane.stream->Synchronize());
-  // The stream has read the other pushes by now: their buffers may go back.
-  if (accumulation_ == Accumulation::kSumInOrder) {
-    for (const int worker : workers.subspan(1)) state.staged[worker].reset();
+  // The stream has read the pushes by now: their buffers may go back.
+  if (accumulation_ != Accumulation::kSum) {
+    for (const int worker : workers) state.staged[worker].reset();
   }
+  return absl::OkStatus();
+}
 
-  if (accumulation_ == Accumulation::kEachAlone) return Snapshot{gradient, std::move(staging)};
-  return Snapshot{WeightsOf(state), weights_};
+absl::StatusOr<Snapshot> ParameterShard::Read(int bucket, Lane& lane) const {
+  const BucketState& state = buckets_[bucket];
+  const Span weights = WeightsOf(state);
+  if (!sends_copies_) return Snapshot{weights, weights_};
+  PSRING_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> copy, state.pool->Take());
+  lane.stream->Copy(copy->data(), weights.data, weights.bytes());
+  PSRING_RETURN_IF_ERROR(lane.stream->Synchronize());
+  const Span copied = copy->span().Slice(0, weights.count);
+  return Snapshot{copied, std::move(copy)};
+}
+
+void ParameterShard::CopyWeightsTo(int bucket, std::byte* to) const {
+  const Span weights = WeightsOf(buckets_[bucket]);
+  if (weights.bytes() > 0) std::memcpy(to, weights.data, weights.bytes());
 }
 
 absl::StatusOr<Snapshot> ParameterShard::CopyWeights(int bucket) const {

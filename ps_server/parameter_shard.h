@@ -6,13 +6,13 @@
 //                  arrive of a chunk is copied, so nothing is ever cleared.
 //   kSumInOrder    synchronous and deterministic. Each push is staged whole; Apply adds them in worker order:
 //                  ((g0 + g1) + g2) + ..., the bits that one process gets that adds N micro-batches in order.
-//   kEachAlone     asynchronous. Each push is staged whole and applied by itself.
+//   kEachAlone     asynchronous, bounded staleness. Each push is staged whole and applied by itself.
 //
-// Weights that are handed out are not copied in the first two modes: nothing writes a bucket's weights until
-// every worker has pushed the next step, and a worker pushes that only after it has received these. In the
-// third mode other workers' updates come at any time, so the weights are copied into the staging buffer that
-// held the gradient, and sent from there. In every mode the memory lives for as long as somebody holds the
-// Snapshot.
+// Weights that are handed out are not copied where every worker makes every step: nothing writes a bucket's
+// weights until every worker has pushed the next step, and a worker pushes that only after it has received
+// these. Everywhere else (kEachAlone, spare workers) updates may come while they are still being sent, so
+// they are sent from a copy, in a buffer that is used again. In every mode the memory lives for as long as
+// somebody holds the Snapshot.
 #pragma once
 
 #include <cstddef>
@@ -60,17 +60,29 @@ class ParameterShard {
 
   // One push of a worker: BeginPush, then AddChunk for chunk after chunk, then Apply, alone or together with
   // others. One thread at a time for one worker; different workers at once, into the same bucket too.
-  // ResourceExhausted where the worker has left too many replies unread.
-  absl::Status BeginPush(int worker, int bucket);
+  // ResourceExhausted where the worker has left too many replies unread. `in_place`: AddWhole will follow
+  // instead of chunks.
+  absl::Status BeginPush(int worker, int bucket, bool in_place = false);
   void AddChunk(int worker, int bucket, size_t offset, Pieces payload);
+  // The whole gradient, aligned as floats are, which stays as it is until the Apply that takes it has
+  // returned: where each push is applied alone it is not copied.
+  void AddWhole(int worker, int bucket, Bytes gradient);
 
-  // Makes one update of the bucket from the complete pushes of `workers`, `samples` samples in all, and
-  // returns the weights it led to. `version` counts the bucket's updates, this one included. One thread at a
-  // time for a bucket. kSum and kSumInOrder: `workers` are all of them, in order.
-  absl::StatusOr<Snapshot> Apply(int bucket, std::span<const int> workers, int64_t samples, int64_t version,
-                                 Lane& lane);
+  // Makes one update of the bucket from the complete pushes of `workers`, `samples` samples in all. `version`
+  // counts the bucket's updates, this one included. One thread at a time for a bucket. kSum and kSumInOrder:
+  // `workers` are all that have pushed, in order.
+  absl::Status Apply(int bucket, std::span<const int> workers, int64_t samples, int64_t version, Lane& lane);
 
-  // A copy of the bucket's weights. Not while Apply runs on the bucket.
+  // Whether Read copies, because updates may come while the weights are being sent.
+  bool sends_copies() const { return sends_copies_; }
+  // Not while Apply runs on the bucket.
+  void CopyWeightsTo(int bucket, std::byte* to) const;
+
+  // The bucket's weights, for workers that have pushed, or whose push is dropped. Not while Apply runs on the
+  // bucket. ResourceExhausted where workers have left too many replies unread.
+  absl::StatusOr<Snapshot> Read(int bucket, Lane& lane) const;
+
+  // A copy of the bucket's weights, for whoever asks at any time. Not while Apply runs on the bucket.
   absl::StatusOr<Snapshot> CopyWeights(int bucket) const;
 
  private:
@@ -82,8 +94,9 @@ class ParameterShard {
     Bucket place;
     int64_t samples_applied = 0;
     std::unique_ptr<Chunk[]> chunks;              // kSum: one lock each, so that workers add side by side
-    std::shared_ptr<StagingPool> pool;            // the other modes
+    std::shared_ptr<StagingPool> pool;            // of staged pushes and copies
     std::vector<std::shared_ptr<Buffer>> staged;  // by worker
+    std::vector<Bytes> borrowed;                  // kEachAlone, by worker: instead of staged
   };
 
   ParameterShard(const ServerJob& job, Device& device, Optimizer optimizer);
@@ -91,6 +104,7 @@ class ParameterShard {
   Span WeightsOf(const BucketState& bucket) const;
 
   const Accumulation accumulation_;
+  const bool sends_copies_;
   const LrSchedule schedule_;
   Device& device_;
   Optimizer optimizer_;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "common/check.h"
+#include "common/cpu_kernels.h"
 
 namespace psring {
 namespace {
@@ -21,7 +22,7 @@ void AddUnaligned(const std::byte* from, size_t count, float* to) {
 void CopyPieces(Pieces pieces, std::byte* to) {
   for (const Bytes& piece : pieces) {
     if (piece.empty()) continue;
-    std::memcpy(to, piece.data(), piece.size());
+    if (piece.data() != to) std::memcpy(to, piece.data(), piece.size());
     to += piece.size();
   }
 }
@@ -39,7 +40,11 @@ void AddPieces(Pieces pieces, float* to) {
       carried = 0;
     }
     const size_t whole = piece.size() / sizeof(float);
-    AddUnaligned(piece.data(), whole, to);
+    if (reinterpret_cast<uintptr_t>(piece.data()) % alignof(float) == 0) {
+      cpu::Add(whole, to, reinterpret_cast<const float*>(piece.data()));
+    } else {
+      AddUnaligned(piece.data(), whole, to);
+    }
     to += whole;
     for (const std::byte byte : piece.subspan(whole * sizeof(float))) carry[carried++] = byte;
   }

@@ -5,7 +5,7 @@
 
 namespace psring {
 
-// `to` has room for all bytes of `pieces`.
+// `to` has room for all bytes of `pieces`. A piece that stands where it is to go stays.
 void CopyPieces(Pieces pieces, std::byte* to);
 
 // to[i] += the i-th float of the pieces put together. Their total is a multiple of four bytes.

@@ -29,6 +29,21 @@ struct Exchange {
 struct ExchangeResult {
   int64_t version = 0;    // of the weights that came back
   int64_t staleness = 0;  // version before this push's update minus the version its gradient was computed on
+  // Backup workers: the gradient came too late and has no part in the weights. All buckets of the step say
+  // so, and the same version, which is the step to go on with. Otherwise that is the next.
+  bool dropped = false;
+};
+
+// How a worker's gradients and weights travel. kAuto: through shared memory where it turns out that worker
+// and server have some in common, else over gRPC.
+enum class Payload { kAuto, kGrpc, kShared };
+// Of "auto", "grpc" or "shm".
+absl::StatusOr<Payload> ParsePayload(const std::string& name);
+
+// Memory of the caller's that other processes may map. `fd`: its file, of which `data` is the first byte.
+struct SharedSpan {
+  Span span;
+  int fd = -1;
 };
 
 // Host memory only. PushPull and Fetch: one thread at a time; Abort: any thread.
@@ -37,14 +52,20 @@ class PsClient {
   using Done = std::function<void(absl::StatusOr<ExchangeResult>)>;
 
   virtual ~PsClient() = default;
-  virtual std::string payload() const = 0;  // "grpc", "in_process"
+  virtual std::string payload() const = 0;  // "grpc", "shm", "in_process"; after Start
+
+  // Before Start: where the gradients and weights of all buckets will stand. A server on this host then works
+  // in this memory itself, without copies on the way; it may also do so for a moment after an exchange has
+  // failed. The memory outlives the client.
+  virtual void ShareMemory(const SharedSpan& gradients, const SharedSpan& weights) = 0;
 
   // Announces this worker. Worker 0's `weights` become version 0; the others' are overwritten with them.
   // Returns when all workers have joined; the error names those that have not by the deadline, or the field
   // of `job` that differs.
   virtual absl::Status Start(int worker, const ServerJob& job, Span weights, absl::Time deadline) = 0;
 
-  // Enqueues and returns. Buckets of a step go in the same order on every worker. `done` runs once, on a
+  // Enqueues and returns. Buckets of a step go in the same order on every worker; with backup workers nothing
+  // is sent before the last of them is here. `done` runs once, on a
   // thread of the client, in the order of completion; it must not block. Errors: a lost server, another
   // worker's loss, a refused push.
   virtual void PushPull(const Exchange& exchange, Done done) = 0;
@@ -60,9 +81,9 @@ class PsClient {
   virtual Traffic traffic() const = 0;
 };
 
-// To the server at "host:port", over gRPC. Programs that train call KeepFreedMemory() once
-// (keep_freed_memory.h): it makes this client up to twice as fast.
-std::unique_ptr<PsClient> MakeGrpcPsClient(const std::string& address);
+// To the server at "host:port", over gRPC. kShared: Start fails where the two share no memory. Programs that
+// train call KeepFreedMemory() once (keep_freed_memory.h): it makes this client up to twice as fast.
+std::unique_ptr<PsClient> MakeGrpcPsClient(const std::string& address, Payload payload = Payload::kAuto);
 // Straight into `server`, which must outlive it: the server minus the wire, for tests and for threads of one
 // process.
 std::unique_ptr<PsClient> MakeDirectPsClient(ParameterServer& server);

@@ -14,9 +14,9 @@
 #include "common/check.h"
 #include "common/command_line.h"
 #include "common/device.h"
+#include "common/keep_freed_memory.h"
 #include "common/records.h"
 #include "common/rendezvous.h"
-#include "common/keep_freed_memory.h"
 #include "ps_server/parameter_server.h"
 #include "ps_server/service.h"
 
@@ -42,6 +42,7 @@ absl::Status WriteRecord(const std::string& folder, const ServerStats& stats) {
   result.payload_rx_bytes = stats.payload.payload_rx_bytes;
   result.payload_tx_bytes = stats.payload.payload_tx_bytes;
   result.staleness_histogram = stats.staleness_histogram;
+  result.dropped_gradients = stats.dropped_gradients;
   result.peak_memory_mb = PeakMemoryMb();
   return WriteFile(folder + "/result-server0.json", ToJson(result));
 }

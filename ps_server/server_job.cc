@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "ps_server/consistency.h"
 
 namespace psring {
 namespace {
@@ -52,10 +53,7 @@ absl::Status RequireSameJob(const ServerJob& reference, const ServerJob& other, 
 
 absl::Status ValidateServerJob(const ServerJob& job) {
   if (job.workers < 1) return absl::InvalidArgumentError(absl::StrCat("workers is ", job.workers));
-  if (job.consistency != "sync" && job.consistency != "async") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("unknown consistency \"", job.consistency, "\": there are sync and async"));
-  }
+  PSRING_RETURN_IF_ERROR(ParseWaitingRule(job.consistency, job.workers).status());
   if (job.parameters < 0) return absl::InvalidArgumentError(absl::StrCat("parameters is ", job.parameters));
 
   std::vector<Bucket> in_place = job.buckets;

@@ -14,7 +14,7 @@ namespace psring {
 
 struct ServerJob {
   int workers = 1;
-  std::string consistency = "sync";  // sync, async
+  std::string consistency = "sync";  // sync, async, ssp:K, backup:B (consistency.h)
   bool deterministic = false;  // sync: add in worker order, so that the sum's bits do not depend on arrival
   bool serial =
       false;  // replies to a worker start only when its whole gradient (all buckets of the step) has arrived

@@ -18,8 +18,8 @@ namespace {
 constexpr uint32_t kVarint = 0;
 constexpr uint32_t kBytes = 2;
 constexpr uint32_t kPayloadField = proto::Chunk::kPayloadFieldNumber;
-// Eight fields of at most one byte of tag and ten of value.
-constexpr size_t kMaxHeaderBytes = 8 * 11;
+// Thirteen fields of at most one byte of tag and ten of value.
+constexpr size_t kMaxHeaderBytes = 13 * 11;
 
 class HeaderWriter {
  public:
@@ -69,7 +69,7 @@ bool SetField(uint64_t number, uint64_t value, ChunkHeader& header) {
   switch (number) {
     case proto::Chunk::kKindFieldNumber:
       header.kind = static_cast<MessageKind>(value);
-      return value >= 1 && value <= static_cast<uint64_t>(MessageKind::kLeave);
+      return value >= 1 && value <= static_cast<uint64_t>(MessageKind::kAnnounce);
     case proto::Chunk::kBucketFieldNumber:
       header.bucket = static_cast<int>(value);
       return true;
@@ -88,6 +88,21 @@ bool SetField(uint64_t number, uint64_t value, ChunkHeader& header) {
     case proto::Chunk::kStalenessFieldNumber:
       header.staleness = static_cast<int64_t>(value);
       return true;
+    case proto::Chunk::kDroppedFieldNumber:
+      header.dropped = value != 0;
+      return true;
+    case proto::Chunk::kSharedFieldNumber:
+      header.shared = value != 0;
+      return true;
+    case proto::Chunk::kSharedBytesFieldNumber:
+      header.shared_bytes = value;
+      return true;
+    case proto::Chunk::kGradientAtFieldNumber:
+      header.gradient_at = value;
+      return true;
+    case proto::Chunk::kWeightsAtFieldNumber:
+      header.weights_at = value;
+      return true;
     default:
       return false;
   }
@@ -98,6 +113,7 @@ static_assert(static_cast<int>(MessageKind::kWeights) == proto::Chunk::WEIGHTS);
 static_assert(static_cast<int>(MessageKind::kExchange) == proto::Chunk::EXCHANGE);
 static_assert(static_cast<int>(MessageKind::kFetch) == proto::Chunk::FETCH);
 static_assert(static_cast<int>(MessageKind::kLeave) == proto::Chunk::LEAVE);
+static_assert(static_cast<int>(MessageKind::kAnnounce) == proto::Chunk::ANNOUNCE);
 
 }  // namespace
 
@@ -110,6 +126,11 @@ grpc::ByteBuffer EncodeChunk(const ChunkHeader& header, Bytes payload, std::shar
   writer.Field(proto::Chunk::kSamplesFieldNumber, header.samples);
   writer.Field(proto::Chunk::kVersionFieldNumber, header.version);
   writer.Field(proto::Chunk::kStalenessFieldNumber, header.staleness);
+  writer.Field(proto::Chunk::kDroppedFieldNumber, header.dropped ? 1 : 0);
+  writer.Field(proto::Chunk::kSharedFieldNumber, header.shared ? 1 : 0);
+  writer.Field(proto::Chunk::kSharedBytesFieldNumber, static_cast<int64_t>(header.shared_bytes));
+  writer.Field(proto::Chunk::kGradientAtFieldNumber, static_cast<int64_t>(header.gradient_at));
+  writer.Field(proto::Chunk::kWeightsAtFieldNumber, static_cast<int64_t>(header.weights_at));
   if (payload.empty()) {
     const grpc::Slice slice = writer.slice();
     return grpc::ByteBuffer(&slice, 1);
@@ -172,7 +193,9 @@ absl::Status ReceivedChunk::Decode(grpc::ByteBuffer& message) {
 
 std::string EncodeJoin(const JoinRequest& request) {
   proto::Join message;
+  message.set_protocol(kProtocolVersion);
   message.set_worker(request.worker);
+  message.set_memory(request.memory);
   proto::Job& job = *message.mutable_job();
   job.set_workers(request.job.workers);
   job.set_consistency(request.job.consistency);
@@ -204,8 +227,16 @@ absl::StatusOr<JoinRequest> DecodeJoin(Pieces payload) {
   for (const Bytes& piece : payload) bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
   proto::Join message;
   if (!message.ParseFromString(bytes)) return absl::InvalidArgumentError("a Join that cannot be read");
+  if (message.protocol() != kProtocolVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", message.worker(), " speaks version ", message.protocol(),
+                     " of the parameter server's protocol, and the server version ", kProtocolVersion,
+                     "; start both from the same psring"));
+  }
   const proto::Job& job = message.job();
-  JoinRequest request{.worker = message.worker()};
+  JoinRequest request;
+  request.worker = message.worker();
+  request.memory = message.memory();
   request.job.workers = job.workers();
   request.job.consistency = job.consistency();
   request.job.deterministic = job.deterministic();

@@ -40,6 +40,7 @@ class ReceivedChunk {
 struct JoinRequest {
   int worker = 0;
   ServerJob job;
+  std::string memory;  // the token of the memory that it shares; empty: none
 };
 std::string EncodeJoin(const JoinRequest& request);
 absl::StatusOr<JoinRequest> DecodeJoin(Pieces payload);
@@ -47,6 +48,8 @@ absl::StatusOr<JoinRequest> DecodeJoin(Pieces payload);
 inline constexpr char kExchangeMethod[] = "/psring.proto.ParameterServer/Exchange";
 // Trailing metadata by which a client tells the server's own words from those of its gRPC library.
 inline constexpr char kServerSaysKey[] = "psring-server-says";
+// Initial metadata by which a server offers to share memory.
+inline constexpr char kOfferKey[] = "psring-shared-memory";
 inline constexpr int kMaxMessageBytes = 2 * static_cast<int>(kChunkBytes);
 
 // Keeps the gRPC library up until the process ends. It shuts down with its last user otherwise, and where a

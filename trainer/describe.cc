@@ -47,7 +47,11 @@ std::string DescribeAsJson() {
                           {"algorithm", row.algorithm},
                           {"synchronous", row.synchronous},
                           {"single_process", row.single_process},
-                          {"default_momentum", row.default_momentum}});
+                          {"default_momentum", row.default_momentum},
+                          {"number", row.number.letter},
+                          {"number_meaning", row.number.meaning},
+                          {"number_least", row.number.least},
+                          {"number_below_workers", row.number.below_workers}});
   }
   for (const ModelRow& row : Models()) {
     models.push_back({{"name", row.name},

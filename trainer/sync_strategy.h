@@ -25,6 +25,8 @@ class PsClient;
 struct TrainingState {
   Span weights;
   Span gradient;
+  int weights_fd = -1;  // the files behind them, where other processes may map them; else -1
+  int gradient_fd = -1;
 };
 
 struct StepInfo {
@@ -39,6 +41,9 @@ struct StepReport {
   std::vector<BucketRecord> buckets;
   Traffic traffic;         // of this step
   int64_t exposed_ns = 0;  // BeginStep and FinishStep stood still until communication was done
+  // The gradient came too late and is in no update; the weights are those that `next_step` builds on.
+  bool dropped = false;
+  int64_t next_step = -1;  // where `dropped`
 };
 
 // Per step, from one thread: BeginStep, forward, backward { GradientReady ... }, FinishStep.
@@ -70,6 +75,7 @@ class SyncStrategy {
 
 // What a strategy is made from. Borrowed; all outlive it.
 struct StrategyContext {
+  std::string algorithm;  // of the process group, or the server's consistency
   int rank = 0;
   int world_size = 1;
   Device& device;
@@ -87,6 +93,14 @@ struct StrategyContext {
   bool serial = false;            // parameter servers
 };
 
+// The number in "ps-ssp:2": what it stands for. No letter: the strategy takes none.
+struct StrategyNumber {
+  const char* letter = "";
+  const char* meaning = "";
+  int least = 0;
+  bool below_workers = false;
+};
+
 enum class Needs { kNothing, kProcessGroup, kParameterServer };
 
 struct StrategyRow {
@@ -94,15 +108,23 @@ struct StrategyRow {
   const char* summary;
   Needs needs;
   const char* backend;    // whose collectives or server: "native", "gloo", "mpi", "nccl"; "": nobody's
-  const char* algorithm;  // of the process group, or the server's consistency
+  const char* algorithm;  // of the process group, or the server's consistency, without its number
   bool synchronous;       // all ranks hold equal weights after every step
   bool single_process;    // refuses a world size above 1
   double default_momentum;
   absl::StatusOr<std::unique_ptr<SyncStrategy>> (*make)(const StrategyContext& context);
+  StrategyNumber number = {};
+
+  bool has_number() const { return *number.letter != 0; }
 };
 const std::vector<StrategyRow>& Strategies();
 
-// NotFound names the nearest, and all there are.
+// The row of a name as users give it: "ring", "ps-ssp:2". NotFound names the nearest, and all there are;
+// InvalidArgument: a number that is missing, too small, or not asked for.
 absl::StatusOr<const StrategyRow*> FindStrategy(const std::string& name);
+// The number in such a name; 0 where there is none. `name` has a row.
+int NumberOf(const std::string& name);
+// The row's algorithm with the name's number: "sync", "ssp:2".
+std::string AlgorithmOf(const StrategyRow& row, const std::string& name);
 
 }  // namespace psring

@@ -35,9 +35,9 @@ class Training {
  private:
   Training(const TrainingOptions& options, Worker& worker) : options_(options), worker_(worker) {}
 
-  absl::Status AllocateGradient(size_t parameters);
+  absl::Status AllocateGradient(size_t bytes);
   absl::Status Steps();
-  absl::StatusOr<StepRecord> Step(int64_t step);
+  absl::StatusOr<StepRecord> Step(int64_t step, int64_t& next);
   std::vector<SampledBatch> Draw(StepInfo& info);
   Batch Gather(const SampledBatch& drawn);
   void Backward(int m, const Batch& batch);
@@ -51,6 +51,7 @@ class Training {
   Worker& worker_;
   const StrategyRow* strategy_row_ = nullptr;
   StepPlan plan_;
+  int64_t drawn_batch_ = 0;  // samples that all workers draw for a step; those of spare workers are dropped
   std::vector<Bucket> buckets_;
 
   std::unique_ptr<Ops> ops_;
@@ -58,6 +59,8 @@ class Training {
   std::unique_ptr<Model> model_;
   Buffer weights_, own_gradient_, micro_gradient_, inputs_, labels_;
   Span gradient_;
+  int gradient_fd_ = -1;
+  bool server_shares_ = false;  // a parameter server on this host may work in our buffers
   std::unique_ptr<SyncStrategy> strategy_;
   std::optional<BucketPipeline> pipeline_;
   std::vector<DistributedSampler> samplers_;  // one for each micro-batch
@@ -81,6 +84,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   PSRING_ASSIGN_OR_RETURN(const ModelRow* model_row, FindModel(options.model));
   PSRING_RETURN_IF_ERROR(CheckStrategy(options, *t.strategy_row_, worker.world_size));
   PSRING_ASSIGN_OR_RETURN(t.plan_, PlanSteps(options, data.count(), worker.world_size));
+  t.drawn_batch_ = t.plan_.global_batch + int64_t{options.batch} * SpareWorkers(options.strategy);
   PSRING_ASSIGN_OR_RETURN(const UpdatePlan updates,
                           PlanUpdates(options, *t.strategy_row_, *model_row, t.plan_, data.count()));
 
@@ -96,8 +100,11 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   if (options.evaluate && worker.rank == 0) {
     PSRING_RETURN_IF_ERROR(CheckSnapshots(options.eval_every, t.plan_.total_steps(), parameters));
   }
-  PSRING_ASSIGN_OR_RETURN(t.weights_, device.Allocate(parameters * sizeof(float)));
-  PSRING_RETURN_IF_ERROR(t.AllocateGradient(parameters));
+  // A parameter server on this host works in these buffers itself.
+  t.server_shares_ = t.strategy_row_->needs == Needs::kParameterServer && options.payload != "grpc";
+  const size_t bytes = parameters * sizeof(float);
+  PSRING_ASSIGN_OR_RETURN(t.weights_, t.server_shares_ ? device.AllocateShared(bytes) : device.Allocate(bytes));
+  PSRING_RETURN_IF_ERROR(t.AllocateGradient(bytes));
   if (options.micro_batches > 1) {
     PSRING_ASSIGN_OR_RETURN(t.micro_gradient_, device.Allocate(parameters * sizeof(float)));
   }
@@ -106,21 +113,23 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
 
   t.buckets_ = PlanBuckets(t.model_->parameters(),
                            {.first_mb = std::min(1.0, options.bucket_mb), .others_mb = options.bucket_mb});
-  PSRING_ASSIGN_OR_RETURN(t.strategy_, t.strategy_row_->make({.rank = worker.rank,
-                                                              .world_size = worker.world_size,
-                                                              .device = device,
-                                                              .ops = *t.ops_,
-                                                              .compute = *t.compute_,
-                                                              .buckets = t.buckets_,
-                                                              .optimizer = updates.optimizer,
-                                                              .schedule = updates.schedule,
-                                                              .trace = worker.trace,
-                                                              .timeout = absl::Seconds(options.timeout_s),
-                                                              .threads = options.threads,
-                                                              .group = worker.group,
-                                                              .client = worker.client,
-                                                              .deterministic = options.deterministic,
-                                                              .serial = options.ps_schedule == "serial"}));
+  PSRING_ASSIGN_OR_RETURN(t.strategy_,
+                          t.strategy_row_->make({.algorithm = AlgorithmOf(*t.strategy_row_, options.strategy),
+                                                 .rank = worker.rank,
+                                                 .world_size = worker.world_size,
+                                                 .device = device,
+                                                 .ops = *t.ops_,
+                                                 .compute = *t.compute_,
+                                                 .buckets = t.buckets_,
+                                                 .optimizer = updates.optimizer,
+                                                 .schedule = updates.schedule,
+                                                 .trace = worker.trace,
+                                                 .timeout = absl::Seconds(options.timeout_s),
+                                                 .threads = options.threads,
+                                                 .group = worker.group,
+                                                 .client = worker.client,
+                                                 .deterministic = options.deterministic,
+                                                 .serial = options.ps_schedule == "serial"}));
   t.pipeline_.emplace(t.buckets_, *t.compute_, *t.strategy_);
 
   // Micro-batch m of M is what rank m of M would have drawn.
@@ -134,17 +143,15 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   return training;
 }
 
-// What is sent lies in memory that peers of this host may read in place, where there is a group to tell.
-absl::Status Training::AllocateGradient(size_t parameters) {
-  const size_t bytes = parameters * sizeof(float);
-  if (worker_.group == nullptr || worker_.registered == nullptr) {
-    PSRING_ASSIGN_OR_RETURN(own_gradient_, worker_.device.Allocate(bytes));
-    gradient_ = own_gradient_.span();
-    return absl::OkStatus();
-  }
-  PSRING_ASSIGN_OR_RETURN(Buffer shared, worker_.device.AllocateShared(bytes));
-  worker_.registered->push_back(std::move(shared));
-  gradient_ = worker_.registered->back().span();
+// What is sent lies in memory that peers of this host may read in place: the server, or the ranks of the group.
+absl::Status Training::AllocateGradient(size_t bytes) {
+  const bool group_shares = worker_.group != nullptr && worker_.registered != nullptr;
+  PSRING_ASSIGN_OR_RETURN(own_gradient_, server_shares_ || group_shares ? worker_.device.AllocateShared(bytes)
+                                                                        : worker_.device.Allocate(bytes));
+  gradient_ = own_gradient_.span();
+  gradient_fd_ = own_gradient_.shared_fd();
+  if (!group_shares) return absl::OkStatus();
+  worker_.registered->push_back(std::move(own_gradient_));
   return worker_.group->Register(worker_.registered->back());
 }
 
@@ -152,7 +159,10 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
   const std::vector<float> initial = model_->InitialWeights(options_.seed);
   compute_->Copy(weights_.data(), initial.data(), weights_.bytes());
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
-  PSRING_RETURN_IF_ERROR(strategy_->Start({.weights = weights_.span(), .gradient = gradient_}));
+  PSRING_RETURN_IF_ERROR(strategy_->Start({.weights = weights_.span(),
+                                           .gradient = gradient_,
+                                           .weights_fd = weights_.shared_fd(),
+                                           .gradient_fd = gradient_fd_}));
 
   if (absl::Status trained = Steps(); !trained.ok()) {
     strategy_->Abort(trained);  // or the peers would wait for their deadline
@@ -175,9 +185,13 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
 }
 
 absl::Status Training::Steps() {
-  for (int64_t step = 0; step < plan_.total_steps(); ++step) {
-    if (step == 0 || step == plan_.warmup_steps) PSRING_RETURN_IF_ERROR(worker_.barrier());
-    absl::StatusOr<StepRecord> record = Step(step);
+  bool warm = false;
+  for (int64_t step = 0, next = 0; step < plan_.total_steps(); step = next) {
+    // A worker whose gradient came too late may skip the first measured step, but not the barrier before it.
+    const bool warmed_up = !warm && step >= plan_.warmup_steps;
+    if (step == 0 || warmed_up) PSRING_RETURN_IF_ERROR(worker_.barrier());
+    warm = warm || warmed_up;
+    absl::StatusOr<StepRecord> record = Step(step, next);
     if (!record.ok()) return AtStep(step, record.status());
     if (!std::isfinite(record->loss)) {
       return AtStep(step, absl::OutOfRangeError("training diverged: the loss is not finite; a lower --lr or "
@@ -186,17 +200,17 @@ absl::Status Training::Steps() {
     if (options_.check_replicas) record->weights_hash = HashBytes(weights_.data(), weights_.bytes());
     Count(*record);
     const bool evaluates = options_.evaluate && worker_.rank == 0 && options_.eval_every > 0;
-    if (evaluates && (step + 1) % options_.eval_every == 0 && step + 1 < plan_.total_steps()) {
-      KeepSnapshot(step + 1);
+    if (evaluates && next / options_.eval_every > step / options_.eval_every && next < plan_.total_steps()) {
+      KeepSnapshot(next);
     }
     worker_.on_step(*record);
-    worker_.on_progress(step + 1, plan_.total_steps(), record->loss);
+    worker_.on_progress(next, plan_.total_steps(), record->loss);
   }
   return absl::OkStatus();
 }
 
-// The straight path.
-absl::StatusOr<StepRecord> Training::Step(int64_t step) {
+// The straight path. `next`: the step to go on with.
+absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
   const Trace& trace = worker_.trace;
   StepRecord record{.rank = worker_.rank, .step = step, .warmup = step < plan_.warmup_steps};
   record.begin_ns = trace.Now();
@@ -225,10 +239,15 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   record.step_ms = Milliseconds(trace.Now() - record.begin_ns);
 
   if (report.exposed_ns > 0) AddSpan(SpanKind::kExposed, step, finish_ns, finish_ns + report.exposed_ns);
-  global_samples_ += info.global_samples;
+  next = report.dropped ? report.next_step : step + 1;
+  global_samples_ += (next - step) * info.global_samples * plan_.global_batch / drawn_batch_;
+  if (next > step + 1) {
+    for (DistributedSampler& sampler : samplers_) sampler.SeekTo(next);
+  }
   std::vector<std::pair<int64_t, int64_t>> in_flight;
   for (const BucketRecord& bucket : report.buckets) in_flight.emplace_back(bucket.begin_ns, bucket.end_ns);
   record.samples = info.samples;
+  record.dropped = report.dropped;
   record.compute_ms = Milliseconds(compute_ns);
   record.comm_busy_ms = Milliseconds(BusyNanos(std::move(in_flight)));
   record.exposed_comm_ms = Milliseconds(report.exposed_ns);
@@ -276,10 +295,11 @@ void Training::AddSpan(SpanKind kind, int64_t step, int64_t begin_ns, int64_t en
 }
 
 void Training::Count(const StepRecord& record) {
+  if (record.dropped) ++result_.dropped_gradients;
   losses_.push_back(record.loss);
   trained_s_ += record.step_ms / 1000;
   if (!record.warmup) {
-    result_.samples += record.samples;
+    if (!record.dropped) result_.samples += record.samples;
     result_.wall_s += record.step_ms / 1000;
   }
   for (const BucketRecord& bucket : record.buckets) {
@@ -322,10 +342,10 @@ absl::Status Training::ScoreCurve() {
 void Training::Describe() {
   result_.rank = worker_.rank;
   result_.world_size = worker_.world_size;
-  result_.strategy = strategy_row_->name;
+  result_.strategy = options_.strategy;
   result_.device = worker_.device.name();
   result_.ops = ops_->name();
-  result_.algorithm = strategy_row_->algorithm;
+  result_.algorithm = AlgorithmOf(*strategy_row_, options_.strategy);
   // One worker of a group has nobody to talk to, and does not ask for a group.
   if (strategy_row_->needs == Needs::kProcessGroup && worker_.group != nullptr) {
     result_.backend = worker_.group->info().backend;

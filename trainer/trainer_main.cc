@@ -92,13 +92,14 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> ConnectGroup(const Flags& flags, c
   return MakeProcessGroup(rendezvous, options);
 }
 
-absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(Rendezvous* rendezvous) {
+absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const Flags& flags, Rendezvous* rendezvous) {
   if (rendezvous == nullptr) {
     return absl::InvalidArgumentError(
         "a parameter-server strategy needs --rendezvous, through which it finds its server");
   }
   PSRING_ASSIGN_OR_RETURN(const std::string address, rendezvous->Get("ps/0", "the parameter server"));
-  return MakeGrpcPsClient(address);
+  PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(flags.training.payload));
+  return MakeGrpcPsClient(address, payload);
 }
 
 absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal& stop) {
@@ -128,7 +129,7 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal
     PSRING_ASSIGN_OR_RETURN(group, ConnectGroup(flags, *strategy, *rendezvous));
   }
   if (strategy->needs == Needs::kParameterServer) {
-    PSRING_ASSIGN_OR_RETURN(client, ConnectServer(rendezvous.get()));
+    PSRING_ASSIGN_OR_RETURN(client, ConnectServer(flags, rendezvous.get()));
   }
   if (group != nullptr || client != nullptr) {
     stop.OnStop([&group, &client](absl::Status why) {

@@ -2,25 +2,34 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 
 namespace psring {
 
-bool IsAsynchronous(const StrategyRow& strategy) { return std::string_view(strategy.algorithm) == "async"; }
+bool IsAsynchronous(const StrategyRow& strategy) {
+  return strategy.needs == Needs::kParameterServer && !strategy.synchronous;
+}
+
+int SpareWorkers(const std::string& strategy) {
+  const absl::StatusOr<const StrategyRow*> row = FindStrategy(strategy);
+  return row.ok() && (*row)->number.below_workers ? NumberOf(strategy) : 0;
+}
 
 absl::StatusOr<StepPlan> PlanSteps(const TrainingOptions& options, int64_t data_count, int world_size) {
   StepPlan plan{.warmup_steps = options.warmup_steps,
                 .global_batch = int64_t{options.batch} * world_size * options.micro_batches};
-  if (plan.global_batch > data_count) {
-    const int64_t shares = plan.global_batch / options.batch;
+  const int64_t drawn = plan.global_batch;
+  if (drawn > data_count) {
+    const int64_t shares = drawn / options.batch;
     return absl::InvalidArgumentError(
         absl::StrCat("--batch ", options.batch,
                      shares > 1 ? absl::StrCat(" times ", shares, " workers or micro-batches") : "",
                      " is larger than the data (", data_count, " samples)"));
   }
+  // What spare workers draw is dropped, as a rule, and budgets count what is in an update.
+  plan.global_batch -= int64_t{options.batch} * SpareWorkers(options.strategy);
   // An epoch is a whole number of steps: its last, incomplete batch is dropped.
   const int64_t steps_per_epoch = data_count / plan.global_batch;
   double steps = options.epochs > 0 ? options.epochs * steps_per_epoch : steps_per_epoch;
@@ -64,6 +73,11 @@ absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const Str
 }
 
 absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& strategy, int world_size) {
+  if (strategy.number.below_workers && NumberOf(options.strategy) >= world_size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--strategy ", options.strategy, " with ", world_size, world_size == 1 ? " worker" : " workers",
+        ": at most ", world_size - 1, " can be spare; give fewer, or more --workers"));
+  }
   if (strategy.single_process && world_size > 1) {
     return absl::InvalidArgumentError(absl::StrCat("--strategy ", strategy.name,
                                                    " is one process; it cannot have ", world_size,

@@ -17,7 +17,7 @@ namespace psring {
 struct StepPlan {
   int64_t warmup_steps = 0;
   int64_t steps = 0;          // measured ones
-  int64_t global_batch = 0;   // samples of all workers' gradients in one step
+  int64_t global_batch = 0;   // samples of all workers' gradients that make up one step
   int64_t total_samples = 0;  // over all workers, warm-up included: where a linear schedule ends
   int64_t total_steps() const { return warmup_steps + steps; }
 };
@@ -38,12 +38,17 @@ struct UpdatePlan {
 absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const StrategyRow& strategy,
                                        const ModelRow& model, const StepPlan& steps, int64_t data_count);
 
-// InvalidArgument where `strategy` cannot run so: `single` on several ranks, micro-batches elsewhere.
+// InvalidArgument where `strategy` cannot run so: `single` on several ranks, micro-batches elsewhere, no
+// worker that is not spare.
 absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& strategy, int world_size);
 
 // One line each, for stderr: what is legal and will probably hurt.
 std::vector<std::string> PlanWarnings(const StrategyRow& strategy, const UpdatePlan& updates);
 
+// A parameter server that makes an update of each push.
 bool IsAsynchronous(const StrategyRow& strategy);
+
+// The workers whose gradients are dropped in every step: B of "ps-backup:B", else 0.
+int SpareWorkers(const std::string& strategy);
 
 }  // namespace psring

@@ -22,8 +22,8 @@ std::string Dump(const TrainingOptions& o) {
       << o.batch << '|' << o.micro_batches << '|' << o.optimizer << '|' << o.lr << '|' << o.momentum << '|'
       << o.schedule << '|' << o.warmup_epochs << '|' << o.linear_scaling << '|' << o.bucket_mb << '|'
       << o.seed << '|' << o.eval_every << '|' << o.evaluate << '|' << o.check_replicas << '|' << o.ps_schedule
-      << '|' << o.backend << '|' << o.fabric << '|' << o.server_placement << '|' << o.deterministic << '|'
-      << o.timeout_s;
+      << '|' << o.backend << '|' << o.fabric << '|' << o.payload << '|' << o.server_placement << '|'
+      << o.deterministic << '|' << o.timeout_s;
   return out.str();
 }
 
@@ -36,6 +36,7 @@ struct Field {
 const std::vector<Field>& Fields() {
   static const auto* fields = new std::vector<Field>{
       {"--strategy", [](auto& o) { o.strategy = "ps-async"; }},
+      {"--payload", [](auto& o) { o.payload = "grpc"; }},
       {"--model", [](auto& o) { o.model = "cnn"; }},
       {"--data", [](auto& o) { o.data = "synthetic"; }},
       {"--data_dir", [](auto& o) { o.data_dir = "/a dir/with=signs,and--dashes"; }},

@@ -145,8 +145,34 @@ TEST(Plan, BadNamesAreAnsweredWithTheNearest) {
   CompareOptions model;
   model.training.model = "mpl";
   EXPECT_EQ(Refusal(model), "unknown model 'mpl'; did you mean 'mlp'?");
-  EXPECT_EQ(Refusal({.strategies = {"zzzzzz"}}),
-            "unknown strategy 'zzzzzz'; there are: none, single, star, ring, ps-sync, ps-async");
+  EXPECT_EQ(
+      Refusal({.strategies = {"zzzzzz"}}),
+      "unknown strategy 'zzzzzz'; there are: none, single, star, ring, ps-sync, ps-backup, ps-ssp, ps-async");
+}
+
+TEST(Plan, ANumberBelongsToAStrategysName) {
+  const Plan plan = PlanFor({.strategies = {"ps-ssp:2", "ps-ssp:8", "ps-backup:1"}, .workers = {4}});
+  std::set<std::string> folders;
+  for (const Configuration& configuration : plan.cost) folders.insert(configuration.folder());
+  EXPECT_EQ(folders,
+            (std::set<std::string>{"none-4", "ps-backup-1-4", "ps-ssp-2-4", "ps-ssp-8-4", "single-1"}));
+  const Configuration& stale = plan.cost[2];
+  EXPECT_EQ(stale.name(), "ps-ssp:2 x 4");
+  EXPECT_EQ(stale.strategy.algorithm, "ssp:2");
+  EXPECT_EQ(stale.training.strategy, "ps-ssp:2");
+  EXPECT_EQ(stale.update.strategy, "ps-ssp");
+}
+
+TEST(Plan, ANumberThatDoesNotFitIsRefused) {
+  EXPECT_EQ(Refusal({.strategies = {"ps-ssp"}}),
+            "strategy 'ps-ssp': ps-ssp:K needs a whole number from 1 (K: lead), as in ps-ssp:1");
+  EXPECT_EQ(Refusal({.strategies = {"ps-ssp:0"}}),
+            "strategy 'ps-ssp:0': ps-ssp:K needs a whole number from 1 to 1000000 (K: lead), as in ps-ssp:1");
+  EXPECT_EQ(Refusal({.strategies = {"ring:2"}}), "strategy 'ring:2': ring takes no number");
+  EXPECT_EQ(
+      Refusal({.strategies = {"ps-backup:2"}, .workers = {2, 4}}),
+      "ps-backup:2 with 2 workers: at most 1 can be spare; leave 2 out of --workers, or give a smaller B");
+  EXPECT_EQ(Refusal({.strategies = {"ps-backup:2", "ps-ssp:3"}, .workers = {3, 4}}), "");
 }
 
 TEST(Plan, WorkerCountsMustBeFrom1To64) {

@@ -128,6 +128,21 @@ TEST(Summarise, ServerBytesArePerStep) {
   EXPECT_DOUBLE_EQ(*figures->server_peak_memory_mb, 50);
 }
 
+TEST(Summarise, DroppedGradientsAreCountedAndTheirSamplesAreNot) {
+  RunRecords records = Records(3);
+  records.servers = {
+      {.pushes = 12, .payload_rx_bytes = 3000, .payload_tx_bytes = 6000, .dropped_gradients = 2}};
+  records.steps[2][1].dropped = true;  // and skips the last step
+  records.steps[2].resize(2);
+  const auto figures = FiguresOf(TestConfiguration("ps-backup:1", 3), records);
+  ASSERT_TRUE(figures.ok()) << figures.status();
+  EXPECT_EQ(figures->samples, 4 * 128);
+  EXPECT_DOUBLE_EQ(*figures->dropped_gradients, 2);
+  EXPECT_DOUBLE_EQ(*figures->server_payload_bytes,
+                   3000);  // 12 pushes are 3 steps of two workers' two buckets
+  EXPECT_FALSE(FiguresOf(TestConfiguration("ps-sync", 3), records)->dropped_gradients.has_value());
+}
+
 TEST(Summarise, ARankWithoutMeasuredStepsIsAnError) {
   RunRecords records = Records(2);
   records.steps[1].resize(1);

@@ -1,6 +1,7 @@
 // What a job of the parameter server computes, asked through every client.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <numeric>
@@ -126,6 +127,155 @@ TEST_P(Workers, AsynchronousStalenessAddsUpToTheVersionsOthersMade) {
   }
   EXPECT_EQ(from_histogram, all_staleness);
   EXPECT_EQ(pushes, result.stats.pushes);
+}
+
+TEST_P(Workers, UnderBoundedStalenessNobodyIsLateByMoreThanTheBound) {
+  const auto [workers, serial] = GetParam();
+  for (const int bound : {1, 2}) {
+    ServerJob job = MakeJob(workers, kSizes);
+    job.serial = serial;
+    job.consistency = "ssp:" + std::to_string(bound);
+    const JobResult result = RunJob(job, 20);
+    EXPECT_LE(result.stats.staleness_histogram.size(), (2 * bound + 1) * (workers - 1) + 1);
+    // Every push is an update, and the last reply of all holds them all.
+    for (size_t bucket = 0; bucket < job.buckets.size(); ++bucket) {
+      int64_t newest = 0;
+      for (int rank = 0; rank < workers; ++rank) {
+        newest = std::max(newest, result.exchanges[rank].back()[bucket].version);
+      }
+      EXPECT_EQ(newest, 20 * workers);
+    }
+  }
+}
+
+TEST(ExchangeTest, BoundedStalenessHoldsTheFastAndShowsItWhatItWaitedFor) {
+  ServerJob job = MakeJob(2, {1000});
+  job.consistency = "ssp:1";
+  job.optimizer.kind = OptimizerKind::kSgd;
+  const auto cluster = MakeCluster(2);
+  std::atomic<int> fast_steps = 0;
+  ForEachRank(2, [&](int rank) {
+    TestWorker worker(job, rank, cluster->NewClient());
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    for (int64_t step = 0; step < 3; ++step) {
+      if (rank == 1) {
+        // Worker 0 gets `step + 1` replies and then stands still, because worker 1 has made `step` pushes.
+        const absl::Time deadline = Soon();
+        while (fast_steps < step + 1 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+        absl::SleepFor(absl::Milliseconds(20));
+        ASSERT_EQ(fast_steps, step + 1);
+      }
+      const auto results = worker.Step(step);
+      ASSERT_EQ(results.status(), absl::OkStatus());
+      if (rank == 0) {
+        // Own pushes, and at least those of the other up to two clocks before the one it goes on to.
+        EXPECT_GE((*results)[0].version, step + 1 + step);
+        ++fast_steps;
+      }
+    }
+    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+  });
+  EXPECT_EQ(cluster->server().WaitUntilOver(Soon()), absl::OkStatus());
+}
+
+// Goes on with the step that the server names, to the end.
+void RunToTheEnd(TestWorker& worker, int64_t steps, absl::Duration pause,
+                 std::vector<std::vector<float>>& seen, int64_t& dropped) {
+  for (int64_t step = 0; step < steps;) {
+    const auto results = worker.Step(step);
+    ASSERT_EQ(results.status(), absl::OkStatus());
+    const ExchangeResult& first = results->front();
+    for (const ExchangeResult& result : *results) {
+      EXPECT_EQ(result.dropped, first.dropped) << "whole gradients only";
+      EXPECT_EQ(result.version, first.version);
+      EXPECT_EQ(result.staleness, 0);
+    }
+    dropped += first.dropped;
+    if (!first.dropped) {
+      EXPECT_EQ(first.version, step + 1);
+    }
+    step = first.version;
+    seen[step] = worker.weights;
+    absl::SleepFor(pause);
+  }
+}
+
+TEST(ExchangeTest, BackupWorkersAreDroppedWholeAndGoOnWithTheNewestWeights) {
+  for (const bool deterministic : {false, true}) {
+    ServerJob job = MakeJob(3, kSizes);
+    job.consistency = "backup:1";
+    job.deterministic = deterministic;
+    const auto cluster = MakeCluster(3);
+    const int64_t steps = 15;
+    std::vector<std::vector<std::vector<float>>> seen(3, std::vector<std::vector<float>>(steps + 1));
+    std::vector<int64_t> dropped(3);
+    ForEachRank(3, [&](int rank) {
+      TestWorker worker(job, rank, cluster->NewClient());
+      ASSERT_EQ(worker.Start(), absl::OkStatus());
+      RunToTheEnd(worker, steps, absl::Milliseconds(rank == 2 ? 8 : 1), seen[rank], dropped[rank]);
+      ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+    });
+    EXPECT_EQ(cluster->server().WaitUntilOver(Soon()), absl::OkStatus());
+    const ServerStats stats = cluster->server().stats();
+    EXPECT_GT(dropped[2], 0);
+    EXPECT_EQ(stats.dropped_gradients, dropped[0] + dropped[1] + dropped[2]);
+    EXPECT_EQ(stats.worker_dropped, dropped);
+    EXPECT_EQ(stats.pushes, static_cast<int64_t>(job.buckets.size()) * steps * 2);
+    EXPECT_EQ(stats.payload.payload_rx_bytes, job.parameters * sizeof(float) * steps * 2);
+    // Whoever has seen a version has seen the same.
+    for (int64_t version = 1; version <= steps; ++version) {
+      const std::vector<float>* one = nullptr;
+      for (int rank = 0; rank < 3; ++rank) {
+        if (seen[rank][version].empty()) continue;
+        if (one != nullptr) {
+          EXPECT_EQ(*one, seen[rank][version]) << "version " << version;
+        }
+        one = &seen[rank][version];
+      }
+    }
+  }
+}
+
+TEST(ExchangeTest, WithoutSpareWorkersBackupIsSynchronous) {
+  for (const int workers : {1, 3}) {
+    for (const bool serial : {false, true}) {
+      ServerJob job = MakeJob(workers, kSizes);
+      job.consistency = "backup:0";
+      job.deterministic = true;
+      job.serial = serial;
+      const JobResult result = RunJob(job);
+      for (int rank = 0; rank < workers; ++rank) EXPECT_EQ(result.weights[rank], TrainAlone(job, kSteps));
+      EXPECT_EQ(result.stats.dropped_gradients, 0);
+    }
+  }
+}
+
+TEST(ExchangeTest, NobodyWaitsForAWorkerThatHasLeft) {
+  for (const std::string consistency : {"sync", "async", "ssp:1", "backup:0", "backup:1"}) {
+    SCOPED_TRACE(consistency);
+    ServerJob job = MakeJob(3, kSizes);
+    job.consistency = consistency;
+    const auto cluster = MakeCluster(3);
+    std::vector<std::unique_ptr<TestWorker>> all;
+    for (int rank = 0; rank < 3; ++rank) {
+      all.push_back(std::make_unique<TestWorker>(job, rank, cluster->NewClient()));
+    }
+    ForEachRank(3, [&](int rank) { ASSERT_EQ(all[rank]->Start(), absl::OkStatus()); });
+    ForEachRank(3, [&](int rank) {
+      TestWorker& worker = *all[rank];
+      const int64_t steps = rank == 1 ? 3 : 20;  // worker 1's data are used up
+      for (int64_t step = 0; step < steps;) {
+        const auto results = worker.Step(step);
+        ASSERT_EQ(results.status(), absl::OkStatus());
+        step = results->front().dropped ? results->front().version : step + 1;
+      }
+      ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+    });
+    EXPECT_EQ(cluster->server().WaitUntilOver(Soon()), absl::OkStatus());
+    if (consistency != "async" && consistency != "ssp:1") {
+      EXPECT_EQ(all[0]->weights, all[2]->weights);
+    }
+  }
 }
 
 TEST(ExchangeTest, AsynchronousWorkersInTurnsAreStaleByTheOthers) {

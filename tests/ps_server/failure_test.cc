@@ -87,8 +87,36 @@ TEST(FailureTest, WaitingForAPushEndsWithTheNameOfTheSilentWorker) {
   });
 }
 
+TEST(FailureTest, WaitingForAnAnnouncementOrForTheSlowestEndsWithItsName) {
+  struct Case {
+    const char* consistency;
+    const char* says;
+  };
+  for (const Case& c : {Case{"backup:1", "waited 300ms for workers 1, 2 to announce the gradient of step 1"},
+                        Case{"ssp:1", "waited 300ms for workers 1, 2 to push bucket 0 of step 1"}}) {
+    const auto cluster = MakeCluster(3, absl::Milliseconds(300));
+    ServerJob job = MakeJob(3, {10, 10});
+    job.consistency = c.consistency;
+    std::atomic<int> through = 0;
+    ForEachRank(3, [&](int rank) {
+      TestWorker worker(job, rank, cluster->NewClient());
+      ASSERT_EQ(worker.Start(), absl::OkStatus());
+      ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
+      ++through;
+      if (rank > 0) {
+        EXPECT_FALSE(cluster->server().WaitUntilOver(Soon())->ok());
+        return;
+      }
+      while (through < 3) absl::SleepFor(absl::Milliseconds(1));
+      absl::Status status;
+      for (int64_t step = 1; status.ok() && step < 9; ++step) status = worker.Step(step).status();
+      EXPECT_THAT(Said(status), HasSubstr(c.says));
+    });
+  }
+}
+
 TEST(FailureTest, AWorkerThatIsLostFailsTheJobForTheOthers) {
-  for (const std::string consistency : {"sync", "async"}) {
+  for (const std::string consistency : {"sync", "async", "ssp:1", "backup:1"}) {
     const auto cluster = MakeCluster(3);
     ServerJob job = MakeJob(3, {10});
     job.consistency = consistency;

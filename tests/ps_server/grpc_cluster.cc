@@ -1,3 +1,4 @@
+// Over gRPC; the payload as the build says.
 #include "ps_server/service.h"
 #include "tests/ps_server/cluster.h"
 
@@ -12,7 +13,9 @@ class GrpcCluster : public Cluster {
     PSRING_CHECK(service.ok());
     service_ = std::move(*service);
   }
-  std::unique_ptr<PsClient> NewClient() override { return MakeGrpcPsClient(service_->address()); }
+  std::unique_ptr<PsClient> NewClient() override {
+    return MakeGrpcPsClient(service_->address(), PSRING_TEST_PAYLOAD);
+  }
   ParameterServer& server() override { return server_; }
 
  private:

@@ -43,6 +43,13 @@ class ShardTest : public ::testing::Test {
   static std::vector<float> Floats(const Snapshot& snapshot) {
     return {snapshot.weights.floats(), snapshot.weights.floats() + snapshot.weights.count};
   }
+  // Apply, then Read.
+  Snapshot Update(ParameterShard& shard, std::span<const int> workers, int64_t samples, int64_t version) {
+    PSRING_CHECK(shard.Apply(0, workers, samples, version, lane_).ok());
+    const absl::StatusOr<Snapshot> weights = shard.Read(0, lane_);
+    PSRING_CHECK(weights.ok());
+    return *weights;
+  }
   Lane NewLane() { return {MakeReferenceOps(), device_->NewStream(StreamKind::kCompute, "test")}; }
 
   std::unique_ptr<Device> device_ = MakeCpuDevice();
@@ -62,8 +69,8 @@ TEST_F(ShardTest, WorkersThatPushAtOnceAreAddedUp) {
       for (std::thread& thread : threads) thread.join();
       std::vector<int> all(workers);
       std::iota(all.begin(), all.end(), 0);
-      const auto weights = shard->Apply(0, all, kSamples, step, lane_);
-      ASSERT_TRUE(weights.ok()) << weights.status();
+      const absl::Status applied = shard->Apply(0, all, kSamples, step, lane_);
+      ASSERT_TRUE(applied.ok()) << applied;
     }
     // Sums of small whole numbers are exact: 4 step + 6 in each step.
     const float expected = 1 - 0.5f * ((4 + 6) + (8 + 6) + (12 + 6)) / kSamples;
@@ -78,7 +85,7 @@ TEST_F(ShardTest, DeterministicAddsInWorkerOrderWhateverTheArrival) {
     const float gradients[] = {1e8f, 1, -1e8f};
     for (const int worker : arrival) Push(*shard, worker, {gradients[worker]});
     const int all[] = {0, 1, 2};
-    return Floats(*shard->Apply(0, all, 1, 1, lane_))[0];
+    return Floats(Update(*shard, all, 1, 1))[0];
   };
   for (const auto& arrival : std::vector<std::vector<int>>{{0, 1, 2}, {0, 2, 1}, {2, 0, 1}, {1, 2, 0}}) {
     EXPECT_EQ(result(arrival), 0.0f);
@@ -89,12 +96,45 @@ TEST_F(ShardTest, AnAsynchronousSnapshotStaysWhatItWas) {
   const auto shard = Shard(Job(2, "async", false, 5), 1);
   const auto apply = [&](int worker, int64_t version) {
     Push(*shard, worker, std::vector<float>(5, 8));
-    return *shard->Apply(0, {&worker, 1}, kSamples, version, lane_);
+    return Update(*shard, {&worker, 1}, kSamples, version);
   };
   const Snapshot first = apply(0, 1);
   const Snapshot second = apply(1, 2);
   EXPECT_EQ(Floats(first), std::vector<float>(5, 0.5f));
   EXPECT_EQ(Floats(second), std::vector<float>(5, 0));
+}
+
+// Of two workers one is spare: an update may come while the other still receives.
+TEST_F(ShardTest, WithSpareWorkersASnapshotStaysWhatItWas) {
+  for (const bool deterministic : {false, true}) {
+    const auto shard = Shard(Job(2, "backup:1", deterministic, 5), 1);
+    std::vector<Snapshot> seen;
+    for (const int worker : {0, 1}) {
+      Push(*shard, worker, std::vector<float>(5, 8));
+      seen.push_back(Update(*shard, {&worker, 1}, kSamples, worker + 1));
+    }
+    EXPECT_EQ(Floats(seen[0]), std::vector<float>(5, 0.5f));
+    EXPECT_EQ(Floats(seen[1]), std::vector<float>(5, 0));
+  }
+}
+
+TEST_F(ShardTest, AWholeGradientIsAppliedFromWhereItStandsAndGivesTheSame) {
+  for (const std::string consistency : {"sync", "async"}) {
+    for (const size_t count : {size_t{5}, kChunkBytes / sizeof(float) + 3}) {
+      const auto shard = Shard(Job(1, consistency, false, count), 1);
+      const std::vector<float> gradient(count, 8);
+      const int worker = 0;
+      for (int version = 1; version <= 3; ++version) {
+        ASSERT_TRUE(shard->BeginPush(0, 0, /*in_place=*/true).ok());
+        shard->AddWhole(0, 0, std::as_bytes(std::span(gradient)));
+        ASSERT_TRUE(shard->Apply(0, {&worker, 1}, kSamples, version, lane_).ok());
+      }
+      std::vector<float> weights(count);
+      shard->CopyWeightsTo(0, reinterpret_cast<std::byte*>(weights.data()));
+      EXPECT_EQ(weights, std::vector<float>(count, 1 - 3 * 0.5f));
+      EXPECT_EQ(gradient, std::vector<float>(count, 8)) << "the worker's own, and left as it was";
+    }
+  }
 }
 
 TEST_F(ShardTest, AWorkerThatNeverReadsRunsOutOfStagingBuffers) {
@@ -103,7 +143,7 @@ TEST_F(ShardTest, AWorkerThatNeverReadsRunsOutOfStagingBuffers) {
   std::vector<Snapshot> unread;
   for (int i = 0; i < 2; ++i) {
     Push(*shard, 0, std::vector<float>(5, 1));
-    unread.push_back(*shard->Apply(0, {&worker, 1}, kSamples, i + 1, lane_));
+    unread.push_back(Update(*shard, {&worker, 1}, kSamples, i + 1));
   }
   EXPECT_EQ(shard->BeginPush(0, 0).code(), absl::StatusCode::kResourceExhausted);
   unread.clear();
@@ -118,9 +158,9 @@ TEST_F(ShardTest, TheLearningRateFollowsTheSamplesOfEarlierUpdates) {
   float expected = 0;
   for (int step = 0; step < 4; ++step) {
     Push(*shard, 0, {kSamples});
-    const auto weights = shard->Apply(0, {&worker, 1}, kSamples, step + 1, lane_);
+    const Snapshot weights = Update(*shard, {&worker, 1}, kSamples, step + 1);
     expected -= 1 - step / 4.0f;
-    EXPECT_EQ(Floats(*weights)[0], expected);
+    EXPECT_EQ(Floats(weights)[0], expected);
   }
 }
 
@@ -128,14 +168,14 @@ TEST_F(ShardTest, APushWithoutSamplesChangesNothing) {
   const auto shard = Shard(Job(1, "sync", false, 1), 3);
   Push(*shard, 0, {0});
   const int worker = 0;
-  EXPECT_EQ(Floats(*shard->Apply(0, {&worker, 1}, 0, 1, lane_))[0], 3);
+  EXPECT_EQ(Floats(Update(*shard, {&worker, 1}, 0, 1))[0], 3);
 }
 
 TEST_F(ShardTest, WeightsThatAreHandedOutOutliveTheShard) {
   auto shard = Shard(Job(1, "sync", false, 3), 3);
   Push(*shard, 0, {0, 0, 0});
   const int worker = 0;
-  const Snapshot weights = *shard->Apply(0, {&worker, 1}, 1, 1, lane_);
+  const Snapshot weights = Update(*shard, {&worker, 1}, 1, 1);
   shard.reset();
   EXPECT_EQ(Floats(weights), std::vector<float>(3, 3));
 }

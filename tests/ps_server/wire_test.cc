@@ -38,6 +38,14 @@ const std::vector<ChunkHeader> kHeaders = {
      .samples = 127,
      .version = 1 << 20,
      .staleness = 5},
+    {.kind = MessageKind::kAnnounce, .step = 7},
+    {.kind = MessageKind::kExchange,
+     .bucket = 1,
+     .dropped = true,
+     .shared = true,
+     .shared_bytes = 4000,
+     .gradient_at = ~uint64_t{0},
+     .weights_at = 1},
     {.kind = MessageKind::kExchange,
      .bucket = -1,
      .offset = ~uint64_t{0},
@@ -58,6 +66,11 @@ TEST(WireTest, ChunksAreWhatTheProtoFileSays) {
     EXPECT_EQ(parsed.offset(), header.offset);
     EXPECT_EQ(parsed.step(), header.step);
     EXPECT_EQ(parsed.samples(), header.samples);
+    EXPECT_EQ(parsed.dropped(), header.dropped);
+    EXPECT_EQ(parsed.shared(), header.shared);
+    EXPECT_EQ(parsed.shared_bytes(), header.shared_bytes);
+    EXPECT_EQ(parsed.gradient_at(), header.gradient_at);
+    EXPECT_EQ(parsed.weights_at(), header.weights_at);
     EXPECT_EQ(parsed.version(), header.version);
     EXPECT_EQ(parsed.staleness(), header.staleness);
     EXPECT_EQ(parsed.payload(), payload);

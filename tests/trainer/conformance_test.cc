@@ -22,6 +22,11 @@ const DataSplits& Data() {
 struct Setting {
   const StrategyRow* row;
   int workers;
+
+  // As users give it; with its smallest number, where it has one.
+  std::string name() const {
+    return row->has_number() ? absl::StrCat(row->name, ":", row->number.least) : row->name;
+  }
 };
 std::vector<Setting> Settings(const std::function<bool(const Setting&)>& wanted) {
   std::vector<Setting> settings;
@@ -57,6 +62,7 @@ class Conformance : public testing::TestWithParam<Setting> {
  protected:
   const StrategyRow& row() const { return *GetParam().row; }
   int workers() const { return GetParam().workers; }
+  std::string name() const { return GetParam().name(); }
 };
 
 std::string SettingName(const testing::TestParamInfo<Setting>& info) {
@@ -70,7 +76,7 @@ class SynchronousConformance : public Conformance {};
 TEST_P(SynchronousConformance, ReplicasAreEqualAfterEachStepAndEndWhereTheReferenceEnds) {
   for (const std::string& optimizer : kOptimizers) {
     SCOPED_TRACE(optimizer);
-    TrainingOptions options = SmallOptions(row().name);
+    TrainingOptions options = SmallOptions(name());
     options.optimizer = optimizer;
     options.check_replicas = true;
     const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), Data());
@@ -96,14 +102,14 @@ INSTANTIATE_TEST_SUITE_P(Strategies, SynchronousConformance,
                          SettingName);
 
 TEST_P(Conformance, RecordsEveryStep) {
-  TrainingOptions options = SmallOptions(row().name);
+  TrainingOptions options = SmallOptions(name());
   options.steps = 4;
   options.warmup_steps = 2;
   const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), Data());
   ExpectAllOk(outcomes);
   for (int rank = 0; rank < workers(); ++rank) {
     const RankResult& result = *outcomes[rank].result;
-    EXPECT_EQ(result.strategy, row().name);
+    EXPECT_EQ(result.strategy, name());
     EXPECT_EQ(result.rank, rank);
     EXPECT_EQ(result.world_size, workers());
     EXPECT_EQ(result.steps, 4);
@@ -143,10 +149,9 @@ uint64_t RingElements(uint64_t count, int n, int rank) {
 }
 
 TEST_P(Conformance, MovesExactlyTheBytesOfTheory) {
-  const std::vector<RankOutcome> outcomes = RunRanks(SmallOptions(row().name), workers(), Data());
+  const std::vector<RankOutcome> outcomes = RunRanks(SmallOptions(name()), workers(), Data());
   ExpectAllOk(outcomes);
-  const std::string name = row().name;
-  if (row().needs == Needs::kProcessGroup && name != "ring" && name != "star") {
+  if (row().needs == Needs::kProcessGroup && name() != "ring" && name() != "star") {
     // Whoever sends what, in all it is a gradient up and a gradient down for every rank but one.
     double sent = 0;
     for (const RankOutcome& outcome : outcomes) sent += double(outcome.steps.front().payload_tx_bytes);
@@ -158,11 +163,11 @@ TEST_P(Conformance, MovesExactlyTheBytesOfTheory) {
     const RankResult& result = *outcomes[rank].result;
     const uint64_t gradient = result.parameters * sizeof(float);
     uint64_t sent = 0, received = 0;
-    if (name == "ps-sync" || name == "ps-async") {
+    if (row().needs == Needs::kParameterServer) {
       sent = received = gradient;
-    } else if (name == "star" && workers() > 1) {
+    } else if (name() == "star" && workers() > 1) {
       sent = received = rank == 0 ? (workers() - 1) * gradient : gradient;
-    } else if (name == "ring" && workers() > 1) {
+    } else if (name() == "ring" && workers() > 1) {
       for (const uint64_t elements : result.bucket_elements) {
         sent += 4 * RingElements(elements, workers(), rank);
         received += 4 * RingElements(elements, workers(), (rank + workers() - 1) % workers());
@@ -181,7 +186,7 @@ class Dependence : public Conformance {};
 
 TEST_P(Dependence, ARankThatFailsEndsTheOthers) {
   const int failing = workers() - 1;
-  TrainingOptions options = SmallOptions(row().name);
+  TrainingOptions options = SmallOptions(name());
   options.warmup_steps = 3;
   options.steps = 10'000;  // an asynchronous rank must not be through before it hears of the failure
   const absl::Time begin = absl::Now();

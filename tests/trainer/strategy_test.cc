@@ -32,7 +32,8 @@ struct Rank {
       weights.push_back(random.Uniform(-1, 1));
       gradient.push_back(random.Uniform(-10, 10));
     }
-    auto made = row.make({.rank = rank,
+    auto made = row.make({.algorithm = row.algorithm,
+                          .rank = rank,
                           .world_size = workers,
                           .device = *device,
                           .ops = *ops,
@@ -231,8 +232,29 @@ TEST(BucketPipeline, HandsOverABucketWithTheLastOfItsLayers) {
 TEST(Registry, AnUnknownNameIsAnsweredWithTheNearest) {
   EXPECT_EQ(FindStrategy("rign").status().message(),
             "unknown strategy 'rign'; did you mean 'ring'? There are none, single, star, ring, direct, "
-            "halving-doubling, double-binary-tree, gloo, mpi, nccl, ps-sync, ps-async");
+            "halving-doubling, double-binary-tree, gloo, mpi, nccl, ps-sync, ps-backup:B, "
+            "ps-ssp:K, ps-async");
   EXPECT_EQ((*FindStrategy("ring"))->needs, Needs::kProcessGroup);
+}
+
+TEST(Registry, ANumberBelongsToTheName) {
+  const StrategyRow* row = *FindStrategy("ps-ssp:12");
+  EXPECT_STREQ(row->name, "ps-ssp");
+  EXPECT_EQ(AlgorithmOf(*row, "ps-ssp:12"), "ssp:12");
+  EXPECT_EQ(AlgorithmOf(**FindStrategy("ps-backup:0"), "ps-backup:0"), "backup:0");
+  EXPECT_EQ(AlgorithmOf(**FindStrategy("ps-sync"), "ps-sync"), "sync");
+  const auto says = [](const std::string& name) {
+    return std::string(FindStrategy(name).status().message());
+  };
+  EXPECT_EQ(
+      says("ps-ssp"),
+      "strategy 'ps-ssp': ps-ssp:K needs a whole number from 1 (K: the most steps that a worker may lead "
+      "by), as in ps-ssp:1");
+  for (const std::string wrong : {"ps-ssp:0", "ps-ssp:", "ps-ssp:1:2", "ps-ssp:1000001", "ps-backup:-1"}) {
+    EXPECT_NE(says(wrong).find("needs a whole number from "), std::string::npos) << wrong;
+  }
+  EXPECT_EQ(says("ring:2"), "strategy 'ring:2': ring takes no number");
+  EXPECT_NE(says("ps-spp:2").find("did you mean 'ps-ssp:K'?"), std::string::npos) << says("ps-spp:2");
 }
 
 }  // namespace

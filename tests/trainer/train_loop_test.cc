@@ -3,11 +3,22 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "tests/trainer/cluster.h"
 
 namespace psring {
 namespace {
+
+// Lets one rank take `ms` longer for every step.
+std::function<void(Worker&)> SlowFor(int rank, int ms) {
+  return [rank, ms](Worker& worker) {
+    if (worker.rank != rank) return;
+    worker.on_progress = [ms](int64_t, int64_t, double) { absl::SleepFor(absl::Milliseconds(ms)); };
+  };
+}
 
 TEST(TrainLoop, LearnsTheSyntheticPictures) {
   const DataSplits data = MakeSyntheticData({.height = 12, .width = 12, .train = 8000, .test = 501}, 1);
@@ -62,6 +73,65 @@ TEST(TrainLoop, AsynchronousWorkersEndWithOneSetOfWeights) {
     // Nobody can be late by more updates than the others have made.
     EXPECT_LE(outcome.result->staleness_max, 2 * 20);
   }
+}
+
+TEST(TrainLoop, UnderBoundedStalenessNobodyIsLateByMoreThanTheBound) {
+  for (const int bound : {1, 3}) {
+    const auto outcomes =
+        RunRanks(SmallOptions(absl::StrCat("ps-ssp:", bound)), 3, SmallData(), SlowFor(2, 3));
+    for (const RankOutcome& outcome : outcomes) {
+      ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
+      EXPECT_EQ(outcome.result->algorithm, absl::StrCat("ssp:", bound));
+      EXPECT_EQ(outcome.weights, outcomes[0].weights);
+      EXPECT_EQ(outcome.result->pushes, 20 * 3);
+      EXPECT_LE(outcome.result->staleness_max, (2 * bound + 1) * 2);
+      EXPECT_EQ(outcome.result->dropped_gradients, 0);
+    }
+    // The others ran ahead, but not for long: they began no step before rank 2 was done with the one K before
+    // the one before.
+    for (int64_t step = bound + 1; step < 20; ++step) {
+      const StepRecord& slow = outcomes[2].steps[step - bound - 1];
+      const StepRecord& fast = outcomes[0].steps[step];
+      EXPECT_GE(fast.begin_ns, slow.buckets.back().begin_ns) << "step " << step;
+    }
+  }
+}
+
+TEST(TrainLoop, ABackupWorkerThatIsLateSkipsStepsAndEndsWithTheOthers) {
+  TrainingOptions options = SmallOptions("ps-backup:1");
+  options.warmup_steps = 2;
+  options.check_replicas = true;
+  options.evaluate = true;
+  options.eval_every = 8;
+  const auto outcomes = RunRanks(options, 3, SmallData(), SlowFor(2, 3));
+  std::map<int64_t, std::string> hash_of_version;
+  int64_t in_updates = 0;
+  for (const RankOutcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
+    EXPECT_EQ(outcome.weights, outcomes[0].weights);
+    EXPECT_EQ(outcome.result->strategy, "ps-backup:1");
+    EXPECT_EQ(outcome.result->global_batch, 2 * options.batch);
+    EXPECT_EQ(outcome.result->staleness_max, 0);
+    int64_t dropped = 0;
+    for (size_t i = 0; i < outcome.steps.size(); ++i) {
+      const StepRecord& record = outcome.steps[i];
+      dropped += record.dropped;
+      in_updates += !record.dropped;
+      EXPECT_EQ(record.payload_tx_bytes, record.dropped ? 0 : record.payload_rx_bytes);
+      // What a worker goes on from is one version, whole, and the same for everybody.
+      const int64_t next = i + 1 < outcome.steps.size() ? outcome.steps[i + 1].step : 22;
+      if (!record.dropped) {
+        EXPECT_EQ(next, record.step + 1);
+      }
+      const std::string& hash = hash_of_version.emplace(next, record.weights_hash).first->second;
+      EXPECT_EQ(hash, record.weights_hash) << "version " << next;
+    }
+    EXPECT_EQ(outcome.result->dropped_gradients, dropped);
+  }
+  EXPECT_EQ(in_updates, 22 * 2) << "two of three in every update";
+  EXPECT_GT(outcomes[2].result->dropped_gradients, 0);
+  EXPECT_LT(outcomes[2].steps.size(), 22);
+  EXPECT_EQ(outcomes[0].result->curve.back().samples, 22 * 2 * options.batch);
 }
 
 TEST(TrainLoop, ADivergingRunEndsWithTheStepAndAWayOut) {

@@ -9,9 +9,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/records.h"
@@ -73,7 +75,8 @@ class TrainerProcess : public testing::Test {
   TrainerProcess()
       : dir_(fs::temp_directory_path() /
              absl::StrCat("psring-trainer-", getpid(), "-",
-                          testing::UnitTest::GetInstance()->current_test_info()->name())),
+                          absl::StrReplaceAll(testing::UnitTest::GetInstance()->current_test_info()->name(),
+                                              {{"/", "-"}}))),
         store_(*RendezvousServer::Start("127.0.0.1", 0)) {
     fs::create_directories(dir_);
   }
@@ -109,7 +112,7 @@ class TrainerProcess : public testing::Test {
   }
 
   const fs::path dir_;
-  const std::unique_ptr<RendezvousServer> store_;
+  std::unique_ptr<RendezvousServer> store_;
 };
 
 constexpr char kShort[] = " --model mlp-small --data synthetic --steps 6 --batch 16 --check_replicas";
@@ -167,6 +170,102 @@ TEST_F(TrainerProcess, ADeterministicServerOverGrpcEqualsTheReferenceBitForBit) 
   EXPECT_EQ(alone->Wait(), 0) << alone->errors();
   EXPECT_EQ(Result(0).weights_hash, result.weights_hash);
 }
+
+TEST_F(TrainerProcess, BoundedStalenessAndBackupWorkersRunAsProcesses) {
+  for (const std::string strategy : {"ps-ssp:1", "ps-backup:1"}) {
+    SCOPED_TRACE(strategy);
+    store_ = *RendezvousServer::Start("127.0.0.1", 0);
+    Child server(
+        "server-" + strategy, dir_,
+        {PSRING_PS_SERVER, "--workers", "3", "--rendezvous", Rendezvous(), "--record", dir_.string()},
+        Environment(0, 3));
+    std::vector<std::unique_ptr<Child>> ranks;
+    for (int rank = 0; rank < 3; ++rank) {
+      ranks.push_back(StartTrainer(rank, 3, absl::StrCat("--strategy ", strategy, kShort)));
+    }
+    for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks[rank]->Wait(), 0) << ranks[rank]->errors();
+    EXPECT_EQ(server.Wait(), 0) << server.errors();
+    const auto served = ServerResultFromJson(ReadFile((dir_ / "result-server0.json").string()).value_or(""));
+    ASSERT_TRUE(served.ok()) << served.status();
+    int64_t dropped = 0;
+    for (int rank = 0; rank < 3; ++rank) {
+      const RankResult result = Result(rank);
+      EXPECT_EQ(result.strategy, strategy);
+      EXPECT_EQ(result.weights_hash, Result(0).weights_hash);
+      EXPECT_LE(result.staleness_max, strategy == "ps-ssp:1" ? 3 * 2 : 0);
+      dropped += result.dropped_gradients;
+    }
+    EXPECT_EQ(served->dropped_gradients, dropped);
+    const int64_t gradients = strategy == "ps-ssp:1" ? 6 * 3 : 6 * 2;
+    EXPECT_EQ(served->pushes, gradients * static_cast<int64_t>(Result(0).bucket_elements.size()));
+  }
+}
+
+// Names in /dev/shm that could be ours.
+std::set<std::string> SharedFiles() {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator("/dev/shm")) {
+    const std::string name = entry.path().filename().string();
+    if (name.find("psring") != std::string::npos) names.insert(name);
+  }
+  return names;
+}
+
+TEST_F(TrainerProcess, TheServersPayloadGoesAsAskedAndGivesTheSameBits) {
+  std::set<std::string> hashes;
+  for (const std::string payload : {"grpc", "shm", "auto"}) {
+    SCOPED_TRACE(payload);
+    store_ = *RendezvousServer::Start("127.0.0.1", 0);
+    Child server("server-" + payload, dir_,
+                 {PSRING_PS_SERVER, "--workers", "2", "--rendezvous", Rendezvous()}, Environment(0, 2));
+    std::vector<std::unique_ptr<Child>> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks.push_back(StartTrainer(
+          rank, 2, absl::StrCat("--strategy ps-sync --deterministic --payload ", payload, kShort)));
+    }
+    for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks[rank]->Wait(), 0) << ranks[rank]->errors();
+    EXPECT_EQ(server.Wait(), 0) << server.errors();
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(Result(rank).payload, payload == "grpc" ? "grpc" : "shm");
+      hashes.insert(Result(rank).weights_hash);
+    }
+  }
+  EXPECT_EQ(hashes.size(), 1);
+}
+
+class Killed : public TrainerProcess, public testing::WithParamInterface<std::string> {};
+
+TEST_P(Killed, OverSharedMemoryEndsTheRestAndLeavesNothing) {
+  const bool kill_server = GetParam() == "server";
+  const std::set<std::string> before = SharedFiles();
+  Child server("server", dir_, {PSRING_PS_SERVER, "--workers", "2", "--rendezvous", Rendezvous()},
+               Environment(0, 2));
+  const std::string flags =
+      "--strategy ps-sync --payload shm --model mlp-small --data synthetic --steps 1000000 --progress json "
+      "--no_eval";
+  const auto rank0 = StartTrainer(0, 2, flags);
+  const auto rank1 = StartTrainer(1, 2, flags);
+  for (int i = 0; i < 2000 && rank0->output().find("\"step\"") == std::string::npos; ++i) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  const absl::Time begin = absl::Now();
+  if (kill_server) {
+    server.Signal(SIGKILL);
+    EXPECT_EQ(rank1->Wait(), 1);
+  } else {
+    rank1->Signal(SIGKILL);
+    EXPECT_EQ(server.Wait(), 1);
+    EXPECT_NE(server.errors().find("worker 1 was lost"), std::string::npos) << server.errors();
+  }
+  EXPECT_EQ(rank0->Wait(), 1);
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
+  const std::string says = kill_server ? "lost the parameter server" : "worker 1 was lost";
+  EXPECT_NE(rank0->errors().find(says), std::string::npos) << rank0->errors();
+  EXPECT_EQ(SharedFiles(), before);
+}
+
+INSTANTIATE_TEST_SUITE_P(TrainerProcess, Killed, testing::Values("worker", "server"),
+                         [](const auto& info) { return info.param; });
 
 TEST_F(TrainerProcess, RanksWithOtherFlagsAreNamed) {
   const auto rank0 = StartTrainer(0, 2, absl::StrCat("--strategy ring", kShort));
@@ -265,6 +364,8 @@ TEST_F(TrainerProcess, BadInputIsOneLineAndACode) {
            {"--data fashion-mnist --data_dir /nowhere", 1, "/nowhere/train-images"},
            {"--data synthetic --record " + records, 1, records},
            {"--strategy ps-sync --data synthetic", 1, "needs --rendezvous"},
+           {"--strategy ps-ssp --data synthetic", 2, "ps-ssp:K needs a whole number from 1"},
+           {"--strategy ps-backup:1 --data synthetic", 2, "at most 0 can be spare"},
            {"--data synthetic", 2, "RANK", {"RANK=2", "WORLD_SIZE=2", "MASTER_ADDR=h", "MASTER_PORT=1"}},
            {"--data synthetic --rendezvous tcp://", 2, "tcp://"},
            {"--data synthetic --strategy ps-sync --backend gloo", 2, "has no collectives"},

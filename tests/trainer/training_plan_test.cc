@@ -86,6 +86,7 @@ TEST(PlanWarnings, MomentumOnLateGradientsIsOne) {
   };
   EXPECT_EQ(warnings({.strategy = "ps-async", .momentum = .9}), 1);
   EXPECT_EQ(warnings({.strategy = "ps-async"}), 0);
+  EXPECT_EQ(warnings({.strategy = "ps-ssp:2", .momentum = .9}), 1);
   EXPECT_EQ(warnings({.strategy = "ring", .momentum = .9}), 0);
 }
 

@@ -1,5 +1,6 @@
 // Each bucket's gradient goes to the server, and the weights it led to come back in its place; the optimizer
 // lives on the server.
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
@@ -12,8 +13,11 @@ namespace {
 
 class ParameterServerStrategy : public SyncStrategy {
  public:
-  ParameterServerStrategy(const StrategyContext& context, std::string consistency)
-      : context_(context), client_(*context.client), consistency_(std::move(consistency)) {}
+  explicit ParameterServerStrategy(const StrategyContext& context)
+      : context_(context),
+        client_(*context.client),
+        each_alone_(absl::StartsWith(context.algorithm, "async") ||
+                    absl::StartsWith(context.algorithm, "ssp")) {}
 
   ~ParameterServerStrategy() override {
     // Exchanges in flight write into the weights and into this object.
@@ -26,13 +30,14 @@ class ParameterServerStrategy : public SyncStrategy {
   absl::Status Start(const TrainingState& state) override {
     state_ = state;
     const ServerJob job{.workers = context_.world_size,
-                        .consistency = consistency_,
+                        .consistency = context_.algorithm,
                         .deterministic = context_.deterministic,
                         .serial = context_.serial,
                         .parameters = static_cast<int64_t>(state.weights.count),
                         .buckets = context_.buckets,
                         .optimizer = context_.optimizer,
                         .schedule = context_.schedule};
+    client_.ShareMemory({state.gradient, state.gradient_fd}, {state.weights, state.weights_fd});
     return client_.Start(context_.rank, job, state.weights, absl::Now() + context_.timeout);
   }
 
@@ -41,6 +46,8 @@ class ParameterServerStrategy : public SyncStrategy {
     traffic_before_ = client_.traffic();
     MutexLock lock(mutex_);
     records_.assign(context_.buckets.size(), {});
+    next_step_ = info.step + 1;
+    dropped_ = false;
     return error_;
   }
 
@@ -73,12 +80,14 @@ class ParameterServerStrategy : public SyncStrategy {
                       .exposed_ns = context_.trace.Now() - begin};
     MutexLock lock(mutex_);
     report.buckets = std::move(records_);
+    report.dropped = dropped_;
+    if (dropped_) report.next_step = next_step_;
     return report;
   }
 
   absl::Status Collect(Span weights) override {
     const absl::Time deadline = absl::Now() + context_.timeout;
-    if (consistency_ == "async") {
+    if (each_alone_) {
       // This rank's weights lack what the others pushed after its last exchange.
       PSRING_RETURN_IF_ERROR(client_.Fetch(weights, deadline));
     } else if (weights.data != state_.weights.data) {
@@ -113,7 +122,12 @@ class ParameterServerStrategy : public SyncStrategy {
     if (result.ok()) {
       BucketRecord& record = records_[index];
       record.end_ns = now;
-      record.staleness = result->staleness;
+      if (result->dropped) {
+        dropped_ = true;
+        next_step_ = result->version;
+      } else {
+        record.staleness = result->staleness;
+      }
       context_.trace.Add({.kind = SpanKind::kCommunication,
                           .step = info_.step,
                           .bucket = index,
@@ -149,7 +163,7 @@ class ParameterServerStrategy : public SyncStrategy {
 
   const StrategyContext context_;
   PsClient& client_;
-  const std::string consistency_;
+  const bool each_alone_;  // other workers' updates come between this one's
   TrainingState state_;
   StepInfo info_;
   Traffic traffic_before_;
@@ -158,6 +172,8 @@ class ParameterServerStrategy : public SyncStrategy {
   CondVar changed_;
   std::vector<BucketRecord> records_ ABSL_GUARDED_BY(mutex_);  // by bucket
   int in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool dropped_ ABSL_GUARDED_BY(mutex_) = false;  // this step's gradient
+  int64_t next_step_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
 
   std::unique_ptr<Stream> lane_;  // last: its work uses the above
@@ -165,10 +181,9 @@ class ParameterServerStrategy : public SyncStrategy {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<SyncStrategy>> MakeParameterServer(const StrategyContext& context,
-                                                                  const std::string& consistency) {
+absl::StatusOr<std::unique_ptr<SyncStrategy>> MakeParameterServer(const StrategyContext& context) {
   PSRING_CHECK(context.client != nullptr);
-  return std::make_unique<ParameterServerStrategy>(context, consistency);
+  return std::make_unique<ParameterServerStrategy>(context);
 }
 
 }  // namespace psring

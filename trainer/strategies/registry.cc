@@ -1,4 +1,9 @@
 // Every way of synchronising, one row each. `compare`, --help and the conformance test read this table.
+#include <algorithm>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "trainer/names.h"
 #include "trainer/strategies/strategies.h"
 
@@ -104,7 +109,25 @@ const std::vector<StrategyRow>& Strategies() {
        .synchronous = true,
        .single_process = false,
        .default_momentum = .9,
-       .make = [](const StrategyContext& context) { return MakeParameterServer(context, "sync"); }},
+       .make = MakeParameterServer},
+      {.name = "ps-backup",
+       .summary = "parameter server, B workers spare: the gradients that come last are dropped",
+       .needs = Needs::kParameterServer,
+       .algorithm = "backup",
+       .synchronous = true,
+       .single_process = false,
+       .default_momentum = .9,
+       .make = MakeParameterServer,
+       .number = {.letter = "B", .meaning = "spare workers", .least = 0, .below_workers = true}},
+      {.name = "ps-ssp",
+       .summary = "parameter server, each gradient an update, no worker more than K steps ahead",
+       .needs = Needs::kParameterServer,
+       .algorithm = "ssp",
+       .synchronous = false,
+       .single_process = false,
+       .default_momentum = 0,
+       .make = MakeParameterServer,
+       .number = {.letter = "K", .meaning = "the most steps that a worker may lead by", .least = 1}},
       // Momentum adds up gradients that are late by N-1 updates: with 0.9 it diverges where plain SGD does
       // not.
       {.name = "ps-async",
@@ -115,18 +138,63 @@ const std::vector<StrategyRow>& Strategies() {
        .synchronous = false,
        .single_process = false,
        .default_momentum = 0,
-       .make = [](const StrategyContext& context) { return MakeParameterServer(context, "async"); }},
+       .make = MakeParameterServer},
   };
   return strategies;
 }
 
+namespace {
+
+constexpr int kMostNumber = 1'000'000;
+
+std::string NameForPeople(const StrategyRow& row) {
+  return row.has_number() ? absl::StrCat(row.name, ":", row.number.letter) : row.name;
+}
+
+// `colon`: where it stands in `name`, or npos.
+absl::Status CheckNumber(const StrategyRow& row, const std::string& name, size_t colon) {
+  if (!row.has_number()) {
+    return colon == std::string::npos ? absl::OkStatus()
+                                      : absl::InvalidArgumentError(absl::StrCat(
+                                            "strategy '", name, "': ", row.name, " takes no number"));
+  }
+  int number = 0;
+  const bool given = colon != std::string::npos;
+  if (given && absl::SimpleAtoi(name.substr(colon + 1), &number) && number >= row.number.least &&
+      number <= kMostNumber) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("strategy '", name, "': ", NameForPeople(row), " needs a whole number from ",
+                   row.number.least, given ? absl::StrCat(" to ", kMostNumber) : "", " (", row.number.letter,
+                   ": ", row.number.meaning, "), as in ", row.name, ":", std::max(1, row.number.least)));
+}
+
+}  // namespace
+
 absl::StatusOr<const StrategyRow*> FindStrategy(const std::string& name) {
+  const size_t colon = name.find(':');
+  const std::string word = name.substr(0, colon);
   std::vector<std::string> names;
   for (const StrategyRow& row : Strategies()) {
-    if (row.name == name) return &row;
-    names.push_back(row.name);
+    if (row.name == word) {
+      PSRING_RETURN_IF_ERROR(CheckNumber(row, name, colon));
+      return &row;
+    }
+    names.push_back(NameForPeople(row));
   }
   return UnknownName("strategy", name, names);
+}
+
+int NumberOf(const std::string& name) {
+  int number = 0;
+  const size_t colon = name.find(':');
+  if (colon != std::string::npos) PSRING_CHECK(absl::SimpleAtoi(name.substr(colon + 1), &number));
+  return number;
+}
+
+std::string AlgorithmOf(const StrategyRow& row, const std::string& name) {
+  return row.has_number() ? absl::StrCat(row.algorithm, ":", NumberOf(name)) : row.algorithm;
 }
 
 }  // namespace psring

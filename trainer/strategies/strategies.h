@@ -16,8 +16,7 @@ absl::StatusOr<std::unique_ptr<SyncStrategy>> MakeNone(const StrategyContext& co
 // group.
 absl::StatusOr<std::unique_ptr<SyncStrategy>> MakeAllReduce(const StrategyContext& context);
 
-// parameter_server.cc: the server sums and updates. `consistency`: "sync" or "async".
-absl::StatusOr<std::unique_ptr<SyncStrategy>> MakeParameterServer(const StrategyContext& context,
-                                                                  const std::string& consistency);
+// parameter_server.cc: the server sums and updates; the context's algorithm says who waits for whom.
+absl::StatusOr<std::unique_ptr<SyncStrategy>> MakeParameterServer(const StrategyContext& context);
 
 }  // namespace psring
