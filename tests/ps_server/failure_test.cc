@@ -120,10 +120,15 @@ TEST(FailureTest, AWorkerThatIsLostFailsTheJobForTheOthers) {
     const auto cluster = MakeCluster(3);
     ServerJob job = MakeJob(3, {10});
     job.consistency = consistency;
+    std::atomic<int> started = 0;
     ForEachRank(3, [&](int rank) {
       TestWorker worker(job, rank, cluster->NewClient());
       ASSERT_EQ(worker.Start(), absl::OkStatus());
-      if (rank == 2) return;  // destroys its client
+      ++started;
+      if (rank == 2) {
+        while (started < 3) absl::SleepFor(absl::Milliseconds(1));
+        return;  // destroys its client
+      }
       absl::Status status;
       for (int64_t step = 0; status.ok(); ++step) status = worker.Step(step).status();
       EXPECT_THAT(Said(status), HasSubstr("worker 2 was lost"));
