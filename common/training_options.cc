@@ -98,18 +98,18 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit(Row{"--backend", group, "NAME", "Whose collectives: native, gloo, mpi or nccl; else the strategy's"},
         o.backend, OneOf({"native", "gloo", "mpi", "nccl"}));
   visit(Row{"--fabric", group, "NAME",
-            "What native, gloo and mpi move over: auto (what suits them), tcp or shm (shared memory)"},
+            "What payload moves over: auto (what suits each), tcp or shm (shared memory)"},
         o.fabric, OneOf({"auto", "tcp", "shm"}));
 
   group = "Parameter server and waiting";
   visit(Row{"--ps_schedule", group, "NAME",
             "pipelined (a bucket's reply comes as soon as it may) or serial (push everything, then pull)"},
         o.ps_schedule, OneOf({"serial", "pipelined"}));
-  visit(Row{"--payload", group, "NAME",
-            "Between workers and server: shm (shared memory; gRPC carries control), grpc, or auto (shm where "
-            "both "
-            "sides turn out to share memory)"},
-        o.payload, OneOf({"auto", "grpc", "shm"}));
+  visit(
+      Row{"--payload", group, "NAME",
+          "Between workers and server: shm (shared memory; gRPC carries control), grpc, or auto (as --fabric "
+          "says, else shm where both sides turn out to share memory)"},
+      o.payload, OneOf({"auto", "grpc", "shm"}));
   visit(Row{"--server_placement", group, "NAME", "rank0 (on rank 0's host and device) or dedicated"},
         o.server_placement, OneOf({"rank0", "dedicated"}));
   visit.Switch(Row{"--deterministic", group, "", "The server adds in rank order, not in order of arrival"},
@@ -185,6 +185,11 @@ struct Adder {
 };
 
 }  // namespace
+
+std::string PayloadOf(const TrainingOptions& options) {
+  if (options.payload != "auto" || options.fabric == "auto") return options.payload;
+  return options.fabric == "tcp" ? "grpc" : "shm";
+}
 
 void AddTrainingFlags(CLI::App& app, TrainingOptions& options, const std::vector<std::string>& skip) {
   Adder adder{app, skip};

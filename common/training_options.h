@@ -52,6 +52,9 @@ struct TrainingOptions {
   double timeout_s = 60;
 };
 
+// How a parameter server's payload travels: --payload, or what --fabric says of all wires ("tcp": "grpc").
+std::string PayloadOf(const TrainingOptions& options);
+
 // Adds the flags above to `app`, grouped, with their help and checks. `skip` names those ("--batch") that the
 // caller adds itself, because it reads a sweep there.
 void AddTrainingFlags(CLI::App& app, TrainingOptions& options, const std::vector<std::string>& skip = {});

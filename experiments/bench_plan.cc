@@ -221,12 +221,17 @@ class Planner {
         }
       }
       if (Contains(request_.collectives, kPushPull)) {
-        plan_.combinations.push_back({.collective = kPushPull,
-                                      .backend = "grpc",
-                                      .algorithm = "sync",
-                                      .transport = "tcp",
-                                      .buffers = "private",
-                                      .workers = workers});
+        // Shared memory serves buffers that are shared from the start, as the trainer's are.
+        for (const char* transport : {"shm", "tcp"}) {
+          if (!request_.transports.empty() && !Contains(request_.transports, transport)) continue;
+          const bool shm = transport == std::string("shm");
+          plan_.combinations.push_back({.collective = kPushPull,
+                                        .backend = "grpc",
+                                        .algorithm = "sync",
+                                        .transport = transport,
+                                        .buffers = shm ? "shared" : "private",
+                                        .workers = workers});
+        }
       }
     }
     if (!plan_.combinations.empty()) return absl::OkStatus();
@@ -252,12 +257,12 @@ class Planner {
     }
     const size_t groups = std::max<size_t>(launches.size(), 1);
     if (launches.empty()) launches.push_back({.workers = workers});
-    BenchLaunch push_pull{.kind = BenchLaunchKind::kPushPull, .workers = workers};
+    std::vector<BenchLaunch> push_pulls;  // a server each
     for (size_t i = 0; i < plan_.combinations.size(); ++i) {
       const BenchCombination& combination = plan_.combinations[i];
       if (combination.workers != workers) continue;
       if (combination.push_pull()) {
-        push_pull.combinations.push_back(i);
+        push_pulls.push_back({.kind = BenchLaunchKind::kPushPull, .workers = workers, .combinations = {i}});
         continue;
       }
       size_t where = 0;
@@ -268,13 +273,12 @@ class Planner {
     }
     for (BenchLaunch& launch : launches) launch.limits = request_.limits;
     // A round of the server is held against loopback TCP, which is measured with the all-reduces.
-    if (request_.limits && !push_pull.combinations.empty() && !all_reduce &&
-        !launches[0].combinations.empty()) {
+    if (request_.limits && !push_pulls.empty() && !all_reduce && !launches[0].combinations.empty()) {
       launches.push_back({.workers = workers, .limits = true});
     }
     std::erase_if(launches, [](const BenchLaunch& l) { return l.combinations.empty() && !l.limits; });
     plan_.launches.insert(plan_.launches.end(), launches.begin(), launches.end());
-    if (!push_pull.combinations.empty()) plan_.launches.push_back(push_pull);
+    plan_.launches.insert(plan_.launches.end(), push_pulls.begin(), push_pulls.end());
   }
 
   void Note(const std::string& text) {

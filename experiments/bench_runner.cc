@@ -36,7 +36,11 @@ Words WorkerFlags(const BenchRequest& request, const BenchPlan& plan, const Benc
                  absl::StrCat("--check=", request.checks),
                  absl::StrCat("--average=", request.average),
                  absl::StrCat("--timeout=", request.timeout_s)};
-  if (launch.kind == BenchLaunchKind::kPushPull) return flags;
+  if (launch.kind == BenchLaunchKind::kPushPull) {
+    const bool shm = plan.combinations[launch.combinations[0]].transport == "shm";
+    flags.push_back(shm ? "--payload=shm" : "--payload=grpc");
+    return flags;
+  }
   Append(flags, {absl::StrCat("--datatype=", absl::StrJoin(request.types, ",")),
                  absl::StrCat("--op=", absl::StrJoin(request.ops, ",")),
                  // Where there is a broadcast its root was held against the number of workers.

@@ -162,13 +162,13 @@ void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, 
 }
 
 // A comparison has one --backend and one --fabric for all. --backend says who moves what ring or star
-// describe; a strategy that is somebody's own stays theirs. NCCL chooses its wires itself, servers have
-// theirs.
+// describe; a strategy that is somebody's own stays theirs. NCCL chooses its wires itself.
 void KeepWhatConcernsIt(Configuration& configuration) {
   TrainingOptions& training = configuration.training;
   const bool has_group = configuration.strategy.needs == StrategyNeeds::kProcessGroup;
   if (!has_group || configuration.strategy.backend != "native") training.backend.clear();
-  if (!has_group || configuration.backend() == "nccl") training.fabric = "auto";
+  const bool sends = configuration.strategy.needs != StrategyNeeds::kNothing;
+  if (!sends || configuration.backend() == "nccl") training.fabric = "auto";
 }
 
 void AddWarnings(int cores, Plan& plan) {

@@ -190,7 +190,7 @@ int Main(int argc, char** argv) {
   RawFlags compare_raw, train_raw;
   // Curves end lower than they wander when the rate goes down to 0, and accuracies can be told apart sooner.
   compare_raw.training.schedule = "linear";
-  // The parameter server's payload goes over TCP; all strategies of a comparison get the same wires.
+  // One network for all strategies of a comparison: shared memory would answer another question.
   compare_raw.training.fabric = "tcp";
   CLI::App* compare = AddCompare(app, compare_raw);
   CLI::App* train = AddTrain(app, train_raw);

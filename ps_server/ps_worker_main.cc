@@ -52,6 +52,7 @@ struct Flags {
   std::vector<std::string> bytes = {"4M"};
   int turns = 20, calls_per_turn = 0, warmup = 5, checks = 1, average = 3;
   double timeout_s = 60;
+  std::string payload = "auto";
   bool json = false;
 };
 
@@ -90,17 +91,15 @@ class Worker {
     job_.parameters = static_cast<int64_t>(first);
     job_.optimizer.kind = OptimizerKind::kSgd;
     job_.schedule.base = 1;
-    weights_.resize(first);
-    gradient_.resize(first);
-    for (const Bucket& bucket : job_.buckets) {
-      for (size_t i = 0; i < bucket.count; ++i) gradient_[bucket.first + i] = Gradient(rank_, workers_, i);
-    }
   }
 
   absl::Status Run() {
     PSRING_ASSIGN_OR_RETURN(const std::string address, rendezvous_.Get("ps/0", "the parameter server"));
-    client_ = MakeGrpcPsClient(address);
-    PSRING_RETURN_IF_ERROR(client_->Start(rank_, job_, {weights_.data(), weights_.size()}, Deadline()));
+    PSRING_RETURN_IF_ERROR(Allocate());
+    PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(flags_.payload));
+    client_ = MakeGrpcPsClient(address, payload);
+    client_->ShareMemory({gradient_.span(), gradient_.shared_fd()}, {weights_.span(), weights_.shared_fd()});
+    PSRING_RETURN_IF_ERROR(client_->Start(rank_, job_, weights_.span(), Deadline()));
     PSRING_RETURN_IF_ERROR(Begin());
     for (const Bucket& bucket : job_.buckets) {
       const absl::Status status = Measure(bucket);
@@ -116,6 +115,21 @@ class Worker {
  private:
   absl::Time Deadline() const { return absl::Now() + absl::Seconds(flags_.timeout_s); }
 
+  // Memory as the trainer has it: shared from the start, unless nobody may share it.
+  absl::Status Allocate() {
+    const std::unique_ptr<Device> device = MakeCpuDevice();
+    const size_t bytes = static_cast<size_t>(job_.parameters) * sizeof(float);
+    for (Buffer* buffer : {&weights_, &gradient_}) {
+      PSRING_ASSIGN_OR_RETURN(
+          *buffer, flags_.payload == "grpc" ? device->Allocate(bytes) : device->AllocateShared(bytes));
+    }
+    for (const Bucket& bucket : job_.buckets) {
+      float* const gradient = gradient_.span().floats() + bucket.first;
+      for (size_t i = 0; i < bucket.count; ++i) gradient[i] = Gradient(rank_, workers_, i);
+    }
+    return absl::OkStatus();
+  }
+
   std::string What(const Bucket& bucket) const {
     return absl::StrCat("ps_push_pull, ", bucket.count * sizeof(float), " bytes");
   }
@@ -125,13 +139,16 @@ class Worker {
                             rendezvous_.Exchange("ps_worker", absl::StrCat(getpid(), " ", HostName())));
     if (rank_ != 0) return absl::OkStatus();
     if (!flags_.json) {
-      std::printf("# ps_worker, %d workers; time: the median of %d turns, GB = 10^9 bytes\n%s", workers_,
-                  flags_.turns, CollectiveTableHeader(false).c_str());
+      std::printf("# ps_worker, %d workers, payload %s; time: the median of %d turns, GB = 10^9 bytes\n%s",
+                  workers_, client_->payload().c_str(), flags_.turns, CollectiveTableHeader(false).c_str());
       return absl::OkStatus();
     }
     Json line = {{"event", "start"},
                  {"ranks", Json::array()},
-                 {"groups", {{{"backend", "grpc"}, {"algorithm", job_.consistency}, {"transport", "tcp"}}}}};
+                 {"groups",
+                  {{{"backend", "grpc"},
+                    {"algorithm", job_.consistency},
+                    {"transport", client_->payload() == "shm" ? "shm" : "tcp"}}}}};
     for (const std::string& card : cards) {
       const std::pair<std::string, std::string> fields = absl::StrSplit(card, absl::MaxSplits(' ', 1));
       int pid = 0;
@@ -172,8 +189,8 @@ class Worker {
     client_->PushPull({.bucket = bucket.index,
                        .step = steps_++,
                        .samples = samples,
-                       .gradient = {gradient_.data() + bucket.first, bucket.count},
-                       .weights = {weights_.data() + bucket.first, bucket.count}},
+                       .gradient = gradient_.span().Slice(bucket.first, bucket.count),
+                       .weights = weights_.span().Slice(bucket.first, bucket.count)},
                       [&](absl::StatusOr<ExchangeResult> result) {
                         MutexLock lock(mutex);
                         outcome = result.status();
@@ -189,7 +206,7 @@ class Worker {
     const float factor = -static_cast<float>(steps_ * workers_) / static_cast<float>(AllSamples(workers_));
     int64_t wrong = 0;
     for (size_t i = 0; i < bucket.count; ++i) {
-      if (!(weights_[bucket.first + i] == factor * Base(i))) ++wrong;
+      if (!(weights_.span().floats()[bucket.first + i] == factor * Base(i))) ++wrong;
     }
     return wrong;
   }
@@ -297,7 +314,7 @@ class Worker {
   Rendezvous& rendezvous_;
   const int rank_, workers_;
   ServerJob job_;
-  std::vector<float> weights_, gradient_;
+  Buffer weights_, gradient_;
   std::unique_ptr<PsClient> client_;
   int64_t steps_ = 0;
   double busbw_ = 0;
@@ -343,6 +360,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
   number("-w,--warmup_iters", flags.warmup, "Untimed rounds of each size", 0, 1 << 30);
   number("-c,--check", flags.checks, "Checked rounds of each size, before the timed ones", 0, 1'000'000);
   number("-a,--average", flags.average, "Of the workers' times: 0 rank 0's, 1 mean, 2 least, 3 most", 0, 3);
+  app.add_option("--payload", flags.payload, "auto, grpc or shm: how gradients and weights travel")
+      ->check(OneOf({"auto", "grpc", "shm"}))
+      ->capture_default_str();
   app.add_option("--timeout", flags.timeout_s, "Seconds to wait for a silent process")
       ->check(RealNumber({}))
       ->capture_default_str();

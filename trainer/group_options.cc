@@ -18,6 +18,7 @@ std::string BackendOf(const StrategyRow& strategy, const TrainingOptions& option
 }
 
 bool TakesFabric(const StrategyRow& strategy, const TrainingOptions& options) {
+  if (strategy.needs == Needs::kParameterServer) return true;
   return HasGroup(strategy) && BackendOf(strategy, options) != "nccl";
 }
 
@@ -46,10 +47,9 @@ absl::Status CheckGroupFlagsCount(const StrategyRow& strategy, const TrainingOpt
                      "; leave it out"));
   }
   if (options.fabric != "auto" && !TakesFabric(strategy, options)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--fabric ", options.fabric, " does nothing for --strategy ", strategy.name,
-                     HasGroup(strategy) ? ": nccl chooses its wires itself" : ", which has no collectives",
-                     "; leave it out"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--fabric ", options.fabric, " does nothing for --strategy ", strategy.name,
+        HasGroup(strategy) ? ": nccl chooses its wires itself" : ", which sends nothing", "; leave it out"));
   }
   return absl::OkStatus();
 }

@@ -101,9 +101,10 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
     PSRING_RETURN_IF_ERROR(CheckSnapshots(options.eval_every, t.plan_.total_steps(), parameters));
   }
   // A parameter server on this host works in these buffers itself.
-  t.server_shares_ = t.strategy_row_->needs == Needs::kParameterServer && options.payload != "grpc";
+  t.server_shares_ = t.strategy_row_->needs == Needs::kParameterServer && PayloadOf(options) != "grpc";
   const size_t bytes = parameters * sizeof(float);
-  PSRING_ASSIGN_OR_RETURN(t.weights_, t.server_shares_ ? device.AllocateShared(bytes) : device.Allocate(bytes));
+  PSRING_ASSIGN_OR_RETURN(t.weights_,
+                          t.server_shares_ ? device.AllocateShared(bytes) : device.Allocate(bytes));
   PSRING_RETURN_IF_ERROR(t.AllocateGradient(bytes));
   if (options.micro_batches > 1) {
     PSRING_ASSIGN_OR_RETURN(t.micro_gradient_, device.Allocate(parameters * sizeof(float)));
@@ -143,7 +144,8 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   return training;
 }
 
-// What is sent lies in memory that peers of this host may read in place: the server, or the ranks of the group.
+// What is sent lies in memory that peers of this host may read in place: the server, or the ranks of the
+// group.
 absl::Status Training::AllocateGradient(size_t bytes) {
   const bool group_shares = worker_.group != nullptr && worker_.registered != nullptr;
   PSRING_ASSIGN_OR_RETURN(own_gradient_, server_shares_ || group_shares ? worker_.device.AllocateShared(bytes)

@@ -98,7 +98,7 @@ absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const Flags& flags, Rend
         "a parameter-server strategy needs --rendezvous, through which it finds its server");
   }
   PSRING_ASSIGN_OR_RETURN(const std::string address, rendezvous->Get("ps/0", "the parameter server"));
-  PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(flags.training.payload));
+  PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(PayloadOf(flags.training)));
   return MakeGrpcPsClient(address, payload);
 }
 

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """All-reduce of every backend on one host, side by side: writes experiments/results/collectives.md.
 
-usage: experiments/benchmarks/collectives.py [--workers 2,4,8] [--iters 20] [--rounds 3] [--out FILE]
+usage: experiments/benchmarks/collectives.py [--iters 20] [--rounds 3] [--out FILE]
 
-One `psring bench` does all of it (a second one repeats shared memory with private buffers on huge pages, which suit those
-that let the kernel copy): every number of workers is measured in rounds, and in a round the combinations take
-turns call by call, so that slow minutes hit all alike. Run it on a quiet machine: the table says how much of the
-processors others took, and figures of a busy one mean little.
+Three runs of `psring bench`: shared memory, TCP, and kinds of buffers. Every number of workers is measured in rounds, and in
+a round the combinations take turns call by call, so that slow minutes hit all alike. Run it on a quiet machine: the table
+says how much of the processors others took, and figures of a busy one mean little.
 """
 import argparse
 import datetime
@@ -17,9 +16,6 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SIZES = "4K,256K,4M,25M,100M"
-# Open MPI's own choice, its algorithms 5 and 6, and ours.
-ALGORITHMS = "ring,direct,one-shot,halving-doubling,default,segmented-ring,rabenseifner"
 
 
 def short(size):
@@ -38,7 +34,7 @@ def table(rows, sizes, figure):
     return "\n".join(lines)
 
 
-def text(results, manifest, command):
+def text(title, results, manifest, command):
     machine = manifest["machine"]
     sizes = sorted({row["size"] for row in results})
     for row in results:
@@ -46,7 +42,7 @@ def text(results, manifest, command):
         row["name"] = f"{row['backend']} {row['algorithm']}, {row['transport']}{kind}"
     foreign = [row["foreign_cpu_pct"] for row in results]
     parts = [
-        "# All-reduce on one host, float32 sum\n",
+        title + "\n",
         f"{manifest['started_utc'][:10]}, {machine['cpu']}, {machine['cores']} cores, {machine['memory_mb']} MiB, "
         f"{machine['system']}, kernel {machine['kernel']}, revision {manifest['versions']['revision']}. Other programs "
         f"used {min(foreign):.0f} to {max(foreign):.0f}% of the processors meanwhile.\n",
@@ -85,24 +81,26 @@ def bench(psring, flags):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--psring", default=str(ROOT / "build/release/bin/psring"))
-    parser.add_argument("--workers", default="2,4,8")
-    parser.add_argument("--sizes", default=SIZES)
-    parser.add_argument("--algorithm", default=ALGORITHMS)
     parser.add_argument("--iters", default="20")
     parser.add_argument("--rounds", default="3")
     parser.add_argument("--out", default=str(ROOT / "experiments/results/collectives.md"))
     arguments = parser.parse_args()
     often = ["-n", arguments.iters, "--rounds", arguments.rounds, "--limits"]
-    results, manifest, shown = bench(arguments.psring, ["--backend", "native,mpi,gloo", "--algorithm", arguments.algorithm,
-                                                        "--transport", "shm,tcp", "--workers", arguments.workers,
-                                                        "--sizes", arguments.sizes] + often)
-    huge, huge_manifest, huge_shown = bench(arguments.psring, ["--backend", "native,mpi", "--algorithm", "ring,direct,default",
-                                                               "--transport", "shm", "--buffers", "private,huge", "--workers",
-                                                               "2,4", "--sizes", "4M,25M,100M"] + often)
-    pathlib.Path(arguments.out).write_text(
-        text(results, manifest, shown) + "\n" +
-        text(huge, huge_manifest, huge_shown).replace("# All-reduce on one host, float32 sum", "# The same on huge pages", 1) +
-        "\n")
+    parts = []
+    for title, flags in (
+            ("# All-reduce on one host through shared memory, float32 sum",
+             ["--backend", "native,mpi", "--algorithm", "ring,direct,one-shot,default,segmented-ring,rabenseifner", "--transport",
+              "shm", "--workers", "2,4", "--sizes", "4K,256K,4M,25M,100M"]),
+            ("# Over TCP on loopback",
+             ["--backend", "native,mpi,gloo", "--algorithm", "ring,default", "--transport", "tcp", "--workers", "2,4", "--sizes",
+              "4K,4M,25M,100M"]),
+            # Huge pages suit those that let the kernel copy; eight processes must not fall off a cliff.
+            ("# Shared memory, three kinds of buffers, up to 8 processes",
+             ["--backend", "native,mpi", "--algorithm", "ring,direct,default", "--transport", "shm", "--buffers",
+              "private,huge,shared", "--workers", "2,4,8", "--sizes", "4K,4M,25M"])):
+        results, manifest, shown = bench(arguments.psring, flags + often)
+        parts.append(text(title, results, manifest, shown))
+        pathlib.Path(arguments.out).write_text("\n".join(parts) + "\n")
     print(f"wrote {arguments.out} ({datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC)")
 
 

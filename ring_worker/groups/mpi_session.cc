@@ -141,13 +141,27 @@ void MpiSession::Watch() {
     std::string late;
     {
       MutexLock lock(mutex_);
-      if (begin_ns_ == 0 || MonotonicNanos() - begin_ns_ < timeout_ns_) continue;
-      late = absl::StrCat(Describe(waiting_), " has waited ",
-                          absl::FormatDuration(absl::Nanoseconds(timeout_ns_)), " for the other ",
-                          size_.load() - 1, size_.load() == 2 ? " rank" : " ranks");
+      const bool idle = begin_ns_ == 0;
+      if (!idle && MonotonicNanos() - begin_ns_ < timeout_ns_) continue;
+      if (!idle)
+        late = absl::StrCat(Describe(waiting_), " has waited ",
+                            absl::FormatDuration(absl::Nanoseconds(timeout_ns_)), " for the other ",
+                            size_.load() - 1, size_.load() == 2 ? " rank" : " ranks");
     }
-    EndJob(late);
+    if (!late.empty()) EndJob(late);
+    MakeProgress();
   }
+}
+
+// MPI moves bytes only inside its calls. A rank that has its result and computes on may still owe a peer the
+// rest of that peer's, which would wait until our next call, and for ever where there is none.
+void MpiSession::MakeProgress() {
+  if (!calls_.TryLock()) return;  // a call is under way, and must be watched
+  int finalized = 0, there = 0;
+  if (started_ && !broken_ && MPI_Finalized(&finalized) == MPI_SUCCESS && finalized == 0) {
+    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE);
+  }
+  calls_.Unlock();
 }
 
 void MpiSession::EndJob(const std::string& why) {

@@ -47,6 +47,7 @@ class MpiSession {
  private:
   MpiSession() = default;
   void Watch();
+  void MakeProgress();
   void Finish(int exit_code);
   std::string Describe(const MpiWait& wait) const;
 

@@ -207,6 +207,20 @@ TEST(ValidateTrainingOptions, OneBudgetAtMost) {
   EXPECT_EQ(ValidationError([](auto& o) { o.epochs = 3; }), "");
 }
 
+TEST(PayloadOf, IsThatOfTheFabricUnlessItIsGiven) {
+  const auto payload = [](const char* fabric, const char* given) {
+    TrainingOptions options;
+    options.fabric = fabric;
+    options.payload = given;
+    return PayloadOf(options);
+  };
+  EXPECT_EQ(payload("auto", "auto"), "auto");
+  EXPECT_EQ(payload("tcp", "auto"), "grpc");
+  EXPECT_EQ(payload("shm", "auto"), "shm");
+  EXPECT_EQ(payload("tcp", "shm"), "shm");
+  EXPECT_EQ(payload("auto", "grpc"), "grpc");
+}
+
 TEST(ValidateTrainingOptions, MicroBatchesAreForSingle) {
   EXPECT_EQ(ValidationError([](auto& o) { o.micro_batches = 4; }), "");
   EXPECT_EQ(ValidationError([](auto& o) {

@@ -153,7 +153,8 @@ TEST_F(BenchTest, ADryRunPrintsThePlanAndWritesNothing) {
   const Outcome outcome = Run({"--dry_run", "--workers", "2,3", "--collective", "all_reduce,ps_push_pull"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("native ring over tcp"));
-  EXPECT_THAT(outcome.out, HasSubstr("ps_push_pull, grpc sync over tcp, 3 workers"));
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("ps_push_pull, grpc sync over tcp, 3 workers"),
+                                 HasSubstr("ps_push_pull, grpc sync over shm, 3 workers")));
   EXPECT_THAT(outcome.out, HasSubstr("# expected: 3 rounds"));
   EXPECT_TRUE(DataLines(outcome.out).empty());
   EXPECT_TRUE(fs::is_empty(root_ / "work"));
@@ -222,12 +223,14 @@ TEST_F(BenchTest, TheParameterServersRoundStandsInTheSameTable) {
       Run({"--collective", "ps_push_pull", "--workers", "3", "-b", "4K", "-e", "64K", "-n", "3"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   const std::vector<std::string> lines = DataLines(outcome.out);
-  ASSERT_EQ(lines.size(), 2) << outcome.out;
-  const std::vector<std::string> columns = absl::StrSplit(lines[0], ' ', absl::SkipEmpty());
-  ASSERT_EQ(columns.size(), 13);
-  EXPECT_EQ(columns[6], columns[7]);  // algbw is busbw
-  EXPECT_EQ(columns[8], "0");
-  EXPECT_EQ(columns[9], "N/A");
+  ASSERT_EQ(lines.size(), 4) << outcome.out;
+  for (const std::string& line : lines) {  // two sizes, each over shared memory and over TCP
+    const std::vector<std::string> columns = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    ASSERT_EQ(columns.size(), 13);
+    EXPECT_EQ(columns[6], columns[7]);  // algbw is busbw
+    EXPECT_EQ(columns[8], "0");
+    EXPECT_EQ(columns[9], "N/A");
+  }
 }
 
 TEST_F(BenchTest, CtrlCEndsEverythingQuickly) {

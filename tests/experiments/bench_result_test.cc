@@ -100,6 +100,10 @@ TEST(MeasuredLimits, AServersRoundMovesEveryByteToItAndBack) {
   const auto bound = limits.BusBandwidth({kPushPull, "grpc", "sync", "tcp", "private", 4}, "tcp", 1000000);
   ASSERT_TRUE(bound.has_value());
   EXPECT_NEAR(*bound, 12.0 / 8, 1e-9);
+  // Through shared memory one process does all the adding: no limit that was measured stands for that.
+  limits.Add(4, "shared", "all_reduce", 1000000, {100});
+  EXPECT_FALSE(
+      limits.BusBandwidth({kPushPull, "grpc", "sync", "shm", "shared", 4}, "shm", 1000000).has_value());
 }
 
 TEST(MeasuredLimits, ThereIsNoneForOneWorkerNorForMixedTransports) {

@@ -114,7 +114,7 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"compare", "--backend", "golo"}, "gloo"},
       {{"train", "--data", "synthetic", "--strategy", "none", "--workers", "2", "--backend", "native"},
        "no collectives"},
-      {{"train", "--data", "synthetic", "--strategy", "ps-sync", "--workers", "2", "--fabric", "tcp"},
+      {{"train", "--data", "synthetic", "--strategy", "none", "--workers", "2", "--fabric", "tcp"},
        "no collectives"},
   };
   for (const Case& bad : cases) {

@@ -42,7 +42,7 @@ TEST(GroupOptionsTest, FlagsThatWouldDoNothingAreRefused) {
   for (const auto& [strategy, flags] :
        std::vector<std::pair<std::string, TrainingOptions>>{{"gloo", Flags("mpi")},
                                                             {"none", Flags("native")},
-                                                            {"ps-sync", Flags("", "tcp")},
+                                                            {"none", Flags("", "tcp")},
                                                             {"nccl", Flags("", "shm")}}) {
     const absl::Status status = CheckGroupFlagsCount(Row(strategy), flags);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << strategy;
