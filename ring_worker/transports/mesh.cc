@@ -151,7 +151,8 @@ class MeshTransport final : public Transport {
     }
     polled_.reserve(1 + size() * (1 + options.sockets_per_peer));
     terms_.reserve(size() + 1);
-    crowded_ = shared_peers_ + 1 > Cores();
+    // Ranks that are reached over TCP may stand on this host too.
+    crowded_ = size() > Cores();
     spin_ns_ = options.spin >= absl::ZeroDuration() ? absl::ToInt64Nanoseconds(options.spin) : kSpinNs;
     return absl::OkStatus();
   }
@@ -169,7 +170,7 @@ class MeshTransport final : public Transport {
   int ranks_per_node() const override { return layout_.ranks_per_node; }
   TransportTraits traits() const override {
     // The same on every rank, wherever it stands: they must cut a buffer alike.
-    if (!layout_.some_share) return {.segment_bytes = 256 << 10, .most_segment_bytes = SIZE_MAX, .depth = 8};
+    if (!layout_.some_share) return {.segment_bytes = 512 << 10, .most_segment_bytes = SIZE_MAX, .depth = 8};
     return {
         .segment_bytes = kSlotBytes, .most_segment_bytes = kSlotBytes, .depth = layout_.all_share ? 3 : 8};
   }
@@ -349,8 +350,10 @@ class MeshTransport final : public Transport {
       const int64_t now = MonotonicNanos();
       if (waited_since == 0) waited_since = now;
       if (idle_since == 0) idle_since = now;
-      if (shared_peers_ > 0 && now - idle_since < spin_ns_) {
+      if (now - idle_since < spin_ns_) {
+        // Sleeping costs more than asking again and again; where others want the core, they go first.
         if (crowded_) sched_yield();
+        if (shared_peers_ < size() - 1) PSRING_RETURN_IF_ERROR(Poll(absl::ZeroDuration()));
         continue;
       }
       const absl::Duration left = timeout - absl::Nanoseconds(now - waited_since);
