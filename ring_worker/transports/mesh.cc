@@ -130,7 +130,7 @@ class MeshTransport final : public Transport {
   absl::Status Connect(std::vector<PeerConnections> connections, const MeshOptions& options,
                        absl::Time deadline) {
     for (PeerConnections& peer : connections) {
-      if (peer.unix_socket.valid()) PSRING_RETURN_IF_ERROR(arena_->Offer(peer.unix_socket.get()));
+      if (peer.unix_socket.valid()) PSRING_RETURN_IF_ERROR(arena_->Offer(peer.unix_socket));
     }
     for (int rank = 0; rank < size(); ++rank) {
       if (rank == rank_) continue;
@@ -139,7 +139,7 @@ class MeshTransport final : public Transport {
       peer.control = std::make_unique<ControlConnection>(rank_, rank, std::move(from.control));
       for (FileDescriptor& data : from.data) peer.streams.emplace_back(rank_, rank, std::move(data));
       if (!from.unix_socket.valid()) continue;
-      absl::StatusOr<SharedArena> theirs = SharedArena::Adopt(size(), from.unix_socket.get(), deadline);
+      absl::StatusOr<SharedArena> theirs = SharedArena::Adopt(size(), from.unix_socket, deadline);
       if (!theirs.ok()) {
         return absl::Status(theirs.status().code(),
                             absl::StrCat("rank ", rank_, " cannot share memory with rank ", rank, ": ",
