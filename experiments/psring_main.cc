@@ -14,6 +14,7 @@
 #include "experiments/bench.h"
 #include "experiments/compare.h"
 #include "experiments/doctor.h"
+#include "experiments/explain_verb.h"
 #include "experiments/interrupt.h"
 #include "experiments/plan.h"
 #include "experiments/plan_text.h"
@@ -197,7 +198,11 @@ int Main(int argc, char** argv) {
   RawBenchFlags bench_raw;
   CLI::App* bench = AddBench(app, bench_raw);
   CLI::App* doctor = app.add_subcommand("doctor", "What this machine has, what is missing, and the mend");
+  RawExplainFlags explain_raw;
+  CLI::App* explain = AddExplain(app, explain_raw);
   ParseOrExit(app, argc, argv);
+
+  if (explain->parsed()) return RunExplain(explain_raw);
 
   const Interrupt interrupt;
   Display display(stdout, isatty(STDOUT_FILENO) == 1);
