@@ -42,6 +42,7 @@ const char* const kPackages[] = {"g++",
                                  "libgloo-dev",
                                  "libopenmpi-dev",
                                  "openmpi-bin",
+                                 "libjs-d3",
                                  "dataset-fashion-mnist"};
 
 Examination ExamineCores(const Machine& machine) {

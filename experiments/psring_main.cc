@@ -18,6 +18,7 @@
 #include "experiments/interrupt.h"
 #include "experiments/plan.h"
 #include "experiments/plan_text.h"
+#include "experiments/report/report_verb.h"
 #include "experiments/train.h"
 
 namespace psring {
@@ -200,6 +201,8 @@ int Main(int argc, char** argv) {
   CLI::App* doctor = app.add_subcommand("doctor", "What this machine has, what is missing, and the mend");
   RawExplainFlags explain_raw;
   CLI::App* explain = AddExplain(app, explain_raw);
+  RawReportFlags report_raw;
+  CLI::App* report = AddReport(app, report_raw);
   ParseOrExit(app, argc, argv);
 
   if (explain->parsed()) return RunExplain(explain_raw);
@@ -207,6 +210,7 @@ int Main(int argc, char** argv) {
   const Interrupt interrupt;
   Display display(stdout, isatty(STDOUT_FILENO) == 1);
   const std::vector<std::string> command_line(argv, argv + argc);
+  if (report->parsed()) return RunReport(report_raw, display);
   if (doctor->parsed()) return RunDoctor(interrupt);
   if (bench->parsed()) {
     const absl::StatusOr<BenchFlags> bench_flags = UnderstandBench(bench_raw, command_line);
