@@ -1,11 +1,9 @@
 // A figure: title, what it shows and how it came about, legend, drawing, buttons. And the lines-and-points
 // chart that most of them are.
 
-// {id, title, note, rows (for the CSV), legend: [{label, colour, mark, dashed}], wide, label, draw(svg, width, height)}
+// {id, title, note, rows (for the CSV), legend: [{label, colour, mark, dashed, block, alone}], controls, wide, height, draw(svg, width, height)}
 function figure(parent, spec) {
-  const width = spec.width || 560, height = spec.height || 300;
-  const svg = d3.select(document.createElementNS('http://www.w3.org/2000/svg', 'svg'))
-    .attr('viewBox', `0 0 ${width} ${height}`).attr('role', 'img').attr('aria-label', spec.title);
+  const svg = d3.select(document.createElementNS('http://www.w3.org/2000/svg', 'svg')).attr('role', 'img').attr('aria-label', spec.title);
   const box = make('figure', {id: spec.id, class: spec.wide ? 'wide' : ''},
     make('figcaption', {}, make('h3', {}, spec.title), make('p', {class: 'note'}, spec.note)));
   if (spec.controls) box.append(spec.controls);
@@ -17,6 +15,9 @@ function figure(parent, spec) {
     make('button', {type: 'button', 'aria-label': `${t('csv')}: ${spec.title}`,
       onclick: () => download(`${spec.id}.csv`, 'text/csv', csvText(spec.rows))}, t('csv'))));
   parent.append(box);
+  // As wide as there is room, so that letters keep their size on a phone.
+  const width = Math.max(280, Math.min(1140, box.clientWidth - 26)), height = spec.height || 300;
+  svg.attr('viewBox', `0 0 ${width} ${height}`);
   spec.draw(svg, width, height);
   box.rows = spec.rows;
   return box;
@@ -42,7 +43,7 @@ function axes(svg, width, height, x, y, spec) {
   x.range([margin.left, width - margin.right]);
   y.range([height - margin.bottom, margin.top]);
   const across = d3.svg.axis().scale(x).orient('bottom').tickSize(4).tickFormat(spec.xFormat || brief);
-  if (spec.xTicks) across.tickValues(spec.xTicks); else across.ticks(6);
+  if (spec.xTicks) across.tickValues(spec.xTicks); else across.ticks(Math.min(6, width / 80));
   const up = d3.svg.axis().scale(y).orient('left').ticks(6).tickSize(-(width - margin.left - margin.right)).tickFormat(spec.yFormat || brief);
   if (spec.yTicks) up.tickValues(spec.yTicks);
   svg.append('g').attr('class', 'axis').attr('transform', `translate(0,${height - margin.bottom})`).call(across);
@@ -70,7 +71,7 @@ function mark(group, type, x, y, colour, hollow, title) {
 function linesChart(svg, width, height, series, spec) {
   const everything = [].concat(...series.map((s) => s.points.concat(s.theory || [])));
   const counts = d3.set(everything.map((p) => p.x)).values().map(Number).sort(d3.ascending);
-  const top = d3.max(everything, (p) => Math.max(p.y, p.high || 0, d3.max(p.dots || [0])));
+  const top = d3.max(everything, (p) => Math.max(p.y, p.high || 0, ...(p.dots || [])));
   const x = d3.scale.linear().domain([counts[0] - 0.3, counts[counts.length - 1] + 0.3]);
   const y = d3.scale.linear().domain([0, top * 1.05 || 1]);
   const plot = axes(svg, width, height, x, y, {...spec, xLabel: t('workers'), xTicks: counts.length <= 12 ? counts : null});

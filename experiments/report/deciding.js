@@ -31,8 +31,8 @@ function leadOf(run) {
     const workers = Math.max(...counts);
     const none = rows.find((row) => row.strategy === 'none' && row.workers === workers);
     const costs = priced.filter((row) => row.workers === workers).map((row) => {
-      const ms = (row.cost.ms >= 0 ? '+' : '−') + Math.abs(row.cost.ms).toFixed(1);
-      return isNumber(row.cost.lo95) ? t('lead_cost_one', row.strategy, ms, row.cost.lo95.toFixed(1), row.cost.hi95.toFixed(1))
+      const signed = (value) => (value >= 0 ? '+' : '−') + Math.abs(value).toFixed(1), ms = signed(row.cost.ms);
+      return isNumber(row.cost.lo95) ? t('lead_cost_one', row.strategy, ms, signed(row.cost.lo95), signed(row.cost.hi95))
                                      : t('lead_cost_point', row.strategy, ms);
     });
     const text = t('lead_cost', workers, none ? none.step_ms.toFixed(1) : '?', costs.join(language === 'zh' ? '；' : ', '));
@@ -137,11 +137,11 @@ function drawEfficiency(parent, runs) {
 
 // Bars of a row each, in groups by number of workers. parts: [{value, colour, label}]; ticks: a value to mark.
 function barChart(svg, width, height, rows, partsOf, tickOf, xLabel) {
-  const margin = {left: 150, right: 20, top: 6, bottom: 38};
+  const margin = {left: Math.min(170, 7 * d3.max(rows, (row) => rowName(row).length) + 12), right: 20, top: 6, bottom: 38};
   const sum = (row) => Math.max(d3.sum(partsOf(row), (p) => p.value), tickOf(row) || 0);
   const x = d3.scale.linear().domain([0, d3.max(rows, sum) * 1.02 || 1]).range([margin.left, width - margin.right]);
   const y = d3.scale.ordinal().domain(d3.range(rows.length)).rangeRoundBands([margin.top, height - margin.bottom], 0.25);
-  svg.append('g').attr('class', 'axis').attr('transform', `translate(0,${height - margin.bottom})`).call(d3.svg.axis().scale(x).orient('bottom').ticks(6).tickSize(-(height - margin.top - margin.bottom)).tickFormat(brief));
+  svg.append('g').attr('class', 'axis').attr('transform', `translate(0,${height - margin.bottom})`).call(d3.svg.axis().scale(x).orient('bottom').ticks(Math.min(6, width / 80)).tickSize(-(height - margin.top - margin.bottom)).tickFormat(brief));
   svg.append('text').attr({x: width - margin.right, y: height - 6, 'text-anchor': 'end'}).text(xLabel);
   rows.forEach((row, i) => {
     svg.append('text').attr({x: margin.left - 6, y: y(i) + y.rangeBand() / 2 + 4, 'text-anchor': 'end'}).text(rowName(row));
@@ -199,7 +199,7 @@ function drawLearning(parent, run, redraw) {
     if (!series.length) return;
     lines = series.map((s) => ({key: `${s.strategy} × ${s.workers}`, points: s.points.map(([samples, wall_s, train_loss]) => ({strategy: s.strategy, workers: s.workers, samples, wall_s, train_loss}))}));
     choices = {x: ['samples', 'wall_s'], y: ['train_loss']};
-    note = t('loss_note', captionOf(run));
+    note = t('loss_note', `${t('steps_rule', run.steps.most_points)} ${captionOf(run)}`);
   }
   const pick = (axis) => (choices[axis].includes(learning[axis]) ? learning[axis] : choices[axis][0]);
   const xKey = pick('x'), yKey = pick('y');
@@ -212,7 +212,8 @@ function drawLearning(parent, run, redraw) {
   const counts = unique(lines.map((line) => line.points[0].workers));
   figure(parent, {id: 'learning', title: t('curve_title'), note, rows: [].concat(...lines.map((l) => l.points.map((p) => ({run_id: run.run_id, ...p})))),
     controls: make('div', {class: 'controls'}, chooser('x', t('x_axis')), chooser('y', t('y_axis'))),
-    legend: lines.map((line) => ({label: line.key, colour: colourOf(line.points[0].strategy), mark: MARKS[counts.indexOf(line.points[0].workers) % MARKS.length]})),
+    legend: unique(lines.map((line) => rowName(line.points[0]))).map((name) => lines.find((line) => rowName(line.points[0]) === name).points[0])
+      .map((p) => ({label: rowName(p), colour: colourOf(p.strategy), mark: MARKS[counts.indexOf(p.workers) % MARKS.length]})),
     draw: (svg, width, height) => {
       const points = [].concat(...lines.map((l) => l.points)).filter((p) => isFinite(+p[xKey]) && isFinite(+p[yKey]));
       const x = d3.scale.linear().domain([0, d3.max(points, (p) => +p[xKey])]).nice(), y = d3.scale.linear().domain(d3.extent(points, (p) => +p[yKey])).nice();
@@ -234,14 +235,15 @@ function drawStaleness(parent, run) {
     return Object.entries(h.counts).map(([stale, count]) => ({run_id: run.run_id, strategy: h.strategy, workers: h.workers, staleness: +stale, count, share: count / total}));
   }));
   const each = 120;
-  figure(parent, {id: 'staleness', title: t('stale_title'), note: t('stale_note', captionOf(run)), rows: bars, height: 30 + each * histograms.length,
+  figure(parent, {id: 'staleness', title: t('stale_title'), note: t('stale_note', captionOf(run)), rows: bars, height: 44 + each * histograms.length,
     draw: (svg, width, height) => {
       const x = d3.scale.linear().domain([-0.7, Math.min(d3.max(bars, (b) => b.staleness), 60) + 0.7]).range([60, width - 14]);
       const y = d3.scale.linear().domain([0, d3.max(bars, (b) => b.share)]).range([each - 28, 0]);
+      const whole = x.ticks(8).filter((v) => v === Math.floor(v));
       histograms.forEach((h, i) => {
         const group = svg.append('g').attr('transform', `translate(0,${i * each + 20})`), mine = bars.filter((b) => b.strategy === h.strategy && b.workers === h.workers);
         group.append('g').attr('class', 'axis').attr('transform', 'translate(60,0)').call(d3.svg.axis().scale(y).orient('left').ticks(3).tickFormat(d3.format('.0%')).tickSize(3));
-        group.append('g').attr('class', 'axis').attr('transform', `translate(0,${each - 28})`).call(d3.svg.axis().scale(x).orient('bottom').ticks(8).tickSize(3));
+        group.append('g').attr('class', 'axis').attr('transform', `translate(0,${each - 28})`).call(d3.svg.axis().scale(x).orient('bottom').tickValues(whole).tickFormat(String).tickSize(3));
         group.append('text').attr({x: width - 14, y: 4, 'text-anchor': 'end'}).text(rowName(h));
         for (const b of mine) group.append('rect').attr({x: x(b.staleness - 0.35), width: x(0.7) - x(0), y: y(b.share), height: y(0) - y(b.share)}).style('fill', colourOf(h.strategy)).append('title').text(`${b.staleness}: ${b.count}`);
         group.append('line').attr({x1: x(h.workers - 1), x2: x(h.workers - 1), y1: -6, y2: each - 28}).attr('class', 'theory').style({stroke: 'var(--ink)', 'stroke-width': 2}).append('title').text(`N-1 = ${h.workers - 1}`);

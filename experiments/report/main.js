@@ -50,17 +50,17 @@ const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word
 function drawSettings(parent, run) {
   const manifest = run.manifest || {};
   if (Array.isArray(manifest.command_line)) parent.append(make('h3', {}, t('again')), make('pre', {id: 'command'}, manifest.command_line.map(quoted).join(' ')));
-  const block = (title, value) => {
+  const block = (title, value, printed = true) => {
     if (value === undefined || value === null || (Array.isArray(value) && !value.length)) return;
-    parent.append(make('details', {}, make('summary', {}, title), make('pre', {}, JSON.stringify(value, null, 1))));
+    parent.append(make('details', {class: printed ? 'printed' : ''}, make('summary', {}, title), make('pre', {}, JSON.stringify(value, null, 1))));
   };
   block(t('machine'), manifest.machine);
   block(t('software'), manifest.versions);
   block(t('network'), manifest.link);
   block(t('notes'), manifest.notes);
   const {machine, versions, link, notes, command_line: _, ...others} = manifest;
-  block(t('configurations'), others);
-  parent.append(make('details', {}, make('summary', {}, t('files')), make('p', {class: 'note'}, [run.csv_rule, run.steps && run.steps.rule, run.trace && run.trace.rule].filter(Boolean).join('; '))));
+  block(t('configurations'), others, false);  // dozens of pages
+  parent.append(make('details', {}, make('summary', {}, t('files')), make('p', {class: 'note'}, [t('csv_rule', run.csv_lines), t('steps_rule', run.steps.most_points), t('trace_rule', run.trace.most_spans)].join(' '))));
 }
 
 function draw(focus) {
@@ -109,7 +109,13 @@ function draw(focus) {
     root.dataset.theme = dark ? 'light' : 'dark';
   });
   document.getElementById('notice').textContent = document.getElementById('d3-notice').textContent;
-  addEventListener('beforeprint', () => document.querySelectorAll('details').forEach((d) => { if (d.closest('main')) d.open = true; }));
+  addEventListener('beforeprint', () => document.querySelectorAll('details.printed').forEach((d) => { d.open = true; }));
+  // Drawings are as wide as there was room.
+  let width = innerWidth, waiting = 0;
+  addEventListener('resize', () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => { if (innerWidth !== width) { width = innerWidth; draw(); } }, 300);
+  });
   resetWish(DATA.runs[chosenRun]);
   draw();
 })();

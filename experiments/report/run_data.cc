@@ -208,14 +208,11 @@ std::string DigestSteps(const std::string& text) {
       if (stale >= 0 && stale < 1e9) ++staleness[{strategy, launch.workers}][static_cast<int64_t>(stale)];
     }
   }
-  Json json = {
-      {"lines", lines},
-      {"skipped", skipped},
-      {"rule",
-       absl::StrCat("loss: rank 0's steps, means of neighbours so that at most ", kMostPoints,
-                    " points a curve are left; staleness: every bucket of every step, warm-up included")},
-      {"staleness", Json::array()},
-      {"loss", Json::array()}};
+  Json json = {{"lines", lines},
+               {"skipped", skipped},
+               {"most_points", kMostPoints},
+               {"staleness", Json::array()},
+               {"loss", Json::array()}};
   for (const auto& [key, counts] : staleness) {
     Json histogram = Json::object();
     for (const auto& [stale, count] : counts) histogram[absl::StrCat(stale)] = count;
@@ -247,12 +244,7 @@ std::string DigestTrace(const std::string& text) {
       (span.rank == kLaunches ? launches : spans).push_back(span);
     }
   }
-  Json json = {
-      {"rule",
-       absl::StrCat("of each launch in trace.json the step of rank 0 whose length is the median, and of "
-                    "the other ranks all that overlaps that time; at most ",
-                    kMostSpans, " spans, the longest")},
-      {"launches", Json::array()}};
+  Json json = {{"most_spans", kMostSpans}, {"launches", Json::array()}};
   for (const Span& launch : launches) {
     std::vector<Span> inside;
     for (const Span& span : spans) {
@@ -321,7 +313,7 @@ absl::StatusOr<RunData> ReadRunData(const std::string& text) {
   json["runs_csv"] = ThinCsv(reader.Text("runs.csv", !bench), kMostCsvLines);
   json["curves_csv"] = ThinCsv(reader.Text("curves.csv", !bench), kMostCsvLines);
   json["bench_csv"] = ThinCsv(reader.Text("bench.csv", bench), kMostCsvLines);
-  json["csv_rule"] = absl::StrCat("at most ", kMostCsvLines, " lines of a CSV file, evenly spaced");
+  json["csv_lines"] = kMostCsvLines;
   json["findings"] = Sentences(reader.Text("findings.txt", !bench));
   const std::string steps = reader.Text("steps.jsonl", !bench), trace = reader.Text("trace.json", !bench);
   json["steps"] = ParseUntrusted(DigestSteps(steps));

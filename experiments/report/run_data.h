@@ -4,7 +4,7 @@
 //   folder, run_id   as text
 //   missing          [{file, why}]
 //   manifest, summary          as they stand in the folder, or null
-//   runs_csv, curves_csv, bench_csv    texts; evenly thinned where they are long
+//   runs_csv, curves_csv, bench_csv    texts, of at most csv_lines lines
 //   findings         sentences
 //   steps            DigestSteps        trace    DigestTrace
 #pragma once
@@ -16,19 +16,22 @@
 
 namespace psring {
 
-// NotFound: `folder` is none, or holds nothing that a run leaves.
 struct RunData {
   std::string json;
   std::vector<int> workers;  // of the summary's rows
 };
+// NotFound: `folder` is none, or holds nothing that a run leaves.
 absl::StatusOr<RunData> ReadRunData(const std::string& folder);
 
-// From the text of steps.jsonl: {lines, rule, staleness: [{strategy, workers, counts: {staleness: buckets}}],
-// loss: [{strategy, workers, part, repeat, points: [[samples of all workers, seconds, loss]]}]}. Lines that
-// are none are counted as "skipped". Pure.
+// From the text of steps.jsonl: {lines, skipped, most_points, staleness: [{strategy, workers, counts:
+// {staleness: buckets}}], loss: [{strategy, workers, part, repeat, points: [[samples of all workers, seconds,
+// loss]]}]}. Of every bucket of every step the staleness; the loss of rank 0, neighbours averaged to at most
+// most_points a curve. Lines that are none are counted as skipped. Pure.
 std::string DigestSteps(const std::string& text);
 
-// From the text of trace.json: {rule, launches: [{name, spans: [[rank, lane, bucket, begin_ms, ms]]}]}. Pure.
+// From the text of trace.json: {most_spans, launches: [{name, ms, spans: [[rank, lane, bucket, begin_ms,
+// ms]]}]}. Of each launch rank 0's step of median length and all of the other ranks that overlaps it; at most
+// most_spans spans, the longest. Pure.
 std::string DigestTrace(const std::string& text);
 
 // At most `lines` of a CSV's lines, its first and last among them, evenly spaced. Pure.

@@ -108,7 +108,7 @@ function drawStepper(parent, schedules) {
 // One schedule; returns the function that shows a moment.
 function drawPanel(parent, played) {
   const {schedule, rounds} = played, ranks = schedule.ranks, chunks = schedule.chunks;
-  const width = 340, left = 52, top = 20, cellWidth = Math.min(70, (width - left - 8) / chunks), cellHeight = Math.max(16, Math.min(34, 250 / ranks));
+  const width = 340, left = 52, top = 20, cellWidth = (width - left - 8) / chunks, cellHeight = Math.max(16, Math.min(34, 250 / ranks));
   const height = top + ranks * cellHeight + 6;
   const svg = d3.select(document.createElementNS('http://www.w3.org/2000/svg', 'svg')).attr('viewBox', `0 0 ${width} ${height}`).attr('role', 'img').attr('aria-label', schedule.algorithm);
   const xOf = (chunk) => left + chunk * cellWidth, yOf = (rank) => top + rank * cellHeight;

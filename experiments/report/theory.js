@@ -99,7 +99,7 @@ function drawCurves(parent, verdict, run, theoryData) {
   const measured = rowsOf(run).filter((row) => communicates(row) && names.includes(row.strategy) && row.workers <= wish.most && moving(row) > 0);
   const rows = [].concat(...names.map((name) => points(name).map((p) => ({basis: 'computed', scheme: name, workers: p.x, seconds: p.y}))),
     measured.map((row) => ({basis: 'measured', scheme: row.strategy, workers: row.workers, seconds: moving(row) / 1e3})));
-  figure(parent, {id: 'curves', wide: true, title: t('theory_title'), width: 900, height: 380, rows,
+  figure(parent, {id: 'curves', wide: true, title: t('theory_title'), height: 380, rows,
     note: t('theory_note', SLIDERS.bandwidth.text(wish.bandwidth), secondsText(wish.latency), bytesText(wish.gradient), `${t('simulated')}. ${t('caption', run.run_id, '')}`),
     legend: [...names.map((name) => ({label: label(name), colour: colourOf(name), dashed: true})), {label: t('measured'), colour: 'var(--ink)', mark: 'circle', alone: true}],
     draw: (svg, width, height) => {

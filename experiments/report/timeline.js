@@ -32,7 +32,7 @@ function drawTimeline(parent, run, redraw) {
   const spans = launch.spans.map(([rank, name, bucket, begin, ms]) => ({rank, name, bucket, begin, ms, end: begin + ms}));
   const ranks = unique(spans.map((span) => span.rank)).sort(d3.ascending);
   const row = 8 + 18 * layLanes(spans), buckets = unique(spans.filter((s) => s.name === 'communication').map((s) => s.bucket)).sort(d3.ascending);
-  figure(parent, {id: 'step', wide: true, title: launch.name, note: t('timeline_note', run.trace.rule, brief(launch.ms)), width: 1100, height: 50 + row * ranks.length,
+  figure(parent, {id: 'step', wide: true, title: launch.name, note: t('timeline_note', t('trace_rule', run.trace.most_spans), brief(launch.ms), t('caption', run.run_id, '')), height: 50 + row * ranks.length,
     rows: spans.map((span) => ({run_id: run.run_id, launch: launch.name, rank: span.rank, span: span.name, bucket: span.bucket < 0 ? '' : span.bucket, begin_ms: span.begin, ms: span.ms})),
     controls: make('div', {class: 'controls'}, make('label', {}, `${t('launch')} `, select)),
     legend: [...['forward', 'backward', 'optimizer'].map((name) => ({label: t(name), colour: spanColour(name), block: true})),
@@ -40,7 +40,7 @@ function drawTimeline(parent, run, redraw) {
       {label: t('exposed_lane'), colour: spanColour('exposed'), block: true}],
     draw: (svg, width, height) => {
       const x = d3.scale.linear().domain([-0.02 * launch.ms, 1.02 * launch.ms]).range([70, width - 10]).clamp(true);
-      svg.append('g').attr('class', 'axis').attr('transform', `translate(0,${height - 34})`).call(d3.svg.axis().scale(x).orient('bottom').ticks(10).tickSize(-(height - 40)).tickFormat(brief));
+      svg.append('g').attr('class', 'axis').attr('transform', `translate(0,${height - 34})`).call(d3.svg.axis().scale(x).orient('bottom').ticks(Math.min(10, width / 70)).tickSize(-(height - 40)).tickFormat(brief));
       svg.append('text').attr({x: width - 10, y: height - 4, 'text-anchor': 'end'}).text(t('ms'));
       ranks.forEach((rank, i) => svg.append('text').attr({x: 64, y: 8 + i * row + row / 2, 'text-anchor': 'end'}).text(`${t('rank')} ${rank}`));
       for (const span of spans) {

@@ -92,7 +92,8 @@ class ReportBrowserTest : public testing::Test {
     EXPECT_THAT(seen["untranslated"], IsEmpty());
     EXPECT_NE(seen["english"]["headings"], seen["chinese"]["headings"]);
     for (const auto& [figure, rows] : seen["english"]["figures"].items()) {
-      if (figure != "step") EXPECT_TRUE(rows == seen["chinese"]["figures"][figure]) << figure;
+      if (figure == "step") continue;  // another launch is chosen by then
+      EXPECT_TRUE(rows == seen["chinese"]["figures"][figure]) << figure;
     }
     for (const Json& slider : seen["sliders"]) EXPECT_EQ(slider["moves"], true) << slider;
     EXPECT_EQ(seen["sliders"].size(), 5u);
