@@ -23,32 +23,35 @@ absl::Status Wrong(const std::string& name, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("cluster ", name, ": ", what));
 }
 
+// From the vendors' data sheets; latencies are of the usual size.
+std::vector<ClusterPreset> MakePresets() {
+  std::vector<ClusterPreset> presets;
+  Cluster dgx{.gpus_per_node = 8};
+  dgx.name = "dgx-h100";
+  dgx.link_bytes_per_s = 400 * kGbit;
+  dgx.cards_per_node = dgx.rings = 8;
+  dgx.intra_bytes_per_s = 3600 * kGbit;
+  dgx.latency_s = 8e-6;
+  dgx.intra_latency_s = 3e-6;
+  dgx.add_s_per_byte = 0.6e-12;
+  presets.push_back({dgx, "8 H100 with NVLink (450 GB/s), 8 cards of 400 Gbit/s"});
+  Cluster p3dn{.gpus_per_node = 8};
+  p3dn.name = "p3dn";
+  p3dn.link_bytes_per_s = 100 * kGbit;
+  p3dn.intra_bytes_per_s = 1200 * kGbit;
+  presets.push_back({p3dn, "8 V100 with NVLink (150 GB/s), one card of 100 Gbit/s"});
+  Cluster pcie{.gpus_per_node = 8};
+  pcie.name = "8x10gbe";
+  pcie.link_bytes_per_s = 10 * kGbit;
+  pcie.intra_bytes_per_s = 80 * kGbit;
+  presets.push_back({pcie, "8 GPUs on PCIe 3 (10 GB/s), one card of 10 Gbit/s"});
+  return presets;
+}
+
 }  // namespace
 
 const std::vector<ClusterPreset>& ClusterPresets() {
-  // From the vendors' data sheets; latencies are what NCCL reports on such machines, to a factor of two.
-  static const auto& presets = *new std::vector<ClusterPreset>{
-      {{.name = "dgx-h100",
-        .gpus_per_node = 8,
-        .link_bytes_per_s = 400 * kGbit,
-        .cards_per_node = 8,
-        .intra_bytes_per_s = 3600 * kGbit,
-        .latency_s = 8e-6,
-        .intra_latency_s = 3e-6,
-        .rings = 8,
-        .add_s_per_byte = 0.6e-12},
-       "8 H100 with NVLink (450 GB/s), 8 cards of 400 Gbit/s"},
-      {{.name = "p3dn",
-        .gpus_per_node = 8,
-        .link_bytes_per_s = 100 * kGbit,
-        .intra_bytes_per_s = 1200 * kGbit},
-       "8 V100 with NVLink (150 GB/s), one card of 100 Gbit/s"},
-      {{.name = "8x10gbe",
-        .gpus_per_node = 8,
-        .link_bytes_per_s = 10 * kGbit,
-        .intra_bytes_per_s = 80 * kGbit},
-       "8 GPUs on PCIe 3 (10 GB/s), one card of 10 Gbit/s"},
-  };
+  static const auto& presets = *new std::vector<ClusterPreset>(MakePresets());
   return presets;
 }
 

@@ -59,7 +59,7 @@ struct ServerTime {
 };
 
 // InvalidArgument: a consistency that is unknown or not simulated, S servers beside fewer workers, jitter for
-// more synchronous workers than kMostAlone.
+// more synchronous workers than kMostInStep.
 absl::StatusOr<ServerTime> SimulateServers(const ServerRun& run, const Cluster& cluster);
 
 }  // namespace psring
