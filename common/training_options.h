@@ -14,6 +14,8 @@ class App;
 
 namespace psring {
 
+inline constexpr int kMostServers = 64;
+
 struct TrainingOptions {
   std::string strategy = "single";
   std::string model = "mlp";
@@ -47,13 +49,17 @@ struct TrainingOptions {
 
   std::string ps_schedule = "pipelined";   // serial, pipelined
   std::string payload = "auto";            // of a parameter server: auto, grpc, shm
-  std::string server_placement = "rank0";  // rank0, dedicated
+  int servers = 0;                         // 0: 1, or one a worker where they are colocated
+  std::string server_placement = "rank0";  // rank0, dedicated, colocated
   bool deterministic = false;              // the server adds in rank order
   double timeout_s = 60;
 };
 
 // How a parameter server's payload travels: --payload, or what --fabric says of all wires ("tcp": "grpc").
 std::string PayloadOf(const TrainingOptions& options);
+
+// How many parameter servers share the parameters, where a strategy has any.
+int ServersOf(const TrainingOptions& options, int workers);
 
 // Adds the flags above to `app`, grouped, with their help and checks. `skip` names those ("--batch") that the
 // caller adds itself, because it reads a sweep there.

@@ -16,14 +16,25 @@ double MoveSeconds(double link_bytes, double all_bytes, const Wires& wires) {
 
 double ServerSeconds(const CommPattern& pattern, double bytes, const Wires& wires) {
   const double n = pattern.workers;
-  const double remote = pattern.place == ServerPlace::kRank0 ? n - 1 : n;
-  const double add = n * bytes * wires.add_s_per_byte;
-  // On one machine even rank 0's payload crosses the loopback to its server: 2NM in all.
-  const double all_bytes = 2 * n * bytes;
-  if (pattern.pipelined) {
-    return 2 * wires.latency_s + std::max(MoveSeconds(remote * bytes, all_bytes, wires), add);
+  const double s = pattern.servers;
+  double both_ways = 0;  // on the busiest link, in one direction: pushing, then pulling
+  switch (pattern.place) {
+    case ServerPlace::kRank0:
+      both_ways = 2 * (n - 1) * bytes;
+      break;
+    case ServerPlace::kDedicated:
+      both_ways = 2 * std::max(bytes, n * bytes / s);
+      break;
+    case ServerPlace::kColocated:
+      both_ways = 2 * (n - 1) / n * bytes;
+      break;
   }
-  return 2 * wires.latency_s + MoveSeconds(2 * remote * bytes, all_bytes, wires) + add;
+  // A link's two directions are used at once, but a colocated host's pushes and replies both go out.
+  const bool overlap = pattern.pipelined && pattern.place != ServerPlace::kColocated;
+  const double add = n * bytes / s * wires.add_s_per_byte;
+  // On one machine even rank 0's payload crosses the loopback to its server: 2NM in all.
+  const double move = MoveSeconds(overlap ? both_ways / 2 : both_ways, 2 * n * bytes, wires);
+  return 2 * wires.latency_s + (pattern.pipelined ? std::max(move, add) : move + add);
 }
 
 // Of N ranks, those beyond the largest power of two hand all they have to another one and get the sum back.
@@ -86,7 +97,7 @@ double ExchangeSeconds(const CommPattern& pattern, double bytes, const Wires& wi
     case Scheme::kServerSync:
       return ServerSeconds(pattern, bytes, wires);
     case Scheme::kServerAsync:
-      return 2 * a + MoveSeconds(2 * bytes, 2 * bytes, wires) + bytes * g;
+      return 2 * a + MoveSeconds(2 * bytes, 2 * bytes, wires) + bytes / pattern.servers * g;
   }
   return 0;
 }

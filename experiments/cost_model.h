@@ -32,18 +32,24 @@ enum class Scheme {
   // fold into others first: 2a + 2M/B + M g more, with that power for N
   kHalvingDoubling,
   kDoubleBinaryTree,  // pipelined: about 2 lg N a + 2M/B
-  kServerSync,        // one server; see ServerPlace
-  kServerAsync,       // one worker's push and pull, nobody else on the wire: 2a + 2M/B + M g
+  kServerSync,        // S servers, each with an equal share of M; see ServerPlace
+  kServerAsync,       // one worker's push and pull, nobody else on the wire: 2a + 2M/B + M/S g
 };
 
+// Each server adds for itself: A = N M/S g. With L the time that the busiest link needs in one direction,
+// serial is 2a + 2L + A and pipelined 2a + max(L, A).
 enum class ServerPlace {
-  kRank0,      // N-1 workers are remote: serial 2a + 2(N-1)M/B + N M g, pipelined 2a + max((N-1)M/B, N M g)
-  kDedicated,  // N workers are remote: serial 2a + 2NM/B + N M g, pipelined 2a + max(NM/B, N M g)
+  kRank0,      // all on rank 0's host, N-1 workers are remote: L = (N-1)M/B
+  kDedicated,  // N workers are remote, a server has a link to itself: L = max(M, NM/S)/B
+  // One beside each of N workers: a host sends (N-1)/N M as a worker and as much as a server, so that serial
+  // and pipelined are 2a + 2(N-1)/N M/B and then + A, or the larger of the two
+  kColocated,
 };
 
 struct CommPattern {
   Scheme scheme = Scheme::kNone;
   int workers = 1;
+  int servers = 1;
   ServerPlace place = ServerPlace::kRank0;
   bool pipelined = true;
 };
@@ -59,7 +65,7 @@ double ExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bu
                        const Wires& wires);
 
 // Payload that one worker sends in one exchange, on average over the workers: every all-reduce
-// 2(N-1)/N M, server M.
+// 2(N-1)/N M, server M (what it sends to a server beside it counts too).
 double PayloadBytesPerWorker(const CommPattern& pattern, double bytes);
 
 }  // namespace psring

@@ -103,6 +103,9 @@ std::string SummaryJson(const std::vector<SummaryRow>& rows) {
       }
       entry["cost_against_none"] = cost;
     }
+    if (row.mean.each_server_payload_bytes.size() > 1) {
+      entry["servers"] = {{"payload_bytes", row.mean.each_server_payload_bytes}, {"basis", "measured"}};
+    }
     entry["rounds"] = {{"samples_per_s", row.round_samples_per_s}, {"step_ms", row.round_step_ms}};
     if (row.trainings > 0) {
       entry["accuracy"] = {{"trainings", row.trainings}, {"samples", row.trained_samples}};

@@ -36,7 +36,7 @@ absl::Status ClientSession::Begin(const ServerJob& job, Span weights) {
   }
   job_ = job;
   PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
-  announces_ = rule.kind == WaitingRule::Kind::kBackup;
+  announces_ = rule.kind == WaitingRule::Kind::kBackup && job.server == 0;
   MutexLock lock(mutex_);
   pending_.resize(job.buckets.size());
   weights_ = weights;
@@ -66,7 +66,7 @@ ClientSession::ToSend ClientSession::Add(const Exchange& exchange, PsClient::Don
     if (failure_.ok()) failure_ = refused_.back().why;
   } else {
     slot = Pending{exchange, std::move(done)};
-    if (!announces_) return ToSend::kGradient;
+    if (!announces_) return exchange.step == dropped_step_ ? ToSend::kNothing : ToSend::kGradient;
     announced_.push_back(exchange);
     return announced_.size() == pending_.size() ? ToSend::kAnnouncement : ToSend::kNothing;
   }
@@ -84,6 +84,7 @@ absl::Status ClientSession::OnChunk(const ChunkHeader& header, Pieces payload) {
     case MessageKind::kJoin:
     case MessageKind::kFetch:
     case MessageKind::kLeave: {
+      if (header.kind == MessageKind::kLeave) heard_(header);
       MutexLock lock(mutex_);
       answered_ = header.kind;
       changed_.NotifyAll();
@@ -94,12 +95,21 @@ absl::Status ClientSession::OnChunk(const ChunkHeader& header, Pieces payload) {
 }
 
 absl::Status ClientSession::OnAdmitted(const ChunkHeader& header) {
-  MutexLock lock(mutex_);
-  if (announced_.empty() || announced_.size() < pending_.size() || announced_.front().step != header.step) {
-    return Unexpected(header);
+  {
+    MutexLock lock(mutex_);
+    if (announced_.empty() || announced_.size() < pending_.size() || announced_.front().step != header.step) {
+      return Unexpected(header);
+    }
+    admitted_.swap(announced_);
   }
-  admitted_.swap(announced_);
+  heard_(header);
   return absl::OkStatus();
+}
+
+void ClientSession::NoteTold(const ChunkHeader& word) {
+  if (word.kind != MessageKind::kAnnounce || !word.dropped) return;
+  MutexLock lock(mutex_);
+  dropped_step_ = word.step;
 }
 
 std::vector<Exchange> ClientSession::TakeAdmitted() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,6 +25,11 @@ class ClientSession {
   const ServerJob& job() const { return job_; }
   // Where Fetch's weights go, until Await(kFetch) returns.
   void ExpectWeights(Span weights);
+
+  // See PsClient. Once, before Begin.
+  void OnWord(std::function<void(const ChunkHeader&)> heard) { heard_ = std::move(heard); }
+  // Before `word` is sent.
+  void NoteTold(const ChunkHeader& word);
 
   // What the client has to send next.
   enum class ToSend { kNothing, kGradient, kAnnouncement };
@@ -63,7 +69,8 @@ class ClientSession {
   absl::Status OnAdmitted(const ChunkHeader& header);
 
   ServerJob job_;
-  bool announces_ = false;  // backup workers
+  bool announces_ = false;  // backup workers, at the server that decides
+  std::function<void(const ChunkHeader&)> heard_ = [](const ChunkHeader&) {};
   mutable Mutex mutex_;
   CondVar changed_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
@@ -73,6 +80,7 @@ class ClientSession {
   std::vector<std::optional<Pending>> pending_ ABSL_GUARDED_BY(mutex_);  // by bucket
   std::vector<Exchange> announced_ ABSL_GUARDED_BY(mutex_);              // of this step, not admitted yet
   std::vector<Exchange> admitted_ ABSL_GUARDED_BY(mutex_);
+  int64_t dropped_step_ ABSL_GUARDED_BY(mutex_) = -1;  // as another server has decided: is not sent
   struct Refused {
     PsClient::Done done;
     absl::Status why;

@@ -70,7 +70,7 @@ absl::Status ParameterServer::Dispatch(int worker, const ChunkHeader& header, Pi
     case MessageKind::kLeave:
       return OnLeave(worker, lane);
     case MessageKind::kAnnounce:
-      return OnAnnounce(worker, header.step, lane);
+      return OnAnnounce(worker, header, lane);
     default:
       return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " sent a message of kind ",
                                                      static_cast<int>(header.kind),

@@ -54,6 +54,8 @@ class ReplySink {
 
 struct ServerOptions {
   int workers = 1;
+  int server = 0;  // which of how many: a job for another one is refused
+  int servers = 1;
   absl::Duration timeout =
       absl::Seconds(60);  // how long some may wait for others while nothing at all arrives
 };
@@ -146,7 +148,10 @@ class ParameterServer {
   absl::Status OnWeights(int worker, const ChunkHeader& header, Pieces payload);
   absl::Status OnGradient(int worker, const ChunkHeader& header, Pieces payload, Lane& lane);
   absl::Status OnPushComplete(int worker, int bucket, Lane& lane);
-  absl::Status OnAnnounce(int worker, int64_t step, Lane& lane);
+  absl::Status OnAnnounce(int worker, const ChunkHeader& header, Lane& lane);
+  // Backup workers: what is decided of the gradient; by this server, or by the first of several.
+  absl::StatusOr<Verdict> VerdictOf(int worker, const ChunkHeader& header)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(admission_mutex_);
   absl::Status OnFetch(int worker);
   absl::Status OnLeave(int worker, Lane& lane);
 
@@ -185,8 +190,9 @@ class ParameterServer {
   ServerJob job_;
   std::unique_ptr<ParameterShard> shard_;
   std::unique_ptr<BucketState[]> buckets_;
-  Mutex admission_mutex_;                                                 // before any bucket's
-  std::optional<Admission> admission_ ABSL_GUARDED_BY(admission_mutex_);  // backup workers
+  Mutex admission_mutex_;  // before any bucket's
+  // Backup workers, at the first server.
+  std::optional<Admission> admission_ ABSL_GUARDED_BY(admission_mutex_);
   std::unique_ptr<Worker[]> workers_;
 
   std::atomic<bool> started_{false};  // all have joined, and the weights are in place

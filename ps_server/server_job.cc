@@ -30,6 +30,8 @@ absl::Status RequireSameJob(const ServerJob& reference, const ServerJob& other, 
   PSRING_RETURN_IF_ERROR(same("consistency", reference.consistency, other.consistency));
   PSRING_RETURN_IF_ERROR(same("deterministic", reference.deterministic, other.deterministic));
   PSRING_RETURN_IF_ERROR(same("serial", reference.serial, other.serial));
+  PSRING_RETURN_IF_ERROR(same("server", reference.server, other.server));
+  PSRING_RETURN_IF_ERROR(same("number of servers", reference.servers, other.servers));
   PSRING_RETURN_IF_ERROR(same("parameters", reference.parameters, other.parameters));
   PSRING_RETURN_IF_ERROR(same("number of buckets", reference.buckets.size(), other.buckets.size()));
   for (size_t i = 0; i < reference.buckets.size(); ++i) {
@@ -54,6 +56,9 @@ absl::Status RequireSameJob(const ServerJob& reference, const ServerJob& other, 
 absl::Status ValidateServerJob(const ServerJob& job) {
   if (job.workers < 1) return absl::InvalidArgumentError(absl::StrCat("workers is ", job.workers));
   PSRING_RETURN_IF_ERROR(ParseWaitingRule(job.consistency, job.workers).status());
+  if (job.server < 0 || job.server >= job.servers) {
+    return absl::InvalidArgumentError(absl::StrCat("server ", job.server, " of ", job.servers));
+  }
   if (job.parameters < 0) return absl::InvalidArgumentError(absl::StrCat("parameters is ", job.parameters));
 
   std::vector<Bucket> in_place = job.buckets;

@@ -18,6 +18,9 @@ struct ServerJob {
   bool deterministic = false;  // sync: add in worker order, so that the sum's bits do not depend on arrival
   bool serial =
       false;  // replies to a worker start only when its whole gradient (all buckets of the step) has arrived
+  // Which part this is of how many, each on a server of its own (sharding.h).
+  int server = 0;
+  int servers = 1;
   int64_t parameters = 0;
   std::vector<Bucket> buckets;
   OptimizerConfig optimizer;

@@ -18,8 +18,8 @@ namespace {
 constexpr uint32_t kVarint = 0;
 constexpr uint32_t kBytes = 2;
 constexpr uint32_t kPayloadField = proto::Chunk::kPayloadFieldNumber;
-// Thirteen fields of at most one byte of tag and ten of value.
-constexpr size_t kMaxHeaderBytes = 13 * 11;
+// Fourteen fields of at most one byte of tag and ten of value.
+constexpr size_t kMaxHeaderBytes = 14 * 11;
 
 class HeaderWriter {
  public:
@@ -103,6 +103,9 @@ bool SetField(uint64_t number, uint64_t value, ChunkHeader& header) {
     case proto::Chunk::kWeightsAtFieldNumber:
       header.weights_at = value;
       return true;
+    case proto::Chunk::kCompleteFieldNumber:
+      header.complete = static_cast<int64_t>(value);
+      return true;
     default:
       return false;
   }
@@ -131,6 +134,7 @@ grpc::ByteBuffer EncodeChunk(const ChunkHeader& header, Bytes payload, std::shar
   writer.Field(proto::Chunk::kSharedBytesFieldNumber, static_cast<int64_t>(header.shared_bytes));
   writer.Field(proto::Chunk::kGradientAtFieldNumber, static_cast<int64_t>(header.gradient_at));
   writer.Field(proto::Chunk::kWeightsAtFieldNumber, static_cast<int64_t>(header.weights_at));
+  writer.Field(proto::Chunk::kCompleteFieldNumber, header.complete);
   if (payload.empty()) {
     const grpc::Slice slice = writer.slice();
     return grpc::ByteBuffer(&slice, 1);
@@ -201,6 +205,8 @@ std::string EncodeJoin(const JoinRequest& request) {
   job.set_consistency(request.job.consistency);
   job.set_deterministic(request.job.deterministic);
   job.set_serial(request.job.serial);
+  job.set_server(request.job.server);
+  job.set_servers(request.job.servers);
   job.set_parameters(request.job.parameters);
   for (const Bucket& bucket : request.job.buckets) {
     proto::Job::Bucket& added = *job.add_buckets();
@@ -241,6 +247,8 @@ absl::StatusOr<JoinRequest> DecodeJoin(Pieces payload) {
   request.job.consistency = job.consistency();
   request.job.deterministic = job.deterministic();
   request.job.serial = job.serial();
+  request.job.server = job.server();
+  request.job.servers = job.servers();
   request.job.parameters = job.parameters();
   for (const proto::Job::Bucket& bucket : job.buckets()) {
     request.job.buckets.push_back({.index = static_cast<int>(request.job.buckets.size()),

@@ -306,8 +306,8 @@ void Training::Count(const StepRecord& record) {
   }
   for (const BucketRecord& bucket : record.buckets) {
     if (bucket.staleness < 0) continue;
-    ++result_.pushes;
-    result_.staleness_sum += bucket.staleness;
+    result_.pushes += bucket.pushes;
+    result_.staleness_sum += bucket.staleness_sum;
     result_.staleness_max = std::max(result_.staleness_max, bucket.staleness);
   }
 }

@@ -56,6 +56,10 @@ absl::Status TestWorker::Start(absl::Time deadline) {
 
 absl::StatusOr<std::vector<ExchangeResult>> TestWorker::Step(int64_t step) {
   gradient = Gradient(job, rank, step);
+  return StepAgain(step, Samples(rank, step));
+}
+
+absl::StatusOr<std::vector<ExchangeResult>> TestWorker::StepAgain(int64_t step, int64_t samples) {
   Mutex mutex;
   CondVar changed;
   size_t left = job.buckets.size();
@@ -64,7 +68,7 @@ absl::StatusOr<std::vector<ExchangeResult>> TestWorker::Step(int64_t step) {
   for (const Bucket& bucket : job.buckets) {
     client->PushPull({.bucket = bucket.index,
                       .step = step,
-                      .samples = Samples(rank, step),
+                      .samples = samples,
                       .gradient = {gradient.data() + bucket.first, bucket.count},
                       .weights = {weights.data() + bucket.first, bucket.count}},
                      [&, index = bucket.index](absl::StatusOr<ExchangeResult> result) {

@@ -1,5 +1,7 @@
 // Each bucket's gradient goes to the server, and the weights it led to come back in its place; the optimizer
 // lives on the server.
+#include <numeric>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -127,6 +129,12 @@ class ParameterServerStrategy : public SyncStrategy {
         next_step_ = result->version;
       } else {
         record.staleness = result->staleness;
+        record.staleness_sum = result->staleness;
+        if (!result->server_staleness.empty()) {
+          record.pushes = static_cast<int64_t>(result->server_staleness.size());
+          record.staleness_sum =
+              std::accumulate(result->server_staleness.begin(), result->server_staleness.end(), int64_t{0});
+        }
       }
       context_.trace.Add({.kind = SpanKind::kCommunication,
                           .step = info_.step,
