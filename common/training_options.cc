@@ -82,6 +82,11 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit.Switch(
       Row{"--linear_scaling", group, "", "Multiply the learning rate by the workers behind an update"},
       o.linear_scaling, true);
+  visit(
+      Row{"--clip_norm", group, "X",
+          "Clip the mean gradient to this norm over all parameters; 0: not. Synchronous strategies; a server "
+          "then answers only when the whole gradient is there"},
+      o.clip_norm, RealNumber({.low = 0, .low_allowed = true}));
   visit(Row{"--bucket_mb", group, "X", "MiB of gradient that are sent together"}, o.bucket_mb,
         RealNumber({.low = 0, .high = 1 << 20, .high_allowed = true}));
   visit(Row{"--seed", group, "N", "Seed of weights and sample order"}, o.seed,
@@ -121,6 +126,15 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.server_placement, OneOf({"rank0", "dedicated", "colocated"}));
   visit.Switch(Row{"--deterministic", group, "", "The server adds in rank order, not in order of arrival"},
                o.deterministic, true);
+  visit(Row{"--staleness_lr", group, "NAME",
+            "Asynchronous strategies: inverse divides a late gradient's learning rate by its staleness; or "
+            "none"},
+        o.staleness_lr, OneOf({"none", "inverse"}));
+  visit(Row{"--wire", group, "TYPE",
+            "Gradients on their way to the server: float32, or bfloat16 or float16, whose error is added to "
+            "the "
+            "worker's next gradient; weights come back in float32"},
+        o.wire, OneOf({"float32", "bfloat16", "float16"}));
   visit(Row{"--timeout", group, "S", "Seconds to wait for others before giving up"}, o.timeout_s,
         RealNumber({.low = 0, .high = 1e6, .high_allowed = true}));
 }

@@ -17,23 +17,26 @@ double MoveSeconds(double link_bytes, double all_bytes, const Wires& wires) {
 double ServerSeconds(const CommPattern& pattern, double bytes, const Wires& wires) {
   const double n = pattern.workers;
   const double s = pattern.servers;
-  double both_ways = 0;  // on the busiest link, in one direction: pushing, then pulling
+  double one_way = 0;  // bytes of float32 on the busiest link, in one direction
   switch (pattern.place) {
     case ServerPlace::kRank0:
-      both_ways = 2 * (n - 1) * bytes;
+      one_way = (n - 1) * bytes;
       break;
     case ServerPlace::kDedicated:
-      both_ways = 2 * std::max(bytes, n * bytes / s);
+      one_way = std::max(bytes, n * bytes / s);
       break;
     case ServerPlace::kColocated:
-      both_ways = 2 * (n - 1) / n * bytes;
+      one_way = (n - 1) / n * bytes;
       break;
   }
   // A link's two directions are used at once, but a colocated host's pushes and replies both go out.
   const bool overlap = pattern.pipelined && pattern.place != ServerPlace::kColocated;
   const double add = n * bytes / s * wires.add_s_per_byte;
-  // On one machine even rank 0's payload crosses the loopback to its server: 2NM in all.
-  const double move = MoveSeconds(overlap ? both_ways / 2 : both_ways, 2 * n * bytes, wires);
+  // On one machine even rank 0's payload crosses the loopback to its server: N gradients and N sets of
+  // weights.
+  const double move =
+      MoveSeconds(overlap ? std::max(pattern.pushed, 1.0) * one_way : (pattern.pushed + 1) * one_way,
+                  (pattern.pushed + 1) * n * bytes, wires);
   return 2 * wires.latency_s + (pattern.pipelined ? std::max(move, add) : move + add);
 }
 
@@ -97,7 +100,8 @@ double ExchangeSeconds(const CommPattern& pattern, double bytes, const Wires& wi
     case Scheme::kServerSync:
       return ServerSeconds(pattern, bytes, wires);
     case Scheme::kServerAsync:
-      return 2 * a + MoveSeconds(2 * bytes, 2 * bytes, wires) + bytes / pattern.servers * g;
+      return 2 * a + MoveSeconds((pattern.pushed + 1) * bytes, (pattern.pushed + 1) * bytes, wires) +
+             bytes / pattern.servers * g;
   }
   return 0;
 }
@@ -122,7 +126,7 @@ double PayloadBytesPerWorker(const CommPattern& pattern, double bytes) {
       return 2 * (n - 1) / n * bytes;
     case Scheme::kServerSync:
     case Scheme::kServerAsync:
-      return bytes;
+      return pattern.pushed * bytes;
   }
   return 0;
 }

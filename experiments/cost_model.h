@@ -52,6 +52,7 @@ struct CommPattern {
   int servers = 1;
   ServerPlace place = ServerPlace::kRank0;
   bool pipelined = true;
+  double pushed = 1;  // bytes that a gradient has on its way to a server, over those it has in float32
 };
 
 // Of a row of the catalog. Empty for an algorithm this model does not know.

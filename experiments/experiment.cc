@@ -65,6 +65,8 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   checked.strategy = "single";
   checked.steps = 0;  // of the cost part, where --samples or --epochs may stand beside it
   checked.micro_batches = 1;
+  checked.staleness_lr = "none";  // of some of the strategies; CheckCompareOptions knows them
+  checked.wire = "float32";
   PSRING_ASSIGN_OR_RETURN(prepared.probe, CheckWithTrainer(prepared.binaries, checked, interrupt));
   PSRING_RETURN_IF_ERROR(CheckCollectives(flags, prepared));
   PSRING_RETURN_IF_ERROR(CheckBatches(flags.options, prepared.catalog, prepared.probe.samples));

@@ -177,7 +177,9 @@ void KeepWhatConcernsIt(Configuration& configuration) {
   if (configuration.strategy.needs != StrategyNeeds::kParameterServer) {
     training.servers = 0;
     training.server_placement = "rank0";
+    training.wire = "float32";
   }
+  if (!IsAsynchronousServer(configuration.strategy)) training.staleness_lr = "none";
 }
 
 void AddWarnings(int cores, Plan& plan) {
@@ -188,6 +190,7 @@ void AddWarnings(int cores, Plan& plan) {
     }
     if (configuration.oversubscribed) crowded = std::max(crowded, configuration.workers);
   }
+  AddClippingNote(plan);
   if (crowded > 0) {
     plan.notes.push_back(
         absl::StrFormat("%d workers on %d %s take turns (oversubscribed): no speed-up is given for them",
@@ -196,6 +199,17 @@ void AddWarnings(int cores, Plan& plan) {
 }
 
 }  // namespace
+
+void AddClippingNote(Plan& plan) {
+  const bool serves = std::any_of(plan.cost.begin(), plan.cost.end(), [](const Configuration& configuration) {
+    return configuration.servers() > 0 && configuration.training.clip_norm > 0;
+  });
+  if (!serves) return;
+  plan.notes.push_back(
+      "--clip_norm: a server updates and answers when the whole gradient is there, so no bucket's weights "
+      "come "
+      "back while backward still runs");
+}
 
 std::vector<std::string> DefaultStrategies() { return {std::begin(kDefaultCost), std::end(kDefaultCost)}; }
 
@@ -212,20 +226,35 @@ std::string Configuration::folder() const {
 
 namespace {
 
-absl::Status CheckServers(const CompareOptions& options, const Catalog& catalog) {
-  const bool given = options.servers != std::vector<int>{0};
-  if (given && options.training.server_placement == "colocated") {
+// What only some strategies understand must be understood by one of those that are named.
+absl::Status CheckServerFlags(const CompareOptions& options, const Catalog& catalog) {
+  const TrainingOptions& training = options.training;
+  const bool servers_given = options.servers != std::vector<int>{0};
+  if (servers_given && training.server_placement == "colocated") {
     return absl::InvalidArgumentError(
         "--server_placement colocated has one server beside each worker; leave --servers out");
   }
-  bool any = options.strategies.empty();
-  for (const std::string& name : options.strategies) {
+  bool any_server = false, any_asynchronous = false;
+  for (const std::string& name : options.strategies.empty() ? DefaultStrategies() : options.strategies) {
     PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));
-    any = any || strategy.needs == StrategyNeeds::kParameterServer;
+    any_server = any_server || strategy.needs == StrategyNeeds::kParameterServer;
+    any_asynchronous = any_asynchronous || IsAsynchronousServer(strategy);
+    if (IsAsynchronousServer(strategy) && training.clip_norm > 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--clip_norm is for synchronous strategies, which have one gradient to clip; leave it out, or ",
+          name));
+    }
   }
-  if (!given || any) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      "--servers is for the strategies that have servers (ps-sync and the like); name one, or leave it out");
+  if (!any_server && (servers_given || training.wire != "float32")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        servers_given ? "--servers" : "--wire",
+        " is for the strategies that have servers (ps-sync and the like); name one, or leave it out"));
+  }
+  if (!any_asynchronous && training.staleness_lr != "none") {
+    return absl::InvalidArgumentError(
+        "--staleness_lr is for asynchronous strategies (ps-async, ps-ssp:K); name one, or leave it out");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -257,7 +286,7 @@ absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& c
           absl::StrCat("--workers must be from 1 to ", kMostWorkers, ", not ", count));
     }
   }
-  PSRING_RETURN_IF_ERROR(CheckServers(options, catalog));
+  PSRING_RETURN_IF_ERROR(CheckServerFlags(options, catalog));
   if (options.repeats < 0) return absl::InvalidArgumentError("--repeats must not be negative");
   return absl::OkStatus();
 }

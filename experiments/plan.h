@@ -93,6 +93,8 @@ bool ShortenAccuracy(double left_s, double slowness, Plan& plan);
 absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int workers,
                                                 const TrainingOptions& training, const Catalog& catalog,
                                                 const Probe& probe, int cores);
+// Where a parameter server clips: what that costs.
+void AddClippingNote(Plan& plan);
 // What is compared where no strategies are named.
 std::vector<std::string> DefaultStrategies();
 

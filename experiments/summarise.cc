@@ -27,7 +27,8 @@ CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
           .workers = configuration.workers,
           .servers = std::max(1, configuration.servers()),
           .place = PlaceOf(configuration.training.server_placement),
-          .pipelined = configuration.training.ps_schedule != "serial"};
+          .pipelined = configuration.training.ps_schedule != "serial",
+          .pushed = configuration.training.wire == "float32" ? 1.0 : 0.5};
 }
 
 // The same step of every rank, for steps that every rank has: a worker whose gradient came too late skips

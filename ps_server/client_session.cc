@@ -57,6 +57,7 @@ ClientSession::ToSend ClientSession::Add(const Exchange& exchange, PsClient::Don
   PSRING_CHECK(exchange.bucket >= 0 && static_cast<size_t>(exchange.bucket) < pending_.size());
   const size_t count = job_.buckets[exchange.bucket].count;
   PSRING_CHECK(exchange.gradient.count == count && exchange.weights.count == count);
+  PSRING_CHECK(exchange.gradient.type == job_.wire);
   std::optional<Pending>& slot = pending_[exchange.bucket];
   if (!failure_.ok()) {
     refused_.push_back({std::move(done), failure_});
@@ -66,7 +67,7 @@ ClientSession::ToSend ClientSession::Add(const Exchange& exchange, PsClient::Don
     if (failure_.ok()) failure_ = refused_.back().why;
   } else {
     slot = Pending{exchange, std::move(done)};
-    if (!announces_) return exchange.step == dropped_step_ ? ToSend::kNothing : ToSend::kGradient;
+    if (!announces_) return exchange.dropped ? ToSend::kNothing : ToSend::kGradient;
     announced_.push_back(exchange);
     return announced_.size() == pending_.size() ? ToSend::kAnnouncement : ToSend::kNothing;
   }
@@ -81,6 +82,9 @@ absl::Status ClientSession::OnChunk(const ChunkHeader& header, Pieces payload) {
       return OnExchange(header, payload);
     case MessageKind::kAnnounce:
       return OnAdmitted(header);
+    case MessageKind::kNorm:
+      heard_(header);
+      return absl::OkStatus();
     case MessageKind::kJoin:
     case MessageKind::kFetch:
     case MessageKind::kLeave: {
@@ -104,12 +108,6 @@ absl::Status ClientSession::OnAdmitted(const ChunkHeader& header) {
   }
   heard_(header);
   return absl::OkStatus();
-}
-
-void ClientSession::NoteTold(const ChunkHeader& word) {
-  if (word.kind != MessageKind::kAnnounce || !word.dropped) return;
-  MutexLock lock(mutex_);
-  dropped_step_ = word.step;
 }
 
 std::vector<Exchange> ClientSession::TakeAdmitted() {
@@ -156,8 +154,9 @@ absl::Status ClientSession::OnExchange(const ChunkHeader& header, Pieces payload
   {
     MutexLock lock(mutex_);
     done = std::move(pending->done);
+    traffic_ = traffic_ + Traffic{.payload_tx_bytes = header.dropped ? 0 : pending->exchange.gradient.bytes(),
+                                  .payload_rx_bytes = size};
     pending_[header.bucket].reset();
-    traffic_ = traffic_ + Traffic{.payload_tx_bytes = header.dropped ? 0 : size, .payload_rx_bytes = size};
     if (header.dropped) {
       std::erase_if(announced_, [&](const Exchange& exchange) { return exchange.step == header.step; });
     }

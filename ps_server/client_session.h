@@ -28,8 +28,6 @@ class ClientSession {
 
   // See PsClient. Once, before Begin.
   void OnWord(std::function<void(const ChunkHeader&)> heard) { heard_ = std::move(heard); }
-  // Before `word` is sent.
-  void NoteTold(const ChunkHeader& word);
 
   // What the client has to send next.
   enum class ToSend { kNothing, kGradient, kAnnouncement };
@@ -80,7 +78,6 @@ class ClientSession {
   std::vector<std::optional<Pending>> pending_ ABSL_GUARDED_BY(mutex_);  // by bucket
   std::vector<Exchange> announced_ ABSL_GUARDED_BY(mutex_);              // of this step, not admitted yet
   std::vector<Exchange> admitted_ ABSL_GUARDED_BY(mutex_);
-  int64_t dropped_step_ ABSL_GUARDED_BY(mutex_) = -1;  // as another server has decided: is not sent
   struct Refused {
     PsClient::Done done;
     absl::Status why;

@@ -110,10 +110,7 @@ class DirectClient : public PsClient {
   Traffic traffic() const override { return session_.traffic(); }
 
   void OnWord(std::function<void(const ChunkHeader&)> heard) override { session_.OnWord(std::move(heard)); }
-  void Tell(const ChunkHeader& word) override {
-    session_.NoteTold(word);
-    inbox_->Put(word);
-  }
+  void Tell(const ChunkHeader& word) override { inbox_->Put(word); }
 
  private:
   void Loop() {

@@ -110,10 +110,7 @@ class GrpcClient : public PsClient {
   Traffic traffic() const override { return session_.traffic(); }
 
   void OnWord(std::function<void(const ChunkHeader&)> heard) override { session_.OnWord(std::move(heard)); }
-  void Tell(const ChunkHeader& word) override {
-    session_.NoteTold(word);
-    Enqueue({.header = word});
-  }
+  void Tell(const ChunkHeader& word) override { Enqueue({.header = word}); }
 
  private:
   enum Operation : intptr_t { kStarted = 1, kOffered, kRead, kWritten, kFinished };

@@ -63,6 +63,7 @@ absl::Status ParameterServer::OnAnnounce(int worker, const ChunkHeader& header, 
       }
     }
   }
+  PSRING_RETURN_IF_ERROR(OnceAllAreReduced(lane, replies));
   for (auto& [reader, reply] : replies) Deliver(reader, std::move(reply));
   return absl::OkStatus();
 }
@@ -104,6 +105,7 @@ absl::Status ParameterServer::OnLeave(int worker, Lane& lane) {
       if (!status.ok()) return Annotate(status, worker, bucket);
     }
   }
+  PSRING_RETURN_IF_ERROR(OnceAllAreReduced(lane, replies));
   workers_[worker].left = true;
   for (auto& [reader, reply] : replies) Deliver(reader, std::move(reply));
   // Answered first: once all have left, the server may be torn down.

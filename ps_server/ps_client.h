@@ -23,9 +23,10 @@ class ParameterServer;
 struct Exchange {
   int bucket = 0;
   int64_t step = 0;
-  int64_t samples = 0;  // in the gradient, which is their sum
-  ConstSpan gradient;   // must stay as it is until `done` has run
-  Span weights;         // written before `done` runs
+  int64_t samples = 0;   // in the gradient, which is their sum
+  ConstSpan gradient;    // of the job's wire type; must stay as it is until `done` has run
+  Span weights;          // written before `done` runs
+  bool dropped = false;  // by another server's verdict: nothing is sent, and the weights come all the same
 };
 
 struct ExchangeResult {

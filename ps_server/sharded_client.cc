@@ -1,6 +1,7 @@
 #include "ps_server/sharded_client.h"
 
 #include <algorithm>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -35,7 +36,9 @@ class ShardedClient : public PsClient {
     carries_verdicts_ = absl::StartsWith(job.consistency, "backup");
     slices_ = CutBuckets(job.buckets, count());
     held_.resize(servers_.size());
-    servers_.front()->OnWord([this](const ChunkHeader& word) { OnWordOfFirst(word); });
+    for (int server = 0; server < count(); ++server) {
+      servers_[server]->OnWord([this, server](const ChunkHeader& word) { OnWordOf(server, word); });
+    }
     return OnEach([&](int server) {
       const ServerJob shard = ShardOf(job, slices_[server], server, count());
       std::vector<float> part(static_cast<size_t>(shard.parameters));
@@ -198,9 +201,10 @@ class ShardedClient : public PsClient {
     joint.done(std::move(outcome));
   }
 
-  // On the thread of the first server's client.
-  void OnWordOfFirst(const ChunkHeader& word) {
-    if (!carries_verdicts_) return;
+  // On the thread of the server's client.
+  void OnWordOf(int server, const ChunkHeader& word) {
+    if (word.kind == MessageKind::kNorm) return OnPartOfNorm(server, word);
+    if (!carries_verdicts_ || server > 0) return;
     if (word.kind == MessageKind::kAnnounce) {
       Carry({.kind = MessageKind::kAnnounce, .step = word.step, .complete = word.complete});
     } else if (word.kind == MessageKind::kLeave && word.complete > 0) {
@@ -209,6 +213,21 @@ class ShardedClient : public PsClient {
             {.kind = MessageKind::kAnnounce, .step = -1, .version = word.version, .complete = word.complete});
       }
     }
+  }
+
+  // Adds up the servers' parts, in their order, and tells each the total.
+  void OnPartOfNorm(int server, const ChunkHeader& word) {
+    double total = 0;
+    {
+      MutexLock lock(mutex_);
+      norm_parts_.resize(servers_.size());
+      norm_parts_[static_cast<size_t>(server)] = word.sum_of_squares;
+      const auto missing = [](const std::optional<double>& part) { return !part.has_value(); };
+      if (std::ranges::any_of(norm_parts_, missing)) return;
+      for (const std::optional<double>& part : norm_parts_) total += *part;
+      norm_parts_.assign(servers_.size(), std::nullopt);
+    }
+    Tell({.kind = MessageKind::kNorm, .step = word.step, .sum_of_squares = total});
   }
 
   // Tells the other servers the first one's verdict on a step, once, and then sends them what was held for
@@ -221,8 +240,13 @@ class ShardedClient : public PsClient {
         parts.swap(held_[server]);
       }
       if (parts.empty()) continue;
-      servers_[server]->Tell(verdict);
-      for (const Part& part : parts) Send(server, part);
+      // What is dropped is answered as soon as it is told; what is admitted is sent when it may be.
+      if (!verdict.dropped) servers_[server]->Tell(verdict);
+      for (Part& part : parts) {
+        part.exchange.dropped = verdict.dropped;
+        Send(server, part);
+      }
+      if (verdict.dropped) servers_[server]->Tell(verdict);
     }
   }
 
@@ -248,6 +272,7 @@ class ShardedClient : public PsClient {
 
   Mutex mutex_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::optional<double>> norm_parts_ ABSL_GUARDED_BY(mutex_);  // by server, of the step at hand
   std::vector<std::vector<Part>> held_ ABSL_GUARDED_BY(mutex_);  // by server: until the first has decided
 
   const std::vector<std::unique_ptr<PsClient>> servers_;  // last: their threads use the above

@@ -21,7 +21,7 @@ std::vector<std::vector<BucketSlice>> CutBuckets(const std::vector<Bucket>& buck
     std::vector<size_t> share(parts, blocks / parts);
     for (size_t i = 0; i < blocks % parts; ++i) ++share[order[i]];
     size_t first = 0;
-    for (size_t server = 0; server < parts; ++server) {
+    for (const size_t server : order) {  // the last block may be short: to whom holds most
       const size_t end = std::min(bucket.count, first + share[server] * kSliceAlignment);
       slices[server].push_back({.first = first, .count = end - first});
       held[server] += end - first;

@@ -23,9 +23,9 @@ struct BucketSlice {
 // Slices begin at multiples of this: 64 bytes of float32, so that no cache line belongs to two servers.
 inline constexpr size_t kSliceAlignment = 16;
 
-// By server, then by bucket: contiguous slices in the order of the servers, which cover each bucket exactly
-// once. The servers' totals differ by at most two alignments, however many buckets there are; a bucket with
-// fewer aligned blocks than servers leaves some without a part of it.
+// By server, then by bucket: slices that cover each bucket exactly once, in no particular order. The servers'
+// totals differ by at most two alignments, however many buckets there are; a bucket with fewer aligned blocks
+// than servers leaves some without a part of it.
 std::vector<std::vector<BucketSlice>> CutBuckets(const std::vector<Bucket>& buckets, int servers);
 
 // What server `server` is told. `slices`: its row of CutBuckets(whole.buckets, servers).

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <numeric>
 #include <string>
 #include <tuple>
@@ -138,6 +139,97 @@ TEST_P(Sharded, EachServerKeepsItsOwnVersionsAndStaleness) {
           std::accumulate(stats.worker_staleness_sum.begin(), stats.worker_staleness_sum.end(), int64_t{0});
     }
     EXPECT_EQ(told, counted);
+  }
+}
+
+// Where the bound is below the norm, the update has the norm of the bound; where it is above, none is felt.
+TEST_P(Sharded, ClippingShortensTheMeanGradientToTheBoundWhateverTheServers) {
+  for (const std::string consistency : {"sync", "backup:0"}) {
+    ServerJob job = MakeJob(workers(), kSizes);
+    job.consistency = consistency;
+    job.deterministic = true;
+    job.clip_norm = 3;
+    const auto weights = RunJob(job, Servers(workers(), servers()));
+    const std::vector<float> expected = TrainAlone(job, kSteps);
+    for (int rank = 0; rank < workers(); ++rank) EXPECT_EQ(weights[rank], expected) << consistency;
+
+    job.optimizer.kind = OptimizerKind::kSgd;
+    job.schedule.base = 1;
+    const auto one_step = RunJob(job, Servers(workers(), servers()), 1);
+    double moved = 0;
+    for (size_t i = 0; i < one_step[0].size(); ++i) {
+      const double by = double{one_step[0][i]} - InitialWeights(job)[i];
+      moved += by * by;
+    }
+    EXPECT_NEAR(std::sqrt(moved), 3, 1e-5);
+
+    job.clip_norm = 1e6;
+    const auto felt_not = RunJob(job, Servers(workers(), servers()), 1);
+    job.clip_norm = 0;
+    EXPECT_EQ(felt_not[0], TrainAlone(job, 1));
+  }
+}
+
+TEST_P(Sharded, AGradientOf16BitsIsHalfTheBytesAndIsAddedUpInFloat32) {
+  for (const DType wire : {DType::kBFloat16, DType::kFloat16}) {
+    for (const std::string consistency : {"sync", "async"}) {
+      for (const bool deterministic : {false, true}) {
+        ServerJob job = MakeJob(workers(), kSizes);
+        job.consistency = consistency;
+        job.deterministic = deterministic && consistency == "sync";
+        job.wire = wire;
+        job.optimizer.kind = OptimizerKind::kSgd;
+        job.schedule.base = 1;
+        const Servers servers(workers(), this->servers());
+        ForEachRank(workers(), [&](int rank) {
+          TestWorker worker(job, rank, servers.NewClient());
+          ASSERT_EQ(worker.Start(), absl::OkStatus());
+          // Sums of these are exact in float32 alone: 1.0078125 is bfloat16's next after 1.
+          worker.gradient.assign(job.parameters, rank == 0 ? 1.0078125f : 1024.f);
+          ASSERT_EQ(worker.StepAgain(0, /*samples=*/1).status(), absl::OkStatus());
+          EXPECT_EQ(worker.client->traffic().payload_tx_bytes, job.parameters * 2);
+          EXPECT_EQ(worker.client->traffic().payload_rx_bytes, job.parameters * 4);
+          std::vector<float> now(job.parameters);
+          if (consistency == "sync") {
+            const float sum = 1.0078125f + 1024.f * static_cast<float>(workers() - 1);
+            const float mean = sum * (1.0f / static_cast<float>(workers()));
+            for (size_t i = 0; i < worker.weights.size(); ++i) {
+              ASSERT_EQ(worker.weights[i], InitialWeights(job)[i] - mean) << i;
+              if (i == 40) i = worker.weights.size() - 10;
+            }
+          }
+          ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+        });
+        uint64_t received = 0;
+        for (int server = 0; server < servers.count(); ++server) {
+          received += servers.server(server).stats().payload.payload_rx_bytes;
+        }
+        EXPECT_EQ(received, static_cast<uint64_t>(job.parameters) * 2 * workers());
+      }
+    }
+  }
+}
+
+TEST(StalenessTest, ALatePushIsAppliedAtItsRateOverItsStaleness) {
+  ServerJob job = MakeJob(2, {100});
+  job.consistency = "async";
+  job.staleness_lr = true;
+  job.optimizer.kind = OptimizerKind::kSgd;
+  job.schedule.base = 1;
+  const Servers servers(2, 2);
+  TestWorker late(job, 0, servers.NewClient());
+  TestWorker early(job, 1, servers.NewClient());
+  ForEachRank(2, [&](int rank) { ASSERT_EQ((rank == 0 ? late : early).Start(), absl::OkStatus()); });
+  early.gradient.assign(100, 0);
+  for (int64_t step = 0; step < 4; ++step) ASSERT_EQ(early.StepAgain(step, 1).status(), absl::OkStatus());
+  late.gradient.assign(100, 1);
+  float expected = InitialWeights(job)[7];
+  for (const int staleness : {4, 0}) {
+    const auto result = late.StepAgain(staleness == 4 ? 0 : 1, 1);
+    ASSERT_EQ(result.status(), absl::OkStatus());
+    EXPECT_EQ(result->front().staleness, staleness);
+    expected -= staleness == 4 ? .25f : 1.f;
+    EXPECT_EQ(late.weights[7], expected);
   }
 }
 

@@ -35,11 +35,15 @@ struct TestWorker {
   absl::StatusOr<ExchangeResult> ExchangeBucket(int bucket, int64_t step);
   absl::StatusOr<ExchangeResult> ExchangeAgain(int bucket, int64_t step);
 
+  // What is sent of a bucket: the gradient, or its rounding to the job's wire type.
+  ConstSpan Sent(const Bucket& bucket);
+
   const ServerJob job;
   const int rank;
   std::unique_ptr<PsClient> client;
   std::vector<float> weights;
   std::vector<float> gradient;
+  std::vector<uint16_t> rounded;
 };
 
 // One process that adds the workers' gradients in rank order and updates once a step.
