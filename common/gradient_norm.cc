@@ -24,7 +24,7 @@ double SumOfSquares(const float* values, size_t count) {
 
 absl::StatusOr<double> ClipFactor(double clip_norm, double sum_of_squares, int64_t samples) {
   if (clip_norm == 0 || samples == 0) return 1.0;
-  if (!std::isfinite(sum_of_squares)) {
+  if (!std::isfinite(sum_of_squares) || sum_of_squares < 0) {
     return absl::OutOfRangeError(
         "the gradient is not finite, so there is no norm to clip it by; a lower --lr may help");
   }

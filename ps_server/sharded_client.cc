@@ -1,7 +1,7 @@
 #include "ps_server/sharded_client.h"
 
 #include <algorithm>
-#include <optional>
+#include <map>
 #include <thread>
 #include <utility>
 
@@ -118,6 +118,10 @@ class ShardedClient : public PsClient {
     ExchangeResult result ABSL_GUARDED_BY(mutex);
     absl::Status failure ABSL_GUARDED_BY(mutex);
   };
+  struct NormParts {
+    std::vector<double> parts;  // by server
+    size_t arrived = 0;
+  };
   struct Part {
     Exchange exchange;
     std::shared_ptr<Joint> joint;
@@ -215,17 +219,18 @@ class ShardedClient : public PsClient {
     }
   }
 
-  // Adds up the servers' parts, in their order, and tells each the total.
+  // Adds up the servers' parts, in their order, and tells each the total. Where another worker was faster, a
+  // part may come after the step's weights, and even among those of the next step.
   void OnPartOfNorm(int server, const ChunkHeader& word) {
     double total = 0;
     {
       MutexLock lock(mutex_);
-      norm_parts_.resize(servers_.size());
-      norm_parts_[static_cast<size_t>(server)] = word.sum_of_squares;
-      const auto missing = [](const std::optional<double>& part) { return !part.has_value(); };
-      if (std::ranges::any_of(norm_parts_, missing)) return;
-      for (const std::optional<double>& part : norm_parts_) total += *part;
-      norm_parts_.assign(servers_.size(), std::nullopt);
+      NormParts& of_step = norms_[word.step];
+      of_step.parts.resize(servers_.size());
+      of_step.parts[static_cast<size_t>(server)] = word.sum_of_squares;
+      if (++of_step.arrived < servers_.size()) return;
+      for (const double part : of_step.parts) total += part;
+      norms_.erase(word.step);
     }
     Tell({.kind = MessageKind::kNorm, .step = word.step, .sum_of_squares = total});
   }
@@ -272,7 +277,7 @@ class ShardedClient : public PsClient {
 
   Mutex mutex_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::optional<double>> norm_parts_ ABSL_GUARDED_BY(mutex_);  // by server, of the step at hand
+  std::map<int64_t, NormParts> norms_ ABSL_GUARDED_BY(mutex_);   // by step
   std::vector<std::vector<Part>> held_ ABSL_GUARDED_BY(mutex_);  // by server: until the first has decided
 
   const std::vector<std::unique_ptr<PsClient>> servers_;  // last: their threads use the above

@@ -172,7 +172,7 @@ TEST(TrainingFlags, BadValuesAreRefusedWithTheirFlag) {
       {"--ps_schedule=seriel",
        "--ps_schedule: 'seriel' is not one of serial, pipelined; did you mean serial?"},
       {"--server_placement=rank1",
-       "--server_placement: 'rank1' is not one of rank0, dedicated; did you mean rank0?"},
+       "--server_placement: 'rank1' is not one of rank0, dedicated, colocated; did you mean rank0?"},
       {"--data=fashion_mnist",
        "--data: 'fashion_mnist' is not one of fashion-mnist, mnist, synthetic; did you mean fashion-mnist?"},
       {"--device=gpu", "--device: 'gpu' is none of auto, cpu, cuda, cuda:I; did you mean cpu?"},
