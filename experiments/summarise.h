@@ -38,7 +38,8 @@ struct RunFigures {
   std::optional<double> wait_ms;                                              // synchronous strategies only
   std::vector<double> every_step_ms;
   double payload_tx_bytes = 0, payload_rx_bytes = 0;
-  std::optional<double> server_payload_bytes;
+  std::optional<double> server_payload_bytes;  // in and out, of the server that has most
+  std::vector<double> each_server_payload_bytes;
   std::optional<double> staleness_mean;
   std::optional<int64_t> staleness_max;
   std::optional<double> dropped_gradients;  // backup workers: of the whole launch, warm-up included
@@ -46,7 +47,7 @@ struct RunFigures {
   std::optional<double> test_accuracy;
   std::optional<bool> replicas_equal;
   double worker_peak_memory_mb = 0;
-  std::optional<double> server_peak_memory_mb;
+  std::optional<double> server_peak_memory_mb;  // of the server that has most
   double foreign_cpu_pct = 0;
 };
 
