@@ -65,6 +65,7 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   checked.strategy = "single";
   checked.steps = 0;  // of the cost part, where --samples or --epochs may stand beside it
   checked.micro_batches = 1;
+  checked.straggler = "none";  // there is one worker here
   PSRING_ASSIGN_OR_RETURN(prepared.probe, CheckWithTrainer(prepared.binaries, checked, interrupt));
   PSRING_RETURN_IF_ERROR(CheckCollectives(flags, prepared));
   PSRING_RETURN_IF_ERROR(CheckBatches(flags.options, prepared.catalog, prepared.probe.samples));
@@ -90,7 +91,8 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
       .command_line = flags.command_line,
       .started_utc = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone()),
       .machine = prepared.machine,
-      .plan = plan};
+      .plan = plan,
+      .disturbances = flags.options.training};
   if (wires.ok()) {
     experiment->manifest_.wires = *wires;
   } else {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "experiments/table.h"
+#include "experiments/waiting_findings.h"
 
 namespace psring {
 namespace {
@@ -254,6 +255,7 @@ std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std
   AddBytes(rows, findings);
   AddDerivedBytes(rows, findings);
   AddStaleness(rows, findings);
+  for (const std::string& finding : WaitingFindings(rows)) findings.push_back(finding);
   AddAccuracy(rows, findings);
   AddWires(rows, findings);
   AddCaveats(rows, cores, findings);

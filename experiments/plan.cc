@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/check.h"
+#include "common/delays.h"
 #include "experiments/estimate.h"
 #include "experiments/statistics.h"
 
@@ -167,8 +168,18 @@ void KeepWhatConcernsIt(Configuration& configuration) {
   TrainingOptions& training = configuration.training;
   const bool has_group = configuration.strategy.needs == StrategyNeeds::kProcessGroup;
   if (!has_group || configuration.strategy.backend != "native") training.backend.clear();
+  if (configuration.strategy.single_process) {  // the reference: one worker, undisturbed
+    training.straggler = "none";
+    training.jitter_ms = "none";
+  }
   const bool sends = configuration.strategy.needs != StrategyNeeds::kNothing;
   if (!sends || configuration.backend() == "nccl") training.fabric = "auto";
+}
+
+// What was done to the workers on purpose.
+void AddDisturbances(const TrainingOptions& training, std::vector<std::string>& notes) {
+  const std::string text = DescribeDisturbances(training);
+  if (!text.empty()) notes.push_back(absl::StrCat(text, "; single, the reference, is undisturbed"));
 }
 
 void AddWarnings(int cores, Plan& plan) {
@@ -190,6 +201,23 @@ void AddWarnings(int cores, Plan& plan) {
 
 std::vector<std::string> DefaultStrategies() { return {std::begin(kDefaultCost), std::end(kDefaultCost)}; }
 
+std::string DescribeDisturbances(const TrainingOptions& training) {
+  std::vector<std::string> parts;
+  const absl::StatusOr<std::vector<Straggler>> stragglers = ParseStragglers(training.straggler);
+  if (stragglers.ok()) {
+    for (const Straggler& straggler : *stragglers) {
+      parts.push_back(
+          absl::StrFormat("worker %d computes %g times as long", straggler.worker, straggler.factor));
+    }
+  }
+  const absl::StatusOr<TimeDistribution> jitter = ParseTimeDistribution(training.jitter_ms);
+  if (jitter.ok() && !jitter->is_zero()) {
+    parts.push_back(absl::StrFormat("every step of every worker is delayed by %s ms (%.3g ms on average)",
+                                    training.jitter_ms, jitter->mean_ms()));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
 std::string Configuration::name() const { return absl::StrCat(strategy.name, " x ", workers); }
 
 std::string Configuration::folder() const {
@@ -206,11 +234,19 @@ absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& c
           "%s with %d %s: at most %d can be spare; leave %d out of --workers, or give a smaller %s", name,
           count, count == 1 ? "worker" : "workers", count - 1, count, strategy.number_letter));
     }
+    for (int count : options.workers) {
+      if (strategy.single_process) break;
+      PSRING_RETURN_IF_ERROR(CheckStragglers(options.training.straggler, count));
+    }
     if (options.training.micro_batches > 1 && name != "single") {
       return absl::InvalidArgumentError(
           absl::StrCat("--micro_batches is for the strategy single, which stands for many workers; ", name,
                        " has workers of its own"));
     }
+  }
+  for (int count : options.workers) {
+    if (!options.strategies.empty()) break;
+    PSRING_RETURN_IF_ERROR(CheckStragglers(options.training.straggler, count));
   }
   if (options.training.micro_batches > 1 && options.strategies.empty()) {
     return absl::InvalidArgumentError("--micro_batches is for --strategies single alone");
@@ -289,6 +325,7 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
     plan.expected_s += plan.accuracy_s;
   }
   AddWarnings(cores, plan);
+  AddDisturbances(options.training, plan.notes);
   if (plan.expected_s > options.time_budget_s) {
     plan.notes.push_back(
         "this takes longer than --time_budget: what you fixed stays, and three rounds are the least");

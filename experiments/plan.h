@@ -93,6 +93,9 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
 // What is compared where no strategies are named.
 std::vector<std::string> DefaultStrategies();
 
+// "worker 1 computes 3 times as long": what --straggler and --jitter_ms do to the workers; empty: nothing.
+std::string DescribeDisturbances(const TrainingOptions& training);
+
 // InvalidArgument where for some strategy and worker count no whole global batch fits into the data.
 absl::Status CheckBatches(const CompareOptions& options, const Catalog& catalog, int64_t samples);
 

@@ -197,6 +197,8 @@ absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const
   moment.steps = 3;
   moment.evaluate = false;
   moment.eval_every = 0;
+  moment.straggler = "none";
+  moment.jitter_ms = "none";
   PSRING_ASSIGN_OR_RETURN(const Configuration single,
                           MakeConfiguration("single", 1, moment, catalog, probe, 1));
   PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "common/trace.h"
+#include "experiments/waiting.h"
 
 namespace psring {
 namespace {
@@ -47,6 +48,22 @@ double WallSeconds(const RunRecords& records) {
     }
   }
   return end > begin ? 1e-9 * static_cast<double>(end - begin) : 0;
+}
+
+// Of workers that have nothing to do with each other: one that is done before the others takes nothing from
+// what they could do together.
+double SumOfSpeeds(const RunRecords& records) {
+  double sum = 0;
+  for (const auto& steps : records.steps) {
+    double samples = 0;
+    RunRecords alone;
+    alone.steps.push_back(steps);
+    for (const StepRecord& step : steps) {
+      if (!step.warmup) samples += static_cast<double>(step.samples);
+    }
+    if (const double wall_s = WallSeconds(alone); wall_s > 0) sum += samples / wall_s;
+  }
+  return sum;
 }
 
 std::optional<double> MeanWait(const RunRecords& records) {
@@ -88,6 +105,16 @@ void AddServers(const Configuration& configuration, const RunRecords& records, R
   if (configuration.strategy.number_below_workers) {
     figures.dropped_gradients = dropped;
     pushing -= configuration.strategy.number;
+    double computed = 0;
+    for (const auto& steps : records.steps) computed += static_cast<double>(steps.size());
+    if (computed > 0) figures.dropped_share = dropped / computed;
+  }
+  for (const ServerResult& server : records.servers) {
+    auto& histogram = figures.staleness_histogram;
+    histogram.resize(std::max(histogram.size(), server.staleness_histogram.size()));
+    for (size_t i = 0; i < server.staleness_histogram.size(); ++i) {
+      histogram[i] += static_cast<double>(server.staleness_histogram[i]);
+    }
   }
   const double pushes_per_step = static_cast<double>(records.ranks.front().bucket_elements.size()) * pushing;
   if (pushes > 0 && pushes_per_step > 0) figures.server_payload_bytes = bytes / (pushes / pushes_per_step);
@@ -126,6 +153,8 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
   mean.server_payload_bytes = MeanOverThose(runs, &RunFigures::server_payload_bytes);
   mean.staleness_mean = MeanOverThose(runs, &RunFigures::staleness_mean);
   mean.dropped_gradients = MeanOverThose(runs, &RunFigures::dropped_gradients);
+  mean.dropped_share = MeanOverThose(runs, &RunFigures::dropped_share);
+  mean.workers = MeanWorkers(runs);
   mean.test_accuracy = MeanOverThose(runs, &RunFigures::test_accuracy);
   for (const RunFigures& run : runs) {
     mean.every_step_ms.insert(mean.every_step_ms.end(), run.every_step_ms.begin(), run.every_step_ms.end());
@@ -133,6 +162,11 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
     if (run.server_peak_memory_mb) {
       mean.server_peak_memory_mb =
           std::max(mean.server_peak_memory_mb.value_or(0), *run.server_peak_memory_mb);
+    }
+    mean.staleness_histogram.resize(
+        std::max(mean.staleness_histogram.size(), run.staleness_histogram.size()));
+    for (size_t i = 0; i < run.staleness_histogram.size(); ++i) {
+      mean.staleness_histogram[i] += run.staleness_histogram[i];
     }
     if (run.staleness_max) mean.staleness_max = std::max(mean.staleness_max.value_or(0), *run.staleness_max);
     if (run.replicas_equal) mean.replicas_equal = mean.replicas_equal.value_or(true) && *run.replicas_equal;
@@ -198,6 +232,12 @@ std::string NoteOf(const SummaryRow& row) {
   if (row.configuration.oversubscribed) notes.push_back("oversubscribed");
   if (!row.valid)
     notes.push_back(absl::StrFormat("others used %.0f%% of the processors", row.foreign_cpu_pct));
+  if (row.configuration.training.straggler != "none") {
+    notes.push_back(absl::StrCat("straggler ", row.configuration.training.straggler));
+  }
+  if (row.configuration.training.jitter_ms != "none") {
+    notes.push_back(absl::StrCat("jitter ", row.configuration.training.jitter_ms, " ms"));
+  }
   if (row.mean.replicas_equal == false) notes.push_back("replicas differ");
   return absl::StrJoin(notes, "; ");
 }
@@ -251,8 +291,13 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   if (figures.every_step_ms.empty()) {
     return absl::DataLossError(absl::StrCat(configuration.name(), ": no rank left any measured steps"));
   }
+  // Asynchronous workers share the steps out among themselves.
+  if (configuration.strategy.algorithm == "async") {
+    figures.steps = static_cast<int64_t>(figures.every_step_ms.size() / records.ranks.size());
+  }
   figures.wall_s = WallSeconds(records);
   if (figures.wall_s > 0) figures.samples_per_s = static_cast<double>(figures.samples) / figures.wall_s;
+  if (configuration.strategy.needs == StrategyNeeds::kNothing) figures.samples_per_s = SumOfSpeeds(records);
   const double rank_steps = static_cast<double>(figures.every_step_ms.size());
   figures.step_ms = Mean(figures.every_step_ms);
   figures.compute_ms = Mean(compute);
@@ -270,8 +315,16 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   }
   AddStaleness(configuration, records, figures);
   AddServers(configuration, records, figures);
+  figures.workers = WorkerFiguresOf(configuration.strategy, records);
+  if (configuration.strategy.number > 0) {  // not everybody waits for everybody
+    double waited = 0;
+    for (const WorkerFigures& worker : figures.workers) waited += worker.wait_ms * worker.steps;
+    figures.wait_ms = waited / rank_steps;
+  }
   return figures;
 }
+
+Basis SummaryRow::TimeBasis() const { return Basis::kMeasured; }
 
 const char* BasisName(Basis basis) {
   switch (basis) {

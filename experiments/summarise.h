@@ -27,6 +27,16 @@ struct RunRecords {
 // holds this step of every rank; clocks are one, because the ranks stand on one host.
 double WaitMs(const std::vector<const StepRecord*>& steps, int rank);
 
+// One worker's figures in one launch. Warm-up steps count for staleness and dropped gradients only.
+struct WorkerFigures {
+  double steps = 0;
+  double step_ms = 0, compute_ms = 0, delay_ms = 0, exposed_comm_ms = 0, wait_ms = 0;  // of a mean step
+  double waited_s = 0;                                                                 // in all
+  std::optional<double> staleness_mean;
+  std::optional<double> staleness_theory;  // asynchronous: sum over the others of their rate over its own
+  std::optional<int64_t> staleness_max;
+  double dropped_gradients = 0;
+};
 // The figures of one launch. Warm-up steps count for the staleness only. Bytes are per step and worker.
 struct RunFigures {
   int64_t steps = 0;  // measured, per worker
@@ -35,13 +45,16 @@ struct RunFigures {
   double wall_s = 0;  // of the measured steps: first begin to last end over all workers
   double samples_per_s = 0;
   double step_ms = 0, compute_ms = 0, comm_busy_ms = 0, exposed_comm_ms = 0;  // means over ranks and steps
-  std::optional<double> wait_ms;                                              // synchronous strategies only
+  std::optional<double> wait_ms;                                              // strategies that wait
   std::vector<double> every_step_ms;
   double payload_tx_bytes = 0, payload_rx_bytes = 0;
   std::optional<double> server_payload_bytes;
   std::optional<double> staleness_mean;
   std::optional<int64_t> staleness_max;
   std::optional<double> dropped_gradients;  // backup workers: of the whole launch, warm-up included
+  std::optional<double> dropped_share;      // of all gradients that were computed
+  std::vector<WorkerFigures> workers;       // by rank
+  std::vector<double> staleness_histogram;  // index: staleness; pushes of a bucket
   double loss = 0;
   std::optional<double> test_accuracy;
   std::optional<bool> replicas_equal;
@@ -83,6 +96,9 @@ struct SummaryRow {
   double foreign_cpu_pct = 0;  // the most in any of its runs
   bool valid = true;
   std::string note;
+
+  // Of times, and of what follows from their order.
+  Basis TimeBasis() const;
 
   // Per round, in the order of the rounds: what pairs are made of.
   std::vector<double> round_samples_per_s, round_step_ms;

@@ -73,6 +73,10 @@ std::vector<Column> Columns() {
                     ? absl::StrFormat("%.2f", *row.mean.staleness_mean)
                     : "";
        }},
+      {"drop-", "ped %", "m",
+       [](const SummaryRow& row) {
+         return row.mean.dropped_share ? absl::StrFormat("%.1f", 100 * *row.mean.dropped_share) : "";
+       }},
       {"test", "acc.", "m",
        [](const SummaryRow& row) {
          return row.test_accuracy ? absl::StrFormat("%.4f", *row.test_accuracy) : "";

@@ -33,6 +33,12 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
                          : ", which has no collectives",
                      "; leave it out"));
   }
+  if (configuration.training.straggler != options.training.straggler ||
+      configuration.training.jitter_ms != options.training.jitter_ms) {
+    return absl::InvalidArgumentError(absl::StrCat("--straggler and --jitter_ms do nothing for --strategy ",
+                                                   configuration.strategy.name,
+                                                   ", which is the undisturbed reference; leave them out"));
+  }
   Plan plan;
   plan.rounds = std::max(1, options.repeats);
   TrainingOptions& training = configuration.training;
@@ -40,6 +46,9 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
   plan.round_s = ExpectedLaunchSeconds(configuration, prepared.probe, cores);
   plan.expected_s = plan.rounds * plan.round_s;
   plan.notes = configuration.update.warnings;
+  if (const std::string text = DescribeDisturbances(configuration.training); !text.empty()) {
+    plan.notes.push_back(text);
+  }
   if (configuration.oversubscribed) {
     plan.notes.push_back(absl::StrFormat("%d workers on %d %s take turns (oversubscribed)",
                                          configuration.workers, cores, cores == 1 ? "core" : "cores"));

@@ -205,6 +205,7 @@ absl::Status ParameterServer::Act(int bucket, const Consistency::Decision& decis
     }
     PSRING_CHECK(static_cast<int>(pushed.size()) == decision.apply_count);
     PSRING_RETURN_IF_ERROR(shard_->Apply(bucket, pushed, samples, version, lane));
+    if (notes_arrivals_) options_.arrivals->updates[bucket].push_back(static_cast<uint16_t>(pushed.front()));
   }
   std::optional<Snapshot> weights;
   for (const int reader : decision.may_read) {

@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/arrivals.h"
 #include "common/device.h"
 #include "common/mutex.h"
 #include "common/trace.h"
@@ -56,6 +57,8 @@ struct ServerOptions {
   int workers = 1;
   absl::Duration timeout =
       absl::Seconds(60);  // how long some may wait for others while nothing at all arrives
+  // Asynchronous modes: where to note whose push each update was made of. Complete once the job is over.
+  Arrivals* arrivals = nullptr;
 };
 
 // What happened so far. Payload is that of exchanges: gradients in, weights out; the weights of Join and
@@ -184,6 +187,7 @@ class ParameterServer {
   // Made in worker 0's Join; from then on worker 0's thread may read it, and everybody once started_ is true.
   ServerJob job_;
   std::unique_ptr<ParameterShard> shard_;
+  bool notes_arrivals_ = false;
   std::unique_ptr<BucketState[]> buckets_;
   Mutex admission_mutex_;                                                 // before any bucket's
   std::optional<Admission> admission_ ABSL_GUARDED_BY(admission_mutex_);  // backup workers

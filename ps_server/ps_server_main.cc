@@ -62,7 +62,9 @@ absl::StatusOr<RendezvousOptions> Meeting(const Flags& flags) {
 absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, MakeDevice(flags.device));
 
-  ParameterServer server(*device, {.workers = flags.workers, .timeout = meeting.timeout});
+  Arrivals arrivals;
+  ParameterServer server(*device,
+                         {.workers = flags.workers, .timeout = meeting.timeout, .arrivals = &arrivals});
   PSRING_ASSIGN_OR_RETURN(
       std::unique_ptr<Service> service,
       Service::Start(server, {.host = flags.bind, .port = flags.port, .threads = flags.threads}));
@@ -77,6 +79,9 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
   std::optional<absl::Status> outcome;
   while (!(outcome = server.WaitUntilOver(absl::Now() + absl::Milliseconds(100))).has_value()) {
     if (told_to_end != 0) server.Abort(absl::CancelledError("the parameter server was told to end"));
+  }
+  if (outcome->ok() && !flags.record.empty() && !arrivals.updates.empty()) {
+    outcome = WriteFile(flags.record + "/arrivals-server0.bin", ToBytes(arrivals));
   }
   if (outcome->ok() && !flags.record.empty()) outcome = WriteRecord(flags.record, server.stats());
   if (!service->Stop(absl::Now() + absl::Seconds(2))) {
