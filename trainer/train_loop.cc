@@ -230,13 +230,9 @@ absl::Status Training::Steps() {
   return absl::OkStatus();
 }
 
-// Asynchronous workers share the steps: whoever is faster makes more of them, so that nobody runs on alone
-// with weights that no longer change under it. While all run, each of the others has one gradient on its way;
-// so the first to read version T - N + 1 stops, the N - 1 gradients on their way stop the others, and the
-// updates are T = N * total_steps, exactly.
 bool Training::IsOver(int64_t step) const {
   if (!shares_steps_) return step >= plan_.total_steps();
-  return version_ > worker_.world_size * (plan_.total_steps() - 1);
+  return SharedStepsAreOver(version_, worker_.world_size, plan_.total_steps());
 }
 
 // Of all workers' work, in steps of a worker.

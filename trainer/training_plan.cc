@@ -92,6 +92,10 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
   return absl::OkStatus();
 }
 
+bool SharedStepsAreOver(int64_t version, int workers, int64_t total_steps) {
+  return version > workers * (total_steps - 1);
+}
+
 std::vector<std::string> PlanWarnings(const StrategyRow& strategy, const UpdatePlan& updates) {
   std::vector<std::string> warnings;
   if (IsAsynchronous(strategy) && updates.optimizer.kind == OptimizerKind::kMomentum &&

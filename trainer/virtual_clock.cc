@@ -10,7 +10,8 @@ namespace psring {
 namespace {
 
 absl::Status At(int worker, int64_t step, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat("worker ", worker, ", step ", step, ": ", status.message()));
+  return absl::Status(status.code(),
+                      absl::StrCat("worker ", worker, ", step ", step, ": ", status.message()));
 }
 
 }  // namespace

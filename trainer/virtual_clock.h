@@ -16,6 +16,7 @@
 #include <optional>
 #include <queue>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -43,8 +44,8 @@ class VirtualTimes {
   int64_t PushNs(int worker, int64_t step) const;
   int64_t PullNs(int worker, int64_t step) const;
   int64_t ServeNs(int worker, int64_t step) const;
-  // An all-reduce: 2(N-1)/N of a gradient's time on a link (a ring's share, Patarasuk & Yuan 2009), or as long
-  // as the measured exchange.
+  // An all-reduce: 2(N-1)/N of a gradient's time on a link (a ring's share, Patarasuk & Yuan 2009), or as
+  // long as the measured exchange.
   int64_t AllReduceNs(int worker, int64_t step) const;
 
  private:
@@ -140,7 +141,7 @@ class VirtualClock {
   int64_t events_planned_ = 0;
   int64_t now_ns_ = 0;
   int64_t server_free_ns_ = 0;
-  int ready_ = 0;    // all-reduce: workers that wait for the others
+  int ready_ = 0;  // all-reduce: workers that wait for the others
   int parked_ = 0;
   bool warm_ = false;
 };
