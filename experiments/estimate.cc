@@ -23,6 +23,7 @@ double DelaySeconds(const TrainingOptions& training, const Probe& probe) {
 }  // namespace
 
 double StepSeconds(const Configuration& configuration, const Probe& probe, int cores) {
+  if (configuration.simulated()) return probe.step_s * configuration.workers;  // one after the other
   const double crowding =
       std::max(1.0, static_cast<double>(configuration.workers * configuration.training.threads) / cores);
   const double bytes = 4.0 * static_cast<double>(probe.parameters);
@@ -39,6 +40,7 @@ double SamplesPerSecond(const Configuration& configuration, const Probe& probe, 
 }
 
 double LaunchOverheadSeconds(const Configuration& configuration, const Probe& probe, int cores) {
+  if (configuration.simulated()) return 0.1 + probe.launch_s;
   return 0.1 + probe.launch_s * std::max(1.0, static_cast<double>(configuration.workers) / cores);
 }
 

@@ -148,7 +148,7 @@ void AddBytes(const std::vector<SummaryRow>& rows, std::vector<std::string>& fin
 void AddDerivedBytes(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
   std::set<std::string> names;
   for (const SummaryRow& row : rows) {
-    if (BytesAreDerived(row)) names.insert(row.configuration.strategy.name);
+    if (BytesAreDerived(row) && !row.configuration.simulated()) names.insert(row.configuration.strategy.name);
   }
   if (names.empty()) return;
   findings.push_back(absl::StrCat("The bytes of ", absl::StrJoin(names, ", "),
@@ -186,7 +186,11 @@ void AddAccuracy(const std::vector<SummaryRow>& rows, std::vector<std::string>& 
   for (const SummaryRow& row : rows) {
     if (!row.test_accuracy) continue;
     any = &row;
-    parts.push_back(absl::StrFormat("%s %.4f", row.configuration.name(), *row.test_accuracy));
+    std::string part = absl::StrFormat("%s %.4f", row.configuration.name(), *row.test_accuracy);
+    if (row.test_accuracy_95) {
+      absl::StrAppendFormat(&part, " (%.4f to %.4f)", row.test_accuracy_95->low, row.test_accuracy_95->high);
+    }
+    parts.push_back(part);
   }
   if (any == nullptr) return;
   std::string text =
@@ -199,6 +203,40 @@ void AddAccuracy(const std::vector<SummaryRow>& rows, std::vector<std::string>& 
     text += " Synchronous strategies make fewer and larger updates the more workers there are.";
   }
   findings.push_back(text);
+}
+
+void AddTarget(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+  std::vector<std::string> reached, missed;
+  double target = 0;
+  for (const SummaryRow& row : rows) {
+    if (row.configuration.target_accuracy == 0 || !row.test_accuracy) continue;
+    target = row.configuration.target_accuracy;
+    if (!row.time_to_target_s) {
+      missed.push_back(absl::StrFormat("%s (%d of %d trainings did)", row.configuration.name(),
+                                       row.reached_target, row.trainings));
+      continue;
+    }
+    std::string part = absl::StrFormat("%s %.2f s", row.configuration.name(), *row.time_to_target_s);
+    if (row.time_to_target_95) {
+      absl::StrAppendFormat(&part, " (%.2f to %.2f)", row.time_to_target_95->low,
+                            row.time_to_target_95->high);
+    }
+    reached.push_back(part);
+  }
+  if (target == 0) return;
+  findings.push_back(absl::StrCat(
+      "To a test accuracy of ", target, ": ", reached.empty() ? "nobody" : absl::StrJoin(reached, ", "),
+      missed.empty() ? "" : absl::StrCat("; not reached by ", absl::StrJoin(missed, ", ")),
+      ". Taken from the curve, so late by up to the time between two evaluations, which is not in it."));
+}
+
+void AddSimulated(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+  const TrainingOptions& training = rows.back().configuration.training;
+  findings.push_back(absl::StrCat("Times are simulated: a step computes for ", training.compute_ms,
+                                  " ms, a gradient or a set of weights is ", training.network_ms,
+                                  " ms on a worker's link, the server serves a push in ", training.serve_ms,
+                                  " ms, one after the other. Learning is measured: real gradients on the "
+                                  "weights that this order yields."));
 }
 
 // What moved the payload of each strategy that has any.
@@ -250,14 +288,17 @@ void AddCaveats(const std::vector<SummaryRow>& rows, int cores, std::vector<std:
 std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
                                   int cores) {
   std::vector<std::string> findings;
+  const bool simulated = !rows.empty() && rows.front().configuration.simulated();
   AddCosts(rows, findings);
-  AddPairs(rows, wires, findings);
+  if (!simulated) AddPairs(rows, wires, findings);
   AddBytes(rows, findings);
   AddDerivedBytes(rows, findings);
   AddStaleness(rows, findings);
   for (const std::string& finding : WaitingFindings(rows)) findings.push_back(finding);
   AddAccuracy(rows, findings);
   AddWires(rows, findings);
+  AddTarget(rows, findings);
+  if (simulated) AddSimulated(rows, findings);
   AddCaveats(rows, cores, findings);
   return findings;
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <random>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -135,7 +136,9 @@ void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, 
   int64_t samples = training.samples;
   if (plan.accuracy_fitted) {
     const double left =
-        (options.time_budget_s - plan.rounds * plan.round_s) * 0.9 / plan.accuracy_repeats - fixed_s;
+        (options.time_budget_s - plan.rounds * plan.round_s) * 0.9 /
+            (plan.accuracy_repeats + (options.lrs.size() > 1 ? static_cast<double>(options.lrs.size()) : 0)) -
+        fixed_s;
     const double epochs = left / per_sample_s / static_cast<double>(probe.samples);
     const int64_t wanted = epochs >= 1
                                ? probe.samples * static_cast<int64_t>(std::min(3.0, std::floor(epochs)))
@@ -144,21 +147,14 @@ void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, 
   } else if (samples == 0) {
     samples = static_cast<int64_t>(training.epochs * static_cast<double>(probe.samples));
   }
-  plan.accuracy_s = (fixed_s + per_sample_s * static_cast<double>(samples)) * plan.accuracy_repeats;
-  // A curve of some points, where points are cheap.
-  const double spare_s = 0.1 * plan.accuracy_s;
-  const double curve_s = evaluation_s * static_cast<double>(plan.accuracy.size() * plan.accuracy_repeats);
-  const int64_t points =
-      std::clamp<int64_t>(static_cast<int64_t>(spare_s / std::max(curve_s, 1e-9)), 0, 4) + 1;
+  const double sweeps = options.lrs.size() > 1 ? static_cast<double>(options.lrs.size()) : 0;
+  plan.accuracy_s =
+      (fixed_s + per_sample_s * static_cast<double>(samples)) * (plan.accuracy_repeats + sweeps);
   for (Configuration& configuration : plan.accuracy) {
     configuration.training.steps = 0;
     configuration.training.warmup_steps = 0;
     if (plan.accuracy_fitted) configuration.training.samples = samples;
-    const int64_t steps =
-        samples / (int64_t{configuration.workers} * training.batch * training.micro_batches);
-    if (training.eval_every == 0 && points > 1 && steps >= 2 * points) {
-      configuration.training.eval_every = (steps + points - 1) / points;
-    }
+    PlanCurve(static_cast<double>(samples), probe, configuration);
   }
 }
 
@@ -200,6 +196,34 @@ void AddWarnings(int cores, Plan& plan) {
 }  // namespace
 
 std::vector<std::string> DefaultStrategies() { return {std::begin(kDefaultCost), std::end(kDefaultCost)}; }
+
+void PlanCurve(double samples, const Probe& probe, Configuration& configuration) {
+  TrainingOptions& training = configuration.training;
+  if (training.eval_every > 0 || !training.evaluate) return;
+  // Points where they are cheap; a target is looked for with 5% of the training between two of them.
+  constexpr int kTargetPoints = 20;
+  const double steps = samples / (static_cast<double>(configuration.workers) * training.batch *
+                                  std::max(1, training.micro_batches));
+  const double train_s = steps * configuration.workers * probe.step_s;
+  const double spare = 0.1 * train_s / std::max(EvaluationSeconds(training, probe), 1e-9);
+  const double points =
+      configuration.target_accuracy > 0 ? kTargetPoints : std::clamp(std::floor(spare), 0.0, 4.0) + 1;
+  if (points > 1 && steps >= 2 * points) {
+    training.eval_every = static_cast<int64_t>(std::ceil(steps / points));
+  }
+}
+
+absl::Status CheckVirtualStrategy(const StrategyInfo& strategy, const TrainingOptions& training) {
+  if (training.clock != "virtual" || strategy.needs != StrategyNeeds::kProcessGroup) return absl::OkStatus();
+  if (strategy.backend == "native" && absl::StartsWith(training.network_ms, kTracePrefix)) {
+    return absl::OkStatus();  // as long as the measured one took
+  }
+  const std::vector<std::string> known = {"ring", "direct", "halving-doubling"};
+  if (strategy.backend == "native" && Contains(known, strategy.algorithm)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--clock virtual knows the time of ", absl::StrJoin(known, ", "),
+                   " (2(N-1)/N of a gradient's), not of ", strategy.name, "; take one of those"));
+}
 
 std::string DescribeDisturbances(const TrainingOptions& training) {
   std::vector<std::string> parts;
@@ -254,10 +278,13 @@ absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& c
   PSRING_RETURN_IF_ERROR(FindModel(catalog, options.training.model).status());
   PSRING_RETURN_IF_ERROR(RequireData(catalog, options.training.data));
   if (options.workers.empty()) return absl::InvalidArgumentError("--workers needs a number from 1 to 64");
+  const bool simulated = options.training.clock == "virtual";
+  const int most = simulated ? kMostLogicalWorkers : kMostWorkers;
   for (int count : options.workers) {
-    if (count < 1 || count > kMostWorkers) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--workers must be from 1 to ", kMostWorkers, ", not ", count));
+    if (count < 1 || count > most) {
+      return absl::InvalidArgumentError(absl::StrCat("--workers must be from 1 to ", most,
+                                                     simulated ? "" : " (256 with --clock virtual)", ", not ",
+                                                     count));
     }
   }
   if (options.repeats < 0) return absl::InvalidArgumentError("--repeats must not be negative");
@@ -277,7 +304,9 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
     if (rule.strategy == BaseName(strategy)) configuration.update = rule;
   }
   KeepWhatConcernsIt(configuration);
-  configuration.oversubscribed = configuration.workers * training.threads > cores;
+  // Logical workers take no turns.
+  configuration.oversubscribed =
+      training.clock != "virtual" && configuration.workers * training.threads > cores;
   return configuration;
 }
 
@@ -321,6 +350,9 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
         asked ? options.workers : std::vector<int>{AccuracyWorkers(options.workers, cores)};
     PSRING_ASSIGN_OR_RETURN(plan.accuracy, Configurations(AccuracyStrategies(options), workers,
                                                           options.training, catalog, probe, cores));
+    for (Configuration& configuration : plan.accuracy) {
+      configuration.target_accuracy = options.target_accuracy;
+    }
     PlanAccuracy(options, probe, cores, plan);
     plan.expected_s += plan.accuracy_s;
   }

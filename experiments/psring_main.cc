@@ -1,6 +1,7 @@
 // psring: the front door.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -11,12 +12,16 @@
 #include "absl/strings/str_split.h"
 #include "common/check.h"
 #include "common/command_line.h"
+#include "common/delays.h"
 #include "experiments/bench.h"
 #include "experiments/compare.h"
 #include "experiments/doctor.h"
 #include "experiments/interrupt.h"
+#include "experiments/launches.h"
 #include "experiments/plan.h"
 #include "experiments/plan_text.h"
+#include "experiments/rates.h"
+#include "experiments/replay.h"
 #include "experiments/train.h"
 
 namespace psring {
@@ -25,7 +30,8 @@ namespace {
 // What a verb's flags are read into, before they are understood.
 struct RawFlags {
   TrainingOptions training;
-  std::string strategies, workers, repeats, link = "none", out, time_budget;
+  std::string strategies, workers, repeats, link = "none", out, time_budget, lrs, like;
+  double target_accuracy = 0;
   bool dry_run = false;
 };
 
@@ -51,6 +57,20 @@ std::string CheckLink(const std::string& text) {
 }
 
 void AddSharedFlags(CLI::App& verb, RawFlags& raw) {
+  verb.add_option("--target_accuracy", raw.target_accuracy,
+                  "Also say how long training took to the first evaluation with this test accuracy; without "
+                  "--eval_every there are 20 of them")
+      ->group("Evaluation and checks")
+      ->option_text("X")
+      ->check(RealNumber({.low = 0, .high = 1}));
+  verb.add_option(
+          "--like", raw.like,
+          "With --clock virtual: computing and exchanges last as long as in this earlier run, step by "
+          "step (--compute_ms trace:RUN --network_ms trace:RUN), and its stragglers and delays are taken "
+          "over where none are given")
+      ->group("Virtual clock (one process computes the real gradients of all workers; times are simulated)")
+      ->option_text("RUN")
+      ->check(CheckName);
   verb.add_option("--repeats", raw.repeats, "")
       ->group("How often")
       ->option_text("N")
@@ -86,8 +106,15 @@ CLI::App* AddCompare(CLI::App& app, RawFlags& raw) {
   verb->add_option("--workers", raw.workers, "Several, with commas [1,2,4]")
       ->group("What is compared")
       ->option_text("N,...")
-      ->check(ListOf(WholeNumber(1, kMostWorkers)));
+      ->check(ListOf(WholeNumber(1, kMostLogicalWorkers)));
   AddSharedFlags(*verb, raw);
+  verb->add_option(
+          "--lr", raw.lrs,
+          "Learning rate of one update; of several, with commas, each strategy gets the one with the best "
+          "accuracy on 5,000 training samples held out (--validation); else the model's")
+      ->group("One step")
+      ->option_text("X,...")
+      ->check(ListOf(RealNumber({})));
   verb->get_option("--repeats")
       ->description(
           "Rounds of the cost part, and trainings (with the next seed each) of the accuracy part; else as "
@@ -111,7 +138,8 @@ CLI::App* AddCompare(CLI::App& app, RawFlags& raw) {
       ->group("How often")
       ->option_text("N")
       ->check(WholeNumber(0, 1'000'000));
-  AddTrainingFlags(*verb, raw.training, {"--strategy", "--steps", "--samples", "--epochs", "--warmup_steps"});
+  AddTrainingFlags(*verb, raw.training,
+                   {"--strategy", "--steps", "--samples", "--epochs", "--warmup_steps", "--lr"});
   verb->get_option("--no_eval")->description("Leave the accuracy part out");
   return verb;
 }
@@ -125,12 +153,48 @@ CLI::App* AddTrain(CLI::App& app, RawFlags& raw) {
   verb->add_option("--workers", raw.workers, "Workers [1]")
       ->group("What is trained")
       ->option_text("N")
-      ->check(ListOf(WholeNumber(1, kMostWorkers)));
+      ->check(ListOf(WholeNumber(1, kMostLogicalWorkers)));
   AddSharedFlags(*verb, raw);
   verb->get_option("--repeats")->description("Trainings, each with the next seed [1]");
   verb->get_option("--time_budget")->description("Refuse to start what should take longer");
   AddTrainingFlags(*verb, raw.training, {"--strategy"});
   return verb;
+}
+
+absl::Status UnderstandRates(const RawFlags& raw, CompareOptions& options) {
+  if (raw.lrs.empty()) return absl::OkStatus();
+  for (absl::string_view text : absl::StrSplit(raw.lrs, ',')) {
+    double lr = 0;
+    if (!absl::SimpleAtod(text, &lr)) return absl::InvalidArgumentError(absl::StrCat("--lr: '", text, "'"));
+    if (std::find(options.lrs.begin(), options.lrs.end(), lr) != options.lrs.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("--lr names ", lr, " twice; name it once"));
+    }
+    options.lrs.push_back(lr);
+  }
+  if (options.lrs.size() == 1) {
+    options.training.lr = options.lrs.front();
+    return absl::OkStatus();
+  }
+  if (!options.training.evaluate) {
+    return absl::InvalidArgumentError("--lr with several rates picks by accuracy; leave --no_eval out");
+  }
+  if (options.training.validation == 0) options.training.validation = kValidationSamples;
+  return absl::OkStatus();
+}
+
+absl::Status UnderstandLike(const RawFlags& raw, TrainingOptions& training) {
+  if (raw.like.empty()) return absl::OkStatus();
+  if (training.clock != "virtual")
+    return absl::InvalidArgumentError("--like is for --clock virtual; give both");
+  const std::string trace = absl::StrCat(kTracePrefix, raw.like);
+  if (training.compute_ms.empty()) training.compute_ms = trace;
+  if (training.network_ms == "none") training.network_ms = trace;
+  PSRING_ASSIGN_OR_RETURN(const std::vector<LaunchNote> launches, ListLaunches(raw.like));
+  for (const LaunchNote& launch : launches) {
+    if (training.straggler == "none") training.straggler = FlagOf(launch, "--straggler", "none");
+    if (training.jitter_ms == "none") training.jitter_ms = FlagOf(launch, "--jitter_ms", "none");
+  }
+  return absl::OkStatus();
 }
 
 // What the parser has let through can be understood; what is left to say no to is said in one line.
@@ -156,6 +220,12 @@ absl::StatusOr<ExperimentFlags> Understand(const RawFlags& raw,
     PSRING_ASSIGN_OR_RETURN(options.time_budget_s, ParseSeconds(raw.time_budget));
     flags.time_budget_given = true;
   }
+  options.target_accuracy = raw.target_accuracy;
+  if (raw.target_accuracy > 0 && !raw.training.evaluate) {
+    return absl::InvalidArgumentError("--target_accuracy needs evaluations; leave --no_eval out");
+  }
+  PSRING_RETURN_IF_ERROR(UnderstandRates(raw, options));
+  PSRING_RETURN_IF_ERROR(UnderstandLike(raw, options.training));
   return flags;
 }
 
@@ -196,6 +266,13 @@ int Main(int argc, char** argv) {
   CLI::App* train = AddTrain(app, train_raw);
   RawBenchFlags bench_raw;
   CLI::App* bench = AddBench(app, bench_raw);
+  std::string replayed;
+  CLI::App* replay = app.add_subcommand(
+      "replay",
+      "Make the live asynchronous runs of a run's folder again, and hold the weights against theirs");
+  replay->add_option("run", replayed, "The folder: runs/latest, or one of its record folders")
+      ->required()
+      ->option_text("RUN");
   CLI::App* doctor = app.add_subcommand("doctor", "What this machine has, what is missing, and the mend");
   ParseOrExit(app, argc, argv);
 
@@ -203,6 +280,7 @@ int Main(int argc, char** argv) {
   Display display(stdout, isatty(STDOUT_FILENO) == 1);
   const std::vector<std::string> command_line(argv, argv + argc);
   if (doctor->parsed()) return RunDoctor(interrupt);
+  if (replay->parsed()) return RunReplay(replayed, interrupt, display);
   if (bench->parsed()) {
     const absl::StatusOr<BenchFlags> bench_flags = UnderstandBench(bench_raw, command_line);
     if (!bench_flags.ok()) return Fail("psring bench", std::string(bench_flags.status().message()), 2);

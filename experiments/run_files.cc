@@ -133,7 +133,20 @@ std::string SummaryJson(const std::vector<SummaryRow>& rows) {
     }
     entry["rounds"] = {{"samples_per_s", row.round_samples_per_s}, {"step_ms", row.round_step_ms}};
     if (row.trainings > 0) {
-      entry["accuracy"] = {{"trainings", row.trainings}, {"samples", row.trained_samples}};
+      Json accuracy = {{"trainings", row.trainings}, {"samples", row.trained_samples}};
+      if (row.test_accuracy_95) {
+        accuracy["test_accuracy_lo95"] = row.test_accuracy_95->low;
+        accuracy["test_accuracy_hi95"] = row.test_accuracy_95->high;
+      }
+      if (row.configuration.target_accuracy > 0) {
+        accuracy["target"] = row.configuration.target_accuracy;
+        accuracy["trainings_that_reached_it"] = row.reached_target;
+      }
+      if (row.time_to_target_95) {
+        accuracy["time_to_target_s_lo95"] = row.time_to_target_95->low;
+        accuracy["time_to_target_s_hi95"] = row.time_to_target_95->high;
+      }
+      entry["accuracy"] = accuracy;
     }
     if (!row.mean.workers.empty()) entry["workers"] = WorkersJson(row);
     if (!row.mean.staleness_histogram.empty() && !row.configuration.strategy.synchronous) {

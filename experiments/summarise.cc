@@ -194,6 +194,17 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
     row.train_loss = trained.loss;
     row.trainings = static_cast<int>(runs.accuracy.size());
     row.trained_samples = trained.samples;
+    std::vector<double> accuracies, times;
+    for (const RunFigures& run : runs.accuracy) {
+      if (run.test_accuracy) accuracies.push_back(*run.test_accuracy);
+      if (run.time_to_target_s) times.push_back(*run.time_to_target_s);
+    }
+    row.test_accuracy_95 = BootstrapMean(accuracies);
+    row.reached_target = static_cast<int>(times.size());
+    if (!times.empty() && row.reached_target == row.trainings) {
+      row.time_to_target_s = Mean(times);
+      row.time_to_target_95 = BootstrapMean(times);
+    }
   }
   for (const auto* list : {&runs.cost, &runs.accuracy}) {
     for (const RunFigures& run : *list)
@@ -209,7 +220,7 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
       bucket_bytes.push_back(4.0 * static_cast<double>(elements));
     // The wires that were measured are the loopback's.
     const bool over_tcp = row.sample.transport == "tcp" || row.sample.transport == "grpc";
-    if (wires && (over_tcp || row.sample.transport.empty()))
+    if (wires && !runs.configuration.simulated() && (over_tcp || row.sample.transport.empty()))
       row.predicted_comm_ms = 1e3 * ExchangeSeconds(pattern, bucket_bytes, *wires);
   }
   return row;
@@ -229,6 +240,12 @@ const SummaryRow* Reference(const std::vector<SummaryRow>& rows, const SummaryRo
 
 std::string NoteOf(const SummaryRow& row) {
   std::vector<std::string> notes;
+  if (row.configuration.simulated()) notes.push_back("simulated in time, measured in learning");
+  const double target = row.configuration.target_accuracy;
+  if (target > 0 && row.test_accuracy && !row.time_to_target_s) {
+    notes.push_back(absl::StrFormat("%d of %d trainings reached an accuracy of %g", row.reached_target,
+                                    row.trainings, target));
+  }
   if (row.configuration.oversubscribed) notes.push_back("oversubscribed");
   if (!row.valid)
     notes.push_back(absl::StrFormat("others used %.0f%% of the processors", row.foreign_cpu_pct));
@@ -258,6 +275,13 @@ double WaitMs(const std::vector<const StepRecord*>& steps, int rank) {
   return 1e-6 * static_cast<double>(BusyNanos(waits));
 }
 
+std::optional<double> TimeToTarget(const std::vector<CurvePoint>& curve, double target) {
+  for (const CurvePoint& point : curve) {
+    if (point.test_accuracy >= target) return point.wall_s;
+  }
+  return std::nullopt;
+}
+
 absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const RunRecords& records) {
   PSRING_CHECK(records.ranks.size() == records.steps.size() && !records.ranks.empty());
   RunFigures figures;
@@ -285,8 +309,12 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
     losses.push_back(records.ranks[rank].final_loss);
     figures.worker_peak_memory_mb =
         std::max(figures.worker_peak_memory_mb, records.ranks[rank].peak_memory_mb);
-    if (!records.ranks[rank].curve.empty())
+    if (!records.ranks[rank].curve.empty()) {
       figures.test_accuracy = records.ranks[rank].curve.back().test_accuracy;
+      if (configuration.target_accuracy > 0) {
+        figures.time_to_target_s = TimeToTarget(records.ranks[rank].curve, configuration.target_accuracy);
+      }
+    }
   }
   if (figures.every_step_ms.empty()) {
     return absl::DataLossError(absl::StrCat(configuration.name(), ": no rank left any measured steps"));
@@ -307,8 +335,9 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   figures.payload_tx_bytes = tx / rank_steps;
   figures.payload_rx_bytes = rx / rank_steps;
   const bool communicates = configuration.strategy.needs != StrategyNeeds::kNothing;
-  if (configuration.strategy.synchronous && communicates) {
-    figures.wait_ms = MeanWait(records);
+  if (configuration.strategy.synchronous && communicates) figures.wait_ms = MeanWait(records);
+  // Logical workers have one set of weights.
+  if (configuration.strategy.synchronous && communicates && !configuration.simulated()) {
     figures.replicas_equal = std::all_of(
         records.ranks.begin(), records.ranks.end(),
         [&](const RankResult& rank) { return rank.weights_hash == records.ranks.front().weights_hash; });
@@ -324,7 +353,9 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   return figures;
 }
 
-Basis SummaryRow::TimeBasis() const { return Basis::kMeasured; }
+Basis SummaryRow::TimeBasis() const {
+  return configuration.simulated() ? Basis::kSimulated : Basis::kMeasured;
+}
 
 const char* BasisName(Basis basis) {
   switch (basis) {
@@ -348,7 +379,7 @@ std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<C
     rows.push_back(RowOf(run_id, of_one, wires));
   }
   for (SummaryRow& row : rows) {
-    row.valid = row.foreign_cpu_pct <= kMostForeignCpuPct;
+    row.valid = row.configuration.simulated() || row.foreign_cpu_pct <= kMostForeignCpuPct;
     row.note = NoteOf(row);
     if (!row.measured_cost) continue;
     const SummaryRow* single = Reference(rows, row, "single", 1);

@@ -57,11 +57,15 @@ struct RunFigures {
   std::vector<double> staleness_histogram;  // index: staleness; pushes of a bucket
   double loss = 0;
   std::optional<double> test_accuracy;
+  std::optional<double> time_to_target_s;  // wall time of training, to the first evaluation at the target
   std::optional<bool> replicas_equal;
   double worker_peak_memory_mb = 0;
   std::optional<double> server_peak_memory_mb;
   double foreign_cpu_pct = 0;
 };
+
+// Time to the first point of a curve with at least `target`; empty where there is none.
+std::optional<double> TimeToTarget(const std::vector<CurvePoint>& curve, double target);
 
 // Errors: a rank or server without a result, a rank without measured steps.
 absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const RunRecords& records);
@@ -91,6 +95,10 @@ struct SummaryRow {
   std::optional<double> cost_against_none_ms;
   std::optional<Interval> cost_against_none_95;
   std::optional<double> test_accuracy, train_loss;  // of the accuracy trainings, mean over seeds
+  std::optional<Interval> test_accuracy_95;         // over trainings
+  std::optional<double> time_to_target_s;           // mean over trainings; empty unless all got there
+  std::optional<Interval> time_to_target_95;
+  int reached_target = 0;  // so many trainings
   int trainings = 0;
   int64_t trained_samples = 0;
   double foreign_cpu_pct = 0;  // the most in any of its runs

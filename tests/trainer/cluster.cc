@@ -75,7 +75,7 @@ bool RunsOnThreads(const StrategyRow& strategy) {
       .ok();
 }
 
-Connections Connect(const StrategyRow& strategy, int workers, absl::Duration timeout) {
+Connections Connect(const StrategyRow& strategy, int workers, absl::Duration timeout, Arrivals* arrivals) {
   Connections connections;
   connections.device = MakeCpuDevice();
   if (std::string(strategy.backend) == "gloo" && workers > 1) {
@@ -90,7 +90,7 @@ Connections Connect(const StrategyRow& strategy, int workers, absl::Duration tim
   }
   if (strategy.needs == Needs::kParameterServer) {
     connections.server = std::make_unique<ParameterServer>(
-        *connections.device, ServerOptions{.workers = workers, .timeout = timeout});
+        *connections.device, ServerOptions{.workers = workers, .timeout = timeout, .arrivals = arrivals});
     for (int rank = 0; rank < workers; ++rank) {
       connections.clients.push_back(MakeDirectPsClient(*connections.server));
     }
@@ -99,11 +99,11 @@ Connections Connect(const StrategyRow& strategy, int workers, absl::Duration tim
 }
 
 std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, const DataSplits& data,
-                                  const std::function<void(Worker&)>& adjust) {
+                                  const std::function<void(Worker&)>& adjust, Arrivals* arrivals) {
   const auto strategy = FindStrategy(options.strategy);
   PSRING_CHECK(strategy.ok());
   std::vector<std::vector<Buffer>> registered(workers);  // outlive the groups
-  const Connections connections = Connect(**strategy, workers, absl::Seconds(options.timeout_s));
+  const Connections connections = Connect(**strategy, workers, absl::Seconds(options.timeout_s), arrivals);
   ThreadBarrier barrier(workers);
   std::vector<RankOutcome> outcomes(workers);
   OnThreads(workers, [&](int rank) {
