@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -77,6 +78,17 @@ absl::Status OpenMeasured(const TrainingOptions& training, Prepared& prepared) {
   return absl::OkStatus();
 }
 
+// Whether any process of a launch has left word that training diverged.
+bool SaysDiverged(const std::string& folder) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (!absl::StartsWith(entry.path().filename().string(), "log-")) continue;
+    const absl::StatusOr<std::string> log = ReadFile(entry.path().string());
+    if (log.ok() && absl::StrContains(*log, "training diverged")) return true;
+  }
+  return false;
+}
+
 absl::StatusOr<StepTimes> MeasuredTimes(const Prepared& prepared, const std::string& time, bool computing,
                                         const Configuration& configuration, std::string& which) {
   const MeasuredRun* run = MeasuredIn(prepared, time);
@@ -134,8 +146,8 @@ absl::StatusOr<TriedRate> Experiment::TryRate(const Configuration& configuration
   const absl::StatusOr<Launched> launched =
       Launch(tried, folder, label, expected_s, prepared_.binaries, interrupt_, display_);
   if (!launched.ok()) {
-    // Too high a rate is an answer, too.
-    if (absl::StrContains(launched.status().message(), "training diverged")) return rate;
+    // Too high a rate is an answer, too. Who says so need not be the one that ended first.
+    if (SaysDiverged(folder)) return rate;
     return launched.status();
   }
   for (const RankResult& rank : launched->records.ranks) {
