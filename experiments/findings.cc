@@ -5,9 +5,11 @@
 #include <map>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/delays.h"
 #include "experiments/table.h"
 #include "experiments/waiting_findings.h"
 
@@ -232,11 +234,20 @@ void AddTarget(const std::vector<SummaryRow>& rows, std::vector<std::string>& fi
 
 void AddSimulated(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
   const TrainingOptions& training = rows.back().configuration.training;
-  findings.push_back(absl::StrCat("Times are simulated: a step computes for ", training.compute_ms,
-                                  " ms, a gradient or a set of weights is ", training.network_ms,
-                                  " ms on a worker's link, the server serves a push in ", training.serve_ms,
-                                  " ms, one after the other. Learning is measured: real gradients on the "
-                                  "weights that this order yields."));
+  const auto words = [](const std::string& time, const char* of_a_run) {
+    if (absl::StartsWith(time, kTracePrefix)) {
+      return absl::StrCat(of_a_run, " ", time.substr(std::string(kTracePrefix).size()));
+    }
+    return time == "none" ? std::string("no time") : absl::StrCat(time, " ms");
+  };
+  findings.push_back(absl::StrCat("Times are simulated: a step computes for ",
+                                  words(training.compute_ms, "as long as in"),
+                                  ", a gradient or a set of weights takes ",
+                                  words(training.network_ms, "half of what an exchange took in"),
+                                  " on a worker's link, and a push ", words(training.serve_ms, ""),
+                                  " at the server, one after the other. Learning is measured: real gradients "
+                                  "on the weights that this order "
+                                  "yields."));
 }
 
 // What moved the payload of each strategy that has any.

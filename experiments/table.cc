@@ -147,7 +147,13 @@ std::string Table(const std::vector<SummaryRow>& rows) {
   }
   table += absl::StrCat("\nm measured, d derived", simulated ? ", s simulated" : "",
                         ". Times are ms of a mean step.\n");
-  if (std::any_of(rows.begin(), rows.end(), Communicates)) {
+  const bool communicates = std::any_of(rows.begin(), rows.end(), Communicates);
+  if (communicates && simulated) {
+    table +=
+        "exposed: the part of communication that computing stands still for. MB: payload that a worker sends "
+        "in "
+        "a\nstep, in 10^6 bytes.\n";
+  } else if (communicates) {
     table +=
         "against none: the step minus the same rounds' step without any communication. exposed: the part of\n"
         "communication that computing stands still for. theory: the wires alone, at the speeds measured at "
