@@ -1,5 +1,6 @@
 #include "common/step_times.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -64,10 +65,17 @@ MeasuredStep MeasuredStepFor(const StepTimes& times, int worker, int64_t step) {
   MeasuredStep found{.worker = static_cast<size_t>(worker) % measured};
   const size_t steps = times.workers[found.worker].steps();
   const size_t turn = static_cast<size_t>(worker) / measured;
+  const size_t at = static_cast<size_t>(step);
+  if (turn == 0 && at < steps) {
+    found.step = at;
+    return found;
+  }
+  const size_t cold = std::min(steps - 1, (steps + 9) / 10);
+  const size_t warm = steps - cold;
   // By the golden ratio, so that those who share a worker's times are apart however many they are.
   const double turns = static_cast<double>(turn) * 0.6180339887498949;
-  const size_t shift = static_cast<size_t>((turns - std::floor(turns)) * static_cast<double>(steps));
-  found.step = (static_cast<size_t>(step) + shift) % steps;
+  const size_t shift = static_cast<size_t>((turns - std::floor(turns)) * static_cast<double>(warm));
+  found.step = cold + (turn == 0 ? at - steps : at + shift) % warm;
   return found;
 }
 

@@ -27,8 +27,8 @@ std::string ToJson(const StepTimes& times);
 absl::StatusOr<StepTimes> StepTimesFromJson(const std::string& text);
 
 // Which of `times` stands for `worker`'s `step`: its own where there is one, so that what workers of one host
-// suffered together they suffer together again. More workers than were measured take turns, each from another
-// place on; more steps begin anew.
+// suffered together they suffer together again. More steps go on after the first tenth, which may have been
+// slow because all was cold. More workers than were measured take turns, there too, each from another place.
 struct MeasuredStep {
   size_t worker = 0;
   size_t step = 0;

@@ -4,19 +4,29 @@
 #include <functional>
 #include <set>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
+#include "common/delays.h"
 #include "experiments/run_folder.h"
 #include "experiments/waiting.h"
 
 namespace psring {
 
-absl::StatusOr<StepTimes> TimesOf(const StrategyInfo& strategy, const RunRecords& records) {
+absl::StatusOr<StepTimes> TimesOf(const StrategyInfo& strategy, const LaunchNote& note,
+                                  const RunRecords& records) {
+  PSRING_ASSIGN_OR_RETURN(const std::vector<Straggler> stragglers,
+                          ParseStragglers(FlagOf(note, "--straggler", "none")));
+  PSRING_ASSIGN_OR_RETURN(const TimeDistribution jitter,
+                          ParseTimeDistribution(FlagOf(note, "--jitter_ms", "none")));
+  uint64_t seed = TrainingOptions().seed;
+  (void)absl::SimpleAtoi(FlagOf(note, "--seed", ""), &seed);
   const std::vector<std::vector<StepWait>> waits = WaitsOf(strategy, records);
   StepTimes times;
   for (size_t rank = 0; rank < records.steps.size(); ++rank) {
     WorkerTimes& worker = times.workers.emplace_back();
+    const double factor = SlownessOf(stragglers, static_cast<int>(rank));
     const StepRecord* before = nullptr;
     for (size_t i = 0; i < records.steps[rank].size(); ++i) {
       const StepRecord& step = records.steps[rank][i];
@@ -24,8 +34,13 @@ absl::StatusOr<StepTimes> TimesOf(const StrategyInfo& strategy, const RunRecords
       // What a worker does between two steps is time too.
       const int64_t begin = before == nullptr ? step.begin_ns : OverNs(*before);
       const double ready_ms = 1e-6 * static_cast<double>(ReadyNs(step) - begin);
-      worker.compute_ms.push_back(std::max(0.0, step.compute_ms - step.delay_ms));
-      worker.other_ms.push_back(std::max(0.0, ready_ms - step.compute_ms));
+      double own_ms = step.compute_ms - step.delay_ms;
+      if (factor > 1) {
+        const double jitter_ms = DrawMs(jitter, seed, TimeUse::kJitter, static_cast<int>(rank), step.step);
+        own_ms = std::min(own_ms, (step.delay_ms - jitter_ms) / (factor - 1));
+      }
+      worker.compute_ms.push_back(std::max(0.0, own_ms));
+      worker.other_ms.push_back(std::max(0.0, ready_ms - step.delay_ms - worker.compute_ms.back()));
       worker.exchange_ms.push_back(waits[rank][i].exchange_ms);
       before = &step;
     }
@@ -89,7 +104,7 @@ absl::StatusOr<StepTimes> MeasuredRun::TimesFor(const Configuration& configurati
         continue;
       PSRING_ASSIGN_OR_RETURN(const RunRecords records,
                               ReadRecords(launch.note.folder, launch.note.workers, /*servers=*/0));
-      PSRING_ASSIGN_OR_RETURN(const StepTimes part, TimesOf(launch.strategy, records));
+      PSRING_ASSIGN_OR_RETURN(const StepTimes part, TimesOf(launch.strategy, launch.note, records));
       times.workers.resize(part.workers.size());
       for (size_t worker = 0; worker < part.workers.size(); ++worker) {
         const auto append = [](std::vector<double>& to, const std::vector<double>& from) {

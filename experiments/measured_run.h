@@ -13,8 +13,11 @@
 namespace psring {
 
 // How long the steps of a launch took, from the records of its measured steps. *Derived*: an exchange's time
-// begins when nobody is waited for any more (waiting.h). Pure. DataLoss where a worker has no measured step.
-absl::StatusOr<StepTimes> TimesOf(const StrategyInfo& strategy, const RunRecords& records);
+// begins when nobody is waited for any more (waiting.h); the computing of a worker that was slowed down is
+// what its sleeps say, that of others all of their forward and backward pass, in which pushes begin. Pure.
+// DataLoss where a worker has no measured step.
+absl::StatusOr<StepTimes> TimesOf(const StrategyInfo& strategy, const LaunchNote& note,
+                                  const RunRecords& records);
 
 class MeasuredRun {
  public:

@@ -103,7 +103,7 @@ CLI::App* AddCompare(CLI::App& app, RawFlags& raw) {
       ->group("What is compared")
       ->option_text("NAMES")
       ->check(ListOf(CheckName));
-  verb->add_option("--workers", raw.workers, "Several, with commas [1,2,4]")
+  verb->add_option("--workers", raw.workers, "Several, with commas [1,2,4; with --straggler 4]")
       ->group("What is compared")
       ->option_text("N,...")
       ->check(ListOf(WholeNumber(1, kMostLogicalWorkers)));
@@ -232,6 +232,8 @@ absl::StatusOr<ExperimentFlags> Understand(const RawFlags& raw,
 absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawFlags& raw,
                                                   const std::vector<std::string>& command_line) {
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
+  // Whoever waits needs others.
+  if (raw.workers.empty() && flags.options.training.straggler != "none") flags.options.workers = {4};
   TrainingOptions checked = flags.options.training;
   checked.steps = 0;          // counts for the cost part: it does not contradict --samples or --epochs
   checked.micro_batches = 1;  // CheckCompareOptions knows the strategies

@@ -44,15 +44,10 @@ double Ms(int64_t ns) { return 1e-6 * static_cast<double>(ns); }
 }  // namespace
 
 int64_t ReadyNs(const StepRecord& step) {
-  int64_t ready = 0;
-  for (const BucketRecord& bucket : step.buckets) ready = std::max(ready, bucket.ready_ns);
-  return ready > 0 ? ready
-                   : step.begin_ns + static_cast<int64_t>((step.step_ms - step.exposed_comm_ms) * 1e6);
+  return step.begin_ns + static_cast<int64_t>((step.step_ms - step.exposed_comm_ms) * 1e6);
 }
 
-int64_t OverNs(const StepRecord& step) {
-  return std::max(ReadyNs(step), step.begin_ns + static_cast<int64_t>(step.step_ms * 1e6));
-}
+int64_t OverNs(const StepRecord& step) { return step.begin_ns + static_cast<int64_t>(step.step_ms * 1e6); }
 
 std::vector<std::vector<StepWait>> WaitsOf(const StrategyInfo& strategy, const RunRecords& records) {
   std::vector<std::vector<StepWait>> waits;

@@ -1,10 +1,11 @@
 // Who waited for whom, from the records of a launch. Pure, and *derived*: on the clock that the ranks of one
 // host share.
 //
-// A worker's step is *ready* when its whole gradient is; it is *released* when, by the strategy's rule,
-// nobody has to be waited for any more: synchronous, when the last worker is ready; bounded staleness K, when
-// the others have pushed the step K before; with backup workers, when the last admitted one is ready;
-// asynchronous, at once. What is left of the exchange after that is the server's and the wires' time.
+// A worker's step is *ready* when it has computed and handed over its whole gradient; it is *released* when,
+// by the strategy's rule, nobody has to be waited for any more: synchronous, when the last worker is ready;
+// bounded staleness K, when the others have pushed the step K before; with backup workers, when the last
+// admitted one is ready; asynchronous, at once. What is left of the exchange after that is the server's and
+// the wires' time.
 #pragma once
 
 #include <vector>
@@ -23,7 +24,7 @@ struct StepWait {
 // nobody.
 std::vector<std::vector<StepWait>> WaitsOf(const StrategyInfo& strategy, const RunRecords& records);
 
-// When the whole gradient of a step was complete, and when the step's exchange was over.
+// When a step was ready, and when it was over.
 int64_t ReadyNs(const StepRecord& step);
 int64_t OverNs(const StepRecord& step);
 

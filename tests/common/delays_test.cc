@@ -85,9 +85,14 @@ TEST(StepTimes, WorkersTakeTheirOwnAndMoreOfThemTakeTurns) {
   const StepTimes times{.workers = {{ten, ten, ten}, {ten, ten, ten}}};
   EXPECT_EQ(MeasuredStepFor(times, 1, 3).worker, 1);
   EXPECT_EQ(MeasuredStepFor(times, 1, 3).step, 3);
-  EXPECT_EQ(MeasuredStepFor(times, 1, 13).step, 3);
+  EXPECT_EQ(MeasuredStepFor(times, 1, 10).step, 1) << "the first is left out";
+  EXPECT_EQ(MeasuredStepFor(times, 1, 13).step, 4);
   EXPECT_EQ(MeasuredStepFor(times, 3, 0).worker, 1);
-  EXPECT_NE(MeasuredStepFor(times, 3, 0).step, 0) << "not in lockstep with worker 1";
+  EXPECT_NE(MeasuredStepFor(times, 3, 1).step, 1) << "not in lockstep with worker 1";
+  const StepTimes one{.workers = {{{1}, {1}, {1}}}};
+  for (int worker = 0; worker < 3; ++worker) {
+    for (int step = 0; step < 3; ++step) EXPECT_EQ(MeasuredStepFor(one, worker, step).step, 0);
+  }
 }
 
 TEST(Arrivals, ComeBackAsTheyWereWrittenAndTakeAByteEach) {
