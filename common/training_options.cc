@@ -279,6 +279,12 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& options) {
                                       {"--serve_ms", options.serve_ms != standard.serve_ms}}) {
       if (given) return absl::InvalidArgumentError(absl::StrCat(flag, " is for --clock virtual; give both"));
     }
+  } else if (options.check_replicas) {
+    return absl::InvalidArgumentError(
+        "--check_replicas with --clock virtual: logical workers share one set of weights; leave it out");
+  } else if (options.ps_schedule == "serial") {
+    return absl::InvalidArgumentError(
+        "--ps_schedule serial with --clock virtual: a whole gradient moves at once anyway; leave it out");
   } else if (options.micro_batches > 1) {
     return absl::InvalidArgumentError(
         "--micro_batches with --clock virtual: give --workers instead, each is a batch");

@@ -201,13 +201,17 @@ void PlanCurve(double samples, const Probe& probe, Configuration& configuration)
   TrainingOptions& training = configuration.training;
   if (training.eval_every > 0 || !training.evaluate) return;
   // Points where they are cheap; a target is looked for with 5% of the training between two of them.
-  constexpr int kTargetPoints = 20;
+  constexpr double kTargetPoints = 20;
+  constexpr double kSnapshotBytes = 512 << 20;  // that a live trainer keeps
+  const double kept = configuration.simulated()
+                          ? kTargetPoints
+                          : std::floor(kSnapshotBytes / (4.0 * static_cast<double>(probe.parameters)));
   const double steps = samples / (static_cast<double>(configuration.workers) * training.batch *
                                   std::max(1, training.micro_batches));
   const double train_s = steps * configuration.workers * probe.step_s;
   const double spare = 0.1 * train_s / std::max(EvaluationSeconds(training, probe), 1e-9);
-  const double points =
-      configuration.target_accuracy > 0 ? kTargetPoints : std::clamp(std::floor(spare), 0.0, 4.0) + 1;
+  const double points = configuration.target_accuracy > 0 ? std::clamp(kept, 1.0, kTargetPoints)
+                                                          : std::clamp(std::floor(spare), 0.0, 4.0) + 1;
   if (points > 1 && steps >= 2 * points) {
     training.eval_every = static_cast<int64_t>(std::ceil(steps / points));
   }

@@ -93,6 +93,7 @@ absl::Status CheckFlags(const Flags& flags, int world_size) {
     return absl::InvalidArgumentError(
         "--clock virtual and --replay are one process; start it without RANK and WORLD_SIZE");
   }
+  if (!flags.replay.empty()) return absl::OkStatus();  // the arrivals say how many workers there were
   if (flags.alone_for_all()) return CheckStrategy(flags.training, *strategy, std::max(1, flags.workers));
   if (!flags.check_only) {
     PSRING_RETURN_IF_ERROR(CheckGroupFlagsCount(*strategy, flags.training));
