@@ -260,8 +260,12 @@ TEST(VirtualPlan, RowsSayWhatIsSimulatedAndWhatIsMeasured) {
   row.test_accuracy = .9;
   for (const Cell& cell : Cells(row)) {
     const std::string column = cell.column;
-    if (column == "basis") EXPECT_EQ(std::get<std::string>(cell.value), "simulated");
-    if (column == "test_accuracy" || column == "loss") EXPECT_EQ(cell.basis, Basis::kMeasured) << column;
+    if (column == "basis") {
+      EXPECT_EQ(std::get<std::string>(cell.value), "simulated");
+    }
+    if (column == "test_accuracy" || column == "loss") {
+      EXPECT_EQ(cell.basis, Basis::kMeasured) << column;
+    }
     if (column == "step_ms" || column == "samples_per_s" || column == "staleness_mean" ||
         column == "time_to_target_s") {
       EXPECT_EQ(cell.basis, Basis::kSimulated) << column;
