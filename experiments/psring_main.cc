@@ -20,6 +20,7 @@
 #include "experiments/launches.h"
 #include "experiments/plan.h"
 #include "experiments/plan_text.h"
+#include "experiments/predict.h"
 #include "experiments/rates.h"
 #include "experiments/replay.h"
 #include "experiments/train.h"
@@ -275,6 +276,8 @@ int Main(int argc, char** argv) {
   replay->add_option("run", replayed, "The folder: runs/latest, or one of its record folders")
       ->required()
       ->option_text("RUN");
+  RawPredictFlags predict_raw;
+  CLI::App* predict = AddPredict(app, predict_raw);
   CLI::App* doctor = app.add_subcommand("doctor", "What this machine has, what is missing, and the mend");
   ParseOrExit(app, argc, argv);
 
@@ -287,6 +290,11 @@ int Main(int argc, char** argv) {
     const absl::StatusOr<BenchFlags> bench_flags = UnderstandBench(bench_raw, command_line);
     if (!bench_flags.ok()) return Fail("psring bench", std::string(bench_flags.status().message()), 2);
     return RunBench(*bench_flags, interrupt, display);
+  }
+  if (predict->parsed()) {
+    const absl::StatusOr<PredictFlags> predict_flags = UnderstandPredict(predict_raw, command_line);
+    if (!predict_flags.ok()) return Fail("psring predict", std::string(predict_flags.status().message()), 2);
+    return RunPredict(*predict_flags, interrupt, display);
   }
   const bool comparing = compare->parsed();
   const absl::StatusOr<ExperimentFlags> flags =
