@@ -36,6 +36,7 @@ void VisitStep(Visitor& visit, Record& record) {
   visit("begin_ns", record.begin_ns);
   visit("step_ms", record.step_ms);
   visit("compute_ms", record.compute_ms);
+  visit("delay_ms", record.delay_ms);
   visit("comm_busy_ms", record.comm_busy_ms);
   visit("exposed_comm_ms", record.exposed_comm_ms);
   visit("payload_tx_bytes", record.payload_tx_bytes);

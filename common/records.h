@@ -35,7 +35,8 @@ struct StepRecord {
   bool dropped = false;  // backup workers: the gradient came too late for any update
   int64_t begin_ns = 0;
   double step_ms = 0;
-  double compute_ms = 0;       // forward + backward
+  double compute_ms = 0;       // forward + backward, with what was slept between them
+  double delay_ms = 0;         // of it: slept for --straggler and --jitter_ms
   double comm_busy_ms = 0;     // at least one bucket in flight
   double exposed_comm_ms = 0;  // the compute stream stands still for synchronisation
   uint64_t payload_tx_bytes = 0;

@@ -43,6 +43,8 @@ struct TrainingOptions {
   uint64_t seed = 1;
   int64_t eval_every = 0;  // steps; 0: at the end only
   bool evaluate = true;
+  int64_t validation = 0;       // training samples that are held out
+  std::string score = "test";   // test, validation: what evaluations are of
   bool check_replicas = false;  // hash the weights after every step
 
   std::string backend;          // native, gloo, mpi, nccl; empty: the strategy's
@@ -54,8 +56,15 @@ struct TrainingOptions {
   std::string server_placement = "rank0";  // rank0, dedicated, colocated
   bool deterministic = false;              // the server adds in rank order
   std::string staleness_lr = "none";       // none, inverse; asynchronous strategies
-  std::string wire = "float32";  // of gradients on their way to a server: float32, bfloat16, float16
+  std::string wire = "float32";    // of gradients on their way to a server: float32, bfloat16, float16
+  std::string straggler = "none";  // "1:3,2:1.5": workers that are slowed down (delays.h)
+  std::string jitter_ms = "none";  // a random delay a step and worker (delays.h)
   double timeout_s = 60;
+
+  std::string clock = "wall";       // wall, virtual
+  std::string compute_ms;           // virtual: of a step of an undisturbed worker; empty: measured by psring
+  std::string network_ms = "none";  // virtual: of one gradient, or one set of weights, on a worker's link
+  std::string serve_ms = "none";    // virtual: the server's work for one push
 };
 
 // How a parameter server's payload travels: --payload, or what --fabric says of all wires ("tcp": "grpc").

@@ -17,6 +17,7 @@
 namespace psring {
 
 inline constexpr int kMostWorkers = 64;
+inline constexpr int kMostLogicalWorkers = 256;  // --clock virtual
 inline constexpr int kFewestRounds = 3;
 
 // What `psring compare` was asked for.
@@ -25,6 +26,8 @@ struct CompareOptions {
   std::vector<int> workers = {1, 2, 4};
   std::vector<int> servers = {0};  // of each server strategy; 0: as --server_placement has it
   TrainingOptions training;        // its strategy is not used
+  double target_accuracy = 0;      // 0: none
+  std::vector<double> lrs;         // more than one: the best of them is picked for each strategy
   int repeats = 0;                 // rounds, and trainings of the accuracy part; 0: fitted, and 1
   double time_budget_s = 180;      // what is left open is fitted into it
 };
@@ -44,7 +47,10 @@ struct Configuration {
   TrainingOptions training;
   UpdateRule update;
   bool oversubscribed = false;
+  double target_accuracy = 0;  // 0: none
 
+  // Its times are those of a virtual clock.
+  bool simulated() const { return training.clock == "virtual"; }
   // Whose collectives: --backend, where it concerns the strategy.
   std::string backend() const { return training.backend.empty() ? strategy.backend : training.backend; }
   int servers() const {
@@ -66,6 +72,7 @@ struct Probe {
 };
 
 struct Plan {
+  bool simulated = false;  // `cost` are trainings on a virtual clock, and there are no others
   std::vector<Configuration> cost;
   int rounds = 0;
   int warmup_steps = 0, steps = 0;  // of a launch in the cost part
@@ -97,6 +104,16 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
 void AddClippingNote(Plan& plan);
 // What is compared where no strategies are named.
 std::vector<std::string> DefaultStrategies();
+
+// "worker 1 computes 3 times as long": what --straggler and --jitter_ms do to the workers; empty: nothing.
+std::string DescribeDisturbances(const TrainingOptions& training);
+
+// Where --eval_every is not given: a curve of some points; of more where a target is looked for on it.
+// `samples`: of the training, over all workers.
+void PlanCurve(double samples, const Probe& probe, Configuration& configuration);
+
+// InvalidArgument: an all-reduce whose time a virtual clock does not know.
+absl::Status CheckVirtualStrategy(const StrategyInfo& strategy, const TrainingOptions& training);
 
 // InvalidArgument where for some strategy and worker count no whole global batch fits into the data.
 absl::Status CheckBatches(const CompareOptions& options, const Catalog& catalog, int64_t samples);

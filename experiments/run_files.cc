@@ -44,6 +44,34 @@ Json CellJson(const Cell& cell) {
   return std::visit(Visitor(), cell.value);
 }
 
+// Each worker's figures: how long it waited, how late its gradients were.
+Json WorkersJson(const SummaryRow& row) {
+  const char* measured = BasisName(row.TimeBasis());
+  Json list = Json::array();
+  for (size_t rank = 0; rank < row.mean.workers.size(); ++rank) {
+    const WorkerFigures& worker = row.mean.workers[rank];
+    Json figures = {{"worker", rank},
+                    {"steps", worker.steps},
+                    {"step_ms", worker.step_ms},
+                    {"compute_ms", worker.compute_ms},
+                    {"delay_ms", worker.delay_ms},
+                    {"exposed_comm_ms", worker.exposed_comm_ms},
+                    {"wait_ms", worker.wait_ms},
+                    {"waited_s", worker.waited_s},
+                    {"dropped_gradients", worker.dropped_gradients}};
+    if (worker.staleness_mean) figures["staleness_mean"] = *worker.staleness_mean;
+    if (worker.staleness_theory) figures["staleness_theory"] = *worker.staleness_theory;
+    if (worker.staleness_max) figures["staleness_max"] = *worker.staleness_max;
+    list.push_back(figures);
+  }
+  return {{"figures", list},
+          {"basis",
+           {{"wait_ms", "derived"},
+            {"waited_s", "derived"},
+            {"staleness_theory", "derived"},
+            {"others", measured}}}};
+}
+
 Json FiguresAndBasis(const std::vector<Cell>& row) {
   Json figures = Json::object(), basis = Json::object();
   for (const Cell& cell : row) {
@@ -125,7 +153,25 @@ std::string SummaryJson(const std::vector<SummaryRow>& rows) {
     }
     entry["rounds"] = {{"samples_per_s", row.round_samples_per_s}, {"step_ms", row.round_step_ms}};
     if (row.trainings > 0) {
-      entry["accuracy"] = {{"trainings", row.trainings}, {"samples", row.trained_samples}};
+      Json accuracy = {{"trainings", row.trainings}, {"samples", row.trained_samples}};
+      if (row.test_accuracy_95) {
+        accuracy["test_accuracy_lo95"] = row.test_accuracy_95->low;
+        accuracy["test_accuracy_hi95"] = row.test_accuracy_95->high;
+      }
+      if (row.configuration.target_accuracy > 0) {
+        accuracy["target"] = row.configuration.target_accuracy;
+        accuracy["trainings_that_reached_it"] = row.reached_target;
+      }
+      if (row.time_to_target_95) {
+        accuracy["time_to_target_s_lo95"] = row.time_to_target_95->low;
+        accuracy["time_to_target_s_hi95"] = row.time_to_target_95->high;
+      }
+      entry["accuracy"] = accuracy;
+    }
+    if (!row.mean.workers.empty()) entry["workers"] = WorkersJson(row);
+    if (!row.mean.staleness_histogram.empty() && !row.configuration.strategy.synchronous) {
+      entry["staleness_histogram"] = {{"pushes", row.mean.staleness_histogram},
+                                      {"basis", BasisName(row.TimeBasis())}};
     }
     all.push_back(entry);
   }

@@ -219,6 +219,7 @@ absl::Status ParameterServer::Act(int bucket, const Consistency::Decision& decis
       factors.rate = 1.0 / static_cast<double>(std::max<int64_t>(1, state.pending[pushed.front()].staleness));
     }
     PSRING_RETURN_IF_ERROR(shard_->Apply(bucket, pushed, samples, version, factors, lane));
+    if (notes_arrivals_) options_.arrivals->updates[bucket].push_back(static_cast<uint16_t>(pushed.front()));
   }
   if (state.reduced.has_value()) {  // dropped workers: they read the version that is about to be made
     std::ranges::copy(decision.may_read, std::back_inserter(state.reduced->may_read));

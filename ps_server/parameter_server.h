@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/arrivals.h"
 #include "common/device.h"
 #include "common/mutex.h"
 #include "common/trace.h"
@@ -58,6 +59,8 @@ struct ServerOptions {
   int servers = 1;
   absl::Duration timeout =
       absl::Seconds(60);  // how long some may wait for others while nothing at all arrives
+  // Asynchronous modes: where to note whose push each update was made of. Complete once the job is over.
+  Arrivals* arrivals = nullptr;
 };
 
 // What happened so far. Payload is that of exchanges: gradients in, weights out; the weights of Join and
@@ -206,6 +209,7 @@ class ParameterServer {
   // Made in worker 0's Join; from then on worker 0's thread may read it, and everybody once started_ is true.
   ServerJob job_;
   std::unique_ptr<ParameterShard> shard_;
+  bool notes_arrivals_ = false;
   std::unique_ptr<BucketState[]> buckets_;
   Mutex admission_mutex_;  // before any bucket's
   // Backup workers, at the first server.

@@ -75,6 +75,11 @@ absl::Status ParameterServer::PrepareLocked(const ServerJob& job) {
     buckets_[i].received_version.resize(job.workers);
   }
   PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
+  notes_arrivals_ = options_.arrivals != nullptr && rule.each_alone();
+  if (notes_arrivals_) {
+    *options_.arrivals = {.consistency = job.consistency, .workers = job.workers};
+    options_.arrivals->updates.resize(bucket_count);
+  }
   if (rule.kind == WaitingRule::Kind::kBackup && job.server == 0) {
     MutexLock lock(admission_mutex_);
     admission_.emplace(job.workers, rule.number);

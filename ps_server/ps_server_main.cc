@@ -62,10 +62,12 @@ absl::StatusOr<RendezvousOptions> Meeting(const Flags& flags) {
 absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, MakeDevice(flags.device));
 
+  Arrivals arrivals;
   ParameterServer server(*device, {.workers = flags.workers,
                                    .server = flags.server,
                                    .servers = flags.servers,
-                                   .timeout = meeting.timeout});
+                                   .timeout = meeting.timeout,
+                                   .arrivals = &arrivals});
   PSRING_ASSIGN_OR_RETURN(
       std::unique_ptr<Service> service,
       Service::Start(server, {.host = flags.bind, .port = flags.port, .threads = flags.threads}));
@@ -86,8 +88,13 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
   while (!(outcome = server.WaitUntilOver(absl::Now() + absl::Milliseconds(100))).has_value()) {
     if (told_to_end != 0) server.Abort(absl::CancelledError("the parameter server was told to end"));
   }
-  if (outcome->ok() && !flags.record.empty())
+  if (outcome->ok() && !flags.record.empty() && !arrivals.updates.empty()) {
+    outcome =
+        WriteFile(absl::StrCat(flags.record, "/arrivals-server", flags.server, ".bin"), ToBytes(arrivals));
+  }
+  if (outcome->ok() && !flags.record.empty()) {
     outcome = WriteRecord(flags.record, flags.server, server.stats());
+  }
   if (!service->Stop(absl::Now() + absl::Seconds(2))) {
     // All that matters is written; a connection that will not end must not keep the process.
     if (!outcome->ok()) Fail("ps_server", std::string(outcome->message()));

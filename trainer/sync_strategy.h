@@ -41,6 +41,8 @@ struct StepReport {
   std::vector<BucketRecord> buckets;
   Traffic traffic;         // of this step
   int64_t exposed_ns = 0;  // BeginStep and FinishStep stood still until communication was done
+  // Parameter servers: updates in the first bucket's weights as they came back, those of all workers.
+  int64_t version = -1;
   // The gradient came too late and is in no update; the weights are those that `next_step` builds on.
   bool dropped = false;
   int64_t next_step = -1;  // where `dropped`

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/delays.h"
 
 namespace psring {
 
@@ -78,6 +79,7 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
         "--strategy ", options.strategy, " with ", world_size, world_size == 1 ? " worker" : " workers",
         ": at most ", world_size - 1, " can be spare; give fewer, or more --workers"));
   }
+  PSRING_RETURN_IF_ERROR(CheckStragglers(options.straggler, world_size));
   if (strategy.single_process && world_size > 1) {
     return absl::InvalidArgumentError(absl::StrCat("--strategy ", strategy.name,
                                                    " is one process; it cannot have ", world_size,
@@ -103,6 +105,10 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
         absl::StrCat("--micro_batches belongs to --strategy single, not to ", strategy.name));
   }
   return absl::OkStatus();
+}
+
+bool SharedStepsAreOver(int64_t version, int workers, int64_t total_steps) {
+  return version > workers * (total_steps - 1);
 }
 
 std::vector<std::string> PlanWarnings(const StrategyRow& strategy, const UpdatePlan& updates) {

@@ -96,6 +96,7 @@ class ParameterServerStrategy : public SyncStrategy {
     report.buckets = std::move(records_);
     report.dropped = dropped_;
     if (dropped_) report.next_step = next_step_;
+    report.version = version_;
     return report;
   }
 
@@ -146,6 +147,7 @@ class ParameterServerStrategy : public SyncStrategy {
     if (result.ok()) {
       BucketRecord& record = records_[index];
       record.end_ns = now;
+      if (index == 0) version_ = result->version;
       if (result->dropped) {
         dropped_ = true;
         next_step_ = result->version;
@@ -205,6 +207,7 @@ class ParameterServerStrategy : public SyncStrategy {
   int in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
   bool dropped_ ABSL_GUARDED_BY(mutex_) = false;  // this step's gradient
   int64_t next_step_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t version_ ABSL_GUARDED_BY(mutex_) = 0;  // of bucket 0
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
 
   std::unique_ptr<Stream> lane_;  // last: its work uses the above
