@@ -39,6 +39,7 @@ Words WorkerFlags(const BenchRequest& request, const BenchPlan& plan, const Benc
   if (launch.kind == BenchLaunchKind::kPushPull) {
     const bool shm = plan.combinations[launch.combinations[0]].transport == "shm";
     flags.push_back(shm ? "--payload=shm" : "--payload=grpc");
+    if (launch.limits) flags.push_back("--limits");
     flags.push_back(absl::StrCat("--servers=", plan.combinations[launch.combinations[0]].servers));
     return flags;
   }
@@ -107,6 +108,7 @@ absl::StatusOr<std::vector<ChildSpec>> Children(const BenchRequest& request, con
                      absl::StrCat("--bind=", kHost),
                      "--port=0",
                      absl::StrCat("--timeout=", request.timeout_s)};
+    if (launch.limits && server == 0) child.command.push_back("--limits");
     child.environment = StoreEnvironment(port);
     child.log_path = absl::StrCat(folder, "/log-server", server, ".txt");
     child.serves = true;

@@ -18,6 +18,7 @@
 #include "common/records.h"
 #include "common/rendezvous.h"
 #include "ps_server/parameter_server.h"
+#include "ps_server/round_limits.h"
 #include "ps_server/service.h"
 
 namespace psring {
@@ -35,6 +36,7 @@ struct Flags {
   std::string device = "cpu";
   std::string record;
   double timeout_s = 60;
+  bool limits = false;
 };
 
 absl::Status WriteRecord(const std::string& folder, int server, const ServerStats& stats) {
@@ -68,6 +70,11 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
       std::unique_ptr<Service> service,
       Service::Start(server, {.host = flags.bind, .port = flags.port, .threads = flags.threads}));
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Rendezvous> rendezvous, Rendezvous::Connect(meeting));
+  std::unique_ptr<RoundLimitServer> limits;
+  if (flags.limits) {
+    PSRING_ASSIGN_OR_RETURN(limits, RoundLimitServer::Start(flags.bind, flags.workers, meeting.timeout));
+    PSRING_RETURN_IF_ERROR(rendezvous->Set("ps/0/limits", limits->address()));
+  }
   PSRING_RETURN_IF_ERROR(rendezvous->Set(absl::StrCat("ps/", flags.server), service->address()));
   std::printf("ps_server: serving %d workers on %s\n", flags.workers, service->address().c_str());
   std::fflush(stdout);
@@ -119,6 +126,7 @@ int main(int argc, char** argv) {
   app.add_option("--timeout", flags.timeout_s, "seconds that workers may wait for one that is silent")
       ->check(psring::RealNumber({.low = 0}))
       ->capture_default_str();
+  app.add_flag("--limits", flags.limits, "also serve the rounds that ps_worker --limits measures");
   psring::ParseOrExit(app, argc, argv);
 
   if (flags.server >= flags.servers) {
