@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
+#include "common/address.h"
 #include "common/check.h"
 
 namespace psring {
@@ -89,7 +90,9 @@ absl::StatusOr<TcpListener> ListenTcp(const std::string& host, int port) {
   PSRING_ASSIGN_OR_RETURN(Addresses addresses, Resolve(host, port));
   TcpListener listener;
   PSRING_ASSIGN_OR_RETURN(listener.socket, OpenSocket(*addresses));
-  const std::string what = absl::StrCat("cannot listen on ", host);
+  const std::string what = absl::StrCat("cannot listen on ", AddressText(host, port));
+  const int on = 1;  // connections that a process before us has left there do no harm
+  if (port != 0) (void)setsockopt(listener.socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (bind(listener.socket.get(), addresses->ai_addr, addresses->ai_addrlen) != 0) return SystemError(what);
   if (listen(listener.socket.get(), SOMAXCONN) != 0) return SystemError(what);
   sockaddr_storage bound;
@@ -105,7 +108,7 @@ absl::StatusOr<TcpListener> ListenTcp(const std::string& host, int port) {
 absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& host, int port, absl::Time deadline) {
   PSRING_ASSIGN_OR_RETURN(Addresses addresses, Resolve(host, port));
   PSRING_ASSIGN_OR_RETURN(FileDescriptor fd, OpenSocket(*addresses));
-  const std::string what = absl::StrCat("cannot connect to ", host, ":", port);
+  const std::string what = absl::StrCat("cannot connect to ", AddressText(host, port));
   if (connect(fd.get(), addresses->ai_addr, addresses->ai_addrlen) != 0) {
     if (errno != EINPROGRESS) return SystemError(what);
     PSRING_RETURN_IF_ERROR(WaitWritable(fd.get(), deadline, what));

@@ -72,7 +72,8 @@ function linesChart(svg, width, height, series, spec) {
   const everything = [].concat(...series.map((s) => s.points.concat(s.theory || [])));
   const counts = d3.set(everything.map((p) => p.x)).values().map(Number).sort(d3.ascending);
   const top = d3.max(everything, (p) => Math.max(p.y, p.high || 0, ...(p.dots || [])));
-  const x = d3.scale.linear().domain([counts[0] - 0.3, counts[counts.length - 1] + 0.3]);
+  const last = counts[counts.length - 1];
+  const x = last > 40 ? d3.scale.log().domain([counts[0] * 0.9, last * 1.1]) : d3.scale.linear().domain([counts[0] - 0.3, last + 0.3]);
   const y = d3.scale.linear().domain([0, top * 1.05 || 1]);
   const plot = axes(svg, width, height, x, y, {...spec, xLabel: t('workers'), xTicks: counts.length <= 12 ? counts : null});
   // Side by side where they would cover each other.
@@ -83,7 +84,7 @@ function linesChart(svg, width, height, series, spec) {
     const line = d3.svg.line().x(at).y((p) => y(p.y));
     if (s.theory && s.theory.length) plot.append('path').attr('class', 'theory').attr('d', line(s.theory)).style({fill: 'none', stroke: colour, 'stroke-width': 1.5});
     for (const p of s.theory || []) plot.append('line').attr({x1: at(p) - 5, x2: at(p) + 5, y1: y(p.y), y2: y(p.y)}).style({stroke: colour, 'stroke-width': 2}).append('title').text(p.title);
-    plot.append('path').attr('d', line(s.points)).style({fill: 'none', stroke: colour, 'stroke-width': 1.8});
+    plot.append('path').attr('class', s.simulated ? 'theory' : '').attr('d', line(s.points)).style({fill: 'none', stroke: colour, 'stroke-width': 1.8});
     for (const p of s.points) {
       for (const dot of p.dots || []) plot.append('circle').attr({cx: at(p), cy: y(dot), r: 2.2}).style({fill: colour, opacity: 0.45});
       if (isNumber(p.low) && isNumber(p.high)) plot.append('line').attr({x1: at(p), x2: at(p), y1: y(p.low), y2: y(p.high)}).style({stroke: colour, 'stroke-width': 2});

@@ -1,13 +1,19 @@
 // The answer and the charts that a decision needs. Every figure comes from the run folder as it stands there.
 
-// A run's rows as plain objects; whatever is no row is left out.
+// A run's rows as plain objects; whatever is no row is left out. Rows that differ in the number of servers or in the
+// rate, or are simulated, say so in their name; `plain` is the strategy as other files have it.
 function rowsOf(run) {
-  return (run.summary || []).filter((row) => row && row.figures && isNumber(row.figures.workers)).map((row) => ({
-    ...row.figures, basis_of: row.basis || {}, cost: row.cost_against_none, rounds: row.rounds || {}, accuracy: row.accuracy}));
+  const rows = (run.summary || []).filter((row) => row && row.figures && isNumber(row.figures.workers)).map((row) => ({
+    ...row.figures, plain: row.figures.strategy, basis_of: row.basis || {}, cost: row.cost_against_none, rounds: row.rounds || {}, accuracy: row.accuracy}));
+  const swept = (row) => unique(rows.filter((r) => r.plain === row.plain && r.workers === row.workers && r.servers === row.servers).map((r) => r.lr)).length > 1;
+  for (const row of rows) {
+    row.strategy = `${row.plain}${row.servers > 1 ? `, ${row.servers} ${t('servers_word')}` : ''}${swept(row) ? `, lr ${row.lr}` : ''}${row.basis === 'simulated' ? ` (${t('simulated_word')})` : ''}`;
+  }
+  return rows;
 }
 const repeatsOf = (run) => parseCsv(run.runs_csv);
 const coresOf = (run) => (run.manifest && run.manifest.machine && run.manifest.machine.cores) || Infinity;
-const crowded = (run, row) => row.workers > coresOf(run);
+const crowded = (run, row) => row.basis !== 'simulated' && row.workers > coresOf(run);
 const communicates = (row) => isNumber(row.comm_busy_ms) && row.workers > 1;
 const moving = (row) => (numberOf(row.comm_busy_ms) === null ? null : numberOf(row.comm_busy_ms) - (numberOf(row.wait_ms) || 0));
 const rowName = (row) => `${row.strategy} × ${row.workers}`;
@@ -24,24 +30,26 @@ function captionOf(run, intervals) {
 // --- the answer -----------------------------------------------------------------------------------------------------
 function leadOf(run) {
   const rows = rowsOf(run);
-  const priced = rows.filter((row) => row.cost && isNumber(row.cost.ms) && row.workers > 1);
+  const noneOf = (row) => rows.find((none) => none.plain === 'none' && none.workers === row.workers && none.basis === row.basis);
+  const priced = rows.filter((row) => row.cost && isNumber(row.cost.ms) && row.workers > 1 && noneOf(row));
   const roomy = priced.filter((row) => !crowded(run, row));
   const counts = (roomy.length ? roomy : priced).map((row) => row.workers);
   if (counts.length) {
     const workers = Math.max(...counts);
-    const none = rows.find((row) => row.strategy === 'none' && row.workers === workers);
+    const none = noneOf(priced.find((row) => row.workers === workers));
     const costs = priced.filter((row) => row.workers === workers).map((row) => {
       const signed = (value) => (value >= 0 ? '+' : '−') + Math.abs(value).toFixed(1), ms = signed(row.cost.ms);
       return isNumber(row.cost.lo95) ? t('lead_cost_one', row.strategy, ms, signed(row.cost.lo95), signed(row.cost.hi95))
                                      : t('lead_cost_point', row.strategy, ms);
     });
-    const text = t('lead_cost', workers, none ? none.step_ms.toFixed(1) : '?', costs.join(language === 'zh' ? '；' : ', '));
+    const text = t('lead_cost', workers, brief(none.step_ms), costs.join(language === 'zh' ? '；' : ', '));
     return roomy.length ? text : text + ' ' + t('lead_crowded');
   }
+  if (run.predicted) return '';
   const row = rows.find((r) => isNumber(r.samples_per_s));
   if (row) {
-    return t('lead_train', row.strategy, row.workers, language === 'zh' ? 'worker' : row.workers === 1 ? 'worker' : 'workers', withThousands(row.samples_per_s), row.step_ms.toFixed(1)) +
-      (isNumber(row.test_accuracy) ? t('lead_accuracy', row.test_accuracy.toFixed(4)) : '') + (language === 'zh' ? '。' : '.');
+    return t('lead_train', row.strategy, row.workers, language === 'zh' ? 'worker' : row.workers === 1 ? 'worker' : 'workers', withThousands(row.samples_per_s), brief(row.step_ms)) +
+      (isNumber(row.test_accuracy) ? t('lead_accuracy', String(+row.test_accuracy.toFixed(4))) : '') + (language === 'zh' ? '。' : '.');
   }
   return benchLead(run);
 }
@@ -55,6 +63,7 @@ function drawAnswer(parent, run) {
     parent.append(make('p', {class: 'missing'}, t('invalid', invalid.length === rows.length ? t('every_row') : invalid.map(rowName).join(', '))));
   }
   if (rows.length) parent.append(answerTable(rows));
+  if (run.predicted) parent.append(make('pre', {id: 'predicted', lang: 'en'}, run.predicted));
   if ((run.findings || []).length) {
     const list = make('ul', {lang: 'en'});
     for (const sentence of run.findings) list.append(make('li', {}, sentence));
@@ -73,6 +82,7 @@ const TABLE = [
   ['col_sent', (r) => (isNumber(r.payload_tx_bytes_per_worker) ? (r.payload_tx_bytes_per_worker / 1e6).toFixed(2) : '')],
   ['col_stale', (r) => (isNumber(r.staleness_mean) ? r.staleness_mean.toFixed(2) : '')],
   ['col_accuracy', (r) => (isNumber(r.test_accuracy) ? r.test_accuracy.toFixed(4) : '')],
+  ['col_basis', (r) => (r.basis === 'simulated' ? t('simulated_word') : '')],
   ['col_note', (r) => r.note || ''],
 ];
 
@@ -100,7 +110,7 @@ function pooledPoints(runs, keep, value, more) {
         dots: one ? (more.dots ? more.dots(one.run, one.row) : []) : here.map((f) => value(f.row)),
         ...(one && more.interval ? more.interval(one.row) : {}), title: `${name} × ${workers}: ${brief(mean)}`};
     });
-    return {name, points, theory: runs.length === 1 && more.theory ? more.theory(name, found.map((f) => f.row)) : []};
+    return {name, points, simulated: found.length > 0 && found[0].row.basis === 'simulated', theory: runs.length === 1 && more.theory ? more.theory(name, found.map((f) => f.row)) : []};
   }).filter((series) => series.points.length);
 }
 
@@ -108,7 +118,7 @@ const pooledNote = (runs) => (runs.length > 1 ? t('pooled', runs.length) : capti
 
 function drawCommunication(parent, runs) {
   const series = pooledPoints(runs, communicates, moving, {
-    dots: (run, row) => repeatsOf(run).filter((r) => r.strategy === row.strategy && +r.workers === row.workers && r.part !== 'accuracy').map(moving).filter(isNumber),
+    dots: (run, row) => repeatsOf(run).filter((r) => r.strategy === row.plain && +r.workers === row.workers && (!r.servers || +r.servers === row.servers) && r.part !== 'accuracy').map(moving).filter(isNumber),
     theory: (name, rows) => rows.filter((row) => isNumber(row.predicted_comm_ms)).map((row) => ({x: row.workers, y: row.predicted_comm_ms, title: `${name} × ${row.workers}: ${t('theory_line')} ${brief(row.predicted_comm_ms)} ms`}))});
   if (!series.length) return;
   const rows = [].concat(...runs.map((run) => rowsOf(run).filter(communicates).map((row) => ({run_id: run.run_id, strategy: row.strategy, workers: row.workers, comm_busy_ms: row.comm_busy_ms, wait_ms: row.wait_ms, predicted_comm_ms: row.predicted_comm_ms, repeats: row.repeats}))));
@@ -128,7 +138,7 @@ function drawThroughput(parent, runs) {
 }
 
 function drawEfficiency(parent, runs) {
-  const series = pooledPoints(runs, (row) => isNumber(row.efficiency) && row.strategy !== 'single', (row) => row.efficiency, {skip: crowded});
+  const series = pooledPoints(runs, (row) => isNumber(row.efficiency) && row.plain !== 'single', (row) => row.efficiency, {skip: crowded});
   if (!series.length) return;
   const rows = [].concat(...runs.map((run) => rowsOf(run).filter((row) => isNumber(row.efficiency)).map((row) => ({run_id: run.run_id, strategy: row.strategy, workers: row.workers, speedup: row.speedup, efficiency: row.efficiency, repeats: row.repeats}))));
   figure(parent, {id: 'efficiency', title: t('efficiency_title'), note: t('efficiency_note', pooledNote(runs)), rows, legend: strategyLegend(series.map((s) => s.name)),
@@ -227,7 +237,7 @@ function drawLearning(parent, run, redraw) {
 }
 
 function drawStaleness(parent, run) {
-  const asynchronous = new Set(rowsOf(run).filter((row) => isNumber(row.staleness_mean) && row.workers > 1 && !/^ps-(sync|backup)/.test(row.strategy)).map(rowName));
+  const asynchronous = new Set(rowsOf(run).filter((row) => isNumber(row.staleness_mean) && row.workers > 1 && !/^ps-(sync|backup)/.test(row.plain)).map((row) => `${row.plain} × ${row.workers}`));
   const histograms = ((run.steps && run.steps.staleness) || []).filter((h) => asynchronous.has(rowName(h)));
   if (!histograms.length) return;
   const bars = [].concat(...histograms.map((h) => {
@@ -247,7 +257,7 @@ function drawStaleness(parent, run) {
         group.append('text').attr({x: width - 14, y: 4, 'text-anchor': 'end'}).text(rowName(h));
         for (const b of mine) group.append('rect').attr({x: x(b.staleness - 0.35), width: x(0.7) - x(0), y: y(b.share), height: y(0) - y(b.share)}).style('fill', colourOf(h.strategy)).append('title').text(`${b.staleness}: ${b.count}`);
         group.append('line').attr({x1: x(h.workers - 1), x2: x(h.workers - 1), y1: -6, y2: each - 28}).attr('class', 'theory').style({stroke: 'var(--ink)', 'stroke-width': 2}).append('title').text(`N-1 = ${h.workers - 1}`);
-        const row = rowsOf(run).find((r) => rowName(r) === rowName(h));
+        const row = rowsOf(run).find((r) => r.plain === h.strategy && r.workers === h.workers);
         group.append('path').attr('transform', `translate(${x(row.staleness_mean)},${each - 22})`).attr('d', d3.svg.symbol().type('triangle-up').size(60)()).style('fill', 'var(--ink)').append('title').text(brief(row.staleness_mean));
       });
       svg.append('text').attr({x: width - 14, y: height - 2, 'text-anchor': 'end'}).text(t('staleness'));

@@ -34,9 +34,9 @@ function drawWords(parent, run) {
     make('tbody', {}, ...rows.map((row) => make('tr', {}, ...row.map((cell) => make('td', {}, cell))))));
   parent.append(make('div', {class: 'scroll'}, table([t('psring_says'), t('pytorch'), t('meaning')], WORDS.map(([theirs, ours, key]) => [ours, theirs || t('none_in_pytorch'), t(key)]))));
   const rows = rowsOf(run), list = (found, value) => found.map((row) => `${rowName(row)} ${value(row)}`).join(', ');
-  const rings = rows.filter((row) => row.strategy === 'ring' && row.payload_tx_bytes_per_worker > 0);
+  const rings = rows.filter((row) => row.plain === 'ring' && row.payload_tx_bytes_per_worker > 0);
   const server = rows.filter((row) => row.server_payload_bytes > 0 && row.workers > 1).pop();
-  const stale = rows.filter((row) => row.strategy === 'ps-async' && isNumber(row.staleness_mean) && row.workers > 1);
+  const stale = rows.filter((row) => row.plain === 'ps-async' && isNumber(row.staleness_mean) && row.workers > 1);
   parent.append(make('h3', {}, t('notes_title')), make('div', {class: 'scroll'}, table([t('notes_claim'), t('notes_run')], [
     [t('claim_constant'), t('claim_constant_run', rings.length ? t('claim_constant_here', list(rings, (row) => `${megabytes(row.payload_tx_bytes_per_worker)} MB`)) : '')],
     [t('claim_bytes'), t('claim_bytes_run', server ? t('claim_bytes_here', megabytes(server.server_payload_bytes), megabytes(server.payload_tx_bytes_per_worker)) : '')],
@@ -67,7 +67,7 @@ function draw(focus) {
   document.documentElement.lang = language;
   for (const element of document.querySelectorAll('[data-t]')) element.textContent = t(element.dataset.t);
   document.getElementById('language').textContent = t('other_language');
-  const run = DATA.runs[chosenRun], verb = (run.manifest && run.manifest.verb) || '';
+  const run = DATA.runs[chosenRun], verb = (run.manifest && run.manifest.verb) || (run.predicted ? 'predict' : '');
   const title = `psring ${verb} · ${DATA.runs.map((r) => r.run_id).join(', ')}`;
   document.getElementById('title').textContent = title;
   document.title = title;

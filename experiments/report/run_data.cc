@@ -294,8 +294,10 @@ absl::StatusOr<RunData> ReadRunData(const std::string& text) {
   const fs::path real = fs::canonical(folder, error);
   Reader reader((error ? folder : real).string());
   Json json = {{"folder", text}, {"run_id", (error ? folder : real).filename().string()}};
-  json["manifest"] = reader.JsonOf("manifest.json", true);
+  json["manifest"] = reader.JsonOf("manifest.json", !Exists(folder / "predict.txt"));
+  const bool predicted = Exists(folder / "predict.txt");
   const bool bench = TextAt(json["manifest"], "verb") == "bench" || Exists(folder / "bench.csv");
+  const bool ran = !bench && !predicted;  // processes that trained
   json["summary"] = reader.JsonOf("summary.json", !bench);
   if (!json["summary"].is_array()) {
     if (!json["summary"].is_null()) reader.Miss("summary.json", "another layout than this version's");
@@ -310,12 +312,13 @@ absl::StatusOr<RunData> ReadRunData(const std::string& text) {
       json["manifest"]["finished"] == false) {
     reader.Miss("manifest.json", "says that the run did not end");
   }
-  json["runs_csv"] = ThinCsv(reader.Text("runs.csv", !bench), kMostCsvLines);
-  json["curves_csv"] = ThinCsv(reader.Text("curves.csv", !bench), kMostCsvLines);
+  json["runs_csv"] = ThinCsv(reader.Text("runs.csv", ran), kMostCsvLines);
+  json["curves_csv"] = ThinCsv(reader.Text("curves.csv", ran), kMostCsvLines);
   json["bench_csv"] = ThinCsv(reader.Text("bench.csv", bench), kMostCsvLines);
   json["csv_lines"] = kMostCsvLines;
-  json["findings"] = Sentences(reader.Text("findings.txt", !bench));
-  const std::string steps = reader.Text("steps.jsonl", !bench), trace = reader.Text("trace.json", !bench);
+  json["predicted"] = reader.Text("predict.txt", false);
+  json["findings"] = Sentences(reader.Text("findings.txt", ran));
+  const std::string steps = reader.Text("steps.jsonl", ran), trace = reader.Text("trace.json", ran);
   json["steps"] = ParseUntrusted(DigestSteps(steps));
   json["trace"] = ParseUntrusted(DigestTrace(trace));
   if (!trace.empty() && json["trace"]["launches"].empty()) reader.Miss("trace.json", "holds no step");

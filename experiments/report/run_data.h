@@ -6,6 +6,7 @@
 //   manifest, summary          as they stand in the folder, or null
 //   runs_csv, curves_csv, bench_csv    texts, of at most csv_lines lines
 //   findings         sentences
+//   predicted        the text of a prediction, or empty
 //   steps            DigestSteps        trace    DigestTrace
 #pragma once
 

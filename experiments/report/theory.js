@@ -96,7 +96,7 @@ function drawCurves(parent, verdict, run, theoryData) {
   const curves = theoryCurves(theoryData), names = Object.keys(curves);
   const label = (name) => (name === 'ps-sync' ? t('server_name') : name);
   const points = (name) => curves[name].slice(0, wish.most).map((s, i) => ({x: i + 1, y: s})).filter((p) => p.x >= 2);
-  const measured = rowsOf(run).filter((row) => communicates(row) && names.includes(row.strategy) && row.workers <= wish.most && moving(row) > 0);
+  const measured = rowsOf(run).filter((row) => communicates(row) && row.basis !== 'simulated' && !(row.servers > 1) && names.includes(row.strategy) && row.workers <= wish.most && moving(row) > 0);
   const rows = [].concat(...names.map((name) => points(name).map((p) => ({basis: 'computed', scheme: name, workers: p.x, seconds: p.y}))),
     measured.map((row) => ({basis: 'measured', scheme: row.strategy, workers: row.workers, seconds: moving(row) / 1e3})));
   figure(parent, {id: 'curves', wide: true, title: t('theory_title'), height: 380, rows,
