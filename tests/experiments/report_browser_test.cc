@@ -178,7 +178,7 @@ TEST_F(ReportBrowserTest, AComparisonsPageShowsItsFiguresAndPlays) {
   EXPECT_GT(compared, 50);
 }
 
-TEST_F(ReportBrowserTest, ATrainingsAndABenchmarksPages) {
+TEST_F(ReportBrowserTest, TheOtherVerbsPages) {
   ASSERT_EQ(Psring("train --strategy ring --workers 2 --data synthetic --samples 2560 --out train"), 0)
       << Slurp(root_ / "psring.err");
   const Json training = Visit(root_ / "train/report.html");
@@ -190,7 +190,12 @@ TEST_F(ReportBrowserTest, ATrainingsAndABenchmarksPages) {
   ExpectSound(bench);
   EXPECT_THAT(bench["english"]["lead"].get<std::string>(), HasSubstr("GB/s"));
   EXPECT_TRUE(bench["english"]["figures"].contains("bench-2"));
-  // Both in one page.
+  ASSERT_EQ(Psring("predict --workload resnet50 --strategies ring,ps-sync --workers 4,16 --out predict"), 0)
+      << Slurp(root_ / "psring.err");
+  const Json prediction = Visit(root_ / "predict/report.html");
+  ExpectSound(prediction);
+  EXPECT_THAT(prediction["english"]["table"][0][0].get<std::string>(), HasSubstr("(simulated)"));
+  // Two in one page.
   ASSERT_EQ(Psring("report train bench --out both.html --lang zh"), 0);
   EXPECT_THAT(Visit(root_ / "both.html")["errors"], IsEmpty());
 }
