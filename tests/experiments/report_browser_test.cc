@@ -190,7 +190,10 @@ TEST_F(ReportBrowserTest, TheOtherVerbsPages) {
   ExpectSound(bench);
   EXPECT_THAT(bench["english"]["lead"].get<std::string>(), HasSubstr("GB/s"));
   EXPECT_TRUE(bench["english"]["figures"].contains("bench-2"));
-  ASSERT_EQ(Psring("predict --workload resnet50 --strategies ring,ps-sync --workers 4,16 --out predict"), 0)
+  ASSERT_EQ(
+      Psring(
+          "predict --workload resnet50 --strategies ring,ps-sync --workers 4,16 --link 25gbit --out predict"),
+      0)
       << Slurp(root_ / "psring.err");
   const Json prediction = Visit(root_ / "predict/report.html");
   ExpectSound(prediction);
