@@ -10,6 +10,14 @@ constexpr double kEvaluationShare = 0.4;     // a sample's forward pass, as a sh
 
 }  // namespace
 
+CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
+  return {.scheme = scheme,
+          .workers = configuration.workers,
+          .place = configuration.training.server_placement == "dedicated" ? ServerPlace::kDedicated
+                                                                          : ServerPlace::kRank0,
+          .pipelined = configuration.training.ps_schedule != "serial"};
+}
+
 double StepSeconds(const Configuration& configuration, const Probe& probe, int cores) {
   const double crowding =
       std::max(1.0, static_cast<double>(configuration.workers * configuration.training.threads) / cores);
@@ -19,7 +27,15 @@ double StepSeconds(const Configuration& configuration, const Probe& probe, int c
     moved = 2 * (configuration.workers - 1) * bytes;
   if (configuration.strategy.needs == StrategyNeeds::kParameterServer)
     moved = 2 * configuration.workers * bytes;
-  return probe.step_s * crowding + moved / kPayloadBytesPerS;
+  double exchange_s = moved / kPayloadBytesPerS;
+  const std::optional<Scheme> scheme = SchemeOf(configuration.strategy);
+  if (probe.link && scheme && *scheme != Scheme::kNone) {
+    // Workers on one server queue up, whether they wait for one another or not.
+    CommPattern pattern = PatternOf(configuration, *scheme);
+    if (pattern.scheme == Scheme::kServerAsync) pattern.scheme = Scheme::kServerSync;
+    exchange_s += ExchangeSeconds(pattern, bytes, *probe.link);
+  }
+  return probe.step_s * crowding + exchange_s;
 }
 
 double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores) {

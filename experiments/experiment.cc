@@ -21,6 +21,25 @@
 namespace psring {
 namespace {
 
+// A link that somebody's payload does not pass would only be a number in a table.
+absl::Status CheckShaped(const Configuration& configuration, const LinkOptions& link, Shaping shaping) {
+  const std::string backend = configuration.backend();
+  if (shaping == Shaping::kNone || configuration.strategy.needs != StrategyNeeds::kProcessGroup ||
+      backend == "native") {
+    return absl::OkStatus();
+  }
+  std::string why;
+  if (backend == "mpi") why = "mpirun starts all its ranks on one host";
+  if (backend == "nccl") why = "NCCL chooses its wires itself";
+  if (backend == "gloo" && link.latency_s > 0) why = "--latency is kept by psring's own transports";
+  if (backend == "gloo" && shaping != Shaping::kNetns)
+    why = "without namespaces only psring's own transports hold back";
+  if (why.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(configuration.strategy.name,
+                                                 " cannot be given links with a rate: ", why,
+                                                 "; leave it out, or --link none"));
+}
+
 // The strategies whose collectives this experiment uses must be had: built, and offering what is asked of
 // them; MPI started by an mpirun, NCCL on a GPU.
 absl::Status CheckCollectives(const ExperimentFlags& flags, const Prepared& prepared) {
@@ -34,6 +53,7 @@ absl::Status CheckCollectives(const ExperimentFlags& flags, const Prepared& prep
       if (!configuration.update.refused.empty()) {
         return absl::InvalidArgumentError(configuration.update.refused);
       }
+      PSRING_RETURN_IF_ERROR(CheckShaped(configuration, flags.link, prepared.shaping));
       if (configuration.backend() == "mpi") {
         PSRING_RETURN_IF_ERROR(
             FindMpirun({.ranks = configuration.workers, .transport = configuration.training.fabric})
@@ -66,10 +86,14 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   checked.steps = 0;  // of the cost part, where --samples or --epochs may stand beside it
   checked.micro_batches = 1;
   PSRING_ASSIGN_OR_RETURN(prepared.probe, CheckWithTrainer(prepared.binaries, checked, interrupt));
+  PSRING_ASSIGN_OR_RETURN(prepared.shaping, VirtualCluster::Choose(flags.link, interrupt));
   PSRING_RETURN_IF_ERROR(CheckCollectives(flags, prepared));
   PSRING_RETURN_IF_ERROR(CheckBatches(flags.options, prepared.catalog, prepared.probe.samples));
   PSRING_RETURN_IF_ERROR(TimeTrainer(prepared.binaries, prepared.catalog, flags.options.training, interrupt,
                                      display, prepared.probe));
+  if (prepared.shaping != Shaping::kNone) {
+    prepared.probe.link = Wires{.latency_s = flags.link.latency_s, .bytes_per_s = flags.link.bits_per_s / 8};
+  }
   return prepared;
 }
 
@@ -82,8 +106,6 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
   auto experiment =
       std::unique_ptr<Experiment>(new Experiment(flags, prepared, interrupt, display, std::move(folder)));
   experiment->begin_ns_ = MonotonicNanos();
-  display.Redraw("measuring the loopback");
-  absl::StatusOr<Wires> wires = CalibrateLoopback(prepared.machine.cores, absl::Seconds(1));
   experiment->manifest_ = {
       .run_id = experiment->folder_.run_id(),
       .verb = verb,
@@ -91,13 +113,37 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
       .started_utc = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone()),
       .machine = prepared.machine,
       .plan = plan};
-  if (wires.ok()) {
-    experiment->manifest_.wires = *wires;
-  } else {
-    experiment->note(absl::StrCat("no predictions: ", wires.status().message()));
-  }
+  PSRING_RETURN_IF_ERROR(experiment->BuildCluster());
   PSRING_RETURN_IF_ERROR(experiment->folder_.Write("manifest.json", ManifestJson(experiment->manifest_)));
   return experiment;
+}
+
+absl::Status Experiment::BuildCluster() {
+  absl::StatusOr<Wires> wires;
+  if (prepared_.shaping == Shaping::kNone) {
+    display_.Redraw("measuring the loopback");
+    wires = CalibrateLoopback(prepared_.machine.cores, absl::Seconds(1));
+  } else {
+    display_.Redraw("building the virtual cluster and measuring its links");
+    int nodes = 1;
+    for (const auto* part : {&manifest_.plan.cost, &manifest_.plan.accuracy}) {
+      for (const Configuration& configuration : *part) nodes = std::max(nodes, NodesOf(configuration));
+    }
+    PSRING_ASSIGN_OR_RETURN(cluster_,
+                            VirtualCluster::Create(flags_.link, prepared_.shaping, nodes, interrupt_));
+    wires = cluster_->Measure();
+    manifest_.link = cluster_->report();
+    display_.Say(absl::StrCat("network:   ", DescribeLink(manifest_.link)));
+    if (!manifest_.link.invalid.empty()) {
+      display_.Say(absl::StrCat("note:      not valid: ", manifest_.link.invalid));
+    }
+  }
+  if (wires.ok()) {
+    manifest_.wires = *wires;
+  } else {
+    note(absl::StrCat("no predictions: ", wires.status().message()));
+  }
+  return interrupt_.Check();
 }
 
 ConfigurationRuns& Experiment::RunsOf(const Configuration& configuration) {
@@ -122,8 +168,9 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
       .records = absl::StrFormat("records/%s-%d/%s", part, repeat + 1, configuration.folder())};
   PSRING_ASSIGN_OR_RETURN(const std::string folder, folder_.RecordFolder(run));
   const double expected_s = ExpectedLaunchSeconds(seeded, prepared_.probe, prepared_.machine.cores);
-  PSRING_ASSIGN_OR_RETURN(const Launched launched, Launch(seeded, folder, label, expected_s,
-                                                          prepared_.binaries, interrupt_, display_));
+  PSRING_ASSIGN_OR_RETURN(
+      const Launched launched,
+      Launch(seeded, folder, label, expected_s, prepared_.binaries, cluster_.get(), interrupt_, display_));
   PSRING_ASSIGN_OR_RETURN(RunFigures figures, FiguresOf(seeded, launched.records));
   figures.foreign_cpu_pct = launched.foreign_cpu_pct;
   PSRING_RETURN_IF_ERROR(folder_.Append(run, seeded, launched.records, figures));
@@ -159,7 +206,7 @@ absl::Status Experiment::Report(int rounds_done) {
       if (std::none_of(runs.begin(), runs.end(), same)) runs.push_back(RunsOf(configuration));
     }
   }
-  const std::vector<SummaryRow> rows = Summarise(manifest_.run_id, runs, manifest_.wires);
+  const std::vector<SummaryRow> rows = Summarise(manifest_.run_id, runs, manifest_.wires, manifest_.link);
   manifest_.rounds_done = rounds_done;
   manifest_.wall_s = seconds();
   PSRING_RETURN_IF_ERROR(folder_.Write("summary.csv", SummaryCsv(rows)));

@@ -9,20 +9,13 @@
 #include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "common/trace.h"
+#include "experiments/estimate.h"
 
 namespace psring {
 namespace {
 
 // More than this share of the processors in others' hands, and the row's speeds are not to be trusted.
 constexpr double kMostForeignCpuPct = 25;
-
-CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
-  return {.scheme = scheme,
-          .workers = configuration.workers,
-          .place = configuration.training.server_placement == "dedicated" ? ServerPlace::kDedicated
-                                                                          : ServerPlace::kRank0,
-          .pipelined = configuration.training.ps_schedule != "serial"};
-}
 
 // The same step of every rank, for steps that every rank has: a worker whose gradient came too late skips
 // some.
@@ -93,6 +86,20 @@ void AddServers(const Configuration& configuration, const RunRecords& records, R
   if (pushes > 0 && pushes_per_step > 0) figures.server_payload_bytes = bytes / (pushes / pushes_per_step);
 }
 
+// Per worker and step, where somebody counted. Where the server stands beside rank 0 they send through one
+// interface, and rank 0 is left out.
+std::optional<double> WireBytes(const Configuration& configuration, const RunRecords& records,
+                                int64_t steps) {
+  const bool beside_server =
+      configuration.servers() > 0 && configuration.training.server_placement == "rank0";
+  std::vector<double> bytes;
+  for (const RankResult& rank : records.ranks) {
+    if (rank.wire_tx_bytes < 0 || (beside_server && rank.rank == 0)) continue;
+    bytes.push_back(static_cast<double>(rank.wire_tx_bytes) / static_cast<double>(steps));
+  }
+  return bytes.empty() ? std::nullopt : std::optional<double>(Mean(bytes));
+}
+
 // The mean of one figure over rounds.
 double MeanOver(const std::vector<RunFigures>& runs, const std::function<double(const RunFigures&)>& figure) {
   std::vector<double> values;
@@ -123,6 +130,7 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
   mean.steps = runs.front().steps;
   mean.samples = runs.front().samples;
   mean.wait_ms = MeanOverThose(runs, &RunFigures::wait_ms);
+  mean.wire_tx_bytes = MeanOverThose(runs, &RunFigures::wire_tx_bytes);
   mean.server_payload_bytes = MeanOverThose(runs, &RunFigures::server_payload_bytes);
   mean.staleness_mean = MeanOverThose(runs, &RunFigures::staleness_mean);
   mean.dropped_gradients = MeanOverThose(runs, &RunFigures::dropped_gradients);
@@ -176,7 +184,9 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
     // The wires that were measured are the loopback's.
     const bool over_tcp = row.sample.transport == "tcp" || row.sample.transport == "grpc";
     if (wires && (over_tcp || row.sample.transport.empty()))
-      row.predicted_comm_ms = 1e3 * ExchangeSeconds(pattern, bucket_bytes, *wires);
+      row.predicted_comm_ms =
+          1e3 * (ExchangeSeconds(pattern, bucket_bytes, *wires) -
+                 BurstSeconds(pattern, 4.0 * static_cast<double>(row.sample.parameters), *wires));
   }
   return row;
 }
@@ -196,7 +206,8 @@ const SummaryRow* Reference(const std::vector<SummaryRow>& rows, const SummaryRo
 std::string NoteOf(const SummaryRow& row) {
   std::vector<std::string> notes;
   if (row.configuration.oversubscribed) notes.push_back("oversubscribed");
-  if (!row.valid)
+  if (!row.link.invalid.empty()) notes.push_back(row.link.invalid);
+  if (row.foreign_cpu_pct > kMostForeignCpuPct)
     notes.push_back(absl::StrFormat("others used %.0f%% of the processors", row.foreign_cpu_pct));
   if (row.mean.replicas_equal == false) notes.push_back("replicas differ");
   return absl::StrJoin(notes, "; ");
@@ -261,6 +272,7 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   figures.loss = Mean(losses);
   figures.payload_tx_bytes = tx / rank_steps;
   figures.payload_rx_bytes = rx / rank_steps;
+  figures.wire_tx_bytes = WireBytes(configuration, records, figures.steps);
   const bool communicates = configuration.strategy.needs != StrategyNeeds::kNothing;
   if (configuration.strategy.synchronous && communicates) {
     figures.wait_ms = MeanWait(records);
@@ -288,14 +300,15 @@ const char* BasisName(Basis basis) {
 }
 
 std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<ConfigurationRuns>& runs,
-                                  const std::optional<Wires>& wires) {
+                                  const std::optional<Wires>& wires, const LinkReport& link) {
   std::vector<SummaryRow> rows;
   for (const ConfigurationRuns& of_one : runs) {
     if (of_one.cost.empty() && of_one.accuracy.empty()) continue;
     rows.push_back(RowOf(run_id, of_one, wires));
   }
   for (SummaryRow& row : rows) {
-    row.valid = row.foreign_cpu_pct <= kMostForeignCpuPct;
+    row.link = link;
+    row.valid = row.foreign_cpu_pct <= kMostForeignCpuPct && link.invalid.empty();
     row.note = NoteOf(row);
     if (!row.measured_cost) continue;
     const SummaryRow* single = Reference(rows, row, "single", 1);

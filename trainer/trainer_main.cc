@@ -18,6 +18,7 @@
 #include "ring_worker/process_group.h"
 #include "trainer/describe.h"
 #include "trainer/group_options.h"
+#include "trainer/interface_counter.h"
 #include "trainer/model.h"
 #include "trainer/progress.h"
 #include "trainer/record_writer.h"
@@ -35,6 +36,7 @@ struct Flags {
   std::string bind_host = "127.0.0.1";
   std::string record;
   std::string progress = "plain";
+  std::string count_interface;
   bool describe = false;
   bool check_only = false;
 };
@@ -55,6 +57,9 @@ Flags ParseFlags(int argc, char** argv) {
       ->group("This process")
       ->check(OneOf({"plain", "json", "none"}))
       ->capture_default_str();
+  app.add_option("--count_interface", flags.count_interface,
+                 "Network interface whose sent bytes are recorded: right where nobody else uses it")
+      ->group("This process");
   app.add_flag("--describe", flags.describe, "Print strategies, models and data as JSON, and exit")
       ->group("This process");
   app.add_flag("--check_only", flags.check_only,
@@ -154,8 +159,15 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal
   worker.on_warning = [](const std::string& warning) {
     std::fprintf(stderr, "trainer: note: %s\n", warning.c_str());
   };
+  // Between the last step before the measured ones and the last of these.
+  const bool counts = !flags.count_interface.empty();
+  int64_t sent_before = 0, sent = 0;
+  if (counts) {
+    PSRING_ASSIGN_OR_RETURN(sent_before, InterfaceTxBytes(flags.count_interface));
+  }
   worker.on_step = [&](const StepRecord& record) {
     samples += record.samples;
+    if (counts) (record.warmup ? sent_before : sent) = InterfaceTxBytes(flags.count_interface).value_or(-1);
     if (records != nullptr) records->Add(record);
   };
   worker.on_progress = [&](int64_t done, int64_t planned, double loss) {
@@ -164,9 +176,10 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal
   worker.on_evaluation = [&](const CurvePoint& point) { progress->Evaluated(point); };
 
   progress->Ready();
-  const absl::StatusOr<RankResult> result = RunWorker(flags.training, worker);
+  absl::StatusOr<RankResult> result = RunWorker(flags.training, worker);
   stop.OnStop(nullptr);
   PSRING_RETURN_IF_ERROR(result.status());
+  if (counts && sent >= sent_before) result->wire_tx_bytes = sent - sent_before;
   if (records != nullptr) PSRING_RETURN_IF_ERROR(records->Finish(trace, *result));
   progress->Done(*result);
   return absl::OkStatus();
