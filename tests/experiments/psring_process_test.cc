@@ -343,7 +343,7 @@ TEST_F(VirtualClusterTest, WorkersAndServerTalkOverTheirOwnLinks) {
     // Faster than this the link is not; nor is what leaves by it less than what was sent.
     const double payload = figures["payload_tx_bytes_per_worker"];
     EXPECT_GT(figures["comm_busy_ms"].get<double>(), 0.9 * 1e3 * payload / 25e6) << figures;
-    EXPECT_NEAR(figures["wire_tx_bytes_per_worker"].get<double>() / payload, 1.02, 0.02) << figures;
+    EXPECT_NEAR(figures["wire_tx_bytes_per_worker"].get<double>() / payload, 1.035, 0.035) << figures;
     EXPECT_GT(figures["predicted_comm_ms"], 100) << figures;
   }
   EXPECT_EQ(compared, 2);
