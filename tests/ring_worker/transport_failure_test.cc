@@ -238,7 +238,7 @@ struct HalfMesh {
     ASSERT_TRUE(arena.ok());
     for (PeerConnections& peer : bare[rank]) {
       if (!peer.unix_socket.valid()) continue;
-      ASSERT_TRUE(arena->Offer(peer.unix_socket.get()).ok());
+      ASSERT_TRUE(arena->Offer(peer.unix_socket).ok());
     }
     close(wake);
   }
