@@ -20,7 +20,9 @@ CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
 
 double StepSeconds(const Configuration& configuration, const Probe& probe, int cores) {
   const double crowding =
-      std::max(1.0, static_cast<double>(configuration.workers * configuration.training.threads) / cores);
+      configuration.training.workload.empty()
+          ? std::max(1.0, static_cast<double>(configuration.workers * configuration.training.threads) / cores)
+          : 1;
   const double bytes = 4.0 * static_cast<double>(probe.parameters);
   double moved = 0;
   if (configuration.strategy.needs == StrategyNeeds::kProcessGroup)

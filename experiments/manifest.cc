@@ -58,6 +58,7 @@ std::string ManifestJson(const Manifest& manifest) {
                          {"latency_ms", link.latency_s * 1e3},
                          {"burst_bytes", link.burst_bytes},
                          {"congestion_control", link.congestion_control},
+                         {"queueing", link.in_turn ? "in turn" : "first in, first out"},
                          {"valid", link.invalid.empty()},
                          {"why_not_valid", link.invalid}});
     Json apart = Json::array();

@@ -158,6 +158,7 @@ absl::StatusOr<ExperimentFlags> Understand(const RawFlags& raw,
   flags.command_line = command_line;
   CompareOptions& options = flags.options;
   options.training = raw.training;
+  PSRING_RETURN_IF_ERROR(ApplyWorkload(options.training));
   if (!raw.strategies.empty()) options.strategies = absl::StrSplit(raw.strategies, ',');
   if (!raw.workers.empty()) {
     options.workers.clear();

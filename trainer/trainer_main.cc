@@ -22,6 +22,7 @@
 #include "trainer/model.h"
 #include "trainer/progress.h"
 #include "trainer/record_writer.h"
+#include "trainer/replay.h"
 #include "trainer/stop_signal.h"
 #include "trainer/sync_strategy.h"
 #include "trainer/train_loop.h"
@@ -73,7 +74,7 @@ Flags ParseFlags(int argc, char** argv) {
 absl::Status CheckFlags(const Flags& flags, int world_size) {
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(flags.training));
   PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
-  PSRING_RETURN_IF_ERROR(FindModel(flags.training.model).status());
+  PSRING_RETURN_IF_ERROR(ModelOf(flags.training).status());
   if (!flags.check_only) {
     PSRING_RETURN_IF_ERROR(CheckGroupFlagsCount(*strategy, flags.training));
     if (world_size > 1) PSRING_RETURN_IF_ERROR(CheckGroup(*strategy, flags.training));
@@ -124,8 +125,7 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal
     PSRING_ASSIGN_OR_RETURN(rendezvous, Rendezvous::Join(*join));
     PSRING_RETURN_IF_ERROR(RequireEqual(*rendezvous, "flags", SharedArguments(flags.training)));
   }
-  PSRING_ASSIGN_OR_RETURN(const DataSplits data,
-                          LoadData(flags.training.data, flags.training.data_dir, flags.training.seed));
+  PSRING_ASSIGN_OR_RETURN(const DataSplits data, DataOf(flags.training));
 
   std::vector<Buffer> registered;  // the group knows them, so they live longer than it
   std::unique_ptr<ProcessGroup> group;
@@ -200,10 +200,13 @@ bool IsStartedAsARank() { return IsSet("RANK") || IsSet("OMPI_COMM_WORLD_RANK") 
 int Main(int argc, char** argv) {
   DieWithMpirun();
   KeepFreedMemory();
-  const Flags flags = ParseFlags(argc, argv);
+  Flags flags = ParseFlags(argc, argv);
   if (flags.describe) {
     std::printf("%s\n", DescribeAsJson().c_str());
     return 0;
+  }
+  if (absl::Status workload = ApplyWorkload(flags.training); !workload.ok()) {
+    return Fail("trainer", std::string(workload.message()), 2);
   }
   StopSignal stop;
 

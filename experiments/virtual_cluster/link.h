@@ -49,6 +49,7 @@ struct LinkReport {
   double latency_s = 0;   // asked for
   int64_t burst_bytes = 0;
   std::string congestion_control;
+  bool in_turn = false;  // who share a link are served in turn, not in order of arrival
   // Payload, in bits/s, *measured* before the experiment.
   std::vector<double> links;  // each node's, sending to the next one while all others are silent
   double ring = 0;            // the slowest of all links, while every node sends to the next one

@@ -225,19 +225,13 @@ absl::Status Namespaces::Make(int nodes) {
 absl::Status Namespaces::Connect(double bits_per_s, const Interrupt& interrupt) {
   std::vector<std::string> ip = {"link set lo up", "link add psring0 type bridge", "link set psring0 up",
                                  absl::StrCat("addr add ", SwitchAddress(), "/16 dev psring0")};
-  std::vector<std::string> tc;
-  // Offloads are left on: what the kernel moves as one packet is counted by the frames that it stands for.
-  const std::string shaper = absl::StrFormat(" root tbf rate %.0fbit burst %d limit %d", bits_per_s,
-                                             BurstBytes(bits_per_s), QueueBytes(bits_per_s));
   for (int i = 0; i < nodes(); ++i) {
     const std::string port = absl::StrCat("psring-p", i);
     ip.push_back(absl::StrCat("link add ", port, " type veth peer name eth0 netns /proc/self/fd/",
                               net_fds_[static_cast<size_t>(i)]));
     ip.push_back(absl::StrCat("link set ", port, " master psring0 up"));
-    tc.push_back(absl::StrCat("qdisc add dev ", port, shaper));
   }
   PSRING_RETURN_IF_ERROR(Batch("ip", the_switch(), ip, net_fds_, interrupt));
-  if (bits_per_s > 0) PSRING_RETURN_IF_ERROR(Batch("tc", the_switch(), tc, {}, interrupt));
   PSRING_RETURN_IF_ERROR(Tune(the_switch()));
   for (int i = 0; i < nodes(); ++i) {
     PSRING_RETURN_IF_ERROR(Tune(node(i)));
@@ -245,12 +239,54 @@ absl::Status Namespaces::Connect(double bits_per_s, const Interrupt& interrupt) 
         Batch("ip", node(i),
               {"link set lo up", "link set eth0 up", absl::StrCat("addr add ", Address(i), "/16 dev eth0")},
               {}, interrupt));
-    if (bits_per_s > 0) {
-      PSRING_RETURN_IF_ERROR(
-          Batch("tc", node(i), {absl::StrCat("qdisc add dev eth0", shaper)}, {}, interrupt));
-    }
   }
-  return absl::OkStatus();
+  return bits_per_s > 0 ? Shape(bits_per_s, interrupt) : absl::OkStatus();
+}
+
+absl::Status Namespaces::Shape(double bits_per_s, const Interrupt& interrupt) {
+  in_turn_ = true;
+  absl::Status status = ShapeAll(bits_per_s, interrupt);
+  if (status.code() != absl::StatusCode::kFailedPrecondition) return status;
+  in_turn_ = false;  // a kernel without htb or u32
+  return ShapeAll(bits_per_s, interrupt);
+}
+
+absl::Status Namespaces::ShapeAll(double bits_per_s, const Interrupt& interrupt) {
+  std::vector<std::string> ports;
+  for (int i = 0; i < nodes(); ++i) {
+    for (std::string& line : Shaper(absl::StrCat("psring-p", i), "src", bits_per_s)) ports.push_back(line);
+    PSRING_RETURN_IF_ERROR(Batch("tc", node(i), Shaper("eth0", "dst", bits_per_s), {}, interrupt));
+  }
+  return Batch("tc", the_switch(), ports, {}, interrupt);
+}
+
+// A token bucket; behind it, where the kernel has what it takes, a queue for each other node, served in turn.
+// In one queue for all TCP shares a link as chance has it, and repeats differ. Offloads are left on: what the
+// kernel moves as one packet is counted by the frames that it stands for.
+std::vector<std::string> Namespaces::Shaper(const std::string& interface, const std::string& other_end,
+                                            double bits_per_s) const {
+  const int64_t queue = QueueBytes(bits_per_s);
+  std::vector<std::string> lines = {
+      absl::StrFormat("qdisc replace dev %s root handle 1: tbf rate %.0fbit burst %d limit %d", interface,
+                      bits_per_s, BurstBytes(bits_per_s), queue)};
+  if (!in_turn_) return lines;
+  // htb for its round robin alone: its own rates are never reached.
+  lines.push_back(absl::StrFormat("qdisc add dev %s parent 1:1 handle 2: htb default ffff", interface));
+  const auto add_class = [&](int id) {
+    lines.push_back(absl::StrFormat(
+        "class add dev %s parent 2: classid 2:%x htb rate 1000gbit burst 1m cburst 1m quantum 65536",
+        interface, id));
+    lines.push_back(absl::StrFormat("qdisc add dev %s parent 2:%x bfifo limit %d", interface, id, queue));
+  };
+  add_class(0xffff);  // what is no node's: the store's, and the switch's own
+  for (int other = 0; other < nodes(); ++other) {
+    const int id = other + 1;
+    add_class(id);
+    lines.push_back(
+        absl::StrFormat("filter add dev %s parent 2: protocol ip u32 match ip %s %s/32 flowid 2:%x",
+                        interface, other_end, Address(other), id));
+  }
+  return lines;
 }
 
 // TCP as most machines have it, whatever this one's default is; and no connection learns from those before

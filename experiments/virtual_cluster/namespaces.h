@@ -39,17 +39,24 @@ class Namespaces {
   static std::string SwitchAddress();
   // TCP's, the first of cubic and reno that the kernel lets a namespace choose.
   const std::string& congestion_control() const { return congestion_control_; }
+  // Links serve those who share them in turn; else, in a kernel that cannot do that, in order of arrival.
+  bool in_turn() const { return in_turn_; }
 
  private:
   Namespaces() = default;
   absl::Status Make(int nodes);
   absl::Status Connect(double bits_per_s, const Interrupt& interrupt);
   absl::Status Tune(const NetworkPlace& place);
+  absl::Status Shape(double bits_per_s, const Interrupt& interrupt);
+  absl::Status ShapeAll(double bits_per_s, const Interrupt& interrupt);
+  std::vector<std::string> Shaper(const std::string& interface, const std::string& other_end,
+                                  double bits_per_s) const;
 
   int user_fd_ = -1;
   int switch_fd_ = -1;
   std::vector<int> net_fds_;
   std::string congestion_control_;
+  bool in_turn_ = false;
 };
 
 // A TCP socket that belongs to the network of `place`, whoever uses it. The caller closes it.

@@ -66,7 +66,8 @@ int NodesOf(const Configuration& configuration) {
 absl::StatusOr<Shaping> VirtualCluster::Choose(const LinkOptions& options, const Interrupt& interrupt) {
   if (!options.wanted()) return Shaping::kNone;
   if (options.latency_s > 0 || options.shaping == "userspace") {
-    return absl::FailedPreconditionError("--latency and --shaping userspace are not built yet; leave them out");
+    return absl::FailedPreconditionError(
+        "--latency and --shaping userspace are not built yet; leave them out");
   }
   const std::string why_not = WhyNoNamespaces(interrupt);
   if (why_not.empty()) return Shaping::kNetns;
@@ -85,6 +86,7 @@ absl::StatusOr<std::unique_ptr<VirtualCluster>> VirtualCluster::Create(const Lin
   report.latency_s = options.latency_s;
   report.burst_bytes = options.bits_per_s > 0 ? BurstBytes(options.bits_per_s) : 0;
   report.congestion_control = cluster->namespaces_->congestion_control();
+  report.in_turn = cluster->namespaces_->in_turn();
   return cluster;
 }
 
