@@ -20,6 +20,7 @@
 #include "common/mutex.h"
 #include "ps_server/borrowers.h"
 #include "ps_server/client_session.h"
+#include "ps_server/own_sockets.h"
 #include "ps_server/ps_client.h"
 #include "ps_server/shared_payload.h"
 #include "ps_server/wire.h"
@@ -213,24 +214,13 @@ class GrpcClient : public PsClient {
 
   absl::Status Connect(absl::Time deadline) {
     grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // several clients of a process: a socket each
     arguments.SetInt(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kMaxMessageBytes);
-    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
-    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
     // The server says when a worker keeps the others waiting; these find a server that says nothing any more.
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
     arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-    std::shared_ptr<grpc::Channel> channel =
-        grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments);
-    const absl::Time begin = absl::Now();
-    if (!channel->WaitForConnected(absl::ToChronoTime(deadline))) {
-      return absl::UnavailableError(
-          absl::StrCat("no parameter server answered at ", address_, " within ",
-                       absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1)))));
-    }
+    PSRING_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
+                            OpenChannel(address_, arguments, deadline));
     MutexLock lock(mutex_);
     channel_ = std::move(channel);
     context_ = std::make_unique<grpc::ClientContext>();

@@ -65,7 +65,7 @@ class MeshBuilder {
       return absl::InvalidArgumentError(
           absl::StrCat("\"", host, "\" is no address that other ranks can reach; name one of this machine"));
     }
-    PSRING_ASSIGN_OR_RETURN(Listener listener, Listen(host));
+    PSRING_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(host));
     // A name that only this host and network namespace know: who reaches it can share memory with us.
     const Token name = NewToken();
     const std::string unix_name = absl::StrCat("psring-", absl::string_view(name.data(), name.size()));
@@ -131,7 +131,7 @@ class MeshBuilder {
 
   absl::StatusOr<FileDescriptor> ConnectTo(int peer, const std::string& host, int port, Channel channel,
                                            int index) {
-    absl::StatusOr<FileDescriptor> socket = Connect(host, port, deadline_);
+    absl::StatusOr<FileDescriptor> socket = ConnectTcp(host, port, deadline_);
     if (!socket.ok()) return Unreachable(peer, socket.status());
     PSRING_RETURN_IF_ERROR(SayHello(socket->get(), peer, channel, index));
     return socket;
@@ -232,7 +232,7 @@ class MeshBuilder {
       return true;
     }
     FileDescriptor* const slot = Slot(said);
-    if (slot == nullptr || slot->valid() || !PrepareSocket(stranger.socket.get()).ok()) return true;
+    if (slot == nullptr || slot->valid() || !PrepareTcpSocket(stranger.socket.get()).ok()) return true;
     *slot = std::move(stranger.socket);
     return true;
   }

@@ -5,9 +5,9 @@
 
 #include "absl/status/statusor.h"
 #include "common/rendezvous.h"
+#include "common/tcp_socket.h"
 #include "common/unix_socket.h"
 #include "ring_worker/transport.h"
-#include "ring_worker/transports/socket.h"
 
 namespace psring {
 
