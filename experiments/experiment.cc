@@ -86,7 +86,8 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   checked.steps = 0;  // of the cost part, where --samples or --epochs may stand beside it
   checked.micro_batches = 1;
   PSRING_ASSIGN_OR_RETURN(prepared.probe, CheckWithTrainer(prepared.binaries, checked, interrupt));
-  PSRING_ASSIGN_OR_RETURN(prepared.shaping, VirtualCluster::Choose(flags.link, interrupt));
+  PSRING_ASSIGN_OR_RETURN(prepared.shaping,
+                          VirtualCluster::Choose(flags.link, interrupt, prepared.why_userspace));
   PSRING_RETURN_IF_ERROR(CheckCollectives(flags, prepared));
   PSRING_RETURN_IF_ERROR(CheckBatches(flags.options, prepared.catalog, prepared.probe.samples));
   PSRING_RETURN_IF_ERROR(TimeTrainer(prepared.binaries, prepared.catalog, flags.options.training, interrupt,
@@ -134,6 +135,10 @@ absl::Status Experiment::BuildCluster() {
     wires = cluster_->Measure();
     manifest_.link = cluster_->report();
     display_.Say(absl::StrCat("network:   ", DescribeLink(manifest_.link)));
+    if (!prepared_.why_userspace.empty()) {
+      display_.Say(absl::StrCat("note:      no namespaces here, so psring's own transports hold back: ",
+                                prepared_.why_userspace));
+    }
     if (!manifest_.link.invalid.empty()) {
       display_.Say(absl::StrCat("note:      not valid: ", manifest_.link.invalid));
     }

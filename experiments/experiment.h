@@ -22,6 +22,7 @@ struct Prepared {
   Machine machine;
   Probe probe;
   Shaping shaping = Shaping::kNone;
+  std::string why_userspace;  // where namespaces were wanted and cannot be made
   std::string run_path;
 };
 

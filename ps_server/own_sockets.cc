@@ -19,7 +19,7 @@ namespace psring {
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& address,
                                                            const grpc::ChannelArguments& arguments,
-                                                           absl::Time deadline) {
+                                                           absl::Time deadline, const LinkEnd& link) {
   constexpr absl::Duration kBetweenTries = absl::Milliseconds(100);
   const size_t colon = address.rfind(':');
   int port = 0;
@@ -30,8 +30,12 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ad
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   const absl::Time begin = absl::Now();
   while (true) {
-    absl::StatusOr<FileDescriptor> socket = ConnectTcp(host, port, deadline);
+    absl::StatusOr<FileDescriptor> socket = ConnectTcp(host, port, deadline, link.source);
     if (socket.ok()) {
+      if (link.shaper != nullptr && !WithinHost(socket->get())) {
+        socket = link.shaper->Wrap(*std::move(socket));
+        PSRING_RETURN_IF_ERROR(socket.status());
+      }
       return grpc::CreateCustomInsecureChannelFromFd(address, socket->release(), arguments);
     }
     if (absl::IsInvalidArgument(socket.status())) return socket.status();
@@ -55,17 +59,23 @@ Port::~Port() {
   thread_.join();
 }
 
-void Port::Serve(grpc::Server& server) {
-  thread_ = std::thread([this, &server] { Accept(server); });
+void Port::Serve(grpc::Server& server, LinkShaper* shaper) {
+  thread_ = std::thread([this, &server, shaper] { Accept(server, shaper); });
 }
 
-void Port::Accept(grpc::Server& server) {
+void Port::Accept(grpc::Server& server, LinkShaper* shaper) {
   while (true) {
     pollfd waiting = {listener_.socket.get(), POLLIN, 0};
     if (poll(&waiting, 1, -1) < 0 && errno != EINTR) return;
     FileDescriptor socket(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.valid()) {
-      if (PrepareTcpSocket(socket.get()).ok()) grpc::AddInsecureChannelFromFd(&server, socket.release());
+      if (!PrepareTcpSocket(socket.get()).ok()) continue;
+      if (shaper != nullptr && !WithinHost(socket.get())) {
+        absl::StatusOr<FileDescriptor> wrapped = shaper->Wrap(std::move(socket));
+        if (!wrapped.ok()) continue;
+        socket = *std::move(wrapped);
+      }
+      grpc::AddInsecureChannelFromFd(&server, socket.release());
       continue;
     }
     if (errno == EINVAL) return;  // shut down

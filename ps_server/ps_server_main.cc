@@ -15,6 +15,7 @@
 #include "common/command_line.h"
 #include "common/device.h"
 #include "common/keep_freed_memory.h"
+#include "common/link_flags.h"
 #include "common/records.h"
 #include "common/rendezvous.h"
 #include "ps_server/parameter_server.h"
@@ -34,6 +35,7 @@ struct Flags {
   std::string device = "cpu";
   std::string record;
   double timeout_s = 60;
+  LinkShape link;
 };
 
 absl::Status WriteRecord(const std::string& folder, const ServerStats& stats) {
@@ -58,10 +60,12 @@ absl::StatusOr<RendezvousOptions> Meeting(const Flags& flags) {
 absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, MakeDevice(flags.device));
 
+  const std::unique_ptr<LinkShaper> shaper = MakeLinkShaper(flags.link);
   ParameterServer server(*device, {.workers = flags.workers, .timeout = meeting.timeout});
-  PSRING_ASSIGN_OR_RETURN(
-      std::unique_ptr<Service> service,
-      Service::Start(server, {.host = flags.bind, .port = flags.port, .threads = flags.threads}));
+  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Service> service, Service::Start(server, {.host = flags.bind,
+                                                                                    .port = flags.port,
+                                                                                    .threads = flags.threads,
+                                                                                    .shaper = shaper.get()}));
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Rendezvous> rendezvous, Rendezvous::Connect(meeting));
   PSRING_RETURN_IF_ERROR(rendezvous->Set("ps/0", service->address()));
   std::printf("ps_server: serving %d workers on %s\n", flags.workers, service->address().c_str());
@@ -107,6 +111,7 @@ int main(int argc, char** argv) {
   app.add_option("--timeout", flags.timeout_s, "seconds that workers may wait for one that is silent")
       ->check(psring::RealNumber({.low = 0}))
       ->capture_default_str();
+  psring::AddLinkFlags(app, flags.link);
   psring::ParseOrExit(app, argc, argv);
 
   psring::KeepFreedMemory();

@@ -12,6 +12,7 @@
 #include "common/check.h"
 #include "common/command_line.h"
 #include "common/keep_freed_memory.h"
+#include "common/link_flags.h"
 #include "common/rendezvous.h"
 #include "common/training_options.h"
 #include "ps_server/ps_client.h"
@@ -38,6 +39,7 @@ struct Flags {
   std::string record;
   std::string progress = "plain";
   std::string count_interface;
+  LinkShape link;
   bool describe = false;
   bool check_only = false;
 };
@@ -61,6 +63,7 @@ Flags ParseFlags(int argc, char** argv) {
   app.add_option("--count_interface", flags.count_interface,
                  "Network interface whose sent bytes are recorded: right where nobody else uses it")
       ->group("This process");
+  AddLinkFlags(app, flags.link);
   app.add_flag("--describe", flags.describe, "Print strategies, models and data as JSON, and exit")
       ->group("This process");
   app.add_flag("--check_only", flags.check_only,
@@ -92,20 +95,23 @@ std::string SharedArguments(TrainingOptions options) {
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ConnectGroup(const Flags& flags, const StrategyRow& strategy,
-                                                           Rendezvous& rendezvous) {
+                                                           Rendezvous& rendezvous, LinkShaper* shaper) {
   GroupOptions options = GroupOptionsOf(strategy, flags.training);
   options.bind_host = flags.bind_host;
+  options.shaper = shaper;
   return MakeProcessGroup(rendezvous, options);
 }
 
-absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const Flags& flags, Rendezvous* rendezvous) {
+absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const Flags& flags, Rendezvous* rendezvous,
+                                                        LinkShaper* shaper) {
   if (rendezvous == nullptr) {
     return absl::InvalidArgumentError(
         "a parameter-server strategy needs --rendezvous, through which it finds its server");
   }
   PSRING_ASSIGN_OR_RETURN(const std::string address, rendezvous->Get("ps/0", "the parameter server"));
   PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(PayloadOf(flags.training)));
-  return MakeGrpcPsClient(address, payload);
+  return MakeGrpcPsClient(address, payload,
+                          {.shaper = shaper, .source = shaper != nullptr ? flags.bind_host : ""});
 }
 
 absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal& stop) {
@@ -128,13 +134,14 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal
   PSRING_ASSIGN_OR_RETURN(const DataSplits data, DataOf(flags.training));
 
   std::vector<Buffer> registered;  // the group knows them, so they live longer than it
+  const std::unique_ptr<LinkShaper> shaper = MakeLinkShaper(flags.link);
   std::unique_ptr<ProcessGroup> group;
   std::unique_ptr<PsClient> client;
   if (strategy->needs == Needs::kProcessGroup && world_size > 1) {
-    PSRING_ASSIGN_OR_RETURN(group, ConnectGroup(flags, *strategy, *rendezvous));
+    PSRING_ASSIGN_OR_RETURN(group, ConnectGroup(flags, *strategy, *rendezvous, shaper.get()));
   }
   if (strategy->needs == Needs::kParameterServer) {
-    PSRING_ASSIGN_OR_RETURN(client, ConnectServer(flags, rendezvous.get()));
+    PSRING_ASSIGN_OR_RETURN(client, ConnectServer(flags, rendezvous.get(), shaper.get()));
   }
   if (group != nullptr || client != nullptr) {
     stop.OnStop([&group, &client](absl::Status why) {

@@ -3,9 +3,13 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/link_shaper.h"
 #include "common/rendezvous.h"
+#include "experiments/connections.h"
 #include "experiments/cost_model.h"
 #include "experiments/interrupt.h"
 #include "experiments/launcher.h"
@@ -22,8 +26,10 @@ int NodesOf(const Configuration& configuration);
 
 class VirtualCluster {
  public:
-  // How `options` can be kept here: kNetns where this host makes namespaces. FailedPrecondition: not at all.
-  static absl::StatusOr<Shaping> Choose(const LinkOptions& options, const Interrupt& interrupt);
+  // How `options` are kept here: where it is left open by namespaces, or else by psring's own transports;
+  // then `why` says why. FailedPrecondition: namespaces are asked for, and this host does not make them.
+  static absl::StatusOr<Shaping> Choose(const LinkOptions& options, const Interrupt& interrupt,
+                                        std::string& why);
 
   // `nodes` of them, shaped. FailedPrecondition: this host does not allow it.
   static absl::StatusOr<std::unique_ptr<VirtualCluster>> Create(const LinkOptions& options, Shaping shaping,
@@ -36,18 +42,25 @@ class VirtualCluster {
   const LinkReport& report() const { return report_; }
 
   // The address by which a process on `node` is reached.
-  std::string Address(int node) const { return Namespaces::Address(node); }
+  std::string Address(int node) const;
   // What a node sends leaves by this interface, and nothing else does; empty: nodes have none of their own.
-  std::string interface() const { return "eth0"; }
+  std::string interface() const { return namespaces_ != nullptr ? "eth0" : ""; }
   // Puts a child that has not been started there.
   void Place(int node, ChildSpec& child) const;
   // A store that all nodes reach, at the switch; `host` is where.
   absl::StatusOr<std::unique_ptr<RendezvousServer>> HostStore(std::string& host) const;
 
  private:
-  explicit VirtualCluster(std::unique_ptr<Namespaces> namespaces) : namespaces_(std::move(namespaces)) {}
+  VirtualCluster() = default;
+  // What a process on a node keeps of its link itself.
+  LinkShape OwnShare() const;
+  absl::StatusOr<Connection> Connect(int from, int to) const;
+  absl::StatusOr<std::vector<double>> Rates(const std::vector<std::pair<int, int>>& pairs,
+                                            double seconds) const;
 
-  std::unique_ptr<Namespaces> namespaces_;
+  std::unique_ptr<Namespaces> namespaces_;  // null: kUserspace
+  int nodes_ = 0;
+  std::vector<std::unique_ptr<LinkShaper>> shapers_;  // kUserspace: the nodes', while they are measured
   LinkReport report_;
 };
 
