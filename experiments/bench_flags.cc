@@ -190,6 +190,10 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
       ->option_text("S")
       ->check(RealNumber({}))
       ->capture_default_str();
+  add(results, "--profile", raw.profile, "FILE",
+      "Latency, rate and speed of adding, fitted from the native all-reduces: what psring predict --profile "
+      "takes",
+      CheckText);
   add(results, "-J,--output_file", raw.json_file, "FILE",
       "nccl-tests' JSON, with more fields; never overwrites: FILE.0 and so on", CheckJsonPath);
   add(results, "--out", raw.out, "DIR", "Folder for the results; else runs/<UTC time>-bench", CheckText);
@@ -200,8 +204,11 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
 
 absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
                                            const std::vector<std::string>& command_line) {
-  BenchFlags flags{
-      .out = raw.out, .json_file = raw.json_file, .dry_run = raw.dry_run, .command_line = command_line};
+  BenchFlags flags{.out = raw.out,
+                   .json_file = raw.json_file,
+                   .profile = raw.profile,
+                   .dry_run = raw.dry_run,
+                   .command_line = command_line};
   BenchRequest& request = flags.request;
   PSRING_ASSIGN_OR_RETURN(request.sizes, UnderstandSizes(raw));
   if (!raw.collectives.empty()) request.collectives = Names(raw.collectives);

@@ -39,6 +39,7 @@ Words WorkerFlags(const BenchRequest& request, const BenchPlan& plan, const Benc
   if (launch.kind == BenchLaunchKind::kPushPull) {
     const bool shm = plan.combinations[launch.combinations[0]].transport == "shm";
     flags.push_back(shm ? "--payload=shm" : "--payload=grpc");
+    if (launch.limits) flags.push_back("--limits");
     return flags;
   }
   Append(flags, {absl::StrCat("--datatype=", absl::StrJoin(request.types, ",")),
@@ -103,6 +104,7 @@ absl::StatusOr<std::vector<ChildSpec>> Children(const BenchRequest& request, con
                      absl::StrCat("--bind=", kHost),
                      "--port=0",
                      absl::StrCat("--timeout=", request.timeout_s)};
+    if (launch.limits) child.command.push_back("--limits");
     child.environment = StoreEnvironment(port);
     child.log_path = absl::StrCat(folder, "/log-server0.txt");
     child.serves = true;

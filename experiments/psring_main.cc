@@ -17,6 +17,7 @@
 #include "experiments/interrupt.h"
 #include "experiments/plan.h"
 #include "experiments/plan_text.h"
+#include "experiments/predict.h"
 #include "experiments/train.h"
 
 namespace psring {
@@ -227,6 +228,8 @@ int Main(int argc, char** argv) {
   CLI::App* train = AddTrain(app, train_raw);
   RawBenchFlags bench_raw;
   CLI::App* bench = AddBench(app, bench_raw);
+  RawPredictFlags predict_raw;
+  CLI::App* predict = AddPredict(app, predict_raw);
   CLI::App* doctor = app.add_subcommand("doctor", "What this machine has, what is missing, and the mend");
   ParseOrExit(app, argc, argv);
 
@@ -238,6 +241,11 @@ int Main(int argc, char** argv) {
     const absl::StatusOr<BenchFlags> bench_flags = UnderstandBench(bench_raw, command_line);
     if (!bench_flags.ok()) return Fail("psring bench", std::string(bench_flags.status().message()), 2);
     return RunBench(*bench_flags, interrupt, display);
+  }
+  if (predict->parsed()) {
+    const absl::StatusOr<PredictFlags> predict_flags = UnderstandPredict(predict_raw, command_line);
+    if (!predict_flags.ok()) return Fail("psring predict", std::string(predict_flags.status().message()), 2);
+    return RunPredict(*predict_flags, interrupt, display);
   }
   const bool comparing = compare->parsed();
   const absl::StatusOr<ExperimentFlags> flags =

@@ -44,6 +44,15 @@ Json CellJson(const Cell& cell) {
   return std::visit(Visitor(), cell.value);
 }
 
+Json FiguresAndBasis(const std::vector<Cell>& row) {
+  Json figures = Json::object(), basis = Json::object();
+  for (const Cell& cell : row) {
+    figures[cell.column] = CellJson(cell);
+    basis[cell.column] = BasisName(cell.basis);
+  }
+  return {{"figures", figures}, {"basis", basis}};
+}
+
 template <typename T>
 std::string OrEmpty(const std::optional<T>& value) {
   return value ? Number(static_cast<double>(*value)) : "";
@@ -73,28 +82,36 @@ std::string CsvField(const std::string& text) {
   return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\"\""}}), "\"");
 }
 
-std::string SummaryCsv(const std::vector<SummaryRow>& rows) {
-  std::string text;
+std::string CellsCsv(const std::vector<std::vector<Cell>>& rows) {
   std::vector<std::string> header;
-  for (const Cell& cell : Cells(SummaryRow{})) header.push_back(cell.column);
-  text = Line(header);
-  for (const SummaryRow& row : rows) {
+  for (const Cell& cell : rows.front()) header.push_back(cell.column);
+  std::string text = Line(header);
+  for (const std::vector<Cell>& row : rows) {
     std::vector<std::string> fields;
-    for (const Cell& cell : Cells(row)) fields.push_back(CellText(cell));
+    for (const Cell& cell : row) fields.push_back(CellText(cell));
     text += Line(fields);
   }
   return text;
 }
 
+std::string CellsJson(const std::vector<std::vector<Cell>>& rows) {
+  Json all = Json::array();
+  for (const std::vector<Cell>& row : rows) all.push_back(FiguresAndBasis(row));
+  return all.dump(2) + "\n";
+}
+
+std::string SummaryCsv(const std::vector<SummaryRow>& rows) {
+  std::vector<std::vector<Cell>> cells;
+  for (const SummaryRow& row : rows) cells.push_back(Cells(row));
+  if (!cells.empty()) return CellsCsv(cells);
+  const std::string header = CellsCsv({Cells(SummaryRow{})});
+  return header.substr(0, header.find('\n') + 1);
+}
+
 std::string SummaryJson(const std::vector<SummaryRow>& rows) {
   Json all = Json::array();
   for (const SummaryRow& row : rows) {
-    Json figures = Json::object(), basis = Json::object();
-    for (const Cell& cell : Cells(row)) {
-      figures[cell.column] = CellJson(cell);
-      basis[cell.column] = BasisName(cell.basis);
-    }
-    Json entry = {{"figures", figures}, {"basis", basis}};
+    Json entry = FiguresAndBasis(Cells(row));
     if (row.cost_against_none_ms) {
       Json cost = {{"ms", *row.cost_against_none_ms}, {"basis", "derived"}};
       if (row.cost_against_none_95) {

@@ -20,6 +20,10 @@ struct RunLabel {
   std::string records;  // its record folder, from the run folder
 };
 
+// Rows of cells that have the same columns, of which there is at least one row.
+std::string CellsCsv(const std::vector<std::vector<Cell>>& rows);
+std::string CellsJson(const std::vector<std::vector<Cell>>& rows);
+
 std::string SummaryCsv(const std::vector<SummaryRow>& rows);
 // An array of rows: {"figures": {column: value}, "basis": {column: basis}, "cost_against_none_ms": ...}.
 std::string SummaryJson(const std::vector<SummaryRow>& rows);

@@ -5,12 +5,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "common/address.h"
 #include "common/check.h"
@@ -21,16 +18,10 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ad
                                                            const grpc::ChannelArguments& arguments,
                                                            absl::Time deadline, const LinkEnd& link) {
   constexpr absl::Duration kBetweenTries = absl::Milliseconds(100);
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  if (colon == std::string::npos || !absl::SimpleAtoi(address.substr(colon + 1), &port)) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", address, "\" is no host:port"));
-  }
-  std::string host = address.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  PSRING_ASSIGN_OR_RETURN(const HostPort server, ParseAddress(address));
   const absl::Time begin = absl::Now();
   while (true) {
-    absl::StatusOr<FileDescriptor> socket = ConnectTcp(host, port, deadline, link.source);
+    absl::StatusOr<FileDescriptor> socket = ConnectTcp(server.host, server.port, deadline, link.source);
     if (socket.ok()) {
       if (link.shaper != nullptr && !WithinHost(socket->get())) {
         socket = link.shaper->Wrap(*std::move(socket));

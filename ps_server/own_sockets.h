@@ -2,10 +2,6 @@
 // loopback may halve what passes (common/tcp_socket.h says why).
 #pragma once
 
-#include <grpcpp/channel.h>
-#include <grpcpp/server.h>
-#include <grpcpp/support/channel_arguments.h>
-
 #include <memory>
 #include <string>
 #include <thread>
@@ -16,6 +12,12 @@
 #include "common/file_descriptor.h"
 #include "common/link_shaper.h"
 #include "common/tcp_socket.h"
+
+namespace grpc {
+class Channel;
+class ChannelArguments;
+class Server;
+}  // namespace grpc
 
 namespace psring {
 

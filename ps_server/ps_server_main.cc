@@ -19,6 +19,7 @@
 #include "common/records.h"
 #include "common/rendezvous.h"
 #include "ps_server/parameter_server.h"
+#include "ps_server/round_limits.h"
 #include "ps_server/service.h"
 
 namespace psring {
@@ -36,6 +37,7 @@ struct Flags {
   std::string record;
   double timeout_s = 60;
   LinkShape link;
+  bool limits = false;
 };
 
 absl::Status WriteRecord(const std::string& folder, const ServerStats& stats) {
@@ -67,6 +69,11 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
                                                                                     .threads = flags.threads,
                                                                                     .shaper = shaper.get()}));
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Rendezvous> rendezvous, Rendezvous::Connect(meeting));
+  std::unique_ptr<RoundLimitServer> limits;
+  if (flags.limits) {
+    PSRING_ASSIGN_OR_RETURN(limits, RoundLimitServer::Start(flags.bind, flags.workers, meeting.timeout));
+    PSRING_RETURN_IF_ERROR(rendezvous->Set("ps/0/limits", limits->address()));
+  }
   PSRING_RETURN_IF_ERROR(rendezvous->Set("ps/0", service->address()));
   std::printf("ps_server: serving %d workers on %s\n", flags.workers, service->address().c_str());
   std::fflush(stdout);
@@ -112,6 +119,7 @@ int main(int argc, char** argv) {
       ->check(psring::RealNumber({.low = 0}))
       ->capture_default_str();
   psring::AddLinkFlags(app, flags.link);
+  app.add_flag("--limits", flags.limits, "also serve the rounds that ps_worker --limits measures");
   psring::ParseOrExit(app, argc, argv);
 
   psring::KeepFreedMemory();
