@@ -17,6 +17,8 @@ struct ExperimentFlags {
   bool dry_run = false;
   bool time_budget_given = false;
   LinkOptions link;
+  bool link_is_default =
+      false;  // nobody asked for it: given up where something in the comparison cannot have it
   std::vector<std::string> command_line;
 };
 

@@ -53,7 +53,7 @@ absl::Status CheckCollectives(const ExperimentFlags& flags, const Prepared& prep
       if (!configuration.update.refused.empty()) {
         return absl::InvalidArgumentError(configuration.update.refused);
       }
-      PSRING_RETURN_IF_ERROR(CheckShaped(configuration, flags.link, prepared.shaping));
+      PSRING_RETURN_IF_ERROR(CheckShaped(configuration, prepared.link, prepared.shaping));
       if (configuration.backend() == "mpi") {
         PSRING_RETURN_IF_ERROR(
             FindMpirun({.ranks = configuration.workers, .transport = configuration.training.fabric})
@@ -86,14 +86,25 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   checked.steps = 0;  // of the cost part, where --samples or --epochs may stand beside it
   checked.micro_batches = 1;
   PSRING_ASSIGN_OR_RETURN(prepared.probe, CheckWithTrainer(prepared.binaries, checked, interrupt));
+  prepared.link = flags.link;
   PSRING_ASSIGN_OR_RETURN(prepared.shaping,
-                          VirtualCluster::Choose(flags.link, interrupt, prepared.why_userspace));
-  PSRING_RETURN_IF_ERROR(CheckCollectives(flags, prepared));
+                          VirtualCluster::Choose(prepared.link, interrupt, prepared.why_userspace));
+  absl::Status collectives = CheckCollectives(flags, prepared);
+  if (!collectives.ok() && flags.link_is_default && prepared.shaping != Shaping::kNone) {
+    // Nobody asked for a network; without one it may be possible.
+    prepared.why_no_link = std::string(collectives.message());
+    prepared.why_userspace.clear();
+    prepared.link = {};
+    prepared.shaping = Shaping::kNone;
+    collectives = CheckCollectives(flags, prepared);
+  }
+  PSRING_RETURN_IF_ERROR(collectives);
   PSRING_RETURN_IF_ERROR(CheckBatches(flags.options, prepared.catalog, prepared.probe.samples));
   PSRING_RETURN_IF_ERROR(TimeTrainer(prepared.binaries, prepared.catalog, flags.options.training, interrupt,
                                      display, prepared.probe));
   if (prepared.shaping != Shaping::kNone) {
-    prepared.probe.link = Wires{.latency_s = flags.link.latency_s, .bytes_per_s = flags.link.bits_per_s / 8};
+    prepared.probe.link =
+        Wires{.latency_s = prepared.link.latency_s, .bytes_per_s = prepared.link.bits_per_s / 8};
   }
   return prepared;
 }
@@ -122,6 +133,9 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
 absl::Status Experiment::BuildCluster() {
   absl::StatusOr<Wires> wires;
   if (prepared_.shaping == Shaping::kNone) {
+    if (!prepared_.why_no_link.empty()) {
+      display_.Say(absl::StrCat("note:      no virtual cluster: ", prepared_.why_no_link));
+    }
     display_.Redraw("measuring the loopback");
     wires = CalibrateLoopback(prepared_.machine.cores, absl::Seconds(1));
   } else {
@@ -131,7 +145,7 @@ absl::Status Experiment::BuildCluster() {
       for (const Configuration& configuration : *part) nodes = std::max(nodes, NodesOf(configuration));
     }
     PSRING_ASSIGN_OR_RETURN(cluster_,
-                            VirtualCluster::Create(flags_.link, prepared_.shaping, nodes, interrupt_));
+                            VirtualCluster::Create(prepared_.link, prepared_.shaping, nodes, interrupt_));
     wires = cluster_->Measure();
     manifest_.link = cluster_->report();
     display_.Say(absl::StrCat("network:   ", DescribeLink(manifest_.link)));

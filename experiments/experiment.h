@@ -21,7 +21,9 @@ struct Prepared {
   Catalog catalog;
   Machine machine;
   Probe probe;
+  LinkOptions link;  // the flags', or none where that was given up
   Shaping shaping = Shaping::kNone;
+  std::string why_no_link;
   std::string why_userspace;  // where namespaces were wanted and cannot be made
   std::string run_path;
 };

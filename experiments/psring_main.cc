@@ -14,6 +14,7 @@
 #include "experiments/bench.h"
 #include "experiments/compare.h"
 #include "experiments/doctor.h"
+#include "experiments/gpu_probe.h"
 #include "experiments/interrupt.h"
 #include "experiments/plan.h"
 #include "experiments/plan_text.h"
@@ -46,7 +47,16 @@ std::string CheckSeconds(const std::string& text) {
   return std::string(ParseSeconds(text).status().message());
 }
 
-std::string CheckLink(const std::string& text) { return std::string(ParseLink(text).status().message()); }
+std::string CheckLink(const std::string& text) {
+  return text == "auto" ? "" : std::string(ParseLink(text).status().message());
+}
+
+// A comparison is of most use where every machine has its own link, and 1 Gbit/s is what two cores can carry.
+// GPUs have better wires of their own; what shares memory has none.
+double DefaultLink(const RawFlags& raw) {
+  if (raw.shaping == "none" || raw.training.fabric == "shm" || raw.training.payload == "shm") return 0;
+  return FindGpus().ok() ? 0 : 1e9;
+}
 
 std::string CheckLatency(const std::string& text) {
   return std::string(ParseLatency(text).status().message());
@@ -65,7 +75,7 @@ void AddSharedFlags(CLI::App& verb, RawFlags& raw) {
       ->group("How often");
   verb.add_option("--link", raw.link,
                   "A virtual cluster: the rate of every machine's link, both ways, such as 1gbit or 200mbit; "
-                  "none: all processes share this machine's loopback")
+                  "none: all processes share this machine's loopback; auto: 1gbit where there is no GPU")
       ->group("Network")
       ->option_text("RATE")
       ->check(CheckLink)
@@ -173,7 +183,12 @@ absl::StatusOr<ExperimentFlags> Understand(const RawFlags& raw,
   if (!raw.repeats.empty() && !absl::SimpleAtoi(raw.repeats, &options.repeats)) {
     return absl::InvalidArgumentError(absl::StrCat("--repeats: '", raw.repeats, "'"));
   }
-  PSRING_ASSIGN_OR_RETURN(flags.link.bits_per_s, ParseLink(raw.link));
+  flags.link_is_default = raw.link == "auto";
+  if (flags.link_is_default) {
+    flags.link.bits_per_s = DefaultLink(raw);
+  } else {
+    PSRING_ASSIGN_OR_RETURN(flags.link.bits_per_s, ParseLink(raw.link));
+  }
   PSRING_ASSIGN_OR_RETURN(flags.link.latency_s, ParseLatency(raw.latency));
   flags.link.shaping = raw.shaping;
   PSRING_RETURN_IF_ERROR(CheckLink(flags.link));
@@ -224,6 +239,7 @@ int Main(int argc, char** argv) {
   compare_raw.training.schedule = "linear";
   // One network for all strategies of a comparison: shared memory would answer another question.
   compare_raw.training.fabric = "tcp";
+  compare_raw.link = "auto";
   CLI::App* compare = AddCompare(app, compare_raw);
   CLI::App* train = AddTrain(app, train_raw);
   RawBenchFlags bench_raw;

@@ -116,6 +116,12 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"train", "--strategy", "ring", "--micro_batches", "2"}, "--micro_batches"},
       {{"train", "--steps", "5", "--epochs", "1"}, "--steps and --epochs"},
       {{"train", "--fabric", "pigeon"}, "--fabric"},
+      {{"compare", "--workload", "resnet5"}, "resnet50"},
+      {{"compare", "--workload", "./none.csv"}, "none.csv"},
+      {{"compare", "--workload", "resnet50", "--model", "cnn"}, "--model"},
+      {{"compare", "--compute_speedup", "2"}, "--workload"},
+      {{"train", "--strategy", "mpi", "--workers", "2", "--data", "synthetic", "--link", "1gbit"},
+       "--link none"},
       {{"compare", "--backend", "golo"}, "gloo"},
       {{"train", "--data", "synthetic", "--strategy", "none", "--workers", "2", "--backend", "native"},
        "no collectives"},
@@ -323,15 +329,16 @@ class VirtualClusterTest : public PsringTest {
  protected:
   void SetUp() override {
     PsringTest::SetUp();
-    const Outcome possible = Run({"train", "--data", "synthetic", "--link", "1gbit", "--shaping", "netns", "--dry_run"});
+    const Outcome possible =
+        Run({"train", "--data", "synthetic", "--link", "1gbit", "--shaping", "netns", "--dry_run"});
     if (possible.exit_code != 0) GTEST_SKIP() << possible.err;
   }
 };
 
 TEST_F(VirtualClusterTest, WorkersAndServerTalkOverTheirOwnLinks) {
   const Outcome outcome =
-      Run({"compare", "--data", "synthetic", "--strategies", "ring,ps-sync", "--workers", "2", "--repeats", "1",
-           "--steps", "4", "--no_eval", "--batch", "32", "--link", "200mbit"});
+      Run({"compare", "--data", "synthetic", "--strategies", "ring,ps-sync", "--workers", "2", "--repeats",
+           "1", "--steps", "4", "--no_eval", "--batch", "32", "--link", "200mbit"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   int compared = 0;
   for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"))) {
@@ -349,6 +356,66 @@ TEST_F(VirtualClusterTest, WorkersAndServerTalkOverTheirOwnLinks) {
   EXPECT_EQ(compared, 2);
   const auto manifest = nlohmann::json::parse(Slurp(root_ / "work/runs/latest/manifest.json"));
   EXPECT_EQ(manifest["link"]["preflight"]["each_link_mbps"].size(), 2) << manifest["link"];
+}
+
+// Where this machine makes no namespaces this is what it does; it can everywhere.
+TEST_F(PsringTest, WithoutNamespacesTheTransportsHoldBack) {
+  const Outcome outcome = Run({"compare",
+                               "--data",
+                               "synthetic",
+                               "--strategies",
+                               "ring,ps-sync",
+                               "--workers",
+                               "2",
+                               "--repeats",
+                               "1",
+                               "--steps",
+                               "4",
+                               "--no_eval",
+                               "--batch",
+                               "32",
+                               "--link",
+                               "200mbit",
+                               "--latency",
+                               "2ms",
+                               "--shaping",
+                               "userspace"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  int compared = 0;
+  for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"))) {
+    const auto& figures = row["figures"];
+    EXPECT_EQ(figures["shaping"], "userspace");
+    if (figures["strategy"] != "ring" && figures["strategy"] != "ps-sync") continue;
+    ++compared;
+    const double payload = figures["payload_tx_bytes_per_worker"];
+    EXPECT_GT(figures["comm_busy_ms"].get<double>(), 0.9 * 1e3 * payload / 25e6) << figures;
+    EXPECT_EQ(figures["transport"], figures["strategy"] == "ring" ? "tcp" : "grpc");
+  }
+  EXPECT_EQ(compared, 2);
+}
+
+TEST_F(PsringTest, AReplayedWorkloadMovesItsTrueSizes) {
+  ASSERT_TRUE(std::ofstream(root_ / "work/mine.csv")
+              << "# batch: 8\n# device: mine\n# forward_ms: 5\n"
+                 "name,bytes,ready_ms\nlast,4000,1\nfirst,1000000,9\n");
+  const Outcome outcome = Run({"compare", "--workload", "./mine.csv", "--strategies", "ring,ps-sync",
+                               "--workers", "3", "--repeats", "1", "--steps", "5", "--link", "none"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  int compared = 0;
+  for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"))) {
+    const auto& figures = row["figures"];
+    EXPECT_EQ(figures["parameters"], 251000);
+    EXPECT_EQ(figures["batch_per_worker"], 8);
+    EXPECT_GE(figures["compute_ms"], 14);
+    if (figures["strategy"] == "ring")
+      EXPECT_NEAR(figures["payload_tx_bytes_per_worker"].get<double>(), 4.0 / 3 * 1004000, 8);
+    if (figures["strategy"] == "ps-sync") EXPECT_EQ(figures["payload_tx_bytes_per_worker"], 1004000);
+    if (figures["strategy"] == "ring" || figures["strategy"] == "ps-sync") {
+      EXPECT_EQ(figures["replicas_equal"], true);
+      ++compared;
+    }
+  }
+  EXPECT_EQ(compared, 2);
 }
 
 TEST_F(VirtualClusterTest, AKilledPsringTakesTheClusterAlong) {
