@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/device.h"
+#include "common/link_shaper.h"
 #include "common/trace.h"
 #include "ps_server/messages.h"
 #include "ps_server/server_job.h"
@@ -93,8 +94,10 @@ class PsClient {
 };
 
 // To the server at "host:port", over gRPC. kShared: Start fails where the two share no memory. Programs that
-// train call KeepFreedMemory() once (keep_freed_memory.h): it makes this client up to twice as fast.
-std::unique_ptr<PsClient> MakeGrpcPsClient(const std::string& address, Payload payload = Payload::kAuto);
+// train call KeepFreedMemory() once (keep_freed_memory.h): it makes this client up to twice as fast. `link`'s
+// shaper outlives the client.
+std::unique_ptr<PsClient> MakeGrpcPsClient(const std::string& address, Payload payload = Payload::kAuto,
+                                           const LinkEnd& link = {});
 // Straight into `server`, which must outlive it: the server minus the wire, for tests and for threads of one
 // process.
 std::unique_ptr<PsClient> MakeDirectPsClient(ParameterServer& server);
