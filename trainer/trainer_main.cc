@@ -17,7 +17,6 @@
 #include "common/rendezvous.h"
 #include "common/training_options.h"
 #include "ps_server/ps_client.h"
-#include "ps_server/sharded_client.h"
 #include "ring_worker/process_group.h"
 #include "trainer/describe.h"
 #include "trainer/group_options.h"
