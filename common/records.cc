@@ -22,6 +22,8 @@ void VisitBucket(Visitor& visit, Record& bucket) {
   visit("begin_ns", bucket.begin_ns);
   visit("end_ns", bucket.end_ns);
   visit("staleness", bucket.staleness);
+  visit("staleness_sum", bucket.staleness_sum);
+  visit("pushes", bucket.pushes);
 }
 
 template <typename Visitor, typename Record>

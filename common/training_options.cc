@@ -84,6 +84,11 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit.Switch(
       Row{"--linear_scaling", group, "", "Multiply the learning rate by the workers behind an update"},
       o.linear_scaling, true);
+  visit(
+      Row{"--clip_norm", group, "X",
+          "Clip the mean gradient to this norm over all parameters; 0: not. Synchronous strategies; a server "
+          "then answers only when the whole gradient is there"},
+      o.clip_norm, RealNumber({.low = 0, .low_allowed = true}));
   visit(Row{"--bucket_mb", group, "X", "MiB of gradient that are sent together"}, o.bucket_mb,
         RealNumber({.low = 0, .high = 1 << 20, .high_allowed = true}));
   visit(Row{"--seed", group, "N", "Seed of weights and sample order"}, o.seed,
@@ -116,10 +121,26 @@ void VisitFlags(Options& o, Visitor& visit) {
           "Between workers and server: shm (shared memory; gRPC carries control), grpc, or auto (as --fabric "
           "says, else shm where both sides turn out to share memory)"},
       o.payload, OneOf({"auto", "grpc", "shm"}));
-  visit(Row{"--server_placement", group, "NAME", "rank0 (on rank 0's host and device) or dedicated"},
-        o.server_placement, OneOf({"rank0", "dedicated"}));
+  visit(Row{"--servers", group, "S",
+            "Servers that share the parameters, each with a slice of every bucket; else 1, or one a worker "
+            "where they are colocated"},
+        o.servers, WholeNumber(1, kMostServers));
+  visit(Row{"--server_placement", group, "NAME",
+            "rank0 (on rank 0's host and device), dedicated (on machines of their own) or colocated (one "
+            "beside "
+            "each worker)"},
+        o.server_placement, OneOf({"rank0", "dedicated", "colocated"}));
   visit.Switch(Row{"--deterministic", group, "", "The server adds in rank order, not in order of arrival"},
                o.deterministic, true);
+  visit(Row{"--staleness_lr", group, "NAME",
+            "Asynchronous strategies: inverse divides a late gradient's learning rate by its staleness; or "
+            "none"},
+        o.staleness_lr, OneOf({"none", "inverse"}));
+  visit(Row{"--wire", group, "TYPE",
+            "Gradients on their way to the server: float32, or bfloat16 or float16, whose error is added to "
+            "the "
+            "worker's next gradient; weights come back in float32"},
+        o.wire, OneOf({"float32", "bfloat16", "float16"}));
   visit(Row{"--straggler", group, "W:F,...",
             "Worker W (from 0) computes F times as long: after each layer, forward and backward, it sleeps F "
             "- 1 "
@@ -225,6 +246,11 @@ std::string PayloadOf(const TrainingOptions& options) {
   return options.fabric == "tcp" ? "grpc" : "shm";
 }
 
+int ServersOf(const TrainingOptions& options, int workers) {
+  if (options.servers > 0) return options.servers;
+  return options.server_placement == "colocated" ? workers : 1;
+}
+
 void AddTrainingFlags(CLI::App& app, TrainingOptions& options, const std::vector<std::string>& skip) {
   Adder adder{app, skip};
   VisitFlags(options, adder);
@@ -268,6 +294,10 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& options) {
   if (options.warmup_epochs > 0 && !options.linear_scaling) {
     return absl::InvalidArgumentError(
         "--warmup_epochs rises from --lr to the rate that --linear_scaling gives; give both, or neither");
+  }
+  if (options.servers > 0 && options.server_placement == "colocated") {
+    return absl::InvalidArgumentError(
+        "--server_placement colocated has one server beside each worker; leave --servers out");
   }
   if (options.score == "validation" && options.validation == 0) {
     return absl::InvalidArgumentError("--score validation needs --validation N, the samples to hold out");

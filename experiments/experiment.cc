@@ -173,6 +173,8 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   checked.strategy = "single";
   checked.steps = 0;  // of the cost part, where --samples or --epochs may stand beside it
   checked.micro_batches = 1;
+  checked.staleness_lr = "none";  // of some of the strategies; CheckCompareOptions knows them
+  checked.wire = "float32";
   checked.score = "test";
   checked.straggler = "none";  // there is one worker here
   PSRING_ASSIGN_OR_RETURN(prepared.probe, CheckWithTrainer(prepared.binaries, checked, interrupt));
@@ -226,14 +228,14 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   Configuration seeded = configuration;
   // Rounds repeat the same work; trainings differ by seed.
   if (part != "cost") seeded.training.seed += static_cast<uint64_t>(repeat);
-  const RunLabel run{
-      .run_id = manifest_.run_id,
-      .part = part,
-      .strategy = configuration.strategy.name,
-      .workers = configuration.workers,
-      .repeat = repeat,
-      .seed = seeded.training.seed,
-      .records = absl::StrFormat("records/%s-%d/%s", part, repeat + 1, configuration.folder())};
+  const RunLabel run{.run_id = manifest_.run_id,
+                     .part = part,
+                     .strategy = configuration.strategy.name,
+                     .workers = configuration.workers,
+                     .repeat = repeat,
+                     .seed = seeded.training.seed,
+                     .records = absl::StrFormat("records/%s-%d/%s", part, repeat + 1, configuration.folder()),
+                     .servers = configuration.servers()};
   PSRING_ASSIGN_OR_RETURN(const std::string folder, folder_.RecordFolder(run));
   PSRING_RETURN_IF_ERROR(ResolveTimes(folder, seeded));
   const double expected_s = ExpectedLaunchSeconds(seeded, prepared_.probe, prepared_.machine.cores);

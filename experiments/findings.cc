@@ -35,6 +35,13 @@ std::string WiresName(const std::string& transport) {
   return transport == "shm" ? "shared memory" : transport;
 }
 
+// "ps-sync on 2 servers": where a sentence names the workers already.
+std::string NameOf(const SummaryRow& row) {
+  const int servers = row.configuration.servers();
+  return absl::StrCat(row.configuration.strategy.name,
+                      servers > 1 ? absl::StrCat(" on ", servers, " servers") : "");
+}
+
 std::string Range(const std::optional<Interval>& interval) {
   if (!interval) return "one round, so no interval";
   return absl::StrFormat("95%%: %.2f to %.2f", interval->low, interval->high);
@@ -71,8 +78,7 @@ void AddCosts(const std::vector<SummaryRow>& rows, std::vector<std::string>& fin
     std::vector<std::string> costs;
     for (const SummaryRow& row : rows) {
       if (row.configuration.workers != workers || !row.cost_against_none_ms) continue;
-      std::string cost =
-          absl::StrFormat("%s %+.1f ms", row.configuration.strategy.name, *row.cost_against_none_ms);
+      std::string cost = absl::StrFormat("%s %+.1f ms", NameOf(row), *row.cost_against_none_ms);
       if (row.cost_against_none_95) {
         absl::StrAppendFormat(&cost, " (%.1f to %.1f)", row.cost_against_none_95->low,
                               row.cost_against_none_95->high);
@@ -104,9 +110,8 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
           continue;
         }
         const PairedComparison pair = ComparePairs(group.round_samples_per_s, server.round_samples_per_s);
-        const std::string names =
-            absl::StrFormat("%s against %s with %d workers", group.configuration.strategy.name,
-                            server.configuration.strategy.name, workers);
+        const std::string names = absl::StrFormat("%s against %s with %d workers",
+                                                  group.configuration.strategy.name, NameOf(server), workers);
         pairs.push_back(absl::StrCat(names, ": ", Verdict(pair, group.rounds)));
       }
     }
@@ -170,8 +175,10 @@ void AddStaleness(const std::vector<SummaryRow>& rows, std::vector<std::string>&
                           (2 * int64_t{strategy.number} + 1) * (row.configuration.workers - 1)));
       continue;
     }
-    parts.push_back(absl::StrFormat("%.2f updates with %d workers (at most %d)", *row.mean.staleness_mean,
-                                    row.configuration.workers, row.mean.staleness_max.value_or(0)));
+    const int servers = row.configuration.servers();
+    parts.push_back(absl::StrFormat(
+        "%.2f updates with %d workers%s (at most %d)", *row.mean.staleness_mean, row.configuration.workers,
+        servers > 1 ? absl::StrCat(" on ", servers, " servers") : "", row.mean.staleness_max.value_or(0)));
   }
   if (!bounded.empty()) {
     findings.push_back(absl::StrCat(

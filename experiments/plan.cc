@@ -75,18 +75,23 @@ int AccuracyWorkers(const std::vector<int>& workers, int cores) {
 
 absl::StatusOr<std::vector<Configuration>> Configurations(const std::vector<std::string>& strategies,
                                                           const std::vector<int>& workers,
+                                                          const std::vector<int>& servers,
                                                           const TrainingOptions& training,
                                                           const Catalog& catalog, const Probe& probe,
                                                           int cores) {
   std::vector<Configuration> configurations;
   for (int count : workers) {
     for (const std::string& name : strategies) {
-      PSRING_ASSIGN_OR_RETURN(const Configuration configuration,
-                              MakeConfiguration(name, count, training, catalog, probe, cores));
-      const bool there =
-          std::any_of(configurations.begin(), configurations.end(),
-                      [&](const Configuration& other) { return other.folder() == configuration.folder(); });
-      if (!there) configurations.push_back(configuration);
+      for (int server_count : servers) {
+        TrainingOptions of_one = training;
+        of_one.servers = server_count;
+        PSRING_ASSIGN_OR_RETURN(const Configuration configuration,
+                                MakeConfiguration(name, count, of_one, catalog, probe, cores));
+        const bool there =
+            std::any_of(configurations.begin(), configurations.end(),
+                        [&](const Configuration& other) { return other.folder() == configuration.folder(); });
+        if (!there) configurations.push_back(configuration);
+      }
     }
   }
   std::stable_sort(configurations.begin(), configurations.end(),
@@ -170,6 +175,12 @@ void KeepWhatConcernsIt(Configuration& configuration) {
   }
   const bool sends = configuration.strategy.needs != StrategyNeeds::kNothing;
   if (!sends || configuration.backend() == "nccl") training.fabric = "auto";
+  if (configuration.strategy.needs != StrategyNeeds::kParameterServer) {
+    training.servers = 0;
+    training.server_placement = "rank0";
+    training.wire = "float32";
+  }
+  if (!IsAsynchronousServer(configuration.strategy)) training.staleness_lr = "none";
 }
 
 // What was done to the workers on purpose.
@@ -186,6 +197,7 @@ void AddWarnings(int cores, Plan& plan) {
     }
     if (configuration.oversubscribed) crowded = std::max(crowded, configuration.workers);
   }
+  AddClippingNote(plan);
   if (crowded > 0) {
     plan.notes.push_back(
         absl::StrFormat("%d workers on %d %s take turns (oversubscribed): no speed-up is given for them",
@@ -195,7 +207,23 @@ void AddWarnings(int cores, Plan& plan) {
 
 }  // namespace
 
+void AddClippingNote(Plan& plan) {
+  const bool serves = std::any_of(plan.cost.begin(), plan.cost.end(), [](const Configuration& configuration) {
+    return configuration.servers() > 0 && configuration.training.clip_norm > 0;
+  });
+  if (!serves) return;
+  plan.notes.push_back(
+      "--clip_norm: a server updates and answers when the whole gradient is there, so no bucket's weights "
+      "come "
+      "back while backward still runs");
+}
+
 std::vector<std::string> DefaultStrategies() { return {std::begin(kDefaultCost), std::end(kDefaultCost)}; }
+
+std::string Configuration::name() const {
+  return absl::StrCat(strategy.name, " x ", workers,
+                      servers() > 1 ? absl::StrCat(" on ", servers(), " servers") : "");
+}
 
 void PlanCurve(double samples, const Probe& probe, Configuration& configuration) {
   TrainingOptions& training = configuration.training;
@@ -246,12 +274,46 @@ std::string DescribeDisturbances(const TrainingOptions& training) {
   return absl::StrJoin(parts, ", ");
 }
 
-std::string Configuration::name() const { return absl::StrCat(strategy.name, " x ", workers); }
-
 std::string Configuration::folder() const {
   // "ps-ssp-2-4": a colon in a path is trouble for other tools.
-  return absl::StrCat(absl::StrReplaceAll(strategy.name, {{":", "-"}}), "-", workers);
+  return absl::StrCat(absl::StrReplaceAll(strategy.name, {{":", "-"}}), "-", workers,
+                      servers() > 1 ? absl::StrCat("-on-", servers()) : "");
 }
+
+namespace {
+
+// What only some strategies understand must be understood by one of those that are named.
+absl::Status CheckServerFlags(const CompareOptions& options, const Catalog& catalog) {
+  const TrainingOptions& training = options.training;
+  const bool servers_given = options.servers != std::vector<int>{0};
+  if (servers_given && training.server_placement == "colocated") {
+    return absl::InvalidArgumentError(
+        "--server_placement colocated has one server beside each worker; leave --servers out");
+  }
+  bool any_server = false, any_asynchronous = false;
+  for (const std::string& name : options.strategies.empty() ? DefaultStrategies() : options.strategies) {
+    PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));
+    any_server = any_server || strategy.needs == StrategyNeeds::kParameterServer;
+    any_asynchronous = any_asynchronous || IsAsynchronousServer(strategy);
+    if (IsAsynchronousServer(strategy) && training.clip_norm > 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--clip_norm is for synchronous strategies, which have one gradient to clip; leave it out, or ",
+          name));
+    }
+  }
+  if (!any_server && (servers_given || training.wire != "float32")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        servers_given ? "--servers" : "--wire",
+        " is for the strategies that have servers (ps-sync and the like); name one, or leave it out"));
+  }
+  if (!any_asynchronous && training.staleness_lr != "none") {
+    return absl::InvalidArgumentError(
+        "--staleness_lr is for asynchronous strategies (ps-async, ps-ssp:K); name one, or leave it out");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& catalog) {
   for (const std::string& name : options.strategies) {
@@ -291,6 +353,7 @@ absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& c
                                                      count));
     }
   }
+  PSRING_RETURN_IF_ERROR(CheckServerFlags(options, catalog));
   if (options.repeats < 0) return absl::InvalidArgumentError("--repeats must not be negative");
   return absl::OkStatus();
 }
@@ -343,7 +406,7 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
   cost_training.epochs = 0;
   cost_training.evaluate = false;
   PSRING_ASSIGN_OR_RETURN(plan.cost, Configurations(CostStrategies(options, plan.notes), options.workers,
-                                                    cost_training, catalog, probe, cores));
+                                                    options.servers, cost_training, catalog, probe, cores));
   PlanCost(options, probe, cores, plan);
   plan.expected_s = plan.rounds * plan.round_s;
   if (options.training.evaluate) {
@@ -352,8 +415,9 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
         !options.strategies.empty() && (options.training.samples > 0 || options.training.epochs > 0);
     const std::vector<int> workers =
         asked ? options.workers : std::vector<int>{AccuracyWorkers(options.workers, cores)};
-    PSRING_ASSIGN_OR_RETURN(plan.accuracy, Configurations(AccuracyStrategies(options), workers,
-                                                          options.training, catalog, probe, cores));
+    PSRING_ASSIGN_OR_RETURN(
+        plan.accuracy, Configurations(AccuracyStrategies(options), workers, options.servers, options.training,
+                                      catalog, probe, cores));
     for (Configuration& configuration : plan.accuracy) {
       configuration.target_accuracy = options.target_accuracy;
     }

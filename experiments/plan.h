@@ -24,11 +24,12 @@ inline constexpr int kFewestRounds = 3;
 struct CompareOptions {
   std::vector<std::string> strategies;  // empty: the default comparison
   std::vector<int> workers = {1, 2, 4};
-  TrainingOptions training;    // its strategy is not used
-  double target_accuracy = 0;  // 0: none
-  std::vector<double> lrs;     // more than one: the best of them is picked for each strategy
-  int repeats = 0;             // rounds, and trainings of the accuracy part; 0: fitted, and 1
-  double time_budget_s = 180;  // what is left open is fitted into it
+  std::vector<int> servers = {0};  // of each server strategy; 0: as --server_placement has it
+  TrainingOptions training;        // its strategy is not used
+  double target_accuracy = 0;      // 0: none
+  std::vector<double> lrs;         // more than one: the best of them is picked for each strategy
+  int repeats = 0;                 // rounds, and trainings of the accuracy part; 0: fitted, and 1
+  double time_budget_s = 180;      // what is left open is fitted into it
 };
 
 // How a strategy updates the weights, flags and defaults resolved: the trainer's own words.
@@ -52,9 +53,11 @@ struct Configuration {
   bool simulated() const { return training.clock == "virtual"; }
   // Whose collectives: --backend, where it concerns the strategy.
   std::string backend() const { return training.backend.empty() ? strategy.backend : training.backend; }
-  int servers() const { return strategy.needs == StrategyNeeds::kParameterServer ? 1 : 0; }
-  std::string name() const;    // "ring x 4"
-  std::string folder() const;  // "ring-4"
+  int servers() const {
+    return strategy.needs == StrategyNeeds::kParameterServer ? ServersOf(training, workers) : 0;
+  }
+  std::string name() const;    // "ring x 4", "ps-sync x 4 on 2 servers"
+  std::string folder() const;  // "ring-4", "ps-sync-4-on-2"
 };
 
 // What was learnt before the plan is made: of the data and model, and of one process that trains for a
@@ -97,6 +100,8 @@ bool ShortenAccuracy(double left_s, double slowness, Plan& plan);
 absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int workers,
                                                 const TrainingOptions& training, const Catalog& catalog,
                                                 const Probe& probe, int cores);
+// Where a parameter server clips: what that costs.
+void AddClippingNote(Plan& plan);
 // What is compared where no strategies are named.
 std::vector<std::string> DefaultStrategies();
 

@@ -125,9 +125,9 @@ absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const 
   }
   if (sum.theory) prediction.method = "theory";
   if (sum.seconds > 0) {
-    NameLimit({{"links between nodes", sum.card / sum.seconds},
-               {"links within nodes", sum.intra / sum.seconds},
-               {"fabric between nodes", sum.fabric / sum.seconds},
+    NameLimit({{"node links", sum.card / sum.seconds},
+               {"links inside", sum.intra / sum.seconds},
+               {"fabric", sum.fabric / sum.seconds},
                {"adding", sum.adding / sum.seconds}},
               prediction);
   }
@@ -168,10 +168,10 @@ absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& point, const Cl
   }
   // Parts of the whole time; of the communication's they are as much more.
   const double part = prediction.busy > 0 ? std::max(1.0, prediction.step / prediction.busy) : 1;
-  NameLimit({{"servers' links", part * time.server_card},
-             {"workers' links", part * time.worker_card},
-             {"fabric between nodes", part * time.fabric},
-             {"servers' adding and updating", part * time.server_processor}},
+  NameLimit({{"server links", part * time.server_card},
+             {"worker links", part * time.worker_card},
+             {"fabric", part * time.fabric},
+             {"server adds", part * time.server_processor}},
             prediction);
   return prediction;
 }

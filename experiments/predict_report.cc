@@ -115,38 +115,46 @@ std::string ClusterText(const Cluster& cluster) {
     absl::StrAppendFormat(&text, ", %s inside (%g us)", BitRateText(8 * cluster.intra_bytes_per_s),
                           1e6 * cluster.intra_latency_s);
   }
+  absl::StrAppendFormat(&text, ", a server adds and updates in %.2f ns a byte",
+                        1e9 * (cluster.server_add_s_per_byte + cluster.server_update_s_per_byte));
   if (cluster.rings > 1) absl::StrAppend(&text, ", ", cluster.rings, " rings");
   if (cluster.oversubscription > 1)
     absl::StrAppendFormat(&text, ", oversubscribed %g : 1", cluster.oversubscription);
   return text;
 }
 
+std::string Milliseconds(double seconds) {
+  return absl::StrFormat(seconds < 10 ? "%.1f" : "%.0f", 1e3 * seconds);
+}
+
 std::string TableText(const PredictReport& report) {
-  std::string text = absl::StrFormat("%-19s %7s %7s %12s %21s %6s %9s %8s %8s %8s %8s  %s\n", "strategy",
-                                     "servers", "workers", "samples/s", "if the network is", "effi-",
-                                     "step ms", "compute", "exposed", "comm.", "stale", "communication is");
-  absl::StrAppendFormat(&text, "%-19s %7s %7s %12s %21s %6s %9s %8s %8s %8s %8s  %s\n", "", "", "", "",
-                        "slower-faster", "ciency", "", "", "", "busy", "mean", "limited by");
+  const auto line = [](auto... fields) {
+    return absl::StrFormat("%-19s%4s%8s%10s%15s%7s%8s%7s%8s%8s%7s  %s\n", fields...);
+  };
+  std::string text =
+      line("strategy", "ser-", "workers", "samples", "if the network", "effi-", "step", "com-", "ex-",
+           "comm.", "stale", "limited by") +
+      line("", "vers", "", "/s", "slower-faster", "ciency", "ms", "pute", "posed", "busy", "mean", "");
   int last = 0;
   for (const PredictedRow& row : report.rows) {
     if (last != 0 && row.point.workers != last) text += "\n";
     last = row.point.workers;
     const Prediction& p = row.expected();
     const Interval range = row.samples_per_s();
-    absl::StrAppendFormat(
-        &text, "%-19s %7s %7d %12s %21s %6.3f %9.1f %8.1f %8s %8s %8s  %s\n", row.point.strategy.name,
-        row.point.servers > 0 ? absl::StrCat(row.point.servers) : "", row.point.workers,
-        Count(p.samples_per_s), absl::StrCat(Count(range.low), "-", Count(range.high)), row.efficiency(),
-        1e3 * p.step, 1e3 * p.compute, Communicates(row) ? absl::StrFormat("%.1f", 1e3 * p.exposed) : "",
-        Communicates(row) ? absl::StrFormat("%.1f", 1e3 * p.busy) : "",
-        p.staleness_mean >= 0 ? absl::StrFormat("%.2f", p.staleness_mean) : "",
-        !Communicates(row) || row.point.workers == 1
-            ? ""
-            : absl::StrCat(p.limit,
-                           p.limit == "computing"
-                               ? ""
-                               : absl::StrFormat(" (%.0f%%)", 100 * std::min(1.0, p.limit_part)),
-                           p.method == "theory" ? ", theory" : ""));
+    const bool talks = Communicates(row);
+    std::string limit;
+    if (talks && row.point.workers > 1) {
+      limit = p.limit == "computing"
+                  ? p.limit
+                  : absl::StrFormat("%s %.0f%%", p.limit, 100 * std::min(1.0, p.limit_part));
+      if (p.method == "theory") limit += ", theory";
+    }
+    text += line(row.point.strategy.name, row.point.servers > 0 ? absl::StrCat(row.point.servers) : "",
+                 absl::StrCat(row.point.workers), Count(p.samples_per_s),
+                 absl::StrCat(Count(range.low), "-", Count(range.high)),
+                 absl::StrFormat("%.3f", row.efficiency()), Milliseconds(p.step), Milliseconds(p.compute),
+                 talks ? Milliseconds(p.exposed) : "", talks ? Milliseconds(p.busy) : "",
+                 p.staleness_mean >= 0 ? absl::StrFormat("%.1f", p.staleness_mean) : "", limit);
   }
   return text;
 }
@@ -277,8 +285,8 @@ std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow
       {"payload_rx_bytes_per_worker", when(talks, p.rx_bytes)},
       {"predicted_payload_bytes_per_worker", when(talks, p.tx_bytes)},
       {"server_payload_bytes", when(server, p.server_bytes)},
-      {"staleness_mean", when(alone, p.staleness_mean)},
-      {"staleness_max", when(alone, p.staleness_max)},
+      {"staleness_mean", when(p.staleness_mean >= 0, p.staleness_mean)},
+      {"staleness_max", when(p.staleness_max >= 0, p.staleness_max)},
       {"basis", std::string("simulated")},
       {"valid", true},
       {"note", absl::StrFormat(
@@ -301,18 +309,19 @@ std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow
 
 std::string PredictText(const PredictReport& report) {
   const Workload& workload = report.predictor->workload();
-  std::string text = absl::StrFormat(
-      "Predicted, nothing was run (every figure is simulated): %s, %.1f MB of gradients in %d buckets, batch "
-      "%d a worker,\n"
-      "computing %.1f + %.1f ms (%s); %s.\n\n",
-      workload.name, 1e-6 * static_cast<double>(workload.bytes()), report.predictor->buckets(),
-      workload.batch, workload.forward_ms, workload.backward_ms, workload.device,
-      ClusterText(report.cluster));
+  std::string text = Wrap(absl::StrFormat("Predicted, nothing was run (every figure is simulated): %s, %.1f "
+                                          "MB of gradients in %d buckets, batch %d a "
+                                          "worker, computing %.1f + %.1f ms (%s); %s.",
+                                          workload.name, 1e-6 * static_cast<double>(workload.bytes()),
+                                          report.predictor->buckets(), workload.batch, workload.forward_ms,
+                                          workload.backward_ms, workload.device, ClusterText(report.cluster)),
+                          "");
+  text += "\n";
   absl::StrAppend(&text, TableText(report),
                   "\nTimes are ms of a worker's mean step. slower-faster: links 10% slower and latency "
-                  "doubled, 10% faster and "
-                  "halved.\nlimited by: what works most of the time in which anything is under way, and how "
-                  "much of it.\n\n");
+                  "doubled, 10% faster "
+                  "and\nhalved. limited by: what works most of the time in which anything is under way, and "
+                  "how much of it.\n\n");
   std::vector<std::string> sentences = {CrossoverByWorkers(report), CrossoverBySize(report),
                                         ServersToMatch(report)};
   sentences.insert(sentences.end(), report.notes.begin(), report.notes.end());
@@ -325,7 +334,7 @@ std::string PredictText(const PredictReport& report) {
   for (const std::string& sentence : sentences) {
     if (!sentence.empty()) text += Wrap(sentence, "- ");
   }
-  return absl::StrCat(text, "\n", VerdictText(report), "\n");
+  return absl::StrCat(text, "\n", Wrap(VerdictText(report), ""));
 }
 
 }  // namespace psring

@@ -31,7 +31,7 @@ namespace {
 // What a verb's flags are read into, before they are understood.
 struct RawFlags {
   TrainingOptions training;
-  std::string strategies, workers, repeats, link = "none", out, time_budget, lrs, like;
+  std::string strategies, workers, servers, repeats, link = "none", out, time_budget, lrs, like;
   double target_accuracy = 0;
   bool dry_run = false;
 };
@@ -108,6 +108,12 @@ CLI::App* AddCompare(CLI::App& app, RawFlags& raw) {
       ->group("What is compared")
       ->option_text("N,...")
       ->check(ListOf(WholeNumber(1, kMostLogicalWorkers)));
+  verb->add_option("--servers", raw.servers,
+                   "Parameter servers that share the parameters, each with a slice of every bucket; several, "
+                   "with commas; else 1, or one a worker where they are colocated")
+      ->group("What is compared")
+      ->option_text("S,...")
+      ->check(ListOf(WholeNumber(1, kMostServers)));
   AddSharedFlags(*verb, raw);
   verb->add_option(
           "--lr", raw.lrs,
@@ -140,7 +146,7 @@ CLI::App* AddCompare(CLI::App& app, RawFlags& raw) {
       ->option_text("N")
       ->check(WholeNumber(0, 1'000'000));
   AddTrainingFlags(*verb, raw.training,
-                   {"--strategy", "--steps", "--samples", "--epochs", "--warmup_steps", "--lr"});
+                   {"--strategy", "--servers", "--steps", "--samples", "--epochs", "--warmup_steps", "--lr"});
   verb->get_option("--no_eval")->description("Leave the accuracy part out");
   return verb;
 }
@@ -212,6 +218,12 @@ absl::StatusOr<ExperimentFlags> Understand(const RawFlags& raw,
       if (!absl::SimpleAtoi(text, &count))
         return absl::InvalidArgumentError(absl::StrCat("--workers: '", text, "'"));
       options.workers.push_back(count);
+    }
+  }
+  options.servers = raw.servers.empty() ? std::vector<int>{raw.training.servers} : std::vector<int>();
+  for (absl::string_view text : absl::StrSplit(raw.servers, ',', absl::SkipEmpty())) {
+    if (!absl::SimpleAtoi(text, &options.servers.emplace_back())) {
+      return absl::InvalidArgumentError(absl::StrCat("--servers: '", text, "'"));
     }
   }
   if (!raw.repeats.empty() && !absl::SimpleAtoi(raw.repeats, &options.repeats)) {

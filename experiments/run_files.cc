@@ -148,6 +148,9 @@ std::string SummaryJson(const std::vector<SummaryRow>& rows) {
       }
       entry["cost_against_none"] = cost;
     }
+    if (row.mean.each_server_payload_bytes.size() > 1) {
+      entry["servers"] = {{"payload_bytes", row.mean.each_server_payload_bytes}, {"basis", "measured"}};
+    }
     entry["rounds"] = {{"samples_per_s", row.round_samples_per_s}, {"step_ms", row.round_step_ms}};
     if (row.trainings > 0) {
       Json accuracy = {{"trainings", row.trainings}, {"samples", row.trained_samples}};
@@ -182,7 +185,7 @@ std::string RunsCsvHeader() {
          "bytes,"
          "staleness_mean,staleness_max,loss,test_accuracy,replicas_equal,worker_peak_memory_mb,server_peak_"
          "memory_mb,"
-         "foreign_cpu_pct,records\n";
+         "foreign_cpu_pct,records,servers\n";
 }
 
 std::string RunsCsvLine(const RunLabel& label, const RunFigures& figures) {
@@ -212,11 +215,12 @@ std::string RunsCsvLine(const RunLabel& label, const RunFigures& figures) {
                Number(figures.worker_peak_memory_mb),
                OrEmpty(figures.server_peak_memory_mb),
                Number(figures.foreign_cpu_pct),
-               label.records});
+               label.records,
+               absl::StrCat(label.servers)});
 }
 
 std::string CurvesCsvHeader() {
-  return "strategy,workers,seed,samples,updates,wall_s,train_loss,test_loss,test_accuracy\n";
+  return "strategy,workers,seed,samples,updates,wall_s,train_loss,test_loss,test_accuracy,servers\n";
 }
 
 std::string CurvesCsvLines(const RunLabel& label, const std::vector<CurvePoint>& curve) {
@@ -224,7 +228,8 @@ std::string CurvesCsvLines(const RunLabel& label, const std::vector<CurvePoint>&
   for (const CurvePoint& point : curve) {
     text += Line({label.strategy, absl::StrCat(label.workers), absl::StrCat(label.seed),
                   absl::StrCat(point.samples), absl::StrCat(point.updates), Number(point.wall_s),
-                  Number(point.train_loss), Number(point.test_loss), Number(point.test_accuracy)});
+                  Number(point.train_loss), Number(point.test_loss), Number(point.test_accuracy),
+                  absl::StrCat(label.servers)});
   }
   return text;
 }
@@ -232,8 +237,8 @@ std::string CurvesCsvLines(const RunLabel& label, const std::vector<CurvePoint>&
 std::string StepsJsonl(const RunLabel& label, const RunRecords& records, bool synchronous) {
   std::string text;
   const std::string prefix =
-      absl::StrFormat("{\"part\":\"%s\",\"strategy\":\"%s\",\"workers\":%d,\"repeat\":%d,", label.part,
-                      label.strategy, label.workers, label.repeat);
+      absl::StrFormat("{\"part\":\"%s\",\"strategy\":\"%s\",\"workers\":%d,\"servers\":%d,\"repeat\":%d,",
+                      label.part, label.strategy, label.workers, label.servers, label.repeat);
   size_t most = 0;
   for (const auto& steps : records.steps) most = std::max(most, steps.size());
   for (size_t index = 0; index < most; ++index) {

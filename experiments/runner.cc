@@ -89,15 +89,17 @@ ChildSpec VirtualTrainer(const Configuration& configuration, const std::string& 
   return child;
 }
 
-ChildSpec Server(const Configuration& configuration, int port, const std::string& folder,
+ChildSpec Server(const Configuration& configuration, int server, int port, const std::string& folder,
                  const Binaries& binaries) {
-  return {.name = "the server",
+  const int servers = configuration.servers();
+  return {.name = servers == 1 ? "the server" : absl::StrCat("server ", server),
           .command = {binaries.ps_server, absl::StrFormat("--rendezvous=tcp://%s:%d", kHost, port),
-                      absl::StrCat("--workers=", configuration.workers), absl::StrCat("--bind=", kHost),
-                      "--port=0", absl::StrCat("--record=", folder),
+                      absl::StrCat("--workers=", configuration.workers), absl::StrCat("--server=", server),
+                      absl::StrCat("--servers=", servers), absl::StrCat("--bind=", kHost), "--port=0",
+                      absl::StrCat("--record=", folder),
                       absl::StrCat("--timeout=", configuration.training.timeout_s)},
           .environment = Environment(configuration, 0, port),
-          .log_path = absl::StrCat(folder, "/log-server0.txt"),
+          .log_path = absl::StrCat(folder, "/log-server", server, ".txt"),
           .serves = true};
 }
 
@@ -171,8 +173,9 @@ absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::s
     spec.children.push_back(Trainer(configuration, rank, store->port(), folder, binaries));
   }
   // Last, so that child and rank have one number.
-  if (configuration.servers() > 0 && !simulated)
-    spec.children.push_back(Server(configuration, store->port(), folder, binaries));
+  for (int server = 0; server < configuration.servers() && !simulated; ++server) {
+    spec.children.push_back(Server(configuration, server, store->port(), folder, binaries));
+  }
   spec.deadline = absl::Seconds(2 * configuration.training.timeout_s + 30 + 10 * expected_s);
 
   LaunchProgress progress(simulated ? 1 : configuration.workers);

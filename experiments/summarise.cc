@@ -16,13 +16,20 @@ namespace {
 
 // More than this share of the processors in others' hands, and the row's speeds are not to be trusted.
 constexpr double kMostForeignCpuPct = 25;
+constexpr double kMostSpread = 0.01;  // of the servers' bytes
+
+ServerPlace PlaceOf(const std::string& placement) {
+  if (placement == "dedicated") return ServerPlace::kDedicated;
+  return placement == "colocated" ? ServerPlace::kColocated : ServerPlace::kRank0;
+}
 
 CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
   return {.scheme = scheme,
           .workers = configuration.workers,
-          .place = configuration.training.server_placement == "dedicated" ? ServerPlace::kDedicated
-                                                                          : ServerPlace::kRank0,
-          .pipelined = configuration.training.ps_schedule != "serial"};
+          .servers = std::max(1, configuration.servers()),
+          .place = PlaceOf(configuration.training.server_placement),
+          .pipelined = configuration.training.ps_schedule != "serial",
+          .pushed = configuration.training.wire == "float32" ? 1.0 : 0.5};
 }
 
 // The same step of every rank, for steps that every rank has: a worker whose gradient came too late skips
@@ -93,18 +100,22 @@ void AddStaleness(const Configuration& configuration, const RunRecords& records,
 
 void AddServers(const Configuration& configuration, const RunRecords& records, RunFigures& figures) {
   if (records.servers.empty()) return;
-  double bytes = 0, pushes = 0, memory = 0, dropped = 0;
+  int pushing = configuration.workers;
+  if (configuration.strategy.number_below_workers) pushing -= configuration.strategy.number;
+  const double pushes_per_step = static_cast<double>(records.ranks.front().bucket_elements.size()) * pushing;
+  double memory = 0, dropped = 0;
   for (const ServerResult& server : records.servers) {
-    bytes += static_cast<double>(server.payload_rx_bytes + server.payload_tx_bytes);
-    pushes += static_cast<double>(server.pushes);
     memory = std::max(memory, server.peak_memory_mb);
     dropped = std::max(dropped, static_cast<double>(server.dropped_gradients));
+    const double steps = static_cast<double>(server.pushes) / std::max(1.0, pushes_per_step);
+    if (steps <= 0) continue;
+    const double bytes = static_cast<double>(server.payload_rx_bytes + server.payload_tx_bytes) / steps;
+    figures.each_server_payload_bytes.push_back(bytes);
+    figures.server_payload_bytes = std::max(figures.server_payload_bytes.value_or(0), bytes);
   }
   figures.server_peak_memory_mb = memory;
-  int pushing = configuration.workers;
   if (configuration.strategy.number_below_workers) {
     figures.dropped_gradients = dropped;
-    pushing -= configuration.strategy.number;
     double computed = 0;
     for (const auto& steps : records.steps) computed += static_cast<double>(steps.size());
     if (computed > 0) figures.dropped_share = dropped / computed;
@@ -116,8 +127,6 @@ void AddServers(const Configuration& configuration, const RunRecords& records, R
       histogram[i] += static_cast<double>(server.staleness_histogram[i]);
     }
   }
-  const double pushes_per_step = static_cast<double>(records.ranks.front().bucket_elements.size()) * pushing;
-  if (pushes > 0 && pushes_per_step > 0) figures.server_payload_bytes = bytes / (pushes / pushes_per_step);
 }
 
 // The mean of one figure over rounds.
@@ -148,6 +157,7 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
     average(figure);
   }
   mean.steps = runs.front().steps;
+  mean.each_server_payload_bytes = runs.front().each_server_payload_bytes;
   mean.samples = runs.front().samples;
   mean.wait_ms = MeanOverThose(runs, &RunFigures::wait_ms);
   mean.server_payload_bytes = MeanOverThose(runs, &RunFigures::server_payload_bytes);
@@ -249,6 +259,14 @@ std::string NoteOf(const SummaryRow& row) {
   if (row.configuration.oversubscribed) notes.push_back("oversubscribed");
   if (!row.valid)
     notes.push_back(absl::StrFormat("others used %.0f%% of the processors", row.foreign_cpu_pct));
+  const std::vector<double>& shards = row.mean.each_server_payload_bytes;
+  if (shards.size() > 1) {
+    const auto [least, most] = std::minmax_element(shards.begin(), shards.end());
+    if (*most > (1 + kMostSpread) * *least) {
+      notes.push_back(
+          absl::StrFormat("unbalanced shards: %.0f to %.0f bytes a step and server", *least, *most));
+    }
+  }
   if (row.configuration.training.straggler != "none") {
     notes.push_back(absl::StrCat("straggler ", row.configuration.training.straggler));
   }

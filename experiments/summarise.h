@@ -48,7 +48,8 @@ struct RunFigures {
   std::optional<double> wait_ms;                                              // strategies that wait
   std::vector<double> every_step_ms;
   double payload_tx_bytes = 0, payload_rx_bytes = 0;
-  std::optional<double> server_payload_bytes;
+  std::optional<double> server_payload_bytes;  // in and out, of the server that has most
+  std::vector<double> each_server_payload_bytes;
   std::optional<double> staleness_mean;
   std::optional<int64_t> staleness_max;
   std::optional<double> dropped_gradients;  // backup workers: of the whole launch, warm-up included
@@ -60,7 +61,7 @@ struct RunFigures {
   std::optional<double> time_to_target_s;  // wall time of training, to the first evaluation at the target
   std::optional<bool> replicas_equal;
   double worker_peak_memory_mb = 0;
-  std::optional<double> server_peak_memory_mb;
+  std::optional<double> server_peak_memory_mb;  // of the server that has most
   double foreign_cpu_pct = 0;
 };
 

@@ -36,13 +36,20 @@ std::optional<double> IfItTalks(const SummaryRow& row, double value) {
 
 // `samples/s` and what belongs to it are blank where only an accuracy training was run beside cost rounds of
 // others.
-std::vector<Column> Columns() {
+std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
+  const bool several_servers = std::any_of(
+      rows.begin(), rows.end(), [](const SummaryRow& row) { return row.configuration.servers() > 1; });
   return {
       {"", "strategy", "", [](const SummaryRow& row) { return row.configuration.strategy.name; }},
       {"wor-", "kers", "",
        [](const SummaryRow& row) {
          return absl::StrCat(row.configuration.workers, row.configuration.oversubscribed ? "*" : "",
                              row.valid ? "" : "!");
+       }},
+      {"ser-", "vers", "",
+       [several_servers](const SummaryRow& row) {
+         const int servers = row.configuration.servers();
+         return several_servers && servers > 0 ? absl::StrCat(servers) : "";
        }},
       {"samples", "/s", "m", [](const SummaryRow& row) { return WithThousands(row.mean.samples_per_s); }},
       {"95%", "interval", "d",
@@ -114,7 +121,7 @@ std::string WithThousands(double value) {
 std::string Table(const std::vector<SummaryRow>& rows) {
   std::vector<std::vector<std::string>> texts;  // by column
   std::vector<Column> columns;
-  for (Column& column : Columns()) {
+  for (Column& column : Columns(rows)) {
     std::vector<std::string> cells;
     bool any = false;
     for (const SummaryRow& row : rows) {

@@ -77,6 +77,7 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
         HumanSeconds(plan.expected_s)));
   }
   plan.cost = {configuration};
+  AddClippingNote(plan);
   return plan;
 }
 

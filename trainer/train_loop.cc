@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/reduce.h"
 #include "trainer/bucket_pipeline.h"
 #include "trainer/compute_delay.h"
 #include "trainer/evaluation.h"
@@ -120,6 +121,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
 
   t.buckets_ = PlanBuckets(t.model_->parameters(),
                            {.first_mb = std::min(1.0, options.bucket_mb), .others_mb = options.bucket_mb});
+  PSRING_ASSIGN_OR_RETURN(const DType wire, ParseDType(options.wire));
   PSRING_ASSIGN_OR_RETURN(t.strategy_,
                           t.strategy_row_->make({.algorithm = AlgorithmOf(*t.strategy_row_, options.strategy),
                                                  .rank = worker.rank,
@@ -136,7 +138,10 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                                                  .group = worker.group,
                                                  .client = worker.client,
                                                  .deterministic = options.deterministic,
-                                                 .serial = options.ps_schedule == "serial"}));
+                                                 .serial = options.ps_schedule == "serial",
+                                                 .clip_norm = options.clip_norm,
+                                                 .staleness_lr = options.staleness_lr == "inverse",
+                                                 .wire = wire}));
   t.shares_steps_ = AlgorithmOf(*t.strategy_row_, options.strategy) == "async";
   t.pipeline_.emplace(t.buckets_, *t.compute_, *t.strategy_);
 
@@ -346,8 +351,8 @@ void Training::Count(const StepRecord& record) {
   }
   for (const BucketRecord& bucket : record.buckets) {
     if (bucket.staleness < 0) continue;
-    ++result_.pushes;
-    result_.staleness_sum += bucket.staleness;
+    result_.pushes += bucket.pushes;
+    result_.staleness_sum += bucket.staleness_sum;
     result_.staleness_max = std::max(result_.staleness_max, bucket.staleness);
   }
 }

@@ -16,6 +16,7 @@
 #include "common/rendezvous.h"
 #include "common/training_options.h"
 #include "ps_server/ps_client.h"
+#include "ps_server/sharded_client.h"
 #include "ring_worker/process_group.h"
 #include "trainer/describe.h"
 #include "trainer/group_options.h"
@@ -123,9 +124,16 @@ absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const Flags& flags, Rend
     return absl::InvalidArgumentError(
         "a parameter-server strategy needs --rendezvous, through which it finds its server");
   }
-  PSRING_ASSIGN_OR_RETURN(const std::string address, rendezvous->Get("ps/0", "the parameter server"));
   PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(PayloadOf(flags.training)));
-  return MakeGrpcPsClient(address, payload);
+  const int servers = ServersOf(flags.training, rendezvous->options().world_size);
+  std::vector<std::unique_ptr<PsClient>> clients;
+  for (int server = 0; server < servers; ++server) {
+    const std::string whom =
+        servers == 1 ? "the parameter server" : absl::StrCat("parameter server ", server, " of ", servers);
+    PSRING_ASSIGN_OR_RETURN(const std::string address, rendezvous->Get(absl::StrCat("ps/", server), whom));
+    clients.push_back(MakeGrpcPsClient(address, payload));
+  }
+  return MakeShardedPsClient(std::move(clients));
 }
 
 absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal& stop) {

