@@ -344,6 +344,11 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& options) {
                                       {"--serve_ms", options.serve_ms != standard.serve_ms}}) {
       if (given) return absl::InvalidArgumentError(absl::StrCat(flag, " is for --clock virtual; give both"));
     }
+  } else if (options.servers > 1 || options.server_placement == "colocated") {
+    return absl::InvalidArgumentError("--clock virtual has one server; leave --servers and colocated out");
+  } else if (options.wire != "float32") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--wire ", options.wire, " with --clock virtual: its gradients are float32; leave it out"));
   } else if (options.check_replicas) {
     return absl::InvalidArgumentError(
         "--check_replicas with --clock virtual: logical workers share one set of weights; leave it out");

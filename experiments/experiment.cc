@@ -157,7 +157,6 @@ absl::StatusOr<TriedRate> Experiment::TryRate(const Configuration& configuration
   tried.training.lr = lr;
   tried.training.score = "validation";
   tried.training.eval_every = 0;
-  tried.training.steps = configuration.training.steps;
   const RunLabel run{.records = absl::StrFormat("records/rates/lr-%g/%s", lr, configuration.folder())};
   PSRING_ASSIGN_OR_RETURN(const std::string folder, folder_.RecordFolder(run));
   PSRING_RETURN_IF_ERROR(ResolveTimes(folder, tried));
