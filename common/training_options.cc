@@ -5,6 +5,7 @@
 #include <climits>
 #include <concepts>
 #include <limits>
+#include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/match.h"
@@ -13,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "common/command_line.h"
+#include "common/delays.h"
 
 namespace psring {
 namespace {
@@ -82,6 +84,11 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit.Switch(
       Row{"--linear_scaling", group, "", "Multiply the learning rate by the workers behind an update"},
       o.linear_scaling, true);
+  visit(
+      Row{"--clip_norm", group, "X",
+          "Clip the mean gradient to this norm over all parameters; 0: not. Synchronous strategies; a server "
+          "then answers only when the whole gradient is there"},
+      o.clip_norm, RealNumber({.low = 0, .low_allowed = true}));
   visit(Row{"--bucket_mb", group, "X", "MiB of gradient that are sent together"}, o.bucket_mb,
         RealNumber({.low = 0, .high = 1 << 20, .high_allowed = true}));
   visit(Row{"--seed", group, "N", "Seed of weights and sample order"}, o.seed,
@@ -91,6 +98,10 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit(Row{"--eval_every", group, "N", "Steps between evaluations; 0: only at the end"}, o.eval_every,
         WholeNumber(0, kMostInt64));
   visit.Switch(Row{"--no_eval", group, "", "Do not evaluate"}, o.evaluate, false);
+  visit(Row{"--validation", group, "N", "Hold the last N of the shuffled training samples out of training"},
+        o.validation, WholeNumber(0, kMostInt));
+  visit(Row{"--score", group, "NAME", "What evaluations are of: test, or validation (the samples held out)"},
+        o.score, OneOf({"test", "validation"}));
   visit.Switch(Row{"--check_replicas", group, "", "Hash the weights after every step"}, o.check_replicas,
                true);
 
@@ -110,12 +121,56 @@ void VisitFlags(Options& o, Visitor& visit) {
           "Between workers and server: shm (shared memory; gRPC carries control), grpc, or auto (as --fabric "
           "says, else shm where both sides turn out to share memory)"},
       o.payload, OneOf({"auto", "grpc", "shm"}));
-  visit(Row{"--server_placement", group, "NAME", "rank0 (on rank 0's host and device) or dedicated"},
-        o.server_placement, OneOf({"rank0", "dedicated"}));
+  visit(Row{"--servers", group, "S",
+            "Servers that share the parameters, each with a slice of every bucket; else 1, or one a worker "
+            "where they are colocated"},
+        o.servers, WholeNumber(1, kMostServers));
+  visit(Row{"--server_placement", group, "NAME",
+            "rank0 (on rank 0's host and device), dedicated (on machines of their own) or colocated (one "
+            "beside "
+            "each worker)"},
+        o.server_placement, OneOf({"rank0", "dedicated", "colocated"}));
   visit.Switch(Row{"--deterministic", group, "", "The server adds in rank order, not in order of arrival"},
                o.deterministic, true);
+  visit(Row{"--staleness_lr", group, "NAME",
+            "Asynchronous strategies: inverse divides a late gradient's learning rate by its staleness; or "
+            "none"},
+        o.staleness_lr, OneOf({"none", "inverse"}));
+  visit(Row{"--wire", group, "TYPE",
+            "Gradients on their way to the server: float32, or bfloat16 or float16, whose error is added to "
+            "the "
+            "worker's next gradient; weights come back in float32"},
+        o.wire, OneOf({"float32", "bfloat16", "float16"}));
+  visit(Row{"--straggler", group, "W:F,...",
+            "Worker W (from 0) computes F times as long: after each layer, forward and backward, it sleeps F "
+            "- 1 "
+            "times what that layer took, so that its buckets are late in proportion and processors stay free "
+            "for "
+            "others; none"},
+        o.straggler, StragglersText());
+  visit(Row{"--jitter_ms", group, "TIME",
+            "A random sleep before each step's computing, drawn from seed, worker and step alone: exp:MEAN, "
+            "lognormal:MEDIAN:SIGMA, a number, or none"},
+        o.jitter_ms, TimeDistributionText());
   visit(Row{"--timeout", group, "S", "Seconds to wait for others before giving up"}, o.timeout_s,
         RealNumber({.low = 0, .high = 1e6, .high_allowed = true}));
+
+  group = "Virtual clock (one process computes the real gradients of all workers; times are simulated)";
+  visit(Row{"--clock", group, "NAME", "wall (processes that run) or virtual"}, o.clock,
+        OneOf({"wall", "virtual"}));
+  visit(Row{"--compute_ms", group, "TIME",
+            "Of a step of one undisturbed worker: 6, exp:MEAN, lognormal:MEDIAN:SIGMA, or trace:RUN (as "
+            "measured "
+            "in an earlier run); psring measures it where it is not given"},
+        o.compute_ms, VirtualTimeText());
+  visit(Row{"--network_ms", group, "TIME",
+            "Of one gradient, or one set of weights, on a worker's link, in the same words; a ring takes "
+            "2(N-1)/N "
+            "of it"},
+        o.network_ms, VirtualTimeText());
+  visit(Row{"--serve_ms", group, "TIME",
+            "The server's work for one push; pushes queue, first come first served"},
+        o.serve_ms, TimeDistributionText());
 }
 
 // StrCat keeps six digits of a double; a child process must get all of them.
@@ -191,6 +246,11 @@ std::string PayloadOf(const TrainingOptions& options) {
   return options.fabric == "tcp" ? "grpc" : "shm";
 }
 
+int ServersOf(const TrainingOptions& options, int workers) {
+  if (options.servers > 0) return options.servers;
+  return options.server_placement == "colocated" ? workers : 1;
+}
+
 void AddTrainingFlags(CLI::App& app, TrainingOptions& options, const std::vector<std::string>& skip) {
   Adder adder{app, skip};
   VisitFlags(options, adder);
@@ -234,6 +294,30 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& options) {
   if (options.warmup_epochs > 0 && !options.linear_scaling) {
     return absl::InvalidArgumentError(
         "--warmup_epochs rises from --lr to the rate that --linear_scaling gives; give both, or neither");
+  }
+  if (options.servers > 0 && options.server_placement == "colocated") {
+    return absl::InvalidArgumentError(
+        "--server_placement colocated has one server beside each worker; leave --servers out");
+  }
+  if (options.score == "validation" && options.validation == 0) {
+    return absl::InvalidArgumentError("--score validation needs --validation N, the samples to hold out");
+  }
+  if (options.clock == "wall") {
+    const TrainingOptions standard;
+    for (const auto& [flag, given] : {std::pair{"--compute_ms", options.compute_ms != standard.compute_ms},
+                                      {"--network_ms", options.network_ms != standard.network_ms},
+                                      {"--serve_ms", options.serve_ms != standard.serve_ms}}) {
+      if (given) return absl::InvalidArgumentError(absl::StrCat(flag, " is for --clock virtual; give both"));
+    }
+  } else if (options.check_replicas) {
+    return absl::InvalidArgumentError(
+        "--check_replicas with --clock virtual: logical workers share one set of weights; leave it out");
+  } else if (options.ps_schedule == "serial") {
+    return absl::InvalidArgumentError(
+        "--ps_schedule serial with --clock virtual: a whole gradient moves at once anyway; leave it out");
+  } else if (options.micro_batches > 1) {
+    return absl::InvalidArgumentError(
+        "--micro_batches with --clock virtual: give --workers instead, each is a batch");
   }
   if (!options.evaluate && options.eval_every > 0) {
     return absl::InvalidArgumentError("--eval_every and --no_eval contradict each other; give one of them");

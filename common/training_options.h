@@ -14,6 +14,8 @@ class App;
 
 namespace psring {
 
+inline constexpr int kMostServers = 64;
+
 struct TrainingOptions {
   std::string strategy = "single";
   std::string model = "mlp";
@@ -36,10 +38,13 @@ struct TrainingOptions {
   std::string schedule = "constant";  // constant, linear
   double warmup_epochs = 0;           // of the learning rate
   bool linear_scaling = false;
+  double clip_norm = 0;  // of the mean gradient; 0: not clipped. Synchronous strategies
   double bucket_mb = 25;
   uint64_t seed = 1;
   int64_t eval_every = 0;  // steps; 0: at the end only
   bool evaluate = true;
+  int64_t validation = 0;       // training samples that are held out
+  std::string score = "test";   // test, validation: what evaluations are of
   bool check_replicas = false;  // hash the weights after every step
 
   std::string backend;          // native, gloo, mpi, nccl; empty: the strategy's
@@ -47,13 +52,26 @@ struct TrainingOptions {
 
   std::string ps_schedule = "pipelined";   // serial, pipelined
   std::string payload = "auto";            // of a parameter server: auto, grpc, shm
-  std::string server_placement = "rank0";  // rank0, dedicated
+  int servers = 0;                         // 0: 1, or one a worker where they are colocated
+  std::string server_placement = "rank0";  // rank0, dedicated, colocated
   bool deterministic = false;              // the server adds in rank order
+  std::string staleness_lr = "none";       // none, inverse; asynchronous strategies
+  std::string wire = "float32";    // of gradients on their way to a server: float32, bfloat16, float16
+  std::string straggler = "none";  // "1:3,2:1.5": workers that are slowed down (delays.h)
+  std::string jitter_ms = "none";  // a random delay a step and worker (delays.h)
   double timeout_s = 60;
+
+  std::string clock = "wall";       // wall, virtual
+  std::string compute_ms;           // virtual: of a step of an undisturbed worker; empty: measured by psring
+  std::string network_ms = "none";  // virtual: of one gradient, or one set of weights, on a worker's link
+  std::string serve_ms = "none";    // virtual: the server's work for one push
 };
 
 // How a parameter server's payload travels: --payload, or what --fabric says of all wires ("tcp": "grpc").
 std::string PayloadOf(const TrainingOptions& options);
+
+// How many parameter servers share the parameters, where a strategy has any.
+int ServersOf(const TrainingOptions& options, int workers);
 
 // Adds the flags above to `app`, grouped, with their help and checks. `skip` names those ("--batch") that the
 // caller adds itself, because it reads a sweep there.

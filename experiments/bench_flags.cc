@@ -136,6 +136,9 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
       ListOf(OneOf({"private", "huge", "shared"})));
   add(what, "--workers", raw.workers, "N,...", "Processes, 1 to 64 [2]",
       ListOf(WholeNumber(1, kMostBenchWorkers)));
+  add(what, "--servers", raw.servers, "S,...",
+      "Parameter servers of ps_push_pull, each with a slice of every gradient [1]",
+      ListOf(WholeNumber(1, kMostBenchServers)));
   verb->add_flag("--limits", raw.limits,
                  "Measure in turn with the rest what this machine can do at most, and hold every row "
                  "against it")
@@ -222,6 +225,19 @@ absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
       if (!absl::SimpleAtoi(text, &request.workers.emplace_back())) {
         return absl::InvalidArgumentError(absl::StrCat("--workers: '", text, "'"));
       }
+    }
+  }
+  if (!raw.servers.empty()) {
+    request.servers.clear();
+    for (const std::string& text : Names(raw.servers)) {
+      if (!absl::SimpleAtoi(text, &request.servers.emplace_back())) {
+        return absl::InvalidArgumentError(absl::StrCat("--servers: '", text, "'"));
+      }
+    }
+    if (std::find(request.collectives.begin(), request.collectives.end(), kPushPull) ==
+        request.collectives.end()) {
+      return absl::InvalidArgumentError(
+          "--servers is for --collective ps_push_pull; name it, or leave it out");
     }
   }
   if (!raw.types.empty()) {

@@ -16,7 +16,7 @@ namespace psring {
 // As they are given, before they are understood.
 struct RawBenchFlags {
   std::string min_bytes, max_bytes, step_bytes, step_factor, sizes;
-  std::string collectives, backends, algorithms, transports, buffers, workers, types, ops;
+  std::string collectives, backends, algorithms, transports, buffers, workers, servers, types, ops;
   std::string segment, sockets, ranks_per_node, out, json_file, profile;
   int root = 0, iterations = 20, aggregated = 0, warmup = 5, checks = 1, average = 3, rounds = 0;
   double timeout_s = 60;

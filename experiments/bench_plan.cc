@@ -225,12 +225,16 @@ class Planner {
         for (const char* transport : {"shm", "tcp"}) {
           if (!request_.transports.empty() && !Contains(request_.transports, transport)) continue;
           const bool shm = transport == std::string("shm");
-          plan_.combinations.push_back({.collective = kPushPull,
-                                        .backend = "grpc",
-                                        .algorithm = "sync",
-                                        .transport = transport,
-                                        .buffers = shm ? "shared" : "private",
-                                        .workers = workers});
+          for (const int servers : Once(request_.servers)) {
+            plan_.combinations.push_back(
+                {.collective = kPushPull,
+                 .backend = "grpc",
+                 .algorithm = servers > 1 ? absl::StrCat("sync on ", servers, " servers") : "sync",
+                 .transport = transport,
+                 .buffers = shm ? "shared" : "private",
+                 .workers = workers,
+                 .servers = servers});
+          }
         }
       }
     }

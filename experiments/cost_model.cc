@@ -13,25 +13,33 @@ namespace {
 // of it.
 CommTerms ServerTerms(const CommPattern& pattern, double bytes) {
   const double n = pattern.workers, s = pattern.servers;
-  double one_way = 0,
-         both_ways =
-             0;  // bytes in one direction of the busiest link: of a push alone, of push and pull at once
+  const double p = pattern.pushed;
+  // Bytes in one direction of the busiest link: of a push alone, of a pull alone, of both at once.
+  double push = 0, pull = 0, both = 0;
   switch (pattern.place) {
     case ServerPlace::kRank0:
-      one_way = both_ways = (n - 1) * bytes;
+      pull = (n - 1) * bytes;
+      push = p * pull;
+      both = std::max(push, pull);
       break;
     case ServerPlace::kDedicated:
-      one_way = both_ways = std::max(bytes, n * bytes / s);
+      pull = std::max(bytes, n * bytes / s);
+      push = p * pull;
+      both = std::max(push, pull);
       break;
     case ServerPlace::kColocated:
-      one_way = std::max((n - 1) / s, s < n ? 1.0 : 0.0) * bytes;
-      both_ways = std::max((n + s - 2) / s, s < n ? 1.0 : 0.0) * bytes;
+      // Where S < N there are hosts that only work, and push or pull all of it.
+      pull = std::max((n - 1) / s, s < n ? 1.0 : 0.0) * bytes;
+      push = p * pull;
+      both = std::max((std::max(p, 1.0) * (n - 1) + std::min(p, 1.0) * (s - 1)) / s,
+                      s < n ? std::max(p, 1.0) : 0.0) *
+             bytes;
       break;
   }
   return {.messages = 2,
-          .link_bytes = pattern.pipelined ? both_ways : 2 * one_way,
-          // On one machine even rank 0's payload crosses the loopback to its server: 2NM in all.
-          .medium_bytes = 2 * n * bytes,
+          .link_bytes = pattern.pipelined ? both : push + pull,
+          // On one machine even rank 0's payload crosses the loopback to its server.
+          .medium_bytes = (p + 1) * n * bytes,
           .added_bytes = n * bytes / s,
           .adds_while_moving = pattern.pipelined};
 }
@@ -78,7 +86,10 @@ CommTerms TermsOf(const CommPattern& pattern, double bytes) {
     case Scheme::kServerSync:
       return ServerTerms(pattern, bytes);
     case Scheme::kServerAsync:
-      return {.messages = 2, .link_bytes = 2 * bytes, .medium_bytes = 2 * bytes, .added_bytes = bytes};
+      return {.messages = 2,
+              .link_bytes = (pattern.pushed + 1) * bytes,
+              .medium_bytes = (pattern.pushed + 1) * bytes,
+              .added_bytes = bytes / pattern.servers};
     default:
       break;
   }
@@ -127,7 +138,7 @@ double PayloadBytesPerWorker(const CommPattern& pattern, double bytes) {
       return 2 * (n - 1) / n * bytes;
     case Scheme::kServerSync:
     case Scheme::kServerAsync:
-      return bytes;
+      return pattern.pushed * bytes;
   }
   return 0;
 }

@@ -52,9 +52,10 @@ enum class ServerPlace {
 struct CommPattern {
   Scheme scheme = Scheme::kNone;
   int workers = 1;
+  int servers = 1;
   ServerPlace place = ServerPlace::kRank0;
   bool pipelined = true;
-  int servers = 1;
+  double pushed = 1;  // bytes that a gradient has on its way to a server, over those it has in float32
 };
 
 // Of a row of the catalog. Empty for an algorithm this model does not know.
@@ -79,7 +80,7 @@ double ExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bu
                        const Wires& wires);
 
 // Payload that one worker sends in one exchange, on average over the workers: every all-reduce
-// 2(N-1)/N M, server M.
+// 2(N-1)/N M, server M (what it sends to a server beside it counts too).
 double PayloadBytesPerWorker(const CommPattern& pattern, double bytes);
 
 // G ranks on each of n nodes, `inner` wires within a node, `outer` between nodes; a node has one link to the

@@ -2,15 +2,28 @@
 
 #include <algorithm>
 
+#include "common/delays.h"
+
 namespace psring {
 namespace {
 
 constexpr double kPayloadBytesPerS = 1.2e9;  // through the loopback, with adding and copying
 constexpr double kEvaluationShare = 0.4;     // a sample's forward pass, as a share of its time in training
 
+// Slept in a step, by the worker that sleeps most.
+double DelaySeconds(const TrainingOptions& training, const Probe& probe) {
+  double slowest = 1;
+  if (const auto stragglers = ParseStragglers(training.straggler); stragglers.ok()) {
+    for (const Straggler& straggler : *stragglers) slowest = std::max(slowest, straggler.factor);
+  }
+  const auto jitter = ParseTimeDistribution(training.jitter_ms);
+  return (slowest - 1) * probe.step_s + (jitter.ok() ? 2e-3 * jitter->mean_ms() : 0);
+}
+
 }  // namespace
 
 double StepSeconds(const Configuration& configuration, const Probe& probe, int cores) {
+  if (configuration.simulated()) return probe.step_s * configuration.workers;  // one after the other
   const double crowding =
       std::max(1.0, static_cast<double>(configuration.workers * configuration.training.threads) / cores);
   const double bytes = 4.0 * static_cast<double>(probe.parameters);
@@ -19,7 +32,7 @@ double StepSeconds(const Configuration& configuration, const Probe& probe, int c
     moved = 2 * (configuration.workers - 1) * bytes;
   if (configuration.strategy.needs == StrategyNeeds::kParameterServer)
     moved = 2 * configuration.workers * bytes;
-  return probe.step_s * crowding + moved / kPayloadBytesPerS;
+  return probe.step_s * crowding + moved / kPayloadBytesPerS + DelaySeconds(configuration.training, probe);
 }
 
 double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores) {
@@ -27,6 +40,7 @@ double SamplesPerSecond(const Configuration& configuration, const Probe& probe, 
 }
 
 double LaunchOverheadSeconds(const Configuration& configuration, const Probe& probe, int cores) {
+  if (configuration.simulated()) return 0.1 + probe.launch_s;
   return 0.1 + probe.launch_s * std::max(1.0, static_cast<double>(configuration.workers) / cores);
 }
 

@@ -10,6 +10,8 @@
 #include "absl/status/statusor.h"
 #include "experiments/compare.h"
 #include "experiments/manifest.h"
+#include "experiments/measured_run.h"
+#include "experiments/rates.h"
 #include "experiments/run_folder.h"
 #include "experiments/runner.h"
 
@@ -22,6 +24,7 @@ struct Prepared {
   Machine machine;
   Probe probe;
   std::string run_path;
+  std::vector<MeasuredRun> measured;  // those that --compute_ms and --network_ms name
 };
 
 // All checks of input, then a first look at the trainer's speed. InvalidArgument, NotFound and
@@ -38,12 +41,20 @@ class Experiment {
                                                            const Plan& plan, const Interrupt& interrupt,
                                                            Display& display);
 
+  // Trains `configuration` with the rate `lr`, scored on the validation samples. That it diverges is no
+  // error.
+  absl::StatusOr<TriedRate> TryRate(const Configuration& configuration, double lr, const std::string& label);
+
   // Launches `configuration` once; its figures are kept. `part`: "cost", "accuracy", or "training", which is
   // both.
   absl::Status Run(const Configuration& configuration, const std::string& part, int repeat,
                    const std::string& label);
 
   double seconds() const;  // since Start
+  void set_plan(const Plan& plan) { manifest_.plan = plan; }
+  absl::Status WriteRates(const std::vector<TriedRate>& tried) {
+    return folder_.Write("rates.csv", RatesCsv(tried));
+  }
   void note(const std::string& text) { manifest_.plan.notes.push_back(text); }
 
   // Writes the summary; prints table, findings and where all is kept.
@@ -58,6 +69,9 @@ class Experiment {
         display_(display),
         folder_(std::move(folder)) {}
 
+  // Puts the measured times that `training` names into `folder`, and names them there.
+  absl::Status ResolveTimes(const std::string& folder, Configuration& configuration) const;
+
   ConfigurationRuns& RunsOf(const Configuration& configuration);
 
   const ExperimentFlags& flags_;
@@ -69,6 +83,10 @@ class Experiment {
   int64_t begin_ns_ = 0;
   std::vector<ConfigurationRuns> runs_;
 };
+
+// Whether the runs that --compute_ms and --network_ms name have times for all that is planned. Says in the
+// plan's notes whose times are taken.
+absl::Status CheckMeasured(const Prepared& prepared, Plan& plan);
 
 // Prints `status` the way the front door does, and gives the exit code that belongs to it.
 int ReportFailure(const std::string& verb, const absl::Status& status, Display& display);

@@ -5,10 +5,13 @@
 #include <map>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/delays.h"
 #include "experiments/table.h"
+#include "experiments/waiting_findings.h"
 
 namespace psring {
 namespace {
@@ -30,6 +33,13 @@ bool IsServer(const SummaryRow& row) {
 std::string WiresName(const std::string& transport) {
   if (transport == "tcp" || transport == "grpc") return "TCP";
   return transport == "shm" ? "shared memory" : transport;
+}
+
+// "ps-sync on 2 servers": where a sentence names the workers already.
+std::string NameOf(const SummaryRow& row) {
+  const int servers = row.configuration.servers();
+  return absl::StrCat(row.configuration.strategy.name,
+                      servers > 1 ? absl::StrCat(" on ", servers, " servers") : "");
 }
 
 std::string Range(const std::optional<Interval>& interval) {
@@ -68,8 +78,7 @@ void AddCosts(const std::vector<SummaryRow>& rows, std::vector<std::string>& fin
     std::vector<std::string> costs;
     for (const SummaryRow& row : rows) {
       if (row.configuration.workers != workers || !row.cost_against_none_ms) continue;
-      std::string cost =
-          absl::StrFormat("%s %+.1f ms", row.configuration.strategy.name, *row.cost_against_none_ms);
+      std::string cost = absl::StrFormat("%s %+.1f ms", NameOf(row), *row.cost_against_none_ms);
       if (row.cost_against_none_95) {
         absl::StrAppendFormat(&cost, " (%.1f to %.1f)", row.cost_against_none_95->low,
                               row.cost_against_none_95->high);
@@ -101,9 +110,8 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
           continue;
         }
         const PairedComparison pair = ComparePairs(group.round_samples_per_s, server.round_samples_per_s);
-        const std::string names =
-            absl::StrFormat("%s against %s with %d workers", group.configuration.strategy.name,
-                            server.configuration.strategy.name, workers);
+        const std::string names = absl::StrFormat("%s against %s with %d workers",
+                                                  group.configuration.strategy.name, NameOf(server), workers);
         pairs.push_back(absl::StrCat(names, ": ", Verdict(pair, group.rounds)));
       }
     }
@@ -147,7 +155,7 @@ void AddBytes(const std::vector<SummaryRow>& rows, std::vector<std::string>& fin
 void AddDerivedBytes(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
   std::set<std::string> names;
   for (const SummaryRow& row : rows) {
-    if (BytesAreDerived(row)) names.insert(row.configuration.strategy.name);
+    if (BytesAreDerived(row) && !row.configuration.simulated()) names.insert(row.configuration.strategy.name);
   }
   if (names.empty()) return;
   findings.push_back(absl::StrCat("The bytes of ", absl::StrJoin(names, ", "),
@@ -167,8 +175,10 @@ void AddStaleness(const std::vector<SummaryRow>& rows, std::vector<std::string>&
                           (2 * int64_t{strategy.number} + 1) * (row.configuration.workers - 1)));
       continue;
     }
-    parts.push_back(absl::StrFormat("%.2f updates with %d workers (at most %d)", *row.mean.staleness_mean,
-                                    row.configuration.workers, row.mean.staleness_max.value_or(0)));
+    const int servers = row.configuration.servers();
+    parts.push_back(absl::StrFormat(
+        "%.2f updates with %d workers%s (at most %d)", *row.mean.staleness_mean, row.configuration.workers,
+        servers > 1 ? absl::StrCat(" on ", servers, " servers") : "", row.mean.staleness_max.value_or(0)));
   }
   if (!bounded.empty()) {
     findings.push_back(absl::StrCat(
@@ -185,7 +195,11 @@ void AddAccuracy(const std::vector<SummaryRow>& rows, std::vector<std::string>& 
   for (const SummaryRow& row : rows) {
     if (!row.test_accuracy) continue;
     any = &row;
-    parts.push_back(absl::StrFormat("%s %.4f", row.configuration.name(), *row.test_accuracy));
+    std::string part = absl::StrFormat("%s %.4f", row.configuration.name(), *row.test_accuracy);
+    if (row.test_accuracy_95) {
+      absl::StrAppendFormat(&part, " (%.4f to %.4f)", row.test_accuracy_95->low, row.test_accuracy_95->high);
+    }
+    parts.push_back(part);
   }
   if (any == nullptr) return;
   std::string text =
@@ -198,6 +212,49 @@ void AddAccuracy(const std::vector<SummaryRow>& rows, std::vector<std::string>& 
     text += " Synchronous strategies make fewer and larger updates the more workers there are.";
   }
   findings.push_back(text);
+}
+
+void AddTarget(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+  std::vector<std::string> reached, missed;
+  double target = 0;
+  for (const SummaryRow& row : rows) {
+    if (row.configuration.target_accuracy == 0 || !row.test_accuracy) continue;
+    target = row.configuration.target_accuracy;
+    if (!row.time_to_target_s) {
+      missed.push_back(absl::StrFormat("%s (%d of %d trainings did)", row.configuration.name(),
+                                       row.reached_target, row.trainings));
+      continue;
+    }
+    std::string part = absl::StrFormat("%s %.2f s", row.configuration.name(), *row.time_to_target_s);
+    if (row.time_to_target_95) {
+      absl::StrAppendFormat(&part, " (%.2f to %.2f)", row.time_to_target_95->low,
+                            row.time_to_target_95->high);
+    }
+    reached.push_back(part);
+  }
+  if (target == 0) return;
+  findings.push_back(absl::StrCat(
+      "To a test accuracy of ", target, ": ", reached.empty() ? "nobody" : absl::StrJoin(reached, ", "),
+      missed.empty() ? "" : absl::StrCat("; not reached by ", absl::StrJoin(missed, ", ")),
+      ". Taken from the curve, so late by up to the time between two evaluations, which is not in it."));
+}
+
+void AddSimulated(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+  const TrainingOptions& training = rows.back().configuration.training;
+  const auto words = [](const std::string& time, const char* of_a_run) {
+    if (absl::StartsWith(time, kTracePrefix)) {
+      return absl::StrCat(of_a_run, " ", time.substr(std::string(kTracePrefix).size()));
+    }
+    return time == "none" ? std::string("no time") : absl::StrCat(time, " ms");
+  };
+  findings.push_back(absl::StrCat("Times are simulated: a step computes for ",
+                                  words(training.compute_ms, "as long as in"),
+                                  ", a gradient or a set of weights takes ",
+                                  words(training.network_ms, "half of what an exchange took in"),
+                                  " on a worker's link, and a push ", words(training.serve_ms, ""),
+                                  " at the server, one after the other. Learning is measured: real gradients "
+                                  "on the weights that this order "
+                                  "yields."));
 }
 
 // What moved the payload of each strategy that has any.
@@ -249,13 +306,17 @@ void AddCaveats(const std::vector<SummaryRow>& rows, int cores, std::vector<std:
 std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
                                   int cores) {
   std::vector<std::string> findings;
+  const bool simulated = !rows.empty() && rows.front().configuration.simulated();
   AddCosts(rows, findings);
-  AddPairs(rows, wires, findings);
+  if (!simulated) AddPairs(rows, wires, findings);
   AddBytes(rows, findings);
   AddDerivedBytes(rows, findings);
   AddStaleness(rows, findings);
+  for (const std::string& finding : WaitingFindings(rows)) findings.push_back(finding);
   AddAccuracy(rows, findings);
   AddWires(rows, findings);
+  AddTarget(rows, findings);
+  if (simulated) AddSimulated(rows, findings);
   AddCaveats(rows, cores, findings);
   return findings;
 }

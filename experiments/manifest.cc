@@ -66,6 +66,8 @@ std::string ManifestJson(const Manifest& manifest) {
                   {"configurations", Configurations(manifest.plan.cost)}};
   json["accuracy"] = {{"trainings_each", manifest.plan.accuracy_repeats},
                       {"configurations", Configurations(manifest.plan.accuracy)}};
+  json["disturbances"] = {{"straggler", manifest.disturbances.straggler},
+                          {"jitter_ms", manifest.disturbances.jitter_ms}};
   json["notes"] = manifest.plan.notes;
   return json.dump(2) + "\n";
 }

@@ -18,6 +18,7 @@ struct Manifest {
   Machine machine;
   std::optional<Wires> wires;
   Plan plan;
+  TrainingOptions disturbances;  // what was asked for: of it --straggler and --jitter_ms
   int rounds_done = 0;
   double wall_s = 0;  // 0: not finished
 };

@@ -1,6 +1,7 @@
 // psring: the front door.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -11,13 +12,17 @@
 #include "absl/strings/str_split.h"
 #include "common/check.h"
 #include "common/command_line.h"
+#include "common/delays.h"
 #include "experiments/bench.h"
 #include "experiments/compare.h"
 #include "experiments/doctor.h"
 #include "experiments/interrupt.h"
+#include "experiments/launches.h"
 #include "experiments/plan.h"
 #include "experiments/plan_text.h"
 #include "experiments/predict.h"
+#include "experiments/rates.h"
+#include "experiments/replay.h"
 #include "experiments/train.h"
 
 namespace psring {
@@ -26,7 +31,8 @@ namespace {
 // What a verb's flags are read into, before they are understood.
 struct RawFlags {
   TrainingOptions training;
-  std::string strategies, workers, repeats, link = "none", out, time_budget;
+  std::string strategies, workers, servers, repeats, link = "none", out, time_budget, lrs, like;
+  double target_accuracy = 0;
   bool dry_run = false;
 };
 
@@ -52,6 +58,20 @@ std::string CheckLink(const std::string& text) {
 }
 
 void AddSharedFlags(CLI::App& verb, RawFlags& raw) {
+  verb.add_option("--target_accuracy", raw.target_accuracy,
+                  "Also say how long training took to the first evaluation with this test accuracy; without "
+                  "--eval_every there are 20 of them")
+      ->group("Evaluation and checks")
+      ->option_text("X")
+      ->check(RealNumber({.low = 0, .high = 1}));
+  verb.add_option(
+          "--like", raw.like,
+          "With --clock virtual: computing and exchanges last as long as in this earlier run, step by "
+          "step (--compute_ms trace:RUN --network_ms trace:RUN), and its stragglers and delays are taken "
+          "over where none are given")
+      ->group("Virtual clock (one process computes the real gradients of all workers; times are simulated)")
+      ->option_text("RUN")
+      ->check(CheckName);
   verb.add_option("--repeats", raw.repeats, "")
       ->group("How often")
       ->option_text("N")
@@ -84,11 +104,24 @@ CLI::App* AddCompare(CLI::App& app, RawFlags& raw) {
       ->group("What is compared")
       ->option_text("NAMES")
       ->check(ListOf(CheckName));
-  verb->add_option("--workers", raw.workers, "Several, with commas [1,2,4]")
+  verb->add_option("--workers", raw.workers, "Several, with commas [1,2,4; with --straggler 4]")
       ->group("What is compared")
       ->option_text("N,...")
-      ->check(ListOf(WholeNumber(1, kMostWorkers)));
+      ->check(ListOf(WholeNumber(1, kMostLogicalWorkers)));
+  verb->add_option("--servers", raw.servers,
+                   "Parameter servers that share the parameters, each with a slice of every bucket; several, "
+                   "with commas; else 1, or one a worker where they are colocated")
+      ->group("What is compared")
+      ->option_text("S,...")
+      ->check(ListOf(WholeNumber(1, kMostServers)));
   AddSharedFlags(*verb, raw);
+  verb->add_option(
+          "--lr", raw.lrs,
+          "Learning rate of one update; of several, with commas, each strategy gets the one with the best "
+          "accuracy on 5,000 training samples held out (--validation); else the model's")
+      ->group("One step")
+      ->option_text("X,...")
+      ->check(ListOf(RealNumber({})));
   verb->get_option("--repeats")
       ->description(
           "Rounds of the cost part, and trainings (with the next seed each) of the accuracy part; else as "
@@ -112,7 +145,8 @@ CLI::App* AddCompare(CLI::App& app, RawFlags& raw) {
       ->group("How often")
       ->option_text("N")
       ->check(WholeNumber(0, 1'000'000));
-  AddTrainingFlags(*verb, raw.training, {"--strategy", "--steps", "--samples", "--epochs", "--warmup_steps"});
+  AddTrainingFlags(*verb, raw.training,
+                   {"--strategy", "--servers", "--steps", "--samples", "--epochs", "--warmup_steps", "--lr"});
   verb->get_option("--no_eval")->description("Leave the accuracy part out");
   return verb;
 }
@@ -126,12 +160,48 @@ CLI::App* AddTrain(CLI::App& app, RawFlags& raw) {
   verb->add_option("--workers", raw.workers, "Workers [1]")
       ->group("What is trained")
       ->option_text("N")
-      ->check(ListOf(WholeNumber(1, kMostWorkers)));
+      ->check(ListOf(WholeNumber(1, kMostLogicalWorkers)));
   AddSharedFlags(*verb, raw);
   verb->get_option("--repeats")->description("Trainings, each with the next seed [1]");
   verb->get_option("--time_budget")->description("Refuse to start what should take longer");
   AddTrainingFlags(*verb, raw.training, {"--strategy"});
   return verb;
+}
+
+absl::Status UnderstandRates(const RawFlags& raw, CompareOptions& options) {
+  if (raw.lrs.empty()) return absl::OkStatus();
+  for (absl::string_view text : absl::StrSplit(raw.lrs, ',')) {
+    double lr = 0;
+    if (!absl::SimpleAtod(text, &lr)) return absl::InvalidArgumentError(absl::StrCat("--lr: '", text, "'"));
+    if (std::find(options.lrs.begin(), options.lrs.end(), lr) != options.lrs.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("--lr names ", lr, " twice; name it once"));
+    }
+    options.lrs.push_back(lr);
+  }
+  if (options.lrs.size() == 1) {
+    options.training.lr = options.lrs.front();
+    return absl::OkStatus();
+  }
+  if (!options.training.evaluate) {
+    return absl::InvalidArgumentError("--lr with several rates picks by accuracy; leave --no_eval out");
+  }
+  if (options.training.validation == 0) options.training.validation = kValidationSamples;
+  return absl::OkStatus();
+}
+
+absl::Status UnderstandLike(const RawFlags& raw, TrainingOptions& training) {
+  if (raw.like.empty()) return absl::OkStatus();
+  if (training.clock != "virtual")
+    return absl::InvalidArgumentError("--like is for --clock virtual; give both");
+  const std::string trace = absl::StrCat(kTracePrefix, raw.like);
+  if (training.compute_ms.empty()) training.compute_ms = trace;
+  if (training.network_ms == "none") training.network_ms = trace;
+  PSRING_ASSIGN_OR_RETURN(const std::vector<LaunchNote> launches, ListLaunches(raw.like));
+  for (const LaunchNote& launch : launches) {
+    if (training.straggler == "none") training.straggler = FlagOf(launch, "--straggler", "none");
+    if (training.jitter_ms == "none") training.jitter_ms = FlagOf(launch, "--jitter_ms", "none");
+  }
+  return absl::OkStatus();
 }
 
 // What the parser has let through can be understood; what is left to say no to is said in one line.
@@ -150,6 +220,12 @@ absl::StatusOr<ExperimentFlags> Understand(const RawFlags& raw,
       options.workers.push_back(count);
     }
   }
+  options.servers = raw.servers.empty() ? std::vector<int>{raw.training.servers} : std::vector<int>();
+  for (absl::string_view text : absl::StrSplit(raw.servers, ',', absl::SkipEmpty())) {
+    if (!absl::SimpleAtoi(text, &options.servers.emplace_back())) {
+      return absl::InvalidArgumentError(absl::StrCat("--servers: '", text, "'"));
+    }
+  }
   if (!raw.repeats.empty() && !absl::SimpleAtoi(raw.repeats, &options.repeats)) {
     return absl::InvalidArgumentError(absl::StrCat("--repeats: '", raw.repeats, "'"));
   }
@@ -157,12 +233,20 @@ absl::StatusOr<ExperimentFlags> Understand(const RawFlags& raw,
     PSRING_ASSIGN_OR_RETURN(options.time_budget_s, ParseSeconds(raw.time_budget));
     flags.time_budget_given = true;
   }
+  options.target_accuracy = raw.target_accuracy;
+  if (raw.target_accuracy > 0 && !raw.training.evaluate) {
+    return absl::InvalidArgumentError("--target_accuracy needs evaluations; leave --no_eval out");
+  }
+  PSRING_RETURN_IF_ERROR(UnderstandRates(raw, options));
+  PSRING_RETURN_IF_ERROR(UnderstandLike(raw, options.training));
   return flags;
 }
 
 absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawFlags& raw,
                                                   const std::vector<std::string>& command_line) {
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
+  // Whoever waits needs others.
+  if (raw.workers.empty() && flags.options.training.straggler != "none") flags.options.workers = {4};
   TrainingOptions checked = flags.options.training;
   checked.steps = 0;          // counts for the cost part: it does not contradict --samples or --epochs
   checked.micro_batches = 1;  // CheckCompareOptions knows the strategies
@@ -197,6 +281,13 @@ int Main(int argc, char** argv) {
   CLI::App* train = AddTrain(app, train_raw);
   RawBenchFlags bench_raw;
   CLI::App* bench = AddBench(app, bench_raw);
+  std::string replayed;
+  CLI::App* replay = app.add_subcommand(
+      "replay",
+      "Make the live asynchronous runs of a run's folder again, and hold the weights against theirs");
+  replay->add_option("run", replayed, "The folder: runs/latest, or one of its record folders")
+      ->required()
+      ->option_text("RUN");
   RawPredictFlags predict_raw;
   CLI::App* predict = AddPredict(app, predict_raw);
   CLI::App* doctor = app.add_subcommand("doctor", "What this machine has, what is missing, and the mend");
@@ -206,6 +297,7 @@ int Main(int argc, char** argv) {
   Display display(stdout, isatty(STDOUT_FILENO) == 1);
   const std::vector<std::string> command_line(argv, argv + argc);
   if (doctor->parsed()) return RunDoctor(interrupt);
+  if (replay->parsed()) return RunReplay(replayed, interrupt, display);
   if (bench->parsed()) {
     const absl::StatusOr<BenchFlags> bench_flags = UnderstandBench(bench_raw, command_line);
     if (!bench_flags.ok()) return Fail("psring bench", std::string(bench_flags.status().message()), 2);

@@ -18,6 +18,7 @@ struct RunLabel {
   int repeat = 0;  // round or training, from 0
   uint64_t seed = 1;
   std::string records;  // its record folder, from the run folder
+  int servers = 0;
 };
 
 // Rows of cells that have the same columns, of which there is at least one row.

@@ -12,9 +12,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "common/check.h"
+#include "common/records.h"
 #include "common/rendezvous.h"
 #include "common/trace.h"
 #include "experiments/launcher.h"
+#include "experiments/launches.h"
 #include "experiments/machine.h"
 #include "experiments/mpirun.h"
 #include "experiments/run_folder.h"
@@ -75,15 +77,29 @@ absl::StatusOr<ChildSpec> Mpirun(const Configuration& configuration, int port, c
   return child;
 }
 
-ChildSpec Server(const Configuration& configuration, int port, const std::string& folder,
+// One process for all: it needs no store and no server.
+ChildSpec VirtualTrainer(const Configuration& configuration, const std::string& folder,
+                         const Binaries& binaries) {
+  ChildSpec child{.name = "the virtual clock",
+                  .command = TrainerCommand(configuration, folder, binaries),
+                  .environment = {"RANK=", "WORLD_SIZE=", "LOCAL_RANK="},
+                  .log_path = absl::StrCat(folder, "/log-virtual.txt")};
+  std::erase(child.command, "--rendezvous=env://");
+  child.command.push_back(absl::StrCat("--workers=", configuration.workers));
+  return child;
+}
+
+ChildSpec Server(const Configuration& configuration, int server, int port, const std::string& folder,
                  const Binaries& binaries) {
-  return {.name = "the server",
+  const int servers = configuration.servers();
+  return {.name = servers == 1 ? "the server" : absl::StrCat("server ", server),
           .command = {binaries.ps_server, absl::StrFormat("--rendezvous=tcp://%s:%d", kHost, port),
-                      absl::StrCat("--workers=", configuration.workers), absl::StrCat("--bind=", kHost),
-                      "--port=0", absl::StrCat("--record=", folder),
+                      absl::StrCat("--workers=", configuration.workers), absl::StrCat("--server=", server),
+                      absl::StrCat("--servers=", servers), absl::StrCat("--bind=", kHost), "--port=0",
+                      absl::StrCat("--record=", folder),
                       absl::StrCat("--timeout=", configuration.training.timeout_s)},
           .environment = Environment(configuration, 0, port),
-          .log_path = absl::StrCat(folder, "/log-server0.txt"),
+          .log_path = absl::StrCat(folder, "/log-server", server, ".txt"),
           .serves = true};
 }
 
@@ -142,23 +158,27 @@ absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::s
                                 const std::string& label, double expected_s, const Binaries& binaries,
                                 const Interrupt& interrupt, Display& display) {
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<RendezvousServer> store, RendezvousServer::Start(kHost, 0));
+  PSRING_RETURN_IF_ERROR(WriteFile(folder + "/launch.json", ToJson(NoteOf(configuration))));
   LaunchSpec spec{.what = configuration.name()};
-  const bool by_mpirun = configuration.backend() == "mpi";
+  const bool simulated = configuration.simulated();
+  if (simulated) spec.children.push_back(VirtualTrainer(configuration, folder, binaries));
+  const bool by_mpirun = configuration.backend() == "mpi" && !simulated;
   if (by_mpirun) {
     PSRING_ASSIGN_OR_RETURN(ChildSpec mpirun, Mpirun(configuration, store->port(), folder, binaries));
     spec.children.push_back(std::move(mpirun));
     spec.grace = absl::Seconds(8);  // mpirun ends its ranks in turn, by SIGTERM and SIGKILL
     spec.is_noise = IsMpirunsFrame;
   }
-  for (int rank = 0; rank < configuration.workers && !by_mpirun; ++rank) {
+  for (int rank = 0; rank < configuration.workers && !by_mpirun && !simulated; ++rank) {
     spec.children.push_back(Trainer(configuration, rank, store->port(), folder, binaries));
   }
   // Last, so that child and rank have one number.
-  if (configuration.servers() > 0)
-    spec.children.push_back(Server(configuration, store->port(), folder, binaries));
+  for (int server = 0; server < configuration.servers() && !simulated; ++server) {
+    spec.children.push_back(Server(configuration, server, store->port(), folder, binaries));
+  }
   spec.deadline = absl::Seconds(2 * configuration.training.timeout_s + 30 + 10 * expected_s);
 
-  LaunchProgress progress(configuration.workers);
+  LaunchProgress progress(simulated ? 1 : configuration.workers);
   spec.on_line = [&](int, const std::string& line) {
     const std::optional<ProgressEvent> event = ParseProgress(line);
     if (!event) return false;
@@ -197,6 +217,11 @@ absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const
   moment.steps = 3;
   moment.evaluate = false;
   moment.eval_every = 0;
+  moment.clock = "wall";
+  moment.compute_ms.clear();
+  moment.network_ms = moment.serve_ms = "none";
+  moment.straggler = "none";
+  moment.jitter_ms = "none";
   PSRING_ASSIGN_OR_RETURN(const Configuration single,
                           MakeConfiguration("single", 1, moment, catalog, probe, 1));
   PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,6 +25,9 @@ class ClientSession {
   const ServerJob& job() const { return job_; }
   // Where Fetch's weights go, until Await(kFetch) returns.
   void ExpectWeights(Span weights);
+
+  // See PsClient. Once, before Begin.
+  void OnWord(std::function<void(const ChunkHeader&)> heard) { heard_ = std::move(heard); }
 
   // What the client has to send next.
   enum class ToSend { kNothing, kGradient, kAnnouncement };
@@ -63,7 +67,8 @@ class ClientSession {
   absl::Status OnAdmitted(const ChunkHeader& header);
 
   ServerJob job_;
-  bool announces_ = false;  // backup workers
+  bool announces_ = false;  // backup workers, at the server that decides
+  std::function<void(const ChunkHeader&)> heard_ = [](const ChunkHeader&) {};
   mutable Mutex mutex_;
   CondVar changed_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);

@@ -20,13 +20,9 @@ namespace {
 // nobody ever waits for another worker while holding something up: all ranks may be threads of one process.
 class Inbox : public ReplySink {
  public:
-  struct Control {
-    MessageKind kind;
-    int64_t step = 0;
-  };
   struct Poke {};
   struct Stop {};
-  using Event = std::variant<Exchange, Control, Reply, absl::Status, Poke, Stop>;
+  using Event = std::variant<Exchange, ChunkHeader, Reply, absl::Status, Poke, Stop>;
 
   void Put(Event event) {
     MutexLock lock(mutex_);
@@ -87,7 +83,7 @@ class DirectClient : public PsClient {
   void PushPull(const Exchange& exchange, Done done) override {
     switch (session_.Add(exchange, std::move(done))) {
       case ClientSession::ToSend::kAnnouncement:
-        inbox_->Put(Inbox::Control{MessageKind::kAnnounce, exchange.step});
+        inbox_->Put(ChunkHeader{.kind = MessageKind::kAnnounce, .step = exchange.step});
         break;
       case ClientSession::ToSend::kGradient:
         inbox_->Put(exchange);
@@ -100,12 +96,12 @@ class DirectClient : public PsClient {
 
   absl::Status Fetch(Span weights, absl::Time deadline) override {
     session_.ExpectWeights(weights);
-    inbox_->Put(Inbox::Control{MessageKind::kFetch});
+    inbox_->Put(ChunkHeader{.kind = MessageKind::kFetch});
     return session_.Await(MessageKind::kFetch, deadline, "the server's weights");
   }
 
   absl::Status Leave(absl::Time deadline) override {
-    inbox_->Put(Inbox::Control{MessageKind::kLeave});
+    inbox_->Put(ChunkHeader{.kind = MessageKind::kLeave});
     return session_.Await(MessageKind::kLeave, deadline, "the server to take note of our leaving");
   }
 
@@ -113,14 +109,17 @@ class DirectClient : public PsClient {
 
   Traffic traffic() const override { return session_.traffic(); }
 
+  void OnWord(std::function<void(const ChunkHeader&)> heard) override { session_.OnWord(std::move(heard)); }
+  void Tell(const ChunkHeader& word) override { inbox_->Put(word); }
+
  private:
   void Loop() {
     while (true) {
       Inbox::Event event = inbox_->Take();
       if (auto* exchange = std::get_if<Exchange>(&event)) {
         SendGradient(*exchange);
-      } else if (auto* control = std::get_if<Inbox::Control>(&event)) {
-        server_.Receive(worker_, {.kind = control->kind, .step = control->step}, {}, *lane_);
+      } else if (auto* word = std::get_if<ChunkHeader>(&event)) {
+        server_.Receive(worker_, *word, {}, *lane_);
       } else if (auto* reply = std::get_if<Reply>(&event)) {
         const Bytes bytes(static_cast<const std::byte*>(reply->weights.weights.data),
                           reply->weights.weights.bytes());

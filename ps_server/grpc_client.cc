@@ -110,6 +110,9 @@ class GrpcClient : public PsClient {
 
   Traffic traffic() const override { return session_.traffic(); }
 
+  void OnWord(std::function<void(const ChunkHeader&)> heard) override { session_.OnWord(std::move(heard)); }
+  void Tell(const ChunkHeader& word) override { Enqueue({.header = word}); }
+
  private:
   enum Operation : intptr_t { kStarted = 1, kOffered, kRead, kWritten, kFinished };
   static void* TagOf(Operation operation) { return reinterpret_cast<void*>(operation); }

@@ -1,6 +1,7 @@
 #include "ps_server/parameter_server.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -54,6 +55,8 @@ void ParameterServer::Receive(int worker, const ChunkHeader& header, Pieces payl
 }
 
 absl::Status ParameterServer::Dispatch(int worker, const ChunkHeader& header, Pieces payload, Lane& lane) {
+  // The total of a step's norm may come from whoever is last, when the step is long done.
+  if (workers_[worker].left && header.kind == MessageKind::kNorm) return absl::OkStatus();
   if (workers_[worker].left) {
     return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has left, and still sends"));
   }
@@ -70,7 +73,9 @@ absl::Status ParameterServer::Dispatch(int worker, const ChunkHeader& header, Pi
     case MessageKind::kLeave:
       return OnLeave(worker, lane);
     case MessageKind::kAnnounce:
-      return OnAnnounce(worker, header.step, lane);
+      return OnAnnounce(worker, header, lane);
+    case MessageKind::kNorm:
+      return OnNorm(header, lane);
     default:
       return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " sent a message of kind ",
                                                      static_cast<int>(header.kind),
@@ -78,9 +83,8 @@ absl::Status ParameterServer::Dispatch(int worker, const ChunkHeader& header, Pi
   }
 }
 
-absl::Status ParameterServer::CheckChunk(const ChunkHeader& header, uint64_t next_offset,
-                                         size_t bytes) const {
-  const size_t bucket_bytes = shard_->bucket_bytes(header.bucket);
+absl::Status ParameterServer::CheckChunk(const ChunkHeader& header, uint64_t next_offset, size_t bytes,
+                                         size_t bucket_bytes) {
   if (header.offset != next_offset) {
     return absl::InvalidArgumentError(
         absl::StrCat("a chunk begins at byte ", header.offset, ", not at ", next_offset));
@@ -106,7 +110,7 @@ absl::Status ParameterServer::OnWeights(int worker, const ChunkHeader& header, P
   }
   uint64_t& received = state.weights_bytes[bucket];
   const size_t bytes = TotalBytes(payload);
-  if (absl::Status status = CheckChunk(header, received, bytes); !status.ok()) {
+  if (absl::Status status = CheckChunk(header, received, bytes, shard_->bucket_bytes(bucket)); !status.ok()) {
     return Annotate(status, worker, bucket);
   }
   shard_->SetWeights(bucket, received, payload);
@@ -126,8 +130,8 @@ absl::Status ParameterServer::OnGradient(int worker, const ChunkHeader& header, 
         absl::StrCat("worker ", worker, " names bucket ", bucket, " of ", job_.buckets.size()));
   }
   const size_t bytes = TotalBytes(payload);
-  const bool whole =
-      header.shared && header.offset == 0 && payload.size() == 1 && bytes == shard_->bucket_bytes(bucket);
+  const size_t gradient_bytes = shard_->gradient_bytes(bucket);
+  const bool whole = header.shared && header.offset == 0 && payload.size() == 1 && bytes == gradient_bytes;
   Push& push = workers_[worker].pushes[bucket];
   if (!push.begun) {
     absl::Status may_begin;
@@ -149,14 +153,14 @@ absl::Status ParameterServer::OnGradient(int worker, const ChunkHeader& header, 
   }
   if (whole && push.next_offset == 0) {
     shard_->AddWhole(worker, bucket, payload.front());
-  } else if (absl::Status status = CheckChunk(header, push.next_offset, bytes); !status.ok()) {
+  } else if (absl::Status status = CheckChunk(header, push.next_offset, bytes, gradient_bytes);
+             !status.ok()) {
     return Annotate(status, worker, bucket);
   } else {
     shard_->AddChunk(worker, bucket, push.next_offset, payload);
   }
   push.next_offset += bytes;
-  return push.next_offset < shard_->bucket_bytes(bucket) ? absl::OkStatus()
-                                                         : OnPushComplete(worker, bucket, lane);
+  return push.next_offset < gradient_bytes ? absl::OkStatus() : OnPushComplete(worker, bucket, lane);
 }
 
 absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane) {
@@ -183,6 +187,7 @@ absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane)
       return Annotate(status, worker, bucket);
     }
   }
+  PSRING_RETURN_IF_ERROR(OnceAllAreReduced(lane, replies));
   for (auto& [reader, reply] : replies) Deliver(reader, std::move(reply));
   return absl::OkStatus();
 }
@@ -204,10 +209,33 @@ absl::Status ParameterServer::Act(int bucket, const Consistency::Decision& decis
       samples += pending.samples;
     }
     PSRING_CHECK(static_cast<int>(pushed.size()) == decision.apply_count);
-    PSRING_RETURN_IF_ERROR(shard_->Apply(bucket, pushed, samples, version, lane));
+    if (job_.clip_norm > 0) {
+      Reduced reduced{.workers = pushed, .samples = samples, .may_read = decision.may_read};
+      PSRING_ASSIGN_OR_RETURN(reduced.sum_of_squares, shard_->Reduce(bucket, pushed, lane));
+      state.reduced = std::move(reduced);
+      ++reduced_;
+      return absl::OkStatus();
+    }
+    ParameterShard::Factors factors;
+    if (job_.staleness_lr) {
+      factors.rate = 1.0 / static_cast<double>(std::max<int64_t>(1, state.pending[pushed.front()].staleness));
+    }
+    PSRING_RETURN_IF_ERROR(shard_->Apply(bucket, pushed, samples, version, factors, lane));
+    if (notes_arrivals_) options_.arrivals->updates[bucket].push_back(static_cast<uint16_t>(pushed.front()));
   }
+  if (state.reduced.has_value()) {  // dropped workers: they read the version that is about to be made
+    std::ranges::copy(decision.may_read, std::back_inserter(state.reduced->may_read));
+    return absl::OkStatus();
+  }
+  return Answer(bucket, decision.may_read, lane, replies);
+}
+
+absl::Status ParameterServer::Answer(int bucket, const std::vector<int>& readers, Lane& lane,
+                                     Replies& replies) {
+  BucketState& state = buckets_[bucket];
+  const int64_t version = state.consistency->version();
   std::optional<Snapshot> weights;
-  for (const int reader : decision.may_read) {
+  for (const int reader : readers) {
     Pending& pending = state.pending[reader];
     const bool dropped = pending.state == Pending::State::kDropped;
     PSRING_CHECK(dropped || pending.state == Pending::State::kApplied);
@@ -271,7 +299,7 @@ void ParameterServer::Deliver(int worker, Reply reply) {
 
 void ParameterServer::Count(int worker, const ChunkHeader& answer) {
   const uint64_t bytes = shard_->bucket_bytes(answer.bucket);
-  const uint64_t received = answer.dropped ? 0 : bytes;
+  const uint64_t received = answer.dropped ? 0 : shard_->gradient_bytes(answer.bucket);
   stats_.payload = stats_.payload + Traffic{.payload_tx_bytes = bytes, .payload_rx_bytes = received};
   if (answer.dropped) return;
   const size_t staleness = static_cast<size_t>(answer.staleness);

@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/arrivals.h"
 #include "common/device.h"
 #include "common/mutex.h"
 #include "common/trace.h"
@@ -54,8 +55,12 @@ class ReplySink {
 
 struct ServerOptions {
   int workers = 1;
+  int server = 0;  // which of how many: a job for another one is refused
+  int servers = 1;
   absl::Duration timeout =
       absl::Seconds(60);  // how long some may wait for others while nothing at all arrives
+  // Asynchronous modes: where to note whose push each update was made of. Complete once the job is over.
+  Arrivals* arrivals = nullptr;
 };
 
 // What happened so far. Payload is that of exchanges: gradients in, weights out; the weights of Join and
@@ -130,11 +135,19 @@ class ParameterServer {
     int64_t samples = 0;
     int64_t staleness = 0;
   };
+  // Clipping: an update that is decided, and waits for the norm of the whole gradient.
+  struct Reduced {
+    std::vector<int> workers;
+    int64_t samples = 0;
+    double sum_of_squares = 0;
+    std::vector<int> may_read;  // once it is made
+  };
   struct BucketState {
     Mutex mutex;
     std::unique_ptr<Consistency> consistency ABSL_GUARDED_BY(mutex);
     std::vector<Pending> pending ABSL_GUARDED_BY(mutex);           // by worker
     std::vector<int64_t> received_version ABSL_GUARDED_BY(mutex);  // by worker
+    std::optional<Reduced> reduced ABSL_GUARDED_BY(mutex);         // clipping
   };
 
   absl::Status CheckJobLocked(int worker, const ServerJob& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -146,7 +159,11 @@ class ParameterServer {
   absl::Status OnWeights(int worker, const ChunkHeader& header, Pieces payload);
   absl::Status OnGradient(int worker, const ChunkHeader& header, Pieces payload, Lane& lane);
   absl::Status OnPushComplete(int worker, int bucket, Lane& lane);
-  absl::Status OnAnnounce(int worker, int64_t step, Lane& lane);
+  absl::Status OnAnnounce(int worker, const ChunkHeader& header, Lane& lane);
+  // Backup workers: what is decided of the gradient; by this server, or by the first of several.
+  absl::StatusOr<Verdict> VerdictOf(int worker, const ChunkHeader& header)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(admission_mutex_);
+  absl::Status OnNorm(const ChunkHeader& header, Lane& lane);
   absl::Status OnFetch(int worker);
   absl::Status OnLeave(int worker, Lane& lane);
 
@@ -157,7 +174,15 @@ class ParameterServer {
   bool CopyInPlace(int worker, int bucket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
   absl::Status Act(int bucket, const Consistency::Decision& decision, Lane& lane, Replies& replies)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
-  absl::Status CheckChunk(const ChunkHeader& header, uint64_t next_offset, size_t bytes) const;
+  // Answers `readers` with the bucket's weights.
+  absl::Status Answer(int bucket, const std::vector<int>& readers, Lane& lane, Replies& replies)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
+  // Clipping: once the last bucket of a step has been added up, makes the updates, or asks for the total of
+  // all servers first. After every Act, without a bucket's lock.
+  absl::Status OnceAllAreReduced(Lane& lane, Replies& replies);
+  absl::Status ApplyReduced(double sum_of_squares, Lane& lane, Replies& replies);
+  static absl::Status CheckChunk(const ChunkHeader& header, uint64_t next_offset, size_t bytes,
+                                 size_t bucket_bytes);
 
   // Every bucket as it is now, for Join and Fetch.
   absl::StatusOr<std::vector<Reply>> AllWeights();
@@ -184,10 +209,14 @@ class ParameterServer {
   // Made in worker 0's Join; from then on worker 0's thread may read it, and everybody once started_ is true.
   ServerJob job_;
   std::unique_ptr<ParameterShard> shard_;
+  bool notes_arrivals_ = false;
   std::unique_ptr<BucketState[]> buckets_;
-  Mutex admission_mutex_;                                                 // before any bucket's
-  std::optional<Admission> admission_ ABSL_GUARDED_BY(admission_mutex_);  // backup workers
+  Mutex admission_mutex_;  // before any bucket's
+  // Backup workers, at the first server.
+  std::optional<Admission> admission_ ABSL_GUARDED_BY(admission_mutex_);
   std::unique_ptr<Worker[]> workers_;
+  std::atomic<size_t> reduced_{0};         // clipping: buckets whose gradient has been added up
+  std::atomic<int64_t> awaited_norm_{-1};  // clipping: of which step the total is asked for
 
   std::atomic<bool> started_{false};  // all have joined, and the weights are in place
   std::atomic<bool> failed_{false};

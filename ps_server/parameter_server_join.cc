@@ -46,6 +46,11 @@ absl::Status ParameterServer::CheckJobLocked(int worker, const ServerJob& job) {
                                                    " workers; this server was started for ",
                                                    options_.workers));
   }
+  if (job.server != options_.server || job.servers != options_.servers) {
+    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " takes this for server ", job.server,
+                                                   " of ", job.servers, "; it is server ", options_.server,
+                                                   " of ", options_.servers));
+  }
   if (worker != 0) {
     return presence_[0] == Presence::kAbsent ? absl::OkStatus() : RequireSameJob(jobs_[0], job, worker);
   }
@@ -70,7 +75,12 @@ absl::Status ParameterServer::PrepareLocked(const ServerJob& job) {
     buckets_[i].received_version.resize(job.workers);
   }
   PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
-  if (rule.kind == WaitingRule::Kind::kBackup) {
+  notes_arrivals_ = options_.arrivals != nullptr && rule.each_alone();
+  if (notes_arrivals_) {
+    *options_.arrivals = {.consistency = job.consistency, .workers = job.workers};
+    options_.arrivals->updates.resize(bucket_count);
+  }
+  if (rule.kind == WaitingRule::Kind::kBackup && job.server == 0) {
     MutexLock lock(admission_mutex_);
     admission_.emplace(job.workers, rule.number);
   }

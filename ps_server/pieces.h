@@ -1,6 +1,7 @@
 // Copies and adds payload straight out of the pieces in which it was received.
 #pragma once
 
+#include "common/device.h"
 #include "ps_server/messages.h"
 
 namespace psring {
@@ -8,7 +9,8 @@ namespace psring {
 // `to` has room for all bytes of `pieces`. A piece that stands where it is to go stays.
 void CopyPieces(Pieces pieces, std::byte* to);
 
-// to[i] += the i-th float of the pieces put together. Their total is a multiple of four bytes.
-void AddPieces(Pieces pieces, float* to);
+// to[i] = and to[i] += the i-th element of the pieces put together, which hold whole elements of `type`.
+void SetPieces(DType type, Pieces pieces, float* to);
+void AddPieces(DType type, Pieces pieces, float* to);
 
 }  // namespace psring

@@ -6,12 +6,14 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/device.h"
 #include "common/trace.h"
+#include "ps_server/messages.h"
 #include "ps_server/server_job.h"
 
 namespace psring {
@@ -21,14 +23,16 @@ class ParameterServer;
 struct Exchange {
   int bucket = 0;
   int64_t step = 0;
-  int64_t samples = 0;  // in the gradient, which is their sum
-  ConstSpan gradient;   // must stay as it is until `done` has run
-  Span weights;         // written before `done` runs
+  int64_t samples = 0;   // in the gradient, which is their sum
+  ConstSpan gradient;    // of the job's wire type; must stay as it is until `done` has run
+  Span weights;          // written before `done` runs
+  bool dropped = false;  // by another server's verdict: nothing is sent, and the weights come all the same
 };
 
 struct ExchangeResult {
   int64_t version = 0;    // of the weights that came back
   int64_t staleness = 0;  // version before this push's update minus the version its gradient was computed on
+  std::vector<int64_t> server_staleness = {};  // of several servers: each one's, and `staleness` the most
   // Backup workers: the gradient came too late and has no part in the weights. All buckets of the step say
   // so, and the same version, which is the step to go on with. Otherwise that is the next.
   bool dropped = false;
@@ -79,6 +83,13 @@ class PsClient {
   virtual void Abort(absl::Status why) = 0;
 
   virtual Traffic traffic() const = 0;
+
+  // For a client of several servers, which carries word from one to the others (sharded_client.h). `heard`
+  // gets what a server says that concerns them too: on a thread of the client, before anything that follows
+  // from it; it must not block. Set it before Start.
+  virtual void OnWord(std::function<void(const ChunkHeader&)> heard) = 0;
+  // Sends a message without payload. From any thread.
+  virtual void Tell(const ChunkHeader& word) = 0;
 };
 
 // To the server at "host:port", over gRPC. kShared: Start fails where the two share no memory. Programs that

@@ -29,6 +29,7 @@ volatile std::sig_atomic_t told_to_end = 0;
 struct Flags {
   std::string rendezvous = "env://";
   int workers = 0;
+  int server = 0, servers = 1;
   std::string bind = "127.0.0.1";
   int port = 0;
   int threads = 2;
@@ -38,15 +39,16 @@ struct Flags {
   bool limits = false;
 };
 
-absl::Status WriteRecord(const std::string& folder, const ServerStats& stats) {
+absl::Status WriteRecord(const std::string& folder, int server, const ServerStats& stats) {
   ServerResult result;
+  result.server = server;
   result.pushes = stats.pushes;
   result.payload_rx_bytes = stats.payload.payload_rx_bytes;
   result.payload_tx_bytes = stats.payload.payload_tx_bytes;
   result.staleness_histogram = stats.staleness_histogram;
   result.dropped_gradients = stats.dropped_gradients;
   result.peak_memory_mb = PeakMemoryMb();
-  return WriteFile(folder + "/result-server0.json", ToJson(result));
+  return WriteFile(absl::StrCat(folder, "/result-server", server, ".json"), ToJson(result));
 }
 
 // A server is no rank: how many there are it learns from its flags.
@@ -60,7 +62,12 @@ absl::StatusOr<RendezvousOptions> Meeting(const Flags& flags) {
 absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, MakeDevice(flags.device));
 
-  ParameterServer server(*device, {.workers = flags.workers, .timeout = meeting.timeout});
+  Arrivals arrivals;
+  ParameterServer server(*device, {.workers = flags.workers,
+                                   .server = flags.server,
+                                   .servers = flags.servers,
+                                   .timeout = meeting.timeout,
+                                   .arrivals = &arrivals});
   PSRING_ASSIGN_OR_RETURN(
       std::unique_ptr<Service> service,
       Service::Start(server, {.host = flags.bind, .port = flags.port, .threads = flags.threads}));
@@ -70,7 +77,7 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
     PSRING_ASSIGN_OR_RETURN(limits, RoundLimitServer::Start(flags.bind, flags.workers, meeting.timeout));
     PSRING_RETURN_IF_ERROR(rendezvous->Set("ps/0/limits", limits->address()));
   }
-  PSRING_RETURN_IF_ERROR(rendezvous->Set("ps/0", service->address()));
+  PSRING_RETURN_IF_ERROR(rendezvous->Set(absl::StrCat("ps/", flags.server), service->address()));
   std::printf("ps_server: serving %d workers on %s\n", flags.workers, service->address().c_str());
   std::fflush(stdout);
 
@@ -81,7 +88,13 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
   while (!(outcome = server.WaitUntilOver(absl::Now() + absl::Milliseconds(100))).has_value()) {
     if (told_to_end != 0) server.Abort(absl::CancelledError("the parameter server was told to end"));
   }
-  if (outcome->ok() && !flags.record.empty()) outcome = WriteRecord(flags.record, server.stats());
+  if (outcome->ok() && !flags.record.empty() && !arrivals.updates.empty()) {
+    outcome =
+        WriteFile(absl::StrCat(flags.record, "/arrivals-server", flags.server, ".bin"), ToBytes(arrivals));
+  }
+  if (outcome->ok() && !flags.record.empty()) {
+    outcome = WriteRecord(flags.record, flags.server, server.stats());
+  }
   if (!service->Stop(absl::Now() + absl::Seconds(2))) {
     // All that matters is written; a connection that will not end must not keep the process.
     if (!outcome->ok()) Fail("ps_server", std::string(outcome->message()));
@@ -101,6 +114,12 @@ int main(int argc, char** argv) {
   app.add_option("--workers", flags.workers, "how many workers train")
       ->required()
       ->check(psring::WholeNumber(1, 65536));
+  app.add_option("--server", flags.server, "which one this is, where several share the parameters")
+      ->check(psring::WholeNumber(0, 63))
+      ->capture_default_str();
+  app.add_option("--servers", flags.servers, "how many share the parameters")
+      ->check(psring::WholeNumber(1, 64))
+      ->capture_default_str();
   app.add_option("--bind", flags.bind, "address to listen on, as the workers reach it")
       ->capture_default_str();
   app.add_option("--port", flags.port, "port to listen on; 0: the system chooses")
@@ -110,13 +129,19 @@ int main(int argc, char** argv) {
       ->check(psring::WholeNumber(1, 256))
       ->capture_default_str();
   app.add_option("--device", flags.device, "where the parameters are")->capture_default_str();
-  app.add_option("--record", flags.record, "folder for result-server0.json; empty: none");
+  app.add_option("--record", flags.record, "folder for result-server<I>.json; empty: none");
   app.add_option("--timeout", flags.timeout_s, "seconds that workers may wait for one that is silent")
       ->check(psring::RealNumber({.low = 0}))
       ->capture_default_str();
   app.add_flag("--limits", flags.limits, "also serve the rounds that ps_worker --limits measures");
   psring::ParseOrExit(app, argc, argv);
 
+  if (flags.server >= flags.servers) {
+    return psring::Fail("ps_server",
+                        absl::StrCat("--server ", flags.server, " of --servers ", flags.servers,
+                                     ": they are numbered from 0"),
+                        2);
+  }
   psring::KeepFreedMemory();
   const absl::StatusOr<psring::RendezvousOptions> meeting = psring::Meeting(flags);
   if (!meeting.ok()) return psring::Fail("ps_server", std::string(meeting.status().message()), 2);

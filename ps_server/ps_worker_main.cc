@@ -37,6 +37,7 @@
 #include "common/trace.h"
 #include "ps_server/ps_client.h"
 #include "ps_server/round_limits.h"
+#include "ps_server/sharded_client.h"
 
 namespace psring {
 namespace {
@@ -52,6 +53,7 @@ struct Flags {
   std::string rank, world_size;  // in place of RANK and WORLD_SIZE
   std::vector<std::string> bytes = {"4M"};
   int turns = 20, calls_per_turn = 0, warmup = 5, checks = 1, average = 3;
+  int servers = 1;
   double timeout_s = 60;
   std::string payload = "auto";
   bool limits = false;
@@ -96,10 +98,16 @@ class Worker {
   }
 
   absl::Status Run() {
-    PSRING_ASSIGN_OR_RETURN(const std::string address, rendezvous_.Get("ps/0", "the parameter server"));
     PSRING_RETURN_IF_ERROR(Allocate());
     PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(flags_.payload));
-    client_ = MakeGrpcPsClient(address, payload);
+    std::vector<std::unique_ptr<PsClient>> clients;
+    for (int server = 0; server < flags_.servers; ++server) {
+      PSRING_ASSIGN_OR_RETURN(
+          const std::string address,
+          rendezvous_.Get(absl::StrCat("ps/", server), absl::StrCat("parameter server ", server)));
+      clients.push_back(MakeGrpcPsClient(address, payload));
+    }
+    client_ = MakeShardedPsClient(std::move(clients));
     client_->ShareMemory({gradient_.span(), gradient_.shared_fd()}, {weights_.span(), weights_.shared_fd()});
     PSRING_RETURN_IF_ERROR(client_->Start(rank_, job_, weights_.span(), Deadline()));
     if (flags_.limits) {
@@ -152,12 +160,15 @@ class Worker {
                   workers_, client_->payload().c_str(), flags_.turns, CollectiveTableHeader(false).c_str());
       return absl::OkStatus();
     }
-    Json line = {{"event", "start"},
-                 {"ranks", Json::array()},
-                 {"groups",
-                  {{{"backend", "grpc"},
-                    {"algorithm", job_.consistency},
-                    {"transport", client_->payload() == "shm" ? "shm" : "tcp"}}}}};
+    Json line = {
+        {"event", "start"},
+        {"ranks", Json::array()},
+        {"groups",
+         {{{"backend", "grpc"},
+           {"algorithm",
+            absl::StrCat(job_.consistency,
+                         flags_.servers > 1 ? absl::StrCat(" on ", flags_.servers, " servers") : "")},
+           {"transport", client_->payload() == "shm" ? "shm" : "tcp"}}}}};
     for (const std::string& card : cards) {
       const std::pair<std::string, std::string> fields = absl::StrSplit(card, absl::MaxSplits(' ', 1));
       int pid = 0;
@@ -412,6 +423,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   number("-w,--warmup_iters", flags.warmup, "Untimed rounds of each size", 0, 1 << 30);
   number("-c,--check", flags.checks, "Checked rounds of each size, before the timed ones", 0, 1'000'000);
   number("-a,--average", flags.average, "Of the workers' times: 0 rank 0's, 1 mean, 2 least, 3 most", 0, 3);
+  number("--servers", flags.servers, "Parameter servers, each with a slice of the gradient", 1, 64);
   app.add_option("--payload", flags.payload, "auto, grpc or shm: how gradients and weights travel")
       ->check(OneOf({"auto", "grpc", "shm"}))
       ->capture_default_str();

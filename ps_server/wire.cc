@@ -3,11 +3,13 @@
 #include <grpc/grpc.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/reduce.h"
 #include "proto/parameter_server.pb.h"
 
 namespace psring {
@@ -18,8 +20,8 @@ namespace {
 constexpr uint32_t kVarint = 0;
 constexpr uint32_t kBytes = 2;
 constexpr uint32_t kPayloadField = proto::Chunk::kPayloadFieldNumber;
-// Thirteen fields of at most one byte of tag and ten of value.
-constexpr size_t kMaxHeaderBytes = 13 * 11;
+// Fifteen fields of at most one byte of tag and ten of value.
+constexpr size_t kMaxHeaderBytes = 15 * 11;
 
 class HeaderWriter {
  public:
@@ -69,7 +71,7 @@ bool SetField(uint64_t number, uint64_t value, ChunkHeader& header) {
   switch (number) {
     case proto::Chunk::kKindFieldNumber:
       header.kind = static_cast<MessageKind>(value);
-      return value >= 1 && value <= static_cast<uint64_t>(MessageKind::kAnnounce);
+      return value >= 1 && value <= static_cast<uint64_t>(MessageKind::kNorm);
     case proto::Chunk::kBucketFieldNumber:
       header.bucket = static_cast<int>(value);
       return true;
@@ -103,6 +105,12 @@ bool SetField(uint64_t number, uint64_t value, ChunkHeader& header) {
     case proto::Chunk::kWeightsAtFieldNumber:
       header.weights_at = value;
       return true;
+    case proto::Chunk::kCompleteFieldNumber:
+      header.complete = static_cast<int64_t>(value);
+      return true;
+    case proto::Chunk::kSumOfSquaresFieldNumber:
+      header.sum_of_squares = std::bit_cast<double>(value);
+      return true;
     default:
       return false;
   }
@@ -114,6 +122,7 @@ static_assert(static_cast<int>(MessageKind::kExchange) == proto::Chunk::EXCHANGE
 static_assert(static_cast<int>(MessageKind::kFetch) == proto::Chunk::FETCH);
 static_assert(static_cast<int>(MessageKind::kLeave) == proto::Chunk::LEAVE);
 static_assert(static_cast<int>(MessageKind::kAnnounce) == proto::Chunk::ANNOUNCE);
+static_assert(static_cast<int>(MessageKind::kNorm) == proto::Chunk::NORM);
 
 }  // namespace
 
@@ -131,6 +140,8 @@ grpc::ByteBuffer EncodeChunk(const ChunkHeader& header, Bytes payload, std::shar
   writer.Field(proto::Chunk::kSharedBytesFieldNumber, static_cast<int64_t>(header.shared_bytes));
   writer.Field(proto::Chunk::kGradientAtFieldNumber, static_cast<int64_t>(header.gradient_at));
   writer.Field(proto::Chunk::kWeightsAtFieldNumber, static_cast<int64_t>(header.weights_at));
+  writer.Field(proto::Chunk::kCompleteFieldNumber, header.complete);
+  writer.Field(proto::Chunk::kSumOfSquaresFieldNumber, std::bit_cast<int64_t>(header.sum_of_squares));
   if (payload.empty()) {
     const grpc::Slice slice = writer.slice();
     return grpc::ByteBuffer(&slice, 1);
@@ -201,6 +212,11 @@ std::string EncodeJoin(const JoinRequest& request) {
   job.set_consistency(request.job.consistency);
   job.set_deterministic(request.job.deterministic);
   job.set_serial(request.job.serial);
+  job.set_server(request.job.server);
+  job.set_servers(request.job.servers);
+  job.set_clip_norm(request.job.clip_norm);
+  job.set_staleness_lr(request.job.staleness_lr);
+  job.set_wire(Name(request.job.wire));
   job.set_parameters(request.job.parameters);
   for (const Bucket& bucket : request.job.buckets) {
     proto::Job::Bucket& added = *job.add_buckets();
@@ -241,6 +257,11 @@ absl::StatusOr<JoinRequest> DecodeJoin(Pieces payload) {
   request.job.consistency = job.consistency();
   request.job.deterministic = job.deterministic();
   request.job.serial = job.serial();
+  request.job.server = job.server();
+  request.job.servers = job.servers();
+  request.job.clip_norm = job.clip_norm();
+  request.job.staleness_lr = job.staleness_lr();
+  PSRING_ASSIGN_OR_RETURN(request.job.wire, ParseDType(job.wire()));
   request.job.parameters = job.parameters();
   for (const proto::Job::Bucket& bucket : job.buckets()) {
     request.job.buckets.push_back({.index = static_cast<int>(request.job.buckets.size()),

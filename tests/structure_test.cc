@@ -67,7 +67,8 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"common", {}},
     {"ring_worker", {"common/"}},
     {"ps_server", {"common/"}},
-    {"trainer", {"common/", "ring_worker/process_group.h", "ps_server/ps_client.h"}},
+    {"trainer", {"common/", "ring_worker/process_group.h", "ps_server/ps_client.h",
+                 "ps_server/inline_server.h", "ps_server/server_job.h"}},
     {"experiments", {"common/", "ring_worker/schedule.h", "ps_server/consistency.h"}},
 };
 

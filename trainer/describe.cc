@@ -67,7 +67,8 @@ std::string DescribeAsJson() {
 absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int world_size) {
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice(options.device));
   PSRING_ASSIGN_OR_RETURN(const ModelRow* row, FindModel(options.model));
-  PSRING_ASSIGN_OR_RETURN(const DataSplits data, LoadData(options.data, options.data_dir, options.seed));
+  PSRING_ASSIGN_OR_RETURN(DataSplits data, LoadData(options.data, options.data_dir, options.seed));
+  PSRING_RETURN_IF_ERROR(HoldOut(options.validation, options.score == "validation", data));
   PSRING_ASSIGN_OR_RETURN(const StepPlan steps, PlanSteps(options, data.train.count(), world_size));
   const std::unique_ptr<Ops> ops = MakeReferenceOps();
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,

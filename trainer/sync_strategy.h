@@ -41,6 +41,8 @@ struct StepReport {
   std::vector<BucketRecord> buckets;
   Traffic traffic;         // of this step
   int64_t exposed_ns = 0;  // BeginStep and FinishStep stood still until communication was done
+  // Parameter servers: updates in the first bucket's weights as they came back, those of all workers.
+  int64_t version = -1;
   // The gradient came too late and is in no update; the weights are those that `next_step` builds on.
   bool dropped = false;
   int64_t next_step = -1;  // where `dropped`
@@ -91,6 +93,9 @@ struct StrategyContext {
   PsClient* client = nullptr;     // parameter servers
   bool deterministic = false;     // parameter servers
   bool serial = false;            // parameter servers
+  double clip_norm = 0;           // synchronous: of the mean gradient over all parameters; 0: not clipped
+  bool staleness_lr = false;      // asynchronous parameter servers: the rate is divided by the staleness
+  DType wire = DType::kFloat32;   // parameter servers: of gradients on their way
 };
 
 // The number in "ps-ssp:2": what it stands for. No letter: the strategy takes none.
@@ -107,10 +112,10 @@ struct StrategyRow {
   const char* name;
   const char* summary;
   Needs needs;
-  const char* backend = "";    // whose collectives or server: "native", "gloo", "mpi", "nccl"; "": nobody's
-  const char* algorithm;  // of the process group, or the server's consistency, without its number
-  bool synchronous;       // all ranks hold equal weights after every step
-  bool single_process;    // refuses a world size above 1
+  const char* backend = "";  // whose collectives or server: "native", "gloo", "mpi", "nccl"; "": nobody's
+  const char* algorithm;     // of the process group, or the server's consistency, without its number
+  bool synchronous;          // all ranks hold equal weights after every step
+  bool single_process;       // refuses a world size above 1
   double default_momentum;
   absl::StatusOr<std::unique_ptr<SyncStrategy>> (*make)(const StrategyContext& context);
   StrategyNumber number = {};

@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "common/rendezvous.h"
 #include "common/training_options.h"
 #include "ps_server/ps_client.h"
+#include "ps_server/sharded_client.h"
 #include "ring_worker/process_group.h"
 #include "trainer/describe.h"
 #include "trainer/group_options.h"
@@ -25,6 +27,8 @@
 #include "trainer/sync_strategy.h"
 #include "trainer/train_loop.h"
 #include "trainer/training_plan.h"
+#include "trainer/virtual_main.h"
+#include "trainer/virtual_training.h"
 
 namespace psring {
 namespace {
@@ -37,6 +41,11 @@ struct Flags {
   std::string progress = "plain";
   bool describe = false;
   bool check_only = false;
+  int workers = 0;  // 0: as many processes as there are
+  std::string replay;
+
+  // This process stands for all workers.
+  bool alone_for_all() const { return training.clock == "virtual" || !replay.empty(); }
 };
 
 Flags ParseFlags(int argc, char** argv) {
@@ -60,6 +69,14 @@ Flags ParseFlags(int argc, char** argv) {
   app.add_flag("--check_only", flags.check_only,
                "Load the data, build the model, print what the flags come to as JSON, and exit")
       ->group("This process");
+  app.add_option("--workers", flags.workers,
+                 "With --clock virtual: how many workers this process stands for [1]")
+      ->group("This process")
+      ->check(WholeNumber(1, kMostLogicalWorkers));
+  app.add_option("--replay", flags.replay,
+                 "Make an asynchronous run again, from the order of arrivals that its server left "
+                 "(arrivals-server0.bin); the other flags are those of that run")
+      ->group("This process");
   ParseOrExit(app, argc, argv);
   return flags;
 }
@@ -69,6 +86,16 @@ absl::Status CheckFlags(const Flags& flags, int world_size) {
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(flags.training));
   PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
   PSRING_RETURN_IF_ERROR(FindModel(flags.training.model).status());
+  if (flags.workers > 0 && !flags.alone_for_all()) {
+    return absl::InvalidArgumentError(
+        "--workers is for --clock virtual; live workers are processes, which psring starts");
+  }
+  if (flags.alone_for_all() && world_size > 1) {
+    return absl::InvalidArgumentError(
+        "--clock virtual and --replay are one process; start it without RANK and WORLD_SIZE");
+  }
+  if (!flags.replay.empty()) return absl::OkStatus();  // the arrivals say how many workers there were
+  if (flags.alone_for_all()) return CheckStrategy(flags.training, *strategy, std::max(1, flags.workers));
   if (!flags.check_only) {
     PSRING_RETURN_IF_ERROR(CheckGroupFlagsCount(*strategy, flags.training));
     if (world_size > 1) PSRING_RETURN_IF_ERROR(CheckGroup(*strategy, flags.training));
@@ -97,9 +124,16 @@ absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const Flags& flags, Rend
     return absl::InvalidArgumentError(
         "a parameter-server strategy needs --rendezvous, through which it finds its server");
   }
-  PSRING_ASSIGN_OR_RETURN(const std::string address, rendezvous->Get("ps/0", "the parameter server"));
   PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(PayloadOf(flags.training)));
-  return MakeGrpcPsClient(address, payload);
+  const int servers = ServersOf(flags.training, rendezvous->options().world_size);
+  std::vector<std::unique_ptr<PsClient>> clients;
+  for (int server = 0; server < servers; ++server) {
+    const std::string whom =
+        servers == 1 ? "the parameter server" : absl::StrCat("parameter server ", server, " of ", servers);
+    PSRING_ASSIGN_OR_RETURN(const std::string address, rendezvous->Get(absl::StrCat("ps/", server), whom));
+    clients.push_back(MakeGrpcPsClient(address, payload));
+  }
+  return MakeShardedPsClient(std::move(clients));
 }
 
 absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal& stop) {
@@ -119,8 +153,9 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal
     PSRING_ASSIGN_OR_RETURN(rendezvous, Rendezvous::Join(*join));
     PSRING_RETURN_IF_ERROR(RequireEqual(*rendezvous, "flags", SharedArguments(flags.training)));
   }
-  PSRING_ASSIGN_OR_RETURN(const DataSplits data,
+  PSRING_ASSIGN_OR_RETURN(DataSplits data,
                           LoadData(flags.training.data, flags.training.data_dir, flags.training.seed));
+  PSRING_RETURN_IF_ERROR(HoldOut(flags.training.validation, flags.training.score == "validation", data));
 
   std::vector<Buffer> registered;  // the group knows them, so they live longer than it
   std::unique_ptr<ProcessGroup> group;
@@ -214,7 +249,21 @@ int Main(int argc, char** argv) {
     return 0;
   }
 
-  const absl::Status trained = Train(flags, spec.empty() ? nullptr : &join, stop);
+  const VirtualFlags for_all{.training = flags.training,
+                             .workers = std::max(1, flags.workers),
+                             .record = flags.record,
+                             .progress = flags.progress};
+  absl::Status trained;
+  if (!flags.replay.empty()) {
+    trained = ReplayFile(for_all, flags.replay);
+  } else if (flags.training.clock == "virtual") {
+    trained = TrainVirtually(for_all);
+  } else {
+    trained = Train(flags, spec.empty() ? nullptr : &join, stop);
+  }
+  if (absl::IsInvalidArgument(trained) && flags.alone_for_all()) {
+    return Fail("trainer", std::string(trained.message()), 2);
+  }
   if (trained.ok()) return 0;
   const std::string who = spec.empty() ? "" : absl::StrCat("rank ", join.rank, ": ");
   return Fail("trainer", absl::StrCat(who, std::string(trained.message())),

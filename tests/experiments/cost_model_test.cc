@@ -69,6 +69,43 @@ TEST(CostModel, HalvingDoublingFoldsTheRanksBeyondAPowerOfTwo) {
   EXPECT_DOUBLE_EQ(seconds(5, kBandwidth), seconds(4, kBandwidth) + 0.2);
 }
 
+TEST(CostModel, SeveralServersShareTheLinkOnlyWhereTheyHaveTheirOwn) {
+  const Wires wires{.bytes_per_s = 1e9};
+  const auto seconds = [&](int servers, ServerPlace place, bool pipelined) {
+    return ExchangeSeconds({.scheme = Scheme::kServerSync,
+                            .workers = 4,
+                            .servers = servers,
+                            .place = place,
+                            .pipelined = pipelined},
+                           kBytes, wires);
+  };
+  const double one_gradient = kBytes / 1e9;
+  EXPECT_DOUBLE_EQ(seconds(1, ServerPlace::kDedicated, true), 4 * one_gradient);
+  EXPECT_DOUBLE_EQ(seconds(2, ServerPlace::kDedicated, true), 2 * one_gradient);
+  EXPECT_DOUBLE_EQ(seconds(2, ServerPlace::kDedicated, false), 4 * one_gradient);
+  EXPECT_DOUBLE_EQ(seconds(8, ServerPlace::kDedicated, true), one_gradient)
+      << "then a worker's own link is full";
+  EXPECT_DOUBLE_EQ(seconds(3, ServerPlace::kRank0, true), 3 * one_gradient) << "rank 0's host has one link";
+  // As a direct all-reduce: a host sends what its worker pushes and what its server answers.
+  for (const bool pipelined : {true, false}) {
+    EXPECT_DOUBLE_EQ(seconds(4, ServerPlace::kColocated, pipelined), 1.5 * one_gradient);
+  }
+  // Each adds its share.
+  EXPECT_DOUBLE_EQ(ExchangeSeconds({.scheme = Scheme::kServerSync, .workers = 4, .servers = 2}, kBytes,
+                                   {.add_s_per_byte = 1e-9}),
+                   2 * one_gradient);
+}
+
+TEST(CostModel, AGradientOf16BitsHalvesThePushAndNotThePull) {
+  const Wires wires{.bytes_per_s = 1e9};
+  CommPattern server{
+      .scheme = Scheme::kServerSync, .workers = 4, .place = ServerPlace::kDedicated, .pushed = .5};
+  EXPECT_DOUBLE_EQ(ExchangeSeconds(server, kBytes, wires), 4 * kBytes / 1e9) << "the pull fills the link";
+  server.pipelined = false;
+  EXPECT_DOUBLE_EQ(ExchangeSeconds(server, kBytes, wires), 6 * kBytes / 1e9);
+  EXPECT_DOUBLE_EQ(PayloadBytesPerWorker(server, kBytes), kBytes / 2);
+}
+
 TEST(CostModel, LatencyIsPaidPerRound) {
   const Wires wires{.latency_s = 1e-3};
   EXPECT_DOUBLE_EQ(Ring(4, wires), 6e-3);

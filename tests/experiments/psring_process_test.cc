@@ -94,6 +94,20 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"compare", "--data", "synthetic", "--batch", "50000", "--workers", "4"},
        "--batch 50000 times 4 workers"},
       {{"compare", "--lr", "-1"}, "--lr"},
+      {{"compare", "--lr", "0.1,0.1"}, "twice"},
+      {{"compare", "--straggler", "4:2"}, "no worker 4"},
+      {{"compare", "--straggler", "1:2", "--workers", "1"}, "there is only worker 0"},
+      {{"compare", "--strategies", "ring", "--workers", "2", "--straggler", "2:2"}, "no worker 2"},
+      {{"compare", "--straggler", "1:0.5"}, "slow the others down"},
+      {{"compare", "--jitter_ms", "often"}, "--jitter_ms"},
+      {{"compare", "--compute_ms", "6"}, "--clock virtual"},
+      {{"compare", "--like", "/no/such/run"}, "--clock virtual"},
+      {{"compare", "--clock", "virtual", "--like", "/no/such/run"}, "/no/such/run"},
+      {{"compare", "--clock", "virtual", "--strategies", "gloo", "--workers", "2"}, "not of gloo"},
+      {{"compare", "--clock", "virtual", "--workers", "257"}, "256"},
+      {{"train", "--strategy", "single", "--straggler", "0:2"}, "undisturbed reference"},
+      {{"replay", "/no/such/run"}, "no folder of a run"},
+      {{"compare", "--score", "validation"}, "--validation"},
       {{"compare", "--epochs", "0"}, "--epochs"},
       {{"compare", "--samples", "9", "--epochs", "1"}, "--samples and --epochs"},
       {{"compare", "--repeats", "many"}, "--repeats"},
@@ -147,6 +161,7 @@ TEST_F(PsringTest, HelpAndVersionAreForStdout) {
                                                     {"compare", "--help"},
                                                     {"train", "--help"},
                                                     {"predict", "--help"},
+                                                    {"replay", "--help"},
                                                     {"doctor", "--help"}}) {
     const Outcome outcome = Run(arguments);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
@@ -208,6 +223,70 @@ TEST_F(PsringTest, AComparisonLeavesAFolderWithEverythingInIt) {
     ASSERT_TRUE(nlohmann::json::accept(line)) << line;
   }
   EXPECT_GT(nlohmann::json::parse(Slurp(run / "trace.json"))["traceEvents"].size(), 10);
+}
+
+// A live run with a straggler; its weights made again; then the same in simulated time.
+TEST_F(PsringTest, AnAsynchronousRunIsReplayedAndSimulatedLikeItWas) {
+  const Outcome live = Run({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy", "ps-async",
+                            "--workers", "3", "--straggler", "1:2", "--steps", "60", "--batch", "32",
+                            "--target_accuracy", "0.01", "--out", "live"});
+  ASSERT_EQ(live.exit_code, 0) << live.out << live.err;
+  const auto row = nlohmann::json::parse(Slurp(root_ / "work/live/summary.json"))[0];
+  ASSERT_EQ(row["workers"]["figures"].size(), 3);
+  EXPECT_GT(row["workers"]["figures"][1]["delay_ms"], 0);
+  EXPECT_EQ(row["workers"]["figures"][0]["delay_ms"], 0);
+  EXPECT_TRUE(absl::StrContains(row["figures"]["note"].get<std::string>(), "straggler 1:2"));
+  EXPECT_GT(row["figures"]["time_to_target_s"], 0);
+  EXPECT_FALSE(row["staleness_histogram"]["pushes"].empty());
+
+  const Outcome again = Run({"replay", "live"});
+  EXPECT_EQ(again.exit_code, 0) << again.out << again.err;
+  EXPECT_TRUE(absl::StrContains(again.out, "180 updates made again")) << again.out;
+  EXPECT_TRUE(absl::StrContains(again.out, "bit for bit")) << again.out;
+
+  const Outcome like =
+      Run({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy", "ps-async", "--workers", "3",
+           "--clock", "virtual", "--like", "live", "--steps", "60", "--batch", "32", "--out", "like"});
+  ASSERT_EQ(like.exit_code, 0) << like.out << like.err;
+  const auto simulated = nlohmann::json::parse(Slurp(root_ / "work/like/summary.json"))[0];
+  EXPECT_EQ(simulated["figures"]["basis"], "simulated");
+  EXPECT_EQ(simulated["basis"]["test_accuracy"], "measured");
+  EXPECT_NEAR(
+      simulated["figures"]["samples_per_s"].get<double>() / row["figures"]["samples_per_s"].get<double>(), 1,
+      .2);
+
+  // One worker's pushes swapped with another's: other weights, and psring says so.
+  const fs::path arrivals = root_ / "work/live/records/training-1/ps-async-3/arrivals-server0.bin";
+  std::string bytes = Slurp(arrivals);
+  const size_t body = bytes.find('\n') + 1;
+  const size_t other = bytes.find_first_not_of(bytes[body], body);
+  ASSERT_NE(other, std::string::npos);
+  std::swap(bytes[body], bytes[other]);
+  ASSERT_TRUE(std::ofstream(arrivals, std::ios::binary) << bytes);
+  const Outcome differs = Run({"replay", "live"});
+  EXPECT_EQ(differs.exit_code, 1) << differs.out;
+  EXPECT_TRUE(absl::StrContains(differs.err, "1 of 1 runs came out differently")) << differs.err;
+}
+
+TEST_F(PsringTest, RatesArePickedOnSamplesThatNobodyTrainsOn) {
+  const Outcome outcome = Run({"compare",   "--data",       "synthetic",       "--model",
+                               "mlp-small", "--strategies", "ps-async",        "--workers",
+                               "4",         "--clock",      "virtual",         "--compute_ms",
+                               "6",         "--samples",    "10240",           "--batch",
+                               "32",        "--lr",         "0.001,0.05,1e12", "--out",
+                               "run"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const std::string rates = Slurp(root_ / "work/run/rates.csv");
+  EXPECT_EQ(std::count(rates.begin(), rates.end(), '\n'), 1 + 2 * 3) << rates;
+  EXPECT_TRUE(absl::StrContains(rates, "ps-async,4,1e+12,,,false")) << "it diverged\n" << rates;
+  for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/run/summary.json"))) {
+    EXPECT_TRUE(row["figures"]["lr"] == 0.05 || row["figures"]["lr"] == 0.001) << row;
+  }
+  const auto launch =
+      nlohmann::json::parse(Slurp(root_ / "work/run/records/training-1/ps-async-4/launch.json"));
+  const std::string flags = launch["trainer_flags"].dump();
+  EXPECT_TRUE(absl::StrContains(flags, "--validation=5000")) << flags;
+  EXPECT_FALSE(absl::StrContains(flags, "--score")) << "the test set\n" << flags;
 }
 
 // Processes whose command line names this test's folder.

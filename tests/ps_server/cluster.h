@@ -17,6 +17,8 @@ class Cluster {
   virtual ParameterServer& server() = 0;
 };
 
-std::unique_ptr<Cluster> MakeCluster(int workers, absl::Duration timeout = absl::Seconds(30));
+// `server`: which one it is, where `servers` share a job.
+std::unique_ptr<Cluster> MakeCluster(int workers, absl::Duration timeout = absl::Seconds(30), int server = 0,
+                                     int servers = 1);
 
 }  // namespace psring
