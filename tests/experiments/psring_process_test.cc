@@ -137,6 +137,10 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"train", "--strategy", "mpi", "--workers", "2", "--data", "synthetic", "--link", "1gbit"},
        "--link none"},
       {{"compare", "--backend", "golo"}, "gloo"},
+      {{"predict", "--link", "25"}, "has no unit"},
+      {{"predict", "--link", "1gbit", "--workload", "resnet"}, "resnet50"},
+      {{"predict", "--link", "1gbit", "--strategies", "rign"}, "did you mean 'ring'"},
+      {{"predict", "--cluster", "p3dn", "--workers", "12"}, "12 workers do not fill nodes of 8 GPUs"},
       {{"train", "--data", "synthetic", "--strategy", "none", "--workers", "2", "--backend", "native"},
        "no collectives"},
       {{"train", "--data", "synthetic", "--strategy", "none", "--workers", "2", "--fabric", "tcp"},
@@ -167,6 +171,7 @@ TEST_F(PsringTest, HelpAndVersionAreForStdout) {
                                                     {"--help"},
                                                     {"compare", "--help"},
                                                     {"train", "--help"},
+                                                    {"predict", "--help"},
                                                     {"replay", "--help"},
                                                     {"doctor", "--help"}}) {
     const Outcome outcome = Run(arguments);
