@@ -10,7 +10,7 @@
 #include "trainer/bucket_pipeline.h"
 #include "trainer/evaluation.h"
 #include "trainer/model.h"
-#include "trainer/replay.h"
+#include "trainer/replayed_model.h"
 #include "trainer/sampler.h"
 #include "trainer/sync_strategy.h"
 #include "trainer/training_plan.h"
