@@ -4,6 +4,7 @@
 
 #include "common/check.h"
 #include "trainer/group_options.h"
+#include "trainer/replayed_model.h"
 #include "trainer/sync_strategy.h"
 #include "trainer/training_plan.h"
 #include "trainer/workload_replay.h"

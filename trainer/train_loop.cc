@@ -12,7 +12,7 @@
 #include "trainer/compute_delay.h"
 #include "trainer/evaluation.h"
 #include "trainer/model.h"
-#include "trainer/workload_replay.h"
+#include "trainer/replayed_model.h"
 #include "trainer/sampler.h"
 #include "trainer/sync_strategy.h"
 #include "trainer/training_plan.h"

@@ -24,6 +24,7 @@
 #include "trainer/model.h"
 #include "trainer/progress.h"
 #include "trainer/record_writer.h"
+#include "trainer/replayed_model.h"
 #include "trainer/stop_signal.h"
 #include "trainer/sync_strategy.h"
 #include "trainer/train_loop.h"

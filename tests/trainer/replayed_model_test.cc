@@ -1,4 +1,4 @@
-#include "trainer/workload_replay.h"
+#include "trainer/replayed_model.h"
 
 #include <gtest/gtest.h>
 
