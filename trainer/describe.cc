@@ -7,7 +7,6 @@
 #include "trainer/replayed_model.h"
 #include "trainer/sync_strategy.h"
 #include "trainer/training_plan.h"
-#include "trainer/workload_replay.h"
 
 namespace psring {
 namespace {

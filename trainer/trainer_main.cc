@@ -31,7 +31,6 @@
 #include "trainer/training_plan.h"
 #include "trainer/virtual_main.h"
 #include "trainer/virtual_training.h"
-#include "trainer/workload_replay.h"
 
 namespace psring {
 namespace {
