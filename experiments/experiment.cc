@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/check.h"
 #include "common/command_line.h"
@@ -19,6 +20,7 @@
 #include "experiments/gpu_probe.h"
 #include "experiments/mpirun.h"
 #include "experiments/plan_text.h"
+#include "experiments/report/report_verb.h"
 #include "experiments/table.h"
 #include "experiments/wrap.h"
 
@@ -355,12 +357,14 @@ absl::Status Experiment::Report(int rounds_done) {
   PSRING_RETURN_IF_ERROR(folder_.WriteTrace());
   PSRING_RETURN_IF_ERROR(folder_.Write("manifest.json", ManifestJson(manifest_)));
 
+  const std::vector<std::string> findings = Findings(rows, manifest_.wires, prepared_.machine.cores);
+  PSRING_RETURN_IF_ERROR(folder_.Write("findings.txt", absl::StrCat(absl::StrJoin(findings, "\n"), "\n")));
+  PSRING_RETURN_IF_ERROR(WriteRunReport(folder_.path()));
+
   std::string text = absl::StrCat("\n", Table(rows), "\n");
-  for (const std::string& sentence : Findings(rows, manifest_.wires, prepared_.machine.cores)) {
-    text += Wrap(sentence, "- ");
-  }
+  for (const std::string& sentence : findings) text += Wrap(sentence, "- ");
   absl::StrAppend(&text, "\n", HumanSeconds(manifest_.wall_s), "; all of it: ", folder_.path(),
-                  " (summary.csv, runs.csv, curves.csv, steps.jsonl, trace.json)");
+                  "/report.html, and beside it summary.csv, runs.csv, curves.csv, steps.jsonl, trace.json");
   display_.Say(text);
   return absl::OkStatus();
 }

@@ -16,6 +16,7 @@
 #include "experiments/bench.h"
 #include "experiments/compare.h"
 #include "experiments/doctor.h"
+#include "experiments/explain_verb.h"
 #include "experiments/gpu_probe.h"
 #include "experiments/interrupt.h"
 #include "experiments/launches.h"
@@ -24,6 +25,7 @@
 #include "experiments/predict.h"
 #include "experiments/rates.h"
 #include "experiments/replay.h"
+#include "experiments/report/report_verb.h"
 #include "experiments/train.h"
 
 namespace psring {
@@ -338,11 +340,18 @@ int Main(int argc, char** argv) {
   RawPredictFlags predict_raw;
   CLI::App* predict = AddPredict(app, predict_raw);
   CLI::App* doctor = app.add_subcommand("doctor", "What this machine has, what is missing, and the mend");
+  RawExplainFlags explain_raw;
+  CLI::App* explain = AddExplain(app, explain_raw);
+  RawReportFlags report_raw;
+  CLI::App* report = AddReport(app, report_raw);
   ParseOrExit(app, argc, argv);
+
+  if (explain->parsed()) return RunExplain(explain_raw);
 
   const Interrupt interrupt;
   Display display(stdout, isatty(STDOUT_FILENO) == 1);
   const std::vector<std::string> command_line(argv, argv + argc);
+  if (report->parsed()) return RunReport(report_raw, display);
   if (doctor->parsed()) return RunDoctor(interrupt);
   if (replay->parsed()) return RunReplay(replayed, interrupt, display);
   if (bench->parsed()) {
