@@ -91,6 +91,11 @@ def record(model, loss, batch, path=None, steps=5, device=None, **remarks):
     return rows
 
 
+def refuse(why):
+    print(f"export_workload: {why}", file=sys.stderr)
+    sys.exit(2)
+
+
 def from_trace(trace, sizes, batch, device, out):
     """The accumulation of each gradient (AccumulateGrad) is when it is ready; the first backward node begins backward."""
     with open(trace) as f:
@@ -102,14 +107,14 @@ def from_trace(trace, sizes, batch, device, out):
                    if e["name"].endswith("AccumulateGrad") and "evaluate_function" in e["name"])
     ready = ready or sorted(e["ts"] + e["dur"] for e in nodes if e["name"].endswith("AccumulateGrad"))
     if not nodes or not ready:
-        raise SystemExit(f"export_workload: {trace} holds no backward operations (no AccumulateGrad); record a training step, "
-                         "backward included, with torch.profiler and its CPU activities")
+        refuse(f"{trace} holds no backward operations (no AccumulateGrad); record a training step, "
+               "backward included, with torch.profiler and its CPU activities")
     begin = min(e["ts"] for e in nodes)
     steps = [e["ts"] for e in events if e["name"].startswith("ProfilerStep") and e["ts"] <= begin]
     start = max(steps) if steps else min(e["ts"] for e in events)
     if len(ready) % len(sizes) != 0:
-        raise SystemExit(f"export_workload: {trace} completes {len(ready)} gradients, which is no multiple of the {len(sizes)} "
-                         "sizes; the list must have every parameter once")
+        refuse(f"{trace} completes {len(ready)} gradients, which is no multiple of the {len(sizes)} "
+               "sizes; the list must have every parameter once")
     ready = ready[:len(sizes)]  # of the first step
     rows = [(name, size, (at - begin) / 1e3) for (name, size), at in zip(sizes, ready)]
     write(out, rows, (begin - start) / 1e3, rows[-1][2], batch, device, source=os.path.basename(trace))

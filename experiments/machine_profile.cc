@@ -152,7 +152,12 @@ absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& point
     }
     const auto least = std::min_element(solution.value.begin(), solution.value.end());
     if (*least >= 0) break;
-    used.erase(used.begin() + (least - solution.value.begin()));
+    // Bytes move before they are added: where one of the two must go, it is adding.
+    const auto moving = std::find(used.begin(), used.end(), 1),
+               adding = std::find(used.begin(), used.end(), 2);
+    const bool moving_is_least = moving - used.begin() == least - solution.value.begin();
+    used.erase(moving_is_least && adding != used.end() ? adding
+                                                       : used.begin() + (least - solution.value.begin()));
     if (used.empty()) return absl::InvalidArgumentError("the measurements fit no latency and no rate");
   }
   MachineProfile profile{.shared_medium = shared_medium, .points = static_cast<int>(points.size())};
@@ -307,6 +312,9 @@ std::string Describe(const MachineProfile& profile) {
       profile.transport, profile.source, profile.r_squared);
   for (const std::string& term : profile.not_told_apart) {
     absl::StrAppend(&text, " They do not show ", term, ", which is taken as 0.");
+  }
+  if (profile.r_squared < 0.9) {
+    text += " The times hardly follow latency and rate: measure again while nobody else uses the machine.";
   }
   return text;
 }

@@ -35,6 +35,8 @@ constexpr int kMostValidatedWorkers = 64;
 constexpr double kLeastValidatedLink = 10e9 / 8, kMostValidatedLink = 40e9 / 8;
 
 std::string Count(double value) {
+  if (value >= 1e6) return absl::StrFormat("%.2fM", 1e-6 * value);
+  if (value >= 1e5) return absl::StrFormat("%.0fK", 1e-3 * value);
   return value >= 100 ? WithThousands(value) : absl::StrFormat("%.1f", value);
 }
 

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <memory>
 
 #include "experiments/cost_model.h"
@@ -130,16 +130,17 @@ TEST(CollectiveSimulation, AnOversubscribedFabricSlowsWhatCrossesIt) {
 }
 
 TEST(CollectiveSimulation, FourThousandRanksInSecondsAndSixtyFiveThousandInAMinute) {
-  using Clock = std::chrono::steady_clock;
+  // Of the processor: others may use the machine.
+  const auto seconds_since = [](std::clock_t begin) { return double(std::clock() - begin) / CLOCKS_PER_SEC; };
   Cluster cluster = Flat(2e-5);
   cluster.gpus_per_node = 8;
   cluster.intra_bytes_per_s = 1e10;
-  Clock::time_point begin = Clock::now();
+  std::clock_t begin = std::clock();
   EXPECT_GT(Seconds("ring", 4096, cluster, 25 << 20, {}), 2 * 4095 * 2e-5 / 8);
-  EXPECT_LT(std::chrono::duration<double>(Clock::now() - begin).count(), 5);
-  begin = Clock::now();
+  EXPECT_LT(seconds_since(begin), 5);
+  begin = std::clock();
   EXPECT_GT(Seconds("hierarchical", 65536, cluster, 25 << 20, {}), 2 * 8191 * 2e-5);
-  EXPECT_LT(std::chrono::duration<double>(Clock::now() - begin).count(), 60);
+  EXPECT_LT(seconds_since(begin), 60);
 }
 
 }  // namespace

@@ -219,6 +219,19 @@ TEST(MachineProfile, AddingIsNotToldFromMovingWithOneNumberOfWorkers) {
   EXPECT_NEAR(profile->bytes_per_s.value, 2e9, 1e5);  // 2(N-1)M over the medium
 }
 
+TEST(MachineProfile, KeepsTheRateWhereNoiseWouldGiveAllToAdding) {
+  // More workers take longer than their bytes: the best fit would have a negative rate.
+  std::vector<ProfilePoint> points;
+  for (double bytes = 4096; bytes < 1e8; bytes *= 8) {
+    points.push_back({Scheme::kRing, 2, bytes, 1e-4 + bytes / 1e9});
+    points.push_back({Scheme::kRing, 3, bytes, 1e-4 + 1.2 * bytes / 1e9});
+  }
+  const auto profile = FitProfile(points, true);
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  EXPECT_GT(profile->bytes_per_s.value, 1e9);
+  EXPECT_EQ(profile->not_told_apart, (std::vector<std::string>{"g"}));
+}
+
 TEST(MachineProfile, ComesFromABenchmarkAndBackFromItsFile) {
   std::string rows;
   for (const int size : {1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26}) {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 
 #include "common/workload.h"
 #include "experiments/cost_model_waiting.h"
@@ -243,14 +243,13 @@ TEST(ServerSimulation, FourThousandWorkersAndSixtyFourServersInSeconds) {
   for (const double ms : BucketReadyMs(workload, buckets)) run.ready_s.push_back(ms / 1e3);
   for (const char* consistency : {"sync", "async"}) {
     run.consistency = consistency;
-    const auto begin = std::chrono::steady_clock::now();
+    const std::clock_t begin = std::clock();  // of the processor: others may use the machine
     const ServerTime time = Simulated(run, cluster);
     // At least a push of all through the servers' links, at most push and pull one after the other.
     const double one_way = 4096 * static_cast<double>(workload.bytes()) / 64e9;
     EXPECT_GT(time.step_s, one_way) << consistency;
     EXPECT_LT(time.step_s, 2 * one_way) << consistency;
-    EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 5)
-        << consistency;
+    EXPECT_LT(double(std::clock() - begin) / CLOCKS_PER_SEC, 5) << consistency;
   }
 }
 
