@@ -89,13 +89,13 @@ const TABLE = [
 
 function answerTable(rows) {
   const shown = TABLE.filter(([, cell]) => rows.some((row) => cell(row) !== ''));
-  const head = make('tr', {}, make('th', {scope: 'col'}, t('strategy')), make('th', {scope: 'col'}, t('workers')), ...shown.map(([key]) => make('th', {scope: 'col'}, t(key))));
+  const head = make('tr', {}, make('th', {scope: 'col'}, t('strategy')), make('th', {scope: 'col'}, t('workers')), ...shown.map(([key]) => make('th', {scope: 'col'}, asTaken(t(key)))));
   const body = make('tbody');
   for (const row of rows) {
     body.append(make('tr', {}, make('th', {scope: 'row'}, row.strategy), make('td', {}, String(row.workers)), ...shown.map(([key, cell]) => make('td', {class: key}, cell(row)))));
   }
   return make('div', {}, make('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': t('answer')},
-    make('table', {id: 'summary-table'}, make('thead', {}, head), body)), make('p', {class: 'note'}, t('table_note')));
+    make('table', {id: 'summary-table'}, make('thead', {}, head), body)), make('p', {class: 'note'}, t(allSimulated ? 'table_note_simulated' : 'table_note')));
 }
 
 // --- charts ---------------------------------------------------------------------------------------------------------
