@@ -83,7 +83,7 @@ std::string TheoryJson() {
       Json by_servers = Json::array();
       for (int servers : counts) {
         by_servers.push_back(ByWorkers(
-            {.scheme = Scheme::kServerSync, .servers = servers, .place = place, .pipelined = pipelined}));
+            {.scheme = Scheme::kServerSync, .place = place, .pipelined = pipelined, .servers = servers}));
       }
       server[name][pipelined ? "pipelined" : "serial"] = by_servers;
     }
