@@ -123,19 +123,30 @@ TEST_P(Conformance, RecordsEveryStep) {
   options.warmup_steps = 2;
   const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), Data());
   ExpectAllOk(outcomes);
+  // Asynchronous workers share the steps: who is faster makes more of them.
+  const bool shares = name() == "ps-async";
+  size_t all_steps = 0;
+  for (const RankOutcome& outcome : outcomes) all_steps += outcome.steps.size();
+  EXPECT_EQ(all_steps, 6 * static_cast<size_t>(workers()));
   for (int rank = 0; rank < workers(); ++rank) {
+    const auto steps = static_cast<int64_t>(outcomes[rank].steps.size());
+    if (!shares) {
+      ASSERT_EQ(steps, 6);
+    }
+    const int64_t measured = std::max<int64_t>(0, steps - 2);
     const RankResult& result = *outcomes[rank].result;
     EXPECT_EQ(result.strategy, name());
     EXPECT_EQ(result.rank, rank);
     EXPECT_EQ(result.world_size, workers());
-    EXPECT_EQ(result.steps, 4);
-    EXPECT_EQ(result.samples, 4 * options.batch);
+    EXPECT_EQ(result.steps, measured);
+    EXPECT_EQ(result.samples, measured * options.batch);
     EXPECT_EQ(result.global_batch, workers() * options.batch);
     EXPECT_EQ(result.bucket_elements.size(), 3);
-    EXPECT_GT(result.wall_s, 0);
-    ASSERT_EQ(outcomes[rank].steps.size(), 6);
+    if (measured > 0) {
+      EXPECT_GT(result.wall_s, 0);
+    }
     double measured_ms = 0;
-    for (int64_t step = 0; step < 6; ++step) {
+    for (int64_t step = 0; step < steps; ++step) {
       const StepRecord& record = outcomes[rank].steps[step];
       EXPECT_EQ(record.step, step);
       EXPECT_EQ(record.warmup, step < 2);
