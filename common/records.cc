@@ -81,6 +81,7 @@ void VisitRankResult(Visitor& visit, Record& result) {
   visit("staleness_max", result.staleness_max);
   visit("dropped_gradients", result.dropped_gradients);
   visit("peak_memory_mb", result.peak_memory_mb);
+  visit("wire_tx_bytes", result.wire_tx_bytes);
   visit.Objects("curve", result.curve, [](auto& v, auto& point) { VisitCurvePoint(v, point); });
 }
 

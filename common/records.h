@@ -73,6 +73,7 @@ struct RankResult {
   int64_t staleness_max = 0;
   int64_t dropped_gradients = 0;  // backup workers: steps of this rank that are in no update
   double peak_memory_mb = 0;
+  int64_t wire_tx_bytes = -1;     // by the interface's counter, in the measured steps; -1: nobody counted
   std::vector<CurvePoint> curve;  // the rank that evaluates
 };
 

@@ -15,6 +15,7 @@
 #include "common/check.h"
 #include "common/command_line.h"
 #include "common/delays.h"
+#include "common/workload.h"
 
 namespace psring {
 namespace {
@@ -41,7 +42,7 @@ struct Row {
   const char* flag;
   const char* group;
   const char* value;  // what help shows for the value
-  const char* help;
+  std::string help;
 };
 
 // The one table. `visit` gets a row, its field and its check; a switch instead gets the value it sets.
@@ -51,6 +52,12 @@ void VisitFlags(Options& o, Visitor& visit) {
   const char* group = "What is trained";
   visit(Row{"--strategy", group, "NAME", "How replicas are kept in step"}, o.strategy, CheckGiven);
   visit(Row{"--model", group, "NAME", "The network"}, o.model, CheckGiven);
+  visit(Row{"--workload", group, "NAME",
+            absl::StrCat("Replay a recorded one in the network's place, its computing on a timer: ",
+                         absl::StrJoin(WorkloadNames(), ", "), ", or a file.csv")},
+        o.workload, CheckGiven);
+  visit(Row{"--compute_speedup", group, "X", "How many times as fast the workload's device computes"},
+        o.compute_speedup, RealNumber({.low = 1e-3, .high = 1e3, .low_allowed = true, .high_allowed = true}));
   visit(Row{"--data", group, "NAME", "fashion-mnist, mnist or synthetic"}, o.data,
         OneOf({"fashion-mnist", "mnist", "synthetic"}));
   visit(Row{"--data_dir", group, "DIR", "The folder of the four idx files; else where Debian puts them"},
@@ -104,6 +111,9 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.score, OneOf({"test", "validation"}));
   visit.Switch(Row{"--check_replicas", group, "", "Hash the weights after every step"}, o.check_replicas,
                true);
+  visit.Switch(Row{"--align_steps", group, "",
+                   "All ranks begin every step together, to measure one exchange at a time"},
+               o.align_steps, true);
 
   group = "Collectives";
   visit(Row{"--backend", group, "NAME", "Whose collectives: native, gloo, mpi or nccl; else the strategy's"},
@@ -257,6 +267,31 @@ void AddTrainingFlags(CLI::App& app, TrainingOptions& options, const std::vector
   PSRING_CHECK(adder.skipped == skip.size());  // a name in `skip` that is no flag of ours
 }
 
+absl::Status ApplyWorkload(TrainingOptions& options) {
+  const TrainingOptions standard;
+  if (options.workload.empty()) {
+    if (options.compute_speedup == standard.compute_speedup) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "--compute_speedup is of a recorded workload; add --workload, or leave it out");
+  }
+  PSRING_ASSIGN_OR_RETURN(const Workload workload, LoadWorkload(options.workload));
+  std::string flag;
+  if (options.model != standard.model) flag = "--model";
+  if (options.data != standard.data) flag = "--data";
+  if (options.data_dir != standard.data_dir) flag = "--data_dir";
+  if (options.micro_batches != standard.micro_batches) flag = "--micro_batches";
+  if (options.eval_every != standard.eval_every) flag = "--eval_every";
+  if (options.batch != standard.batch && options.batch != workload.batch) flag = "--batch";
+  if (!flag.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " is settled by --workload ", options.workload, "; leave one of them out"));
+  }
+  options.batch = workload.batch;
+  options.evaluate = false;
+  if (options.optimizer == "momentum" && options.momentum < 0) options.momentum = 0;
+  return absl::OkStatus();
+}
+
 std::vector<std::string> TrainingArguments(const TrainingOptions& options) {
   std::vector<std::string> arguments;
   for (const Entry& entry : EntriesBesideDefaults(options)) {
@@ -309,6 +344,11 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& options) {
                                       {"--serve_ms", options.serve_ms != standard.serve_ms}}) {
       if (given) return absl::InvalidArgumentError(absl::StrCat(flag, " is for --clock virtual; give both"));
     }
+  } else if (options.servers > 1 || options.server_placement == "colocated") {
+    return absl::InvalidArgumentError("--clock virtual has one server; leave --servers and colocated out");
+  } else if (options.wire != "float32") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--wire ", options.wire, " with --clock virtual: its gradients are float32; leave it out"));
   } else if (options.check_replicas) {
     return absl::InvalidArgumentError(
         "--check_replicas with --clock virtual: logical workers share one set of weights; leave it out");

@@ -19,6 +19,8 @@ inline constexpr int kMostServers = 64;
 struct TrainingOptions {
   std::string strategy = "single";
   std::string model = "mlp";
+  std::string workload;                // recorded, replayed in the model's place; empty: none
+  double compute_speedup = 1;          // of a workload
   std::string data = "fashion-mnist";  // fashion-mnist, mnist (both idx files), synthetic
   std::string data_dir;                // where the four idx files are; empty: where Debian puts them
   std::string device = "auto";
@@ -46,6 +48,7 @@ struct TrainingOptions {
   int64_t validation = 0;       // training samples that are held out
   std::string score = "test";   // test, validation: what evaluations are of
   bool check_replicas = false;  // hash the weights after every step
+  bool align_steps = false;     // all ranks begin every step together
 
   std::string backend;          // native, gloo, mpi, nccl; empty: the strategy's
   std::string fabric = "auto";  // auto, tcp, shm: what collectives move over
@@ -76,6 +79,11 @@ int ServersOf(const TrainingOptions& options, int workers);
 // Adds the flags above to `app`, grouped, with their help and checks. `skip` names those ("--batch") that the
 // caller adds itself, because it reads a sweep there.
 void AddTrainingFlags(CLI::App& app, TrainingOptions& options, const std::vector<std::string>& skip = {});
+
+// Where a workload is given: what it settles (the batch, that nothing is evaluated, plain SGD unless another
+// rule is asked for). Errors: no such workload, a bad file, flags that contradict it, or that do nothing
+// without one. May be repeated.
+absl::Status ApplyWorkload(TrainingOptions& options);
 
 // The flags that reproduce `options`, for a child process. Those at their default are left out.
 std::vector<std::string> TrainingArguments(const TrainingOptions& options);

@@ -20,6 +20,7 @@
 #include "experiments/experiment.h"
 #include "experiments/machine_profile.h"
 #include "experiments/mpirun.h"
+#include "experiments/report/report_verb.h"
 #include "experiments/run_folder.h"
 
 namespace psring {
@@ -163,9 +164,10 @@ absl::Status Bench(const BenchFlags& flags, const Interrupt& interrupt, Display&
   const std::string tables = BenchTablesText(flags.request, result, run.machine);
   PSRING_RETURN_IF_ERROR(
       outputs.Write("bench.txt", BenchHeadText(flags.request, plan, run.machine, expected_s) + tables));
+  PSRING_RETURN_IF_ERROR(WriteRunReport(outputs.folder()));
   say(tables);
   if (!outputs.json().empty()) display.Say(absl::StrCat("# Writing JSON output to ", outputs.json()));
-  display.Say(absl::StrFormat("# all of it: %s (%.0f s)", outputs.folder(), run.wall_s));
+  display.Say(absl::StrFormat("# all of it: %s/report.html and beside it (%.0f s)", outputs.folder(), run.wall_s));
   return absl::OkStatus();
 }
 

@@ -125,6 +125,14 @@ double ExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bu
   return sum;
 }
 
+double BurstSeconds(const CommPattern& pattern, double bytes, const Wires& wires) {
+  if (wires.burst_bytes <= 0 || wires.bytes_per_s <= 0) return 0;
+  const bool phases_differ = pattern.scheme == Scheme::kStar || pattern.scheme == Scheme::kServerAsync ||
+                             (pattern.scheme == Scheme::kServerSync && !pattern.pipelined);
+  const double saved = (phases_differ ? 2 : 1) * wires.burst_bytes / wires.bytes_per_s;
+  return std::min(saved, ExchangeSeconds(pattern, bytes, wires));
+}
+
 double PayloadBytesPerWorker(const CommPattern& pattern, double bytes) {
   const double n = pattern.workers;
   switch (pattern.scheme) {

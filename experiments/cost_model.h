@@ -22,6 +22,7 @@ struct Wires {
   double bytes_per_s = 0;         // B
   double add_s_per_byte = 0;      // g
   double medium_bytes_per_s = 0;  // of all ranks together; 0: every link is its own
+  double burst_bytes = 0;         // that a link passes at full speed after a pause: a shaper's token bucket
 };
 
 enum class Scheme {
@@ -78,6 +79,10 @@ double ExchangeSeconds(const CommPattern& pattern, double bytes, const Wires& wi
 // Buckets go one after the other, so their exchanges add up.
 double ExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
                        const Wires& wires);
+
+// What a shaper's burst saves of an exchange that begins after a pause: up to `burst_bytes` of every phase in
+// which one direction of the busiest link is in use (a serial push and pull are two). At most all of it.
+double BurstSeconds(const CommPattern& pattern, double bytes, const Wires& wires);
 
 // Payload that one worker sends in one exchange, on average over the workers: every all-reduce
 // 2(N-1)/N M, server M (what it sends to a server beside it counts too).

@@ -10,6 +10,11 @@ namespace {
 constexpr double kPayloadBytesPerS = 1.2e9;  // through the loopback, with adding and copying
 constexpr double kEvaluationShare = 0.4;     // a sample's forward pass, as a share of its time in training
 
+ServerPlace PlaceOf(const std::string& placement) {
+  if (placement == "dedicated") return ServerPlace::kDedicated;
+  return placement == "colocated" ? ServerPlace::kColocated : ServerPlace::kRank0;
+}
+
 // Slept in a step, by the worker that sleeps most.
 double DelaySeconds(const TrainingOptions& training, const Probe& probe) {
   double slowest = 1;
@@ -22,17 +27,36 @@ double DelaySeconds(const TrainingOptions& training, const Probe& probe) {
 
 }  // namespace
 
+CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
+  return {.scheme = scheme,
+          .workers = configuration.workers,
+          .servers = std::max(1, configuration.servers()),
+          .place = PlaceOf(configuration.training.server_placement),
+          .pipelined = configuration.training.ps_schedule != "serial",
+          .pushed = configuration.training.wire == "float32" ? 1.0 : 0.5};
+}
+
 double StepSeconds(const Configuration& configuration, const Probe& probe, int cores) {
   if (configuration.simulated()) return probe.step_s * configuration.workers;  // one after the other
   const double crowding =
-      std::max(1.0, static_cast<double>(configuration.workers * configuration.training.threads) / cores);
+      configuration.training.workload.empty()
+          ? std::max(1.0, static_cast<double>(configuration.workers * configuration.training.threads) / cores)
+          : 1;
   const double bytes = 4.0 * static_cast<double>(probe.parameters);
   double moved = 0;
   if (configuration.strategy.needs == StrategyNeeds::kProcessGroup)
     moved = 2 * (configuration.workers - 1) * bytes;
   if (configuration.strategy.needs == StrategyNeeds::kParameterServer)
     moved = 2 * configuration.workers * bytes;
-  return probe.step_s * crowding + moved / kPayloadBytesPerS + DelaySeconds(configuration.training, probe);
+  double exchange_s = moved / kPayloadBytesPerS;
+  const std::optional<Scheme> scheme = SchemeOf(configuration.strategy);
+  if (probe.link && scheme && *scheme != Scheme::kNone) {
+    // Workers on one server queue up, whether they wait for one another or not.
+    CommPattern pattern = PatternOf(configuration, *scheme);
+    if (pattern.scheme == Scheme::kServerAsync) pattern.scheme = Scheme::kServerSync;
+    exchange_s += ExchangeSeconds(pattern, bytes, *probe.link);
+  }
+  return probe.step_s * crowding + exchange_s + DelaySeconds(configuration.training, probe);
 }
 
 double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores) {

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/check.h"
 #include "common/command_line.h"
@@ -19,11 +20,31 @@
 #include "experiments/gpu_probe.h"
 #include "experiments/mpirun.h"
 #include "experiments/plan_text.h"
+#include "experiments/report/report_verb.h"
 #include "experiments/table.h"
 #include "experiments/wrap.h"
 
 namespace psring {
 namespace {
+
+// A link that somebody's payload does not pass would only be a number in a table.
+absl::Status CheckShaped(const Configuration& configuration, const LinkOptions& link, Shaping shaping) {
+  const std::string backend = configuration.backend();
+  if (shaping == Shaping::kNone || configuration.strategy.needs != StrategyNeeds::kProcessGroup ||
+      backend == "native") {
+    return absl::OkStatus();
+  }
+  std::string why;
+  if (backend == "mpi") why = "mpirun starts all its ranks on one host";
+  if (backend == "nccl") why = "NCCL chooses its wires itself";
+  if (backend == "gloo" && link.latency_s > 0) why = "--latency is kept by psring's own transports";
+  if (backend == "gloo" && shaping != Shaping::kNetns)
+    why = "without namespaces only psring's own transports hold back";
+  if (why.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(configuration.strategy.name,
+                                                 " cannot be given links with a rate: ", why,
+                                                 "; leave it out, or --link none"));
+}
 
 // The strategies whose collectives this experiment uses must be had: built, and offering what is asked of
 // them; MPI started by an mpirun, NCCL on a GPU.
@@ -39,6 +60,7 @@ absl::Status CheckCollectives(const ExperimentFlags& flags, const Prepared& prep
         return absl::InvalidArgumentError(configuration.update.refused);
       }
       if (configuration.simulated()) continue;
+      PSRING_RETURN_IF_ERROR(CheckShaped(configuration, prepared.link, prepared.shaping));
       if (configuration.backend() == "mpi") {
         PSRING_RETURN_IF_ERROR(
             FindMpirun({.ranks = configuration.workers, .transport = configuration.training.fabric})
@@ -137,14 +159,13 @@ absl::StatusOr<TriedRate> Experiment::TryRate(const Configuration& configuration
   tried.training.lr = lr;
   tried.training.score = "validation";
   tried.training.eval_every = 0;
-  tried.training.steps = configuration.training.steps;
   const RunLabel run{.records = absl::StrFormat("records/rates/lr-%g/%s", lr, configuration.folder())};
   PSRING_ASSIGN_OR_RETURN(const std::string folder, folder_.RecordFolder(run));
   PSRING_RETURN_IF_ERROR(ResolveTimes(folder, tried));
   TriedRate rate{.strategy = configuration.strategy.name, .workers = configuration.workers, .lr = lr};
   const double expected_s = ExpectedLaunchSeconds(tried, prepared_.probe, prepared_.machine.cores);
   const absl::StatusOr<Launched> launched =
-      Launch(tried, folder, label, expected_s, prepared_.binaries, interrupt_, display_);
+      Launch(tried, folder, label, expected_s, prepared_.binaries, cluster_.get(), interrupt_, display_);
   if (!launched.ok()) {
     // Too high a rate is an answer, too. Who says so need not be the one that ended first.
     if (SaysDiverged(folder)) return rate;
@@ -179,10 +200,33 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   checked.score = "test";
   checked.straggler = "none";  // there is one worker here
   PSRING_ASSIGN_OR_RETURN(prepared.probe, CheckWithTrainer(prepared.binaries, checked, interrupt));
-  PSRING_RETURN_IF_ERROR(CheckCollectives(flags, prepared));
+  prepared.link = flags.link;
+  if (flags.options.training.clock == "virtual") {
+    if (!flags.link_is_default && prepared.link.wanted()) {
+      return absl::InvalidArgumentError(
+          "--link is for processes that run; --clock virtual takes --network_ms, the time of one gradient");
+    }
+    prepared.link = {};
+  }
+  PSRING_ASSIGN_OR_RETURN(prepared.shaping,
+                          VirtualCluster::Choose(prepared.link, interrupt, prepared.why_userspace));
+  absl::Status collectives = CheckCollectives(flags, prepared);
+  if (!collectives.ok() && flags.link_is_default && prepared.shaping != Shaping::kNone) {
+    // Nobody asked for a network; without one it may be possible.
+    prepared.why_no_link = std::string(collectives.message());
+    prepared.why_userspace.clear();
+    prepared.link = {};
+    prepared.shaping = Shaping::kNone;
+    collectives = CheckCollectives(flags, prepared);
+  }
+  PSRING_RETURN_IF_ERROR(collectives);
   PSRING_RETURN_IF_ERROR(CheckBatches(flags.options, prepared.catalog, prepared.probe.samples));
   PSRING_RETURN_IF_ERROR(TimeTrainer(prepared.binaries, prepared.catalog, flags.options.training, interrupt,
                                      display, prepared.probe));
+  if (prepared.shaping != Shaping::kNone) {
+    prepared.probe.link =
+        Wires{.latency_s = prepared.link.latency_s, .bytes_per_s = prepared.link.bits_per_s / 8};
+  }
   return prepared;
 }
 
@@ -195,11 +239,6 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
   auto experiment =
       std::unique_ptr<Experiment>(new Experiment(flags, prepared, interrupt, display, std::move(folder)));
   experiment->begin_ns_ = MonotonicNanos();
-  absl::StatusOr<Wires> wires = absl::UnimplementedError("times are simulated");
-  if (!plan.simulated) {
-    display.Redraw("measuring the loopback");
-    wires = CalibrateLoopback(prepared.machine.cores, absl::Seconds(1));
-  }
   experiment->manifest_ = {
       .run_id = experiment->folder_.run_id(),
       .verb = verb,
@@ -208,13 +247,45 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
       .machine = prepared.machine,
       .plan = plan,
       .disturbances = flags.options.training};
-  if (wires.ok()) {
-    experiment->manifest_.wires = *wires;
-  } else if (!plan.simulated) {
-    experiment->note(absl::StrCat("no predictions: ", wires.status().message()));
-  }
+  PSRING_RETURN_IF_ERROR(experiment->BuildCluster());
   PSRING_RETURN_IF_ERROR(experiment->folder_.Write("manifest.json", ManifestJson(experiment->manifest_)));
   return experiment;
+}
+
+absl::Status Experiment::BuildCluster() {
+  if (manifest_.plan.simulated) return absl::OkStatus();
+  absl::StatusOr<Wires> wires;
+  if (prepared_.shaping == Shaping::kNone) {
+    if (!prepared_.why_no_link.empty()) {
+      display_.Say(absl::StrCat("note:      no virtual cluster: ", prepared_.why_no_link));
+    }
+    display_.Redraw("measuring the loopback");
+    wires = CalibrateLoopback(prepared_.machine.cores, absl::Seconds(1));
+  } else {
+    display_.Redraw("building the virtual cluster and measuring its links");
+    int nodes = 1;
+    for (const auto* part : {&manifest_.plan.cost, &manifest_.plan.accuracy}) {
+      for (const Configuration& configuration : *part) nodes = std::max(nodes, NodesOf(configuration));
+    }
+    PSRING_ASSIGN_OR_RETURN(cluster_,
+                            VirtualCluster::Create(prepared_.link, prepared_.shaping, nodes, interrupt_));
+    wires = cluster_->Measure();
+    manifest_.link = cluster_->report();
+    display_.Say(absl::StrCat("network:   ", DescribeLink(manifest_.link)));
+    if (!prepared_.why_userspace.empty()) {
+      display_.Say(absl::StrCat("note:      no namespaces here, so psring's own transports hold back: ",
+                                prepared_.why_userspace));
+    }
+    if (!manifest_.link.invalid.empty()) {
+      display_.Say(absl::StrCat("note:      not valid: ", manifest_.link.invalid));
+    }
+  }
+  if (wires.ok()) {
+    manifest_.wires = *wires;
+  } else {
+    note(absl::StrCat("no predictions: ", wires.status().message()));
+  }
+  return interrupt_.Check();
 }
 
 ConfigurationRuns& Experiment::RunsOf(const Configuration& configuration) {
@@ -240,8 +311,9 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   PSRING_ASSIGN_OR_RETURN(const std::string folder, folder_.RecordFolder(run));
   PSRING_RETURN_IF_ERROR(ResolveTimes(folder, seeded));
   const double expected_s = ExpectedLaunchSeconds(seeded, prepared_.probe, prepared_.machine.cores);
-  PSRING_ASSIGN_OR_RETURN(const Launched launched, Launch(seeded, folder, label, expected_s,
-                                                          prepared_.binaries, interrupt_, display_));
+  PSRING_ASSIGN_OR_RETURN(
+      const Launched launched,
+      Launch(seeded, folder, label, expected_s, prepared_.binaries, cluster_.get(), interrupt_, display_));
   PSRING_ASSIGN_OR_RETURN(RunFigures figures, FiguresOf(seeded, launched.records));
   figures.foreign_cpu_pct = launched.foreign_cpu_pct;
   PSRING_RETURN_IF_ERROR(folder_.Append(run, seeded, launched.records, figures));
@@ -277,7 +349,7 @@ absl::Status Experiment::Report(int rounds_done) {
       if (std::none_of(runs.begin(), runs.end(), same)) runs.push_back(RunsOf(configuration));
     }
   }
-  const std::vector<SummaryRow> rows = Summarise(manifest_.run_id, runs, manifest_.wires);
+  const std::vector<SummaryRow> rows = Summarise(manifest_.run_id, runs, manifest_.wires, manifest_.link);
   manifest_.rounds_done = rounds_done;
   manifest_.wall_s = seconds();
   PSRING_RETURN_IF_ERROR(folder_.Write("summary.csv", SummaryCsv(rows)));
@@ -285,12 +357,14 @@ absl::Status Experiment::Report(int rounds_done) {
   PSRING_RETURN_IF_ERROR(folder_.WriteTrace());
   PSRING_RETURN_IF_ERROR(folder_.Write("manifest.json", ManifestJson(manifest_)));
 
+  const std::vector<std::string> findings = Findings(rows, manifest_.wires, prepared_.machine.cores);
+  PSRING_RETURN_IF_ERROR(folder_.Write("findings.txt", absl::StrCat(absl::StrJoin(findings, "\n"), "\n")));
+  PSRING_RETURN_IF_ERROR(WriteRunReport(folder_.path()));
+
   std::string text = absl::StrCat("\n", Table(rows), "\n");
-  for (const std::string& sentence : Findings(rows, manifest_.wires, prepared_.machine.cores)) {
-    text += Wrap(sentence, "- ");
-  }
+  for (const std::string& sentence : findings) text += Wrap(sentence, "- ");
   absl::StrAppend(&text, "\n", HumanSeconds(manifest_.wall_s), "; all of it: ", folder_.path(),
-                  " (summary.csv, runs.csv, curves.csv, steps.jsonl, trace.json)");
+                  "/report.html, and beside it summary.csv, runs.csv, curves.csv, steps.jsonl, trace.json");
   display_.Say(text);
   return absl::OkStatus();
 }

@@ -23,6 +23,10 @@ struct Prepared {
   Catalog catalog;
   Machine machine;
   Probe probe;
+  LinkOptions link;  // the flags', or none where that was given up
+  Shaping shaping = Shaping::kNone;
+  std::string why_no_link;
+  std::string why_userspace;  // where namespaces were wanted and cannot be made
   std::string run_path;
   std::vector<MeasuredRun> measured;  // those that --compute_ms and --network_ms name
 };
@@ -35,7 +39,7 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
 // A run in progress: launches configurations, keeps their figures, and reports in the end.
 class Experiment {
  public:
-  // Makes the run folder, calibrates the wires.
+  // Makes the run folder, builds the virtual cluster where one is asked for, calibrates the wires.
   static absl::StatusOr<std::unique_ptr<Experiment>> Start(const ExperimentFlags& flags,
                                                            const std::string& verb, const Prepared& prepared,
                                                            const Plan& plan, const Interrupt& interrupt,
@@ -74,11 +78,14 @@ class Experiment {
 
   ConfigurationRuns& RunsOf(const Configuration& configuration);
 
+  absl::Status BuildCluster();
+
   const ExperimentFlags& flags_;
   const Prepared& prepared_;
   const Interrupt& interrupt_;
   Display& display_;
   RunFolder folder_;
+  std::unique_ptr<VirtualCluster> cluster_;  // null: this machine's loopback
   Manifest manifest_;
   int64_t begin_ns_ = 0;
   std::vector<ConfigurationRuns> runs_;

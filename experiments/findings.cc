@@ -60,11 +60,27 @@ std::string Verdict(const PairedComparison& pair, int rounds) {
                          rounds, rounds == 1 ? "round" : "rounds");
 }
 
-// Worker counts whose times mean something: several workers, a core for each.
+// What computing may take of a step for the network to be what is measured.
+constexpr double kMostComputing = 0.3;
+
+// With more workers than cores computing takes turns; where a shaped link takes most of every step, that does
+// not decide.
+bool NetworkDecides(const std::vector<SummaryRow>& rows, int workers) {
+  const SummaryRow* none = Find(rows, "none", workers);
+  if (none == nullptr || none->link.bits_per_s <= 0) return false;
+  return std::all_of(rows.begin(), rows.end(), [&](const SummaryRow& row) {
+    return row.configuration.workers != workers || !row.measured_cost ||
+           row.configuration.strategy.needs == StrategyNeeds::kNothing ||
+           none->mean.step_ms <= kMostComputing * row.mean.step_ms;
+  });
+}
+
+// Worker counts whose times mean something: several workers, and a core for each or a network that decides.
 std::vector<int> TimedCounts(const std::vector<SummaryRow>& rows) {
   std::set<int> counts;
   for (const SummaryRow& row : rows) {
-    if (row.measured_cost && row.configuration.workers > 1 && !row.configuration.oversubscribed) {
+    if (row.measured_cost && row.configuration.workers > 1 &&
+        (!row.configuration.oversubscribed || NetworkDecides(rows, row.configuration.workers))) {
       counts.insert(row.configuration.workers);
     }
   }
@@ -117,6 +133,19 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
     }
   }
   if (pairs.empty()) return;
+  const LinkReport& link = rows.front().link;
+  if (link.bits_per_s > 0 && !link.invalid.empty()) {
+    findings.push_back(
+        absl::StrCat("It names no winner: this machine did not carry the network (", link.invalid, ")."));
+    return;
+  }
+  if (link.bits_per_s > 0) {
+    findings.push_back(absl::StrCat("On ", DescribeLink(link), ": ", absl::StrJoin(pairs, "; "), "."));
+    findings.push_back(
+        "Theory for large gradients gives one server on rank 0 N/2 times a ring's time (N times with "
+        "--ps_schedule serial): its link carries the gradients of all others.");
+    return;
+  }
   findings.push_back(
       absl::StrCat(absl::StrJoin(pairs, "; "),
                    ". That compares two programs and the processor time they need, on one machine."));
@@ -284,8 +313,10 @@ void AddCaveats(const std::vector<SummaryRow>& rows, int cores, std::vector<std:
   std::set<int> crowded;
   std::vector<std::string> foreign;
   for (const SummaryRow& row : rows) {
-    if (row.configuration.oversubscribed) crowded.insert(row.configuration.workers);
-    if (!row.valid) foreign.push_back(row.configuration.name());
+    if (row.configuration.oversubscribed && !NetworkDecides(rows, row.configuration.workers)) {
+      crowded.insert(row.configuration.workers);
+    }
+    if (!row.valid && row.link.invalid.empty()) foreign.push_back(row.configuration.name());
   }
   if (!crowded.empty()) {
     findings.push_back(

@@ -68,7 +68,8 @@ class Launch {
               absl::StrCat("cannot write ", child_spec.log_path, ": ", strerror(errno)));
         }
       }
-      auto started = StartProcess(child_spec.command, child_spec.environment, group);
+      auto started = StartProcess(child_spec.command, child_spec.environment, group, child_spec.place,
+                                  child_spec.inherits);
       if (!started.ok()) {
         return absl::InternalError(
             absl::StrCat(spec_.what, ": cannot start ", child_spec.name, ": ", started.status().message()));

@@ -25,6 +25,12 @@ constexpr int kMostRounds = 12;
 constexpr double kCostShare = 0.55;       // of the time budget; the accuracy part has the rest
 constexpr double kMeasuredSeconds = 0.7;  // of one process's steps in a launch of the cost part
 
+absl::StatusOr<ModelInfo> ModelOf(const Catalog& catalog, const TrainingOptions& training,
+                                  int64_t parameters) {
+  if (training.workload.empty()) return FindModel(catalog, training.model);
+  return ModelInfo{.name = absl::StrCat(training.workload, " (replayed)"), .parameters = parameters};
+}
+
 bool Contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -341,7 +347,7 @@ absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& c
   if (options.training.micro_batches > 1 && options.strategies.empty()) {
     return absl::InvalidArgumentError("--micro_batches is for --strategies single alone");
   }
-  PSRING_RETURN_IF_ERROR(FindModel(catalog, options.training.model).status());
+  PSRING_RETURN_IF_ERROR(ModelOf(catalog, options.training, 0).status());
   PSRING_RETURN_IF_ERROR(RequireData(catalog, options.training.data));
   if (options.workers.empty()) return absl::InvalidArgumentError("--workers needs a number from 1 to 64");
   const bool simulated = options.training.clock == "virtual";
@@ -363,7 +369,7 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
                                                 const Probe& probe, int cores) {
   Configuration configuration;
   PSRING_ASSIGN_OR_RETURN(configuration.strategy, FindStrategy(catalog, strategy));
-  PSRING_ASSIGN_OR_RETURN(configuration.model, FindModel(catalog, training.model));
+  PSRING_ASSIGN_OR_RETURN(configuration.model, ModelOf(catalog, training, probe.parameters));
   configuration.workers = configuration.strategy.single_process ? 1 : workers;
   configuration.training = training;
   configuration.training.strategy = configuration.strategy.name;
@@ -371,9 +377,9 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
     if (rule.strategy == BaseName(strategy)) configuration.update = rule;
   }
   KeepWhatConcernsIt(configuration);
-  // Logical workers take no turns.
-  configuration.oversubscribed =
-      training.clock != "virtual" && configuration.workers * training.threads > cores;
+  // Logical workers take no turns, and replayed computing takes no core.
+  configuration.oversubscribed = training.clock != "virtual" && training.workload.empty() &&
+                                 configuration.workers * training.threads > cores;
   return configuration;
 }
 

@@ -7,12 +7,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/training_options.h"
 #include "experiments/catalog.h"
+#include "experiments/cost_model.h"
 
 namespace psring {
 
@@ -67,8 +69,9 @@ struct Probe {
   int64_t test_samples = 0;  // in the test data
   int64_t parameters = 0;    // of the model
   std::vector<UpdateRule> updates;
-  double step_s = 0;    // one step of one process
-  double launch_s = 0;  // one launch, besides its steps
+  double step_s = 0;          // one step of one process
+  double launch_s = 0;        // one launch, besides its steps
+  std::optional<Wires> link;  // what is asked for of a virtual cluster's links
 };
 
 struct Plan {

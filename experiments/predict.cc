@@ -15,6 +15,7 @@
 #include "experiments/experiment.h"
 #include "experiments/machine_profile.h"
 #include "experiments/predict_report.h"
+#include "experiments/report/report_verb.h"
 #include "experiments/run_files.h"
 #include "experiments/run_folder.h"
 #include "ring_worker/schedule.h"
@@ -76,7 +77,9 @@ class PredictionRun {
     PSRING_RETURN_IF_ERROR(WriteFile(path + "/summary.csv", CellsCsv(rows)));
     PSRING_RETURN_IF_ERROR(WriteFile(path + "/summary.json", CellsJson(rows)));
     PSRING_RETURN_IF_ERROR(WriteFile(path + "/predict.txt", text));
-    display_.Say(absl::StrCat(text, "\nall of it: ", path, " (summary.csv, summary.json, predict.txt)"));
+    PSRING_RETURN_IF_ERROR(WriteRunReport(path));
+    display_.Say(absl::StrCat(text, "\nall of it: ", path,
+                              "/report.html, and beside it summary.csv, summary.json, predict.txt"));
     return absl::OkStatus();
   }
 

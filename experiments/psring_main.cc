@@ -16,6 +16,8 @@
 #include "experiments/bench.h"
 #include "experiments/compare.h"
 #include "experiments/doctor.h"
+#include "experiments/explain_verb.h"
+#include "experiments/gpu_probe.h"
 #include "experiments/interrupt.h"
 #include "experiments/launches.h"
 #include "experiments/plan.h"
@@ -23,6 +25,7 @@
 #include "experiments/predict.h"
 #include "experiments/rates.h"
 #include "experiments/replay.h"
+#include "experiments/report/report_verb.h"
 #include "experiments/train.h"
 
 namespace psring {
@@ -31,7 +34,8 @@ namespace {
 // What a verb's flags are read into, before they are understood.
 struct RawFlags {
   TrainingOptions training;
-  std::string strategies, workers, servers, repeats, link = "none", out, time_budget, lrs, like;
+  std::string strategies, workers, servers, repeats, out, time_budget, lrs, like;
+  std::string link = "none", latency = "0", shaping = "auto";
   double target_accuracy = 0;
   bool dry_run = false;
 };
@@ -52,9 +56,18 @@ std::string CheckSeconds(const std::string& text) {
 }
 
 std::string CheckLink(const std::string& text) {
-  return text == "none"
-             ? ""
-             : absl::StrCat("'", text, "': links with a rate are not built yet; leave it out, or say none");
+  return text == "auto" ? "" : std::string(ParseLink(text).status().message());
+}
+
+// A comparison is of most use where every machine has its own link, and 1 Gbit/s is what two cores can carry.
+// GPUs have better wires of their own; what shares memory has none.
+double DefaultLink(const RawFlags& raw) {
+  if (raw.shaping == "none" || raw.training.fabric == "shm" || raw.training.payload == "shm") return 0;
+  return FindGpus().ok() ? 0 : 1e9;
+}
+
+std::string CheckLatency(const std::string& text) {
+  return std::string(ParseLatency(text).status().message());
 }
 
 void AddSharedFlags(CLI::App& verb, RawFlags& raw) {
@@ -83,10 +96,25 @@ void AddSharedFlags(CLI::App& verb, RawFlags& raw) {
   verb.add_flag("--dry_run", raw.dry_run, "Print the plan and the expected time, and do nothing")
       ->group("How often");
   verb.add_option("--link", raw.link,
-                  "The network between the workers: none (this machine's loopback, unshaped)")
-      ->group("Machine and results")
-      ->option_text("none")
-      ->check(CheckLink);
+                  "A virtual cluster: the rate of every machine's link, both ways, such as 1gbit or 200mbit; "
+                  "none: all processes share this machine's loopback; auto: 1gbit where there is no GPU")
+      ->group("Network")
+      ->option_text("RATE")
+      ->check(CheckLink)
+      ->capture_default_str();
+  verb.add_option("--latency", raw.latency, "Added to every message of the virtual cluster, one way: 0.5ms")
+      ->group("Network")
+      ->option_text("TIME")
+      ->check(CheckLatency)
+      ->capture_default_str();
+  verb.add_option(
+          "--shaping", raw.shaping,
+          "How the link is kept: netns (a network namespace a machine), userspace (psring's transports "
+          "hold back), none, or auto")
+      ->group("Network")
+      ->option_text("HOW")
+      ->check(OneOf({"auto", "netns", "userspace", "none"}))
+      ->capture_default_str();
   verb.add_option("--out", raw.out, "Folder for the results; else runs/<UTC time>-<verb>")
       ->group("Machine and results")
       ->option_text("DIR")
@@ -207,9 +235,13 @@ absl::Status UnderstandLike(const RawFlags& raw, TrainingOptions& training) {
 // What the parser has let through can be understood; what is left to say no to is said in one line.
 absl::StatusOr<ExperimentFlags> Understand(const RawFlags& raw,
                                            const std::vector<std::string>& command_line) {
-  ExperimentFlags flags{.out = raw.out, .dry_run = raw.dry_run, .command_line = command_line};
+  ExperimentFlags flags;
+  flags.out = raw.out;
+  flags.dry_run = raw.dry_run;
+  flags.command_line = command_line;
   CompareOptions& options = flags.options;
   options.training = raw.training;
+  PSRING_RETURN_IF_ERROR(ApplyWorkload(options.training));
   if (!raw.strategies.empty()) options.strategies = absl::StrSplit(raw.strategies, ',');
   if (!raw.workers.empty()) {
     options.workers.clear();
@@ -228,6 +260,22 @@ absl::StatusOr<ExperimentFlags> Understand(const RawFlags& raw,
   }
   if (!raw.repeats.empty() && !absl::SimpleAtoi(raw.repeats, &options.repeats)) {
     return absl::InvalidArgumentError(absl::StrCat("--repeats: '", raw.repeats, "'"));
+  }
+  flags.link_is_default = raw.link == "auto";
+  if (flags.link_is_default) {
+    flags.link.bits_per_s = DefaultLink(raw);
+  } else {
+    PSRING_ASSIGN_OR_RETURN(flags.link.bits_per_s, ParseLink(raw.link));
+  }
+  PSRING_ASSIGN_OR_RETURN(flags.link.latency_s, ParseLatency(raw.latency));
+  flags.link.shaping = raw.shaping;
+  PSRING_RETURN_IF_ERROR(CheckLink(flags.link));
+  if (flags.link.wanted()) {
+    if (raw.training.fabric == "shm" || raw.training.payload == "shm") {
+      return absl::InvalidArgumentError(
+          "machines of a virtual cluster share no memory; leave shm out, or --link and --latency");
+    }
+    options.training.fabric = "tcp";
   }
   if (!raw.time_budget.empty()) {
     PSRING_ASSIGN_OR_RETURN(options.time_budget_s, ParseSeconds(raw.time_budget));
@@ -277,6 +325,7 @@ int Main(int argc, char** argv) {
   compare_raw.training.schedule = "linear";
   // One network for all strategies of a comparison: shared memory would answer another question.
   compare_raw.training.fabric = "tcp";
+  compare_raw.link = "auto";
   CLI::App* compare = AddCompare(app, compare_raw);
   CLI::App* train = AddTrain(app, train_raw);
   RawBenchFlags bench_raw;
@@ -291,11 +340,18 @@ int Main(int argc, char** argv) {
   RawPredictFlags predict_raw;
   CLI::App* predict = AddPredict(app, predict_raw);
   CLI::App* doctor = app.add_subcommand("doctor", "What this machine has, what is missing, and the mend");
+  RawExplainFlags explain_raw;
+  CLI::App* explain = AddExplain(app, explain_raw);
+  RawReportFlags report_raw;
+  CLI::App* report = AddReport(app, report_raw);
   ParseOrExit(app, argc, argv);
+
+  if (explain->parsed()) return RunExplain(explain_raw);
 
   const Interrupt interrupt;
   Display display(stdout, isatty(STDOUT_FILENO) == 1);
   const std::vector<std::string> command_line(argv, argv + argc);
+  if (report->parsed()) return RunReport(report_raw, display);
   if (doctor->parsed()) return RunDoctor(interrupt);
   if (replay->parsed()) return RunReplay(replayed, interrupt, display);
   if (bench->parsed()) {

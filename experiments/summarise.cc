@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "common/trace.h"
+#include "experiments/estimate.h"
 #include "experiments/waiting.h"
 
 namespace psring {
@@ -17,20 +18,6 @@ namespace {
 // More than this share of the processors in others' hands, and the row's speeds are not to be trusted.
 constexpr double kMostForeignCpuPct = 25;
 constexpr double kMostSpread = 0.01;  // of the servers' bytes
-
-ServerPlace PlaceOf(const std::string& placement) {
-  if (placement == "dedicated") return ServerPlace::kDedicated;
-  return placement == "colocated" ? ServerPlace::kColocated : ServerPlace::kRank0;
-}
-
-CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
-  return {.scheme = scheme,
-          .workers = configuration.workers,
-          .servers = std::max(1, configuration.servers()),
-          .place = PlaceOf(configuration.training.server_placement),
-          .pipelined = configuration.training.ps_schedule != "serial",
-          .pushed = configuration.training.wire == "float32" ? 1.0 : 0.5};
-}
 
 // The same step of every rank, for steps that every rank has: a worker whose gradient came too late skips
 // some.
@@ -129,6 +116,20 @@ void AddServers(const Configuration& configuration, const RunRecords& records, R
   }
 }
 
+// Per worker and step, where somebody counted. Where the server stands beside rank 0 they send through one
+// interface, and rank 0 is left out.
+std::optional<double> WireBytes(const Configuration& configuration, const RunRecords& records,
+                                int64_t steps) {
+  const bool beside_server =
+      configuration.servers() > 0 && configuration.training.server_placement == "rank0";
+  std::vector<double> bytes;
+  for (const RankResult& rank : records.ranks) {
+    if (rank.wire_tx_bytes < 0 || (beside_server && rank.rank == 0)) continue;
+    bytes.push_back(static_cast<double>(rank.wire_tx_bytes) / static_cast<double>(steps));
+  }
+  return bytes.empty() ? std::nullopt : std::optional<double>(Mean(bytes));
+}
+
 // The mean of one figure over rounds.
 double MeanOver(const std::vector<RunFigures>& runs, const std::function<double(const RunFigures&)>& figure) {
   std::vector<double> values;
@@ -160,6 +161,7 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
   mean.each_server_payload_bytes = runs.front().each_server_payload_bytes;
   mean.samples = runs.front().samples;
   mean.wait_ms = MeanOverThose(runs, &RunFigures::wait_ms);
+  mean.wire_tx_bytes = MeanOverThose(runs, &RunFigures::wire_tx_bytes);
   mean.server_payload_bytes = MeanOverThose(runs, &RunFigures::server_payload_bytes);
   mean.staleness_mean = MeanOverThose(runs, &RunFigures::staleness_mean);
   mean.dropped_gradients = MeanOverThose(runs, &RunFigures::dropped_gradients);
@@ -231,7 +233,9 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
     // The wires that were measured are the loopback's.
     const bool over_tcp = row.sample.transport == "tcp" || row.sample.transport == "grpc";
     if (wires && !runs.configuration.simulated() && (over_tcp || row.sample.transport.empty()))
-      row.predicted_comm_ms = 1e3 * ExchangeSeconds(pattern, bucket_bytes, *wires);
+      row.predicted_comm_ms =
+          1e3 * (ExchangeSeconds(pattern, bucket_bytes, *wires) -
+                 BurstSeconds(pattern, 4.0 * static_cast<double>(row.sample.parameters), *wires));
   }
   return row;
 }
@@ -257,7 +261,8 @@ std::string NoteOf(const SummaryRow& row) {
                                     row.trainings, target));
   }
   if (row.configuration.oversubscribed) notes.push_back("oversubscribed");
-  if (!row.valid)
+  if (!row.link.invalid.empty()) notes.push_back(row.link.invalid);
+  if (row.foreign_cpu_pct > kMostForeignCpuPct)
     notes.push_back(absl::StrFormat("others used %.0f%% of the processors", row.foreign_cpu_pct));
   const std::vector<double>& shards = row.mean.each_server_payload_bytes;
   if (shards.size() > 1) {
@@ -352,6 +357,7 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   figures.loss = Mean(losses);
   figures.payload_tx_bytes = tx / rank_steps;
   figures.payload_rx_bytes = rx / rank_steps;
+  figures.wire_tx_bytes = WireBytes(configuration, records, figures.steps);
   const bool communicates = configuration.strategy.needs != StrategyNeeds::kNothing;
   if (configuration.strategy.synchronous && communicates) figures.wait_ms = MeanWait(records);
   // Logical workers have one set of weights.
@@ -390,14 +396,16 @@ const char* BasisName(Basis basis) {
 }
 
 std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<ConfigurationRuns>& runs,
-                                  const std::optional<Wires>& wires) {
+                                  const std::optional<Wires>& wires, const LinkReport& link) {
   std::vector<SummaryRow> rows;
   for (const ConfigurationRuns& of_one : runs) {
     if (of_one.cost.empty() && of_one.accuracy.empty()) continue;
     rows.push_back(RowOf(run_id, of_one, wires));
   }
   for (SummaryRow& row : rows) {
-    row.valid = row.configuration.simulated() || row.foreign_cpu_pct <= kMostForeignCpuPct;
+    row.link = link;
+    row.valid =
+        row.configuration.simulated() || (row.foreign_cpu_pct <= kMostForeignCpuPct && link.invalid.empty());
     row.note = NoteOf(row);
     if (!row.measured_cost) continue;
     const SummaryRow* single = Reference(rows, row, "single", 1);

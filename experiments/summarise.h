@@ -12,6 +12,7 @@
 #include "experiments/cost_model.h"
 #include "experiments/plan.h"
 #include "experiments/statistics.h"
+#include "experiments/virtual_cluster/link.h"
 
 namespace psring {
 
@@ -48,6 +49,7 @@ struct RunFigures {
   std::optional<double> wait_ms;                                              // strategies that wait
   std::vector<double> every_step_ms;
   double payload_tx_bytes = 0, payload_rx_bytes = 0;
+  std::optional<double> wire_tx_bytes;
   std::optional<double> server_payload_bytes;  // in and out, of the server that has most
   std::vector<double> each_server_payload_bytes;
   std::optional<double> staleness_mean;
@@ -103,6 +105,7 @@ struct SummaryRow {
   int trainings = 0;
   int64_t trained_samples = 0;
   double foreign_cpu_pct = 0;  // the most in any of its runs
+  LinkReport link;
   bool valid = true;
   std::string note;
 
@@ -124,9 +127,9 @@ struct ConfigurationRuns {
 // Bytes that nobody counted: the collectives of others do not say how many they send.
 bool BytesAreDerived(const SummaryRow& row);
 
-// Rows in the order of `runs`. `wires` is what the calibration found.
+// Rows in the order of `runs`. `wires` is what the calibration found, `link` what the workers stood on.
 std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<ConfigurationRuns>& runs,
-                                  const std::optional<Wires>& wires);
+                                  const std::optional<Wires>& wires, const LinkReport& link = {});
 
 // The columns of summary.csv, in their order.
 std::vector<Cell> Cells(const SummaryRow& row);

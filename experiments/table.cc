@@ -179,7 +179,10 @@ std::string Table(const std::vector<SummaryRow>& rows) {
   if (crowded)
     table += "* oversubscribed: more workers than cores, so the times say how processes take turns.\n";
   if (std::any_of(rows.begin(), rows.end(), [](const SummaryRow& row) { return !row.valid; })) {
-    table += "! not valid: others used too much of the processors meanwhile (see note in summary.csv).\n";
+    table +=
+        "! not valid: others used too much of the processors meanwhile, or the host did not carry the "
+        "network "
+        "(see note\nin summary.csv).\n";
   }
   return table;
 }

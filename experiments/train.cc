@@ -28,7 +28,7 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
   PSRING_RETURN_IF_ERROR(CheckVirtualStrategy(configuration.strategy, configuration.training));
   const std::string& backend = options.training.backend;
   if ((!backend.empty() && backend != configuration.backend()) ||
-      configuration.training.fabric != options.training.fabric) {
+      (configuration.training.fabric != options.training.fabric && !flags.link.wanted())) {
     return absl::InvalidArgumentError(
         absl::StrCat("--backend or --fabric does nothing for --strategy ", configuration.strategy.name,
                      configuration.strategy.needs == StrategyNeeds::kProcessGroup

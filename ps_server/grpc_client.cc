@@ -30,7 +30,8 @@ namespace {
 
 class GrpcClient : public PsClient {
  public:
-  GrpcClient(const std::string& address, Payload payload) : address_(address), wanted_(payload) {}
+  GrpcClient(const std::string& address, Payload payload, const LinkEnd& link)
+      : address_(address), wanted_(payload), link_(link) {}
 
   ~GrpcClient() override {
     if (!thread_.joinable()) return;
@@ -223,7 +224,7 @@ class GrpcClient : public PsClient {
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
     arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     PSRING_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
-                            OpenChannel(address_, arguments, deadline));
+                            OpenChannel(address_, arguments, deadline, link_));
     MutexLock lock(mutex_);
     channel_ = std::move(channel);
     context_ = std::make_unique<grpc::ClientContext>();
@@ -421,6 +422,7 @@ class GrpcClient : public PsClient {
 
   const std::string address_;
   const Payload wanted_;
+  const LinkEnd link_;
   SharedSpan gradients_, weights_;          // the caller's
   std::optional<OurMemory> worker_memory_;  // set in Start: the payload goes through it
   ClientSession session_;
@@ -449,8 +451,8 @@ class GrpcClient : public PsClient {
 
 }  // namespace
 
-std::unique_ptr<PsClient> MakeGrpcPsClient(const std::string& address, Payload payload) {
-  return std::make_unique<GrpcClient>(address, payload);
+std::unique_ptr<PsClient> MakeGrpcPsClient(const std::string& address, Payload payload, const LinkEnd& link) {
+  return std::make_unique<GrpcClient>(address, payload, link);
 }
 
 }  // namespace psring

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/device.h"
+#include "common/link_shaper.h"
 #include "common/trace.h"
 #include "ps_server/messages.h"
 #include "ps_server/server_job.h"
@@ -84,7 +85,7 @@ class PsClient {
 
   virtual Traffic traffic() const = 0;
 
-  // For a client of several servers, which carries word from one to the others (sharded_client.h). `heard`
+  // For a client of several servers, which carries word from one to the others (MakeShardedPsClient). `heard`
   // gets what a server says that concerns them too: on a thread of the client, before anything that follows
   // from it; it must not block. Set it before Start.
   virtual void OnWord(std::function<void(const ChunkHeader&)> heard) = 0;
@@ -93,10 +94,24 @@ class PsClient {
 };
 
 // To the server at "host:port", over gRPC. kShared: Start fails where the two share no memory. Programs that
-// train call KeepFreedMemory() once (keep_freed_memory.h): it makes this client up to twice as fast.
-std::unique_ptr<PsClient> MakeGrpcPsClient(const std::string& address, Payload payload = Payload::kAuto);
+// train call KeepFreedMemory() once (keep_freed_memory.h): it makes this client up to twice as fast. `link`'s
+// shaper outlives the client.
+std::unique_ptr<PsClient> MakeGrpcPsClient(const std::string& address, Payload payload = Payload::kAuto,
+                                           const LinkEnd& link = {});
 // Straight into `server`, which must outlive it: the server minus the wire, for tests and for threads of one
 // process.
 std::unique_ptr<PsClient> MakeDirectPsClient(ParameterServer& server);
+
+// One client of several servers, each of which holds a slice of every bucket (sharding.h). An exchange goes
+// to all at once, and `done` runs when the last has answered, on that client's thread. Versions and staleness
+// are kept by each server for itself: a result has the lowest version, the most staleness, and every
+// server's. Errors name the server; the first ends the conversation with all, so that nobody waits for an
+// answer that will not come.
+//
+// The servers do not know each other: what one decides for all (whose gradient is in a step, with backup
+// workers; the norm of the whole gradient) each worker carries to the others.
+//
+// `servers`: a client each, in the order of the servers' numbers; not started. With one it is that client.
+std::unique_ptr<PsClient> MakeShardedPsClient(std::vector<std::unique_ptr<PsClient>> servers);
 
 }  // namespace psring

@@ -15,6 +15,7 @@
 #include "common/command_line.h"
 #include "common/device.h"
 #include "common/keep_freed_memory.h"
+#include "common/link_flags.h"
 #include "common/records.h"
 #include "common/rendezvous.h"
 #include "ps_server/parameter_server.h"
@@ -36,6 +37,7 @@ struct Flags {
   std::string device = "cpu";
   std::string record;
   double timeout_s = 60;
+  LinkShape link;
   bool limits = false;
 };
 
@@ -62,15 +64,17 @@ absl::StatusOr<RendezvousOptions> Meeting(const Flags& flags) {
 absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, MakeDevice(flags.device));
 
+  const std::unique_ptr<LinkShaper> shaper = MakeLinkShaper(flags.link);
   Arrivals arrivals;
   ParameterServer server(*device, {.workers = flags.workers,
                                    .server = flags.server,
                                    .servers = flags.servers,
                                    .timeout = meeting.timeout,
                                    .arrivals = &arrivals});
-  PSRING_ASSIGN_OR_RETURN(
-      std::unique_ptr<Service> service,
-      Service::Start(server, {.host = flags.bind, .port = flags.port, .threads = flags.threads}));
+  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Service> service, Service::Start(server, {.host = flags.bind,
+                                                                                    .port = flags.port,
+                                                                                    .threads = flags.threads,
+                                                                                    .shaper = shaper.get()}));
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Rendezvous> rendezvous, Rendezvous::Connect(meeting));
   std::unique_ptr<RoundLimitServer> limits;
   if (flags.limits) {
@@ -133,6 +137,7 @@ int main(int argc, char** argv) {
   app.add_option("--timeout", flags.timeout_s, "seconds that workers may wait for one that is silent")
       ->check(psring::RealNumber({.low = 0}))
       ->capture_default_str();
+  psring::AddLinkFlags(app, flags.link);
   app.add_flag("--limits", flags.limits, "also serve the rounds that ps_worker --limits measures");
   psring::ParseOrExit(app, argc, argv);
 

@@ -37,7 +37,6 @@
 #include "common/trace.h"
 #include "ps_server/ps_client.h"
 #include "ps_server/round_limits.h"
-#include "ps_server/sharded_client.h"
 
 namespace psring {
 namespace {

@@ -1,4 +1,4 @@
-#include "ps_server/sharded_client.h"
+// The client of several servers: cuts exchanges into slices, and carries word from server to server.
 
 #include <algorithm>
 #include <map>
@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/mutex.h"
+#include "ps_server/ps_client.h"
 #include "ps_server/sharding.h"
 
 namespace psring {

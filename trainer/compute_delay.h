@@ -23,7 +23,7 @@ class ComputeDelay {
   void Begin(int64_t step);
 
   // Some more has been computed. Sleeps until that has taken `factor` times the processor's time; what a
-  // sleep was too long by is taken from the next. So every layer, and with it every bucket, is late in
+  // sleep was too long by is taken from the step's next. So every layer, and with it every bucket, is late in
   // proportion.
   void Prolong();
 

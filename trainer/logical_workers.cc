@@ -47,6 +47,11 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
   PSRING_ASSIGN_OR_RETURN(w.strategy_, FindStrategy(options.strategy));
   PSRING_ASSIGN_OR_RETURN(const ModelRow* model_row, FindModel(options.model));
   PSRING_RETURN_IF_ERROR(CheckStrategy(options, *w.strategy_, workers));
+  if (options.wire != "float32") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--wire ", options.wire,
+                     ": logical workers push float32; what a 16-bit wire lost cannot be made again"));
+  }
   PSRING_ASSIGN_OR_RETURN(w.plan_, PlanSteps(options, data.train.count(), workers));
   PSRING_ASSIGN_OR_RETURN(w.updates_,
                           PlanUpdates(options, *w.strategy_, *model_row, w.plan_, data.train.count()));
@@ -109,6 +114,8 @@ ServerJob LogicalWorkers::JobOf(const std::string& consistency, int workers) con
   return {.workers = workers,
           .consistency = consistency,
           .deterministic = options_.deterministic,
+          .clip_norm = options_.clip_norm,
+          .staleness_lr = options_.staleness_lr == "inverse",
           .parameters = static_cast<int64_t>(parameters()),
           .buckets = buckets_,
           .optimizer = updates_.optimizer,

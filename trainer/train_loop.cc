@@ -12,6 +12,7 @@
 #include "trainer/compute_delay.h"
 #include "trainer/evaluation.h"
 #include "trainer/model.h"
+#include "trainer/replayed_model.h"
 #include "trainer/sampler.h"
 #include "trainer/sync_strategy.h"
 #include "trainer/training_plan.h"
@@ -88,12 +89,12 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
 
   // All that can be refused is refused before anything is allocated.
   PSRING_ASSIGN_OR_RETURN(t.strategy_row_, FindStrategy(options.strategy));
-  PSRING_ASSIGN_OR_RETURN(const ModelRow* model_row, FindModel(options.model));
+  PSRING_ASSIGN_OR_RETURN(const ModelRow model_row, ModelOf(options));
   PSRING_RETURN_IF_ERROR(CheckStrategy(options, *t.strategy_row_, worker.world_size));
   PSRING_ASSIGN_OR_RETURN(t.plan_, PlanSteps(options, data.count(), worker.world_size));
   t.drawn_batch_ = t.plan_.global_batch + int64_t{options.batch} * SpareWorkers(options.strategy);
   PSRING_ASSIGN_OR_RETURN(const UpdatePlan updates,
-                          PlanUpdates(options, *t.strategy_row_, *model_row, t.plan_, data.count()));
+                          PlanUpdates(options, *t.strategy_row_, model_row, t.plan_, data.count()));
 
   if (worker.rank == 0) {
     for (const std::string& warning : PlanWarnings(*t.strategy_row_, updates)) worker.on_warning(warning);
@@ -102,7 +103,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   const int max_batch = std::max(options.batch, kEvaluationBatch);
   t.compute_ = device.NewStream(StreamKind::kCompute, "compute");
   PSRING_ASSIGN_OR_RETURN(t.ops_, MakeOps(device, options.threads));
-  PSRING_ASSIGN_OR_RETURN(t.model_, model_row->make(data, max_batch, device, *t.ops_));
+  PSRING_ASSIGN_OR_RETURN(t.model_, model_row.make(data, max_batch, device, *t.ops_));
   const size_t parameters = t.model_->parameters().count();
   if (options.evaluate && worker.rank == 0) {
     PSRING_RETURN_IF_ERROR(CheckSnapshots(options.eval_every, t.plan_.total_steps(), parameters));
@@ -212,7 +213,7 @@ absl::Status Training::Steps() {
   for (int64_t step = 0, next = 0; !IsOver(step); step = next) {
     // A worker whose gradient came too late may skip the first measured step, but not the barrier before it.
     const bool warmed_up = !warm && step >= plan_.warmup_steps;
-    if (step == 0 || warmed_up) PSRING_RETURN_IF_ERROR(worker_.barrier());
+    if (step == 0 || warmed_up || options_.align_steps) PSRING_RETURN_IF_ERROR(worker_.barrier());
     warm = warm || warmed_up;
     absl::StatusOr<StepRecord> record = Step(step, next);
     if (!record.ok()) return AtStep(step, record.status());

@@ -213,6 +213,7 @@ absl::Status VirtualTraining::Finished(const VirtualStep& step) {
   }
   for (size_t b = 0; b < step.staleness.size() && !step.dropped; ++b) {
     record.buckets[b].staleness = step.staleness[b];
+    record.buckets[b].staleness_sum = step.staleness[b];
     ++result.pushes;
     result.staleness_sum += step.staleness[b];
     result.staleness_max = std::max(result.staleness_max, step.staleness[b]);

@@ -22,7 +22,7 @@ struct VirtualRun {
   int workers = 1;
   Device& device;
   const DataSplits& data;
-  // A step of any worker is over; in the order of virtual time. With the spans of its trace.
+  // A step of any worker is over; in the order of virtual time.
   std::function<void(const StepRecord&)> on_step = [](const StepRecord&) {};
   std::function<void(int64_t steps_done, int64_t steps_planned, double loss)> on_progress =
       [](int64_t, int64_t, double) {};

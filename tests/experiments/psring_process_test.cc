@@ -112,7 +112,12 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"compare", "--samples", "9", "--epochs", "1"}, "--samples and --epochs"},
       {{"compare", "--repeats", "many"}, "--repeats"},
       {{"compare", "--time_budget", "soon"}, "--time_budget"},
-      {{"compare", "--link", "1gbit"}, "not built yet"},
+      {{"compare", "--link", "1000"}, "no unit"},
+      {{"compare", "--link", "fast"}, "1gbit"},
+      {{"compare", "--link", "1gbit", "--shaping", "none"}, "--shaping none"},
+      {{"compare", "--link", "none", "--shaping", "netns"}, "--link 1gbit"},
+      {{"compare", "--latency", "1"}, "0.5ms"},
+      {{"train", "--strategy", "ring", "--link", "1gbit", "--fabric", "shm"}, "share no memory"},
       {{"compare", "--micro_batches", "2"}, "--micro_batches"},
       {{"compare", "--strategies", "ring", "--micro_batches", "2"}, "--micro_batches"},
       {{"compare", "--data_dir", data}, data},
@@ -125,6 +130,12 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"train", "--strategy", "ring", "--micro_batches", "2"}, "--micro_batches"},
       {{"train", "--steps", "5", "--epochs", "1"}, "--steps and --epochs"},
       {{"train", "--fabric", "pigeon"}, "--fabric"},
+      {{"compare", "--workload", "resnet5"}, "resnet50"},
+      {{"compare", "--workload", "./none.csv"}, "none.csv"},
+      {{"compare", "--workload", "resnet50", "--model", "cnn"}, "--model"},
+      {{"compare", "--compute_speedup", "2"}, "--workload"},
+      {{"train", "--strategy", "mpi", "--workers", "2", "--data", "synthetic", "--link", "1gbit"},
+       "--link none"},
       {{"compare", "--backend", "golo"}, "gloo"},
       {{"predict", "--link", "25"}, "has no unit"},
       {{"predict", "--link", "1gbit", "--workload", "resnet"}, "resnet50"},
@@ -396,6 +407,123 @@ TEST_P(OthersCollectives, AKilledPsringTakesItsRanksAlong) {
 
 INSTANTIATE_TEST_SUITE_P(All, OthersCollectives, testing::Values("gloo", "mpi"),
                          [](const auto& info) { return info.param; });
+
+// On a virtual cluster, where this machine makes namespaces.
+class VirtualClusterTest : public PsringTest {
+ protected:
+  void SetUp() override {
+    PsringTest::SetUp();
+    const Outcome possible =
+        Run({"train", "--data", "synthetic", "--link", "1gbit", "--shaping", "netns", "--dry_run"});
+    if (possible.exit_code != 0) GTEST_SKIP() << possible.err;
+  }
+};
+
+TEST_F(VirtualClusterTest, WorkersAndServerTalkOverTheirOwnLinks) {
+  const Outcome outcome =
+      Run({"compare", "--data", "synthetic", "--strategies", "ring,ps-sync", "--workers", "2", "--repeats",
+           "1", "--steps", "4", "--no_eval", "--batch", "32", "--link", "200mbit"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  int compared = 0;
+  for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"))) {
+    const auto& figures = row["figures"];
+    EXPECT_EQ(figures["shaping"], "netns");
+    EXPECT_EQ(figures["link_mbps"], 200);
+    if (figures["strategy"] != "ring" && figures["strategy"] != "ps-sync") continue;
+    ++compared;
+    // Faster than this the link is not; nor is what leaves by it less than what was sent.
+    const double payload = figures["payload_tx_bytes_per_worker"];
+    EXPECT_GT(figures["comm_busy_ms"].get<double>(), 0.9 * 1e3 * payload / 25e6) << figures;
+    EXPECT_NEAR(figures["wire_tx_bytes_per_worker"].get<double>() / payload, 1.035, 0.035) << figures;
+    EXPECT_GT(figures["predicted_comm_ms"], 100) << figures;
+  }
+  EXPECT_EQ(compared, 2);
+  const auto manifest = nlohmann::json::parse(Slurp(root_ / "work/runs/latest/manifest.json"));
+  EXPECT_EQ(manifest["link"]["preflight"]["each_link_mbps"].size(), 2) << manifest["link"];
+}
+
+// Where this machine makes no namespaces this is what it does; it can everywhere.
+TEST_F(PsringTest, WithoutNamespacesTheTransportsHoldBack) {
+  const Outcome outcome = Run({"compare",
+                               "--data",
+                               "synthetic",
+                               "--strategies",
+                               "ring,ps-sync",
+                               "--workers",
+                               "2",
+                               "--repeats",
+                               "1",
+                               "--steps",
+                               "4",
+                               "--no_eval",
+                               "--batch",
+                               "32",
+                               "--link",
+                               "200mbit",
+                               "--latency",
+                               "2ms",
+                               "--shaping",
+                               "userspace"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  int compared = 0;
+  for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"))) {
+    const auto& figures = row["figures"];
+    EXPECT_EQ(figures["shaping"], "userspace");
+    if (figures["strategy"] != "ring" && figures["strategy"] != "ps-sync") continue;
+    ++compared;
+    const double payload = figures["payload_tx_bytes_per_worker"];
+    EXPECT_GT(figures["comm_busy_ms"].get<double>(), 0.9 * 1e3 * payload / 25e6) << figures;
+    EXPECT_EQ(figures["transport"], figures["strategy"] == "ring" ? "tcp" : "grpc");
+  }
+  EXPECT_EQ(compared, 2);
+}
+
+TEST_F(PsringTest, AReplayedWorkloadMovesItsTrueSizes) {
+  ASSERT_TRUE(std::ofstream(root_ / "work/mine.csv")
+              << "# batch: 8\n# device: mine\n# forward_ms: 5\n"
+                 "name,bytes,ready_ms\nlast,4000,1\nfirst,1000000,9\n");
+  const Outcome outcome = Run({"compare", "--workload", "./mine.csv", "--strategies", "ring,ps-sync",
+                               "--workers", "3", "--repeats", "1", "--steps", "5", "--link", "none"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  int compared = 0;
+  for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"))) {
+    const auto& figures = row["figures"];
+    EXPECT_EQ(figures["parameters"], 251000);
+    EXPECT_EQ(figures["batch_per_worker"], 8);
+    EXPECT_GE(figures["compute_ms"], 14);
+    const double sent = figures["strategy"] == "ring" ? 4.0 / 3 * 1004000 : 1004000;
+    if (figures["strategy"] == "ring" || figures["strategy"] == "ps-sync") {
+      EXPECT_NEAR(figures["payload_tx_bytes_per_worker"].get<double>(), sent, 8);
+      EXPECT_EQ(figures["replicas_equal"], true);
+      ++compared;
+    }
+  }
+  EXPECT_EQ(compared, 2);
+}
+
+TEST_F(VirtualClusterTest, AKilledPsringTakesTheClusterAlong) {
+  const std::string out = (root_ / "out-folder").string();
+  const pid_t psring = Start({"train", "--data", "synthetic", "--strategy", "ps-sync", "--workers", "2",
+                              "--epochs", "1000", "--out", out, "--link", "1gbit"});
+  const absl::Time started = absl::Now() + absl::Seconds(60);
+  while (Slurp(fs::path(out) / "records/training-1/ps-sync-2/steps-rank0.jsonl").empty() &&
+         absl::Now() < started) {
+    absl::SleepFor(absl::Milliseconds(50));
+  }
+  // A namespace lives as long as somebody is in it; these are all who are.
+  const fs::path ours = fs::read_symlink("/proc/self/ns/net");
+  int elsewhere = 0;
+  for (const std::string& process : Processes(out)) {
+    std::error_code gone;
+    elsewhere += fs::read_symlink(fs::path("/proc") / process / "ns/net", gone) != ours;
+  }
+  EXPECT_EQ(elsewhere, 3);
+  kill(psring, SIGKILL);
+  Finish(psring);
+  const absl::Time deadline = absl::Now() + absl::Seconds(3);
+  while (!Processes(out).empty() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
+  EXPECT_TRUE(Processes(out).empty());
+}
 
 TEST_F(PsringTest, CtrlCEndsEverythingQuickly) {
   const std::string out = (root_ / "out-folder").string();

@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "ps_server/sharded_client.h"
+#include "ps_server/ps_client.h"
 #include "ps_server/sharding.h"
 #include "tests/ps_server/cluster.h"
 #include "tests/ps_server/test_job.h"

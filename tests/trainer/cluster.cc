@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "common/mutex.h"
-#include "ps_server/sharded_client.h"
+#include "ps_server/ps_client.h"
 #include "ring_worker/groups/groups.h"
 #include "tests/ring_worker/fake_rendezvous.h"
 

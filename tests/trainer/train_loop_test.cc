@@ -114,7 +114,7 @@ TEST(TrainLoop, AStragglerComputesLongerAndItsBucketsAreLateInProportion) {
     }
     EXPECT_GE(slept, 20 * 1.0);
     if (slowed) {
-      EXPECT_NEAR(slept - 20, 19 * own, .25 * 19 * own) << "a sleep takes a little longer";
+      EXPECT_NEAR(slept - 20, 19 * own, .4 * 19 * own) << "a sleep takes a little longer";
     }
   }
   EXPECT_EQ(outcomes[0].weights, outcomes[1].weights);
