@@ -44,6 +44,12 @@ CommTerms ServerTerms(const CommPattern& pattern, double bytes) {
           .adds_while_moving = pattern.pipelined};
 }
 
+// Of what a worker exchanges with servers, on average over the workers: all but what stays on its host.
+double RemoteShare(const CommPattern& pattern) {
+  const double n = pattern.workers;
+  return pattern.place == ServerPlace::kDedicated ? 1 : (n - 1) / n;
+}
+
 // Of N ranks, those beyond the largest power of two hand all they have to another one and get the sum back.
 CommTerms HalvingDoublingTerms(int workers, double bytes) {
   const double n = workers;
@@ -86,8 +92,9 @@ CommTerms TermsOf(const CommPattern& pattern, double bytes) {
     case Scheme::kServerSync:
       return ServerTerms(pattern, bytes);
     case Scheme::kServerAsync:
-      return {.messages = 2,
-              .link_bytes = (pattern.pushed + 1) * bytes,
+      return {.messages = 2 * RemoteShare(pattern),
+              .link_bytes = RemoteShare(pattern) * bytes *
+                            (pattern.pipelined ? std::max(pattern.pushed, 1.0) : pattern.pushed + 1),
               .medium_bytes = (pattern.pushed + 1) * bytes,
               .added_bytes = bytes / pattern.servers};
     default:

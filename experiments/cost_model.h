@@ -35,7 +35,8 @@ enum class Scheme {
   kHalvingDoubling,
   kDoubleBinaryTree,  // pipelined: about 2 lg N a + 2M/B
   kServerSync,        // one server or several; see ServerPlace
-  kServerAsync,       // one worker's push and pull, nobody else on the wire: 2a + 2M/B + M g
+  kServerAsync,  // a worker's push and pull with nobody else on the wire: serial 2a + 2M/B + M g, pipelined
+                 // 2a + M/B + M g; the mean over workers, so (N-1)/N of it where servers stand beside them
 };
 
 // Where S servers stand, each with M/S. `serial` is push everything, then pull; `pipelined` is both at once,

@@ -96,6 +96,20 @@ TEST(CostModel, SeveralServersShareTheLinkOnlyWhereTheyHaveTheirOwn) {
                    2 * one_gradient);
 }
 
+TEST(CostModel, AnAsynchronousWorkerBesideItsServerNeedsNoLink) {
+  const Wires wires{.latency_s = 1, .bytes_per_s = 1e9};
+  const double one_gradient = kBytes / 1e9;
+  const auto seconds = [&](int workers, ServerPlace place, bool pipelined) {
+    return ExchangeSeconds(
+        {.scheme = Scheme::kServerAsync, .workers = workers, .place = place, .pipelined = pipelined}, kBytes,
+        wires);
+  };
+  EXPECT_DOUBLE_EQ(seconds(1, ServerPlace::kRank0, true), 0);
+  EXPECT_DOUBLE_EQ(seconds(4, ServerPlace::kRank0, true), 0.75 * (2 + one_gradient));
+  EXPECT_DOUBLE_EQ(seconds(4, ServerPlace::kRank0, false), 0.75 * (2 + 2 * one_gradient));
+  EXPECT_DOUBLE_EQ(seconds(4, ServerPlace::kDedicated, true), 2 + one_gradient);
+}
+
 TEST(CostModel, AGradientOf16BitsHalvesThePushAndNotThePull) {
   const Wires wires{.bytes_per_s = 1e9};
   CommPattern server{
