@@ -80,35 +80,85 @@ absl::Status ParameterShard::BeginPush(int worker, int bucket, bool in_place) {
   return absl::OkStatus();
 }
 
-void ParameterShard::AddChunk(int worker, int bucket, size_t offset, Pieces payload) {
+bool ParameterShard::AddChunk(int worker, int bucket, size_t offset, Pieces payload, uint64_t resets) {
   BucketState& state = buckets_[bucket];
   PSRING_CHECK(offset % kChunkBytes == 0 && offset + TotalBytes(payload) <= bucket_bytes(bucket));
   if (accumulation_ != Accumulation::kSum) {
     CopyPieces(payload, static_cast<std::byte*>(state.staged[worker]->data()) + offset);
-    return;
+    return true;
   }
   float* sum = sum_.span().floats() + state.place.first + offset / sizeof(float);
   Chunk& chunk = state.chunks[offset / kChunkBytes];
   MutexLock lock(chunk.mutex);
+  if (state.resets != resets) return false;
   if (chunk.started) {
     AddPieces(payload, sum);
   } else {
     CopyPieces(payload, reinterpret_cast<std::byte*>(sum));
     chunk.started = true;
   }
+  return true;
 }
 
-void ParameterShard::AddWhole(int worker, int bucket, Bytes gradient) {
+uint64_t ParameterShard::Reset(int bucket) {
+  BucketState& state = buckets_[bucket];
+  // First, so that whoever comes to a chunk that is emptied already knows that it must not add to it.
+  const uint64_t resets = ++state.resets;
+  if (accumulation_ == Accumulation::kSum) EmptySum(bucket);
+  return resets;
+}
+
+void ParameterShard::EmptySum(int bucket) {
+  for (size_t i = 0; i <= bucket_bytes(bucket) / kChunkBytes; ++i) {
+    MutexLock lock(buckets_[bucket].chunks[i].mutex);
+    buckets_[bucket].chunks[i].started = false;
+  }
+}
+
+void ParameterShard::DropPush(int worker, int bucket) {
+  if (accumulation_ == Accumulation::kSum) return;
+  buckets_[bucket].staged[worker].reset();
+  buckets_[bucket].borrowed[worker] = {};
+}
+
+size_t ParameterShard::value_count() const {
+  return weights_->span().count * (1 + optimizer_.slots().size());
+}
+
+void ParameterShard::SaveBucket(int bucket, float* values) const {
+  const Bucket& place = buckets_[bucket].place;
+  const size_t count = weights_->span().count;
+  std::vector<Span> parts = optimizer_.slots();
+  parts.insert(parts.begin(), weights_->span());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const float* part = parts[i].floats() + place.first;
+    std::copy(part, part + place.count, values + i * count + place.first);
+  }
+}
+
+void ParameterShard::LoadBucket(int bucket, const float* values) {
+  const Bucket& place = buckets_[bucket].place;
+  const size_t count = weights_->span().count;
+  std::vector<Span> parts = optimizer_.slots();
+  parts.insert(parts.begin(), weights_->span());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const float* from = values + i * count + place.first;
+    std::copy(from, from + place.count, parts[i].floats() + place.first);
+  }
+}
+
+bool ParameterShard::AddWhole(int worker, int bucket, Bytes gradient, uint64_t resets) {
   if (accumulation_ == Accumulation::kEachAlone) {
     buckets_[bucket].borrowed[worker] = gradient;
-    return;
+    return true;
   }
   size_t offset = 0;
   do {
     const Bytes chunk = gradient.subspan(offset, ChunkLength(gradient.size(), offset));
-    AddChunk(worker, bucket, offset, {&chunk, 1});
+    if (!AddChunk(worker, bucket, offset, {&chunk, 1}, resets)) return false;
     offset += chunk.size();
   } while (offset < gradient.size());
+  return true;
 }
 
 absl::Status ParameterShard::Apply(int bucket, std::span<const int> workers, int64_t samples, int64_t version,
@@ -118,10 +168,7 @@ absl::Status ParameterShard::Apply(int bucket, std::span<const int> workers, int
   ConstSpan gradient;
   if (accumulation_ == Accumulation::kSum) {
     gradient = sum_.span().Slice(state.place.first, count);
-    for (size_t i = 0; i <= bucket_bytes(bucket) / kChunkBytes; ++i) {
-      MutexLock lock(state.chunks[i].mutex);
-      state.chunks[i].started = false;
-    }
+    EmptySum(bucket);
   } else if (accumulation_ == Accumulation::kEachAlone && state.staged[workers.front()] == nullptr) {
     gradient = {state.borrowed[workers.front()].data(), count};
   } else {

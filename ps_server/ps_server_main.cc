@@ -17,6 +17,7 @@
 #include "common/keep_freed_memory.h"
 #include "common/records.h"
 #include "common/rendezvous.h"
+#include "ps_server/checkpoint_file.h"
 #include "ps_server/parameter_server.h"
 #include "ps_server/service.h"
 
@@ -34,7 +35,17 @@ struct Flags {
   std::string device = "cpu";
   std::string record;
   double timeout_s = 60;
+  std::string on_worker_loss;
+  double worker_timeout_s = 1;
+  bool reject_nonfinite = true;
+  std::string checkpoint_dir;
+  int64_t checkpoint_every = 0;
 };
+
+OnWorkerLoss ParseOnWorkerLoss(const std::string& word) {
+  if (word.empty()) return OnWorkerLoss::kByMode;
+  return word == "stop" ? OnWorkerLoss::kStop : OnWorkerLoss::kContinue;
+}
 
 absl::Status WriteRecord(const std::string& folder, const ServerStats& stats) {
   ServerResult result;
@@ -43,9 +54,15 @@ absl::Status WriteRecord(const std::string& folder, const ServerStats& stats) {
   result.payload_tx_bytes = stats.payload.payload_tx_bytes;
   result.staleness_histogram = stats.staleness_histogram;
   result.dropped_gradients = stats.dropped_gradients;
+  result.restarts = stats.restarts;
+  result.lost_updates = stats.lost_updates;
+  result.lost_workers = stats.lost_workers;
+  result.lost_at_step = stats.lost_at_step;
   result.peak_memory_mb = PeakMemoryMb();
   return WriteFile(folder + "/result-server0.json", ToJson(result));
 }
+
+void Note(const std::string& text) { std::fprintf(stderr, "ps_server: note: %s\n", text.c_str()); }
 
 // A server is no rank: how many there are it learns from its flags.
 absl::StatusOr<RendezvousOptions> Meeting(const Flags& flags) {
@@ -62,7 +79,25 @@ absl::StatusOr<RendezvousOptions> Meeting(const Flags& flags) {
 absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, MakeDevice(flags.device));
 
-  ParameterServer server(*device, {.workers = flags.workers, .timeout = meeting.timeout});
+  std::unique_ptr<CheckpointStore> checkpoints;
+  if (!flags.checkpoint_dir.empty()) {
+    PSRING_ASSIGN_OR_RETURN(checkpoints, OpenCheckpointFolder(flags.checkpoint_dir, /*server=*/0));
+  }
+  ParameterServer server(*device, {.workers = flags.workers,
+                                   .timeout = meeting.timeout,
+                                   .on_worker_loss = ParseOnWorkerLoss(flags.on_worker_loss),
+                                   .worker_timeout = absl::Seconds(flags.worker_timeout_s),
+                                   .reject_nonfinite = flags.reject_nonfinite,
+                                   .checkpoints = checkpoints.get(),
+                                   .checkpoint_every = flags.checkpoint_every,
+                                   .on_note = Note});
+  if (checkpoints != nullptr) {
+    PSRING_ASSIGN_OR_RETURN(const std::optional<Checkpoint> checkpoint, checkpoints->Load());
+    if (checkpoint.has_value()) {
+      PSRING_RETURN_IF_ERROR(server.Restore(*checkpoint));
+      Note(absl::StrCat("goes on from step ", checkpoint->step, " in ", flags.checkpoint_dir));
+    }
+  }
   PSRING_ASSIGN_OR_RETURN(
       std::unique_ptr<Service> service,
       Service::Start(server, {.host = flags.bind, .port = flags.port, .threads = flags.threads}));
@@ -76,9 +111,12 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
   std::signal(SIGINT, [](int) { told_to_end = 1; });
   std::optional<absl::Status> outcome;
   while (!(outcome = server.WaitUntilOver(absl::Now() + absl::Milliseconds(100))).has_value()) {
-    if (told_to_end != 0) server.Abort(absl::CancelledError("the parameter server was told to end"));
+    if (told_to_end == 0) continue;
+    server.CheckpointNow(absl::Now() + absl::Milliseconds(1500));
+    server.Abort(absl::CancelledError("the parameter server was told to end"));
   }
   if (outcome->ok() && !flags.record.empty()) outcome = WriteRecord(flags.record, server.stats());
+  if (outcome->ok() && checkpoints != nullptr) checkpoints->Clear();
   if (!service->Stop(absl::Now() + absl::Seconds(2))) {
     // All that matters is written; a connection that will not end must not keep the process.
     if (!outcome->ok()) Fail("ps_server", std::string(outcome->message()));
@@ -108,6 +146,22 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--device", flags.device, "where the parameters are")->capture_default_str();
   app.add_option("--record", flags.record, "folder for result-server0.json; empty: none");
+  app.add_option("--on_worker_loss", flags.on_worker_loss,
+                 "stop, or continue with the workers that remain; by default synchronous jobs stop, "
+                 "asynchronous ones continue")
+      ->check(psring::OneOf({"stop", "continue"}));
+  app.add_option("--worker_timeout", flags.worker_timeout_s,
+                 "seconds in which a worker whose connection broke may come back before it is lost")
+      ->check(psring::RealNumber({.low = 0, .low_allowed = true}))
+      ->capture_default_str();
+  app.add_option("--reject_nonfinite", flags.reject_nonfinite, "refuse a gradient with NaN or infinity in it")
+      ->capture_default_str();
+  app.add_option("--checkpoint_dir", flags.checkpoint_dir,
+                 "folder for checkpoints, from which a server that is started again goes on; empty: none");
+  app.add_option("--checkpoint_every", flags.checkpoint_every,
+                 "steps between checkpoints; 0: only at the start, at the end and at SIGTERM")
+      ->check(psring::WholeNumber(0, INT64_MAX))
+      ->capture_default_str();
   app.add_option("--timeout", flags.timeout_s, "seconds that workers may wait for one that is silent")
       ->check(psring::RealNumber({.low = 0}))
       ->capture_default_str();

@@ -99,7 +99,10 @@ absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const Flags& flags, Rend
   }
   PSRING_ASSIGN_OR_RETURN(const std::string address, rendezvous->Get("ps/0", "the parameter server"));
   PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(PayloadOf(flags.training)));
-  return MakeGrpcPsClient(address, payload);
+  return MakeGrpcPsClient(
+      address, {.payload = payload,
+                .reply_timeout = absl::Seconds(flags.training.timeout_s),
+                .find_again = [rendezvous] { return rendezvous->Get("ps/0", "the parameter server"); }});
 }
 
 absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal& stop) {

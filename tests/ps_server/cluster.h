@@ -17,6 +17,9 @@ class Cluster {
   virtual ParameterServer& server() = 0;
 };
 
-std::unique_ptr<Cluster> MakeCluster(int workers, absl::Duration timeout = absl::Seconds(30));
+std::unique_ptr<Cluster> MakeCluster(const ServerOptions& options);
+inline std::unique_ptr<Cluster> MakeCluster(int workers, absl::Duration timeout = absl::Seconds(30)) {
+  return MakeCluster(ServerOptions{.workers = workers, .timeout = timeout});
+}
 
 }  // namespace psring

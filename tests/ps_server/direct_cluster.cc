@@ -5,8 +5,7 @@ namespace {
 
 class DirectCluster : public Cluster {
  public:
-  DirectCluster(int workers, absl::Duration timeout)
-      : server_(*device_, {.workers = workers, .timeout = timeout}) {}
+  explicit DirectCluster(const ServerOptions& options) : server_(*device_, options) {}
   std::unique_ptr<PsClient> NewClient() override { return MakeDirectPsClient(server_); }
   ParameterServer& server() override { return server_; }
 
@@ -17,8 +16,8 @@ class DirectCluster : public Cluster {
 
 }  // namespace
 
-std::unique_ptr<Cluster> MakeCluster(int workers, absl::Duration timeout) {
-  return std::make_unique<DirectCluster>(workers, timeout);
+std::unique_ptr<Cluster> MakeCluster(const ServerOptions& options) {
+  return std::make_unique<DirectCluster>(options);
 }
 
 }  // namespace psring

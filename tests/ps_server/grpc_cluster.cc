@@ -7,8 +7,7 @@ namespace {
 
 class GrpcCluster : public Cluster {
  public:
-  GrpcCluster(int workers, absl::Duration timeout)
-      : server_(*device_, {.workers = workers, .timeout = timeout}) {
+  explicit GrpcCluster(const ServerOptions& options) : server_(*device_, options) {
     auto service = Service::Start(server_, {});
     PSRING_CHECK(service.ok());
     service_ = std::move(*service);
@@ -26,8 +25,8 @@ class GrpcCluster : public Cluster {
 
 }  // namespace
 
-std::unique_ptr<Cluster> MakeCluster(int workers, absl::Duration timeout) {
-  return std::make_unique<GrpcCluster>(workers, timeout);
+std::unique_ptr<Cluster> MakeCluster(const ServerOptions& options) {
+  return std::make_unique<GrpcCluster>(options);
 }
 
 }  // namespace psring

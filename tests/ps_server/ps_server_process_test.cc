@@ -124,7 +124,7 @@ TEST_F(ProcessTest, ServesAJobLeavesItsRecordAndEnds) {
   EXPECT_GT(result->peak_memory_mb, 1);
 }
 
-TEST_F(ProcessTest, WhenTheServerIsKilledItsWorkersHearOfItWithinASecond) {
+TEST_F(ProcessTest, WhenTheServerIsKilledForGoodItsWorkersHearOfItWithinSeconds) {
   Child server(Command(2));
   const std::string address = Address();
   const ServerJob job = MakeJob(2, {100000});
@@ -140,7 +140,7 @@ TEST_F(ProcessTest, WhenTheServerIsKilledItsWorkersHearOfItWithinASecond) {
     absl::Status status;
     for (int64_t step = 1; status.ok(); ++step) status = worker.Step(step).status();
     EXPECT_THAT(std::string(status.message()), HasSubstr("lost the parameter server at " + address));
-    EXPECT_LT(absl::Now() - killed, absl::Seconds(rank == 0 ? 1 : 2));
+    EXPECT_LT(absl::Now() - killed, absl::Seconds(3));
   });
   EXPECT_EQ(server.Wait(), -SIGKILL);
 }
@@ -148,7 +148,7 @@ TEST_F(ProcessTest, WhenTheServerIsKilledItsWorkersHearOfItWithinASecond) {
 TEST_F(ProcessTest, WhenAWorkerIsKilledTheOthersHearItsNumber) {
   for (const std::string consistency : {"sync", "async"}) {
     store_ = *RendezvousServer::Start("127.0.0.1", 0);
-    Child server(Command(3));
+    Child server(Command(3, {"--on_worker_loss", "stop"}));
     const std::string address = Address();
     ServerJob job = MakeJob(3, {100000});
     job.consistency = consistency;
@@ -167,7 +167,7 @@ TEST_F(ProcessTest, WhenAWorkerIsKilledTheOthersHearItsNumber) {
       }
       EXPECT_THAT(std::string(status.message()), HasSubstr("worker 2 was lost"));
       if (rank == 0) {
-        EXPECT_LT(absl::Now() - killed, absl::Seconds(1));
+        EXPECT_LT(absl::Now() - killed, absl::Seconds(3));
       }
     });
     EXPECT_EQ(server.Wait(), 1);
