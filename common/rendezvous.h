@@ -35,6 +35,8 @@ struct RendezvousOptions {
 
 using GetEnv = std::function<std::optional<std::string>(const char* name)>;
 GetEnv ProcessEnvironment();
+// `environment`, but with RANK and WORLD_SIZE from flags, where these are not empty.
+GetEnv InPlaceOf(GetEnv environment, std::string rank, std::string world_size);
 
 // InvalidArgument, in one line, for an unknown scheme, a variable that is missing or not a number, RANK at or
 // above WORLD_SIZE.

@@ -1,6 +1,7 @@
 // The half of rendezvous.h that needs no network.
 #include <cstdlib>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -82,6 +83,15 @@ GetEnv ProcessEnvironment() {
     const char* value = std::getenv(name);
     if (value == nullptr) return std::nullopt;
     return value;
+  };
+}
+
+GetEnv InPlaceOf(GetEnv environment, std::string rank, std::string world_size) {
+  return [environment = std::move(environment), rank = std::move(rank),
+          world_size = std::move(world_size)](const char* name) -> std::optional<std::string> {
+    if (std::string_view(name) == "RANK" && !rank.empty()) return rank;
+    if (std::string_view(name) == "WORLD_SIZE" && !world_size.empty()) return world_size;
+    return environment(name);
   };
 }
 

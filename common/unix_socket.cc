@@ -36,8 +36,8 @@ absl::StatusOr<Address> AddressOf(const std::string& name) {
   return result;
 }
 
-absl::StatusOr<FileHandle> NewSocket() {
-  FileHandle fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+absl::StatusOr<FileDescriptor> NewSocket() {
+  FileDescriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (fd.get() < 0) return Failed("socket");
   return fd;
 }
@@ -55,13 +55,9 @@ absl::Status Await(int fd, short events, absl::Time deadline) {
 
 }  // namespace
 
-FileHandle::~FileHandle() {
-  if (fd_ >= 0) close(fd_);
-}
-
 absl::StatusOr<UnixSocket> UnixSocket::Listen(const std::string& name) {
   PSRING_ASSIGN_OR_RETURN(const Address address, AddressOf(name));
-  PSRING_ASSIGN_OR_RETURN(FileHandle fd, NewSocket());
+  PSRING_ASSIGN_OR_RETURN(FileDescriptor fd, NewSocket());
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.address), address.length) != 0) {
     return Failed("bind",
                   errno == EADDRINUSE ? absl::StatusCode::kAlreadyExists : absl::StatusCode::kInternal);
@@ -72,7 +68,7 @@ absl::StatusOr<UnixSocket> UnixSocket::Listen(const std::string& name) {
 
 absl::StatusOr<UnixSocket> UnixSocket::Connect(const std::string& name) {
   PSRING_ASSIGN_OR_RETURN(const Address address, AddressOf(name));
-  PSRING_ASSIGN_OR_RETURN(FileHandle fd, NewSocket());
+  PSRING_ASSIGN_OR_RETURN(FileDescriptor fd, NewSocket());
   if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.address), address.length) != 0) {
     return Failed("connect", absl::StatusCode::kUnavailable);
   }
@@ -82,7 +78,7 @@ absl::StatusOr<UnixSocket> UnixSocket::Connect(const std::string& name) {
 absl::StatusOr<UnixSocket> UnixSocket::Accept(absl::Time deadline) const {
   while (true) {
     PSRING_RETURN_IF_ERROR(Await(fd_.get(), POLLIN, deadline));
-    FileHandle fd(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    FileDescriptor fd(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd.get() < 0) {
       if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) continue;
       return Failed("accept");

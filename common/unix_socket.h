@@ -4,33 +4,14 @@
 
 #include <cstddef>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/file_descriptor.h"
 
 namespace psring {
-
-// Owns an open file. Move-only.
-class FileHandle {
- public:
-  FileHandle() = default;
-  explicit FileHandle(int fd) : fd_(fd) {}
-  FileHandle(FileHandle&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileHandle& operator=(FileHandle&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~FileHandle();
-
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_ = -1;
-};
 
 // One end of a connection, or a listener; one thread at a time. Every wait ends at its deadline, with
 // DeadlineExceeded.
@@ -38,10 +19,18 @@ class UnixSocket {
  public:
   struct Message {
     std::string text;
-    std::vector<FileHandle> files;
+    std::vector<FileDescriptor> files;
   };
   static constexpr size_t kMostText = 4096;
   static constexpr size_t kMostFiles = 8;
+
+  // No socket.
+  UnixSocket() = default;
+  // One that was accepted by other means.
+  explicit UnixSocket(FileDescriptor fd) : fd_(std::move(fd)) {}
+
+  bool valid() const { return fd_.valid(); }
+  int fd() const { return fd_.get(); }  // non-blocking; for poll() and for bytes without files
 
   // `name`: of at most 100 characters. AlreadyExists where somebody listens there.
   static absl::StatusOr<UnixSocket> Listen(const std::string& name);
@@ -57,9 +46,7 @@ class UnixSocket {
   absl::StatusOr<Message> Receive(absl::Time deadline) const;
 
  private:
-  explicit UnixSocket(FileHandle fd) : fd_(std::move(fd)) {}
-
-  FileHandle fd_;
+  FileDescriptor fd_;
 };
 
 }  // namespace psring

@@ -1,6 +1,5 @@
 #include "experiments/machine.h"
 
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
@@ -16,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/cores.h"
 #include "common/trace.h"
 
 namespace psring {
@@ -26,18 +26,6 @@ std::string Slurp(const std::string& path) {
   std::ostringstream text;
   text << in.rdbuf();
   return text.str();
-}
-
-std::vector<int> AllowedCpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cpus;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-      if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-    }
-  }
-  return cpus;
 }
 
 // Cores that a container's quota leaves (cgroup v2: "max 100000" or "200000 100000"); 0: no quota.
@@ -77,7 +65,7 @@ double CpuSeconds(int who) {
 
 Machine DescribeMachine() {
   Machine machine;
-  machine.cores = std::max<int>(1, static_cast<int>(AllowedCpus().size()));
+  machine.cores = static_cast<int>(AllowedCores().size());
   if (const double quota = QuotaCores(); quota > 0) {
     machine.cores = std::clamp(static_cast<int>(std::floor(quota + 0.01)), 1, machine.cores);
   }
@@ -114,7 +102,7 @@ double BusySeconds(const std::string& proc_stat, const std::vector<int>& cpus, d
   return ticks / ticks_per_second;
 }
 
-ForeignCpu::ForeignCpu() : cpus_(AllowedCpus()), start_(Take(cpus_)) {}
+ForeignCpu::ForeignCpu() : cpus_(AllowedCores()), start_(Take(cpus_)) {}
 
 ForeignCpu::Sample ForeignCpu::Take(const std::vector<int>& cpus) {
   return {.busy_s = BusySeconds(Slurp("/proc/stat"), cpus, static_cast<double>(sysconf(_SC_CLK_TCK))),

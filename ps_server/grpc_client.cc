@@ -1,7 +1,5 @@
 #include "ps_server/grpc_client.h"
 
-#include <grpcpp/create_channel.h>
-
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -10,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/check.h"
+#include "ps_server/own_sockets.h"
 #include "ps_server/shared_payload.h"
 
 namespace psring {
@@ -22,19 +21,15 @@ uint64_t NewSession() {
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+absl::StatusOr<std::shared_ptr<grpc::Channel>> GrpcClient::Dial(const std::string& address,
+                                                                absl::Time deadline) {
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // several clients of a process: a socket each
   arguments.SetInt(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kMaxMessageBytes);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   // The server says when a worker keeps the others waiting; these find a server that says nothing any more.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return OpenChannel(address, arguments, deadline);
 }
 
 GrpcClient::GrpcClient(const std::string& address, GrpcClientOptions options)
@@ -193,14 +188,7 @@ void GrpcClient::SendGradient(const Exchange& exchange) {
 }
 
 absl::Status GrpcClient::Connect(absl::Time deadline) {
-  const std::string address = this->address();
-  std::shared_ptr<grpc::Channel> channel = MakeChannel(address);
-  const absl::Time begin = absl::Now();
-  if (!channel->WaitForConnected(absl::ToChronoTime(deadline))) {
-    return absl::UnavailableError(
-        absl::StrCat("no parameter server answered at ", address, " within ",
-                     absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1)))));
-  }
+  PSRING_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel, Dial(address(), deadline));
   MutexLock lock(mutex_);
   over_ = false;
   OpenLocked(std::move(channel));

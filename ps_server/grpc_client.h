@@ -26,8 +26,6 @@
 
 namespace psring {
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address);
-
 class GrpcClient : public PsClient {
  public:
   GrpcClient(const std::string& address, GrpcClientOptions options);
@@ -88,9 +86,11 @@ class GrpcClient : public PsClient {
   void OnOver();
   absl::Status WhyOver() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TryToReconnect();
+  void StayLost();
   void GiveUp(const absl::Status& why);
 
   std::string address() const;
+  static absl::StatusOr<std::shared_ptr<grpc::Channel>> Dial(const std::string& address, absl::Time deadline);
 
   const GrpcClientOptions options_;
   const uint64_t session_id_;

@@ -191,6 +191,12 @@ void GrpcClient::OnOver() {
     lost_at_ = absl::Now();
     why_lost_ = why;
   }
+  StayLost();
+}
+
+// To try again in a moment.
+void GrpcClient::StayLost() {
+  const absl::Duration patience = session_.patience();
   if (absl::Now() - lost_at_ > patience) {
     return GiveUp(absl::UnavailableError(absl::StrCat(why_lost_.message(), "; it did not come back within ",
                                                       absl::FormatDuration(patience))));
@@ -207,10 +213,12 @@ void GrpcClient::TryToReconnect() {
     // Where it cannot be asked, the server may still be where it was.
     if (absl::StatusOr<std::string> found = options_.find_again(); found.ok()) address = *found;
   }
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = Dial(address, absl::Now() + kTick);
+  if (!channel.ok()) return StayLost();
   MutexLock lock(mutex_);
   address_ = address;
   reconnecting_ = false;
-  OpenLocked(MakeChannel(address));
+  OpenLocked(*std::move(channel));
 }
 
 void GrpcClient::GiveUp(const absl::Status& why) {

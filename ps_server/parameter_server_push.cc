@@ -58,6 +58,10 @@ absl::Status ParameterServer::OnWeights(int worker, const ChunkHeader& header, P
 absl::Status ParameterServer::OnGradient(int worker, const ChunkHeader& header, Pieces payload, Lane& lane) {
   const int bucket = header.bucket;
   PSRING_RETURN_IF_ERROR(CheckBucket(worker, bucket));
+  if (header.incarnation == 0) {
+    return Annotate(absl::InvalidArgumentError("a push that does not say for which incarnation of the server"),
+                    worker, bucket);
+  }
   // Meant for a server that is no more, or for a sum that was emptied: its worker knows by now, or will.
   if (header.incarnation != incarnation_ || header.resets < shard_->resets(bucket)) return absl::OkStatus();
 

@@ -66,11 +66,7 @@ void Note(const std::string& text) { std::fprintf(stderr, "ps_server: note: %s\n
 
 // A server is no rank: how many there are it learns from its flags.
 absl::StatusOr<RendezvousOptions> Meeting(const Flags& flags) {
-  const GetEnv environment = [&flags, process = ProcessEnvironment()](const char* name) {
-    if (std::string_view(name) == "RANK") return std::optional<std::string>("0");
-    if (std::string_view(name) == "WORLD_SIZE") return std::optional(absl::StrCat(flags.workers));
-    return process(name);
-  };
+  const GetEnv environment = InPlaceOf(ProcessEnvironment(), "0", absl::StrCat(flags.workers));
   PSRING_ASSIGN_OR_RETURN(RendezvousOptions meeting, ParseRendezvous(flags.rendezvous, environment));
   meeting.timeout = absl::Seconds(flags.timeout_s);
   return meeting;

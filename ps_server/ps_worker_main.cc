@@ -328,11 +328,7 @@ absl::Status Run(const Flags& flags) {
     if (*bytes < sizeof(float)) return absl::InvalidArgumentError("--bytes: a gradient has at least 4 bytes");
     sizes.push_back(*bytes);
   }
-  const GetEnv environment = [&](const char* name) -> std::optional<std::string> {
-    if (std::string_view(name) == "RANK" && !flags.rank.empty()) return flags.rank;
-    if (std::string_view(name) == "WORLD_SIZE" && !flags.world_size.empty()) return flags.world_size;
-    return ProcessEnvironment()(name);
-  };
+  const GetEnv environment = InPlaceOf(ProcessEnvironment(), flags.rank, flags.world_size);
   PSRING_ASSIGN_OR_RETURN(RendezvousOptions join, ParseRendezvous(flags.rendezvous, environment));
   join.timeout = absl::Seconds(flags.timeout_s);
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Rendezvous> rendezvous, Rendezvous::Join(join));

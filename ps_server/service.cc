@@ -11,8 +11,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/address.h"
 #include "common/check.h"
 #include "common/mutex.h"
+#include "ps_server/own_sockets.h"
 #include "ps_server/service_connection.h"
 
 namespace psring {
@@ -25,6 +27,7 @@ class GrpcService : public Service, public Connection::Host {
   ~GrpcService() override { PSRING_CHECK(Stop(absl::Now())); }
 
   absl::Status Listen(const ServiceOptions& options) {
+    PSRING_ASSIGN_OR_RETURN(port_, Port::Listen(options.host, options.port));
     PSRING_ASSIGN_OR_RETURN(door_, PayloadDoor::Open());
     std::vector<Lane> lanes;
     for (int i = 0; i < options.threads; ++i) {
@@ -32,13 +35,8 @@ class GrpcService : public Service, public Connection::Host {
       lanes.push_back(std::move(lane));
     }
     grpc::ServerBuilder builder;
-    int port = 0;
-    const std::string wanted = absl::StrCat(options.host, ":", options.port);
-    builder.AddListeningPort(wanted, grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&raw_service_);
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-    // With it, a second server on the same port would share the workers with the first.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     // Finds a worker whose host has vanished; and lets workers ask the same of the server.
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
@@ -49,15 +47,13 @@ class GrpcService : public Service, public Connection::Host {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 16);
     queue_ = builder.AddCompletionQueue();
     grpc_server_ = builder.BuildAndStart();
-    if (grpc_server_ == nullptr || port == 0) {
-      return absl::UnavailableError(absl::StrCat("cannot listen on ", wanted,
-                                                 ": the port is in use, or the address is not this host's"));
-    }
-    address_ = absl::StrCat(options.host, ":", port);
+    if (grpc_server_ == nullptr) return absl::InternalError("gRPC did not start a server");
+    address_ = AddressText(options.host, port_->number());
     OnAccepted();
     for (Lane& lane : lanes) {
       threads_.emplace_back([this, lane = std::move(lane)]() mutable { Serve(lane); });
     }
+    port_->Serve(*grpc_server_);
     return absl::OkStatus();
   }
 
@@ -68,6 +64,7 @@ class GrpcService : public Service, public Connection::Host {
       MutexLock lock(mutex_);
       if (std::exchange(stopping_, true)) return true;
     }
+    port_.reset();
     if (grpc_server_ != nullptr) {
       grpc_server_->Shutdown(absl::ToChronoTime(deadline));
       // Cancelled by now: their operations are coming back.
@@ -114,6 +111,7 @@ class GrpcService : public Service, public Connection::Host {
   }
 
   ParameterServer& server_;
+  std::unique_ptr<Port> port_;
   std::unique_ptr<PayloadDoor> door_;
   RawService raw_service_;
   std::string address_;

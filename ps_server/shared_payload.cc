@@ -35,7 +35,7 @@ absl::StatusOr<std::string> NewToken() {
 }
 
 // What a worker sends: three files (page, gradients, weights) and "TOKEN GRADIENT_BYTES WEIGHT_BYTES".
-absl::StatusOr<SharedMemory> MapFile(FileHandle& file, size_t bytes) {
+absl::StatusOr<SharedMemory> MapFile(FileDescriptor& file, size_t bytes) {
   struct stat status;
   if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || bytes == 0 ||
       static_cast<uint64_t>(status.st_size) < bytes) {

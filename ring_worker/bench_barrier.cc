@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,6 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/check.h"
+#include "common/cores.h"
 #include "common/rendezvous_store.h"
 
 namespace psring {
@@ -29,12 +29,6 @@ namespace {
 constexpr int kSpins = 4000;  // about 20 us, where there is a core to spin on
 constexpr int kYieldsBetweenLooks = 256;
 constexpr int kLooksBeforeSleep = 64;  // then the wait is a long one
-
-void Pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
 
 // Which kernel, and which of its views of processes.
 std::string HostIdentity() {
@@ -45,12 +39,11 @@ std::string HostIdentity() {
   return absl::StrCat(boot, " ", pid_namespace);
 }
 
-absl::Status MapError(int rank, const char* call) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("cannot see the memory of rank ", rank, ": ", call, ": ", strerror(errno)));
+absl::Status MapError(int rank, absl::string_view why) {
+  return absl::FailedPreconditionError(absl::StrCat("cannot see the memory of rank ", rank, ": ", why));
 }
 
-absl::StatusOr<std::shared_ptr<Buffer>> MapOne(int rank, const std::string& card) {
+absl::StatusOr<SharedMemory> MapOne(int rank, const std::string& card) {
   const std::vector<std::string> fields = absl::StrSplit(card, ' ');
   size_t bytes = 0;
   if (fields.size() != 3 || !absl::SimpleAtoi(fields[2], &bytes)) {
@@ -58,11 +51,10 @@ absl::StatusOr<std::shared_ptr<Buffer>> MapOne(int rank, const std::string& card
   }
   const std::string path = absl::StrCat("/proc/", fields[0], "/fd/", fields[1]);
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) return MapError(rank, "open");
-  void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  close(fd);
-  if (data == MAP_FAILED) return MapError(rank, "mmap");
-  return std::make_shared<Buffer>(data, bytes, [bytes](void* at) { munmap(at, bytes); });
+  if (fd < 0) return MapError(rank, strerror(errno));
+  absl::StatusOr<SharedMemory> memory = SharedMemory::Adopt(fd, bytes, /*prefault=*/false);
+  if (!memory.ok()) return MapError(rank, memory.status().message());
+  return memory;
 }
 
 }  // namespace
@@ -109,10 +101,7 @@ absl::StatusOr<std::unique_ptr<HostBarrier>> HostBarrier::Make(Rendezvous& rende
     barrier->pid_fds_.push_back(
         absl::SimpleAtoi(text, &pid) ? static_cast<int>(syscall(SYS_pidfd_open, pid, 0)) : -1);
   }
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  const bool known = sched_getaffinity(0, sizeof(cores), &cores) == 0;
-  barrier->spins_ = known && CPU_COUNT(&cores) >= ranks ? kSpins : 0;
+  barrier->spins_ = static_cast<int>(AllowedCores().size()) >= ranks ? kSpins : 0;
   return barrier;
 }
 
@@ -135,7 +124,7 @@ absl::Status HostBarrier::Wait() {
   for (int peer = 0; peer < ranks_; ++peer) {
     while (!Arrived(peer)) {
       if (turns++ < spins_) {
-        Pause();
+        SpinPause();
         continue;
       }
       sched_yield();

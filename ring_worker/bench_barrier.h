@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "common/device.h"
 #include "common/rendezvous.h"
+#include "common/shared_memory.h"
 
 namespace psring {
 
@@ -23,11 +24,11 @@ class SharedBuffers {
   static absl::StatusOr<SharedBuffers> Map(Rendezvous& rendezvous, const std::string& name,
                                            const Buffer& mine);
 
-  std::byte* of(int rank) const { return static_cast<std::byte*>(maps_[static_cast<size_t>(rank)]->data()); }
+  std::byte* of(int rank) const { return maps_[static_cast<size_t>(rank)].data(); }
 
  private:
   // The whole file of `mine`'s size; unmapped with its owner.
-  std::vector<std::shared_ptr<Buffer>> maps_;
+  std::vector<SharedMemory> maps_;
 };
 
 // True where all ranks run under one kernel and see each other's processes.

@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sched.h>
 #include <string.h>
@@ -23,13 +22,14 @@
 #include "common/collective_table.h"
 #include "common/reduce.h"
 #include "common/rendezvous_store.h"
+#include "common/tcp_socket.h"
 
 namespace psring {
 namespace {
 
 // Added and written out while it is still in the first-level cache.
 constexpr size_t kBlock = 8 << 10;
-// Sent and received from and into memory that stays in cache: the sockets' own limit, not the memory's.
+// Sent or received in one go.
 constexpr size_t kWindow = 256 << 10;
 // Looked at so often before a rank sleeps in poll: about as long as a wake-up costs.
 constexpr int kLooks = 200;
@@ -37,20 +37,6 @@ constexpr int kLooks = 200;
 absl::Status SocketError(const char* call) {
   return absl::UnavailableError(absl::StrCat("limits: ", call, ": ", strerror(errno)));
 }
-
-struct Descriptor {
-  Descriptor() = default;
-  explicit Descriptor(int its_fd) : fd(its_fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd(std::exchange(other.fd, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd, other.fd);
-    return *this;
-  }
-  ~Descriptor() {
-    if (fd >= 0) close(fd);
-  }
-  int fd = -1;
-};
 
 struct Address {
   sockaddr_storage storage{};
@@ -101,8 +87,7 @@ const char* Name(LimitKind kind) {
 }
 
 struct HostLimits::Links {
-  Descriptor next, before;
-  std::vector<char> out = std::vector<char>(kWindow), in = std::vector<char>(kWindow);
+  FileDescriptor next, before;
 
   // Every rank listens, tells its address, connects to the next one and accepts the one before.
   static absl::StatusOr<std::unique_ptr<Links>> Connect(Rendezvous& rendezvous, const std::string& name,
@@ -111,11 +96,11 @@ struct HostLimits::Links {
     const absl::Time deadline = absl::Now() + timeout;
     const int family = address.storage.ss_family;
     const int type = SOCK_STREAM | SOCK_CLOEXEC;
-    const Descriptor listener(socket(family, type | SOCK_NONBLOCK, 0));
-    if (bind(listener.fd, address.get(), address.length) != 0) return SocketError("bind");
-    if (listen(listener.fd, 1) != 0) return SocketError("listen");
+    const FileDescriptor listener(socket(family, type | SOCK_NONBLOCK, 0));
+    if (bind(listener.get(), address.get(), address.length) != 0) return SocketError("bind");
+    if (listen(listener.get(), 1) != 0) return SocketError("listen");
     address.length = sizeof(address.storage);
-    if (getsockname(listener.fd, address.get(), &address.length) != 0) return SocketError("getsockname");
+    if (getsockname(listener.get(), address.get(), &address.length) != 0) return SocketError("getsockname");
     const std::string card(reinterpret_cast<const char*>(&address.storage), address.length);
     PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> cards,
                             rendezvous.Exchange("limits " + name, absl::BytesToHexString(card)));
@@ -125,13 +110,13 @@ struct HostLimits::Links {
     memcpy(&next_address.storage, next_card.data(), next_address.length);
 
     auto links = std::make_unique<Links>();
-    links->next = Descriptor(socket(family, type, 0));
-    if (connect(links->next.fd, next_address.get(), next_address.length) != 0) return SocketError("connect");
-    PSRING_RETURN_IF_ERROR(PollFor(listener.fd, POLLIN, deadline, "accept"));
-    links->before = Descriptor(accept4(listener.fd, nullptr, nullptr, SOCK_CLOEXEC));
-    if (links->before.fd < 0) return SocketError("accept");
-    const int yes = 1;
-    if (family == AF_INET) setsockopt(links->next.fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+    links->next = FileDescriptor(socket(family, type, 0));
+    if (connect(links->next.get(), next_address.get(), next_address.length) != 0)
+      return SocketError("connect");
+    PSRING_RETURN_IF_ERROR(PollFor(listener.get(), POLLIN, deadline, "accept"));
+    links->before = FileDescriptor(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (links->before.get() < 0) return SocketError("accept");
+    if (family == AF_INET) PSRING_RETURN_IF_ERROR(PrepareTcpSocket(links->next.get()));
     return links;
   }
 };
@@ -157,7 +142,6 @@ absl::StatusOr<std::unique_ptr<HostLimits>> HostLimits::Make(Rendezvous& rendezv
 }
 
 absl::Status HostLimits::Run(LimitKind kind, Collective collective, size_t bytes) {
-  const double factor = BusFactor(Name(collective), ranks_);
   switch (kind) {
     case LimitKind::kCopy:
       memcpy(copy_to_, copy_from_, bytes);
@@ -165,9 +149,9 @@ absl::Status HostLimits::Run(LimitKind kind, Collective collective, size_t bytes
     case LimitKind::kShared:
       return RunShared(collective, bytes);
     case LimitKind::kTcp:
-      return RunLinks(*tcp_, static_cast<size_t>(factor * static_cast<double>(bytes)));
+      return RunLinks(*tcp_, collective, bytes);
     case LimitKind::kUnix:
-      return RunLinks(*unix_, static_cast<size_t>(factor * static_cast<double>(bytes)));
+      return RunLinks(*unix_, collective, bytes);
   }
   return absl::OkStatus();
 }
@@ -208,21 +192,29 @@ absl::Status HostLimits::RunShared(Collective collective, size_t bytes) {
   return barrier_.Wait();
 }
 
-absl::Status HostLimits::RunLinks(Links& links, size_t bytes) {
+absl::Status HostLimits::RunLinks(Links& links, Collective collective, size_t buffer_bytes) {
+  const auto bytes =
+      static_cast<size_t>(BusFactor(Name(collective), ranks_) * static_cast<double>(buffer_bytes));
+  // Around and around the buffer.
+  const auto at = [&](void* buffer, size_t moved) {
+    return static_cast<char*>(buffer) + moved % buffer_bytes;
+  };
+  const auto window = [&](size_t moved) {
+    return std::min({kWindow, bytes - moved, buffer_bytes - moved % buffer_bytes});
+  };
   size_t sent = 0, received = 0;
   absl::Time deadline = absl::InfiniteFuture();
   for (int idle = 0; sent < bytes || received < bytes;) {
     bool moved = false;
     if (sent < bytes) {
       const ssize_t n =
-          send(links.next.fd, links.out.data(), std::min(kWindow, bytes - sent), MSG_DONTWAIT | MSG_NOSIGNAL);
+          send(links.next.get(), at(copy_from_, sent), window(sent), MSG_DONTWAIT | MSG_NOSIGNAL);
       if (n < 0 && errno != EAGAIN && errno != EINTR) return SocketError("send");
       if (n > 0) sent += static_cast<size_t>(n);
       moved = n > 0;
     }
     if (received < bytes) {
-      const ssize_t n =
-          recv(links.before.fd, links.in.data(), std::min(kWindow, bytes - received), MSG_DONTWAIT);
+      const ssize_t n = recv(links.before.get(), at(copy_to_, received), window(received), MSG_DONTWAIT);
       if (n < 0 && errno != EAGAIN && errno != EINTR) return SocketError("recv");
       if (n == 0) {
         return absl::UnavailableError(absl::StrCat("limits: rank ", rank_, ": rank ",
@@ -241,8 +233,8 @@ absl::Status HostLimits::RunLinks(Links& links, size_t bytes) {
       continue;
     }
     if (deadline == absl::InfiniteFuture()) deadline = absl::Now() + timeout_;
-    pollfd waiting[] = {{received < bytes ? links.before.fd : -1, POLLIN, 0},
-                        {sent < bytes ? links.next.fd : -1, POLLOUT, 0}};
+    pollfd waiting[] = {{received < bytes ? links.before.get() : -1, POLLIN, 0},
+                        {sent < bytes ? links.next.get() : -1, POLLOUT, 0}};
     const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now());
     if (left_ms <= 0) {
       return absl::DeadlineExceededError(

@@ -30,7 +30,8 @@ const char* Name(LimitKind kind);  // "copy", "shared", "tcp", "unix"
 //   all-gather      copies the other ranks' parts into its own buffer
 //   broadcast       copies the buffer of rank 0 into its own
 // between two barriers. In kTcp and kUnix each link carries BusFactor(collective) x S bytes: what a ring
-// sends over each of its links, without its rounds. So bytes x BusFactor / time is a busbw in both.
+// sends over each of its links, without its rounds; out of one private buffer of S bytes and into another,
+// since a collective's values stand in memory too. So bytes x BusFactor / time is a busbw in both.
 class HostLimits {
  public:
   // Every rank calls it. `copy_*` are this rank's private buffers; `shared` this rank's shared one. All at
@@ -49,7 +50,7 @@ class HostLimits {
 
   HostLimits(Rendezvous& rendezvous, HostBarrier& barrier, absl::Duration timeout);
   absl::Status RunShared(Collective collective, size_t bytes);
-  absl::Status RunLinks(Links& links, size_t bytes);
+  absl::Status RunLinks(Links& links, Collective collective, size_t bytes);
 
   const int rank_, ranks_;
   HostBarrier& barrier_;

@@ -19,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/check.h"
+#include "common/cores.h"
 #include "common/trace.h"
 #include "ring_worker/bench_barrier.h"
 #include "ring_worker/bench_values.h"
@@ -37,17 +38,12 @@ std::string HostName() {
 // Where there is a core for each rank, the calling thread keeps to one of its own: after a call that sleeps,
 // the kernel likes to wake a rank beside its peer on one core, and a call that spins then finds nobody there.
 void KeepToOwnCore(int rank, int ranks) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < ranks) return;
-  for (int core = 0, passed = 0; core < CPU_SETSIZE; ++core) {
-    if (!CPU_ISSET(core, &allowed) || passed++ != rank) continue;
-    cpu_set_t own;
-    CPU_ZERO(&own);
-    CPU_SET(core, &own);
-    sched_setaffinity(0, sizeof(own), &own);  // a figure without it is no error
-    return;
-  }
+  const std::vector<int> cores = AllowedCores();
+  if (static_cast<int>(cores.size()) < ranks) return;
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  CPU_SET(cores[static_cast<size_t>(rank)], &own);
+  sched_setaffinity(0, sizeof(own), &own);  // a figure without it is no error
 }
 
 // One of the things that take turns.

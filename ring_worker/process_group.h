@@ -96,8 +96,6 @@ struct GroupOptions {
   // Ranks on a node, for the hierarchical algorithm; with transport auto they share memory, and others do
   // not. 0: those of one host.
   int ranks_per_node = 0;
-  absl::Duration spin = absl::Microseconds(-1);  // a waiting rank keeps its core so long, then sleeps; below
-                                                 // 0: what suits the number of ranks and cores
 };
 
 // Every rank calls it with the same options. Waits for all of them, at most as long as the rendezvous does.

@@ -92,11 +92,7 @@ void AllowManyFiles() {
 }
 
 absl::StatusOr<std::unique_ptr<Rendezvous>> Join(const Flags& flags) {
-  const GetEnv environment = [&](const char* name) -> std::optional<std::string> {
-    if (std::string_view(name) == "RANK" && !flags.rank.empty()) return flags.rank;
-    if (std::string_view(name) == "WORLD_SIZE" && !flags.world_size.empty()) return flags.world_size;
-    return ProcessEnvironment()(name);
-  };
+  const GetEnv environment = InPlaceOf(ProcessEnvironment(), flags.rank, flags.world_size);
   PSRING_ASSIGN_OR_RETURN(RendezvousOptions join, ParseRendezvous(flags.rendezvous, environment));
   join.timeout = absl::Seconds(flags.timeout_s);
   return Rendezvous::Join(join);

@@ -110,8 +110,6 @@ struct MeshOptions {
   // Above 0 and with auto: memory is shared only among so many ranks with consecutive numbers, as if each
   // such lot had a host of its own.
   int ranks_per_node = 0;
-  // How long a waiting rank keeps its core before it sleeps; below 0: what suits the ranks and cores here.
-  absl::Duration spin = absl::Microseconds(-1);
 };
 // Every rank calls it: listens on a port that the system chooses, publishes the address through the
 // rendezvous and connects to every other rank. A connection that does not show this job's token is dropped:

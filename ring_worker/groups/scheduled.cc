@@ -120,11 +120,10 @@ class ScheduledGroup final : public ProcessGroup {
 
   // Kept: mapping memory anew for every call would cost more than the call.
   absl::StatusOr<std::byte*> Scratch(size_t bytes) {
-    if (scratch_.empty() || scratch_.back().bytes() < bytes) {
-      PSRING_ASSIGN_OR_RETURN(Buffer larger,
-                              MakeCpuDevice()->AllocateShared(std::max(bytes, 2 * scratch_bytes_)));
+    const size_t present = scratch_.empty() ? 0 : scratch_.back().bytes();
+    if (scratch_.empty() || present < bytes) {
+      PSRING_ASSIGN_OR_RETURN(Buffer larger, MakeCpuDevice()->AllocateShared(std::max(bytes, 2 * present)));
       PSRING_RETURN_IF_ERROR(transport_->Register(larger));
-      scratch_bytes_ = larger.bytes();
       scratch_.push_back(std::move(larger));  // peers may still read the one before
     }
     return static_cast<std::byte*>(scratch_.back().data());
@@ -139,7 +138,6 @@ class ScheduledGroup final : public ProcessGroup {
   Execution execution_;
   std::deque<Prepared> prepared_;
   std::deque<Buffer> scratch_;
-  size_t scratch_bytes_ = 0;
   uint32_t next_call_ = 0;
 
   Mutex mutex_;

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "ring_worker/transports/socket.h"
+#include "common/tcp_socket.h"
 
 namespace psring {
 

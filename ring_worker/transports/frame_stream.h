@@ -7,9 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/tcp_socket.h"
 #include "ring_worker/transports/fifo.h"
 #include "ring_worker/transports/frame.h"
-#include "ring_worker/transports/socket.h"
 
 namespace psring {
 

@@ -18,13 +18,13 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
-#include <thread>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/check.h"
+#include "common/cores.h"
 #include "common/mutex.h"
 #include "common/reduce.h"
 #include "ring_worker/transport.h"
@@ -103,12 +103,6 @@ uint64_t HashOf(const CallInfo& call) {
   return hash;
 }
 
-int Cores() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
-                                                     : static_cast<int>(std::thread::hardware_concurrency());
-}
-
 // Where the ranks of the whole mesh stand, as all of them see it.
 struct Layout {
   int ranks_per_node = 1;   // see Transport
@@ -130,7 +124,7 @@ class MeshTransport final : public Transport {
   absl::Status Connect(std::vector<PeerConnections> connections, const MeshOptions& options,
                        absl::Time deadline) {
     for (PeerConnections& peer : connections) {
-      if (peer.unix_socket.valid()) PSRING_RETURN_IF_ERROR(arena_->Offer(peer.unix_socket.get()));
+      if (peer.unix_socket.valid()) PSRING_RETURN_IF_ERROR(arena_->Offer(peer.unix_socket));
     }
     for (int rank = 0; rank < size(); ++rank) {
       if (rank == rank_) continue;
@@ -139,7 +133,7 @@ class MeshTransport final : public Transport {
       peer.control = std::make_unique<ControlConnection>(rank_, rank, std::move(from.control));
       for (FileDescriptor& data : from.data) peer.streams.emplace_back(rank_, rank, std::move(data));
       if (!from.unix_socket.valid()) continue;
-      absl::StatusOr<SharedArena> theirs = SharedArena::Adopt(size(), from.unix_socket.get(), deadline);
+      absl::StatusOr<SharedArena> theirs = SharedArena::Adopt(size(), from.unix_socket, deadline);
       if (!theirs.ok()) {
         return absl::Status(theirs.status().code(),
                             absl::StrCat("rank ", rank_, " cannot share memory with rank ", rank, ": ",
@@ -152,8 +146,7 @@ class MeshTransport final : public Transport {
     polled_.reserve(1 + size() * (1 + options.sockets_per_peer));
     terms_.reserve(size() + 1);
     // Ranks that are reached over TCP may stand on this host too.
-    crowded_ = size() > Cores();
-    spin_ns_ = options.spin >= absl::ZeroDuration() ? absl::ToInt64Nanoseconds(options.spin) : kSpinNs;
+    crowded_ = size() > static_cast<int>(AllowedCores().size());
     return absl::OkStatus();
   }
 
@@ -350,7 +343,7 @@ class MeshTransport final : public Transport {
       const int64_t now = MonotonicNanos();
       if (waited_since == 0) waited_since = now;
       if (idle_since == 0) idle_since = now;
-      if (now - idle_since < spin_ns_) {
+      if (now - idle_since < kSpinNs) {
         // Sleeping costs more than asking again and again; where others want the core, they go first.
         if (crowded_) sched_yield();
         if (shared_peers_ < size() - 1) PSRING_RETURN_IF_ERROR(Poll(absl::ZeroDuration()));
@@ -659,7 +652,6 @@ class MeshTransport final : public Transport {
   std::vector<Peer> peers_;  // by rank; this rank's own is not used
   int shared_peers_ = 0;
   bool crowded_ = false;  // more ranks on this host than cores
-  int64_t spin_ns_ = 0;
   uint64_t naps_ = 0;
 
   FrameHeader header_;  // of the current call

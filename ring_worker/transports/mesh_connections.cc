@@ -65,13 +65,13 @@ class MeshBuilder {
       return absl::InvalidArgumentError(
           absl::StrCat("\"", host, "\" is no address that other ranks can reach; name one of this machine"));
     }
-    PSRING_ASSIGN_OR_RETURN(Listener listener, Listen(host));
+    PSRING_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(host));
     // A name that only this host and network namespace know: who reaches it can share memory with us.
     const Token name = NewToken();
-    const std::string unix_name(name.begin(), name.end());
-    FileDescriptor unix_listener;
+    const std::string unix_name = absl::StrCat("psring-", absl::string_view(name.data(), name.size()));
+    UnixSocket unix_listener;
     if (options_.transport != "tcp") {
-      PSRING_ASSIGN_OR_RETURN(unix_listener, ListenUnix(unix_name));
+      PSRING_ASSIGN_OR_RETURN(unix_listener, UnixSocket::Listen(unix_name));
     }
     const Token token = NewToken();
     PSRING_ASSIGN_OR_RETURN(
@@ -81,7 +81,7 @@ class MeshBuilder {
                                  " ", unix_name, " ", options_.transport, " ", options_.sockets_per_peer)));
     deadline_ = absl::Now() + rendezvous_.options().timeout;
     for (int peer = 0; peer < size_; ++peer) PSRING_RETURN_IF_ERROR(ReadCard(peer, cards[peer]));
-    PSRING_RETURN_IF_ERROR(AcceptHigherRanks(listener.socket.get(), unix_listener.get()));
+    PSRING_RETURN_IF_ERROR(AcceptHigherRanks(listener.socket.get(), unix_listener.fd()));
     return std::move(peers_);
   }
 
@@ -103,9 +103,10 @@ class MeshBuilder {
     if (peer >= rank_) return absl::OkStatus();
     PeerConnections& mine = peers_[peer];
     if (options_.transport == "shm" || (options_.transport == "auto" && OnOneNode(peer))) {
-      absl::StatusOr<FileDescriptor> socket = ConnectUnix(fields[3]);
+      absl::StatusOr<UnixSocket> socket = UnixSocket::Connect(fields[3]);
       if (socket.ok()) {
-        PSRING_ASSIGN_OR_RETURN(mine.unix_socket, SayHello(*std::move(socket), peer, Channel::kUnix, 0));
+        mine.unix_socket = *std::move(socket);
+        PSRING_RETURN_IF_ERROR(SayHello(mine.unix_socket.fd(), peer, Channel::kUnix, 0));
       } else if (options_.transport == "shm") {
         return absl::FailedPreconditionError(
             absl::StrCat("rank ", rank_, " cannot share memory with rank ", peer,
@@ -117,11 +118,9 @@ class MeshBuilder {
     const int data = mine.unix_socket.valid() ? 0 : options_.sockets_per_peer;
     mine.data.resize(data);
     for (int i = 0; i < data; ++i) {
-      PSRING_ASSIGN_OR_RETURN(mine.data[i],
-                              SayHello(Connect(fields[1], port, deadline_), peer, Channel::kData, i));
+      PSRING_ASSIGN_OR_RETURN(mine.data[i], ConnectTo(peer, fields[1], port, Channel::kData, i));
     }
-    PSRING_ASSIGN_OR_RETURN(mine.control,
-                            SayHello(Connect(fields[1], port, deadline_), peer, Channel::kControl, 0));
+    PSRING_ASSIGN_OR_RETURN(mine.control, ConnectTo(peer, fields[1], port, Channel::kControl, 0));
     return absl::OkStatus();
   }
 
@@ -130,24 +129,32 @@ class MeshBuilder {
     return each <= 0 || peer / each == rank_ / each;
   }
 
-  absl::StatusOr<FileDescriptor> SayHello(absl::StatusOr<FileDescriptor> socket, int peer, Channel channel,
-                                          int index) {
+  absl::StatusOr<FileDescriptor> ConnectTo(int peer, const std::string& host, int port, Channel channel,
+                                           int index) {
+    absl::StatusOr<FileDescriptor> socket = ConnectTcp(host, port, deadline_);
+    if (!socket.ok()) return Unreachable(peer, socket.status());
+    PSRING_RETURN_IF_ERROR(SayHello(socket->get(), peer, channel, index));
+    return socket;
+  }
+
+  absl::Status SayHello(int socket, int peer, Channel channel, int index) {
     Hello hello;
     hello.token = token_;
     hello.rank = rank_;
     hello.channel = static_cast<uint32_t>(channel) + index;
-    const absl::Status status =
-        socket.ok() ? WriteAll(socket->get(), &hello, sizeof hello, deadline_) : socket.status();
-    if (status.ok()) return socket;
-    return absl::Status(status.code(),
-                        absl::StrCat("rank ", rank_, " cannot reach rank ", peer, ": ", status.message()));
+    const absl::Status status = WriteAll(socket, &hello, sizeof hello, deadline_);
+    return status.ok() ? status : Unreachable(peer, status);
   }
 
-  // Where a connection belongs; null where it is not wanted.
+  absl::Status Unreachable(int peer, const absl::Status& why) const {
+    return absl::Status(why.code(),
+                        absl::StrCat("rank ", rank_, " cannot reach rank ", peer, ": ", why.message()));
+  }
+
+  // Where a TCP connection belongs; null where it is not wanted.
   FileDescriptor* Slot(const Hello& hello) {
     PeerConnections& peer = peers_[hello.rank];
     if (hello.channel == static_cast<uint32_t>(Channel::kControl)) return &peer.control;
-    if (hello.channel == static_cast<uint32_t>(Channel::kUnix)) return &peer.unix_socket;
     const uint32_t index = hello.channel - static_cast<uint32_t>(Channel::kData);
     if (index >= uint32_t(options_.sockets_per_peer)) return nullptr;
     peer.data.resize(options_.sockets_per_peer);
@@ -218,9 +225,14 @@ class MeshBuilder {
     const bool ours = said.magic == Hello().magic && said.token == token_ && int64_t{said.rank} > rank_ &&
                       said.rank < uint32_t(size_) &&
                       stranger.is_unix == (said.channel == static_cast<uint32_t>(Channel::kUnix));
-    FileDescriptor* const slot = ours ? Slot(said) : nullptr;
-    if (slot == nullptr || slot->valid()) return true;
-    if (!stranger.is_unix && !PrepareSocket(stranger.socket.get()).ok()) return true;
+    if (!ours) return true;
+    if (stranger.is_unix) {
+      UnixSocket& slot = peers_[said.rank].unix_socket;
+      if (!slot.valid()) slot = UnixSocket(std::move(stranger.socket));
+      return true;
+    }
+    FileDescriptor* const slot = Slot(said);
+    if (slot == nullptr || slot->valid() || !PrepareTcpSocket(stranger.socket.get()).ok()) return true;
     *slot = std::move(stranger.socket);
     return true;
   }

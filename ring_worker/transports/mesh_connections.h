@@ -5,8 +5,9 @@
 
 #include "absl/status/statusor.h"
 #include "common/rendezvous.h"
+#include "common/tcp_socket.h"
+#include "common/unix_socket.h"
 #include "ring_worker/transport.h"
-#include "ring_worker/transports/socket.h"
 
 namespace psring {
 
@@ -14,7 +15,7 @@ namespace psring {
 struct PeerConnections {
   FileDescriptor control;
   // Either: where memory can be shared, a Unix socket, over which descriptors are handed.
-  FileDescriptor unix_socket;
+  UnixSocket unix_socket;
   // Or: TCP connections for payload.
   std::vector<FileDescriptor> data;
 };

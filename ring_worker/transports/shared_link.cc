@@ -3,9 +3,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
+#include <string>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "common/check.h"
 
 namespace psring {
@@ -16,13 +21,31 @@ size_t ArenaBytes(int ranks) {
   return page + static_cast<size_t>(ranks) * ((sizeof(SharedArena::Channel) + page - 1) / page * page);
 }
 
-// What is said when memory is handed over.
+constexpr int64_t kArena = -1;
+constexpr absl::Duration kHandOverPatience = absl::Seconds(10);
+
+// How memory is handed over: its files, and "BYTES NUMBER", where the number is a region's or kArena.
 struct Offered {
   uint64_t bytes = 0;
-  int64_t number = -1;  // of a region; -1: the arena
+  int64_t number = kArena;
+  std::vector<FileDescriptor> files;
 };
 
-constexpr absl::Duration kHandOverPatience = absl::Seconds(10);
+absl::Status Hand(const UnixSocket& socket, uint64_t bytes, int64_t number, const std::vector<int>& files) {
+  return socket.Send(absl::StrCat(bytes, " ", number), files, absl::Now() + kHandOverPatience);
+}
+
+absl::StatusOr<Offered> Take(const UnixSocket& socket, size_t files, absl::Time deadline) {
+  PSRING_ASSIGN_OR_RETURN(UnixSocket::Message message, socket.Receive(deadline));
+  const std::vector<std::string> words = absl::StrSplit(message.text, ' ');
+  Offered offered;
+  if (message.files.size() != files || words.size() != 2 || !absl::SimpleAtoi(words[0], &offered.bytes) ||
+      !absl::SimpleAtoi(words[1], &offered.number)) {
+    return absl::DataLossError("what came over the Unix socket is no shared memory");
+  }
+  offered.files = std::move(message.files);
+  return offered;
+}
 
 }  // namespace
 
@@ -33,21 +56,19 @@ absl::StatusOr<SharedArena> SharedArena::Create(int ranks, int wake_fd) {
   return arena;
 }
 
-absl::Status SharedArena::Offer(int socket) const {
-  const Offered offered = {memory_.bytes(), -1};
-  return SendDescriptors(socket, &offered, sizeof offered, {memory_.fd(), wake_fd_});
+absl::Status SharedArena::Offer(const UnixSocket& socket) const {
+  return Hand(socket, memory_.bytes(), kArena, {memory_.fd(), wake_fd_});
 }
 
-absl::StatusOr<SharedArena> SharedArena::Adopt(int ranks, int socket, absl::Time deadline) {
-  Offered offered;
-  PSRING_ASSIGN_OR_RETURN(std::vector<FileDescriptor> fds,
-                          ReceiveDescriptors(socket, &offered, sizeof offered, 2, deadline));
+absl::StatusOr<SharedArena> SharedArena::Adopt(int ranks, const UnixSocket& socket, absl::Time deadline) {
+  PSRING_ASSIGN_OR_RETURN(Offered offered, Take(socket, 2, deadline));
   if (offered.bytes != ArenaBytes(ranks)) {
     return absl::FailedPreconditionError("its shared memory has another size: another version of psring?");
   }
   SharedArena arena;
-  PSRING_ASSIGN_OR_RETURN(arena.memory_, SharedMemory::Adopt(fds[0].release(), offered.bytes, false));
-  arena.adopted_wake_ = std::move(fds[1]);
+  PSRING_ASSIGN_OR_RETURN(arena.memory_,
+                          SharedMemory::Adopt(offered.files[0].release(), offered.bytes, false));
+  arena.adopted_wake_ = std::move(offered.files[1]);
   arena.wake_fd_ = arena.adopted_wake_.get();
   return arena;
 }
@@ -91,7 +112,7 @@ CallInfo SharedArena::RecentCall(uint32_t number) const {
   return forgotten;
 }
 
-SharedLink::SharedLink(int rank, int peer, SharedArena& mine, SharedArena theirs, FileDescriptor socket,
+SharedLink::SharedLink(int rank, int peer, SharedArena& mine, SharedArena theirs, UnixSocket socket,
                        bool touch)
     : rank_(rank),
       peer_(peer),
@@ -184,9 +205,11 @@ void SharedLink::Pop() {
 
 absl::Status SharedLink::Register(const Buffer& buffer) {
   struct stat file;
-  if (fstat(buffer.shared_fd(), &file) != 0) return SystemError("cannot register a buffer");
-  const Offered offered = {static_cast<uint64_t>(file.st_size), next_region_};
-  PSRING_RETURN_IF_ERROR(SendDescriptors(socket_.get(), &offered, sizeof offered, {buffer.shared_fd()}));
+  if (fstat(buffer.shared_fd(), &file) != 0) {
+    return absl::InternalError(absl::StrCat("cannot register a buffer: ", std::strerror(errno)));
+  }
+  PSRING_RETURN_IF_ERROR(
+      Hand(socket_, static_cast<uint64_t>(file.st_size), next_region_, {buffer.shared_fd()}));
   regions_.push_back({next_region_++, static_cast<const std::byte*>(buffer.data()), buffer.bytes()});
   return absl::OkStatus();
 }
@@ -197,16 +220,14 @@ void SharedLink::Unregister(const Buffer& buffer) {
 
 // The peer sent the region before it named it, so it is there.
 absl::Status SharedLink::TakeRegions(int32_t wanted) {
-  Offered offered;
-  absl::StatusOr<std::vector<FileDescriptor>> fds =
-      ReceiveDescriptors(socket_.get(), &offered, sizeof offered, 1, absl::Now() + kHandOverPatience);
-  if (!fds.ok()) {
-    return absl::Status(fds.status().code(), absl::StrCat("rank ", peer_, ", memory region ", wanted, ": ",
-                                                          fds.status().message()));
+  absl::StatusOr<Offered> offered = Take(socket_, 1, absl::Now() + kHandOverPatience);
+  if (!offered.ok()) {
+    return absl::Status(offered.status().code(), absl::StrCat("rank ", peer_, ", memory region ", wanted,
+                                                              ": ", offered.status().message()));
   }
-  PSRING_ASSIGN_OR_RETURN(SharedMemory memory,
-                          SharedMemory::Adopt((*fds)[0].release(), offered.bytes, /*prefault=*/true));
-  peer_regions_.push_back({static_cast<int32_t>(offered.number), std::move(memory)});
+  PSRING_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Adopt(offered->files[0].release(),
+                                                                   offered->bytes, /*prefault=*/true));
+  peer_regions_.push_back({static_cast<int32_t>(offered->number), std::move(memory)});
   return absl::OkStatus();
 }
 

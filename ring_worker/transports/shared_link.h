@@ -18,8 +18,8 @@
 #include "absl/time/time.h"
 #include "common/device.h"
 #include "common/shared_memory.h"
+#include "common/unix_socket.h"
 #include "ring_worker/transports/frame.h"
-#include "ring_worker/transports/socket.h"
 
 namespace psring {
 
@@ -38,8 +38,8 @@ class SharedArena {
   // This rank's own. `wake_fd` is an eventfd that ends its poll().
   static absl::StatusOr<SharedArena> Create(int ranks, int wake_fd);
   // A peer's, from what Offer sent over `socket`.
-  static absl::StatusOr<SharedArena> Adopt(int ranks, int socket, absl::Time deadline);
-  absl::Status Offer(int socket) const;
+  static absl::StatusOr<SharedArena> Adopt(int ranks, const UnixSocket& socket, absl::Time deadline);
+  absl::Status Offer(const UnixSocket& socket) const;
 
   // Wakes the arena's owner if it sleeps. What was stored before is seen by it.
   void Ring();
@@ -87,9 +87,9 @@ class SharedArena {
 // One thread at a time.
 class SharedLink {
  public:
-  // `mine` outlives the link; `socket` is the Unix socket to the peer.
+  // `mine` outlives the link; `socket` leads to the peer.
   // `touch`: all slots get their pages when the first one is used, not each when it is.
-  SharedLink(int rank, int peer, SharedArena& mine, SharedArena theirs, FileDescriptor socket, bool touch);
+  SharedLink(int rank, int peer, SharedArena& mine, SharedArena theirs, UnixSocket socket, bool touch);
 
   // --- sending ---
   // Starts the frame; false: no room now, call again. On return either the payload has been taken (`taken`),
@@ -131,7 +131,7 @@ class SharedLink {
   const bool touch_;
   SharedArena& mine_;
   SharedArena theirs_;
-  const FileDescriptor socket_;
+  const UnixSocket socket_;
   SharedArena::Channel& out_;
   SharedArena::Channel& in_;
   std::vector<Region> regions_;  // ours that the peer knows

@@ -238,7 +238,7 @@ struct HalfMesh {
     ASSERT_TRUE(arena.ok());
     for (PeerConnections& peer : bare[rank]) {
       if (!peer.unix_socket.valid()) continue;
-      ASSERT_TRUE(arena->Offer(peer.unix_socket.get()).ok());
+      ASSERT_TRUE(arena->Offer(peer.unix_socket).ok());
     }
     close(wake);
   }
@@ -339,10 +339,10 @@ TEST(ConnectMeshTest, StrangersOnThePortAreDroppedAndTheRanksStillMeet) {
         std::string("psring01"), std::string(100000, '\0'),
         // The right form with the wrong token.
         std::string("psring01") + std::string(32, '0') + std::string("\1\0\0\0\2\0\0\0", 8)}) {
-    strangers.push_back(*Connect("127.0.0.1", port, soon));
+    strangers.push_back(*ConnectTcp("127.0.0.1", port, soon));
     ASSERT_TRUE(WriteAll(strangers.back().get(), words.data(), words.size(), soon).ok());
   }
-  for (int i = 0; i < 300; ++i) strangers.push_back(*Connect("127.0.0.1", port, soon));
+  for (int i = 0; i < 300; ++i) strangers.push_back(*ConnectTcp("127.0.0.1", port, soon));
   auto transport = MakeMeshTransport(rendezvous, {.transport = "tcp"});
   rank_zero.join();
   ASSERT_TRUE(transport.ok()) << transport.status();
@@ -362,7 +362,7 @@ TEST(ConnectMeshTest, ARankThatDoesNotConnectIsNamed) {
   std::thread absent([&] {
     FakeRendezvous rendezvous(store, 2, 3);
     // It listens, says where, and then connects to nobody.
-    const auto listener = Listen("127.0.0.1");
+    const auto listener = ListenTcp("127.0.0.1");
     ASSERT_TRUE(rendezvous
                     .Exchange("mesh", absl::StrCat(listener->port, " 127.0.0.1 ", std::string(32, 'a'), " ",
                                                    std::string(32, 'b'), " tcp 1"))

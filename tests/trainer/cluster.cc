@@ -90,7 +90,7 @@ Connections Connect(const StrategyRow& strategy, int workers, absl::Duration tim
   }
   if (strategy.needs == Needs::kParameterServer) {
     connections.server = std::make_unique<ParameterServer>(
-        *connections.device, ServerOptions{.workers = workers, .timeout = timeout});
+        *connections.device, ServerOptions{.workers = workers, .timeout = timeout, .on_worker_loss = OnWorkerLoss::kStop});
     for (int rank = 0; rank < workers; ++rank) {
       connections.clients.push_back(MakeDirectPsClient(*connections.server));
     }

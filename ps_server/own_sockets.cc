@@ -1,0 +1,79 @@
+#include "ps_server/own_sockets.h"
+
+#include <grpcpp/create_channel_posix.h>
+#include <grpcpp/server_posix.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "common/address.h"
+#include "common/check.h"
+
+namespace psring {
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& address,
+                                                           const grpc::ChannelArguments& arguments,
+                                                           absl::Time deadline) {
+  constexpr absl::Duration kBetweenTries = absl::Milliseconds(100);
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  if (colon == std::string::npos || !absl::SimpleAtoi(address.substr(colon + 1), &port)) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", address, "\" is no host:port"));
+  }
+  std::string host = address.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  const absl::Time begin = absl::Now();
+  while (true) {
+    absl::StatusOr<FileDescriptor> socket = ConnectTcp(host, port, deadline);
+    if (socket.ok()) {
+      return grpc::CreateCustomInsecureChannelFromFd(address, socket->release(), arguments);
+    }
+    if (absl::IsInvalidArgument(socket.status())) return socket.status();
+    if (absl::Now() + kBetweenTries >= deadline) {
+      return absl::UnavailableError(
+          absl::StrCat("no parameter server answered at ", address, " within ",
+                       absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1)))));
+    }
+    absl::SleepFor(kBetweenTries);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Port>> Port::Listen(const std::string& host, int port) {
+  PSRING_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(host, port));
+  return std::unique_ptr<Port>(new Port(std::move(listener)));
+}
+
+Port::~Port() {
+  if (!thread_.joinable()) return;
+  shutdown(listener_.socket.get(), SHUT_RDWR);  // ends poll() and accept4()
+  thread_.join();
+}
+
+void Port::Serve(grpc::Server& server) {
+  thread_ = std::thread([this, &server] { Accept(server); });
+}
+
+void Port::Accept(grpc::Server& server) {
+  while (true) {
+    pollfd waiting = {listener_.socket.get(), POLLIN, 0};
+    if (poll(&waiting, 1, -1) < 0 && errno != EINTR) return;
+    FileDescriptor socket(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket.valid()) {
+      if (PrepareTcpSocket(socket.get()).ok()) grpc::AddInsecureChannelFromFd(&server, socket.release());
+      continue;
+    }
+    if (errno == EINVAL) return;  // shut down
+    // No descriptor left: perhaps soon again.
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      absl::SleepFor(absl::Milliseconds(50));
+    }
+  }
+}
+
+}  // namespace psring
