@@ -114,6 +114,22 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.server_placement, OneOf({"rank0", "dedicated"}));
   visit.Switch(Row{"--deterministic", group, "", "The server adds in rank order, not in order of arrival"},
                o.deterministic, true);
+  visit(Row{"--on_worker_loss", group, "WHAT",
+            "stop, or continue with the workers that remain; else synchronous modes stop, asynchronous go on"},
+        o.on_worker_loss, OneOf({"stop", "continue"}));
+  visit(Row{"--worker_timeout", group, "S",
+            "Seconds in which a worker whose connection to the server broke may come back"},
+        o.worker_timeout_s, RealNumber({.low = 0, .high = 1e6, .low_allowed = true, .high_allowed = true}));
+  visit(Row{"--reject_nonfinite", group, "BOOL", "The server refuses gradients with NaN or infinity in them"},
+        o.reject_nonfinite, OneOf({"true", "false"}));
+  visit(Row{"--checkpoint_dir", group, "DIR",
+            "Where the server leaves checkpoints; started again with the same folder it goes on"},
+        o.checkpoint_dir, CheckGiven);
+  visit(Row{"--checkpoint_every", group, "N",
+            "Steps between checkpoints of the server; 0: at the start, at SIGTERM and at the end only"},
+        o.checkpoint_every, WholeNumber(0, kMostInt64));
+  visit(Row{"--max_restarts", group, "N", "How often psring starts a server anew that died (it checkpoints)"},
+        o.max_restarts, WholeNumber(0, 1000));
   visit(Row{"--timeout", group, "S", "Seconds to wait for others before giving up"}, o.timeout_s,
         RealNumber({.low = 0, .high = 1e6, .high_allowed = true}));
 }
@@ -189,6 +205,10 @@ struct Adder {
 std::string PayloadOf(const TrainingOptions& options) {
   if (options.payload != "auto" || options.fabric == "auto") return options.payload;
   return options.fabric == "tcp" ? "grpc" : "shm";
+}
+
+bool Checkpoints(const TrainingOptions& options) {
+  return !options.checkpoint_dir.empty() || options.checkpoint_every > 0 || options.max_restarts > 0;
 }
 
 void AddTrainingFlags(CLI::App& app, TrainingOptions& options, const std::vector<std::string>& skip) {

@@ -24,6 +24,8 @@ struct ChildSpec {
   std::string log_path;                  // empty: none
   std::shared_ptr<const void> keeps;     // lives as long as this
   bool serves = false;                   // ends by itself when the others have: LaunchSpec::serving_after
+  bool may_die = false;  // killed by a signal, it is no failure while others of its kind go on
+  int restarts = 0;      // killed by a signal, or told by one to end, it is started again so often
 };
 
 struct LaunchSpec {
@@ -40,6 +42,8 @@ struct LaunchSpec {
   };
   // A line of a child that an error need not quote; it is logged all the same.
   std::function<bool(const std::string& line)> is_noise = [](const std::string&) { return false; };
+  // A child died, and the rest goes on: "rank 1 was killed by SIGKILL (Killed)"; `again`: it was started anew.
+  std::function<void(const std::string& what, bool again)> on_death = [](const std::string&, bool) {};
   // What the child was last known to do, for errors: "at step 12 of 25". Empty: nothing is known.
   std::function<std::string(int child)> last_known = [](int) { return ""; };
 };

@@ -40,6 +40,30 @@ std::vector<std::string> Environment(const Configuration& configuration, int ran
   return environment;
 }
 
+bool GoesOnWithoutAWorker(const Configuration& configuration) {
+  const std::string& wanted = configuration.training.on_worker_loss;
+  return wanted.empty() ? !configuration.strategy.synchronous : wanted == "continue";
+}
+
+// What becomes of lost workers and of the server's own death.
+std::vector<std::string> StateArguments(const TrainingOptions& training, const std::string& folder) {
+  std::vector<std::string> arguments = {absl::StrCat("--worker_timeout=", training.worker_timeout_s),
+                                        absl::StrCat("--reject_nonfinite=", training.reject_nonfinite)};
+  if (!training.on_worker_loss.empty()) {
+    arguments.push_back(absl::StrCat("--on_worker_loss=", training.on_worker_loss));
+  }
+  if (Checkpoints(training)) {
+    // One for each launch of a plan: their jobs are not the same.
+    const std::string place = training.checkpoint_dir.empty()
+                                  ? absl::StrCat(folder, "/checkpoints")
+                                  : absl::StrCat(training.checkpoint_dir, "/", fs::path(folder).filename().string(),
+                                                 "-seed", training.seed);
+    arguments.push_back(absl::StrCat("--checkpoint_dir=", place));
+    arguments.push_back(absl::StrCat("--checkpoint_every=", training.checkpoint_every));
+  }
+  return arguments;
+}
+
 std::vector<std::string> TrainerCommand(const Configuration& configuration, const std::string& folder,
                                         const Binaries& binaries) {
   std::vector<std::string> command = {binaries.trainer, "--rendezvous=env://", "--progress=json",
@@ -53,7 +77,8 @@ ChildSpec Trainer(const Configuration& configuration, int rank, int port, const 
   return {.name = absl::StrCat("rank ", rank),
           .command = TrainerCommand(configuration, folder, binaries),
           .environment = Environment(configuration, rank, port),
-          .log_path = absl::StrFormat("%s/log-rank%d.txt", folder, rank)};
+          .log_path = absl::StrFormat("%s/log-rank%d.txt", folder, rank),
+          .may_die = configuration.servers() > 0 && GoesOnWithoutAWorker(configuration)};
 }
 
 // All ranks behind one child: MPI wants its processes started by its own hand, which numbers them.
@@ -77,14 +102,22 @@ absl::StatusOr<ChildSpec> Mpirun(const Configuration& configuration, int port, c
 
 ChildSpec Server(const Configuration& configuration, int port, const std::string& folder,
                  const Binaries& binaries) {
+  std::vector<std::string> command = {binaries.ps_server,
+                                      absl::StrFormat("--rendezvous=tcp://%s:%d", kHost, port),
+                                      absl::StrCat("--workers=", configuration.workers),
+                                      absl::StrCat("--bind=", kHost),
+                                      "--port=0",
+                                      absl::StrCat("--record=", folder),
+                                      absl::StrCat("--timeout=", configuration.training.timeout_s)};
+  for (const std::string& argument : StateArguments(configuration.training, folder)) {
+    command.push_back(argument);
+  }
   return {.name = "the server",
-          .command = {binaries.ps_server, absl::StrFormat("--rendezvous=tcp://%s:%d", kHost, port),
-                      absl::StrCat("--workers=", configuration.workers), absl::StrCat("--bind=", kHost),
-                      "--port=0", absl::StrCat("--record=", folder),
-                      absl::StrCat("--timeout=", configuration.training.timeout_s)},
+          .command = std::move(command),
           .environment = Environment(configuration, 0, port),
           .log_path = absl::StrCat(folder, "/log-server0.txt"),
-          .serves = true};
+          .serves = true,
+          .restarts = configuration.training.max_restarts};
 }
 
 }  // namespace
@@ -165,6 +198,10 @@ absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::s
     progress.Note(*event);
     display.Redraw(absl::StrCat(label, configuration.name(), "  ", progress.Bar()));
     return true;
+  };
+  spec.on_death = [&](const std::string& what, bool again) {
+    display.Say(absl::StrCat("note:      ", what,
+                             again ? "; it is started anew and goes on" : "; the others go on"));
   };
   spec.last_known = [&](int child) {
     return by_mpirun ? progress.LastKnownOfLast() : progress.LastKnown(child);

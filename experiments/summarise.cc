@@ -74,6 +74,19 @@ void AddStaleness(const Configuration& configuration, const RunRecords& records,
   figures.staleness_max = most;
 }
 
+std::string Incidents(const std::vector<ServerResult>& servers) {
+  std::vector<std::string> incidents;
+  for (const ServerResult& server : servers) {
+    for (size_t i = 0; i < server.lost_workers.size() && i < server.lost_at_step.size(); ++i) {
+      incidents.push_back(
+          absl::StrCat("worker ", server.lost_workers[i], " lost at step ", server.lost_at_step[i]));
+    }
+    if (server.restarts > 0) incidents.push_back(absl::StrCat("server restarted ", server.restarts, " times"));
+    if (server.lost_updates > 0) incidents.push_back(absl::StrCat(server.lost_updates, " pushes lost"));
+  }
+  return absl::StrJoin(incidents, "; ");
+}
+
 void AddServers(const Configuration& configuration, const RunRecords& records, RunFigures& figures) {
   if (records.servers.empty()) return;
   double bytes = 0, pushes = 0, memory = 0, dropped = 0;
@@ -84,6 +97,7 @@ void AddServers(const Configuration& configuration, const RunRecords& records, R
     dropped = std::max(dropped, static_cast<double>(server.dropped_gradients));
   }
   figures.server_peak_memory_mb = memory;
+  figures.incidents = Incidents(records.servers);
   int pushing = configuration.workers;
   if (configuration.strategy.number_below_workers) {
     figures.dropped_gradients = dropped;
@@ -129,6 +143,9 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
   mean.test_accuracy = MeanOverThose(runs, &RunFigures::test_accuracy);
   for (const RunFigures& run : runs) {
     mean.every_step_ms.insert(mean.every_step_ms.end(), run.every_step_ms.begin(), run.every_step_ms.end());
+    if (!run.incidents.empty()) {
+      absl::StrAppend(&mean.incidents, mean.incidents.empty() ? "" : "; ", run.incidents);
+    }
     mean.worker_peak_memory_mb = std::max(mean.worker_peak_memory_mb, run.worker_peak_memory_mb);
     if (run.server_peak_memory_mb) {
       mean.server_peak_memory_mb =
@@ -199,6 +216,7 @@ std::string NoteOf(const SummaryRow& row) {
   if (!row.valid)
     notes.push_back(absl::StrFormat("others used %.0f%% of the processors", row.foreign_cpu_pct));
   if (row.mean.replicas_equal == false) notes.push_back("replicas differ");
+  if (!row.mean.incidents.empty()) notes.push_back(row.mean.incidents);
   return absl::StrJoin(notes, "; ");
 }
 

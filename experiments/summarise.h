@@ -48,6 +48,7 @@ struct RunFigures {
   double worker_peak_memory_mb = 0;
   std::optional<double> server_peak_memory_mb;
   double foreign_cpu_pct = 0;
+  std::string incidents;  // workers that were lost, servers that were started anew; mostly empty
 };
 
 // Errors: a rank or server without a result, a rank without measured steps.

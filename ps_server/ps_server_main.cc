@@ -103,8 +103,8 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
   std::fflush(stdout);
 
   // From here on the job has an end worth writing about; until here the signals simply end the process.
-  std::signal(SIGTERM, [](int) { told_to_end = 1; });
-  std::signal(SIGINT, [](int) { told_to_end = 1; });
+  std::signal(SIGTERM, [](int signal) { told_to_end = signal; });
+  std::signal(SIGINT, [](int signal) { told_to_end = signal; });
   std::optional<absl::Status> outcome;
   while (!(outcome = server.WaitUntilOver(absl::Now() + absl::Milliseconds(100))).has_value()) {
     if (told_to_end == 0) continue;
@@ -116,7 +116,7 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
   if (!service->Stop(absl::Now() + absl::Seconds(2))) {
     // All that matters is written; a connection that will not end must not keep the process.
     if (!outcome->ok()) Fail("ps_server", std::string(outcome->message()));
-    std::_Exit(outcome->ok() ? 0 : 1);
+    std::_Exit(outcome->ok() ? 0 : told_to_end != 0 ? 128 + static_cast<int>(told_to_end) : 1);
   }
   return *outcome;
 }
@@ -167,5 +167,7 @@ int main(int argc, char** argv) {
   const absl::StatusOr<psring::RendezvousOptions> meeting = psring::Meeting(flags);
   if (!meeting.ok()) return psring::Fail("ps_server", std::string(meeting.status().message()), 2);
   const absl::Status status = psring::Run(flags, *meeting);
-  return status.ok() ? 0 : psring::Fail("ps_server", std::string(status.message()));
+  if (status.ok()) return 0;
+  return psring::Fail("ps_server", std::string(status.message()),
+                      psring::told_to_end != 0 ? 128 + static_cast<int>(psring::told_to_end) : 1);
 }

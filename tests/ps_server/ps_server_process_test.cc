@@ -247,7 +247,7 @@ TEST_F(ProcessTest, SigtermEndsItWithOneLine) {
   });
   EXPECT_THAT(std::string(worker.Start().message()), HasSubstr("the parameter server was told to end"));
   ends.join();
-  EXPECT_EQ(server.Wait(), 1);
+  EXPECT_EQ(server.Wait(), 128 + SIGTERM);
   EXPECT_THAT(server.Output(), HasSubstr("ps_server: the parameter server was told to end\n"));
 }
 
