@@ -127,7 +127,7 @@ bool ClientSession::connected() const {
   return connected_;
 }
 
-absl::Duration ClientSession::patience() const {
+std::optional<absl::Duration> ClientSession::patience() const {
   MutexLock lock(mutex_);
   return patience_;
 }

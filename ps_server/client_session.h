@@ -50,8 +50,9 @@ class ClientSession {
   void OnLost();
   // Since the last answer to Join.
   bool connected() const;
-  // Until then the session may be taken up again after its stream was lost; zero before the first answer.
-  absl::Duration patience() const;
+  // For so long the session may be taken up again after its stream was lost, says the server; nothing before
+  // its first answer.
+  std::optional<absl::Duration> patience() const;
   int64_t start_step() const;
   // A push that has been in flight for longer than `timeout`, in words; empty where there is none.
   std::string Overdue(absl::Duration timeout) const;
@@ -109,7 +110,7 @@ class ClientSession {
   bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;  // ever: an answer may then come twice
   uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t start_step_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Duration patience_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::Duration> patience_ ABSL_GUARDED_BY(mutex_);
   std::optional<int64_t> went_back_to_ ABSL_GUARDED_BY(mutex_);
   Traffic traffic_ ABSL_GUARDED_BY(mutex_);
 };

@@ -55,6 +55,7 @@ absl::Status GrpcClient::Start(int worker, const ServerJob& job, Span weights, a
   PSRING_CHECK(!thread_.joinable());
   KeepGrpcRunning();
   worker_ = worker;
+  initial_ = weights;
   PSRING_RETURN_IF_ERROR(session_.Begin(job, weights));
   PSRING_RETURN_IF_ERROR(Connect(deadline));
   absl::StatusOr<std::string> token = "";
@@ -78,14 +79,7 @@ absl::Status GrpcClient::Start(int worker, const ServerJob& job, Span weights, a
                        token.status().message(), "; --payload auto goes over gRPC instead"));
     }
   }
-  SendJoin(token.ok() ? *token : "", /*again=*/false);
-  if (worker == 0) {
-    for (const Bucket& bucket : job.buckets) {
-      Enqueue({.header = {.kind = MessageKind::kWeights, .bucket = bucket.index},
-               .data = BytesOf(weights.Slice(bucket.first, bucket.count)),
-               .keep = borrowers_.Add()});
-    }
-  }
+  Introduce(token.ok() ? *token : "");
   const absl::Status status =
       session_.Await(MessageKind::kJoin, deadline + absl::Milliseconds(kServerSpeaksFirstMs),
                      absl::StrCat("all workers to join (parameter server at ", address(), ")"));
@@ -109,13 +103,20 @@ absl::StatusOr<std::string> GrpcClient::HandOver(const std::string& offer, absl:
   return token;
 }
 
-void GrpcClient::SendJoin(const std::string& token, bool again) {
+void GrpcClient::Introduce(const std::string& token) {
+  const bool again = session_.patience().has_value();
   auto join = std::make_shared<const std::string>(EncodeJoin({.worker = worker_,
                                                               .job = session_.job(),
                                                               .memory = token,
                                                               .session = session_id_,
                                                               .again = again}));
   Enqueue({.header = {.kind = MessageKind::kJoin}, .data = std::as_bytes(std::span(*join)), .keep = join});
+  if (again || worker_ != 0) return;
+  for (const Bucket& bucket : session_.job().buckets) {
+    Enqueue({.header = {.kind = MessageKind::kWeights, .bucket = bucket.index},
+             .data = BytesOf(initial_.Slice(bucket.first, bucket.count)),
+             .keep = borrowers_.Add()});
+  }
 }
 
 void GrpcClient::PushPull(const Exchange& exchange, Done done) {
@@ -188,7 +189,16 @@ void GrpcClient::SendGradient(const Exchange& exchange) {
 }
 
 absl::Status GrpcClient::Connect(absl::Time deadline) {
-  PSRING_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel, Dial(address(), deadline));
+  // A server that was started anew since has another address by now.
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> dialled = absl::UnknownError("");
+  do {
+    dialled = Dial(address(), options_.find_again ? std::min(deadline, absl::Now() + absl::Seconds(1)) : deadline);
+    if (dialled.ok() || absl::Now() >= deadline) break;
+    absl::StatusOr<std::string> found = options_.find_again();
+    MutexLock lock(mutex_);
+    if (found.ok()) address_ = *found;
+  } while (true);
+  PSRING_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel, std::move(dialled));
   MutexLock lock(mutex_);
   over_ = false;
   OpenLocked(std::move(channel));

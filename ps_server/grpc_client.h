@@ -60,7 +60,8 @@ class GrpcClient : public PsClient {
   void OpenLocked(std::shared_ptr<grpc::Channel> channel) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The token of the memory that the server has taken; empty: there is none in common.
   absl::StatusOr<std::string> HandOver(const std::string& offer, absl::Time deadline);
-  void SendJoin(const std::string& token, bool again);
+  // Join, and what follows it.
+  void Introduce(const std::string& token);
   absl::Status Ask(const ChunkHeader& request, absl::Time deadline, const std::string& what);
   // From any thread: the conversation is over because of `why`.
   void End(const absl::Status& why);
@@ -86,6 +87,7 @@ class GrpcClient : public PsClient {
   void OnOver();
   absl::Status WhyOver() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TryToReconnect();
+  absl::Duration Patience() const;
   void StayLost();
   void GiveUp(const absl::Status& why);
 
@@ -95,7 +97,8 @@ class GrpcClient : public PsClient {
   const GrpcClientOptions options_;
   const uint64_t session_id_;
   int worker_ = -1;
-  SharedSpan gradients_, weights_;       // the caller's
+  SharedSpan gradients_, weights_;  // the caller's
+  Span initial_;                    // worker 0's weights, until Start has returned
   std::atomic<bool> shares_{false};
   ClientSession session_;
   Borrowers borrowers_;

@@ -107,7 +107,7 @@ void GrpcClient::OnOffered() {
   if (options_.payload != Payload::kGrpc && session_.job().parameters > 0) {
     token = HandOver(offer, absl::Now() + absl::Seconds(5));
   }
-  SendJoin(token.ok() ? *token : "", /*again=*/true);
+  Introduce(token.ok() ? *token : "");
 }
 
 absl::Status GrpcClient::Take() {
@@ -184,8 +184,7 @@ void GrpcClient::OnOver() {
     writing_ = false;
   }
   borrowers_.AwaitNone(absl::Now() + absl::Seconds(10));
-  const absl::Duration patience = session_.patience();
-  if (!session_.failure().ok() || !may_return || patience == absl::ZeroDuration()) return GiveUp(why);
+  if (!session_.failure().ok() || !may_return || Patience() == absl::ZeroDuration()) return GiveUp(why);
   session_.OnLost();
   if (lost_at_ == absl::InfiniteFuture()) {
     lost_at_ = absl::Now();
@@ -194,9 +193,11 @@ void GrpcClient::OnOver() {
   StayLost();
 }
 
+absl::Duration GrpcClient::Patience() const { return session_.patience().value_or(options_.patience); }
+
 // To try again in a moment.
 void GrpcClient::StayLost() {
-  const absl::Duration patience = session_.patience();
+  const absl::Duration patience = Patience();
   if (absl::Now() - lost_at_ > patience) {
     return GiveUp(absl::UnavailableError(absl::StrCat(why_lost_.message(), "; it did not come back within ",
                                                       absl::FormatDuration(patience))));

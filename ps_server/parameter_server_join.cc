@@ -285,7 +285,10 @@ absl::Status ParameterServer::StartOnceComplete() {
   }
   started_ = true;
   // So that whatever happens from here on, there is something to go on from.
-  if (writer_ != nullptr && !restored_) TakeCheckpoint(/*finished=*/false);
+  if (writer_ != nullptr && !restored_) {
+    TakeCheckpoint(/*finished=*/false);
+    writer_->Flush();
+  }
   for (const auto& [worker, again] : present) {
     PSRING_RETURN_IF_ERROR(Welcome(worker, first_step_[worker], again, /*went_back=*/true));
   }

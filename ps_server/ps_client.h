@@ -98,7 +98,10 @@ struct GrpcClientOptions {
   Payload payload = Payload::kAuto;
   // How long a push may wait for its answer, the time in which a lost server is looked for not counted.
   absl::Duration reply_timeout = absl::InfiniteDuration();
-  // Where the server is to be found after it was lost; empty: where it was. On the client's thread.
+  // How long a server may be looked for that is lost before it has answered the Join; it then says so itself.
+  absl::Duration patience = absl::ZeroDuration();
+  // Where the server is to be found where it is not at its address any more; empty: nowhere else. On the
+  // client's thread, and on that of Start.
   std::function<absl::StatusOr<std::string>()> find_again;
 };
 

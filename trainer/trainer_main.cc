@@ -102,6 +102,8 @@ absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const Flags& flags, Rend
   return MakeGrpcPsClient(
       address, {.payload = payload,
                 .reply_timeout = absl::Seconds(flags.training.timeout_s),
+                .patience = Checkpoints(flags.training) ? absl::Seconds(flags.training.timeout_s)
+                                                        : absl::ZeroDuration(),
                 .find_again = [rendezvous] { return rendezvous->Get("ps/0", "the parameter server"); }});
 }
 
