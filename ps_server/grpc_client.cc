@@ -193,7 +193,7 @@ absl::Status GrpcClient::Connect(absl::Time deadline) {
   absl::StatusOr<std::shared_ptr<grpc::Channel>> dialled = absl::UnknownError("");
   do {
     dialled = Dial(address(), options_.find_again ? std::min(deadline, absl::Now() + absl::Seconds(1)) : deadline);
-    if (dialled.ok() || absl::Now() >= deadline) break;
+    if (dialled.ok() || !options_.find_again || absl::Now() >= deadline) break;
     absl::StatusOr<std::string> found = options_.find_again();
     MutexLock lock(mutex_);
     if (found.ok()) address_ = *found;
