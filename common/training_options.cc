@@ -114,9 +114,10 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.server_placement, OneOf({"rank0", "dedicated"}));
   visit.Switch(Row{"--deterministic", group, "", "The server adds in rank order, not in order of arrival"},
                o.deterministic, true);
-  visit(Row{"--on_worker_loss", group, "WHAT",
-            "stop, or continue with the workers that remain; else synchronous modes stop, asynchronous go on"},
-        o.on_worker_loss, OneOf({"stop", "continue"}));
+  visit(
+      Row{"--on_worker_loss", group, "WHAT",
+          "stop, or continue with the workers that remain; else synchronous modes stop, asynchronous go on"},
+      o.on_worker_loss, OneOf({"stop", "continue"}));
   visit(Row{"--worker_timeout", group, "S",
             "Seconds in which a worker whose connection to the server broke may come back"},
         o.worker_timeout_s, RealNumber({.low = 0, .high = 1e6, .low_allowed = true, .high_allowed = true}));

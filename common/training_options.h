@@ -50,12 +50,12 @@ struct TrainingOptions {
   std::string server_placement = "rank0";  // rank0, dedicated
   bool deterministic = false;              // the server adds in rank order
   double timeout_s = 60;
-  std::string on_worker_loss;              // stop, continue; empty: synchronous stop, asynchronous continue
-  double worker_timeout_s = 1;             // a worker whose connection broke may come back within
-  std::string reject_nonfinite = "true";   // true, false
-  std::string checkpoint_dir;              // of the server; psring: empty means beside the run's records
-  int64_t checkpoint_every = 0;            // steps
-  int max_restarts = 0;                    // of a server that died, by psring
+  std::string on_worker_loss;             // stop, continue; empty: synchronous stop, asynchronous continue
+  double worker_timeout_s = 1;            // a worker whose connection broke may come back within
+  std::string reject_nonfinite = "true";  // true, false
+  std::string checkpoint_dir;             // of the server; psring: empty means beside the run's records
+  int64_t checkpoint_every = 0;           // steps
+  int max_restarts = 0;                   // of a server that died, by psring
 };
 
 // How a parameter server's payload travels: --payload, or what --fabric says of all wires ("tcp": "grpc").

@@ -42,7 +42,8 @@ struct LaunchSpec {
   };
   // A line of a child that an error need not quote; it is logged all the same.
   std::function<bool(const std::string& line)> is_noise = [](const std::string&) { return false; };
-  // A child died, and the rest goes on: "rank 1 was killed by SIGKILL (Killed)"; `again`: it was started anew.
+  // A child died, and the rest goes on: "rank 1 was killed by SIGKILL (Killed)"; `again`: it was started
+  // anew.
   std::function<void(const std::string& what, bool again)> on_death = [](const std::string&, bool) {};
   // What the child was last known to do, for errors: "at step 12 of 25". Empty: nothing is known.
   std::function<std::string(int child)> last_known = [](int) { return ""; };

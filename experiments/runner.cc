@@ -54,10 +54,11 @@ std::vector<std::string> StateArguments(const TrainingOptions& training, const s
   }
   if (Checkpoints(training)) {
     // One for each launch of a plan: their jobs are not the same.
-    const std::string place = training.checkpoint_dir.empty()
-                                  ? absl::StrCat(folder, "/checkpoints")
-                                  : absl::StrCat(training.checkpoint_dir, "/", fs::path(folder).filename().string(),
-                                                 "-seed", training.seed);
+    const std::string place =
+        training.checkpoint_dir.empty()
+            ? absl::StrCat(folder, "/checkpoints")
+            : absl::StrCat(training.checkpoint_dir, "/", fs::path(folder).filename().string(), "-seed",
+                           training.seed);
     arguments.push_back(absl::StrCat("--checkpoint_dir=", place));
     arguments.push_back(absl::StrCat("--checkpoint_every=", training.checkpoint_every));
   }
@@ -200,8 +201,8 @@ absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::s
     return true;
   };
   spec.on_death = [&](const std::string& what, bool again) {
-    display.Say(absl::StrCat("note:      ", what,
-                             again ? "; it is started anew and goes on" : "; the others go on"));
+    display.Say(
+        absl::StrCat("note:      ", what, again ? "; it is started anew and goes on" : "; the others go on"));
   };
   spec.last_known = [&](int child) {
     return by_mpirun ? progress.LastKnownOfLast() : progress.LastKnown(child);

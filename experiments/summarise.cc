@@ -81,7 +81,8 @@ std::string Incidents(const std::vector<ServerResult>& servers) {
       incidents.push_back(
           absl::StrCat("worker ", server.lost_workers[i], " lost at step ", server.lost_at_step[i]));
     }
-    if (server.restarts > 0) incidents.push_back(absl::StrCat("server restarted ", server.restarts, " times"));
+    if (server.restarts > 0)
+      incidents.push_back(absl::StrCat("server restarted ", server.restarts, " times"));
     if (server.lost_updates > 0) incidents.push_back(absl::StrCat(server.lost_updates, " pushes lost"));
   }
   return absl::StrJoin(incidents, "; ");

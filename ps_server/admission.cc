@@ -1,8 +1,8 @@
 #include "ps_server/admission.h"
 
 #include <algorithm>
-#include <optional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -199,8 +199,7 @@ class BackupBucket : public Consistency {
   int64_t JoinsAt(int) const override { return version_; }
   Decision OnJoin(int worker, int64_t step) override {
     if (!left_[worker]) {
-      return Refuse(
-          absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has joined already")));
+      return Refuse(absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has joined already")));
     }
     left_[worker] = false;
     return OnVerdict({.worker = worker, .version = step});
@@ -258,7 +257,7 @@ class BackupBucket : public Consistency {
   std::vector<bool> left_;
   std::vector<int64_t> reads_;  // the version a dropped worker waits for
   int pushed_count_ = 0;
-  int lost_pushes_ = 0;         // whole, of workers lost since, before `complete_` was known
+  int lost_pushes_ = 0;          // whole, of workers lost since, before `complete_` was known
   std::optional<int> complete_;  // workers that make up step `version_`, once it is known
   int64_t version_ = 0;
 };

@@ -122,9 +122,9 @@ absl::Status Sync(const std::string& path, int flags) {
 }
 
 std::string ValuesHash(const Checkpoint& checkpoint, const std::string& header) {
-  const std::string both = absl::StrCat(
-      HashBytes(header.data(), header.size()),
-      HashBytes(checkpoint.values.data(), checkpoint.values.size() * sizeof(float)));
+  const std::string both =
+      absl::StrCat(HashBytes(header.data(), header.size()),
+                   HashBytes(checkpoint.values.data(), checkpoint.values.size() * sizeof(float)));
   return HashBytes(both.data(), both.size());
 }
 

@@ -4,8 +4,7 @@
 
 namespace psring {
 
-CheckpointWriter::CheckpointWriter(CheckpointStore& store,
-                                   std::function<void(const absl::Status&)> on_error)
+CheckpointWriter::CheckpointWriter(CheckpointStore& store, std::function<void(const absl::Status&)> on_error)
     : store_(store), on_error_(std::move(on_error)), thread_([this] { Loop(); }) {}
 
 CheckpointWriter::~CheckpointWriter() {

@@ -74,8 +74,8 @@ ClientSession::ToSend ClientSession::Add(const Exchange& exchange, PsClient::Don
   if (!failure_.ok()) {
     ended_.push_back({std::move(done), failure_});
   } else if (slot.has_value()) {
-    failure_ = absl::FailedPreconditionError(
-        absl::StrCat("bucket ", exchange.bucket, " has an exchange in flight"));
+    failure_ =
+        absl::FailedPreconditionError(absl::StrCat("bucket ", exchange.bucket, " has an exchange in flight"));
     ended_.push_back({std::move(done), failure_});
   } else if (went_back_to_.has_value()) {
     // Of a step that is given up.

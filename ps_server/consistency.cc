@@ -51,7 +51,8 @@ absl::Status BadNumber(const std::string& name, const std::string& what) {
 }  // namespace
 
 Consistency::Decision Consistency::OnVerdict(const Verdict&) {
-  return consistency::Refuse(absl::FailedPreconditionError(absl::StrCat("\"", name(), "\" drops no gradients")));
+  return consistency::Refuse(
+      absl::FailedPreconditionError(absl::StrCat("\"", name(), "\" drops no gradients")));
 }
 
 Consistency::Decision Consistency::OnComplete(int64_t, int) { return OnVerdict({}); }

@@ -69,9 +69,10 @@ absl::Status GrpcClient::Start(int worker, const ServerJob& job, Span weights, a
       }
       offer = offer_;
     }
-    token = offer.has_value()
-                ? HandOver(*offer, until)
-                : absl::StatusOr<std::string>(absl::DeadlineExceededError("it said nothing about shared memory"));
+    token =
+        offer.has_value()
+            ? HandOver(*offer, until)
+            : absl::StatusOr<std::string>(absl::DeadlineExceededError("it said nothing about shared memory"));
     if (!token.ok() && options_.payload == Payload::kShared) {
       End(token.status());
       return absl::FailedPreconditionError(
@@ -105,11 +106,8 @@ absl::StatusOr<std::string> GrpcClient::HandOver(const std::string& offer, absl:
 
 void GrpcClient::Introduce(const std::string& token) {
   const bool again = session_.patience().has_value();
-  auto join = std::make_shared<const std::string>(EncodeJoin({.worker = worker_,
-                                                              .job = session_.job(),
-                                                              .memory = token,
-                                                              .session = session_id_,
-                                                              .again = again}));
+  auto join = std::make_shared<const std::string>(EncodeJoin(
+      {.worker = worker_, .job = session_.job(), .memory = token, .session = session_id_, .again = again}));
   Enqueue({.header = {.kind = MessageKind::kJoin}, .data = std::as_bytes(std::span(*join)), .keep = join});
   if (again || worker_ != 0) return;
   for (const Bucket& bucket : session_.job().buckets) {
@@ -192,7 +190,8 @@ absl::Status GrpcClient::Connect(absl::Time deadline) {
   // A server that was started anew since has another address by now.
   absl::StatusOr<std::shared_ptr<grpc::Channel>> dialled = absl::UnknownError("");
   do {
-    dialled = Dial(address(), options_.find_again ? std::min(deadline, absl::Now() + absl::Seconds(1)) : deadline);
+    dialled =
+        Dial(address(), options_.find_again ? std::min(deadline, absl::Now() + absl::Seconds(1)) : deadline);
     if (dialled.ok() || !options_.find_again || absl::Now() >= deadline) break;
     absl::StatusOr<std::string> found = options_.find_again();
     MutexLock lock(mutex_);

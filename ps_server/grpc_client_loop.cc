@@ -74,9 +74,9 @@ void GrpcClient::OnTick() {
   if (lost_at_ != absl::InfiniteFuture()) return TryToReconnect();
   if (options_.reply_timeout == absl::InfiniteDuration()) return;
   if (const std::string push = session_.Overdue(options_.reply_timeout); !push.empty()) {
-    End(absl::DeadlineExceededError(
-        absl::StrCat("waited ", absl::FormatDuration(options_.reply_timeout), " for the parameter server at ",
-                     address(), " to answer the push of ", push)));
+    End(absl::DeadlineExceededError(absl::StrCat("waited ", absl::FormatDuration(options_.reply_timeout),
+                                                 " for the parameter server at ", address(),
+                                                 " to answer the push of ", push)));
   }
 }
 
@@ -152,8 +152,8 @@ void GrpcClient::OnJoined() {
     MutexLock lock(mutex_);
     asked = asked_;
   }
-  const bool moot = asked.has_value() && asked->kind == MessageKind::kBarrier &&
-                    session_.went_back_to().has_value();
+  const bool moot =
+      asked.has_value() && asked->kind == MessageKind::kBarrier && session_.went_back_to().has_value();
   if (asked.has_value() && !moot) Enqueue({.header = *asked});
   session_.EndExchanges();
 }
@@ -180,7 +180,8 @@ void GrpcClient::OnOver() {
     outgoing_.clear();
     call_.reset();
     context_.reset();
-    channel_.reset();  // closes the socket, and with it the last chance that somebody reads what it was sending
+    channel_
+        .reset();  // closes the socket, and with it the last chance that somebody reads what it was sending
     writing_ = false;
   }
   borrowers_.AwaitNone(absl::Now() + absl::Seconds(10));
@@ -199,8 +200,8 @@ absl::Duration GrpcClient::Patience() const { return session_.patience().value_o
 void GrpcClient::StayLost() {
   const absl::Duration patience = Patience();
   if (absl::Now() - lost_at_ > patience) {
-    return GiveUp(absl::UnavailableError(absl::StrCat(why_lost_.message(), "; it did not come back within ",
-                                                      absl::FormatDuration(patience))));
+    return GiveUp(absl::UnavailableError(
+        absl::StrCat(why_lost_.message(), "; it did not come back within ", absl::FormatDuration(patience))));
   }
   MutexLock lock(mutex_);
   reconnecting_ = true;

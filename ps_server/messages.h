@@ -64,7 +64,8 @@ struct ChunkHeader {
   int64_t samples = 0;    // Exchange, to the server: in the gradient
   int64_t version = 0;    // Exchange, to the worker: of these weights
   int64_t staleness = 0;  // Exchange, to the worker: of the push that is answered
-  bool dropped = false;   // to the worker: its gradient has no part in these weights; Join: nor has any in flight
+  bool dropped =
+      false;  // to the worker: its gradient has no part in these weights; Join: nor has any in flight
   bool repeated = false;     // on the server alone: this answer was lost on the way, and is counted already
   uint64_t incarnation = 0;  // Exchange, Announce, to the server; Join, to the worker
   uint64_t resets = 0;       // Exchange, to the server, and Reset: how often the bucket was reset

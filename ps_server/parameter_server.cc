@@ -41,8 +41,8 @@ ParameterServer::ParameterServer(Device& device, const ServerOptions& options)
     stats_.worker_dropped.resize(options.workers);
   }
   if (options.checkpoints != nullptr) {
-    writer_ = std::make_unique<CheckpointWriter>(
-        *options.checkpoints, [this](const absl::Status& why) { Abort(why); });
+    writer_ = std::make_unique<CheckpointWriter>(*options.checkpoints,
+                                                 [this](const absl::Status& why) { Abort(why); });
   }
   watchdog_ = std::thread([this] { Watch(); });
 }
@@ -137,7 +137,8 @@ absl::Status ParameterServer::Act(int bucket, const Consistency::Decision& decis
       Worker& worker = workers_[reader];
       MutexLock lock(worker.mutex);
       // Until it has pushed, nothing changes any more that it must have seen.
-      if (--worker.buckets_to_read == 0) replies.emplace_back(reader, Reply{.header = WelcomeHeader(worker.joins_at)});
+      if (--worker.buckets_to_read == 0)
+        replies.emplace_back(reader, Reply{.header = WelcomeHeader(worker.joins_at)});
       continue;
     }
     const bool dropped = was == Pending::State::kDropped;

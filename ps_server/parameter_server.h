@@ -173,10 +173,10 @@ class ParameterServer {
     Presence presence = Presence::kAbsent;
     uint64_t session = 0;
     bool again = false;
-    int64_t gone_ns = 0;       // since then its stream is broken; 0: it is not
-    int64_t patience_ns = 0;   // for so long
-    std::string why;           // it is gone
-    int barrier = -1;          // at which it waits
+    int64_t gone_ns = 0;      // since then its stream is broken; 0: it is not
+    int64_t patience_ns = 0;  // for so long
+    std::string why;          // it is gone
+    int barrier = -1;         // at which it waits
   };
   static constexpr int kBarriers = 3;
 
@@ -275,9 +275,9 @@ class ParameterServer {
   Mutex admission_mutex_;                                                 // before any bucket's
   std::optional<Admission> admission_ ABSL_GUARDED_BY(admission_mutex_);  // backup workers
   std::unique_ptr<Worker[]> workers_;
-  bool restored_ = false;     // before any Join
+  bool restored_ = false;            // before any Join
   std::vector<int64_t> first_step_;  // by worker: a checkpoint's, or 0
-  bool was_finished_ = false;  // the checkpoint's workers had nothing left to do but to leave
+  bool was_finished_ = false;        // the checkpoint's workers had nothing left to do but to leave
 
   std::atomic<bool> started_{false};  // all have joined, and the weights are in place
   std::atomic<bool> failed_{false};

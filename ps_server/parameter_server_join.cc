@@ -13,8 +13,8 @@ namespace psring {
 absl::Status ParameterServer::Join(const Joining& joining, std::shared_ptr<ReplySink> sink) {
   const int worker = joining.worker;
   if (worker < 0 || worker >= options_.workers) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " is out of range: this server has ",
-                                                   options_.workers, " workers"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", worker, " is out of range: this server has ", options_.workers, " workers"));
   }
   MutexLock receive_lock(workers_[worker].receive);
   bool resumes = false, comes_back = false;
@@ -50,14 +50,16 @@ absl::Status ParameterServer::Enter(const Joining& joining, std::shared_ptr<Repl
     if (bad_job.ok() && worker == 0 && !restored_) bad_job = PrepareLocked(joining.job);
     if (bad_job.ok()) {
       last_arrival_ns_ = MonotonicNanos();
-      attendance_[worker] = {.presence = Presence::kJoined, .session = joining.session, .again = joining.again};
+      attendance_[worker] = {
+          .presence = Presence::kJoined, .session = joining.session, .again = joining.again};
       jobs_[worker] = joining.job;
       MutexLock worker_lock(workers_[worker].mutex);
       workers_[worker].sink = std::move(sink);
     }
   }
   // After a restart each asynchronous worker goes on as it comes.
-  if (bad_job.ok() && started_) return Welcome(worker, first_step_[worker], joining.again, /*went_back=*/false);
+  if (bad_job.ok() && started_)
+    return Welcome(worker, first_step_[worker], joining.again, /*went_back=*/false);
   // Without this worker the job cannot start: tell those that wait for it at once.
   if (bad_job.ok()) bad_job = StartOnceComplete();
   if (!bad_job.ok()) Abort(bad_job);
@@ -148,9 +150,8 @@ ChunkHeader ParameterServer::WelcomeHeader(int64_t step) const {
   return {.kind = MessageKind::kJoin,
           .step = step,
           .incarnation = incarnation_,
-          .patience_ms =
-              absl::ToInt64Milliseconds(comes_back ? std::max(options_.timeout, options_.worker_timeout)
-                                                   : options_.worker_timeout)};
+          .patience_ms = absl::ToInt64Milliseconds(
+              comes_back ? std::max(options_.timeout, options_.worker_timeout) : options_.worker_timeout)};
 }
 
 absl::Status ParameterServer::Welcome(int worker, int64_t step, bool again, bool went_back) {
@@ -175,8 +176,8 @@ absl::Status ParameterServer::Restore(const Checkpoint& checkpoint) {
                                                    "; give another --checkpoint_dir"));
   }
   PSRING_RETURN_IF_ERROR(PrepareLocked(checkpoint.job));
-  if (checkpoint.values.size() != shard_->value_count() ||
-      checkpoint.buckets.size() != job_.buckets.size() || checkpoint.samples.size() != job_.buckets.size()) {
+  if (checkpoint.values.size() != shard_->value_count() || checkpoint.buckets.size() != job_.buckets.size() ||
+      checkpoint.samples.size() != job_.buckets.size()) {
     return absl::DataLossError("the checkpoint has not as many values as its job");
   }
   restored_ = true;
@@ -193,8 +194,8 @@ absl::Status ParameterServer::Restore(const Checkpoint& checkpoint) {
     shard_->LoadBucket(bucket, checkpoint.values.data());
     shard_->set_samples_applied(bucket, checkpoint.samples[i]);
   }
-  const std::vector<bool>& left = checkpoint.buckets.empty() ? std::vector<bool>(job_.workers)
-                                                             : checkpoint.buckets.front().left;
+  const std::vector<bool>& left =
+      checkpoint.buckets.empty() ? std::vector<bool>(job_.workers) : checkpoint.buckets.front().left;
   for (int worker = 0; worker < options_.workers; ++worker) {
     Attendance& known = attendance_[worker];
     if (left[worker]) known.presence = Presence::kLost;

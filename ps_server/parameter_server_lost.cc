@@ -72,7 +72,8 @@ void ParameterServer::Lose(int worker, const std::string& why, Lane& lane) {
       MutexLock lock(mutex_);
       Attendance& known = attendance_[worker];
       // It may have come back while we came here.
-      if (known.gone_ns == 0 || (known.presence != Presence::kJoined && known.presence != Presence::kAbsent)) {
+      if (known.gone_ns == 0 ||
+          (known.presence != Presence::kJoined && known.presence != Presence::kAbsent)) {
         return;
       }
       MutexLock worker_lock(workers_[worker].mutex);

@@ -59,8 +59,9 @@ absl::Status ParameterServer::OnGradient(int worker, const ChunkHeader& header, 
   const int bucket = header.bucket;
   PSRING_RETURN_IF_ERROR(CheckBucket(worker, bucket));
   if (header.incarnation == 0) {
-    return Annotate(absl::InvalidArgumentError("a push that does not say for which incarnation of the server"),
-                    worker, bucket);
+    return Annotate(
+        absl::InvalidArgumentError("a push that does not say for which incarnation of the server"), worker,
+        bucket);
   }
   // Meant for a server that is no more, or for a sum that was emptied: its worker knows by now, or will.
   if (header.incarnation != incarnation_ || header.resets < shard_->resets(bucket)) return absl::OkStatus();
@@ -90,8 +91,7 @@ absl::Status ParameterServer::OnGradient(int worker, const ChunkHeader& header, 
     return Annotate(absl::InvalidArgumentError("a whole gradient in the middle of one in chunks"), worker,
                     bucket);
   }
-  if (const std::optional<size_t> at =
-          options_.reject_nonfinite ? FirstNotFinite(payload) : std::nullopt) {
+  if (const std::optional<size_t> at = options_.reject_nonfinite ? FirstNotFinite(payload) : std::nullopt) {
     return Annotate(
         absl::InvalidArgumentError(absl::StrCat(
             "the gradient of step ", header.step, " is NaN or infinite at element ",
@@ -122,8 +122,8 @@ absl::Status ParameterServer::BeginPush(int worker, const ChunkHeader& header, b
           absl::StrCat("step ", header.step, " in the middle of the push of step ", push.step));
     }
     if (header.resets != shard_->resets(bucket)) {
-      return absl::InvalidArgumentError(absl::StrCat("a push for the sum after ", header.resets, " resets of ",
-                                                     shard_->resets(bucket)));
+      return absl::InvalidArgumentError(
+          absl::StrCat("a push for the sum after ", header.resets, " resets of ", shard_->resets(bucket)));
     }
     // Only a stream that broke, or a server that came back, makes a worker send what is here already.
     if (push.step < 0 && state.consistency->IsRepeat(worker, header.step)) {

@@ -116,9 +116,9 @@ void ParameterServer::ReleaseBarriers() {
       finished = finished || (number == kBarriers - 1 && !passed_[number]);
       passed_[number] = true;
       for (int worker = 0; worker < options_.workers; ++worker) {
-        if (std::exchange(attendance_[worker].barrier, attendance_[worker].barrier == number
-                                                           ? -1
-                                                           : attendance_[worker].barrier) == number) {
+        if (std::exchange(attendance_[worker].barrier,
+                          attendance_[worker].barrier == number ? -1 : attendance_[worker].barrier) ==
+            number) {
           released.emplace_back(worker, number);
         }
       }

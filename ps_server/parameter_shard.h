@@ -65,8 +65,8 @@ class ParameterShard {
   // ResourceExhausted where the worker has left too many replies unread. `in_place`: AddWhole will follow
   // instead of chunks.
   absl::Status BeginPush(int worker, int bucket, bool in_place = false);
-  // `resets`: how often the bucket has been reset, for all that the worker knows. False: once more, and nothing
-  // was added.
+  // `resets`: how often the bucket has been reset, for all that the worker knows. False: once more, and
+  // nothing was added.
   bool AddChunk(int worker, int bucket, size_t offset, Pieces payload, uint64_t resets = 0);
   // The whole gradient, aligned as floats are, which stays as it is until the Apply that takes it has
   // returned: where each push is applied alone it is not copied.
@@ -95,8 +95,8 @@ class ParameterShard {
   // bucket. ResourceExhausted where workers have left too many replies unread.
   absl::StatusOr<Snapshot> Read(int bucket, Lane& lane) const;
 
-  // For checkpoints: as many floats as weights and optimizer state have, and the bucket's part of them, out or
-  // in. Not while Apply runs on the bucket.
+  // For checkpoints: as many floats as weights and optimizer state have, and the bucket's part of them, out
+  // or in. Not while Apply runs on the bucket.
   size_t value_count() const;
   void SaveBucket(int bucket, float* values) const;
   void LoadBucket(int bucket, const float* values);
@@ -132,7 +132,7 @@ class ParameterShard {
   Device& device_;
   Optimizer optimizer_;
   std::shared_ptr<Buffer> weights_;
-  Buffer sum_;  // kSum
+  Buffer sum_;                       // kSum
   std::deque<BucketState> buckets_;  // stay where they are
 };
 

@@ -14,8 +14,8 @@ void CopyPieces(Pieces pieces, std::byte* to);
 // to[i] += the i-th float of the pieces put together. Their total is a multiple of four bytes.
 void AddPieces(Pieces pieces, float* to);
 
-// Which float of the pieces put together is the first that is NaN or infinite; nothing where none is. One fast
-// pass over memory.
+// Which float of the pieces put together is the first that is NaN or infinite; nothing where none is. One
+// fast pass over memory.
 std::optional<size_t> FirstNotFinite(Pieces pieces);
 
 }  // namespace psring

@@ -39,7 +39,8 @@ void Connection::OnConnected(bool ok, Lane&) {
   writing_ = true;
   operations_ += 2;
   stream_.SendInitialMetadata(&written_);
-  const gpr_timespec due = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_seconds(kJoinSeconds, GPR_TIMESPAN));
+  const gpr_timespec due =
+      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_seconds(kJoinSeconds, GPR_TIMESPAN));
   join_alarm_.Set(&host_.queue(), due, &join_due_);
   ReadLocked();
 }
@@ -72,7 +73,9 @@ absl::Status Connection::Handle(Lane& lane) {
     else if (status.ok())
       server_.Receive(worker_, this, chunk_.header(), chunk_.payload(), lane);
     if (!status.ok()) {
-      server_.TurnAway(worker_, this, absl::Status(status.code(), absl::StrCat("worker ", worker_, " sent ", status.message())));
+      server_.TurnAway(
+          worker_, this,
+          absl::Status(status.code(), absl::StrCat("worker ", worker_, " sent ", status.message())));
     }
     chunk_.Clear();  // the memory goes back while it is still in the cache
     return absl::OkStatus();

@@ -104,7 +104,7 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   int operations_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<Outgoing> outgoing_ ABSL_GUARDED_BY(mutex_);
   std::map<int, uint64_t> places_ ABSL_GUARDED_BY(mutex_);  // of weights, by bucket whose push was shared
-  grpc::Alarm join_alarm_;  // rings where somebody connects and says nothing
+  grpc::Alarm join_alarm_;                                  // rings where somebody connects and says nothing
   grpc::Alarm place_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;

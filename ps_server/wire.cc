@@ -238,9 +238,8 @@ absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job) {
   to.serial = job.serial();
   to.parameters = job.parameters();
   for (const proto::Job::Bucket& bucket : job.buckets()) {
-    to.buckets.push_back({.index = static_cast<int>(to.buckets.size()),
-                                   .first = bucket.first(),
-                                   .count = bucket.count()});
+    to.buckets.push_back(
+        {.index = static_cast<int>(to.buckets.size()), .first = bucket.first(), .count = bucket.count()});
   }
   PSRING_ASSIGN_OR_RETURN(to.optimizer.kind, ParseOptimizer(job.optimizer().name()));
   to.optimizer.momentum = job.optimizer().momentum();
@@ -248,10 +247,10 @@ absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job) {
   to.optimizer.beta2 = job.optimizer().beta2();
   to.optimizer.epsilon = job.optimizer().epsilon();
   to.schedule = {.decay = job.schedule().linear_decay() ? LrDecay::kLinear : LrDecay::kConstant,
-                          .base = job.schedule().base(),
-                          .scale = job.schedule().scale(),
-                          .warmup_samples = job.schedule().warmup_samples(),
-                          .total_samples = job.schedule().total_samples()};
+                 .base = job.schedule().base(),
+                 .scale = job.schedule().scale(),
+                 .warmup_samples = job.schedule().warmup_samples(),
+                 .total_samples = job.schedule().total_samples()};
   return to;
 }
 

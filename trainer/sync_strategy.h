@@ -122,10 +122,10 @@ struct StrategyRow {
   const char* name;
   const char* summary;
   Needs needs;
-  const char* backend = "";    // whose collectives or server: "native", "gloo", "mpi", "nccl"; "": nobody's
-  const char* algorithm;  // of the process group, or the server's consistency, without its number
-  bool synchronous;       // all ranks hold equal weights after every step
-  bool single_process;    // refuses a world size above 1
+  const char* backend = "";  // whose collectives or server: "native", "gloo", "mpi", "nccl"; "": nobody's
+  const char* algorithm;     // of the process group, or the server's consistency, without its number
+  bool synchronous;          // all ranks hold equal weights after every step
+  bool single_process;       // refuses a world size above 1
   double default_momentum;
   absl::StatusOr<std::unique_ptr<SyncStrategy>> (*make)(const StrategyContext& context);
   StrategyNumber number = {};

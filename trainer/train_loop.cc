@@ -364,12 +364,12 @@ void Training::KeepSnapshot(int64_t steps_done) {
   const auto since = losses_.begin() + snapshot_losses_;
   snapshot_losses_ = static_cast<int64_t>(losses_.size());
   const float* weights = weights_.span().floats();
-  snapshots_.push_back(
-      {.point = {.samples = global_samples_,
-                 .updates = steps_done * updates_per_step,
-                 .wall_s = trained_s_,
-                 .train_loss = std::accumulate(since, losses_.end(), 0.0) / std::max<int64_t>(1, losses_.end() - since)},
-       .weights = {weights, weights + weights_.span().count}});
+  snapshots_.push_back({.point = {.samples = global_samples_,
+                                  .updates = steps_done * updates_per_step,
+                                  .wall_s = trained_s_,
+                                  .train_loss = std::accumulate(since, losses_.end(), 0.0) /
+                                                std::max<int64_t>(1, losses_.end() - since)},
+                        .weights = {weights, weights + weights_.span().count}});
 }
 
 absl::Status Training::ScoreCurve() {

@@ -23,7 +23,8 @@ std::string Dump(const TrainingOptions& o) {
       << o.schedule << '|' << o.warmup_epochs << '|' << o.linear_scaling << '|' << o.bucket_mb << '|'
       << o.seed << '|' << o.eval_every << '|' << o.evaluate << '|' << o.check_replicas << '|' << o.ps_schedule
       << '|' << o.backend << '|' << o.fabric << '|' << o.payload << '|' << o.server_placement << '|'
-      << o.deterministic << '|' << o.timeout_s;
+      << o.deterministic << '|' << o.timeout_s << '|' << o.on_worker_loss << '|' << o.worker_timeout_s << '|'
+      << o.reject_nonfinite << '|' << o.checkpoint_dir << '|' << o.checkpoint_every << '|' << o.max_restarts;
   return out.str();
 }
 
@@ -64,6 +65,12 @@ const std::vector<Field>& Fields() {
       {"--ps_schedule", [](auto& o) { o.ps_schedule = "serial"; }},
       {"--server_placement", [](auto& o) { o.server_placement = "dedicated"; }},
       {"--deterministic", [](auto& o) { o.deterministic = true; }},
+      {"--on_worker_loss", [](auto& o) { o.on_worker_loss = "continue"; }},
+      {"--worker_timeout", [](auto& o) { o.worker_timeout_s = 0.5; }},
+      {"--reject_nonfinite", [](auto& o) { o.reject_nonfinite = "false"; }},
+      {"--checkpoint_dir", [](auto& o) { o.checkpoint_dir = "/a/place"; }},
+      {"--checkpoint_every", [](auto& o) { o.checkpoint_every = 50; }},
+      {"--max_restarts", [](auto& o) { o.max_restarts = 3; }},
       {"--timeout", [](auto& o) { o.timeout_s = 2.5; }},
   };
   return *fields;

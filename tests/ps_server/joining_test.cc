@@ -40,7 +40,8 @@ class World {
     if (action == kReturn) return Return();
     Worker& w = workers_[action];
     const int bucket = w.next_bucket++;
-    ASSERT_TRUE(machines_[bucket]->MayPush(action, w.step).ok()) << machines_[bucket]->MayPush(action, w.step);
+    ASSERT_TRUE(machines_[bucket]->MayPush(action, w.step).ok())
+        << machines_[bucket]->MayPush(action, w.step);
     made_[bucket].push_back({action, w.step});
     Read(machines_[bucket]->OnPush(action, w.step));
   }

@@ -40,7 +40,8 @@ struct Folder {
 
 TEST(RecoveryTest, AGradientThatIsNotFiniteCostsItsWorkerThePlaceAndTheOthersTrainOn) {
   for (const std::string consistency : {"sync", "async"}) {
-    for (const float poison : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    for (const float poison :
+         {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
       const auto cluster = MakeCluster(Continuing(2));
       // Two chunks: the first of them stands in the sum already.
       ServerJob job = MakeJob(2, {kChunkBytes / sizeof(float) + 100});
@@ -50,8 +51,9 @@ TEST(RecoveryTest, AGradientThatIsNotFiniteCostsItsWorkerThePlaceAndTheOthersTra
         ASSERT_EQ(worker.Start(), absl::OkStatus());
         if (rank == 1) {
           worker.gradient[kChunkBytes / sizeof(float) + 7] = poison;
-          EXPECT_THAT(Said(worker.ExchangeAgain(0, 0).status()),
-                      HasSubstr("worker 1, bucket 0: the gradient of step 0 is NaN or infinite at element 262151"));
+          EXPECT_THAT(
+              Said(worker.ExchangeAgain(0, 0).status()),
+              HasSubstr("worker 1, bucket 0: the gradient of step 0 is NaN or infinite at element 262151"));
           return;
         }
         for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(Said(worker.Step(step).status()), "OK");
@@ -165,11 +167,10 @@ class Lives {
   explicit Lives(int workers) : workers_(workers), store_(*OpenCheckpointFolder(folder_.path, 0)) { Begin(); }
 
   void Begin() {
-    auto server = std::make_unique<ParameterServer>(
-        *device_, ServerOptions{.workers = workers_,
-                                .timeout = absl::Seconds(20),
-                                .checkpoints = store_.get(),
-                                .checkpoint_every = 2});
+    auto server = std::make_unique<ParameterServer>(*device_, ServerOptions{.workers = workers_,
+                                                                            .timeout = absl::Seconds(20),
+                                                                            .checkpoints = store_.get(),
+                                                                            .checkpoint_every = 2});
     if (auto checkpoint = *store_->Load(); checkpoint.has_value()) {
       ASSERT_EQ(server->Restore(*checkpoint), absl::OkStatus());
     }

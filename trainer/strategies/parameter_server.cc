@@ -192,7 +192,7 @@ class ParameterServerStrategy : public SyncStrategy {
   CondVar changed_;
   std::vector<BucketRecord> records_ ABSL_GUARDED_BY(mutex_);  // by bucket
   int in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool dropped_ ABSL_GUARDED_BY(mutex_) = false;  // this step's gradient
+  bool dropped_ ABSL_GUARDED_BY(mutex_) = false;    // this step's gradient
   bool went_back_ ABSL_GUARDED_BY(mutex_) = false;  // the server, to an earlier step
   int64_t next_step_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
