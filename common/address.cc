@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace psring {
@@ -44,6 +45,20 @@ int TryToListen(const addrinfo& address) {  // 0 or errno
 
 std::string AddressText(const std::string& host, int port) {
   return absl::StrContains(host, ':') ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
+}
+
+absl::StatusOr<HostPort> ParseAddress(const std::string& text) {
+  HostPort address;
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0 || !absl::SimpleAtoi(text.substr(colon + 1), &address.port) ||
+      address.port < 0 || address.port > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is no host:port"));
+  }
+  address.host = text.substr(0, colon);
+  if (address.host.size() > 2 && address.host.front() == '[' && address.host.back() == ']') {
+    address.host = address.host.substr(1, address.host.size() - 2);
+  }
+  return address;
 }
 
 bool IsLoopback(const std::string& host) {

@@ -4,11 +4,19 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace psring {
 
 // "host:port"; "[::1]:port" for an IPv6 address.
 std::string AddressText(const std::string& host, int port);
+
+struct HostPort {
+  std::string host;
+  int port = 0;
+};
+// Of what AddressText writes. InvalidArgument where it is none.
+absl::StatusOr<HostPort> ParseAddress(const std::string& text);
 
 // By its name alone: "localhost", 127.x.x.x, ::1.
 bool IsLoopback(const std::string& host);

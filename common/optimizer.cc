@@ -74,9 +74,9 @@ absl::StatusOr<Optimizer> Optimizer::Create(const OptimizerConfig& config, Devic
 }
 
 void Optimizer::Apply(size_t first, Span weights, ConstSpan gradient, int64_t samples, double learning_rate,
-                      int64_t update, Ops& ops, Stream& stream) const {
+                      int64_t update, Ops& ops, Stream& stream, double factor) const {
   PSRING_CHECK(weights.count == gradient.count && samples > 0 && update > 0);
-  const float scale = static_cast<float>(1.0 / static_cast<double>(samples));
+  const float scale = static_cast<float>(factor / static_cast<double>(samples));
   const float rate = static_cast<float>(learning_rate);
   const auto slot = [&](size_t i) { return slots_[i].span().Slice(first, weights.count); };
   switch (config_.kind) {

@@ -50,9 +50,10 @@ class Optimizer {
   static absl::StatusOr<Optimizer> Create(const OptimizerConfig& config, Device& device, size_t count);
 
   // One update of elements [first, first + weights.count) of the state's range. `gradient` is a sum over
-  // `samples` samples. `update` counts the updates of this range from 1 (Adam's t).
+  // `samples` samples, whose mean is multiplied by `factor` first (gradient_norm.h). `update` counts the
+  // updates of this range from 1 (Adam's t).
   void Apply(size_t first, Span weights, ConstSpan gradient, int64_t samples, double learning_rate,
-             int64_t update, Ops& ops, Stream& stream) const;
+             int64_t update, Ops& ops, Stream& stream, double factor = 1) const;
 
   const OptimizerConfig& config() const { return config_; }
   std::vector<Span> slots() const;  // for checkpoints

@@ -22,6 +22,8 @@ void VisitBucket(Visitor& visit, Record& bucket) {
   visit("begin_ns", bucket.begin_ns);
   visit("end_ns", bucket.end_ns);
   visit("staleness", bucket.staleness);
+  visit("staleness_sum", bucket.staleness_sum);
+  visit("pushes", bucket.pushes);
 }
 
 template <typename Visitor, typename Record>
@@ -34,6 +36,7 @@ void VisitStep(Visitor& visit, Record& record) {
   visit("begin_ns", record.begin_ns);
   visit("step_ms", record.step_ms);
   visit("compute_ms", record.compute_ms);
+  visit("delay_ms", record.delay_ms);
   visit("comm_busy_ms", record.comm_busy_ms);
   visit("exposed_comm_ms", record.exposed_comm_ms);
   visit("payload_tx_bytes", record.payload_tx_bytes);
@@ -78,6 +81,7 @@ void VisitRankResult(Visitor& visit, Record& result) {
   visit("staleness_max", result.staleness_max);
   visit("dropped_gradients", result.dropped_gradients);
   visit("peak_memory_mb", result.peak_memory_mb);
+  visit("wire_tx_bytes", result.wire_tx_bytes);
   visit.Objects("curve", result.curve, [](auto& v, auto& point) { VisitCurvePoint(v, point); });
 }
 

@@ -18,10 +18,13 @@ namespace psring {
 // Times on the machine's monotonic clock, in ns.
 struct BucketRecord {
   int bucket = 0;
-  int64_t ready_ns = 0;    // its gradient is complete
-  int64_t begin_ns = 0;    // its communication starts: ready, and the lane is free
-  int64_t end_ns = 0;      // its result is in place
-  int64_t staleness = -1;  // parameter servers only
+  int64_t ready_ns = 0;  // its gradient is complete
+  int64_t begin_ns = 0;  // its communication starts: ready, and the lane is free
+  int64_t end_ns = 0;    // its result is in place
+  // Parameter servers only. Of several servers each has its own: the most, and the sum over so many pushes.
+  int64_t staleness = -1;
+  int64_t staleness_sum = 0;
+  int64_t pushes = 1;
 };
 
 struct StepRecord {
@@ -32,7 +35,8 @@ struct StepRecord {
   bool dropped = false;  // backup workers: the gradient came too late for any update
   int64_t begin_ns = 0;
   double step_ms = 0;
-  double compute_ms = 0;       // forward + backward
+  double compute_ms = 0;       // forward + backward, with what was slept between them
+  double delay_ms = 0;         // of it: slept for --straggler and --jitter_ms
   double comm_busy_ms = 0;     // at least one bucket in flight
   double exposed_comm_ms = 0;  // the compute stream stands still for synchronisation
   uint64_t payload_tx_bytes = 0;
@@ -64,11 +68,12 @@ struct RankResult {
   std::vector<int64_t> bucket_elements;
   double final_loss = 0;  // mean over the last 10% of its steps
   std::string weights_hash;
-  int64_t pushes = 0;  // parameter servers: bucket exchanges of this rank, all steps
+  int64_t pushes = 0;  // parameter servers: exchanges of this rank, a bucket and server each, all steps
   int64_t staleness_sum = 0;
   int64_t staleness_max = 0;
   int64_t dropped_gradients = 0;  // backup workers: steps of this rank that are in no update
   double peak_memory_mb = 0;
+  int64_t wire_tx_bytes = -1;     // by the interface's counter, in the measured steps; -1: nobody counted
   std::vector<CurvePoint> curve;  // the rank that evaluates
 };
 

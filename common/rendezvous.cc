@@ -1,10 +1,15 @@
 #include "common/rendezvous.h"
 
 #include <grpcpp/grpcpp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <iterator>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -97,6 +102,11 @@ class GrpcRendezvousServer final : public RendezvousServer {
     store_.WaitUntilEmpty(kLinger);
     store_.Close(absl::UnavailableError("the rendezvous store has been closed by its host"));
     if (server_ != nullptr) server_->Shutdown(absl::ToChronoTime(absl::Now() + absl::Seconds(1)));
+    if (accepting_.joinable()) {
+      ::shutdown(listener_, SHUT_RDWR);  // its accept returns
+      accepting_.join();
+    }
+    if (listener_ >= 0) ::close(listener_);
   }
 
   absl::Status Listen(const std::string& host, int port) {
@@ -104,21 +114,57 @@ class GrpcRendezvousServer final : public RendezvousServer {
     PSRING_RETURN_IF_ERROR(CheckThatPortIsFree(host, port, "end what uses it or choose another MASTER_PORT"));
     grpc::ServerBuilder builder;
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // else two stores would share one port
-    builder.SetMaxReceiveMessageSize(kMostMessageBytes);
-    builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
     builder.AddListeningPort(AddressText(host, port), grpc::InsecureServerCredentials(), &port_);
-    builder.RegisterService(&service_);
-    server_ = builder.BuildAndStart();
+    Serve(builder);
     if (server_ != nullptr && port_ > 0) return absl::OkStatus();
     return absl::UnavailableError(absl::StrCat("cannot serve on ", AddressText(host, port)));
+  }
+
+  // gRPC listens by itself only in the network that its thread is in; here we accept, and it serves.
+  absl::Status ListenOn(int listener) {
+    listener_ = listener;
+    sockaddr_in address = {};
+    socklen_t length = sizeof address;
+    if (::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+      return absl::InternalError(absl::StrCat("no socket to serve on: ", std::strerror(errno)));
+    }
+    port_ = ntohs(address.sin_port);
+    grpc::ServerBuilder builder;
+    acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        grpc::InsecureServerCredentials());
+    Serve(builder);
+    if (server_ == nullptr) return absl::UnavailableError("cannot serve on a socket that listens");
+    accepting_ = std::thread([this] {
+      while (true) {
+        const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
+        if (fd < 0) return;
+        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+        connection.listener_fd = listener_;
+        connection.fd = fd;
+        acceptor_->HandleNewConnection(&connection);
+      }
+    });
+    return absl::OkStatus();
   }
 
   int port() const override { return port_; }
 
  private:
+  void Serve(grpc::ServerBuilder& builder) {
+    builder.SetMaxReceiveMessageSize(kMostMessageBytes);
+    builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+  }
+
   RendezvousStore store_;
   Service service_{store_};
   int port_ = 0;
+  int listener_ = -1;  // where we accept
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  std::thread accepting_;
   std::unique_ptr<grpc::Server> server_;  // last: its threads use what stands above
 };
 
@@ -285,6 +331,12 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> Enter(RendezvousOptions options, int
 absl::StatusOr<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(const std::string& host, int port) {
   auto server = std::make_unique<GrpcRendezvousServer>();
   PSRING_RETURN_IF_ERROR(server->Listen(host, port));
+  return server;
+}
+
+absl::StatusOr<std::unique_ptr<RendezvousServer>> RendezvousServer::StartOn(int listener) {
+  auto server = std::make_unique<GrpcRendezvousServer>();
+  PSRING_RETURN_IF_ERROR(server->ListenOn(listener));
   return server;
 }
 

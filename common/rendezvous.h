@@ -48,6 +48,8 @@ class RendezvousServer {
   // `port` 0 lets the system choose. An address in use is an error that says so. The destructor lets those
   // who have joined and not left go first, for at most 5 s; the rest get errors.
   static absl::StatusOr<std::unique_ptr<RendezvousServer>> Start(const std::string& host, int port);
+  // On a TCP socket that listens already, such as one of another network namespace; takes it over.
+  static absl::StatusOr<std::unique_ptr<RendezvousServer>> StartOn(int listener);
   virtual ~RendezvousServer() = default;
   virtual int port() const = 0;
 };

@@ -36,28 +36,6 @@ absl::StatusOr<Addresses> Resolve(const std::string& host, int port) {
   return Addresses(found, freeaddrinfo);
 }
 
-// Both ends have one address.
-bool WithinHost(int fd) {
-  sockaddr_storage here = {}, there = {};
-  socklen_t here_length = sizeof here, there_length = sizeof there;
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&here), &here_length) != 0 ||
-      getpeername(fd, reinterpret_cast<sockaddr*>(&there), &there_length) != 0 ||
-      here.ss_family != there.ss_family) {
-    return false;
-  }
-  if (here.ss_family == AF_INET) {
-    const auto address = [](const sockaddr_storage& of) {
-      return reinterpret_cast<const sockaddr_in&>(of).sin_addr.s_addr;
-    };
-    return address(here) == address(there);
-  }
-  if (here.ss_family != AF_INET6) return false;
-  const auto address = [](const sockaddr_storage& of) {
-    return &reinterpret_cast<const sockaddr_in6&>(of).sin6_addr;
-  };
-  return std::memcmp(address(here), address(there), sizeof(in6_addr)) == 0;
-}
-
 absl::StatusOr<FileDescriptor> OpenSocket(const addrinfo& address) {
   FileDescriptor fd(socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return SystemError("cannot open a socket");
@@ -105,9 +83,37 @@ absl::StatusOr<TcpListener> ListenTcp(const std::string& host, int port) {
   return listener;
 }
 
-absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& host, int port, absl::Time deadline) {
+bool WithinHost(int fd) {
+  sockaddr_storage here = {}, there = {};
+  socklen_t here_length = sizeof here, there_length = sizeof there;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&here), &here_length) != 0 ||
+      getpeername(fd, reinterpret_cast<sockaddr*>(&there), &there_length) != 0 ||
+      here.ss_family != there.ss_family) {
+    return false;
+  }
+  if (here.ss_family == AF_INET) {
+    const auto address = [](const sockaddr_storage& of) {
+      return reinterpret_cast<const sockaddr_in&>(of).sin_addr.s_addr;
+    };
+    return address(here) == address(there);
+  }
+  if (here.ss_family != AF_INET6) return false;
+  const auto address = [](const sockaddr_storage& of) {
+    return &reinterpret_cast<const sockaddr_in6&>(of).sin6_addr;
+  };
+  return std::memcmp(address(here), address(there), sizeof(in6_addr)) == 0;
+}
+
+absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& host, int port, absl::Time deadline,
+                                          const std::string& source) {
   PSRING_ASSIGN_OR_RETURN(Addresses addresses, Resolve(host, port));
   PSRING_ASSIGN_OR_RETURN(FileDescriptor fd, OpenSocket(*addresses));
+  if (!source.empty()) {
+    PSRING_ASSIGN_OR_RETURN(const Addresses from, Resolve(source, 0));
+    if (bind(fd.get(), from->ai_addr, from->ai_addrlen) != 0) {
+      return SystemError(absl::StrCat("cannot connect from ", source));
+    }
+  }
   const std::string what = absl::StrCat("cannot connect to ", AddressText(host, port));
   if (connect(fd.get(), addresses->ai_addr, addresses->ai_addrlen) != 0) {
     if (errno != EINPROGRESS) return SystemError(what);

@@ -23,8 +23,13 @@ struct TcpListener {
 // `port` 0: the system chooses.
 absl::StatusOr<TcpListener> ListenTcp(const std::string& host, int port = 0);
 
-// DeadlineExceeded or Unavailable name the address.
-absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& host, int port, absl::Time deadline);
+// DeadlineExceeded or Unavailable name the address. `source`: this machine's address that the connection
+// begins at; empty: the system chooses.
+absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& host, int port, absl::Time deadline,
+                                          const std::string& source = "");
+
+// Both ends of a connection have one address.
+bool WithinHost(int fd);
 
 // For sockets that are connected by other means: as ConnectTcp leaves its own. Nothing waits for more to
 // send; and where both ends have the same address, so that no link lies between them, congestion control is

@@ -5,6 +5,7 @@
 #include <climits>
 #include <concepts>
 #include <limits>
+#include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/match.h"
@@ -13,6 +14,8 @@
 #include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "common/command_line.h"
+#include "common/delays.h"
+#include "common/workload.h"
 
 namespace psring {
 namespace {
@@ -39,7 +42,7 @@ struct Row {
   const char* flag;
   const char* group;
   const char* value;  // what help shows for the value
-  const char* help;
+  std::string help;
 };
 
 // The one table. `visit` gets a row, its field and its check; a switch instead gets the value it sets.
@@ -49,6 +52,12 @@ void VisitFlags(Options& o, Visitor& visit) {
   const char* group = "What is trained";
   visit(Row{"--strategy", group, "NAME", "How replicas are kept in step"}, o.strategy, CheckGiven);
   visit(Row{"--model", group, "NAME", "The network"}, o.model, CheckGiven);
+  visit(Row{"--workload", group, "NAME",
+            absl::StrCat("Replay a recorded one in the network's place, its computing on a timer: ",
+                         absl::StrJoin(WorkloadNames(), ", "), ", or a file.csv")},
+        o.workload, CheckGiven);
+  visit(Row{"--compute_speedup", group, "X", "How many times as fast the workload's device computes"},
+        o.compute_speedup, RealNumber({.low = 1e-3, .high = 1e3, .low_allowed = true, .high_allowed = true}));
   visit(Row{"--data", group, "NAME", "fashion-mnist, mnist or synthetic"}, o.data,
         OneOf({"fashion-mnist", "mnist", "synthetic"}));
   visit(Row{"--data_dir", group, "DIR", "The folder of the four idx files; else where Debian puts them"},
@@ -82,6 +91,11 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit.Switch(
       Row{"--linear_scaling", group, "", "Multiply the learning rate by the workers behind an update"},
       o.linear_scaling, true);
+  visit(
+      Row{"--clip_norm", group, "X",
+          "Clip the mean gradient to this norm over all parameters; 0: not. Synchronous strategies; a server "
+          "then answers only when the whole gradient is there"},
+      o.clip_norm, RealNumber({.low = 0, .low_allowed = true}));
   visit(Row{"--bucket_mb", group, "X", "MiB of gradient that are sent together"}, o.bucket_mb,
         RealNumber({.low = 0, .high = 1 << 20, .high_allowed = true}));
   visit(Row{"--seed", group, "N", "Seed of weights and sample order"}, o.seed,
@@ -91,8 +105,15 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit(Row{"--eval_every", group, "N", "Steps between evaluations; 0: only at the end"}, o.eval_every,
         WholeNumber(0, kMostInt64));
   visit.Switch(Row{"--no_eval", group, "", "Do not evaluate"}, o.evaluate, false);
+  visit(Row{"--validation", group, "N", "Hold the last N of the shuffled training samples out of training"},
+        o.validation, WholeNumber(0, kMostInt));
+  visit(Row{"--score", group, "NAME", "What evaluations are of: test, or validation (the samples held out)"},
+        o.score, OneOf({"test", "validation"}));
   visit.Switch(Row{"--check_replicas", group, "", "Hash the weights after every step"}, o.check_replicas,
                true);
+  visit.Switch(Row{"--align_steps", group, "",
+                   "All ranks begin every step together, to measure one exchange at a time"},
+               o.align_steps, true);
 
   group = "Collectives";
   visit(Row{"--backend", group, "NAME", "Whose collectives: native, gloo, mpi or nccl; else the strategy's"},
@@ -110,8 +131,15 @@ void VisitFlags(Options& o, Visitor& visit) {
           "Between workers and server: shm (shared memory; gRPC carries control), grpc, or auto (as --fabric "
           "says, else shm where both sides turn out to share memory)"},
       o.payload, OneOf({"auto", "grpc", "shm"}));
-  visit(Row{"--server_placement", group, "NAME", "rank0 (on rank 0's host and device) or dedicated"},
-        o.server_placement, OneOf({"rank0", "dedicated"}));
+  visit(Row{"--servers", group, "S",
+            "Servers that share the parameters, each with a slice of every bucket; else 1, or one a worker "
+            "where they are colocated"},
+        o.servers, WholeNumber(1, kMostServers));
+  visit(Row{"--server_placement", group, "NAME",
+            "rank0 (on rank 0's host and device), dedicated (on machines of their own) or colocated (one "
+            "beside "
+            "each worker)"},
+        o.server_placement, OneOf({"rank0", "dedicated", "colocated"}));
   visit.Switch(Row{"--deterministic", group, "", "The server adds in rank order, not in order of arrival"},
                o.deterministic, true);
   visit(
@@ -131,8 +159,45 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.checkpoint_every, WholeNumber(0, kMostInt64));
   visit(Row{"--max_restarts", group, "N", "How often psring starts a server anew that died (it checkpoints)"},
         o.max_restarts, WholeNumber(0, 1000));
+  visit(Row{"--staleness_lr", group, "NAME",
+            "Asynchronous strategies: inverse divides a late gradient's learning rate by its staleness; or "
+            "none"},
+        o.staleness_lr, OneOf({"none", "inverse"}));
+  visit(Row{"--wire", group, "TYPE",
+            "Gradients on their way to the server: float32, or bfloat16 or float16, whose error is added to "
+            "the "
+            "worker's next gradient; weights come back in float32"},
+        o.wire, OneOf({"float32", "bfloat16", "float16"}));
+  visit(Row{"--straggler", group, "W:F,...",
+            "Worker W (from 0) computes F times as long: after each layer, forward and backward, it sleeps F "
+            "- 1 "
+            "times what that layer took, so that its buckets are late in proportion and processors stay free "
+            "for "
+            "others; none"},
+        o.straggler, StragglersText());
+  visit(Row{"--jitter_ms", group, "TIME",
+            "A random sleep before each step's computing, drawn from seed, worker and step alone: exp:MEAN, "
+            "lognormal:MEDIAN:SIGMA, a number, or none"},
+        o.jitter_ms, TimeDistributionText());
   visit(Row{"--timeout", group, "S", "Seconds to wait for others before giving up"}, o.timeout_s,
         RealNumber({.low = 0, .high = 1e6, .high_allowed = true}));
+
+  group = "Virtual clock (one process computes the real gradients of all workers; times are simulated)";
+  visit(Row{"--clock", group, "NAME", "wall (processes that run) or virtual"}, o.clock,
+        OneOf({"wall", "virtual"}));
+  visit(Row{"--compute_ms", group, "TIME",
+            "Of a step of one undisturbed worker: 6, exp:MEAN, lognormal:MEDIAN:SIGMA, or trace:RUN (as "
+            "measured "
+            "in an earlier run); psring measures it where it is not given"},
+        o.compute_ms, VirtualTimeText());
+  visit(Row{"--network_ms", group, "TIME",
+            "Of one gradient, or one set of weights, on a worker's link, in the same words; a ring takes "
+            "2(N-1)/N "
+            "of it"},
+        o.network_ms, VirtualTimeText());
+  visit(Row{"--serve_ms", group, "TIME",
+            "The server's work for one push; pushes queue, first come first served"},
+        o.serve_ms, TimeDistributionText());
 }
 
 // StrCat keeps six digits of a double; a child process must get all of them.
@@ -212,10 +277,67 @@ bool Checkpoints(const TrainingOptions& options) {
   return !options.checkpoint_dir.empty() || options.checkpoint_every > 0 || options.max_restarts > 0;
 }
 
+absl::Status CheckRecovery(const TrainingOptions& options, int servers) {
+  const bool continues = options.on_worker_loss == "continue";
+  if (!Checkpoints(options) && !continues) return absl::OkStatus();
+  const char* flag = options.max_restarts > 0           ? "--max_restarts"
+                     : options.checkpoint_every > 0     ? "--checkpoint_every"
+                     : !options.checkpoint_dir.empty() ? "--checkpoint_dir"
+                                                        : "--on_worker_loss continue";
+  if (servers > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " needs one server that holds all parameters; leave it out, or give --servers 1"));
+  }
+  if (options.clock == "virtual") {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " with --clock virtual: nothing dies in simulated time; leave it out"));
+  }
+  if (options.align_steps) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        flag, " with --align_steps: ranks that begin every step together cannot go back; leave one out"));
+  }
+  if (continues && options.clip_norm > 0) {
+    return absl::InvalidArgumentError(
+        "--on_worker_loss continue with --clip_norm: a step whose norm is being added up cannot lose a "
+        "worker; leave one out");
+  }
+  return absl::OkStatus();
+}
+
+int ServersOf(const TrainingOptions& options, int workers) {
+  if (options.servers > 0) return options.servers;
+  return options.server_placement == "colocated" ? workers : 1;
+}
+
 void AddTrainingFlags(CLI::App& app, TrainingOptions& options, const std::vector<std::string>& skip) {
   Adder adder{app, skip};
   VisitFlags(options, adder);
   PSRING_CHECK(adder.skipped == skip.size());  // a name in `skip` that is no flag of ours
+}
+
+absl::Status ApplyWorkload(TrainingOptions& options) {
+  const TrainingOptions standard;
+  if (options.workload.empty()) {
+    if (options.compute_speedup == standard.compute_speedup) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "--compute_speedup is of a recorded workload; add --workload, or leave it out");
+  }
+  PSRING_ASSIGN_OR_RETURN(const Workload workload, LoadWorkload(options.workload));
+  std::string flag;
+  if (options.model != standard.model) flag = "--model";
+  if (options.data != standard.data) flag = "--data";
+  if (options.data_dir != standard.data_dir) flag = "--data_dir";
+  if (options.micro_batches != standard.micro_batches) flag = "--micro_batches";
+  if (options.eval_every != standard.eval_every) flag = "--eval_every";
+  if (options.batch != standard.batch && options.batch != workload.batch) flag = "--batch";
+  if (!flag.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " is settled by --workload ", options.workload, "; leave one of them out"));
+  }
+  options.batch = workload.batch;
+  options.evaluate = false;
+  if (options.optimizer == "momentum" && options.momentum < 0) options.momentum = 0;
+  return absl::OkStatus();
 }
 
 std::vector<std::string> TrainingArguments(const TrainingOptions& options) {
@@ -255,6 +377,36 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& options) {
   if (options.warmup_epochs > 0 && !options.linear_scaling) {
     return absl::InvalidArgumentError(
         "--warmup_epochs rises from --lr to the rate that --linear_scaling gives; give both, or neither");
+  }
+  if (options.servers > 0 && options.server_placement == "colocated") {
+    return absl::InvalidArgumentError(
+        "--server_placement colocated has one server beside each worker; leave --servers out");
+  }
+  if (options.score == "validation" && options.validation == 0) {
+    return absl::InvalidArgumentError("--score validation needs --validation N, the samples to hold out");
+  }
+  PSRING_RETURN_IF_ERROR(CheckRecovery(options, options.servers));
+  if (options.clock == "wall") {
+    const TrainingOptions standard;
+    for (const auto& [flag, given] : {std::pair{"--compute_ms", options.compute_ms != standard.compute_ms},
+                                      {"--network_ms", options.network_ms != standard.network_ms},
+                                      {"--serve_ms", options.serve_ms != standard.serve_ms}}) {
+      if (given) return absl::InvalidArgumentError(absl::StrCat(flag, " is for --clock virtual; give both"));
+    }
+  } else if (options.servers > 1 || options.server_placement == "colocated") {
+    return absl::InvalidArgumentError("--clock virtual has one server; leave --servers and colocated out");
+  } else if (options.wire != "float32") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--wire ", options.wire, " with --clock virtual: its gradients are float32; leave it out"));
+  } else if (options.check_replicas) {
+    return absl::InvalidArgumentError(
+        "--check_replicas with --clock virtual: logical workers share one set of weights; leave it out");
+  } else if (options.ps_schedule == "serial") {
+    return absl::InvalidArgumentError(
+        "--ps_schedule serial with --clock virtual: a whole gradient moves at once anyway; leave it out");
+  } else if (options.micro_batches > 1) {
+    return absl::InvalidArgumentError(
+        "--micro_batches with --clock virtual: give --workers instead, each is a batch");
   }
   if (!options.evaluate && options.eval_every > 0) {
     return absl::InvalidArgumentError("--eval_every and --no_eval contradict each other; give one of them");

@@ -14,9 +14,13 @@ class App;
 
 namespace psring {
 
+inline constexpr int kMostServers = 64;
+
 struct TrainingOptions {
   std::string strategy = "single";
   std::string model = "mlp";
+  std::string workload;                // recorded, replayed in the model's place; empty: none
+  double compute_speedup = 1;          // of a workload
   std::string data = "fashion-mnist";  // fashion-mnist, mnist (both idx files), synthetic
   std::string data_dir;                // where the four idx files are; empty: where Debian puts them
   std::string device = "auto";
@@ -36,19 +40,28 @@ struct TrainingOptions {
   std::string schedule = "constant";  // constant, linear
   double warmup_epochs = 0;           // of the learning rate
   bool linear_scaling = false;
+  double clip_norm = 0;  // of the mean gradient; 0: not clipped. Synchronous strategies
   double bucket_mb = 25;
   uint64_t seed = 1;
   int64_t eval_every = 0;  // steps; 0: at the end only
   bool evaluate = true;
+  int64_t validation = 0;       // training samples that are held out
+  std::string score = "test";   // test, validation: what evaluations are of
   bool check_replicas = false;  // hash the weights after every step
+  bool align_steps = false;     // all ranks begin every step together
 
   std::string backend;          // native, gloo, mpi, nccl; empty: the strategy's
   std::string fabric = "auto";  // auto, tcp, shm: what collectives move over
 
   std::string ps_schedule = "pipelined";   // serial, pipelined
   std::string payload = "auto";            // of a parameter server: auto, grpc, shm
-  std::string server_placement = "rank0";  // rank0, dedicated
+  int servers = 0;                         // 0: 1, or one a worker where they are colocated
+  std::string server_placement = "rank0";  // rank0, dedicated, colocated
   bool deterministic = false;              // the server adds in rank order
+  std::string staleness_lr = "none";       // none, inverse; asynchronous strategies
+  std::string wire = "float32";    // of gradients on their way to a server: float32, bfloat16, float16
+  std::string straggler = "none";  // "1:3,2:1.5": workers that are slowed down (delays.h)
+  std::string jitter_ms = "none";  // a random delay a step and worker (delays.h)
   double timeout_s = 60;
   std::string on_worker_loss;             // stop, continue; empty: synchronous stop, asynchronous continue
   double worker_timeout_s = 1;            // a worker whose connection broke may come back within
@@ -56,6 +69,11 @@ struct TrainingOptions {
   std::string checkpoint_dir;             // of the server; psring: empty means beside the run's records
   int64_t checkpoint_every = 0;           // steps
   int max_restarts = 0;                   // of a server that died, by psring
+
+  std::string clock = "wall";       // wall, virtual
+  std::string compute_ms;           // virtual: of a step of an undisturbed worker; empty: measured by psring
+  std::string network_ms = "none";  // virtual: of one gradient, or one set of weights, on a worker's link
+  std::string serve_ms = "none";    // virtual: the server's work for one push
 };
 
 // How a parameter server's payload travels: --payload, or what --fabric says of all wires ("tcp": "grpc").
@@ -64,9 +82,21 @@ std::string PayloadOf(const TrainingOptions& options);
 // Whether the server leaves checkpoints from which it goes on after its death.
 bool Checkpoints(const TrainingOptions& options);
 
+// InvalidArgument names the flag of a server's or a worker's return that does not go together with another:
+// with several servers (`servers`; 0 where there is none), a virtual clock, aligned steps, or clipping.
+absl::Status CheckRecovery(const TrainingOptions& options, int servers);
+
+// How many parameter servers share the parameters, where a strategy has any.
+int ServersOf(const TrainingOptions& options, int workers);
+
 // Adds the flags above to `app`, grouped, with their help and checks. `skip` names those ("--batch") that the
 // caller adds itself, because it reads a sweep there.
 void AddTrainingFlags(CLI::App& app, TrainingOptions& options, const std::vector<std::string>& skip = {});
+
+// Where a workload is given: what it settles (the batch, that nothing is evaluated, plain SGD unless another
+// rule is asked for). Errors: no such workload, a bad file, flags that contradict it, or that do nothing
+// without one. May be repeated.
+absl::Status ApplyWorkload(TrainingOptions& options);
 
 // The flags that reproduce `options`, for a child process. Those at their default are left out.
 std::vector<std::string> TrainingArguments(const TrainingOptions& options);

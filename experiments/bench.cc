@@ -18,7 +18,9 @@
 #include "experiments/bench_runner.h"
 #include "experiments/bench_text.h"
 #include "experiments/experiment.h"
+#include "experiments/machine_profile.h"
 #include "experiments/mpirun.h"
+#include "experiments/report/report_verb.h"
 #include "experiments/run_folder.h"
 
 namespace psring {
@@ -154,12 +156,18 @@ absl::Status Bench(const BenchFlags& flags, const Interrupt& interrupt, Display&
   const std::string json = BenchJson(flags.request, result, run);
   PSRING_RETURN_IF_ERROR(outputs.Write("bench.json", json));
   if (!outputs.json().empty()) PSRING_RETURN_IF_ERROR(WriteFile(outputs.json(), json));
+  if (!flags.profile.empty()) {
+    PSRING_ASSIGN_OR_RETURN(const std::vector<MachineProfile> profiles, ProfilesOfBench(run.run_id, json));
+    PSRING_RETURN_IF_ERROR(WriteFile(flags.profile, ProfilesJson(profiles)));
+    for (const MachineProfile& profile : profiles) display.Say(absl::StrCat("# ", Describe(profile)));
+  }
   const std::string tables = BenchTablesText(flags.request, result, run.machine);
   PSRING_RETURN_IF_ERROR(
       outputs.Write("bench.txt", BenchHeadText(flags.request, plan, run.machine, expected_s) + tables));
+  PSRING_RETURN_IF_ERROR(WriteRunReport(outputs.folder()));
   say(tables);
   if (!outputs.json().empty()) display.Say(absl::StrCat("# Writing JSON output to ", outputs.json()));
-  display.Say(absl::StrFormat("# all of it: %s (%.0f s)", outputs.folder(), run.wall_s));
+  display.Say(absl::StrFormat("# all of it: %s/report.html and beside it (%.0f s)", outputs.folder(), run.wall_s));
   return absl::OkStatus();
 }
 

@@ -136,6 +136,9 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
       ListOf(OneOf({"private", "huge", "shared"})));
   add(what, "--workers", raw.workers, "N,...", "Processes, 1 to 64 [2]",
       ListOf(WholeNumber(1, kMostBenchWorkers)));
+  add(what, "--servers", raw.servers, "S,...",
+      "Parameter servers of ps_push_pull, each with a slice of every gradient [1]",
+      ListOf(WholeNumber(1, kMostBenchServers)));
   verb->add_flag("--limits", raw.limits,
                  "Measure in turn with the rest what this machine can do at most, and hold every row "
                  "against it")
@@ -190,6 +193,10 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
       ->option_text("S")
       ->check(RealNumber({}))
       ->capture_default_str();
+  add(results, "--profile", raw.profile, "FILE",
+      "Latency, rate and speed of adding, fitted from the native all-reduces: what psring predict --profile "
+      "takes",
+      CheckText);
   add(results, "-J,--output_file", raw.json_file, "FILE",
       "nccl-tests' JSON, with more fields; never overwrites: FILE.0 and so on", CheckJsonPath);
   add(results, "--out", raw.out, "DIR", "Folder for the results; else runs/<UTC time>-bench", CheckText);
@@ -200,8 +207,11 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
 
 absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
                                            const std::vector<std::string>& command_line) {
-  BenchFlags flags{
-      .out = raw.out, .json_file = raw.json_file, .dry_run = raw.dry_run, .command_line = command_line};
+  BenchFlags flags{.out = raw.out,
+                   .json_file = raw.json_file,
+                   .profile = raw.profile,
+                   .dry_run = raw.dry_run,
+                   .command_line = command_line};
   BenchRequest& request = flags.request;
   PSRING_ASSIGN_OR_RETURN(request.sizes, UnderstandSizes(raw));
   if (!raw.collectives.empty()) request.collectives = Names(raw.collectives);
@@ -215,6 +225,19 @@ absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
       if (!absl::SimpleAtoi(text, &request.workers.emplace_back())) {
         return absl::InvalidArgumentError(absl::StrCat("--workers: '", text, "'"));
       }
+    }
+  }
+  if (!raw.servers.empty()) {
+    request.servers.clear();
+    for (const std::string& text : Names(raw.servers)) {
+      if (!absl::SimpleAtoi(text, &request.servers.emplace_back())) {
+        return absl::InvalidArgumentError(absl::StrCat("--servers: '", text, "'"));
+      }
+    }
+    if (std::find(request.collectives.begin(), request.collectives.end(), kPushPull) ==
+        request.collectives.end()) {
+      return absl::InvalidArgumentError(
+          "--servers is for --collective ps_push_pull; name it, or leave it out");
     }
   }
   if (!raw.types.empty()) {

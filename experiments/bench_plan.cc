@@ -225,12 +225,16 @@ class Planner {
         for (const char* transport : {"shm", "tcp"}) {
           if (!request_.transports.empty() && !Contains(request_.transports, transport)) continue;
           const bool shm = transport == std::string("shm");
-          plan_.combinations.push_back({.collective = kPushPull,
-                                        .backend = "grpc",
-                                        .algorithm = "sync",
-                                        .transport = transport,
-                                        .buffers = shm ? "shared" : "private",
-                                        .workers = workers});
+          for (const int servers : Once(request_.servers)) {
+            plan_.combinations.push_back(
+                {.collective = kPushPull,
+                 .backend = "grpc",
+                 .algorithm = servers > 1 ? absl::StrCat("sync on ", servers, " servers") : "sync",
+                 .transport = transport,
+                 .buffers = shm ? "shared" : "private",
+                 .workers = workers,
+                 .servers = servers});
+          }
         }
       }
     }
@@ -243,13 +247,11 @@ class Planner {
   // the launch whose transport it shares, or the first. The parameter server has processes of its own.
   void PlanLaunches(int workers) {
     std::vector<std::string> mpi_transports;
-    bool all_reduce = false;
     for (const BenchCombination& combination : plan_.combinations) {
       if (combination.workers != workers) continue;
       if (combination.backend == "mpi" && !Contains(mpi_transports, combination.transport)) {
         mpi_transports.push_back(combination.transport);
       }
-      all_reduce = all_reduce || combination.collective == "all_reduce";
     }
     std::vector<BenchLaunch> launches;
     for (const std::string& transport : mpi_transports) {
@@ -262,7 +264,10 @@ class Planner {
       const BenchCombination& combination = plan_.combinations[i];
       if (combination.workers != workers) continue;
       if (combination.push_pull()) {
-        push_pulls.push_back({.kind = BenchLaunchKind::kPushPull, .workers = workers, .combinations = {i}});
+        push_pulls.push_back({.kind = BenchLaunchKind::kPushPull,
+                              .workers = workers,
+                              .combinations = {i},
+                              .limits = request_.limits});
         continue;
       }
       size_t where = 0;
@@ -272,11 +277,10 @@ class Planner {
       launches[where].combinations.push_back(i);
     }
     for (BenchLaunch& launch : launches) launch.limits = request_.limits;
-    // A round of the server is held against loopback TCP, which is measured with the all-reduces.
-    if (request_.limits && !push_pulls.empty() && !all_reduce && !launches[0].combinations.empty()) {
-      launches.push_back({.workers = workers, .limits = true});
-    }
-    std::erase_if(launches, [](const BenchLaunch& l) { return l.combinations.empty() && !l.limits; });
+    // Limits alone may be asked for.
+    std::erase_if(launches, [&](const BenchLaunch& launch) {
+      return launch.combinations.empty() && (!launch.limits || !push_pulls.empty());
+    });
     plan_.launches.insert(plan_.launches.end(), launches.begin(), launches.end());
     plan_.launches.insert(plan_.launches.end(), push_pulls.begin(), push_pulls.end());
   }
@@ -357,6 +361,8 @@ uint64_t BenchMemoryBytes(const BenchPlan& plan) {
     if (launch.kind == BenchLaunchKind::kPushPull) {
       // Weights and gradients at each worker and at the server; every size is a bucket of its own.
       bytes = (2 * workers + 2) * all_sizes;
+      // A second set of weights each, and what the server makes its fused rounds with.
+      if (launch.limits) bytes += workers * all_sizes + (2 * workers + 3) * std::ranges::max(plan.sizes);
     } else {
       std::set<std::string> kinds;
       for (const size_t i : launch.combinations) kinds.insert(plan.combinations[i].buffers);
@@ -373,7 +379,8 @@ double ExpectedBenchSeconds(const BenchPlan& plan, const BenchRequest& request, 
   const double passes = static_cast<double>(request.types.size() * request.ops.size());
   for (const BenchLaunch& launch : plan.launches) {
     const double crowded = std::max(1.0, static_cast<double>(launch.workers) / cores);
-    const double kinds = 2 * static_cast<double>(launch.combinations.size()) + (launch.limits ? 4 : 0);
+    const double kinds = 2 * static_cast<double>(launch.combinations.size()) +
+                         (launch.limits ? (launch.kind == BenchLaunchKind::kPushPull ? 1 : 4) : 0);
     double size_seconds = 0;
     for (const uint64_t size : plan.sizes) {
       const double call = crowded * (100e-6 + static_cast<double>(size) / 0.7e9);

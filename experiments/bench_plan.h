@@ -12,6 +12,7 @@
 namespace psring {
 
 inline constexpr int kMostBenchWorkers = 64;
+inline constexpr int kMostBenchServers = 64;
 inline constexpr char kPushPull[] = "ps_push_pull";  // the parameter server's round, beside the collectives
 
 // nccl-tests' -b, -e, -i, -f. Both steps 0: one factor that suits a CPU.
@@ -32,6 +33,7 @@ struct BenchRequest {
   std::vector<std::string> backends, algorithms, transports, buffers;
   std::vector<std::string> collectives = {"all_reduce"};
   std::vector<int> workers = {2};
+  std::vector<int> servers = {1};  // of ps_push_pull
   SizeSweep sizes;
   std::vector<std::string> types = {"float32"}, ops = {"sum"};
   int root = 0;
@@ -47,6 +49,7 @@ struct BenchRequest {
 struct BenchCombination {
   std::string collective, backend, algorithm, transport, buffers;  // algorithm empty: the backend's default
   int workers = 2;
+  int servers = 1;  // push_pull
 
   bool push_pull() const { return collective == kPushPull; }
   std::string name() const;  // "all_reduce, native ring over shm, shared buffers, 2 workers"

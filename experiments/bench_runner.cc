@@ -39,6 +39,8 @@ Words WorkerFlags(const BenchRequest& request, const BenchPlan& plan, const Benc
   if (launch.kind == BenchLaunchKind::kPushPull) {
     const bool shm = plan.combinations[launch.combinations[0]].transport == "shm";
     flags.push_back(shm ? "--payload=shm" : "--payload=grpc");
+    if (launch.limits) flags.push_back("--limits");
+    flags.push_back(absl::StrCat("--servers=", plan.combinations[launch.combinations[0]].servers));
     return flags;
   }
   Append(flags, {absl::StrCat("--datatype=", absl::StrJoin(request.types, ",")),
@@ -94,17 +96,21 @@ absl::StatusOr<std::vector<ChildSpec>> Children(const BenchRequest& request, con
     Append(child.environment, StoreEnvironment(port));
     child.log_path = absl::StrFormat("%s/log-rank%d.txt", folder, rank);
   }
-  if (push_pull) {
+  const int servers = push_pull ? plan.combinations[launch.combinations[0]].servers : 0;
+  for (int server = 0; server < servers; ++server) {
     ChildSpec& child = children.emplace_back();
-    child.name = "the server";
+    child.name = servers == 1 ? "the server" : absl::StrCat("server ", server);
     child.command = {binaries.ps_server,
                      absl::StrFormat("--rendezvous=tcp://%s:%d", kHost, port),
                      absl::StrCat("--workers=", launch.workers),
+                     absl::StrCat("--server=", server),
+                     absl::StrCat("--servers=", servers),
                      absl::StrCat("--bind=", kHost),
                      "--port=0",
                      absl::StrCat("--timeout=", request.timeout_s)};
+    if (launch.limits && server == 0) child.command.push_back("--limits");
     child.environment = StoreEnvironment(port);
-    child.log_path = absl::StrCat(folder, "/log-server0.txt");
+    child.log_path = absl::StrCat(folder, "/log-server", server, ".txt");
     child.serves = true;
   }
   return children;

@@ -44,8 +44,15 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
 // In the child, between fork and exec: only async-signal-safe calls. Failures of exec travel through
 // `error_fd`, which exec closes.
 [[noreturn]] void BecomeChild(char* const* argv, char* const* envp, pid_t group, pid_t parent, int out_fd,
-                              int err_fd, int error_fd) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+                              int err_fd, int error_fd, const NetworkPlace& place,
+                              const std::vector<int>& inherits) {
+  const auto fail = [error_fd](int error) {
+    if (write(error_fd, &error, sizeof(error)) < 0) _exit(126);
+    _exit(127);
+  };
+  if (const int error = EnterPlace(place); error != 0) fail(error);
+  for (int fd : inherits) fcntl(fd, F_SETFD, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);     // after entering: whoever gains rights loses this
   if (getppid() != parent) _exit(127);  // the parent died before the line above
   setpgid(0, group);
   const int null_fd = open("/dev/null", O_RDONLY);
@@ -59,8 +66,7 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   execve(argv[0], argv, envp);
-  const int error = errno;
-  if (write(error_fd, &error, sizeof(error)) < 0) _exit(126);
+  fail(errno);
   _exit(127);
 }
 
@@ -73,7 +79,8 @@ void CloseAll(std::initializer_list<int> fds) {
 }  // namespace
 
 absl::StatusOr<ChildProcess> StartProcess(const std::vector<std::string>& command,
-                                          const std::vector<std::string>& environment, pid_t group) {
+                                          const std::vector<std::string>& environment, pid_t group,
+                                          const NetworkPlace& place, const std::vector<int>& inherits) {
   const std::vector<std::string> merged = MergedEnvironment(environment);
   const std::vector<char*> argv = Pointers(command);
   const std::vector<char*> envp = Pointers(merged);
@@ -91,7 +98,8 @@ absl::StatusOr<ChildProcess> StartProcess(const std::vector<std::string>& comman
   // here and exec the child needs nothing that they repair.
   const pid_t pid = _Fork();
   if (pid < 0) return fail("fork");
-  if (pid == 0) BecomeChild(argv.data(), envp.data(), group, parent, out[1], err[1], exec_error[1]);
+  if (pid == 0)
+    BecomeChild(argv.data(), envp.data(), group, parent, out[1], err[1], exec_error[1], place, inherits);
   setpgid(pid, group == 0 ? pid : group);  // also here: whichever of the two comes first
   CloseAll({out[1], err[1], exec_error[1]});
   out[1] = err[1] = exec_error[1] = -1;

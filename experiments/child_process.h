@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "experiments/virtual_cluster/network_place.h"
 
 namespace psring {
 
@@ -27,9 +28,12 @@ struct ChildProcess {
 };
 
 // Starts `command` in process group `group` (0: a new one, named after the child) with `environment` on top
-// of ours, stdin from /dev/null, and SIGKILL at the death of the calling thread.
+// of ours, stdin from /dev/null, and SIGKILL at the death of the calling thread. It stands at `place` in the
+// network, and finds the descriptors `inherits` open under their numbers.
 absl::StatusOr<ChildProcess> StartProcess(const std::vector<std::string>& command,
-                                          const std::vector<std::string>& environment, pid_t group);
+                                          const std::vector<std::string>& environment, pid_t group,
+                                          const NetworkPlace& place = {},
+                                          const std::vector<int>& inherits = {});
 
 // Splits what arrives on a non-blocking descriptor into lines.
 class LineReader {

@@ -7,6 +7,8 @@
 #include "common/check.h"
 #include "experiments/experiment.h"
 #include "experiments/plan_text.h"
+#include "experiments/rates.h"
+#include "experiments/virtual_plan.h"
 
 namespace psring {
 namespace {
@@ -50,14 +52,58 @@ void ShortenTrainings(const ExperimentFlags& flags, int rounds, Experiment& expe
   display.Say(absl::StrCat("note: ", note));
 }
 
+// Tries all rates with each strategy and gives every configuration the one that is best for it.
+absl::Status SweepRates(const ExperimentFlags& flags, Experiment& experiment, Display& display, Plan& plan) {
+  const std::vector<double>& lrs = flags.options.lrs;
+  if (lrs.size() < 2) return absl::OkStatus();
+  std::vector<TriedRate> tried;
+  for (const Configuration& configuration : plan.simulated ? plan.cost : plan.accuracy) {
+    if (!configuration.training.evaluate) continue;
+    for (const double lr : lrs) {
+      PSRING_ASSIGN_OR_RETURN(const TriedRate rate, experiment.TryRate(configuration, lr, "rates  "));
+      tried.push_back(rate);
+      PSRING_RETURN_IF_ERROR(experiment.WriteRates(tried));
+    }
+  }
+  PSRING_RETURN_IF_ERROR(PickRates(tried));
+  PSRING_RETURN_IF_ERROR(experiment.WriteRates(tried));
+  for (auto* configurations : {&plan.cost, &plan.accuracy}) {
+    for (Configuration& configuration : *configurations) TakeRate(tried, configuration);
+  }
+  const std::string note = absl::StrFormat(
+      "learning rates picked on %d validation samples that nobody trains on (all tried: rates.csv): %s",
+      flags.options.training.validation, DescribeRates(tried));
+  plan.notes.push_back(note);
+  display.Say(absl::StrCat("note: ", note));
+  experiment.set_plan(plan);
+  return absl::OkStatus();
+}
+
+// In simulated time: a training of each in every round.
+absl::Status RunSimulated(const ExperimentFlags& flags, const Plan& plan, Experiment& experiment) {
+  for (int round = 0; round < plan.rounds; ++round) {
+    const std::string label =
+        plan.rounds > 1 ? absl::StrFormat("seed %d  ", round + flags.options.training.seed) : "";
+    for (const Configuration& configuration : plan.cost) {
+      PSRING_RETURN_IF_ERROR(experiment.Run(configuration, "training", round, label));
+    }
+  }
+  return experiment.Report(plan.rounds);
+}
+
 absl::Status Compare(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
   PSRING_ASSIGN_OR_RETURN(const Prepared prepared, Prepare(flags, "compare", interrupt, display));
-  PSRING_ASSIGN_OR_RETURN(Plan plan,
-                          MakePlan(flags.options, prepared.catalog, prepared.probe, prepared.machine.cores));
+  const bool simulated = flags.options.training.clock == "virtual";
+  PSRING_ASSIGN_OR_RETURN(
+      Plan plan, (simulated ? MakeVirtualPlan : MakePlan)(flags.options, prepared.catalog, prepared.probe,
+                                                          prepared.machine.cores));
+  PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, plan));
   display.Say(DescribePlan(plan));
   if (flags.dry_run) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Experiment> experiment,
                           Experiment::Start(flags, "compare", prepared, plan, interrupt, display));
+  PSRING_RETURN_IF_ERROR(SweepRates(flags, *experiment, display, plan));
+  if (plan.simulated) return RunSimulated(flags, plan, *experiment);
   PSRING_ASSIGN_OR_RETURN(const int rounds, RunRounds(flags, plan, *experiment, display));
   ShortenTrainings(flags, rounds, *experiment, display, plan);
   for (int repeat = 0; repeat < plan.accuracy_repeats; ++repeat) {

@@ -7,6 +7,7 @@
 #include "experiments/interrupt.h"
 #include "experiments/plan.h"
 #include "experiments/progress.h"
+#include "experiments/virtual_cluster/link.h"
 
 namespace psring {
 
@@ -15,6 +16,9 @@ struct ExperimentFlags {
   std::string out;
   bool dry_run = false;
   bool time_budget_given = false;
+  LinkOptions link;
+  bool link_is_default =
+      false;  // nobody asked for it: given up where something in the comparison cannot have it
   std::vector<std::string> command_line;
 };
 

@@ -4,39 +4,55 @@
 #include <bit>
 #include <cmath>
 
+#include "common/check.h"
+
 namespace psring {
 namespace {
 
-// Time to move: `link_bytes` through the busiest link, `all_bytes` through the medium that all share.
-double MoveSeconds(double link_bytes, double all_bytes, const Wires& wires) {
-  const double link = wires.bytes_per_s > 0 ? link_bytes / wires.bytes_per_s : 0;
-  const double medium = wires.medium_bytes_per_s > 0 ? all_bytes / wires.medium_bytes_per_s : 0;
-  return std::max(link, medium);
-}
-
-double ServerSeconds(const CommPattern& pattern, double bytes, const Wires& wires) {
-  const double n = pattern.workers;
-  const double remote = pattern.place == ServerPlace::kRank0 ? n - 1 : n;
-  const double add = n * bytes * wires.add_s_per_byte;
-  // On one machine even rank 0's payload crosses the loopback to its server: 2NM in all.
-  const double all_bytes = 2 * n * bytes;
-  if (pattern.pipelined) {
-    return 2 * wires.latency_s + std::max(MoveSeconds(remote * bytes, all_bytes, wires), add);
+// A server is idle until the first bytes come, and a host's link carries what its worker and its server ask
+// of it.
+CommTerms ServerTerms(const CommPattern& pattern, double bytes) {
+  const double n = pattern.workers, s = pattern.servers;
+  const double p = pattern.pushed;
+  // Bytes in one direction of the busiest link: of a push alone, of a pull alone, of both at once.
+  double push = 0, pull = 0, both = 0;
+  switch (pattern.place) {
+    case ServerPlace::kRank0:
+      pull = (n - 1) * bytes;
+      push = p * pull;
+      both = std::max(push, pull);
+      break;
+    case ServerPlace::kDedicated:
+      pull = std::max(bytes, n * bytes / s);
+      push = p * pull;
+      both = std::max(push, pull);
+      break;
+    case ServerPlace::kColocated:
+      // Where S < N there are hosts that only work, and push or pull all of it.
+      pull = std::max((n - 1) / s, s < n ? 1.0 : 0.0) * bytes;
+      push = p * pull;
+      both = std::max((std::max(p, 1.0) * (n - 1) + std::min(p, 1.0) * (s - 1)) / s,
+                      s < n ? std::max(p, 1.0) : 0.0) *
+             bytes;
+      break;
   }
-  return 2 * wires.latency_s + MoveSeconds(2 * remote * bytes, all_bytes, wires) + add;
+  return {.messages = 2,
+          .link_bytes = pattern.pipelined ? both : push + pull,
+          // On one machine even rank 0's payload crosses the loopback to its server.
+          .medium_bytes = (p + 1) * n * bytes,
+          .added_bytes = n * bytes / s,
+          .adds_while_moving = pattern.pipelined};
 }
 
 // Of N ranks, those beyond the largest power of two hand all they have to another one and get the sum back.
-double HalvingDoublingSeconds(int workers, double bytes, const Wires& wires) {
-  if (workers == 1) return 0;
+CommTerms HalvingDoublingTerms(int workers, double bytes) {
   const double n = workers;
   const double power = std::bit_floor(static_cast<unsigned>(workers));
   const bool folds = power < n;
-  const double sent = 2 * (power - 1) / power * bytes + (folds ? 2 * bytes : 0);
-  const double added = (power - 1) / power * bytes + (folds ? bytes : 0);
-  const double messages = 2 * std::log2(power) + (folds ? 2 : 0);
-  return messages * wires.latency_s + MoveSeconds(sent, 2 * (n - 1) * bytes, wires) +
-         added * wires.add_s_per_byte;
+  return {.messages = 2 * std::log2(power) + (folds ? 2 : 0),
+          .link_bytes = 2 * (power - 1) / power * bytes + (folds ? 2 * bytes : 0),
+          .medium_bytes = 2 * (n - 1) * bytes,
+          .added_bytes = (power - 1) / power * bytes + (folds ? bytes : 0)};
 }
 
 }  // namespace
@@ -61,34 +77,45 @@ std::optional<Scheme> SchemeOf(const StrategyInfo& strategy) {
   return std::nullopt;
 }
 
-double ExchangeSeconds(const CommPattern& pattern, double bytes, const Wires& wires) {
+CommTerms TermsOf(const CommPattern& pattern, double bytes) {
   const double n = pattern.workers;
-  const double a = wires.latency_s;
-  const double g = wires.add_s_per_byte;
+  const double all_reduced = 2 * (n - 1) * bytes;  // sent by all ranks together
   switch (pattern.scheme) {
     case Scheme::kNone:
-      return 0;
-    case Scheme::kRing:
-      return 2 * (n - 1) * a + MoveSeconds(2 * (n - 1) / n * bytes, 2 * (n - 1) * bytes, wires) +
-             (n - 1) / n * bytes * g;
-    case Scheme::kStar:
-      if (pattern.workers == 1) return 0;
-      return 2 * a + MoveSeconds(2 * (n - 1) * bytes, 2 * (n - 1) * bytes, wires) + (n - 1) * bytes * g;
-    case Scheme::kDirect:
-      if (pattern.workers == 1) return 0;
-      return 2 * a + MoveSeconds(2 * (n - 1) / n * bytes, 2 * (n - 1) * bytes, wires) +
-             (n - 1) / n * bytes * g;
-    case Scheme::kHalvingDoubling:
-      return HalvingDoublingSeconds(pattern.workers, bytes, wires);
-    case Scheme::kDoubleBinaryTree:
-      if (pattern.workers == 1) return 0;
-      return 2 * std::ceil(std::log2(n)) * a + MoveSeconds(2 * bytes, 2 * (n - 1) * bytes, wires);
+      return {};
     case Scheme::kServerSync:
-      return ServerSeconds(pattern, bytes, wires);
+      return ServerTerms(pattern, bytes);
     case Scheme::kServerAsync:
-      return 2 * a + MoveSeconds(2 * bytes, 2 * bytes, wires) + bytes * g;
+      return {.messages = 2,
+              .link_bytes = (pattern.pushed + 1) * bytes,
+              .medium_bytes = (pattern.pushed + 1) * bytes,
+              .added_bytes = bytes / pattern.servers};
+    default:
+      break;
   }
-  return 0;
+  if (pattern.workers == 1) return {};
+  switch (pattern.scheme) {
+    case Scheme::kRing:
+      return {2 * (n - 1), all_reduced / n, all_reduced, (n - 1) / n * bytes};
+    case Scheme::kStar:
+      return {2, all_reduced, all_reduced, (n - 1) * bytes};
+    case Scheme::kDirect:
+      return {2, all_reduced / n, all_reduced, (n - 1) / n * bytes};
+    case Scheme::kHalvingDoubling:
+      return HalvingDoublingTerms(pattern.workers, bytes);
+    case Scheme::kDoubleBinaryTree:
+      return {2 * std::ceil(std::log2(n)), 2 * bytes, all_reduced, 0};
+    default:
+      return {};
+  }
+}
+
+double ExchangeSeconds(const CommPattern& pattern, double bytes, const Wires& wires) {
+  const CommTerms terms = TermsOf(pattern, bytes);
+  const double link = wires.bytes_per_s > 0 ? terms.link_bytes / wires.bytes_per_s : 0;
+  const double medium = wires.medium_bytes_per_s > 0 ? terms.medium_bytes / wires.medium_bytes_per_s : 0;
+  const double move = std::max(link, medium), add = terms.added_bytes * wires.add_s_per_byte;
+  return terms.messages * wires.latency_s + (terms.adds_while_moving ? std::max(move, add) : move + add);
 }
 
 double ExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
@@ -96,6 +123,14 @@ double ExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bu
   double sum = 0;
   for (double bytes : bucket_bytes) sum += ExchangeSeconds(pattern, bytes, wires);
   return sum;
+}
+
+double BurstSeconds(const CommPattern& pattern, double bytes, const Wires& wires) {
+  if (wires.burst_bytes <= 0 || wires.bytes_per_s <= 0) return 0;
+  const bool phases_differ = pattern.scheme == Scheme::kStar || pattern.scheme == Scheme::kServerAsync ||
+                             (pattern.scheme == Scheme::kServerSync && !pattern.pipelined);
+  const double saved = (phases_differ ? 2 : 1) * wires.burst_bytes / wires.bytes_per_s;
+  return std::min(saved, ExchangeSeconds(pattern, bytes, wires));
 }
 
 double PayloadBytesPerWorker(const CommPattern& pattern, double bytes) {
@@ -111,9 +146,44 @@ double PayloadBytesPerWorker(const CommPattern& pattern, double bytes) {
       return 2 * (n - 1) / n * bytes;
     case Scheme::kServerSync:
     case Scheme::kServerAsync:
-      return bytes;
+      return pattern.pushed * bytes;
   }
   return 0;
+}
+
+double HierarchicalSeconds(int nodes, int ranks_per_node, double bytes, const Wires& inner,
+                           const Wires& outer) {
+  const double n = nodes, g = ranks_per_node;
+  // Every rank works on M/G between the nodes, and a node's G ranks share its link: M/G each, G at a time.
+  const double within = g > 1 ? 2 * inner.latency_s + 2 * (g - 1) / g * bytes / inner.bytes_per_s : 0;
+  const double between =
+      n > 1 ? 2 * (n - 1) * outer.latency_s + 2 * (n - 1) / n * bytes / outer.bytes_per_s : 0;
+  return within + between + ((g - 1) / g + (n - 1) / n / g) * bytes * inner.add_s_per_byte;
+}
+
+double FlatRingSeconds(int nodes, int ranks_per_node, double bytes, const Wires& outer) {
+  return ExchangeSeconds({.scheme = Scheme::kRing, .workers = nodes * ranks_per_node}, bytes, outer);
+}
+
+double LowerBoundSeconds(int workers, double bytes, const Wires& wires, bool helpers) {
+  if (workers == 1) return 0;
+  const double n = workers;
+  return std::ceil(std::log2(n)) * wires.latency_s +
+         (helpers ? 1 : 2 * (n - 1) / n) * bytes / wires.bytes_per_s;
+}
+
+Overlap OverlapBuckets(const std::vector<double>& ready, const std::vector<double>& cost,
+                       double backward_end) {
+  PSRING_CHECK(ready.size() == cost.size());
+  Overlap overlap;
+  double end = 0;
+  for (size_t b = 0; b < ready.size(); ++b) {
+    end = std::max(ready[b], end) + cost[b];
+    overlap.ends.push_back(end);
+    overlap.busy += cost[b];
+  }
+  overlap.exposed = std::max(0.0, end - backward_end);
+  return overlap;
 }
 
 }  // namespace psring

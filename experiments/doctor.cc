@@ -19,6 +19,7 @@
 #include "experiments/machine.h"
 #include "experiments/mpirun.h"
 #include "experiments/runner.h"
+#include "experiments/virtual_cluster/namespaces.h"
 
 namespace psring {
 namespace {
@@ -42,6 +43,8 @@ const char* const kPackages[] = {"g++",
                                  "libgloo-dev",
                                  "libopenmpi-dev",
                                  "openmpi-bin",
+                                 "iproute2",
+                                 "libjs-d3",
                                  "dataset-fashion-mnist"};
 
 Examination ExamineCores(const Machine& machine) {
@@ -147,20 +150,16 @@ Examination ExamineMpi() {
   return result;
 }
 
-// Whether a process may have a network of its own, as the virtual cluster needs.
-Examination ExamineNamespaces() {
-  Examination result{.what = "namespaces",
-                     .mend =
-                         "sudo sysctl -w kernel.unprivileged_userns_clone=1 "
-                         "kernel.apparmor_restrict_unprivileged_userns=0   (a container: --privileged)"};
-  const pid_t child = _Fork();
-  if (child == 0) _exit(unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0 || unshare(CLONE_NEWNET) == 0 ? 0 : 1);
-  int status = 1;
-  result.found =
-      child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  result.detail = result.found ? "a process may have a network of its own" : "not permitted";
-  result.detail += "; this version does not use them";
-  return result;
+// What the virtual cluster stands on.
+Examination ExamineNamespaces(const Interrupt& interrupt) {
+  const std::string why = WhyNoNamespaces(interrupt);
+  return {.what = "namespaces",
+          .found = why.empty(),
+          .detail = why.empty() ? "a machine of a virtual cluster has a network of its own (--link 1gbit)"
+                                : absl::StrCat("psring's own transports keep --link instead: ", why),
+          .mend =
+              "run as root, or: sudo sysctl -w kernel.unprivileged_userns_clone=1 "
+              "kernel.apparmor_restrict_unprivileged_userns=0   (a container: --privileged)"};
 }
 
 Examination ExamineTc() {
@@ -197,7 +196,7 @@ std::vector<Examination> Examine(const Interrupt& interrupt) {
                 "install the CUDA toolkit and libnccl-dev (NVIDIA's apt repository), then ./run build"),
       BuiltWith("Gloo", "gloo", kBuiltWithGloo, "sudo apt-get install -y libgloo-dev, then ./run build"),
       ExamineMpi(),
-      ExamineNamespaces(),
+      ExamineNamespaces(interrupt),
       ExamineTc()};
 }
 

@@ -2,24 +2,61 @@
 
 #include <algorithm>
 
+#include "common/delays.h"
+
 namespace psring {
 namespace {
 
 constexpr double kPayloadBytesPerS = 1.2e9;  // through the loopback, with adding and copying
 constexpr double kEvaluationShare = 0.4;     // a sample's forward pass, as a share of its time in training
 
+ServerPlace PlaceOf(const std::string& placement) {
+  if (placement == "dedicated") return ServerPlace::kDedicated;
+  return placement == "colocated" ? ServerPlace::kColocated : ServerPlace::kRank0;
+}
+
+// Slept in a step, by the worker that sleeps most.
+double DelaySeconds(const TrainingOptions& training, const Probe& probe) {
+  double slowest = 1;
+  if (const auto stragglers = ParseStragglers(training.straggler); stragglers.ok()) {
+    for (const Straggler& straggler : *stragglers) slowest = std::max(slowest, straggler.factor);
+  }
+  const auto jitter = ParseTimeDistribution(training.jitter_ms);
+  return (slowest - 1) * probe.step_s + (jitter.ok() ? 2e-3 * jitter->mean_ms() : 0);
+}
+
 }  // namespace
 
+CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
+  return {.scheme = scheme,
+          .workers = configuration.workers,
+          .servers = std::max(1, configuration.servers()),
+          .place = PlaceOf(configuration.training.server_placement),
+          .pipelined = configuration.training.ps_schedule != "serial",
+          .pushed = configuration.training.wire == "float32" ? 1.0 : 0.5};
+}
+
 double StepSeconds(const Configuration& configuration, const Probe& probe, int cores) {
+  if (configuration.simulated()) return probe.step_s * configuration.workers;  // one after the other
   const double crowding =
-      std::max(1.0, static_cast<double>(configuration.workers * configuration.training.threads) / cores);
+      configuration.training.workload.empty()
+          ? std::max(1.0, static_cast<double>(configuration.workers * configuration.training.threads) / cores)
+          : 1;
   const double bytes = 4.0 * static_cast<double>(probe.parameters);
   double moved = 0;
   if (configuration.strategy.needs == StrategyNeeds::kProcessGroup)
     moved = 2 * (configuration.workers - 1) * bytes;
   if (configuration.strategy.needs == StrategyNeeds::kParameterServer)
     moved = 2 * configuration.workers * bytes;
-  return probe.step_s * crowding + moved / kPayloadBytesPerS;
+  double exchange_s = moved / kPayloadBytesPerS;
+  const std::optional<Scheme> scheme = SchemeOf(configuration.strategy);
+  if (probe.link && scheme && *scheme != Scheme::kNone) {
+    // Workers on one server queue up, whether they wait for one another or not.
+    CommPattern pattern = PatternOf(configuration, *scheme);
+    if (pattern.scheme == Scheme::kServerAsync) pattern.scheme = Scheme::kServerSync;
+    exchange_s += ExchangeSeconds(pattern, bytes, *probe.link);
+  }
+  return probe.step_s * crowding + exchange_s + DelaySeconds(configuration.training, probe);
 }
 
 double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores) {
@@ -27,6 +64,7 @@ double SamplesPerSecond(const Configuration& configuration, const Probe& probe, 
 }
 
 double LaunchOverheadSeconds(const Configuration& configuration, const Probe& probe, int cores) {
+  if (configuration.simulated()) return 0.1 + probe.launch_s;
   return 0.1 + probe.launch_s * std::max(1.0, static_cast<double>(configuration.workers) / cores);
 }
 

@@ -1,9 +1,13 @@
 // How long things should take, before they have been tried: rough figures from one short training. Pure.
 #pragma once
 
+#include "experiments/cost_model.h"
 #include "experiments/plan.h"
 
 namespace psring {
+
+// Who sends what to whom under `configuration`.
+CommPattern PatternOf(const Configuration& configuration, Scheme scheme);
 
 // One step, with the exchange in it. More workers than cores take turns.
 double StepSeconds(const Configuration& configuration, const Probe& probe, int cores);

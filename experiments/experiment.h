@@ -10,6 +10,8 @@
 #include "absl/status/statusor.h"
 #include "experiments/compare.h"
 #include "experiments/manifest.h"
+#include "experiments/measured_run.h"
+#include "experiments/rates.h"
 #include "experiments/run_folder.h"
 #include "experiments/runner.h"
 
@@ -21,7 +23,12 @@ struct Prepared {
   Catalog catalog;
   Machine machine;
   Probe probe;
+  LinkOptions link;  // the flags', or none where that was given up
+  Shaping shaping = Shaping::kNone;
+  std::string why_no_link;
+  std::string why_userspace;  // where namespaces were wanted and cannot be made
   std::string run_path;
+  std::vector<MeasuredRun> measured;  // those that --compute_ms and --network_ms name
 };
 
 // All checks of input, then a first look at the trainer's speed. InvalidArgument, NotFound and
@@ -32,11 +39,15 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
 // A run in progress: launches configurations, keeps their figures, and reports in the end.
 class Experiment {
  public:
-  // Makes the run folder, calibrates the wires.
+  // Makes the run folder, builds the virtual cluster where one is asked for, calibrates the wires.
   static absl::StatusOr<std::unique_ptr<Experiment>> Start(const ExperimentFlags& flags,
                                                            const std::string& verb, const Prepared& prepared,
                                                            const Plan& plan, const Interrupt& interrupt,
                                                            Display& display);
+
+  // Trains `configuration` with the rate `lr`, scored on the validation samples. That it diverges is no
+  // error.
+  absl::StatusOr<TriedRate> TryRate(const Configuration& configuration, double lr, const std::string& label);
 
   // Launches `configuration` once; its figures are kept. `part`: "cost", "accuracy", or "training", which is
   // both.
@@ -44,6 +55,10 @@ class Experiment {
                    const std::string& label);
 
   double seconds() const;  // since Start
+  void set_plan(const Plan& plan) { manifest_.plan = plan; }
+  absl::Status WriteRates(const std::vector<TriedRate>& tried) {
+    return folder_.Write("rates.csv", RatesCsv(tried));
+  }
   void note(const std::string& text) { manifest_.plan.notes.push_back(text); }
 
   // Writes the summary; prints table, findings and where all is kept.
@@ -58,17 +73,27 @@ class Experiment {
         display_(display),
         folder_(std::move(folder)) {}
 
+  // Puts the measured times that `training` names into `folder`, and names them there.
+  absl::Status ResolveTimes(const std::string& folder, Configuration& configuration) const;
+
   ConfigurationRuns& RunsOf(const Configuration& configuration);
+
+  absl::Status BuildCluster();
 
   const ExperimentFlags& flags_;
   const Prepared& prepared_;
   const Interrupt& interrupt_;
   Display& display_;
   RunFolder folder_;
+  std::unique_ptr<VirtualCluster> cluster_;  // null: this machine's loopback
   Manifest manifest_;
   int64_t begin_ns_ = 0;
   std::vector<ConfigurationRuns> runs_;
 };
+
+// Whether the runs that --compute_ms and --network_ms name have times for all that is planned. Says in the
+// plan's notes whose times are taken.
+absl::Status CheckMeasured(const Prepared& prepared, Plan& plan);
 
 // Prints `status` the way the front door does, and gives the exit code that belongs to it.
 int ReportFailure(const std::string& verb, const absl::Status& status, Display& display);

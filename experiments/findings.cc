@@ -5,10 +5,13 @@
 #include <map>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/delays.h"
 #include "experiments/table.h"
+#include "experiments/waiting_findings.h"
 
 namespace psring {
 namespace {
@@ -32,6 +35,13 @@ std::string WiresName(const std::string& transport) {
   return transport == "shm" ? "shared memory" : transport;
 }
 
+// "ps-sync on 2 servers": where a sentence names the workers already.
+std::string NameOf(const SummaryRow& row) {
+  const int servers = row.configuration.servers();
+  return absl::StrCat(row.configuration.strategy.name,
+                      servers > 1 ? absl::StrCat(" on ", servers, " servers") : "");
+}
+
 std::string Range(const std::optional<Interval>& interval) {
   if (!interval) return "one round, so no interval";
   return absl::StrFormat("95%%: %.2f to %.2f", interval->low, interval->high);
@@ -50,11 +60,27 @@ std::string Verdict(const PairedComparison& pair, int rounds) {
                          rounds, rounds == 1 ? "round" : "rounds");
 }
 
-// Worker counts whose times mean something: several workers, a core for each.
+// What computing may take of a step for the network to be what is measured.
+constexpr double kMostComputing = 0.3;
+
+// With more workers than cores computing takes turns; where a shaped link takes most of every step, that does
+// not decide.
+bool NetworkDecides(const std::vector<SummaryRow>& rows, int workers) {
+  const SummaryRow* none = Find(rows, "none", workers);
+  if (none == nullptr || none->link.bits_per_s <= 0) return false;
+  return std::all_of(rows.begin(), rows.end(), [&](const SummaryRow& row) {
+    return row.configuration.workers != workers || !row.measured_cost ||
+           row.configuration.strategy.needs == StrategyNeeds::kNothing ||
+           none->mean.step_ms <= kMostComputing * row.mean.step_ms;
+  });
+}
+
+// Worker counts whose times mean something: several workers, and a core for each or a network that decides.
 std::vector<int> TimedCounts(const std::vector<SummaryRow>& rows) {
   std::set<int> counts;
   for (const SummaryRow& row : rows) {
-    if (row.measured_cost && row.configuration.workers > 1 && !row.configuration.oversubscribed) {
+    if (row.measured_cost && row.configuration.workers > 1 &&
+        (!row.configuration.oversubscribed || NetworkDecides(rows, row.configuration.workers))) {
       counts.insert(row.configuration.workers);
     }
   }
@@ -68,8 +94,7 @@ void AddCosts(const std::vector<SummaryRow>& rows, std::vector<std::string>& fin
     std::vector<std::string> costs;
     for (const SummaryRow& row : rows) {
       if (row.configuration.workers != workers || !row.cost_against_none_ms) continue;
-      std::string cost =
-          absl::StrFormat("%s %+.1f ms", row.configuration.strategy.name, *row.cost_against_none_ms);
+      std::string cost = absl::StrFormat("%s %+.1f ms", NameOf(row), *row.cost_against_none_ms);
       if (row.cost_against_none_95) {
         absl::StrAppendFormat(&cost, " (%.1f to %.1f)", row.cost_against_none_95->low,
                               row.cost_against_none_95->high);
@@ -101,14 +126,26 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
           continue;
         }
         const PairedComparison pair = ComparePairs(group.round_samples_per_s, server.round_samples_per_s);
-        const std::string names =
-            absl::StrFormat("%s against %s with %d workers", group.configuration.strategy.name,
-                            server.configuration.strategy.name, workers);
+        const std::string names = absl::StrFormat("%s against %s with %d workers",
+                                                  group.configuration.strategy.name, NameOf(server), workers);
         pairs.push_back(absl::StrCat(names, ": ", Verdict(pair, group.rounds)));
       }
     }
   }
   if (pairs.empty()) return;
+  const LinkReport& link = rows.front().link;
+  if (link.bits_per_s > 0 && !link.invalid.empty()) {
+    findings.push_back(
+        absl::StrCat("It names no winner: this machine did not carry the network (", link.invalid, ")."));
+    return;
+  }
+  if (link.bits_per_s > 0) {
+    findings.push_back(absl::StrCat("On ", DescribeLink(link), ": ", absl::StrJoin(pairs, "; "), "."));
+    findings.push_back(
+        "Theory for large gradients gives one server on rank 0 N/2 times a ring's time (N times with "
+        "--ps_schedule serial): its link carries the gradients of all others.");
+    return;
+  }
   findings.push_back(
       absl::StrCat(absl::StrJoin(pairs, "; "),
                    ". That compares two programs and the processor time they need, on one machine."));
@@ -147,7 +184,7 @@ void AddBytes(const std::vector<SummaryRow>& rows, std::vector<std::string>& fin
 void AddDerivedBytes(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
   std::set<std::string> names;
   for (const SummaryRow& row : rows) {
-    if (BytesAreDerived(row)) names.insert(row.configuration.strategy.name);
+    if (BytesAreDerived(row) && !row.configuration.simulated()) names.insert(row.configuration.strategy.name);
   }
   if (names.empty()) return;
   findings.push_back(absl::StrCat("The bytes of ", absl::StrJoin(names, ", "),
@@ -167,8 +204,10 @@ void AddStaleness(const std::vector<SummaryRow>& rows, std::vector<std::string>&
                           (2 * int64_t{strategy.number} + 1) * (row.configuration.workers - 1)));
       continue;
     }
-    parts.push_back(absl::StrFormat("%.2f updates with %d workers (at most %d)", *row.mean.staleness_mean,
-                                    row.configuration.workers, row.mean.staleness_max.value_or(0)));
+    const int servers = row.configuration.servers();
+    parts.push_back(absl::StrFormat(
+        "%.2f updates with %d workers%s (at most %d)", *row.mean.staleness_mean, row.configuration.workers,
+        servers > 1 ? absl::StrCat(" on ", servers, " servers") : "", row.mean.staleness_max.value_or(0)));
   }
   if (!bounded.empty()) {
     findings.push_back(absl::StrCat(
@@ -185,7 +224,11 @@ void AddAccuracy(const std::vector<SummaryRow>& rows, std::vector<std::string>& 
   for (const SummaryRow& row : rows) {
     if (!row.test_accuracy) continue;
     any = &row;
-    parts.push_back(absl::StrFormat("%s %.4f", row.configuration.name(), *row.test_accuracy));
+    std::string part = absl::StrFormat("%s %.4f", row.configuration.name(), *row.test_accuracy);
+    if (row.test_accuracy_95) {
+      absl::StrAppendFormat(&part, " (%.4f to %.4f)", row.test_accuracy_95->low, row.test_accuracy_95->high);
+    }
+    parts.push_back(part);
   }
   if (any == nullptr) return;
   std::string text =
@@ -198,6 +241,49 @@ void AddAccuracy(const std::vector<SummaryRow>& rows, std::vector<std::string>& 
     text += " Synchronous strategies make fewer and larger updates the more workers there are.";
   }
   findings.push_back(text);
+}
+
+void AddTarget(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+  std::vector<std::string> reached, missed;
+  double target = 0;
+  for (const SummaryRow& row : rows) {
+    if (row.configuration.target_accuracy == 0 || !row.test_accuracy) continue;
+    target = row.configuration.target_accuracy;
+    if (!row.time_to_target_s) {
+      missed.push_back(absl::StrFormat("%s (%d of %d trainings did)", row.configuration.name(),
+                                       row.reached_target, row.trainings));
+      continue;
+    }
+    std::string part = absl::StrFormat("%s %.2f s", row.configuration.name(), *row.time_to_target_s);
+    if (row.time_to_target_95) {
+      absl::StrAppendFormat(&part, " (%.2f to %.2f)", row.time_to_target_95->low,
+                            row.time_to_target_95->high);
+    }
+    reached.push_back(part);
+  }
+  if (target == 0) return;
+  findings.push_back(absl::StrCat(
+      "To a test accuracy of ", target, ": ", reached.empty() ? "nobody" : absl::StrJoin(reached, ", "),
+      missed.empty() ? "" : absl::StrCat("; not reached by ", absl::StrJoin(missed, ", ")),
+      ". Taken from the curve, so late by up to the time between two evaluations, which is not in it."));
+}
+
+void AddSimulated(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+  const TrainingOptions& training = rows.back().configuration.training;
+  const auto words = [](const std::string& time, const char* of_a_run) {
+    if (absl::StartsWith(time, kTracePrefix)) {
+      return absl::StrCat(of_a_run, " ", time.substr(std::string(kTracePrefix).size()));
+    }
+    return time == "none" ? std::string("no time") : absl::StrCat(time, " ms");
+  };
+  findings.push_back(absl::StrCat("Times are simulated: a step computes for ",
+                                  words(training.compute_ms, "as long as in"),
+                                  ", a gradient or a set of weights takes ",
+                                  words(training.network_ms, "half of what an exchange took in"),
+                                  " on a worker's link, and a push ", words(training.serve_ms, ""),
+                                  " at the server, one after the other. Learning is measured: real gradients "
+                                  "on the weights that this order "
+                                  "yields."));
 }
 
 // What moved the payload of each strategy that has any.
@@ -227,8 +313,10 @@ void AddCaveats(const std::vector<SummaryRow>& rows, int cores, std::vector<std:
   std::set<int> crowded;
   std::vector<std::string> foreign;
   for (const SummaryRow& row : rows) {
-    if (row.configuration.oversubscribed) crowded.insert(row.configuration.workers);
-    if (!row.valid) foreign.push_back(row.configuration.name());
+    if (row.configuration.oversubscribed && !NetworkDecides(rows, row.configuration.workers)) {
+      crowded.insert(row.configuration.workers);
+    }
+    if (!row.valid && row.link.invalid.empty()) foreign.push_back(row.configuration.name());
   }
   if (!crowded.empty()) {
     findings.push_back(
@@ -249,13 +337,17 @@ void AddCaveats(const std::vector<SummaryRow>& rows, int cores, std::vector<std:
 std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
                                   int cores) {
   std::vector<std::string> findings;
+  const bool simulated = !rows.empty() && rows.front().configuration.simulated();
   AddCosts(rows, findings);
-  AddPairs(rows, wires, findings);
+  if (!simulated) AddPairs(rows, wires, findings);
   AddBytes(rows, findings);
   AddDerivedBytes(rows, findings);
   AddStaleness(rows, findings);
+  for (const std::string& finding : WaitingFindings(rows)) findings.push_back(finding);
   AddAccuracy(rows, findings);
   AddWires(rows, findings);
+  AddTarget(rows, findings);
+  if (simulated) AddSimulated(rows, findings);
   AddCaveats(rows, cores, findings);
   return findings;
 }

@@ -74,7 +74,8 @@ class Launch {
   }
 
   absl::Status StartChild(Child& child) {
-    auto started = StartProcess(child.spec->command, child.spec->environment, group_);
+    auto started = StartProcess(child.spec->command, child.spec->environment, group_, child.spec->place,
+                                child.spec->inherits);
     if (!started.ok()) {
       return absl::InternalError(
           absl::StrCat(spec_.what, ": cannot start ", child.spec->name, ": ", started.status().message()));

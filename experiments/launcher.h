@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "experiments/interrupt.h"
+#include "experiments/virtual_cluster/network_place.h"
 
 namespace psring {
 
@@ -24,6 +25,8 @@ struct ChildSpec {
   std::string log_path;                  // empty: none
   std::shared_ptr<const void> keeps;     // lives as long as this
   bool serves = false;                   // ends by itself when the others have: LaunchSpec::serving_after
+  NetworkPlace place = {};               // where in the network it stands
+  std::vector<int> inherits = {};        // descriptors that it finds open, under their numbers
   bool may_die = false;  // killed by a signal, it is no failure while others of its kind go on
   int restarts = 0;      // killed by a signal, or told by one to end, it is started again so often
 };

@@ -9,9 +9,9 @@
 
 namespace psring {
 
-std::string LimitKindOf(const std::string& transport) {
-  if (transport == "shm") return "shared";
-  if (transport == "tcp") return "tcp";
+std::string LimitKindOf(const BenchCombination& combination, const std::string& transport) {
+  if (transport == "shm") return combination.push_pull() ? "fused" : "shared";
+  if (transport == "tcp") return combination.push_pull() ? "raw" : "tcp";
   return "";
 }
 
@@ -31,31 +31,51 @@ std::optional<double> MeasuredLimits::MedianUs(const Key& key) const {
 
 std::optional<double> MeasuredLimits::BusBandwidth(const BenchCombination& combination,
                                                    const std::string& transport, uint64_t bytes) const {
-  if (combination.workers < 2) return std::nullopt;
-  // No limit is measured for one process that adds what all others have in their memory.
-  if (combination.push_pull() && transport == "shm") return std::nullopt;
-  const std::string collective = combination.push_pull() ? "all_reduce" : combination.collective;
+  if (combination.workers < 2 && !combination.push_pull()) return std::nullopt;
   const std::optional<double> median =
-      MedianUs({combination.workers, LimitKindOf(transport), collective, bytes});
+      MedianUs({combination.workers, LimitKindOf(combination, transport), combination.collective, bytes});
   if (!median) return std::nullopt;
-  const double busbw =
-      BusFactor(collective, combination.workers) * static_cast<double>(bytes) / *median / 1e3;
-  return combination.push_pull() ? busbw / 2 : busbw;
+  return BusFactor(combination.collective, combination.workers) * static_cast<double>(bytes) / *median / 1e3;
+}
+
+std::string MeasuredLimits::PushPullText(int workers) const {
+  std::set<uint64_t> sizes;
+  for (const auto& [key, times] : times_us_) {
+    const auto& [its_workers, kind, collective, bytes] = key;
+    if (its_workers == workers && collective == kPushPull) sizes.insert(bytes);
+  }
+  if (sizes.empty()) return "";
+  std::string text = absl::StrFormat(
+      "# Limits of a server's round with %d workers, us. raw: the same over plain TCP. fused: all gradients\n"
+      "# added, the weights updated and written for every worker, in one pass through memory.\n"
+      "# %10s  %10s  %10s\n",
+      workers, "size", "raw", "fused");
+  for (const uint64_t bytes : sizes) {
+    absl::StrAppendFormat(&text, "# %10d", bytes);
+    for (const char* kind : {"raw", "fused"}) {
+      const std::optional<double> median = MedianUs({workers, kind, kPushPull, bytes});
+      text += median ? absl::StrFormat("  %10.1f", *median) : absl::StrFormat("  %10s", "");
+    }
+    text += "\n";
+  }
+  return text;
 }
 
 std::string MeasuredLimits::Text(int workers) const {
   std::set<std::pair<std::string, uint64_t>> rows;
   for (const auto& [key, times] : times_us_) {
     const auto& [its_workers, kind, collective, bytes] = key;
-    if (its_workers == workers && kind != "copy") rows.insert({collective, bytes});
+    if (its_workers == workers && kind != "copy" && collective != kPushPull) rows.insert({collective, bytes});
   }
-  if (rows.empty()) return "";
-  std::string text = absl::StrFormat(
-      "# Limits of this host with %d processes, GB/s. copy: each copies, all at once. shared, tcp, unix: "
-      "busbw\n"
-      "# of the least work: adding straight out of peers' memory; sending around a ring, in one go.\n"
-      "# %10s  %14s  %8s  %8s  %8s  %8s\n",
-      workers, "size", "collective", "copy", "shared", "tcp", "unix");
+  std::string text = rows.empty() ? ""
+                                  : absl::StrFormat(
+                                        "# Limits of this host with %d processes, GB/s. copy: each copies, "
+                                        "all at once. shared, tcp, unix: "
+                                        "busbw\n"
+                                        "# of the least work: adding straight out of peers' memory; sending "
+                                        "around a ring, in one go.\n"
+                                        "# %10s  %14s  %8s  %8s  %8s  %8s\n",
+                                        workers, "size", "collective", "copy", "shared", "tcp", "unix");
   for (const auto& [collective, bytes] : rows) {
     absl::StrAppendFormat(&text, "# %10d  %14s", bytes, collective);
     for (const char* kind : {"copy", "shared", "tcp", "unix"}) {
@@ -67,7 +87,7 @@ std::string MeasuredLimits::Text(int workers) const {
     }
     text += "\n";
   }
-  return text;
+  return absl::StrCat(text, PushPullText(workers));
 }
 
 }  // namespace psring

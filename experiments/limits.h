@@ -1,5 +1,5 @@
 // What a figure of bench is held against: the least work that this host can be asked to do for it, measured
-// with the same number of processes in the same minutes (ring_worker's --limits). Pure.
+// by the same processes in turn with it (--limits of ring_worker and ps_worker). Pure.
 //
 //   over shared memory  every rank adds up its part of all ranks' buffers, straight out of them, and writes
 //                       the sum into all of them, between two barriers (for other collectives: what they
@@ -7,8 +7,9 @@
 //   over TCP            every rank sends what a ring sends over each of its links to the next rank, all at
 //                       once, in one go: the ring without its rounds and without adding. With L bytes/s over
 //                       all N links that is a busbw of L / N.
-//   parameter server    in a round N gradients go to the server and N sets of weights come back: 2 N S bytes
-//                       over the same loopback, so S/t is at most L / (2 N): half of the above.
+//   parameter server    over TCP, *raw*: the same round over plain sockets, without messages or framework;
+//                       over shared memory, *fused*: adding all gradients, updating the weights and writing
+//                       them for every worker in one pass.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@
 
 namespace psring {
 
-// "shared", "tcp", as ring_worker names them; empty where there is none to hold it against.
-std::string LimitKindOf(const std::string& transport);
+// "shared", "tcp", "raw", "fused", as the workers name them; empty where there is none to hold it against.
+std::string LimitKindOf(const BenchCombination& combination, const std::string& transport);
 
 // Every measurement of the limits of a run.
 class MeasuredLimits {
@@ -44,6 +45,7 @@ class MeasuredLimits {
  private:
   using Key = std::tuple<int, std::string, std::string, uint64_t>;
   std::optional<double> MedianUs(const Key& key) const;
+  std::string PushPullText(int workers) const;
   std::map<Key, std::vector<double>> times_us_;
 };
 

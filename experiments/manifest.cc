@@ -51,8 +51,30 @@ std::string ManifestJson(const Manifest& manifest) {
                  {"memory_mb", machine.memory_mb},
                  {"system", machine.system},
                  {"kernel", machine.kernel}}},
-               {"link", {{"shaping", "none"}}}};
-  if (manifest.wires) {
+               {"link", {{"shaping", ShapingName(manifest.link.shaping)}}}};
+  const LinkReport& link = manifest.link;
+  if (link.shaping != Shaping::kNone) {
+    json["link"].update({{"mbps", link.mbps()},
+                         {"latency_ms", link.latency_s * 1e3},
+                         {"burst_bytes", link.burst_bytes},
+                         {"congestion_control", link.congestion_control},
+                         {"queueing", link.in_turn ? "in turn" : "first in, first out"},
+                         {"valid", link.invalid.empty()},
+                         {"why_not_valid", link.invalid}});
+    Json apart = Json::array();
+    for (double bits_per_s : link.links) apart.push_back(bits_per_s / 1e6);
+    // Payload in Mbit/s.
+    json["link"]["preflight"] = {{"each_link_mbps", apart},
+                                 {"slowest_of_ring_mbps", link.ring / 1e6},
+                                 {"incast_mbps", link.incast / 1e6},
+                                 {"basis", "measured"}};
+    if (manifest.wires) {
+      json["link"]["wires"] = {{"latency_us", manifest.wires->latency_s * 1e6},
+                               {"mb_per_s", manifest.wires->bytes_per_s / 1e6},
+                               {"add_gb_per_s", 1e-9 / manifest.wires->add_s_per_byte},
+                               {"basis", "measured"}};
+    }
+  } else if (manifest.wires) {
     json["link"]["loopback"] = {{"latency_us", manifest.wires->latency_s * 1e6},
                                 {"connection_mb_per_s", manifest.wires->bytes_per_s / 1e6},
                                 {"all_connections_mb_per_s", manifest.wires->medium_bytes_per_s / 1e6},
@@ -66,6 +88,8 @@ std::string ManifestJson(const Manifest& manifest) {
                   {"configurations", Configurations(manifest.plan.cost)}};
   json["accuracy"] = {{"trainings_each", manifest.plan.accuracy_repeats},
                       {"configurations", Configurations(manifest.plan.accuracy)}};
+  json["disturbances"] = {{"straggler", manifest.disturbances.straggler},
+                          {"jitter_ms", manifest.disturbances.jitter_ms}};
   json["notes"] = manifest.plan.notes;
   return json.dump(2) + "\n";
 }

@@ -8,6 +8,7 @@
 #include "experiments/cost_model.h"
 #include "experiments/machine.h"
 #include "experiments/plan.h"
+#include "experiments/virtual_cluster/link.h"
 
 namespace psring {
 
@@ -17,7 +18,9 @@ struct Manifest {
   std::string started_utc;
   Machine machine;
   std::optional<Wires> wires;
+  LinkReport link;
   Plan plan;
+  TrainingOptions disturbances;  // what was asked for: of it --straggler and --jitter_ms
   int rounds_done = 0;
   double wall_s = 0;  // 0: not finished
 };

@@ -4,11 +4,13 @@
 #include <cmath>
 #include <random>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/check.h"
+#include "common/delays.h"
 #include "experiments/estimate.h"
 #include "experiments/statistics.h"
 
@@ -22,6 +24,12 @@ const char* const kDefaultAccuracy[] = {"single", "ring", "ps-async"};
 constexpr int kMostRounds = 12;
 constexpr double kCostShare = 0.55;       // of the time budget; the accuracy part has the rest
 constexpr double kMeasuredSeconds = 0.7;  // of one process's steps in a launch of the cost part
+
+absl::StatusOr<ModelInfo> ModelOf(const Catalog& catalog, const TrainingOptions& training,
+                                  int64_t parameters) {
+  if (training.workload.empty()) return FindModel(catalog, training.model);
+  return ModelInfo{.name = absl::StrCat(training.workload, " (replayed)"), .parameters = parameters};
+}
 
 bool Contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -73,18 +81,23 @@ int AccuracyWorkers(const std::vector<int>& workers, int cores) {
 
 absl::StatusOr<std::vector<Configuration>> Configurations(const std::vector<std::string>& strategies,
                                                           const std::vector<int>& workers,
+                                                          const std::vector<int>& servers,
                                                           const TrainingOptions& training,
                                                           const Catalog& catalog, const Probe& probe,
                                                           int cores) {
   std::vector<Configuration> configurations;
   for (int count : workers) {
     for (const std::string& name : strategies) {
-      PSRING_ASSIGN_OR_RETURN(const Configuration configuration,
-                              MakeConfiguration(name, count, training, catalog, probe, cores));
-      const bool there =
-          std::any_of(configurations.begin(), configurations.end(),
-                      [&](const Configuration& other) { return other.folder() == configuration.folder(); });
-      if (!there) configurations.push_back(configuration);
+      for (int server_count : servers) {
+        TrainingOptions of_one = training;
+        of_one.servers = server_count;
+        PSRING_ASSIGN_OR_RETURN(const Configuration configuration,
+                                MakeConfiguration(name, count, of_one, catalog, probe, cores));
+        const bool there =
+            std::any_of(configurations.begin(), configurations.end(),
+                        [&](const Configuration& other) { return other.folder() == configuration.folder(); });
+        if (!there) configurations.push_back(configuration);
+      }
     }
   }
   std::stable_sort(configurations.begin(), configurations.end(),
@@ -134,7 +147,9 @@ void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, 
   int64_t samples = training.samples;
   if (plan.accuracy_fitted) {
     const double left =
-        (options.time_budget_s - plan.rounds * plan.round_s) * 0.9 / plan.accuracy_repeats - fixed_s;
+        (options.time_budget_s - plan.rounds * plan.round_s) * 0.9 /
+            (plan.accuracy_repeats + (options.lrs.size() > 1 ? static_cast<double>(options.lrs.size()) : 0)) -
+        fixed_s;
     const double epochs = left / per_sample_s / static_cast<double>(probe.samples);
     const int64_t wanted = epochs >= 1
                                ? probe.samples * static_cast<int64_t>(std::min(3.0, std::floor(epochs)))
@@ -143,21 +158,14 @@ void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, 
   } else if (samples == 0) {
     samples = static_cast<int64_t>(training.epochs * static_cast<double>(probe.samples));
   }
-  plan.accuracy_s = (fixed_s + per_sample_s * static_cast<double>(samples)) * plan.accuracy_repeats;
-  // A curve of some points, where points are cheap.
-  const double spare_s = 0.1 * plan.accuracy_s;
-  const double curve_s = evaluation_s * static_cast<double>(plan.accuracy.size() * plan.accuracy_repeats);
-  const int64_t points =
-      std::clamp<int64_t>(static_cast<int64_t>(spare_s / std::max(curve_s, 1e-9)), 0, 4) + 1;
+  const double sweeps = options.lrs.size() > 1 ? static_cast<double>(options.lrs.size()) : 0;
+  plan.accuracy_s =
+      (fixed_s + per_sample_s * static_cast<double>(samples)) * (plan.accuracy_repeats + sweeps);
   for (Configuration& configuration : plan.accuracy) {
     configuration.training.steps = 0;
     configuration.training.warmup_steps = 0;
     if (plan.accuracy_fitted) configuration.training.samples = samples;
-    const int64_t steps =
-        samples / (int64_t{configuration.workers} * training.batch * training.micro_batches);
-    if (training.eval_every == 0 && points > 1 && steps >= 2 * points) {
-      configuration.training.eval_every = (steps + points - 1) / points;
-    }
+    PlanCurve(static_cast<double>(samples), probe, configuration);
   }
 }
 
@@ -167,8 +175,24 @@ void KeepWhatConcernsIt(Configuration& configuration) {
   TrainingOptions& training = configuration.training;
   const bool has_group = configuration.strategy.needs == StrategyNeeds::kProcessGroup;
   if (!has_group || configuration.strategy.backend != "native") training.backend.clear();
+  if (configuration.strategy.single_process) {  // the reference: one worker, undisturbed
+    training.straggler = "none";
+    training.jitter_ms = "none";
+  }
   const bool sends = configuration.strategy.needs != StrategyNeeds::kNothing;
   if (!sends || configuration.backend() == "nccl") training.fabric = "auto";
+  if (configuration.strategy.needs != StrategyNeeds::kParameterServer) {
+    training.servers = 0;
+    training.server_placement = "rank0";
+    training.wire = "float32";
+  }
+  if (!IsAsynchronousServer(configuration.strategy)) training.staleness_lr = "none";
+}
+
+// What was done to the workers on purpose.
+void AddDisturbances(const TrainingOptions& training, std::vector<std::string>& notes) {
+  const std::string text = DescribeDisturbances(training);
+  if (!text.empty()) notes.push_back(absl::StrCat(text, "; single, the reference, is undisturbed"));
 }
 
 void AddWarnings(int cores, Plan& plan) {
@@ -179,6 +203,7 @@ void AddWarnings(int cores, Plan& plan) {
     }
     if (configuration.oversubscribed) crowded = std::max(crowded, configuration.workers);
   }
+  AddClippingNote(plan);
   if (crowded > 0) {
     plan.notes.push_back(
         absl::StrFormat("%d workers on %d %s take turns (oversubscribed): no speed-up is given for them",
@@ -188,14 +213,121 @@ void AddWarnings(int cores, Plan& plan) {
 
 }  // namespace
 
+void AddClippingNote(Plan& plan) {
+  const bool serves = std::any_of(plan.cost.begin(), plan.cost.end(), [](const Configuration& configuration) {
+    return configuration.servers() > 0 && configuration.training.clip_norm > 0;
+  });
+  if (!serves) return;
+  plan.notes.push_back(
+      "--clip_norm: a server updates and answers when the whole gradient is there, so no bucket's weights "
+      "come "
+      "back while backward still runs");
+}
+
 std::vector<std::string> DefaultStrategies() { return {std::begin(kDefaultCost), std::end(kDefaultCost)}; }
 
-std::string Configuration::name() const { return absl::StrCat(strategy.name, " x ", workers); }
+std::string Configuration::name() const {
+  return absl::StrCat(strategy.name, " x ", workers,
+                      servers() > 1 ? absl::StrCat(" on ", servers(), " servers") : "");
+}
+
+void PlanCurve(double samples, const Probe& probe, Configuration& configuration) {
+  TrainingOptions& training = configuration.training;
+  if (training.eval_every > 0 || !training.evaluate) return;
+  // Points where they are cheap; a target is looked for with 5% of the training between two of them.
+  constexpr double kTargetPoints = 20;
+  constexpr double kSnapshotBytes = 512 << 20;  // that a live trainer keeps
+  const double kept = configuration.simulated()
+                          ? kTargetPoints
+                          : std::floor(kSnapshotBytes / (4.0 * static_cast<double>(probe.parameters)));
+  const double steps = samples / (static_cast<double>(configuration.workers) * training.batch *
+                                  std::max(1, training.micro_batches));
+  const double train_s = steps * configuration.workers * probe.step_s;
+  const double spare = 0.1 * train_s / std::max(EvaluationSeconds(training, probe), 1e-9);
+  const double points = configuration.target_accuracy > 0 ? std::clamp(kept, 1.0, kTargetPoints)
+                                                          : std::clamp(std::floor(spare), 0.0, 4.0) + 1;
+  if (points > 1 && steps >= 2 * points) {
+    training.eval_every = static_cast<int64_t>(std::ceil(steps / points));
+  }
+}
+
+absl::Status CheckVirtualStrategy(const StrategyInfo& strategy, const TrainingOptions& training) {
+  if (training.clock != "virtual" || strategy.needs != StrategyNeeds::kProcessGroup) return absl::OkStatus();
+  if (strategy.backend == "native" && absl::StartsWith(training.network_ms, kTracePrefix)) {
+    return absl::OkStatus();  // as long as the measured one took
+  }
+  const std::vector<std::string> known = {"ring", "direct", "halving-doubling"};
+  if (strategy.backend == "native" && Contains(known, strategy.algorithm)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--clock virtual knows the time of ", absl::StrJoin(known, ", "),
+                   " (2(N-1)/N of a gradient's), not of ", strategy.name, "; take one of those"));
+}
+
+std::string DescribeDisturbances(const TrainingOptions& training) {
+  std::vector<std::string> parts;
+  const absl::StatusOr<std::vector<Straggler>> stragglers = ParseStragglers(training.straggler);
+  if (stragglers.ok()) {
+    for (const Straggler& straggler : *stragglers) {
+      parts.push_back(
+          absl::StrFormat("worker %d computes %g times as long", straggler.worker, straggler.factor));
+    }
+  }
+  const absl::StatusOr<TimeDistribution> jitter = ParseTimeDistribution(training.jitter_ms);
+  if (jitter.ok() && !jitter->is_zero()) {
+    parts.push_back(absl::StrFormat("every step of every worker is delayed by %s ms (%.3g ms on average)",
+                                    training.jitter_ms, jitter->mean_ms()));
+  }
+  return absl::StrJoin(parts, ", ");
+}
 
 std::string Configuration::folder() const {
   // "ps-ssp-2-4": a colon in a path is trouble for other tools.
-  return absl::StrCat(absl::StrReplaceAll(strategy.name, {{":", "-"}}), "-", workers);
+  return absl::StrCat(absl::StrReplaceAll(strategy.name, {{":", "-"}}), "-", workers,
+                      servers() > 1 ? absl::StrCat("-on-", servers()) : "");
 }
+
+namespace {
+
+// What only some strategies understand must be understood by one of those that are named.
+absl::Status CheckServerFlags(const CompareOptions& options, const Catalog& catalog) {
+  const TrainingOptions& training = options.training;
+  const bool servers_given = options.servers != std::vector<int>{0};
+  if (servers_given && training.server_placement == "colocated") {
+    return absl::InvalidArgumentError(
+        "--server_placement colocated has one server beside each worker; leave --servers out");
+  }
+  if (servers_given) {
+    PSRING_RETURN_IF_ERROR(
+        CheckRecovery(training, *std::max_element(options.servers.begin(), options.servers.end())));
+  }
+  if (training.server_placement == "colocated" && !options.workers.empty()) {
+    PSRING_RETURN_IF_ERROR(
+        CheckRecovery(training, *std::max_element(options.workers.begin(), options.workers.end())));
+  }
+  bool any_server = false, any_asynchronous = false;
+  for (const std::string& name : options.strategies.empty() ? DefaultStrategies() : options.strategies) {
+    PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));
+    any_server = any_server || strategy.needs == StrategyNeeds::kParameterServer;
+    any_asynchronous = any_asynchronous || IsAsynchronousServer(strategy);
+    if (IsAsynchronousServer(strategy) && training.clip_norm > 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--clip_norm is for synchronous strategies, which have one gradient to clip; leave it out, or ",
+          name));
+    }
+  }
+  if (!any_server && (servers_given || training.wire != "float32")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        servers_given ? "--servers" : "--wire",
+        " is for the strategies that have servers (ps-sync and the like); name one, or leave it out"));
+  }
+  if (!any_asynchronous && training.staleness_lr != "none") {
+    return absl::InvalidArgumentError(
+        "--staleness_lr is for asynchronous strategies (ps-async, ps-ssp:K); name one, or leave it out");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& catalog) {
   for (const std::string& name : options.strategies) {
@@ -206,24 +338,36 @@ absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& c
           "%s with %d %s: at most %d can be spare; leave %d out of --workers, or give a smaller %s", name,
           count, count == 1 ? "worker" : "workers", count - 1, count, strategy.number_letter));
     }
+    for (int count : options.workers) {
+      if (strategy.single_process) break;
+      PSRING_RETURN_IF_ERROR(CheckStragglers(options.training.straggler, count));
+    }
     if (options.training.micro_batches > 1 && name != "single") {
       return absl::InvalidArgumentError(
           absl::StrCat("--micro_batches is for the strategy single, which stands for many workers; ", name,
                        " has workers of its own"));
     }
   }
+  for (int count : options.workers) {
+    if (!options.strategies.empty()) break;
+    PSRING_RETURN_IF_ERROR(CheckStragglers(options.training.straggler, count));
+  }
   if (options.training.micro_batches > 1 && options.strategies.empty()) {
     return absl::InvalidArgumentError("--micro_batches is for --strategies single alone");
   }
-  PSRING_RETURN_IF_ERROR(FindModel(catalog, options.training.model).status());
+  PSRING_RETURN_IF_ERROR(ModelOf(catalog, options.training, 0).status());
   PSRING_RETURN_IF_ERROR(RequireData(catalog, options.training.data));
   if (options.workers.empty()) return absl::InvalidArgumentError("--workers needs a number from 1 to 64");
+  const bool simulated = options.training.clock == "virtual";
+  const int most = simulated ? kMostLogicalWorkers : kMostWorkers;
   for (int count : options.workers) {
-    if (count < 1 || count > kMostWorkers) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--workers must be from 1 to ", kMostWorkers, ", not ", count));
+    if (count < 1 || count > most) {
+      return absl::InvalidArgumentError(absl::StrCat("--workers must be from 1 to ", most,
+                                                     simulated ? "" : " (256 with --clock virtual)", ", not ",
+                                                     count));
     }
   }
+  PSRING_RETURN_IF_ERROR(CheckServerFlags(options, catalog));
   if (options.repeats < 0) return absl::InvalidArgumentError("--repeats must not be negative");
   return absl::OkStatus();
 }
@@ -233,7 +377,7 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
                                                 const Probe& probe, int cores) {
   Configuration configuration;
   PSRING_ASSIGN_OR_RETURN(configuration.strategy, FindStrategy(catalog, strategy));
-  PSRING_ASSIGN_OR_RETURN(configuration.model, FindModel(catalog, training.model));
+  PSRING_ASSIGN_OR_RETURN(configuration.model, ModelOf(catalog, training, probe.parameters));
   configuration.workers = configuration.strategy.single_process ? 1 : workers;
   configuration.training = training;
   configuration.training.strategy = configuration.strategy.name;
@@ -241,7 +385,9 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
     if (rule.strategy == BaseName(strategy)) configuration.update = rule;
   }
   KeepWhatConcernsIt(configuration);
-  configuration.oversubscribed = configuration.workers * training.threads > cores;
+  // Logical workers take no turns, and replayed computing takes no core.
+  configuration.oversubscribed = training.clock != "virtual" && training.workload.empty() &&
+                                 configuration.workers * training.threads > cores;
   return configuration;
 }
 
@@ -274,7 +420,7 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
   cost_training.epochs = 0;
   cost_training.evaluate = false;
   PSRING_ASSIGN_OR_RETURN(plan.cost, Configurations(CostStrategies(options, plan.notes), options.workers,
-                                                    cost_training, catalog, probe, cores));
+                                                    options.servers, cost_training, catalog, probe, cores));
   PlanCost(options, probe, cores, plan);
   plan.expected_s = plan.rounds * plan.round_s;
   if (options.training.evaluate) {
@@ -283,12 +429,17 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
         !options.strategies.empty() && (options.training.samples > 0 || options.training.epochs > 0);
     const std::vector<int> workers =
         asked ? options.workers : std::vector<int>{AccuracyWorkers(options.workers, cores)};
-    PSRING_ASSIGN_OR_RETURN(plan.accuracy, Configurations(AccuracyStrategies(options), workers,
-                                                          options.training, catalog, probe, cores));
+    PSRING_ASSIGN_OR_RETURN(
+        plan.accuracy, Configurations(AccuracyStrategies(options), workers, options.servers, options.training,
+                                      catalog, probe, cores));
+    for (Configuration& configuration : plan.accuracy) {
+      configuration.target_accuracy = options.target_accuracy;
+    }
     PlanAccuracy(options, probe, cores, plan);
     plan.expected_s += plan.accuracy_s;
   }
   AddWarnings(cores, plan);
+  AddDisturbances(options.training, plan.notes);
   if (plan.expected_s > options.time_budget_s) {
     plan.notes.push_back(
         "this takes longer than --time_budget: what you fixed stays, and three rounds are the least");

@@ -7,25 +7,31 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/training_options.h"
 #include "experiments/catalog.h"
+#include "experiments/cost_model.h"
 
 namespace psring {
 
 inline constexpr int kMostWorkers = 64;
+inline constexpr int kMostLogicalWorkers = 256;  // --clock virtual
 inline constexpr int kFewestRounds = 3;
 
 // What `psring compare` was asked for.
 struct CompareOptions {
   std::vector<std::string> strategies;  // empty: the default comparison
   std::vector<int> workers = {1, 2, 4};
-  TrainingOptions training;    // its strategy is not used
-  int repeats = 0;             // rounds, and trainings of the accuracy part; 0: fitted, and 1
-  double time_budget_s = 180;  // what is left open is fitted into it
+  std::vector<int> servers = {0};  // of each server strategy; 0: as --server_placement has it
+  TrainingOptions training;        // its strategy is not used
+  double target_accuracy = 0;      // 0: none
+  std::vector<double> lrs;         // more than one: the best of them is picked for each strategy
+  int repeats = 0;                 // rounds, and trainings of the accuracy part; 0: fitted, and 1
+  double time_budget_s = 180;      // what is left open is fitted into it
 };
 
 // How a strategy updates the weights, flags and defaults resolved: the trainer's own words.
@@ -43,12 +49,17 @@ struct Configuration {
   TrainingOptions training;
   UpdateRule update;
   bool oversubscribed = false;
+  double target_accuracy = 0;  // 0: none
 
+  // Its times are those of a virtual clock.
+  bool simulated() const { return training.clock == "virtual"; }
   // Whose collectives: --backend, where it concerns the strategy.
   std::string backend() const { return training.backend.empty() ? strategy.backend : training.backend; }
-  int servers() const { return strategy.needs == StrategyNeeds::kParameterServer ? 1 : 0; }
-  std::string name() const;    // "ring x 4"
-  std::string folder() const;  // "ring-4"
+  int servers() const {
+    return strategy.needs == StrategyNeeds::kParameterServer ? ServersOf(training, workers) : 0;
+  }
+  std::string name() const;    // "ring x 4", "ps-sync x 4 on 2 servers"
+  std::string folder() const;  // "ring-4", "ps-sync-4-on-2"
 };
 
 // What was learnt before the plan is made: of the data and model, and of one process that trains for a
@@ -58,11 +69,13 @@ struct Probe {
   int64_t test_samples = 0;  // in the test data
   int64_t parameters = 0;    // of the model
   std::vector<UpdateRule> updates;
-  double step_s = 0;    // one step of one process
-  double launch_s = 0;  // one launch, besides its steps
+  double step_s = 0;          // one step of one process
+  double launch_s = 0;        // one launch, besides its steps
+  std::optional<Wires> link;  // what is asked for of a virtual cluster's links
 };
 
 struct Plan {
+  bool simulated = false;  // `cost` are trainings on a virtual clock, and there are no others
   std::vector<Configuration> cost;
   int rounds = 0;
   int warmup_steps = 0, steps = 0;  // of a launch in the cost part
@@ -90,8 +103,20 @@ bool ShortenAccuracy(double left_s, double slowness, Plan& plan);
 absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int workers,
                                                 const TrainingOptions& training, const Catalog& catalog,
                                                 const Probe& probe, int cores);
+// Where a parameter server clips: what that costs.
+void AddClippingNote(Plan& plan);
 // What is compared where no strategies are named.
 std::vector<std::string> DefaultStrategies();
+
+// "worker 1 computes 3 times as long": what --straggler and --jitter_ms do to the workers; empty: nothing.
+std::string DescribeDisturbances(const TrainingOptions& training);
+
+// Where --eval_every is not given: a curve of some points; of more where a target is looked for on it.
+// `samples`: of the training, over all workers.
+void PlanCurve(double samples, const Probe& probe, Configuration& configuration);
+
+// InvalidArgument: an all-reduce whose time a virtual clock does not know.
+absl::Status CheckVirtualStrategy(const StrategyInfo& strategy, const TrainingOptions& training);
 
 // InvalidArgument where for some strategy and worker count no whole global batch fits into the data.
 absl::Status CheckBatches(const CompareOptions& options, const Catalog& catalog, int64_t samples);

@@ -19,6 +19,13 @@ std::string DescribePlan(const Plan& plan) {
     });
   };
   const std::string indent(11, ' ');
+  if (plan.simulated) {
+    std::string text = absl::StrFormat("trainings: %d of each in simulated time, about %s\n", plan.rounds,
+                                       HumanSeconds(plan.expected_s));
+    text += Wrap(names(plan.cost), indent);
+    for (const std::string& note : plan.notes) text += Wrap(note, "note:      ");
+    return absl::StrCat(text, "expected:  ", HumanSeconds(plan.expected_s), "\n");
+  }
   std::string text =
       absl::StrFormat("cost:      %d %s of %d launches, %d + %d steps each (warm-up + measured), about %s\n",
                       plan.rounds, plan.rounds == 1 ? "round" : "rounds", plan.cost.size(), plan.warmup_steps,

@@ -1,6 +1,7 @@
 // psring: the front door.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -11,12 +12,20 @@
 #include "absl/strings/str_split.h"
 #include "common/check.h"
 #include "common/command_line.h"
+#include "common/delays.h"
 #include "experiments/bench.h"
 #include "experiments/compare.h"
 #include "experiments/doctor.h"
+#include "experiments/explain_verb.h"
+#include "experiments/gpu_probe.h"
 #include "experiments/interrupt.h"
+#include "experiments/launches.h"
 #include "experiments/plan.h"
 #include "experiments/plan_text.h"
+#include "experiments/predict.h"
+#include "experiments/rates.h"
+#include "experiments/replay.h"
+#include "experiments/report/report_verb.h"
 #include "experiments/train.h"
 
 namespace psring {
@@ -25,7 +34,9 @@ namespace {
 // What a verb's flags are read into, before they are understood.
 struct RawFlags {
   TrainingOptions training;
-  std::string strategies, workers, repeats, link = "none", out, time_budget;
+  std::string strategies, workers, servers, repeats, out, time_budget, lrs, like;
+  std::string link = "none", latency = "0", shaping = "auto";
+  double target_accuracy = 0;
   bool dry_run = false;
 };
 
@@ -45,12 +56,35 @@ std::string CheckSeconds(const std::string& text) {
 }
 
 std::string CheckLink(const std::string& text) {
-  return text == "none"
-             ? ""
-             : absl::StrCat("'", text, "': links with a rate are not built yet; leave it out, or say none");
+  return text == "auto" ? "" : std::string(ParseLink(text).status().message());
+}
+
+// A comparison is of most use where every machine has its own link, and 1 Gbit/s is what two cores can carry.
+// GPUs have better wires of their own; what shares memory has none.
+double DefaultLink(const RawFlags& raw) {
+  if (raw.shaping == "none" || raw.training.fabric == "shm" || raw.training.payload == "shm") return 0;
+  return FindGpus().ok() ? 0 : 1e9;
+}
+
+std::string CheckLatency(const std::string& text) {
+  return std::string(ParseLatency(text).status().message());
 }
 
 void AddSharedFlags(CLI::App& verb, RawFlags& raw) {
+  verb.add_option("--target_accuracy", raw.target_accuracy,
+                  "Also say how long training took to the first evaluation with this test accuracy; without "
+                  "--eval_every there are 20 of them")
+      ->group("Evaluation and checks")
+      ->option_text("X")
+      ->check(RealNumber({.low = 0, .high = 1}));
+  verb.add_option(
+          "--like", raw.like,
+          "With --clock virtual: computing and exchanges last as long as in this earlier run, step by "
+          "step (--compute_ms trace:RUN --network_ms trace:RUN), and its stragglers and delays are taken "
+          "over where none are given")
+      ->group("Virtual clock (one process computes the real gradients of all workers; times are simulated)")
+      ->option_text("RUN")
+      ->check(CheckName);
   verb.add_option("--repeats", raw.repeats, "")
       ->group("How often")
       ->option_text("N")
@@ -62,10 +96,25 @@ void AddSharedFlags(CLI::App& verb, RawFlags& raw) {
   verb.add_flag("--dry_run", raw.dry_run, "Print the plan and the expected time, and do nothing")
       ->group("How often");
   verb.add_option("--link", raw.link,
-                  "The network between the workers: none (this machine's loopback, unshaped)")
-      ->group("Machine and results")
-      ->option_text("none")
-      ->check(CheckLink);
+                  "A virtual cluster: the rate of every machine's link, both ways, such as 1gbit or 200mbit; "
+                  "none: all processes share this machine's loopback; auto: 1gbit where there is no GPU")
+      ->group("Network")
+      ->option_text("RATE")
+      ->check(CheckLink)
+      ->capture_default_str();
+  verb.add_option("--latency", raw.latency, "Added to every message of the virtual cluster, one way: 0.5ms")
+      ->group("Network")
+      ->option_text("TIME")
+      ->check(CheckLatency)
+      ->capture_default_str();
+  verb.add_option(
+          "--shaping", raw.shaping,
+          "How the link is kept: netns (a network namespace a machine), userspace (psring's transports "
+          "hold back), none, or auto")
+      ->group("Network")
+      ->option_text("HOW")
+      ->check(OneOf({"auto", "netns", "userspace", "none"}))
+      ->capture_default_str();
   verb.add_option("--out", raw.out, "Folder for the results; else runs/<UTC time>-<verb>")
       ->group("Machine and results")
       ->option_text("DIR")
@@ -83,11 +132,24 @@ CLI::App* AddCompare(CLI::App& app, RawFlags& raw) {
       ->group("What is compared")
       ->option_text("NAMES")
       ->check(ListOf(CheckName));
-  verb->add_option("--workers", raw.workers, "Several, with commas [1,2,4]")
+  verb->add_option("--workers", raw.workers, "Several, with commas [1,2,4; with --straggler 4]")
       ->group("What is compared")
       ->option_text("N,...")
-      ->check(ListOf(WholeNumber(1, kMostWorkers)));
+      ->check(ListOf(WholeNumber(1, kMostLogicalWorkers)));
+  verb->add_option("--servers", raw.servers,
+                   "Parameter servers that share the parameters, each with a slice of every bucket; several, "
+                   "with commas; else 1, or one a worker where they are colocated")
+      ->group("What is compared")
+      ->option_text("S,...")
+      ->check(ListOf(WholeNumber(1, kMostServers)));
   AddSharedFlags(*verb, raw);
+  verb->add_option(
+          "--lr", raw.lrs,
+          "Learning rate of one update; of several, with commas, each strategy gets the one with the best "
+          "accuracy on 5,000 training samples held out (--validation); else the model's")
+      ->group("One step")
+      ->option_text("X,...")
+      ->check(ListOf(RealNumber({})));
   verb->get_option("--repeats")
       ->description(
           "Rounds of the cost part, and trainings (with the next seed each) of the accuracy part; else as "
@@ -111,7 +173,8 @@ CLI::App* AddCompare(CLI::App& app, RawFlags& raw) {
       ->group("How often")
       ->option_text("N")
       ->check(WholeNumber(0, 1'000'000));
-  AddTrainingFlags(*verb, raw.training, {"--strategy", "--steps", "--samples", "--epochs", "--warmup_steps"});
+  AddTrainingFlags(*verb, raw.training,
+                   {"--strategy", "--servers", "--steps", "--samples", "--epochs", "--warmup_steps", "--lr"});
   verb->get_option("--no_eval")->description("Leave the accuracy part out");
   return verb;
 }
@@ -125,7 +188,7 @@ CLI::App* AddTrain(CLI::App& app, RawFlags& raw) {
   verb->add_option("--workers", raw.workers, "Workers [1]")
       ->group("What is trained")
       ->option_text("N")
-      ->check(ListOf(WholeNumber(1, kMostWorkers)));
+      ->check(ListOf(WholeNumber(1, kMostLogicalWorkers)));
   AddSharedFlags(*verb, raw);
   verb->get_option("--repeats")->description("Trainings, each with the next seed [1]");
   verb->get_option("--time_budget")->description("Refuse to start what should take longer");
@@ -133,12 +196,52 @@ CLI::App* AddTrain(CLI::App& app, RawFlags& raw) {
   return verb;
 }
 
+absl::Status UnderstandRates(const RawFlags& raw, CompareOptions& options) {
+  if (raw.lrs.empty()) return absl::OkStatus();
+  for (absl::string_view text : absl::StrSplit(raw.lrs, ',')) {
+    double lr = 0;
+    if (!absl::SimpleAtod(text, &lr)) return absl::InvalidArgumentError(absl::StrCat("--lr: '", text, "'"));
+    if (std::find(options.lrs.begin(), options.lrs.end(), lr) != options.lrs.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("--lr names ", lr, " twice; name it once"));
+    }
+    options.lrs.push_back(lr);
+  }
+  if (options.lrs.size() == 1) {
+    options.training.lr = options.lrs.front();
+    return absl::OkStatus();
+  }
+  if (!options.training.evaluate) {
+    return absl::InvalidArgumentError("--lr with several rates picks by accuracy; leave --no_eval out");
+  }
+  if (options.training.validation == 0) options.training.validation = kValidationSamples;
+  return absl::OkStatus();
+}
+
+absl::Status UnderstandLike(const RawFlags& raw, TrainingOptions& training) {
+  if (raw.like.empty()) return absl::OkStatus();
+  if (training.clock != "virtual")
+    return absl::InvalidArgumentError("--like is for --clock virtual; give both");
+  const std::string trace = absl::StrCat(kTracePrefix, raw.like);
+  if (training.compute_ms.empty()) training.compute_ms = trace;
+  if (training.network_ms == "none") training.network_ms = trace;
+  PSRING_ASSIGN_OR_RETURN(const std::vector<LaunchNote> launches, ListLaunches(raw.like));
+  for (const LaunchNote& launch : launches) {
+    if (training.straggler == "none") training.straggler = FlagOf(launch, "--straggler", "none");
+    if (training.jitter_ms == "none") training.jitter_ms = FlagOf(launch, "--jitter_ms", "none");
+  }
+  return absl::OkStatus();
+}
+
 // What the parser has let through can be understood; what is left to say no to is said in one line.
 absl::StatusOr<ExperimentFlags> Understand(const RawFlags& raw,
                                            const std::vector<std::string>& command_line) {
-  ExperimentFlags flags{.out = raw.out, .dry_run = raw.dry_run, .command_line = command_line};
+  ExperimentFlags flags;
+  flags.out = raw.out;
+  flags.dry_run = raw.dry_run;
+  flags.command_line = command_line;
   CompareOptions& options = flags.options;
   options.training = raw.training;
+  PSRING_RETURN_IF_ERROR(ApplyWorkload(options.training));
   if (!raw.strategies.empty()) options.strategies = absl::StrSplit(raw.strategies, ',');
   if (!raw.workers.empty()) {
     options.workers.clear();
@@ -149,19 +252,49 @@ absl::StatusOr<ExperimentFlags> Understand(const RawFlags& raw,
       options.workers.push_back(count);
     }
   }
+  options.servers = raw.servers.empty() ? std::vector<int>{raw.training.servers} : std::vector<int>();
+  for (absl::string_view text : absl::StrSplit(raw.servers, ',', absl::SkipEmpty())) {
+    if (!absl::SimpleAtoi(text, &options.servers.emplace_back())) {
+      return absl::InvalidArgumentError(absl::StrCat("--servers: '", text, "'"));
+    }
+  }
   if (!raw.repeats.empty() && !absl::SimpleAtoi(raw.repeats, &options.repeats)) {
     return absl::InvalidArgumentError(absl::StrCat("--repeats: '", raw.repeats, "'"));
+  }
+  flags.link_is_default = raw.link == "auto";
+  if (flags.link_is_default) {
+    flags.link.bits_per_s = DefaultLink(raw);
+  } else {
+    PSRING_ASSIGN_OR_RETURN(flags.link.bits_per_s, ParseLink(raw.link));
+  }
+  PSRING_ASSIGN_OR_RETURN(flags.link.latency_s, ParseLatency(raw.latency));
+  flags.link.shaping = raw.shaping;
+  PSRING_RETURN_IF_ERROR(CheckLink(flags.link));
+  if (flags.link.wanted()) {
+    if (raw.training.fabric == "shm" || raw.training.payload == "shm") {
+      return absl::InvalidArgumentError(
+          "machines of a virtual cluster share no memory; leave shm out, or --link and --latency");
+    }
+    options.training.fabric = "tcp";
   }
   if (!raw.time_budget.empty()) {
     PSRING_ASSIGN_OR_RETURN(options.time_budget_s, ParseSeconds(raw.time_budget));
     flags.time_budget_given = true;
   }
+  options.target_accuracy = raw.target_accuracy;
+  if (raw.target_accuracy > 0 && !raw.training.evaluate) {
+    return absl::InvalidArgumentError("--target_accuracy needs evaluations; leave --no_eval out");
+  }
+  PSRING_RETURN_IF_ERROR(UnderstandRates(raw, options));
+  PSRING_RETURN_IF_ERROR(UnderstandLike(raw, options.training));
   return flags;
 }
 
 absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawFlags& raw,
                                                   const std::vector<std::string>& command_line) {
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
+  // Whoever waits needs others.
+  if (raw.workers.empty() && flags.options.training.straggler != "none") flags.options.workers = {4};
   TrainingOptions checked = flags.options.training;
   checked.steps = 0;          // counts for the cost part: it does not contradict --samples or --epochs
   checked.micro_batches = 1;  // CheckCompareOptions knows the strategies
@@ -192,21 +325,44 @@ int Main(int argc, char** argv) {
   compare_raw.training.schedule = "linear";
   // One network for all strategies of a comparison: shared memory would answer another question.
   compare_raw.training.fabric = "tcp";
+  compare_raw.link = "auto";
   CLI::App* compare = AddCompare(app, compare_raw);
   CLI::App* train = AddTrain(app, train_raw);
   RawBenchFlags bench_raw;
   CLI::App* bench = AddBench(app, bench_raw);
+  std::string replayed;
+  CLI::App* replay = app.add_subcommand(
+      "replay",
+      "Make the live asynchronous runs of a run's folder again, and hold the weights against theirs");
+  replay->add_option("run", replayed, "The folder: runs/latest, or one of its record folders")
+      ->required()
+      ->option_text("RUN");
+  RawPredictFlags predict_raw;
+  CLI::App* predict = AddPredict(app, predict_raw);
   CLI::App* doctor = app.add_subcommand("doctor", "What this machine has, what is missing, and the mend");
+  RawExplainFlags explain_raw;
+  CLI::App* explain = AddExplain(app, explain_raw);
+  RawReportFlags report_raw;
+  CLI::App* report = AddReport(app, report_raw);
   ParseOrExit(app, argc, argv);
+
+  if (explain->parsed()) return RunExplain(explain_raw);
 
   const Interrupt interrupt;
   Display display(stdout, isatty(STDOUT_FILENO) == 1);
   const std::vector<std::string> command_line(argv, argv + argc);
+  if (report->parsed()) return RunReport(report_raw, display);
   if (doctor->parsed()) return RunDoctor(interrupt);
+  if (replay->parsed()) return RunReplay(replayed, interrupt, display);
   if (bench->parsed()) {
     const absl::StatusOr<BenchFlags> bench_flags = UnderstandBench(bench_raw, command_line);
     if (!bench_flags.ok()) return Fail("psring bench", std::string(bench_flags.status().message()), 2);
     return RunBench(*bench_flags, interrupt, display);
+  }
+  if (predict->parsed()) {
+    const absl::StatusOr<PredictFlags> predict_flags = UnderstandPredict(predict_raw, command_line);
+    if (!predict_flags.ok()) return Fail("psring predict", std::string(predict_flags.status().message()), 2);
+    return RunPredict(*predict_flags, interrupt, display);
   }
   const bool comparing = compare->parsed();
   const absl::StatusOr<ExperimentFlags> flags =

@@ -44,6 +44,43 @@ Json CellJson(const Cell& cell) {
   return std::visit(Visitor(), cell.value);
 }
 
+// Each worker's figures: how long it waited, how late its gradients were.
+Json WorkersJson(const SummaryRow& row) {
+  const char* measured = BasisName(row.TimeBasis());
+  Json list = Json::array();
+  for (size_t rank = 0; rank < row.mean.workers.size(); ++rank) {
+    const WorkerFigures& worker = row.mean.workers[rank];
+    Json figures = {{"worker", rank},
+                    {"steps", worker.steps},
+                    {"step_ms", worker.step_ms},
+                    {"compute_ms", worker.compute_ms},
+                    {"delay_ms", worker.delay_ms},
+                    {"exposed_comm_ms", worker.exposed_comm_ms},
+                    {"wait_ms", worker.wait_ms},
+                    {"waited_s", worker.waited_s},
+                    {"dropped_gradients", worker.dropped_gradients}};
+    if (worker.staleness_mean) figures["staleness_mean"] = *worker.staleness_mean;
+    if (worker.staleness_theory) figures["staleness_theory"] = *worker.staleness_theory;
+    if (worker.staleness_max) figures["staleness_max"] = *worker.staleness_max;
+    list.push_back(figures);
+  }
+  return {{"figures", list},
+          {"basis",
+           {{"wait_ms", "derived"},
+            {"waited_s", "derived"},
+            {"staleness_theory", "derived"},
+            {"others", measured}}}};
+}
+
+Json FiguresAndBasis(const std::vector<Cell>& row) {
+  Json figures = Json::object(), basis = Json::object();
+  for (const Cell& cell : row) {
+    figures[cell.column] = CellJson(cell);
+    basis[cell.column] = BasisName(cell.basis);
+  }
+  return {{"figures", figures}, {"basis", basis}};
+}
+
 template <typename T>
 std::string OrEmpty(const std::optional<T>& value) {
   return value ? Number(static_cast<double>(*value)) : "";
@@ -73,28 +110,36 @@ std::string CsvField(const std::string& text) {
   return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\"\""}}), "\"");
 }
 
-std::string SummaryCsv(const std::vector<SummaryRow>& rows) {
-  std::string text;
+std::string CellsCsv(const std::vector<std::vector<Cell>>& rows) {
   std::vector<std::string> header;
-  for (const Cell& cell : Cells(SummaryRow{})) header.push_back(cell.column);
-  text = Line(header);
-  for (const SummaryRow& row : rows) {
+  for (const Cell& cell : rows.front()) header.push_back(cell.column);
+  std::string text = Line(header);
+  for (const std::vector<Cell>& row : rows) {
     std::vector<std::string> fields;
-    for (const Cell& cell : Cells(row)) fields.push_back(CellText(cell));
+    for (const Cell& cell : row) fields.push_back(CellText(cell));
     text += Line(fields);
   }
   return text;
 }
 
+std::string CellsJson(const std::vector<std::vector<Cell>>& rows) {
+  Json all = Json::array();
+  for (const std::vector<Cell>& row : rows) all.push_back(FiguresAndBasis(row));
+  return all.dump(2) + "\n";
+}
+
+std::string SummaryCsv(const std::vector<SummaryRow>& rows) {
+  std::vector<std::vector<Cell>> cells;
+  for (const SummaryRow& row : rows) cells.push_back(Cells(row));
+  if (!cells.empty()) return CellsCsv(cells);
+  const std::string header = CellsCsv({Cells(SummaryRow{})});
+  return header.substr(0, header.find('\n') + 1);
+}
+
 std::string SummaryJson(const std::vector<SummaryRow>& rows) {
   Json all = Json::array();
   for (const SummaryRow& row : rows) {
-    Json figures = Json::object(), basis = Json::object();
-    for (const Cell& cell : Cells(row)) {
-      figures[cell.column] = CellJson(cell);
-      basis[cell.column] = BasisName(cell.basis);
-    }
-    Json entry = {{"figures", figures}, {"basis", basis}};
+    Json entry = FiguresAndBasis(Cells(row));
     if (row.cost_against_none_ms) {
       Json cost = {{"ms", *row.cost_against_none_ms}, {"basis", "derived"}};
       if (row.cost_against_none_95) {
@@ -103,9 +148,30 @@ std::string SummaryJson(const std::vector<SummaryRow>& rows) {
       }
       entry["cost_against_none"] = cost;
     }
+    if (row.mean.each_server_payload_bytes.size() > 1) {
+      entry["servers"] = {{"payload_bytes", row.mean.each_server_payload_bytes}, {"basis", "measured"}};
+    }
     entry["rounds"] = {{"samples_per_s", row.round_samples_per_s}, {"step_ms", row.round_step_ms}};
     if (row.trainings > 0) {
-      entry["accuracy"] = {{"trainings", row.trainings}, {"samples", row.trained_samples}};
+      Json accuracy = {{"trainings", row.trainings}, {"samples", row.trained_samples}};
+      if (row.test_accuracy_95) {
+        accuracy["test_accuracy_lo95"] = row.test_accuracy_95->low;
+        accuracy["test_accuracy_hi95"] = row.test_accuracy_95->high;
+      }
+      if (row.configuration.target_accuracy > 0) {
+        accuracy["target"] = row.configuration.target_accuracy;
+        accuracy["trainings_that_reached_it"] = row.reached_target;
+      }
+      if (row.time_to_target_95) {
+        accuracy["time_to_target_s_lo95"] = row.time_to_target_95->low;
+        accuracy["time_to_target_s_hi95"] = row.time_to_target_95->high;
+      }
+      entry["accuracy"] = accuracy;
+    }
+    if (!row.mean.workers.empty()) entry["workers"] = WorkersJson(row);
+    if (!row.mean.staleness_histogram.empty() && !row.configuration.strategy.synchronous) {
+      entry["staleness_histogram"] = {{"pushes", row.mean.staleness_histogram},
+                                      {"basis", BasisName(row.TimeBasis())}};
     }
     all.push_back(entry);
   }
@@ -119,7 +185,7 @@ std::string RunsCsvHeader() {
          "bytes,"
          "staleness_mean,staleness_max,loss,test_accuracy,replicas_equal,worker_peak_memory_mb,server_peak_"
          "memory_mb,"
-         "foreign_cpu_pct,records\n";
+         "foreign_cpu_pct,records,servers\n";
 }
 
 std::string RunsCsvLine(const RunLabel& label, const RunFigures& figures) {
@@ -149,11 +215,12 @@ std::string RunsCsvLine(const RunLabel& label, const RunFigures& figures) {
                Number(figures.worker_peak_memory_mb),
                OrEmpty(figures.server_peak_memory_mb),
                Number(figures.foreign_cpu_pct),
-               label.records});
+               label.records,
+               absl::StrCat(label.servers)});
 }
 
 std::string CurvesCsvHeader() {
-  return "strategy,workers,seed,samples,updates,wall_s,train_loss,test_loss,test_accuracy\n";
+  return "strategy,workers,seed,samples,updates,wall_s,train_loss,test_loss,test_accuracy,servers\n";
 }
 
 std::string CurvesCsvLines(const RunLabel& label, const std::vector<CurvePoint>& curve) {
@@ -161,7 +228,8 @@ std::string CurvesCsvLines(const RunLabel& label, const std::vector<CurvePoint>&
   for (const CurvePoint& point : curve) {
     text += Line({label.strategy, absl::StrCat(label.workers), absl::StrCat(label.seed),
                   absl::StrCat(point.samples), absl::StrCat(point.updates), Number(point.wall_s),
-                  Number(point.train_loss), Number(point.test_loss), Number(point.test_accuracy)});
+                  Number(point.train_loss), Number(point.test_loss), Number(point.test_accuracy),
+                  absl::StrCat(label.servers)});
   }
   return text;
 }
@@ -169,8 +237,8 @@ std::string CurvesCsvLines(const RunLabel& label, const std::vector<CurvePoint>&
 std::string StepsJsonl(const RunLabel& label, const RunRecords& records, bool synchronous) {
   std::string text;
   const std::string prefix =
-      absl::StrFormat("{\"part\":\"%s\",\"strategy\":\"%s\",\"workers\":%d,\"repeat\":%d,", label.part,
-                      label.strategy, label.workers, label.repeat);
+      absl::StrFormat("{\"part\":\"%s\",\"strategy\":\"%s\",\"workers\":%d,\"servers\":%d,\"repeat\":%d,",
+                      label.part, label.strategy, label.workers, label.servers, label.repeat);
   size_t most = 0;
   for (const auto& steps : records.steps) most = std::max(most, steps.size());
   for (size_t index = 0; index < most; ++index) {

@@ -18,7 +18,12 @@ struct RunLabel {
   int repeat = 0;  // round or training, from 0
   uint64_t seed = 1;
   std::string records;  // its record folder, from the run folder
+  int servers = 0;
 };
+
+// Rows of cells that have the same columns, of which there is at least one row.
+std::string CellsCsv(const std::vector<std::vector<Cell>>& rows);
+std::string CellsJson(const std::vector<std::vector<Cell>>& rows);
 
 std::string SummaryCsv(const std::vector<SummaryRow>& rows);
 // An array of rows: {"figures": {column: value}, "basis": {column: basis}, "cost_against_none_ms": ...}.

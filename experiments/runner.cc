@@ -12,9 +12,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "common/check.h"
+#include "common/records.h"
 #include "common/rendezvous.h"
 #include "common/trace.h"
 #include "experiments/launcher.h"
+#include "experiments/launches.h"
 #include "experiments/machine.h"
 #include "experiments/mpirun.h"
 #include "experiments/run_folder.h"
@@ -25,16 +27,39 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kHost[] = "127.0.0.1";
+constexpr char kLoopback[] = "127.0.0.1";
+
+// What a launch stands on.
+struct Ground {
+  const VirtualCluster* cluster = nullptr;
+  std::unique_ptr<RendezvousServer> store;
+  std::string store_host = kLoopback;
+
+  std::string Address(int node) const { return cluster != nullptr ? cluster->Address(node) : kLoopback; }
+  void Place(int node, ChildSpec& child) const {
+    if (cluster != nullptr) cluster->Place(node, child);
+  }
+};
+
+absl::StatusOr<Ground> Prepare(const VirtualCluster* cluster) {
+  Ground ground{.cluster = cluster};
+  if (cluster != nullptr) {
+    PSRING_ASSIGN_OR_RETURN(ground.store, cluster->HostStore(ground.store_host));
+  } else {
+    PSRING_ASSIGN_OR_RETURN(ground.store, RendezvousServer::Start(kLoopback, 0));
+  }
+  return ground;
+}
 
 // Where the store is, and that psring hosts it.
-std::vector<std::string> StoreEnvironment(int port) {
-  return {absl::StrCat("MASTER_ADDR=", kHost), absl::StrCat("MASTER_PORT=", port), "PSRING_STORE_HOSTED=1"};
+std::vector<std::string> StoreEnvironment(const Ground& ground) {
+  return {absl::StrCat("MASTER_ADDR=", ground.store_host), absl::StrCat("MASTER_PORT=", ground.store->port()),
+          "PSRING_STORE_HOSTED=1"};
 }
 
 // What torchrun would set.
-std::vector<std::string> Environment(const Configuration& configuration, int rank, int port) {
-  std::vector<std::string> environment = StoreEnvironment(port);
+std::vector<std::string> Environment(const Configuration& configuration, int rank, const Ground& ground) {
+  std::vector<std::string> environment = StoreEnvironment(ground);
   environment.insert(environment.end(), {absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank),
                                          absl::StrCat("WORLD_SIZE=", configuration.workers)});
   return environment;
@@ -73,24 +98,29 @@ std::vector<std::string> TrainerCommand(const Configuration& configuration, cons
   return command;
 }
 
-ChildSpec Trainer(const Configuration& configuration, int rank, int port, const std::string& folder,
-                  const Binaries& binaries) {
-  return {.name = absl::StrCat("rank ", rank),
-          .command = TrainerCommand(configuration, folder, binaries),
-          .environment = Environment(configuration, rank, port),
-          .log_path = absl::StrFormat("%s/log-rank%d.txt", folder, rank),
-          .may_die = configuration.servers() > 0 && GoesOnWithoutAWorker(configuration)};
+ChildSpec Trainer(const Configuration& configuration, int rank, const Ground& ground,
+                  const std::string& folder, const Binaries& binaries) {
+  ChildSpec child{.name = absl::StrCat("rank ", rank),
+                  .command = TrainerCommand(configuration, folder, binaries),
+                  .environment = Environment(configuration, rank, ground),
+                  .log_path = absl::StrFormat("%s/log-rank%d.txt", folder, rank),
+                  .may_die = configuration.servers() == 1 && GoesOnWithoutAWorker(configuration)};
+  child.command.push_back(absl::StrCat("--bind_host=", ground.Address(rank)));
+  const std::string interface = ground.cluster != nullptr ? ground.cluster->interface() : "";
+  if (!interface.empty()) child.command.push_back(absl::StrCat("--count_interface=", interface));
+  ground.Place(rank, child);
+  return child;
 }
 
 // All ranks behind one child: MPI wants its processes started by its own hand, which numbers them.
-absl::StatusOr<ChildSpec> Mpirun(const Configuration& configuration, int port, const std::string& folder,
-                                 const Binaries& binaries) {
+absl::StatusOr<ChildSpec> Mpirun(const Configuration& configuration, const Ground& ground,
+                                 const std::string& folder, const Binaries& binaries) {
   PSRING_ASSIGN_OR_RETURN(
       const MpirunCommand mpirun,
       FindMpirun({.ranks = configuration.workers, .transport = configuration.training.fabric}));
   ChildSpec child{.name = "mpirun",
                   .command = mpirun.prefix,
-                  .environment = StoreEnvironment(port),
+                  .environment = StoreEnvironment(ground),
                   .log_path = absl::StrCat(folder, "/log-mpirun.txt"),
                   .keeps = mpirun.folder};
   for (const std::string& word : TrainerCommand(configuration, folder, binaries))
@@ -101,24 +131,39 @@ absl::StatusOr<ChildSpec> Mpirun(const Configuration& configuration, int port, c
   return child;
 }
 
-ChildSpec Server(const Configuration& configuration, int port, const std::string& folder,
-                 const Binaries& binaries) {
-  std::vector<std::string> command = {binaries.ps_server,
-                                      absl::StrFormat("--rendezvous=tcp://%s:%d", kHost, port),
-                                      absl::StrCat("--workers=", configuration.workers),
-                                      absl::StrCat("--bind=", kHost),
-                                      "--port=0",
-                                      absl::StrCat("--record=", folder),
-                                      absl::StrCat("--timeout=", configuration.training.timeout_s)};
+// One process for all: it needs no store and no server.
+ChildSpec VirtualTrainer(const Configuration& configuration, const std::string& folder,
+                         const Binaries& binaries) {
+  ChildSpec child{.name = "the virtual clock",
+                  .command = TrainerCommand(configuration, folder, binaries),
+                  .environment = {"RANK=", "WORLD_SIZE=", "LOCAL_RANK="},
+                  .log_path = absl::StrCat(folder, "/log-virtual.txt")};
+  std::erase(child.command, "--rendezvous=env://");
+  child.command.push_back(absl::StrCat("--workers=", configuration.workers));
+  return child;
+}
+
+ChildSpec Server(const Configuration& configuration, int server, const Ground& ground,
+                 const std::string& folder, const Binaries& binaries) {
+  const int servers = configuration.servers();
+  const int node = NodeOfServer(configuration, server);
+  ChildSpec child{
+      .name = servers == 1 ? "the server" : absl::StrCat("server ", server),
+      .command = {binaries.ps_server,
+                  absl::StrFormat("--rendezvous=tcp://%s:%d", ground.store_host, ground.store->port()),
+                  absl::StrCat("--workers=", configuration.workers), absl::StrCat("--server=", server),
+                  absl::StrCat("--servers=", servers), absl::StrCat("--bind=", ground.Address(node)),
+                  "--port=0", absl::StrCat("--record=", folder),
+                  absl::StrCat("--timeout=", configuration.training.timeout_s)},
+      .environment = Environment(configuration, 0, ground),
+      .log_path = absl::StrCat(folder, "/log-server", server, ".txt"),
+      .serves = true,
+      .restarts = configuration.training.max_restarts};
   for (const std::string& argument : StateArguments(configuration.training, folder)) {
-    command.push_back(argument);
+    child.command.push_back(argument);
   }
-  return {.name = "the server",
-          .command = std::move(command),
-          .environment = Environment(configuration, 0, port),
-          .log_path = absl::StrCat(folder, "/log-server0.txt"),
-          .serves = true,
-          .restarts = configuration.training.max_restarts};
+  ground.Place(node, child);
+  return child;
 }
 
 }  // namespace
@@ -174,25 +219,29 @@ absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingO
 
 absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::string& folder,
                                 const std::string& label, double expected_s, const Binaries& binaries,
-                                const Interrupt& interrupt, Display& display) {
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<RendezvousServer> store, RendezvousServer::Start(kHost, 0));
+                                const VirtualCluster* cluster, const Interrupt& interrupt, Display& display) {
+  PSRING_ASSIGN_OR_RETURN(const Ground ground, Prepare(cluster));
+  PSRING_RETURN_IF_ERROR(WriteFile(folder + "/launch.json", ToJson(NoteOf(configuration))));
   LaunchSpec spec{.what = configuration.name()};
-  const bool by_mpirun = configuration.backend() == "mpi";
+  const bool simulated = configuration.simulated();
+  if (simulated) spec.children.push_back(VirtualTrainer(configuration, folder, binaries));
+  const bool by_mpirun = configuration.backend() == "mpi" && !simulated;
   if (by_mpirun) {
-    PSRING_ASSIGN_OR_RETURN(ChildSpec mpirun, Mpirun(configuration, store->port(), folder, binaries));
+    PSRING_ASSIGN_OR_RETURN(ChildSpec mpirun, Mpirun(configuration, ground, folder, binaries));
     spec.children.push_back(std::move(mpirun));
     spec.grace = absl::Seconds(8);  // mpirun ends its ranks in turn, by SIGTERM and SIGKILL
     spec.is_noise = IsMpirunsFrame;
   }
-  for (int rank = 0; rank < configuration.workers && !by_mpirun; ++rank) {
-    spec.children.push_back(Trainer(configuration, rank, store->port(), folder, binaries));
+  for (int rank = 0; rank < configuration.workers && !by_mpirun && !simulated; ++rank) {
+    spec.children.push_back(Trainer(configuration, rank, ground, folder, binaries));
   }
   // Last, so that child and rank have one number.
-  if (configuration.servers() > 0)
-    spec.children.push_back(Server(configuration, store->port(), folder, binaries));
+  for (int server = 0; server < configuration.servers() && !simulated; ++server) {
+    spec.children.push_back(Server(configuration, server, ground, folder, binaries));
+  }
   spec.deadline = absl::Seconds(2 * configuration.training.timeout_s + 30 + 10 * expected_s);
 
-  LaunchProgress progress(configuration.workers);
+  LaunchProgress progress(simulated ? 1 : configuration.workers);
   spec.on_line = [&](int, const std::string& line) {
     const std::optional<ProgressEvent> event = ParseProgress(line);
     if (!event) return false;
@@ -235,11 +284,16 @@ absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const
   moment.steps = 3;
   moment.evaluate = false;
   moment.eval_every = 0;
+  moment.clock = "wall";
+  moment.compute_ms.clear();
+  moment.network_ms = moment.serve_ms = "none";
+  moment.straggler = "none";
+  moment.jitter_ms = "none";
   PSRING_ASSIGN_OR_RETURN(const Configuration single,
                           MakeConfiguration("single", 1, moment, catalog, probe, 1));
   PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());
-  PSRING_ASSIGN_OR_RETURN(const Launched launched,
-                          Launch(single, folder.path(), "a first look: ", 60, binaries, interrupt, display));
+  PSRING_ASSIGN_OR_RETURN(const Launched launched, Launch(single, folder.path(), "a first look: ", 60,
+                                                          binaries, /*cluster=*/nullptr, interrupt, display));
   display.Clear();
   PSRING_ASSIGN_OR_RETURN(const RunFigures figures, FiguresOf(single, launched.records));
   // The median, because the first steps of a process are often disturbed.

@@ -9,6 +9,7 @@
 #include "experiments/plan.h"
 #include "experiments/progress.h"
 #include "experiments/summarise.h"
+#include "experiments/virtual_cluster/virtual_cluster.h"
 
 namespace psring {
 
@@ -34,9 +35,10 @@ struct Launched {
 
 // Starts `configuration` with its processes' records in `folder`, and waits for it. `label` is what the
 // progress line shows in front. `expected_s` sets the deadline: generously beyond it.
+// Its processes stand on the nodes of `cluster`; null: on this machine's loopback.
 absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::string& folder,
                                 const std::string& label, double expected_s, const Binaries& binaries,
-                                const Interrupt& interrupt, Display& display);
+                                const VirtualCluster* cluster, const Interrupt& interrupt, Display& display);
 
 // Trains with one process for a moment, and notes in `probe` how fast that is.
 absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const TrainingOptions& training,

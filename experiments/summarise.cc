@@ -9,20 +9,15 @@
 #include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "common/trace.h"
+#include "experiments/estimate.h"
+#include "experiments/waiting.h"
 
 namespace psring {
 namespace {
 
 // More than this share of the processors in others' hands, and the row's speeds are not to be trusted.
 constexpr double kMostForeignCpuPct = 25;
-
-CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
-  return {.scheme = scheme,
-          .workers = configuration.workers,
-          .place = configuration.training.server_placement == "dedicated" ? ServerPlace::kDedicated
-                                                                          : ServerPlace::kRank0,
-          .pipelined = configuration.training.ps_schedule != "serial"};
-}
+constexpr double kMostSpread = 0.01;  // of the servers' bytes
 
 // The same step of every rank, for steps that every rank has: a worker whose gradient came too late skips
 // some.
@@ -47,6 +42,22 @@ double WallSeconds(const RunRecords& records) {
     }
   }
   return end > begin ? 1e-9 * static_cast<double>(end - begin) : 0;
+}
+
+// Of workers that have nothing to do with each other: one that is done before the others takes nothing from
+// what they could do together.
+double SumOfSpeeds(const RunRecords& records) {
+  double sum = 0;
+  for (const auto& steps : records.steps) {
+    double samples = 0;
+    RunRecords alone;
+    alone.steps.push_back(steps);
+    for (const StepRecord& step : steps) {
+      if (!step.warmup) samples += static_cast<double>(step.samples);
+    }
+    if (const double wall_s = WallSeconds(alone); wall_s > 0) sum += samples / wall_s;
+  }
+  return sum;
 }
 
 std::optional<double> MeanWait(const RunRecords& records) {
@@ -90,22 +101,48 @@ std::string Incidents(const std::vector<ServerResult>& servers) {
 
 void AddServers(const Configuration& configuration, const RunRecords& records, RunFigures& figures) {
   if (records.servers.empty()) return;
-  double bytes = 0, pushes = 0, memory = 0, dropped = 0;
+  int pushing = configuration.workers;
+  if (configuration.strategy.number_below_workers) pushing -= configuration.strategy.number;
+  const double pushes_per_step = static_cast<double>(records.ranks.front().bucket_elements.size()) * pushing;
+  double memory = 0, dropped = 0;
   for (const ServerResult& server : records.servers) {
-    bytes += static_cast<double>(server.payload_rx_bytes + server.payload_tx_bytes);
-    pushes += static_cast<double>(server.pushes);
     memory = std::max(memory, server.peak_memory_mb);
     dropped = std::max(dropped, static_cast<double>(server.dropped_gradients));
+    const double steps = static_cast<double>(server.pushes) / std::max(1.0, pushes_per_step);
+    if (steps <= 0) continue;
+    const double bytes = static_cast<double>(server.payload_rx_bytes + server.payload_tx_bytes) / steps;
+    figures.each_server_payload_bytes.push_back(bytes);
+    figures.server_payload_bytes = std::max(figures.server_payload_bytes.value_or(0), bytes);
   }
   figures.server_peak_memory_mb = memory;
   figures.incidents = Incidents(records.servers);
-  int pushing = configuration.workers;
   if (configuration.strategy.number_below_workers) {
     figures.dropped_gradients = dropped;
-    pushing -= configuration.strategy.number;
+    double computed = 0;
+    for (const auto& steps : records.steps) computed += static_cast<double>(steps.size());
+    if (computed > 0) figures.dropped_share = dropped / computed;
   }
-  const double pushes_per_step = static_cast<double>(records.ranks.front().bucket_elements.size()) * pushing;
-  if (pushes > 0 && pushes_per_step > 0) figures.server_payload_bytes = bytes / (pushes / pushes_per_step);
+  for (const ServerResult& server : records.servers) {
+    auto& histogram = figures.staleness_histogram;
+    histogram.resize(std::max(histogram.size(), server.staleness_histogram.size()));
+    for (size_t i = 0; i < server.staleness_histogram.size(); ++i) {
+      histogram[i] += static_cast<double>(server.staleness_histogram[i]);
+    }
+  }
+}
+
+// Per worker and step, where somebody counted. Where the server stands beside rank 0 they send through one
+// interface, and rank 0 is left out.
+std::optional<double> WireBytes(const Configuration& configuration, const RunRecords& records,
+                                int64_t steps) {
+  const bool beside_server =
+      configuration.servers() > 0 && configuration.training.server_placement == "rank0";
+  std::vector<double> bytes;
+  for (const RankResult& rank : records.ranks) {
+    if (rank.wire_tx_bytes < 0 || (beside_server && rank.rank == 0)) continue;
+    bytes.push_back(static_cast<double>(rank.wire_tx_bytes) / static_cast<double>(steps));
+  }
+  return bytes.empty() ? std::nullopt : std::optional<double>(Mean(bytes));
 }
 
 // The mean of one figure over rounds.
@@ -136,11 +173,15 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
     average(figure);
   }
   mean.steps = runs.front().steps;
+  mean.each_server_payload_bytes = runs.front().each_server_payload_bytes;
   mean.samples = runs.front().samples;
   mean.wait_ms = MeanOverThose(runs, &RunFigures::wait_ms);
+  mean.wire_tx_bytes = MeanOverThose(runs, &RunFigures::wire_tx_bytes);
   mean.server_payload_bytes = MeanOverThose(runs, &RunFigures::server_payload_bytes);
   mean.staleness_mean = MeanOverThose(runs, &RunFigures::staleness_mean);
   mean.dropped_gradients = MeanOverThose(runs, &RunFigures::dropped_gradients);
+  mean.dropped_share = MeanOverThose(runs, &RunFigures::dropped_share);
+  mean.workers = MeanWorkers(runs);
   mean.test_accuracy = MeanOverThose(runs, &RunFigures::test_accuracy);
   for (const RunFigures& run : runs) {
     mean.every_step_ms.insert(mean.every_step_ms.end(), run.every_step_ms.begin(), run.every_step_ms.end());
@@ -151,6 +192,11 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
     if (run.server_peak_memory_mb) {
       mean.server_peak_memory_mb =
           std::max(mean.server_peak_memory_mb.value_or(0), *run.server_peak_memory_mb);
+    }
+    mean.staleness_histogram.resize(
+        std::max(mean.staleness_histogram.size(), run.staleness_histogram.size()));
+    for (size_t i = 0; i < run.staleness_histogram.size(); ++i) {
+      mean.staleness_histogram[i] += run.staleness_histogram[i];
     }
     if (run.staleness_max) mean.staleness_max = std::max(mean.staleness_max.value_or(0), *run.staleness_max);
     if (run.replicas_equal) mean.replicas_equal = mean.replicas_equal.value_or(true) && *run.replicas_equal;
@@ -178,6 +224,17 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
     row.train_loss = trained.loss;
     row.trainings = static_cast<int>(runs.accuracy.size());
     row.trained_samples = trained.samples;
+    std::vector<double> accuracies, times;
+    for (const RunFigures& run : runs.accuracy) {
+      if (run.test_accuracy) accuracies.push_back(*run.test_accuracy);
+      if (run.time_to_target_s) times.push_back(*run.time_to_target_s);
+    }
+    row.test_accuracy_95 = BootstrapMean(accuracies);
+    row.reached_target = static_cast<int>(times.size());
+    if (!times.empty() && row.reached_target == row.trainings) {
+      row.time_to_target_s = Mean(times);
+      row.time_to_target_95 = BootstrapMean(times);
+    }
   }
   for (const auto* list : {&runs.cost, &runs.accuracy}) {
     for (const RunFigures& run : *list)
@@ -193,8 +250,10 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
       bucket_bytes.push_back(4.0 * static_cast<double>(elements));
     // The wires that were measured are the loopback's.
     const bool over_tcp = row.sample.transport == "tcp" || row.sample.transport == "grpc";
-    if (wires && (over_tcp || row.sample.transport.empty()))
-      row.predicted_comm_ms = 1e3 * ExchangeSeconds(pattern, bucket_bytes, *wires);
+    if (wires && !runs.configuration.simulated() && (over_tcp || row.sample.transport.empty()))
+      row.predicted_comm_ms =
+          1e3 * (ExchangeSeconds(pattern, bucket_bytes, *wires) -
+                 BurstSeconds(pattern, 4.0 * static_cast<double>(row.sample.parameters), *wires));
   }
   return row;
 }
@@ -213,9 +272,30 @@ const SummaryRow* Reference(const std::vector<SummaryRow>& rows, const SummaryRo
 
 std::string NoteOf(const SummaryRow& row) {
   std::vector<std::string> notes;
+  if (row.configuration.simulated()) notes.push_back("simulated in time, measured in learning");
+  const double target = row.configuration.target_accuracy;
+  if (target > 0 && row.test_accuracy && !row.time_to_target_s) {
+    notes.push_back(absl::StrFormat("%d of %d trainings reached an accuracy of %g", row.reached_target,
+                                    row.trainings, target));
+  }
   if (row.configuration.oversubscribed) notes.push_back("oversubscribed");
-  if (!row.valid)
+  if (!row.link.invalid.empty()) notes.push_back(row.link.invalid);
+  if (row.foreign_cpu_pct > kMostForeignCpuPct)
     notes.push_back(absl::StrFormat("others used %.0f%% of the processors", row.foreign_cpu_pct));
+  const std::vector<double>& shards = row.mean.each_server_payload_bytes;
+  if (shards.size() > 1) {
+    const auto [least, most] = std::minmax_element(shards.begin(), shards.end());
+    if (*most > (1 + kMostSpread) * *least) {
+      notes.push_back(
+          absl::StrFormat("unbalanced shards: %.0f to %.0f bytes a step and server", *least, *most));
+    }
+  }
+  if (row.configuration.training.straggler != "none") {
+    notes.push_back(absl::StrCat("straggler ", row.configuration.training.straggler));
+  }
+  if (row.configuration.training.jitter_ms != "none") {
+    notes.push_back(absl::StrCat("jitter ", row.configuration.training.jitter_ms, " ms"));
+  }
   if (row.mean.replicas_equal == false) notes.push_back("replicas differ");
   if (!row.mean.incidents.empty()) notes.push_back(row.mean.incidents);
   return absl::StrJoin(notes, "; ");
@@ -235,6 +315,13 @@ double WaitMs(const std::vector<const StepRecord*>& steps, int rank) {
     if (until > ours.buckets[b].begin_ns) waits.push_back({ours.buckets[b].begin_ns, until});
   }
   return 1e-6 * static_cast<double>(BusyNanos(waits));
+}
+
+std::optional<double> TimeToTarget(const std::vector<CurvePoint>& curve, double target) {
+  for (const CurvePoint& point : curve) {
+    if (point.test_accuracy >= target) return point.wall_s;
+  }
+  return std::nullopt;
 }
 
 absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const RunRecords& records) {
@@ -264,14 +351,23 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
     losses.push_back(records.ranks[rank].final_loss);
     figures.worker_peak_memory_mb =
         std::max(figures.worker_peak_memory_mb, records.ranks[rank].peak_memory_mb);
-    if (!records.ranks[rank].curve.empty())
+    if (!records.ranks[rank].curve.empty()) {
       figures.test_accuracy = records.ranks[rank].curve.back().test_accuracy;
+      if (configuration.target_accuracy > 0) {
+        figures.time_to_target_s = TimeToTarget(records.ranks[rank].curve, configuration.target_accuracy);
+      }
+    }
   }
   if (figures.every_step_ms.empty()) {
     return absl::DataLossError(absl::StrCat(configuration.name(), ": no rank left any measured steps"));
   }
+  // Asynchronous workers share the steps out among themselves.
+  if (configuration.strategy.algorithm == "async") {
+    figures.steps = static_cast<int64_t>(figures.every_step_ms.size() / records.ranks.size());
+  }
   figures.wall_s = WallSeconds(records);
   if (figures.wall_s > 0) figures.samples_per_s = static_cast<double>(figures.samples) / figures.wall_s;
+  if (configuration.strategy.needs == StrategyNeeds::kNothing) figures.samples_per_s = SumOfSpeeds(records);
   const double rank_steps = static_cast<double>(figures.every_step_ms.size());
   figures.step_ms = Mean(figures.every_step_ms);
   figures.compute_ms = Mean(compute);
@@ -280,16 +376,28 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   figures.loss = Mean(losses);
   figures.payload_tx_bytes = tx / rank_steps;
   figures.payload_rx_bytes = rx / rank_steps;
+  figures.wire_tx_bytes = WireBytes(configuration, records, figures.steps);
   const bool communicates = configuration.strategy.needs != StrategyNeeds::kNothing;
-  if (configuration.strategy.synchronous && communicates) {
-    figures.wait_ms = MeanWait(records);
+  if (configuration.strategy.synchronous && communicates) figures.wait_ms = MeanWait(records);
+  // Logical workers have one set of weights.
+  if (configuration.strategy.synchronous && communicates && !configuration.simulated()) {
     figures.replicas_equal = std::all_of(
         records.ranks.begin(), records.ranks.end(),
         [&](const RankResult& rank) { return rank.weights_hash == records.ranks.front().weights_hash; });
   }
   AddStaleness(configuration, records, figures);
   AddServers(configuration, records, figures);
+  figures.workers = WorkerFiguresOf(configuration.strategy, records);
+  if (configuration.strategy.number > 0) {  // not everybody waits for everybody
+    double waited = 0;
+    for (const WorkerFigures& worker : figures.workers) waited += worker.wait_ms * worker.steps;
+    figures.wait_ms = waited / rank_steps;
+  }
   return figures;
+}
+
+Basis SummaryRow::TimeBasis() const {
+  return configuration.simulated() ? Basis::kSimulated : Basis::kMeasured;
 }
 
 const char* BasisName(Basis basis) {
@@ -307,14 +415,16 @@ const char* BasisName(Basis basis) {
 }
 
 std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<ConfigurationRuns>& runs,
-                                  const std::optional<Wires>& wires) {
+                                  const std::optional<Wires>& wires, const LinkReport& link) {
   std::vector<SummaryRow> rows;
   for (const ConfigurationRuns& of_one : runs) {
     if (of_one.cost.empty() && of_one.accuracy.empty()) continue;
     rows.push_back(RowOf(run_id, of_one, wires));
   }
   for (SummaryRow& row : rows) {
-    row.valid = row.foreign_cpu_pct <= kMostForeignCpuPct;
+    row.link = link;
+    row.valid =
+        row.configuration.simulated() || (row.foreign_cpu_pct <= kMostForeignCpuPct && link.invalid.empty());
     row.note = NoteOf(row);
     if (!row.measured_cost) continue;
     const SummaryRow* single = Reference(rows, row, "single", 1);

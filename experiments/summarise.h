@@ -12,6 +12,7 @@
 #include "experiments/cost_model.h"
 #include "experiments/plan.h"
 #include "experiments/statistics.h"
+#include "experiments/virtual_cluster/link.h"
 
 namespace psring {
 
@@ -27,6 +28,16 @@ struct RunRecords {
 // holds this step of every rank; clocks are one, because the ranks stand on one host.
 double WaitMs(const std::vector<const StepRecord*>& steps, int rank);
 
+// One worker's figures in one launch. Warm-up steps count for staleness and dropped gradients only.
+struct WorkerFigures {
+  double steps = 0;
+  double step_ms = 0, compute_ms = 0, delay_ms = 0, exposed_comm_ms = 0, wait_ms = 0;  // of a mean step
+  double waited_s = 0;                                                                 // in all
+  std::optional<double> staleness_mean;
+  std::optional<double> staleness_theory;  // asynchronous: sum over the others of their rate over its own
+  std::optional<int64_t> staleness_max;
+  double dropped_gradients = 0;
+};
 // The figures of one launch. Warm-up steps count for the staleness only. Bytes are per step and worker.
 struct RunFigures {
   int64_t steps = 0;  // measured, per worker
@@ -35,21 +46,30 @@ struct RunFigures {
   double wall_s = 0;  // of the measured steps: first begin to last end over all workers
   double samples_per_s = 0;
   double step_ms = 0, compute_ms = 0, comm_busy_ms = 0, exposed_comm_ms = 0;  // means over ranks and steps
-  std::optional<double> wait_ms;                                              // synchronous strategies only
+  std::optional<double> wait_ms;                                              // strategies that wait
   std::vector<double> every_step_ms;
   double payload_tx_bytes = 0, payload_rx_bytes = 0;
-  std::optional<double> server_payload_bytes;
+  std::optional<double> wire_tx_bytes;
+  std::optional<double> server_payload_bytes;  // in and out, of the server that has most
+  std::vector<double> each_server_payload_bytes;
   std::optional<double> staleness_mean;
   std::optional<int64_t> staleness_max;
   std::optional<double> dropped_gradients;  // backup workers: of the whole launch, warm-up included
+  std::optional<double> dropped_share;      // of all gradients that were computed
+  std::vector<WorkerFigures> workers;       // by rank
+  std::vector<double> staleness_histogram;  // index: staleness; pushes of a bucket
   double loss = 0;
   std::optional<double> test_accuracy;
+  std::optional<double> time_to_target_s;  // wall time of training, to the first evaluation at the target
   std::optional<bool> replicas_equal;
   double worker_peak_memory_mb = 0;
-  std::optional<double> server_peak_memory_mb;
+  std::optional<double> server_peak_memory_mb;  // of the server that has most
   double foreign_cpu_pct = 0;
   std::string incidents;  // workers that were lost, servers that were started anew; mostly empty
 };
+
+// Time to the first point of a curve with at least `target`; empty where there is none.
+std::optional<double> TimeToTarget(const std::vector<CurvePoint>& curve, double target);
 
 // Errors: a rank or server without a result, a rank without measured steps.
 absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const RunRecords& records);
@@ -79,11 +99,19 @@ struct SummaryRow {
   std::optional<double> cost_against_none_ms;
   std::optional<Interval> cost_against_none_95;
   std::optional<double> test_accuracy, train_loss;  // of the accuracy trainings, mean over seeds
+  std::optional<Interval> test_accuracy_95;         // over trainings
+  std::optional<double> time_to_target_s;           // mean over trainings; empty unless all got there
+  std::optional<Interval> time_to_target_95;
+  int reached_target = 0;  // so many trainings
   int trainings = 0;
   int64_t trained_samples = 0;
   double foreign_cpu_pct = 0;  // the most in any of its runs
+  LinkReport link;
   bool valid = true;
   std::string note;
+
+  // Of times, and of what follows from their order.
+  Basis TimeBasis() const;
 
   // Per round, in the order of the rounds: what pairs are made of.
   std::vector<double> round_samples_per_s, round_step_ms;
@@ -100,9 +128,9 @@ struct ConfigurationRuns {
 // Bytes that nobody counted: the collectives of others do not say how many they send.
 bool BytesAreDerived(const SummaryRow& row);
 
-// Rows in the order of `runs`. `wires` is what the calibration found.
+// Rows in the order of `runs`. `wires` is what the calibration found, `link` what the workers stood on.
 std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<ConfigurationRuns>& runs,
-                                  const std::optional<Wires>& wires);
+                                  const std::optional<Wires>& wires, const LinkReport& link = {});
 
 // The columns of summary.csv, in their order.
 std::vector<Cell> Cells(const SummaryRow& row);

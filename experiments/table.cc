@@ -36,13 +36,20 @@ std::optional<double> IfItTalks(const SummaryRow& row, double value) {
 
 // `samples/s` and what belongs to it are blank where only an accuracy training was run beside cost rounds of
 // others.
-std::vector<Column> Columns() {
+std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
+  const bool several_servers = std::any_of(
+      rows.begin(), rows.end(), [](const SummaryRow& row) { return row.configuration.servers() > 1; });
   return {
       {"", "strategy", "", [](const SummaryRow& row) { return row.configuration.strategy.name; }},
       {"wor-", "kers", "",
        [](const SummaryRow& row) {
          return absl::StrCat(row.configuration.workers, row.configuration.oversubscribed ? "*" : "",
                              row.valid ? "" : "!");
+       }},
+      {"ser-", "vers", "",
+       [several_servers](const SummaryRow& row) {
+         const int servers = row.configuration.servers();
+         return several_servers && servers > 0 ? absl::StrCat(servers) : "";
        }},
       {"samples", "/s", "m", [](const SummaryRow& row) { return WithThousands(row.mean.samples_per_s); }},
       {"95%", "interval", "d",
@@ -73,9 +80,17 @@ std::vector<Column> Columns() {
                     ? absl::StrFormat("%.2f", *row.mean.staleness_mean)
                     : "";
        }},
+      {"drop-", "ped %", "m",
+       [](const SummaryRow& row) {
+         return row.mean.dropped_share ? absl::StrFormat("%.1f", 100 * *row.mean.dropped_share) : "";
+       }},
       {"test", "acc.", "m",
        [](const SummaryRow& row) {
          return row.test_accuracy ? absl::StrFormat("%.4f", *row.test_accuracy) : "";
+       }},
+      {"target", "s", "m",
+       [](const SummaryRow& row) {
+         return row.time_to_target_s ? absl::StrFormat("%.2f", *row.time_to_target_s) : "";
        }},
   };
 }
@@ -106,7 +121,7 @@ std::string WithThousands(double value) {
 std::string Table(const std::vector<SummaryRow>& rows) {
   std::vector<std::vector<std::string>> texts;  // by column
   std::vector<Column> columns;
-  for (Column& column : Columns()) {
+  for (Column& column : Columns(rows)) {
     std::vector<std::string> cells;
     bool any = false;
     for (const SummaryRow& row : rows) {
@@ -117,6 +132,7 @@ std::string Table(const std::vector<SummaryRow>& rows) {
     texts.push_back(std::move(cells));
     columns.push_back(std::move(column));
   }
+  const bool simulated = !rows.empty() && rows.front().configuration.simulated();
   std::string first, second, marks;
   std::vector<std::string> lines(rows.size());
   for (size_t c = 0; c < columns.size(); ++c) {
@@ -126,7 +142,8 @@ std::string Table(const std::vector<SummaryRow>& rows) {
     const std::string gap = c == 0 ? "" : " ";
     first += gap + Padded(columns[c].first, width, left);
     second += gap + Padded(columns[c].second, width, left);
-    marks += gap + Padded(columns[c].mark, width, left);
+    const bool timed = std::string(columns[c].mark) == "m" && std::string(columns[c].first) != "test";
+    marks += gap + Padded(simulated && timed ? "s" : columns[c].mark, width, left);
     for (size_t r = 0; r < rows.size(); ++r) lines[r] += gap + Padded(texts[c][r], width, left);
   }
   std::string table =
@@ -135,20 +152,37 @@ std::string Table(const std::vector<SummaryRow>& rows) {
     if (r > 0 && rows[r].configuration.workers != rows[r - 1].configuration.workers) table += "\n";
     table += WithoutTrailingSpace(lines[r]);
   }
-  table += "\nm measured, d derived. Times are ms of a mean step.\n";
-  if (std::any_of(rows.begin(), rows.end(), Communicates)) {
+  table += absl::StrCat("\nm measured, d derived", simulated ? ", s simulated" : "",
+                        ". Times are ms of a mean step.\n");
+  const bool communicates = std::any_of(rows.begin(), rows.end(), Communicates);
+  if (communicates && simulated) {
+    table +=
+        "exposed: the part of communication that computing stands still for. MB: payload that a worker sends "
+        "in "
+        "a\nstep, in 10^6 bytes.\n";
+  } else if (communicates) {
     table +=
         "against none: the step minus the same rounds' step without any communication. exposed: the part of\n"
         "communication that computing stands still for. theory: the wires alone, at the speeds measured at "
         "the\n"
         "start. MB: payload that a worker sends in a step, in 10^6 bytes.\n";
   }
+  if (std::any_of(rows.begin(), rows.end(), [](const SummaryRow& row) { return row.reached_target > 0; })) {
+    table += absl::StrFormat(
+        "target: s of training to the first evaluation with a test accuracy of %g; blank where a training "
+        "did\n"
+        "not get there.\n",
+        rows.front().configuration.target_accuracy);
+  }
   const bool crowded = std::any_of(rows.begin(), rows.end(),
                                    [](const SummaryRow& row) { return row.configuration.oversubscribed; });
   if (crowded)
     table += "* oversubscribed: more workers than cores, so the times say how processes take turns.\n";
   if (std::any_of(rows.begin(), rows.end(), [](const SummaryRow& row) { return !row.valid; })) {
-    table += "! not valid: others used too much of the processors meanwhile (see note in summary.csv).\n";
+    table +=
+        "! not valid: others used too much of the processors meanwhile, or the host did not carry the "
+        "network "
+        "(see note\nin summary.csv).\n";
   }
   return table;
 }

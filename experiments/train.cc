@@ -8,6 +8,7 @@
 #include "experiments/estimate.h"
 #include "experiments/experiment.h"
 #include "experiments/plan_text.h"
+#include "experiments/virtual_plan.h"
 
 namespace psring {
 namespace {
@@ -23,9 +24,11 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
         absl::StrCat("--strategy ", configuration.strategy.name,
                      " is one process; leave --workers out, or choose another strategy"));
   }
+  if (configuration.simulated()) PSRING_RETURN_IF_ERROR(CheckVirtualOptions(options, prepared.catalog));
+  PSRING_RETURN_IF_ERROR(CheckVirtualStrategy(configuration.strategy, configuration.training));
   const std::string& backend = options.training.backend;
   if ((!backend.empty() && backend != configuration.backend()) ||
-      configuration.training.fabric != options.training.fabric) {
+      (configuration.training.fabric != options.training.fabric && !flags.link.wanted())) {
     return absl::InvalidArgumentError(
         absl::StrCat("--backend or --fabric does nothing for --strategy ", configuration.strategy.name,
                      configuration.strategy.needs == StrategyNeeds::kProcessGroup
@@ -33,13 +36,37 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
                          : ", which has no collectives",
                      "; leave it out"));
   }
+  if (configuration.training.straggler != options.training.straggler ||
+      configuration.training.jitter_ms != options.training.jitter_ms) {
+    return absl::InvalidArgumentError(absl::StrCat("--straggler and --jitter_ms do nothing for --strategy ",
+                                                   configuration.strategy.name,
+                                                   ", which is the undisturbed reference; leave them out"));
+  }
   Plan plan;
   plan.rounds = std::max(1, options.repeats);
   TrainingOptions& training = configuration.training;
   if (training.steps == 0 && training.samples == 0 && training.epochs == 0) training.epochs = 1;
+  configuration.target_accuracy = options.target_accuracy;
+  plan.simulated = configuration.simulated();
+  if (plan.simulated && training.compute_ms.empty()) {
+    training.compute_ms = absl::StrFormat("%.4g", 1e3 * prepared.probe.step_s);
+    plan.notes.push_back(
+        absl::StrCat("a step's computing takes ", training.compute_ms,
+                     " ms, as measured just now; give --compute_ms to make times repeatable"));
+  }
+  if (options.target_accuracy > 0) {
+    const double samples =
+        training.steps > 0     ? static_cast<double>(training.steps) * configuration.workers * training.batch
+        : training.samples > 0 ? static_cast<double>(training.samples)
+                               : training.epochs * static_cast<double>(prepared.probe.samples);
+    PlanCurve(samples, prepared.probe, configuration);
+  }
   plan.round_s = ExpectedLaunchSeconds(configuration, prepared.probe, cores);
   plan.expected_s = plan.rounds * plan.round_s;
-  plan.notes = configuration.update.warnings;
+  for (const std::string& warning : configuration.update.warnings) plan.notes.push_back(warning);
+  if (const std::string text = DescribeDisturbances(configuration.training); !text.empty()) {
+    plan.notes.push_back(text);
+  }
   if (configuration.oversubscribed) {
     plan.notes.push_back(absl::StrFormat("%d workers on %d %s take turns (oversubscribed)",
                                          configuration.workers, cores, cores == 1 ? "core" : "cores"));
@@ -50,12 +77,14 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
         HumanSeconds(plan.expected_s)));
   }
   plan.cost = {configuration};
+  AddClippingNote(plan);
   return plan;
 }
 
 absl::Status Train(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
   PSRING_ASSIGN_OR_RETURN(const Prepared prepared, Prepare(flags, "train", interrupt, display));
-  PSRING_ASSIGN_OR_RETURN(const Plan plan, PlanTraining(flags, prepared));
+  PSRING_ASSIGN_OR_RETURN(Plan plan, PlanTraining(flags, prepared));
+  PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, plan));
   const Configuration& configuration = plan.cost.front();
   display.Say(absl::StrFormat("training:  %s, %s on %s, %s, lr %g, expected %s", configuration.name(),
                               configuration.model.name, configuration.training.data,

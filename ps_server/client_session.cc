@@ -37,7 +37,7 @@ absl::Status ClientSession::Begin(const ServerJob& job, Span weights) {
   }
   job_ = job;
   PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
-  announces_ = rule.kind == WaitingRule::Kind::kBackup;
+  announces_ = rule.kind == WaitingRule::Kind::kBackup && job.server == 0;
   MutexLock lock(mutex_);
   pending_.resize(job.buckets.size());
   resets_.assign(job.buckets.size(), 0);
@@ -70,6 +70,7 @@ ClientSession::ToSend ClientSession::Add(const Exchange& exchange, PsClient::Don
   PSRING_CHECK(exchange.bucket >= 0 && static_cast<size_t>(exchange.bucket) < pending_.size());
   const size_t count = job_.buckets[exchange.bucket].count;
   PSRING_CHECK(exchange.gradient.count == count && exchange.weights.count == count);
+  PSRING_CHECK(exchange.gradient.type == job_.wire);
   std::optional<Pending>& slot = pending_[exchange.bucket];
   if (!failure_.ok()) {
     ended_.push_back({std::move(done), failure_});
@@ -82,7 +83,7 @@ ClientSession::ToSend ClientSession::Add(const Exchange& exchange, PsClient::Don
     ended_.push_back({std::move(done), ExchangeResult{.version = *went_back_to_, .went_back = true}});
   } else {
     slot = Pending{.exchange = exchange, .done = std::move(done), .since = absl::Now()};
-    if (!announces_) return ToSend::kGradient;
+    if (!announces_) return exchange.dropped ? ToSend::kNothing : ToSend::kGradient;
     announced_.push_back(exchange);
     return announced_.size() == pending_.size() ? ToSend::kAnnouncement : ToSend::kNothing;
   }
@@ -105,9 +106,10 @@ std::optional<ChunkHeader> ClientSession::BeginSending(const Exchange& exchange)
                      .resets = resets_[exchange.bucket]};
 }
 
-ChunkHeader ClientSession::Announcement(int64_t step) const {
+ChunkHeader ClientSession::Addressed(ChunkHeader word) const {
   MutexLock lock(mutex_);
-  return {.kind = MessageKind::kAnnounce, .step = step, .incarnation = incarnation_};
+  word.incarnation = incarnation_;
+  return word;
 }
 
 void ClientSession::OnLost() {
@@ -199,6 +201,9 @@ absl::Status ClientSession::OnChunk(const ChunkHeader& header, Pieces payload) {
       return OnExchange(header, payload);
     case MessageKind::kAnnounce:
       return OnAdmitted(header);
+    case MessageKind::kNorm:
+      heard_(header);
+      return absl::OkStatus();
     case MessageKind::kReset:
       return OnReset(header);
     case MessageKind::kJoin:
@@ -207,6 +212,7 @@ absl::Status ClientSession::OnChunk(const ChunkHeader& header, Pieces payload) {
     case MessageKind::kBarrier:
     case MessageKind::kFetch:
     case MessageKind::kLeave: {
+      if (header.kind == MessageKind::kLeave) heard_(header);
       MutexLock lock(mutex_);
       answered_ = header.kind;
       changed_.NotifyAll();
@@ -217,11 +223,14 @@ absl::Status ClientSession::OnChunk(const ChunkHeader& header, Pieces payload) {
 }
 
 absl::Status ClientSession::OnAdmitted(const ChunkHeader& header) {
-  MutexLock lock(mutex_);
-  if (announced_.empty() || announced_.size() < pending_.size() || announced_.front().step != header.step) {
-    return Unexpected(header);
+  {
+    MutexLock lock(mutex_);
+    if (announced_.empty() || announced_.size() < pending_.size() || announced_.front().step != header.step) {
+      return Unexpected(header);
+    }
+    to_send_.swap(announced_);
   }
-  to_send_.swap(announced_);
+  heard_(header);
   return absl::OkStatus();
 }
 
@@ -271,8 +280,9 @@ absl::Status ClientSession::OnExchange(const ChunkHeader& header, Pieces payload
   {
     MutexLock lock(mutex_);
     done = std::move(pending->done);
+    traffic_ = traffic_ + Traffic{.payload_tx_bytes = header.dropped ? 0 : pending->exchange.gradient.bytes(),
+                                  .payload_rx_bytes = size};
     pending_[header.bucket].reset();
-    traffic_ = traffic_ + Traffic{.payload_tx_bytes = header.dropped ? 0 : size, .payload_rx_bytes = size};
     if (header.dropped) {
       std::erase_if(announced_, [&](const Exchange& exchange) { return exchange.step == header.step; });
     }

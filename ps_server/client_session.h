@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +26,9 @@ class ClientSession {
   // Where Fetch's weights go, until Await(kFetch) returns.
   void ExpectWeights(Span weights);
 
+  // See PsClient. Once, before Begin.
+  void OnWord(std::function<void(const ChunkHeader&)> heard) { heard_ = std::move(heard); }
+
   // What the client has to send next.
   enum class ToSend { kNothing, kGradient, kAnnouncement };
 
@@ -36,8 +40,8 @@ class ClientSession {
   // comes up in TakeToSend once there is one again), or somebody else sends it already.
   std::optional<ChunkHeader> BeginSending(const Exchange& exchange);
 
-  // The announcement of a step's gradient.
-  ChunkHeader Announcement(int64_t step) const;
+  // A message for the server as it is now.
+  ChunkHeader Addressed(ChunkHeader word) const;
 
   // Takes what the server says. An error means that it does not follow the conversation.
   absl::Status OnChunk(const ChunkHeader& header, Pieces payload);
@@ -90,7 +94,8 @@ class ClientSession {
   void OnJoined(const ChunkHeader& header);
 
   ServerJob job_;
-  bool announces_ = false;  // backup workers
+  bool announces_ = false;  // backup workers, at the server that decides
+  std::function<void(const ChunkHeader&)> heard_ = [](const ChunkHeader&) {};
   mutable Mutex mutex_;
   CondVar changed_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);

@@ -20,12 +20,9 @@ namespace {
 // nobody ever waits for another worker while holding something up: all ranks may be threads of one process.
 class Inbox : public ReplySink {
  public:
-  struct Control {
-    ChunkHeader header;
-  };
   struct Poke {};
   struct Stop {};
-  using Event = std::variant<Exchange, Control, Reply, absl::Status, Poke, Stop>;
+  using Event = std::variant<Exchange, ChunkHeader, Reply, absl::Status, Poke, Stop>;
 
   void Put(Event event) {
     MutexLock lock(mutex_);
@@ -86,7 +83,7 @@ class DirectClient : public PsClient {
   void PushPull(const Exchange& exchange, Done done) override {
     switch (session_.Add(exchange, std::move(done))) {
       case ClientSession::ToSend::kAnnouncement:
-        inbox_->Put(Inbox::Control{session_.Announcement(exchange.step)});
+        inbox_->Put(session_.Addressed({.kind = MessageKind::kAnnounce, .step = exchange.step}));
         break;
       case ClientSession::ToSend::kGradient:
         inbox_->Put(exchange);
@@ -101,19 +98,19 @@ class DirectClient : public PsClient {
 
   absl::StatusOr<std::optional<int64_t>> Barrier(int number, absl::Time deadline) override {
     session_.ExpectAnswer();
-    inbox_->Put(Inbox::Control{{.kind = MessageKind::kBarrier, .step = number}});
+    inbox_->Put(ChunkHeader{.kind = MessageKind::kBarrier, .step = number});
     PSRING_RETURN_IF_ERROR(session_.Await(MessageKind::kBarrier, deadline, "the other workers"));
     return session_.went_back_to();
   }
 
   absl::Status Fetch(Span weights, absl::Time deadline) override {
     session_.ExpectWeights(weights);
-    inbox_->Put(Inbox::Control{{.kind = MessageKind::kFetch}});
+    inbox_->Put(ChunkHeader{.kind = MessageKind::kFetch});
     return session_.Await(MessageKind::kFetch, deadline, "the server's weights");
   }
 
   absl::Status Leave(absl::Time deadline) override {
-    inbox_->Put(Inbox::Control{{.kind = MessageKind::kLeave}});
+    inbox_->Put(ChunkHeader{.kind = MessageKind::kLeave});
     return session_.Await(MessageKind::kLeave, deadline, "the server to take note of our leaving");
   }
 
@@ -121,14 +118,17 @@ class DirectClient : public PsClient {
 
   Traffic traffic() const override { return session_.traffic(); }
 
+  void OnWord(std::function<void(const ChunkHeader&)> heard) override { session_.OnWord(std::move(heard)); }
+  void Tell(const ChunkHeader& word) override { inbox_->Put(session_.Addressed(word)); }
+
  private:
   void Loop() {
     while (true) {
       Inbox::Event event = inbox_->Take();
       if (auto* exchange = std::get_if<Exchange>(&event)) {
         SendGradient(*exchange);
-      } else if (auto* control = std::get_if<Inbox::Control>(&event)) {
-        server_.Receive(worker_, inbox_.get(), control->header, {}, *lane_);
+      } else if (auto* word = std::get_if<ChunkHeader>(&event)) {
+        server_.Receive(worker_, inbox_.get(), *word, {}, *lane_);
       } else if (auto* reply = std::get_if<Reply>(&event)) {
         const Bytes bytes(static_cast<const std::byte*>(reply->weights.weights.data),
                           reply->weights.weights.bytes());

@@ -1,5 +1,7 @@
 #include "ps_server/grpc_client.h"
 
+#include <grpcpp/support/channel_arguments.h>
+
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -22,14 +24,14 @@ uint64_t NewSession() {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> GrpcClient::Dial(const std::string& address,
-                                                                absl::Time deadline) {
+                                                                absl::Time deadline) const {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kMaxMessageBytes);
   // The server says when a worker keeps the others waiting; these find a server that says nothing any more.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  return OpenChannel(address, arguments, deadline);
+  return OpenChannel(address, arguments, deadline, options_.link);
 }
 
 GrpcClient::GrpcClient(const std::string& address, GrpcClientOptions options)
@@ -126,7 +128,7 @@ void GrpcClient::PushPull(const Exchange& exchange, Done done) {
   }
   if (to_send == ClientSession::ToSend::kGradient) SendGradient(exchange);
   if (to_send == ClientSession::ToSend::kAnnouncement) {
-    Enqueue({.header = session_.Announcement(exchange.step)});
+    Tell({.kind = MessageKind::kAnnounce, .step = exchange.step});
   }
   if (session_.went_back_to().has_value()) Poke();  // it has ended already
 }

@@ -41,6 +41,8 @@ class GrpcClient : public PsClient {
   absl::Status Leave(absl::Time deadline) override;
   void Abort(absl::Status why) override { End(why); }
   Traffic traffic() const override { return session_.traffic(); }
+  void OnWord(std::function<void(const ChunkHeader&)> heard) override { session_.OnWord(std::move(heard)); }
+  void Tell(const ChunkHeader& word) override { Enqueue({.header = session_.Addressed(word)}); }
 
  private:
   enum Operation : intptr_t { kStarted = 1, kOffered, kRead, kWritten, kFinished };
@@ -92,7 +94,7 @@ class GrpcClient : public PsClient {
   void GiveUp(const absl::Status& why);
 
   std::string address() const;
-  static absl::StatusOr<std::shared_ptr<grpc::Channel>> Dial(const std::string& address, absl::Time deadline);
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> Dial(const std::string& address, absl::Time deadline) const;
 
   const GrpcClientOptions options_;
   const uint64_t session_id_;

@@ -12,6 +12,8 @@
 //   Announce: a gradient is whole ->                                     (backup workers only)
 //                                 <-    Announce: it is admitted         (or: Exchange, dropped)
 //   Exchange: a gradient          ->
+//                                 <-    Norm: the server's part           (clipping, several servers)
+//   Norm: of the whole gradient   ->
 //                                 <-    Exchange: the weights it led to
 //                                 <-    Reset: send the bucket's gradient again (a worker was lost in it)
 //   Barrier                       ->
@@ -37,6 +39,15 @@
 // With backup workers a gradient is announced when its last bucket is ready, and sent once it is admitted.
 // One that is dropped is not sent: its worker gets all buckets' weights at once, of the version that is its
 // next step.
+//
+// Where gradients are clipped, a server that has added up its part of a step's tells all whose gradients are
+// in it the sum of squares. A worker that has heard of all servers tells each the total; the first to do so
+// counts, since they all have the same.
+//
+// Of several servers the first decides who is admitted. Its worker carries the verdict to the others, as an
+// Announce of the same step: `dropped` with the `version` that the worker goes on with, or admitted (and
+// `complete`, where that was said), followed by the gradient. What completes a step when a worker leaves
+// comes as an Announce of step -1 with that step's `version`: the server says both in its answer to Leave.
 #pragma once
 
 #include <cstddef>
@@ -52,8 +63,9 @@ enum class MessageKind : uint8_t {
   kFetch = 4,
   kLeave = 5,
   kAnnounce = 6,
-  kReset = 7,
-  kBarrier = 8
+  kNorm = 7,
+  kReset = 8,
+  kBarrier = 9
 };
 
 struct ChunkHeader {
@@ -66,10 +78,14 @@ struct ChunkHeader {
   int64_t staleness = 0;  // Exchange, to the worker: of the push that is answered
   bool dropped =
       false;  // to the worker: its gradient has no part in these weights; Join: nor has any in flight
-  bool repeated = false;     // on the server alone: this answer was lost on the way, and is counted already
-  uint64_t incarnation = 0;  // Exchange, Announce, to the server; Join, to the worker
-  uint64_t resets = 0;       // Exchange, to the server, and Reset: how often the bucket was reset
-  int64_t patience_ms = 0;   // Join, to the worker: how long it may look for this server when it loses it
+  // Announce: see below. To the worker: above 0 where with it the step is complete, made of so many workers'
+  // gradients.
+  int64_t complete = 0;
+  double sum_of_squares = 0;  // Norm: to the worker the server's own, to the server that of all servers
+  bool repeated = false;      // on the server alone: this answer was lost on the way, and is counted already
+  uint64_t incarnation = 0;   // Exchange, Announce, to the server; Join, to the worker
+  uint64_t resets = 0;        // Exchange, to the server, and Reset: how often the bucket was reset
+  int64_t patience_ms = 0;    // Join, to the worker: how long it may look for this server when it loses it
   // Exchange through shared memory (shared_payload.h): the payload is not in the message. To the server: so
   // many bytes of gradient stand in the worker's memory, and the bucket's weights are to go there. To the
   // worker: they are there.
@@ -81,7 +97,7 @@ struct ChunkHeader {
 };
 
 // Told in every Join: both sides must speak the same.
-inline constexpr int kProtocolVersion = 4;
+inline constexpr int kProtocolVersion = 5;
 
 inline constexpr size_t kChunkBytes = 1 << 20;
 

@@ -5,12 +5,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "common/address.h"
 #include "common/check.h"
@@ -19,19 +16,17 @@ namespace psring {
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& address,
                                                            const grpc::ChannelArguments& arguments,
-                                                           absl::Time deadline) {
+                                                           absl::Time deadline, const LinkEnd& link) {
   constexpr absl::Duration kBetweenTries = absl::Milliseconds(100);
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  if (colon == std::string::npos || !absl::SimpleAtoi(address.substr(colon + 1), &port)) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", address, "\" is no host:port"));
-  }
-  std::string host = address.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  PSRING_ASSIGN_OR_RETURN(const HostPort server, ParseAddress(address));
   const absl::Time begin = absl::Now();
   while (true) {
-    absl::StatusOr<FileDescriptor> socket = ConnectTcp(host, port, deadline);
+    absl::StatusOr<FileDescriptor> socket = ConnectTcp(server.host, server.port, deadline, link.source);
     if (socket.ok()) {
+      if (link.shaper != nullptr && !WithinHost(socket->get())) {
+        socket = link.shaper->Wrap(*std::move(socket));
+        PSRING_RETURN_IF_ERROR(socket.status());
+      }
       return grpc::CreateCustomInsecureChannelFromFd(address, socket->release(), arguments);
     }
     if (absl::IsInvalidArgument(socket.status())) return socket.status();
@@ -55,17 +50,23 @@ Port::~Port() {
   thread_.join();
 }
 
-void Port::Serve(grpc::Server& server) {
-  thread_ = std::thread([this, &server] { Accept(server); });
+void Port::Serve(grpc::Server& server, LinkShaper* shaper) {
+  thread_ = std::thread([this, &server, shaper] { Accept(server, shaper); });
 }
 
-void Port::Accept(grpc::Server& server) {
+void Port::Accept(grpc::Server& server, LinkShaper* shaper) {
   while (true) {
     pollfd waiting = {listener_.socket.get(), POLLIN, 0};
     if (poll(&waiting, 1, -1) < 0 && errno != EINTR) return;
     FileDescriptor socket(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.valid()) {
-      if (PrepareTcpSocket(socket.get()).ok()) grpc::AddInsecureChannelFromFd(&server, socket.release());
+      if (!PrepareTcpSocket(socket.get()).ok()) continue;
+      if (shaper != nullptr && !WithinHost(socket.get())) {
+        absl::StatusOr<FileDescriptor> wrapped = shaper->Wrap(std::move(socket));
+        if (!wrapped.ok()) continue;
+        socket = *std::move(wrapped);
+      }
+      grpc::AddInsecureChannelFromFd(&server, socket.release());
       continue;
     }
     if (errno == EINVAL) return;  // shut down

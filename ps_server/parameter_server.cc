@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -80,6 +81,8 @@ void ParameterServer::Receive(int worker, const ReplySink* sink, const ChunkHead
 }
 
 absl::Status ParameterServer::Dispatch(int worker, const ChunkHeader& header, Pieces payload, Lane& lane) {
+  // The total of a step's norm may come from whoever is last, when the step is long done.
+  if (workers_[worker].left && header.kind == MessageKind::kNorm) return absl::OkStatus();
   if (workers_[worker].left) {
     if (header.kind == MessageKind::kLeave) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has left, and still sends"));
@@ -98,7 +101,9 @@ absl::Status ParameterServer::Dispatch(int worker, const ChunkHeader& header, Pi
       return OnLeave(worker, lane);
     case MessageKind::kAnnounce:
       if (header.incarnation != incarnation_) return absl::OkStatus();
-      return OnAnnounce(worker, header.step, lane);
+      return OnAnnounce(worker, header, lane);
+    case MessageKind::kNorm:
+      return OnNorm(header, lane);
     case MessageKind::kBarrier:
       return OnBarrier(worker, header.step);
     default:
@@ -113,7 +118,8 @@ absl::Status ParameterServer::Act(int bucket, const Consistency::Decision& decis
   BucketState& state = buckets_[bucket];
   if (!decision.accept) return absl::FailedPreconditionError(decision.reason);
   const int64_t version = state.consistency->version();
-  if (decision.apply_count > 0 || decision.empty_update) NoteVersion(bucket, version);
+  // Clipping: once the update is made.
+  if (decision.empty_update || (decision.apply_count > 0 && job_.clip_norm == 0)) NoteVersion(bucket, version);
   if (decision.apply_count > 0) {
     std::vector<int> pushed;
     int64_t samples = 0;
@@ -126,10 +132,33 @@ absl::Status ParameterServer::Act(int bucket, const Consistency::Decision& decis
       samples += pending.samples;
     }
     PSRING_CHECK(static_cast<int>(pushed.size()) == decision.apply_count);
-    PSRING_RETURN_IF_ERROR(shard_->Apply(bucket, pushed, samples, version, lane));
+    if (job_.clip_norm > 0) {
+      Reduced reduced{.workers = pushed, .samples = samples, .may_read = decision.may_read};
+      PSRING_ASSIGN_OR_RETURN(reduced.sum_of_squares, shard_->Reduce(bucket, pushed, lane));
+      state.reduced = std::move(reduced);
+      ++reduced_;
+      return absl::OkStatus();
+    }
+    ParameterShard::Factors factors;
+    if (job_.staleness_lr) {
+      factors.rate = 1.0 / static_cast<double>(std::max<int64_t>(1, state.pending[pushed.front()].staleness));
+    }
+    PSRING_RETURN_IF_ERROR(shard_->Apply(bucket, pushed, samples, version, factors, lane));
+    if (notes_arrivals_) options_.arrivals->updates[bucket].push_back(static_cast<uint16_t>(pushed.front()));
   }
+  if (state.reduced.has_value()) {  // dropped workers: they read the version that is about to be made
+    std::ranges::copy(decision.may_read, std::back_inserter(state.reduced->may_read));
+    return absl::OkStatus();
+  }
+  return Answer(bucket, decision.may_read, lane, replies);
+}
+
+absl::Status ParameterServer::Answer(int bucket, const std::vector<int>& readers, Lane& lane,
+                                     Replies& replies) {
+  BucketState& state = buckets_[bucket];
+  const int64_t version = state.consistency->version();
   std::optional<Snapshot> weights;
-  for (const int reader : decision.may_read) {
+  for (const int reader : readers) {
     Pending& pending = state.pending[reader];
     state.received_version[reader] = version;
     const Pending::State was = std::exchange(pending.state, Pending::State::kNone);
@@ -220,7 +249,7 @@ void ParameterServer::Deliver(int worker, Reply reply) {
 
 void ParameterServer::Count(int worker, const ChunkHeader& answer) {
   const uint64_t bytes = shard_->bucket_bytes(answer.bucket);
-  const uint64_t received = answer.dropped ? 0 : bytes;
+  const uint64_t received = answer.dropped ? 0 : shard_->gradient_bytes(answer.bucket);
   stats_.payload = stats_.payload + Traffic{.payload_tx_bytes = bytes, .payload_rx_bytes = received};
   if (answer.dropped) return;
   const size_t staleness = static_cast<size_t>(answer.staleness);

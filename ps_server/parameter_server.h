@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/arrivals.h"
 #include "common/device.h"
 #include "common/mutex.h"
 #include "common/trace.h"
@@ -65,6 +66,8 @@ enum class OnWorkerLoss { kByMode, kStop, kContinue };
 
 struct ServerOptions {
   int workers = 1;
+  int server = 0;  // which of how many: a job for another one is refused
+  int servers = 1;
   absl::Duration timeout =
       absl::Seconds(60);  // how long some may wait for others while nothing at all arrives
   OnWorkerLoss on_worker_loss = OnWorkerLoss::kByMode;
@@ -74,6 +77,8 @@ struct ServerOptions {
   int64_t checkpoint_every = 0;            // steps; 0: at the start, at the end and when asked only
   // What people should know, in one line: a worker that was lost. From any thread.
   std::function<void(const std::string&)> on_note = [](const std::string&) {};
+  // Asynchronous modes: where to note whose push each update was made of. Complete once the job is over.
+  Arrivals* arrivals = nullptr;
 };
 
 // How a worker introduces itself.
@@ -161,12 +166,20 @@ class ParameterServer {
     int64_t samples = 0;
     int64_t staleness = 0;
   };
+  // Clipping: an update that is decided, and waits for the norm of the whole gradient.
+  struct Reduced {
+    std::vector<int> workers;
+    int64_t samples = 0;
+    double sum_of_squares = 0;
+    std::vector<int> may_read;  // once it is made
+  };
   struct BucketState {
     Mutex mutex;
     std::unique_ptr<Consistency> consistency ABSL_GUARDED_BY(mutex);
     std::vector<Pending> pending ABSL_GUARDED_BY(mutex);           // by worker
     std::vector<int64_t> received_version ABSL_GUARDED_BY(mutex);  // by worker
     std::vector<bool> may_skip ABSL_GUARDED_BY(mutex);  // by worker: its first push after a restore
+    std::optional<Reduced> reduced ABSL_GUARDED_BY(mutex);         // clipping
   };
   // Of a worker, while it is in the job.
   struct Attendance {
@@ -206,11 +219,21 @@ class ParameterServer {
   bool CopyInPlace(int worker, int bucket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
   absl::Status Act(int bucket, const Consistency::Decision& decision, Lane& lane, Replies& replies)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
+  // Answers `readers` with the bucket's weights.
+  absl::Status Answer(int bucket, const std::vector<int>& readers, Lane& lane, Replies& replies)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
   absl::Status OnFetch(int worker);
   void Deliver(int worker, Reply reply);
   // After a decision, with no lock held: a checkpoint where one is due, then the replies.
   void Finish(Replies replies);
   void Count(int worker, const ChunkHeader& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stats_mutex_);
+
+  // parameter_server_clipping.cc
+  // Once the last bucket of a step has been added up, makes the updates, or asks for the total of all servers
+  // first. After every Act, without a bucket's lock.
+  absl::Status OnceAllAreReduced(Lane& lane, Replies& replies);
+  absl::Status ApplyReduced(double sum_of_squares, Lane& lane, Replies& replies);
+  absl::Status OnNorm(const ChunkHeader& header, Lane& lane);
 
   // parameter_server_push.cc
   absl::Status OnWeights(int worker, const ChunkHeader& header, Pieces payload);
@@ -219,10 +242,14 @@ class ParameterServer {
   absl::Status OnPushComplete(int worker, int bucket, Lane& lane);
   absl::Status OnRepeat(int worker, int bucket, Lane& lane);
   absl::Status CheckBucket(int worker, int bucket) const;
-  absl::Status CheckChunk(const ChunkHeader& header, uint64_t next_offset, size_t bytes) const;
+  static absl::Status CheckChunk(const ChunkHeader& header, uint64_t next_offset, size_t bytes,
+                                 size_t bucket_bytes);
 
   // parameter_server_waiting.cc
-  absl::Status OnAnnounce(int worker, int64_t step, Lane& lane);
+  absl::Status OnAnnounce(int worker, const ChunkHeader& header, Lane& lane);
+  // Backup workers: what is decided of the gradient; by this server, or by the first of several.
+  absl::StatusOr<Verdict> VerdictOf(int worker, const ChunkHeader& header)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(admission_mutex_);
   absl::Status OnLeave(int worker, Lane& lane);
   void NoteDropped(int worker, int64_t next_step);
   absl::Status OnBarrier(int worker, int64_t number);
@@ -271,13 +298,17 @@ class ParameterServer {
   ServerJob job_;
   WaitingRule rule_;
   std::unique_ptr<ParameterShard> shard_;
+  bool notes_arrivals_ = false;
   std::unique_ptr<BucketState[]> buckets_;
-  Mutex admission_mutex_;                                                 // before any bucket's
-  std::optional<Admission> admission_ ABSL_GUARDED_BY(admission_mutex_);  // backup workers
+  Mutex admission_mutex_;  // before any bucket's
+  // Backup workers, at the first server.
+  std::optional<Admission> admission_ ABSL_GUARDED_BY(admission_mutex_);
   std::unique_ptr<Worker[]> workers_;
   bool restored_ = false;            // before any Join
   std::vector<int64_t> first_step_;  // by worker: a checkpoint's, or 0
   bool was_finished_ = false;        // the checkpoint's workers had nothing left to do but to leave
+  std::atomic<size_t> reduced_{0};         // clipping: buckets whose gradient has been added up
+  std::atomic<int64_t> awaited_norm_{-1};  // clipping: of which step the total is asked for
 
   std::atomic<bool> started_{false};  // all have joined, and the weights are in place
   std::atomic<bool> failed_{false};

@@ -47,7 +47,9 @@ bool ParameterServer::TakeCheckpoint(bool finished) {
       if (!together) buckets_[i].mutex.Lock();
       checkpoint.buckets.push_back(buckets_[i].consistency->Save());
       checkpoint.samples.push_back(shard_->samples_applied(static_cast<int>(i)));
-      consistent = !together || checkpoint.buckets[i].version == checkpoint.buckets[0].version;
+      // Clipping: an update that is decided may not have been made yet.
+      consistent = !together || (checkpoint.buckets[i].version == checkpoint.buckets[0].version &&
+                                 !buckets_[i].reduced.has_value());
       if (consistent) shard_->SaveBucket(static_cast<int>(i), checkpoint.values.data());
       if (!together) buckets_[i].mutex.Unlock();
     }

@@ -146,12 +146,13 @@ absl::Status ParameterServer::TakeIn(int worker, bool again, Replies& replies) {
 }
 
 ChunkHeader ParameterServer::WelcomeHeader(int64_t step) const {
-  const bool comes_back = options_.checkpoints != nullptr;
+  absl::Duration patience = options_.worker_timeout;
+  if (options_.servers > 1) patience = absl::ZeroDuration();  // all servers' conversations end together
+  if (options_.checkpoints != nullptr) patience = std::max(options_.timeout, patience);
   return {.kind = MessageKind::kJoin,
           .step = step,
           .incarnation = incarnation_,
-          .patience_ms = absl::ToInt64Milliseconds(
-              comes_back ? std::max(options_.timeout, options_.worker_timeout) : options_.worker_timeout)};
+          .patience_ms = absl::ToInt64Milliseconds(patience)};
 }
 
 absl::Status ParameterServer::Welcome(int worker, int64_t step, bool again, bool went_back) {
@@ -181,6 +182,8 @@ absl::Status ParameterServer::Restore(const Checkpoint& checkpoint) {
     return absl::DataLossError("the checkpoint has not as many values as its job");
   }
   restored_ = true;
+  notes_arrivals_ = false;  // the order before is not known
+  if (options_.arrivals != nullptr) *options_.arrivals = {};
   weights_arrived_ = true;
   was_finished_ = checkpoint.finished;
   const bool each_alone = rule_.each_alone();
@@ -234,6 +237,11 @@ absl::Status ParameterServer::CheckJobLocked(int worker, const ServerJob& job) {
                                                    " workers; this server was started for ",
                                                    options_.workers));
   }
+  if (job.server != options_.server || job.servers != options_.servers) {
+    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " takes this for server ", job.server,
+                                                   " of ", job.servers, "; it is server ", options_.server,
+                                                   " of ", options_.servers));
+  }
   if (restored_) return RequireSameJob(job_, job, worker);
   if (worker != 0) {
     return attendance_[0].presence == Presence::kAbsent ? absl::OkStatus()
@@ -261,7 +269,12 @@ absl::Status ParameterServer::PrepareLocked(const ServerJob& job) {
     buckets_[i].may_skip.resize(job.workers);
   }
   PSRING_ASSIGN_OR_RETURN(rule_, ParseWaitingRule(job.consistency, job.workers));
-  if (rule_.kind == WaitingRule::Kind::kBackup) {
+  notes_arrivals_ = options_.arrivals != nullptr && rule_.each_alone();
+  if (notes_arrivals_) {
+    *options_.arrivals = {.consistency = job.consistency, .workers = job.workers};
+    options_.arrivals->updates.resize(bucket_count);
+  }
+  if (rule_.kind == WaitingRule::Kind::kBackup && job.server == 0) {
     MutexLock lock(admission_mutex_);
     admission_.emplace(job.workers, rule_.number);
   }

@@ -20,7 +20,8 @@ void ParameterServer::Disconnected(int worker, const ReplySink* sink, const std:
   Attendance& known = attendance_[worker];
   if (known.presence != Presence::kJoined) return;
   known.gone_ns = MonotonicNanos();
-  known.patience_ns = started_ && known.session != 0 ? absl::ToInt64Nanoseconds(options_.worker_timeout) : 0;
+  const bool may_return = started_ && known.session != 0 && options_.servers == 1;
+  known.patience_ns = may_return ? absl::ToInt64Nanoseconds(options_.worker_timeout) : 0;
   known.why = why;
   poked_ = true;
   changed_.NotifyAll();
@@ -51,7 +52,10 @@ void ParameterServer::TurnAway(int worker, const ReplySink* from, const absl::St
 }
 
 bool ParameterServer::GoesOnWithout(int worker) {
-  if (!started_ || options_.on_worker_loss == OnWorkerLoss::kStop) return false;
+  // Of several servers each would see to itself, and the others not know.
+  if (!started_ || options_.on_worker_loss == OnWorkerLoss::kStop || options_.servers > 1) return false;
+  // Of a step whose norm is not known yet no bucket can be taken back.
+  if (job_.clip_norm > 0) return false;
   if (options_.on_worker_loss == OnWorkerLoss::kByMode && !rule_.each_alone()) return false;
   MutexLock lock(mutex_);
   for (int other = 0; other < options_.workers; ++other) {
@@ -79,7 +83,9 @@ void ParameterServer::Lose(int worker, const std::string& why, Lane& lane) {
       MutexLock worker_lock(workers_[worker].mutex);
       sink = std::exchange(workers_[worker].sink, nullptr);
     }
-    if (absl::Status status = TakeOut(worker, lane, replies); !status.ok()) return Abort(status);
+    absl::Status status = TakeOut(worker, lane, replies);
+    if (status.ok()) status = OnceAllAreReduced(lane, replies);
+    if (!status.ok()) return Abort(status);
     int64_t step = 0;
     for (const Push& push : workers_[worker].pushes) step = std::max(step, push.step);
     {

@@ -16,9 +16,8 @@ absl::Status ParameterServer::CheckBucket(int worker, int bucket) const {
       absl::StrCat("worker ", worker, " names bucket ", bucket, " of ", job_.buckets.size()));
 }
 
-absl::Status ParameterServer::CheckChunk(const ChunkHeader& header, uint64_t next_offset,
-                                         size_t bytes) const {
-  const size_t bucket_bytes = shard_->bucket_bytes(header.bucket);
+absl::Status ParameterServer::CheckChunk(const ChunkHeader& header, uint64_t next_offset, size_t bytes,
+                                         size_t bucket_bytes) {
   if (header.offset != next_offset) {
     return absl::InvalidArgumentError(
         absl::StrCat("a chunk begins at byte ", header.offset, ", not at ", next_offset));
@@ -42,7 +41,8 @@ absl::Status ParameterServer::OnWeights(int worker, const ChunkHeader& header, P
   PSRING_RETURN_IF_ERROR(CheckBucket(worker, bucket));
   uint64_t& received = state.weights_bytes[bucket];
   const size_t bytes = TotalBytes(payload);
-  if (absl::Status status = CheckChunk(header, received, bytes); !status.ok()) {
+  if (absl::Status status = CheckChunk(header, received, bytes, shard_->bucket_bytes(bucket));
+      !status.ok()) {
     return Annotate(status, worker, bucket);
   }
   shard_->SetWeights(bucket, received, payload);
@@ -67,15 +67,15 @@ absl::Status ParameterServer::OnGradient(int worker, const ChunkHeader& header, 
   if (header.incarnation != incarnation_ || header.resets < shard_->resets(bucket)) return absl::OkStatus();
 
   const size_t bytes = TotalBytes(payload);
-  const bool whole =
-      header.shared && header.offset == 0 && payload.size() == 1 && bytes == shard_->bucket_bytes(bucket);
+  const size_t gradient_bytes = shard_->gradient_bytes(bucket);
+  const bool whole = header.shared && header.offset == 0 && payload.size() == 1 && bytes == gradient_bytes;
   Push& push = workers_[worker].pushes[bucket];
   if (header.step != push.step || header.resets != push.resets) {
     if (absl::Status status = BeginPush(worker, header, whole); !status.ok()) {
       return Annotate(status, worker, bucket);
     }
   }
-  const bool last = header.offset + bytes == shard_->bucket_bytes(bucket);
+  const bool last = header.offset + bytes == gradient_bytes;
   if (push.whole) return last ? OnRepeat(worker, bucket, lane) : absl::OkStatus();
   if (header.samples != push.samples) {
     return Annotate(absl::InvalidArgumentError(
@@ -84,18 +84,18 @@ absl::Status ParameterServer::OnGradient(int worker, const ChunkHeader& header, 
   }
   if (header.offset < push.high_water && !whole) return absl::OkStatus();  // has come before
   if (!whole) {
-    if (absl::Status status = CheckChunk(header, push.high_water, bytes); !status.ok()) {
+    if (absl::Status status = CheckChunk(header, push.high_water, bytes, gradient_bytes); !status.ok()) {
       return Annotate(status, worker, bucket);
     }
   } else if (push.high_water > 0) {
     return Annotate(absl::InvalidArgumentError("a whole gradient in the middle of one in chunks"), worker,
                     bucket);
   }
-  if (const std::optional<size_t> at = options_.reject_nonfinite ? FirstNotFinite(payload) : std::nullopt) {
+  if (const std::optional<size_t> at = options_.reject_nonfinite ? FirstNotFinite(job_.wire, payload) : std::nullopt) {
     return Annotate(
         absl::InvalidArgumentError(absl::StrCat(
             "the gradient of step ", header.step, " is NaN or infinite at element ",
-            header.offset / sizeof(float) + *at,
+            header.offset / SizeOf(job_.wire) + *at,
             ", and is refused: training has diverged (a lower --lr may help), or the worker is broken; "
             "--reject_nonfinite=false lets it in")),
         worker, bucket);
@@ -104,8 +104,7 @@ absl::Status ParameterServer::OnGradient(int worker, const ChunkHeader& header, 
                            : shard_->AddChunk(worker, bucket, push.high_water, payload, push.resets);
   if (!added) return absl::OkStatus();  // reset meanwhile
   push.high_water += bytes;
-  return push.high_water < shard_->bucket_bytes(bucket) ? absl::OkStatus()
-                                                        : OnPushComplete(worker, bucket, lane);
+  return push.high_water < gradient_bytes ? absl::OkStatus() : OnPushComplete(worker, bucket, lane);
 }
 
 absl::Status ParameterServer::BeginPush(int worker, const ChunkHeader& header, bool whole) {
@@ -159,6 +158,7 @@ absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane)
       return Annotate(status, worker, bucket);
     }
   }
+  PSRING_RETURN_IF_ERROR(OnceAllAreReduced(lane, replies));
   // Serial: what this worker's earlier buckets have led to may go out with the last bucket of the step.
   std::vector<Reply> released;
   {
@@ -182,6 +182,10 @@ absl::Status ParameterServer::OnRepeat(int worker, int bucket, Lane& lane) {
     Pending& pending = state.pending[worker];
     if (pending.state != Pending::State::kNone) return absl::OkStatus();
     pending = {.state = Pending::State::kRepeated, .step = push.step};
+    {
+      MutexLock stats_lock(stats_mutex_);
+      ++stats_.answered_again;
+    }
     const Consistency::Decision decision = state.consistency->OnRepeat(worker, push.step);
     if (absl::Status status = Act(bucket, decision, lane, replies); !status.ok()) {
       return Annotate(status, worker, bucket);

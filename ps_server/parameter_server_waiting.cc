@@ -1,6 +1,7 @@
 // Whose gradients count, and who is not waited for any more: announcements and leavings, which concern all
 // buckets at once.
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,33 +9,61 @@
 
 namespace psring {
 
+absl::StatusOr<Verdict> ParameterServer::VerdictOf(int worker, const ChunkHeader& header) {
+  if (admission_.has_value()) return admission_->OnAnnounce(worker, header.step);
+  const bool carried = job_.server > 0 && job_.consistency.starts_with("backup");
+  if (!carried) {
+    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " announced step ", header.step,
+                                                      ", and \"", job_.consistency, "\" admits all"));
+  }
+  const Verdict verdict{.worker = worker,
+                        .admitted = header.step >= 0 && !header.dropped,
+                        .version = header.step >= 0 && !header.dropped ? header.step : header.version,
+                        .complete = static_cast<int>(header.complete)};
+  const bool sound = header.complete >= 0 && header.complete <= options_.workers &&
+                     (header.step >= 0 || header.complete > 0) &&
+                     (!header.dropped || header.version > header.step);
+  if (sound) return verdict;
+  return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " carries a verdict on step ",
+                                                 header.step, " that makes no sense: version ",
+                                                 header.version, ", ", header.complete, " workers"));
+}
+
 // Every bucket hears of the verdict before the next one is made, so that those that an update is made of, and
 // the version that a dropped worker reads, are the same in all of them.
-absl::Status ParameterServer::OnAnnounce(int worker, int64_t step, Lane& lane) {
+absl::Status ParameterServer::OnAnnounce(int worker, const ChunkHeader& header, Lane& lane) {
+  const int64_t step = header.step;
+  const bool completes_only = step < 0;
   Replies replies;
   {
     MutexLock lock(admission_mutex_);
-    if (!admission_.has_value()) {
-      return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " announced step ", step,
-                                                        ", and \"", job_.consistency, "\" admits all"));
-    }
-    PSRING_ASSIGN_OR_RETURN(const Verdict verdict, admission_->OnAnnounce(worker, step));
-    if (verdict.admitted) {
-      replies.push_back({worker, {.header = {.kind = MessageKind::kAnnounce, .step = step}}});
-    } else {
+    PSRING_ASSIGN_OR_RETURN(const Verdict verdict, VerdictOf(worker, header));
+    if (verdict.admitted && admission_.has_value()) {
+      replies.push_back(
+          {worker, {.header = {.kind = MessageKind::kAnnounce, .step = step, .complete = verdict.complete}}});
+    } else if (!verdict.admitted && !completes_only) {
       NoteDropped(worker, verdict.version);
     }
     for (size_t i = 0; i < job_.buckets.size(); ++i) {
       const int bucket = static_cast<int>(i);
       BucketState& state = buckets_[bucket];
       MutexLock bucket_lock(state.mutex);
-      if (!verdict.admitted) state.pending[worker] = {.state = Pending::State::kDropped, .step = step};
-      const Consistency::Decision decision = state.consistency->OnVerdict(verdict);
+      Verdict of_bucket = verdict;
+      if (!verdict.admitted && !completes_only) {
+        state.pending[worker] = {.state = Pending::State::kDropped, .step = step};
+        // A carried verdict may be overtaken by the step that it names. Newer weights do no harm then: that
+        // step is complete, so the gradient that the worker makes of them is sure to be dropped as well.
+        of_bucket.version = std::max(verdict.version, state.consistency->version());
+      }
+      const Consistency::Decision decision =
+          completes_only ? state.consistency->OnComplete(verdict.version, verdict.complete)
+                         : state.consistency->OnVerdict(of_bucket);
       if (absl::Status status = Act(bucket, decision, lane, replies); !status.ok()) {
         return Annotate(status, worker, bucket);
       }
     }
   }
+  PSRING_RETURN_IF_ERROR(OnceAllAreReduced(lane, replies));
   Finish(std::move(replies));
   return absl::OkStatus();
 }
@@ -57,9 +86,9 @@ absl::Status ParameterServer::OnLeave(int worker, Lane& lane) {
         absl::StrCat("worker ", worker, " leaves in the middle of its push of step ", push.step));
   }
   Replies replies;
+  Verdict verdict;
   {
     MutexLock lock(admission_mutex_);
-    Verdict verdict;
     if (admission_.has_value()) {
       PSRING_ASSIGN_OR_RETURN(verdict, admission_->OnLeave(worker));
     }
@@ -76,10 +105,13 @@ absl::Status ParameterServer::OnLeave(int worker, Lane& lane) {
       if (!status.ok()) return Annotate(status, worker, bucket);
     }
   }
+  PSRING_RETURN_IF_ERROR(OnceAllAreReduced(lane, replies));
   workers_[worker].left = true;
   Finish(std::move(replies));
   // Answered first: once all have left, the server may be torn down.
-  Deliver(worker, {.header = {.kind = MessageKind::kLeave}});
+  Deliver(worker, {.header = {.kind = MessageKind::kLeave,
+                              .version = verdict.complete > 0 ? verdict.version : 0,
+                              .complete = verdict.complete}});
   {
     MutexLock lock(mutex_);
     attendance_[worker].presence = Presence::kLeft;

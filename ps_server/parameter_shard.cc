@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/gradient_norm.h"
 #include "ps_server/consistency.h"
 #include "ps_server/pieces.h"
 
@@ -42,6 +43,7 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(const Ser
 
 ParameterShard::ParameterShard(const ServerJob& job, Device& device, Optimizer optimizer)
     : accumulation_(AccumulationOf(job)),
+      wire_(job.wire),
       sends_copies_(SendsCopies(job)),
       schedule_(job.schedule),
       device_(device),
@@ -74,7 +76,8 @@ void ParameterShard::SetWeights(int bucket, size_t offset, Pieces payload) {
 
 absl::Status ParameterShard::BeginPush(int worker, int bucket, bool in_place) {
   if (accumulation_ == Accumulation::kSum) return absl::OkStatus();
-  if (accumulation_ == Accumulation::kEachAlone && in_place) return absl::OkStatus();
+  if (accumulation_ == Accumulation::kEachAlone && in_place && wire_ == DType::kFloat32)
+    return absl::OkStatus();
   BucketState& state = buckets_[bucket];
   PSRING_ASSIGN_OR_RETURN(state.staged[worker], state.pool->Take());
   return absl::OkStatus();
@@ -82,19 +85,20 @@ absl::Status ParameterShard::BeginPush(int worker, int bucket, bool in_place) {
 
 bool ParameterShard::AddChunk(int worker, int bucket, size_t offset, Pieces payload, uint64_t resets) {
   BucketState& state = buckets_[bucket];
-  PSRING_CHECK(offset % kChunkBytes == 0 && offset + TotalBytes(payload) <= bucket_bytes(bucket));
+  PSRING_CHECK(offset % kChunkBytes == 0 && offset + TotalBytes(payload) <= gradient_bytes(bucket));
+  const size_t first = offset / SizeOf(wire_);
   if (accumulation_ != Accumulation::kSum) {
-    CopyPieces(payload, static_cast<std::byte*>(state.staged[worker]->data()) + offset);
+    SetPieces(wire_, payload, static_cast<float*>(state.staged[worker]->data()) + first);
     return true;
   }
-  float* sum = sum_.span().floats() + state.place.first + offset / sizeof(float);
+  float* sum = sum_.span().floats() + state.place.first + first;
   Chunk& chunk = state.chunks[offset / kChunkBytes];
   MutexLock lock(chunk.mutex);
   if (state.resets != resets) return false;
   if (chunk.started) {
-    AddPieces(payload, sum);
+    AddPieces(wire_, payload, sum);
   } else {
-    CopyPieces(payload, reinterpret_cast<std::byte*>(sum));
+    SetPieces(wire_, payload, sum);
     chunk.started = true;
   }
   return true;
@@ -148,7 +152,7 @@ void ParameterShard::LoadBucket(int bucket, const float* values) {
 }
 
 bool ParameterShard::AddWhole(int worker, int bucket, Bytes gradient, uint64_t resets) {
-  if (accumulation_ == Accumulation::kEachAlone) {
+  if (accumulation_ == Accumulation::kEachAlone && wire_ == DType::kFloat32) {
     buckets_[bucket].borrowed[worker] = gradient;
     return true;
   }
@@ -161,28 +165,41 @@ bool ParameterShard::AddWhole(int worker, int bucket, Bytes gradient, uint64_t r
   return true;
 }
 
-absl::Status ParameterShard::Apply(int bucket, std::span<const int> workers, int64_t samples, int64_t version,
-                                   Lane& lane) {
-  BucketState& state = buckets_[bucket];
+ConstSpan ParameterShard::SumOf(BucketState& state, std::span<const int> workers, Lane& lane) {
   const size_t count = state.place.count;
-  ConstSpan gradient;
+  if (accumulation_ == Accumulation::kSum) return sum_.span().Slice(state.place.first, count);
+  if (accumulation_ == Accumulation::kEachAlone && state.staged[workers.front()] == nullptr) {
+    return {state.borrowed[workers.front()].data(), count};
+  }
+  const Span sum = state.staged[workers.front()]->span().Slice(0, count);
+  if (state.reduced) return sum;
+  for (const int worker : workers.subspan(1)) {
+    lane.ops->Add(sum, state.staged[worker]->span().Slice(0, count), *lane.stream);
+  }
+  return sum;
+}
+
+absl::StatusOr<double> ParameterShard::Reduce(int bucket, std::span<const int> workers, Lane& lane) {
+  BucketState& state = buckets_[bucket];
+  const ConstSpan sum = SumOf(state, workers, lane);
+  state.reduced = true;
+  PSRING_RETURN_IF_ERROR(lane.stream->Synchronize());
+  return SumOfSquares(sum.floats(), sum.count);
+}
+
+absl::Status ParameterShard::Apply(int bucket, std::span<const int> workers, int64_t samples, int64_t version,
+                                   const Factors& factors, Lane& lane) {
+  BucketState& state = buckets_[bucket];
+  const ConstSpan gradient = SumOf(state, workers, lane);
+  state.reduced = false;
   if (accumulation_ == Accumulation::kSum) {
-    gradient = sum_.span().Slice(state.place.first, count);
     EmptySum(bucket);
-  } else if (accumulation_ == Accumulation::kEachAlone && state.staged[workers.front()] == nullptr) {
-    gradient = {state.borrowed[workers.front()].data(), count};
-  } else {
-    const Span sum = state.staged[workers.front()]->span().Slice(0, count);
-    for (const int worker : workers.subspan(1)) {
-      lane.ops->Add(sum, state.staged[worker]->span().Slice(0, count), *lane.stream);
-    }
-    gradient = sum;
   }
   // A short last batch may leave a worker without samples: its push then says nothing about the weights.
   if (samples > 0) {
-    const double learning_rate = LearningRate(schedule_, state.samples_applied);
+    const double learning_rate = LearningRate(schedule_, state.samples_applied) * factors.rate;
     optimizer_.Apply(state.place.first, WeightsOf(state), gradient, samples, learning_rate, version,
-                     *lane.ops, *lane.stream);
+                     *lane.ops, *lane.stream, factors.gradient);
     state.samples_applied += samples;
   }
   PSRING_RETURN_IF_ERROR(lane.stream->Synchronize());

@@ -57,6 +57,9 @@ class ParameterShard {
 
   size_t bucket_bytes(int bucket) const { return buckets_[bucket].place.count * sizeof(float); }
 
+  // Of a gradient of the bucket, as it arrives.
+  size_t gradient_bytes(int bucket) const { return buckets_[bucket].place.count * SizeOf(wire_); }
+
   // Bytes of the bucket's initial weights. Before anything is pushed; one thread at a time.
   void SetWeights(int bucket, size_t offset, Pieces payload);
 
@@ -65,11 +68,11 @@ class ParameterShard {
   // ResourceExhausted where the worker has left too many replies unread. `in_place`: AddWhole will follow
   // instead of chunks.
   absl::Status BeginPush(int worker, int bucket, bool in_place = false);
-  // `resets`: how often the bucket has been reset, for all that the worker knows. False: once more, and
-  // nothing was added.
+  // `payload`: in the job's wire format. `resets`: how often the bucket has been reset, for all that the worker
+  // knows. False: once more, and nothing was added.
   bool AddChunk(int worker, int bucket, size_t offset, Pieces payload, uint64_t resets = 0);
   // The whole gradient, aligned as floats are, which stays as it is until the Apply that takes it has
-  // returned: where each push is applied alone it is not copied.
+  // returned: where each push is applied alone, and came in float32, it is not copied.
   bool AddWhole(int worker, int bucket, Bytes gradient, uint64_t resets = 0);
 
   // Whether the bytes of a push that is not whole stand in a sum together with others', so that only a Reset
@@ -81,10 +84,20 @@ class ParameterShard {
   // Lets go of the worker's push that is not whole. kSum: see Reset.
   void DropPush(int worker, int bucket);
 
+  // The sum of squares of the complete pushes of `workers`, added up. Before Apply of the same; not
+  // kEachAlone.
+  absl::StatusOr<double> Reduce(int bucket, std::span<const int> workers, Lane& lane);
+
+  // By what an update's gradient (clipping) and rate (staleness) are multiplied.
+  struct Factors {
+    double gradient = 1;
+    double rate = 1;
+  };
   // Makes one update of the bucket from the complete pushes of `workers`, `samples` samples in all. `version`
   // counts the bucket's updates, this one included. One thread at a time for a bucket. kSum and kSumInOrder:
   // `workers` are all that have pushed, in order.
-  absl::Status Apply(int bucket, std::span<const int> workers, int64_t samples, int64_t version, Lane& lane);
+  absl::Status Apply(int bucket, std::span<const int> workers, int64_t samples, int64_t version,
+                     const Factors& factors, Lane& lane);
 
   // Whether Read copies, because updates may come while the weights are being sent.
   bool sends_copies() const { return sends_copies_; }
@@ -119,14 +132,18 @@ class ParameterShard {
     std::shared_ptr<StagingPool> pool;            // of staged pushes and copies
     std::vector<std::shared_ptr<Buffer>> staged;  // by worker
     std::vector<Bytes> borrowed;                  // kEachAlone, by worker: instead of staged
+    bool reduced = false;                         // by Reduce: the pushes are one
   };
 
   ParameterShard(const ServerJob& job, Device& device, Optimizer optimizer);
 
   Span WeightsOf(const BucketState& bucket) const;
   void EmptySum(int bucket);  // kSum
+  // The pushes of `workers` as one gradient.
+  ConstSpan SumOf(BucketState& bucket, std::span<const int> workers, Lane& lane);
 
   const Accumulation accumulation_;
+  const DType wire_;
   const bool sends_copies_;
   const LrSchedule schedule_;
   Device& device_;

@@ -1,9 +1,11 @@
 #include "ps_server/pieces.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "common/check.h"
 #include "common/cpu_kernels.h"
+#include "common/reduce.h"
 
 namespace psring {
 namespace {
@@ -32,43 +34,14 @@ bool AllFinite(const std::byte* from, size_t count) {
 
 bool IsFinite(const std::byte* from) { return AllFinite(from, 1); }
 
-}  // namespace
-
-std::optional<size_t> FirstNotFinite(Pieces pieces) {
-  size_t index = 0;
-  std::byte carry[sizeof(float)];
-  size_t carried = 0;
-  for (Bytes piece : pieces) {
-    while (carried > 0 && carried < sizeof(float) && !piece.empty()) {
-      carry[carried++] = piece.front();
-      piece = piece.subspan(1);
-    }
-    if (carried == sizeof(float)) {
-      if (!IsFinite(carry)) return index;
-      ++index;
-      carried = 0;
-    }
-    const size_t whole = piece.size() / sizeof(float);
-    if (!AllFinite(piece.data(), whole)) {
-      size_t i = 0;
-      while (IsFinite(piece.data() + i * sizeof(float))) ++i;
-      return index + i;
-    }
-    index += whole;
-    for (const std::byte byte : piece.subspan(whole * sizeof(float))) carry[carried++] = byte;
-  }
-  return std::nullopt;
+std::optional<size_t> FirstNotFinite(const std::byte* from, size_t count) {
+  if (AllFinite(from, count)) return std::nullopt;
+  size_t i = 0;
+  while (IsFinite(from + i * sizeof(float))) ++i;
+  return i;
 }
 
-void CopyPieces(Pieces pieces, std::byte* to) {
-  for (const Bytes& piece : pieces) {
-    if (piece.empty()) continue;
-    if (piece.data() != to) std::memcpy(to, piece.data(), piece.size());
-    to += piece.size();
-  }
-}
-
-void AddPieces(Pieces pieces, float* to) {
+void AddFloats(Pieces pieces, float* to) {
   std::byte carry[sizeof(float)];  // the first bytes of a float whose rest is in a later piece
   size_t carried = 0;
   for (Bytes piece : pieces) {
@@ -90,6 +63,91 @@ void AddPieces(Pieces pieces, float* to) {
     for (const std::byte byte : piece.subspan(whole * sizeof(float))) carry[carried++] = byte;
   }
   PSRING_CHECK(carried == 0);
+}
+
+// Elements of 16 bits may straddle pieces and begin at odd places: they are gathered, a block that fits into
+// the first cache at a time, and `take(values, count)` gets them as floats.
+template <typename Take>
+void Decode(DType type, Pieces pieces, const Take& take) {
+  constexpr size_t kBlock = 4096;
+  uint16_t raw[kBlock];
+  float values[kBlock];
+  size_t filled = 0;  // bytes
+  const auto flush = [&] {
+    PSRING_CHECK(filled % sizeof(uint16_t) == 0);
+    const size_t count = filled / sizeof(uint16_t);
+    cpu::Convert(type, raw, DType::kFloat32, values, count);
+    take(values, count);
+    filled = 0;
+  };
+  for (Bytes piece : pieces) {
+    while (!piece.empty()) {
+      const size_t taken = std::min(piece.size(), sizeof(raw) - filled);
+      std::memcpy(reinterpret_cast<std::byte*>(raw) + filled, piece.data(), taken);
+      filled += taken;
+      piece = piece.subspan(taken);
+      if (filled == sizeof(raw)) flush();
+    }
+  }
+  if (filled > 0) flush();
+}
+
+}  // namespace
+
+std::optional<size_t> FirstNotFinite(DType type, Pieces pieces) {
+  size_t index = 0;
+  if (type == DType::kFloat32) {
+    std::byte carry[sizeof(float)];
+    size_t carried = 0;
+    for (Bytes piece : pieces) {
+      while (carried > 0 && carried < sizeof(float) && !piece.empty()) {
+        carry[carried++] = piece.front();
+        piece = piece.subspan(1);
+      }
+      if (carried == sizeof(float)) {
+        if (!IsFinite(carry)) return index;
+        ++index;
+        carried = 0;
+      }
+      const size_t whole = piece.size() / sizeof(float);
+      if (const std::optional<size_t> at = FirstNotFinite(piece.data(), whole)) return index + *at;
+      index += whole;
+      for (const std::byte byte : piece.subspan(whole * sizeof(float))) carry[carried++] = byte;
+    }
+    return std::nullopt;
+  }
+  std::optional<size_t> found;
+  Decode(type, pieces, [&](const float* values, size_t count) {
+    if (found.has_value()) return;
+    const auto at = FirstNotFinite(reinterpret_cast<const std::byte*>(values), count);
+    if (at.has_value()) found = index + *at;
+    index += count;
+  });
+  return found;
+}
+
+void SetPieces(DType type, Pieces pieces, float* to) {
+  if (type == DType::kFloat32) return CopyPieces(pieces, reinterpret_cast<std::byte*>(to));
+  Decode(type, pieces, [&to](const float* values, size_t count) {
+    std::memcpy(to, values, count * sizeof(float));
+    to += count;
+  });
+}
+
+void AddPieces(DType type, Pieces pieces, float* to) {
+  if (type == DType::kFloat32) return AddFloats(pieces, to);
+  Decode(type, pieces, [&to](const float* values, size_t count) {
+    cpu::Add(count, to, values);
+    to += count;
+  });
+}
+
+void CopyPieces(Pieces pieces, std::byte* to) {
+  for (const Bytes& piece : pieces) {
+    if (piece.empty()) continue;
+    if (piece.data() != to) std::memcpy(to, piece.data(), piece.size());
+    to += piece.size();
+  }
 }
 
 }  // namespace psring

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <optional>
 
+#include "common/device.h"
 #include "ps_server/messages.h"
 
 namespace psring {
@@ -11,11 +12,12 @@ namespace psring {
 // `to` has room for all bytes of `pieces`. A piece that stands where it is to go stays.
 void CopyPieces(Pieces pieces, std::byte* to);
 
-// to[i] += the i-th float of the pieces put together. Their total is a multiple of four bytes.
-void AddPieces(Pieces pieces, float* to);
+// to[i] = and to[i] += the i-th element of the pieces put together, which hold whole elements of `type`.
+void SetPieces(DType type, Pieces pieces, float* to);
+void AddPieces(DType type, Pieces pieces, float* to);
 
-// Which float of the pieces put together is the first that is NaN or infinite; nothing where none is. One
+// Which element of the pieces put together is the first that is NaN or infinite; nothing where none is. One
 // fast pass over memory.
-std::optional<size_t> FirstNotFinite(Pieces pieces);
+std::optional<size_t> FirstNotFinite(DType type, Pieces pieces);
 
 }  // namespace psring

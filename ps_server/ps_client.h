@@ -7,12 +7,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/device.h"
+#include "common/link_shaper.h"
 #include "common/trace.h"
+#include "ps_server/messages.h"
 #include "ps_server/server_job.h"
 
 namespace psring {
@@ -22,14 +25,16 @@ class ParameterServer;
 struct Exchange {
   int bucket = 0;
   int64_t step = 0;
-  int64_t samples = 0;  // in the gradient, which is their sum
-  ConstSpan gradient;   // must stay as it is until `done` has run
-  Span weights;         // written before `done` runs
+  int64_t samples = 0;   // in the gradient, which is their sum
+  ConstSpan gradient;    // of the job's wire type; must stay as it is until `done` has run
+  Span weights;          // written before `done` runs
+  bool dropped = false;  // by another server's verdict: nothing is sent, and the weights come all the same
 };
 
 struct ExchangeResult {
   int64_t version = 0;    // of the weights that came back
   int64_t staleness = 0;  // version before this push's update minus the version its gradient was computed on
+  std::vector<int64_t> server_staleness = {};  // of several servers: each one's, and `staleness` the most
   // Backup workers: the gradient came too late and has no part in the weights. All buckets of the step say
   // so, and the same version, which is the step to go on with. Otherwise that is the next.
   bool dropped = false;
@@ -92,6 +97,13 @@ class PsClient {
   virtual void Abort(absl::Status why) = 0;
 
   virtual Traffic traffic() const = 0;
+
+  // For a client of several servers, which carries word from one to the others (MakeShardedPsClient). `heard`
+  // gets what a server says that concerns them too: on a thread of the client, before anything that follows
+  // from it; it must not block. Set it before Start.
+  virtual void OnWord(std::function<void(const ChunkHeader&)> heard) = 0;
+  // Sends a message without payload. From any thread.
+  virtual void Tell(const ChunkHeader& word) = 0;
 };
 
 struct GrpcClientOptions {
@@ -103,6 +115,7 @@ struct GrpcClientOptions {
   // Where the server is to be found where it is not at its address any more; empty: nowhere else. On the
   // client's thread, and on that of Start.
   std::function<absl::StatusOr<std::string>()> find_again;
+  LinkEnd link = {};  // this machine's; its shaper outlives the client
 };
 
 // To the server at "host:port", over gRPC. kShared: Start fails where the two share no memory. Programs that
@@ -112,5 +125,17 @@ std::unique_ptr<PsClient> MakeGrpcPsClient(const std::string& address, GrpcClien
 // Straight into `server`, which must outlive it: the server minus the wire, for tests and for threads of one
 // process.
 std::unique_ptr<PsClient> MakeDirectPsClient(ParameterServer& server);
+
+// One client of several servers, each of which holds a slice of every bucket (sharding.h). An exchange goes
+// to all at once, and `done` runs when the last has answered, on that client's thread. Versions and staleness
+// are kept by each server for itself: a result has the lowest version, the most staleness, and every
+// server's. Errors name the server; the first ends the conversation with all, so that nobody waits for an
+// answer that will not come.
+//
+// The servers do not know each other: what one decides for all (whose gradient is in a step, with backup
+// workers; the norm of the whole gradient) each worker carries to the others.
+//
+// `servers`: a client each, in the order of the servers' numbers; not started. With one it is that client.
+std::unique_ptr<PsClient> MakeShardedPsClient(std::vector<std::unique_ptr<PsClient>> servers);
 
 }  // namespace psring

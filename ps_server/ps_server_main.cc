@@ -15,10 +15,12 @@
 #include "common/command_line.h"
 #include "common/device.h"
 #include "common/keep_freed_memory.h"
+#include "common/link_flags.h"
 #include "common/records.h"
 #include "common/rendezvous.h"
 #include "ps_server/checkpoint_file.h"
 #include "ps_server/parameter_server.h"
+#include "ps_server/round_limits.h"
 #include "ps_server/service.h"
 
 namespace psring {
@@ -29,6 +31,7 @@ volatile std::sig_atomic_t told_to_end = 0;
 struct Flags {
   std::string rendezvous = "env://";
   int workers = 0;
+  int server = 0, servers = 1;
   std::string bind = "127.0.0.1";
   int port = 0;
   int threads = 2;
@@ -40,6 +43,8 @@ struct Flags {
   bool reject_nonfinite = true;
   std::string checkpoint_dir;
   int64_t checkpoint_every = 0;
+  LinkShape link;
+  bool limits = false;
 };
 
 OnWorkerLoss ParseOnWorkerLoss(const std::string& word) {
@@ -47,8 +52,20 @@ OnWorkerLoss ParseOnWorkerLoss(const std::string& word) {
   return word == "stop" ? OnWorkerLoss::kStop : OnWorkerLoss::kContinue;
 }
 
-absl::Status WriteRecord(const std::string& folder, const ServerStats& stats) {
+// What only one server alone can do.
+absl::Status CheckFlags(const Flags& flags) {
+  if (flags.servers == 1) return absl::OkStatus();
+  const char* flag = !flags.checkpoint_dir.empty()            ? "--checkpoint_dir"
+                     : flags.on_worker_loss == "continue" ? "--on_worker_loss continue"
+                                                              : nullptr;
+  if (flag == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag, " with --servers ", flags.servers, ": only one server alone can do that; leave it out"));
+}
+
+absl::Status WriteRecord(const std::string& folder, int server, const ServerStats& stats) {
   ServerResult result;
+  result.server = server;
   result.pushes = stats.pushes;
   result.payload_rx_bytes = stats.payload.payload_rx_bytes;
   result.payload_tx_bytes = stats.payload.payload_tx_bytes;
@@ -59,7 +76,18 @@ absl::Status WriteRecord(const std::string& folder, const ServerStats& stats) {
   result.lost_workers = stats.lost_workers;
   result.lost_at_step = stats.lost_at_step;
   result.peak_memory_mb = PeakMemoryMb();
-  return WriteFile(folder + "/result-server0.json", ToJson(result));
+  return WriteFile(absl::StrCat(folder, "/result-server", server, ".json"), ToJson(result));
+}
+
+// The order of arrivals only where it tells the whole story: nobody was lost, answered twice, or started
+// again.
+absl::Status WriteRecords(const Flags& flags, const ServerStats& stats, const Arrivals& arrivals) {
+  const bool undisturbed = stats.restarts == 0 && stats.lost_workers.empty() && stats.answered_again == 0;
+  if (undisturbed && !arrivals.updates.empty()) {
+    PSRING_RETURN_IF_ERROR(WriteFile(
+        absl::StrCat(flags.record, "/arrivals-server", flags.server, ".bin"), ToBytes(arrivals)));
+  }
+  return WriteRecord(flags.record, flags.server, stats);
 }
 
 void Note(const std::string& text) { std::fprintf(stderr, "ps_server: note: %s\n", text.c_str()); }
@@ -77,16 +105,21 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
 
   std::unique_ptr<CheckpointStore> checkpoints;
   if (!flags.checkpoint_dir.empty()) {
-    PSRING_ASSIGN_OR_RETURN(checkpoints, OpenCheckpointFolder(flags.checkpoint_dir, /*server=*/0));
+    PSRING_ASSIGN_OR_RETURN(checkpoints, OpenCheckpointFolder(flags.checkpoint_dir, flags.server));
   }
+  const std::unique_ptr<LinkShaper> shaper = MakeLinkShaper(flags.link);
+  Arrivals arrivals;
   ParameterServer server(*device, {.workers = flags.workers,
+                                   .server = flags.server,
+                                   .servers = flags.servers,
                                    .timeout = meeting.timeout,
                                    .on_worker_loss = ParseOnWorkerLoss(flags.on_worker_loss),
                                    .worker_timeout = absl::Seconds(flags.worker_timeout_s),
                                    .reject_nonfinite = flags.reject_nonfinite,
                                    .checkpoints = checkpoints.get(),
                                    .checkpoint_every = flags.checkpoint_every,
-                                   .on_note = Note});
+                                   .on_note = Note,
+                                   .arrivals = &arrivals});
   if (checkpoints != nullptr) {
     PSRING_ASSIGN_OR_RETURN(const std::optional<Checkpoint> checkpoint, checkpoints->Load());
     if (checkpoint.has_value()) {
@@ -94,11 +127,17 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
       Note(absl::StrCat("goes on from step ", checkpoint->step, " in ", flags.checkpoint_dir));
     }
   }
-  PSRING_ASSIGN_OR_RETURN(
-      std::unique_ptr<Service> service,
-      Service::Start(server, {.host = flags.bind, .port = flags.port, .threads = flags.threads}));
+  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Service> service, Service::Start(server, {.host = flags.bind,
+                                                                                    .port = flags.port,
+                                                                                    .threads = flags.threads,
+                                                                                    .shaper = shaper.get()}));
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Rendezvous> rendezvous, Rendezvous::Connect(meeting));
-  PSRING_RETURN_IF_ERROR(rendezvous->Set("ps/0", service->address()));
+  std::unique_ptr<RoundLimitServer> limits;
+  if (flags.limits) {
+    PSRING_ASSIGN_OR_RETURN(limits, RoundLimitServer::Start(flags.bind, flags.workers, meeting.timeout));
+    PSRING_RETURN_IF_ERROR(rendezvous->Set("ps/0/limits", limits->address()));
+  }
+  PSRING_RETURN_IF_ERROR(rendezvous->Set(absl::StrCat("ps/", flags.server), service->address()));
   std::printf("ps_server: serving %d workers on %s\n", flags.workers, service->address().c_str());
   std::fflush(stdout);
 
@@ -111,7 +150,7 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
     server.CheckpointNow(absl::Now() + absl::Milliseconds(1500));
     server.Abort(absl::CancelledError("the parameter server was told to end"));
   }
-  if (outcome->ok() && !flags.record.empty()) outcome = WriteRecord(flags.record, server.stats());
+  if (outcome->ok() && !flags.record.empty()) outcome = WriteRecords(flags, server.stats(), arrivals);
   if (outcome->ok() && checkpoints != nullptr) checkpoints->Clear();
   if (!service->Stop(absl::Now() + absl::Seconds(2))) {
     // All that matters is written; a connection that will not end must not keep the process.
@@ -132,6 +171,12 @@ int main(int argc, char** argv) {
   app.add_option("--workers", flags.workers, "how many workers train")
       ->required()
       ->check(psring::WholeNumber(1, 65536));
+  app.add_option("--server", flags.server, "which one this is, where several share the parameters")
+      ->check(psring::WholeNumber(0, 63))
+      ->capture_default_str();
+  app.add_option("--servers", flags.servers, "how many share the parameters")
+      ->check(psring::WholeNumber(1, 64))
+      ->capture_default_str();
   app.add_option("--bind", flags.bind, "address to listen on, as the workers reach it")
       ->capture_default_str();
   app.add_option("--port", flags.port, "port to listen on; 0: the system chooses")
@@ -141,13 +186,14 @@ int main(int argc, char** argv) {
       ->check(psring::WholeNumber(1, 256))
       ->capture_default_str();
   app.add_option("--device", flags.device, "where the parameters are")->capture_default_str();
-  app.add_option("--record", flags.record, "folder for result-server0.json; empty: none");
+  app.add_option("--record", flags.record, "folder for result-server<I>.json; empty: none");
   app.add_option("--on_worker_loss", flags.on_worker_loss,
                  "stop, or continue with the workers that remain; by default synchronous jobs stop, "
-                 "asynchronous ones continue")
+                 "asynchronous ones continue (several servers always stop)")
       ->check(psring::OneOf({"stop", "continue"}));
   app.add_option("--worker_timeout", flags.worker_timeout_s,
-                 "seconds in which a worker whose connection broke may come back before it is lost")
+                 "seconds in which a worker whose connection broke may come back before it is lost (of one "
+                 "server)")
       ->check(psring::RealNumber({.low = 0, .low_allowed = true}))
       ->capture_default_str();
   app.add_option("--reject_nonfinite", flags.reject_nonfinite, "refuse a gradient with NaN or infinity in it")
@@ -161,11 +207,22 @@ int main(int argc, char** argv) {
   app.add_option("--timeout", flags.timeout_s, "seconds that workers may wait for one that is silent")
       ->check(psring::RealNumber({.low = 0}))
       ->capture_default_str();
+  psring::AddLinkFlags(app, flags.link);
+  app.add_flag("--limits", flags.limits, "also serve the rounds that ps_worker --limits measures");
   psring::ParseOrExit(app, argc, argv);
 
+  if (flags.server >= flags.servers) {
+    return psring::Fail("ps_server",
+                        absl::StrCat("--server ", flags.server, " of --servers ", flags.servers,
+                                     ": they are numbered from 0"),
+                        2);
+  }
   psring::KeepFreedMemory();
   const absl::StatusOr<psring::RendezvousOptions> meeting = psring::Meeting(flags);
   if (!meeting.ok()) return psring::Fail("ps_server", std::string(meeting.status().message()), 2);
+  if (absl::Status bad = psring::CheckFlags(flags); !bad.ok()) {
+    return psring::Fail("ps_server", std::string(bad.message()), 2);
+  }
   const absl::Status status = psring::Run(flags, *meeting);
   if (status.ok()) return 0;
   return psring::Fail("ps_server", std::string(status.message()),

@@ -36,6 +36,7 @@
 #include "common/rendezvous.h"
 #include "common/trace.h"
 #include "ps_server/ps_client.h"
+#include "ps_server/round_limits.h"
 
 namespace psring {
 namespace {
@@ -51,8 +52,10 @@ struct Flags {
   std::string rank, world_size;  // in place of RANK and WORLD_SIZE
   std::vector<std::string> bytes = {"4M"};
   int turns = 20, calls_per_turn = 0, warmup = 5, checks = 1, average = 3;
+  int servers = 1;
   double timeout_s = 60;
   std::string payload = "auto";
+  bool limits = false;
   bool json = false;
 };
 
@@ -94,12 +97,25 @@ class Worker {
   }
 
   absl::Status Run() {
-    PSRING_ASSIGN_OR_RETURN(const std::string address, rendezvous_.Get("ps/0", "the parameter server"));
     PSRING_RETURN_IF_ERROR(Allocate());
     PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(flags_.payload));
-    client_ = MakeGrpcPsClient(address, payload);
+    std::vector<std::unique_ptr<PsClient>> clients;
+    for (int server = 0; server < flags_.servers; ++server) {
+      PSRING_ASSIGN_OR_RETURN(
+          const std::string address,
+          rendezvous_.Get(absl::StrCat("ps/", server), absl::StrCat("parameter server ", server)));
+      clients.push_back(MakeGrpcPsClient(address, payload));
+    }
+    client_ = MakeShardedPsClient(std::move(clients));
     client_->ShareMemory({gradient_.span(), gradient_.shared_fd()}, {weights_.span(), weights_.shared_fd()});
     PSRING_RETURN_IF_ERROR(client_->Start(rank_, job_, weights_.span(), Deadline()));
+    if (flags_.limits) {
+      PSRING_ASSIGN_OR_RETURN(const std::string limits,
+                              rendezvous_.Get("ps/0/limits", "a ps_server --limits"));
+      PSRING_ASSIGN_OR_RETURN(limits_,
+                              RoundLimitClient::Connect(limits, rank_, absl::Seconds(flags_.timeout_s)));
+      PSRING_ASSIGN_OR_RETURN(limit_weights_, MakeCpuDevice()->Allocate(weights_.bytes()));
+    }
     PSRING_RETURN_IF_ERROR(Begin());
     for (const Bucket& bucket : job_.buckets) {
       const absl::Status status = Measure(bucket);
@@ -143,12 +159,15 @@ class Worker {
                   workers_, client_->payload().c_str(), flags_.turns, CollectiveTableHeader(false).c_str());
       return absl::OkStatus();
     }
-    Json line = {{"event", "start"},
-                 {"ranks", Json::array()},
-                 {"groups",
-                  {{{"backend", "grpc"},
-                    {"algorithm", job_.consistency},
-                    {"transport", client_->payload() == "shm" ? "shm" : "tcp"}}}}};
+    Json line = {
+        {"event", "start"},
+        {"ranks", Json::array()},
+        {"groups",
+         {{{"backend", "grpc"},
+           {"algorithm",
+            absl::StrCat(job_.consistency,
+                         flags_.servers > 1 ? absl::StrCat(" on ", flags_.servers, " servers") : "")},
+           {"transport", client_->payload() == "shm" ? "shm" : "tcp"}}}}};
     for (const std::string& card : cards) {
       const std::pair<std::string, std::string> fields = absl::StrSplit(card, absl::MaxSplits(' ', 1));
       int pid = 0;
@@ -239,14 +258,20 @@ class Worker {
       call_ns = std::min(call_ns, MonotonicNanos() - begin);
     }
     PSRING_ASSIGN_OR_RETURN(const int64_t calls, AgreeOnCalls(call_ns));
-    std::vector<int64_t> turn_ns;
+    std::vector<int64_t> turn_ns, limit_ns;
+    if (limits_.has_value()) PSRING_RETURN_IF_ERROR(LimitRound(bucket));  // makes its memory
     for (int turn = 0; turn < flags_.turns; ++turn) {
       const int64_t begin = MonotonicNanos();
       for (int64_t call = 0; call < calls; ++call) PSRING_RETURN_IF_ERROR(Round(bucket));
       turn_ns.push_back(MonotonicNanos() - begin);
+      if (!limits_.has_value()) continue;
+      const int64_t limit_begin = MonotonicNanos();
+      for (int64_t call = 0; call < calls; ++call) PSRING_RETURN_IF_ERROR(LimitRound(bucket));
+      limit_ns.push_back(MonotonicNanos() - limit_begin);
     }
     if (flags_.checks > 0) PSRING_RETURN_IF_ERROR(RequireRight(bucket, Checkable() ? Wrong(bucket) : 0));
-    return Report(bucket, turn_ns, calls);
+    PSRING_RETURN_IF_ERROR(Report(bucket, turn_ns, calls));
+    return limits_.has_value() ? ReportLimit(bucket, limit_ns, calls) : absl::OkStatus();
   }
 
   absl::StatusOr<int64_t> AgreeOnCalls(int64_t call_ns) {
@@ -261,10 +286,20 @@ class Worker {
     return std::max<int64_t>(1, kTurnNs / slowest);
   }
 
-  absl::Status Report(const Bucket& bucket, const std::vector<int64_t>& turn_ns, int64_t calls) {
+  // Over payload that is not shared the least is a raw round; over memory, one pass through it.
+  RoundLimit LimitKind() const { return client_->payload() == "shm" ? RoundLimit::kFused : RoundLimit::kRaw; }
+
+  absl::Status LimitRound(const Bucket& bucket) {
+    return limits_->Run(LimitKind(), gradient_.span().Slice(bucket.first, bucket.count),
+                        limit_weights_.span().Slice(bucket.first, bucket.count));
+  }
+
+  // A time a turn, in us a round, of all ranks' as --average says; empty on all ranks but 0.
+  absl::StatusOr<std::vector<double>> Gather(const std::vector<int64_t>& turn_ns, int64_t calls) {
     PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all,
                             rendezvous_.Exchange("ps_worker times", absl::StrJoin(turn_ns, " ")));
-    if (rank_ != 0) return absl::OkStatus();
+    std::vector<double> times_us;
+    if (rank_ != 0) return times_us;
     std::vector<std::vector<double>> of_turn(turn_ns.size());
     for (const std::string& text : all) {
       const std::vector<std::string> fields = absl::StrSplit(text, ' ', absl::SkipEmpty());
@@ -275,7 +310,6 @@ class Worker {
         of_turn[turn].push_back(ns / 1e3 / static_cast<double>(calls));
       }
     }
-    std::vector<double> times_us;
     for (const std::vector<double>& ranks : of_turn) {
       double sum = 0;
       for (const double time : ranks) sum += time;
@@ -284,6 +318,38 @@ class Worker {
                          : flags_.average == 2 ? *std::min_element(ranks.begin(), ranks.end())
                                                : *std::max_element(ranks.begin(), ranks.end()));
     }
+    return times_us;
+  }
+
+  static double Median(std::vector<double> values) {
+    std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2),
+                     values.end());
+    return values[values.size() / 2];
+  }
+
+  absl::Status ReportLimit(const Bucket& bucket, const std::vector<int64_t>& turn_ns, int64_t calls) {
+    PSRING_ASSIGN_OR_RETURN(const std::vector<double> times_us, Gather(turn_ns, calls));
+    if (rank_ != 0) return absl::OkStatus();
+    const uint64_t bytes = bucket.count * sizeof(float);
+    if (flags_.json) {
+      Print({{"event", "limit"},
+             {"kind", Name(LimitKind())},
+             {"collective", "ps_push_pull"},
+             {"bytes", bytes},
+             {"times_us", times_us},
+             {"calls_per_turn", calls},
+             {"wrong", -1}});
+      return absl::OkStatus();
+    }
+    const double median = Median(times_us);
+    std::printf("# limit %-6s %12llu bytes %10.2f us %8.2f GB/s\n", Name(LimitKind()),
+                static_cast<unsigned long long>(bytes), median, static_cast<double>(bytes) / median / 1e3);
+    return absl::OkStatus();
+  }
+
+  absl::Status Report(const Bucket& bucket, const std::vector<int64_t>& turn_ns, int64_t calls) {
+    PSRING_ASSIGN_OR_RETURN(const std::vector<double> times_us, Gather(turn_ns, calls));
+    if (rank_ != 0) return absl::OkStatus();
     const uint64_t bytes = bucket.count * sizeof(float);
     const int64_t wrong = flags_.checks > 0 ? 0 : -1;
     if (flags_.json) {
@@ -297,10 +363,8 @@ class Worker {
       Print({{"event", "progress"}, {"done", bucket.index + 1}, {"of", job_.buckets.size()}});
       return absl::OkStatus();
     }
-    std::nth_element(times_us.begin(), times_us.begin() + static_cast<ptrdiff_t>(times_us.size() / 2),
-                     times_us.end());
     CollectiveRow row{.bytes = bytes, .count = bucket.count, .type = "float", .op = "sum"};
-    row.out_of_place.time_us = times_us[times_us.size() / 2];
+    row.out_of_place.time_us = Median(times_us);
     row.out_of_place.wrong = wrong;
     SetBandwidths("ps_push_pull", workers_, bytes, row.out_of_place);
     row.in_place.measured = false;  // the weights never are the gradient
@@ -316,6 +380,8 @@ class Worker {
   ServerJob job_;
   Buffer weights_, gradient_;
   std::unique_ptr<PsClient> client_;
+  std::optional<RoundLimitClient> limits_;
+  Buffer limit_weights_;
   int64_t steps_ = 0;
   double busbw_ = 0;
 };
@@ -356,12 +422,15 @@ void AddFlags(CLI::App& app, Flags& flags) {
   number("-w,--warmup_iters", flags.warmup, "Untimed rounds of each size", 0, 1 << 30);
   number("-c,--check", flags.checks, "Checked rounds of each size, before the timed ones", 0, 1'000'000);
   number("-a,--average", flags.average, "Of the workers' times: 0 rank 0's, 1 mean, 2 least, 3 most", 0, 3);
+  number("--servers", flags.servers, "Parameter servers, each with a slice of the gradient", 1, 64);
   app.add_option("--payload", flags.payload, "auto, grpc or shm: how gradients and weights travel")
       ->check(OneOf({"auto", "grpc", "shm"}))
       ->capture_default_str();
   app.add_option("--timeout", flags.timeout_s, "Seconds to wait for a silent process")
       ->check(RealNumber({}))
       ->capture_default_str();
+  app.add_flag("--limits", flags.limits,
+               "Also what a round costs at least, in turn with the real ones; needs a ps_server --limits");
   app.add_flag("--json", flags.json, "For psring: JSON lines; also ends with the process that started it");
 }
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/reduce.h"
 #include "ps_server/consistency.h"
 
 namespace psring {
@@ -30,6 +31,11 @@ absl::Status RequireSameJob(const ServerJob& reference, const ServerJob& other, 
   PSRING_RETURN_IF_ERROR(same("consistency", reference.consistency, other.consistency));
   PSRING_RETURN_IF_ERROR(same("deterministic", reference.deterministic, other.deterministic));
   PSRING_RETURN_IF_ERROR(same("serial", reference.serial, other.serial));
+  PSRING_RETURN_IF_ERROR(same("server", reference.server, other.server));
+  PSRING_RETURN_IF_ERROR(same("number of servers", reference.servers, other.servers));
+  PSRING_RETURN_IF_ERROR(same("wire", std::string(Name(reference.wire)), std::string(Name(other.wire))));
+  PSRING_RETURN_IF_ERROR(same("clip_norm", reference.clip_norm, other.clip_norm));
+  PSRING_RETURN_IF_ERROR(same("staleness_lr", reference.staleness_lr, other.staleness_lr));
   PSRING_RETURN_IF_ERROR(same("parameters", reference.parameters, other.parameters));
   PSRING_RETURN_IF_ERROR(same("number of buckets", reference.buckets.size(), other.buckets.size()));
   for (size_t i = 0; i < reference.buckets.size(); ++i) {
@@ -53,7 +59,18 @@ absl::Status RequireSameJob(const ServerJob& reference, const ServerJob& other, 
 
 absl::Status ValidateServerJob(const ServerJob& job) {
   if (job.workers < 1) return absl::InvalidArgumentError(absl::StrCat("workers is ", job.workers));
-  PSRING_RETURN_IF_ERROR(ParseWaitingRule(job.consistency, job.workers).status());
+  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
+  if (!(job.clip_norm >= 0) || (job.clip_norm > 0 && rule.each_alone())) {
+    return absl::InvalidArgumentError(absl::StrCat("clip_norm ", job.clip_norm, " with \"", job.consistency,
+                                                   "\": only synchronous modes have one gradient to clip"));
+  }
+  if (job.staleness_lr && !rule.each_alone()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("staleness_lr with \"", job.consistency, "\", in which no gradient is stale"));
+  }
+  if (job.server < 0 || job.server >= job.servers) {
+    return absl::InvalidArgumentError(absl::StrCat("server ", job.server, " of ", job.servers));
+  }
   if (job.parameters < 0) return absl::InvalidArgumentError(absl::StrCat("parameters is ", job.parameters));
 
   std::vector<Bucket> in_place = job.buckets;

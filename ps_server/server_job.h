@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/device.h"
 #include "common/optimizer.h"
 #include "common/parameters.h"
 
@@ -18,6 +19,16 @@ struct ServerJob {
   bool deterministic = false;  // sync: add in worker order, so that the sum's bits do not depend on arrival
   bool serial =
       false;  // replies to a worker start only when its whole gradient (all buckets of the step) has arrived
+  // Which part this is of how many, each on a server of its own (sharding.h).
+  int server = 0;
+  int servers = 1;
+  // Synchronous modes, above 0: the norm to which the mean gradient over all parameters is clipped. Then no
+  // bucket is updated or answered before the whole gradient has been added up.
+  double clip_norm = 0;
+  // Asynchronous modes: each push's rate is divided by max(1, its staleness) (Zhang, Gupta, Lian & Liu 2016,
+  // "Staleness-aware Async-SGD for Distributed Deep Learning").
+  bool staleness_lr = false;
+  DType wire = DType::kFloat32;  // of gradients on their way here; added up, and answered, in float32
   int64_t parameters = 0;
   std::vector<Bucket> buckets;
   OptimizerConfig optimizer;

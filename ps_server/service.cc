@@ -53,7 +53,7 @@ class GrpcService : public Service, public Connection::Host {
     for (Lane& lane : lanes) {
       threads_.emplace_back([this, lane = std::move(lane)]() mutable { Serve(lane); });
     }
-    port_->Serve(*grpc_server_);
+    port_->Serve(*grpc_server_, options.shaper);
     return absl::OkStatus();
   }
 

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/link_shaper.h"
 #include "ps_server/parameter_server.h"
 
 namespace psring {
@@ -19,6 +20,7 @@ struct ServiceOptions {
   std::string host = "127.0.0.1";
   int port = 0;  // 0: the system chooses
   int threads = 2;
+  LinkShaper* shaper = nullptr;  // the link to other machines; outlives the service
 };
 
 class Service {

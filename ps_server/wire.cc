@@ -3,11 +3,13 @@
 #include <grpc/grpc.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/reduce.h"
 #include "proto/parameter_server.pb.h"
 
 namespace psring {
@@ -18,8 +20,8 @@ namespace {
 constexpr uint32_t kVarint = 0;
 constexpr uint32_t kBytes = 2;
 constexpr uint32_t kPayloadField = proto::Chunk::kPayloadFieldNumber;
-// Sixteen fields of at most two bytes of tag and ten of value.
-constexpr size_t kMaxHeaderBytes = 16 * 12;
+// Eighteen fields of at most two bytes of tag and ten of value.
+constexpr size_t kMaxHeaderBytes = 18 * 12;
 
 class HeaderWriter {
  public:
@@ -103,6 +105,12 @@ bool SetField(uint64_t number, uint64_t value, ChunkHeader& header) {
     case proto::Chunk::kWeightsAtFieldNumber:
       header.weights_at = value;
       return true;
+    case proto::Chunk::kCompleteFieldNumber:
+      header.complete = static_cast<int64_t>(value);
+      return true;
+    case proto::Chunk::kSumOfSquaresFieldNumber:
+      header.sum_of_squares = std::bit_cast<double>(value);
+      return true;
     case proto::Chunk::kIncarnationFieldNumber:
       header.incarnation = value;
       return true;
@@ -123,6 +131,7 @@ static_assert(static_cast<int>(MessageKind::kExchange) == proto::Chunk::EXCHANGE
 static_assert(static_cast<int>(MessageKind::kFetch) == proto::Chunk::FETCH);
 static_assert(static_cast<int>(MessageKind::kLeave) == proto::Chunk::LEAVE);
 static_assert(static_cast<int>(MessageKind::kAnnounce) == proto::Chunk::ANNOUNCE);
+static_assert(static_cast<int>(MessageKind::kNorm) == proto::Chunk::NORM);
 static_assert(static_cast<int>(MessageKind::kReset) == proto::Chunk::RESET);
 static_assert(static_cast<int>(MessageKind::kBarrier) == proto::Chunk::BARRIER);
 
@@ -142,6 +151,8 @@ grpc::ByteBuffer EncodeChunk(const ChunkHeader& header, Bytes payload, std::shar
   writer.Field(proto::Chunk::kSharedBytesFieldNumber, static_cast<int64_t>(header.shared_bytes));
   writer.Field(proto::Chunk::kGradientAtFieldNumber, static_cast<int64_t>(header.gradient_at));
   writer.Field(proto::Chunk::kWeightsAtFieldNumber, static_cast<int64_t>(header.weights_at));
+  writer.Field(proto::Chunk::kCompleteFieldNumber, header.complete);
+  writer.Field(proto::Chunk::kSumOfSquaresFieldNumber, std::bit_cast<int64_t>(header.sum_of_squares));
   writer.Field(proto::Chunk::kIncarnationFieldNumber, static_cast<int64_t>(header.incarnation));
   writer.Field(proto::Chunk::kResetsFieldNumber, static_cast<int64_t>(header.resets));
   writer.Field(proto::Chunk::kPatienceMsFieldNumber, header.patience_ms);
@@ -210,6 +221,11 @@ void EncodeJob(const ServerJob& from, proto::Job& to) {
   to.set_consistency(from.consistency);
   to.set_deterministic(from.deterministic);
   to.set_serial(from.serial);
+  to.set_server(from.server);
+  to.set_servers(from.servers);
+  to.set_clip_norm(from.clip_norm);
+  to.set_staleness_lr(from.staleness_lr);
+  to.set_wire(Name(from.wire));
   to.set_parameters(from.parameters);
   for (const Bucket& bucket : from.buckets) {
     proto::Job::Bucket& added = *to.add_buckets();
@@ -236,6 +252,11 @@ absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job) {
   to.consistency = job.consistency();
   to.deterministic = job.deterministic();
   to.serial = job.serial();
+  to.server = job.server();
+  to.servers = job.servers();
+  to.clip_norm = job.clip_norm();
+  to.staleness_lr = job.staleness_lr();
+  PSRING_ASSIGN_OR_RETURN(to.wire, ParseDType(job.wire()));
   to.parameters = job.parameters();
   for (const proto::Job::Bucket& bucket : job.buckets()) {
     to.buckets.push_back(

@@ -102,7 +102,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeProcessGroup(Rendezvous& rende
                                                          .bind_host = options.bind_host,
                                                          .sockets_per_peer = options.sockets_per_peer,
                                                          .socket_buffer_bytes = options.socket_buffer_bytes,
-                                                         .ranks_per_node = options.ranks_per_node}));
+                                                         .ranks_per_node = options.ranks_per_node,
+                                                         .shaper = options.shaper}));
   return MakeScheduledGroup(std::move(transport), options);
 }
 

@@ -19,6 +19,8 @@
 
 namespace psring {
 
+class LinkShaper;
+
 // What a group is, in words that tables and manifests print.
 struct GroupInfo {
   int rank = 0;
@@ -96,6 +98,7 @@ struct GroupOptions {
   // Ranks on a node, for the hierarchical algorithm; with transport auto they share memory, and others do
   // not. 0: those of one host.
   int ranks_per_node = 0;
+  LinkShaper* shaper = nullptr;  // the link that payload over TCP goes through; outlives the group
 };
 
 // Every rank calls it with the same options. Waits for all of them, at most as long as the rendezvous does.

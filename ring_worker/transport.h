@@ -22,6 +22,8 @@
 
 namespace psring {
 
+class LinkShaper;
+
 // Which transfers: the group's call number, the schedule's round, the segment of that round.
 struct Tag {
   uint32_t call = 0;
@@ -110,6 +112,7 @@ struct MeshOptions {
   // Above 0 and with auto: memory is shared only among so many ranks with consecutive numbers, as if each
   // such lot had a host of its own.
   int ranks_per_node = 0;
+  LinkShaper* shaper = nullptr;  // through which payload goes over TCP; null: none. Outlives the transport
 };
 // Every rank calls it: listens on a port that the system chooses, publishes the address through the
 // rendezvous and connects to every other rank. A connection that does not show this job's token is dropped:

@@ -2,12 +2,15 @@
 
 #include <zlib.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
+#include <numeric>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/random.h"
 #include "trainer/names.h"
 
 namespace psring {
@@ -182,6 +185,36 @@ absl::StatusOr<DataSplits> LoadData(const std::string& name, const std::string& 
   std::vector<std::string> names;
   for (const DataRow& row : DataRows()) names.push_back(row.name);
   return UnknownName("data", name, names);
+}
+
+absl::Status HoldOut(int64_t count, bool score_them, DataSplits& data) {
+  if (count == 0) return absl::OkStatus();
+  Dataset& train = data.train;
+  if (count >= train.count()) {
+    return absl::InvalidArgumentError(absl::StrCat("--validation ", count, " would leave nothing of the ",
+                                                   train.count(), " training samples; hold out fewer"));
+  }
+  constexpr uint64_t kSplitSeed = 0x76616c6964;  // one split for all runs: rates are picked on it
+  std::vector<int64_t> order(static_cast<size_t>(train.count()));
+  std::iota(order.begin(), order.end(), 0);
+  Random(kSplitSeed).Shuffle(order);
+  const auto middle = order.end() - count;
+  std::sort(order.begin(), middle);
+  std::sort(middle, order.end());
+  const auto pick = [&](auto begin, auto end) {
+    Dataset part = train;
+    part.images.clear();
+    part.labels.clear();
+    for (auto index = begin; index != end; ++index) {
+      const auto image = train.images.begin() + *index * train.image_size();
+      part.images.insert(part.images.end(), image, image + train.image_size());
+      part.labels.push_back(train.labels[static_cast<size_t>(*index)]);
+    }
+    return part;
+  };
+  if (score_them) data.test = pick(middle, order.end());
+  data.train = pick(order.begin(), middle);
+  return absl::OkStatus();
 }
 
 void GatherBatch(const Dataset& data, const std::vector<int64_t>& indices, float* inputs, uint8_t* labels) {

@@ -38,6 +38,11 @@ struct DataSplits {
 // differ.
 absl::StatusOr<DataSplits> LoadData(const std::string& name, const std::string& dir, uint64_t seed);
 
+// Takes the last `count` samples of one fixed order (whatever the seed of a run) out of the training data.
+// `score_them`: they become the test data, whose place nobody else then takes. InvalidArgument where too few
+// would be left.
+absl::Status HoldOut(int64_t count, bool score_them, DataSplits& data);
+
 struct SyntheticShape {
   int height = 28, width = 28;
   int64_t train = 60000, test = 10000;

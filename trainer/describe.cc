@@ -4,7 +4,7 @@
 
 #include "common/check.h"
 #include "trainer/group_options.h"
-#include "trainer/model.h"
+#include "trainer/replayed_model.h"
 #include "trainer/sync_strategy.h"
 #include "trainer/training_plan.h"
 
@@ -66,16 +66,17 @@ std::string DescribeAsJson() {
 
 absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int world_size) {
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice(options.device));
-  PSRING_ASSIGN_OR_RETURN(const ModelRow* row, FindModel(options.model));
-  PSRING_ASSIGN_OR_RETURN(const DataSplits data, LoadData(options.data, options.data_dir, options.seed));
+  PSRING_ASSIGN_OR_RETURN(const ModelRow row, ModelOf(options));
+  PSRING_ASSIGN_OR_RETURN(DataSplits data, DataOf(options));
+  PSRING_RETURN_IF_ERROR(HoldOut(options.validation, options.score == "validation", data));
   PSRING_ASSIGN_OR_RETURN(const StepPlan steps, PlanSteps(options, data.train.count(), world_size));
   const std::unique_ptr<Ops> ops = MakeReferenceOps();
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
-                          row->make(data.train, /*max_batch=*/1, *device, *ops));
+                          row.make(data.train, /*max_batch=*/1, *device, *ops));
   Json updates = Json::array();
   for (const StrategyRow& strategy : Strategies()) {
     PSRING_ASSIGN_OR_RETURN(const UpdatePlan plan,
-                            PlanUpdates(options, strategy, *row, steps, data.train.count()));
+                            PlanUpdates(options, strategy, row, steps, data.train.count()));
     const bool has_momentum = plan.optimizer.kind == OptimizerKind::kMomentum;
     updates.push_back({{"strategy", strategy.name},
                        {"optimizer", OptimizerName(plan.optimizer.kind)},

@@ -53,8 +53,9 @@ struct ModelRow {
   const char* summary;
   double default_lr;        // synchronous modes, momentum 0.9
   double default_async_lr;  // asynchronous modes, momentum 0
-  absl::StatusOr<std::unique_ptr<Model>> (*make)(const Dataset& data, int max_batch, Device& device,
-                                                 Ops& ops);
+  std::function<absl::StatusOr<std::unique_ptr<Model>>(const Dataset& data, int max_batch, Device& device,
+                                                       Ops& ops)>
+      make;
 };
 const std::vector<ModelRow>& Models();
 

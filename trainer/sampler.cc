@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "common/check.h"
-#include "trainer/random.h"
+#include "common/random.h"
 
 namespace psring {
 

@@ -42,6 +42,8 @@ struct StepReport {
   std::vector<BucketRecord> buckets;
   Traffic traffic;         // of this step
   int64_t exposed_ns = 0;  // BeginStep and FinishStep stood still until communication was done
+  // Parameter servers: updates in the first bucket's weights as they came back, those of all workers.
+  int64_t version = -1;
   // The gradient came too late and is in no update; the weights are those that `next_step` builds on.
   bool dropped = false;
   int64_t next_step = -1;  // where `dropped`, or where a parameter server went back; else the next
@@ -106,6 +108,9 @@ struct StrategyContext {
   PsClient* client = nullptr;     // parameter servers
   bool deterministic = false;     // parameter servers
   bool serial = false;            // parameter servers
+  double clip_norm = 0;           // synchronous: of the mean gradient over all parameters; 0: not clipped
+  bool staleness_lr = false;      // asynchronous parameter servers: the rate is divided by the staleness
+  DType wire = DType::kFloat32;   // parameter servers: of gradients on their way
 };
 
 // The number in "ps-ssp:2": what it stands for. No letter: the strategy takes none.

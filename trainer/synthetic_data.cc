@@ -1,7 +1,7 @@
 // Pictures that need no files: a pattern per class, drowned in noise. A linear model can tell them apart, but
 // not all of them, so that accuracy still says something.
+#include "common/random.h"
 #include "trainer/data.h"
-#include "trainer/random.h"
 
 namespace psring {
 namespace {

@@ -7,9 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/reduce.h"
 #include "trainer/bucket_pipeline.h"
+#include "trainer/compute_delay.h"
 #include "trainer/evaluation.h"
 #include "trainer/model.h"
+#include "trainer/replayed_model.h"
 #include "trainer/sampler.h"
 #include "trainer/sync_strategy.h"
 #include "trainer/training_plan.h"
@@ -39,6 +42,8 @@ class Training {
   absl::Status Steps();
   absl::StatusOr<std::optional<int64_t>> AwaitStage(int stage);
   void GoBackTo(int64_t step);
+  bool IsOver(int64_t step) const;
+  int64_t StepsDone(int64_t next) const;
   absl::StatusOr<StepRecord> Step(int64_t step, int64_t& next);
   std::vector<SampledBatch> Draw(StepInfo& info);
   Batch Gather(const SampledBatch& drawn);
@@ -64,10 +69,13 @@ class Training {
   int gradient_fd_ = -1;
   bool server_shares_ = false;  // a parameter server on this host may work in our buffers
   std::unique_ptr<SyncStrategy> strategy_;
+  bool shares_steps_ = false;  // among workers that never wait for each other
   std::optional<BucketPipeline> pipeline_;
   std::vector<DistributedSampler> samplers_;  // one for each micro-batch
+  std::optional<ComputeDelay> delay_;
 
   int64_t global_samples_ = 0;  // in all updates so far
+  int64_t version_ = 0;         // asynchronous: updates in this rank's weights, those of all workers
   double trained_s_ = 0;
   std::vector<double> losses_;  // of this rank's steps
   struct Made {
@@ -88,12 +96,12 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
 
   // All that can be refused is refused before anything is allocated.
   PSRING_ASSIGN_OR_RETURN(t.strategy_row_, FindStrategy(options.strategy));
-  PSRING_ASSIGN_OR_RETURN(const ModelRow* model_row, FindModel(options.model));
+  PSRING_ASSIGN_OR_RETURN(const ModelRow model_row, ModelOf(options));
   PSRING_RETURN_IF_ERROR(CheckStrategy(options, *t.strategy_row_, worker.world_size));
   PSRING_ASSIGN_OR_RETURN(t.plan_, PlanSteps(options, data.count(), worker.world_size));
   t.drawn_batch_ = t.plan_.global_batch + int64_t{options.batch} * SpareWorkers(options.strategy);
   PSRING_ASSIGN_OR_RETURN(const UpdatePlan updates,
-                          PlanUpdates(options, *t.strategy_row_, *model_row, t.plan_, data.count()));
+                          PlanUpdates(options, *t.strategy_row_, model_row, t.plan_, data.count()));
 
   if (worker.rank == 0) {
     for (const std::string& warning : PlanWarnings(*t.strategy_row_, updates)) worker.on_warning(warning);
@@ -102,7 +110,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   const int max_batch = std::max(options.batch, kEvaluationBatch);
   t.compute_ = device.NewStream(StreamKind::kCompute, "compute");
   PSRING_ASSIGN_OR_RETURN(t.ops_, MakeOps(device, options.threads));
-  PSRING_ASSIGN_OR_RETURN(t.model_, model_row->make(data, max_batch, device, *t.ops_));
+  PSRING_ASSIGN_OR_RETURN(t.model_, model_row.make(data, max_batch, device, *t.ops_));
   const size_t parameters = t.model_->parameters().count();
   if (options.evaluate && worker.rank == 0) {
     PSRING_RETURN_IF_ERROR(CheckSnapshots(options.eval_every, t.plan_.total_steps(), parameters));
@@ -121,6 +129,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
 
   t.buckets_ = PlanBuckets(t.model_->parameters(),
                            {.first_mb = std::min(1.0, options.bucket_mb), .others_mb = options.bucket_mb});
+  PSRING_ASSIGN_OR_RETURN(const DType wire, ParseDType(options.wire));
   PSRING_ASSIGN_OR_RETURN(t.strategy_,
                           t.strategy_row_->make({.algorithm = AlgorithmOf(*t.strategy_row_, options.strategy),
                                                  .rank = worker.rank,
@@ -137,8 +146,20 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                                                  .group = worker.group,
                                                  .client = worker.client,
                                                  .deterministic = options.deterministic,
-                                                 .serial = options.ps_schedule == "serial"}));
+                                                 .serial = options.ps_schedule == "serial",
+                                                 .clip_norm = options.clip_norm,
+                                                 .staleness_lr = options.staleness_lr == "inverse",
+                                                 .wire = wire}));
+  t.shares_steps_ = AlgorithmOf(*t.strategy_row_, options.strategy) == "async";
   t.pipeline_.emplace(t.buckets_, *t.compute_, *t.strategy_);
+
+  PSRING_ASSIGN_OR_RETURN(t.delay_, ComputeDelay::Create(options, worker.rank, MonotonicNanos));
+  if (t.delay_->active() && device.name() != "cpu") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--straggler and --jitter_ms are for --device cpu, where computing is done when a call "
+                     "returns; this is ",
+                     device.name()));
+  }
 
   // Micro-batch m of M is what rank m of M would have drawn.
   for (int m = 0; m < options.micro_batches; ++m) {
@@ -193,29 +214,31 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
 
 absl::Status Training::Steps() {
   bool warm = false;
-  int64_t next = strategy_->start_step();
+  int64_t next = strategy_->start_step(), done = 0;
   if (next > 0) {  // of a job that was going on already
     global_samples_ = next * plan_.global_batch;
     for (DistributedSampler& sampler : samplers_) sampler.SeekTo(next);
   }
   while (true) {
     const int64_t step = next;
-    const bool done = step >= plan_.total_steps();
+    const bool over = IsOver(step);
     // A worker whose gradient came too late may skip the first measured step, but not the barrier before it.
     const bool warmed_up = !warm && step >= plan_.warmup_steps;
-    if (step == 0 || warmed_up || done) {
+    if (step == 0 || warmed_up || over) {
       // At the end, too: nobody's last push may come after somebody's Collect.
-      PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back, AwaitStage(done ? 2 : warmed_up ? 1 : 0));
+      PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back, AwaitStage(over ? 2 : warmed_up ? 1 : 0));
       if (back.has_value()) {
         next = *back;
         global_samples_ -= (step - next) * plan_.global_batch;
         for (DistributedSampler& sampler : samplers_) sampler.SeekTo(next);
         GoBackTo(next);
+        done = StepsDone(next);
         warm = warm && next > plan_.warmup_steps;
         continue;
       }
     }
-    if (done) return absl::OkStatus();
+    if (over) return absl::OkStatus();
+    if (options_.align_steps) PSRING_RETURN_IF_ERROR(worker_.barrier());
     warm = warm || warmed_up;
     absl::StatusOr<StepRecord> record = Step(step, next);
     if (!record.ok()) return AtStep(step, record.status());
@@ -225,12 +248,15 @@ absl::Status Training::Steps() {
     }
     if (options_.check_replicas) record->weights_hash = HashBytes(weights_.data(), weights_.bytes());
     Count(*record);
+    const int64_t done_before = done;
+    done = StepsDone(next);
     const bool evaluates = options_.evaluate && worker_.rank == 0 && options_.eval_every > 0;
-    if (evaluates && next / options_.eval_every > step / options_.eval_every && next < plan_.total_steps()) {
-      KeepSnapshot(next);
+    if (evaluates && done / options_.eval_every > done_before / options_.eval_every &&
+        done < plan_.total_steps()) {
+      KeepSnapshot(done);
     }
     worker_.on_step(*record);
-    worker_.on_progress(next, plan_.total_steps(), record->loss);
+    worker_.on_progress(done, plan_.total_steps(), record->loss);
     if (next <= step) {
       GoBackTo(next);
       warm = warm && next > plan_.warmup_steps;
@@ -257,6 +283,17 @@ void Training::GoBackTo(int64_t step) {
   snapshot_losses_ = std::min(snapshot_losses_, static_cast<int64_t>(losses_.size()));
 }
 
+bool Training::IsOver(int64_t step) const {
+  if (!shares_steps_) return step >= plan_.total_steps();
+  return SharedStepsAreOver(version_, worker_.world_size, plan_.total_steps());
+}
+
+// Of all workers' work, in steps of a worker.
+int64_t Training::StepsDone(int64_t next) const {
+  if (!IsAsynchronous(*strategy_row_)) return next;
+  return std::min(version_ / worker_.world_size, plan_.total_steps());
+}
+
 // The straight path. `next`: the step to go on with.
 absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
   const Trace& trace = worker_.trace;
@@ -272,7 +309,9 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
   for (int m = 0; m < options_.micro_batches; ++m) {
     const Batch batch = Gather(drawn[m]);
     const int64_t forward_ns = trace.Now();
+    if (m == 0) delay_->Begin(step);
     model_->Forward(weights_.span(), batch, &score, *compute_);
+    delay_->Prolong();
     const int64_t backward_ns = trace.Now();
     Backward(m, batch);  // hands finished buckets to the strategy on its way
     const int64_t end_ns = trace.Now();
@@ -288,7 +327,12 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
 
   if (report.exposed_ns > 0) AddSpan(SpanKind::kExposed, step, finish_ns, finish_ns + report.exposed_ns);
   next = report.next_step >= 0 ? report.next_step : step + 1;
-  global_samples_ += (next - step) * info.global_samples * plan_.global_batch / drawn_batch_;
+  if (IsAsynchronous(*strategy_row_)) {
+    version_ = report.version;
+    global_samples_ = version_ * options_.batch;
+  } else {
+    global_samples_ += (next - step) * info.global_samples * plan_.global_batch / drawn_batch_;
+  }
   if (next != step + 1) {
     for (DistributedSampler& sampler : samplers_) sampler.SeekTo(next);
   }
@@ -297,6 +341,7 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
   record.samples = info.samples;
   record.dropped = report.dropped;
   record.compute_ms = Milliseconds(compute_ns);
+  record.delay_ms = Milliseconds(delay_->slept_ns());
   record.comm_busy_ms = Milliseconds(BusyNanos(std::move(in_flight)));
   record.exposed_comm_ms = Milliseconds(report.exposed_ns);
   record.payload_tx_bytes = report.traffic.payload_tx_bytes;
@@ -332,7 +377,9 @@ void Training::Backward(int m, const Batch& batch) {
   const bool only = options_.micro_batches == 1;
   model_->Backward(weights_.span(), batch, m == 0 ? gradient_ : micro_gradient_.span(), *compute_,
                    [&](size_t first) {
+                     delay_->Prolong();
                      if (only) pipeline_->LayerDone(first);
+                     delay_->Resume();
                    });
   if (m > 0) ops_->Add(gradient_, micro_gradient_.span(), *compute_);
   if (!only && m + 1 == options_.micro_batches) pipeline_->LayerDone(0);
@@ -353,19 +400,24 @@ void Training::Count(const StepRecord& record) {
   }
   for (const BucketRecord& bucket : record.buckets) {
     if (bucket.staleness < 0) continue;
-    ++result_.pushes;
-    result_.staleness_sum += bucket.staleness;
+    result_.pushes += bucket.pushes;
+    result_.staleness_sum += bucket.staleness_sum;
     result_.staleness_max = std::max(result_.staleness_max, bucket.staleness);
   }
 }
 
 void Training::KeepSnapshot(int64_t steps_done) {
-  const int64_t updates_per_step = IsAsynchronous(*strategy_row_) ? worker_.world_size : 1;
-  const auto since = losses_.begin() + snapshot_losses_;
+  const bool ended = steps_done == plan_.total_steps();
+  if (ended && IsAsynchronous(*strategy_row_)) {  // everybody's updates are in what was collected
+    version_ = steps_done * worker_.world_size;
+    global_samples_ = version_ * options_.batch;
+  }
+  auto since = losses_.begin() + snapshot_losses_;
+  if (since == losses_.end() && !losses_.empty()) --since;  // others have ended the training: the loss before
   snapshot_losses_ = static_cast<int64_t>(losses_.size());
   const float* weights = weights_.span().floats();
   snapshots_.push_back({.point = {.samples = global_samples_,
-                                  .updates = steps_done * updates_per_step,
+                                  .updates = IsAsynchronous(*strategy_row_) ? version_ : steps_done,
                                   .wall_s = trained_s_,
                                   .train_loss = std::accumulate(since, losses_.end(), 0.0) /
                                                 std::max<int64_t>(1, losses_.end() - since)},

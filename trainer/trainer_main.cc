@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -12,19 +13,24 @@
 #include "common/check.h"
 #include "common/command_line.h"
 #include "common/keep_freed_memory.h"
+#include "common/link_flags.h"
 #include "common/rendezvous.h"
 #include "common/training_options.h"
 #include "ps_server/ps_client.h"
 #include "ring_worker/process_group.h"
 #include "trainer/describe.h"
 #include "trainer/group_options.h"
+#include "trainer/interface_counter.h"
 #include "trainer/model.h"
 #include "trainer/progress.h"
 #include "trainer/record_writer.h"
+#include "trainer/replayed_model.h"
 #include "trainer/stop_signal.h"
 #include "trainer/sync_strategy.h"
 #include "trainer/train_loop.h"
 #include "trainer/training_plan.h"
+#include "trainer/virtual_main.h"
+#include "trainer/virtual_training.h"
 
 namespace psring {
 namespace {
@@ -35,8 +41,15 @@ struct Flags {
   std::string bind_host = "127.0.0.1";
   std::string record;
   std::string progress = "plain";
+  std::string count_interface;
+  LinkShape link;
   bool describe = false;
   bool check_only = false;
+  int workers = 0;  // 0: as many processes as there are
+  std::string replay;
+
+  // This process stands for all workers.
+  bool alone_for_all() const { return training.clock == "virtual" || !replay.empty(); }
 };
 
 Flags ParseFlags(int argc, char** argv) {
@@ -55,10 +68,22 @@ Flags ParseFlags(int argc, char** argv) {
       ->group("This process")
       ->check(OneOf({"plain", "json", "none"}))
       ->capture_default_str();
+  app.add_option("--count_interface", flags.count_interface,
+                 "Network interface whose sent bytes are recorded: right where nobody else uses it")
+      ->group("This process");
+  AddLinkFlags(app, flags.link);
   app.add_flag("--describe", flags.describe, "Print strategies, models and data as JSON, and exit")
       ->group("This process");
   app.add_flag("--check_only", flags.check_only,
                "Load the data, build the model, print what the flags come to as JSON, and exit")
+      ->group("This process");
+  app.add_option("--workers", flags.workers,
+                 "With --clock virtual: how many workers this process stands for [1]")
+      ->group("This process")
+      ->check(WholeNumber(1, kMostLogicalWorkers));
+  app.add_option("--replay", flags.replay,
+                 "Make an asynchronous run again, from the order of arrivals that its server left "
+                 "(arrivals-server0.bin); the other flags are those of that run")
       ->group("This process");
   ParseOrExit(app, argc, argv);
   return flags;
@@ -68,7 +93,17 @@ Flags ParseFlags(int argc, char** argv) {
 absl::Status CheckFlags(const Flags& flags, int world_size) {
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(flags.training));
   PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
-  PSRING_RETURN_IF_ERROR(FindModel(flags.training.model).status());
+  PSRING_RETURN_IF_ERROR(ModelOf(flags.training).status());
+  if (flags.workers > 0 && !flags.alone_for_all()) {
+    return absl::InvalidArgumentError(
+        "--workers is for --clock virtual; live workers are processes, which psring starts");
+  }
+  if (flags.alone_for_all() && world_size > 1) {
+    return absl::InvalidArgumentError(
+        "--clock virtual and --replay are one process; start it without RANK and WORLD_SIZE");
+  }
+  if (!flags.replay.empty()) return absl::OkStatus();  // the arrivals say how many workers there were
+  if (flags.alone_for_all()) return CheckStrategy(flags.training, *strategy, std::max(1, flags.workers));
   if (!flags.check_only) {
     PSRING_RETURN_IF_ERROR(CheckGroupFlagsCount(*strategy, flags.training));
     if (world_size > 1) PSRING_RETURN_IF_ERROR(CheckGroup(*strategy, flags.training));
@@ -86,25 +121,36 @@ std::string SharedArguments(TrainingOptions options) {
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ConnectGroup(const Flags& flags, const StrategyRow& strategy,
-                                                           Rendezvous& rendezvous) {
+                                                           Rendezvous& rendezvous, LinkShaper* shaper) {
   GroupOptions options = GroupOptionsOf(strategy, flags.training);
   options.bind_host = flags.bind_host;
+  options.shaper = shaper;
   return MakeProcessGroup(rendezvous, options);
 }
 
-absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const Flags& flags, Rendezvous* rendezvous) {
+absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const Flags& flags, Rendezvous* rendezvous,
+                                                        LinkShaper* shaper) {
   if (rendezvous == nullptr) {
     return absl::InvalidArgumentError(
         "a parameter-server strategy needs --rendezvous, through which it finds its server");
   }
-  PSRING_ASSIGN_OR_RETURN(const std::string address, rendezvous->Get("ps/0", "the parameter server"));
   PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(PayloadOf(flags.training)));
-  return MakeGrpcPsClient(
-      address, {.payload = payload,
-                .reply_timeout = absl::Seconds(flags.training.timeout_s),
-                .patience = Checkpoints(flags.training) ? absl::Seconds(flags.training.timeout_s)
-                                                        : absl::ZeroDuration(),
-                .find_again = [rendezvous] { return rendezvous->Get("ps/0", "the parameter server"); }});
+  const int servers = ServersOf(flags.training, rendezvous->options().world_size);
+  const bool returns = servers == 1 && Checkpoints(flags.training);
+  std::vector<std::unique_ptr<PsClient>> clients;
+  for (int server = 0; server < servers; ++server) {
+    const std::string whom =
+        servers == 1 ? "the parameter server" : absl::StrCat("parameter server ", server, " of ", servers);
+    const auto find = [rendezvous, server, whom] { return rendezvous->Get(absl::StrCat("ps/", server), whom); };
+    PSRING_ASSIGN_OR_RETURN(const std::string address, find());
+    clients.push_back(MakeGrpcPsClient(
+        address, {.payload = payload,
+                  .reply_timeout = absl::Seconds(flags.training.timeout_s),
+                  .patience = returns ? absl::Seconds(flags.training.timeout_s) : absl::ZeroDuration(),
+                  .find_again = find,
+                  .link = {.shaper = shaper, .source = shaper != nullptr ? flags.bind_host : ""}}));
+  }
+  return MakeShardedPsClient(std::move(clients));
 }
 
 absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal& stop) {
@@ -124,17 +170,18 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal
     PSRING_ASSIGN_OR_RETURN(rendezvous, Rendezvous::Join(*join));
     PSRING_RETURN_IF_ERROR(RequireEqual(*rendezvous, "flags", SharedArguments(flags.training)));
   }
-  PSRING_ASSIGN_OR_RETURN(const DataSplits data,
-                          LoadData(flags.training.data, flags.training.data_dir, flags.training.seed));
+  PSRING_ASSIGN_OR_RETURN(DataSplits data, DataOf(flags.training));
+  PSRING_RETURN_IF_ERROR(HoldOut(flags.training.validation, flags.training.score == "validation", data));
 
   std::vector<Buffer> registered;  // the group knows them, so they live longer than it
+  const std::unique_ptr<LinkShaper> shaper = MakeLinkShaper(flags.link);
   std::unique_ptr<ProcessGroup> group;
   std::unique_ptr<PsClient> client;
   if (strategy->needs == Needs::kProcessGroup && world_size > 1) {
-    PSRING_ASSIGN_OR_RETURN(group, ConnectGroup(flags, *strategy, *rendezvous));
+    PSRING_ASSIGN_OR_RETURN(group, ConnectGroup(flags, *strategy, *rendezvous, shaper.get()));
   }
   if (strategy->needs == Needs::kParameterServer) {
-    PSRING_ASSIGN_OR_RETURN(client, ConnectServer(flags, rendezvous.get()));
+    PSRING_ASSIGN_OR_RETURN(client, ConnectServer(flags, rendezvous.get(), shaper.get()));
   }
   if (group != nullptr || client != nullptr) {
     stop.OnStop([&group, &client](absl::Status why) {
@@ -159,8 +206,15 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal
   worker.on_warning = [](const std::string& warning) {
     std::fprintf(stderr, "trainer: note: %s\n", warning.c_str());
   };
+  // Between the last step before the measured ones and the last of these.
+  const bool counts = !flags.count_interface.empty();
+  int64_t sent_before = 0, sent = 0;
+  if (counts) {
+    PSRING_ASSIGN_OR_RETURN(sent_before, InterfaceTxBytes(flags.count_interface));
+  }
   worker.on_step = [&](const StepRecord& record) {
     samples += record.samples;
+    if (counts) (record.warmup ? sent_before : sent) = InterfaceTxBytes(flags.count_interface).value_or(-1);
     if (records != nullptr) records->Add(record);
   };
   worker.on_progress = [&](int64_t done, int64_t planned, double loss) {
@@ -169,9 +223,10 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal
   worker.on_evaluation = [&](const CurvePoint& point) { progress->Evaluated(point); };
 
   progress->Ready();
-  const absl::StatusOr<RankResult> result = RunWorker(flags.training, worker);
+  absl::StatusOr<RankResult> result = RunWorker(flags.training, worker);
   stop.OnStop(nullptr);
   PSRING_RETURN_IF_ERROR(result.status());
+  if (counts && sent >= sent_before) result->wire_tx_bytes = sent - sent_before;
   if (records != nullptr) PSRING_RETURN_IF_ERROR(records->Finish(trace, *result));
   progress->Done(*result);
   return absl::OkStatus();
@@ -192,10 +247,13 @@ bool IsStartedAsARank() { return IsSet("RANK") || IsSet("OMPI_COMM_WORLD_RANK") 
 int Main(int argc, char** argv) {
   DieWithMpirun();
   KeepFreedMemory();
-  const Flags flags = ParseFlags(argc, argv);
+  Flags flags = ParseFlags(argc, argv);
   if (flags.describe) {
     std::printf("%s\n", DescribeAsJson().c_str());
     return 0;
+  }
+  if (absl::Status workload = ApplyWorkload(flags.training); !workload.ok()) {
+    return Fail("trainer", std::string(workload.message()), 2);
   }
   StopSignal stop;
 
@@ -219,7 +277,21 @@ int Main(int argc, char** argv) {
     return 0;
   }
 
-  const absl::Status trained = Train(flags, spec.empty() ? nullptr : &join, stop);
+  const VirtualFlags for_all{.training = flags.training,
+                             .workers = std::max(1, flags.workers),
+                             .record = flags.record,
+                             .progress = flags.progress};
+  absl::Status trained;
+  if (!flags.replay.empty()) {
+    trained = ReplayFile(for_all, flags.replay);
+  } else if (flags.training.clock == "virtual") {
+    trained = TrainVirtually(for_all);
+  } else {
+    trained = Train(flags, spec.empty() ? nullptr : &join, stop);
+  }
+  if (absl::IsInvalidArgument(trained) && flags.alone_for_all()) {
+    return Fail("trainer", std::string(trained.message()), 2);
+  }
   if (trained.ok()) return 0;
   const std::string who = spec.empty() ? "" : absl::StrCat("rank ", join.rank, ": ");
   return Fail("trainer", absl::StrCat(who, std::string(trained.message())),

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/delays.h"
 
 namespace psring {
 
@@ -78,16 +79,39 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
         "--strategy ", options.strategy, " with ", world_size, world_size == 1 ? " worker" : " workers",
         ": at most ", world_size - 1, " can be spare; give fewer, or more --workers"));
   }
+  PSRING_RETURN_IF_ERROR(CheckStragglers(options.straggler, world_size));
+  if (strategy.needs == Needs::kParameterServer) {
+    PSRING_RETURN_IF_ERROR(CheckRecovery(options, ServersOf(options, world_size)));
+  }
   if (strategy.single_process && world_size > 1) {
     return absl::InvalidArgumentError(absl::StrCat("--strategy ", strategy.name,
                                                    " is one process; it cannot have ", world_size,
                                                    " workers (--micro_batches adds as many gradients)"));
+  }
+  if (IsAsynchronous(strategy) && options.clip_norm > 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--clip_norm is for synchronous strategies, which have one gradient to clip; leave it out for ",
+        options.strategy));
+  }
+  if (!IsAsynchronous(strategy) && options.staleness_lr != "none") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--staleness_lr is for asynchronous strategies (ps-async, ps-ssp:K); leave it out for ",
+                     options.strategy, ", whose gradients are never stale"));
+  }
+  if (strategy.needs != Needs::kParameterServer && options.wire != "float32") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--wire is for the strategies that have servers (ps-sync and the like); leave it out for ",
+        options.strategy));
   }
   if (!strategy.single_process && options.micro_batches > 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("--micro_batches belongs to --strategy single, not to ", strategy.name));
   }
   return absl::OkStatus();
+}
+
+bool SharedStepsAreOver(int64_t version, int workers, int64_t total_steps) {
+  return version > workers * (total_steps - 1);
 }
 
 std::vector<std::string> PlanWarnings(const StrategyRow& strategy, const UpdatePlan& updates) {

@@ -42,6 +42,12 @@ absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const Str
 // worker that is not spare.
 absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& strategy, int world_size);
 
+// Asynchronous workers share the steps: whoever is faster makes more of them, so that nobody runs on alone
+// with weights that no longer change under it. Whether a worker that has read `version` is done. While all
+// run, each of the others has one gradient on its way; so the first to read version T - N + 1 stops, the N -
+// 1 gradients on their way stop the others, and the updates are T = N * `total_steps`, exactly.
+bool SharedStepsAreOver(int64_t version, int workers, int64_t total_steps);
+
 // One line each, for stderr: what is legal and will probably hurt.
 std::vector<std::string> PlanWarnings(const StrategyRow& strategy, const UpdatePlan& updates);
 

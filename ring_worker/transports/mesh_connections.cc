@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/check.h"
+#include "common/link_shaper.h"
 
 namespace psring {
 namespace {
@@ -82,6 +83,12 @@ class MeshBuilder {
     deadline_ = absl::Now() + rendezvous_.options().timeout;
     for (int peer = 0; peer < size_; ++peer) PSRING_RETURN_IF_ERROR(ReadCard(peer, cards[peer]));
     PSRING_RETURN_IF_ERROR(AcceptHigherRanks(listener.socket.get(), unix_listener.fd()));
+    for (PeerConnections& peer : peers_) {
+      for (FileDescriptor& data : peer.data) {
+        if (options_.shaper == nullptr) continue;
+        PSRING_ASSIGN_OR_RETURN(data, options_.shaper->Wrap(std::move(data)));
+      }
+    }
     return std::move(peers_);
   }
 

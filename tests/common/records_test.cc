@@ -129,6 +129,7 @@ TEST(RankResult, ComesBackAsItWas) {
   result.staleness_max = 7;
   result.dropped_gradients = 5;
   result.peak_memory_mb = 99.5;
+  result.wire_tx_bytes = 123456;
   result.curve = {{1, 2, 3.5, 4.5, 5.5, 0.875}, {10, 20, 30, 40, 50, 1}};
   const auto back = RankResultFromJson(ToJson(result));
   ASSERT_TRUE(back.ok()) << back.status();
@@ -141,7 +142,7 @@ TEST(RankResult, ComesBackAsItWas) {
   const auto json = nlohmann::json::parse(ToJson(result));
   const auto standard = nlohmann::json::parse(ToJson(RankResult()));
   for (const auto& [key, value] : json.items()) EXPECT_NE(value, standard[key]) << key;
-  EXPECT_EQ(json.size(), 24);
+  EXPECT_EQ(json.size(), 25);
 }
 
 TEST(ServerResult, ComesBackAsItWas) {

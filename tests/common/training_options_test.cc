@@ -24,7 +24,8 @@ std::string Dump(const TrainingOptions& o) {
       << o.seed << '|' << o.eval_every << '|' << o.evaluate << '|' << o.check_replicas << '|' << o.ps_schedule
       << '|' << o.backend << '|' << o.fabric << '|' << o.payload << '|' << o.server_placement << '|'
       << o.deterministic << '|' << o.timeout_s << '|' << o.on_worker_loss << '|' << o.worker_timeout_s << '|'
-      << o.reject_nonfinite << '|' << o.checkpoint_dir << '|' << o.checkpoint_every << '|' << o.max_restarts;
+      << o.reject_nonfinite << '|' << o.checkpoint_dir << '|' << o.checkpoint_every << '|' << o.max_restarts
+      << '|' << o.servers << '|' << o.clip_norm << '|' << o.staleness_lr << '|' << o.wire;
   return out.str();
 }
 
@@ -64,6 +65,10 @@ const std::vector<Field>& Fields() {
       {"--fabric", [](auto& o) { o.fabric = "shm"; }},
       {"--ps_schedule", [](auto& o) { o.ps_schedule = "serial"; }},
       {"--server_placement", [](auto& o) { o.server_placement = "dedicated"; }},
+      {"--servers", [](auto& o) { o.servers = 3; }},
+      {"--clip_norm", [](auto& o) { o.clip_norm = 0.1; }},
+      {"--staleness_lr", [](auto& o) { o.staleness_lr = "inverse"; }},
+      {"--wire", [](auto& o) { o.wire = "bfloat16"; }},
       {"--deterministic", [](auto& o) { o.deterministic = true; }},
       {"--on_worker_loss", [](auto& o) { o.on_worker_loss = "continue"; }},
       {"--worker_timeout", [](auto& o) { o.worker_timeout_s = 0.5; }},
@@ -174,7 +179,7 @@ TEST(TrainingFlags, BadValuesAreRefusedWithTheirFlag) {
       {"--ps_schedule=seriel",
        "--ps_schedule: 'seriel' is not one of serial, pipelined; did you mean serial?"},
       {"--server_placement=rank1",
-       "--server_placement: 'rank1' is not one of rank0, dedicated; did you mean rank0?"},
+       "--server_placement: 'rank1' is not one of rank0, dedicated, colocated; did you mean rank0?"},
       {"--data=fashion_mnist",
        "--data: 'fashion_mnist' is not one of fashion-mnist, mnist, synthetic; did you mean fashion-mnist?"},
       {"--device=gpu", "--device: 'gpu' is none of auto, cpu, cuda, cuda:I; did you mean cpu?"},

@@ -117,15 +117,15 @@ TEST(BenchPlan, TheParameterServerHasProcessesOfItsOwn) {
   ASSERT_EQ(plan->launches.size(), 2);
   EXPECT_TRUE(plan->launches[0].limits);
   EXPECT_EQ(plan->launches[1].kind, BenchLaunchKind::kPushPull);
-  // Alone it still is held against a limit, for which somebody must measure. Each payload has a server of its
-  // own.
+  EXPECT_TRUE(plan->launches[1].limits);
+  // Each payload has a server of its own, and measures its own limit.
   const auto alone = PlanOf({.collectives = {"ps_push_pull"}, .limits = true});
   ASSERT_TRUE(alone.ok()) << alone.status();
-  ASSERT_EQ(alone->launches.size(), 3);
-  EXPECT_EQ(alone->combinations[alone->launches[1].combinations[0]].transport, "shm");
-  EXPECT_EQ(alone->combinations[alone->launches[2].combinations[0]].transport, "tcp");
+  ASSERT_EQ(alone->launches.size(), 2);
+  EXPECT_EQ(alone->combinations[alone->launches[0].combinations[0]].transport, "shm");
+  EXPECT_EQ(alone->combinations[alone->launches[1].combinations[0]].transport, "tcp");
   EXPECT_TRUE(alone->launches[0].limits);
-  EXPECT_TRUE(alone->launches[0].combinations.empty());
+  EXPECT_TRUE(alone->launches[1].limits);
 }
 
 TEST(BenchPlan, NamedAloneWhatIsNotOfferedIsRefusedAndSaysWhatIs) {

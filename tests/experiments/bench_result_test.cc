@@ -93,17 +93,17 @@ TEST_F(BenchResultTest, WhatItReallyRanOverDecides) {
   EXPECT_THAT(BenchTablesText(request, result, {}), HasSubstr("--transport shm was asked for, and tcp"));
 }
 
-TEST(MeasuredLimits, AServersRoundMovesEveryByteToItAndBack) {
+TEST(MeasuredLimits, AServersRoundIsHeldAgainstTheBareRoundOfItsKind) {
   MeasuredLimits limits;
-  limits.Add(4, "tcp", "all_reduce", 1000000, {500});
-  // 4 links carry 1.5 MB each in 500 us: 12 GB/s in all; a round of 1 MB moves 8 MB.
-  const auto bound = limits.BusBandwidth({kPushPull, "grpc", "sync", "tcp", "private", 4}, "tcp", 1000000);
-  ASSERT_TRUE(bound.has_value());
-  EXPECT_NEAR(*bound, 12.0 / 8, 1e-9);
-  // Through shared memory one process does all the adding: no limit that was measured stands for that.
-  limits.Add(4, "shared", "all_reduce", 1000000, {100});
-  EXPECT_FALSE(
-      limits.BusBandwidth({kPushPull, "grpc", "sync", "shm", "shared", 4}, "shm", 1000000).has_value());
+  limits.Add(1, "raw", kPushPull, 1000000, {500});
+  limits.Add(1, "fused", kPushPull, 1000000, {100});
+  const auto tcp = limits.BusBandwidth({kPushPull, "grpc", "sync", "tcp", "private", 1}, "tcp", 1000000);
+  ASSERT_TRUE(tcp.has_value());
+  EXPECT_NEAR(*tcp, 2.0, 1e-9);
+  const auto shm = limits.BusBandwidth({kPushPull, "grpc", "sync", "shm", "shared", 1}, "shm", 1000000);
+  ASSERT_TRUE(shm.has_value());
+  EXPECT_NEAR(*shm, 10.0, 1e-9);
+  EXPECT_THAT(limits.Text(1), HasSubstr("500.0       100.0"));
 }
 
 TEST(MeasuredLimits, ThereIsNoneForOneWorkerNorForMixedTransports) {

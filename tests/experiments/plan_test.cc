@@ -37,6 +37,55 @@ TEST(Plan, WithoutFlagsServersAndRingAreComparedWith1And2And4Workers) {
   EXPECT_EQ(Names(plan.accuracy), (std::vector<std::string>{"single x 1", "ring x 2", "ps-async x 2"}));
 }
 
+TEST(Plan, ServersAreSweptForTheStrategiesThatHaveSome) {
+  CompareOptions options{.strategies = {"ring", "ps-sync"}, .workers = {2}, .servers = {1, 3}};
+  EXPECT_EQ(Names(PlanFor(options).cost),
+            (std::vector<std::string>{"single x 1", "none x 2", "ring x 2", "ps-sync x 2",
+                                      "ps-sync x 2 on 3 servers"}));
+  options.servers = {0};
+  options.workers = {1, 4};
+  options.training.server_placement = "colocated";
+  EXPECT_EQ(Names(PlanFor(options).cost),
+            (std::vector<std::string>{"single x 1", "none x 1", "ring x 1", "ps-sync x 1", "none x 4",
+                                      "ring x 4", "ps-sync x 4 on 4 servers"}));
+}
+
+TEST(Plan, WhatOnlySomeStrategiesUnderstandIsKeptFromTheOthers) {
+  CompareOptions options{.strategies = {"ring", "ps-sync", "ps-async"}, .workers = {2}};
+  options.training.wire = "bfloat16";
+  options.training.staleness_lr = "inverse";
+  EXPECT_EQ(Refusal(options), "");
+  for (const Configuration& configuration : PlanFor(options).cost) {
+    const bool server = configuration.servers() > 0;
+    EXPECT_EQ(configuration.training.wire, server ? "bfloat16" : "float32") << configuration.name();
+    EXPECT_EQ(configuration.training.staleness_lr,
+              configuration.strategy.name == "ps-async" ? "inverse" : "none");
+  }
+}
+
+TEST(Plan, FlagsThatNoneOfTheStrategiesUnderstandsAreRefused) {
+  CompareOptions ring{.strategies = {"ring"}, .workers = {2}, .servers = {2}};
+  EXPECT_NE(Refusal(ring).find("--servers is for"), std::string::npos);
+  ring.servers = {0};
+  ring.training.wire = "float16";
+  EXPECT_NE(Refusal(ring).find("--wire is for"), std::string::npos);
+  CompareOptions sync{.strategies = {"ps-sync"}, .workers = {2}};
+  sync.training.staleness_lr = "inverse";
+  EXPECT_NE(Refusal(sync).find("--staleness_lr is for"), std::string::npos);
+  CompareOptions all{.workers = {2}};  // ps-async is among the defaults
+  all.training.clip_norm = 1;
+  EXPECT_NE(Refusal(all).find("leave it out, or ps-async"), std::string::npos);
+  all.strategies = {"ring", "ps-sync"};
+  EXPECT_EQ(Refusal(all), "");
+  const Plan plan = PlanFor(all);
+  EXPECT_TRUE(std::any_of(plan.notes.begin(), plan.notes.end(), [](const std::string& note) {
+    return note.find("when the whole gradient is there") != std::string::npos;
+  }));
+  CompareOptions colocated{.strategies = {"ps-sync"}, .workers = {2}, .servers = {2}};
+  colocated.training.server_placement = "colocated";
+  EXPECT_NE(Refusal(colocated).find("leave --servers out"), std::string::npos);
+}
+
 TEST(Plan, TheDefaultFitsItsTimeBudgetOnTwoCores) {
   for (double step_s : {0.002, 0.0135, 0.05, 0.14}) {
     Probe probe = TestProbe();

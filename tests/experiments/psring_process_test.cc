@@ -94,11 +94,30 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"compare", "--data", "synthetic", "--batch", "50000", "--workers", "4"},
        "--batch 50000 times 4 workers"},
       {{"compare", "--lr", "-1"}, "--lr"},
+      {{"compare", "--lr", "0.1,0.1"}, "twice"},
+      {{"compare", "--straggler", "4:2"}, "no worker 4"},
+      {{"compare", "--straggler", "1:2", "--workers", "1"}, "there is only worker 0"},
+      {{"compare", "--strategies", "ring", "--workers", "2", "--straggler", "2:2"}, "no worker 2"},
+      {{"compare", "--straggler", "1:0.5"}, "slow the others down"},
+      {{"compare", "--jitter_ms", "often"}, "--jitter_ms"},
+      {{"compare", "--compute_ms", "6"}, "--clock virtual"},
+      {{"compare", "--like", "/no/such/run"}, "--clock virtual"},
+      {{"compare", "--clock", "virtual", "--like", "/no/such/run"}, "/no/such/run"},
+      {{"compare", "--clock", "virtual", "--strategies", "gloo", "--workers", "2"}, "not of gloo"},
+      {{"compare", "--clock", "virtual", "--workers", "257"}, "256"},
+      {{"train", "--strategy", "single", "--straggler", "0:2"}, "undisturbed reference"},
+      {{"replay", "/no/such/run"}, "no folder of a run"},
+      {{"compare", "--score", "validation"}, "--validation"},
       {{"compare", "--epochs", "0"}, "--epochs"},
       {{"compare", "--samples", "9", "--epochs", "1"}, "--samples and --epochs"},
       {{"compare", "--repeats", "many"}, "--repeats"},
       {{"compare", "--time_budget", "soon"}, "--time_budget"},
-      {{"compare", "--link", "1gbit"}, "not built yet"},
+      {{"compare", "--link", "1000"}, "no unit"},
+      {{"compare", "--link", "fast"}, "1gbit"},
+      {{"compare", "--link", "1gbit", "--shaping", "none"}, "--shaping none"},
+      {{"compare", "--link", "none", "--shaping", "netns"}, "--link 1gbit"},
+      {{"compare", "--latency", "1"}, "0.5ms"},
+      {{"train", "--strategy", "ring", "--link", "1gbit", "--fabric", "shm"}, "share no memory"},
       {{"compare", "--micro_batches", "2"}, "--micro_batches"},
       {{"compare", "--strategies", "ring", "--micro_batches", "2"}, "--micro_batches"},
       {{"compare", "--data_dir", data}, data},
@@ -111,7 +130,17 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"train", "--strategy", "ring", "--micro_batches", "2"}, "--micro_batches"},
       {{"train", "--steps", "5", "--epochs", "1"}, "--steps and --epochs"},
       {{"train", "--fabric", "pigeon"}, "--fabric"},
+      {{"compare", "--workload", "resnet5"}, "resnet50"},
+      {{"compare", "--workload", "./none.csv"}, "none.csv"},
+      {{"compare", "--workload", "resnet50", "--model", "cnn"}, "--model"},
+      {{"compare", "--compute_speedup", "2"}, "--workload"},
+      {{"train", "--strategy", "mpi", "--workers", "2", "--data", "synthetic", "--link", "1gbit"},
+       "--link none"},
       {{"compare", "--backend", "golo"}, "gloo"},
+      {{"predict", "--link", "25"}, "has no unit"},
+      {{"predict", "--link", "1gbit", "--workload", "resnet"}, "resnet50"},
+      {{"predict", "--link", "1gbit", "--strategies", "rign"}, "did you mean 'ring'"},
+      {{"predict", "--cluster", "p3dn", "--workers", "12"}, "12 workers do not fill nodes of 8 GPUs"},
       {{"train", "--data", "synthetic", "--strategy", "none", "--workers", "2", "--backend", "native"},
        "no collectives"},
       {{"train", "--data", "synthetic", "--strategy", "none", "--workers", "2", "--fabric", "tcp"},
@@ -142,6 +171,8 @@ TEST_F(PsringTest, HelpAndVersionAreForStdout) {
                                                     {"--help"},
                                                     {"compare", "--help"},
                                                     {"train", "--help"},
+                                                    {"predict", "--help"},
+                                                    {"replay", "--help"},
                                                     {"doctor", "--help"}}) {
     const Outcome outcome = Run(arguments);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
@@ -203,6 +234,70 @@ TEST_F(PsringTest, AComparisonLeavesAFolderWithEverythingInIt) {
     ASSERT_TRUE(nlohmann::json::accept(line)) << line;
   }
   EXPECT_GT(nlohmann::json::parse(Slurp(run / "trace.json"))["traceEvents"].size(), 10);
+}
+
+// A live run with a straggler; its weights made again; then the same in simulated time.
+TEST_F(PsringTest, AnAsynchronousRunIsReplayedAndSimulatedLikeItWas) {
+  const Outcome live = Run({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy", "ps-async",
+                            "--workers", "3", "--straggler", "1:2", "--steps", "60", "--batch", "32",
+                            "--target_accuracy", "0.01", "--out", "live"});
+  ASSERT_EQ(live.exit_code, 0) << live.out << live.err;
+  const auto row = nlohmann::json::parse(Slurp(root_ / "work/live/summary.json"))[0];
+  ASSERT_EQ(row["workers"]["figures"].size(), 3);
+  EXPECT_GT(row["workers"]["figures"][1]["delay_ms"], 0);
+  EXPECT_EQ(row["workers"]["figures"][0]["delay_ms"], 0);
+  EXPECT_TRUE(absl::StrContains(row["figures"]["note"].get<std::string>(), "straggler 1:2"));
+  EXPECT_GT(row["figures"]["time_to_target_s"], 0);
+  EXPECT_FALSE(row["staleness_histogram"]["pushes"].empty());
+
+  const Outcome again = Run({"replay", "live"});
+  EXPECT_EQ(again.exit_code, 0) << again.out << again.err;
+  EXPECT_TRUE(absl::StrContains(again.out, "180 updates made again")) << again.out;
+  EXPECT_TRUE(absl::StrContains(again.out, "bit for bit")) << again.out;
+
+  const Outcome like =
+      Run({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy", "ps-async", "--workers", "3",
+           "--clock", "virtual", "--like", "live", "--steps", "60", "--batch", "32", "--out", "like"});
+  ASSERT_EQ(like.exit_code, 0) << like.out << like.err;
+  const auto simulated = nlohmann::json::parse(Slurp(root_ / "work/like/summary.json"))[0];
+  EXPECT_EQ(simulated["figures"]["basis"], "simulated");
+  EXPECT_EQ(simulated["basis"]["test_accuracy"], "measured");
+  EXPECT_NEAR(
+      simulated["figures"]["samples_per_s"].get<double>() / row["figures"]["samples_per_s"].get<double>(), 1,
+      .2);
+
+  // One worker's pushes swapped with another's: other weights, and psring says so.
+  const fs::path arrivals = root_ / "work/live/records/training-1/ps-async-3/arrivals-server0.bin";
+  std::string bytes = Slurp(arrivals);
+  const size_t body = bytes.find('\n') + 1;
+  const size_t other = bytes.find_first_not_of(bytes[body], body);
+  ASSERT_NE(other, std::string::npos);
+  std::swap(bytes[body], bytes[other]);
+  ASSERT_TRUE(std::ofstream(arrivals, std::ios::binary) << bytes);
+  const Outcome differs = Run({"replay", "live"});
+  EXPECT_EQ(differs.exit_code, 1) << differs.out;
+  EXPECT_TRUE(absl::StrContains(differs.err, "1 of 1 runs came out differently")) << differs.err;
+}
+
+TEST_F(PsringTest, RatesArePickedOnSamplesThatNobodyTrainsOn) {
+  const Outcome outcome = Run({"compare",   "--data",       "synthetic",       "--model",
+                               "mlp-small", "--strategies", "ps-async",        "--workers",
+                               "4",         "--clock",      "virtual",         "--compute_ms",
+                               "6",         "--samples",    "10240",           "--batch",
+                               "32",        "--lr",         "0.001,0.05,1e12", "--out",
+                               "run"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const std::string rates = Slurp(root_ / "work/run/rates.csv");
+  EXPECT_EQ(std::count(rates.begin(), rates.end(), '\n'), 1 + 2 * 3) << rates;
+  EXPECT_TRUE(absl::StrContains(rates, "ps-async,4,1e+12,,,false")) << "it diverged\n" << rates;
+  for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/run/summary.json"))) {
+    EXPECT_TRUE(row["figures"]["lr"] == 0.05 || row["figures"]["lr"] == 0.001) << row;
+  }
+  const auto launch =
+      nlohmann::json::parse(Slurp(root_ / "work/run/records/training-1/ps-async-4/launch.json"));
+  const std::string flags = launch["trainer_flags"].dump();
+  EXPECT_TRUE(absl::StrContains(flags, "--validation=5000")) << flags;
+  EXPECT_FALSE(absl::StrContains(flags, "--score")) << "the test set\n" << flags;
 }
 
 // Processes whose command line names this test's folder.
@@ -312,6 +407,123 @@ TEST_P(OthersCollectives, AKilledPsringTakesItsRanksAlong) {
 
 INSTANTIATE_TEST_SUITE_P(All, OthersCollectives, testing::Values("gloo", "mpi"),
                          [](const auto& info) { return info.param; });
+
+// On a virtual cluster, where this machine makes namespaces.
+class VirtualClusterTest : public PsringTest {
+ protected:
+  void SetUp() override {
+    PsringTest::SetUp();
+    const Outcome possible =
+        Run({"train", "--data", "synthetic", "--link", "1gbit", "--shaping", "netns", "--dry_run"});
+    if (possible.exit_code != 0) GTEST_SKIP() << possible.err;
+  }
+};
+
+TEST_F(VirtualClusterTest, WorkersAndServerTalkOverTheirOwnLinks) {
+  const Outcome outcome =
+      Run({"compare", "--data", "synthetic", "--strategies", "ring,ps-sync", "--workers", "2", "--repeats",
+           "1", "--steps", "4", "--no_eval", "--batch", "32", "--link", "200mbit"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  int compared = 0;
+  for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"))) {
+    const auto& figures = row["figures"];
+    EXPECT_EQ(figures["shaping"], "netns");
+    EXPECT_EQ(figures["link_mbps"], 200);
+    if (figures["strategy"] != "ring" && figures["strategy"] != "ps-sync") continue;
+    ++compared;
+    // Faster than this the link is not; nor is what leaves by it less than what was sent.
+    const double payload = figures["payload_tx_bytes_per_worker"];
+    EXPECT_GT(figures["comm_busy_ms"].get<double>(), 0.9 * 1e3 * payload / 25e6) << figures;
+    EXPECT_NEAR(figures["wire_tx_bytes_per_worker"].get<double>() / payload, 1.035, 0.035) << figures;
+    EXPECT_GT(figures["predicted_comm_ms"], 100) << figures;
+  }
+  EXPECT_EQ(compared, 2);
+  const auto manifest = nlohmann::json::parse(Slurp(root_ / "work/runs/latest/manifest.json"));
+  EXPECT_EQ(manifest["link"]["preflight"]["each_link_mbps"].size(), 2) << manifest["link"];
+}
+
+// Where this machine makes no namespaces this is what it does; it can everywhere.
+TEST_F(PsringTest, WithoutNamespacesTheTransportsHoldBack) {
+  const Outcome outcome = Run({"compare",
+                               "--data",
+                               "synthetic",
+                               "--strategies",
+                               "ring,ps-sync",
+                               "--workers",
+                               "2",
+                               "--repeats",
+                               "1",
+                               "--steps",
+                               "4",
+                               "--no_eval",
+                               "--batch",
+                               "32",
+                               "--link",
+                               "200mbit",
+                               "--latency",
+                               "2ms",
+                               "--shaping",
+                               "userspace"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  int compared = 0;
+  for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"))) {
+    const auto& figures = row["figures"];
+    EXPECT_EQ(figures["shaping"], "userspace");
+    if (figures["strategy"] != "ring" && figures["strategy"] != "ps-sync") continue;
+    ++compared;
+    const double payload = figures["payload_tx_bytes_per_worker"];
+    EXPECT_GT(figures["comm_busy_ms"].get<double>(), 0.9 * 1e3 * payload / 25e6) << figures;
+    EXPECT_EQ(figures["transport"], figures["strategy"] == "ring" ? "tcp" : "grpc");
+  }
+  EXPECT_EQ(compared, 2);
+}
+
+TEST_F(PsringTest, AReplayedWorkloadMovesItsTrueSizes) {
+  ASSERT_TRUE(std::ofstream(root_ / "work/mine.csv")
+              << "# batch: 8\n# device: mine\n# forward_ms: 5\n"
+                 "name,bytes,ready_ms\nlast,4000,1\nfirst,1000000,9\n");
+  const Outcome outcome = Run({"compare", "--workload", "./mine.csv", "--strategies", "ring,ps-sync",
+                               "--workers", "3", "--repeats", "1", "--steps", "5", "--link", "none"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  int compared = 0;
+  for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"))) {
+    const auto& figures = row["figures"];
+    EXPECT_EQ(figures["parameters"], 251000);
+    EXPECT_EQ(figures["batch_per_worker"], 8);
+    EXPECT_GE(figures["compute_ms"], 14);
+    const double sent = figures["strategy"] == "ring" ? 4.0 / 3 * 1004000 : 1004000;
+    if (figures["strategy"] == "ring" || figures["strategy"] == "ps-sync") {
+      EXPECT_NEAR(figures["payload_tx_bytes_per_worker"].get<double>(), sent, 8);
+      EXPECT_EQ(figures["replicas_equal"], true);
+      ++compared;
+    }
+  }
+  EXPECT_EQ(compared, 2);
+}
+
+TEST_F(VirtualClusterTest, AKilledPsringTakesTheClusterAlong) {
+  const std::string out = (root_ / "out-folder").string();
+  const pid_t psring = Start({"train", "--data", "synthetic", "--strategy", "ps-sync", "--workers", "2",
+                              "--epochs", "1000", "--out", out, "--link", "1gbit"});
+  const absl::Time started = absl::Now() + absl::Seconds(60);
+  while (Slurp(fs::path(out) / "records/training-1/ps-sync-2/steps-rank0.jsonl").empty() &&
+         absl::Now() < started) {
+    absl::SleepFor(absl::Milliseconds(50));
+  }
+  // A namespace lives as long as somebody is in it; these are all who are.
+  const fs::path ours = fs::read_symlink("/proc/self/ns/net");
+  int elsewhere = 0;
+  for (const std::string& process : Processes(out)) {
+    std::error_code gone;
+    elsewhere += fs::read_symlink(fs::path("/proc") / process / "ns/net", gone) != ours;
+  }
+  EXPECT_EQ(elsewhere, 3);
+  kill(psring, SIGKILL);
+  Finish(psring);
+  const absl::Time deadline = absl::Now() + absl::Seconds(3);
+  while (!Processes(out).empty() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
+  EXPECT_TRUE(Processes(out).empty());
+}
 
 TEST_F(PsringTest, CtrlCEndsEverythingQuickly) {
   const std::string out = (root_ / "out-folder").string();

@@ -18,8 +18,11 @@ class Cluster {
 };
 
 std::unique_ptr<Cluster> MakeCluster(const ServerOptions& options);
-inline std::unique_ptr<Cluster> MakeCluster(int workers, absl::Duration timeout = absl::Seconds(30)) {
-  return MakeCluster(ServerOptions{.workers = workers, .timeout = timeout});
+// `server`: which one it is, where `servers` share a job.
+inline std::unique_ptr<Cluster> MakeCluster(int workers, absl::Duration timeout = absl::Seconds(30),
+                                            int server = 0, int servers = 1) {
+  return MakeCluster(
+      ServerOptions{.workers = workers, .server = server, .servers = servers, .timeout = timeout});
 }
 
 }  // namespace psring

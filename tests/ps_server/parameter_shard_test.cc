@@ -45,7 +45,7 @@ class ShardTest : public ::testing::Test {
   }
   // Apply, then Read.
   Snapshot Update(ParameterShard& shard, std::span<const int> workers, int64_t samples, int64_t version) {
-    PSRING_CHECK(shard.Apply(0, workers, samples, version, lane_).ok());
+    PSRING_CHECK(shard.Apply(0, workers, samples, version, {}, lane_).ok());
     const absl::StatusOr<Snapshot> weights = shard.Read(0, lane_);
     PSRING_CHECK(weights.ok());
     return *weights;
@@ -69,7 +69,7 @@ TEST_F(ShardTest, WorkersThatPushAtOnceAreAddedUp) {
       for (std::thread& thread : threads) thread.join();
       std::vector<int> all(workers);
       std::iota(all.begin(), all.end(), 0);
-      const absl::Status applied = shard->Apply(0, all, kSamples, step, lane_);
+      const absl::Status applied = shard->Apply(0, all, kSamples, step, {}, lane_);
       ASSERT_TRUE(applied.ok()) << applied;
     }
     // Sums of small whole numbers are exact: 4 step + 6 in each step.
@@ -127,7 +127,7 @@ TEST_F(ShardTest, AWholeGradientIsAppliedFromWhereItStandsAndGivesTheSame) {
       for (int version = 1; version <= 3; ++version) {
         ASSERT_TRUE(shard->BeginPush(0, 0, /*in_place=*/true).ok());
         shard->AddWhole(0, 0, std::as_bytes(std::span(gradient)));
-        ASSERT_TRUE(shard->Apply(0, {&worker, 1}, kSamples, version, lane_).ok());
+        ASSERT_TRUE(shard->Apply(0, {&worker, 1}, kSamples, version, {}, lane_).ok());
       }
       std::vector<float> weights(count);
       shard->CopyWeightsTo(0, reinterpret_cast<std::byte*>(weights.data()));

@@ -6,13 +6,17 @@
 #include <random>
 #include <vector>
 
+#include "common/reduce.h"
+
 namespace psring {
 namespace {
 
 // `values` as bytes, moved to an odd address and cut at random places, empty pieces among them.
 struct Cut {
-  Cut(const std::vector<float>& values, std::mt19937& random, size_t longest) : bytes(values.size() * 4 + 1) {
-    if (!values.empty()) std::memcpy(bytes.data() + 1, values.data(), values.size() * 4);
+  Cut(const std::vector<float>& values, std::mt19937& random, size_t longest)
+      : Cut(values.data(), values.size() * sizeof(float), random, longest) {}
+  Cut(const void* values, size_t size, std::mt19937& random, size_t longest) : bytes(size + 1) {
+    if (size > 0) std::memcpy(bytes.data() + 1, values, size);
     std::uniform_int_distribution<size_t> length(0, longest);
     for (size_t at = 1; at < bytes.size();) {
       const size_t n = std::min(length(random), bytes.size() - at);
@@ -34,12 +38,33 @@ TEST(PiecesTest, AddsAndCopiesHoweverTheBytesAreCut) {
       const Cut cut(from, random, longest);
 
       std::vector<float> sum = to;
-      AddPieces(cut.pieces, sum.data());
+      AddPieces(DType::kFloat32, cut.pieces, sum.data());
       for (size_t i = 0; i < count; ++i) ASSERT_EQ(sum[i], to[i] + from[i]) << count << " cut to " << longest;
 
       std::vector<float> copy(count);
       CopyPieces(cut.pieces, reinterpret_cast<std::byte*>(copy.data()));
       EXPECT_EQ(copy, from);
+    }
+  }
+}
+
+TEST(PiecesTest, TakesElementsOf16BitsHoweverTheBytesAreCut) {
+  std::mt19937 random(2);
+  for (const DType type : {DType::kBFloat16, DType::kFloat16}) {
+    for (const size_t count : {0, 1, 3, 4095, 4096, 4097, 10'000}) {
+      for (const size_t longest : {1, 3, 5000, 100'000}) {
+        // Whole numbers below 128 are exact in both types.
+        std::vector<float> from(count), to(count, .5f);
+        for (size_t i = 0; i < count; ++i) from[i] = static_cast<float>(random() % 128);
+        std::vector<uint16_t> sent(count);
+        cpu::Convert(DType::kFloat32, from.data(), type, sent.data(), count);
+        const Cut cut(sent.data(), count * sizeof(uint16_t), random, longest);
+        std::vector<float> set(count);
+        SetPieces(type, cut.pieces, set.data());
+        EXPECT_EQ(set, from);
+        AddPieces(type, cut.pieces, to.data());
+        for (size_t i = 0; i < count; ++i) ASSERT_EQ(to[i], from[i] + .5f) << count << " cut to " << longest;
+      }
     }
   }
 }

@@ -24,6 +24,11 @@ TEST(ServerJobTest, NamesTheFieldAndTheWorkerThatDiffer) {
       {"consistency", [](ServerJob& job) { job.consistency = "async"; }},
       {"deterministic", [](ServerJob& job) { job.deterministic = true; }},
       {"serial", [](ServerJob& job) { job.serial = true; }},
+      {"server", [](ServerJob& job) { job.server = 1; }},
+      {"number of servers", [](ServerJob& job) { job.servers = 2; }},
+      {"clip_norm", [](ServerJob& job) { job.clip_norm = 1; }},
+      {"staleness_lr", [](ServerJob& job) { job.staleness_lr = true; }},
+      {"wire", [](ServerJob& job) { job.wire = DType::kFloat16; }},
       {"parameters", [](ServerJob& job) { job.parameters = 11; }},
       {"number of buckets", [](ServerJob& job) { job.buckets.pop_back(); }},
       {"bucket plan", [](ServerJob& job) { job.buckets[1].count = 5; }},
@@ -60,6 +65,10 @@ TEST(ServerJobTest, BucketsMustCoverEveryParameterOnce) {
   EXPECT_TRUE(refuses([](ServerJob& job) { job.workers = 0; }));
   EXPECT_TRUE(refuses([](ServerJob& job) { job.consistency = "eventual"; }));
   EXPECT_TRUE(refuses([](ServerJob& job) { job.parameters = -1; }));
+  EXPECT_TRUE(refuses([](ServerJob& job) { job.server = 1; }));  // of one
+  EXPECT_TRUE(refuses([](ServerJob& job) { job.clip_norm = -1; }));
+  EXPECT_TRUE(refuses([](ServerJob& job) { job.clip_norm = 1, job.consistency = "async"; }));
+  EXPECT_TRUE(refuses([](ServerJob& job) { job.staleness_lr = true; }));  // synchronous
   EXPECT_TRUE(refuses([](ServerJob& job) { job.parameters = 11; }));
   EXPECT_TRUE(refuses([](ServerJob& job) { job.buckets[1].count = 5; }));                   // a gap
   EXPECT_TRUE(refuses([](ServerJob& job) { job.buckets[1].count = 7; }));                   // an overlap

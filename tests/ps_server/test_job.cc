@@ -3,8 +3,10 @@
 #include <cmath>
 #include <optional>
 
+#include "common/gradient_norm.h"
 #include "common/mutex.h"
 #include "common/ops.h"
+#include "common/reduce.h"
 
 namespace psring {
 
@@ -56,6 +58,10 @@ absl::Status TestWorker::Start(absl::Time deadline) {
 
 absl::StatusOr<std::vector<ExchangeResult>> TestWorker::Step(int64_t step) {
   gradient = Gradient(job, rank, step);
+  return StepAgain(step, Samples(rank, step));
+}
+
+absl::StatusOr<std::vector<ExchangeResult>> TestWorker::StepAgain(int64_t step, int64_t samples) {
   Mutex mutex;
   CondVar changed;
   size_t left = job.buckets.size();
@@ -64,8 +70,8 @@ absl::StatusOr<std::vector<ExchangeResult>> TestWorker::Step(int64_t step) {
   for (const Bucket& bucket : job.buckets) {
     client->PushPull({.bucket = bucket.index,
                       .step = step,
-                      .samples = Samples(rank, step),
-                      .gradient = {gradient.data() + bucket.first, bucket.count},
+                      .samples = samples,
+                      .gradient = Sent(bucket),
                       .weights = {weights.data() + bucket.first, bucket.count}},
                      [&, index = bucket.index](absl::StatusOr<ExchangeResult> result) {
                        MutexLock lock(mutex);
@@ -82,6 +88,15 @@ absl::StatusOr<std::vector<ExchangeResult>> TestWorker::Step(int64_t step) {
   while (left > 0) changed.Wait(mutex);
   if (!status.ok()) return status;
   return results;
+}
+
+ConstSpan TestWorker::Sent(const Bucket& bucket) {
+  const float* const from = gradient.data() + bucket.first;
+  if (job.wire == DType::kFloat32) return {from, bucket.count};
+  rounded.resize(gradient.size());
+  uint16_t* const to = rounded.data() + bucket.first;
+  cpu::Convert(DType::kFloat32, from, job.wire, to, bucket.count);
+  return {to, bucket.count, job.wire};
 }
 
 absl::StatusOr<ExchangeResult> TestWorker::ExchangeBucket(int bucket, int64_t step) {
@@ -124,8 +139,13 @@ std::vector<float> TrainAlone(const ServerJob& job, int64_t steps) {
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += gradient[i];
       samples += Samples(worker, step);
     }
+    double sum_of_squares = 0;
+    for (const Bucket& bucket : job.buckets) {
+      sum_of_squares += SumOfSquares(sum.data() + bucket.first, bucket.count);
+    }
     optimizer.Apply(0, {weights.data(), weights.size()}, {sum.data(), sum.size()}, samples,
-                    LearningRate(job.schedule, samples_before), step + 1, *ops, *stream);
+                    LearningRate(job.schedule, samples_before), step + 1, *ops, *stream,
+                    *ClipFactor(job.clip_norm, sum_of_squares, samples));
     samples_before += samples;
   }
   PSRING_CHECK(stream->Synchronize().ok());

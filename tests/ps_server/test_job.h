@@ -29,15 +29,21 @@ struct TestWorker {
   // Exchanges every bucket, all in flight at once; returns when all have come back, with their results by
   // bucket.
   absl::StatusOr<std::vector<ExchangeResult>> Step(int64_t step);
+  // The same with the gradient as it was left, a sum over so many samples.
+  absl::StatusOr<std::vector<ExchangeResult>> StepAgain(int64_t step, int64_t samples);
   // Exchanges one bucket and waits; ExchangeAgain takes the gradient as it was left.
   absl::StatusOr<ExchangeResult> ExchangeBucket(int bucket, int64_t step);
   absl::StatusOr<ExchangeResult> ExchangeAgain(int bucket, int64_t step);
+
+  // What is sent of a bucket: the gradient, or its rounding to the job's wire type.
+  ConstSpan Sent(const Bucket& bucket);
 
   const ServerJob job;
   const int rank;
   std::unique_ptr<PsClient> client;
   std::vector<float> weights;
   std::vector<float> gradient;
+  std::vector<uint16_t> rounded;
 };
 
 // One process that adds the workers' gradients in rank order and updates once a step.

@@ -39,6 +39,8 @@ const std::vector<ChunkHeader> kHeaders = {
      .version = 1 << 20,
      .staleness = 5},
     {.kind = MessageKind::kAnnounce, .step = 7},
+    {.kind = MessageKind::kAnnounce, .step = -1, .version = 9, .complete = 3},
+    {.kind = MessageKind::kNorm, .step = 7, .sum_of_squares = 1.0 / 3},
     {.kind = MessageKind::kExchange,
      .bucket = 1,
      .dropped = true,
@@ -152,6 +154,11 @@ TEST(WireTest, AJoinArrivesAsItWasSent) {
   job.optimizer = {.kind = OptimizerKind::kAdam, .momentum = 0.1, .beta1 = 0.2, .beta2 = 0.3, .epsilon = 0.4};
   job.schedule = {
       .decay = LrDecay::kLinear, .base = 0.5, .scale = 2, .warmup_samples = 10, .total_samples = 1 << 20};
+  job.server = 1;
+  job.servers = 3;
+  job.clip_norm = 0.25;
+  job.staleness_lr = true;
+  job.wire = DType::kBFloat16;
   const std::string encoded = EncodeJoin({.worker = 2, .job = job});
   const Bytes bytes = std::as_bytes(std::span(encoded));
   const auto decoded = DecodeJoin({&bytes, 1});

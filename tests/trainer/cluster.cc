@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "common/mutex.h"
+#include "ps_server/ps_client.h"
 #include "ring_worker/groups/groups.h"
 #include "tests/ring_worker/fake_rendezvous.h"
 
@@ -75,7 +76,8 @@ bool RunsOnThreads(const StrategyRow& strategy) {
       .ok();
 }
 
-Connections Connect(const StrategyRow& strategy, int workers, absl::Duration timeout) {
+Connections Connect(const StrategyRow& strategy, int workers, absl::Duration timeout, int servers,
+                    Arrivals* arrivals) {
   Connections connections;
   connections.device = MakeCpuDevice();
   if (std::string(strategy.backend) == "gloo" && workers > 1) {
@@ -89,21 +91,31 @@ Connections Connect(const StrategyRow& strategy, int workers, absl::Duration tim
     }
   }
   if (strategy.needs == Needs::kParameterServer) {
-    connections.server = std::make_unique<ParameterServer>(
-        *connections.device, ServerOptions{.workers = workers, .timeout = timeout, .on_worker_loss = OnWorkerLoss::kStop});
+    for (int server = 0; server < servers; ++server) {
+      connections.servers.push_back(
+          std::make_unique<ParameterServer>(*connections.device, ServerOptions{.workers = workers,
+                                                                               .server = server,
+                                                                               .servers = servers,
+                                                                               .timeout = timeout,
+                                                                               .on_worker_loss = OnWorkerLoss::kStop,
+                                                                               .arrivals = arrivals}));
+    }
     for (int rank = 0; rank < workers; ++rank) {
-      connections.clients.push_back(MakeDirectPsClient(*connections.server));
+      std::vector<std::unique_ptr<PsClient>> clients;
+      for (const auto& server : connections.servers) clients.push_back(MakeDirectPsClient(*server));
+      connections.clients.push_back(MakeShardedPsClient(std::move(clients)));
     }
   }
   return connections;
 }
 
 std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, const DataSplits& data,
-                                  const std::function<void(Worker&)>& adjust) {
+                                  const std::function<void(Worker&)>& adjust, Arrivals* arrivals) {
   const auto strategy = FindStrategy(options.strategy);
   PSRING_CHECK(strategy.ok());
   std::vector<std::vector<Buffer>> registered(workers);  // outlive the groups
-  const Connections connections = Connect(**strategy, workers, absl::Seconds(options.timeout_s));
+  const Connections connections =
+      Connect(**strategy, workers, absl::Seconds(options.timeout_s), ServersOf(options, workers), arrivals);
   ThreadBarrier barrier(workers);
   std::vector<RankOutcome> outcomes(workers);
   OnThreads(workers, [&](int rank) {

@@ -21,14 +21,15 @@ namespace psring {
 // What the ranks of a strategy talk through: groups, clients, or nothing.
 struct Connections {
   std::unique_ptr<Device> device;
-  std::unique_ptr<ParameterServer> server;  // before the clients, which use it
+  std::vector<std::unique_ptr<ParameterServer>> servers;  // before the clients, which use them
   std::vector<std::unique_ptr<ProcessGroup>> groups;
   std::vector<std::unique_ptr<PsClient>> clients;
 
   ProcessGroup* group(int rank) const { return groups.empty() ? nullptr : groups[rank].get(); }
   PsClient* client(int rank) const { return clients.empty() ? nullptr : clients[rank].get(); }
 };
-Connections Connect(const StrategyRow& strategy, int workers, absl::Duration timeout);
+Connections Connect(const StrategyRow& strategy, int workers, absl::Duration timeout, int servers = 1,
+                    Arrivals* arrivals = nullptr);
 
 // Whether this build can run the strategy with threads as ranks: MPI's and NCCL's it cannot.
 bool RunsOnThreads(const StrategyRow& strategy);
@@ -40,10 +41,10 @@ struct RankOutcome {
   std::vector<std::string> warnings;
 };
 
-// `adjust`: called for each rank's worker before it runs.
+// `adjust`: called for each rank's worker before it runs. `arrivals`: see ServerOptions.
 std::vector<RankOutcome> RunRanks(
     const TrainingOptions& options, int workers, const DataSplits& data,
-    const std::function<void(Worker&)>& adjust = [](Worker&) {});
+    const std::function<void(Worker&)>& adjust = [](Worker&) {}, Arrivals* arrivals = nullptr);
 
 // Runs `body(rank)` on a thread each, and waits for all.
 void OnThreads(int ranks, const std::function<void(int rank)>& body);

@@ -44,11 +44,12 @@ void ExpectAllOk(const std::vector<RankOutcome>& outcomes) {
 }
 
 // The weights that `single --micro_batches workers` ends with.
-const std::vector<float>& Reference(const std::string& optimizer, int workers) {
-  static std::map<std::pair<std::string, int>, std::vector<float>> references;
-  std::vector<float>& weights = references[{optimizer, workers}];
+const std::vector<float>& Reference(const std::string& optimizer, int workers, double clip_norm = 0) {
+  static std::map<std::tuple<std::string, int, double>, std::vector<float>> references;
+  std::vector<float>& weights = references[{optimizer, workers, clip_norm}];
   if (weights.empty()) {
     TrainingOptions options = SmallOptions("single");
+    options.clip_norm = clip_norm;
     options.optimizer = optimizer;
     options.micro_batches = workers;
     std::vector<RankOutcome> outcomes = RunRanks(options, 1, Data());
@@ -95,6 +96,21 @@ TEST_P(SynchronousConformance, ReplicasAreEqualAfterEachStepAndEndWhereTheRefere
     // Ten times the promise: rounding alone makes a few 1e-8.
     EXPECT_LE(RelativeL2(outcomes[0].weights, Reference(optimizer, workers())), 1e-5);
   }
+}
+
+// Small enough to be felt in every step, so that the weights are others than without it.
+constexpr double kClipNorm = 0.2;
+
+TEST_P(SynchronousConformance, ClippedReplicasEndWhereTheClippedReferenceEnds) {
+  TrainingOptions options = SmallOptions(name());
+  options.optimizer = "sgd";
+  options.clip_norm = kClipNorm;
+  const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), Data());
+  ExpectAllOk(outcomes);
+  const std::vector<float>& clipped = Reference("sgd", workers(), kClipNorm);
+  for (const RankOutcome& outcome : outcomes) EXPECT_EQ(outcome.weights, outcomes[0].weights);
+  EXPECT_LE(RelativeL2(outcomes[0].weights, clipped), 1e-5);
+  EXPECT_GT(RelativeL2(clipped, Reference("sgd", workers())), 1e-3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, SynchronousConformance,
@@ -246,7 +262,40 @@ TEST_P(DeterministicServer, EqualsTheReferenceBitForBit) {
   }
 }
 
+TEST_P(DeterministicServer, EqualsTheReferenceOnSeveralServersAndClippedToo) {
+  for (int servers = 1; servers <= 3; ++servers) {
+    for (const double clip_norm : {0.0, kClipNorm}) {
+      TrainingOptions options = SmallOptions("ps-sync");
+      options.deterministic = true;
+      options.servers = servers;
+      options.clip_norm = clip_norm;
+      const std::vector<RankOutcome> outcomes = RunRanks(options, GetParam(), Data());
+      ExpectAllOk(outcomes);
+      EXPECT_EQ(outcomes[0].weights, Reference("momentum", GetParam(), clip_norm))
+          << servers << " servers, clipped to " << clip_norm;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Workers, DeterministicServer, testing::Range(1, 5));
+
+TEST(Wire, ShortTrainingIn16BitsEndsCloseToFloat32AndSendsHalf) {
+  TrainingOptions options = SmallOptions("ps-sync");
+  options.evaluate = true;
+  options.servers = 2;
+  const auto full = RunRanks(options, 2, Data());
+  ExpectAllOk(full);
+  for (const std::string wire : {"bfloat16", "float16"}) {
+    options.wire = wire;
+    const auto half = RunRanks(options, 2, Data());
+    ExpectAllOk(half);
+    EXPECT_EQ(half[0].weights, half[1].weights);
+    EXPECT_EQ(2 * half[0].steps[5].payload_tx_bytes, full[0].steps[5].payload_tx_bytes);
+    EXPECT_EQ(half[0].steps[5].payload_rx_bytes, full[0].steps[5].payload_rx_bytes);
+    EXPECT_LE(RelativeL2(half[0].weights, full[0].weights), wire == "float16" ? 1e-4 : 1e-3) << wire;
+    EXPECT_NEAR(half[0].result->curve.back().test_accuracy, full[0].result->curve.back().test_accuracy, .02);
+  }
+}
 
 TEST(Determinism, TheSameSeedGivesTheSameBitsAndAnotherSeedOthers) {
   for (const auto& [strategy, workers] : {std::pair{"single", 1}, {"ring", 3}, {"star", 3}}) {

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/bucket_pipeline.h"
-#include "trainer/random.h"
+#include "common/random.h"
 #include "trainer/sync_strategy.h"
 
 namespace psring {

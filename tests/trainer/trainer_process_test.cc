@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -96,6 +97,14 @@ class TrainerProcess : public testing::Test {
     return std::make_unique<Child>(absl::StrCat("trainer", rank), dir_, arguments,
                                    Environment(rank, world_size));
   }
+  std::unique_ptr<Child> StartServer(int server, int servers, int workers) {
+    return std::make_unique<Child>(
+        absl::StrCat("server", server), dir_,
+        std::vector<std::string>{PSRING_PS_SERVER, "--workers", absl::StrCat(workers), "--server",
+                                 absl::StrCat(server), "--servers", absl::StrCat(servers), "--rendezvous",
+                                 Rendezvous(), "--record", dir_.string()},
+        Environment(0, workers));
+  }
   // Without a rendezvous.
   std::unique_ptr<Child> StartAlone(const std::string& flags, std::vector<std::string> environment = {}) {
     std::vector<std::string> arguments = {PSRING_TRAINER};
@@ -169,6 +178,69 @@ TEST_F(TrainerProcess, ADeterministicServerOverGrpcEqualsTheReferenceBitForBit) 
       absl::StrCat("--strategy single --micro_batches 2 --record ", (dir_ / "records").string(), kShort));
   EXPECT_EQ(alone->Wait(), 0) << alone->errors();
   EXPECT_EQ(Result(0).weights_hash, result.weights_hash);
+}
+
+TEST_F(TrainerProcess, SeveralServersTrainToTheBitsOfTheReference) {
+  std::map<std::string, std::string> hashes;  // by clipping
+  for (const std::string clip : {"", " --clip_norm 0.2"}) {
+    const auto alone = StartAlone(absl::StrCat("--strategy single --micro_batches 2 --record ",
+                                               (dir_ / "records").string(), kShort, clip));
+    EXPECT_EQ(alone->Wait(), 0) << alone->errors();
+    hashes[clip] = Result(0).weights_hash;
+  }
+  EXPECT_NE(hashes[""], hashes[" --clip_norm 0.2"]);
+  for (const auto& [servers, flags, clip] : {std::tuple{2, "--payload shm", ""},
+                                             {3, "--payload grpc", ""},
+                                             {3, "--payload shm", " --clip_norm 0.2"}}) {
+    SCOPED_TRACE(absl::StrCat(servers, " ", flags, clip));
+    store_ = *RendezvousServer::Start("127.0.0.1", 0);
+    std::vector<std::unique_ptr<Child>> children;
+    for (int server = 0; server < servers; ++server) children.push_back(StartServer(server, servers, 2));
+    for (int rank = 0; rank < 2; ++rank) {
+      children.push_back(StartTrainer(
+          rank, 2,
+          absl::StrCat("--strategy ps-sync --deterministic --servers ", servers, " ", flags, kShort, clip)));
+    }
+    for (const auto& child : children) EXPECT_EQ(child->Wait(), 0) << child->errors();
+    EXPECT_EQ(Result(0).weights_hash, hashes[clip]);
+    EXPECT_EQ(Result(1).weights_hash, hashes[clip]);
+    uint64_t received = 0;
+    for (int server = 0; server < servers; ++server) {
+      const auto served = ServerResultFromJson(
+          ReadFile((dir_ / absl::StrCat("result-server", server, ".json")).string()).value_or(""));
+      ASSERT_TRUE(served.ok()) << served.status();
+      EXPECT_EQ(served->server, server);
+      received += served->payload_rx_bytes;
+    }
+    EXPECT_EQ(received, 6 * 2 * 4 * static_cast<uint64_t>(Result(0).parameters));
+  }
+}
+
+TEST_F(TrainerProcess, BackupWorkersOnSeveralServersAndGradientsIn16BitsRunAsProcesses) {
+  for (const std::string flags :
+       {"--strategy ps-backup:1 --servers 3",
+        "--strategy ps-backup:1 --servers 2 --clip_norm 0.5 --wire bfloat16",
+        "--strategy ps-async --servers 2 --staleness_lr inverse --wire float16 --payload shm",
+        "--strategy ps-sync --server_placement colocated --wire bfloat16 --payload grpc"}) {
+    SCOPED_TRACE(flags);
+    store_ = *RendezvousServer::Start("127.0.0.1", 0);
+    const int servers = flags.find("--servers 2") != std::string::npos ? 2 : 3;
+    std::vector<std::unique_ptr<Child>> children;
+    for (int server = 0; server < servers; ++server) children.push_back(StartServer(server, servers, 3));
+    for (int rank = 0; rank < 3; ++rank)
+      children.push_back(StartTrainer(rank, 3, absl::StrCat(flags, kShort)));
+    for (const auto& child : children) EXPECT_EQ(child->Wait(), 0) << child->errors();
+    for (int rank = 1; rank < 3; ++rank) EXPECT_EQ(Result(rank).weights_hash, Result(0).weights_hash);
+    const bool half = flags.find("--wire") != std::string::npos;
+    std::ifstream steps(dir_ / "records" / "steps-rank0.jsonl");
+    for (std::string line; std::getline(steps, line);) {
+      const auto record = StepRecordFromJson(line);
+      ASSERT_TRUE(record.ok()) << record.status();
+      if (record->dropped) continue;
+      EXPECT_EQ(record->payload_tx_bytes, Result(0).parameters * (half ? 2 : 4));
+      EXPECT_EQ(record->payload_rx_bytes, Result(0).parameters * 4);
+    }
+  }
 }
 
 TEST_F(TrainerProcess, BoundedStalenessAndBackupWorkersRunAsProcesses) {

@@ -90,6 +90,27 @@ TEST(PlanWarnings, MomentumOnLateGradientsIsOne) {
   EXPECT_EQ(warnings({.strategy = "ring", .momentum = .9}), 0);
 }
 
+TEST(CheckStrategy, WhatConcernsOnlySomeStrategiesIsRefusedByTheOthersInOneLine) {
+  const auto refusal = [](const char* strategy, void (*change)(TrainingOptions&)) {
+    TrainingOptions options;
+    options.strategy = strategy;
+    change(options);
+    return std::string(CheckStrategy(options, **FindStrategy(strategy), 2).message());
+  };
+  const auto clip = [](TrainingOptions& o) { o.clip_norm = 1; };
+  const auto inverse = [](TrainingOptions& o) { o.staleness_lr = "inverse"; };
+  const auto half = [](TrainingOptions& o) { o.wire = "float16"; };
+  EXPECT_NE(refusal("ps-async", clip).find("--clip_norm is for synchronous strategies"), std::string::npos);
+  EXPECT_NE(refusal("ps-ssp:2", clip).find("ps-ssp:2"), std::string::npos);
+  for (const char* strategy : {"ring", "ps-sync", "ps-backup:1", "none"})
+    EXPECT_EQ(refusal(strategy, clip), "");
+  EXPECT_NE(refusal("ps-sync", inverse).find("--staleness_lr is for asynchronous"), std::string::npos);
+  EXPECT_NE(refusal("ring", inverse).find("ring"), std::string::npos);
+  EXPECT_EQ(refusal("ps-async", inverse), "");
+  EXPECT_NE(refusal("ring", half).find("--wire is for"), std::string::npos);
+  EXPECT_EQ(refusal("ps-async", half), "");
+}
+
 TEST(CheckStrategy, SingleIsOneProcessAndAloneHasMicroBatches) {
   const StrategyRow& single = **FindStrategy("single");
   const StrategyRow& ring = **FindStrategy("ring");

@@ -9,7 +9,7 @@
 #include "common/device.h"
 #include "common/ops.h"
 #include "common/parameters.h"
-#include "trainer/random.h"
+#include "common/random.h"
 
 namespace psring {
 

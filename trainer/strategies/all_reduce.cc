@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/gradient_norm.h"
 #include "ring_worker/process_group.h"
 #include "trainer/strategies/strategies.h"
 
@@ -30,6 +31,7 @@ class AllReduceStrategy : public SyncStrategy {
     traffic_before_ = context_.group->traffic();
     // The lane writes into it, so it must not move.
     records_.clear();
+    sum_of_squares_ = 0;
     records_.reserve(context_.buckets.size());
     return absl::OkStatus();
   }
@@ -47,8 +49,15 @@ class AllReduceStrategy : public SyncStrategy {
       return;
     }
     Stamp(record.end_ns);
-    optimizer_.Apply(bucket.first, state_.weights.Slice(bucket.first, bucket.count), gradient,
-                     info_.global_samples, rate_, info_.step + 1, *lane_ops_, *lane_);
+    if (context_.clip_norm > 0) {  // updates wait for the norm of all buckets
+      lane_->Run([this, &record, gradient] {
+        AddSpan(SpanKind::kCommunication, record.bucket, record.begin_ns, record.end_ns);
+        sum_of_squares_ += SumOfSquares(gradient.floats(), gradient.count);
+        return absl::OkStatus();
+      });
+      return;
+    }
+    Update(bucket, 1);
     lane_->Run([this, &record] {
       AddSpan(SpanKind::kCommunication, record.bucket, record.begin_ns, record.end_ns);
       AddSpan(SpanKind::kOptimizer, record.bucket, record.end_ns, context_.trace.Now());
@@ -59,6 +68,7 @@ class AllReduceStrategy : public SyncStrategy {
   absl::StatusOr<StepReport> FinishStep() override {
     const int64_t begin = context_.trace.Now();
     PSRING_RETURN_IF_ERROR(lane_->Synchronize());
+    if (context_.clip_norm > 0) PSRING_RETURN_IF_ERROR(UpdateClipped());
     StepReport report{.traffic = context_.group->traffic() - traffic_before_};
     // What came behind the last bucket's arrival was its update, which no rank can do without.
     report.exposed_ns = std::max<int64_t>(0, records_.back().end_ns - begin);
@@ -75,6 +85,23 @@ class AllReduceStrategy : public SyncStrategy {
   void Abort(absl::Status why) override { context_.group->Abort(std::move(why)); }
 
  private:
+  void Update(const Bucket& bucket, double factor) {
+    optimizer_.Apply(bucket.first, state_.weights.Slice(bucket.first, bucket.count),
+                     state_.gradient.Slice(bucket.first, bucket.count), info_.global_samples, rate_,
+                     info_.step + 1, *lane_ops_, *lane_, factor);
+  }
+
+  // Every rank has the same sums, and so the same norm.
+  absl::Status UpdateClipped() {
+    const int64_t begin = context_.trace.Now();
+    PSRING_ASSIGN_OR_RETURN(const double factor,
+                            ClipFactor(context_.clip_norm, sum_of_squares_, info_.global_samples));
+    for (const Bucket& bucket : context_.buckets) Update(bucket, factor);
+    PSRING_RETURN_IF_ERROR(lane_->Synchronize());
+    AddSpan(SpanKind::kOptimizer, -1, begin, context_.trace.Now());
+    return absl::OkStatus();
+  }
+
   // The moment at which the lane gets here, into `ns`.
   void Stamp(int64_t& ns) {
     lane_->Run([this, &ns] {
@@ -94,6 +121,7 @@ class AllReduceStrategy : public SyncStrategy {
   TrainingState state_;
   StepInfo info_;
   double rate_ = 0;
+  double sum_of_squares_ = 0;  // the lane's; clipping
   Traffic traffic_before_;
   std::vector<BucketRecord> records_;
   const std::unique_ptr<Stream> lane_;  // last: its work uses the above

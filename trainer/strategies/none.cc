@@ -1,5 +1,6 @@
 // No communication at all: the ceiling that every strategy is held against, and, on one rank, the reference.
 #include "common/check.h"
+#include "common/gradient_norm.h"
 #include "trainer/strategies/strategies.h"
 
 namespace psring {
@@ -30,10 +31,11 @@ class NoneStrategy : public SyncStrategy {
   absl::StatusOr<StepReport> FinishStep() override {
     const int64_t begin = context_.trace.Now();
     const double rate = LearningRate(context_.schedule, info_.global_samples_before);
+    PSRING_ASSIGN_OR_RETURN(const double factor, Factor());
     for (const Bucket& bucket : context_.buckets) {
       optimizer_.Apply(bucket.first, state_.weights.Slice(bucket.first, bucket.count),
                        state_.gradient.Slice(bucket.first, bucket.count), info_.samples, rate, info_.step + 1,
-                       context_.ops, context_.compute);
+                       context_.ops, context_.compute, factor);
     }
     PSRING_RETURN_IF_ERROR(context_.compute.Synchronize());
     context_.trace.Add({.kind = SpanKind::kOptimizer,
@@ -52,6 +54,17 @@ class NoneStrategy : public SyncStrategy {
   void Abort(absl::Status /*why*/) override {}  // it never waits
 
  private:
+  // Of clipping, over all buckets.
+  absl::StatusOr<double> Factor() {
+    if (context_.clip_norm == 0) return 1.0;
+    PSRING_RETURN_IF_ERROR(context_.compute.Synchronize());
+    double sum_of_squares = 0;
+    for (const Bucket& bucket : context_.buckets) {
+      sum_of_squares += SumOfSquares(state_.gradient.floats() + bucket.first, bucket.count);
+    }
+    return ClipFactor(context_.clip_norm, sum_of_squares, info_.samples);
+  }
+
   const StrategyContext context_;
   const Optimizer optimizer_;
   TrainingState state_;

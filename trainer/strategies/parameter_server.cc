@@ -1,11 +1,15 @@
 // Each bucket's gradient goes to the server, and the weights it led to come back in its place; the optimizer
 // lives on the server.
+#include <numeric>
+#include <optional>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "common/mutex.h"
 #include "ps_server/ps_client.h"
+#include "trainer/error_feedback.h"
 #include "trainer/strategies/strategies.h"
 
 namespace psring {
@@ -33,11 +37,21 @@ class ParameterServerStrategy : public SyncStrategy {
                         .consistency = context_.algorithm,
                         .deterministic = context_.deterministic,
                         .serial = context_.serial,
+                        .clip_norm = context_.clip_norm,
+                        .staleness_lr = context_.staleness_lr,
+                        .wire = context_.wire,
                         .parameters = static_cast<int64_t>(state.weights.count),
                         .buckets = context_.buckets,
                         .optimizer = context_.optimizer,
                         .schedule = context_.schedule};
-    client_.ShareMemory({state.gradient, state.gradient_fd}, {state.weights, state.weights_fd});
+    SharedSpan sent{state.gradient, state.gradient_fd};
+    if (context_.wire != DType::kFloat32) {
+      PSRING_ASSIGN_OR_RETURN(feedback_,
+                              ErrorFeedback::Create(context_.wire, state.gradient.count,
+                                                    /*shared=*/state.gradient_fd >= 0, context_.device));
+      sent = {feedback_->encoded(), feedback_->encoded_fd()};
+    }
+    client_.ShareMemory(sent, {state.weights, state.weights_fd});
     return client_.Start(context_.rank, job, state.weights, absl::Now() + context_.timeout);
   }
 
@@ -102,6 +116,7 @@ class ParameterServerStrategy : public SyncStrategy {
     report.buckets = std::move(records_);
     report.dropped = dropped_;
     if (dropped_ || went_back_) report.next_step = next_step_;
+    report.version = version_;
     return report;
   }
 
@@ -120,15 +135,21 @@ class ParameterServerStrategy : public SyncStrategy {
   void Abort(absl::Status why) override { client_.Abort(std::move(why)); }
 
  private:
+  ConstSpan GradientOf(const Bucket& bucket) const {
+    return state_.gradient.Slice(bucket.first, bucket.count);
+  }
+
   void Push(const Bucket& bucket) {
     {
       MutexLock lock(mutex_);
       records_[bucket.index].begin_ns = context_.trace.Now();
     }
+    ConstSpan gradient = GradientOf(bucket);
+    if (feedback_.has_value()) gradient = feedback_->Encode(bucket.first, gradient);
     client_.PushPull({.bucket = bucket.index,
                       .step = info_.step,
                       .samples = info_.samples,
-                      .gradient = state_.gradient.Slice(bucket.first, bucket.count),
+                      .gradient = gradient,
                       .weights = state_.weights.Slice(bucket.first, bucket.count)},
                      [this, index = bucket.index](absl::StatusOr<ExchangeResult> result) {
                        Arrived(index, std::move(result));
@@ -138,15 +159,26 @@ class ParameterServerStrategy : public SyncStrategy {
   // On a thread of the client.
   void Arrived(int index, absl::StatusOr<ExchangeResult> result) {
     const int64_t now = context_.trace.Now();
+    if (result.ok() && result->dropped && feedback_.has_value()) {
+      const Bucket& bucket = context_.buckets[static_cast<size_t>(index)];
+      feedback_->TakeBack(bucket.first, GradientOf(bucket));
+    }
     MutexLock lock(mutex_);
     if (result.ok()) {
       BucketRecord& record = records_[index];
       record.end_ns = now;
+      if (index == 0) version_ = result->version;
       if (result->dropped || result->went_back) {
         (result->dropped ? dropped_ : went_back_) = true;
         next_step_ = result->version;
       } else {
         record.staleness = result->staleness;
+        record.staleness_sum = result->staleness;
+        if (!result->server_staleness.empty()) {
+          record.pushes = static_cast<int64_t>(result->server_staleness.size());
+          record.staleness_sum =
+              std::accumulate(result->server_staleness.begin(), result->server_staleness.end(), int64_t{0});
+        }
       }
       context_.trace.Add({.kind = SpanKind::kCommunication,
                           .step = info_.step,
@@ -185,6 +217,7 @@ class ParameterServerStrategy : public SyncStrategy {
   PsClient& client_;
   const bool each_alone_;  // other workers' updates come between this one's
   TrainingState state_;
+  std::optional<ErrorFeedback> feedback_;  // where gradients travel in 16 bits
   StepInfo info_;
   Traffic traffic_before_;
 
@@ -195,6 +228,7 @@ class ParameterServerStrategy : public SyncStrategy {
   bool dropped_ ABSL_GUARDED_BY(mutex_) = false;    // this step's gradient
   bool went_back_ ABSL_GUARDED_BY(mutex_) = false;  // the server, to an earlier step
   int64_t next_step_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t version_ ABSL_GUARDED_BY(mutex_) = 0;  // of bucket 0
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
 
   std::unique_ptr<Stream> lane_;  // last: its work uses the above

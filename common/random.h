@@ -2,6 +2,7 @@
 // distributions and std::shuffle are not.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>

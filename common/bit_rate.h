@@ -1,0 +1,17 @@
+// Rates of links as people write them: "1gbit", "200mbit", "2.5gbit".
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace psring {
+
+// Bits per second: a plain decimal and one of bit, kbit, mbit, gbit, tbit (decimal units, as tc and switches
+// have them), 1kbit to 100tbit. InvalidArgument, in one line, where the unit is missing or it is no rate.
+absl::StatusOr<double> ParseBitRate(const std::string& text);
+
+// "1 Gbit/s", "2.5 Gbit/s", "200 Mbit/s".
+std::string BitRateText(double bits_per_s);
+
+}  // namespace psring

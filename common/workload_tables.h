@@ -1,0 +1,14 @@
+// The workloads that are built in: the files of common/workloads/, put into the program by CMake.
+#pragma once
+
+#include <vector>
+
+namespace psring {
+
+struct WorkloadTable {
+  const char* name;
+  const char* text;
+};
+const std::vector<WorkloadTable>& WorkloadTables();
+
+}  // namespace psring

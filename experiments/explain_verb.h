@@ -1,0 +1,22 @@
+// psring explain: its flags, and the text on stdout.
+#pragma once
+
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace psring {
+
+struct RawExplainFlags {
+  std::string algorithm, collective = "all_reduce", size = "4M";
+  int workers = 4, ranks_per_node = 1, root = 0;
+};
+
+CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw);
+
+// Returns the exit code: 0, or 2 for a name or number that there is not.
+int RunExplain(const RawExplainFlags& raw);
+
+}  // namespace psring

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Writes a workload file for psring (`--workload ./mine.csv`) from a PyTorch model or from a profiler's trace.
+
+In your own program, around one step of any model:
+
+    from export_workload import record
+    record(model, lambda: loss_fn(model(x), y), batch=len(x), path="mine.csv")
+
+From a trace that torch.profiler wrote (Kineto, Chrome JSON), which names no parameters, so their sizes come from a list
+"name,bytes" in the order in which backward finishes them:
+
+    export_workload.py --trace trace.json --sizes sizes.csv --batch 32 --device V100 > mine.csv
+
+To try it: export_workload.py --demo (wants torch).
+"""
+import argparse
+import json
+import os
+import sys
+import time
+
+
+def write(out, rows, forward_ms, backward_ms, batch, device, **remarks):
+    """rows: (name, bytes, ready_ms) in any order; ready_ms is counted from the begin of backward."""
+    print(f"# batch: {batch}\n# device: {device}\n# forward_ms: {forward_ms:.4f}\n# backward_ms: {backward_ms:.4f}", file=out)
+    for key, value in remarks.items():
+        print(f"# {key}: {value}", file=out)
+    print("name,bytes,ready_ms", file=out)
+    for name, size, ready in sorted(rows, key=lambda row: row[2]):
+        print(f"{name},{size},{max(0.0, ready):.4f}", file=out)
+
+
+def record(model, loss, batch, path=None, steps=5, device=None, **remarks):
+    """Runs `loss()` (forward) and its backward `steps` times after two for warming up; keeps the median of every time.
+
+    On a GPU times are those of CUDA events on the current stream, on a CPU the host's clock. Gradients count as 4 bytes an
+    element, which is what psring sends. Returns the rows.
+    """
+    import torch
+
+    parameters = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    on_gpu = parameters[0][1].is_cuda
+
+    def mark():
+        if not on_gpu:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def between(a, b):
+        return a.elapsed_time(b) if on_gpu else 1e3 * (b - a)
+
+    ready = {}
+    # A tensor's hook runs when its gradient is complete; the first of a tied tensor's would come too early, the last counts.
+    hooks = [p.register_hook(lambda grad, n=name: ready.__setitem__(n, mark())) for name, p in parameters]
+    samples = {name: [] for name, _ in parameters}
+    forward, backward = [], []
+    try:
+        for step in range(steps + 2):
+            model.zero_grad(set_to_none=True)
+            ready.clear()
+            begin = mark()
+            value = loss()
+            middle = mark()
+            value.backward()
+            end = mark()
+            if on_gpu:
+                torch.cuda.synchronize()
+            if step < 2:
+                continue
+            forward.append(between(begin, middle))
+            backward.append(between(middle, end))
+            for name, moment in ready.items():
+                samples[name].append(between(middle, moment))
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+    def median(values):
+        return sorted(values)[len(values) // 2]
+
+    unused = [name for name, _ in parameters if not samples[name]]
+    if unused:
+        raise ValueError(f"no gradient reached {', '.join(unused)}: psring sends every tensor in every step")
+    rows = [(name, 4 * p.numel(), median(samples[name])) for name, p in parameters]
+    end = max(median(backward), max(row[2] for row in rows))
+    device = device or (torch.cuda.get_device_name() if on_gpu else "CPU")
+    with open(path, "w") if path else os.fdopen(os.dup(sys.stdout.fileno()), "w") as out:
+        write(out, rows, median(forward), end, batch, device, **remarks)
+    return rows
+
+
+def refuse(why):
+    print(f"export_workload: {why}", file=sys.stderr)
+    sys.exit(2)
+
+
+def from_trace(trace, sizes, batch, device, out):
+    """The accumulation of each gradient (AccumulateGrad) is when it is ready; the first backward node begins backward."""
+    with open(trace) as f:
+        content = json.load(f)
+    events = content["traceEvents"] if isinstance(content, dict) else content
+    events = [e for e in events if e.get("ph") == "X" and "dur" in e]
+    nodes = [e for e in events if "Backward" in e.get("name", "") or "AccumulateGrad" in e.get("name", "")]
+    ready = sorted(e["ts"] + e["dur"] for e in nodes
+                   if e["name"].endswith("AccumulateGrad") and "evaluate_function" in e["name"])
+    ready = ready or sorted(e["ts"] + e["dur"] for e in nodes if e["name"].endswith("AccumulateGrad"))
+    if not nodes or not ready:
+        refuse(f"{trace} holds no backward operations (no AccumulateGrad); record a training step, "
+               "backward included, with torch.profiler and its CPU activities")
+    begin = min(e["ts"] for e in nodes)
+    steps = [e["ts"] for e in events if e["name"].startswith("ProfilerStep") and e["ts"] <= begin]
+    start = max(steps) if steps else min(e["ts"] for e in events)
+    if len(ready) % len(sizes) != 0:
+        refuse(f"{trace} completes {len(ready)} gradients, which is no multiple of the {len(sizes)} "
+               "sizes; the list must have every parameter once")
+    ready = ready[:len(sizes)]  # of the first step
+    rows = [(name, size, (at - begin) / 1e3) for (name, size), at in zip(sizes, ready)]
+    write(out, rows, (begin - start) / 1e3, rows[-1][2], batch, device, source=os.path.basename(trace))
+
+
+def demo():
+    import torch
+    model = torch.nn.Sequential(torch.nn.Linear(784, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 10))
+    x, y = torch.randn(128, 784), torch.randint(0, 10, (128,))
+    record(model, lambda: torch.nn.functional.cross_entropy(model(x), y), batch=128, model="MLP 784-1024-10")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trace", help="Chrome JSON of torch.profiler")
+    parser.add_argument("--sizes", help="CSV of name,bytes in the order in which backward finishes them")
+    parser.add_argument("--batch", type=int, default=0)
+    parser.add_argument("--device", default="")
+    parser.add_argument("--demo", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.demo:
+        return demo()
+    if not (arguments.trace and arguments.sizes and arguments.batch > 0 and arguments.device):
+        parser.error("a trace needs --trace, --sizes, --batch and --device; a model: see the head of this file")
+    with open(arguments.sizes) as f:
+        lines = [line.strip() for line in f if line.strip() and not line.startswith(("#", "name,"))]
+    sizes = [(line.split(",")[0], int(line.split(",")[1])) for line in lines]
+    from_trace(arguments.trace, sizes, arguments.batch, arguments.device, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+#include "experiments/report/page.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "experiments/report/assets.h"
+#include "experiments/report/schedule_data.h"
+
+namespace psring {
+namespace {
+
+// Numbers of workers that the stepper offers: those of the runs, and some to look at besides.
+std::vector<int> StepperRanks(const std::vector<RunData>& runs) {
+  std::vector<int> ranks = {2, 3, 4, 8};
+  for (const RunData& run : runs) ranks.insert(ranks.end(), run.workers.begin(), run.workers.end());
+  return ranks;
+}
+
+}  // namespace
+
+std::string ForScriptElement(const std::string& json) {
+  return absl::StrReplaceAll(json, {{"<", "\\u003c"},
+                                    {">", "\\u003e"},
+                                    {"&", "\\u0026"},
+                                    {"\xe2\x80\xa8", "\\u2028"},
+                                    {"\xe2\x80\xa9", "\\u2029"}});
+}
+
+std::string ReportPage(const std::vector<RunData>& runs, const std::string& language) {
+  const std::string data = absl::StrCat(
+      "{\"language\":", language == "zh" ? "\"zh\"" : "\"en\"", ",\"runs\":[",
+      absl::StrJoin(runs, ",", [](std::string* out, const RunData& run) { out->append(run.json); }),
+      "],\"schedules\":", SchedulesJson(StepperRanks(runs)), ",\"theory\":", TheoryJson(), "}");
+  // One pass: what is put in is not looked at again.
+  return absl::StrReplaceAll(kPageHtml, {{"{{css}}", kPageCss},
+                                         {"{{data}}", ForScriptElement(data)},
+                                         {"{{d3_notice}}", kD3Notice},
+                                         {"{{d3}}", kD3},
+                                         {"{{script}}", kPageScript}});
+}
+
+}  // namespace psring

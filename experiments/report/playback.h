@@ -1,0 +1,66 @@
+// Plays a schedule on sets of ranks instead of numbers, one round at a time: what `psring explain` prints and
+// the report's stepper shows. Pure.
+//
+// *holding*: whose values are summed up in a chunk of a rank; empty: the rank has nothing there yet.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ring_worker/schedule.h"
+
+namespace psring {
+
+inline constexpr int kMostPlayed = 64;  // ranks: a holding is a bit a rank
+
+// A transfer as both its ends see it.
+struct Hop {
+  int from, to, first_chunk, chunk_count;
+  bool adds;  // else it replaces
+  bool operator==(const Hop&) const = default;
+};
+
+// What rounds have moved up to now, in chunks.
+struct PlayedTraffic {
+  std::vector<int64_t> sent, received;       // by rank
+  int64_t rounds = 0;                        // in which anything moved: messages one after the other
+  int64_t busiest_link = 0, most_added = 0;  // of each round the busiest rank's, summed over the rounds
+};
+
+class Playback {
+ public:
+  // `schedule` must outlive this, have at most kMostPlayed ranks, and be sound (CheckSchedule).
+  Playback(const Schedule& schedule, Collective collective, int root = 0);
+
+  int rounds() const { return rounds_; }  // of the rank that has most
+  int next_round() const { return next_; }
+  bool done() const { return next_ == rounds_; }
+
+  // Plays the next round; its hops in the order of their receivers. Only while not done().
+  std::vector<Hop> Step();
+
+  // Bit r: rank r's values are in it.
+  uint64_t Holding(int rank, int chunk) const { return holdings_[rank][chunk]; }
+  uint64_t Everyone() const;
+  const PlayedTraffic& traffic() const { return traffic_; }
+
+  // Whether each rank has in each chunk what the collective promises.
+  bool Fulfilled() const;
+
+ private:
+  const Schedule& schedule_;
+  const Collective collective_;
+  const int root_;
+  int rounds_ = 0, next_ = 0;
+  std::vector<std::vector<uint64_t>> holdings_;  // [rank][chunk]
+  PlayedTraffic traffic_;
+};
+
+// The three terms of an all-reduce's time in letters, as DESIGN's table has them; empty where no row has one.
+struct FormulaText {
+  const char* algorithm;
+  const char *latency, *bytes, *adding;
+};
+const FormulaText* FormulaOf(const std::string& algorithm);
+
+}  // namespace psring

@@ -1,0 +1,51 @@
+#include "experiments/report/report_verb.h"
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/command_line.h"
+#include "common/records.h"
+#include "experiments/report/page.h"
+#include "experiments/report/run_data.h"
+
+namespace psring {
+
+CLI::App* AddReport(CLI::App& app, RawReportFlags& raw) {
+  CLI::App* verb = app.add_subcommand(
+      "report",
+      "Make report.html again from the folders of runs; several are compared and pooled in one page");
+  verb->add_option("run", raw.runs, "Folders of runs")->required()->expected(1, 1000);
+  verb->add_option("--out", raw.out, "The page's file; else RUN/report.html, of several runs ./report.html")
+      ->option_text("FILE");
+  verb->add_option("--lang", raw.language, "What the page opens with: en or zh; it has a switch")
+      ->option_text("LANG [en]")
+      ->check(OneOf({"en", "zh"}));
+  return verb;
+}
+
+int RunReport(const RawReportFlags& raw, Display& display) {
+  std::vector<RunData> runs;
+  for (const std::string& folder : raw.runs) {
+    const absl::StatusOr<RunData> data = ReadRunData(folder);
+    if (data.ok()) {
+      runs.push_back(*data);
+    } else {
+      Fail("psring report", std::string(data.status().message()));
+    }
+  }
+  if (runs.empty()) return 2;
+  const std::string path = !raw.out.empty()       ? raw.out
+                           : raw.runs.size() == 1 ? absl::StrCat(raw.runs.front(), "/report.html")
+                                                  : "report.html";
+  const absl::Status written = WriteFile(path, ReportPage(runs, raw.language));
+  if (!written.ok()) return Fail("psring report", std::string(written.message()), 2);
+  display.Say(path);
+  return runs.size() == raw.runs.size() ? 0 : 2;
+}
+
+absl::Status WriteRunReport(const std::string& folder) {
+  PSRING_ASSIGN_OR_RETURN(RunData data, ReadRunData(folder));
+  return WriteFile(absl::StrCat(folder, "/report.html"), ReportPage({data}, "en"));
+}
+
+}  // namespace psring

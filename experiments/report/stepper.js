@@ -1,0 +1,164 @@
+// Plays all-reduces side by side on one clock. The rounds come from psring's schedules; how long a round takes is
+// computed: a + (bytes of the round's busiest link)/B + (bytes that the busiest rank adds) g, in that order. Every rank has
+// a link of its own.
+
+// What the rounds of a schedule come to: [{begin, move, add, end, hops, before: [rank][chunk] -> set of ranks}].
+function score(schedule) {
+  const chunk = wish.gradient / schedule.chunks;
+  let holdings = d3.range(schedule.ranks).map((rank) => d3.range(schedule.chunks).map(() => [rank]));
+  const sent = d3.range(schedule.ranks).map(() => 0), received = sent.slice(), rounds = [];
+  let now = 0;
+  schedule.rounds.forEach((hops, index) => {
+    const before = holdings, out = sent.map(() => 0), taken = sent.map(() => 0);
+    holdings = before.map((row) => row.map((set) => set.slice()));
+    for (const [from, to, first, count, adds] of hops) {
+      out[from] += count;
+      taken[to] += count;
+      for (let c = first; c < first + count; ++c) {
+        const here = adds ? holdings[to][c] : [];
+        holdings[to][c] = unique(here.concat(before[from][c])).sort(d3.ascending);
+      }
+    }
+    const link = d3.max(out.concat(taken)) * chunk / wish.bandwidth;
+    const move = now + wish.latency, add = move + link, end = add + schedule.added[index] * chunk * wish.adding;
+    out.forEach((n, rank) => { sent[rank] += n * chunk; received[rank] += taken[rank] * chunk; });
+    rounds.push({begin: now, move, add, end, hops, before, after: holdings, sent: sent.slice(), received: received.slice()});
+    now = end;
+  });
+  return {schedule, rounds, end: now, holdings};
+}
+
+const player = {time: 0, playing: false, frame: 0};
+
+// Returns what to call when the wishes have changed.
+function drawStepper(parent, schedules) {
+  cancelAnimationFrame(player.frame);
+  player.playing = false;
+  player.time = 0;
+  const counts = unique(schedules.map((s) => s.ranks));
+  if (!counts.includes(wish.ranks)) wish.ranks = counts.includes(4) ? 4 : counts[0];
+  const panels = make('div', {class: 'panels'});
+  const choice = make('select', {id: 'ranks', onchange: (event) => { wish.ranks = +event.target.value; rebuild(); }});
+  for (const n of counts) choice.append(make('option', {value: n}, String(n)));
+  choice.value = wish.ranks;
+  let scores = [], faces = [], end = 0;
+
+  const clockText = make('output', {id: 'clock-text'});
+  const clock = make('input', {type: 'range', id: 'clock', min: 0, max: 1000, value: 0, oninput: (event) => { stop(); show(end * event.target.value / 1000); }});
+  const playButton = make('button', {type: 'button', id: 'player', onclick: () => (player.playing ? stop() : start())}, t('go'));
+
+  function show(time) {
+    player.time = Math.max(0, Math.min(time, end));
+    clock.value = end > 0 ? Math.round(1000 * player.time / end) : 0;
+    clockText.textContent = t('time_now', brief(player.time * 1e3), brief(end * 1e3));
+    clock.setAttribute('aria-valuetext', clockText.textContent);
+    faces.forEach((face) => face(player.time));
+  }
+  function stop() {
+    player.playing = false;
+    cancelAnimationFrame(player.frame);
+    playButton.textContent = t('go');
+  }
+  function start() {
+    if (player.time >= end) show(0);
+    player.playing = true;
+    playButton.textContent = t('pause');
+    const whole = 16000;  // milliseconds of the reader's for the slowest schedule
+    let last = null;
+    const advance = (stamp) => {
+      if (!player.playing) return;
+      if (last !== null) show(player.time + end * (stamp - last) / whole);
+      last = stamp;
+      if (player.time >= end) return stop();
+      player.frame = requestAnimationFrame(advance);
+    };
+    player.frame = requestAnimationFrame(advance);
+  }
+  // To the next moment at which some schedule begins a round, or back.
+  function jump(forward) {
+    stop();
+    const moments = unique([0, end].concat(...scores.map((s) => s.rounds.map((round) => round.end)))).sort(d3.ascending);
+    const gap = end * 1e-9;
+    const next = forward ? moments.find((m) => m > player.time + gap) : moments.reverse().find((m) => m < player.time - gap);
+    show(next === undefined ? (forward ? end : 0) : next);
+  }
+  function rebuild() {
+    stop();
+    scores = schedules.filter((s) => s.ranks === wish.ranks).map(score);
+    end = d3.max(scores, (s) => s.end) || 0;
+    panels.replaceChildren();
+    faces = scores.map((s) => drawPanel(panels, s));
+    show(0);
+  }
+
+  parent.append(make('p', {}, t('play_intro')), make('div', {class: 'controls', onkeydown: (event) => {
+    if (event.target.tagName !== 'BUTTON') return;
+    if (event.key === 'ArrowRight') jump(true);
+    if (event.key === 'ArrowLeft') jump(false);
+  }},
+  make('label', {}, `${t('workers')} `, choice), playButton,
+  make('button', {type: 'button', id: 'back', onclick: () => jump(false)}, t('step_back')),
+  make('button', {type: 'button', id: 'next', onclick: () => jump(true)}, t('step_on')),
+  make('button', {type: 'button', id: 'restart', onclick: () => { stop(); show(0); }}, t('restart')),
+  make('label', {}, `${t('clock')} `, clock, ' ', clockText)), make('p', {class: 'note'}, t('keys')), panels);
+  rebuild();
+  return rebuild;
+}
+
+// One schedule; returns the function that shows a moment.
+function drawPanel(parent, played) {
+  const {schedule, rounds} = played, ranks = schedule.ranks, chunks = schedule.chunks;
+  const width = 340, left = 52, top = 20, cellWidth = (width - left - 8) / chunks, cellHeight = Math.max(16, Math.min(34, 250 / ranks));
+  const height = top + ranks * cellHeight + 6;
+  const svg = d3.select(document.createElementNS('http://www.w3.org/2000/svg', 'svg')).attr('viewBox', `0 0 ${width} ${height}`).attr('role', 'img').attr('aria-label', schedule.algorithm);
+  const xOf = (chunk) => left + chunk * cellWidth, yOf = (rank) => top + rank * cellHeight;
+  for (let chunk = 0; chunk < chunks; ++chunk) svg.append('text').attr({x: xOf(chunk) + cellWidth / 2, y: 13, 'text-anchor': 'middle', class: 'faint'}).text(chunk);
+  const cells = [];
+  for (let rank = 0; rank < ranks; ++rank) {
+    svg.append('text').attr({x: left - 6, y: yOf(rank) + cellHeight / 2 + 4, 'text-anchor': 'end'}).text(`${t('rank')} ${rank}`);
+    for (let chunk = 0; chunk < chunks; ++chunk) {
+      const cell = {stripes: []}, inner = (cellWidth - 4) / ranks;
+      for (let of = 0; of < ranks; ++of) cell.stripes.push(svg.append('rect').attr({x: xOf(chunk) + 2 + of * inner, y: yOf(rank) + 2, width: inner, height: cellHeight - 4}).style('fill', `var(--c${of % 8})`));
+      cell.frame = svg.append('rect').attr({class: 'outline', x: xOf(chunk) + 1, y: yOf(rank) + 1, width: cellWidth - 2, height: cellHeight - 2});
+      cells.push(cell);
+    }
+  }
+  const flying = svg.append('g');
+  const terms = schedule.formula.map((term, i) => make('span', {title: t(['term_latency', 'term_bytes', 'term_adding'][i])}, term));
+  const counts = make('div', {class: 'counts'});
+  const folds = schedule.algorithm === 'halving-doubling' && (ranks & (ranks - 1)) !== 0;
+  parent.append(make('figure', {'data-algorithm': schedule.algorithm}, make('h3', {}, schedule.algorithm),
+    make('p', {class: 'terms'}, terms[0], ' + ', terms[1], ' + ', terms[2]), svg.node(), counts,
+    schedule.algorithm === 'double-binary-tree' ? make('p', {class: 'note'}, t('tree_note')) : null, folds ? make('p', {class: 'note'}, t('fold_note')) : null));
+
+  return (time) => {
+    const index = rounds.findIndex((round) => time < round.end - 1e-15), done = index < 0;
+    const round = rounds[done ? rounds.length - 1 : index];
+    const shown = done ? round.after : time >= round.add ? round.after : round.before;
+    cells.forEach((cell, i) => {
+      const set = shown[Math.floor(i / chunks)][i % chunks];
+      cell.stripes.forEach((stripe, of) => stripe.style('opacity', set.includes(of) ? 1 : 0));
+      cell.frame.style({stroke: set.length === ranks ? 'var(--ink)' : 'var(--line)', 'stroke-width': set.length === ranks ? 2 : 1});
+    });
+    const share = done ? 1 : Math.max(0, Math.min(1, (time - round.move) / (round.add - round.move || 1)));
+    flying.selectAll('*').remove();
+    if (!done && time < round.add) {
+      for (const [from, to, first, count] of round.hops) {
+        const fromY = yOf(from) + cellHeight / 2, toY = yOf(to) + cellHeight / 2, y = fromY + (toY - fromY) * share;
+        const middle = xOf(first) + count * cellWidth / 2, side = to > from ? 5 : -5;
+        flying.append('line').attr({x1: middle + side, x2: middle + side, y1: fromY, y2: toY}).style({stroke: 'var(--ink)', 'stroke-width': 1, opacity: 0.55});
+        flying.append('rect').attr({x: middle + side - count * cellWidth * 0.3, y: y - 6, width: count * cellWidth * 0.6, height: 12, rx: 3}).style({fill: 'var(--ground)', stroke: 'var(--ink)', 'stroke-width': 1.5});
+        flying.append('path').attr('transform', `translate(${middle + side},${y}) rotate(${to > from ? 180 : 0})`).attr('d', d3.svg.symbol().type('triangle-up').size(30)()).style('fill', 'var(--ink)');
+      }
+    }
+    const lit = done ? -1 : time < round.move ? 0 : time < round.add ? 1 : 2;
+    terms.forEach((term, i) => term.classList.toggle('lit', i === lit));
+    const before = done ? round : rounds[index - 1], zero = round.sent.map(() => 0);
+    const grow = (list, from) => d3.max(list.map((bytes, rank) => from[rank] + (bytes - from[rank]) * share));
+    const sent = grow(round.sent, before && !done ? before.sent : zero), received = grow(round.received, before && !done ? before.received : zero);
+    counts.replaceChildren(
+      make('div', {}, t('round_of', done ? rounds.length : index + 1, rounds.length) + ' · ' + t('time_now', brief(Math.min(time, played.end) * 1e3), brief(played.end * 1e3))),
+      make('div', {}, t('sent_most', megabytes(sent), megabytes(received))),
+      ...(done ? [make('div', {class: 'done'}, (played.holdings.every((row) => row.every((set) => set.length === ranks)) ? '✓ ' : '✗ ') + t('finished'))] : []));
+  };
+}

@@ -1,0 +1,94 @@
+// Numbers, elements, downloads. Texts get into the page as text only: nothing here parses markup.
+
+// An element: make('p', {class: 'note'}, 'text', child, ...).
+function make(tag, attributes, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== undefined) element.setAttribute(name, value);
+  }
+  for (const child of children) {
+    if (child !== null && child !== undefined) element.append(child);
+  }
+  return element;
+}
+
+const isNumber = (value) => typeof value === 'number' && isFinite(value);
+
+// A CSV field as a number; null where it is empty.
+const numberOf = (text) => (text === undefined || text === null || text === '' || !isFinite(+text) ? null : +text);
+
+function withThousands(value) {
+  return isNumber(value) ? Math.round(value).toLocaleString('en-US') : '';
+}
+
+// About three digits: 0.0123, 1.23, 123, 12,300.
+function brief(value) {
+  if (!isNumber(value)) return '';
+  if (value !== 0 && Math.abs(value) < 1000) return String(+value.toPrecision(3));
+  return withThousands(value);
+}
+
+const megabytes = (bytes) => brief(bytes / 1e6);
+
+function bytesText(bytes) {
+  if (bytes >= 1e9) return brief(bytes / 1e9) + ' GB';
+  if (bytes >= 1e6) return brief(bytes / 1e6) + ' MB';
+  if (bytes >= 1e3) return brief(bytes / 1e3) + ' kB';
+  return brief(bytes) + ' B';
+}
+
+function secondsText(seconds) {
+  if (seconds >= 1) return brief(seconds) + ' s';
+  if (seconds >= 1e-3) return brief(seconds * 1e3) + ' ms';
+  return brief(seconds * 1e6) + ' µs';
+}
+
+// A strategy keeps its colour and mark in every chart: those psring knows have a place, others follow.
+const PLACES = ['ring', 'ps-sync', 'ps-async', 'star', 'direct', 'halving-doubling', 'double-binary-tree', 'none'];
+const MARKS = ['circle', 'square', 'triangle-up', 'diamond', 'cross', 'triangle-down'];
+const places = new Map(PLACES.map((name, place) => [name, place]));
+function placeOf(name) {
+  if (!places.has(name)) places.set(name, places.size);
+  return places.get(name);
+}
+const colourOf = (name) => `var(--c${placeOf(name) % 8})`;
+const markOf = (name) => MARKS[(placeOf(name) + Math.floor(placeOf(name) / 8)) % MARKS.length];
+
+function download(name, type, text) {
+  const link = make('a', {href: URL.createObjectURL(new Blob([text], {type})), download: name});
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+// A CSV text as objects by its header. (D3's own way compiles code, which the page's policy forbids.)
+function parseCsv(text) {
+  const [header, ...rows] = d3.csv.parseRows(text || '');
+  return header ? rows.map((row) => Object.fromEntries(header.map((name, i) => [name, row[i]]))) : [];
+}
+
+function csvText(rows) {
+  if (rows.length === 0) return '';
+  const field = (value) => {
+    const text = value === null || value === undefined ? '' : String(value);
+    return /[",\n]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
+  };
+  const columns = Object.keys(rows[0]);
+  return [columns, ...rows.map((row) => columns.map((column) => row[column]))]
+    .map((fields) => fields.map(field).join(',')).join('\n') + '\n';
+}
+
+// The drawing as a file of its own: what the style sheet gave it stands in it.
+function svgText(svg) {
+  const copy = svg.cloneNode(true);
+  const from = [svg, ...svg.querySelectorAll('*')], to = [copy, ...copy.querySelectorAll('*')];
+  from.forEach((element, i) => {
+    const style = getComputedStyle(element);
+    for (const name of ['fill', 'stroke', 'stroke-width', 'stroke-dasharray', 'opacity', 'font-size', 'font-family', 'text-anchor']) {
+      to[i].style.setProperty(name, style.getPropertyValue(name));
+    }
+  });
+  copy.setAttribute('xmlns', 'http://www.w3.org/2000/svg');
+  copy.style.background = getComputedStyle(document.body).backgroundColor;
+  return new XMLSerializer().serializeToString(copy);
+}

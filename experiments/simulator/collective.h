@@ -1,0 +1,43 @@
+// How long a collective takes on a described network: drives the very Schedule that the workers run. Pure.
+//
+// Each rank goes through rounds and slabs in the order of groups/execution.h: chunks are cut into segments,
+// slab s starts round r behind slab s + depth's round r - 1, at most 2 * depth are under way, and a round of
+// a slab starts when the slab's round before it is done. What a rank sends another goes over one connection,
+// in order. A transfer of b bytes is done after its share of the links has carried b, plus the latency; what
+// is added is added when it has come.
+//
+// *class*: ranks that do the same at the same time, because the schedule says so (Schedule::symmetry_class)
+// and because they stand at the same place of like nodes. One of each is simulated and stands for all, which
+// is exact.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "experiments/simulator/cluster.h"
+#include "ring_worker/schedule.h"
+
+namespace psring {
+
+struct Pipelining {
+  double segment_bytes = 512 << 10;  // of our TCP transport
+  int depth = 8;
+};
+
+struct CollectiveTime {
+  double seconds = 0;
+  // Of them, as if at full rate: the busiest card, the busiest link inside a node, the fabric between nodes.
+  double card_busy_s = 0, intra_busy_s = 0, fabric_busy_s = 0;
+  double adding_s = 0;   // of the rank that adds most
+  int64_t classes = 0;   // that were simulated
+  bool coarser = false;  // the segments were made longer to bound the work
+};
+
+// Work beyond this many transfers is made coarser, then refused.
+inline constexpr int64_t kMostTransfers = 6'000'000;
+
+// ResourceExhausted: too many classes times rounds; the schedule has no symmetry that helps.
+absl::StatusOr<CollectiveTime> SimulateCollective(const Schedule& schedule, const Cluster& cluster,
+                                                  double bytes, const Pipelining& pipelining);
+
+}  // namespace psring

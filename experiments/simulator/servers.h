@@ -1,0 +1,67 @@
+// How long steps take with parameter servers on a described network: drives the very Consistency that the
+// servers run. Pure.
+//
+// A worker computes; bucket b's gradient is ready at forward_s + ready_s[b]. It pushes its buckets one after
+// the other, 1/S of each to every server, and gets weights back the same way. A synchronous server adds what
+// comes while it comes and updates once all have pushed; one that takes each push alone queues it, adds and
+// updates, and answers. The next step begins when all weights are there. All of it shares cards, links within
+// nodes and the fabric by max-min fairness.
+//
+// Workers that do the same at the same time are one *group*, which is exact. Where each push is an update by
+// itself, workers are simulated one by one; above kMostAlone of them, so many stand for all, with their part
+// of everything that is shared.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "experiments/cost_model.h"
+#include "experiments/simulator/cluster.h"
+
+namespace psring {
+
+inline constexpr int kMostAlone = 64;
+inline constexpr int kMostInStep = 256;
+
+struct ServerRun {
+  std::string consistency = "sync";  // or "async", "ssp:K"
+  int workers = 1;
+  int servers = 1;
+  ServerPlace place = ServerPlace::kRank0;
+  bool pipelined = true;  // false: no pull before all of a step is pushed
+  double forward_s = 0, backward_s = 0;
+  std::vector<double> bucket_bytes, ready_s;  // ready: since backward began
+  // The first `slow_workers` compute `slowness` times as long.
+  int slow_workers = 0;
+  double slowness = 1;
+  double jitter =
+      0;  // coefficient of variation of a step's computing time, lognormal, every worker's its own
+  uint64_t seed = 1;
+  int warmup_steps = 0, steps = 0;  // per worker; 0: enough
+  // For tests against queueing theory: the server's time for a push, and computing, are exponential.
+  bool exponential = false;
+  bool no_groups = false;  // for tests: every worker by itself
+  int most_alone = kMostAlone;
+};
+
+struct ServerTime {
+  double worker_steps_per_s = 0;  // of all workers together
+  double step_s = 0;              // workers / worker_steps_per_s
+  double compute_s = 0;           // mean, all of these of a worker's step
+  double exposed_s = 0;           // from the end of backward until all weights are there
+  double busy_s = 0;              // at least one bucket is under way
+  // Updates, over buckets; below 0: not known, because the slowest workers are too slow beside the fastest to
+  // be waited for.
+  double staleness_mean = -1, staleness_max = -1;
+  // Parts of the time that these work, as if always at full capacity.
+  double server_card = 0, worker_card = 0, fabric = 0, server_processor = 0;
+  int simulated = 0;  // workers that were simulated one by one, or groups
+};
+
+// InvalidArgument: a consistency that is unknown or not simulated, S servers beside fewer workers, jitter for
+// more synchronous workers than kMostInStep.
+absl::StatusOr<ServerTime> SimulateServers(const ServerRun& run, const Cluster& cluster);
+
+}  // namespace psring

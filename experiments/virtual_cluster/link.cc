@@ -1,0 +1,93 @@
+#include "experiments/virtual_cluster/link.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "common/bit_rate.h"
+
+namespace psring {
+namespace {
+
+constexpr double kBurstSeconds = 8.0 * (128 << 10) / 1e9;
+constexpr double kQueueSeconds = 0.016;
+
+}  // namespace
+
+const char* ShapingName(Shaping shaping) {
+  switch (shaping) {
+    case Shaping::kNone:
+      return "none";
+    case Shaping::kNetns:
+      return "netns";
+    case Shaping::kUserspace:
+      return "userspace";
+  }
+  return "";
+}
+
+absl::Status CheckLink(const LinkOptions& options) {
+  if (options.shaping == "none" && options.wanted()) {
+    return absl::InvalidArgumentError(
+        "--shaping none leaves no way to keep --link and --latency; leave one of them out");
+  }
+  if ((options.shaping == "netns" || options.shaping == "userspace") && !options.wanted()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--shaping ", options.shaping, " needs to know the link; add --link 1gbit"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> ParseLink(const std::string& text) {
+  if (text == "none") return 0;
+  return ParseBitRate(text);
+}
+
+absl::StatusOr<double> ParseLatency(const std::string& text) {
+  absl::Duration duration;
+  if (!absl::ParseDuration(text, &duration)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "' is no time; write a number and its unit, such as 0.5ms or 100us"));
+  }
+  if (duration < absl::ZeroDuration() || duration > absl::Seconds(10)) {
+    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not between 0 and 10s"));
+  }
+  return absl::ToDoubleSeconds(duration);
+}
+
+int64_t BurstBytes(double bits_per_s) {
+  return std::max<int64_t>(16 << 10, static_cast<int64_t>(kBurstSeconds * bits_per_s / 8));
+}
+
+int64_t QueueBytes(double bits_per_s) {
+  return std::max<int64_t>(256 << 10, static_cast<int64_t>(kQueueSeconds * bits_per_s / 8));
+}
+
+std::string WhyInvalid(const LinkReport& report) {
+  if (report.bits_per_s <= 0) return "";
+  const double least = kLeastShare * report.bits_per_s;
+  const auto short_of = [&](const std::string& what, double measured) {
+    return absl::StrFormat("%s carried %.0f Mbit/s of %.0f: this machine is too slow or too busy for it",
+                           what, measured / 1e6, report.mbps());
+  };
+  for (size_t node = 0; node < report.links.size(); ++node) {
+    if (report.links[node] < least)
+      return short_of(absl::StrCat("the link of node ", node), report.links[node]);
+  }
+  if (report.ring > 0 && report.ring < least) return short_of("a link of the ring", report.ring);
+  if (report.incast > 0 && report.incast < least) return short_of("the link that all send to", report.incast);
+  return "";
+}
+
+std::string DescribeLink(const LinkReport& report) {
+  if (report.shaping == Shaping::kNone) return "this machine's loopback";
+  std::string text = report.bits_per_s > 0 ? absl::StrCat(BitRateText(report.bits_per_s), " links")
+                                           : std::string("links without a limit");
+  if (report.latency_s > 0) absl::StrAppendFormat(&text, " with %g ms", report.latency_s * 1e3);
+  absl::StrAppend(&text, " (", ShapingName(report.shaping));
+  if (!report.congestion_control.empty()) absl::StrAppend(&text, ", ", report.congestion_control);
+  return absl::StrCat(text, ")");
+}
+
+}  // namespace psring

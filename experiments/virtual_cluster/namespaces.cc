@@ -1,0 +1,323 @@
+#include "experiments/virtual_cluster/namespaces.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "common/check.h"
+#include "experiments/launcher.h"
+#include "experiments/temporary_folder.h"
+
+namespace psring {
+namespace {
+
+constexpr char kMend[] =
+    "as root it works, or with: sudo sysctl -w kernel.unprivileged_userns_clone=1 "
+    "kernel.apparmor_restrict_unprivileged_userns=0 (a container: --privileged); --shaping userspace needs "
+    "none";
+
+// What a helper child sends back: a descriptor, or the errno of the step that failed.
+struct Answer {
+  int error = 0;
+  int step = 0;
+};
+
+void SendFd(int socket, Answer answer, int fd) {
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  iovec part = {&answer, sizeof answer};
+  msghdr message = {};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (fd >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  }
+  if (sendmsg(socket, &message, MSG_NOSIGNAL) < 0) _exit(1);
+}
+
+int ReceiveFd(int socket, Answer& answer) {
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  iovec part = {&answer, sizeof answer};
+  msghdr message = {};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  ssize_t got;
+  do {
+    got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
+  if (got != sizeof answer) {
+    answer.error = EPIPE;  // it died without a word
+    return -1;
+  }
+  int fd = -1;
+  if (cmsghdr* const header = CMSG_FIRSTHDR(&message); header != nullptr) {
+    memcpy(&fd, CMSG_DATA(header), sizeof fd);
+  }
+  return fd;
+}
+
+// Runs `make` in a child process and returns the descriptor that it made there. `make` gets an Answer to note
+// which step failed, returns a descriptor or -1 with errno, and may only do what is safe between fork and
+// exec. `steps` are the steps' names, for the error.
+template <typename Make>
+absl::StatusOr<int> FromChild(absl::Span<const char* const> steps, const Make& make) {
+  int sockets[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
+    return absl::InternalError(absl::StrCat("socketpair: ", strerror(errno)));
+  }
+  const pid_t pid = _Fork();  // as in child_process.cc
+  if (pid == 0) {
+    Answer answer;
+    const int fd = make(answer);
+    if (fd < 0) answer.error = errno != 0 ? errno : EINVAL;
+    SendFd(sockets[1], answer, fd);
+    _exit(0);
+  }
+  const int fork_error = errno;
+  close(sockets[1]);
+  Answer answer;
+  const int fd = pid > 0 ? ReceiveFd(sockets[0], answer) : -1;
+  close(sockets[0]);
+  if (pid < 0) return absl::InternalError(absl::StrCat("fork: ", strerror(fork_error)));
+  waitpid(pid, nullptr, 0);
+  if (fd >= 0) return fd;
+  return absl::FailedPreconditionError(
+      absl::StrCat(steps[static_cast<size_t>(answer.step)], ": ", strerror(answer.error)));
+}
+
+bool WriteAtOnce(const char* path, const char* text) {
+  const int fd = open(path, O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const ssize_t length = static_cast<ssize_t>(strlen(text));
+  const bool written = write(fd, text, static_cast<size_t>(length)) == length;
+  const int error = errno;
+  close(fd);
+  errno = error;
+  return written;
+}
+
+// A user namespace in which this user is root; over networks that it owns it may do everything.
+absl::StatusOr<int> NewUserNamespace() {
+  const std::string users = absl::StrCat("0 ", geteuid(), " 1"), groups = absl::StrCat("0 ", getegid(), " 1");
+  static const char* const kSteps[] = {"a user namespace is not permitted", "its user cannot be mapped"};
+  return FromChild(kSteps, [&](Answer& answer) {
+    if (unshare(CLONE_NEWUSER) != 0) return -1;
+    answer.step = 1;
+    if (!WriteAtOnce("/proc/self/setgroups", "deny") || !WriteAtOnce("/proc/self/uid_map", users.c_str()) ||
+        !WriteAtOnce("/proc/self/gid_map", groups.c_str())) {
+      return -1;
+    }
+    return open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC);
+  });
+}
+
+absl::StatusOr<int> NewNetworkNamespace(int user_fd) {
+  static const char* const kSteps[] = {"the user namespace cannot be entered",
+                                       "a network namespace is not permitted"};
+  return FromChild(kSteps, [user_fd](Answer& answer) {
+    if (user_fd >= 0 && setns(user_fd, CLONE_NEWUSER) != 0) return -1;
+    answer.step = 1;
+    if (unshare(CLONE_NEWNET) != 0) return -1;
+    return open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+  });
+}
+
+std::string FindTool(const std::string& name) {
+  for (const char* folder : {"/usr/sbin/", "/sbin/", "/usr/bin/", "/bin/"}) {
+    if (access((folder + name).c_str(), X_OK) == 0) return folder + name;
+  }
+  return "";
+}
+
+// `tool -batch` of `lines` inside `place`, with `inherits` open under their numbers.
+absl::Status Batch(const std::string& tool, const NetworkPlace& place, const std::vector<std::string>& lines,
+                   const std::vector<int>& inherits, const Interrupt& interrupt) {
+  const std::string path = FindTool(tool);
+  if (path.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(tool, " is missing: sudo apt-get install -y iproute2"));
+  }
+  PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());
+  const std::string file = folder.path() + "/batch";
+  std::ofstream(file) << absl::StrJoin(lines, "\n") << "\n";
+  LaunchSpec spec{
+      .what = tool,
+      .children = {{.name = tool, .command = {path, "-batch", file}, .place = place, .inherits = inherits}},
+      .deadline = absl::Seconds(30)};
+  const absl::Status status = RunChildren(spec, interrupt);
+  if (status.ok() || status.code() == absl::StatusCode::kCancelled) return status;
+  const std::string message(status.message());
+  const size_t last = message.find("\n  | ");
+  return absl::FailedPreconditionError(
+      absl::StrCat(tool, ": ", last == message.npos ? message : message.substr(last + 5)));
+}
+
+}  // namespace
+
+absl::StatusOr<int> OpenSocketIn(const NetworkPlace& place) {
+  static const char* const kSteps[] = {"a node's network cannot be entered",
+                                       "a socket cannot be opened there"};
+  return FromChild(kSteps, [&place](Answer& answer) {
+    if (const int error = EnterPlace(place); error != 0) {
+      errno = error;
+      return -1;
+    }
+    answer.step = 1;
+    return socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  });
+}
+
+std::string Namespaces::Address(int node) {
+  return absl::StrFormat("10.86.%d.%d", node / 254, node % 254 + 1);
+}
+std::string Namespaces::SwitchAddress() { return "10.86.255.254"; }
+
+Namespaces::~Namespaces() {
+  for (int fd : net_fds_) close(fd);
+  if (switch_fd_ >= 0) close(switch_fd_);
+  if (user_fd_ >= 0) close(user_fd_);
+}
+
+absl::StatusOr<std::unique_ptr<Namespaces>> Namespaces::Create(int nodes, double bits_per_s,
+                                                               const Interrupt& interrupt) {
+  PSRING_CHECK(nodes > 0 && nodes < 254 * 255);
+  auto namespaces = std::unique_ptr<Namespaces>(new Namespaces());
+  absl::Status status = namespaces->Make(nodes);
+  if (!status.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat(status.message(), "; ", kMend));
+  }
+  PSRING_RETURN_IF_ERROR(namespaces->Connect(bits_per_s, interrupt));
+  return namespaces;
+}
+
+absl::Status Namespaces::Make(int nodes) {
+  absl::StatusOr<int> first = NewNetworkNamespace(-1);
+  if (!first.ok()) {
+    PSRING_ASSIGN_OR_RETURN(user_fd_, NewUserNamespace());
+    first = NewNetworkNamespace(user_fd_);
+  }
+  PSRING_RETURN_IF_ERROR(first.status());
+  switch_fd_ = *first;
+  for (int i = 0; i < nodes; ++i) {
+    PSRING_ASSIGN_OR_RETURN(const int fd, NewNetworkNamespace(user_fd_));
+    net_fds_.push_back(fd);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Namespaces::Connect(double bits_per_s, const Interrupt& interrupt) {
+  std::vector<std::string> ip = {"link set lo up", "link add psring0 type bridge", "link set psring0 up",
+                                 absl::StrCat("addr add ", SwitchAddress(), "/16 dev psring0")};
+  for (int i = 0; i < nodes(); ++i) {
+    const std::string port = absl::StrCat("psring-p", i);
+    ip.push_back(absl::StrCat("link add ", port, " type veth peer name eth0 netns /proc/self/fd/",
+                              net_fds_[static_cast<size_t>(i)]));
+    ip.push_back(absl::StrCat("link set ", port, " master psring0 up"));
+  }
+  PSRING_RETURN_IF_ERROR(Batch("ip", the_switch(), ip, net_fds_, interrupt));
+  PSRING_RETURN_IF_ERROR(Tune(the_switch()));
+  for (int i = 0; i < nodes(); ++i) {
+    PSRING_RETURN_IF_ERROR(Tune(node(i)));
+    PSRING_RETURN_IF_ERROR(
+        Batch("ip", node(i),
+              {"link set lo up", "link set eth0 up", absl::StrCat("addr add ", Address(i), "/16 dev eth0")},
+              {}, interrupt));
+  }
+  return bits_per_s > 0 ? Shape(bits_per_s, interrupt) : absl::OkStatus();
+}
+
+absl::Status Namespaces::Shape(double bits_per_s, const Interrupt& interrupt) {
+  in_turn_ = true;
+  absl::Status status = ShapeAll(bits_per_s, interrupt);
+  if (status.code() != absl::StatusCode::kFailedPrecondition) return status;
+  in_turn_ = false;  // a kernel without htb or u32
+  return ShapeAll(bits_per_s, interrupt);
+}
+
+absl::Status Namespaces::ShapeAll(double bits_per_s, const Interrupt& interrupt) {
+  std::vector<std::string> ports;
+  for (int i = 0; i < nodes(); ++i) {
+    for (std::string& line : Shaper(absl::StrCat("psring-p", i), "src", bits_per_s)) ports.push_back(line);
+    PSRING_RETURN_IF_ERROR(Batch("tc", node(i), Shaper("eth0", "dst", bits_per_s), {}, interrupt));
+  }
+  return Batch("tc", the_switch(), ports, {}, interrupt);
+}
+
+// A token bucket; behind it, where the kernel has what it takes, a queue for each other node, served in turn.
+// In one queue for all TCP shares a link as chance has it, and repeats differ. Offloads are left on: what the
+// kernel moves as one packet is counted by the frames that it stands for.
+std::vector<std::string> Namespaces::Shaper(const std::string& interface, const std::string& other_end,
+                                            double bits_per_s) const {
+  const int64_t queue = QueueBytes(bits_per_s);
+  std::vector<std::string> lines = {
+      absl::StrFormat("qdisc replace dev %s root handle 1: tbf rate %.0fbit burst %d limit %d", interface,
+                      bits_per_s, BurstBytes(bits_per_s), queue)};
+  if (!in_turn_) return lines;
+  // htb for its round robin alone: its own rates are never reached.
+  lines.push_back(absl::StrFormat("qdisc add dev %s parent 1:1 handle 2: htb default ffff", interface));
+  const auto add_class = [&](int id) {
+    lines.push_back(absl::StrFormat(
+        "class add dev %s parent 2: classid 2:%x htb rate 1000gbit burst 1m cburst 1m quantum 65536",
+        interface, id));
+    lines.push_back(absl::StrFormat("qdisc add dev %s parent 2:%x bfifo limit %d", interface, id, queue));
+  };
+  add_class(0xffff);  // what is no node's: the store's, and the switch's own
+  for (int other = 0; other < nodes(); ++other) {
+    const int id = other + 1;
+    add_class(id);
+    lines.push_back(
+        absl::StrFormat("filter add dev %s parent 2: protocol ip u32 match ip %s %s/32 flowid 2:%x",
+                        interface, other_end, Address(other), id));
+  }
+  return lines;
+}
+
+// TCP as most machines have it, whatever this one's default is; and no connection learns from those before
+// it, so that repeats are alike.
+absl::Status Namespaces::Tune(const NetworkPlace& place) {
+  static const char* const kSteps[] = {"a node's network cannot be entered",
+                                       "TCP's congestion control cannot be set"};
+  for (const char* const control : {"cubic", "reno"}) {
+    const absl::StatusOr<int> set = FromChild(kSteps, [&](Answer& answer) {
+      if (const int error = EnterPlace(place); error != 0) {
+        errno = error;
+        return -1;
+      }
+      answer.step = 1;
+      WriteAtOnce("/proc/sys/net/ipv4/tcp_no_metrics_save", "1");
+      const char* const path = "/proc/sys/net/ipv4/tcp_congestion_control";
+      if (!WriteAtOnce(path, control)) return -1;
+      return open(path, O_RDONLY | O_CLOEXEC);
+    });
+    if (!set.ok()) continue;
+    close(*set);
+    congestion_control_ = control;
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      "neither cubic nor reno can be chosen as TCP's congestion control inside of a network namespace");
+}
+
+std::string WhyNoNamespaces(const Interrupt& interrupt) {
+  const auto namespaces = Namespaces::Create(1, 1e9, interrupt);
+  return namespaces.ok() ? "" : std::string(namespaces.status().message());
+}
+
+}  // namespace psring

@@ -1,0 +1,190 @@
+#include "experiments/virtual_cluster/virtual_cluster.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <numeric>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "common/check.h"
+
+namespace psring {
+namespace {
+
+constexpr double kWarmup = 0.06;        // windows open, buckets empty
+constexpr double kMeasured = 0.2;       // of a phase
+constexpr double kAllLinksApart = 1.5;  // of measuring them one after the other
+constexpr double kDrain = 0.03;         // what queues still hold of the phase before
+
+// Reads and writes that wait, as the measurements want them.
+void MakeBlocking(int fd) {
+  const timeval patience{5, 0};
+  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+}
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+int NodeOfServer(const Configuration& configuration, int server) {
+  const std::string& placement = configuration.training.server_placement;
+  if (placement == "dedicated") return configuration.workers + server;
+  return placement == "colocated" ? server % configuration.workers : 0;
+}
+
+int NodesOf(const Configuration& configuration) {
+  int nodes = configuration.workers;
+  for (int server = 0; server < configuration.servers(); ++server) {
+    nodes = std::max(nodes, NodeOfServer(configuration, server) + 1);
+  }
+  return nodes;
+}
+
+absl::StatusOr<Shaping> VirtualCluster::Choose(const LinkOptions& options, const Interrupt& interrupt,
+                                               std::string& why) {
+  if (!options.wanted()) return Shaping::kNone;
+  if (options.shaping == "userspace") return Shaping::kUserspace;
+  why = WhyNoNamespaces(interrupt);
+  PSRING_RETURN_IF_ERROR(interrupt.Check());
+  if (why.empty()) return Shaping::kNetns;
+  if (options.shaping == "auto") return Shaping::kUserspace;
+  return absl::FailedPreconditionError(absl::StrCat("--shaping netns: ", why));
+}
+
+absl::StatusOr<std::unique_ptr<VirtualCluster>> VirtualCluster::Create(const LinkOptions& options,
+                                                                       Shaping shaping, int nodes,
+                                                                       const Interrupt& interrupt) {
+  auto cluster = std::unique_ptr<VirtualCluster>(new VirtualCluster());
+  cluster->nodes_ = nodes;
+  LinkReport& report = cluster->report_;
+  report.shaping = shaping;
+  report.bits_per_s = options.bits_per_s;
+  report.latency_s = options.latency_s;
+  report.burst_bytes = options.bits_per_s > 0 ? BurstBytes(options.bits_per_s) : 0;
+  report.in_turn = true;
+  if (shaping == Shaping::kNetns) {
+    PSRING_ASSIGN_OR_RETURN(cluster->namespaces_, Namespaces::Create(nodes, options.bits_per_s, interrupt));
+    report.congestion_control = cluster->namespaces_->congestion_control();
+    report.in_turn = cluster->namespaces_->in_turn();
+  }
+  return cluster;
+}
+
+LinkShape VirtualCluster::OwnShare() const {
+  LinkShape share{.latency_s = report_.latency_s};
+  if (namespaces_ == nullptr) {
+    share.bits_per_s = report_.bits_per_s;
+    share.burst_bytes = report_.burst_bytes;
+  }
+  return share;
+}
+
+// Between two nodes as their processes would.
+absl::StatusOr<Connection> VirtualCluster::Connect(int from, int to) const {
+  if (namespaces_ != nullptr) {
+    PSRING_ASSIGN_OR_RETURN(const int near, OpenSocketIn(namespaces_->node(from)));
+    Socket near_socket(near);
+    PSRING_ASSIGN_OR_RETURN(const int far, OpenSocketIn(namespaces_->node(to)));
+    return ConnectSockets(std::move(near_socket), Socket(far), Address(to).c_str());
+  }
+  PSRING_ASSIGN_OR_RETURN(Connection connection, ConnectOverLoopback());
+  for (auto& [socket, node] : {std::pair(&connection.near, from), {&connection.far, to}}) {
+    PSRING_ASSIGN_OR_RETURN(FileDescriptor shaped,
+                            shapers_[static_cast<size_t>(node)]->Wrap(FileDescriptor(socket->release())));
+    MakeBlocking(shaped.get());
+    *socket = Socket(shaped.release());
+  }
+  return connection;
+}
+
+// Bytes/s of each pair, all at once.
+absl::StatusOr<std::vector<double>> VirtualCluster::Rates(const std::vector<std::pair<int, int>>& pairs,
+                                                          double seconds) const {
+  std::vector<Connection> connections;
+  for (const auto& [from, to] : pairs) {
+    PSRING_ASSIGN_OR_RETURN(connections.emplace_back(), Connect(from, to));
+  }
+  PSRING_ASSIGN_OR_RETURN(std::vector<double> rates, MeasureRates(std::move(connections), kWarmup, seconds));
+  absl::SleepFor(absl::Seconds(kDrain));
+  return rates;
+}
+
+absl::StatusOr<Wires> VirtualCluster::Measure() {
+  const int nodes = nodes_;
+  Wires wires{.add_s_per_byte = MeasureAdd(0.1)};
+  if (nodes == 1) return wires;  // nothing is sent
+  if (namespaces_ == nullptr) {
+    for (int node = 0; node < nodes; ++node) shapers_.push_back(std::make_unique<LinkShaper>(OwnShare()));
+  }
+  std::vector<std::pair<int, int>> ring, incast;
+  for (int node = 0; node < nodes; ++node) {
+    ring.push_back({node, (node + 1) % nodes});
+    if (node > 0) incast.push_back({node, 0});
+  }
+  PSRING_ASSIGN_OR_RETURN(Connection connection, Connect(0, 1));
+  PSRING_ASSIGN_OR_RETURN(wires.latency_s, MeasureLatency(std::move(connection), 0.1));
+  if (namespaces_ != nullptr) wires.latency_s += report_.latency_s;  // the processes' own part
+  const double each = std::clamp(kAllLinksApart / nodes, 0.05, kMeasured);
+  for (const auto& pair : ring) {
+    PSRING_ASSIGN_OR_RETURN(const std::vector<double> rate, Rates({pair}, each));
+    report_.links.push_back(8 * rate.front());
+  }
+  PSRING_ASSIGN_OR_RETURN(const std::vector<double> together, Rates(ring, kMeasured));
+  report_.ring = 8 * *std::min_element(together.begin(), together.end());
+  PSRING_ASSIGN_OR_RETURN(const std::vector<double> into_one, Rates(incast, kMeasured));
+  report_.incast = 8 * std::accumulate(into_one.begin(), into_one.end(), 0.0);
+  shapers_.clear();
+  report_.invalid = WhyInvalid(report_);
+  wires.bytes_per_s = Median(report_.links) / 8;
+  wires.burst_bytes = static_cast<double>(report_.burst_bytes);
+  return wires;
+}
+
+// Without namespaces each node has an address of the loopback's, by which processes know their neighbours.
+std::string VirtualCluster::Address(int node) const {
+  if (namespaces_ != nullptr) return Namespaces::Address(node);
+  return absl::StrFormat("127.86.%d.%d", node / 254, node % 254 + 1);
+}
+
+void VirtualCluster::Place(int node, ChildSpec& child) const {
+  if (namespaces_ != nullptr) child.place = namespaces_->node(node);
+  const LinkShape share = OwnShare();
+  if (share.bits_per_s > 0) {
+    child.command.push_back(absl::StrFormat("--link_bits_per_s=%.0f", share.bits_per_s));
+    child.command.push_back(absl::StrCat("--link_burst_bytes=", share.burst_bytes));
+  }
+  if (share.latency_s > 0) child.command.push_back(absl::StrFormat("--link_latency_s=%.9f", share.latency_s));
+}
+
+absl::StatusOr<std::unique_ptr<RendezvousServer>> VirtualCluster::HostStore(std::string& host) const {
+  if (namespaces_ == nullptr) {
+    host = "127.0.0.1";
+    return RendezvousServer::Start(host, 0);
+  }
+  host = Namespaces::SwitchAddress();
+  PSRING_ASSIGN_OR_RETURN(const int fd, OpenSocketIn(namespaces_->the_switch()));
+  Socket listener(fd);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  inet_pton(AF_INET, host.c_str(), &address.sin_addr);
+  if (bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 || listen(fd, SOMAXCONN) != 0) {
+    return absl::InternalError(absl::StrCat("cannot listen at the switch, ", host, ": ", strerror(errno)));
+  }
+  return RendezvousServer::StartOn(listener.release());
+}
+
+}  // namespace psring

@@ -1,0 +1,67 @@
+// A cluster on one machine: nodes with links of their own, on which the processes of a configuration stand.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/link_shaper.h"
+#include "common/rendezvous.h"
+#include "experiments/connections.h"
+#include "experiments/cost_model.h"
+#include "experiments/interrupt.h"
+#include "experiments/launcher.h"
+#include "experiments/plan.h"
+#include "experiments/virtual_cluster/link.h"
+#include "experiments/virtual_cluster/namespaces.h"
+
+namespace psring {
+
+// Which node a process stands on: worker r on node r; a server beside rank 0, or on a node of its own behind
+// the workers'. Pure.
+int NodeOfServer(const Configuration& configuration, int server);
+int NodesOf(const Configuration& configuration);
+
+class VirtualCluster {
+ public:
+  // How `options` are kept here: where it is left open by namespaces, or else by psring's own transports;
+  // then `why` says why. FailedPrecondition: namespaces are asked for, and this host does not make them.
+  static absl::StatusOr<Shaping> Choose(const LinkOptions& options, const Interrupt& interrupt,
+                                        std::string& why);
+
+  // `nodes` of them, shaped. FailedPrecondition: this host does not allow it.
+  static absl::StatusOr<std::unique_ptr<VirtualCluster>> Create(const LinkOptions& options, Shaping shaping,
+                                                                int nodes, const Interrupt& interrupt);
+
+  // Measures every link alone, the ring and the incast, in about 2 s, and notes it in report(). What comes
+  // back feeds the cost model: payload at the links' *measured* rate (the median), the latency of a message.
+  absl::StatusOr<Wires> Measure();
+
+  const LinkReport& report() const { return report_; }
+
+  // The address by which a process on `node` is reached.
+  std::string Address(int node) const;
+  // What a node sends leaves by this interface, and nothing else does; empty: nodes have none of their own.
+  std::string interface() const { return namespaces_ != nullptr ? "eth0" : ""; }
+  // Puts a child that has not been started there.
+  void Place(int node, ChildSpec& child) const;
+  // A store that all nodes reach, at the switch; `host` is where.
+  absl::StatusOr<std::unique_ptr<RendezvousServer>> HostStore(std::string& host) const;
+
+ private:
+  VirtualCluster() = default;
+  // What a process on a node keeps of its link itself.
+  LinkShape OwnShare() const;
+  absl::StatusOr<Connection> Connect(int from, int to) const;
+  absl::StatusOr<std::vector<double>> Rates(const std::vector<std::pair<int, int>>& pairs,
+                                            double seconds) const;
+
+  std::unique_ptr<Namespaces> namespaces_;  // null: kUserspace
+  int nodes_ = 0;
+  std::vector<std::unique_ptr<LinkShaper>> shapers_;  // kUserspace: the nodes', while they are measured
+  LinkReport report_;
+};
+
+}  // namespace psring

@@ -1,0 +1,109 @@
+#include "experiments/simulator/fluid_network.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+namespace psring {
+namespace {
+
+// All ends, in order: (time, token).
+std::vector<std::pair<double, int64_t>> RunDry(FluidNetwork& network) {
+  std::vector<std::pair<double, int64_t>> ends;
+  std::vector<int64_t> ended;
+  while (!network.idle()) {
+    ended.clear();
+    network.AdvanceTo(network.NextEnd(), ended);
+    for (const int64_t token : ended) ends.emplace_back(network.now(), token);
+  }
+  return ends;
+}
+
+TEST(FluidNetwork, AFlowAloneHasTheLinkToItself) {
+  FluidNetwork network;
+  const int link = network.AddResource(10);
+  const int kind = network.AddKind({{link, 1}});
+  network.Start(kind, 30, 7);
+  EXPECT_EQ(RunDry(network), (std::vector<std::pair<double, int64_t>>{{3, 7}}));
+  EXPECT_DOUBLE_EQ(network.BusySeconds(link), 3);
+}
+
+TEST(FluidNetwork, FlowsShareALinkAndTakeOverWhatEndsLeave) {
+  FluidNetwork network;
+  const int kind = network.AddKind({{network.AddResource(10), 1}});
+  network.Start(kind, 10, 1);
+  network.Start(kind, 30, 2);
+  // 5 each until 1 ends at 2; then 2 has 20 left at 10.
+  EXPECT_EQ(RunDry(network), (std::vector<std::pair<double, int64_t>>{{2, 1}, {4, 2}}));
+}
+
+TEST(FluidNetwork, WhoIsLimitedElsewhereLeavesTheRestToOthers) {
+  // The textbook's case: three flows over links of 10 and 4; the one over both gets 2, as does its neighbour
+  // on the small link, and the third gets 8.
+  FluidNetwork network;
+  const int large = network.AddResource(10), small = network.AddResource(4);
+  const int both = network.AddKind({{large, 1}, {small, 1}});
+  const int on_small = network.AddKind({{small, 1}});
+  const int on_large = network.AddKind({{large, 1}});
+  network.Start(both, 2, 1);
+  network.Start(on_small, 2, 2);
+  network.Start(on_large, 8, 3);
+  EXPECT_DOUBLE_EQ(network.NextEnd(), 1);
+  std::vector<int64_t> ended;
+  network.AdvanceTo(1, ended);
+  EXPECT_EQ(ended, (std::vector<int64_t>{1, 2, 3}));
+}
+
+TEST(FluidNetwork, AFlowsOwnLimitCounts) {
+  FluidNetwork network;
+  const int link = network.AddResource(10);
+  network.Start(network.AddKind({{link, 1}}, 2), 2, 1);
+  network.Start(network.AddKind({{link, 1}}), 8, 2);
+  EXPECT_DOUBLE_EQ(network.NextEnd(), 1);
+}
+
+TEST(FluidNetwork, LoadsCountBytesInPartsAndInMultiples) {
+  FluidNetwork network;
+  const int link = network.AddResource(8);
+  network.Start(network.AddKind({{link, 3}}), 1, 1);
+  network.Start(network.AddKind({{link, 0.5}}, 4), 4, 2);
+  // Alike until 8 / 3.5 each.
+  EXPECT_DOUBLE_EQ(network.NextEnd(), 3.5 / 8);
+}
+
+TEST(FluidNetwork, WhatHasNoBytesOrNoLimitEndsAtOnce) {
+  FluidNetwork network;
+  const int kind = network.AddKind({{network.AddResource(10), 1}});
+  const int free = network.AddKind({{network.AddResource(FluidNetwork::kUnlimited), 1}});
+  network.Start(kind, 0, 1);
+  network.Start(free, 100, 2);
+  EXPECT_EQ(RunDry(network), (std::vector<std::pair<double, int64_t>>{{0, 1}, {0, 2}}));
+}
+
+TEST(FluidNetwork, TheOrderOfStartsAtOneTimeDoesNotMatter) {
+  std::mt19937 random(1);
+  std::vector<std::pair<double, int64_t>> first;
+  for (int turn = 0; turn < 20; ++turn) {
+    FluidNetwork network;
+    std::vector<int> kinds;
+    std::vector<int> links;
+    for (int i = 0; i < 6; ++i) links.push_back(network.AddResource(1.0 + i / 3.0));
+    for (int i = 0; i < 12; ++i)
+      kinds.push_back(network.AddKind({{links[i % 6], 1}, {links[(i * 5 + 1) % 6], 0.7}}));
+    std::vector<int> order;
+    for (int i = 0; i < 60; ++i) order.push_back(i);
+    std::shuffle(order.begin(), order.end(), random);
+    for (const int i : order) network.Start(kinds[i % 12], 1 + i % 7, i);
+    const auto ends = RunDry(network);
+    if (turn == 0) first = ends;
+    ASSERT_EQ(ends.size(), first.size());
+    for (size_t i = 0; i < ends.size(); ++i) {
+      EXPECT_EQ(ends[i].second, first[i].second);
+      EXPECT_DOUBLE_EQ(ends[i].first, first[i].first);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,333 @@
+// A job that several servers share, asked through every client.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "ps_server/ps_client.h"
+#include "ps_server/sharding.h"
+#include "tests/ps_server/cluster.h"
+#include "tests/ps_server/test_job.h"
+
+namespace psring {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Buckets without elements, and with fewer than there are servers; once also of more than a chunk a slice.
+const std::vector<size_t> kSizes = {3, 0, 1000, 1, 30'035};
+const std::vector<size_t> kLargeSizes = {3, 0, 1000, 1, 3 * kChunkBytes / sizeof(float) + 35};
+constexpr int64_t kSteps = 3;
+
+struct Servers {
+  Servers(int workers, int count, absl::Duration timeout = absl::Seconds(30)) {
+    for (int server = 0; server < count; ++server) {
+      clusters.push_back(MakeCluster(workers, timeout, server, count));
+    }
+  }
+  std::unique_ptr<PsClient> NewClient() const {
+    std::vector<std::unique_ptr<PsClient>> clients;
+    for (const auto& cluster : clusters) clients.push_back(cluster->NewClient());
+    return MakeShardedPsClient(std::move(clients));
+  }
+  ParameterServer& server(int i) const { return clusters[i]->server(); }
+  int count() const { return static_cast<int>(clusters.size()); }
+
+  std::vector<std::unique_ptr<Cluster>> clusters;
+};
+
+// Every rank goes through `steps` steps, as fast as it can. The weights by rank.
+std::vector<std::vector<float>> RunJob(const ServerJob& job, const Servers& servers, int64_t steps = kSteps) {
+  std::vector<std::vector<float>> weights(job.workers);
+  ForEachRank(job.workers, [&](int rank) {
+    TestWorker worker(job, rank, servers.NewClient());
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    ASSERT_EQ(worker.weights, InitialWeights(job));
+    for (int64_t step = 0; step < steps; ++step) {
+      const auto exchanges = worker.Step(step);
+      ASSERT_EQ(exchanges.status(), absl::OkStatus());
+    }
+    const uint64_t bytes = job.parameters * sizeof(float) * steps;
+    EXPECT_EQ(worker.client->traffic().payload_tx_bytes, bytes);
+    EXPECT_EQ(worker.client->traffic().payload_rx_bytes, bytes);
+    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+    weights[rank] = std::move(worker.weights);
+  });
+  uint64_t received = 0;
+  for (int server = 0; server < servers.count(); ++server) {
+    EXPECT_EQ(servers.server(server).WaitUntilOver(Soon()), absl::OkStatus());
+    received += servers.server(server).stats().payload.payload_rx_bytes;
+  }
+  EXPECT_EQ(received, job.parameters * sizeof(float) * steps * job.workers);
+  return weights;
+}
+
+class Sharded : public ::testing::TestWithParam<std::tuple<int, int>> {
+ protected:
+  int workers() const { return std::get<0>(GetParam()); }
+  int servers() const { return std::get<1>(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(Servers, Sharded,
+                         ::testing::Combine(::testing::Values(1, 2, 3, 4), ::testing::Values(1, 2, 3)),
+                         [](const auto& info) {
+                           return absl::StrCat(std::get<0>(info.param), "WorkersOn", std::get<1>(info.param));
+                         });
+
+TEST_P(Sharded, DeterministicEqualsALoopBitForBit) {
+  for (const OptimizerKind optimizer :
+       {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdam}) {
+    ServerJob job = MakeJob(workers(), optimizer == OptimizerKind::kMomentum ? kLargeSizes : kSizes);
+    job.deterministic = true;
+    job.serial = optimizer == OptimizerKind::kSgd;
+    job.optimizer.kind = optimizer;
+    const Servers servers(workers(), this->servers());
+    const auto weights = RunJob(job, servers);
+    const std::vector<float> expected = TrainAlone(job, kSteps);
+    for (int rank = 0; rank < workers(); ++rank)
+      EXPECT_EQ(weights[rank], expected) << OptimizerName(optimizer);
+  }
+}
+
+TEST_P(Sharded, SynchronousEqualsALoopWithinRounding) {
+  const ServerJob job = MakeJob(workers(), kSizes);
+  const Servers servers(workers(), this->servers());
+  const auto weights = RunJob(job, servers);
+  for (int rank = 0; rank < workers(); ++rank) {
+    EXPECT_EQ(weights[rank], weights[0]);
+    EXPECT_LT(RelativeDistance(weights[rank], TrainAlone(job, kSteps)), 1e-5);
+  }
+}
+
+TEST_P(Sharded, EachServerKeepsItsOwnVersionsAndStaleness) {
+  for (const std::string consistency : {"async", "ssp:1"}) {
+    ServerJob job = MakeJob(workers(), kSizes);
+    job.consistency = consistency;
+    const Servers servers(workers(), this->servers());
+    std::atomic<int64_t> told = 0;
+    ForEachRank(workers(), [&](int rank) {
+      TestWorker worker(job, rank, servers.NewClient());
+      ASSERT_EQ(worker.Start(), absl::OkStatus());
+      for (int64_t step = 0; step < 10; ++step) {
+        const auto results = worker.Step(step);
+        ASSERT_EQ(results.status(), absl::OkStatus());
+        for (const ExchangeResult& result : *results) {
+          if (servers.count() == 1) {
+            told += result.staleness;
+            continue;
+          }
+          ASSERT_EQ(result.server_staleness.size(), servers.count());
+          told += std::accumulate(result.server_staleness.begin(), result.server_staleness.end(), int64_t{0});
+          EXPECT_EQ(result.staleness, std::ranges::max(result.server_staleness));
+          if (consistency != "async") {
+            EXPECT_LE(result.staleness, 3 * (workers() - 1));
+          }
+        }
+      }
+      ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+    });
+    int64_t counted = 0;
+    for (int server = 0; server < servers.count(); ++server) {
+      const ServerStats stats = servers.server(server).stats();
+      EXPECT_EQ(stats.pushes, static_cast<int64_t>(10 * workers() * kSizes.size()));
+      counted +=
+          std::accumulate(stats.worker_staleness_sum.begin(), stats.worker_staleness_sum.end(), int64_t{0});
+    }
+    EXPECT_EQ(told, counted);
+  }
+}
+
+// Where the bound is below the norm, the update has the norm of the bound; where it is above, none is felt.
+TEST_P(Sharded, ClippingShortensTheMeanGradientToTheBoundWhateverTheServers) {
+  for (const std::string consistency : {"sync", "backup:0"}) {
+    ServerJob job = MakeJob(workers(), kSizes);
+    job.consistency = consistency;
+    job.deterministic = true;
+    job.clip_norm = 3;
+    const auto weights = RunJob(job, Servers(workers(), servers()));
+    const std::vector<float> expected = TrainAlone(job, kSteps);
+    for (int rank = 0; rank < workers(); ++rank) EXPECT_EQ(weights[rank], expected) << consistency;
+
+    job.optimizer.kind = OptimizerKind::kSgd;
+    job.schedule.base = 1;
+    const auto one_step = RunJob(job, Servers(workers(), servers()), 1);
+    const std::vector<float> before = InitialWeights(job);
+    double moved = 0;
+    for (size_t i = 0; i < one_step[0].size(); ++i) {
+      const double by = double{one_step[0][i]} - before[i];
+      moved += by * by;
+    }
+    EXPECT_NEAR(std::sqrt(moved), 3, 1e-5);
+
+    job.clip_norm = 1e6;
+    const auto felt_not = RunJob(job, Servers(workers(), servers()), 1);
+    job.clip_norm = 0;
+    EXPECT_EQ(felt_not[0], TrainAlone(job, 1));
+  }
+}
+
+TEST_P(Sharded, AGradientOf16BitsIsHalfTheBytesAndIsAddedUpInFloat32) {
+  for (const DType wire : {DType::kBFloat16, DType::kFloat16}) {
+    for (const std::string consistency : {"sync", "async"}) {
+      for (const bool deterministic : {false, true}) {
+        ServerJob job = MakeJob(workers(), kSizes);
+        job.consistency = consistency;
+        job.deterministic = deterministic && consistency == "sync";
+        job.wire = wire;
+        job.optimizer.kind = OptimizerKind::kSgd;
+        job.schedule.base = 1;
+        const std::vector<float> before = InitialWeights(job);
+        const Servers servers(workers(), this->servers());
+        ForEachRank(workers(), [&](int rank) {
+          TestWorker worker(job, rank, servers.NewClient());
+          ASSERT_EQ(worker.Start(), absl::OkStatus());
+          // Sums of these are exact in float32 alone: 1.0078125 is bfloat16's next after 1.
+          worker.gradient.assign(job.parameters, rank == 0 ? 1.0078125f : 1024.f);
+          ASSERT_EQ(worker.StepAgain(0, /*samples=*/1).status(), absl::OkStatus());
+          EXPECT_EQ(worker.client->traffic().payload_tx_bytes, job.parameters * 2);
+          EXPECT_EQ(worker.client->traffic().payload_rx_bytes, job.parameters * 4);
+          if (consistency == "sync") {
+            const float sum = 1.0078125f + 1024.f * static_cast<float>(workers() - 1);
+            const float mean = sum * (1.0f / static_cast<float>(workers()));
+            for (size_t i = 0; i < worker.weights.size(); ++i) {
+              ASSERT_EQ(worker.weights[i], before[i] - mean) << i;
+            }
+          }
+          ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+        });
+        uint64_t received = 0;
+        for (int server = 0; server < servers.count(); ++server) {
+          received += servers.server(server).stats().payload.payload_rx_bytes;
+        }
+        EXPECT_EQ(received, static_cast<uint64_t>(job.parameters) * 2 * workers());
+      }
+    }
+  }
+}
+
+TEST(StalenessTest, ALatePushIsAppliedAtItsRateOverItsStaleness) {
+  ServerJob job = MakeJob(2, {100});
+  job.consistency = "async";
+  job.staleness_lr = true;
+  job.optimizer.kind = OptimizerKind::kSgd;
+  job.schedule.base = 1;
+  const Servers servers(2, 2);
+  TestWorker late(job, 0, servers.NewClient());
+  TestWorker early(job, 1, servers.NewClient());
+  ForEachRank(2, [&](int rank) { ASSERT_EQ((rank == 0 ? late : early).Start(), absl::OkStatus()); });
+  early.gradient.assign(100, 0);
+  for (int64_t step = 0; step < 4; ++step) ASSERT_EQ(early.StepAgain(step, 1).status(), absl::OkStatus());
+  late.gradient.assign(100, 1);
+  float expected = InitialWeights(job)[7];
+  for (const int staleness : {4, 0}) {
+    const auto result = late.StepAgain(staleness == 4 ? 0 : 1, 1);
+    ASSERT_EQ(result.status(), absl::OkStatus());
+    EXPECT_EQ(result->front().staleness, staleness);
+    expected -= staleness == 4 ? .25f : 1.f;
+    EXPECT_EQ(late.weights[7], expected);
+  }
+}
+
+TEST(ShardedTest, FetchBringsTheWeightsOfAllServers) {
+  ServerJob job = MakeJob(2, kSizes);
+  const Servers servers(2, 3);
+  ForEachRank(2, [&](int rank) {
+    TestWorker worker(job, rank, servers.NewClient());
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
+    std::vector<float> fetched(job.parameters);
+    ASSERT_EQ(worker.client->Fetch({fetched.data(), fetched.size()}, Soon()), absl::OkStatus());
+    EXPECT_EQ(fetched, worker.weights);
+    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+  });
+}
+
+// With backup workers every server makes each update of the same workers' gradients, those that the first one
+// has admitted, whatever the order in which its verdicts get to the others.
+TEST(ShardedBackup, AllServersTakeTheSameGradients) {
+  constexpr int64_t kLast = 30;
+  for (const auto& [workers, spare] : {std::pair{3, 1}, {4, 2}, {2, 0}}) {
+    ServerJob job = MakeJob(workers, {40, 1000, 0, 70'000});
+    job.consistency = absl::StrCat("backup:", spare);
+    job.optimizer.kind = OptimizerKind::kSgd;
+    // Each step's gradient is 2^worker everywhere, and so what a weight has moved by tells whose were taken.
+    job.schedule.base = 1;
+    const std::vector<float> before = InitialWeights(job);
+    const Servers servers(workers, 3);
+    std::atomic<int64_t> dropped = 0;
+    std::vector<std::vector<float>> weights(workers);
+    ForEachRank(workers, [&](int rank) {
+      TestWorker worker(job, rank, servers.NewClient());
+      ASSERT_EQ(worker.Start(), absl::OkStatus());
+      worker.gradient.assign(job.parameters, static_cast<float>(1 << rank));
+      for (int64_t step = 0; step < kLast;) {
+        if ((step + rank) % 3 == 0) absl::SleepFor(absl::Microseconds(300 * rank));
+        const auto results = worker.StepAgain(step, /*samples=*/1);
+        ASSERT_EQ(results.status(), absl::OkStatus());
+        for (const ExchangeResult& result : *results) {
+          EXPECT_EQ(result.dropped, results->front().dropped);
+          EXPECT_EQ(result.version, results->front().version);
+        }
+        if (results->front().dropped) ++dropped;
+        step = results->front().dropped ? results->front().version : step + 1;
+        // All of a gradient or nothing of it: one number everywhere, unless the weights are newer than the
+        // verdict, and then what is made of them is dropped.
+        if (!results->front().dropped) {
+          const float moved = worker.weights[0] - before[0];
+          for (size_t i = 0; i < worker.weights.size(); i += 997) {
+            ASSERT_NEAR(worker.weights[i] - before[i], moved, 1e-3) << "step " << step;
+          }
+        }
+      }
+      ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+      weights[rank] = worker.weights;
+    });
+    for (int server = 0; server < 3; ++server) {
+      EXPECT_EQ(servers.server(server).WaitUntilOver(Soon()), absl::OkStatus());
+      const ServerStats stats = servers.server(server).stats();
+      EXPECT_EQ(stats.pushes, static_cast<int64_t>(kLast * (workers - spare) * job.buckets.size()));
+      EXPECT_EQ(stats.dropped_gradients, dropped);
+    }
+    for (int rank = 1; rank < workers; ++rank) EXPECT_EQ(weights[rank], weights[0]);
+  }
+}
+
+TEST(ShardedTest, AWorkerAtTheWrongServerIsRefusedInWords) {
+  const ServerJob job = MakeJob(1, {1000});
+  const Servers servers(1, 2);
+  std::vector<std::unique_ptr<PsClient>> crossed;
+  crossed.push_back(servers.clusters[1]->NewClient());
+  crossed.push_back(servers.clusters[0]->NewClient());
+  TestWorker worker(job, 0, MakeShardedPsClient(std::move(crossed)));
+  const absl::Status status = worker.Start();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("takes this for server"));
+}
+
+TEST(ShardedTest, TheLossOfOneServerEndsTheJobOfAllAndIsNamed) {
+  const ServerJob job = MakeJob(2, {1000, 1000});
+  const Servers servers(2, 3);
+  const absl::Time begin = absl::Now();
+  ForEachRank(2, [&](int rank) {
+    TestWorker worker(job, rank, servers.NewClient());
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
+    if (rank == 0) servers.server(1).Abort(absl::InternalError("the disk is full"));
+    absl::Status status;
+    for (int64_t step = 1; status.ok() && step < 1000; ++step) status = worker.Step(step).status();
+    EXPECT_THAT(std::string(status.message()),
+                ::testing::AnyOf(HasSubstr("the disk is full"), HasSubstr("lost")));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(" of 3: "));
+  });
+  for (int server = 0; server < 3; ++server) EXPECT_FALSE(servers.server(server).WaitUntilOver(Soon())->ok());
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,125 @@
+#include "trainer/logical_workers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "trainer/evaluation.h"
+
+namespace psring {
+namespace {
+
+constexpr int kEvaluationBatch = 128;
+constexpr double kShareOfMemory = 0.8;  // the rest is for the data and for others
+
+// What may still be taken without swapping, in bytes.
+uint64_t AvailableMemory() {
+  std::ifstream info("/proc/meminfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.rfind("MemAvailable:", 0) == 0) return std::strtoull(line.c_str() + 13, nullptr, 10) << 10;
+  }
+  return UINT64_MAX;
+}
+
+}  // namespace
+
+absl::Status CheckCopiesFit(int workers, uint64_t bytes_each, uint64_t available) {
+  const double needed = static_cast<double>(workers) * static_cast<double>(bytes_each);
+  const double usable = kShareOfMemory * static_cast<double>(available);
+  if (needed <= usable) return absl::OkStatus();
+  const int most = static_cast<int>(usable / static_cast<double>(bytes_each));
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("%d logical workers need %.1f GiB, and %.1f GiB of memory are free; %s", workers,
+                      needed / (1 << 30), static_cast<double>(available) / (1 << 30),
+                      most >= 1 ? absl::StrCat("give --workers ", most, " at most, or a smaller --model")
+                                : "choose a smaller --model"));
+}
+
+absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const TrainingOptions& options,
+                                                                       int workers, const DataSplits& data,
+                                                                       Device& device, int copies_each) {
+  auto made = std::unique_ptr<LogicalWorkers>(new LogicalWorkers(options, data));
+  LogicalWorkers& w = *made;
+  PSRING_ASSIGN_OR_RETURN(w.strategy_, FindStrategy(options.strategy));
+  PSRING_ASSIGN_OR_RETURN(const ModelRow* model_row, FindModel(options.model));
+  PSRING_RETURN_IF_ERROR(CheckStrategy(options, *w.strategy_, workers));
+  if (options.wire != "float32") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--wire ", options.wire,
+                     ": logical workers push float32; what a 16-bit wire lost cannot be made again"));
+  }
+  PSRING_ASSIGN_OR_RETURN(w.plan_, PlanSteps(options, data.train.count(), workers));
+  PSRING_ASSIGN_OR_RETURN(w.updates_,
+                          PlanUpdates(options, *w.strategy_, *model_row, w.plan_, data.train.count()));
+  w.warnings_ = PlanWarnings(*w.strategy_, w.updates_);
+  const int max_batch = std::max(options.batch, kEvaluationBatch);
+  w.compute_ = device.NewStream(StreamKind::kCompute, "compute");
+  PSRING_ASSIGN_OR_RETURN(w.ops_, MakeOps(device, options.threads));
+  PSRING_ASSIGN_OR_RETURN(w.model_, model_row->make(data.train, max_batch, device, *w.ops_));
+  const uint64_t bytes = w.parameters() * sizeof(float);
+  PSRING_RETURN_IF_ERROR(CheckCopiesFit(
+      workers, bytes * static_cast<uint64_t>(1 + copies_each) + static_cast<uint64_t>(data.train.count()) * 8,
+      AvailableMemory()));
+  PSRING_ASSIGN_OR_RETURN(w.inputs_, device.Allocate(max_batch * data.train.image_size() * sizeof(float)));
+  PSRING_ASSIGN_OR_RETURN(w.labels_, device.Allocate(max_batch));
+  w.buckets_ = PlanBuckets(w.model_->parameters(),
+                           {.first_mb = std::min(1.0, options.bucket_mb), .others_mb = options.bucket_mb});
+  w.next_step_.resize(static_cast<size_t>(workers));
+  for (int worker = 0; worker < workers; ++worker) {
+    PSRING_ASSIGN_OR_RETURN(w.gradients_.emplace_back(), device.Allocate(bytes));
+    w.samplers_.emplace_back(SamplerOptions{.count = data.train.count(),
+                                            .rank = worker,
+                                            .world_size = workers,
+                                            .batch = options.batch,
+                                            .seed = options.seed});
+  }
+  return made;
+}
+
+absl::StatusOr<double> LogicalWorkers::Compute(int worker, int64_t step, ConstSpan weights) {
+  const size_t w = static_cast<size_t>(worker);
+  if (step != next_step_[w]) samplers_[w].SeekTo(step);
+  const SampledBatch drawn = samplers_[w].Next();
+  next_step_[w] = step + 1;
+  uint8_t* labels = static_cast<uint8_t*>(labels_.data());
+  GatherBatch(data_.train, drawn.indices, inputs_.span().floats(), labels);
+  const Batch batch{.size = static_cast<int>(drawn.indices.size()),
+                    .inputs = inputs_.span().Slice(0, drawn.indices.size() * data_.train.image_size()),
+                    .labels = labels};
+  BatchScore score;
+  model_->Forward(weights, batch, &score, *compute_);
+  model_->Backward(weights, batch, gradients_[w].span(), *compute_, [](size_t) {});
+  PSRING_RETURN_IF_ERROR(compute_->Synchronize());
+  const double loss = score.loss_sum / std::max(1, batch.size);
+  if (std::isfinite(loss)) return loss;
+  return absl::OutOfRangeError(absl::StrCat("worker ", worker, ", step ", step,
+                                            ": training diverged: the loss is not finite; a lower --lr or "
+                                            "--momentum may help"));
+}
+
+absl::StatusOr<CurvePoint> LogicalWorkers::Score(ConstSpan weights, CurvePoint point) {
+  PSRING_ASSIGN_OR_RETURN(const BatchScore score,
+                          Evaluate(*model_, weights, data_.test, kEvaluationBatch, inputs_.span(),
+                                   static_cast<uint8_t*>(labels_.data()), *compute_));
+  point.test_loss = score.loss_sum / static_cast<double>(data_.test.count());
+  point.test_accuracy = static_cast<double>(score.correct) / static_cast<double>(data_.test.count());
+  return point;
+}
+
+ServerJob LogicalWorkers::JobOf(const std::string& consistency, int workers) const {
+  return {.workers = workers,
+          .consistency = consistency,
+          .deterministic = options_.deterministic,
+          .clip_norm = options_.clip_norm,
+          .staleness_lr = options_.staleness_lr == "inverse",
+          .parameters = static_cast<int64_t>(parameters()),
+          .buckets = buckets_,
+          .optimizer = updates_.optimizer,
+          .schedule = updates_.schedule};
+}
+
+}  // namespace psring

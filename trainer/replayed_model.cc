@@ -1,0 +1,99 @@
+#include "trainer/replayed_model.h"
+
+#include <sys/prctl.h>
+
+#include <cerrno>
+#include <cmath>
+#include <ctime>
+
+#include "common/check.h"
+#include "common/trace.h"
+
+namespace psring {
+namespace {
+
+constexpr int64_t kSamples = 1 << 16;
+
+void SleepUntil(int64_t monotonic_ns) {
+  const timespec until = {.tv_sec = monotonic_ns / 1'000'000'000, .tv_nsec = monotonic_ns % 1'000'000'000};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
+  }
+}
+
+int64_t Nanos(double ms) { return std::llround(1e6 * ms); }
+
+class ReplayedModel : public Model {
+ public:
+  explicit ReplayedModel(const Workload& workload) : workload_(workload), layout_(LayoutOf(workload)) {}
+
+  const ParameterLayout& parameters() const override { return layout_; }
+
+  std::vector<float> InitialWeights(uint64_t) const override { return std::vector<float>(layout_.count()); }
+
+  void Forward(ConstSpan, const Batch&, BatchScore*, Stream& stream) override {
+    stream.Run([this] {
+      // The kernel may otherwise add 50 us to every wait.
+      prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
+      SleepUntil(MonotonicNanos() + Nanos(workload_.forward_ms));
+      return absl::OkStatus();
+    });
+  }
+
+  void Backward(ConstSpan, const Batch& batch, Span gradient, Stream& stream,
+                const std::function<void(size_t first)>& layer_done) override {
+    const int64_t begin = MonotonicNanos();
+    const std::vector<Tensor>& tensors = layout_.tensors();
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const Tensor& tensor = tensors[tensors.size() - 1 - i];
+      stream.Run([this, i, begin, gradient, first = tensor.first, samples = batch.size] {
+        SleepUntil(begin + Nanos(workload_.tensors[i].ready_ms));
+        gradient.floats()[first] = static_cast<float>(samples);
+        return absl::OkStatus();
+      });
+      layer_done(tensor.first);
+    }
+    stream.Run([this, begin] {
+      SleepUntil(begin + Nanos(workload_.backward_ms));
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  const Workload workload_;
+  const ParameterLayout layout_;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> MakeReplayedModel(const Workload& workload) {
+  return std::make_unique<ReplayedModel>(workload);
+}
+
+absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options) {
+  if (options.workload.empty()) {
+    PSRING_ASSIGN_OR_RETURN(const ModelRow* row, FindModel(options.model));
+    return *row;
+  }
+  PSRING_ASSIGN_OR_RETURN(const Workload recorded, LoadWorkload(options.workload));
+  return ModelRow{.name = "replay",
+                  .summary = "a recorded workload",
+                  .default_lr = .01,
+                  .default_async_lr = .01,
+                  .make = [workload = Faster(recorded, options.compute_speedup)](
+                              const Dataset&, int, Device&, Ops&) -> absl::StatusOr<std::unique_ptr<Model>> {
+                    return MakeReplayedModel(workload);
+                  }};
+}
+
+absl::StatusOr<DataSplits> DataOf(const TrainingOptions& options) {
+  if (options.workload.empty()) return LoadData(options.data, options.data_dir, options.seed);
+  DataSplits data{.name = "none"};
+  for (Dataset* part : {&data.train, &data.test}) {
+    *part = {.height = 1, .width = 1, .classes = 1};
+    part->images.assign(kSamples, 0);
+    part->labels.assign(kSamples, 0);
+  }
+  return data;
+}
+
+}  // namespace psring
