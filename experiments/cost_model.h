@@ -53,9 +53,9 @@ enum class ServerPlace {
 struct CommPattern {
   Scheme scheme = Scheme::kNone;
   int workers = 1;
-  int servers = 1;
   ServerPlace place = ServerPlace::kRank0;
   bool pipelined = true;
+  int servers = 1;
   double pushed = 1;  // bytes that a gradient has on its way to a server, over those it has in float32
 };
 

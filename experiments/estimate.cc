@@ -30,9 +30,9 @@ double DelaySeconds(const TrainingOptions& training, const Probe& probe) {
 CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
   return {.scheme = scheme,
           .workers = configuration.workers,
-          .servers = std::max(1, configuration.servers()),
           .place = PlaceOf(configuration.training.server_placement),
           .pipelined = configuration.training.ps_schedule != "serial",
+          .servers = std::max(1, configuration.servers()),
           .pushed = configuration.training.wire == "float32" ? 1.0 : 0.5};
 }
 

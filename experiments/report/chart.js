@@ -5,7 +5,7 @@
 function figure(parent, spec) {
   const svg = d3.select(document.createElementNS('http://www.w3.org/2000/svg', 'svg')).attr('role', 'img').attr('aria-label', spec.title);
   const box = make('figure', {id: spec.id, class: spec.wide ? 'wide' : ''},
-    make('figcaption', {}, make('h3', {}, spec.title), make('p', {class: 'note'}, spec.note)));
+    make('figcaption', {}, make('h3', {}, spec.title), make('p', {class: 'note'}, asTaken(spec.note))));
   if (spec.controls) box.append(spec.controls);
   if (spec.legend) box.append(legend(spec.legend));
   box.append(svg.node());
@@ -23,6 +23,10 @@ function figure(parent, spec) {
   return box;
 }
 
+// Where every row of the run is simulated, what a text calls measured is simulated.
+let allSimulated = false;
+const asTaken = (text) => (allSimulated ? text.replace(/\(measured/g, '(simulated').replace(/([（；])测量/g, '$1模拟').replace(/ m$/, ' s') : text);
+
 function legend(entries) {
   const box = make('div', {class: 'legend'});
   for (const entry of entries) {
@@ -39,7 +43,7 @@ const strategyLegend = (names) => names.map((name) => ({label: name, colour: col
 
 // Axes in a drawing of width x height: {x, y, plot}. `xTicks`: the values to mark, else D3's choice.
 function axes(svg, width, height, x, y, spec) {
-  const margin = {left: 58, right: 14, top: 26, bottom: 40};
+  const margin = {left: 58, right: 24, top: 26, bottom: 40};
   x.range([margin.left, width - margin.right]);
   y.range([height - margin.bottom, margin.top]);
   const across = d3.svg.axis().scale(x).orient('bottom').tickSize(4).tickFormat(spec.xFormat || brief);

@@ -11,9 +11,10 @@ function rowsOf(run) {
   }
   return rows;
 }
+// What an exported row is of, in the folder's words.
+const identity = (run, row) => ({run_id: run.run_id, strategy: row.plain, workers: row.workers, servers: row.servers, lr: row.lr, basis: row.basis});
 const repeatsOf = (run) => parseCsv(run.runs_csv);
-const coresOf = (run) => (run.manifest && run.manifest.machine && run.manifest.machine.cores) || Infinity;
-const crowded = (run, row) => row.basis !== 'simulated' && row.workers > coresOf(run);
+const crowded = (run, row) => /\boversubscribed\b/.test(row.note || '');
 const communicates = (row) => isNumber(row.comm_busy_ms) && row.workers > 1;
 const moving = (row) => (numberOf(row.comm_busy_ms) === null ? null : numberOf(row.comm_busy_ms) - (numberOf(row.wait_ms) || 0));
 const rowName = (row) => `${row.strategy} × ${row.workers}`;
@@ -88,13 +89,13 @@ const TABLE = [
 
 function answerTable(rows) {
   const shown = TABLE.filter(([, cell]) => rows.some((row) => cell(row) !== ''));
-  const head = make('tr', {}, make('th', {scope: 'col'}, t('strategy')), make('th', {scope: 'col'}, t('workers')), ...shown.map(([key]) => make('th', {scope: 'col'}, t(key))));
+  const head = make('tr', {}, make('th', {scope: 'col'}, t('strategy')), make('th', {scope: 'col'}, t('workers')), ...shown.map(([key]) => make('th', {scope: 'col'}, asTaken(t(key)))));
   const body = make('tbody');
   for (const row of rows) {
     body.append(make('tr', {}, make('th', {scope: 'row'}, row.strategy), make('td', {}, String(row.workers)), ...shown.map(([key, cell]) => make('td', {class: key}, cell(row)))));
   }
   return make('div', {}, make('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': t('answer')},
-    make('table', {id: 'summary-table'}, make('thead', {}, head), body)), make('p', {class: 'note'}, t('table_note')));
+    make('table', {id: 'summary-table'}, make('thead', {}, head), body)), make('p', {class: 'note'}, t(allSimulated ? 'table_note_simulated' : 'table_note')));
 }
 
 // --- charts ---------------------------------------------------------------------------------------------------------
@@ -121,7 +122,7 @@ function drawCommunication(parent, runs) {
     dots: (run, row) => repeatsOf(run).filter((r) => r.strategy === row.plain && +r.workers === row.workers && (!r.servers || +r.servers === row.servers) && r.part !== 'accuracy').map(moving).filter(isNumber),
     theory: (name, rows) => rows.filter((row) => isNumber(row.predicted_comm_ms)).map((row) => ({x: row.workers, y: row.predicted_comm_ms, title: `${name} × ${row.workers}: ${t('theory_line')} ${brief(row.predicted_comm_ms)} ms`}))});
   if (!series.length) return;
-  const rows = [].concat(...runs.map((run) => rowsOf(run).filter(communicates).map((row) => ({run_id: run.run_id, strategy: row.strategy, workers: row.workers, comm_busy_ms: row.comm_busy_ms, wait_ms: row.wait_ms, predicted_comm_ms: row.predicted_comm_ms, repeats: row.repeats}))));
+  const rows = [].concat(...runs.map((run) => rowsOf(run).filter(communicates).map((row) => ({...identity(run, row), comm_busy_ms: row.comm_busy_ms, wait_ms: row.wait_ms, predicted_comm_ms: row.predicted_comm_ms, repeats: row.repeats}))));
   figure(parent, {id: 'communication', title: t('comm_title'), note: t('comm_note', pooledNote(runs)), rows,
     legend: [...strategyLegend(series.map((s) => s.name)), {label: t('theory_line'), colour: 'var(--faint)', dashed: true}],
     draw: (svg, width, height) => linesChart(svg, width, height, series, {yLabel: t('ms')})});
@@ -132,7 +133,7 @@ function drawThroughput(parent, runs) {
     dots: (run, row) => row.rounds.samples_per_s || [],
     interval: (row) => ({low: row.samples_per_s_lo95, high: row.samples_per_s_hi95})});
   if (!series.length) return;
-  const rows = [].concat(...runs.map((run) => rowsOf(run).map((row) => ({run_id: run.run_id, strategy: row.strategy, workers: row.workers, samples_per_s: row.samples_per_s, lo95: row.samples_per_s_lo95, hi95: row.samples_per_s_hi95, repeats: row.repeats, oversubscribed: crowded(run, row)}))));
+  const rows = [].concat(...runs.map((run) => rowsOf(run).map((row) => ({...identity(run, row), samples_per_s: row.samples_per_s, lo95: row.samples_per_s_lo95, hi95: row.samples_per_s_hi95, repeats: row.repeats, oversubscribed: crowded(run, row)}))));
   figure(parent, {id: 'throughput', title: t('throughput_title'), note: t('throughput_note', pooledNote(runs)), rows, legend: strategyLegend(series.map((s) => s.name)),
     draw: (svg, width, height) => linesChart(svg, width, height, series, {yLabel: t('samples_per_s')})});
 }
@@ -140,7 +141,7 @@ function drawThroughput(parent, runs) {
 function drawEfficiency(parent, runs) {
   const series = pooledPoints(runs, (row) => isNumber(row.efficiency) && row.plain !== 'single', (row) => row.efficiency, {skip: crowded});
   if (!series.length) return;
-  const rows = [].concat(...runs.map((run) => rowsOf(run).filter((row) => isNumber(row.efficiency)).map((row) => ({run_id: run.run_id, strategy: row.strategy, workers: row.workers, speedup: row.speedup, efficiency: row.efficiency, repeats: row.repeats}))));
+  const rows = [].concat(...runs.map((run) => rowsOf(run).filter((row) => isNumber(row.efficiency)).map((row) => ({...identity(run, row), speedup: row.speedup, efficiency: row.efficiency, repeats: row.repeats}))));
   figure(parent, {id: 'efficiency', title: t('efficiency_title'), note: t('efficiency_note', pooledNote(runs)), rows, legend: strategyLegend(series.map((s) => s.name)),
     draw: (svg, width, height) => linesChart(svg, width, height, series, {yLabel: t('efficiency_title'), yFormat: d3.format('.0%')})});
 }
@@ -174,7 +175,7 @@ function drawSplit(parent, run) {
       {value: Math.max(0, row.step_ms - row.compute_ms - exposed), colour: 'var(--rest)', label: t('rest')}];
   };
   figure(parent, {id: 'split', title: t('split_title'), note: t('split_note', captionOf(run)), height: 50 + 20 * rows.length,
-    rows: rows.map((row) => ({run_id: run.run_id, strategy: row.strategy, workers: row.workers, step_ms: row.step_ms, compute_ms: row.compute_ms, exposed_comm_ms: row.exposed_comm_ms, repeats: row.repeats})),
+    rows: rows.map((row) => ({...identity(run, row), step_ms: row.step_ms, compute_ms: row.compute_ms, exposed_comm_ms: row.exposed_comm_ms, repeats: row.repeats})),
     legend: parts(rows[0]).map((p) => ({label: p.label, colour: p.colour, block: true})),
     draw: (svg, width, height) => barChart(svg, width, height, rows, parts, () => null, t('ms'))});
 }
@@ -186,7 +187,7 @@ function drawBytes(parent, run) {
   const bars = [].concat(...talking.map((row) => [{...row, what: 'worker'}, ...(row.server_payload_bytes > 0 ? [{...row, strategy: `${row.strategy}: server`, what: 'server'}] : [])]));
   const value = (bar) => (bar.what === 'worker' ? bar.payload_tx_bytes_per_worker : bar.server_payload_bytes) / 1e6;
   figure(parent, {id: 'bytes', title: t('bytes_title'), note: t('bytes_note', captionOf(run)), height: 50 + 20 * bars.length,
-    rows: talking.map((row) => ({run_id: run.run_id, strategy: row.strategy, workers: row.workers, payload_tx_bytes_per_worker: row.payload_tx_bytes_per_worker, predicted_payload_bytes_per_worker: row.predicted_payload_bytes_per_worker, server_payload_bytes: row.server_payload_bytes, wire_tx_bytes_per_worker: row.wire_tx_bytes_per_worker, basis: row.basis_of.payload_tx_bytes_per_worker})),
+    rows: talking.map((row) => ({...identity(run, row), payload_tx_bytes_per_worker: row.payload_tx_bytes_per_worker, predicted_payload_bytes_per_worker: row.predicted_payload_bytes_per_worker, server_payload_bytes: row.server_payload_bytes, wire_tx_bytes_per_worker: row.wire_tx_bytes_per_worker, bytes_basis: row.basis_of.payload_tx_bytes_per_worker})),
     legend: [{label: t('worker_sends'), colour: 'var(--c0)', block: true}, {label: t('server_moves'), colour: 'var(--c1)', block: true}],
     draw: (svg, width, height) => barChart(svg, width, height, bars, (bar) => [{value: value(bar), colour: bar.what === 'worker' ? 'var(--c0)' : 'var(--c1)', label: t(bar.what === 'worker' ? 'worker_sends' : 'server_moves')}],
       (bar) => (bar.what === 'worker' && isNumber(bar.predicted_payload_bytes_per_worker) ? bar.predicted_payload_bytes_per_worker / 1e6 : null), 'MB')});

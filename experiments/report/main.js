@@ -68,6 +68,7 @@ function draw(focus) {
   for (const element of document.querySelectorAll('[data-t]')) element.textContent = t(element.dataset.t);
   document.getElementById('language').textContent = t('other_language');
   const run = DATA.runs[chosenRun], verb = (run.manifest && run.manifest.verb) || (run.predicted ? 'predict' : '');
+  allSimulated = rowsOf(run).length > 0 && rowsOf(run).every((row) => row.basis === 'simulated');
   const title = `psring ${verb} · ${DATA.runs.map((r) => r.run_id).join(', ')}`;
   document.getElementById('title').textContent = title;
   document.title = title;

@@ -57,6 +57,7 @@ const TEXTS = {
   servers_word: ['servers', '台服务器'],
   simulated_word: ['simulated', '模拟'],
   col_note: ['note', '备注'],
+  table_note_simulated: ['s simulated, d derived: nothing was run. Empty: it does not apply.', 's 模拟，d 推导：没有实际运行。空白：不适用。'],
   // Charts.
   comm_title: ['Communication time of a step against the number of workers', '一步的通信时间随 worker 数的变化'],
   comm_note: ['Points: one repeat each, time with a bucket in flight minus waiting for peers where that is known (measured); lines: their means; dashed: theory at the speeds measured at the start (derived). {0}',

@@ -74,9 +74,9 @@ TEST(CostModel, SeveralServersShareTheLinkOnlyWhereTheyHaveTheirOwn) {
   const auto seconds = [&](int servers, ServerPlace place, bool pipelined) {
     return ExchangeSeconds({.scheme = Scheme::kServerSync,
                             .workers = 4,
-                            .servers = servers,
                             .place = place,
-                            .pipelined = pipelined},
+                            .pipelined = pipelined,
+                            .servers = servers},
                            kBytes, wires);
   };
   const double one_gradient = kBytes / 1e9;

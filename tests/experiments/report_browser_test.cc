@@ -136,7 +136,7 @@ class ReportBrowserTest : public testing::Test {
 TEST_F(ReportBrowserTest, AComparisonsPageShowsItsFiguresAndPlays) {
   ASSERT_EQ(Psring("compare --strategies ring,ps-sync,ps-async --workers 2 --data synthetic --steps 6 "
                    "--warmup_steps 1 "
-                   "--repeats 3 --samples 5120 --out run"),
+                   "--repeats 2 --samples 2560 --out run"),
             0)
       << Slurp(root_ / "psring.err");
   EXPECT_LT(fs::file_size(root_ / "run/report.html"), 3u << 20);
@@ -178,7 +178,7 @@ TEST_F(ReportBrowserTest, AComparisonsPageShowsItsFiguresAndPlays) {
   EXPECT_GT(compared, 50);
 }
 
-TEST_F(ReportBrowserTest, ATrainingsAndABenchmarksPages) {
+TEST_F(ReportBrowserTest, TheOtherVerbsPages) {
   ASSERT_EQ(Psring("train --strategy ring --workers 2 --data synthetic --samples 2560 --out train"), 0)
       << Slurp(root_ / "psring.err");
   const Json training = Visit(root_ / "train/report.html");
@@ -190,7 +190,15 @@ TEST_F(ReportBrowserTest, ATrainingsAndABenchmarksPages) {
   ExpectSound(bench);
   EXPECT_THAT(bench["english"]["lead"].get<std::string>(), HasSubstr("GB/s"));
   EXPECT_TRUE(bench["english"]["figures"].contains("bench-2"));
-  // Both in one page.
+  ASSERT_EQ(
+      Psring(
+          "predict --workload resnet50 --strategies ring,ps-sync --workers 4,16 --link 25gbit --out predict"),
+      0)
+      << Slurp(root_ / "psring.err");
+  const Json prediction = Visit(root_ / "predict/report.html");
+  ExpectSound(prediction);
+  EXPECT_THAT(prediction["english"]["table"][0][0].get<std::string>(), HasSubstr("(simulated)"));
+  // Two in one page.
   ASSERT_EQ(Psring("report train bench --out both.html --lang zh"), 0);
   EXPECT_THAT(Visit(root_ / "both.html")["errors"], IsEmpty());
 }
