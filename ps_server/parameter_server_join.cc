@@ -44,8 +44,10 @@ absl::Status ParameterServer::Join(const Joining& joining, std::shared_ptr<Reply
 absl::Status ParameterServer::Enter(const Joining& joining, std::shared_ptr<ReplySink> sink) {
   const int worker = joining.worker;
   absl::Status bad_job;
+  bool had_begun = false;  // not: by now, for then it has been welcomed with the others
   {
     MutexLock lock(mutex_);
+    had_begun = starting_;
     bad_job = CheckJobLocked(worker, joining.job);
     if (bad_job.ok() && worker == 0 && !restored_) bad_job = PrepareLocked(joining.job);
     if (bad_job.ok()) {
@@ -58,8 +60,9 @@ absl::Status ParameterServer::Enter(const Joining& joining, std::shared_ptr<Repl
     }
   }
   // After a restart each asynchronous worker goes on as it comes.
-  if (bad_job.ok() && started_)
+  if (bad_job.ok() && had_begun) {
     return Welcome(worker, first_step_[worker], joining.again, /*went_back=*/false);
+  }
   // Without this worker the job cannot start: tell those that wait for it at once.
   if (bad_job.ok()) bad_job = StartOnceComplete();
   if (!bad_job.ok()) Abort(bad_job);

@@ -226,9 +226,10 @@ absl::Status Training::Steps() {
     const bool warmed_up = !warm && step >= plan_.warmup_steps;
     if (step == 0 || warmed_up || over) {
       // At the end, too: nobody's last push may come after somebody's Collect.
-      PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back, AwaitStage(over ? 2 : warmed_up ? 1 : 0));
-      if (back.has_value()) {
-        next = *back;
+      const absl::StatusOr<std::optional<int64_t>> back = AwaitStage(over ? 2 : warmed_up ? 1 : 0);
+      if (!back.ok()) return AtStep(step, back.status());
+      if (back->has_value()) {
+        next = **back;
         global_samples_ -= (step - next) * plan_.global_batch;
         for (DistributedSampler& sampler : samplers_) sampler.SeekTo(next);
         GoBackTo(next);
