@@ -23,9 +23,12 @@ std::string Dump(const TrainingOptions& o) {
       << o.schedule << '|' << o.warmup_epochs << '|' << o.linear_scaling << '|' << o.bucket_mb << '|'
       << o.seed << '|' << o.eval_every << '|' << o.evaluate << '|' << o.check_replicas << '|' << o.ps_schedule
       << '|' << o.backend << '|' << o.fabric << '|' << o.payload << '|' << o.server_placement << '|'
-      << o.deterministic << '|' << o.timeout_s << '|' << o.on_worker_loss << '|' << o.worker_timeout_s << '|'
-      << o.reject_nonfinite << '|' << o.checkpoint_dir << '|' << o.checkpoint_every << '|' << o.max_restarts
-      << '|' << o.servers << '|' << o.clip_norm << '|' << o.staleness_lr << '|' << o.wire;
+      << o.deterministic << '|' << o.timeout_s << '|' << o.servers << '|' << o.clip_norm << '|'
+      << o.staleness_lr << '|' << o.wire << '|' << o.workload << '|' << o.compute_speedup << '|'
+      << o.validation << '|' << o.score << '|' << o.align_steps << '|' << o.straggler << '|' << o.jitter_ms
+      << '|' << o.clock << '|' << o.compute_ms << '|' << o.network_ms << '|' << o.serve_ms << '|'
+      << o.on_worker_loss << '|' << o.worker_timeout_s << '|' << o.reject_nonfinite << '|' << o.checkpoint_dir
+      << '|' << o.checkpoint_every << '|' << o.max_restarts;
   return out.str();
 }
 
@@ -69,6 +72,17 @@ const std::vector<Field>& Fields() {
       {"--clip_norm", [](auto& o) { o.clip_norm = 0.1; }},
       {"--staleness_lr", [](auto& o) { o.staleness_lr = "inverse"; }},
       {"--wire", [](auto& o) { o.wire = "bfloat16"; }},
+      {"--workload", [](auto& o) { o.workload = "vgg16"; }},
+      {"--compute_speedup", [](auto& o) { o.compute_speedup = 2.5; }},
+      {"--validation", [](auto& o) { o.validation = 5000; }},
+      {"--score", [](auto& o) { o.score = "validation"; }},
+      {"--align_steps", [](auto& o) { o.align_steps = true; }},
+      {"--straggler", [](auto& o) { o.straggler = "1:3,2:1.5"; }},
+      {"--jitter_ms", [](auto& o) { o.jitter_ms = "lognormal:20:0.5"; }},
+      {"--clock", [](auto& o) { o.clock = "virtual"; }},
+      {"--compute_ms", [](auto& o) { o.compute_ms = "6"; }},
+      {"--network_ms", [](auto& o) { o.network_ms = "exp:2"; }},
+      {"--serve_ms", [](auto& o) { o.serve_ms = "1.5"; }},
       {"--deterministic", [](auto& o) { o.deterministic = true; }},
       {"--on_worker_loss", [](auto& o) { o.on_worker_loss = "continue"; }},
       {"--worker_timeout", [](auto& o) { o.worker_timeout_s = 0.5; }},

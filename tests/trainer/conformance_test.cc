@@ -123,27 +123,28 @@ TEST_P(Conformance, RecordsEveryStep) {
   options.warmup_steps = 2;
   const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), Data());
   ExpectAllOk(outcomes);
-  // Workers that never wait for each other share the steps: the faster make more of them.
-  const bool shares_steps = AlgorithmOf(row(), name()) == "async";
-  int64_t all_steps = 0, all_samples = 0;
+  // Asynchronous workers share the steps: who is faster makes more of them.
+  const bool shares = name() == "ps-async";
+  size_t all_steps = 0;
+  for (const RankOutcome& outcome : outcomes) all_steps += outcome.steps.size();
+  EXPECT_EQ(all_steps, 6 * static_cast<size_t>(workers()));
   for (int rank = 0; rank < workers(); ++rank) {
+    const auto steps = static_cast<int64_t>(outcomes[rank].steps.size());
+    if (!shares) {
+      ASSERT_EQ(steps, 6);
+    }
+    const int64_t measured = std::max<int64_t>(0, steps - 2);
     const RankResult& result = *outcomes[rank].result;
     EXPECT_EQ(result.strategy, name());
     EXPECT_EQ(result.rank, rank);
     EXPECT_EQ(result.world_size, workers());
     EXPECT_EQ(result.steps, 4);
-    if (!shares_steps) {
-      EXPECT_EQ(result.samples, 4 * options.batch);
-    }
-    all_samples += result.samples;
+    EXPECT_EQ(result.samples, measured * options.batch);
     EXPECT_EQ(result.global_batch, workers() * options.batch);
     EXPECT_EQ(result.bucket_elements.size(), 3);
-    EXPECT_GT(result.wall_s, 0);
-    const int64_t steps = static_cast<int64_t>(outcomes[rank].steps.size());
-    if (!shares_steps) {
-      ASSERT_EQ(steps, 6);
+    if (measured > 0) {
+      EXPECT_GT(result.wall_s, 0);
     }
-    all_steps += steps;
     double measured_ms = 0;
     for (int64_t step = 0; step < steps; ++step) {
       const StepRecord& record = outcomes[rank].steps[step];
@@ -163,8 +164,6 @@ TEST_P(Conformance, RecordsEveryStep) {
     }
     EXPECT_NEAR(result.wall_s, measured_ms / 1000, 1e-9);
   }
-  EXPECT_EQ(all_steps, 6 * workers());
-  EXPECT_EQ(all_samples, 4 * workers() * options.batch);
 }
 
 // The gradient's elements that rank `rank` of `n` sends in a ring all-reduce of `count`: all chunks but one
