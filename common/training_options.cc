@@ -280,10 +280,10 @@ bool Checkpoints(const TrainingOptions& options) {
 absl::Status CheckRecovery(const TrainingOptions& options, int servers) {
   const bool continues = options.on_worker_loss == "continue";
   if (!Checkpoints(options) && !continues) return absl::OkStatus();
-  const char* flag = options.max_restarts > 0           ? "--max_restarts"
-                     : options.checkpoint_every > 0     ? "--checkpoint_every"
+  const char* flag = options.max_restarts > 0          ? "--max_restarts"
+                     : options.checkpoint_every > 0    ? "--checkpoint_every"
                      : !options.checkpoint_dir.empty() ? "--checkpoint_dir"
-                                                        : "--on_worker_loss continue";
+                                                       : "--on_worker_loss continue";
   if (servers > 1) {
     return absl::InvalidArgumentError(
         absl::StrCat(flag, " needs one server that holds all parameters; leave it out, or give --servers 1"));

@@ -100,9 +100,9 @@ class Server : public InlineServer {
   }
 
   absl::StatusOr<bool> Announce(int worker, int64_t step) override {
-    server_.Receive(
-        worker, &EarOf(worker),
-        {.kind = MessageKind::kAnnounce, .step = step, .incarnation = server_.incarnation()}, {}, *lane_);
+    server_.Receive(worker, &EarOf(worker),
+                    {.kind = MessageKind::kAnnounce, .step = step, .incarnation = server_.incarnation()}, {},
+                    *lane_);
     PSRING_RETURN_IF_ERROR(Failure(worker));
     return EarOf(worker).TakeAdmitted();
   }

@@ -119,7 +119,8 @@ absl::Status ParameterServer::Act(int bucket, const Consistency::Decision& decis
   if (!decision.accept) return absl::FailedPreconditionError(decision.reason);
   const int64_t version = state.consistency->version();
   // Clipping: once the update is made.
-  if (decision.empty_update || (decision.apply_count > 0 && job_.clip_norm == 0)) NoteVersion(bucket, version);
+  if (decision.empty_update || (decision.apply_count > 0 && job_.clip_norm == 0))
+    NoteVersion(bucket, version);
   if (decision.apply_count > 0) {
     std::vector<int> pushed;
     int64_t samples = 0;

@@ -178,8 +178,8 @@ class ParameterServer {
     std::unique_ptr<Consistency> consistency ABSL_GUARDED_BY(mutex);
     std::vector<Pending> pending ABSL_GUARDED_BY(mutex);           // by worker
     std::vector<int64_t> received_version ABSL_GUARDED_BY(mutex);  // by worker
-    std::vector<bool> may_skip ABSL_GUARDED_BY(mutex);  // by worker: its first push after a restore
-    std::optional<Reduced> reduced ABSL_GUARDED_BY(mutex);         // clipping
+    std::vector<bool> may_skip ABSL_GUARDED_BY(mutex);      // by worker: its first push after a restore
+    std::optional<Reduced> reduced ABSL_GUARDED_BY(mutex);  // clipping
   };
   // Of a worker, while it is in the job.
   struct Attendance {
@@ -206,7 +206,9 @@ class ParameterServer {
   absl::Status TakeIn(int worker, bool again, Replies& replies);
   absl::Status Enter(const Joining& joining, std::shared_ptr<ReplySink> sink);
   // Tells a worker that it may begin, with the weights unless it has them or fetches them.
-  absl::Status Welcome(int worker, int64_t step, bool again, bool went_back);
+  // `first_weights`: those of the start; null: as they are now.
+  absl::Status Welcome(int worker, int64_t step, bool again, bool went_back,
+                       const std::vector<Reply>* first_weights = nullptr);
   ChunkHeader WelcomeHeader(int64_t step) const;
   void TellResets(int worker);
   // Every bucket as it is now, for Join and Fetch.
@@ -304,9 +306,9 @@ class ParameterServer {
   // Backup workers, at the first server.
   std::optional<Admission> admission_ ABSL_GUARDED_BY(admission_mutex_);
   std::unique_ptr<Worker[]> workers_;
-  bool restored_ = false;            // before any Join
-  std::vector<int64_t> first_step_;  // by worker: a checkpoint's, or 0
-  bool was_finished_ = false;        // the checkpoint's workers had nothing left to do but to leave
+  bool restored_ = false;                  // before any Join
+  std::vector<int64_t> first_step_;        // by worker: a checkpoint's, or 0
+  bool was_finished_ = false;              // the checkpoint's workers had nothing left to do but to leave
   std::atomic<size_t> reduced_{0};         // clipping: buckets whose gradient has been added up
   std::atomic<int64_t> awaited_norm_{-1};  // clipping: of which step the total is asked for
 

@@ -158,13 +158,18 @@ ChunkHeader ParameterServer::WelcomeHeader(int64_t step) const {
           .patience_ms = absl::ToInt64Milliseconds(patience)};
 }
 
-absl::Status ParameterServer::Welcome(int worker, int64_t step, bool again, bool went_back) {
+absl::Status ParameterServer::Welcome(int worker, int64_t step, bool again, bool went_back,
+                                      const std::vector<Reply>* first_weights) {
   ChunkHeader header = WelcomeHeader(step);
   header.dropped = again && went_back;
   if (!again && (worker != 0 || step > 0 || restored_)) {
     // Its pushes of a step begin together: what a bucket may have had of it before is not waited for.
-    PSRING_ASSIGN_OR_RETURN(std::vector<Reply> weights, AllWeights());
-    for (Reply& bucket : weights) Deliver(worker, std::move(bucket));
+    std::vector<Reply> weights;
+    if (first_weights == nullptr) {
+      PSRING_ASSIGN_OR_RETURN(weights, AllWeights());
+      first_weights = &weights;
+    }
+    for (const Reply& bucket : *first_weights) Deliver(worker, bucket);
   }
   TellResets(worker);
   Deliver(worker, {.header = header});
@@ -300,6 +305,8 @@ absl::Status ParameterServer::StartOnceComplete() {
     }
     starting_ = true;
   }
+  // Before anybody hears of the start: whoever does may push, and the others begin with what was before.
+  PSRING_ASSIGN_OR_RETURN(const std::vector<Reply> weights, AllWeights());
   started_ = true;
   // So that whatever happens from here on, there is something to go on from.
   if (writer_ != nullptr && !restored_) {
@@ -307,7 +314,7 @@ absl::Status ParameterServer::StartOnceComplete() {
     writer_->Flush();
   }
   for (const auto& [worker, again] : present) {
-    PSRING_RETURN_IF_ERROR(Welcome(worker, first_step_[worker], again, /*went_back=*/true));
+    PSRING_RETURN_IF_ERROR(Welcome(worker, first_step_[worker], again, /*went_back=*/true, &weights));
   }
   return absl::OkStatus();
 }

@@ -41,8 +41,7 @@ absl::Status ParameterServer::OnWeights(int worker, const ChunkHeader& header, P
   PSRING_RETURN_IF_ERROR(CheckBucket(worker, bucket));
   uint64_t& received = state.weights_bytes[bucket];
   const size_t bytes = TotalBytes(payload);
-  if (absl::Status status = CheckChunk(header, received, bytes, shard_->bucket_bytes(bucket));
-      !status.ok()) {
+  if (absl::Status status = CheckChunk(header, received, bytes, shard_->bucket_bytes(bucket)); !status.ok()) {
     return Annotate(status, worker, bucket);
   }
   shard_->SetWeights(bucket, received, payload);
@@ -91,7 +90,8 @@ absl::Status ParameterServer::OnGradient(int worker, const ChunkHeader& header, 
     return Annotate(absl::InvalidArgumentError("a whole gradient in the middle of one in chunks"), worker,
                     bucket);
   }
-  if (const std::optional<size_t> at = options_.reject_nonfinite ? FirstNotFinite(job_.wire, payload) : std::nullopt) {
+  if (const std::optional<size_t> at =
+          options_.reject_nonfinite ? FirstNotFinite(job_.wire, payload) : std::nullopt) {
     return Annotate(
         absl::InvalidArgumentError(absl::StrCat(
             "the gradient of step ", header.step, " is NaN or infinite at element ",

@@ -68,8 +68,8 @@ class ParameterShard {
   // ResourceExhausted where the worker has left too many replies unread. `in_place`: AddWhole will follow
   // instead of chunks.
   absl::Status BeginPush(int worker, int bucket, bool in_place = false);
-  // `payload`: in the job's wire format. `resets`: how often the bucket has been reset, for all that the worker
-  // knows. False: once more, and nothing was added.
+  // `payload`: in the job's wire format. `resets`: how often the bucket has been reset, for all that the
+  // worker knows. False: once more, and nothing was added.
   bool AddChunk(int worker, int bucket, size_t offset, Pieces payload, uint64_t resets = 0);
   // The whole gradient, aligned as floats are, which stays as it is until the Apply that takes it has
   // returned: where each push is applied alone, and came in float32, it is not copied.

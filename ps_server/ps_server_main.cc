@@ -55,12 +55,12 @@ OnWorkerLoss ParseOnWorkerLoss(const std::string& word) {
 // What only one server alone can do.
 absl::Status CheckFlags(const Flags& flags) {
   if (flags.servers == 1) return absl::OkStatus();
-  const char* flag = !flags.checkpoint_dir.empty()            ? "--checkpoint_dir"
+  const char* flag = !flags.checkpoint_dir.empty()        ? "--checkpoint_dir"
                      : flags.on_worker_loss == "continue" ? "--on_worker_loss continue"
-                                                              : nullptr;
+                                                          : nullptr;
   if (flag == nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(flag, " with --servers ", flags.servers, ": only one server alone can do that; leave it out"));
+  return absl::InvalidArgumentError(absl::StrCat(flag, " with --servers ", flags.servers,
+                                                 ": only one server alone can do that; leave it out"));
 }
 
 absl::Status WriteRecord(const std::string& folder, int server, const ServerStats& stats) {
@@ -84,8 +84,8 @@ absl::Status WriteRecord(const std::string& folder, int server, const ServerStat
 absl::Status WriteRecords(const Flags& flags, const ServerStats& stats, const Arrivals& arrivals) {
   const bool undisturbed = stats.restarts == 0 && stats.lost_workers.empty() && stats.answered_again == 0;
   if (undisturbed && !arrivals.updates.empty()) {
-    PSRING_RETURN_IF_ERROR(WriteFile(
-        absl::StrCat(flags.record, "/arrivals-server", flags.server, ".bin"), ToBytes(arrivals)));
+    PSRING_RETURN_IF_ERROR(
+        WriteFile(absl::StrCat(flags.record, "/arrivals-server", flags.server, ".bin"), ToBytes(arrivals)));
   }
   return WriteRecord(flags.record, flags.server, stats);
 }

@@ -141,7 +141,9 @@ absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const Flags& flags, Rend
   for (int server = 0; server < servers; ++server) {
     const std::string whom =
         servers == 1 ? "the parameter server" : absl::StrCat("parameter server ", server, " of ", servers);
-    const auto find = [rendezvous, server, whom] { return rendezvous->Get(absl::StrCat("ps/", server), whom); };
+    const auto find = [rendezvous, server, whom] {
+      return rendezvous->Get(absl::StrCat("ps/", server), whom);
+    };
     PSRING_ASSIGN_OR_RETURN(const std::string address, find());
     clients.push_back(MakeGrpcPsClient(
         address, {.payload = payload,
