@@ -112,6 +112,30 @@ std::string ValidationError(const std::function<void(TrainingOptions&)>& change)
   return std::string(ValidateTrainingOptions(options).message());
 }
 
+TEST(CheckRecovery, NamesWhatDoesNotGoTogether) {
+  const auto error = [](const std::function<void(TrainingOptions&)>& change, int servers) {
+    TrainingOptions options;
+    change(options);
+    return std::string(CheckRecovery(options, servers).message());
+  };
+  for (const auto& [flag, change] :
+       std::vector<std::pair<std::string, std::function<void(TrainingOptions&)>>>{
+           {"--max_restarts", [](auto& o) { o.max_restarts = 1; }},
+           {"--checkpoint_every", [](auto& o) { o.checkpoint_every = 5; }},
+           {"--checkpoint_dir", [](auto& o) { o.checkpoint_dir = "a"; }},
+           {"--on_worker_loss continue", [](auto& o) { o.on_worker_loss = "continue"; }}}) {
+    EXPECT_EQ(error(change, 1), "");
+    EXPECT_EQ(error(change, 2).find(flag + " needs one server"), 0) << error(change, 2);
+    const auto simulated = [&](auto& o) { change(o), o.clock = "virtual"; };
+    EXPECT_EQ(error(simulated, 1).find(flag + " with --clock virtual"), 0);
+    const auto aligned = [&](auto& o) { change(o), o.align_steps = true; };
+    EXPECT_EQ(error(aligned, 1).find(flag + " with --align_steps"), 0);
+  }
+  const auto clipped = [](auto& o) { o.on_worker_loss = "continue", o.clip_norm = 1; };
+  EXPECT_NE(error(clipped, 1).find("--clip_norm"), std::string::npos);
+  EXPECT_EQ(error([](auto& o) { o.on_worker_loss = "stop"; }, 2), "");
+}
+
 TEST(TrainingArguments, DefaultsAreLeftOut) { EXPECT_TRUE(TrainingArguments(TrainingOptions()).empty()); }
 
 TEST(TrainingArguments, EveryFieldComesBackByItself) {
