@@ -124,7 +124,7 @@ def demo():
     import torch
     model = torch.nn.Sequential(torch.nn.Linear(784, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 10))
     x, y = torch.randn(128, 784), torch.randint(0, 10, (128,))
-    record(model, lambda: torch.nn.functional.cross_entropy(model(x), y), batch=128, model="MLP 784-1024-10")
+    record(model, lambda: torch.nn.functional.cross_entropy(model(x), y), batch=128, source="MLP 784-1024-10")
 
 
 def main():
