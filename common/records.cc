@@ -93,6 +93,10 @@ void VisitServerResult(Visitor& visit, Record& result) {
   visit("payload_tx_bytes", result.payload_tx_bytes);
   visit("staleness_histogram", result.staleness_histogram);
   visit("dropped_gradients", result.dropped_gradients);
+  visit("restarts", result.restarts);
+  visit("lost_updates", result.lost_updates);
+  visit("lost_workers", result.lost_workers);
+  visit("lost_at_step", result.lost_at_step);
   visit("peak_memory_mb", result.peak_memory_mb);
 }
 

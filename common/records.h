@@ -84,6 +84,10 @@ struct ServerResult {
   uint64_t payload_tx_bytes = 0;
   std::vector<int64_t> staleness_histogram;  // index: staleness
   int64_t dropped_gradients = 0;             // backup workers: of whole steps, over all workers
+  int64_t restarts = 0;                      // it went on from a checkpoint after its death
+  int64_t lost_updates = 0;                  // asynchronous: pushes of a bucket that were lost with it
+  std::vector<int64_t> lost_workers;         // in the order of their loss
+  std::vector<int64_t> lost_at_step;         // the step that each was at
   double peak_memory_mb = 0;
 };
 

@@ -142,6 +142,23 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.server_placement, OneOf({"rank0", "dedicated", "colocated"}));
   visit.Switch(Row{"--deterministic", group, "", "The server adds in rank order, not in order of arrival"},
                o.deterministic, true);
+  visit(
+      Row{"--on_worker_loss", group, "WHAT",
+          "stop, or continue with the workers that remain; else synchronous modes stop, asynchronous go on"},
+      o.on_worker_loss, OneOf({"stop", "continue"}));
+  visit(Row{"--worker_timeout", group, "S",
+            "Seconds in which a worker whose connection to the server broke may come back"},
+        o.worker_timeout_s, RealNumber({.low = 0, .high = 1e6, .low_allowed = true, .high_allowed = true}));
+  visit(Row{"--reject_nonfinite", group, "BOOL", "The server refuses gradients with NaN or infinity in them"},
+        o.reject_nonfinite, OneOf({"true", "false"}));
+  visit(Row{"--checkpoint_dir", group, "DIR",
+            "Where the server leaves checkpoints; started again with the same folder it goes on"},
+        o.checkpoint_dir, CheckGiven);
+  visit(Row{"--checkpoint_every", group, "N",
+            "Steps between checkpoints of the server; 0: at the start, at SIGTERM and at the end only"},
+        o.checkpoint_every, WholeNumber(0, kMostInt64));
+  visit(Row{"--max_restarts", group, "N", "How often psring starts a server anew that died (it checkpoints)"},
+        o.max_restarts, WholeNumber(0, 1000));
   visit(Row{"--staleness_lr", group, "NAME",
             "Asynchronous strategies: inverse divides a late gradient's learning rate by its staleness; or "
             "none"},
@@ -256,6 +273,37 @@ std::string PayloadOf(const TrainingOptions& options) {
   return options.fabric == "tcp" ? "grpc" : "shm";
 }
 
+bool Checkpoints(const TrainingOptions& options) {
+  return !options.checkpoint_dir.empty() || options.checkpoint_every > 0 || options.max_restarts > 0;
+}
+
+absl::Status CheckRecovery(const TrainingOptions& options, int servers) {
+  const bool continues = options.on_worker_loss == "continue";
+  if (!Checkpoints(options) && !continues) return absl::OkStatus();
+  const char* flag = options.max_restarts > 0          ? "--max_restarts"
+                     : options.checkpoint_every > 0    ? "--checkpoint_every"
+                     : !options.checkpoint_dir.empty() ? "--checkpoint_dir"
+                                                       : "--on_worker_loss continue";
+  if (servers > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " needs one server that holds all parameters; leave it out, or give --servers 1"));
+  }
+  if (options.clock == "virtual") {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " with --clock virtual: nothing dies in simulated time; leave it out"));
+  }
+  if (options.align_steps) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        flag, " with --align_steps: ranks that begin every step together cannot go back; leave one out"));
+  }
+  if (continues && options.clip_norm > 0) {
+    return absl::InvalidArgumentError(
+        "--on_worker_loss continue with --clip_norm: a step whose norm is being added up cannot lose a "
+        "worker; leave one out");
+  }
+  return absl::OkStatus();
+}
+
 int ServersOf(const TrainingOptions& options, int workers) {
   if (options.servers > 0) return options.servers;
   return options.server_placement == "colocated" ? workers : 1;
@@ -337,6 +385,7 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& options) {
   if (options.score == "validation" && options.validation == 0) {
     return absl::InvalidArgumentError("--score validation needs --validation N, the samples to hold out");
   }
+  PSRING_RETURN_IF_ERROR(CheckRecovery(options, options.servers));
   if (options.clock == "wall") {
     const TrainingOptions standard;
     for (const auto& [flag, given] : {std::pair{"--compute_ms", options.compute_ms != standard.compute_ms},

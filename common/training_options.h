@@ -63,6 +63,12 @@ struct TrainingOptions {
   std::string straggler = "none";  // "1:3,2:1.5": workers that are slowed down (delays.h)
   std::string jitter_ms = "none";  // a random delay a step and worker (delays.h)
   double timeout_s = 60;
+  std::string on_worker_loss;             // stop, continue; empty: synchronous stop, asynchronous continue
+  double worker_timeout_s = 1;            // a worker whose connection broke may come back within
+  std::string reject_nonfinite = "true";  // true, false
+  std::string checkpoint_dir;             // of the server; psring: empty means beside the run's records
+  int64_t checkpoint_every = 0;           // steps
+  int max_restarts = 0;                   // of a server that died, by psring
 
   std::string clock = "wall";       // wall, virtual
   std::string compute_ms;           // virtual: of a step of an undisturbed worker; empty: measured by psring
@@ -72,6 +78,13 @@ struct TrainingOptions {
 
 // How a parameter server's payload travels: --payload, or what --fabric says of all wires ("tcp": "grpc").
 std::string PayloadOf(const TrainingOptions& options);
+
+// Whether the server leaves checkpoints from which it goes on after its death.
+bool Checkpoints(const TrainingOptions& options);
+
+// InvalidArgument names the flag of a server's or a worker's return that does not go together with another:
+// with several servers (`servers`; 0 where there is none), a virtual clock, aligned steps, or clipping.
+absl::Status CheckRecovery(const TrainingOptions& options, int servers);
 
 // How many parameter servers share the parameters, where a strategy has any.
 int ServersOf(const TrainingOptions& options, int workers);

@@ -134,6 +134,10 @@ bool ChildProcess::TryWait() {
 
 bool ChildProcess::Succeeded() const { return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0; }
 
+bool ChildProcess::EndedWith(int exit_code) const {
+  return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == exit_code;
+}
+
 bool ChildProcess::Signalled() const { return WIFSIGNALED(wait_status); }
 
 std::string ChildProcess::HowItEnded() const {

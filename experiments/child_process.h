@@ -23,6 +23,7 @@ struct ChildProcess {
   bool TryWait();  // true once, when the child has ended: nothing is left of it then
   bool Succeeded() const;
   bool Signalled() const;
+  bool EndedWith(int exit_code) const;
   std::string HowItEnded() const;  // "ended with exit code 3", "was killed by SIGSEGV (Segmentation fault)"
 };
 

@@ -28,6 +28,7 @@ struct Child {
   LineReader out, err;
   std::unique_ptr<FILE, int (*)(FILE*)> log{nullptr, fclose};
   std::deque<std::string> last_lines;
+  int restarted = 0;
 
   void Keep(const std::string& line, bool noise) {
     if (log != nullptr) std::fprintf(log.get(), "%s\n", line.c_str());
@@ -57,7 +58,6 @@ class Launch {
  private:
   absl::Status StartAll() {
     children_.reserve(spec_.children.size());
-    pid_t group = 0;
     for (const ChildSpec& child_spec : spec_.children) {
       Child& child = children_.emplace_back();
       child.spec = &child_spec;
@@ -68,18 +68,23 @@ class Launch {
               absl::StrCat("cannot write ", child_spec.log_path, ": ", strerror(errno)));
         }
       }
-      auto started = StartProcess(child_spec.command, child_spec.environment, group, child_spec.place,
-                                  child_spec.inherits);
-      if (!started.ok()) {
-        return absl::InternalError(
-            absl::StrCat(spec_.what, ": cannot start ", child_spec.name, ": ", started.status().message()));
-      }
-      child.process = *started;
-      child.out = LineReader(child.process.out_fd);
-      child.err = LineReader(child.process.err_fd);
-      if (group == 0) group = child.process.pid;
-      ++running_;
+      PSRING_RETURN_IF_ERROR(StartChild(child));
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status StartChild(Child& child) {
+    auto started = StartProcess(child.spec->command, child.spec->environment, group_, child.spec->place,
+                                child.spec->inherits);
+    if (!started.ok()) {
+      return absl::InternalError(
+          absl::StrCat(spec_.what, ": cannot start ", child.spec->name, ": ", started.status().message()));
+    }
+    child.process = *started;
+    child.out = LineReader(child.process.out_fd);
+    child.err = LineReader(child.process.err_fd);
+    if (group_ == 0) group_ = child.process.pid;
+    ++running_;
     return absl::OkStatus();
   }
 
@@ -150,12 +155,33 @@ class Launch {
     Child& child = children_[i];
     if (!child.process.TryWait()) return;
     --running_;
-    if (child.process.Succeeded() || ending_) return;
+    if (child.process.Succeeded() || ending_ || LivesOn(i)) return;
     // Several deaths seen in one turn: a signal is a cause, an orderly failure is more often a consequence.
     if (first_failed_ < 0 ||
         (child.process.Signalled() && !children_[static_cast<size_t>(first_failed_)].process.Signalled())) {
       first_failed_ = static_cast<int>(i);
     }
+  }
+
+  // Whether its death is none of the whole: it is started anew, or the others can do without it.
+  bool LivesOn(size_t i) {
+    Child& child = children_[i];
+    const bool killed = child.process.Signalled() || child.process.EndedWith(128 + SIGTERM);
+    if (!killed) return false;
+    const std::string what = absl::StrCat(child.spec->name, " ", child.process.HowItEnded());
+    if (child.restarted < child.spec->restarts) {
+      Drain(i);
+      ++child.restarted;
+      if (!StartChild(child).ok()) return false;
+      spec_.on_death(what, /*again=*/true);
+      return true;
+    }
+    const bool others = std::any_of(children_.begin(), children_.end(), [](const Child& other) {
+      return other.process.running && !other.spec->serves;
+    });
+    if (!child.spec->may_die || !others) return false;
+    spec_.on_death(what, /*again=*/false);
+    return true;
   }
 
   void Signal(int signal) {
@@ -218,6 +244,7 @@ class Launch {
   const absl::Time begin_ = absl::Now();
   absl::Time deadline_;
   std::vector<Child> children_;
+  pid_t group_ = 0;
   int running_ = 0;
   int first_failed_ = -1;
   bool ending_ = false;

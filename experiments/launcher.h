@@ -27,6 +27,8 @@ struct ChildSpec {
   bool serves = false;                   // ends by itself when the others have: LaunchSpec::serving_after
   NetworkPlace place = {};               // where in the network it stands
   std::vector<int> inherits = {};        // descriptors that it finds open, under their numbers
+  bool may_die = false;  // killed by a signal, it is no failure while others of its kind go on
+  int restarts = 0;      // killed by a signal, or told by one to end, it is started again so often
 };
 
 struct LaunchSpec {
@@ -43,6 +45,9 @@ struct LaunchSpec {
   };
   // A line of a child that an error need not quote; it is logged all the same.
   std::function<bool(const std::string& line)> is_noise = [](const std::string&) { return false; };
+  // A child died, and the rest goes on: "rank 1 was killed by SIGKILL (Killed)"; `again`: it was started
+  // anew.
+  std::function<void(const std::string& what, bool again)> on_death = [](const std::string&, bool) {};
   // What the child was last known to do, for errors: "at step 12 of 25". Empty: nothing is known.
   std::function<std::string(int child)> last_known = [](int) { return ""; };
 };

@@ -296,6 +296,14 @@ absl::Status CheckServerFlags(const CompareOptions& options, const Catalog& cata
     return absl::InvalidArgumentError(
         "--server_placement colocated has one server beside each worker; leave --servers out");
   }
+  if (servers_given) {
+    PSRING_RETURN_IF_ERROR(
+        CheckRecovery(training, *std::max_element(options.servers.begin(), options.servers.end())));
+  }
+  if (training.server_placement == "colocated" && !options.workers.empty()) {
+    PSRING_RETURN_IF_ERROR(
+        CheckRecovery(training, *std::max_element(options.workers.begin(), options.workers.end())));
+  }
   bool any_server = false, any_asynchronous = false;
   for (const std::string& name : options.strategies.empty() ? DefaultStrategies() : options.strategies) {
     PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));

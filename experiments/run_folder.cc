@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -81,9 +82,25 @@ absl::Status CheckRunPath(const std::string& text) {
   return why.empty() ? absl::OkStatus() : CannotWrite(text, why);
 }
 
+namespace {
+
+bool WasLost(const std::vector<ServerResult>& servers, int rank) {
+  return std::any_of(servers.begin(), servers.end(), [rank](const ServerResult& server) {
+    return std::count(server.lost_workers.begin(), server.lost_workers.end(), rank) > 0;
+  });
+}
+
+}  // namespace
+
 absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int servers) {
   RunRecords records;
+  for (int server = 0; server < servers; ++server) {
+    PSRING_ASSIGN_OR_RETURN(const std::string result,
+                            ReadFile(absl::StrFormat("%s/result-server%d.json", folder, server)));
+    PSRING_ASSIGN_OR_RETURN(records.servers.emplace_back(), ServerResultFromJson(result));
+  }
   for (int rank = 0; rank < ranks; ++rank) {
+    if (WasLost(records.servers, rank)) continue;
     PSRING_ASSIGN_OR_RETURN(const std::string result,
                             ReadFile(absl::StrFormat("%s/result-rank%d.json", folder, rank)));
     PSRING_ASSIGN_OR_RETURN(records.ranks.emplace_back(), RankResultFromJson(result));
@@ -93,14 +110,12 @@ absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int
     for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
       absl::StatusOr<StepRecord> step = StepRecordFromJson(std::string(line));
       if (!step.ok()) return absl::DataLossError(absl::StrCat(path, ": ", step.status().message()));
+      // Steps that were made again, because the server had gone back, count once.
+      while (!steps.empty() && steps.back().step >= step->step) steps.pop_back();
       steps.push_back(*std::move(step));
     }
   }
-  for (int server = 0; server < servers; ++server) {
-    PSRING_ASSIGN_OR_RETURN(const std::string result,
-                            ReadFile(absl::StrFormat("%s/result-server%d.json", folder, server)));
-    PSRING_ASSIGN_OR_RETURN(records.servers.emplace_back(), ServerResultFromJson(result));
-  }
+  if (records.ranks.empty()) return absl::DataLossError("all workers were lost");
   return records;
 }
 
@@ -157,8 +172,9 @@ absl::Status RunFolder::KeepTrace(const RunLabel& label, const Configuration& co
   LaunchTrace& trace = traces_.emplace_back();
   trace.name = configuration.name();
   for (int rank = 0; rank < configuration.workers; ++rank) {
-    PSRING_ASSIGN_OR_RETURN(trace.ranks.emplace_back(),
-                            ReadFile(absl::StrFormat("%s/%s/trace-rank%d.json", path_, label.records, rank)));
+    absl::StatusOr<std::string> text =
+        ReadFile(absl::StrFormat("%s/%s/trace-rank%d.json", path_, label.records, rank));
+    if (text.ok()) trace.ranks.push_back(*std::move(text));  // a worker that was lost has left none
   }
   return absl::OkStatus();
 }

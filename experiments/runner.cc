@@ -65,6 +65,31 @@ std::vector<std::string> Environment(const Configuration& configuration, int ran
   return environment;
 }
 
+bool GoesOnWithoutAWorker(const Configuration& configuration) {
+  const std::string& wanted = configuration.training.on_worker_loss;
+  return wanted.empty() ? !configuration.strategy.synchronous : wanted == "continue";
+}
+
+// What becomes of lost workers and of the server's own death.
+std::vector<std::string> StateArguments(const TrainingOptions& training, const std::string& folder) {
+  std::vector<std::string> arguments = {absl::StrCat("--worker_timeout=", training.worker_timeout_s),
+                                        absl::StrCat("--reject_nonfinite=", training.reject_nonfinite)};
+  if (!training.on_worker_loss.empty()) {
+    arguments.push_back(absl::StrCat("--on_worker_loss=", training.on_worker_loss));
+  }
+  if (Checkpoints(training)) {
+    // One for each launch of a plan: their jobs are not the same.
+    const std::string place =
+        training.checkpoint_dir.empty()
+            ? absl::StrCat(folder, "/checkpoints")
+            : absl::StrCat(training.checkpoint_dir, "/", fs::path(folder).filename().string(), "-seed",
+                           training.seed);
+    arguments.push_back(absl::StrCat("--checkpoint_dir=", place));
+    arguments.push_back(absl::StrCat("--checkpoint_every=", training.checkpoint_every));
+  }
+  return arguments;
+}
+
 std::vector<std::string> TrainerCommand(const Configuration& configuration, const std::string& folder,
                                         const Binaries& binaries) {
   std::vector<std::string> command = {binaries.trainer, "--rendezvous=env://", "--progress=json",
@@ -78,7 +103,8 @@ ChildSpec Trainer(const Configuration& configuration, int rank, const Ground& gr
   ChildSpec child{.name = absl::StrCat("rank ", rank),
                   .command = TrainerCommand(configuration, folder, binaries),
                   .environment = Environment(configuration, rank, ground),
-                  .log_path = absl::StrFormat("%s/log-rank%d.txt", folder, rank)};
+                  .log_path = absl::StrFormat("%s/log-rank%d.txt", folder, rank),
+                  .may_die = configuration.servers() == 1 && GoesOnWithoutAWorker(configuration)};
   child.command.push_back(absl::StrCat("--bind_host=", ground.Address(rank)));
   const std::string interface = ground.cluster != nullptr ? ground.cluster->interface() : "";
   if (!interface.empty()) child.command.push_back(absl::StrCat("--count_interface=", interface));
@@ -131,7 +157,11 @@ ChildSpec Server(const Configuration& configuration, int server, const Ground& g
                   absl::StrCat("--timeout=", configuration.training.timeout_s)},
       .environment = Environment(configuration, 0, ground),
       .log_path = absl::StrCat(folder, "/log-server", server, ".txt"),
-      .serves = true};
+      .serves = true,
+      .restarts = configuration.training.max_restarts};
+  for (const std::string& argument : StateArguments(configuration.training, folder)) {
+    child.command.push_back(argument);
+  }
   ground.Place(node, child);
   return child;
 }
@@ -218,6 +248,10 @@ absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::s
     progress.Note(*event);
     display.Redraw(absl::StrCat(label, configuration.name(), "  ", progress.Bar()));
     return true;
+  };
+  spec.on_death = [&](const std::string& what, bool again) {
+    display.Say(
+        absl::StrCat("note:      ", what, again ? "; it is started anew and goes on" : "; the others go on"));
   };
   spec.last_known = [&](int child) {
     return by_mpirun ? progress.LastKnownOfLast() : progress.LastKnown(child);

@@ -85,6 +85,20 @@ void AddStaleness(const Configuration& configuration, const RunRecords& records,
   figures.staleness_max = most;
 }
 
+std::string Incidents(const std::vector<ServerResult>& servers) {
+  std::vector<std::string> incidents;
+  for (const ServerResult& server : servers) {
+    for (size_t i = 0; i < server.lost_workers.size() && i < server.lost_at_step.size(); ++i) {
+      incidents.push_back(
+          absl::StrCat("worker ", server.lost_workers[i], " lost at step ", server.lost_at_step[i]));
+    }
+    if (server.restarts > 0)
+      incidents.push_back(absl::StrCat("server restarted ", server.restarts, " times"));
+    if (server.lost_updates > 0) incidents.push_back(absl::StrCat(server.lost_updates, " pushes lost"));
+  }
+  return absl::StrJoin(incidents, "; ");
+}
+
 void AddServers(const Configuration& configuration, const RunRecords& records, RunFigures& figures) {
   if (records.servers.empty()) return;
   int pushing = configuration.workers;
@@ -101,6 +115,7 @@ void AddServers(const Configuration& configuration, const RunRecords& records, R
     figures.server_payload_bytes = std::max(figures.server_payload_bytes.value_or(0), bytes);
   }
   figures.server_peak_memory_mb = memory;
+  figures.incidents = Incidents(records.servers);
   if (configuration.strategy.number_below_workers) {
     figures.dropped_gradients = dropped;
     double computed = 0;
@@ -170,6 +185,9 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
   mean.test_accuracy = MeanOverThose(runs, &RunFigures::test_accuracy);
   for (const RunFigures& run : runs) {
     mean.every_step_ms.insert(mean.every_step_ms.end(), run.every_step_ms.begin(), run.every_step_ms.end());
+    if (!run.incidents.empty()) {
+      absl::StrAppend(&mean.incidents, mean.incidents.empty() ? "" : "; ", run.incidents);
+    }
     mean.worker_peak_memory_mb = std::max(mean.worker_peak_memory_mb, run.worker_peak_memory_mb);
     if (run.server_peak_memory_mb) {
       mean.server_peak_memory_mb =
@@ -279,6 +297,7 @@ std::string NoteOf(const SummaryRow& row) {
     notes.push_back(absl::StrCat("jitter ", row.configuration.training.jitter_ms, " ms"));
   }
   if (row.mean.replicas_equal == false) notes.push_back("replicas differ");
+  if (!row.mean.incidents.empty()) notes.push_back(row.mean.incidents);
   return absl::StrJoin(notes, "; ");
 }
 

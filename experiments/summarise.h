@@ -65,6 +65,7 @@ struct RunFigures {
   double worker_peak_memory_mb = 0;
   std::optional<double> server_peak_memory_mb;  // of the server that has most
   double foreign_cpu_pct = 0;
+  std::string incidents;  // workers that were lost, servers that were started anew; mostly empty
 };
 
 // Time to the first point of a curve with at least `target`; empty where there is none.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -58,6 +59,35 @@ absl::StatusOr<Verdict> Admission::OnLeave(int worker) {
   Verdict verdict{.worker = worker, .version = open_step_};
   verdict.complete = CompleteOnceEnough();
   return verdict;
+}
+
+Verdict Admission::OnLost(int worker) {
+  Verdict verdict{.worker = worker, .version = open_step_};
+  if (left_[worker]) return verdict;
+  left_[worker] = true;
+  --remaining_;
+  if (admitted_[worker]) --admitted_count_;
+  admitted_[worker] = false;
+  verdict.complete = CompleteOnceEnough();
+  return verdict;
+}
+
+absl::StatusOr<Verdict> Admission::OnJoin(int worker) {
+  PSRING_RETURN_IF_ERROR(CheckWorker(worker, next_step_.size()));
+  if (!left_[worker]) {
+    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has joined already"));
+  }
+  left_[worker] = false;
+  ++remaining_;
+  next_step_[worker] = open_step_;
+  return Verdict{.worker = worker, .version = open_step_};
+}
+
+void Admission::Restore(int64_t step, const std::vector<bool>& left) {
+  open_step_ = step;
+  next_step_.assign(next_step_.size(), step);
+  left_ = left;
+  remaining_ = static_cast<int>(std::count(left.begin(), left.end(), false));
 }
 
 int Admission::CompleteOnceEnough() {
@@ -124,6 +154,8 @@ class BackupBucket : public Consistency {
   }
 
   Decision OnComplete(int64_t version, int complete) override {
+    // Whole gradients of workers that are lost since count beside those that the admission knows of.
+    complete += lost_pushes_;
     if (version != version_ || complete < pushed_count_) {
       return Refuse(absl::InternalError(
           absl::StrCat("step ", version, " is complete with ", complete, " workers at version ", version_)));
@@ -138,6 +170,54 @@ class BackupBucket : public Consistency {
     if (absl::Status status = MayLeave(worker, left_, waits); !status.ok()) return Refuse(status);
     left_[worker] = true;
     return {};
+  }
+
+  // Of a step that is complete it was one; of the open one the admission counts it no more.
+  Decision OnLost(int worker) override {
+    left_[worker] = true;
+    reads_[worker] = kReadsNothing;
+    if (!admitted_[worker]) return {};
+    if (complete_.has_value()) {
+      if (!pushed_[worker]) --*complete_;
+    } else if (pushed_[worker]) {
+      ++lost_pushes_;
+    }
+    admitted_[worker] = false;
+    return UpdateOnceComplete();
+  }
+
+  void OnReset() override {
+    // Whoever is lost does not push again.
+    for (size_t i = 0; i < pushed_.size(); ++i) {
+      if (pushed_[i] && left_[i] && complete_.has_value()) --*complete_;
+    }
+    lost_pushes_ = 0;
+    pushed_.assign(pushed_.size(), false);
+    pushed_count_ = 0;
+  }
+
+  int64_t JoinsAt(int) const override { return version_; }
+  Decision OnJoin(int worker, int64_t step) override {
+    if (!left_[worker]) {
+      return Refuse(absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has joined already")));
+    }
+    left_[worker] = false;
+    return OnVerdict({.worker = worker, .version = step});
+  }
+
+  bool IsRepeat(int worker, int64_t step) const override {
+    return CheckWorker(worker, pushed_.size()).ok() && !left_[worker] && step >= 0 &&
+           step == version_ - (pushed_[worker] ? 0 : 1);
+  }
+  Decision OnRepeat(int worker, int64_t) override {
+    if (pushed_[worker]) return {};
+    return {.may_read = {worker}};
+  }
+
+  State Save() const override { return {.version = version_, .left = left_}; }
+  void Restore(const State& state) override {
+    version_ = state.version;
+    left_ = state.left;
   }
 
   Wait WaitsFor() const override {
@@ -155,18 +235,19 @@ class BackupBucket : public Consistency {
   static constexpr int64_t kReadsNothing = -1;
 
   Decision UpdateOnceComplete() {
-    if (complete_ == 0 || pushed_count_ < complete_) return {};
+    if (!complete_.has_value() || pushed_count_ < *complete_) return {};
     ++version_;
-    Decision decision{.apply_count = complete_};
+    Decision decision{.apply_count = *complete_, .empty_update = *complete_ == 0};
     for (size_t i = 0; i < pushed_.size(); ++i) {
-      if (!pushed_[i] && reads_[i] != version_) continue;
+      if ((!pushed_[i] || left_[i]) && reads_[i] != version_) continue;
       decision.may_read.push_back(static_cast<int>(i));
       reads_[i] = kReadsNothing;
     }
     admitted_.assign(admitted_.size(), false);
     pushed_.assign(pushed_.size(), false);
     pushed_count_ = 0;
-    complete_ = 0;
+    lost_pushes_ = 0;
+    complete_.reset();
     return decision;
   }
 
@@ -176,7 +257,8 @@ class BackupBucket : public Consistency {
   std::vector<bool> left_;
   std::vector<int64_t> reads_;  // the version a dropped worker waits for
   int pushed_count_ = 0;
-  int complete_ = 0;  // workers that make up step `version_`; 0: not known yet
+  int lost_pushes_ = 0;          // whole, of workers lost since, before `complete_` was known
+  std::optional<int> complete_;  // workers that make up step `version_`, once it is known
   int64_t version_ = 0;
 };
 

@@ -28,6 +28,15 @@ class Admission {
   // `complete` above 0: the open step was, with so many workers; its number is `version`.
   absl::StatusOr<Verdict> OnLeave(int worker);
 
+  // The worker is lost, at any moment: it is admitted to nothing any more. `complete`: as with OnLeave.
+  Verdict OnLost(int worker);
+  // A worker that has left or is lost comes back. It is dropped, so to speak, from a step that it never made:
+  // the verdict's version is the step with which it goes on.
+  absl::StatusOr<Verdict> OnJoin(int worker);
+
+  // After a checkpoint: all go on with `step`, which admits nobody yet.
+  void Restore(int64_t step, const std::vector<bool>& left);
+
   // The step that still admits workers: every bucket reaches this version, and none goes beyond it before the
   // step is complete.
   int64_t open_step() const { return open_step_; }

@@ -1,5 +1,6 @@
 #include "ps_server/client_session.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -39,6 +40,7 @@ absl::Status ClientSession::Begin(const ServerJob& job, Span weights) {
   announces_ = rule.kind == WaitingRule::Kind::kBackup && job.server == 0;
   MutexLock lock(mutex_);
   pending_.resize(job.buckets.size());
+  resets_.assign(job.buckets.size(), 0);
   weights_ = weights;
   weights_received_.assign(job.buckets.size(), 0);
   return absl::OkStatus();
@@ -50,6 +52,17 @@ void ClientSession::ExpectWeights(Span weights) {
   weights_ = weights;
   weights_received_.assign(job_.buckets.size(), 0);
   answered_.reset();
+  went_back_to_.reset();
+}
+
+void ClientSession::ExpectAnswer() {
+  MutexLock lock(mutex_);
+  answered_.reset();
+}
+
+std::optional<int64_t> ClientSession::went_back_to() const {
+  MutexLock lock(mutex_);
+  return went_back_to_;
 }
 
 ClientSession::ToSend ClientSession::Add(const Exchange& exchange, PsClient::Done done) {
@@ -60,18 +73,124 @@ ClientSession::ToSend ClientSession::Add(const Exchange& exchange, PsClient::Don
   PSRING_CHECK(exchange.gradient.type == job_.wire);
   std::optional<Pending>& slot = pending_[exchange.bucket];
   if (!failure_.ok()) {
-    refused_.push_back({std::move(done), failure_});
+    ended_.push_back({std::move(done), failure_});
   } else if (slot.has_value()) {
-    refused_.push_back({std::move(done), absl::FailedPreconditionError(absl::StrCat(
-                                             "bucket ", exchange.bucket, " has an exchange in flight"))});
-    if (failure_.ok()) failure_ = refused_.back().why;
+    failure_ =
+        absl::FailedPreconditionError(absl::StrCat("bucket ", exchange.bucket, " has an exchange in flight"));
+    ended_.push_back({std::move(done), failure_});
+  } else if (went_back_to_.has_value()) {
+    // Of a step that is given up.
+    ended_.push_back({std::move(done), ExchangeResult{.version = *went_back_to_, .went_back = true}});
   } else {
-    slot = Pending{exchange, std::move(done)};
+    slot = Pending{.exchange = exchange, .done = std::move(done), .since = absl::Now()};
     if (!announces_) return exchange.dropped ? ToSend::kNothing : ToSend::kGradient;
     announced_.push_back(exchange);
     return announced_.size() == pending_.size() ? ToSend::kAnnouncement : ToSend::kNothing;
   }
   return ToSend::kNothing;
+}
+
+std::optional<ChunkHeader> ClientSession::BeginSending(const Exchange& exchange) {
+  MutexLock lock(mutex_);
+  std::optional<Pending>& slot = pending_[exchange.bucket];
+  if (!failure_.ok() || !connected_ || !slot.has_value() || slot->sent ||
+      slot->exchange.step != exchange.step) {
+    return std::nullopt;
+  }
+  slot->sent = true;
+  return ChunkHeader{.kind = MessageKind::kExchange,
+                     .bucket = exchange.bucket,
+                     .step = exchange.step,
+                     .samples = exchange.samples,
+                     .incarnation = incarnation_,
+                     .resets = resets_[exchange.bucket]};
+}
+
+ChunkHeader ClientSession::Addressed(ChunkHeader word) const {
+  MutexLock lock(mutex_);
+  word.incarnation = incarnation_;
+  return word;
+}
+
+void ClientSession::OnLost() {
+  MutexLock lock(mutex_);
+  connected_ = false;
+  interrupted_ = true;
+  weights_received_.assign(job_.buckets.size(), 0);
+  for (std::optional<Pending>& slot : pending_) {
+    if (!slot.has_value()) continue;
+    slot->sent = false;
+    slot->received = 0;
+  }
+}
+
+bool ClientSession::connected() const {
+  MutexLock lock(mutex_);
+  return connected_;
+}
+
+std::optional<absl::Duration> ClientSession::patience() const {
+  MutexLock lock(mutex_);
+  return patience_;
+}
+
+int64_t ClientSession::start_step() const {
+  MutexLock lock(mutex_);
+  return start_step_;
+}
+
+std::string ClientSession::Overdue(absl::Duration timeout) const {
+  MutexLock lock(mutex_);
+  for (const std::optional<Pending>& slot : pending_) {
+    if (!connected_ || !slot.has_value() || absl::Now() - slot->since < timeout) continue;
+    return absl::StrCat("bucket ", slot->exchange.bucket, " of step ", slot->exchange.step);
+  }
+  return "";
+}
+
+void ClientSession::OnJoined(const ChunkHeader& header) {
+  MutexLock lock(mutex_);
+  connected_ = true;
+  patience_ = absl::Milliseconds(header.patience_ms);
+  const bool first = std::exchange(incarnation_, header.incarnation) == 0;
+  if (first) {
+    start_step_ = header.step;
+    answered_ = MessageKind::kJoin;
+    changed_.NotifyAll();
+    return;
+  }
+  announced_.clear();
+  to_send_.clear();
+  if (header.dropped) went_back_to_ = header.step;
+  for (std::optional<Pending>& slot : pending_) {
+    if (!slot.has_value()) continue;
+    slot->since = absl::Now();
+    if (!header.dropped) {
+      to_send_.push_back(slot->exchange);
+      continue;
+    }
+    ended_.push_back({std::move(slot->done), ExchangeResult{.version = header.step, .went_back = true}});
+    slot.reset();
+  }
+  // In the order in which they came.
+  std::stable_sort(to_send_.begin(), to_send_.end(),
+                   [](const Exchange& a, const Exchange& b) { return a.step < b.step; });
+  changed_.NotifyAll();
+}
+
+absl::Status ClientSession::OnReset(const ChunkHeader& header) {
+  if (header.bucket < 0 || static_cast<size_t>(header.bucket) >= job_.buckets.size()) {
+    return Unexpected(header);
+  }
+  MutexLock lock(mutex_);
+  interrupted_ = true;
+  resets_[header.bucket] = header.resets;
+  std::optional<Pending>& slot = pending_[header.bucket];
+  if (slot.has_value() && slot->sent) {
+    slot->sent = false;
+    to_send_.push_back(slot->exchange);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ClientSession::OnChunk(const ChunkHeader& header, Pieces payload) {
@@ -85,7 +204,12 @@ absl::Status ClientSession::OnChunk(const ChunkHeader& header, Pieces payload) {
     case MessageKind::kNorm:
       heard_(header);
       return absl::OkStatus();
+    case MessageKind::kReset:
+      return OnReset(header);
     case MessageKind::kJoin:
+      OnJoined(header);
+      return absl::OkStatus();
+    case MessageKind::kBarrier:
     case MessageKind::kFetch:
     case MessageKind::kLeave: {
       if (header.kind == MessageKind::kLeave) heard_(header);
@@ -104,15 +228,15 @@ absl::Status ClientSession::OnAdmitted(const ChunkHeader& header) {
     if (announced_.empty() || announced_.size() < pending_.size() || announced_.front().step != header.step) {
       return Unexpected(header);
     }
-    admitted_.swap(announced_);
+    to_send_.swap(announced_);
   }
   heard_(header);
   return absl::OkStatus();
 }
 
-std::vector<Exchange> ClientSession::TakeAdmitted() {
+std::vector<Exchange> ClientSession::TakeToSend() {
   MutexLock lock(mutex_);
-  return std::exchange(admitted_, {});
+  return std::exchange(to_send_, {});
 }
 
 absl::Status ClientSession::OnWeights(const ChunkHeader& header, Pieces payload) {
@@ -137,6 +261,8 @@ absl::Status ClientSession::OnExchange(const ChunkHeader& header, Pieces payload
   {
     MutexLock lock(mutex_);
     std::optional<Pending>& slot = pending_[header.bucket];
+    const bool late = !slot.has_value() || header.step < slot->exchange.step;
+    if (late && interrupted_) return absl::OkStatus();  // the second answer to what was sent twice
     if (!slot.has_value()) return Unexpected(header);
     pending = &*slot;  // stays: only this thread ends an exchange
   }
@@ -176,25 +302,26 @@ absl::Status ClientSession::failure() const {
   return failure_;
 }
 
-void ClientSession::FailPending() {
-  std::vector<Refused> refused;
+void ClientSession::EndExchanges() {
+  std::vector<Ended> ended;
   {
     MutexLock lock(mutex_);
-    refused.swap(refused_);
+    ended.swap(ended_);
     if (!failure_.ok()) {
       for (std::optional<Pending>& slot : pending_) {
-        if (slot.has_value()) refused.push_back({std::move(slot->done), failure_});
+        if (slot.has_value()) ended.push_back({std::move(slot->done), failure_});
         slot.reset();
       }
     }
   }
-  for (Refused& exchange : refused) exchange.done(exchange.why);
+  for (Ended& exchange : ended) exchange.done(std::move(exchange.result));
 }
 
 absl::Status ClientSession::Await(MessageKind kind, absl::Time deadline, const std::string& whom) {
   MutexLock lock(mutex_);
   const absl::Time begin = absl::Now();
-  while (failure_.ok() && answered_ != kind) {
+  const bool heeds = kind == MessageKind::kBarrier;  // who went back is at no barrier any more
+  while (failure_.ok() && answered_ != kind && !(heeds && went_back_to_.has_value())) {
     if (absl::Now() >= deadline) {
       failure_ = absl::DeadlineExceededError(absl::StrCat(
           "waited ", absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1))), " for ",

@@ -46,6 +46,7 @@ class Consistency {
     bool accept = true;   // false: what was asked must not be done, and nothing has changed
     std::string reason;   // why it was not accepted
     int apply_count = 0;  // 0: wait for more; n: the n pushes not yet applied, summed, make one update now
+    bool empty_update = false;  // the version goes up, and no push is in it: all that were to be are lost
     std::vector<int>
         may_read;  // workers whose pending pull is answered now, with the version after the update
   };
@@ -69,6 +70,39 @@ class Consistency {
   // The worker's data are used up: nobody waits for it any more. Updates are made of those that remain. Not
   // accepted while a push of it is unanswered.
   virtual Decision OnLeave(int worker) = 0;
+
+  // The worker is lost, at any moment: nobody waits for it any more, and it reads nothing. A push of it that
+  // is whole still counts; where it was in the middle of one whose bytes are in a sum already, OnReset comes
+  // first.
+  virtual Decision OnLost(int worker) = 0;
+  // The pushes that are not applied yet are taken back, every worker's; they will come again.
+  virtual void OnReset() {}
+
+  // A worker that has left or is lost may come back. JoinsAt: the first step that it can take part in.
+  // OnJoin, with the greatest JoinsAt of all buckets: it reads the weights of version `step` (of each push by
+  // itself: the newest) once they are there, and is waited for from its push of `step` on.
+  virtual int64_t JoinsAt(int worker) const = 0;
+  virtual Decision OnJoin(int worker, int64_t step) = 0;
+
+  // Whether the worker's push of `step`, its newest, is whole: should it come again, then because its answer
+  // was lost on the way.
+  virtual bool IsRepeat(int worker, int64_t step) const = 0;
+  // It came again: nothing is applied, and its worker reads (or goes on waiting).
+  virtual Decision OnRepeat(int worker, int64_t step) = 0;
+
+  // What a checkpoint must hold, taken while nobody is in the middle of anything: no push of a synchronous
+  // machine waits to be applied.
+  struct State {
+    int64_t version = 0;
+    std::vector<int64_t> next_step;  // by worker; machines that apply each push alone
+    std::vector<bool> left;          // by worker
+  };
+  virtual State Save() const = 0;
+  // As if the machine had got there by itself; nobody waits.
+  virtual void Restore(const State& state) = 0;
+  // After Restore, where each push is applied alone: the worker goes on with `step`, later than its next one,
+  // because the updates between them were lost with the server. Returns how many.
+  virtual int64_t SkipTo(int worker, int64_t step);
 
   // Backup workers only, from the job's one Admission; in the order in which it decided.
   virtual Decision OnVerdict(const Verdict& verdict);
@@ -101,6 +135,7 @@ absl::Status CheckWorker(int worker, size_t workers);
 absl::Status CheckStep(int worker, int64_t step, int64_t next);
 // CheckWorker, and neither gone nor waiting.
 absl::Status MayLeave(int worker, const std::vector<bool>& left, const std::vector<bool>& waits);
+absl::Status HasLeft(int worker);
 Consistency::Decision Refuse(const absl::Status& why);
 
 }  // namespace consistency

@@ -52,7 +52,7 @@ class DirectClient : public PsClient {
   explicit DirectClient(ParameterServer& server) : server_(server) {}
 
   ~DirectClient() override {
-    if (worker_ >= 0) server_.Disconnected(worker_, "its client was destroyed before it left");
+    if (worker_ >= 0) server_.Disconnected(worker_, inbox_.get(), "its client was destroyed before it left");
     if (!thread_.joinable()) return;
     session_.Fail(absl::CancelledError("the client was destroyed"));
     inbox_->Put(Inbox::Stop{});
@@ -67,7 +67,7 @@ class DirectClient : public PsClient {
     PSRING_CHECK(!thread_.joinable());
     PSRING_RETURN_IF_ERROR(session_.Begin(job, weights));
     PSRING_ASSIGN_OR_RETURN(lane_, server_.NewLane());
-    PSRING_RETURN_IF_ERROR(server_.Join(worker, job, inbox_));
+    PSRING_RETURN_IF_ERROR(server_.Join({.worker = worker, .job = job}, inbox_));
     worker_ = worker;
     if (worker == 0) {
       for (const Bucket& bucket : job.buckets) {
@@ -83,7 +83,7 @@ class DirectClient : public PsClient {
   void PushPull(const Exchange& exchange, Done done) override {
     switch (session_.Add(exchange, std::move(done))) {
       case ClientSession::ToSend::kAnnouncement:
-        inbox_->Put(ChunkHeader{.kind = MessageKind::kAnnounce, .step = exchange.step});
+        inbox_->Put(session_.Addressed({.kind = MessageKind::kAnnounce, .step = exchange.step}));
         break;
       case ClientSession::ToSend::kGradient:
         inbox_->Put(exchange);
@@ -92,6 +92,15 @@ class DirectClient : public PsClient {
         inbox_->Put(Inbox::Poke{});  // it may have been refused
         break;
     }
+  }
+
+  int64_t start_step() const override { return session_.start_step(); }
+
+  absl::StatusOr<std::optional<int64_t>> Barrier(int number, absl::Time deadline) override {
+    session_.ExpectAnswer();
+    inbox_->Put(ChunkHeader{.kind = MessageKind::kBarrier, .step = number});
+    PSRING_RETURN_IF_ERROR(session_.Await(MessageKind::kBarrier, deadline, "the other workers"));
+    return session_.went_back_to();
   }
 
   absl::Status Fetch(Span weights, absl::Time deadline) override {
@@ -110,7 +119,7 @@ class DirectClient : public PsClient {
   Traffic traffic() const override { return session_.traffic(); }
 
   void OnWord(std::function<void(const ChunkHeader&)> heard) override { session_.OnWord(std::move(heard)); }
-  void Tell(const ChunkHeader& word) override { inbox_->Put(word); }
+  void Tell(const ChunkHeader& word) override { inbox_->Put(session_.Addressed(word)); }
 
  private:
   void Loop() {
@@ -119,38 +128,34 @@ class DirectClient : public PsClient {
       if (auto* exchange = std::get_if<Exchange>(&event)) {
         SendGradient(*exchange);
       } else if (auto* word = std::get_if<ChunkHeader>(&event)) {
-        server_.Receive(worker_, *word, {}, *lane_);
+        server_.Receive(worker_, inbox_.get(), *word, {}, *lane_);
       } else if (auto* reply = std::get_if<Reply>(&event)) {
         const Bytes bytes(static_cast<const std::byte*>(reply->weights.weights.data),
                           reply->weights.weights.bytes());
         if (absl::Status status = session_.OnChunk(reply->header, {&bytes, 1}); !status.ok()) {
           session_.Fail(status);
         }
-        for (const Exchange& admitted : session_.TakeAdmitted()) SendGradient(admitted);
+        for (const Exchange& admitted : session_.TakeToSend()) SendGradient(admitted);
       } else if (auto* why = std::get_if<absl::Status>(&event)) {
         session_.Fail(*why);
         // A worker that gives up is lost to the others. Where the server itself has failed, it knows.
-        server_.Disconnected(worker_, std::string(why->message()));
+        server_.Disconnected(worker_, inbox_.get(), std::string(why->message()));
       }
-      session_.FailPending();
+      session_.EndExchanges();
       if (std::holds_alternative<Inbox::Stop>(event)) return;
     }
   }
 
   void SendGradient(const Exchange& exchange) {
-    if (!session_.failure().ok()) return;
-    SendChunks({.kind = MessageKind::kExchange,
-                .bucket = exchange.bucket,
-                .step = exchange.step,
-                .samples = exchange.samples},
-               exchange.gradient);
+    const std::optional<ChunkHeader> header = session_.BeginSending(exchange);
+    if (header.has_value()) SendChunks(*header, exchange.gradient);
   }
 
   void SendChunks(ChunkHeader header, ConstSpan data) {
     const std::byte* bytes = static_cast<const std::byte*>(data.data);
     do {
       const Bytes chunk(bytes + header.offset, ChunkLength(data.bytes(), header.offset));
-      server_.Receive(worker_, header, {&chunk, 1}, *lane_);
+      server_.Receive(worker_, inbox_.get(), header, {&chunk, 1}, *lane_);
       header.offset += chunk.size();
     } while (header.offset < data.bytes());
   }

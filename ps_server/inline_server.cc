@@ -69,7 +69,7 @@ class Server : public InlineServer {
     PSRING_ASSIGN_OR_RETURN(lane_, server_.NewLane());
     for (int worker = 0; worker < job_.workers; ++worker) {
       ears_.push_back(std::make_shared<Ear>(job_.buckets.size()));
-      PSRING_RETURN_IF_ERROR(server_.Join(worker, job_, ears_.back()));
+      PSRING_RETURN_IF_ERROR(server_.Join({.worker = worker, .job = job_}, ears_.back()));
       if (worker != 0) continue;
       for (const Bucket& bucket : job_.buckets) {
         ChunkHeader header{.kind = MessageKind::kWeights, .bucket = bucket.index};
@@ -77,7 +77,7 @@ class Server : public InlineServer {
         do {
           const Bytes chunk(static_cast<const std::byte*>(part.data) + header.offset,
                             ChunkLength(part.bytes(), header.offset));
-          server_.Receive(0, header, {&chunk, 1}, *lane_);
+          server_.Receive(0, &EarOf(0), header, {&chunk, 1}, *lane_);
           header.offset += chunk.size();
         } while (header.offset < part.bytes());
       }
@@ -88,15 +88,21 @@ class Server : public InlineServer {
   absl::Status Push(int worker, int64_t step, int64_t samples, int bucket, ConstSpan gradient) override {
     // Whole and in place, as a worker of the same host offers it.
     const Bytes bytes(static_cast<const std::byte*>(gradient.data), gradient.bytes());
-    server_.Receive(
-        worker,
-        {.kind = MessageKind::kExchange, .bucket = bucket, .step = step, .samples = samples, .shared = true},
-        {&bytes, 1}, *lane_);
+    server_.Receive(worker, &EarOf(worker),
+                    {.kind = MessageKind::kExchange,
+                     .bucket = bucket,
+                     .step = step,
+                     .samples = samples,
+                     .incarnation = server_.incarnation(),
+                     .shared = true},
+                    {&bytes, 1}, *lane_);
     return Failure(worker);
   }
 
   absl::StatusOr<bool> Announce(int worker, int64_t step) override {
-    server_.Receive(worker, {.kind = MessageKind::kAnnounce, .step = step}, {}, *lane_);
+    server_.Receive(worker, &EarOf(worker),
+                    {.kind = MessageKind::kAnnounce, .step = step, .incarnation = server_.incarnation()}, {},
+                    *lane_);
     PSRING_RETURN_IF_ERROR(Failure(worker));
     return EarOf(worker).TakeAdmitted();
   }
@@ -126,7 +132,7 @@ class Server : public InlineServer {
 
   absl::Status Fetch(Span weights) override {
     EarOf(0).set_fetching(true);
-    server_.Receive(0, {.kind = MessageKind::kFetch}, {}, *lane_);
+    server_.Receive(0, &EarOf(0), {.kind = MessageKind::kFetch}, {}, *lane_);
     EarOf(0).set_fetching(false);
     PSRING_RETURN_IF_ERROR(Failure(0));
     CopyWeights(0, weights);

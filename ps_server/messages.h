@@ -15,10 +15,26 @@
 //                                 <-    Norm: the server's part           (clipping, several servers)
 //   Norm: of the whole gradient   ->
 //                                 <-    Exchange: the weights it led to
+//                                 <-    Reset: send the bucket's gradient again (a worker was lost in it)
+//   Barrier                       ->
+//                                 <-    Barrier: nobody is missing there
 //   Fetch                         ->
 //                                 <-    Weights of all buckets, then Fetch
 //   Leave                         ->
 //                                 <-    Leave
+//
+// *incarnation*: one life of a server, from its start or its restart to its end; never 0. The answer to Join
+// tells it, the step with which the worker goes on, and for how long a worker that loses this server may look
+// for it. Every push carries the incarnation: one that was meant for another is ignored.
+//
+// A push is applied exactly once, however often it is sent. It is known by (worker, step, bucket) and by how
+// often the bucket was reset; of each the server keeps the *high-water mark*: bytes below it are in the sum
+// and are skipped when they come again.
+//
+// A worker whose stream has broken joins again with the same session. Where the server is the same, both go
+// on: exchanges in flight are sent again. Where it has come back with older weights, the answer to Join names
+// the step: a synchronous worker goes back to it, with the weights that a Fetch brings (`dropped` is set); an
+// asynchronous one goes on.
 //
 // With backup workers a gradient is announced when its last bucket is ready, and sent once it is admitted.
 // One that is dropped is not sent: its worker gets all buckets' weights at once, of the version that is its
@@ -47,22 +63,29 @@ enum class MessageKind : uint8_t {
   kFetch = 4,
   kLeave = 5,
   kAnnounce = 6,
-  kNorm = 7
+  kNorm = 7,
+  kReset = 8,
+  kBarrier = 9
 };
 
 struct ChunkHeader {
   MessageKind kind = MessageKind::kExchange;
   int bucket = 0;
   uint64_t offset = 0;    // of the payload's first byte in the bucket, in bytes
-  int64_t step = 0;       // Exchange, Announce
+  int64_t step = 0;       // Exchange, Announce, Reset; Join, to the worker: to go on with
   int64_t samples = 0;    // Exchange, to the server: in the gradient
   int64_t version = 0;    // Exchange, to the worker: of these weights
   int64_t staleness = 0;  // Exchange, to the worker: of the push that is answered
-  bool dropped = false;   // Exchange, to the worker: its gradient has no part in these weights
+  bool dropped =
+      false;  // to the worker: its gradient has no part in these weights; Join: nor has any in flight
   // Announce: see below. To the worker: above 0 where with it the step is complete, made of so many workers'
   // gradients.
   int64_t complete = 0;
   double sum_of_squares = 0;  // Norm: to the worker the server's own, to the server that of all servers
+  bool repeated = false;      // on the server alone: this answer was lost on the way, and is counted already
+  uint64_t incarnation = 0;   // Exchange, Announce, to the server; Join, to the worker
+  uint64_t resets = 0;        // Exchange, to the server, and Reset: how often the bucket was reset
+  int64_t patience_ms = 0;    // Join, to the worker: how long it may look for this server when it loses it
   // Exchange through shared memory (shared_payload.h): the payload is not in the message. To the server: so
   // many bytes of gradient stand in the worker's memory, and the bucket's weights are to go there. To the
   // worker: they are there.
@@ -74,7 +97,7 @@ struct ChunkHeader {
 };
 
 // Told in every Join: both sides must speak the same.
-inline constexpr int kProtocolVersion = 4;
+inline constexpr int kProtocolVersion = 5;
 
 inline constexpr size_t kChunkBytes = 1 << 20;
 

@@ -1,10 +1,13 @@
 #include "ps_server/parameter_server.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/check.h"
 
 namespace psring {
@@ -13,12 +16,23 @@ absl::Status ParameterServer::Annotate(const absl::Status& status, int worker, i
                       absl::StrCat("worker ", worker, ", bucket ", bucket, ": ", status.message()));
 }
 
+namespace {
+
+// Of all servers that these workers may ever meet.
+uint64_t NewIncarnation() {
+  return static_cast<uint64_t>(absl::ToUnixNanos(absl::Now())) ^ static_cast<uint64_t>(getpid()) << 48;
+}
+
+}  // namespace
+
 ParameterServer::ParameterServer(Device& device, const ServerOptions& options)
     : device_(device),
       options_(options),
-      presence_(options.workers, Presence::kAbsent),
+      incarnation_(NewIncarnation()),
+      attendance_(options.workers),
       jobs_(options.workers),
       workers_(std::make_unique<Worker[]>(options.workers)),
+      first_step_(options.workers, 0),
       last_arrival_ns_(MonotonicNanos()) {
   PSRING_CHECK(options.workers > 0);
   {
@@ -26,6 +40,10 @@ ParameterServer::ParameterServer(Device& device, const ServerOptions& options)
     stats_.worker_pushes.resize(options.workers);
     stats_.worker_staleness_sum.resize(options.workers);
     stats_.worker_dropped.resize(options.workers);
+  }
+  if (options.checkpoints != nullptr) {
+    writer_ = std::make_unique<CheckpointWriter>(*options.checkpoints,
+                                                 [this](const absl::Status& why) { Abort(why); });
   }
   watchdog_ = std::thread([this] { Watch(); });
 }
@@ -46,18 +64,27 @@ absl::StatusOr<Lane> ParameterServer::NewLane() const {
   return lane;
 }
 
-// ----------------------------------------------------------------------------------------------------
-
-void ParameterServer::Receive(int worker, const ChunkHeader& header, Pieces payload, Lane& lane) {
+void ParameterServer::Receive(int worker, const ReplySink* sink, const ChunkHeader& header, Pieces payload,
+                              Lane& lane) {
   if (failed_) return;
   last_arrival_ns_ = MonotonicNanos();
-  if (absl::Status status = Dispatch(worker, header, payload, lane); !status.ok()) Abort(status);
+  absl::Status status;
+  {
+    MutexLock receive_lock(workers_[worker].receive);
+    {
+      MutexLock lock(workers_[worker].mutex);
+      if (workers_[worker].sink.get() != sink) return;  // it has another stream by now, or no place any more
+    }
+    status = Dispatch(worker, header, payload, lane);
+  }
+  if (!status.ok()) TurnAway(worker, sink, status);
 }
 
 absl::Status ParameterServer::Dispatch(int worker, const ChunkHeader& header, Pieces payload, Lane& lane) {
   // The total of a step's norm may come from whoever is last, when the step is long done.
   if (workers_[worker].left && header.kind == MessageKind::kNorm) return absl::OkStatus();
   if (workers_[worker].left) {
+    if (header.kind == MessageKind::kLeave) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has left, and still sends"));
   }
   if (header.kind == MessageKind::kWeights) return OnWeights(worker, header, payload);
@@ -73,9 +100,12 @@ absl::Status ParameterServer::Dispatch(int worker, const ChunkHeader& header, Pi
     case MessageKind::kLeave:
       return OnLeave(worker, lane);
     case MessageKind::kAnnounce:
+      if (header.incarnation != incarnation_) return absl::OkStatus();
       return OnAnnounce(worker, header, lane);
     case MessageKind::kNorm:
       return OnNorm(header, lane);
+    case MessageKind::kBarrier:
+      return OnBarrier(worker, header.step);
     default:
       return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " sent a message of kind ",
                                                      static_cast<int>(header.kind),
@@ -83,120 +113,14 @@ absl::Status ParameterServer::Dispatch(int worker, const ChunkHeader& header, Pi
   }
 }
 
-absl::Status ParameterServer::CheckChunk(const ChunkHeader& header, uint64_t next_offset, size_t bytes,
-                                         size_t bucket_bytes) {
-  if (header.offset != next_offset) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a chunk begins at byte ", header.offset, ", not at ", next_offset));
-  }
-  if (bytes != ChunkLength(bucket_bytes, next_offset)) {
-    return absl::InvalidArgumentError(absl::StrCat("the chunk at byte ", next_offset, " of ", bucket_bytes,
-                                                   " has ", bytes, " bytes, not ",
-                                                   ChunkLength(bucket_bytes, next_offset)));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ParameterServer::OnWeights(int worker, const ChunkHeader& header, Pieces payload) {
-  Worker& state = workers_[worker];
-  if (worker != 0 || state.weights_left == 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", worker, " sent initial weights that nobody asked for"));
-  }
-  const int bucket = header.bucket;
-  if (bucket < 0 || static_cast<size_t>(bucket) >= job_.buckets.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", worker, " names bucket ", bucket, " of ", job_.buckets.size()));
-  }
-  uint64_t& received = state.weights_bytes[bucket];
-  const size_t bytes = TotalBytes(payload);
-  if (absl::Status status = CheckChunk(header, received, bytes, shard_->bucket_bytes(bucket)); !status.ok()) {
-    return Annotate(status, worker, bucket);
-  }
-  shard_->SetWeights(bucket, received, payload);
-  received += bytes;
-  if (received < shard_->bucket_bytes(bucket) || --state.weights_left > 0) return absl::OkStatus();
-  {
-    MutexLock lock(mutex_);
-    weights_arrived_ = true;
-  }
-  return StartOnceComplete();
-}
-
-absl::Status ParameterServer::OnGradient(int worker, const ChunkHeader& header, Pieces payload, Lane& lane) {
-  const int bucket = header.bucket;
-  if (bucket < 0 || static_cast<size_t>(bucket) >= job_.buckets.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", worker, " names bucket ", bucket, " of ", job_.buckets.size()));
-  }
-  const size_t bytes = TotalBytes(payload);
-  const size_t gradient_bytes = shard_->gradient_bytes(bucket);
-  const bool whole = header.shared && header.offset == 0 && payload.size() == 1 && bytes == gradient_bytes;
-  Push& push = workers_[worker].pushes[bucket];
-  if (!push.begun) {
-    absl::Status may_begin;
-    {
-      MutexLock lock(buckets_[bucket].mutex);
-      may_begin = buckets_[bucket].consistency->MayPush(worker, header.step);
-    }
-    if (may_begin.ok() && header.samples < 0) {
-      may_begin = absl::InvalidArgumentError(absl::StrCat("a push of ", header.samples, " samples"));
-    }
-    if (may_begin.ok()) may_begin = shard_->BeginPush(worker, bucket, whole);
-    if (!may_begin.ok()) return Annotate(may_begin, worker, bucket);
-    push = {.begun = true, .step = header.step, .samples = header.samples};
-  }
-  if (header.step != push.step || header.samples != push.samples) {
-    return Annotate(absl::InvalidArgumentError(
-                        absl::StrCat("step ", header.step, " in the middle of the push of step ", push.step)),
-                    worker, bucket);
-  }
-  if (whole && push.next_offset == 0) {
-    shard_->AddWhole(worker, bucket, payload.front());
-  } else if (absl::Status status = CheckChunk(header, push.next_offset, bytes, gradient_bytes);
-             !status.ok()) {
-    return Annotate(status, worker, bucket);
-  } else {
-    shard_->AddChunk(worker, bucket, push.next_offset, payload);
-  }
-  push.next_offset += bytes;
-  return push.next_offset < gradient_bytes ? absl::OkStatus() : OnPushComplete(worker, bucket, lane);
-}
-
-absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane) {
-  Push& push = workers_[worker].pushes[bucket];
-  push.begun = false;
-
-  // Serial: what this worker's earlier buckets have led to may go out with the last bucket of the step.
-  std::vector<Reply> released;
-  {
-    MutexLock lock(workers_[worker].mutex);
-    if (++workers_[worker].pushes_complete % static_cast<int64_t>(job_.buckets.size()) == 0) {
-      released.swap(workers_[worker].held);
-    }
-  }
-  for (Reply& reply : released) Deliver(worker, std::move(reply));
-
-  Replies replies;
-  {
-    BucketState& state = buckets_[bucket];
-    MutexLock lock(state.mutex);
-    const Consistency::Decision decision = state.consistency->OnPush(worker, push.step);
-    state.pending[worker] = {.state = Pending::State::kPushed, .step = push.step, .samples = push.samples};
-    if (absl::Status status = Act(bucket, decision, lane, replies); !status.ok()) {
-      return Annotate(status, worker, bucket);
-    }
-  }
-  PSRING_RETURN_IF_ERROR(OnceAllAreReduced(lane, replies));
-  for (auto& [reader, reply] : replies) Deliver(reader, std::move(reply));
-  return absl::OkStatus();
-}
-
 absl::Status ParameterServer::Act(int bucket, const Consistency::Decision& decision, Lane& lane,
                                   Replies& replies) {
   BucketState& state = buckets_[bucket];
   if (!decision.accept) return absl::FailedPreconditionError(decision.reason);
   const int64_t version = state.consistency->version();
+  // Clipping: once the update is made.
+  if (decision.empty_update || (decision.apply_count > 0 && job_.clip_norm == 0))
+    NoteVersion(bucket, version);
   if (decision.apply_count > 0) {
     std::vector<int> pushed;
     int64_t samples = 0;
@@ -237,8 +161,18 @@ absl::Status ParameterServer::Answer(int bucket, const std::vector<int>& readers
   std::optional<Snapshot> weights;
   for (const int reader : readers) {
     Pending& pending = state.pending[reader];
-    const bool dropped = pending.state == Pending::State::kDropped;
-    PSRING_CHECK(dropped || pending.state == Pending::State::kApplied);
+    state.received_version[reader] = version;
+    const Pending::State was = std::exchange(pending.state, Pending::State::kNone);
+    if (was == Pending::State::kJoining) {
+      Worker& worker = workers_[reader];
+      MutexLock lock(worker.mutex);
+      // Until it has pushed, nothing changes any more that it must have seen.
+      if (--worker.buckets_to_read == 0)
+        replies.emplace_back(reader, Reply{.header = WelcomeHeader(worker.joins_at)});
+      continue;
+    }
+    const bool dropped = was == Pending::State::kDropped;
+    PSRING_CHECK(dropped || was == Pending::State::kApplied || was == Pending::State::kRepeated);
     const bool in_place = shard_->sends_copies() && CopyInPlace(reader, bucket);
     if (!in_place && !weights.has_value()) {
       PSRING_ASSIGN_OR_RETURN(weights, shard_->Read(bucket, lane));
@@ -250,11 +184,10 @@ absl::Status ParameterServer::Answer(int bucket, const std::vector<int>& readers
                                           .version = version,
                                           .staleness = dropped ? 0 : pending.staleness,
                                           .dropped = dropped,
+                                          .repeated = was == Pending::State::kRepeated,
                                           .shared_bytes = in_place ? shard_->bucket_bytes(bucket) : 0},
                                .weights = in_place ? Snapshot{} : *weights,
                                .in_place = in_place});
-    pending.state = Pending::State::kNone;
-    state.received_version[reader] = version;
   }
   return absl::OkStatus();
 }
@@ -277,6 +210,24 @@ absl::Status ParameterServer::OnFetch(int worker) {
   return absl::OkStatus();
 }
 
+void ParameterServer::Finish(Replies replies) {
+  CheckpointIfDue();
+  for (auto& [reader, reply] : replies) {
+    if (reply.header.kind == MessageKind::kJoin) {
+      bool again = false;
+      {
+        MutexLock lock(workers_[reader].mutex);
+        again = workers_[reader].joins_again;
+      }
+      if (absl::Status status = Welcome(reader, reply.header.step, again, /*went_back=*/true); !status.ok()) {
+        Abort(status);
+      }
+      continue;
+    }
+    Deliver(reader, std::move(reply));
+  }
+}
+
 void ParameterServer::Deliver(int worker, Reply reply) {
   std::shared_ptr<ReplySink> sink;
   {
@@ -288,7 +239,7 @@ void ParameterServer::Deliver(int worker, Reply reply) {
       state.held.push_back(std::move(reply));
       return;
     }
-    if (exchange) {
+    if (exchange && !reply.header.repeated) {
       MutexLock stats_lock(stats_mutex_);
       Count(worker, reply.header);
     }

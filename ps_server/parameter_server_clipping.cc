@@ -39,7 +39,7 @@ absl::Status ParameterServer::OnNorm(const ChunkHeader& header, Lane& lane) {
   if (step < 0 || !awaited_norm_.compare_exchange_strong(step, -1)) return absl::OkStatus();
   Replies replies;
   PSRING_RETURN_IF_ERROR(ApplyReduced(header.sum_of_squares, lane, replies));
-  for (auto& [reader, reply] : replies) Deliver(reader, std::move(reply));
+  Finish(std::move(replies));
   return absl::OkStatus();
 }
 
@@ -57,6 +57,7 @@ absl::Status ParameterServer::ApplyReduced(double sum_of_squares, Lane& lane, Re
     }
     PSRING_RETURN_IF_ERROR(
         shard_->Apply(bucket, reduced.workers, reduced.samples, version, {.gradient = *factor}, lane));
+    NoteVersion(bucket, version);
     PSRING_RETURN_IF_ERROR(Answer(bucket, reduced.may_read, lane, replies));
   }
   return absl::OkStatus();

@@ -10,34 +10,233 @@
 
 namespace psring {
 
-// -----------------------------------------------------------------------------------------------------
-
-absl::Status ParameterServer::Join(int worker, const ServerJob& job, std::shared_ptr<ReplySink> sink) {
-  absl::Status bad_job;
+absl::Status ParameterServer::Join(const Joining& joining, std::shared_ptr<ReplySink> sink) {
+  const int worker = joining.worker;
+  if (worker < 0 || worker >= options_.workers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", worker, " is out of range: this server has ", options_.workers, " workers"));
+  }
+  MutexLock receive_lock(workers_[worker].receive);
+  bool resumes = false, comes_back = false;
   {
     MutexLock lock(mutex_);
     PSRING_RETURN_IF_ERROR(failure_);
-    if (worker < 0 || worker >= options_.workers) {
-      return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " is out of range: this server has ",
-                                                     options_.workers, " workers"));
+    const Attendance& known = attendance_[worker];
+    resumes = known.presence == Presence::kJoined && started_ && joining.again &&
+              joining.session == known.session && joining.session != 0;
+    comes_back = known.presence == Presence::kLost;
+    if (known.presence == Presence::kJoined && !resumes && known.gone_ns != 0) {
+      return absl::CancelledError(absl::StrCat("worker ", worker, " is about to be given up; come again"));
     }
-    if (presence_[worker] != Presence::kAbsent) {
+    if (known.presence != Presence::kAbsent && !resumes && !comes_back) {
       return absl::AlreadyExistsError(absl::StrCat("there is a worker ", worker, " already"));
     }
-    bad_job = CheckJobLocked(worker, job);
-    if (bad_job.ok() && worker == 0) bad_job = PrepareLocked(job);
+  }
+  if (comes_back) return ComeBack(joining, std::move(sink));
+  if (!resumes) return Enter(joining, std::move(sink));
+  if (rule_.kind == WaitingRule::Kind::kBackup) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", worker, "'s stream has broken: with backup workers it is given up"));
+  }
+  return Resume(worker, std::move(sink));
+}
+
+absl::Status ParameterServer::Enter(const Joining& joining, std::shared_ptr<ReplySink> sink) {
+  const int worker = joining.worker;
+  absl::Status bad_job;
+  bool had_begun = false;  // not: by now, for then it has been welcomed with the others
+  {
+    MutexLock lock(mutex_);
+    had_begun = starting_;
+    bad_job = CheckJobLocked(worker, joining.job);
+    if (bad_job.ok() && worker == 0 && !restored_) bad_job = PrepareLocked(joining.job);
     if (bad_job.ok()) {
       last_arrival_ns_ = MonotonicNanos();
-      presence_[worker] = Presence::kJoined;
-      jobs_[worker] = job;
+      attendance_[worker] = {
+          .presence = Presence::kJoined, .session = joining.session, .again = joining.again};
+      jobs_[worker] = joining.job;
       MutexLock worker_lock(workers_[worker].mutex);
       workers_[worker].sink = std::move(sink);
     }
+  }
+  // After a restart each asynchronous worker goes on as it comes.
+  if (bad_job.ok() && had_begun) {
+    return Welcome(worker, first_step_[worker], joining.again, /*went_back=*/false);
   }
   // Without this worker the job cannot start: tell those that wait for it at once.
   if (bad_job.ok()) bad_job = StartOnceComplete();
   if (!bad_job.ok()) Abort(bad_job);
   return bad_job;
+}
+
+// The stream has broken, and both sides live: they go on where they were.
+absl::Status ParameterServer::Resume(int worker, std::shared_ptr<ReplySink> sink) {
+  std::shared_ptr<ReplySink> old;
+  {
+    MutexLock lock(mutex_);
+    attendance_[worker].gone_ns = 0;
+    MutexLock worker_lock(workers_[worker].mutex);
+    old = std::exchange(workers_[worker].sink, std::move(sink));
+    // What could not be sent any more comes again when it is asked for.
+    workers_[worker].held.clear();
+  }
+  if (old != nullptr) old->Abort(absl::CancelledError("this worker has another stream by now"));
+  TellResets(worker);
+  Deliver(worker, {.header = WelcomeHeader(0)});
+  return absl::OkStatus();
+}
+
+void ParameterServer::TellResets(int worker) {
+  for (size_t i = 0; i < job_.buckets.size(); ++i) {
+    const int bucket = static_cast<int>(i);
+    const uint64_t resets = shard_->resets(bucket);
+    if (resets == 0) continue;
+    Deliver(worker, {.header = {.kind = MessageKind::kReset, .bucket = bucket, .resets = resets}});
+  }
+}
+
+// It was lost, and the others have gone on without it. It begins, like all its kind, at one step in all
+// buckets: where some are not there yet, it waits for them.
+absl::Status ParameterServer::ComeBack(const Joining& joining, std::shared_ptr<ReplySink> sink) {
+  const int worker = joining.worker;
+  {
+    MutexLock lock(mutex_);
+    PSRING_RETURN_IF_ERROR(RequireSameJob(job_, joining.job, worker));
+    attendance_[worker] = {.presence = Presence::kJoined, .session = joining.session, .again = joining.again};
+    MutexLock worker_lock(workers_[worker].mutex);
+    workers_[worker].sink = std::move(sink);
+  }
+  workers_[worker].pushes.assign(job_.buckets.size(), {});
+  Replies replies;
+  PSRING_RETURN_IF_ERROR(TakeIn(worker, joining.again, replies));
+  Finish(std::move(replies));
+  return absl::OkStatus();
+}
+
+absl::Status ParameterServer::TakeIn(int worker, bool again, Replies& replies) {
+  MutexLock lock(admission_mutex_);
+  int64_t step = 0;
+  if (admission_.has_value()) {
+    PSRING_ASSIGN_OR_RETURN(const Verdict verdict, admission_->OnJoin(worker));
+    step = verdict.version;
+  }
+  for (size_t i = 0; i < job_.buckets.size(); ++i) {
+    MutexLock bucket_lock(buckets_[i].mutex);
+    step = std::max(step, buckets_[i].consistency->JoinsAt(worker));
+  }
+  {
+    MutexLock worker_lock(workers_[worker].mutex);
+    workers_[worker].buckets_to_read = job_.buckets.size();
+    workers_[worker].joins_at = step;
+    workers_[worker].joins_again = again;
+    workers_[worker].pushes_complete = step * static_cast<int64_t>(job_.buckets.size());
+    workers_[worker].held.clear();
+  }
+  for (size_t i = 0; i < job_.buckets.size(); ++i) {
+    BucketState& state = buckets_[i];
+    MutexLock bucket_lock(state.mutex);
+    Consistency::Decision decision = state.consistency->OnJoin(worker, step);
+    if (!decision.accept) return absl::FailedPreconditionError(decision.reason);
+    state.pending[worker] = {.state = Pending::State::kJoining, .step = step};
+    if (decision.may_read.empty()) continue;
+    state.pending[worker] = {};
+    MutexLock worker_lock(workers_[worker].mutex);
+    if (--workers_[worker].buckets_to_read == 0) {
+      replies.emplace_back(worker, Reply{.header = WelcomeHeader(step)});
+    }
+  }
+  return absl::OkStatus();
+}
+
+ChunkHeader ParameterServer::WelcomeHeader(int64_t step) const {
+  absl::Duration patience = options_.worker_timeout;
+  if (options_.servers > 1) patience = absl::ZeroDuration();  // all servers' conversations end together
+  if (options_.checkpoints != nullptr) patience = std::max(options_.timeout, patience);
+  return {.kind = MessageKind::kJoin,
+          .step = step,
+          .incarnation = incarnation_,
+          .patience_ms = absl::ToInt64Milliseconds(patience)};
+}
+
+absl::Status ParameterServer::Welcome(int worker, int64_t step, bool again, bool went_back,
+                                      const std::vector<Reply>* first_weights) {
+  ChunkHeader header = WelcomeHeader(step);
+  header.dropped = again && went_back;
+  if (!again && (worker != 0 || step > 0 || restored_)) {
+    // Its pushes of a step begin together: what a bucket may have had of it before is not waited for.
+    std::vector<Reply> weights;
+    if (first_weights == nullptr) {
+      PSRING_ASSIGN_OR_RETURN(weights, AllWeights());
+      first_weights = &weights;
+    }
+    for (const Reply& bucket : *first_weights) Deliver(worker, bucket);
+  }
+  TellResets(worker);
+  Deliver(worker, {.header = header});
+  return absl::OkStatus();
+}
+
+absl::Status ParameterServer::Restore(const Checkpoint& checkpoint) {
+  MutexLock lock(mutex_);
+  PSRING_RETURN_IF_ERROR(ValidateServerJob(checkpoint.job));
+  if (checkpoint.job.workers != options_.workers) {
+    return absl::InvalidArgumentError(absl::StrCat("the checkpoint is of a job with ", checkpoint.job.workers,
+                                                   " workers, and this server has ", options_.workers,
+                                                   "; give another --checkpoint_dir"));
+  }
+  PSRING_RETURN_IF_ERROR(PrepareLocked(checkpoint.job));
+  if (checkpoint.values.size() != shard_->value_count() || checkpoint.buckets.size() != job_.buckets.size() ||
+      checkpoint.samples.size() != job_.buckets.size()) {
+    return absl::DataLossError("the checkpoint has not as many values as its job");
+  }
+  restored_ = true;
+  notes_arrivals_ = false;  // the order before is not known
+  if (options_.arrivals != nullptr) *options_.arrivals = {};
+  weights_arrived_ = true;
+  was_finished_ = checkpoint.finished;
+  const bool each_alone = rule_.each_alone();
+  for (size_t i = 0; i < job_.buckets.size(); ++i) {
+    const int bucket = static_cast<int>(i);
+    BucketState& state = buckets_[i];
+    MutexLock bucket_lock(state.mutex);
+    state.consistency->Restore(checkpoint.buckets[i]);
+    state.received_version.assign(job_.workers, state.consistency->version());
+    state.may_skip.assign(job_.workers, each_alone);
+    shard_->LoadBucket(bucket, checkpoint.values.data());
+    shard_->set_samples_applied(bucket, checkpoint.samples[i]);
+  }
+  const std::vector<bool>& left =
+      checkpoint.buckets.empty() ? std::vector<bool>(job_.workers) : checkpoint.buckets.front().left;
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    Attendance& known = attendance_[worker];
+    if (left[worker]) known.presence = Presence::kLost;
+    // It has lost this server, and has to find it again.
+    known.gone_ns = MonotonicNanos();
+    known.patience_ns = absl::ToInt64Nanoseconds(options_.timeout);
+    known.why = "it did not come back to the restarted server";
+    int64_t pushes = 0;
+    for (const Consistency::State& bucket : checkpoint.buckets) {
+      pushes += each_alone ? bucket.next_step[worker] : bucket.version;
+      if (each_alone) first_step_[worker] = std::max(first_step_[worker], bucket.next_step[worker]);
+    }
+    MutexLock worker_lock(workers_[worker].mutex);
+    workers_[worker].pushes_complete = pushes;
+  }
+  if (!each_alone) first_step_.assign(options_.workers, checkpoint.step);
+  {
+    MutexLock admission_lock(admission_mutex_);
+    if (admission_.has_value()) admission_->Restore(checkpoint.step, left);
+  }
+  if (each_alone || was_finished_) {
+    starting_ = true;
+    started_ = true;
+    passed_[0] = passed_[1] = true;
+  }
+  if (was_finished_) passed_[kBarriers - 1] = true;
+  MutexLock stats_lock(stats_mutex_);
+  stats_ = checkpoint.stats;
+  ++stats_.restarts;
+  return absl::OkStatus();
 }
 
 absl::Status ParameterServer::CheckJobLocked(int worker, const ServerJob& job) {
@@ -51,12 +250,14 @@ absl::Status ParameterServer::CheckJobLocked(int worker, const ServerJob& job) {
                                                    " of ", job.servers, "; it is server ", options_.server,
                                                    " of ", options_.servers));
   }
+  if (restored_) return RequireSameJob(job_, job, worker);
   if (worker != 0) {
-    return presence_[0] == Presence::kAbsent ? absl::OkStatus() : RequireSameJob(jobs_[0], job, worker);
+    return attendance_[0].presence == Presence::kAbsent ? absl::OkStatus()
+                                                        : RequireSameJob(jobs_[0], job, worker);
   }
   PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
   for (int other = 1; other < options_.workers; ++other) {
-    if (presence_[other] != Presence::kAbsent) {
+    if (attendance_[other].presence != Presence::kAbsent) {
       PSRING_RETURN_IF_ERROR(RequireSameJob(job, jobs_[other], other));
     }
   }
@@ -73,16 +274,17 @@ absl::Status ParameterServer::PrepareLocked(const ServerJob& job) {
     PSRING_ASSIGN_OR_RETURN(buckets_[i].consistency, MakeConsistency(job.consistency, job.workers));
     buckets_[i].pending.resize(job.workers);
     buckets_[i].received_version.resize(job.workers);
+    buckets_[i].may_skip.resize(job.workers);
   }
-  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
-  notes_arrivals_ = options_.arrivals != nullptr && rule.each_alone();
+  PSRING_ASSIGN_OR_RETURN(rule_, ParseWaitingRule(job.consistency, job.workers));
+  notes_arrivals_ = options_.arrivals != nullptr && rule_.each_alone();
   if (notes_arrivals_) {
     *options_.arrivals = {.consistency = job.consistency, .workers = job.workers};
     options_.arrivals->updates.resize(bucket_count);
   }
-  if (rule.kind == WaitingRule::Kind::kBackup && job.server == 0) {
+  if (rule_.kind == WaitingRule::Kind::kBackup && job.server == 0) {
     MutexLock lock(admission_mutex_);
-    admission_.emplace(job.workers, rule.number);
+    admission_.emplace(job.workers, rule_.number);
   }
   for (int i = 0; i < job.workers; ++i) workers_[i].pushes.resize(bucket_count);
   workers_[0].weights_bytes.resize(bucket_count);
@@ -92,20 +294,27 @@ absl::Status ParameterServer::PrepareLocked(const ServerJob& job) {
 }
 
 absl::Status ParameterServer::StartOnceComplete() {
+  std::vector<std::pair<int, bool>> present;  // worker, again
   {
     MutexLock lock(mutex_);
-    const bool complete = weights_arrived_ && std::count(presence_.begin(), presence_.end(),
-                                                         Presence::kJoined) == options_.workers;
-    if (!complete || starting_) return absl::OkStatus();
+    if (!weights_arrived_ || starting_) return absl::OkStatus();
+    for (int worker = 0; worker < options_.workers; ++worker) {
+      const Attendance& known = attendance_[worker];
+      if (known.presence == Presence::kAbsent) return absl::OkStatus();
+      if (known.presence == Presence::kJoined) present.emplace_back(worker, known.again);
+    }
     starting_ = true;
   }
+  // Before anybody hears of the start: whoever does may push, and the others begin with what was before.
   PSRING_ASSIGN_OR_RETURN(const std::vector<Reply> weights, AllWeights());
   started_ = true;
-  for (int worker = 0; worker < options_.workers; ++worker) {
-    if (worker != 0) {
-      for (const Reply& bucket : weights) Deliver(worker, bucket);
-    }
-    Deliver(worker, {.header = {.kind = MessageKind::kJoin}});
+  // So that whatever happens from here on, there is something to go on from.
+  if (writer_ != nullptr && !restored_) {
+    TakeCheckpoint(/*finished=*/false);
+    writer_->Flush();
+  }
+  for (const auto& [worker, again] : present) {
+    PSRING_RETURN_IF_ERROR(Welcome(worker, first_step_[worker], again, /*went_back=*/true, &weights));
   }
   return absl::OkStatus();
 }

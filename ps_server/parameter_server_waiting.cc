@@ -64,7 +64,7 @@ absl::Status ParameterServer::OnAnnounce(int worker, const ChunkHeader& header, 
     }
   }
   PSRING_RETURN_IF_ERROR(OnceAllAreReduced(lane, replies));
-  for (auto& [reader, reply] : replies) Deliver(reader, std::move(reply));
+  Finish(std::move(replies));
   return absl::OkStatus();
 }
 
@@ -81,7 +81,7 @@ void ParameterServer::NoteDropped(int worker, int64_t next_step) {
 // Those that wait may have waited for this worker alone.
 absl::Status ParameterServer::OnLeave(int worker, Lane& lane) {
   for (const Push& push : workers_[worker].pushes) {
-    if (!push.begun) continue;
+    if (push.step < 0 || push.whole) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("worker ", worker, " leaves in the middle of its push of step ", push.step));
   }
@@ -107,15 +107,63 @@ absl::Status ParameterServer::OnLeave(int worker, Lane& lane) {
   }
   PSRING_RETURN_IF_ERROR(OnceAllAreReduced(lane, replies));
   workers_[worker].left = true;
-  for (auto& [reader, reply] : replies) Deliver(reader, std::move(reply));
+  Finish(std::move(replies));
   // Answered first: once all have left, the server may be torn down.
   Deliver(worker, {.header = {.kind = MessageKind::kLeave,
                               .version = verdict.complete > 0 ? verdict.version : 0,
                               .complete = verdict.complete}});
-  MutexLock lock(mutex_);
-  presence_[worker] = Presence::kLeft;
-  changed_.NotifyAll();
+  {
+    MutexLock lock(mutex_);
+    attendance_[worker].presence = Presence::kLeft;
+    changed_.NotifyAll();
+  }
+  ReleaseBarriers();
   return absl::OkStatus();
+}
+
+absl::Status ParameterServer::OnBarrier(int worker, int64_t number) {
+  if (number < 0 || number >= kBarriers) {
+    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " waits at barrier ", number));
+  }
+  {
+    MutexLock lock(mutex_);
+    attendance_[worker].barrier = static_cast<int>(number);
+  }
+  ReleaseBarriers();
+  return absl::OkStatus();
+}
+
+void ParameterServer::ReleaseBarriers() {
+  std::vector<std::pair<int, int>> released;  // worker, barrier
+  bool finished = false;
+  {
+    MutexLock lock(mutex_);
+    for (int number = 0; number < kBarriers; ++number) {
+      int waiting = 0, missing = 0;
+      for (const Attendance& worker : attendance_) {
+        if (worker.presence != Presence::kJoined && worker.presence != Presence::kAbsent) continue;
+        ++(worker.barrier == number ? waiting : missing);
+      }
+      if (waiting == 0 || (missing > 0 && !passed_[number])) continue;
+      finished = finished || (number == kBarriers - 1 && !passed_[number]);
+      passed_[number] = true;
+      for (int worker = 0; worker < options_.workers; ++worker) {
+        if (std::exchange(attendance_[worker].barrier,
+                          attendance_[worker].barrier == number ? -1 : attendance_[worker].barrier) ==
+            number) {
+          released.emplace_back(worker, number);
+        }
+      }
+    }
+  }
+  // Whoever is told may leave at once: should the server die then, its next life must not wait for it.
+  if (finished && writer_ != nullptr) {
+    TakeCheckpoint(/*finished=*/true);
+    writer_->Flush();
+  }
+  for (const auto& [worker, number] : released) {
+    Deliver(worker, {.header = {.kind = MessageKind::kBarrier, .step = number}});
+  }
 }
 
 }  // namespace psring

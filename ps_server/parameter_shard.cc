@@ -83,36 +83,86 @@ absl::Status ParameterShard::BeginPush(int worker, int bucket, bool in_place) {
   return absl::OkStatus();
 }
 
-void ParameterShard::AddChunk(int worker, int bucket, size_t offset, Pieces payload) {
+bool ParameterShard::AddChunk(int worker, int bucket, size_t offset, Pieces payload, uint64_t resets) {
   BucketState& state = buckets_[bucket];
   PSRING_CHECK(offset % kChunkBytes == 0 && offset + TotalBytes(payload) <= gradient_bytes(bucket));
   const size_t first = offset / SizeOf(wire_);
   if (accumulation_ != Accumulation::kSum) {
     SetPieces(wire_, payload, static_cast<float*>(state.staged[worker]->data()) + first);
-    return;
+    return true;
   }
   float* sum = sum_.span().floats() + state.place.first + first;
   Chunk& chunk = state.chunks[offset / kChunkBytes];
   MutexLock lock(chunk.mutex);
+  if (state.resets != resets) return false;
   if (chunk.started) {
     AddPieces(wire_, payload, sum);
   } else {
     SetPieces(wire_, payload, sum);
     chunk.started = true;
   }
+  return true;
 }
 
-void ParameterShard::AddWhole(int worker, int bucket, Bytes gradient) {
+uint64_t ParameterShard::Reset(int bucket) {
+  BucketState& state = buckets_[bucket];
+  // First, so that whoever comes to a chunk that is emptied already knows that it must not add to it.
+  const uint64_t resets = ++state.resets;
+  if (accumulation_ == Accumulation::kSum) EmptySum(bucket);
+  return resets;
+}
+
+void ParameterShard::EmptySum(int bucket) {
+  for (size_t i = 0; i <= bucket_bytes(bucket) / kChunkBytes; ++i) {
+    MutexLock lock(buckets_[bucket].chunks[i].mutex);
+    buckets_[bucket].chunks[i].started = false;
+  }
+}
+
+void ParameterShard::DropPush(int worker, int bucket) {
+  if (accumulation_ == Accumulation::kSum) return;
+  buckets_[bucket].staged[worker].reset();
+  buckets_[bucket].borrowed[worker] = {};
+}
+
+size_t ParameterShard::value_count() const {
+  return weights_->span().count * (1 + optimizer_.slots().size());
+}
+
+void ParameterShard::SaveBucket(int bucket, float* values) const {
+  const Bucket& place = buckets_[bucket].place;
+  const size_t count = weights_->span().count;
+  std::vector<Span> parts = optimizer_.slots();
+  parts.insert(parts.begin(), weights_->span());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const float* part = parts[i].floats() + place.first;
+    std::copy(part, part + place.count, values + i * count + place.first);
+  }
+}
+
+void ParameterShard::LoadBucket(int bucket, const float* values) {
+  const Bucket& place = buckets_[bucket].place;
+  const size_t count = weights_->span().count;
+  std::vector<Span> parts = optimizer_.slots();
+  parts.insert(parts.begin(), weights_->span());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const float* from = values + i * count + place.first;
+    std::copy(from, from + place.count, parts[i].floats() + place.first);
+  }
+}
+
+bool ParameterShard::AddWhole(int worker, int bucket, Bytes gradient, uint64_t resets) {
   if (accumulation_ == Accumulation::kEachAlone && wire_ == DType::kFloat32) {
     buckets_[bucket].borrowed[worker] = gradient;
-    return;
+    return true;
   }
   size_t offset = 0;
   do {
     const Bytes chunk = gradient.subspan(offset, ChunkLength(gradient.size(), offset));
-    AddChunk(worker, bucket, offset, {&chunk, 1});
+    if (!AddChunk(worker, bucket, offset, {&chunk, 1}, resets)) return false;
     offset += chunk.size();
   } while (offset < gradient.size());
+  return true;
 }
 
 ConstSpan ParameterShard::SumOf(BucketState& state, std::span<const int> workers, Lane& lane) {
@@ -143,10 +193,7 @@ absl::Status ParameterShard::Apply(int bucket, std::span<const int> workers, int
   const ConstSpan gradient = SumOf(state, workers, lane);
   state.reduced = false;
   if (accumulation_ == Accumulation::kSum) {
-    for (size_t i = 0; i <= bucket_bytes(bucket) / kChunkBytes; ++i) {
-      MutexLock lock(state.chunks[i].mutex);
-      state.chunks[i].started = false;
-    }
+    EmptySum(bucket);
   }
   // A short last batch may leave a worker without samples: its push then says nothing about the weights.
   if (samples > 0) {

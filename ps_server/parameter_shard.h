@@ -15,8 +15,10 @@
 // somebody holds the Snapshot.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -66,10 +68,21 @@ class ParameterShard {
   // ResourceExhausted where the worker has left too many replies unread. `in_place`: AddWhole will follow
   // instead of chunks.
   absl::Status BeginPush(int worker, int bucket, bool in_place = false);
-  void AddChunk(int worker, int bucket, size_t offset, Pieces payload);  // in the job's wire format
+  // `payload`: in the job's wire format. `resets`: how often the bucket has been reset, for all that the
+  // worker knows. False: once more, and nothing was added.
+  bool AddChunk(int worker, int bucket, size_t offset, Pieces payload, uint64_t resets = 0);
   // The whole gradient, aligned as floats are, which stays as it is until the Apply that takes it has
   // returned: where each push is applied alone, and came in float32, it is not copied.
-  void AddWhole(int worker, int bucket, Bytes gradient);
+  bool AddWhole(int worker, int bucket, Bytes gradient, uint64_t resets = 0);
+
+  // Whether the bytes of a push that is not whole stand in a sum together with others', so that only a Reset
+  // gets rid of them.
+  bool adds_as_it_arrives() const { return accumulation_ == Accumulation::kSum; }
+  // Empties the bucket's sum; what still arrives for the old one is not added. Returns resets().
+  uint64_t Reset(int bucket);
+  uint64_t resets(int bucket) const { return buckets_[bucket].resets; }
+  // Lets go of the worker's push that is not whole. kSum: see Reset.
+  void DropPush(int worker, int bucket);
 
   // The sum of squares of the complete pushes of `workers`, added up. Before Apply of the same; not
   // kEachAlone.
@@ -95,6 +108,14 @@ class ParameterShard {
   // bucket. ResourceExhausted where workers have left too many replies unread.
   absl::StatusOr<Snapshot> Read(int bucket, Lane& lane) const;
 
+  // For checkpoints: as many floats as weights and optimizer state have, and the bucket's part of them, out
+  // or in. Not while Apply runs on the bucket.
+  size_t value_count() const;
+  void SaveBucket(int bucket, float* values) const;
+  void LoadBucket(int bucket, const float* values);
+  int64_t samples_applied(int bucket) const { return buckets_[bucket].samples_applied; }
+  void set_samples_applied(int bucket, int64_t samples) { buckets_[bucket].samples_applied = samples; }
+
   // A copy of the bucket's weights, for whoever asks at any time. Not while Apply runs on the bucket.
   absl::StatusOr<Snapshot> CopyWeights(int bucket) const;
 
@@ -106,6 +127,7 @@ class ParameterShard {
   struct BucketState {
     Bucket place;
     int64_t samples_applied = 0;
+    std::atomic<uint64_t> resets{0};
     std::unique_ptr<Chunk[]> chunks;              // kSum: one lock each, so that workers add side by side
     std::shared_ptr<StagingPool> pool;            // of staged pushes and copies
     std::vector<std::shared_ptr<Buffer>> staged;  // by worker
@@ -116,6 +138,7 @@ class ParameterShard {
   ParameterShard(const ServerJob& job, Device& device, Optimizer optimizer);
 
   Span WeightsOf(const BucketState& bucket) const;
+  void EmptySum(int bucket);  // kSum
   // The pushes of `workers` as one gradient.
   ConstSpan SumOf(BucketState& bucket, std::span<const int> workers, Lane& lane);
 
@@ -126,8 +149,8 @@ class ParameterShard {
   Device& device_;
   Optimizer optimizer_;
   std::shared_ptr<Buffer> weights_;
-  Buffer sum_;  // kSum
-  std::vector<BucketState> buckets_;
+  Buffer sum_;                       // kSum
+  std::deque<BucketState> buckets_;  // stay where they are
 };
 
 }  // namespace psring

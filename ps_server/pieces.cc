@@ -19,6 +19,28 @@ void AddUnaligned(const std::byte* from, size_t count, float* to) {
   }
 }
 
+constexpr uint32_t kExponent = 0x7f800000;  // all ones: NaN or infinity
+
+// Carries into the highest bit where the exponent is all ones. Without a branch, so that it is vectorised.
+bool AllFinite(const std::byte* from, size_t count) {
+  uint32_t carry = 0;
+  for (size_t i = 0; i < count; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, from + i * sizeof(bits), sizeof(bits));
+    carry |= (bits & kExponent) + (1u << 23);
+  }
+  return (carry >> 31) == 0;
+}
+
+bool IsFinite(const std::byte* from) { return AllFinite(from, 1); }
+
+std::optional<size_t> FirstNotFinite(const std::byte* from, size_t count) {
+  if (AllFinite(from, count)) return std::nullopt;
+  size_t i = 0;
+  while (IsFinite(from + i * sizeof(float))) ++i;
+  return i;
+}
+
 void AddFloats(Pieces pieces, float* to) {
   std::byte carry[sizeof(float)];  // the first bytes of a float whose rest is in a later piece
   size_t carried = 0;
@@ -71,6 +93,38 @@ void Decode(DType type, Pieces pieces, const Take& take) {
 }
 
 }  // namespace
+
+std::optional<size_t> FirstNotFinite(DType type, Pieces pieces) {
+  size_t index = 0;
+  if (type == DType::kFloat32) {
+    std::byte carry[sizeof(float)];
+    size_t carried = 0;
+    for (Bytes piece : pieces) {
+      while (carried > 0 && carried < sizeof(float) && !piece.empty()) {
+        carry[carried++] = piece.front();
+        piece = piece.subspan(1);
+      }
+      if (carried == sizeof(float)) {
+        if (!IsFinite(carry)) return index;
+        ++index;
+        carried = 0;
+      }
+      const size_t whole = piece.size() / sizeof(float);
+      if (const std::optional<size_t> at = FirstNotFinite(piece.data(), whole)) return index + *at;
+      index += whole;
+      for (const std::byte byte : piece.subspan(whole * sizeof(float))) carry[carried++] = byte;
+    }
+    return std::nullopt;
+  }
+  std::optional<size_t> found;
+  Decode(type, pieces, [&](const float* values, size_t count) {
+    if (found.has_value()) return;
+    const auto at = FirstNotFinite(reinterpret_cast<const std::byte*>(values), count);
+    if (at.has_value()) found = index + *at;
+    index += count;
+  });
+  return found;
+}
 
 void SetPieces(DType type, Pieces pieces, float* to) {
   if (type == DType::kFloat32) return CopyPieces(pieces, reinterpret_cast<std::byte*>(to));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,9 @@ struct ExchangeResult {
   // Backup workers: the gradient came too late and has no part in the weights. All buckets of the step say
   // so, and the same version, which is the step to go on with. Otherwise that is the next.
   bool dropped = false;
+  // The server came back from its death with older weights, of this version, which is the step to go back to;
+  // nothing was written, and a Fetch brings the weights.
+  bool went_back = false;
 };
 
 // How a worker's gradients and weights travel. kAuto: through shared memory where it turns out that worker
@@ -68,12 +72,21 @@ class PsClient {
   // Returns when all workers have joined; the error names those that have not by the deadline, or the field
   // of `job` that differs.
   virtual absl::Status Start(int worker, const ServerJob& job, Span weights, absl::Time deadline) = 0;
+  // After Start: the first step to make. Above 0 where the job had begun before: then worker 0's weights are
+  // the server's, too.
+  virtual int64_t start_step() const = 0;
 
   // Enqueues and returns. Buckets of a step go in the same order on every worker; with backup workers nothing
   // is sent before the last of them is here. `done` runs once, on a
   // thread of the client, in the order of completion; it must not block. Errors: a lost server, another
   // worker's loss, a refused push.
   virtual void PushPull(const Exchange& exchange, Done done) = 0;
+
+  // Waits until all workers have called it with this number (0: before the first step; 1: before what is
+  // measured; 2: after the last step), or have left or are lost. Nobody waits at 0 and 1 where they were
+  // passed before. A step: the server went back to it meanwhile, and so must this worker, after a Fetch. Call
+  // it with no exchange in flight.
+  virtual absl::StatusOr<std::optional<int64_t>> Barrier(int number, absl::Time deadline) = 0;
 
   // The server's current weights, whatever their version. Call it with no exchange in flight.
   virtual absl::Status Fetch(Span weights, absl::Time deadline) = 0;
@@ -93,11 +106,22 @@ class PsClient {
   virtual void Tell(const ChunkHeader& word) = 0;
 };
 
+struct GrpcClientOptions {
+  Payload payload = Payload::kAuto;
+  // How long a push may wait for its answer, the time in which a lost server is looked for not counted.
+  absl::Duration reply_timeout = absl::InfiniteDuration();
+  // How long a server may be looked for that is lost before it has answered the Join; it then says so itself.
+  absl::Duration patience = absl::ZeroDuration();
+  // Where the server is to be found where it is not at its address any more; empty: nowhere else. On the
+  // client's thread, and on that of Start.
+  std::function<absl::StatusOr<std::string>()> find_again;
+  LinkEnd link = {};  // this machine's; its shaper outlives the client
+};
+
 // To the server at "host:port", over gRPC. kShared: Start fails where the two share no memory. Programs that
-// train call KeepFreedMemory() once (keep_freed_memory.h): it makes this client up to twice as fast. `link`'s
-// shaper outlives the client.
-std::unique_ptr<PsClient> MakeGrpcPsClient(const std::string& address, Payload payload = Payload::kAuto,
-                                           const LinkEnd& link = {});
+// train call KeepFreedMemory() once (keep_freed_memory.h): it makes this client up to twice as fast.
+std::unique_ptr<PsClient> MakeGrpcPsClient(const std::string& address, Payload payload = Payload::kAuto);
+std::unique_ptr<PsClient> MakeGrpcPsClient(const std::string& address, GrpcClientOptions options);
 // Straight into `server`, which must outlive it: the server minus the wire, for tests and for threads of one
 // process.
 std::unique_ptr<PsClient> MakeDirectPsClient(ParameterServer& server);

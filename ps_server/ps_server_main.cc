@@ -18,6 +18,7 @@
 #include "common/link_flags.h"
 #include "common/records.h"
 #include "common/rendezvous.h"
+#include "ps_server/checkpoint_file.h"
 #include "ps_server/parameter_server.h"
 #include "ps_server/round_limits.h"
 #include "ps_server/service.h"
@@ -37,9 +38,30 @@ struct Flags {
   std::string device = "cpu";
   std::string record;
   double timeout_s = 60;
+  std::string on_worker_loss;
+  double worker_timeout_s = 1;
+  bool reject_nonfinite = true;
+  std::string checkpoint_dir;
+  int64_t checkpoint_every = 0;
   LinkShape link;
   bool limits = false;
 };
+
+OnWorkerLoss ParseOnWorkerLoss(const std::string& word) {
+  if (word.empty()) return OnWorkerLoss::kByMode;
+  return word == "stop" ? OnWorkerLoss::kStop : OnWorkerLoss::kContinue;
+}
+
+// What only one server alone can do.
+absl::Status CheckFlags(const Flags& flags) {
+  if (flags.servers == 1) return absl::OkStatus();
+  const char* flag = !flags.checkpoint_dir.empty()        ? "--checkpoint_dir"
+                     : flags.on_worker_loss == "continue" ? "--on_worker_loss continue"
+                                                          : nullptr;
+  if (flag == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(flag, " with --servers ", flags.servers,
+                                                 ": only one server alone can do that; leave it out"));
+}
 
 absl::Status WriteRecord(const std::string& folder, int server, const ServerStats& stats) {
   ServerResult result;
@@ -49,9 +71,26 @@ absl::Status WriteRecord(const std::string& folder, int server, const ServerStat
   result.payload_tx_bytes = stats.payload.payload_tx_bytes;
   result.staleness_histogram = stats.staleness_histogram;
   result.dropped_gradients = stats.dropped_gradients;
+  result.restarts = stats.restarts;
+  result.lost_updates = stats.lost_updates;
+  result.lost_workers = stats.lost_workers;
+  result.lost_at_step = stats.lost_at_step;
   result.peak_memory_mb = PeakMemoryMb();
   return WriteFile(absl::StrCat(folder, "/result-server", server, ".json"), ToJson(result));
 }
+
+// The order of arrivals only where it tells the whole story: nobody was lost, answered twice, or started
+// again.
+absl::Status WriteRecords(const Flags& flags, const ServerStats& stats, const Arrivals& arrivals) {
+  const bool undisturbed = stats.restarts == 0 && stats.lost_workers.empty() && stats.answered_again == 0;
+  if (undisturbed && !arrivals.updates.empty()) {
+    PSRING_RETURN_IF_ERROR(
+        WriteFile(absl::StrCat(flags.record, "/arrivals-server", flags.server, ".bin"), ToBytes(arrivals)));
+  }
+  return WriteRecord(flags.record, flags.server, stats);
+}
+
+void Note(const std::string& text) { std::fprintf(stderr, "ps_server: note: %s\n", text.c_str()); }
 
 // A server is no rank: how many there are it learns from its flags.
 absl::StatusOr<RendezvousOptions> Meeting(const Flags& flags) {
@@ -64,13 +103,30 @@ absl::StatusOr<RendezvousOptions> Meeting(const Flags& flags) {
 absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, MakeDevice(flags.device));
 
+  std::unique_ptr<CheckpointStore> checkpoints;
+  if (!flags.checkpoint_dir.empty()) {
+    PSRING_ASSIGN_OR_RETURN(checkpoints, OpenCheckpointFolder(flags.checkpoint_dir, flags.server));
+  }
   const std::unique_ptr<LinkShaper> shaper = MakeLinkShaper(flags.link);
   Arrivals arrivals;
   ParameterServer server(*device, {.workers = flags.workers,
                                    .server = flags.server,
                                    .servers = flags.servers,
                                    .timeout = meeting.timeout,
+                                   .on_worker_loss = ParseOnWorkerLoss(flags.on_worker_loss),
+                                   .worker_timeout = absl::Seconds(flags.worker_timeout_s),
+                                   .reject_nonfinite = flags.reject_nonfinite,
+                                   .checkpoints = checkpoints.get(),
+                                   .checkpoint_every = flags.checkpoint_every,
+                                   .on_note = Note,
                                    .arrivals = &arrivals});
+  if (checkpoints != nullptr) {
+    PSRING_ASSIGN_OR_RETURN(const std::optional<Checkpoint> checkpoint, checkpoints->Load());
+    if (checkpoint.has_value()) {
+      PSRING_RETURN_IF_ERROR(server.Restore(*checkpoint));
+      Note(absl::StrCat("goes on from step ", checkpoint->step, " in ", flags.checkpoint_dir));
+    }
+  }
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Service> service, Service::Start(server, {.host = flags.bind,
                                                                                     .port = flags.port,
                                                                                     .threads = flags.threads,
@@ -86,23 +142,20 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
   std::fflush(stdout);
 
   // From here on the job has an end worth writing about; until here the signals simply end the process.
-  std::signal(SIGTERM, [](int) { told_to_end = 1; });
-  std::signal(SIGINT, [](int) { told_to_end = 1; });
+  std::signal(SIGTERM, [](int signal) { told_to_end = signal; });
+  std::signal(SIGINT, [](int signal) { told_to_end = signal; });
   std::optional<absl::Status> outcome;
   while (!(outcome = server.WaitUntilOver(absl::Now() + absl::Milliseconds(100))).has_value()) {
-    if (told_to_end != 0) server.Abort(absl::CancelledError("the parameter server was told to end"));
+    if (told_to_end == 0) continue;
+    server.CheckpointNow(absl::Now() + absl::Milliseconds(1500));
+    server.Abort(absl::CancelledError("the parameter server was told to end"));
   }
-  if (outcome->ok() && !flags.record.empty() && !arrivals.updates.empty()) {
-    outcome =
-        WriteFile(absl::StrCat(flags.record, "/arrivals-server", flags.server, ".bin"), ToBytes(arrivals));
-  }
-  if (outcome->ok() && !flags.record.empty()) {
-    outcome = WriteRecord(flags.record, flags.server, server.stats());
-  }
+  if (outcome->ok() && !flags.record.empty()) outcome = WriteRecords(flags, server.stats(), arrivals);
+  if (outcome->ok() && checkpoints != nullptr) checkpoints->Clear();
   if (!service->Stop(absl::Now() + absl::Seconds(2))) {
     // All that matters is written; a connection that will not end must not keep the process.
     if (!outcome->ok()) Fail("ps_server", std::string(outcome->message()));
-    std::_Exit(outcome->ok() ? 0 : 1);
+    std::_Exit(outcome->ok() ? 0 : told_to_end != 0 ? 128 + static_cast<int>(told_to_end) : 1);
   }
   return *outcome;
 }
@@ -134,6 +187,23 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--device", flags.device, "where the parameters are")->capture_default_str();
   app.add_option("--record", flags.record, "folder for result-server<I>.json; empty: none");
+  app.add_option("--on_worker_loss", flags.on_worker_loss,
+                 "stop, or continue with the workers that remain; by default synchronous jobs stop, "
+                 "asynchronous ones continue (several servers always stop)")
+      ->check(psring::OneOf({"stop", "continue"}));
+  app.add_option("--worker_timeout", flags.worker_timeout_s,
+                 "seconds in which a worker whose connection broke may come back before it is lost (of one "
+                 "server)")
+      ->check(psring::RealNumber({.low = 0, .low_allowed = true}))
+      ->capture_default_str();
+  app.add_option("--reject_nonfinite", flags.reject_nonfinite, "refuse a gradient with NaN or infinity in it")
+      ->capture_default_str();
+  app.add_option("--checkpoint_dir", flags.checkpoint_dir,
+                 "folder for checkpoints, from which a server that is started again goes on; empty: none");
+  app.add_option("--checkpoint_every", flags.checkpoint_every,
+                 "steps between checkpoints; 0: only at the start, at the end and at SIGTERM")
+      ->check(psring::WholeNumber(0, INT64_MAX))
+      ->capture_default_str();
   app.add_option("--timeout", flags.timeout_s, "seconds that workers may wait for one that is silent")
       ->check(psring::RealNumber({.low = 0}))
       ->capture_default_str();
@@ -150,6 +220,11 @@ int main(int argc, char** argv) {
   psring::KeepFreedMemory();
   const absl::StatusOr<psring::RendezvousOptions> meeting = psring::Meeting(flags);
   if (!meeting.ok()) return psring::Fail("ps_server", std::string(meeting.status().message()), 2);
+  if (absl::Status bad = psring::CheckFlags(flags); !bad.ok()) {
+    return psring::Fail("ps_server", std::string(bad.message()), 2);
+  }
   const absl::Status status = psring::Run(flags, *meeting);
-  return status.ok() ? 0 : psring::Fail("ps_server", std::string(status.message()));
+  if (status.ok()) return 0;
+  return psring::Fail("ps_server", std::string(status.message()),
+                      psring::told_to_end != 0 ? 128 + static_cast<int>(psring::told_to_end) : 1);
 }

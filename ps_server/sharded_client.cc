@@ -72,6 +72,23 @@ class ShardedClient : public PsClient {
     }
   }
 
+  // Workers do not come back to several servers, nor do these go back: all begin at 0. Were one of them ever
+  // to say otherwise, the earliest step is the one that all of them can go on from.
+  int64_t start_step() const override {
+    int64_t first = servers_.front()->start_step();
+    for (const auto& server : servers_) first = std::min(first, server->start_step());
+    return first;
+  }
+
+  // The first server's: who has got there has had the answers of all.
+  absl::StatusOr<std::optional<int64_t>> Barrier(int number, absl::Time deadline) override {
+    absl::StatusOr<std::optional<int64_t>> back = servers_.front()->Barrier(number, deadline);
+    if (back.ok()) return back;
+    Fail(Named(0, back.status()));
+    MutexLock lock(mutex_);
+    return failure_;
+  }
+
   absl::Status Fetch(Span weights, absl::Time deadline) override {
     return OnEach([&](int server) {
       const ServerJob shard = ShardOf(job_, slices_[server], server, count());
@@ -188,6 +205,7 @@ class ShardedClient : public PsClient {
       } else {
         ExchangeResult& all = joint.result;
         all.dropped = result->dropped;
+        all.went_back = all.went_back || result->went_back;
         // What is dropped goes on with what the first server says: the others' weights may be newer.
         if (result->dropped ? server == 0 : !joint.any || result->version < all.version) {
           all.version = result->version;

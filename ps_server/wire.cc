@@ -20,8 +20,8 @@ namespace {
 constexpr uint32_t kVarint = 0;
 constexpr uint32_t kBytes = 2;
 constexpr uint32_t kPayloadField = proto::Chunk::kPayloadFieldNumber;
-// Fifteen fields of at most one byte of tag and ten of value.
-constexpr size_t kMaxHeaderBytes = 15 * 11;
+// Eighteen fields of at most two bytes of tag and ten of value.
+constexpr size_t kMaxHeaderBytes = 18 * 12;
 
 class HeaderWriter {
  public:
@@ -71,7 +71,7 @@ bool SetField(uint64_t number, uint64_t value, ChunkHeader& header) {
   switch (number) {
     case proto::Chunk::kKindFieldNumber:
       header.kind = static_cast<MessageKind>(value);
-      return value >= 1 && value <= static_cast<uint64_t>(MessageKind::kNorm);
+      return value >= 1 && value <= static_cast<uint64_t>(MessageKind::kBarrier);
     case proto::Chunk::kBucketFieldNumber:
       header.bucket = static_cast<int>(value);
       return true;
@@ -111,6 +111,15 @@ bool SetField(uint64_t number, uint64_t value, ChunkHeader& header) {
     case proto::Chunk::kSumOfSquaresFieldNumber:
       header.sum_of_squares = std::bit_cast<double>(value);
       return true;
+    case proto::Chunk::kIncarnationFieldNumber:
+      header.incarnation = value;
+      return true;
+    case proto::Chunk::kResetsFieldNumber:
+      header.resets = value;
+      return true;
+    case proto::Chunk::kPatienceMsFieldNumber:
+      header.patience_ms = static_cast<int64_t>(value);
+      return true;
     default:
       return false;
   }
@@ -123,6 +132,8 @@ static_assert(static_cast<int>(MessageKind::kFetch) == proto::Chunk::FETCH);
 static_assert(static_cast<int>(MessageKind::kLeave) == proto::Chunk::LEAVE);
 static_assert(static_cast<int>(MessageKind::kAnnounce) == proto::Chunk::ANNOUNCE);
 static_assert(static_cast<int>(MessageKind::kNorm) == proto::Chunk::NORM);
+static_assert(static_cast<int>(MessageKind::kReset) == proto::Chunk::RESET);
+static_assert(static_cast<int>(MessageKind::kBarrier) == proto::Chunk::BARRIER);
 
 }  // namespace
 
@@ -142,6 +153,9 @@ grpc::ByteBuffer EncodeChunk(const ChunkHeader& header, Bytes payload, std::shar
   writer.Field(proto::Chunk::kWeightsAtFieldNumber, static_cast<int64_t>(header.weights_at));
   writer.Field(proto::Chunk::kCompleteFieldNumber, header.complete);
   writer.Field(proto::Chunk::kSumOfSquaresFieldNumber, std::bit_cast<int64_t>(header.sum_of_squares));
+  writer.Field(proto::Chunk::kIncarnationFieldNumber, static_cast<int64_t>(header.incarnation));
+  writer.Field(proto::Chunk::kResetsFieldNumber, static_cast<int64_t>(header.resets));
+  writer.Field(proto::Chunk::kPatienceMsFieldNumber, header.patience_ms);
   if (payload.empty()) {
     const grpc::Slice slice = writer.slice();
     return grpc::ByteBuffer(&slice, 1);
@@ -202,39 +216,73 @@ absl::Status ReceivedChunk::Decode(grpc::ByteBuffer& message) {
   return absl::OkStatus();
 }
 
+void EncodeJob(const ServerJob& from, proto::Job& to) {
+  to.set_workers(from.workers);
+  to.set_consistency(from.consistency);
+  to.set_deterministic(from.deterministic);
+  to.set_serial(from.serial);
+  to.set_server(from.server);
+  to.set_servers(from.servers);
+  to.set_clip_norm(from.clip_norm);
+  to.set_staleness_lr(from.staleness_lr);
+  to.set_wire(Name(from.wire));
+  to.set_parameters(from.parameters);
+  for (const Bucket& bucket : from.buckets) {
+    proto::Job::Bucket& added = *to.add_buckets();
+    added.set_first(bucket.first);
+    added.set_count(bucket.count);
+  }
+  const OptimizerConfig& optimizer = from.optimizer;
+  to.mutable_optimizer()->set_name(OptimizerName(optimizer.kind));
+  to.mutable_optimizer()->set_momentum(optimizer.momentum);
+  to.mutable_optimizer()->set_beta1(optimizer.beta1);
+  to.mutable_optimizer()->set_beta2(optimizer.beta2);
+  to.mutable_optimizer()->set_epsilon(optimizer.epsilon);
+  const LrSchedule& schedule = from.schedule;
+  to.mutable_schedule()->set_linear_decay(schedule.decay == LrDecay::kLinear);
+  to.mutable_schedule()->set_base(schedule.base);
+  to.mutable_schedule()->set_scale(schedule.scale);
+  to.mutable_schedule()->set_warmup_samples(schedule.warmup_samples);
+  to.mutable_schedule()->set_total_samples(schedule.total_samples);
+}
+
+absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job) {
+  ServerJob to;
+  to.workers = job.workers();
+  to.consistency = job.consistency();
+  to.deterministic = job.deterministic();
+  to.serial = job.serial();
+  to.server = job.server();
+  to.servers = job.servers();
+  to.clip_norm = job.clip_norm();
+  to.staleness_lr = job.staleness_lr();
+  PSRING_ASSIGN_OR_RETURN(to.wire, ParseDType(job.wire()));
+  to.parameters = job.parameters();
+  for (const proto::Job::Bucket& bucket : job.buckets()) {
+    to.buckets.push_back(
+        {.index = static_cast<int>(to.buckets.size()), .first = bucket.first(), .count = bucket.count()});
+  }
+  PSRING_ASSIGN_OR_RETURN(to.optimizer.kind, ParseOptimizer(job.optimizer().name()));
+  to.optimizer.momentum = job.optimizer().momentum();
+  to.optimizer.beta1 = job.optimizer().beta1();
+  to.optimizer.beta2 = job.optimizer().beta2();
+  to.optimizer.epsilon = job.optimizer().epsilon();
+  to.schedule = {.decay = job.schedule().linear_decay() ? LrDecay::kLinear : LrDecay::kConstant,
+                 .base = job.schedule().base(),
+                 .scale = job.schedule().scale(),
+                 .warmup_samples = job.schedule().warmup_samples(),
+                 .total_samples = job.schedule().total_samples()};
+  return to;
+}
+
 std::string EncodeJoin(const JoinRequest& request) {
   proto::Join message;
   message.set_protocol(kProtocolVersion);
   message.set_worker(request.worker);
   message.set_memory(request.memory);
-  proto::Job& job = *message.mutable_job();
-  job.set_workers(request.job.workers);
-  job.set_consistency(request.job.consistency);
-  job.set_deterministic(request.job.deterministic);
-  job.set_serial(request.job.serial);
-  job.set_server(request.job.server);
-  job.set_servers(request.job.servers);
-  job.set_clip_norm(request.job.clip_norm);
-  job.set_staleness_lr(request.job.staleness_lr);
-  job.set_wire(Name(request.job.wire));
-  job.set_parameters(request.job.parameters);
-  for (const Bucket& bucket : request.job.buckets) {
-    proto::Job::Bucket& added = *job.add_buckets();
-    added.set_first(bucket.first);
-    added.set_count(bucket.count);
-  }
-  const OptimizerConfig& optimizer = request.job.optimizer;
-  job.mutable_optimizer()->set_name(OptimizerName(optimizer.kind));
-  job.mutable_optimizer()->set_momentum(optimizer.momentum);
-  job.mutable_optimizer()->set_beta1(optimizer.beta1);
-  job.mutable_optimizer()->set_beta2(optimizer.beta2);
-  job.mutable_optimizer()->set_epsilon(optimizer.epsilon);
-  const LrSchedule& schedule = request.job.schedule;
-  job.mutable_schedule()->set_linear_decay(schedule.decay == LrDecay::kLinear);
-  job.mutable_schedule()->set_base(schedule.base);
-  job.mutable_schedule()->set_scale(schedule.scale);
-  job.mutable_schedule()->set_warmup_samples(schedule.warmup_samples);
-  job.mutable_schedule()->set_total_samples(schedule.total_samples);
+  message.set_session(request.session);
+  message.set_again(request.again);
+  EncodeJob(request.job, *message.mutable_job());
   return message.SerializeAsString();
 }
 
@@ -249,35 +297,12 @@ absl::StatusOr<JoinRequest> DecodeJoin(Pieces payload) {
                      " of the parameter server's protocol, and the server version ", kProtocolVersion,
                      "; start both from the same psring"));
   }
-  const proto::Job& job = message.job();
   JoinRequest request;
   request.worker = message.worker();
   request.memory = message.memory();
-  request.job.workers = job.workers();
-  request.job.consistency = job.consistency();
-  request.job.deterministic = job.deterministic();
-  request.job.serial = job.serial();
-  request.job.server = job.server();
-  request.job.servers = job.servers();
-  request.job.clip_norm = job.clip_norm();
-  request.job.staleness_lr = job.staleness_lr();
-  PSRING_ASSIGN_OR_RETURN(request.job.wire, ParseDType(job.wire()));
-  request.job.parameters = job.parameters();
-  for (const proto::Job::Bucket& bucket : job.buckets()) {
-    request.job.buckets.push_back({.index = static_cast<int>(request.job.buckets.size()),
-                                   .first = bucket.first(),
-                                   .count = bucket.count()});
-  }
-  PSRING_ASSIGN_OR_RETURN(request.job.optimizer.kind, ParseOptimizer(job.optimizer().name()));
-  request.job.optimizer.momentum = job.optimizer().momentum();
-  request.job.optimizer.beta1 = job.optimizer().beta1();
-  request.job.optimizer.beta2 = job.optimizer().beta2();
-  request.job.optimizer.epsilon = job.optimizer().epsilon();
-  request.job.schedule = {.decay = job.schedule().linear_decay() ? LrDecay::kLinear : LrDecay::kConstant,
-                          .base = job.schedule().base(),
-                          .scale = job.schedule().scale(),
-                          .warmup_samples = job.schedule().warmup_samples(),
-                          .total_samples = job.schedule().total_samples()};
+  request.session = message.session();
+  request.again = message.again();
+  PSRING_ASSIGN_OR_RETURN(request.job, DecodeJob(message.job()));
   return request;
 }
 

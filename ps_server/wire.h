@@ -16,6 +16,10 @@
 
 namespace psring {
 
+namespace proto {
+class Job;
+}
+
 // A message that refers to `payload` without copying it. gRPC may hold it for longer than the write takes:
 // the memory must stay readable until `keep` is released, from whatever thread.
 grpc::ByteBuffer EncodeChunk(const ChunkHeader& header, Bytes payload, std::shared_ptr<const void> keep);
@@ -41,9 +45,14 @@ struct JoinRequest {
   int worker = 0;
   ServerJob job;
   std::string memory;  // the token of the memory that it shares; empty: none
+  uint64_t session = 0;
+  bool again = false;
 };
 std::string EncodeJoin(const JoinRequest& request);
 absl::StatusOr<JoinRequest> DecodeJoin(Pieces payload);
+
+void EncodeJob(const ServerJob& from, proto::Job& to);
+absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job);
 
 inline constexpr char kExchangeMethod[] = "/psring.proto.ParameterServer/Exchange";
 // Trailing metadata by which a client tells the server's own words from those of its gRPC library.

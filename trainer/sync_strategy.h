@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,7 +46,7 @@ struct StepReport {
   int64_t version = -1;
   // The gradient came too late and is in no update; the weights are those that `next_step` builds on.
   bool dropped = false;
-  int64_t next_step = -1;  // where `dropped`
+  int64_t next_step = -1;  // where `dropped`, or where a parameter server went back; else the next
 };
 
 // Per step, from one thread: BeginStep, forward, backward { GradientReady ... }, FinishStep.
@@ -66,6 +67,20 @@ class SyncStrategy {
 
   // On return gradients may be overwritten, in stream order. Waits for what the step has started.
   virtual absl::StatusOr<StepReport> FinishStep() = 0;
+
+  // The step to begin with, after Start: above 0 where a parameter server goes on with a job.
+  virtual int64_t start_step() const { return 0; }
+
+  // Waits for all ranks: `stage` 0 before the first step, 1 before the first measured one, 2 after the last.
+  // Nothing where the strategy has no barrier of its own; else the step to go on with, if that is an earlier
+  // one.
+  struct Stage {
+    std::optional<int64_t> goes_back_to;
+  };
+  virtual absl::StatusOr<std::optional<Stage>> AwaitStage(int stage) {
+    (void)stage;
+    return std::nullopt;
+  }
 
   // Drained: the weights to evaluate. Every rank calls it, after the last step. Synchronous modes: this
   // rank's weights; asynchronous: the server's, after every worker's last push.

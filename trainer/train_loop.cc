@@ -40,6 +40,8 @@ class Training {
 
   absl::Status AllocateGradient(size_t bytes);
   absl::Status Steps();
+  absl::StatusOr<std::optional<int64_t>> AwaitStage(int stage);
+  void GoBackTo(int64_t step);
   bool IsOver(int64_t step) const;
   int64_t StepsDone(int64_t next) const;
   absl::StatusOr<StepRecord> Step(int64_t step, int64_t& next);
@@ -76,7 +78,12 @@ class Training {
   int64_t version_ = 0;         // asynchronous: updates in this rank's weights, those of all workers
   double trained_s_ = 0;
   std::vector<double> losses_;  // of this rank's steps
-  int64_t snapshot_steps_ = 0;  // this rank's, when the last snapshot was taken
+  struct Made {
+    int64_t step;
+    int64_t samples;  // that count
+  };
+  std::vector<Made> made_;       // beside losses_
+  int64_t snapshot_losses_ = 0;  // there were so many when the last snapshot was taken
   std::vector<WeightsCopy> snapshots_;
   RankResult result_;
 };
@@ -191,8 +198,6 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
     strategy_->Abort(trained);  // or the peers would wait for their deadline
     return trained;
   }
-  // Nobody's last push may come after somebody's Collect.
-  PSRING_RETURN_IF_ERROR(worker_.barrier());
   PSRING_RETURN_IF_ERROR(strategy_->Collect(weights_.span()));
   Describe();
   if (options_.evaluate && worker_.rank == 0) {
@@ -209,11 +214,32 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
 
 absl::Status Training::Steps() {
   bool warm = false;
-  int64_t done = 0;
-  for (int64_t step = 0, next = 0; !IsOver(step); step = next) {
+  int64_t next = strategy_->start_step(), done = 0;
+  if (next > 0) {  // of a job that was going on already
+    global_samples_ = next * plan_.global_batch;
+    for (DistributedSampler& sampler : samplers_) sampler.SeekTo(next);
+  }
+  while (true) {
+    const int64_t step = next;
+    const bool over = IsOver(step);
     // A worker whose gradient came too late may skip the first measured step, but not the barrier before it.
     const bool warmed_up = !warm && step >= plan_.warmup_steps;
-    if (step == 0 || warmed_up || options_.align_steps) PSRING_RETURN_IF_ERROR(worker_.barrier());
+    if (step == 0 || warmed_up || over) {
+      // At the end, too: nobody's last push may come after somebody's Collect.
+      const absl::StatusOr<std::optional<int64_t>> back = AwaitStage(over ? 2 : warmed_up ? 1 : 0);
+      if (!back.ok()) return AtStep(step, back.status());
+      if (back->has_value()) {
+        next = **back;
+        global_samples_ -= (step - next) * plan_.global_batch;
+        for (DistributedSampler& sampler : samplers_) sampler.SeekTo(next);
+        GoBackTo(next);
+        done = StepsDone(next);
+        warm = warm && next > plan_.warmup_steps;
+        continue;
+      }
+    }
+    if (over) return absl::OkStatus();
+    if (options_.align_steps) PSRING_RETURN_IF_ERROR(worker_.barrier());
     warm = warm || warmed_up;
     absl::StatusOr<StepRecord> record = Step(step, next);
     if (!record.ok()) return AtStep(step, record.status());
@@ -232,8 +258,30 @@ absl::Status Training::Steps() {
     }
     worker_.on_step(*record);
     worker_.on_progress(done, plan_.total_steps(), record->loss);
+    if (next <= step) {
+      GoBackTo(next);
+      warm = warm && next > plan_.warmup_steps;
+    }
   }
-  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<int64_t>> Training::AwaitStage(int stage) {
+  PSRING_ASSIGN_OR_RETURN(const std::optional<SyncStrategy::Stage> awaited, strategy_->AwaitStage(stage));
+  if (awaited.has_value()) return awaited->goes_back_to;
+  PSRING_RETURN_IF_ERROR(worker_.barrier());
+  return std::nullopt;
+}
+
+// What was made from `step` on is made once more, and counts once.
+void Training::GoBackTo(int64_t step) {
+  while (!made_.empty() && made_.back().step >= step) {
+    result_.samples -= made_.back().samples;
+    made_.pop_back();
+    losses_.pop_back();
+  }
+  std::erase_if(snapshots_,
+                [this](const WeightsCopy& snapshot) { return snapshot.point.samples > global_samples_; });
+  snapshot_losses_ = std::min(snapshot_losses_, static_cast<int64_t>(losses_.size()));
 }
 
 bool Training::IsOver(int64_t step) const {
@@ -279,14 +327,14 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
   record.step_ms = Milliseconds(trace.Now() - record.begin_ns);
 
   if (report.exposed_ns > 0) AddSpan(SpanKind::kExposed, step, finish_ns, finish_ns + report.exposed_ns);
-  next = report.dropped ? report.next_step : step + 1;
+  next = report.next_step >= 0 ? report.next_step : step + 1;
   if (IsAsynchronous(*strategy_row_)) {
     version_ = report.version;
     global_samples_ = version_ * options_.batch;
   } else {
     global_samples_ += (next - step) * info.global_samples * plan_.global_batch / drawn_batch_;
   }
-  if (next > step + 1) {
+  if (next != step + 1) {
     for (DistributedSampler& sampler : samplers_) sampler.SeekTo(next);
   }
   std::vector<std::pair<int64_t, int64_t>> in_flight;
@@ -345,6 +393,7 @@ void Training::AddSpan(SpanKind kind, int64_t step, int64_t begin_ns, int64_t en
 void Training::Count(const StepRecord& record) {
   if (record.dropped) ++result_.dropped_gradients;
   losses_.push_back(record.loss);
+  made_.push_back({record.step, record.warmup || record.dropped ? 0 : record.samples});
   trained_s_ += record.step_ms / 1000;
   if (!record.warmup) {
     if (!record.dropped) result_.samples += record.samples;
@@ -364,16 +413,16 @@ void Training::KeepSnapshot(int64_t steps_done) {
     version_ = steps_done * worker_.world_size;
     global_samples_ = version_ * options_.batch;
   }
-  auto since = losses_.begin() + snapshot_steps_;
-  if (since == losses_.end()) --since;  // others have ended the training: the loss of the point before
-  snapshot_steps_ = static_cast<int64_t>(losses_.size());
+  auto since = losses_.begin() + snapshot_losses_;
+  if (since == losses_.end() && !losses_.empty()) --since;  // others have ended the training: the loss before
+  snapshot_losses_ = static_cast<int64_t>(losses_.size());
   const float* weights = weights_.span().floats();
-  snapshots_.push_back(
-      {.point = {.samples = global_samples_,
-                 .updates = IsAsynchronous(*strategy_row_) ? version_ : steps_done,
-                 .wall_s = trained_s_,
-                 .train_loss = std::accumulate(since, losses_.end(), 0.0) / (losses_.end() - since)},
-       .weights = {weights, weights + weights_.span().count}});
+  snapshots_.push_back({.point = {.samples = global_samples_,
+                                  .updates = IsAsynchronous(*strategy_row_) ? version_ : steps_done,
+                                  .wall_s = trained_s_,
+                                  .train_loss = std::accumulate(since, losses_.end(), 0.0) /
+                                                std::max<int64_t>(1, losses_.end() - since)},
+                        .weights = {weights, weights + weights_.span().count}});
 }
 
 absl::Status Training::ScoreCurve() {
@@ -416,8 +465,9 @@ void Training::Describe() {
   result_.global_batch = plan_.global_batch;
   result_.steps = plan_.steps;
   for (const Bucket& bucket : buckets_) result_.bucket_elements.push_back(bucket.count);
-  const auto tail = losses_.end() - std::max<int64_t>(1, losses_.size() / 10);
-  result_.final_loss = std::accumulate(tail, losses_.end(), 0.0) / (losses_.end() - tail);
+  const int64_t made = static_cast<int64_t>(losses_.size());
+  const auto tail = losses_.end() - std::min(made, std::max<int64_t>(1, made / 10));
+  result_.final_loss = std::accumulate(tail, losses_.end(), 0.0) / std::max<int64_t>(1, losses_.end() - tail);
   result_.weights_hash = HashBytes(weights_.data(), weights_.bytes());
 }
 

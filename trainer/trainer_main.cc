@@ -136,13 +136,21 @@ absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const Flags& flags, Rend
   }
   PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(PayloadOf(flags.training)));
   const int servers = ServersOf(flags.training, rendezvous->options().world_size);
+  const bool returns = servers == 1 && Checkpoints(flags.training);
   std::vector<std::unique_ptr<PsClient>> clients;
   for (int server = 0; server < servers; ++server) {
     const std::string whom =
         servers == 1 ? "the parameter server" : absl::StrCat("parameter server ", server, " of ", servers);
-    PSRING_ASSIGN_OR_RETURN(const std::string address, rendezvous->Get(absl::StrCat("ps/", server), whom));
+    const auto find = [rendezvous, server, whom] {
+      return rendezvous->Get(absl::StrCat("ps/", server), whom);
+    };
+    PSRING_ASSIGN_OR_RETURN(const std::string address, find());
     clients.push_back(MakeGrpcPsClient(
-        address, payload, {.shaper = shaper, .source = shaper != nullptr ? flags.bind_host : ""}));
+        address, {.payload = payload,
+                  .reply_timeout = absl::Seconds(flags.training.timeout_s),
+                  .patience = returns ? absl::Seconds(flags.training.timeout_s) : absl::ZeroDuration(),
+                  .find_again = find,
+                  .link = {.shaper = shaper, .source = shaper != nullptr ? flags.bind_host : ""}}));
   }
   return MakeShardedPsClient(std::move(clients));
 }

@@ -80,6 +80,9 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
         ": at most ", world_size - 1, " can be spare; give fewer, or more --workers"));
   }
   PSRING_RETURN_IF_ERROR(CheckStragglers(options.straggler, world_size));
+  if (strategy.needs == Needs::kParameterServer) {
+    PSRING_RETURN_IF_ERROR(CheckRecovery(options, ServersOf(options, world_size)));
+  }
   if (strategy.single_process && world_size > 1) {
     return absl::InvalidArgumentError(absl::StrCat("--strategy ", strategy.name,
                                                    " is one process; it cannot have ", world_size,

@@ -26,7 +26,9 @@ std::string Dump(const TrainingOptions& o) {
       << o.deterministic << '|' << o.timeout_s << '|' << o.servers << '|' << o.clip_norm << '|'
       << o.staleness_lr << '|' << o.wire << '|' << o.workload << '|' << o.compute_speedup << '|'
       << o.validation << '|' << o.score << '|' << o.align_steps << '|' << o.straggler << '|' << o.jitter_ms
-      << '|' << o.clock << '|' << o.compute_ms << '|' << o.network_ms << '|' << o.serve_ms;
+      << '|' << o.clock << '|' << o.compute_ms << '|' << o.network_ms << '|' << o.serve_ms << '|'
+      << o.on_worker_loss << '|' << o.worker_timeout_s << '|' << o.reject_nonfinite << '|' << o.checkpoint_dir
+      << '|' << o.checkpoint_every << '|' << o.max_restarts;
   return out.str();
 }
 
@@ -82,6 +84,12 @@ const std::vector<Field>& Fields() {
       {"--network_ms", [](auto& o) { o.network_ms = "exp:2"; }},
       {"--serve_ms", [](auto& o) { o.serve_ms = "1.5"; }},
       {"--deterministic", [](auto& o) { o.deterministic = true; }},
+      {"--on_worker_loss", [](auto& o) { o.on_worker_loss = "continue"; }},
+      {"--worker_timeout", [](auto& o) { o.worker_timeout_s = 0.5; }},
+      {"--reject_nonfinite", [](auto& o) { o.reject_nonfinite = "false"; }},
+      {"--checkpoint_dir", [](auto& o) { o.checkpoint_dir = "/a/place"; }},
+      {"--checkpoint_every", [](auto& o) { o.checkpoint_every = 50; }},
+      {"--max_restarts", [](auto& o) { o.max_restarts = 3; }},
       {"--timeout", [](auto& o) { o.timeout_s = 2.5; }},
   };
   return *fields;
@@ -102,6 +110,30 @@ std::string ValidationError(const std::function<void(TrainingOptions&)>& change)
   TrainingOptions options;
   change(options);
   return std::string(ValidateTrainingOptions(options).message());
+}
+
+TEST(CheckRecovery, NamesWhatDoesNotGoTogether) {
+  const auto error = [](const std::function<void(TrainingOptions&)>& change, int servers) {
+    TrainingOptions options;
+    change(options);
+    return std::string(CheckRecovery(options, servers).message());
+  };
+  for (const auto& [flag, change] :
+       std::vector<std::pair<std::string, std::function<void(TrainingOptions&)>>>{
+           {"--max_restarts", [](auto& o) { o.max_restarts = 1; }},
+           {"--checkpoint_every", [](auto& o) { o.checkpoint_every = 5; }},
+           {"--checkpoint_dir", [](auto& o) { o.checkpoint_dir = "a"; }},
+           {"--on_worker_loss continue", [](auto& o) { o.on_worker_loss = "continue"; }}}) {
+    EXPECT_EQ(error(change, 1), "");
+    EXPECT_EQ(error(change, 2).find(flag + " needs one server"), 0) << error(change, 2);
+    const auto simulated = [&](auto& o) { change(o), o.clock = "virtual"; };
+    EXPECT_EQ(error(simulated, 1).find(flag + " with --clock virtual"), 0);
+    const auto aligned = [&](auto& o) { change(o), o.align_steps = true; };
+    EXPECT_EQ(error(aligned, 1).find(flag + " with --align_steps"), 0);
+  }
+  const auto clipped = [](auto& o) { o.on_worker_loss = "continue", o.clip_norm = 1; };
+  EXPECT_NE(error(clipped, 1).find("--clip_norm"), std::string::npos);
+  EXPECT_EQ(error([](auto& o) { o.on_worker_loss = "stop"; }, 2), "");
 }
 
 TEST(TrainingArguments, DefaultsAreLeftOut) { EXPECT_TRUE(TrainingArguments(TrainingOptions()).empty()); }

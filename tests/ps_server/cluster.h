@@ -17,8 +17,12 @@ class Cluster {
   virtual ParameterServer& server() = 0;
 };
 
+std::unique_ptr<Cluster> MakeCluster(const ServerOptions& options);
 // `server`: which one it is, where `servers` share a job.
-std::unique_ptr<Cluster> MakeCluster(int workers, absl::Duration timeout = absl::Seconds(30), int server = 0,
-                                     int servers = 1);
+inline std::unique_ptr<Cluster> MakeCluster(int workers, absl::Duration timeout = absl::Seconds(30),
+                                            int server = 0, int servers = 1) {
+  return MakeCluster(
+      ServerOptions{.workers = workers, .server = server, .servers = servers, .timeout = timeout});
+}
 
 }  // namespace psring

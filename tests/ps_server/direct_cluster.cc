@@ -16,9 +16,8 @@ class DirectCluster : public Cluster {
 
 }  // namespace
 
-std::unique_ptr<Cluster> MakeCluster(int workers, absl::Duration timeout, int server, int servers) {
-  return std::make_unique<DirectCluster>(
-      ServerOptions{.workers = workers, .server = server, .servers = servers, .timeout = timeout});
+std::unique_ptr<Cluster> MakeCluster(const ServerOptions& options) {
+  return std::make_unique<DirectCluster>(options);
 }
 
 }  // namespace psring

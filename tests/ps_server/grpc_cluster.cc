@@ -25,9 +25,8 @@ class GrpcCluster : public Cluster {
 
 }  // namespace
 
-std::unique_ptr<Cluster> MakeCluster(int workers, absl::Duration timeout, int server, int servers) {
-  return std::make_unique<GrpcCluster>(
-      ServerOptions{.workers = workers, .server = server, .servers = servers, .timeout = timeout});
+std::unique_ptr<Cluster> MakeCluster(const ServerOptions& options) {
+  return std::make_unique<GrpcCluster>(options);
 }
 
 }  // namespace psring

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
+#include <optional>
 #include <random>
 #include <vector>
 
+#include "common/cpu_kernels.h"
 #include "common/reduce.h"
 
 namespace psring {
@@ -64,6 +67,27 @@ TEST(PiecesTest, TakesElementsOf16BitsHoweverTheBytesAreCut) {
         EXPECT_EQ(set, from);
         AddPieces(type, cut.pieces, to.data());
         for (size_t i = 0; i < count; ++i) ASSERT_EQ(to[i], from[i] + .5f) << count << " cut to " << longest;
+      }
+    }
+  }
+}
+
+TEST(PiecesTest, FindsTheFirstElementThatIsNotFiniteInEveryType) {
+  std::mt19937 random(3);
+  for (const DType type : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    for (const size_t count : {1, 7, 5000}) {
+      for (const float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                              std::numeric_limits<float>::quiet_NaN()}) {
+        for (const size_t at : {size_t{0}, count / 2, count - 1}) {
+          std::vector<float> values(count, 100);
+          std::vector<std::byte> encoded(count * SizeOf(type));
+          cpu::Convert(DType::kFloat32, values.data(), type, encoded.data(), count);
+          EXPECT_EQ(FirstNotFinite(type, Cut(encoded.data(), encoded.size(), random, 13).pieces),
+                    std::nullopt);
+          values[at] = bad;
+          cpu::Convert(DType::kFloat32, values.data(), type, encoded.data(), count);
+          EXPECT_EQ(FirstNotFinite(type, Cut(encoded.data(), encoded.size(), random, 13).pieces), at);
+        }
       }
     }
   }

@@ -8,7 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <random>
@@ -124,7 +127,7 @@ TEST_F(ProcessTest, ServesAJobLeavesItsRecordAndEnds) {
   EXPECT_GT(result->peak_memory_mb, 1);
 }
 
-TEST_F(ProcessTest, WhenTheServerIsKilledItsWorkersHearOfItWithinASecond) {
+TEST_F(ProcessTest, WhenTheServerIsKilledForGoodItsWorkersHearOfItWithinSeconds) {
   Child server(Command(2));
   const std::string address = Address();
   const ServerJob job = MakeJob(2, {100000});
@@ -140,7 +143,7 @@ TEST_F(ProcessTest, WhenTheServerIsKilledItsWorkersHearOfItWithinASecond) {
     absl::Status status;
     for (int64_t step = 1; status.ok(); ++step) status = worker.Step(step).status();
     EXPECT_THAT(std::string(status.message()), HasSubstr("lost the parameter server at " + address));
-    EXPECT_LT(absl::Now() - killed, absl::Seconds(rank == 0 ? 1 : 2));
+    EXPECT_LT(absl::Now() - killed, absl::Seconds(3));
   });
   EXPECT_EQ(server.Wait(), -SIGKILL);
 }
@@ -148,7 +151,7 @@ TEST_F(ProcessTest, WhenTheServerIsKilledItsWorkersHearOfItWithinASecond) {
 TEST_F(ProcessTest, WhenAWorkerIsKilledTheOthersHearItsNumber) {
   for (const std::string consistency : {"sync", "async"}) {
     store_ = *RendezvousServer::Start("127.0.0.1", 0);
-    Child server(Command(3));
+    Child server(Command(3, {"--on_worker_loss", "stop"}));
     const std::string address = Address();
     ServerJob job = MakeJob(3, {100000});
     job.consistency = consistency;
@@ -167,7 +170,7 @@ TEST_F(ProcessTest, WhenAWorkerIsKilledTheOthersHearItsNumber) {
       }
       EXPECT_THAT(std::string(status.message()), HasSubstr("worker 2 was lost"));
       if (rank == 0) {
-        EXPECT_LT(absl::Now() - killed, absl::Seconds(1));
+        EXPECT_LT(absl::Now() - killed, absl::Seconds(3));
       }
     });
     EXPECT_EQ(server.Wait(), 1);
@@ -237,6 +240,78 @@ TEST_F(ProcessTest, RandomBytesOnThePortDoNoHarm) {
   EXPECT_EQ(server.Wait(), 0) << server.Output();
 }
 
+TEST_F(ProcessTest, TwoHundredSilentConnectionsAreNoHindrance) {
+  Child server(Command(1));
+  const std::string address = Address();
+  int port = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
+  std::vector<int> silent;
+  for (int i = 0; i < 200; ++i) {
+    silent.push_back(socket(AF_INET, SOCK_STREAM, 0));
+    sockaddr_in to{.sin_family = AF_INET, .sin_port = htons(port)};
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(connect(silent.back(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+  }
+  const ServerJob job = MakeJob(1, {300000});
+  TestWorker worker(job, 0, MakeGrpcPsClient(address));
+  ASSERT_EQ(worker.Start(), absl::OkStatus());
+  for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
+  EXPECT_EQ(worker.weights, TrainAlone(job, 3));
+  ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+  EXPECT_EQ(server.Wait(), 0) << server.Output();
+  for (const int fd : silent) close(fd);
+}
+
+// As a launcher does it: killed at a moment that nobody chose, started again with the same flags.
+TEST_F(ProcessTest, AfterKillNineAServerGoesOnAndTheWeightsAreTheSame) {
+  const std::string folder = absl::StrCat(::testing::TempDir(), "/ps-checkpoints-", getpid());
+  const auto command = Command(2, {"--checkpoint_dir", folder, "--checkpoint_every", "3", "--timeout", "20"});
+  RendezvousOptions meeting{.host = "127.0.0.1", .port = store_->port(), .hosted_elsewhere = true};
+  meeting.timeout = absl::Seconds(10);
+  const auto rendezvous = *Rendezvous::Connect(meeting);
+  ServerJob job = MakeJob(2, {1000, kChunkBytes / sizeof(float) + 3});
+  job.deterministic = true;
+  constexpr int64_t kSteps = 60;
+  auto server = std::make_unique<Child>(command);
+  const std::string first = Address();
+  std::atomic<int> done = 0;
+  std::thread workers([&] {
+    ForEachRank(2, [&](int rank) {
+      TestWorker worker(
+          job, rank, MakeGrpcPsClient(first, {.find_again = [&] { return rendezvous->Get("ps/0", "it"); }}));
+      EXPECT_EQ(worker.Start(), absl::OkStatus());
+      for (int64_t step = 0; step < kSteps;) {
+        absl::SleepFor(absl::Milliseconds(10));
+        const auto results = worker.Step(step++);
+        ASSERT_EQ(results.status(), absl::OkStatus());
+        for (const ExchangeResult& result : *results) {
+          if (result.went_back) step = result.version;
+        }
+        if (std::any_of(results->begin(), results->end(), [](const auto& r) { return r.went_back; })) {
+          ASSERT_EQ(worker.client->Fetch({worker.weights.data(), worker.weights.size()}, Soon()),
+                    absl::OkStatus());
+        }
+      }
+      EXPECT_EQ(worker.weights, TrainAlone(job, kSteps));
+      EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+      ++done;
+    });
+  });
+  std::mt19937 random(std::random_device{}());
+  for (int death = 0; death < 2; ++death) {
+    absl::SleepFor(absl::Milliseconds(100 + random() % 250));
+    server->Kill(SIGKILL);
+    EXPECT_EQ(server->Wait(), -SIGKILL);
+    server = std::make_unique<Child>(command);
+  }
+  workers.join();
+  EXPECT_EQ(done, 2);
+  EXPECT_EQ(server->Wait(), 0) << server->Output();
+  // A job that has ended well needs no checkpoints any more.
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  std::filesystem::remove_all(folder);
+}
+
 TEST_F(ProcessTest, SigtermEndsItWithOneLine) {
   Child server(Command(2));
   const std::string address = Address();
@@ -247,7 +322,7 @@ TEST_F(ProcessTest, SigtermEndsItWithOneLine) {
   });
   EXPECT_THAT(std::string(worker.Start().message()), HasSubstr("the parameter server was told to end"));
   ends.join();
-  EXPECT_EQ(server.Wait(), 1);
+  EXPECT_EQ(server.Wait(), 128 + SIGTERM);
   EXPECT_THAT(server.Output(), HasSubstr("ps_server: the parameter server was told to end\n"));
 }
 

@@ -207,6 +207,7 @@ std::string Answer(const std::function<void(proto::Join&, proto::Chunk&)>& chang
   chunk.set_payload(std::string(4000, 0));
   stream->Write(chunk);
   if (!stream->Read(&chunk)) return stream->Finish().error_message();  // that all have joined
+  push.set_incarnation(chunk.incarnation());
   stream->Write(push);
   if (!stream->Read(&chunk)) return stream->Finish().error_message();
   return absl::StrCat("version ", chunk.version());

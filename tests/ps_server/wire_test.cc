@@ -126,7 +126,7 @@ TEST(WireTest, WhatIsNoChunkIsRefused) {
   EXPECT_FALSE(decodes(""));
   EXPECT_FALSE(decodes(whole.substr(0, whole.size() - 1)));  // the payload ends early
   EXPECT_FALSE(decodes(whole + "x"));                        // or is not the last field
-  EXPECT_FALSE(decodes(std::string("\x08\x09", 2)));         // a kind that does not exist
+  EXPECT_FALSE(decodes(std::string("\x08\x0a", 2)));         // a kind that does not exist
   EXPECT_FALSE(decodes(std::string("\x10\x01", 2)));         // no kind at all
   EXPECT_FALSE(decodes(std::string(500, '\xff')));           // a number without end
 }

@@ -92,12 +92,13 @@ Connections Connect(const StrategyRow& strategy, int workers, absl::Duration tim
   }
   if (strategy.needs == Needs::kParameterServer) {
     for (int server = 0; server < servers; ++server) {
-      connections.servers.push_back(
-          std::make_unique<ParameterServer>(*connections.device, ServerOptions{.workers = workers,
-                                                                               .server = server,
-                                                                               .servers = servers,
-                                                                               .timeout = timeout,
-                                                                               .arrivals = arrivals}));
+      connections.servers.push_back(std::make_unique<ParameterServer>(
+          *connections.device, ServerOptions{.workers = workers,
+                                             .server = server,
+                                             .servers = servers,
+                                             .timeout = timeout,
+                                             .on_worker_loss = OnWorkerLoss::kStop,
+                                             .arrivals = arrivals}));
     }
     for (int rank = 0; rank < workers; ++rank) {
       std::vector<std::unique_ptr<PsClient>> clients;

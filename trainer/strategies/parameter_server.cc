@@ -55,6 +55,18 @@ class ParameterServerStrategy : public SyncStrategy {
     return client_.Start(context_.rank, job, state.weights, absl::Now() + context_.timeout);
   }
 
+  int64_t start_step() const override { return client_.start_step(); }
+
+  // No deadline of its own: a server that is alive says whom it misses, and a dead one is noticed.
+  absl::StatusOr<std::optional<Stage>> AwaitStage(int stage) override {
+    PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back,
+                            client_.Barrier(stage, absl::InfiniteFuture()));
+    if (back.has_value()) {
+      PSRING_RETURN_IF_ERROR(client_.Fetch(state_.weights, absl::Now() + context_.timeout));
+    }
+    return Stage{.goes_back_to = back};
+  }
+
   absl::Status BeginStep(const StepInfo& info) override {
     info_ = info;
     traffic_before_ = client_.traffic();
@@ -62,6 +74,7 @@ class ParameterServerStrategy : public SyncStrategy {
     records_.assign(context_.buckets.size(), {});
     next_step_ = info.step + 1;
     dropped_ = false;
+    went_back_ = false;
     return error_;
   }
 
@@ -89,13 +102,20 @@ class ParameterServerStrategy : public SyncStrategy {
   absl::StatusOr<StepReport> FinishStep() override {
     const int64_t begin = context_.trace.Now();
     if (lane_ != nullptr) PSRING_RETURN_IF_ERROR(lane_->Synchronize());
-    PSRING_RETURN_IF_ERROR(WaitForReplies(absl::Now() + context_.timeout));
+    // Beyond the client's own deadline, which names the push; it does not count while a server is looked for.
+    PSRING_RETURN_IF_ERROR(WaitForReplies(absl::Now() + 3 * context_.timeout + absl::Seconds(5)));
+    bool went_back = false;
+    {
+      MutexLock lock(mutex_);
+      went_back = went_back_;
+    }
+    if (went_back) PSRING_RETURN_IF_ERROR(client_.Fetch(state_.weights, absl::Now() + context_.timeout));
     StepReport report{.traffic = client_.traffic() - traffic_before_,
                       .exposed_ns = context_.trace.Now() - begin};
     MutexLock lock(mutex_);
     report.buckets = std::move(records_);
     report.dropped = dropped_;
-    if (dropped_) report.next_step = next_step_;
+    if (dropped_ || went_back_) report.next_step = next_step_;
     report.version = version_;
     return report;
   }
@@ -148,8 +168,8 @@ class ParameterServerStrategy : public SyncStrategy {
       BucketRecord& record = records_[index];
       record.end_ns = now;
       if (index == 0) version_ = result->version;
-      if (result->dropped) {
-        dropped_ = true;
+      if (result->dropped || result->went_back) {
+        (result->dropped ? dropped_ : went_back_) = true;
         next_step_ = result->version;
       } else {
         record.staleness = result->staleness;
@@ -205,7 +225,8 @@ class ParameterServerStrategy : public SyncStrategy {
   CondVar changed_;
   std::vector<BucketRecord> records_ ABSL_GUARDED_BY(mutex_);  // by bucket
   int in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool dropped_ ABSL_GUARDED_BY(mutex_) = false;  // this step's gradient
+  bool dropped_ ABSL_GUARDED_BY(mutex_) = false;    // this step's gradient
+  bool went_back_ ABSL_GUARDED_BY(mutex_) = false;  // the server, to an earlier step
   int64_t next_step_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t version_ ABSL_GUARDED_BY(mutex_) = 0;  // of bucket 0
   absl::Status error_ ABSL_GUARDED_BY(mutex_);

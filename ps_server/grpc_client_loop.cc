@@ -1,0 +1,235 @@
+// The client's thread: what comes off the stream, and what happens when there is none any more.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/check.h"
+#include "ps_server/grpc_client.h"
+
+namespace psring {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(100);
+
+}  // namespace
+
+void GrpcClient::Loop() {
+  void* tag;
+  bool ok;
+  while (true) {
+    const auto next = queue_.AsyncNext(&tag, &ok, absl::ToChronoTime(absl::Now() + kTick));
+    if (next == grpc::CompletionQueue::SHUTDOWN) return;
+    if (next == grpc::CompletionQueue::TIMEOUT) {
+      OnTick();
+      continue;
+    }
+    switch (reinterpret_cast<intptr_t>(tag)) {
+      case kStarted:
+      case kWritten:
+        OnWritten(ok, /*started=*/reinterpret_cast<intptr_t>(tag) == kStarted);
+        break;
+      case kOffered:
+        OnOffered();
+        break;
+      case kRead:
+        OnRead(ok);
+        break;
+      case kFinished:
+        break;
+      default:
+        delete static_cast<grpc::Alarm*>(tag);
+        OnPoked();
+        continue;
+    }
+    bool last = false;
+    {
+      MutexLock lock(mutex_);
+      last = --operations_ == 0;
+    }
+    if (last) OnOver();
+  }
+}
+
+void GrpcClient::OnPoked() {
+  {
+    MutexLock lock(mutex_);
+    // OnOver will do it, once nobody borrows the gradients any more.
+    if (!over_ && !session_.failure().ok()) return;
+  }
+  session_.EndExchanges();
+}
+
+void GrpcClient::OnTick() {
+  {
+    MutexLock lock(mutex_);
+    if (over_) return;
+    if (reconnecting_) {
+      if (absl::Now() < next_try_) return;
+    } else if (lost_at_ != absl::InfiniteFuture()) {
+      return;  // a call is under way
+    }
+  }
+  if (lost_at_ != absl::InfiniteFuture()) return TryToReconnect();
+  if (options_.reply_timeout == absl::InfiniteDuration()) return;
+  if (const std::string push = session_.Overdue(options_.reply_timeout); !push.empty()) {
+    End(absl::DeadlineExceededError(absl::StrCat("waited ", absl::FormatDuration(options_.reply_timeout),
+                                                 " for the parameter server at ", address(),
+                                                 " to answer the push of ", push)));
+  }
+}
+
+void GrpcClient::OnWritten(bool ok, bool started) {
+  MutexLock lock(mutex_);
+  writing_ = false;
+  if (started) {
+    ++operations_;
+    call_->ReadInitialMetadata(TagOf(kOffered));
+  }
+  if (ok) WriteLocked();
+}
+
+void GrpcClient::OnOffered() {
+  std::string offer;
+  {
+    MutexLock lock(mutex_);
+    const auto& metadata = context_->GetServerInitialMetadata();
+    const auto found = metadata.find(kOfferKey);
+    offer = found == metadata.end() ? "" : std::string(found->second.data(), found->second.size());
+    offer_ = offer;
+    offered_.NotifyAll();
+    ReadLocked();  // where the call has failed, the read tells
+  }
+  if (lost_at_ == absl::InfiniteFuture() || offer.empty()) return;
+  // To another process than before, perhaps: what it sees of our memory has to be found out anew.
+  absl::StatusOr<std::string> token = "";
+  if (options_.payload != Payload::kGrpc && session_.job().parameters > 0) {
+    token = HandOver(offer, absl::Now() + absl::Seconds(5));
+  }
+  Introduce(token.ok() ? *token : "");
+}
+
+absl::Status GrpcClient::Take() {
+  const ChunkHeader& header = chunk_.header();
+  if (!header.shared) return session_.OnChunk(header, chunk_.payload());
+  if (!memory_.has_value() || header.weights_at > memory_->weights.bytes ||
+      header.shared_bytes > memory_->weights.bytes - header.weights_at) {
+    return absl::InternalError("the server wrote weights to a place that it was not given");
+  }
+  const Bytes weights(memory_->weights.data + header.weights_at, header.shared_bytes);
+  return session_.OnChunk(header, {&weights, 1});
+}
+
+void GrpcClient::OnRead(bool ok) {
+  if (ok) {
+    absl::Status status = chunk_.Decode(incoming_);
+    const bool joined = status.ok() && chunk_.header().kind == MessageKind::kJoin;
+    if (status.ok()) status = Take();
+    chunk_.Clear();
+    if (joined) OnJoined();
+    for (const Exchange& exchange : session_.TakeToSend()) SendGradient(exchange);
+    if (!status.ok()) {
+      End(absl::Status(status.code(),
+                       absl::StrCat("parameter server at ", address(), ": ", status.message())));
+    }
+  }
+  MutexLock lock(mutex_);
+  if (ok) {
+    ReadLocked();
+  } else {
+    finishing_ = true;
+    ++operations_;
+    call_->Finish(&end_, TagOf(kFinished));
+  }
+}
+
+void GrpcClient::OnJoined() {
+  if (lost_at_ == absl::InfiniteFuture()) return;
+  lost_at_ = absl::InfiniteFuture();
+  std::optional<ChunkHeader> asked;
+  {
+    MutexLock lock(mutex_);
+    asked = asked_;
+  }
+  const bool moot =
+      asked.has_value() && asked->kind == MessageKind::kBarrier && session_.went_back_to().has_value();
+  if (asked.has_value() && !moot) Enqueue({.header = *asked});
+  session_.EndExchanges();
+}
+
+absl::Status GrpcClient::WhyOver() const {
+  if (end_.ok()) return absl::FailedPreconditionError("this worker has left the parameter server");
+  if (context_->GetServerTrailingMetadata().count(kServerSaysKey) > 0) {
+    return absl::Status(static_cast<absl::StatusCode>(end_.error_code()),
+                        absl::StrCat("parameter server at ", address_, ": ", end_.error_message()));
+  }
+  return absl::UnavailableError(
+      absl::StrCat("lost the parameter server at ", address_, ": ", end_.error_message()));
+}
+
+void GrpcClient::OnOver() {
+  absl::Status why;
+  bool may_return = false;
+  {
+    MutexLock lock(mutex_);
+    why = WhyOver();
+    // A server that ends because it was told to may be started again; any other word of it is its last.
+    may_return = !end_.ok() && (context_->GetServerTrailingMetadata().count(kServerSaysKey) == 0 ||
+                                end_.error_code() == grpc::StatusCode::CANCELLED);
+    outgoing_.clear();
+    call_.reset();
+    context_.reset();
+    channel_
+        .reset();  // closes the socket, and with it the last chance that somebody reads what it was sending
+    writing_ = false;
+  }
+  borrowers_.AwaitNone(absl::Now() + absl::Seconds(10));
+  if (!session_.failure().ok() || !may_return || Patience() == absl::ZeroDuration()) return GiveUp(why);
+  session_.OnLost();
+  if (lost_at_ == absl::InfiniteFuture()) {
+    lost_at_ = absl::Now();
+    why_lost_ = why;
+  }
+  StayLost();
+}
+
+absl::Duration GrpcClient::Patience() const { return session_.patience().value_or(options_.patience); }
+
+// To try again in a moment.
+void GrpcClient::StayLost() {
+  const absl::Duration patience = Patience();
+  if (absl::Now() - lost_at_ > patience) {
+    return GiveUp(absl::UnavailableError(
+        absl::StrCat(why_lost_.message(), "; it did not come back within ", absl::FormatDuration(patience))));
+  }
+  MutexLock lock(mutex_);
+  reconnecting_ = true;
+  next_try_ = absl::Now() + kTick / 2;
+}
+
+void GrpcClient::TryToReconnect() {
+  if (absl::Status failure = session_.failure(); !failure.ok()) return GiveUp(failure);
+  std::string address = this->address();
+  if (options_.find_again) {
+    // Where it cannot be asked, the server may still be where it was.
+    if (absl::StatusOr<std::string> found = options_.find_again(); found.ok()) address = *found;
+  }
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = Dial(address, absl::Now() + kTick);
+  if (!channel.ok()) return StayLost();
+  MutexLock lock(mutex_);
+  address_ = address;
+  reconnecting_ = false;
+  OpenLocked(*std::move(channel));
+}
+
+void GrpcClient::GiveUp(const absl::Status& why) {
+  session_.Fail(why);
+  session_.EndExchanges();
+  MutexLock lock(mutex_);
+  reconnecting_ = false;
+  over_ = true;
+  over_changed_.NotifyAll();
+}
+
+}  // namespace psring

@@ -1,0 +1,198 @@
+// A push, from its first byte to the update that it leads to: exactly once, however often it is sent.
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "ps_server/parameter_server.h"
+#include "ps_server/pieces.h"
+
+namespace psring {
+
+absl::Status ParameterServer::CheckBucket(int worker, int bucket) const {
+  if (bucket >= 0 && static_cast<size_t>(bucket) < job_.buckets.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("worker ", worker, " names bucket ", bucket, " of ", job_.buckets.size()));
+}
+
+absl::Status ParameterServer::CheckChunk(const ChunkHeader& header, uint64_t next_offset, size_t bytes,
+                                         size_t bucket_bytes) {
+  if (header.offset != next_offset) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a chunk begins at byte ", header.offset, ", not at ", next_offset));
+  }
+  if (bytes != ChunkLength(bucket_bytes, next_offset)) {
+    return absl::InvalidArgumentError(absl::StrCat("the chunk at byte ", next_offset, " of ", bucket_bytes,
+                                                   " has ", bytes, " bytes, not ",
+                                                   ChunkLength(bucket_bytes, next_offset)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParameterServer::OnWeights(int worker, const ChunkHeader& header, Pieces payload) {
+  Worker& state = workers_[worker];
+  if (restored_) return absl::OkStatus();  // there are better ones
+  if (worker != 0 || state.weights_left == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", worker, " sent initial weights that nobody asked for"));
+  }
+  const int bucket = header.bucket;
+  PSRING_RETURN_IF_ERROR(CheckBucket(worker, bucket));
+  uint64_t& received = state.weights_bytes[bucket];
+  const size_t bytes = TotalBytes(payload);
+  if (absl::Status status = CheckChunk(header, received, bytes, shard_->bucket_bytes(bucket)); !status.ok()) {
+    return Annotate(status, worker, bucket);
+  }
+  shard_->SetWeights(bucket, received, payload);
+  received += bytes;
+  if (received < shard_->bucket_bytes(bucket) || --state.weights_left > 0) return absl::OkStatus();
+  {
+    MutexLock lock(mutex_);
+    weights_arrived_ = true;
+  }
+  return StartOnceComplete();
+}
+
+absl::Status ParameterServer::OnGradient(int worker, const ChunkHeader& header, Pieces payload, Lane& lane) {
+  const int bucket = header.bucket;
+  PSRING_RETURN_IF_ERROR(CheckBucket(worker, bucket));
+  if (header.incarnation == 0) {
+    return Annotate(
+        absl::InvalidArgumentError("a push that does not say for which incarnation of the server"), worker,
+        bucket);
+  }
+  // Meant for a server that is no more, or for a sum that was emptied: its worker knows by now, or will.
+  if (header.incarnation != incarnation_ || header.resets < shard_->resets(bucket)) return absl::OkStatus();
+
+  const size_t bytes = TotalBytes(payload);
+  const size_t gradient_bytes = shard_->gradient_bytes(bucket);
+  const bool whole = header.shared && header.offset == 0 && payload.size() == 1 && bytes == gradient_bytes;
+  Push& push = workers_[worker].pushes[bucket];
+  if (header.step != push.step || header.resets != push.resets) {
+    if (absl::Status status = BeginPush(worker, header, whole); !status.ok()) {
+      return Annotate(status, worker, bucket);
+    }
+  }
+  const bool last = header.offset + bytes == gradient_bytes;
+  if (push.whole) return last ? OnRepeat(worker, bucket, lane) : absl::OkStatus();
+  if (header.samples != push.samples) {
+    return Annotate(absl::InvalidArgumentError(
+                        absl::StrCat(header.samples, " samples in the middle of a push of ", push.samples)),
+                    worker, bucket);
+  }
+  if (header.offset < push.high_water && !whole) return absl::OkStatus();  // has come before
+  if (!whole) {
+    if (absl::Status status = CheckChunk(header, push.high_water, bytes, gradient_bytes); !status.ok()) {
+      return Annotate(status, worker, bucket);
+    }
+  } else if (push.high_water > 0) {
+    return Annotate(absl::InvalidArgumentError("a whole gradient in the middle of one in chunks"), worker,
+                    bucket);
+  }
+  if (const std::optional<size_t> at =
+          options_.reject_nonfinite ? FirstNotFinite(job_.wire, payload) : std::nullopt) {
+    return Annotate(
+        absl::InvalidArgumentError(absl::StrCat(
+            "the gradient of step ", header.step, " is NaN or infinite at element ",
+            header.offset / SizeOf(job_.wire) + *at,
+            ", and is refused: training has diverged (a lower --lr may help), or the worker is broken; "
+            "--reject_nonfinite=false lets it in")),
+        worker, bucket);
+  }
+  const bool added = whole ? shard_->AddWhole(worker, bucket, payload.front(), push.resets)
+                           : shard_->AddChunk(worker, bucket, push.high_water, payload, push.resets);
+  if (!added) return absl::OkStatus();  // reset meanwhile
+  push.high_water += bytes;
+  return push.high_water < gradient_bytes ? absl::OkStatus() : OnPushComplete(worker, bucket, lane);
+}
+
+absl::Status ParameterServer::BeginPush(int worker, const ChunkHeader& header, bool whole) {
+  const int bucket = header.bucket;
+  Push& push = workers_[worker].pushes[bucket];
+  if (header.samples < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("a push of ", header.samples, " samples"));
+  }
+  {
+    BucketState& state = buckets_[bucket];
+    MutexLock lock(state.mutex);
+    if (push.step >= 0 && !push.whole && push.resets == shard_->resets(bucket) && push.step != header.step) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("step ", header.step, " in the middle of the push of step ", push.step));
+    }
+    if (header.resets != shard_->resets(bucket)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a push for the sum after ", header.resets, " resets of ", shard_->resets(bucket)));
+    }
+    // Only a stream that broke, or a server that came back, makes a worker send what is here already.
+    if (push.step < 0 && state.consistency->IsRepeat(worker, header.step)) {
+      push = {.step = header.step, .resets = header.resets, .whole = true};
+      return absl::OkStatus();
+    }
+    if (state.may_skip[worker]) {
+      state.may_skip[worker] = false;
+      const int64_t lost = state.consistency->SkipTo(worker, header.step);
+      MutexLock worker_lock(workers_[worker].mutex);
+      workers_[worker].pushes_complete += lost;
+      MutexLock stats_lock(stats_mutex_);
+      stats_.lost_updates += lost;
+    }
+    PSRING_RETURN_IF_ERROR(state.consistency->MayPush(worker, header.step));
+  }
+  PSRING_RETURN_IF_ERROR(shard_->BeginPush(worker, bucket, whole));
+  push = {.step = header.step, .resets = header.resets, .samples = header.samples};
+  return absl::OkStatus();
+}
+
+absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane) {
+  Push& push = workers_[worker].pushes[bucket];
+  Replies replies;
+  {
+    BucketState& state = buckets_[bucket];
+    MutexLock lock(state.mutex);
+    if (push.resets != shard_->resets(bucket)) return absl::OkStatus();
+    push.whole = true;
+    const Consistency::Decision decision = state.consistency->OnPush(worker, push.step);
+    state.pending[worker] = {.state = Pending::State::kPushed, .step = push.step, .samples = push.samples};
+    if (absl::Status status = Act(bucket, decision, lane, replies); !status.ok()) {
+      return Annotate(status, worker, bucket);
+    }
+  }
+  PSRING_RETURN_IF_ERROR(OnceAllAreReduced(lane, replies));
+  // Serial: what this worker's earlier buckets have led to may go out with the last bucket of the step.
+  std::vector<Reply> released;
+  {
+    MutexLock lock(workers_[worker].mutex);
+    if (++workers_[worker].pushes_complete % static_cast<int64_t>(job_.buckets.size()) == 0) {
+      released.swap(workers_[worker].held);
+    }
+  }
+  for (Reply& reply : released) replies.emplace_back(worker, std::move(reply));
+  Finish(std::move(replies));
+  return absl::OkStatus();
+}
+
+// The answer was lost on the way, or is still to come.
+absl::Status ParameterServer::OnRepeat(int worker, int bucket, Lane& lane) {
+  const Push& push = workers_[worker].pushes[bucket];
+  Replies replies;
+  {
+    BucketState& state = buckets_[bucket];
+    MutexLock lock(state.mutex);
+    Pending& pending = state.pending[worker];
+    if (pending.state != Pending::State::kNone) return absl::OkStatus();
+    pending = {.state = Pending::State::kRepeated, .step = push.step};
+    {
+      MutexLock stats_lock(stats_mutex_);
+      ++stats_.answered_again;
+    }
+    const Consistency::Decision decision = state.consistency->OnRepeat(worker, push.step);
+    if (absl::Status status = Act(bucket, decision, lane, replies); !status.ok()) {
+      return Annotate(status, worker, bucket);
+    }
+  }
+  Finish(std::move(replies));
+  return absl::OkStatus();
+}
+
+}  // namespace psring

@@ -1,0 +1,252 @@
+#include "ps_server/service_connection.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace psring {
+namespace {
+
+constexpr char kClosed[] = "its connection closed before it said that it leaves";
+constexpr int64_t kJoinSeconds = 10;  // for somebody who has connected to say who it is
+
+}  // namespace
+
+void Connection::Accept(RawService& service, grpc::ServerCompletionQueue& queue) {
+  MutexLock lock(mutex_);
+  self_ = shared_from_this();
+  ++operations_;
+  service.RequestExchange(&context_, &stream_, &queue, &queue, &connected_);
+}
+
+void Connection::Complete(Tag::Handler handler, bool ok, Lane& lane) {
+  (this->*handler)(ok, lane);
+  std::shared_ptr<Connection> last_out;
+  {
+    MutexLock lock(mutex_);
+    if (--operations_ == 0) last_out = std::move(self_);
+  }
+  if (last_out != nullptr && worker_ >= 0) server_.Disconnected(worker_, this, kClosed);
+}
+
+void Connection::OnConnected(bool ok, Lane&) {
+  if (!ok) return;  // the service stops
+  host_.OnAccepted();
+  MutexLock lock(mutex_);
+  context_.AddInitialMetadata(kOfferKey, host_.door().offer());
+  writing_ = true;
+  operations_ += 2;
+  stream_.SendInitialMetadata(&written_);
+  const gpr_timespec due =
+      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_seconds(kJoinSeconds, GPR_TIMESPAN));
+  join_alarm_.Set(&host_.queue(), due, &join_due_);
+  ReadLocked();
+}
+
+void Connection::OnJoinDue(bool rings, Lane&) {
+  if (!rings) return;  // it has joined, or gone
+  MutexLock lock(mutex_);
+  EndLocked(absl::DeadlineExceededError(absl::StrCat("no Join came within ", kJoinSeconds, " s")));
+}
+
+void Connection::OnRead(bool ok, Lane& lane) {
+  absl::Status status = ok ? Handle(lane) : absl::OkStatus();
+  if (!ok) join_alarm_.Cancel();
+  if (!ok && worker_ >= 0) {
+    server_.Disconnected(worker_, this, kClosed);
+  }
+  MutexLock lock(mutex_);
+  if (ok && status.ok()) {
+    if (!ending_) ReadLocked();
+  } else {
+    EndLocked(status);
+  }
+}
+
+absl::Status Connection::Handle(Lane& lane) {
+  absl::Status status = chunk_.Decode(incoming_);
+  if (worker_ >= 0) {
+    if (status.ok() && chunk_.header().shared)
+      status = HandleShared(chunk_.header(), lane);
+    else if (status.ok())
+      server_.Receive(worker_, this, chunk_.header(), chunk_.payload(), lane);
+    if (!status.ok()) {
+      server_.TurnAway(
+          worker_, this,
+          absl::Status(status.code(), absl::StrCat("worker ", worker_, " sent ", status.message())));
+    }
+    chunk_.Clear();  // the memory goes back while it is still in the cache
+    return absl::OkStatus();
+  }
+  if (!status.ok()) return status;
+  return HandleJoin();
+}
+
+absl::Status Connection::HandleJoin() {
+  if (chunk_.header().kind != MessageKind::kJoin) {
+    return absl::FailedPreconditionError("a conversation begins with a Join");
+  }
+  PSRING_ASSIGN_OR_RETURN(JoinRequest request, DecodeJoin(chunk_.payload()));
+  chunk_.Clear();
+  if (!request.memory.empty()) {
+    memory_ = host_.door().Take(request.memory);
+    if (!memory_.has_value()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "worker ", request.worker, " says that it shares memory, and has not handed any over"));
+    }
+  }
+  PSRING_RETURN_IF_ERROR(server_.Join(
+      {.worker = request.worker, .job = request.job, .session = request.session, .again = request.again},
+      shared_from_this()));
+  worker_ = request.worker;
+  join_alarm_.Cancel();
+  return absl::OkStatus();
+}
+
+// The gradient is taken straight out of the worker's memory.
+absl::Status Connection::HandleShared(const ChunkHeader& header, Lane& lane) {
+  if (header.kind != MessageKind::kExchange || !memory_.has_value()) {
+    return absl::FailedPreconditionError("a message about shared memory, of which there is none");
+  }
+  const SharedMemory& gradients = memory_->gradients;
+  if (header.gradient_at > gradients.bytes() ||
+      header.shared_bytes > gradients.bytes() - header.gradient_at) {
+    return absl::InvalidArgumentError(absl::StrCat("the place of a gradient outside of its memory: ",
+                                                   header.shared_bytes, " bytes at ", header.gradient_at));
+  }
+  {
+    MutexLock lock(mutex_);
+    places_[header.bucket] = header.weights_at;
+  }
+  const Bytes gradient(gradients.data() + header.gradient_at, header.shared_bytes);
+  ChunkHeader chunk{.kind = header.kind,
+                    .bucket = header.bucket,
+                    .offset = header.offset,
+                    .step = header.step,
+                    .samples = header.samples,
+                    .incarnation = header.incarnation,
+                    .resets = header.resets};
+  // A whole bucket may be used as it stands; a chunk is one of several that the worker copies there in turn.
+  chunk.shared = header.gradient_at % alignof(float) == 0;
+  server_.Receive(worker_, this, chunk, {&gradient, 1}, lane);
+  return absl::OkStatus();
+}
+
+std::byte* Connection::PlaceOf(int bucket, size_t bytes) {
+  MutexLock lock(mutex_);
+  const auto shared = places_.find(bucket);
+  if (shared == places_.end()) return nullptr;
+  const SharedMemory& weights = memory_->weights;
+  // A place outside is answered in Deliver.
+  if (shared->second > weights.bytes() || bytes > weights.bytes() - shared->second) return nullptr;
+  return weights.data() + shared->second;
+}
+
+void Connection::Deliver(Reply reply) {
+  MutexLock lock(mutex_);
+  if (ending_) return;
+  const bool last = reply.header.kind == MessageKind::kLeave;
+  std::byte* place = nullptr;
+  const auto shared =
+      reply.header.kind == MessageKind::kExchange ? places_.find(reply.header.bucket) : places_.end();
+  if (shared != places_.end()) {
+    const SharedMemory& weights = memory_->weights;
+    const size_t bytes = reply.in_place ? reply.header.shared_bytes : reply.weights.weights.bytes();
+    if (shared->second > weights.bytes() || bytes > weights.bytes() - shared->second) {
+      return EndLocked(absl::InvalidArgumentError(absl::StrCat("the place of bucket ", reply.header.bucket,
+                                                               "'s weights lies outside of its memory")));
+    }
+    if (!reply.in_place) place = weights.data() + shared->second;
+    reply.header.shared = true;
+    reply.header.weights_at = shared->second;
+    reply.header.shared_bytes = bytes;
+    places_.erase(shared);
+  }
+  outgoing_.push_back({.reply = std::move(reply), .place = place});
+  if (last) EndLocked(absl::OkStatus());
+  if (!writing_) WriteOrFinishLocked();
+}
+
+void Connection::Abort(const absl::Status& why) {
+  MutexLock lock(mutex_);
+  EndLocked(why);
+}
+
+void Connection::OnWritten(bool ok, Lane&) {
+  MutexLock lock(mutex_);
+  writing_ = false;
+  if (!ok) {
+    // The worker is gone; the read that is in flight says so too.
+    ending_ = true;
+    outgoing_.clear();
+  }
+  WriteOrFinishLocked();
+}
+
+// Out of the lock: other workers' replies are copied at the same time.
+void Connection::OnPlaced(bool, Lane&) {
+  Outgoing placed;
+  {
+    MutexLock lock(mutex_);
+    if (outgoing_.empty()) {  // dropped, because the conversation is ending
+      writing_ = false;
+      return WriteOrFinishLocked();
+    }
+    placed = std::move(outgoing_.front());
+    outgoing_.pop_front();
+  }
+  const ConstSpan weights = placed.reply.weights.weights;
+  if (weights.bytes() > 0) std::memcpy(placed.place, weights.data, weights.bytes());
+  MutexLock lock(mutex_);
+  ++operations_;
+  stream_.Write(EncodeChunk(placed.reply.header, {}, nullptr), &written_);
+}
+
+void Connection::OnFinished(bool, Lane&) {}
+
+void Connection::EndLocked(const absl::Status& status) {
+  if (ending_) return;
+  ending_ = true;
+  end_ = status;
+  join_alarm_.Cancel();
+  if (!status.ok()) outgoing_.clear();
+  if (!writing_) WriteOrFinishLocked();
+}
+
+void Connection::ReadLocked() {
+  ++operations_;
+  stream_.Read(&incoming_, &read_);
+}
+
+void Connection::WriteOrFinishLocked() {
+  if (!outgoing_.empty()) {
+    Outgoing& front = outgoing_.front();
+    if (front.place != nullptr) {  // on a thread of the service, not on the one that happens to be here
+      writing_ = true;
+      ++operations_;
+      place_.Set(&host_.queue(), gpr_now(GPR_CLOCK_MONOTONIC), &placed_);
+      return;
+    }
+    const ConstSpan weights = front.reply.weights.weights;
+    ChunkHeader header = front.reply.header;
+    header.offset = front.sent;
+    const Bytes payload(static_cast<const std::byte*>(weights.data) + front.sent,
+                        ChunkLength(weights.bytes(), front.sent));
+    front.sent += payload.size();
+    grpc::ByteBuffer message = EncodeChunk(header, payload, front.reply.weights.keep);
+    if (front.sent == weights.bytes()) outgoing_.pop_front();
+    writing_ = true;
+    ++operations_;
+    stream_.Write(message, &written_);
+  } else if (ending_ && !finishing_) {
+    finishing_ = true;
+    ++operations_;
+    context_.AddTrailingMetadata(kServerSaysKey, "1");
+    stream_.Finish(grpc::Status(static_cast<grpc::StatusCode>(end_.code()), std::string(end_.message())),
+                   &finished_);
+  }
+}
+
+}  // namespace psring
