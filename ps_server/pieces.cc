@@ -41,7 +41,9 @@ std::optional<size_t> FirstNotFinite(const std::byte* from, size_t count) {
   return i;
 }
 
-void AddFloats(Pieces pieces, float* to) {
+// The floats of `pieces` in order, a run at a time: `take(from, count)`, where `from` need not be aligned.
+template <typename Take>
+void ForEachRun(Pieces pieces, const Take& take) {
   std::byte carry[sizeof(float)];  // the first bytes of a float whose rest is in a later piece
   size_t carried = 0;
   for (Bytes piece : pieces) {
@@ -50,19 +52,25 @@ void AddFloats(Pieces pieces, float* to) {
       piece = piece.subspan(1);
     }
     if (carried == sizeof(float)) {
-      AddUnaligned(carry, 1, to++);
+      take(carry, size_t{1});
       carried = 0;
     }
     const size_t whole = piece.size() / sizeof(float);
-    if (reinterpret_cast<uintptr_t>(piece.data()) % alignof(float) == 0) {
-      cpu::Add(whole, to, reinterpret_cast<const float*>(piece.data()));
-    } else {
-      AddUnaligned(piece.data(), whole, to);
-    }
-    to += whole;
+    take(piece.data(), whole);
     for (const std::byte byte : piece.subspan(whole * sizeof(float))) carry[carried++] = byte;
   }
   PSRING_CHECK(carried == 0);
+}
+
+void AddFloats(Pieces pieces, float* to) {
+  ForEachRun(pieces, [&to](const std::byte* from, size_t count) {
+    if (reinterpret_cast<uintptr_t>(from) % alignof(float) == 0) {
+      cpu::Add(count, to, reinterpret_cast<const float*>(from));
+    } else {
+      AddUnaligned(from, count, to);
+    }
+    to += count;
+  });
 }
 
 // Elements of 16 bits may straddle pieces and begin at odd places: they are gathered, a block that fits into
@@ -96,33 +104,19 @@ void Decode(DType type, Pieces pieces, const Take& take) {
 
 std::optional<size_t> FirstNotFinite(DType type, Pieces pieces) {
   size_t index = 0;
-  if (type == DType::kFloat32) {
-    std::byte carry[sizeof(float)];
-    size_t carried = 0;
-    for (Bytes piece : pieces) {
-      while (carried > 0 && carried < sizeof(float) && !piece.empty()) {
-        carry[carried++] = piece.front();
-        piece = piece.subspan(1);
-      }
-      if (carried == sizeof(float)) {
-        if (!IsFinite(carry)) return index;
-        ++index;
-        carried = 0;
-      }
-      const size_t whole = piece.size() / sizeof(float);
-      if (const std::optional<size_t> at = FirstNotFinite(piece.data(), whole)) return index + *at;
-      index += whole;
-      for (const std::byte byte : piece.subspan(whole * sizeof(float))) carry[carried++] = byte;
-    }
-    return std::nullopt;
-  }
   std::optional<size_t> found;
-  Decode(type, pieces, [&](const float* values, size_t count) {
+  const auto look = [&](const std::byte* from, size_t count) {
     if (found.has_value()) return;
-    const auto at = FirstNotFinite(reinterpret_cast<const std::byte*>(values), count);
-    if (at.has_value()) found = index + *at;
+    if (const std::optional<size_t> at = FirstNotFinite(from, count)) found = index + *at;
     index += count;
-  });
+  };
+  if (type == DType::kFloat32) {
+    ForEachRun(pieces, look);
+  } else {
+    Decode(type, pieces, [&](const float* values, size_t count) {
+      look(reinterpret_cast<const std::byte*>(values), count);
+    });
+  }
   return found;
 }
 
