@@ -151,6 +151,11 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.worker_timeout_s, RealNumber({.low = 0, .high = 1e6, .low_allowed = true, .high_allowed = true}));
   visit(Row{"--reject_nonfinite", group, "BOOL", "The server refuses gradients with NaN or infinity in them"},
         o.reject_nonfinite, OneOf({"true", "false"}));
+  visit(Row{"--staging_mb", group, "MB",
+            "Asynchronous strategies: memory of a server for gradients and answers on their way, for all "
+            "workers "
+            "together; whoever finds none waits"},
+        o.staging_mb, WholeNumber(1, 1 << 20));
   visit(Row{"--checkpoint_dir", group, "DIR",
             "Where the server leaves checkpoints; started again with the same folder it goes on"},
         o.checkpoint_dir, CheckGiven);

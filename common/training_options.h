@@ -66,6 +66,7 @@ struct TrainingOptions {
   std::string on_worker_loss;             // stop, continue; empty: synchronous stop, asynchronous continue
   double worker_timeout_s = 1;            // a worker whose connection broke may come back within
   std::string reject_nonfinite = "true";  // true, false
+  int staging_mb = 256;                   // of a server, for asynchronous pushes on their way
   std::string checkpoint_dir;             // of the server; psring: empty means beside the run's records
   int64_t checkpoint_every = 0;           // steps
   int max_restarts = 0;                   // of a server that died, by psring
