@@ -34,7 +34,8 @@ class Reader {
     if (text.empty()) return absl::OkStatus();
     if (text.front() == '#') return Header(text.substr(1));
     if (!columns_) {
-      std::string columns = absl::StrJoin(absl::StrSplit(text, ' ', absl::SkipEmpty()), "");
+      const std::string given = absl::StrJoin(absl::StrSplit(text, ' ', absl::SkipEmpty()), "");
+      absl::string_view columns = given;
       declared_ = absl::ConsumeSuffix(&columns, kDeclared);
       if (columns != kColumns) {
         return Wrong(absl::StrCat("the columns must be ", kColumns, " (and ", kDeclared + 1, ", if any)"));
