@@ -50,6 +50,12 @@ class Training {
   void Backward(int m, const Batch& batch);
   void AddSpan(SpanKind kind, int64_t step, int64_t begin_ns, int64_t end_ns);
   void KeepSnapshot(int64_t steps_done);
+  absl::Status PlanResumption();
+  absl::Status LoadCheckpoint(std::vector<float>& weights);
+  TrainingPosition PositionAt(int64_t next) const;
+  absl::Status SaveCheckpoint(int64_t next);
+  absl::Status CheckpointIfDue(int64_t done_before, int64_t done);
+  int64_t SamplesOfVersion() const;
   absl::Status ScoreCurve();
   void Count(const StepRecord& record);
   void Describe();
@@ -73,6 +79,11 @@ class Training {
   std::optional<BucketPipeline> pipeline_;
   std::vector<DistributedSampler> samplers_;  // one for each micro-batch
   std::optional<ComputeDelay> delay_;
+  UpdatePlan updates_;
+  ResumePlan resume_;
+  TrainingCheckpoint loaded_;  // until Start
+  int64_t saved_step_ = -1;
+  int64_t sequence_ = 0;  // of the newest checkpoint
 
   int64_t global_samples_ = 0;  // in all updates so far
   int64_t version_ = 0;         // asynchronous: updates in this rank's weights, those of all workers
@@ -102,6 +113,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   t.drawn_batch_ = t.plan_.global_batch + int64_t{options.batch} * SpareWorkers(options.strategy);
   PSRING_ASSIGN_OR_RETURN(const UpdatePlan updates,
                           PlanUpdates(options, *t.strategy_row_, model_row, t.plan_, data.count()));
+  t.updates_ = updates;
 
   if (worker.rank == 0) {
     for (const std::string& warning : PlanWarnings(*t.strategy_row_, updates)) worker.on_warning(warning);
@@ -169,6 +181,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                                             .batch = options.batch,
                                             .seed = options.seed});
   }
+  if (worker.resume != nullptr) PSRING_RETURN_IF_ERROR(t.PlanResumption());
   return training;
 }
 
@@ -186,17 +199,32 @@ absl::Status Training::AllocateGradient(size_t bytes) {
 }
 
 absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
-  const std::vector<float> initial = model_->InitialWeights(options_.seed);
+  std::vector<float> initial = model_->InitialWeights(options_.seed);
+  if (worker_.resume != nullptr) PSRING_RETURN_IF_ERROR(LoadCheckpoint(initial));
+  std::vector<ConstSpan> slots;
+  for (const std::vector<float>& slot : loaded_.slots) slots.emplace_back(slot.data(), slot.size());
   compute_->Copy(weights_.data(), initial.data(), weights_.bytes());
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   PSRING_RETURN_IF_ERROR(strategy_->Start({.weights = weights_.span(),
                                            .gradient = gradient_,
                                            .weights_fd = weights_.shared_fd(),
-                                           .gradient_fd = gradient_fd_}));
+                                           .gradient_fd = gradient_fd_,
+                                           .step = resume_.step,
+                                           .samples = resume_.samples,
+                                           .has_slots = resume_.with_slots,
+                                           .slots = slots}));
+  loaded_ = {};
 
   if (absl::Status trained = Steps(); !trained.ok()) {
     strategy_->Abort(trained);  // or the peers would wait for their deadline
     return trained;
+  }
+  if (IsAsynchronous(*strategy_row_)) {  // everybody's updates are in what is collected
+    version_ = plan_.total_steps() * worker_.world_size;
+    global_samples_ = SamplesOfVersion();
+  }
+  if (!options_.checkpoint_dir.empty() && worker_.rank == 0 && saved_step_ != plan_.total_steps()) {
+    PSRING_RETURN_IF_ERROR(SaveCheckpoint(plan_.total_steps()));
   }
   PSRING_RETURN_IF_ERROR(strategy_->Collect(weights_.span()));
   Describe();
@@ -214,11 +242,14 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
 
 absl::Status Training::Steps() {
   bool warm = false;
-  int64_t next = strategy_->start_step(), done = 0;
-  if (next > 0) {  // of a job that was going on already
-    global_samples_ = next * plan_.global_batch;
+  // Beyond a checkpoint's where a server has gone on with the job already.
+  int64_t next = std::max(resume_.step, strategy_->start_step());
+  global_samples_ = resume_.samples + (next - resume_.step) * plan_.global_batch;
+  version_ = resume_.step * worker_.world_size;
+  if (next > 0) {
     for (DistributedSampler& sampler : samplers_) sampler.SeekTo(next);
   }
+  int64_t done = StepsDone(next);
   while (true) {
     const int64_t step = next;
     const bool over = IsOver(step);
@@ -258,11 +289,93 @@ absl::Status Training::Steps() {
     }
     worker_.on_step(*record);
     worker_.on_progress(done, plan_.total_steps(), record->loss);
+    if (absl::Status kept = CheckpointIfDue(done_before, done); !kept.ok()) return AtStep(step, kept);
     if (next <= step) {
       GoBackTo(next);
       warm = warm && next > plan_.warmup_steps;
     }
   }
+}
+
+absl::Status Training::PlanResumption() {
+  PSRING_ASSIGN_OR_RETURN(const TrainingPosition from, DecodePosition(*worker_.resume));
+  sequence_ = from.sequence;
+  resume_ = PlanResume(from, PositionAt(0), samplers_.front().steps_per_epoch(), worker_.resume->has_optimizer);
+  for (const std::string& note : resume_.notes) {
+    if (worker_.rank == 0) worker_.on_warning(note);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Training::LoadCheckpoint(std::vector<float>& weights) {
+  if (worker_.resume->model.empty()) return absl::OkStatus();  // it comes from rank 0
+  PSRING_ASSIGN_OR_RETURN(loaded_, DecodeCheckpoint(*worker_.resume, model_->parameters()));
+  weights = std::move(loaded_.weights);
+  if (!resume_.with_slots) loaded_.slots.clear();
+  return absl::OkStatus();
+}
+
+TrainingPosition Training::PositionAt(int64_t next) const {
+  const int64_t steps_per_epoch = samplers_.front().steps_per_epoch();
+  const int64_t drawn = int64_t{options_.batch} * worker_.world_size * options_.micro_batches;
+  return {.model = options_.model,
+          .data = options_.data,
+          .strategy = options_.strategy,
+          .asynchronous = IsAsynchronous(*strategy_row_),
+          .data_count = worker_.data.train.count(),
+          .drawn_batch = drawn,
+          .workers = worker_.world_size,
+          .seed = options_.seed,
+          .wire = options_.wire,
+          .optimizer = updates_.optimizer,
+          .schedule = updates_.schedule,
+          .flags = TrainingArguments(options_),
+          .sequence = sequence_ + 1,
+          .step = next,
+          .updates = IsAsynchronous(*strategy_row_) ? version_ : next,
+          .samples = global_samples_,
+          .epoch = next / steps_per_epoch,
+          .epoch_samples = next % steps_per_epoch * drawn};
+}
+
+absl::Status Training::SaveCheckpoint(int64_t next) {
+  const size_t count = weights_.span().count;
+  TrainingCheckpoint checkpoint{.position = PositionAt(next), .weights = std::vector<float>(count)};
+  std::vector<Span> slots;
+  checkpoint.slots.resize(OptimizerSlots(updates_.optimizer.kind).size());
+  for (std::vector<float>& slot : checkpoint.slots) {
+    slot.resize(count);
+    slots.push_back({slot.data(), count});
+  }
+  PSRING_ASSIGN_OR_RETURN(const bool is_of_step, strategy_->Save({checkpoint.weights.data(), count}, slots));
+  if (!is_of_step) return absl::OkStatus();
+  PSRING_RETURN_IF_ERROR(worker_.save(next, EncodeCheckpoint(checkpoint, model_->parameters())));
+  saved_step_ = next;
+  ++sequence_;
+  return absl::OkStatus();
+}
+
+// Every --checkpoint_every steps, and when this rank is told to end.
+absl::Status Training::CheckpointIfDue(int64_t done_before, int64_t done) {
+  if (options_.checkpoint_dir.empty()) return absl::OkStatus();
+  const int64_t every = options_.checkpoint_every;
+  const bool stops = worker_.stops();
+  const bool due = every > 0 && done / every > done_before / every && done < plan_.total_steps();
+  if (worker_.rank == 0 && (due || stops)) PSRING_RETURN_IF_ERROR(SaveCheckpoint(done));
+  // What a server's worker fetches is whole by itself, unless spare workers go on meanwhile; the others of a
+  // group would only wait in the next step.
+  const bool waits = strategy_row_->needs != Needs::kParameterServer || SpareWorkers(options_.strategy) > 0;
+  if (due && waits) PSRING_RETURN_IF_ERROR(worker_.barrier());
+  if (!stops) return absl::OkStatus();
+  if (worker_.rank == 0) return absl::CancelledError(absl::StrCat("told to end; a checkpoint of step ", done, " is kept"));
+  // The others of a synchronous strategy end when rank 0 has; until then its step needs them.
+  if (!IsAsynchronous(*strategy_row_)) return absl::OkStatus();
+  PSRING_RETURN_IF_ERROR(strategy_->Collect(weights_.span()));
+  return absl::CancelledError("told to end");
+}
+
+int64_t Training::SamplesOfVersion() const {
+  return resume_.samples + (version_ - resume_.step * worker_.world_size) * options_.batch;
 }
 
 absl::StatusOr<std::optional<int64_t>> Training::AwaitStage(int stage) {
@@ -330,7 +443,7 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
   next = report.next_step >= 0 ? report.next_step : step + 1;
   if (IsAsynchronous(*strategy_row_)) {
     version_ = report.version;
-    global_samples_ = version_ * options_.batch;
+    global_samples_ = SamplesOfVersion();
   } else {
     global_samples_ += (next - step) * info.global_samples * plan_.global_batch / drawn_batch_;
   }
@@ -408,11 +521,6 @@ void Training::Count(const StepRecord& record) {
 }
 
 void Training::KeepSnapshot(int64_t steps_done) {
-  const bool ended = steps_done == plan_.total_steps();
-  if (ended && IsAsynchronous(*strategy_row_)) {  // everybody's updates are in what was collected
-    version_ = steps_done * worker_.world_size;
-    global_samples_ = version_ * options_.batch;
-  }
   auto since = losses_.begin() + snapshot_losses_;
   if (since == losses_.end() && !losses_.empty()) --since;  // others have ended the training: the loss before
   snapshot_losses_ = static_cast<int64_t>(losses_.size());
