@@ -98,8 +98,9 @@ std::vector<CheckpointPath> ListCheckpoints(const std::string& folder) {
     std::error_code none;
     if (absl::ConsumePrefix(&digits, kPrefix) && absl::SimpleAtoi(digits, &step) && step >= 0 &&
         fs::exists(entry.path() / kPositionFile, none)) {
-      found.push_back(
-          {.step = step, .sequence = SequenceIn(entry.path() / kPositionFile), .path = entry.path().string()});
+      found.push_back({.step = step,
+                       .sequence = SequenceIn(entry.path() / kPositionFile),
+                       .path = entry.path().string()});
     }
   }
   std::sort(found.begin(), found.end(), [](const CheckpointPath& a, const CheckpointPath& b) {
@@ -117,9 +118,9 @@ absl::Status OpenCheckpoints(const std::string& folder, int64_t sequence) {
   }
   const std::vector<CheckpointPath> there = ListCheckpoints(folder);
   if (there.empty() || there.front().sequence <= sequence) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--checkpoint_dir ", folder, " holds a checkpoint of step ", there.front().step,
-                   " from which this run does not go on; --resume latest does, and another folder leaves it alone"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--checkpoint_dir ", folder, " holds a checkpoint of step ", there.front().step,
+      " from which this run does not go on; --resume latest does, and another folder leaves it alone"));
 }
 
 absl::Status SaveCheckpoint(const std::string& folder, int64_t step, const CheckpointFiles& files, int keep) {

@@ -20,8 +20,8 @@ inline constexpr char kOptimizerFile[] = "optimizer.safetensors";
 
 struct CheckpointPath {
   int64_t step = 0;
-  // Counts the checkpoints of a training, over all the runs that have gone on with it: steps do not, because a
-  // run with more workers makes fewer. -1: it cannot be read.
+  // Counts the checkpoints of a training, over all the runs that have gone on with it: steps do not, because
+  // a run with more workers makes fewer. -1: it cannot be read.
   int64_t sequence = -1;
   std::string path;  // of its folder
 };
@@ -30,8 +30,8 @@ struct CheckpointPath {
 std::vector<CheckpointPath> ListCheckpoints(const std::string& folder);
 
 // Makes `folder` where it is missing. InvalidArgument where one cannot write there, or where it holds a
-// checkpoint behind `sequence`, from which the run goes on: that is of another one, and would be taken for the
-// newest.
+// checkpoint behind `sequence`, from which the run goes on: that is of another one, and would be taken for
+// the newest.
 absl::Status OpenCheckpoints(const std::string& folder, int64_t sequence);
 
 using CheckpointFiles = std::vector<std::pair<std::string, std::string>>;  // name, bytes

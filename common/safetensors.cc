@@ -28,7 +28,8 @@ absl::Status Damaged(const std::string& why) { return absl::DataLossError(why); 
 
 // Of a tensor whose file may hold anything under it.
 std::string Quoted(const std::string& name) {
-  std::string shown = Json(name.substr(0, kMostNameBytes)).dump(-1, ' ', true, Json::error_handler_t::replace);
+  std::string shown =
+      Json(name.substr(0, kMostNameBytes)).dump(-1, ' ', true, Json::error_handler_t::replace);
   return shown;
 }
 
@@ -74,7 +75,8 @@ absl::StatusOr<Place> ReadPlace(const std::string& name, const Json& json, uint6
   }
   const std::optional<std::vector<int64_t>> shape = Numbers(json["shape"]);
   const std::optional<std::vector<int64_t>> offsets = Numbers(json["data_offsets"]);
-  if (!shape.has_value() || !offsets.has_value() || offsets->size() != 2) return bad("has a bad shape or place");
+  if (!shape.has_value() || !offsets.has_value() || offsets->size() != 2)
+    return bad("has a bad shape or place");
   Place place{.begin = static_cast<uint64_t>((*offsets)[0]),
               .end = static_cast<uint64_t>((*offsets)[1]),
               .name = name,
@@ -98,8 +100,7 @@ std::string EncodeSafetensors(const std::vector<NamedTensor>& tensors,
     PSRING_CHECK(!header.contains(tensor.name) && tensor.name != kMetadata);
     const uint64_t bytes = tensor.values.size() * sizeof(float);
     PSRING_CHECK(Elements(tensor.shape, tensor.values.size()) == tensor.values.size());
-    header[tensor.name] = {
-        {"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {end, end + bytes}}};
+    header[tensor.name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {end, end + bytes}}};
     end += bytes;
   }
   std::string text = header.dump();
@@ -141,8 +142,8 @@ absl::StatusOr<std::vector<NamedTensor>> DecodeSafetensors(std::string_view byte
 
   std::vector<NamedTensor> tensors;
   for (Place& place : places) {
-    NamedTensor& tensor = tensors.emplace_back(
-        NamedTensor{.name = std::move(place.name), .shape = std::move(place.shape)});
+    NamedTensor& tensor =
+        tensors.emplace_back(NamedTensor{.name = std::move(place.name), .shape = std::move(place.shape)});
     tensor.values.resize((place.end - place.begin) / sizeof(float));
     if (!tensor.values.empty()) {
       std::memcpy(tensor.values.data(), data.data() + place.begin, place.end - place.begin);

@@ -75,8 +75,9 @@ class DirectClient : public PsClient {
       for (size_t slot = slots_.size() + 1; slot-- > 0;) {  // the weights last: with them the job may start
         const ConstSpan values = slot > 0 ? slots_[slot - 1] : weights;
         for (const Bucket& bucket : job.buckets) {
-          SendChunks({.kind = MessageKind::kWeights, .bucket = bucket.index, .step = static_cast<int64_t>(slot)},
-                     values.Slice(bucket.first, bucket.count));
+          SendChunks(
+              {.kind = MessageKind::kWeights, .bucket = bucket.index, .step = static_cast<int64_t>(slot)},
+              values.Slice(bucket.first, bucket.count));
         }
       }
     }

@@ -112,7 +112,8 @@ void GrpcClient::Introduce(const std::string& token) {
       {.worker = worker_, .job = session_.job(), .memory = token, .session = session_id_, .again = again}));
   Enqueue({.header = {.kind = MessageKind::kJoin}, .data = std::as_bytes(std::span(*join)), .keep = join});
   if (again || worker_ != 0) return;
-  for (size_t slot = initial_slots_.size() + 1; slot-- > 0;) {  // the weights last: with them the job may start
+  for (size_t slot = initial_slots_.size() + 1;
+       slot-- > 0;) {  // the weights last: with them the job may start
     const ConstSpan values = slot > 0 ? initial_slots_[slot - 1] : initial_;
     for (const Bucket& bucket : session_.job().buckets) {
       Enqueue({.header = {.kind = MessageKind::kWeights,

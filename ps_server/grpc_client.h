@@ -101,8 +101,8 @@ class GrpcClient : public PsClient {
   const GrpcClientOptions options_;
   const uint64_t session_id_;
   int worker_ = -1;
-  SharedSpan gradients_, weights_;  // the caller's
-  Span initial_;                    // worker 0's weights, until Start has returned
+  SharedSpan gradients_, weights_;        // the caller's
+  Span initial_;                          // worker 0's weights, until Start has returned
   std::vector<ConstSpan> initial_slots_;  // likewise
   std::atomic<bool> shares_{false};
   ClientSession session_;

@@ -7,7 +7,8 @@
 //   worker                              server
 //   Join, with the job            ->
 //   Weights of all buckets        ->                                     (worker 0 only; before them the
-//                                                                         optimizer's slots, where it has any)
+//                                                                         optimizer's slots, where it has
+//                                                                         any)
 //                                 <-    Weights of all buckets, version 0 (to the other workers)
 //                                 <-    Join: all workers are here
 //   Announce: a gradient is whole ->                                     (backup workers only)
@@ -20,7 +21,8 @@
 //   Barrier                       ->
 //                                 <-    Barrier: nobody is missing there
 //   Fetch                         ->
-//                                 <-    Weights of all buckets, then Fetch (or of one of the optimizer's slots)
+//                                 <-    Weights of all buckets, then Fetch (or of one of the optimizer's
+//                                 slots)
 //   Leave                         ->
 //                                 <-    Leave
 //
@@ -72,7 +74,7 @@ enum class MessageKind : uint8_t {
 struct ChunkHeader {
   MessageKind kind = MessageKind::kExchange;
   int bucket = 0;
-  uint64_t offset = 0;    // of the payload's first byte in the bucket, in bytes
+  uint64_t offset = 0;  // of the payload's first byte in the bucket, in bytes
   // Exchange, Announce, Reset; Join, to the worker: to go on with. Weights, to the server, and Fetch: above 0
   // not the weights, but the optimizer's slot of this number, from 1.
   int64_t step = 0;

@@ -347,8 +347,8 @@ absl::StatusOr<std::vector<Reply>> ParameterServer::AllWeights(int slot) {
   for (size_t i = 0; i < job_.buckets.size(); ++i) {
     const int bucket = static_cast<int>(i);
     MutexLock lock(buckets_[bucket].mutex);
-    PSRING_ASSIGN_OR_RETURN(Snapshot copy, slot > 0 ? shard_->CopySlot(slot - 1, bucket)
-                                                    : shard_->CopyWeights(bucket));
+    PSRING_ASSIGN_OR_RETURN(Snapshot copy,
+                            slot > 0 ? shard_->CopySlot(slot - 1, bucket) : shard_->CopyWeights(bucket));
     replies.push_back({.header = {.kind = MessageKind::kWeights,
                                   .bucket = bucket,
                                   .version = buckets_[bucket].consistency->version()},

@@ -314,7 +314,7 @@ class ShardedClient : public PsClient {
   }
 
   ServerJob job_;
-  std::vector<ConstSpan> slots_;  // worker 0's, until Start has returned
+  std::vector<ConstSpan> slots_;                  // worker 0's, until Start has returned
   std::vector<std::vector<BucketSlice>> slices_;  // by server, by bucket
   bool carries_verdicts_ = false;                 // backup workers
 

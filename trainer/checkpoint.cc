@@ -80,46 +80,46 @@ absl::Status FromPyTorch(const std::string& prefix, const ParameterLayout& layou
 
 absl::Status At(const std::string& path, const absl::Status& status) {
   const bool damaged = absl::IsDataLoss(status);
-  return absl::Status(status.code(),
-                      absl::StrCat(path, damaged ? " is damaged: " : ": ", status.message()));
+  return absl::Status(status.code(), absl::StrCat(path, damaged ? " is damaged: " : ": ", status.message()));
 }
 
 Json ToJson(const TrainingPosition& p) {
-  return {{"format", kFormat},
-          {"version", kFormatVersion},
-          {"psring", kVersion},
-          {"model", p.model},
-          {"data", p.data},
-          {"strategy", p.strategy},
-          {"asynchronous", p.asynchronous},
-          {"workers", p.workers},
-          {"wire", p.wire},
-          {"sequence", p.sequence},
-          {"step", p.step},
-          {"updates", p.updates},
-          {"samples", p.samples},
-          {"sampler",
-           {{"seed", p.seed},
-            {"samples_in_data", p.data_count},
-            {"samples_a_step", p.drawn_batch},
-            {"epoch", p.epoch},
-            {"samples_drawn_of_epoch", p.epoch_samples}}},
-          {"random",
-           "SplitMix64 of seed and epoch (order of samples), of seed, worker and step (delays): no other state"},
-          {"optimizer",
-           {{"name", OptimizerName(p.optimizer.kind)},
-            {"momentum", p.optimizer.momentum},
-            {"beta1", p.optimizer.beta1},
-            {"beta2", p.optimizer.beta2},
-            {"epsilon", p.optimizer.epsilon}}},
-          {"learning_rate", LearningRate(p.schedule, p.samples)},
-          {"schedule",
-           {{"decay", p.schedule.decay == LrDecay::kLinear ? "linear" : "constant"},
-            {"base", p.schedule.base},
-            {"scale", p.schedule.scale},
-            {"warmup_samples", p.schedule.warmup_samples},
-            {"total_samples", p.schedule.total_samples}}},
-          {"flags", p.flags}};
+  return {
+      {"format", kFormat},
+      {"version", kFormatVersion},
+      {"psring", kVersion},
+      {"model", p.model},
+      {"data", p.data},
+      {"strategy", p.strategy},
+      {"asynchronous", p.asynchronous},
+      {"workers", p.workers},
+      {"wire", p.wire},
+      {"sequence", p.sequence},
+      {"step", p.step},
+      {"updates", p.updates},
+      {"samples", p.samples},
+      {"sampler",
+       {{"seed", p.seed},
+        {"samples_in_data", p.data_count},
+        {"samples_a_step", p.drawn_batch},
+        {"epoch", p.epoch},
+        {"samples_drawn_of_epoch", p.epoch_samples}}},
+      {"random",
+       "SplitMix64 of seed and epoch (order of samples), of seed, worker and step (delays): no other state"},
+      {"optimizer",
+       {{"name", OptimizerName(p.optimizer.kind)},
+        {"momentum", p.optimizer.momentum},
+        {"beta1", p.optimizer.beta1},
+        {"beta2", p.optimizer.beta2},
+        {"epsilon", p.optimizer.epsilon}}},
+      {"learning_rate", LearningRate(p.schedule, p.samples)},
+      {"schedule",
+       {{"decay", p.schedule.decay == LrDecay::kLinear ? "linear" : "constant"},
+        {"base", p.schedule.base},
+        {"scale", p.schedule.scale},
+        {"warmup_samples", p.schedule.warmup_samples},
+        {"total_samples", p.schedule.total_samples}}},
+      {"flags", p.flags}};
 }
 
 // Fields of a file that may hold anything; the first that is missing or of another type is remembered.
@@ -292,8 +292,7 @@ absl::StatusOr<CheckpointBytes> ReadFolder(const std::string& path) {
   }
   const auto checked = [&]() -> absl::Status {
     PSRING_ASSIGN_OR_RETURN(const Json json, ParsePosition(bytes.position));
-    PSRING_RETURN_IF_ERROR(
-        CheckHash(json, kModelFile, HashBytes(bytes.model.data(), bytes.model.size())));
+    PSRING_RETURN_IF_ERROR(CheckHash(json, kModelFile, HashBytes(bytes.model.data(), bytes.model.size())));
     return CheckHash(json, kOptimizerFile, HashBytes(bytes.optimizer.data(), bytes.optimizer.size()));
   }();
   if (!checked.ok()) return At(path, checked);
@@ -320,8 +319,7 @@ CheckpointFiles EncodeCheckpoint(const TrainingCheckpoint& checkpoint, const Par
   Json json = ToJson(position);
   for (const auto& [name, bytes] : files) json["hashes"][name] = HashBytes(bytes.data(), bytes.size());
   json["hashes"][kPositionFile] = HashOfPosition(json);
-  files.emplace_back(kPositionFile,
-                     json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  files.emplace_back(kPositionFile, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   return files;
 }
 
@@ -347,7 +345,8 @@ absl::StatusOr<CheckpointBytes> LoadCheckpoint(const std::string& path, std::vec
       if (first_damage.ok()) first_damage = bytes.status();
     }
     if (!newest.has_value()) return first_damage;
-    if (!first_damage.ok()) notes.push_back(absl::StrCat(first_damage.message(), "; ", newest->path, " is taken"));
+    if (!first_damage.ok())
+      notes.push_back(absl::StrCat(first_damage.message(), "; ", newest->path, " is taken"));
     return *std::move(newest);
   }
   if (!fs::exists(path, error)) return absl::NotFoundError(absl::StrCat("there is no ", path));
@@ -382,10 +381,9 @@ absl::StatusOr<TrainingCheckpoint> DecodeCheckpoint(const CheckpointBytes& bytes
     for (const NamedTensor& tensor : model) unused[tensor.name] = &tensor;
     PSRING_RETURN_IF_ERROR(FromPyTorch("", layout, unused, checkpoint.weights));
     if (!unused.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("it is of another model: there is a ",
-                                                     Json(unused.begin()->first).dump(-1, ' ', true,
-                                                                                      Json::error_handler_t::replace),
-                                                     " in it"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "it is of another model: there is a ",
+          Json(unused.begin()->first).dump(-1, ' ', true, Json::error_handler_t::replace), " in it"));
     }
     if (!bytes.has_optimizer) return absl::OkStatus();
     PSRING_ASSIGN_OR_RETURN(const std::vector<NamedTensor> state, DecodeSafetensors(bytes.optimizer));

@@ -22,7 +22,7 @@ namespace psring {
 struct TrainingPosition {
   std::string model, data, strategy;
   bool asynchronous = false;
-  int64_t data_count = 0;  // samples to train on
+  int64_t data_count = 0;   // samples to train on
   int64_t drawn_batch = 0;  // samples that all workers draw for a step
   int workers = 1;
   uint64_t seed = 1;
@@ -32,11 +32,11 @@ struct TrainingPosition {
   std::vector<std::string> flags;
 
   int64_t sequence = 0;  // see CheckpointPath
-  int64_t step = 0;  // to go on with: so many are made, of each worker
+  int64_t step = 0;      // to go on with: so many are made, of each worker
   int64_t updates = 0;
-  int64_t samples = 0;         // in these updates: the learning rate's clock
-  int64_t epoch = 0;           // the sampler's
-  int64_t epoch_samples = 0;   // so many of the epoch's order are drawn
+  int64_t samples = 0;        // in these updates: the learning rate's clock
+  int64_t epoch = 0;          // the sampler's
+  int64_t epoch_samples = 0;  // so many of the epoch's order are drawn
 };
 
 // Everything else is a function of these: of random numbers, the order of an epoch of seed and epoch, delays

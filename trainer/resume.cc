@@ -48,13 +48,11 @@ absl::StatusOr<std::optional<CheckpointBytes>> ShareCheckpoint(const TrainingOpt
     return absl::FailedPreconditionError(
         absl::StrCat("--resume: this rank finds another checkpoint at ", options.resume, " than rank 0"));
   }
-  return CheckpointBytes{.path = "rank 0's checkpoint",
-                         .position = first.substr(1),
-                         .has_optimizer = first.front() == '+'};
+  return CheckpointBytes{
+      .path = "rank 0's checkpoint", .position = first.substr(1), .has_optimizer = first.front() == '+'};
 }
 
-absl::Status OpenCheckpointsOf(const TrainingOptions& options,
-                               const std::optional<CheckpointBytes>& resume) {
+absl::Status OpenCheckpointsOf(const TrainingOptions& options, const std::optional<CheckpointBytes>& resume) {
   if (options.checkpoint_dir.empty()) return absl::OkStatus();
   TrainingPosition from;
   if (resume.has_value()) {

@@ -12,16 +12,19 @@ namespace {
 
 // Flags that change where and how a run is run, not what it computes.
 bool IsIncidental(const std::string& flag) {
-  for (const char* name : {"--checkpoint_", "--resume", "--max_restarts", "--timeout", "--worker_timeout",
-                           "--on_worker_loss", "--data_dir", "--device", "--threads", "--steps", "--samples",
-                           "--epochs", "--no_eval", "--eval_every", "--payload", "--fabric", "--bucket_mb",
-                           "--check_replicas", "--align_steps", "--strategy", "--ps_schedule"}) {
+  for (const char* name :
+       {"--checkpoint_",    "--resume",    "--max_restarts",   "--timeout",     "--worker_timeout",
+        "--on_worker_loss", "--data_dir",  "--device",         "--threads",     "--steps",
+        "--samples",        "--epochs",    "--no_eval",        "--eval_every",  "--payload",
+        "--fabric",         "--bucket_mb", "--check_replicas", "--align_steps", "--strategy",
+        "--ps_schedule"}) {
     if (absl::StartsWith(flag, name)) return true;
   }
   return false;
 }
 
-std::vector<std::string> Without(const std::vector<std::string>& flags, const std::vector<std::string>& others) {
+std::vector<std::string> Without(const std::vector<std::string>& flags,
+                                 const std::vector<std::string>& others) {
   std::vector<std::string> left;
   for (const std::string& flag : flags) {
     if (!IsIncidental(flag) && std::find(others.begin(), others.end(), flag) == others.end()) {
@@ -62,13 +65,14 @@ ResumePlan PlanResume(const TrainingPosition& from, const TrainingPosition& now,
         ": they go on in another order");
   }
   if (begun && (from.asynchronous || now.asynchronous)) {
-    say("all workers go on with step ", plan.step, ": asynchronous ones that were ahead or behind draw some samples "
+    say("all workers go on with step ", plan.step,
+        ": asynchronous ones that were ahead or behind draw some samples "
         "twice or never");
   }
 
   const std::string was = OptimizerName(from.optimizer.kind), is = OptimizerName(now.optimizer.kind);
-  plan.with_slots = has_slots && from.optimizer.kind == now.optimizer.kind &&
-                    !OptimizerSlots(now.optimizer.kind).empty();
+  plan.with_slots =
+      has_slots && from.optimizer.kind == now.optimizer.kind && !OptimizerSlots(now.optimizer.kind).empty();
   if (has_slots && was != is) {
     say("the optimizer is ", is, " and was ", was, ": its state is not carried over");
   }

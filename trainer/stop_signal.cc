@@ -50,7 +50,8 @@ void StopSignal::Watch() {
   signal_ = signal;
   const absl::Time until = absl::Now() + (abort_ != nullptr ? patience_() : absl::ZeroDuration());
   while (!over_ && abort_ != nullptr && absl::Now() < until) changed_.WaitUntil(mutex_, until);
-  const absl::Time deadline = absl::Now() + (abort_ != nullptr || until > absl::Now() ? kGrace : absl::ZeroDuration());
+  const absl::Time deadline =
+      absl::Now() + (abort_ != nullptr || until > absl::Now() ? kGrace : absl::ZeroDuration());
   if (abort_ != nullptr) abort_(StoppedBy(signal));
   while (!over_) {
     if (!changed_.WaitUntil(mutex_, deadline) && !over_) _exit(128 + signal);

@@ -25,8 +25,9 @@ class StopSignal {
 
   // `abort` is called at once where the signal has come before. It must be safe from another thread, until
   // OnStop(nullptr). `patience`: asked when the signal comes, how long `abort` is to wait.
-  void OnStop(std::function<void(absl::Status)> abort,
-              std::function<absl::Duration()> patience = [] { return absl::ZeroDuration(); });
+  void OnStop(
+      std::function<void(absl::Status)> abort,
+      std::function<absl::Duration()> patience = [] { return absl::ZeroDuration(); });
 
   // 0: none has come.
   int signal() const { return signal_; }

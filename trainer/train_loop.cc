@@ -300,7 +300,8 @@ absl::Status Training::Steps() {
 absl::Status Training::PlanResumption() {
   PSRING_ASSIGN_OR_RETURN(const TrainingPosition from, DecodePosition(*worker_.resume));
   sequence_ = from.sequence;
-  resume_ = PlanResume(from, PositionAt(0), samplers_.front().steps_per_epoch(), worker_.resume->has_optimizer);
+  resume_ =
+      PlanResume(from, PositionAt(0), samplers_.front().steps_per_epoch(), worker_.resume->has_optimizer);
   for (const std::string& note : resume_.notes) {
     if (worker_.rank == 0) worker_.on_warning(note);
   }
@@ -367,7 +368,8 @@ absl::Status Training::CheckpointIfDue(int64_t done_before, int64_t done) {
   const bool waits = strategy_row_->needs != Needs::kParameterServer || SpareWorkers(options_.strategy) > 0;
   if (due && waits) PSRING_RETURN_IF_ERROR(worker_.barrier());
   if (!stops) return absl::OkStatus();
-  if (worker_.rank == 0) return absl::CancelledError(absl::StrCat("told to end; a checkpoint of step ", done, " is kept"));
+  if (worker_.rank == 0)
+    return absl::CancelledError(absl::StrCat("told to end; a checkpoint of step ", done, " is kept"));
   // The others of a synchronous strategy end when rank 0 has; until then its step needs them.
   if (!IsAsynchronous(*strategy_row_)) return absl::OkStatus();
   PSRING_RETURN_IF_ERROR(strategy_->Collect(weights_.span()));

@@ -105,9 +105,9 @@ absl::Status CheckFlags(const Flags& flags, int world_size) {
   PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
   PSRING_RETURN_IF_ERROR(ModelOf(flags.training).status());
   if (flags.training.checkpoint_dir.empty() && !flags.check_only) {
-    const char* flag = flags.training.resume == kLatestCheckpoint        ? "--resume latest"
-                       : flags.training.checkpoint_every > 0 ? "--checkpoint_every"
-                                                             : nullptr;
+    const char* flag = flags.training.resume == kLatestCheckpoint ? "--resume latest"
+                       : flags.training.checkpoint_every > 0      ? "--checkpoint_every"
+                                                                  : nullptr;
     if (flag != nullptr) {
       return absl::InvalidArgumentError(absl::StrCat(flag, " needs --checkpoint_dir DIR"));
     }
