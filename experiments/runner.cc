@@ -83,7 +83,8 @@ bool GoesOnWithoutAWorker(const Configuration& configuration) {
 std::vector<std::string> StateArguments(const TrainingOptions& training, int servers,
                                         const std::string& folder, int attempt) {
   std::vector<std::string> arguments = {absl::StrCat("--worker_timeout=", training.worker_timeout_s),
-                                        absl::StrCat("--reject_nonfinite=", training.reject_nonfinite)};
+                                        absl::StrCat("--reject_nonfinite=", training.reject_nonfinite),
+                                        absl::StrCat("--staging_mb=", training.staging_mb)};
   if (!training.on_worker_loss.empty()) {
     arguments.push_back(absl::StrCat("--on_worker_loss=", training.on_worker_loss));
   }
@@ -254,6 +255,10 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
   spec.on_line = [&](int, const std::string& line) {
     const std::optional<ProgressEvent> event = ParseProgress(line);
     if (!event) return false;
+    if (event->event == "note") {
+      display.Say(absl::StrCat("note:      ", event->text));
+      return true;
+    }
     progress.Note(*event);
     display.Redraw(absl::StrCat(label, configuration.name(), "  ", progress.Bar()));
     return true;
@@ -279,10 +284,12 @@ absl::Status RunWithRestarts(const Configuration& configuration, const std::stri
                              const VirtualCluster* cluster, const Interrupt& interrupt, Display& display) {
   Configuration attempted = configuration;
   int restarts = configuration.training.max_restarts;
+  const std::string others = NewestCheckpoint(attempted.training);  // not ours: nothing is written yet
   for (int attempt = 0;; ++attempt) {
     const absl::Status status = RunOnce(attempted, folder, label, expected_s, attempt, binaries, cluster,
                                         interrupt, display, restarts);
-    const std::string newest = NewestCheckpoint(attempted.training);
+    std::string newest = NewestCheckpoint(attempted.training);
+    if (newest == others) newest.clear();
     if (absl::IsAborted(status) && restarts > 0) {
       --restarts;
       if (!newest.empty()) attempted.training.resume = attempted.training.checkpoint_dir;

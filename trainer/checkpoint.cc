@@ -104,6 +104,7 @@ Json ToJson(const TrainingPosition& p) {
         {"samples_a_step", p.drawn_batch},
         {"epoch", p.epoch},
         {"samples_drawn_of_epoch", p.epoch_samples}}},
+      {"ready_order", p.ready_order},
       {"random",
        "SplitMix64 of seed and epoch (order of samples), of seed, worker and step (delays): no other state"},
       {"optimizer",
@@ -245,6 +246,7 @@ absl::StatusOr<TrainingPosition> PositionOf(const Json& json) {
   fields("updates", p.updates);
   fields("samples", p.samples);
   fields("flags", p.flags);
+  fields("ready_order", p.ready_order);
   Fields sampler = fields.Inside("sampler");
   sampler("seed", p.seed);
   sampler("samples_in_data", p.data_count);
@@ -345,6 +347,7 @@ absl::StatusOr<CheckpointBytes> LoadCheckpoint(const std::string& path, std::vec
       if (first_damage.ok()) first_damage = bytes.status();
     }
     if (!newest.has_value()) return first_damage;
+    newest->sequence = there.front().sequence;
     if (!first_damage.ok())
       notes.push_back(absl::StrCat(first_damage.message(), "; ", newest->path, " is taken"));
     return *std::move(newest);

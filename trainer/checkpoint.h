@@ -37,6 +37,9 @@ struct TrainingPosition {
   int64_t samples = 0;        // in these updates: the learning rate's clock
   int64_t epoch = 0;          // the sampler's
   int64_t epoch_samples = 0;  // so many of the epoch's order are drawn
+  // In which gradients become ready: buckets were planned by it, and in another order sums may differ in
+  // their last bits.
+  std::vector<std::string> ready_order = {};
 };
 
 // Everything else is a function of these: of random numbers, the order of an epoch of seed and epoch, delays
@@ -54,6 +57,7 @@ struct CheckpointBytes {
   std::string path;  // as errors call it
   std::string position, model, optimizer;
   bool has_optimizer = false;  // also where its bytes are on another rank
+  int64_t sequence = 0;        // at least that of the newest in its folder, which may be damaged
 };
 
 // Reads a folder step<N>, the newest whole one of a folder of these, or a file in one. A file of another
@@ -72,10 +76,11 @@ struct ResumePlan {
   int64_t step = 0;
   int64_t samples = 0;
   bool with_slots = false;         // the optimizer's state is of use
+  std::vector<int> ready_order;    // the layout's tensors; empty: not known
   std::vector<std::string> notes;  // what cannot be carried over exactly, a line each
 };
 // `now`: the run's own, at its beginning. `steps_per_epoch`: of its sampler. `has_slots`: of the checkpoint.
 ResumePlan PlanResume(const TrainingPosition& from, const TrainingPosition& now, int64_t steps_per_epoch,
-                      bool has_slots);
+                      bool has_slots, const ParameterLayout& layout);
 
 }  // namespace psring

@@ -1,5 +1,6 @@
 #include "trainer/resume.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -54,11 +55,12 @@ absl::StatusOr<std::optional<CheckpointBytes>> ShareCheckpoint(const TrainingOpt
 
 absl::Status OpenCheckpointsOf(const TrainingOptions& options, const std::optional<CheckpointBytes>& resume) {
   if (options.checkpoint_dir.empty()) return absl::OkStatus();
-  TrainingPosition from;
+  int64_t sequence = 0;
   if (resume.has_value()) {
-    PSRING_ASSIGN_OR_RETURN(from, DecodePosition(*resume));
+    PSRING_ASSIGN_OR_RETURN(const TrainingPosition from, DecodePosition(*resume));
+    sequence = std::max(from.sequence, resume->sequence);
   }
-  return OpenCheckpoints(options.checkpoint_dir, from.sequence);
+  return OpenCheckpoints(options.checkpoint_dir, sequence);
 }
 
 }  // namespace psring

@@ -34,6 +34,20 @@ std::vector<std::string> Without(const std::vector<std::string>& flags,
   return left;
 }
 
+// Nothing where not each tensor stands in it once.
+std::vector<int> OrderOf(const std::vector<std::string>& names, const ParameterLayout& layout) {
+  std::vector<int> order;
+  std::set<std::string> seen;
+  for (const std::string& name : names) {
+    const auto& tensors = layout.tensors();
+    const auto same = [&](const Tensor& tensor) { return tensor.name == name; };
+    const auto found = std::find_if(tensors.begin(), tensors.end(), same);
+    if (found == tensors.end() || !seen.insert(name).second) return {};
+    order.push_back(static_cast<int>(found - tensors.begin()));
+  }
+  return order.size() == layout.tensors().size() ? order : std::vector<int>();
+}
+
 std::string Words(const std::vector<std::string>& flags) {
   return flags.empty() ? "the defaults" : absl::StrJoin(flags, " ");
 }
@@ -41,13 +55,14 @@ std::string Words(const std::vector<std::string>& flags) {
 }  // namespace
 
 ResumePlan PlanResume(const TrainingPosition& from, const TrainingPosition& now, int64_t steps_per_epoch,
-                      bool has_slots) {
-  ResumePlan plan{.samples = from.samples};
+                      bool has_slots, const ParameterLayout& layout) {
+  ResumePlan plan{.samples = from.samples, .ready_order = OrderOf(from.ready_order, layout)};
   const auto say = [&](auto... parts) { plan.notes.push_back(absl::StrCat(parts...)); };
   const bool begun = from.step > 0;
 
   // Steps count what the sampler has drawn.
-  if (begun && from.drawn_batch == now.drawn_batch && from.data_count == now.data_count) {
+  if (begun && from.drawn_batch == now.drawn_batch &&
+      from.step == from.epoch * steps_per_epoch + from.epoch_samples / now.drawn_batch) {
     plan.step = from.step;
   } else if (begun) {
     const int64_t in_epoch = std::min(steps_per_epoch, from.epoch_samples / now.drawn_batch);

@@ -49,6 +49,8 @@ struct Worker {
   std::function<bool()> stops = [] { return false; };
   // Before training, on rank 0: what is legal and will probably hurt.
   std::function<void(const std::string& warning)> on_warning = [](const std::string&) {};
+  // Before training, on rank 0, where it goes on from a checkpoint: what cannot be carried over exactly.
+  std::function<void(const std::string& note)> on_note = [](const std::string&) {};
   // After training, for each point of the curve; on the rank that evaluates.
   std::function<void(const CurvePoint&)> on_evaluation = [](const CurvePoint&) {};
 };

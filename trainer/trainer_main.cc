@@ -181,6 +181,9 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal
   const int world_size = join != nullptr ? join->world_size : 1;
   const std::unique_ptr<Progress> progress = MakeProgress(flags.progress, rank, world_size);
   progress->Started();
+  const auto note = [&progress](const std::string& text) {
+    if (!progress->Note(text)) Note(text);
+  };
 
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice(flags.training.device));
   PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
@@ -196,7 +199,7 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal
   PSRING_ASSIGN_OR_RETURN(DataSplits data, DataOf(flags.training));
   PSRING_RETURN_IF_ERROR(HoldOut(flags.training.validation, flags.training.score == "validation", data));
   PSRING_ASSIGN_OR_RETURN(const std::optional<CheckpointBytes> resume,
-                          ShareCheckpoint(flags.training, *strategy, rank, rendezvous.get(), Note));
+                          ShareCheckpoint(flags.training, *strategy, rank, rendezvous.get(), note));
   if (rank == 0) PSRING_RETURN_IF_ERROR(OpenCheckpointsOf(flags.training, resume));
 
   std::vector<Buffer> registered;  // the group knows them, so they live longer than it
@@ -242,6 +245,7 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal
     worker.barrier = [&rendezvous] { return rendezvous->Exchange("barrier", "").status(); };
   }
   worker.on_warning = Note;
+  worker.on_note = note;
   // Between the last step before the measured ones and the last of these.
   const bool counts = !flags.count_interface.empty();
   int64_t sent_before = 0, sent = 0;

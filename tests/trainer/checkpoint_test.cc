@@ -47,6 +47,7 @@ TrainingCheckpoint SmallCheckpoint(OptimizerKind kind = OptimizerKind::kAdam) {
   p.samples = 1280;
   p.epoch = 1;
   p.epoch_samples = 288;
+  p.ready_order = {"fc1.bias", "fc1.weight", "conv1.bias", "conv1.weight"};
   const size_t count = SmallLayout().count();
   for (size_t i = 0; i < count; ++i) checkpoint.weights.push_back(static_cast<float>(i));
   for (size_t slot = 0; slot < OptimizerSlots(kind).size(); ++slot) {
@@ -83,6 +84,7 @@ TEST(Checkpoint, ComesBackAsItWas) {
     EXPECT_EQ(std::tie(a.seed, a.wire, a.flags, a.sequence, a.step, a.updates, a.samples, a.epoch),
               std::tie(b.seed, b.wire, b.flags, b.sequence, b.step, b.updates, b.samples, b.epoch));
     EXPECT_EQ(a.epoch_samples, b.epoch_samples);
+    EXPECT_EQ(a.ready_order, b.ready_order);
     EXPECT_EQ(a.optimizer, b.optimizer);
     EXPECT_EQ(a.schedule, b.schedule);
   }
@@ -254,7 +256,7 @@ TrainingPosition Now(int workers) {
 }
 
 ResumePlan Resume(const TrainingPosition& from, const TrainingPosition& now) {
-  return PlanResume(from, now, now.data_count / now.drawn_batch, /*has_slots=*/true);
+  return PlanResume(from, now, now.data_count / now.drawn_batch, /*has_slots=*/true, SmallLayout());
 }
 
 TEST(ResumePlan, TheSameRunGoesOnWhereItWasWithoutAWord) {
@@ -262,7 +264,18 @@ TEST(ResumePlan, TheSameRunGoesOnWhereItWasWithoutAWord) {
   EXPECT_EQ(plan.step, 40);
   EXPECT_EQ(plan.samples, 1280);
   EXPECT_TRUE(plan.with_slots);
+  EXPECT_EQ(plan.ready_order, (std::vector<int>{3, 2, 1, 0}));
   EXPECT_TRUE(plan.notes.empty()) << absl::StrJoin(plan.notes, "\n");
+}
+
+TEST(ResumePlan, AnOrderThatIsNotOfAllTensorsIsNone) {
+  for (const std::vector<std::string>& order : {std::vector<std::string>{"fc1.bias"},
+                                                {"fc1.bias", "fc1.bias", "conv1.bias", "conv1.weight"},
+                                                {"fc1.bias", "fc1.weight", "conv1.bias", "fc9.weight"}}) {
+    TrainingPosition from = SmallCheckpoint().position;
+    from.ready_order = order;
+    EXPECT_TRUE(Resume(from, Now(2)).ready_order.empty());
+  }
 }
 
 TEST(ResumePlan, WithOtherWorkersTheSamplerStandsAtTheSameSample) {
@@ -310,7 +323,7 @@ TEST(ResumePlan, WhatCannotBeCarriedOverIsSaid) {
 }
 
 TEST(ResumePlan, WeightsAloneAreABeginning) {
-  const ResumePlan plan = PlanResume({}, Now(2), 31, /*has_slots=*/false);
+  const ResumePlan plan = PlanResume({}, Now(2), 31, /*has_slots=*/false, SmallLayout());
   EXPECT_EQ(plan.step, 0);
   EXPECT_EQ(plan.samples, 0);
   EXPECT_FALSE(plan.with_slots);
