@@ -31,20 +31,16 @@ absl::StatusOr<std::optional<CheckpointBytes>> ReadResume(const TrainingOptions&
 
 absl::StatusOr<std::optional<CheckpointBytes>> ShareCheckpoint(const TrainingOptions& options,
                                                                const StrategyRow& strategy, int rank,
-                                                               Rendezvous* rendezvous, const NoteSink& note) {
-  if (options.resume.empty()) return std::nullopt;
-  std::optional<CheckpointBytes> bytes;
-  if (rank == 0) {
-    PSRING_ASSIGN_OR_RETURN(bytes, ReadResume(options, note));
-  }
-  if (rendezvous == nullptr) return bytes;
+                                                               Rendezvous* rendezvous,
+                                                               std::optional<CheckpointBytes> bytes) {
+  if (options.resume.empty() || rendezvous == nullptr) return bytes;
   const std::string mine =
       bytes.has_value() ? absl::StrCat(bytes->has_optimizer ? "+" : "-", bytes->position) : "";
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all, rendezvous->Exchange("resume", mine));
   const std::string& first = all.front();
   if (rank == 0 || first.empty()) return bytes;
   if (strategy.needs == Needs::kNothing) {
-    PSRING_ASSIGN_OR_RETURN(bytes, ReadResume(options, note));
+    PSRING_ASSIGN_OR_RETURN(bytes, ReadResume(options, [](const std::string&) {}));
     if (bytes.has_value() && bytes->position == first.substr(1)) return bytes;
     return absl::FailedPreconditionError(
         absl::StrCat("--resume: this rank finds another checkpoint at ", options.resume, " than rank 0"));

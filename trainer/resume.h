@@ -23,12 +23,13 @@ using NoteSink = std::function<void(const std::string&)>;
 absl::StatusOr<std::optional<CheckpointBytes>> ReadResume(const TrainingOptions& options,
                                                           const NoteSink& note);
 
-// Every rank calls it: rank 0 reads, and tells the others where training stands. What a strategy brings to
-// the others itself, weights and optimizer state, is on rank 0 alone; where nobody communicates all ranks
-// read. `rendezvous`: null, where this rank is alone.
+// Every rank calls it: rank 0, with what it has read, tells the others where training stands. What a strategy
+// brings to the others itself, weights and optimizer state, is on rank 0 alone; where nobody communicates all
+// ranks read. `rendezvous`: null, where this rank is alone.
 absl::StatusOr<std::optional<CheckpointBytes>> ShareCheckpoint(const TrainingOptions& options,
                                                                const StrategyRow& strategy, int rank,
-                                                               Rendezvous* rendezvous, const NoteSink& note);
+                                                               Rendezvous* rendezvous,
+                                                               std::optional<CheckpointBytes> bytes);
 
 // Rank 0, before training: --checkpoint_dir is there, and holds nothing of another run.
 absl::Status OpenCheckpointsOf(const TrainingOptions& options, const std::optional<CheckpointBytes>& resume);

@@ -321,7 +321,7 @@ absl::Status Training::Steps() {
 absl::Status Training::PlanResumption() {
   PSRING_ASSIGN_OR_RETURN(const TrainingPosition from, DecodePosition(*worker_.resume));
   sequence_ = std::max(from.sequence, worker_.resume->sequence);
-  resume_ = PlanResume(from, PositionAt(0), plan_.steps_per_epoch, worker_.resume->has_optimizer,
+  resume_ = PlanResume(from, PositionAt(0), sampler_->steps_per_epoch(), worker_.resume->has_optimizer,
                        model_->parameters());
   for (const std::string& note : resume_.notes) {
     if (worker_.rank == 0) worker_.on_note(note);
@@ -354,8 +354,8 @@ TrainingPosition Training::PositionAt(int64_t next) const {
           .step = next,
           .updates = IsAsynchronous(*strategy_row_) ? version_ : next,
           .samples = global_samples_,
-          .epoch = next / plan_.steps_per_epoch,
-          .epoch_samples = next % plan_.steps_per_epoch * plan_.drawn_batch,
+          .epoch = next / sampler_->steps_per_epoch(),
+          .epoch_samples = next % sampler_->steps_per_epoch() * plan_.drawn_batch,
           .ready_order = result_.ddp.ready_order};
 }
 

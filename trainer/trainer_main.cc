@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -176,7 +177,21 @@ absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const Flags& flags, Rend
   return MakeShardedPsClient(std::move(clients));
 }
 
-absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal& stop) {
+// What rank 0 found where --resume says.
+struct Kept {
+  std::optional<CheckpointBytes> bytes;
+  std::vector<std::string> notes;
+};
+
+absl::StatusOr<Kept> ReadKept(const TrainingOptions& training) {
+  Kept kept;
+  PSRING_ASSIGN_OR_RETURN(kept.bytes,
+                          ReadResume(training, [&](const std::string& text) { kept.notes.push_back(text); }));
+  PSRING_RETURN_IF_ERROR(OpenCheckpointsOf(training, kept.bytes));
+  return kept;
+}
+
+absl::Status Train(const Flags& flags, const RendezvousOptions* join, Kept kept, StopSignal& stop) {
   const int rank = join != nullptr ? join->rank : 0;
   const int world_size = join != nullptr ? join->world_size : 1;
   const std::unique_ptr<Progress> progress = MakeProgress(flags.progress, rank, world_size);
@@ -198,9 +213,10 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal
   }
   PSRING_ASSIGN_OR_RETURN(DataSplits data, DataOf(flags.training));
   PSRING_RETURN_IF_ERROR(HoldOut(flags.training.validation, flags.training.score == "validation", data));
-  PSRING_ASSIGN_OR_RETURN(const std::optional<CheckpointBytes> resume,
-                          ShareCheckpoint(flags.training, *strategy, rank, rendezvous.get(), note));
-  if (rank == 0) PSRING_RETURN_IF_ERROR(OpenCheckpointsOf(flags.training, resume));
+  PSRING_ASSIGN_OR_RETURN(
+      const std::optional<CheckpointBytes> resume,
+      ShareCheckpoint(flags.training, *strategy, rank, rendezvous.get(), std::move(kept.bytes)));
+  for (const std::string& text : kept.notes) note(text);
 
   std::vector<Buffer> registered;  // the group knows them, so they live longer than it
   const std::unique_ptr<LinkShaper> shaper = MakeLinkShaper(flags.link);
@@ -328,7 +344,10 @@ int Main(int argc, char** argv) {
   } else if (flags.training.clock == "virtual") {
     trained = TrainVirtually(for_all);
   } else {
-    trained = Train(flags, spec.empty() ? nullptr : &join, stop);
+    absl::StatusOr<Kept> kept = Kept();
+    if (join.rank == 0) kept = ReadKept(flags.training);
+    if (!kept.ok()) return Fail("trainer", std::string(kept.status().message()), 2);
+    trained = Train(flags, spec.empty() ? nullptr : &join, *std::move(kept), stop);
   }
   if (absl::IsInvalidArgument(trained) && flags.alone_for_all()) {
     return Fail("trainer", std::string(trained.message()), 2);
