@@ -86,6 +86,7 @@ class RestartTest : public testing::Test {
   // Processes of the training itself: those that have its records' folder among their arguments. By what they
   // are: "rank 1", "server".
   std::vector<std::pair<std::string, pid_t>> Processes() const {
+    const std::string end_of_variable(1, '\0');
     std::vector<std::pair<std::string, pid_t>> found;
     std::error_code error;
     for (const auto& entry : fs::directory_iterator("/proc", error)) {
@@ -93,8 +94,8 @@ class RestartTest : public testing::Test {
       if (!absl::SimpleAtoi(entry.path().filename().string(), &pid)) continue;
       const std::string command = Slurp(entry.path() / "cmdline");
       if (!absl::StrContains(command, absl::StrCat("--record=", out_, "/"))) continue;
-      const std::string environment = std::string(1, 0) + Slurp(entry.path() / "environ");
-      const size_t rank = environment.find(std::string(1, 0) + "RANK=");
+      const std::string environment = absl::StrCat(end_of_variable, Slurp(entry.path() / "environ"));
+      const size_t rank = environment.find(absl::StrCat(end_of_variable, "RANK="));
       const bool serves = absl::StrContains(command.substr(0, command.find('\0')), "ps_server");
       if (!serves && rank == std::string::npos) continue;  // it is about to be one, or has ended
       found.emplace_back(serves ? "server" : absl::StrCat("rank ", environment.substr(rank + 6, 1)), pid);
@@ -239,11 +240,13 @@ TEST_P(Killed, BySigtermACheckpointOfThatVeryStepIsKept) {
   EXPECT_EQ(Hash(Out("resumed")), undisturbed);
 }
 
+std::string NameOf(const testing::TestParamInfo<const char*>& info) {
+  const std::vector<std::string> names = {"Single", "Ring", "Server"};
+  return names[info.index];
+}
+
 INSTANTIATE_TEST_SUITE_P(Strategies, Killed,
-                         testing::Values("--strategy single --micro_batches 2", kRing, kServer),
-                         [](const auto& info) {
-                           return std::vector{"Single", "Ring", "Server"}[info.index];
-                         });
+                         testing::Values("--strategy single --micro_batches 2", kRing, kServer), NameOf);
 
 TEST_F(RestartTest, WhatCannotBeResumedIsOneLineBeforeAnythingStarts) {
   fs::create_directories(root_ / "work" / "empty");
