@@ -60,7 +60,7 @@ class RestartTest : public testing::Test {
     if (freopen((root_ / "err").c_str(), "w", stderr) == nullptr) _exit(126);
     std::vector<std::string> arguments = absl::StrSplit(
         absl::StrCat(
-            "psring train --model mlp-small --data synthetic --steps 150 --batch 16 --no_eval --link none "
+            "psring train --model mlp-small --data synthetic --steps 300 --batch 16 --no_eval --link none "
             "--schedule linear --checkpoint_every 10 --timeout 30 ",
             strategy, out.empty() ? "" : " --out ", out, more.empty() ? "" : " ", more),
         ' ');
@@ -154,8 +154,8 @@ class RestartTest : public testing::Test {
   }
   std::string Out(const std::string& name) const { return (root_ / name).string(); }
   std::string Folder() const { return (root_ / "checkpoints").string(); }
-  // Some step from 10 to 120.
-  int64_t SomeStep() { return 10 + static_cast<int64_t>(random_() % 111); }
+  // Some step long before the end.
+  int64_t SomeStep() { return 10 + static_cast<int64_t>(random_() % 90); }
 
   const fs::path root_;
   std::string out_;
@@ -164,14 +164,15 @@ class RestartTest : public testing::Test {
 };
 
 constexpr char kSingle[] = "--strategy single --micro_batches 2";
-constexpr char kRing[] = "--strategy ring --workers 2";
-constexpr char kServer[] = "--strategy ps-sync --workers 2 --deterministic";
+constexpr char kRing[] = "--strategy ring --workers 2 --jitter_ms 2";
+constexpr char kServer[] = "--strategy ps-sync --workers 2 --deterministic --jitter_ms 2";
 
 TEST_F(RestartTest, AKilledRankOfARingEndsAllAndTheyGoOnFromTheLastCheckpoint) {
   const std::string undisturbed = Undisturbed(kRing);
   Start(kRing, Out("run"), absl::StrCat("--max_restarts 1 --checkpoint_dir ", Folder()));
+  const pid_t rank1 = PidOf("rank 1");
   AwaitCheckpoint(Folder(), SomeStep());
-  Kill(PidOf("rank 1"), SIGKILL);
+  Kill(rank1, SIGKILL);
   EXPECT_EQ(Wait(), 0) << output();
   EXPECT_EQ(Hash(Out("run")), undisturbed);
   EXPECT_TRUE(absl::StrContains(output(), "rank 1 was killed by SIGKILL")) << output();
@@ -184,11 +185,12 @@ TEST_F(RestartTest, AKilledRankOfARingEndsAllAndTheyGoOnFromTheLastCheckpoint) {
 TEST_F(RestartTest, AKilledServerComesBackAloneAndAKilledWorkerTakesAllWithIt) {
   const std::string undisturbed = Undisturbed(kSingle);
   Start(kServer, Out("run"), absl::StrCat("--max_restarts 3 --checkpoint_dir ", Folder()));
-  AwaitCheckpoint(Folder(), 10 + SomeStep() % 40);
-  Kill(PidOf("server"), SIGKILL);
-  AwaitCheckpoint(Folder(), 60 + SomeStep() % 40);
-  Kill(PidOf("rank 1"), SIGKILL);
-  AwaitCheckpoint(Folder(), 110);
+  const pid_t rank1 = PidOf("rank 1"), server = PidOf("server");
+  AwaitCheckpoint(Folder(), SomeStep());
+  Kill(server, SIGKILL);
+  AwaitCheckpoint(Folder(), 100 + SomeStep());
+  Kill(rank1, SIGKILL);
+  AwaitCheckpoint(Folder(), 210);
   Kill(PidOf("server"), SIGKILL);  // that of a job which began from a checkpoint
   EXPECT_EQ(Wait(), 0) << output();
   EXPECT_EQ(Hash(Out("run")), undisturbed);
@@ -218,6 +220,11 @@ TEST_F(RestartTest, ARankThatAlwaysDiesEndsTheJobAfterSoManyRestarts) {
 
 class Killed : public RestartTest, public testing::WithParamInterface<const char*> {
  protected:
+  const char* Records() const {
+    return GetParam() == std::string(kSingle) ? "single-1"
+           : GetParam() == std::string(kRing) ? "ring-2"
+                                              : "ps-sync-2";
+  }
   // The server adds as one process does that makes both batches.
   std::string Reference() const { return GetParam() == std::string(kServer) ? kSingle : GetParam(); }
 };
@@ -239,15 +246,7 @@ TEST_P(Killed, BySigtermACheckpointOfThatVeryStepIsKept) {
   const std::string undisturbed = Undisturbed(Reference());
   // Every step one would be too many: so it is the signal's if it is between two.
   Start(GetParam(), Out("stopped"));
-  const fs::path records = fs::path(Out("stopped")) / "records";
-  fs::path folder;
-  while (folder.empty()) {
-    std::error_code error;
-    for (const auto& entry : fs::recursive_directory_iterator(records, error)) {
-      if (entry.path().filename() == "checkpoints") folder = entry.path();
-    }
-    ASSERT_GT(psring_, 0);
-  }
+  const fs::path folder = fs::path(Out("stopped")) / "records" / "training-1" / Records() / "checkpoints";
   AwaitCheckpoint(folder, SomeStep());
   Kill(psring_, SIGTERM);
   EXPECT_EQ(Wait(), 130) << output();
@@ -269,11 +268,11 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Killed, testing::Values(kSingle, kRing, kSe
 TEST_F(RestartTest, LatestIsTheRunBeforeUnderAnyStrategyAndWhatIsNotCarriedOverIsSaid) {
   Start(kRing, "");
   EXPECT_EQ(Wait(), 0) << output();
-  EXPECT_TRUE(absl::StrContains(output(), "/step150")) << output();
+  EXPECT_TRUE(absl::StrContains(output(), "/step300")) << output();
   Start("--strategy ps-async --workers 2", "", "--resume latest");
   EXPECT_EQ(Wait(), 2) << output();
   EXPECT_TRUE(absl::StrContains(output(), "nothing is left to train")) << output();
-  EXPECT_TRUE(absl::StrContains(output(), "all workers go on with step 150: asynchronous")) << output();
+  EXPECT_TRUE(absl::StrContains(output(), "all workers go on with step 300: asynchronous")) << output();
   EXPECT_TRUE(absl::StrContains(output(), "the optimizer is sgd and was momentum")) << output();
 }
 
