@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<Model>> MakePerceptron(const Dataset& data, const
   }
   layers.push_back(std::make_unique<LinearLayer>(absl::StrCat("fc", layers.size() + 1), inputs, data.classes,
                                                  /*relu=*/false, layout));
-  return Sequence::Create(std::move(layout), std::move(layers), max_batch, device, ops);
+  return Sequence::Create(std::move(layout), std::move(layers), data.image_size(), max_batch, device, ops);
 }
 
 absl::StatusOr<std::unique_ptr<Model>> MakeMlp(const Dataset& data, int max_batch, Device& device, Ops& ops) {
@@ -65,7 +65,7 @@ absl::StatusOr<std::unique_ptr<Model>> MakeCnn(const Dataset& data, int max_batc
   const int features = static_cast<int>(layers.back()->outputs());
   layers.push_back(std::make_unique<LinearLayer>("fc1", features, 128, /*relu=*/true, layout));
   layers.push_back(std::make_unique<LinearLayer>("fc2", 128, data.classes, /*relu=*/false, layout));
-  return Sequence::Create(std::move(layout), std::move(layers), max_batch, device, ops);
+  return Sequence::Create(std::move(layout), std::move(layers), data.image_size(), max_batch, device, ops);
 }
 
 }  // namespace

@@ -375,6 +375,32 @@ TEST_P(DeterministicServer, EqualsTheReferenceWithAccumulatedAndShortBatches) {
 
 INSTANTIATE_TEST_SUITE_P(Workers, DeterministicServer, testing::Range(1, 5));
 
+TEST_P(SynchronousConformance, In16BitsItEndsCloseToFloat32AndSendsHalf) {
+  if (row().needs != Needs::kProcessGroup) GTEST_SKIP() << "no all-reduce";
+  TrainingOptions options = SmallOptions(name());
+  for (const double clip_norm : {0.0, kClipNorm}) {
+    options.clip_norm = clip_norm;
+    for (const std::string wire : {"bfloat16", "float16"}) {
+      options.wire = wire;
+      const auto half = RunRanks(options, workers(), Data());
+      options.wire = "float32";
+      const auto full = RunRanks(options, workers(), Data());
+      ExpectAllOk(half);
+      ExpectAllOk(full);
+      for (int rank = 0; rank < workers(); ++rank) {
+        EXPECT_EQ(half[rank].weights, half[0].weights);
+        // To the rounding of chunks.
+        EXPECT_NEAR(2.0 * static_cast<double>(half[rank].steps[5].payload_tx_bytes),
+                    static_cast<double>(full[rank].steps[5].payload_tx_bytes), 2 * 4 * 3);
+      }
+      EXPECT_LE(RelativeL2(half[0].weights, full[0].weights), wire == "float16" ? 1e-3 : 5e-3) << wire;
+      if (workers() > 1) {
+        EXPECT_NE(half[0].weights, full[0].weights);
+      }
+    }
+  }
+}
+
 TEST(Wire, ShortTrainingIn16BitsEndsCloseToFloat32AndSendsHalf) {
   TrainingOptions options = SmallOptions("ps-sync");
   options.evaluate = true;
@@ -390,6 +416,34 @@ TEST(Wire, ShortTrainingIn16BitsEndsCloseToFloat32AndSendsHalf) {
     EXPECT_EQ(half[0].steps[5].payload_rx_bytes, full[0].steps[5].payload_rx_bytes);
     EXPECT_LE(RelativeL2(half[0].weights, full[0].weights), wire == "float16" ? 1e-4 : 1e-3) << wire;
     EXPECT_NEAR(half[0].result->curve.back().test_accuracy, full[0].result->curve.back().test_accuracy, .02);
+  }
+}
+
+// Everything at once: bfloat16 inside and on the wire, accumulated, clipped, with a short last batch.
+TEST(BFloat16Training, KeepsReplicasEqualAndEndsCloseToFloat32) {
+  if (BFloat16Support() == BFloat16::kNone) GTEST_SKIP() << "no AVX-512";
+  for (const std::string strategy : {"ring", "ps-sync"}) {
+    for (const bool everything : {false, true}) {
+      TrainingOptions options = SmallOptions(strategy);
+      options.evaluate = true;
+      if (everything) {
+        options.accumulate = 2;
+        options.clip_norm = kClipNorm;
+        options.drop_last = "false";
+      }
+      const auto full = RunRanks(options, 3, Data());
+      options.precision = "bfloat16";
+      if (everything) options.wire = "bfloat16";
+      const auto half = RunRanks(options, 3, Data());
+      ExpectAllOk(full);
+      ExpectAllOk(half);
+      for (const RankOutcome& outcome : half) {
+        EXPECT_EQ(outcome.weights, half[0].weights);
+        EXPECT_EQ(outcome.result->ops, "onednn, bfloat16");
+      }
+      EXPECT_NE(half[0].weights, full[0].weights);
+      EXPECT_LE(RelativeL2(half[0].weights, full[0].weights), .02) << strategy;
+    }
   }
 }
 
