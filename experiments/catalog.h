@@ -26,6 +26,9 @@ struct StrategyInfo {
   int number_least = 0;
   bool number_below_workers = false;
   int number = 0;
+
+  // Between processes, or between the replicas of one.
+  bool moves_gradients() const { return needs != StrategyNeeds::kNothing || replicates; }
 };
 
 struct ModelInfo {

@@ -282,8 +282,9 @@ std::string NoteOf(const SummaryRow& row) {
   const DataParallelFigures& replicas = row.sample.data_parallel;
   if (replicas.replicas > 0) {
     notes.push_back(absl::StrFormat(
-        "bytes are device 0's; it works alone for %.2f ms of a step and holds %.1f MB more than the others",
-        replicas.device0_alone_ms(), replicas.device0_extra_mb));
+        "bytes are device 0's; it works alone for %.2f ms of a step and holds %.1f MB more than the others%s",
+        replicas.device0_alone_ms(), replicas.device0_extra_mb,
+        row.link.bits_per_s > 0 ? "; one machine, no link in between" : ""));
   }
   if (!row.link.invalid.empty()) notes.push_back(row.link.invalid);
   if (row.foreign_cpu_pct > kMostForeignCpuPct)
@@ -439,7 +440,7 @@ std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<C
       row.efficiency = *row.speedup / row.configuration.workers;
     }
     const SummaryRow* none = Reference(rows, row, "none", row.configuration.workers);
-    if (none != nullptr && row.configuration.strategy.needs != StrategyNeeds::kNothing) {
+    if (none != nullptr && row.configuration.strategy.moves_gradients()) {
       std::vector<double> differences;
       for (size_t round = 0; round < row.round_step_ms.size(); ++round) {
         differences.push_back(row.round_step_ms[round] - none->round_step_ms[round]);

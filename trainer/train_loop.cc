@@ -429,15 +429,15 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
   record.delay_ms = Milliseconds(delay_->slept_ns());
   record.comm_busy_ms = Milliseconds(BusyNanos(in_flight));
   if (!record.warmup) ddp_.Add(times, std::move(in_flight));
+  record.exposed_comm_ms = Milliseconds(report.exposed_ns);
+  record.payload_tx_bytes = report.traffic.payload_tx_bytes;
+  record.payload_rx_bytes = report.traffic.payload_rx_bytes;
+  record.loss = info.samples > 0 ? score.loss_sum / info.samples : 0;
   if (replicas_ != nullptr) {
     DataParallelFigures figures = replicas_->Take();
     figures.update_ms = Milliseconds(updated_ns - finish_ns);
     Describe(figures, record);
   }
-  record.exposed_comm_ms = Milliseconds(report.exposed_ns);
-  record.payload_tx_bytes = report.traffic.payload_tx_bytes;
-  record.payload_rx_bytes = report.traffic.payload_rx_bytes;
-  record.loss = info.samples > 0 ? score.loss_sum / info.samples : 0;
   record.buckets = std::move(report.buckets);
   return record;
 }
