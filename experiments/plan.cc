@@ -252,7 +252,12 @@ void PlanCurve(double samples, const Probe& probe, Configuration& configuration)
 }
 
 absl::Status CheckVirtualStrategy(const StrategyInfo& strategy, const TrainingOptions& training) {
-  if (training.clock != "virtual" || strategy.needs != StrategyNeeds::kProcessGroup) return absl::OkStatus();
+  if (training.clock != "virtual") return absl::OkStatus();
+  if (strategy.replicates) {
+    return absl::InvalidArgumentError(absl::StrCat("--clock virtual does not know how long the copies of ",
+                                                   strategy.name, " take; leave it out"));
+  }
+  if (strategy.needs != StrategyNeeds::kProcessGroup) return absl::OkStatus();
   if (strategy.backend == "native" && absl::StartsWith(training.network_ms, kTracePrefix)) {
     return absl::OkStatus();  // as long as the measured one took
   }

@@ -209,7 +209,7 @@ TEST(Findings, SayWhatDeviceZeroDoesAlone) {
                               .device0_extra_mb = 7};
   const std::string text = AllFindings({row});
   EXPECT_NE(text.find("device 0 sends 5.00 MB a step (inputs 1.00, weights 4.00"), std::string::npos) << text;
-  EXPECT_NE(text.find("a ring's workers send 4.00 MB each"), std::string::npos) << text;
+  EXPECT_NE(text.find("A ring's workers send 4.00 MB each"), std::string::npos) << text;
   EXPECT_NE(text.find("works alone for 4.0 of 13.5 ms"), std::string::npos) << text;
   const auto json = nlohmann::json::parse(SummaryJson({row}));
   EXPECT_EQ(json[0]["data_parallel"]["weights_bytes"], 4e6);
