@@ -71,9 +71,12 @@ struct TrainingOptions {
   double worker_timeout_s = 1;            // a worker whose connection broke may come back within
   std::string reject_nonfinite = "true";  // true, false
   int staging_mb = 256;                   // of a server, for asynchronous pushes on their way
-  std::string checkpoint_dir;             // of the server; psring: empty means beside the run's records
-  int64_t checkpoint_every = 0;           // steps
-  int max_restarts = 0;                   // of a server that died, by psring
+
+  std::string checkpoint_dir;    // psring: empty means beside the run's records, where there are any
+  int64_t checkpoint_every = 0;  // steps
+  int checkpoint_keep = 2;
+  std::string resume;    // a checkpoint, a folder of them, "latest"; empty: from the beginning
+  int max_restarts = 0;  // of the job after a death, by psring
 
   std::string clock = "wall";       // wall, virtual
   std::string compute_ms;           // virtual: of a step of an undisturbed worker; empty: measured by psring
@@ -87,11 +90,15 @@ int64_t WorkerBatch(const TrainingOptions& options);
 // How a parameter server's payload travels: --payload, or what --fabric says of all wires ("tcp": "grpc").
 std::string PayloadOf(const TrainingOptions& options);
 
-// Whether the server leaves checkpoints from which it goes on after its death.
+// Whether checkpoints of training are asked for.
 bool Checkpoints(const TrainingOptions& options);
 
-// InvalidArgument names the flag of a server's or a worker's return that does not go together with another:
-// with several servers (`servers`; 0 where there is none), a virtual clock, aligned steps, or clipping.
+// Whether psring starts a parameter server that died anew by itself, to go on with the workers that wait for
+// it; else the whole job. `servers`: how many there are.
+bool ServerReturns(const TrainingOptions& options, int servers);
+
+// InvalidArgument names a flag of checkpoints or of lost workers that does not go together with another: with
+// several servers (`servers`; 0 where there is none), a virtual clock, or clipping.
 absl::Status CheckRecovery(const TrainingOptions& options, int servers);
 
 // How many parameter servers share the parameters, where a strategy has any.

@@ -350,7 +350,7 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
       rx += static_cast<double>(step.payload_rx_bytes);
     }
     // Of spare workers one may be late for every measured step.
-    if (steps == 0 && !configuration.strategy.number_below_workers) {
+    if (steps == 0 && !configuration.strategy.number_below_workers && configuration.training.resume.empty()) {
       return absl::DataLossError(
           absl::StrCat(configuration.name(), ": rank ", rank, " left no measured steps"));
     }
@@ -364,6 +364,11 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
         figures.time_to_target_s = TimeToTarget(records.ranks[rank].curve, configuration.target_accuracy);
       }
     }
+  }
+  if (figures.every_step_ms.empty() && !configuration.training.resume.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--resume ", configuration.training.resume,
+                     ": nothing is left to train; give more --epochs, --samples or --steps"));
   }
   if (figures.every_step_ms.empty()) {
     return absl::DataLossError(absl::StrCat(configuration.name(), ": no rank left any measured steps"));

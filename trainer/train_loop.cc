@@ -55,7 +55,7 @@ class Training {
   double StateMb() const;
   absl::Status AllocateGradient(size_t bytes);
   absl::Status Steps();
-  absl::Status RebuildBuckets();
+  absl::Status RebuildBuckets(std::vector<int> order);
   absl::StatusOr<std::optional<int64_t>> AwaitStage(int stage);
   void GoBackTo(int64_t step);
   bool IsOver(int64_t step) const;
@@ -66,6 +66,13 @@ class Training {
   double MeanLoss(size_t first) const;
   void AddSpan(SpanKind kind, int64_t step, int64_t begin_ns, int64_t end_ns);
   void KeepSnapshot(int64_t steps_done);
+  absl::Status PlanResumption();
+  absl::Status LoadCheckpoint(std::vector<float>& weights);
+  TrainingPosition PositionAt(int64_t next) const;
+  absl::Status SaveCheckpoint(int64_t next);
+  absl::Status CheckpointIfDue(int64_t done_before, int64_t done);
+  int64_t SamplesBefore(int64_t step) const;
+  int64_t SamplesOfVersion() const;
   absl::Status ScoreCurve();
   void Count(const StepRecord& record);
   void Describe();
@@ -91,9 +98,13 @@ class Training {
   std::optional<BucketPipeline> pipeline_;
   bool has_rebuilt_ = false;  // or need not
   DdpSums ddp_;
-  OptimizerKind optimizer_ = OptimizerKind::kSgd;
   std::optional<DistributedSampler> sampler_;
   std::optional<ComputeDelay> delay_;
+  UpdatePlan updates_;
+  ResumePlan resume_;
+  TrainingCheckpoint loaded_;  // until Start
+  int64_t saved_step_ = -1;
+  int64_t sequence_ = 0;  // of the newest checkpoint
 
   int64_t global_samples_ = 0;  // in all updates so far
   int64_t version_ = 0;         // asynchronous: updates in this rank's weights, those of all workers
@@ -123,8 +134,8 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   PSRING_ASSIGN_OR_RETURN(t.plan_, PlanSteps(options, data.count(), worker.world_size));
   PSRING_ASSIGN_OR_RETURN(const UpdatePlan updates,
                           PlanUpdates(options, *t.strategy_row_, model_row, t.plan_, data.count()));
+  t.updates_ = updates;
 
-  t.optimizer_ = updates.optimizer.kind;
   if (worker.rank == 0) {
     for (const std::string& warning : PlanWarnings(*t.strategy_row_, updates)) worker.on_warning(warning);
   }
@@ -199,6 +210,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                      .micro_batches = options.micro_batches * options.replicas * options.accumulate,
                      .seed = options.seed,
                      .drop_last = options.drop_last == "true"});
+  if (worker.resume != nullptr) PSRING_RETURN_IF_ERROR(t.PlanResumption());
   return training;
 }
 
@@ -247,17 +259,33 @@ absl::Status Training::AllocateGradient(size_t bytes) {
 }
 
 absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
-  const std::vector<float> initial = model_->InitialWeights(options_.seed);
+  std::vector<float> initial = model_->InitialWeights(options_.seed);
+  if (worker_.resume != nullptr) PSRING_RETURN_IF_ERROR(LoadCheckpoint(initial));
+  std::vector<ConstSpan> slots;
+  for (const std::vector<float>& slot : loaded_.slots) slots.emplace_back(slot.data(), slot.size());
   compute_->Copy(weights_.data(), initial.data(), weights_.bytes());
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   PSRING_RETURN_IF_ERROR(strategy_->Start({.weights = weights_.span(),
                                            .gradient = gradient_,
                                            .weights_fd = weights_.shared_fd(),
-                                           .gradient_fd = gradient_fd_}));
+                                           .gradient_fd = gradient_fd_,
+                                           .step = resume_.step,
+                                           .samples = resume_.samples,
+                                           .has_slots = resume_.with_slots,
+                                           .slots = slots}));
+  loaded_ = {};
+  if (!resume_.ready_order.empty()) PSRING_RETURN_IF_ERROR(RebuildBuckets(resume_.ready_order));
 
   if (absl::Status trained = Steps(); !trained.ok()) {
     strategy_->Abort(trained);  // or the peers would wait for their deadline
     return trained;
+  }
+  if (IsAsynchronous(*strategy_row_)) {  // everybody's updates are in what is collected
+    version_ = plan_.total_steps() * worker_.world_size;
+    global_samples_ = SamplesOfVersion();
+  }
+  if (!options_.checkpoint_dir.empty() && worker_.rank == 0 && saved_step_ != plan_.total_steps()) {
+    PSRING_RETURN_IF_ERROR(SaveCheckpoint(plan_.total_steps()));
   }
   PSRING_RETURN_IF_ERROR(strategy_->Collect(weights_.span()));
   Describe();
@@ -275,11 +303,12 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
 
 absl::Status Training::Steps() {
   bool warm = false;
-  int64_t next = strategy_->start_step(), done = 0;
-  if (next > 0) {  // of a job that was going on already
-    global_samples_ = plan_.SamplesBefore(next);
-    sampler_->SeekTo(next);
-  }
+  // Beyond a checkpoint's where a server has gone on with the job already.
+  int64_t next = std::max(resume_.step, strategy_->start_step());
+  global_samples_ = SamplesBefore(next);
+  version_ = resume_.step * worker_.world_size;
+  if (next > 0) sampler_->SeekTo(next);
+  int64_t done = StepsDone(next);
   while (true) {
     const int64_t step = next;
     const bool over = IsOver(step);
@@ -291,7 +320,7 @@ absl::Status Training::Steps() {
       if (!back.ok()) return AtStep(step, back.status());
       if (back->has_value()) {
         next = **back;
-        global_samples_ = plan_.SamplesBefore(next);
+        global_samples_ = SamplesBefore(next);
         sampler_->SeekTo(next);
         GoBackTo(next);
         done = StepsDone(next);
@@ -309,7 +338,9 @@ absl::Status Training::Steps() {
                                                 "--momentum may help"));
     }
     if (!has_rebuilt_) {
-      if (absl::Status rebuilt = RebuildBuckets(); !rebuilt.ok()) return AtStep(step, rebuilt);
+      if (absl::Status rebuilt = RebuildBuckets(TensorsInOrder(model_->parameters(), pipeline_->order()));
+          !rebuilt.ok())
+        return AtStep(step, rebuilt);
     }
     if (options_.check_replicas) record->weights_hash = HashBytes(weights_.data(), weights_.bytes());
     Count(*record);
@@ -322,6 +353,7 @@ absl::Status Training::Steps() {
     }
     worker_.on_step(*record);
     worker_.on_progress(done, plan_.total_steps(), record->loss);
+    if (absl::Status kept = CheckpointIfDue(done_before, done); !kept.ok()) return AtStep(step, kept);
     if (next <= step) {
       GoBackTo(next);
       warm = warm && next > plan_.warmup_steps;
@@ -329,11 +361,98 @@ absl::Status Training::Steps() {
   }
 }
 
-// After the first step, when it is known in which order backward makes gradients ready.
-absl::Status Training::RebuildBuckets() {
+absl::Status Training::PlanResumption() {
+  PSRING_ASSIGN_OR_RETURN(const TrainingPosition from, DecodePosition(*worker_.resume));
+  sequence_ = std::max(from.sequence, worker_.resume->sequence);
+  resume_ = PlanResume(from, PositionAt(0), sampler_->steps_per_epoch(), worker_.resume->has_optimizer,
+                       model_->parameters());
+  for (const std::string& note : resume_.notes) {
+    if (worker_.rank == 0) worker_.on_note(note);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Training::LoadCheckpoint(std::vector<float>& weights) {
+  if (worker_.resume->model.empty()) return absl::OkStatus();  // it comes from rank 0
+  PSRING_ASSIGN_OR_RETURN(loaded_, DecodeCheckpoint(*worker_.resume, model_->parameters()));
+  weights = std::move(loaded_.weights);
+  if (!resume_.with_slots) loaded_.slots.clear();
+  return absl::OkStatus();
+}
+
+TrainingPosition Training::PositionAt(int64_t next) const {
+  return {.model = options_.model,
+          .data = options_.data,
+          .strategy = options_.strategy,
+          .asynchronous = IsAsynchronous(*strategy_row_),
+          .data_count = worker_.data.train.count(),
+          .drawn_batch = plan_.drawn_batch,
+          .workers = worker_.world_size,
+          .seed = options_.seed,
+          .wire = options_.wire,
+          .optimizer = updates_.optimizer,
+          .schedule = updates_.schedule,
+          .flags = TrainingArguments(options_),
+          .sequence = sequence_ + 1,
+          .step = next,
+          .updates = IsAsynchronous(*strategy_row_) ? version_ : next,
+          .samples = global_samples_,
+          .epoch = next / sampler_->steps_per_epoch(),
+          .epoch_samples = next % sampler_->steps_per_epoch() * plan_.drawn_batch,
+          .ready_order = result_.ddp.ready_order};
+}
+
+absl::Status Training::SaveCheckpoint(int64_t next) {
+  const size_t count = weights_.span().count;
+  TrainingCheckpoint checkpoint{.position = PositionAt(next), .weights = std::vector<float>(count)};
+  std::vector<Span> slots;
+  checkpoint.slots.resize(OptimizerSlots(updates_.optimizer.kind).size());
+  for (std::vector<float>& slot : checkpoint.slots) {
+    slot.resize(count);
+    slots.push_back({slot.data(), count});
+  }
+  PSRING_ASSIGN_OR_RETURN(const bool is_of_step, strategy_->Save({checkpoint.weights.data(), count}, slots));
+  if (!is_of_step) return absl::OkStatus();
+  PSRING_RETURN_IF_ERROR(worker_.save(next, EncodeCheckpoint(checkpoint, model_->parameters())));
+  saved_step_ = next;
+  ++sequence_;
+  return absl::OkStatus();
+}
+
+// Every --checkpoint_every steps, and when this rank is told to end.
+absl::Status Training::CheckpointIfDue(int64_t done_before, int64_t done) {
+  if (options_.checkpoint_dir.empty()) return absl::OkStatus();
+  const int64_t every = options_.checkpoint_every;
+  const bool stops = worker_.stops();
+  const bool due = every > 0 && done / every > done_before / every && done < plan_.total_steps();
+  if (worker_.rank == 0 && (due || stops)) PSRING_RETURN_IF_ERROR(SaveCheckpoint(done));
+  // What a server's worker fetches is whole by itself, unless spare workers go on meanwhile; the others of a
+  // group would only wait in the next step.
+  const bool waits = strategy_row_->needs != Needs::kParameterServer || SpareWorkers(options_.strategy) > 0;
+  if (due && waits) PSRING_RETURN_IF_ERROR(worker_.barrier());
+  if (!stops) return absl::OkStatus();
+  if (worker_.rank == 0)
+    return absl::CancelledError(absl::StrCat("told to end; a checkpoint of step ", done, " is kept"));
+  // The others of a synchronous strategy end when rank 0 has; until then its step needs them.
+  if (!IsAsynchronous(*strategy_row_)) return absl::OkStatus();
+  PSRING_RETURN_IF_ERROR(strategy_->Collect(weights_.span()));
+  return absl::CancelledError("told to end");
+}
+
+// What a checkpoint's steps drew need not be what as many steps of this run would have.
+int64_t Training::SamplesBefore(int64_t step) const {
+  return resume_.samples + plan_.SamplesBefore(step) - plan_.SamplesBefore(resume_.step);
+}
+
+int64_t Training::SamplesOfVersion() const {
+  return resume_.samples + plan_.SamplesIn(version_, worker_.world_size) - plan_.SamplesBefore(resume_.step);
+}
+
+// `order`: in which backward makes gradients ready, as it was in the first step; of a run that goes on,
+// before its own.
+absl::Status Training::RebuildBuckets(std::vector<int> order) {
   has_rebuilt_ = true;
   const ParameterLayout& layout = model_->parameters();
-  std::vector<int> order = TensorsInOrder(layout, pipeline_->order());
   PSRING_ASSIGN_OR_RETURN(result_.ddp.has_rebuilt_buckets, strategy_->AgreeOnOrder(order));
   for (const int tensor : order) {
     result_.ddp.ready_order.push_back(layout.tensors()[static_cast<size_t>(tensor)].name);
@@ -416,9 +535,9 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
   next = report.next_step >= 0 ? report.next_step : step + 1;
   if (IsAsynchronous(*strategy_row_)) {
     version_ = report.version;
-    global_samples_ = plan_.SamplesIn(version_, worker_.world_size);
+    global_samples_ = SamplesOfVersion();
   } else {
-    global_samples_ = plan_.SamplesBefore(next);
+    global_samples_ = SamplesBefore(next);
   }
   if (next != step + 1) sampler_->SeekTo(next);
   std::vector<std::pair<int64_t, int64_t>> in_flight;
@@ -478,7 +597,8 @@ void Training::Describe(DataParallelFigures figures, StepRecord& record) {
 
 // The optimizer's state, which device 0 alone holds.
 double Training::StateMb() const {
-  const int slots = optimizer_ == OptimizerKind::kAdam ? 2 : optimizer_ == OptimizerKind::kMomentum ? 1 : 0;
+  const OptimizerKind kind = updates_.optimizer.kind;
+  const int slots = kind == OptimizerKind::kAdam ? 2 : kind == OptimizerKind::kMomentum ? 1 : 0;
   return static_cast<double>(slots) * static_cast<double>(weights_.bytes()) / (1 << 20);
 }
 
@@ -537,11 +657,6 @@ void Training::Count(const StepRecord& record) {
 }
 
 void Training::KeepSnapshot(int64_t steps_done) {
-  const bool ended = steps_done == plan_.total_steps();
-  if (ended && IsAsynchronous(*strategy_row_)) {  // everybody's updates are in what was collected
-    version_ = steps_done * worker_.world_size;
-    global_samples_ = plan_.SamplesBefore(steps_done);
-  }
   // Where others have ended the training: the loss before.
   const size_t since = snapshot_made_ == made_.size() && !made_.empty() ? made_.size() - 1 : snapshot_made_;
   snapshot_made_ = made_.size();

@@ -60,7 +60,9 @@ struct WeightAndBias {
   Tensor weight, bias;
   size_t fan_in;  // products behind one output
 
-  WeightAndBias(const std::string& name, std::vector<int> weight_shape, ParameterLayout& layout);
+  // `picture`: what one output's inputs are, where they are one.
+  WeightAndBias(const std::string& name, std::vector<int> weight_shape, ParameterLayout& layout,
+                PictureShape picture = {});
   ReadyRange range() const { return {weight.first, weight.count + bias.count}; }
   void Initialize(Random& random, std::vector<float>& weights) const;
 };

@@ -28,6 +28,12 @@ class AllReduceStrategy : public SyncStrategy {
   absl::Status Start(const TrainingState& state) override {
     state_ = state;
     PSRING_RETURN_IF_ERROR(context_.group->Broadcast(state_.weights, /*root=*/0, *lane_));
+    if (state.has_slots) {
+      if (context_.rank == 0) optimizer_.Load(state.slots, *lane_);
+      for (const Span& slot : optimizer_.slots()) {
+        PSRING_RETURN_IF_ERROR(context_.group->Broadcast(slot, /*root=*/0, *lane_));
+      }
+    }
     return lane_->Synchronize();
   }
 
@@ -104,6 +110,13 @@ class AllReduceStrategy : public SyncStrategy {
     if (weights.data == state_.weights.data) return absl::OkStatus();
     lane_->Copy(weights.data, state_.weights.data, weights.bytes());
     return lane_->Synchronize();
+  }
+
+  absl::StatusOr<bool> Save(Span weights, const std::vector<Span>& slots) override {
+    lane_->Copy(weights.data, state_.weights.data, weights.bytes());
+    optimizer_.Save(slots, *lane_);
+    PSRING_RETURN_IF_ERROR(lane_->Synchronize());
+    return true;
   }
 
   void Abort(absl::Status why) override { context_.group->Abort(std::move(why)); }
