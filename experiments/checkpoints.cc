@@ -42,7 +42,10 @@ absl::Status ResolveResume(TrainingOptions& training) {
   std::error_code error;
   if (!latest && (!fs::is_directory(run, error) || fs::exists(fs::path(run) / kPositionFile, error) ||
                   !ListCheckpoints(run).empty())) {
-    return absl::OkStatus();  // a checkpoint, a folder of some, or nothing, of which the trainer says so
+    // A checkpoint, a folder of some, or nothing, of which the trainer says so. The training that is about to
+    // begin will point runs/latest elsewhere.
+    if (const fs::path place = fs::canonical(resume, error); !error) resume = place.string();
+    return absl::OkStatus();
   }
   const std::vector<std::string> folders = FoldersIn(run);
   if (folders.empty()) {
@@ -55,7 +58,7 @@ absl::Status ResolveResume(TrainingOptions& training) {
                                                    ": several trainings have checkpoints there; name one of ",
                                                    absl::StrJoin(folders, ", ")));
   }
-  resume = folders.front();
+  resume = fs::canonical(folders.front(), error).string();
   return absl::OkStatus();
 }
 

@@ -301,6 +301,7 @@ absl::Status RunWithRestarts(const Configuration& configuration, const std::stri
                                "; ", restarts, restarts == 1 ? " restart is left" : " restarts are left"));
       continue;
     }
+    if (status.ok() && !newest.empty()) display.Say(absl::StrCat("checkpoint: ", newest));
     if (status.ok() || newest.empty()) return status;
     return absl::Status(status.code(),
                         absl::StrCat(status.message(), "\n--resume ", newest, " goes on from there"));

@@ -48,7 +48,7 @@ class RestartTest : public testing::Test {
     fs::remove_all(root_);
   }
 
-  // psring train, with checkpoints; its records in `out`.
+  // psring train, with checkpoints; its records in `out`, or where it puts them itself.
   void Start(const std::string& strategy, const std::string& out, const std::string& more = "") {
     fflush(nullptr);  // or the child would write it again
     out_ = out;
@@ -61,7 +61,7 @@ class RestartTest : public testing::Test {
         absl::StrCat(
             "psring train --model mlp-small --data synthetic --steps 150 --batch 16 --no_eval --link none "
             "--schedule linear --checkpoint_every 10 --timeout 30 ",
-            strategy, " --out ", out, more.empty() ? "" : " ", more),
+            strategy, out.empty() ? "" : " --out ", out, more.empty() ? "" : " ", more),
         ' ');
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -247,6 +247,17 @@ std::string NameOf(const testing::TestParamInfo<const char*>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Strategies, Killed,
                          testing::Values("--strategy single --micro_batches 2", kRing, kServer), NameOf);
+
+TEST_F(RestartTest, LatestIsTheRunBeforeUnderAnyStrategyAndWhatIsNotCarriedOverIsSaid) {
+  Start(kRing, "");
+  EXPECT_EQ(Wait(), 0) << output();
+  EXPECT_TRUE(absl::StrContains(output(), "/step150")) << output();
+  Start("--strategy ps-async --workers 2", "", "--resume latest");
+  EXPECT_EQ(Wait(), 2) << output();
+  EXPECT_TRUE(absl::StrContains(output(), "nothing is left to train")) << output();
+  EXPECT_TRUE(absl::StrContains(output(), "all workers go on with step 150: asynchronous")) << output();
+  EXPECT_TRUE(absl::StrContains(output(), "the optimizer is sgd and was momentum")) << output();
+}
 
 TEST_F(RestartTest, WhatCannotBeResumedIsOneLineBeforeAnythingStarts) {
   fs::create_directories(root_ / "work" / "empty");
