@@ -65,6 +65,10 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit(Row{"--device", group, "DEVICE", "auto, cpu, cuda or cuda:I"}, o.device, CheckDevice);
   visit(Row{"--threads", group, "N", "Cores that an op may use, per worker"}, o.threads,
         WholeNumber(1, 4096));
+  visit(
+      Row{"--precision", group, "TYPE",
+          "Of forward and backward: float32, or bfloat16, with weights, gradients and optimizer in float32"},
+      o.precision, OneOf({"float32", "bfloat16"}));
 
   group = "How long (one of --steps, --samples, --epochs; else 1 epoch)";
   visit(Row{"--steps", group, "N", "Measured steps per worker"}, o.steps, WholeNumber(1, kMostInt64));
@@ -78,6 +82,9 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit(Row{"--micro_batches", group, "N",
             "Batches added up to one step, in order: what N workers do (single only)"},
         o.micro_batches, WholeNumber(1, kMostInt));
+  visit(Row{"--replicas", group, "N",
+            "Devices in the one process of the strategy dp, each with a batch (psring: --workers)"},
+        o.replicas, WholeNumber(1, 1024));
   visit(
       Row{"--accumulate", group, "K",
           "Batches of each worker whose gradients are added up to one step; workers synchronise in the last "
@@ -170,11 +177,11 @@ void VisitFlags(Options& o, Visitor& visit) {
             "Asynchronous strategies: inverse divides a late gradient's learning rate by its staleness; or "
             "none"},
         o.staleness_lr, OneOf({"none", "inverse"}));
-  visit(Row{"--wire", group, "TYPE",
-            "Gradients on their way to the server: float32, or bfloat16 or float16, whose error is added to "
-            "the "
-            "worker's next gradient; weights come back in float32"},
-        o.wire, OneOf({"float32", "bfloat16", "float16"}));
+  visit(
+      Row{"--wire", group, "TYPE",
+          "Gradients on their way to a server or around a ring: float32, or bfloat16 or float16, whose error "
+          "is added to the worker's next gradient; a server's weights come back in float32"},
+      o.wire, OneOf({"float32", "bfloat16", "float16"}));
   visit(Row{"--straggler", group, "W:F,...",
             "Worker W (from 0) computes F times as long: after each layer, forward and backward, it sleeps F "
             "- 1 "
@@ -362,6 +369,7 @@ absl::Status ApplyWorkload(TrainingOptions& options) {
   if (options.model != standard.model) flag = "--model";
   if (options.data != standard.data) flag = "--data";
   if (options.data_dir != standard.data_dir) flag = "--data_dir";
+  if (options.precision != standard.precision) flag = "--precision";
   if (options.micro_batches != standard.micro_batches) flag = "--micro_batches";
   if (options.eval_every != standard.eval_every) flag = "--eval_every";
   if (options.batch != standard.batch && options.batch != workload.batch) flag = "--batch";

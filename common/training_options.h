@@ -24,7 +24,8 @@ struct TrainingOptions {
   std::string data = "fashion-mnist";  // fashion-mnist, mnist (both idx files), synthetic
   std::string data_dir;                // where the four idx files are; empty: where Debian puts them
   std::string device = "auto";
-  int threads = 1;  // cores an op may use, per worker
+  int threads = 1;                    // cores an op may use, per worker
+  std::string precision = "float32";  // float32, bfloat16: of forward and backward
 
   // Budget: at most one is not 0. Samples are counted over all workers.
   int64_t steps = 0;  // per worker, measured ones; --warmup_steps come before
@@ -34,6 +35,7 @@ struct TrainingOptions {
 
   int batch = 128;                 // per worker
   int micro_batches = 1;           // single only
+  int replicas = 1;                // dp only: devices in one process
   int accumulate = 1;              // batches of a worker that are added up before one update
   std::string drop_last = "true";  // true, false: of an epoch's last batch where it is short
   std::string optimizer = "momentum";
@@ -61,9 +63,9 @@ struct TrainingOptions {
   std::string server_placement = "rank0";  // rank0, dedicated, colocated
   bool deterministic = false;              // the server adds in rank order
   std::string staleness_lr = "none";       // none, inverse; asynchronous strategies
-  std::string wire = "float32";    // of gradients on their way to a server: float32, bfloat16, float16
-  std::string straggler = "none";  // "1:3,2:1.5": workers that are slowed down (delays.h)
-  std::string jitter_ms = "none";  // a random delay a step and worker (delays.h)
+  std::string wire = "float32";            // of gradients on their way: float32, bfloat16, float16
+  std::string straggler = "none";          // "1:3,2:1.5": workers that are slowed down (delays.h)
+  std::string jitter_ms = "none";          // a random delay a step and worker (delays.h)
   double timeout_s = 60;
   std::string on_worker_loss;             // stop, continue; empty: synchronous stop, asynchronous continue
   double worker_timeout_s = 1;            // a worker whose connection broke may come back within

@@ -70,7 +70,7 @@ std::vector<std::string> StoreEnvironment(const Ground& ground) {
 std::vector<std::string> Environment(const Configuration& configuration, int rank, const Ground& ground) {
   std::vector<std::string> environment = StoreEnvironment(ground);
   environment.insert(environment.end(), {absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank),
-                                         absl::StrCat("WORLD_SIZE=", configuration.workers)});
+                                         absl::StrCat("WORLD_SIZE=", configuration.processes())});
   return environment;
 }
 
@@ -242,7 +242,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     spec.grace = absl::Seconds(8);  // mpirun ends its ranks in turn, by SIGTERM and SIGKILL
     spec.is_noise = IsMpirunsFrame;
   }
-  for (int rank = 0; rank < configuration.workers && !by_mpirun && !simulated; ++rank) {
+  for (int rank = 0; rank < configuration.processes() && !by_mpirun && !simulated; ++rank) {
     spec.children.push_back(Trainer(configuration, rank, ground, folder, binaries));
   }
   // Last, so that child and rank have one number.
@@ -251,7 +251,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
   }
   spec.deadline = absl::Seconds(2 * configuration.training.timeout_s + 30 + 10 * expected_s);
 
-  LaunchProgress progress(simulated ? 1 : configuration.workers);
+  LaunchProgress progress(simulated ? 1 : configuration.processes());
   spec.on_line = [&](int, const std::string& line) {
     const std::optional<ProgressEvent> event = ParseProgress(line);
     if (!event) return false;
@@ -325,7 +325,8 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
       RunWithRestarts(configuration, folder, label, expected_s, binaries, cluster, interrupt, display));
   launched.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
   launched.foreign_cpu_pct = foreign.Percent();
-  absl::StatusOr<RunRecords> records = ReadRecords(folder, configuration.workers, configuration.servers());
+  absl::StatusOr<RunRecords> records =
+      ReadRecords(folder, configuration.processes(), configuration.servers());
   if (!records.ok()) {
     return absl::DataLossError(absl::StrCat(configuration.name(), ": ", records.status().message()));
   }

@@ -49,6 +49,7 @@ std::string DescribeAsJson() {
                           {"algorithm", row.algorithm},
                           {"synchronous", row.synchronous},
                           {"single_process", row.single_process},
+                          {"replicates", row.replicates},
                           {"default_momentum", row.default_momentum},
                           {"number", row.number.letter},
                           {"number_meaning", row.number.meaning},

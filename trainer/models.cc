@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<Model>> MakePerceptron(const Dataset& data, const
   }
   layers.push_back(std::make_unique<LinearLayer>(absl::StrCat("fc", layers.size() + 1), inputs, data.classes,
                                                  /*relu=*/false, layout));
-  return Sequence::Create(std::move(layout), std::move(layers), max_batch, device, ops);
+  return Sequence::Create(std::move(layout), std::move(layers), data.image_size(), max_batch, device, ops);
 }
 
 absl::StatusOr<std::unique_ptr<Model>> MakeMlp(const Dataset& data, int max_batch, Device& device, Ops& ops) {
@@ -69,7 +69,7 @@ absl::StatusOr<std::unique_ptr<Model>> MakeCnn(const Dataset& data, int max_batc
       "fc1", features, 128, /*relu=*/true, layout,
       PictureShape{.height = pool.height / 2, .width = pool.width / 2, .channels = pool.channels}));
   layers.push_back(std::make_unique<LinearLayer>("fc2", 128, data.classes, /*relu=*/false, layout));
-  return Sequence::Create(std::move(layout), std::move(layers), max_batch, device, ops);
+  return Sequence::Create(std::move(layout), std::move(layers), data.image_size(), max_batch, device, ops);
 }
 
 }  // namespace

@@ -131,7 +131,7 @@ struct StrategyContext {
   bool serial = false;            // parameter servers
   double clip_norm = 0;           // synchronous: of the mean gradient over all parameters; 0: not clipped
   bool staleness_lr = false;      // asynchronous parameter servers: the rate is divided by the staleness
-  DType wire = DType::kFloat32;   // parameter servers: of gradients on their way
+  DType wire = DType::kFloat32;   // of gradients on their way
 };
 
 // The number in "ps-ssp:2": what it stands for. No letter: the strategy takes none.
@@ -155,6 +155,7 @@ struct StrategyRow {
   double default_momentum;
   absl::StatusOr<std::unique_ptr<SyncStrategy>> (*make)(const StrategyContext& context);
   StrategyNumber number = {};
+  bool replicates = false;  // one process with a replica of the model on each of several devices
 
   bool has_number() const { return *number.letter != 0; }
 };

@@ -9,6 +9,7 @@
 #include "common/reduce.h"
 #include "trainer/bucket_pipeline.h"
 #include "trainer/compute_delay.h"
+#include "trainer/data_parallel.h"
 #include "trainer/ddp_sums.h"
 #include "trainer/evaluation.h"
 #include "trainer/model.h"
@@ -48,6 +49,10 @@ class Training {
  private:
   Training(const TrainingOptions& options, Worker& worker) : options_(options), worker_(worker) {}
 
+  absl::Status MakeModel(const ModelRow& row, int max_batch);
+  std::vector<std::vector<int64_t>> BatchesOf(SampledStep drawn) const;
+  void Describe(DataParallelFigures figures, StepRecord& record);
+  double StateMb() const;
   absl::Status AllocateGradient(size_t bytes);
   absl::Status Steps();
   absl::Status RebuildBuckets(std::vector<int> order);
@@ -81,6 +86,7 @@ class Training {
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Stream> compute_;
   std::unique_ptr<Model> model_;
+  DataParallel* replicas_ = nullptr;  // model_, where it is that
   Buffer weights_, own_gradient_, inputs_, labels_;
   Buffer worker_gradient_;  // of one of the workers that micro-batches stand for
   Buffer micro_gradient_;   // of one batch of several that are accumulated
@@ -134,10 +140,15 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
     for (const std::string& warning : PlanWarnings(*t.strategy_row_, updates)) worker.on_warning(warning);
   }
 
-  const int max_batch = std::max(options.batch, kEvaluationBatch);
+  PSRING_ASSIGN_OR_RETURN(const DType precision, ParseDType(options.precision));
+  const int max_batch = std::max(options.batch * options.replicas, kEvaluationBatch);
   t.compute_ = device.NewStream(StreamKind::kCompute, "compute");
-  PSRING_ASSIGN_OR_RETURN(t.ops_, MakeOps(device, options.threads));
-  PSRING_ASSIGN_OR_RETURN(t.model_, model_row.make(data, max_batch, device, *t.ops_));
+  PSRING_ASSIGN_OR_RETURN(t.ops_, MakeOps(device, options.threads, precision));
+  if (precision != DType::kFloat32 && worker.rank == 0 && BFloat16Support() == BFloat16::kEmulated) {
+    worker.on_warning(
+        "--precision bfloat16 on a CPU without AVX512-BF16: it is emulated, and slower than float32");
+  }
+  PSRING_RETURN_IF_ERROR(t.MakeModel(model_row, max_batch));
   const size_t parameters = t.model_->parameters().count();
   if (options.evaluate && worker.rank == 0) {
     PSRING_RETURN_IF_ERROR(CheckSnapshots(options.eval_every, t.plan_.total_steps(), parameters));
@@ -191,15 +202,47 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                      device.name()));
   }
 
-  t.sampler_.emplace(SamplerOptions{.count = data.count(),
-                                    .rank = worker.rank,
-                                    .world_size = worker.world_size,
-                                    .batch = options.batch,
-                                    .micro_batches = options.micro_batches * options.accumulate,
-                                    .seed = options.seed,
-                                    .drop_last = options.drop_last == "true"});
+  t.sampler_.emplace(
+      SamplerOptions{.count = data.count(),
+                     .rank = worker.rank,
+                     .world_size = worker.world_size,
+                     .batch = options.batch,
+                     .micro_batches = options.micro_batches * options.replicas * options.accumulate,
+                     .seed = options.seed,
+                     .drop_last = options.drop_last == "true"});
   if (worker.resume != nullptr) PSRING_RETURN_IF_ERROR(t.PlanResumption());
   return training;
+}
+
+absl::Status Training::MakeModel(const ModelRow& row, int max_batch) {
+  const Dataset& data = worker_.data.train;
+  Device& device = worker_.device;
+  if (!strategy_row_->replicates) {
+    PSRING_ASSIGN_OR_RETURN(model_, row.make(data, max_batch, device, *ops_));
+    return absl::OkStatus();
+  }
+  if (device.name() != "cpu") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--strategy dp is for --device cpu, whose replicas are threads; this is ", device.name()));
+  }
+  const int max_share = (max_batch + options_.replicas - 1) / options_.replicas;
+  const DataParallelOptions options{.replicas = options_.replicas,
+                                    .max_batch = max_batch,
+                                    .max_share = max_share,
+                                    .sample_elements = static_cast<size_t>(data.image_size()),
+                                    .classes = data.classes,
+                                    .clock = [this] { return worker_.trace.Now(); }};
+  PSRING_ASSIGN_OR_RETURN(
+      std::unique_ptr<DataParallel> made,
+      DataParallel::Create(options, device, *ops_, [&]() -> absl::StatusOr<DataParallel::Parts> {
+        DataParallel::Parts parts;
+        PSRING_ASSIGN_OR_RETURN(parts.ops, MakeOps(device, options_.threads, ops_->activations()));
+        PSRING_ASSIGN_OR_RETURN(parts.model, row.make(data, max_share, device, *parts.ops));
+        return parts;
+      }));
+  replicas_ = made.get();
+  model_ = std::move(made);
+  return absl::OkStatus();
 }
 
 // What is sent lies in memory that peers of this host may read in place: the server, or the ranks of the
@@ -455,18 +498,19 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
   const Trace& trace = worker_.trace;
   StepRecord record{.rank = worker_.rank, .step = step, .warmup = step < plan_.warmup_steps};
   record.begin_ns = trace.Now();
-  const SampledStep drawn = sampler_->Next();
+  SampledStep drawn = sampler_->Next();
   const StepInfo info{.step = step,
                       .samples = drawn.samples,
                       .global_samples = drawn.global_samples,
                       .global_samples_before = global_samples_};
+  const std::vector<std::vector<int64_t>> batches = BatchesOf(std::move(drawn));
   BatchScore score;
   ComputeTimes times;
 
   PSRING_RETURN_IF_ERROR(strategy_->BeginStep(info));
   pipeline_->BeginStep();
-  for (size_t i = 0; i < drawn.batches.size(); ++i) {
-    const Batch batch = Gather(drawn.batches[i]);
+  for (size_t i = 0; i < batches.size(); ++i) {
+    const Batch batch = Gather(batches[i]);
     const int64_t forward_ns = trace.Now();
     if (i == 0) delay_->Begin(step);
     model_->Forward(weights_.span(), batch, &score, *compute_);
@@ -484,7 +528,8 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
   const int64_t finish_ns = trace.Now();
   PSRING_ASSIGN_OR_RETURN(StepReport report, strategy_->FinishStep());
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
-  record.step_ms = Milliseconds(trace.Now() - record.begin_ns);
+  const int64_t updated_ns = trace.Now();
+  record.step_ms = Milliseconds(updated_ns - record.begin_ns);
 
   if (report.exposed_ns > 0) AddSpan(SpanKind::kExposed, step, finish_ns, finish_ns + report.exposed_ns);
   next = report.next_step >= 0 ? report.next_step : step + 1;
@@ -507,8 +552,54 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
   record.payload_tx_bytes = report.traffic.payload_tx_bytes;
   record.payload_rx_bytes = report.traffic.payload_rx_bytes;
   record.loss = info.samples > 0 ? score.loss_sum / info.samples : 0;
+  if (replicas_ != nullptr) {
+    DataParallelFigures figures = replicas_->Take();
+    figures.update_ms = Milliseconds(updated_ns - finish_ns);
+    Describe(figures, record);
+  }
   record.buckets = std::move(report.buckets);
   return record;
+}
+
+// A batch for each Backward. Those of replicas, which micro-batches are drawn for, are computed together.
+std::vector<std::vector<int64_t>> Training::BatchesOf(SampledStep drawn) const {
+  if (replicas_ == nullptr) return std::move(drawn.batches);
+  std::vector<std::vector<int64_t>> batches(static_cast<size_t>(options_.accumulate));
+  for (size_t i = 0; i < drawn.batches.size(); ++i) {
+    std::vector<int64_t>& batch = batches[i % batches.size()];
+    batch.insert(batch.end(), drawn.batches[i].begin(), drawn.batches[i].end());
+  }
+  return batches;
+}
+
+// `figures`: of this step.
+void Training::Describe(DataParallelFigures figures, StepRecord& record) {
+  // What is left of forward and backward is what all replicas did at once, and the loss.
+  record.compute_ms -= figures.moved_ms();
+  record.comm_busy_ms = record.exposed_comm_ms = figures.moved_ms();
+  record.payload_tx_bytes = static_cast<uint64_t>(figures.from_device0_bytes());
+  record.payload_rx_bytes = static_cast<uint64_t>(figures.to_device0_bytes());
+  if (record.warmup) return;
+  const double share = 1 / static_cast<double>(plan_.steps);
+  DataParallelFigures& mean = result_.data_parallel;
+  mean.replicas = figures.replicas;
+  for (double DataParallelFigures::*field :
+       {&DataParallelFigures::inputs_bytes, &DataParallelFigures::inputs_ms,
+        &DataParallelFigures::weights_bytes, &DataParallelFigures::weights_ms,
+        &DataParallelFigures::output_gradients_bytes, &DataParallelFigures::output_gradients_ms,
+        &DataParallelFigures::outputs_bytes, &DataParallelFigures::outputs_ms,
+        &DataParallelFigures::gradients_bytes, &DataParallelFigures::gradients_ms,
+        &DataParallelFigures::loss_ms, &DataParallelFigures::update_ms, &DataParallelFigures::compute_ms}) {
+    mean.*field += share * figures.*field;
+  }
+  mean.device0_extra_mb = figures.device0_extra_mb + StateMb();
+}
+
+// The optimizer's state, which device 0 alone holds.
+double Training::StateMb() const {
+  const OptimizerKind kind = updates_.optimizer.kind;
+  const int slots = kind == OptimizerKind::kAdam ? 2 : kind == OptimizerKind::kMomentum ? 1 : 0;
+  return static_cast<double>(slots) * static_cast<double>(weights_.bytes()) / (1 << 20);
 }
 
 Batch Training::Gather(const std::vector<int64_t>& indices) {

@@ -29,7 +29,8 @@ std::string Dump(const TrainingOptions& o) {
       << '|' << o.clock << '|' << o.compute_ms << '|' << o.network_ms << '|' << o.serve_ms << '|'
       << o.on_worker_loss << '|' << o.worker_timeout_s << '|' << o.reject_nonfinite << '|' << o.checkpoint_dir
       << '|' << o.checkpoint_every << '|' << o.checkpoint_keep << '|' << o.resume << '|' << o.max_restarts
-      << '|' << o.staging_mb << '|' << o.accumulate << '|' << o.drop_last;
+      << '|' << o.staging_mb << '|' << o.accumulate << '|' << o.drop_last << '|' << o.replicas << '|'
+      << o.precision;
   return out.str();
 }
 
@@ -54,6 +55,8 @@ const std::vector<Field>& Fields() {
       {"--warmup_steps", [](auto& o) { o.warmup_steps = 5; }},
       {"--batch", [](auto& o) { o.batch = 1; }},
       {"--micro_batches", [](auto& o) { o.micro_batches = 4; }},
+      {"--replicas", [](auto& o) { o.replicas = 3; }},
+      {"--precision", [](auto& o) { o.precision = "bfloat16"; }},
       {"--accumulate", [](auto& o) { o.accumulate = 3; }},
       {"--drop_last", [](auto& o) { o.drop_last = "false"; }},
       {"--optimizer", [](auto& o) { o.optimizer = "adam"; }},
