@@ -1,12 +1,12 @@
 #include "common/ops.h"
 
-#include "absl/strings/str_cat.h"
+#include "common/cuda_device.h"
 
 namespace psring {
 
-absl::StatusOr<std::unique_ptr<Ops>> MakeOps(const Device& device, int threads) {
-  if (device.name() == "cpu") return MakeOneDnnOps(threads);
-  return absl::UnimplementedError(absl::StrCat("no ops for device ", device.name()));
+absl::StatusOr<std::unique_ptr<Ops>> MakeOps(Device& device, int threads) {
+  if (device.host_reads_memory()) return MakeOneDnnOps(threads);
+  return MakeCudaOps(device);
 }
 
 }  // namespace psring
