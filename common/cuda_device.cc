@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
@@ -60,9 +61,12 @@ absl::Status CheckKernels(int index) {
 
 class CudaDevice : public Device {
  public:
-  explicit CudaDevice(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
+  CudaDevice(std::shared_ptr<CudaContext> context, std::string unit)
+      : context_(std::move(context)), unit_(std::move(unit)) {}
 
   std::string name() const override { return context_->name(); }
+  int gpu() const override { return context_->index(); }
+  std::string unit() const override { return unit_; }
   bool host_reads_memory() const override { return false; }
 
   // Plain device memory: its IPC handle opens in other processes.
@@ -117,6 +121,7 @@ class CudaDevice : public Device {
   }
 
   const std::shared_ptr<CudaContext> context_;
+  const std::string unit_;
 };
 
 }  // namespace
@@ -141,7 +146,10 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index) {
   auto context = std::make_shared<CudaContext>(index);
   PSRING_RETURN_IF_ERROR(context->Select());
   PSRING_RETURN_IF_ERROR(CheckKernels(index));
-  return std::make_unique<CudaDevice>(std::move(context));
+  cudaDeviceProp properties = {};
+  PSRING_RETURN_IF_ERROR(CudaStatus("cudaGetDeviceProperties", cudaGetDeviceProperties(&properties, index)));
+  return std::make_unique<CudaDevice>(
+      std::move(context), absl::BytesToHexString({properties.uuid.bytes, sizeof(properties.uuid.bytes)}));
 }
 
 }  // namespace psring

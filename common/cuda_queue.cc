@@ -92,7 +92,9 @@ class CudaEvent : public Event::State {
 
 void CudaWaits::Add(std::weak_ptr<CudaWatch> watch) {
   MutexLock lock(mutex_);
-  std::erase_if(watches_, [](const std::weak_ptr<CudaWatch>& w) { return w.expired(); });
+  std::erase_if(watches_, [&](const std::weak_ptr<CudaWatch>& w) {
+    return w.expired() || (!w.owner_before(watch) && !watch.owner_before(w));  // gone, or here already
+  });
   watches_.push_back(std::move(watch));
 }
 

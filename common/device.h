@@ -162,7 +162,10 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  virtual std::string name() const = 0;                       // "cpu", "cuda:0"
+  virtual std::string name() const = 0;  // "cpu", "cuda:0"
+  // A GPU: its number on this host, and a name that no other GPU in the world has; else -1 and nothing.
+  virtual int gpu() const { return -1; }
+  virtual std::string unit() const { return ""; }
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes) = 0;  // ResourceExhausted says how much was asked for
   // Memory that other processes of this host may map, so that a peer can read it in place; a GPU's is plain
   // device memory, which has no file.

@@ -24,7 +24,8 @@ struct TrainingOptions {
   std::string data = "fashion-mnist";  // fashion-mnist, mnist (both idx files), synthetic
   std::string data_dir;                // where the four idx files are; empty: where Debian puts them
   std::string device = "auto";
-  int threads = 1;  // cores an op may use, per worker
+  bool oversubscribe = false;  // ranks may share a GPU
+  int threads = 1;             // cores an op may use, per worker
 
   // Budget: at most one is not 0. Samples are counted over all workers.
   int64_t steps = 0;  // per worker, measured ones; --warmup_steps come before

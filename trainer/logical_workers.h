@@ -15,6 +15,7 @@
 #include "common/records.h"
 #include "common/training_options.h"
 #include "ps_server/server_job.h"
+#include "trainer/batch_memory.h"
 #include "trainer/data.h"
 #include "trainer/model.h"
 #include "trainer/sampler.h"
@@ -63,7 +64,7 @@ class LogicalWorkers {
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Stream> compute_;
   std::unique_ptr<Model> model_;
-  Buffer inputs_, labels_;
+  std::optional<BatchMemory> batches_;
   std::vector<Buffer> gradients_;             // by worker
   std::vector<DistributedSampler> samplers_;  // by worker
   std::vector<int64_t> next_step_;            // that a sampler draws, by worker

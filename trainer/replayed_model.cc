@@ -42,14 +42,15 @@ class ReplayedModel : public Model {
   void Backward(ConstSpan, const Batch& batch, Span gradient, Stream& stream,
                 const std::function<void(size_t first)>& layer_done) override {
     const int64_t begin = MonotonicNanos();
+    samples_ = static_cast<float>(batch.size);
     const std::vector<Tensor>& tensors = layout_.tensors();
     for (size_t i = 0; i < tensors.size(); ++i) {
       const Tensor& tensor = tensors[tensors.size() - 1 - i];
-      stream.Run([this, i, begin, gradient, first = tensor.first, samples = batch.size] {
+      stream.Run([this, i, begin] {
         SleepUntil(begin + Nanos(workload_.tensors[i].ready_ms));
-        gradient.floats()[first] = static_cast<float>(samples);
         return absl::OkStatus();
       });
+      stream.Copy(gradient.floats() + tensor.first, &samples_, sizeof(samples_));
       layer_done(tensor.first);
     }
     stream.Run([this, begin] {
@@ -61,6 +62,7 @@ class ReplayedModel : public Model {
  private:
   const Workload workload_;
   const ParameterLayout layout_;
+  float samples_ = 0;  // in the batch
 };
 
 }  // namespace

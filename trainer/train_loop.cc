@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/reduce.h"
+#include "trainer/batch_memory.h"
 #include "trainer/bucket_pipeline.h"
 #include "trainer/compute_delay.h"
 #include "trainer/evaluation.h"
@@ -46,13 +47,13 @@ class Training {
   int64_t StepsDone(int64_t next) const;
   absl::StatusOr<StepRecord> Step(int64_t step, int64_t& next);
   std::vector<SampledBatch> Draw(StepInfo& info);
-  Batch Gather(const SampledBatch& drawn);
   void Backward(int m, const Batch& batch);
   void AddSpan(SpanKind kind, int64_t step, int64_t begin_ns, int64_t end_ns);
-  void KeepSnapshot(int64_t steps_done);
+  absl::StatusOr<ConstSpan> WeightsOnHost();
+  absl::Status KeepSnapshot(int64_t steps_done);
   absl::Status ScoreCurve();
   void Count(const StepRecord& record);
-  void Describe();
+  absl::Status Describe();
 
   const TrainingOptions& options_;
   Worker& worker_;
@@ -64,15 +65,22 @@ class Training {
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Stream> compute_;
   std::unique_ptr<Model> model_;
-  Buffer weights_, own_gradient_, micro_gradient_, inputs_, labels_;
-  Span gradient_;
+  Buffer weights_, own_gradient_, micro_gradient_;
+  Buffer host_weights_, host_gradient_;  // where the host does not read the device's memory
+  HostView gradient_;
   int gradient_fd_ = -1;
+  std::optional<BatchMemory> batches_;
   bool server_shares_ = false;  // a parameter server on this host may work in our buffers
   std::unique_ptr<SyncStrategy> strategy_;
   bool shares_steps_ = false;  // among workers that never wait for each other
   std::optional<BucketPipeline> pipeline_;
   std::vector<DistributedSampler> samplers_;  // one for each micro-batch
   std::optional<ComputeDelay> delay_;
+
+  struct Stamps {
+    int64_t forward_ns = 0, backward_ns = 0, end_ns = 0;
+  };
+  std::vector<Stamps> stamps_;  // of a step's micro-batches; the compute stream writes into them
 
   int64_t global_samples_ = 0;  // in all updates so far
   int64_t version_ = 0;         // asynchronous: updates in this rank's weights, those of all workers
@@ -124,8 +132,8 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   if (options.micro_batches > 1) {
     PSRING_ASSIGN_OR_RETURN(t.micro_gradient_, device.Allocate(parameters * sizeof(float)));
   }
-  PSRING_ASSIGN_OR_RETURN(t.inputs_, device.Allocate(max_batch * data.image_size() * sizeof(float)));
-  PSRING_ASSIGN_OR_RETURN(t.labels_, device.Allocate(max_batch));
+  PSRING_ASSIGN_OR_RETURN(t.host_weights_, AllocateHostSide(device, t.weights_));
+  PSRING_ASSIGN_OR_RETURN(t.batches_, BatchMemory::Create(data, max_batch, device));
 
   t.buckets_ = PlanBuckets(t.model_->parameters(),
                            {.first_mb = std::min(1.0, options.bucket_mb), .others_mb = options.bucket_mb});
@@ -178,10 +186,14 @@ absl::Status Training::AllocateGradient(size_t bytes) {
   const bool group_shares = worker_.group != nullptr && worker_.registered != nullptr;
   PSRING_ASSIGN_OR_RETURN(own_gradient_, server_shares_ || group_shares ? worker_.device.AllocateShared(bytes)
                                                                         : worker_.device.Allocate(bytes));
-  gradient_ = own_gradient_.span();
-  gradient_fd_ = own_gradient_.shared_fd();
+  if (worker_.group != nullptr || worker_.client != nullptr) {
+    PSRING_ASSIGN_OR_RETURN(host_gradient_, AllocateHostSide(worker_.device, own_gradient_));
+  }
+  Buffer& seen = host_gradient_.data() != nullptr ? host_gradient_ : own_gradient_;
+  gradient_ = HostView::Of(own_gradient_, host_gradient_);
+  gradient_fd_ = seen.shared_fd();
   if (!group_shares) return absl::OkStatus();
-  worker_.registered->push_back(std::move(own_gradient_));
+  worker_.registered->push_back(std::move(seen));
   return worker_.group->Register(worker_.registered->back());
 }
 
@@ -189,9 +201,11 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
   const std::vector<float> initial = model_->InitialWeights(options_.seed);
   compute_->Copy(weights_.data(), initial.data(), weights_.bytes());
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
-  PSRING_RETURN_IF_ERROR(strategy_->Start({.weights = weights_.span(),
+  const HostView weights = HostView::Of(weights_, host_weights_);
+  const Buffer& seen = weights.is_one() ? weights_ : host_weights_;
+  PSRING_RETURN_IF_ERROR(strategy_->Start({.weights = weights,
                                            .gradient = gradient_,
-                                           .weights_fd = weights_.shared_fd(),
+                                           .weights_fd = seen.shared_fd(),
                                            .gradient_fd = gradient_fd_}));
 
   if (absl::Status trained = Steps(); !trained.ok()) {
@@ -199,15 +213,15 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
     return trained;
   }
   PSRING_RETURN_IF_ERROR(strategy_->Collect(weights_.span()));
-  Describe();
+  PSRING_RETURN_IF_ERROR(Describe());
   if (options_.evaluate && worker_.rank == 0) {
-    KeepSnapshot(plan_.total_steps());
+    PSRING_RETURN_IF_ERROR(KeepSnapshot(plan_.total_steps()));
     PSRING_RETURN_IF_ERROR(ScoreCurve());
   }
   result_.peak_memory_mb = PeakMemoryMb();
   if (final_weights != nullptr) {
-    const float* weights = weights_.span().floats();
-    final_weights->assign(weights, weights + weights_.span().count);
+    PSRING_ASSIGN_OR_RETURN(const ConstSpan on_host, WeightsOnHost());
+    final_weights->assign(on_host.floats(), on_host.floats() + on_host.count);
   }
   return std::move(result_);
 }
@@ -247,14 +261,17 @@ absl::Status Training::Steps() {
       return AtStep(step, absl::OutOfRangeError("training diverged: the loss is not finite; a lower --lr or "
                                                 "--momentum may help"));
     }
-    if (options_.check_replicas) record->weights_hash = HashBytes(weights_.data(), weights_.bytes());
+    if (options_.check_replicas) {
+      PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WeightsOnHost());
+      record->weights_hash = HashBytes(weights.data, weights.bytes());
+    }
     Count(*record);
     const int64_t done_before = done;
     done = StepsDone(next);
     const bool evaluates = options_.evaluate && worker_.rank == 0 && options_.eval_every > 0;
     if (evaluates && done / options_.eval_every > done_before / options_.eval_every &&
         done < plan_.total_steps()) {
-      KeepSnapshot(done);
+      PSRING_RETURN_IF_ERROR(KeepSnapshot(done));
     }
     worker_.on_step(*record);
     worker_.on_progress(done, plan_.total_steps(), record->loss);
@@ -302,31 +319,36 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
   record.begin_ns = trace.Now();
   StepInfo info{.step = step, .global_samples_before = global_samples_};
   const std::vector<SampledBatch> drawn = Draw(info);
-  BatchScore score;
-  int64_t compute_ns = 0;
-
   PSRING_RETURN_IF_ERROR(strategy_->BeginStep(info));
   pipeline_->BeginStep();
+  batches_->ClearScore(*compute_);
+  stamps_.assign(options_.micro_batches, {});
   for (int m = 0; m < options_.micro_batches; ++m) {
-    const Batch batch = Gather(drawn[m]);
-    const int64_t forward_ns = trace.Now();
+    PSRING_ASSIGN_OR_RETURN(const Batch batch,
+                            batches_->Load(worker_.data.train, drawn[m].indices, *compute_));
+    compute_->Stamp(stamps_[m].forward_ns);
     if (m == 0) delay_->Begin(step);
-    model_->Forward(weights_.span(), batch, &score, *compute_);
+    model_->Forward(weights_.span(), batch, batches_->score(), *compute_);
     delay_->Prolong();
-    const int64_t backward_ns = trace.Now();
+    compute_->Stamp(stamps_[m].backward_ns);
     Backward(m, batch);  // hands finished buckets to the strategy on its way
-    const int64_t end_ns = trace.Now();
-    AddSpan(SpanKind::kForward, step, forward_ns, backward_ns);
-    AddSpan(SpanKind::kBackward, step, backward_ns, end_ns);
-    compute_ns += end_ns - forward_ns;
+    compute_->Stamp(stamps_[m].end_ns);
   }
+  batches_->DownloadScore(*compute_);
   PSRING_CHECK(pipeline_->all_ready());
-  const int64_t finish_ns = trace.Now();
   PSRING_ASSIGN_OR_RETURN(StepReport report, strategy_->FinishStep());
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   record.step_ms = Milliseconds(trace.Now() - record.begin_ns);
 
-  if (report.exposed_ns > 0) AddSpan(SpanKind::kExposed, step, finish_ns, finish_ns + report.exposed_ns);
+  int64_t compute_ns = 0;
+  for (const Stamps& stamps : stamps_) {
+    AddSpan(SpanKind::kForward, step, stamps.forward_ns, stamps.backward_ns);
+    AddSpan(SpanKind::kBackward, step, stamps.backward_ns, stamps.end_ns);
+    compute_ns += stamps.end_ns - stamps.forward_ns;
+  }
+  const int64_t end_ns = stamps_.back().end_ns;
+  if (report.exposed_ns > 0) AddSpan(SpanKind::kExposed, step, end_ns, end_ns + report.exposed_ns);
+  const BatchScore score = batches_->downloaded_score();
   next = report.next_step >= 0 ? report.next_step : step + 1;
   if (IsAsynchronous(*strategy_row_)) {
     version_ = report.version;
@@ -363,26 +385,17 @@ std::vector<SampledBatch> Training::Draw(StepInfo& info) {
   return drawn;
 }
 
-Batch Training::Gather(const SampledBatch& drawn) {
-  const Dataset& data = worker_.data.train;
-  uint8_t* labels = static_cast<uint8_t*>(labels_.data());
-  GatherBatch(data, drawn.indices, inputs_.span().floats(), labels);
-  return {.size = static_cast<int>(drawn.indices.size()),
-          .inputs = inputs_.span().Slice(0, drawn.indices.size() * data.image_size()),
-          .labels = labels};
-}
-
 // Leaves the sum of the gradients of micro-batches 0 to m, added in order, as a server in deterministic mode
 // adds its workers'.
 void Training::Backward(int m, const Batch& batch) {
   const bool only = options_.micro_batches == 1;
-  model_->Backward(weights_.span(), batch, m == 0 ? gradient_ : micro_gradient_.span(), *compute_,
+  model_->Backward(weights_.span(), batch, m == 0 ? gradient_.device : micro_gradient_.span(), *compute_,
                    [&](size_t first) {
                      delay_->Prolong();
                      if (only) pipeline_->LayerDone(first);
                      delay_->Resume();
                    });
-  if (m > 0) ops_->Add(gradient_, micro_gradient_.span(), *compute_);
+  if (m > 0) ops_->Add(gradient_.device, micro_gradient_.span(), *compute_);
   if (!only && m + 1 == options_.micro_batches) pipeline_->LayerDone(0);
 }
 
@@ -407,7 +420,15 @@ void Training::Count(const StepRecord& record) {
   }
 }
 
-void Training::KeepSnapshot(int64_t steps_done) {
+// The device has done all that was asked of it.
+absl::StatusOr<ConstSpan> Training::WeightsOnHost() {
+  const HostView view = HostView::Of(weights_, host_weights_);
+  view.Download(*compute_);
+  PSRING_RETURN_IF_ERROR(compute_->Synchronize());
+  return ConstSpan(view.host);
+}
+
+absl::Status Training::KeepSnapshot(int64_t steps_done) {
   const bool ended = steps_done == plan_.total_steps();
   if (ended && IsAsynchronous(*strategy_row_)) {  // everybody's updates are in what was collected
     version_ = steps_done * worker_.world_size;
@@ -416,22 +437,23 @@ void Training::KeepSnapshot(int64_t steps_done) {
   auto since = losses_.begin() + snapshot_losses_;
   if (since == losses_.end() && !losses_.empty()) --since;  // others have ended the training: the loss before
   snapshot_losses_ = static_cast<int64_t>(losses_.size());
-  const float* weights = weights_.span().floats();
+  PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WeightsOnHost());
   snapshots_.push_back({.point = {.samples = global_samples_,
                                   .updates = IsAsynchronous(*strategy_row_) ? version_ : steps_done,
                                   .wall_s = trained_s_,
                                   .train_loss = std::accumulate(since, losses_.end(), 0.0) /
                                                 std::max<int64_t>(1, losses_.end() - since)},
-                        .weights = {weights, weights + weights_.span().count}});
+                        .weights = {weights.floats(), weights.floats() + weights.count}});
+  return absl::OkStatus();
 }
 
 absl::Status Training::ScoreCurve() {
   const Dataset& test = worker_.data.test;
   for (WeightsCopy& snapshot : snapshots_) {
-    compute_->Copy(gradient_.data, snapshot.weights.data(), gradient_.bytes());
+    const Span weights = gradient_.device;  // which is no longer needed for gradients
+    compute_->Copy(weights.data, snapshot.weights.data(), weights.bytes());
     PSRING_ASSIGN_OR_RETURN(const BatchScore score,
-                            Evaluate(*model_, gradient_, test, kEvaluationBatch, inputs_.span(),
-                                     static_cast<uint8_t*>(labels_.data()), *compute_));
+                            Evaluate(*model_, weights, test, kEvaluationBatch, *batches_, *compute_));
     snapshot.point.test_loss = score.loss_sum / test.count();
     snapshot.point.test_accuracy = static_cast<double>(score.correct) / test.count();
     result_.curve.push_back(snapshot.point);
@@ -441,7 +463,7 @@ absl::Status Training::ScoreCurve() {
 }
 
 // All of the result that is known without the curve.
-void Training::Describe() {
+absl::Status Training::Describe() {
   result_.rank = worker_.rank;
   result_.world_size = worker_.world_size;
   result_.strategy = options_.strategy;
@@ -468,7 +490,9 @@ void Training::Describe() {
   const int64_t made = static_cast<int64_t>(losses_.size());
   const auto tail = losses_.end() - std::min(made, std::max<int64_t>(1, made / 10));
   result_.final_loss = std::accumulate(tail, losses_.end(), 0.0) / std::max<int64_t>(1, losses_.end() - tail);
-  result_.weights_hash = HashBytes(weights_.data(), weights_.bytes());
+  PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WeightsOnHost());
+  result_.weights_hash = HashBytes(weights.data, weights.bytes());
+  return absl::OkStatus();
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "common/cuda_device.h"
 #include "common/gpu_ops.h"
 #include "common/gradient_norm.h"
+#include "tests/common/gpu_in_loops.h"
 
 namespace psring {
 namespace {
@@ -49,27 +50,12 @@ class HostMath : public GpuMath {
   void Enqueue(Stream& stream, const char*, std::function<absl::Status()> work) override {
     stream.Run(std::move(work));
   }
-  // Backwards: the order of a GPU's threads is nobody's business.
   absl::Status Launch(size_t count, const gpu::Kernel& kernel) override {
-    std::visit(
-        [count](const auto& k) {
-          for (size_t i = count; i-- > 0;) k(i);
-        },
-        kernel);
+    LaunchInLoop(count, kernel);
     return absl::OkStatus();
   }
-  absl::Status Multiply(const MatrixProduct& p) override {
-    for (size_t row = 0; row < p.m; ++row) {
-      for (size_t column = 0; column < p.n; ++column) {
-        float& c = p.c[row * p.n + column];
-        double sum = p.add ? c : p.bias != nullptr ? p.bias[column] : 0;
-        for (size_t i = 0; i < p.k; ++i) {
-          sum += double{p.a[p.a_transposed ? i * p.m + row : row * p.k + i]} *
-                 p.b[p.b_transposed ? column * p.k + i : i * p.n + column];
-        }
-        c = static_cast<float>(p.relu ? std::max(sum, 0.0) : sum);
-      }
-    }
+  absl::Status Multiply(const MatrixProduct& product) override {
+    MultiplyInLoops(product);
     return absl::OkStatus();
   }
 };

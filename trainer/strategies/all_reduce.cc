@@ -13,15 +13,19 @@ namespace {
 
 class AllReduceStrategy : public SyncStrategy {
  public:
-  AllReduceStrategy(const StrategyContext& context, Optimizer optimizer, std::unique_ptr<Ops> lane_ops)
+  AllReduceStrategy(const StrategyContext& context, Optimizer optimizer, std::unique_ptr<Ops> lane_ops,
+                    DeviceValue<double> sum_of_squares)
       : context_(context),
         optimizer_(std::move(optimizer)),
         lane_ops_(std::move(lane_ops)),
+        sum_of_squares_(std::move(sum_of_squares)),
         lane_(context.device.NewStream(StreamKind::kBackground, "synchronise")) {}
 
   absl::Status Start(const TrainingState& state) override {
     state_ = state;
-    PSRING_RETURN_IF_ERROR(context_.group->Broadcast(state_.weights, /*root=*/0, *lane_));
+    if (!on_device()) state_.weights.Download(*lane_);
+    PSRING_RETURN_IF_ERROR(context_.group->Broadcast(Seen(state_.weights), /*root=*/0, *lane_));
+    if (!on_device()) state_.weights.Upload(*lane_);
     return lane_->Synchronize();
   }
 
@@ -29,85 +33,87 @@ class AllReduceStrategy : public SyncStrategy {
     info_ = info;
     rate_ = LearningRate(context_.schedule, info.global_samples_before);
     traffic_before_ = context_.group->traffic();
-    // The lane writes into it, so it must not move.
+    // The lane writes into them, so they must not move.
     records_.clear();
-    sum_of_squares_ = 0;
     records_.reserve(context_.buckets.size());
+    updated_ns_.assign(context_.buckets.size(), 0);
+    if (context_.clip_norm > 0) sum_of_squares_.Zero(*lane_);
     return absl::OkStatus();
   }
 
   void GradientReady(const Bucket& bucket, Event ready) override {
-    records_.push_back({.bucket = bucket.index, .ready_ns = context_.trace.Now()});
+    records_.push_back({.bucket = bucket.index});
     BucketRecord& record = records_.back();
-    const Span gradient = state_.gradient.Slice(bucket.first, bucket.count);
+    const HostView gradient = state_.gradient.Slice(bucket.first, bucket.count);
 
+    context_.compute.Stamp(record.ready_ns);
     lane_->WaitFor(ready);
-    Stamp(record.begin_ns);
-    if (absl::Status enqueued = context_.group->AllReduce(gradient, gradient, ReduceOp::kSum, *lane_);
+    lane_->Stamp(record.begin_ns);
+    if (!on_device()) gradient.Download(*lane_);
+    const Span seen = Seen(gradient);
+    if (absl::Status enqueued = context_.group->AllReduce(seen, seen, ReduceOp::kSum, *lane_);
         !enqueued.ok()) {
       lane_->Run([enqueued] { return enqueued; });
       return;
     }
-    Stamp(record.end_ns);
+    if (!on_device()) gradient.Upload(*lane_);
+    lane_->Stamp(record.end_ns);
     if (context_.clip_norm > 0) {  // updates wait for the norm of all buckets
-      lane_->Run([this, &record, gradient] {
-        AddSpan(SpanKind::kCommunication, record.bucket, record.begin_ns, record.end_ns);
-        sum_of_squares_ += SumOfSquares(gradient.floats(), gradient.count);
-        return absl::OkStatus();
-      });
+      lane_ops_->AddSquares(gradient.device, sum_of_squares_.on_device(), *lane_);
       return;
     }
     Update(bucket, 1);
-    lane_->Run([this, &record] {
-      AddSpan(SpanKind::kCommunication, record.bucket, record.begin_ns, record.end_ns);
-      AddSpan(SpanKind::kOptimizer, record.bucket, record.end_ns, context_.trace.Now());
-      return absl::OkStatus();
-    });
+    lane_->Stamp(updated_ns_[records_.size() - 1]);
   }
 
   absl::StatusOr<StepReport> FinishStep() override {
-    const int64_t begin = context_.trace.Now();
+    context_.compute.Stamp(backward_ns_);
+    if (context_.clip_norm > 0) sum_of_squares_.Download(*lane_);
     PSRING_RETURN_IF_ERROR(lane_->Synchronize());
+    PSRING_RETURN_IF_ERROR(context_.compute.Synchronize());
     if (context_.clip_norm > 0) PSRING_RETURN_IF_ERROR(UpdateClipped());
+    for (size_t i = 0; i < records_.size(); ++i) {
+      const BucketRecord& record = records_[i];
+      AddSpan(SpanKind::kCommunication, record.bucket, record.begin_ns, record.end_ns);
+      if (updated_ns_[i] > 0) AddSpan(SpanKind::kOptimizer, record.bucket, record.end_ns, updated_ns_[i]);
+    }
     StepReport report{.traffic = context_.group->traffic() - traffic_before_};
     // What came behind the last bucket's arrival was its update, which no rank can do without.
-    report.exposed_ns = std::max<int64_t>(0, records_.back().end_ns - begin);
+    report.exposed_ns = std::max<int64_t>(0, records_.back().end_ns - backward_ns_);
     report.buckets = std::move(records_);
     return report;
   }
 
   absl::Status Collect(Span weights) override {
-    if (weights.data == state_.weights.data) return absl::OkStatus();
-    lane_->Copy(weights.data, state_.weights.data, weights.bytes());
+    if (weights.data == state_.weights.device.data) return absl::OkStatus();
+    lane_->Copy(weights.data, state_.weights.device.data, weights.bytes());
     return lane_->Synchronize();
   }
 
   void Abort(absl::Status why) override { context_.group->Abort(std::move(why)); }
 
  private:
+  // Whether the group works where the gradients are; else they go through the host's memory.
+  bool on_device() const { return context_.group->info().on_gpu || context_.device.host_reads_memory(); }
+  Span Seen(const HostView& view) const { return on_device() ? view.device : view.host; }
+
   void Update(const Bucket& bucket, double factor) {
-    optimizer_.Apply(bucket.first, state_.weights.Slice(bucket.first, bucket.count),
-                     state_.gradient.Slice(bucket.first, bucket.count), info_.global_samples, rate_,
+    optimizer_.Apply(bucket.first, state_.weights.device.Slice(bucket.first, bucket.count),
+                     state_.gradient.device.Slice(bucket.first, bucket.count), info_.global_samples, rate_,
                      info_.step + 1, *lane_ops_, *lane_, factor);
   }
 
   // Every rank has the same sums, and so the same norm.
   absl::Status UpdateClipped() {
-    const int64_t begin = context_.trace.Now();
     PSRING_ASSIGN_OR_RETURN(const double factor,
-                            ClipFactor(context_.clip_norm, sum_of_squares_, info_.global_samples));
+                            ClipFactor(context_.clip_norm, sum_of_squares_.on_host(), info_.global_samples));
+    int64_t begin = 0, end = 0;
+    lane_->Stamp(begin);
     for (const Bucket& bucket : context_.buckets) Update(bucket, factor);
+    lane_->Stamp(end);
     PSRING_RETURN_IF_ERROR(lane_->Synchronize());
-    AddSpan(SpanKind::kOptimizer, -1, begin, context_.trace.Now());
+    AddSpan(SpanKind::kOptimizer, -1, begin, end);
     return absl::OkStatus();
-  }
-
-  // The moment at which the lane gets here, into `ns`.
-  void Stamp(int64_t& ns) {
-    lane_->Run([this, &ns] {
-      ns = context_.trace.Now();
-      return absl::OkStatus();
-    });
   }
 
   void AddSpan(SpanKind kind, int bucket, int64_t begin, int64_t end) {
@@ -117,13 +123,16 @@ class AllReduceStrategy : public SyncStrategy {
 
   const StrategyContext context_;
   const Optimizer optimizer_;
-  const std::unique_ptr<Ops> lane_ops_;  // the compute thread is busy with its own
+  const std::unique_ptr<Ops> lane_ops_;       // the compute thread is busy with its own
+  const DeviceValue<double> sum_of_squares_;  // of the summed gradient; clipping
   TrainingState state_;
   StepInfo info_;
   double rate_ = 0;
-  double sum_of_squares_ = 0;  // the lane's; clipping
   Traffic traffic_before_;
+  // Streams write into these until they are synchronised.
+  int64_t backward_ns_ = 0;  // backward was done
   std::vector<BucketRecord> records_;
+  std::vector<int64_t> updated_ns_;     // beside records_
   const std::unique_ptr<Stream> lane_;  // last: its work uses the above
 };
 
@@ -137,7 +146,9 @@ absl::StatusOr<std::unique_ptr<SyncStrategy>> MakeAllReduce(const StrategyContex
   for (const Bucket& bucket : context.buckets) count += bucket.count;
   PSRING_ASSIGN_OR_RETURN(Optimizer optimizer, Optimizer::Create(context.optimizer, context.device, count));
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(context.device, context.threads));
-  return std::make_unique<AllReduceStrategy>(context, std::move(optimizer), std::move(ops));
+  PSRING_ASSIGN_OR_RETURN(DeviceValue<double> sum_of_squares, DeviceValue<double>::Create(context.device));
+  return std::make_unique<AllReduceStrategy>(context, std::move(optimizer), std::move(ops),
+                                             std::move(sum_of_squares));
 }
 
 }  // namespace psring
