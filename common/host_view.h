@@ -20,6 +20,8 @@ struct HostView {
   Span device;
   Span host;
 
+  // Memory that the host reads in place.
+  static HostView Of(Span memory) { return {memory, memory}; }
   // `host_side` as AllocateHostSide made it for `memory`.
   static HostView Of(const Buffer& memory, const Buffer& host_side) {
     return {memory.span(), host_side.data() != nullptr ? host_side.span() : memory.span()};

@@ -142,7 +142,7 @@ TEST_F(OnGpu, AsynchronousAndSixteenBitPushesLearn) {
 
 TEST_F(OnGpu, AReplayedWorkloadKeepsItsTimes) {
   const std::string file = testing::TempDir() + "/gpu_training.csv";
-  std::ofstream(file) << "# forward_ms=2\n# backward_ms=9\n# batch=4\n# device=none\n"
+  std::ofstream(file) << "# forward_ms: 2\n# backward_ms: 9\n# batch: 4\n# device: none\n"
                          "name,bytes,ready_ms\nlast,4000,3\nfirst,8000,8\n";
   TrainingOptions options = SmallOptions("ring");
   options.workload = file;
