@@ -68,13 +68,19 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
   w.buckets_ = PlanBuckets(w.model_->parameters(),
                            {.first_mb = std::min(1.0, options.bucket_mb), .others_mb = options.bucket_mb});
   w.next_step_.resize(static_cast<size_t>(workers));
+  w.samples_.resize(static_cast<size_t>(workers));
   for (int worker = 0; worker < workers; ++worker) {
     PSRING_ASSIGN_OR_RETURN(w.gradients_.emplace_back(), device.Allocate(bytes));
     w.samplers_.emplace_back(SamplerOptions{.count = data.train.count(),
                                             .rank = worker,
                                             .world_size = workers,
                                             .batch = options.batch,
-                                            .seed = options.seed});
+                                            .micro_batches = options.accumulate,
+                                            .seed = options.seed,
+                                            .drop_last = options.drop_last == "true"});
+  }
+  if (options.accumulate > 1) {
+    PSRING_ASSIGN_OR_RETURN(w.micro_gradient_, device.Allocate(bytes));
   }
   return made;
 }
@@ -82,15 +88,23 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
 absl::StatusOr<double> LogicalWorkers::Compute(int worker, int64_t step, ConstSpan weights) {
   const size_t w = static_cast<size_t>(worker);
   if (step != next_step_[w]) samplers_[w].SeekTo(step);
-  const SampledBatch drawn = samplers_[w].Next();
+  const SampledStep drawn = samplers_[w].Next();
   next_step_[w] = step + 1;
-  PSRING_ASSIGN_OR_RETURN(const Batch batch, batches_->Load(data_.train, drawn.indices, *compute_));
+  samples_[w] = drawn.samples;
   batches_->ClearScore(*compute_);
-  model_->Forward(weights, batch, batches_->score(), *compute_);
-  model_->Backward(weights, batch, gradients_[w].span(), *compute_, [](size_t) {});
+  bool first = true;
+  for (const std::vector<int64_t>& indices : drawn.batches) {
+    PSRING_ASSIGN_OR_RETURN(const Batch batch, batches_->Load(data_.train, indices, *compute_));
+    model_->Forward(weights, batch, batches_->score(), *compute_);
+    const Span to = first ? gradients_[w].span() : micro_gradient_.span();
+    model_->Backward(weights, batch, to, *compute_, [](ReadyRange) {});
+    if (!first) ops_->Add(gradients_[w].span(), to, *compute_);
+    first = false;
+  }
   batches_->DownloadScore(*compute_);
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
-  const double loss = batches_->downloaded_score().loss_sum / std::max(1, batch.size);
+  const double loss =
+      batches_->downloaded_score().loss_sum / static_cast<double>(std::max<int64_t>(1, drawn.samples));
   if (std::isfinite(loss)) return loss;
   return absl::OutOfRangeError(absl::StrCat("worker ", worker, ", step ", step,
                                             ": training diverged: the loss is not finite; a lower --lr or "

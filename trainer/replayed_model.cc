@@ -24,7 +24,8 @@ int64_t Nanos(double ms) { return std::llround(1e6 * ms); }
 
 class ReplayedModel : public Model {
  public:
-  explicit ReplayedModel(const Workload& workload) : workload_(workload), layout_(LayoutOf(workload)) {}
+  explicit ReplayedModel(const Workload& workload)
+      : workload_(workload), layout_(DeclaredLayoutOf(workload, place_)) {}
 
   const ParameterLayout& parameters() const override { return layout_; }
 
@@ -40,18 +41,18 @@ class ReplayedModel : public Model {
   }
 
   void Backward(ConstSpan, const Batch& batch, Span gradient, Stream& stream,
-                const std::function<void(size_t first)>& layer_done) override {
+                const GradientReady& ready) override {
     const int64_t begin = MonotonicNanos();
     samples_ = static_cast<float>(batch.size);
     const std::vector<Tensor>& tensors = layout_.tensors();
     for (size_t i = 0; i < tensors.size(); ++i) {
-      const Tensor& tensor = tensors[tensors.size() - 1 - i];
+      const Tensor& tensor = tensors[static_cast<size_t>(place_[i])];
       stream.Run([this, i, begin] {
         SleepUntil(begin + Nanos(workload_.tensors[i].ready_ms));
         return absl::OkStatus();
       });
       stream.Copy(gradient.floats() + tensor.first, &samples_, sizeof(samples_));
-      layer_done(tensor.first);
+      ready({tensor.first, tensor.count});
     }
     stream.Run([this, begin] {
       SleepUntil(begin + Nanos(workload_.backward_ms));
@@ -61,6 +62,7 @@ class ReplayedModel : public Model {
 
  private:
   const Workload workload_;
+  std::vector<int> place_;  // of the workload's tensors in the layout
   const ParameterLayout layout_;
   float samples_ = 0;  // in the batch
 };

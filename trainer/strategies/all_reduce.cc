@@ -16,6 +16,7 @@ class AllReduceStrategy : public SyncStrategy {
   AllReduceStrategy(const StrategyContext& context, Optimizer optimizer, std::unique_ptr<Ops> lane_ops,
                     DeviceValue<double> sum_of_squares)
       : context_(context),
+        buckets_(context.buckets),
         optimizer_(std::move(optimizer)),
         lane_ops_(std::move(lane_ops)),
         sum_of_squares_(std::move(sum_of_squares)),
@@ -35,8 +36,8 @@ class AllReduceStrategy : public SyncStrategy {
     traffic_before_ = context_.group->traffic();
     // The lane writes into them, so they must not move.
     records_.clear();
-    records_.reserve(context_.buckets.size());
-    updated_ns_.assign(context_.buckets.size(), 0);
+    records_.reserve(buckets_.size());
+    updated_ns_.assign(buckets_.size(), 0);
     if (context_.clip_norm > 0) sum_of_squares_.Zero(*lane_);
     return absl::OkStatus();
   }
@@ -65,6 +66,22 @@ class AllReduceStrategy : public SyncStrategy {
     Update(bucket, 1);
     lane_->Stamp(updated_ns_[records_.size() - 1]);
   }
+
+  // As float32, which holds any tensor's index exactly.
+  absl::StatusOr<bool> AgreeOnOrder(std::vector<int>& ready) override {
+    PSRING_ASSIGN_OR_RETURN(const Buffer memory, context_.device.Allocate(ready.size() * sizeof(float)));
+    PSRING_ASSIGN_OR_RETURN(const Buffer host_side, AllocateHostSide(context_.device, memory));
+    const HostView order = HostView::Of(memory, host_side);
+    std::copy(ready.begin(), ready.end(), order.host.floats());
+    if (on_device()) order.Upload(*lane_);
+    PSRING_RETURN_IF_ERROR(context_.group->Broadcast(Seen(order), /*root=*/0, *lane_));
+    if (on_device()) order.Download(*lane_);
+    PSRING_RETURN_IF_ERROR(lane_->Synchronize());
+    std::copy_n(order.host.floats(), ready.size(), ready.begin());
+    return true;
+  }
+
+  void Rebuild(std::vector<Bucket> buckets) override { buckets_ = std::move(buckets); }
 
   absl::StatusOr<StepReport> FinishStep() override {
     context_.compute.Stamp(backward_ns_);
@@ -109,7 +126,7 @@ class AllReduceStrategy : public SyncStrategy {
                             ClipFactor(context_.clip_norm, sum_of_squares_.on_host(), info_.global_samples));
     int64_t begin = 0, end = 0;
     lane_->Stamp(begin);
-    for (const Bucket& bucket : context_.buckets) Update(bucket, factor);
+    for (const Bucket& bucket : buckets_) Update(bucket, factor);
     lane_->Stamp(end);
     PSRING_RETURN_IF_ERROR(lane_->Synchronize());
     AddSpan(SpanKind::kOptimizer, -1, begin, end);
@@ -122,6 +139,7 @@ class AllReduceStrategy : public SyncStrategy {
   }
 
   const StrategyContext context_;
+  std::vector<Bucket> buckets_;
   const Optimizer optimizer_;
   const std::unique_ptr<Ops> lane_ops_;       // the compute thread is busy with its own
   const DeviceValue<double> sum_of_squares_;  // of the summed gradient; clipping
