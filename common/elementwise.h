@@ -44,16 +44,21 @@ PSRING_HOST_DEVICE inline void Adam(const AdamRates& r, float& w, float gradient
   w -= r.rate * m / (std::sqrt(v) * r.root_correction + r.epsilon);
 }
 
-// The highest of a window's four, the first on a tie, and which it was.
-PSRING_HOST_DEVICE inline float HighestOfFour(float a, float b, float c, float d, uint32_t& where) {
-  float best = a;
+struct Itself {
+  PSRING_HOST_DEVICE float operator()(float value) const { return value; }
+};
+
+// The highest of a window's four, the first on a tie, and which it was. `value_of`: what is compared.
+template <typename T, typename ValueOf = Itself>
+PSRING_HOST_DEVICE inline T HighestOfFour(T a, T b, T c, T d, uint32_t& where, ValueOf value_of = {}) {
+  T best = a;
   where = 0;
-  where = b > best ? 1 : where;
-  best = b > best ? b : best;
-  where = c > best ? 2 : where;
-  best = c > best ? c : best;
-  where = d > best ? 3 : where;
-  best = d > best ? d : best;
+  where = value_of(b) > value_of(best) ? 1 : where;
+  best = value_of(b) > value_of(best) ? b : best;
+  where = value_of(c) > value_of(best) ? 2 : where;
+  best = value_of(c) > value_of(best) ? c : best;
+  where = value_of(d) > value_of(best) ? 3 : where;
+  best = value_of(d) > value_of(best) ? d : best;
   return best;
 }
 

@@ -1,11 +1,14 @@
 // The gradients are summed over all ranks in place, bucket by bucket, on a background lane; the lane then
 // makes the bucket's update, the same on every rank.
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/gradient_norm.h"
+#include "common/reduce.h"
 #include "ring_worker/process_group.h"
+#include "trainer/error_feedback.h"
 #include "trainer/strategies/strategies.h"
 
 namespace psring {
@@ -14,19 +17,28 @@ namespace {
 class AllReduceStrategy : public SyncStrategy {
  public:
   AllReduceStrategy(const StrategyContext& context, Optimizer optimizer, std::unique_ptr<Ops> lane_ops,
-                    DeviceValue<double> sum_of_squares)
+                    std::optional<ErrorFeedback> feedback, DeviceValue<double> sum_of_squares)
       : context_(context),
         buckets_(context.buckets),
         optimizer_(std::move(optimizer)),
+        feedback_(std::move(feedback)),
         lane_ops_(std::move(lane_ops)),
         sum_of_squares_(std::move(sum_of_squares)),
         lane_(context.device.NewStream(StreamKind::kBackground, "synchronise")) {}
 
   absl::Status Start(const TrainingState& state) override {
     state_ = state;
-    if (!on_device()) state_.weights.Download(*lane_);
-    PSRING_RETURN_IF_ERROR(context_.group->Broadcast(Seen(state_.weights), /*root=*/0, *lane_));
-    if (!on_device()) state_.weights.Upload(*lane_);
+    PSRING_RETURN_IF_ERROR(Broadcast(state_.weights));
+    if (state.has_slots) {
+      if (context_.rank == 0) optimizer_.Load(state.slots, *lane_);
+      for (const Span& slot : optimizer_.slots()) {
+        // Through the weights' memory of the host, where the group sees only that: it is free until Start is
+        // over.
+        PSRING_RETURN_IF_ERROR(
+            Broadcast(on_device() ? HostView::Of(slot) : HostView{slot, state_.weights.host}));
+      }
+      if (!on_device()) state_.weights.Download(*lane_);
+    }
     return lane_->Synchronize();
   }
 
@@ -49,16 +61,19 @@ class AllReduceStrategy : public SyncStrategy {
 
     context_.compute.Stamp(record.ready_ns);
     lane_->WaitFor(ready);
-    lane_->Stamp(record.begin_ns);
     if (!on_device()) gradient.Download(*lane_);
-    const Span seen = Seen(gradient);
-    if (absl::Status enqueued = context_.group->AllReduce(seen, seen, ReduceOp::kSum, *lane_);
+    if (feedback_.has_value()) Encode(bucket.first, Seen(gradient));
+    const Span sent =
+        feedback_.has_value() ? feedback_->encoded().Slice(bucket.first, bucket.count) : Seen(gradient);
+    lane_->Stamp(record.begin_ns);
+    if (absl::Status enqueued = context_.group->AllReduce(sent, sent, ReduceOp::kSum, *lane_);
         !enqueued.ok()) {
       lane_->Run([enqueued] { return enqueued; });
       return;
     }
-    if (!on_device()) gradient.Upload(*lane_);
     lane_->Stamp(record.end_ns);
+    if (feedback_.has_value()) Decode(sent, Seen(gradient));
+    if (!on_device()) gradient.Upload(*lane_);
     if (context_.clip_norm > 0) {  // updates wait for the norm of all buckets
       lane_ops_->AddSquares(gradient.device, sum_of_squares_.on_device(), *lane_);
       return;
@@ -107,12 +122,43 @@ class AllReduceStrategy : public SyncStrategy {
     return lane_->Synchronize();
   }
 
+  absl::StatusOr<bool> Save(Span weights, const std::vector<Span>& slots) override {
+    lane_->Copy(weights.data, state_.weights.device.data, weights.bytes());
+    optimizer_.Save(slots, *lane_);
+    PSRING_RETURN_IF_ERROR(lane_->Synchronize());
+    return true;
+  }
+
   void Abort(absl::Status why) override { context_.group->Abort(std::move(why)); }
 
  private:
   // Whether the group works where the gradients are; else they go through the host's memory.
   bool on_device() const { return context_.group->info().on_gpu || context_.device.host_reads_memory(); }
   Span Seen(const HostView& view) const { return on_device() ? view.device : view.host; }
+
+  absl::Status Broadcast(const HostView& view) {
+    if (!on_device()) view.Download(*lane_);
+    PSRING_RETURN_IF_ERROR(context_.group->Broadcast(Seen(view), /*root=*/0, *lane_));
+    if (!on_device()) view.Upload(*lane_);
+    return absl::OkStatus();
+  }
+
+  // A share of the mean over ranks, so that the sum of all stays within what float16 can hold.
+  void Encode(size_t first, Span gradient) {
+    lane_->Run([this, first, gradient] {
+      cpu::Scale(gradient.type, gradient.count, gradient.data, 1 / static_cast<float>(context_.world_size));
+      feedback_->Encode(first, gradient);
+      return absl::OkStatus();
+    });
+  }
+
+  void Decode(Span sent, Span gradient) {
+    lane_->Run([this, sent, gradient] {
+      cpu::Convert(sent.type, sent.data, gradient.type, gradient.data, gradient.count);
+      cpu::Scale(gradient.type, gradient.count, gradient.data, static_cast<float>(context_.world_size));
+      return absl::OkStatus();
+    });
+  }
 
   void Update(const Bucket& bucket, double factor) {
     optimizer_.Apply(bucket.first, state_.weights.device.Slice(bucket.first, bucket.count),
@@ -141,6 +187,7 @@ class AllReduceStrategy : public SyncStrategy {
   const StrategyContext context_;
   std::vector<Bucket> buckets_;
   const Optimizer optimizer_;
+  std::optional<ErrorFeedback> feedback_;     // where gradients travel in 16 bits
   const std::unique_ptr<Ops> lane_ops_;       // the compute thread is busy with its own
   const DeviceValue<double> sum_of_squares_;  // of the summed gradient; clipping
   TrainingState state_;
@@ -164,9 +211,20 @@ absl::StatusOr<std::unique_ptr<SyncStrategy>> MakeAllReduce(const StrategyContex
   for (const Bucket& bucket : context.buckets) count += bucket.count;
   PSRING_ASSIGN_OR_RETURN(Optimizer optimizer, Optimizer::Create(context.optimizer, context.device, count));
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(context.device, context.threads));
+  std::optional<ErrorFeedback> feedback;
+  if (context.wire != DType::kFloat32) {
+    if (context.group->info().on_gpu) {
+      return absl::InvalidArgumentError(
+          "--wire in 16 bits rounds on the host, and between GPUs NCCL moves gradients past it; leave it "
+          "out, or "
+          "give --backend native");
+    }
+    const std::unique_ptr<Device> host = MakeCpuDevice();
+    PSRING_ASSIGN_OR_RETURN(feedback, ErrorFeedback::Create(context.wire, count, /*shared=*/false, *host));
+  }
   PSRING_ASSIGN_OR_RETURN(DeviceValue<double> sum_of_squares, DeviceValue<double>::Create(context.device));
   return std::make_unique<AllReduceStrategy>(context, std::move(optimizer), std::move(ops),
-                                             std::move(sum_of_squares));
+                                             std::move(feedback), std::move(sum_of_squares));
 }
 
 }  // namespace psring
