@@ -291,11 +291,26 @@ absl::StatusOr<ExperimentFlags> Understand(const RawFlags& raw,
   return flags;
 }
 
+void ResolveDevice(ExperimentFlags& flags) {
+  const absl::StatusOr<std::vector<std::string>> found = FindGpus();
+  const int gpus = found.ok() ? static_cast<int>(found->size()) : 0;
+  TrainingOptions& training = flags.options.training;
+  const std::string device = DeviceForAll(training, flags.options.workers, gpus);
+  if (device != training.device && gpus > 0) {
+    std::fprintf(stderr,
+                 "psring: note: %d GPU%s: too few for that many workers, so all run on the CPU; to share, "
+                 "--device cuda --oversubscribe\n",
+                 gpus, gpus == 1 ? "" : "s");
+  }
+  training.device = device;
+}
+
 absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawFlags& raw,
                                                   const std::vector<std::string>& command_line) {
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
   // Whoever waits needs others.
   if (raw.workers.empty() && flags.options.training.straggler != "none") flags.options.workers = {4};
+  ResolveDevice(flags);
   TrainingOptions checked = flags.options.training;
   checked.steps = 0;          // counts for the cost part: it does not contradict --samples or --epochs
   checked.micro_batches = 1;  // CheckCompareOptions knows the strategies
@@ -308,6 +323,7 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawFlags& raw,
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
   if (flags.options.strategies.empty()) flags.options.strategies = {"single"};
   if (raw.workers.empty()) flags.options.workers = {1};
+  ResolveDevice(flags);
   if (flags.options.strategies.size() > 1 || flags.options.workers.size() > 1) {
     return absl::InvalidArgumentError(
         "train takes one strategy and one number of workers; for several: psring compare");

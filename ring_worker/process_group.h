@@ -28,6 +28,7 @@ struct GroupInfo {
   std::string backend;    // "native", "gloo", "mpi", "nccl"
   std::string algorithm;  // of all-reduce: "ring"
   std::string transport;  // "shm", "tcp", "shm+tcp", "in_process"
+  bool on_gpu = false;    // takes memory of its rank's GPU as it is; else host memory alone
 };
 
 struct CollectiveCall {
@@ -88,7 +89,8 @@ struct GroupOptions {
   std::string backend = "native";
   std::string algorithm;           // empty: the backend's default ("ring"; others choose themselves)
   std::string transport = "auto";  // native: auto (shm on one host, tcp between hosts), shm, tcp; mpi: auto,
-                                   // shm, tcp (chosen when mpirun starts the job); gloo: tcp
+                                   // shm, tcp (chosen when mpirun starts the job); gloo: tcp; nccl: auto
+                                   // (as it chooses), tcp
   std::string bind_host = "127.0.0.1";         // an address of this machine that the other ranks can reach
   absl::Duration timeout = absl::Seconds(60);  // of a call without progress
   // Native only.
@@ -98,6 +100,7 @@ struct GroupOptions {
   // Ranks on a node, for the hierarchical algorithm; with transport auto they share memory, and others do
   // not. 0: those of one host.
   int ranks_per_node = 0;
+  int gpu = -1;                  // nccl: the GPU that this rank's memory is on; -1: it is the host's
   LinkShaper* shaper = nullptr;  // the link that payload over TCP goes through; outlives the group
 };
 

@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "common/command_line.h"
+#include "common/cuda_device.h"
 #include "common/keep_freed_memory.h"
 #include "common/link_flags.h"
 #include "common/rendezvous.h"
@@ -23,6 +24,7 @@
 #include "ring_worker/process_group.h"
 #include "trainer/checkpoint.h"
 #include "trainer/describe.h"
+#include "trainer/device_choice.h"
 #include "trainer/group_options.h"
 #include "trainer/interface_counter.h"
 #include "trainer/model.h"
@@ -143,8 +145,9 @@ std::string SharedArguments(TrainingOptions options) {
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ConnectGroup(const Flags& flags, const StrategyRow& strategy,
-                                                           Rendezvous& rendezvous, LinkShaper* shaper) {
-  GroupOptions options = GroupOptionsOf(strategy, flags.training);
+                                                           const Device& device, Rendezvous& rendezvous,
+                                                           LinkShaper* shaper) {
+  GroupOptions options = GroupOptionsOf(strategy, flags.training, device.gpu());
   options.bind_host = flags.bind_host;
   options.shaper = shaper;
   return MakeProcessGroup(rendezvous, options);
@@ -200,7 +203,9 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, Kept kept,
     if (!progress->Note(text)) Note(text);
   };
 
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice(flags.training.device));
+  const int local_rank = join != nullptr ? join->local_rank : 0;
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
+                          MakeDevice(DeviceOfRank(flags.training.device, local_rank, CudaDeviceCount())));
   PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
   std::unique_ptr<RecordWriter> records;
   if (!flags.record.empty()) {
@@ -210,6 +215,9 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, Kept kept,
   if (join != nullptr) {
     PSRING_ASSIGN_OR_RETURN(rendezvous, Rendezvous::Join(*join));
     PSRING_RETURN_IF_ERROR(RequireEqual(*rendezvous, "flags", SharedArguments(flags.training)));
+    PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> units,
+                            rendezvous->Exchange("device", device->unit()));
+    PSRING_RETURN_IF_ERROR(CheckSharing(units, flags.training.oversubscribe));
   }
   PSRING_ASSIGN_OR_RETURN(DataSplits data, DataOf(flags.training));
   PSRING_RETURN_IF_ERROR(HoldOut(flags.training.validation, flags.training.score == "validation", data));
@@ -223,7 +231,7 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, Kept kept,
   std::unique_ptr<ProcessGroup> group;
   std::unique_ptr<PsClient> client;
   if (strategy->needs == Needs::kProcessGroup && world_size > 1) {
-    PSRING_ASSIGN_OR_RETURN(group, ConnectGroup(flags, *strategy, *rendezvous, shaper.get()));
+    PSRING_ASSIGN_OR_RETURN(group, ConnectGroup(flags, *strategy, *device, *rendezvous, shaper.get()));
   }
   if (strategy->needs == Needs::kParameterServer) {
     PSRING_ASSIGN_OR_RETURN(client, ConnectServer(flags, rendezvous.get(), shaper.get()));
