@@ -15,6 +15,7 @@ struct ExperimentFlags {
   CompareOptions options;
   std::string out;
   bool dry_run = false;
+  bool predict = false;  // hold the rows against the simulator
   bool time_budget_given = false;
   LinkOptions link;
   bool link_is_default =

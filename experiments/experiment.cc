@@ -22,6 +22,7 @@
 #include "experiments/mpirun.h"
 #include "experiments/plan_text.h"
 #include "experiments/report/report_verb.h"
+#include "experiments/residuals.h"
 #include "experiments/table.h"
 #include "experiments/wrap.h"
 
@@ -343,6 +344,19 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   return absl::OkStatus();
 }
 
+absl::Status Experiment::Predict(const std::vector<ConfigurationRuns>& runs, std::vector<SummaryRow>& rows) {
+  if (!flags_.predict || !manifest_.wires) return absl::OkStatus();
+  PredictionGround ground{.wires = *manifest_.wires, .cores = prepared_.machine.cores};
+  const TrainingOptions& training = flags_.options.training;
+  if (!training.workload.empty()) {
+    PSRING_ASSIGN_OR_RETURN(const Workload recorded, LoadWorkload(training.workload));
+    ground.workload = Faster(recorded, training.compute_speedup);
+  }
+  display_.Redraw("simulating what was measured");
+  PredictRows(ground, rows);
+  return folder_.Write("residuals.csv", ResidualsCsv(rows, runs));
+}
+
 double Experiment::seconds() const { return 1e-9 * static_cast<double>(MonotonicNanos() - begin_ns_); }
 
 absl::Status Experiment::Report(int rounds_done) {
@@ -357,7 +371,8 @@ absl::Status Experiment::Report(int rounds_done) {
       if (std::none_of(runs.begin(), runs.end(), same)) runs.push_back(RunsOf(configuration));
     }
   }
-  const std::vector<SummaryRow> rows = Summarise(manifest_.run_id, runs, manifest_.wires, manifest_.link);
+  std::vector<SummaryRow> rows = Summarise(manifest_.run_id, runs, manifest_.wires, manifest_.link);
+  PSRING_RETURN_IF_ERROR(Predict(runs, rows));
   manifest_.rounds_done = rounds_done;
   manifest_.wall_s = seconds();
   PSRING_RETURN_IF_ERROR(folder_.Write("summary.csv", SummaryCsv(rows)));
@@ -372,7 +387,8 @@ absl::Status Experiment::Report(int rounds_done) {
   std::string text = absl::StrCat("\n", Table(rows), "\n");
   for (const std::string& sentence : findings) text += Wrap(sentence, "- ");
   absl::StrAppend(&text, "\n", HumanSeconds(manifest_.wall_s), "; all of it: ", folder_.path(),
-                  "/report.html, and beside it summary.csv, runs.csv, curves.csv, steps.jsonl, trace.json");
+                  "/report.html, and beside it summary.csv, runs.csv, curves.csv, steps.jsonl, trace.json",
+                  flags_.predict && manifest_.wires ? ", residuals.csv" : "");
   display_.Say(text);
   return absl::OkStatus();
 }

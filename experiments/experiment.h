@@ -80,6 +80,9 @@ class Experiment {
 
   absl::Status BuildCluster();
 
+  // Where it was asked for: predictions beside `rows`, and residuals.csv.
+  absl::Status Predict(const std::vector<ConfigurationRuns>& runs, std::vector<SummaryRow>& rows);
+
   const ExperimentFlags& flags_;
   const Prepared& prepared_;
   const Interrupt& interrupt_;

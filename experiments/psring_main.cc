@@ -37,7 +37,7 @@ struct RawFlags {
   std::string strategies, workers, servers, repeats, out, time_budget, lrs, like;
   std::string link = "none", latency = "0", shaping = "auto";
   double target_accuracy = 0;
-  bool dry_run = false;
+  bool dry_run = false, predict = false;
 };
 
 ValueCheck ListOf(ValueCheck check) {
@@ -143,6 +143,11 @@ CLI::App* AddCompare(CLI::App& app, RawFlags& raw) {
       ->option_text("S,...")
       ->check(ListOf(WholeNumber(1, kMostServers)));
   AddSharedFlags(*verb, raw);
+  verb->add_flag(
+          "--predict", raw.predict,
+          "Beside every measured row the simulator's prediction of the very same case, and in residuals.csv "
+          "where the two part; needs links with a rate (--link)")
+      ->group("What is compared");
   verb->add_option(
           "--lr", raw.lrs,
           "Learning rate of one update; of several, with commas, each strategy gets the one with the best "
@@ -315,6 +320,15 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawFlags& raw,
   checked.steps = 0;          // counts for the cost part: it does not contradict --samples or --epochs
   checked.micro_batches = 1;  // CheckCompareOptions knows the strategies
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(checked));
+  flags.predict = raw.predict;
+  if (flags.predict && checked.clock == "virtual") {
+    return absl::InvalidArgumentError(
+        "--predict holds a measured run against the simulator; leave --clock virtual out");
+  }
+  if (flags.predict && flags.link.bits_per_s <= 0) {
+    return absl::InvalidArgumentError(
+        "--predict needs links with a rate, which the simulator can know; add --link 1gbit");
+  }
   return flags;
 }
 

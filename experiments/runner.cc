@@ -173,6 +173,22 @@ ChildSpec Server(const Configuration& configuration, int server, const Ground& g
   return child;
 }
 
+// A step's share of what was counted during a launch.
+std::optional<NetworkFigures> NetworkOf(const std::vector<NodeCounters>& before,
+                                        const std::vector<NodeCounters>& after, size_t steps,
+                                        double bits_per_s) {
+  if (after.size() != before.size() || steps == 0) return std::nullopt;
+  const std::vector<NodeCounters> nodes = Difference(after, before);
+  const double part = 1 / static_cast<double>(steps);
+  NetworkFigures figures{.again_ms = part * SendingAgainMs(nodes, bits_per_s)};
+  for (const NodeCounters& node : nodes) {
+    figures.retransmitted_segments += part * static_cast<double>(node.retransmitted_segments);
+    figures.timeouts += part * static_cast<double>(node.timeouts);
+    figures.queue_drops += part * static_cast<double>(node.queue_drops);
+  }
+  return figures;
+}
+
 }  // namespace
 
 absl::StatusOr<Binaries> FindBinaries() {
@@ -319,6 +335,8 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
     training.checkpoint_dir = folder + "/checkpoints";
   PSRING_RETURN_IF_ERROR(WriteFile(folder + "/launch.json", ToJson(NoteOf(configuration))));
   Launched launched;
+  std::vector<NodeCounters> counted_before;
+  if (cluster != nullptr) counted_before = cluster->Counters(interrupt);
   const ForeignCpu foreign;
   const int64_t begin = MonotonicNanos();
   PSRING_RETURN_IF_ERROR(
@@ -331,6 +349,10 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
     return absl::DataLossError(absl::StrCat(configuration.name(), ": ", records.status().message()));
   }
   launched.records = *std::move(records);
+  if (!counted_before.empty()) {
+    launched.records.network = NetworkOf(counted_before, cluster->Counters(interrupt),
+                                         launched.records.steps.front().size(), cluster->report().bits_per_s);
+  }
   return launched;
 }
 

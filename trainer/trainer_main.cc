@@ -26,12 +26,12 @@
 #include "trainer/describe.h"
 #include "trainer/device_choice.h"
 #include "trainer/group_options.h"
-#include "trainer/interface_counter.h"
 #include "trainer/model.h"
 #include "trainer/progress.h"
 #include "trainer/record_writer.h"
 #include "trainer/replayed_model.h"
 #include "trainer/resume.h"
+#include "trainer/step_probe.h"
 #include "trainer/stop_signal.h"
 #include "trainer/sync_strategy.h"
 #include "trainer/train_loop.h"
@@ -270,17 +270,13 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, Kept kept,
   }
   worker.on_warning = Note;
   worker.on_note = note;
-  // Between the last step before the measured ones and the last of these.
-  const bool counts = !flags.count_interface.empty();
-  int64_t sent_before = 0, sent = 0;
-  if (counts) {
-    PSRING_ASSIGN_OR_RETURN(sent_before, InterfaceTxBytes(flags.count_interface));
-  }
+  PSRING_ASSIGN_OR_RETURN(StepProbe probe, StepProbe::Start(flags.count_interface));
   worker.on_step = [&](const StepRecord& record) {
     stepping = true;
     samples += record.samples;
-    if (counts) (record.warmup ? sent_before : sent) = InterfaceTxBytes(flags.count_interface).value_or(-1);
-    if (records != nullptr) records->Add(record);
+    probe.OnStep(record, [&] {
+      if (records != nullptr) records->Add(record);
+    });
   };
   worker.on_progress = [&](int64_t done, int64_t planned, double loss) {
     progress->Step(done, planned, samples, loss);
@@ -291,7 +287,7 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, Kept kept,
   absl::StatusOr<RankResult> result = RunWorker(flags.training, worker);
   stop.OnStop(nullptr);
   PSRING_RETURN_IF_ERROR(result.status());
-  if (counts && sent >= sent_before) result->wire_tx_bytes = sent - sent_before;
+  probe.Fill(trace, *result);
   if (records != nullptr) PSRING_RETURN_IF_ERROR(records->Finish(trace, *result));
   progress->Done(*result);
   return absl::OkStatus();
