@@ -1,4 +1,4 @@
-#include <map>
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,12 +10,10 @@ namespace {
 
 class PartRendezvous final : public Rendezvous {
  public:
-  PartRendezvous(Rendezvous& whole, std::vector<int> ranks, const std::string& name, int local_rank,
-                 int local_size)
+  PartRendezvous(Rendezvous& whole, std::vector<int> ranks, const std::string& name)
       : whole_(whole), ranks_(std::move(ranks)), prefix_(absl::StrCat(name, "/")), options_(whole.options()) {
     options_.world_size = static_cast<int>(ranks_.size());
-    options_.local_rank = local_rank;
-    options_.local_world_size = local_size;
+    options_.local_rank = options_.local_world_size = 0;  // nobody has said
     for (int rank = 0; rank < options_.world_size; ++rank) {
       if (ranks_[static_cast<size_t>(rank)] == whole.options().rank) options_.rank = rank;
     }
@@ -32,18 +30,20 @@ class PartRendezvous final : public Rendezvous {
   absl::StatusOr<std::vector<std::string>> ExchangeAmong(const std::vector<int>& ranks,
                                                          const std::string& name,
                                                          const std::string& value) override {
-    std::vector<int> of_whole;
-    for (const int rank : ranks) of_whole.push_back(ranks_[static_cast<size_t>(rank)]);
-    if (ranks.empty()) of_whole = ranks_;
+    std::vector<int> own = ranks, of_whole;
+    for (int rank = 0; rank < options_.world_size && ranks.empty(); ++rank) own.push_back(rank);
+    std::sort(own.begin(), own.end());
+    for (const int rank : own) of_whole.push_back(ranks_[static_cast<size_t>(rank)]);
     PSRING_ASSIGN_OR_RETURN(std::vector<std::string> values,
                             whole_.ExchangeAmong(of_whole, prefix_ + name, value));
     // They come in the order of the whole's numbers.
-    std::map<int, std::string*> by_rank;
-    for (const int rank : of_whole) by_rank[rank] = nullptr;
-    size_t next = 0;
-    for (auto& [rank, place] : by_rank) place = &values[next++];
+    std::sort(of_whole.begin(), of_whole.end());
     std::vector<std::string> ordered;
-    for (const int rank : of_whole) ordered.push_back(std::move(*by_rank[rank]));
+    for (const int rank : own) {
+      const auto place =
+          std::lower_bound(of_whole.begin(), of_whole.end(), ranks_[static_cast<size_t>(rank)]);
+      ordered.push_back(std::move(values[static_cast<size_t>(place - of_whole.begin())]));
+    }
     return ordered;
   }
 
@@ -57,8 +57,8 @@ class PartRendezvous final : public Rendezvous {
 }  // namespace
 
 std::unique_ptr<Rendezvous> MakePartRendezvous(Rendezvous& whole, std::vector<int> ranks,
-                                               const std::string& name, int local_rank, int local_size) {
-  return std::make_unique<PartRendezvous>(whole, std::move(ranks), name, local_rank, local_size);
+                                               const std::string& name) {
+  return std::make_unique<PartRendezvous>(whole, std::move(ranks), name);
 }
 
 }  // namespace psring

@@ -86,7 +86,8 @@ class Rendezvous {
   absl::StatusOr<std::vector<std::string>> Exchange(const std::string& name, const std::string& value) {
     return ExchangeAmong({}, name, value);
   }
-  // The same among some ranks, this one among them; all of these say the same, and no others call it.
+  // The same among some ranks, this one among them, whose values come in rank order; all of these say the
+  // same, and no others call it.
   virtual absl::StatusOr<std::vector<std::string>> ExchangeAmong(const std::vector<int>& ranks,
                                                                  const std::string& name,
                                                                  const std::string& value) = 0;
@@ -96,7 +97,7 @@ class Rendezvous {
 // (numbers of the whole, this one's among them). What it keeps stands under `name`, which no other part of
 // `whole` may have. `whole` outlives it.
 std::unique_ptr<Rendezvous> MakePartRendezvous(Rendezvous& whole, std::vector<int> ranks,
-                                               const std::string& name, int local_rank, int local_size);
+                                               const std::string& name);
 
 // Ends with an error unless all ranks give the same value; names the first rank that differs from rank 0, and
 // both values. `what` is the field, such as "--model".

@@ -120,18 +120,12 @@ class NcclGroup final : public ProcessGroup {
   // With all ranks; the communicator is usable when it returns OK.
   absl::Status Connect(const ncclUniqueId& id) {
     const absl::Time deadline = absl::Now() + timeout_;
-    PSRING_RETURN_IF_ERROR(CudaStatus("cudaSetDevice", cudaSetDevice(device_)));
-    PSRING_RETURN_IF_ERROR(
-        CudaStatus("cudaStreamCreate", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)));
-    PSRING_RETURN_IF_ERROR(
-        CudaStatus("cudaEventCreate", cudaEventCreateWithFlags(&done_, cudaEventDisableTiming)));
-    std::optional<ScopedVariable> pinned;
-    if (info().algorithm == "ring") pinned.emplace("NCCL_ALGO", "Ring");
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    PSRING_RETURN_IF_ERROR(
-        NcclStatus("ncclCommInitRankConfig", ncclCommInitRankConfig(&comm_, size(), id, rank(), &config)));
-    return Poll("the other ranks' communicators", deadline, [this] { return NcclIsIdle(); });
+    PSRING_RETURN_IF_ERROR(Prepare());
+    return Pinned([&](ncclConfig_t* config) -> absl::Status {
+      PSRING_RETURN_IF_ERROR(
+          NcclStatus("ncclCommInitRankConfig", ncclCommInitRankConfig(&comm_, size(), id, rank(), config)));
+      return Poll("the other ranks' communicators", deadline, [this] { return NcclIsIdle(); });
+    });
   }
 
   ~NcclGroup() override {
@@ -194,6 +188,27 @@ class NcclGroup final : public ProcessGroup {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<std::unique_ptr<ProcessGroup>> MakePart(Rendezvous* part, int color, int key) override {
+    PSRING_RETURN_IF_ERROR(Ready());
+    GroupInfo of_part = info();
+    of_part.rank = part != nullptr ? part->options().rank : 0;
+    of_part.size = part != nullptr ? part->options().world_size : 1;
+    auto group = std::make_unique<NcclGroup>(of_part, device_, timeout_);
+    if (part != nullptr) PSRING_RETURN_IF_ERROR(group->Prepare());
+    const absl::Time deadline = absl::Now() + timeout_;
+    PSRING_RETURN_IF_ERROR(Pinned([&](ncclConfig_t* config) -> absl::Status {
+      PSRING_RETURN_IF_ERROR(NcclStatus(
+          "ncclCommSplit",
+          ncclCommSplit(comm_, part != nullptr ? color : NCCL_SPLIT_NOCOLOR, key, &group->comm_, config)));
+      // Only when the whole is done with it the part is there.
+      PSRING_RETURN_IF_ERROR(Poll("split", deadline, [this] { return NcclIsIdle(); }));
+      if (part == nullptr) return absl::OkStatus();
+      return group->Poll("split", deadline, [&] { return group->NcclIsIdle(); });
+    }));
+    if (part == nullptr) return nullptr;
+    return group;
+  }
+
   absl::Status Execute(const CollectiveCall& call) {
     PSRING_RETURN_IF_ERROR(Ready());
     if (std::max(call.in.count, call.out.count) == 0) return absl::OkStatus();
@@ -229,6 +244,22 @@ class NcclGroup final : public ProcessGroup {
         return ncclBroadcast(in, out, call.in.count, type, call.root, comm_, stream_);
     }
     return ncclInternalError;
+  }
+
+  absl::Status Prepare() {
+    PSRING_RETURN_IF_ERROR(CudaStatus("cudaSetDevice", cudaSetDevice(device_)));
+    PSRING_RETURN_IF_ERROR(
+        CudaStatus("cudaStreamCreate", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)));
+    return CudaStatus("cudaEventCreate", cudaEventCreateWithFlags(&done_, cudaEventDisableTiming));
+  }
+
+  // `make` makes a communicator of this group's algorithm.
+  absl::Status Pinned(const std::function<absl::Status(ncclConfig_t*)>& make) const {
+    std::optional<ScopedVariable> pinned;
+    if (info().algorithm == "ring") pinned.emplace("NCCL_ALGO", "Ring");
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    return make(&config);
   }
 
   absl::Status Ready() {

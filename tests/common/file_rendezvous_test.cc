@@ -86,7 +86,7 @@ TEST_F(FileRendezvousTest, PartsOfItMeetByThemselves) {
     const auto rendezvous = Join(rank, 4);
     ASSERT_NE(rendezvous, nullptr);
     const std::vector<int> ranks = rank < 2 ? std::vector<int>{1, 0} : std::vector<int>{2, 3};
-    const auto part = MakePartRendezvous(*rendezvous, ranks, absl::StrCat("half ", rank / 2), 0, 1);
+    const auto part = MakePartRendezvous(*rendezvous, ranks, absl::StrCat("half ", rank / 2));
     const auto values = part->Exchange("x", absl::StrCat(rank));
     ASSERT_TRUE(values.ok()) << values.status();
     EXPECT_EQ((*values)[0], absl::StrCat(ranks[0]));

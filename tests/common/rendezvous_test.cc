@@ -163,7 +163,7 @@ TEST_F(RendezvousTest, SomeRanksExchangeAmongThemselves) {
     ASSERT_NE(rendezvous, nullptr);
     // The odd ones, backwards; the even ones as they are: two parts under two names.
     const std::vector<int> ranks = rank % 2 == 1 ? std::vector<int>{3, 1} : std::vector<int>{0, 2, 4};
-    const auto part = MakePartRendezvous(*rendezvous, ranks, rank % 2 == 1 ? "odd" : "even", 0, 1);
+    const auto part = MakePartRendezvous(*rendezvous, ranks, rank % 2 == 1 ? "odd" : "even");
     EXPECT_EQ(part->options().world_size, static_cast<int>(ranks.size()));
     EXPECT_EQ(ranks[part->options().rank], rank);
     for (int round = 0; round < 3; ++round) {
