@@ -56,6 +56,19 @@ struct CurvePoint {
   double test_accuracy = 0;
 };
 
+// What PyTorch's DistributedDataParallel logs of itself (get_ddp_logging_data), of one rank.
+struct DdpFigures {
+  std::vector<int64_t> bucket_bytes;  // planned from the order in which parameters are declared
+  bool has_rebuilt_buckets = false;   // planned anew after the first step
+  std::vector<int64_t> rebuilt_bucket_bytes;
+  std::vector<std::string> ready_order;  // tensors by name; where buckets were rebuilt it is rank 0's
+  // Means over the measured steps.
+  double forward_ms = 0;
+  double backward_ms = 0;
+  double comm_ms = 0;     // at least one bucket in flight
+  double overlap_ms = 0;  // of it: while backward went on
+};
+
 struct RankResult {
   int rank = 0;
   int world_size = 1;
@@ -73,6 +86,7 @@ struct RankResult {
   int64_t staleness_max = 0;
   int64_t dropped_gradients = 0;  // backup workers: steps of this rank that are in no update
   double peak_memory_mb = 0;
+  DdpFigures ddp;
   int64_t wire_tx_bytes = -1;     // by the interface's counter, in the measured steps; -1: nobody counted
   std::vector<CurvePoint> curve;  // the rank that evaluates
 };
@@ -95,6 +109,7 @@ struct ServerResult {
 // Reading: InvalidArgument names the field that is missing or wrong; fields of later versions are ignored.
 std::string ToJson(const StepRecord& record);
 absl::StatusOr<StepRecord> StepRecordFromJson(const std::string& line);
+std::string ToJson(const DdpFigures& figures);
 std::string ToJson(const RankResult& result);
 absl::StatusOr<RankResult> RankResultFromJson(const std::string& text);
 std::string ToJson(const ServerResult& result);

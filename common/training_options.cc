@@ -78,6 +78,16 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit(Row{"--micro_batches", group, "N",
             "Batches added up to one step, in order: what N workers do (single only)"},
         o.micro_batches, WholeNumber(1, kMostInt));
+  visit(
+      Row{"--accumulate", group, "K",
+          "Batches of each worker whose gradients are added up to one step; workers synchronise in the last "
+          "alone"},
+      o.accumulate, WholeNumber(1, kMostInt));
+  visit(Row{"--drop_last", group, "BOOL",
+            "true: an epoch's last step is left out where the samples do not fill it; false: it is made of "
+            "those "
+            "there are, each counted once, and workers may have fewer, or none"},
+        o.drop_last, OneOf({"true", "false"}));
   visit(Row{"--optimizer", group, "NAME", "sgd, momentum or adam"}, o.optimizer,
         OneOf({"sgd", "momentum", "adam"}));
   visit(Row{"--lr", group, "X", "Learning rate of one update; else the model's"}, o.lr,
@@ -151,6 +161,11 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.worker_timeout_s, RealNumber({.low = 0, .high = 1e6, .low_allowed = true, .high_allowed = true}));
   visit(Row{"--reject_nonfinite", group, "BOOL", "The server refuses gradients with NaN or infinity in them"},
         o.reject_nonfinite, OneOf({"true", "false"}));
+  visit(Row{"--staging_mb", group, "MB",
+            "Asynchronous strategies: memory of a server for gradients and answers on their way, for all "
+            "workers "
+            "together; whoever finds none waits"},
+        o.staging_mb, WholeNumber(1, 1 << 20));
   visit(Row{"--checkpoint_dir", group, "DIR",
             "Where the server leaves checkpoints; started again with the same folder it goes on"},
         o.checkpoint_dir, CheckGiven);
@@ -267,6 +282,8 @@ struct Adder {
 };
 
 }  // namespace
+
+int64_t WorkerBatch(const TrainingOptions& options) { return int64_t{options.batch} * options.accumulate; }
 
 std::string PayloadOf(const TrainingOptions& options) {
   if (options.payload != "auto" || options.fabric == "auto") return options.payload;

@@ -32,8 +32,10 @@ struct TrainingOptions {
   double epochs = 0;  // 1 where none is given
   int64_t warmup_steps = 0;
 
-  int batch = 128;        // per worker
-  int micro_batches = 1;  // single only
+  int batch = 128;                 // per worker
+  int micro_batches = 1;           // single only
+  int accumulate = 1;              // batches of a worker that are added up before one update
+  std::string drop_last = "true";  // true, false: of an epoch's last batch where it is short
   std::string optimizer = "momentum";
   double lr = 0;                      // 0: the model's default
   double momentum = -1;               // below 0: the strategy's default
@@ -66,6 +68,7 @@ struct TrainingOptions {
   std::string on_worker_loss;             // stop, continue; empty: synchronous stop, asynchronous continue
   double worker_timeout_s = 1;            // a worker whose connection broke may come back within
   std::string reject_nonfinite = "true";  // true, false
+  int staging_mb = 256;                   // of a server, for asynchronous pushes on their way
   std::string checkpoint_dir;             // of the server; psring: empty means beside the run's records
   int64_t checkpoint_every = 0;           // steps
   int max_restarts = 0;                   // of a server that died, by psring
@@ -75,6 +78,9 @@ struct TrainingOptions {
   std::string network_ms = "none";  // virtual: of one gradient, or one set of weights, on a worker's link
   std::string serve_ms = "none";    // virtual: the server's work for one push
 };
+
+// The samples of one worker behind one gradient that it gives away: --batch times --accumulate.
+int64_t WorkerBatch(const TrainingOptions& options);
 
 // How a parameter server's payload travels: --payload, or what --fabric says of all wires ("tcp": "grpc").
 std::string PayloadOf(const TrainingOptions& options);

@@ -60,7 +60,8 @@ double StepSeconds(const Configuration& configuration, const Probe& probe, int c
 }
 
 double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores) {
-  return configuration.workers * configuration.training.batch / StepSeconds(configuration, probe, cores);
+  return static_cast<double>(configuration.workers * WorkerBatch(configuration.training)) /
+         StepSeconds(configuration, probe, cores);
 }
 
 double LaunchOverheadSeconds(const Configuration& configuration, const Probe& probe, int cores) {
@@ -69,7 +70,8 @@ double LaunchOverheadSeconds(const Configuration& configuration, const Probe& pr
 }
 
 double EvaluationSeconds(const TrainingOptions& training, const Probe& probe) {
-  return kEvaluationShare * static_cast<double>(probe.test_samples) * probe.step_s / training.batch;
+  return kEvaluationShare * static_cast<double>(probe.test_samples) * probe.step_s /
+         static_cast<double>(WorkerBatch(training));
 }
 
 double ExpectedLaunchSeconds(const Configuration& configuration, const Probe& probe, int cores) {
@@ -80,7 +82,8 @@ double ExpectedLaunchSeconds(const Configuration& configuration, const Probe& pr
     const double samples = training.samples > 0 ? static_cast<double>(training.samples)
                                                 : (training.epochs > 0 ? training.epochs : 1) *
                                                       static_cast<double>(probe.samples);
-    steps = samples / (configuration.workers * training.batch * std::max(1, training.micro_batches));
+    steps = samples / static_cast<double>(configuration.workers * WorkerBatch(training) *
+                                          std::max(1, training.micro_batches));
   }
   const double micro_batches = std::max(1, training.micro_batches);
   double seconds = LaunchOverheadSeconds(configuration, probe, cores) +

@@ -142,7 +142,7 @@ void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, 
   for (const Configuration& configuration : plan.accuracy) {
     fixed_s += LaunchOverheadSeconds(configuration, probe, cores) + evaluation_s;
     per_sample_s += 1 / SamplesPerSecond(configuration, probe, cores);
-    global_batch = std::max(global_batch, int64_t{configuration.workers} * configuration.training.batch);
+    global_batch = std::max(global_batch, configuration.workers * WorkerBatch(configuration.training));
   }
   int64_t samples = training.samples;
   if (plan.accuracy_fitted) {
@@ -240,8 +240,8 @@ void PlanCurve(double samples, const Probe& probe, Configuration& configuration)
   const double kept = configuration.simulated()
                           ? kTargetPoints
                           : std::floor(kSnapshotBytes / (4.0 * static_cast<double>(probe.parameters)));
-  const double steps = samples / (static_cast<double>(configuration.workers) * training.batch *
-                                  std::max(1, training.micro_batches));
+  const double steps = samples / static_cast<double>(configuration.workers * WorkerBatch(training) *
+                                                     std::max(1, training.micro_batches));
   const double train_s = steps * configuration.workers * probe.step_s;
   const double spare = 0.1 * train_s / std::max(EvaluationSeconds(training, probe), 1e-9);
   const double points = configuration.target_accuracy > 0 ? std::clamp(kept, 1.0, kTargetPoints)
@@ -399,13 +399,13 @@ absl::Status CheckBatches(const CompareOptions& options, const Catalog& catalog,
     one_process = one_process && strategy.single_process;
   }
   for (int workers : one_process ? std::vector<int>{1} : options.workers) {
-    const int64_t shares = int64_t{workers} * training.micro_batches;
-    if (shares * training.batch <= samples) continue;
+    const int64_t shares = int64_t{workers} * training.micro_batches * training.accumulate;
+    if (training.drop_last == "false" || shares * training.batch <= samples) continue;
     return absl::InvalidArgumentError(absl::StrFormat(
         "--batch %d times %d %s is more than the %d samples there are", training.batch, shares,
-        training.micro_batches > 1 ? "micro-batches"
-        : shares == 1              ? "worker"
-                                   : "workers",
+        shares > workers ? "micro-batches"
+        : shares == 1    ? "worker"
+                         : "workers",
         samples));
   }
   return absl::OkStatus();
@@ -452,7 +452,7 @@ bool ShortenAccuracy(double left_s, double slowness, Plan& plan) {
   if (!plan.accuracy_fitted || plan.accuracy.empty() || needed_s <= left_s) return false;
   int64_t global_batch = 1;
   for (const Configuration& configuration : plan.accuracy) {
-    global_batch = std::max(global_batch, int64_t{configuration.workers} * configuration.training.batch);
+    global_batch = std::max(global_batch, configuration.workers * WorkerBatch(configuration.training));
   }
   const int64_t planned = plan.accuracy.front().training.samples;
   const double share = std::clamp(left_s / needed_s, 0.0, 1.0);

@@ -73,7 +73,8 @@ bool GoesOnWithoutAWorker(const Configuration& configuration) {
 // What becomes of lost workers and of the server's own death.
 std::vector<std::string> StateArguments(const TrainingOptions& training, const std::string& folder) {
   std::vector<std::string> arguments = {absl::StrCat("--worker_timeout=", training.worker_timeout_s),
-                                        absl::StrCat("--reject_nonfinite=", training.reject_nonfinite)};
+                                        absl::StrCat("--reject_nonfinite=", training.reject_nonfinite),
+                                        absl::StrCat("--staging_mb=", training.staging_mb)};
   if (!training.on_worker_loss.empty()) {
     arguments.push_back(absl::StrCat("--on_worker_loss=", training.on_worker_loss));
   }

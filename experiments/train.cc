@@ -56,7 +56,8 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
   }
   if (options.target_accuracy > 0) {
     const double samples =
-        training.steps > 0     ? static_cast<double>(training.steps) * configuration.workers * training.batch
+        training.steps > 0
+            ? static_cast<double>(training.steps * configuration.workers * WorkerBatch(training))
         : training.samples > 0 ? static_cast<double>(training.samples)
                                : training.epochs * static_cast<double>(prepared.probe.samples);
     PlanCurve(samples, prepared.probe, configuration);

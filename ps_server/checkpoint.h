@@ -28,6 +28,7 @@ struct ServerStats {
   std::vector<int64_t> worker_dropped;        // by worker
   int64_t restarts = 0;                       // this job has gone on after a server's death so often
   int64_t answered_again = 0;                 // pushes; not kept in checkpoints
+  size_t staging_peak_bytes = 0;              // StagingPool::peak_bytes; not kept in checkpoints
   int64_t lost_updates = 0;                   // asynchronous: pushes of a bucket that went down with a server
   std::vector<int64_t> lost_workers;          // in the order of their loss
   std::vector<int64_t> lost_at_step;          // their step then

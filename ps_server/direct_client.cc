@@ -21,8 +21,9 @@ namespace {
 class Inbox : public ReplySink {
  public:
   struct Poke {};
+  struct GoOn {};  // there is room for what the server did not take
   struct Stop {};
-  using Event = std::variant<Exchange, ChunkHeader, Reply, absl::Status, Poke, Stop>;
+  using Event = std::variant<Exchange, ChunkHeader, Reply, absl::Status, Poke, GoOn, Stop>;
 
   void Put(Event event) {
     MutexLock lock(mutex_);
@@ -39,6 +40,7 @@ class Inbox : public ReplySink {
   }
 
   void Deliver(Reply reply) override { Put(std::move(reply)); }
+  void Proceed() override { Put(GoOn{}); }
   void Abort(const absl::Status& why) override { Put(why); }
 
  private:
@@ -71,9 +73,10 @@ class DirectClient : public PsClient {
     worker_ = worker;
     if (worker == 0) {
       for (const Bucket& bucket : job.buckets) {
-        SendChunks({.kind = MessageKind::kWeights, .bucket = bucket.index},
-                   weights.Slice(bucket.first, bucket.count));
+        outgoing_.push_back({{.kind = MessageKind::kWeights, .bucket = bucket.index},
+                             weights.Slice(bucket.first, bucket.count)});
       }
+      SendWhatIsTaken();
     }
     thread_ = std::thread([this] { Loop(); });
     return session_.Await(MessageKind::kJoin, deadline + absl::Milliseconds(kServerSpeaksFirstMs),
@@ -122,42 +125,57 @@ class DirectClient : public PsClient {
   void Tell(const ChunkHeader& word) override { inbox_->Put(session_.Addressed(word)); }
 
  private:
+  // A message on its way out, chunk by chunk.
+  struct Outgoing {
+    ChunkHeader header;
+    ConstSpan data;
+  };
+
   void Loop() {
     while (true) {
       Inbox::Event event = inbox_->Take();
       if (auto* exchange = std::get_if<Exchange>(&event)) {
-        SendGradient(*exchange);
+        Send(*exchange);
       } else if (auto* word = std::get_if<ChunkHeader>(&event)) {
-        server_.Receive(worker_, inbox_.get(), *word, {}, *lane_);
+        outgoing_.push_back({*word, {}});
       } else if (auto* reply = std::get_if<Reply>(&event)) {
         const Bytes bytes(static_cast<const std::byte*>(reply->weights.weights.data),
                           reply->weights.weights.bytes());
         if (absl::Status status = session_.OnChunk(reply->header, {&bytes, 1}); !status.ok()) {
           session_.Fail(status);
         }
-        for (const Exchange& admitted : session_.TakeToSend()) SendGradient(admitted);
+        for (const Exchange& admitted : session_.TakeToSend()) Send(admitted);
       } else if (auto* why = std::get_if<absl::Status>(&event)) {
         session_.Fail(*why);
         // A worker that gives up is lost to the others. Where the server itself has failed, it knows.
         server_.Disconnected(worker_, inbox_.get(), std::string(why->message()));
+      } else if (std::holds_alternative<Inbox::GoOn>(event)) {
+        held_up_ = false;
       }
+      // Once an exchange has ended, its memory is the caller's again.
+      if (!session_.failure().ok()) outgoing_.clear();
+      if (!held_up_) SendWhatIsTaken();
       session_.EndExchanges();
       if (std::holds_alternative<Inbox::Stop>(event)) return;
     }
   }
 
-  void SendGradient(const Exchange& exchange) {
+  void Send(const Exchange& exchange) {
     const std::optional<ChunkHeader> header = session_.BeginSending(exchange);
-    if (header.has_value()) SendChunks(*header, exchange.gradient);
+    if (header.has_value()) outgoing_.push_back({*header, exchange.gradient});
   }
 
-  void SendChunks(ChunkHeader header, ConstSpan data) {
-    const std::byte* bytes = static_cast<const std::byte*>(data.data);
-    do {
-      const Bytes chunk(bytes + header.offset, ChunkLength(data.bytes(), header.offset));
-      server_.Receive(worker_, inbox_.get(), header, {&chunk, 1}, *lane_);
+  // Replies are read all the while: the server may need the memory that they take up.
+  void SendWhatIsTaken() {
+    while (!outgoing_.empty()) {
+      auto& [header, data] = outgoing_.front();
+      const Bytes chunk(static_cast<const std::byte*>(data.data) + header.offset,
+                        ChunkLength(data.bytes(), header.offset));
+      held_up_ = server_.Receive(worker_, inbox_.get(), header, {&chunk, 1}, *lane_) == Receipt::kNotYet;
+      if (held_up_) return;
       header.offset += chunk.size();
-    } while (header.offset < data.bytes());
+      if (header.offset == data.bytes()) outgoing_.pop_front();
+    }
   }
 
   ParameterServer& server_;
@@ -165,6 +183,8 @@ class DirectClient : public PsClient {
   ClientSession session_;
   std::optional<Lane> lane_;
   int worker_ = -1;
+  std::deque<Outgoing> outgoing_;  // the thread's own, once it runs
+  bool held_up_ = false;
   std::thread thread_;
 };
 

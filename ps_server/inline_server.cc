@@ -38,6 +38,7 @@ class Ear : public ReplySink {
         break;
     }
   }
+  void Proceed() override {}  // there is memory for all
   void Abort(const absl::Status& why) override { failure_ = why; }
 
   const absl::Status& failure() const { return failure_; }
@@ -63,7 +64,8 @@ class Ear : public ReplySink {
 class Server : public InlineServer {
  public:
   Server(const ServerJob& job, Device& device)
-      : job_(job), server_(device, {.workers = job.workers, .timeout = kForever}) {}
+      : job_(job),
+        server_(device, {.workers = job.workers, .timeout = kForever, .staging_bytes = SIZE_MAX}) {}
 
   absl::Status Begin(Span weights) {
     PSRING_ASSIGN_OR_RETURN(lane_, server_.NewLane());

@@ -55,6 +55,10 @@ ParameterServer::~ParameterServer() {
     changed_.NotifyAll();
   }
   watchdog_.join();
+  if (usher_.joinable()) {
+    shard_->staging().Close();
+    usher_.join();
+  }
 }
 
 absl::StatusOr<Lane> ParameterServer::NewLane() const {
@@ -64,30 +68,37 @@ absl::StatusOr<Lane> ParameterServer::NewLane() const {
   return lane;
 }
 
-void ParameterServer::Receive(int worker, const ReplySink* sink, const ChunkHeader& header, Pieces payload,
-                              Lane& lane) {
-  if (failed_) return;
+Receipt ParameterServer::Receive(int worker, const ReplySink* sink, const ChunkHeader& header, Pieces payload,
+                                 Lane& lane) {
+  if (failed_) return Receipt::kTaken;
   last_arrival_ns_ = MonotonicNanos();
-  absl::Status status;
+  absl::StatusOr<Receipt> receipt = Receipt::kTaken;
   {
     MutexLock receive_lock(workers_[worker].receive);
     {
       MutexLock lock(workers_[worker].mutex);
-      if (workers_[worker].sink.get() != sink) return;  // it has another stream by now, or no place any more
+      // It has another stream by now, or no place any more.
+      if (workers_[worker].sink.get() != sink) return Receipt::kTaken;
     }
-    status = Dispatch(worker, header, payload, lane);
+    receipt = Dispatch(worker, header, payload, lane);
   }
-  if (!status.ok()) TurnAway(worker, sink, status);
+  if (receipt.ok()) return *receipt;
+  TurnAway(worker, sink, receipt.status());
+  return Receipt::kTaken;
 }
 
-absl::Status ParameterServer::Dispatch(int worker, const ChunkHeader& header, Pieces payload, Lane& lane) {
+absl::StatusOr<Receipt> ParameterServer::Dispatch(int worker, const ChunkHeader& header, Pieces payload,
+                                                  Lane& lane) {
   // The total of a step's norm may come from whoever is last, when the step is long done.
-  if (workers_[worker].left && header.kind == MessageKind::kNorm) return absl::OkStatus();
+  if (workers_[worker].left && header.kind == MessageKind::kNorm) return Receipt::kTaken;
   if (workers_[worker].left) {
-    if (header.kind == MessageKind::kLeave) return absl::OkStatus();
+    if (header.kind == MessageKind::kLeave) return Receipt::kTaken;
     return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has left, and still sends"));
   }
-  if (header.kind == MessageKind::kWeights) return OnWeights(worker, header, payload);
+  const auto taken = [](const absl::Status& status) {
+    return status.ok() ? absl::StatusOr<Receipt>(Receipt::kTaken) : status;
+  };
+  if (header.kind == MessageKind::kWeights) return taken(OnWeights(worker, header, payload));
   if (!started_) {
     return absl::FailedPreconditionError(
         absl::StrCat("worker ", worker, " sent something before all workers have joined"));
@@ -96,16 +107,16 @@ absl::Status ParameterServer::Dispatch(int worker, const ChunkHeader& header, Pi
     case MessageKind::kExchange:
       return OnGradient(worker, header, payload, lane);
     case MessageKind::kFetch:
-      return OnFetch(worker);
+      return taken(OnFetch(worker));
     case MessageKind::kLeave:
-      return OnLeave(worker, lane);
+      return taken(OnLeave(worker, lane));
     case MessageKind::kAnnounce:
-      if (header.incarnation != incarnation_) return absl::OkStatus();
-      return OnAnnounce(worker, header, lane);
+      if (header.incarnation != incarnation_) return Receipt::kTaken;
+      return taken(OnAnnounce(worker, header, lane));
     case MessageKind::kNorm:
-      return OnNorm(header, lane);
+      return taken(OnNorm(header, lane));
     case MessageKind::kBarrier:
-      return OnBarrier(worker, header.step);
+      return taken(OnBarrier(worker, header.step));
     default:
       return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " sent a message of kind ",
                                                      static_cast<int>(header.kind),
@@ -177,6 +188,10 @@ absl::Status ParameterServer::Answer(int bucket, const std::vector<int>& readers
     if (!in_place && !weights.has_value()) {
       PSRING_ASSIGN_OR_RETURN(weights, shard_->Read(bucket, lane));
     }
+    Snapshot read = in_place ? Snapshot{} : *weights;
+    if (!in_place && shard_->sends_copies()) {
+      read.keep = shard_->staging().Lend(std::move(read.keep), reader);
+    }
     replies.emplace_back(reader,
                          Reply{.header = {.kind = MessageKind::kExchange,
                                           .bucket = bucket,
@@ -186,7 +201,7 @@ absl::Status ParameterServer::Answer(int bucket, const std::vector<int>& readers
                                           .dropped = dropped,
                                           .repeated = was == Pending::State::kRepeated,
                                           .shared_bytes = in_place ? shard_->bucket_bytes(bucket) : 0},
-                               .weights = in_place ? Snapshot{} : *weights,
+                               .weights = std::move(read),
                                .in_place = in_place});
   }
   return absl::OkStatus();

@@ -1,10 +1,11 @@
 // One job's parameter server, minus the wire: who has joined, who has pushed what, who waits, and what they
 // are answered. The gRPC service and the direct client bring the bytes in and carry the answers out.
 //
-// Threads: there are none in here but a watchdog and, with checkpoints, a writer. The calls of different
-// workers come at once, and the call that completes an update computes it, with the Lane of its thread. A
-// call waits for nothing but locks that are held for as long as a chunk is added or a bucket updated, and for
-// a checkpoint that is due while the one before is still being written.
+// Threads: there are none in here but a watchdog, with checkpoints a writer, and where pushes are staged one
+// that calls those in line for memory. The calls of different workers come at once, and the call that
+// completes an update computes it, with the Lane of its thread. A call waits for nothing but locks that are
+// held for as long as a chunk is added or a bucket updated, and for a checkpoint that is due while the one
+// before is still being written.
 //
 // Locks are taken in this order: a worker's `receive`, mutex_ or admission_mutex_, a bucket's, a worker's
 // `mutex`, stats_mutex_.
@@ -49,6 +50,8 @@ class ReplySink {
  public:
   virtual ~ReplySink() = default;
   virtual void Deliver(Reply reply) = 0;
+  // What Receive did not take may be brought again. Perhaps before that call has returned.
+  virtual void Proceed() = 0;
   // Where the weights that answer the exchange in flight of `bucket` may be written at once, `bytes` of them;
   // null: nowhere. Called before Deliver, and only where they would have to be copied anyway.
   virtual std::byte* PlaceOf(int bucket, size_t bytes) {
@@ -73,6 +76,9 @@ struct ServerOptions {
   OnWorkerLoss on_worker_loss = OnWorkerLoss::kByMode;
   absl::Duration worker_timeout = absl::ZeroDuration();  // a worker whose stream has broken may come back
   bool reject_nonfinite = true;
+  // Asynchronous modes: the window of memory for gradients and answers on their way over gRPC, whatever the
+  // number of workers; at least one bucket.
+  size_t staging_bytes = size_t{256} << 20;
   CheckpointStore* checkpoints = nullptr;  // null: none. Outlives the server
   int64_t checkpoint_every = 0;            // steps; 0: at the start, at the end and when asked only
   // What people should know, in one line: a worker that was lost. From any thread.
@@ -80,6 +86,9 @@ struct ServerOptions {
   // Asynchronous modes: where to note whose push each update was made of. Complete once the job is over.
   Arrivals* arrivals = nullptr;
 };
+
+// What became of a message. kNotYet: there is no memory for it now, and nothing of it was taken.
+enum class Receipt { kTaken, kNotYet };
 
 // How a worker introduces itself.
 struct Joining {
@@ -109,8 +118,9 @@ class ParameterServer {
   // A message of the worker that joined with `sink`; of any other it is ignored. Any kind but kJoin. What
   // does not belong costs the worker its place, and where the job stops for that, all hear of it. A gradient
   // whose header says `shared` stands, aligned, in memory that stays as it is until the exchange is answered,
-  // and may be a whole bucket at once.
-  void Receive(int worker, const ReplySink* sink, const ChunkHeader& header, Pieces payload, Lane& lane);
+  // and may be a whole bucket at once. kNotYet: the worker's connection is not to be read from before its
+  // sink hears Proceed; then the same message comes again, and those behind it.
+  Receipt Receive(int worker, const ReplySink* sink, const ChunkHeader& header, Pieces payload, Lane& lane);
 
   // The worker's connection is gone. Unless it has left, or comes back in time, it is lost. `sink` hears
   // nothing afterwards.
@@ -216,7 +226,7 @@ class ParameterServer {
 
   // parameter_server.cc
   static absl::Status Annotate(const absl::Status& status, int worker, int bucket);
-  absl::Status Dispatch(int worker, const ChunkHeader& header, Pieces payload, Lane& lane);
+  absl::StatusOr<Receipt> Dispatch(int worker, const ChunkHeader& header, Pieces payload, Lane& lane);
   // Straight into the worker's memory, where it has a place for them.
   bool CopyInPlace(int worker, int bucket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
   absl::Status Act(int bucket, const Consistency::Decision& decision, Lane& lane, Replies& replies)
@@ -239,10 +249,11 @@ class ParameterServer {
 
   // parameter_server_push.cc
   absl::Status OnWeights(int worker, const ChunkHeader& header, Pieces payload);
-  absl::Status OnGradient(int worker, const ChunkHeader& header, Pieces payload, Lane& lane);
-  absl::Status BeginPush(int worker, const ChunkHeader& header, bool whole);
+  absl::StatusOr<Receipt> OnGradient(int worker, const ChunkHeader& header, Pieces payload, Lane& lane);
+  absl::StatusOr<Receipt> BeginPush(int worker, const ChunkHeader& header, bool whole);
+  absl::Status MayBegin(int worker, const ChunkHeader& header, bool& repeated);
   absl::Status OnPushComplete(int worker, int bucket, Lane& lane);
-  absl::Status OnRepeat(int worker, int bucket, Lane& lane);
+  absl::StatusOr<Receipt> OnRepeat(int worker, int bucket, bool in_place, Lane& lane);
   absl::Status CheckBucket(int worker, int bucket) const;
   static absl::Status CheckChunk(const ChunkHeader& header, uint64_t next_offset, size_t bytes,
                                  size_t bucket_bytes);
@@ -264,6 +275,9 @@ class ParameterServer {
   void Lose(int worker, const std::string& why, Lane& lane);
   absl::Status TakeOut(int worker, Lane& lane, Replies& replies);
   void ResetBucket(int bucket, Replies& replies) ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
+  // What the worker has staged in part goes, and it stands in line no more: all of it comes again, or
+  // nothing.
+  void DropStaged(int worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(workers_[worker].receive);
 
   // parameter_server_checkpoint.cc
   void NoteVersion(int bucket, int64_t version);
@@ -273,12 +287,16 @@ class ParameterServer {
 
   // parameter_server_watch.cc
   void Watch();
+  // Tells those in line for memory whose turn has come.
+  void CallThoseInLine();
   // Whom the others wait for; nobody where nobody waits.
   struct Missing {
     std::vector<int> workers;
     std::string what;  // "workers 1, 2 to push bucket 0 of step 1"
   };
   Missing WaitedFor();
+  // Who takes up the memory that others stand in line for.
+  Missing HoldsMemory();
 
   Device& device_;
   const ServerOptions options_;
@@ -327,6 +345,7 @@ class ParameterServer {
   ServerStats stats_ ABSL_GUARDED_BY(stats_mutex_);
 
   std::thread watchdog_;
+  std::thread usher_;  // where pushes are staged
 };
 
 }  // namespace psring

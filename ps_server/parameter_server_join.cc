@@ -72,6 +72,7 @@ absl::Status ParameterServer::Enter(const Joining& joining, std::shared_ptr<Repl
 // The stream has broken, and both sides live: they go on where they were.
 absl::Status ParameterServer::Resume(int worker, std::shared_ptr<ReplySink> sink) {
   std::shared_ptr<ReplySink> old;
+  DropStaged(worker);
   {
     MutexLock lock(mutex_);
     attendance_[worker].gone_ns = 0;
@@ -266,7 +267,9 @@ absl::Status ParameterServer::CheckJobLocked(int worker, const ServerJob& job) {
 
 absl::Status ParameterServer::PrepareLocked(const ServerJob& job) {
   job_ = job;
-  PSRING_ASSIGN_OR_RETURN(shard_, ParameterShard::Create(job, device_));
+  PSRING_ASSIGN_OR_RETURN(shard_, ParameterShard::Create(job, device_,
+                                                         {.staging_bytes = options_.staging_bytes,
+                                                          .reject_nonfinite = options_.reject_nonfinite}));
   const size_t bucket_count = job.buckets.size();
   buckets_ = std::make_unique<BucketState[]>(bucket_count);
   for (size_t i = 0; i < bucket_count; ++i) {
@@ -277,6 +280,7 @@ absl::Status ParameterServer::PrepareLocked(const ServerJob& job) {
     buckets_[i].may_skip.resize(job.workers);
   }
   PSRING_ASSIGN_OR_RETURN(rule_, ParseWaitingRule(job.consistency, job.workers));
+  if (rule_.each_alone()) usher_ = std::thread([this] { CallThoseInLine(); });
   notes_arrivals_ = options_.arrivals != nullptr && rule_.each_alone();
   if (notes_arrivals_) {
     *options_.arrivals = {.consistency = job.consistency, .workers = job.workers};

@@ -11,12 +11,14 @@
 namespace psring {
 
 void ParameterServer::Disconnected(int worker, const ReplySink* sink, const std::string& why) {
+  MutexLock receive_lock(workers_[worker].receive);
   MutexLock lock(mutex_);
   {
     MutexLock worker_lock(workers_[worker].mutex);
     if (workers_[worker].sink.get() != sink) return;
     workers_[worker].sink.reset();
   }
+  DropStaged(worker);
   Attendance& known = attendance_[worker];
   if (known.presence != Presence::kJoined) return;
   known.gone_ns = MonotonicNanos();
@@ -106,7 +108,21 @@ void ParameterServer::Lose(int worker, const std::string& why, Lane& lane) {
   if (absl::Status status = StartOnceComplete(); !status.ok()) Abort(status);
 }
 
+void ParameterServer::DropStaged(int worker) {
+  if (!started_) return;
+  for (size_t i = 0; i < job_.buckets.size(); ++i) {
+    const int bucket = static_cast<int>(i);
+    Push& push = workers_[worker].pushes[i];
+    if (push.step < 0 || push.whole || !shard_->is_staged(worker, bucket)) continue;
+    shard_->DropPush(worker, bucket);
+    push.step = -1;
+  }
+  shard_->EndStep(worker);
+  shard_->staging().LeaveLine(worker);
+}
+
 absl::Status ParameterServer::TakeOut(int worker, Lane& lane, Replies& replies) {
+  DropStaged(worker);
   MutexLock lock(admission_mutex_);
   const Verdict verdict = admission_.has_value() ? admission_->OnLost(worker) : Verdict{};
   for (size_t i = 0; i < job_.buckets.size(); ++i) {

@@ -1,6 +1,5 @@
 // A push, from its first byte to the update that it leads to: exactly once, however often it is sent.
 
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -54,7 +53,8 @@ absl::Status ParameterServer::OnWeights(int worker, const ChunkHeader& header, P
   return StartOnceComplete();
 }
 
-absl::Status ParameterServer::OnGradient(int worker, const ChunkHeader& header, Pieces payload, Lane& lane) {
+absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const ChunkHeader& header, Pieces payload,
+                                                    Lane& lane) {
   const int bucket = header.bucket;
   PSRING_RETURN_IF_ERROR(CheckBucket(worker, bucket));
   if (header.incarnation == 0) {
@@ -63,25 +63,28 @@ absl::Status ParameterServer::OnGradient(int worker, const ChunkHeader& header, 
         bucket);
   }
   // Meant for a server that is no more, or for a sum that was emptied: its worker knows by now, or will.
-  if (header.incarnation != incarnation_ || header.resets < shard_->resets(bucket)) return absl::OkStatus();
+  if (header.incarnation != incarnation_ || header.resets < shard_->resets(bucket)) return Receipt::kTaken;
 
   const size_t bytes = TotalBytes(payload);
   const size_t gradient_bytes = shard_->gradient_bytes(bucket);
   const bool whole = header.shared && header.offset == 0 && payload.size() == 1 && bytes == gradient_bytes;
   Push& push = workers_[worker].pushes[bucket];
   if (header.step != push.step || header.resets != push.resets) {
-    if (absl::Status status = BeginPush(worker, header, whole); !status.ok()) {
-      return Annotate(status, worker, bucket);
-    }
+    const absl::StatusOr<Receipt> begun = BeginPush(worker, header, whole);
+    if (!begun.ok()) return Annotate(begun.status(), worker, bucket);
+    if (*begun == Receipt::kNotYet) return Receipt::kNotYet;
   }
   const bool last = header.offset + bytes == gradient_bytes;
-  if (push.whole) return last ? OnRepeat(worker, bucket, lane) : absl::OkStatus();
+  if (push.whole) {
+    if (!last) return Receipt::kTaken;
+    return OnRepeat(worker, bucket, /*in_place=*/header.shared, lane);
+  }
   if (header.samples != push.samples) {
     return Annotate(absl::InvalidArgumentError(
                         absl::StrCat(header.samples, " samples in the middle of a push of ", push.samples)),
                     worker, bucket);
   }
-  if (header.offset < push.high_water && !whole) return absl::OkStatus();  // has come before
+  if (header.offset < push.high_water && !whole) return Receipt::kTaken;  // has come before
   if (!whole) {
     if (absl::Status status = CheckChunk(header, push.high_water, bytes, gradient_bytes); !status.ok()) {
       return Annotate(status, worker, bucket);
@@ -90,58 +93,75 @@ absl::Status ParameterServer::OnGradient(int worker, const ChunkHeader& header, 
     return Annotate(absl::InvalidArgumentError("a whole gradient in the middle of one in chunks"), worker,
                     bucket);
   }
-  if (const std::optional<size_t> at =
-          options_.reject_nonfinite ? FirstNotFinite(job_.wire, payload) : std::nullopt) {
+  const ParameterShard::Added added =
+      whole ? shard_->AddWhole(worker, bucket, payload.front(), push.resets)
+            : shard_->AddChunk(worker, bucket, push.high_water, payload, push.resets);
+  if (!added.added) return Receipt::kTaken;  // reset meanwhile
+  // Also of what is refused: part of it may stand in the sum, which then is reset with its worker's loss.
+  push.high_water += bytes;
+  if (added.not_finite.has_value()) {
     return Annotate(
         absl::InvalidArgumentError(absl::StrCat(
             "the gradient of step ", header.step, " is NaN or infinite at element ",
-            header.offset / SizeOf(job_.wire) + *at,
+            header.offset / SizeOf(job_.wire) + *added.not_finite,
             ", and is refused: training has diverged (a lower --lr may help), or the worker is broken; "
             "--reject_nonfinite=false lets it in")),
         worker, bucket);
   }
-  const bool added = whole ? shard_->AddWhole(worker, bucket, payload.front(), push.resets)
-                           : shard_->AddChunk(worker, bucket, push.high_water, payload, push.resets);
-  if (!added) return absl::OkStatus();  // reset meanwhile
-  push.high_water += bytes;
-  return push.high_water < gradient_bytes ? absl::OkStatus() : OnPushComplete(worker, bucket, lane);
+  if (push.high_water == gradient_bytes) PSRING_RETURN_IF_ERROR(OnPushComplete(worker, bucket, lane));
+  return Receipt::kTaken;
 }
 
-absl::Status ParameterServer::BeginPush(int worker, const ChunkHeader& header, bool whole) {
+absl::StatusOr<Receipt> ParameterServer::BeginPush(int worker, const ChunkHeader& header, bool whole) {
+  bool repeated = false;
+  PSRING_RETURN_IF_ERROR(MayBegin(worker, header, repeated));
+  Push& push = workers_[worker].pushes[header.bucket];
+  if (repeated) {
+    push = {.step = header.step, .resets = header.resets, .whole = true};
+    return Receipt::kTaken;
+  }
+  PSRING_ASSIGN_OR_RETURN(const bool begun, shard_->BeginPush(worker, header.bucket, header.step, whole));
+  if (!begun) return Receipt::kNotYet;
+  push = {.step = header.step, .resets = header.resets, .samples = header.samples};
+  return Receipt::kTaken;
+}
+
+absl::Status ParameterServer::MayBegin(int worker, const ChunkHeader& header, bool& repeated) {
   const int bucket = header.bucket;
-  Push& push = workers_[worker].pushes[bucket];
+  const Push& push = workers_[worker].pushes[bucket];
   if (header.samples < 0) {
     return absl::InvalidArgumentError(absl::StrCat("a push of ", header.samples, " samples"));
   }
-  {
-    BucketState& state = buckets_[bucket];
-    MutexLock lock(state.mutex);
-    if (push.step >= 0 && !push.whole && push.resets == shard_->resets(bucket) && push.step != header.step) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("step ", header.step, " in the middle of the push of step ", push.step));
-    }
-    if (header.resets != shard_->resets(bucket)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a push for the sum after ", header.resets, " resets of ", shard_->resets(bucket)));
-    }
-    // Only a stream that broke, or a server that came back, makes a worker send what is here already.
-    if (push.step < 0 && state.consistency->IsRepeat(worker, header.step)) {
-      push = {.step = header.step, .resets = header.resets, .whole = true};
-      return absl::OkStatus();
-    }
-    if (state.may_skip[worker]) {
-      state.may_skip[worker] = false;
-      const int64_t lost = state.consistency->SkipTo(worker, header.step);
-      MutexLock worker_lock(workers_[worker].mutex);
-      workers_[worker].pushes_complete += lost;
-      MutexLock stats_lock(stats_mutex_);
-      stats_.lost_updates += lost;
-    }
-    PSRING_RETURN_IF_ERROR(state.consistency->MayPush(worker, header.step));
+  // Whoever takes up memory must not have to wait for more (parameter_shard.h).
+  for (size_t other = 0; other < workers_[worker].pushes.size(); ++other) {
+    const Push& begun = workers_[worker].pushes[other];
+    if (begun.step < 0 || begun.whole || static_cast<int>(other) == bucket) continue;
+    if (!shard_->is_staged(worker, static_cast<int>(other))) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("a push in the middle of that of bucket ", other, " of step ", begun.step));
   }
-  PSRING_RETURN_IF_ERROR(shard_->BeginPush(worker, bucket, whole));
-  push = {.step = header.step, .resets = header.resets, .samples = header.samples};
-  return absl::OkStatus();
+  BucketState& state = buckets_[bucket];
+  MutexLock lock(state.mutex);
+  if (push.step >= 0 && !push.whole && push.resets == shard_->resets(bucket) && push.step != header.step) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("step ", header.step, " in the middle of the push of step ", push.step));
+  }
+  if (header.resets != shard_->resets(bucket)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a push for the sum after ", header.resets, " resets of ", shard_->resets(bucket)));
+  }
+  // Only a stream that broke, or a server that came back, makes a worker send what is here already.
+  repeated = push.step < 0 && state.consistency->IsRepeat(worker, header.step);
+  if (repeated) return absl::OkStatus();
+  if (state.may_skip[worker]) {
+    state.may_skip[worker] = false;
+    const int64_t lost = state.consistency->SkipTo(worker, header.step);
+    MutexLock worker_lock(workers_[worker].mutex);
+    workers_[worker].pushes_complete += lost;
+    MutexLock stats_lock(stats_mutex_);
+    stats_.lost_updates += lost;
+  }
+  return state.consistency->MayPush(worker, header.step);
 }
 
 absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane) {
@@ -154,9 +174,9 @@ absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane)
     push.whole = true;
     const Consistency::Decision decision = state.consistency->OnPush(worker, push.step);
     state.pending[worker] = {.state = Pending::State::kPushed, .step = push.step, .samples = push.samples};
-    if (absl::Status status = Act(bucket, decision, lane, replies); !status.ok()) {
-      return Annotate(status, worker, bucket);
-    }
+    const absl::Status status = Act(bucket, decision, lane, replies);
+    shard_->EndAnswers(bucket);
+    if (!status.ok()) return Annotate(status, worker, bucket);
   }
   PSRING_RETURN_IF_ERROR(OnceAllAreReduced(lane, replies));
   // Serial: what this worker's earlier buckets have led to may go out with the last bucket of the step.
@@ -165,6 +185,7 @@ absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane)
     MutexLock lock(workers_[worker].mutex);
     if (++workers_[worker].pushes_complete % static_cast<int64_t>(job_.buckets.size()) == 0) {
       released.swap(workers_[worker].held);
+      shard_->EndStep(worker);
     }
   }
   for (Reply& reply : released) replies.emplace_back(worker, std::move(reply));
@@ -173,26 +194,30 @@ absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane)
 }
 
 // The answer was lost on the way, or is still to come.
-absl::Status ParameterServer::OnRepeat(int worker, int bucket, Lane& lane) {
+absl::StatusOr<Receipt> ParameterServer::OnRepeat(int worker, int bucket, bool in_place, Lane& lane) {
   const Push& push = workers_[worker].pushes[bucket];
+  BucketState& state = buckets_[bucket];
+  {
+    MutexLock lock(state.mutex);
+    if (state.pending[worker].state != Pending::State::kNone) return Receipt::kTaken;
+  }
+  if (!shard_->BeginRepeat(worker, bucket, in_place)) return Receipt::kNotYet;
   Replies replies;
   {
-    BucketState& state = buckets_[bucket];
     MutexLock lock(state.mutex);
-    Pending& pending = state.pending[worker];
-    if (pending.state != Pending::State::kNone) return absl::OkStatus();
-    pending = {.state = Pending::State::kRepeated, .step = push.step};
+    state.pending[worker] = {.state = Pending::State::kRepeated, .step = push.step};
     {
       MutexLock stats_lock(stats_mutex_);
       ++stats_.answered_again;
     }
     const Consistency::Decision decision = state.consistency->OnRepeat(worker, push.step);
-    if (absl::Status status = Act(bucket, decision, lane, replies); !status.ok()) {
-      return Annotate(status, worker, bucket);
-    }
+    shard_->UseRepeat(worker, bucket);
+    const absl::Status status = Act(bucket, decision, lane, replies);
+    shard_->EndAnswers(bucket);
+    if (!status.ok()) return Annotate(status, worker, bucket);
   }
   Finish(std::move(replies));
-  return absl::OkStatus();
+  return Receipt::kTaken;
 }
 
 }  // namespace psring

@@ -1,6 +1,7 @@
 // How a job of the parameter server ends: everybody has left, somebody is lost, or a wait took too long.
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -56,8 +57,13 @@ std::optional<absl::Status> ParameterServer::WaitUntilOver(absl::Time deadline) 
 }
 
 ServerStats ParameterServer::stats() const {
-  MutexLock lock(stats_mutex_);
-  return stats_;
+  ServerStats stats;
+  {
+    MutexLock lock(stats_mutex_);
+    stats = stats_;
+  }
+  if (started_) stats.staging_peak_bytes = shard_->staging().peak_bytes();
+  return stats;
 }
 
 void ParameterServer::Watch() {
@@ -107,6 +113,43 @@ void ParameterServer::Watch() {
   }
 }
 
+void ParameterServer::CallThoseInLine() {
+  while (const std::optional<int> worker = shard_->staging().AwaitCall()) {
+    std::shared_ptr<ReplySink> sink;
+    {
+      MutexLock lock(workers_[*worker].mutex);
+      sink = workers_[*worker].sink;
+    }
+    if (sink != nullptr) sink->Proceed();
+  }
+}
+
+ParameterServer::Missing ParameterServer::HoldsMemory() {
+  const StagingPool& staging = shard_->staging();
+  const std::vector<int> line = staging.in_line();
+  if (line.empty()) return {};
+  std::vector<int> senders;
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    MutexLock lock(workers_[worker].receive);
+    for (size_t bucket = 0; bucket < job_.buckets.size(); ++bucket) {
+      const Push& push = workers_[worker].pushes[bucket];
+      if (push.step < 0 || push.whole || !shard_->is_staged(worker, static_cast<int>(bucket))) continue;
+      senders.push_back(worker);
+      break;
+    }
+  }
+  const std::vector<int> readers = staging.readers();
+  std::vector<std::string> what;
+  if (!senders.empty()) what.push_back(absl::StrCat(Name(senders), " to send the rest of a push"));
+  if (!readers.empty()) what.push_back(absl::StrCat(Name(readers), " to read weights"));
+  if (what.empty()) return {};  // their turn comes just now
+  Missing missing{senders, absl::StrCat(absl::StrJoin(what, ", and "), ", so that there is memory for the ",
+                                        "pushes of ", Name(line))};
+  std::ranges::copy_if(readers, std::back_inserter(missing.workers),
+                       [&](int reader) { return std::ranges::count(senders, reader) == 0; });
+  return missing;
+}
+
 ParameterServer::Missing ParameterServer::WaitedFor() {
   if (!started_) {
     MutexLock lock(mutex_);
@@ -116,6 +159,8 @@ ParameterServer::Missing ParameterServer::WaitedFor() {
     }
     return {{}, absent.empty() ? "worker 0's initial weights" : absl::StrCat(Name(absent), " to join")};
   }
+  // First: whoever is waited for may itself wait for memory.
+  if (Missing missing = HoldsMemory(); !missing.what.empty()) return missing;
   for (size_t bucket = 0; bucket < job_.buckets.size(); ++bucket) {
     BucketState& state = buckets_[bucket];
     MutexLock lock(state.mutex);

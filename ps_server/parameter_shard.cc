@@ -27,12 +27,29 @@ bool SendsCopies(const ServerJob& job) {
   return rule.ok() && (rule->each_alone() || (rule->kind == WaitingRule::Kind::kBackup && rule->number > 0));
 }
 
+bool IsBounded(const ServerJob& job) {
+  const absl::StatusOr<WaitingRule> rule = ParseWaitingRule(job.consistency, job.workers);
+  return rule.ok() && rule->kind == WaitingRule::Kind::kBoundedStaleness;
+}
+
+// Room for one push at least; serial: for a whole gradient.
+size_t Window(const ServerJob& job, size_t wanted) {
+  size_t most = 0, all = 0;
+  for (const Bucket& bucket : job.buckets) {
+    most = std::max(most, bucket.count * sizeof(float));
+    all += bucket.count * sizeof(float);
+  }
+  return std::max(wanted, job.serial ? all : most);
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(const ServerJob& job, Device& device) {
+absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(const ServerJob& job, Device& device,
+                                                                       const ShardOptions& options) {
   const size_t count = static_cast<size_t>(job.parameters);
   PSRING_ASSIGN_OR_RETURN(Optimizer optimizer, Optimizer::Create(job.optimizer, device, count));
-  auto shard = std::unique_ptr<ParameterShard>(new ParameterShard(job, device, std::move(optimizer)));
+  auto shard =
+      std::unique_ptr<ParameterShard>(new ParameterShard(job, device, std::move(optimizer), options));
   PSRING_ASSIGN_OR_RETURN(Buffer weights, device.Allocate(count * sizeof(float)));
   shard->weights_ = std::make_shared<Buffer>(std::move(weights));
   if (shard->accumulation_ == Accumulation::kSum) {
@@ -41,26 +58,28 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(const Ser
   return shard;
 }
 
-ParameterShard::ParameterShard(const ServerJob& job, Device& device, Optimizer optimizer)
+ParameterShard::ParameterShard(const ServerJob& job, Device& device, Optimizer optimizer,
+                               const ShardOptions& options)
     : accumulation_(AccumulationOf(job)),
       wire_(job.wire),
       sends_copies_(SendsCopies(job)),
+      bounded_(IsBounded(job)),
+      serial_(job.serial),
+      finite_(options.reject_nonfinite ? Finite::kRequired : Finite::kAny),
       schedule_(job.schedule),
       device_(device),
-      optimizer_(std::move(optimizer)) {
-  // A worker may push again while the last bytes of its previous reply are still being let go.
-  const int buffers = sends_copies_ ? 2 * job.workers : job.workers;
+      optimizer_(std::move(optimizer)),
+      step_shares_(job.workers),
+      staging_(std::make_shared<StagingPool>(device, Window(job, options.staging_bytes))) {
   for (const Bucket& place : job.buckets) {
     BucketState& bucket = buckets_.emplace_back();
     bucket.place = place;
-    const size_t bytes = place.count * sizeof(float);
     if (accumulation_ == Accumulation::kSum) {
-      bucket.chunks = std::make_unique<Chunk[]>(bytes / kChunkBytes + 1);
+      bucket.chunks = std::make_unique<Chunk[]>(place.count * sizeof(float) / kChunkBytes + 1);
     } else {
       bucket.staged.resize(job.workers);
       bucket.borrowed.resize(job.workers);
     }
-    bucket.pool = std::make_shared<StagingPool>(device, bytes, buffers);
   }
 }
 
@@ -74,34 +93,67 @@ void ParameterShard::SetWeights(int bucket, size_t offset, Pieces payload) {
   CopyPieces(payload, static_cast<std::byte*>(weights.data) + offset);
 }
 
-absl::Status ParameterShard::BeginPush(int worker, int bucket, bool in_place) {
-  if (accumulation_ == Accumulation::kSum) return absl::OkStatus();
-  if (accumulation_ == Accumulation::kEachAlone && in_place && wire_ == DType::kFloat32)
-    return absl::OkStatus();
-  BucketState& state = buckets_[bucket];
-  PSRING_ASSIGN_OR_RETURN(state.staged[worker], state.pool->Take());
-  return absl::OkStatus();
+StagingPool::Share ParameterShard::Reserve(int worker, int bucket, int64_t step) {
+  if (!serial_) return staging_->Reserve(worker, bucket_bytes(bucket));
+  StepShare& of_step = step_shares_[worker];
+  if (of_step.step != step || of_step.share == nullptr) {
+    of_step.share.reset();
+    of_step = {.step = step, .share = staging_->Reserve(worker, weights_->bytes())};
+  }
+  return of_step.share;
 }
 
-bool ParameterShard::AddChunk(int worker, int bucket, size_t offset, Pieces payload, uint64_t resets) {
+absl::StatusOr<bool> ParameterShard::BeginPush(int worker, int bucket, int64_t step, bool in_place) {
+  if (accumulation_ == Accumulation::kSum) return true;
+  BucketState& state = buckets_[bucket];
+  if (accumulation_ == Accumulation::kSumInOrder) {
+    PSRING_ASSIGN_OR_RETURN(
+        state.staged[worker].buffer,
+        staging_->Take(staging_->ReserveAnyway(bucket_bytes(bucket)), bucket_bytes(bucket)));
+    return true;
+  }
+  const bool borrows = in_place && wire_ == DType::kFloat32;
+  if (borrows && !bounded_) return true;
+  StagingPool::Share share = Reserve(worker, bucket, step);
+  if (share == nullptr) return false;
+  if (!borrows) {
+    PSRING_ASSIGN_OR_RETURN(state.staged[worker].buffer, staging_->Take(share, bucket_bytes(bucket)));
+  }
+  state.staged[worker].share = std::move(share);
+  return true;
+}
+
+bool ParameterShard::BeginRepeat(int worker, int bucket, bool in_place) {
+  if (accumulation_ != Accumulation::kEachAlone || in_place) return true;
+  const size_t bytes = bucket_bytes(bucket);
+  // Serial: the step's share may be gone already, and its other answers wait for this one.
+  StagingPool::Share share = serial_ ? staging_->ReserveAnyway(bytes) : staging_->Reserve(worker, bytes);
+  if (share == nullptr) return false;
+  buckets_[bucket].staged[worker].share = std::move(share);
+  return true;
+}
+
+void ParameterShard::UseRepeat(int worker, int bucket) {
+  BucketState& state = buckets_[bucket];
+  if (accumulation_ == Accumulation::kEachAlone) state.spare = std::exchange(state.staged[worker], {});
+}
+
+ParameterShard::Added ParameterShard::AddChunk(int worker, int bucket, size_t offset, Pieces payload,
+                                               uint64_t resets) {
   BucketState& state = buckets_[bucket];
   PSRING_CHECK(offset % kChunkBytes == 0 && offset + TotalBytes(payload) <= gradient_bytes(bucket));
   const size_t first = offset / SizeOf(wire_);
   if (accumulation_ != Accumulation::kSum) {
-    SetPieces(wire_, payload, static_cast<float*>(state.staged[worker]->data()) + first);
-    return true;
+    float* to = static_cast<float*>(state.staged[worker].buffer->data()) + first;
+    return {.not_finite = SetPieces(wire_, payload, to, finite_)};
   }
   float* sum = sum_.span().floats() + state.place.first + first;
   Chunk& chunk = state.chunks[offset / kChunkBytes];
   MutexLock lock(chunk.mutex);
-  if (state.resets != resets) return false;
-  if (chunk.started) {
-    AddPieces(wire_, payload, sum);
-  } else {
-    SetPieces(wire_, payload, sum);
-    chunk.started = true;
-  }
-  return true;
+  if (state.resets != resets) return {.added = false};
+  if (chunk.started) return {.not_finite = AddPieces(wire_, payload, sum, finite_)};
+  chunk.started = true;
+  return {.not_finite = SetPieces(wire_, payload, sum, finite_)};
 }
 
 uint64_t ParameterShard::Reset(int bucket) {
@@ -121,8 +173,12 @@ void ParameterShard::EmptySum(int bucket) {
 
 void ParameterShard::DropPush(int worker, int bucket) {
   if (accumulation_ == Accumulation::kSum) return;
-  buckets_[bucket].staged[worker].reset();
+  buckets_[bucket].staged[worker] = {};
   buckets_[bucket].borrowed[worker] = {};
+}
+
+bool ParameterShard::is_staged(int worker, int bucket) const {
+  return accumulation_ == Accumulation::kEachAlone && buckets_[bucket].staged[worker].share != nullptr;
 }
 
 size_t ParameterShard::value_count() const {
@@ -151,30 +207,36 @@ void ParameterShard::LoadBucket(int bucket, const float* values) {
   }
 }
 
-bool ParameterShard::AddWhole(int worker, int bucket, Bytes gradient, uint64_t resets) {
+ParameterShard::Added ParameterShard::AddWhole(int worker, int bucket, Bytes gradient, uint64_t resets) {
   if (accumulation_ == Accumulation::kEachAlone && wire_ == DType::kFloat32) {
+    // It goes straight into the weights, and an update cannot be taken back: all of it is looked at before.
+    if (finite_ == Finite::kRequired) {
+      if (const auto at = FirstNotFinite(wire_, {&gradient, 1})) return {.not_finite = at};
+    }
     buckets_[bucket].borrowed[worker] = gradient;
-    return true;
+    return {};
   }
   size_t offset = 0;
   do {
     const Bytes chunk = gradient.subspan(offset, ChunkLength(gradient.size(), offset));
-    if (!AddChunk(worker, bucket, offset, {&chunk, 1}, resets)) return false;
+    Added added = AddChunk(worker, bucket, offset, {&chunk, 1}, resets);
+    if (added.not_finite.has_value()) *added.not_finite += offset / SizeOf(wire_);
+    if (!added.added || added.not_finite.has_value()) return added;
     offset += chunk.size();
   } while (offset < gradient.size());
-  return true;
+  return {};
 }
 
 ConstSpan ParameterShard::SumOf(BucketState& state, std::span<const int> workers, Lane& lane) {
   const size_t count = state.place.count;
   if (accumulation_ == Accumulation::kSum) return sum_.span().Slice(state.place.first, count);
-  if (accumulation_ == Accumulation::kEachAlone && state.staged[workers.front()] == nullptr) {
+  if (accumulation_ == Accumulation::kEachAlone && state.staged[workers.front()].buffer == nullptr) {
     return {state.borrowed[workers.front()].data(), count};
   }
-  const Span sum = state.staged[workers.front()]->span().Slice(0, count);
+  const Span sum = state.staged[workers.front()].buffer->span().Slice(0, count);
   if (state.reduced) return sum;
   for (const int worker : workers.subspan(1)) {
-    lane.ops->Add(sum, state.staged[worker]->span().Slice(0, count), *lane.stream);
+    lane.ops->Add(sum, state.staged[worker].buffer->span().Slice(0, count), *lane.stream);
   }
   return sum;
 }
@@ -203,18 +265,24 @@ absl::Status ParameterShard::Apply(int bucket, std::span<const int> workers, int
     state.samples_applied += samples;
   }
   PSRING_RETURN_IF_ERROR(lane.stream->Synchronize());
-  // The stream has read the pushes by now: their buffers may go back.
-  if (accumulation_ != Accumulation::kSum) {
-    for (const int worker : workers) state.staged[worker].reset();
+  // The stream has read the pushes by now: their buffers may go back, or serve the answers.
+  if (accumulation_ == Accumulation::kEachAlone) {
+    state.spare = std::exchange(state.staged[workers.front()], {});
+  } else if (accumulation_ == Accumulation::kSumInOrder) {
+    for (const int worker : workers) state.staged[worker] = {};
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<Snapshot> ParameterShard::Read(int bucket, Lane& lane) const {
-  const BucketState& state = buckets_[bucket];
+absl::StatusOr<Snapshot> ParameterShard::Read(int bucket, Lane& lane) {
+  BucketState& state = buckets_[bucket];
   const Span weights = WeightsOf(state);
   if (!sends_copies_) return Snapshot{weights, weights_};
-  PSRING_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> copy, state.pool->Take());
+  auto [share, copy] = std::exchange(state.spare, {});
+  if (copy == nullptr) {
+    if (share == nullptr) share = staging_->ReserveAnyway(weights.bytes());
+    PSRING_ASSIGN_OR_RETURN(copy, staging_->Take(std::move(share), weights.bytes()));
+  }
   lane.stream->Copy(copy->data(), weights.data, weights.bytes());
   PSRING_RETURN_IF_ERROR(lane.stream->Synchronize());
   const Span copied = copy->span().Slice(0, weights.count);

@@ -2,11 +2,18 @@
 //
 // How a bucket's gradients become one update:
 //   kSum           synchronous. Chunks are added to one sum as they arrive, in any order of workers. The
-//   first to
-//                  arrive of a chunk is copied, so nothing is ever cleared.
+//                  first to arrive of a chunk is copied, so nothing is ever cleared.
 //   kSumInOrder    synchronous and deterministic. Each push is staged whole; Apply adds them in worker order:
 //                  ((g0 + g1) + g2) + ..., the bits that one process gets that adds N micro-batches in order.
-//   kEachAlone     asynchronous, bounded staleness. Each push is staged whole and applied by itself.
+//   kEachAlone     asynchronous, bounded staleness. Each push is staged whole and applied by itself; then
+//                  the weights for the answer are copied to where the gradient was. A push that stands whole
+//                  in memory shared with its worker is applied from there.
+//
+// Staged pushes and their answers share a window of memory (staging_pool.h) of a fixed size. A push gets all
+// that it will need when it begins, or does not begin yet. So whoever holds a share of the window waits for
+// nobody else who does: a push that has begun waits for its own worker alone, which sends it to its end
+// before it begins another; an answer waits for its readers, who read whatever they may be sending. Sooner or
+// later each lets go, and those in line get theirs in turn.
 //
 // Weights that are handed out are not copied where every worker makes every step: nothing writes a bucket's
 // weights until every worker has pushed the next step, and a worker pushes that only after it has received
@@ -20,6 +27,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -30,10 +38,17 @@
 #include "common/ops.h"
 #include "common/optimizer.h"
 #include "ps_server/messages.h"
+#include "ps_server/pieces.h"
 #include "ps_server/server_job.h"
 #include "ps_server/staging_pool.h"
 
 namespace psring {
+
+struct ShardOptions {
+  // The window. At least what one push needs, and unlimited where answers are kept by whoever asks for more.
+  size_t staging_bytes = SIZE_MAX;
+  bool reject_nonfinite = true;
+};
 
 enum class Accumulation { kSum, kSumInOrder, kEachAlone };
 Accumulation AccumulationOf(const ServerJob& job);
@@ -53,7 +68,8 @@ struct Lane {
 class ParameterShard {
  public:
   // `job` is valid. ResourceExhausted where the device cannot hold it.
-  static absl::StatusOr<std::unique_ptr<ParameterShard>> Create(const ServerJob& job, Device& device);
+  static absl::StatusOr<std::unique_ptr<ParameterShard>> Create(const ServerJob& job, Device& device,
+                                                                const ShardOptions& options = {});
 
   size_t bucket_bytes(int bucket) const { return buckets_[bucket].place.count * sizeof(float); }
 
@@ -65,15 +81,25 @@ class ParameterShard {
 
   // One push of a worker: BeginPush, then AddChunk for chunk after chunk, then Apply, alone or together with
   // others. One thread at a time for one worker; different workers at once, into the same bucket too.
-  // ResourceExhausted where the worker has left too many replies unread. `in_place`: AddWhole will follow
-  // instead of chunks.
-  absl::Status BeginPush(int worker, int bucket, bool in_place = false);
+  // `in_place`: AddWhole will follow instead of chunks. False: the window has no room for it now, and
+  // `worker` stands in line; nothing has begun. kEachAlone: not while another push of the worker is staged in
+  // part.
+  absl::StatusOr<bool> BeginPush(int worker, int bucket, int64_t step, bool in_place = false);
+  // The same for a push of which only the answer is wanted once more.
+  bool BeginRepeat(int worker, int bucket, bool in_place = false);
+
+  struct Added {
+    bool added = true;  // false: the bucket has been reset once more, and nothing was added
+    // reject_nonfinite: the first element that is NaN or infinite. Part of what is before it may stand in the
+    // sum.
+    std::optional<size_t> not_finite = {};
+  };
   // `payload`: in the job's wire format. `resets`: how often the bucket has been reset, for all that the
-  // worker knows. False: once more, and nothing was added.
-  bool AddChunk(int worker, int bucket, size_t offset, Pieces payload, uint64_t resets = 0);
+  // worker knows.
+  Added AddChunk(int worker, int bucket, size_t offset, Pieces payload, uint64_t resets = 0);
   // The whole gradient, aligned as floats are, which stays as it is until the Apply that takes it has
   // returned: where each push is applied alone, and came in float32, it is not copied.
-  bool AddWhole(int worker, int bucket, Bytes gradient, uint64_t resets = 0);
+  Added AddWhole(int worker, int bucket, Bytes gradient, uint64_t resets = 0);
 
   // Whether the bytes of a push that is not whole stand in a sum together with others', so that only a Reset
   // gets rid of them.
@@ -83,6 +109,12 @@ class ParameterShard {
   uint64_t resets(int bucket) const { return buckets_[bucket].resets; }
   // Lets go of the worker's push that is not whole. kSum: see Reset.
   void DropPush(int worker, int bucket);
+  // All pushes of the worker's step are whole, or given up.
+  void EndStep(int worker) { step_shares_[worker] = {}; }
+  // kEachAlone: whether a push of the bucket that has begun is staged, and so takes up part of the window.
+  bool is_staged(int worker, int bucket) const;
+  // Where pushes wait for room, and whose answers take it up.
+  StagingPool& staging() const { return *staging_; }
 
   // The sum of squares of the complete pushes of `workers`, added up. Before Apply of the same; not
   // kEachAlone.
@@ -99,14 +131,20 @@ class ParameterShard {
   absl::Status Apply(int bucket, std::span<const int> workers, int64_t samples, int64_t version,
                      const Factors& factors, Lane& lane);
 
+  // What the answers to the push that was just applied (or repeated) did not need of its share.
+  void EndAnswers(int bucket) { buckets_[bucket].spare = {}; }
+  // For the answers to a push that is not applied once more: its share.
+  void UseRepeat(int worker, int bucket);
+
   // Whether Read copies, because updates may come while the weights are being sent.
   bool sends_copies() const { return sends_copies_; }
   // Not while Apply runs on the bucket.
   void CopyWeightsTo(int bucket, std::byte* to) const;
 
   // The bucket's weights, for workers that have pushed, or whose push is dropped. Not while Apply runs on the
-  // bucket. ResourceExhausted where workers have left too many replies unread.
-  absl::StatusOr<Snapshot> Read(int bucket, Lane& lane) const;
+  // bucket. A copy stands where the push did that was just applied; where there was none (a worker has left,
+  // or is dropped), in memory beyond the window.
+  absl::StatusOr<Snapshot> Read(int bucket, Lane& lane);
 
   // For checkpoints: as many floats as weights and optimizer state have, and the bucket's part of them, out
   // or in. Not while Apply runs on the bucket.
@@ -124,33 +162,50 @@ class ParameterShard {
     Mutex mutex;
     bool started ABSL_GUARDED_BY(mutex) = false;  // somebody's gradient stands in the sum
   };
+  struct Staged {
+    StagingPool::Share share;
+    std::shared_ptr<Buffer> buffer;  // where there is need for one
+  };
   struct BucketState {
     Bucket place;
     int64_t samples_applied = 0;
     std::atomic<uint64_t> resets{0};
-    std::unique_ptr<Chunk[]> chunks;              // kSum: one lock each, so that workers add side by side
-    std::shared_ptr<StagingPool> pool;            // of staged pushes and copies
-    std::vector<std::shared_ptr<Buffer>> staged;  // by worker
-    std::vector<Bytes> borrowed;                  // kEachAlone, by worker: instead of staged
-    bool reduced = false;                         // by Reduce: the pushes are one
+    std::unique_ptr<Chunk[]> chunks;  // kSum: one lock each, so that workers add side by side
+    std::vector<Staged> staged;       // by worker
+    Staged spare;                     // kEachAlone: of the push that was just applied, for its answers
+    std::vector<Bytes> borrowed;      // kEachAlone, by worker: instead of staged
+    bool reduced = false;             // by Reduce: the pushes are one
+  };
+  // kEachAlone and serial: answers wait for the whole gradient of a step, so room for all of them is had at
+  // once.
+  struct StepShare {
+    int64_t step = -1;
+    StagingPool::Share share;
   };
 
-  ParameterShard(const ServerJob& job, Device& device, Optimizer optimizer);
+  ParameterShard(const ServerJob& job, Device& device, Optimizer optimizer, const ShardOptions& options);
 
   Span WeightsOf(const BucketState& bucket) const;
   void EmptySum(int bucket);  // kSum
+  // kEachAlone: null where there is no room now.
+  StagingPool::Share Reserve(int worker, int bucket, int64_t step);
   // The pushes of `workers` as one gradient.
   ConstSpan SumOf(BucketState& bucket, std::span<const int> workers, Lane& lane);
 
   const Accumulation accumulation_;
   const DType wire_;
   const bool sends_copies_;
+  const bool bounded_;  // an update may be answered to others than whose push it was made of
+  const bool serial_;
+  const Finite finite_;
   const LrSchedule schedule_;
   Device& device_;
   Optimizer optimizer_;
   std::shared_ptr<Buffer> weights_;
-  Buffer sum_;                       // kSum
-  std::deque<BucketState> buckets_;  // stay where they are
+  Buffer sum_;                          // kSum
+  std::deque<BucketState> buckets_;     // stay where they are
+  std::vector<StepShare> step_shares_;  // by worker
+  const std::shared_ptr<StagingPool> staging_;
 };
 
 }  // namespace psring

@@ -62,17 +62,6 @@ void ForEachRun(Pieces pieces, const Take& take) {
   PSRING_CHECK(carried == 0);
 }
 
-void AddFloats(Pieces pieces, float* to) {
-  ForEachRun(pieces, [&to](const std::byte* from, size_t count) {
-    if (reinterpret_cast<uintptr_t>(from) % alignof(float) == 0) {
-      cpu::Add(count, to, reinterpret_cast<const float*>(from));
-    } else {
-      AddUnaligned(from, count, to);
-    }
-    to += count;
-  });
-}
-
 // Elements of 16 bits may straddle pieces and begin at odd places: they are gathered, a block that fits into
 // the first cache at a time, and `take(values, count)` gets them as floats.
 template <typename Take>
@@ -100,6 +89,37 @@ void Decode(DType type, Pieces pieces, const Take& take) {
   if (filled > 0) flush();
 }
 
+constexpr size_t kBlock = 2048;  // floats: with as many of the sum, half of a first cache
+
+// `take(from, count, to)` for block after block of the pieces as floats.
+template <typename Take>
+std::optional<size_t> TakePieces(DType type, Pieces pieces, float* to, Finite finite, const Take& take) {
+  size_t done = 0;
+  std::optional<size_t> found;
+  const auto take_run = [&](const std::byte* from, size_t count) {
+    for (size_t i = 0; i < count && !found.has_value(); i += kBlock) {
+      const size_t length = std::min(kBlock, count - i);
+      const std::byte* block = from + i * sizeof(float);
+      if (finite == Finite::kRequired) {
+        if (const std::optional<size_t> at = FirstNotFinite(block, length)) {
+          found = done + *at;
+          return;
+        }
+      }
+      take(block, length, to + done);
+      done += length;
+    }
+  };
+  if (type == DType::kFloat32) {
+    ForEachRun(pieces, take_run);
+  } else {
+    Decode(type, pieces, [&](const float* values, size_t count) {
+      take_run(reinterpret_cast<const std::byte*>(values), count);
+    });
+  }
+  return found;
+}
+
 }  // namespace
 
 std::optional<size_t> FirstNotFinite(DType type, Pieces pieces) {
@@ -120,19 +140,23 @@ std::optional<size_t> FirstNotFinite(DType type, Pieces pieces) {
   return found;
 }
 
-void SetPieces(DType type, Pieces pieces, float* to) {
-  if (type == DType::kFloat32) return CopyPieces(pieces, reinterpret_cast<std::byte*>(to));
-  Decode(type, pieces, [&to](const float* values, size_t count) {
-    std::memcpy(to, values, count * sizeof(float));
-    to += count;
+std::optional<size_t> SetPieces(DType type, Pieces pieces, float* to, Finite finite) {
+  if (type == DType::kFloat32 && finite == Finite::kAny) {
+    CopyPieces(pieces, reinterpret_cast<std::byte*>(to));
+    return std::nullopt;
+  }
+  return TakePieces(type, pieces, to, finite, [](const std::byte* from, size_t count, float* place) {
+    std::memcpy(place, from, count * sizeof(float));
   });
 }
 
-void AddPieces(DType type, Pieces pieces, float* to) {
-  if (type == DType::kFloat32) return AddFloats(pieces, to);
-  Decode(type, pieces, [&to](const float* values, size_t count) {
-    cpu::Add(count, to, values);
-    to += count;
+std::optional<size_t> AddPieces(DType type, Pieces pieces, float* to, Finite finite) {
+  return TakePieces(type, pieces, to, finite, [](const std::byte* from, size_t count, float* place) {
+    if (reinterpret_cast<uintptr_t>(from) % alignof(float) == 0) {
+      cpu::Add(count, place, reinterpret_cast<const float*>(from));
+    } else {
+      AddUnaligned(from, count, place);
+    }
   });
 }
 

@@ -41,6 +41,7 @@ struct Flags {
   std::string on_worker_loss;
   double worker_timeout_s = 1;
   bool reject_nonfinite = true;
+  int staging_mb = 256;
   std::string checkpoint_dir;
   int64_t checkpoint_every = 0;
   LinkShape link;
@@ -116,6 +117,7 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
                                    .on_worker_loss = ParseOnWorkerLoss(flags.on_worker_loss),
                                    .worker_timeout = absl::Seconds(flags.worker_timeout_s),
                                    .reject_nonfinite = flags.reject_nonfinite,
+                                   .staging_bytes = static_cast<size_t>(flags.staging_mb) << 20,
                                    .checkpoints = checkpoints.get(),
                                    .checkpoint_every = flags.checkpoint_every,
                                    .on_note = Note,
@@ -197,6 +199,11 @@ int main(int argc, char** argv) {
       ->check(psring::RealNumber({.low = 0, .low_allowed = true}))
       ->capture_default_str();
   app.add_option("--reject_nonfinite", flags.reject_nonfinite, "refuse a gradient with NaN or infinity in it")
+      ->capture_default_str();
+  app.add_option("--staging_mb", flags.staging_mb,
+                 "asynchronous modes: MB for gradients and answers on their way over gRPC, for all workers "
+                 "together (at least one bucket); whoever finds no room is not read from until there is")
+      ->check(psring::WholeNumber(1, 1 << 20))
       ->capture_default_str();
   app.add_option("--checkpoint_dir", flags.checkpoint_dir,
                  "folder for checkpoints, from which a server that is started again goes on; empty: none");

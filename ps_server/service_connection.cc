@@ -52,36 +52,70 @@ void Connection::OnJoinDue(bool rings, Lane&) {
 }
 
 void Connection::OnRead(bool ok, Lane& lane) {
-  absl::Status status = ok ? Handle(lane) : absl::OkStatus();
-  if (!ok) join_alarm_.Cancel();
-  if (!ok && worker_ >= 0) {
-    server_.Disconnected(worker_, this, kClosed);
+  if (!ok) {
+    join_alarm_.Cancel();
+    if (worker_ >= 0) server_.Disconnected(worker_, this, kClosed);
+    MutexLock lock(mutex_);
+    return EndLocked(absl::OkStatus());
   }
+  const absl::StatusOr<Receipt> receipt = Handle(lane);
   MutexLock lock(mutex_);
-  if (ok && status.ok()) {
-    if (!ending_) ReadLocked();
-  } else {
-    EndLocked(status);
-  }
+  if (!receipt.ok()) return EndLocked(receipt.status());
+  GoOnLocked(*receipt);
 }
 
-absl::Status Connection::Handle(Lane& lane) {
-  absl::Status status = chunk_.Decode(incoming_);
-  if (worker_ >= 0) {
-    if (status.ok() && chunk_.header().shared)
-      status = HandleShared(chunk_.header(), lane);
-    else if (status.ok())
-      server_.Receive(worker_, this, chunk_.header(), chunk_.payload(), lane);
-    if (!status.ok()) {
-      server_.TurnAway(
-          worker_, this,
-          absl::Status(status.code(), absl::StrCat("worker ", worker_, " sent ", status.message())));
-    }
-    chunk_.Clear();  // the memory goes back while it is still in the cache
-    return absl::OkStatus();
+void Connection::GoOnLocked(Receipt receipt) {
+  if (ending_) return;
+  if (receipt == Receipt::kTaken) return ReadLocked();
+  ++operations_;
+  waits_ = !std::exchange(may_proceed_, false);
+  const gpr_clock_type clock = GPR_CLOCK_MONOTONIC;
+  held_up_.Set(&host_.queue(), waits_ ? gpr_inf_future(clock) : gpr_now(clock), &proceed_);
+}
+
+void Connection::Proceed() {
+  MutexLock lock(mutex_);
+  may_proceed_ = !waits_;
+  if (std::exchange(waits_, false)) held_up_.Cancel();
+}
+
+void Connection::OnProceed(bool, Lane& lane) {
+  {
+    MutexLock lock(mutex_);
+    if (ending_) return;
   }
-  if (!status.ok()) return status;
-  return HandleJoin();
+  const Receipt receipt = Forward(lane);
+  MutexLock lock(mutex_);
+  GoOnLocked(receipt);
+}
+
+absl::StatusOr<Receipt> Connection::Handle(Lane& lane) {
+  const absl::Status status = chunk_.Decode(incoming_);
+  if (worker_ < 0) {
+    PSRING_RETURN_IF_ERROR(status);
+    PSRING_RETURN_IF_ERROR(HandleJoin());
+    return Receipt::kTaken;
+  }
+  if (status.ok()) return Forward(lane);
+  TurnAway(status);
+  return Receipt::kTaken;
+}
+
+Receipt Connection::Forward(Lane& lane) {
+  absl::StatusOr<Receipt> receipt =
+      chunk_.header().shared ? HandleShared(chunk_.header(), lane)
+                             : server_.Receive(worker_, this, chunk_.header(), chunk_.payload(), lane);
+  if (!receipt.ok()) {
+    TurnAway(receipt.status());
+    receipt = Receipt::kTaken;
+  }
+  if (*receipt == Receipt::kTaken) chunk_.Clear();  // the memory goes back while it is still in the cache
+  return *receipt;
+}
+
+void Connection::TurnAway(const absl::Status& why) {
+  server_.TurnAway(worker_, this,
+                   absl::Status(why.code(), absl::StrCat("worker ", worker_, " sent ", why.message())));
 }
 
 absl::Status Connection::HandleJoin() {
@@ -106,7 +140,7 @@ absl::Status Connection::HandleJoin() {
 }
 
 // The gradient is taken straight out of the worker's memory.
-absl::Status Connection::HandleShared(const ChunkHeader& header, Lane& lane) {
+absl::StatusOr<Receipt> Connection::HandleShared(const ChunkHeader& header, Lane& lane) {
   if (header.kind != MessageKind::kExchange || !memory_.has_value()) {
     return absl::FailedPreconditionError("a message about shared memory, of which there is none");
   }
@@ -130,8 +164,7 @@ absl::Status Connection::HandleShared(const ChunkHeader& header, Lane& lane) {
                     .resets = header.resets};
   // A whole bucket may be used as it stands; a chunk is one of several that the worker copies there in turn.
   chunk.shared = header.gradient_at % alignof(float) == 0;
-  server_.Receive(worker_, this, chunk, {&gradient, 1}, lane);
-  return absl::OkStatus();
+  return server_.Receive(worker_, this, chunk, {&gradient, 1}, lane);
 }
 
 std::byte* Connection::PlaceOf(int bucket, size_t bytes) {
@@ -211,6 +244,7 @@ void Connection::EndLocked(const absl::Status& status) {
   ending_ = true;
   end_ = status;
   join_alarm_.Cancel();
+  if (std::exchange(waits_, false)) held_up_.Cancel();
   if (!status.ok()) outgoing_.clear();
   if (!writing_) WriteOrFinishLocked();
 }

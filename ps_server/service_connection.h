@@ -55,6 +55,7 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   void Accept(RawService& service, grpc::ServerCompletionQueue& queue);
 
   void Deliver(Reply reply) override;
+  void Proceed() override;
   std::byte* PlaceOf(int bucket, size_t bytes) override;
   void Abort(const absl::Status& why) override;
 
@@ -73,10 +74,17 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   void OnPlaced(bool ok, Lane& lane);
   void OnFinished(bool ok, Lane& lane);
   void OnJoinDue(bool ok, Lane& lane);
+  void OnProceed(bool ok, Lane& lane);
 
-  absl::Status Handle(Lane& lane);
+  // What was read; again what the server did not take.
+  absl::StatusOr<Receipt> Handle(Lane& lane);
+  Receipt Forward(Lane& lane);
+  void TurnAway(const absl::Status& why);
   absl::Status HandleJoin();
-  absl::Status HandleShared(const ChunkHeader& header, Lane& lane);
+  absl::StatusOr<Receipt> HandleShared(const ChunkHeader& header, Lane& lane);
+  // The next message, or this one again once there is room for it. Nothing is read until then, so gRPC's flow
+  // control holds up the sender; an alarm that never rings is the operation in flight meanwhile.
+  void GoOnLocked(Receipt receipt) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Ends the stream: after what is queued where `status` is OK, without it otherwise.
   void EndLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -92,6 +100,7 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   Tag placed_{*this, &Connection::OnPlaced};
   Tag finished_{*this, &Connection::OnFinished};
   Tag join_due_{*this, &Connection::OnJoinDue};
+  Tag proceed_{*this, &Connection::OnProceed};
 
   // Touched by the thread that handles a read; there is one read at a time.
   grpc::ByteBuffer incoming_;
@@ -106,6 +115,9 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   std::map<int, uint64_t> places_ ABSL_GUARDED_BY(mutex_);  // of weights, by bucket whose push was shared
   grpc::Alarm join_alarm_;                                  // rings where somebody connects and says nothing
   grpc::Alarm place_ ABSL_GUARDED_BY(mutex_);
+  grpc::Alarm held_up_ ABSL_GUARDED_BY(mutex_);
+  bool waits_ ABSL_GUARDED_BY(mutex_) = false;        // for Proceed
+  bool may_proceed_ ABSL_GUARDED_BY(mutex_) = false;  // it came before the wait began
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;

@@ -24,7 +24,8 @@ int64_t Nanos(double ms) { return std::llround(1e6 * ms); }
 
 class ReplayedModel : public Model {
  public:
-  explicit ReplayedModel(const Workload& workload) : workload_(workload), layout_(LayoutOf(workload)) {}
+  explicit ReplayedModel(const Workload& workload)
+      : workload_(workload), layout_(DeclaredLayoutOf(workload, place_)) {}
 
   const ParameterLayout& parameters() const override { return layout_; }
 
@@ -40,17 +41,17 @@ class ReplayedModel : public Model {
   }
 
   void Backward(ConstSpan, const Batch& batch, Span gradient, Stream& stream,
-                const std::function<void(size_t first)>& layer_done) override {
+                const GradientReady& ready) override {
     const int64_t begin = MonotonicNanos();
     const std::vector<Tensor>& tensors = layout_.tensors();
     for (size_t i = 0; i < tensors.size(); ++i) {
-      const Tensor& tensor = tensors[tensors.size() - 1 - i];
+      const Tensor& tensor = tensors[static_cast<size_t>(place_[i])];
       stream.Run([this, i, begin, gradient, first = tensor.first, samples = batch.size] {
         SleepUntil(begin + Nanos(workload_.tensors[i].ready_ms));
         gradient.floats()[first] = static_cast<float>(samples);
         return absl::OkStatus();
       });
-      layer_done(tensor.first);
+      ready({tensor.first, tensor.count});
     }
     stream.Run([this, begin] {
       SleepUntil(begin + Nanos(workload_.backward_ms));
@@ -60,6 +61,7 @@ class ReplayedModel : public Model {
 
  private:
   const Workload workload_;
+  std::vector<int> place_;  // of the workload's tensors in the layout
   const ParameterLayout layout_;
 };
 

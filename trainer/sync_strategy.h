@@ -68,6 +68,16 @@ class SyncStrategy {
   // On return gradients may be overwritten, in stream order. Waits for what the step has started.
   virtual absl::StatusOr<StepReport> FinishStep() = 0;
 
+  // After a first step, by every rank: the order in which tensors became ready (by index) becomes rank 0's.
+  // False where buckets are not to be planned anew: where nobody else waits for them, or where they are a
+  // server's.
+  virtual absl::StatusOr<bool> AgreeOnOrder(std::vector<int>& ready) {
+    (void)ready;
+    return false;
+  }
+  // Between two steps, after AgreeOnOrder: what GradientReady will be called with from now on.
+  virtual void Rebuild(std::vector<Bucket> buckets) { (void)buckets; }
+
   // The step to begin with, after Start: above 0 where a parameter server goes on with a job.
   virtual int64_t start_step() const { return 0; }
 

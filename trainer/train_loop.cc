@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +9,7 @@
 #include "common/reduce.h"
 #include "trainer/bucket_pipeline.h"
 #include "trainer/compute_delay.h"
+#include "trainer/ddp_sums.h"
 #include "trainer/evaluation.h"
 #include "trainer/model.h"
 #include "trainer/replayed_model.h"
@@ -21,6 +21,16 @@ namespace psring {
 namespace {
 
 constexpr int kEvaluationBatch = 128;
+
+BucketSizes SizesOf(const TrainingOptions& options) {
+  return {.first_mb = std::min(1.0, options.bucket_mb), .others_mb = options.bucket_mb};
+}
+
+std::vector<int64_t> BytesOf(const std::vector<Bucket>& buckets) {
+  std::vector<int64_t> bytes;
+  for (const Bucket& bucket : buckets) bytes.push_back(static_cast<int64_t>(bucket.count * sizeof(float)));
+  return bytes;
+}
 
 double Milliseconds(int64_t nanos) { return nanos * 1e-6; }
 
@@ -40,14 +50,15 @@ class Training {
 
   absl::Status AllocateGradient(size_t bytes);
   absl::Status Steps();
+  absl::Status RebuildBuckets();
   absl::StatusOr<std::optional<int64_t>> AwaitStage(int stage);
   void GoBackTo(int64_t step);
   bool IsOver(int64_t step) const;
   int64_t StepsDone(int64_t next) const;
   absl::StatusOr<StepRecord> Step(int64_t step, int64_t& next);
-  std::vector<SampledBatch> Draw(StepInfo& info);
-  Batch Gather(const SampledBatch& drawn);
-  void Backward(int m, const Batch& batch);
+  Batch Gather(const std::vector<int64_t>& indices);
+  void Backward(int batch_of_step, const Batch& batch);
+  double MeanLoss(size_t first) const;
   void AddSpan(SpanKind kind, int64_t step, int64_t begin_ns, int64_t end_ns);
   void KeepSnapshot(int64_t steps_done);
   absl::Status ScoreCurve();
@@ -58,32 +69,36 @@ class Training {
   Worker& worker_;
   const StrategyRow* strategy_row_ = nullptr;
   StepPlan plan_;
-  int64_t drawn_batch_ = 0;  // samples that all workers draw for a step; those of spare workers are dropped
   std::vector<Bucket> buckets_;
 
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Stream> compute_;
   std::unique_ptr<Model> model_;
-  Buffer weights_, own_gradient_, micro_gradient_, inputs_, labels_;
+  Buffer weights_, own_gradient_, inputs_, labels_;
+  Buffer worker_gradient_;  // of one of the workers that micro-batches stand for
+  Buffer micro_gradient_;   // of one batch of several that are accumulated
   Span gradient_;
   int gradient_fd_ = -1;
   bool server_shares_ = false;  // a parameter server on this host may work in our buffers
   std::unique_ptr<SyncStrategy> strategy_;
   bool shares_steps_ = false;  // among workers that never wait for each other
   std::optional<BucketPipeline> pipeline_;
-  std::vector<DistributedSampler> samplers_;  // one for each micro-batch
+  bool has_rebuilt_ = false;  // or need not
+  DdpSums ddp_;
+  std::optional<DistributedSampler> sampler_;
   std::optional<ComputeDelay> delay_;
 
   int64_t global_samples_ = 0;  // in all updates so far
   int64_t version_ = 0;         // asynchronous: updates in this rank's weights, those of all workers
   double trained_s_ = 0;
-  std::vector<double> losses_;  // of this rank's steps
   struct Made {
     int64_t step;
     int64_t samples;  // that count
+    int64_t drawn;
+    double loss;  // mean over those
   };
-  std::vector<Made> made_;       // beside losses_
-  int64_t snapshot_losses_ = 0;  // there were so many when the last snapshot was taken
+  std::vector<Made> made_;    // this rank's steps
+  size_t snapshot_made_ = 0;  // there were so many when the last snapshot was taken
   std::vector<WeightsCopy> snapshots_;
   RankResult result_;
 };
@@ -99,7 +114,6 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   PSRING_ASSIGN_OR_RETURN(const ModelRow model_row, ModelOf(options));
   PSRING_RETURN_IF_ERROR(CheckStrategy(options, *t.strategy_row_, worker.world_size));
   PSRING_ASSIGN_OR_RETURN(t.plan_, PlanSteps(options, data.count(), worker.world_size));
-  t.drawn_batch_ = t.plan_.global_batch + int64_t{options.batch} * SpareWorkers(options.strategy);
   PSRING_ASSIGN_OR_RETURN(const UpdatePlan updates,
                           PlanUpdates(options, *t.strategy_row_, model_row, t.plan_, data.count()));
 
@@ -122,13 +136,16 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                           t.server_shares_ ? device.AllocateShared(bytes) : device.Allocate(bytes));
   PSRING_RETURN_IF_ERROR(t.AllocateGradient(bytes));
   if (options.micro_batches > 1) {
-    PSRING_ASSIGN_OR_RETURN(t.micro_gradient_, device.Allocate(parameters * sizeof(float)));
+    PSRING_ASSIGN_OR_RETURN(t.worker_gradient_, device.Allocate(bytes));
+  }
+  if (options.accumulate > 1) {
+    PSRING_ASSIGN_OR_RETURN(t.micro_gradient_, device.Allocate(bytes));
   }
   PSRING_ASSIGN_OR_RETURN(t.inputs_, device.Allocate(max_batch * data.image_size() * sizeof(float)));
   PSRING_ASSIGN_OR_RETURN(t.labels_, device.Allocate(max_batch));
 
-  t.buckets_ = PlanBuckets(t.model_->parameters(),
-                           {.first_mb = std::min(1.0, options.bucket_mb), .others_mb = options.bucket_mb});
+  t.buckets_ = PlanBuckets(t.model_->parameters(), SizesOf(options));
+  t.result_.ddp.bucket_bytes = BytesOf(t.buckets_);
   PSRING_ASSIGN_OR_RETURN(const DType wire, ParseDType(options.wire));
   PSRING_ASSIGN_OR_RETURN(t.strategy_,
                           t.strategy_row_->make({.algorithm = AlgorithmOf(*t.strategy_row_, options.strategy),
@@ -161,14 +178,13 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                      device.name()));
   }
 
-  // Micro-batch m of M is what rank m of M would have drawn.
-  for (int m = 0; m < options.micro_batches; ++m) {
-    t.samplers_.emplace_back(SamplerOptions{.count = data.count(),
-                                            .rank = worker.rank * options.micro_batches + m,
-                                            .world_size = worker.world_size * options.micro_batches,
-                                            .batch = options.batch,
-                                            .seed = options.seed});
-  }
+  t.sampler_.emplace(SamplerOptions{.count = data.count(),
+                                    .rank = worker.rank,
+                                    .world_size = worker.world_size,
+                                    .batch = options.batch,
+                                    .micro_batches = options.micro_batches * options.accumulate,
+                                    .seed = options.seed,
+                                    .drop_last = options.drop_last == "true"});
   return training;
 }
 
@@ -216,8 +232,8 @@ absl::Status Training::Steps() {
   bool warm = false;
   int64_t next = strategy_->start_step(), done = 0;
   if (next > 0) {  // of a job that was going on already
-    global_samples_ = next * plan_.global_batch;
-    for (DistributedSampler& sampler : samplers_) sampler.SeekTo(next);
+    global_samples_ = plan_.SamplesBefore(next);
+    sampler_->SeekTo(next);
   }
   while (true) {
     const int64_t step = next;
@@ -230,8 +246,8 @@ absl::Status Training::Steps() {
       if (!back.ok()) return AtStep(step, back.status());
       if (back->has_value()) {
         next = **back;
-        global_samples_ -= (step - next) * plan_.global_batch;
-        for (DistributedSampler& sampler : samplers_) sampler.SeekTo(next);
+        global_samples_ = plan_.SamplesBefore(next);
+        sampler_->SeekTo(next);
         GoBackTo(next);
         done = StepsDone(next);
         warm = warm && next > plan_.warmup_steps;
@@ -246,6 +262,9 @@ absl::Status Training::Steps() {
     if (!std::isfinite(record->loss)) {
       return AtStep(step, absl::OutOfRangeError("training diverged: the loss is not finite; a lower --lr or "
                                                 "--momentum may help"));
+    }
+    if (!has_rebuilt_) {
+      if (absl::Status rebuilt = RebuildBuckets(); !rebuilt.ok()) return AtStep(step, rebuilt);
     }
     if (options_.check_replicas) record->weights_hash = HashBytes(weights_.data(), weights_.bytes());
     Count(*record);
@@ -265,6 +284,22 @@ absl::Status Training::Steps() {
   }
 }
 
+// After the first step, when it is known in which order backward makes gradients ready.
+absl::Status Training::RebuildBuckets() {
+  has_rebuilt_ = true;
+  const ParameterLayout& layout = model_->parameters();
+  std::vector<int> order = TensorsInOrder(layout, pipeline_->order());
+  PSRING_ASSIGN_OR_RETURN(result_.ddp.has_rebuilt_buckets, strategy_->AgreeOnOrder(order));
+  for (const int tensor : order) {
+    result_.ddp.ready_order.push_back(layout.tensors()[static_cast<size_t>(tensor)].name);
+  }
+  if (!result_.ddp.has_rebuilt_buckets) return absl::OkStatus();
+  buckets_ = PlanBuckets(layout, order, SizesOf(options_));
+  result_.ddp.rebuilt_bucket_bytes = BytesOf(buckets_);
+  strategy_->Rebuild(buckets_);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::optional<int64_t>> Training::AwaitStage(int stage) {
   PSRING_ASSIGN_OR_RETURN(const std::optional<SyncStrategy::Stage> awaited, strategy_->AwaitStage(stage));
   if (awaited.has_value()) return awaited->goes_back_to;
@@ -277,11 +312,10 @@ void Training::GoBackTo(int64_t step) {
   while (!made_.empty() && made_.back().step >= step) {
     result_.samples -= made_.back().samples;
     made_.pop_back();
-    losses_.pop_back();
   }
   std::erase_if(snapshots_,
                 [this](const WeightsCopy& snapshot) { return snapshot.point.samples > global_samples_; });
-  snapshot_losses_ = std::min(snapshot_losses_, static_cast<int64_t>(losses_.size()));
+  snapshot_made_ = std::min(snapshot_made_, made_.size());
 }
 
 bool Training::IsOver(int64_t step) const {
@@ -300,25 +334,30 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
   const Trace& trace = worker_.trace;
   StepRecord record{.rank = worker_.rank, .step = step, .warmup = step < plan_.warmup_steps};
   record.begin_ns = trace.Now();
-  StepInfo info{.step = step, .global_samples_before = global_samples_};
-  const std::vector<SampledBatch> drawn = Draw(info);
+  const SampledStep drawn = sampler_->Next();
+  const StepInfo info{.step = step,
+                      .samples = drawn.samples,
+                      .global_samples = drawn.global_samples,
+                      .global_samples_before = global_samples_};
   BatchScore score;
-  int64_t compute_ns = 0;
+  ComputeTimes times;
 
   PSRING_RETURN_IF_ERROR(strategy_->BeginStep(info));
   pipeline_->BeginStep();
-  for (int m = 0; m < options_.micro_batches; ++m) {
-    const Batch batch = Gather(drawn[m]);
+  for (size_t i = 0; i < drawn.batches.size(); ++i) {
+    const Batch batch = Gather(drawn.batches[i]);
     const int64_t forward_ns = trace.Now();
-    if (m == 0) delay_->Begin(step);
+    if (i == 0) delay_->Begin(step);
     model_->Forward(weights_.span(), batch, &score, *compute_);
     delay_->Prolong();
     const int64_t backward_ns = trace.Now();
-    Backward(m, batch);  // hands finished buckets to the strategy on its way
+    Backward(static_cast<int>(i), batch);  // the last one hands finished buckets to the strategy on its way
     const int64_t end_ns = trace.Now();
     AddSpan(SpanKind::kForward, step, forward_ns, backward_ns);
     AddSpan(SpanKind::kBackward, step, backward_ns, end_ns);
-    compute_ns += end_ns - forward_ns;
+    times.forward_ns += backward_ns - forward_ns;
+    times.backward_ns += end_ns - backward_ns;
+    times.last_backward = {backward_ns, end_ns};
   }
   PSRING_CHECK(pipeline_->all_ready());
   const int64_t finish_ns = trace.Now();
@@ -330,20 +369,19 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
   next = report.next_step >= 0 ? report.next_step : step + 1;
   if (IsAsynchronous(*strategy_row_)) {
     version_ = report.version;
-    global_samples_ = version_ * options_.batch;
+    global_samples_ = plan_.SamplesIn(version_, worker_.world_size);
   } else {
-    global_samples_ += (next - step) * info.global_samples * plan_.global_batch / drawn_batch_;
+    global_samples_ = plan_.SamplesBefore(next);
   }
-  if (next != step + 1) {
-    for (DistributedSampler& sampler : samplers_) sampler.SeekTo(next);
-  }
+  if (next != step + 1) sampler_->SeekTo(next);
   std::vector<std::pair<int64_t, int64_t>> in_flight;
   for (const BucketRecord& bucket : report.buckets) in_flight.emplace_back(bucket.begin_ns, bucket.end_ns);
   record.samples = info.samples;
   record.dropped = report.dropped;
-  record.compute_ms = Milliseconds(compute_ns);
+  record.compute_ms = Milliseconds(times.forward_ns + times.backward_ns);
   record.delay_ms = Milliseconds(delay_->slept_ns());
-  record.comm_busy_ms = Milliseconds(BusyNanos(std::move(in_flight)));
+  record.comm_busy_ms = Milliseconds(BusyNanos(in_flight));
+  if (!record.warmup) ddp_.Add(times, std::move(in_flight));
   record.exposed_comm_ms = Milliseconds(report.exposed_ns);
   record.payload_tx_bytes = report.traffic.payload_tx_bytes;
   record.payload_rx_bytes = report.traffic.payload_rx_bytes;
@@ -352,38 +390,35 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
   return record;
 }
 
-// The samples of all micro-batches of a step; completes `info`.
-std::vector<SampledBatch> Training::Draw(StepInfo& info) {
-  std::vector<SampledBatch> drawn;
-  for (DistributedSampler& sampler : samplers_) {
-    drawn.push_back(sampler.Next());
-    info.samples += static_cast<int64_t>(drawn.back().indices.size());
-    info.global_samples = drawn.back().global_samples;
-  }
-  return drawn;
-}
-
-Batch Training::Gather(const SampledBatch& drawn) {
+Batch Training::Gather(const std::vector<int64_t>& indices) {
   const Dataset& data = worker_.data.train;
   uint8_t* labels = static_cast<uint8_t*>(labels_.data());
-  GatherBatch(data, drawn.indices, inputs_.span().floats(), labels);
-  return {.size = static_cast<int>(drawn.indices.size()),
-          .inputs = inputs_.span().Slice(0, drawn.indices.size() * data.image_size()),
+  GatherBatch(data, indices, inputs_.span().floats(), labels);
+  return {.size = static_cast<int>(indices.size()),
+          .inputs = inputs_.span().Slice(0, indices.size() * data.image_size()),
           .labels = labels};
 }
 
-// Leaves the sum of the gradients of micro-batches 0 to m, added in order, as a server in deterministic mode
-// adds its workers'.
-void Training::Backward(int m, const Batch& batch) {
-  const bool only = options_.micro_batches == 1;
-  model_->Backward(weights_.span(), batch, m == 0 ? gradient_ : micro_gradient_.span(), *compute_,
-                   [&](size_t first) {
-                     delay_->Prolong();
-                     if (only) pipeline_->LayerDone(first);
-                     delay_->Resume();
-                   });
-  if (m > 0) ops_->Add(gradient_, micro_gradient_.span(), *compute_);
-  if (!only && m + 1 == options_.micro_batches) pipeline_->LayerDone(0);
+// Leaves the sum of the gradients of the step's batches so far, added in order: the accumulated batches of a
+// worker first, then the workers that micro-batches stand for, as a server in deterministic mode adds them.
+// Only behind the last batch is a bucket complete.
+void Training::Backward(int batch_of_step, const Batch& batch) {
+  const int of_worker = batch_of_step % options_.accumulate;
+  const bool first_worker = batch_of_step < options_.accumulate;
+  const bool worker_done = of_worker + 1 == options_.accumulate;
+  const bool step_done = batch_of_step + 1 == options_.accumulate * options_.micro_batches;
+  const Span sum = first_worker ? gradient_ : worker_gradient_.span();
+  const Span to = of_worker == 0 ? sum : micro_gradient_.span();
+  model_->Backward(weights_.span(), batch, to, *compute_, [&](ReadyRange range) {
+    const auto add = [&](Span into, Span from) {
+      ops_->Add(into.Slice(range.first, range.count), from.Slice(range.first, range.count), *compute_);
+    };
+    if (of_worker > 0) add(sum, to);
+    if (worker_done && !first_worker) add(gradient_, sum);
+    delay_->Prolong();
+    if (step_done) pipeline_->Ready(range);
+    delay_->Resume();
+  });
 }
 
 void Training::AddSpan(SpanKind kind, int64_t step, int64_t begin_ns, int64_t end_ns) {
@@ -392,8 +427,10 @@ void Training::AddSpan(SpanKind kind, int64_t step, int64_t begin_ns, int64_t en
 
 void Training::Count(const StepRecord& record) {
   if (record.dropped) ++result_.dropped_gradients;
-  losses_.push_back(record.loss);
-  made_.push_back({record.step, record.warmup || record.dropped ? 0 : record.samples});
+  made_.push_back({.step = record.step,
+                   .samples = record.warmup || record.dropped ? 0 : record.samples,
+                   .drawn = record.samples,
+                   .loss = record.loss});
   trained_s_ += record.step_ms / 1000;
   if (!record.warmup) {
     if (!record.dropped) result_.samples += record.samples;
@@ -411,18 +448,28 @@ void Training::KeepSnapshot(int64_t steps_done) {
   const bool ended = steps_done == plan_.total_steps();
   if (ended && IsAsynchronous(*strategy_row_)) {  // everybody's updates are in what was collected
     version_ = steps_done * worker_.world_size;
-    global_samples_ = version_ * options_.batch;
+    global_samples_ = plan_.SamplesBefore(steps_done);
   }
-  auto since = losses_.begin() + snapshot_losses_;
-  if (since == losses_.end() && !losses_.empty()) --since;  // others have ended the training: the loss before
-  snapshot_losses_ = static_cast<int64_t>(losses_.size());
+  // Where others have ended the training: the loss before.
+  const size_t since = snapshot_made_ == made_.size() && !made_.empty() ? made_.size() - 1 : snapshot_made_;
+  snapshot_made_ = made_.size();
   const float* weights = weights_.span().floats();
   snapshots_.push_back({.point = {.samples = global_samples_,
                                   .updates = IsAsynchronous(*strategy_row_) ? version_ : steps_done,
                                   .wall_s = trained_s_,
-                                  .train_loss = std::accumulate(since, losses_.end(), 0.0) /
-                                                std::max<int64_t>(1, losses_.end() - since)},
+                                  .train_loss = MeanLoss(since)},
                         .weights = {weights, weights + weights_.span().count}});
+}
+
+// Over the samples of this rank's steps from made_[first] on.
+double Training::MeanLoss(size_t first) const {
+  double sum = 0;
+  int64_t samples = 0;
+  for (size_t i = first; i < made_.size(); ++i) {
+    sum += made_[i].loss * static_cast<double>(made_[i].drawn);
+    samples += made_[i].drawn;
+  }
+  return sum / static_cast<double>(std::max<int64_t>(1, samples));
 }
 
 absl::Status Training::ScoreCurve() {
@@ -464,10 +511,10 @@ void Training::Describe() {
   result_.parameters = static_cast<int64_t>(weights_.span().count);
   result_.global_batch = plan_.global_batch;
   result_.steps = plan_.steps;
+  ddp_.Describe(result_.ddp);
   for (const Bucket& bucket : buckets_) result_.bucket_elements.push_back(bucket.count);
-  const int64_t made = static_cast<int64_t>(losses_.size());
-  const auto tail = losses_.end() - std::min(made, std::max<int64_t>(1, made / 10));
-  result_.final_loss = std::accumulate(tail, losses_.end(), 0.0) / std::max<int64_t>(1, losses_.end() - tail);
+  const size_t made = made_.size();
+  result_.final_loss = MeanLoss(made - std::min(made, std::max<size_t>(1, made / 10)));
   result_.weights_hash = HashBytes(weights_.data(), weights_.bytes());
 }
 

@@ -32,6 +32,7 @@
 #include "ring_worker/transports/fifo.h"
 #include "ring_worker/transports/frame_stream.h"
 #include "ring_worker/transports/mesh_connections.h"
+#include "ring_worker/transports/mesh_layout.h"
 #include "ring_worker/transports/shared_link.h"
 
 namespace psring {
@@ -103,17 +104,10 @@ uint64_t HashOf(const CallInfo& call) {
   return hash;
 }
 
-// Where the ranks of the whole mesh stand, as all of them see it.
-struct Layout {
-  int ranks_per_node = 1;   // see Transport
-  bool some_share = false;  // memory
-  bool all_share = true;
-};
-
 class MeshTransport final : public Transport {
  public:
   MeshTransport(int rank, int size, FileDescriptor wake, std::optional<SharedArena> arena,
-                const Layout& layout)
+                const MeshLayout& layout)
       : rank_(rank),
         wake_(std::move(wake)),
         arena_(std::move(arena)),
@@ -161,12 +155,7 @@ class MeshTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(peers_.size()); }
   int ranks_per_node() const override { return layout_.ranks_per_node; }
-  TransportTraits traits() const override {
-    // The same on every rank, wherever it stands: they must cut a buffer alike.
-    if (!layout_.some_share) return {.segment_bytes = 512 << 10, .most_segment_bytes = SIZE_MAX, .depth = 8};
-    return {
-        .segment_bytes = kSlotBytes, .most_segment_bytes = kSlotBytes, .depth = layout_.all_share ? 3 : 8};
-  }
+  TransportTraits traits() const override { return TraitsOf(layout_); }
 
   void BeginCall(const CallInfo& call) override {
     header_ = FrameHeader{};
@@ -648,7 +637,7 @@ class MeshTransport final : public Transport {
   const int rank_;
   const FileDescriptor wake_;
   std::optional<SharedArena> arena_;  // before peers_, who use it
-  const Layout layout_;
+  const MeshLayout layout_;
   std::vector<Peer> peers_;  // by rank; this rank's own is not used
   int shared_peers_ = 0;
   bool crowded_ = false;  // more ranks on this host than cores
@@ -680,30 +669,6 @@ absl::Status SetBuffers(const PeerConnections& peer, int bytes) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Layout> AgreeOnLayout(Rendezvous& rendezvous,
-                                     const std::vector<PeerConnections>& connections) {
-  const int rank = rendezvous.options().rank, size = rendezvous.options().world_size;
-  int first = rank, last = rank, count = 1;
-  for (int peer = 0; peer < size; ++peer) {
-    if (!connections[peer].unix_socket.valid()) continue;
-    ++count;
-    first = std::min(first, peer);
-    last = std::max(last, peer);
-  }
-  const bool neat = last - first + 1 == count && size % count == 0 && first % count == 0;
-  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                          rendezvous.Exchange("layout", absl::StrCat(count, neat ? " neat" : "")));
-  Layout layout;
-  bool equal = neat;
-  for (const std::string& other : all) {
-    layout.some_share |= other != "1 neat" && other != "1";
-    layout.all_share &= other == absl::StrCat(size, " neat");
-    equal &= other == all.front();
-  }
-  if (equal) layout.ranks_per_node = count;
-  return layout;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Transport>> MakeMeshTransport(Rendezvous& rendezvous,
@@ -720,7 +685,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeMeshTransport(Rendezvous& rendezv
       PSRING_RETURN_IF_ERROR(SetBuffers(peer, options.socket_buffer_bytes));
     shares |= peer.unix_socket.valid();
   }
-  PSRING_ASSIGN_OR_RETURN(const Layout layout, AgreeOnLayout(rendezvous, connections));
+  PSRING_ASSIGN_OR_RETURN(const MeshLayout layout, AgreeOnLayout(rendezvous, connections));
   FileDescriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return SystemError("cannot open an eventfd");
   std::optional<SharedArena> arena;

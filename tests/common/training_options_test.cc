@@ -28,7 +28,8 @@ std::string Dump(const TrainingOptions& o) {
       << o.validation << '|' << o.score << '|' << o.align_steps << '|' << o.straggler << '|' << o.jitter_ms
       << '|' << o.clock << '|' << o.compute_ms << '|' << o.network_ms << '|' << o.serve_ms << '|'
       << o.on_worker_loss << '|' << o.worker_timeout_s << '|' << o.reject_nonfinite << '|' << o.checkpoint_dir
-      << '|' << o.checkpoint_every << '|' << o.max_restarts;
+      << '|' << o.checkpoint_every << '|' << o.max_restarts << '|' << o.staging_mb << '|' << o.accumulate
+      << '|' << o.drop_last;
   return out.str();
 }
 
@@ -53,6 +54,8 @@ const std::vector<Field>& Fields() {
       {"--warmup_steps", [](auto& o) { o.warmup_steps = 5; }},
       {"--batch", [](auto& o) { o.batch = 1; }},
       {"--micro_batches", [](auto& o) { o.micro_batches = 4; }},
+      {"--accumulate", [](auto& o) { o.accumulate = 3; }},
+      {"--drop_last", [](auto& o) { o.drop_last = "false"; }},
       {"--optimizer", [](auto& o) { o.optimizer = "adam"; }},
       {"--lr", [](auto& o) { o.lr = 1.0 / 3; }},
       {"--momentum", [](auto& o) { o.momentum = 0; }},
@@ -87,6 +90,7 @@ const std::vector<Field>& Fields() {
       {"--on_worker_loss", [](auto& o) { o.on_worker_loss = "continue"; }},
       {"--worker_timeout", [](auto& o) { o.worker_timeout_s = 0.5; }},
       {"--reject_nonfinite", [](auto& o) { o.reject_nonfinite = "false"; }},
+      {"--staging_mb", [](auto& o) { o.staging_mb = 12; }},
       {"--checkpoint_dir", [](auto& o) { o.checkpoint_dir = "/a/place"; }},
       {"--checkpoint_every", [](auto& o) { o.checkpoint_every = 50; }},
       {"--max_restarts", [](auto& o) { o.max_restarts = 3; }},

@@ -196,6 +196,23 @@ TEST(RunFiles, StepsCarryTheirLaunchAndTheirWait) {
   EXPECT_EQ(nlohmann::json::parse(line)["rank"], 1);
 }
 
+TEST(RunFiles, WhatDdpLogsIsALineARank) {
+  RunRecords records;
+  records.ranks.resize(2);
+  records.ranks[1].rank = 1;
+  records.ranks[1].ddp = {.has_rebuilt_buckets = true, .ready_order = {"fc2.bias", "fc1.bias"}};
+  std::istringstream lines(DdpJsonl({.part = "cost", .strategy = "ring", .workers = 2}, 25, records));
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_EQ(nlohmann::json::parse(line)["has_rebuilt_buckets"], false);
+  std::getline(lines, line);
+  const auto second = nlohmann::json::parse(line);
+  EXPECT_EQ(second["strategy"], "ring");
+  EXPECT_EQ(second["rank"], 1);
+  EXPECT_EQ(second["bucket_mb"], 25);
+  EXPECT_EQ(second["ready_order"][1], "fc1.bias");
+}
+
 TEST(RunFiles, TracesOfARoundBecomeOneFileWithALineThatNamesTheLaunches) {
   const std::string one = R"({"traceEvents":[{"name":"forward","ph":"X","pid":0,"tid":1,"ts":10,"dur":5}]})";
   const std::string two = R"({"name":"forward","ph":"X","pid":1,"tid":1,"ts":12,"dur":8})";

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 #include <numeric>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -31,7 +33,7 @@ class ShardTest : public ::testing::Test {
     return std::move(*shard);
   }
   static void Push(ParameterShard& shard, int worker, const std::vector<float>& gradient) {
-    ASSERT_TRUE(shard.BeginPush(worker, 0).ok());
+    ASSERT_TRUE(*shard.BeginPush(worker, 0, 0));
     const Bytes all = std::as_bytes(std::span(gradient));
     size_t offset = 0;
     do {
@@ -125,7 +127,7 @@ TEST_F(ShardTest, AWholeGradientIsAppliedFromWhereItStandsAndGivesTheSame) {
       const std::vector<float> gradient(count, 8);
       const int worker = 0;
       for (int version = 1; version <= 3; ++version) {
-        ASSERT_TRUE(shard->BeginPush(0, 0, /*in_place=*/true).ok());
+        ASSERT_TRUE(*shard->BeginPush(0, 0, 0, /*in_place=*/true));
         shard->AddWhole(0, 0, std::as_bytes(std::span(gradient)));
         ASSERT_TRUE(shard->Apply(0, {&worker, 1}, kSamples, version, {}, lane_).ok());
       }
@@ -137,17 +139,42 @@ TEST_F(ShardTest, AWholeGradientIsAppliedFromWhereItStandsAndGivesTheSame) {
   }
 }
 
-TEST_F(ShardTest, AWorkerThatNeverReadsRunsOutOfStagingBuffers) {
-  const auto shard = Shard(Job(1, "async", false, 5), 1);
-  const int worker = 0;
-  std::vector<Snapshot> unread;
-  for (int i = 0; i < 2; ++i) {
-    Push(*shard, 0, std::vector<float>(5, 1));
-    unread.push_back(Update(*shard, {&worker, 1}, kSamples, i + 1));
+TEST_F(ShardTest, WhatIsNotFiniteIsFoundWhereverItIsAndOnlyAResetForgetsIt) {
+  const size_t count = kChunkBytes / sizeof(float) + 5000;
+  for (const std::string consistency : {"sync", "async"}) {
+    for (const bool deterministic : {false, true}) {
+      for (const bool whole : {false, true}) {
+        for (const size_t at : {size_t{0}, count / 2, count - 1}) {
+          const auto shard = Shard(Job(2, consistency, deterministic, count), 1);
+          std::vector<float> gradient(count, 8);
+          gradient[at] = std::numeric_limits<float>::quiet_NaN();
+          ASSERT_TRUE(*shard->BeginPush(0, 0, 0, whole));
+          const Bytes all = std::as_bytes(std::span(gradient));
+          std::optional<size_t> found;
+          if (whole) {
+            found = shard->AddWhole(0, 0, all).not_finite;
+          } else {
+            for (size_t offset = 0; offset < all.size() && !found.has_value(); offset += kChunkBytes) {
+              const Bytes chunk = all.subspan(offset, ChunkLength(all.size(), offset));
+              found = shard->AddChunk(0, 0, offset, {&chunk, 1}).not_finite;
+              if (found.has_value()) *found += offset / sizeof(float);
+            }
+          }
+          EXPECT_EQ(found, at);
+          if (shard->adds_as_it_arrives()) shard->Reset(0);
+          shard->DropPush(0, 0);
+          const int other = 1;
+          ASSERT_TRUE(*shard->BeginPush(1, 0, 0));
+          for (size_t offset = 0; offset < all.size(); offset += kChunkBytes) {
+            const std::vector<float> fine(kChunkBytes / sizeof(float), 8);
+            const Bytes chunk = std::as_bytes(std::span(fine)).subspan(0, ChunkLength(all.size(), offset));
+            shard->AddChunk(1, 0, offset, {&chunk, 1}, shard->resets(0));
+          }
+          EXPECT_EQ(Floats(Update(*shard, {&other, 1}, kSamples, 1)), std::vector<float>(count, 0.5f));
+        }
+      }
+    }
   }
-  EXPECT_EQ(shard->BeginPush(0, 0).code(), absl::StatusCode::kResourceExhausted);
-  unread.clear();
-  EXPECT_TRUE(shard->BeginPush(0, 0).ok());
 }
 
 TEST_F(ShardTest, TheLearningRateFollowsTheSamplesOfEarlierUpdates) {

@@ -86,7 +86,13 @@ TEST(PiecesTest, FindsTheFirstElementThatIsNotFiniteInEveryType) {
                     std::nullopt);
           values[at] = bad;
           cpu::Convert(DType::kFloat32, values.data(), type, encoded.data(), count);
-          EXPECT_EQ(FirstNotFinite(type, Cut(encoded.data(), encoded.size(), random, 13).pieces), at);
+          const Cut cut(encoded.data(), encoded.size(), random, 13);
+          EXPECT_EQ(FirstNotFinite(type, cut.pieces), at);
+          for (const auto take : {SetPieces, AddPieces}) {
+            std::vector<float> to(count, 1);
+            EXPECT_EQ(take(type, cut.pieces, to.data(), Finite::kRequired), at);
+            EXPECT_EQ(to.back(), 1) << "neither what is bad nor what follows is taken";
+          }
         }
       }
     }

@@ -31,9 +31,8 @@ class Layer {
   // The layer behind, or the loss, writes it; Backward may change it.
   Span output_gradient(int batch) const { return dy_.span().Slice(0, batch * outputs_); }
 
-  // The lowest element of the flat buffers that belongs to this layer; meaningless where there is none.
-  virtual bool has_parameters() const { return false; }
-  virtual size_t first_parameter() const { return 0; }
+  // The elements of the flat buffers that belong to this layer; none by default.
+  virtual ReadyRange parameters() const { return {}; }
 
   // Fills this layer's part of `weights`, on the host.
   virtual void Initialize(Random& random, std::vector<float>& weights) const = 0;
@@ -59,6 +58,7 @@ struct WeightAndBias {
   size_t fan_in;  // products behind one output
 
   WeightAndBias(const std::string& name, std::vector<int> weight_shape, ParameterLayout& layout);
+  ReadyRange range() const { return {weight.first, weight.count + bias.count}; }
   void Initialize(Random& random, std::vector<float>& weights) const;
 };
 

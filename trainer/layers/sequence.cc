@@ -36,13 +36,13 @@ void Sequence::Forward(ConstSpan weights, const Batch& batch, BatchScore* score,
 }
 
 void Sequence::Backward(ConstSpan weights, const Batch& batch, Span gradient, Stream& stream,
-                        const std::function<void(size_t first)>& layer_done) {
+                        const GradientReady& ready) {
   if (batch.size == 0) {
     stream.Run([gradient] {
       std::memset(gradient.data, 0, gradient.bytes());
       return absl::OkStatus();
     });
-    layer_done(0);
+    ready({0, gradient.count});
     return;
   }
   for (size_t i = layers_.size(); i-- > 0;) {
@@ -50,7 +50,7 @@ void Sequence::Backward(ConstSpan weights, const Batch& batch, Span gradient, St
     const ConstSpan x = i > 0 ? ConstSpan(layers_[i - 1]->output(batch.size)) : batch.inputs;
     const Span dx = i > 0 ? layers_[i - 1]->output_gradient(batch.size) : Span{};
     layers_[i]->Backward(batch.size, weights, x, dx, gradient, ops_, stream);
-    if (layers_[i]->has_parameters()) layer_done(layers_[i]->first_parameter());
+    if (layers_[i]->parameters().count > 0) ready(layers_[i]->parameters());
   }
 }
 

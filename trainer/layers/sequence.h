@@ -20,7 +20,7 @@ class Sequence : public Model {
   std::vector<float> InitialWeights(uint64_t seed) const override;
   void Forward(ConstSpan weights, const Batch& batch, BatchScore* score, Stream& stream) override;
   void Backward(ConstSpan weights, const Batch& batch, Span gradient, Stream& stream,
-                const std::function<void(size_t first)>& layer_done) override;
+                const GradientReady& ready) override;
 
  private:
   Sequence(ParameterLayout layout, std::vector<std::unique_ptr<Layer>> layers, int max_batch, Ops& ops);

@@ -15,6 +15,7 @@ class AllReduceStrategy : public SyncStrategy {
  public:
   AllReduceStrategy(const StrategyContext& context, Optimizer optimizer, std::unique_ptr<Ops> lane_ops)
       : context_(context),
+        buckets_(context.buckets),
         optimizer_(std::move(optimizer)),
         lane_ops_(std::move(lane_ops)),
         lane_(context.device.NewStream(StreamKind::kBackground, "synchronise")) {}
@@ -32,7 +33,7 @@ class AllReduceStrategy : public SyncStrategy {
     // The lane writes into it, so it must not move.
     records_.clear();
     sum_of_squares_ = 0;
-    records_.reserve(context_.buckets.size());
+    records_.reserve(buckets_.size());
     return absl::OkStatus();
   }
 
@@ -65,6 +66,20 @@ class AllReduceStrategy : public SyncStrategy {
     });
   }
 
+  // As float32, which holds any tensor's index exactly.
+  absl::StatusOr<bool> AgreeOnOrder(std::vector<int>& ready) override {
+    PSRING_ASSIGN_OR_RETURN(const Buffer order, context_.device.Allocate(ready.size() * sizeof(float)));
+    std::vector<float> indices(ready.begin(), ready.end());
+    lane_->Copy(order.data(), indices.data(), order.bytes());
+    PSRING_RETURN_IF_ERROR(context_.group->Broadcast(order.span(), /*root=*/0, *lane_));
+    lane_->Copy(indices.data(), order.data(), order.bytes());
+    PSRING_RETURN_IF_ERROR(lane_->Synchronize());
+    ready.assign(indices.begin(), indices.end());
+    return true;
+  }
+
+  void Rebuild(std::vector<Bucket> buckets) override { buckets_ = std::move(buckets); }
+
   absl::StatusOr<StepReport> FinishStep() override {
     const int64_t begin = context_.trace.Now();
     PSRING_RETURN_IF_ERROR(lane_->Synchronize());
@@ -96,7 +111,7 @@ class AllReduceStrategy : public SyncStrategy {
     const int64_t begin = context_.trace.Now();
     PSRING_ASSIGN_OR_RETURN(const double factor,
                             ClipFactor(context_.clip_norm, sum_of_squares_, info_.global_samples));
-    for (const Bucket& bucket : context_.buckets) Update(bucket, factor);
+    for (const Bucket& bucket : buckets_) Update(bucket, factor);
     PSRING_RETURN_IF_ERROR(lane_->Synchronize());
     AddSpan(SpanKind::kOptimizer, -1, begin, context_.trace.Now());
     return absl::OkStatus();
@@ -116,6 +131,7 @@ class AllReduceStrategy : public SyncStrategy {
   }
 
   const StrategyContext context_;
+  std::vector<Bucket> buckets_;
   const Optimizer optimizer_;
   const std::unique_ptr<Ops> lane_ops_;  // the compute thread is busy with its own
   TrainingState state_;

@@ -30,6 +30,8 @@ class NoneStrategy : public SyncStrategy {
   // The updates wait until here so that they are not taken for a part of backward.
   absl::StatusOr<StepReport> FinishStep() override {
     const int64_t begin = context_.trace.Now();
+    // A rank's share of a short last batch may be nothing.
+    if (info_.samples == 0) return std::move(report_);
     const double rate = LearningRate(context_.schedule, info_.global_samples_before);
     PSRING_ASSIGN_OR_RETURN(const double factor, Factor());
     for (const Bucket& bucket : context_.buckets) {
