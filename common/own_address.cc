@@ -133,7 +133,6 @@ absl::StatusOr<std::string> OwnAddress(const NetworkChoice& choice, const Rendez
 }
 
 absl::StatusOr<std::string> StoreAddress(const std::string& bind, const std::string& host) {
-  if (!bind.empty()) return bind;
   if (IsLoopback(host)) return host;
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
@@ -147,11 +146,12 @@ absl::StatusOr<std::string> StoreAddress(const std::string& bind, const std::str
     loopback = loopback || IsLoopback(text);
     if (!IsLoopback(text) && CheckThatPortIsFree(text, 0, "").ok()) return text;
   }
+  if (!bind.empty()) return bind;
   if (loopback) return OnlyAddress();
   return absl::InvalidArgumentError(
       absl::StrCat("cannot listen at ", host,
-                   ", which is no address of this machine; start rank 0 there, or give "
-                   "--bind ADDRESS where others reach this machine by another name"));
+                   ", which is no address of this machine; start rank 0 there, or "
+                   "give --bind ADDRESS where others reach this machine by another name"));
 }
 
 }  // namespace psring

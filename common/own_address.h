@@ -20,10 +20,10 @@ struct NetworkChoice {
 // are), not an address of ours, or none can be told without being asked for.
 absl::StatusOr<std::string> OwnAddress(const NetworkChoice& choice, const RendezvousOptions& meeting);
 
-// Where a store listens that others find at `host`: on `bind` where that is given, else on the address of
-// ours that `host` stands for. A name of ours that this machine itself takes for its loopback (as Debian's
-// /etc/hosts has it) stands for the only other address that there is. InvalidArgument: `host` is not ours, or
-// no single address can be told.
+// Where a store listens that others find at `host`: on the address of ours that `host` stands for; where it
+// stands for none (another machine hands on what comes there), or for our loopback (as Debian's /etc/hosts
+// has a machine's own name), on `bind`, or, in the second case, on the only other address that there is.
+// InvalidArgument: none of that is the case.
 absl::StatusOr<std::string> StoreAddress(const std::string& bind, const std::string& host);
 
 }  // namespace psring

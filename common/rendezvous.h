@@ -32,8 +32,7 @@ struct RendezvousOptions {
   std::string host;
   int port = 0;
   bool hosted_elsewhere = false;  // else rank 0 hosts the store
-  // This machine's address on which rank 0 lets the store listen; empty: that of `host`, which must be ours.
-  std::string bind;
+  std::string bind;               // rank 0's own address where `host` is none of its own: own_address.h
   absl::Duration timeout = absl::Seconds(60);
   std::string noun = "rank";  // what errors call a rank
 

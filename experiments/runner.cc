@@ -14,6 +14,7 @@
 #include "common/check.h"
 #include "common/records.h"
 #include "common/rendezvous.h"
+#include "common/server_arguments.h"
 #include "common/trace.h"
 #include "experiments/launcher.h"
 #include "experiments/launches.h"
@@ -70,25 +71,16 @@ bool GoesOnWithoutAWorker(const Configuration& configuration) {
   return wanted.empty() ? !configuration.strategy.synchronous : wanted == "continue";
 }
 
-// What becomes of lost workers and of the server's own death.
-std::vector<std::string> StateArguments(const TrainingOptions& training, const std::string& folder) {
-  std::vector<std::string> arguments = {absl::StrCat("--worker_timeout=", training.worker_timeout_s),
-                                        absl::StrCat("--reject_nonfinite=", training.reject_nonfinite),
-                                        absl::StrCat("--staging_mb=", training.staging_mb)};
-  if (!training.on_worker_loss.empty()) {
-    arguments.push_back(absl::StrCat("--on_worker_loss=", training.on_worker_loss));
-  }
-  if (Checkpoints(training)) {
-    // One for each launch of a plan: their jobs are not the same.
-    const std::string place =
-        training.checkpoint_dir.empty()
-            ? absl::StrCat(folder, "/checkpoints")
-            : absl::StrCat(training.checkpoint_dir, "/", fs::path(folder).filename().string(), "-seed",
-                           training.seed);
-    arguments.push_back(absl::StrCat("--checkpoint_dir=", place));
-    arguments.push_back(absl::StrCat("--checkpoint_every=", training.checkpoint_every));
-  }
-  return arguments;
+// Where a server keeps what it goes on from after its own death.
+std::vector<std::string> CheckpointArguments(const TrainingOptions& training, const std::string& folder) {
+  if (!Checkpoints(training)) return {};
+  // One for each launch of a plan: their jobs are not the same.
+  const std::string place = training.checkpoint_dir.empty()
+                                ? absl::StrCat(folder, "/checkpoints")
+                                : absl::StrCat(training.checkpoint_dir, "/",
+                                               fs::path(folder).filename().string(), "-seed", training.seed);
+  return {absl::StrCat("--checkpoint_dir=", place),
+          absl::StrCat("--checkpoint_every=", training.checkpoint_every)};
 }
 
 std::vector<std::string> TrainerCommand(const Configuration& configuration, const std::string& folder,
@@ -106,7 +98,7 @@ ChildSpec Trainer(const Configuration& configuration, int rank, const Ground& gr
                   .environment = Environment(configuration, rank, ground),
                   .log_path = absl::StrFormat("%s/log-rank%d.txt", folder, rank),
                   .may_die = configuration.servers() == 1 && GoesOnWithoutAWorker(configuration)};
-  child.command.push_back(absl::StrCat("--bind_host=", ground.Address(rank)));
+  child.command.push_back(absl::StrCat("--bind=", ground.Address(rank)));
   const std::string interface = ground.cluster != nullptr ? ground.cluster->interface() : "";
   if (!interface.empty()) child.command.push_back(absl::StrCat("--count_interface=", interface));
   ground.Place(rank, child);
@@ -148,19 +140,23 @@ ChildSpec Server(const Configuration& configuration, int server, const Ground& g
                  const std::string& folder, const Binaries& binaries) {
   const int servers = configuration.servers();
   const int node = NodeOfServer(configuration, server);
-  ChildSpec child{
-      .name = servers == 1 ? "the server" : absl::StrCat("server ", server),
-      .command = {binaries.ps_server,
-                  absl::StrFormat("--rendezvous=tcp://%s:%d", ground.store_host, ground.store->port()),
-                  absl::StrCat("--workers=", configuration.workers), absl::StrCat("--server=", server),
-                  absl::StrCat("--servers=", servers), absl::StrCat("--bind=", ground.Address(node)),
-                  "--port=0", absl::StrCat("--record=", folder),
-                  absl::StrCat("--timeout=", configuration.training.timeout_s)},
-      .environment = Environment(configuration, 0, ground),
-      .log_path = absl::StrCat(folder, "/log-server", server, ".txt"),
-      .serves = true,
-      .restarts = configuration.training.max_restarts};
-  for (const std::string& argument : StateArguments(configuration.training, folder)) {
+  ChildSpec child{.name = servers == 1 ? "the server" : absl::StrCat("server ", server),
+                  .command = {binaries.ps_server},
+                  .environment = Environment(configuration, 0, ground),
+                  .log_path = absl::StrCat(folder, "/log-server", server, ".txt"),
+                  .serves = true,
+                  .restarts = configuration.training.max_restarts};
+  for (const std::string& argument :
+       ServerArguments(configuration.training,
+                       {.server = server,
+                       .servers = servers,
+                       .workers = configuration.workers,
+                       .rendezvous = absl::StrFormat("tcp://%s:%d", ground.store_host, ground.store->port()),
+                       .bind = ground.Address(node),
+                       .record = folder})) {
+    child.command.push_back(argument);
+  }
+  for (const std::string& argument : CheckpointArguments(configuration.training, folder)) {
     child.command.push_back(argument);
   }
   ground.Place(node, child);
