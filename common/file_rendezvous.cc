@@ -89,6 +89,21 @@ class FileRendezvous final : public Rendezvous {
     });
   }
 
+  absl::StatusOr<std::optional<std::string>> TryGet(const std::string& key,
+                                                    const std::string& whom) override {
+    std::optional<std::string> value;
+    MutexLock lock(mutex_);
+    PSRING_RETURN_IF_ERROR(store_->Update([&](const Values& values) -> absl::StatusOr<Values> {
+      if (const auto found = values.find(absl::StrCat("value/", key)); found != values.end()) {
+        value = found->second;
+      } else {
+        PSRING_RETURN_IF_ERROR(RosterOf(values).LossDuring(whom));
+      }
+      return Values();
+    }));
+    return value;
+  }
+
   absl::StatusOr<std::string> Get(const std::string& key, const std::string& whom) override {
     std::string value;
     PSRING_RETURN_IF_ERROR(Wait([&](const Values& values, bool too_late) -> absl::StatusOr<Step> {

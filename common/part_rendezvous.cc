@@ -27,6 +27,10 @@ class PartRendezvous final : public Rendezvous {
   absl::StatusOr<std::string> Get(const std::string& key, const std::string& whom) override {
     return whole_.Get(prefix_ + key, whom);
   }
+  absl::StatusOr<std::optional<std::string>> TryGet(const std::string& key,
+                                                    const std::string& whom) override {
+    return whole_.TryGet(prefix_ + key, whom);
+  }
   absl::StatusOr<std::vector<std::string>> ExchangeAmong(const std::vector<int>& ranks,
                                                          const std::string& name,
                                                          const std::string& value) override {

@@ -245,13 +245,25 @@ class GrpcRendezvous final : public Rendezvous {
     return FromGrpc(stub_->Set(&context, request, &reply), absl::StrCat("while setting '", key, "'"));
   }
 
+  absl::StatusOr<std::optional<std::string>> TryGet(const std::string& key,
+                                                    const std::string& whom) override {
+    absl::StatusOr<std::string> value = Get(key, whom, absl::ZeroDuration());
+    if (value.ok()) return *std::move(value);
+    if (absl::IsDeadlineExceeded(value.status())) return std::nullopt;
+    return value.status();
+  }
+
   absl::StatusOr<std::string> Get(const std::string& key, const std::string& whom) override {
+    return Get(key, whom, options_.timeout);
+  }
+
+  absl::StatusOr<std::string> Get(const std::string& key, const std::string& whom, absl::Duration timeout) {
     grpc::ClientContext context;
-    SetDeadline(context, options_.timeout + kGrace);
+    SetDeadline(context, timeout + kGrace);
     proto::GetRequest request;
     request.set_key(key);
     request.set_whom(whom);
-    request.set_timeout_ms(absl::ToInt64Milliseconds(options_.timeout));
+    request.set_timeout_ms(absl::ToInt64Milliseconds(timeout));
     proto::GetReply reply;
     PSRING_RETURN_IF_ERROR(
         FromGrpc(stub_->Get(&context, request, &reply), absl::StrCat("while waiting for ", whom)));

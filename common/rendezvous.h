@@ -13,6 +13,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,9 @@ class Rendezvous {
   virtual absl::Status Set(const std::string& key, const std::string& value) = 0;
   // Waits until the key is there. `whom` completes the error's "waited 60 s for ...".
   virtual absl::StatusOr<std::string> Get(const std::string& key, const std::string& whom) = 0;
+  // Does not wait: null where the key is not there yet.
+  virtual absl::StatusOr<std::optional<std::string>> TryGet(const std::string& key,
+                                                            const std::string& whom) = 0;
 
   // Every rank calls it with the same `name`; each leaves with all ranks' values, in rank order. A name may
   // be used again, unless it failed once: then it stays failed, for all ranks alike. Also a barrier.

@@ -4,7 +4,7 @@
 
 namespace psring {
 
-std::vector<std::string> ServerArguments(const TrainingOptions& training, const ServerPlace& place) {
+std::vector<std::string> ServerArguments(const TrainingOptions& training, const ServerStart& place) {
   std::vector<std::string> arguments = {absl::StrCat("--rendezvous=", place.rendezvous),
                                         absl::StrCat("--workers=", place.workers),
                                         absl::StrCat("--server=", place.server),

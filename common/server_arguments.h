@@ -10,7 +10,7 @@
 
 namespace psring {
 
-struct ServerPlace {
+struct ServerStart {
   int server = 0;   // which one
   int servers = 1;  // of how many
   int workers = 1;
@@ -20,7 +20,7 @@ struct ServerPlace {
 };
 
 // Flags alone, without the program. Checkpoints are the caller's affair.
-std::vector<std::string> ServerArguments(const TrainingOptions& training, const ServerPlace& place);
+std::vector<std::string> ServerArguments(const TrainingOptions& training, const ServerStart& place);
 
 // What a process is where a launcher that knows only ranks has started it, and a strategy wants servers.
 // --server_placement: `rank0` has rank 0 start all of them beside itself; `colocated` every rank one; with

@@ -28,27 +28,41 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kLoopback[] = "127.0.0.1";
-
 // What a launch stands on.
 struct Ground {
-  const VirtualCluster* cluster = nullptr;
+  Site site;
+  NodeLayout layout;  // of site.nodes
   std::unique_ptr<RendezvousServer> store;
-  std::string store_host = kLoopback;
+  std::string store_host;
 
-  std::string Address(int node) const { return cluster != nullptr ? cluster->Address(node) : kLoopback; }
+  const VirtualCluster* cluster() const { return site.cluster; }
+  // By number: of a virtual cluster's node, or of a machine.
+  std::string Address(int node) const {
+    return site.cluster != nullptr ? site.cluster->Address(node)
+           : site.nodes != nullptr ? site.nodes->address(node)
+                                   : site.address;
+  }
   void Place(int node, ChildSpec& child) const {
-    if (cluster != nullptr) cluster->Place(node, child);
+    if (site.cluster != nullptr) site.cluster->Place(node, child);
+  }
+  int NodeOfRank(int rank) const { return site.nodes != nullptr ? layout.NodeOfRank(rank) : rank; }
+  int NodeOf(const Configuration& configuration, int server) const {
+    if (site.nodes == nullptr) return NodeOfServer(configuration, server);
+    return layout.NodeOfServer(configuration.training.server_placement, server, configuration.servers());
   }
 };
 
-absl::StatusOr<Ground> Prepare(const VirtualCluster* cluster) {
-  Ground ground{.cluster = cluster};
-  if (cluster != nullptr) {
-    PSRING_ASSIGN_OR_RETURN(ground.store, cluster->HostStore(ground.store_host));
-  } else {
-    PSRING_ASSIGN_OR_RETURN(ground.store, RendezvousServer::Start(kLoopback, 0));
+absl::StatusOr<Ground> Prepare(const Site& site) {
+  Ground ground{.site = site};
+  if (site.cluster != nullptr) {
+    PSRING_ASSIGN_OR_RETURN(ground.store, site.cluster->HostStore(ground.store_host));
+    return ground;
   }
+  if (site.nodes != nullptr) {
+    ground.layout = {site.nodes->options().nodes, std::max(1, site.nodes->options().per_node)};
+  }
+  ground.store_host = ground.Address(0);
+  PSRING_ASSIGN_OR_RETURN(ground.store, RendezvousServer::Start(ground.store_host, 0));
   return ground;
 }
 
@@ -61,8 +75,12 @@ std::vector<std::string> StoreEnvironment(const Ground& ground) {
 // What torchrun would set.
 std::vector<std::string> Environment(const Configuration& configuration, int rank, const Ground& ground) {
   std::vector<std::string> environment = StoreEnvironment(ground);
-  environment.insert(environment.end(), {absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank),
-                                         absl::StrCat("WORLD_SIZE=", configuration.workers)});
+  const bool spread = ground.site.nodes != nullptr;
+  const int local_size = spread ? ground.layout.per_node : configuration.workers;
+  environment.insert(
+      environment.end(),
+      {absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank % local_size),
+       absl::StrCat("WORLD_SIZE=", configuration.workers), absl::StrCat("LOCAL_WORLD_SIZE=", local_size)});
   return environment;
 }
 
@@ -98,8 +116,8 @@ ChildSpec Trainer(const Configuration& configuration, int rank, const Ground& gr
                   .environment = Environment(configuration, rank, ground),
                   .log_path = absl::StrFormat("%s/log-rank%d.txt", folder, rank),
                   .may_die = configuration.servers() == 1 && GoesOnWithoutAWorker(configuration)};
-  child.command.push_back(absl::StrCat("--bind=", ground.Address(rank)));
-  const std::string interface = ground.cluster != nullptr ? ground.cluster->interface() : "";
+  child.command.push_back(absl::StrCat("--bind=", ground.Address(ground.NodeOfRank(rank))));
+  const std::string interface = ground.cluster() != nullptr ? ground.cluster()->interface() : "";
   if (!interface.empty()) child.command.push_back(absl::StrCat("--count_interface=", interface));
   ground.Place(rank, child);
   return child;
@@ -139,7 +157,7 @@ ChildSpec VirtualTrainer(const Configuration& configuration, const std::string& 
 ChildSpec Server(const Configuration& configuration, int server, const Ground& ground,
                  const std::string& folder, const Binaries& binaries) {
   const int servers = configuration.servers();
-  const int node = NodeOfServer(configuration, server);
+  const int node = ground.NodeOf(configuration, server);
   ChildSpec child{.name = servers == 1 ? "the server" : absl::StrCat("server ", server),
                   .command = {binaries.ps_server},
                   .environment = Environment(configuration, 0, ground),
@@ -216,8 +234,8 @@ absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingO
 
 absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::string& folder,
                                 const std::string& label, double expected_s, const Binaries& binaries,
-                                const VirtualCluster* cluster, const Interrupt& interrupt, Display& display) {
-  PSRING_ASSIGN_OR_RETURN(const Ground ground, Prepare(cluster));
+                                const Site& site, const Interrupt& interrupt, Display& display) {
+  PSRING_ASSIGN_OR_RETURN(const Ground ground, Prepare(site));
   PSRING_RETURN_IF_ERROR(WriteFile(folder + "/launch.json", ToJson(NoteOf(configuration))));
   LaunchSpec spec{.what = configuration.name()};
   const bool simulated = configuration.simulated();
@@ -258,7 +276,19 @@ absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::s
   Launched launched;
   const ForeignCpu foreign;
   const int64_t begin = MonotonicNanos();
-  const absl::Status status = RunChildren(spec, interrupt);
+  absl::Status status;
+  if (site.nodes != nullptr) {
+    std::vector<int> place;
+    for (int rank = 0; rank < configuration.workers; ++rank) place.push_back(ground.NodeOfRank(rank));
+    for (int server = 0; server < configuration.servers(); ++server) {
+      place.push_back(ground.NodeOf(configuration, server));
+    }
+    PSRING_RETURN_IF_ERROR(site.nodes->HandOut(place, spec));
+    const absl::Time deadline = absl::Now() + spec.deadline;
+    status = site.nodes->Gather(RunChildren(spec, interrupt), folder, deadline, interrupt);
+  } else {
+    status = RunChildren(spec, interrupt);
+  }
   launched.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
   launched.foreign_cpu_pct = foreign.Percent();
   PSRING_RETURN_IF_ERROR(status);
@@ -290,7 +320,7 @@ absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const
                           MakeConfiguration("single", 1, moment, catalog, probe, 1));
   PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());
   PSRING_ASSIGN_OR_RETURN(const Launched launched, Launch(single, folder.path(), "a first look: ", 60,
-                                                          binaries, /*cluster=*/nullptr, interrupt, display));
+                                                          binaries, Site(), interrupt, display));
   display.Clear();
   PSRING_ASSIGN_OR_RETURN(const RunFigures figures, FiguresOf(single, launched.records));
   // The median, because the first steps of a process are often disturbed.

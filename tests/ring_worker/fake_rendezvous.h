@@ -49,6 +49,12 @@ class FakeRendezvous final : public Rendezvous {
     return store_->values[key];
   }
 
+  absl::StatusOr<std::optional<std::string>> TryGet(const std::string& key, const std::string&) override {
+    MutexLock lock(store_->mutex);
+    const auto found = store_->values.find(key);
+    return found == store_->values.end() ? std::nullopt : std::optional(found->second);
+  }
+
   absl::StatusOr<std::vector<std::string>> ExchangeAmong(const std::vector<int>& among,
                                                          const std::string& name,
                                                          const std::string& value) override {
