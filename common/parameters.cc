@@ -7,13 +7,13 @@
 
 namespace psring {
 
-int ParameterLayout::Add(std::string name, std::vector<int> shape) {
+int ParameterLayout::Add(std::string name, std::vector<int> shape, PictureShape picture) {
   size_t count = 1;
   for (const int extent : shape) {
     PSRING_CHECK(extent >= 0);
     count *= static_cast<size_t>(extent);
   }
-  tensors_.push_back({std::move(name), std::move(shape), count_, count});
+  tensors_.push_back({std::move(name), std::move(shape), count_, count, picture});
   count_ += count;
   return static_cast<int>(tensors_.size()) - 1;
 }

@@ -11,17 +11,25 @@
 
 namespace psring {
 
+// What the inputs of one output are where they are a picture, or a filter's part of one: channels stand
+// innermost with us.
+struct PictureShape {
+  int height = 0, width = 0, channels = 0;
+  size_t count() const { return size_t{1} * height * width * channels; }
+};
+
 struct Tensor {
   std::string name;        // "fc1.weight"
-  std::vector<int> shape;  // [outputs][inputs]
+  std::vector<int> shape;  // [outputs][inputs]; of a convolution [outputs][height][width][channels]
   size_t first = 0;        // offset in the flat buffer, in elements
   size_t count = 0;
+  PictureShape picture = {};  // behind each output; count() 0: none
 };
 
 class ParameterLayout {
  public:
   // Appends a tensor behind the last; returns its index.
-  int Add(std::string name, std::vector<int> shape);
+  int Add(std::string name, std::vector<int> shape, PictureShape picture = {});
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
   size_t count() const { return count_; }  // elements in all

@@ -69,6 +69,25 @@ void VisitDdpFigures(Visitor& visit, Record& figures) {
 }
 
 template <typename Visitor, typename Record>
+void VisitDataParallel(Visitor& visit, Record& figures) {
+  visit("replicas", figures.replicas);
+  visit("inputs_bytes", figures.inputs_bytes);
+  visit("inputs_ms", figures.inputs_ms);
+  visit("weights_bytes", figures.weights_bytes);
+  visit("weights_ms", figures.weights_ms);
+  visit("output_gradients_bytes", figures.output_gradients_bytes);
+  visit("output_gradients_ms", figures.output_gradients_ms);
+  visit("outputs_bytes", figures.outputs_bytes);
+  visit("outputs_ms", figures.outputs_ms);
+  visit("gradients_bytes", figures.gradients_bytes);
+  visit("gradients_ms", figures.gradients_ms);
+  visit("loss_ms", figures.loss_ms);
+  visit("update_ms", figures.update_ms);
+  visit("compute_ms", figures.compute_ms);
+  visit("device0_extra_mb", figures.device0_extra_mb);
+}
+
+template <typename Visitor, typename Record>
 void VisitRankResult(Visitor& visit, Record& result) {
   visit("rank", result.rank);
   visit("world_size", result.world_size);
@@ -95,6 +114,8 @@ void VisitRankResult(Visitor& visit, Record& result) {
   visit("peak_memory_mb", result.peak_memory_mb);
   visit("wire_tx_bytes", result.wire_tx_bytes);
   visit.Object("ddp", result.ddp, [](auto& v, auto& figures) { VisitDdpFigures(v, figures); });
+  visit.Object("data_parallel", result.data_parallel,
+               [](auto& v, auto& figures) { VisitDataParallel(v, figures); });
   visit.Objects("curve", result.curve, [](auto& v, auto& point) { VisitCurvePoint(v, point); });
 }
 
@@ -304,6 +325,7 @@ absl::StatusOr<Record> Read(const std::string& text, const char* what, Visit vis
 
 constexpr auto kStep = [](auto& visit, auto& record) { VisitStep(visit, record); };
 constexpr auto kDdpFigures = [](auto& visit, auto& figures) { VisitDdpFigures(visit, figures); };
+constexpr auto kDataParallel = [](auto& visit, auto& figures) { VisitDataParallel(visit, figures); };
 constexpr auto kRankResult = [](auto& visit, auto& result) { VisitRankResult(visit, result); };
 constexpr auto kServerResult = [](auto& visit, auto& result) { VisitServerResult(visit, result); };
 
@@ -316,6 +338,7 @@ absl::StatusOr<StepRecord> StepRecordFromJson(const std::string& line) {
   return Read<StepRecord>(line, "step record", kStep);
 }
 std::string ToJson(const DdpFigures& figures) { return Write(figures, kDdpFigures, 1024); }
+std::string ToJson(const DataParallelFigures& figures) { return Write(figures, kDataParallel, 512); }
 std::string ToJson(const RankResult& result) { return Write(result, kRankResult, 1024); }
 absl::StatusOr<RankResult> RankResultFromJson(const std::string& text) {
   return Read<RankResult>(text, "rank result", kRankResult);

@@ -27,13 +27,19 @@ double DelaySeconds(const TrainingOptions& training, const Probe& probe) {
 
 }  // namespace
 
+double ExchangeBytes(const Configuration& configuration, int64_t elements) {
+  const bool halves = configuration.strategy.needs == StrategyNeeds::kProcessGroup &&
+                      configuration.training.wire != "float32";
+  return (halves ? 2.0 : 4.0) * static_cast<double>(elements);
+}
+
 CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
   return {.scheme = scheme,
           .workers = configuration.workers,
           .place = PlaceOf(configuration.training.server_placement),
           .pipelined = configuration.training.ps_schedule != "serial",
           .servers = std::max(1, configuration.servers()),
-          .pushed = configuration.training.wire == "float32" ? 1.0 : 0.5};
+          .pushed = configuration.training.wire != "float32" && configuration.servers() > 0 ? 0.5 : 1.0};
 }
 
 double StepSeconds(const Configuration& configuration, const Probe& probe, int cores) {
@@ -42,7 +48,7 @@ double StepSeconds(const Configuration& configuration, const Probe& probe, int c
       configuration.training.workload.empty()
           ? std::max(1.0, static_cast<double>(configuration.workers * configuration.training.threads) / cores)
           : 1;
-  const double bytes = 4.0 * static_cast<double>(probe.parameters);
+  const double bytes = ExchangeBytes(configuration, probe.parameters);
   double moved = 0;
   if (configuration.strategy.needs == StrategyNeeds::kProcessGroup)
     moved = 2 * (configuration.workers - 1) * bytes;

@@ -157,6 +157,12 @@ std::string SummaryJson(const std::vector<SummaryRow>& rows) {
     if (row.mean.each_server_payload_bytes.size() > 1) {
       entry["servers"] = {{"payload_bytes", row.mean.each_server_payload_bytes}, {"basis", "measured"}};
     }
+    if (row.sample.data_parallel.replicas > 0) {
+      Json kinds = Json::parse(ToJson(row.sample.data_parallel));
+      kinds["device0_alone_ms"] = row.sample.data_parallel.device0_alone_ms();
+      kinds["basis"] = "measured; device0_extra_mb derived";
+      entry["data_parallel"] = kinds;
+    }
     entry["rounds"] = {{"samples_per_s", row.round_samples_per_s}, {"step_ms", row.round_step_ms}};
     if (row.trainings > 0) {
       Json accuracy = {{"trainings", row.trainings}, {"samples", row.trained_samples}};

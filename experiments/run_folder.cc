@@ -174,7 +174,7 @@ absl::Status RunFolder::Append(const RunLabel& label, const Configuration& confi
 absl::Status RunFolder::KeepTrace(const RunLabel& label, const Configuration& configuration) {
   LaunchTrace& trace = traces_.emplace_back();
   trace.name = configuration.name();
-  for (int rank = 0; rank < configuration.workers; ++rank) {
+  for (int rank = 0; rank < configuration.processes(); ++rank) {
     absl::StatusOr<std::string> text =
         ReadFile(absl::StrFormat("%s/%s/trace-rank%d.json", path_, label.records, rank));
     if (text.ok()) trace.ranks.push_back(*std::move(text));  // a worker that was lost has left none

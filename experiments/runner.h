@@ -42,8 +42,10 @@ struct Site {
   std::string address = "127.0.0.1";
 };
 
-// Starts `configuration` with its processes' records in `folder`, and waits for it. `label` is what the
-// progress line shows in front. `expected_s` sets the deadline: generously beyond it.
+// Starts `configuration` with its processes' records in `folder`, and waits for it; where a process of it
+// dies, again, --max_restarts times at most, from its last checkpoint. Checkpoints are kept in
+// --checkpoint_dir, or beside the records. `label` is what the progress line shows in front. `expected_s`
+// sets the deadline: generously beyond it.
 absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::string& folder,
                                 const std::string& label, double expected_s, const Binaries& binaries,
                                 const Site& site, const Interrupt& interrupt, Display& display);

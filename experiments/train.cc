@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "common/own_address.h"
+#include "experiments/checkpoints.h"
 #include "experiments/estimate.h"
 #include "experiments/experiment.h"
 #include "experiments/plan_text.h"
@@ -96,6 +97,15 @@ absl::Status CheckSpread(const Configuration& configuration, const ExperimentFla
         "MPI's ranks are started by mpirun, over several machines too: mpirun -n N --host A,B -x "
         "MASTER_ADDR=A -x MASTER_PORT=29500 trainer --strategy mpi");
   }
+  if (configuration.training.max_restarts > 0) {
+    return absl::InvalidArgumentError(
+        "--max_restarts starts processes of one machine again; over several, start every node again with "
+        "--resume latest");
+  }
+  if (configuration.processes() != configuration.workers) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        configuration.strategy.name, " is one process with all workers in it; leave --nnodes out"));
+  }
   const int servers = ServerNodes(flags.options.training);
   const int workers = (flags.nodes.nodes - servers) * std::max(1, flags.nodes.per_node);
   if (configuration.workers != workers) {
@@ -106,7 +116,9 @@ absl::Status CheckSpread(const Configuration& configuration, const ExperimentFla
   return absl::OkStatus();
 }
 
-absl::Status Train(const ExperimentFlags& flags, Nodes* nodes, const Interrupt& interrupt, Display& display) {
+absl::Status Train(const ExperimentFlags& asked, Nodes* nodes, const Interrupt& interrupt, Display& display) {
+  ExperimentFlags flags = asked;
+  PSRING_RETURN_IF_ERROR(ResolveResume(flags.options.training));
   PSRING_ASSIGN_OR_RETURN(Prepared prepared, Prepare(flags, "train", interrupt, display));
   prepared.site.nodes = nodes;
   PSRING_ASSIGN_OR_RETURN(prepared.site.address, OwnAddress(flags.nodes.network, {}));

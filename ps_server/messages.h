@@ -6,7 +6,9 @@
 //
 //   worker                              server
 //   Join, with the job            ->
-//   Weights of all buckets        ->                                     (worker 0 only)
+//   Weights of all buckets        ->                                     (worker 0 only; before them the
+//                                                                         optimizer's slots, where it has
+//                                                                         any)
 //                                 <-    Weights of all buckets, version 0 (to the other workers)
 //                                 <-    Join: all workers are here
 //   Announce: a gradient is whole ->                                     (backup workers only)
@@ -19,7 +21,8 @@
 //   Barrier                       ->
 //                                 <-    Barrier: nobody is missing there
 //   Fetch                         ->
-//                                 <-    Weights of all buckets, then Fetch
+//                                 <-    Weights of all buckets, then Fetch (or of one of the optimizer's
+//                                 slots)
 //   Leave                         ->
 //                                 <-    Leave
 //
@@ -71,8 +74,10 @@ enum class MessageKind : uint8_t {
 struct ChunkHeader {
   MessageKind kind = MessageKind::kExchange;
   int bucket = 0;
-  uint64_t offset = 0;    // of the payload's first byte in the bucket, in bytes
-  int64_t step = 0;       // Exchange, Announce, Reset; Join, to the worker: to go on with
+  uint64_t offset = 0;  // of the payload's first byte in the bucket, in bytes
+  // Exchange, Announce, Reset; Join, to the worker: to go on with. Weights, to the server, and Fetch: above 0
+  // not the weights, but the optimizer's slot of this number, from 1.
+  int64_t step = 0;
   int64_t samples = 0;    // Exchange, to the server: in the gradient
   int64_t version = 0;    // Exchange, to the worker: of these weights
   int64_t staleness = 0;  // Exchange, to the worker: of the push that is answered
@@ -97,7 +102,7 @@ struct ChunkHeader {
 };
 
 // Told in every Join: both sides must speak the same.
-inline constexpr int kProtocolVersion = 5;
+inline constexpr int kProtocolVersion = 6;
 
 inline constexpr size_t kChunkBytes = 1 << 20;
 

@@ -31,6 +31,8 @@ class ShardedClient : public PsClient {
     for (const auto& server : servers_) server->ShareMemory(gradients, weights);
   }
 
+  void BeginWith(std::vector<ConstSpan> slots) override { slots_ = std::move(slots); }
+
   absl::Status Start(int worker, const ServerJob& job, Span weights, absl::Time deadline) override {
     PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
     job_ = job;
@@ -43,10 +45,14 @@ class ShardedClient : public PsClient {
     return OnEach([&](int server) {
       const ServerJob shard = ShardOf(job, slices_[server], server, count());
       std::vector<float> part(static_cast<size_t>(shard.parameters));
-      if (worker == 0)
-        ForEachSlice(server, shard, part, [&](float* in_part, size_t first, size_t length) {
-          std::copy_n(weights.floats() + first, length, in_part);
-        });
+      std::vector<std::vector<float>> slots(worker == 0 ? slots_.size() : 0, part);
+      std::vector<ConstSpan> spans;
+      for (size_t i = 0; i < slots.size(); ++i) {
+        Gather(server, shard, slots_[i], slots[i]);
+        spans.emplace_back(slots[i].data(), slots[i].size());
+      }
+      if (worker == 0) Gather(server, shard, weights, part);
+      servers_[server]->BeginWith(spans);
       PSRING_RETURN_IF_ERROR(servers_[server]->Start(worker, shard, {part.data(), part.size()}, deadline));
       if (worker != 0) Scatter(server, shard, part, weights);
       return absl::OkStatus();
@@ -90,13 +96,15 @@ class ShardedClient : public PsClient {
   }
 
   absl::Status Fetch(Span weights, absl::Time deadline) override {
-    return OnEach([&](int server) {
-      const ServerJob shard = ShardOf(job_, slices_[server], server, count());
-      std::vector<float> part(static_cast<size_t>(shard.parameters));
-      PSRING_RETURN_IF_ERROR(servers_[server]->Fetch({part.data(), part.size()}, deadline));
-      Scatter(server, shard, part, weights);
-      return absl::OkStatus();
-    });
+    return FetchParts(weights,
+                      [&](int server, Span part) { return servers_[server]->Fetch(part, deadline); });
+  }
+
+  absl::StatusOr<bool> FetchState(int slot, Span values, absl::Time deadline) override {
+    PSRING_RETURN_IF_ERROR(FetchParts(values, [&](int server, Span part) {
+      return servers_[server]->FetchState(slot, part, deadline).status();
+    }));
+    return true;  // several servers do not go back
   }
 
   absl::Status Leave(absl::Time deadline) override {
@@ -167,6 +175,16 @@ class ShardedClient : public PsClient {
     return failure_;
   }
 
+  absl::Status FetchParts(Span whole, const std::function<absl::Status(int server, Span part)>& fetch) {
+    return OnEach([&](int server) {
+      const ServerJob shard = ShardOf(job_, slices_[server], server, count());
+      std::vector<float> part(static_cast<size_t>(shard.parameters));
+      PSRING_RETURN_IF_ERROR(fetch(server, {part.data(), part.size()}));
+      Scatter(server, shard, part, whole);
+      return absl::OkStatus();
+    });
+  }
+
   // The server's slices: `visit(where in `part`, where in the whole, how many)`.
   template <typename Visit>
   void ForEachSlice(int server, const ServerJob& shard, std::vector<float>& part, const Visit& visit) const {
@@ -174,6 +192,11 @@ class ShardedClient : public PsClient {
       const BucketSlice& slice = slices_[server][bucket];
       visit(part.data() + shard.buckets[bucket].first, job_.buckets[bucket].first + slice.first, slice.count);
     }
+  }
+  void Gather(int server, const ServerJob& shard, ConstSpan whole, std::vector<float>& part) const {
+    ForEachSlice(server, shard, part, [&](float* in_part, size_t first, size_t length) {
+      std::copy_n(whole.floats() + first, length, in_part);
+    });
   }
   void Scatter(int server, const ServerJob& shard, std::vector<float>& part, Span weights) const {
     ForEachSlice(server, shard, part, [&](const float* in_part, size_t first, size_t length) {
@@ -291,6 +314,7 @@ class ShardedClient : public PsClient {
   }
 
   ServerJob job_;
+  std::vector<ConstSpan> slots_;                  // worker 0's, until Start has returned
   std::vector<std::vector<BucketSlice>> slices_;  // by server, by bucket
   bool carries_verdicts_ = false;                 // backup workers
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "common/reduce.h"
 #include "trainer/evaluation.h"
 
 namespace psring {
@@ -56,9 +57,10 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
   PSRING_ASSIGN_OR_RETURN(w.updates_,
                           PlanUpdates(options, *w.strategy_, *model_row, w.plan_, data.train.count()));
   w.warnings_ = PlanWarnings(*w.strategy_, w.updates_);
+  PSRING_ASSIGN_OR_RETURN(const DType precision, ParseDType(options.precision));
   const int max_batch = std::max(options.batch, kEvaluationBatch);
   w.compute_ = device.NewStream(StreamKind::kCompute, "compute");
-  PSRING_ASSIGN_OR_RETURN(w.ops_, MakeOps(device, options.threads));
+  PSRING_ASSIGN_OR_RETURN(w.ops_, MakeOps(device, options.threads, precision));
   PSRING_ASSIGN_OR_RETURN(w.model_, model_row->make(data.train, max_batch, device, *w.ops_));
   const uint64_t bytes = w.parameters() * sizeof(float);
   PSRING_RETURN_IF_ERROR(CheckCopiesFit(

@@ -41,6 +41,12 @@ class Model {
   // Forward and loss. Adds to *score when the stream gets there. Keeps what Backward needs.
   virtual void Forward(ConstSpan weights, const Batch& batch, BatchScore* score, Stream& stream) = 0;
 
+  // The first part of Forward: all but the loss. [batch][classes], of the Ops' activation type; empty where
+  // the batch is, or where the model computes nothing.
+  virtual ConstSpan Outputs(ConstSpan weights, const Batch& batch, Stream& stream) = 0;
+  // Where Backward reads the gradient of those: Forward writes it, or whoever called Outputs instead.
+  virtual Span OutputGradient(int batch) = 0;
+
   // Called when the work is enqueued from which on these elements of the gradient are complete and no later
   // work of this step reads those weights.
   using GradientReady = std::function<void(ReadyRange range)>;

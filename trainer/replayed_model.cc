@@ -31,13 +31,20 @@ class ReplayedModel : public Model {
 
   std::vector<float> InitialWeights(uint64_t) const override { return std::vector<float>(layout_.count()); }
 
-  void Forward(ConstSpan, const Batch&, BatchScore*, Stream& stream) override {
+  void Forward(ConstSpan weights, const Batch& batch, BatchScore*, Stream& stream) override {
+    Outputs(weights, batch, stream);
+  }
+
+  Span OutputGradient(int) override { return {}; }
+
+  ConstSpan Outputs(ConstSpan, const Batch&, Stream& stream) override {
     stream.Run([this] {
       // The kernel may otherwise add 50 us to every wait.
       prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
       SleepUntil(MonotonicNanos() + Nanos(workload_.forward_ms));
       return absl::OkStatus();
     });
+    return {};
   }
 
   void Backward(ConstSpan, const Batch& batch, Span gradient, Stream& stream,

@@ -32,7 +32,7 @@ int64_t StepPlan::SamplesIn(int64_t updates, int per_step) const {
 absl::StatusOr<StepPlan> PlanSteps(const TrainingOptions& options, int64_t data_count, int world_size) {
   const int64_t worker_batch = WorkerBatch(options);
   StepPlan plan{.warmup_steps = options.warmup_steps,
-                .drawn_batch = worker_batch * world_size * options.micro_batches};
+                .drawn_batch = worker_batch * world_size * options.micro_batches * options.replicas};
   const bool drops_last = options.drop_last == "true";
   if (drops_last && plan.drawn_batch > data_count) {
     const int64_t shares = plan.drawn_batch / options.batch;
@@ -104,9 +104,25 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
     PSRING_RETURN_IF_ERROR(CheckRecovery(options, ServersOf(options, world_size)));
   }
   if (strategy.single_process && world_size > 1) {
-    return absl::InvalidArgumentError(absl::StrCat("--strategy ", strategy.name,
-                                                   " is one process; it cannot have ", world_size,
-                                                   " workers (--micro_batches adds as many gradients)"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--strategy ", strategy.name, " is one process; it cannot have ", world_size, " workers (",
+        strategy.replicates ? "--replicas are its devices" : "--micro_batches adds as many gradients", ")"));
+  }
+  if (!strategy.replicates && options.replicas > 1) {
+    return absl::InvalidArgumentError(absl::StrCat("--replicas is for --strategy dp; ", options.strategy,
+                                                   " has a process for each worker"));
+  }
+  if (strategy.replicates && options.micro_batches > 1) {
+    return absl::InvalidArgumentError("--micro_batches belongs to --strategy single, not to dp");
+  }
+  if (strategy.replicates && (options.straggler != "none" || options.jitter_ms != "none")) {
+    return absl::InvalidArgumentError(
+        "--straggler and --jitter_ms slow processes down, and the replicas of dp are threads of one; leave "
+        "them out");
+  }
+  if (strategy.replicates && options.clock == "virtual") {
+    return absl::InvalidArgumentError(
+        "--clock virtual does not know how long dp's copies take; leave one of them out");
   }
   if (IsAsynchronous(strategy) && options.clip_norm > 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -118,10 +134,10 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
         absl::StrCat("--staleness_lr is for asynchronous strategies (ps-async, ps-ssp:K); leave it out for ",
                      options.strategy, ", whose gradients are never stale"));
   }
-  if (strategy.needs != Needs::kParameterServer && options.wire != "float32") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--wire is for the strategies that have servers (ps-sync and the like); leave it out for ",
-        options.strategy));
+  if (strategy.needs == Needs::kNothing && options.wire != "float32") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--wire is of gradients on their way to others; leave it out for ", options.strategy,
+                     ", which sends none"));
   }
   if (strategy.number.below_workers && options.drop_last == "false") {
     return absl::InvalidArgumentError(

@@ -196,6 +196,27 @@ TEST(RunFiles, StepsCarryTheirLaunchAndTheirWait) {
   EXPECT_EQ(nlohmann::json::parse(line)["rank"], 1);
 }
 
+TEST(Findings, SayWhatDeviceZeroDoesAlone) {
+  SummaryRow row = Row("dp", 2, {1, 2});
+  row.sample.parameters = 1'000'000;
+  row.sample.data_parallel = {.replicas = 2,
+                              .inputs_bytes = 1e6,
+                              .weights_bytes = 4e6,
+                              .weights_ms = 2,
+                              .gradients_bytes = 4e6,
+                              .gradients_ms = 1.5,
+                              .update_ms = .5,
+                              .device0_extra_mb = 7};
+  const std::string text = AllFindings({row});
+  EXPECT_NE(text.find("device 0 sends 5.00 MB a step (inputs 1.00, weights 4.00"), std::string::npos) << text;
+  EXPECT_NE(text.find("A ring's workers send 4.00 MB each"), std::string::npos) << text;
+  EXPECT_NE(text.find("works alone for 4.0 of 13.5 ms"), std::string::npos) << text;
+  const auto json = nlohmann::json::parse(SummaryJson({row}));
+  EXPECT_EQ(json[0]["data_parallel"]["weights_bytes"], 4e6);
+  EXPECT_EQ(json[0]["data_parallel"]["device0_alone_ms"], 4);
+  EXPECT_EQ(json[0]["figures"]["payload_tx_bytes_per_worker"], 7454760);
+}
+
 TEST(RunFiles, WhatDdpLogsIsALineARank) {
   RunRecords records;
   records.ranks.resize(2);

@@ -250,7 +250,7 @@ TEST(BucketPipeline, KeepsTheOrderOfTheBucketsWhateverIsReadyFirst) {
 
 TEST(Registry, AnUnknownNameIsAnsweredWithTheNearest) {
   EXPECT_EQ(FindStrategy("rign").status().message(),
-            "unknown strategy 'rign'; did you mean 'ring'? There are none, single, star, ring, direct, "
+            "unknown strategy 'rign'; did you mean 'ring'? There are none, single, dp, star, ring, direct, "
             "halving-doubling, double-binary-tree, gloo, mpi, nccl, ps-sync, ps-backup:B, "
             "ps-ssp:K, ps-async");
   EXPECT_EQ((*FindStrategy("ring"))->needs, Needs::kProcessGroup);

@@ -142,7 +142,8 @@ TEST(CheckStrategy, WhatConcernsOnlySomeStrategiesIsRefusedByTheOthersInOneLine)
   EXPECT_NE(refusal("ps-sync", inverse).find("--staleness_lr is for asynchronous"), std::string::npos);
   EXPECT_NE(refusal("ring", inverse).find("ring"), std::string::npos);
   EXPECT_EQ(refusal("ps-async", inverse), "");
-  EXPECT_NE(refusal("ring", half).find("--wire is for"), std::string::npos);
+  EXPECT_NE(refusal("none", half).find("--wire is of gradients"), std::string::npos);
+  EXPECT_EQ(refusal("ring", half), "");
   EXPECT_EQ(refusal("ps-async", half), "");
   const auto all = [](TrainingOptions& o) { o.drop_last = "false"; };
   EXPECT_NE(refusal("ps-backup:1", all).find("--drop_last false"), std::string::npos);

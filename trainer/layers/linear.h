@@ -6,10 +6,11 @@
 
 namespace psring {
 
-// y = x w^T + b, and max(0, y) where `relu` says so.
+// y = x w^T + b, and max(0, y) where `relu` says so. `picture`: what x is, where it is one.
 class LinearLayer : public Layer {
  public:
-  LinearLayer(const std::string& name, int inputs, int outputs, bool relu, ParameterLayout& layout);
+  LinearLayer(const std::string& name, int inputs, int outputs, bool relu, ParameterLayout& layout,
+              PictureShape picture = {});
 
   ReadyRange parameters() const override { return parameters_.range(); }
   void Initialize(Random& random, std::vector<float>& weights) const override;

@@ -13,7 +13,9 @@ class NoneStrategy : public SyncStrategy {
 
   absl::Status Start(const TrainingState& state) override {
     state_ = state;
-    return absl::OkStatus();
+    if (!state.has_slots) return absl::OkStatus();
+    optimizer_.Load(state.slots, context_.compute);
+    return context_.compute.Synchronize();
   }
 
   absl::Status BeginStep(const StepInfo& info) override {
@@ -51,6 +53,13 @@ class NoneStrategy : public SyncStrategy {
     if (weights.data == state_.weights.data) return absl::OkStatus();
     context_.compute.Copy(weights.data, state_.weights.data, weights.bytes());
     return context_.compute.Synchronize();
+  }
+
+  absl::StatusOr<bool> Save(Span weights, const std::vector<Span>& slots) override {
+    context_.compute.Copy(weights.data, state_.weights.data, weights.bytes());
+    optimizer_.Save(slots, context_.compute);
+    PSRING_RETURN_IF_ERROR(context_.compute.Synchronize());
+    return true;
   }
 
   void Abort(absl::Status /*why*/) override {}  // it never waits
