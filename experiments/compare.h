@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "experiments/interrupt.h"
+#include "experiments/nodes.h"
 #include "experiments/plan.h"
 #include "experiments/progress.h"
 #include "experiments/virtual_cluster/link.h"
@@ -18,6 +19,7 @@ struct ExperimentFlags {
   bool predict = false;  // hold the rows against the simulator
   bool time_budget_given = false;
   LinkOptions link;
+  NodesOptions nodes;
   bool link_is_default =
       false;  // nobody asked for it: given up where something in the comparison cannot have it
   std::vector<std::string> command_line;

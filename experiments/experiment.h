@@ -27,6 +27,7 @@ struct Prepared {
   Shaping shaping = Shaping::kNone;
   std::string why_no_link;
   std::string why_userspace;  // where namespaces were wanted and cannot be made
+  Site site;                  // but for the virtual cluster, which is built later
   std::string run_path;
   std::vector<MeasuredRun> measured;  // those that --compute_ms and --network_ms name
 };
@@ -88,7 +89,8 @@ class Experiment {
   const Interrupt& interrupt_;
   Display& display_;
   RunFolder folder_;
-  std::unique_ptr<VirtualCluster> cluster_;  // null: this machine's loopback
+  std::unique_ptr<VirtualCluster> cluster_;  // null: none
+  Site site_;
   Manifest manifest_;
   int64_t begin_ns_ = 0;
   std::vector<ConfigurationRuns> runs_;

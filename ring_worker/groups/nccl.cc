@@ -74,8 +74,17 @@ class StagingBuffer {
 
 class NcclGroup final : public ProcessGroup {
  public:
-  NcclGroup(GroupInfo info, int gpu, std::shared_ptr<NcclCommunicator> communicator)
-      : ProcessGroup(std::move(info)), gpu_(gpu), communicator_(std::move(communicator)) {}
+  // What Split makes a part of this group with.
+  struct Parts {
+    NcclLibrary nccl;
+    absl::Duration timeout;
+    NcclWishes wishes;
+  };
+  NcclGroup(GroupInfo info, int gpu, std::shared_ptr<NcclCommunicator> communicator, Parts parts)
+      : ProcessGroup(std::move(info)),
+        gpu_(gpu),
+        parts_(std::move(parts)),
+        communicator_(std::move(communicator)) {}
 
   ~NcclGroup() override {
     (void)cudaSetDevice(gpu_);
@@ -116,6 +125,22 @@ class NcclGroup final : public ProcessGroup {
       return communicator_->Wait();
     });
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<ProcessGroup>> MakePart(Rendezvous* part, int color, int key) override {
+    PSRING_RETURN_IF_ERROR(CudaStatus("cudaSetDevice", cudaSetDevice(gpu_)));
+    const ScopedVariables variables(NcclVariables(parts_.wishes));
+    if (part == nullptr) {
+      PSRING_RETURN_IF_ERROR(communicator_->Split(NCCL_SPLIT_NOCOLOR, key, nullptr));
+      return nullptr;
+    }
+    GroupInfo of_part = info();
+    of_part.rank = part->options().rank;
+    of_part.size = part->options().world_size;
+    auto communicator =
+        std::make_shared<NcclCommunicator>(parts_.nccl, of_part.rank, of_part.size, parts_.timeout);
+    PSRING_RETURN_IF_ERROR(communicator_->Split(color, key, communicator.get()));
+    return std::make_unique<NcclGroup>(std::move(of_part), gpu_, std::move(communicator), parts_);
   }
 
   absl::Status ThroughDevice(const CollectiveCall& call) {
@@ -164,6 +189,7 @@ class NcclGroup final : public ProcessGroup {
   }
 
   const int gpu_;
+  const Parts parts_;
   std::shared_ptr<NcclCommunicator> communicator_;
   cudaStream_t stream_ = nullptr;
   StagingBuffer staged_in_, staged_out_;
@@ -222,12 +248,13 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(Rendezvous& rendezvo
   const bool shares = std::adjacent_find(names.begin(), names.end()) != names.end();
   const std::string algorithm = options.algorithm.empty() ? "default" : options.algorithm;
   const bool sockets = options.transport == "tcp";
-  const ScopedVariables variables(NcclVariables(
-      {.ring = algorithm == "ring",
-       .sockets = sockets,
-       .loopback = absl::StartsWith(options.bind_host, "127.") || options.bind_host == "localhost",
-       .shares_gpu = shares,
-       .rank = rank}));
+  const NcclWishes wishes = {
+      .ring = algorithm == "ring",
+      .sockets = sockets,
+      .loopback = absl::StartsWith(options.bind_host, "127.") || options.bind_host == "localhost",
+      .shares_gpu = shares,
+      .rank = rank};
+  const ScopedVariables variables(NcclVariables(wishes));
 
   ncclUniqueId id = {};
   if (rank == 0) PSRING_RETURN_IF_ERROR(nccl.ToStatus("ncclGetUniqueId", nccl.GetUniqueId(&id)));
@@ -244,9 +271,14 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(Rendezvous& rendezvo
   const std::string transport =
       absl::StrCat("nccl ", nccl.version, sockets || shares ? " tcp" : "", options.gpu < 0 ? " staged" : "",
                    shares ? " on shared GPUs" : "");
-  return std::make_unique<NcclGroup>(
-      GroupInfo{rank, size, "nccl", algorithm, transport, /*on_gpu=*/options.gpu >= 0}, gpu,
-      std::move(communicator));
+  return std::make_unique<NcclGroup>(GroupInfo{.rank = rank,
+                                               .size = size,
+                                               .backend = "nccl",
+                                               .algorithm = algorithm,
+                                               .transport = transport,
+                                               .on_gpu = options.gpu >= 0},
+                                     gpu, std::move(communicator),
+                                     NcclGroup::Parts{nccl, options.timeout, wishes});
 }
 
 }  // namespace psring

@@ -35,6 +35,29 @@ absl::Status NcclCommunicator::Connect(const ncclUniqueId& id) {
   return AwaitIdle("the other ranks' communicators");
 }
 
+absl::Status NcclCommunicator::Split(int color, int key, NcclCommunicator* part) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t made = nullptr;
+  {
+    MutexLock lock(mutex_);
+    PSRING_RETURN_IF_ERROR(Examine());
+    if (absl::Status told =
+            nccl_.ToStatus(Named("ncclCommSplit"), nccl_.CommSplit(comm_, color, key, &made, &config));
+        !told.ok()) {
+      return Fail(told);
+    }
+  }
+  // Only when the whole is done with it the part is there.
+  PSRING_RETURN_IF_ERROR(AwaitIdle("split"));
+  if (part == nullptr) return absl::OkStatus();
+  {
+    MutexLock lock(part->mutex_);
+    part->comm_ = made;
+  }
+  return part->AwaitIdle("split");
+}
+
 NcclCommunicator::~NcclCommunicator() {
   bool finalizing = false;
   {

@@ -32,6 +32,10 @@ class NcclCommunicator final : public CudaWatch {
 
   // With all ranks; returns when it can be used.
   absl::Status Connect(const ncclUniqueId& id);
+  // With all ranks, while nothing is under way: those of one color become `part`, which has not been
+  // connected, in the order of `key`. `part` is null for NCCL_SPLIT_NOCOLOR. Returns when the part can be
+  // used.
+  absl::Status Split(int color, int key, NcclCommunicator* part);
 
   using Call = std::function<ncclResult_t(const NcclLibrary&, ncclComm_t)>;
   // `call` puts a collective on `stream`; returns when NCCL has taken it in, which is long before it is done.

@@ -34,6 +34,7 @@ absl::StatusOr<NcclLibrary> LoadNccl() {
   PSRING_RETURN_IF_ERROR(library->Bind("ncclGetVersion", f.GetVersion));
   PSRING_RETURN_IF_ERROR(library->Bind("ncclGetUniqueId", f.GetUniqueId));
   PSRING_RETURN_IF_ERROR(library->Bind("ncclCommInitRankConfig", f.CommInitRankConfig));
+  PSRING_RETURN_IF_ERROR(library->Bind("ncclCommSplit", f.CommSplit));
   PSRING_RETURN_IF_ERROR(library->Bind("ncclCommFinalize", f.CommFinalize));
   PSRING_RETURN_IF_ERROR(library->Bind("ncclCommDestroy", f.CommDestroy));
   PSRING_RETURN_IF_ERROR(library->Bind("ncclCommAbort", f.CommAbort));

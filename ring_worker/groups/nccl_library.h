@@ -15,6 +15,7 @@ struct NcclLibrary {
   decltype(ncclGetVersion)* GetVersion;
   decltype(ncclGetUniqueId)* GetUniqueId;
   decltype(ncclCommInitRankConfig)* CommInitRankConfig;
+  decltype(ncclCommSplit)* CommSplit;
   decltype(ncclCommFinalize)* CommFinalize;
   decltype(ncclCommDestroy)* CommDestroy;
   decltype(ncclCommAbort)* CommAbort;
