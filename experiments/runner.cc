@@ -360,7 +360,7 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
   PSRING_RETURN_IF_ERROR(WriteFile(folder + "/launch.json", ToJson(NoteOf(configuration))));
   Launched launched;
   std::vector<NodeCounters> counted_before;
-  if (cluster != nullptr) counted_before = cluster->Counters(interrupt);
+  if (site.cluster != nullptr) counted_before = site.cluster->Counters(interrupt);
   const ForeignCpu foreign;
   const int64_t begin = MonotonicNanos();
   PSRING_RETURN_IF_ERROR(
@@ -374,8 +374,9 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
   }
   launched.records = *std::move(records);
   if (!counted_before.empty()) {
-    launched.records.network = NetworkOf(counted_before, cluster->Counters(interrupt),
-                                         launched.records.steps.front().size(), cluster->report().bits_per_s);
+    launched.records.network =
+        NetworkOf(counted_before, site.cluster->Counters(interrupt), launched.records.steps.front().size(),
+                  site.cluster->report().bits_per_s);
   }
   return launched;
 }
