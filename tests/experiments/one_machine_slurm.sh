@@ -36,7 +36,7 @@ trap end EXIT
 trap 'exit 143' TERM INT HUP
 
 host=$(hostname -s)
-port=$((20000 + $$ % 10000 * 2))
+port=$((20000 + $$ % 6000 * 2))  # below those that the system gives to others
 mkdir "$folder/state" "$folder/spool" "$folder/munge"
 chmod 0700 "$folder/munge"
 head -c 1024 /dev/urandom > "$folder/munge/key"
@@ -85,5 +85,14 @@ for i in $(seq 100); do
     exit 1
   fi
   sleep 0.2
+done
+# A node that says it is idle may still refuse its first step.
+for i in 1 2 3; do
+  if timeout 10 srun -n 1 true > "$folder/out3" 2>&1; then break; fi
+  if [ "$i" = 3 ]; then
+    echo "one_machine_slurm: no step can be run; the daemons say:" >&2
+    tail -n 5 "$folder"/*.log "$folder"/out* >&2
+    exit 1
+  fi
 done
 "$@"
