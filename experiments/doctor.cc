@@ -44,6 +44,7 @@ const char* const kPackages[] = {"g++",
                                  "libopenmpi-dev",
                                  "openmpi-bin",
                                  "iproute2",
+                                 "xz-utils",
                                  "libjs-d3",
                                  "dataset-fashion-mnist"};
 
