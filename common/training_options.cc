@@ -289,9 +289,11 @@ absl::Status CheckRecovery(const TrainingOptions& options, int servers) {
                      : options.checkpoint_every > 0    ? "--checkpoint_every"
                      : !options.checkpoint_dir.empty() ? "--checkpoint_dir"
                                                        : "--on_worker_loss continue";
-  if (servers > 1) {
+  if (servers > 1 && continues && absl::StartsWith(options.strategy, "ps-backup")) {
     return absl::InvalidArgumentError(
-        absl::StrCat(flag, " needs one server that holds all parameters; leave it out, or give --servers 1"));
+        "--on_worker_loss continue with ps-backup on several servers: whom the first one has admitted "
+        "instead "
+        "the others would not know; leave it out, or give --servers 1");
   }
   if (options.clock == "virtual") {
     return absl::InvalidArgumentError(

@@ -105,7 +105,7 @@ ChildSpec Trainer(const Configuration& configuration, int rank, const Ground& gr
                   .command = TrainerCommand(configuration, folder, binaries),
                   .environment = Environment(configuration, rank, ground),
                   .log_path = absl::StrFormat("%s/log-rank%d.txt", folder, rank),
-                  .may_die = configuration.servers() == 1 && GoesOnWithoutAWorker(configuration)};
+                  .may_die = configuration.servers() > 0 && GoesOnWithoutAWorker(configuration)};
   child.command.push_back(absl::StrCat("--bind_host=", ground.Address(rank)));
   const std::string interface = ground.cluster != nullptr ? ground.cluster->interface() : "";
   if (!interface.empty()) child.command.push_back(absl::StrCat("--count_interface=", interface));

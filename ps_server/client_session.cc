@@ -208,7 +208,10 @@ absl::Status ClientSession::OnChunk(const ChunkHeader& header, Pieces payload) {
       return OnReset(header);
     case MessageKind::kJoin:
       OnJoined(header);
+      heard_(header);
       return absl::OkStatus();
+    case MessageKind::kRewind:
+      return Unexpected(header);
     case MessageKind::kBarrier:
     case MessageKind::kFetch:
     case MessageKind::kLeave: {

@@ -18,6 +18,7 @@
 //                                 <-    Reset: send the bucket's gradient again (a worker was lost in it)
 //   Barrier                       ->
 //                                 <-    Barrier: nobody is missing there
+//   Rewind: to a step             ->                                     (several servers, synchronous)
 //   Fetch                         ->
 //                                 <-    Weights of all buckets, then Fetch
 //   Leave                         ->
@@ -35,6 +36,11 @@
 // on: exchanges in flight are sent again. Where it has come back with older weights, the answer to Join names
 // the step: a synchronous worker goes back to it, with the weights that a Fetch brings (`dropped` is set); an
 // asynchronous one goes on.
+//
+// Of several servers one may come back with older weights than the others hold. Every worker that hears of it
+// says Rewind to these, with the step: each begins once more, as another incarnation, at the newest of its
+// checkpoints that is not beyond that step, as if it had died; and so on until all begin at the same step
+// (common_step.h). A Rewind that was meant for another incarnation is ignored.
 //
 // With backup workers a gradient is announced when its last bucket is ready, and sent once it is admitted.
 // One that is dropped is not sent: its worker gets all buckets' weights at once, of the version that is its
@@ -65,25 +71,27 @@ enum class MessageKind : uint8_t {
   kAnnounce = 6,
   kNorm = 7,
   kReset = 8,
-  kBarrier = 9
+  kBarrier = 9,
+  kRewind = 10
 };
 
 struct ChunkHeader {
   MessageKind kind = MessageKind::kExchange;
   int bucket = 0;
   uint64_t offset = 0;    // of the payload's first byte in the bucket, in bytes
-  int64_t step = 0;       // Exchange, Announce, Reset; Join, to the worker: to go on with
+  int64_t step = 0;       // Exchange, Announce, Reset, Rewind; Join, to the worker: to go on with
   int64_t samples = 0;    // Exchange, to the server: in the gradient
   int64_t version = 0;    // Exchange, to the worker: of these weights
   int64_t staleness = 0;  // Exchange, to the worker: of the push that is answered
-  bool dropped =
-      false;  // to the worker: its gradient has no part in these weights; Join: nor has any in flight
+  // To the worker: its gradient has no part in these weights. Join: nor has any in flight, since the server
+  // begins at that step with all its workers.
+  bool dropped = false;
   // Announce: see below. To the worker: above 0 where with it the step is complete, made of so many workers'
   // gradients.
   int64_t complete = 0;
   double sum_of_squares = 0;  // Norm: to the worker the server's own, to the server that of all servers
   bool repeated = false;      // on the server alone: this answer was lost on the way, and is counted already
-  uint64_t incarnation = 0;   // Exchange, Announce, to the server; Join, to the worker
+  uint64_t incarnation = 0;   // Exchange, Announce, Rewind, to the server; Join, to the worker
   uint64_t resets = 0;        // Exchange, to the server, and Reset: how often the bucket was reset
   int64_t patience_ms = 0;    // Join, to the worker: how long it may look for this server when it loses it
   // Exchange through shared memory (shared_payload.h): the payload is not in the message. To the server: so
@@ -97,7 +105,7 @@ struct ChunkHeader {
 };
 
 // Told in every Join: both sides must speak the same.
-inline constexpr int kProtocolVersion = 5;
+inline constexpr int kProtocolVersion = 6;
 
 inline constexpr size_t kChunkBytes = 1 << 20;
 

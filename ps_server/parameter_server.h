@@ -104,7 +104,8 @@ class ParameterServer {
   ~ParameterServer();
 
   // Before any Join: goes on from what a server has left behind. Synchronous workers go back to its step.
-  absl::Status Restore(const Checkpoint& checkpoint);
+  // `died`: so counts as a restart.
+  absl::Status Restore(const Checkpoint& checkpoint, bool died = true);
 
   // One a thread that calls Receive.
   absl::StatusOr<Lane> NewLane() const;
@@ -138,6 +139,10 @@ class ParameterServer {
   // Waits for the end: OK once all workers have left, or are lost and the others have left; the reason once
   // the job has failed. Nothing where neither has happened by `deadline`.
   std::optional<absl::Status> WaitUntilOver(absl::Time deadline);
+
+  // Where WaitUntilOver says Cancelled: a worker has said that the job goes back to this step. Another server
+  // takes the place of this one, with a checkpoint that is not beyond it.
+  std::optional<int64_t> goes_back_to() const;
 
   ServerStats stats() const;
   uint64_t incarnation() const { return incarnation_; }
@@ -285,6 +290,8 @@ class ParameterServer {
   // False: the buckets are at different versions just now.
   bool TakeCheckpoint(bool finished);
 
+  absl::Status OnRewind(int worker, const ChunkHeader& header);
+
   // parameter_server_watch.cc
   void Watch();
   // Tells those in line for memory whose turn has come.
@@ -312,6 +319,7 @@ class ParameterServer {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool passed_[kBarriers] ABSL_GUARDED_BY(mutex_) = {};
   bool poked_ ABSL_GUARDED_BY(mutex_) = false;  // the watchdog has something to do
+  std::optional<int64_t> goes_back_to_ ABSL_GUARDED_BY(mutex_);
 
   // Made in worker 0's Join or in Restore; from then on worker 0's thread may read it, and everybody once
   // started_ is true.

@@ -76,4 +76,24 @@ bool ParameterServer::CheckpointNow(absl::Time deadline) {
   return !checkpoint_asked_;
 }
 
+// Every worker that has heard of another server's death says so; the first counts, for then all their streams
+// end, and what the others say is meant for an incarnation that is no more.
+absl::Status ParameterServer::OnRewind(int worker, const ChunkHeader& header) {
+  if (writer_ == nullptr || rule_.each_alone() || header.step < 0) {
+    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " wants to go back to step ",
+                                                      header.step, ", and there is no such way"));
+  }
+  {
+    MutexLock lock(mutex_);
+    if (!goes_back_to_.has_value()) goes_back_to_ = header.step;
+  }
+  Abort(absl::CancelledError(absl::StrCat("the job goes back to step ", header.step, " or before")));
+  return absl::OkStatus();
+}
+
+std::optional<int64_t> ParameterServer::goes_back_to() const {
+  MutexLock lock(mutex_);
+  return goes_back_to_;
+}
+
 }  // namespace psring

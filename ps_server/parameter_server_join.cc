@@ -32,6 +32,10 @@ absl::Status ParameterServer::Join(const Joining& joining, std::shared_ptr<Reply
       return absl::AlreadyExistsError(absl::StrCat("there is a worker ", worker, " already"));
     }
   }
+  if (comes_back && joining.again && options_.servers > 1) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "worker ", worker, " was given up here; it can come back to all servers together, as a new process"));
+  }
   if (comes_back) return ComeBack(joining, std::move(sink));
   if (!resumes) return Enter(joining, std::move(sink));
   if (rule_.kind == WaitingRule::Kind::kBackup) {
@@ -151,7 +155,6 @@ absl::Status ParameterServer::TakeIn(int worker, bool again, Replies& replies) {
 
 ChunkHeader ParameterServer::WelcomeHeader(int64_t step) const {
   absl::Duration patience = options_.worker_timeout;
-  if (options_.servers > 1) patience = absl::ZeroDuration();  // all servers' conversations end together
   if (options_.checkpoints != nullptr) patience = std::max(options_.timeout, patience);
   return {.kind = MessageKind::kJoin,
           .step = step,
@@ -162,7 +165,7 @@ ChunkHeader ParameterServer::WelcomeHeader(int64_t step) const {
 absl::Status ParameterServer::Welcome(int worker, int64_t step, bool again, bool went_back,
                                       const std::vector<Reply>* first_weights) {
   ChunkHeader header = WelcomeHeader(step);
-  header.dropped = again && went_back;
+  header.dropped = went_back;
   if (!again && (worker != 0 || step > 0 || restored_)) {
     // Its pushes of a step begin together: what a bucket may have had of it before is not waited for.
     std::vector<Reply> weights;
@@ -177,7 +180,7 @@ absl::Status ParameterServer::Welcome(int worker, int64_t step, bool again, bool
   return absl::OkStatus();
 }
 
-absl::Status ParameterServer::Restore(const Checkpoint& checkpoint) {
+absl::Status ParameterServer::Restore(const Checkpoint& checkpoint, bool died) {
   MutexLock lock(mutex_);
   PSRING_RETURN_IF_ERROR(ValidateServerJob(checkpoint.job));
   if (checkpoint.job.workers != options_.workers) {
@@ -236,7 +239,7 @@ absl::Status ParameterServer::Restore(const Checkpoint& checkpoint) {
   if (was_finished_) passed_[kBarriers - 1] = true;
   MutexLock stats_lock(stats_mutex_);
   stats_ = checkpoint.stats;
-  ++stats_.restarts;
+  stats_.restarts += died ? 1 : 0;
   return absl::OkStatus();
 }
 
@@ -318,7 +321,8 @@ absl::Status ParameterServer::StartOnceComplete() {
     writer_->Flush();
   }
   for (const auto& [worker, again] : present) {
-    PSRING_RETURN_IF_ERROR(Welcome(worker, first_step_[worker], again, /*went_back=*/true, &weights));
+    PSRING_RETURN_IF_ERROR(
+        Welcome(worker, first_step_[worker], again, /*went_back=*/again || restored_, &weights));
   }
   return absl::OkStatus();
 }

@@ -22,7 +22,7 @@ void ParameterServer::Disconnected(int worker, const ReplySink* sink, const std:
   Attendance& known = attendance_[worker];
   if (known.presence != Presence::kJoined) return;
   known.gone_ns = MonotonicNanos();
-  const bool may_return = started_ && known.session != 0 && options_.servers == 1;
+  const bool may_return = started_ && known.session != 0;
   known.patience_ns = may_return ? absl::ToInt64Nanoseconds(options_.worker_timeout) : 0;
   known.why = why;
   poked_ = true;
@@ -54,8 +54,9 @@ void ParameterServer::TurnAway(int worker, const ReplySink* from, const absl::St
 }
 
 bool ParameterServer::GoesOnWithout(int worker) {
-  // Of several servers each would see to itself, and the others not know.
-  if (!started_ || options_.on_worker_loss == OnWorkerLoss::kStop || options_.servers > 1) return false;
+  if (!started_ || options_.on_worker_loss == OnWorkerLoss::kStop) return false;
+  // Of several servers the first would have to tell the others whom it has admitted in the lost one's place.
+  if (options_.servers > 1 && rule_.kind == WaitingRule::Kind::kBackup) return false;
   // Of a step whose norm is not known yet no bucket can be taken back.
   if (job_.clip_norm > 0) return false;
   if (options_.on_worker_loss == OnWorkerLoss::kByMode && !rule_.each_alone()) return false;

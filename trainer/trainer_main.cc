@@ -136,7 +136,7 @@ absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const Flags& flags, Rend
   }
   PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(PayloadOf(flags.training)));
   const int servers = ServersOf(flags.training, rendezvous->options().world_size);
-  const bool returns = servers == 1 && Checkpoints(flags.training);
+  const bool returns = Checkpoints(flags.training);
   std::vector<std::unique_ptr<PsClient>> clients;
   for (int server = 0; server < servers; ++server) {
     const std::string whom =
