@@ -153,8 +153,8 @@ absl::Status GrpcClient::Ask(const ChunkHeader& request, absl::Time deadline, co
   {
     MutexLock lock(mutex_);
     asked_ = request;
+    asked_sent_ = session_.connected() && EnqueueLocked({.header = request});
   }
-  if (session_.connected()) Enqueue({.header = request});
   absl::Status status = session_.Await(request.kind, deadline + absl::Milliseconds(kServerSpeaksFirstMs),
                                        absl::StrCat(what, " (parameter server at ", address(), ")"));
   {
@@ -240,10 +240,11 @@ void GrpcClient::Enqueue(Outgoing outgoing) {
   EnqueueLocked(std::move(outgoing));
 }
 
-void GrpcClient::EnqueueLocked(Outgoing outgoing) {
-  if (finishing_ || over_ || reconnecting_) return;  // what waits for it is about to hear of the end
+bool GrpcClient::EnqueueLocked(Outgoing outgoing) {
+  if (finishing_ || over_ || reconnecting_) return false;  // what waits for it is about to hear of the end
   outgoing_.push_back(std::move(outgoing));
   if (!writing_) WriteLocked();
+  return true;
 }
 
 void GrpcClient::WriteLocked() {

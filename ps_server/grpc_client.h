@@ -73,7 +73,8 @@ class GrpcClient : public PsClient {
   void Poke();
   void SendGradient(const Exchange& exchange);
   void Enqueue(Outgoing outgoing);
-  void EnqueueLocked(Outgoing outgoing) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // False: there is no stream to send it on.
+  bool EnqueueLocked(Outgoing outgoing) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteSharedLocked(Outgoing& front) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -125,6 +126,7 @@ class GrpcClient : public PsClient {
   CondVar offered_;
   std::optional<std::string> offer_ ABSL_GUARDED_BY(mutex_);  // once the server has spoken
   std::optional<ChunkHeader> asked_ ABSL_GUARDED_BY(mutex_);  // and not answered yet: asked again elsewhere
+  bool asked_sent_ ABSL_GUARDED_BY(mutex_) = false;           // on this stream
   std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::ClientContext> context_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_ ABSL_GUARDED_BY(mutex_);

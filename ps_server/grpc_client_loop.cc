@@ -147,14 +147,12 @@ void GrpcClient::OnRead(bool ok) {
 void GrpcClient::OnJoined() {
   if (lost_at_ == absl::InfiniteFuture()) return;
   lost_at_ = absl::InfiniteFuture();
-  std::optional<ChunkHeader> asked;
   {
     MutexLock lock(mutex_);
-    asked = asked_;
+    const bool moot =
+        asked_.has_value() && asked_->kind == MessageKind::kBarrier && session_.went_back_to().has_value();
+    if (asked_.has_value() && !asked_sent_ && !moot) asked_sent_ = EnqueueLocked({.header = *asked_});
   }
-  const bool moot =
-      asked.has_value() && asked->kind == MessageKind::kBarrier && session_.went_back_to().has_value();
-  if (asked.has_value() && !moot) Enqueue({.header = *asked});
   session_.EndExchanges();
 }
 
@@ -178,6 +176,7 @@ void GrpcClient::OnOver() {
     may_return = !end_.ok() && (context_->GetServerTrailingMetadata().count(kServerSaysKey) == 0 ||
                                 end_.error_code() == grpc::StatusCode::CANCELLED);
     outgoing_.clear();
+    asked_sent_ = false;
     call_.reset();
     context_.reset();
     channel_

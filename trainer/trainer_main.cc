@@ -144,9 +144,16 @@ absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const Flags& flags, Rend
     const auto find = [rendezvous, server, whom] {
       return rendezvous->Get(absl::StrCat("ps/", server), whom);
     };
-    PSRING_ASSIGN_OR_RETURN(const std::string address, find());
+    absl::StatusOr<std::string> address = find();
+    // One that died before it could be found may be started again.
+    const absl::Time patience = absl::Now() + absl::Seconds(flags.training.timeout_s);
+    while (returns && address.status().code() == absl::StatusCode::kUnavailable && absl::Now() < patience) {
+      absl::SleepFor(absl::Milliseconds(100));
+      address = find();
+    }
+    PSRING_RETURN_IF_ERROR(address.status());
     clients.push_back(MakeGrpcPsClient(
-        address, {.payload = payload,
+        *address, {.payload = payload,
                   .reply_timeout = absl::Seconds(flags.training.timeout_s),
                   .patience = returns ? absl::Seconds(flags.training.timeout_s) : absl::ZeroDuration(),
                   .find_again = find,

@@ -49,9 +49,13 @@ std::unique_ptr<PsClient> NewClient(Rendezvous& rendezvous, int servers) {
     const auto find = [&rendezvous, server] {
       return rendezvous.Get(absl::StrCat("ps/", server), absl::StrCat("server ", server));
     };
-    const auto address = find();
-    PSRING_CHECK(address.ok());
-    clients.push_back(MakeGrpcPsClient(*address, {.patience = absl::Seconds(20), .find_again = find}));
+    auto address = find();
+    for (int i = 0; i < 100 && !address.ok(); ++i) {  // it died before it could be found
+      absl::SleepFor(absl::Milliseconds(100));
+      address = find();
+    }
+    EXPECT_TRUE(address.ok()) << address.status();
+    clients.push_back(MakeGrpcPsClient(address.value_or(""), {.patience = absl::Seconds(20), .find_again = find}));
   }
   return MakeShardedPsClient(std::move(clients));
 }
