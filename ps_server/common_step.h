@@ -1,11 +1,14 @@
 // With which step a worker goes on when one of several servers has come back from its death with older
-// weights: the newest that all of them can go back to. Pure: no clock, no I/O. One a worker; servers do not
-// know each other.
+// weights: the newest that all of them can go back to. Pure: no clock, no I/O. One a worker; the servers do
+// not know each other.
 //
-// A server *begins* at a step: with the job, after its death, or because it was told to go back. It goes back
-// to the newest step it has that is not beyond what it is told, and begins there. So the earliest step at
-// which one has begun is told to all that have not begun there yet, until all have: what is told only ever
-// falls.
+// A server *begins* at a step: with the job, after its death, or because it was told to go back. Each
+// beginning has an *epoch*: 0 with the job; after a death one more than its workers had heard of from it;
+// told to go back, the epoch that it was told. All agree once all have begun in one epoch at one step. Until
+// then those of an earlier epoch are told to go back to the step of the newest; they go to the newest step
+// that they have up to that, and where this is an earlier one, all are told to go back once more, in the next
+// epoch. In whatever order workers hear of it, they tell the servers the same, and a server that hears it
+// twice does it once.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +19,27 @@ namespace psring {
 
 class CommonStep {
  public:
-  explicit CommonStep(int servers) : began_at_(static_cast<size_t>(servers)) {}
+  explicit CommonStep(int servers) : began_(static_cast<size_t>(servers)) {}
 
-  // `server` begins at `step`. Where all had agreed before, they have to do so anew.
-  void OnBegin(int server, int64_t step);
+  void OnBegin(int server, int64_t epoch, int64_t step);
 
-  // All have begun at step(), and nobody has died since.
+  bool in_one_epoch() const;
+  // All have begun in one epoch, at step().
   bool agreed() const;
-  // The earliest step at which one has begun; 0 before the first OnBegin.
+  int64_t newest_epoch() const;
+  // The earliest step at which one has begun in the newest epoch; 0 before the first OnBegin.
   int64_t step() const;
-  // Those that are to go back to step(): they are further, or have not said where they begin.
-  std::vector<int> Ahead() const;
+  // What servers are to be told: to begin in this epoch, not beyond step(). A server of that epoch, or a
+  // later one, ignores it.
+  int64_t epoch_to_tell() const;
+  std::vector<int> ServersToTell() const;
 
  private:
-  std::vector<std::optional<int64_t>> began_at_;  // by server; nothing: somewhere, but not lately
+  struct Beginning {
+    int64_t epoch = 0;
+    int64_t step = 0;
+  };
+  std::vector<std::optional<Beginning>> began_;  // by server; nothing: it has not been heard of
 };
 
 }  // namespace psring

@@ -38,9 +38,10 @@
 // asynchronous one goes on.
 //
 // Of several servers one may come back with older weights than the others hold. Every worker that hears of it
-// says Rewind to these, with the step: each begins once more, as another incarnation, at the newest of its
-// checkpoints that is not beyond that step, as if it had died; and so on until all begin at the same step
-// (common_step.h). A Rewind that was meant for another incarnation is ignored.
+// says Rewind to these, with the step and an epoch: each begins once more, as another incarnation, at the
+// newest of its checkpoints that is not beyond that step, as if it had died; and so on until all begin in the
+// same epoch at the same step (common_step.h). The answer to Join tells a server's epoch, and Join the newest
+// that the worker has heard of from it. A Rewind to an epoch that is not newer is ignored.
 //
 // With backup workers a gradient is announced when its last bucket is ready, and sent once it is admitted.
 // One that is dropped is not sent: its worker gets all buckets' weights at once, of the version that is its
@@ -81,7 +82,7 @@ struct ChunkHeader {
   uint64_t offset = 0;    // of the payload's first byte in the bucket, in bytes
   int64_t step = 0;       // Exchange, Announce, Reset, Rewind; Join, to the worker: to go on with
   int64_t samples = 0;    // Exchange, to the server: in the gradient
-  int64_t version = 0;    // Exchange, to the worker: of these weights
+  int64_t version = 0;    // Exchange, to the worker: of these weights; Rewind and Join, to it: epoch
   int64_t staleness = 0;  // Exchange, to the worker: of the push that is answered
   // To the worker: its gradient has no part in these weights. Join: nor has any in flight, since the server
   // begins at that step with all its workers.
@@ -91,7 +92,7 @@ struct ChunkHeader {
   int64_t complete = 0;
   double sum_of_squares = 0;  // Norm: to the worker the server's own, to the server that of all servers
   bool repeated = false;      // on the server alone: this answer was lost on the way, and is counted already
-  uint64_t incarnation = 0;   // Exchange, Announce, Rewind, to the server; Join, to the worker
+  uint64_t incarnation = 0;   // Exchange, Announce, to the server; Join, to the worker
   uint64_t resets = 0;        // Exchange, to the server, and Reset: how often the bucket was reset
   int64_t patience_ms = 0;    // Join, to the worker: how long it may look for this server when it loses it
   // Exchange through shared memory (shared_payload.h): the payload is not in the message. To the server: so

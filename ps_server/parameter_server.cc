@@ -101,7 +101,7 @@ absl::StatusOr<Receipt> ParameterServer::Dispatch(int worker, const ChunkHeader&
   if (header.kind == MessageKind::kWeights) return taken(OnWeights(worker, header, payload));
   if (header.kind == MessageKind::kRewind) {
     // Before the start it is nowhere to go back from.
-    if (!started_ || header.incarnation != incarnation_) return Receipt::kTaken;
+    if (!started_ || header.version <= epoch_) return Receipt::kTaken;
     return taken(OnRewind(worker, header));
   }
   if (!started_) {

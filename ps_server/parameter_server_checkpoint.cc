@@ -77,7 +77,7 @@ bool ParameterServer::CheckpointNow(absl::Time deadline) {
 }
 
 // Every worker that has heard of another server's death says so; the first counts, for then all their streams
-// end, and what the others say is meant for an incarnation that is no more.
+// end, and in the next life the others ask for an epoch that has begun.
 absl::Status ParameterServer::OnRewind(int worker, const ChunkHeader& header) {
   if (writer_ == nullptr || rule_.each_alone() || header.step < 0) {
     return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " wants to go back to step ",
@@ -85,13 +85,13 @@ absl::Status ParameterServer::OnRewind(int worker, const ChunkHeader& header) {
   }
   {
     MutexLock lock(mutex_);
-    if (!goes_back_to_.has_value()) goes_back_to_ = header.step;
+    if (!goes_back_to_.has_value()) goes_back_to_ = Rewind{.step = header.step, .epoch = header.version};
   }
   Abort(absl::CancelledError(absl::StrCat("the job goes back to step ", header.step, " or before")));
   return absl::OkStatus();
 }
 
-std::optional<int64_t> ParameterServer::goes_back_to() const {
+std::optional<ParameterServer::Rewind> ParameterServer::goes_back_to() const {
   MutexLock lock(mutex_);
   return goes_back_to_;
 }

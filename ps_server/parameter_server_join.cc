@@ -56,8 +56,10 @@ absl::Status ParameterServer::Enter(const Joining& joining, std::shared_ptr<Repl
     if (bad_job.ok() && worker == 0 && !restored_) bad_job = PrepareLocked(joining.job);
     if (bad_job.ok()) {
       last_arrival_ns_ = MonotonicNanos();
-      attendance_[worker] = {
-          .presence = Presence::kJoined, .session = joining.session, .again = joining.again};
+      attendance_[worker] = {.presence = Presence::kJoined,
+                             .session = joining.session,
+                             .again = joining.again,
+                             .epoch = joining.epoch};
       jobs_[worker] = joining.job;
       MutexLock worker_lock(workers_[worker].mutex);
       workers_[worker].sink = std::move(sink);
@@ -158,6 +160,7 @@ ChunkHeader ParameterServer::WelcomeHeader(int64_t step) const {
   if (options_.checkpoints != nullptr) patience = std::max(options_.timeout, patience);
   return {.kind = MessageKind::kJoin,
           .step = step,
+          .version = epoch_,
           .incarnation = incarnation_,
           .patience_ms = absl::ToInt64Milliseconds(patience)};
 }
@@ -180,7 +183,7 @@ absl::Status ParameterServer::Welcome(int worker, int64_t step, bool again, bool
   return absl::OkStatus();
 }
 
-absl::Status ParameterServer::Restore(const Checkpoint& checkpoint, bool died) {
+absl::Status ParameterServer::Restore(const Checkpoint& checkpoint, std::optional<int64_t> epoch) {
   MutexLock lock(mutex_);
   PSRING_RETURN_IF_ERROR(ValidateServerJob(checkpoint.job));
   if (checkpoint.job.workers != options_.workers) {
@@ -194,6 +197,8 @@ absl::Status ParameterServer::Restore(const Checkpoint& checkpoint, bool died) {
     return absl::DataLossError("the checkpoint has not as many values as its job");
   }
   restored_ = true;
+  epoch_ = epoch.value_or(0);
+  epoch_is_told_ = epoch.has_value();
   notes_arrivals_ = false;  // the order before is not known
   if (options_.arrivals != nullptr) *options_.arrivals = {};
   weights_arrived_ = true;
@@ -239,7 +244,7 @@ absl::Status ParameterServer::Restore(const Checkpoint& checkpoint, bool died) {
   if (was_finished_) passed_[kBarriers - 1] = true;
   MutexLock stats_lock(stats_mutex_);
   stats_ = checkpoint.stats;
-  stats_.restarts += died ? 1 : 0;
+  stats_.restarts += epoch.has_value() ? 0 : 1;
   return absl::OkStatus();
 }
 
@@ -311,6 +316,9 @@ absl::Status ParameterServer::StartOnceComplete() {
       if (known.presence == Presence::kJoined) present.emplace_back(worker, known.again);
     }
     starting_ = true;
+    for (const Attendance& known : attendance_) {
+      if (restored_ && !epoch_is_told_) epoch_ = std::max<int64_t>(epoch_, known.epoch + 1);
+    }
   }
   // Before anybody hears of the start: whoever does may push, and the others begin with what was before.
   PSRING_ASSIGN_OR_RETURN(const std::vector<Reply> weights, AllWeights());

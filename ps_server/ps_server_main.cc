@@ -101,8 +101,8 @@ struct Surroundings {
 // How one life begins, and what comes after it.
 struct Life {
   std::optional<Checkpoint> checkpoint;  // that it goes on from
-  bool first = true;                     // of this process
-  std::optional<int64_t> goes_back_to;   // the job, with the next life
+  std::optional<int64_t> epoch = {};     // that it was told to begin; nothing: the first life of this process
+  std::optional<ParameterServer::Rewind> goes_back_to = {};  // with the next life
   int64_t restarts = 0;
 };
 
@@ -122,9 +122,9 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Surroun
                                           .on_note = Note,
                                           .arrivals = &arrivals});
   if (life.checkpoint.has_value()) {
-    PSRING_RETURN_IF_ERROR(server.Restore(*life.checkpoint, /*died=*/life.first));
-    Note(absl::StrCat(life.first ? "goes on" : "goes back to, and on", " from step ", life.checkpoint->step,
-                      " in ", flags.checkpoint_dir));
+    PSRING_RETURN_IF_ERROR(server.Restore(*life.checkpoint, life.epoch));
+    Note(absl::StrCat(!life.epoch.has_value() ? "goes on" : "goes back to, and on", " from step ",
+                      life.checkpoint->step, " in ", flags.checkpoint_dir));
   }
   PSRING_ASSIGN_OR_RETURN(
       std::unique_ptr<Service> service,
@@ -140,7 +140,7 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Surroun
     PSRING_RETURN_IF_ERROR(around.rendezvous->Set("ps/0/limits", limits->address()));
   }
   PSRING_RETURN_IF_ERROR(around.rendezvous->Set(absl::StrCat("ps/", flags.server), service->address()));
-  if (life.first) {
+  if (!life.epoch.has_value()) {
     std::printf("ps_server: serving %d workers on %s\n", flags.workers, service->address().c_str());
     std::fflush(stdout);
   }
@@ -180,8 +180,8 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
     const absl::Status outcome = Serve(flags, meeting, around, life);
     if (!life.goes_back_to.has_value()) return outcome;
     // Another server has died: this one begins again as if it had, too. What it has written is on the disk.
-    const int64_t back = *life.goes_back_to;
-    Life next{.first = false};
+    const int64_t back = life.goes_back_to->step;
+    Life next{.epoch = life.goes_back_to->epoch};
     PSRING_ASSIGN_OR_RETURN(next.checkpoint, around.checkpoints->Load(back));
     if (!next.checkpoint.has_value()) {
       return absl::DataLossError(absl::StrCat("the job goes back to step ", back, ", and server ",

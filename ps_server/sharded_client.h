@@ -110,8 +110,14 @@ class ShardedClient : public PsClient {
   absl::Status CatchUp(Span weights, absl::Time deadline);
   absl::Status PushNothing(int server, int64_t step, const std::vector<float>& nothing, Span weights,
                            absl::Time deadline);
-  void OnBegin(int server, int64_t step);
-  void TellToGoBack(const std::vector<int>& servers, int64_t step);
+  void OnBegin(int server, const ChunkHeader& word);
+  // Whom to tell what, so that all begin at one step.
+  struct Call {
+    std::vector<int> servers;
+    ChunkHeader word;
+  };
+  Call CallBackLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellToGoBack(const Call& call);
   // Its gradient has no part in anything; with which step its worker goes on is known once all servers agree.
   void GoBack(const std::shared_ptr<Joint>& joint);
   absl::Status AwaitAgreement(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -13,24 +13,21 @@ namespace psring {
 // the earliest; where they run, and it comes back to them, it begins with the latest.
 absl::Status ShardedClient::AgreeOnStart(Span weights, absl::Time deadline) {
   for (const auto& server : servers_) start_step_ = std::max(start_step_, server->start_step());
-  std::vector<int> ahead;
-  int64_t step = 0;
-  bool restored = false;
+  Call call;
+  bool runs = false;
   {
     MutexLock lock(mutex_);
     started_ = true;
-    restored = restored_;
-    if (!restored) {
-      common_ = CommonStep(count());
-      for (int server = 0; server < count(); ++server) common_.OnBegin(server, start_step_);
+    runs = !restored_ && common_.in_one_epoch();
+    for (int server = 0; runs && server < count(); ++server) {
+      common_.OnBegin(server, common_.newest_epoch(), start_step_);
     }
     goes_back_ = !common_.agreed();
-    ahead = common_.Ahead();
-    step = common_.step();
+    call = CallBackLocked();
   }
-  if (!restored) return CatchUp(weights, deadline);
-  if (ahead.empty()) return absl::OkStatus();
-  TellToGoBack(ahead, step);
+  if (runs) return CatchUp(weights, deadline);
+  if (call.servers.empty()) return absl::OkStatus();
+  TellToGoBack(call);
   PSRING_RETURN_IF_ERROR(Fetch(weights, deadline));
   MutexLock lock(mutex_);
   start_step_ = common_.step();
@@ -91,32 +88,36 @@ absl::Status ShardedClient::PushNothing(int server, int64_t step, const std::vec
   return answers.status;
 }
 
-void ShardedClient::OnBegin(int server, int64_t step) {
+void ShardedClient::OnBegin(int server, const ChunkHeader& word) {
   HeldParts held;
   Joints given_up;
-  std::vector<int> ahead;
+  Call call;
   {
     MutexLock lock(mutex_);
     goes_back_ = true;
-    common_.OnBegin(server, step);
+    common_.OnBegin(server, word.version, word.step);
     norms_.clear();
     total_.reset();
     held = TakeHeldLocked();
-    step = common_.step();
-    ahead = common_.Ahead();
-    if (ahead.empty()) given_up.swap(given_up_);
+    call = CallBackLocked();
+    if (common_.agreed()) given_up.swap(given_up_);
     changed_.NotifyAll();
   }
-  TellToGoBack(ahead, step);
+  TellToGoBack(call);
   for (int other = 0; other < count(); ++other) {
     for (const Part& part : held[other]) Arrived(other, part, ExchangeResult{.went_back = true});
   }
   for (const std::shared_ptr<Joint>& joint : given_up) GoBack(joint);
 }
 
+ShardedClient::Call ShardedClient::CallBackLocked() const {
+  return {common_.ServersToTell(),
+          {.kind = MessageKind::kRewind, .step = common_.step(), .version = common_.epoch_to_tell()}};
+}
+
 // Whoever is lost at the moment says, when it is there again, where it begins, or hears it then.
-void ShardedClient::TellToGoBack(const std::vector<int>& servers, int64_t step) {
-  for (const int server : servers) servers_[server]->Tell({.kind = MessageKind::kRewind, .step = step});
+void ShardedClient::TellToGoBack(const Call& call) {
+  for (const int server : call.servers) servers_[server]->Tell(call.word);
 }
 
 void ShardedClient::GoBack(const std::shared_ptr<Joint>& joint) {
@@ -137,7 +138,7 @@ absl::Status ShardedClient::AwaitAgreement(absl::Time deadline) {
   while (failure_.ok() && !common_.agreed()) {
     if (absl::Now() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat("waited for servers ",
-                                                      absl::StrJoin(common_.Ahead(), ", "),
+                                                      absl::StrJoin(common_.ServersToTell(), ", "),
                                                       " to go back to step ", common_.step()));
     }
     changed_.WaitUntil(mutex_, deadline);

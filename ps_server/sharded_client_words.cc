@@ -54,25 +54,23 @@ void ShardedClient::Carry(const ChunkHeader& verdict) {
 }
 
 void ShardedClient::OnJoined(int server, const ChunkHeader& word) {
-  std::vector<int> ahead;
+  Call call;
   std::optional<ChunkHeader> total;
-  int64_t step = 0;
   {
     MutexLock lock(mutex_);
     if (!started_) {
-      common_.OnBegin(server, word.step);
+      common_.OnBegin(server, word.version, word.step);
       restored_ = restored_ || word.dropped;
       return;
     }
     if (!word.dropped) {  // what it was told may have been lost with the stream
-      step = common_.step();
-      if (goes_back_) ahead = common_.Ahead();
+      if (goes_back_) call = CallBackLocked();
       if (!goes_back_) total = total_;
     }
   }
-  if (word.dropped) return OnBegin(server, word.step);
+  if (word.dropped) return OnBegin(server, word);
   if (total.has_value()) servers_[server]->Tell(*total);
-  TellToGoBack(ahead, step);
+  TellToGoBack(call);
 }
 
 }  // namespace psring

@@ -283,6 +283,7 @@ std::string EncodeJoin(const JoinRequest& request) {
   message.set_memory(request.memory);
   message.set_session(request.session);
   message.set_again(request.again);
+  message.set_epoch(request.epoch);
   EncodeJob(request.job, *message.mutable_job());
   return message.SerializeAsString();
 }
@@ -303,6 +304,7 @@ absl::StatusOr<JoinRequest> DecodeJoin(Pieces payload) {
   request.memory = message.memory();
   request.session = message.session();
   request.again = message.again();
+  request.epoch = message.epoch();
   PSRING_ASSIGN_OR_RETURN(request.job, DecodeJob(message.job()));
   return request;
 }

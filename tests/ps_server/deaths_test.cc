@@ -165,10 +165,11 @@ class DeathsTest : public ::testing::Test {
     const int64_t first = FromEnvironment("PSRING_SEED", std::random_device{}() % 1'000'000);
     for (int64_t seed = first; seed < first + rounds && !HasFailure(); ++seed) {
       SCOPED_TRACE(absl::StrCat("PSRING_DEATHS=1 PSRING_SEED=", seed));
+      std::printf("PSRING_DEATHS=1 PSRING_SEED=%ld\n", static_cast<long>(seed));
+      std::fflush(stdout);
       std::mt19937 random(static_cast<uint32_t>(seed));
       body(random);
     }
-    std::printf("PSRING_DEATHS=%ld PSRING_SEED=%ld\n", static_cast<long>(rounds), static_cast<long>(first));
   }
   static void Sleep(std::mt19937& random, int most_ms) {
     absl::SleepFor(absl::Milliseconds(random() % most_ms));
