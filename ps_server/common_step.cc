@@ -25,6 +25,10 @@ int64_t CommonStep::step() const {
   return earliest.value_or(0);
 }
 
+bool CommonStep::has_heard_of_all() const {
+  return std::ranges::all_of(began_, [](const auto& began) { return began.has_value(); });
+}
+
 bool CommonStep::in_one_epoch() const {
   return std::ranges::all_of(
       began_, [this](const auto& began) { return began.has_value() && began->epoch == newest_epoch(); });

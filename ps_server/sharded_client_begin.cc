@@ -17,6 +17,9 @@ absl::Status ShardedClient::AgreeOnStart(Span weights, absl::Time deadline) {
   bool runs = false;
   {
     MutexLock lock(mutex_);
+    // The word of a server comes to Start and here on two ways.
+    while (!common_.has_heard_of_all() && failure_.ok()) changed_.Wait(mutex_);
+    PSRING_RETURN_IF_ERROR(failure_);
     started_ = true;
     runs = !restored_ && common_.in_one_epoch();
     for (int server = 0; runs && server < count(); ++server) {

@@ -61,6 +61,7 @@ void ShardedClient::OnJoined(int server, const ChunkHeader& word) {
     if (!started_) {
       common_.OnBegin(server, word.version, word.step);
       restored_ = restored_ || word.dropped;
+      changed_.NotifyAll();
       return;
     }
     if (!word.dropped) {  // what it was told may have been lost with the stream
