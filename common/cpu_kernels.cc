@@ -1,6 +1,7 @@
 #include "common/cpu_kernels.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 // PSRING_MULTIVERSION comes from CMake: the attribute that makes the compiler emit a function once for each
@@ -49,22 +50,34 @@ PSRING_MULTIVERSION void MaskWhereZero(size_t count, const float* __restrict y, 
   for (size_t i = 0; i < count; ++i) dy[i] = y[i] > 0 ? dy[i] : 0;
 }
 
-PSRING_MULTIVERSION void MaxPoolForward(const PoolShape& shape, const float* __restrict x,
-                                        float* __restrict y, uint8_t* __restrict argmax) {
+PSRING_MULTIVERSION void MaskWhereZero(size_t count, const BFloat16Bits* __restrict y,
+                                       BFloat16Bits* __restrict dy) {
+  for (size_t i = 0; i < count; ++i) dy[i] = static_cast<int16_t>(y[i]) > 0 ? dy[i] : BFloat16Bits{0};
+}
+
+namespace {
+
+inline float ValueOf(float x) { return x; }
+inline float ValueOf(BFloat16Bits x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); }
+
+// Inlined into what is compiled for several instruction sets.
+template <typename T>
+[[gnu::always_inline]] inline void PoolForward(const PoolShape& shape, const T* __restrict x, T* __restrict y,
+                                               uint8_t* __restrict argmax) {
   const size_t channels = shape.channels, row = shape.width * channels;
   for (size_t line = 0; line < size_t(shape.batch) * (shape.height / 2); ++line) {
     for (size_t column = 0; column < size_t(shape.width / 2); ++column) {
-      const float* const top = x + 2 * line * row + 2 * column * channels;
+      const T* const top = x + 2 * line * row + 2 * column * channels;
       for (size_t c = 0; c < channels; ++c) {
-        float best = top[c];
+        T best = top[c];
         uint32_t where = 0;
-        const float b = top[channels + c], d = top[row + c], e = top[row + channels + c];
-        where = b > best ? 1 : where;
-        best = b > best ? b : best;
-        where = d > best ? 2 : where;
-        best = d > best ? d : best;
-        where = e > best ? 3 : where;
-        best = e > best ? e : best;
+        const T b = top[channels + c], d = top[row + c], e = top[row + channels + c];
+        where = ValueOf(b) > ValueOf(best) ? 1 : where;
+        best = ValueOf(b) > ValueOf(best) ? b : best;
+        where = ValueOf(d) > ValueOf(best) ? 2 : where;
+        best = ValueOf(d) > ValueOf(best) ? d : best;
+        where = ValueOf(e) > ValueOf(best) ? 3 : where;
+        best = ValueOf(e) > ValueOf(best) ? e : best;
         y[c] = best;
         argmax[c] = static_cast<uint8_t>(where);
       }
@@ -74,24 +87,47 @@ PSRING_MULTIVERSION void MaxPoolForward(const PoolShape& shape, const float* __r
   }
 }
 
-PSRING_MULTIVERSION void MaxPoolBackward(const PoolShape& shape, const float* __restrict dy,
-                                         const uint8_t* __restrict argmax, float* __restrict dx) {
+template <typename T>
+[[gnu::always_inline]] inline void PoolBackward(const PoolShape& shape, const T* __restrict dy,
+                                                const uint8_t* __restrict argmax, T* __restrict dx) {
   const size_t channels = shape.channels, row = shape.width * channels;
   for (size_t line = 0; line < size_t(shape.batch) * (shape.height / 2); ++line) {
     for (size_t column = 0; column < size_t(shape.width / 2); ++column) {
-      float* const top = dx + 2 * line * row + 2 * column * channels;
+      T* const top = dx + 2 * line * row + 2 * column * channels;
       for (size_t c = 0; c < channels; ++c) {
-        const float value = dy[c];
+        const T value = dy[c];
         const uint32_t where = argmax[c];
-        top[c] = where == 0 ? value : 0;
-        top[channels + c] = where == 1 ? value : 0;
-        top[row + c] = where == 2 ? value : 0;
-        top[row + channels + c] = where == 3 ? value : 0;
+        top[c] = where == 0 ? value : T{0};
+        top[channels + c] = where == 1 ? value : T{0};
+        top[row + c] = where == 2 ? value : T{0};
+        top[row + channels + c] = where == 3 ? value : T{0};
       }
       dy += channels;
       argmax += channels;
     }
   }
+}
+
+}  // namespace
+
+PSRING_MULTIVERSION void MaxPoolForward(const PoolShape& shape, const float* __restrict x,
+                                        float* __restrict y, uint8_t* __restrict argmax) {
+  PoolForward(shape, x, y, argmax);
+}
+
+PSRING_MULTIVERSION void MaxPoolForward(const PoolShape& shape, const BFloat16Bits* __restrict x,
+                                        BFloat16Bits* __restrict y, uint8_t* __restrict argmax) {
+  PoolForward(shape, x, y, argmax);
+}
+
+PSRING_MULTIVERSION void MaxPoolBackward(const PoolShape& shape, const float* __restrict dy,
+                                         const uint8_t* __restrict argmax, float* __restrict dx) {
+  PoolBackward(shape, dy, argmax, dx);
+}
+
+PSRING_MULTIVERSION void MaxPoolBackward(const PoolShape& shape, const BFloat16Bits* __restrict dy,
+                                         const uint8_t* __restrict argmax, BFloat16Bits* __restrict dx) {
+  PoolBackward(shape, dy, argmax, dx);
 }
 
 void SoftmaxCrossEntropy(int batch, int classes, const float* logits, const uint8_t* labels, float* dlogits,

@@ -1,7 +1,10 @@
 #include "common/cpu_ops.h"
 
+#include <vector>
+
 #include "common/check.h"
 #include "common/cpu_kernels.h"
+#include "common/reduce.h"
 
 namespace psring {
 
@@ -31,6 +34,9 @@ void CheckBackward(ConstSpan x, ConstSpan weight, ConstSpan y, ConstSpan dy, Con
 
 namespace {
 
+const cpu::BFloat16Bits* Bits(ConstSpan span) { return static_cast<const cpu::BFloat16Bits*>(span.data); }
+cpu::BFloat16Bits* Bits(Span span) { return static_cast<cpu::BFloat16Bits*>(span.data); }
+
 // The pooled side has a quarter of the elements.
 void CheckPool(const PoolShape& shape, size_t pooled, size_t full) {
   PSRING_CHECK(shape.height % 2 == 0 && shape.width % 2 == 0);
@@ -40,10 +46,23 @@ void CheckPool(const PoolShape& shape, size_t pooled, size_t full) {
 
 }  // namespace
 
+void CpuOps::Convert(ConstSpan from, Span to, Stream& stream) {
+  PSRING_CHECK(from.count == to.count);
+  stream.Run([=] {
+    cpu::Convert(from.type, from.data, to.type, to.data, to.count);
+    return absl::OkStatus();
+  });
+}
+
 void CpuOps::MaxPoolForward(const PoolShape& shape, ConstSpan x, Span y, uint8_t* argmax, Stream& stream) {
   CheckPool(shape, y.count, x.count);
+  PSRING_CHECK(x.type == y.type && x.type == activations());
   stream.Run([=] {
-    cpu::MaxPoolForward(shape, x.floats(), y.floats(), argmax);
+    if (x.type == DType::kBFloat16) {
+      cpu::MaxPoolForward(shape, Bits(x), Bits(y), argmax);
+    } else {
+      cpu::MaxPoolForward(shape, x.floats(), y.floats(), argmax);
+    }
     return absl::OkStatus();
   });
 }
@@ -51,8 +70,13 @@ void CpuOps::MaxPoolForward(const PoolShape& shape, ConstSpan x, Span y, uint8_t
 void CpuOps::MaxPoolBackward(const PoolShape& shape, ConstSpan dy, const uint8_t* argmax, Span dx,
                              Stream& stream) {
   CheckPool(shape, dy.count, dx.count);
+  PSRING_CHECK(dx.type == dy.type && dx.type == activations());
   stream.Run([=] {
-    cpu::MaxPoolBackward(shape, dy.floats(), argmax, dx.floats());
+    if (dx.type == DType::kBFloat16) {
+      cpu::MaxPoolBackward(shape, Bits(dy), argmax, Bits(dx));
+    } else {
+      cpu::MaxPoolBackward(shape, dy.floats(), argmax, dx.floats());
+    }
     return absl::OkStatus();
   });
 }
@@ -61,8 +85,19 @@ void CpuOps::SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const
                                  Span dlogits, double* loss_sum, int64_t* correct, Stream& stream) {
   PSRING_CHECK(logits.count == size_t(batch) * classes);
   PSRING_CHECK(dlogits.data == nullptr || dlogits.count == logits.count);
+  PSRING_CHECK(logits.type == activations() && (dlogits.data == nullptr || dlogits.type == logits.type));
   stream.Run([=] {
-    cpu::SoftmaxCrossEntropy(batch, classes, logits.floats(), labels, dlogits.floats(), loss_sum, correct);
+    if (logits.type == DType::kFloat32) {
+      cpu::SoftmaxCrossEntropy(batch, classes, logits.floats(), labels, dlogits.floats(), loss_sum, correct);
+      return absl::OkStatus();
+    }
+    // In float32 inside: a loss is a difference of logarithms.
+    std::vector<float> values(logits.count);
+    cpu::Convert(logits.type, logits.data, DType::kFloat32, values.data(), values.size());
+    cpu::SoftmaxCrossEntropy(batch, classes, values.data(), labels, values.data(), loss_sum, correct);
+    if (dlogits.data != nullptr) {
+      cpu::Convert(DType::kFloat32, values.data(), dlogits.type, dlogits.data, dlogits.count);
+    }
     return absl::OkStatus();
   });
 }

@@ -8,6 +8,7 @@ namespace psring {
 
 class CpuOps : public Ops {
  public:
+  void Convert(ConstSpan from, Span to, Stream& stream) override;
   void MaxPoolForward(const PoolShape& shape, ConstSpan x, Span y, uint8_t* argmax, Stream& stream) override;
   void MaxPoolBackward(const PoolShape& shape, ConstSpan dy, const uint8_t* argmax, Span dx,
                        Stream& stream) override;

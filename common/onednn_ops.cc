@@ -23,15 +23,23 @@ std::string Name(const ConvShape& s) {
 
 class OneDnnOps : public CpuOps {
  public:
-  explicit OneDnnOps(int threads) : threads_(threads) { PSRING_CHECK(threads > 0); }
+  OneDnnOps(int threads, DType activations) : threads_(threads), workplace_(activations) {
+    PSRING_CHECK(threads > 0);
+    PSRING_CHECK(activations == DType::kFloat32 ||
+                 (activations == DType::kBFloat16 && BFloat16Support() != BFloat16::kNone));
+  }
 
-  std::string_view name() const override { return "onednn"; }
+  std::string_view name() const override {
+    return activations() == DType::kFloat32 ? "onednn" : "onednn, bfloat16";
+  }
+  DType activations() const override { return workplace_.activations(); }
 
   void LinearForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                      Stream& stream) override {
     CheckForward(shape, x, weight, bias, y);
+    CheckTypes(x, y);
     Enqueue(stream, shape, [=, this] {
-      Layer(linear_forward_, shape, workplace_).Run(x.floats(), weight.floats(), bias.floats(), y.floats());
+      Layer(linear_forward_, shape, workplace_).Run(x.data, weight.floats(), bias.floats(), y.data);
     });
   }
 
@@ -39,18 +47,20 @@ class OneDnnOps : public CpuOps {
                       Span dweight, Span dbias, Stream& stream) override {
     CheckForward(shape, x, weight, dbias, y);
     CheckBackward(x, weight, y, dy, dx, dweight);
+    CheckTypes(x, y);
+    CheckTypes(dy, dx.data == nullptr ? ConstSpan(dy) : ConstSpan(dx));
     Enqueue(stream, shape, [=, this] {
       Layer(linear_backward_, shape, workplace_)
-          .Run(x.floats(), weight.floats(), y.floats(), dy.floats(), dx.floats(), dweight.floats(),
-               dbias.floats());
+          .Run(x.data, weight.floats(), y.data, dy.data, dx.data, dweight.floats(), dbias.floats());
     });
   }
 
   void ConvForward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                    Stream& stream) override {
     CheckForward(shape, x, weight, bias, y);
+    CheckTypes(x, y);
     Enqueue(stream, shape, [=, this] {
-      Layer(conv_forward_, shape, workplace_).Run(x.floats(), weight.floats(), bias.floats(), y.floats());
+      Layer(conv_forward_, shape, workplace_).Run(x.data, weight.floats(), bias.floats(), y.data);
     });
   }
 
@@ -58,14 +68,19 @@ class OneDnnOps : public CpuOps {
                     Span dweight, Span dbias, Stream& stream) override {
     CheckForward(shape, x, weight, dbias, y);
     CheckBackward(x, weight, y, dy, dx, dweight);
+    CheckTypes(x, y);
+    CheckTypes(dy, dx.data == nullptr ? ConstSpan(dy) : ConstSpan(dx));
     Enqueue(stream, shape, [=, this] {
       Layer(conv_backward_, shape, threads_, workplace_)
-          .Run(x.floats(), weight.floats(), y.floats(), dy.floats(), dx.floats(), dweight.floats(),
-               dbias.floats());
+          .Run(x.data, weight.floats(), y.data, dy.data, dx.data, dweight.floats(), dbias.floats());
     });
   }
 
  private:
+  void CheckTypes(ConstSpan a, ConstSpan b) const {
+    PSRING_CHECK(a.type == activations() && b.type == activations());
+  }
+
   // The layer of this shape, made when first asked for.
   template <typename Shape, typename L, typename... Args>
   static L& Layer(std::map<Shape, std::unique_ptr<L>>& layers, const Shape& shape, Args&&... args) {
@@ -100,6 +115,16 @@ class OneDnnOps : public CpuOps {
 
 }  // namespace
 
-std::unique_ptr<Ops> MakeOneDnnOps(int threads) { return std::make_unique<OneDnnOps>(threads); }
+BFloat16 BFloat16Support() {
+  const auto has = [](dnnl::cpu_isa isa) {
+    return (static_cast<int>(dnnl::get_effective_cpu_isa()) & static_cast<int>(isa)) == static_cast<int>(isa);
+  };
+  if (has(dnnl::cpu_isa::avx512_core_bf16)) return BFloat16::kNative;
+  return has(dnnl::cpu_isa::avx512_core) ? BFloat16::kEmulated : BFloat16::kNone;
+}
+
+std::unique_ptr<Ops> MakeOneDnnOps(int threads, DType activations) {
+  return std::make_unique<OneDnnOps>(threads, activations);
+}
 
 }  // namespace psring

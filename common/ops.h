@@ -5,6 +5,10 @@
 // is the outermost index. All gradients are *sums* over the batch: who applies them divides by the number of
 // samples, so that a short batch weighs by its samples. Spans may not overlap unless said otherwise.
 //
+// Inputs and outputs of layers, and their gradients (x, y, dy, dx, logits, dlogits), are of the type that
+// activations() says. Weights, biases and their gradients are float32, whatever it is: with bfloat16
+// activations products are of bfloat16 numbers, added up in float32.
+//
 // An Ops caches what it needs per shape, so the first call with a new shape is slow. Use one Ops from one
 // thread and on one stream at a time; give every rank its own. Shapes that do not fit the spans are our bugs
 // (PSRING_CHECK).
@@ -55,7 +59,14 @@ struct AdamStep {  // Kingma & Ba 2015, with the bias corrections folded in by t
 class Ops {
  public:
   virtual ~Ops() = default;
-  virtual std::string_view name() const = 0;  // "reference", "onednn"
+  virtual std::string_view name() const = 0;  // "reference", "onednn", "onednn, bfloat16"
+  virtual DType activations() const { return DType::kFloat32; }
+
+  // By value, to nearest even. Only an Ops whose activations are not float32 is asked to.
+  virtual void Convert(ConstSpan from, Span to, Stream& stream) {
+    (void)from, (void)to, (void)stream;
+    PSRING_CHECK(false);
+  }
 
   // x [batch][inputs], weight [outputs][inputs], bias [outputs], y [batch][outputs].
   virtual void LinearForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
@@ -98,10 +109,16 @@ class Ops {
 };
 
 std::unique_ptr<Ops> MakeReferenceOps();
-// `threads`: how many cores one op may use.
-std::unique_ptr<Ops> MakeOneDnnOps(int threads);
+// `threads`: how many cores one op may use. bfloat16 only where BFloat16Support() is not kNone.
+std::unique_ptr<Ops> MakeOneDnnOps(int threads, DType activations = DType::kFloat32);
 
-// The fastest Ops for `device`.
-absl::StatusOr<std::unique_ptr<Ops>> MakeOps(const Device& device, int threads);
+// What the CPU makes of bfloat16: with AVX512-BF16 it multiplies them; with AVX-512 alone oneDNN converts
+// them on the way, which is slower than float32.
+enum class BFloat16 { kNone, kEmulated, kNative };
+BFloat16 BFloat16Support();
+
+// The fastest Ops for `device`. InvalidArgument: it cannot compute with such activations.
+absl::StatusOr<std::unique_ptr<Ops>> MakeOps(const Device& device, int threads,
+                                             DType activations = DType::kFloat32);
 
 }  // namespace psring

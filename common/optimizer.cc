@@ -9,18 +9,6 @@
 namespace psring {
 namespace {
 
-int SlotCount(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kSgd:
-      return 0;
-    case OptimizerKind::kMomentum:
-      return 1;
-    case OptimizerKind::kAdam:
-      return 2;
-  }
-  return 0;
-}
-
 // 1 - beta^t for the float that the kernel multiplies with: at t = 1 the corrected mean is then the gradient
 // itself, whatever beta rounds to.
 float BiasCorrection(double beta, int64_t t) {
@@ -50,6 +38,12 @@ std::string OptimizerName(OptimizerKind kind) {
   return "";
 }
 
+const std::vector<std::string>& OptimizerSlots(OptimizerKind kind) {
+  static const std::vector<std::string> sgd = {}, momentum = {"momentum_buffer"},
+                                        adam = {"exp_avg", "exp_avg_sq"};
+  return kind == OptimizerKind::kSgd ? sgd : kind == OptimizerKind::kMomentum ? momentum : adam;
+}
+
 double LearningRate(const LrSchedule& schedule, int64_t samples_before) {
   const double peak = schedule.base * schedule.scale;
   if (samples_before < schedule.warmup_samples) {
@@ -66,7 +60,7 @@ double LearningRate(const LrSchedule& schedule, int64_t samples_before) {
 
 absl::StatusOr<Optimizer> Optimizer::Create(const OptimizerConfig& config, Device& device, size_t count) {
   Optimizer optimizer(config);
-  for (int i = 0; i < SlotCount(config.kind); ++i) {
+  for (size_t i = 0; i < OptimizerSlots(config.kind).size(); ++i) {
     PSRING_ASSIGN_OR_RETURN(Buffer slot, device.Allocate(count * sizeof(float)));
     optimizer.slots_.push_back(std::move(slot));
   }
@@ -97,6 +91,22 @@ void Optimizer::Apply(size_t first, Span weights, ConstSpan gradient, int64_t sa
                          .bias_correction2 = BiasCorrection(config_.beta2, update)},
                 weights, gradient, slot(0), slot(1), stream);
       return;
+  }
+}
+
+void Optimizer::Load(const std::vector<ConstSpan>& slots, Stream& stream) const {
+  PSRING_CHECK(slots.size() == slots_.size());
+  for (size_t i = 0; i < slots.size(); ++i) {
+    PSRING_CHECK(slots[i].bytes() == slots_[i].bytes());
+    stream.Copy(slots_[i].data(), slots[i].data, slots[i].bytes());
+  }
+}
+
+void Optimizer::Save(const std::vector<Span>& slots, Stream& stream) const {
+  PSRING_CHECK(slots.size() == slots_.size());
+  for (size_t i = 0; i < slots.size(); ++i) {
+    PSRING_CHECK(slots[i].bytes() == slots_[i].bytes());
+    stream.Copy(slots[i].data, slots_[i].data(), slots[i].bytes());
   }
 }
 

@@ -18,6 +18,9 @@ enum class OptimizerKind { kSgd, kMomentum, kAdam };
 absl::StatusOr<OptimizerKind> ParseOptimizer(const std::string& name);  // "sgd", "momentum", "adam"
 std::string OptimizerName(OptimizerKind kind);
 
+// What the slots of its state are called, in order; PyTorch's words.
+const std::vector<std::string>& OptimizerSlots(OptimizerKind kind);
+
 struct OptimizerConfig {
   OptimizerKind kind = OptimizerKind::kMomentum;
   double momentum = 0.9;
@@ -56,7 +59,10 @@ class Optimizer {
              int64_t update, Ops& ops, Stream& stream, double factor = 1) const;
 
   const OptimizerConfig& config() const { return config_; }
-  std::vector<Span> slots() const;  // for checkpoints
+  std::vector<Span> slots() const;  // of OptimizerSlots
+  // For checkpoints: each slot's values, in or out, as work of `stream`.
+  void Load(const std::vector<ConstSpan>& slots, Stream& stream) const;
+  void Save(const std::vector<Span>& slots, Stream& stream) const;
 
  private:
   explicit Optimizer(const OptimizerConfig& config) : config_(config) {}

@@ -57,6 +57,37 @@ void VisitCurvePoint(Visitor& visit, Record& point) {
 }
 
 template <typename Visitor, typename Record>
+void VisitDdpFigures(Visitor& visit, Record& figures) {
+  visit("bucket_bytes", figures.bucket_bytes);
+  visit("has_rebuilt_buckets", figures.has_rebuilt_buckets);
+  visit("rebuilt_bucket_bytes", figures.rebuilt_bucket_bytes);
+  visit("ready_order", figures.ready_order);
+  visit("forward_ms", figures.forward_ms);
+  visit("backward_ms", figures.backward_ms);
+  visit("comm_ms", figures.comm_ms);
+  visit("overlap_ms", figures.overlap_ms);
+}
+
+template <typename Visitor, typename Record>
+void VisitDataParallel(Visitor& visit, Record& figures) {
+  visit("replicas", figures.replicas);
+  visit("inputs_bytes", figures.inputs_bytes);
+  visit("inputs_ms", figures.inputs_ms);
+  visit("weights_bytes", figures.weights_bytes);
+  visit("weights_ms", figures.weights_ms);
+  visit("output_gradients_bytes", figures.output_gradients_bytes);
+  visit("output_gradients_ms", figures.output_gradients_ms);
+  visit("outputs_bytes", figures.outputs_bytes);
+  visit("outputs_ms", figures.outputs_ms);
+  visit("gradients_bytes", figures.gradients_bytes);
+  visit("gradients_ms", figures.gradients_ms);
+  visit("loss_ms", figures.loss_ms);
+  visit("update_ms", figures.update_ms);
+  visit("compute_ms", figures.compute_ms);
+  visit("device0_extra_mb", figures.device0_extra_mb);
+}
+
+template <typename Visitor, typename Record>
 void VisitRankResult(Visitor& visit, Record& result) {
   visit("rank", result.rank);
   visit("world_size", result.world_size);
@@ -82,6 +113,9 @@ void VisitRankResult(Visitor& visit, Record& result) {
   visit("dropped_gradients", result.dropped_gradients);
   visit("peak_memory_mb", result.peak_memory_mb);
   visit("wire_tx_bytes", result.wire_tx_bytes);
+  visit.Object("ddp", result.ddp, [](auto& v, auto& figures) { VisitDdpFigures(v, figures); });
+  visit.Object("data_parallel", result.data_parallel,
+               [](auto& v, auto& figures) { VisitDataParallel(v, figures); });
   visit.Objects("curve", result.curve, [](auto& v, auto& point) { VisitCurvePoint(v, point); });
 }
 
@@ -111,6 +145,14 @@ class ObjectWriter {
   void operator()(const char* key, const T& value) {
     Key(key);
     Value(value);
+  }
+
+  template <typename T, typename VisitFields>
+  void Object(const char* key, const T& value, VisitFields visit_fields) {
+    Key(key);
+    ObjectWriter fields(text_);
+    visit_fields(fields, value);
+    fields.Close();
   }
 
   template <typename T, typename VisitElement>
@@ -158,11 +200,12 @@ class ObjectWriter {
     // Bytes that are not UTF-8 (in a path, say) are replaced.
     text_ += Json(value).dump(-1, ' ', false, Json::error_handler_t::replace);
   }
-  void Value(const std::vector<int64_t>& values) {
+  template <typename T>
+  void Value(const std::vector<T>& values) {
     text_ += '[';
     for (size_t i = 0; i < values.size(); ++i) {
       if (i > 0) text_ += ',';
-      Digits(values[i]);
+      Value(values[i]);
     }
     text_ += ']';
   }
@@ -183,6 +226,15 @@ class ObjectReader {
   void operator()(const char* key, T& value) {
     const Json* found = Find(key);
     if (found != nullptr && !Read(*found, value)) Wrong(key);
+  }
+
+  template <typename T, typename VisitFields>
+  void Object(const char* key, T& value, VisitFields visit_fields) {
+    const Json* found = Find(key);
+    if (found == nullptr) return;
+    ObjectReader fields(*found);
+    visit_fields(fields, value);
+    if (!fields.problem_.empty()) problem_ = absl::StrCat("in \"", key, "\": ", fields.problem_);
   }
 
   template <typename T, typename VisitElement>
@@ -234,7 +286,8 @@ class ObjectReader {
     value = json.get<T>();
     return true;
   }
-  static bool Read(const Json& json, std::vector<int64_t>& values) {
+  template <typename T>
+  static bool Read(const Json& json, std::vector<T>& values) {
     if (!json.is_array()) return false;
     values.clear();
     for (const Json& element : json) {
@@ -271,6 +324,8 @@ absl::StatusOr<Record> Read(const std::string& text, const char* what, Visit vis
 }
 
 constexpr auto kStep = [](auto& visit, auto& record) { VisitStep(visit, record); };
+constexpr auto kDdpFigures = [](auto& visit, auto& figures) { VisitDdpFigures(visit, figures); };
+constexpr auto kDataParallel = [](auto& visit, auto& figures) { VisitDataParallel(visit, figures); };
 constexpr auto kRankResult = [](auto& visit, auto& result) { VisitRankResult(visit, result); };
 constexpr auto kServerResult = [](auto& visit, auto& result) { VisitServerResult(visit, result); };
 
@@ -282,6 +337,8 @@ std::string ToJson(const StepRecord& record) {
 absl::StatusOr<StepRecord> StepRecordFromJson(const std::string& line) {
   return Read<StepRecord>(line, "step record", kStep);
 }
+std::string ToJson(const DdpFigures& figures) { return Write(figures, kDdpFigures, 1024); }
+std::string ToJson(const DataParallelFigures& figures) { return Write(figures, kDataParallel, 512); }
 std::string ToJson(const RankResult& result) { return Write(result, kRankResult, 1024); }
 absl::StatusOr<RankResult> RankResultFromJson(const std::string& text) {
   return Read<RankResult>(text, "rank result", kRankResult);

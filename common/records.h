@@ -56,6 +56,41 @@ struct CurvePoint {
   double test_accuracy = 0;
 };
 
+// What PyTorch's DistributedDataParallel logs of itself (get_ddp_logging_data), of one rank.
+struct DdpFigures {
+  std::vector<int64_t> bucket_bytes;  // planned from the order in which parameters are declared
+  bool has_rebuilt_buckets = false;   // planned anew after the first step
+  std::vector<int64_t> rebuilt_bucket_bytes;
+  std::vector<std::string> ready_order;  // tensors by name; where buckets were rebuilt it is rank 0's
+  // Means over the measured steps.
+  double forward_ms = 0;
+  double backward_ms = 0;
+  double comm_ms = 0;     // at least one bucket in flight
+  double overlap_ms = 0;  // of it: while backward went on
+};
+
+// The strategy dp: what goes between device 0 and the other replicas in one step, by kind. Copies and
+// additions are device 0's, one after the other, while all others stand still; only computing is done by all
+// at once.
+struct DataParallelFigures {
+  int64_t replicas = 0;                                        // 0: it was another strategy
+  double inputs_bytes = 0, inputs_ms = 0;                      // from device 0
+  double weights_bytes = 0, weights_ms = 0;                    // from device 0
+  double output_gradients_bytes = 0, output_gradients_ms = 0;  // from device 0
+  double outputs_bytes = 0, outputs_ms = 0;                    // to device 0
+  double gradients_bytes = 0, gradients_ms = 0;                // to device 0, where they are added
+  double loss_ms = 0;                                          // on device 0
+  double update_ms = 0;                                        // on device 0
+  double compute_ms = 0;                                       // of the slowest replica
+  double device0_extra_mb = 0;  // derived: the whole batch, all outputs, the optimizer's state
+
+  double moved_ms() const { return inputs_ms + weights_ms + output_gradients_ms + outputs_ms + gradients_ms; }
+  double from_device0_bytes() const { return inputs_bytes + weights_bytes + output_gradients_bytes; }
+  double to_device0_bytes() const { return outputs_bytes + gradients_bytes; }
+  // In which only device 0 works.
+  double device0_alone_ms() const { return moved_ms() + loss_ms + update_ms; }
+};
+
 struct RankResult {
   int rank = 0;
   int world_size = 1;
@@ -73,8 +108,10 @@ struct RankResult {
   int64_t staleness_max = 0;
   int64_t dropped_gradients = 0;  // backup workers: steps of this rank that are in no update
   double peak_memory_mb = 0;
-  int64_t wire_tx_bytes = -1;     // by the interface's counter, in the measured steps; -1: nobody counted
-  std::vector<CurvePoint> curve;  // the rank that evaluates
+  DdpFigures ddp;
+  DataParallelFigures data_parallel;  // means over the measured steps
+  int64_t wire_tx_bytes = -1;         // by the interface's counter, in the measured steps; -1: nobody counted
+  std::vector<CurvePoint> curve;      // the rank that evaluates
 };
 
 struct ServerResult {
@@ -95,6 +132,8 @@ struct ServerResult {
 // Reading: InvalidArgument names the field that is missing or wrong; fields of later versions are ignored.
 std::string ToJson(const StepRecord& record);
 absl::StatusOr<StepRecord> StepRecordFromJson(const std::string& line);
+std::string ToJson(const DdpFigures& figures);
+std::string ToJson(const DataParallelFigures& figures);
 std::string ToJson(const RankResult& result);
 absl::StatusOr<RankResult> RankResultFromJson(const std::string& text);
 std::string ToJson(const ServerResult& result);

@@ -65,6 +65,10 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit(Row{"--device", group, "DEVICE", "auto, cpu, cuda or cuda:I"}, o.device, CheckDevice);
   visit(Row{"--threads", group, "N", "Cores that an op may use, per worker"}, o.threads,
         WholeNumber(1, 4096));
+  visit(
+      Row{"--precision", group, "TYPE",
+          "Of forward and backward: float32, or bfloat16, with weights, gradients and optimizer in float32"},
+      o.precision, OneOf({"float32", "bfloat16"}));
 
   group = "How long (one of --steps, --samples, --epochs; else 1 epoch)";
   visit(Row{"--steps", group, "N", "Measured steps per worker"}, o.steps, WholeNumber(1, kMostInt64));
@@ -78,6 +82,19 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit(Row{"--micro_batches", group, "N",
             "Batches added up to one step, in order: what N workers do (single only)"},
         o.micro_batches, WholeNumber(1, kMostInt));
+  visit(Row{"--replicas", group, "N",
+            "Devices in the one process of the strategy dp, each with a batch (psring: --workers)"},
+        o.replicas, WholeNumber(1, 1024));
+  visit(
+      Row{"--accumulate", group, "K",
+          "Batches of each worker whose gradients are added up to one step; workers synchronise in the last "
+          "alone"},
+      o.accumulate, WholeNumber(1, kMostInt));
+  visit(Row{"--drop_last", group, "BOOL",
+            "true: an epoch's last step is left out where the samples do not fill it; false: it is made of "
+            "those "
+            "there are, each counted once, and workers may have fewer, or none"},
+        o.drop_last, OneOf({"true", "false"}));
   visit(Row{"--optimizer", group, "NAME", "sgd, momentum or adam"}, o.optimizer,
         OneOf({"sgd", "momentum", "adam"}));
   visit(Row{"--lr", group, "X", "Learning rate of one update; else the model's"}, o.lr,
@@ -156,23 +173,15 @@ void VisitFlags(Options& o, Visitor& visit) {
             "workers "
             "together; whoever finds none waits"},
         o.staging_mb, WholeNumber(1, 1 << 20));
-  visit(Row{"--checkpoint_dir", group, "DIR",
-            "Where the server leaves checkpoints; started again with the same folder it goes on"},
-        o.checkpoint_dir, CheckGiven);
-  visit(Row{"--checkpoint_every", group, "N",
-            "Steps between checkpoints of the server; 0: at the start, at SIGTERM and at the end only"},
-        o.checkpoint_every, WholeNumber(0, kMostInt64));
-  visit(Row{"--max_restarts", group, "N", "How often psring starts a server anew that died (it checkpoints)"},
-        o.max_restarts, WholeNumber(0, 1000));
   visit(Row{"--staleness_lr", group, "NAME",
             "Asynchronous strategies: inverse divides a late gradient's learning rate by its staleness; or "
             "none"},
         o.staleness_lr, OneOf({"none", "inverse"}));
-  visit(Row{"--wire", group, "TYPE",
-            "Gradients on their way to the server: float32, or bfloat16 or float16, whose error is added to "
-            "the "
-            "worker's next gradient; weights come back in float32"},
-        o.wire, OneOf({"float32", "bfloat16", "float16"}));
+  visit(
+      Row{"--wire", group, "TYPE",
+          "Gradients on their way to a server or around a ring: float32, or bfloat16 or float16, whose error "
+          "is added to the worker's next gradient; a server's weights come back in float32"},
+      o.wire, OneOf({"float32", "bfloat16", "float16"}));
   visit(Row{"--straggler", group, "W:F,...",
             "Worker W (from 0) computes F times as long: after each layer, forward and backward, it sleeps F "
             "- 1 "
@@ -186,6 +195,25 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.jitter_ms, TimeDistributionText());
   visit(Row{"--timeout", group, "S", "Seconds to wait for others before giving up"}, o.timeout_s,
         RealNumber({.low = 0, .high = 1e6, .high_allowed = true}));
+
+  group = "Checkpoints and failure";
+  visit(Row{"--checkpoint_dir", group, "DIR",
+            "Keep checkpoints here, as folders step<N>: at the end, at SIGTERM, and every --checkpoint_every "
+            "steps"},
+        o.checkpoint_dir, CheckGiven);
+  visit(Row{"--checkpoint_every", group, "N", "Steps between checkpoints; 0: only at SIGTERM and at the end"},
+        o.checkpoint_every, WholeNumber(0, kMostInt64));
+  visit(Row{"--checkpoint_keep", group, "N", "How many checkpoints are kept: the newest"}, o.checkpoint_keep,
+        WholeNumber(1, 1000000));
+  visit(Row{"--resume", group, "PATH",
+            "Go on from a checkpoint: its folder, a folder of several (the newest), latest (the newest in "
+            "--checkpoint_dir; where there is none yet, from the beginning), or a .safetensors file with "
+            "weights alone"},
+        o.resume, CheckGiven);
+  visit(Row{"--max_restarts", group, "N",
+            "How often psring starts the job again after a process of it died, from the last checkpoint; one "
+            "server that died comes back alone"},
+        o.max_restarts, WholeNumber(0, 1000));
 
   group = "Virtual clock (one process computes the real gradients of all workers; times are simulated)";
   visit(Row{"--clock", group, "NAME", "wall (processes that run) or virtual"}, o.clock,
@@ -273,42 +301,49 @@ struct Adder {
 
 }  // namespace
 
+int64_t WorkerBatch(const TrainingOptions& options) { return int64_t{options.batch} * options.accumulate; }
+
 std::string PayloadOf(const TrainingOptions& options) {
   if (options.payload != "auto" || options.fabric == "auto") return options.payload;
   return options.fabric == "tcp" ? "grpc" : "shm";
 }
 
 bool Checkpoints(const TrainingOptions& options) {
-  return !options.checkpoint_dir.empty() || options.checkpoint_every > 0 || options.max_restarts > 0;
+  return !options.checkpoint_dir.empty() || options.checkpoint_every > 0;
+}
+
+bool ServerReturns(const TrainingOptions& options, int servers) {
+  return options.max_restarts > 0 && servers > 0 && !options.align_steps;
 }
 
 absl::Status CheckRecovery(const TrainingOptions& options, int servers) {
   const bool continues = options.on_worker_loss == "continue";
-  if (!Checkpoints(options) && !continues) return absl::OkStatus();
-  const char* flag = options.max_restarts > 0          ? "--max_restarts"
-                     : options.checkpoint_every > 0    ? "--checkpoint_every"
-                     : !options.checkpoint_dir.empty() ? "--checkpoint_dir"
-                                                       : "--on_worker_loss continue";
-  if (servers > 1 && continues && absl::StartsWith(options.strategy, "ps-backup")) {
-    return absl::InvalidArgumentError(
-        "--on_worker_loss continue with ps-backup on several servers: whom the first one has admitted "
-        "instead "
-        "the others would not know; leave it out, or give --servers 1");
-  }
   if (options.clock == "virtual") {
+    const char* flag = options.max_restarts > 0          ? "--max_restarts"
+                       : options.checkpoint_every > 0    ? "--checkpoint_every"
+                       : !options.checkpoint_dir.empty() ? "--checkpoint_dir"
+                       : !options.resume.empty()         ? "--resume"
+                       : continues                       ? "--on_worker_loss continue"
+                                                         : nullptr;
+    if (flag == nullptr) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat(flag, " with --clock virtual: nothing dies in simulated time; leave it out"));
   }
-  if (options.align_steps) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        flag, " with --align_steps: ranks that begin every step together cannot go back; leave one out"));
-  }
-  if (continues && options.clip_norm > 0) {
+  if (!options.workload.empty() && (Checkpoints(options) || !options.resume.empty())) {
     return absl::InvalidArgumentError(
-        "--on_worker_loss continue with --clip_norm: a step whose norm is being added up cannot lose a "
-        "worker; leave one out");
+        absl::StrCat("--workload ", options.workload,
+                     " trains nothing, so there is nothing to keep: leave the checkpoints out"));
   }
-  return absl::OkStatus();
+  if (!continues) return absl::OkStatus();
+  const char* hindrance = servers > 1             ? "several servers"
+                          : options.align_steps   ? "--align_steps"
+                          : options.clip_norm > 0 ? "--clip_norm"
+                          : Checkpoints(options) && absl::StartsWith(options.strategy, "ps-backup")
+                              ? "checkpoints of ps-backup"
+                              : nullptr;
+  if (hindrance == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--on_worker_loss continue with ", hindrance, ": they need every worker; leave one out"));
 }
 
 int ServersOf(const TrainingOptions& options, int workers) {
@@ -334,6 +369,7 @@ absl::Status ApplyWorkload(TrainingOptions& options) {
   if (options.model != standard.model) flag = "--model";
   if (options.data != standard.data) flag = "--data";
   if (options.data_dir != standard.data_dir) flag = "--data_dir";
+  if (options.precision != standard.precision) flag = "--precision";
   if (options.micro_batches != standard.micro_batches) flag = "--micro_batches";
   if (options.eval_every != standard.eval_every) flag = "--eval_every";
   if (options.batch != standard.batch && options.batch != workload.batch) flag = "--batch";

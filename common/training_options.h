@@ -24,7 +24,8 @@ struct TrainingOptions {
   std::string data = "fashion-mnist";  // fashion-mnist, mnist (both idx files), synthetic
   std::string data_dir;                // where the four idx files are; empty: where Debian puts them
   std::string device = "auto";
-  int threads = 1;  // cores an op may use, per worker
+  int threads = 1;                    // cores an op may use, per worker
+  std::string precision = "float32";  // float32, bfloat16: of forward and backward
 
   // Budget: at most one is not 0. Samples are counted over all workers.
   int64_t steps = 0;  // per worker, measured ones; --warmup_steps come before
@@ -32,8 +33,11 @@ struct TrainingOptions {
   double epochs = 0;  // 1 where none is given
   int64_t warmup_steps = 0;
 
-  int batch = 128;        // per worker
-  int micro_batches = 1;  // single only
+  int batch = 128;                 // per worker
+  int micro_batches = 1;           // single only
+  int replicas = 1;                // dp only: devices in one process
+  int accumulate = 1;              // batches of a worker that are added up before one update
+  std::string drop_last = "true";  // true, false: of an epoch's last batch where it is short
   std::string optimizer = "momentum";
   double lr = 0;                      // 0: the model's default
   double momentum = -1;               // below 0: the strategy's default
@@ -59,17 +63,20 @@ struct TrainingOptions {
   std::string server_placement = "rank0";  // rank0, dedicated, colocated
   bool deterministic = false;              // the server adds in rank order
   std::string staleness_lr = "none";       // none, inverse; asynchronous strategies
-  std::string wire = "float32";    // of gradients on their way to a server: float32, bfloat16, float16
-  std::string straggler = "none";  // "1:3,2:1.5": workers that are slowed down (delays.h)
-  std::string jitter_ms = "none";  // a random delay a step and worker (delays.h)
+  std::string wire = "float32";            // of gradients on their way: float32, bfloat16, float16
+  std::string straggler = "none";          // "1:3,2:1.5": workers that are slowed down (delays.h)
+  std::string jitter_ms = "none";          // a random delay a step and worker (delays.h)
   double timeout_s = 60;
   std::string on_worker_loss;             // stop, continue; empty: synchronous stop, asynchronous continue
   double worker_timeout_s = 1;            // a worker whose connection broke may come back within
   std::string reject_nonfinite = "true";  // true, false
   int staging_mb = 256;                   // of a server, for asynchronous pushes on their way
-  std::string checkpoint_dir;             // of the server; psring: empty means beside the run's records
-  int64_t checkpoint_every = 0;           // steps
-  int max_restarts = 0;                   // of a server that died, by psring
+
+  std::string checkpoint_dir;    // psring: empty means beside the run's records, where there are any
+  int64_t checkpoint_every = 0;  // steps
+  int checkpoint_keep = 2;
+  std::string resume;    // a checkpoint, a folder of them, "latest"; empty: from the beginning
+  int max_restarts = 0;  // of the job after a death, by psring
 
   std::string clock = "wall";       // wall, virtual
   std::string compute_ms;           // virtual: of a step of an undisturbed worker; empty: measured by psring
@@ -77,14 +84,21 @@ struct TrainingOptions {
   std::string serve_ms = "none";    // virtual: the server's work for one push
 };
 
+// The samples of one worker behind one gradient that it gives away: --batch times --accumulate.
+int64_t WorkerBatch(const TrainingOptions& options);
+
 // How a parameter server's payload travels: --payload, or what --fabric says of all wires ("tcp": "grpc").
 std::string PayloadOf(const TrainingOptions& options);
 
-// Whether the server leaves checkpoints from which it goes on after its death.
+// Whether checkpoints of training are asked for.
 bool Checkpoints(const TrainingOptions& options);
 
-// InvalidArgument names the flag of a server's or a worker's return that does not go together with another:
-// with several servers (`servers`; 0 where there is none), a virtual clock, aligned steps, or clipping.
+// Whether psring starts a parameter server that died anew by itself, to go on with the workers that wait for
+// it; else the whole job. `servers`: how many there are.
+bool ServerReturns(const TrainingOptions& options, int servers);
+
+// InvalidArgument names a flag of checkpoints or of lost workers that does not go together with another: with
+// several servers (`servers`; 0 where there is none), a virtual clock, or clipping.
 absl::Status CheckRecovery(const TrainingOptions& options, int servers);
 
 // How many parameter servers share the parameters, where a strategy has any.

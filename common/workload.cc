@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/check.h"
 #include "common/records.h"
 #include "common/workload_tables.h"
@@ -18,6 +19,7 @@ namespace psring {
 namespace {
 
 constexpr char kColumns[] = "name,bytes,ready_ms";
+constexpr char kDeclared[] = ",declared";
 
 // The lines of one file, and what has been seen of it so far.
 class Reader {
@@ -32,8 +34,11 @@ class Reader {
     if (text.empty()) return absl::OkStatus();
     if (text.front() == '#') return Header(text.substr(1));
     if (!columns_) {
-      if (absl::StrJoin(absl::StrSplit(text, ' ', absl::SkipEmpty()), "") != kColumns) {
-        return Wrong(absl::StrCat("the columns must be ", kColumns));
+      const std::string given = absl::StrJoin(absl::StrSplit(text, ' ', absl::SkipEmpty()), "");
+      absl::string_view columns = given;
+      declared_ = absl::ConsumeSuffix(&columns, kDeclared);
+      if (columns != kColumns) {
+        return Wrong(absl::StrCat("the columns must be ", kColumns, " (and ", kDeclared + 1, ", if any)"));
       }
       columns_ = true;
       return absl::OkStatus();
@@ -52,10 +57,25 @@ class Reader {
       return Missing(
           absl::StrCat("backward_ms is ", workload_.backward_ms, ", before the last gradient at ", last));
     }
+    if (declared_) PSRING_RETURN_IF_ERROR(CheckPlaces());
     return std::move(workload_);
   }
 
  private:
+  absl::Status CheckPlaces() const {
+    const int count = static_cast<int>(workload_.tensors.size());
+    std::vector<bool> taken(workload_.tensors.size());
+    for (const GradientTensor& tensor : workload_.tensors) {
+      const bool fits = tensor.declared < count && !taken[static_cast<size_t>(tensor.declared)];
+      if (!fits) {
+        return Missing(absl::StrCat("the column declared must hold each number from 0 to ", count - 1,
+                                    " once; ", tensor.declared, " of ", tensor.name,
+                                    tensor.declared < count ? " stands there before" : " is too large"));
+      }
+      taken[static_cast<size_t>(tensor.declared)] = true;
+    }
+    return absl::OkStatus();
+  }
   absl::Status Missing(const std::string& what) const {
     return absl::InvalidArgumentError(absl::StrCat("workload ", workload_.name, ": ", what));
   }
@@ -99,8 +119,17 @@ class Reader {
   absl::Status Tensor(const std::string& text) {
     // A name may hold commas: the figures are the last two fields.
     std::vector<std::string> fields = absl::StrSplit(text, ',');
-    if (fields.size() < 3) return Wrong(absl::StrCat("'", text, "' does not have the fields ", kColumns));
+    if (fields.size() < (declared_ ? 4 : 3)) {
+      return Wrong(
+          absl::StrCat("'", text, "' does not have the fields ", kColumns, declared_ ? kDeclared : ""));
+    }
     GradientTensor tensor;
+    if (declared_) {
+      if (!absl::SimpleAtoi(fields.back(), &tensor.declared) || tensor.declared < 0) {
+        return Wrong(absl::StrCat("declared '", fields.back(), "' is no whole number from 0"));
+      }
+      fields.pop_back();
+    }
     absl::string_view ready = absl::StripAsciiWhitespace(fields.back());
     PSRING_RETURN_IF_ERROR(Milliseconds("ready_ms", ready, tensor.ready_ms));
     fields.pop_back();
@@ -120,7 +149,7 @@ class Reader {
 
   Workload workload_;
   int line_ = 0;
-  bool columns_ = false, forward_ = false, backward_ = false;
+  bool columns_ = false, declared_ = false, forward_ = false, backward_ = false;
 };
 
 }  // namespace
@@ -170,6 +199,22 @@ ParameterLayout LayoutOf(const Workload& workload) {
   ParameterLayout layout;
   for (auto tensor = workload.tensors.rbegin(); tensor != workload.tensors.rend(); ++tensor) {
     layout.Add(tensor->name, {static_cast<int>(tensor->bytes / 4)});
+  }
+  return layout;
+}
+
+ParameterLayout DeclaredLayoutOf(const Workload& workload, std::vector<int>& place) {
+  const size_t count = workload.tensors.size();
+  std::vector<size_t> at(count);  // the tensor that is declared there
+  place.clear();
+  for (size_t i = 0; i < count; ++i) {
+    const int declared = workload.tensors[i].declared;
+    place.push_back(declared >= 0 ? declared : static_cast<int>(count - 1 - i));
+    at[static_cast<size_t>(place.back())] = i;
+  }
+  ParameterLayout layout;
+  for (const size_t i : at) {
+    layout.Add(workload.tensors[i].name, {static_cast<int>(workload.tensors[i].bytes / 4)});
   }
   return layout;
 }

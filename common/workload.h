@@ -8,7 +8,9 @@
 //     # backward_ms: 64.8         optional: until backward ends; else the last ready_ms
 //     name,bytes,ready_ms
 //     fc.bias,4000,0.5526         ready_ms: since backward began, never less than in the row above
-// Other `# key: value` lines (model, sample, source, licence, note) say what it is and where it comes from.
+// A fourth column `declared` says where a tensor stands in the model (from 0), for models whose backward does
+// not finish the last one first; without it that is what is assumed. Other `# key: value` lines (model,
+// sample, source, licence, note) say what it is and where it comes from.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +26,7 @@ struct GradientTensor {
   std::string name;
   int64_t bytes = 0;    // float32: a multiple of 4, at least 4
   double ready_ms = 0;  // since backward began
+  int declared = -1;    // its place in the model; -1: the tensors are declared the other way round
 };
 
 struct Workload {
@@ -51,9 +54,12 @@ absl::StatusOr<Workload> LoadWorkload(const std::string& name_or_path);
 // The same on a device that computes `speedup` times as fast (above 0).
 Workload Faster(Workload workload, double speedup);
 
-// Its tensors as a flat buffer in forward order, for PlanBuckets: tensor i of the workload is tensor
+// Its tensors as a flat buffer whose end is ready first, for PlanBuckets: tensor i of the workload is tensor
 // size - 1 - i of the layout.
 ParameterLayout LayoutOf(const Workload& workload);
+
+// Its tensors as the model declares them, one behind the other; `place[i]`: the index of tensor i there.
+ParameterLayout DeclaredLayoutOf(const Workload& workload, std::vector<int>& place);
 
 // When each bucket's gradient is complete, in ms since backward began. `buckets`: PlanBuckets over
 // LayoutOf(workload).

@@ -56,6 +56,7 @@ absl::StatusOr<Catalog> CatalogFromJson(const std::string& text) {
                                   .algorithm = row.value("algorithm", ""),
                                   .synchronous = row.value("synchronous", false),
                                   .single_process = row.value("single_process", false),
+                                  .replicates = row.value("replicates", false),
                                   .default_momentum = row.value("default_momentum", 0.0),
                                   .number_letter = row.value("number", ""),
                                   .number_meaning = row.value("number_meaning", ""),

@@ -19,12 +19,16 @@ struct StrategyInfo {
   std::string algorithm;  // of the process group, or the server's consistency
   bool synchronous = false;
   bool single_process = false;
+  bool replicates = false;  // its one process has a replica for each worker
   double default_momentum = 0;
   // The number of "ps-ssp:2". No letter: the strategy takes none.
   std::string number_letter, number_meaning;
   int number_least = 0;
   bool number_below_workers = false;
   int number = 0;
+
+  // Between processes, or between the replicas of one.
+  bool moves_gradients() const { return needs != StrategyNeeds::kNothing || replicates; }
 };
 
 struct ModelInfo {

@@ -92,6 +92,9 @@ absl::Status RunSimulated(const ExperimentFlags& flags, const Plan& plan, Experi
 }
 
 absl::Status Compare(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
+  if (!flags.options.training.resume.empty()) {
+    return absl::InvalidArgumentError("--resume goes on with one training: psring train takes it");
+  }
   PSRING_ASSIGN_OR_RETURN(const Prepared prepared, Prepare(flags, "compare", interrupt, display));
   const bool simulated = flags.options.training.clock == "virtual";
   PSRING_ASSIGN_OR_RETURN(

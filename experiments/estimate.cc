@@ -27,13 +27,19 @@ double DelaySeconds(const TrainingOptions& training, const Probe& probe) {
 
 }  // namespace
 
+double ExchangeBytes(const Configuration& configuration, int64_t elements) {
+  const bool halves = configuration.strategy.needs == StrategyNeeds::kProcessGroup &&
+                      configuration.training.wire != "float32";
+  return (halves ? 2.0 : 4.0) * static_cast<double>(elements);
+}
+
 CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
   return {.scheme = scheme,
           .workers = configuration.workers,
           .place = PlaceOf(configuration.training.server_placement),
           .pipelined = configuration.training.ps_schedule != "serial",
           .servers = std::max(1, configuration.servers()),
-          .pushed = configuration.training.wire == "float32" ? 1.0 : 0.5};
+          .pushed = configuration.training.wire != "float32" && configuration.servers() > 0 ? 0.5 : 1.0};
 }
 
 double StepSeconds(const Configuration& configuration, const Probe& probe, int cores) {
@@ -42,7 +48,7 @@ double StepSeconds(const Configuration& configuration, const Probe& probe, int c
       configuration.training.workload.empty()
           ? std::max(1.0, static_cast<double>(configuration.workers * configuration.training.threads) / cores)
           : 1;
-  const double bytes = 4.0 * static_cast<double>(probe.parameters);
+  const double bytes = ExchangeBytes(configuration, probe.parameters);
   double moved = 0;
   if (configuration.strategy.needs == StrategyNeeds::kProcessGroup)
     moved = 2 * (configuration.workers - 1) * bytes;
@@ -60,7 +66,8 @@ double StepSeconds(const Configuration& configuration, const Probe& probe, int c
 }
 
 double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores) {
-  return configuration.workers * configuration.training.batch / StepSeconds(configuration, probe, cores);
+  return static_cast<double>(configuration.workers * WorkerBatch(configuration.training)) /
+         StepSeconds(configuration, probe, cores);
 }
 
 double LaunchOverheadSeconds(const Configuration& configuration, const Probe& probe, int cores) {
@@ -69,7 +76,8 @@ double LaunchOverheadSeconds(const Configuration& configuration, const Probe& pr
 }
 
 double EvaluationSeconds(const TrainingOptions& training, const Probe& probe) {
-  return kEvaluationShare * static_cast<double>(probe.test_samples) * probe.step_s / training.batch;
+  return kEvaluationShare * static_cast<double>(probe.test_samples) * probe.step_s /
+         static_cast<double>(WorkerBatch(training));
 }
 
 double ExpectedLaunchSeconds(const Configuration& configuration, const Probe& probe, int cores) {
@@ -80,7 +88,8 @@ double ExpectedLaunchSeconds(const Configuration& configuration, const Probe& pr
     const double samples = training.samples > 0 ? static_cast<double>(training.samples)
                                                 : (training.epochs > 0 ? training.epochs : 1) *
                                                       static_cast<double>(probe.samples);
-    steps = samples / (configuration.workers * training.batch * std::max(1, training.micro_batches));
+    steps = samples / static_cast<double>(configuration.workers * WorkerBatch(training) *
+                                          std::max(1, training.micro_batches));
   }
   const double micro_batches = std::max(1, training.micro_batches);
   double seconds = LaunchOverheadSeconds(configuration, probe, cores) +

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "common/check.h"
 #include "common/command_line.h"
@@ -159,6 +160,8 @@ absl::StatusOr<TriedRate> Experiment::TryRate(const Configuration& configuration
   tried.training.lr = lr;
   tried.training.score = "validation";
   tried.training.eval_every = 0;
+  tried.training.checkpoint_dir.clear();
+  tried.training.checkpoint_every = 0;
   const RunLabel run{.records = absl::StrFormat("records/rates/lr-%g/%s", lr, configuration.folder())};
   PSRING_ASSIGN_OR_RETURN(const std::string folder, folder_.RecordFolder(run));
   PSRING_RETURN_IF_ERROR(ResolveTimes(folder, tried));
@@ -310,6 +313,11 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
                      .servers = configuration.servers()};
   PSRING_ASSIGN_OR_RETURN(const std::string folder, folder_.RecordFolder(run));
   PSRING_RETURN_IF_ERROR(ResolveTimes(folder, seeded));
+  // One training keeps its checkpoints where it was told to; of several each has a place of its own.
+  std::string& checkpoints = seeded.training.checkpoint_dir;
+  if (!checkpoints.empty() && (manifest_.verb != "train" || manifest_.plan.rounds > 1)) {
+    absl::StrAppend(&checkpoints, "/", absl::StripPrefix(run.records, "records/"));
+  }
   const double expected_s = ExpectedLaunchSeconds(seeded, prepared_.probe, prepared_.machine.cores);
   PSRING_ASSIGN_OR_RETURN(
       const Launched launched,

@@ -20,14 +20,18 @@ import sys
 import time
 
 
-def write(out, rows, forward_ms, backward_ms, batch, device, **remarks):
-    """rows: (name, bytes, ready_ms) in any order; ready_ms is counted from the begin of backward."""
+def write(out, rows, forward_ms, backward_ms, batch, device, declared=False, **remarks):
+    """rows: (name, bytes, ready_ms) in any order, `declared`: in the model's; ready_ms counts from the begin of backward."""
     print(f"# batch: {batch}\n# device: {device}\n# forward_ms: {forward_ms:.4f}\n# backward_ms: {backward_ms:.4f}", file=out)
     for key, value in remarks.items():
         print(f"# {key}: {value}", file=out)
-    print("name,bytes,ready_ms", file=out)
-    for name, size, ready in sorted(rows, key=lambda row: row[2]):
-        print(f"{name},{size},{max(0.0, ready):.4f}", file=out)
+    # Where each tensor is declared is said only where backward does not finish the last one first.
+    order = sorted(range(len(rows)), key=lambda i: rows[i][2])
+    tell = declared and order != list(range(len(rows)))[::-1]
+    print("name,bytes,ready_ms" + (",declared" if tell else ""), file=out)
+    for i in order:
+        name, size, ready = rows[i]
+        print(f"{name},{size},{max(0.0, ready):.4f}" + (f",{i}" if tell else ""), file=out)
 
 
 def record(model, loss, batch, path=None, steps=5, device=None, **remarks):
@@ -87,7 +91,7 @@ def record(model, loss, batch, path=None, steps=5, device=None, **remarks):
     end = max(median(backward), max(row[2] for row in rows))
     device = device or (torch.cuda.get_device_name() if on_gpu else "CPU")
     with open(path, "w") if path else os.fdopen(os.dup(sys.stdout.fileno()), "w") as out:
-        write(out, rows, median(forward), end, batch, device, **remarks)
+        write(out, rows, median(forward), end, batch, device, declared=True, **remarks)
     return rows
 
 

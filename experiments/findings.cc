@@ -286,6 +286,29 @@ void AddSimulated(const std::vector<SummaryRow>& rows, std::vector<std::string>&
                                   "yields."));
 }
 
+// Why people moved on from DataParallel.
+void AddDataParallel(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+  for (const SummaryRow& row : rows) {
+    const DataParallelFigures& dp = row.sample.data_parallel;
+    if (dp.replicas < 2) continue;
+    const double workers = static_cast<double>(dp.replicas);
+    findings.push_back(absl::StrCat(
+        absl::StrFormat(
+            "dp with %d workers: device 0 sends %.2f MB a step (inputs %.2f, weights %.2f, the "
+            "outputs' gradients %.2f) and takes %.2f MB (outputs %.2f, gradients %.2f): the model "
+            "N-1 = %d times each way. ",
+            dp.replicas, dp.from_device0_bytes() / 1e6, dp.inputs_bytes / 1e6, dp.weights_bytes / 1e6,
+            dp.output_gradients_bytes / 1e6, dp.to_device0_bytes() / 1e6, dp.outputs_bytes / 1e6,
+            dp.gradients_bytes / 1e6, dp.replicas - 1),
+        absl::StrFormat("A ring's workers send %.2f MB each, and never twice the model. ",
+                        2 * (workers - 1) / workers * 4 * static_cast<double>(row.sample.parameters) / 1e6),
+        absl::StrFormat("Device 0 works alone for %.1f of %.1f ms (copies and additions %.1f, loss %.1f, "
+                        "update %.1f) and holds %.1f MB that the others do not.",
+                        dp.device0_alone_ms(), row.mean.step_ms, dp.moved_ms(), dp.loss_ms, dp.update_ms,
+                        dp.device0_extra_mb)));
+  }
+}
+
 // What moved the payload of each strategy that has any.
 void AddWires(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
   std::map<std::string, std::set<std::string>> strategies;  // by wires
@@ -345,6 +368,7 @@ std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std
   AddStaleness(rows, findings);
   for (const std::string& finding : WaitingFindings(rows)) findings.push_back(finding);
   AddAccuracy(rows, findings);
+  AddDataParallel(rows, findings);
   AddWires(rows, findings);
   AddTarget(rows, findings);
   if (simulated) AddSimulated(rows, findings);

@@ -49,7 +49,7 @@ class Launch {
       if (OnlyServersRun()) deadline_ = std::min(deadline_, absl::Now() + spec_.serving_after);
       verdict = Turn(deadline_);
     }
-    if (running_ > 0) EndTheRest();
+    if (running_ > 0) EndTheRest(absl::IsCancelled(verdict) ? spec_.interrupt_grace : spec_.grace);
     // What the pipes still hold, so that the last lines are there; then the verdict may quote them.
     for (size_t i = 0; i < children_.size(); ++i) Drain(i);
     return first_failed_ >= 0 ? Describe(first_failed_) : verdict;
@@ -184,31 +184,35 @@ class Launch {
     return true;
   }
 
-  void Signal(int signal) {
+  void Signal(int signal, const std::function<bool(const Child&)>& whom) {
     for (const Child& child : children_) {
-      if (child.process.running) kill(child.process.pid, signal);
+      if (child.process.running && whom(child)) kill(child.process.pid, signal);
     }
   }
 
-  void EndTheRest() {
+  void EndTheRest(absl::Duration grace) {
     ending_ = true;
-    Signal(SIGTERM);
-    ReapUntil(absl::Now() + spec_.grace);
-    Signal(SIGKILL);
+    const absl::Time deadline = absl::Now() + grace;
+    // What the workers still want of a server they may have.
+    Signal(SIGTERM, [](const Child& child) { return !child.spec->serves; });
+    ReapUntil(deadline, [this] { return OnlyServersRun(); });
+    Signal(SIGTERM, [](const Child& child) { return child.spec->serves; });
+    ReapUntil(std::max(deadline, absl::Now() + spec_.grace), [this] { return running_ == 0; });
+    Signal(SIGKILL, [](const Child&) { return true; });
     // Nobody survives SIGKILL, but the kernel may need a moment; a process stuck in it is left to the kernel.
-    ReapUntil(absl::Now() + absl::Seconds(2));
+    ReapUntil(absl::Now() + absl::Seconds(2), [this] { return running_ == 0; });
   }
 
   // By looking again and again: the interrupt's pipe stays readable and would make poll spin.
-  void ReapUntil(absl::Time deadline) {
-    while (running_ > 0) {
+  void ReapUntil(absl::Time deadline, const std::function<bool()>& done) {
+    while (!done()) {
       for (size_t i = 0; i < children_.size(); ++i) {
         Read(i, 0);
         Read(i, 1);
         if (children_[i].process.running) Reap(i);
       }
       if (absl::Now() >= deadline) return;
-      if (running_ > 0) absl::SleepFor(absl::Milliseconds(5));
+      if (!done()) absl::SleepFor(absl::Milliseconds(5));
     }
   }
 
@@ -236,7 +240,7 @@ class Launch {
       absl::StrAppend(&message, "; its last lines:");
       for (const std::string& line : child.last_lines) absl::StrAppend(&message, "\n  | ", line);
     }
-    return absl::AbortedError(message);
+    return child.process.EndedWith(2) ? absl::InvalidArgumentError(message) : absl::AbortedError(message);
   }
 
   const LaunchSpec& spec_;
@@ -266,7 +270,7 @@ absl::StatusOr<std::string> RunForOutput(const std::vector<std::string>& command
     return true;
   };
   const absl::Status status = RunChildren(spec, interrupt);
-  if (status.code() == absl::StatusCode::kAborted) {
+  if (absl::IsAborted(status) || absl::IsInvalidArgument(status)) {
     const size_t last = status.message().rfind("\n  | ");
     if (last != std::string::npos) return absl::AbortedError(status.message().substr(last + 5));
   }

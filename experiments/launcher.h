@@ -36,6 +36,8 @@ struct LaunchSpec {
   std::vector<ChildSpec> children;
   absl::Duration deadline = absl::Minutes(5);  // for all of it
   absl::Duration grace = absl::Seconds(2);     // between SIGTERM and SIGKILL
+  // Likewise where `interrupt` was raised: children that are told to end may have something to keep.
+  absl::Duration interrupt_grace = absl::Seconds(2);
   // How long a child that serves may take to end once all others have.
   absl::Duration serving_after = absl::Seconds(10);
   // A line of a child's stdout, without its newline. True: it was for the listener (progress), and is not
@@ -57,7 +59,9 @@ struct LaunchSpec {
 //   Cancelled         `interrupt` was raised
 //   DeadlineExceeded  not all ended in time; names those that had not, and what was last known of them
 //   Aborted           a child failed: names the first one, how it ended and its last lines
-// In all but the first case the rest is ended: SIGTERM at once, SIGKILL after `grace`.
+//   InvalidArgument   likewise, with exit code 2: it was given what it cannot take
+// In all but the first case the rest is ended: SIGTERM at once, to those that serve once the others have
+// ended, SIGKILL after `grace`.
 absl::Status RunChildren(const LaunchSpec& spec, const Interrupt& interrupt);
 
 // Runs one command and returns its stdout. Its failure is an error whose message is the last line that it

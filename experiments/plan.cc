@@ -142,7 +142,7 @@ void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, 
   for (const Configuration& configuration : plan.accuracy) {
     fixed_s += LaunchOverheadSeconds(configuration, probe, cores) + evaluation_s;
     per_sample_s += 1 / SamplesPerSecond(configuration, probe, cores);
-    global_batch = std::max(global_batch, int64_t{configuration.workers} * configuration.training.batch);
+    global_batch = std::max(global_batch, configuration.workers * WorkerBatch(configuration.training));
   }
   int64_t samples = training.samples;
   if (plan.accuracy_fitted) {
@@ -184,8 +184,8 @@ void KeepWhatConcernsIt(Configuration& configuration) {
   if (configuration.strategy.needs != StrategyNeeds::kParameterServer) {
     training.servers = 0;
     training.server_placement = "rank0";
-    training.wire = "float32";
   }
+  if (!sends) training.wire = "float32";
   if (!IsAsynchronousServer(configuration.strategy)) training.staleness_lr = "none";
 }
 
@@ -240,8 +240,8 @@ void PlanCurve(double samples, const Probe& probe, Configuration& configuration)
   const double kept = configuration.simulated()
                           ? kTargetPoints
                           : std::floor(kSnapshotBytes / (4.0 * static_cast<double>(probe.parameters)));
-  const double steps = samples / (static_cast<double>(configuration.workers) * training.batch *
-                                  std::max(1, training.micro_batches));
+  const double steps = samples / static_cast<double>(configuration.workers * WorkerBatch(training) *
+                                                     std::max(1, training.micro_batches));
   const double train_s = steps * configuration.workers * probe.step_s;
   const double spare = 0.1 * train_s / std::max(EvaluationSeconds(training, probe), 1e-9);
   const double points = configuration.target_accuracy > 0 ? std::clamp(kept, 1.0, kTargetPoints)
@@ -252,7 +252,12 @@ void PlanCurve(double samples, const Probe& probe, Configuration& configuration)
 }
 
 absl::Status CheckVirtualStrategy(const StrategyInfo& strategy, const TrainingOptions& training) {
-  if (training.clock != "virtual" || strategy.needs != StrategyNeeds::kProcessGroup) return absl::OkStatus();
+  if (training.clock != "virtual") return absl::OkStatus();
+  if (strategy.replicates) {
+    return absl::InvalidArgumentError(absl::StrCat("--clock virtual does not know how long the copies of ",
+                                                   strategy.name, " take; leave it out"));
+  }
+  if (strategy.needs != StrategyNeeds::kProcessGroup) return absl::OkStatus();
   if (strategy.backend == "native" && absl::StartsWith(training.network_ms, kTracePrefix)) {
     return absl::OkStatus();  // as long as the measured one took
   }
@@ -304,10 +309,11 @@ absl::Status CheckServerFlags(const CompareOptions& options, const Catalog& cata
     PSRING_RETURN_IF_ERROR(
         CheckRecovery(training, *std::max_element(options.workers.begin(), options.workers.end())));
   }
-  bool any_server = false, any_asynchronous = false;
+  bool any_server = false, any_asynchronous = false, any_sends = false;
   for (const std::string& name : options.strategies.empty() ? DefaultStrategies() : options.strategies) {
     PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));
     any_server = any_server || strategy.needs == StrategyNeeds::kParameterServer;
+    any_sends = any_sends || strategy.needs != StrategyNeeds::kNothing;
     any_asynchronous = any_asynchronous || IsAsynchronousServer(strategy);
     if (IsAsynchronousServer(strategy) && training.clip_norm > 0) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -315,10 +321,14 @@ absl::Status CheckServerFlags(const CompareOptions& options, const Catalog& cata
           name));
     }
   }
-  if (!any_server && (servers_given || training.wire != "float32")) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        servers_given ? "--servers" : "--wire",
-        " is for the strategies that have servers (ps-sync and the like); name one, or leave it out"));
+  if (!any_server && servers_given) {
+    return absl::InvalidArgumentError(
+        "--servers is for the strategies that have servers (ps-sync and the like); name one, or leave it "
+        "out");
+  }
+  if (!any_sends && training.wire != "float32") {
+    return absl::InvalidArgumentError(
+        "--wire is of gradients on their way to others; name a strategy that sends any, or leave it out");
   }
   if (!any_asynchronous && training.staleness_lr != "none") {
     return absl::InvalidArgumentError(
@@ -341,6 +351,10 @@ absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& c
     for (int count : options.workers) {
       if (strategy.single_process) break;
       PSRING_RETURN_IF_ERROR(CheckStragglers(options.training.straggler, count));
+    }
+    if (strategy.number_below_workers && options.training.drop_last == "false") {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--drop_last false counts every sample once, and ", name, " drops gradients; leave one of them out"));
     }
     if (options.training.micro_batches > 1 && name != "single") {
       return absl::InvalidArgumentError(
@@ -378,8 +392,10 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
   Configuration configuration;
   PSRING_ASSIGN_OR_RETURN(configuration.strategy, FindStrategy(catalog, strategy));
   PSRING_ASSIGN_OR_RETURN(configuration.model, ModelOf(catalog, training, probe.parameters));
-  configuration.workers = configuration.strategy.single_process ? 1 : workers;
+  const bool alone = configuration.strategy.single_process && !configuration.strategy.replicates;
+  configuration.workers = alone ? 1 : workers;
   configuration.training = training;
+  if (configuration.strategy.replicates) configuration.training.replicas = workers;
   configuration.training.strategy = configuration.strategy.name;
   for (const UpdateRule& rule : probe.updates) {
     if (rule.strategy == BaseName(strategy)) configuration.update = rule;
@@ -396,16 +412,16 @@ absl::Status CheckBatches(const CompareOptions& options, const Catalog& catalog,
   bool one_process = !options.strategies.empty();
   for (const std::string& name : options.strategies) {
     PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));
-    one_process = one_process && strategy.single_process;
+    one_process = one_process && strategy.single_process && !strategy.replicates;
   }
   for (int workers : one_process ? std::vector<int>{1} : options.workers) {
-    const int64_t shares = int64_t{workers} * training.micro_batches;
-    if (shares * training.batch <= samples) continue;
+    const int64_t shares = int64_t{workers} * training.micro_batches * training.accumulate;
+    if (training.drop_last == "false" || shares * training.batch <= samples) continue;
     return absl::InvalidArgumentError(absl::StrFormat(
         "--batch %d times %d %s is more than the %d samples there are", training.batch, shares,
-        training.micro_batches > 1 ? "micro-batches"
-        : shares == 1              ? "worker"
-                                   : "workers",
+        shares > workers ? "micro-batches"
+        : shares == 1    ? "worker"
+                         : "workers",
         samples));
   }
   return absl::OkStatus();
@@ -452,7 +468,7 @@ bool ShortenAccuracy(double left_s, double slowness, Plan& plan) {
   if (!plan.accuracy_fitted || plan.accuracy.empty() || needed_s <= left_s) return false;
   int64_t global_batch = 1;
   for (const Configuration& configuration : plan.accuracy) {
-    global_batch = std::max(global_batch, int64_t{configuration.workers} * configuration.training.batch);
+    global_batch = std::max(global_batch, configuration.workers * WorkerBatch(configuration.training));
   }
   const int64_t planned = plan.accuracy.front().training.samples;
   const double share = std::clamp(left_s / needed_s, 0.0, 1.0);

@@ -55,6 +55,8 @@ struct Configuration {
   bool simulated() const { return training.clock == "virtual"; }
   // Whose collectives: --backend, where it concerns the strategy.
   std::string backend() const { return training.backend.empty() ? strategy.backend : training.backend; }
+  // That train.
+  int processes() const { return strategy.single_process ? 1 : workers; }
   int servers() const {
     return strategy.needs == StrategyNeeds::kParameterServer ? ServersOf(training, workers) : 0;
   }

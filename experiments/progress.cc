@@ -24,11 +24,13 @@ std::optional<ProgressEvent> ParseProgress(const std::string& line) {
     const auto field = json.find(key);
     return field != json.end() && field->is_number() ? field->get<double>() : 0.0;
   };
-  return ProgressEvent{.event = json["event"].get<std::string>(),
-                       .rank = static_cast<int>(number("rank")),
-                       .step = static_cast<int64_t>(number("step")),
-                       .steps = static_cast<int64_t>(number("steps")),
-                       .loss = number("loss")};
+  return ProgressEvent{
+      .event = json["event"].get<std::string>(),
+      .rank = static_cast<int>(number("rank")),
+      .step = static_cast<int64_t>(number("step")),
+      .steps = static_cast<int64_t>(number("steps")),
+      .loss = number("loss"),
+      .text = json.contains("text") && json["text"].is_string() ? json["text"].get<std::string>() : ""};
 }
 
 void LaunchProgress::Note(const ProgressEvent& event) {

@@ -15,6 +15,7 @@ struct ProgressEvent {
   int rank = 0;
   int64_t step = 0, steps = 0;
   double loss = 0;
+  std::string text;  // of a "note"
 };
 std::optional<ProgressEvent> ParseProgress(const std::string& line);
 

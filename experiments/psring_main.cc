@@ -174,7 +174,8 @@ CLI::App* AddCompare(CLI::App& app, RawFlags& raw) {
       ->option_text("N")
       ->check(WholeNumber(0, 1'000'000));
   AddTrainingFlags(*verb, raw.training,
-                   {"--strategy", "--servers", "--steps", "--samples", "--epochs", "--warmup_steps", "--lr"});
+                   {"--strategy", "--replicas", "--servers", "--steps", "--samples", "--epochs",
+                    "--warmup_steps", "--lr"});
   verb->get_option("--no_eval")->description("Leave the accuracy part out");
   return verb;
 }
@@ -192,7 +193,7 @@ CLI::App* AddTrain(CLI::App& app, RawFlags& raw) {
   AddSharedFlags(*verb, raw);
   verb->get_option("--repeats")->description("Trainings, each with the next seed [1]");
   verb->get_option("--time_budget")->description("Refuse to start what should take longer");
-  AddTrainingFlags(*verb, raw.training, {"--strategy"});
+  AddTrainingFlags(*verb, raw.training, {"--strategy", "--replicas"});
   return verb;
 }
 

@@ -81,6 +81,12 @@ Json FiguresAndBasis(const std::vector<Cell>& row) {
   return {{"figures", figures}, {"basis", basis}};
 }
 
+// A JSON object's begin that says which launch it is of.
+std::string JsonPrefix(const RunLabel& label) {
+  return absl::StrFormat("{\"part\":\"%s\",\"strategy\":\"%s\",\"workers\":%d,\"servers\":%d,\"repeat\":%d,",
+                         label.part, label.strategy, label.workers, label.servers, label.repeat);
+}
+
 template <typename T>
 std::string OrEmpty(const std::optional<T>& value) {
   return value ? Number(static_cast<double>(*value)) : "";
@@ -150,6 +156,12 @@ std::string SummaryJson(const std::vector<SummaryRow>& rows) {
     }
     if (row.mean.each_server_payload_bytes.size() > 1) {
       entry["servers"] = {{"payload_bytes", row.mean.each_server_payload_bytes}, {"basis", "measured"}};
+    }
+    if (row.sample.data_parallel.replicas > 0) {
+      Json kinds = Json::parse(ToJson(row.sample.data_parallel));
+      kinds["device0_alone_ms"] = row.sample.data_parallel.device0_alone_ms();
+      kinds["basis"] = "measured; device0_extra_mb derived";
+      entry["data_parallel"] = kinds;
     }
     entry["rounds"] = {{"samples_per_s", row.round_samples_per_s}, {"step_ms", row.round_step_ms}};
     if (row.trainings > 0) {
@@ -236,9 +248,7 @@ std::string CurvesCsvLines(const RunLabel& label, const std::vector<CurvePoint>&
 
 std::string StepsJsonl(const RunLabel& label, const RunRecords& records, bool synchronous) {
   std::string text;
-  const std::string prefix =
-      absl::StrFormat("{\"part\":\"%s\",\"strategy\":\"%s\",\"workers\":%d,\"servers\":%d,\"repeat\":%d,",
-                      label.part, label.strategy, label.workers, label.servers, label.repeat);
+  const std::string prefix = JsonPrefix(label);
   size_t most = 0;
   for (const auto& steps : records.steps) most = std::max(most, steps.size());
   for (size_t index = 0; index < most; ++index) {
@@ -253,6 +263,15 @@ std::string StepsJsonl(const RunLabel& label, const RunRecords& records, bool sy
         absl::StrAppendFormat(&text, "\"wait_ms\":%.6g,", WaitMs(together, static_cast<int>(rank)));
       absl::StrAppend(&text, ToJson(*together[rank]).substr(1), "\n");
     }
+  }
+  return text;
+}
+
+std::string DdpJsonl(const RunLabel& label, double bucket_mb, const RunRecords& records) {
+  std::string text;
+  for (const RankResult& rank : records.ranks) {
+    absl::StrAppendFormat(&text, "%s\"rank\":%d,\"bucket_mb\":%.6g,%s\n", JsonPrefix(label), rank.rank,
+                          bucket_mb, ToJson(rank.ddp).substr(1));
   }
   return text;
 }

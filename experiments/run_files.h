@@ -38,6 +38,10 @@ std::string CurvesCsvLines(const RunLabel& label, const std::vector<CurvePoint>&
 // A StepRecord a line, with the launch it belongs to and its derived wait_ms in front.
 std::string StepsJsonl(const RunLabel& label, const RunRecords& records, bool synchronous);
 
+// What DDP logs, a line a rank: DdpFigures with the launch they belong to, the rank and the bucket size asked
+// for in front.
+std::string DdpJsonl(const RunLabel& label, double bucket_mb, const RunRecords& records);
+
 // Of one launch: what it was called, and the texts of its ranks' trace files.
 struct LaunchTrace {
   std::string name;  // "ring x 4"

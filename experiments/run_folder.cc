@@ -138,6 +138,7 @@ absl::StatusOr<RunFolder> RunFolder::Create(const std::string& path, bool link_l
   PSRING_RETURN_IF_ERROR(folder.Write("runs.csv", RunsCsvHeader()));
   PSRING_RETURN_IF_ERROR(folder.Write("curves.csv", CurvesCsvHeader()));
   PSRING_RETURN_IF_ERROR(folder.Write("steps.jsonl", ""));
+  PSRING_RETURN_IF_ERROR(folder.Write("ddp.jsonl", ""));
   return folder;
 }
 
@@ -163,6 +164,8 @@ absl::Status RunFolder::Append(const RunLabel& label, const Configuration& confi
   for (const RankResult& rank : records.ranks) {
     PSRING_RETURN_IF_ERROR(AppendText(path_ + "/curves.csv", CurvesCsvLines(label, rank.curve)));
   }
+  PSRING_RETURN_IF_ERROR(
+      AppendText(path_ + "/ddp.jsonl", DdpJsonl(label, configuration.training.bucket_mb, records)));
   const bool waits =
       configuration.strategy.synchronous && configuration.strategy.needs != StrategyNeeds::kNothing;
   return AppendText(path_ + "/steps.jsonl", StepsJsonl(label, records, waits));
@@ -171,7 +174,7 @@ absl::Status RunFolder::Append(const RunLabel& label, const Configuration& confi
 absl::Status RunFolder::KeepTrace(const RunLabel& label, const Configuration& configuration) {
   LaunchTrace& trace = traces_.emplace_back();
   trace.name = configuration.name();
-  for (int rank = 0; rank < configuration.workers; ++rank) {
+  for (int rank = 0; rank < configuration.processes(); ++rank) {
     absl::StatusOr<std::string> text =
         ReadFile(absl::StrFormat("%s/%s/trace-rank%d.json", path_, label.records, rank));
     if (text.ok()) trace.ranks.push_back(*std::move(text));  // a worker that was lost has left none

@@ -38,7 +38,7 @@ class RunFolder {
   absl::StatusOr<std::string> RecordFolder(const RunLabel& label);
 
   absl::Status Write(const std::string& name, const std::string& text) const;
-  // Appends the launch to runs.csv, curves.csv, steps.jsonl.
+  // Appends the launch to runs.csv, curves.csv, steps.jsonl, ddp.jsonl.
   absl::Status Append(const RunLabel& label, const Configuration& configuration, const RunRecords& records,
                       const RunFigures& figures);
   // Adds the launch's trace to those that WriteTrace writes.

@@ -15,6 +15,7 @@
 #include "common/records.h"
 #include "common/rendezvous.h"
 #include "common/trace.h"
+#include "experiments/checkpoints.h"
 #include "experiments/launcher.h"
 #include "experiments/launches.h"
 #include "experiments/machine.h"
@@ -28,12 +29,20 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kLoopback[] = "127.0.0.1";
+// Longer than a trainer takes that ends with a checkpoint.
+constexpr absl::Duration kGraceWithCheckpoint = absl::Seconds(25);
 
 // What a launch stands on.
 struct Ground {
   const VirtualCluster* cluster = nullptr;
   std::unique_ptr<RendezvousServer> store;
   std::string store_host = kLoopback;
+  int attempt = 0;  // above 0: the job was started again
+
+  // A file of a process, beside those of earlier attempts.
+  std::string LogPath(const std::string& folder, const std::string& who) const {
+    return absl::StrCat(folder, "/log-", who, attempt > 0 ? absl::StrCat("-restart", attempt) : "", ".txt");
+  }
 
   std::string Address(int node) const { return cluster != nullptr ? cluster->Address(node) : kLoopback; }
   void Place(int node, ChildSpec& child) const {
@@ -41,8 +50,8 @@ struct Ground {
   }
 };
 
-absl::StatusOr<Ground> Prepare(const VirtualCluster* cluster) {
-  Ground ground{.cluster = cluster};
+absl::StatusOr<Ground> Prepare(const VirtualCluster* cluster, int attempt) {
+  Ground ground{.cluster = cluster, .attempt = attempt};
   if (cluster != nullptr) {
     PSRING_ASSIGN_OR_RETURN(ground.store, cluster->HostStore(ground.store_host));
   } else {
@@ -61,7 +70,7 @@ std::vector<std::string> StoreEnvironment(const Ground& ground) {
 std::vector<std::string> Environment(const Configuration& configuration, int rank, const Ground& ground) {
   std::vector<std::string> environment = StoreEnvironment(ground);
   environment.insert(environment.end(), {absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank),
-                                         absl::StrCat("WORLD_SIZE=", configuration.workers)});
+                                         absl::StrCat("WORLD_SIZE=", configuration.processes())});
   return environment;
 }
 
@@ -71,21 +80,17 @@ bool GoesOnWithoutAWorker(const Configuration& configuration) {
 }
 
 // What becomes of lost workers and of the server's own death.
-std::vector<std::string> StateArguments(const TrainingOptions& training, const std::string& folder) {
+std::vector<std::string> StateArguments(const TrainingOptions& training, int servers,
+                                        const std::string& folder, int attempt) {
   std::vector<std::string> arguments = {absl::StrCat("--worker_timeout=", training.worker_timeout_s),
                                         absl::StrCat("--reject_nonfinite=", training.reject_nonfinite),
                                         absl::StrCat("--staging_mb=", training.staging_mb)};
   if (!training.on_worker_loss.empty()) {
     arguments.push_back(absl::StrCat("--on_worker_loss=", training.on_worker_loss));
   }
-  if (Checkpoints(training)) {
-    // One for each launch of a plan: their jobs are not the same.
-    const std::string place =
-        training.checkpoint_dir.empty()
-            ? absl::StrCat(folder, "/checkpoints")
-            : absl::StrCat(training.checkpoint_dir, "/", fs::path(folder).filename().string(), "-seed",
-                           training.seed);
-    arguments.push_back(absl::StrCat("--checkpoint_dir=", place));
+  if (ServerReturns(training, servers)) {
+    // For itself alone, and of one attempt: workers that are started again bring what they begin with.
+    arguments.push_back(absl::StrCat("--checkpoint_dir=", folder, "/server-state-", attempt));
     arguments.push_back(absl::StrCat("--checkpoint_every=", training.checkpoint_every));
   }
   return arguments;
@@ -104,8 +109,8 @@ ChildSpec Trainer(const Configuration& configuration, int rank, const Ground& gr
   ChildSpec child{.name = absl::StrCat("rank ", rank),
                   .command = TrainerCommand(configuration, folder, binaries),
                   .environment = Environment(configuration, rank, ground),
-                  .log_path = absl::StrFormat("%s/log-rank%d.txt", folder, rank),
-                  .may_die = configuration.servers() > 0 && GoesOnWithoutAWorker(configuration)};
+                  .log_path = ground.LogPath(folder, absl::StrCat("rank", rank)),
+                  .may_die = configuration.servers() == 1 && GoesOnWithoutAWorker(configuration)};
   child.command.push_back(absl::StrCat("--bind_host=", ground.Address(rank)));
   const std::string interface = ground.cluster != nullptr ? ground.cluster->interface() : "";
   if (!interface.empty()) child.command.push_back(absl::StrCat("--count_interface=", interface));
@@ -122,7 +127,7 @@ absl::StatusOr<ChildSpec> Mpirun(const Configuration& configuration, const Groun
   ChildSpec child{.name = "mpirun",
                   .command = mpirun.prefix,
                   .environment = StoreEnvironment(ground),
-                  .log_path = absl::StrCat(folder, "/log-mpirun.txt"),
+                  .log_path = ground.LogPath(folder, "mpirun"),
                   .keeps = mpirun.folder};
   for (const std::string& word : TrainerCommand(configuration, folder, binaries))
     child.command.push_back(word);
@@ -145,7 +150,7 @@ ChildSpec VirtualTrainer(const Configuration& configuration, const std::string& 
 }
 
 ChildSpec Server(const Configuration& configuration, int server, const Ground& ground,
-                 const std::string& folder, const Binaries& binaries) {
+                 const std::string& folder, int restarts, const Binaries& binaries) {
   const int servers = configuration.servers();
   const int node = NodeOfServer(configuration, server);
   ChildSpec child{
@@ -157,10 +162,11 @@ ChildSpec Server(const Configuration& configuration, int server, const Ground& g
                   "--port=0", absl::StrCat("--record=", folder),
                   absl::StrCat("--timeout=", configuration.training.timeout_s)},
       .environment = Environment(configuration, 0, ground),
-      .log_path = absl::StrCat(folder, "/log-server", server, ".txt"),
+      .log_path = ground.LogPath(folder, absl::StrCat("server", server)),
       .serves = true,
-      .restarts = configuration.training.max_restarts};
-  for (const std::string& argument : StateArguments(configuration.training, folder)) {
+      .restarts = ServerReturns(configuration.training, servers) ? restarts : 0};
+  for (const std::string& argument :
+       StateArguments(configuration.training, servers, folder, ground.attempt)) {
     child.command.push_back(argument);
   }
   ground.Place(node, child);
@@ -218,11 +224,14 @@ absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingO
   return probe;
 }
 
-absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::string& folder,
-                                const std::string& label, double expected_s, const Binaries& binaries,
-                                const VirtualCluster* cluster, const Interrupt& interrupt, Display& display) {
-  PSRING_ASSIGN_OR_RETURN(const Ground ground, Prepare(cluster));
-  PSRING_RETURN_IF_ERROR(WriteFile(folder + "/launch.json", ToJson(NoteOf(configuration))));
+namespace {
+
+// The job's processes from their start to the end of all. `restarts`: how many there may be, less those that
+// were needed here.
+absl::Status RunOnce(const Configuration& configuration, const std::string& folder, const std::string& label,
+                     double expected_s, int attempt, const Binaries& binaries, const VirtualCluster* cluster,
+                     const Interrupt& interrupt, Display& display, int& restarts) {
+  PSRING_ASSIGN_OR_RETURN(const Ground ground, Prepare(cluster, attempt));
   LaunchSpec spec{.what = configuration.name()};
   const bool simulated = configuration.simulated();
   if (simulated) spec.children.push_back(VirtualTrainer(configuration, folder, binaries));
@@ -233,24 +242,30 @@ absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::s
     spec.grace = absl::Seconds(8);  // mpirun ends its ranks in turn, by SIGTERM and SIGKILL
     spec.is_noise = IsMpirunsFrame;
   }
-  for (int rank = 0; rank < configuration.workers && !by_mpirun && !simulated; ++rank) {
+  for (int rank = 0; rank < configuration.processes() && !by_mpirun && !simulated; ++rank) {
     spec.children.push_back(Trainer(configuration, rank, ground, folder, binaries));
   }
   // Last, so that child and rank have one number.
   for (int server = 0; server < configuration.servers() && !simulated; ++server) {
-    spec.children.push_back(Server(configuration, server, ground, folder, binaries));
+    spec.children.push_back(Server(configuration, server, ground, folder, restarts, binaries));
   }
   spec.deadline = absl::Seconds(2 * configuration.training.timeout_s + 30 + 10 * expected_s);
 
-  LaunchProgress progress(simulated ? 1 : configuration.workers);
+  LaunchProgress progress(simulated ? 1 : configuration.processes());
   spec.on_line = [&](int, const std::string& line) {
     const std::optional<ProgressEvent> event = ParseProgress(line);
     if (!event) return false;
+    if (event->event == "note") {
+      display.Say(absl::StrCat("note:      ", event->text));
+      return true;
+    }
     progress.Note(*event);
     display.Redraw(absl::StrCat(label, configuration.name(), "  ", progress.Bar()));
     return true;
   };
+  if (Checkpoints(configuration.training)) spec.interrupt_grace = kGraceWithCheckpoint;
   spec.on_death = [&](const std::string& what, bool again) {
+    if (again) --restarts;
     display.Say(
         absl::StrCat("note:      ", what, again ? "; it is started anew and goes on" : "; the others go on"));
   };
@@ -259,14 +274,59 @@ absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::s
   };
   display.Redraw(absl::StrCat(label, configuration.name(), "  ", progress.Bar()));
 
+  return RunChildren(spec, interrupt);
+}
+
+// As torchrun does: a process of the job has died, so all of it ends, and begins again from its last
+// checkpoint.
+absl::Status RunWithRestarts(const Configuration& configuration, const std::string& folder,
+                             const std::string& label, double expected_s, const Binaries& binaries,
+                             const VirtualCluster* cluster, const Interrupt& interrupt, Display& display) {
+  Configuration attempted = configuration;
+  int restarts = configuration.training.max_restarts;
+  const std::string others = NewestCheckpoint(attempted.training);  // not ours: nothing is written yet
+  for (int attempt = 0;; ++attempt) {
+    const absl::Status status = RunOnce(attempted, folder, label, expected_s, attempt, binaries, cluster,
+                                        interrupt, display, restarts);
+    std::string newest = NewestCheckpoint(attempted.training);
+    if (newest == others) newest.clear();
+    if (absl::IsAborted(status) && restarts > 0) {
+      --restarts;
+      if (!newest.empty()) attempted.training.resume = attempted.training.checkpoint_dir;
+      display.Say(absl::StrCat("note:      ", status.message()));
+      display.Say(absl::StrCat("note:      all ranks are started again, from ",
+                               !newest.empty()                      ? newest
+                               : !attempted.training.resume.empty() ? attempted.training.resume
+                                                                    : "the beginning",
+                               "; ", restarts, restarts == 1 ? " restart is left" : " restarts are left"));
+      continue;
+    }
+    if (status.ok() && !newest.empty()) display.Say(absl::StrCat("checkpoint: ", newest));
+    if (status.ok() || newest.empty()) return status;
+    return absl::Status(status.code(),
+                        absl::StrCat(status.message(), "\n--resume ", newest, " goes on from there"));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& folder,
+                                const std::string& label, double expected_s, const Binaries& binaries,
+                                const VirtualCluster* cluster, const Interrupt& interrupt, Display& display) {
+  Configuration configuration = asked;
+  TrainingOptions& training = configuration.training;
+  if (Checkpoints(training) && training.checkpoint_dir.empty())
+    training.checkpoint_dir = folder + "/checkpoints";
+  PSRING_RETURN_IF_ERROR(WriteFile(folder + "/launch.json", ToJson(NoteOf(configuration))));
   Launched launched;
   const ForeignCpu foreign;
   const int64_t begin = MonotonicNanos();
-  const absl::Status status = RunChildren(spec, interrupt);
+  PSRING_RETURN_IF_ERROR(
+      RunWithRestarts(configuration, folder, label, expected_s, binaries, cluster, interrupt, display));
   launched.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
   launched.foreign_cpu_pct = foreign.Percent();
-  PSRING_RETURN_IF_ERROR(status);
-  absl::StatusOr<RunRecords> records = ReadRecords(folder, configuration.workers, configuration.servers());
+  absl::StatusOr<RunRecords> records =
+      ReadRecords(folder, configuration.processes(), configuration.servers());
   if (!records.ok()) {
     return absl::DataLossError(absl::StrCat(configuration.name(), ": ", records.status().message()));
   }
@@ -290,6 +350,10 @@ absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const
   moment.network_ms = moment.serve_ms = "none";
   moment.straggler = "none";
   moment.jitter_ms = "none";
+  moment.checkpoint_dir.clear();
+  moment.checkpoint_every = 0;
+  moment.resume.clear();
+  moment.max_restarts = 0;
   PSRING_ASSIGN_OR_RETURN(const Configuration single,
                           MakeConfiguration("single", 1, moment, catalog, probe, 1));
   PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());

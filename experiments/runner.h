@@ -33,9 +33,11 @@ struct Launched {
   double wall_s = 0;
 };
 
-// Starts `configuration` with its processes' records in `folder`, and waits for it. `label` is what the
-// progress line shows in front. `expected_s` sets the deadline: generously beyond it.
-// Its processes stand on the nodes of `cluster`; null: on this machine's loopback.
+// Starts `configuration` with its processes' records in `folder`, and waits for it; where a process of it
+// dies, again, --max_restarts times at most, from its last checkpoint. Checkpoints are kept in
+// --checkpoint_dir, or beside the records. `label` is what the progress line shows in front. `expected_s`
+// sets the deadline: generously beyond it. Its processes stand on the nodes of `cluster`; null: on this
+// machine's loopback.
 absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::string& folder,
                                 const std::string& label, double expected_s, const Binaries& binaries,
                                 const VirtualCluster* cluster, const Interrupt& interrupt, Display& display);

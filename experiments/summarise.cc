@@ -244,16 +244,16 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
   if (scheme && *scheme != Scheme::kNone) {
     const CommPattern pattern = PatternOf(runs.configuration, *scheme);
     row.predicted_payload_bytes =
-        PayloadBytesPerWorker(pattern, 4.0 * static_cast<double>(runs.sample.parameters));
+        PayloadBytesPerWorker(pattern, ExchangeBytes(runs.configuration, runs.sample.parameters));
     std::vector<double> bucket_bytes;
     for (int64_t elements : runs.sample.bucket_elements)
-      bucket_bytes.push_back(4.0 * static_cast<double>(elements));
+      bucket_bytes.push_back(ExchangeBytes(runs.configuration, elements));
     // The wires that were measured are the loopback's.
     const bool over_tcp = row.sample.transport == "tcp" || row.sample.transport == "grpc";
     if (wires && !runs.configuration.simulated() && (over_tcp || row.sample.transport.empty()))
       row.predicted_comm_ms =
           1e3 * (ExchangeSeconds(pattern, bucket_bytes, *wires) -
-                 BurstSeconds(pattern, 4.0 * static_cast<double>(row.sample.parameters), *wires));
+                 BurstSeconds(pattern, ExchangeBytes(runs.configuration, row.sample.parameters), *wires));
   }
   return row;
 }
@@ -279,6 +279,13 @@ std::string NoteOf(const SummaryRow& row) {
                                     row.trainings, target));
   }
   if (row.configuration.oversubscribed) notes.push_back("oversubscribed");
+  const DataParallelFigures& replicas = row.sample.data_parallel;
+  if (replicas.replicas > 0) {
+    notes.push_back(absl::StrFormat(
+        "bytes are device 0's; it works alone for %.2f ms of a step and holds %.1f MB more than the others%s",
+        replicas.device0_alone_ms(), replicas.device0_extra_mb,
+        row.link.bits_per_s > 0 ? "; one machine, no link in between" : ""));
+  }
   if (!row.link.invalid.empty()) notes.push_back(row.link.invalid);
   if (row.foreign_cpu_pct > kMostForeignCpuPct)
     notes.push_back(absl::StrFormat("others used %.0f%% of the processors", row.foreign_cpu_pct));
@@ -343,7 +350,7 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
       rx += static_cast<double>(step.payload_rx_bytes);
     }
     // Of spare workers one may be late for every measured step.
-    if (steps == 0 && !configuration.strategy.number_below_workers) {
+    if (steps == 0 && !configuration.strategy.number_below_workers && configuration.training.resume.empty()) {
       return absl::DataLossError(
           absl::StrCat(configuration.name(), ": rank ", rank, " left no measured steps"));
     }
@@ -357,6 +364,11 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
         figures.time_to_target_s = TimeToTarget(records.ranks[rank].curve, configuration.target_accuracy);
       }
     }
+  }
+  if (figures.every_step_ms.empty() && !configuration.training.resume.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--resume ", configuration.training.resume,
+                     ": nothing is left to train; give more --epochs, --samples or --steps"));
   }
   if (figures.every_step_ms.empty()) {
     return absl::DataLossError(absl::StrCat(configuration.name(), ": no rank left any measured steps"));
@@ -433,7 +445,7 @@ std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<C
       row.efficiency = *row.speedup / row.configuration.workers;
     }
     const SummaryRow* none = Reference(rows, row, "none", row.configuration.workers);
-    if (none != nullptr && row.configuration.strategy.needs != StrategyNeeds::kNothing) {
+    if (none != nullptr && row.configuration.strategy.moves_gradients()) {
       std::vector<double> differences;
       for (size_t round = 0; round < row.round_step_ms.size(); ++round) {
         differences.push_back(row.round_step_ms[round] - none->round_step_ms[round]);

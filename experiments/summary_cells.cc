@@ -25,9 +25,9 @@ std::vector<Cell> Cells(const SummaryRow& row) {
   const Configuration& configuration = row.configuration;
   const TrainingOptions& training = configuration.training;
   const RunFigures& mean = row.mean;
-  const bool communicates = configuration.strategy.needs != StrategyNeeds::kNothing;
+  const bool communicates = configuration.strategy.moves_gradients();
   const bool has_server = configuration.servers() > 0;
-  const int64_t one_step = int64_t{training.batch} * training.micro_batches;
+  const int64_t one_step = WorkerBatch(training) * training.micro_batches;
   const int spare = configuration.strategy.number_below_workers ? configuration.strategy.number : 0;
   const auto given = Basis::kGiven;
   const auto measured = Basis::kMeasured;  // learning, and this machine

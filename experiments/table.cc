@@ -26,9 +26,7 @@ std::string Megabytes(const std::optional<double>& bytes) {
   return bytes ? absl::StrFormat("%.2f", *bytes / 1e6) : "";
 }
 
-bool Communicates(const SummaryRow& row) {
-  return row.configuration.strategy.needs != StrategyNeeds::kNothing;
-}
+bool Communicates(const SummaryRow& row) { return row.configuration.strategy.moves_gradients(); }
 
 std::optional<double> IfItTalks(const SummaryRow& row, double value) {
   return Communicates(row) ? std::optional<double>(value) : std::nullopt;

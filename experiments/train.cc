@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "experiments/checkpoints.h"
 #include "experiments/estimate.h"
 #include "experiments/experiment.h"
 #include "experiments/plan_text.h"
@@ -56,7 +57,8 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
   }
   if (options.target_accuracy > 0) {
     const double samples =
-        training.steps > 0     ? static_cast<double>(training.steps) * configuration.workers * training.batch
+        training.steps > 0
+            ? static_cast<double>(training.steps * configuration.workers * WorkerBatch(training))
         : training.samples > 0 ? static_cast<double>(training.samples)
                                : training.epochs * static_cast<double>(prepared.probe.samples);
     PlanCurve(samples, prepared.probe, configuration);
@@ -81,7 +83,9 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
   return plan;
 }
 
-absl::Status Train(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
+absl::Status Train(const ExperimentFlags& asked, const Interrupt& interrupt, Display& display) {
+  ExperimentFlags flags = asked;
+  PSRING_RETURN_IF_ERROR(ResolveResume(flags.options.training));
   PSRING_ASSIGN_OR_RETURN(const Prepared prepared, Prepare(flags, "train", interrupt, display));
   PSRING_ASSIGN_OR_RETURN(Plan plan, PlanTraining(flags, prepared));
   PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, plan));

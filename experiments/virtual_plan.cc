@@ -18,7 +18,7 @@ bool Contains(const std::vector<std::string>& names, const std::string& name) {
 
 // Processor time of one configuration's training on `samples` samples.
 double TrainingSeconds(const Configuration& configuration, const Probe& probe, double samples) {
-  return samples / configuration.training.batch * probe.step_s +
+  return samples / static_cast<double>(WorkerBatch(configuration.training)) * probe.step_s +
          LaunchOverheadSeconds(configuration, probe, 1);
 }
 
@@ -67,7 +67,7 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalo
         return other.folder() == configuration.folder();
       });
       if (there) continue;
-      global_batch = std::max(global_batch, int64_t{configuration.workers} * training.batch);
+      global_batch = std::max(global_batch, configuration.workers * WorkerBatch(training));
       plan.cost.push_back(configuration);
     }
   }
@@ -81,7 +81,7 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalo
   if (fitted) {
     double per_sample_s = 0, fixed_s = 0;
     for (const Configuration& configuration : plan.cost) {
-      per_sample_s += probe.step_s / training.batch;
+      per_sample_s += probe.step_s / static_cast<double>(WorkerBatch(training));
       fixed_s += TrainingSeconds(configuration, probe, 0) + EvaluationSeconds(training, probe);
     }
     const double fits = (0.8 * options.time_budget_s / trainings - fixed_s) / per_sample_s;
@@ -92,7 +92,7 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalo
   for (Configuration& configuration : plan.cost) {
     if (fitted) configuration.training.samples = samples;
     const int64_t total =
-        samples > 0 ? samples : configuration.training.steps * configuration.workers * training.batch;
+        samples > 0 ? samples : configuration.training.steps * configuration.workers * WorkerBatch(training);
     PlanCurve(static_cast<double>(total), probe, configuration);
     plan.round_s += ExpectedLaunchSeconds(configuration, probe, cores);
   }

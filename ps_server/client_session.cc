@@ -46,13 +46,13 @@ absl::Status ClientSession::Begin(const ServerJob& job, Span weights) {
   return absl::OkStatus();
 }
 
-void ClientSession::ExpectWeights(Span weights) {
+void ClientSession::ExpectWeights(Span weights, bool goes_on) {
   MutexLock lock(mutex_);
   PSRING_CHECK(weights.count == static_cast<size_t>(job_.parameters));
   weights_ = weights;
   weights_received_.assign(job_.buckets.size(), 0);
   answered_.reset();
-  went_back_to_.reset();
+  if (goes_on) went_back_to_.reset();
 }
 
 void ClientSession::ExpectAnswer() {

@@ -23,8 +23,9 @@ class ClientSession {
   // Once, before anything else. `weights`: where Join's weights go.
   absl::Status Begin(const ServerJob& job, Span weights);
   const ServerJob& job() const { return job_; }
-  // Where Fetch's weights go, until Await(kFetch) returns.
-  void ExpectWeights(Span weights);
+  // Where Fetch's weights go, until Await(kFetch) returns. `goes_on`: with them the worker goes on, also
+  // where the server went back.
+  void ExpectWeights(Span weights, bool goes_on = true);
 
   // See PsClient. Once, before Begin.
   void OnWord(std::function<void(const ChunkHeader&)> heard) { heard_ = std::move(heard); }
@@ -74,7 +75,8 @@ class ClientSession {
   absl::Status Await(MessageKind kind, absl::Time deadline, const std::string& whom);
   // An answer that came before does not count for the next Await.
   void ExpectAnswer();
-  // Where the server went back meanwhile: the step. Until the next ExpectWeights.
+  // Where the server went back meanwhile: the step. Until the next ExpectWeights with which the worker goes
+  // on.
   std::optional<int64_t> went_back_to() const;
 
   Traffic traffic() const;

@@ -65,6 +65,8 @@ class DirectClient : public PsClient {
 
   void ShareMemory(const SharedSpan&, const SharedSpan&) override {}  // one process has all of it in common
 
+  void BeginWith(std::vector<ConstSpan> slots) override { slots_ = std::move(slots); }
+
   absl::Status Start(int worker, const ServerJob& job, Span weights, absl::Time deadline) override {
     PSRING_CHECK(!thread_.joinable());
     PSRING_RETURN_IF_ERROR(session_.Begin(job, weights));
@@ -72,9 +74,13 @@ class DirectClient : public PsClient {
     PSRING_RETURN_IF_ERROR(server_.Join({.worker = worker, .job = job}, inbox_));
     worker_ = worker;
     if (worker == 0) {
-      for (const Bucket& bucket : job.buckets) {
-        outgoing_.push_back({{.kind = MessageKind::kWeights, .bucket = bucket.index},
-                             weights.Slice(bucket.first, bucket.count)});
+      for (size_t slot = slots_.size() + 1; slot-- > 0;) {  // the weights last: with them the job may start
+        const ConstSpan values = slot > 0 ? slots_[slot - 1] : weights;
+        for (const Bucket& bucket : job.buckets) {
+          outgoing_.push_back(
+              {{.kind = MessageKind::kWeights, .bucket = bucket.index, .step = static_cast<int64_t>(slot)},
+               values.Slice(bucket.first, bucket.count)});
+        }
       }
       SendWhatIsTaken();
     }
@@ -110,6 +116,13 @@ class DirectClient : public PsClient {
     session_.ExpectWeights(weights);
     inbox_->Put(ChunkHeader{.kind = MessageKind::kFetch});
     return session_.Await(MessageKind::kFetch, deadline, "the server's weights");
+  }
+
+  absl::StatusOr<bool> FetchState(int slot, Span values, absl::Time deadline) override {
+    session_.ExpectWeights(values, /*goes_on=*/false);
+    inbox_->Put(ChunkHeader{.kind = MessageKind::kFetch, .step = slot});
+    PSRING_RETURN_IF_ERROR(session_.Await(MessageKind::kFetch, deadline, "the server's state"));
+    return !session_.went_back_to().has_value();
   }
 
   absl::Status Leave(absl::Time deadline) override {
@@ -183,6 +196,7 @@ class DirectClient : public PsClient {
   ClientSession session_;
   std::optional<Lane> lane_;
   int worker_ = -1;
+  std::vector<ConstSpan> slots_;   // worker 0's, until Start has returned
   std::deque<Outgoing> outgoing_;  // the thread's own, once it runs
   bool held_up_ = false;
   std::thread thread_;

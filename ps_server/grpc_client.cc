@@ -116,10 +116,16 @@ void GrpcClient::Introduce(const std::string& token) {
                                                               .epoch = session_.epoch()}));
   Enqueue({.header = {.kind = MessageKind::kJoin}, .data = std::as_bytes(std::span(*join)), .keep = join});
   if (again || worker_ != 0) return;
-  for (const Bucket& bucket : session_.job().buckets) {
-    Enqueue({.header = {.kind = MessageKind::kWeights, .bucket = bucket.index},
-             .data = BytesOf(initial_.Slice(bucket.first, bucket.count)),
-             .keep = borrowers_.Add()});
+  for (size_t slot = initial_slots_.size() + 1;
+       slot-- > 0;) {  // the weights last: with them the job may start
+    const ConstSpan values = slot > 0 ? initial_slots_[slot - 1] : initial_;
+    for (const Bucket& bucket : session_.job().buckets) {
+      Enqueue({.header = {.kind = MessageKind::kWeights,
+                          .bucket = bucket.index,
+                          .step = static_cast<int64_t>(slot)},
+               .data = BytesOf(values.Slice(bucket.first, bucket.count)),
+               .keep = borrowers_.Add()});
+    }
   }
 }
 
@@ -146,6 +152,12 @@ absl::StatusOr<std::optional<int64_t>> GrpcClient::Barrier(int number, absl::Tim
 absl::Status GrpcClient::Fetch(Span weights, absl::Time deadline) {
   session_.ExpectWeights(weights);
   return Ask({.kind = MessageKind::kFetch}, deadline, "the weights");
+}
+
+absl::StatusOr<bool> GrpcClient::FetchState(int slot, Span values, absl::Time deadline) {
+  session_.ExpectWeights(values, /*goes_on=*/false);
+  PSRING_RETURN_IF_ERROR(Ask({.kind = MessageKind::kFetch, .step = slot}, deadline, "the server's state"));
+  return !session_.went_back_to().has_value();
 }
 
 absl::Status GrpcClient::Leave(absl::Time deadline) {

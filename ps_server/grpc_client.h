@@ -37,7 +37,9 @@ class GrpcClient : public PsClient {
   int64_t start_step() const override { return session_.start_step(); }
   void PushPull(const Exchange& exchange, Done done) override;
   absl::StatusOr<std::optional<int64_t>> Barrier(int number, absl::Time deadline) override;
+  void BeginWith(std::vector<ConstSpan> slots) override { initial_slots_ = std::move(slots); }
   absl::Status Fetch(Span weights, absl::Time deadline) override;
+  absl::StatusOr<bool> FetchState(int slot, Span values, absl::Time deadline) override;
   absl::Status Leave(absl::Time deadline) override;
   void Abort(absl::Status why) override { End(why); }
   Traffic traffic() const override { return session_.traffic(); }
@@ -102,8 +104,9 @@ class GrpcClient : public PsClient {
   const GrpcClientOptions options_;
   const uint64_t session_id_;
   int worker_ = -1;
-  SharedSpan gradients_, weights_;  // the caller's
-  Span initial_;                    // worker 0's weights, until Start has returned
+  SharedSpan gradients_, weights_;        // the caller's
+  Span initial_;                          // worker 0's weights, until Start has returned
+  std::vector<ConstSpan> initial_slots_;  // likewise
   std::atomic<bool> shares_{false};
   ClientSession session_;
   Borrowers borrowers_;

@@ -6,7 +6,9 @@
 //
 //   worker                              server
 //   Join, with the job            ->
-//   Weights of all buckets        ->                                     (worker 0 only)
+//   Weights of all buckets        ->                                     (worker 0 only; before them the
+//                                                                         optimizer's slots, where it has
+//                                                                         any)
 //                                 <-    Weights of all buckets, version 0 (to the other workers)
 //                                 <-    Join: all workers are here
 //   Announce: a gradient is whole ->                                     (backup workers only)
@@ -20,7 +22,8 @@
 //                                 <-    Barrier: nobody is missing there
 //   Rewind: to a step             ->                                     (several servers, synchronous)
 //   Fetch                         ->
-//                                 <-    Weights of all buckets, then Fetch
+//                                 <-    Weights of all buckets, then Fetch (or of one of the optimizer's
+//                                 slots)
 //   Leave                         ->
 //                                 <-    Leave
 //
@@ -79,8 +82,10 @@ enum class MessageKind : uint8_t {
 struct ChunkHeader {
   MessageKind kind = MessageKind::kExchange;
   int bucket = 0;
-  uint64_t offset = 0;    // of the payload's first byte in the bucket, in bytes
-  int64_t step = 0;       // Exchange, Announce, Reset, Rewind; Join, to the worker: to go on with
+  uint64_t offset = 0;  // of the payload's first byte in the bucket, in bytes
+  // Exchange, Announce, Reset, Rewind; Join, to the worker: to go on with. Weights, to the server, and Fetch:
+  // above 0 not the weights, but the optimizer's slot of this number, from 1.
+  int64_t step = 0;
   int64_t samples = 0;    // Exchange, to the server: in the gradient
   int64_t version = 0;    // Exchange, to the worker: of these weights; Rewind and Join, to it: epoch
   int64_t staleness = 0;  // Exchange, to the worker: of the push that is answered
@@ -106,7 +111,7 @@ struct ChunkHeader {
 };
 
 // Told in every Join: both sides must speak the same.
-inline constexpr int kProtocolVersion = 6;
+inline constexpr int kProtocolVersion = 7;
 
 inline constexpr size_t kChunkBytes = 1 << 20;
 

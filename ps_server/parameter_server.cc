@@ -112,7 +112,7 @@ absl::StatusOr<Receipt> ParameterServer::Dispatch(int worker, const ChunkHeader&
     case MessageKind::kExchange:
       return OnGradient(worker, header, payload, lane);
     case MessageKind::kFetch:
-      return taken(OnFetch(worker));
+      return taken(OnFetch(worker, header));
     case MessageKind::kLeave:
       return taken(OnLeave(worker, lane));
     case MessageKind::kAnnounce:
@@ -223,8 +223,12 @@ bool ParameterServer::CopyInPlace(int worker, int bucket) {
   return place != nullptr;
 }
 
-absl::Status ParameterServer::OnFetch(int worker) {
-  PSRING_ASSIGN_OR_RETURN(std::vector<Reply> weights, AllWeights());
+absl::Status ParameterServer::OnFetch(int worker, const ChunkHeader& header) {
+  if (header.step < 0 || header.step > shard_->slots()) {
+    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " asked for slot ", header.step,
+                                                   " of an optimizer that has ", shard_->slots()));
+  }
+  PSRING_ASSIGN_OR_RETURN(std::vector<Reply> weights, AllWeights(static_cast<int>(header.step)));
   for (Reply& bucket : weights) Deliver(worker, std::move(bucket));
   Deliver(worker, {.header = {.kind = MessageKind::kFetch}});
   return absl::OkStatus();

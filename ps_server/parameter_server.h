@@ -232,8 +232,10 @@ class ParameterServer {
                        const std::vector<Reply>* first_weights = nullptr);
   ChunkHeader WelcomeHeader(int64_t step) const;
   void TellResets(int worker);
-  // Every bucket as it is now, for Join and Fetch.
-  absl::StatusOr<std::vector<Reply>> AllWeights();
+  // Every bucket as it is now, for Join and Fetch; `slot` above 0: of that slot of the optimizer.
+  absl::StatusOr<std::vector<Reply>> AllWeights(int slot = 0);
+  // The job goes on from a checkpoint of its workers.
+  void BeginAtLocked(const ServerJob& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // parameter_server.cc
   static absl::Status Annotate(const absl::Status& status, int worker, int bucket);
@@ -245,7 +247,7 @@ class ParameterServer {
   // Answers `readers` with the bucket's weights.
   absl::Status Answer(int bucket, const std::vector<int>& readers, Lane& lane, Replies& replies)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
-  absl::Status OnFetch(int worker);
+  absl::Status OnFetch(int worker, const ChunkHeader& header);
   void Deliver(int worker, Reply reply);
   // After a decision, with no lock held: a checkpoint where one is due, then the replies.
   void Finish(Replies replies);
@@ -260,6 +262,7 @@ class ParameterServer {
 
   // parameter_server_push.cc
   absl::Status OnWeights(int worker, const ChunkHeader& header, Pieces payload);
+  absl::Status OnSlot(int worker, const ChunkHeader& header, Pieces payload);
   absl::StatusOr<Receipt> OnGradient(int worker, const ChunkHeader& header, Pieces payload, Lane& lane);
   absl::StatusOr<Receipt> BeginPush(int worker, const ChunkHeader& header, bool whole);
   absl::Status MayBegin(int worker, const ChunkHeader& header, bool& repeated);

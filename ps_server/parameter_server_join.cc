@@ -302,7 +302,30 @@ absl::Status ParameterServer::PrepareLocked(const ServerJob& job) {
   workers_[0].weights_bytes.resize(bucket_count);
   workers_[0].weights_left = bucket_count;
   weights_arrived_ = bucket_count == 0;
+  if (job.start_step > 0) BeginAtLocked(job);
   return absl::OkStatus();
+}
+
+void ParameterServer::BeginAtLocked(const ServerJob& job) {
+  const int64_t step = job.start_step;
+  const Consistency::State state{.version = rule_.each_alone() ? step * job.workers : step,
+                                 .next_step = std::vector<int64_t>(job.workers, step),
+                                 .left = std::vector<bool>(job.workers)};
+  for (size_t i = 0; i < job.buckets.size(); ++i) {
+    MutexLock lock(buckets_[i].mutex);
+    buckets_[i].consistency->Restore(state);
+    buckets_[i].received_version.assign(job.workers, state.version);
+    shard_->set_samples_applied(static_cast<int>(i), job.start_samples);
+  }
+  for (int worker = 0; worker < job.workers; ++worker) {
+    MutexLock lock(workers_[worker].mutex);
+    workers_[worker].pushes_complete = step * static_cast<int64_t>(job.buckets.size());
+  }
+  first_step_.assign(job.workers, step);
+  notes_arrivals_ = false;  // the order before is not known
+  if (options_.arrivals != nullptr) *options_.arrivals = {};
+  MutexLock lock(admission_mutex_);
+  if (admission_.has_value()) admission_->Restore(step, state.left);
 }
 
 absl::Status ParameterServer::StartOnceComplete() {
@@ -335,12 +358,13 @@ absl::Status ParameterServer::StartOnceComplete() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Reply>> ParameterServer::AllWeights() {
+absl::StatusOr<std::vector<Reply>> ParameterServer::AllWeights(int slot) {
   std::vector<Reply> replies;
   for (size_t i = 0; i < job_.buckets.size(); ++i) {
     const int bucket = static_cast<int>(i);
     MutexLock lock(buckets_[bucket].mutex);
-    PSRING_ASSIGN_OR_RETURN(Snapshot copy, shard_->CopyWeights(bucket));
+    PSRING_ASSIGN_OR_RETURN(Snapshot copy,
+                            slot > 0 ? shard_->CopySlot(slot - 1, bucket) : shard_->CopyWeights(bucket));
     replies.push_back({.header = {.kind = MessageKind::kWeights,
                                   .bucket = bucket,
                                   .version = buckets_[bucket].consistency->version()},

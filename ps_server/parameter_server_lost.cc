@@ -54,9 +54,8 @@ void ParameterServer::TurnAway(int worker, const ReplySink* from, const absl::St
 }
 
 bool ParameterServer::GoesOnWithout(int worker) {
-  if (!started_ || options_.on_worker_loss == OnWorkerLoss::kStop) return false;
-  // Of several servers the first would have to tell the others whom it has admitted in the lost one's place.
-  if (options_.servers > 1 && rule_.kind == WaitingRule::Kind::kBackup) return false;
+  // Of several servers each would see to itself, and the others not know.
+  if (!started_ || options_.on_worker_loss == OnWorkerLoss::kStop || options_.servers > 1) return false;
   // Of a step whose norm is not known yet no bucket can be taken back.
   if (job_.clip_norm > 0) return false;
   if (options_.on_worker_loss == OnWorkerLoss::kByMode && !rule_.each_alone()) return false;

@@ -38,6 +38,7 @@ absl::Status ParameterServer::OnWeights(int worker, const ChunkHeader& header, P
   }
   const int bucket = header.bucket;
   PSRING_RETURN_IF_ERROR(CheckBucket(worker, bucket));
+  if (header.step != 0) return OnSlot(worker, header, payload);
   uint64_t& received = state.weights_bytes[bucket];
   const size_t bytes = TotalBytes(payload);
   if (absl::Status status = CheckChunk(header, received, bytes, shard_->bucket_bytes(bucket)); !status.ok()) {
@@ -51,6 +52,20 @@ absl::Status ParameterServer::OnWeights(int worker, const ChunkHeader& header, P
     weights_arrived_ = true;
   }
   return StartOnceComplete();
+}
+
+absl::Status ParameterServer::OnSlot(int worker, const ChunkHeader& header, Pieces payload) {
+  const size_t bytes = shard_->bucket_bytes(header.bucket);
+  if (header.step < 0 || header.step > shard_->slots()) {
+    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " sent slot ", header.step,
+                                                   " of an optimizer that has ", shard_->slots()));
+  }
+  const uint64_t next = header.offset <= bytes && header.offset % kChunkBytes == 0 ? header.offset : 0;
+  if (absl::Status status = CheckChunk(header, next, TotalBytes(payload), bytes); !status.ok()) {
+    return Annotate(status, worker, header.bucket);
+  }
+  shard_->SetSlot(static_cast<int>(header.step) - 1, header.bucket, header.offset, payload);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const ChunkHeader& header, Pieces payload,

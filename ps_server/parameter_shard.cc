@@ -93,6 +93,13 @@ void ParameterShard::SetWeights(int bucket, size_t offset, Pieces payload) {
   CopyPieces(payload, static_cast<std::byte*>(weights.data) + offset);
 }
 
+void ParameterShard::SetSlot(int slot, int bucket, size_t offset, Pieces payload) {
+  const Bucket& place = buckets_[bucket].place;
+  const Span values = optimizer_.slots()[static_cast<size_t>(slot)].Slice(place.first, place.count);
+  PSRING_CHECK(offset + TotalBytes(payload) <= values.bytes());
+  CopyPieces(payload, static_cast<std::byte*>(values.data) + offset);
+}
+
 StagingPool::Share ParameterShard::Reserve(int worker, int bucket, int64_t step) {
   if (!serial_) return staging_->Reserve(worker, bucket_bytes(bucket));
   StepShare& of_step = step_shares_[worker];
@@ -294,12 +301,20 @@ void ParameterShard::CopyWeightsTo(int bucket, std::byte* to) const {
   if (weights.bytes() > 0) std::memcpy(to, weights.data, weights.bytes());
 }
 
-absl::StatusOr<Snapshot> ParameterShard::CopyWeights(int bucket) const {
-  const Span weights = WeightsOf(buckets_[bucket]);
-  PSRING_ASSIGN_OR_RETURN(Buffer buffer, device_.Allocate(weights.bytes()));
-  if (weights.bytes() > 0) std::memcpy(buffer.data(), weights.data, weights.bytes());
+absl::StatusOr<Snapshot> ParameterShard::CopyOf(ConstSpan values) const {
+  PSRING_ASSIGN_OR_RETURN(Buffer buffer, device_.Allocate(values.bytes()));
+  if (values.bytes() > 0) std::memcpy(buffer.data(), values.data, values.bytes());
   auto copy = std::make_shared<Buffer>(std::move(buffer));
-  return Snapshot{{copy->data(), weights.count}, copy};
+  return Snapshot{{copy->data(), values.count}, copy};
+}
+
+absl::StatusOr<Snapshot> ParameterShard::CopyWeights(int bucket) const {
+  return CopyOf(WeightsOf(buckets_[bucket]));
+}
+
+absl::StatusOr<Snapshot> ParameterShard::CopySlot(int slot, int bucket) const {
+  const Bucket& place = buckets_[bucket].place;
+  return CopyOf(optimizer_.slots()[static_cast<size_t>(slot)].Slice(place.first, place.count));
 }
 
 }  // namespace psring

@@ -76,8 +76,11 @@ class ParameterShard {
   // Of a gradient of the bucket, as it arrives.
   size_t gradient_bytes(int bucket) const { return buckets_[bucket].place.count * SizeOf(wire_); }
 
-  // Bytes of the bucket's initial weights. Before anything is pushed; one thread at a time.
+  // Bytes of the bucket's initial weights, or of a slot of the optimizer. Before anything is pushed; one
+  // thread at a time.
   void SetWeights(int bucket, size_t offset, Pieces payload);
+  void SetSlot(int slot, int bucket, size_t offset, Pieces payload);
+  int slots() const { return static_cast<int>(optimizer_.slots().size()); }
 
   // One push of a worker: BeginPush, then AddChunk for chunk after chunk, then Apply, alone or together with
   // others. One thread at a time for one worker; different workers at once, into the same bucket too.
@@ -156,6 +159,7 @@ class ParameterShard {
 
   // A copy of the bucket's weights, for whoever asks at any time. Not while Apply runs on the bucket.
   absl::StatusOr<Snapshot> CopyWeights(int bucket) const;
+  absl::StatusOr<Snapshot> CopySlot(int slot, int bucket) const;
 
  private:
   struct Chunk {
@@ -186,6 +190,7 @@ class ParameterShard {
   ParameterShard(const ServerJob& job, Device& device, Optimizer optimizer, const ShardOptions& options);
 
   Span WeightsOf(const BucketState& bucket) const;
+  absl::StatusOr<Snapshot> CopyOf(ConstSpan values) const;
   void EmptySum(int bucket);  // kSum
   // kEachAlone: null where there is no room now.
   StagingPool::Share Reserve(int worker, int bucket, int64_t step);

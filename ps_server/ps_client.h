@@ -68,6 +68,10 @@ class PsClient {
   // failed. The memory outlives the client.
   virtual void ShareMemory(const SharedSpan& gradients, const SharedSpan& weights) = 0;
 
+  // Before Start, on worker 0: what the optimizer begins with, each slot as large as the weights. The memory
+  // outlives Start.
+  virtual void BeginWith(std::vector<ConstSpan> slots) = 0;
+
   // Announces this worker. Worker 0's `weights` become version 0; the others' are overwritten with them.
   // Returns when all workers have joined; the error names those that have not by the deadline, or the field
   // of `job` that differs.
@@ -90,6 +94,11 @@ class PsClient {
 
   // The server's current weights, whatever their version. Call it with no exchange in flight.
   virtual absl::Status Fetch(Span weights, absl::Time deadline) = 0;
+
+  // For a checkpoint: likewise the weights (`slot` 0) or a slot of the optimizer, counted from 1
+  // (OptimizerSlots). False: the server went back meanwhile, and these are of an earlier step; the next
+  // exchange or Barrier says so, too.
+  virtual absl::StatusOr<bool> FetchState(int slot, Span values, absl::Time deadline) = 0;
 
   // Says that this worker is done, so that its leaving is no loss. Call it with no exchange in flight.
   virtual absl::Status Leave(absl::Time deadline) = 0;

@@ -28,6 +28,9 @@ namespace {
 
 volatile std::sig_atomic_t told_to_end = 0;
 
+// Who ends a job often tells all of it at once, and then its workers want the weights for their checkpoint.
+constexpr absl::Duration kPatienceWithWorkers = absl::Seconds(5);
+
 struct Flags {
   std::string rendezvous = "env://";
   int workers = 0;
@@ -149,8 +152,14 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Surroun
   std::signal(SIGTERM, [](int signal) { told_to_end = signal; });
   std::signal(SIGINT, [](int signal) { told_to_end = signal; });
   std::optional<absl::Status> outcome;
+  absl::Time patience = absl::InfiniteFuture();
   while (!(outcome = server.WaitUntilOver(absl::Now() + absl::Milliseconds(100))).has_value()) {
     if (told_to_end == 0) continue;
+    if (patience == absl::InfiniteFuture()) {
+      const bool trains = server.stats().pushes > 0;
+      patience = absl::Now() + (trains ? kPatienceWithWorkers : absl::ZeroDuration());
+    }
+    if (absl::Now() < patience) continue;
     server.CheckpointNow(absl::Now() + absl::Milliseconds(1500));
     server.Abort(absl::CancelledError("the parameter server was told to end"));
   }

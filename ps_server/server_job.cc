@@ -54,7 +54,9 @@ absl::Status RequireSameJob(const ServerJob& reference, const ServerJob& other, 
   PSRING_RETURN_IF_ERROR(same("learning rate", s.base, t.base));
   PSRING_RETURN_IF_ERROR(same("learning rate's scale", s.scale, t.scale));
   PSRING_RETURN_IF_ERROR(same("learning rate's warm-up samples", s.warmup_samples, t.warmup_samples));
-  return same("learning rate's total samples", s.total_samples, t.total_samples);
+  PSRING_RETURN_IF_ERROR(same("learning rate's total samples", s.total_samples, t.total_samples));
+  PSRING_RETURN_IF_ERROR(same("first step", reference.start_step, other.start_step));
+  return same("samples before the first step", reference.start_samples, other.start_samples);
 }
 
 absl::Status ValidateServerJob(const ServerJob& job) {
@@ -70,6 +72,11 @@ absl::Status ValidateServerJob(const ServerJob& job) {
   }
   if (job.server < 0 || job.server >= job.servers) {
     return absl::InvalidArgumentError(absl::StrCat("server ", job.server, " of ", job.servers));
+  }
+  constexpr int64_t kMostSteps = INT64_MAX / 65536;  // a version is a step times the workers
+  if (job.start_step < 0 || job.start_step > kMostSteps || job.start_samples < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("start_step is ", job.start_step, ", start_samples ", job.start_samples));
   }
   if (job.parameters < 0) return absl::InvalidArgumentError(absl::StrCat("parameters is ", job.parameters));
 

@@ -33,6 +33,10 @@ struct ServerJob {
   std::vector<Bucket> buckets;
   OptimizerConfig optimizer;
   LrSchedule schedule;
+  // Above 0: the job goes on from a checkpoint that its workers have. So many steps of each worker are made,
+  // from so many samples in all.
+  int64_t start_step = 0;
+  int64_t start_samples = 0;
 };
 
 // InvalidArgument unless the numbers make sense by themselves; above all, the buckets must be numbered in

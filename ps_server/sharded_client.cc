@@ -22,6 +22,8 @@ void ShardedClient::ShareMemory(const SharedSpan& gradients, const SharedSpan& w
   for (const auto& server : servers_) server->ShareMemory(gradients, weights);
 }
 
+void ShardedClient::BeginWith(std::vector<ConstSpan> slots) { slots_ = std::move(slots); }
+
 absl::Status ShardedClient::Start(int worker, const ServerJob& job, Span weights, absl::Time deadline) {
   PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
   job_ = job;
@@ -37,10 +39,14 @@ absl::Status ShardedClient::Start(int worker, const ServerJob& job, Span weights
   PSRING_RETURN_IF_ERROR(OnEach([&](int server) -> absl::Status {
     const ServerJob shard = ShardOf(job, slices_[server], server, count());
     std::vector<float> part(static_cast<size_t>(shard.parameters));
-    if (worker == 0)
-      ForEachSlice(server, shard, part, [&](float* in_part, size_t first, size_t length) {
-        std::copy_n(weights.floats() + first, length, in_part);
-      });
+    std::vector<std::vector<float>> slots(worker == 0 ? slots_.size() : 0, part);
+    std::vector<ConstSpan> spans;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      Gather(server, shard, slots_[i], slots[i]);
+      spans.emplace_back(slots[i].data(), slots[i].size());
+    }
+    if (worker == 0) Gather(server, shard, weights, part);
+    servers_[server]->BeginWith(spans);
     PSRING_RETURN_IF_ERROR(servers_[server]->Start(worker, shard, {part.data(), part.size()}, deadline));
     // Worker 0's are its own, unless the job had begun before.
     Scatter(server, shard, part, weights);
@@ -96,11 +102,26 @@ absl::Status ShardedClient::Fetch(Span weights, absl::Time deadline) {
     if (goes_back_) PSRING_RETURN_IF_ERROR(AwaitAgreement(deadline));
     goes_back_ = false;
   }
+  return FetchParts(weights, [&](int server, Span part) { return servers_[server]->Fetch(part, deadline); });
+}
+
+absl::StatusOr<bool> ShardedClient::FetchState(int slot, Span values, absl::Time deadline) {
+  std::atomic<bool> all = true;
+  PSRING_RETURN_IF_ERROR(FetchParts(values, [&](int server, Span part) -> absl::Status {
+    PSRING_ASSIGN_OR_RETURN(const bool fetched, servers_[server]->FetchState(slot, part, deadline));
+    if (!fetched) all = false;
+    return absl::OkStatus();
+  }));
+  MutexLock lock(mutex_);
+  return all && !goes_back_;
+}
+
+absl::Status ShardedClient::FetchParts(Span whole, const FetchPart& fetch) {
   return OnEach([&](int server) -> absl::Status {
     const ServerJob shard = ShardOf(job_, slices_[server], server, count());
     std::vector<float> part(static_cast<size_t>(shard.parameters));
-    PSRING_RETURN_IF_ERROR(servers_[server]->Fetch({part.data(), part.size()}, deadline));
-    Scatter(server, shard, part, weights);
+    PSRING_RETURN_IF_ERROR(fetch(server, {part.data(), part.size()}));
+    Scatter(server, shard, part, whole);
     return absl::OkStatus();
   });
 }
@@ -135,6 +156,13 @@ absl::Status ShardedClient::Named(int server, const absl::Status& status) const 
 absl::Status ShardedClient::failure() {
   MutexLock lock(mutex_);
   return failure_;
+}
+
+void ShardedClient::Gather(int server, const ServerJob& shard, ConstSpan whole,
+                           std::vector<float>& part) const {
+  ForEachSlice(server, shard, part, [&](float* in_part, size_t first, size_t length) {
+    std::copy_n(whole.floats() + first, length, in_part);
+  });
 }
 
 void ShardedClient::Scatter(int server, const ServerJob& shard, std::vector<float>& part,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,11 +25,13 @@ class ShardedClient : public PsClient {
   // sharded_client.cc
   std::string payload() const override;
   void ShareMemory(const SharedSpan& gradients, const SharedSpan& weights) override;
+  void BeginWith(std::vector<ConstSpan> slots) override;
   absl::Status Start(int worker, const ServerJob& job, Span weights, absl::Time deadline) override;
   int64_t start_step() const override { return start_step_; }
   void PushPull(const Exchange& exchange, Done done) override;
   absl::StatusOr<std::optional<int64_t>> Barrier(int number, absl::Time deadline) override;
   absl::Status Fetch(Span weights, absl::Time deadline) override;
+  absl::StatusOr<bool> FetchState(int slot, Span values, absl::Time deadline) override;
   absl::Status Leave(absl::Time deadline) override;
   void Abort(absl::Status why) override { Fail(why); }
   Traffic traffic() const override;
@@ -84,6 +87,9 @@ class ShardedClient : public PsClient {
       visit(part.data() + shard.buckets[bucket].first, job_.buckets[bucket].first + slice.first, slice.count);
     }
   }
+  using FetchPart = std::function<absl::Status(int server, Span part)>;
+  absl::Status FetchParts(Span whole, const FetchPart& fetch);
+  void Gather(int server, const ServerJob& shard, ConstSpan whole, std::vector<float>& part) const;
   void Scatter(int server, const ServerJob& shard, std::vector<float>& part, Span weights) const;
   void Send(int server, const Part& part);
   // On a thread of the server's client.
@@ -123,6 +129,7 @@ class ShardedClient : public PsClient {
   absl::Status AwaitAgreement(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   ServerJob job_;
+  std::vector<ConstSpan> slots_;                  // worker 0's, until Start has returned
   std::vector<std::vector<BucketSlice>> slices_;  // by server, by bucket
   bool carries_verdicts_ = false;                 // backup workers
   int64_t start_step_ = 0;

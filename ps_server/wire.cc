@@ -245,6 +245,8 @@ void EncodeJob(const ServerJob& from, proto::Job& to) {
   to.mutable_schedule()->set_scale(schedule.scale);
   to.mutable_schedule()->set_warmup_samples(schedule.warmup_samples);
   to.mutable_schedule()->set_total_samples(schedule.total_samples);
+  to.set_start_step(from.start_step);
+  to.set_start_samples(from.start_samples);
 }
 
 absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job) {
@@ -273,6 +275,8 @@ absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job) {
                  .scale = job.schedule().scale(),
                  .warmup_samples = job.schedule().warmup_samples(),
                  .total_samples = job.schedule().total_samples()};
+  to.start_step = job.start_step();
+  to.start_samples = job.start_samples();
   return to;
 }
 

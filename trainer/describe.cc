@@ -2,9 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "trainer/group_options.h"
 #include "trainer/replayed_model.h"
+#include "trainer/resume.h"
 #include "trainer/sync_strategy.h"
 #include "trainer/training_plan.h"
 
@@ -47,6 +49,7 @@ std::string DescribeAsJson() {
                           {"algorithm", row.algorithm},
                           {"synchronous", row.synchronous},
                           {"single_process", row.single_process},
+                          {"replicates", row.replicates},
                           {"default_momentum", row.default_momentum},
                           {"number", row.number.letter},
                           {"number_meaning", row.number.meaning},
@@ -73,6 +76,15 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
   const std::unique_ptr<Ops> ops = MakeReferenceOps();
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
                           row.make(data.train, /*max_batch=*/1, *device, *ops));
+  PSRING_ASSIGN_OR_RETURN(const std::optional<CheckpointBytes> resume,
+                          ReadResume(options, [](const std::string&) {}));
+  if (resume.has_value()) {
+    const absl::StatusOr<TrainingCheckpoint> checkpoint = DecodeCheckpoint(*resume, model->parameters());
+    if (!checkpoint.ok()) {
+      return absl::Status(checkpoint.status().code(),
+                          absl::StrCat("--resume: ", checkpoint.status().message()));
+    }
+  }
   Json updates = Json::array();
   for (const StrategyRow& strategy : Strategies()) {
     PSRING_ASSIGN_OR_RETURN(const UpdatePlan plan,

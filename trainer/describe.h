@@ -8,7 +8,8 @@
 
 namespace psring {
 
-// {"strategies": [{name, summary, needs, backend, algorithm, synchronous, single_process, default_momentum}],
+// {"strategies": [{name, summary, needs, backend, algorithm, synchronous, single_process, replicates,
+// default_momentum}],
 //  "models": [{name, summary, default_lr, default_async_lr, parameters}], "data": [{name, summary}]}
 // `needs`: "nothing", "process_group" or "parameter_server". `parameters`: on 28x28 pictures.
 std::string DescribeAsJson();

@@ -1,6 +1,6 @@
-// Gradients in 16 bits on their way, without losing what the rounding takes away: it is kept, and added to
-// the next gradient of the same bucket (Seide et al. 2014, "1-bit stochastic gradient descent"; Karimireddy
-// et al. 2019, "Error feedback fixes SignSGD").
+// Gradients in 16 bits on their way to a server or other ranks, without losing what the rounding takes away:
+// it is kept, and added to the next gradient of the same bucket (Seide et al. 2014, "1-bit stochastic
+// gradient descent"; Karimireddy et al. 2019, "Error feedback fixes SignSGD").
 #pragma once
 
 #include "absl/status/statusor.h"

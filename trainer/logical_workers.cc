@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "common/reduce.h"
 #include "trainer/evaluation.h"
 
 namespace psring {
@@ -56,9 +57,10 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
   PSRING_ASSIGN_OR_RETURN(w.updates_,
                           PlanUpdates(options, *w.strategy_, *model_row, w.plan_, data.train.count()));
   w.warnings_ = PlanWarnings(*w.strategy_, w.updates_);
+  PSRING_ASSIGN_OR_RETURN(const DType precision, ParseDType(options.precision));
   const int max_batch = std::max(options.batch, kEvaluationBatch);
   w.compute_ = device.NewStream(StreamKind::kCompute, "compute");
-  PSRING_ASSIGN_OR_RETURN(w.ops_, MakeOps(device, options.threads));
+  PSRING_ASSIGN_OR_RETURN(w.ops_, MakeOps(device, options.threads, precision));
   PSRING_ASSIGN_OR_RETURN(w.model_, model_row->make(data.train, max_batch, device, *w.ops_));
   const uint64_t bytes = w.parameters() * sizeof(float);
   PSRING_RETURN_IF_ERROR(CheckCopiesFit(
@@ -69,13 +71,19 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
   w.buckets_ = PlanBuckets(w.model_->parameters(),
                            {.first_mb = std::min(1.0, options.bucket_mb), .others_mb = options.bucket_mb});
   w.next_step_.resize(static_cast<size_t>(workers));
+  w.samples_.resize(static_cast<size_t>(workers));
   for (int worker = 0; worker < workers; ++worker) {
     PSRING_ASSIGN_OR_RETURN(w.gradients_.emplace_back(), device.Allocate(bytes));
     w.samplers_.emplace_back(SamplerOptions{.count = data.train.count(),
                                             .rank = worker,
                                             .world_size = workers,
                                             .batch = options.batch,
-                                            .seed = options.seed});
+                                            .micro_batches = options.accumulate,
+                                            .seed = options.seed,
+                                            .drop_last = options.drop_last == "true"});
+  }
+  if (options.accumulate > 1) {
+    PSRING_ASSIGN_OR_RETURN(w.micro_gradient_, device.Allocate(bytes));
   }
   return made;
 }
@@ -83,18 +91,25 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
 absl::StatusOr<double> LogicalWorkers::Compute(int worker, int64_t step, ConstSpan weights) {
   const size_t w = static_cast<size_t>(worker);
   if (step != next_step_[w]) samplers_[w].SeekTo(step);
-  const SampledBatch drawn = samplers_[w].Next();
+  const SampledStep drawn = samplers_[w].Next();
   next_step_[w] = step + 1;
+  samples_[w] = drawn.samples;
   uint8_t* labels = static_cast<uint8_t*>(labels_.data());
-  GatherBatch(data_.train, drawn.indices, inputs_.span().floats(), labels);
-  const Batch batch{.size = static_cast<int>(drawn.indices.size()),
-                    .inputs = inputs_.span().Slice(0, drawn.indices.size() * data_.train.image_size()),
-                    .labels = labels};
   BatchScore score;
-  model_->Forward(weights, batch, &score, *compute_);
-  model_->Backward(weights, batch, gradients_[w].span(), *compute_, [](size_t) {});
+  bool first = true;
+  for (const std::vector<int64_t>& indices : drawn.batches) {
+    GatherBatch(data_.train, indices, inputs_.span().floats(), labels);
+    const Batch batch{.size = static_cast<int>(indices.size()),
+                      .inputs = inputs_.span().Slice(0, indices.size() * data_.train.image_size()),
+                      .labels = labels};
+    model_->Forward(weights, batch, &score, *compute_);
+    const Span to = first ? gradients_[w].span() : micro_gradient_.span();
+    model_->Backward(weights, batch, to, *compute_, [](ReadyRange) {});
+    if (!first) ops_->Add(gradients_[w].span(), to, *compute_);
+    first = false;
+  }
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
-  const double loss = score.loss_sum / std::max(1, batch.size);
+  const double loss = score.loss_sum / static_cast<double>(std::max<int64_t>(1, drawn.samples));
   if (std::isfinite(loss)) return loss;
   return absl::OutOfRangeError(absl::StrCat("worker ", worker, ", step ", step,
                                             ": training diverged: the loss is not finite; a lower --lr or "

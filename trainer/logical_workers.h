@@ -36,6 +36,8 @@ class LogicalWorkers {
   // loss is not finite.
   absl::StatusOr<double> Compute(int worker, int64_t step, ConstSpan weights);
   Span gradient(int worker) const { return gradients_[static_cast<size_t>(worker)].span(); }
+  // In that gradient.
+  int64_t samples(int worker) const { return samples_[static_cast<size_t>(worker)]; }
 
   std::vector<float> InitialWeights() const { return model_->InitialWeights(options_.seed); }
   // Of the test data (or what --score says).
@@ -64,7 +66,9 @@ class LogicalWorkers {
   std::unique_ptr<Stream> compute_;
   std::unique_ptr<Model> model_;
   Buffer inputs_, labels_;
+  Buffer micro_gradient_;                     // where several are added up to one
   std::vector<Buffer> gradients_;             // by worker
+  std::vector<int64_t> samples_;              // in those
   std::vector<DistributedSampler> samplers_;  // by worker
   std::vector<int64_t> next_step_;            // that a sampler draws, by worker
 };

@@ -41,11 +41,20 @@ class Model {
   // Forward and loss. Adds to *score when the stream gets there. Keeps what Backward needs.
   virtual void Forward(ConstSpan weights, const Batch& batch, BatchScore* score, Stream& stream) = 0;
 
-  // Gradients (sums over the batch) of the last Forward into `gradient`, last layer first.
-  // `layer_done(first)` is called after the work is enqueued from which on all elements >= first of the
-  // gradient are complete and no later work of this step reads those weights.
+  // The first part of Forward: all but the loss. [batch][classes], of the Ops' activation type; empty where
+  // the batch is, or where the model computes nothing.
+  virtual ConstSpan Outputs(ConstSpan weights, const Batch& batch, Stream& stream) = 0;
+  // Where Backward reads the gradient of those: Forward writes it, or whoever called Outputs instead.
+  virtual Span OutputGradient(int batch) = 0;
+
+  // Called when the work is enqueued from which on these elements of the gradient are complete and no later
+  // work of this step reads those weights.
+  using GradientReady = std::function<void(ReadyRange range)>;
+
+  // Gradients (sums over the batch) of the last Forward into `gradient`. `ready` gets every element once, in
+  // ranges of whole tensors, in the same order in every step.
   virtual void Backward(ConstSpan weights, const Batch& batch, Span gradient, Stream& stream,
-                        const std::function<void(size_t first)>& layer_done) = 0;
+                        const GradientReady& ready) = 0;
 };
 
 struct ModelRow {

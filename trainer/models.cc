@@ -18,14 +18,16 @@ absl::StatusOr<std::unique_ptr<Model>> MakePerceptron(const Dataset& data, const
   ParameterLayout layout;
   Layers layers;
   int inputs = static_cast<int>(data.image_size());
+  PictureShape picture{.height = data.height, .width = data.width, .channels = data.channels};
   for (const int outputs : hidden) {
     layers.push_back(std::make_unique<LinearLayer>(absl::StrCat("fc", layers.size() + 1), inputs, outputs,
-                                                   /*relu=*/true, layout));
+                                                   /*relu=*/true, layout, picture));
     inputs = outputs;
+    picture = {};
   }
   layers.push_back(std::make_unique<LinearLayer>(absl::StrCat("fc", layers.size() + 1), inputs, data.classes,
                                                  /*relu=*/false, layout));
-  return Sequence::Create(std::move(layout), std::move(layers), max_batch, device, ops);
+  return Sequence::Create(std::move(layout), std::move(layers), data.image_size(), max_batch, device, ops);
 }
 
 absl::StatusOr<std::unique_ptr<Model>> MakeMlp(const Dataset& data, int max_batch, Device& device, Ops& ops) {
@@ -63,9 +65,11 @@ absl::StatusOr<std::unique_ptr<Model>> MakeCnn(const Dataset& data, int max_batc
   layers.push_back(std::make_unique<ConvLayer>("conv2", conv2, layout));
   layers.push_back(std::make_unique<MaxPoolLayer>(pool));
   const int features = static_cast<int>(layers.back()->outputs());
-  layers.push_back(std::make_unique<LinearLayer>("fc1", features, 128, /*relu=*/true, layout));
+  layers.push_back(std::make_unique<LinearLayer>(
+      "fc1", features, 128, /*relu=*/true, layout,
+      PictureShape{.height = pool.height / 2, .width = pool.width / 2, .channels = pool.channels}));
   layers.push_back(std::make_unique<LinearLayer>("fc2", 128, data.classes, /*relu=*/false, layout));
-  return Sequence::Create(std::move(layout), std::move(layers), max_batch, device, ops);
+  return Sequence::Create(std::move(layout), std::move(layers), data.image_size(), max_batch, device, ops);
 }
 
 }  // namespace

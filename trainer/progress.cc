@@ -68,10 +68,16 @@ class JsonLines : public Progress {
            {"wall_s", result.wall_s},
            {"loss", result.final_loss}});
   }
+  bool Note(const std::string& text) override {
+    Print({{"event", "note"}, {"rank", rank_}, {"text", text}});
+    return true;
+  }
 
  private:
   static void Print(const nlohmann::ordered_json& event) {
-    std::printf("%s\n", event.dump().c_str());
+    // A path in a note may be any bytes.
+    using Handler = nlohmann::ordered_json::error_handler_t;
+    std::printf("%s\n", event.dump(-1, ' ', false, Handler::replace).c_str());
     std::fflush(stdout);
   }
 

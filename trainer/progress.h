@@ -23,13 +23,17 @@ class Progress {
   virtual void Step(int64_t steps_done, int64_t steps_planned, int64_t samples, double loss) = 0;
   virtual void Evaluated(const CurvePoint& point) = 0;
   virtual void Done(const RankResult& result) = 0;
+  // What people should know, where this speaks to a launcher that tells them. False: say it on stderr.
+  virtual bool Note(const std::string& text) {
+    (void)text;
+    return false;
+  }
 };
 
 // `kind`:
 //   plain  lines for people, from rank 0 alone
 //   json   from every rank, for a launcher, an object a line: {"event": "start" | "ready" | "step" |
-//   "evaluate"
-//          | "done", "rank": 0, ...}
+//          "evaluate" | "done" | "note", "rank": 0, ...}
 //   none   nothing
 std::unique_ptr<Progress> MakeProgress(const std::string& kind, int rank, int world_size,
                                        Clock clock = MonotonicNanos);

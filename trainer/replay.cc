@@ -71,7 +71,7 @@ absl::StatusOr<ReplayOutcome> ReplayArrivals(const TrainingOptions& options, con
         if (!pusher.waits[b]) break;
         pusher.waits[b] = false;
         PSRING_RETURN_IF_ERROR(
-            server->Push(worker, pusher.step, options.batch, static_cast<int>(b),
+            server->Push(worker, pusher.step, logical->samples(worker), static_cast<int>(b),
                          logical->gradient(worker).Slice(buckets[b].first, buckets[b].count)));
         ++next[b];
         ++done;

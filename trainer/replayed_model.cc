@@ -24,33 +24,41 @@ int64_t Nanos(double ms) { return std::llround(1e6 * ms); }
 
 class ReplayedModel : public Model {
  public:
-  explicit ReplayedModel(const Workload& workload) : workload_(workload), layout_(LayoutOf(workload)) {}
+  explicit ReplayedModel(const Workload& workload)
+      : workload_(workload), layout_(DeclaredLayoutOf(workload, place_)) {}
 
   const ParameterLayout& parameters() const override { return layout_; }
 
   std::vector<float> InitialWeights(uint64_t) const override { return std::vector<float>(layout_.count()); }
 
-  void Forward(ConstSpan, const Batch&, BatchScore*, Stream& stream) override {
+  void Forward(ConstSpan weights, const Batch& batch, BatchScore*, Stream& stream) override {
+    Outputs(weights, batch, stream);
+  }
+
+  Span OutputGradient(int) override { return {}; }
+
+  ConstSpan Outputs(ConstSpan, const Batch&, Stream& stream) override {
     stream.Run([this] {
       // The kernel may otherwise add 50 us to every wait.
       prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
       SleepUntil(MonotonicNanos() + Nanos(workload_.forward_ms));
       return absl::OkStatus();
     });
+    return {};
   }
 
   void Backward(ConstSpan, const Batch& batch, Span gradient, Stream& stream,
-                const std::function<void(size_t first)>& layer_done) override {
+                const GradientReady& ready) override {
     const int64_t begin = MonotonicNanos();
     const std::vector<Tensor>& tensors = layout_.tensors();
     for (size_t i = 0; i < tensors.size(); ++i) {
-      const Tensor& tensor = tensors[tensors.size() - 1 - i];
+      const Tensor& tensor = tensors[static_cast<size_t>(place_[i])];
       stream.Run([this, i, begin, gradient, first = tensor.first, samples = batch.size] {
         SleepUntil(begin + Nanos(workload_.tensors[i].ready_ms));
         gradient.floats()[first] = static_cast<float>(samples);
         return absl::OkStatus();
       });
-      layer_done(tensor.first);
+      ready({tensor.first, tensor.count});
     }
     stream.Run([this, begin] {
       SleepUntil(begin + Nanos(workload_.backward_ms));
@@ -60,6 +68,7 @@ class ReplayedModel : public Model {
 
  private:
   const Workload workload_;
+  std::vector<int> place_;  // of the workload's tensors in the layout
   const ParameterLayout layout_;
 };
 

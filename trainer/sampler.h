@@ -10,7 +10,8 @@ struct SamplerOptions {
   int64_t count = 0;  // samples in the data
   int rank = 0;
   int world_size = 1;
-  int batch = 128;  // per worker
+  int batch = 128;        // per micro-batch
+  int micro_batches = 1;  // that a worker draws for a step
   uint64_t seed = 1;
   bool shuffle = true;
   bool drop_last =
@@ -18,26 +19,30 @@ struct SamplerOptions {
 };
 
 // One global step's share of this rank.
-struct SampledBatch {
+struct SampledStep {
   int64_t epoch = 0;
-  std::vector<int64_t> indices;  // into the data; may be empty for a rank in a short last batch
-  int64_t global_samples = 0;    // over all ranks, in this step
+  // Indices into the data, by micro-batch; in a short last step some, or all of a rank's, may be empty.
+  std::vector<std::vector<int64_t>> batches;
+  int64_t samples = 0;         // in these
+  int64_t global_samples = 0;  // over all ranks, in this step
 };
 
-// Batches without end, one epoch after the other: the epoch's permutation of all samples (from seed and
-// epoch), strided by rank, so that step s of all ranks together is slice [s * batch * world_size, ...) of the
-// permutation. A new order every epoch by itself.
+// Steps without end, one epoch after the other: the epoch's permutation of all samples (from seed and epoch),
+// strided by rank, so that step s of all ranks together is slice [s * G, (s + 1) * G) of the permutation,
+// where G is batch * micro_batches * world_size. Micro-batch m of M of rank r is what rank r * M + m of M
+// times as many would have drawn. A new order every epoch by itself.
 class DistributedSampler {
  public:
   explicit DistributedSampler(const SamplerOptions& options);
 
-  SampledBatch Next();
+  SampledStep Next();
   // As if `step` calls of Next had been made.
   void SeekTo(int64_t step);
   int64_t steps_per_epoch() const;
 
  private:
   void StartEpoch(int64_t epoch);
+  int64_t global_batch() const;
 
   SamplerOptions options_;
   int64_t epoch_ = -1;

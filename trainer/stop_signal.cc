@@ -35,9 +35,11 @@ StopSignal::~StopSignal() {
   watcher_.join();
 }
 
-void StopSignal::OnStop(std::function<void(absl::Status)> abort) {
+void StopSignal::OnStop(std::function<void(absl::Status)> abort, std::function<absl::Duration()> patience) {
   MutexLock lock(mutex_);
   abort_ = std::move(abort);
+  patience_ = std::move(patience);
+  changed_.NotifyAll();
   if (signal_ != 0 && abort_ != nullptr) abort_(StoppedBy(signal_));
 }
 
@@ -46,7 +48,10 @@ void StopSignal::Watch() {
   if (sigwait(&signals_, &signal) != 0 || stopping_) return;
   MutexLock lock(mutex_);
   signal_ = signal;
-  const absl::Time deadline = absl::Now() + (abort_ != nullptr ? kGrace : absl::ZeroDuration());
+  const absl::Time until = absl::Now() + (abort_ != nullptr ? patience_() : absl::ZeroDuration());
+  while (!over_ && abort_ != nullptr && absl::Now() < until) changed_.WaitUntil(mutex_, until);
+  const absl::Time deadline =
+      absl::Now() + (abort_ != nullptr || until > absl::Now() ? kGrace : absl::ZeroDuration());
   if (abort_ != nullptr) abort_(StoppedBy(signal));
   while (!over_) {
     if (!changed_.WaitUntil(mutex_, deadline) && !over_) _exit(128 + signal);

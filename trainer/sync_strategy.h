@@ -22,12 +22,18 @@ class Ops;
 class ProcessGroup;
 class PsClient;
 
-// Two flat buffers that outlive the strategy.
+// Two flat buffers that outlive the strategy, and where training begins.
 struct TrainingState {
   Span weights;
   Span gradient;
   int weights_fd = -1;  // the files behind them, where other processes may map them; else -1
   int gradient_fd = -1;
+  int64_t step = 0;     // the first to make: above 0 where a checkpoint is gone on from
+  int64_t samples = 0;  // in the updates before it
+  // The optimizer's state at that step, where there is any: rank 0's counts, and with no communication each
+  // rank's own. Only until Start has returned.
+  bool has_slots = false;  // on every rank alike
+  std::vector<ConstSpan> slots = {};
 };
 
 struct StepInfo {
@@ -54,7 +60,7 @@ class SyncStrategy {
  public:
   virtual ~SyncStrategy() = default;
 
-  // Every rank leaves with rank 0's weights.
+  // Every rank leaves with rank 0's weights, and the optimizer with rank 0's slots.
   virtual absl::Status Start(const TrainingState& state) = 0;
 
   // On return the weights this step may read are in place, in the compute stream's order.
@@ -68,7 +74,17 @@ class SyncStrategy {
   // On return gradients may be overwritten, in stream order. Waits for what the step has started.
   virtual absl::StatusOr<StepReport> FinishStep() = 0;
 
-  // The step to begin with, after Start: above 0 where a parameter server goes on with a job.
+  // After a first step, by every rank: the order in which tensors became ready (by index) becomes rank 0's.
+  // False where buckets are not to be planned anew: where nobody else waits for them, or where they are a
+  // server's.
+  virtual absl::StatusOr<bool> AgreeOnOrder(std::vector<int>& ready) {
+    (void)ready;
+    return false;
+  }
+  // Between two steps, after AgreeOnOrder: what GradientReady will be called with from now on.
+  virtual void Rebuild(std::vector<Bucket> buckets) { (void)buckets; }
+
+  // The step to begin with, after Start, where a parameter server goes on with a job; else 0.
   virtual int64_t start_step() const { return 0; }
 
   // Waits for all ranks: `stage` 0 before the first step, 1 before the first measured one, 2 after the last.
@@ -85,6 +101,11 @@ class SyncStrategy {
   // Drained: the weights to evaluate. Every rank calls it, after the last step. Synchronous modes: this
   // rank's weights; asynchronous: the server's, after every worker's last push.
   virtual absl::Status Collect(Span weights) = 0;
+
+  // For a checkpoint, between two steps, on rank 0: weights and the optimizer's slots as they are. Parameter
+  // servers: the server's; where each push is an update, other workers' go on meanwhile, bucket by bucket.
+  // False: the server has gone back to an earlier step meanwhile, and these are of that.
+  virtual absl::StatusOr<bool> Save(Span weights, const std::vector<Span>& slots) = 0;
 
   // From any thread: whatever waits returns `why`.
   virtual void Abort(absl::Status why) = 0;
@@ -110,7 +131,7 @@ struct StrategyContext {
   bool serial = false;            // parameter servers
   double clip_norm = 0;           // synchronous: of the mean gradient over all parameters; 0: not clipped
   bool staleness_lr = false;      // asynchronous parameter servers: the rate is divided by the staleness
-  DType wire = DType::kFloat32;   // parameter servers: of gradients on their way
+  DType wire = DType::kFloat32;   // of gradients on their way
 };
 
 // The number in "ps-ssp:2": what it stands for. No letter: the strategy takes none.
@@ -134,6 +155,7 @@ struct StrategyRow {
   double default_momentum;
   absl::StatusOr<std::unique_ptr<SyncStrategy>> (*make)(const StrategyContext& context);
   StrategyNumber number = {};
+  bool replicates = false;  // one process with a replica of the model on each of several devices
 
   bool has_number() const { return *number.letter != 0; }
 };

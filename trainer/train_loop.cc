@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +9,8 @@
 #include "common/reduce.h"
 #include "trainer/bucket_pipeline.h"
 #include "trainer/compute_delay.h"
+#include "trainer/data_parallel.h"
+#include "trainer/ddp_sums.h"
 #include "trainer/evaluation.h"
 #include "trainer/model.h"
 #include "trainer/replayed_model.h"
@@ -21,6 +22,16 @@ namespace psring {
 namespace {
 
 constexpr int kEvaluationBatch = 128;
+
+BucketSizes SizesOf(const TrainingOptions& options) {
+  return {.first_mb = std::min(1.0, options.bucket_mb), .others_mb = options.bucket_mb};
+}
+
+std::vector<int64_t> BytesOf(const std::vector<Bucket>& buckets) {
+  std::vector<int64_t> bytes;
+  for (const Bucket& bucket : buckets) bytes.push_back(static_cast<int64_t>(bucket.count * sizeof(float)));
+  return bytes;
+}
 
 double Milliseconds(int64_t nanos) { return nanos * 1e-6; }
 
@@ -38,18 +49,30 @@ class Training {
  private:
   Training(const TrainingOptions& options, Worker& worker) : options_(options), worker_(worker) {}
 
+  absl::Status MakeModel(const ModelRow& row, int max_batch);
+  std::vector<std::vector<int64_t>> BatchesOf(SampledStep drawn) const;
+  void Describe(DataParallelFigures figures, StepRecord& record);
+  double StateMb() const;
   absl::Status AllocateGradient(size_t bytes);
   absl::Status Steps();
+  absl::Status RebuildBuckets(std::vector<int> order);
   absl::StatusOr<std::optional<int64_t>> AwaitStage(int stage);
   void GoBackTo(int64_t step);
   bool IsOver(int64_t step) const;
   int64_t StepsDone(int64_t next) const;
   absl::StatusOr<StepRecord> Step(int64_t step, int64_t& next);
-  std::vector<SampledBatch> Draw(StepInfo& info);
-  Batch Gather(const SampledBatch& drawn);
-  void Backward(int m, const Batch& batch);
+  Batch Gather(const std::vector<int64_t>& indices);
+  void Backward(int batch_of_step, const Batch& batch);
+  double MeanLoss(size_t first) const;
   void AddSpan(SpanKind kind, int64_t step, int64_t begin_ns, int64_t end_ns);
   void KeepSnapshot(int64_t steps_done);
+  absl::Status PlanResumption();
+  absl::Status LoadCheckpoint(std::vector<float>& weights);
+  TrainingPosition PositionAt(int64_t next) const;
+  absl::Status SaveCheckpoint(int64_t next);
+  absl::Status CheckpointIfDue(int64_t done_before, int64_t done);
+  int64_t SamplesBefore(int64_t step) const;
+  int64_t SamplesOfVersion() const;
   absl::Status ScoreCurve();
   void Count(const StepRecord& record);
   void Describe();
@@ -58,32 +81,42 @@ class Training {
   Worker& worker_;
   const StrategyRow* strategy_row_ = nullptr;
   StepPlan plan_;
-  int64_t drawn_batch_ = 0;  // samples that all workers draw for a step; those of spare workers are dropped
   std::vector<Bucket> buckets_;
 
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Stream> compute_;
   std::unique_ptr<Model> model_;
-  Buffer weights_, own_gradient_, micro_gradient_, inputs_, labels_;
+  DataParallel* replicas_ = nullptr;  // model_, where it is that
+  Buffer weights_, own_gradient_, inputs_, labels_;
+  Buffer worker_gradient_;  // of one of the workers that micro-batches stand for
+  Buffer micro_gradient_;   // of one batch of several that are accumulated
   Span gradient_;
   int gradient_fd_ = -1;
   bool server_shares_ = false;  // a parameter server on this host may work in our buffers
   std::unique_ptr<SyncStrategy> strategy_;
   bool shares_steps_ = false;  // among workers that never wait for each other
   std::optional<BucketPipeline> pipeline_;
-  std::vector<DistributedSampler> samplers_;  // one for each micro-batch
+  bool has_rebuilt_ = false;  // or need not
+  DdpSums ddp_;
+  std::optional<DistributedSampler> sampler_;
   std::optional<ComputeDelay> delay_;
+  UpdatePlan updates_;
+  ResumePlan resume_;
+  TrainingCheckpoint loaded_;  // until Start
+  int64_t saved_step_ = -1;
+  int64_t sequence_ = 0;  // of the newest checkpoint
 
   int64_t global_samples_ = 0;  // in all updates so far
   int64_t version_ = 0;         // asynchronous: updates in this rank's weights, those of all workers
   double trained_s_ = 0;
-  std::vector<double> losses_;  // of this rank's steps
   struct Made {
     int64_t step;
     int64_t samples;  // that count
+    int64_t drawn;
+    double loss;  // mean over those
   };
-  std::vector<Made> made_;       // beside losses_
-  int64_t snapshot_losses_ = 0;  // there were so many when the last snapshot was taken
+  std::vector<Made> made_;    // this rank's steps
+  size_t snapshot_made_ = 0;  // there were so many when the last snapshot was taken
   std::vector<WeightsCopy> snapshots_;
   RankResult result_;
 };
@@ -99,18 +132,23 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   PSRING_ASSIGN_OR_RETURN(const ModelRow model_row, ModelOf(options));
   PSRING_RETURN_IF_ERROR(CheckStrategy(options, *t.strategy_row_, worker.world_size));
   PSRING_ASSIGN_OR_RETURN(t.plan_, PlanSteps(options, data.count(), worker.world_size));
-  t.drawn_batch_ = t.plan_.global_batch + int64_t{options.batch} * SpareWorkers(options.strategy);
   PSRING_ASSIGN_OR_RETURN(const UpdatePlan updates,
                           PlanUpdates(options, *t.strategy_row_, model_row, t.plan_, data.count()));
+  t.updates_ = updates;
 
   if (worker.rank == 0) {
     for (const std::string& warning : PlanWarnings(*t.strategy_row_, updates)) worker.on_warning(warning);
   }
 
-  const int max_batch = std::max(options.batch, kEvaluationBatch);
+  PSRING_ASSIGN_OR_RETURN(const DType precision, ParseDType(options.precision));
+  const int max_batch = std::max(options.batch * options.replicas, kEvaluationBatch);
   t.compute_ = device.NewStream(StreamKind::kCompute, "compute");
-  PSRING_ASSIGN_OR_RETURN(t.ops_, MakeOps(device, options.threads));
-  PSRING_ASSIGN_OR_RETURN(t.model_, model_row.make(data, max_batch, device, *t.ops_));
+  PSRING_ASSIGN_OR_RETURN(t.ops_, MakeOps(device, options.threads, precision));
+  if (precision != DType::kFloat32 && worker.rank == 0 && BFloat16Support() == BFloat16::kEmulated) {
+    worker.on_warning(
+        "--precision bfloat16 on a CPU without AVX512-BF16: it is emulated, and slower than float32");
+  }
+  PSRING_RETURN_IF_ERROR(t.MakeModel(model_row, max_batch));
   const size_t parameters = t.model_->parameters().count();
   if (options.evaluate && worker.rank == 0) {
     PSRING_RETURN_IF_ERROR(CheckSnapshots(options.eval_every, t.plan_.total_steps(), parameters));
@@ -122,13 +160,16 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                           t.server_shares_ ? device.AllocateShared(bytes) : device.Allocate(bytes));
   PSRING_RETURN_IF_ERROR(t.AllocateGradient(bytes));
   if (options.micro_batches > 1) {
-    PSRING_ASSIGN_OR_RETURN(t.micro_gradient_, device.Allocate(parameters * sizeof(float)));
+    PSRING_ASSIGN_OR_RETURN(t.worker_gradient_, device.Allocate(bytes));
+  }
+  if (options.accumulate > 1) {
+    PSRING_ASSIGN_OR_RETURN(t.micro_gradient_, device.Allocate(bytes));
   }
   PSRING_ASSIGN_OR_RETURN(t.inputs_, device.Allocate(max_batch * data.image_size() * sizeof(float)));
   PSRING_ASSIGN_OR_RETURN(t.labels_, device.Allocate(max_batch));
 
-  t.buckets_ = PlanBuckets(t.model_->parameters(),
-                           {.first_mb = std::min(1.0, options.bucket_mb), .others_mb = options.bucket_mb});
+  t.buckets_ = PlanBuckets(t.model_->parameters(), SizesOf(options));
+  t.result_.ddp.bucket_bytes = BytesOf(t.buckets_);
   PSRING_ASSIGN_OR_RETURN(const DType wire, ParseDType(options.wire));
   PSRING_ASSIGN_OR_RETURN(t.strategy_,
                           t.strategy_row_->make({.algorithm = AlgorithmOf(*t.strategy_row_, options.strategy),
@@ -161,15 +202,47 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                      device.name()));
   }
 
-  // Micro-batch m of M is what rank m of M would have drawn.
-  for (int m = 0; m < options.micro_batches; ++m) {
-    t.samplers_.emplace_back(SamplerOptions{.count = data.count(),
-                                            .rank = worker.rank * options.micro_batches + m,
-                                            .world_size = worker.world_size * options.micro_batches,
-                                            .batch = options.batch,
-                                            .seed = options.seed});
-  }
+  t.sampler_.emplace(
+      SamplerOptions{.count = data.count(),
+                     .rank = worker.rank,
+                     .world_size = worker.world_size,
+                     .batch = options.batch,
+                     .micro_batches = options.micro_batches * options.replicas * options.accumulate,
+                     .seed = options.seed,
+                     .drop_last = options.drop_last == "true"});
+  if (worker.resume != nullptr) PSRING_RETURN_IF_ERROR(t.PlanResumption());
   return training;
+}
+
+absl::Status Training::MakeModel(const ModelRow& row, int max_batch) {
+  const Dataset& data = worker_.data.train;
+  Device& device = worker_.device;
+  if (!strategy_row_->replicates) {
+    PSRING_ASSIGN_OR_RETURN(model_, row.make(data, max_batch, device, *ops_));
+    return absl::OkStatus();
+  }
+  if (device.name() != "cpu") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--strategy dp is for --device cpu, whose replicas are threads; this is ", device.name()));
+  }
+  const int max_share = (max_batch + options_.replicas - 1) / options_.replicas;
+  const DataParallelOptions options{.replicas = options_.replicas,
+                                    .max_batch = max_batch,
+                                    .max_share = max_share,
+                                    .sample_elements = static_cast<size_t>(data.image_size()),
+                                    .classes = data.classes,
+                                    .clock = [this] { return worker_.trace.Now(); }};
+  PSRING_ASSIGN_OR_RETURN(
+      std::unique_ptr<DataParallel> made,
+      DataParallel::Create(options, device, *ops_, [&]() -> absl::StatusOr<DataParallel::Parts> {
+        DataParallel::Parts parts;
+        PSRING_ASSIGN_OR_RETURN(parts.ops, MakeOps(device, options_.threads, ops_->activations()));
+        PSRING_ASSIGN_OR_RETURN(parts.model, row.make(data, max_share, device, *parts.ops));
+        return parts;
+      }));
+  replicas_ = made.get();
+  model_ = std::move(made);
+  return absl::OkStatus();
 }
 
 // What is sent lies in memory that peers of this host may read in place: the server, or the ranks of the
@@ -186,17 +259,33 @@ absl::Status Training::AllocateGradient(size_t bytes) {
 }
 
 absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
-  const std::vector<float> initial = model_->InitialWeights(options_.seed);
+  std::vector<float> initial = model_->InitialWeights(options_.seed);
+  if (worker_.resume != nullptr) PSRING_RETURN_IF_ERROR(LoadCheckpoint(initial));
+  std::vector<ConstSpan> slots;
+  for (const std::vector<float>& slot : loaded_.slots) slots.emplace_back(slot.data(), slot.size());
   compute_->Copy(weights_.data(), initial.data(), weights_.bytes());
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   PSRING_RETURN_IF_ERROR(strategy_->Start({.weights = weights_.span(),
                                            .gradient = gradient_,
                                            .weights_fd = weights_.shared_fd(),
-                                           .gradient_fd = gradient_fd_}));
+                                           .gradient_fd = gradient_fd_,
+                                           .step = resume_.step,
+                                           .samples = resume_.samples,
+                                           .has_slots = resume_.with_slots,
+                                           .slots = slots}));
+  loaded_ = {};
+  if (!resume_.ready_order.empty()) PSRING_RETURN_IF_ERROR(RebuildBuckets(resume_.ready_order));
 
   if (absl::Status trained = Steps(); !trained.ok()) {
     strategy_->Abort(trained);  // or the peers would wait for their deadline
     return trained;
+  }
+  if (IsAsynchronous(*strategy_row_)) {  // everybody's updates are in what is collected
+    version_ = plan_.total_steps() * worker_.world_size;
+    global_samples_ = SamplesOfVersion();
+  }
+  if (!options_.checkpoint_dir.empty() && worker_.rank == 0 && saved_step_ != plan_.total_steps()) {
+    PSRING_RETURN_IF_ERROR(SaveCheckpoint(plan_.total_steps()));
   }
   PSRING_RETURN_IF_ERROR(strategy_->Collect(weights_.span()));
   Describe();
@@ -214,11 +303,12 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
 
 absl::Status Training::Steps() {
   bool warm = false;
-  int64_t next = strategy_->start_step(), done = 0;
-  if (next > 0) {  // of a job that was going on already
-    global_samples_ = next * plan_.global_batch;
-    for (DistributedSampler& sampler : samplers_) sampler.SeekTo(next);
-  }
+  // Beyond a checkpoint's where a server has gone on with the job already.
+  int64_t next = std::max(resume_.step, strategy_->start_step());
+  global_samples_ = SamplesBefore(next);
+  version_ = resume_.step * worker_.world_size;
+  if (next > 0) sampler_->SeekTo(next);
+  int64_t done = StepsDone(next);
   while (true) {
     const int64_t step = next;
     const bool over = IsOver(step);
@@ -230,8 +320,8 @@ absl::Status Training::Steps() {
       if (!back.ok()) return AtStep(step, back.status());
       if (back->has_value()) {
         next = **back;
-        global_samples_ -= (step - next) * plan_.global_batch;
-        for (DistributedSampler& sampler : samplers_) sampler.SeekTo(next);
+        global_samples_ = SamplesBefore(next);
+        sampler_->SeekTo(next);
         GoBackTo(next);
         done = StepsDone(next);
         warm = warm && next > plan_.warmup_steps;
@@ -247,6 +337,11 @@ absl::Status Training::Steps() {
       return AtStep(step, absl::OutOfRangeError("training diverged: the loss is not finite; a lower --lr or "
                                                 "--momentum may help"));
     }
+    if (!has_rebuilt_) {
+      if (absl::Status rebuilt = RebuildBuckets(TensorsInOrder(model_->parameters(), pipeline_->order()));
+          !rebuilt.ok())
+        return AtStep(step, rebuilt);
+    }
     if (options_.check_replicas) record->weights_hash = HashBytes(weights_.data(), weights_.bytes());
     Count(*record);
     const int64_t done_before = done;
@@ -258,11 +353,115 @@ absl::Status Training::Steps() {
     }
     worker_.on_step(*record);
     worker_.on_progress(done, plan_.total_steps(), record->loss);
+    if (absl::Status kept = CheckpointIfDue(done_before, done); !kept.ok()) return AtStep(step, kept);
     if (next <= step) {
       GoBackTo(next);
       warm = warm && next > plan_.warmup_steps;
     }
   }
+}
+
+absl::Status Training::PlanResumption() {
+  PSRING_ASSIGN_OR_RETURN(const TrainingPosition from, DecodePosition(*worker_.resume));
+  sequence_ = std::max(from.sequence, worker_.resume->sequence);
+  resume_ = PlanResume(from, PositionAt(0), sampler_->steps_per_epoch(), worker_.resume->has_optimizer,
+                       model_->parameters());
+  for (const std::string& note : resume_.notes) {
+    if (worker_.rank == 0) worker_.on_note(note);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Training::LoadCheckpoint(std::vector<float>& weights) {
+  if (worker_.resume->model.empty()) return absl::OkStatus();  // it comes from rank 0
+  PSRING_ASSIGN_OR_RETURN(loaded_, DecodeCheckpoint(*worker_.resume, model_->parameters()));
+  weights = std::move(loaded_.weights);
+  if (!resume_.with_slots) loaded_.slots.clear();
+  return absl::OkStatus();
+}
+
+TrainingPosition Training::PositionAt(int64_t next) const {
+  return {.model = options_.model,
+          .data = options_.data,
+          .strategy = options_.strategy,
+          .asynchronous = IsAsynchronous(*strategy_row_),
+          .data_count = worker_.data.train.count(),
+          .drawn_batch = plan_.drawn_batch,
+          .workers = worker_.world_size,
+          .seed = options_.seed,
+          .wire = options_.wire,
+          .optimizer = updates_.optimizer,
+          .schedule = updates_.schedule,
+          .flags = TrainingArguments(options_),
+          .sequence = sequence_ + 1,
+          .step = next,
+          .updates = IsAsynchronous(*strategy_row_) ? version_ : next,
+          .samples = global_samples_,
+          .epoch = next / sampler_->steps_per_epoch(),
+          .epoch_samples = next % sampler_->steps_per_epoch() * plan_.drawn_batch,
+          .ready_order = result_.ddp.ready_order};
+}
+
+absl::Status Training::SaveCheckpoint(int64_t next) {
+  const size_t count = weights_.span().count;
+  TrainingCheckpoint checkpoint{.position = PositionAt(next), .weights = std::vector<float>(count)};
+  std::vector<Span> slots;
+  checkpoint.slots.resize(OptimizerSlots(updates_.optimizer.kind).size());
+  for (std::vector<float>& slot : checkpoint.slots) {
+    slot.resize(count);
+    slots.push_back({slot.data(), count});
+  }
+  PSRING_ASSIGN_OR_RETURN(const bool is_of_step, strategy_->Save({checkpoint.weights.data(), count}, slots));
+  if (!is_of_step) return absl::OkStatus();
+  PSRING_RETURN_IF_ERROR(worker_.save(next, EncodeCheckpoint(checkpoint, model_->parameters())));
+  saved_step_ = next;
+  ++sequence_;
+  return absl::OkStatus();
+}
+
+// Every --checkpoint_every steps, and when this rank is told to end.
+absl::Status Training::CheckpointIfDue(int64_t done_before, int64_t done) {
+  if (options_.checkpoint_dir.empty()) return absl::OkStatus();
+  const int64_t every = options_.checkpoint_every;
+  const bool stops = worker_.stops();
+  const bool due = every > 0 && done / every > done_before / every && done < plan_.total_steps();
+  if (worker_.rank == 0 && (due || stops)) PSRING_RETURN_IF_ERROR(SaveCheckpoint(done));
+  // What a server's worker fetches is whole by itself, unless spare workers go on meanwhile; the others of a
+  // group would only wait in the next step.
+  const bool waits = strategy_row_->needs != Needs::kParameterServer || SpareWorkers(options_.strategy) > 0;
+  if (due && waits) PSRING_RETURN_IF_ERROR(worker_.barrier());
+  if (!stops) return absl::OkStatus();
+  if (worker_.rank == 0)
+    return absl::CancelledError(absl::StrCat("told to end; a checkpoint of step ", done, " is kept"));
+  // The others of a synchronous strategy end when rank 0 has; until then its step needs them.
+  if (!IsAsynchronous(*strategy_row_)) return absl::OkStatus();
+  PSRING_RETURN_IF_ERROR(strategy_->Collect(weights_.span()));
+  return absl::CancelledError("told to end");
+}
+
+// What a checkpoint's steps drew need not be what as many steps of this run would have.
+int64_t Training::SamplesBefore(int64_t step) const {
+  return resume_.samples + plan_.SamplesBefore(step) - plan_.SamplesBefore(resume_.step);
+}
+
+int64_t Training::SamplesOfVersion() const {
+  return resume_.samples + plan_.SamplesIn(version_, worker_.world_size) - plan_.SamplesBefore(resume_.step);
+}
+
+// `order`: in which backward makes gradients ready, as it was in the first step; of a run that goes on,
+// before its own.
+absl::Status Training::RebuildBuckets(std::vector<int> order) {
+  has_rebuilt_ = true;
+  const ParameterLayout& layout = model_->parameters();
+  PSRING_ASSIGN_OR_RETURN(result_.ddp.has_rebuilt_buckets, strategy_->AgreeOnOrder(order));
+  for (const int tensor : order) {
+    result_.ddp.ready_order.push_back(layout.tensors()[static_cast<size_t>(tensor)].name);
+  }
+  if (!result_.ddp.has_rebuilt_buckets) return absl::OkStatus();
+  buckets_ = PlanBuckets(layout, order, SizesOf(options_));
+  result_.ddp.rebuilt_bucket_bytes = BytesOf(buckets_);
+  strategy_->Rebuild(buckets_);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<int64_t>> Training::AwaitStage(int stage) {
@@ -277,11 +476,10 @@ void Training::GoBackTo(int64_t step) {
   while (!made_.empty() && made_.back().step >= step) {
     result_.samples -= made_.back().samples;
     made_.pop_back();
-    losses_.pop_back();
   }
   std::erase_if(snapshots_,
                 [this](const WeightsCopy& snapshot) { return snapshot.point.samples > global_samples_; });
-  snapshot_losses_ = std::min(snapshot_losses_, static_cast<int64_t>(losses_.size()));
+  snapshot_made_ = std::min(snapshot_made_, made_.size());
 }
 
 bool Training::IsOver(int64_t step) const {
@@ -300,90 +498,139 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
   const Trace& trace = worker_.trace;
   StepRecord record{.rank = worker_.rank, .step = step, .warmup = step < plan_.warmup_steps};
   record.begin_ns = trace.Now();
-  StepInfo info{.step = step, .global_samples_before = global_samples_};
-  const std::vector<SampledBatch> drawn = Draw(info);
+  SampledStep drawn = sampler_->Next();
+  const StepInfo info{.step = step,
+                      .samples = drawn.samples,
+                      .global_samples = drawn.global_samples,
+                      .global_samples_before = global_samples_};
+  const std::vector<std::vector<int64_t>> batches = BatchesOf(std::move(drawn));
   BatchScore score;
-  int64_t compute_ns = 0;
+  ComputeTimes times;
 
   PSRING_RETURN_IF_ERROR(strategy_->BeginStep(info));
   pipeline_->BeginStep();
-  for (int m = 0; m < options_.micro_batches; ++m) {
-    const Batch batch = Gather(drawn[m]);
+  for (size_t i = 0; i < batches.size(); ++i) {
+    const Batch batch = Gather(batches[i]);
     const int64_t forward_ns = trace.Now();
-    if (m == 0) delay_->Begin(step);
+    if (i == 0) delay_->Begin(step);
     model_->Forward(weights_.span(), batch, &score, *compute_);
     delay_->Prolong();
     const int64_t backward_ns = trace.Now();
-    Backward(m, batch);  // hands finished buckets to the strategy on its way
+    Backward(static_cast<int>(i), batch);  // the last one hands finished buckets to the strategy on its way
     const int64_t end_ns = trace.Now();
     AddSpan(SpanKind::kForward, step, forward_ns, backward_ns);
     AddSpan(SpanKind::kBackward, step, backward_ns, end_ns);
-    compute_ns += end_ns - forward_ns;
+    times.forward_ns += backward_ns - forward_ns;
+    times.backward_ns += end_ns - backward_ns;
+    times.last_backward = {backward_ns, end_ns};
   }
   PSRING_CHECK(pipeline_->all_ready());
   const int64_t finish_ns = trace.Now();
   PSRING_ASSIGN_OR_RETURN(StepReport report, strategy_->FinishStep());
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
-  record.step_ms = Milliseconds(trace.Now() - record.begin_ns);
+  const int64_t updated_ns = trace.Now();
+  record.step_ms = Milliseconds(updated_ns - record.begin_ns);
 
   if (report.exposed_ns > 0) AddSpan(SpanKind::kExposed, step, finish_ns, finish_ns + report.exposed_ns);
   next = report.next_step >= 0 ? report.next_step : step + 1;
   if (IsAsynchronous(*strategy_row_)) {
     version_ = report.version;
-    global_samples_ = version_ * options_.batch;
+    global_samples_ = SamplesOfVersion();
   } else {
-    global_samples_ += (next - step) * info.global_samples * plan_.global_batch / drawn_batch_;
+    global_samples_ = SamplesBefore(next);
   }
-  if (next != step + 1) {
-    for (DistributedSampler& sampler : samplers_) sampler.SeekTo(next);
-  }
+  if (next != step + 1) sampler_->SeekTo(next);
   std::vector<std::pair<int64_t, int64_t>> in_flight;
   for (const BucketRecord& bucket : report.buckets) in_flight.emplace_back(bucket.begin_ns, bucket.end_ns);
   record.samples = info.samples;
   record.dropped = report.dropped;
-  record.compute_ms = Milliseconds(compute_ns);
+  record.compute_ms = Milliseconds(times.forward_ns + times.backward_ns);
   record.delay_ms = Milliseconds(delay_->slept_ns());
-  record.comm_busy_ms = Milliseconds(BusyNanos(std::move(in_flight)));
+  record.comm_busy_ms = Milliseconds(BusyNanos(in_flight));
+  if (!record.warmup) ddp_.Add(times, std::move(in_flight));
   record.exposed_comm_ms = Milliseconds(report.exposed_ns);
   record.payload_tx_bytes = report.traffic.payload_tx_bytes;
   record.payload_rx_bytes = report.traffic.payload_rx_bytes;
   record.loss = info.samples > 0 ? score.loss_sum / info.samples : 0;
+  if (replicas_ != nullptr) {
+    DataParallelFigures figures = replicas_->Take();
+    figures.update_ms = Milliseconds(updated_ns - finish_ns);
+    Describe(figures, record);
+  }
   record.buckets = std::move(report.buckets);
   return record;
 }
 
-// The samples of all micro-batches of a step; completes `info`.
-std::vector<SampledBatch> Training::Draw(StepInfo& info) {
-  std::vector<SampledBatch> drawn;
-  for (DistributedSampler& sampler : samplers_) {
-    drawn.push_back(sampler.Next());
-    info.samples += static_cast<int64_t>(drawn.back().indices.size());
-    info.global_samples = drawn.back().global_samples;
+// A batch for each Backward. Those of replicas, which micro-batches are drawn for, are computed together.
+std::vector<std::vector<int64_t>> Training::BatchesOf(SampledStep drawn) const {
+  if (replicas_ == nullptr) return std::move(drawn.batches);
+  std::vector<std::vector<int64_t>> batches(static_cast<size_t>(options_.accumulate));
+  for (size_t i = 0; i < drawn.batches.size(); ++i) {
+    std::vector<int64_t>& batch = batches[i % batches.size()];
+    batch.insert(batch.end(), drawn.batches[i].begin(), drawn.batches[i].end());
   }
-  return drawn;
+  return batches;
 }
 
-Batch Training::Gather(const SampledBatch& drawn) {
+// `figures`: of this step.
+void Training::Describe(DataParallelFigures figures, StepRecord& record) {
+  // What is left of forward and backward is what all replicas did at once, and the loss.
+  record.compute_ms -= figures.moved_ms();
+  record.comm_busy_ms = record.exposed_comm_ms = figures.moved_ms();
+  record.payload_tx_bytes = static_cast<uint64_t>(figures.from_device0_bytes());
+  record.payload_rx_bytes = static_cast<uint64_t>(figures.to_device0_bytes());
+  if (record.warmup) return;
+  const double share = 1 / static_cast<double>(plan_.steps);
+  DataParallelFigures& mean = result_.data_parallel;
+  mean.replicas = figures.replicas;
+  for (double DataParallelFigures::*field :
+       {&DataParallelFigures::inputs_bytes, &DataParallelFigures::inputs_ms,
+        &DataParallelFigures::weights_bytes, &DataParallelFigures::weights_ms,
+        &DataParallelFigures::output_gradients_bytes, &DataParallelFigures::output_gradients_ms,
+        &DataParallelFigures::outputs_bytes, &DataParallelFigures::outputs_ms,
+        &DataParallelFigures::gradients_bytes, &DataParallelFigures::gradients_ms,
+        &DataParallelFigures::loss_ms, &DataParallelFigures::update_ms, &DataParallelFigures::compute_ms}) {
+    mean.*field += share * figures.*field;
+  }
+  mean.device0_extra_mb = figures.device0_extra_mb + StateMb();
+}
+
+// The optimizer's state, which device 0 alone holds.
+double Training::StateMb() const {
+  const OptimizerKind kind = updates_.optimizer.kind;
+  const int slots = kind == OptimizerKind::kAdam ? 2 : kind == OptimizerKind::kMomentum ? 1 : 0;
+  return static_cast<double>(slots) * static_cast<double>(weights_.bytes()) / (1 << 20);
+}
+
+Batch Training::Gather(const std::vector<int64_t>& indices) {
   const Dataset& data = worker_.data.train;
   uint8_t* labels = static_cast<uint8_t*>(labels_.data());
-  GatherBatch(data, drawn.indices, inputs_.span().floats(), labels);
-  return {.size = static_cast<int>(drawn.indices.size()),
-          .inputs = inputs_.span().Slice(0, drawn.indices.size() * data.image_size()),
+  GatherBatch(data, indices, inputs_.span().floats(), labels);
+  return {.size = static_cast<int>(indices.size()),
+          .inputs = inputs_.span().Slice(0, indices.size() * data.image_size()),
           .labels = labels};
 }
 
-// Leaves the sum of the gradients of micro-batches 0 to m, added in order, as a server in deterministic mode
-// adds its workers'.
-void Training::Backward(int m, const Batch& batch) {
-  const bool only = options_.micro_batches == 1;
-  model_->Backward(weights_.span(), batch, m == 0 ? gradient_ : micro_gradient_.span(), *compute_,
-                   [&](size_t first) {
-                     delay_->Prolong();
-                     if (only) pipeline_->LayerDone(first);
-                     delay_->Resume();
-                   });
-  if (m > 0) ops_->Add(gradient_, micro_gradient_.span(), *compute_);
-  if (!only && m + 1 == options_.micro_batches) pipeline_->LayerDone(0);
+// Leaves the sum of the gradients of the step's batches so far, added in order: the accumulated batches of a
+// worker first, then the workers that micro-batches stand for, as a server in deterministic mode adds them.
+// Only behind the last batch is a bucket complete.
+void Training::Backward(int batch_of_step, const Batch& batch) {
+  const int of_worker = batch_of_step % options_.accumulate;
+  const bool first_worker = batch_of_step < options_.accumulate;
+  const bool worker_done = of_worker + 1 == options_.accumulate;
+  const bool step_done = batch_of_step + 1 == options_.accumulate * options_.micro_batches;
+  const Span sum = first_worker ? gradient_ : worker_gradient_.span();
+  const Span to = of_worker == 0 ? sum : micro_gradient_.span();
+  model_->Backward(weights_.span(), batch, to, *compute_, [&](ReadyRange range) {
+    const auto add = [&](Span into, Span from) {
+      ops_->Add(into.Slice(range.first, range.count), from.Slice(range.first, range.count), *compute_);
+    };
+    if (of_worker > 0) add(sum, to);
+    if (worker_done && !first_worker) add(gradient_, sum);
+    delay_->Prolong();
+    if (step_done) pipeline_->Ready(range);
+    delay_->Resume();
+  });
 }
 
 void Training::AddSpan(SpanKind kind, int64_t step, int64_t begin_ns, int64_t end_ns) {
@@ -392,8 +639,10 @@ void Training::AddSpan(SpanKind kind, int64_t step, int64_t begin_ns, int64_t en
 
 void Training::Count(const StepRecord& record) {
   if (record.dropped) ++result_.dropped_gradients;
-  losses_.push_back(record.loss);
-  made_.push_back({record.step, record.warmup || record.dropped ? 0 : record.samples});
+  made_.push_back({.step = record.step,
+                   .samples = record.warmup || record.dropped ? 0 : record.samples,
+                   .drawn = record.samples,
+                   .loss = record.loss});
   trained_s_ += record.step_ms / 1000;
   if (!record.warmup) {
     if (!record.dropped) result_.samples += record.samples;
@@ -408,21 +657,26 @@ void Training::Count(const StepRecord& record) {
 }
 
 void Training::KeepSnapshot(int64_t steps_done) {
-  const bool ended = steps_done == plan_.total_steps();
-  if (ended && IsAsynchronous(*strategy_row_)) {  // everybody's updates are in what was collected
-    version_ = steps_done * worker_.world_size;
-    global_samples_ = version_ * options_.batch;
-  }
-  auto since = losses_.begin() + snapshot_losses_;
-  if (since == losses_.end() && !losses_.empty()) --since;  // others have ended the training: the loss before
-  snapshot_losses_ = static_cast<int64_t>(losses_.size());
+  // Where others have ended the training: the loss before.
+  const size_t since = snapshot_made_ == made_.size() && !made_.empty() ? made_.size() - 1 : snapshot_made_;
+  snapshot_made_ = made_.size();
   const float* weights = weights_.span().floats();
   snapshots_.push_back({.point = {.samples = global_samples_,
                                   .updates = IsAsynchronous(*strategy_row_) ? version_ : steps_done,
                                   .wall_s = trained_s_,
-                                  .train_loss = std::accumulate(since, losses_.end(), 0.0) /
-                                                std::max<int64_t>(1, losses_.end() - since)},
+                                  .train_loss = MeanLoss(since)},
                         .weights = {weights, weights + weights_.span().count}});
+}
+
+// Over the samples of this rank's steps from made_[first] on.
+double Training::MeanLoss(size_t first) const {
+  double sum = 0;
+  int64_t samples = 0;
+  for (size_t i = first; i < made_.size(); ++i) {
+    sum += made_[i].loss * static_cast<double>(made_[i].drawn);
+    samples += made_[i].drawn;
+  }
+  return sum / static_cast<double>(std::max<int64_t>(1, samples));
 }
 
 absl::Status Training::ScoreCurve() {
@@ -464,10 +718,10 @@ void Training::Describe() {
   result_.parameters = static_cast<int64_t>(weights_.span().count);
   result_.global_batch = plan_.global_batch;
   result_.steps = plan_.steps;
+  ddp_.Describe(result_.ddp);
   for (const Bucket& bucket : buckets_) result_.bucket_elements.push_back(bucket.count);
-  const int64_t made = static_cast<int64_t>(losses_.size());
-  const auto tail = losses_.end() - std::min(made, std::max<int64_t>(1, made / 10));
-  result_.final_loss = std::accumulate(tail, losses_.end(), 0.0) / std::max<int64_t>(1, losses_.end() - tail);
+  const size_t made = made_.size();
+  result_.final_loss = MeanLoss(made - std::min(made, std::max<size_t>(1, made / 10)));
   result_.weights_hash = HashBytes(weights_.data(), weights_.bytes());
 }
 

@@ -16,6 +16,7 @@
 #include "common/training_options.h"
 #include "ps_server/ps_client.h"
 #include "ring_worker/process_group.h"
+#include "trainer/checkpoint.h"
 #include "trainer/data.h"
 
 namespace psring {
@@ -37,8 +38,19 @@ struct Worker {
   std::function<void(const StepRecord&)> on_step = [](const StepRecord&) {};
   std::function<void(int64_t steps_done, int64_t steps_planned, double loss)> on_progress =
       [](int64_t, int64_t, double) {};
+  // Training goes on from here; null: it begins. Every rank has the position, rank 0 the tensors, too (of a
+  // strategy that does not communicate: all ranks).
+  const CheckpointBytes* resume = nullptr;
+  // Keeps a checkpoint, on rank 0: where --checkpoint_dir is given, every --checkpoint_every steps, when
+  // `stops`, and at the end. The other ranks wait for it at a barrier.
+  std::function<absl::Status(int64_t step, const CheckpointFiles& files)> save =
+      [](int64_t, const CheckpointFiles&) { return absl::OkStatus(); };
+  // Asked after each step: whether this rank was told to end.
+  std::function<bool()> stops = [] { return false; };
   // Before training, on rank 0: what is legal and will probably hurt.
   std::function<void(const std::string& warning)> on_warning = [](const std::string&) {};
+  // Before training, on rank 0, where it goes on from a checkpoint: what cannot be carried over exactly.
+  std::function<void(const std::string& note)> on_note = [](const std::string&) {};
   // After training, for each point of the curve; on the rank that evaluates.
   std::function<void(const CurvePoint&)> on_evaluation = [](const CurvePoint&) {};
 };

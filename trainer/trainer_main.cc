@@ -3,8 +3,11 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -18,6 +21,7 @@
 #include "common/training_options.h"
 #include "ps_server/ps_client.h"
 #include "ring_worker/process_group.h"
+#include "trainer/checkpoint.h"
 #include "trainer/describe.h"
 #include "trainer/group_options.h"
 #include "trainer/interface_counter.h"
@@ -25,6 +29,7 @@
 #include "trainer/progress.h"
 #include "trainer/record_writer.h"
 #include "trainer/replayed_model.h"
+#include "trainer/resume.h"
 #include "trainer/stop_signal.h"
 #include "trainer/sync_strategy.h"
 #include "trainer/train_loop.h"
@@ -89,11 +94,25 @@ Flags ParseFlags(int argc, char** argv) {
   return flags;
 }
 
+// Between SIGTERM and giving up, where checkpoints are kept: for the step that is under way, and the writing.
+constexpr absl::Duration kStopWithCheckpoint = absl::Seconds(20);
+constexpr absl::Duration kStopOfOthers = absl::Seconds(5);
+
+void Note(const std::string& text) { std::fprintf(stderr, "trainer: note: %s\n", text.c_str()); }
+
 // What can be refused by looking at the flags alone.
 absl::Status CheckFlags(const Flags& flags, int world_size) {
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(flags.training));
   PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
   PSRING_RETURN_IF_ERROR(ModelOf(flags.training).status());
+  if (flags.training.checkpoint_dir.empty() && !flags.check_only) {
+    const char* flag = flags.training.resume == kLatestCheckpoint ? "--resume latest"
+                       : flags.training.checkpoint_every > 0      ? "--checkpoint_every"
+                                                                  : nullptr;
+    if (flag != nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(flag, " needs --checkpoint_dir DIR"));
+    }
+  }
   if (flags.workers > 0 && !flags.alone_for_all()) {
     return absl::InvalidArgumentError(
         "--workers is for --clock virtual; live workers are processes, which psring starts");
@@ -117,6 +136,9 @@ std::string SharedArguments(TrainingOptions options) {
   options.data_dir = standard.data_dir;
   options.device = standard.device;
   options.threads = standard.threads;
+  // Rank 0's count; the others need only know whether there are any.
+  if (!options.checkpoint_dir.empty()) options.checkpoint_dir = "given";
+  if (!options.resume.empty()) options.resume = "given";
   return absl::StrJoin(TrainingArguments(options), " ");
 }
 
@@ -136,7 +158,7 @@ absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const Flags& flags, Rend
   }
   PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(PayloadOf(flags.training)));
   const int servers = ServersOf(flags.training, rendezvous->options().world_size);
-  const bool returns = Checkpoints(flags.training);
+  const bool returns = ServerReturns(flags.training, servers);
   std::vector<std::unique_ptr<PsClient>> clients;
   for (int server = 0; server < servers; ++server) {
     const std::string whom =
@@ -162,11 +184,28 @@ absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const Flags& flags, Rend
   return MakeShardedPsClient(std::move(clients));
 }
 
-absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal& stop) {
+// What rank 0 found where --resume says.
+struct Kept {
+  std::optional<CheckpointBytes> bytes;
+  std::vector<std::string> notes;
+};
+
+absl::StatusOr<Kept> ReadKept(const TrainingOptions& training) {
+  Kept kept;
+  PSRING_ASSIGN_OR_RETURN(kept.bytes,
+                          ReadResume(training, [&](const std::string& text) { kept.notes.push_back(text); }));
+  PSRING_RETURN_IF_ERROR(OpenCheckpointsOf(training, kept.bytes));
+  return kept;
+}
+
+absl::Status Train(const Flags& flags, const RendezvousOptions* join, Kept kept, StopSignal& stop) {
   const int rank = join != nullptr ? join->rank : 0;
   const int world_size = join != nullptr ? join->world_size : 1;
   const std::unique_ptr<Progress> progress = MakeProgress(flags.progress, rank, world_size);
   progress->Started();
+  const auto note = [&progress](const std::string& text) {
+    if (!progress->Note(text)) Note(text);
+  };
 
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice(flags.training.device));
   PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
@@ -181,6 +220,10 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal
   }
   PSRING_ASSIGN_OR_RETURN(DataSplits data, DataOf(flags.training));
   PSRING_RETURN_IF_ERROR(HoldOut(flags.training.validation, flags.training.score == "validation", data));
+  PSRING_ASSIGN_OR_RETURN(
+      const std::optional<CheckpointBytes> resume,
+      ShareCheckpoint(flags.training, *strategy, rank, rendezvous.get(), std::move(kept.bytes)));
+  for (const std::string& text : kept.notes) note(text);
 
   std::vector<Buffer> registered;  // the group knows them, so they live longer than it
   const std::unique_ptr<LinkShaper> shaper = MakeLinkShaper(flags.link);
@@ -192,11 +235,18 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal
   if (strategy->needs == Needs::kParameterServer) {
     PSRING_ASSIGN_OR_RETURN(client, ConnectServer(flags, rendezvous.get(), shaper.get()));
   }
-  if (group != nullptr || client != nullptr) {
-    stop.OnStop([&group, &client](absl::Status why) {
-      if (group != nullptr) group->Abort(why);
-      if (client != nullptr) client->Abort(why);
-    });
+  const bool keeps = !flags.training.checkpoint_dir.empty();
+  std::atomic<bool> stepping = false;
+  if (group != nullptr || client != nullptr || keeps) {
+    stop.OnStop(
+        [&group, &client](absl::Status why) {
+          if (group != nullptr) group->Abort(why);
+          if (client != nullptr) client->Abort(why);
+        },
+        // Rank 0 ends its step and keeps a checkpoint; the others end with it.
+        [&stepping, keeps, rank] {
+          return !keeps || !stepping ? absl::ZeroDuration() : rank == 0 ? kStopWithCheckpoint : kStopOfOthers;
+        });
   }
 
   Trace trace(rank);
@@ -208,13 +258,17 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal
                 .trace = trace,
                 .group = group.get(),
                 .registered = &registered,
-                .client = client.get()};
+                .client = client.get(),
+                .resume = resume.has_value() ? &*resume : nullptr};
+  worker.save = [&](int64_t step, const CheckpointFiles& files) {
+    return SaveCheckpoint(flags.training.checkpoint_dir, step, files, flags.training.checkpoint_keep);
+  };
+  worker.stops = [&stop] { return stop.signal() != 0; };
   if (rendezvous != nullptr) {
     worker.barrier = [&rendezvous] { return rendezvous->Exchange("barrier", "").status(); };
   }
-  worker.on_warning = [](const std::string& warning) {
-    std::fprintf(stderr, "trainer: note: %s\n", warning.c_str());
-  };
+  worker.on_warning = Note;
+  worker.on_note = note;
   // Between the last step before the measured ones and the last of these.
   const bool counts = !flags.count_interface.empty();
   int64_t sent_before = 0, sent = 0;
@@ -222,6 +276,7 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, StopSignal
     PSRING_ASSIGN_OR_RETURN(sent_before, InterfaceTxBytes(flags.count_interface));
   }
   worker.on_step = [&](const StepRecord& record) {
+    stepping = true;
     samples += record.samples;
     if (counts) (record.warmup ? sent_before : sent) = InterfaceTxBytes(flags.count_interface).value_or(-1);
     if (records != nullptr) records->Add(record);
@@ -296,7 +351,10 @@ int Main(int argc, char** argv) {
   } else if (flags.training.clock == "virtual") {
     trained = TrainVirtually(for_all);
   } else {
-    trained = Train(flags, spec.empty() ? nullptr : &join, stop);
+    absl::StatusOr<Kept> kept = Kept();
+    if (join.rank == 0) kept = ReadKept(flags.training);
+    if (!kept.ok()) return Fail("trainer", std::string(kept.status().message()), 2);
+    trained = Train(flags, spec.empty() ? nullptr : &join, *std::move(kept), stop);
   }
   if (absl::IsInvalidArgument(trained) && flags.alone_for_all()) {
     return Fail("trainer", std::string(trained.message()), 2);

@@ -18,26 +18,45 @@ int SpareWorkers(const std::string& strategy) {
   return row.ok() && (*row)->number.below_workers ? NumberOf(strategy) : 0;
 }
 
+int64_t StepPlan::SamplesBefore(int64_t step) const {
+  const int64_t in_epoch = step % steps_per_epoch * global_batch;
+  return step / steps_per_epoch * epoch_samples + std::min(in_epoch, epoch_samples);
+}
+
+int64_t StepPlan::SamplesIn(int64_t updates, int per_step) const {
+  const int64_t steps = updates / per_step;
+  const int64_t before = SamplesBefore(steps);
+  return before + (SamplesBefore(steps + 1) - before) * (updates % per_step) / per_step;
+}
+
 absl::StatusOr<StepPlan> PlanSteps(const TrainingOptions& options, int64_t data_count, int world_size) {
+  const int64_t worker_batch = WorkerBatch(options);
   StepPlan plan{.warmup_steps = options.warmup_steps,
-                .global_batch = int64_t{options.batch} * world_size * options.micro_batches};
-  const int64_t drawn = plan.global_batch;
-  if (drawn > data_count) {
-    const int64_t shares = drawn / options.batch;
+                .drawn_batch = worker_batch * world_size * options.micro_batches * options.replicas};
+  const bool drops_last = options.drop_last == "true";
+  if (drops_last && plan.drawn_batch > data_count) {
+    const int64_t shares = plan.drawn_batch / options.batch;
     return absl::InvalidArgumentError(
         absl::StrCat("--batch ", options.batch,
                      shares > 1 ? absl::StrCat(" times ", shares, " workers or micro-batches") : "",
                      " is larger than the data (", data_count, " samples)"));
   }
   // What spare workers draw is dropped, as a rule, and budgets count what is in an update.
-  plan.global_batch -= int64_t{options.batch} * SpareWorkers(options.strategy);
-  // An epoch is a whole number of steps: its last, incomplete batch is dropped.
-  const int64_t steps_per_epoch = data_count / plan.global_batch;
-  double steps = options.epochs > 0 ? options.epochs * steps_per_epoch : steps_per_epoch;
-  if (options.samples > 0) steps = static_cast<double>(options.samples) / plan.global_batch;
-  if (options.steps > 0) steps = options.steps;
+  plan.global_batch = plan.drawn_batch - worker_batch * SpareWorkers(options.strategy);
+  const int64_t left_over = drops_last ? 0 : plan.global_batch - 1;
+  plan.steps_per_epoch = (data_count + left_over) / plan.global_batch;
+  plan.epoch_samples = std::min(data_count, plan.steps_per_epoch * plan.global_batch);
+  const double per_epoch = static_cast<double>(plan.steps_per_epoch);
+  double steps = options.epochs > 0 ? options.epochs * per_epoch : per_epoch;
+  if (options.samples > 0) {
+    const int64_t epochs = options.samples / plan.epoch_samples;
+    const int64_t rest = options.samples % plan.epoch_samples;
+    steps = static_cast<double>(epochs) * per_epoch +
+            static_cast<double>(rest) / static_cast<double>(plan.global_batch);
+  }
+  if (options.steps > 0) steps = static_cast<double>(options.steps);
   plan.steps = std::max<int64_t>(1, std::llround(steps));
-  plan.total_samples = plan.total_steps() * plan.global_batch;
+  plan.total_samples = plan.SamplesBefore(plan.total_steps());
   return plan;
 }
 
@@ -65,8 +84,9 @@ absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const Str
   }
   plan.schedule.decay = options.schedule == "linear" ? LrDecay::kLinear : LrDecay::kConstant;
   // Linear scaling counts the samples behind one update: those of all workers only where all are in it.
-  if (options.linear_scaling && strategy.synchronous) {
-    plan.schedule.scale = static_cast<double>(steps.global_batch) / options.batch;
+  if (options.linear_scaling) {
+    plan.schedule.scale = strategy.synchronous ? static_cast<double>(steps.global_batch) / options.batch
+                                               : static_cast<double>(options.accumulate);
   }
   plan.schedule.warmup_samples = std::llround(options.warmup_epochs * data_count);
   plan.schedule.total_samples = steps.total_samples;
@@ -84,9 +104,25 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
     PSRING_RETURN_IF_ERROR(CheckRecovery(options, ServersOf(options, world_size)));
   }
   if (strategy.single_process && world_size > 1) {
-    return absl::InvalidArgumentError(absl::StrCat("--strategy ", strategy.name,
-                                                   " is one process; it cannot have ", world_size,
-                                                   " workers (--micro_batches adds as many gradients)"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--strategy ", strategy.name, " is one process; it cannot have ", world_size, " workers (",
+        strategy.replicates ? "--replicas are its devices" : "--micro_batches adds as many gradients", ")"));
+  }
+  if (!strategy.replicates && options.replicas > 1) {
+    return absl::InvalidArgumentError(absl::StrCat("--replicas is for --strategy dp; ", options.strategy,
+                                                   " has a process for each worker"));
+  }
+  if (strategy.replicates && options.micro_batches > 1) {
+    return absl::InvalidArgumentError("--micro_batches belongs to --strategy single, not to dp");
+  }
+  if (strategy.replicates && (options.straggler != "none" || options.jitter_ms != "none")) {
+    return absl::InvalidArgumentError(
+        "--straggler and --jitter_ms slow processes down, and the replicas of dp are threads of one; leave "
+        "them out");
+  }
+  if (strategy.replicates && options.clock == "virtual") {
+    return absl::InvalidArgumentError(
+        "--clock virtual does not know how long dp's copies take; leave one of them out");
   }
   if (IsAsynchronous(strategy) && options.clip_norm > 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -98,10 +134,15 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
         absl::StrCat("--staleness_lr is for asynchronous strategies (ps-async, ps-ssp:K); leave it out for ",
                      options.strategy, ", whose gradients are never stale"));
   }
-  if (strategy.needs != Needs::kParameterServer && options.wire != "float32") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--wire is for the strategies that have servers (ps-sync and the like); leave it out for ",
-        options.strategy));
+  if (strategy.needs == Needs::kNothing && options.wire != "float32") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--wire is of gradients on their way to others; leave it out for ", options.strategy,
+                     ", which sends none"));
+  }
+  if (strategy.number.below_workers && options.drop_last == "false") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--drop_last false counts every sample once, and --strategy ", options.strategy,
+                     " drops gradients; leave one of them out"));
   }
   if (!strategy.single_process && options.micro_batches > 1) {
     return absl::InvalidArgumentError(

@@ -19,12 +19,21 @@ struct StepPlan {
   int64_t steps = 0;          // measured ones
   int64_t global_batch = 0;   // samples of all workers' gradients that make up one step
   int64_t total_samples = 0;  // over all workers, warm-up included: where a linear schedule ends
+  int64_t drawn_batch = 0;    // samples that all workers draw for a step: more where some are spare
+  int64_t steps_per_epoch = 0;
+  int64_t epoch_samples = 0;  // in the updates of one epoch; fewer than steps_per_epoch global batches where
+                              // the last is short
   int64_t total_steps() const { return warmup_steps + steps; }
+  // In the updates of all steps before `step`.
+  int64_t SamplesBefore(int64_t step) const;
+  // In the first `updates`, `per_step` of which the workers make in a step's time. Exact where that is 1;
+  // else a step's last batch, where it is short, counts as if it were spread evenly.
+  int64_t SamplesIn(int64_t updates, int per_step) const;
 };
 
 // The budget is the first of --steps, --samples and --epochs that is given; one epoch where none is. Samples
 // and epochs are rounded to the nearest whole step, one at least. InvalidArgument: a global batch that is
-// larger than the data.
+// larger than the data, where a last batch that is short is dropped.
 absl::StatusOr<StepPlan> PlanSteps(const TrainingOptions& options, int64_t data_count, int world_size);
 
 // The rule of an update and its rate.

@@ -46,7 +46,9 @@ class VirtualTraining : public LogicalCluster {
  private:
   // A worker as its records show it.
   struct WorkerState {
-    double loss = 0;  // of the gradient it has computed
+    double loss = 0;               // of the gradient it has computed
+    int64_t samples = 0;           // in it
+    int64_t answered_samples = 0;  // in the one before, which was answered
     std::vector<double> losses;
     RankResult result;
   };
@@ -112,13 +114,14 @@ absl::Status VirtualTraining::Run() {
 absl::Status VirtualTraining::Compute(int worker, int64_t step) {
   PSRING_ASSIGN_OR_RETURN(workers_[static_cast<size_t>(worker)].loss,
                           logical_->Compute(worker, step, weights_.span()));
+  workers_[static_cast<size_t>(worker)].samples = logical_->samples(worker);
   return absl::OkStatus();
 }
 
 absl::Status VirtualTraining::Push(int worker, int64_t step) {
   for (const Bucket& bucket : logical_->buckets()) {
     PSRING_RETURN_IF_ERROR(
-        ServerOf(worker).Push(NumberAt(worker), step, options_.batch, bucket.index,
+        ServerOf(worker).Push(NumberAt(worker), step, logical_->samples(worker), bucket.index,
                               logical_->gradient(worker).Slice(bucket.first, bucket.count)));
   }
   return absl::OkStatus();
@@ -135,6 +138,7 @@ absl::StatusOr<std::vector<LogicalCluster::Answer>> VirtualTraining::TakeAnswers
       servers_[s]->CopyWeights(heard.worker, weights_.span());
       WorkerState& state = workers_[static_cast<size_t>(worker)];
       state.losses.push_back(state.loss);
+      state.answered_samples = state.samples;
       if (worker == 0) PSRING_RETURN_IF_ERROR(Evaluate(answer, heard.version));
       if (!answer.over) PSRING_RETURN_IF_ERROR(Compute(worker, answer.next_step));
       answers.push_back(std::move(answer));
@@ -168,7 +172,7 @@ absl::Status VirtualTraining::Evaluate(const Answer& answer, int64_t version) {
   const auto since = losses.begin() + static_cast<std::ptrdiff_t>(snapshot_losses_);
   PSRING_ASSIGN_OR_RETURN(
       point_, logical_->Score(weights_.span(),
-                              {.samples = updates * (alone ? options_.batch : logical_->plan().global_batch),
+                              {.samples = logical_->plan().SamplesIn(updates, alone ? run_.workers : 1),
                                .updates = updates,
                                .train_loss = std::accumulate(since, losses.end(), 0.0) /
                                              static_cast<double>(losses.end() - since)}));
@@ -187,7 +191,7 @@ absl::Status VirtualTraining::Finished(const VirtualStep& step) {
   StepRecord record{.rank = step.worker,
                     .step = step.step,
                     .warmup = step.warmup,
-                    .samples = options_.batch,
+                    .samples = state.answered_samples,
                     .dropped = step.dropped,
                     .begin_ns = kBeginNs + step.begin_ns,
                     .step_ms = kMs * static_cast<double>(step.over_ns - step.begin_ns),

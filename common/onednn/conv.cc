@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstddef>
 
 #include "common/cpu_kernels.h"
 #include "common/onednn/layers.h"
@@ -8,20 +9,25 @@ namespace {
 
 using Tag = dnnl::memory::format_tag;
 
-constexpr auto kFloat32 = dnnl::memory::data_type::f32;
+using Type = dnnl::memory::data_type;
+constexpr auto kFloat32 = Type::f32;
 
-Desc Input(const ConvShape& s) {
-  return Desc({s.batch, s.in_channels, s.height, s.width}, kFloat32, Tag::nhwc);
+Desc Input(const ConvShape& s, const Workplace& workplace) {
+  return Desc({s.batch, s.in_channels, s.height, s.width}, workplace.activation_type(), Tag::nhwc);
 }
-Desc Output(const ConvShape& s) {
-  return Desc({s.batch, s.out_channels, s.out_height(), s.out_width()}, kFloat32, Tag::nhwc);
+Desc Output(const ConvShape& s, const Workplace& workplace) {
+  return Desc({s.batch, s.out_channels, s.out_height(), s.out_width()}, workplace.activation_type(),
+              Tag::nhwc);
 }
-Desc Filter(const ConvShape& s, Tag tag) {
-  return Desc({s.out_channels, s.in_channels, s.kernel, s.kernel}, kFloat32, tag);
+Desc Filter(const ConvShape& s, Type type, Tag tag) {
+  return Desc({s.out_channels, s.in_channels, s.kernel, s.kernel}, type, tag);
 }
-Desc PlainFilter(const ConvShape& s) { return Filter(s, Tag::ohwi); }
+Desc PlainFilter(const ConvShape& s) { return Filter(s, kFloat32, Tag::ohwi); }
 // Filters are small against activations: reordering them on every call is cheap.
-Desc AnyFilter(const ConvShape& s) { return Filter(s, Tag::any); }
+Desc AnyFilter(const ConvShape& s, const Workplace& workplace) {
+  return Filter(s, workplace.activation_type(), Tag::any);
+}
+Desc AnyFilterGradient(const ConvShape& s) { return Filter(s, kFloat32, Tag::any); }
 Desc Bias(const ConvShape& s) { return Desc({s.out_channels}, kFloat32, Tag::a); }
 
 size_t InputElements(const ConvShape& s) { return size_t(s.height) * s.width * s.in_channels; }
@@ -30,9 +36,9 @@ size_t OutputElements(const ConvShape& s) { return size_t(s.out_height()) * s.ou
 // As many pictures as a core's level 2 cache holds with their gradients, for each thread; a divisor of the
 // batch, so that one set of primitives does. (In NHWC a whole batch of the 32-64 layer takes 35 ms, groups of
 // 1 to 8 pictures take 26; oneDNN's own blocked layout takes 27 and 25.)
-ConvShape GroupOf(const ConvShape& shape, int threads) {
+ConvShape GroupOf(const ConvShape& shape, int threads, DType type) {
   constexpr size_t kCacheBytes = 2 << 20;
-  const size_t picture_bytes = 2 * sizeof(float) * (InputElements(shape) + OutputElements(shape));
+  const size_t picture_bytes = 2 * SizeOf(type) * (InputElements(shape) + OutputElements(shape));
   const size_t fitting = std::max<size_t>(1, kCacheBytes / picture_bytes) * threads;
   ConvShape group = shape;
   group.batch = static_cast<int>(std::min<size_t>(fitting, shape.batch));
@@ -42,30 +48,33 @@ ConvShape GroupOf(const ConvShape& shape, int threads) {
 
 }  // namespace
 
-OrderedFilter::OrderedFilter(const Desc& plain, const Desc& ordered, bool back, Workplace& workplace)
+OrderedWeights::OrderedWeights(const Desc& plain, const Desc& ordered, bool back, Workplace& workplace)
     : memory_(ordered, workplace.engine()),
       reorder_(back ? DescribeReorder(workplace.engine(), ordered, plain)
                     : DescribeReorder(workplace.engine(), plain, ordered),
                workplace) {}
 
 ConvForward::ConvForward(const ConvShape& s, Workplace& workplace)
-    : desc_(DescribeConvForward(workplace.engine(), Input(s), AnyFilter(s), Bias(s), Output(s), s.relu)),
+    : desc_(DescribeConvForward(workplace.engine(), Input(s, workplace), AnyFilter(s, workplace), Bias(s),
+                                Output(s, workplace), s.relu)),
       convolve_(desc_, workplace),
       filter_(PlainFilter(s), desc_.weights_desc(), /*back=*/false, workplace) {}
 
-void ConvForward::Run(const float* x, const float* weight, const float* bias, float* y) {
+void ConvForward::Run(const void* x, const float* weight, const float* bias, void* y) {
   filter_.FromPlain(weight);
   convolve_.Run(
       {{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, filter_.data()}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, y}});
 }
 
 ConvBackward::Data::Data(const ConvShape& s, Workplace& workplace)
-    : desc(DescribeConvBackwardData(workplace.engine(), Input(s), AnyFilter(s), Output(s))),
+    : desc(DescribeConvBackwardData(workplace.engine(), Input(s, workplace), AnyFilter(s, workplace),
+                                    Output(s, workplace))),
       convolve(desc, workplace),
       filter(PlainFilter(s), desc.weights_desc(), /*back=*/false, workplace) {}
 
 ConvBackward::Weights::Weights(const ConvShape& s, Workplace& workplace)
-    : desc(DescribeConvBackwardWeights(workplace.engine(), Input(s), AnyFilter(s), Bias(s), Output(s))),
+    : desc(DescribeConvBackwardWeights(workplace.engine(), Input(s, workplace), AnyFilterGradient(s), Bias(s),
+                                       Output(s, workplace))),
       convolve(desc, workplace),
       filter_sum(PlainFilter(s), desc.diff_weights_desc(), /*back=*/true, workplace),
       filter(desc.diff_weights_desc(), workplace.engine()),
@@ -73,39 +82,45 @@ ConvBackward::Weights::Weights(const ConvShape& s, Workplace& workplace)
 
 ConvBackward::ConvBackward(const ConvShape& shape, int threads, Workplace& workplace)
     : shape_(shape),
-      group_shape_(GroupOf(shape, threads)),
+      group_shape_(GroupOf(shape, threads, workplace.activations())),
       workplace_(workplace),
       weights_(group_shape_, workplace) {}
 
-void ConvBackward::Run(const float* x, const float* weight, const float* y, float* dy, float* dx,
-                       float* dweight, float* dbias) {
+void ConvBackward::Run(const void* x, const float* weight, const void* y, void* dy, void* dx, float* dweight,
+                       float* dbias) {
   if (dx != nullptr) {
     if (!data_.has_value()) data_.emplace(group_shape_, workplace_);
     data_->filter.FromPlain(weight);
   }
+  const DType type = workplace_.activations();
   const size_t x_step = InputElements(shape_) * group_shape_.batch;
   const size_t y_step = OutputElements(shape_) * group_shape_.batch;
+  const int groups = shape_.batch / group_shape_.batch;
+  const auto x_of = [&](const void* all, int group) {
+    return static_cast<const std::byte*>(all) + group * x_step * SizeOf(type);
+  };
+  const auto y_of = [&](const void* all, int group) {
+    return static_cast<const std::byte*>(all) + group * y_step * SizeOf(type);
+  };
   float* const group_filter = static_cast<float*>(weights_.filter.get_data_handle());
   float* const group_bias = static_cast<float*>(weights_.bias.get_data_handle());
-  for (int group = 0; group < shape_.batch / group_shape_.batch; ++group) {
-    if (shape_.relu) cpu::MaskWhereZero(y_step, y, dy);
+  for (int group = 0; group < groups; ++group) {
+    const void* const group_dy = y_of(dy, group);
+    if (shape_.relu) MaskWhereZero(type, y_step, y_of(y, group), const_cast<void*>(group_dy));
     const bool first = group == 0;
-    weights_.convolve.Run({{DNNL_ARG_SRC, x},
-                           {DNNL_ARG_DIFF_DST, dy},
-                           {DNNL_ARG_DIFF_WEIGHTS, first ? weights_.filter_sum.data() : group_filter},
+    weights_.convolve.Run({{DNNL_ARG_SRC, x_of(x, group)},
+                           {DNNL_ARG_DIFF_DST, group_dy},
+                           {DNNL_ARG_DIFF_WEIGHTS, first ? weights_.filter_sum.floats() : group_filter},
                            {DNNL_ARG_DIFF_BIAS, first ? dbias : group_bias}});
     if (!first) {
-      cpu::Add(weights_.filter_sum.count(), weights_.filter_sum.data(), group_filter);
+      cpu::Add(weights_.filter_sum.count(), weights_.filter_sum.floats(), group_filter);
       cpu::Add(shape_.out_channels, dbias, group_bias);
     }
     if (dx != nullptr) {
-      data_->convolve.Run(
-          {{DNNL_ARG_DIFF_DST, dy}, {DNNL_ARG_WEIGHTS, data_->filter.data()}, {DNNL_ARG_DIFF_SRC, dx}});
-      dx += x_step;
+      data_->convolve.Run({{DNNL_ARG_DIFF_DST, group_dy},
+                           {DNNL_ARG_WEIGHTS, data_->filter.data()},
+                           {DNNL_ARG_DIFF_SRC, x_of(dx, group)}});
     }
-    x += x_step;
-    y += y_step;
-    dy += y_step;
   }
   weights_.filter_sum.ToPlain(dweight);
 }

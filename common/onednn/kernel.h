@@ -6,12 +6,21 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 
+#include "common/device.h"
+
 namespace psring::onednn {
 
 // Where kernels work and what they share. Grows to the needs of the hungriest kernel, and stays. One thread
 // at a time.
 class Workplace {
  public:
+  // `activations`: what layers read and write; float32 or bfloat16.
+  explicit Workplace(DType activations) : activations_(activations) {}
+
+  DType activations() const { return activations_; }
+  dnnl::memory::data_type activation_type() const {
+    return activations_ == DType::kBFloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+  }
   dnnl::engine& engine() { return engine_; }
   dnnl::stream& stream() { return stream_; }
 
@@ -20,6 +29,7 @@ class Workplace {
   void Reserve(size_t bytes);
 
  private:
+  const DType activations_;
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{engine_};
   dnnl::memory scratch_;

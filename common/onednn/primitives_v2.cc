@@ -21,6 +21,12 @@ dnnl::primitive_attr Attributes(bool relu = false) {
 const dnnl::memory::dims kStride = {1, 1};
 const dnnl::memory::dims kPadding = {0, 0};
 
+// Weights of the type that forward reads beside such an x: their gradient may be of another.
+Desc ForForward(const Desc& dweight, const Desc& x) {
+  if (dweight.data_type() == x.data_type()) return dweight;
+  return Desc(dweight.dims(), x.data_type(), dnnl::memory::format_tag::any);
+}
+
 }  // namespace
 
 dnnl::matmul::primitive_desc DescribeMatMul(const dnnl::engine& engine, const Desc& a, const Desc& b,
@@ -40,7 +46,7 @@ dnnl::inner_product_backward_data::primitive_desc DescribeLinearBackwardData(con
 dnnl::inner_product_backward_weights::primitive_desc DescribeLinearBackwardWeights(
     const dnnl::engine& engine, const Desc& x, const Desc& dweight, const Desc& dbias, const Desc& dy) {
   const dnnl::inner_product_forward::primitive_desc forward(
-      {prop_kind::forward_training, x, dweight, dbias, dy}, engine);
+      {prop_kind::forward_training, x, ForForward(dweight, x), dbias, dy}, engine);
   return {{x, dweight, dbias, dy}, Attributes(), engine, forward};
 }
 
@@ -69,8 +75,8 @@ dnnl::convolution_backward_data::primitive_desc DescribeConvBackwardData(const d
 dnnl::convolution_backward_weights::primitive_desc DescribeConvBackwardWeights(
     const dnnl::engine& engine, const Desc& x, const Desc& dweight, const Desc& dbias, const Desc& dy) {
   const dnnl::convolution_forward::primitive_desc forward(
-      {prop_kind::forward_training, algorithm::convolution_direct, x, dweight, dbias, dy, kStride, kPadding,
-       kPadding},
+      {prop_kind::forward_training, algorithm::convolution_direct, x, ForForward(dweight, x), dbias, dy,
+       kStride, kPadding, kPadding},
       engine);
   return {{algorithm::convolution_direct, x, dweight, dbias, dy, kStride, kPadding, kPadding},
           Attributes(),

@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/check.h"
+#include "experiments/statistics.h"
 
 namespace psring {
 namespace {
@@ -31,11 +32,6 @@ void MakeBlocking(int fd) {
   fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-}
-
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
 }
 
 }  // namespace
@@ -149,7 +145,7 @@ absl::StatusOr<Wires> VirtualCluster::Measure() {
   report_.incast = 8 * std::accumulate(into_one.begin(), into_one.end(), 0.0);
   shapers_.clear();
   report_.invalid = WhyInvalid(report_);
-  wires.bytes_per_s = Median(report_.links) / 8;
+  wires.bytes_per_s = Quantile(report_.links, 0.5) / 8;
   wires.burst_bytes = static_cast<double>(report_.burst_bytes);
   return wires;
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <vector>
 
@@ -90,6 +91,60 @@ TEST(PlanBucketsTest, BucketsCoverEveryElementOnceFromTheEnd) {
     }
     EXPECT_EQ(end, 0);
   }
+}
+
+// First and count of each bucket of tensors that are ready in an order of their own.
+Ranges PlanReady(const std::vector<int>& tensors, const std::vector<int>& ready, size_t first_elements,
+                 size_t others_elements) {
+  ParameterLayout layout;
+  for (const int count : tensors) layout.Add("t", {count});
+  Ranges ranges;
+  for (const Bucket& bucket : PlanBuckets(layout, ready, {Mb(first_elements), Mb(others_elements)})) {
+    EXPECT_EQ(bucket.index, static_cast<int>(ranges.size()));
+    ranges.emplace_back(bucket.first, bucket.count);
+  }
+  return ranges;
+}
+
+TEST(PlanBucketsByReadiness, TheUsualOrderGivesTheUsualBuckets) {
+  EXPECT_EQ(PlanReady({100, 10, 20, 5}, {3, 2, 1, 0}, 20, 60), Plan({100, 10, 20, 5}, 20, 60));
+}
+
+TEST(PlanBucketsByReadiness, WhatIsReadyFirstGoesFirst) {
+  EXPECT_EQ(PlanReady({30, 30, 30}, {0, 2, 1}, 10, 10), (Ranges{{0, 30}, {60, 30}, {30, 30}}));
+}
+
+TEST(PlanBucketsByReadiness, NeighboursThatAreReadyTogetherAreOneBucketInWhateverOrder) {
+  EXPECT_EQ(PlanReady({10, 10, 10, 10}, {2, 3, 0, 1}, 20, 20), (Ranges{{20, 20}, {0, 20}}));
+}
+
+TEST(PlanBucketsByReadiness, WhatDoesNotStandSideBySideTravelsApartInTheOrderOfItsReadiness) {
+  EXPECT_EQ(PlanReady({10, 10, 10, 10}, {1, 3, 0, 2}, 20, 20),
+            (Ranges{{10, 10}, {30, 10}, {0, 10}, {20, 10}}));
+}
+
+TEST(PlanBucketsByReadiness, EveryOrderCoversEveryElementOnce) {
+  std::mt19937 generator(2);
+  for (int trial = 0; trial < 200; ++trial) {
+    std::vector<int> tensors(generator() % 12), ready;
+    size_t all = 0;
+    for (int& count : tensors) all += count = static_cast<int>(generator() % 50);
+    for (size_t i = 0; i < tensors.size(); ++i) ready.push_back(static_cast<int>(i));
+    std::shuffle(ready.begin(), ready.end(), generator);
+    std::vector<int> covered(all);
+    for (const auto& [first, count] : PlanReady(tensors, ready, generator() % 60, generator() % 120)) {
+      EXPECT_GT(count, 0);
+      for (size_t i = first; i < first + count; ++i) ++covered[i];
+    }
+    EXPECT_EQ(covered, std::vector<int>(all, 1));
+  }
+}
+
+TEST(TensorsInOrder, FollowsTheRangesAndWithinOneGoesFromTheLast) {
+  ParameterLayout layout;
+  for (const int count : {4, 3, 0, 2, 5}) layout.Add("t", {count});
+  EXPECT_EQ(TensorsInOrder(layout, {{0, 14}}), (std::vector<int>{4, 3, 2, 1, 0}));
+  EXPECT_EQ(TensorsInOrder(layout, {{0, 4}, {7, 7}, {4, 3}}), (std::vector<int>{0, 4, 3, 2, 1}));
 }
 
 }  // namespace

@@ -130,6 +130,8 @@ TEST(RankResult, ComesBackAsItWas) {
   result.dropped_gradients = 5;
   result.peak_memory_mb = 99.5;
   result.wire_tx_bytes = 123456;
+  result.data_parallel = {2, .5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5, 6, 6.5, 7};
+  result.ddp = {{1, 2}, true, {3}, {"fc2.bias"}, .5, 1.5, 2.5, 3.5};
   result.curve = {{1, 2, 3.5, 4.5, 5.5, 0.875}, {10, 20, 30, 40, 50, 1}};
   const auto back = RankResultFromJson(ToJson(result));
   ASSERT_TRUE(back.ok()) << back.status();
@@ -142,7 +144,10 @@ TEST(RankResult, ComesBackAsItWas) {
   const auto json = nlohmann::json::parse(ToJson(result));
   const auto standard = nlohmann::json::parse(ToJson(RankResult()));
   for (const auto& [key, value] : json.items()) EXPECT_NE(value, standard[key]) << key;
-  EXPECT_EQ(json.size(), 25);
+  for (const char* part : {"ddp", "data_parallel"}) {
+    for (const auto& [key, value] : json[part].items()) EXPECT_NE(value, standard[part][key]) << key;
+  }
+  EXPECT_EQ(json.size(), 27);
 }
 
 TEST(ServerResult, ComesBackAsItWas) {

@@ -28,7 +28,9 @@ std::string Dump(const TrainingOptions& o) {
       << o.validation << '|' << o.score << '|' << o.align_steps << '|' << o.straggler << '|' << o.jitter_ms
       << '|' << o.clock << '|' << o.compute_ms << '|' << o.network_ms << '|' << o.serve_ms << '|'
       << o.on_worker_loss << '|' << o.worker_timeout_s << '|' << o.reject_nonfinite << '|' << o.checkpoint_dir
-      << '|' << o.checkpoint_every << '|' << o.max_restarts << '|' << o.staging_mb;
+      << '|' << o.checkpoint_every << '|' << o.checkpoint_keep << '|' << o.resume << '|' << o.max_restarts
+      << '|' << o.staging_mb << '|' << o.accumulate << '|' << o.drop_last << '|' << o.replicas << '|'
+      << o.precision;
   return out.str();
 }
 
@@ -53,6 +55,10 @@ const std::vector<Field>& Fields() {
       {"--warmup_steps", [](auto& o) { o.warmup_steps = 5; }},
       {"--batch", [](auto& o) { o.batch = 1; }},
       {"--micro_batches", [](auto& o) { o.micro_batches = 4; }},
+      {"--replicas", [](auto& o) { o.replicas = 3; }},
+      {"--precision", [](auto& o) { o.precision = "bfloat16"; }},
+      {"--accumulate", [](auto& o) { o.accumulate = 3; }},
+      {"--drop_last", [](auto& o) { o.drop_last = "false"; }},
       {"--optimizer", [](auto& o) { o.optimizer = "adam"; }},
       {"--lr", [](auto& o) { o.lr = 1.0 / 3; }},
       {"--momentum", [](auto& o) { o.momentum = 0; }},
@@ -90,6 +96,8 @@ const std::vector<Field>& Fields() {
       {"--staging_mb", [](auto& o) { o.staging_mb = 12; }},
       {"--checkpoint_dir", [](auto& o) { o.checkpoint_dir = "/a/place"; }},
       {"--checkpoint_every", [](auto& o) { o.checkpoint_every = 50; }},
+      {"--checkpoint_keep", [](auto& o) { o.checkpoint_keep = 5; }},
+      {"--resume", [](auto& o) { o.resume = "latest"; }},
       {"--max_restarts", [](auto& o) { o.max_restarts = 3; }},
       {"--timeout", [](auto& o) { o.timeout_s = 2.5; }},
   };
@@ -113,6 +121,17 @@ std::string ValidationError(const std::function<void(TrainingOptions&)>& change)
   return std::string(ValidateTrainingOptions(options).message());
 }
 
+TEST(ServerReturns, OnlyWhereThereIsOneAndNobodyIsAligned) {
+  TrainingOptions options;
+  EXPECT_FALSE(ServerReturns(options, 1));
+  options.max_restarts = 1;
+  EXPECT_TRUE(ServerReturns(options, 1));
+  EXPECT_FALSE(ServerReturns(options, 0));
+  EXPECT_TRUE(ServerReturns(options, 2));
+  options.align_steps = true;
+  EXPECT_FALSE(ServerReturns(options, 1));
+}
+
 TEST(CheckRecovery, NamesWhatDoesNotGoTogether) {
   const auto error = [](const std::function<void(TrainingOptions&)>& change, int servers) {
     TrainingOptions options;
@@ -124,19 +143,24 @@ TEST(CheckRecovery, NamesWhatDoesNotGoTogether) {
            {"--max_restarts", [](auto& o) { o.max_restarts = 1; }},
            {"--checkpoint_every", [](auto& o) { o.checkpoint_every = 5; }},
            {"--checkpoint_dir", [](auto& o) { o.checkpoint_dir = "a"; }},
+           {"--resume", [](auto& o) { o.resume = "a"; }},
            {"--on_worker_loss continue", [](auto& o) { o.on_worker_loss = "continue"; }}}) {
     EXPECT_EQ(error(change, 1), "");
-    EXPECT_EQ(error(change, 2), "");
     const auto simulated = [&](auto& o) { change(o), o.clock = "virtual"; };
     EXPECT_EQ(error(simulated, 1).find(flag + " with --clock virtual"), 0);
-    const auto aligned = [&](auto& o) { change(o), o.align_steps = true; };
-    EXPECT_EQ(error(aligned, 1).find(flag + " with --align_steps"), 0);
   }
+  const auto continues = [](auto& o) { o.on_worker_loss = "continue"; };
+  EXPECT_NE(error(continues, 2).find("several servers"), std::string::npos);
+  const auto aligned = [](auto& o) { o.on_worker_loss = "continue", o.align_steps = true; };
+  EXPECT_NE(error(aligned, 1).find("--align_steps"), std::string::npos);
+  const auto spare = [](auto& o) {
+    o.on_worker_loss = "continue", o.strategy = "ps-backup:1", o.checkpoint_every = 5;
+  };
+  EXPECT_NE(error(spare, 1).find("ps-backup"), std::string::npos);
+  const auto replayed = [](auto& o) { o.workload = "vgg16", o.resume = "a"; };
+  EXPECT_NE(error(replayed, 1).find("trains nothing"), std::string::npos);
   const auto clipped = [](auto& o) { o.on_worker_loss = "continue", o.clip_norm = 1; };
   EXPECT_NE(error(clipped, 1).find("--clip_norm"), std::string::npos);
-  const auto spare = [](auto& o) { o.on_worker_loss = "continue", o.strategy = "ps-backup:1"; };
-  EXPECT_EQ(error(spare, 1), "");
-  EXPECT_NE(error(spare, 2).find("ps-backup on several servers"), std::string::npos);
 }
 
 TEST(TrainingArguments, DefaultsAreLeftOut) { EXPECT_TRUE(TrainingArguments(TrainingOptions()).empty()); }

@@ -40,6 +40,25 @@ TEST(Workload, BackwardMayEndAfterTheLastGradient) {
   EXPECT_DOUBLE_EQ(workload->compute_ms(), 13);
 }
 
+TEST(Workload, TensorsMayBeDeclaredInAnyOrder) {
+  std::vector<int> place;
+  const ParameterLayout usual = DeclaredLayoutOf(Parsed("b,40,1\na,80,2\n"), place);
+  EXPECT_EQ(usual.tensors()[0].name, "a");
+  EXPECT_EQ(place, (std::vector<int>{1, 0}));
+  const std::string head = "# batch: 32\n# device: V100\n# forward_ms: 10\nname,bytes,ready_ms,declared\n";
+  const auto workload = ParseWorkload("mine", head + "wide,40,1,0\nlast,80,2,2\nfirst,4,3,1\n");
+  ASSERT_TRUE(workload.ok()) << workload.status();
+  const ParameterLayout layout = DeclaredLayoutOf(*workload, place);
+  EXPECT_EQ(place, (std::vector<int>{0, 2, 1}));
+  ASSERT_EQ(layout.tensors().size(), 3u);
+  EXPECT_EQ(layout.tensors()[2].name, "last");
+  EXPECT_EQ(layout.tensors()[2].first, 11u);
+  ExpectRefused(head + "a,4,1,0\nb,4,2,0\n", "0 of b stands there before");
+  ExpectRefused(head + "a,4,1,0\nb,4,2,2\n", "2 of b is too large");
+  ExpectRefused(head + "a,4,1\n", "does not have the fields name,bytes,ready_ms,declared");
+  ExpectRefused(head + "a,4,1,first\n", "line 5: declared 'first'");
+}
+
 TEST(Workload, SaysWhatIsWrongInWhichLine) {
   const std::string head = kHead;
   ExpectRefused("", "no tensor");

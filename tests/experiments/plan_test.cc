@@ -56,8 +56,8 @@ TEST(Plan, WhatOnlySomeStrategiesUnderstandIsKeptFromTheOthers) {
   options.training.staleness_lr = "inverse";
   EXPECT_EQ(Refusal(options), "");
   for (const Configuration& configuration : PlanFor(options).cost) {
-    const bool server = configuration.servers() > 0;
-    EXPECT_EQ(configuration.training.wire, server ? "bfloat16" : "float32") << configuration.name();
+    const bool sends = configuration.strategy.needs != StrategyNeeds::kNothing;
+    EXPECT_EQ(configuration.training.wire, sends ? "bfloat16" : "float32") << configuration.name();
     EXPECT_EQ(configuration.training.staleness_lr,
               configuration.strategy.name == "ps-async" ? "inverse" : "none");
   }
@@ -68,7 +68,9 @@ TEST(Plan, FlagsThatNoneOfTheStrategiesUnderstandsAreRefused) {
   EXPECT_NE(Refusal(ring).find("--servers is for"), std::string::npos);
   ring.servers = {0};
   ring.training.wire = "float16";
-  EXPECT_NE(Refusal(ring).find("--wire is for"), std::string::npos);
+  EXPECT_EQ(Refusal(ring), "");
+  ring.strategies = {"single", "dp"};
+  EXPECT_NE(Refusal(ring).find("--wire is of"), std::string::npos);
   CompareOptions sync{.strategies = {"ps-sync"}, .workers = {2}};
   sync.training.staleness_lr = "inverse";
   EXPECT_NE(Refusal(sync).find("--staleness_lr is for"), std::string::npos);
@@ -194,9 +196,9 @@ TEST(Plan, BadNamesAreAnsweredWithTheNearest) {
   CompareOptions model;
   model.training.model = "mpl";
   EXPECT_EQ(Refusal(model), "unknown model 'mpl'; did you mean 'mlp'?");
-  EXPECT_EQ(
-      Refusal({.strategies = {"zzzzzz"}}),
-      "unknown strategy 'zzzzzz'; there are: none, single, star, ring, ps-sync, ps-backup, ps-ssp, ps-async");
+  EXPECT_EQ(Refusal({.strategies = {"zzzzzz"}}),
+            "unknown strategy 'zzzzzz'; there are: none, single, dp, star, ring, ps-sync, ps-backup, ps-ssp, "
+            "ps-async");
 }
 
 TEST(Plan, ANumberBelongsToAStrategysName) {
@@ -227,6 +229,28 @@ TEST(Plan, ANumberThatDoesNotFitIsRefused) {
 TEST(Plan, WorkerCountsMustBeFrom1To64) {
   for (int count : {0, -1, 65}) EXPECT_FALSE(Refusal({.workers = {count}}).empty()) << count;
   EXPECT_TRUE(Refusal({.workers = {1, 64}}).empty());
+}
+
+TEST(Plan, ReplicasAreTheWorkersOfOneProcess) {
+  const Plan plan = PlanFor({.strategies = {"dp", "ring"}, .workers = {2, 3}});
+  int found = 0;
+  for (const Configuration& configuration : plan.cost) {
+    const bool replicates = configuration.strategy.name == "dp";
+    found += replicates;
+    EXPECT_EQ(configuration.training.replicas, replicates ? configuration.workers : 1);
+    EXPECT_EQ(configuration.processes(), replicates ? 1 : configuration.workers);
+  }
+  EXPECT_EQ(found, 2);
+}
+
+TEST(Plan, WhatDropsGradientsDoesNotCountEverySample) {
+  CompareOptions options{.strategies = {"ring", "ps-backup:1"}, .workers = {4}};
+  options.training.drop_last = "false";
+  EXPECT_EQ(
+      Refusal(options),
+      "--drop_last false counts every sample once, and ps-backup:1 drops gradients; leave one of them out");
+  options.strategies = {"ring"};
+  EXPECT_EQ(Refusal(options), "");
 }
 
 TEST(Plan, MicroBatchesAreForSingleAlone) {

@@ -206,7 +206,7 @@ TEST_F(PsringTest, AComparisonLeavesAFolderWithEverythingInIt) {
   EXPECT_TRUE(absl::StrContains(outcome.out, "m measured, d derived")) << outcome.out;
   const fs::path run = root_ / "work/runs/latest";
   for (const char* name : {"manifest.json", "summary.csv", "summary.json", "runs.csv", "curves.csv",
-                           "steps.jsonl", "trace.json"}) {
+                           "steps.jsonl", "ddp.jsonl", "trace.json"}) {
     EXPECT_TRUE(fs::exists(run / name)) << name;
   }
   const auto summary = nlohmann::json::parse(Slurp(run / "summary.json"));

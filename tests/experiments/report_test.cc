@@ -196,6 +196,44 @@ TEST(RunFiles, StepsCarryTheirLaunchAndTheirWait) {
   EXPECT_EQ(nlohmann::json::parse(line)["rank"], 1);
 }
 
+TEST(Findings, SayWhatDeviceZeroDoesAlone) {
+  SummaryRow row = Row("dp", 2, {1, 2});
+  row.sample.parameters = 1'000'000;
+  row.sample.data_parallel = {.replicas = 2,
+                              .inputs_bytes = 1e6,
+                              .weights_bytes = 4e6,
+                              .weights_ms = 2,
+                              .gradients_bytes = 4e6,
+                              .gradients_ms = 1.5,
+                              .update_ms = .5,
+                              .device0_extra_mb = 7};
+  const std::string text = AllFindings({row});
+  EXPECT_NE(text.find("device 0 sends 5.00 MB a step (inputs 1.00, weights 4.00"), std::string::npos) << text;
+  EXPECT_NE(text.find("A ring's workers send 4.00 MB each"), std::string::npos) << text;
+  EXPECT_NE(text.find("works alone for 4.0 of 13.5 ms"), std::string::npos) << text;
+  const auto json = nlohmann::json::parse(SummaryJson({row}));
+  EXPECT_EQ(json[0]["data_parallel"]["weights_bytes"], 4e6);
+  EXPECT_EQ(json[0]["data_parallel"]["device0_alone_ms"], 4);
+  EXPECT_EQ(json[0]["figures"]["payload_tx_bytes_per_worker"], 7454760);
+}
+
+TEST(RunFiles, WhatDdpLogsIsALineARank) {
+  RunRecords records;
+  records.ranks.resize(2);
+  records.ranks[1].rank = 1;
+  records.ranks[1].ddp = {.has_rebuilt_buckets = true, .ready_order = {"fc2.bias", "fc1.bias"}};
+  std::istringstream lines(DdpJsonl({.part = "cost", .strategy = "ring", .workers = 2}, 25, records));
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_EQ(nlohmann::json::parse(line)["has_rebuilt_buckets"], false);
+  std::getline(lines, line);
+  const auto second = nlohmann::json::parse(line);
+  EXPECT_EQ(second["strategy"], "ring");
+  EXPECT_EQ(second["rank"], 1);
+  EXPECT_EQ(second["bucket_mb"], 25);
+  EXPECT_EQ(second["ready_order"][1], "fc1.bias");
+}
+
 TEST(RunFiles, TracesOfARoundBecomeOneFileWithALineThatNamesTheLaunches) {
   const std::string one = R"({"traceEvents":[{"name":"forward","ph":"X","pid":0,"tid":1,"ts":10,"dur":5}]})";
   const std::string two = R"({"name":"forward","ph":"X","pid":1,"tid":1,"ts":12,"dur":8})";

@@ -11,6 +11,11 @@ inline Catalog TestCatalog() {
   catalog.strategies = {
       {.name = "none", .needs = StrategyNeeds::kNothing},
       {.name = "single", .needs = StrategyNeeds::kNothing, .synchronous = true, .single_process = true},
+      {.name = "dp",
+       .needs = StrategyNeeds::kNothing,
+       .synchronous = true,
+       .single_process = true,
+       .replicates = true},
       {.name = "star",
        .needs = StrategyNeeds::kProcessGroup,
        .backend = "native",

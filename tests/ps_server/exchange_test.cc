@@ -415,5 +415,65 @@ TEST(ExchangeTest, AJobWithoutParametersStartsAndEnds) {
   EXPECT_EQ(cluster->server().WaitUntilOver(Soon()), absl::OkStatus());
 }
 
+// Weights and the optimizer's state of a server are taken out, and another goes on with them.
+TEST_P(Workers, AJobGoesOnFromWhatAWorkerHasKept) {
+  const auto [workers, serial] = GetParam();
+  constexpr int64_t kFirst = 4, kAll = 7;
+  for (const OptimizerKind optimizer : kOptimizers) {
+    ServerJob job = MakeJob(workers, kSizes);
+    job.serial = serial;
+    job.deterministic = true;
+    job.optimizer.kind = optimizer;
+    job.schedule = {.decay = LrDecay::kLinear, .base = .01, .total_samples = 1000};
+    const size_t count = static_cast<size_t>(job.parameters);
+    std::vector<float> weights(count);
+    std::vector<std::vector<float>> slots(OptimizerSlots(optimizer).size(), weights);
+    const auto before = MakeCluster(workers), after = MakeCluster(workers);
+    ForEachRank(workers, [&](int rank) {
+      TestWorker worker(job, rank, before->NewClient());
+      ASSERT_EQ(worker.Start(), absl::OkStatus());
+      for (int64_t step = 0; step < kFirst; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
+      if (rank == 0) {
+        for (size_t slot = 0; slot <= slots.size(); ++slot) {
+          std::vector<float>& to = slot > 0 ? slots[slot - 1] : weights;
+          const auto kept = worker.client->FetchState(static_cast<int>(slot), {to.data(), count}, Soon());
+          ASSERT_TRUE(kept.ok() && *kept) << kept.status();
+        }
+        EXPECT_EQ(weights, worker.weights);
+      }
+      ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+    });
+
+    job.start_step = kFirst;
+    for (int64_t step = 0; step < kFirst; ++step) {
+      for (int worker = 0; worker < workers; ++worker) job.start_samples += Samples(worker, step);
+    }
+    ForEachRank(workers, [&](int rank) {
+      TestWorker worker(job, rank, after->NewClient());
+      if (rank == 0) {
+        worker.weights = weights;
+        std::vector<ConstSpan> spans;
+        for (const auto& slot : slots) spans.emplace_back(slot.data(), slot.size());
+        worker.client->BeginWith(spans);
+      }
+      ASSERT_EQ(worker.Start(), absl::OkStatus());
+      EXPECT_EQ(worker.client->start_step(), kFirst);
+      EXPECT_EQ(worker.weights, weights);
+      for (int64_t step = kFirst; step < kAll; ++step)
+        ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
+      EXPECT_EQ(worker.weights, TrainAlone(worker.job, kAll));
+      ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+    });
+  }
+}
+
+TEST(ExchangeTest, ASlotThatTheOptimizerDoesNotHaveIsRefused) {
+  const auto cluster = MakeCluster(1);
+  TestWorker worker(MakeJob(1, {8}), 0, cluster->NewClient());
+  ASSERT_EQ(worker.Start(), absl::OkStatus());
+  std::vector<float> values(8);
+  EXPECT_FALSE(worker.client->FetchState(3, {values.data(), values.size()}, Soon()).ok());
+}
+
 }  // namespace
 }  // namespace psring

@@ -113,6 +113,68 @@ TEST_P(SynchronousConformance, ClippedReplicasEndWhereTheClippedReferenceEnds) {
   EXPECT_GT(RelativeL2(clipped, Reference("sgd", workers())), 1e-3);
 }
 
+TEST_P(SynchronousConformance, AccumulatedBatchesAreOneStepAndTravelOnce) {
+  TrainingOptions options = SmallOptions(name());
+  options.optimizer = "sgd";
+  options.accumulate = 3;
+  options.clip_norm = kClipNorm;
+  const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), Data());
+  ExpectAllOk(outcomes);
+  options.accumulate = 1;
+  const std::vector<RankOutcome> without = RunRanks(options, workers(), Data());
+  ExpectAllOk(without);
+  for (int rank = 0; rank < workers(); ++rank) {
+    EXPECT_EQ(outcomes[rank].weights, outcomes[0].weights);
+    EXPECT_EQ(outcomes[rank].result->global_batch,
+              3 * (workers() - (row().number.below_workers ? NumberOf(name()) : 0)) * options.batch);
+    for (size_t step = 0; step < 20; ++step) {
+      EXPECT_EQ(outcomes[rank].steps[step].samples, 3 * options.batch);
+      EXPECT_EQ(outcomes[rank].steps[step].payload_tx_bytes, without[rank].steps[step].payload_tx_bytes);
+    }
+  }
+  // One process, one batch of as many samples: no micro-batch anywhere.
+  TrainingOptions alone = SmallOptions("single");
+  alone.optimizer = "sgd";
+  alone.clip_norm = kClipNorm;
+  alone.batch = 3 * workers() * options.batch;
+  const std::vector<RankOutcome> reference = RunRanks(alone, 1, Data());
+  ExpectAllOk(reference);
+  EXPECT_LE(RelativeL2(outcomes[0].weights, reference[0].weights), 1e-5);
+}
+
+// 33 samples for 4 workers of 8 leave one sample for the last step; 5 leave a worker with none at once.
+TEST_P(SynchronousConformance, EverySampleCountsOnceWhereTheLastBatchIsShort) {
+  if (row().number.below_workers) GTEST_SKIP() << "drops gradients";
+  for (const auto& [train, accumulate] : {std::pair{5, 1}, {33, 2}, {61, 1}}) {
+    SCOPED_TRACE(absl::StrCat(train, " samples, ", accumulate, " batches a step"));
+    const DataSplits data =
+        MakeSyntheticData({.height = 8, .width = 8, .train = train, .test = 10}, /*seed=*/5);
+    TrainingOptions options = SmallOptions(name());
+    options.optimizer = "sgd";
+    options.drop_last = "false";
+    options.accumulate = accumulate;
+    options.steps = 0;
+    options.epochs = 3;
+    const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), data);
+    ExpectAllOk(outcomes);
+    int64_t samples = 0;
+    for (const RankOutcome& outcome : outcomes) {
+      samples += outcome.result->samples;
+      EXPECT_EQ(outcome.weights, outcomes[0].weights);
+      EXPECT_EQ(outcome.steps.size(), outcomes[0].steps.size());
+    }
+    EXPECT_EQ(samples, 3 * train);
+    TrainingOptions alone = SmallOptions("single");
+    alone.optimizer = "sgd";
+    alone.drop_last = "false";
+    alone.batch = accumulate * workers() * options.batch;
+    alone.steps = static_cast<int64_t>(outcomes[0].steps.size());
+    const std::vector<RankOutcome> reference = RunRanks(alone, 1, data);
+    ExpectAllOk(reference);
+    EXPECT_LE(RelativeL2(outcomes[0].weights, reference[0].weights), 1e-5);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Strategies, SynchronousConformance,
                          testing::ValuesIn(Settings([](const Setting& s) { return s.row->synchronous; })),
                          SettingName);
@@ -290,7 +352,46 @@ TEST_P(DeterministicServer, EqualsTheReferenceOnSeveralServersAndClippedToo) {
   }
 }
 
+TEST_P(DeterministicServer, EqualsTheReferenceWithAccumulatedAndShortBatches) {
+  for (const double clip_norm : {0.0, kClipNorm}) {
+    TrainingOptions options = SmallOptions("ps-sync");
+    options.deterministic = true;
+    options.clip_norm = clip_norm;
+    options.accumulate = 3;
+    options.drop_last = "false";
+    const std::vector<RankOutcome> outcomes = RunRanks(options, GetParam(), Data());
+    ExpectAllOk(outcomes);
+    options.strategy = "single";
+    options.micro_batches = GetParam();
+    const std::vector<RankOutcome> reference = RunRanks(options, 1, Data());
+    ExpectAllOk(reference);
+    EXPECT_EQ(outcomes[0].weights, reference[0].weights) << "clipped to " << clip_norm;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Workers, DeterministicServer, testing::Range(1, 5));
+
+TEST_P(SynchronousConformance, In16BitsItEndsCloseToFloat32AndSendsHalf) {
+  if (row().needs != Needs::kProcessGroup || workers() == 1) GTEST_SKIP() << "no all-reduce";
+  for (const auto& [wire, clip_norm, tolerance] :
+       {std::tuple{"bfloat16", 0.0, 5e-3}, {"float16", kClipNorm, 1e-3}}) {
+    TrainingOptions options = SmallOptions(name());
+    options.clip_norm = clip_norm;
+    const auto full = RunRanks(options, workers(), Data());
+    options.wire = wire;
+    const auto half = RunRanks(options, workers(), Data());
+    ExpectAllOk(half);
+    ExpectAllOk(full);
+    for (int rank = 0; rank < workers(); ++rank) {
+      EXPECT_EQ(half[rank].weights, half[0].weights);
+      // To the rounding of chunks.
+      EXPECT_NEAR(2.0 * static_cast<double>(half[rank].steps[5].payload_tx_bytes),
+                  static_cast<double>(full[rank].steps[5].payload_tx_bytes), 2 * 4 * 3);
+    }
+    EXPECT_LE(RelativeL2(half[0].weights, full[0].weights), tolerance) << wire;
+    EXPECT_NE(half[0].weights, full[0].weights);
+  }
+}
 
 TEST(Wire, ShortTrainingIn16BitsEndsCloseToFloat32AndSendsHalf) {
   TrainingOptions options = SmallOptions("ps-sync");
@@ -310,6 +411,34 @@ TEST(Wire, ShortTrainingIn16BitsEndsCloseToFloat32AndSendsHalf) {
   }
 }
 
+// Everything at once: bfloat16 inside and on the wire, accumulated, clipped, with a short last batch.
+TEST(BFloat16Training, KeepsReplicasEqualAndEndsCloseToFloat32) {
+  if (BFloat16Support() == BFloat16::kNone) GTEST_SKIP() << "no AVX-512";
+  for (const std::string strategy : {"ring", "ps-sync"}) {
+    for (const bool everything : {false, true}) {
+      TrainingOptions options = SmallOptions(strategy);
+      options.evaluate = true;
+      if (everything) {
+        options.accumulate = 2;
+        options.clip_norm = kClipNorm;
+        options.drop_last = "false";
+      }
+      const auto full = RunRanks(options, 3, Data());
+      options.precision = "bfloat16";
+      if (everything) options.wire = "bfloat16";
+      const auto half = RunRanks(options, 3, Data());
+      ExpectAllOk(full);
+      ExpectAllOk(half);
+      for (const RankOutcome& outcome : half) {
+        EXPECT_EQ(outcome.weights, half[0].weights);
+        EXPECT_EQ(outcome.result->ops, "onednn, bfloat16");
+      }
+      EXPECT_NE(half[0].weights, full[0].weights);
+      EXPECT_LE(RelativeL2(half[0].weights, full[0].weights), .02) << strategy;
+    }
+  }
+}
+
 TEST(Determinism, TheSameSeedGivesTheSameBitsAndAnotherSeedOthers) {
   for (const auto& [strategy, workers] : {std::pair{"single", 1}, {"ring", 3}, {"star", 3}}) {
     TrainingOptions options = SmallOptions(strategy);
@@ -322,6 +451,30 @@ TEST(Determinism, TheSameSeedGivesTheSameBitsAndAnotherSeedOthers) {
     ExpectAllOk(other);
     EXPECT_EQ(first[0].weights, second[0].weights) << strategy;
     EXPECT_NE(first[0].weights, other[0].weights) << strategy;
+  }
+}
+
+TEST(Accumulate, OneProcessAddsBatchesAsItAddsMicroBatches) {
+  TrainingOptions options = SmallOptions("single");
+  options.accumulate = 3;
+  const auto accumulated = RunRanks(options, 1, Data());
+  ExpectAllOk(accumulated);
+  EXPECT_EQ(accumulated[0].weights, Reference("momentum", 3));
+}
+
+TEST(ShortLastBatch, DoesNotHoldUpWorkersThatMakeUpdatesOfTheirOwn) {
+  const DataSplits data = MakeSyntheticData({.height = 8, .width = 8, .train = 33, .test = 10}, /*seed=*/5);
+  for (const std::string strategy : {"ps-async", "ps-ssp:1", "none"}) {
+    TrainingOptions options = SmallOptions(strategy);
+    options.drop_last = "false";
+    options.accumulate = 2;
+    options.steps = 0;
+    options.epochs = 4;
+    const auto outcomes = RunRanks(options, 3, data);
+    ExpectAllOk(outcomes);
+    size_t steps = 0;
+    for (const RankOutcome& outcome : outcomes) steps += outcome.steps.size();
+    EXPECT_EQ(steps, 3 * 4 * 1) << strategy;
   }
 }
 

@@ -50,7 +50,8 @@ TEST_P(EveryModel, BackwardIsTheSlopeOfForward) {
   Fixture f(GetParam());
   const Batch batch = f.Gather({0, 1, 2});
   f.Loss(batch);
-  f.model->Backward(f.weight_span(), batch, {f.gradient.data(), f.gradient.size()}, *f.stream, [](size_t) {});
+  f.model->Backward(f.weight_span(), batch, {f.gradient.data(), f.gradient.size()}, *f.stream,
+                    [](ReadyRange) {});
   // The steepest element of each tensor, moved a little to both sides.
   for (const Tensor& tensor : f.model->parameters().tensors()) {
     size_t steepest = tensor.first;
@@ -75,16 +76,16 @@ TEST_P(EveryModel, FinishesItsLayersLastFirstAndCoversAll) {
   f.Loss(batch);
   const float kUntouched = 12345;
   std::fill(f.gradient.begin(), f.gradient.end(), kUntouched);
-  std::vector<size_t> done;
+  size_t rest = f.gradient.size();  // elements below are still to come
   f.model->Backward(f.weight_span(), batch, {f.gradient.data(), f.gradient.size()}, *f.stream,
-                    [&](size_t first) {
-                      done.push_back(first);
-                      for (size_t i = first; i < f.gradient.size(); ++i) {
+                    [&](ReadyRange range) {
+                      ASSERT_EQ(range.first + range.count, rest);
+                      rest = range.first;
+                      for (size_t i = range.first; i < f.gradient.size(); ++i) {
                         ASSERT_NE(f.gradient[i], kUntouched) << "said to be complete: element " << i;
                       }
                     });
-  EXPECT_TRUE(std::is_sorted(done.rbegin(), done.rend()));
-  EXPECT_EQ(done.back(), 0);
+  EXPECT_EQ(rest, 0);
 }
 
 TEST_P(EveryModel, AnEmptyBatchHasNoGradient) {
@@ -94,7 +95,7 @@ TEST_P(EveryModel, AnEmptyBatchHasNoGradient) {
   std::fill(f.gradient.begin(), f.gradient.end(), 1.0f);
   bool done = false;
   f.model->Backward(f.weight_span(), batch, {f.gradient.data(), f.gradient.size()}, *f.stream,
-                    [&](size_t first) { done = first == 0; });
+                    [&](ReadyRange range) { done = range.first == 0 && range.count == f.gradient.size(); });
   EXPECT_TRUE(done);
   EXPECT_EQ(std::set<float>(f.gradient.begin(), f.gradient.end()), std::set<float>{0});
 }

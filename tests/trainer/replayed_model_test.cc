@@ -39,8 +39,8 @@ TEST(Replay, GradientsOfTheirTrueSizesAreReadyAtTheRecordedTimes) {
   const int64_t backward = MonotonicNanos();
   std::vector<size_t> firsts;
   std::vector<double> ready_ms;
-  model->Backward(of_weights, batch, span, *stream, [&](size_t first) {
-    firsts.push_back(first);
+  model->Backward(of_weights, batch, span, *stream, [&](ReadyRange range) {
+    firsts.push_back(range.first);
     ready_ms.push_back(MsSince(backward));
   });
   EXPECT_GE(MsSince(backward), 60);

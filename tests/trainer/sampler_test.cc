@@ -16,9 +16,9 @@ std::vector<std::vector<int64_t>> EpochBySteps(SamplerOptions options, int64_t e
     sampler.SeekTo(epoch * sampler.steps_per_epoch());
     steps.resize(sampler.steps_per_epoch());
     for (auto& step : steps) {
-      const SampledBatch batch = sampler.Next();
-      EXPECT_EQ(batch.epoch, epoch);
-      step.insert(step.end(), batch.indices.begin(), batch.indices.end());
+      const SampledStep drawn = sampler.Next();
+      EXPECT_EQ(drawn.epoch, epoch);
+      for (const auto& batch : drawn.batches) step.insert(step.end(), batch.begin(), batch.end());
     }
   }
   return steps;
@@ -65,18 +65,18 @@ TEST(Sampler, GivesEachRankEveryNthOfThePermutation) {
     SamplerOptions mine = options;
     mine.rank = rank;
     DistributedSampler sampler(mine);
-    EXPECT_EQ(sampler.Next().indices, (std::vector<int64_t>{rank, rank + 3}));
-    EXPECT_EQ(sampler.Next().indices, (std::vector<int64_t>{rank + 6, rank + 9}));
+    EXPECT_EQ(sampler.Next().batches[0], (std::vector<int64_t>{rank, rank + 3}));
+    EXPECT_EQ(sampler.Next().batches[0], (std::vector<int64_t>{rank + 6, rank + 9}));
   }
 }
 
 TEST(Sampler, TakesANewOrderEveryEpochByItself) {
   const SamplerOptions options{.count = 64, .batch = 64};
   DistributedSampler sampler(options);
-  const SampledBatch first = sampler.Next(), second = sampler.Next(), third = sampler.Next();
+  const SampledStep first = sampler.Next(), second = sampler.Next(), third = sampler.Next();
   EXPECT_EQ(third.epoch, 2);
-  EXPECT_NE(first.indices, second.indices);
-  EXPECT_NE(second.indices, third.indices);
+  EXPECT_NE(first.batches, second.batches);
+  EXPECT_NE(second.batches, third.batches);
 }
 
 TEST(Sampler, OrdersDependOnTheSeedAlone) {
@@ -94,9 +94,9 @@ TEST(Sampler, SeekToIsAsGoodAsWalkingThere) {
     for (int64_t step = 0; step < 12; ++step) {
       DistributedSampler seeking(options);
       seeking.SeekTo(step);
-      const SampledBatch expected = walking.Next(), got = seeking.Next();
+      const SampledStep expected = walking.Next(), got = seeking.Next();
       EXPECT_EQ(got.epoch, expected.epoch);
-      EXPECT_EQ(got.indices, expected.indices);
+      EXPECT_EQ(got.batches, expected.batches);
       EXPECT_EQ(got.global_samples, expected.global_samples);
     }
   }
@@ -107,9 +107,37 @@ TEST(Sampler, AShortLastBatchIsSharedOutAndCounted) {
   for (int rank = 0; rank < 2; ++rank) {
     DistributedSampler sampler({.count = 9, .rank = rank, .world_size = 2, .batch = 4, .drop_last = false});
     EXPECT_EQ(sampler.Next().global_samples, 8);
-    const SampledBatch last = sampler.Next();
+    const SampledStep last = sampler.Next();
     EXPECT_EQ(last.global_samples, 1);
-    EXPECT_EQ(last.indices.size(), rank == 0 ? 1 : 0);
+    EXPECT_EQ(last.batches[0].size(), rank == 0 ? 1 : 0);
+  }
+}
+
+TEST(Sampler, MicroBatchesAreWhatAsManyRanksWouldHaveDrawn) {
+  for (const bool drop_last : {true, false}) {
+    for (int rank = 0; rank < 2; ++rank) {
+      SamplerOptions options{.count = 53, .rank = rank, .world_size = 2, .batch = 4, .drop_last = drop_last};
+      options.micro_batches = 3;
+      DistributedSampler together(options);
+      std::vector<DistributedSampler> alone;
+      for (int m = 0; m < 3; ++m) {
+        alone.emplace_back(SamplerOptions{
+            .count = 53, .rank = 3 * rank + m, .world_size = 6, .batch = 4, .drop_last = drop_last});
+      }
+      for (int step = 0; step < 7; ++step) {
+        const SampledStep drawn = together.Next();
+        ASSERT_EQ(drawn.batches.size(), 3);
+        int64_t samples = 0;
+        for (int m = 0; m < 3; ++m) {
+          const SampledStep share = alone[m].Next();
+          EXPECT_EQ(drawn.batches[m], share.batches[0]);
+          EXPECT_EQ(drawn.global_samples, share.global_samples);
+          EXPECT_EQ(drawn.epoch, share.epoch);
+          samples += share.samples;
+        }
+        EXPECT_EQ(drawn.samples, samples);
+      }
+    }
   }
 }
 

@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "common/random.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/bucket_pipeline.h"
-#include "common/random.h"
 #include "trainer/sync_strategy.h"
 
 namespace psring {
@@ -216,22 +216,41 @@ TEST(BucketPipeline, HandsOverABucketWithTheLastOfItsLayers) {
   for (int step = 0; step < 2; ++step) {
     strategy.buckets.clear();
     pipeline.BeginStep();
-    pipeline.LayerDone(95);  // a part of bucket 0
+    pipeline.Ready({95, 5});  // a part of bucket 0
     EXPECT_EQ(strategy.buckets, std::vector<int>({}));
-    pipeline.LayerDone(80);  // two at once
+    pipeline.Ready({80, 15});  // two at once
     EXPECT_EQ(strategy.buckets, std::vector<int>({0, 1}));
-    pipeline.LayerDone(31);
+    pipeline.Ready({31, 49});
     EXPECT_EQ(strategy.buckets, std::vector<int>({0, 1}));
     EXPECT_FALSE(pipeline.all_ready());
-    pipeline.LayerDone(0);
+    pipeline.Ready({0, 31});
     EXPECT_EQ(strategy.buckets, std::vector<int>({0, 1, 2, 3}));
     EXPECT_TRUE(pipeline.all_ready());
   }
 }
 
+TEST(BucketPipeline, KeepsTheOrderOfTheBucketsWhateverIsReadyFirst) {
+  const auto device = MakeCpuDevice();
+  const auto compute = device->NewStream(StreamKind::kCompute, "compute");
+  const std::vector<Bucket> buckets = {{0, 60, 40}, {1, 20, 40}, {2, 0, 20}};
+  NotingStrategy strategy;
+  BucketPipeline pipeline(buckets, *compute, strategy);
+  pipeline.BeginStep();
+  pipeline.Ready({0, 20});
+  pipeline.Ready({20, 30});
+  EXPECT_EQ(strategy.buckets, std::vector<int>({})) << "every rank must send bucket 0 first";
+  pipeline.Ready({60, 40});
+  EXPECT_EQ(strategy.buckets, std::vector<int>({0}));
+  pipeline.Ready({50, 10});
+  EXPECT_EQ(strategy.buckets, std::vector<int>({0, 1, 2}));
+  EXPECT_TRUE(pipeline.all_ready());
+  ASSERT_EQ(pipeline.order().size(), 4);
+  EXPECT_EQ(pipeline.order()[3].first, 50);
+}
+
 TEST(Registry, AnUnknownNameIsAnsweredWithTheNearest) {
   EXPECT_EQ(FindStrategy("rign").status().message(),
-            "unknown strategy 'rign'; did you mean 'ring'? There are none, single, star, ring, direct, "
+            "unknown strategy 'rign'; did you mean 'ring'? There are none, single, dp, star, ring, direct, "
             "halving-doubling, double-binary-tree, gloo, mpi, nccl, ps-sync, ps-backup:B, "
             "ps-ssp:K, ps-async");
   EXPECT_EQ((*FindStrategy("ring"))->needs, Needs::kProcessGroup);

@@ -1,14 +1,17 @@
 #include "trainer/train_loop.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/trainer/cluster.h"
+#include "trainer/replayed_model.h"
 
 namespace psring {
 namespace {
@@ -177,6 +180,95 @@ TEST(TrainLoop, ABackupWorkerThatIsLateSkipsStepsAndEndsWithTheOthers) {
   EXPECT_GT(outcomes[2].result->dropped_gradients, 0);
   EXPECT_LT(outcomes[2].steps.size(), 22);
   EXPECT_EQ(outcomes[0].result->curve.back().samples, 22 * 2 * options.batch);
+}
+
+// A workload whose first tensor is ready first: in the declared order it would go last.
+class Wide : public testing::Test {
+ protected:
+  Wide() : path_(testing::TempDir() + absl::StrCat("wide-", getpid(), ".csv")) {
+    const absl::Status written = WriteFile(
+        path_,
+        "# batch: 4\n# device: none\n# forward_ms: 0\nname,bytes,ready_ms,declared\nwide,4000,0.1,0\n"
+        "last,8000,0.2,3\nmiddle,8000,0.3,2\nfirst,8000,6,1\n");
+    EXPECT_TRUE(written.ok()) << written;
+  }
+  ~Wide() override { std::remove(path_.c_str()); }
+
+  TrainingOptions Options(const std::string& strategy) const {
+    TrainingOptions options;
+    options.strategy = strategy;
+    options.workload = path_;
+    options.steps = 4;
+    options.bucket_mb = .004;
+    options.timeout_s = 30;
+    EXPECT_TRUE(ApplyWorkload(options).ok());
+    return options;
+  }
+
+ private:
+  const std::string path_;
+};
+
+TEST_F(Wide, BucketsAreRebuiltInTheOrderInWhichGradientsWereReady) {
+  const TrainingOptions options = Options("ring");
+  const auto data = DataOf(options);
+  const auto outcomes = RunRanks(options, 3, *data);
+  for (const RankOutcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
+    const DdpFigures& ddp = outcome.result->ddp;
+    EXPECT_TRUE(ddp.has_rebuilt_buckets);
+    EXPECT_EQ(ddp.ready_order, (std::vector<std::string>{"wide", "last", "middle", "first"}));
+    EXPECT_EQ(ddp.bucket_bytes, (std::vector<int64_t>{8000, 8000, 8000, 4000}));
+    EXPECT_EQ(ddp.rebuilt_bucket_bytes, (std::vector<int64_t>{4000, 8000, 8000, 8000}));
+    EXPECT_EQ(outcome.result->bucket_elements, (std::vector<int64_t>{1000, 2000, 2000, 2000}));
+    EXPECT_EQ(outcome.weights, outcomes[0].weights);
+    ASSERT_EQ(outcome.steps.size(), 4);
+    for (size_t step = 1; step < 4; ++step) {
+      const StepRecord& record = outcome.steps[step];
+      ASSERT_EQ(record.buckets.size(), 4);
+      // The wide part is there long before the layer beside which it is declared.
+      EXPECT_LT(record.buckets[0].ready_ns, record.buckets[1].ready_ns);
+    }
+  }
+  // Every tensor's first gradient is 4, the batch; so is their mean 1 in every step.
+  TrainingOptions alone = Options("single");
+  const auto reference = RunRanks(alone, 1, *data);
+  ASSERT_TRUE(reference[0].result.ok()) << reference[0].result.status();
+  EXPECT_FALSE(reference[0].result->ddp.has_rebuilt_buckets);
+  EXPECT_LE(RelativeL2(outcomes[0].weights, reference[0].weights), 1e-6);
+  for (const size_t first : {0, 1000, 3000, 5000}) EXPECT_NE(outcomes[0].weights[first], 0);
+}
+
+TEST_F(Wide, AServersBucketsStayAsTheyAre) {
+  const TrainingOptions options = Options("ps-sync");
+  const auto outcomes = RunRanks(options, 2, *DataOf(options));
+  for (const RankOutcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
+    EXPECT_FALSE(outcome.result->ddp.has_rebuilt_buckets);
+    EXPECT_EQ(outcome.result->ddp.ready_order.front(), "wide");
+    EXPECT_EQ(outcome.result->bucket_elements.back(), 1000);
+    EXPECT_EQ(outcome.weights, outcomes[0].weights);
+  }
+}
+
+TEST(TrainLoop, DdpsTimesAreThoseOfTheStep) {
+  TrainingOptions options = SmallOptions("ring");
+  options.accumulate = 2;
+  const auto outcomes = RunRanks(options, 2, SmallData());
+  for (const RankOutcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
+    const DdpFigures& ddp = outcome.result->ddp;
+    double compute_ms = 0, comm_ms = 0;
+    for (const StepRecord& step : outcome.steps) {
+      compute_ms += step.compute_ms / 20;
+      comm_ms += step.comm_busy_ms / 20;
+    }
+    EXPECT_NEAR(ddp.forward_ms + ddp.backward_ms, compute_ms, 1e-6);
+    EXPECT_NEAR(ddp.comm_ms, comm_ms, 1e-6);
+    EXPECT_LE(ddp.overlap_ms, ddp.comm_ms);
+    EXPECT_LE(ddp.overlap_ms, ddp.backward_ms);
+    EXPECT_EQ(ddp.rebuilt_bucket_bytes, ddp.bucket_bytes) << "the last layer is ready first";
+  }
 }
 
 TEST(TrainLoop, ADivergingRunEndsWithTheStepAndAWayOut) {

@@ -36,6 +36,39 @@ TEST(PlanSteps, TheScheduleEndsWithTheLastSample) {
   EXPECT_EQ(plan.total_samples, 15 * 300);
 }
 
+TEST(PlanSteps, AccumulatedBatchesCountAsBatches) {
+  EXPECT_EQ(Steps({.epochs = 3, .accumulate = 2}, 2).steps, 3 * 117);
+  EXPECT_EQ(Steps({.batch = 100, .accumulate = 5}, 3).global_batch, 1500);
+  const StepPlan spare = Steps({.strategy = "ps-backup:1", .batch = 100, .accumulate = 5}, 3);
+  EXPECT_EQ(spare.global_batch, 1000);
+  EXPECT_EQ(spare.drawn_batch, 1500);
+}
+
+TEST(PlanSteps, AShortLastBatchIsAStepOfItsOwnWhereItIsNotDropped) {
+  const StepPlan plan = Steps({.epochs = 2, .warmup_steps = 1, .batch = 7000, .drop_last = "false"}, 2);
+  EXPECT_EQ(plan.steps_per_epoch, 5);  // the last has 4000
+  EXPECT_EQ(plan.steps, 10);
+  EXPECT_EQ(plan.total_samples, 2 * 60000 + 14000);
+  EXPECT_EQ(plan.SamplesBefore(4), 56000);
+  EXPECT_EQ(plan.SamplesBefore(5), 60000);
+  EXPECT_EQ(plan.SamplesBefore(6), 74000);
+  EXPECT_EQ(plan.SamplesIn(2 * 6, 2), 74000) << "two updates a step";
+  EXPECT_EQ(plan.SamplesIn(9, 2), 58000);
+  // Samples come to the step that is nearest.
+  EXPECT_EQ(Steps({.samples = 60000, .batch = 7000, .drop_last = "false"}, 2).steps, 5);
+  EXPECT_EQ(Steps({.samples = 116000, .batch = 7000, .drop_last = "false"}, 2).steps, 9);
+  // Without it nothing changes.
+  EXPECT_EQ(Steps({.batch = 7000}, 2).steps, 4);
+  EXPECT_EQ(Steps({.batch = 7000}, 2).SamplesBefore(5), 70000);
+}
+
+TEST(PlanSteps, DataSmallerThanABatchIsOneShortStepWhereItIsNotDropped) {
+  const auto plan = PlanSteps({.batch = 128, .drop_last = "false"}, 5, 4);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->steps, 1);
+  EXPECT_EQ(plan->total_samples, 5);
+}
+
 TEST(PlanSteps, ABatchLargerThanTheDataIsRefused) {
   EXPECT_EQ(PlanSteps({.batch = 60001}, 60000, 1).status().message(),
             "--batch 60001 is larger than the data (60000 samples)");
@@ -78,6 +111,8 @@ TEST(PlanUpdates, LinearScalingCountsTheSamplesBehindOneUpdate) {
   EXPECT_EQ(Updates(options).schedule.scale, 4);
   options.linear_scaling = false;
   EXPECT_EQ(Updates(options).schedule.scale, 1);
+  EXPECT_EQ(Updates({.strategy = "ring", .accumulate = 3, .linear_scaling = true}, 4).schedule.scale, 12);
+  EXPECT_EQ(Updates({.strategy = "ps-async", .accumulate = 3, .linear_scaling = true}, 4).schedule.scale, 3);
 }
 
 TEST(PlanWarnings, MomentumOnLateGradientsIsOne) {
@@ -107,8 +142,12 @@ TEST(CheckStrategy, WhatConcernsOnlySomeStrategiesIsRefusedByTheOthersInOneLine)
   EXPECT_NE(refusal("ps-sync", inverse).find("--staleness_lr is for asynchronous"), std::string::npos);
   EXPECT_NE(refusal("ring", inverse).find("ring"), std::string::npos);
   EXPECT_EQ(refusal("ps-async", inverse), "");
-  EXPECT_NE(refusal("ring", half).find("--wire is for"), std::string::npos);
+  EXPECT_NE(refusal("none", half).find("--wire is of gradients"), std::string::npos);
+  EXPECT_EQ(refusal("ring", half), "");
   EXPECT_EQ(refusal("ps-async", half), "");
+  const auto all = [](TrainingOptions& o) { o.drop_last = "false"; };
+  EXPECT_NE(refusal("ps-backup:1", all).find("--drop_last false"), std::string::npos);
+  EXPECT_EQ(refusal("ring", all), "");
 }
 
 TEST(CheckStrategy, SingleIsOneProcessAndAloneHasMicroBatches) {

@@ -5,7 +5,8 @@ namespace psring {
 ConvLayer::ConvLayer(const std::string& name, const ConvShape& shape, ParameterLayout& layout)
     : Layer(size_t{1} * shape.out_height() * shape.out_width() * shape.out_channels),
       shape_(shape),
-      parameters_(name, {shape.out_channels, shape.kernel, shape.kernel, shape.in_channels}, layout) {}
+      parameters_(name, {shape.out_channels, shape.kernel, shape.kernel, shape.in_channels}, layout,
+                  {.height = shape.kernel, .width = shape.kernel, .channels = shape.in_channels}) {}
 
 void ConvLayer::Initialize(Random& random, std::vector<float>& weights) const {
   parameters_.Initialize(random, weights);

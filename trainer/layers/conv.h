@@ -12,8 +12,7 @@ class ConvLayer : public Layer {
   // `shape.batch` does not count.
   ConvLayer(const std::string& name, const ConvShape& shape, ParameterLayout& layout);
 
-  bool has_parameters() const override { return true; }
-  size_t first_parameter() const override { return parameters_.weight.first; }
+  ReadyRange parameters() const override { return parameters_.range(); }
   void Initialize(Random& random, std::vector<float>& weights) const override;
   void Forward(int batch, ConstSpan weights, ConstSpan x, Ops& ops, Stream& stream) override;
   void Backward(int batch, ConstSpan weights, ConstSpan x, Span dx, Span gradient, Ops& ops,

@@ -4,11 +4,11 @@
 
 namespace psring {
 
-WeightAndBias::WeightAndBias(const std::string& name, std::vector<int> weight_shape,
-                             ParameterLayout& layout) {
+WeightAndBias::WeightAndBias(const std::string& name, std::vector<int> weight_shape, ParameterLayout& layout,
+                             PictureShape picture) {
   const int outputs = weight_shape.front();
   // By value: the layout's list may move when it grows.
-  weight = layout.tensors()[layout.Add(name + ".weight", std::move(weight_shape))];
+  weight = layout.tensors()[layout.Add(name + ".weight", std::move(weight_shape), picture)];
   bias = layout.tensors()[layout.Add(name + ".bias", {outputs})];
   fan_in = weight.count / outputs;
 }

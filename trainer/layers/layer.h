@@ -17,23 +17,24 @@ class Layer {
  public:
   virtual ~Layer() = default;
 
-  // Before the first Forward: room for the outputs of `max_batch` samples, and for their gradients.
-  virtual absl::Status Allocate(int max_batch, Device& device) {
-    PSRING_ASSIGN_OR_RETURN(y_, device.Allocate(max_batch * outputs_ * sizeof(float)));
-    PSRING_ASSIGN_OR_RETURN(dy_, device.Allocate(max_batch * outputs_ * sizeof(float)));
+  // Before the first Forward: room for the outputs of `max_batch` samples, and for their gradients, of
+  // `type`.
+  virtual absl::Status Allocate(int max_batch, DType type, Device& device) {
+    type_ = type;
+    PSRING_ASSIGN_OR_RETURN(y_, device.Allocate(max_batch * outputs_ * SizeOf(type)));
+    PSRING_ASSIGN_OR_RETURN(dy_, device.Allocate(max_batch * outputs_ * SizeOf(type)));
     return absl::OkStatus();
   }
 
   // Elements per sample.
   size_t outputs() const { return outputs_; }
   // Of the last Forward.
-  Span output(int batch) const { return y_.span().Slice(0, batch * outputs_); }
+  Span output(int batch) const { return y_.span(type_).Slice(0, batch * outputs_); }
   // The layer behind, or the loss, writes it; Backward may change it.
-  Span output_gradient(int batch) const { return dy_.span().Slice(0, batch * outputs_); }
+  Span output_gradient(int batch) const { return dy_.span(type_).Slice(0, batch * outputs_); }
 
-  // The lowest element of the flat buffers that belongs to this layer; meaningless where there is none.
-  virtual bool has_parameters() const { return false; }
-  virtual size_t first_parameter() const { return 0; }
+  // The elements of the flat buffers that belong to this layer; none by default.
+  virtual ReadyRange parameters() const { return {}; }
 
   // Fills this layer's part of `weights`, on the host.
   virtual void Initialize(Random& random, std::vector<float>& weights) const = 0;
@@ -50,6 +51,7 @@ class Layer {
 
  private:
   size_t outputs_;
+  DType type_ = DType::kFloat32;
   Buffer y_, dy_;
 };
 
@@ -58,7 +60,10 @@ struct WeightAndBias {
   Tensor weight, bias;
   size_t fan_in;  // products behind one output
 
-  WeightAndBias(const std::string& name, std::vector<int> weight_shape, ParameterLayout& layout);
+  // `picture`: what one output's inputs are, where they are one.
+  WeightAndBias(const std::string& name, std::vector<int> weight_shape, ParameterLayout& layout,
+                PictureShape picture = {});
+  ReadyRange range() const { return {weight.first, weight.count + bias.count}; }
   void Initialize(Random& random, std::vector<float>& weights) const;
 };
 

@@ -2,10 +2,11 @@
 
 namespace psring {
 
-LinearLayer::LinearLayer(const std::string& name, int inputs, int outputs, bool relu, ParameterLayout& layout)
+LinearLayer::LinearLayer(const std::string& name, int inputs, int outputs, bool relu, ParameterLayout& layout,
+                         PictureShape picture)
     : Layer(outputs),
       shape_{.batch = 1, .inputs = inputs, .outputs = outputs, .relu = relu},
-      parameters_(name, {outputs, inputs}, layout) {}
+      parameters_(name, {outputs, inputs}, layout, picture) {}
 
 void LinearLayer::Initialize(Random& random, std::vector<float>& weights) const {
   parameters_.Initialize(random, weights);

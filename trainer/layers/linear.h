@@ -6,13 +6,13 @@
 
 namespace psring {
 
-// y = x w^T + b, and max(0, y) where `relu` says so.
+// y = x w^T + b, and max(0, y) where `relu` says so. `picture`: what x is, where it is one.
 class LinearLayer : public Layer {
  public:
-  LinearLayer(const std::string& name, int inputs, int outputs, bool relu, ParameterLayout& layout);
+  LinearLayer(const std::string& name, int inputs, int outputs, bool relu, ParameterLayout& layout,
+              PictureShape picture = {});
 
-  bool has_parameters() const override { return true; }
-  size_t first_parameter() const override { return parameters_.weight.first; }
+  ReadyRange parameters() const override { return parameters_.range(); }
   void Initialize(Random& random, std::vector<float>& weights) const override;
   void Forward(int batch, ConstSpan weights, ConstSpan x, Ops& ops, Stream& stream) override;
   void Backward(int batch, ConstSpan weights, ConstSpan x, Span dx, Span gradient, Ops& ops,

@@ -5,8 +5,8 @@ namespace psring {
 MaxPoolLayer::MaxPoolLayer(const PoolShape& shape)
     : Layer(size_t{1} * (shape.height / 2) * (shape.width / 2) * shape.channels), shape_(shape) {}
 
-absl::Status MaxPoolLayer::Allocate(int max_batch, Device& device) {
-  PSRING_RETURN_IF_ERROR(Layer::Allocate(max_batch, device));
+absl::Status MaxPoolLayer::Allocate(int max_batch, DType type, Device& device) {
+  PSRING_RETURN_IF_ERROR(Layer::Allocate(max_batch, type, device));
   PSRING_ASSIGN_OR_RETURN(argmax_, device.Allocate(max_batch * outputs()));
   return absl::OkStatus();
 }

@@ -10,7 +10,7 @@ class MaxPoolLayer : public Layer {
   // `shape.batch` does not count.
   explicit MaxPoolLayer(const PoolShape& shape);
 
-  absl::Status Allocate(int max_batch, Device& device) override;
+  absl::Status Allocate(int max_batch, DType type, Device& device) override;
   void Initialize(Random&, std::vector<float>&) const override {}
   void Forward(int batch, ConstSpan weights, ConstSpan x, Ops& ops, Stream& stream) override;
   void Backward(int batch, ConstSpan weights, ConstSpan x, Span dx, Span gradient, Ops& ops,

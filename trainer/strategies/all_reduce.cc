@@ -1,11 +1,14 @@
 // The gradients are summed over all ranks in place, bucket by bucket, on a background lane; the lane then
 // makes the bucket's update, the same on every rank.
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/gradient_norm.h"
+#include "common/reduce.h"
 #include "ring_worker/process_group.h"
+#include "trainer/error_feedback.h"
 #include "trainer/strategies/strategies.h"
 
 namespace psring {
@@ -13,15 +16,24 @@ namespace {
 
 class AllReduceStrategy : public SyncStrategy {
  public:
-  AllReduceStrategy(const StrategyContext& context, Optimizer optimizer, std::unique_ptr<Ops> lane_ops)
+  AllReduceStrategy(const StrategyContext& context, Optimizer optimizer, std::unique_ptr<Ops> lane_ops,
+                    std::optional<ErrorFeedback> feedback)
       : context_(context),
+        buckets_(context.buckets),
         optimizer_(std::move(optimizer)),
+        feedback_(std::move(feedback)),
         lane_ops_(std::move(lane_ops)),
         lane_(context.device.NewStream(StreamKind::kBackground, "synchronise")) {}
 
   absl::Status Start(const TrainingState& state) override {
     state_ = state;
     PSRING_RETURN_IF_ERROR(context_.group->Broadcast(state_.weights, /*root=*/0, *lane_));
+    if (state.has_slots) {
+      if (context_.rank == 0) optimizer_.Load(state.slots, *lane_);
+      for (const Span& slot : optimizer_.slots()) {
+        PSRING_RETURN_IF_ERROR(context_.group->Broadcast(slot, /*root=*/0, *lane_));
+      }
+    }
     return lane_->Synchronize();
   }
 
@@ -32,7 +44,7 @@ class AllReduceStrategy : public SyncStrategy {
     // The lane writes into it, so it must not move.
     records_.clear();
     sum_of_squares_ = 0;
-    records_.reserve(context_.buckets.size());
+    records_.reserve(buckets_.size());
     return absl::OkStatus();
   }
 
@@ -42,13 +54,17 @@ class AllReduceStrategy : public SyncStrategy {
     const Span gradient = state_.gradient.Slice(bucket.first, bucket.count);
 
     lane_->WaitFor(ready);
+    if (feedback_.has_value()) Encode(bucket.first, gradient);
+    const Span sent =
+        feedback_.has_value() ? feedback_->encoded().Slice(bucket.first, bucket.count) : gradient;
     Stamp(record.begin_ns);
-    if (absl::Status enqueued = context_.group->AllReduce(gradient, gradient, ReduceOp::kSum, *lane_);
+    if (absl::Status enqueued = context_.group->AllReduce(sent, sent, ReduceOp::kSum, *lane_);
         !enqueued.ok()) {
       lane_->Run([enqueued] { return enqueued; });
       return;
     }
     Stamp(record.end_ns);
+    if (feedback_.has_value()) Decode(sent, gradient);
     if (context_.clip_norm > 0) {  // updates wait for the norm of all buckets
       lane_->Run([this, &record, gradient] {
         AddSpan(SpanKind::kCommunication, record.bucket, record.begin_ns, record.end_ns);
@@ -64,6 +80,20 @@ class AllReduceStrategy : public SyncStrategy {
       return absl::OkStatus();
     });
   }
+
+  // As float32, which holds any tensor's index exactly.
+  absl::StatusOr<bool> AgreeOnOrder(std::vector<int>& ready) override {
+    PSRING_ASSIGN_OR_RETURN(const Buffer order, context_.device.Allocate(ready.size() * sizeof(float)));
+    std::vector<float> indices(ready.begin(), ready.end());
+    lane_->Copy(order.data(), indices.data(), order.bytes());
+    PSRING_RETURN_IF_ERROR(context_.group->Broadcast(order.span(), /*root=*/0, *lane_));
+    lane_->Copy(indices.data(), order.data(), order.bytes());
+    PSRING_RETURN_IF_ERROR(lane_->Synchronize());
+    ready.assign(indices.begin(), indices.end());
+    return true;
+  }
+
+  void Rebuild(std::vector<Bucket> buckets) override { buckets_ = std::move(buckets); }
 
   absl::StatusOr<StepReport> FinishStep() override {
     const int64_t begin = context_.trace.Now();
@@ -82,9 +112,33 @@ class AllReduceStrategy : public SyncStrategy {
     return lane_->Synchronize();
   }
 
+  absl::StatusOr<bool> Save(Span weights, const std::vector<Span>& slots) override {
+    lane_->Copy(weights.data, state_.weights.data, weights.bytes());
+    optimizer_.Save(slots, *lane_);
+    PSRING_RETURN_IF_ERROR(lane_->Synchronize());
+    return true;
+  }
+
   void Abort(absl::Status why) override { context_.group->Abort(std::move(why)); }
 
  private:
+  // A share of the mean over ranks, so that the sum of all stays within what float16 can hold.
+  void Encode(size_t first, Span gradient) {
+    lane_->Run([this, first, gradient] {
+      cpu::Scale(gradient.type, gradient.count, gradient.data, 1 / static_cast<float>(context_.world_size));
+      feedback_->Encode(first, gradient);
+      return absl::OkStatus();
+    });
+  }
+
+  void Decode(Span sent, Span gradient) {
+    lane_->Run([this, sent, gradient] {
+      cpu::Convert(sent.type, sent.data, gradient.type, gradient.data, gradient.count);
+      cpu::Scale(gradient.type, gradient.count, gradient.data, static_cast<float>(context_.world_size));
+      return absl::OkStatus();
+    });
+  }
+
   void Update(const Bucket& bucket, double factor) {
     optimizer_.Apply(bucket.first, state_.weights.Slice(bucket.first, bucket.count),
                      state_.gradient.Slice(bucket.first, bucket.count), info_.global_samples, rate_,
@@ -96,7 +150,7 @@ class AllReduceStrategy : public SyncStrategy {
     const int64_t begin = context_.trace.Now();
     PSRING_ASSIGN_OR_RETURN(const double factor,
                             ClipFactor(context_.clip_norm, sum_of_squares_, info_.global_samples));
-    for (const Bucket& bucket : context_.buckets) Update(bucket, factor);
+    for (const Bucket& bucket : buckets_) Update(bucket, factor);
     PSRING_RETURN_IF_ERROR(lane_->Synchronize());
     AddSpan(SpanKind::kOptimizer, -1, begin, context_.trace.Now());
     return absl::OkStatus();
@@ -116,8 +170,10 @@ class AllReduceStrategy : public SyncStrategy {
   }
 
   const StrategyContext context_;
+  std::vector<Bucket> buckets_;
   const Optimizer optimizer_;
-  const std::unique_ptr<Ops> lane_ops_;  // the compute thread is busy with its own
+  std::optional<ErrorFeedback> feedback_;  // where gradients travel in 16 bits
+  const std::unique_ptr<Ops> lane_ops_;    // the compute thread is busy with its own
   TrainingState state_;
   StepInfo info_;
   double rate_ = 0;
@@ -137,7 +193,13 @@ absl::StatusOr<std::unique_ptr<SyncStrategy>> MakeAllReduce(const StrategyContex
   for (const Bucket& bucket : context.buckets) count += bucket.count;
   PSRING_ASSIGN_OR_RETURN(Optimizer optimizer, Optimizer::Create(context.optimizer, context.device, count));
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(context.device, context.threads));
-  return std::make_unique<AllReduceStrategy>(context, std::move(optimizer), std::move(ops));
+  std::optional<ErrorFeedback> feedback;
+  if (context.wire != DType::kFloat32) {
+    PSRING_ASSIGN_OR_RETURN(feedback,
+                            ErrorFeedback::Create(context.wire, count, /*shared=*/false, context.device));
+  }
+  return std::make_unique<AllReduceStrategy>(context, std::move(optimizer), std::move(ops),
+                                             std::move(feedback));
 }
 
 }  // namespace psring

@@ -13,7 +13,9 @@ class NoneStrategy : public SyncStrategy {
 
   absl::Status Start(const TrainingState& state) override {
     state_ = state;
-    return absl::OkStatus();
+    if (!state.has_slots) return absl::OkStatus();
+    optimizer_.Load(state.slots, context_.compute);
+    return context_.compute.Synchronize();
   }
 
   absl::Status BeginStep(const StepInfo& info) override {
@@ -30,6 +32,8 @@ class NoneStrategy : public SyncStrategy {
   // The updates wait until here so that they are not taken for a part of backward.
   absl::StatusOr<StepReport> FinishStep() override {
     const int64_t begin = context_.trace.Now();
+    // A rank's share of a short last batch may be nothing.
+    if (info_.samples == 0) return std::move(report_);
     const double rate = LearningRate(context_.schedule, info_.global_samples_before);
     PSRING_ASSIGN_OR_RETURN(const double factor, Factor());
     for (const Bucket& bucket : context_.buckets) {
@@ -49,6 +53,13 @@ class NoneStrategy : public SyncStrategy {
     if (weights.data == state_.weights.data) return absl::OkStatus();
     context_.compute.Copy(weights.data, state_.weights.data, weights.bytes());
     return context_.compute.Synchronize();
+  }
+
+  absl::StatusOr<bool> Save(Span weights, const std::vector<Span>& slots) override {
+    context_.compute.Copy(weights.data, state_.weights.data, weights.bytes());
+    optimizer_.Save(slots, context_.compute);
+    PSRING_RETURN_IF_ERROR(context_.compute.Synchronize());
+    return true;
   }
 
   void Abort(absl::Status /*why*/) override {}  // it never waits

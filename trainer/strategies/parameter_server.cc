@@ -43,7 +43,9 @@ class ParameterServerStrategy : public SyncStrategy {
                         .parameters = static_cast<int64_t>(state.weights.count),
                         .buckets = context_.buckets,
                         .optimizer = context_.optimizer,
-                        .schedule = context_.schedule};
+                        .schedule = context_.schedule,
+                        .start_step = state.step,
+                        .start_samples = state.samples};
     SharedSpan sent{state.gradient, state.gradient_fd};
     if (context_.wire != DType::kFloat32) {
       PSRING_ASSIGN_OR_RETURN(feedback_,
@@ -52,6 +54,7 @@ class ParameterServerStrategy : public SyncStrategy {
       sent = {feedback_->encoded(), feedback_->encoded_fd()};
     }
     client_.ShareMemory(sent, {state.weights, state.weights_fd});
+    if (state.has_slots) client_.BeginWith(state.slots);
     return client_.Start(context_.rank, job, state.weights, absl::Now() + context_.timeout);
   }
 
@@ -130,6 +133,15 @@ class ParameterServerStrategy : public SyncStrategy {
       PSRING_RETURN_IF_ERROR(context_.compute.Synchronize());
     }
     return client_.Leave(deadline);
+  }
+
+  absl::StatusOr<bool> Save(Span weights, const std::vector<Span>& slots) override {
+    const absl::Time deadline = absl::Now() + context_.timeout;
+    PSRING_ASSIGN_OR_RETURN(bool of_this_step, client_.FetchState(0, weights, deadline));
+    for (size_t i = 0; i < slots.size() && of_this_step; ++i) {
+      PSRING_ASSIGN_OR_RETURN(of_this_step, client_.FetchState(static_cast<int>(i) + 1, slots[i], deadline));
+    }
+    return of_this_step;
   }
 
   void Abort(absl::Status why) override { client_.Abort(std::move(why)); }

@@ -1,0 +1,154 @@
+#include "common/checkpoint_folder.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/check.h"
+#include "common/records.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kPrefix[] = "step";
+constexpr char kUnfinished[] = ".part";
+
+absl::Status SystemError(const std::string& what, const std::string& path) {
+  return absl::UnavailableError(absl::StrCat("cannot ", what, " ", path, ": ", strerror(errno)));
+}
+
+absl::Status Sync(const std::string& path, int flags) {
+  const int fd = open(path.c_str(), flags | O_CLOEXEC);
+  if (fd < 0) return SystemError("open", path);
+  const bool synced = fsync(fd) == 0;
+  const absl::Status status = synced ? absl::OkStatus() : SystemError("force to the disk", path);
+  close(fd);
+  return status;
+}
+
+absl::Status WriteThrough(const std::string& path, const std::string& bytes) {
+  const int fd = open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644);
+  if (fd < 0) return SystemError("write", path);
+  absl::Status status;
+  for (size_t done = 0; done < bytes.size() && status.ok();) {
+    const ssize_t written = write(fd, bytes.data() + done, bytes.size() - done);
+    if (written >= 0) {
+      done += static_cast<size_t>(written);
+    } else if (errno != EINTR) {
+      status = SystemError("write", path);
+    }
+  }
+  if (status.ok() && fsync(fd) != 0) status = SystemError("force to the disk", path);
+  close(fd);
+  return status;
+}
+
+// In one go, also where `to` is there already: whoever looks finds the old one or the new one.
+absl::Status MoveInPlace(const std::string& from, const std::string& to) {
+  if (rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
+  if (errno != ENOTEMPTY && errno != EEXIST) return SystemError("rename", from);
+  if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return absl::OkStatus();
+  // A file system without exchange: for a moment there is none, and the one before is the newest.
+  const std::string old = to + ".old" + kUnfinished;
+  if (rename(to.c_str(), old.c_str()) != 0 || rename(from.c_str(), to.c_str()) != 0) {
+    return SystemError("rename", from);
+  }
+  return absl::OkStatus();
+}
+
+int64_t SequenceIn(const fs::path& position_file) {
+  const absl::StatusOr<std::string> text = ReadFile(position_file.string());
+  if (!text.ok()) return -1;
+  const nlohmann::json json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  const auto sequence = json.is_object() ? json.find("sequence") : json.end();
+  return sequence != json.end() && sequence->is_number_unsigned() ? sequence->get<int64_t>() : -1;
+}
+
+void RemoveUnfinished(const std::string& folder) {
+  std::vector<fs::path> left;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename();
+    if (absl::StartsWith(name, kPrefix) && absl::EndsWith(name, kUnfinished)) left.push_back(entry.path());
+  }
+  for (const fs::path& path : left) fs::remove_all(path, error);
+}
+
+}  // namespace
+
+std::vector<CheckpointPath> ListCheckpoints(const std::string& folder) {
+  std::vector<CheckpointPath> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename();
+    absl::string_view digits = name;
+    int64_t step = 0;
+    std::error_code none;
+    if (absl::ConsumePrefix(&digits, kPrefix) && absl::SimpleAtoi(digits, &step) && step >= 0 &&
+        fs::exists(entry.path() / kPositionFile, none)) {
+      found.push_back({.step = step,
+                       .sequence = SequenceIn(entry.path() / kPositionFile),
+                       .path = entry.path().string()});
+    }
+  }
+  std::sort(found.begin(), found.end(), [](const CheckpointPath& a, const CheckpointPath& b) {
+    return std::pair(a.sequence, a.step) > std::pair(b.sequence, b.step);
+  });
+  return found;
+}
+
+absl::Status OpenCheckpoints(const std::string& folder, int64_t sequence) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error || access(folder.c_str(), W_OK | X_OK) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--checkpoint_dir: cannot write into ", folder, ": ",
+                                                   error ? error.message() : strerror(errno)));
+  }
+  const std::vector<CheckpointPath> there = ListCheckpoints(folder);
+  if (there.empty() || there.front().sequence <= sequence) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--checkpoint_dir ", folder, " holds a checkpoint of step ", there.front().step,
+      " from which this run does not go on; --resume latest does, and another folder leaves it alone"));
+}
+
+absl::Status SaveCheckpoint(const std::string& folder, int64_t step, const CheckpointFiles& files, int keep) {
+  RemoveUnfinished(folder);
+  const std::string path = absl::StrCat(folder, "/", kPrefix, step);
+  const std::string beside = absl::StrCat(path, kUnfinished);
+  std::error_code error;
+  fs::create_directories(beside, error);
+  if (error) {
+    return absl::UnavailableError(absl::StrCat("cannot write ", beside, ": ", error.message()));
+  }
+  absl::Status status;
+  for (const auto& [name, bytes] : files) {
+    if (status.ok()) status = WriteThrough(absl::StrCat(beside, "/", name), bytes);
+  }
+  if (status.ok()) status = Sync(beside, O_RDONLY | O_DIRECTORY);
+  if (status.ok()) status = MoveInPlace(beside, path);
+  if (status.ok()) status = Sync(folder, O_RDONLY | O_DIRECTORY);
+  if (status.ok()) {
+    const std::vector<CheckpointPath> all = ListCheckpoints(folder);
+    for (size_t i = static_cast<size_t>(keep); i < all.size(); ++i) {
+      // What says that it is one goes first, so that a removal which is cut short leaves no half of one.
+      fs::remove(fs::path(all[i].path) / kPositionFile, error);
+      fs::remove_all(all[i].path, error);
+    }
+  }
+  RemoveUnfinished(folder);
+  return status;
+}
+
+}  // namespace psring
