@@ -32,10 +32,6 @@ absl::Status ParameterServer::Join(const Joining& joining, std::shared_ptr<Reply
       return absl::AlreadyExistsError(absl::StrCat("there is a worker ", worker, " already"));
     }
   }
-  if (comes_back && joining.again && options_.servers > 1) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "worker ", worker, " was given up here; it can come back to all servers together, as a new process"));
-  }
   if (comes_back) return ComeBack(joining, std::move(sink));
   if (!resumes) return Enter(joining, std::move(sink));
   if (rule_.kind == WaitingRule::Kind::kBackup) {

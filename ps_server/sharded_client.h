@@ -113,9 +113,6 @@ class ShardedClient : public PsClient {
 
   // sharded_client_begin.cc: with which step this worker begins, and begins again.
   absl::Status AgreeOnStart(Span weights, absl::Time deadline);
-  absl::Status CatchUp(Span weights, absl::Time deadline);
-  absl::Status PushNothing(int server, int64_t step, const std::vector<float>& nothing, Span weights,
-                           absl::Time deadline);
   void OnBegin(int server, const ChunkHeader& word);
   // Whom to tell what, so that all begin at one step.
   struct Call {
@@ -141,7 +138,6 @@ class ShardedClient : public PsClient {
   std::optional<ChunkHeader> total_ ABSL_GUARDED_BY(mutex_);    // of the newest norm
   HeldParts held_ ABSL_GUARDED_BY(mutex_);                      // until the first server has decided
   bool started_ ABSL_GUARDED_BY(mutex_) = false;                // all servers have let this worker in
-  bool restored_ ABSL_GUARDED_BY(mutex_) = false;               // and some came from a checkpoint
   bool goes_back_ ABSL_GUARDED_BY(mutex_) =
       false;  // until Fetch: what is pushed is of a step that is given up
   CommonStep common_ ABSL_GUARDED_BY(mutex_);

@@ -60,7 +60,6 @@ void ShardedClient::OnJoined(int server, const ChunkHeader& word) {
     MutexLock lock(mutex_);
     if (!started_) {
       common_.OnBegin(server, word.version, word.step);
-      restored_ = restored_ || word.dropped;
       changed_.NotifyAll();
       return;
     }
