@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "ps_server/consistency.h"
 #include "ps_server/sharded_client.h"
 
 namespace psring {
@@ -13,6 +14,7 @@ namespace psring {
 // the earliest.
 absl::Status ShardedClient::AgreeOnStart(Span weights, absl::Time deadline) {
   for (const auto& server : servers_) start_step_ = std::max(start_step_, server->start_step());
+  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job_.consistency, job_.workers));
   Call call;
   {
     MutexLock lock(mutex_);
@@ -20,6 +22,7 @@ absl::Status ShardedClient::AgreeOnStart(Span weights, absl::Time deadline) {
     while (!common_.has_heard_of_all() && failure_.ok()) changed_.Wait(mutex_);
     PSRING_RETURN_IF_ERROR(failure_);
     started_ = true;
+    if (rule.each_alone()) return absl::OkStatus();  // each shard goes on from where it was
     goes_back_ = !common_.agreed();
     call = CallBackLocked();
   }

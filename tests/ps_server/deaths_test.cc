@@ -134,7 +134,8 @@ class Servers {
     children_[server]->Kill(signal);
     const auto ended = children_[server]->Wait();
     // It may have come to a good end before.
-    EXPECT_TRUE(ended == -signal || ended == 128 + signal || ended == 0) << children_[server]->Output();
+    EXPECT_TRUE(ended == -signal || ended == 128 + signal || ended == 0)
+        << ended.value_or(-1000) << " after " << signal << ": " << children_[server]->Output();
   }
   // All have ended well.
   void ExpectGoodEnds() {
