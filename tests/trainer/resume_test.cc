@@ -89,9 +89,13 @@ TEST_P(Stopped, AtAnyStepItEndsWithTheWeightsOfUndisturbedTraining) {
 INSTANTIATE_TEST_SUITE_P(
     Strategies, Stopped,
     testing::Values(Case{"single", 1}, Case{"single", 1, [](auto& o) { o.micro_batches = 3; }},
-                    Case{"ring", 2}, Case{"ring", 3, [](auto& o) { o.clip_norm = .5; }}, Case{"star", 2},
-                    Case{"ps-sync", 2}, Case{"ps-sync", 3, [](auto& o) { o.servers = 2; }},
-                    Case{"ps-sync", 2, [](auto& o) { o.clip_norm = .5, o.warmup_steps = 0; }}),
+                    Case{"dp", 1, [](auto& o) { o.replicas = 2; }}, Case{"ring", 2},
+                    Case{"ring", 3, [](auto& o) { o.clip_norm = .5; }},
+                    // Accumulated, with an epoch of 23 steps whose last is short.
+                    Case{"ring", 3, [](auto& o) { o.accumulate = 2, o.batch = 3, o.drop_last = "false"; }},
+                    Case{"star", 2}, Case{"ps-sync", 2}, Case{"ps-sync", 3, [](auto& o) { o.servers = 2; }},
+                    Case{"ps-sync", 2, [](auto& o) { o.accumulate = 2, o.drop_last = "false"; }},
+                    Case{"ps-sync", 2, [](auto& o) { o.clip_norm = .5; }}),
     [](const auto& info) {
       std::string name = absl::StrCat(info.param.strategy, "On", info.param.workers, "No", info.index);
       std::erase_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); });

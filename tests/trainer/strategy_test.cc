@@ -201,6 +201,7 @@ class NotingStrategy : public SyncStrategy {
     buckets.push_back(bucket.index);
   }
   absl::StatusOr<StepReport> FinishStep() override { return StepReport(); }
+  absl::StatusOr<bool> Save(Span, const std::vector<Span>&) override { return false; }
   absl::Status Collect(Span) override { return absl::OkStatus(); }
   void Abort(absl::Status) override {}
 
