@@ -161,6 +161,7 @@ TEST(CheckRecovery, NamesWhatDoesNotGoTogether) {
   EXPECT_NE(error(replayed, 1).find("trains nothing"), std::string::npos);
   const auto clipped = [](auto& o) { o.on_worker_loss = "continue", o.clip_norm = 1; };
   EXPECT_NE(error(clipped, 1).find("--clip_norm"), std::string::npos);
+  EXPECT_EQ(error([](auto& o) { o.on_worker_loss = "stop"; }, 2), "");
 }
 
 TEST(TrainingArguments, DefaultsAreLeftOut) { EXPECT_TRUE(TrainingArguments(TrainingOptions()).empty()); }

@@ -1,12 +1,12 @@
 // Real servers that die at moments nobody chose, and are started again with the same folder. PSRING_DEATHS
 // says how many times over, PSRING_SEED where to begin; both are printed.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -25,9 +25,6 @@ namespace psring {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::HasSubstr;
-
-std::string own_binary;
 
 int64_t FromEnvironment(const char* name, int64_t otherwise) {
   const char* text = std::getenv(name);
@@ -55,7 +52,8 @@ std::unique_ptr<PsClient> NewClient(Rendezvous& rendezvous, int servers) {
       address = find();
     }
     EXPECT_TRUE(address.ok()) << address.status();
-    clients.push_back(MakeGrpcPsClient(address.value_or(""), {.patience = absl::Seconds(20), .find_again = find}));
+    clients.push_back(
+        MakeGrpcPsClient(address.value_or(""), {.patience = absl::Seconds(20), .find_again = find}));
   }
   return MakeShardedPsClient(std::move(clients));
 }
@@ -130,12 +128,23 @@ class Servers {
     command.insert(command.end(), flags_.begin(), flags_.end());
     children_[server] = std::make_unique<Child>(command);
   }
-  void End(int server, int signal) {
+  // False: it had come to a good end before, since its job was over.
+  bool End(int server, int signal) {
     children_[server]->Kill(signal);
     const auto ended = children_[server]->Wait();
-    // It may have come to a good end before.
     EXPECT_TRUE(ended == -signal || ended == 128 + signal || ended == 0)
         << ended.value_or(-1000) << " after " << signal << ": " << children_[server]->Output();
+    return ended != 0;
+  }
+  // Kills and starts again whom and when it pleases, while `may`.
+  void DieNowAndThen(std::mt19937& random, const std::function<bool()>& may) {
+    for (int death = 0; death < 3; ++death) {
+      absl::SleepFor(absl::Milliseconds(random() % (death == 0 ? 100 : 400)));
+      const int victim = static_cast<int>(random() % children_.size());
+      if (!may() || !End(victim, random() % 4 == 0 ? SIGTERM : SIGKILL)) break;
+      absl::SleepFor(absl::Milliseconds(random() % 100));
+      Start(victim);
+    }
   }
   // All have ended well.
   void ExpectGoodEnds() {
@@ -172,9 +181,6 @@ class DeathsTest : public ::testing::Test {
       body(random);
     }
   }
-  static void Sleep(std::mt19937& random, int most_ms) {
-    absl::SleepFor(absl::Milliseconds(random() % most_ms));
-  }
 };
 
 TEST_F(DeathsTest, KilledServersComeBackAndSynchronousWeightsAreThoseOfAnUndisturbedRun) {
@@ -199,26 +205,42 @@ TEST_F(DeathsTest, KilledServersComeBackAndSynchronousWeightsAreThoseOfAnUndistu
           --working;
         });
       });
-      for (int death = 0; death < 3; ++death) {
-        Sleep(random, death == 0 ? 100 : 400);
-        const int victim = static_cast<int>(random() % count);
-        if (working < kWorkers) break;
-        servers.End(victim, random() % 4 == 0 ? SIGTERM : SIGKILL);
-        Sleep(random, 100);
-        servers.Start(victim);
-      }
+      servers.DieNowAndThen(random, [&] { return working == kWorkers; });
       workers.join();
       servers.ExpectGoodEnds();
     }
   });
 }
 
+// Each shard goes on from where it was, whatever the others do.
+TEST_F(DeathsTest, KilledServersOfAnAsynchronousJobComeBackAndCountWhatWentDownWithThem) {
+  Repeat([](std::mt19937& random) {
+    constexpr int kWorkers = 2;
+    constexpr int64_t kSteps = 40;
+    for (const std::string consistency : {"async", "ssp:2"}) {
+      SCOPED_TRACE(consistency);
+      ServerJob job = Job(kWorkers, consistency);
+      job.deterministic = false;
+      Servers servers(2, kWorkers, {"--checkpoint_every", absl::StrCat(1 + random() % 7)});
+      std::atomic<int> working = kWorkers;
+      std::thread workers([&] {
+        ForEachRank(kWorkers, [&](int rank) {
+          TestWorker worker(job, rank, NewClient(servers.rendezvous(), 2));
+          EXPECT_EQ(Train(worker, kSteps, absl::Milliseconds(8)), absl::OkStatus());
+          --working;
+        });
+      });
+      servers.DieNowAndThen(random, [&] { return working == kWorkers; });
+      workers.join();
+      servers.ExpectGoodEnds();
+      for (int server = 0; server < 2; ++server) {
+        const ServerResult result = servers.ResultOf(server);
+        if (result.restarts == 0) EXPECT_EQ(result.lost_updates, 0);
+        EXPECT_LE(result.lost_updates, kWorkers * kSteps * static_cast<int64_t>(job.buckets.size()));
+      }
+    }
+  });
+}
+
 }  // namespace
 }  // namespace psring
-
-int main(int argc, char** argv) {
-  char path[4096] = {};
-  if (readlink("/proc/self/exe", path, sizeof(path) - 1) > 0) psring::own_binary = path;
-  ::testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
