@@ -40,10 +40,10 @@ class Child {
     unlink(output_.c_str());
   }
   void Kill(int signal) const { kill(pid_, signal); }
-  // The exit code; minus the signal that ended it; nothing where it still runs after ten seconds.
-  std::optional<int> Wait() {
+  // The exit code; minus the signal that ended it; nothing where it still runs after so long.
+  std::optional<int> Wait(absl::Duration most = absl::Seconds(10)) {
     int status = 0;
-    for (int i = 0; i < 1000; ++i) {
+    for (const absl::Time deadline = absl::Now() + most; absl::Now() < deadline;) {
       if (waitpid(pid_, &status, WNOHANG) == pid_) {
         ended_ = true;
         return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -65,20 +64,21 @@ ServerJob Job(int workers, const std::string& consistency) {
   return job;
 }
 
-// From where it is let in to the end, back and forth with its servers.
-absl::Status Train(TestWorker& worker, int64_t steps, absl::Duration pause) {
+// From where it is let in to the end, back and forth with its servers; does not end while `hold` is true.
+absl::Status Train(TestWorker& worker, int64_t steps, const std::atomic<bool>& hold) {
   PSRING_RETURN_IF_ERROR(worker.Start());
   const Span weights{worker.weights.data(), worker.weights.size()};
   int64_t step = worker.client->start_step();
   while (true) {
     while (step < steps) {
-      absl::SleepFor(pause);
+      absl::SleepFor(absl::Milliseconds(8));
       PSRING_ASSIGN_OR_RETURN(const std::vector<ExchangeResult> results, worker.Step(step++));
       const auto back = std::ranges::find_if(results, &ExchangeResult::went_back);
       if (back == results.end()) continue;
       step = back->version;
       PSRING_RETURN_IF_ERROR(worker.client->Fetch(weights, Soon()));
     }
+    while (hold) absl::SleepFor(absl::Milliseconds(1));
     PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back, worker.client->Barrier(2, Soon()));
     if (!back.has_value()) break;
     step = *back;
@@ -128,27 +128,28 @@ class Servers {
     command.insert(command.end(), flags_.begin(), flags_.end());
     children_[server] = std::make_unique<Child>(command);
   }
-  // False: it had come to a good end before, since its job was over.
-  bool End(int server, int signal) {
+  void End(int server, int signal) {
     children_[server]->Kill(signal);
-    const auto ended = children_[server]->Wait();
-    EXPECT_TRUE(ended == -signal || ended == 128 + signal || ended == 0)
+    // Told to end it gives its workers five seconds.
+    const auto ended = children_[server]->Wait(absl::Seconds(30));
+    EXPECT_TRUE(ended == -signal || ended == 128 + signal)
         << ended.value_or(-1000) << " after " << signal << ": " << children_[server]->Output();
-    return ended != 0;
   }
-  // Kills and starts again whom and when it pleases, while `may`.
-  void DieNowAndThen(std::mt19937& random, const std::function<bool()>& may) {
-    for (int death = 0; death < 3; ++death) {
-      absl::SleepFor(absl::Milliseconds(random() % (death == 0 ? 100 : 400)));
+  // Three deaths of whom and when it pleases. `hold` stays true until the last one is dead: as long as that
+  // the workers do not end the job, after which no server is to be started again.
+  void DieNowAndThen(std::mt19937& random, std::atomic<bool>& hold) {
+    for (int deaths = 3; deaths > 0; --deaths) {
+      absl::SleepFor(absl::Milliseconds(random() % 300));
       const int victim = static_cast<int>(random() % children_.size());
-      if (!may() || !End(victim, random() % 4 == 0 ? SIGTERM : SIGKILL)) break;
+      End(victim, random() % 16 == 0 ? SIGTERM : SIGKILL);
+      if (deaths == 1) hold = false;
       absl::SleepFor(absl::Milliseconds(random() % 100));
       Start(victim);
     }
   }
   // All have ended well.
   void ExpectGoodEnds() {
-    for (const auto& child : children_) EXPECT_EQ(child->Wait(), 0) << child->Output();
+    for (const auto& child : children_) EXPECT_EQ(child->Wait(absl::Seconds(30)), 0) << child->Output();
     for (const auto& entry : fs::directory_iterator(folder_)) {
       EXPECT_NE(entry.path().extension(), ".checkpoint") << "of a job that has ended well";
     }
@@ -192,20 +193,19 @@ TEST_F(DeathsTest, KilledServersComeBackAndSynchronousWeightsAreThoseOfAnUndistu
       ServerJob job = Job(kWorkers, "sync");
       if (random() % 3 == 0) job.clip_norm = 3;
       Servers servers(count, kWorkers, {"--checkpoint_every", absl::StrCat(1 + random() % 7)});
-      std::atomic<int> working = kWorkers;
+      std::atomic<bool> hold = true;
       std::thread workers([&] {
         ForEachRank(kWorkers, [&](int rank) {
           TestWorker worker(job, rank, NewClient(servers.rendezvous(), count));
-          EXPECT_EQ(Train(worker, kSteps, absl::Milliseconds(8)), absl::OkStatus());
+          EXPECT_EQ(Train(worker, kSteps, hold), absl::OkStatus());
           if (count == 1 || job.clip_norm == 0) {
             EXPECT_EQ(worker.weights, TrainAlone(job, kSteps));
           } else {  // the parts of the norm are added in another order
             EXPECT_LT(RelativeDistance(worker.weights, TrainAlone(job, kSteps)), 1e-6);
           }
-          --working;
         });
       });
-      servers.DieNowAndThen(random, [&] { return working == kWorkers; });
+      servers.DieNowAndThen(random, hold);
       workers.join();
       servers.ExpectGoodEnds();
     }
@@ -222,15 +222,14 @@ TEST_F(DeathsTest, KilledServersOfAnAsynchronousJobComeBackAndCountWhatWentDownW
       ServerJob job = Job(kWorkers, consistency);
       job.deterministic = false;
       Servers servers(2, kWorkers, {"--checkpoint_every", absl::StrCat(1 + random() % 7)});
-      std::atomic<int> working = kWorkers;
+      std::atomic<bool> hold = true;
       std::thread workers([&] {
         ForEachRank(kWorkers, [&](int rank) {
           TestWorker worker(job, rank, NewClient(servers.rendezvous(), 2));
-          EXPECT_EQ(Train(worker, kSteps, absl::Milliseconds(8)), absl::OkStatus());
-          --working;
+          EXPECT_EQ(Train(worker, kSteps, hold), absl::OkStatus());
         });
       });
-      servers.DieNowAndThen(random, [&] { return working == kWorkers; });
+      servers.DieNowAndThen(random, hold);
       workers.join();
       servers.ExpectGoodEnds();
       for (int server = 0; server < 2; ++server) {
