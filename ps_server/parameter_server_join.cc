@@ -188,6 +188,11 @@ absl::Status ParameterServer::Restore(const Checkpoint& checkpoint, std::optiona
                                                    "; give another --checkpoint_dir"));
   }
   PSRING_RETURN_IF_ERROR(PrepareLocked(checkpoint.job));
+  if (rule_.kind == WaitingRule::Kind::kBackup && checkpoint.job.servers > 1) {
+    return absl::FailedPreconditionError(
+        "a job with backup workers and several servers does not go on where one of them died; start all of "
+        "it again, from a checkpoint of training (--resume), with another --checkpoint_dir for the server");
+  }
   if (checkpoint.values.size() != shard_->value_count() || checkpoint.buckets.size() != job_.buckets.size() ||
       checkpoint.samples.size() != job_.buckets.size()) {
     return absl::DataLossError("the checkpoint has not as many values as its job");
