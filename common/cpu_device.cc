@@ -1,17 +1,16 @@
-#include <pthread.h>
 #include <sys/mman.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/device.h"
 #include "common/mutex.h"
 #include "common/shared_memory.h"
+#include "common/trace.h"
+#include "common/work_queue.h"
 
 namespace psring {
 namespace {
@@ -58,9 +57,15 @@ class InlineStream : public Stream {
     if (error_.ok() && bytes > 0) std::memcpy(to, from, bytes);
   }
 
+  void Zero(void* to, size_t bytes) override {
+    if (error_.ok() && bytes > 0) std::memset(to, 0, bytes);
+  }
+
   void Run(std::function<absl::Status()> work) override {
     if (error_.ok()) error_ = work();
   }
+
+  void Stamp(int64_t& ns) override { ns = MonotonicNanos(); }
 
   Event Record() override { return error_.ok() ? Event() : Event(std::make_shared<CpuEvent>(error_)); }
 
@@ -75,22 +80,9 @@ class InlineStream : public Stream {
   absl::Status error_;
 };
 
-// A thread that works through a queue.
 class ThreadStream : public Stream {
  public:
-  explicit ThreadStream(const std::string& name) : thread_([this] { WorkThroughQueue(); }) {
-    // The kernel keeps 15 characters of a thread's name.
-    pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());
-  }
-
-  ~ThreadStream() override {
-    {
-      MutexLock lock(mutex_);
-      closing_ = true;
-      not_idle_.NotifyOne();
-    }
-    thread_.join();
-  }
+  explicit ThreadStream(const std::string& name) : queue_(name) {}
 
   void Copy(void* to, const void* from, size_t bytes) override {
     Run([to, from, bytes] {
@@ -99,20 +91,31 @@ class ThreadStream : public Stream {
     });
   }
 
+  void Zero(void* to, size_t bytes) override {
+    Run([to, bytes] {
+      if (bytes > 0) std::memset(to, 0, bytes);
+      return absl::OkStatus();
+    });
+  }
+
   void Run(std::function<absl::Status()> work) override {
-    Enqueue([this, work = std::move(work)] {
+    queue_.Push([this, work = std::move(work)] {
       if (error_.ok()) error_ = work();
     });
   }
 
+  void Stamp(int64_t& ns) override {
+    queue_.Push([&ns] { ns = MonotonicNanos(); });
+  }
+
   Event Record() override {
     auto state = std::make_shared<CpuEvent>();
-    Enqueue([this, state] { state->Happen(error_); });
+    queue_.Push([this, state] { state->Happen(error_); });
     return Event(std::move(state));
   }
 
   void WaitFor(const Event& event) override {
-    Enqueue([this, event] {
+    queue_.Push([this, event] {
       if (error_.ok()) error_ = event.Wait(absl::InfiniteFuture());
     });
   }
@@ -120,32 +123,8 @@ class ThreadStream : public Stream {
   absl::Status Synchronize() override { return Record().Wait(absl::InfiniteFuture()); }
 
  private:
-  void Enqueue(std::function<void()> item) {
-    MutexLock lock(mutex_);
-    queue_.push_back(std::move(item));
-    not_idle_.NotifyOne();
-  }
-
-  void WorkThroughQueue() {
-    while (true) {
-      std::function<void()> item;
-      {
-        MutexLock lock(mutex_);
-        while (queue_.empty() && !closing_) not_idle_.Wait(mutex_);
-        if (queue_.empty()) return;
-        item = std::move(queue_.front());
-        queue_.pop_front();
-      }
-      item();
-    }
-  }
-
   absl::Status error_;  // of the queue's thread alone; others learn it from events
-  Mutex mutex_;
-  CondVar not_idle_;
-  std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);
-  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: it uses the others
+  WorkQueue queue_;     // last: its work uses the above
 };
 
 constexpr size_t kAlignment = 64;
@@ -158,6 +137,7 @@ absl::Status OutOfMemory(size_t bytes) {
 class CpuDevice : public Device {
  public:
   std::string name() const override { return "cpu"; }
+  bool host_reads_memory() const override { return true; }
 
   absl::StatusOr<Buffer> Allocate(size_t bytes) override {
     if (bytes > (size_t{1} << 62)) return OutOfMemory(bytes);
@@ -174,6 +154,8 @@ class CpuDevice : public Device {
     return Buffer(
         memory->data(), bytes, [memory](void*) {}, memory->fd());
   }
+
+  absl::StatusOr<Buffer> AllocateOnHost(size_t bytes) override { return AllocateShared(bytes); }
 
   std::unique_ptr<Stream> NewStream(StreamKind kind, const std::string& name) override {
     if (kind == StreamKind::kCompute) return std::make_unique<InlineStream>();

@@ -1,8 +1,9 @@
 #include "common/cpu_kernels.h"
 
-#include <algorithm>
 #include <bit>
-#include <cmath>
+
+#include "common/elementwise.h"
+#include "common/ops_common.h"
 
 // PSRING_MULTIVERSION comes from CMake: the attribute that makes the compiler emit a function once for each
 // instruction set, or nothing where it cannot.
@@ -16,33 +17,23 @@ PSRING_MULTIVERSION void Add(size_t count, float* __restrict to, const float* __
 PSRING_MULTIVERSION void Apply(const SgdStep& step, size_t count, float* __restrict weights,
                                const float* __restrict gradient) {
   const auto [scale, rate] = step;
-  for (size_t i = 0; i < count; ++i) weights[i] -= rate * (gradient[i] * scale);
+  for (size_t i = 0; i < count; ++i) elementwise::Sgd(scale, rate, weights[i], gradient[i]);
 }
 
 PSRING_MULTIVERSION void Apply(const MomentumStep& step, size_t count, float* __restrict weights,
                                const float* __restrict gradient, float* __restrict velocity) {
   const auto [scale, rate, momentum] = step;
   for (size_t i = 0; i < count; ++i) {
-    const float v = momentum * velocity[i] + gradient[i] * scale;
-    velocity[i] = v;
-    weights[i] -= rate * v;
+    elementwise::Momentum(scale, rate, momentum, weights[i], gradient[i], velocity[i]);
   }
 }
 
 PSRING_MULTIVERSION void Apply(const AdamStep& step, size_t count, float* __restrict weights,
                                const float* __restrict gradient, float* __restrict mean,
                                float* __restrict variance) {
-  const float scale = step.gradient_scale;
-  const float beta1 = step.beta1, beta2 = step.beta2, epsilon = step.epsilon;
-  const float rate = step.learning_rate / step.bias_correction1;
-  const float root_correction = 1 / std::sqrt(step.bias_correction2);
+  const elementwise::AdamRates rates = RatesOf(step);
   for (size_t i = 0; i < count; ++i) {
-    const float g = gradient[i] * scale;
-    const float m = beta1 * mean[i] + (1 - beta1) * g;
-    const float v = beta2 * variance[i] + (1 - beta2) * (g * g);
-    mean[i] = m;
-    variance[i] = v;
-    weights[i] -= rate * m / (std::sqrt(v) * root_correction + epsilon);
+    elementwise::Adam(rates, weights[i], gradient[i], mean[i], variance[i]);
   }
 }
 
@@ -69,16 +60,9 @@ template <typename T>
     for (size_t column = 0; column < size_t(shape.width / 2); ++column) {
       const T* const top = x + 2 * line * row + 2 * column * channels;
       for (size_t c = 0; c < channels; ++c) {
-        T best = top[c];
         uint32_t where = 0;
-        const T b = top[channels + c], d = top[row + c], e = top[row + channels + c];
-        where = ValueOf(b) > ValueOf(best) ? 1 : where;
-        best = ValueOf(b) > ValueOf(best) ? b : best;
-        where = ValueOf(d) > ValueOf(best) ? 2 : where;
-        best = ValueOf(d) > ValueOf(best) ? d : best;
-        where = ValueOf(e) > ValueOf(best) ? 3 : where;
-        best = ValueOf(e) > ValueOf(best) ? e : best;
-        y[c] = best;
+        y[c] = elementwise::HighestOfFour(top[c], top[channels + c], top[row + c], top[row + channels + c],
+                                          where, [](T v) { return ValueOf(v); });
         argmax[c] = static_cast<uint8_t>(where);
       }
       y += channels;
@@ -135,20 +119,13 @@ void SoftmaxCrossEntropy(int batch, int classes, const float* logits, const uint
   double loss = 0;
   int64_t right = 0;
   for (int sample = 0; sample < batch; ++sample) {
-    const float* const z = logits + size_t(sample) * classes;
     const int label = labels[sample];
     PSRING_CHECK(label < classes);
-    const int best = static_cast<int>(std::max_element(z, z + classes) - z);
-    const float highest = z[best];  // subtracted, so that exp cannot overflow
-    float sum = 0;
-    for (int c = 0; c < classes; ++c) sum += std::exp(z[c] - highest);
-    loss += std::log(sum) - (z[label] - highest);
-    right += best == label;
-    if (dlogits != nullptr) {
-      float* const d = dlogits + size_t(sample) * classes;
-      for (int c = 0; c < classes; ++c) d[c] = std::exp(z[c] - highest) / sum;
-      d[label] -= 1;
-    }
+    const size_t at = size_t(sample) * classes;
+    bool hit = false;
+    loss += elementwise::SoftmaxCrossEntropy(classes, logits + at, label,
+                                             dlogits == nullptr ? nullptr : dlogits + at, hit);
+    right += hit;
   }
   *loss_sum += loss;
   *correct += right;

@@ -4,45 +4,14 @@
 
 #include "common/check.h"
 #include "common/cpu_kernels.h"
+#include "common/gradient_norm.h"
 #include "common/reduce.h"
 
 namespace psring {
-
-void CheckForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y) {
-  const size_t batch = shape.batch, inputs = shape.inputs, outputs = shape.outputs;
-  PSRING_CHECK(x.count == batch * inputs);
-  PSRING_CHECK(weight.count == outputs * inputs);
-  PSRING_CHECK(bias.count == outputs);
-  PSRING_CHECK(y.count == batch * outputs);
-}
-
-void CheckForward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y) {
-  PSRING_CHECK(shape.out_height() > 0 && shape.out_width() > 0);
-  const size_t batch = shape.batch, in = shape.in_channels, out = shape.out_channels, kernel = shape.kernel;
-  PSRING_CHECK(x.count == batch * shape.height * shape.width * in);
-  PSRING_CHECK(weight.count == out * kernel * kernel * in);
-  PSRING_CHECK(bias.count == out);
-  PSRING_CHECK(y.count == batch * shape.out_height() * shape.out_width() * out);
-}
-
-void CheckBackward(ConstSpan x, ConstSpan weight, ConstSpan y, ConstSpan dy, ConstSpan dx,
-                   ConstSpan dweight) {
-  PSRING_CHECK(dy.count == y.count);
-  PSRING_CHECK(dx.data == nullptr || dx.count == x.count);
-  PSRING_CHECK(dweight.count == weight.count);
-}
-
 namespace {
 
 const cpu::BFloat16Bits* Bits(ConstSpan span) { return static_cast<const cpu::BFloat16Bits*>(span.data); }
 cpu::BFloat16Bits* Bits(Span span) { return static_cast<cpu::BFloat16Bits*>(span.data); }
-
-// The pooled side has a quarter of the elements.
-void CheckPool(const PoolShape& shape, size_t pooled, size_t full) {
-  PSRING_CHECK(shape.height % 2 == 0 && shape.width % 2 == 0);
-  PSRING_CHECK(full == size_t(shape.batch) * shape.height * shape.width * shape.channels);
-  PSRING_CHECK(pooled == full / 4);
-}
 
 }  // namespace
 
@@ -106,6 +75,13 @@ void CpuOps::Add(Span to, ConstSpan from, Stream& stream) {
   PSRING_CHECK(to.count == from.count);
   stream.Run([=] {
     cpu::Add(to.count, to.floats(), from.floats());
+    return absl::OkStatus();
+  });
+}
+
+void CpuOps::AddSquares(ConstSpan values, double* sum, Stream& stream) {
+  stream.Run([=] {
+    *sum += SumOfSquares(values.floats(), values.count);
     return absl::OkStatus();
   });
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/ops.h"
+#include "common/ops_common.h"
 
 namespace psring {
 
@@ -15,17 +16,12 @@ class CpuOps : public Ops {
   void SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const uint8_t* labels, Span dlogits,
                            double* loss_sum, int64_t* correct, Stream& stream) override;
   void Add(Span to, ConstSpan from, Stream& stream) override;
+  void AddSquares(ConstSpan values, double* sum, Stream& stream) override;
   void Apply(const SgdStep& step, Span weights, ConstSpan gradient, Stream& stream) override;
   void Apply(const MomentumStep& step, Span weights, ConstSpan gradient, Span velocity,
              Stream& stream) override;
   void Apply(const AdamStep& step, Span weights, ConstSpan gradient, Span mean, Span variance,
              Stream& stream) override;
 };
-
-// PSRING_CHECKs that the spans of a layer fit its shape. Backward also needs CheckForward, with dbias as
-// bias.
-void CheckForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y);
-void CheckForward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y);
-void CheckBackward(ConstSpan x, ConstSpan weight, ConstSpan y, ConstSpan dy, ConstSpan dx, ConstSpan dweight);
 
 }  // namespace psring

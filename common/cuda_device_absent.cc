@@ -10,8 +10,13 @@ int CudaDeviceCount() { return 0; }
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index) {
   const bool has_driver = access("/proc/driver/nvidia/version", F_OK) == 0;
   return absl::FailedPreconditionError(absl::StrCat(
-      "--device cuda:", index, ": this build of psring cannot train on GPUs, and this machine has ",
-      has_driver ? "an" : "no", " NVIDIA driver; use --device cpu"));
+      "--device cuda:", index, ": no CUDA device: this build of psring has no CUDA, and this machine has ",
+      has_driver ? "an" : "no", " NVIDIA driver; use --device cpu",
+      has_driver ? ", or install the CUDA toolkit and build again: ./run build" : ""));
+}
+
+absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device&) {
+  return absl::FailedPreconditionError("this build of psring has no CUDA");
 }
 
 }  // namespace psring

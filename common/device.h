@@ -106,11 +106,19 @@ class Stream {
   // Runs what is queued, then returns.
   virtual ~Stream() = default;
 
+  // Between any two places in device memory and on the host. Host memory that is not the device's own
+  // (AllocateOnHost) makes it slow, since the call may then wait.
   virtual void Copy(void* to, const void* from, size_t bytes) = 0;
 
+  virtual void Zero(void* to, size_t bytes) = 0;
+
   // Host work in stream order. On the CPU this is how every op runs. `work` must not wait for later work of
-  // the stream.
+  // the stream. On a GPU's compute stream the call waits for what is queued, and then does it.
   virtual void Run(std::function<absl::Status()> work) = 0;
+
+  // Puts the moment at which the stream gets here, as MonotonicNanos tells it, into `ns`. There once
+  // Synchronize has returned, also after an error: then the value means nothing.
+  virtual void Stamp(int64_t& ns) = 0;
 
   virtual Event Record() = 0;
 
@@ -146,7 +154,7 @@ class Buffer {
 
 enum class StreamKind {
   kCompute,     // the caller's own: on the CPU, work runs inside the call that enqueues it
-  kBackground,  // runs beside the caller: on the CPU, a thread of its own
+  kBackground,  // runs beside the caller: a thread of its own, which on a GPU enqueues
 };
 
 // One CPU (all its cores) or one GPU. Thread-safe.
@@ -154,10 +162,19 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  virtual std::string name() const = 0;                       // "cpu", "cuda:0"
+  virtual std::string name() const = 0;  // "cpu", "cuda:0"
+  // A GPU: its number on this host, and a name that no other GPU in the world has; else -1 and nothing.
+  virtual int gpu() const { return -1; }
+  virtual std::string unit() const { return ""; }
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes) = 0;  // ResourceExhausted says how much was asked for
-  // Memory that other processes of this host may map, so that a peer can read it in place.
+  // Memory that other processes of this host may map, so that a peer can read it in place; a GPU's is plain
+  // device memory, which has no file.
   virtual absl::StatusOr<Buffer> AllocateShared(size_t bytes) = 0;
+  // Whether host code may read and write this device's memory in place.
+  virtual bool host_reads_memory() const = 0;
+  // Host memory that streams of this device copy from and to at full speed, and that other processes of this
+  // host may map.
+  virtual absl::StatusOr<Buffer> AllocateOnHost(size_t bytes) = 0;
   // `name` labels the thread or queue in debuggers and traces.
   virtual std::unique_ptr<Stream> NewStream(StreamKind kind, const std::string& name) = 0;
 };

@@ -1,5 +1,8 @@
 // The arithmetic of training: each op enqueues on a stream and returns. Several implementations stand behind
-// one door and pass one test suite: plain C++ (reference_ops.cc) and oneDNN (onednn_ops.cc).
+// one door and pass one test suite: plain C++ (reference_ops.cc), oneDNN (onednn_ops.cc) and GPUs
+// (gpu_ops.cc).
+//
+// All that an op is given, also where sums and labels stand, is memory of the stream's device.
 //
 // Layouts: row-major; pictures are NHWC (channels last); filters are [out][kernel_h][kernel_w][in]; a batch
 // is the outermost index. All gradients are *sums* over the batch: who applies them divides by the number of
@@ -59,7 +62,7 @@ struct AdamStep {  // Kingma & Ba 2015, with the bias corrections folded in by t
 class Ops {
  public:
   virtual ~Ops() = default;
-  virtual std::string_view name() const = 0;  // "reference", "onednn", "onednn, bfloat16"
+  virtual std::string_view name() const = 0;  // "reference", "onednn", "onednn, bfloat16", "cublaslt"
   virtual DType activations() const { return DType::kFloat32; }
 
   // By value, to nearest even. Only an Ops whose activations are not float32 is asked to.
@@ -100,6 +103,10 @@ class Ops {
   // to += from.
   virtual void Add(Span to, ConstSpan from, Stream& stream) = 0;
 
+  // *sum += the squares of `values`, added up in double, in an order of the implementation's own that never
+  // changes; on the CPU SumOfSquares of gradient_norm.h.
+  virtual void AddSquares(ConstSpan values, double* sum, Stream& stream) = 0;
+
   // `weights`, `gradient` and the optimizer's slots have one count.
   virtual void Apply(const SgdStep& step, Span weights, ConstSpan gradient, Stream& stream) = 0;
   virtual void Apply(const MomentumStep& step, Span weights, ConstSpan gradient, Span velocity,
@@ -117,8 +124,9 @@ std::unique_ptr<Ops> MakeOneDnnOps(int threads, DType activations = DType::kFloa
 enum class BFloat16 { kNone, kEmulated, kNative };
 BFloat16 BFloat16Support();
 
-// The fastest Ops for `device`. InvalidArgument: it cannot compute with such activations.
-absl::StatusOr<std::unique_ptr<Ops>> MakeOps(const Device& device, int threads,
+// The fastest Ops for `device`, which must outlive them. InvalidArgument: it cannot compute with such
+// activations.
+absl::StatusOr<std::unique_ptr<Ops>> MakeOps(Device& device, int threads,
                                              DType activations = DType::kFloat32);
 
 }  // namespace psring

@@ -113,6 +113,10 @@ void VisitRankResult(Visitor& visit, Record& result) {
   visit("dropped_gradients", result.dropped_gradients);
   visit("peak_memory_mb", result.peak_memory_mb);
   visit("wire_tx_bytes", result.wire_tx_bytes);
+  visit.Optional("computed_ms", result.computed_ms);
+  visit.Optional("update_ms", result.update_ms);
+  visit.Optional("run_delay_ms", result.run_delay_ms);
+  visit.Optional("probe_ms", result.probe_ms);
   visit.Object("ddp", result.ddp, [](auto& v, auto& figures) { VisitDdpFigures(v, figures); });
   visit.Object("data_parallel", result.data_parallel,
                [](auto& v, auto& figures) { VisitDataParallel(v, figures); });
@@ -145,6 +149,10 @@ class ObjectWriter {
   void operator()(const char* key, const T& value) {
     Key(key);
     Value(value);
+  }
+  template <typename T>
+  void Optional(const char* key, const T& value) {
+    (*this)(key, value);
   }
 
   template <typename T, typename VisitFields>
@@ -226,6 +234,11 @@ class ObjectReader {
   void operator()(const char* key, T& value) {
     const Json* found = Find(key);
     if (found != nullptr && !Read(*found, value)) Wrong(key);
+  }
+  // What earlier versions did not write stays as it is.
+  template <typename T>
+  void Optional(const char* key, T& value) {
+    if (problem_.empty() && object_.contains(key)) (*this)(key, value);
   }
 
   template <typename T, typename VisitFields>

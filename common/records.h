@@ -111,7 +111,12 @@ struct RankResult {
   DdpFigures ddp;
   DataParallelFigures data_parallel;  // means over the measured steps
   int64_t wire_tx_bytes = -1;         // by the interface's counter, in the measured steps; -1: nobody counted
-  std::vector<CurvePoint> curve;      // the rank that evaluates
+  // Means over the measured steps; below 0: not known, as in records of earlier versions.
+  double computed_ms = -1;   // from a step's begin until its whole gradient was handed over
+  double update_ms = -1;     // the optimizer's, on this rank
+  double run_delay_ms = -1;  // its threads could have run and waited for a processor, all of them together
+  double probe_ms = -1;      // what recording cost: spans, counters, the step's line
+  std::vector<CurvePoint> curve;  // the rank that evaluates
 };
 
 struct ServerResult {

@@ -16,6 +16,8 @@
 #include "absl/time/clock.h"
 #include "common/address.h"
 #include "common/check.h"
+#include "common/file_rendezvous.h"
+#include "common/own_address.h"
 #include "common/rendezvous_store.h"
 #include "proto/rendezvous.grpc.pb.h"
 
@@ -28,13 +30,9 @@ constexpr int kMostMessageBytes = 64 << 20;
 constexpr absl::Duration kLinger = absl::Seconds(5);
 // The server answers by the call's own timeout; only a store that is wedged lets this pass, too.
 constexpr absl::Duration kGrace = absl::Seconds(5);
+// A peer that does not answer to a ping within the same time again is gone.
+constexpr int kPingMs = 10'000;
 constexpr absl::Duration kLongestTimeout = absl::Hours(24 * 30);
-
-std::string ProcessName() {
-  char host[256] = "unknown-host";
-  ::gethostname(host, sizeof(host) - 1);
-  return absl::StrCat(host, ":", ::getpid());
-}
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
@@ -86,7 +84,8 @@ class Service final : public proto::Rendezvous::Service {
   grpc::Status Exchange(grpc::ServerContext*, const proto::ExchangeRequest* request,
                         proto::ExchangeReply* reply) override {
     absl::StatusOr<std::vector<std::string>> values = store_.Exchange(
-        request->member(), request->name(), request->value(), absl::Milliseconds(request->timeout_ms()));
+        request->member(), request->name(), request->value(), absl::Milliseconds(request->timeout_ms()),
+        {request->ranks().begin(), request->ranks().end()});
     if (!values.ok()) return ToGrpc(values.status());
     for (std::string& value : *values) reply->add_values(std::move(value));
     return grpc::Status::OK;
@@ -98,6 +97,7 @@ class Service final : public proto::Rendezvous::Service {
 
 class GrpcRendezvousServer final : public RendezvousServer {
  public:
+  explicit GrpcRendezvousServer(const std::string& noun) : store_(noun) {}
   ~GrpcRendezvousServer() override {
     store_.WaitUntilEmpty(kLinger);
     store_.Close(absl::UnavailableError("the rendezvous store has been closed by its host"));
@@ -154,6 +154,11 @@ class GrpcRendezvousServer final : public RendezvousServer {
  private:
   void Serve(grpc::ServerBuilder& builder) {
     builder.SetMaxReceiveMessageSize(kMostMessageBytes);
+    // A host that vanishes without a word is lost, too.
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingMs);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kPingMs / 2);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
     builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
@@ -177,6 +182,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);  // in fact the longest that one attempt may take
   arguments.SetMaxReceiveMessageSize(kMostMessageBytes);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingMs);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
@@ -238,21 +245,34 @@ class GrpcRendezvous final : public Rendezvous {
     return FromGrpc(stub_->Set(&context, request, &reply), absl::StrCat("while setting '", key, "'"));
   }
 
+  absl::StatusOr<std::optional<std::string>> TryGet(const std::string& key,
+                                                    const std::string& whom) override {
+    absl::StatusOr<std::string> value = Get(key, whom, absl::ZeroDuration());
+    if (value.ok()) return *std::move(value);
+    if (absl::IsDeadlineExceeded(value.status())) return std::nullopt;
+    return value.status();
+  }
+
   absl::StatusOr<std::string> Get(const std::string& key, const std::string& whom) override {
+    return Get(key, whom, options_.timeout);
+  }
+
+  absl::StatusOr<std::string> Get(const std::string& key, const std::string& whom, absl::Duration timeout) {
     grpc::ClientContext context;
-    SetDeadline(context, options_.timeout + kGrace);
+    SetDeadline(context, timeout + kGrace);
     proto::GetRequest request;
     request.set_key(key);
     request.set_whom(whom);
-    request.set_timeout_ms(absl::ToInt64Milliseconds(options_.timeout));
+    request.set_timeout_ms(absl::ToInt64Milliseconds(timeout));
     proto::GetReply reply;
     PSRING_RETURN_IF_ERROR(
         FromGrpc(stub_->Get(&context, request, &reply), absl::StrCat("while waiting for ", whom)));
     return std::move(*reply.mutable_value());
   }
 
-  absl::StatusOr<std::vector<std::string>> Exchange(const std::string& name,
-                                                    const std::string& value) override {
+  absl::StatusOr<std::vector<std::string>> ExchangeAmong(const std::vector<int>& ranks,
+                                                         const std::string& name,
+                                                         const std::string& value) override {
     grpc::ClientContext context;
     SetDeadline(context, options_.timeout + kGrace);
     proto::ExchangeRequest request;
@@ -260,6 +280,7 @@ class GrpcRendezvous final : public Rendezvous {
     request.set_name(name);
     request.set_value(value);
     request.set_timeout_ms(absl::ToInt64Milliseconds(options_.timeout));
+    request.mutable_ranks()->Add(ranks.begin(), ranks.end());
     proto::ExchangeReply reply;
     PSRING_RETURN_IF_ERROR(
         FromGrpc(stub_->Exchange(&context, request, &reply), absl::StrCat("at exchange '", name, "'")));
@@ -272,7 +293,9 @@ class GrpcRendezvous final : public Rendezvous {
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   }
 
-  std::string Host() const { return options_.hosted_elsewhere ? "the launcher" : "rank 0"; }
+  std::string Host() const {
+    return options_.hosted_elsewhere ? "the launcher" : absl::StrCat(options_.noun, " 0");
+  }
 
   absl::Status Unreachable() const {
     const std::string problem = WhyUnresolved(options_.host);
@@ -312,13 +335,12 @@ class GrpcRendezvous final : public Rendezvous {
 
 absl::StatusOr<std::unique_ptr<Rendezvous>> Enter(RendezvousOptions options, int rank) {
   options.timeout = std::min(options.timeout, kLongestTimeout);
+  if (!options.file.empty()) return EnterFile(options, rank);
   std::string dial_host = options.host;
   std::unique_ptr<RendezvousServer> server;
   if (rank == 0 && !options.hosted_elsewhere) {
-    // The name by which others find this host need not be an address of its own (a service's, a NAT's).
-    const std::string bind_host = IsLoopback(options.host) ? options.host : "0.0.0.0";
-    if (!IsLoopback(options.host)) dial_host = "127.0.0.1";
-    PSRING_ASSIGN_OR_RETURN(server, RendezvousServer::Start(bind_host, options.port));
+    PSRING_ASSIGN_OR_RETURN(dial_host, StoreAddress(options.bind, options.host));
+    PSRING_ASSIGN_OR_RETURN(server, RendezvousServer::Start(dial_host, options.port, options.noun));
     options.port = server->port();
   }
   auto rendezvous = std::make_unique<GrpcRendezvous>(options, dial_host, std::move(server));
@@ -328,14 +350,15 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> Enter(RendezvousOptions options, int
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(const std::string& host, int port) {
-  auto server = std::make_unique<GrpcRendezvousServer>();
+absl::StatusOr<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(const std::string& host, int port,
+                                                                          const std::string& noun) {
+  auto server = std::make_unique<GrpcRendezvousServer>(noun);
   PSRING_RETURN_IF_ERROR(server->Listen(host, port));
   return server;
 }
 
 absl::StatusOr<std::unique_ptr<RendezvousServer>> RendezvousServer::StartOn(int listener) {
-  auto server = std::make_unique<GrpcRendezvousServer>();
+  auto server = std::make_unique<GrpcRendezvousServer>("rank");
   PSRING_RETURN_IF_ERROR(server->ListenOn(listener));
   return server;
 }

@@ -62,7 +62,11 @@ void VisitFlags(Options& o, Visitor& visit) {
         OneOf({"fashion-mnist", "mnist", "synthetic"}));
   visit(Row{"--data_dir", group, "DIR", "The folder of the four idx files; else where Debian puts them"},
         o.data_dir, CheckGiven);
-  visit(Row{"--device", group, "DEVICE", "auto, cpu, cuda or cuda:I"}, o.device, CheckDevice);
+  visit(
+      Row{"--device", group, "DEVICE", "auto, cpu, cuda (a GPU for each rank of a host, in turn) or cuda:I"},
+      o.device, CheckDevice);
+  visit.Switch(Row{"--oversubscribe", group, "", "Let ranks share a GPU: shows that it works, not how fast"},
+               o.oversubscribe, true);
   visit(Row{"--threads", group, "N", "Cores that an op may use, per worker"}, o.threads,
         WholeNumber(1, 4096));
   visit(

@@ -24,6 +24,7 @@ struct TrainingOptions {
   std::string data = "fashion-mnist";  // fashion-mnist, mnist (both idx files), synthetic
   std::string data_dir;                // where the four idx files are; empty: where Debian puts them
   std::string device = "auto";
+  bool oversubscribe = false;         // ranks may share a GPU
   int threads = 1;                    // cores an op may use, per worker
   std::string precision = "float32";  // float32, bfloat16: of forward and backward
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "experiments/interrupt.h"
+#include "experiments/nodes.h"
 #include "experiments/plan.h"
 #include "experiments/progress.h"
 #include "experiments/virtual_cluster/link.h"
@@ -15,8 +16,10 @@ struct ExperimentFlags {
   CompareOptions options;
   std::string out;
   bool dry_run = false;
+  bool predict = false;  // hold the rows against the simulator
   bool time_budget_given = false;
   LinkOptions link;
+  NodesOptions nodes;
   bool link_is_default =
       false;  // nobody asked for it: given up where something in the comparison cannot have it
   std::vector<std::string> command_line;

@@ -145,18 +145,44 @@ absl::StatusOr<std::vector<double>> MeasureRates(std::vector<Connection> connect
   return rates;
 }
 
-double MeasureAdd(double seconds) {
-  const size_t count = (16 << 20) / sizeof(float);
-  std::vector<float> to(count, 1), from(count, 2);
+namespace {
+
+constexpr size_t kArray = (16 << 20) / sizeof(float);
+
+// Seconds a byte of an array of kArray, over passes for `seconds`.
+template <typename Pass>
+double SecondsPerByte(double seconds, Pass pass) {
   const int64_t begin = MonotonicNanos();
   int64_t bytes = 0;
   do {
-    for (size_t i = 0; i < count; ++i) to[i] += from[i];
-    bytes += static_cast<int64_t>(count * sizeof(float));
-    // Keeps the compiler from folding the passes into one.
-    asm volatile("" : : "r"(to.data()) : "memory");
+    pass();
+    bytes += static_cast<int64_t>(kArray * sizeof(float));
   } while (SecondsSince(begin) < seconds);
   return SecondsSince(begin) / static_cast<double>(bytes);
+}
+
+// Keeps the compiler from folding passes into one.
+void Touch(void* data) { asm volatile("" : : "r"(data) : "memory"); }
+
+}  // namespace
+
+double MeasureAdd(double seconds) {
+  std::vector<float> to(kArray, 1), from(kArray, 2);
+  return SecondsPerByte(seconds, [&] {
+    for (size_t i = 0; i < kArray; ++i) to[i] += from[i];
+    Touch(to.data());
+  });
+}
+
+double MeasureUpdate(double seconds) {
+  std::vector<float> weights(kArray, 1), momentum(kArray, 0), gradient(kArray, 1e-6f);
+  return SecondsPerByte(seconds, [&] {
+    for (size_t i = 0; i < kArray; ++i) {
+      momentum[i] = 0.9f * momentum[i] + gradient[i];
+      weights[i] -= 0.01f * momentum[i];
+    }
+    Touch(weights.data());
+  });
 }
 
 }  // namespace psring

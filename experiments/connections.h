@@ -45,5 +45,7 @@ absl::StatusOr<std::vector<double>> MeasureRates(std::vector<Connection> connect
 
 // Seconds to add a byte: one thread adding float32 arrays that do not fit into its caches.
 double MeasureAdd(double seconds);
+// The same for an optimizer's step with momentum, which reads three arrays and writes two.
+double MeasureUpdate(double seconds);
 
 }  // namespace psring

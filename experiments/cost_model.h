@@ -21,6 +21,7 @@ struct Wires {
   double latency_s = 0;           // a
   double bytes_per_s = 0;         // B
   double add_s_per_byte = 0;      // g
+  double update_s_per_byte = 0;   // an optimizer's step, of one that has a momentum
   double medium_bytes_per_s = 0;  // of all ranks together; 0: every link is its own
   double burst_bytes = 0;         // that a link passes at full speed after a pause: a shaper's token bucket
 };

@@ -22,6 +22,7 @@
 #include "experiments/mpirun.h"
 #include "experiments/plan_text.h"
 #include "experiments/report/report_verb.h"
+#include "experiments/residuals.h"
 #include "experiments/table.h"
 #include "experiments/wrap.h"
 
@@ -168,7 +169,7 @@ absl::StatusOr<TriedRate> Experiment::TryRate(const Configuration& configuration
   TriedRate rate{.strategy = configuration.strategy.name, .workers = configuration.workers, .lr = lr};
   const double expected_s = ExpectedLaunchSeconds(tried, prepared_.probe, prepared_.machine.cores);
   const absl::StatusOr<Launched> launched =
-      Launch(tried, folder, label, expected_s, prepared_.binaries, cluster_.get(), interrupt_, display_);
+      Launch(tried, folder, label, expected_s, prepared_.binaries, site_, interrupt_, display_);
   if (!launched.ok()) {
     // Too high a rate is an answer, too. Who says so need not be the one that ended first.
     if (SaysDiverged(folder)) return rate;
@@ -257,6 +258,11 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
 
 absl::Status Experiment::BuildCluster() {
   if (manifest_.plan.simulated) return absl::OkStatus();
+  site_ = prepared_.site;
+  if (site_.nodes != nullptr) {
+    note("no predictions: what the network between the machines can do was not measured");
+    return interrupt_.Check();
+  }
   absl::StatusOr<Wires> wires;
   if (prepared_.shaping == Shaping::kNone) {
     if (!prepared_.why_no_link.empty()) {
@@ -272,6 +278,7 @@ absl::Status Experiment::BuildCluster() {
     }
     PSRING_ASSIGN_OR_RETURN(cluster_,
                             VirtualCluster::Create(prepared_.link, prepared_.shaping, nodes, interrupt_));
+    site_.cluster = cluster_.get();
     wires = cluster_->Measure();
     manifest_.link = cluster_->report();
     display_.Say(absl::StrCat("network:   ", DescribeLink(manifest_.link)));
@@ -319,11 +326,12 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
     absl::StrAppend(&checkpoints, "/", absl::StripPrefix(run.records, "records/"));
   }
   const double expected_s = ExpectedLaunchSeconds(seeded, prepared_.probe, prepared_.machine.cores);
-  PSRING_ASSIGN_OR_RETURN(
-      const Launched launched,
-      Launch(seeded, folder, label, expected_s, prepared_.binaries, cluster_.get(), interrupt_, display_));
+  PSRING_ASSIGN_OR_RETURN(const Launched launched, Launch(seeded, folder, label, expected_s,
+                                                          prepared_.binaries, site_, interrupt_, display_));
   PSRING_ASSIGN_OR_RETURN(RunFigures figures, FiguresOf(seeded, launched.records));
   figures.foreign_cpu_pct = launched.foreign_cpu_pct;
+  // Clocks of two machines agree to about the time of a message, which is what a wait would be held against.
+  if (site_.nodes != nullptr && !site_.nodes->one_clock()) figures.wait_ms.reset();
   PSRING_RETURN_IF_ERROR(folder_.Append(run, seeded, launched.records, figures));
   // One round shows the course of things; all of them would make a file that no viewer opens.
   if (repeat == 0 && part != "accuracy") PSRING_RETURN_IF_ERROR(folder_.KeepTrace(run, seeded));
@@ -343,6 +351,19 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   return absl::OkStatus();
 }
 
+absl::Status Experiment::Predict(const std::vector<ConfigurationRuns>& runs, std::vector<SummaryRow>& rows) {
+  if (!flags_.predict || !manifest_.wires) return absl::OkStatus();
+  PredictionGround ground{.wires = *manifest_.wires, .cores = prepared_.machine.cores};
+  const TrainingOptions& training = flags_.options.training;
+  if (!training.workload.empty()) {
+    PSRING_ASSIGN_OR_RETURN(const Workload recorded, LoadWorkload(training.workload));
+    ground.workload = Faster(recorded, training.compute_speedup);
+  }
+  display_.Redraw("simulating what was measured");
+  PredictRows(ground, rows);
+  return folder_.Write("residuals.csv", ResidualsCsv(rows, runs));
+}
+
 double Experiment::seconds() const { return 1e-9 * static_cast<double>(MonotonicNanos() - begin_ns_); }
 
 absl::Status Experiment::Report(int rounds_done) {
@@ -357,7 +378,8 @@ absl::Status Experiment::Report(int rounds_done) {
       if (std::none_of(runs.begin(), runs.end(), same)) runs.push_back(RunsOf(configuration));
     }
   }
-  const std::vector<SummaryRow> rows = Summarise(manifest_.run_id, runs, manifest_.wires, manifest_.link);
+  std::vector<SummaryRow> rows = Summarise(manifest_.run_id, runs, manifest_.wires, manifest_.link);
+  PSRING_RETURN_IF_ERROR(Predict(runs, rows));
   manifest_.rounds_done = rounds_done;
   manifest_.wall_s = seconds();
   PSRING_RETURN_IF_ERROR(folder_.Write("summary.csv", SummaryCsv(rows)));
@@ -372,7 +394,8 @@ absl::Status Experiment::Report(int rounds_done) {
   std::string text = absl::StrCat("\n", Table(rows), "\n");
   for (const std::string& sentence : findings) text += Wrap(sentence, "- ");
   absl::StrAppend(&text, "\n", HumanSeconds(manifest_.wall_s), "; all of it: ", folder_.path(),
-                  "/report.html, and beside it summary.csv, runs.csv, curves.csv, steps.jsonl, trace.json");
+                  "/report.html, and beside it summary.csv, runs.csv, curves.csv, steps.jsonl, trace.json",
+                  flags_.predict && manifest_.wires ? ", residuals.csv" : "");
   display_.Say(text);
   return absl::OkStatus();
 }

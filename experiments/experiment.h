@@ -27,6 +27,7 @@ struct Prepared {
   Shaping shaping = Shaping::kNone;
   std::string why_no_link;
   std::string why_userspace;  // where namespaces were wanted and cannot be made
+  Site site;                  // but for the virtual cluster, which is built later
   std::string run_path;
   std::vector<MeasuredRun> measured;  // those that --compute_ms and --network_ms name
 };
@@ -80,12 +81,16 @@ class Experiment {
 
   absl::Status BuildCluster();
 
+  // Where it was asked for: predictions beside `rows`, and residuals.csv.
+  absl::Status Predict(const std::vector<ConfigurationRuns>& runs, std::vector<SummaryRow>& rows);
+
   const ExperimentFlags& flags_;
   const Prepared& prepared_;
   const Interrupt& interrupt_;
   Display& display_;
   RunFolder folder_;
-  std::unique_ptr<VirtualCluster> cluster_;  // null: this machine's loopback
+  std::unique_ptr<VirtualCluster> cluster_;  // null: none
+  Site site_;
   Manifest manifest_;
   int64_t begin_ns_ = 0;
   std::vector<ConfigurationRuns> runs_;

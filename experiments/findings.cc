@@ -10,13 +10,15 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/delays.h"
+#include "experiments/residuals.h"
 #include "experiments/table.h"
 #include "experiments/waiting_findings.h"
 
 namespace psring {
 namespace {
 
-constexpr double kSameBytes = 1e-3;  // relative: chunks are whole floats
+constexpr double kMostRecording = 0.01;  // of a step
+constexpr double kSameBytes = 1e-3;      // relative: chunks are whole floats
 
 const SummaryRow* Find(const std::vector<SummaryRow>& rows, const std::string& strategy, int workers) {
   for (const SummaryRow& row : rows) {
@@ -332,6 +334,22 @@ void AddWires(const std::vector<SummaryRow>& rows, std::vector<std::string>& fin
                    "gives all but NCCL the same."));
 }
 
+// What spans, counters and the steps' lines cost, where they cost most.
+void AddRecording(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+  const SummaryRow* most = nullptr;
+  const auto share = [](const SummaryRow& row) { return *row.mean.probe_ms / row.mean.step_ms; };
+  for (const SummaryRow& row : rows) {
+    if (!row.mean.probe_ms || !row.measured_cost || row.mean.step_ms <= 0) continue;
+    if (most == nullptr || share(row) > share(*most)) most = &row;
+  }
+  if (most == nullptr) return;
+  const bool dear = share(*most) > kMostRecording;
+  findings.push_back(absl::StrFormat(
+      "Recording cost at most %.2g%% of a step (%s: %.3f ms, outside of its time, measured)%s",
+      100 * share(*most), most->configuration.name(), *most->mean.probe_ms,
+      dear ? ": more than the 1% that it is meant to; take longer steps." : "."));
+}
+
 void AddCaveats(const std::vector<SummaryRow>& rows, int cores, std::vector<std::string>& findings) {
   std::set<int> crowded;
   std::vector<std::string> foreign;
@@ -363,6 +381,7 @@ std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std
   const bool simulated = !rows.empty() && rows.front().configuration.simulated();
   AddCosts(rows, findings);
   if (!simulated) AddPairs(rows, wires, findings);
+  for (const std::string& finding : ResidualFindings(rows)) findings.push_back(finding);
   AddBytes(rows, findings);
   AddDerivedBytes(rows, findings);
   AddStaleness(rows, findings);
@@ -372,6 +391,7 @@ std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std
   AddWires(rows, findings);
   AddTarget(rows, findings);
   if (simulated) AddSimulated(rows, findings);
+  AddRecording(rows, findings);
   AddCaveats(rows, cores, findings);
   return findings;
 }

@@ -102,7 +102,9 @@ class Launch {
       }
     }
     // Where the kernel has no pidfd, a child's end is found by looking now and then.
-    const int64_t longest_ms = std::any_of(children_.begin(), children_.end(), Unwatched) ? 50 : 1000;
+    const int64_t longest_ms = std::any_of(children_.begin(), children_.end(), Unwatched) ? 50
+                               : spec_.check != nullptr                                   ? 200
+                                                                                          : 1000;
     const int64_t left_ms = absl::ToInt64Milliseconds(until - absl::Now());
     const int ready =
         poll(fds.data(), fds.size(), static_cast<int>(std::clamp<int64_t>(left_ms + 1, 0, longest_ms)));
@@ -123,6 +125,7 @@ class Launch {
     }
     PSRING_RETURN_IF_ERROR(interrupt_.Check());
     if (first_failed_ >= 0) return absl::AbortedError("a child failed");
+    if (spec_.check != nullptr) PSRING_RETURN_IF_ERROR(spec_.check());
     if (absl::Now() >= until && running_ > 0) return TooLate();
     return absl::OkStatus();
   }

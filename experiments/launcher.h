@@ -50,6 +50,8 @@ struct LaunchSpec {
   };
   // A line of a child that an error need not quote; it is logged all the same.
   std::function<bool(const std::string& line)> is_noise = [](const std::string&) { return false; };
+  // Asked several times a second: an error ends the launch, and is its verdict.
+  std::function<absl::Status()> check;
   // A child died, and the rest goes on: "rank 1 was killed by SIGKILL (Killed)"; `again`: it was started
   // anew.
   std::function<void(const std::string& what, bool again)> on_death = [](const std::string&, bool) {};

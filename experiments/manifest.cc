@@ -72,6 +72,7 @@ std::string ManifestJson(const Manifest& manifest) {
       json["link"]["wires"] = {{"latency_us", manifest.wires->latency_s * 1e6},
                                {"mb_per_s", manifest.wires->bytes_per_s / 1e6},
                                {"add_gb_per_s", 1e-9 / manifest.wires->add_s_per_byte},
+                               {"update_gb_per_s", 1e-9 / manifest.wires->update_s_per_byte},
                                {"basis", "measured"}};
     }
   } else if (manifest.wires) {

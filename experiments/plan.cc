@@ -427,6 +427,12 @@ absl::Status CheckBatches(const CompareOptions& options, const Catalog& catalog,
   return absl::OkStatus();
 }
 
+std::string DeviceForAll(const TrainingOptions& training, const std::vector<int>& workers, int gpus) {
+  if (training.device != "auto" || training.oversubscribe || gpus == 0) return training.device;
+  const int most = workers.empty() ? 1 : *std::max_element(workers.begin(), workers.end());
+  return gpus >= most ? "auto" : "cpu";
+}
+
 absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& catalog, const Probe& probe,
                               int cores) {
   PSRING_CHECK(probe.step_s > 0 && probe.samples > 0);

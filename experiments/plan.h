@@ -92,6 +92,10 @@ struct Plan {
 // counts, micro-batches. The checks of single flags are ValidateTrainingOptions'.
 absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& catalog);
 
+// One device for all that is compared, whatever their number: "auto" is the CPU where `gpus` are too few for
+// `workers` and may not be shared, since times on different devices say nothing about strategies.
+std::string DeviceForAll(const TrainingOptions& training, const std::vector<int>& workers, int gpus);
+
 // `options` must have passed both checks.
 absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& catalog, const Probe& probe,
                               int cores);

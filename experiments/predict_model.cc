@@ -61,12 +61,14 @@ Predictor::Predictor(Workload workload, const PredictOptions& options)
 }
 
 absl::StatusOr<Predictor::Cost> Predictor::CollectiveCost(const std::string& algorithm, int workers,
-                                                          const Cluster& cluster, double bytes) const {
+                                                          const Cluster& cluster, double bytes,
+                                                          double tokens) const {
   const Shape shape = ShapeOf(cluster, workers);
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule,
                           MakeSchedule(algorithm, Collective::kAllReduce,
                                        {.ranks = workers, .ranks_per_node = shape.ranks_per_node}));
-  const absl::StatusOr<CollectiveTime> time = SimulateCollective(*schedule, cluster, bytes, Pipelining());
+  const absl::StatusOr<CollectiveTime> time =
+      SimulateCollective(*schedule, cluster, bytes, Pipelining(), tokens);
   if (time.ok()) {
     return Cost{time->seconds,       time->card_busy_s, time->intra_busy_s,
                 time->fabric_busy_s, time->adding_s,    false};
@@ -84,20 +86,44 @@ absl::StatusOr<Predictor::Cost> Predictor::CollectiveCost(const std::string& alg
   return Cost{seconds, seconds, 0, 0, 0, true};
 }
 
+// In order, as they follow one another where nobody is late: where buckets wait for buckets, what a burst has
+// let pass comes back during the update in between alone.
+absl::StatusOr<std::vector<Predictor::Cost>> Predictor::BucketCosts(const PredictCase& point,
+                                                                    const Cluster& cluster) const {
+  const double all = cluster.burst_bytes * cluster.cards_per_node;
+  const double rate = cluster.link_bytes_per_s * cluster.fraction * cluster.cards_per_node;
+  std::map<std::pair<double, double>, Cost> known;  // by bytes and tokens
+  std::vector<Cost> costs;
+  double end = -INFINITY;  // of the bucket before
+  for (size_t b = 0; b < bucket_bytes_.size(); ++b) {
+    const double bytes = bucket_bytes_[b];
+    const double ready = workload_.forward_ms / 1e3 + ready_s_[b];
+    const double update = b == 0 ? 0 : bucket_bytes_[b - 1] * cluster.worker_update_s_per_byte;
+    const double pause = std::max(ready - end, update);
+    const std::pair key(bytes, std::min(all, pause * rate));
+    if (!known.contains(key)) {
+      PSRING_ASSIGN_OR_RETURN(
+          known[key], CollectiveCost(point.strategy.algorithm, point.workers, cluster, bytes, key.second));
+    }
+    costs.push_back(known[key]);
+    end = std::max(ready, end + update) + costs.back().seconds;
+  }
+  return costs;
+}
+
 absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const Cluster& cluster) const {
   const double n = point.workers, bytes = static_cast<double>(workload_.bytes());
   Prediction prediction{
       .tx_bytes = 2 * (n - 1) / n * bytes, .rx_bytes = 2 * (n - 1) / n * bytes, .method = "simulated"};
-  std::map<double, Cost> known;  // by bytes
-  std::vector<double> costs;
+  PSRING_ASSIGN_OR_RETURN(const std::vector<Cost> of_buckets, BucketCosts(point, cluster));
+  std::vector<double> costs;  // with the updates behind them
   Cost sum{};
-  for (const double bucket : bucket_bytes_) {
-    if (!known.contains(bucket)) {
-      PSRING_ASSIGN_OR_RETURN(known[bucket],
-                              CollectiveCost(point.strategy.algorithm, point.workers, cluster, bucket));
-    }
-    const Cost& cost = known[bucket];
-    costs.push_back(cost.seconds);
+  double update = 0;  // of the last bucket
+  for (size_t b = 0; b < of_buckets.size(); ++b) {
+    const Cost& cost = of_buckets[b];
+    update = bucket_bytes_[b] * cluster.worker_update_s_per_byte;
+    costs.push_back(cost.seconds + update);
+    prediction.update += update;
     sum = {sum.seconds + cost.seconds, sum.card + cost.card,     sum.intra + cost.intra,
            sum.fabric + cost.fabric,   sum.adding + cost.adding, sum.theory || cost.theory};
   }
@@ -115,13 +141,15 @@ absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const 
     }
     std::vector<double> ready;
     for (const double r : ready_s_) ready.push_back(slowest * (forward + r));
-    const Overlap overlap = OverlapBuckets(ready, costs, slowest * (forward + backward));
-    const double end = slowest * (forward + backward) + overlap.exposed;
-    prediction.step += end / steps;
+    const double computed = slowest * (forward + backward);
+    const Overlap overlap = OverlapBuckets(ready, costs, computed);
+    // The last update stands between the last arrival and the step's end.
+    const double arrived = std::max(computed, overlap.ends.back() - update);
+    prediction.step += (computed + overlap.exposed) / steps;
     prediction.compute += mean * (forward + backward) / steps;
-    prediction.exposed += (end - mean * (forward + backward)) / steps;
+    prediction.exposed += (arrived - mean * (forward + backward)) / steps;
     prediction.wait += (slowest - mean) * (forward + backward) / steps;
-    prediction.busy += overlap.busy / steps;
+    prediction.busy += sum.seconds / steps;
   }
   if (sum.theory) prediction.method = "theory";
   if (sum.seconds > 0) {
@@ -158,6 +186,7 @@ absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& point, const Cl
                         .compute = time.compute_s,
                         .exposed = time.exposed_s,
                         .busy = time.busy_s,
+                        .wait = time.wait_s,
                         .tx_bytes = bytes,
                         .rx_bytes = bytes,
                         .server_bytes = 2 * point.workers * bytes,
@@ -204,7 +233,8 @@ absl::StatusOr<double> Predictor::ExchangeSeconds(const PredictCase& point, cons
                                                   double bytes) const {
   if (IsCollective(point.strategy)) {
     PSRING_ASSIGN_OR_RETURN(const Cost cost,
-                            CollectiveCost(point.strategy.algorithm, point.workers, cluster, bytes));
+                            CollectiveCost(point.strategy.algorithm, point.workers, cluster, bytes,
+                                           cluster.burst_bytes * cluster.cards_per_node));
     return cost.seconds;
   }
   // In the pieces in which the servers' clients send.

@@ -1,8 +1,8 @@
 // From a question (which model, which cluster, which strategies) to simulated steps. Pure.
 //
 // All-reduces: buckets go one after the other, each as long as its collective takes on the cluster
-// (simulator/collective.h), and none before the slowest rank's gradient is ready. Servers:
-// simulator/servers.h.
+// (simulator/collective.h), and none before the slowest rank's gradient is ready; a bucket's update stands
+// behind it, before the next one. Servers: simulator/servers.h.
 #pragma once
 
 #include <map>
@@ -38,7 +38,8 @@ struct PredictCase {
 // Times in s, of one worker's mean step.
 struct Prediction {
   double step = 0, compute = 0, exposed = 0, busy = 0, wait = 0;
-  double samples_per_s = 0;                        // of all workers
+  double update = 0;         // of the workers' own updates, whether or not anything waits for them
+  double samples_per_s = 0;  // of all workers
   double staleness_mean = -1, staleness_max = -1;  // below 0: none
   double tx_bytes = 0, rx_bytes = 0,
          server_bytes = 0;  // payload a step: of a worker on average, of all servers together
@@ -69,8 +70,10 @@ class Predictor {
     double seconds, card, intra, fabric, adding;
     bool theory;
   };
+  // `tokens`: what is left of a burst when it begins.
   absl::StatusOr<Cost> CollectiveCost(const std::string& algorithm, int workers, const Cluster& cluster,
-                                      double bytes) const;
+                                      double bytes, double tokens) const;
+  absl::StatusOr<std::vector<Cost>> BucketCosts(const PredictCase& point, const Cluster& cluster) const;
   absl::StatusOr<Prediction> AllReduce(const PredictCase& point, const Cluster& cluster) const;
   absl::StatusOr<Prediction> Servers(const PredictCase& point, const Cluster& cluster) const;
 

@@ -13,6 +13,7 @@
 #include "common/check.h"
 #include "common/command_line.h"
 #include "common/delays.h"
+#include "common/launched_as.h"
 #include "experiments/bench.h"
 #include "experiments/compare.h"
 #include "experiments/doctor.h"
@@ -37,7 +38,8 @@ struct RawFlags {
   std::string strategies, workers, servers, repeats, out, time_budget, lrs, like;
   std::string link = "none", latency = "0", shaping = "auto";
   double target_accuracy = 0;
-  bool dry_run = false;
+  bool dry_run = false, predict = false;
+  NodesOptions nodes;
 };
 
 ValueCheck ListOf(ValueCheck check) {
@@ -115,6 +117,40 @@ void AddSharedFlags(CLI::App& verb, RawFlags& raw) {
       ->option_text("HOW")
       ->check(OneOf({"auto", "netns", "userspace", "none"}))
       ->capture_default_str();
+  const char* machines = "Several machines (torchrun's words; the same command on each but for --node_rank)";
+  verb.add_option("--nnodes", raw.nodes.nodes, "How many machines")
+      ->group(machines)
+      ->option_text("N")
+      ->check(WholeNumber(1, kMostWorkers))
+      ->capture_default_str();
+  verb.add_option("--nproc_per_node", raw.nodes.per_node, "Workers on each, in place of --workers")
+      ->group(machines)
+      ->option_text("N")
+      ->check(WholeNumber(1, kMostWorkers));
+  verb.add_option("--node_rank", raw.nodes.node, "Which of them this is; 0 leads and prints the result")
+      ->group(machines)
+      ->option_text("I")
+      ->check(WholeNumber(0, kMostWorkers - 1))
+      ->capture_default_str();
+  verb.add_option("--master_addr", raw.nodes.master_addr, "Node 0's name or address")
+      ->group(machines)
+      ->option_text("HOST")
+      ->check(CheckName);
+  verb.add_option("--master_port", raw.nodes.master_port, "On which node 0 listens for the others")
+      ->group(machines)
+      ->option_text("PORT")
+      ->check(WholeNumber(1, 65535))
+      ->capture_default_str();
+  verb.add_option("--bind", raw.nodes.network.bind,
+                  "This machine's address that its processes listen on; else the loopback, or with several "
+                  "machines the address that leads to node 0")
+      ->group(machines)
+      ->option_text("ADDRESS")
+      ->check(CheckName);
+  verb.add_option("--interface", raw.nodes.network.interface, "The same, by its network interface's name")
+      ->group(machines)
+      ->option_text("NAME")
+      ->check(CheckName);
   verb.add_option("--out", raw.out, "Folder for the results; else runs/<UTC time>-<verb>")
       ->group("Machine and results")
       ->option_text("DIR")
@@ -143,6 +179,11 @@ CLI::App* AddCompare(CLI::App& app, RawFlags& raw) {
       ->option_text("S,...")
       ->check(ListOf(WholeNumber(1, kMostServers)));
   AddSharedFlags(*verb, raw);
+  verb->add_flag(
+          "--predict", raw.predict,
+          "Beside every measured row the simulator's prediction of the very same case, and in residuals.csv "
+          "where the two part; needs links with a rate (--link)")
+      ->group("What is compared");
   verb->add_option(
           "--lr", raw.lrs,
           "Learning rate of one update; of several, with commas, each strategy gets the one with the best "
@@ -291,15 +332,47 @@ absl::StatusOr<ExperimentFlags> Understand(const RawFlags& raw,
   return flags;
 }
 
+void ResolveDevice(ExperimentFlags& flags) {
+  const absl::StatusOr<std::vector<std::string>> found = FindGpus();
+  const int gpus = found.ok() ? static_cast<int>(found->size()) : 0;
+  TrainingOptions& training = flags.options.training;
+  const std::string device = DeviceForAll(training, flags.options.workers, gpus);
+  if (device != training.device && gpus > 0) {
+    std::fprintf(stderr,
+                 "psring: note: %d GPU%s: too few for that many workers, so all run on the CPU; to share, "
+                 "--device cuda --oversubscribe\n",
+                 gpus, gpus == 1 ? "" : "s");
+  }
+  training.device = device;
+}
+
 absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawFlags& raw,
                                                   const std::vector<std::string>& command_line) {
+  const NodesOptions& nodes = raw.nodes;
+  if (nodes.several() || nodes.per_node > 0 || !nodes.master_addr.empty() || !nodes.network.bind.empty() ||
+      !nodes.network.interface.empty()) {
+    return absl::InvalidArgumentError(
+        "compare runs on one machine, its loopback or a virtual cluster (--link); over several machines "
+        "train "
+        "each strategy with psring train --nnodes, or see what they would cost: psring predict");
+  }
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
   // Whoever waits needs others.
   if (raw.workers.empty() && flags.options.training.straggler != "none") flags.options.workers = {4};
+  ResolveDevice(flags);
   TrainingOptions checked = flags.options.training;
   checked.steps = 0;          // counts for the cost part: it does not contradict --samples or --epochs
   checked.micro_batches = 1;  // CheckCompareOptions knows the strategies
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(checked));
+  flags.predict = raw.predict;
+  if (flags.predict && checked.clock == "virtual") {
+    return absl::InvalidArgumentError(
+        "--predict holds a measured run against the simulator; leave --clock virtual out");
+  }
+  if (flags.predict && flags.link.bits_per_s <= 0) {
+    return absl::InvalidArgumentError(
+        "--predict needs links with a rate, which the simulator can know; add --link 1gbit");
+  }
   return flags;
 }
 
@@ -307,7 +380,23 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawFlags& raw,
                                                 const std::vector<std::string>& command_line) {
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
   if (flags.options.strategies.empty()) flags.options.strategies = {"single"};
-  if (raw.workers.empty()) flags.options.workers = {1};
+  PSRING_RETURN_IF_ERROR(CheckNodes(raw.nodes));
+  flags.nodes = raw.nodes;
+  flags.nodes.timeout = absl::Seconds(raw.training.timeout_s);
+  if (flags.nodes.per_node > 0 && !raw.workers.empty()) {
+    return absl::InvalidArgumentError("--workers and --nproc_per_node both say how many; give one of them");
+  }
+  if (raw.workers.empty()) {
+    const int server_nodes = flags.nodes.several() ? ServerNodes(raw.training) : 0;
+    const int workers = (flags.nodes.nodes - server_nodes) * std::max(1, flags.nodes.per_node);
+    if (workers < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--server_placement dedicated takes the last --servers machines of --nnodes ",
+                       flags.nodes.nodes, ", and leaves none to train; give more machines"));
+    }
+    flags.options.workers = {workers};
+  }
+  ResolveDevice(flags);
   if (flags.options.strategies.size() > 1 || flags.options.workers.size() > 1) {
     return absl::InvalidArgumentError(
         "train takes one strategy and one number of workers; for several: psring compare");
@@ -318,6 +407,7 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawFlags& raw,
 }
 
 int Main(int argc, char** argv) {
+  ForgetLauncher();  // our processes are numbered by us
   CLI::App app("Compares how data-parallel training keeps its replicas in step.", "psring");
   app.set_version_flag("--version", absl::StrCat("psring ", kVersion), "Print the version");
   app.require_subcommand(1);

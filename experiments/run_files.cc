@@ -81,6 +81,29 @@ Json FiguresAndBasis(const std::vector<Cell>& row) {
   return {{"figures", figures}, {"basis", basis}};
 }
 
+Json PredictionJson(const RowPrediction& beside) {
+  const Prediction& p = beside.prediction;
+  const Residual& residual = beside.residual;
+  return {{"step_ms", 1e3 * p.step},
+          {"samples_per_s", p.samples_per_s},
+          {"compute_ms", 1e3 * p.compute},
+          {"exposed_comm_ms", 1e3 * p.exposed},
+          {"comm_busy_ms", 1e3 * p.busy},
+          {"limited_by", p.limit},
+          {"computing_as_in", beside.compute_from},
+          {"basis", p.method},
+          {"residual",
+           {{"ms", residual.total()},
+            {"share_of_predicted", residual.total() / residual.predicted},
+            {"computing_ms", residual.computing},
+            {"waiting_ms", residual.waiting},
+            {"update_ms", residual.update},
+            {"congestion_ms", residual.congestion},
+            {"scheduling_ms", residual.scheduling},
+            {"unexplained_ms", residual.unexplained},
+            {"basis", "derived"}}}};
+}
+
 // A JSON object's begin that says which launch it is of.
 std::string JsonPrefix(const RunLabel& label) {
   return absl::StrFormat("{\"part\":\"%s\",\"strategy\":\"%s\",\"workers\":%d,\"servers\":%d,\"repeat\":%d,",
@@ -157,6 +180,9 @@ std::string SummaryJson(const std::vector<SummaryRow>& rows) {
     if (row.mean.each_server_payload_bytes.size() > 1) {
       entry["servers"] = {{"payload_bytes", row.mean.each_server_payload_bytes}, {"basis", "measured"}};
     }
+    if (row.prediction) entry["prediction"] = PredictionJson(*row.prediction);
+    if (!row.why_not_predicted.empty()) entry["prediction"] = {{"why_none", row.why_not_predicted}};
+    if (row.mean.probe_ms) entry["recording"] = {{"ms", *row.mean.probe_ms}, {"basis", "measured"}};
     if (row.sample.data_parallel.replicas > 0) {
       Json kinds = Json::parse(ToJson(row.sample.data_parallel));
       kinds["device0_alone_ms"] = row.sample.data_parallel.device0_alone_ms();

@@ -14,6 +14,7 @@
 #include "common/check.h"
 #include "common/records.h"
 #include "common/rendezvous.h"
+#include "common/server_arguments.h"
 #include "common/trace.h"
 #include "experiments/checkpoints.h"
 #include "experiments/launcher.h"
@@ -28,15 +29,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kLoopback[] = "127.0.0.1";
 // Longer than a trainer takes that ends with a checkpoint.
 constexpr absl::Duration kGraceWithCheckpoint = absl::Seconds(25);
 
 // What a launch stands on.
 struct Ground {
-  const VirtualCluster* cluster = nullptr;
+  Site site;
+  NodeLayout layout;  // of site.nodes
   std::unique_ptr<RendezvousServer> store;
-  std::string store_host = kLoopback;
+  std::string store_host;
   int attempt = 0;  // above 0: the job was started again
 
   // A file of a process, beside those of earlier attempts.
@@ -44,19 +45,34 @@ struct Ground {
     return absl::StrCat(folder, "/log-", who, attempt > 0 ? absl::StrCat("-restart", attempt) : "", ".txt");
   }
 
-  std::string Address(int node) const { return cluster != nullptr ? cluster->Address(node) : kLoopback; }
+  const VirtualCluster* cluster() const { return site.cluster; }
+  // By number: of a virtual cluster's node, or of a machine.
+  std::string Address(int node) const {
+    return site.cluster != nullptr ? site.cluster->Address(node)
+           : site.nodes != nullptr ? site.nodes->address(node)
+                                   : site.address;
+  }
   void Place(int node, ChildSpec& child) const {
-    if (cluster != nullptr) cluster->Place(node, child);
+    if (site.cluster != nullptr) site.cluster->Place(node, child);
+  }
+  int NodeOfRank(int rank) const { return site.nodes != nullptr ? layout.NodeOfRank(rank) : rank; }
+  int NodeOf(const Configuration& configuration, int server) const {
+    if (site.nodes == nullptr) return NodeOfServer(configuration, server);
+    return layout.NodeOfServer(configuration.training.server_placement, server, configuration.servers());
   }
 };
 
-absl::StatusOr<Ground> Prepare(const VirtualCluster* cluster, int attempt) {
-  Ground ground{.cluster = cluster, .attempt = attempt};
-  if (cluster != nullptr) {
-    PSRING_ASSIGN_OR_RETURN(ground.store, cluster->HostStore(ground.store_host));
-  } else {
-    PSRING_ASSIGN_OR_RETURN(ground.store, RendezvousServer::Start(kLoopback, 0));
+absl::StatusOr<Ground> Prepare(const Site& site, int attempt) {
+  Ground ground{.site = site, .attempt = attempt};
+  if (site.cluster != nullptr) {
+    PSRING_ASSIGN_OR_RETURN(ground.store, site.cluster->HostStore(ground.store_host));
+    return ground;
   }
+  if (site.nodes != nullptr) {
+    ground.layout = {site.nodes->options().nodes, std::max(1, site.nodes->options().per_node)};
+  }
+  ground.store_host = ground.Address(0);
+  PSRING_ASSIGN_OR_RETURN(ground.store, RendezvousServer::Start(ground.store_host, 0));
   return ground;
 }
 
@@ -69,8 +85,12 @@ std::vector<std::string> StoreEnvironment(const Ground& ground) {
 // What torchrun would set.
 std::vector<std::string> Environment(const Configuration& configuration, int rank, const Ground& ground) {
   std::vector<std::string> environment = StoreEnvironment(ground);
-  environment.insert(environment.end(), {absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank),
-                                         absl::StrCat("WORLD_SIZE=", configuration.processes())});
+  const bool spread = ground.site.nodes != nullptr;
+  const int local_size = spread ? ground.layout.per_node : configuration.processes();
+  environment.insert(environment.end(),
+                     {absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank % local_size),
+                      absl::StrCat("WORLD_SIZE=", configuration.processes()),
+                      absl::StrCat("LOCAL_WORLD_SIZE=", local_size)});
   return environment;
 }
 
@@ -79,21 +99,13 @@ bool GoesOnWithoutAWorker(const Configuration& configuration) {
   return wanted.empty() ? !configuration.strategy.synchronous : wanted == "continue";
 }
 
-// What becomes of lost workers and of the server's own death.
+// Where a server keeps what it goes on from after its own death: for itself alone, and of one attempt,
+// because workers that are started again bring what they begin with.
 std::vector<std::string> StateArguments(const TrainingOptions& training, int servers,
                                         const std::string& folder, int attempt) {
-  std::vector<std::string> arguments = {absl::StrCat("--worker_timeout=", training.worker_timeout_s),
-                                        absl::StrCat("--reject_nonfinite=", training.reject_nonfinite),
-                                        absl::StrCat("--staging_mb=", training.staging_mb)};
-  if (!training.on_worker_loss.empty()) {
-    arguments.push_back(absl::StrCat("--on_worker_loss=", training.on_worker_loss));
-  }
-  if (ServerReturns(training, servers)) {
-    // For itself alone, and of one attempt: workers that are started again bring what they begin with.
-    arguments.push_back(absl::StrCat("--checkpoint_dir=", folder, "/server-state-", attempt));
-    arguments.push_back(absl::StrCat("--checkpoint_every=", training.checkpoint_every));
-  }
-  return arguments;
+  if (!ServerReturns(training, servers)) return {};
+  return {absl::StrCat("--checkpoint_dir=", folder, "/server-state-", attempt),
+          absl::StrCat("--checkpoint_every=", training.checkpoint_every)};
 }
 
 std::vector<std::string> TrainerCommand(const Configuration& configuration, const std::string& folder,
@@ -111,8 +123,8 @@ ChildSpec Trainer(const Configuration& configuration, int rank, const Ground& gr
                   .environment = Environment(configuration, rank, ground),
                   .log_path = ground.LogPath(folder, absl::StrCat("rank", rank)),
                   .may_die = configuration.servers() == 1 && GoesOnWithoutAWorker(configuration)};
-  child.command.push_back(absl::StrCat("--bind_host=", ground.Address(rank)));
-  const std::string interface = ground.cluster != nullptr ? ground.cluster->interface() : "";
+  child.command.push_back(absl::StrCat("--bind=", ground.Address(ground.NodeOfRank(rank))));
+  const std::string interface = ground.cluster() != nullptr ? ground.cluster()->interface() : "";
   if (!interface.empty()) child.command.push_back(absl::StrCat("--count_interface=", interface));
   ground.Place(rank, child);
   return child;
@@ -152,25 +164,45 @@ ChildSpec VirtualTrainer(const Configuration& configuration, const std::string& 
 ChildSpec Server(const Configuration& configuration, int server, const Ground& ground,
                  const std::string& folder, const Binaries& binaries) {
   const int servers = configuration.servers();
-  const int node = NodeOfServer(configuration, server);
-  ChildSpec child{
-      .name = servers == 1 ? "the server" : absl::StrCat("server ", server),
-      .command = {binaries.ps_server,
-                  absl::StrFormat("--rendezvous=tcp://%s:%d", ground.store_host, ground.store->port()),
-                  absl::StrCat("--workers=", configuration.workers), absl::StrCat("--server=", server),
-                  absl::StrCat("--servers=", servers), absl::StrCat("--bind=", ground.Address(node)),
-                  "--port=0", absl::StrCat("--record=", folder),
-                  absl::StrCat("--timeout=", configuration.training.timeout_s)},
-      .environment = Environment(configuration, 0, ground),
-      .log_path = ground.LogPath(folder, absl::StrCat("server", server)),
-      .serves = true,
-      .may_return = ServerReturns(configuration.training, servers)};
+  const int node = ground.NodeOf(configuration, server);
+  ChildSpec child{.name = servers == 1 ? "the server" : absl::StrCat("server ", server),
+                  .command = {binaries.ps_server},
+                  .environment = Environment(configuration, 0, ground),
+                  .log_path = ground.LogPath(folder, absl::StrCat("server", server)),
+                  .serves = true,
+                  .may_return = ServerReturns(configuration.training, servers)};
+  for (const std::string& argument :
+       ServerArguments(configuration.training,
+                       {.server = server,
+                       .servers = servers,
+                       .workers = configuration.workers,
+                       .rendezvous = absl::StrFormat("tcp://%s:%d", ground.store_host, ground.store->port()),
+                       .bind = ground.Address(node),
+                       .record = folder})) {
+    child.command.push_back(argument);
+  }
   for (const std::string& argument :
        StateArguments(configuration.training, servers, folder, ground.attempt)) {
     child.command.push_back(argument);
   }
   ground.Place(node, child);
   return child;
+}
+
+// A step's share of what was counted during a launch.
+std::optional<NetworkFigures> NetworkOf(const std::vector<NodeCounters>& before,
+                                        const std::vector<NodeCounters>& after, size_t steps,
+                                        double bits_per_s) {
+  if (after.size() != before.size() || steps == 0) return std::nullopt;
+  const std::vector<NodeCounters> nodes = Difference(after, before);
+  const double part = 1 / static_cast<double>(steps);
+  NetworkFigures figures{.again_ms = part * SendingAgainMs(nodes, bits_per_s)};
+  for (const NodeCounters& node : nodes) {
+    figures.retransmitted_segments += part * static_cast<double>(node.retransmitted_segments);
+    figures.timeouts += part * static_cast<double>(node.timeouts);
+    figures.queue_drops += part * static_cast<double>(node.queue_drops);
+  }
+  return figures;
 }
 
 }  // namespace
@@ -229,9 +261,9 @@ namespace {
 // The job's processes from their start to the end of all. `restarts`: how many there may be, less those that
 // were needed here.
 absl::Status RunOnce(const Configuration& configuration, const std::string& folder, const std::string& label,
-                     double expected_s, int attempt, const Binaries& binaries, const VirtualCluster* cluster,
+                     double expected_s, int attempt, const Binaries& binaries, const Site& site,
                      const Interrupt& interrupt, Display& display, int& restarts) {
-  PSRING_ASSIGN_OR_RETURN(const Ground ground, Prepare(cluster, attempt));
+  PSRING_ASSIGN_OR_RETURN(const Ground ground, Prepare(site, attempt));
   LaunchSpec spec{.what = configuration.name(), .restarts = restarts};
   const bool simulated = configuration.simulated();
   if (simulated) spec.children.push_back(VirtualTrainer(configuration, folder, binaries));
@@ -274,20 +306,28 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
   };
   display.Redraw(absl::StrCat(label, configuration.name(), "  ", progress.Bar()));
 
-  return RunChildren(spec, interrupt);
+  if (site.nodes == nullptr) return RunChildren(spec, interrupt);
+  std::vector<int> place;
+  for (int rank = 0; rank < configuration.processes(); ++rank) place.push_back(ground.NodeOfRank(rank));
+  for (int server = 0; server < configuration.servers(); ++server) {
+    place.push_back(ground.NodeOf(configuration, server));
+  }
+  PSRING_RETURN_IF_ERROR(site.nodes->HandOut(place, spec));
+  const absl::Time deadline = absl::Now() + spec.deadline;
+  return site.nodes->Gather(RunChildren(spec, interrupt), folder, deadline, interrupt);
 }
 
 // As torchrun does: a process of the job has died, so all of it ends, and begins again from its last
 // checkpoint.
 absl::Status RunWithRestarts(const Configuration& configuration, const std::string& folder,
                              const std::string& label, double expected_s, const Binaries& binaries,
-                             const VirtualCluster* cluster, const Interrupt& interrupt, Display& display) {
+                             const Site& site, const Interrupt& interrupt, Display& display) {
   Configuration attempted = configuration;
   int restarts = configuration.training.max_restarts;
   const std::string others = NewestCheckpoint(attempted.training);  // not ours: nothing is written yet
   for (int attempt = 0;; ++attempt) {
-    const absl::Status status = RunOnce(attempted, folder, label, expected_s, attempt, binaries, cluster,
-                                        interrupt, display, restarts);
+    const absl::Status status =
+        RunOnce(attempted, folder, label, expected_s, attempt, binaries, site, interrupt, display, restarts);
     std::string newest = NewestCheckpoint(attempted.training);
     if (newest == others) newest.clear();
     if (absl::IsAborted(status) && restarts > 0) {
@@ -312,17 +352,19 @@ absl::Status RunWithRestarts(const Configuration& configuration, const std::stri
 
 absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& folder,
                                 const std::string& label, double expected_s, const Binaries& binaries,
-                                const VirtualCluster* cluster, const Interrupt& interrupt, Display& display) {
+                                const Site& site, const Interrupt& interrupt, Display& display) {
   Configuration configuration = asked;
   TrainingOptions& training = configuration.training;
   if (Checkpoints(training) && training.checkpoint_dir.empty())
     training.checkpoint_dir = folder + "/checkpoints";
   PSRING_RETURN_IF_ERROR(WriteFile(folder + "/launch.json", ToJson(NoteOf(configuration))));
   Launched launched;
+  std::vector<NodeCounters> counted_before;
+  if (site.cluster != nullptr) counted_before = site.cluster->Counters(interrupt);
   const ForeignCpu foreign;
   const int64_t begin = MonotonicNanos();
   PSRING_RETURN_IF_ERROR(
-      RunWithRestarts(configuration, folder, label, expected_s, binaries, cluster, interrupt, display));
+      RunWithRestarts(configuration, folder, label, expected_s, binaries, site, interrupt, display));
   launched.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
   launched.foreign_cpu_pct = foreign.Percent();
   absl::StatusOr<RunRecords> records =
@@ -331,6 +373,11 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
     return absl::DataLossError(absl::StrCat(configuration.name(), ": ", records.status().message()));
   }
   launched.records = *std::move(records);
+  if (!counted_before.empty()) {
+    launched.records.network =
+        NetworkOf(counted_before, site.cluster->Counters(interrupt), launched.records.steps.front().size(),
+                  site.cluster->report().bits_per_s);
+  }
   return launched;
 }
 
@@ -358,7 +405,7 @@ absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const
                           MakeConfiguration("single", 1, moment, catalog, probe, 1));
   PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());
   PSRING_ASSIGN_OR_RETURN(const Launched launched, Launch(single, folder.path(), "a first look: ", 60,
-                                                          binaries, /*cluster=*/nullptr, interrupt, display));
+                                                          binaries, Site(), interrupt, display));
   display.Clear();
   PSRING_ASSIGN_OR_RETURN(const RunFigures figures, FiguresOf(single, launched.records));
   // The median, because the first steps of a process are often disturbed.

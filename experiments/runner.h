@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "experiments/interrupt.h"
+#include "experiments/nodes.h"
 #include "experiments/plan.h"
 #include "experiments/progress.h"
 #include "experiments/summarise.h"
@@ -33,14 +34,21 @@ struct Launched {
   double wall_s = 0;
 };
 
+// Where the processes of a launch stand: on the nodes of a virtual cluster, on several machines, or, where
+// both are null, on this machine, at `address`.
+struct Site {
+  const VirtualCluster* cluster = nullptr;
+  Nodes* nodes = nullptr;
+  std::string address = "127.0.0.1";
+};
+
 // Starts `configuration` with its processes' records in `folder`, and waits for it; where a process of it
 // dies, again, --max_restarts times at most, from its last checkpoint. Checkpoints are kept in
 // --checkpoint_dir, or beside the records. `label` is what the progress line shows in front. `expected_s`
-// sets the deadline: generously beyond it. Its processes stand on the nodes of `cluster`; null: on this
-// machine's loopback.
+// sets the deadline: generously beyond it.
 absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::string& folder,
                                 const std::string& label, double expected_s, const Binaries& binaries,
-                                const VirtualCluster* cluster, const Interrupt& interrupt, Display& display);
+                                const Site& site, const Interrupt& interrupt, Display& display);
 
 // Trains with one process for a moment, and notes in `probe` how fast that is.
 absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const TrainingOptions& training,

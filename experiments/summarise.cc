@@ -145,6 +145,37 @@ std::optional<double> WireBytes(const Configuration& configuration, const RunRec
   return bytes.empty() ? std::nullopt : std::optional<double>(Mean(bytes));
 }
 
+void AddPace(const Configuration& configuration, const RunRecords& records, RunFigures& figures) {
+  const auto mean_of = [&](double RankResult::*figure) -> std::optional<double> {
+    std::vector<double> values;
+    for (const RankResult& rank : records.ranks) {
+      if (rank.*figure >= 0) values.push_back(rank.*figure);
+    }
+    return values.empty() ? std::nullopt : std::optional<double>(Mean(values));
+  };
+  figures.computed_ms = mean_of(&RankResult::computed_ms);
+  figures.update_ms = mean_of(&RankResult::update_ms);
+  figures.run_delay_ms = mean_of(&RankResult::run_delay_ms);
+  figures.probe_ms = mean_of(&RankResult::probe_ms);
+  figures.network = records.network;
+  const auto waits = WaitsOf(configuration.strategy, records);
+  std::vector<double> waited;
+  std::vector<std::vector<double>> ready;  // by bucket
+  for (size_t rank = 0; rank < records.steps.size(); ++rank) {
+    for (size_t i = 0; i < records.steps[rank].size(); ++i) {
+      const StepRecord& step = records.steps[rank][i];
+      if (step.warmup) continue;
+      waited.push_back(waits[rank][i].waited_ms);
+      ready.resize(std::max(ready.size(), step.buckets.size()));
+      for (size_t b = 0; b < step.buckets.size(); ++b) {
+        ready[b].push_back(1e-6 * static_cast<double>(step.buckets[b].ready_ns - step.begin_ns));
+      }
+    }
+  }
+  figures.waited_ms = Mean(waited);
+  for (const std::vector<double>& of_bucket : ready) figures.bucket_ready_ms.push_back(Mean(of_bucket));
+}
+
 // The mean of one figure over rounds.
 double MeanOver(const std::vector<RunFigures>& runs, const std::function<double(const RunFigures&)>& figure) {
   std::vector<double> values;
@@ -161,15 +192,29 @@ std::optional<double> MeanOverThose(const std::vector<RunFigures>& runs,
   return values.empty() ? std::nullopt : std::optional<double>(Mean(values));
 }
 
+std::optional<NetworkFigures> MeanNetwork(const std::vector<RunFigures>& runs) {
+  NetworkFigures mean;
+  for (auto figure : {&NetworkFigures::retransmitted_segments, &NetworkFigures::timeouts,
+                      &NetworkFigures::queue_drops, &NetworkFigures::again_ms}) {
+    std::vector<double> values;
+    for (const RunFigures& run : runs) {
+      if (run.network) values.push_back((*run.network).*figure);
+    }
+    if (values.empty()) return std::nullopt;
+    mean.*figure = Mean(values);
+  }
+  return mean;
+}
+
 RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
   RunFigures mean;
   const auto average = [&](double RunFigures::*figure) {
     mean.*figure = MeanOver(runs, [figure](const RunFigures& run) { return run.*figure; });
   };
-  for (auto figure :
-       {&RunFigures::wall_s, &RunFigures::samples_per_s, &RunFigures::step_ms, &RunFigures::compute_ms,
-        &RunFigures::comm_busy_ms, &RunFigures::exposed_comm_ms, &RunFigures::payload_tx_bytes,
-        &RunFigures::payload_rx_bytes, &RunFigures::loss, &RunFigures::foreign_cpu_pct}) {
+  for (auto figure : {&RunFigures::wall_s, &RunFigures::samples_per_s, &RunFigures::step_ms,
+                      &RunFigures::compute_ms, &RunFigures::comm_busy_ms, &RunFigures::exposed_comm_ms,
+                      &RunFigures::waited_ms, &RunFigures::payload_tx_bytes, &RunFigures::payload_rx_bytes,
+                      &RunFigures::loss, &RunFigures::foreign_cpu_pct}) {
     average(figure);
   }
   mean.steps = runs.front().steps;
@@ -181,6 +226,16 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
   mean.staleness_mean = MeanOverThose(runs, &RunFigures::staleness_mean);
   mean.dropped_gradients = MeanOverThose(runs, &RunFigures::dropped_gradients);
   mean.dropped_share = MeanOverThose(runs, &RunFigures::dropped_share);
+  for (auto figure :
+       {&RunFigures::computed_ms, &RunFigures::update_ms, &RunFigures::run_delay_ms, &RunFigures::probe_ms}) {
+    mean.*figure = MeanOverThose(runs, figure);
+  }
+  for (size_t b = 0; b < runs.front().bucket_ready_ms.size(); ++b) {
+    mean.bucket_ready_ms.push_back(MeanOver(runs, [b](const RunFigures& run) {
+      return b < run.bucket_ready_ms.size() ? run.bucket_ready_ms[b] : run.bucket_ready_ms.back();
+    }));
+  }
+  mean.network = MeanNetwork(runs);
   mean.workers = MeanWorkers(runs);
   mean.test_accuracy = MeanOverThose(runs, &RunFigures::test_accuracy);
   for (const RunFigures& run : runs) {
@@ -397,6 +452,7 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
         records.ranks.begin(), records.ranks.end(),
         [&](const RankResult& rank) { return rank.weights_hash == records.ranks.front().weights_hash; });
   }
+  AddPace(configuration, records, figures);
   AddStaleness(configuration, records, figures);
   AddServers(configuration, records, figures);
   figures.workers = WorkerFiguresOf(configuration.strategy, records);

@@ -11,16 +11,27 @@
 #include "common/records.h"
 #include "experiments/cost_model.h"
 #include "experiments/plan.h"
+#include "experiments/predict_model.h"
 #include "experiments/statistics.h"
 #include "experiments/virtual_cluster/link.h"
 
 namespace psring {
+
+// What the links of a virtual cluster counted during a launch, a step (warm-up included), over all nodes.
+struct NetworkFigures {
+  double retransmitted_segments = 0, timeouts = 0;  // TCP's
+  double queue_drops = 0;                           // packets, of the switch's ports
+  // *Derived*: of the node that had most, in ms: those segments at the link's rate, and the shortest
+  // time-out.
+  double again_ms = 0;
+};
 
 // What one launch of one configuration left behind.
 struct RunRecords {
   std::vector<RankResult> ranks;               // by rank
   std::vector<std::vector<StepRecord>> steps;  // by rank
   std::vector<ServerResult> servers;
+  std::optional<NetworkFigures> network;
 };
 
 // A rank's waiting for its peers in one step, in ms, *derived*: over the buckets, the time from our begin
@@ -47,6 +58,12 @@ struct RunFigures {
   double samples_per_s = 0;
   double step_ms = 0, compute_ms = 0, comm_busy_ms = 0, exposed_comm_ms = 0;  // means over ranks and steps
   std::optional<double> wait_ms;                                              // strategies that wait
+  // Means over ranks and steps; empty: not known, as in records of earlier versions.
+  std::optional<double> computed_ms;  // from a step's begin until its whole gradient was handed over
+  std::optional<double> update_ms, run_delay_ms, probe_ms;  // as in RankResult
+  double waited_ms = 0;                                     // of a step, whatever its rule of waiting
+  std::vector<double> bucket_ready_ms;                      // by bucket: since the step's begin
+  std::optional<NetworkFigures> network;
   std::vector<double> every_step_ms;
   double payload_tx_bytes = 0, payload_rx_bytes = 0;
   std::optional<double> wire_tx_bytes;
@@ -84,6 +101,20 @@ struct Cell {
   Basis basis;
 };
 
+// Where a step's measured time parts from the predicted one, in ms; see residuals.h.
+struct Residual {
+  double measured = 0, predicted = 0;
+  double computing = 0, waiting = 0, update = 0, congestion = 0, scheduling = 0, unexplained = 0;
+  double total() const { return measured - predicted; }
+};
+
+// The simulator's word on a row.
+struct RowPrediction {
+  Prediction prediction;
+  std::string compute_from;  // whose computing it has
+  Residual residual;         // of the mean over rounds
+};
+
 // One configuration, over all its rounds.
 struct SummaryRow {
   std::string run_id;
@@ -96,6 +127,8 @@ struct SummaryRow {
   std::optional<double> speedup, efficiency;
   double step_ms_p10 = 0, step_ms_p90 = 0;
   std::optional<double> predicted_comm_ms, predicted_payload_bytes;
+  std::optional<RowPrediction> prediction;  // --predict
+  std::string why_not_predicted;            // where it was asked for and there is none
   std::optional<double> cost_against_none_ms;
   std::optional<Interval> cost_against_none_95;
   std::optional<double> test_accuracy, train_loss;  // of the accuracy trainings, mean over seeds

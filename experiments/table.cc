@@ -59,6 +59,17 @@ std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
       {"speed-", "up", "d",
        [](const SummaryRow& row) { return row.speedup ? absl::StrFormat("%.2f", *row.speedup) : ""; }},
       {"step", "ms", "m", [](const SummaryRow& row) { return Ms(row.mean.step_ms); }},
+      {"simu-", "lated", "s",
+       [](const SummaryRow& row) {
+         return Ms(row.prediction ? std::optional<double>(1e3 * row.prediction->prediction.step)
+                                  : std::nullopt);
+       }},
+      {"off", "%", "d",
+       [](const SummaryRow& row) {
+         if (!row.prediction) return std::string();
+         const Residual& residual = row.prediction->residual;
+         return absl::StrFormat("%+.1f", 100 * residual.total() / residual.predicted);
+       }},
       {"against", "none", "d",
        [](const SummaryRow& row) {
          return row.cost_against_none_ms ? absl::StrFormat("%+.1f", *row.cost_against_none_ms) : "";
@@ -150,8 +161,16 @@ std::string Table(const std::vector<SummaryRow>& rows) {
     if (r > 0 && rows[r].configuration.workers != rows[r - 1].configuration.workers) table += "\n";
     table += WithoutTrailingSpace(lines[r]);
   }
-  table += absl::StrCat("\nm measured, d derived", simulated ? ", s simulated" : "",
+  const bool predicted =
+      std::any_of(rows.begin(), rows.end(), [](const SummaryRow& row) { return row.prediction.has_value(); });
+  table += absl::StrCat("\nm measured, d derived", simulated || predicted ? ", s simulated" : "",
                         ". Times are ms of a mean step.\n");
+  if (predicted) {
+    table +=
+        "simulated: the step that psring predict has for this very case; off: how much longer the measured "
+        "one "
+        "is.\n";
+  }
   const bool communicates = std::any_of(rows.begin(), rows.end(), Communicates);
   if (communicates && simulated) {
     table +=

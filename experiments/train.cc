@@ -4,7 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/check.h"
+#include "common/own_address.h"
 #include "experiments/checkpoints.h"
 #include "experiments/estimate.h"
 #include "experiments/experiment.h"
@@ -16,7 +18,7 @@ namespace {
 
 absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& prepared) {
   const CompareOptions& options = flags.options;
-  const int cores = prepared.machine.cores;
+  const int cores = prepared.machine.cores * flags.nodes.nodes;  // all alike, as far as we know
   PSRING_ASSIGN_OR_RETURN(Configuration configuration,
                           MakeConfiguration(options.strategies.front(), options.workers.front(),
                                             options.training, prepared.catalog, prepared.probe, cores));
@@ -83,17 +85,58 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
   return plan;
 }
 
-absl::Status Train(const ExperimentFlags& asked, const Interrupt& interrupt, Display& display) {
+// What several machines cannot do together.
+absl::Status CheckSpread(const Configuration& configuration, const ExperimentFlags& flags) {
+  if (!flags.nodes.several()) return absl::OkStatus();
+  if (configuration.simulated() || flags.link.wanted()) {
+    return absl::InvalidArgumentError(
+        "--nnodes is for machines that run; --clock virtual and --link stand for them on one: leave one out");
+  }
+  if (configuration.backend() == "mpi") {
+    return absl::InvalidArgumentError(
+        "MPI's ranks are started by mpirun, over several machines too: mpirun -n N --host A,B -x "
+        "MASTER_ADDR=A -x MASTER_PORT=29500 trainer --strategy mpi");
+  }
+  if (configuration.training.max_restarts > 0) {
+    return absl::InvalidArgumentError(
+        "--max_restarts starts processes of one machine again; over several, start every node again with "
+        "--resume latest");
+  }
+  if (configuration.processes() != configuration.workers) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        configuration.strategy.name, " is one process with all workers in it; leave --nnodes out"));
+  }
+  const int servers = ServerNodes(flags.options.training);
+  const int workers = (flags.nodes.nodes - servers) * std::max(1, flags.nodes.per_node);
+  if (configuration.workers != workers) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        configuration.name(), " on ", flags.nodes.nodes - servers, " machines of ",
+        std::max(1, flags.nodes.per_node), ": every machine has as many workers; give --nproc_per_node"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Train(const ExperimentFlags& asked, Nodes* nodes, const Interrupt& interrupt, Display& display) {
   ExperimentFlags flags = asked;
   PSRING_RETURN_IF_ERROR(ResolveResume(flags.options.training));
-  PSRING_ASSIGN_OR_RETURN(const Prepared prepared, Prepare(flags, "train", interrupt, display));
+  PSRING_ASSIGN_OR_RETURN(Prepared prepared, Prepare(flags, "train", interrupt, display));
+  prepared.site.nodes = nodes;
+  PSRING_ASSIGN_OR_RETURN(prepared.site.address, OwnAddress(flags.nodes.network, {}));
   PSRING_ASSIGN_OR_RETURN(Plan plan, PlanTraining(flags, prepared));
+  PSRING_RETURN_IF_ERROR(CheckSpread(plan.cost.front(), flags));
   PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, plan));
   const Configuration& configuration = plan.cost.front();
   display.Say(absl::StrFormat("training:  %s, %s on %s, %s, lr %g, expected %s", configuration.name(),
                               configuration.model.name, configuration.training.data,
                               configuration.update.optimizer, configuration.update.lr,
                               HumanSeconds(plan.expected_s)));
+  if (nodes != nullptr) {
+    std::vector<std::string> machines;
+    for (int node = 0; node < nodes->options().nodes; ++node) {
+      machines.push_back(absl::StrCat(nodes->host(node), " at ", nodes->address(node)));
+    }
+    plan.notes.push_back(absl::StrCat("on ", machines.size(), " machines: ", absl::StrJoin(machines, ", ")));
+  }
   for (const std::string& note : plan.notes) display.Say(absl::StrCat("note:      ", note));
   if (flags.dry_run) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Experiment> experiment,
@@ -106,10 +149,34 @@ absl::Status Train(const ExperimentFlags& asked, const Interrupt& interrupt, Dis
   return experiment->Report(plan.rounds);
 }
 
+// The flags that every node must share. What is written where is each machine's own affair.
+std::vector<std::string> SharedFlags(const ExperimentFlags& flags) {
+  TrainingOptions training = flags.options.training;
+  const TrainingOptions standard;
+  training.data_dir = standard.data_dir;
+  std::vector<std::string> shared = TrainingArguments(training);
+  shared.push_back(absl::StrCat("--repeats=", flags.options.repeats));
+  shared.push_back(absl::StrCat("--nproc_per_node=", flags.nodes.per_node));
+  return shared;
+}
+
+absl::Status TrainOnNodes(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
+  if (!flags.nodes.several() || flags.dry_run) return Train(flags, nullptr, interrupt, display);
+  PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Nodes> nodes, Nodes::Join(flags.nodes, SharedFlags(flags)));
+  if (!nodes->leads()) {
+    const std::string& trainer = binaries.trainer;
+    return nodes->Follow(trainer.substr(0, trainer.rfind('/')), interrupt, display);
+  }
+  const absl::Status status = Train(flags, nodes.get(), interrupt, display);
+  nodes->End(status);
+  return status;
+}
+
 }  // namespace
 
 int RunTrain(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
-  const absl::Status status = Train(flags, interrupt, display);
+  const absl::Status status = TrainOnNodes(flags, interrupt, display);
   return status.ok() ? 0 : ReportFailure("train", status, display);
 }
 

@@ -209,7 +209,7 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
 int main(int argc, char** argv) {
   psring::Flags flags;
   CLI::App app("The parameter server: adds up gradients, updates the weights, hands them out.", "ps_server");
-  app.add_option("--rendezvous", flags.rendezvous, "where the ranks meet: env:// or tcp://host:port")
+  app.add_option("--rendezvous", flags.rendezvous, "where the ranks meet: env://, tcp://host:port or file://path")
       ->capture_default_str();
   app.add_option("--workers", flags.workers, "how many workers train")
       ->required()

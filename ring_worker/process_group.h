@@ -28,7 +28,15 @@ struct GroupInfo {
   std::string backend;    // "native", "gloo", "mpi", "nccl"
   std::string algorithm;  // of all-reduce: "ring"
   std::string transport;  // "shm", "tcp", "shm+tcp", "in_process"
+  // Among the ranks of this group that stand on this host, and in its network: which one, of how many. Known
+  // where MakeProcessGroup or Split made the group.
+  int local_rank = 0;
+  int local_size = 1;
+  bool on_gpu = false;  // takes memory of its rank's GPU as it is; else host memory alone
 };
+
+// For Split: takes part, and is in none of the groups.
+inline constexpr int kNoColor = -1;
 
 struct CollectiveCall {
   Collective collective;
@@ -41,11 +49,13 @@ struct CollectiveCall {
 // One thread at a time calls everything but Abort.
 class ProcessGroup {
  public:
-  virtual ~ProcessGroup() = default;
+  virtual ~ProcessGroup();
 
   const GroupInfo& info() const { return info_; }
   int rank() const { return info_.rank; }
   int size() const { return info_.size; }
+  int local_rank() const { return info_.local_rank; }
+  int local_size() const { return info_.local_size; }
 
   // `in` and `out` have one count and type; they are the same memory or do not overlap. Counts are in
   // elements; InvalidArgument where they do not fit together.
@@ -59,6 +69,14 @@ class ProcessGroup {
   absl::Status Broadcast(Span data, int root, Stream& stream);
   // Every rank hears of every other.
   absl::Status Barrier(Stream& stream);
+
+  // The ranks that give the same `color` become a group of their own, numbered in the order of `key`, of
+  // equal keys in the order of this group, as MPI_Comm_split has it. Every rank calls it, kNoColor or not,
+  // while no call of this group is under way; with kNoColor there is no group to get, and null comes back.
+  // The part has the whole's backend, algorithm and options, and memory must be registered with it anew; the
+  // whole, and the rendezvous that it was made by, outlive it. Errors name the ranks that do not come;
+  // FailedPrecondition: the group was made without a rendezvous.
+  absl::StatusOr<std::unique_ptr<ProcessGroup>> Split(int color, int key);
 
   // Lets peers of this host read `buffer` in place, where the transport can and the buffer is shared memory
   // (Device::AllocateShared); else nothing happens: such memory works too, through a copy. Not a
@@ -79,16 +97,29 @@ class ProcessGroup {
   // The counts and types of `call` have been checked.
   virtual absl::Status Enqueue(const CollectiveCall& call, Stream& stream) = 0;
   virtual absl::Status EnqueueBarrier(Stream& stream) = 0;
+  // Every rank comes here at once; `part` is null for one of kNoColor, which gets null.
+  virtual absl::StatusOr<std::unique_ptr<ProcessGroup>> MakePart(Rendezvous* part, int color, int key) = 0;
 
  private:
-  const GroupInfo info_;
+  friend absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeProcessGroup(Rendezvous& rendezvous,
+                                                                        const struct GroupOptions& options);
+  // Finds out who shares this host.
+  absl::Status MeetBy(Rendezvous& rendezvous);
+
+  GroupInfo info_;
+  Rendezvous* rendezvous_ = nullptr;
+  std::unique_ptr<Rendezvous> own_rendezvous_;  // a part's
 };
+
+// Which ranks make up the part of `color`, in its order. Pure.
+std::vector<int> RanksOfPart(const std::vector<int>& colors, const std::vector<int>& keys, int color);
 
 struct GroupOptions {
   std::string backend = "native";
   std::string algorithm;           // empty: the backend's default ("ring"; others choose themselves)
   std::string transport = "auto";  // native: auto (shm on one host, tcp between hosts), shm, tcp; mpi: auto,
-                                   // shm, tcp (chosen when mpirun starts the job); gloo: tcp
+                                   // shm, tcp (chosen when mpirun starts the job); gloo: tcp; nccl: auto
+                                   // (as it chooses), tcp
   std::string bind_host = "127.0.0.1";         // an address of this machine that the other ranks can reach
   absl::Duration timeout = absl::Seconds(60);  // of a call without progress
   // Native only.
@@ -98,10 +129,12 @@ struct GroupOptions {
   // Ranks on a node, for the hierarchical algorithm; with transport auto they share memory, and others do
   // not. 0: those of one host.
   int ranks_per_node = 0;
+  int gpu = -1;                  // nccl: the GPU that this rank's memory is on; -1: it is the host's
   LinkShaper* shaper = nullptr;  // the link that payload over TCP goes through; outlives the group
 };
 
-// Every rank calls it with the same options. Waits for all of them, at most as long as the rendezvous does.
+// Every rank calls it with the same options. Waits for all of them, at most as long as the rendezvous does,
+// which must outlive the group's parts.
 // NotFound: no such backend, or not in this build (says what to install); InvalidArgument: an algorithm or
 // transport that the backend does not have (lists those it has).
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeProcessGroup(Rendezvous& rendezvous,

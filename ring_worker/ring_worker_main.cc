@@ -17,6 +17,7 @@
 #include "common/byte_size.h"
 #include "common/check.h"
 #include "common/command_line.h"
+#include "common/own_address.h"
 #include "common/rendezvous.h"
 #include "ring_worker/bench_output.h"
 #include "ring_worker/bench_run.h"
@@ -27,6 +28,7 @@ namespace {
 struct Flags {
   std::string rendezvous = "env://";
   std::string rank, world_size;  // in place of RANK and WORLD_SIZE
+  NetworkChoice network;
   std::vector<std::string> combinations;
   std::string collective = "all_reduce", backend = "native", algorithm, transport = "auto",
               buffers = "private";
@@ -91,10 +93,12 @@ void AllowManyFiles() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-absl::StatusOr<std::unique_ptr<Rendezvous>> Join(const Flags& flags) {
+absl::StatusOr<std::unique_ptr<Rendezvous>> Join(const Flags& flags, BenchOptions& options) {
   const GetEnv environment = InPlaceOf(ProcessEnvironment(), flags.rank, flags.world_size);
   PSRING_ASSIGN_OR_RETURN(RendezvousOptions join, ParseRendezvous(flags.rendezvous, environment));
   join.timeout = absl::Seconds(flags.timeout_s);
+  PSRING_ASSIGN_OR_RETURN(options.group.bind_host, OwnAddress(flags.network, join));
+  join.bind = options.group.bind_host;
   return Rendezvous::Join(join);
 }
 
@@ -119,8 +123,8 @@ absl::Status RequireSameFlags(const Flags& flags, const BenchOptions& options, R
 }
 
 absl::Status Run(const Flags& flags) {
-  PSRING_ASSIGN_OR_RETURN(const BenchOptions options, Understand(flags));
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Rendezvous> rendezvous, Join(flags));
+  PSRING_ASSIGN_OR_RETURN(BenchOptions options, Understand(flags));
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Rendezvous> rendezvous, Join(flags, options));
   PSRING_RETURN_IF_ERROR(RequireSameFlags(flags, options, *rendezvous));
   const std::unique_ptr<BenchOutput> output =
       flags.json ? MakeJsonOutput(stdout) : MakeTableOutput(options, stdout);
@@ -132,16 +136,16 @@ absl::Status Run(const Flags& flags) {
 void AddFlags(CLI::App& app, Flags& flags) {
   BenchOptions& bench = flags.bench;
   const std::string whom = "Who";
-  app.add_option("--rendezvous", flags.rendezvous, "env:// or tcp://host:port")
+  app.add_option("--rendezvous", flags.rendezvous, "env://, tcp://host:port or file://path")
       ->group(whom)
       ->capture_default_str();
   app.add_option("--rank", flags.rank, "In place of RANK")->group(whom)->check(WholeNumber(0, 1 << 20));
   app.add_option("--world_size", flags.world_size, "In place of WORLD_SIZE")
       ->group(whom)
       ->check(WholeNumber(1, 1 << 20));
-  app.add_option("--bind_host", bench.group.bind_host, "This machine's address that the others can reach")
-      ->group(whom)
-      ->capture_default_str();
+  app.add_option("--bind", flags.network.bind, "This machine's address, by which the others reach it")
+      ->group(whom);
+  app.add_option("--interface", flags.network.interface, "The same, by its interface's name")->group(whom);
   app.add_option("--timeout", flags.timeout_s, "Seconds to wait for a silent peer")
       ->group(whom)
       ->check(RealNumber({}))

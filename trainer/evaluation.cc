@@ -23,18 +23,15 @@ absl::Status CheckSnapshots(int64_t eval_every, int64_t total_steps, size_t para
 }
 
 absl::StatusOr<BatchScore> Evaluate(Model& model, ConstSpan weights, const Dataset& data, int batch,
-                                    Span inputs, uint8_t* labels, Stream& stream) {
-  BatchScore score;
+                                    BatchMemory& memory, Stream& stream) {
+  memory.ClearScore(stream);
   for (const std::vector<int64_t>& indices : EvaluationBatches(data.count(), batch, /*rank=*/0, 1)) {
-    GatherBatch(data, indices, inputs.floats(), labels);
-    const Batch part{.size = static_cast<int>(indices.size()),
-                     .inputs = inputs.Slice(0, indices.size() * data.image_size()),
-                     .labels = labels};
-    model.Forward(weights, part, &score, stream);
-    // The next batch overwrites this one's pictures.
-    PSRING_RETURN_IF_ERROR(stream.Synchronize());
+    PSRING_ASSIGN_OR_RETURN(const Batch part, memory.Load(data, indices, stream));
+    model.Forward(weights, part, memory.score(), stream);
   }
-  return score;
+  memory.DownloadScore(stream);
+  PSRING_RETURN_IF_ERROR(stream.Synchronize());
+  return memory.downloaded_score();
 }
 
 }  // namespace psring

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "common/device.h"
 #include "common/records.h"
+#include "trainer/batch_memory.h"
 #include "trainer/data.h"
 #include "trainer/model.h"
 
@@ -23,9 +24,9 @@ struct WeightsCopy {
 // snapshots than are kept: 64, and 512 MiB. Ask before training.
 absl::Status CheckSnapshots(int64_t eval_every, int64_t total_steps, size_t parameters);
 
-// Loss and right answers over all of `data`, each sample once. `inputs` and `labels` are scratch for `batch`
-// samples, on the device of `stream`.
+// Loss and right answers over all of `data`, each sample once. `memory` is for `batch` samples at least, on
+// the device of `stream`.
 absl::StatusOr<BatchScore> Evaluate(Model& model, ConstSpan weights, const Dataset& data, int batch,
-                                    Span inputs, uint8_t* labels, Stream& stream);
+                                    BatchMemory& memory, Stream& stream);
 
 }  // namespace psring

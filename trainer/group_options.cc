@@ -13,22 +13,24 @@ bool TakesBackend(const StrategyRow& strategy) {
   return HasGroup(strategy) && std::string_view(strategy.backend) == "native";
 }
 
-std::string BackendOf(const StrategyRow& strategy, const TrainingOptions& options) {
-  return TakesBackend(strategy) && !options.backend.empty() ? options.backend : strategy.backend;
+bool HasNccl() { return CheckGroupOptions({.backend = "nccl"}, Collective::kAllReduce).ok(); }
+
+std::string BackendOf(const StrategyRow& strategy, const TrainingOptions& options, int gpu) {
+  if (TakesBackend(strategy) && !options.backend.empty()) return options.backend;
+  const bool is_ring = std::string_view(strategy.name) == "ring";
+  return is_ring && gpu >= 0 && HasNccl() ? "nccl" : strategy.backend;
 }
 
-bool TakesFabric(const StrategyRow& strategy, const TrainingOptions& options) {
-  if (strategy.needs == Needs::kParameterServer) return true;
-  return HasGroup(strategy) && BackendOf(strategy, options) != "nccl";
-}
+bool TakesFabric(const StrategyRow& strategy) { return strategy.needs != Needs::kNothing; }
 
 }  // namespace
 
-GroupOptions GroupOptionsOf(const StrategyRow& strategy, const TrainingOptions& options) {
-  return {.backend = BackendOf(strategy, options),
+GroupOptions GroupOptionsOf(const StrategyRow& strategy, const TrainingOptions& options, int gpu) {
+  return {.backend = BackendOf(strategy, options, gpu),
           .algorithm = strategy.algorithm,
-          .transport = TakesFabric(strategy, options) ? options.fabric : "auto",
-          .timeout = absl::Seconds(options.timeout_s)};
+          .transport = options.fabric,
+          .timeout = absl::Seconds(options.timeout_s),
+          .gpu = gpu};
 }
 
 absl::Status CheckGroup(const StrategyRow& strategy, const TrainingOptions& options) {
@@ -46,10 +48,10 @@ absl::Status CheckGroupFlagsCount(const StrategyRow& strategy, const TrainingOpt
                                         : ", which has no collectives",
                      "; leave it out"));
   }
-  if (options.fabric != "auto" && !TakesFabric(strategy, options)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--fabric ", options.fabric, " does nothing for --strategy ", strategy.name,
-        HasGroup(strategy) ? ": nccl chooses its wires itself" : ", which sends nothing", "; leave it out"));
+  if (options.fabric != "auto" && !TakesFabric(strategy)) {
+    return absl::InvalidArgumentError(absl::StrCat("--fabric ", options.fabric,
+                                                   " does nothing for --strategy ", strategy.name,
+                                                   ", which sends nothing; leave it out"));
   }
   return absl::OkStatus();
 }

@@ -9,8 +9,9 @@
 namespace psring {
 
 // Of a strategy that needs a process group. Strategies that are somebody else's stay theirs: --backend is for
-// those that say how to move, not who moves. NCCL chooses its wires itself.
-GroupOptions GroupOptionsOf(const StrategyRow& strategy, const TrainingOptions& options);
+// those that say how to move, not who moves. Between GPUs, `ring` is NCCL pinned to its ring unless --backend
+// says otherwise. `gpu`: Device::gpu() of this rank.
+GroupOptions GroupOptionsOf(const StrategyRow& strategy, const TrainingOptions& options, int gpu = -1);
 
 // InvalidArgument or NotFound where the backend of `strategy` is not in this build, or does not offer its
 // algorithm or fabric. OK for strategies without a group.

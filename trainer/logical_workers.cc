@@ -66,8 +66,7 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
   PSRING_RETURN_IF_ERROR(CheckCopiesFit(
       workers, bytes * static_cast<uint64_t>(1 + copies_each) + static_cast<uint64_t>(data.train.count()) * 8,
       AvailableMemory()));
-  PSRING_ASSIGN_OR_RETURN(w.inputs_, device.Allocate(max_batch * data.train.image_size() * sizeof(float)));
-  PSRING_ASSIGN_OR_RETURN(w.labels_, device.Allocate(max_batch));
+  PSRING_ASSIGN_OR_RETURN(w.batches_, BatchMemory::Create(data.train, max_batch, device));
   w.buckets_ = PlanBuckets(w.model_->parameters(),
                            {.first_mb = std::min(1.0, options.bucket_mb), .others_mb = options.bucket_mb});
   w.next_step_.resize(static_cast<size_t>(workers));
@@ -94,22 +93,20 @@ absl::StatusOr<double> LogicalWorkers::Compute(int worker, int64_t step, ConstSp
   const SampledStep drawn = samplers_[w].Next();
   next_step_[w] = step + 1;
   samples_[w] = drawn.samples;
-  uint8_t* labels = static_cast<uint8_t*>(labels_.data());
-  BatchScore score;
+  batches_->ClearScore(*compute_);
   bool first = true;
   for (const std::vector<int64_t>& indices : drawn.batches) {
-    GatherBatch(data_.train, indices, inputs_.span().floats(), labels);
-    const Batch batch{.size = static_cast<int>(indices.size()),
-                      .inputs = inputs_.span().Slice(0, indices.size() * data_.train.image_size()),
-                      .labels = labels};
-    model_->Forward(weights, batch, &score, *compute_);
+    PSRING_ASSIGN_OR_RETURN(const Batch batch, batches_->Load(data_.train, indices, *compute_));
+    model_->Forward(weights, batch, batches_->score(), *compute_);
     const Span to = first ? gradients_[w].span() : micro_gradient_.span();
     model_->Backward(weights, batch, to, *compute_, [](ReadyRange) {});
     if (!first) ops_->Add(gradients_[w].span(), to, *compute_);
     first = false;
   }
+  batches_->DownloadScore(*compute_);
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
-  const double loss = score.loss_sum / static_cast<double>(std::max<int64_t>(1, drawn.samples));
+  const double loss =
+      batches_->downloaded_score().loss_sum / static_cast<double>(std::max<int64_t>(1, drawn.samples));
   if (std::isfinite(loss)) return loss;
   return absl::OutOfRangeError(absl::StrCat("worker ", worker, ", step ", step,
                                             ": training diverged: the loss is not finite; a lower --lr or "
@@ -118,8 +115,7 @@ absl::StatusOr<double> LogicalWorkers::Compute(int worker, int64_t step, ConstSp
 
 absl::StatusOr<CurvePoint> LogicalWorkers::Score(ConstSpan weights, CurvePoint point) {
   PSRING_ASSIGN_OR_RETURN(const BatchScore score,
-                          Evaluate(*model_, weights, data_.test, kEvaluationBatch, inputs_.span(),
-                                   static_cast<uint8_t*>(labels_.data()), *compute_));
+                          Evaluate(*model_, weights, data_.test, kEvaluationBatch, *batches_, *compute_));
   point.test_loss = score.loss_sum / static_cast<double>(data_.test.count());
   point.test_accuracy = static_cast<double>(score.correct) / static_cast<double>(data_.test.count());
   return point;

@@ -15,6 +15,7 @@
 #include "common/records.h"
 #include "common/training_options.h"
 #include "ps_server/server_job.h"
+#include "trainer/batch_memory.h"
 #include "trainer/data.h"
 #include "trainer/model.h"
 #include "trainer/sampler.h"
@@ -65,7 +66,7 @@ class LogicalWorkers {
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Stream> compute_;
   std::unique_ptr<Model> model_;
-  Buffer inputs_, labels_;
+  std::optional<BatchMemory> batches_;
   Buffer micro_gradient_;                     // where several are added up to one
   std::vector<Buffer> gradients_;             // by worker
   std::vector<int64_t> samples_;              // in those

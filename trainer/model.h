@@ -38,7 +38,7 @@ class Model {
   // host; the same on every machine.
   virtual std::vector<float> InitialWeights(uint64_t seed) const = 0;
 
-  // Forward and loss. Adds to *score when the stream gets there. Keeps what Backward needs.
+  // Forward and loss. Adds to *score, on the device, when the stream gets there. Keeps what Backward needs.
   virtual void Forward(ConstSpan weights, const Batch& batch, BatchScore* score, Stream& stream) = 0;
 
   // The first part of Forward: all but the loss. [batch][classes], of the Ops' activation type; empty where

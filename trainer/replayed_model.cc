@@ -50,14 +50,15 @@ class ReplayedModel : public Model {
   void Backward(ConstSpan, const Batch& batch, Span gradient, Stream& stream,
                 const GradientReady& ready) override {
     const int64_t begin = MonotonicNanos();
+    samples_ = static_cast<float>(batch.size);
     const std::vector<Tensor>& tensors = layout_.tensors();
     for (size_t i = 0; i < tensors.size(); ++i) {
       const Tensor& tensor = tensors[static_cast<size_t>(place_[i])];
-      stream.Run([this, i, begin, gradient, first = tensor.first, samples = batch.size] {
+      stream.Run([this, i, begin] {
         SleepUntil(begin + Nanos(workload_.tensors[i].ready_ms));
-        gradient.floats()[first] = static_cast<float>(samples);
         return absl::OkStatus();
       });
+      stream.Copy(gradient.floats() + tensor.first, &samples_, sizeof(samples_));
       ready({tensor.first, tensor.count});
     }
     stream.Run([this, begin] {
@@ -70,6 +71,7 @@ class ReplayedModel : public Model {
   const Workload workload_;
   std::vector<int> place_;  // of the workload's tensors in the layout
   const ParameterLayout layout_;
+  float samples_ = 0;  // in the batch
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/device.h"
+#include "common/host_view.h"
 #include "common/optimizer.h"
 #include "common/parameters.h"
 #include "common/records.h"
@@ -22,11 +23,13 @@ class Ops;
 class ProcessGroup;
 class PsClient;
 
-// Two flat buffers that outlive the strategy, and where training begins.
+// Two flat buffers that outlive the strategy, on the device and as the host sees them, and where training
+// begins. Where the two sides differ, the strategy copies between them if what it talks to knows only the
+// host's.
 struct TrainingState {
-  Span weights;
-  Span gradient;
-  int weights_fd = -1;  // the files behind them, where other processes may map them; else -1
+  HostView weights;
+  HostView gradient;
+  int weights_fd = -1;  // the files behind the host's, where other processes may map them; else -1
   int gradient_fd = -1;
   int64_t step = 0;     // the first to make: above 0 where a checkpoint is gone on from
   int64_t samples = 0;  // in the updates before it

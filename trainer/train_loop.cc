@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/reduce.h"
+#include "trainer/batch_memory.h"
 #include "trainer/bucket_pipeline.h"
 #include "trainer/compute_delay.h"
 #include "trainer/data_parallel.h"
@@ -61,11 +62,11 @@ class Training {
   bool IsOver(int64_t step) const;
   int64_t StepsDone(int64_t next) const;
   absl::StatusOr<StepRecord> Step(int64_t step, int64_t& next);
-  Batch Gather(const std::vector<int64_t>& indices);
   void Backward(int batch_of_step, const Batch& batch);
   double MeanLoss(size_t first) const;
   void AddSpan(SpanKind kind, int64_t step, int64_t begin_ns, int64_t end_ns);
-  void KeepSnapshot(int64_t steps_done);
+  absl::StatusOr<ConstSpan> WeightsOnHost();
+  absl::Status KeepSnapshot(int64_t steps_done);
   absl::Status PlanResumption();
   absl::Status LoadCheckpoint(std::vector<float>& weights);
   TrainingPosition PositionAt(int64_t next) const;
@@ -75,7 +76,7 @@ class Training {
   int64_t SamplesOfVersion() const;
   absl::Status ScoreCurve();
   void Count(const StepRecord& record);
-  void Describe();
+  absl::Status Describe();
 
   const TrainingOptions& options_;
   Worker& worker_;
@@ -87,11 +88,13 @@ class Training {
   std::unique_ptr<Stream> compute_;
   std::unique_ptr<Model> model_;
   DataParallel* replicas_ = nullptr;  // model_, where it is that
-  Buffer weights_, own_gradient_, inputs_, labels_;
-  Buffer worker_gradient_;  // of one of the workers that micro-batches stand for
-  Buffer micro_gradient_;   // of one batch of several that are accumulated
-  Span gradient_;
+  Buffer weights_, own_gradient_;
+  Buffer host_weights_, host_gradient_;  // where the host does not read the device's memory
+  Buffer worker_gradient_;               // of one of the workers that micro-batches stand for
+  Buffer micro_gradient_;                // of one batch of several that are accumulated
+  HostView gradient_;
   int gradient_fd_ = -1;
+  std::optional<BatchMemory> batches_;
   bool server_shares_ = false;  // a parameter server on this host may work in our buffers
   std::unique_ptr<SyncStrategy> strategy_;
   bool shares_steps_ = false;  // among workers that never wait for each other
@@ -105,6 +108,11 @@ class Training {
   TrainingCheckpoint loaded_;  // until Start
   int64_t saved_step_ = -1;
   int64_t sequence_ = 0;  // of the newest checkpoint
+
+  struct Stamps {
+    int64_t forward_ns = 0, backward_ns = 0, end_ns = 0;
+  };
+  std::vector<Stamps> stamps_;  // of a step's batches; the compute stream writes into them
 
   int64_t global_samples_ = 0;  // in all updates so far
   int64_t version_ = 0;         // asynchronous: updates in this rank's weights, those of all workers
@@ -165,8 +173,8 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   if (options.accumulate > 1) {
     PSRING_ASSIGN_OR_RETURN(t.micro_gradient_, device.Allocate(bytes));
   }
-  PSRING_ASSIGN_OR_RETURN(t.inputs_, device.Allocate(max_batch * data.image_size() * sizeof(float)));
-  PSRING_ASSIGN_OR_RETURN(t.labels_, device.Allocate(max_batch));
+  PSRING_ASSIGN_OR_RETURN(t.host_weights_, AllocateHostSide(device, t.weights_));
+  PSRING_ASSIGN_OR_RETURN(t.batches_, BatchMemory::Create(data, max_batch, device));
 
   t.buckets_ = PlanBuckets(t.model_->parameters(), SizesOf(options));
   t.result_.ddp.bucket_bytes = BytesOf(t.buckets_);
@@ -251,10 +259,14 @@ absl::Status Training::AllocateGradient(size_t bytes) {
   const bool group_shares = worker_.group != nullptr && worker_.registered != nullptr;
   PSRING_ASSIGN_OR_RETURN(own_gradient_, server_shares_ || group_shares ? worker_.device.AllocateShared(bytes)
                                                                         : worker_.device.Allocate(bytes));
-  gradient_ = own_gradient_.span();
-  gradient_fd_ = own_gradient_.shared_fd();
+  if (worker_.group != nullptr || worker_.client != nullptr) {
+    PSRING_ASSIGN_OR_RETURN(host_gradient_, AllocateHostSide(worker_.device, own_gradient_));
+  }
+  Buffer& seen = host_gradient_.data() != nullptr ? host_gradient_ : own_gradient_;
+  gradient_ = HostView::Of(own_gradient_, host_gradient_);
+  gradient_fd_ = seen.shared_fd();
   if (!group_shares) return absl::OkStatus();
-  worker_.registered->push_back(std::move(own_gradient_));
+  worker_.registered->push_back(std::move(seen));
   return worker_.group->Register(worker_.registered->back());
 }
 
@@ -265,9 +277,11 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
   for (const std::vector<float>& slot : loaded_.slots) slots.emplace_back(slot.data(), slot.size());
   compute_->Copy(weights_.data(), initial.data(), weights_.bytes());
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
-  PSRING_RETURN_IF_ERROR(strategy_->Start({.weights = weights_.span(),
+  const HostView weights = HostView::Of(weights_, host_weights_);
+  const Buffer& seen = weights.is_one() ? weights_ : host_weights_;
+  PSRING_RETURN_IF_ERROR(strategy_->Start({.weights = weights,
                                            .gradient = gradient_,
-                                           .weights_fd = weights_.shared_fd(),
+                                           .weights_fd = seen.shared_fd(),
                                            .gradient_fd = gradient_fd_,
                                            .step = resume_.step,
                                            .samples = resume_.samples,
@@ -288,15 +302,15 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
     PSRING_RETURN_IF_ERROR(SaveCheckpoint(plan_.total_steps()));
   }
   PSRING_RETURN_IF_ERROR(strategy_->Collect(weights_.span()));
-  Describe();
+  PSRING_RETURN_IF_ERROR(Describe());
   if (options_.evaluate && worker_.rank == 0) {
-    KeepSnapshot(plan_.total_steps());
+    PSRING_RETURN_IF_ERROR(KeepSnapshot(plan_.total_steps()));
     PSRING_RETURN_IF_ERROR(ScoreCurve());
   }
   result_.peak_memory_mb = PeakMemoryMb();
   if (final_weights != nullptr) {
-    const float* weights = weights_.span().floats();
-    final_weights->assign(weights, weights + weights_.span().count);
+    PSRING_ASSIGN_OR_RETURN(const ConstSpan on_host, WeightsOnHost());
+    final_weights->assign(on_host.floats(), on_host.floats() + on_host.count);
   }
   return std::move(result_);
 }
@@ -342,14 +356,17 @@ absl::Status Training::Steps() {
           !rebuilt.ok())
         return AtStep(step, rebuilt);
     }
-    if (options_.check_replicas) record->weights_hash = HashBytes(weights_.data(), weights_.bytes());
+    if (options_.check_replicas) {
+      PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WeightsOnHost());
+      record->weights_hash = HashBytes(weights.data, weights.bytes());
+    }
     Count(*record);
     const int64_t done_before = done;
     done = StepsDone(next);
     const bool evaluates = options_.evaluate && worker_.rank == 0 && options_.eval_every > 0;
     if (evaluates && done / options_.eval_every > done_before / options_.eval_every &&
         done < plan_.total_steps()) {
-      KeepSnapshot(done);
+      PSRING_RETURN_IF_ERROR(KeepSnapshot(done));
     }
     worker_.on_step(*record);
     worker_.on_progress(done, plan_.total_steps(), record->loss);
@@ -504,34 +521,39 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
                       .global_samples = drawn.global_samples,
                       .global_samples_before = global_samples_};
   const std::vector<std::vector<int64_t>> batches = BatchesOf(std::move(drawn));
-  BatchScore score;
-  ComputeTimes times;
 
   PSRING_RETURN_IF_ERROR(strategy_->BeginStep(info));
   pipeline_->BeginStep();
+  batches_->ClearScore(*compute_);
+  stamps_.assign(batches.size(), {});
   for (size_t i = 0; i < batches.size(); ++i) {
-    const Batch batch = Gather(batches[i]);
-    const int64_t forward_ns = trace.Now();
+    PSRING_ASSIGN_OR_RETURN(const Batch batch, batches_->Load(worker_.data.train, batches[i], *compute_));
+    compute_->Stamp(stamps_[i].forward_ns);
     if (i == 0) delay_->Begin(step);
-    model_->Forward(weights_.span(), batch, &score, *compute_);
+    model_->Forward(weights_.span(), batch, batches_->score(), *compute_);
     delay_->Prolong();
-    const int64_t backward_ns = trace.Now();
+    compute_->Stamp(stamps_[i].backward_ns);
     Backward(static_cast<int>(i), batch);  // the last one hands finished buckets to the strategy on its way
-    const int64_t end_ns = trace.Now();
-    AddSpan(SpanKind::kForward, step, forward_ns, backward_ns);
-    AddSpan(SpanKind::kBackward, step, backward_ns, end_ns);
-    times.forward_ns += backward_ns - forward_ns;
-    times.backward_ns += end_ns - backward_ns;
-    times.last_backward = {backward_ns, end_ns};
+    compute_->Stamp(stamps_[i].end_ns);
   }
+  batches_->DownloadScore(*compute_);
   PSRING_CHECK(pipeline_->all_ready());
-  const int64_t finish_ns = trace.Now();
   PSRING_ASSIGN_OR_RETURN(StepReport report, strategy_->FinishStep());
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   const int64_t updated_ns = trace.Now();
   record.step_ms = Milliseconds(updated_ns - record.begin_ns);
 
-  if (report.exposed_ns > 0) AddSpan(SpanKind::kExposed, step, finish_ns, finish_ns + report.exposed_ns);
+  ComputeTimes times;
+  for (const Stamps& stamps : stamps_) {
+    AddSpan(SpanKind::kForward, step, stamps.forward_ns, stamps.backward_ns);
+    AddSpan(SpanKind::kBackward, step, stamps.backward_ns, stamps.end_ns);
+    times.forward_ns += stamps.backward_ns - stamps.forward_ns;
+    times.backward_ns += stamps.end_ns - stamps.backward_ns;
+    times.last_backward = {stamps.backward_ns, stamps.end_ns};
+  }
+  const int64_t end_ns = times.last_backward.second;
+  if (report.exposed_ns > 0) AddSpan(SpanKind::kExposed, step, end_ns, end_ns + report.exposed_ns);
+  const BatchScore score = batches_->downloaded_score();
   next = report.next_step >= 0 ? report.next_step : step + 1;
   if (IsAsynchronous(*strategy_row_)) {
     version_ = report.version;
@@ -554,7 +576,7 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
   record.loss = info.samples > 0 ? score.loss_sum / info.samples : 0;
   if (replicas_ != nullptr) {
     DataParallelFigures figures = replicas_->Take();
-    figures.update_ms = Milliseconds(updated_ns - finish_ns);
+    figures.update_ms = Milliseconds(updated_ns - end_ns);
     Describe(figures, record);
   }
   record.buckets = std::move(report.buckets);
@@ -602,15 +624,6 @@ double Training::StateMb() const {
   return static_cast<double>(slots) * static_cast<double>(weights_.bytes()) / (1 << 20);
 }
 
-Batch Training::Gather(const std::vector<int64_t>& indices) {
-  const Dataset& data = worker_.data.train;
-  uint8_t* labels = static_cast<uint8_t*>(labels_.data());
-  GatherBatch(data, indices, inputs_.span().floats(), labels);
-  return {.size = static_cast<int>(indices.size()),
-          .inputs = inputs_.span().Slice(0, indices.size() * data.image_size()),
-          .labels = labels};
-}
-
 // Leaves the sum of the gradients of the step's batches so far, added in order: the accumulated batches of a
 // worker first, then the workers that micro-batches stand for, as a server in deterministic mode adds them.
 // Only behind the last batch is a bucket complete.
@@ -619,14 +632,14 @@ void Training::Backward(int batch_of_step, const Batch& batch) {
   const bool first_worker = batch_of_step < options_.accumulate;
   const bool worker_done = of_worker + 1 == options_.accumulate;
   const bool step_done = batch_of_step + 1 == options_.accumulate * options_.micro_batches;
-  const Span sum = first_worker ? gradient_ : worker_gradient_.span();
+  const Span sum = first_worker ? gradient_.device : worker_gradient_.span();
   const Span to = of_worker == 0 ? sum : micro_gradient_.span();
   model_->Backward(weights_.span(), batch, to, *compute_, [&](ReadyRange range) {
     const auto add = [&](Span into, Span from) {
       ops_->Add(into.Slice(range.first, range.count), from.Slice(range.first, range.count), *compute_);
     };
     if (of_worker > 0) add(sum, to);
-    if (worker_done && !first_worker) add(gradient_, sum);
+    if (worker_done && !first_worker) add(gradient_.device, sum);
     delay_->Prolong();
     if (step_done) pipeline_->Ready(range);
     delay_->Resume();
@@ -656,16 +669,25 @@ void Training::Count(const StepRecord& record) {
   }
 }
 
-void Training::KeepSnapshot(int64_t steps_done) {
+// The device has done all that was asked of it.
+absl::StatusOr<ConstSpan> Training::WeightsOnHost() {
+  const HostView view = HostView::Of(weights_, host_weights_);
+  view.Download(*compute_);
+  PSRING_RETURN_IF_ERROR(compute_->Synchronize());
+  return ConstSpan(view.host);
+}
+
+absl::Status Training::KeepSnapshot(int64_t steps_done) {
   // Where others have ended the training: the loss before.
   const size_t since = snapshot_made_ == made_.size() && !made_.empty() ? made_.size() - 1 : snapshot_made_;
   snapshot_made_ = made_.size();
-  const float* weights = weights_.span().floats();
+  PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WeightsOnHost());
   snapshots_.push_back({.point = {.samples = global_samples_,
                                   .updates = IsAsynchronous(*strategy_row_) ? version_ : steps_done,
                                   .wall_s = trained_s_,
                                   .train_loss = MeanLoss(since)},
-                        .weights = {weights, weights + weights_.span().count}});
+                        .weights = {weights.floats(), weights.floats() + weights.count}});
+  return absl::OkStatus();
 }
 
 // Over the samples of this rank's steps from made_[first] on.
@@ -682,10 +704,10 @@ double Training::MeanLoss(size_t first) const {
 absl::Status Training::ScoreCurve() {
   const Dataset& test = worker_.data.test;
   for (WeightsCopy& snapshot : snapshots_) {
-    compute_->Copy(gradient_.data, snapshot.weights.data(), gradient_.bytes());
+    const Span weights = gradient_.device;  // which is no longer needed for gradients
+    compute_->Copy(weights.data, snapshot.weights.data(), weights.bytes());
     PSRING_ASSIGN_OR_RETURN(const BatchScore score,
-                            Evaluate(*model_, gradient_, test, kEvaluationBatch, inputs_.span(),
-                                     static_cast<uint8_t*>(labels_.data()), *compute_));
+                            Evaluate(*model_, weights, test, kEvaluationBatch, *batches_, *compute_));
     snapshot.point.test_loss = score.loss_sum / test.count();
     snapshot.point.test_accuracy = static_cast<double>(score.correct) / test.count();
     result_.curve.push_back(snapshot.point);
@@ -695,7 +717,7 @@ absl::Status Training::ScoreCurve() {
 }
 
 // All of the result that is known without the curve.
-void Training::Describe() {
+absl::Status Training::Describe() {
   result_.rank = worker_.rank;
   result_.world_size = worker_.world_size;
   result_.strategy = options_.strategy;
@@ -722,7 +744,9 @@ void Training::Describe() {
   for (const Bucket& bucket : buckets_) result_.bucket_elements.push_back(bucket.count);
   const size_t made = made_.size();
   result_.final_loss = MeanLoss(made - std::min(made, std::max<size_t>(1, made / 10)));
-  result_.weights_hash = HashBytes(weights_.data(), weights_.bytes());
+  PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WeightsOnHost());
+  result_.weights_hash = HashBytes(weights.data, weights.bytes());
+  return absl::OkStatus();
 }
 
 }  // namespace

@@ -12,24 +12,28 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "common/command_line.h"
+#include "common/cuda_device.h"
 #include "common/keep_freed_memory.h"
 #include "common/link_flags.h"
+#include "common/own_address.h"
 #include "common/rendezvous.h"
+#include "common/server_arguments.h"
 #include "common/training_options.h"
 #include "ps_server/ps_client.h"
 #include "ring_worker/process_group.h"
 #include "trainer/checkpoint.h"
 #include "trainer/describe.h"
+#include "trainer/device_choice.h"
 #include "trainer/group_options.h"
-#include "trainer/interface_counter.h"
 #include "trainer/model.h"
+#include "trainer/own_servers.h"
 #include "trainer/progress.h"
 #include "trainer/record_writer.h"
 #include "trainer/replayed_model.h"
 #include "trainer/resume.h"
+#include "trainer/step_probe.h"
 #include "trainer/stop_signal.h"
 #include "trainer/sync_strategy.h"
 #include "trainer/train_loop.h"
@@ -43,7 +47,8 @@ namespace {
 struct Flags {
   TrainingOptions training;
   std::string rendezvous;  // empty: env:// where RANK or mpirun's is set, else alone
-  std::string bind_host = "127.0.0.1";
+  NetworkChoice network;
+  bool servers_elsewhere = false;
   std::string record;
   std::string progress = "plain";
   std::string count_interface;
@@ -62,12 +67,20 @@ Flags ParseFlags(int argc, char** argv) {
   CLI::App app("One rank of a training run, under any strategy.", "trainer");
   AddTrainingFlags(app, flags.training);
   app.add_option("--rendezvous", flags.rendezvous,
-                 "env:// or tcp://HOST:PORT, with RANK and WORLD_SIZE in the environment; "
-                 "by default env:// where RANK (or mpirun's) is set, else this rank is alone")
+                 "env://, tcp://HOST:PORT or file://PATH, with RANK and WORLD_SIZE in the environment; by "
+                 "default env:// where RANK (or mpirun's, or srun's) is set, else this rank is alone")
       ->group("This process");
-  app.add_option("--bind_host", flags.bind_host, "This host's address, as the other ranks reach it")
-      ->group("This process")
-      ->capture_default_str();
+  app.add_option("--bind", flags.network.bind,
+                 "This machine's address that this rank, and a server beside it, listen on; by default the "
+                 "loopback where all ranks are on one host, else the address that leads to rank 0")
+      ->group("This process");
+  app.add_option("--interface", flags.network.interface, "The same, by its network interface's name: eth0")
+      ->group("This process");
+  app.add_flag("--servers_elsewhere", flags.servers_elsewhere,
+               "Parameter servers are started by hand; else, where psring is not the launcher, rank 0 starts "
+               "them, or with --server_placement colocated every rank one, or with dedicated the last ranks "
+               "are servers")
+      ->group("This process");
   app.add_option("--record", flags.record, "Folder for steps, trace and result")->group("This process");
   app.add_option("--progress", flags.progress, "plain, json (for a launcher) or none")
       ->group("This process")
@@ -131,7 +144,7 @@ absl::Status CheckFlags(const Flags& flags, int world_size) {
 }
 
 // The flags that every rank must share; where its data and cores are is a rank's own affair.
-std::string SharedArguments(TrainingOptions options) {
+std::vector<std::string> SharedArguments(TrainingOptions options) {
   const TrainingOptions standard;
   options.data_dir = standard.data_dir;
   options.device = standard.device;
@@ -139,19 +152,20 @@ std::string SharedArguments(TrainingOptions options) {
   // Rank 0's count; the others need only know whether there are any.
   if (!options.checkpoint_dir.empty()) options.checkpoint_dir = "given";
   if (!options.resume.empty()) options.resume = "given";
-  return absl::StrJoin(TrainingArguments(options), " ");
+  return TrainingArguments(options);
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ConnectGroup(const Flags& flags, const StrategyRow& strategy,
-                                                           Rendezvous& rendezvous, LinkShaper* shaper) {
-  GroupOptions options = GroupOptionsOf(strategy, flags.training);
-  options.bind_host = flags.bind_host;
+                                                           const Device& device, Rendezvous& rendezvous,
+                                                           const std::string& address, LinkShaper* shaper) {
+  GroupOptions options = GroupOptionsOf(strategy, flags.training, device.gpu());
+  options.bind_host = address;
   options.shaper = shaper;
   return MakeProcessGroup(rendezvous, options);
 }
 
 absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const Flags& flags, Rendezvous* rendezvous,
-                                                        LinkShaper* shaper) {
+                                                        const std::string& address, LinkShaper* shaper) {
   if (rendezvous == nullptr) {
     return absl::InvalidArgumentError(
         "a parameter-server strategy needs --rendezvous, through which it finds its server");
@@ -166,22 +180,52 @@ absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const Flags& flags, Rend
     const auto find = [rendezvous, server, whom] {
       return rendezvous->Get(absl::StrCat("ps/", server), whom);
     };
-    absl::StatusOr<std::string> address = find();
+    absl::StatusOr<std::string> found = find();
     // One that died before it could be found may be started again.
     const absl::Time patience = absl::Now() + absl::Seconds(flags.training.timeout_s);
-    while (returns && address.status().code() == absl::StatusCode::kUnavailable && absl::Now() < patience) {
+    while (returns && absl::IsUnavailable(found.status()) && absl::Now() < patience) {
       absl::SleepFor(absl::Milliseconds(100));
-      address = find();
+      found = find();
     }
-    PSRING_RETURN_IF_ERROR(address.status());
+    PSRING_ASSIGN_OR_RETURN(const std::string server_address, std::move(found));
     clients.push_back(MakeGrpcPsClient(
-        *address, {.payload = payload,
-                  .reply_timeout = absl::Seconds(flags.training.timeout_s),
-                  .patience = returns ? absl::Seconds(flags.training.timeout_s) : absl::ZeroDuration(),
-                  .find_again = find,
-                  .link = {.shaper = shaper, .source = shaper != nullptr ? flags.bind_host : ""}}));
+        server_address, {.payload = payload,
+                         .reply_timeout = absl::Seconds(flags.training.timeout_s),
+                         .patience = returns ? absl::Seconds(flags.training.timeout_s) : absl::ZeroDuration(),
+                         .find_again = find,
+                         .link = {.shaper = shaper, .source = shaper != nullptr ? address : ""}}));
   }
   return MakeShardedPsClient(std::move(clients));
+}
+
+// How a rank takes part in a job of several.
+struct Part {
+  RendezvousOptions join;
+  std::string address = "127.0.0.1";              // of this process, as others reach it
+  std::vector<std::vector<std::string>> servers;  // flags of those that it starts beside itself
+  std::vector<std::string> becomes;               // it is to be the server of these flags, and no worker
+};
+
+// Where nobody else starts the servers, some ranks do, or are servers.
+absl::Status TakeRole(const Flags& flags, Part& part) {
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
+  if (strategy->needs != Needs::kParameterServer) return absl::OkStatus();
+  if (part.join.hosted_elsewhere || flags.servers_elsewhere) return absl::OkStatus();
+  RendezvousOptions& join = part.join;
+  PSRING_ASSIGN_OR_RETURN(const ServerRole role, ServerRoleOf(flags.training, join.rank, join.world_size));
+  const auto arguments = [&](int server) {
+    return ServerArguments(flags.training, {.server = server,
+                                            .servers = role.servers,
+                                            .workers = role.workers,
+                                            .rendezvous = SpecOf(join),
+                                            .bind = part.address,
+                                            .record = flags.record});
+  };
+  if (role.becomes >= 0) part.becomes = arguments(role.becomes);
+  for (const int server : role.starts) part.servers.push_back(arguments(server));
+  if (join.on_one_host()) join.local_world_size = role.workers;
+  join.world_size = role.workers;
+  return absl::OkStatus();
 }
 
 // What rank 0 found where --resume says.
@@ -198,7 +242,8 @@ absl::StatusOr<Kept> ReadKept(const TrainingOptions& training) {
   return kept;
 }
 
-absl::Status Train(const Flags& flags, const RendezvousOptions* join, Kept kept, StopSignal& stop) {
+absl::Status Train(const Flags& flags, const Part* part, Kept kept, StopSignal& stop) {
+  const RendezvousOptions* join = part != nullptr ? &part->join : nullptr;
   const int rank = join != nullptr ? join->rank : 0;
   const int world_size = join != nullptr ? join->world_size : 1;
   const std::unique_ptr<Progress> progress = MakeProgress(flags.progress, rank, world_size);
@@ -207,7 +252,9 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, Kept kept,
     if (!progress->Note(text)) Note(text);
   };
 
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice(flags.training.device));
+  const int local_rank = join != nullptr ? join->local_rank : 0;
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
+                          MakeDevice(DeviceOfRank(flags.training.device, local_rank, CudaDeviceCount())));
   PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
   std::unique_ptr<RecordWriter> records;
   if (!flags.record.empty()) {
@@ -216,7 +263,10 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, Kept kept,
   std::unique_ptr<Rendezvous> rendezvous;
   if (join != nullptr) {
     PSRING_ASSIGN_OR_RETURN(rendezvous, Rendezvous::Join(*join));
-    PSRING_RETURN_IF_ERROR(RequireEqual(*rendezvous, "flags", SharedArguments(flags.training)));
+    PSRING_RETURN_IF_ERROR(RequireEqualFlags(*rendezvous, SharedArguments(flags.training)));
+    PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> units,
+                            rendezvous->Exchange("device", device->unit()));
+    PSRING_RETURN_IF_ERROR(CheckSharing(units, flags.training.oversubscribe));
   }
   PSRING_ASSIGN_OR_RETURN(DataSplits data, DataOf(flags.training));
   PSRING_RETURN_IF_ERROR(HoldOut(flags.training.validation, flags.training.score == "validation", data));
@@ -225,15 +275,22 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, Kept kept,
       ShareCheckpoint(flags.training, *strategy, rank, rendezvous.get(), std::move(kept.bytes)));
   for (const std::string& text : kept.notes) note(text);
 
+  std::unique_ptr<OwnServers> servers;
+  if (part != nullptr && !part->servers.empty()) {
+    PSRING_ASSIGN_OR_RETURN(servers, OwnServers::Start(part->servers, join->timeout));
+  }
+
   std::vector<Buffer> registered;  // the group knows them, so they live longer than it
   const std::unique_ptr<LinkShaper> shaper = MakeLinkShaper(flags.link);
   std::unique_ptr<ProcessGroup> group;
   std::unique_ptr<PsClient> client;
   if (strategy->needs == Needs::kProcessGroup && world_size > 1) {
-    PSRING_ASSIGN_OR_RETURN(group, ConnectGroup(flags, *strategy, *rendezvous, shaper.get()));
+    PSRING_ASSIGN_OR_RETURN(
+        group, ConnectGroup(flags, *strategy, *device, *rendezvous, part->address, shaper.get()));
   }
   if (strategy->needs == Needs::kParameterServer) {
-    PSRING_ASSIGN_OR_RETURN(client, ConnectServer(flags, rendezvous.get(), shaper.get()));
+    PSRING_ASSIGN_OR_RETURN(
+        client, ConnectServer(flags, rendezvous.get(), part != nullptr ? part->address : "", shaper.get()));
   }
   const bool keeps = !flags.training.checkpoint_dir.empty();
   std::atomic<bool> stepping = false;
@@ -269,17 +326,13 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, Kept kept,
   }
   worker.on_warning = Note;
   worker.on_note = note;
-  // Between the last step before the measured ones and the last of these.
-  const bool counts = !flags.count_interface.empty();
-  int64_t sent_before = 0, sent = 0;
-  if (counts) {
-    PSRING_ASSIGN_OR_RETURN(sent_before, InterfaceTxBytes(flags.count_interface));
-  }
+  PSRING_ASSIGN_OR_RETURN(StepProbe probe, StepProbe::Start(flags.count_interface));
   worker.on_step = [&](const StepRecord& record) {
     stepping = true;
     samples += record.samples;
-    if (counts) (record.warmup ? sent_before : sent) = InterfaceTxBytes(flags.count_interface).value_or(-1);
-    if (records != nullptr) records->Add(record);
+    probe.OnStep(record, [&] {
+      if (records != nullptr) records->Add(record);
+    });
   };
   worker.on_progress = [&](int64_t done, int64_t planned, double loss) {
     progress->Step(done, planned, samples, loss);
@@ -290,7 +343,11 @@ absl::Status Train(const Flags& flags, const RendezvousOptions* join, Kept kept,
   absl::StatusOr<RankResult> result = RunWorker(flags.training, worker);
   stop.OnStop(nullptr);
   PSRING_RETURN_IF_ERROR(result.status());
-  if (counts && sent >= sent_before) result->wire_tx_bytes = sent - sent_before;
+  probe.Fill(trace, *result);
+  if (servers != nullptr) {
+    client.reset();  // our leave is what the servers wait for
+    PSRING_RETURN_IF_ERROR(servers->WaitUntilDone(join->timeout));
+  }
   if (records != nullptr) PSRING_RETURN_IF_ERROR(records->Finish(trace, *result));
   progress->Done(*result);
   return absl::OkStatus();
@@ -306,8 +363,6 @@ void DieWithMpirun() {
   if (IsSet("OMPI_COMM_WORLD_RANK") || IsSet("PMI_RANK")) prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
-bool IsStartedAsARank() { return IsSet("RANK") || IsSet("OMPI_COMM_WORLD_RANK") || IsSet("PMI_RANK"); }
-
 int Main(int argc, char** argv) {
   DieWithMpirun();
   KeepFreedMemory();
@@ -322,17 +377,22 @@ int Main(int argc, char** argv) {
   StopSignal stop;
 
   std::string spec = flags.rendezvous;
-  if (spec.empty() && IsStartedAsARank()) spec = "env://";
-  RendezvousOptions join;
+  if (spec.empty() && IsStartedAsARank(ProcessEnvironment())) spec = "env://";
+  Part part;
+  RendezvousOptions& join = part.join;
   if (!spec.empty()) {
     absl::StatusOr<RendezvousOptions> parsed = ParseRendezvous(spec, ProcessEnvironment());
     if (!parsed.ok()) return Fail("trainer", std::string(parsed.status().message()), 2);
     join = *std::move(parsed);
     join.timeout = absl::Seconds(flags.training.timeout_s);
+    absl::StatusOr<std::string> address = OwnAddress(flags.network, join);
+    if (!address.ok()) return Fail("trainer", std::string(address.status().message()), 2);
+    part.address = join.bind = *std::move(address);
   }
-  if (absl::Status checked = CheckFlags(flags, join.world_size); !checked.ok()) {
-    return Fail("trainer", std::string(checked.message()), 2);
-  }
+  absl::Status checked = flags.check_only ? absl::OkStatus() : TakeRole(flags, part);
+  if (checked.ok()) checked = CheckFlags(flags, join.world_size);
+  if (checked.ok() && !part.becomes.empty()) checked = BecomeServer(part.becomes);
+  if (!checked.ok()) return Fail("trainer", std::string(checked.message()), 2);
 
   if (flags.check_only) {
     const absl::StatusOr<std::string> checked = CheckAsJson(flags.training, join.world_size);
@@ -354,7 +414,7 @@ int Main(int argc, char** argv) {
     absl::StatusOr<Kept> kept = Kept();
     if (join.rank == 0) kept = ReadKept(flags.training);
     if (!kept.ok()) return Fail("trainer", std::string(kept.status().message()), 2);
-    trained = Train(flags, spec.empty() ? nullptr : &join, *std::move(kept), stop);
+    trained = Train(flags, spec.empty() ? nullptr : &part, *std::move(kept), stop);
   }
   if (absl::IsInvalidArgument(trained) && flags.alone_for_all()) {
     return Fail("trainer", std::string(trained.message()), 2);

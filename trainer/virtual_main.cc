@@ -30,12 +30,19 @@ struct RankRecords {
   std::unique_ptr<Trace> trace;
 };
 
+// All workers are computed by this process, on the host, whatever the machine has.
+absl::StatusOr<std::unique_ptr<Device>> HostDevice(const std::string& spec) {
+  if (spec == "auto" || spec == "cpu") return MakeCpuDevice();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--device ", spec, ": --clock virtual and --replay compute on the CPU; leave --device out"));
+}
+
 }  // namespace
 
 absl::Status TrainVirtually(const VirtualFlags& flags) {
   const std::unique_ptr<Progress> progress = MakeProgress(flags.progress, /*rank=*/0, flags.workers);
   progress->Started();
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice(flags.training.device));
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, HostDevice(flags.training.device));
   std::vector<RankRecords> records;
   for (int rank = 0; rank < flags.workers && !flags.record.empty(); ++rank) {
     RankRecords& of_rank = records.emplace_back();
@@ -83,7 +90,7 @@ absl::Status ReplayFile(const VirtualFlags& flags, const std::string& file) {
   if (!arrivals.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--replay ", file, ": ", arrivals.status().message()));
   }
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice(flags.training.device));
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, HostDevice(flags.training.device));
   PSRING_ASSIGN_OR_RETURN(const DataSplits data, LoadSplits(flags.training));
   Replay replay{.device = *device, .data = data};
   replay.on_progress = [&](int64_t done, int64_t all) { progress->Step(done, all, done, 0); };

@@ -64,6 +64,7 @@ function drawAnswer(parent, run) {
     parent.append(make('p', {class: 'missing'}, t('invalid', invalid.length === rows.length ? t('every_row') : invalid.map(rowName).join(', '))));
   }
   if (rows.length) parent.append(answerTable(rows));
+  drawLedger(parent, run);
   if (run.predicted) parent.append(make('pre', {id: 'predicted', lang: 'en'}, run.predicted));
   if ((run.findings || []).length) {
     const list = make('ul', {lang: 'en'});

@@ -58,6 +58,18 @@ const TEXTS = {
   simulated_word: ['simulated', '模拟'],
   col_note: ['note', '备注'],
   table_note_simulated: ['s simulated, d derived: nothing was run. Empty: it does not apply.', 's 模拟，d 推导：没有实际运行。空白：不适用。'],
+  // Predictions beside what was measured.
+  ledger_title: ['Where measured steps part from predicted ones', '实测步长与预测步长的差异'],
+  ledger_note: ['ms of a mean step; what stands right of the residual adds up to it, measured minus predicted. Sent again and waiting for a processor are at most what was counted. m measured, d derived, s simulated.',
+    '平均一步的毫秒数；残差右侧各项之和等于残差（实测减预测）。重传与等待处理器为计数所得的上限。m 测量，d 推导，s 模拟。'],
+  ledger_predicted: ['predicted s', '预测 s'],
+  ledger_residual: ['residual d', '残差 d'],
+  ledger_computing: ['computing m', '计算 m'],
+  ledger_waiting: ['waiting for a peer d', '等待同伴 d'],
+  ledger_update: ['updates m', '参数更新 m'],
+  ledger_congestion: ['sent again d', '重传 d'],
+  ledger_scheduling: ['waiting for a processor d', '等待处理器 d'],
+  ledger_unexplained: ['unexplained d', '无法解释 d'],
   // Charts.
   comm_title: ['Communication time of a step against the number of workers', '一步的通信时间随 worker 数的变化'],
   comm_note: ['Points: one repeat each, time with a bucket in flight minus waiting for peers where that is known (measured); lines: their means; dashed: theory at the speeds measured at the start (derived). {0}',

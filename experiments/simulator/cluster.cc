@@ -101,6 +101,10 @@ absl::StatusOr<Cluster> ClusterFromJson(const std::string& name, const std::stri
       status = number(value, cluster.server_add_s_per_byte, 1);
     else if (key == "server_update_s_per_byte")
       status = number(value, cluster.server_update_s_per_byte, 1);
+    else if (key == "worker_update_s_per_byte")
+      status = number(value, cluster.worker_update_s_per_byte, 1);
+    else if (key == "burst_bytes")
+      status = number(value, cluster.burst_bytes, 1);
     else if (key != "name")
       return Wrong(name, absl::StrCat("it has no field '", key, "'"));
     if (!status.ok()) return Wrong(name, absl::StrCat(key, ": ", status.message()));
@@ -146,12 +150,21 @@ absl::Status CheckCluster(const Cluster& cluster) {
   if (!(cluster.oversubscription >= 1 && cluster.oversubscription <= 1000)) {
     return wrong("oversubscription is ", cluster.oversubscription, "; it takes 1 to 1000");
   }
-  for (const double seconds : {cluster.latency_s, cluster.intra_latency_s, cluster.add_s_per_byte,
-                               cluster.server_add_s_per_byte, cluster.server_update_s_per_byte}) {
+  for (const double seconds :
+       {cluster.latency_s, cluster.intra_latency_s, cluster.add_s_per_byte, cluster.server_add_s_per_byte,
+        cluster.server_update_s_per_byte, cluster.worker_update_s_per_byte}) {
     if (!(seconds >= 0 && seconds < 1))
       return wrong("a latency or a time a byte is ", seconds, " s; it takes 0 to below 1");
   }
+  if (!(cluster.burst_bytes >= 0 && cluster.burst_bytes < 1e12)) {
+    return wrong("burst_bytes is ", cluster.burst_bytes, "; it takes 0 to below 1e12");
+  }
   return absl::OkStatus();
+}
+
+double FullSpeed(const Cluster& cluster) {
+  constexpr double kProcessToProcess = 1e9;  // bytes/s
+  return std::max(kProcessToProcess, 2 * cluster.link_bytes_per_s * cluster.fraction);
 }
 
 absl::Status CheckWorkers(const Cluster& cluster, int workers) {

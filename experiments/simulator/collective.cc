@@ -72,11 +72,12 @@ struct RoundGroups {
 
 class Simulation {
  public:
-  Simulation(const Schedule& schedule, const Cluster& cluster, double bytes)
+  Simulation(const Schedule& schedule, const Cluster& cluster, double bytes, double tokens)
       : schedule_(schedule),
         cluster_(cluster),
         shape_(ShapeOf(cluster, schedule.ranks())),
         chunk_bytes_(bytes / schedule.chunks()),
+        tokens_(tokens),
         classes_(Classify(schedule, shape_.ranks_per_node)) {}
 
   absl::StatusOr<CollectiveTime> Run(const Pipelining& pipelining) {
@@ -224,6 +225,8 @@ class Simulation {
     const double intra =
         cluster_.intra_bytes_per_s > 0 ? cluster_.intra_bytes_per_s : FluidNetwork::kUnlimited;
     const double cards = cluster_.link_bytes_per_s * cluster_.cards_per_node * cluster_.fraction;
+    const FluidNetwork::Burst burst{cluster_.burst_bytes * cluster_.cards_per_node, tokens_,
+                                    FullSpeed(cluster_) * cluster_.cards_per_node};
     const double fabric = cluster_.oversubscription > 1 ? cards * shape_.nodes / cluster_.oversubscription
                                                         : FluidNetwork::kUnlimited;
     fabric_ = network_.AddResource(fabric);
@@ -232,7 +235,7 @@ class Simulation {
       const int node = classes_.first[c] / shape_.ranks_per_node;
       const auto [at, fresh] =
           cards_.emplace(classes_.of[static_cast<size_t>(node * shape_.ranks_per_node)], Ports());
-      if (fresh) at->second = {network_.AddResource(cards), network_.AddResource(cards)};
+      if (fresh) at->second = {network_.AddResource(cards, burst), network_.AddResource(cards, burst)};
       card_.push_back(at->second);
       intra_.push_back({network_.AddResource(intra), network_.AddResource(intra)});
     }
@@ -247,7 +250,8 @@ class Simulation {
       return connection.kind =
                  network_.AddKind({{intra_[from].out, messages}, {intra_[to].in, all / classes_.size[to]}});
     }
-    const double card = cluster_.link_bytes_per_s * cluster_.fraction;
+    const double card =
+        cluster_.burst_bytes > 0 ? FullSpeed(cluster_) : cluster_.link_bytes_per_s * cluster_.fraction;
     const int rings = schedule_.name() == "ring" ? cluster_.rings : 1;
     return connection.kind = network_.AddKind({{card_[from].out, all / classes_.nodes[from]},
                                                {card_[to].in, all / classes_.nodes[to]},
@@ -425,6 +429,7 @@ class Simulation {
   const Cluster& cluster_;
   const Shape shape_;
   const double chunk_bytes_;
+  const double tokens_;
   const Classes classes_;
   FluidNetwork network_;
   int fabric_ = 0;
@@ -447,8 +452,10 @@ class Simulation {
 }  // namespace
 
 absl::StatusOr<CollectiveTime> SimulateCollective(const Schedule& schedule, const Cluster& cluster,
-                                                  double bytes, const Pipelining& pipelining) {
-  return Simulation(schedule, cluster, bytes).Run(pipelining);
+                                                  double bytes, const Pipelining& pipelining,
+                                                  std::optional<double> tokens) {
+  const double all = cluster.burst_bytes * cluster.cards_per_node;
+  return Simulation(schedule, cluster, bytes, std::clamp(tokens.value_or(all), 0.0, all)).Run(pipelining);
 }
 
 }  // namespace psring

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "experiments/simulator/cluster.h"
@@ -36,8 +37,10 @@ struct CollectiveTime {
 // Work beyond this many transfers is made coarser, then refused.
 inline constexpr int64_t kMostTransfers = 6'000'000;
 
+// `tokens`: what is left of the cards' burst when it begins; by default all.
 // ResourceExhausted: too many classes times rounds; the schedule has no symmetry that helps.
 absl::StatusOr<CollectiveTime> SimulateCollective(const Schedule& schedule, const Cluster& cluster,
-                                                  double bytes, const Pipelining& pipelining);
+                                                  double bytes, const Pipelining& pipelining,
+                                                  std::optional<double> tokens = std::nullopt);
 
 }  // namespace psring

@@ -12,11 +12,20 @@ namespace {
 // Ends and limits that differ by less are the same: they come of the same figures, added up in another order.
 constexpr double kSame = 1e-9;
 constexpr size_t kMostKnown = 4096, kLargestKnown = 64;
+// A bucket is used again from a frame on: less would come and go with rounding.
+constexpr double kLeastTokens = 1514;
 
 }  // namespace
 
-int FluidNetwork::AddResource(double bytes_per_s) {
+int FluidNetwork::AddResource(double bytes_per_s, const Burst& burst) {
   PSRING_CHECK(bytes_per_s > 0);
+  const bool bursts = burst.bytes > 0 && !std::isinf(bytes_per_s);
+  bucket_of_.push_back(bursts ? static_cast<int>(token_buckets_.size()) : -1);
+  if (bursts) {
+    PSRING_CHECK(burst.full_bytes_per_s > bytes_per_s && !std::isinf(burst.full_bytes_per_s));
+    token_buckets_.push_back(
+        {.resource = static_cast<int>(capacity_.size()), .burst = burst, .open = burst.tokens > 0});
+  }
   capacity_.push_back(bytes_per_s);
   busy_.push_back(0);
   return static_cast<int>(capacity_.size()) - 1;
@@ -34,6 +43,30 @@ void FluidNetwork::Start(int kind, double bytes, int64_t token) {
   if (of.flows++ == 0) active_.insert(std::lower_bound(active_.begin(), active_.end(), kind), kind);
   flows_.push_back({kind, bytes, bytes, token});
   shared_ = false;
+}
+
+double FluidNetwork::CapacityNow(size_t resource) const {
+  const int bucket = bucket_of_[resource];
+  if (bucket < 0 || !token_buckets_[static_cast<size_t>(bucket)].open) return capacity_[resource];
+  return token_buckets_[static_cast<size_t>(bucket)].burst.full_bytes_per_s;
+}
+
+void FluidNetwork::OpenBuckets() {
+  for (Bucket& bucket : token_buckets_) {
+    const double least =
+        bucket.open ? kSame * bucket.burst.bytes : std::min(kLeastTokens, bucket.burst.bytes);
+    bucket.open = bucket.burst.tokens > least;
+  }
+}
+
+void FluidNetwork::UseTokens(double seconds) {
+  for (Bucket& bucket : token_buckets_) {
+    const double rate = capacity_[static_cast<size_t>(bucket.resource)];
+    bucket.burst.tokens =
+        std::clamp(bucket.burst.tokens + (rate - bucket.used) * seconds, 0.0, bucket.burst.bytes);
+    // It has run out: rates are to be shared anew.
+    if (bucket.open && bucket.burst.tokens <= kSame * bucket.burst.bytes) shared_ = false;
+  }
 }
 
 double FluidNetwork::NextEnd() {
@@ -54,6 +87,7 @@ void FluidNetwork::AdvanceTo(double time, std::vector<int64_t>& ended) {
       busy_[r] += of.flows * of.rate * use.load * seconds / capacity_[r];
     }
   }
+  UseTokens(seconds);
   const size_t before = ended.size();
   size_t kept = 0;
   for (size_t i = 0; i < flows_.size(); ++i) {
@@ -78,6 +112,7 @@ void FluidNetwork::AdvanceTo(double time, std::vector<int64_t>& ended) {
 void FluidNetwork::Share() {
   if (shared_) return;
   shared_ = true;
+  OpenBuckets();
   if (active_.size() > kLargestKnown) {
     Fill(active_);
   } else {
@@ -85,6 +120,9 @@ void FluidNetwork::Share() {
     for (const int kind : active_) {
       key.push_back(kind);
       key.push_back(kinds_[static_cast<size_t>(kind)].flows);
+    }
+    for (const Bucket& bucket : token_buckets_) {
+      if (bucket.open) key.push_back(-1 - bucket.resource);
     }
     const auto known = known_.find(key);
     if (known != known_.end()) {
@@ -103,10 +141,25 @@ void FluidNetwork::Share() {
     const double left = std::isinf(rate) || flow.left <= 0 ? 0 : flow.left / rate;
     next_end_ = std::min(next_end_, now_ + left);
   }
+  for (Bucket& bucket : token_buckets_) bucket.used = 0;
+  for (const int kind : active_) {
+    const Kind& of = kinds_[static_cast<size_t>(kind)];
+    for (const Use& use : of.uses) {
+      const int bucket = bucket_of_[static_cast<size_t>(use.resource)];
+      if (bucket >= 0) token_buckets_[static_cast<size_t>(bucket)].used += of.flows * of.rate * use.load;
+    }
+  }
+  for (const Bucket& bucket : token_buckets_) {
+    const double drain = bucket.used - capacity_[static_cast<size_t>(bucket.resource)];
+    if (bucket.open && drain > kSame * bucket.used) {
+      next_end_ = std::min(next_end_, now_ + bucket.burst.tokens / drain);
+    }
+  }
 }
 
 void FluidNetwork::Fill(const std::vector<int>& kinds) {
-  free_ = capacity_;
+  free_.resize(capacity_.size());
+  for (size_t r = 0; r < capacity_.size(); ++r) free_[r] = CapacityNow(r);
   load_.assign(capacity_.size(), 0);
   std::vector<int> growing = kinds;
   for (const int kind : growing) {

@@ -9,6 +9,10 @@
 // alike until a resource is full or a flow has reached its own limit; those stay, the others grow on. Rates
 // change only where flows start or end. What starts and ends at one time is seen together, so nothing depends
 // on the order of calls at equal times.
+//
+// *burst*: what a resource lets pass at its *full speed* after a pause, as a shaper's token bucket does.
+// Tokens come back at the resource's rate while less than that is asked of it; rates also change where they
+// run out.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +32,15 @@ class FluidNetwork {
     double load;  // bytes through the resource for each byte of the flow, above 0
   };
 
+  struct Burst {
+    double bytes = 0;   // most tokens; 0: none, ever
+    double tokens = 0;  // at the beginning
+    double full_bytes_per_s = kUnlimited;
+  };
+
   // Both return a number, counted from 0. A resource that is unlimited may be added and is never full.
-  int AddResource(double bytes_per_s);
+  int AddResource(double bytes_per_s) { return AddResource(bytes_per_s, Burst()); }
+  int AddResource(double bytes_per_s, const Burst& burst);
   int AddKind(std::vector<Use> uses, double most_bytes_per_s = kUnlimited);
 
   // `token` comes back when the flow has ended. A flow without a limit, or without bytes, ends at once.
@@ -37,7 +48,8 @@ class FluidNetwork {
 
   double now() const { return now_; }
   bool idle() const { return flows_.empty(); }
-  // When the next flow ends if nothing is started before; kUnlimited where none is under way.
+  // When the next flow ends or a burst is over if nothing is started before; kUnlimited where no flow is
+  // under way.
   double NextEnd();
   // Goes on to `time`, at most NextEnd(), and appends the tokens of flows that have ended, in ascending
   // order.
@@ -59,10 +71,24 @@ class FluidNetwork {
     int64_t token;
   };
 
+  // Of a resource that has one.
+  struct Bucket {
+    int resource;
+    Burst burst;
+    bool open = true;  // its resource runs at full speed
+    double used = 0;   // bytes/s, as rates are
+  };
+
+  void OpenBuckets();
+  void UseTokens(double seconds);
   void Share();
   void Fill(const std::vector<int>& kinds);
 
+  double CapacityNow(size_t resource) const;
+
   std::vector<double> capacity_, busy_;
+  std::vector<Bucket> token_buckets_;
+  std::vector<int> bucket_of_;  // by resource; -1: none
   std::vector<Kind> kinds_;
   std::vector<Flow> flows_;
   std::vector<int> active_;  // kinds under way, ascending

@@ -132,9 +132,13 @@ class Simulation {
       int out, in;
     };
     std::map<NodeKind, Ports> ports;
+    const auto burst = [&](int nodes_alike) {
+      const double bytes = cluster_.burst_bytes * cluster_.cards_per_node * nodes_alike;
+      return FluidNetwork::Burst{bytes, bytes, FullSpeed(cluster_) * cluster_.cards_per_node * nodes_alike};
+    };
     for (const auto& [kind, of_kind] : count) {
       const double all = cards * of_kind;
-      ports[kind] = {network_.AddResource(all), network_.AddResource(all)};
+      ports[kind] = {network_.AddResource(all, burst(of_kind)), network_.AddResource(all, burst(of_kind))};
       if (kind.servers > 0) server_ports_.insert(server_ports_.end(), {ports[kind].out, ports[kind].in});
       if (kind.workers > 0) worker_ports_.insert(worker_ports_.end(), {ports[kind].out, ports[kind].in});
     }
@@ -174,7 +178,8 @@ class Simulation {
         }
       }
       // One worker fills at most one card.
-      const double most = here < 1 ? card / (1 - here) : FluidNetwork::kUnlimited;
+      const double fastest = cluster_.burst_bytes > 0 ? FullSpeed(cluster_) : card;
+      const double most = here < 1 ? fastest / (1 - here) : FluidNetwork::kUnlimited;
       group.push.kind = network_.AddKind(std::move(push), most);
       group.pull.kind = network_.AddKind(std::move(pull), most);
     };
@@ -196,7 +201,7 @@ class Simulation {
       if (kind.workers == 0) continue;
       const int taken = each_alone_ ? std::max(1, static_cast<int>(of_kind * part)) : of_kind;
       for (int i = 0; i < taken; ++i) {
-        const Ports node = {network_.AddResource(cards), network_.AddResource(cards)};
+        const Ports node = {network_.AddResource(cards, burst(1)), network_.AddResource(cards, burst(1))};
         for (int place = 0; place < kind.workers; ++place) {
           add_group(kind, 1, place < kind.slow, static_cast<double>(of_kind) / taken, node, intra);
         }
@@ -251,6 +256,7 @@ class Simulation {
         return Enqueue(event.group, event.bucket, /*push=*/true);
       case What::kComputed:
         group.computed = true;
+        last_computed_[group.step] = now();  // times only grow
         return EndStepOnceComplete(event.group);
       case What::kArrived:
         if (each_alone_) return Serve(event.group, event.bucket);
@@ -391,10 +397,12 @@ class Simulation {
       const double all = group.workers * group.weight;
       computing_ += all * group.computing;
       busy_ += all * group.busy;
+      if (!each_alone_) waiting_ += all * (last_computed_[group.step] - group.computed_at);
       counted_ += all;
       last_ = now();
     }
     group.busy = 0;
+    last_computed_.erase(last_computed_.begin(), last_computed_.lower_bound(group.step - 1));
     ++group.finished;
     finished_ += group.workers;
     fewest_ = INT64_MAX;
@@ -418,6 +426,7 @@ class Simulation {
     time.compute_s = computing_ / counted_;
     time.exposed_s = std::max(0.0, time.step_s - time.compute_s);
     time.busy_s = busy_ / counted_;
+    time.wait_s = waiting_ / counted_;
     if (pushes_ > 0 && fewest_ >= std::min<int64_t>(steps_, 2)) {
       time.staleness_mean = staleness_sum_ / pushes_;
       time.staleness_max = staleness_max_;
@@ -427,8 +436,16 @@ class Simulation {
       for (const int resource : resources) most = std::max(most, network_.BusySeconds(resource) / now());
       return most;
     };
-    time.server_card = part(server_ports_);
-    time.worker_card = part(worker_ports_);
+    const auto cards = [&](const std::vector<int>& ports) {
+      // Serial: first one direction, then the other. They stand in pairs.
+      if (run_.pipelined) return part(ports);
+      double most = 0;
+      for (size_t i = 0; i + 1 < ports.size(); i += 2)
+        most = std::max(most, part({ports[i]}) + part({ports[i + 1]}));
+      return most;
+    };
+    time.server_card = cards(server_ports_);
+    time.worker_card = cards(worker_ports_);
     time.fabric = part({fabric_});
     time.server_processor = processor_busy_ / now() + part({processor_});
     return time;
@@ -450,7 +467,8 @@ class Simulation {
   double processor_free_ = 0, processor_busy_ = 0;
   bool measuring_ = false, done_ = false;
   int64_t finished_ = 0, fewest_ = 0;  // steps since warmup or measuring began: of all, of the slowest
-  double began_ = 0, last_ = 0, computing_ = 0, busy_ = 0, counted_ = 0;
+  double began_ = 0, last_ = 0, computing_ = 0, busy_ = 0, waiting_ = 0, counted_ = 0;
+  std::map<int64_t, double> last_computed_;  // by step: when the last worker so far had computed
   double staleness_sum_ = 0, staleness_max_ = 0;
   double pushes_ = 0;
   std::vector<double> versions_;  // by bucket: updates

@@ -52,10 +52,12 @@ struct ServerTime {
   double compute_s = 0;           // mean, all of these of a worker's step
   double exposed_s = 0;           // from the end of backward until all weights are there
   double busy_s = 0;              // at least one bucket is under way
+  double wait_s = 0;              // synchronous: from the end of backward until the last worker's
   // Updates, over buckets; below 0: not known, because the slowest workers are too slow beside the fastest to
   // be waited for.
   double staleness_mean = -1, staleness_max = -1;
-  // Parts of the time that these work, as if always at full capacity.
+  // Parts of the time that these work, as if always at full capacity. Of a card the busier direction; where
+  // pushes and pulls are serial, both.
   double server_card = 0, worker_card = 0, fabric = 0, server_processor = 0;
   int simulated = 0;  // workers that were simulated one by one, or groups
 };

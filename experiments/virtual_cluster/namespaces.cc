@@ -171,6 +171,53 @@ absl::Status Batch(const std::string& tool, const NetworkPlace& place, const std
 
 }  // namespace
 
+namespace {
+
+// A file of /proc/net as it is inside `place`.
+absl::StatusOr<std::string> ReadIn(const NetworkPlace& place, const char* path) {
+  static const char* const kSteps[] = {"a node's network cannot be entered", "its counters cannot be read"};
+  PSRING_ASSIGN_OR_RETURN(const int fd, FromChild(kSteps, [&](Answer& answer) {
+                            if (const int error = EnterPlace(place); error != 0) {
+                              errno = error;
+                              return -1;
+                            }
+                            answer.step = 1;
+                            return open(path, O_RDONLY | O_CLOEXEC);
+                          }));
+  std::string text;
+  char part[4096];
+  ssize_t got;
+  while ((got = read(fd, part, sizeof part)) > 0) text.append(part, static_cast<size_t>(got));
+  close(fd);
+  if (got < 0) return absl::InternalError(absl::StrCat(path, ": ", strerror(errno)));
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<NodeCounters>> Namespaces::Counters(const Interrupt& interrupt) const {
+  const std::string tc = FindTool("tc");
+  std::string queues;
+  LaunchSpec spec{.what = "tc",
+                  .children = {{.name = "tc", .command = {tc, "-s", "qdisc", "show"}, .place = the_switch()}},
+                  .deadline = absl::Seconds(30)};
+  spec.on_line = [&](int, const std::string& line) {
+    absl::StrAppend(&queues, line, "\n");
+    return true;
+  };
+  PSRING_RETURN_IF_ERROR(RunChildren(spec, interrupt));
+  std::vector<NodeCounters> counters;
+  for (int i = 0; i < nodes(); ++i) {
+    PSRING_ASSIGN_OR_RETURN(const std::string snmp, ReadIn(node(i), "/proc/self/net/snmp"));
+    PSRING_ASSIGN_OR_RETURN(const std::string netstat, ReadIn(node(i), "/proc/self/net/netstat"));
+    NodeCounters& of_node = counters.emplace_back();
+    PSRING_ASSIGN_OR_RETURN(of_node.retransmitted_segments, NetworkCounterOf(snmp, "Tcp", "RetransSegs"));
+    PSRING_ASSIGN_OR_RETURN(of_node.timeouts, NetworkCounterOf(netstat, "TcpExt", "TCPTimeouts"));
+    PSRING_ASSIGN_OR_RETURN(of_node.queue_drops, QueueDropsOf(queues, absl::StrCat("psring-p", i)));
+  }
+  return counters;
+}
+
 absl::StatusOr<int> OpenSocketIn(const NetworkPlace& place) {
   static const char* const kSteps[] = {"a node's network cannot be entered",
                                        "a socket cannot be opened there"};

@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "experiments/interrupt.h"
 #include "experiments/virtual_cluster/link.h"
+#include "experiments/virtual_cluster/link_counters.h"
 #include "experiments/virtual_cluster/network_place.h"
 
 namespace psring {
@@ -39,6 +40,8 @@ class Namespaces {
   static std::string SwitchAddress();
   // TCP's, the first of cubic and reno that the kernel lets a namespace choose.
   const std::string& congestion_control() const { return congestion_control_; }
+  // By node, since they were made. Takes some milliseconds a node.
+  absl::StatusOr<std::vector<NodeCounters>> Counters(const Interrupt& interrupt) const;
   // Links serve those who share them in turn; else, in a kernel that cannot do that, in order of arrival.
   bool in_turn() const { return in_turn_; }
 

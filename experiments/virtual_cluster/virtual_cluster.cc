@@ -121,7 +121,7 @@ absl::StatusOr<std::vector<double>> VirtualCluster::Rates(const std::vector<std:
 
 absl::StatusOr<Wires> VirtualCluster::Measure() {
   const int nodes = nodes_;
-  Wires wires{.add_s_per_byte = MeasureAdd(0.1)};
+  Wires wires{.add_s_per_byte = MeasureAdd(0.1), .update_s_per_byte = MeasureUpdate(0.1)};
   if (nodes == 1) return wires;  // nothing is sent
   if (namespaces_ == nullptr) {
     for (int node = 0; node < nodes; ++node) shapers_.push_back(std::make_unique<LinkShaper>(OwnShare()));
@@ -148,6 +148,11 @@ absl::StatusOr<Wires> VirtualCluster::Measure() {
   wires.bytes_per_s = Quantile(report_.links, 0.5) / 8;
   wires.burst_bytes = static_cast<double>(report_.burst_bytes);
   return wires;
+}
+
+std::vector<NodeCounters> VirtualCluster::Counters(const Interrupt& interrupt) const {
+  if (namespaces_ == nullptr || report_.bits_per_s <= 0) return {};
+  return namespaces_->Counters(interrupt).value_or(std::vector<NodeCounters>());
 }
 
 // Without namespaces each node has an address of the loopback's, by which processes know their neighbours.

@@ -41,6 +41,10 @@ class VirtualCluster {
 
   const LinkReport& report() const { return report_; }
 
+  // What the links have counted so far, by node. Empty where nobody counts: links that the transports hold
+  // back, a rate that is not kept, a kernel without such counters.
+  std::vector<NodeCounters> Counters(const Interrupt& interrupt) const;
+
   // The address by which a process on `node` is reached.
   std::string Address(int node) const;
   // What a node sends leaves by this interface, and nothing else does; empty: nodes have none of their own.

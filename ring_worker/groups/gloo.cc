@@ -100,11 +100,12 @@ ReduceFunction FunctionOf(ReduceOp op, DType type) {
 class GlooGroup final : public ProcessGroup {
  public:
   GlooGroup(GroupInfo info, std::shared_ptr<gloo::rendezvous::Context> context,
-            std::vector<std::string> addresses, absl::Duration timeout)
+            std::vector<std::string> addresses, const GroupOptions& options)
       : ProcessGroup(std::move(info)),
         context_(std::move(context)),
         addresses_(std::move(addresses)),
-        timeout_(timeout) {}
+        options_(options),
+        timeout_(options.timeout) {}
 
   void Abort(absl::Status why) override {
     {
@@ -155,6 +156,11 @@ class GlooGroup final : public ProcessGroup {
       });
     });
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<ProcessGroup>> MakePart(Rendezvous* part, int, int) override {
+    if (part == nullptr) return nullptr;
+    return MakeGlooGroup(*part, options_);
   }
 
   template <typename Work>
@@ -215,6 +221,7 @@ class GlooGroup final : public ProcessGroup {
 
   const std::shared_ptr<gloo::rendezvous::Context> context_;
   const std::vector<std::string> addresses_;
+  const GroupOptions options_;
   const absl::Duration timeout_;
   uint32_t calls_ = 0;
   mutable Mutex mutex_;
@@ -275,7 +282,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeGlooGroup(Rendezvous& rendezvo
                context->connectFullMesh(store, device);
              }));
   return std::make_unique<GlooGroup>(GroupInfo{rank, size, "gloo", algorithm, "tcp"}, std::move(context),
-                                     store.TakeExchanged(), options.timeout);
+                                     store.TakeExchanged(), options);
 }
 
 }  // namespace psring

@@ -10,6 +10,9 @@ namespace psring {
 
 // scheduled.cc: our own; runs a schedule over a transport, which it owns.
 BackendRow NativeBackend();
+absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNativeGroup(Rendezvous& rendezvous,
+                                                              const GroupOptions& options);
+// Over any transport.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeScheduledGroup(std::unique_ptr<Transport> transport,
                                                                  const GroupOptions& options);
 

@@ -6,6 +6,7 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
@@ -105,6 +106,27 @@ bool Overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
   return first < second + b_bytes && second < first + a_bytes;
 }
 
+// Makes a communicator by `make`, whose all-reduce is `algorithm`.
+absl::StatusOr<MPI_Comm> MakeCommunicator(const char* what, const std::string& algorithm,
+                                          absl::Duration timeout, const std::function<int(MPI_Comm&)>& make) {
+  ForcedAlgorithm forced = {"default", 0, 0};
+  for (const ForcedAlgorithm& row : kForced) {
+    if (algorithm == row.name) forced = row;
+  }
+  MPI_Comm comm = MPI_COMM_NULL;
+  absl::Status chosen;
+  PSRING_RETURN_IF_ERROR(MpiSession::OfThisProcess().Run({.what = what}, timeout, [&] {
+    if (forced.number != 0) chosen = ForceAllReduce(forced);
+    if (!chosen.ok()) return int{MPI_SUCCESS};
+    const int code = make(comm);
+    if (code == MPI_SUCCESS && comm != MPI_COMM_NULL) MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    if (forced.number != 0) chosen = ForceAllReduce({"default", 0, 0});
+    return code;
+  }));
+  PSRING_RETURN_IF_ERROR(chosen);
+  return comm;
+}
+
 class MpiGroup final : public ProcessGroup {
  public:
   MpiGroup(GroupInfo info, MPI_Comm comm, absl::Duration timeout)
@@ -143,6 +165,19 @@ class MpiGroup final : public ProcessGroup {
       return session_.Run({.what = "barrier"}, timeout_, [this] { return MPI_Barrier(comm_); });
     });
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<ProcessGroup>> MakePart(Rendezvous* part, int color, int key) override {
+    PSRING_ASSIGN_OR_RETURN(
+        const MPI_Comm comm,
+        MakeCommunicator("MPI_Comm_split", info().algorithm, timeout_, [&](MPI_Comm& made) {
+          return MPI_Comm_split(comm_, part == nullptr ? MPI_UNDEFINED : color, key, &made);
+        }));
+    if (part == nullptr) return nullptr;
+    GroupInfo of_part = info();
+    of_part.rank = part->options().rank;
+    of_part.size = part->options().world_size;
+    return std::make_unique<MpiGroup>(of_part, comm, timeout_);
   }
 
   absl::Status Execute(const CollectiveCall& call, uint64_t number) {
@@ -263,21 +298,10 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeMpiGroup(Rendezvous& rendezvou
         absl::StrCat("transport ", options.transport, " was asked for, but mpirun started this job with ",
                      started_with, "; MPI takes its transport from mpirun, and psring sets it there"));
   }
-  ForcedAlgorithm forced = {"default", 0, 0};
-  for (const ForcedAlgorithm& row : kForced) {
-    if (algorithm == row.name) forced = row;
-  }
-  MPI_Comm comm = MPI_COMM_NULL;
-  absl::Status chosen;
-  PSRING_RETURN_IF_ERROR(session.Run({.what = "MPI_Comm_dup"}, options.timeout, [&] {
-    if (forced.number != 0) chosen = ForceAllReduce(forced);
-    if (!chosen.ok()) return int{MPI_SUCCESS};
-    const int code = MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-    if (code == MPI_SUCCESS) MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-    if (forced.number != 0) chosen = ForceAllReduce({"default", 0, 0});
-    return code;
-  }));
-  PSRING_RETURN_IF_ERROR(chosen);
+  PSRING_ASSIGN_OR_RETURN(const MPI_Comm comm,
+                          MakeCommunicator("MPI_Comm_dup", algorithm, options.timeout, [](MPI_Comm& made) {
+                            return MPI_Comm_dup(MPI_COMM_WORLD, &made);
+                          }));
   // Left to itself, MPI uses shared memory between the ranks of one host; between hosts it does not say.
   const std::string transport =
       started_with == "auto" && session.all_ranks_on_one_host() ? "shm" : started_with;

@@ -1,41 +1,30 @@
-// NCCL's collectives, on a CUDA stream of the group's own; the work of our stream waits for them on the host,
-// by looking: an event never answers where a peer is gone, and NCCL's own error is only told to who asks.
+// NCCL's collectives. On streams of a GPU they stand in stream order, like any other work of the GPU, so
+// that buckets overlap with backward and nobody waits before the step's end; nccl_communicator.h says how
+// failures are heard of.
 //
-// Device memory is used where it lies. Host memory goes through a device buffer that the group keeps, and
-// info().transport says so. "ring" is NCCL pinned to its ring by NCCL_ALGO, which NCCL reads while it makes a
-// communicator; the variable is set for just that long.
+// Host memory, which a benchmark of the host has, goes through device buffers that the group keeps, and
+// info().transport says so.
 #include <cuda_runtime_api.h>
 #include <nccl.h>
-#include <stdlib.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cstring>
-#include <functional>
-#include <optional>
+#include <memory>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/check.h"
+#include "common/cuda_stream.h"
 #include "common/mutex.h"
 #include "ring_worker/groups/derived_traffic.h"
 #include "ring_worker/groups/groups.h"
+#include "ring_worker/groups/nccl_communicator.h"
+#include "ring_worker/groups/nccl_environment.h"
+#include "ring_worker/groups/nccl_library.h"
 
 namespace psring {
 namespace {
-
-constexpr absl::Duration kSpin = absl::Microseconds(200);  // then it sleeps between looks
-constexpr absl::Duration kLook = absl::Microseconds(50);
-
-absl::Status CudaStatus(const char* call, cudaError_t error) {
-  if (error == cudaSuccess) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(call, ": ", cudaGetErrorString(error)));
-}
-
-absl::Status NcclStatus(const std::string& what, ncclResult_t result) {
-  if (result == ncclSuccess || result == ncclInProgress) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(what, ": ", ncclGetErrorString(result)));
-}
 
 ncclDataType_t TypeOf(DType type) {
   switch (type) {
@@ -63,26 +52,6 @@ ncclRedOp_t OpOf(ReduceOp op) {
   return ncclSum;
 }
 
-// An environment variable for as long as this lives.
-class ScopedVariable {
- public:
-  ScopedVariable(const char* name, const char* value) : name_(name) {
-    if (const char* old = getenv(name); old != nullptr) old_ = old;
-    setenv(name, value, 1);
-  }
-  ~ScopedVariable() {
-    if (old_) {
-      setenv(name_, old_->c_str(), 1);
-    } else {
-      unsetenv(name_);
-    }
-  }
-
- private:
-  const char* const name_;
-  std::optional<std::string> old_;
-};
-
 // Device memory that grows to what is asked for.
 class StagingBuffer {
  public:
@@ -103,57 +72,27 @@ class StagingBuffer {
   size_t bytes_ = 0;
 };
 
-bool IsOnDevice(const void* pointer) {
-  cudaPointerAttributes attributes = {};
-  if (cudaPointerGetAttributes(&attributes, pointer) != cudaSuccess) {
-    (void)cudaGetLastError();
-    return false;
-  }
-  return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
-}
-
 class NcclGroup final : public ProcessGroup {
  public:
-  NcclGroup(GroupInfo info, int device, absl::Duration timeout)
-      : ProcessGroup(std::move(info)), device_(device), timeout_(timeout) {}
-
-  // With all ranks; the communicator is usable when it returns OK.
-  absl::Status Connect(const ncclUniqueId& id) {
-    const absl::Time deadline = absl::Now() + timeout_;
-    PSRING_RETURN_IF_ERROR(CudaStatus("cudaSetDevice", cudaSetDevice(device_)));
-    PSRING_RETURN_IF_ERROR(
-        CudaStatus("cudaStreamCreate", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)));
-    PSRING_RETURN_IF_ERROR(
-        CudaStatus("cudaEventCreate", cudaEventCreateWithFlags(&done_, cudaEventDisableTiming)));
-    std::optional<ScopedVariable> pinned;
-    if (info().algorithm == "ring") pinned.emplace("NCCL_ALGO", "Ring");
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    PSRING_RETURN_IF_ERROR(
-        NcclStatus("ncclCommInitRankConfig", ncclCommInitRankConfig(&comm_, size(), id, rank(), &config)));
-    return Poll("the other ranks' communicators", deadline, [this] { return NcclIsIdle(); });
-  }
+  // What Split makes a part of this group with.
+  struct Parts {
+    NcclLibrary nccl;
+    absl::Duration timeout;
+    NcclWishes wishes;
+  };
+  NcclGroup(GroupInfo info, int gpu, std::shared_ptr<NcclCommunicator> communicator, Parts parts)
+      : ProcessGroup(std::move(info)),
+        gpu_(gpu),
+        parts_(std::move(parts)),
+        communicator_(std::move(communicator)) {}
 
   ~NcclGroup() override {
-    (void)cudaSetDevice(device_);
-    if (comm_ != nullptr && Aborted().ok()) {
-      const absl::Time deadline = absl::Now() + timeout_;
-      if (NcclStatus("", ncclCommFinalize(comm_)).ok() &&
-          Poll("the end of the communicator", deadline, [this] { return NcclIsIdle(); }).ok()) {
-        ncclCommDestroy(comm_);
-        comm_ = nullptr;
-      }
-    }
-    GiveUp();
-    if (done_ != nullptr) cudaEventDestroy(done_);
+    (void)cudaSetDevice(gpu_);
+    communicator_.reset();
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
   }
 
-  // Whoever waits sees it at its next look; the communicator itself is ended by the thread that uses it.
-  void Abort(absl::Status why) override {
-    MutexLock lock(mutex_);
-    if (aborted_.ok()) aborted_ = why.ok() ? absl::CancelledError("aborted") : std::move(why);
-  }
+  void Abort(absl::Status why) override { communicator_->Abort(std::move(why)); }
 
   Traffic traffic() const override {
     MutexLock lock(mutex_);
@@ -162,153 +101,108 @@ class NcclGroup final : public ProcessGroup {
 
  private:
   absl::Status Enqueue(const CollectiveCall& call, Stream& stream) override {
-    stream.Run([this, call] {
-      const absl::Status status = Execute(call);
-      if (status.ok()) {
-        MutexLock lock(mutex_);
-        traffic_ = traffic_ + DerivedTraffic(call, size());
-        return status;
-      }
-      Abort(status);
-      GiveUp();
-      return status;
+    CudaStream* const on_gpu = CudaStream::From(stream);
+    if (on_gpu == nullptr) {
+      stream.Run([this, call] { return ThroughDevice(call); });
+      return absl::OkStatus();
+    }
+    on_gpu->Watch(communicator_);
+    on_gpu->Enqueue("nccl collective", [this, call](cudaStream_t queue) {
+      return Start(call, call.in.data, call.out.data, queue);
     });
     return absl::OkStatus();
   }
 
   // A byte of everybody's.
   absl::Status EnqueueBarrier(Stream& stream) override {
-    stream.Run([this] {
-      const absl::Status status = [this] {
-        PSRING_RETURN_IF_ERROR(Ready());
-        PSRING_RETURN_IF_ERROR(staged_in_.Reserve(1));
-        return Collect("barrier", [this] {
-          return ncclAllReduce(staged_in_.data(), staged_in_.data(), 1, ncclUint8, ncclMax, comm_, stream_);
-        });
-      }();
-      if (status.ok()) return status;
-      Abort(status);
-      GiveUp();
-      return status;
+    stream.Run([this]() -> absl::Status {
+      PSRING_RETURN_IF_ERROR(Prepare());
+      PSRING_RETURN_IF_ERROR(staged_in_.Reserve(1));
+      PSRING_RETURN_IF_ERROR(
+          communicator_->Start("barrier", stream_, [this](const NcclLibrary& nccl, ncclComm_t comm) {
+            return nccl.AllReduce(staged_in_.data(), staged_in_.data(), 1, ncclUint8, ncclMax, comm, stream_);
+          }));
+      return communicator_->Wait();
     });
     return absl::OkStatus();
   }
 
-  absl::Status Execute(const CollectiveCall& call) {
-    PSRING_RETURN_IF_ERROR(Ready());
-    if (std::max(call.in.count, call.out.count) == 0) return absl::OkStatus();
-    const std::string what =
-        absl::StrCat(Name(call.collective), " of ", call.in.count, " ", Name(call.in.type), " elements");
-    if (IsOnDevice(call.in.data) && IsOnDevice(call.out.data)) {
-      return Collect(what, [&] { return Start(call, call.in.data, call.out.data); });
+  absl::StatusOr<std::unique_ptr<ProcessGroup>> MakePart(Rendezvous* part, int color, int key) override {
+    PSRING_RETURN_IF_ERROR(CudaStatus("cudaSetDevice", cudaSetDevice(gpu_)));
+    const ScopedVariables variables(NcclVariables(parts_.wishes));
+    if (part == nullptr) {
+      PSRING_RETURN_IF_ERROR(communicator_->Split(NCCL_SPLIT_NOCOLOR, key, nullptr));
+      return nullptr;
     }
+    GroupInfo of_part = info();
+    of_part.rank = part->options().rank;
+    of_part.size = part->options().world_size;
+    auto communicator =
+        std::make_shared<NcclCommunicator>(parts_.nccl, of_part.rank, of_part.size, parts_.timeout);
+    PSRING_RETURN_IF_ERROR(communicator_->Split(color, key, communicator.get()));
+    return std::make_unique<NcclGroup>(std::move(of_part), gpu_, std::move(communicator), parts_);
+  }
+
+  absl::Status ThroughDevice(const CollectiveCall& call) {
+    PSRING_RETURN_IF_ERROR(Prepare());
     // A part of the other stays one: NCCL's in-place forms have the same places as ours.
     PSRING_RETURN_IF_ERROR(staged_in_.Reserve(call.in.bytes()));
     PSRING_RETURN_IF_ERROR(staged_out_.Reserve(call.out.bytes()));
     PSRING_RETURN_IF_ERROR(CudaStatus(
         "cudaMemcpyAsync",
         cudaMemcpyAsync(staged_in_.data(), call.in.data, call.in.bytes(), cudaMemcpyDefault, stream_)));
-    PSRING_RETURN_IF_ERROR(Collect(what, [&] { return Start(call, staged_in_.data(), staged_out_.data()); }));
+    PSRING_RETURN_IF_ERROR(Start(call, staged_in_.data(), staged_out_.data(), stream_));
+    PSRING_RETURN_IF_ERROR(communicator_->Wait());
     // Only now: a copy to pageable memory would stand in the driver until the collective is done.
-    PSRING_RETURN_IF_ERROR(CudaStatus(
-        "cudaMemcpyAsync",
-        cudaMemcpyAsync(call.out.data, staged_out_.data(), call.out.bytes(), cudaMemcpyDefault, stream_)));
-    return WaitForStream(what);
+    return CudaStatus("cudaMemcpy",
+                      cudaMemcpy(call.out.data, staged_out_.data(), call.out.bytes(), cudaMemcpyDefault));
   }
 
-  ncclResult_t Start(const CollectiveCall& call, const void* in, void* out) {
-    const ncclDataType_t type = TypeOf(call.in.type);
-    switch (call.collective) {
-      case Collective::kAllReduce:
-        return ncclAllReduce(in, out, call.in.count, type, OpOf(call.op), comm_, stream_);
-      case Collective::kReduceScatter:
-        return ncclReduceScatter(in, out, call.out.count, type, OpOf(call.op), comm_, stream_);
-      case Collective::kAllGather:
-        return ncclAllGather(in, out, call.in.count, type, comm_, stream_);
-      case Collective::kBroadcast:
-        return ncclBroadcast(in, out, call.in.count, type, call.root, comm_, stream_);
-    }
-    return ncclInternalError;
+  // Of host memory: the stream that it goes through.
+  absl::Status Prepare() {
+    PSRING_RETURN_IF_ERROR(CudaStatus("cudaSetDevice", cudaSetDevice(gpu_)));
+    if (stream_ != nullptr) return absl::OkStatus();
+    return CudaStatus("cudaStreamCreate", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   }
 
-  absl::Status Ready() {
-    PSRING_RETURN_IF_ERROR(Aborted());
-    return CudaStatus("cudaSetDevice", cudaSetDevice(device_));
-  }
-
-  // Starts a collective and waits until it is done.
-  absl::Status Collect(const std::string& what, const std::function<ncclResult_t()>& start) {
-    const absl::Time deadline = absl::Now() + timeout_;
-    PSRING_RETURN_IF_ERROR(NcclStatus(Named(what), start()));
-    PSRING_RETURN_IF_ERROR(Poll(what, deadline, [this] { return NcclIsIdle(); }));
-    return WaitForStream(what);
-  }
-
-  absl::Status WaitForStream(const std::string& what) {
-    const absl::Time deadline = absl::Now() + timeout_;
-    PSRING_RETURN_IF_ERROR(CudaStatus("cudaEventRecord", cudaEventRecord(done_, stream_)));
-    return Poll(what, deadline, [this]() -> absl::StatusOr<bool> {
-      PSRING_RETURN_IF_ERROR(NcclIsIdle().status());
-      const cudaError_t state = cudaEventQuery(done_);
-      if (state == cudaErrorNotReady) return false;
-      PSRING_RETURN_IF_ERROR(CudaStatus("cudaEventQuery", state));
-      return true;
-    });
-  }
-
-  // Whether NCCL has taken in all it was told; its error, where a communicator has one.
-  absl::StatusOr<bool> NcclIsIdle() {
-    ncclResult_t state = ncclSuccess;
-    PSRING_RETURN_IF_ERROR(NcclStatus("ncclCommGetAsyncError", ncclCommGetAsyncError(comm_, &state)));
-    if (state != ncclSuccess && state != ncclInProgress) {
-      return absl::UnavailableError(absl::StrCat(ncclGetErrorString(state), ": ", ncclGetLastError(comm_)));
-    }
-    return state == ncclSuccess;
-  }
-
-  absl::Status Poll(const std::string& what, absl::Time deadline,
-                    const std::function<absl::StatusOr<bool>()>& over) {
-    const absl::Time begin = absl::Now();
-    while (true) {
-      PSRING_RETURN_IF_ERROR(Aborted());
-      const absl::StatusOr<bool> done = over();
-      if (!done.ok()) {
-        return absl::Status(done.status().code(), absl::StrCat(Named(what), ": ", done.status().message()));
+  absl::Status Start(const CollectiveCall& call, const void* in, void* out, cudaStream_t stream) {
+    if (std::max(call.in.count, call.out.count) == 0) return absl::OkStatus();
+    const std::string what =
+        absl::StrCat(Name(call.collective), " of ", call.in.count, " ", Name(call.in.type), " elements");
+    PSRING_RETURN_IF_ERROR(communicator_->Start(what, stream, [&](const NcclLibrary& nccl, ncclComm_t comm) {
+      const ncclDataType_t type = TypeOf(call.in.type);
+      switch (call.collective) {
+        case Collective::kAllReduce:
+          return nccl.AllReduce(in, out, call.in.count, type, OpOf(call.op), comm, stream);
+        case Collective::kReduceScatter:
+          return nccl.ReduceScatter(in, out, call.out.count, type, OpOf(call.op), comm, stream);
+        case Collective::kAllGather:
+          return nccl.AllGather(in, out, call.in.count, type, comm, stream);
+        case Collective::kBroadcast:
+          return nccl.Broadcast(in, out, call.in.count, type, call.root, comm, stream);
       }
-      if (*done) return absl::OkStatus();
-      const absl::Time now = absl::Now();
-      if (now > deadline) {
-        return absl::DeadlineExceededError(
-            absl::StrCat(Named(what), " was not done after ", absl::FormatDuration(timeout_),
-                         "; at least one of the other ", size() - 1, " ranks has not come"));
-      }
-      if (now > begin + kSpin) absl::SleepFor(kLook);
-    }
-  }
-
-  std::string Named(const std::string& what) const { return absl::StrCat("rank ", rank(), ": nccl ", what); }
-
-  absl::Status Aborted() const {
+      return ncclInternalError;
+    }));
     MutexLock lock(mutex_);
-    return aborted_;
+    traffic_ = traffic_ + DerivedTraffic(call, size());
+    return absl::OkStatus();
   }
 
-  // Makes NCCL's kernels on the device return; by the thread that uses the communicator.
-  void GiveUp() {
-    if (comm_ != nullptr) ncclCommAbort(comm_);
-    comm_ = nullptr;
-  }
-
-  const int device_;
-  const absl::Duration timeout_;
-  ncclComm_t comm_ = nullptr;
+  const int gpu_;
+  const Parts parts_;
+  std::shared_ptr<NcclCommunicator> communicator_;
   cudaStream_t stream_ = nullptr;
-  cudaEvent_t done_ = nullptr;
   StagingBuffer staged_in_, staged_out_;
   mutable Mutex mutex_;
-  absl::Status aborted_ ABSL_GUARDED_BY(mutex_);
   Traffic traffic_ ABSL_GUARDED_BY(mutex_);
 };
+
+// A name that no other GPU has.
+absl::StatusOr<std::string> GpuName(int gpu) {
+  cudaDeviceProp properties = {};
+  PSRING_RETURN_IF_ERROR(CudaStatus("cudaGetDeviceProperties", cudaGetDeviceProperties(&properties, gpu)));
+  return absl::BytesToHexString({properties.uuid.bytes, sizeof(properties.uuid.bytes)});
+}
 
 }  // namespace
 
@@ -323,7 +217,7 @@ BackendRow NcclBackend() {
                 return collective == Collective::kAllReduce ? std::vector<std::string>{"default", "ring"}
                                                             : std::vector<std::string>{"default"};
               },
-          .transports = {"auto"}};
+          .transports = {"auto", "tcp"}};
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(Rendezvous& rendezvous,
@@ -335,10 +229,35 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(Rendezvous& rendezvo
                      error == cudaSuccess ? "no device" : cudaGetErrorString(error),
                      "); install NVIDIA's driver and check it with nvidia-smi, or choose another backend"));
   }
+  PSRING_ASSIGN_OR_RETURN(const NcclLibrary nccl, LoadNccl());
   const int rank = rendezvous.options().rank;
   const int size = rendezvous.options().world_size;
+  const int gpu = options.gpu >= 0 ? options.gpu : rendezvous.options().local_rank % devices;
+  PSRING_RETURN_IF_ERROR(CudaStatus("cudaSetDevice", cudaSetDevice(gpu)));
+  PSRING_ASSIGN_OR_RETURN(const std::string name, GpuName(gpu));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> versions,
+                          rendezvous.Exchange("nccl version", nccl.version));
+  for (int other = 0; other < size; ++other) {
+    if (versions[other] == nccl.version) continue;
+    return absl::FailedPreconditionError(absl::StrCat("rank ", rank, " has NCCL ", nccl.version,
+                                                      ", and rank ", other, " has NCCL ", versions[other],
+                                                      "; install the same on all machines"));
+  }
+  PSRING_ASSIGN_OR_RETURN(std::vector<std::string> names, rendezvous.Exchange("nccl gpus", name));
+  std::sort(names.begin(), names.end());
+  const bool shares = std::adjacent_find(names.begin(), names.end()) != names.end();
+  const std::string algorithm = options.algorithm.empty() ? "default" : options.algorithm;
+  const bool sockets = options.transport == "tcp";
+  const NcclWishes wishes = {
+      .ring = algorithm == "ring",
+      .sockets = sockets,
+      .loopback = absl::StartsWith(options.bind_host, "127.") || options.bind_host == "localhost",
+      .shares_gpu = shares,
+      .rank = rank};
+  const ScopedVariables variables(NcclVariables(wishes));
+
   ncclUniqueId id = {};
-  if (rank == 0) PSRING_RETURN_IF_ERROR(NcclStatus("ncclGetUniqueId", ncclGetUniqueId(&id)));
+  if (rank == 0) PSRING_RETURN_IF_ERROR(nccl.ToStatus("ncclGetUniqueId", nccl.GetUniqueId(&id)));
   PSRING_ASSIGN_OR_RETURN(
       const std::vector<std::string> ids,
       rendezvous.Exchange("nccl group", rank == 0 ? absl::BytesToHexString({id.internal, sizeof(id.internal)})
@@ -346,12 +265,20 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(Rendezvous& rendezvo
   const std::string bytes = absl::HexStringToBytes(ids[0]);
   if (bytes.size() != sizeof(id.internal)) return absl::InternalError("rank 0 sent no id of NCCL's");
   std::memcpy(id.internal, bytes.data(), bytes.size());
-  const std::string algorithm = options.algorithm.empty() ? "default" : options.algorithm;
-  // Until there are devices of ours whose memory is a GPU's, what comes here is host memory.
-  auto group = std::make_unique<NcclGroup>(GroupInfo{rank, size, "nccl", algorithm, "nccl, staged"},
-                                           rendezvous.options().local_rank % devices, options.timeout);
-  PSRING_RETURN_IF_ERROR(group->Connect(id));
-  return group;
+
+  auto communicator = std::make_shared<NcclCommunicator>(nccl, rank, size, options.timeout);
+  PSRING_RETURN_IF_ERROR(communicator->Connect(id));
+  const std::string transport =
+      absl::StrCat("nccl ", nccl.version, sockets || shares ? " tcp" : "", options.gpu < 0 ? " staged" : "",
+                   shares ? " on shared GPUs" : "");
+  return std::make_unique<NcclGroup>(GroupInfo{.rank = rank,
+                                               .size = size,
+                                               .backend = "nccl",
+                                               .algorithm = algorithm,
+                                               .transport = transport,
+                                               .on_gpu = options.gpu >= 0},
+                                     gpu, std::move(communicator),
+                                     NcclGroup::Parts{nccl, options.timeout, wishes});
 }
 
 }  // namespace psring

@@ -24,13 +24,16 @@ std::string AlgorithmOf(const std::string& algorithm, Collective collective) {
 
 class ScheduledGroup final : public ProcessGroup {
  public:
-  ScheduledGroup(std::unique_ptr<Transport> transport, const GroupOptions& options, int ranks_per_node)
+  // `asked`: the options as the caller gave them, for parts; `options`: as they suit this transport.
+  ScheduledGroup(std::unique_ptr<Transport> transport, const GroupOptions& asked, const GroupOptions& options,
+                 int ranks_per_node)
       : ProcessGroup({.rank = transport->rank(),
                       .size = transport->size(),
                       .backend = "native",
                       .algorithm = options.algorithm,
                       .transport = transport->name()}),
         transport_(std::move(transport)),
+        asked_(asked),
         options_(options),
         ranks_per_node_(ranks_per_node),
         pace_{options.segment_bytes, transport_->traits().depth, options.timeout},
@@ -62,6 +65,13 @@ class ScheduledGroup final : public ProcessGroup {
   // An all-reduce of nothing: every rank hears of every other.
   absl::Status EnqueueBarrier(Stream& stream) override {
     return Enqueue({Collective::kAllReduce, ConstSpan(), Span()}, stream);
+  }
+
+  absl::StatusOr<std::unique_ptr<ProcessGroup>> MakePart(Rendezvous* part, int, int) override {
+    if (part == nullptr) return nullptr;
+    GroupOptions options = asked_;
+    options.ranks_per_node = 0;  // of the whole's numbers; a part's nodes are its hosts
+    return MakeNativeGroup(*part, options);
   }
 
   absl::Status RunNext() {
@@ -130,6 +140,7 @@ class ScheduledGroup final : public ProcessGroup {
   }
 
   const std::unique_ptr<Transport> transport_;
+  const GroupOptions asked_;
   const GroupOptions options_;
   const int ranks_per_node_;
   const Pace pace_;
@@ -155,6 +166,18 @@ BackendRow NativeBackend() {
           .transports = {"auto", "shm", "tcp"}};
 }
 
+absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNativeGroup(Rendezvous& rendezvous,
+                                                              const GroupOptions& options) {
+  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
+                          MakeMeshTransport(rendezvous, {.transport = options.transport,
+                                                         .bind_host = options.bind_host,
+                                                         .sockets_per_peer = options.sockets_per_peer,
+                                                         .socket_buffer_bytes = options.socket_buffer_bytes,
+                                                         .ranks_per_node = options.ranks_per_node,
+                                                         .shaper = options.shaper}));
+  return MakeScheduledGroup(std::move(transport), options);
+}
+
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeScheduledGroup(std::unique_ptr<Transport> transport,
                                                                  const GroupOptions& options) {
   GroupOptions used = options;
@@ -171,7 +194,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeScheduledGroup(std::unique_ptr
   PSRING_RETURN_IF_ERROR(MakeSchedule(used.algorithm, Collective::kAllReduce,
                                       {.ranks = transport->size(), .ranks_per_node = ranks_per_node})
                              .status());
-  return std::make_unique<ScheduledGroup>(std::move(transport), used, ranks_per_node);
+  return std::make_unique<ScheduledGroup>(std::move(transport), options, used, ranks_per_node);
 }
 
 }  // namespace psring

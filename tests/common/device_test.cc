@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "common/trace.h"
 
 namespace psring {
 namespace {
@@ -137,16 +139,99 @@ TEST(BackgroundStreamTest, WorkWaitsForAnEventOfAnotherStream) {
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
 }
 
-class StreamTest : public testing::TestWithParam<StreamKind> {
- protected:
-  std::unique_ptr<Device> device_ = MakeCpuDevice();
-  std::unique_ptr<Stream> stream_ = device_->NewStream(GetParam(), "test");
+struct KindOfStream {
+  const char* device;
+  StreamKind kind;
+  friend std::ostream& operator<<(std::ostream& out, const KindOfStream& k) { return out << k.device; }
 };
 
-INSTANTIATE_TEST_SUITE_P(BothKinds, StreamTest, Values(StreamKind::kCompute, StreamKind::kBackground),
+class StreamTest : public testing::TestWithParam<KindOfStream> {
+ protected:
+  void SetUp() override {
+    absl::StatusOr<std::unique_ptr<Device>> device = MakeDevice(GetParam().device);
+    if (!device.ok()) GTEST_SKIP() << device.status().message();
+    device_ = *std::move(device);
+    stream_ = device_->NewStream(GetParam().kind, "test");
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+};
+
+INSTANTIATE_TEST_SUITE_P(AllKinds, StreamTest,
+                         Values(KindOfStream{"cpu", StreamKind::kCompute},
+                                KindOfStream{"cpu", StreamKind::kBackground},
+                                KindOfStream{"cuda", StreamKind::kCompute},
+                                KindOfStream{"cuda", StreamKind::kBackground}),
                          [](const auto& info) {
-                           return info.param == StreamKind::kCompute ? "Compute" : "Background";
+                           return std::string(info.param.device) +
+                                  (info.param.kind == StreamKind::kCompute ? "Compute" : "Background");
                          });
+
+TEST_P(StreamTest, MemoryOfTheDeviceStartsAsZerosAndKeepsWhatIsCopied) {
+  for (const size_t bytes : {0, 1, 4099}) {
+    const Buffer memory = device_->Allocate(bytes).value(), host = device_->AllocateOnHost(bytes).value();
+    auto* const values = static_cast<uint8_t*>(host.data());
+    std::fill_n(values, bytes, 7);
+    stream_->Copy(values, memory.data(), bytes);
+    EXPECT_EQ(stream_->Synchronize(), absl::OkStatus());
+    EXPECT_TRUE(std::all_of(values, values + bytes, [](uint8_t value) { return value == 0; }));
+    std::fill_n(values, bytes, 9);
+    stream_->Copy(memory.data(), values, bytes);
+    EXPECT_EQ(stream_->Synchronize(), absl::OkStatus());
+    std::fill_n(values, bytes, 1);
+    stream_->Copy(values, memory.data(), bytes);
+    EXPECT_EQ(stream_->Synchronize(), absl::OkStatus());
+    EXPECT_TRUE(std::all_of(values, values + bytes, [](uint8_t value) { return value == 9; }));
+    stream_->Zero(memory.data(), bytes);
+    stream_->Copy(values, memory.data(), bytes);
+    EXPECT_EQ(stream_->Synchronize(), absl::OkStatus());
+    EXPECT_TRUE(std::all_of(values, values + bytes, [](uint8_t value) { return value == 0; }));
+  }
+}
+
+TEST_P(StreamTest, StampsTellWhenTheStreamGotThere) {
+  int64_t before = 0, behind = 0;
+  const int64_t begin = MonotonicNanos();
+  stream_->Stamp(before);
+  stream_->Run(Work([] { absl::SleepFor(absl::Milliseconds(20)); }));
+  stream_->Stamp(behind);
+  EXPECT_EQ(stream_->Synchronize(), absl::OkStatus());
+  EXPECT_GE(behind - before, 19'000'000);
+  // A GPU's clock is set by the host's, some microseconds late.
+  EXPECT_GE(before, begin - 5'000'000);
+  EXPECT_LE(behind, MonotonicNanos() + 5'000'000);
+}
+
+TEST_P(StreamTest, HostWorkWaitsForTheDevicesAndIsWaitedFor) {
+  const Buffer memory = device_->Allocate(4).value(), host = device_->AllocateOnHost(4).value();
+  auto* const value = static_cast<int32_t*>(host.data());
+  *value = 1;
+  stream_->Copy(memory.data(), value, 4);
+  stream_->Run(Work([&] { *value = 2; }));  // after the copy has read it
+  int32_t seen = 0;
+  const Buffer other = device_->AllocateOnHost(4).value();
+  stream_->Copy(other.data(), memory.data(), 4);
+  stream_->Run(Work([&] { seen = *static_cast<int32_t*>(other.data()); }));
+  EXPECT_EQ(stream_->Synchronize(), absl::OkStatus());
+  EXPECT_EQ(seen, 1);
+  EXPECT_EQ(*value, 2);
+}
+
+TEST_P(StreamTest, WorkOfAnotherStreamIsWaitedForInStreamOrder) {
+  const auto first = device_->NewStream(StreamKind::kBackground, "first");
+  const Buffer memory = device_->Allocate(4).value(), host = device_->AllocateOnHost(4).value();
+  auto* const value = static_cast<int32_t*>(host.data());
+  for (int32_t i = 1; i < 20; ++i) {
+    first->Run(Work([value, i] { *value = i; }));
+    first->Copy(memory.data(), value, 4);
+    stream_->WaitFor(first->Record());
+    int32_t seen = 0;
+    stream_->Copy(&seen, memory.data(), 4);
+    EXPECT_EQ(stream_->Synchronize(), absl::OkStatus());
+    EXPECT_EQ(seen, i);
+  }
+}
 
 TEST_P(StreamTest, WorkAndCopiesRunInOrder) {
   int a = 0, b = 0, c = 0;

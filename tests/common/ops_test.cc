@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <ostream>
@@ -11,6 +12,11 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "common/cuda_device.h"
+#include "common/gpu_ops.h"
+#include "common/gradient_norm.h"
+#include "tests/common/gpu_in_loops.h"
 
 namespace psring {
 namespace {
@@ -37,29 +43,69 @@ void ExpectNear(const Floats& actual, const Floats& expected, float tolerance = 
   }
 }
 
+// What a GPU would launch and multiply, in plain loops.
+class HostMath : public GpuMath {
+ public:
+  std::string_view name() const override { return "host"; }
+  void Enqueue(Stream& stream, const char*, std::function<absl::Status()> work) override {
+    stream.Run(std::move(work));
+  }
+  absl::Status Launch(size_t count, const gpu::Kernel& kernel) override {
+    LaunchInLoop(count, kernel);
+    return absl::OkStatus();
+  }
+  absl::Status Multiply(const MatrixProduct& product) override {
+    MultiplyInLoops(product);
+    return absl::OkStatus();
+  }
+};
+
 struct Implementation {
   const char* name;
-  std::unique_ptr<Ops> (*make)();
+  absl::StatusOr<std::unique_ptr<Ops>> (*make)(Device& device);
+  bool on_gpu = false;
   friend std::ostream& operator<<(std::ostream& out, const Implementation& i) { return out << i.name; }
 };
 
 const Implementation kImplementations[] = {
-    {"Reference", MakeReferenceOps},
-    {"OneDnn", [] { return MakeOneDnnOps(1); }},
-    {"OneDnnOnTwoThreads", [] { return MakeOneDnnOps(2); }},
+    {"Reference", [](Device&) -> absl::StatusOr<std::unique_ptr<Ops>> { return MakeReferenceOps(); }},
+    {"OneDnn", [](Device&) -> absl::StatusOr<std::unique_ptr<Ops>> { return MakeOneDnnOps(1); }},
+    {"OneDnnOnTwoThreads", [](Device&) -> absl::StatusOr<std::unique_ptr<Ops>> { return MakeOneDnnOps(2); }},
+    {"GpuInLoops",
+     [](Device& device) -> absl::StatusOr<std::unique_ptr<Ops>> {
+       return MakeGpuOps(device, std::make_unique<HostMath>());
+     }},
+    // Two or three pictures at a time, of most shapes.
+    {"GpuInLoopsWithLittleScratch",
+     [](Device& device) -> absl::StatusOr<std::unique_ptr<Ops>> {
+       return MakeGpuOps(device, std::make_unique<HostMath>(), 20'000);
+     }},
+    {"Cuda", MakeCudaOps, /*on_gpu=*/true},
 };
 
-class OpsTest : public testing::TestWithParam<Implementation> {
- protected:
-  ~OpsTest() override { EXPECT_EQ(stream_->Synchronize(), absl::OkStatus()); }
+// Memory of a device with these values at first.
+template <typename T>
+class OnDevice {
+ public:
+  OnDevice(Device& device, Stream& stream, const std::vector<T>& values)
+      : stream_(stream), count_(values.size()), memory_(device.Allocate(values.size() * sizeof(T)).value()) {
+    stream.Copy(memory_.data(), values.data(), count_ * sizeof(T));
+    EXPECT_EQ(stream.Synchronize(), absl::OkStatus());
+  }
+  T* data() const { return static_cast<T*>(memory_.data()); }
+  Span span() const { return {memory_.data(), count_}; }
+  std::vector<T> Get() const {
+    std::vector<T> values(count_);
+    stream_.Copy(values.data(), memory_.data(), count_ * sizeof(T));
+    EXPECT_EQ(stream_.Synchronize(), absl::OkStatus());
+    return values;
+  }
 
-  std::unique_ptr<Device> device_ = MakeCpuDevice();
-  std::unique_ptr<Stream> stream_ = device_->NewStream(StreamKind::kCompute, "test");
-  std::unique_ptr<Ops> ops_ = GetParam().make();
+ private:
+  Stream& stream_;
+  size_t count_;
+  Buffer memory_;
 };
-
-INSTANTIATE_TEST_SUITE_P(All, OpsTest, testing::ValuesIn(kImplementations),
-                         [](const auto& info) { return std::string(info.param.name); });
 
 // What the layers of both kinds compute, from the same random inputs.
 struct LayerResult {
@@ -107,22 +153,58 @@ void Backward(Ops& ops, const ConvShape& s, ConstSpan x, ConstSpan weight, Const
 
 // Outputs start as NaN, so that adding to them instead of writing them shows.
 template <typename Shape>
-LayerResult RunLayer(Ops& ops, const Shape& shape, Stream& stream, bool want_dx = true, int seed = 1) {
+LayerResult RunLayer(Ops& ops, const Shape& shape, Device& device, Stream& stream, bool want_dx = true,
+                     int seed = 1) {
   const LayerSizes sizes = SizesOf(shape);
-  Floats x = Random(sizes.x, seed), weight = Random(sizes.weight, seed + 1),
-         bias = Random(sizes.bias, seed + 2);
-  const float nan = std::nanf("");
-  LayerResult r{.y = Floats(sizes.y, nan),
-                .dx = Floats(want_dx ? sizes.x : 0, nan),
-                .dweight = Floats(sizes.weight, nan),
-                .dbias = Floats(sizes.bias, nan),
-                .masked_dy = Random(sizes.y, seed + 3)};
-  Forward(ops, shape, ViewOf(x), ViewOf(weight), ViewOf(bias), ViewOf(r.y), stream);
-  Backward(ops, shape, ViewOf(x), ViewOf(weight), ViewOf(r.y), ViewOf(r.masked_dy),
-           want_dx ? ViewOf(r.dx) : Span{}, ViewOf(r.dweight), ViewOf(r.dbias), stream);
-  EXPECT_EQ(stream.Synchronize(), absl::OkStatus());
-  return r;
+  const auto put = [&](const Floats& values) { return OnDevice<float>(device, stream, values); };
+  const auto unwritten = [&](size_t count) { return put(Floats(count, std::nanf(""))); };
+  const OnDevice<float> x = put(Random(sizes.x, seed)), weight = put(Random(sizes.weight, seed + 1)),
+                        bias = put(Random(sizes.bias, seed + 2)), dy = put(Random(sizes.y, seed + 3)),
+                        y = unwritten(sizes.y), dx = unwritten(want_dx ? sizes.x : 0),
+                        dweight = unwritten(sizes.weight), dbias = unwritten(sizes.bias);
+  Forward(ops, shape, x.span(), weight.span(), bias.span(), y.span(), stream);
+  Backward(ops, shape, x.span(), weight.span(), y.span(), dy.span(), want_dx ? dx.span() : Span{},
+           dweight.span(), dbias.span(), stream);
+  return {y.Get(), dx.Get(), dweight.Get(), dbias.Get(), dy.Get()};
 }
+
+class OpsTest : public testing::TestWithParam<Implementation> {
+ protected:
+  ~OpsTest() override {
+    if (stream_ == nullptr) return;  // skipped
+    EXPECT_EQ(stream_->Synchronize(), absl::OkStatus());
+  }
+
+  void SetUp() override {
+    absl::StatusOr<std::unique_ptr<Device>> device =
+        GetParam().on_gpu ? MakeCudaDevice(0) : absl::StatusOr<std::unique_ptr<Device>>(MakeCpuDevice());
+    if (!device.ok()) GTEST_SKIP() << device.status().message();
+    device_ = *std::move(device);
+    stream_ = device_->NewStream(StreamKind::kCompute, "test");
+    ops_ = Make();
+  }
+
+  std::unique_ptr<Ops> Make() { return GetParam().make(*device_).value(); }
+
+  template <typename T>
+  OnDevice<T> Put(const std::vector<T>& values) {
+    return OnDevice<T>(*device_, *stream_, values);
+  }
+
+  // The definition, on the host.
+  template <typename Shape>
+  LayerResult ByDefinition(const Shape& shape) {
+    const auto cpu = MakeCpuDevice();
+    return RunLayer(*MakeReferenceOps(), shape, *cpu, *cpu->NewStream(StreamKind::kCompute, "reference"));
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Ops> ops_;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, OpsTest, testing::ValuesIn(kImplementations),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 std::vector<LinearShape> LinearShapes() {
   std::vector<LinearShape> shapes;
@@ -151,39 +233,37 @@ std::vector<ConvShape> ConvShapes() {
 }
 
 TEST_P(OpsTest, LinearLayersAgreeWithTheReference) {
-  const auto reference = MakeReferenceOps();
   for (const LinearShape& shape : LinearShapes()) {
     SCOPED_TRACE(testing::Message() << "batch " << shape.batch << ", " << shape.inputs << "-" << shape.outputs
                                     << (shape.relu ? ", relu" : ""));
-    ExpectNear(RunLayer(*ops_, shape, *stream_), RunLayer(*reference, shape, *stream_));
+    ExpectNear(RunLayer(*ops_, shape, *device_, *stream_), ByDefinition(shape));
   }
 }
 
 TEST_P(OpsTest, ConvolutionLayersAgreeWithTheReference) {
-  const auto reference = MakeReferenceOps();
   for (const ConvShape& shape : ConvShapes()) {
     SCOPED_TRACE(testing::Message() << "batch " << shape.batch << ", " << shape.height << "x" << shape.width
                                     << ", " << shape.in_channels << "-" << shape.out_channels << ", kernel "
                                     << shape.kernel << (shape.relu ? ", relu" : ""));
-    ExpectNear(RunLayer(*ops_, shape, *stream_), RunLayer(*reference, shape, *stream_));
+    ExpectNear(RunLayer(*ops_, shape, *device_, *stream_), ByDefinition(shape));
   }
 }
 
 TEST_P(OpsTest, FirstLayersMaySkipTheGradientOfTheirInput) {
   const LinearShape linear{4, 9, 6, true};
   const ConvShape conv{4, 6, 6, 1, 8, 3, true};
-  const LayerResult linear_all = RunLayer(*ops_, linear, *stream_);
-  const LayerResult linear_skipped = RunLayer(*ops_, linear, *stream_, /*want_dx=*/false);
+  const LayerResult linear_all = RunLayer(*ops_, linear, *device_, *stream_);
+  const LayerResult linear_skipped = RunLayer(*ops_, linear, *device_, *stream_, /*want_dx=*/false);
   EXPECT_EQ(linear_skipped.dweight, linear_all.dweight);
   EXPECT_EQ(linear_skipped.dbias, linear_all.dbias);
-  const LayerResult conv_all = RunLayer(*ops_, conv, *stream_);
-  const LayerResult conv_skipped = RunLayer(*ops_, conv, *stream_, /*want_dx=*/false);
+  const LayerResult conv_all = RunLayer(*ops_, conv, *device_, *stream_);
+  const LayerResult conv_skipped = RunLayer(*ops_, conv, *device_, *stream_, /*want_dx=*/false);
   EXPECT_EQ(conv_skipped.dweight, conv_all.dweight);
   EXPECT_EQ(conv_skipped.dbias, conv_all.dbias);
 }
 
 TEST_P(OpsTest, SameInputsGiveTheSameBits) {
-  const auto other = GetParam().make();
+  const auto other = Make();
   const auto expect_same = [](const LayerResult& a, const LayerResult& b) {
     EXPECT_EQ(a.y, b.y);
     EXPECT_EQ(a.dx, b.dx);
@@ -192,13 +272,13 @@ TEST_P(OpsTest, SameInputsGiveTheSameBits) {
   };
   const LinearShape linear{32, 200, 300, true};
   const ConvShape conv{6, 14, 14, 16, 32, 3, true};
-  const LayerResult linear_first = RunLayer(*ops_, linear, *stream_);
-  const LayerResult conv_first = RunLayer(*ops_, conv, *stream_);
+  const LayerResult linear_first = RunLayer(*ops_, linear, *device_, *stream_);
+  const LayerResult conv_first = RunLayer(*ops_, conv, *device_, *stream_);
   for (int i = 0; i < 3; ++i) {
-    expect_same(RunLayer(*ops_, linear, *stream_), linear_first);
-    expect_same(RunLayer(*other, linear, *stream_), linear_first);
-    expect_same(RunLayer(*ops_, conv, *stream_), conv_first);
-    expect_same(RunLayer(*other, conv, *stream_), conv_first);
+    expect_same(RunLayer(*ops_, linear, *device_, *stream_), linear_first);
+    expect_same(RunLayer(*other, linear, *device_, *stream_), linear_first);
+    expect_same(RunLayer(*ops_, conv, *device_, *stream_), conv_first);
+    expect_same(RunLayer(*other, conv, *device_, *stream_), conv_first);
   }
 }
 
@@ -210,45 +290,48 @@ TEST_P(OpsTest, RanksAsThreadsDoNotDisturbEachOther) {
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < kRanks; ++rank) {
     ranks.emplace_back([&, rank] {
-      const auto ops = GetParam().make();
+      const auto ops = Make();
       const auto stream = device_->NewStream(StreamKind::kBackground, "rank");
       for (int i = 0; i < 3; ++i) {
-        linears[rank] = RunLayer(*ops, linear, *stream, true, rank);
-        convs[rank] = RunLayer(*ops, conv, *stream, true, rank);
+        linears[rank] = RunLayer(*ops, linear, *device_, *stream, true, rank);
+        convs[rank] = RunLayer(*ops, conv, *device_, *stream, true, rank);
       }
     });
   }
   for (std::thread& rank : ranks) rank.join();
   for (int rank = 0; rank < kRanks; ++rank) {
-    EXPECT_EQ(linears[rank].dweight, RunLayer(*ops_, linear, *stream_, true, rank).dweight);
-    EXPECT_EQ(convs[rank].dweight, RunLayer(*ops_, conv, *stream_, true, rank).dweight);
+    EXPECT_EQ(linears[rank].dweight, RunLayer(*ops_, linear, *device_, *stream_, true, rank).dweight);
+    EXPECT_EQ(convs[rank].dweight, RunLayer(*ops_, conv, *device_, *stream_, true, rank).dweight);
   }
 }
 
 TEST_P(OpsTest, MaxPoolTakesTheFirstOfTheHighest) {
   // Two channels of one 2 x 4 picture.
-  Floats x = {1, 9, 5, 9, 0, 0, 0, -1,  //
-              4, 9, 2, 9, 0, 0, 3, -2};
-  Floats y(4);
-  std::vector<uint8_t> argmax(4);
+  const auto x = Put<float>({1, 9, 5, 9, 0, 0, 0, -1,  //
+                             4, 9, 2, 9, 0, 0, 3, -2});
+  const auto y = Put(Floats(4));
+  const auto argmax = Put(std::vector<uint8_t>(4));
   const PoolShape shape{1, 2, 4, 2};
-  ops_->MaxPoolForward(shape, ViewOf(x), ViewOf(y), argmax.data(), *stream_);
-  EXPECT_EQ(y, (Floats{5, 9, 3, 0}));
-  EXPECT_EQ(argmax, (std::vector<uint8_t>{1, 0, 3, 0}));
-  Floats dy = {10, 20, 30, 40}, dx(16, std::nanf(""));
-  ops_->MaxPoolBackward(shape, ViewOf(dy), argmax.data(), ViewOf(dx), *stream_);
-  EXPECT_EQ(dx, (Floats{0, 20, 10, 0, 0, 40, 0, 0,  //
-                        0, 0, 0, 0, 0, 0, 30, 0}));
+  ops_->MaxPoolForward(shape, x.span(), y.span(), argmax.data(), *stream_);
+  EXPECT_EQ(y.Get(), (Floats{5, 9, 3, 0}));
+  EXPECT_EQ(argmax.Get(), (std::vector<uint8_t>{1, 0, 3, 0}));
+  const auto dy = Put<float>({10, 20, 30, 40}), dx = Put(Floats(16, std::nanf("")));
+  ops_->MaxPoolBackward(shape, dy.span(), argmax.data(), dx.span(), *stream_);
+  EXPECT_EQ(dx.Get(), (Floats{0, 20, 10, 0, 0, 40, 0, 0,  //
+                              0, 0, 0, 0, 0, 0, 30, 0}));
 }
 
 TEST_P(OpsTest, MaxPoolSendsEachGradientToItsWinner) {
   for (const PoolShape& shape : {PoolShape{1, 2, 2, 1}, PoolShape{3, 4, 6, 5}, PoolShape{2, 8, 4, 64}}) {
     const size_t count = size_t(shape.batch) * shape.height * shape.width * shape.channels;
-    Floats x = Random(count, 1), y(count / 4), dx(count, std::nanf(""));
-    std::vector<uint8_t> argmax(count / 4);
-    ops_->MaxPoolForward(shape, ViewOf(x), ViewOf(y), argmax.data(), *stream_);
+    const Floats x = Random(count, 1);
+    const auto x_there = Put(x), y_there = Put(Floats(count / 4)),
+               dx_there = Put(Floats(count, std::nanf("")));
+    const auto argmax = Put(std::vector<uint8_t>(count / 4));
+    ops_->MaxPoolForward(shape, x_there.span(), y_there.span(), argmax.data(), *stream_);
     // With the outputs as gradients, an input's gradient is the input itself where it won.
-    ops_->MaxPoolBackward(shape, ViewOf(y), argmax.data(), ViewOf(dx), *stream_);
+    ops_->MaxPoolBackward(shape, y_there.span(), argmax.data(), dx_there.span(), *stream_);
+    const Floats y = y_there.Get(), dx = dx_there.Get();
     size_t i = 0;
     for (int n = 0; n < shape.batch; ++n) {
       for (int h = 0; h < shape.height; ++h) {
@@ -266,37 +349,104 @@ TEST_P(OpsTest, MaxPoolSendsEachGradientToItsWinner) {
 }
 
 TEST_P(OpsTest, CrossEntropyOfEqualLogitsIsTheLogarithmOfTheClasses) {
-  Floats logits(2 * 10, 3.0f), gradient(20);
-  const uint8_t labels[] = {0, 7};
-  double loss = 1;
-  int64_t correct = 5;
-  ops_->SoftmaxCrossEntropy(2, 10, ViewOf(logits), labels, ViewOf(gradient), &loss, &correct, *stream_);
-  EXPECT_NEAR(loss, 1 + 2 * std::log(10.0), 1e-5);  // added to what stood there
-  EXPECT_EQ(correct, 6);                            // class 0 is the first of the highest
-  for (int i = 0; i < 20; ++i) EXPECT_NEAR(gradient[i], i == 0 || i == 17 ? -0.9 : 0.1, 1e-6);
+  const auto logits = Put(Floats(2 * 10, 3.0f)), gradient = Put(Floats(20));
+  const auto labels = Put<uint8_t>({0, 7});
+  const auto loss = Put<double>({1});
+  const auto correct = Put<int64_t>({5});
+  ops_->SoftmaxCrossEntropy(2, 10, logits.span(), labels.data(), gradient.span(), loss.data(), correct.data(),
+                            *stream_);
+  EXPECT_NEAR(loss.Get()[0], 1 + 2 * std::log(10.0), 1e-5);  // added to what stood there
+  EXPECT_EQ(correct.Get()[0], 6);                            // class 0 is the first of the highest
+  const Floats d = gradient.Get();
+  for (int i = 0; i < 20; ++i) EXPECT_NEAR(d[i], i == 0 || i == 17 ? -0.9 : 0.1, 1e-6);
 }
 
 TEST_P(OpsTest, CrossEntropyStandsLargeLogitsAndMayOverwriteThem) {
-  Floats logits = {1000, 0, -1000};
-  const uint8_t label = 1;
-  double loss = 0;
-  int64_t correct = 0;
-  ops_->SoftmaxCrossEntropy(1, 3, ViewOf(logits), &label, ViewOf(logits), &loss, &correct, *stream_);
-  EXPECT_NEAR(loss, 1000, 1e-3);
-  EXPECT_EQ(correct, 0);
-  EXPECT_EQ(logits, (Floats{1, -1, 0}));
-  ops_->SoftmaxCrossEntropy(1, 3, ViewOf(logits), &label, Span{}, &loss, &correct,
+  const auto logits = Put<float>({1000, 0, -1000});
+  const auto label = Put<uint8_t>({1});
+  const auto loss = Put<double>({0});
+  const auto correct = Put<int64_t>({0});
+  ops_->SoftmaxCrossEntropy(1, 3, logits.span(), label.data(), logits.span(), loss.data(), correct.data(),
+                            *stream_);
+  EXPECT_NEAR(loss.Get()[0], 1000, 1e-3);
+  EXPECT_EQ(correct.Get()[0], 0);
+  EXPECT_EQ(logits.Get(), (Floats{1, -1, 0}));
+  ops_->SoftmaxCrossEntropy(1, 3, logits.span(), label.data(), Span{}, loss.data(), correct.data(),
                             *stream_);  // no gradient wanted
-  EXPECT_EQ(logits, (Floats{1, -1, 0}));
+  EXPECT_EQ(logits.Get(), (Floats{1, -1, 0}));
+}
+
+// More samples than parts that they are added up in, and counts that do not divide.
+TEST_P(OpsTest, CrossEntropyAddsUpTheSamplesOfABatch) {
+  for (const int batch : {1, 3, 63, 64, 65, 1000}) {
+    const Floats values = Random(size_t(batch) * 7, batch);
+    std::vector<uint8_t> labels(batch);
+    for (int i = 0; i < batch; ++i) labels[i] = i % 7;
+    double expected = 0;
+    int64_t expected_right = 0;
+    for (int i = 0; i < batch; ++i) {
+      double sum = 0;
+      const float* const z = values.data() + i * 7;
+      for (int c = 0; c < 7; ++c) sum += std::exp(double{z[c]});
+      expected += std::log(sum) - z[labels[i]];
+      expected_right += std::max_element(z, z + 7) - z == labels[i];
+    }
+    const auto logits = Put(values);
+    const auto there = Put(labels);
+    const auto loss = Put<double>({0});
+    const auto correct = Put<int64_t>({0});
+    ops_->SoftmaxCrossEntropy(batch, 7, logits.span(), there.data(), Span{}, loss.data(), correct.data(),
+                              *stream_);
+    EXPECT_NEAR(loss.Get()[0], expected, 1e-6 * batch + 1e-5) << batch;
+    EXPECT_EQ(correct.Get()[0], expected_right) << batch;
+  }
 }
 
 TEST_P(OpsTest, AddAdds) {
   for (const size_t count : {0, 1, 3, 16, 1001}) {
-    Floats to = Random(count, 1);
-    Floats from = Random(count, 2), expected(count);
-    for (size_t i = 0; i < count; ++i) expected[i] = to[i] + from[i];
-    ops_->Add(ViewOf(to), ViewOf(from), *stream_);
-    EXPECT_EQ(to, expected);
+    const Floats a = Random(count, 1), b = Random(count, 2);
+    Floats expected(count);
+    for (size_t i = 0; i < count; ++i) expected[i] = a[i] + b[i];
+    const auto to = Put(a), from = Put(b);
+    ops_->Add(to.span(), from.span(), *stream_);
+    EXPECT_EQ(to.Get(), expected);
+  }
+}
+
+TEST_P(OpsTest, SquaresAreAddedToWhatStoodThere) {
+  for (const size_t count : {0, 1, 63, 64, 65, 16383, 16384, 16385, 100'003}) {
+    const Floats values = Random(count, 3);
+    const auto there = Put(values);
+    const auto sum = Put<double>({2});
+    ops_->AddSquares(there.span(), sum.data(), *stream_);
+    const double expected = SumOfSquares(values.data(), count);
+    EXPECT_NEAR(sum.Get()[0], 2 + expected, 1e-12 * (1 + expected)) << count;
+  }
+}
+
+// The same bits, whoever computes: servers and workers may stand on different devices.
+TEST_P(OpsTest, OptimizerStepsHaveTheBitsOfTheDefinition) {
+  const auto cpu = MakeCpuDevice();
+  const auto cpu_stream = cpu->NewStream(StreamKind::kCompute, "reference");
+  const auto reference = MakeReferenceOps();
+  for (const size_t count : {1, 1000, 4099}) {
+    const Floats weights = Random(count, 1), gradient = Random(count, 2), first = Random(count, 3);
+    Floats second = Random(count, 4);
+    for (float& value : second) value = std::abs(value);
+    const auto step = [&](Ops& ops, Device& device, Stream& stream, int kind) {
+      const OnDevice<float> w(device, stream, weights), g(device, stream, gradient), a(device, stream, first),
+          b(device, stream, second);
+      if (kind == 0) ops.Apply(SgdStep{1.0f / 3, .05f}, w.span(), g.span(), stream);
+      if (kind == 1) ops.Apply(MomentumStep{1.0f / 3, .05f, .9f}, w.span(), g.span(), a.span(), stream);
+      if (kind == 2) {
+        ops.Apply(AdamStep{1.0f / 3, .001f, .9f, .999f, 1e-8f, .19f, .002f}, w.span(), g.span(), a.span(),
+                  b.span(), stream);
+      }
+      return std::vector{w.Get(), a.Get(), b.Get()};
+    };
+    for (int kind = 0; kind < 3; ++kind) {
+      EXPECT_EQ(step(*ops_, *device_, *stream_, kind), step(*reference, *cpu, *cpu_stream, kind));
+    }
   }
 }
 
@@ -321,7 +471,8 @@ template <typename Shape>
 void ExpectGradientsAreSlopes(Ops& ops, const Shape& shape, Stream& stream) {
   const LayerSizes sizes = SizesOf(shape);
   Floats x = Random(sizes.x, 1), weight = Random(sizes.weight, 2), bias = Random(sizes.bias, 3);
-  const LayerResult result = RunLayer(ops, shape, stream);
+  const auto device = MakeCpuDevice();
+  const LayerResult result = RunLayer(ops, shape, *device, stream);
   const auto value = [&](Floats& x, Floats& weight, Floats& bias) {
     Floats y(sizes.y);
     Forward(ops, shape, ViewOf(x), ViewOf(weight), ViewOf(bias), ViewOf(y), stream);

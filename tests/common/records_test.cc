@@ -130,6 +130,10 @@ TEST(RankResult, ComesBackAsItWas) {
   result.dropped_gradients = 5;
   result.peak_memory_mb = 99.5;
   result.wire_tx_bytes = 123456;
+  result.computed_ms = 1.5;
+  result.update_ms = 2.5;
+  result.run_delay_ms = 0.25;
+  result.probe_ms = 0.125;
   result.data_parallel = {2, .5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5, 6, 6.5, 7};
   result.ddp = {{1, 2}, true, {3}, {"fc2.bias"}, .5, 1.5, 2.5, 3.5};
   result.curve = {{1, 2, 3.5, 4.5, 5.5, 0.875}, {10, 20, 30, 40, 50, 1}};
@@ -147,7 +151,23 @@ TEST(RankResult, ComesBackAsItWas) {
   for (const char* part : {"ddp", "data_parallel"}) {
     for (const auto& [key, value] : json[part].items()) EXPECT_NE(value, standard[part][key]) << key;
   }
-  EXPECT_EQ(json.size(), 27);
+  EXPECT_EQ(json.size(), 31);
+}
+
+TEST(RankResult, OfAnEarlierVersionDoesNotSayWhatNobodyCountedThen) {
+  RankResult result;
+  result.computed_ms = result.probe_ms = 3;
+  auto json = nlohmann::json::parse(ToJson(result));
+  for (const char* field : {"computed_ms", "update_ms", "run_delay_ms", "probe_ms"}) json.erase(field);
+  const auto back = RankResultFromJson(json.dump());
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->computed_ms, -1);
+  json["probe_ms"] = "often";
+  EXPECT_EQ(RankResultFromJson(json.dump()).status().message(),
+            "rank result: \"probe_ms\" has the wrong type");
+  json.erase("probe_ms");
+  json.erase("steps");
+  EXPECT_FALSE(RankResultFromJson(json.dump()).ok());
 }
 
 TEST(ServerResult, ComesBackAsItWas) {

@@ -121,19 +121,21 @@ TEST(RendezvousStore, LeavingEndsExchangesThatNeedTheRankButNoGet) {
 TEST(RendezvousStore, TakenRankIsRefusedWithItsOwner) {
   RendezvousStore store;
   const int64_t one = JoinAs(store, 1, 2);
-  const RendezvousStore::Process twin = {.rank = 1, .world_size = 2, .name = "other:7"};
-  EXPECT_EQ(store.Join(twin).status().message(),
-            "rank 1 is taken by host:101; give every process a rank of its own");
+  const Participant twin = {.rank = 1, .world_size = 2, .name = "other:7"};
+  EXPECT_EQ(
+      store.Join(twin).status().message(),
+      "other:7 says that it is rank 1, which is taken by host:101; give every process a rank of its own");
   store.Lose(one);
-  EXPECT_EQ(store.Join(twin).status().message(),
-            "rank 1 is taken by host:101, which has ended; start all ranks anew");
+  EXPECT_EQ(
+      store.Join(twin).status().message(),
+      "other:7 says that it is rank 1, which is taken by host:101, which has ended; start all ranks anew");
 }
 
 TEST(RendezvousStore, DifferingWorldSizeIsRefused) {
   RendezvousStore store;
   JoinAs(store, 0, 2);
   EXPECT_EQ(store.Join({.rank = 1, .world_size = 3, .name = "b:2"}).status().message(),
-            "the world size of rank 1 is 3, that of rank 0 (host:100) is 2");
+            "the world size of rank 1 (b:2) is 3, that of rank 0 (host:100) is 2");
   EXPECT_EQ(store.Join({.rank = 2, .world_size = 2, .name = "b:2"}).status().message(),
             "rank 2 is not below the world size 2");
   EXPECT_TRUE(store.Join({.rank = -1, .world_size = 1, .name = "server:3"}).ok()) << "no rank, no world size";
@@ -303,8 +305,8 @@ TEST(ParseRendezvous, SaysWhatIsWrongInOneLine) {
             "LOCAL_RANK is 'x'; it must be a whole number of at least 0");
   EXPECT_EQ(ParseError("env://", "PSRING_STORE_HOSTED", "yes"),
             "PSRING_STORE_HOSTED is 'yes'; it must be a whole number from 0 to 1");
-  EXPECT_EQ(ParseError("file:///tmp/x", "X", ""),
-            "unknown rendezvous 'file:///tmp/x'; there are env:// and tcp://host:port");
+  EXPECT_EQ(ParseError("ftp://x", "X", ""),
+            "unknown rendezvous 'ftp://x'; there are env://, tcp://host:port and file://path");
   for (const char* spec : {"tcp://", "tcp://host", "tcp://:1", "tcp://host:", "tcp://::1:5"}) {
     EXPECT_EQ(ParseError(spec, "X", ""),
               std::string("rendezvous '") + spec + "' is not of the form tcp://host:port");

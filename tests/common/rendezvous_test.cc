@@ -129,18 +129,51 @@ TEST_F(RendezvousTest, TakenRankNamesItsOwner) {
   EXPECT_EQ(twin.status().code(), absl::StatusCode::kAlreadyExists);
   char host[256];
   ASSERT_EQ(::gethostname(host, sizeof(host)), 0);
-  EXPECT_EQ(twin.status().message(), "rank 1 is taken by " + std::string(host) + ":" +
-                                         std::to_string(::getpid()) +
+  const std::string self = std::string(host) + ":" + std::to_string(::getpid());
+  EXPECT_EQ(twin.status().message(), self + " says that it is rank 1, which is taken by " + self +
                                          "; give every process a rank of its own");
 }
 
 TEST_F(RendezvousTest, DifferingWorldSizesAreRefused) {
   auto zero = Join(0, 2);
   const auto other = Rendezvous::Join(Options(1, 3, server_->port()));
-  EXPECT_TRUE(absl::StrContains(other.status().message(), "the world size of rank 1 is 3, that of rank 0"))
-      << other.status();
+  EXPECT_TRUE(absl::StrContains(other.status().message(), "is 3, that of rank 0")) << other.status();
   EXPECT_EQ(Rendezvous::Join(Options(3, 3, server_->port())).status().message(),
             "rank 3 does not exist in a world size of 3");
+  // Who waits for the one that was refused waits in vain, and is told why.
+  const absl::Time begin = absl::Now();
+  const auto waited = zero->Exchange("begin", "");
+  EXPECT_TRUE(absl::StrContains(waited.status().message(), "the world size of rank 1")) << waited.status();
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
+}
+
+TEST_F(RendezvousTest, ADeadlineNamesTheRankThatCameTwice) {
+  auto zero = Join(0, 3, absl::Milliseconds(300)), one = Join(1, 3);
+  EXPECT_FALSE(Rendezvous::Join(Options(1, 3, server_->port())).ok());
+  const auto waited = zero->Exchange("begin", "");
+  for (const char* part :
+       {"ranks 1 and 2", "rank 2 never joined", "says that it is rank 1, which is taken"}) {
+    EXPECT_TRUE(absl::StrContains(waited.status().message(), part)) << waited.status();
+  }
+}
+
+TEST_F(RendezvousTest, SomeRanksExchangeAmongThemselves) {
+  OnRanks(5, [&](int rank) {
+    auto rendezvous = Join(rank, 5);
+    ASSERT_NE(rendezvous, nullptr);
+    // The odd ones, backwards; the even ones as they are: two parts under two names.
+    const std::vector<int> ranks = rank % 2 == 1 ? std::vector<int>{3, 1} : std::vector<int>{0, 2, 4};
+    const auto part = MakePartRendezvous(*rendezvous, ranks, rank % 2 == 1 ? "odd" : "even");
+    EXPECT_EQ(part->options().world_size, static_cast<int>(ranks.size()));
+    EXPECT_EQ(ranks[part->options().rank], rank);
+    for (int round = 0; round < 3; ++round) {
+      const auto values = part->Exchange("x", std::to_string(rank));
+      ASSERT_TRUE(values.ok()) << values.status();
+      for (size_t i = 0; i < ranks.size(); ++i) EXPECT_EQ((*values)[i], std::to_string(ranks[i]));
+    }
+    EXPECT_TRUE(part->Set("key", "").ok());
+    EXPECT_EQ(rendezvous->Exchange("all", "").value_or(std::vector<std::string>()).size(), 5);
+  });
 }
 
 TEST_F(RendezvousTest, RequireEqualNamesTheFirstRankThatDiffers) {

@@ -23,7 +23,7 @@ std::string Dump(const TrainingOptions& o) {
       << o.schedule << '|' << o.warmup_epochs << '|' << o.linear_scaling << '|' << o.bucket_mb << '|'
       << o.seed << '|' << o.eval_every << '|' << o.evaluate << '|' << o.check_replicas << '|' << o.ps_schedule
       << '|' << o.backend << '|' << o.fabric << '|' << o.payload << '|' << o.server_placement << '|'
-      << o.deterministic << '|' << o.timeout_s << '|' << o.servers << '|' << o.clip_norm << '|'
+      << o.deterministic << '|' << o.oversubscribe << '|' << o.timeout_s << '|' << o.servers << '|' << o.clip_norm << '|'
       << o.staleness_lr << '|' << o.wire << '|' << o.workload << '|' << o.compute_speedup << '|'
       << o.validation << '|' << o.score << '|' << o.align_steps << '|' << o.straggler << '|' << o.jitter_ms
       << '|' << o.clock << '|' << o.compute_ms << '|' << o.network_ms << '|' << o.serve_ms << '|'
@@ -90,6 +90,7 @@ const std::vector<Field>& Fields() {
       {"--network_ms", [](auto& o) { o.network_ms = "exp:2"; }},
       {"--serve_ms", [](auto& o) { o.serve_ms = "1.5"; }},
       {"--deterministic", [](auto& o) { o.deterministic = true; }},
+      {"--oversubscribe", [](auto& o) { o.oversubscribe = true; }},
       {"--on_worker_loss", [](auto& o) { o.on_worker_loss = "continue"; }},
       {"--worker_timeout", [](auto& o) { o.worker_timeout_s = 0.5; }},
       {"--reject_nonfinite", [](auto& o) { o.reject_nonfinite = "false"; }},

@@ -105,5 +105,46 @@ TEST(FluidNetwork, TheOrderOfStartsAtOneTimeDoesNotMatter) {
   }
 }
 
+TEST(FluidNetwork, ABurstPassesAtFullSpeedAndComesBackInAPause) {
+  FluidNetwork network;
+  const int link = network.AddResource(1e6, {.bytes = 1e5, .tokens = 1e5, .full_bytes_per_s = 1.1e7});
+  const int kind = network.AddKind({{link, 1}});
+  // Tokens go at 1e7 a second more than they come: 0.01 s and 1.1e5 bytes. The other 2e5 take 0.2 s.
+  network.Start(kind, 3.1e5, 1);
+  std::vector<std::pair<double, int64_t>> ends = RunDry(network);
+  ASSERT_EQ(ends.size(), 1);
+  EXPECT_NEAR(ends[0].first, 0.21, 1e-12);
+  // A pause of 0.05 s brings half of them back.
+  std::vector<int64_t> ended;
+  network.AdvanceTo(0.26, ended);
+  network.Start(kind, 2.55e5, 2);
+  ends = RunDry(network);
+  ASSERT_EQ(ends.size(), 1);
+  EXPECT_NEAR(ends[0].first, 0.26 + 0.005 + 0.2, 1e-12);
+}
+
+TEST(FluidNetwork, WhoIsLimitedElsewhereLeavesTokensForWhoComesLater) {
+  FluidNetwork network;
+  const int slow = network.AddResource(1e5);
+  const int link = network.AddResource(1e6, {.bytes = 1e5, .tokens = 0, .full_bytes_per_s = 1.1e7});
+  const int trickle = network.AddKind({{slow, 1}, {link, 1}}), flood = network.AddKind({{link, 1}});
+  network.Start(trickle, 1e6, 1);
+  std::vector<int64_t> ended;
+  network.AdvanceTo(1, ended);  // the bucket is full again
+  network.Start(flood, 1.09e5, 2);
+  // Beside 1e5 of the trickle the flood has 1.09e7: tokens go at 1e7, for 0.01 s.
+  network.AdvanceTo(network.NextEnd(), ended);
+  EXPECT_NEAR(network.now(), 1.01, 1e-12);
+  EXPECT_EQ(ended, (std::vector<int64_t>{2}));
+}
+
+TEST(FluidNetwork, WithoutTokensABurstIsNone) {
+  FluidNetwork network;
+  const int kind =
+      network.AddKind({{network.AddResource(10, {.bytes = 5, .tokens = 0, .full_bytes_per_s = 100}), 1}});
+  network.Start(kind, 30, 1);
+  EXPECT_EQ(RunDry(network), (std::vector<std::pair<double, int64_t>>{{3, 1}}));
+}
+
 }  // namespace
 }  // namespace psring

@@ -300,5 +300,18 @@ TEST(Plan, TimesAreReadAndWrittenAsPeopleDo) {
   EXPECT_EQ(HumanSeconds(3600), "1h00m");
 }
 
+TEST(Plan, AllConfigurationsComputeOnOneKindOfDevice) {
+  TrainingOptions training;
+  EXPECT_EQ(DeviceForAll(training, {1, 2, 4}, 0), "auto") << "which is the CPU";
+  EXPECT_EQ(DeviceForAll(training, {1, 2, 4}, 1), "cpu");
+  EXPECT_EQ(DeviceForAll(training, {1, 2, 4}, 3), "cpu");
+  EXPECT_EQ(DeviceForAll(training, {1, 2, 4}, 4), "auto");
+  EXPECT_EQ(DeviceForAll(training, {1}, 1), "auto");
+  training.oversubscribe = true;
+  EXPECT_EQ(DeviceForAll(training, {1, 2, 4}, 1), "auto");
+  training = {.device = "cuda"};
+  EXPECT_EQ(DeviceForAll(training, {4}, 1), "cuda") << "the trainer says that it must be shared";
+}
+
 }  // namespace
 }  // namespace psring

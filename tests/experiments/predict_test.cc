@@ -110,6 +110,46 @@ TEST(Predictor, AStepIsComputingAndWhatBackwardDoesNotHide) {
   EXPECT_EQ(server->limit, "server links");
 }
 
+TEST(Predictor, ASerialServerIsLimitedByItsLinksToo) {
+  Predictor predictor(Block(), {.place = ServerPlace::kDedicated, .pipelined = false});
+  const auto server = predictor.Predict({kSync, 4, 1}, Network());
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_EQ(server->limit, "server links");  // half of the time in, half of it out
+  EXPECT_NEAR(server->limit_part, 1, 0.01);
+}
+
+TEST(Predictor, UpdatesStandBehindEveryBucketOfAnAllReduce) {
+  Workload two = Block();
+  two.tensors = {{"late", 40'000'000, 0}, {"early", 60'000'000, 0}};
+  Cluster network = Network();
+  Predictor predictor(two, {.buckets = {.first_mb = 0, .others_mb = 0}});
+  const PredictCase ring{.strategy = kRing, .workers = 2};
+  const double without = predictor.Predict(ring, network)->step;
+  network.worker_update_s_per_byte = 1e-10;
+  const auto with = predictor.Predict(ring, network);
+  ASSERT_TRUE(with.ok()) << with.status();
+  EXPECT_NEAR(with->step, without + 0.010, 1e-9);
+  EXPECT_NEAR(with->update, 0.010, 1e-12);
+  EXPECT_NEAR(with->step, with->compute + with->exposed + 0.006, 1e-9);  // the last one is not exposed
+  // A server's workers update nothing.
+  EXPECT_DOUBLE_EQ(predictor.Predict({kSync, 2, 1}, network)->step,
+                   predictor.Predict({kSync, 2, 1}, Network())->step);
+}
+
+TEST(Predictor, ABurstShortensTheFirstBucketAndThoseBehindAPause) {
+  Workload burst = Block();
+  burst.tensors = {{"first", 40'000'000, 0}, {"behind it", 40'000'000, 0}, {"late", 20'000'000, 50}};
+  burst.backward_ms = 500;
+  burst.tensors[2].ready_ms = 500;
+  Cluster network = Network();
+  Predictor predictor(burst, {.buckets = {.first_mb = 0, .others_mb = 0}});
+  const PredictCase ring{.strategy = kRing, .workers = 2};
+  const double without = predictor.Predict(ring, network)->busy;
+  network.burst_bytes = 2'000'000;
+  // 2 MB of each direction at 2e9 instead of 1e9 a second, twice: tokens come back meanwhile.
+  EXPECT_NEAR(predictor.Predict(ring, network)->busy, without - 2 * 0.002, 2e-4);
+}
+
 TEST(Predictor, StragglersAndJitterHoldUpARing) {
   Predictor slow(Block(), {.slow_workers = 1, .slowness = 2});
   EXPECT_NEAR(slow.Predict({.strategy = kRing, .workers = 4}, Network())->step, 0.2 + 0.15, 1e-3);

@@ -118,6 +118,8 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"compare", "--link", "none", "--shaping", "netns"}, "--link 1gbit"},
       {{"compare", "--latency", "1"}, "0.5ms"},
       {{"train", "--strategy", "ring", "--link", "1gbit", "--fabric", "shm"}, "share no memory"},
+      {{"compare", "--predict", "--link", "none"}, "--link 1gbit"},
+      {{"compare", "--predict", "--clock", "virtual"}, "--clock virtual"},
       {{"compare", "--micro_batches", "2"}, "--micro_batches"},
       {{"compare", "--strategies", "ring", "--micro_batches", "2"}, "--micro_batches"},
       {{"compare", "--data_dir", data}, data},
@@ -499,6 +501,52 @@ TEST_F(PsringTest, AReplayedWorkloadMovesItsTrueSizes) {
     }
   }
   EXPECT_EQ(compared, 2);
+}
+
+TEST_F(PsringTest, PredictionsStandBesideWhatWasMeasuredAndResidualsAddUp) {
+  ASSERT_TRUE(std::ofstream(root_ / "work/mine.csv")
+              << "# batch: 8\n# device: mine\n# forward_ms: 5\n"
+                 "name,bytes,ready_ms\nlast,1200000,1\nfirst,1000000,9\n");
+  const Outcome outcome =
+      Run({"compare", "--predict", "--workload", "./mine.csv", "--strategies", "ring,ps-sync,ps-backup:1",
+           "--workers", "2", "--repeats", "2", "--steps", "3", "--link", "200mbit"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  EXPECT_TRUE(absl::StrContains(outcome.out, "Held against the simulator (2 cases)")) << outcome.out;
+  EXPECT_TRUE(absl::StrContains(outcome.out, "Not predicted: ps-backup:1 x 2")) << outcome.out;
+  EXPECT_TRUE(absl::StrContains(outcome.out, "Recording cost at most")) << outcome.out;
+
+  int predicted = 0;
+  for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"))) {
+    const std::string strategy = row["figures"]["strategy"];
+    if (strategy != "ring" && strategy != "ps-sync") continue;
+    ++predicted;
+    // A ring of two moves all of it once, at 25 MB/s at most; a server beside one of them the same.
+    EXPECT_GT(row["prediction"]["step_ms"], 15 + 2.2e6 / 25e3 - 10) << row["prediction"];
+    EXPECT_LT(row["prediction"]["step_ms"], 15 + 2 * 2.2e6 / 23e3 + 10) << row["prediction"];
+    EXPECT_EQ(row["prediction"]["basis"], "simulated");
+  }
+  EXPECT_EQ(predicted, 2);
+
+  const std::vector<std::string> lines =
+      absl::StrSplit(Slurp(root_ / "work/runs/latest/residuals.csv"), '\n', absl::SkipEmpty());
+  const std::vector<std::string> names = absl::StrSplit(lines.front(), ',');
+  const auto column = [&](const std::string& name) {
+    return static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+  };
+  int explained = 0;
+  for (size_t i = 1; i < lines.size(); ++i) {
+    const std::vector<std::string> fields = absl::StrSplit(lines[i], ',');
+    ASSERT_GE(fields.size(), names.size()) << lines[i];
+    const auto ms = [&](const char* name) { return std::stod(fields[column(name)]); };
+    if (fields[column("predicted_ms")].empty()) continue;
+    ++explained;
+    EXPECT_NEAR(ms("measured_ms") - ms("predicted_ms"), ms("residual_ms"), 1e-4) << lines[i];
+    EXPECT_NEAR(ms("computing_ms") + ms("waiting_ms") + ms("update_ms") + ms("congestion_ms") +
+                    ms("scheduling_ms") + ms("unexplained_ms"),
+                ms("residual_ms"), 1e-4)
+        << lines[i];
+  }
+  EXPECT_EQ(explained, 2 * 3);  // two rounds and their mean of each
 }
 
 TEST_F(VirtualClusterTest, AKilledPsringTakesTheClusterAlong) {

@@ -77,6 +77,27 @@ TEST(ServerSimulation, PipelinedExchangesComeCloseToTheoryWithManyBuckets) {
   }
 }
 
+TEST(ServerSimulation, WhoIsDoneEarlierWaitsForTheLast) {
+  // The slow worker computes 0.2 s longer; without bytes worth speaking of the other three wait for it.
+  ServerRun run{.workers = 4, .forward_s = 0.1, .backward_s = 0.1, .bucket_bytes = {4}, .ready_s = {0.1}};
+  EXPECT_NEAR(Simulated(run, Flat()).wait_s, 0, 1e-6);
+  run.slow_workers = 1;
+  run.slowness = 2;
+  EXPECT_NEAR(Simulated(run, Flat()).wait_s, 0.2 * 3 / 4, 1e-6);
+  run.consistency = "async";
+  EXPECT_EQ(Simulated(run, Flat()).wait_s, 0);
+}
+
+TEST(ServerSimulation, ABurstShortensEveryPhase) {
+  Cluster cluster = Flat();
+  const ServerRun run = Exchange(4, 1, ServerPlace::kDedicated, false, 1);
+  const double without = Simulated(run, cluster).step_s;
+  cluster.burst_bytes = 0.01 * kBytes;
+  // Two phases, in each of which a link is at twice its rate until its tokens and what comes back meanwhile
+  // are gone.
+  EXPECT_NEAR(Simulated(run, cluster).step_s, without - 2 * cluster.burst_bytes / 1e9, 1e-4 * without);
+}
+
 TEST(ServerSimulation, AddingIsHiddenBehindTheWireUntilItIsSlower) {
   Cluster cluster = Flat();
   cluster.server_add_s_per_byte = 0.5e-9;

@@ -61,6 +61,39 @@ TEST(Link, AServerStandsBesideRankZeroOrBehindTheWorkers) {
   EXPECT_EQ(NodesOf(TestConfiguration("ring", 5)), 5);
 }
 
+TEST(LinkCounters, AreFoundByName) {
+  const std::string snmp =
+      "Ip: Forwarding InReceives\nIp: 1 9\n"
+      "Tcp: RtoAlgorithm OutSegs RetransSegs\nTcp: 1 1200 34\n";
+  EXPECT_EQ(*NetworkCounterOf(snmp, "Tcp", "RetransSegs"), 34);
+  EXPECT_EQ(*NetworkCounterOf(snmp, "Ip", "InReceives"), 9);
+  EXPECT_FALSE(NetworkCounterOf(snmp, "Tcp", "InReceives").ok());
+  EXPECT_FALSE(NetworkCounterOf(snmp, "TcpExt", "TCPTimeouts").ok());
+  EXPECT_FALSE(NetworkCounterOf("Tcp: RetransSegs\n", "Tcp", "RetransSegs").ok());
+}
+
+TEST(LinkCounters, DropsAreThoseOfAPortsRoot) {
+  const std::string tc =
+      "qdisc tbf 1: dev psring-p0 root refcnt 5 rate 1Gbit\n"
+      " Sent 900 bytes 7 pkt (dropped 5, overlimits 3 requeues 0) \n backlog 0b 0p requeues 0\n"
+      "qdisc bfifo 8001: dev psring-p0 parent 2:1 limit 2000000b\n"
+      " Sent 900 bytes 7 pkt (dropped 9, overlimits 0 requeues 0) \n"
+      "qdisc tbf 1: dev psring-p1 root refcnt 5\n Sent 0 bytes 0 pkt (dropped 0, overlimits 0 requeues 0)\n";
+  EXPECT_EQ(*QueueDropsOf(tc, "psring-p0"), 5);
+  EXPECT_EQ(*QueueDropsOf(tc, "psring-p1"), 0);
+  EXPECT_FALSE(QueueDropsOf(tc, "psring-p2").ok());
+}
+
+TEST(LinkCounters, SendingAgainTakesTheNodeThatHasMostOfIt) {
+  const std::vector<NodeCounters> nodes = Difference({{110, 2, 7}, {40, 1, 0}}, {{10, 2, 3}, {0, 0, 0}});
+  EXPECT_EQ(nodes[0].retransmitted_segments, 100);
+  EXPECT_EQ(nodes[0].queue_drops, 4);
+  // 100 segments of 1448 bytes at 1 Gbit/s; 40 and a time-out of 200 ms.
+  EXPECT_DOUBLE_EQ(SendingAgainMs({nodes[0]}, 1e9), 1.1584);
+  EXPECT_DOUBLE_EQ(SendingAgainMs(nodes, 1e9), 40 * 1448 * 8 / 1e6 + 200);
+  EXPECT_DOUBLE_EQ(SendingAgainMs({}, 1e9), 0);
+}
+
 // Real ones, where this host makes them.
 class NamespacesTest : public testing::Test {
  protected:

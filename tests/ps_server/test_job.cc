@@ -46,9 +46,9 @@ int64_t Samples(int worker, int64_t step) { return 16 + worker + step % 3; }
 TestWorker::TestWorker(const ServerJob& its_job, int its_rank, std::unique_ptr<PsClient> its_client)
     : job(its_job),
       rank(its_rank),
-      client(std::move(its_client)),
       weights(job.parameters),
-      gradient(job.parameters) {
+      gradient(job.parameters),
+      client(std::move(its_client)) {
   if (rank == 0) weights = InitialWeights(job);
 }
 

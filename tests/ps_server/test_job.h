@@ -40,10 +40,10 @@ struct TestWorker {
 
   const ServerJob job;
   const int rank;
-  std::unique_ptr<PsClient> client;
   std::vector<float> weights;
   std::vector<float> gradient;
   std::vector<uint16_t> rounded;
+  std::unique_ptr<PsClient> client;  // ends first: exchanges in flight use what stands above
 };
 
 // One process that adds the workers' gradients in rank order and updates once a step.

@@ -1,6 +1,7 @@
 // A rendezvous of threads: the seam that keeps gRPC out of these tests.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -48,12 +49,22 @@ class FakeRendezvous final : public Rendezvous {
     return store_->values[key];
   }
 
-  absl::StatusOr<std::vector<std::string>> Exchange(const std::string& name,
-                                                    const std::string& value) override {
+  absl::StatusOr<std::optional<std::string>> TryGet(const std::string& key, const std::string&) override {
+    MutexLock lock(store_->mutex);
+    const auto found = store_->values.find(key);
+    return found == store_->values.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  absl::StatusOr<std::vector<std::string>> ExchangeAmong(const std::vector<int>& among,
+                                                         const std::string& name,
+                                                         const std::string& value) override {
+    std::vector<int> ranks = among;
+    for (int rank = 0; rank < options_.world_size && among.empty(); ++rank) ranks.push_back(rank);
+    std::sort(ranks.begin(), ranks.end());
     const std::string prefix = absl::StrCat(name, "/", exchanges_[name]++, "/");
     absl::Status status = Set(absl::StrCat(prefix, options_.rank), value);
     std::vector<std::string> values;
-    for (int rank = 0; rank < options_.world_size; ++rank) {
+    for (const int rank : ranks) {
       absl::StatusOr<std::string> found = Get(absl::StrCat(prefix, rank), absl::StrCat("rank ", rank));
       if (!found.ok()) return found.status();
       values.push_back(*std::move(found));

@@ -92,6 +92,24 @@ absl::Status SaysItsTransport(Rank& rank) {
   return group->info().transport == "tcp" ? absl::OkStatus() : absl::InternalError(group->info().transport);
 }
 
+absl::Status Parts(Rank& rank) {
+  for (const char* algorithm : {"", "ring"}) {
+    PSRING_ASSIGN_OR_RETURN(const auto group, rank.Group(algorithm));
+    const bool odd = group->rank() % 2 == 1;
+    PSRING_ASSIGN_OR_RETURN(const auto part, group->Split(odd ? 1 : 0, -group->rank()));
+    PSRING_ASSIGN_OR_RETURN(const auto leaders, group->Split(part->rank() == 0 ? 0 : kNoColor, 0));
+    if ((leaders != nullptr) != (part->rank() == 0)) return absl::InternalError("who leads?");
+    if (part->info().algorithm != group->info().algorithm) return absl::InternalError("another algorithm");
+    if (part->size() != (group->size() + (odd ? 0 : 1)) / 2) return absl::InternalError("another size");
+    PSRING_RETURN_IF_ERROR(CheckAllReduce(*part, rank.stream, 1001, DType::kFloat32, ReduceOp::kSum));
+    if (leaders != nullptr) {
+      PSRING_RETURN_IF_ERROR(CheckAllReduce(*leaders, rank.stream, 1001, DType::kBFloat16, ReduceOp::kSum));
+    }
+    PSRING_RETURN_IF_ERROR(CheckAllReduce(*group, rank.stream, 1001, DType::kFloat32, ReduceOp::kSum));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status IsLate(Rank& rank) {
   PSRING_ASSIGN_OR_RETURN(const auto group, rank.Group("", absl::Seconds(1)));
   if (group->rank() == 1) absl::SleepFor(absl::Seconds(60));
@@ -124,6 +142,7 @@ absl::Status LeavesWithAnError(Rank& rank) {
 const std::map<std::string, absl::Status (*)(Rank&)> kRankBodies = {{"collectives", Collectives},
                                                                     {"algorithms", Algorithms},
                                                                     {"transport", SaysItsTransport},
+                                                                    {"parts", Parts},
                                                                     {"late", IsLate},
                                                                     {"dies", Dies},
                                                                     {"aborts", Aborts},
@@ -227,6 +246,11 @@ TEST_F(MpiGroupTest, GroupsOfOneProcessKeepTheAlgorithmsThatTheyWereMadeWith) {
     GTEST_SKIP() << "this MPI does not let an algorithm be chosen";
   }
   const absl::Status status = Run("algorithms", 4);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(MpiGroupTest, PartsOfAGroupAreCommunicatorsOfTheirOwn) {
+  const absl::Status status = Run("parts", 5);
   EXPECT_TRUE(status.ok()) << status;
 }
 

@@ -120,7 +120,9 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
   std::vector<RankOutcome> outcomes(workers);
   OnThreads(workers, [&](int rank) {
     RankOutcome& outcome = outcomes[rank];
-    const std::unique_ptr<Device> device = MakeCpuDevice();
+    absl::StatusOr<std::unique_ptr<Device>> made = MakeDevice(options.device);
+    PSRING_CHECK(made.ok());
+    const std::unique_ptr<Device> device = *std::move(made);
     Trace trace(rank);
     Worker worker{.rank = rank,
                   .world_size = workers,
@@ -148,6 +150,7 @@ TrainingOptions SmallOptions(const std::string& strategy) {
   options.strategy = strategy;
   options.model = "mlp-small";
   options.data = "synthetic";
+  options.device = "cpu";
   options.batch = 8;
   options.steps = 20;
   options.bucket_mb = .004;  // three buckets, one of which ends within a layer

@@ -32,18 +32,26 @@ TEST(GroupOptionsTest, AStrategyOfSomebodyElseStaysTheirs) {
   const GroupOptions mpi = GroupOptionsOf(Row("mpi"), Flags("gloo", "tcp"));
   EXPECT_EQ(mpi.backend, "mpi");
   EXPECT_EQ(mpi.algorithm, "default");
-  EXPECT_EQ(GroupOptionsOf(Row("nccl"), Flags("", "tcp")).transport, "auto");
+  EXPECT_EQ(GroupOptionsOf(Row("nccl"), Flags("", "tcp")).transport, "tcp");
+}
+
+TEST(GroupOptionsTest, BetweenGpusRingIsNcclsUnlessSomebodySaysOtherwise) {
+  const bool has_nccl = CheckGroupOptions({.backend = "nccl"}, Collective::kAllReduce).ok();
+  const GroupOptions ring = GroupOptionsOf(Row("ring"), Flags(""), /*gpu=*/1);
+  EXPECT_EQ(ring.backend, has_nccl ? "nccl" : "native");
+  EXPECT_EQ(ring.algorithm, "ring");
+  EXPECT_EQ(ring.gpu, 1);
+  EXPECT_EQ(GroupOptionsOf(Row("ring"), Flags("native"), 1).backend, "native");
+  EXPECT_EQ(GroupOptionsOf(Row("star"), Flags(""), 1).backend, "native");
+  EXPECT_EQ(GroupOptionsOf(Row("ring"), Flags("")).backend, "native") << "on the CPU";
 }
 
 TEST(GroupOptionsTest, FlagsThatWouldDoNothingAreRefused) {
   EXPECT_TRUE(CheckGroupFlagsCount(Row("ring"), Flags("gloo", "tcp")).ok());
   EXPECT_TRUE(CheckGroupFlagsCount(Row("gloo"), Flags("gloo")).ok());
   EXPECT_TRUE(CheckGroupFlagsCount(Row("single"), Flags("")).ok());
-  for (const auto& [strategy, flags] :
-       std::vector<std::pair<std::string, TrainingOptions>>{{"gloo", Flags("mpi")},
-                                                            {"none", Flags("native")},
-                                                            {"none", Flags("", "tcp")},
-                                                            {"nccl", Flags("", "shm")}}) {
+  for (const auto& [strategy, flags] : std::vector<std::pair<std::string, TrainingOptions>>{
+           {"gloo", Flags("mpi")}, {"none", Flags("native")}, {"none", Flags("", "tcp")}}) {
     const absl::Status status = CheckGroupFlagsCount(Row(strategy), flags);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << strategy;
     EXPECT_TRUE(absl::StrContains(status.message(), "leave it out")) << status;

@@ -118,8 +118,8 @@ TEST_P(EveryModel, StartsFromTheSeed) {
 TEST_P(EveryModel, EvaluationCountsEachSampleOnce) {
   Fixture f(GetParam());
   // 11 samples in batches of 4: the last is short.
-  const auto score = Evaluate(*f.model, f.weight_span(), f.data, 4, {f.inputs.data(), f.inputs.size()},
-                              f.labels.data(), *f.stream);
+  BatchMemory memory = BatchMemory::Create(f.data, 4, *f.device).value();
+  const auto score = Evaluate(*f.model, f.weight_span(), f.data, 4, memory, *f.stream);
   ASSERT_TRUE(score.ok()) << score.status();
   double loss = 0;
   for (int64_t i = 0; i < 11; ++i) loss += f.Loss(f.Gather({i}));

@@ -50,7 +50,8 @@ struct Rank {
   }
 
   absl::Status Start() {
-    return strategy->Start({.weights = {weights.data(), kCount}, .gradient = {gradient.data(), kCount}});
+    return strategy->Start({.weights = HostView::Of(Span{weights.data(), kCount}),
+                            .gradient = HostView::Of(Span{gradient.data(), kCount})});
   }
 
   absl::StatusOr<StepReport> Step(int64_t step, int workers) {

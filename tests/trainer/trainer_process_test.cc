@@ -442,7 +442,8 @@ TEST_F(TrainerProcess, BadInputIsOneLineAndACode) {
            {"--data synthetic --rendezvous tcp://", 2, "tcp://"},
            {"--data synthetic --strategy ps-sync --backend gloo", 2, "has no collectives"},
            {"--data synthetic --strategy gloo --backend mpi", 2, "gloo's own"},
-           {"--data synthetic --strategy nccl --fabric tcp", 2, "nccl chooses its wires itself"},
+           {"--data synthetic --fabric tcp", 2, "which sends nothing"},
+           {"--data synthetic --device cuda:999", 1, "no CUDA device"},
            // mpirun's ranks are no single processes, even where nobody says how they meet.
            {"--data synthetic", 2, "MASTER_ADDR", {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2"}},
        }) {

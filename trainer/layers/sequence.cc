@@ -1,7 +1,5 @@
 #include "trainer/layers/sequence.h"
 
-#include <cstring>
-
 namespace psring {
 
 Sequence::Sequence(ParameterLayout layout, std::vector<std::unique_ptr<Layer>> layers, int max_batch,
@@ -57,10 +55,7 @@ void Sequence::Forward(ConstSpan weights, const Batch& batch, BatchScore* score,
 void Sequence::Backward(ConstSpan weights, const Batch& batch, Span gradient, Stream& stream,
                         const GradientReady& ready) {
   if (batch.size == 0) {
-    stream.Run([gradient] {
-      std::memset(gradient.data, 0, gradient.bytes());
-      return absl::OkStatus();
-    });
+    stream.Zero(gradient.data, gradient.bytes());
     ready({0, gradient.count});
     return;
   }

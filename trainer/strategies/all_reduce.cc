@@ -17,22 +17,27 @@ namespace {
 class AllReduceStrategy : public SyncStrategy {
  public:
   AllReduceStrategy(const StrategyContext& context, Optimizer optimizer, std::unique_ptr<Ops> lane_ops,
-                    std::optional<ErrorFeedback> feedback)
+                    std::optional<ErrorFeedback> feedback, DeviceValue<double> sum_of_squares)
       : context_(context),
         buckets_(context.buckets),
         optimizer_(std::move(optimizer)),
         feedback_(std::move(feedback)),
         lane_ops_(std::move(lane_ops)),
+        sum_of_squares_(std::move(sum_of_squares)),
         lane_(context.device.NewStream(StreamKind::kBackground, "synchronise")) {}
 
   absl::Status Start(const TrainingState& state) override {
     state_ = state;
-    PSRING_RETURN_IF_ERROR(context_.group->Broadcast(state_.weights, /*root=*/0, *lane_));
+    PSRING_RETURN_IF_ERROR(Broadcast(state_.weights));
     if (state.has_slots) {
       if (context_.rank == 0) optimizer_.Load(state.slots, *lane_);
       for (const Span& slot : optimizer_.slots()) {
-        PSRING_RETURN_IF_ERROR(context_.group->Broadcast(slot, /*root=*/0, *lane_));
+        // Through the weights' memory of the host, where the group sees only that: it is free until Start is
+        // over.
+        PSRING_RETURN_IF_ERROR(
+            Broadcast(on_device() ? HostView::Of(slot) : HostView{slot, state_.weights.host}));
       }
+      if (!on_device()) state_.weights.Download(*lane_);
     }
     return lane_->Synchronize();
   }
@@ -41,79 +46,84 @@ class AllReduceStrategy : public SyncStrategy {
     info_ = info;
     rate_ = LearningRate(context_.schedule, info.global_samples_before);
     traffic_before_ = context_.group->traffic();
-    // The lane writes into it, so it must not move.
+    // The lane writes into them, so they must not move.
     records_.clear();
-    sum_of_squares_ = 0;
     records_.reserve(buckets_.size());
+    updated_ns_.assign(buckets_.size(), 0);
+    if (context_.clip_norm > 0) sum_of_squares_.Zero(*lane_);
     return absl::OkStatus();
   }
 
   void GradientReady(const Bucket& bucket, Event ready) override {
-    records_.push_back({.bucket = bucket.index, .ready_ns = context_.trace.Now()});
+    records_.push_back({.bucket = bucket.index});
     BucketRecord& record = records_.back();
-    const Span gradient = state_.gradient.Slice(bucket.first, bucket.count);
+    const HostView gradient = state_.gradient.Slice(bucket.first, bucket.count);
 
+    context_.compute.Stamp(record.ready_ns);
     lane_->WaitFor(ready);
-    if (feedback_.has_value()) Encode(bucket.first, gradient);
+    if (!on_device()) gradient.Download(*lane_);
+    if (feedback_.has_value()) Encode(bucket.first, Seen(gradient));
     const Span sent =
-        feedback_.has_value() ? feedback_->encoded().Slice(bucket.first, bucket.count) : gradient;
-    Stamp(record.begin_ns);
+        feedback_.has_value() ? feedback_->encoded().Slice(bucket.first, bucket.count) : Seen(gradient);
+    lane_->Stamp(record.begin_ns);
     if (absl::Status enqueued = context_.group->AllReduce(sent, sent, ReduceOp::kSum, *lane_);
         !enqueued.ok()) {
       lane_->Run([enqueued] { return enqueued; });
       return;
     }
-    Stamp(record.end_ns);
-    if (feedback_.has_value()) Decode(sent, gradient);
+    lane_->Stamp(record.end_ns);
+    if (feedback_.has_value()) Decode(sent, Seen(gradient));
+    if (!on_device()) gradient.Upload(*lane_);
     if (context_.clip_norm > 0) {  // updates wait for the norm of all buckets
-      lane_->Run([this, &record, gradient] {
-        AddSpan(SpanKind::kCommunication, record.bucket, record.begin_ns, record.end_ns);
-        sum_of_squares_ += SumOfSquares(gradient.floats(), gradient.count);
-        return absl::OkStatus();
-      });
+      lane_ops_->AddSquares(gradient.device, sum_of_squares_.on_device(), *lane_);
       return;
     }
     Update(bucket, 1);
-    lane_->Run([this, &record] {
-      AddSpan(SpanKind::kCommunication, record.bucket, record.begin_ns, record.end_ns);
-      AddSpan(SpanKind::kOptimizer, record.bucket, record.end_ns, context_.trace.Now());
-      return absl::OkStatus();
-    });
+    lane_->Stamp(updated_ns_[records_.size() - 1]);
   }
 
   // As float32, which holds any tensor's index exactly.
   absl::StatusOr<bool> AgreeOnOrder(std::vector<int>& ready) override {
-    PSRING_ASSIGN_OR_RETURN(const Buffer order, context_.device.Allocate(ready.size() * sizeof(float)));
-    std::vector<float> indices(ready.begin(), ready.end());
-    lane_->Copy(order.data(), indices.data(), order.bytes());
-    PSRING_RETURN_IF_ERROR(context_.group->Broadcast(order.span(), /*root=*/0, *lane_));
-    lane_->Copy(indices.data(), order.data(), order.bytes());
+    PSRING_ASSIGN_OR_RETURN(const Buffer memory, context_.device.Allocate(ready.size() * sizeof(float)));
+    PSRING_ASSIGN_OR_RETURN(const Buffer host_side, AllocateHostSide(context_.device, memory));
+    const HostView order = HostView::Of(memory, host_side);
+    std::copy(ready.begin(), ready.end(), order.host.floats());
+    if (on_device()) order.Upload(*lane_);
+    PSRING_RETURN_IF_ERROR(context_.group->Broadcast(Seen(order), /*root=*/0, *lane_));
+    if (on_device()) order.Download(*lane_);
     PSRING_RETURN_IF_ERROR(lane_->Synchronize());
-    ready.assign(indices.begin(), indices.end());
+    std::copy_n(order.host.floats(), ready.size(), ready.begin());
     return true;
   }
 
   void Rebuild(std::vector<Bucket> buckets) override { buckets_ = std::move(buckets); }
 
   absl::StatusOr<StepReport> FinishStep() override {
-    const int64_t begin = context_.trace.Now();
+    context_.compute.Stamp(backward_ns_);
+    if (context_.clip_norm > 0) sum_of_squares_.Download(*lane_);
     PSRING_RETURN_IF_ERROR(lane_->Synchronize());
+    PSRING_RETURN_IF_ERROR(context_.compute.Synchronize());
     if (context_.clip_norm > 0) PSRING_RETURN_IF_ERROR(UpdateClipped());
+    for (size_t i = 0; i < records_.size(); ++i) {
+      const BucketRecord& record = records_[i];
+      AddSpan(SpanKind::kCommunication, record.bucket, record.begin_ns, record.end_ns);
+      if (updated_ns_[i] > 0) AddSpan(SpanKind::kOptimizer, record.bucket, record.end_ns, updated_ns_[i]);
+    }
     StepReport report{.traffic = context_.group->traffic() - traffic_before_};
     // What came behind the last bucket's arrival was its update, which no rank can do without.
-    report.exposed_ns = std::max<int64_t>(0, records_.back().end_ns - begin);
+    report.exposed_ns = std::max<int64_t>(0, records_.back().end_ns - backward_ns_);
     report.buckets = std::move(records_);
     return report;
   }
 
   absl::Status Collect(Span weights) override {
-    if (weights.data == state_.weights.data) return absl::OkStatus();
-    lane_->Copy(weights.data, state_.weights.data, weights.bytes());
+    if (weights.data == state_.weights.device.data) return absl::OkStatus();
+    lane_->Copy(weights.data, state_.weights.device.data, weights.bytes());
     return lane_->Synchronize();
   }
 
   absl::StatusOr<bool> Save(Span weights, const std::vector<Span>& slots) override {
-    lane_->Copy(weights.data, state_.weights.data, weights.bytes());
+    lane_->Copy(weights.data, state_.weights.device.data, weights.bytes());
     optimizer_.Save(slots, *lane_);
     PSRING_RETURN_IF_ERROR(lane_->Synchronize());
     return true;
@@ -122,6 +132,17 @@ class AllReduceStrategy : public SyncStrategy {
   void Abort(absl::Status why) override { context_.group->Abort(std::move(why)); }
 
  private:
+  // Whether the group works where the gradients are; else they go through the host's memory.
+  bool on_device() const { return context_.group->info().on_gpu || context_.device.host_reads_memory(); }
+  Span Seen(const HostView& view) const { return on_device() ? view.device : view.host; }
+
+  absl::Status Broadcast(const HostView& view) {
+    if (!on_device()) view.Download(*lane_);
+    PSRING_RETURN_IF_ERROR(context_.group->Broadcast(Seen(view), /*root=*/0, *lane_));
+    if (!on_device()) view.Upload(*lane_);
+    return absl::OkStatus();
+  }
+
   // A share of the mean over ranks, so that the sum of all stays within what float16 can hold.
   void Encode(size_t first, Span gradient) {
     lane_->Run([this, first, gradient] {
@@ -140,28 +161,22 @@ class AllReduceStrategy : public SyncStrategy {
   }
 
   void Update(const Bucket& bucket, double factor) {
-    optimizer_.Apply(bucket.first, state_.weights.Slice(bucket.first, bucket.count),
-                     state_.gradient.Slice(bucket.first, bucket.count), info_.global_samples, rate_,
+    optimizer_.Apply(bucket.first, state_.weights.device.Slice(bucket.first, bucket.count),
+                     state_.gradient.device.Slice(bucket.first, bucket.count), info_.global_samples, rate_,
                      info_.step + 1, *lane_ops_, *lane_, factor);
   }
 
   // Every rank has the same sums, and so the same norm.
   absl::Status UpdateClipped() {
-    const int64_t begin = context_.trace.Now();
     PSRING_ASSIGN_OR_RETURN(const double factor,
-                            ClipFactor(context_.clip_norm, sum_of_squares_, info_.global_samples));
+                            ClipFactor(context_.clip_norm, sum_of_squares_.on_host(), info_.global_samples));
+    int64_t begin = 0, end = 0;
+    lane_->Stamp(begin);
     for (const Bucket& bucket : buckets_) Update(bucket, factor);
+    lane_->Stamp(end);
     PSRING_RETURN_IF_ERROR(lane_->Synchronize());
-    AddSpan(SpanKind::kOptimizer, -1, begin, context_.trace.Now());
+    AddSpan(SpanKind::kOptimizer, -1, begin, end);
     return absl::OkStatus();
-  }
-
-  // The moment at which the lane gets here, into `ns`.
-  void Stamp(int64_t& ns) {
-    lane_->Run([this, &ns] {
-      ns = context_.trace.Now();
-      return absl::OkStatus();
-    });
   }
 
   void AddSpan(SpanKind kind, int bucket, int64_t begin, int64_t end) {
@@ -172,14 +187,17 @@ class AllReduceStrategy : public SyncStrategy {
   const StrategyContext context_;
   std::vector<Bucket> buckets_;
   const Optimizer optimizer_;
-  std::optional<ErrorFeedback> feedback_;  // where gradients travel in 16 bits
-  const std::unique_ptr<Ops> lane_ops_;    // the compute thread is busy with its own
+  std::optional<ErrorFeedback> feedback_;     // where gradients travel in 16 bits
+  const std::unique_ptr<Ops> lane_ops_;       // the compute thread is busy with its own
+  const DeviceValue<double> sum_of_squares_;  // of the summed gradient; clipping
   TrainingState state_;
   StepInfo info_;
   double rate_ = 0;
-  double sum_of_squares_ = 0;  // the lane's; clipping
   Traffic traffic_before_;
+  // Streams write into these until they are synchronised.
+  int64_t backward_ns_ = 0;  // backward was done
   std::vector<BucketRecord> records_;
+  std::vector<int64_t> updated_ns_;     // beside records_
   const std::unique_ptr<Stream> lane_;  // last: its work uses the above
 };
 
@@ -195,11 +213,18 @@ absl::StatusOr<std::unique_ptr<SyncStrategy>> MakeAllReduce(const StrategyContex
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(context.device, context.threads));
   std::optional<ErrorFeedback> feedback;
   if (context.wire != DType::kFloat32) {
-    PSRING_ASSIGN_OR_RETURN(feedback,
-                            ErrorFeedback::Create(context.wire, count, /*shared=*/false, context.device));
+    if (context.group->info().on_gpu) {
+      return absl::InvalidArgumentError(
+          "--wire in 16 bits rounds on the host, and between GPUs NCCL moves gradients past it; leave it "
+          "out, or "
+          "give --backend native");
+    }
+    const std::unique_ptr<Device> host = MakeCpuDevice();
+    PSRING_ASSIGN_OR_RETURN(feedback, ErrorFeedback::Create(context.wire, count, /*shared=*/false, *host));
   }
+  PSRING_ASSIGN_OR_RETURN(DeviceValue<double> sum_of_squares, DeviceValue<double>::Create(context.device));
   return std::make_unique<AllReduceStrategy>(context, std::move(optimizer), std::move(ops),
-                                             std::move(feedback));
+                                             std::move(feedback), std::move(sum_of_squares));
 }
 
 }  // namespace psring

@@ -21,7 +21,9 @@ class ParameterServerStrategy : public SyncStrategy {
       : context_(context),
         client_(*context.client),
         each_alone_(absl::StartsWith(context.algorithm, "async") ||
-                    absl::StartsWith(context.algorithm, "ssp")) {}
+                    absl::StartsWith(context.algorithm, "ssp")),
+        ready_ns_(context.buckets.size()),
+        arrivals_(context.device.NewStream(StreamKind::kCompute, "arrivals")) {}
 
   ~ParameterServerStrategy() override {
     // Exchanges in flight write into the weights and into this object.
@@ -33,6 +35,8 @@ class ParameterServerStrategy : public SyncStrategy {
 
   absl::Status Start(const TrainingState& state) override {
     state_ = state;
+    state_.weights.Download(context_.compute);
+    PSRING_RETURN_IF_ERROR(context_.compute.Synchronize());
     const ServerJob job{.workers = context_.world_size,
                         .consistency = context_.algorithm,
                         .deterministic = context_.deterministic,
@@ -40,22 +44,23 @@ class ParameterServerStrategy : public SyncStrategy {
                         .clip_norm = context_.clip_norm,
                         .staleness_lr = context_.staleness_lr,
                         .wire = context_.wire,
-                        .parameters = static_cast<int64_t>(state.weights.count),
+                        .parameters = static_cast<int64_t>(state.weights.host.count),
                         .buckets = context_.buckets,
                         .optimizer = context_.optimizer,
                         .schedule = context_.schedule,
                         .start_step = state.step,
                         .start_samples = state.samples};
-    SharedSpan sent{state.gradient, state.gradient_fd};
+    SharedSpan sent{state.gradient.host, state.gradient_fd};
     if (context_.wire != DType::kFloat32) {
-      PSRING_ASSIGN_OR_RETURN(feedback_,
-                              ErrorFeedback::Create(context_.wire, state.gradient.count,
-                                                    /*shared=*/state.gradient_fd >= 0, context_.device));
+      PSRING_ASSIGN_OR_RETURN(feedback_, ErrorFeedback::Create(context_.wire, state.gradient.host.count,
+                                                               /*shared=*/state.gradient_fd >= 0, *host_));
       sent = {feedback_->encoded(), feedback_->encoded_fd()};
     }
-    client_.ShareMemory(sent, {state.weights, state.weights_fd});
+    client_.ShareMemory(sent, {state.weights.host, state.weights_fd});
     if (state.has_slots) client_.BeginWith(state.slots);
-    return client_.Start(context_.rank, job, state.weights, absl::Now() + context_.timeout);
+    PSRING_RETURN_IF_ERROR(
+        client_.Start(context_.rank, job, state.weights.host, absl::Now() + context_.timeout));
+    return UploadWeights();
   }
 
   int64_t start_step() const override { return client_.start_step(); }
@@ -64,9 +69,7 @@ class ParameterServerStrategy : public SyncStrategy {
   absl::StatusOr<std::optional<Stage>> AwaitStage(int stage) override {
     PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back,
                             client_.Barrier(stage, absl::InfiniteFuture()));
-    if (back.has_value()) {
-      PSRING_RETURN_IF_ERROR(client_.Fetch(state_.weights, absl::Now() + context_.timeout));
-    }
+    if (back.has_value()) PSRING_RETURN_IF_ERROR(FetchWeights());
     return Stage{.goes_back_to = back};
   }
 
@@ -82,20 +85,21 @@ class ParameterServerStrategy : public SyncStrategy {
   }
 
   void GradientReady(const Bucket& bucket, Event ready) override {
-    const int64_t now = context_.trace.Now();
     {
       MutexLock lock(mutex_);
-      records_[bucket.index] = {.bucket = bucket.index, .ready_ns = now};
+      records_[bucket.index].bucket = bucket.index;
       ++in_flight_;
     }
+    context_.compute.Stamp(ready_ns_[static_cast<size_t>(bucket.index)]);
     // On the CPU the gradient is complete already, and a thread to wait for it would only cost. Once a lane
     // is in use, everything goes through it, in order.
-    if (lane_ == nullptr && ready.Happened()) {
+    if (lane_ == nullptr && state_.gradient.is_one() && ready.Happened()) {
       Push(bucket);
       return;
     }
     if (lane_ == nullptr) lane_ = context_.device.NewStream(StreamKind::kBackground, "push");
     lane_->WaitFor(ready);
+    state_.gradient.Slice(bucket.first, bucket.count).Download(*lane_);
     lane_->Run([this, bucket] {
       Push(bucket);
       return absl::OkStatus();
@@ -103,7 +107,7 @@ class ParameterServerStrategy : public SyncStrategy {
   }
 
   absl::StatusOr<StepReport> FinishStep() override {
-    const int64_t begin = context_.trace.Now();
+    context_.compute.Stamp(backward_ns_);
     if (lane_ != nullptr) PSRING_RETURN_IF_ERROR(lane_->Synchronize());
     // Beyond the client's own deadline, which names the push; it does not count while a server is looked for.
     PSRING_RETURN_IF_ERROR(WaitForReplies(absl::Now() + 3 * context_.timeout + absl::Seconds(5)));
@@ -112,10 +116,17 @@ class ParameterServerStrategy : public SyncStrategy {
       MutexLock lock(mutex_);
       went_back = went_back_;
     }
-    if (went_back) PSRING_RETURN_IF_ERROR(client_.Fetch(state_.weights, absl::Now() + context_.timeout));
+    {
+      MutexLock lock(mutex_);
+      context_.compute.WaitFor(arrivals_->Record());
+    }
+    context_.compute.Stamp(arrived_ns_);
+    if (went_back) PSRING_RETURN_IF_ERROR(FetchWeights());
+    PSRING_RETURN_IF_ERROR(context_.compute.Synchronize());
     StepReport report{.traffic = client_.traffic() - traffic_before_,
-                      .exposed_ns = context_.trace.Now() - begin};
+                      .exposed_ns = arrived_ns_ - backward_ns_};
     MutexLock lock(mutex_);
+    for (BucketRecord& record : records_) record.ready_ns = ready_ns_[static_cast<size_t>(record.bucket)];
     report.buckets = std::move(records_);
     report.dropped = dropped_;
     if (dropped_ || went_back_) report.next_step = next_step_;
@@ -127,9 +138,10 @@ class ParameterServerStrategy : public SyncStrategy {
     const absl::Time deadline = absl::Now() + context_.timeout;
     if (each_alone_) {
       // This rank's weights lack what the others pushed after its last exchange.
-      PSRING_RETURN_IF_ERROR(client_.Fetch(weights, deadline));
-    } else if (weights.data != state_.weights.data) {
-      context_.compute.Copy(weights.data, state_.weights.data, weights.bytes());
+      PSRING_RETURN_IF_ERROR(FetchWeights());
+    }
+    if (weights.data != state_.weights.device.data) {
+      context_.compute.Copy(weights.data, state_.weights.device.data, weights.bytes());
       PSRING_RETURN_IF_ERROR(context_.compute.Synchronize());
     }
     return client_.Leave(deadline);
@@ -148,7 +160,18 @@ class ParameterServerStrategy : public SyncStrategy {
 
  private:
   ConstSpan GradientOf(const Bucket& bucket) const {
-    return state_.gradient.Slice(bucket.first, bucket.count);
+    return state_.gradient.host.Slice(bucket.first, bucket.count);
+  }
+
+  absl::Status UploadWeights() {
+    state_.weights.Upload(context_.compute);
+    return context_.compute.Synchronize();
+  }
+
+  // All of them, as the server has them now.
+  absl::Status FetchWeights() {
+    PSRING_RETURN_IF_ERROR(client_.Fetch(state_.weights.host, absl::Now() + context_.timeout));
+    return UploadWeights();
   }
 
   void Push(const Bucket& bucket) {
@@ -162,7 +185,7 @@ class ParameterServerStrategy : public SyncStrategy {
                       .step = info_.step,
                       .samples = info_.samples,
                       .gradient = gradient,
-                      .weights = state_.weights.Slice(bucket.first, bucket.count)},
+                      .weights = state_.weights.host.Slice(bucket.first, bucket.count)},
                      [this, index = bucket.index](absl::StatusOr<ExchangeResult> result) {
                        Arrived(index, std::move(result));
                      });
@@ -171,12 +194,13 @@ class ParameterServerStrategy : public SyncStrategy {
   // On a thread of the client.
   void Arrived(int index, absl::StatusOr<ExchangeResult> result) {
     const int64_t now = context_.trace.Now();
+    const Bucket& bucket = context_.buckets[static_cast<size_t>(index)];
     if (result.ok() && result->dropped && feedback_.has_value()) {
-      const Bucket& bucket = context_.buckets[static_cast<size_t>(index)];
       feedback_->TakeBack(bucket.first, GradientOf(bucket));
     }
     MutexLock lock(mutex_);
     if (result.ok()) {
+      state_.weights.Slice(bucket.first, bucket.count).Upload(*arrivals_);
       BucketRecord& record = records_[index];
       record.end_ns = now;
       if (index == 0) version_ = result->version;
@@ -227,11 +251,16 @@ class ParameterServerStrategy : public SyncStrategy {
 
   const StrategyContext context_;
   PsClient& client_;
-  const bool each_alone_;  // other workers' updates come between this one's
+  const bool each_alone_;                                 // other workers' updates come between this one's
+  const std::unique_ptr<Device> host_ = MakeCpuDevice();  // whose memory the client sends from
   TrainingState state_;
   std::optional<ErrorFeedback> feedback_;  // where gradients travel in 16 bits
   StepInfo info_;
   Traffic traffic_before_;
+  // The compute stream writes into these until it is synchronised.
+  std::vector<int64_t> ready_ns_;  // by bucket
+  int64_t backward_ns_ = 0;        // backward was done
+  int64_t arrived_ns_ = 0;         // the weights were where the next step reads them
 
   Mutex mutex_;
   CondVar changed_;
@@ -242,6 +271,8 @@ class ParameterServerStrategy : public SyncStrategy {
   int64_t next_step_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t version_ ABSL_GUARDED_BY(mutex_) = 0;  // of bucket 0
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
+  // Weights on their way from the host to the device; used by the client's threads.
+  const std::unique_ptr<Stream> arrivals_ ABSL_GUARDED_BY(mutex_);
 
   std::unique_ptr<Stream> lane_;  // last: its work uses the above
 };

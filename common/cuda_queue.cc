@@ -1,0 +1,261 @@
+#include "common/cuda_queue.h"
+
+#include <sched.h>
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/check.h"
+#include "common/trace.h"
+
+namespace psring {
+namespace {
+
+using Use = CudaContext::EventUse;
+
+constexpr absl::Duration kSpin = absl::Milliseconds(1);  // a step's waits; then it sleeps between looks
+constexpr absl::Duration kLook = absl::Microseconds(50);
+// Longer than anything that a GPU does for us between two waits. What depends on others has a watch, which
+// knows better.
+constexpr absl::Duration kStuck = absl::Minutes(10);
+constexpr int64_t kOldOriginNs = 10'000'000'000;
+
+absl::Status Prefixed(absl::string_view prefix, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(prefix, ": ", status.message()));
+}
+
+// A point of a CudaQueue, marked by the thread that works for the queue.
+class CudaEvent : public Event::State {
+ public:
+  CudaEvent(std::shared_ptr<CudaContext> context, std::shared_ptr<CudaWaits> waits)
+      : context_(std::move(context)), waits_(std::move(waits)) {}
+
+  ~CudaEvent() override {
+    if (event_ != nullptr) context_->GiveBack(Use::kOrder, event_);
+  }
+
+  // `error` of the work so far; where it is OK, `stream` is what marks the point.
+  absl::Status Record(absl::Status error, cudaStream_t stream) {
+    cudaEvent_t event = nullptr;
+    if (error.ok()) {
+      absl::StatusOr<cudaEvent_t> taken = context_->TakeEvent(Use::kOrder);
+      if (taken.ok()) event = *taken;
+      error = taken.ok() ? CudaStatus("cudaEventRecord", cudaEventRecord(event, stream)) : taken.status();
+    }
+    MutexLock lock(mutex_);
+    event_ = event;
+    error_ = error;
+    recorded_ = true;
+    changed_.NotifyAll();
+    return error;
+  }
+
+  bool Happened() const override {
+    MutexLock lock(mutex_);
+    return recorded_ && (!error_.ok() || cudaEventQuery(event_) != cudaErrorNotReady);
+  }
+
+  absl::Status Wait(absl::Time deadline) override {
+    PSRING_RETURN_IF_ERROR(WaitUntilRecorded(deadline));
+    return waits_->Await(event_, deadline);
+  }
+
+  // Work that comes later on `stream` starts after this event.
+  absl::Status Precede(cudaStream_t stream) {
+    PSRING_RETURN_IF_ERROR(WaitUntilRecorded(absl::Now() + kStuck));
+    return CudaStatus("cudaStreamWaitEvent", cudaStreamWaitEvent(stream, event_, 0));
+  }
+
+ private:
+  absl::Status WaitUntilRecorded(absl::Time deadline) {
+    MutexLock lock(mutex_);
+    while (!recorded_) {
+      if (!changed_.WaitUntil(mutex_, deadline) && !recorded_) {
+        return absl::DeadlineExceededError(
+            absl::StrCat(context_->name(), ": the work before an event was not enqueued by the deadline"));
+      }
+    }
+    return error_;
+  }
+
+  const std::shared_ptr<CudaContext> context_;
+  const std::shared_ptr<CudaWaits> waits_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  bool recorded_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);
+  cudaEvent_t event_ = nullptr;  // written once, before recorded_
+};
+
+}  // namespace
+
+void CudaWaits::Add(std::weak_ptr<CudaWatch> watch) {
+  MutexLock lock(mutex_);
+  std::erase_if(watches_, [&](const std::weak_ptr<CudaWatch>& w) {
+    return w.expired() || (!w.owner_before(watch) && !watch.owner_before(w));  // gone, or here already
+  });
+  watches_.push_back(std::move(watch));
+}
+
+void CudaWaits::Note(const char* what) {
+  MutexLock lock(mutex_);
+  last_[noted_++ % last_.size()] = what;
+}
+
+absl::Status CudaWaits::Await(cudaEvent_t event, absl::Time deadline) {
+  const absl::Time begin = absl::Now();
+  while (true) {
+    const cudaError_t state = cudaEventQuery(event);
+    if (state == cudaSuccess) return absl::OkStatus();
+    if (state != cudaErrorNotReady) return Failed(state);
+    PSRING_RETURN_IF_ERROR(AskWatches());
+    const absl::Time now = absl::Now();
+    if (now > deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(context_->name(),
+                                                      ": what was enqueued was not done after ",
+                                                      absl::FormatDuration(now - begin), " of waiting"));
+    }
+    if (now > begin + kSpin) {
+      absl::SleepFor(kLook);
+    } else {
+      sched_yield();
+    }
+  }
+}
+
+absl::Status CudaWaits::AskWatches() {
+  std::vector<std::shared_ptr<CudaWatch>> watches;
+  {
+    MutexLock lock(mutex_);
+    for (const std::weak_ptr<CudaWatch>& weak : watches_) {
+      if (std::shared_ptr<CudaWatch> watch = weak.lock()) watches.push_back(std::move(watch));
+    }
+  }
+  for (const auto& watch : watches) PSRING_RETURN_IF_ERROR(watch->Look());
+  return absl::OkStatus();
+}
+
+// The GPU does not say which call it was, so the candidates are named.
+absl::Status CudaWaits::Failed(cudaError_t error) {
+  std::string calls;
+  MutexLock lock(mutex_);
+  for (size_t i = noted_ < last_.size() ? 0 : noted_ - last_.size(); i < noted_; ++i) {
+    absl::StrAppend(&calls, calls.empty() ? "" : ", ", last_[i % last_.size()]);
+  }
+  return absl::InternalError(absl::StrCat(context_->name(), ": ", cudaGetErrorString(error),
+                                          "; the last calls before it, oldest first: ", calls,
+                                          " (with CUDA_LAUNCH_BLOCKING=1 the call itself is named)"));
+}
+
+CudaQueue::CudaQueue(std::shared_ptr<CudaContext> context)
+    : context_(std::move(context)), waits_(std::make_shared<CudaWaits>(context_)), error_(Open()) {}
+
+absl::Status CudaQueue::Open() {
+  PSRING_RETURN_IF_ERROR(context_->Select());
+  PSRING_RETURN_IF_ERROR(
+      CudaStatus("cudaStreamCreate", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)));
+  PSRING_ASSIGN_OR_RETURN(done_, context_->TakeEvent(Use::kOrder));
+  return absl::OkStatus();
+}
+
+CudaQueue::~CudaQueue() {
+  if (error_.ok()) (void)Await();
+  for (const PendingStamp& stamp : stamps_) context_->GiveBack(Use::kTime, stamp.event);
+  if (origin_ != nullptr) context_->GiveBack(Use::kTime, origin_);
+  if (done_ != nullptr) context_->GiveBack(Use::kOrder, done_);
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+void CudaQueue::Copy(void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return;
+  Enqueue("copy", [&](cudaStream_t stream) {
+    return CudaStatus("cudaMemcpyAsync", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
+  });
+}
+
+void CudaQueue::Zero(void* to, size_t bytes) {
+  if (bytes == 0) return;
+  Enqueue("zero", [&](cudaStream_t stream) {
+    return CudaStatus("cudaMemsetAsync", cudaMemsetAsync(to, 0, bytes, stream));
+  });
+}
+
+void CudaQueue::Enqueue(const char* what, const std::function<absl::Status(cudaStream_t)>& work) {
+  if (!error_.ok()) return;
+  waits_->Note(what);
+  error_ = context_->Select();
+  if (error_.ok()) error_ = work(stream_);
+  // A kernel that cannot be launched says so here.
+  if (error_.ok()) error_ = CudaStatus("launch", cudaGetLastError());
+  if (!error_.ok()) error_ = Prefixed(absl::StrCat(context_->name(), ": ", what), error_);
+}
+
+void CudaQueue::Run(const std::function<absl::Status()>& work) {
+  if (error_.ok()) error_ = Await();
+  if (error_.ok()) error_ = work();
+}
+
+absl::Status CudaQueue::Await() {
+  PSRING_RETURN_IF_ERROR(context_->Select());
+  PSRING_RETURN_IF_ERROR(CudaStatus("cudaEventRecord", cudaEventRecord(done_, stream_)));
+  return waits_->Await(done_, absl::Now() + kStuck);
+}
+
+void CudaQueue::Stamp(int64_t& ns) {
+  if (origin_ == nullptr && error_.ok()) error_ = SetClock();
+  if (!error_.ok()) return;
+  absl::StatusOr<cudaEvent_t> event = context_->TakeEvent(Use::kTime);
+  error_ = event.status();
+  if (!error_.ok()) return;
+  stamps_.push_back({*event, &ns});
+  error_ = CudaStatus("cudaEventRecord", cudaEventRecord(*event, stream_));
+}
+
+// The host learns of the event some microseconds after it: about what a record's clock is good for.
+absl::Status CudaQueue::SetClock() {
+  PSRING_RETURN_IF_ERROR(context_->Select());
+  if (origin_ == nullptr) {
+    PSRING_ASSIGN_OR_RETURN(origin_, context_->TakeEvent(Use::kTime));
+  }
+  PSRING_RETURN_IF_ERROR(CudaStatus("cudaEventRecord", cudaEventRecord(origin_, stream_)));
+  PSRING_RETURN_IF_ERROR(waits_->Await(origin_, absl::Now() + kStuck));
+  origin_ns_ = MonotonicNanos();
+  return absl::OkStatus();
+}
+
+void CudaQueue::ResolveStamps() {
+  for (const PendingStamp& stamp : stamps_) {
+    float ms = 0;
+    if (error_.ok())
+      error_ = CudaStatus("cudaEventElapsedTime", cudaEventElapsedTime(&ms, origin_, stamp.event));
+    *stamp.ns = origin_ns_ + std::llround(1e6 * double{ms});
+    context_->GiveBack(Use::kTime, stamp.event);
+  }
+  const bool any = !stamps_.empty();
+  stamps_.clear();
+  if (any && error_.ok() && MonotonicNanos() - origin_ns_ > kOldOriginNs) error_ = SetClock();
+}
+
+std::shared_ptr<Event::State> CudaQueue::NewEvent() { return std::make_shared<CudaEvent>(context_, waits_); }
+
+void CudaQueue::Record(Event::State& event) {
+  if (error_.ok()) error_ = context_->Select();
+  error_ = static_cast<CudaEvent&>(event).Record(error_, stream_);
+}
+
+void CudaQueue::WaitFor(const Event& event) {
+  if (!error_.ok() || event.state() == nullptr) return;
+  auto* const of_a_gpu = dynamic_cast<CudaEvent*>(event.state());
+  error_ = context_->Select();
+  if (!error_.ok()) return;
+  error_ = of_a_gpu != nullptr ? of_a_gpu->Precede(stream_) : event.Wait(absl::Now() + kStuck);
+}
+
+absl::Status CudaQueue::Synchronize() {
+  if (error_.ok()) error_ = Await();
+  ResolveStamps();
+  return error_;
+}
+
+}  // namespace psring

@@ -1,0 +1,88 @@
+// One CUDA stream and what psring remembers about it. Used by one thread at a time; cuda_stream.cc puts the
+// two kinds of Stream around it.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/cuda_context.h"
+#include "common/cuda_stream.h"
+#include "common/device.h"
+#include "common/mutex.h"
+
+namespace psring {
+
+// What a wait for a stream needs to know, shared with the events of the stream. Thread-safe.
+class CudaWaits {
+ public:
+  explicit CudaWaits(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
+
+  void Add(std::weak_ptr<CudaWatch> watch);
+  // Notes that `what` was enqueued, for the error of something that fails later.
+  void Note(const char* what);
+
+  // Until `event` has happened. DeadlineExceeded names the device; the GPU's own failure comes with the last
+  // calls before it.
+  absl::Status Await(cudaEvent_t event, absl::Time deadline);
+
+ private:
+  absl::Status AskWatches();
+  absl::Status Failed(cudaError_t error);
+
+  const std::shared_ptr<CudaContext> context_;
+  Mutex mutex_;
+  std::vector<std::weak_ptr<CudaWatch>> watches_ ABSL_GUARDED_BY(mutex_);
+  std::array<const char*, 6> last_ ABSL_GUARDED_BY(mutex_) = {};
+  size_t noted_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+class CudaQueue {
+ public:
+  explicit CudaQueue(std::shared_ptr<CudaContext> context);
+  // Waits for what is queued.
+  ~CudaQueue();
+
+  void Copy(void* to, const void* from, size_t bytes);
+  void Zero(void* to, size_t bytes);
+  void Enqueue(const char* what, const std::function<absl::Status(cudaStream_t)>& work);
+  // Waits, then works.
+  void Run(const std::function<absl::Status()>& work);
+  void Watch(std::weak_ptr<CudaWatch> watch) { waits_->Add(std::move(watch)); }
+  void Stamp(int64_t& ns);
+  // A point of this queue that Record can be told to mark later, from the queue's thread.
+  std::shared_ptr<Event::State> NewEvent();
+  void Record(Event::State& event);
+  void WaitFor(const Event& event);
+  absl::Status Synchronize();
+
+ private:
+  struct PendingStamp {
+    cudaEvent_t event;
+    int64_t* ns;
+  };
+
+  absl::Status Open();
+  absl::Status Await();
+  absl::Status SetClock();
+  void ResolveStamps();
+
+  const std::shared_ptr<CudaContext> context_;
+  const std::shared_ptr<CudaWaits> waits_;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t done_ = nullptr;
+  absl::Status error_;
+  // Times are told from an event whose moment is known: milliseconds in a float, so it must not be long ago.
+  cudaEvent_t origin_ = nullptr;
+  int64_t origin_ns_ = 0;
+  std::vector<PendingStamp> stamps_;
+};
+
+}  // namespace psring

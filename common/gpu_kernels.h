@@ -1,0 +1,252 @@
+// What one thread of a GPU does: a kernel is a struct of arguments with a function of the element's number.
+// None of them needs its neighbours, so a plain loop computes the same, and the tests of a machine without a
+// GPU run them so. C++17, since CUDA's compilers read it too.
+//
+// Counts in which a kernel divides are below 2^32 (gpu_ops.cc sees to it): 64-bit division is slow on GPUs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <variant>
+
+#include "common/elementwise.h"
+
+namespace psring::gpu {
+
+struct Add {
+  float* to;
+  const float* from;
+  PSRING_HOST_DEVICE void operator()(size_t i) const { to[i] += from[i]; }
+};
+
+struct ApplySgd {
+  float scale, rate;
+  float* weights;
+  const float* gradient;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    elementwise::Sgd(scale, rate, weights[i], gradient[i]);
+  }
+};
+
+struct ApplyMomentum {
+  float scale, rate, momentum;
+  float* weights;
+  const float* gradient;
+  float* velocity;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    elementwise::Momentum(scale, rate, momentum, weights[i], gradient[i], velocity[i]);
+  }
+};
+
+struct ApplyAdam {
+  elementwise::AdamRates rates;
+  float* weights;
+  const float* gradient;
+  float *mean, *variance;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    elementwise::Adam(rates, weights[i], gradient[i], mean[i], variance[i]);
+  }
+};
+
+// Neighbours read neighbouring columns. Element i is column i % columns of chunk i / columns; it masks its
+// part of dy where y is given and not positive, and adds it up.
+struct MaskAndSumColumns {
+  uint32_t rows, columns, rows_per_chunk;
+  const float* y;  // may be null
+  float* dy;
+  float* partial;  // [chunks][columns]
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    const uint32_t chunk = static_cast<uint32_t>(i) / columns, column = static_cast<uint32_t>(i) % columns;
+    const uint32_t first = chunk * rows_per_chunk;
+    const uint32_t end = rows - first < rows_per_chunk ? rows : first + rows_per_chunk;
+    float sum = 0;
+    for (uint32_t row = first; row < end; ++row) {
+      const size_t at = size_t{row} * columns + column;
+      float value = dy[at];
+      if (y != nullptr && !(y[at] > 0)) {
+        value = 0;
+        dy[at] = 0;
+      }
+      sum += value;
+    }
+    partial[i] = sum;
+  }
+};
+
+// sums[i] = the sum of partial[0 ... chunks)[i].
+struct SumChunks {
+  uint32_t chunks, columns;
+  const float* partial;
+  float* sums;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    double sum = 0;
+    for (uint32_t chunk = 0; chunk < chunks; ++chunk) sum += partial[size_t{chunk} * columns + i];
+    sums[i] = static_cast<float>(sum);
+  }
+};
+
+// A convolution's geometry; see ConvShape.
+struct Taps {
+  uint32_t height, width, channels, kernel, out_height, out_width;
+};
+
+// columns[picture][oh][ow][i][j][c] = x[picture][oh + i][ow + j][c]: a convolution becomes a matrix product.
+struct GatherTaps {
+  Taps s;
+  const float* x;
+  float* columns;
+  PSRING_HOST_DEVICE void operator()(size_t at) const {
+    uint32_t rest = static_cast<uint32_t>(at);
+    const uint32_t c = rest % s.channels;
+    rest /= s.channels;
+    const uint32_t j = rest % s.kernel;
+    rest /= s.kernel;
+    const uint32_t i = rest % s.kernel;
+    rest /= s.kernel;
+    const uint32_t w = rest % s.out_width;
+    rest /= s.out_width;
+    const uint32_t h = rest % s.out_height;
+    const uint32_t picture = rest / s.out_height;
+    columns[at] = x[((size_t{picture} * s.height + h + i) * s.width + w + j) * s.channels + c];
+  }
+};
+
+// Back: dx[picture][h][w][c] is the sum over the taps that read it.
+struct SumTaps {
+  Taps s;
+  const float* columns;
+  float* dx;
+  PSRING_HOST_DEVICE void operator()(size_t at) const {
+    uint32_t rest = static_cast<uint32_t>(at);
+    const uint32_t c = rest % s.channels;
+    rest /= s.channels;
+    const uint32_t w = rest % s.width;
+    rest /= s.width;
+    const uint32_t h = rest % s.height;
+    const uint32_t picture = rest / s.height;
+    float sum = 0;
+    for (uint32_t i = 0; i < s.kernel; ++i) {
+      if (h < i || h - i >= s.out_height) continue;
+      for (uint32_t j = 0; j < s.kernel; ++j) {
+        if (w < j || w - j >= s.out_width) continue;
+        const size_t position = (size_t{picture} * s.out_height + h - i) * s.out_width + w - j;
+        sum += columns[((position * s.kernel + i) * s.kernel + j) * s.channels + c];
+      }
+    }
+    dx[at] = sum;
+  }
+};
+
+// Element i is output i of a pool. `row`: elements of an input row.
+PSRING_HOST_DEVICE inline size_t WindowOf(uint32_t i, uint32_t channels, uint32_t row) {
+  const uint32_t c = i % channels, pooled_width = row / channels / 2;
+  const uint32_t column = i / channels % pooled_width, line = i / channels / pooled_width;
+  return size_t{2} * line * row + size_t{2} * column * channels + c;
+}
+
+struct MaxPool {
+  uint32_t channels, row;
+  const float* x;
+  float* y;
+  uint8_t* argmax;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    const float* const top = x + WindowOf(static_cast<uint32_t>(i), channels, row);
+    uint32_t where = 0;
+    y[i] = elementwise::HighestOfFour(top[0], top[channels], top[row], top[row + channels], where);
+    argmax[i] = static_cast<uint8_t>(where);
+  }
+};
+
+struct MaxPoolGradient {
+  uint32_t channels, row;
+  const float* dy;
+  const uint8_t* argmax;
+  float* dx;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    float* const top = dx + WindowOf(static_cast<uint32_t>(i), channels, row);
+    const float value = dy[i];
+    const uint32_t where = argmax[i];
+    top[0] = where == 0 ? value : 0;
+    top[channels] = where == 1 ? value : 0;
+    top[row] = where == 2 ? value : 0;
+    top[row + channels] = where == 3 ? value : 0;
+  }
+};
+
+// Element i is a sample. A label that is no class makes the loss NaN.
+struct CrossEntropy {
+  int classes;
+  const float* logits;
+  const uint8_t* labels;
+  float* dlogits;  // may be null, or logits
+  double *losses, *rights;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    const size_t at = i * static_cast<size_t>(classes);
+    bool right = false;
+    losses[i] = labels[i] >= classes
+                    ? static_cast<double>(NAN)
+                    : elementwise::SoftmaxCrossEntropy(classes, logits + at, labels[i],
+                                                       dlogits == nullptr ? nullptr : dlogits + at, right);
+    rights[i] = right ? 1 : 0;
+  }
+};
+
+// sums[i] = the sum of part i of `count` values, cut into parts of `length`; of their squares where they are
+// floats. The order is always the same, so the bits are.
+struct SumParts {
+  size_t count, length;
+  const double* values;
+  double* sums;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    const size_t first = i * length, end = count - first < length ? count : first + length;
+    double sum = 0;
+    for (size_t at = first; at < end; ++at) sum += values[at];
+    sums[i] = sum;
+  }
+};
+
+// sums[i] = the sum of squares of values i, i + stride, i + 2 stride ...
+struct SumSquares {
+  size_t count, stride;
+  const float* values;
+  double* sums;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    double sum = 0;
+    for (size_t at = i; at < count; at += stride) sum += double{values[at]} * double{values[at]};
+    sums[i] = sum;
+  }
+};
+
+// One thread: adds up what is left.
+struct AddScore {
+  uint32_t count;
+  const double *losses, *rights;
+  double* loss_sum;
+  int64_t* correct;
+  PSRING_HOST_DEVICE void operator()(size_t) const {
+    double loss = 0, right = 0;
+    for (uint32_t i = 0; i < count; ++i) {
+      loss += losses[i];
+      right += rights[i];
+    }
+    *loss_sum += loss;
+    *correct += static_cast<int64_t>(right);
+  }
+};
+
+struct AddSum {
+  uint32_t count;
+  const double* parts;
+  double* sum;
+  PSRING_HOST_DEVICE void operator()(size_t) const {
+    double total = 0;
+    for (uint32_t i = 0; i < count; ++i) total += parts[i];
+    *sum += total;
+  }
+};
+
+using Kernel =
+    std::variant<Add, ApplySgd, ApplyMomentum, ApplyAdam, MaskAndSumColumns, SumChunks, GatherTaps, SumTaps,
+                 MaxPool, MaxPoolGradient, CrossEntropy, SumParts, SumSquares, AddScore, AddSum>;
+
+}  // namespace psring::gpu

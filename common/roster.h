@@ -1,0 +1,75 @@
+// Who takes part in a rendezvous, and what follows from who does not: the decisions that every store makes
+// alike, in words that name the culprit. Pure.
+//
+// A *member* is a process that has joined: a rank, or one without a rank. It *leaves* when it says so and is
+// *lost* when it ends otherwise.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace psring {
+
+// "60 s", "0.2 s".
+std::string SecondsText(absl::Duration duration);
+// "rank 2", "ranks 2 and 3", "ranks 0, 1, 2 and 3"; `noun` in place of "rank".
+std::string RanksText(const std::vector<int>& ranks, const std::string& noun = "rank");
+
+struct Participant {
+  int rank = -1;  // -1: no rank
+  int world_size = 1;
+  std::string name;  // "host:pid"
+};
+
+class Roster {
+ public:
+  enum class Presence { kHere, kLeft, kLost };
+
+  explicit Roster(std::string noun = "rank") : noun_(std::move(noun)) {}
+
+  // The member's number. AlreadyExists: the rank is taken, or was; InvalidArgument: no such rank, or another
+  // world size than that of the ranks before. Who was refused is remembered, for the errors of the others.
+  absl::StatusOr<int64_t> Join(const Participant& process);
+  void Depart(int64_t member, Presence how);  // nothing happens where it has departed before
+  void Refuse(int rank, std::string why) { refused_.push_back({rank, std::move(why)}); }
+
+  bool HasRank(int64_t member) const;
+  const Participant& at(int64_t member) const { return members_[static_cast<size_t>(member)].process; }
+  int64_t size() const { return static_cast<int64_t>(members_.size()); }
+  bool AnyoneHere() const;
+
+  // Why a wait for the ranks `missing` at exchange `name` can no longer succeed: one of them has departed, or
+  // came and was refused. OK while it can.
+  absl::Status Hopeless(const std::vector<int>& missing, const std::string& name) const;
+  // DeadlineExceeded names them, those among them that never joined, and who was refused.
+  absl::Status TooLate(const std::vector<int>& missing, const std::string& name,
+                       absl::Duration timeout) const;
+  // Unavailable where any member is lost while `whom` is waited for.
+  absl::Status LossDuring(const std::string& whom) const;
+
+ private:
+  struct Member {
+    Participant process;
+    Presence presence = Presence::kHere;
+  };
+  struct Refusal {
+    int rank;
+    std::string why;
+  };
+
+  absl::Status Admit(const Participant& process) const;
+  std::string Describe(const Member& member) const;
+
+  std::string noun_;
+  std::vector<Member> members_;
+  std::map<int, int64_t> member_of_rank_;
+  std::vector<Refusal> refused_;
+};
+
+}  // namespace psring

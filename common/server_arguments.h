@@ -1,0 +1,37 @@
+// The command line of one parameter server of a training run: the same for whoever starts it, psring or a
+// trainer.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/training_options.h"
+
+namespace psring {
+
+struct ServerStart {
+  int server = 0;   // which one
+  int servers = 1;  // of how many
+  int workers = 1;
+  std::string rendezvous;  // "tcp://host:port"
+  std::string bind;        // its address, as the workers reach it
+  std::string record;      // folder; empty: none
+};
+
+// Flags alone, without the program. Checkpoints are the caller's affair.
+std::vector<std::string> ServerArguments(const TrainingOptions& training, const ServerStart& place);
+
+// What a process is where a launcher that knows only ranks has started it, and a strategy wants servers.
+// --server_placement: `rank0` has rank 0 start all of them beside itself; `colocated` every rank one; with
+// `dedicated` the last ranks are the servers. Pure.
+struct ServerRole {
+  int workers = 1;          // the ranks that train: those below this number
+  int servers = 1;          // of all
+  int becomes = -1;         // this process is to be this server, and no worker
+  std::vector<int> starts;  // the servers that this process starts beside itself
+};
+// InvalidArgument: no rank would be left to train.
+absl::StatusOr<ServerRole> ServerRoleOf(const TrainingOptions& training, int rank, int world_size);
+
+}  // namespace psring

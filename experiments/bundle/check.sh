@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Runs every test and, where there are GPUs, every kind of training on them, and leaves one folder with what came
+# of it. Returns 0 where nothing failed.
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+out=${1:-$PWD/results-$(hostname)-$(date -u +%Y%m%dT%H%M%SZ)}
+mkdir -p "$out" || exit 1
+failed=0
+
+# CUDA's libraries, as pip installs them.
+for folder in $(python3 -c 'import glob, site, sys
+places = site.getsitepackages() + [site.getusersitepackages()] + sys.path
+print(*sorted({lib for place in places for lib in glob.glob(place + "/nvidia/*/lib")}))' 2>/dev/null); do
+  LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
+done
+export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
+
+say() { echo "$*" | tee -a "$out/summary.txt"; }
+
+# step NAME SECONDS COMMAND...: its output goes to NAME.log.
+step() {
+  local name=$1 seconds=$2 status
+  shift 2
+  timeout --kill-after=10 "$seconds" "$@" >"$out/$name.log" 2>&1 </dev/null
+  status=$?
+  local skipped
+  skipped=$(grep -c '^\[  SKIPPED \] [A-Za-z].*[./]' "$out/$name.log")
+  case $status in
+    0) say "passed   $name${skipped:+$( ((skipped)) && echo " ($skipped skipped)")}" ;;
+    124 | 137) say "TOO LATE $name, after $seconds s"; failed=1 ;;
+    *) say "FAILED   $name: $(tail -n 1 "$out/$name.log")"; failed=1 ;;
+  esac
+}
+
+{ uname -a; nvidia-smi || true; } >"$out/machine.log" 2>&1
+step doctor 60 "$here/bin/psring" doctor
+for test in "$here"/tests/*; do
+  step "$(basename "$test")" 600 "$test" --gtest_brief=0
+done
+
+gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | grep -c .)
+say "GPUs: $gpus"
+train() { # NAME FLAGS...
+  step "train-$1" 900 "$here/bin/psring" train --data synthetic --out "$out/$1" "${@:2}"
+}
+train cpu-ring --device cpu --strategy ring --workers 2 --model mlp-small --steps 50
+train cpu-ps-sync --device cpu --strategy ps-sync --workers 2 --model mlp-small --steps 50
+if ((gpus > 0)); then
+  for model in mlp cnn; do
+    train "single-$model" --device cuda --strategy single --model $model --steps 500 --warmup_steps 20
+    train "none-$model" --device cuda --strategy none --workers "$gpus" --model $model --steps 500 --warmup_steps 20
+  done
+  # With two ranks at least, which share a GPU where there is one: functional, not a measurement.
+  workers=$((gpus > 1 ? gpus : 2))
+  share=$( ((gpus > 1)) || echo --oversubscribe)
+  for strategy in ring nccl star ps-sync ps-async; do
+    train "$strategy-$workers" --device cuda --strategy $strategy --workers $workers $share --model mlp --steps 200 \
+      --warmup_steps 10 --check_replicas
+  done
+  train "native-ring-$workers" --device cuda --strategy ring --backend native --workers $workers $share --steps 200
+  train "nccl-tcp-$workers" --device cuda --strategy nccl --fabric tcp --workers $workers $share --steps 200
+  if command -v compute-sanitizer >/dev/null; then
+    for tool in memcheck racecheck; do
+      step "$tool-ops" 1800 compute-sanitizer --tool $tool --error-exitcode 9 "$here/tests/ops_test" \
+        --gtest_filter='*Cuda*'
+    done
+  fi
+fi
+say "$( ((failed)) && echo "something failed" || echo "all is well"); see $out"
+exit $failed

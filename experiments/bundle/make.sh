@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Packs a build of the preset `bundle` into one archive that runs where it is unpacked: make.sh BUILD ARCHIVE.
+# Libraries stand in lib/ beside the programs, which find them by their own place; of the machine it takes
+# glibc, and for GPUs the driver, cuBLASLt and NCCL.
+set -euo pipefail
+build=$(cd "$1" && pwd) archive=$2
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+name=psring
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+mkdir -p "$stage/$name"/{bin,lib,tests}
+
+for program in psring trainer ps_server ring_worker ps_worker; do
+  cp "$build/bin/$program" "$stage/$name/bin/"
+done
+# A test that knows where it was built looks for programs or sources there.
+for test in "$build"/bin/*_test; do
+  grep -qF "${build%/build/*}" "$test" || cp "$test" "$stage/$name/tests/"
+done
+cp "$here/check.sh" "$here/README.md" "$stage/$name/"
+strip "$stage/$name"/{bin,tests}/*
+
+ldd "$stage/$name"/{bin,tests}/* | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
+  grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|ld-linux[^/]*)\.so' |
+  while read -r library; do cp -L "$library" "$stage/$name/lib/"; done
+
+tar -C "$stage" -czf "$archive" "$name"
+echo "$archive: $(du -h "$archive" | cut -f1), $(ls "$stage/$name/tests" | wc -l) tests"

@@ -1,0 +1,40 @@
+// NCCL's functions, from the library that the machine has when a group of GPUs is made: see
+// common/dynamic_library.h.
+#pragma once
+
+#include <nccl.h>
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace psring {
+
+struct NcclLibrary {
+  decltype(ncclGetVersion)* GetVersion;
+  decltype(ncclGetUniqueId)* GetUniqueId;
+  decltype(ncclCommInitRankConfig)* CommInitRankConfig;
+  decltype(ncclCommSplit)* CommSplit;
+  decltype(ncclCommFinalize)* CommFinalize;
+  decltype(ncclCommDestroy)* CommDestroy;
+  decltype(ncclCommAbort)* CommAbort;
+  decltype(ncclCommGetAsyncError)* CommGetAsyncError;
+  decltype(ncclGetErrorString)* GetErrorString;
+  decltype(ncclGetLastError)* GetLastError;
+  decltype(ncclAllReduce)* AllReduce;
+  decltype(ncclReduceScatter)* ReduceScatter;
+  decltype(ncclAllGather)* AllGather;
+  decltype(ncclBroadcast)* Broadcast;
+
+  std::string version;  // "2.28.9"
+
+  // Unavailable, "what: unhandled cuda error"; work under way is no error.
+  absl::Status ToStatus(const std::string& what, ncclResult_t result) const;
+};
+
+// FailedPrecondition: not found (where it was looked for, and where it comes from), or older than what this
+// build was made for (both versions).
+absl::StatusOr<NcclLibrary> LoadNccl();
+
+}  // namespace psring

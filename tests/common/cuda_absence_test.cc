@@ -1,0 +1,149 @@
+// What psring says of GPUs that are not there, do not fit or fail, and that nothing of a GPU's is left
+// behind. On a machine without one: see fake_cuda.h.
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "absl/time/clock.h"
+#include "common/cuda_device.h"
+#include "common/cuda_stream.h"
+#include "tests/common/fake_cuda.h"
+
+namespace psring {
+namespace {
+
+void ExpectSaid(const absl::Status& status, const std::vector<std::string>& parts) {
+  EXPECT_FALSE(status.ok());
+  for (const std::string& part : parts) {
+    EXPECT_TRUE(absl::StrContains(status.message(), part)) << part << " in " << status;
+  }
+}
+
+class FakeCudaTest : public testing::Test {
+ protected:
+  void TearDown() override {
+    TheFakeCuda().devices = 1;
+    TheFakeCuda().driver_version = 13000;
+    TheFakeCuda().kernels_fit = true;
+    TheFakeCuda().launches_fail = false;
+  }
+};
+
+TEST_F(FakeCudaTest, WithoutADriverItSaysSo) {
+  TheFakeCuda().driver_version = 0;
+  EXPECT_EQ(CudaDeviceCount(), 0);
+  EXPECT_EQ(MakeDevice("auto").value()->name(), "cpu");
+  ExpectSaid(MakeDevice("cuda").status(), {"no CUDA device", "no NVIDIA driver", "--device cpu"});
+}
+
+TEST_F(FakeCudaTest, ADriverThatIsTooOldIsNamedWithBothVersions) {
+  TheFakeCuda().driver_version = 12020;
+  ExpectSaid(MakeDevice("cuda:0").status(), {"no CUDA device", "CUDA 12.2", "needs 13.0"});
+}
+
+TEST_F(FakeCudaTest, ADriverWithoutAGpuAndAnIndexBeyondTheLastAreNamed) {
+  TheFakeCuda().devices = 0;
+  ExpectSaid(MakeDevice("cuda").status(), {"no CUDA device", "no GPU"});
+  TheFakeCuda().devices = 1;
+  ExpectSaid(MakeDevice("cuda:1").status(), {"cuda:1", "there is 1 GPU"});
+  TheFakeCuda().devices = 3;
+  EXPECT_EQ(CudaDeviceCount(), 3);
+  ExpectSaid(MakeDevice("cuda:3").status(), {"there are 3 GPUs", "cuda:0"});
+  EXPECT_EQ(MakeDevice("cuda:2").value()->name(), "cuda:2");
+  EXPECT_EQ(MakeDevice("cuda:2").value()->gpu(), 2);
+  EXPECT_NE(MakeDevice("cuda:2").value()->unit(), MakeDevice("cuda:1").value()->unit());
+}
+
+TEST_F(FakeCudaTest, AGpuThatTheKernelsAreNotForIsNamedWithItsArchitecture) {
+  TheFakeCuda().kernels_fit = false;
+  ExpectSaid(MakeDevice("cuda").status(), {"architecture 61", "-DPSRING_CUDA_ARCHITECTURES=61"});
+}
+
+TEST_F(FakeCudaTest, TooLittleMemorySaysHowMuchIsNeededAndHowMuchThereIs) {
+  const auto device = MakeDevice("cuda").value();
+  const absl::StatusOr<Buffer> buffer = device->Allocate(size_t{200} << 20);
+  EXPECT_EQ(buffer.status().code(), absl::StatusCode::kResourceExhausted);
+  ExpectSaid(buffer.status(), {"cuda:0", "200.0 MiB", "192.0 MiB of 192.0 MiB are free"});
+  EXPECT_TRUE(device->Allocate(1).ok());
+}
+
+TEST_F(FakeCudaTest, BuffersAreGivenBackAndOutliveTheirDevice) {
+  ASSERT_EQ(TheFakeCuda().buffers, 0);
+  {
+    auto device = MakeDevice("cuda").value();
+    const Buffer first = device->Allocate(1000).value(), second = device->AllocateOnHost(5000).value();
+    const auto stream = device->NewStream(StreamKind::kBackground, "lane");
+    device.reset();
+    stream->Copy(first.data(), second.data(), 1000);
+    EXPECT_EQ(stream->Synchronize(), absl::OkStatus());
+    EXPECT_EQ(TheFakeCuda().buffers, 1);
+    EXPECT_GE(second.shared_fd(), 0) << "pinned memory is memory that others may map";
+  }
+  EXPECT_EQ(TheFakeCuda().buffers, 0);
+}
+
+TEST_F(FakeCudaTest, ALaunchThatFailsSurfacesAtSynchronizeWithItsCall) {
+  for (const StreamKind kind : {StreamKind::kCompute, StreamKind::kBackground}) {
+    const auto device = MakeDevice("cuda").value();
+    const auto ops = MakeCudaOps(*device).value();
+    const auto stream = device->NewStream(kind, "test");
+    const Buffer a = device->Allocate(40).value(), b = device->Allocate(40).value();
+    TheFakeCuda().launches_fail = true;
+    ops->Add(a.span(), b.span(), *stream);
+    stream->Copy(a.data(), b.data(), 40);
+    for (int i = 0; i < 2; ++i)
+      ExpectSaid(stream->Synchronize(), {"cuda:0: add: launch: invalid configuration"});
+    TheFakeCuda().launches_fail = false;
+  }
+}
+
+class NoPeer : public CudaWatch {
+ public:
+  absl::Status Look() override { return absl::UnavailableError("peer 3 is gone"); }
+};
+
+TEST_F(FakeCudaTest, AWatchEndsWaitsThatNoEventWouldEnd) {
+  const auto device = MakeDevice("cuda").value();
+  const auto stuck = device->NewStream(StreamKind::kCompute, "stuck");
+  std::atomic<bool> go_on = false;
+  const auto peer = device->NewStream(StreamKind::kBackground, "peer");
+  peer->Run([&] {
+    while (!go_on) absl::SleepFor(absl::Milliseconds(1));
+    return absl::OkStatus();
+  });
+  const Event never = peer->Record();
+  const auto watch = std::make_shared<NoPeer>();
+  CudaStream::From(*stuck)->Watch(watch);
+  EXPECT_FALSE(never.Happened());
+  // A kernel that waits for a peer.
+  CudaStream::From(*stuck)->Enqueue("collective", [&](cudaStream_t queue) {
+    return CudaStatus("cudaLaunchHostFunc", cudaLaunchHostFunc(
+                                                queue,
+                                                [](void* go) {
+                                                  while (!*static_cast<std::atomic<bool>*>(go)) {
+                                                    absl::SleepFor(absl::Milliseconds(1));
+                                                  }
+                                                },
+                                                &go_on));
+  });
+  EXPECT_EQ(stuck->Synchronize(), absl::UnavailableError("peer 3 is gone"));
+  go_on = true;
+  EXPECT_EQ(peer->Synchronize(), absl::OkStatus());
+}
+
+// Last: a GPU that has failed stays so for its process.
+TEST_F(FakeCudaTest, ZZAFailureOnTheGpuSurfacesWithTheCallsBeforeIt) {
+  const auto device = MakeDevice("cuda").value();
+  const auto ops = MakeCudaOps(*device).value();
+  const auto stream = device->NewStream(StreamKind::kCompute, "test");
+  const Buffer a = device->Allocate(40).value(), b = device->Allocate(40).value();
+  ops->Add(a.span(), b.span(), *stream);
+  EXPECT_EQ(stream->Synchronize(), absl::OkStatus());
+  TheFakeCuda().kernels_fail = true;
+  ops->Apply(SgdStep{1, 1}, a.span(), b.span(), *stream);
+  const Event behind = stream->Record();
+  ExpectSaid(behind.Wait(absl::Now() + absl::Seconds(20)), {"cuda:0", "illegal memory access", "add, sgd"});
+  ExpectSaid(stream->Synchronize(), {"illegal memory access", "CUDA_LAUNCH_BLOCKING=1"});
+}
+
+}  // namespace
+}  // namespace psring

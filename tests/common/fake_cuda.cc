@@ -1,0 +1,356 @@
+#include "tests/common/fake_cuda.h"
+
+#include <sys/mman.h>
+
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "common/check.h"
+#include "common/cuda_context.h"
+#include "common/cuda_device.h"
+#include "common/cuda_kernels.h"
+#include "common/cuda_stream.h"
+#include "common/mutex.h"
+#include "common/trace.h"
+#include "common/work_queue.h"
+#include "tests/common/gpu_in_loops.h"
+
+namespace psring {
+
+FakeCuda& TheFakeCuda() {
+  static FakeCuda fake;
+  return fake;
+}
+
+namespace {
+
+constexpr size_t kArena = size_t{256} << 20;
+constexpr size_t kPage = 4096;
+
+// Device memory: one mapping, closed while nobody of the fake works in it.
+class Arena {
+ public:
+  Arena() {
+    memory_ = static_cast<char*>(
+        mmap(nullptr, kArena, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    PSRING_CHECK(memory_ != MAP_FAILED);
+  }
+
+  void* Allocate(size_t bytes) {
+    std::lock_guard lock(mutex_);
+    bytes = (bytes + kPage - 1) / kPage * kPage;
+    if (TheFakeCuda().used + bytes > TheFakeCuda().memory) return nullptr;
+    size_t at = 0;
+    for (const auto& [first, length] : taken_) {
+      if (first - at >= bytes) break;
+      at = first + length;
+    }
+    if (at + bytes > kArena) return nullptr;
+    taken_[at] = bytes;
+    TheFakeCuda().used += bytes;
+    ++TheFakeCuda().buffers;
+    return memory_ + at;
+  }
+
+  void Free(void* memory) {
+    std::lock_guard lock(mutex_);
+    const auto it = taken_.find(static_cast<char*>(memory) - memory_);
+    PSRING_CHECK(it != taken_.end());
+    TheFakeCuda().used -= it->second;
+    --TheFakeCuda().buffers;
+    taken_.erase(it);
+  }
+
+  bool Holds(const void* address) const { return address >= memory_ && address < memory_ + kArena; }
+
+  void Open() {
+    std::lock_guard lock(mutex_);
+    if (open_++ == 0) PSRING_CHECK(mprotect(memory_, kArena, PROT_READ | PROT_WRITE) == 0);
+  }
+  void Close() {
+    std::lock_guard lock(mutex_);
+    if (--open_ == 0) PSRING_CHECK(mprotect(memory_, kArena, PROT_NONE) == 0);
+  }
+
+ private:
+  std::mutex mutex_;
+  char* memory_;
+  int open_ = 0;
+  std::map<size_t, size_t> taken_;  // from first byte to length
+};
+
+Arena& TheArena() {
+  static Arena* const arena = new Arena;
+  return *arena;
+}
+
+std::mutex pinned_mutex;
+std::map<const char*, size_t>& Pinned() {
+  static auto* const pinned = new std::map<const char*, size_t>;
+  return *pinned;
+}
+
+bool IsPinned(const void* address) {
+  std::lock_guard lock(pinned_mutex);
+  auto it = Pinned().upper_bound(static_cast<const char*>(address));
+  if (it == Pinned().begin()) return false;
+  --it;
+  return static_cast<const char*>(address) < it->first + it->second;
+}
+
+// What an event was last told to mark.
+struct Mark {
+  Mutex mutex;
+  CondVar changed;
+  bool done ABSL_GUARDED_BY(mutex) = false;
+  int64_t ns ABSL_GUARDED_BY(mutex) = 0;
+
+  void Set() {
+    MutexLock lock(mutex);
+    done = true;
+    ns = MonotonicNanos();
+    changed.NotifyAll();
+  }
+  void Wait() {
+    MutexLock lock(mutex);
+    while (!done) changed.Wait(mutex);
+  }
+  bool IsDone() {
+    MutexLock lock(mutex);
+    return done;
+  }
+};
+
+struct FakeEvent {
+  std::shared_ptr<Mark> mark;
+};
+struct FakeStream {
+  WorkQueue queue{"fake gpu"};
+};
+
+std::atomic<bool> failed = false;  // as a GPU after an illegal address: for good
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t Return(cudaError_t error) {
+  if (error != cudaSuccess) last_error = error;
+  return error;
+}
+
+FakeStream* Of(cudaStream_t stream) { return reinterpret_cast<FakeStream*>(stream); }
+FakeEvent* Of(cudaEvent_t event) { return reinterpret_cast<FakeEvent*>(event); }
+
+// Work of the GPU: later, in order, with its memory open.
+void Do(cudaStream_t stream, std::function<void()> work) {
+  Of(stream)->queue.Push([work = std::move(work)] {
+    if (failed) return;
+    TheArena().Open();
+    work();
+    TheArena().Close();
+  });
+}
+
+void Drain(cudaStream_t stream) {
+  auto mark = std::make_shared<Mark>();
+  Of(stream)->queue.Push([mark] { mark->Set(); });
+  mark->Wait();
+}
+
+class FakeMath : public GpuMath {
+ public:
+  std::string_view name() const override { return "fake"; }
+  void Enqueue(Stream& stream, const char* what, std::function<absl::Status()> work) override {
+    CudaStream* const cuda = CudaStream::From(stream);
+    PSRING_CHECK(cuda != nullptr);
+    cuda->Enqueue(what, [this, work = std::move(work)](cudaStream_t queue) {
+      queue_ = queue;
+      return work();
+    });
+  }
+  absl::Status Launch(size_t count, const gpu::Kernel& kernel) override {
+    return CudaStatus("launch", gpu::Launch(count, kernel, queue_));
+  }
+  absl::Status Multiply(const MatrixProduct& product) override {
+    Do(queue_, [product] { MultiplyInLoops(product); });
+    return absl::OkStatus();
+  }
+
+ private:
+  cudaStream_t queue_ = nullptr;
+};
+
+}  // namespace
+
+namespace gpu {
+
+cudaError_t Launch(size_t count, const Kernel& kernel, cudaStream_t stream) {
+  if (TheFakeCuda().launches_fail) return cudaErrorInvalidConfiguration;
+  const bool fails = TheFakeCuda().kernels_fail;
+  Do(stream, [=] {
+    if (fails) failed = true;
+    if (!failed) LaunchInLoop(count, kernel);
+  });
+  return cudaSuccess;
+}
+
+cudaError_t CheckImage() { return TheFakeCuda().kernels_fit ? cudaSuccess : cudaErrorNoKernelImageForDevice; }
+
+}  // namespace gpu
+
+absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device) {
+  return MakeGpuOps(device, std::make_unique<FakeMath>());
+}
+
+}  // namespace psring
+
+using psring::TheFakeCuda;
+
+extern "C" {
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaErrorIllegalAddress:
+      return "an illegal memory access was encountered";
+    case cudaErrorNoKernelImageForDevice:
+      return "no kernel image is available for execution on the device";
+    case cudaErrorInvalidConfiguration:
+      return "invalid configuration argument";
+    default:
+      return error == cudaSuccess ? "no error" : "an error of the fake";
+  }
+}
+const char* cudaGetErrorName(cudaError_t) { return "cudaErrorOfTheFake"; }
+cudaError_t cudaGetLastError() {
+  const cudaError_t error = psring::last_error;
+  psring::last_error = cudaSuccess;
+  return error;
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 0;
+  if (TheFakeCuda().driver_version < 13000) return psring::Return(cudaErrorInsufficientDriver);
+  if (TheFakeCuda().devices == 0) return psring::Return(cudaErrorNoDevice);
+  *count = TheFakeCuda().devices;
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = TheFakeCuda().driver_version;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int index) {
+  return index < TheFakeCuda().devices ? cudaSuccess : psring::Return(cudaErrorInvalidDevice);
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 6 : 1;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
+  *properties = {};
+  properties->uuid.bytes[0] = static_cast<char>(index);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  *memory = psring::TheArena().Allocate(bytes);
+  return *memory != nullptr ? cudaSuccess : psring::Return(cudaErrorMemoryAllocation);
+}
+cudaError_t cudaFree(void* memory) {
+  if (memory != nullptr) psring::TheArena().Free(memory);
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  *total = TheFakeCuda().memory;
+  *free = *total - TheFakeCuda().used;
+  return cudaSuccess;
+}
+cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
+  std::lock_guard lock(psring::pinned_mutex);
+  psring::Pinned()[static_cast<const char*>(memory)] = bytes;
+  return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void* memory) {
+  std::lock_guard lock(psring::pinned_mutex);
+  psring::Pinned().erase(static_cast<const char*>(memory));
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = reinterpret_cast<cudaStream_t>(new psring::FakeStream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete psring::Of(stream);
+  return cudaSuccess;
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
+  psring::Of(stream)->queue.Push([=] { function(argument); });
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  psring::Do(stream, [=] { std::memset(to, value, bytes); });
+  return cudaSuccess;
+}
+// Host memory that is not pinned is read at once, and written before the call returns.
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  const auto is_plain = [](const void* address) {
+    return !psring::TheArena().Holds(address) && !psring::IsPinned(address);
+  };
+  if (is_plain(from)) {
+    const auto* const first = static_cast<const char*>(from);
+    psring::Do(stream,
+               [=, copy = std::vector<char>(first, first + bytes)] { std::memcpy(to, copy.data(), bytes); });
+  } else {
+    psring::Do(stream, [=] { std::memcpy(to, from, bytes); });
+  }
+  if (is_plain(to)) psring::Drain(stream);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
+  psring::TheArena().Open();
+  std::memcpy(to, from, bytes);
+  psring::TheArena().Close();
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = reinterpret_cast<cudaEvent_t>(new psring::FakeEvent);
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete psring::Of(event);
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  auto mark = std::make_shared<psring::Mark>();
+  psring::Of(event)->mark = mark;
+  psring::Of(stream)->queue.Push([mark] { mark->Set(); });
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const std::shared_ptr<psring::Mark> mark = psring::Of(event)->mark;
+  if (mark != nullptr && !mark->IsDone()) return cudaErrorNotReady;
+  return psring::failed ? cudaErrorIllegalAddress : cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
+  const auto ns = [](cudaEvent_t event) {
+    psring::Mark& mark = *psring::Of(event)->mark;
+    psring::MutexLock lock(mark.mutex);
+    return mark.ns;
+  };
+  *ms = 1e-6f * static_cast<float>(ns(to) - ns(from));
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const std::shared_ptr<psring::Mark> mark = psring::Of(event)->mark;
+  if (mark != nullptr) psring::Of(stream)->queue.Push([mark] { mark->Wait(); });
+  return cudaSuccess;
+}
+
+}  // extern "C"

@@ -1,0 +1,31 @@
+// A CUDA runtime without a GPU: linked into a test, fake_cuda.cc takes the place of cudart, cuBLASLt and the
+// kernels, so that our device, streams and training run as they would on a GPU, on any machine.
+//
+// It is as unforgiving as a GPU: streams are threads, so work is done later than it is enqueued; device
+// memory cannot be touched by the host (the process dies) but while the fake itself works in it; pinned
+// memory is read when a copy's turn comes, not when it is enqueued.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstddef>
+
+namespace psring {
+
+struct FakeCuda {
+  std::atomic<int> devices = 1;
+  std::atomic<int> driver_version = 13000;  // 0: no driver; below the runtime's: too old
+  std::atomic<size_t> memory = size_t{192} << 20;
+  std::atomic<bool> kernels_fit = true;
+  // From the next kernel on: it fails when its turn comes, as an illegal address does.
+  std::atomic<bool> kernels_fail = false;
+  // From the next kernel on: it cannot be launched.
+  std::atomic<bool> launches_fail = false;
+  // Device memory in use, in bytes, and buffers.
+  std::atomic<size_t> used = 0;
+  std::atomic<int> buffers = 0;
+};
+FakeCuda& TheFakeCuda();
+
+}  // namespace psring

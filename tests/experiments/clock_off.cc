@@ -1,0 +1,65 @@
+// Loaded into a program before the C library: its wall clock is an hour ahead, by whichever way it asks.
+#include <dlfcn.h>
+#include <linux/futex.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+namespace {
+
+constexpr long kAhead = 3600;
+
+using Syscall = long (*)(long, ...);
+
+Syscall TheSystems() {
+  static const Syscall found = reinterpret_cast<Syscall>(dlsym(RTLD_NEXT, "syscall"));
+  return found;
+}
+
+long Now(clockid_t clock, timespec* now) {
+  const long result = TheSystems()(SYS_clock_gettime, clock, now);
+  if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += kAhead;
+  return result;
+}
+
+}  // namespace
+
+extern "C" {
+
+long syscall(long number, ...) {
+  va_list arguments;
+  va_start(arguments, number);
+  long a[6];
+  for (long& argument : a) argument = va_arg(arguments, long);
+  va_end(arguments);
+  // The kernel's own clock is right, so a deadline by ours is not yet due.
+  timespec due = {};
+  if (number == SYS_futex && (a[1] & FUTEX_CLOCK_REALTIME) != 0 && a[3] != 0) {
+    due = *reinterpret_cast<const timespec*>(a[3]);
+    due.tv_sec -= kAhead;
+    a[3] = reinterpret_cast<long>(&due);
+  }
+  if (number == SYS_clock_gettime)
+    return Now(static_cast<clockid_t>(a[0]), reinterpret_cast<timespec*>(a[1]));
+  return TheSystems()(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+int clock_gettime(clockid_t clock, struct timespec* now) { return static_cast<int>(Now(clock, now)); }
+
+int gettimeofday(struct timeval* now, void*) {
+  timespec precise = {};
+  const int result = clock_gettime(CLOCK_REALTIME, &precise);
+  now->tv_sec = precise.tv_sec;
+  now->tv_usec = precise.tv_nsec / 1000;
+  return result;
+}
+
+time_t time(time_t* now) {
+  timespec precise = {};
+  clock_gettime(CLOCK_REALTIME, &precise);
+  if (now != nullptr) *now = precise.tv_sec;
+  return precise.tv_sec;
+}
+}

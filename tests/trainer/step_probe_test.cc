@@ -1,0 +1,69 @@
+#include "trainer/step_probe.h"
+
+#include <gtest/gtest.h>
+
+namespace psring {
+namespace {
+
+TEST(RunDelay, IsTheSecondFigureOfSchedstat) {
+  EXPECT_EQ(RunDelayOf("1200 345 6\n"), 345);
+  EXPECT_EQ(RunDelayOf(""), std::nullopt);
+  EXPECT_EQ(RunDelayOf("12"), std::nullopt);
+  EXPECT_EQ(RunDelayOf("a b c"), std::nullopt);
+}
+
+TEST(StepMeans, CountTheMeasuredStepsAlone) {
+  const std::vector<TraceSpan> spans = {
+      {.kind = SpanKind::kBackward, .step = 0, .begin_ns = 0, .end_ns = 900'000'000},  // warm-up
+      {.kind = SpanKind::kForward, .step = 1, .begin_ns = 1'000'000, .end_ns = 2'000'000},
+      {.kind = SpanKind::kBackward, .step = 1, .begin_ns = 2'000'000, .end_ns = 4'000'000},
+      {.kind = SpanKind::kBackward,
+       .step = 1,
+       .begin_ns = 5'000'000,
+       .end_ns = 7'000'000},  // another micro-batch
+      {.kind = SpanKind::kOptimizer, .step = 1, .begin_ns = 8'000'000, .end_ns = 9'000'000},
+      {.kind = SpanKind::kOptimizer, .step = 1, .begin_ns = 9'000'000, .end_ns = 9'500'000},
+      {.kind = SpanKind::kBackward, .step = 2, .begin_ns = 11'000'000, .end_ns = 14'000'000}};
+  const auto means = MeansOf(spans, {{1, 1'000'000}, {2, 10'000'000}, {3, 20'000'000}});
+  ASSERT_TRUE(means.has_value());
+  EXPECT_DOUBLE_EQ(means->computed_ms, (6 + 4) / 2.0);
+  EXPECT_DOUBLE_EQ(means->update_ms, (1.5 + 0) / 2);
+  EXPECT_FALSE(MeansOf(spans, {}).has_value());
+}
+
+TEST(StepProbe, SaysWhatKeepingAStepCostAndNothingOfWarmUp) {
+  int64_t now = 0;
+  const Clock clock = [&now] { return now; };
+  auto probe = StepProbe::Start("", clock);
+  ASSERT_TRUE(probe.ok()) << probe.status();
+  Trace trace(0, 16, clock);
+  for (int64_t step = 0; step < 5; ++step) {
+    trace.Add({.kind = SpanKind::kBackward, .step = step, .begin_ns = step, .end_ns = step + 3'000'000});
+    StepRecord record{.step = step, .warmup = step == 0};
+    record.begin_ns = step;
+    probe->OnStep(record, [&] { now += step == 0 ? 1'000'000'000 : 2'000'000; });
+  }
+  RankResult result;
+  probe->Fill(trace, result);
+  EXPECT_GE(result.probe_ms, 2);
+  EXPECT_LT(result.probe_ms, 3);  // spans cost microseconds
+  EXPECT_DOUBLE_EQ(result.computed_ms, 3);
+  EXPECT_DOUBLE_EQ(result.update_ms, 0);
+  EXPECT_EQ(result.wire_tx_bytes, -1);
+}
+
+TEST(StepProbe, WithoutMeasuredStepsSaysNothing) {
+  auto probe = StepProbe::Start("");
+  ASSERT_TRUE(probe.ok());
+  RankResult result;
+  probe->Fill(Trace(0), result);
+  EXPECT_EQ(result.probe_ms, -1);
+  EXPECT_EQ(result.computed_ms, -1);
+}
+
+TEST(StepProbe, AnUnknownInterfaceIsNamed) {
+  EXPECT_EQ(StepProbe::Start("no-such-card").status().code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,34 @@
+#include "trainer/device_choice.h"
+
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace psring {
+
+std::string DeviceOfRank(const std::string& spec, int local_rank, int gpus) {
+  if (spec == "auto" && gpus == 0) return "cpu";
+  if ((spec == "auto" || spec == "cuda") && gpus > 0) return absl::StrCat("cuda:", local_rank % gpus);
+  return spec;
+}
+
+absl::Status CheckSharing(const std::vector<std::string>& units, bool may_share) {
+  std::map<std::string, std::vector<int>> ranks;
+  for (size_t rank = 0; rank < units.size(); ++rank) {
+    if (!units[rank].empty()) ranks[units[rank]].push_back(static_cast<int>(rank));
+  }
+  for (const auto& [unit, sharers] : ranks) {
+    if (sharers.size() == 1 || may_share) continue;
+    const size_t gpus = ranks.size();
+    return absl::FailedPreconditionError(
+        absl::StrCat("ranks ", absl::StrJoin(sharers, ", "), " would share a GPU: there ",
+                     gpus == 1 ? "is " : "are ", gpus, gpus == 1 ? " GPU" : " GPUs", " for ", units.size(),
+                     " ranks; start fewer, or give --oversubscribe (good for a test of what works, worthless "
+                     "for speed) or "
+                     "--device cpu"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace psring

@@ -1,0 +1,123 @@
+#include "trainer/step_probe.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "common/check.h"
+#include "trainer/interface_counter.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kBetweenReadings = 100'000'000;  // ns: reading takes about a tenth of a millisecond
+constexpr int kTriedSpans = 2000;
+
+double Ms(int64_t ns) { return 1e-6 * static_cast<double>(ns); }
+
+// Of one span, into memory that nobody has touched, as in a run.
+double SpanMs() {
+  Trace trace(0, kTriedSpans);
+  const int64_t begin = trace.Now();
+  for (int i = 0; i < kTriedSpans; ++i) {
+    trace.Add({.kind = SpanKind::kOther, .step = i, .begin_ns = begin, .end_ns = trace.Now()});
+  }
+  return Ms(trace.Now() - begin) / kTriedSpans;
+}
+
+}  // namespace
+
+std::optional<int64_t> RunDelayOf(const std::string& schedstat) {
+  const std::vector<absl::string_view> fields =
+      absl::StrSplit(schedstat, absl::ByAnyChar(" \n"), absl::SkipEmpty());
+  int64_t delay = 0;
+  if (fields.size() < 2 || !absl::SimpleAtoi(fields[1], &delay)) return std::nullopt;
+  return delay;
+}
+
+std::optional<int64_t> RunDelayNanos() {
+  std::optional<int64_t> sum;
+  std::error_code error;
+  for (const auto& thread : fs::directory_iterator("/proc/self/task", error)) {
+    const absl::StatusOr<std::string> text = ReadFile(thread.path().string() + "/schedstat");
+    if (!text.ok()) continue;  // it has just ended
+    if (const std::optional<int64_t> delay = RunDelayOf(*text)) sum = sum.value_or(0) + *delay;
+  }
+  return sum;
+}
+
+std::optional<StepMeans> MeansOf(const std::vector<TraceSpan>& spans,
+                                 const std::map<int64_t, int64_t>& begins) {
+  std::map<int64_t, int64_t> computed;  // by step: when the last backward pass was over
+  std::map<int64_t, int64_t> updated;   // by step: nanoseconds
+  for (const TraceSpan& span : spans) {
+    if (!begins.contains(span.step)) continue;
+    if (span.kind == SpanKind::kBackward) {
+      int64_t& end = computed[span.step];
+      end = std::max(end, span.end_ns);
+    } else if (span.kind == SpanKind::kOptimizer) {
+      updated[span.step] += span.end_ns - span.begin_ns;
+    }
+  }
+  if (computed.empty()) return std::nullopt;
+  StepMeans means;
+  const double steps = static_cast<double>(computed.size());
+  for (const auto& [step, end] : computed) {
+    means.computed_ms += Ms(end - begins.at(step)) / steps;
+    if (const auto found = updated.find(step); found != updated.end())
+      means.update_ms += Ms(found->second) / steps;
+  }
+  return means;
+}
+
+absl::StatusOr<StepProbe> StepProbe::Start(const std::string& interface, Clock clock) {
+  StepProbe probe(interface, std::move(clock));
+  if (!interface.empty()) {
+    PSRING_ASSIGN_OR_RETURN(probe.sent_before_, InterfaceTxBytes(interface));
+  }
+  probe.ReadDelay();
+  return probe;
+}
+
+// Between the last step before the measured ones and the last of these.
+void StepProbe::Count(const StepRecord& step) {
+  if (!interface_.empty()) (step.warmup ? sent_before_ : sent_) = InterfaceTxBytes(interface_).value_or(-1);
+  if (step.warmup) {
+    ReadDelay();
+    return;
+  }
+  warm_ = true;
+  ++steps_;
+  begins_[step.step] = step.begin_ns;
+  if (clock_() - read_at_ns_ >= kBetweenReadings) ReadDelay();
+}
+
+void StepProbe::ReadDelay() {
+  const std::optional<int64_t> delay = RunDelayNanos();
+  read_at_ns_ = clock_();
+  if (!delay) return;
+  (warm_ ? last_ : first_) = {steps_, *delay};
+}
+
+void StepProbe::Fill(const Trace& trace, RankResult& result) {
+  if (!interface_.empty() && sent_ >= sent_before_) result.wire_tx_bytes = sent_ - sent_before_;
+  if (steps_ == 0) return;
+  if (last_.steps <= first_.steps) ReadDelay();  // all of it took less time than lies between two readings
+  if (first_.steps >= 0 && last_.steps > first_.steps) {
+    result.run_delay_ms =
+        Ms(last_.run_delay_ns - first_.run_delay_ns) / static_cast<double>(last_.steps - first_.steps);
+  }
+  const std::vector<TraceSpan> spans = trace.spans();
+  if (const std::optional<StepMeans> means = MeansOf(spans, begins_)) {
+    result.computed_ms = means->computed_ms;
+    result.update_ms = means->update_ms;
+  }
+  int64_t in_steps = 0;
+  for (const TraceSpan& span : spans) in_steps += begins_.contains(span.step) ? 1 : 0;
+  result.probe_ms = (Ms(own_ns_) + SpanMs() * static_cast<double>(in_steps)) / static_cast<double>(steps_);
+}
+
+}  // namespace psring

@@ -1,0 +1,73 @@
+// What is counted beside a rank's steps, and what counting itself costs.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/records.h"
+#include "common/trace.h"
+
+namespace psring {
+
+// Nanoseconds for which this process's threads could have run and waited for a processor, all of them
+// together and those that still live (/proc/self/task/*/schedstat); nothing where the kernel keeps no such
+// account.
+std::optional<int64_t> RunDelayNanos();
+// Of one thread's schedstat: "time on a processor, time waiting for one, turns". Pure.
+std::optional<int64_t> RunDelayOf(const std::string& schedstat);
+
+// Means over measured steps, in ms.
+struct StepMeans {
+  double computed_ms = 0;  // from a step's begin until its whole gradient was handed over
+  double update_ms = 0;    // the optimizer's, on this rank
+};
+// `begins`: of the measured steps, on the trace's clock. Steps whose spans the trace no longer had room for
+// are left out. Pure.
+std::optional<StepMeans> MeansOf(const std::vector<TraceSpan>& spans,
+                                 const std::map<int64_t, int64_t>& begins);
+
+// One thread: the training's, between its steps.
+class StepProbe {
+ public:
+  // `interface`: whose sent bytes are counted; empty: none's. NotFound: there is no such interface.
+  static absl::StatusOr<StepProbe> Start(const std::string& interface, Clock clock = MonotonicNanos);
+
+  // After each step; `record` is what keeping it takes (writing it down).
+  template <typename Keep>
+  void OnStep(const StepRecord& step, Keep keep) {
+    const int64_t begin = clock_();
+    keep();
+    Count(step);
+    if (!step.warmup) own_ns_ += clock_() - begin;
+  }
+
+  // Once training is over.
+  void Fill(const Trace& trace, RankResult& result);
+
+ private:
+  // What is read now and then: its reading costs more than a short step should pay.
+  struct Reading {
+    int64_t steps = -1;  // measured ones before it
+    int64_t run_delay_ns = 0;
+  };
+
+  StepProbe(std::string interface, Clock clock)
+      : interface_(std::move(interface)), clock_(std::move(clock)) {}
+  void Count(const StepRecord& step);
+  void ReadDelay();
+
+  std::string interface_;
+  Clock clock_;
+  int64_t sent_before_ = 0, sent_ = 0;
+  int64_t steps_ = 0, own_ns_ = 0;
+  Reading first_, last_;
+  int64_t read_at_ns_ = INT64_MIN;
+  bool warm_ = false;  // a measured step has been seen
+  std::map<int64_t, int64_t> begins_;
+};
+
+}  // namespace psring
