@@ -23,6 +23,7 @@ class CommonStep {
 
   void OnBegin(int server, int64_t epoch, int64_t step);
 
+  bool has_heard_of(int server) const { return began_[static_cast<size_t>(server)].has_value(); }
   bool has_heard_of_all() const;
   bool in_one_epoch() const;
   // All have begun in one epoch, at step().

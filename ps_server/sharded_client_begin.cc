@@ -23,10 +23,11 @@ absl::Status ShardedClient::AgreeOnStart(Span weights, absl::Time deadline) {
     PSRING_RETURN_IF_ERROR(failure_);
     started_ = true;
     if (rule.each_alone()) return absl::OkStatus();  // each shard goes on from where it was
-    goes_back_ = !common_.agreed();
+    // A server that died meanwhile has sent its client back, though all may agree by now: Fetch ends that.
+    goes_back_ = goes_back_ || !common_.agreed();
+    if (!goes_back_) return absl::OkStatus();
     call = CallBackLocked();
   }
-  if (call.servers.empty()) return absl::OkStatus();
   TellToGoBack(call);
   PSRING_RETURN_IF_ERROR(Fetch(weights, deadline));
   MutexLock lock(mutex_);
