@@ -15,6 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/check.h"
+#include "common/durable_file.h"
+#include "common/file_descriptor.h"
 #include "common/records.h"
 
 namespace psring {
@@ -25,45 +27,22 @@ namespace fs = std::filesystem;
 constexpr char kPrefix[] = "step";
 constexpr char kUnfinished[] = ".part";
 
-absl::Status SystemError(const std::string& what, const std::string& path) {
-  return absl::UnavailableError(absl::StrCat("cannot ", what, " ", path, ": ", strerror(errno)));
-}
-
-absl::Status Sync(const std::string& path, int flags) {
-  const int fd = open(path.c_str(), flags | O_CLOEXEC);
-  if (fd < 0) return SystemError("open", path);
-  const bool synced = fsync(fd) == 0;
-  const absl::Status status = synced ? absl::OkStatus() : SystemError("force to the disk", path);
-  close(fd);
-  return status;
-}
-
 absl::Status WriteThrough(const std::string& path, const std::string& bytes) {
-  const int fd = open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644);
-  if (fd < 0) return SystemError("write", path);
-  absl::Status status;
-  for (size_t done = 0; done < bytes.size() && status.ok();) {
-    const ssize_t written = write(fd, bytes.data() + done, bytes.size() - done);
-    if (written >= 0) {
-      done += static_cast<size_t>(written);
-    } else if (errno != EINTR) {
-      status = SystemError("write", path);
-    }
-  }
-  if (status.ok() && fsync(fd) != 0) status = SystemError("force to the disk", path);
-  close(fd);
-  return status;
+  const FileDescriptor file(open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644));
+  if (!file.valid()) return FileError("write", path);
+  PSRING_RETURN_IF_ERROR(WriteToFile(file.get(), bytes.data(), bytes.size(), path));
+  return ForceToDisk(file.get(), path);
 }
 
 // In one go, also where `to` is there already: whoever looks finds the old one or the new one.
 absl::Status MoveInPlace(const std::string& from, const std::string& to) {
   if (rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
-  if (errno != ENOTEMPTY && errno != EEXIST) return SystemError("rename", from);
+  if (errno != ENOTEMPTY && errno != EEXIST) return FileError("rename", from);
   if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return absl::OkStatus();
   // A file system without exchange: for a moment there is none, and the one before is the newest.
   const std::string old = to + ".old" + kUnfinished;
   if (rename(to.c_str(), old.c_str()) != 0 || rename(from.c_str(), to.c_str()) != 0) {
-    return SystemError("rename", from);
+    return FileError("rename", from);
   }
   return absl::OkStatus();
 }
@@ -136,9 +115,9 @@ absl::Status SaveCheckpoint(const std::string& folder, int64_t step, const Check
   for (const auto& [name, bytes] : files) {
     if (status.ok()) status = WriteThrough(absl::StrCat(beside, "/", name), bytes);
   }
-  if (status.ok()) status = Sync(beside, O_RDONLY | O_DIRECTORY);
+  if (status.ok()) status = ForceFolderToDisk(beside);
   if (status.ok()) status = MoveInPlace(beside, path);
-  if (status.ok()) status = Sync(folder, O_RDONLY | O_DIRECTORY);
+  if (status.ok()) status = ForceFolderToDisk(folder);
   if (status.ok()) {
     const std::vector<CheckpointPath> all = ListCheckpoints(folder);
     for (size_t i = static_cast<size_t>(keep); i < all.size(); ++i) {

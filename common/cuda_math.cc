@@ -10,9 +10,7 @@
 #include "common/check.h"
 #include "common/cublas_lt.h"
 #include "common/cuda_device.h"
-#include "common/cuda_kernels.h"
-#include "common/cuda_stream.h"
-#include "common/gpu_ops.h"
+#include "common/cuda_launcher.h"
 
 namespace psring {
 namespace {
@@ -115,7 +113,7 @@ class Plan {
   cublasLtMatmulAlgo_t algorithm_ = {};
 };
 
-class CudaMath : public GpuMath {
+class CudaMath : public CudaLauncher {
  public:
   CudaMath(const CublasLt& lt, cublasLtHandle_t handle, Buffer workspace)
       : lt_(lt), handle_(handle), workspace_(std::move(workspace)) {}
@@ -126,19 +124,6 @@ class CudaMath : public GpuMath {
   }
 
   std::string_view name() const override { return "cublaslt"; }
-
-  void Enqueue(Stream& stream, const char* what, std::function<absl::Status()> work) override {
-    CudaStream* const cuda = CudaStream::From(stream);
-    PSRING_CHECK(cuda != nullptr);
-    cuda->Enqueue(what, [this, work = std::move(work)](cudaStream_t queue) {
-      queue_ = queue;
-      return work();
-    });
-  }
-
-  absl::Status Launch(size_t count, const gpu::Kernel& kernel) override {
-    return CudaStatus("launch", gpu::Launch(count, kernel, queue_));
-  }
 
   absl::Status Multiply(const MatrixProduct& p) override {
     const Key key{p.m,
@@ -160,7 +145,7 @@ class CudaMath : public GpuMath {
       status = made->Make(handle_, p);
       if (status.ok()) plan = std::move(made);
     }
-    if (status.ok()) status = plan->Run(handle_, p, workspace_.data(), queue_);
+    if (status.ok()) status = plan->Run(handle_, p, workspace_.data(), queue());
     if (status.ok()) return status;
     return absl::Status(status.code(), absl::StrCat("product of ", p.m, " x ", p.k, " and ", p.k, " x ", p.n,
                                                     ": ", status.message()));
@@ -174,7 +159,6 @@ class CudaMath : public GpuMath {
   const cublasLtHandle_t handle_;
   const Buffer workspace_;
   std::map<Key, std::unique_ptr<Plan>> plans_;
-  cudaStream_t queue_ = nullptr;  // of the work under way
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/durable_file.h"
 #include "common/records.h"
 
 namespace psring {
@@ -22,17 +23,6 @@ absl::Status FileError(const std::string& what, const std::string& path, int err
   return error == ENOENT ? absl::NotFoundError(message) : absl::UnavailableError(message);
 }
 
-absl::Status WriteAll(int file, const std::string& path, const std::string& text) {
-  size_t written = 0;
-  while (written < text.size()) {
-    const ssize_t n = ::write(file, text.data() + written, text.size() - written);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return FileError("write", path, errno);
-    written += static_cast<size_t>(n);
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status WriteFile(const std::string& path, const std::string& text) {
@@ -40,7 +30,7 @@ absl::Status WriteFile(const std::string& path, const std::string& text) {
   const std::string temporary = absl::StrCat(path, ".tmp-", ::getpid(), "-", count.fetch_add(1));
   const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (file < 0) return FileError("write", path, errno);
-  absl::Status status = WriteAll(file, path, text);
+  absl::Status status = WriteToFile(file, text.data(), text.size(), path);
   if (::close(file) != 0 && status.ok()) status = FileError("write", path, errno);
   if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) {
     status = FileError("write", path, errno);

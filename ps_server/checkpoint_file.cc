@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/check.h"
+#include "common/durable_file.h"
 #include "common/records.h"
 #include "proto/checkpoint.pb.h"
 #include "ps_server/wire.h"
@@ -95,31 +96,6 @@ absl::StatusOr<Checkpoint> DecodeHeader(const std::string& text) {
   return to;
 }
 
-absl::Status SystemError(const std::string& what, const std::string& path) {
-  return absl::UnavailableError(absl::StrCat("cannot ", what, " ", path, ": ", strerror(errno)));
-}
-
-absl::Status WriteAll(int fd, const void* data, size_t bytes, const std::string& path) {
-  const char* from = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t written = write(fd, from, bytes);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return SystemError("write", path);
-    from += written;
-    bytes -= static_cast<size_t>(written);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Sync(const std::string& path, int flags) {
-  const int fd = open(path.c_str(), flags | O_CLOEXEC);
-  if (fd < 0) return SystemError("open", path);
-  const bool synced = fsync(fd) == 0;
-  const absl::Status status = synced ? absl::OkStatus() : SystemError("force to the disk", path);
-  close(fd);
-  return status;
-}
-
 std::string ValuesHash(const Checkpoint& checkpoint, const std::string& header) {
   const std::string both =
       absl::StrCat(HashBytes(header.data(), header.size()),
@@ -136,16 +112,16 @@ class Folder : public CheckpointStore {
     const std::string path = absl::StrCat(folder_, "/", prefix_, checkpoint.step, kEnding);
     const std::string beside = path + ".part";
     const int fd = open(beside.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644);
-    if (fd < 0) return SystemError("write", beside);
+    if (fd < 0) return FileError("write", beside);
     absl::Status status = Write(fd, checkpoint, beside);
-    if (status.ok() && fsync(fd) != 0) status = SystemError("force to the disk", beside);
+    if (status.ok()) status = ForceToDisk(fd, beside);
     close(fd);
-    if (status.ok() && rename(beside.c_str(), path.c_str()) != 0) status = SystemError("rename", beside);
+    if (status.ok() && rename(beside.c_str(), path.c_str()) != 0) status = FileError("rename", beside);
     if (!status.ok()) {
       unlink(beside.c_str());
       return status;
     }
-    PSRING_RETURN_IF_ERROR(Sync(folder_, O_RDONLY | O_DIRECTORY));
+    PSRING_RETURN_IF_ERROR(ForceFolderToDisk(folder_));
     const std::vector<int64_t> steps = Steps();
     for (size_t i = kept_; i < steps.size(); ++i) unlink(PathOf(steps[i]).c_str());
     return absl::OkStatus();
@@ -194,12 +170,12 @@ class Folder : public CheckpointStore {
     const std::string header = EncodeHeader(checkpoint);
     const uint64_t length = header.size();
     const std::string hash = ValuesHash(checkpoint, header);
-    PSRING_RETURN_IF_ERROR(WriteAll(fd, kMagic, sizeof(kMagic) - 1, path));
-    PSRING_RETURN_IF_ERROR(WriteAll(fd, &length, sizeof(length), path));
-    PSRING_RETURN_IF_ERROR(WriteAll(fd, header.data(), header.size(), path));
+    PSRING_RETURN_IF_ERROR(WriteToFile(fd, kMagic, sizeof(kMagic) - 1, path));
+    PSRING_RETURN_IF_ERROR(WriteToFile(fd, &length, sizeof(length), path));
+    PSRING_RETURN_IF_ERROR(WriteToFile(fd, header.data(), header.size(), path));
     PSRING_RETURN_IF_ERROR(
-        WriteAll(fd, checkpoint.values.data(), checkpoint.values.size() * sizeof(float), path));
-    return WriteAll(fd, hash.data(), hash.size(), path);
+        WriteToFile(fd, checkpoint.values.data(), checkpoint.values.size() * sizeof(float), path));
+    return WriteToFile(fd, hash.data(), hash.size(), path);
   }
 
   static absl::StatusOr<Checkpoint> Read(const std::string& path) {

@@ -24,5 +24,5 @@ ldd "$stage/$name"/{bin,tests}/* | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | s
   grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|ld-linux[^/]*)\.so' |
   while read -r library; do cp -L "$library" "$stage/$name/lib/"; done
 
-tar -C "$stage" -czf "$archive" "$name"
+tar -C "$stage" -c "$name" | xz -T0 -5 >"$archive"
 echo "$archive: $(du -h "$archive" | cut -f1), $(ls "$stage/$name/tests" | wc -l) tests"

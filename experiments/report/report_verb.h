@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "experiments/progress.h"
+#include "experiments/processes/progress.h"
 
 namespace CLI {
 class App;

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "experiments/cost_model.h"
+#include "experiments/predict/cost_model.h"
 #include "experiments/report/playback.h"
 #include "ring_worker/schedule.h"
 

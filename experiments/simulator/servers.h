@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "experiments/cost_model.h"
+#include "experiments/predict/cost_model.h"
 #include "experiments/simulator/cluster.h"
 
 namespace psring {

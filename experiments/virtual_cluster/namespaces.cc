@@ -16,8 +16,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/check.h"
-#include "experiments/launcher.h"
-#include "experiments/temporary_folder.h"
+#include "experiments/processes/launcher.h"
+#include "experiments/processes/temporary_folder.h"
 
 namespace psring {
 namespace {

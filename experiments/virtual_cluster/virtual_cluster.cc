@@ -16,7 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/check.h"
-#include "experiments/statistics.h"
+#include "experiments/compare/statistics.h"
 
 namespace psring {
 namespace {

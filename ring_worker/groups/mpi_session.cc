@@ -62,7 +62,7 @@ std::string MpiSession::TransportOfJob() {
     if (shm != tcp && !other) return shm ? "shm" : "tcp";
     return "auto";
   }
-  const char* told = getenv("PSRING_MPI_TRANSPORT");  // experiments/mpirun.h
+  const char* told = getenv("PSRING_MPI_TRANSPORT");  // experiments/processes/mpirun.h
   return told != nullptr && (!strcmp(told, "shm") || !strcmp(told, "tcp")) ? told : "auto";
 }
 

@@ -13,6 +13,7 @@
 #include "common/cuda_context.h"
 #include "common/cuda_device.h"
 #include "common/cuda_kernels.h"
+#include "common/cuda_launcher.h"
 #include "common/cuda_stream.h"
 #include "common/mutex.h"
 #include "common/trace.h"
@@ -159,27 +160,13 @@ void Drain(cudaStream_t stream) {
   mark->Wait();
 }
 
-class FakeMath : public GpuMath {
+class FakeMath : public CudaLauncher {
  public:
   std::string_view name() const override { return "fake"; }
-  void Enqueue(Stream& stream, const char* what, std::function<absl::Status()> work) override {
-    CudaStream* const cuda = CudaStream::From(stream);
-    PSRING_CHECK(cuda != nullptr);
-    cuda->Enqueue(what, [this, work = std::move(work)](cudaStream_t queue) {
-      queue_ = queue;
-      return work();
-    });
-  }
-  absl::Status Launch(size_t count, const gpu::Kernel& kernel) override {
-    return CudaStatus("launch", gpu::Launch(count, kernel, queue_));
-  }
   absl::Status Multiply(const MatrixProduct& product) override {
-    Do(queue_, [product] { MultiplyInLoops(product); });
+    Do(queue(), [product] { MultiplyInLoops(product); });
     return absl::OkStatus();
   }
-
- private:
-  cudaStream_t queue_ = nullptr;
 };
 
 }  // namespace

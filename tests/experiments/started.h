@@ -16,7 +16,7 @@
 #include "absl/time/clock.h"
 #include "common/launched_as.h"
 #include "common/records.h"
-#include "experiments/child_process.h"
+#include "experiments/processes/child_process.h"
 
 namespace psring {
 

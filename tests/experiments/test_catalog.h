@@ -1,8 +1,8 @@
 // A trainer's answers, for tests that need no trainer.
 #pragma once
 
-#include "experiments/catalog.h"
-#include "experiments/plan.h"
+#include "experiments/compare/catalog.h"
+#include "experiments/compare/plan.h"
 
 namespace psring {
 

@@ -191,6 +191,10 @@ TEST_F(StagedPushesTest, WhereTheJobGoesOnWhoeverIsFrozenLosesItsPlaceAndTheMemo
   EXPECT_EQ(SendChunk(0, 0), Receipt::kTaken);
   EXPECT_EQ(SendChunk(0, 0, 0, kChunkBytes), Receipt::kTaken);
   EXPECT_EQ(ears_[0]->Take().size(), 1u);
+  // It is told first, and written down when all it held is given back.
+  for (const absl::Time deadline = Soon(); server_->stats().lost_workers.empty() && absl::Now() < deadline;) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
   EXPECT_THAT(server_->stats().lost_workers, ElementsAre(1));
 }
 

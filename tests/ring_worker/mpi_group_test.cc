@@ -22,8 +22,8 @@
 #include "absl/time/clock.h"
 #include "common/check.h"
 #include "common/rendezvous.h"
-#include "experiments/launcher.h"
-#include "experiments/mpirun.h"
+#include "experiments/processes/launcher.h"
+#include "experiments/processes/mpirun.h"
 #include "ring_worker/groups/groups.h"
 #include "tests/ring_worker/group_checks.h"
 

@@ -1,0 +1,182 @@
+#include "experiments/bench/bench.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "common/byte_size.h"
+#include "common/check.h"
+#include "common/records.h"
+#include "common/trace.h"
+#include "experiments/bench/files.h"
+#include "experiments/bench/runner.h"
+#include "experiments/bench/text.h"
+#include "experiments/compare/experiment.h"
+#include "experiments/compare/run_folder.h"
+#include "experiments/predict/machine_profile.h"
+#include "experiments/processes/mpirun.h"
+#include "experiments/report/report_verb.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string UtcText(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S", time, absl::UTCTimeZone());
+}
+
+// As nccl-tests does it: the first of FILE, FILE.0, FILE.1, ... that is not there yet, made at once and empty
+// so that it is known to be writable before anything is measured.
+absl::StatusOr<std::string> ReserveFile(const std::string& wanted) {
+  std::string path = wanted;
+  for (int count = 0;; ++count) {
+    const int fd = open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
+    if (fd >= 0) {
+      close(fd);
+      return path;
+    }
+    if (errno != EEXIST) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("--output_file: cannot write ", path, ": ", strerror(errno)));
+    }
+    path = absl::StrCat(wanted, ".", count);
+  }
+}
+
+// Where the results go: gone again if there are none.
+class Outputs {
+ public:
+  static absl::StatusOr<Outputs> Make(const BenchFlags& flags) {
+    Outputs outputs;
+    const std::string wanted = RunPath(flags.out, "bench", absl::Now());
+    outputs.folder_ = wanted;
+    // Small benchmarks take less than the second that names them.
+    for (int count = 2; flags.out.empty() && fs::exists(outputs.folder_); ++count) {
+      outputs.folder_ = absl::StrCat(wanted, "-", count);
+    }
+    PSRING_RETURN_IF_ERROR(CheckRunPath(outputs.folder_));
+    if (!flags.json_file.empty()) {
+      PSRING_ASSIGN_OR_RETURN(outputs.json_, ReserveFile(flags.json_file));
+    }
+    const absl::Status made = MakeRunFolder(outputs.folder_, flags.out.empty());
+    if (made.ok()) return outputs;
+    outputs.Discard();
+    return made;
+  }
+
+  // Without figures an empty JSON file would only mislead; logs stay.
+  void Discard() const {
+    if (!json_.empty()) unlink(json_.c_str());
+  }
+
+  const std::string& folder() const { return folder_; }
+  const std::string& json() const { return json_; }
+  absl::Status Write(const std::string& name, const std::string& text) const {
+    return WriteFile(absl::StrCat(folder_, "/", name), text);
+  }
+  absl::StatusOr<std::string> LogFolder(int round, size_t launch) const {
+    const std::string path = absl::StrFormat("%s/logs/round%d-launch%d", folder_, round + 1, launch + 1);
+    std::error_code error;
+    fs::create_directories(path, error);
+    if (error)
+      return absl::FailedPreconditionError(absl::StrCat("cannot make ", path, ": ", error.message()));
+    return path;
+  }
+
+ private:
+  std::string folder_, json_;
+};
+
+absl::Status CheckMemory(const BenchPlan& plan, const Machine& machine) {
+  const uint64_t needed = BenchMemoryBytes(plan), there = static_cast<uint64_t>(machine.memory_mb) << 20;
+  if (there == 0 || needed <= there / 10 * 8) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("the buffers of all processes come to %.1f GiB, and this machine has %.1f; take a "
+                      "smaller --maxbytes or "
+                      "fewer --workers",
+                      static_cast<double>(needed) / (1 << 30), static_cast<double>(there) / (1 << 30)));
+}
+
+absl::Status Measure(const BenchFlags& flags, const BenchPlan& plan, const BenchBinaries& binaries,
+                     const Outputs& outputs, double expected_s, const Interrupt& interrupt, Display& display,
+                     BenchResult& result) {
+  for (int round = 0; round < plan.rounds; ++round) {
+    const std::string label = plan.rounds > 1 ? absl::StrFormat("round %d/%d  ", round + 1, plan.rounds) : "";
+    for (size_t i = 0; i < plan.launches.size(); ++i) {
+      PSRING_ASSIGN_OR_RETURN(const std::string folder, outputs.LogFolder(round, i));
+      PSRING_RETURN_IF_ERROR(LaunchBench(flags.request, plan, plan.launches[i], binaries, folder, expected_s,
+                                         interrupt, label, display, result));
+    }
+  }
+  display.Clear();
+  return result.RequireComplete();
+}
+
+absl::Status Bench(const BenchFlags& flags, const Interrupt& interrupt, Display& display) {
+  PSRING_ASSIGN_OR_RETURN(const BenchBinaries binaries, FindBenchBinaries());
+  PSRING_ASSIGN_OR_RETURN(const BenchCatalog catalog, AskRingWorker(binaries, interrupt));
+  const absl::Status mpirun = FindMpirun({}).status();
+  PSRING_ASSIGN_OR_RETURN(const BenchPlan plan, MakeBenchPlan(flags.request, catalog, mpirun));
+  BenchRun run{
+      .command_line = flags.command_line, .started_utc = UtcText(absl::Now()), .machine = DescribeMachine()};
+  PSRING_RETURN_IF_ERROR(CheckMemory(plan, run.machine));
+  const double expected_s = ExpectedBenchSeconds(plan, flags.request, run.machine.cores);
+  const auto say = [&](const std::string& text) {
+    display.Say(text.substr(0, text.find_last_not_of('\n') + 1));
+  };
+  if (flags.dry_run) {
+    say(BenchHeadText(flags.request, plan, run.machine, expected_s));
+    return absl::OkStatus();
+  }
+  PSRING_ASSIGN_OR_RETURN(const Outputs outputs, Outputs::Make(flags));
+  run.run_id = fs::path(outputs.folder()).filename().string();
+  say(BenchHeadText(flags.request, plan, run.machine, expected_s));
+
+  const int64_t begin = MonotonicNanos();
+  BenchResult result(plan);
+  absl::Status status = outputs.Write("manifest.json", BenchManifest(flags.request, plan, run));
+  if (status.ok()) {
+    status = Measure(flags, plan, binaries, outputs, expected_s, interrupt, display, result);
+  }
+  if (!status.ok()) {
+    outputs.Discard();
+    return status;
+  }
+  run.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
+  run.ended_utc = UtcText(absl::Now());
+  PSRING_RETURN_IF_ERROR(outputs.Write("manifest.json", BenchManifest(flags.request, plan, run)));
+  PSRING_RETURN_IF_ERROR(outputs.Write("bench.csv", BenchCsv(flags.request, result, run)));
+  const std::string json = BenchJson(flags.request, result, run);
+  PSRING_RETURN_IF_ERROR(outputs.Write("bench.json", json));
+  if (!outputs.json().empty()) PSRING_RETURN_IF_ERROR(WriteFile(outputs.json(), json));
+  if (!flags.profile.empty()) {
+    PSRING_ASSIGN_OR_RETURN(const std::vector<MachineProfile> profiles, ProfilesOfBench(run.run_id, json));
+    PSRING_RETURN_IF_ERROR(WriteFile(flags.profile, ProfilesJson(profiles)));
+    for (const MachineProfile& profile : profiles) display.Say(absl::StrCat("# ", Describe(profile)));
+  }
+  const std::string tables = BenchTablesText(flags.request, result, run.machine);
+  PSRING_RETURN_IF_ERROR(
+      outputs.Write("bench.txt", BenchHeadText(flags.request, plan, run.machine, expected_s) + tables));
+  PSRING_RETURN_IF_ERROR(WriteRunReport(outputs.folder()));
+  say(tables);
+  if (!outputs.json().empty()) display.Say(absl::StrCat("# Writing JSON output to ", outputs.json()));
+  display.Say(
+      absl::StrFormat("# all of it: %s/report.html and beside it (%.0f s)", outputs.folder(), run.wall_s));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunBench(const BenchFlags& flags, const Interrupt& interrupt, Display& display) {
+  const absl::Status status = Bench(flags, interrupt, display);
+  return status.ok() ? 0 : ReportFailure("bench", status, display);
+}
+
+}  // namespace psring

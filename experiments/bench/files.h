@@ -1,0 +1,30 @@
+// The files of a benchmark: nccl-tests' JSON, a CSV row a combination and size, the manifest. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "experiments/bench/plan.h"
+#include "experiments/bench/result.h"
+#include "experiments/host/machine.h"
+
+namespace psring {
+
+// What a run was, beside its figures.
+struct BenchRun {
+  std::string run_id;
+  std::vector<std::string> command_line;
+  std::string started_utc, ended_utc;  // "2026-11-21 06:19:00"
+  Machine machine;
+  double wall_s = 0;  // 0: not finished
+};
+
+// nccl-tests' -J, version 3 of its layout, with what it has no place for in fields of its own. Of all
+// combinations; nccl-tests would write a file each.
+std::string BenchJson(const BenchRequest& request, const BenchResult& result, const BenchRun& run);
+
+std::string BenchCsv(const BenchRequest& request, const BenchResult& result, const BenchRun& run);
+
+std::string BenchManifest(const BenchRequest& request, const BenchPlan& plan, const BenchRun& run);
+
+}  // namespace psring

@@ -1,0 +1,266 @@
+#include "experiments/bench/flags.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/byte_size.h"
+#include "common/check.h"
+#include "common/command_line.h"
+#include "common/reduce.h"
+
+namespace psring {
+namespace {
+
+constexpr DType kTypes[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
+constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMin, ReduceOp::kMax};
+
+std::string CheckSize(const std::string& text) { return std::string(ParseByteSize(text).status().message()); }
+
+std::string CheckText(const std::string& text) { return text.empty() ? "a name is missing" : ""; }
+
+ValueCheck ListOf(ValueCheck check) {
+  return [check](const std::string& text) {
+    for (absl::string_view part : absl::StrSplit(text, ',')) {
+      if (const std::string wrong = check(std::string(part)); !wrong.empty()) return wrong;
+    }
+    return std::string();
+  };
+}
+
+std::string CheckType(const std::string& text) {
+  return text == "all" ? "" : std::string(ParseDType(text).status().message());
+}
+
+std::string CheckOp(const std::string& text) {
+  return text == "all" ? "" : std::string(ParseReduceOp(text).status().message());
+}
+
+std::string CheckJsonPath(const std::string& text) {
+  return absl::EndsWith(absl::AsciiStrToLower(text), ".json")
+             ? ""
+             : absl::StrCat("'", text, "' does not end in .json, the only kind there is");
+}
+
+std::vector<std::string> Names(const std::string& text) {
+  if (text.empty()) return {};
+  return absl::StrSplit(text, ',');
+}
+
+absl::StatusOr<SizeSweep> UnderstandSizes(const RawBenchFlags& raw) {
+  SizeSweep sweep;
+  if (!raw.sizes.empty()) {
+    if (!raw.min_bytes.empty() || !raw.max_bytes.empty() || !raw.step_bytes.empty() ||
+        !raw.step_factor.empty()) {
+      return absl::InvalidArgumentError("--sizes says it all; leave -b, -e, -i and -f out");
+    }
+    for (const std::string& text : Names(raw.sizes)) {
+      PSRING_ASSIGN_OR_RETURN(sweep.list.emplace_back(), ParseByteSize(text));
+    }
+    return sweep;
+  }
+  if (!raw.min_bytes.empty()) {
+    PSRING_ASSIGN_OR_RETURN(sweep.least, ParseByteSize(raw.min_bytes));
+  }
+  if (!raw.max_bytes.empty()) {
+    PSRING_ASSIGN_OR_RETURN(sweep.most, ParseByteSize(raw.max_bytes));
+  }
+  // Who names one end means that the other follows where it must.
+  if (raw.max_bytes.empty()) sweep.most = std::max(sweep.most, sweep.least);
+  if (raw.min_bytes.empty()) sweep.least = std::min(sweep.least, sweep.most);
+  if (!raw.step_bytes.empty()) {
+    PSRING_ASSIGN_OR_RETURN(sweep.step_bytes, ParseByteSize(raw.step_bytes));
+    if (sweep.step_bytes == 0) return absl::InvalidArgumentError("--stepbytes 0 does not grow");
+  }
+  if (!raw.step_factor.empty() && !absl::SimpleAtoi(raw.step_factor, &sweep.step_factor)) {
+    return absl::InvalidArgumentError(absl::StrCat("--stepfactor: '", raw.step_factor, "'"));
+  }
+  return sweep;
+}
+
+// "float", "half" and the like, or "all", into the names that the workers use.
+template <typename Value, typename All, typename Parser>
+absl::StatusOr<std::vector<std::string>> NamesOf(const std::string& text, const All& all, Parser parse) {
+  std::vector<std::string> names;
+  const auto add = [&](Value value) {
+    if (std::find(names.begin(), names.end(), Name(value)) == names.end()) names.push_back(Name(value));
+  };
+  for (const std::string& word : Names(text)) {
+    if (word == "all") {
+      for (const Value value : all) add(value);
+      continue;
+    }
+    PSRING_ASSIGN_OR_RETURN(const Value value, parse(word));
+    add(value);
+  }
+  return names;
+}
+
+}  // namespace
+
+CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
+  CLI::App* verb = app.add_subcommand(
+      "bench", "Measure collectives: nccl-tests' flags and table, every backend, limits of the machine");
+  const auto add = [&](const char* group, const char* names, std::string& to, const char* value,
+                       const char* text, ValueCheck check) {
+    verb->add_option(names, to, text)->group(group)->option_text(value)->check(check);
+  };
+  const auto number = [&](const char* group, const char* names, int& to, const char* text, int least,
+                          int most) {
+    verb->add_option(names, to, text)
+        ->group(group)
+        ->option_text("N")
+        ->check(WholeNumber(least, static_cast<uint64_t>(most)))
+        ->capture_default_str();
+  };
+
+  const char* what = "What is measured (several with commas: every one with every one, in turn call by call)";
+  add(what, "--collective,--collectives", raw.collectives, "NAMES",
+      "all_reduce, reduce_scatter, all_gather, broadcast, or ps_push_pull: a round of the gRPC parameter "
+      "server, which knows no backend, algorithm or transport [all_reduce]",
+      ListOf(CheckText));
+  add(what, "--backend,--backends", raw.backends, "NAMES",
+      "native, gloo, mpi, nccl [all that this build has, but for nccl]", ListOf(CheckText));
+  add(what, "--algorithm,--algorithms", raw.algorithms, "NAMES",
+      "Of the backend [native: ring, direct and one-shot; others: what they choose themselves]",
+      ListOf(CheckText));
+  add(what, "--transport,--transports", raw.transports, "NAMES", "shm, tcp, auto [all but auto]",
+      ListOf(CheckText));
+  add(what, "--buffers", raw.buffers, "KINDS",
+      "private: each process's own memory, as malloc gives it; huge: the same on huge pages; shared: memory "
+      "that peers may read in place, as psring's trainer has it [private; native over shm: shared too]",
+      ListOf(OneOf({"private", "huge", "shared"})));
+  add(what, "--workers", raw.workers, "N,...", "Processes, 1 to 64 [2]",
+      ListOf(WholeNumber(1, kMostBenchWorkers)));
+  add(what, "--servers", raw.servers, "S,...",
+      "Parameter servers of ps_push_pull, each with a slice of every gradient [1]",
+      ListOf(WholeNumber(1, kMostBenchServers)));
+  verb->add_flag("--limits", raw.limits,
+                 "Measure in turn with the rest what this machine can do at most, and hold every row "
+                 "against it")
+      ->group(what);
+
+  const char* sizes = "Sizes, with K, M or G (nccl-tests' flags)";
+  add(sizes, "-b,--minbytes", raw.min_bytes, "SIZE", "Smallest [4K; nccl-tests 32M]", CheckSize);
+  add(sizes, "-e,--maxbytes", raw.max_bytes, "SIZE", "Largest [16M; nccl-tests 32M]", CheckSize);
+  add(sizes, "-i,--stepbytes", raw.step_bytes, "SIZE", "Added from size to size", CheckSize);
+  add(sizes, "-f,--stepfactor", raw.step_factor, "N",
+      "Multiplied from size to size [16 without -i; nccl-tests adds 1M]", WholeNumber(2, 1 << 30));
+
+  add(sizes, "--sizes", raw.sizes, "SIZE,...", "These and no others, in place of the four above",
+      ListOf(CheckSize));
+
+  const char* calls = "Calls (nccl-tests' flags)";
+  add(calls, "-d,--datatype", raw.types, "TYPES", "float, bfloat16, half, all [float]", ListOf(CheckType));
+  add(calls, "-o,--op", raw.ops, "OPS", "sum, avg, min, max, all; where there is a reduction [sum]",
+      ListOf(CheckOp));
+  number(calls, "-r,--root", raw.root, "Of a broadcast", 0, kMostBenchWorkers - 1);
+  number(calls, "-n,--iters", raw.iterations,
+         "Timed iterations; their median is the time (nccl-tests: their mean)", 1, 1'000'000);
+  number(calls, "-m,--agg_iters", raw.aggregated,
+         "Calls in a row in an iteration; 0: as many as last 200 us, at least 1 (nccl-tests 1)", 0,
+         1'000'000);
+  number(calls, "-w,--warmup_iters", raw.warmup, "Calls before them, not timed (nccl-tests 1)", 0, 1'000'000);
+  number(calls, "-c,--check", raw.checks,
+         "Calls whose every element is checked; 0: none, and #wrong says N/A. One wrong element, and no "
+         "figure is printed",
+         0, 1'000'000);
+  number(calls, "-a,--average", raw.average,
+         "Of the ranks' times: 0 rank 0's, 1 mean, 2 least, 3 most (nccl-tests 1)", 0, 3);
+
+  const char* tuning = "Tuning of native";
+  add(tuning, "--segment", raw.segment, "SIZE", "A chunk is moved in pieces of it [what suits the transport]",
+      CheckSize);
+  add(tuning, "--sockets", raw.sockets, "N", "To each peer [1]", WholeNumber(1, 64));
+  add(tuning, "--ranks_per_node", raw.ranks_per_node, "N", "Of the hierarchical algorithm [all: one host]",
+      WholeNumber(1, kMostBenchWorkers));
+
+  const char* results = "How often, machine and results";
+  number(results, "--rounds", raw.rounds,
+         "Launches of everything, one after another, between which the iterations are divided; 0: 1, or 3 "
+         "where it takes several launches (several --workers, MPI over several transports)",
+         0, 1000);
+  verb->add_flag("--no_pin", raw.no_pin,
+                 "Let the kernel move processes between cores. Else, where there is a core for each, each "
+                 "one's calling thread keeps to its own")
+      ->group(results);
+  verb->add_option("--timeout", raw.timeout_s, "Seconds to wait for a silent process")
+      ->group(results)
+      ->option_text("S")
+      ->check(RealNumber({}))
+      ->capture_default_str();
+  add(results, "--profile", raw.profile, "FILE",
+      "Latency, rate and speed of adding, fitted from the native all-reduces: what psring predict --profile "
+      "takes",
+      CheckText);
+  add(results, "-J,--output_file", raw.json_file, "FILE",
+      "nccl-tests' JSON, with more fields; never overwrites: FILE.0 and so on", CheckJsonPath);
+  add(results, "--out", raw.out, "DIR", "Folder for the results; else runs/<UTC time>-bench", CheckText);
+  verb->add_flag("--dry_run", raw.dry_run, "Print the plan and the expected time, and do nothing")
+      ->group(results);
+  return verb;
+}
+
+absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
+                                           const std::vector<std::string>& command_line) {
+  BenchFlags flags{.out = raw.out,
+                   .json_file = raw.json_file,
+                   .profile = raw.profile,
+                   .dry_run = raw.dry_run,
+                   .command_line = command_line};
+  BenchRequest& request = flags.request;
+  PSRING_ASSIGN_OR_RETURN(request.sizes, UnderstandSizes(raw));
+  if (!raw.collectives.empty()) request.collectives = Names(raw.collectives);
+  request.backends = Names(raw.backends);
+  request.algorithms = Names(raw.algorithms);
+  request.transports = Names(raw.transports);
+  request.buffers = Names(raw.buffers);
+  if (!raw.workers.empty()) {
+    request.workers.clear();
+    for (const std::string& text : Names(raw.workers)) {
+      if (!absl::SimpleAtoi(text, &request.workers.emplace_back())) {
+        return absl::InvalidArgumentError(absl::StrCat("--workers: '", text, "'"));
+      }
+    }
+  }
+  if (!raw.servers.empty()) {
+    request.servers.clear();
+    for (const std::string& text : Names(raw.servers)) {
+      if (!absl::SimpleAtoi(text, &request.servers.emplace_back())) {
+        return absl::InvalidArgumentError(absl::StrCat("--servers: '", text, "'"));
+      }
+    }
+    if (std::find(request.collectives.begin(), request.collectives.end(), kPushPull) ==
+        request.collectives.end()) {
+      return absl::InvalidArgumentError(
+          "--servers is for --collective ps_push_pull; name it, or leave it out");
+    }
+  }
+  if (!raw.types.empty()) {
+    PSRING_ASSIGN_OR_RETURN(request.types, NamesOf<DType>(raw.types, kTypes, ParseDType));
+  }
+  if (!raw.ops.empty()) {
+    PSRING_ASSIGN_OR_RETURN(request.ops, NamesOf<ReduceOp>(raw.ops, kOps, ParseReduceOp));
+  }
+  request.root = raw.root;
+  request.iterations = raw.iterations;
+  request.aggregated = raw.aggregated;
+  request.warmup = raw.warmup;
+  request.checks = raw.checks;
+  request.average = raw.average;
+  request.rounds = raw.rounds;
+  request.limits = raw.limits;
+  request.pin = !raw.no_pin;
+  request.segment = raw.segment;
+  request.sockets = raw.sockets;
+  request.ranks_per_node = raw.ranks_per_node;
+  request.timeout_s = raw.timeout_s;
+  PSRING_RETURN_IF_ERROR(SizesOf(request.sizes).status());
+  return flags;
+}
+
+}  // namespace psring

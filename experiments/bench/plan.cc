@@ -1,0 +1,396 @@
+#include "experiments/bench/plan.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/check.h"
+#include "common/command_line.h"
+
+namespace psring {
+namespace {
+
+constexpr size_t kMostSizes = 1000;
+const char* const kNativeFirst[] = {"ring", "direct", "one-shot"};
+
+template <typename List, typename Item>
+bool Contains(const List& list, const Item& name) {
+  return std::find(std::begin(list), std::end(list), name) != std::end(list);
+}
+
+absl::Status Unknown(const std::string& what, const std::string& name,
+                     const std::vector<std::string>& known) {
+  const std::string near = NearestWord(name, known);
+  return absl::NotFoundError(absl::StrCat("unknown ", what, " '", name, "'; ",
+                                          near.empty() ? "there are: " + absl::StrJoin(known, ", ")
+                                                       : absl::StrCat("did you mean '", near, "'?")));
+}
+
+// In the order in which they stand, each once.
+template <typename T>
+std::vector<T> Once(const std::vector<T>& list) {
+  std::vector<T> once;
+  for (const T& item : list) {
+    if (!Contains(once, item)) once.push_back(item);
+  }
+  return once;
+}
+
+// The name as the table has it: `-` and `_` are the same.
+std::optional<std::string> Find(const std::vector<std::string>& table, const std::string& name) {
+  for (const std::string& known : table) {
+    if (CanonicalWord(known) == CanonicalWord(name)) return known;
+  }
+  return std::nullopt;
+}
+
+class Planner {
+ public:
+  Planner(const BenchRequest& request, const BenchCatalog& catalog, const absl::Status& mpirun)
+      : request_(request), catalog_(catalog), mpirun_(mpirun) {}
+
+  absl::StatusOr<BenchPlan> Make() {
+    PSRING_ASSIGN_OR_RETURN(plan_.sizes, SizesOf(request_.sizes));
+    PSRING_RETURN_IF_ERROR(CheckWorkers());
+    if (Contains(request_.collectives, kPushPull) && std::ranges::min(plan_.sizes) < sizeof(float)) {
+      return absl::InvalidArgumentError("ps_push_pull: a gradient has at least 4 bytes; raise --minbytes");
+    }
+    PSRING_RETURN_IF_ERROR(ChooseBackends());
+    PSRING_RETURN_IF_ERROR(RequireOffered("algorithm", request_.algorithms, &Planner::AlgorithmsOf));
+    PSRING_RETURN_IF_ERROR(RequireOffered("transport", request_.transports, &Planner::TransportsOf));
+    PSRING_RETURN_IF_ERROR(Combine());
+    for (const int workers : Once(request_.workers)) PlanLaunches(workers);
+    plan_.rounds = request_.rounds > 0 ? request_.rounds : plan_.launches.size() > 1 ? 3 : 1;
+    plan_.iterations = (request_.iterations + plan_.rounds - 1) / plan_.rounds;
+    return std::move(plan_);
+  }
+
+ private:
+  using Offered = std::vector<std::string> (Planner::*)(const BackendInfo&, const std::string&) const;
+
+  std::vector<std::string> AlgorithmsOf(const BackendInfo& backend, const std::string& collective) const {
+    return backend.AlgorithmsFor(collective);
+  }
+  std::vector<std::string> TransportsOf(const BackendInfo& backend, const std::string& collective) const {
+    return backend.AlgorithmsFor(collective).empty() ? std::vector<std::string>() : backend.transports;
+  }
+
+  absl::Status CheckWorkers() const {
+    if (request_.workers.empty()) return absl::InvalidArgumentError("--workers names no number");
+    for (const int workers : request_.workers) {
+      if (workers < 1 || workers > kMostBenchWorkers) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--workers ", workers, ": from 1 to ", kMostBenchWorkers));
+      }
+      if (request_.root >= workers && Contains(request_.collectives, "broadcast")) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--root ", request_.root, " is no rank of ", workers, " workers"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // The collectives but for the parameter server's.
+  std::vector<std::string> Collectives() const {
+    std::vector<std::string> list = Once(request_.collectives);
+    std::erase(list, kPushPull);
+    return list;
+  }
+
+  absl::Status ChooseBackends() {
+    std::vector<std::string> known = catalog_.collectives;
+    known.push_back(kPushPull);
+    for (const std::string& name : request_.collectives) {
+      if (!Contains(known, name)) return Unknown("collective", name, known);
+    }
+    std::vector<std::string> names;
+    for (const BackendInfo& backend : catalog_.backends) names.push_back(backend.name);
+    for (const std::string& name : request_.backends) {
+      if (!Contains(names, name)) return Unknown("backend", name, names);
+    }
+    for (const BackendInfo& backend : catalog_.backends) {
+      const bool named = Contains(request_.backends, backend.name);
+      if (!named && !request_.backends.empty()) continue;
+      if (named && !backend.available) {
+        return absl::NotFoundError(absl::StrCat("this build has no ", backend.name, ": ", backend.missing));
+      }
+      if (!backend.available) continue;
+      // Wants a GPU, and this is a benchmark of the host unless told otherwise.
+      if (!named && backend.name == "nccl") continue;
+      if (backend.name == "mpi" && !mpirun_.ok()) {
+        if (named) return mpirun_;
+        Note(absl::StrCat("mpi is left out: ", mpirun_.message()));
+        continue;
+      }
+      backends_.push_back(&backend);
+    }
+    return absl::OkStatus();
+  }
+
+  // Each name must be offered by one of the backends for one of the collectives, or it is a mistake.
+  absl::Status RequireOffered(const std::string& what, const std::vector<std::string>& names,
+                              Offered offered) const {
+    const std::vector<std::string> collectives = Collectives();
+    if (collectives.empty()) return absl::OkStatus();
+    for (const std::string& name : names) {
+      std::vector<std::string> offers;
+      bool found = false;
+      for (const BackendInfo* backend : backends_) {
+        for (const std::string& collective : collectives) {
+          const std::vector<std::string> list = (this->*offered)(*backend, collective);
+          found = found || Find(list, name).has_value();
+          if (!list.empty()) {
+            offers.push_back(
+                absl::StrCat(backend->name, " has for ", collective, ": ", absl::StrJoin(list, ", ")));
+          }
+        }
+      }
+      if (found) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", name, "' is no ", what, " of ",
+                       backends_.size() == 1 ? backends_[0]->name + " here" : "these backends", "; ",
+                       offers.empty() ? "none offers the collective" : absl::StrJoin(offers, "; ")));
+    }
+    return absl::OkStatus();
+  }
+
+  // What `names` come to for one backend; those it lacks are noted.
+  std::vector<std::string> Offer(const std::string& what, const std::vector<std::string>& names,
+                                 const std::vector<std::string>& offered, const std::string& whose) {
+    std::vector<std::string> list;
+    for (const std::string& name : names) {
+      if (const std::optional<std::string> known = Find(offered, name)) {
+        list.push_back(*known);
+      } else {
+        Note(absl::StrCat(whose, " has no ", what, " '", name, "'; it has: ", absl::StrJoin(offered, ", ")));
+      }
+    }
+    return Once(list);
+  }
+
+  std::vector<std::string> ChosenAlgorithms(const BackendInfo& backend, const std::string& collective) {
+    const std::vector<std::string>& offered = backend.AlgorithmsFor(collective);
+    if (!request_.algorithms.empty()) {
+      return Offer("algorithm", request_.algorithms, offered, absl::StrCat(backend.name, " ", collective));
+    }
+    if (backend.name != "native") return {""};
+    std::vector<std::string> list;
+    for (const char* name : kNativeFirst) {
+      if (const std::optional<std::string> known = Find(offered, name)) list.push_back(*known);
+    }
+    return list.empty() ? std::vector<std::string>{offered.front()} : list;
+  }
+
+  std::vector<std::string> ChosenTransports(const BackendInfo& backend) {
+    if (!request_.transports.empty()) {
+      return Offer("transport", request_.transports, backend.transports, backend.name);
+    }
+    std::vector<std::string> list = backend.transports;
+    std::erase(list, "auto");
+    return list.empty() ? std::vector<std::string>{"auto"} : list;
+  }
+
+  std::vector<std::string> ChosenBuffers(const BackendInfo& backend, const std::string& transport) const {
+    if (!request_.buffers.empty()) return Once(request_.buffers);
+    if (backend.name == "native" && transport == "shm") return {"private", "shared"};
+    return {"private"};
+  }
+
+  absl::Status Combine() {
+    for (const int workers : Once(request_.workers)) {
+      for (const std::string& collective : Collectives()) {
+        for (const BackendInfo* backend : backends_) {
+          if (backend->AlgorithmsFor(collective).empty()) {
+            Note(absl::StrCat(backend->name, " offers no ", collective));
+            continue;
+          }
+          for (const std::string& transport : ChosenTransports(*backend)) {
+            for (const std::string& algorithm : ChosenAlgorithms(*backend, collective)) {
+              for (const std::string& buffers : ChosenBuffers(*backend, transport)) {
+                plan_.combinations.push_back({.collective = collective,
+                                              .backend = backend->name,
+                                              .algorithm = algorithm,
+                                              .transport = transport,
+                                              .buffers = buffers,
+                                              .workers = workers});
+              }
+            }
+          }
+        }
+      }
+      if (Contains(request_.collectives, kPushPull)) {
+        // Shared memory serves buffers that are shared from the start, as the trainer's are.
+        for (const char* transport : {"shm", "tcp"}) {
+          if (!request_.transports.empty() && !Contains(request_.transports, transport)) continue;
+          const bool shm = transport == std::string("shm");
+          for (const int servers : Once(request_.servers)) {
+            plan_.combinations.push_back(
+                {.collective = kPushPull,
+                 .backend = "grpc",
+                 .algorithm = servers > 1 ? absl::StrCat("sync on ", servers, " servers") : "sync",
+                 .transport = transport,
+                 .buffers = shm ? "shared" : "private",
+                 .workers = workers,
+                 .servers = servers});
+          }
+        }
+      }
+    }
+    if (!plan_.combinations.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(plan_.notes.empty() ? "there is nothing to measure"
+                                                          : plan_.notes.front());
+  }
+
+  // MPI's own transport is fixed when mpirun starts the job, so each has a launch; what is not MPI's joins
+  // the launch whose transport it shares, or the first. The parameter server has processes of its own.
+  void PlanLaunches(int workers) {
+    std::vector<std::string> mpi_transports;
+    for (const BenchCombination& combination : plan_.combinations) {
+      if (combination.workers != workers) continue;
+      if (combination.backend == "mpi" && !Contains(mpi_transports, combination.transport)) {
+        mpi_transports.push_back(combination.transport);
+      }
+    }
+    std::vector<BenchLaunch> launches;
+    for (const std::string& transport : mpi_transports) {
+      launches.push_back({.kind = BenchLaunchKind::kMpirun, .mpi_transport = transport, .workers = workers});
+    }
+    const size_t groups = std::max<size_t>(launches.size(), 1);
+    if (launches.empty()) launches.push_back({.workers = workers});
+    std::vector<BenchLaunch> push_pulls;  // a server each
+    for (size_t i = 0; i < plan_.combinations.size(); ++i) {
+      const BenchCombination& combination = plan_.combinations[i];
+      if (combination.workers != workers) continue;
+      if (combination.push_pull()) {
+        push_pulls.push_back({.kind = BenchLaunchKind::kPushPull,
+                              .workers = workers,
+                              .combinations = {i},
+                              .limits = request_.limits});
+        continue;
+      }
+      size_t where = 0;
+      for (size_t launch = 0; launch < groups; ++launch) {
+        if (launches[launch].mpi_transport == combination.transport) where = launch;
+      }
+      launches[where].combinations.push_back(i);
+    }
+    for (BenchLaunch& launch : launches) launch.limits = request_.limits;
+    // Limits alone may be asked for.
+    std::erase_if(launches, [&](const BenchLaunch& launch) {
+      return launch.combinations.empty() && (!launch.limits || !push_pulls.empty());
+    });
+    plan_.launches.insert(plan_.launches.end(), launches.begin(), launches.end());
+    plan_.launches.insert(plan_.launches.end(), push_pulls.begin(), push_pulls.end());
+  }
+
+  void Note(const std::string& text) {
+    if (!Contains(plan_.notes, text)) plan_.notes.push_back(text);
+  }
+
+  const BenchRequest& request_;
+  const BenchCatalog& catalog_;
+  const absl::Status& mpirun_;
+  std::vector<const BackendInfo*> backends_;
+  BenchPlan plan_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<uint64_t>> SizesOf(const SizeSweep& sweep) {
+  if (!sweep.list.empty()) {
+    if (Once(sweep.list).size() == sweep.list.size()) return sweep.list;
+    return absl::InvalidArgumentError("--sizes names a size twice");
+  }
+  if (sweep.least > sweep.most) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--minbytes ", sweep.least, " is above --maxbytes ", sweep.most));
+  }
+  if (sweep.step_bytes > 0 && sweep.step_factor > 0) {
+    return absl::InvalidArgumentError("--stepbytes and --stepfactor exclude each other");
+  }
+  const uint64_t factor = sweep.step_bytes > 0    ? 0
+                          : sweep.step_factor > 0 ? sweep.step_factor
+                                                  : kDefaultFactor;
+  if (factor == 1) return absl::InvalidArgumentError("--stepfactor 1 does not grow");
+  std::vector<uint64_t> sizes;
+  for (uint64_t size = sweep.least; size <= sweep.most;) {
+    sizes.push_back(size);
+    if (sizes.size() > kMostSizes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("that makes more than ", kMostSizes, " sizes; take a larger step"));
+    }
+    // From 0 a factor leads nowhere.
+    if (factor > 0 && size == 0) break;
+    size = factor > 0 ? size * factor : size + sweep.step_bytes;
+  }
+  return sizes;
+}
+
+std::string BenchCombination::name() const {
+  return absl::StrCat(collective, ", ", backend, algorithm.empty() ? "" : " ", algorithm, " over ", transport,
+                      push_pull() ? "" : absl::StrCat(", ", buffers, " buffers"), ", ", workers,
+                      workers == 1 ? " worker" : " workers");
+}
+
+std::string BenchLaunch::name() const {
+  const std::string count = absl::StrCat(workers, workers == 1 ? " worker" : " workers");
+  switch (kind) {
+    case BenchLaunchKind::kPlain:
+      return count;
+    case BenchLaunchKind::kMpirun:
+      return absl::StrCat(count, " (mpirun, ", mpi_transport, ")");
+    case BenchLaunchKind::kPushPull:
+      return absl::StrCat(count, " (parameter server)");
+  }
+  return count;
+}
+
+absl::StatusOr<BenchPlan> MakeBenchPlan(const BenchRequest& request, const BenchCatalog& catalog,
+                                        const absl::Status& mpirun) {
+  return Planner(request, catalog, mpirun).Make();
+}
+
+uint64_t BenchMemoryBytes(const BenchPlan& plan) {
+  uint64_t most = 0, all_sizes = 0;
+  for (const uint64_t size : plan.sizes) all_sizes += size;
+  for (const BenchLaunch& launch : plan.launches) {
+    const uint64_t workers = static_cast<uint64_t>(launch.workers);
+    uint64_t bytes = 0;
+    if (launch.kind == BenchLaunchKind::kPushPull) {
+      // Weights and gradients at each worker and at the server; every size is a bucket of its own.
+      bytes = (2 * workers + 2) * all_sizes;
+      // A second set of weights each, and what the server makes its fused rounds with.
+      if (launch.limits) bytes += workers * all_sizes + (2 * workers + 3) * std::ranges::max(plan.sizes);
+    } else {
+      std::set<std::string> kinds;
+      for (const size_t i : launch.combinations) kinds.insert(plan.combinations[i].buffers);
+      const uint64_t pairs = launch.limits ? 2 : kinds.size();
+      bytes = workers * pairs * 2 * std::ranges::max(plan.sizes);
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
+double ExpectedBenchSeconds(const BenchPlan& plan, const BenchRequest& request, int cores) {
+  double seconds = 0;
+  const double passes = static_cast<double>(request.types.size() * request.ops.size());
+  for (const BenchLaunch& launch : plan.launches) {
+    const double crowded = std::max(1.0, static_cast<double>(launch.workers) / cores);
+    const double kinds = 2 * static_cast<double>(launch.combinations.size()) +
+                         (launch.limits ? (launch.kind == BenchLaunchKind::kPushPull ? 1 : 4) : 0);
+    double size_seconds = 0;
+    for (const uint64_t size : plan.sizes) {
+      const double call = crowded * (100e-6 + static_cast<double>(size) / 0.7e9);
+      const double turn = std::max(200e-6, call);
+      const double checks = request.checks * crowded * static_cast<double>(size) / 0.3e9;
+      size_seconds += kinds * (plan.iterations * turn + (request.warmup + request.checks) * call + checks);
+    }
+    seconds += 1 + crowded * 0.2 + passes * size_seconds;
+  }
+  return plan.rounds * seconds;
+}
+
+}  // namespace psring

@@ -1,0 +1,95 @@
+// Flags of bench -> combinations, sizes, and which processes measure what. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "experiments/bench/catalog.h"
+
+namespace psring {
+
+inline constexpr int kMostBenchWorkers = 64;
+inline constexpr int kMostBenchServers = 64;
+inline constexpr char kPushPull[] = "ps_push_pull";  // the parameter server's round, beside the collectives
+
+// nccl-tests' -b, -e, -i, -f. Both steps 0: one factor that suits a CPU.
+struct SizeSweep {
+  uint64_t least = 4 << 10, most = 16 << 20;
+  uint64_t step_bytes = 0;
+  uint64_t step_factor = 0;
+  std::vector<uint64_t> list;  // not empty: these, in this order, and nothing above counts
+};
+inline constexpr uint64_t kDefaultFactor = 16;
+
+// least, then times the factor or plus the step, while not above most. InvalidArgument: least above most,
+// both steps, a factor that does not grow, more sizes than anybody reads (1000), one size twice.
+absl::StatusOr<std::vector<uint64_t>> SizesOf(const SizeSweep& sweep);
+
+struct BenchRequest {
+  // Empty: chosen by MakeBenchPlan (see there).
+  std::vector<std::string> backends, algorithms, transports, buffers;
+  std::vector<std::string> collectives = {"all_reduce"};
+  std::vector<int> workers = {2};
+  std::vector<int> servers = {1};  // of ps_push_pull
+  SizeSweep sizes;
+  std::vector<std::string> types = {"float32"}, ops = {"sum"};
+  int root = 0;
+  int iterations = 20, aggregated = 0, warmup = 5, checks = 1, average = 3;
+  int rounds = 0;  // 0: 1 where one launch does it all, else 3
+  bool limits = false;
+  bool pin = true;                               // ranks to cores of their own, where there are enough
+  std::string segment, sockets, ranks_per_node;  // as given; empty: the worker's default
+  double timeout_s = 60;
+};
+
+// One table: what is measured with how many workers.
+struct BenchCombination {
+  std::string collective, backend, algorithm, transport, buffers;  // algorithm empty: the backend's default
+  int workers = 2;
+  int servers = 1;  // push_pull
+
+  bool push_pull() const { return collective == kPushPull; }
+  std::string name() const;  // "all_reduce, native ring over shm, shared buffers, 2 workers"
+};
+
+enum class BenchLaunchKind { kPlain, kMpirun, kPushPull };
+
+// Processes that are started together and hold a group for each of their combinations.
+struct BenchLaunch {
+  BenchLaunchKind kind = BenchLaunchKind::kPlain;
+  std::string mpi_transport;  // kMpirun: what MPI may send over, fixed for the job
+  int workers = 2;
+  std::vector<size_t> combinations;  // indices; may be empty where limits alone are measured
+  bool limits = false;
+  std::string name() const;  // "2 workers (mpirun, shm)"
+};
+
+struct BenchPlan {
+  std::vector<BenchCombination> combinations;
+  std::vector<BenchLaunch> launches;  // of one round
+  std::vector<uint64_t> sizes;
+  int rounds = 1;
+  int iterations = 20;  // of each round
+  std::vector<std::string> notes;
+};
+
+// What is not named is chosen so: every backend of this build but nccl, which wants GPUs; of native the
+// algorithms ring, direct and one-shot where it has them, of others what they choose themselves; every
+// transport but auto; private buffers, and for native over shared memory shared ones as well.
+//
+// InvalidArgument or NotFound in one line: an unknown name, a backend that was named and is not in this build
+// (or `mpirun` is not OK), an algorithm or transport that none of the backends offers. What only some of a
+// cross product offer is left out, with a note.
+absl::StatusOr<BenchPlan> MakeBenchPlan(const BenchRequest& options, const BenchCatalog& catalog,
+                                        const absl::Status& mpirun);
+
+// Memory of all processes of the largest launch, without what transports stage.
+uint64_t BenchMemoryBytes(const BenchPlan& plan);
+
+// A guess, from above on a slow machine.
+double ExpectedBenchSeconds(const BenchPlan& plan, const BenchRequest& options, int cores);
+
+}  // namespace psring

@@ -1,0 +1,78 @@
+// What the workers of a benchmark said, put together over rounds: the figures behind the tables. Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/collective_table.h"
+#include "experiments/bench/limits.h"
+#include "experiments/bench/plan.h"
+
+namespace psring {
+
+// All samples of one placement, in us a call.
+struct SampleFigures {
+  std::vector<double> times_us;
+  int64_t calls_per_turn = 0;
+  int64_t wrong = -1;
+
+  double Median() const, Mean() const, Least() const, Most() const, StandardDeviation() const;
+  // The least sample that at least `percent` of all do not exceed: nccl-tests' nearest rank.
+  double NearestRank(int percent) const;
+};
+
+struct BenchCell {
+  std::string type, op;  // as the workers name them
+  uint64_t bytes = 0, count = 0;
+  SampleFigures out_of_place, in_place;  // a parameter server's round has no second one
+};
+
+struct BenchTable {
+  BenchCombination combination;
+  std::string algorithm, transport;  // what the group says it is
+  std::vector<BenchCell> cells;
+  std::vector<double> foreign_cpu_pct;  // of each launch
+};
+
+struct BenchRank {
+  std::string host;
+  int pid = 0;
+};
+
+class BenchResult {
+ public:
+  explicit BenchResult(const BenchPlan& plan);
+
+  // A line that a worker of `launch` printed. False: it is none of the benchmark's. Lines that are, and do
+  // not make sense, count as missing.
+  bool Note(const BenchLaunch& launch, const std::string& line);
+  void NoteForeignCpu(const BenchLaunch& launch, double percent);
+
+  // DataLoss names the first combination and size of which no figure came, or fewer than were asked for.
+  absl::Status RequireComplete() const;
+
+  const BenchPlan& plan() const { return plan_; }
+  const std::vector<BenchTable>& tables() const { return tables_; }
+  const MeasuredLimits& limits() const { return limits_; }
+  const std::map<int, std::vector<BenchRank>>& ranks() const { return ranks_; }  // by number of workers
+  size_t done() const { return done_; }  // of `of`, of the launch that speaks
+  size_t of() const { return of_; }
+
+  // The row that is printed and written.
+  CollectiveRow RowOf(const BenchTable& table, const BenchCell& cell, int root) const;
+
+ private:
+  BenchCell& CellOf(BenchTable& table, const std::string& type, const std::string& op, uint64_t bytes);
+
+  const BenchPlan& plan_;
+  std::vector<BenchTable> tables_;  // by combination
+  MeasuredLimits limits_;
+  std::map<int, std::vector<BenchRank>> ranks_;
+  size_t done_ = 0, of_ = 0;
+};
+
+}  // namespace psring

@@ -1,0 +1,33 @@
+// Starts the processes of a benchmark's launch, listens to what they measured, and leaves none behind.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "experiments/bench/plan.h"
+#include "experiments/bench/result.h"
+#include "experiments/processes/interrupt.h"
+#include "experiments/processes/progress.h"
+
+namespace psring {
+
+// The binaries that stand beside this one.
+struct BenchBinaries {
+  std::string ring_worker, ps_worker, ps_server;
+};
+absl::StatusOr<BenchBinaries> FindBenchBinaries();
+
+absl::StatusOr<BenchCatalog> AskRingWorker(const BenchBinaries& binaries, const Interrupt& interrupt);
+
+// Logs go to `folder`. Errors are one line, and name the rank, and the combination where it is known.
+// `expected_s` sets the deadline, generously beyond it.
+absl::Status LaunchBench(const BenchRequest& request, const BenchPlan& plan, const BenchLaunch& launch,
+                         const BenchBinaries& binaries, const std::string& folder, double expected_s,
+                         const Interrupt& interrupt, const std::string& label, Display& display,
+                         BenchResult& result);
+
+// Of what a launcher reports about a failed child, the line that says why. Pure.
+std::string OneLineOf(const std::string& report);
+
+}  // namespace psring

@@ -1,0 +1,149 @@
+#include "experiments/bench/text.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/byte_size.h"
+#include "common/collective_table.h"
+#include "common/command_line.h"
+#include "experiments/build_info.h"
+#include "experiments/compare/plan_text.h"
+#include "experiments/compare/statistics.h"
+
+namespace psring {
+namespace {
+
+const char* const kAverages[] = {"rank 0's", "the mean of the ranks'", "the fastest rank's",
+                                 "the slowest rank's"};
+
+std::string StepText(const SizeSweep& sweep) {
+  if (!sweep.list.empty()) return "0(list)";
+  if (sweep.step_bytes > 0) return absl::StrFormat("%d(bytes)", sweep.step_bytes);
+  return absl::StrFormat("%d(factor)", sweep.step_factor > 0 ? sweep.step_factor : kDefaultFactor);
+}
+
+// "native ring, shm, shared buffers": what tells a table from the others.
+std::string ShortName(const BenchTable& table) {
+  const BenchCombination& combination = table.combination;
+  return absl::StrCat(combination.backend, table.algorithm.empty() ? "" : " ", table.algorithm, ", ",
+                      table.transport, combination.buffers == "private" ? "" : ", " + combination.buffers);
+}
+
+std::string Title(const BenchTable& table) {
+  BenchCombination actual = table.combination;
+  actual.algorithm = table.algorithm;
+  actual.transport = table.transport;
+  std::string title = absl::StrFormat("# === %s; others used %.0f%% of the processors\n", actual.name(),
+                                      Mean(table.foreign_cpu_pct));
+  const std::string& asked = table.combination.transport;
+  if (asked != "auto" && asked != table.transport) {
+    absl::StrAppend(&title, "# note: --transport ", asked, " was asked for, and ", table.transport,
+                    " is what it runs over\n");
+  }
+  return title;
+}
+
+std::string TableText(const BenchRequest& request, const BenchResult& result, const BenchTable& table) {
+  const bool limits = !result.limits().empty();
+  std::string text = Title(table) + CollectiveTableHeader(limits);
+  double busbw = 0;
+  int values = 0;
+  for (const BenchCell& cell : table.cells) {
+    const CollectiveRow row = result.RowOf(table, cell, request.root);
+    text += CollectiveTableLine(row, limits);
+    for (const PlacementFigures* figures : {&row.out_of_place, &row.in_place}) {
+      if (!figures->measured) continue;
+      busbw += figures->busbw;
+      ++values;
+    }
+  }
+  return text + CollectiveTableFooter(0, values > 0 ? busbw / values : 0);
+}
+
+// All combinations of a collective and a number of workers, a line each, busbw out of place by size.
+std::string SummaryText(const BenchRequest& request, const BenchResult& result, const std::string& collective,
+                        int workers) {
+  std::vector<const BenchTable*> tables;
+  for (const BenchTable& table : result.tables()) {
+    if (table.combination.collective == collective && table.combination.workers == workers) {
+      tables.push_back(&table);
+    }
+  }
+  if (tables.size() < 2) return "";
+  const BenchCell& first = tables.front()->cells.front();
+  size_t width = 10;
+  for (const BenchTable* table : tables) width = std::max(width, ShortName(*table).size());
+  std::string head, body;
+  for (const BenchTable* table : tables) {
+    std::string line = absl::StrFormat("# %-*s", static_cast<int>(width), ShortName(*table));
+    head = absl::StrFormat("# %-*s", static_cast<int>(width), "");
+    for (const BenchCell& cell : table->cells) {
+      if (cell.type != first.type || cell.op != first.op) continue;
+      const CollectiveRow row = result.RowOf(*table, cell, request.root);
+      absl::StrAppendFormat(&head, "  %8s", ByteSizeText(cell.bytes));
+      absl::StrAppendFormat(&line, "  %8.2f", row.out_of_place.busbw);
+    }
+    body += line + "\n";
+  }
+  return absl::StrCat("#\n# Summary: ", collective, ", ", workers, " workers, busbw in GB/s, out of place\n",
+                      head, "\n", body);
+}
+
+}  // namespace
+
+std::string BenchHeadText(const BenchRequest& request, const BenchPlan& plan, const Machine& machine,
+                          double expected_s) {
+  std::string text = absl::StrFormat("# psring bench %s (%s) on %d %s, %s\n", kVersion, kRevision,
+                                     machine.cores, machine.cores == 1 ? "core" : "cores", machine.cpu_model);
+  absl::StrAppendFormat(
+      &text, "# minBytes %d maxBytes %d step: %s warmup iters: %d iters: %d agg iters: %s validation: %d\n",
+      std::ranges::min(plan.sizes), std::ranges::max(plan.sizes), StepText(request.sizes), request.warmup,
+      plan.iterations * plan.rounds,
+      request.aggregated > 0 ? absl::StrCat(request.aggregated) : "as many as last 200 us", request.checks);
+  absl::StrAppendFormat(&text,
+                        "# time: of one call, %s; the median over iters, in which combinations take turns\n",
+                        kAverages[request.average]);
+  for (const BenchLaunch& launch : plan.launches) {
+    absl::StrAppendFormat(&text, "# %s:%s\n", launch.name(), launch.limits ? " limits" : "");
+    for (const size_t i : launch.combinations) {
+      absl::StrAppend(&text, "#    ", plan.combinations[i].name(), "\n");
+    }
+    if (launch.workers > machine.cores) {
+      absl::StrAppendFormat(&text, "#    %d processes on %d cores take turns\n", launch.workers,
+                            machine.cores);
+    }
+  }
+  for (const std::string& note : plan.notes) absl::StrAppend(&text, "# note: ", note, "\n");
+  absl::StrAppendFormat(&text, "# expected: %d %s of %d %s, about %s\n", plan.rounds,
+                        plan.rounds == 1 ? "round" : "rounds", plan.launches.size(),
+                        plan.launches.size() == 1 ? "launch" : "launches", HumanSeconds(expected_s));
+  return text;
+}
+
+std::string BenchTablesText(const BenchRequest& request, const BenchResult& result, const Machine&) {
+  std::string text = "#\n# Using processes\n";
+  for (const auto& [workers, ranks] : result.ranks()) {
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      absl::StrAppendFormat(&text, "#  Rank %2d Group %2d Pid %6d on %10s device  0 [cpu]\n", rank, workers,
+                            ranks[rank].pid, ranks[rank].host);
+    }
+  }
+  std::set<std::pair<std::string, int>> summarised;
+  std::string summaries;
+  std::set<int> workers;
+  for (const BenchTable& table : result.tables()) {
+    text += TableText(request, result, table);
+    const std::pair<std::string, int> key = {table.combination.collective, table.combination.workers};
+    if (summarised.insert(key).second) summaries += SummaryText(request, result, key.first, key.second);
+    workers.insert(key.second);
+  }
+  for (const int count : workers) {
+    const std::string limits = result.limits().Text(count);
+    if (!limits.empty()) text += "#\n" + limits;
+  }
+  return text + summaries;
+}
+
+}  // namespace psring

@@ -1,0 +1,130 @@
+#include "experiments/compare/compare.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "experiments/compare/experiment.h"
+#include "experiments/compare/plan_text.h"
+#include "experiments/compare/rates.h"
+#include "experiments/compare/virtual_plan.h"
+
+namespace psring {
+namespace {
+
+// Rounds until all are done, or until another one would leave too little for the accuracy part. The number
+// done.
+absl::StatusOr<int> RunRounds(const ExperimentFlags& flags, const Plan& plan, Experiment& experiment,
+                              Display& display) {
+  const uint64_t seed = flags.options.training.seed;
+  double longest_s = 0;
+  for (int round = 0; round < plan.rounds; ++round) {
+    const double spent = experiment.seconds();
+    const double left = flags.options.time_budget_s - plan.accuracy_s - spent;
+    if (plan.rounds_fitted && round >= kFewestRounds && longest_s > left) {
+      const std::string note =
+          absl::StrFormat("%d of %d rounds: another one would not fit into the time budget of %s", round,
+                          plan.rounds, HumanSeconds(flags.options.time_budget_s));
+      experiment.note(note);
+      display.Say(absl::StrCat("note: ", note));
+      return round;
+    }
+    for (int index : RoundOrder(static_cast<int>(plan.cost.size()), seed, round)) {
+      PSRING_RETURN_IF_ERROR(experiment.Run(plan.cost[static_cast<size_t>(index)], "cost", round,
+                                            absl::StrFormat("round %d/%d  ", round + 1, plan.rounds)));
+    }
+    longest_s = std::max(longest_s, experiment.seconds() - spent);
+  }
+  return plan.rounds;
+}
+
+// Where the rounds took longer than planned, so will the trainings.
+void ShortenTrainings(const ExperimentFlags& flags, int rounds, Experiment& experiment, Display& display,
+                      Plan& plan) {
+  const int64_t planned = plan.accuracy.empty() ? 0 : plan.accuracy.front().training.samples;
+  const double slowness = experiment.seconds() / (rounds * plan.round_s);
+  if (!ShortenAccuracy(flags.options.time_budget_s - experiment.seconds(), slowness, plan)) return;
+  const std::string note = absl::StrFormat(
+      "the trainings take %d samples each instead of %d, for a time budget of %s",
+      plan.accuracy.front().training.samples, planned, HumanSeconds(flags.options.time_budget_s));
+  experiment.note(note);
+  display.Say(absl::StrCat("note: ", note));
+}
+
+// Tries all rates with each strategy and gives every configuration the one that is best for it.
+absl::Status SweepRates(const ExperimentFlags& flags, Experiment& experiment, Display& display, Plan& plan) {
+  const std::vector<double>& lrs = flags.options.lrs;
+  if (lrs.size() < 2) return absl::OkStatus();
+  std::vector<TriedRate> tried;
+  for (const Configuration& configuration : plan.simulated ? plan.cost : plan.accuracy) {
+    if (!configuration.training.evaluate) continue;
+    for (const double lr : lrs) {
+      PSRING_ASSIGN_OR_RETURN(const TriedRate rate, experiment.TryRate(configuration, lr, "rates  "));
+      tried.push_back(rate);
+      PSRING_RETURN_IF_ERROR(experiment.WriteRates(tried));
+    }
+  }
+  PSRING_RETURN_IF_ERROR(PickRates(tried));
+  PSRING_RETURN_IF_ERROR(experiment.WriteRates(tried));
+  for (auto* configurations : {&plan.cost, &plan.accuracy}) {
+    for (Configuration& configuration : *configurations) TakeRate(tried, configuration);
+  }
+  const std::string note = absl::StrFormat(
+      "learning rates picked on %d validation samples that nobody trains on (all tried: rates.csv): %s",
+      flags.options.training.validation, DescribeRates(tried));
+  plan.notes.push_back(note);
+  display.Say(absl::StrCat("note: ", note));
+  experiment.set_plan(plan);
+  return absl::OkStatus();
+}
+
+// In simulated time: a training of each in every round.
+absl::Status RunSimulated(const ExperimentFlags& flags, const Plan& plan, Experiment& experiment) {
+  for (int round = 0; round < plan.rounds; ++round) {
+    const std::string label =
+        plan.rounds > 1 ? absl::StrFormat("seed %d  ", round + flags.options.training.seed) : "";
+    for (const Configuration& configuration : plan.cost) {
+      PSRING_RETURN_IF_ERROR(experiment.Run(configuration, "training", round, label));
+    }
+  }
+  return experiment.Report(plan.rounds);
+}
+
+absl::Status Compare(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
+  if (!flags.options.training.resume.empty()) {
+    return absl::InvalidArgumentError("--resume goes on with one training: psring train takes it");
+  }
+  PSRING_ASSIGN_OR_RETURN(const Prepared prepared, Prepare(flags, "compare", interrupt, display));
+  const bool simulated = flags.options.training.clock == "virtual";
+  PSRING_ASSIGN_OR_RETURN(
+      Plan plan, (simulated ? MakeVirtualPlan : MakePlan)(flags.options, prepared.catalog, prepared.probe,
+                                                          prepared.machine.cores));
+  PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, plan));
+  display.Say(DescribePlan(plan));
+  if (flags.dry_run) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Experiment> experiment,
+                          Experiment::Start(flags, "compare", prepared, plan, interrupt, display));
+  PSRING_RETURN_IF_ERROR(SweepRates(flags, *experiment, display, plan));
+  if (plan.simulated) return RunSimulated(flags, plan, *experiment);
+  PSRING_ASSIGN_OR_RETURN(const int rounds, RunRounds(flags, plan, *experiment, display));
+  ShortenTrainings(flags, rounds, *experiment, display, plan);
+  for (int repeat = 0; repeat < plan.accuracy_repeats; ++repeat) {
+    for (const Configuration& configuration : plan.accuracy) {
+      const std::string seed =
+          plan.accuracy_repeats > 1 ? absl::StrFormat("seed %d  ", repeat + flags.options.training.seed) : "";
+      PSRING_RETURN_IF_ERROR(
+          experiment->Run(configuration, "accuracy", repeat, absl::StrCat("accuracy  ", seed)));
+    }
+  }
+  return experiment->Report(rounds);
+}
+
+}  // namespace
+
+int RunCompare(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
+  const absl::Status status = Compare(flags, interrupt, display);
+  return status.ok() ? 0 : ReportFailure("compare", status, display);
+}
+
+}  // namespace psring

@@ -1,0 +1,32 @@
+// psring compare: a sweep over strategies and worker counts.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "experiments/compare/plan.h"
+#include "experiments/processes/interrupt.h"
+#include "experiments/processes/nodes.h"
+#include "experiments/processes/progress.h"
+#include "experiments/virtual_cluster/link.h"
+
+namespace psring {
+
+struct ExperimentFlags {
+  CompareOptions options;
+  std::string out;
+  bool dry_run = false;
+  bool predict = false;  // hold the rows against the simulator
+  bool time_budget_given = false;
+  LinkOptions link;
+  NodesOptions nodes;
+  bool link_is_default =
+      false;  // nobody asked for it: given up where something in the comparison cannot have it
+  std::vector<std::string> command_line;
+};
+
+// Returns the process's exit code: 0, 2 for bad input (nothing has been written then), 1 for a failure, 130
+// where it was interrupted. Everything that people should read goes to `display` (stdout) and stderr.
+int RunCompare(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display);
+
+}  // namespace psring

@@ -1,0 +1,421 @@
+#include "experiments/compare/experiment.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "common/check.h"
+#include "common/command_line.h"
+#include "common/delays.h"
+#include "common/records.h"
+#include "common/trace.h"
+#include "experiments/compare/estimate.h"
+#include "experiments/compare/findings.h"
+#include "experiments/compare/plan_text.h"
+#include "experiments/compare/residuals.h"
+#include "experiments/compare/table.h"
+#include "experiments/compare/wrap.h"
+#include "experiments/host/calibrate.h"
+#include "experiments/host/gpu_probe.h"
+#include "experiments/processes/mpirun.h"
+#include "experiments/report/report_verb.h"
+
+namespace psring {
+namespace {
+
+// A link that somebody's payload does not pass would only be a number in a table.
+absl::Status CheckShaped(const Configuration& configuration, const LinkOptions& link, Shaping shaping) {
+  const std::string backend = configuration.backend();
+  if (shaping == Shaping::kNone || configuration.strategy.needs != StrategyNeeds::kProcessGroup ||
+      backend == "native") {
+    return absl::OkStatus();
+  }
+  std::string why;
+  if (backend == "mpi") why = "mpirun starts all its ranks on one host";
+  if (backend == "nccl") why = "NCCL chooses its wires itself";
+  if (backend == "gloo" && link.latency_s > 0) why = "--latency is kept by psring's own transports";
+  if (backend == "gloo" && shaping != Shaping::kNetns)
+    why = "without namespaces only psring's own transports hold back";
+  if (why.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(configuration.strategy.name,
+                                                 " cannot be given links with a rate: ", why,
+                                                 "; leave it out, or --link none"));
+}
+
+// The strategies whose collectives this experiment uses must be had: built, and offering what is asked of
+// them; MPI started by an mpirun, NCCL on a GPU.
+absl::Status CheckCollectives(const ExperimentFlags& flags, const Prepared& prepared) {
+  std::vector<std::string> names = flags.options.strategies;
+  if (names.empty()) names = DefaultStrategies();
+  for (const std::string& name : names) {
+    for (int workers : flags.options.workers) {
+      PSRING_ASSIGN_OR_RETURN(const Configuration configuration,
+                              MakeConfiguration(name, workers, flags.options.training, prepared.catalog,
+                                                prepared.probe, prepared.machine.cores));
+      if (!configuration.update.refused.empty() && !configuration.simulated()) {
+        return absl::InvalidArgumentError(configuration.update.refused);
+      }
+      if (configuration.simulated()) continue;
+      PSRING_RETURN_IF_ERROR(CheckShaped(configuration, prepared.link, prepared.shaping));
+      if (configuration.backend() == "mpi") {
+        PSRING_RETURN_IF_ERROR(
+            FindMpirun({.ranks = configuration.workers, .transport = configuration.training.fabric})
+                .status());
+      }
+      if (configuration.backend() == "nccl") {
+        if (const absl::Status gpus = FindGpus().status(); !gpus.ok()) {
+          return absl::FailedPreconditionError(
+              absl::StrCat("strategy ", name, ": NCCL needs a GPU: ", gpus.message()));
+        }
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The run whose times are asked for in "trace:RUN"; null: no run is.
+const MeasuredRun* MeasuredIn(const Prepared& prepared, const std::string& time) {
+  if (!absl::StartsWith(time, kTracePrefix)) return nullptr;
+  for (const MeasuredRun& run : prepared.measured) {
+    if (absl::StrCat(kTracePrefix, run.path()) == time) return &run;
+  }
+  return nullptr;
+}
+
+absl::Status OpenMeasured(const TrainingOptions& training, Prepared& prepared) {
+  for (const auto& [flag, time] :
+       {std::pair{"--compute_ms", training.compute_ms}, {"--network_ms", training.network_ms}}) {
+    if (!absl::StartsWith(time, kTracePrefix) || MeasuredIn(prepared, time) != nullptr) continue;
+    absl::StatusOr<MeasuredRun> run =
+        MeasuredRun::Open(time.substr(std::string(kTracePrefix).size()), prepared.catalog);
+    if (!run.ok()) {
+      return absl::Status(run.status().code(), absl::StrCat(flag, " ", time, ": ", run.status().message()));
+    }
+    prepared.measured.push_back(*std::move(run));
+  }
+  return absl::OkStatus();
+}
+
+// Whether any process of a launch has left word that training diverged.
+bool SaysDiverged(const std::string& folder) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (!absl::StartsWith(entry.path().filename().string(), "log-")) continue;
+    const absl::StatusOr<std::string> log = ReadFile(entry.path().string());
+    if (log.ok() && absl::StrContains(*log, "training diverged")) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<StepTimes> MeasuredTimes(const Prepared& prepared, const std::string& time, bool computing,
+                                        const Configuration& configuration, std::string& which) {
+  const MeasuredRun* run = MeasuredIn(prepared, time);
+  PSRING_CHECK(run != nullptr);
+  const bool alone = configuration.strategy.needs == StrategyNeeds::kNothing;
+  return run->TimesFor(configuration, computing || alone, which);
+}
+
+}  // namespace
+
+absl::Status CheckMeasured(const Prepared& prepared, Plan& plan) {
+  std::vector<std::string> others;
+  for (const Configuration& configuration : plan.cost) {
+    for (const bool computing : {true, false}) {
+      const TrainingOptions& training = configuration.training;
+      const std::string& time = computing ? training.compute_ms : training.network_ms;
+      if (MeasuredIn(prepared, time) == nullptr) continue;
+      std::string which;
+      PSRING_RETURN_IF_ERROR(MeasuredTimes(prepared, time, computing, configuration, which).status());
+      const std::string text = absl::StrCat(configuration.name(), ": times of ",
+                                            computing ? "computing" : "exchanges", " as of ", which);
+      if (which != configuration.name()) others.push_back(text);
+    }
+  }
+  for (const std::string& text : others) plan.notes.push_back(text);
+  return absl::OkStatus();
+}
+
+absl::Status Experiment::ResolveTimes(const std::string& folder, Configuration& configuration) const {
+  for (const bool computing : {true, false}) {
+    std::string& time = computing ? configuration.training.compute_ms : configuration.training.network_ms;
+    if (MeasuredIn(prepared_, time) == nullptr) continue;
+    std::string which;
+    PSRING_ASSIGN_OR_RETURN(const StepTimes times,
+                            MeasuredTimes(prepared_, time, computing, configuration, which));
+    const std::string path = absl::StrCat(folder, computing ? "/times-compute.json" : "/times-network.json");
+    PSRING_RETURN_IF_ERROR(WriteFile(path, ToJson(times)));
+    time = absl::StrCat(kTracePrefix, path);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TriedRate> Experiment::TryRate(const Configuration& configuration, double lr,
+                                              const std::string& label) {
+  Configuration tried = configuration;
+  tried.training.lr = lr;
+  tried.training.score = "validation";
+  tried.training.eval_every = 0;
+  tried.training.checkpoint_dir.clear();
+  tried.training.checkpoint_every = 0;
+  const RunLabel run{.records = absl::StrFormat("records/rates/lr-%g/%s", lr, configuration.folder())};
+  PSRING_ASSIGN_OR_RETURN(const std::string folder, folder_.RecordFolder(run));
+  PSRING_RETURN_IF_ERROR(ResolveTimes(folder, tried));
+  TriedRate rate{.strategy = configuration.strategy.name, .workers = configuration.workers, .lr = lr};
+  const double expected_s = ExpectedLaunchSeconds(tried, prepared_.probe, prepared_.machine.cores);
+  const absl::StatusOr<Launched> launched =
+      Launch(tried, folder, label, expected_s, prepared_.binaries, site_, interrupt_, display_);
+  if (!launched.ok()) {
+    // Too high a rate is an answer, too. Who says so need not be the one that ended first.
+    if (SaysDiverged(folder)) return rate;
+    return launched.status();
+  }
+  for (const RankResult& rank : launched->records.ranks) {
+    if (rank.curve.empty()) continue;
+    rate.accuracy = rank.curve.back().test_accuracy;
+    rate.loss = rank.curve.back().test_loss;
+  }
+  display_.Say(absl::StrFormat("%s%s: lr %g, validation accuracy %.4f", label, configuration.name(), lr,
+                               rate.accuracy.value_or(0)));
+  return rate;
+}
+
+absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string& verb,
+                                 const Interrupt& interrupt, Display& display) {
+  Prepared prepared;
+  PSRING_ASSIGN_OR_RETURN(prepared.binaries, FindBinaries());
+  PSRING_ASSIGN_OR_RETURN(prepared.catalog, AskTrainer(prepared.binaries, interrupt));
+  PSRING_RETURN_IF_ERROR(CheckCompareOptions(flags.options, prepared.catalog));
+  PSRING_RETURN_IF_ERROR(OpenMeasured(flags.options.training, prepared));
+  prepared.run_path = RunPath(flags.out, verb, absl::Now());
+  if (!flags.dry_run) PSRING_RETURN_IF_ERROR(CheckRunPath(prepared.run_path));
+  prepared.machine = DescribeMachine();
+  TrainingOptions checked = flags.options.training;
+  checked.strategy = "single";
+  checked.steps = 0;  // of the cost part, where --samples or --epochs may stand beside it
+  checked.micro_batches = 1;
+  checked.staleness_lr = "none";  // of some of the strategies; CheckCompareOptions knows them
+  checked.wire = "float32";
+  checked.score = "test";
+  checked.straggler = "none";  // there is one worker here
+  PSRING_ASSIGN_OR_RETURN(prepared.probe, CheckWithTrainer(prepared.binaries, checked, interrupt));
+  prepared.link = flags.link;
+  if (flags.options.training.clock == "virtual") {
+    if (!flags.link_is_default && prepared.link.wanted()) {
+      return absl::InvalidArgumentError(
+          "--link is for processes that run; --clock virtual takes --network_ms, the time of one gradient");
+    }
+    prepared.link = {};
+  }
+  PSRING_ASSIGN_OR_RETURN(prepared.shaping,
+                          VirtualCluster::Choose(prepared.link, interrupt, prepared.why_userspace));
+  absl::Status collectives = CheckCollectives(flags, prepared);
+  if (!collectives.ok() && flags.link_is_default && prepared.shaping != Shaping::kNone) {
+    // Nobody asked for a network; without one it may be possible.
+    prepared.why_no_link = std::string(collectives.message());
+    prepared.why_userspace.clear();
+    prepared.link = {};
+    prepared.shaping = Shaping::kNone;
+    collectives = CheckCollectives(flags, prepared);
+  }
+  PSRING_RETURN_IF_ERROR(collectives);
+  PSRING_RETURN_IF_ERROR(CheckBatches(flags.options, prepared.catalog, prepared.probe.samples));
+  PSRING_RETURN_IF_ERROR(TimeTrainer(prepared.binaries, prepared.catalog, flags.options.training, interrupt,
+                                     display, prepared.probe));
+  if (prepared.shaping != Shaping::kNone) {
+    prepared.probe.link =
+        Wires{.latency_s = prepared.link.latency_s, .bytes_per_s = prepared.link.bits_per_s / 8};
+  }
+  return prepared;
+}
+
+absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFlags& flags,
+                                                              const std::string& verb,
+                                                              const Prepared& prepared, const Plan& plan,
+                                                              const Interrupt& interrupt, Display& display) {
+  PSRING_ASSIGN_OR_RETURN(RunFolder folder,
+                          RunFolder::Create(prepared.run_path, /*link_latest=*/flags.out.empty()));
+  auto experiment =
+      std::unique_ptr<Experiment>(new Experiment(flags, prepared, interrupt, display, std::move(folder)));
+  experiment->begin_ns_ = MonotonicNanos();
+  experiment->manifest_ = {
+      .run_id = experiment->folder_.run_id(),
+      .verb = verb,
+      .command_line = flags.command_line,
+      .started_utc = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone()),
+      .machine = prepared.machine,
+      .plan = plan,
+      .disturbances = flags.options.training};
+  PSRING_RETURN_IF_ERROR(experiment->BuildCluster());
+  PSRING_RETURN_IF_ERROR(experiment->folder_.Write("manifest.json", ManifestJson(experiment->manifest_)));
+  return experiment;
+}
+
+absl::Status Experiment::BuildCluster() {
+  if (manifest_.plan.simulated) return absl::OkStatus();
+  site_ = prepared_.site;
+  if (site_.nodes != nullptr) {
+    note("no predictions: what the network between the machines can do was not measured");
+    return interrupt_.Check();
+  }
+  absl::StatusOr<Wires> wires;
+  if (prepared_.shaping == Shaping::kNone) {
+    if (!prepared_.why_no_link.empty()) {
+      display_.Say(absl::StrCat("note:      no virtual cluster: ", prepared_.why_no_link));
+    }
+    display_.Redraw("measuring the loopback");
+    wires = CalibrateLoopback(prepared_.machine.cores, absl::Seconds(1));
+  } else {
+    display_.Redraw("building the virtual cluster and measuring its links");
+    int nodes = 1;
+    for (const auto* part : {&manifest_.plan.cost, &manifest_.plan.accuracy}) {
+      for (const Configuration& configuration : *part) nodes = std::max(nodes, NodesOf(configuration));
+    }
+    PSRING_ASSIGN_OR_RETURN(cluster_,
+                            VirtualCluster::Create(prepared_.link, prepared_.shaping, nodes, interrupt_));
+    site_.cluster = cluster_.get();
+    wires = cluster_->Measure();
+    manifest_.link = cluster_->report();
+    display_.Say(absl::StrCat("network:   ", DescribeLink(manifest_.link)));
+    if (!prepared_.why_userspace.empty()) {
+      display_.Say(absl::StrCat("note:      no namespaces here, so psring's own transports hold back: ",
+                                prepared_.why_userspace));
+    }
+    if (!manifest_.link.invalid.empty()) {
+      display_.Say(absl::StrCat("note:      not valid: ", manifest_.link.invalid));
+    }
+  }
+  if (wires.ok()) {
+    manifest_.wires = *wires;
+  } else {
+    note(absl::StrCat("no predictions: ", wires.status().message()));
+  }
+  return interrupt_.Check();
+}
+
+ConfigurationRuns& Experiment::RunsOf(const Configuration& configuration) {
+  for (ConfigurationRuns& runs : runs_) {
+    if (runs.configuration.folder() == configuration.folder()) return runs;
+  }
+  return runs_.emplace_back(ConfigurationRuns{.configuration = configuration});
+}
+
+absl::Status Experiment::Run(const Configuration& configuration, const std::string& part, int repeat,
+                             const std::string& label) {
+  Configuration seeded = configuration;
+  // Rounds repeat the same work; trainings differ by seed.
+  if (part != "cost") seeded.training.seed += static_cast<uint64_t>(repeat);
+  const RunLabel run{.run_id = manifest_.run_id,
+                     .part = part,
+                     .strategy = configuration.strategy.name,
+                     .workers = configuration.workers,
+                     .repeat = repeat,
+                     .seed = seeded.training.seed,
+                     .records = absl::StrFormat("records/%s-%d/%s", part, repeat + 1, configuration.folder()),
+                     .servers = configuration.servers()};
+  PSRING_ASSIGN_OR_RETURN(const std::string folder, folder_.RecordFolder(run));
+  PSRING_RETURN_IF_ERROR(ResolveTimes(folder, seeded));
+  // One training keeps its checkpoints where it was told to; of several each has a place of its own.
+  std::string& checkpoints = seeded.training.checkpoint_dir;
+  if (!checkpoints.empty() && (manifest_.verb != "train" || manifest_.plan.rounds > 1)) {
+    absl::StrAppend(&checkpoints, "/", absl::StripPrefix(run.records, "records/"));
+  }
+  const double expected_s = ExpectedLaunchSeconds(seeded, prepared_.probe, prepared_.machine.cores);
+  PSRING_ASSIGN_OR_RETURN(const Launched launched, Launch(seeded, folder, label, expected_s,
+                                                          prepared_.binaries, site_, interrupt_, display_));
+  PSRING_ASSIGN_OR_RETURN(RunFigures figures, FiguresOf(seeded, launched.records));
+  figures.foreign_cpu_pct = launched.foreign_cpu_pct;
+  // Clocks of two machines agree to about the time of a message, which is what a wait would be held against.
+  if (site_.nodes != nullptr && !site_.nodes->one_clock()) figures.wait_ms.reset();
+  PSRING_RETURN_IF_ERROR(folder_.Append(run, seeded, launched.records, figures));
+  // One round shows the course of things; all of them would make a file that no viewer opens.
+  if (repeat == 0 && part != "accuracy") PSRING_RETURN_IF_ERROR(folder_.KeepTrace(run, seeded));
+
+  ConfigurationRuns& runs = RunsOf(configuration);
+  runs.sample = launched.records.ranks.front();
+  if (part != "accuracy") runs.cost.push_back(figures);
+  if (part != "cost") runs.accuracy.push_back(figures);
+  std::string line = absl::StrFormat("%s%s: %s samples/s, %.1f ms a step", label, configuration.name(),
+                                     WithThousands(figures.samples_per_s), figures.step_ms);
+  if (figures.test_accuracy) absl::StrAppendFormat(&line, ", test accuracy %.4f", *figures.test_accuracy);
+  if (part == "cost") {
+    display_.SayPlain(line);
+  } else {
+    display_.Say(line);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Experiment::Predict(const std::vector<ConfigurationRuns>& runs, std::vector<SummaryRow>& rows) {
+  if (!flags_.predict || !manifest_.wires) return absl::OkStatus();
+  PredictionGround ground{.wires = *manifest_.wires, .cores = prepared_.machine.cores};
+  const TrainingOptions& training = flags_.options.training;
+  if (!training.workload.empty()) {
+    PSRING_ASSIGN_OR_RETURN(const Workload recorded, LoadWorkload(training.workload));
+    ground.workload = Faster(recorded, training.compute_speedup);
+  }
+  display_.Redraw("simulating what was measured");
+  PredictRows(ground, rows);
+  return folder_.Write("residuals.csv", ResidualsCsv(rows, runs));
+}
+
+double Experiment::seconds() const { return 1e-9 * static_cast<double>(MonotonicNanos() - begin_ns_); }
+
+absl::Status Experiment::Report(int rounds_done) {
+  display_.Clear();
+  // In the plan's order, not in that of the shuffled rounds.
+  std::vector<ConfigurationRuns> runs;
+  for (const auto* part : {&manifest_.plan.cost, &manifest_.plan.accuracy}) {
+    for (const Configuration& configuration : *part) {
+      const auto same = [&](const ConfigurationRuns& other) {
+        return other.configuration.folder() == configuration.folder();
+      };
+      if (std::none_of(runs.begin(), runs.end(), same)) runs.push_back(RunsOf(configuration));
+    }
+  }
+  std::vector<SummaryRow> rows = Summarise(manifest_.run_id, runs, manifest_.wires, manifest_.link);
+  PSRING_RETURN_IF_ERROR(Predict(runs, rows));
+  manifest_.rounds_done = rounds_done;
+  manifest_.wall_s = seconds();
+  PSRING_RETURN_IF_ERROR(folder_.Write("summary.csv", SummaryCsv(rows)));
+  PSRING_RETURN_IF_ERROR(folder_.Write("summary.json", SummaryJson(rows)));
+  PSRING_RETURN_IF_ERROR(folder_.WriteTrace());
+  PSRING_RETURN_IF_ERROR(folder_.Write("manifest.json", ManifestJson(manifest_)));
+
+  const std::vector<std::string> findings = Findings(rows, manifest_.wires, prepared_.machine.cores);
+  PSRING_RETURN_IF_ERROR(folder_.Write("findings.txt", absl::StrCat(absl::StrJoin(findings, "\n"), "\n")));
+  PSRING_RETURN_IF_ERROR(WriteRunReport(folder_.path()));
+
+  std::string text = absl::StrCat("\n", Table(rows), "\n");
+  for (const std::string& sentence : findings) text += Wrap(sentence, "- ");
+  absl::StrAppend(&text, "\n", HumanSeconds(manifest_.wall_s), "; all of it: ", folder_.path(),
+                  "/report.html, and beside it summary.csv, runs.csv, curves.csv, steps.jsonl, trace.json",
+                  flags_.predict && manifest_.wires ? ", residuals.csv" : "");
+  display_.Say(text);
+  return absl::OkStatus();
+}
+
+int ReportFailure(const std::string& verb, const absl::Status& status, Display& display) {
+  display.Clear();
+  int code = 1;
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kFailedPrecondition:
+      code = 2;
+      break;
+    case absl::StatusCode::kCancelled:
+      code = 130;
+      break;
+    default:
+      break;
+  }
+  return Fail(absl::StrCat("psring ", verb), std::string(status.message()), code);
+}
+
+}  // namespace psring

@@ -1,0 +1,106 @@
+// What compare and train share: the checks before any work, the launches and what is kept of them, the
+// report.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "experiments/compare/compare.h"
+#include "experiments/compare/manifest.h"
+#include "experiments/compare/measured_run.h"
+#include "experiments/compare/rates.h"
+#include "experiments/compare/run_folder.h"
+#include "experiments/compare/runner.h"
+
+namespace psring {
+
+// Everything that is known before the plan is made.
+struct Prepared {
+  Binaries binaries;
+  Catalog catalog;
+  Machine machine;
+  Probe probe;
+  LinkOptions link;  // the flags', or none where that was given up
+  Shaping shaping = Shaping::kNone;
+  std::string why_no_link;
+  std::string why_userspace;  // where namespaces were wanted and cannot be made
+  Site site;                  // but for the virtual cluster, which is built later
+  std::string run_path;
+  std::vector<MeasuredRun> measured;  // those that --compute_ms and --network_ms name
+};
+
+// All checks of input, then a first look at the trainer's speed. InvalidArgument, NotFound and
+// FailedPrecondition are the user's; nothing has been written.
+absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string& verb,
+                                 const Interrupt& interrupt, Display& display);
+
+// A run in progress: launches configurations, keeps their figures, and reports in the end.
+class Experiment {
+ public:
+  // Makes the run folder, builds the virtual cluster where one is asked for, calibrates the wires.
+  static absl::StatusOr<std::unique_ptr<Experiment>> Start(const ExperimentFlags& flags,
+                                                           const std::string& verb, const Prepared& prepared,
+                                                           const Plan& plan, const Interrupt& interrupt,
+                                                           Display& display);
+
+  // Trains `configuration` with the rate `lr`, scored on the validation samples. That it diverges is no
+  // error.
+  absl::StatusOr<TriedRate> TryRate(const Configuration& configuration, double lr, const std::string& label);
+
+  // Launches `configuration` once; its figures are kept. `part`: "cost", "accuracy", or "training", which is
+  // both.
+  absl::Status Run(const Configuration& configuration, const std::string& part, int repeat,
+                   const std::string& label);
+
+  double seconds() const;  // since Start
+  void set_plan(const Plan& plan) { manifest_.plan = plan; }
+  absl::Status WriteRates(const std::vector<TriedRate>& tried) {
+    return folder_.Write("rates.csv", RatesCsv(tried));
+  }
+  void note(const std::string& text) { manifest_.plan.notes.push_back(text); }
+
+  // Writes the summary; prints table, findings and where all is kept.
+  absl::Status Report(int rounds_done);
+
+ private:
+  Experiment(const ExperimentFlags& flags, const Prepared& prepared, const Interrupt& interrupt,
+             Display& display, RunFolder folder)
+      : flags_(flags),
+        prepared_(prepared),
+        interrupt_(interrupt),
+        display_(display),
+        folder_(std::move(folder)) {}
+
+  // Puts the measured times that `training` names into `folder`, and names them there.
+  absl::Status ResolveTimes(const std::string& folder, Configuration& configuration) const;
+
+  ConfigurationRuns& RunsOf(const Configuration& configuration);
+
+  absl::Status BuildCluster();
+
+  // Where it was asked for: predictions beside `rows`, and residuals.csv.
+  absl::Status Predict(const std::vector<ConfigurationRuns>& runs, std::vector<SummaryRow>& rows);
+
+  const ExperimentFlags& flags_;
+  const Prepared& prepared_;
+  const Interrupt& interrupt_;
+  Display& display_;
+  RunFolder folder_;
+  std::unique_ptr<VirtualCluster> cluster_;  // null: none
+  Site site_;
+  Manifest manifest_;
+  int64_t begin_ns_ = 0;
+  std::vector<ConfigurationRuns> runs_;
+};
+
+// Whether the runs that --compute_ms and --network_ms name have times for all that is planned. Says in the
+// plan's notes whose times are taken.
+absl::Status CheckMeasured(const Prepared& prepared, Plan& plan);
+
+// Prints `status` the way the front door does, and gives the exit code that belongs to it.
+int ReportFailure(const std::string& verb, const absl::Status& status, Display& display);
+
+}  // namespace psring

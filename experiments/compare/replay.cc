@@ -1,0 +1,98 @@
+#include "experiments/compare/replay.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "common/check.h"
+#include "common/command_line.h"
+#include "common/records.h"
+#include "experiments/compare/experiment.h"
+#include "experiments/compare/launches.h"
+#include "experiments/compare/runner.h"
+#include "experiments/processes/launcher.h"
+
+namespace psring {
+namespace {
+
+constexpr char kArrivals[] = "arrivals-server0.bin";
+
+struct Replayed {
+  std::string weights_hash;
+  int64_t updates = 0;
+};
+
+absl::StatusOr<Replayed> ReplayOne(const LaunchNote& note, const Binaries& binaries,
+                                   const Interrupt& interrupt) {
+  std::vector<std::string> command = {binaries.trainer, "--progress=none",
+                                      absl::StrCat("--replay=", note.folder, "/", kArrivals)};
+  command.insert(command.end(), note.trainer_flags.begin(), note.trainer_flags.end());
+  PSRING_ASSIGN_OR_RETURN(const std::string output, RunForOutput(command, absl::Hours(24), interrupt));
+  std::vector<std::string> lines = absl::StrSplit(output, '\n', absl::SkipEmpty());
+  const nlohmann::json json =
+      lines.empty() ? nlohmann::json() : nlohmann::json::parse(lines.back(), nullptr, false);
+  if (!json.is_object() || !json.contains("weights_hash")) {
+    return absl::InternalError(absl::StrCat("`trainer --replay` answered: ", output));
+  }
+  return Replayed{json.value("weights_hash", ""), json.value("updates", int64_t{0})};
+}
+
+// Those that can be replayed.
+absl::StatusOr<std::vector<LaunchNote>> AsynchronousLaunches(const std::string& run) {
+  PSRING_ASSIGN_OR_RETURN(const std::vector<LaunchNote> all, ListLaunches(run));
+  std::vector<LaunchNote> found;
+  for (const LaunchNote& note : all) {
+    std::error_code error;
+    if (!std::filesystem::exists(absl::StrCat(note.folder, "/", kArrivals), error)) continue;
+    if (note.servers > 1) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(note.folder, ": ", note.strategy, " had ", note.servers,
+                       " servers; only runs with one can be made again, give --servers 1"));
+    }
+    found.push_back(note);
+  }
+  if (!found.empty()) return found;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "'", run,
+      "' holds no live asynchronous run that ended well (ps-async, ps-ssp): nothing else depends on "
+      "the order of arrivals; run the same flags and --seed again instead"));
+}
+
+absl::StatusOr<int> ReplayAll(const std::string& run, const Interrupt& interrupt, Display& display) {
+  PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
+  PSRING_ASSIGN_OR_RETURN(const std::vector<LaunchNote> launches, AsynchronousLaunches(run));
+  int differ = 0;
+  for (const LaunchNote& note : launches) {
+    PSRING_ASSIGN_OR_RETURN(const std::string text,
+                            ReadFile(absl::StrCat(note.folder, "/result-rank0.json")));
+    PSRING_ASSIGN_OR_RETURN(const RankResult live, RankResultFromJson(text));
+    display.Redraw(absl::StrCat("replaying ", note.folder));
+    PSRING_ASSIGN_OR_RETURN(const Replayed replayed, ReplayOne(note, binaries, interrupt));
+    const bool same = replayed.weights_hash == live.weights_hash;
+    differ += !same;
+    display.Clear();
+    display.Say(absl::StrFormat(
+        "%s x %d: %d updates made again, weights %s: %s", note.strategy, note.workers, replayed.updates,
+        replayed.weights_hash,
+        same ? "those of the run, bit for bit" : absl::StrCat("NOT those of the run, ", live.weights_hash)));
+  }
+  if (differ == 0) return 0;
+  return Fail(
+      "psring replay",
+      absl::StrCat(differ, " of ", launches.size(),
+                   " runs came out differently: another processor or library than theirs, or a server "
+                   "that was started again in between"));
+}
+
+}  // namespace
+
+int RunReplay(const std::string& run, const Interrupt& interrupt, Display& display) {
+  const absl::StatusOr<int> code = ReplayAll(run, interrupt, display);
+  return code.ok() ? *code : ReportFailure("replay", code.status(), display);
+}
+
+}  // namespace psring

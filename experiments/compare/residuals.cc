@@ -1,0 +1,289 @@
+#include "experiments/compare/residuals.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/check.h"
+#include "experiments/compare/estimate.h"
+#include "experiments/compare/run_files.h"
+#include "experiments/compare/statistics.h"
+
+namespace psring {
+namespace {
+
+constexpr double kNotable = 0.05;   // of the measured step
+constexpr double kLeastPart = 0.1;  // of a residual, to be named
+// Of the columns, in every row: a file that is cut in pieces still says it.
+constexpr char kBasis[] =
+    "measured measured; predicted simulated; residual derived; computing measured; waiting derived; update "
+    "measured; "
+    "congestion derived at most; scheduling derived at most; unexplained derived; others measured";
+
+absl::Status NotSimulated(const std::string& why) { return absl::FailedPreconditionError(why); }
+
+absl::Status CheckSimulated(const SummaryRow& row) {
+  const Configuration& configuration = row.configuration;
+  const TrainingOptions& training = configuration.training;
+  PSRING_RETURN_IF_ERROR(CheckStrategy(configuration.strategy));
+  if (!row.measured_cost) return NotSimulated("no steps were measured for their time");
+  if (row.link.bits_per_s <= 0) return NotSimulated("its links have no rate");
+  if (BytesAreDerived(row)) return NotSimulated("other people's collectives are not simulated");
+  if (training.wire != "float32") return NotSimulated(absl::StrCat("gradients travel as ", training.wire));
+  if (training.clip_norm > 0) return NotSimulated("clipping has all updates wait for all buckets");
+  if (training.straggler != "none" || training.jitter_ms != "none") {
+    return NotSimulated("workers were slowed down");
+  }
+  return absl::OkStatus();
+}
+
+// A bucket a tensor.
+Workload AsMeasured(const SummaryRow& pace, const SummaryRow& row) {
+  Workload workload{.name = pace.configuration.name()};
+  workload.batch =
+      static_cast<int>(WorkerBatch(row.configuration.training)) * row.configuration.training.micro_batches;
+  workload.backward_ms = *pace.mean.computed_ms;
+  double ready_ms = 0;
+  for (size_t b = 0; b < row.sample.bucket_elements.size(); ++b) {
+    ready_ms = std::clamp(pace.mean.bucket_ready_ms[b], ready_ms, workload.backward_ms);
+    workload.tensors.push_back({absl::StrCat("bucket ", b), 4 * row.sample.bucket_elements[b], ready_ms});
+  }
+  return workload;
+}
+
+bool SameBuckets(const Workload& workload, const BucketSizes& sizes, const std::vector<int64_t>& elements) {
+  const std::vector<Bucket> planned = PlanBuckets(LayoutOf(workload), sizes);
+  return std::equal(
+      planned.begin(), planned.end(), elements.begin(), elements.end(),
+      [](const Bucket& bucket, int64_t count) { return static_cast<int64_t>(bucket.count) == count; });
+}
+
+Cluster ClusterOf(const SummaryRow& row, const SummaryRow* none, const PredictionGround& ground) {
+  const auto turns = [&](int processes) { return std::max(1.0, double(processes) / ground.cores); };
+  const int workers = row.configuration.workers, servers = std::max(1, row.configuration.servers());
+  const Wires& wires = ground.wires;
+  Cluster cluster;
+  cluster.link_bytes_per_s = wires.bytes_per_s;
+  cluster.fraction = 1;  // it was measured as payload
+  cluster.latency_s = wires.latency_s;
+  cluster.burst_bytes = wires.burst_bytes;
+  cluster.add_s_per_byte = wires.add_s_per_byte * turns(workers);
+  cluster.server_add_s_per_byte = wires.add_s_per_byte * turns(servers);
+  // Plain SGD touches as much memory as adding.
+  const double update =
+      row.configuration.update.momentum > 0 ? wires.update_s_per_byte : wires.add_s_per_byte;
+  cluster.server_update_s_per_byte = update * turns(servers);
+  cluster.worker_update_s_per_byte = update * turns(workers);
+  if (none != nullptr && none->mean.update_ms && row.sample.parameters > 0) {
+    cluster.worker_update_s_per_byte =
+        1e-3 * *none->mean.update_ms / (4.0 * static_cast<double>(row.sample.parameters));
+  }
+  return cluster;
+}
+
+bool Communicates(const SummaryRow& row) {
+  return row.configuration.strategy.needs != StrategyNeeds::kNothing;
+}
+
+const SummaryRow* NoneBeside(const std::vector<SummaryRow>& rows, const SummaryRow& row) {
+  for (const SummaryRow& other : rows) {
+    if (other.configuration.strategy.name == "none" && other.measured_cost &&
+        other.configuration.workers == row.configuration.workers) {
+      return &other;
+    }
+  }
+  return nullptr;
+}
+
+std::string Field(const std::optional<double>& value) { return value ? absl::StrFormat("%.6g", *value) : ""; }
+
+std::string Line(const SummaryRow& row, const std::string& round, const RunFigures& figures) {
+  const Configuration& configuration = row.configuration;
+  std::vector<std::string> fields = {
+      row.run_id,
+      configuration.strategy.name,
+      absl::StrCat(configuration.workers),
+      absl::StrCat(configuration.servers()),
+      configuration.servers() > 0 ? configuration.training.server_placement : "",
+      round};
+  if (!row.prediction) {
+    fields.push_back(Field(figures.step_ms));
+    fields.insert(fields.end(), 8, "");
+  } else {
+    const Residual residual = ResidualOf(figures, row.prediction->prediction);
+    for (const double part :
+         {residual.measured, residual.predicted, residual.total(), residual.computing, residual.waiting,
+          residual.update, residual.congestion, residual.scheduling, residual.unexplained}) {
+      // Enough digits for a reader's sum to come out.
+      fields.push_back(absl::StrFormat("%.9g", part));
+    }
+  }
+  const auto& network = figures.network;
+  fields.push_back(Field(figures.run_delay_ms));
+  fields.push_back(network ? Field(network->retransmitted_segments) : "");
+  fields.push_back(network ? Field(network->timeouts) : "");
+  fields.push_back(network ? Field(network->queue_drops) : "");
+  fields.push_back(kBasis);
+  fields.push_back(row.prediction ? absl::StrCat("computing as in ", row.prediction->compute_from)
+                                  : row.why_not_predicted);
+  for (std::string& field : fields) field = CsvField(field);
+  return absl::StrCat(absl::StrJoin(fields, ","), "\n");
+}
+
+// "waiting +2.1, unexplained -0.3", the larger first.
+std::string PartsText(const Residual& residual) {
+  std::vector<std::pair<double, const char*>> parts = {
+      {residual.computing, "computing"},
+      {residual.waiting, "waiting for a peer"},
+      {residual.update, "updates"},
+      {residual.congestion, "sending again (at most)"},
+      {residual.scheduling, "waiting for a processor (at most)"},
+      {residual.unexplained, "unexplained"}};
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const auto& a, const auto& b) { return std::abs(a.first) > std::abs(b.first); });
+  std::vector<std::string> texts;
+  for (const auto& [ms, name] : parts) {
+    if (std::abs(ms) >= kLeastPart * std::abs(residual.total()))
+      texts.push_back(absl::StrFormat("%s %+.1f", name, ms));
+  }
+  return absl::StrJoin(texts, ", ");
+}
+
+}  // namespace
+
+Residual ResidualOf(const RunFigures& measured, const Prediction& predicted) {
+  Residual residual{.measured = measured.step_ms, .predicted = 1e3 * predicted.step};
+  double left = residual.measured - residual.predicted;
+  const auto takes = [&left](double& part, double ms) {
+    part = ms;
+    left -= ms;
+  };
+  if (measured.computed_ms) takes(residual.computing, *measured.computed_ms - 1e3 * predicted.compute);
+  takes(residual.waiting, measured.waited_ms - 1e3 * predicted.wait);
+  // Where all communication hides behind computing, so do the updates; what stands behind it is the last
+  // one's.
+  if (measured.update_ms && (measured.exposed_comm_ms > 0 || predicted.exposed > 0)) {
+    takes(residual.update, *measured.update_ms - 1e3 * predicted.update);
+  }
+  if (measured.network)
+    takes(residual.congestion, std::clamp(measured.network->again_ms, 0.0, std::max(0.0, left)));
+  if (measured.run_delay_ms) {
+    takes(residual.scheduling, std::clamp(*measured.run_delay_ms, 0.0, std::max(0.0, left)));
+  }
+  residual.unexplained = left;
+  return residual;
+}
+
+absl::StatusOr<RowPrediction> PredictRow(const SummaryRow& row, const SummaryRow* none,
+                                         const PredictionGround& ground) {
+  PSRING_RETURN_IF_ERROR(CheckSimulated(row));
+  const TrainingOptions& training = row.configuration.training;
+  PredictOptions options{.place = PatternOf(row.configuration, Scheme::kNone).place,
+                         .pipelined = training.ps_schedule != "serial",
+                         .seed = training.seed};
+  Workload workload;
+  RowPrediction beside;
+  if (ground.workload) {
+    workload = *ground.workload;
+    options.buckets = {.first_mb = std::min(1.0, training.bucket_mb), .others_mb = training.bucket_mb};
+    if (!SameBuckets(workload, options.buckets, row.sample.bucket_elements)) {
+      return NotSimulated("its buckets follow another order than the recording's");
+    }
+    // Nothing is given away before the last backward pass.
+    workload.forward_ms += (training.accumulate - 1) * workload.compute_ms();
+    workload.batch *= training.accumulate;
+    beside.compute_from = absl::StrCat("the recording of ", workload.name);
+  } else {
+    const SummaryRow& pace = none != nullptr ? *none : row;
+    if (!pace.mean.computed_ms || pace.mean.bucket_ready_ms.size() != row.sample.bucket_elements.size()) {
+      return NotSimulated("nobody measured how long computing takes");
+    }
+    workload = AsMeasured(pace, row);
+    options.buckets = {.first_mb = 0, .others_mb = 0};
+    beside.compute_from = workload.name;
+  }
+  Predictor predictor(std::move(workload), options);
+  PSRING_ASSIGN_OR_RETURN(beside.prediction, predictor.Predict({.strategy = row.configuration.strategy,
+                                                                .workers = row.configuration.workers,
+                                                                .servers = row.configuration.servers()},
+                                                               ClusterOf(row, none, ground)));
+  beside.residual = ResidualOf(row.mean, beside.prediction);
+  return beside;
+}
+
+void PredictRows(const PredictionGround& ground, std::vector<SummaryRow>& rows) {
+  for (SummaryRow& row : rows) {
+    if (!Communicates(row)) continue;
+    absl::StatusOr<RowPrediction> beside = PredictRow(row, NoneBeside(rows, row), ground);
+    if (beside.ok()) {
+      row.prediction = *std::move(beside);
+    } else {
+      row.why_not_predicted = std::string(beside.status().message());
+    }
+  }
+}
+
+std::string ResidualsCsv(const std::vector<SummaryRow>& rows, const std::vector<ConfigurationRuns>& runs) {
+  std::string text =
+      "run_id,strategy,workers,servers,placement,round,measured_ms,predicted_ms,residual_ms,computing_ms,"
+      "waiting_ms,update_ms,congestion_ms,scheduling_ms,unexplained_ms,run_delay_ms,retransmitted_segments,"
+      "tcp_timeouts,queue_drops,basis,note\n";
+  for (const SummaryRow& row : rows) {
+    if (!row.measured_cost || !Communicates(row)) continue;
+    for (const ConfigurationRuns& of_one : runs) {
+      if (of_one.configuration.folder() != row.configuration.folder()) continue;
+      for (size_t round = 0; round < of_one.cost.size(); ++round) {
+        text += Line(row, absl::StrCat(round), of_one.cost[round]);
+      }
+    }
+    text += Line(row, "", row.mean);
+  }
+  return text;
+}
+
+std::vector<std::string> ResidualFindings(const std::vector<SummaryRow>& rows) {
+  std::vector<std::string> findings, unpredicted;
+  std::vector<double> errors;
+  const SummaryRow* worst = nullptr;
+  const auto error = [](const SummaryRow& row) {
+    const Residual& residual = row.prediction->residual;
+    return residual.total() / residual.predicted;
+  };
+  for (const SummaryRow& row : rows) {
+    if (!row.prediction) {
+      if (!row.why_not_predicted.empty()) {
+        unpredicted.push_back(absl::StrCat(row.configuration.name(), " (", row.why_not_predicted, ")"));
+      }
+      continue;
+    }
+    errors.push_back(std::abs(error(row)));
+    if (worst == nullptr || errors.back() > std::abs(error(*worst))) worst = &row;
+  }
+  if (worst != nullptr) {
+    findings.push_back(
+        absl::StrFormat("Held against the simulator (%d %s): measured steps are off by %.1f%% in the median, "
+                        "%+.1f%% at worst "
+                        "(%s); residuals.csv has every part.",
+                        errors.size(), errors.size() == 1 ? "case" : "cases", 100 * Quantile(errors, 0.5),
+                        100 * error(*worst), worst->configuration.name()));
+  }
+  for (const SummaryRow& row : rows) {
+    if (!row.prediction) continue;
+    const Residual& residual = row.prediction->residual;
+    if (std::abs(residual.total()) < kNotable * residual.measured) continue;
+    findings.push_back(
+        absl::StrFormat("%s: a step took %.1f ms where the simulator has %.1f. Of the %+.1f ms: %s.",
+                        row.configuration.name(), residual.measured, residual.predicted, residual.total(),
+                        PartsText(residual)));
+  }
+  if (!unpredicted.empty()) {
+    findings.push_back(absl::StrCat("Not predicted: ", absl::StrJoin(unpredicted, ", "), "."));
+  }
+  return findings;
+}
+
+}  // namespace psring

@@ -1,0 +1,187 @@
+#include "experiments/compare/run_folder.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "common/check.h"
+#include "common/records.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::Status AppendText(const std::string& path, const std::string& text) {
+  FILE* file = fopen(path.c_str(), "ae");
+  const bool written = file != nullptr && fwrite(text.data(), 1, text.size(), file) == text.size();
+  const bool closed = file != nullptr && fclose(file) == 0;
+  if (written && closed) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("cannot write ", path, ": ", strerror(errno)));
+}
+
+absl::Status CannotWrite(const std::string& path, const std::string& why) {
+  return absl::FailedPreconditionError(absl::StrCat("cannot write to ", path, ": ", why));
+}
+
+// Makes the folders of `path` that are missing; those it made, outermost first.
+absl::StatusOr<std::vector<fs::path>> MakeFolders(const fs::path& path) {
+  std::vector<fs::path> missing, made;
+  std::error_code error;
+  fs::path part = path;
+  while (!part.empty() && !fs::exists(part, error)) {
+    missing.insert(missing.begin(), part);
+    if (part == part.parent_path()) break;
+    part = part.parent_path();
+  }
+  for (const fs::path& folder : missing) {
+    if (fs::create_directory(folder, error)) {
+      made.push_back(folder);
+    } else if (error) {
+      for (auto undo = made.rbegin(); undo != made.rend(); ++undo) rmdir(undo->c_str());
+      return CannotWrite(path.string(), error.message());
+    }
+  }
+  return made;
+}
+
+}  // namespace
+
+std::string RunPath(const std::string& out, const std::string& verb, absl::Time now) {
+  if (!out.empty()) return out;
+  return absl::StrCat("runs/", absl::FormatTime("%Y%m%dT%H%M%SZ", now, absl::UTCTimeZone()), "-", verb);
+}
+
+absl::Status CheckRunPath(const std::string& text) {
+  fs::path path(text);
+  if (path.has_relative_path() && !path.has_filename()) path = path.parent_path();  // "out/"
+  std::error_code error;
+  if (fs::exists(path, error)) {
+    if (!fs::is_directory(path, error)) return CannotWrite(text, "it is a file");
+    const bool empty = fs::is_empty(path, error);
+    if (error) return CannotWrite(text, error.message());
+    if (!empty) return CannotWrite(text, "it is not empty; an earlier run may stand there");
+  }
+  PSRING_ASSIGN_OR_RETURN(const std::vector<fs::path> made, MakeFolders(path));
+  const std::string probe = (path / ".psring-probe").string();
+  FILE* file = fopen(probe.c_str(), "we");
+  const std::string why = file == nullptr ? strerror(errno) : "";
+  if (file != nullptr) {
+    fclose(file);
+    unlink(probe.c_str());
+  }
+  for (auto undo = made.rbegin(); undo != made.rend(); ++undo) rmdir(undo->c_str());
+  return why.empty() ? absl::OkStatus() : CannotWrite(text, why);
+}
+
+namespace {
+
+bool WasLost(const std::vector<ServerResult>& servers, int rank) {
+  return std::any_of(servers.begin(), servers.end(), [rank](const ServerResult& server) {
+    return std::count(server.lost_workers.begin(), server.lost_workers.end(), rank) > 0;
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int servers) {
+  RunRecords records;
+  for (int server = 0; server < servers; ++server) {
+    PSRING_ASSIGN_OR_RETURN(const std::string result,
+                            ReadFile(absl::StrFormat("%s/result-server%d.json", folder, server)));
+    PSRING_ASSIGN_OR_RETURN(records.servers.emplace_back(), ServerResultFromJson(result));
+  }
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (WasLost(records.servers, rank)) continue;
+    PSRING_ASSIGN_OR_RETURN(const std::string result,
+                            ReadFile(absl::StrFormat("%s/result-rank%d.json", folder, rank)));
+    PSRING_ASSIGN_OR_RETURN(records.ranks.emplace_back(), RankResultFromJson(result));
+    const std::string path = absl::StrFormat("%s/steps-rank%d.jsonl", folder, rank);
+    PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+    auto& steps = records.steps.emplace_back();
+    for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+      absl::StatusOr<StepRecord> step = StepRecordFromJson(std::string(line));
+      if (!step.ok()) return absl::DataLossError(absl::StrCat(path, ": ", step.status().message()));
+      // Steps that were made again, because the server had gone back, count once.
+      while (!steps.empty() && steps.back().step >= step->step) steps.pop_back();
+      steps.push_back(*std::move(step));
+    }
+  }
+  if (records.ranks.empty()) return absl::DataLossError("all workers were lost");
+  return records;
+}
+
+absl::Status MakeRunFolder(const std::string& path, bool link_latest) {
+  PSRING_RETURN_IF_ERROR(MakeFolders(path).status());
+  if (!link_latest) return absl::OkStatus();
+  // Beside the run, and relative, so that the whole folder may be moved. Renamed into place: it always points
+  // somewhere.
+  const fs::path link = fs::path(path).parent_path() / "latest";
+  const fs::path fresh = fs::path(path).parent_path() / absl::StrCat(".latest-", getpid());
+  std::error_code error;
+  fs::create_directory_symlink(fs::path(path).filename(), fresh, error);
+  if (!error) fs::rename(fresh, link, error);
+  return error ? CannotWrite(link.string(), error.message()) : absl::OkStatus();
+}
+
+absl::StatusOr<RunFolder> RunFolder::Create(const std::string& path, bool link_latest) {
+  PSRING_RETURN_IF_ERROR(MakeRunFolder(path, link_latest));
+  RunFolder folder(path);
+  PSRING_RETURN_IF_ERROR(folder.Write("runs.csv", RunsCsvHeader()));
+  PSRING_RETURN_IF_ERROR(folder.Write("curves.csv", CurvesCsvHeader()));
+  PSRING_RETURN_IF_ERROR(folder.Write("steps.jsonl", ""));
+  PSRING_RETURN_IF_ERROR(folder.Write("ddp.jsonl", ""));
+  return folder;
+}
+
+std::string RunFolder::run_id() const {
+  fs::path path(path_);
+  if (!path.has_filename()) path = path.parent_path();
+  return path.filename().string();
+}
+
+absl::StatusOr<std::string> RunFolder::RecordFolder(const RunLabel& label) {
+  const std::string folder = absl::StrCat(path_, "/", label.records);
+  PSRING_RETURN_IF_ERROR(MakeFolders(folder).status());
+  return folder;
+}
+
+absl::Status RunFolder::Write(const std::string& name, const std::string& text) const {
+  return WriteFile(absl::StrCat(path_, "/", name), text);
+}
+
+absl::Status RunFolder::Append(const RunLabel& label, const Configuration& configuration,
+                               const RunRecords& records, const RunFigures& figures) {
+  PSRING_RETURN_IF_ERROR(AppendText(path_ + "/runs.csv", RunsCsvLine(label, figures)));
+  for (const RankResult& rank : records.ranks) {
+    PSRING_RETURN_IF_ERROR(AppendText(path_ + "/curves.csv", CurvesCsvLines(label, rank.curve)));
+  }
+  PSRING_RETURN_IF_ERROR(
+      AppendText(path_ + "/ddp.jsonl", DdpJsonl(label, configuration.training.bucket_mb, records)));
+  const bool waits =
+      configuration.strategy.synchronous && configuration.strategy.needs != StrategyNeeds::kNothing;
+  return AppendText(path_ + "/steps.jsonl", StepsJsonl(label, records, waits));
+}
+
+absl::Status RunFolder::KeepTrace(const RunLabel& label, const Configuration& configuration) {
+  LaunchTrace& trace = traces_.emplace_back();
+  trace.name = configuration.name();
+  for (int rank = 0; rank < configuration.processes(); ++rank) {
+    absl::StatusOr<std::string> text =
+        ReadFile(absl::StrFormat("%s/%s/trace-rank%d.json", path_, label.records, rank));
+    if (text.ok()) trace.ranks.push_back(*std::move(text));  // a worker that was lost has left none
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunFolder::WriteTrace() const { return Write("trace.json", TraceJson(traces_)); }
+
+}  // namespace psring

@@ -1,0 +1,55 @@
+// The folder that a run leaves. Its files' texts come from run_files.h; this is where they are put.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "experiments/compare/plan.h"
+#include "experiments/compare/run_files.h"
+#include "experiments/compare/summarise.h"
+
+namespace psring {
+
+// Where a run will be kept: `out`, or runs/<UTC time>-<verb>.
+std::string RunPath(const std::string& out, const std::string& verb, absl::Time now);
+
+// Whether a folder could be made and written at `path`; leaves nothing behind. Errors name the path: it
+// exists and is not empty, it is a file, permission is missing.
+absl::Status CheckRunPath(const std::string& path);
+
+// Makes the folder at `path`. `link_latest`: also points runs/latest, beside it, to it.
+absl::Status MakeRunFolder(const std::string& path, bool link_latest);
+
+// Reads what the processes of a launch left in `folder`. Errors name the file.
+absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int servers);
+
+class RunFolder {
+ public:
+  // MakeRunFolder, then the files that Append extends.
+  static absl::StatusOr<RunFolder> Create(const std::string& path, bool link_latest);
+
+  const std::string& path() const { return path_; }
+  std::string run_id() const;  // its last part
+
+  // Where a launch puts its records; made on demand.
+  absl::StatusOr<std::string> RecordFolder(const RunLabel& label);
+
+  absl::Status Write(const std::string& name, const std::string& text) const;
+  // Appends the launch to runs.csv, curves.csv, steps.jsonl, ddp.jsonl.
+  absl::Status Append(const RunLabel& label, const Configuration& configuration, const RunRecords& records,
+                      const RunFigures& figures);
+  // Adds the launch's trace to those that WriteTrace writes.
+  absl::Status KeepTrace(const RunLabel& label, const Configuration& configuration);
+  absl::Status WriteTrace() const;
+
+ private:
+  explicit RunFolder(std::string path) : path_(std::move(path)) {}
+
+  std::string path_;
+  std::vector<LaunchTrace> traces_;
+};
+
+}  // namespace psring

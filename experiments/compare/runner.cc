@@ -1,0 +1,417 @@
+#include "experiments/compare/runner.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "common/check.h"
+#include "common/records.h"
+#include "common/rendezvous.h"
+#include "common/server_arguments.h"
+#include "common/trace.h"
+#include "experiments/compare/checkpoints.h"
+#include "experiments/compare/launches.h"
+#include "experiments/compare/run_folder.h"
+#include "experiments/host/machine.h"
+#include "experiments/processes/launcher.h"
+#include "experiments/processes/mpirun.h"
+#include "experiments/processes/temporary_folder.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Longer than a trainer takes that ends with a checkpoint.
+constexpr absl::Duration kGraceWithCheckpoint = absl::Seconds(25);
+
+// What a launch stands on.
+struct Ground {
+  Site site;
+  NodeLayout layout;  // of site.nodes
+  std::unique_ptr<RendezvousServer> store;
+  std::string store_host;
+  int attempt = 0;  // above 0: the job was started again
+
+  // A file of a process, beside those of earlier attempts.
+  std::string LogPath(const std::string& folder, const std::string& who) const {
+    return absl::StrCat(folder, "/log-", who, attempt > 0 ? absl::StrCat("-restart", attempt) : "", ".txt");
+  }
+
+  const VirtualCluster* cluster() const { return site.cluster; }
+  // By number: of a virtual cluster's node, or of a machine.
+  std::string Address(int node) const {
+    return site.cluster != nullptr ? site.cluster->Address(node)
+           : site.nodes != nullptr ? site.nodes->address(node)
+                                   : site.address;
+  }
+  void Place(int node, ChildSpec& child) const {
+    if (site.cluster != nullptr) site.cluster->Place(node, child);
+  }
+  int NodeOfRank(int rank) const { return site.nodes != nullptr ? layout.NodeOfRank(rank) : rank; }
+  int NodeOf(const Configuration& configuration, int server) const {
+    if (site.nodes == nullptr) return NodeOfServer(configuration, server);
+    return layout.NodeOfServer(configuration.training.server_placement, server, configuration.servers());
+  }
+};
+
+absl::StatusOr<Ground> Prepare(const Site& site, int attempt) {
+  Ground ground{.site = site, .attempt = attempt};
+  if (site.cluster != nullptr) {
+    PSRING_ASSIGN_OR_RETURN(ground.store, site.cluster->HostStore(ground.store_host));
+    return ground;
+  }
+  if (site.nodes != nullptr) {
+    ground.layout = {site.nodes->options().nodes, std::max(1, site.nodes->options().per_node)};
+  }
+  ground.store_host = ground.Address(0);
+  PSRING_ASSIGN_OR_RETURN(ground.store, RendezvousServer::Start(ground.store_host, 0));
+  return ground;
+}
+
+// Where the store is, and that psring hosts it.
+std::vector<std::string> StoreEnvironment(const Ground& ground) {
+  return {absl::StrCat("MASTER_ADDR=", ground.store_host), absl::StrCat("MASTER_PORT=", ground.store->port()),
+          "PSRING_STORE_HOSTED=1"};
+}
+
+// What torchrun would set.
+std::vector<std::string> Environment(const Configuration& configuration, int rank, const Ground& ground) {
+  std::vector<std::string> environment = StoreEnvironment(ground);
+  const bool spread = ground.site.nodes != nullptr;
+  const int local_size = spread ? ground.layout.per_node : configuration.processes();
+  environment.insert(environment.end(),
+                     {absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank % local_size),
+                      absl::StrCat("WORLD_SIZE=", configuration.processes()),
+                      absl::StrCat("LOCAL_WORLD_SIZE=", local_size)});
+  return environment;
+}
+
+bool GoesOnWithoutAWorker(const Configuration& configuration) {
+  const std::string& wanted = configuration.training.on_worker_loss;
+  return wanted.empty() ? !configuration.strategy.synchronous : wanted == "continue";
+}
+
+// Where a server keeps what it goes on from after its own death: for itself alone, and of one attempt,
+// because workers that are started again bring what they begin with.
+std::vector<std::string> StateArguments(const TrainingOptions& training, int servers,
+                                        const std::string& folder, int attempt) {
+  if (!ServerReturns(training, servers)) return {};
+  return {absl::StrCat("--checkpoint_dir=", folder, "/server-state-", attempt),
+          absl::StrCat("--checkpoint_every=", training.checkpoint_every)};
+}
+
+std::vector<std::string> TrainerCommand(const Configuration& configuration, const std::string& folder,
+                                        const Binaries& binaries) {
+  std::vector<std::string> command = {binaries.trainer, "--rendezvous=env://", "--progress=json",
+                                      absl::StrCat("--record=", folder)};
+  for (const std::string& argument : TrainingArguments(configuration.training)) command.push_back(argument);
+  return command;
+}
+
+ChildSpec Trainer(const Configuration& configuration, int rank, const Ground& ground,
+                  const std::string& folder, const Binaries& binaries) {
+  ChildSpec child{.name = absl::StrCat("rank ", rank),
+                  .command = TrainerCommand(configuration, folder, binaries),
+                  .environment = Environment(configuration, rank, ground),
+                  .log_path = ground.LogPath(folder, absl::StrCat("rank", rank)),
+                  .may_die = configuration.servers() == 1 && GoesOnWithoutAWorker(configuration)};
+  child.command.push_back(absl::StrCat("--bind=", ground.Address(ground.NodeOfRank(rank))));
+  const std::string interface = ground.cluster() != nullptr ? ground.cluster()->interface() : "";
+  if (!interface.empty()) child.command.push_back(absl::StrCat("--count_interface=", interface));
+  ground.Place(rank, child);
+  return child;
+}
+
+// All ranks behind one child: MPI wants its processes started by its own hand, which numbers them.
+absl::StatusOr<ChildSpec> Mpirun(const Configuration& configuration, const Ground& ground,
+                                 const std::string& folder, const Binaries& binaries) {
+  PSRING_ASSIGN_OR_RETURN(
+      const MpirunCommand mpirun,
+      FindMpirun({.ranks = configuration.workers, .transport = configuration.training.fabric}));
+  ChildSpec child{.name = "mpirun",
+                  .command = mpirun.prefix,
+                  .environment = StoreEnvironment(ground),
+                  .log_path = ground.LogPath(folder, "mpirun"),
+                  .keeps = mpirun.folder};
+  for (const std::string& word : TrainerCommand(configuration, folder, binaries))
+    child.command.push_back(word);
+  for (const std::string& variable : mpirun.environment) child.environment.push_back(variable);
+  // Empty, in case somebody has numbered psring itself.
+  for (const char* variable : {"RANK=", "WORLD_SIZE=", "LOCAL_RANK="}) child.environment.push_back(variable);
+  return child;
+}
+
+// One process for all: it needs no store and no server.
+ChildSpec VirtualTrainer(const Configuration& configuration, const std::string& folder,
+                         const Binaries& binaries) {
+  ChildSpec child{.name = "the virtual clock",
+                  .command = TrainerCommand(configuration, folder, binaries),
+                  .environment = {"RANK=", "WORLD_SIZE=", "LOCAL_RANK="},
+                  .log_path = absl::StrCat(folder, "/log-virtual.txt")};
+  std::erase(child.command, "--rendezvous=env://");
+  child.command.push_back(absl::StrCat("--workers=", configuration.workers));
+  return child;
+}
+
+ChildSpec Server(const Configuration& configuration, int server, const Ground& ground,
+                 const std::string& folder, const Binaries& binaries) {
+  const int servers = configuration.servers();
+  const int node = ground.NodeOf(configuration, server);
+  ChildSpec child{.name = servers == 1 ? "the server" : absl::StrCat("server ", server),
+                  .command = {binaries.ps_server},
+                  .environment = Environment(configuration, 0, ground),
+                  .log_path = ground.LogPath(folder, absl::StrCat("server", server)),
+                  .serves = true,
+                  .may_return = ServerReturns(configuration.training, servers)};
+  for (const std::string& argument :
+       ServerArguments(configuration.training,
+                       {.server = server,
+                       .servers = servers,
+                       .workers = configuration.workers,
+                       .rendezvous = absl::StrFormat("tcp://%s:%d", ground.store_host, ground.store->port()),
+                       .bind = ground.Address(node),
+                       .record = folder})) {
+    child.command.push_back(argument);
+  }
+  for (const std::string& argument :
+       StateArguments(configuration.training, servers, folder, ground.attempt)) {
+    child.command.push_back(argument);
+  }
+  ground.Place(node, child);
+  return child;
+}
+
+// A step's share of what was counted during a launch.
+std::optional<NetworkFigures> NetworkOf(const std::vector<NodeCounters>& before,
+                                        const std::vector<NodeCounters>& after, size_t steps,
+                                        double bits_per_s) {
+  if (after.size() != before.size() || steps == 0) return std::nullopt;
+  const std::vector<NodeCounters> nodes = Difference(after, before);
+  const double part = 1 / static_cast<double>(steps);
+  NetworkFigures figures{.again_ms = part * SendingAgainMs(nodes, bits_per_s)};
+  for (const NodeCounters& node : nodes) {
+    figures.retransmitted_segments += part * static_cast<double>(node.retransmitted_segments);
+    figures.timeouts += part * static_cast<double>(node.timeouts);
+    figures.queue_drops += part * static_cast<double>(node.queue_drops);
+  }
+  return figures;
+}
+
+}  // namespace
+
+absl::StatusOr<Binaries> FindBinaries() {
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  if (error) return absl::InternalError(absl::StrCat("cannot read /proc/self/exe: ", error.message()));
+  Binaries binaries{.trainer = (self.parent_path() / "trainer").string(),
+                    .ps_server = (self.parent_path() / "ps_server").string()};
+  for (const std::string& binary : {binaries.trainer, binaries.ps_server}) {
+    if (access(binary.c_str(), X_OK) != 0) {
+      return absl::NotFoundError(absl::StrCat(binary, " is missing; build it: ./run build"));
+    }
+  }
+  return binaries;
+}
+
+absl::StatusOr<Catalog> AskTrainer(const Binaries& binaries, const Interrupt& interrupt) {
+  PSRING_ASSIGN_OR_RETURN(const std::string text,
+                          RunForOutput({binaries.trainer, "--describe"}, absl::Seconds(30), interrupt));
+  return CatalogFromJson(text);
+}
+
+absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingOptions& training,
+                                       const Interrupt& interrupt) {
+  std::vector<std::string> command = {binaries.trainer, "--check_only"};
+  for (const std::string& argument : TrainingArguments(training)) command.push_back(argument);
+  absl::StatusOr<std::string> text = RunForOutput(command, absl::Minutes(2), interrupt);
+  if (!text.ok()) {
+    // What the trainer says is about the input; anything else is a crash.
+    absl::string_view message = text.status().message();
+    if (!absl::ConsumePrefix(&message, "trainer: ")) return text.status();
+    return absl::FailedPreconditionError(message);
+  }
+  const nlohmann::json json = nlohmann::json::parse(*text, nullptr, false);
+  if (!json.is_object() || !json.contains("samples") || !json.contains("parameters")) {
+    return absl::InternalError(absl::StrCat("`trainer --check_only` answered: ", *text));
+  }
+  Probe probe{.samples = json["samples"].get<int64_t>(),
+              .test_samples = json.value("test_samples", int64_t{0}),
+              .parameters = json["parameters"].get<int64_t>()};
+  for (const nlohmann::json& update : json.value("updates", nlohmann::json::array())) {
+    probe.updates.push_back({.strategy = update.value("strategy", ""),
+                             .optimizer = update.value("optimizer", ""),
+                             .lr = update.value("lr", 0.0),
+                             .momentum = update.value("momentum", 0.0),
+                             .warnings = update.value("warnings", std::vector<std::string>()),
+                             .refused = update.value("refused", "")});
+  }
+  return probe;
+}
+
+namespace {
+
+// The job's processes from their start to the end of all. `restarts`: how many there may be, less those that
+// were needed here.
+absl::Status RunOnce(const Configuration& configuration, const std::string& folder, const std::string& label,
+                     double expected_s, int attempt, const Binaries& binaries, const Site& site,
+                     const Interrupt& interrupt, Display& display, int& restarts) {
+  PSRING_ASSIGN_OR_RETURN(const Ground ground, Prepare(site, attempt));
+  LaunchSpec spec{.what = configuration.name(), .restarts = restarts};
+  const bool simulated = configuration.simulated();
+  if (simulated) spec.children.push_back(VirtualTrainer(configuration, folder, binaries));
+  const bool by_mpirun = configuration.backend() == "mpi" && !simulated;
+  if (by_mpirun) {
+    PSRING_ASSIGN_OR_RETURN(ChildSpec mpirun, Mpirun(configuration, ground, folder, binaries));
+    spec.children.push_back(std::move(mpirun));
+    spec.grace = absl::Seconds(8);  // mpirun ends its ranks in turn, by SIGTERM and SIGKILL
+    spec.is_noise = IsMpirunsFrame;
+  }
+  for (int rank = 0; rank < configuration.processes() && !by_mpirun && !simulated; ++rank) {
+    spec.children.push_back(Trainer(configuration, rank, ground, folder, binaries));
+  }
+  // Last, so that child and rank have one number.
+  for (int server = 0; server < configuration.servers() && !simulated; ++server) {
+    spec.children.push_back(Server(configuration, server, ground, folder, binaries));
+  }
+  spec.deadline = absl::Seconds(2 * configuration.training.timeout_s + 30 + 10 * expected_s);
+
+  LaunchProgress progress(simulated ? 1 : configuration.processes());
+  spec.on_line = [&](int, const std::string& line) {
+    const std::optional<ProgressEvent> event = ParseProgress(line);
+    if (!event) return false;
+    if (event->event == "note") {
+      display.Say(absl::StrCat("note:      ", event->text));
+      return true;
+    }
+    progress.Note(*event);
+    display.Redraw(absl::StrCat(label, configuration.name(), "  ", progress.Bar()));
+    return true;
+  };
+  if (Checkpoints(configuration.training)) spec.interrupt_grace = kGraceWithCheckpoint;
+  spec.on_death = [&](const std::string& what, bool again) {
+    if (again) --restarts;
+    display.Say(
+        absl::StrCat("note:      ", what, again ? "; it is started anew and goes on" : "; the others go on"));
+  };
+  spec.last_known = [&](int child) {
+    return by_mpirun ? progress.LastKnownOfLast() : progress.LastKnown(child);
+  };
+  display.Redraw(absl::StrCat(label, configuration.name(), "  ", progress.Bar()));
+
+  if (site.nodes == nullptr) return RunChildren(spec, interrupt);
+  std::vector<int> place;
+  for (int rank = 0; rank < configuration.processes(); ++rank) place.push_back(ground.NodeOfRank(rank));
+  for (int server = 0; server < configuration.servers(); ++server) {
+    place.push_back(ground.NodeOf(configuration, server));
+  }
+  PSRING_RETURN_IF_ERROR(site.nodes->HandOut(place, spec));
+  const absl::Time deadline = absl::Now() + spec.deadline;
+  return site.nodes->Gather(RunChildren(spec, interrupt), folder, deadline, interrupt);
+}
+
+// As torchrun does: a process of the job has died, so all of it ends, and begins again from its last
+// checkpoint.
+absl::Status RunWithRestarts(const Configuration& configuration, const std::string& folder,
+                             const std::string& label, double expected_s, const Binaries& binaries,
+                             const Site& site, const Interrupt& interrupt, Display& display) {
+  Configuration attempted = configuration;
+  int restarts = configuration.training.max_restarts;
+  const std::string others = NewestCheckpoint(attempted.training);  // not ours: nothing is written yet
+  for (int attempt = 0;; ++attempt) {
+    const absl::Status status =
+        RunOnce(attempted, folder, label, expected_s, attempt, binaries, site, interrupt, display, restarts);
+    std::string newest = NewestCheckpoint(attempted.training);
+    if (newest == others) newest.clear();
+    if (absl::IsAborted(status) && restarts > 0) {
+      --restarts;
+      if (!newest.empty()) attempted.training.resume = attempted.training.checkpoint_dir;
+      display.Say(absl::StrCat("note:      ", status.message()));
+      display.Say(absl::StrCat("note:      all ranks are started again, from ",
+                               !newest.empty()                      ? newest
+                               : !attempted.training.resume.empty() ? attempted.training.resume
+                                                                    : "the beginning",
+                               "; ", restarts, restarts == 1 ? " restart is left" : " restarts are left"));
+      continue;
+    }
+    if (status.ok() && !newest.empty()) display.Say(absl::StrCat("checkpoint: ", newest));
+    if (status.ok() || newest.empty()) return status;
+    return absl::Status(status.code(),
+                        absl::StrCat(status.message(), "\n--resume ", newest, " goes on from there"));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& folder,
+                                const std::string& label, double expected_s, const Binaries& binaries,
+                                const Site& site, const Interrupt& interrupt, Display& display) {
+  Configuration configuration = asked;
+  TrainingOptions& training = configuration.training;
+  if (Checkpoints(training) && training.checkpoint_dir.empty())
+    training.checkpoint_dir = folder + "/checkpoints";
+  PSRING_RETURN_IF_ERROR(WriteFile(folder + "/launch.json", ToJson(NoteOf(configuration))));
+  Launched launched;
+  std::vector<NodeCounters> counted_before;
+  if (site.cluster != nullptr) counted_before = site.cluster->Counters(interrupt);
+  const ForeignCpu foreign;
+  const int64_t begin = MonotonicNanos();
+  PSRING_RETURN_IF_ERROR(
+      RunWithRestarts(configuration, folder, label, expected_s, binaries, site, interrupt, display));
+  launched.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
+  launched.foreign_cpu_pct = foreign.Percent();
+  absl::StatusOr<RunRecords> records =
+      ReadRecords(folder, configuration.processes(), configuration.servers());
+  if (!records.ok()) {
+    return absl::DataLossError(absl::StrCat(configuration.name(), ": ", records.status().message()));
+  }
+  launched.records = *std::move(records);
+  if (!counted_before.empty()) {
+    launched.records.network =
+        NetworkOf(counted_before, site.cluster->Counters(interrupt), launched.records.steps.front().size(),
+                  site.cluster->report().bits_per_s);
+  }
+  return launched;
+}
+
+absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const TrainingOptions& training,
+                         const Interrupt& interrupt, Display& display, Probe& probe) {
+  TrainingOptions moment = training;
+  moment.strategy = "single";
+  moment.micro_batches = 1;
+  moment.samples = 0;
+  moment.epochs = 0;
+  moment.warmup_steps = 2;
+  moment.steps = 3;
+  moment.evaluate = false;
+  moment.eval_every = 0;
+  moment.clock = "wall";
+  moment.compute_ms.clear();
+  moment.network_ms = moment.serve_ms = "none";
+  moment.straggler = "none";
+  moment.jitter_ms = "none";
+  moment.checkpoint_dir.clear();
+  moment.checkpoint_every = 0;
+  moment.resume.clear();
+  moment.max_restarts = 0;
+  PSRING_ASSIGN_OR_RETURN(const Configuration single,
+                          MakeConfiguration("single", 1, moment, catalog, probe, 1));
+  PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());
+  PSRING_ASSIGN_OR_RETURN(const Launched launched, Launch(single, folder.path(), "a first look: ", 60,
+                                                          binaries, Site(), interrupt, display));
+  display.Clear();
+  PSRING_ASSIGN_OR_RETURN(const RunFigures figures, FiguresOf(single, launched.records));
+  // The median, because the first steps of a process are often disturbed.
+  probe.step_s = 1e-3 * Quantile(figures.every_step_ms, 0.5);
+  probe.launch_s = std::max(0.05, launched.wall_s - 5 * probe.step_s);
+  return absl::OkStatus();
+}
+
+}  // namespace psring

@@ -1,0 +1,57 @@
+// Runs one configuration once: store, server, trainers; then reads what they left.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "experiments/compare/plan.h"
+#include "experiments/compare/summarise.h"
+#include "experiments/processes/interrupt.h"
+#include "experiments/processes/nodes.h"
+#include "experiments/processes/progress.h"
+#include "experiments/virtual_cluster/virtual_cluster.h"
+
+namespace psring {
+
+// The binaries that stand beside this one.
+struct Binaries {
+  std::string trainer, ps_server;
+};
+absl::StatusOr<Binaries> FindBinaries();
+
+// What the trainer can do: `trainer --describe`.
+absl::StatusOr<Catalog> AskTrainer(const Binaries& binaries, const Interrupt& interrupt);
+
+// Has the trainer load the data and build the model without training. Bad input comes back as the trainer's
+// own line.
+absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingOptions& training,
+                                       const Interrupt& interrupt);
+
+struct Launched {
+  RunRecords records;
+  double foreign_cpu_pct = 0;
+  double wall_s = 0;
+};
+
+// Where the processes of a launch stand: on the nodes of a virtual cluster, on several machines, or, where
+// both are null, on this machine, at `address`.
+struct Site {
+  const VirtualCluster* cluster = nullptr;
+  Nodes* nodes = nullptr;
+  std::string address = "127.0.0.1";
+};
+
+// Starts `configuration` with its processes' records in `folder`, and waits for it; where a process of it
+// dies, again, --max_restarts times at most, from its last checkpoint. Checkpoints are kept in
+// --checkpoint_dir, or beside the records. `label` is what the progress line shows in front. `expected_s`
+// sets the deadline: generously beyond it.
+absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::string& folder,
+                                const std::string& label, double expected_s, const Binaries& binaries,
+                                const Site& site, const Interrupt& interrupt, Display& display);
+
+// Trains with one process for a moment, and notes in `probe` how fast that is.
+absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const TrainingOptions& training,
+                         const Interrupt& interrupt, Display& display, Probe& probe);
+
+}  // namespace psring

@@ -1,0 +1,183 @@
+#include "experiments/compare/train.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/check.h"
+#include "common/own_address.h"
+#include "experiments/compare/checkpoints.h"
+#include "experiments/compare/estimate.h"
+#include "experiments/compare/experiment.h"
+#include "experiments/compare/plan_text.h"
+#include "experiments/compare/virtual_plan.h"
+
+namespace psring {
+namespace {
+
+absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& prepared) {
+  const CompareOptions& options = flags.options;
+  const int cores = prepared.machine.cores * flags.nodes.nodes;  // all alike, as far as we know
+  PSRING_ASSIGN_OR_RETURN(Configuration configuration,
+                          MakeConfiguration(options.strategies.front(), options.workers.front(),
+                                            options.training, prepared.catalog, prepared.probe, cores));
+  if (configuration.workers != options.workers.front()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--strategy ", configuration.strategy.name,
+                     " is one process; leave --workers out, or choose another strategy"));
+  }
+  if (configuration.simulated()) PSRING_RETURN_IF_ERROR(CheckVirtualOptions(options, prepared.catalog));
+  PSRING_RETURN_IF_ERROR(CheckVirtualStrategy(configuration.strategy, configuration.training));
+  const std::string& backend = options.training.backend;
+  if ((!backend.empty() && backend != configuration.backend()) ||
+      (configuration.training.fabric != options.training.fabric && !flags.link.wanted())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--backend or --fabric does nothing for --strategy ", configuration.strategy.name,
+                     configuration.strategy.needs == StrategyNeeds::kProcessGroup
+                         ? absl::StrCat(", which is ", configuration.backend(), "'s own")
+                         : ", which has no collectives",
+                     "; leave it out"));
+  }
+  if (configuration.training.straggler != options.training.straggler ||
+      configuration.training.jitter_ms != options.training.jitter_ms) {
+    return absl::InvalidArgumentError(absl::StrCat("--straggler and --jitter_ms do nothing for --strategy ",
+                                                   configuration.strategy.name,
+                                                   ", which is the undisturbed reference; leave them out"));
+  }
+  Plan plan;
+  plan.rounds = std::max(1, options.repeats);
+  TrainingOptions& training = configuration.training;
+  if (training.steps == 0 && training.samples == 0 && training.epochs == 0) training.epochs = 1;
+  configuration.target_accuracy = options.target_accuracy;
+  plan.simulated = configuration.simulated();
+  if (plan.simulated && training.compute_ms.empty()) {
+    training.compute_ms = absl::StrFormat("%.4g", 1e3 * prepared.probe.step_s);
+    plan.notes.push_back(
+        absl::StrCat("a step's computing takes ", training.compute_ms,
+                     " ms, as measured just now; give --compute_ms to make times repeatable"));
+  }
+  if (options.target_accuracy > 0) {
+    const double samples =
+        training.steps > 0
+            ? static_cast<double>(training.steps * configuration.workers * WorkerBatch(training))
+        : training.samples > 0 ? static_cast<double>(training.samples)
+                               : training.epochs * static_cast<double>(prepared.probe.samples);
+    PlanCurve(samples, prepared.probe, configuration);
+  }
+  plan.round_s = ExpectedLaunchSeconds(configuration, prepared.probe, cores);
+  plan.expected_s = plan.rounds * plan.round_s;
+  for (const std::string& warning : configuration.update.warnings) plan.notes.push_back(warning);
+  if (const std::string text = DescribeDisturbances(configuration.training); !text.empty()) {
+    plan.notes.push_back(text);
+  }
+  if (configuration.oversubscribed) {
+    plan.notes.push_back(absl::StrFormat("%d workers on %d %s take turns (oversubscribed)",
+                                         configuration.workers, cores, cores == 1 ? "core" : "cores"));
+  }
+  if (flags.time_budget_given && plan.expected_s > options.time_budget_s) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "this should take %s, more than --time_budget allows; give fewer --epochs, --samples or --steps",
+        HumanSeconds(plan.expected_s)));
+  }
+  plan.cost = {configuration};
+  AddClippingNote(plan);
+  return plan;
+}
+
+// What several machines cannot do together.
+absl::Status CheckSpread(const Configuration& configuration, const ExperimentFlags& flags) {
+  if (!flags.nodes.several()) return absl::OkStatus();
+  if (configuration.simulated() || flags.link.wanted()) {
+    return absl::InvalidArgumentError(
+        "--nnodes is for machines that run; --clock virtual and --link stand for them on one: leave one out");
+  }
+  if (configuration.backend() == "mpi") {
+    return absl::InvalidArgumentError(
+        "MPI's ranks are started by mpirun, over several machines too: mpirun -n N --host A,B -x "
+        "MASTER_ADDR=A -x MASTER_PORT=29500 trainer --strategy mpi");
+  }
+  if (configuration.training.max_restarts > 0) {
+    return absl::InvalidArgumentError(
+        "--max_restarts starts processes of one machine again; over several, start every node again with "
+        "--resume latest");
+  }
+  if (configuration.processes() != configuration.workers) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        configuration.strategy.name, " is one process with all workers in it; leave --nnodes out"));
+  }
+  const int servers = ServerNodes(flags.options.training);
+  const int workers = (flags.nodes.nodes - servers) * std::max(1, flags.nodes.per_node);
+  if (configuration.workers != workers) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        configuration.name(), " on ", flags.nodes.nodes - servers, " machines of ",
+        std::max(1, flags.nodes.per_node), ": every machine has as many workers; give --nproc_per_node"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Train(const ExperimentFlags& asked, Nodes* nodes, const Interrupt& interrupt, Display& display) {
+  ExperimentFlags flags = asked;
+  PSRING_RETURN_IF_ERROR(ResolveResume(flags.options.training));
+  PSRING_ASSIGN_OR_RETURN(Prepared prepared, Prepare(flags, "train", interrupt, display));
+  prepared.site.nodes = nodes;
+  PSRING_ASSIGN_OR_RETURN(prepared.site.address, OwnAddress(flags.nodes.network, {}));
+  PSRING_ASSIGN_OR_RETURN(Plan plan, PlanTraining(flags, prepared));
+  PSRING_RETURN_IF_ERROR(CheckSpread(plan.cost.front(), flags));
+  PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, plan));
+  const Configuration& configuration = plan.cost.front();
+  display.Say(absl::StrFormat("training:  %s, %s on %s, %s, lr %g, expected %s", configuration.name(),
+                              configuration.model.name, configuration.training.data,
+                              configuration.update.optimizer, configuration.update.lr,
+                              HumanSeconds(plan.expected_s)));
+  if (nodes != nullptr) {
+    std::vector<std::string> machines;
+    for (int node = 0; node < nodes->options().nodes; ++node) {
+      machines.push_back(absl::StrCat(nodes->host(node), " at ", nodes->address(node)));
+    }
+    plan.notes.push_back(absl::StrCat("on ", machines.size(), " machines: ", absl::StrJoin(machines, ", ")));
+  }
+  for (const std::string& note : plan.notes) display.Say(absl::StrCat("note:      ", note));
+  if (flags.dry_run) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Experiment> experiment,
+                          Experiment::Start(flags, "train", prepared, plan, interrupt, display));
+  for (int repeat = 0; repeat < plan.rounds; ++repeat) {
+    const std::string label =
+        plan.rounds > 1 ? absl::StrFormat("seed %d  ", repeat + configuration.training.seed) : "";
+    PSRING_RETURN_IF_ERROR(experiment->Run(configuration, "training", repeat, label));
+  }
+  return experiment->Report(plan.rounds);
+}
+
+// The flags that every node must share. What is written where is each machine's own affair.
+std::vector<std::string> SharedFlags(const ExperimentFlags& flags) {
+  TrainingOptions training = flags.options.training;
+  const TrainingOptions standard;
+  training.data_dir = standard.data_dir;
+  std::vector<std::string> shared = TrainingArguments(training);
+  shared.push_back(absl::StrCat("--repeats=", flags.options.repeats));
+  shared.push_back(absl::StrCat("--nproc_per_node=", flags.nodes.per_node));
+  return shared;
+}
+
+absl::Status TrainOnNodes(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
+  if (!flags.nodes.several() || flags.dry_run) return Train(flags, nullptr, interrupt, display);
+  PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Nodes> nodes, Nodes::Join(flags.nodes, SharedFlags(flags)));
+  if (!nodes->leads()) {
+    const std::string& trainer = binaries.trainer;
+    return nodes->Follow(trainer.substr(0, trainer.rfind('/')), interrupt, display);
+  }
+  const absl::Status status = Train(flags, nodes.get(), interrupt, display);
+  nodes->End(status);
+  return status;
+}
+
+}  // namespace
+
+int RunTrain(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
+  const absl::Status status = TrainOnNodes(flags, interrupt, display);
+  return status.ok() ? 0 : ReportFailure("train", status, display);
+}
+
+}  // namespace psring

@@ -1,0 +1,188 @@
+#include "experiments/host/connections.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/trace.h"
+
+namespace psring {
+namespace {
+
+constexpr size_t kBlock = 256 << 10;
+
+bool SendAll(int fd, const char* data, size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t sent = send(fd, data, bytes, MSG_NOSIGNAL);
+    if (sent <= 0) return false;
+    data += sent;
+    bytes -= static_cast<size_t>(sent);
+  }
+  return true;
+}
+
+bool ReceiveAll(int fd, char* data, size_t bytes) {
+  return recv(fd, data, bytes, MSG_WAITALL) == static_cast<ssize_t>(bytes);
+}
+
+double SecondsSince(int64_t begin_ns) { return 1e-9 * static_cast<double>(MonotonicNanos() - begin_ns); }
+
+void Sleep(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+}  // namespace
+
+Socket::~Socket() {
+  if (fd_ >= 0) close(fd_);
+}
+
+absl::StatusOr<Connection> ConnectSockets(Socket near, Socket listener, const char* host) {
+  const auto failed = [host](const char* call) {
+    return absl::UnavailableError(absl::StrCat("measuring over ", host, ": ", call, ": ", strerror(errno)));
+  };
+  const timeval patience{5, 0};
+  for (const Socket* socket : {&near, &listener}) {
+    if (socket->fd() < 0) return failed("socket");
+    setsockopt(socket->fd(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    setsockopt(socket->fd(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+  }
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  if (inet_pton(AF_INET, host, &address.sin_addr) != 1) return failed("address");
+  socklen_t length = sizeof(address);
+  if (bind(listener.fd(), reinterpret_cast<sockaddr*>(&address), length) != 0) return failed("bind");
+  if (listen(listener.fd(), 1) != 0) return failed("listen");
+  if (getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &length) != 0)
+    return failed("getsockname");
+  Connection connection{std::move(near), Socket()};
+  if (connect(connection.near.fd(), reinterpret_cast<sockaddr*>(&address), length) != 0)
+    return failed("connect");
+  connection.far = Socket(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (connection.far.fd() < 0) return failed("accept");
+  for (const Socket* socket : {&connection.near, &connection.far}) {
+    const int yes = 1;
+    setsockopt(socket->fd(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+    setsockopt(socket->fd(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    setsockopt(socket->fd(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+  }
+  return connection;
+}
+
+absl::StatusOr<Connection> ConnectOverLoopback() {
+  return ConnectSockets(Socket(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)),
+                        Socket(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), "127.0.0.1");
+}
+
+absl::StatusOr<double> MeasureLatency(Connection connection, double seconds) {
+  std::thread echo([fd = connection.far.fd()] {
+    char word[4];
+    while (ReceiveAll(fd, word, sizeof(word)) && SendAll(fd, word, sizeof(word))) {
+    }
+  });
+  char word[4] = {};
+  std::vector<double> round_trips;
+  const int64_t begin = MonotonicNanos();
+  bool well = true;
+  while (well && SecondsSince(begin) < seconds) {
+    const int64_t sent = MonotonicNanos();
+    well = SendAll(connection.near.fd(), word, sizeof(word)) &&
+           ReceiveAll(connection.near.fd(), word, sizeof(word));
+    round_trips.push_back(SecondsSince(sent));
+  }
+  shutdown(connection.near.fd(), SHUT_RDWR);
+  echo.join();
+  if (!well) return absl::UnavailableError("measuring latency: the connection broke");
+  // The median: a round trip in which somebody else had the processor is not the wire's.
+  std::nth_element(round_trips.begin(), round_trips.begin() + static_cast<ptrdiff_t>(round_trips.size() / 2),
+                   round_trips.end());
+  return round_trips[round_trips.size() / 2] / 2;
+}
+
+absl::StatusOr<std::vector<double>> MeasureRates(std::vector<Connection> connections, double warmup,
+                                                 double seconds) {
+  std::atomic<bool> stop{false};
+  std::vector<std::atomic<int64_t>> received(connections.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < connections.size(); ++i) {
+    threads.emplace_back([&stop, fd = connections[i].near.fd()] {
+      const std::vector<char> block(kBlock);
+      while (!stop && SendAll(fd, block.data(), block.size())) {
+      }
+    });
+    threads.emplace_back([&received, i, fd = connections[i].far.fd()] {
+      std::vector<char> block(kBlock);
+      for (ssize_t got; (got = recv(fd, block.data(), block.size(), 0)) > 0;) received[i] += got;
+    });
+  }
+  Sleep(warmup);
+  std::vector<double> rates;
+  for (const std::atomic<int64_t>& bytes : received) rates.push_back(static_cast<double>(bytes));
+  const int64_t begin = MonotonicNanos();
+  Sleep(seconds);
+  const double measured_s = SecondsSince(begin);
+  for (size_t i = 0; i < rates.size(); ++i) {
+    rates[i] = (static_cast<double>(received[i]) - rates[i]) / measured_s;
+  }
+  stop = true;
+  for (const Connection& connection : connections) {
+    shutdown(connection.near.fd(), SHUT_RDWR);  // whoever is in the middle of a block need not end it
+    shutdown(connection.far.fd(), SHUT_RDWR);
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (double rate : rates) {
+    if (rate <= 0) return absl::UnavailableError("measuring throughput: nothing arrived");
+  }
+  return rates;
+}
+
+namespace {
+
+constexpr size_t kArray = (16 << 20) / sizeof(float);
+
+// Seconds a byte of an array of kArray, over passes for `seconds`.
+template <typename Pass>
+double SecondsPerByte(double seconds, Pass pass) {
+  const int64_t begin = MonotonicNanos();
+  int64_t bytes = 0;
+  do {
+    pass();
+    bytes += static_cast<int64_t>(kArray * sizeof(float));
+  } while (SecondsSince(begin) < seconds);
+  return SecondsSince(begin) / static_cast<double>(bytes);
+}
+
+// Keeps the compiler from folding passes into one.
+void Touch(void* data) { asm volatile("" : : "r"(data) : "memory"); }
+
+}  // namespace
+
+double MeasureAdd(double seconds) {
+  std::vector<float> to(kArray, 1), from(kArray, 2);
+  return SecondsPerByte(seconds, [&] {
+    for (size_t i = 0; i < kArray; ++i) to[i] += from[i];
+    Touch(to.data());
+  });
+}
+
+double MeasureUpdate(double seconds) {
+  std::vector<float> weights(kArray, 1), momentum(kArray, 0), gradient(kArray, 1e-6f);
+  return SecondsPerByte(seconds, [&] {
+    for (size_t i = 0; i < kArray; ++i) {
+      momentum[i] = 0.9f * momentum[i] + gradient[i];
+      weights[i] -= 0.01f * momentum[i];
+    }
+    Touch(weights.data());
+  });
+}
+
+}  // namespace psring

@@ -1,0 +1,121 @@
+#include "experiments/host/machine.h"
+
+#include <sys/resource.h>
+#include <sys/sysinfo.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/cores.h"
+#include "common/trace.h"
+
+namespace psring {
+namespace {
+
+std::string Slurp(const std::string& path) {
+  std::ifstream in(path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// Cores that a container's quota leaves (cgroup v2: "max 100000" or "200000 100000"); 0: no quota.
+double QuotaCores() {
+  const std::vector<std::string> fields =
+      absl::StrSplit(absl::StripAsciiWhitespace(Slurp("/sys/fs/cgroup/cpu.max")), ' ');
+  double quota = 0, period = 0;
+  if (fields.size() != 2 || !absl::SimpleAtod(fields[0], &quota) || !absl::SimpleAtod(fields[1], &period) ||
+      period <= 0) {
+    return 0;
+  }
+  return quota / period;
+}
+
+// The value behind `key` in lines such as "model name : AMD EPYC" or `PRETTY_NAME="Debian"`.
+std::string Field(const std::string& text, const std::string& key, char separator) {
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (!absl::StartsWith(line, key)) continue;
+    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(separator, 1));
+    if (parts.size() != 2) continue;
+    absl::string_view value = absl::StripAsciiWhitespace(parts[1]);
+    absl::ConsumePrefix(&value, "\"");
+    absl::ConsumeSuffix(&value, "\"");
+    return std::string(value);
+  }
+  return "";
+}
+
+double CpuSeconds(int who) {
+  rusage usage{};
+  getrusage(who, &usage);
+  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+}  // namespace
+
+Machine DescribeMachine() {
+  Machine machine;
+  machine.cores = static_cast<int>(AllowedCores().size());
+  if (const double quota = QuotaCores(); quota > 0) {
+    machine.cores = std::clamp(static_cast<int>(std::floor(quota + 0.01)), 1, machine.cores);
+  }
+  machine.cpu_model = Field(Slurp("/proc/cpuinfo"), "model name", ':');
+  struct sysinfo info {};
+  if (sysinfo(&info) == 0) {
+    machine.memory_mb = static_cast<int64_t>(info.totalram) * info.mem_unit / (1 << 20);
+  }
+  machine.system = Field(Slurp("/etc/os-release"), "PRETTY_NAME", '=');
+  utsname name{};
+  if (uname(&name) == 0) {
+    machine.kernel = name.release;
+    machine.host = name.nodename;
+  }
+  return machine;
+}
+
+double BusySeconds(const std::string& proc_stat, const std::vector<int>& cpus, double ticks_per_second) {
+  double ticks = 0;
+  for (absl::string_view line : absl::StrSplit(proc_stat, '\n')) {
+    const std::vector<std::string> fields = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    int cpu = 0;
+    if (fields.size() < 9 || !absl::StartsWith(fields[0], "cpu") ||
+        !absl::SimpleAtoi(fields[0].substr(3), &cpu) ||
+        std::find(cpus.begin(), cpus.end(), cpu) == cpus.end()) {
+      continue;
+    }
+    // user nice system idle iowait irq softirq steal: all but idle and iowait.
+    for (int i : {1, 2, 3, 6, 7, 8}) {
+      double value = 0;
+      if (absl::SimpleAtod(fields[i], &value)) ticks += value;
+    }
+  }
+  return ticks / ticks_per_second;
+}
+
+ForeignCpu::ForeignCpu() : cpus_(AllowedCores()), start_(Take(cpus_)) {}
+
+ForeignCpu::Sample ForeignCpu::Take(const std::vector<int>& cpus) {
+  return {.busy_s = BusySeconds(Slurp("/proc/stat"), cpus, static_cast<double>(sysconf(_SC_CLK_TCK))),
+          .ours_s = CpuSeconds(RUSAGE_SELF) + CpuSeconds(RUSAGE_CHILDREN),
+          .wall_s = 1e-9 * static_cast<double>(MonotonicNanos())};
+}
+
+double ForeignCpu::Percent() const {
+  const Sample now = Take(cpus_);
+  const double capacity = (now.wall_s - start_.wall_s) * static_cast<double>(cpus_.size());
+  if (capacity <= 0) return 0;
+  const double foreign = (now.busy_s - start_.busy_s) - (now.ours_s - start_.ours_s);
+  return std::clamp(100 * foreign / capacity, 0.0, 100.0);
+}
+
+}  // namespace psring

@@ -1,0 +1,48 @@
+// The flags of `psring predict`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "experiments/predict/model.h"
+
+namespace CLI {
+class App;
+}
+
+namespace psring {
+
+struct RawPredictFlags {
+  std::string workload = "resnet50", strategies = "ring,ps-sync,ps-async", servers = "1",
+              workers = "2,4,8,...,64";
+  std::string cluster, link, intra, latency, intra_latency, gpus_per_node, cards_per_node, rings, fraction,
+      oversubscription;
+  std::string server_placement = "rank0", ps_schedule = "pipelined", stragglers, profile, out;
+  double bucket_mb = 25, compute_speedup = 1, jitter = 0;
+  int batch = 0;
+  uint64_t seed = 1;
+};
+
+struct PredictFlags {
+  Workload workload;
+  std::vector<std::string> strategies;  // names, not looked up yet
+  std::vector<int> servers, workers;    // ascending, none twice
+  Cluster cluster;
+  PredictOptions options;
+  std::string profile;  // of a measured machine; empty: none
+  std::string out;
+  std::vector<std::string> command_line;
+};
+
+CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw);
+
+// InvalidArgument or NotFound in one line.
+absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
+                                               const std::vector<std::string>& command_line);
+
+// "2,4,8,...,4096", "1,2,...,8", "4": after two numbers `...` goes on as they do, by factor where the end can
+// be reached that way, else by difference. Ascending, none twice.
+absl::StatusOr<std::vector<int>> ParseCounts(const std::string& text, int most);
+
+}  // namespace psring

@@ -1,0 +1,65 @@
+#include "experiments/processes/interrupt.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+
+namespace psring {
+namespace {
+
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+
+// What a signal handler may touch.
+std::atomic<int> g_pipe{-1};
+std::atomic<int> g_signal{0};
+
+void OnSignal(int signal) {
+  const int saved_errno = errno;
+  g_signal = signal;
+  const char byte = 0;
+  if (write(g_pipe, &byte, 1) < 0) {
+    // The pipe is full: it is readable already.
+  }
+  errno = saved_errno;
+}
+
+}  // namespace
+
+Interrupt::Interrupt() {
+  PSRING_CHECK(g_pipe == -1);
+  int fds[2];
+  PSRING_CHECK(pipe2(fds, O_CLOEXEC | O_NONBLOCK) == 0);
+  read_fd_ = fds[0];
+  write_fd_ = fds[1];
+  g_signal = 0;
+  g_pipe = write_fd_;
+  for (int signal : kSignals) {
+    struct sigaction action {};
+    action.sa_handler = OnSignal;
+    action.sa_flags = SA_RESTART;
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+Interrupt::~Interrupt() {
+  for (int signal : kSignals) ::signal(signal, SIG_DFL);
+  g_pipe = -1;
+  close(read_fd_);
+  close(write_fd_);
+}
+
+absl::Status Interrupt::Check() const {
+  const int signal = g_signal;
+  if (signal == 0) return absl::OkStatus();
+  return absl::CancelledError(absl::StrCat("interrupted (SIG", sigabbrev_np(signal), ")"));
+}
+
+}  // namespace psring

@@ -1,0 +1,179 @@
+#include "experiments/processes/mpirun.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "common/check.h"
+#include "experiments/processes/child_process.h"
+#include "experiments/processes/temporary_folder.h"
+
+namespace psring {
+namespace {
+
+constexpr char kInstall[] = "install libopenmpi-dev and openmpi-bin, then ./run build";
+constexpr absl::Duration kVersionDeadline = absl::Seconds(10);
+
+absl::StatusOr<std::string> FindInPath(const std::string& program) {
+  const char* path = getenv("PATH");
+  for (absl::string_view folder : absl::StrSplit(path == nullptr ? "/usr/bin:/bin" : path, ':')) {
+    const std::string candidate = absl::StrCat(folder.empty() ? "." : folder, "/", program);
+    if (access(candidate.c_str(), X_OK) == 0) return candidate;
+  }
+  return absl::NotFoundError(absl::StrCat("there is no ", program, " on this machine's PATH; ", kInstall));
+}
+
+// What `mpirun --version` prints. Ended after a deadline: a version that wants a network may hang.
+absl::StatusOr<std::string> VersionText(const std::string& mpirun) {
+  PSRING_ASSIGN_OR_RETURN(ChildProcess child, StartProcess({mpirun, "--version"}, {}, 0));
+  LineReader out(child.out_fd), err(child.err_fd);
+  std::string text;
+  const auto keep = [&](const std::string& line) { absl::StrAppend(&text, line, "\n"); };
+  const absl::Time deadline = absl::Now() + kVersionDeadline;
+  bool late = false;
+  while (!child.TryWait()) {
+    if (!late && absl::Now() >= deadline) {
+      late = true;
+      kill(child.pid, SIGKILL);
+    }
+    pollfd fds[] = {{out.fd(), POLLIN, 0}, {err.fd(), POLLIN, 0}, {child.pid_fd, POLLIN, 0}};
+    poll(fds, 3, 20);  // descriptors below zero are passed over
+    out.Read(keep);
+    err.Read(keep);
+  }
+  out.Read(keep);
+  err.Read(keep);
+  out.Close();
+  err.Close();
+  if (late) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("`", mpirun, " --version` did not end within ", absl::FormatDuration(kVersionDeadline)));
+  }
+  return text;
+}
+
+// As `--mca` settings, which ranks inherit, whatever else this machine's configuration says.
+absl::StatusOr<MpirunCommand> OpenMpi(const std::string& mpirun, const MpirunOptions& options) {
+  MpirunCommand command{
+      .prefix = {mpirun, "-n", absl::StrCat(options.ranks), "--oversubscribe", "--bind-to", "none"}};
+  const auto set = [&](const char* name, const char* value) {
+    command.prefix.insert(command.prefix.end(), {"--mca", name, value});
+  };
+  // Networks that this machine does not have are no news.
+  set("btl_base_warn_component_unused", "0");
+  if (options.transport != "auto") {
+    // ob1 moves bytes over the listed ways and no others.
+    set("pml", "ob1");
+    set("btl", options.transport == "shm" ? "self,vader" : "self,tcp");
+    if (options.transport == "tcp") set("btl_tcp_if_include", "lo");
+  }
+  PSRING_ASSIGN_OR_RETURN(TemporaryFolder made, TemporaryFolder::Create("/dev/shm"));
+  const auto folder = std::make_shared<TemporaryFolder>(std::move(made));
+  set("btl_vader_backing_directory", folder->path().c_str());
+  command.folder = folder;
+  // Must stand at MPI_Init for a process to choose an algorithm for a communicator later on.
+  command.environment.push_back("OMPI_MCA_coll_tuned_use_dynamic_rules=1");
+  if (geteuid() == 0) {
+    command.environment.push_back("OMPI_ALLOW_RUN_AS_ROOT=1");
+    command.environment.push_back("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1");
+  }
+  return command;
+}
+
+// Which network MPICH was built for stands among its configure options. Ranks of one host use shared memory
+// unless MPIR_CVAR_NOLOCAL makes them strangers; then the network's own settings keep it to TCP on loopback.
+absl::StatusOr<MpirunCommand> Mpich(const std::string& mpirun, const std::string& version,
+                                    const MpirunOptions& options) {
+  MpirunCommand command{.prefix = {mpirun, "-n", absl::StrCat(options.ranks)}};
+  if (options.transport == "auto") return command;
+  const auto built_for = [&](const char* device) {
+    return absl::StrContains(version, absl::StrCat("--with-device=", device));
+  };
+  const bool shm = options.transport == "shm";
+  if (built_for("ch4:ucx")) {
+    command.environment =
+        shm ? std::vector<std::string>{"UCX_TLS=shm,self"}
+            : std::vector<std::string>{"MPIR_CVAR_NOLOCAL=1", "UCX_TLS=tcp,self", "UCX_NET_DEVICES=lo"};
+  } else if (built_for("ch4:ofi")) {
+    command.environment =
+        shm ? std::vector<std::string>{"FI_PROVIDER=shm"}
+            : std::vector<std::string>{"MPIR_CVAR_NOLOCAL=1", "FI_PROVIDER=tcp", "FI_TCP_IFACE=lo"};
+  } else if (built_for("ch3") && !shm) {
+    command.environment = {"MPIR_CVAR_NOLOCAL=1", "MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE=lo"};
+  } else if (!built_for("ch3")) {
+    return absl::UnimplementedError(absl::StrCat(
+        mpirun, " is an MPICH that does not say which network it was built for, so psring cannot hold it to ",
+        options.transport, ": use --transport auto, or Open MPI"));
+  }
+  return command;
+}
+
+}  // namespace
+
+absl::StatusOr<MpirunCommand> FindMpirun(const MpirunOptions& options) {
+  if (options.ranks < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("mpirun: ", options.ranks, " ranks: at least 1"));
+  }
+  const std::vector<std::string> transports = {"auto", "shm", "tcp"};
+  if (std::find(transports.begin(), transports.end(), options.transport) == transports.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("mpi has no transport '", options.transport, "': one of ",
+                                                   absl::StrJoin(transports, ", ")));
+  }
+  PSRING_ASSIGN_OR_RETURN(const std::string mpirun, FindInPath("mpirun"));
+  PSRING_ASSIGN_OR_RETURN(const std::string version, VersionText(mpirun));
+  absl::StatusOr<MpirunCommand> command =
+      absl::UnimplementedError(absl::StrCat(mpirun, " is neither Open MPI's nor MPICH's; ", kInstall));
+  if (absl::StrContains(version, "Open MPI") || absl::StrContains(version, "OpenRTE")) {
+    command = OpenMpi(mpirun, options);
+  } else if (absl::StrContains(version, "HYDRA")) {
+    command = Mpich(mpirun, version, options);
+  }
+  // The ranks read it back: what a transport is called differs between MPIs.
+  if (command.ok()) command->environment.push_back("PSRING_MPI_TRANSPORT=" + options.transport);
+  return command;
+}
+
+absl::StatusOr<std::string> DescribeMpirun() {
+  PSRING_ASSIGN_OR_RETURN(const std::string mpirun, FindInPath("mpirun"));
+  PSRING_ASSIGN_OR_RETURN(const std::string version, VersionText(mpirun));
+  const bool hydra = absl::StrContains(version, "HYDRA");
+  for (absl::string_view line : absl::StrSplit(version, '\n')) {
+    const size_t bracket = line.find("(Open MPI) ");
+    if (bracket != line.npos) return absl::StrCat("Open MPI ", line.substr(bracket + 11), ", ", mpirun);
+    const size_t number = line.find("Version:");
+    if (hydra && number != line.npos) {
+      return absl::StrCat("MPICH ", absl::StripAsciiWhitespace(line.substr(number + 8)), ", ", mpirun);
+    }
+  }
+  return mpirun;
+}
+
+bool IsMpirunsFrame(const std::string& line) {
+  static const char* const kBegins[] = {"-----",
+                                        "Primary job  terminated",
+                                        "a non-zero exit code. Per user-direction",
+                                        "mpirun detected that one or more processes exited",
+                                        "the job to be terminated. The first process",
+                                        "  Process name:",
+                                        "  Exit code:",
+                                        "MPI_ABORT was invoked",
+                                        "with errorcode",
+                                        "NOTE: invoking MPI_ABORT",
+                                        "You may or may not see output",
+                                        "exactly when Open MPI kills them"};
+  if (line.empty()) return true;
+  return std::any_of(std::begin(kBegins), std::end(kBegins),
+                     [&](const char* begin) { return absl::StartsWith(line, begin); });
+}
+
+}  // namespace psring

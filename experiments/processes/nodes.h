@@ -1,0 +1,120 @@
+// Several machines that run one psring together. A *node* is a psring on a machine of its own; all are
+// started with the same command but for --node_rank, as torchrun has it. Node 0 leads: it hosts the store by
+// which the nodes meet, decides what is launched, and keeps what comes of it. The others follow: they start
+// what they are told to, and send back the records.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/own_address.h"
+#include "common/rendezvous.h"
+#include "common/training_options.h"
+#include "experiments/processes/interrupt.h"
+#include "experiments/processes/launcher.h"
+#include "experiments/processes/progress.h"
+
+namespace psring {
+
+struct NodesOptions {
+  int nodes = 1;
+  int per_node = 0;  // workers on each; 0: not said
+  int node = 0;      // this one's number
+  std::string master_addr;
+  int master_port = 29500;
+  NetworkChoice network;
+  absl::Duration timeout = absl::Seconds(60);
+
+  bool several() const { return nodes > 1; }
+};
+
+// Of a parameter server's dedicated machines: as many nodes, the last ones.
+int ServerNodes(const TrainingOptions& training);
+// InvalidArgument: what contradicts itself, or is missing.
+absl::Status CheckNodes(const NodesOptions& options);
+
+// Where processes stand. Pure.
+struct NodeLayout {
+  int nodes = 1;
+  int per_node = 1;
+
+  int NodeOfRank(int rank) const { return rank / per_node; }
+  int NodeOfServer(const std::string& placement, int server, int servers) const;
+};
+
+// What a leader has one follower start, as text for the store.
+struct NodeOrder {
+  std::string what;  // "ring x 4"
+  double deadline_s = 0;
+  bool over = false;    // nothing is to be started any more
+  std::string failure;  // with `over`: why; empty: all is well
+  struct Process {
+    std::string name;     // "rank 2"
+    std::string program;  // "trainer", "ps_server"
+    std::vector<std::string> arguments, environment;
+    bool serves = false, may_die = false;
+  };
+  std::vector<Process> processes;
+};
+std::string ToJson(const NodeOrder& order);
+absl::StatusOr<NodeOrder> NodeOrderFromJson(const std::string& text);
+
+// Shifts the times in a record file (steps-*.jsonl, trace-*.json) by what a machine's clock differs; other
+// files come back as they are. InvalidArgument: it is no such file.
+absl::StatusOr<std::string> ShiftRecord(const std::string& name, const std::string& text, int64_t shift_ns);
+
+class Nodes {
+ public:
+  // Waits for all nodes. Errors name those that do not come, or have other flags than node 0 (`flags`: those
+  // that must be the same).
+  static absl::StatusOr<std::unique_ptr<Nodes>> Join(const NodesOptions& options,
+                                                     const std::vector<std::string>& flags);
+  // A leader that has not said how it ends ends well.
+  ~Nodes();
+
+  const NodesOptions& options() const { return options_; }
+  bool leads() const { return options_.node == 0; }
+  const std::string& address(int node) const { return addresses_[static_cast<size_t>(node)]; }
+  const std::string& host(int node) const { return hosts_[static_cast<size_t>(node)]; }
+  // All nodes read one clock, so that times of different ones may be held against each other exactly.
+  bool one_clock() const { return one_clock_; }
+
+  // Node 0's side of a launch: what stands on other nodes is handed out, the rest stays in `spec`, which also
+  // learns to look after the others. `place[i]`: the node of spec's i-th child.
+  absl::Status HandOut(const std::vector<int>& place, LaunchSpec& spec);
+  // After node 0's own processes have ended as `own` says: waits for the others, whose records come into
+  // `folder`; or has them end. The verdict on the whole: the first cause, where it can be told.
+  absl::Status Gather(const absl::Status& own, const std::string& folder, absl::Time deadline,
+                      const Interrupt& interrupt);
+  // Tells the others how all of it ended.
+  void End(const absl::Status& status);
+
+  // The other nodes' side, until node 0 says that it is over. `programs`: the folder of our binaries.
+  absl::Status Follow(const std::string& programs, const Interrupt& interrupt, Display& display);
+
+ private:
+  Nodes() = default;
+  absl::Status MeasureClocks();
+  absl::StatusOr<std::string> WaitFor(const std::string& key, absl::Time deadline, const std::string& whom,
+                                      const Interrupt& interrupt);
+  // What another node has reported of the present launch; the store's own error where a node is lost.
+  absl::Status Trouble();
+  absl::Status FollowAll(const std::string& programs, const Interrupt& interrupt, Display& display);
+  absl::Status FollowOne(const NodeOrder& order, const std::string& programs, const Interrupt& interrupt,
+                         Display& display);
+  std::string Key(const char* what, int node = -1) const;
+
+  NodesOptions options_;
+  std::unique_ptr<Rendezvous> meeting_;
+  std::vector<std::string> addresses_, hosts_;
+  std::vector<int64_t> clock_shift_ns_;  // what to add to a node's times to get node 0's
+  bool one_clock_ = true;
+  int launch_ = 0;
+  bool ended_ = false;
+};
+
+}  // namespace psring

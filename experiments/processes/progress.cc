@@ -1,0 +1,110 @@
+#include "experiments/processes/progress.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/trace.h"
+
+namespace psring {
+namespace {
+
+constexpr int kBarWidth = 20;
+constexpr size_t kLineWidth = 100;
+constexpr int64_t kRedrawNs = 100'000'000;
+
+}  // namespace
+
+std::optional<ProgressEvent> ParseProgress(const std::string& line) {
+  if (line.empty() || line.front() != '{') return std::nullopt;
+  const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+  if (!json.is_object() || !json.contains("event") || !json["event"].is_string()) return std::nullopt;
+  const auto number = [&](const char* key) {
+    const auto field = json.find(key);
+    return field != json.end() && field->is_number() ? field->get<double>() : 0.0;
+  };
+  return ProgressEvent{
+      .event = json["event"].get<std::string>(),
+      .rank = static_cast<int>(number("rank")),
+      .step = static_cast<int64_t>(number("step")),
+      .steps = static_cast<int64_t>(number("steps")),
+      .loss = number("loss"),
+      .text = json.contains("text") && json["text"].is_string() ? json["text"].get<std::string>() : ""};
+}
+
+void LaunchProgress::Note(const ProgressEvent& event) {
+  if (event.rank < 0 || event.rank >= static_cast<int>(ranks_.size())) return;
+  ProgressEvent& last = ranks_[static_cast<size_t>(event.rank)];
+  const ProgressEvent before = last;
+  last = event;
+  // Events that count no steps leave the count as it was.
+  if (event.steps == 0) {
+    last.step = before.step;
+    last.steps = before.steps;
+    last.loss = before.loss;
+  }
+}
+
+std::string LaunchProgress::LastKnown(int rank) const {
+  if (rank < 0 || rank >= static_cast<int>(ranks_.size())) return "";
+  const ProgressEvent& last = ranks_[static_cast<size_t>(rank)];
+  if (last.event.empty()) return "it never reported";
+  if (last.event == "start") return "it started, but did not get ready";
+  if (last.event == "evaluate") return "last heard of in its evaluation";
+  if (last.event == "done") return "it had reported that it was done";
+  return absl::StrCat("last heard of at step ", last.step, " of ", last.steps);
+}
+
+size_t LaunchProgress::Last() const {
+  const auto behind = [](const ProgressEvent& a, const ProgressEvent& b) { return a.step < b.step; };
+  return static_cast<size_t>(std::min_element(ranks_.begin(), ranks_.end(), behind) - ranks_.begin());
+}
+
+std::string LaunchProgress::LastKnownOfLast() const {
+  return absl::StrCat("rank ", Last(), ": ", LastKnown(static_cast<int>(Last())));
+}
+
+std::string LaunchProgress::Bar() const {
+  const ProgressEvent& last = ranks_[Last()];
+  const double done =
+      last.steps > 0 ? std::clamp(static_cast<double>(last.step) / static_cast<double>(last.steps), 0.0, 1.0)
+                     : 0;
+  const int filled = static_cast<int>(done * kBarWidth);
+  std::string bar = absl::StrCat("[", std::string(static_cast<size_t>(filled), '#'),
+                                 std::string(static_cast<size_t>(kBarWidth - filled), '.'), "] ");
+  const bool evaluating = std::any_of(ranks_.begin(), ranks_.end(),
+                                      [](const ProgressEvent& event) { return event.event == "evaluate"; });
+  if (evaluating) return bar + "evaluating";
+  if (last.steps == 0) return bar + "starting";
+  return bar + absl::StrFormat("%d/%d steps, loss %.3f", last.step, last.steps, last.loss);
+}
+
+void Display::Say(const std::string& line) {
+  Clear();
+  std::fprintf(out_, "%s\n", line.c_str());
+  std::fflush(out_);
+}
+
+void Display::SayPlain(const std::string& line) {
+  if (!terminal_) Say(line);
+}
+
+void Display::Redraw(const std::string& line) {
+  if (!terminal_) return;
+  const int64_t now = MonotonicNanos();
+  if (drawn_ && now - last_ns_ < kRedrawNs) return;
+  last_ns_ = now;
+  drawn_ = true;
+  std::fprintf(out_, "\r%s\033[K", line.substr(0, kLineWidth).c_str());
+  std::fflush(out_);
+}
+
+void Display::Clear() {
+  if (!drawn_) return;
+  std::fprintf(out_, "\r\033[K");
+  std::fflush(out_);
+  drawn_ = false;
+}
+
+}  // namespace psring

@@ -1,0 +1,177 @@
+// Flags of bench -> sizes, combinations and launches.
+#include "experiments/bench/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_join.h"
+
+namespace psring {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+BenchCatalog TestCatalog() {
+  const auto catalog = BenchCatalogFromJson(R"({
+    "collectives": ["all_reduce", "reduce_scatter", "broadcast"],
+    "backends": [
+      {"name": "native", "available": true, "transports": ["auto", "shm", "tcp"],
+       "algorithms": {"all_reduce": ["ring", "star", "direct", "one-shot"], "reduce_scatter": ["ring"],
+                      "broadcast": ["star"]}},
+      {"name": "gloo", "available": true, "transports": ["tcp"],
+       "algorithms": {"all_reduce": ["ring", "bcube"], "reduce_scatter": [], "broadcast": []}},
+      {"name": "mpi", "available": true, "transports": ["auto", "shm", "tcp"],
+       "algorithms": {"all_reduce": ["default", "ring"], "reduce_scatter": ["default"], "broadcast": []}},
+      {"name": "nccl", "available": false, "missing": "install the CUDA toolkit", "transports": [],
+       "algorithms": {"all_reduce": []}}]})");
+  EXPECT_TRUE(catalog.ok()) << catalog.status();
+  return *catalog;
+}
+
+absl::StatusOr<BenchPlan> PlanOf(const BenchRequest& request, absl::Status mpirun = absl::OkStatus()) {
+  static const BenchCatalog catalog = TestCatalog();
+  return MakeBenchPlan(request, catalog, mpirun);
+}
+
+std::vector<std::string> NamesOf(const BenchPlan& plan) {
+  std::vector<std::string> names;
+  for (const BenchCombination& c : plan.combinations) {
+    names.push_back(absl::StrJoin({c.backend, c.algorithm, c.transport, c.buffers}, "/"));
+  }
+  return names;
+}
+
+TEST(BenchSizes, GrowByAFactorOrAStepUpToTheLast) {
+  EXPECT_THAT(*SizesOf({.least = 8, .most = 64, .step_factor = 2}), ElementsAre(8, 16, 32, 64));
+  EXPECT_THAT(*SizesOf({.least = 8, .most = 63, .step_factor = 2}), ElementsAre(8, 16, 32));
+  EXPECT_THAT(*SizesOf({.least = 8, .most = 30, .step_bytes = 10}), ElementsAre(8, 18, 28));
+  EXPECT_THAT(*SizesOf({.least = 4096, .most = 16 << 20}), ElementsAre(4096, 65536, 1048576, 16777216));
+  EXPECT_THAT(*SizesOf({.least = 7, .most = 7, .step_factor = 2}), ElementsAre(7));
+  EXPECT_THAT(*SizesOf({.least = 0, .most = 4, .step_bytes = 4}), ElementsAre(0, 4));
+}
+
+TEST(BenchSizes, AListIsTakenAsItIs) {
+  EXPECT_THAT(*SizesOf({.list = {25, 4}}), ElementsAre(25, 4));
+  EXPECT_THAT(SizesOf({.list = {25, 25}}).status().message(), HasSubstr("twice"));
+}
+
+TEST(BenchSizes, NonsenseIsRefused) {
+  EXPECT_THAT(SizesOf({.least = 9, .most = 8}).status().message(), HasSubstr("above"));
+  EXPECT_THAT(SizesOf({.least = 1, .most = 8, .step_bytes = 1, .step_factor = 2}).status().message(),
+              HasSubstr("exclude"));
+  EXPECT_THAT(SizesOf({.least = 1, .most = 8, .step_factor = 1}).status().message(), HasSubstr("grow"));
+  EXPECT_THAT(SizesOf({.least = 0, .most = 1 << 20, .step_bytes = 1}).status().message(), HasSubstr("1000"));
+}
+
+TEST(BenchPlan, APlainBenchShowsTheBestOfEveryBackend) {
+  const auto plan = PlanOf({});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(
+      NamesOf(*plan),
+      ElementsAre("native/ring/shm/private", "native/ring/shm/shared", "native/direct/shm/private",
+                  "native/direct/shm/shared", "native/one-shot/shm/private", "native/one-shot/shm/shared",
+                  "native/ring/tcp/private", "native/direct/tcp/private", "native/one-shot/tcp/private",
+                  "gloo//tcp/private", "mpi//shm/private", "mpi//tcp/private"));
+}
+
+TEST(BenchPlan, MpisTransportsAreLaunchesAndOthersJoinTheirs) {
+  const auto plan = PlanOf({});
+  ASSERT_TRUE(plan.ok());
+  ASSERT_EQ(plan->launches.size(), 2);
+  EXPECT_EQ(plan->launches[0].mpi_transport, "shm");
+  EXPECT_THAT(plan->launches[0].combinations, ElementsAre(0, 1, 2, 3, 4, 5, 10));
+  EXPECT_EQ(plan->launches[1].mpi_transport, "tcp");
+  EXPECT_THAT(plan->launches[1].combinations, ElementsAre(6, 7, 8, 9, 11));
+  EXPECT_EQ(plan->rounds, 3);
+  EXPECT_EQ(plan->iterations, 7);  // 20 in 3 rounds
+}
+
+TEST(BenchPlan, WithoutMpiOneLaunchDoesItAll) {
+  const auto plan = PlanOf({.backends = {"native", "gloo"}});
+  ASSERT_TRUE(plan.ok());
+  ASSERT_EQ(plan->launches.size(), 1);
+  EXPECT_EQ(plan->launches[0].kind, BenchLaunchKind::kPlain);
+  EXPECT_EQ(plan->launches[0].combinations.size(), 10);
+  EXPECT_EQ(plan->rounds, 1);
+  EXPECT_EQ(plan->iterations, 20);
+}
+
+TEST(BenchPlan, EveryNumberOfWorkersIsALaunchOfItsOwn) {
+  const auto plan =
+      PlanOf({.backends = {"native"}, .algorithms = {"ring"}, .transports = {"tcp"}, .workers = {2, 4, 2}});
+  ASSERT_TRUE(plan.ok());
+  ASSERT_EQ(plan->launches.size(), 2);
+  EXPECT_EQ(plan->launches[0].workers, 2);
+  EXPECT_EQ(plan->launches[1].workers, 4);
+  EXPECT_EQ(plan->rounds, 3);
+}
+
+TEST(BenchPlan, TheParameterServerHasProcessesOfItsOwn) {
+  const auto plan = PlanOf({.backends = {"native"},
+                            .algorithms = {"ring"},
+                            .transports = {"tcp"},
+                            .collectives = {"all_reduce", "ps_push_pull"},
+                            .limits = true});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->launches.size(), 2);
+  EXPECT_TRUE(plan->launches[0].limits);
+  EXPECT_EQ(plan->launches[1].kind, BenchLaunchKind::kPushPull);
+  EXPECT_TRUE(plan->launches[1].limits);
+  // Each payload has a server of its own, and measures its own limit.
+  const auto alone = PlanOf({.collectives = {"ps_push_pull"}, .limits = true});
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  ASSERT_EQ(alone->launches.size(), 2);
+  EXPECT_EQ(alone->combinations[alone->launches[0].combinations[0]].transport, "shm");
+  EXPECT_EQ(alone->combinations[alone->launches[1].combinations[0]].transport, "tcp");
+  EXPECT_TRUE(alone->launches[0].limits);
+  EXPECT_TRUE(alone->launches[1].limits);
+}
+
+TEST(BenchPlan, NamedAloneWhatIsNotOfferedIsRefusedAndSaysWhatIs) {
+  const auto message = [](const BenchRequest& request) {
+    return std::string(PlanOf(request).status().message());
+  };
+  EXPECT_THAT(message({.backends = {"gloo"}, .algorithms = {"direct"}}), HasSubstr("ring, bcube"));
+  EXPECT_THAT(message({.backends = {"gloo"}, .transports = {"shm"}}), HasSubstr("tcp"));
+  EXPECT_THAT(message({.algorithms = {"rign"}}), HasSubstr("ring, star"));
+  EXPECT_THAT(message({.backends = {"gloo"}, .collectives = {"broadcast"}}),
+              HasSubstr("gloo offers no broadcast"));
+  EXPECT_THAT(message({.backends = {"nccl"}}), HasSubstr("install the CUDA toolkit"));
+  EXPECT_THAT(message({.backends = {"glo"}}), HasSubstr("gloo"));
+  EXPECT_THAT(message({.collectives = {"allreduce"}}), HasSubstr("all_reduce"));
+  EXPECT_THAT(message({.workers = {65}}), HasSubstr("64"));
+  EXPECT_THAT(message({.collectives = {"broadcast"}, .workers = {2}, .root = 2}), HasSubstr("--root"));
+  EXPECT_THAT(message({.collectives = {"ps_push_pull"}, .sizes = {.least = 0, .most = 0}}),
+              HasSubstr("4 bytes"));
+}
+
+TEST(BenchPlan, InACrossProductItIsLeftOutWithANote) {
+  const auto plan = PlanOf({.backends = {"native", "gloo"}, .algorithms = {"direct"}, .transports = {"tcp"}});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(NamesOf(*plan), ElementsAre("native/direct/tcp/private"));
+  EXPECT_THAT(plan->notes, ElementsAre(HasSubstr("gloo all_reduce has no algorithm 'direct'")));
+}
+
+TEST(BenchPlan, WithoutMpirunMpiIsLeftOutUnlessItWasNamed) {
+  const absl::Status none = absl::NotFoundError("install openmpi-bin");
+  const auto plan = PlanOf({}, none);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_THAT(plan->notes, ElementsAre(HasSubstr("install openmpi-bin")));
+  EXPECT_EQ(plan->launches.size(), 1);
+  EXPECT_EQ(PlanOf({.backends = {"mpi"}}, none).status(), none);
+}
+
+TEST(BenchPlan, MemoryIsThatOfTheLargestLaunch) {
+  const auto plan = PlanOf({.backends = {"native"},
+                            .algorithms = {"ring"},
+                            .transports = {"shm"},
+                            .buffers = {"private", "shared"},
+                            .workers = {2, 4},
+                            .sizes = {.least = 1 << 20, .most = 1 << 20}});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(BenchMemoryBytes(*plan), uint64_t{4 * 2 * 2} << 20);
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,297 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "experiments/compare/run_files.h"
+#include "experiments/predict/flags.h"
+#include "experiments/predict/machine_profile.h"
+#include "experiments/predict/report.h"
+
+namespace psring {
+namespace {
+
+using Counts = std::vector<int>;
+
+TEST(Counts, DotsGoOnByFactorOrByDifference) {
+  EXPECT_EQ(*ParseCounts("2,4,8,...,64", 4096), (Counts{2, 4, 8, 16, 32, 64}));
+  EXPECT_EQ(*ParseCounts("1,2,...,8", 4096), (Counts{1, 2, 4, 8}));
+  EXPECT_EQ(*ParseCounts("2,4,...,10", 4096), (Counts{2, 4, 6, 8, 10}));
+  EXPECT_EQ(*ParseCounts("1,3,...,9,100", 4096), (Counts{1, 3, 9, 100}));
+  EXPECT_EQ(*ParseCounts("8,2,2", 4096), (Counts{2, 8}));
+}
+
+TEST(Counts, WhatDoesNotGoOnIsRefused) {
+  for (const char* text :
+       {"", "0", "2,...,8", "2,4,...", "4,2,...,8", "2,4,...,11", "2,x", "5000", "2,4,...,...,8"}) {
+    EXPECT_FALSE(ParseCounts(text, 4096).ok()) << text;
+  }
+}
+
+absl::Status Refused(const RawPredictFlags& raw) { return UnderstandPredict(raw, {}).status(); }
+
+TEST(PredictFlags, BadInputIsOneLineThatSaysWhatToDo) {
+  const auto says = [](const RawPredictFlags& raw, const char* what) {
+    const absl::Status status = Refused(raw);
+    EXPECT_TRUE(absl::StrContains(status.message(), what)) << status;
+    EXPECT_FALSE(absl::StrContains(status.message(), "\n"));
+  };
+  says({.link = "25"}, "--link: '25' has no unit; write 1gbit");
+  says({.workload = "resnet", .link = "1gbit"},
+       "there are: alexnet, gnmt, inception_v3, resnet101, resnet50, vgg16");
+  says({.workers = "4,12", .link = "1gbit", .intra = "10gbit", .gpus_per_node = "8"},
+       "12 workers do not fill nodes of 8 GPUs");
+  says({.link = "1gbit", .gpus_per_node = "8"}, "write --intra");
+  says({}, "write --link 25gbit");
+  says({.cluster = "dgx"}, "there are: dgx-h100, p3dn, 8x10gbe");
+  says({.link = "1gbit", .latency = "5"}, "--latency: '5' is no latency");
+  says({.link = "1gbit", .stragglers = "2"}, "--stragglers");
+  says({.workers = "2,4", .link = "1gbit", .stragglers = "3:2"}, "3 of 2 workers");
+}
+
+TEST(PredictFlags, AClusterIsChangedByTheFlagsBesideIt) {
+  const auto flags = UnderstandPredict({.workers = "8,16", .cluster = "p3dn", .link = "25gbit"}, {});
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  EXPECT_DOUBLE_EQ(flags->cluster.link_bytes_per_s, 25e9 / 8);
+  EXPECT_EQ(flags->cluster.gpus_per_node, 8);
+}
+
+TEST(Clusters, ComeFromJsonAndNameWhatIsWrong) {
+  const auto cluster = ClusterFromJson(
+      "mine", R"({"link": "25gbit", "gpus_per_node": 4, "intra": "100gbit", "latency_us": 7})");
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  EXPECT_DOUBLE_EQ(cluster->latency_s, 7e-6);
+  for (const auto& [text, what] : {std::pair(R"({"link": 25})", "link: it must be a text"),
+                                   {R"({"lnk": "1gbit"})", "it has no field 'lnk'"},
+                                   {R"({"link": "1gbit", "rings": 1.5})", "rings: it must be a whole number"},
+                                   {R"({"gpus_per_node": 2})", "rate is missing"},
+                                   {"[1]", "no JSON object"}}) {
+    EXPECT_TRUE(absl::StrContains(ClusterFromJson("mine", text).status().message(), what)) << text;
+  }
+}
+
+const StrategyInfo kRing{
+    .name = "ring", .needs = StrategyNeeds::kProcessGroup, .algorithm = "ring", .synchronous = true};
+const StrategyInfo kSync{
+    .name = "ps-sync", .needs = StrategyNeeds::kParameterServer, .algorithm = "sync", .synchronous = true};
+const StrategyInfo kAsync{.name = "ps-async", .needs = StrategyNeeds::kParameterServer, .algorithm = "async"};
+
+// 100 MB that are ready at once, half of the step.
+Workload Block() {
+  return {.name = "block",
+          .device = "none",
+          .batch = 10,
+          .forward_ms = 50,
+          .backward_ms = 50,
+          .tensors = {{"w", 100'000'000, 50}}};
+}
+
+Cluster Network() {
+  return {.link_bytes_per_s = 1e9,
+          .fraction = 1,
+          .latency_s = 0,
+          .add_s_per_byte = 0,
+          .server_add_s_per_byte = 0,
+          .server_update_s_per_byte = 0};
+}
+
+TEST(Predictor, AStepIsComputingAndWhatBackwardDoesNotHide) {
+  Predictor predictor(Block(), {.place = ServerPlace::kDedicated});
+  const auto ring = predictor.Predict({.strategy = kRing, .workers = 4}, Network());
+  ASSERT_TRUE(ring.ok()) << ring.status();
+  EXPECT_NEAR(ring->step, 0.1 + 0.15, 1e-3);
+  EXPECT_NEAR(ring->samples_per_s, 40 / ring->step, 1e-9);
+  EXPECT_EQ(ring->limit, "node links");
+  const auto server = predictor.Predict({kSync, 4, 1}, Network());
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_NEAR(server->step, 0.1 + 0.8, 1e-6);  // one bucket: nothing to pipeline
+  EXPECT_EQ(server->limit, "server links");
+}
+
+TEST(Predictor, ASerialServerIsLimitedByItsLinksToo) {
+  Predictor predictor(Block(), {.place = ServerPlace::kDedicated, .pipelined = false});
+  const auto server = predictor.Predict({kSync, 4, 1}, Network());
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_EQ(server->limit, "server links");  // half of the time in, half of it out
+  EXPECT_NEAR(server->limit_part, 1, 0.01);
+}
+
+TEST(Predictor, UpdatesStandBehindEveryBucketOfAnAllReduce) {
+  Workload two = Block();
+  two.tensors = {{"late", 40'000'000, 0}, {"early", 60'000'000, 0}};
+  Cluster network = Network();
+  Predictor predictor(two, {.buckets = {.first_mb = 0, .others_mb = 0}});
+  const PredictCase ring{.strategy = kRing, .workers = 2};
+  const double without = predictor.Predict(ring, network)->step;
+  network.worker_update_s_per_byte = 1e-10;
+  const auto with = predictor.Predict(ring, network);
+  ASSERT_TRUE(with.ok()) << with.status();
+  EXPECT_NEAR(with->step, without + 0.010, 1e-9);
+  EXPECT_NEAR(with->update, 0.010, 1e-12);
+  EXPECT_NEAR(with->step, with->compute + with->exposed + 0.006, 1e-9);  // the last one is not exposed
+  // A server's workers update nothing.
+  EXPECT_DOUBLE_EQ(predictor.Predict({kSync, 2, 1}, network)->step,
+                   predictor.Predict({kSync, 2, 1}, Network())->step);
+}
+
+TEST(Predictor, ABurstShortensTheFirstBucketAndThoseBehindAPause) {
+  Workload burst = Block();
+  burst.tensors = {{"first", 40'000'000, 0}, {"behind it", 40'000'000, 0}, {"late", 20'000'000, 50}};
+  burst.backward_ms = 500;
+  burst.tensors[2].ready_ms = 500;
+  Cluster network = Network();
+  Predictor predictor(burst, {.buckets = {.first_mb = 0, .others_mb = 0}});
+  const PredictCase ring{.strategy = kRing, .workers = 2};
+  const double without = predictor.Predict(ring, network)->busy;
+  network.burst_bytes = 2'000'000;
+  // 2 MB of each direction at 2e9 instead of 1e9 a second, twice: tokens come back meanwhile.
+  EXPECT_NEAR(predictor.Predict(ring, network)->busy, without - 2 * 0.002, 2e-4);
+}
+
+TEST(Predictor, StragglersAndJitterHoldUpARing) {
+  Predictor slow(Block(), {.slow_workers = 1, .slowness = 2});
+  EXPECT_NEAR(slow.Predict({.strategy = kRing, .workers = 4}, Network())->step, 0.2 + 0.15, 1e-3);
+  EXPECT_NEAR(slow.Predict({.strategy = kRing, .workers = 4}, Network())->wait, 0.2 - 0.125, 1e-6);
+  Predictor jittery(Block(), {.jitter = 0.1});
+  // The largest of four is a standard deviation above the mean.
+  EXPECT_NEAR(jittery.Predict({.strategy = kRing, .workers = 4}, Network())->step, 0.11 + 0.15, 3e-3);
+}
+
+TEST(Predictor, WhatOthersChooseIsNotPredicted) {
+  EXPECT_FALSE(
+      CheckStrategy({.name = "nccl", .needs = StrategyNeeds::kProcessGroup, .algorithm = "default"}).ok());
+  EXPECT_FALSE(CheckStrategy(
+                   {.name = "ps-backup:1", .needs = StrategyNeeds::kParameterServer, .algorithm = "backup:1"})
+                   .ok());
+  EXPECT_TRUE(CheckStrategy(kAsync).ok());
+}
+
+PredictReport Report(Predictor& predictor, const Counts& workers) {
+  PredictReport report{.run_id = "test", .predictor = &predictor, .cluster = Network()};
+  for (const int n : workers) {
+    for (const PredictCase& point :
+         {PredictCase{kRing, n, 0}, PredictCase{kSync, n, 1}, PredictCase{kAsync, n, 1}}) {
+      PredictedRow row{.point = point, .single_samples_per_s = 100};
+      for (const NetworkGuess& guess : kNetworkGuesses) {
+        row.guesses.push_back(*predictor.Predict(point, Guessed(report.cluster, guess)));
+      }
+      report.rows.push_back(row);
+    }
+  }
+  return report;
+}
+
+TEST(PredictReport, NamesAWinnerAndByHowMuch) {
+  Predictor predictor(Block(), {.place = ServerPlace::kDedicated});
+  const PredictReport report = Report(predictor, {2, 8});
+  const std::optional<Verdict> verdict = VerdictOf(report);
+  ASSERT_TRUE(verdict.has_value());
+  EXPECT_EQ(verdict->winner->name(), "ring");
+  EXPECT_TRUE(verdict->shown);
+  EXPECT_LE(verdict->interval.low, verdict->factor);
+  EXPECT_GE(verdict->interval.high, verdict->factor);
+  const std::string text = PredictText(report);
+  EXPECT_TRUE(absl::StrContains(text, "Verdict: ring wins with 8 workers")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "Outside the range")) << text;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) EXPECT_LE(line.size(), 120u) << line;
+}
+
+TEST(PredictReport, EqualStrategiesHaveNoWinner) {
+  Workload small = Block();
+  small.tensors.front().bytes = 4;
+  Predictor predictor(small, {});
+  const std::optional<Verdict> verdict = VerdictOf(Report(predictor, {4}));
+  ASSERT_TRUE(verdict.has_value());
+  EXPECT_FALSE(verdict->shown);
+}
+
+TEST(PredictReport, FillsTheColumnsOfTheSummary) {
+  Predictor predictor(Block(), {.place = ServerPlace::kDedicated});
+  const PredictReport report = Report(predictor, {4});
+  std::vector<std::vector<Cell>> rows;
+  for (const PredictedRow& row : report.rows) rows.push_back(PredictedCells(report, row));
+  const std::vector<Cell> summary = Cells(SummaryRow{});
+  ASSERT_EQ(rows[0].size(), summary.size());
+  for (size_t i = 0; i < summary.size(); ++i) EXPECT_STREQ(rows[0][i].column, summary[i].column);
+  const std::string csv = CellsCsv(rows);
+  EXPECT_TRUE(absl::StrContains(csv, ",simulated,true,")) << csv;
+  EXPECT_FALSE(absl::StrContains(csv, "measured")) << csv;
+  EXPECT_TRUE(absl::StrContains(CellsJson(rows), "\"step_ms\": \"simulated\""));
+}
+
+TEST(MachineProfile, FindsWhatTheTimesWereMadeOf) {
+  // Over links of their own moving and adding grow alike; over one medium they do not.
+  const Wires truth{.latency_s = 30e-6, .add_s_per_byte = 0.2e-9, .medium_bytes_per_s = 2e9};
+  std::vector<ProfilePoint> points;
+  for (const Scheme scheme : {Scheme::kRing, Scheme::kStar}) {
+    for (const int workers : {2, 4}) {
+      for (double bytes = 4096; bytes < 1e8; bytes *= 8) {
+        points.push_back(
+            {scheme, workers, bytes, ExchangeSeconds({.scheme = scheme, .workers = workers}, bytes, truth)});
+      }
+    }
+  }
+  auto profile = FitProfile(points, true);
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  EXPECT_NEAR(profile->latency_s.value, 30e-6, 1e-9);
+  EXPECT_NEAR(profile->bytes_per_s.value, 2e9, 1e5);
+  EXPECT_NEAR(profile->add_s_per_byte.value, 0.2e-9, 1e-13);
+  EXPECT_NEAR(profile->r_squared, 1, 1e-9);
+  // 5% off, up and down: the intervals widen and still hold the truth.
+  for (size_t i = 0; i < points.size(); ++i) points[i].seconds *= i % 3 == 0 ? 1.05 : 0.975;
+  profile = FitProfile(points, true);
+  ASSERT_TRUE(profile.ok());
+  EXPECT_LT(profile->bytes_per_s.interval.low, 2e9);
+  EXPECT_GT(profile->bytes_per_s.interval.high, 2e9);
+  EXPECT_LT(profile->r_squared, 1);
+}
+
+TEST(MachineProfile, AddingIsNotToldFromMovingWithOneNumberOfWorkers) {
+  std::vector<ProfilePoint> points;
+  for (double bytes = 4096; bytes < 1e8; bytes *= 8)
+    points.push_back({Scheme::kRing, 2, bytes, 1e-4 + bytes / 1e9});
+  const auto profile = FitProfile(points, true);
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  EXPECT_EQ(profile->not_told_apart, (std::vector<std::string>{"g"}));
+  EXPECT_NEAR(profile->latency_s.value, 0.5e-4, 1e-9);
+  EXPECT_NEAR(profile->bytes_per_s.value, 2e9, 1e5);  // 2(N-1)M over the medium
+}
+
+TEST(MachineProfile, KeepsTheRateWhereNoiseWouldGiveAllToAdding) {
+  // More workers take longer than their bytes: the best fit would have a negative rate.
+  std::vector<ProfilePoint> points;
+  for (double bytes = 4096; bytes < 1e8; bytes *= 8) {
+    points.push_back({Scheme::kRing, 2, bytes, 1e-4 + bytes / 1e9});
+    points.push_back({Scheme::kRing, 3, bytes, 1e-4 + 1.2 * bytes / 1e9});
+  }
+  const auto profile = FitProfile(points, true);
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  EXPECT_GT(profile->bytes_per_s.value, 1e9);
+  EXPECT_EQ(profile->not_told_apart, (std::vector<std::string>{"g"}));
+}
+
+TEST(MachineProfile, ComesFromABenchmarkAndBackFromItsFile) {
+  std::string rows;
+  for (const int size : {1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26}) {
+    absl::StrAppendFormat(
+        &rows,
+        "%s{\"collective\":\"all_reduce\",\"backend\":\"native\",\"type\":\"float\",\"algorithm\":\"ring\","
+        "\"transport\":\"tcp\",\"workers\":2,\"size\":%d,\"out_of_place\":{\"time\":%g}}",
+        rows.empty() ? "" : ",", size, 100 + size * 1e-3);
+  }
+  const auto profiles = ProfilesOfBench("bench.json", "{\"results\":[" + rows + "]}");
+  ASSERT_TRUE(profiles.ok()) << profiles.status();
+  ASSERT_EQ(profiles->size(), 1u);
+  EXPECT_NEAR(profiles->front().latency_s.value, 50e-6, 1e-9);
+  const auto again = ProfilesFromJson(ProfilesJson(*profiles));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_DOUBLE_EQ(again->front().bytes_per_s.value, profiles->front().bytes_per_s.value);
+  EXPECT_EQ(again->front().transport, "tcp");
+  EXPECT_FALSE(ProfilesOfBench("x", "{}").ok());
+  EXPECT_FALSE(ProfilesOfBench("x", "{\"results\":[]}").ok());
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,186 @@
+// However a training is started, it ends with the same weights: the real binaries, under the real launchers.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
+#include "experiments/processes/interrupt.h"
+#include "experiments/processes/mpirun.h"
+#include "experiments/virtual_cluster/namespaces.h"
+#include "tests/experiments/started.h"
+
+namespace psring {
+namespace {
+
+constexpr char kShort[] = "--model mlp-small --data synthetic --steps 5 --batch 16 --no_eval --timeout 20";
+constexpr int kRanks = 4;
+const std::vector<std::string> kStrategies = {"--strategy ring", "--strategy ps-sync --deterministic"};
+
+class LaunchersTest : public LaunchTest {
+ protected:
+  // What this machine's launcher makes of it.
+  std::string Reference(const std::string& strategy) {
+    const std::string folder = Folder(absl::StrCat("reference", references_++));
+    StartedOnes psring;
+    psring.push_back(std::make_unique<Started>(
+        Command(PSRING_BINARY,
+                absl::StrCat("train ", strategy, " ", kShort, " --workers ", kRanks, " --out ", folder)),
+        std::vector<std::string>()));
+    EXPECT_TRUE(WaitForAll(psring) && psring[0]->Succeeded()) << psring[0]->Story();
+    return TheWeights(folder);
+  }
+
+  // All ranks' weights are there, and equal.
+  static std::string TheWeights(const std::string& folder) {
+    const std::vector<std::string> weights = Weights(folder);
+    EXPECT_EQ(weights, std::vector<std::string>(kRanks, weights.empty() ? "" : weights.front()));
+    return weights.empty() ? "no weights" : weights.front();
+  }
+
+  // `launcher` and its arguments start the trainer.
+  void ExpectTheSame(const std::string& launcher, const std::vector<std::string>& environment,
+                     const std::string& more = "") {
+    int number = 0;
+    for (const std::string& strategy : kStrategies) {
+      SCOPED_TRACE(strategy);
+      const std::string folder = Folder(absl::StrCat("launched", number++));
+      StartedOnes launched;
+      launched.push_back(std::make_unique<Started>(
+          Command(Words(launcher).front(),
+                  absl::StrCat(launcher.substr(launcher.find(' ')), " ", PSRING_TRAINER, " ", strategy, " ",
+                               kShort, " --record ", folder, more)),
+          environment));
+      EXPECT_TRUE(WaitForAll(launched) && launched[0]->Succeeded()) << launched[0]->Story();
+      EXPECT_EQ(TheWeights(folder), Reference(strategy));
+    }
+  }
+
+  int references_ = 0;
+};
+
+// Two machines, as the kernel makes them of one.
+class NamespacesLaunchTest : public LaunchersTest {
+ protected:
+  void SetUp() override {
+    if (const std::string why = WhyNoNamespaces(interrupt_); !why.empty()) GTEST_SKIP() << why;
+    auto made = Namespaces::Create(2, /*bits_per_s=*/0, interrupt_);
+    ASSERT_TRUE(made.ok()) << made.status();
+    machines_ = *std::move(made);
+  }
+
+  std::unique_ptr<Started> Node(int node, const std::string& arguments) {
+    return std::make_unique<Started>(
+        Command(PSRING_BINARY, absl::StrCat("train ", arguments, " --nnodes 2 --node_rank ", node,
+                                            " --master_addr ", Namespaces::Address(0),
+                                            node == 0 ? absl::StrCat(" --out ", folder_, "/run") : "")),
+        std::vector<std::string>(), machines_->node(node));
+  }
+
+  Interrupt interrupt_;
+  std::unique_ptr<Namespaces> machines_;
+};
+
+TEST_F(NamespacesLaunchTest, TwoMachinesInTorchrunsWordsTrainToTheSameWeights) {
+  for (const std::string placement : {"", " --server_placement colocated"}) {
+    for (const std::string& strategy : kStrategies) {
+      const bool serves = absl::StrContains(strategy, "ps-");
+      if (!serves && !placement.empty()) continue;
+      SCOPED_TRACE(strategy + placement);
+      std::filesystem::remove_all(Folder("run"));
+      StartedOnes nodes;
+      for (int node : {1, 0}) {
+        nodes.push_back(Node(node, absl::StrCat(strategy, placement, " ", kShort, " --nproc_per_node 2")));
+      }
+      EXPECT_TRUE(WaitForAll(nodes));
+      for (const auto& node : nodes) EXPECT_TRUE(node->Succeeded()) << node->Story();
+      EXPECT_TRUE(absl::StrContains(nodes[1]->output(), "on 2 machines")) << nodes[1]->output();
+      EXPECT_EQ(TheWeights(Folder("run")), Reference(strategy));
+    }
+  }
+}
+
+TEST_F(NamespacesLaunchTest, ADedicatedServerHasTheLastMachine) {
+  StartedOnes nodes;
+  for (int node : {0, 1}) {
+    nodes.push_back(Node(
+        node, absl::StrCat(kStrategies[1], " --server_placement dedicated ", kShort, " --nproc_per_node 4")));
+  }
+  EXPECT_TRUE(WaitForAll(nodes));
+  for (const auto& node : nodes) EXPECT_TRUE(node->Succeeded()) << node->Story();
+  EXPECT_TRUE(absl::StrContains(nodes[1]->output(), "1 process of it here")) << nodes[1]->output();
+  EXPECT_EQ(TheWeights(Folder("run")), Reference(kStrategies[1]));
+}
+
+TEST_F(NamespacesLaunchTest, ANodeThatIsLostEndsAllWithALineThatNamesIt) {
+  for (const int victim : {0, 1}) {
+    SCOPED_TRACE(victim);
+    std::filesystem::remove_all(Folder("run"));
+    StartedOnes nodes;
+    for (int node : {0, 1}) {
+      nodes.push_back(Node(node,
+                           "--strategy ring --model mlp-small --data synthetic --steps 1000000 --no_eval "
+                           "--nproc_per_node 2 --timeout 20"));
+    }
+    const auto trains = [&] {
+      nodes[0]->Look();
+      nodes[1]->Look();
+      return absl::StrContains(nodes[1]->output(), "2 processes of it here");
+    };
+    for (int i = 0; i < 3000 && !trains(); ++i) absl::SleepFor(absl::Milliseconds(10));
+    ASSERT_TRUE(trains()) << nodes[0]->Story() << nodes[1]->Story();
+    absl::SleepFor(absl::Milliseconds(500));
+    nodes[static_cast<size_t>(victim)]->Signal(SIGKILL);
+    EXPECT_TRUE(WaitForAll(nodes));
+    const std::string& says = nodes[static_cast<size_t>(1 - victim)]->errors();
+    EXPECT_TRUE(absl::StrContains(says, absl::StrCat("node ", victim))) << says;
+    EXPECT_EQ(std::count(says.begin(), says.end(), '\n'), 1) << says;
+  }
+}
+
+TEST_F(NamespacesLaunchTest, OtherFlagsOnOneNodeAreNamedOnAll) {
+  StartedOnes nodes;
+  for (int node : {0, 1}) {
+    nodes.push_back(Node(node, absl::StrCat("--strategy ring ", kShort, node == 1 ? " --lr 0.5" : "")));
+  }
+  EXPECT_TRUE(WaitForAll(nodes));
+  for (const auto& node : nodes) {
+    EXPECT_FALSE(node->Succeeded());
+    EXPECT_TRUE(absl::StrContains(node->errors(), "node 1 was started with --lr=0.5")) << node->errors();
+  }
+}
+
+TEST_F(LaunchersTest, MpirunTrainsToTheSameWeights) {
+  const auto mpirun = FindMpirun({.ranks = kRanks});
+  if (!mpirun.ok()) GTEST_SKIP() << mpirun.status().message();
+  ExpectTheSame(absl::StrJoin(mpirun->prefix, " "), mpirun->environment);
+}
+
+TEST_F(LaunchersTest, UnderMpirunTheLastRanksCanBeServers) {
+  const auto mpirun = FindMpirun({.ranks = kRanks + 2});
+  if (!mpirun.ok()) GTEST_SKIP() << mpirun.status().message();
+  StartedOnes launched;
+  launched.push_back(std::make_unique<Started>(
+      Command(mpirun->prefix.front(),
+              absl::StrCat(absl::StrJoin(mpirun->prefix.begin() + 1, mpirun->prefix.end(), " "), " ",
+                           PSRING_TRAINER, " ", kStrategies[1], " --server_placement dedicated --servers 2 ",
+                           kShort, " --record ", Folder("run"))),
+      mpirun->environment));
+  EXPECT_TRUE(WaitForAll(launched) && launched[0]->Succeeded()) << launched[0]->Story();
+  EXPECT_EQ(TheWeights(Folder("run")), Reference(kStrategies[1]));
+  for (int server : {0, 1}) {
+    EXPECT_TRUE(std::filesystem::exists(Folder(absl::StrCat("run/result-server", server, ".json"))));
+  }
+}
+
+// In a script, because daemons have to be started, and nothing may be left of them.
+TEST_F(LaunchersTest, SrunTrainsToTheSameWeights) {
+  for (const char* program :
+       {"/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/bin/srun", "/usr/sbin/munged"}) {
+    if (access(program, X_OK) != 0) GTEST_SKIP() << "no " << program << ": install slurm-wlm and munge";
+  }
+  if (geteuid() != 0) GTEST_SKIP() << "a Slurm of our own wants root";
+  ExpectTheSame(absl::StrCat("/bin/sh ", PSRING_SLURM_SCRIPT, " srun -n ", kRanks, " --overcommit"), {});
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,137 @@
+// The mpirun of a test is a script that says who it is; one test starts the machine's own.
+#include "experiments/processes/mpirun.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "experiments/processes/launcher.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+class MpirunTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "psring-mpirun-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override {
+    setenv("PATH", path_.c_str(), 1);
+    fs::remove_all(folder_);
+  }
+  // From here on PATH finds this one alone.
+  void Install(const std::string& says) {
+    const fs::path file = folder_ / "mpirun";
+    std::ofstream(file) << "#!/bin/sh\necho '" << says << "'\n";
+    chmod(file.c_str(), 0755);
+    setenv("PATH", folder_.c_str(), 1);
+  }
+  void InstallMpich(const std::string& device) {
+    Install(absl::StrCat("HYDRA build details:\n    Version:    4.0.2\n    Configure options: --with-device=",
+                         device));
+  }
+  static bool Sets(const MpirunCommand& command, const std::string& entry) {
+    return std::count(command.environment.begin(), command.environment.end(), entry) == 1;
+  }
+  static std::string Line(const MpirunCommand& command) { return absl::StrJoin(command.prefix, " "); }
+
+  const std::string path_ = getenv("PATH");
+  fs::path folder_;
+};
+
+TEST_F(MpirunTest, WithoutOneItSaysWhatToInstall) {
+  setenv("PATH", folder_.c_str(), 1);
+  const absl::Status status = FindMpirun({}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(absl::StrContains(status.message(), "openmpi-bin")) << status;
+}
+
+TEST_F(MpirunTest, OpenMpiMayRunMoreRanksThanCoresAndBindsNone) {
+  Install("mpirun (Open MPI) 4.1.4");
+  const absl::StatusOr<MpirunCommand> command = FindMpirun({.ranks = 4});
+  ASSERT_TRUE(command.ok()) << command.status();
+  EXPECT_TRUE(absl::StartsWith(
+      Line(*command), absl::StrCat(folder_.string(), "/mpirun -n 4 --oversubscribe --bind-to none")));
+  EXPECT_FALSE(absl::StrContains(Line(*command), " pml "));
+  EXPECT_TRUE(Sets(*command, "OMPI_MCA_coll_tuned_use_dynamic_rules=1"));
+  EXPECT_EQ(Sets(*command, "OMPI_ALLOW_RUN_AS_ROOT=1"), geteuid() == 0);
+}
+
+TEST_F(MpirunTest, OpenMpiIsHeldToOneTransport) {
+  Install("mpirun (Open MPI) 4.1.4");
+  const absl::StatusOr<MpirunCommand> shm = FindMpirun({.ranks = 2, .transport = "shm"});
+  ASSERT_TRUE(shm.ok()) << shm.status();
+  EXPECT_TRUE(absl::StrContains(Line(*shm), "--mca pml ob1 --mca btl self,vader")) << Line(*shm);
+  const absl::StatusOr<MpirunCommand> tcp = FindMpirun({.ranks = 2, .transport = "tcp"});
+  ASSERT_TRUE(tcp.ok()) << tcp.status();
+  EXPECT_TRUE(absl::StrContains(Line(*tcp), "--mca pml ob1 --mca btl self,tcp --mca btl_tcp_if_include lo"));
+}
+
+TEST_F(MpirunTest, MpichIsSteeredByEnvironmentAccordingToItsNetwork) {
+  InstallMpich("ch4:ucx");
+  absl::StatusOr<MpirunCommand> command = FindMpirun({.ranks = 3, .transport = "tcp"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  EXPECT_EQ(Line(*command), absl::StrCat(folder_.string(), "/mpirun -n 3"));
+  EXPECT_TRUE(Sets(*command, "MPIR_CVAR_NOLOCAL=1") && Sets(*command, "UCX_TLS=tcp,self"));
+  InstallMpich("ch4:ofi");
+  command = FindMpirun({.ranks = 3, .transport = "tcp"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  EXPECT_TRUE(Sets(*command, "MPIR_CVAR_NOLOCAL=1") && Sets(*command, "FI_PROVIDER=tcp"));
+  InstallMpich("something:else");
+  EXPECT_TRUE(FindMpirun({.ranks = 3}).ok());
+  EXPECT_EQ(FindMpirun({.ranks = 3, .transport = "tcp"}).status().code(), absl::StatusCode::kUnimplemented);
+}
+
+TEST_F(MpirunTest, ItIsDescribedInOneLine) {
+  Install("mpirun (Open MPI) 4.1.4");
+  EXPECT_EQ(*DescribeMpirun(), absl::StrCat("Open MPI 4.1.4, ", folder_.string(), "/mpirun"));
+  InstallMpich("ch4:ofi");
+  EXPECT_EQ(*DescribeMpirun(), absl::StrCat("MPICH 4.0.2, ", folder_.string(), "/mpirun"));
+}
+
+TEST_F(MpirunTest, ItsFramesAreToldFromWhatMatters) {
+  EXPECT_TRUE(IsMpirunsFrame("-----------------------------"));
+  EXPECT_TRUE(IsMpirunsFrame("MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD"));
+  EXPECT_FALSE(IsMpirunsFrame(
+      "mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 9 (Killed)."));
+  EXPECT_FALSE(IsMpirunsFrame("trainer: rank 1: no data"));
+}
+
+TEST_F(MpirunTest, StrangersAndBadOptionsAreRefusedInOneLine) {
+  Install("mpirun of somebody else");
+  EXPECT_EQ(FindMpirun({}).status().code(), absl::StatusCode::kUnimplemented);
+  Install("mpirun (Open MPI) 4.1.4");
+  EXPECT_EQ(FindMpirun({.ranks = 0}).status().code(), absl::StatusCode::kInvalidArgument);
+  const absl::Status status = FindMpirun({.ranks = 1, .transport = "pigeon"}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(status.message(), "auto, shm, tcp")) << status;
+}
+
+TEST_F(MpirunTest, TheMachinesOwnStartsThatManyRanks) {
+  const absl::StatusOr<MpirunCommand> mpirun = FindMpirun({.ranks = 3});
+  if (!mpirun.ok()) GTEST_SKIP() << mpirun.status().message();
+  Interrupt interrupt;
+  int lines = 0;
+  ChildSpec child{.name = "mpirun", .command = mpirun->prefix, .environment = mpirun->environment};
+  child.command.insert(child.command.end(), {"/bin/echo", "here"});
+  LaunchSpec spec{.what = "mpirun", .children = {child}, .deadline = absl::Seconds(30)};
+  spec.on_line = [&](int, const std::string& line) { return lines += line == "here", true; };
+  const absl::Status status = RunChildren(spec, interrupt);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(lines, 3);
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,96 @@
+#include "experiments/processes/nodes.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/match.h"
+#include "common/records.h"
+#include "common/server_arguments.h"
+
+namespace psring {
+namespace {
+
+TEST(NodeLayout, PutsRanksInOrderAndServersWhereTheyAreWanted) {
+  const NodeLayout layout{.nodes = 3, .per_node = 2};
+  for (const auto& [rank, node] : {std::pair{0, 0}, {1, 0}, {2, 1}, {5, 2}}) {
+    EXPECT_EQ(layout.NodeOfRank(rank), node);
+  }
+  EXPECT_EQ(layout.NodeOfServer("rank0", 1, 2), 0);
+  EXPECT_EQ(layout.NodeOfServer("colocated", 3, 6), 1);
+  EXPECT_EQ(layout.NodeOfServer("dedicated", 0, 1), 2);
+  EXPECT_EQ(layout.NodeOfServer("dedicated", 0, 2), 1);
+  EXPECT_EQ(layout.NodeOfServer("dedicated", 1, 2), 2);
+}
+
+TEST(CheckNodes, SaysWhatIsMissing) {
+  EXPECT_TRUE(CheckNodes({}).ok());
+  EXPECT_TRUE(CheckNodes({.nodes = 2, .node = 1, .master_addr = "a"}).ok());
+  EXPECT_TRUE(absl::StrContains(CheckNodes({.nodes = 2}).message(), "needs --master_addr"));
+  EXPECT_TRUE(absl::StrContains(CheckNodes({.nodes = 2, .node = 2, .master_addr = "a"}).message(),
+                                "--node_rank 2 of --nnodes 2"));
+  EXPECT_TRUE(absl::StrContains(CheckNodes({.master_addr = "a"}).message(), "give --nnodes"));
+  EXPECT_FALSE(CheckNodes({.network = {.bind = "127.0.0.1", .interface = "lo"}}).ok());
+}
+
+TEST(NodeOrder, ComesBackFromItsText) {
+  NodeOrder order{.what = "ring x 4", .deadline_s = 12.5};
+  order.processes.push_back({.name = "rank 2",
+                             .program = "trainer",
+                             .arguments = {"--lr=0.5", "--bind=a b\n"},
+                             .environment = {"RANK=2"},
+                             .may_die = true});
+  const auto back = NodeOrderFromJson(ToJson(order));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(ToJson(*back), ToJson(order));
+  for (const char* text : {"", "[]", "{}", R"({"processes": [3]})",
+                           R"({"processes": [{"program": "sh", "arguments": [], "environment": []}]})"}) {
+    EXPECT_FALSE(NodeOrderFromJson(text).ok()) << text;
+  }
+}
+
+TEST(ShiftRecord, MovesTimesAndNothingElse) {
+  StepRecord step;
+  step.begin_ns = 1000;
+  step.step_ms = 5;
+  step.buckets = {{.ready_ns = 2000, .begin_ns = 3000, .end_ns = 4000}};
+  const std::string text = ToJson(step) + "\n";
+  EXPECT_EQ(ShiftRecord("steps-rank1.jsonl", text, 0).value_or(""), text);
+  const auto shifted = ShiftRecord("steps-rank1.jsonl", text + text, -500);
+  ASSERT_TRUE(shifted.ok()) << shifted.status();
+  const auto back = StepRecordFromJson(shifted->substr(0, shifted->find('\n')));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->begin_ns, 500);
+  EXPECT_EQ(back->buckets[0].end_ns, 3500);
+  EXPECT_EQ(back->step_ms, 5);
+  const auto trace =
+      ShiftRecord("trace-rank1.json", R"({"traceEvents":[{"ts":10.0,"dur":2},{"name":"x"}]})", 5000);
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  const auto json = nlohmann::json::parse(*trace);
+  EXPECT_EQ(json["traceEvents"][0]["ts"], 15.0);
+  EXPECT_EQ(json["traceEvents"][0]["dur"], 2);
+  EXPECT_EQ(ShiftRecord("result-rank1.json", "whatever", 5).value_or(""), "whatever");
+  EXPECT_FALSE(ShiftRecord("trace-rank1.json", "broken", 5).ok());
+}
+
+TEST(ServerRole, FollowsThePlacement) {
+  TrainingOptions training;
+  training.servers = 2;
+  EXPECT_EQ(ServerRoleOf(training, 0, 4)->starts, (std::vector<int>{0, 1}));
+  EXPECT_TRUE(ServerRoleOf(training, 1, 4)->starts.empty());
+  EXPECT_EQ(ServerRoleOf(training, 1, 4)->workers, 4);
+  training.server_placement = "dedicated";
+  EXPECT_EQ(ServerRoleOf(training, 1, 4)->workers, 2);
+  EXPECT_EQ(ServerRoleOf(training, 1, 4)->becomes, -1);
+  EXPECT_EQ(ServerRoleOf(training, 2, 4)->becomes, 0);
+  EXPECT_EQ(ServerRoleOf(training, 3, 4)->becomes, 1);
+  EXPECT_TRUE(absl::StrContains(ServerRoleOf(training, 0, 2).status().message(), "leaves none to train"));
+  training.servers = 0;
+  EXPECT_EQ(ServerRoleOf(training, 3, 4)->becomes, 0);
+  training.server_placement = "colocated";
+  EXPECT_EQ(ServerRoleOf(training, 3, 4)->starts, (std::vector<int>{3}));
+  EXPECT_EQ(ServerRoleOf(training, 3, 4)->servers, 4);
+}
+
+}  // namespace
+}  // namespace psring

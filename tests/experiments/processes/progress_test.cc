@@ -1,0 +1,67 @@
+#include "experiments/processes/progress.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace psring {
+namespace {
+
+TEST(Progress, ReadsTheTrainersLines) {
+  const auto event =
+      ParseProgress(R"({"event":"step","rank":1,"step":12,"steps":25,"samples":1536,"loss":0.53})");
+  ASSERT_TRUE(event.has_value());
+  EXPECT_EQ(event->event, "step");
+  EXPECT_EQ(event->rank, 1);
+  EXPECT_EQ(event->step, 12);
+  EXPECT_EQ(event->steps, 25);
+}
+
+TEST(Progress, OtherLinesAreNoProgress) {
+  for (const char* line : {"", "hello", "{", "{}", "[1]", R"({"event":3})", R"({"step":3})"}) {
+    EXPECT_FALSE(ParseProgress(line).has_value()) << line;
+  }
+  EXPECT_EQ(ParseProgress(R"({"event":"step","loss":null,"step":"x"})")->step, 0);
+}
+
+TEST(Progress, TheBarShowsTheRankThatIsFurthestBehind) {
+  LaunchProgress progress(2);
+  EXPECT_EQ(progress.Bar(), "[....................] starting");
+  progress.Note({.event = "step", .rank = 0, .step = 20, .steps = 20, .loss = 0.25});
+  progress.Note({.event = "step", .rank = 1, .step = 10, .steps = 20, .loss = 0.5});
+  EXPECT_EQ(progress.Bar(), "[##########..........] 10/20 steps, loss 0.500");
+}
+
+TEST(Progress, WhatWasLastKnownOfARankIsSaid) {
+  LaunchProgress progress(2);
+  EXPECT_EQ(progress.LastKnown(1), "it never reported");
+  progress.Note({.event = "start", .rank = 1});
+  EXPECT_EQ(progress.LastKnown(1), "it started, but did not get ready");
+  progress.Note({.event = "step", .rank = 1, .step = 3, .steps = 9});
+  EXPECT_EQ(progress.LastKnown(1), "last heard of at step 3 of 9");
+  progress.Note({.event = "step", .rank = 7, .step = 3, .steps = 9});  // no such rank: no harm
+  EXPECT_EQ(progress.LastKnown(7), "");
+  progress.Note({.event = "step", .rank = 0, .step = 1, .steps = 9});
+  EXPECT_EQ(progress.LastKnownOfLast(), "rank 0: last heard of at step 1 of 9");
+}
+
+std::string Shown(bool terminal) {
+  FILE* file = tmpfile();
+  {
+    Display display(file, terminal);
+    display.Redraw("half");
+    display.SayPlain("plain");
+    display.Say("done");
+  }
+  std::string text(static_cast<size_t>(ftell(file)), ' ');
+  rewind(file);
+  EXPECT_EQ(fread(text.data(), 1, text.size(), file), text.size());
+  fclose(file);
+  return text;
+}
+
+TEST(Progress, ATerminalSeesOneLineThatIsRedrawn) { EXPECT_EQ(Shown(true), "\rhalf\033[K\r\033[Kdone\n"); }
+
+TEST(Progress, ElsewhereLinesStay) { EXPECT_EQ(Shown(false), "plain\ndone\n"); }
+
+}  // namespace
+}  // namespace psring

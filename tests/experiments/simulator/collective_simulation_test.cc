@@ -1,0 +1,147 @@
+#include <gtest/gtest.h>
+
+#include <ctime>
+#include <memory>
+
+#include "experiments/predict/cost_model.h"
+#include "experiments/simulator/collective.h"
+
+namespace psring {
+namespace {
+
+constexpr Pipelining kOneSlab{.segment_bytes = 1e18, .depth = 1};
+
+std::unique_ptr<Schedule> AllReduce(const std::string& algorithm, int ranks, int ranks_per_node = 1) {
+  auto schedule =
+      MakeSchedule(algorithm, Collective::kAllReduce, {.ranks = ranks, .ranks_per_node = ranks_per_node});
+  EXPECT_TRUE(schedule.ok()) << schedule.status();
+  return *std::move(schedule);
+}
+
+Cluster Flat(double latency_s = 0, double add_s_per_byte = 0) {
+  return {.link_bytes_per_s = 1e9,
+          .fraction = 1,
+          .latency_s = latency_s,
+          .intra_latency_s = 0,
+          .add_s_per_byte = add_s_per_byte};
+}
+
+double Seconds(const std::string& algorithm, int ranks, const Cluster& cluster, double bytes,
+               const Pipelining& pipelining = kOneSlab) {
+  const auto schedule = AllReduce(algorithm, ranks, ShapeOf(cluster, ranks).ranks_per_node);
+  const auto time = SimulateCollective(*schedule, cluster, bytes, pipelining);
+  EXPECT_TRUE(time.ok()) << time.status();
+  return time.ok() ? time->seconds : -1;
+}
+
+TEST(CollectiveSimulation, EqualsTheoryForEveryAlgorithmOnEqualLinks) {
+  const std::vector<std::pair<const char*, Scheme>> cases = {{"ring", Scheme::kRing},
+                                                             {"star", Scheme::kStar},
+                                                             {"direct", Scheme::kDirect},
+                                                             {"halving-doubling", Scheme::kHalvingDoubling}};
+  const Wires wires{.latency_s = 1e-3, .bytes_per_s = 1e9, .add_s_per_byte = 1e-10};
+  for (const auto& [name, scheme] : cases) {
+    for (int ranks : {1, 2, 3, 4, 5, 8, 16, 33}) {
+      const double theory = ExchangeSeconds({.scheme = scheme, .workers = ranks}, 1e8, wires);
+      EXPECT_NEAR(Seconds(name, ranks, Flat(1e-3, 1e-10), 1e8), theory, 1e-9 + 1e-6 * theory)
+          << name << " x " << ranks;
+    }
+  }
+}
+
+TEST(CollectiveSimulation, TwoTreesNeedLittleMoreThanTwiceTheBufferOnceTheyArePipelined) {
+  for (int ranks : {4, 8, 16}) {
+    const double seconds = Seconds("double-binary-tree", ranks, Flat(), 1e9, {});
+    EXPECT_GE(seconds, 2) << ranks;
+    EXPECT_LE(seconds, 2.6) << ranks;
+  }
+}
+
+TEST(CollectiveSimulation, PipelinedSlabsHideLatencyButNeverBandwidth) {
+  const Cluster cluster = Flat(1e-4);
+  const double whole = Seconds("ring", 4, cluster, 1e8), piped = Seconds("ring", 4, cluster, 1e8, {});
+  EXPECT_LT(piped, whole);
+  EXPECT_GE(piped, 0.15);
+  // A star whose hub gathers some slabs while it hands back others fills both directions of its link.
+  EXPECT_NEAR(Seconds("star", 4, Flat(), 1e9, {}), 3, 0.1);
+}
+
+TEST(CollectiveSimulation, ClassesStandForAllTheirRanks) {
+  // The same schedule, but every rank a class of its own.
+  class NoSymmetry final : public Schedule {
+   public:
+    explicit NoSymmetry(const Schedule& other) : other_(other) {}
+    std::string name() const override { return other_.name(); }
+    int ranks() const override { return other_.ranks(); }
+    int chunks() const override { return other_.chunks(); }
+    int rounds(int rank) const override { return other_.rounds(rank); }
+    void Round(int rank, int round, std::vector<Transfer>& transfers) const override {
+      other_.Round(rank, round, transfers);
+    }
+
+   private:
+    const Schedule& other_;
+  };
+  Cluster cluster = Flat(1e-5, 1e-10);
+  cluster.gpus_per_node = 4;
+  cluster.intra_bytes_per_s = 1.7e9;
+  cluster.intra_latency_s = 3e-6;
+  cluster.oversubscription = 1.5;
+  for (const char* name : {"ring", "star", "direct", "halving-doubling", "hierarchical"}) {
+    for (int ranks : {2, 4, 8, 16, 32}) {
+      const auto schedule = AllReduce(name, ranks, std::min(ranks, 4));
+      for (const Pipelining& pipelining : {kOneSlab, Pipelining{.segment_bytes = 1e6, .depth = 3}}) {
+        const auto quick = SimulateCollective(*schedule, cluster, 3e7, pipelining);
+        const auto slow = SimulateCollective(NoSymmetry(*schedule), cluster, 3e7, pipelining);
+        ASSERT_TRUE(quick.ok() && slow.ok());
+        EXPECT_NEAR(quick->seconds, slow->seconds, 1e-9 + 1e-7 * slow->seconds) << name << " x " << ranks;
+        EXPECT_LE(quick->classes, slow->classes);
+      }
+    }
+  }
+}
+
+TEST(CollectiveSimulation, NodesShareTheirCards) {
+  Cluster cluster = Flat();
+  cluster.gpus_per_node = 8;
+  cluster.intra_bytes_per_s = 1e10;
+  const Wires inner{.bytes_per_s = 1e10}, outer{.bytes_per_s = 1e9};
+  EXPECT_NEAR(Seconds("hierarchical", 64, cluster, 1e8), HierarchicalSeconds(8, 8, 1e8, inner, outer), 1e-6);
+  EXPECT_NEAR(Seconds("ring", 64, cluster, 1e8), FlatRingSeconds(8, 8, 1e8, outer), 1e-6);
+  // Direct sends 7/8 of what leaves a rank over the node's one card, 8 ranks at a time.
+  EXPECT_NEAR(Seconds("direct", 64, cluster, 1e8), 2 * 8 * (56.0 / 64) * 0.1, 1e-6);
+}
+
+TEST(CollectiveSimulation, SeveralRingsUseSeveralCards) {
+  Cluster cluster = Flat();
+  cluster.gpus_per_node = 8;
+  cluster.intra_bytes_per_s = 1e11;
+  const double one = Seconds("ring", 64, cluster, 1e8);
+  cluster.cards_per_node = 4;
+  EXPECT_NEAR(Seconds("ring", 64, cluster, 1e8), one, 1e-6);
+  cluster.rings = 4;
+  EXPECT_NEAR(Seconds("ring", 64, cluster, 1e8), one / 4, 1e-6);
+}
+
+TEST(CollectiveSimulation, AnOversubscribedFabricSlowsWhatCrossesIt) {
+  Cluster cluster = Flat();
+  cluster.oversubscription = 4;
+  EXPECT_NEAR(Seconds("ring", 8, cluster, 1e8), 4 * 0.175, 1e-6);
+}
+
+TEST(CollectiveSimulation, FourThousandRanksInSecondsAndSixtyFiveThousandInAMinute) {
+  // Of the processor: others may use the machine.
+  const auto seconds_since = [](std::clock_t begin) { return double(std::clock() - begin) / CLOCKS_PER_SEC; };
+  Cluster cluster = Flat(2e-5);
+  cluster.gpus_per_node = 8;
+  cluster.intra_bytes_per_s = 1e10;
+  std::clock_t begin = std::clock();
+  EXPECT_GT(Seconds("ring", 4096, cluster, 25 << 20, {}), 2 * 4095 * 2e-5 / 8);
+  EXPECT_LT(seconds_since(begin), 5);
+  begin = std::clock();
+  EXPECT_GT(Seconds("hierarchical", 65536, cluster, 25 << 20, {}), 2 * 8191 * 2e-5);
+  EXPECT_LT(seconds_since(begin), 60);
+}
+
+}  // namespace
+}  // namespace psring

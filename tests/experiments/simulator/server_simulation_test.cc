@@ -1,0 +1,289 @@
+#include <gtest/gtest.h>
+
+#include <ctime>
+
+#include "common/workload.h"
+#include "experiments/predict/cost_model_waiting.h"
+#include "experiments/simulator/servers.h"
+
+namespace psring {
+namespace {
+
+constexpr double kBytes = 1e8;
+
+Cluster Flat() {
+  return {.link_bytes_per_s = 1e9,
+          .fraction = 1,
+          .latency_s = 0,
+          .intra_latency_s = 0,
+          .add_s_per_byte = 0,
+          .server_add_s_per_byte = 0,
+          .server_update_s_per_byte = 0};
+}
+
+// `buckets` of 100 MB in all, ready at once.
+ServerRun Exchange(int workers, int servers, ServerPlace place, bool pipelined, int buckets) {
+  return {.workers = workers,
+          .servers = servers,
+          .place = place,
+          .pipelined = pipelined,
+          .bucket_bytes = std::vector<double>(static_cast<size_t>(buckets), kBytes / buckets),
+          .ready_s = std::vector<double>(static_cast<size_t>(buckets), 0)};
+}
+
+ServerTime Simulated(const ServerRun& run, const Cluster& cluster) {
+  const absl::StatusOr<ServerTime> time = SimulateServers(run, cluster);
+  EXPECT_TRUE(time.ok()) << time.status();
+  return time.ok() ? *time : ServerTime();
+}
+
+double Theory(const ServerRun& run, const Wires& wires) {
+  return ExchangeSeconds({.scheme = Scheme::kServerSync,
+                          .workers = run.workers,
+                          .place = run.place,
+                          .pipelined = run.pipelined,
+                          .servers = run.servers},
+                         kBytes, wires);
+}
+
+TEST(ServerSimulation, SerialExchangesEqualTheory) {
+  Cluster cluster = Flat();
+  cluster.latency_s = 1e-3;
+  const Wires wires{.latency_s = 1e-3, .bytes_per_s = 1e9};
+  for (const ServerPlace place : {ServerPlace::kRank0, ServerPlace::kDedicated, ServerPlace::kColocated}) {
+    for (int workers : {2, 3, 4, 8, 64}) {
+      for (int servers : {1, 2, workers}) {
+        const ServerRun run = Exchange(workers, servers, place, false, 1);
+        EXPECT_NEAR(Simulated(run, cluster).step_s, Theory(run, wires), 1e-9)
+            << workers << " workers, " << servers << " servers, place " << int(place);
+      }
+    }
+  }
+}
+
+TEST(ServerSimulation, PipelinedExchangesComeCloseToTheoryWithManyBuckets) {
+  const Wires wires{.bytes_per_s = 1e9};
+  for (const ServerPlace place : {ServerPlace::kRank0, ServerPlace::kDedicated, ServerPlace::kColocated}) {
+    for (int workers : {2, 4, 8}) {
+      for (int servers : {1, 2, workers}) {
+        const ServerRun run = Exchange(workers, servers, place, true, 100);
+        const double theory = Theory(run, wires), simulated = Simulated(run, Flat()).step_s;
+        EXPECT_GE(simulated, theory * (1 - 1e-9))
+            << workers << " workers, " << servers << " servers, place " << int(place);
+        EXPECT_LE(simulated, theory * 1.03)
+            << workers << " workers, " << servers << " servers, place " << int(place);
+      }
+    }
+  }
+}
+
+TEST(ServerSimulation, WhoIsDoneEarlierWaitsForTheLast) {
+  // The slow worker computes 0.2 s longer; without bytes worth speaking of the other three wait for it.
+  ServerRun run{.workers = 4, .forward_s = 0.1, .backward_s = 0.1, .bucket_bytes = {4}, .ready_s = {0.1}};
+  EXPECT_NEAR(Simulated(run, Flat()).wait_s, 0, 1e-6);
+  run.slow_workers = 1;
+  run.slowness = 2;
+  EXPECT_NEAR(Simulated(run, Flat()).wait_s, 0.2 * 3 / 4, 1e-6);
+  run.consistency = "async";
+  EXPECT_EQ(Simulated(run, Flat()).wait_s, 0);
+}
+
+TEST(ServerSimulation, ABurstShortensEveryPhase) {
+  Cluster cluster = Flat();
+  const ServerRun run = Exchange(4, 1, ServerPlace::kDedicated, false, 1);
+  const double without = Simulated(run, cluster).step_s;
+  cluster.burst_bytes = 0.01 * kBytes;
+  // Two phases, in each of which a link is at twice its rate until its tokens and what comes back meanwhile
+  // are gone.
+  EXPECT_NEAR(Simulated(run, cluster).step_s, without - 2 * cluster.burst_bytes / 1e9, 1e-4 * without);
+}
+
+TEST(ServerSimulation, AddingIsHiddenBehindTheWireUntilItIsSlower) {
+  Cluster cluster = Flat();
+  cluster.server_add_s_per_byte = 0.5e-9;
+  ServerRun run = Exchange(4, 1, ServerPlace::kDedicated, false, 1);
+  EXPECT_NEAR(Simulated(run, cluster).step_s, 0.8, 1e-9);
+  cluster.server_add_s_per_byte = 2e-9;
+  EXPECT_NEAR(Simulated(run, cluster).step_s, 0.8 + 0.4, 1e-9);
+  cluster.server_update_s_per_byte = 1e-9;
+  EXPECT_NEAR(Simulated(run, cluster).step_s, 0.8 + 0.4 + 0.1, 1e-9);
+  run.servers = 2;
+  EXPECT_NEAR(Simulated(run, cluster).step_s, 0.65, 1e-9);
+}
+
+TEST(ServerSimulation, PushesHideBehindTheBackwardPassAndTheNextStepWaitsForAllWeights) {
+  ServerRun run = Exchange(2, 1, ServerPlace::kDedicated, true, 2);
+  run.forward_s = 1;
+  run.backward_s = 1;
+  run.ready_s = {0, 1};
+  const ServerTime time = Simulated(run, Flat());
+  // The second bucket: 2 workers push 50 MB each, then pull.
+  EXPECT_NEAR(time.exposed_s, 0.2, 1e-9);
+  EXPECT_NEAR(time.step_s, 2.2, 1e-9);
+  EXPECT_NEAR(time.busy_s, 0.4, 1e-9);
+}
+
+TEST(ServerSimulation, GroupsStandForAllTheirWorkers) {
+  Cluster cluster = Flat();
+  cluster.gpus_per_node = 4;
+  cluster.intra_bytes_per_s = 2e9;
+  cluster.server_add_s_per_byte = 1e-10;
+  cluster.server_update_s_per_byte = 1e-10;
+  cluster.latency_s = 1e-4;
+  cluster.oversubscription = 1.3;
+  for (const ServerPlace place : {ServerPlace::kRank0, ServerPlace::kDedicated, ServerPlace::kColocated}) {
+    for (const int servers : {1, 4, 16}) {
+      for (const int slow : {0, 1, 5}) {
+        ServerRun run = Exchange(16, servers, place, true, 5);
+        run.forward_s = 0.1;
+        run.backward_s = 0.2;
+        run.ready_s = {0.02, 0.05, 0.1, 0.15, 0.2};
+        run.slow_workers = slow;
+        run.slowness = 1.5;
+        run.warmup_steps = 1;
+        run.steps = 3;
+        const ServerTime groups = Simulated(run, cluster);
+        run.no_groups = true;
+        const ServerTime alone = Simulated(run, cluster);
+        EXPECT_NEAR(groups.step_s, alone.step_s, 1e-7)
+            << servers << " servers, place " << int(place) << ", slow " << slow;
+        EXPECT_LT(groups.simulated, alone.simulated);
+      }
+    }
+  }
+}
+
+ServerRun Queue(int workers, double compute_s) {
+  return {.consistency = "async",
+          .workers = workers,
+          .place = ServerPlace::kDedicated,
+          .forward_s = compute_s,
+          .bucket_bytes = {1e6},
+          .ready_s = {0},
+          .warmup_steps = 200,
+          .steps = 100'000 / workers,
+          .exponential = true};
+}
+
+TEST(ServerSimulation, AsynchronousThroughputAndQueueAgreeWithMeanValueAnalysis) {
+  Cluster cluster = Flat();
+  cluster.link_bytes_per_s = 1e15;  // the server's processor is the one queue
+  cluster.server_add_s_per_byte = 0.7e-8;
+  cluster.server_update_s_per_byte = 0.3e-8;  // 10 ms a push in all
+  for (const int workers : {1, 3, 8, 16}) {
+    for (const double compute_s : {0.01, 0.1}) {
+      const ServerTime time = Simulated(Queue(workers, compute_s), cluster);
+      const ClosedQueue theory = MeanValueAnalysis(workers, compute_s, 0.01);
+      EXPECT_NEAR(time.worker_steps_per_s, theory.pushes_per_s, 0.02 * theory.pushes_per_s)
+          << workers << ", " << compute_s;
+      EXPECT_NEAR(time.staleness_mean, MeanStaleness(workers), 0.02 * workers)
+          << workers << ", " << compute_s;
+      EXPECT_NEAR(time.exposed_s, theory.response_s, 0.02 * theory.response_s)
+          << workers << ", " << compute_s;
+    }
+  }
+}
+
+TEST(ServerSimulation, WorkersOfAnAsynchronousServerShareItsLink) {
+  ServerRun run = Exchange(8, 1, ServerPlace::kDedicated, true, 1);
+  run.consistency = "async";
+  // 8 pushes of 0.1 s each fill the link where computing takes a little less than 8 - 2 of them.
+  run.jitter = 0.2;
+  run.steps = 100;
+  for (const double compute_s : {0.3, 0.5}) {
+    run.forward_s = compute_s;
+    const ServerTime time = Simulated(run, Flat());
+    EXPECT_GT(time.worker_steps_per_s, 7.5) << compute_s;
+    EXPECT_LE(time.worker_steps_per_s, 10.01) << compute_s;
+    EXPECT_NEAR(time.staleness_mean, 7, 0.2);
+  }
+  run.forward_s = 10;
+  EXPECT_NEAR(Simulated(run, Flat()).step_s, 10.2, 0.3);
+}
+
+TEST(ServerSimulation, AFewWorkersStandForManyWhereEachPushIsAlone) {
+  Cluster cluster = Flat();
+  cluster.gpus_per_node = 4;
+  cluster.intra_bytes_per_s = 1e10;
+  for (const ServerPlace place : {ServerPlace::kRank0, ServerPlace::kDedicated, ServerPlace::kColocated}) {
+    for (const double compute_s : {1.0, 4.0, 16.0}) {
+      ServerRun run = Exchange(128, 4, place, true, 2);
+      run.consistency = "async";
+      run.forward_s = run.backward_s = compute_s / 2;
+      run.jitter = 0.1;
+      const ServerTime all = Simulated(run, cluster);
+      run.most_alone = 32;
+      const ServerTime few = Simulated(run, cluster);
+      EXPECT_LT(few.simulated, 48);
+      EXPECT_NEAR(few.step_s, all.step_s, 0.03 * all.step_s) << compute_s << " place " << int(place);
+      EXPECT_NEAR(few.staleness_mean, 127, 127 * 0.03);
+    }
+  }
+}
+
+TEST(ServerSimulation, BoundedStalenessStandsBetweenTheOthers) {
+  ServerRun run = Exchange(8, 1, ServerPlace::kDedicated, true, 1);
+  run.forward_s = 4;
+  run.jitter = 0.3;
+  run.warmup_steps = 20;
+  run.steps = 200;
+  const auto step = [&](const std::string& consistency) {
+    run.consistency = consistency;
+    return Simulated(run, Flat());
+  };
+  const ServerTime sync = step("sync"), ssp1 = step("ssp:1"), ssp8 = step("ssp:8"), async = step("async");
+  EXPECT_LT(ssp1.step_s, sync.step_s);
+  EXPECT_LT(ssp8.step_s, ssp1.step_s);
+  EXPECT_LE(async.step_s, ssp8.step_s * 1.01);
+  EXPECT_LE(ssp1.staleness_max, MostStaleness(8, 1));
+}
+
+TEST(ServerSimulation, OneSlowWorkerHoldsUpAllThatWaitForIt) {
+  ServerRun run = Exchange(8, 8, ServerPlace::kColocated, true, 1);
+  run.forward_s = 1;
+  const double even = Simulated(run, Flat()).step_s;
+  run.slow_workers = 1;
+  run.slowness = 2;
+  EXPECT_GT(Simulated(run, Flat()).step_s, even + 0.8);
+  run.consistency = "async";
+  EXPECT_LT(Simulated(run, Flat()).step_s, even + 0.2);
+}
+
+TEST(ServerSimulation, FourThousandWorkersAndSixtyFourServersInSeconds) {
+  const Workload workload = *LoadWorkload("resnet50");
+  const std::vector<Bucket> buckets = PlanBuckets(LayoutOf(workload), {});
+  Cluster cluster = Flat();
+  cluster.gpus_per_node = 8;
+  cluster.intra_bytes_per_s = 1e10;
+  ServerRun run{.workers = 4096,
+                .servers = 64,
+                .place = ServerPlace::kDedicated,
+                .forward_s = workload.forward_ms / 1e3,
+                .backward_s = workload.backward_ms / 1e3};
+  for (const Bucket& bucket : buckets) run.bucket_bytes.push_back(4.0 * static_cast<double>(bucket.count));
+  for (const double ms : BucketReadyMs(workload, buckets)) run.ready_s.push_back(ms / 1e3);
+  for (const char* consistency : {"sync", "async"}) {
+    run.consistency = consistency;
+    const std::clock_t begin = std::clock();  // of the processor: others may use the machine
+    const ServerTime time = Simulated(run, cluster);
+    // At least a push of all through the servers' links, at most push and pull one after the other.
+    const double one_way = 4096 * static_cast<double>(workload.bytes()) / 64e9;
+    EXPECT_GT(time.step_s, one_way) << consistency;
+    EXPECT_LT(time.step_s, 2 * one_way) << consistency;
+    EXPECT_LT(double(std::clock() - begin) / CLOCKS_PER_SEC, 5) << consistency;
+  }
+}
+
+TEST(ServerSimulation, WhatItCannotDoIsSaid) {
+  EXPECT_EQ(SimulateServers(Exchange(4, 5, ServerPlace::kColocated, true, 1), Flat()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  ServerRun run = Exchange(1024, 1, ServerPlace::kDedicated, true, 1);
+  run.jitter = 0.1;
+  EXPECT_EQ(SimulateServers(run, Flat()).status().code(), absl::StatusCode::kInvalidArgument);
+  run = Exchange(4, 1, ServerPlace::kDedicated, true, 1);
+  run.consistency = "backup:1";
+  EXPECT_EQ(SimulateServers(run, Flat()).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,167 @@
+#include "experiments/virtual_cluster/virtual_cluster.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <filesystem>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "experiments/host/connections.h"
+#include "tests/experiments/test_catalog.h"
+
+namespace psring {
+namespace {
+
+TEST(Link, LatencyNeedsAUnit) {
+  EXPECT_DOUBLE_EQ(*ParseLatency("0.5ms"), 0.0005);
+  EXPECT_DOUBLE_EQ(*ParseLatency("100us"), 0.0001);
+  EXPECT_DOUBLE_EQ(*ParseLatency("0"), 0);
+  for (const char* text : {"", "1", "ms", "-1ms", "11s", "inf", "soon"}) {
+    EXPECT_EQ(ParseLatency(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+TEST(Link, ShapingThatContradictsTheLinkIsRefused) {
+  EXPECT_TRUE(CheckLink({}).ok());
+  EXPECT_TRUE(CheckLink({.bits_per_s = 1e9, .shaping = "netns"}).ok());
+  EXPECT_TRUE(CheckLink({.latency_s = 1e-3}).ok());
+  EXPECT_FALSE(CheckLink({.bits_per_s = 1e9, .shaping = "none"}).ok());
+  EXPECT_FALSE(CheckLink({.shaping = "netns"}).ok());
+  EXPECT_FALSE(CheckLink({.shaping = "userspace"}).ok());
+}
+
+TEST(Link, AHostThatCannotCarryItIsToldWhichLinkFellShort) {
+  LinkReport report{
+      .shaping = Shaping::kNetns, .bits_per_s = 1e9, .links = {9.5e8, 9.4e8}, .ring = 9.4e8, .incast = 9.5e8};
+  EXPECT_EQ(WhyInvalid(report), "");
+  report.links[1] = 9.29e8;
+  EXPECT_TRUE(absl::StrContains(WhyInvalid(report), "node 1 carried 929 Mbit/s of 1000"));
+  report.links[1] = 9.5e8;
+  report.ring = 9e8;
+  EXPECT_TRUE(absl::StrContains(WhyInvalid(report), "ring"));
+  report.ring = 9.5e8;
+  report.incast = 9e8;
+  EXPECT_TRUE(absl::StrContains(WhyInvalid(report), "all send to"));
+}
+
+TEST(Link, TheBurstIsAboutAMillisecondOfTheRate) {
+  EXPECT_EQ(BurstBytes(1e9), 128 << 10);
+  EXPECT_NEAR(static_cast<double>(BurstBytes(1e10)), 10 * (128 << 10), 16);
+  EXPECT_EQ(BurstBytes(1e6), 16 << 10);
+}
+
+TEST(Link, AServerStandsBesideRankZeroOrBehindTheWorkers) {
+  Configuration configuration = TestConfiguration("ps-sync", 3);
+  EXPECT_EQ(NodeOfServer(configuration, 0), 0);
+  EXPECT_EQ(NodesOf(configuration), 3);
+  configuration.training.server_placement = "dedicated";
+  EXPECT_EQ(NodeOfServer(configuration, 0), 3);
+  EXPECT_EQ(NodesOf(configuration), 4);
+  EXPECT_EQ(NodesOf(TestConfiguration("ring", 5)), 5);
+}
+
+TEST(LinkCounters, AreFoundByName) {
+  const std::string snmp =
+      "Ip: Forwarding InReceives\nIp: 1 9\n"
+      "Tcp: RtoAlgorithm OutSegs RetransSegs\nTcp: 1 1200 34\n";
+  EXPECT_EQ(*NetworkCounterOf(snmp, "Tcp", "RetransSegs"), 34);
+  EXPECT_EQ(*NetworkCounterOf(snmp, "Ip", "InReceives"), 9);
+  EXPECT_FALSE(NetworkCounterOf(snmp, "Tcp", "InReceives").ok());
+  EXPECT_FALSE(NetworkCounterOf(snmp, "TcpExt", "TCPTimeouts").ok());
+  EXPECT_FALSE(NetworkCounterOf("Tcp: RetransSegs\n", "Tcp", "RetransSegs").ok());
+}
+
+TEST(LinkCounters, DropsAreThoseOfAPortsRoot) {
+  const std::string tc =
+      "qdisc tbf 1: dev psring-p0 root refcnt 5 rate 1Gbit\n"
+      " Sent 900 bytes 7 pkt (dropped 5, overlimits 3 requeues 0) \n backlog 0b 0p requeues 0\n"
+      "qdisc bfifo 8001: dev psring-p0 parent 2:1 limit 2000000b\n"
+      " Sent 900 bytes 7 pkt (dropped 9, overlimits 0 requeues 0) \n"
+      "qdisc tbf 1: dev psring-p1 root refcnt 5\n Sent 0 bytes 0 pkt (dropped 0, overlimits 0 requeues 0)\n";
+  EXPECT_EQ(*QueueDropsOf(tc, "psring-p0"), 5);
+  EXPECT_EQ(*QueueDropsOf(tc, "psring-p1"), 0);
+  EXPECT_FALSE(QueueDropsOf(tc, "psring-p2").ok());
+}
+
+TEST(LinkCounters, SendingAgainTakesTheNodeThatHasMostOfIt) {
+  const std::vector<NodeCounters> nodes = Difference({{110, 2, 7}, {40, 1, 0}}, {{10, 2, 3}, {0, 0, 0}});
+  EXPECT_EQ(nodes[0].retransmitted_segments, 100);
+  EXPECT_EQ(nodes[0].queue_drops, 4);
+  // 100 segments of 1448 bytes at 1 Gbit/s; 40 and a time-out of 200 ms.
+  EXPECT_DOUBLE_EQ(SendingAgainMs({nodes[0]}, 1e9), 1.1584);
+  EXPECT_DOUBLE_EQ(SendingAgainMs(nodes, 1e9), 40 * 1448 * 8 / 1e6 + 200);
+  EXPECT_DOUBLE_EQ(SendingAgainMs({}, 1e9), 0);
+}
+
+// Real ones, where this host makes them.
+class NamespacesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string why = WhyNoNamespaces(interrupt_); !why.empty()) GTEST_SKIP() << why;
+  }
+
+  std::unique_ptr<VirtualCluster> Make(double bits_per_s, int nodes) {
+    auto cluster = VirtualCluster::Create({.bits_per_s = bits_per_s}, Shaping::kNetns, nodes, interrupt_);
+    EXPECT_TRUE(cluster.ok()) << cluster.status();
+    return cluster.ok() ? *std::move(cluster) : nullptr;
+  }
+
+  Interrupt interrupt_;
+};
+
+std::set<std::string> HostInterfaces() {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/sys/class/net"))
+    names.insert(entry.path().filename());
+  return names;
+}
+
+TEST_F(NamespacesTest, EveryLinkTheRingAndTheIncastKeepToTheRate) {
+  const auto cluster = Make(1e8, 3);
+  ASSERT_NE(cluster, nullptr);
+  const auto wires = cluster->Measure();
+  ASSERT_TRUE(wires.ok()) << wires.status();
+  const LinkReport& report = cluster->report();
+  ASSERT_EQ(report.links.size(), 3);
+  // Above only by what the measured window caught of a queue; below where others hold the processors.
+  for (double link : report.links) {
+    EXPECT_LT(link, 1.03e8);
+    EXPECT_GT(link, 0.8e8);
+  }
+  EXPECT_LT(report.ring, 1.03e8);
+  EXPECT_GT(report.ring, 0.8e8);
+  EXPECT_LT(report.incast, 1.03e8);  // two senders, one link
+  EXPECT_GT(report.incast, 0.8e8);
+  EXPECT_LT(wires->latency_s, 0.01);
+  EXPECT_EQ(wires->burst_bytes, 16 << 10);
+}
+
+TEST_F(NamespacesTest, TheHostsOwnNetworkIsNotTouched) {
+  const std::set<std::string> before = HostInterfaces();
+  const auto cluster = Make(1e9, 2);
+  ASSERT_NE(cluster, nullptr);
+  EXPECT_EQ(HostInterfaces(), before);
+  // The nodes' addresses are nobody's here.
+  Socket here(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)),
+      there(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_FALSE(ConnectSockets(std::move(here), std::move(there), Namespaces::Address(0).c_str()).ok());
+}
+
+TEST_F(NamespacesTest, AChildFindsItselfOnItsNode) {
+  const auto cluster = Make(1e9, 2);
+  ASSERT_NE(cluster, nullptr);
+  ChildSpec child{.name = "cat", .command = {"/bin/cat", "/proc/self/net/fib_trie"}};
+  cluster->Place(1, child);
+  std::string seen;
+  const LaunchSpec spec{.what = "cat", .children = {child}, .on_line = [&seen](int, const std::string& line) {
+                          seen += line;
+                          return true;
+                        }};
+  ASSERT_TRUE(RunChildren(spec, interrupt_).ok());
+  EXPECT_TRUE(absl::StrContains(seen, Namespaces::Address(1))) << seen;
+  EXPECT_FALSE(absl::StrContains(seen, Namespaces::Address(0))) << seen;
+}
+
+}  // namespace
+}  // namespace psring
