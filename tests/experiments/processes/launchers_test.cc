@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "common/checkpoint_folder.h"
 #include "experiments/processes/interrupt.h"
+#include "experiments/processes/launcher.h"
 #include "experiments/processes/mpirun.h"
 #include "experiments/virtual_cluster/namespaces.h"
 #include "tests/experiments/started.h"
@@ -245,6 +246,16 @@ TEST_F(LaunchersTest, UnderMpirunTheLastRanksCanBeServers) {
   for (int server : {0, 1}) {
     EXPECT_TRUE(std::filesystem::exists(Folder(absl::StrCat("run/result-server", server, ".json"))));
   }
+}
+
+// PyTorch's own: whichever stands in PATH, or where PSRING_TORCHRUN says.
+TEST_F(LaunchersTest, TorchrunTrainsToTheSameWeights) {
+  std::string torchrun = "torchrun";
+  if (const char* named = getenv("PSRING_TORCHRUN"); named != nullptr) torchrun = named;
+  const auto help = RunForOutput({"/usr/bin/env", torchrun, "--help"}, absl::Seconds(60), Interrupt());
+  if (!help.ok()) GTEST_SKIP() << "no torchrun that works: pip install torch, or set PSRING_TORCHRUN";
+  ExpectTheSame(
+      absl::StrCat("/usr/bin/env ", torchrun, " --standalone --nproc_per_node ", kRanks, " --no_python"), {});
 }
 
 // In a script, because daemons have to be started, and nothing may be left of them.
