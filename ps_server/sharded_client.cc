@@ -10,6 +10,24 @@
 
 namespace psring {
 
+ShardedClient::Speaking::Speaking(ShardedClient& client) : client_(client) {
+  MutexLock lock(client_.mutex_);
+  ++client_.speaking_;
+}
+
+ShardedClient::Speaking::~Speaking() {
+  MutexLock lock(client_.mutex_);
+  --client_.speaking_;
+  client_.changed_.NotifyAll();
+}
+
+// The clients end one after the other: before the first does, none may have anything to say to it any more.
+ShardedClient::~ShardedClient() {
+  Fail(absl::CancelledError("its client was destroyed before it left"));
+  MutexLock lock(mutex_);
+  while (speaking_ > 0) changed_.Wait(mutex_);
+}
+
 std::string ShardedClient::payload() const {
   const std::string first = servers_.front()->payload();
   const bool same = std::all_of(servers_.begin(), servers_.end(),
@@ -179,6 +197,7 @@ void ShardedClient::Send(int server, const Part& part) {
 }
 
 void ShardedClient::Arrived(int server, const Part& part, absl::StatusOr<ExchangeResult> result) {
+  const Speaking speaking(*this);
   if (!result.ok()) Fail(Named(server, result.status()));
   if (server == 0 && carries_verdicts_ && result.ok() && result->dropped) {
     Carry({.kind = MessageKind::kAnnounce,

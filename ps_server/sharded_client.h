@@ -21,6 +21,7 @@ class ShardedClient : public PsClient {
  public:
   explicit ShardedClient(std::vector<std::unique_ptr<PsClient>> servers)
       : common_(static_cast<int>(servers.size())), servers_(std::move(servers)) {}
+  ~ShardedClient() override;
 
   // sharded_client.cc
   std::string payload() const override;
@@ -61,6 +62,16 @@ class ShardedClient : public PsClient {
     std::shared_ptr<Joint> joint;
   };
   using HeldParts = std::vector<std::vector<Part>>;  // by server
+
+  // While it lives, a thread of one server's client may turn to the others.
+  class Speaking {
+   public:
+    explicit Speaking(ShardedClient& client);
+    ~Speaking();
+
+   private:
+    ShardedClient& client_;
+  };
 
   int count() const { return static_cast<int>(servers_.size()); }
   absl::Status Named(int server, const absl::Status& status) const;
@@ -133,7 +144,8 @@ class ShardedClient : public PsClient {
 
   Mutex mutex_;
   CondVar changed_;
-  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // once it is set, no word is listened to
+  int speaking_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, NormParts> norms_ ABSL_GUARDED_BY(mutex_);  // by step
   std::optional<ChunkHeader> total_ ABSL_GUARDED_BY(mutex_);    // of the newest norm
   HeldParts held_ ABSL_GUARDED_BY(mutex_);                      // until the first server has decided

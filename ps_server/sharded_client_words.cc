@@ -6,6 +6,8 @@
 namespace psring {
 
 void ShardedClient::OnWordOf(int server, const ChunkHeader& word) {
+  const Speaking speaking(*this);
+  if (!failure().ok()) return;
   if (word.kind == MessageKind::kNorm) return OnPartOfNorm(server, word);
   if (word.kind == MessageKind::kJoin) return OnJoined(server, word);
   if (!carries_verdicts_ || server > 0) return;

@@ -1,13 +1,15 @@
-// How a worker of several servers begins, in orders of events that real servers seldom bring about.
+// How a worker of several servers begins and ends, in orders of events that real servers seldom bring about.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <future>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "ps_server/ps_client.h"
 #include "tests/ps_server/test_job.h"
 
@@ -21,12 +23,16 @@ using ::testing::ElementsAre;
 class ScriptedClient : public PsClient {
  public:
   explicit ScriptedClient(std::function<void(ScriptedClient&)> on_start) : on_start_(std::move(on_start)) {}
+  ~ScriptedClient() override { on_end(); }
 
   // A word of the server's: it begins, for the first time or (`dropped`) again.
   void Begins(int64_t epoch, int64_t step, bool dropped) {
     if (dropped) sent_back_ = true;
     heard_({.kind = MessageKind::kJoin, .step = step, .version = epoch, .dropped = dropped});
   }
+  void Says(const ChunkHeader& word) { heard_(word); }
+  std::function<void()> on_end = [] {};
+  std::function<void(const ChunkHeader&)> on_tell = [](const ChunkHeader&) {};
   std::vector<int64_t> pushed;  // steps
   int fetched = 0;
 
@@ -53,7 +59,7 @@ class ScriptedClient : public PsClient {
   void Abort(absl::Status) override {}
   Traffic traffic() const override { return {}; }
   void OnWord(std::function<void(const ChunkHeader&)> heard) override { heard_ = std::move(heard); }
-  void Tell(const ChunkHeader&) override {}
+  void Tell(const ChunkHeader& word) override { on_tell(word); }
 
  private:
   const std::function<void(ScriptedClient&)> on_start_;
@@ -103,6 +109,30 @@ TEST(ShardedBegin, WhereNobodyDiedNothingIsFetched) {
   TestWorker worker(MakeJob(1, {100}), 0, MakeShardedPsClient(std::move(servers)));
   ASSERT_EQ(worker.Start(), absl::OkStatus());
   for (const ScriptedClient* client : scripted) EXPECT_EQ(client->fetched, 0);
+}
+
+// A step's norm may become known when its workers have all they need, and leave.
+TEST(ShardedEnd, WhatAServerSaysWhileTheClientsEndIsCarriedToNobody) {
+  std::vector<std::string> told;
+  std::vector<std::unique_ptr<PsClient>> servers;
+  std::vector<ScriptedClient*> scripted;
+  for (int i = 0; i < 3; ++i) {
+    auto client = std::make_unique<ScriptedClient>(
+        [](ScriptedClient& its) { its.Begins(/*epoch=*/0, /*step=*/0, /*dropped=*/false); });
+    client->on_tell = [&told, i](const ChunkHeader&) { told.push_back(absl::StrCat("server ", i)); };
+    scripted.push_back(client.get());
+    servers.push_back(std::move(client));
+  }
+  const ChunkHeader part{.kind = MessageKind::kNorm, .step = 7, .sum_of_squares = 1};
+  for (ScriptedClient* client : scripted) {
+    client->on_end = [client, &part] { client->Says(part); };
+  }
+  {
+    TestWorker worker(MakeJob(1, {100}), 0, MakeShardedPsClient(std::move(servers)));
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+  }
+  EXPECT_THAT(told, ElementsAre());
 }
 
 }  // namespace
