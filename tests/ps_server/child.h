@@ -40,6 +40,7 @@ class Child {
     unlink(output_.c_str());
   }
   void Kill(int signal) const { kill(pid_, signal); }
+  pid_t pid() const { return pid_; }
   // The exit code; minus the signal that ended it; nothing where it still runs after so long.
   std::optional<int> Wait(absl::Duration most = absl::Seconds(10)) {
     int status = 0;

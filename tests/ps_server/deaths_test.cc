@@ -1,10 +1,8 @@
-// Real servers that die at moments nobody chose, and are started again with the same folder. PSRING_DEATHS
-// says how many times over, PSRING_SEED where to begin; both are printed.
+// Real servers that die at moments nobody chose, and are started again with the same folder.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <random>
@@ -12,24 +10,18 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/records.h"
 #include "common/rendezvous.h"
 #include "ps_server/messages.h"
 #include "tests/ps_server/child.h"
 #include "tests/ps_server/test_job.h"
+#include "tests/random_moments.h"
 
 namespace psring {
 namespace {
 
 namespace fs = std::filesystem;
-
-int64_t FromEnvironment(const char* name, int64_t otherwise) {
-  const char* text = std::getenv(name);
-  int64_t number = 0;
-  return text != nullptr && absl::SimpleAtoi(text, &number) ? number : otherwise;
-}
 
 std::unique_ptr<Rendezvous> Meet(int port) {
   RendezvousOptions options{.host = "127.0.0.1", .port = port, .hosted_elsewhere = true};
@@ -167,25 +159,8 @@ class Servers {
   std::vector<std::unique_ptr<Child>> children_;
 };
 
-class DeathsTest : public ::testing::Test {
- protected:
-  // Random moments, each time from another seed.
-  template <typename Body>
-  void Repeat(const Body& body) {
-    const int64_t rounds = FromEnvironment("PSRING_DEATHS", 4);
-    const int64_t first = FromEnvironment("PSRING_SEED", std::random_device{}() % 1'000'000);
-    for (int64_t seed = first; seed < first + rounds && !HasFailure(); ++seed) {
-      SCOPED_TRACE(absl::StrCat("PSRING_DEATHS=1 PSRING_SEED=", seed));
-      std::printf("PSRING_DEATHS=1 PSRING_SEED=%ld\n", static_cast<long>(seed));
-      std::fflush(stdout);
-      std::mt19937 random(static_cast<uint32_t>(seed));
-      body(random);
-    }
-  }
-};
-
-TEST_F(DeathsTest, KilledServersComeBackAndSynchronousWeightsAreThoseOfAnUndisturbedRun) {
-  Repeat([](std::mt19937& random) {
+TEST(DeathsTest, KilledServersComeBackAndSynchronousWeightsAreThoseOfAnUndisturbedRun) {
+  AtRandomMoments(4, [](std::mt19937& random) {
     constexpr int kWorkers = 2;
     constexpr int64_t kSteps = 40;
     for (const int count : {1, 2, 3}) {
@@ -213,8 +188,8 @@ TEST_F(DeathsTest, KilledServersComeBackAndSynchronousWeightsAreThoseOfAnUndistu
 }
 
 // Each shard goes on from where it was, whatever the others do.
-TEST_F(DeathsTest, KilledServersOfAnAsynchronousJobComeBackAndCountWhatWentDownWithThem) {
-  Repeat([](std::mt19937& random) {
+TEST(DeathsTest, KilledServersOfAnAsynchronousJobComeBackAndCountWhatWentDownWithThem) {
+  AtRandomMoments(4, [](std::mt19937& random) {
     constexpr int kWorkers = 2;
     constexpr int64_t kSteps = 40;
     for (const std::string consistency : {"async", "ssp:2"}) {

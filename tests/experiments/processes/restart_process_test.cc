@@ -10,14 +10,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <sstream>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/checkpoint_folder.h"
+#include "tests/experiments/training_processes.h"
 
 namespace psring {
 namespace {
@@ -25,12 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr absl::Duration kLong = absl::Seconds(100);  // nothing takes so long, however slow the machine
-
-std::string Slurp(const fs::path& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
 
 class RestartTest : public testing::Test {
  protected:
@@ -84,25 +77,7 @@ class RestartTest : public testing::Test {
   }
   std::string output() const { return Slurp(root_ / "out") + Slurp(root_ / "err"); }
 
-  // Processes of the training itself: those that have its records' folder among their arguments. By what they
-  // are: "rank 1", "server".
-  std::vector<std::pair<std::string, pid_t>> Processes() const {
-    const std::string end_of_variable(1, '\0');
-    std::vector<std::pair<std::string, pid_t>> found;
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator("/proc", error)) {
-      pid_t pid = 0;
-      if (!absl::SimpleAtoi(entry.path().filename().string(), &pid)) continue;
-      const std::string command = Slurp(entry.path() / "cmdline");
-      if (!absl::StrContains(command, absl::StrCat("--record=", out_, "/"))) continue;
-      const std::string environment = absl::StrCat(end_of_variable, Slurp(entry.path() / "environ"));
-      const size_t rank = environment.find(absl::StrCat(end_of_variable, "RANK="));
-      const bool serves = absl::StrContains(command.substr(0, command.find('\0')), "ps_server");
-      if (!serves && rank == std::string::npos) continue;  // it is about to be one, or has ended
-      found.emplace_back(serves ? "server" : absl::StrCat("rank ", environment.substr(rank + 6, 1)), pid);
-    }
-    return found;
-  }
+  std::vector<std::pair<std::string, pid_t>> Processes() const { return TrainingProcesses(out_); }
   // Never anybody else: kill(-1) would be everybody.
   void Kill(pid_t pid, int signal) const {
     ASSERT_GT(pid, 1) << "it is not there: " << output();

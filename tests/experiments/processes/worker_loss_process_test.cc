@@ -1,0 +1,158 @@
+// Workers of real trainings that are killed at moments nobody chose: the others go on or stop, as configured.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include "absl/strings/match.h"
+#include "common/checkpoint_folder.h"
+#include "tests/experiments/started.h"
+#include "tests/experiments/training_processes.h"
+#include "tests/random_moments.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kWorkers = 3;
+constexpr int64_t kSteps = 250;
+
+// {strategy, --on_worker_loss}
+class WorkerLossTest : public LaunchTest,
+                       public testing::WithParamInterface<std::tuple<std::string, std::string>> {
+ protected:
+  std::string strategy() const { return std::get<0>(GetParam()); }
+  bool goes_on() const { return std::get<1>(GetParam()) == "continue"; }
+
+  // Flags of a training that lasts longer than a step of it takes to be seen, with checkpoints to see it by.
+  std::string Training() const {
+    return absl::StrCat(
+        "--strategy ", strategy(), " --on_worker_loss ", std::get<1>(GetParam()),
+        " --model mlp-small --data synthetic --batch 16 --no_eval --jitter_ms 3 --timeout 30 --steps ",
+        kSteps, " --checkpoint_every 10 --checkpoint_dir ", Folder("checkpoints"));
+  }
+  // Starts from nothing: a round before this one may have left its own.
+  void Clear() const {
+    for (const auto& entry : fs::directory_iterator(folder_)) fs::remove_all(entry.path());
+  }
+  // Until a checkpoint of that step or a later one is there; false: the training has ended first.
+  bool Reaches(int64_t step, StartedOnes& ones) const {
+    while (std::ranges::all_of(ones, [](const auto& one) { return one->Look(); })) {
+      const std::vector<CheckpointPath> there = ListCheckpoints(Folder("checkpoints"));
+      if (!there.empty() && there.front().step >= step) return true;
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    return false;
+  }
+  // Some step long before the end, and some moment in it.
+  bool ReachesSomeMoment(std::mt19937& random, StartedOnes& ones) const {
+    const int64_t step = 10 + static_cast<int64_t>(random() % 80);
+    const bool there = Reaches(step, ones);
+    absl::SleepFor(absl::Microseconds(random() % 30'000));
+    return there;
+  }
+
+  fs::path Record(const std::string& name) const {
+    for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
+      if (entry.path().filename() == name) return entry.path();
+    }
+    return {};
+  }
+  // The server says whom it lost and when; the others made all steps and have the same weights.
+  void ExpectTheOthersTrainedToTheEnd(int victim) const {
+    const auto server = ServerResultFromJson(Slurp(Record("result-server0.json")));
+    ASSERT_TRUE(server.ok()) << server.status();
+    ASSERT_EQ(server->lost_workers, std::vector<int64_t>{victim});
+    const int64_t lost_at = server->lost_at_step.at(0);
+    if (strategy() == "ps-sync") {
+      // One bucket a step; the victim's last push was whole or was not.
+      const int64_t others = (kWorkers - 1) * kSteps;
+      EXPECT_TRUE(server->pushes == others + lost_at || server->pushes == others + lost_at + 1)
+          << server->pushes << " pushes, lost at step " << lost_at;
+    } else {  // the workers share the steps; one that the victim had begun is not made
+      EXPECT_GE(server->pushes, kWorkers * kSteps - 1);
+    }
+    std::optional<std::string> weights;
+    for (int rank = 0; rank < kWorkers; ++rank) {
+      const fs::path record = Record(absl::StrCat("result-rank", rank, ".json"));
+      EXPECT_EQ(record.empty(), rank == victim) << rank;
+      if (record.empty()) continue;
+      const auto result = RankResultFromJson(Slurp(record));
+      ASSERT_TRUE(result.ok()) << result.status();
+      EXPECT_EQ(weights.value_or(result->weights_hash), result->weights_hash);
+      weights = result->weights_hash;
+      EXPECT_LT(result->final_loss, 1.5) << "guessing one of ten has a loss of 2.3";
+    }
+  }
+};
+
+// As torchrun would. Rank 0 has the server beside it, so that one of the others dies.
+TEST_P(WorkerLossTest, OfRanksThatAreStartedByHandTheOthersHearOfIt) {
+  AtRandomMoments(1, [&](std::mt19937& random) {
+    Clear();
+    StartedOnes ranks;
+    for (int rank = 0; rank < kWorkers; ++rank) {
+      ranks.push_back(std::make_unique<Started>(
+          Command(PSRING_TRAINER, absl::StrCat("--progress none --rendezvous file://", folder_,
+                                               "/meet --record ", Folder("records"), " ", Training())),
+          std::vector<std::string>{absl::StrCat("RANK=", rank), absl::StrCat("WORLD_SIZE=", kWorkers)}));
+    }
+    ASSERT_TRUE(ReachesSomeMoment(random, ranks)) << ranks[0]->Story();
+    const int victim = 1 + static_cast<int>(random() % (kWorkers - 1));
+    ranks[static_cast<size_t>(victim)]->Signal(SIGKILL);
+    ASSERT_TRUE(WaitForAll(ranks));
+    const std::string lost = absl::StrCat("worker ", victim, " was lost");
+    EXPECT_TRUE(absl::StrContains(ranks[0]->errors(), lost)) << ranks[0]->Story();  // the server's words
+    for (int rank = 0; rank < kWorkers; ++rank) {
+      const Started& one = *ranks[static_cast<size_t>(rank)];
+      if (rank == victim) continue;
+      EXPECT_EQ(one.Succeeded(), goes_on()) << one.Story();
+      if (!goes_on()) {
+        EXPECT_TRUE(absl::StrContains(one.errors(), absl::StrCat("trainer: rank ", rank))) << one.Story();
+        EXPECT_TRUE(absl::StrContains(one.errors(), lost)) << one.Story();
+      }
+    }
+    if (goes_on()) ExpectTheOthersTrainedToTheEnd(victim);
+  });
+}
+
+TEST_P(WorkerLossTest, OfPsringsRanksAnyMayDieAndTheRunSaysSo) {
+  AtRandomMoments(1, [&](std::mt19937& random) {
+    Clear();
+    StartedOnes psring;
+    psring.push_back(std::make_unique<Started>(
+        Command(PSRING_BINARY, absl::StrCat("train --workers ", kWorkers, " --link none --out ",
+                                            Folder("run"), " ", Training())),
+        std::vector<std::string>{}));
+    ASSERT_TRUE(ReachesSomeMoment(random, psring)) << psring[0]->Story();
+    const int victim = static_cast<int>(random() % kWorkers);
+    for (const auto& [who, pid] : TrainingProcesses(Folder("run"))) {
+      if (who == absl::StrCat("rank ", victim)) kill(pid, SIGKILL);
+    }
+    ASSERT_TRUE(WaitForAll(psring));
+    const Started& run = *psring[0];
+    EXPECT_EQ(run.Succeeded(), goes_on()) << run.Story();
+    const std::string killed = absl::StrCat("rank ", victim, " was killed by SIGKILL");
+    EXPECT_TRUE(absl::StrContains(goes_on() ? run.output() : run.errors(), killed)) << run.Story();
+    EXPECT_TRUE(TrainingProcesses(Folder("run")).empty());
+    if (!goes_on()) return;
+    ExpectTheOthersTrainedToTheEnd(victim);
+    EXPECT_TRUE(
+        absl::StrContains(Slurp(Record("summary.csv")), absl::StrCat("worker ", victim, " lost at step ")));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, WorkerLossTest,
+                         testing::Combine(testing::Values("ps-sync", "ps-async"),
+                                          testing::Values("continue", "stop")),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param) == "ps-sync" ? "Sync" : "Async") +
+                                  (std::get<1>(info.param) == "stop" ? "Stop" : "Continue");
+                         });
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,44 @@
+// The processes of a training that psring has started, found by their arguments and environment.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace psring {
+
+inline std::string Slurp(const std::filesystem::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// Those whose records go below `out`, by what they are: "rank 1", "server".
+inline std::vector<std::pair<std::string, pid_t>> TrainingProcesses(const std::string& out) {
+  const std::string end_of_variable(1, '\0');
+  std::vector<std::pair<std::string, pid_t>> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    pid_t pid = 0;
+    if (!absl::SimpleAtoi(entry.path().filename().string(), &pid)) continue;
+    const std::string command = Slurp(entry.path() / "cmdline");
+    if (!absl::StrContains(command, absl::StrCat("--record=", out, "/"))) continue;
+    const std::string environment = absl::StrCat(end_of_variable, Slurp(entry.path() / "environ"));
+    const size_t rank = environment.find(absl::StrCat(end_of_variable, "RANK="));
+    const bool serves = absl::StrContains(command.substr(0, command.find('\0')), "ps_server");
+    if (!serves && rank == std::string::npos) continue;  // it is about to be one, or has ended
+    found.emplace_back(serves ? "server" : absl::StrCat("rank ", environment.substr(rank + 6, 1)), pid);
+  }
+  return found;
+}
+
+}  // namespace psring
