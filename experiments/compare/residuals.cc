@@ -184,10 +184,14 @@ absl::StatusOr<RowPrediction> PredictRow(const SummaryRow& row, const SummaryRow
   const TrainingOptions& training = row.configuration.training;
   PredictOptions options{.place = PatternOf(row.configuration, Scheme::kNone).place,
                          .pipelined = training.ps_schedule != "serial",
+                         .align_steps = training.align_steps,
                          .seed = training.seed};
   Workload workload;
   RowPrediction beside;
-  if (ground.workload) {
+  const bool measured = none != nullptr && none->mean.computed_ms &&
+                        none->sample.bucket_elements == row.sample.bucket_elements &&
+                        none->mean.bucket_ready_ms.size() == none->sample.bucket_elements.size();
+  if (ground.workload && !measured) {
     workload = *ground.workload;
     options.buckets = {.first_mb = std::min(1.0, training.bucket_mb), .others_mb = training.bucket_mb};
     if (!SameBuckets(workload, options.buckets, row.sample.bucket_elements)) {
@@ -199,6 +203,8 @@ absl::StatusOr<RowPrediction> PredictRow(const SummaryRow& row, const SummaryRow
     beside.compute_from = absl::StrCat("the recording of ", workload.name);
   } else {
     const SummaryRow& pace = none != nullptr ? *none : row;
+    // In a row itself what is late is in its waiting.
+    if (none != nullptr) options.late_s = 1e-3 * pace.mean.late_ms;
     if (!pace.mean.computed_ms || pace.mean.bucket_ready_ms.size() != row.sample.bucket_elements.size()) {
       return NotSimulated("nobody measured how long computing takes");
     }

@@ -70,8 +70,8 @@ absl::StatusOr<Predictor::Cost> Predictor::CollectiveCost(const std::string& alg
   const absl::StatusOr<CollectiveTime> time =
       SimulateCollective(*schedule, cluster, bytes, Pipelining(), tokens);
   if (time.ok()) {
-    return Cost{time->seconds,       time->card_busy_s, time->intra_busy_s,
-                time->fabric_busy_s, time->adding_s,    false};
+    return Cost{time->seconds,  time->mean_s, time->card_busy_s, time->intra_busy_s, time->fabric_busy_s,
+                time->adding_s, false};
   }
   if (!absl::IsResourceExhausted(time.status())) return time.status();
   StrategyInfo strategy{.needs = StrategyNeeds::kProcessGroup, .algorithm = algorithm};
@@ -83,7 +83,7 @@ absl::StatusOr<Predictor::Cost> Predictor::CollectiveCost(const std::string& alg
   const double seconds = psring::ExchangeSeconds(
       {.scheme = *scheme, .workers = workers}, bytes,
       {.latency_s = cluster.latency_s, .bytes_per_s = link, .add_s_per_byte = cluster.add_s_per_byte});
-  return Cost{seconds, seconds, 0, 0, 0, true};
+  return Cost{seconds, seconds, seconds, 0, 0, 0, true};
 }
 
 // In order, as they follow one another where nobody is late: where buckets wait for buckets, what a burst has
@@ -124,13 +124,21 @@ absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const 
     update = bucket_bytes_[b] * cluster.worker_update_s_per_byte;
     costs.push_back(cost.seconds + update);
     prediction.update += update;
-    sum = {sum.seconds + cost.seconds, sum.card + cost.card,     sum.intra + cost.intra,
-           sum.fabric + cost.fabric,   sum.adding + cost.adding, sum.theory || cost.theory};
+    sum = {.seconds = sum.seconds + cost.seconds,
+           .mean = sum.mean + cost.mean,
+           .card = sum.card + cost.card,
+           .intra = sum.intra + cost.intra,
+           .fabric = sum.fabric + cost.fabric,
+           .adding = sum.adding + cost.adding,
+           .theory = sum.theory || cost.theory};
   }
+  // Who begins every step together with all others waits for the last of them outside of its step.
+  const double earlier = options_.align_steps ? of_buckets.back().seconds - of_buckets.back().mean : 0;
   // Steps differ only by how long the slowest rank computes.
   Random random(options_.seed);
   const int steps = options_.jitter > 0 ? kDrawnSteps : 1;
   const double forward = workload_.forward_ms / 1e3, backward = workload_.backward_ms / 1e3;
+  double period = 0;
   for (int step = 0; step < steps; ++step) {
     double slowest = 0, mean = 0;
     for (int worker = 0; worker < point.workers; ++worker) {
@@ -140,17 +148,19 @@ absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const 
       mean += factor / n;
     }
     std::vector<double> ready;
-    for (const double r : ready_s_) ready.push_back(slowest * (forward + r));
+    for (const double r : ready_s_) ready.push_back(slowest * (forward + r) + options_.late_s);
     const double computed = slowest * (forward + backward);
     const Overlap overlap = OverlapBuckets(ready, costs, computed);
     // The last update stands between the last arrival and the step's end.
     const double arrived = std::max(computed, overlap.ends.back() - update);
-    prediction.step += (computed + overlap.exposed) / steps;
+    period += (computed + overlap.exposed) / steps;
+    prediction.step += (computed + std::max(0.0, overlap.exposed - earlier)) / steps;
     prediction.compute += mean * (forward + backward) / steps;
     prediction.exposed += (arrived - mean * (forward + backward)) / steps;
-    prediction.wait += (slowest - mean) * (forward + backward) / steps;
+    prediction.wait += ((slowest - mean) * (forward + backward) + options_.late_s) / steps;
     prediction.busy += sum.seconds / steps;
   }
+  prediction.samples_per_s = point.workers * workload_.batch / period;
   if (sum.theory) prediction.method = "theory";
   if (sum.seconds > 0) {
     NameLimit({{"node links", sum.card / sum.seconds},
@@ -172,6 +182,7 @@ absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& point, const Cl
                        .servers = point.servers,
                        .place = options_.place,
                        .pipelined = options_.pipelined,
+                       .align_steps = options_.align_steps,
                        .forward_s = workload_.forward_ms / 1e3,
                        .backward_s = workload_.backward_ms / 1e3,
                        .bucket_bytes = bucket_bytes_,
@@ -187,6 +198,7 @@ absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& point, const Cl
                         .exposed = time.exposed_s,
                         .busy = time.busy_s,
                         .wait = time.wait_s,
+                        .samples_per_s = time.worker_steps_per_s * workload_.batch,
                         .tx_bytes = bytes,
                         .rx_bytes = bytes,
                         .server_bytes = 2 * point.workers * bytes,
@@ -208,25 +220,19 @@ absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& point, const Cl
 absl::StatusOr<Prediction> Predictor::Predict(const PredictCase& point, const Cluster& cluster) {
   PSRING_RETURN_IF_ERROR(CheckStrategy(point.strategy));
   PSRING_RETURN_IF_ERROR(CheckWorkers(cluster, point.workers));
-  absl::StatusOr<Prediction> prediction;
-  if (IsServer(point.strategy)) {
-    prediction = Servers(point, cluster);
-  } else if (IsCollective(point.strategy)) {
-    prediction = AllReduce(point, cluster);
-  } else {
-    // Nobody waits for anybody: each at its own speed.
-    const double compute = workload_.compute_ms() / 1e3;
-    double rate = 0;
-    for (int worker = 0; worker < point.workers; ++worker) {
-      rate += 1 / (compute * (worker < options_.slow_workers ? options_.slowness : 1));
-    }
-    prediction = Prediction{.step = point.workers / rate,
-                            .compute = point.workers / rate,
-                            .limit = "computing",
-                            .method = "simulated"};
+  if (IsServer(point.strategy)) return Servers(point, cluster);
+  if (IsCollective(point.strategy)) return AllReduce(point, cluster);
+  // Nobody waits for anybody: each at its own speed.
+  const double compute = workload_.compute_ms() / 1e3;
+  double rate = 0;
+  for (int worker = 0; worker < point.workers; ++worker) {
+    rate += 1 / (compute * (worker < options_.slow_workers ? options_.slowness : 1));
   }
-  if (prediction.ok()) prediction->samples_per_s = point.workers * workload_.batch / prediction->step;
-  return prediction;
+  return Prediction{.step = point.workers / rate,
+                    .compute = point.workers / rate,
+                    .samples_per_s = rate * workload_.batch,
+                    .limit = "computing",
+                    .method = "simulated"};
 }
 
 absl::StatusOr<double> Predictor::ExchangeSeconds(const PredictCase& point, const Cluster& cluster,

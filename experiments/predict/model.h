@@ -22,9 +22,13 @@ struct PredictOptions {
   BucketSizes buckets;
   ServerPlace place = ServerPlace::kRank0;
   bool pipelined = true;
+  bool align_steps =
+      false;  // all workers begin every step together; then a step is from there to a worker's end
   int slow_workers = 0;
   double slowness = 1;
   double jitter = 0;
+  double late_s =
+      0;  // collectives: by how much the slowest worker's gradient is later than the mean's, measured
   uint64_t seed = 1;
 };
 
@@ -67,7 +71,8 @@ class Predictor {
 
  private:
   struct Cost {
-    double seconds, card, intra, fabric, adding;
+    double seconds, mean;  // until the last rank is done, until one is on average
+    double card, intra, fabric, adding;
     bool theory;
   };
   // `tokens`: what is left of a burst when it begins.

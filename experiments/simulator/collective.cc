@@ -124,6 +124,7 @@ class Simulation {
     int64_t popped = 0;                             // ops that have left in_flight from the front
     std::map<std::pair<int, int>, int64_t> number;  // (slab, index) under way -> number of the op
     double adding_s = 0, adds_until = 0;
+    double done_at = 0;  // its last part so far
   };
   // The alike messages of one group, which are under way together.
   struct Message {
@@ -396,6 +397,7 @@ class Simulation {
     Op& op = rank.in_flight[static_cast<size_t>(number - rank.popped)];
     if (--op.open > 0) return;
     op.done = true;
+    rank.done_at = network_.now();
     // Whatever waits for this slab may go on before older slabs are done.
     rank.number.erase({op.slab, op.index});
     touched_.insert(c);
@@ -407,6 +409,9 @@ class Simulation {
     for (const Rank& rank : ranks_) {
       PSRING_CHECK(rank.in_flight.empty());
       time.adding_s = std::max(time.adding_s, rank.adding_s);
+    }
+    for (size_t c = 0; c < ranks_.size(); ++c) {
+      time.mean_s += ranks_[c].done_at * classes_.size[c] / schedule_.ranks();
     }
     const auto busiest = [&](const std::vector<Ports>& ports) {
       double busy = 0;

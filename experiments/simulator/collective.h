@@ -26,7 +26,8 @@ struct Pipelining {
 };
 
 struct CollectiveTime {
-  double seconds = 0;
+  double seconds = 0;  // until the last rank is done
+  double mean_s = 0;   // until a rank is done, on average: a star's root sends while others wait
   // Of them, as if at full rate: the busiest card, the busiest link inside a node, the fabric between nodes.
   double card_busy_s = 0, intra_busy_s = 0, fabric_busy_s = 0;
   double adding_s = 0;   // of the rank that adds most

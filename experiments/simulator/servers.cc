@@ -102,8 +102,9 @@ class Simulation {
     steps_ = run_.steps > 0 ? run_.steps : one_by_one_ ? 24 : 2;
     for (size_t g = 0; g < groups_.size(); ++g) {
       // Workers that do not wait for one another have no common beat.
-      const double phase =
-          each_alone_ ? (static_cast<double>(g) + 0.5) / static_cast<double>(groups_.size()) : 0;
+      const double phase = each_alone_ && !run_.align_steps
+                               ? (static_cast<double>(g) + 0.5) / static_cast<double>(groups_.size())
+                               : 0;
       BeginStep(static_cast<int>(g), phase * (run_.forward_s + run_.backward_s));
     }
     Loop();
@@ -396,6 +397,7 @@ class Simulation {
     if (measuring_) {
       const double all = group.workers * group.weight;
       computing_ += all * group.computing;
+      stepping_ += all * (now() - group.began);
       busy_ += all * group.busy;
       if (!each_alone_) waiting_ += all * (last_computed_[group.step] - group.computed_at);
       counted_ += all;
@@ -407,6 +409,8 @@ class Simulation {
     finished_ += group.workers;
     fewest_ = INT64_MAX;
     for (const Group& other : groups_) fewest_ = std::min(fewest_, other.finished);
+    if (run_.align_steps && ++at_barrier_ < groups_.size()) return;
+    at_barrier_ = 0;
     if (!measuring_ && Reached(warmup_)) {
       measuring_ = true;
       began_ = last_ = now();
@@ -415,14 +419,15 @@ class Simulation {
     } else if (measuring_ && Reached(steps_)) {
       done_ = true;
     }
-    BeginStep(g, now());
+    if (!run_.align_steps) return BeginStep(g, now());
+    for (size_t other = 0; other < groups_.size(); ++other) BeginStep(static_cast<int>(other), now());
   }
 
   ServerTime Result() const {
     ServerTime time{.simulated = static_cast<int>(groups_.size())};
     const double seconds = last_ - began_;
     time.worker_steps_per_s = counted_ / seconds;
-    time.step_s = run_.workers / time.worker_steps_per_s;
+    time.step_s = run_.align_steps ? stepping_ / counted_ : run_.workers / time.worker_steps_per_s;
     time.compute_s = computing_ / counted_;
     time.exposed_s = std::max(0.0, time.step_s - time.compute_s);
     time.busy_s = busy_ / counted_;
@@ -467,7 +472,8 @@ class Simulation {
   double processor_free_ = 0, processor_busy_ = 0;
   bool measuring_ = false, done_ = false;
   int64_t finished_ = 0, fewest_ = 0;  // steps since warmup or measuring began: of all, of the slowest
-  double began_ = 0, last_ = 0, computing_ = 0, busy_ = 0, waiting_ = 0, counted_ = 0;
+  double began_ = 0, last_ = 0, computing_ = 0, stepping_ = 0, busy_ = 0, waiting_ = 0, counted_ = 0;
+  size_t at_barrier_ = 0;                    // align_steps: groups
   std::map<int64_t, double> last_computed_;  // by step: when the last worker so far had computed
   double staleness_sum_ = 0, staleness_max_ = 0;
   double pushes_ = 0;

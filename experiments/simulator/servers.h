@@ -31,6 +31,8 @@ struct ServerRun {
   int servers = 1;
   ServerPlace place = ServerPlace::kRank0;
   bool pipelined = true;  // false: no pull before all of a step is pushed
+  bool align_steps =
+      false;  // every step of all workers begins when the last of them has ended the one before
   double forward_s = 0, backward_s = 0;
   std::vector<double> bucket_bytes, ready_s;  // ready: since backward began
   // The first `slow_workers` compute `slowness` times as long.
@@ -48,11 +50,13 @@ struct ServerRun {
 
 struct ServerTime {
   double worker_steps_per_s = 0;  // of all workers together
-  double step_s = 0;              // workers / worker_steps_per_s
-  double compute_s = 0;           // mean, all of these of a worker's step
-  double exposed_s = 0;           // from the end of backward until all weights are there
-  double busy_s = 0;              // at least one bucket is under way
-  double wait_s = 0;              // synchronous: from the end of backward until the last worker's
+  // Mean, of a worker's step from its begin to its end: workers / worker_steps_per_s, but for align_steps,
+  // where who is done early waits between its steps.
+  double step_s = 0;
+  double compute_s = 0;  // mean, all of these of a worker's step
+  double exposed_s = 0;  // from the end of backward until all weights are there
+  double busy_s = 0;     // at least one bucket is under way
+  double wait_s = 0;     // synchronous: from the end of backward until the last worker's
   // Updates, over buckets; below 0: not known, because the slowest workers are too slow beside the fastest to
   // be waited for.
   double staleness_mean = -1, staleness_max = -1;
