@@ -36,6 +36,7 @@ class ShardedClient : public PsClient {
   absl::Status Start(int worker, const ServerJob& job, Span weights, absl::Time deadline) override {
     PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
     job_ = job;
+    worker_ = worker;
     carries_verdicts_ = absl::StartsWith(job.consistency, "backup");
     slices_ = CutBuckets(job.buckets, count());
     held_.resize(servers_.size());
@@ -61,8 +62,11 @@ class ShardedClient : public PsClient {
 
   void PushPull(const Exchange& exchange, Done done) override {
     auto joint = std::make_shared<Joint>(std::move(done), servers_.size());
-    // The first server last: with its last bucket it may decide at once, and then all is held for the others.
-    for (int server = count() - 1; server >= 0; --server) {
+    for (int i = 0; i < count(); ++i) {
+      // Each worker begins with another server, so that they do not all send to the same one first. With
+      // spare workers the first one last: with its last bucket it may decide at once, and then all is held
+      // for the others.
+      const int server = carries_verdicts_ ? count() - 1 - i : (worker_ + i) % count();
       const BucketSlice slice = slices_[server][exchange.bucket];
       Part part{.exchange = exchange, .joint = joint};
       part.exchange.gradient = exchange.gradient.Slice(slice.first, slice.count);
@@ -313,6 +317,7 @@ class ShardedClient : public PsClient {
     }
   }
 
+  int worker_ = 0;
   ServerJob job_;
   std::vector<ConstSpan> slots_;                  // worker 0's, until Start has returned
   std::vector<std::vector<BucketSlice>> slices_;  // by server, by bucket

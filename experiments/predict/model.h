@@ -15,6 +15,7 @@
 #include "experiments/compare/catalog.h"
 #include "experiments/predict/cost_model.h"
 #include "experiments/simulator/cluster.h"
+#include "experiments/simulator/servers.h"
 
 namespace psring {
 
@@ -30,6 +31,11 @@ struct PredictOptions {
   double late_s =
       0;  // collectives: by how much the slowest worker's gradient is later than the mean's, measured
   uint64_t seed = 1;
+  double wire_part = 1;  // of a gradient's bytes that travel: 1/2 in 16 bits
+  bool clips = false;    // all updates wait for the norm of the whole gradient
+  Delays delays;         // times that a live run sleeps; of its steps `first_step` on, `steps` of them
+  int64_t first_step = 0;
+  int steps = 0;  // 0: enough
 };
 
 // One point of the question.
@@ -45,6 +51,7 @@ struct Prediction {
   double update = 0;         // of the workers' own updates, whether or not anything waits for them
   double samples_per_s = 0;  // of all workers
   double staleness_mean = -1, staleness_max = -1;  // below 0: none
+  double dropped_share = 0;                        // spare workers: of all steps
   double tx_bytes = 0, rx_bytes = 0,
          server_bytes = 0;  // payload a step: of a worker on average, of all servers together
   std::string limit;        // what the step is made of, or waits for: "computing", "links between nodes", ...

@@ -134,6 +134,7 @@ class Simulation {
     int received = 0;                          // how many a rank receives
     int64_t sender_op = -1, receiver_op = -1;  // -1: that side has not started the round
     bool started = false;
+    bool arrived = false;  // and nobody waits for it yet
     bool adds = false;
   };
   struct Timer {
@@ -149,7 +150,8 @@ class Simulation {
     bool same_node;
     int messages;           // alike, to as many peers
     int kind;               // of flow; -1: not known yet
-    std::deque<int> queue;  // of messages; the first is under way once its receiver is there
+    std::deque<int> queue;  // of messages; the first is under way, or waits for its receiver
+    double ahead = 0;       // bytes started that nobody waits for yet
   };
   // What the two ends of a message agree on: pair of classes, length, round, slab.
   using Meeting = std::tuple<int, int, int, int>;
@@ -203,6 +205,7 @@ class Simulation {
     slabs_ =
         std::max<int64_t>(1, static_cast<int64_t>(std::ceil(chunk_bytes_ / pipelining.segment_bytes - 1e-9)));
     depth_ = pipelining.depth;
+    ahead_bytes_ = pipelining.ahead_bytes;
     if (slabs_ * transfers > kMostTransfers / 4) {
       coarser_ = true;
       slabs_ = std::max<int64_t>(1, kMostTransfers / 4 / transfers);
@@ -260,12 +263,16 @@ class Simulation {
                                               card * std::min(rings, cluster_.cards_per_node));
   }
 
-  // Bytes wait at the sender until the receiver waits for them.
+  // Bytes wait at the sender until the receiver waits for them, or its socket has room.
   void StartFirst(Connection& connection) {
     if (connection.queue.empty()) return;
     const int message = connection.queue.front();
     Message& it = messages_[static_cast<size_t>(message)];
-    if (it.started || it.receiver_op < 0) return;
+    if (it.started) return;
+    if (it.receiver_op < 0) {
+      if (connection.same_node || connection.ahead + it.bytes > ahead_bytes_) return;
+      connection.ahead += it.bytes;
+    }
     it.started = true;
     network_.Start(KindOf(connection), it.bytes, message);
   }
@@ -346,7 +353,11 @@ class Simulation {
       it.to = c;
       it.adds = group.adds;
       it.received = group.messages;
-      if (it.connection >= 0) StartFirst(connections_[static_cast<size_t>(it.connection)]);
+      if (it.connection < 0) continue;
+      Connection& connection = connections_[static_cast<size_t>(it.connection)];
+      if (it.started) connection.ahead -= it.bytes;
+      if (it.arrived) timers_.push({network_.now(), message, -1});
+      StartFirst(connection);
     }
   }
 
@@ -378,6 +389,10 @@ class Simulation {
   }
 
   void Received(int message) {
+    if (messages_[static_cast<size_t>(message)].receiver_op < 0) {
+      messages_[static_cast<size_t>(message)].arrived = true;
+      return;
+    }
     const Message it = messages_[static_cast<size_t>(message)];
     // One thread adds, in the order of arrival.
     Rank& rank = ranks_[static_cast<size_t>(it.to)];
@@ -441,6 +456,7 @@ class Simulation {
   std::map<int, Ports> cards_;
   std::vector<Ports> card_, intra_;  // by class
   int64_t rounds_ = 0, slabs_ = 1, depth_ = 1;
+  double ahead_bytes_ = 0;
   bool coarser_ = false;
   std::vector<Rank> ranks_;  // by class
   std::map<std::tuple<int, int, bool>, int> pairs_;

@@ -4,7 +4,8 @@
 // slab s starts round r behind slab s + depth's round r - 1, at most 2 * depth are under way, and a round of
 // a slab starts when the slab's round before it is done. What a rank sends another goes over one connection,
 // in order. A transfer of b bytes is done after its share of the links has carried b, plus the latency; what
-// is added is added when it has come.
+// is added is added when it has come. Bytes that nobody waits for yet go ahead all the same, and take their
+// share of the receiver's card.
 //
 // *class*: ranks that do the same at the same time, because the schedule says so (Schedule::symmetry_class)
 // and because they stand at the same place of like nodes. One of each is simulated and stands for all, which
@@ -23,6 +24,10 @@ namespace psring {
 struct Pipelining {
   double segment_bytes = 512 << 10;  // of our TCP transport
   int depth = 8;
+  // What a connection between nodes carries of messages that their receiver does not wait for yet: its socket
+  // holds them. Linux grows a socket's buffer with what is read in a round trip, to a few MB (tcp(7),
+  // tcp_rmem).
+  double ahead_bytes = 2 << 20;
 };
 
 struct CollectiveTime {
