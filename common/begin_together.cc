@@ -37,8 +37,7 @@ std::string ThisClock() {
   return absl::StrCat(boot, time_namespace);
 }
 
-absl::Status BeginTogether(Rendezvous& rendezvous) {
-  const std::string clock = ThisClock();
+absl::Status BeginTogether(Rendezvous& rendezvous, const std::string& clock) {
   const absl::StatusOr<std::vector<std::string>> values =
       rendezvous.Exchange("begin", absl::StrCat(MonotonicNanos(), " ", clock));
   if (!values.ok()) return values.status();

@@ -16,6 +16,6 @@ std::string ThisClock();
 // have one clock they agree on a moment a little later than the last one's arrival and sleep until then
 // (Hunold & Carpen-Amarie 2016, "window-based synchronization"). Elsewhere it is a barrier. Errors are the
 // rendezvous'.
-absl::Status BeginTogether(Rendezvous& rendezvous);
+absl::Status BeginTogether(Rendezvous& rendezvous, const std::string& clock = ThisClock());
 
 }  // namespace psring

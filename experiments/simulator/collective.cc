@@ -134,6 +134,7 @@ class Simulation {
     int received = 0;                          // how many a rank receives
     int64_t sender_op = -1, receiver_op = -1;  // -1: that side has not started the round
     bool started = false;
+    bool taken = false;    // by the sender's socket
     bool arrived = false;  // and nobody waits for it yet
     bool adds = false;
   };
@@ -152,6 +153,7 @@ class Simulation {
     int kind;               // of flow; -1: not known yet
     std::deque<int> queue;  // of messages; the first is under way, or waits for its receiver
     double ahead = 0;       // bytes started that nobody waits for yet
+    double unsent = 0;      // bytes queued, of what is under way all
   };
   // What the two ends of a message agree on: pair of classes, length, round, slab.
   using Meeting = std::tuple<int, int, int, int>;
@@ -205,7 +207,7 @@ class Simulation {
     slabs_ =
         std::max<int64_t>(1, static_cast<int64_t>(std::ceil(chunk_bytes_ / pipelining.segment_bytes - 1e-9)));
     depth_ = pipelining.depth;
-    ahead_bytes_ = pipelining.ahead_bytes;
+    socket_bytes_ = pipelining.socket_bytes;
     if (slabs_ * transfers > kMostTransfers / 4) {
       coarser_ = true;
       slabs_ = std::max<int64_t>(1, kMostTransfers / 4 / transfers);
@@ -270,7 +272,7 @@ class Simulation {
     Message& it = messages_[static_cast<size_t>(message)];
     if (it.started) return;
     if (it.receiver_op < 0) {
-      if (connection.same_node || connection.ahead + it.bytes > ahead_bytes_) return;
+      if (connection.same_node || connection.ahead + it.bytes > socket_bytes_) return;
       connection.ahead += it.bytes;
     }
     it.started = true;
@@ -344,6 +346,9 @@ class Simulation {
       it.sender_op = number;
       Connection& connection = connections_[static_cast<size_t>(group.connection)];
       connection.queue.push_back(message);
+      connection.unsent += it.bytes;
+      it.taken = !connection.same_node && connection.unsent <= socket_bytes_;
+      if (it.taken) timers_.push({network_.now(), c, number});
       StartFirst(connection);
     }
     for (const Group& group : groups.receives) {
@@ -382,10 +387,26 @@ class Simulation {
     Message& it = messages_[static_cast<size_t>(message)];
     Connection& connection = connections_[static_cast<size_t>(it.connection)];
     connection.queue.pop_front();
+    connection.unsent -= it.bytes;
+    if (!it.taken) PartDone(it.from, it.sender_op);
+    it.taken = true;
+    TakeMore(connection);
     StartFirst(connection);
-    PartDone(it.from, it.sender_op);
     const double latency = connection.same_node ? cluster_.intra_latency_s : cluster_.latency_s;
     timers_.push({network_.now() + latency, message, -1});
+  }
+
+  // The sender's socket has room again.
+  void TakeMore(const Connection& connection) {
+    if (connection.same_node) return;
+    double before = 0;
+    for (const int message : connection.queue) {
+      Message& it = messages_[static_cast<size_t>(message)];
+      before += it.bytes;
+      if (before > socket_bytes_) return;
+      if (!it.taken) PartDone(it.from, it.sender_op);
+      it.taken = true;
+    }
   }
 
   void Received(int message) {
@@ -456,7 +477,7 @@ class Simulation {
   std::map<int, Ports> cards_;
   std::vector<Ports> card_, intra_;  // by class
   int64_t rounds_ = 0, slabs_ = 1, depth_ = 1;
-  double ahead_bytes_ = 0;
+  double socket_bytes_ = 0;
   bool coarser_ = false;
   std::vector<Rank> ranks_;  // by class
   std::map<std::tuple<int, int, bool>, int> pairs_;
