@@ -31,6 +31,7 @@ import time
 
 MEDIAN_BELOW, WORST_BELOW = .05, .12
 MOST_FOREIGN_PCT = 25  # psring's own limit
+MOST_TRIES = 3
 REALTIME = ["chrt", "--rr", "1"]
 TENSORS = 20
 STRATEGIES = "ring,star,direct,halving-doubling,ps-sync"
@@ -40,7 +41,7 @@ Case = collections.namedtuple("Case", "name workers megabytes link_mbit strategi
 
 def exchange(megabytes, workers):
     return Case(f"{megabytes}mb-{workers}", workers, megabytes, 1000, STRATEGIES,
-                ["--servers", "1,2", "--server_placement", "dedicated"], *{1: (10, 20), 10: (6, 8), 100: (2, 2)}[megabytes])
+                ["--servers", "1,2", "--server_placement", "dedicated"], *{1: (10, 60), 10: (6, 8), 100: (2, 2)}[megabytes])
 
 
 def replay(name, megabytes, link_mbit, workers, steps):
@@ -102,6 +103,14 @@ def largest_parts(residual):
     return ", ".join(f"{name} {ms:+.1f}" for ms, name in parts[:2] if abs(ms) >= .05)
 
 
+def why_not_valid(row):
+    """Empty where it is valid; at a priority above all others' it does not matter what these do."""
+    reasons = row["note"].split("; ")
+    if row["shared"]:
+        reasons = [reason for reason in reasons if not reason.startswith("others used")]
+    return "" if row["valid"] else "; ".join(reasons)
+
+
 def report(rows):
     lines = ["| case | strategy | workers | servers | step, ms (m) | predicted, ms (s) | off (d) | of it, ms (d) |",
              "|---|---|---|---|---|---|---|---|"]
@@ -112,13 +121,11 @@ def report(rows):
         if abs(off) >= WORST_BELOW:
             mark = " **outside**"
             problems.append(f"{row['case']}, {row['strategy']}: {off:+.1%} from its prediction")
-        # Of a row that has nothing else against it, what others did beside it.
-        reasons = [reason for reason in row["note"].split("; ") if reason and not reason.startswith("others used")]
         if row["shared"]:
             mark += " ~"
-        if not row["valid"] and (reasons or not row["shared"]):
+        if why := why_not_valid(row):
             mark += " !"
-            problems.append(f"{row['case']}, {row['strategy']}: not valid: {row['note']}")
+            problems.append(f"{row['case']}, {row['strategy']}: not valid: {why}")
         lines.append(f"| {row['case'].rsplit('-', 1)[0]} | {row['strategy']} | {row['workers']} | {row['servers'] or ''} | "
                      f"{row['measured_ms']:.1f} | {row['predicted_ms']:.1f} | {off:+.1%}{mark} | {largest_parts(row['residual'])} |")
     errors = [abs(row["measured_ms"] / row["predicted_ms"] - 1) for row in rows]
@@ -172,7 +179,14 @@ def main():
                 left_out.append(case.name)
                 continue
             print(f"{time.monotonic() - begin:5.0f} s  {case.name}, about {expected_s(case, case.steps):.0f} s", file=sys.stderr)
-            fresh = run(psring, pathlib.Path(temporary), case, case.steps, REALTIME if options.realtime else [])
+            # What a moment of somebody else's has spoilt is measured again.
+            for attempt in range(MOST_TRIES):
+                folder = pathlib.Path(temporary) / str(attempt)
+                folder.mkdir(exist_ok=True)
+                fresh = run(psring, folder, case, case.steps, REALTIME if options.realtime else [])
+                if not any(why_not_valid(row) for row in fresh):
+                    break
+                print(f"      again: {why_not_valid(fresh[0])}", file=sys.stderr)
             with state.open("a") as file:
                 file.writelines(json.dumps(row) + "\n" for row in fresh)
             rows += fresh
