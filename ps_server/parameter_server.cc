@@ -175,7 +175,9 @@ absl::Status ParameterServer::Answer(int bucket, const std::vector<int>& readers
   BucketState& state = buckets_[bucket];
   const int64_t version = state.consistency->version();
   std::optional<Snapshot> weights;
-  for (const int reader : readers) {
+  for (size_t i = 0; i < readers.size(); ++i) {
+    // Each server begins with another worker: what one of them does first all of them would do first.
+    const int reader = readers[(i + static_cast<size_t>(job_.server)) % readers.size()];
     Pending& pending = state.pending[reader];
     state.received_version[reader] = version;
     const Pending::State was = std::exchange(pending.state, Pending::State::kNone);

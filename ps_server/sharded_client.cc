@@ -45,6 +45,7 @@ void ShardedClient::BeginWith(std::vector<ConstSpan> slots) { slots_ = std::move
 absl::Status ShardedClient::Start(int worker, const ServerJob& job, Span weights, absl::Time deadline) {
   PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
   job_ = job;
+  worker_ = worker;
   carries_verdicts_ = absl::StartsWith(job.consistency, "backup");
   slices_ = CutBuckets(job.buckets, count());
   {
@@ -75,8 +76,11 @@ absl::Status ShardedClient::Start(int worker, const ServerJob& job, Span weights
 
 void ShardedClient::PushPull(const Exchange& exchange, Done done) {
   auto joint = std::make_shared<Joint>(std::move(done), servers_.size());
-  // The first server last: with its last bucket it may decide at once, and then all is held for the others.
-  for (int server = count() - 1; server >= 0; --server) {
+  for (int i = 0; i < count(); ++i) {
+    // Each worker begins with another server, so that they do not all send to the same one first. With spare
+    // workers the first one last: with its last bucket it may decide at once, and then all is held for the
+    // others.
+    const int server = carries_verdicts_ ? count() - 1 - i : (worker_ + i) % count();
     const BucketSlice slice = slices_[server][exchange.bucket];
     Part part{.exchange = exchange, .joint = joint};
     part.exchange.gradient = exchange.gradient.Slice(slice.first, slice.count);

@@ -136,6 +136,7 @@ class ShardedClient : public PsClient {
   void GoBack(const std::shared_ptr<Joint>& joint);
   absl::Status AwaitAgreement(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  int worker_ = 0;
   ServerJob job_;
   std::vector<ConstSpan> slots_;                  // worker 0's, until Start has returned
   std::vector<std::vector<BucketSlice>> slices_;  // by server, by bucket

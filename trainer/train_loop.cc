@@ -343,7 +343,7 @@ absl::Status Training::Steps() {
       }
     }
     if (over) return absl::OkStatus();
-    if (options_.align_steps) PSRING_RETURN_IF_ERROR(worker_.barrier());
+    if (options_.align_steps) PSRING_RETURN_IF_ERROR(worker_.begin_together());
     warm = warm || warmed_up;
     absl::StatusOr<StepRecord> record = Step(step, next);
     if (!record.ok()) return AtStep(step, record.status());

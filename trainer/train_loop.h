@@ -34,6 +34,8 @@ struct Worker {
   PsClient* client = nullptr;
   // Waits for all ranks.
   std::function<absl::Status()> barrier = [] { return absl::OkStatus(); };
+  // The same before a step of --align_steps, and all leave it at one moment where that can be had.
+  std::function<absl::Status()> begin_together = [] { return absl::OkStatus(); };
   // Called after every step, on the training thread, outside the measured time.
   std::function<void(const StepRecord&)> on_step = [](const StepRecord&) {};
   std::function<void(int64_t steps_done, int64_t steps_planned, double loss)> on_progress =

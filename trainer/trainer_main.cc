@@ -12,6 +12,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "common/begin_together.h"
 #include "common/check.h"
 #include "common/command_line.h"
 #include "common/cuda_device.h"
@@ -323,6 +324,7 @@ absl::Status Train(const Flags& flags, const Part* part, Kept kept, StopSignal& 
   worker.stops = [&stop] { return stop.signal() != 0; };
   if (rendezvous != nullptr) {
     worker.barrier = [&rendezvous] { return rendezvous->Exchange("barrier", "").status(); };
+    worker.begin_together = [&rendezvous] { return BeginTogether(*rendezvous); };
   }
   worker.on_warning = Note;
   worker.on_note = note;

@@ -4,7 +4,9 @@
 For each study at most three constants are fitted (by the relative error over its rows, in logarithms), and every row is
 predicted by constants that were fitted without it. Writes a table to stdout (experiments/results/published_runs.md).
 
-    experiments/benchmarks/published_runs.py [--psring build/release/bin/psring]
+    experiments/benchmarks/published_runs.py [--psring build/release/bin/psring] [--studies poseidon,tensorflow,byteps,goyal]
+
+Exit code 1 where the median error is not below 10% or a row's not below 20%.
 """
 import argparse
 import collections
@@ -22,6 +24,7 @@ import threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
+MEDIAN_BELOW, WORST_BELOW = .10, .20
 WORKLOADS = os.path.join(ROOT, "common", "workloads")
 
 
@@ -97,8 +100,21 @@ def vgg19_22k(folder):
     return write_workload(os.path.join(folder, "vgg19_22k.csv"), head, rows)
 
 
+def in_pieces(path, most, folder):
+    """The same gradients, cut up as a system's own store cuts them: tensors of at most `most` bytes."""
+    head, rows = read_workload(path)
+    pieces = []
+    for name, size, ready in rows:
+        count = -(-size // most)
+        for i in range(count):
+            here = size // 4 * (i + 1) // count - size // 4 * i // count
+            pieces.append([f"{name}.{i}" if count > 1 else name, 4 * here, ready])
+    return write_workload(os.path.join(folder, "in_pieces_" + os.path.basename(path)), head, pieces)
+
+
 class Study:
-    """rows: (label, published, predict(constants)); constants: {name: (start, least, most)}."""
+    """rows: (label, published, predict(constants)); constants: {name: (start, least, most)}. What no row tells of a constant
+    leaves it at its start, so that is psring's own default where there is one (--fraction 0.9)."""
 
     def __init__(self, title, unit, constants, rows, remarks):
         self.title, self.unit, self.constants, self.rows, self.remarks = title, unit, constants, rows, remarks
@@ -174,7 +190,7 @@ def byteps(psring):
         for gpus, published in zip((8, 16, 32, 64), figures):
             rows.append((f"{name}, {gpus} GPUs", published, lambda c, s=system, g=gpus: images(c, s, g)))
     return Study("BytePS project: ResNet-50, V100, batch 64, 8 GPUs a machine, 20 Gbit/s TCP", "images/s",
-                 {"speed": (1.25, 0.3, 5), "fraction": (0.6, 0.05, 1), "latency_us": (100, 1, 3000)}, rows,
+                 {"speed": (1.25, 0.3, 5), "fraction": (0.9, 0.05, 1), "latency_us": (100, 1, 3000)}, rows,
                  ["Read from a chart, 3%. Horovod as one flat ring in buffers of 64 MiB; BytePS as synchronous servers, as many "
                   "machines of their own as there are GPU machines, in pieces of 4 MiB. `speed`: the GPUs against the recorded "
                   "V100; `fraction`: of the 20 Gbit/s; `latency_us`: of a message."])
@@ -203,7 +219,7 @@ def tensorflow(psring, folder):
             rows.append((f"{name}, {gpus} GPUs", published,
                          lambda c, w=workload, b=batch, g=gpus, s=figures[0]: images(c, w, b, g, s)))
     return Study("TensorFlow benchmarks: synchronous servers beside the workers, K80, p2.8xlarge (8 GPUs, 10 Gbit/s)", "images/s",
-                 {"slowdown": (1.0, 1, 2), "fraction": (0.6, 0.05, 1)}, rows,
+                 {"slowdown": (1.0, 1, 2), "fraction": (0.9, 0.05, 1)}, rows,
                  ["Computing is taken from the page's row of one GPU. ResNet-152 is ResNet-101's recorded table with its own "
                   "parameters. `slowdown`: of a GPU that shares its host with seven others, whatever the model; `fraction`: of the "
                   "10 Gbit/s. That all three models lose a part at 8 GPUs which does not follow their sizes (3.6, 9.8 and 5.9%) "
@@ -211,8 +227,9 @@ def tensorflow(psring, folder):
 
 
 def poseidon(psring, folder):
-    overlapped = vgg19_22k(folder)
-    head, table = read_workload(overlapped)
+    whole = vgg19_22k(folder)
+    head, table = read_workload(whole)
+    overlapped = in_pieces(whole, 2 << 20, folder)
     # What sends nothing before backward has ended: every gradient is ready then.
     at_the_end = write_workload(os.path.join(folder, "vgg19_22k_at_the_end.csv"), head, [[n, b, table[-1][2]] for n, b, _ in table])
 
@@ -224,11 +241,12 @@ def poseidon(psring, folder):
         return psring.step_s(workload, "ps-sync", 2, cluster, servers=2, server_placement="colocated", bucket_mb=bucket_mb,
                              ps_schedule=schedule, batch=32, compute_speedup=recorded / 0.925)
 
-    rows = [("wait-free backpropagation, 2 nodes", 1.040, lambda c: seconds(c, overlapped, "pipelined", 4)),
+    rows = [("wait-free backpropagation, 2 nodes", 1.040, lambda c: seconds(c, overlapped, "pipelined", 2)),
             ("Caffe with a plain parameter server, 2 nodes", 1.84, lambda c: seconds(c, at_the_end, "serial", 100000))]
     return Study("Poseidon (ATC'17): VGG19-22K, Titan X, 40 GbE", "s an iteration", {"server_ns_per_byte": (1.0, 0.05, 20)}, rows,
                  ["Computing is the page's iteration of one node, 0.925 s. The plain server pushes everything once backward has "
-                  "ended. `server_ns_per_byte`: what a server's host takes for a byte beside the wire, copies and update. Poseidon's own 0.945 s is left out: it sends factors of the gradients of the fully connected layers "
+                  "ended; with wait-free backpropagation gradients travel in pieces of 2 MiB, as Poseidon's store keeps them. "
+                  "`server_ns_per_byte`: what a server's host takes for a byte beside the wire, copies and update. Poseidon's own 0.945 s is left out: it sends factors of the gradients of the fully connected layers "
                   "instead of the gradients, which is no strategy of ours."])
 
 
@@ -245,7 +263,13 @@ def goyal(psring, out):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--psring", default=os.path.join(ROOT, "build", "release", "bin", "psring"))
+    parser.add_argument("--studies", default="poseidon,tensorflow,byteps,goyal", help="with commas; some take minutes")
     arguments = parser.parse_args()
+    chosen = arguments.studies.split(",")
+    makers = {"poseidon": lambda: poseidon(psring, folder), "tensorflow": lambda: tensorflow(psring, folder),
+              "byteps": lambda: byteps(psring)}
+    if unknown := set(chosen) - set(makers) - {"goyal"}:
+        sys.exit(f"unknown studies: {', '.join(sorted(unknown))}; there are: {', '.join(makers)}, goyal")
     out = sys.stdout
     with tempfile.TemporaryDirectory() as folder:
         psring = Psring(arguments.psring, folder)
@@ -253,11 +277,18 @@ def main():
         print("Written by `experiments/benchmarks/published_runs.py`. Every predicted figure is *simulated*; the published ones are "
               "other people's measurements.", file=out)
         errors = []
-        for study in (poseidon(psring, folder), tensorflow(psring, folder), byteps(psring)):
-            errors += study.run(out)
-        goyal(psring, out)
-        print(f"\n## All rows\n\n{len(errors)} rows, each predicted without itself: median error "
-              f"{statistics.median(errors):.1%}, worst {max(errors):.1%}, {sum(e >= 0.2 for e in errors)} of 20% or more.", file=out)
+        for name, make in makers.items():
+            if name in chosen:
+                errors += make().run(out)
+        if "goyal" in chosen:
+            goyal(psring, out)
+        if not errors:
+            return
+        held = statistics.median(errors) < MEDIAN_BELOW and max(errors) < WORST_BELOW
+        print(f"\n## All rows\n\n**{'Held' if held else 'Not held'}**: {len(errors)} rows, each predicted without itself: median "
+              f"error {statistics.median(errors):.1%} (to be below {MEDIAN_BELOW:.0%}), worst {max(errors):.1%} (to be below "
+              f"{WORST_BELOW:.0%}).", file=out)
+        sys.exit(0 if held else 1)
 
 
 if __name__ == "__main__":

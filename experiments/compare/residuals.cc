@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
+#include "common/delays.h"
 #include "experiments/compare/estimate.h"
 #include "experiments/compare/run_files.h"
 #include "experiments/compare/statistics.h"
@@ -27,29 +28,38 @@ constexpr char kBasis[] =
 absl::Status NotSimulated(const std::string& why) { return absl::FailedPreconditionError(why); }
 
 absl::Status CheckSimulated(const SummaryRow& row) {
-  const Configuration& configuration = row.configuration;
-  const TrainingOptions& training = configuration.training;
-  PSRING_RETURN_IF_ERROR(CheckStrategy(configuration.strategy));
+  PSRING_RETURN_IF_ERROR(CheckStrategy(row.configuration.strategy));
   if (!row.measured_cost) return NotSimulated("no steps were measured for their time");
   if (row.link.bits_per_s <= 0) return NotSimulated("its links have no rate");
   if (BytesAreDerived(row)) return NotSimulated("other people's collectives are not simulated");
-  if (training.wire != "float32") return NotSimulated(absl::StrCat("gradients travel as ", training.wire));
-  if (training.clip_norm > 0) return NotSimulated("clipping has all updates wait for all buckets");
-  if (training.straggler != "none" || training.jitter_ms != "none") {
-    return NotSimulated("workers were slowed down");
-  }
   return absl::OkStatus();
 }
 
-// A bucket a tensor.
-Workload AsMeasured(const SummaryRow& pace, const SummaryRow& row) {
+// What --straggler and --jitter_ms add to computing, as the live workers have slept it.
+absl::StatusOr<Delays> DelaysOf(const Configuration& configuration) {
+  const TrainingOptions& training = configuration.training;
+  Delays delays{.seed = training.seed};
+  PSRING_ASSIGN_OR_RETURN(const std::vector<Straggler> stragglers, ParseStragglers(training.straggler));
+  PSRING_ASSIGN_OR_RETURN(delays.jitter, ParseTimeDistribution(training.jitter_ms));
+  for (int worker = 0; worker < configuration.workers && !stragglers.empty(); ++worker) {
+    delays.slowness.push_back(SlownessOf(stragglers, worker));
+  }
+  return delays;
+}
+
+// A bucket a tensor; `delays` are taken out of what was measured.
+Workload AsMeasured(const SummaryRow& pace, const SummaryRow& row, const Delays& delays) {
+  const double slept_ms = delays.jitter.mean_ms(), slowness = Mean(delays.slowness);
+  const auto without = [&](double ms) {
+    return std::max(0.0, ms - slept_ms) / (delays.slowness.empty() ? 1 : slowness);
+  };
   Workload workload{.name = pace.configuration.name()};
   workload.batch =
       static_cast<int>(WorkerBatch(row.configuration.training)) * row.configuration.training.micro_batches;
-  workload.backward_ms = *pace.mean.computed_ms;
+  workload.backward_ms = without(*pace.mean.computed_ms);
   double ready_ms = 0;
   for (size_t b = 0; b < row.sample.bucket_elements.size(); ++b) {
-    ready_ms = std::clamp(pace.mean.bucket_ready_ms[b], ready_ms, workload.backward_ms);
+    ready_ms = std::clamp(without(pace.mean.bucket_ready_ms[b]), ready_ms, workload.backward_ms);
     workload.tensors.push_back({absl::StrCat("bucket ", b), 4 * row.sample.bucket_elements[b], ready_ms});
   }
   return workload;
@@ -184,10 +194,21 @@ absl::StatusOr<RowPrediction> PredictRow(const SummaryRow& row, const SummaryRow
   const TrainingOptions& training = row.configuration.training;
   PredictOptions options{.place = PatternOf(row.configuration, Scheme::kNone).place,
                          .pipelined = training.ps_schedule != "serial",
-                         .seed = training.seed};
+                         .align_steps = training.align_steps,
+                         .seed = training.seed,
+                         .wire_part = training.wire == "float32" ? 1 : 0.5,
+                         .clips = training.clip_norm > 0};
+  PSRING_ASSIGN_OR_RETURN(options.delays, DelaysOf(row.configuration));
+  if (options.delays.any()) {
+    options.first_step = training.warmup_steps;
+    options.steps = static_cast<int>(row.mean.steps);
+  }
   Workload workload;
   RowPrediction beside;
-  if (ground.workload) {
+  const bool measured = none != nullptr && none->mean.computed_ms &&
+                        none->sample.bucket_elements == row.sample.bucket_elements &&
+                        none->mean.bucket_ready_ms.size() == none->sample.bucket_elements.size();
+  if (ground.workload && !measured) {
     workload = *ground.workload;
     options.buckets = {.first_mb = std::min(1.0, training.bucket_mb), .others_mb = training.bucket_mb};
     if (!SameBuckets(workload, options.buckets, row.sample.bucket_elements)) {
@@ -199,10 +220,12 @@ absl::StatusOr<RowPrediction> PredictRow(const SummaryRow& row, const SummaryRow
     beside.compute_from = absl::StrCat("the recording of ", workload.name);
   } else {
     const SummaryRow& pace = none != nullptr ? *none : row;
+    // In a row itself what is late is in its waiting.
+    if (none != nullptr && !options.delays.any()) options.late_s = 1e-3 * pace.mean.late_ms;
     if (!pace.mean.computed_ms || pace.mean.bucket_ready_ms.size() != row.sample.bucket_elements.size()) {
       return NotSimulated("nobody measured how long computing takes");
     }
-    workload = AsMeasured(pace, row);
+    workload = AsMeasured(pace, row, options.delays);
     options.buckets = {.first_mb = 0, .others_mb = 0};
     beside.compute_from = workload.name;
   }

@@ -72,6 +72,23 @@ std::optional<double> MeanWait(const RunRecords& records) {
   return Mean(waits);
 }
 
+// How much later than the mean of all ranks the slowest has its first bucket, each counted from its own
+// begin: what a collective waits for that all begin together.
+double MeanLate(const RunRecords& records) {
+  std::vector<double> late;
+  for (const StepRecord& first : records.steps.front()) {
+    const auto together = StepOfAllRanks(records, first.step);
+    if (first.warmup || together.size() != records.steps.size()) continue;
+    std::vector<double> ready;
+    for (const StepRecord* step : together) {
+      if (step->buckets.empty()) return 0;
+      ready.push_back(1e-6 * static_cast<double>(step->buckets.front().ready_ns - step->begin_ns));
+    }
+    late.push_back(*std::max_element(ready.begin(), ready.end()) - Mean(ready));
+  }
+  return late.empty() ? 0 : Mean(late);
+}
+
 void AddStaleness(const Configuration& configuration, const RunRecords& records, RunFigures& figures) {
   if (configuration.strategy.needs != StrategyNeeds::kParameterServer) return;
   int64_t pushes = 0, sum = 0, most = 0;
@@ -173,6 +190,7 @@ void AddPace(const Configuration& configuration, const RunRecords& records, RunF
     }
   }
   figures.waited_ms = Mean(waited);
+  figures.late_ms = MeanLate(records);
   for (const std::vector<double>& of_bucket : ready) figures.bucket_ready_ms.push_back(Mean(of_bucket));
 }
 
@@ -213,8 +231,8 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
   };
   for (auto figure : {&RunFigures::wall_s, &RunFigures::samples_per_s, &RunFigures::step_ms,
                       &RunFigures::compute_ms, &RunFigures::comm_busy_ms, &RunFigures::exposed_comm_ms,
-                      &RunFigures::waited_ms, &RunFigures::payload_tx_bytes, &RunFigures::payload_rx_bytes,
-                      &RunFigures::loss, &RunFigures::foreign_cpu_pct}) {
+                      &RunFigures::waited_ms, &RunFigures::late_ms, &RunFigures::payload_tx_bytes,
+                      &RunFigures::payload_rx_bytes, &RunFigures::loss, &RunFigures::foreign_cpu_pct}) {
     average(figure);
   }
   mean.steps = runs.front().steps;

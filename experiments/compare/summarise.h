@@ -63,6 +63,7 @@ struct RunFigures {
   std::optional<double> update_ms, run_delay_ms, probe_ms;  // as in RankResult
   double waited_ms = 0;                                     // of a step, whatever its rule of waiting
   std::vector<double> bucket_ready_ms;                      // by bucket: since the step's begin
+  double late_ms = 0;  // of a step: the slowest rank's first bucket, after the mean of all ranks'
   std::optional<NetworkFigures> network;
   std::vector<double> every_step_ms;
   double payload_tx_bytes = 0, payload_rx_bytes = 0;

@@ -47,9 +47,6 @@ absl::Status CheckStrategy(const StrategyInfo& strategy) {
     return wrong(
         absl::StrCat("its library chooses the algorithm; name one of ours: ", absl::StrJoin(known, ", ")));
   }
-  if (IsServer(strategy) && absl::StartsWith(strategy.algorithm, "backup:")) {
-    return wrong("spare workers are not simulated; psring compare measures it");
-  }
   return absl::OkStatus();
 }
 
@@ -70,8 +67,8 @@ absl::StatusOr<Predictor::Cost> Predictor::CollectiveCost(const std::string& alg
   const absl::StatusOr<CollectiveTime> time =
       SimulateCollective(*schedule, cluster, bytes, Pipelining(), tokens);
   if (time.ok()) {
-    return Cost{time->seconds,       time->card_busy_s, time->intra_busy_s,
-                time->fabric_busy_s, time->adding_s,    false};
+    return Cost{time->seconds,  time->mean_s, time->card_busy_s, time->intra_busy_s, time->fabric_busy_s,
+                time->adding_s, false};
   }
   if (!absl::IsResourceExhausted(time.status())) return time.status();
   StrategyInfo strategy{.needs = StrategyNeeds::kProcessGroup, .algorithm = algorithm};
@@ -83,7 +80,7 @@ absl::StatusOr<Predictor::Cost> Predictor::CollectiveCost(const std::string& alg
   const double seconds = psring::ExchangeSeconds(
       {.scheme = *scheme, .workers = workers}, bytes,
       {.latency_s = cluster.latency_s, .bytes_per_s = link, .add_s_per_byte = cluster.add_s_per_byte});
-  return Cost{seconds, seconds, 0, 0, 0, true};
+  return Cost{seconds, seconds, seconds, 0, 0, 0, true};
 }
 
 // In order, as they follow one another where nobody is late: where buckets wait for buckets, what a burst has
@@ -96,9 +93,10 @@ absl::StatusOr<std::vector<Predictor::Cost>> Predictor::BucketCosts(const Predic
   std::vector<Cost> costs;
   double end = -INFINITY;  // of the bucket before
   for (size_t b = 0; b < bucket_bytes_.size(); ++b) {
-    const double bytes = bucket_bytes_[b];
+    const double bytes = options_.wire_part * bucket_bytes_[b];
     const double ready = workload_.forward_ms / 1e3 + ready_s_[b];
-    const double update = b == 0 ? 0 : bucket_bytes_[b - 1] * cluster.worker_update_s_per_byte;
+    const double update =
+        b == 0 || options_.clips ? 0 : bucket_bytes_[b - 1] * cluster.worker_update_s_per_byte;
     const double pause = std::max(ready - end, update);
     const std::pair key(bytes, std::min(all, pause * rate));
     if (!known.contains(key)) {
@@ -112,45 +110,64 @@ absl::StatusOr<std::vector<Predictor::Cost>> Predictor::BucketCosts(const Predic
 }
 
 absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const Cluster& cluster) const {
-  const double n = point.workers, bytes = static_cast<double>(workload_.bytes());
+  const double n = point.workers, bytes = options_.wire_part * static_cast<double>(workload_.bytes());
   Prediction prediction{
       .tx_bytes = 2 * (n - 1) / n * bytes, .rx_bytes = 2 * (n - 1) / n * bytes, .method = "simulated"};
   PSRING_ASSIGN_OR_RETURN(const std::vector<Cost> of_buckets, BucketCosts(point, cluster));
   std::vector<double> costs;  // with the updates behind them
   Cost sum{};
-  double update = 0;  // of the last bucket
+  double update = 0;  // behind the last bucket: its own, or all of them where a norm is waited for
   for (size_t b = 0; b < of_buckets.size(); ++b) {
     const Cost& cost = of_buckets[b];
-    update = bucket_bytes_[b] * cluster.worker_update_s_per_byte;
-    costs.push_back(cost.seconds + update);
-    prediction.update += update;
-    sum = {sum.seconds + cost.seconds, sum.card + cost.card,     sum.intra + cost.intra,
-           sum.fabric + cost.fabric,   sum.adding + cost.adding, sum.theory || cost.theory};
+    const double own = bucket_bytes_[b] * cluster.worker_update_s_per_byte;
+    update = options_.clips ? update + own : own;
+    costs.push_back(cost.seconds + (options_.clips ? 0 : own));
+    prediction.update += own;
+    sum = {.seconds = sum.seconds + cost.seconds,
+           .mean = sum.mean + cost.mean,
+           .card = sum.card + cost.card,
+           .intra = sum.intra + cost.intra,
+           .fabric = sum.fabric + cost.fabric,
+           .adding = sum.adding + cost.adding,
+           .theory = sum.theory || cost.theory};
   }
+  if (options_.clips) costs.back() += update;
+  // Who begins every step together with all others waits for the last of them outside of its step.
+  const double earlier = options_.align_steps ? of_buckets.back().seconds - of_buckets.back().mean : 0;
   // Steps differ only by how long the slowest rank computes.
   Random random(options_.seed);
-  const int steps = options_.jitter > 0 ? kDrawnSteps : 1;
+  const int steps = options_.steps > 0                                         ? options_.steps
+                    : options_.jitter > 0 || !options_.delays.jitter.is_zero() ? kDrawnSteps
+                                                                               : 1;
   const double forward = workload_.forward_ms / 1e3, backward = workload_.backward_ms / 1e3;
+  double period = 0;
   for (int step = 0; step < steps; ++step) {
-    double slowest = 0, mean = 0;
+    // A bucket is ready when the last worker has it.
+    double computed = 0, mean = 0;
+    std::vector<double> ready(ready_s_.size(), 0);
     for (int worker = 0; worker < point.workers; ++worker) {
       double factor = worker < options_.slow_workers ? options_.slowness : 1;
       if (options_.jitter > 0) factor *= random.LogNormal(options_.jitter);
-      slowest = std::max(slowest, factor);
-      mean += factor / n;
+      factor *= options_.delays.SlownessOf(worker);
+      const double late = options_.delays.JitterSeconds(worker, options_.first_step + step);
+      for (size_t b = 0; b < ready.size(); ++b) {
+        ready[b] = std::max(ready[b], late + factor * (forward + ready_s_[b]) + options_.late_s);
+      }
+      const double own = late + factor * (forward + backward);
+      computed = std::max(computed, own);
+      mean += own / n;
     }
-    std::vector<double> ready;
-    for (const double r : ready_s_) ready.push_back(slowest * (forward + r));
-    const double computed = slowest * (forward + backward);
     const Overlap overlap = OverlapBuckets(ready, costs, computed);
     // The last update stands between the last arrival and the step's end.
     const double arrived = std::max(computed, overlap.ends.back() - update);
-    prediction.step += (computed + overlap.exposed) / steps;
-    prediction.compute += mean * (forward + backward) / steps;
-    prediction.exposed += (arrived - mean * (forward + backward)) / steps;
-    prediction.wait += (slowest - mean) * (forward + backward) / steps;
+    period += (computed + overlap.exposed) / steps;
+    prediction.step += (computed + std::max(0.0, overlap.exposed - earlier)) / steps;
+    prediction.compute += mean / steps;
+    prediction.exposed += (arrived - mean) / steps;
+    prediction.wait += (computed - mean + options_.late_s) / steps;
     prediction.busy += sum.seconds / steps;
   }
+  prediction.samples_per_s = point.workers * workload_.batch / period;
   if (sum.theory) prediction.method = "theory";
   if (sum.seconds > 0) {
     NameLimit({{"node links", sum.card / sum.seconds},
@@ -165,32 +182,44 @@ absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const 
 absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& point, const Cluster& cluster) const {
   const double bytes = static_cast<double>(workload_.bytes());
   const bool alone = IsAsynchronousServer(point.strategy);
+  const bool spare = absl::StartsWith(point.strategy.algorithm, "backup:");
   PSRING_ASSIGN_OR_RETURN(
       const ServerTime time,
-      SimulateServers({.consistency = point.strategy.algorithm,
-                       .workers = point.workers,
-                       .servers = point.servers,
-                       .place = options_.place,
-                       .pipelined = options_.pipelined,
-                       .forward_s = workload_.forward_ms / 1e3,
-                       .backward_s = workload_.backward_ms / 1e3,
-                       .bucket_bytes = bucket_bytes_,
-                       .ready_s = ready_s_,
-                       .slow_workers = options_.slow_workers,
-                       .slowness = options_.slowness,
-                       // Exactly equal workers would meet at the server in every step, which no machine does.
-                       .jitter = alone ? std::max(options_.jitter, 0.02) : options_.jitter,
-                       .seed = options_.seed},
-                      cluster));
-  Prediction prediction{.step = time.step_s,
-                        .compute = time.compute_s,
-                        .exposed = time.exposed_s,
-                        .busy = time.busy_s,
-                        .wait = time.wait_s,
-                        .tx_bytes = bytes,
-                        .rx_bytes = bytes,
-                        .server_bytes = 2 * point.workers * bytes,
-                        .method = "simulated"};
+      SimulateServers(
+          {.consistency = point.strategy.algorithm,
+           .workers = point.workers,
+           .servers = point.servers,
+           .place = options_.place,
+           .pipelined = options_.pipelined,
+           .align_steps = options_.align_steps,
+           .forward_s = workload_.forward_ms / 1e3,
+           .backward_s = workload_.backward_ms / 1e3,
+           .bucket_bytes = bucket_bytes_,
+           .ready_s = ready_s_,
+           .pushed_part = options_.wire_part,
+           .clips = options_.clips,
+           .delays = options_.delays,
+           .slow_workers = options_.slow_workers,
+           .slowness = options_.slowness,
+           // Exactly equal workers would meet at the server in every step, which no machine does.
+           .jitter = (alone || spare) && options_.delays.jitter.is_zero() ? std::max(options_.jitter, 0.02)
+                                                                          : options_.jitter,
+           .seed = options_.seed,
+           .warmup_steps = static_cast<int>(options_.first_step),
+           .steps = options_.steps},
+          cluster));
+  Prediction prediction{
+      .step = time.step_s,
+      .compute = time.compute_s,
+      .exposed = time.exposed_s,
+      .busy = time.busy_s,
+      .wait = time.wait_s,
+      .samples_per_s = time.worker_steps_per_s * workload_.batch,
+      .dropped_share = time.dropped_share,
+      .tx_bytes = options_.wire_part * (1 - time.dropped_share) * bytes,
+      .rx_bytes = bytes,
+      .server_bytes = point.workers * (1 + options_.wire_part * (1 - time.dropped_share)) * bytes,
+      .method = "simulated"};
   if (alone) {
     prediction.staleness_mean = time.staleness_mean;
     prediction.staleness_max = time.staleness_max;
@@ -208,25 +237,19 @@ absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& point, const Cl
 absl::StatusOr<Prediction> Predictor::Predict(const PredictCase& point, const Cluster& cluster) {
   PSRING_RETURN_IF_ERROR(CheckStrategy(point.strategy));
   PSRING_RETURN_IF_ERROR(CheckWorkers(cluster, point.workers));
-  absl::StatusOr<Prediction> prediction;
-  if (IsServer(point.strategy)) {
-    prediction = Servers(point, cluster);
-  } else if (IsCollective(point.strategy)) {
-    prediction = AllReduce(point, cluster);
-  } else {
-    // Nobody waits for anybody: each at its own speed.
-    const double compute = workload_.compute_ms() / 1e3;
-    double rate = 0;
-    for (int worker = 0; worker < point.workers; ++worker) {
-      rate += 1 / (compute * (worker < options_.slow_workers ? options_.slowness : 1));
-    }
-    prediction = Prediction{.step = point.workers / rate,
-                            .compute = point.workers / rate,
-                            .limit = "computing",
-                            .method = "simulated"};
+  if (IsServer(point.strategy)) return Servers(point, cluster);
+  if (IsCollective(point.strategy)) return AllReduce(point, cluster);
+  // Nobody waits for anybody: each at its own speed.
+  const double compute = workload_.compute_ms() / 1e3;
+  double rate = 0;
+  for (int worker = 0; worker < point.workers; ++worker) {
+    rate += 1 / (compute * (worker < options_.slow_workers ? options_.slowness : 1));
   }
-  if (prediction.ok()) prediction->samples_per_s = point.workers * workload_.batch / prediction->step;
-  return prediction;
+  return Prediction{.step = point.workers / rate,
+                    .compute = point.workers / rate,
+                    .samples_per_s = rate * workload_.batch,
+                    .limit = "computing",
+                    .method = "simulated"};
 }
 
 absl::StatusOr<double> Predictor::ExchangeSeconds(const PredictCase& point, const Cluster& cluster,

@@ -15,6 +15,7 @@
 #include "experiments/compare/catalog.h"
 #include "experiments/predict/cost_model.h"
 #include "experiments/simulator/cluster.h"
+#include "experiments/simulator/servers.h"
 
 namespace psring {
 
@@ -22,10 +23,19 @@ struct PredictOptions {
   BucketSizes buckets;
   ServerPlace place = ServerPlace::kRank0;
   bool pipelined = true;
+  bool align_steps =
+      false;  // all workers begin every step together; then a step is from there to a worker's end
   int slow_workers = 0;
   double slowness = 1;
   double jitter = 0;
+  double late_s =
+      0;  // collectives: by how much the slowest worker's gradient is later than the mean's, measured
   uint64_t seed = 1;
+  double wire_part = 1;  // of a gradient's bytes that travel: 1/2 in 16 bits
+  bool clips = false;    // all updates wait for the norm of the whole gradient
+  Delays delays;         // times that a live run sleeps; of its steps `first_step` on, `steps` of them
+  int64_t first_step = 0;
+  int steps = 0;  // 0: enough
 };
 
 // One point of the question.
@@ -41,6 +51,7 @@ struct Prediction {
   double update = 0;         // of the workers' own updates, whether or not anything waits for them
   double samples_per_s = 0;  // of all workers
   double staleness_mean = -1, staleness_max = -1;  // below 0: none
+  double dropped_share = 0;                        // spare workers: of all steps
   double tx_bytes = 0, rx_bytes = 0,
          server_bytes = 0;  // payload a step: of a worker on average, of all servers together
   std::string limit;        // what the step is made of, or waits for: "computing", "links between nodes", ...
@@ -67,7 +78,8 @@ class Predictor {
 
  private:
   struct Cost {
-    double seconds, card, intra, fabric, adding;
+    double seconds, mean;  // until the last rank is done, until one is on average
+    double card, intra, fabric, adding;
     bool theory;
   };
   // `tokens`: what is left of a burst when it begins.

@@ -94,9 +94,17 @@ std::string CrossoverBySize(const PredictReport& report) {
 
 std::string ServersToMatch(const PredictReport& report) {
   if (report.findings.servers_to_match.empty()) return "";
-  std::vector<std::string> parts;
+  std::vector<std::string> parts, none;
   for (const auto& [workers, servers] : report.findings.servers_to_match) {
-    parts.push_back(absl::StrCat(workers, " workers: ", servers > 0 ? absl::StrCat(servers) : "no number"));
+    if (servers > 0) {
+      parts.push_back(absl::StrCat(servers, " with ", workers, " workers"));
+    } else {
+      none.push_back(absl::StrCat(workers));
+    }
+  }
+  if (!none.empty()) {
+    parts.push_back(absl::StrCat(parts.empty() ? "no number" : "no number of them", " with ",
+                                 absl::StrJoin(none, ", "), " workers"));
   }
   return absl::StrCat(
       "Servers (", PlaceName(report.predictor->options().place), ") with which ps-sync is no slower than ",
@@ -104,6 +112,20 @@ std::string ServersToMatch(const PredictReport& report) {
       report.predictor->options().place == ServerPlace::kRank0
           ? " All of them share rank 0's link: --server_placement dedicated or colocated gives each its own."
           : "");
+}
+
+// Spare workers: whose work counts for nothing.
+std::string Dropped(const PredictReport& report) {
+  std::vector<std::string> parts;
+  for (const PredictedRow& row : report.rows) {
+    const double share = row.guesses.front().dropped_share;
+    if (row.point.workers != WorkerCounts(report).back() || share <= 0) continue;
+    parts.push_back(absl::StrFormat("%.1f%% with %s", 100 * share, row.name()));
+  }
+  if (parts.empty()) return "";
+  return absl::StrCat(
+      "Of ", WorkerCounts(report).back(),
+      " workers' gradients come too late, and are not in samples/s: ", absl::StrJoin(parts, ", "), ".");
 }
 
 std::string ClusterText(const Cluster& cluster) {
@@ -219,6 +241,11 @@ std::vector<std::string> OutsideValidatedRange(const PredictReport& report) {
     return IsAsynchronousServer(row.point.strategy);
   });
   if (alone) reasons.push_back("asynchronous servers (checked against queueing theory, not against runs)");
+  const bool spare = std::any_of(report.rows.begin(), report.rows.end(), [](const PredictedRow& row) {
+    return row.guesses.front().dropped_share > 0;
+  });
+  if (spare)
+    reasons.push_back("spare workers (checked against measurements of a few workers, not against runs)");
   return reasons;
 }
 
@@ -325,7 +352,7 @@ std::string PredictText(const PredictReport& report) {
                   "and\nhalved. limited by: what works most of the time in which anything is under way, and "
                   "how much of it.\n\n");
   std::vector<std::string> sentences = {CrossoverByWorkers(report), CrossoverBySize(report),
-                                        ServersToMatch(report)};
+                                        ServersToMatch(report), Dropped(report)};
   sentences.insert(sentences.end(), report.notes.begin(), report.notes.end());
   const std::vector<std::string> outside = OutsideValidatedRange(report);
   if (!outside.empty()) {

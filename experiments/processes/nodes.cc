@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
@@ -13,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "common/begin_together.h"
 #include "common/check.h"
 #include "common/records.h"
 #include "common/trace.h"
@@ -33,12 +33,6 @@ constexpr int kClockRounds = 7;
 
 bool WasKilled(const absl::Status& status) {
   return absl::StrContains(status.message(), "was killed by SIG");
-}
-
-std::string ThisBoot() {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  return boot;
 }
 
 std::string HostName() {
@@ -185,7 +179,7 @@ absl::StatusOr<std::unique_ptr<Nodes>> Nodes::Join(const NodesOptions& options,
 // All leave an exchange at about the same moment, and note what their clocks say: good to about the time of a
 // message. Machines of one kernel share the clock.
 absl::Status Nodes::MeasureClocks() {
-  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> boots, meeting_->Exchange("boots", ThisBoot()));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> boots, meeting_->Exchange("boots", ThisClock()));
   std::vector<std::string> readings;
   for (int round = 0; round < kClockRounds; ++round) {
     PSRING_RETURN_IF_ERROR(meeting_->Exchange("clock", "").status());

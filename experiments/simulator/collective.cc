@@ -124,6 +124,7 @@ class Simulation {
     int64_t popped = 0;                             // ops that have left in_flight from the front
     std::map<std::pair<int, int>, int64_t> number;  // (slab, index) under way -> number of the op
     double adding_s = 0, adds_until = 0;
+    double done_at = 0;  // its last part so far
   };
   // The alike messages of one group, which are under way together.
   struct Message {
@@ -133,6 +134,8 @@ class Simulation {
     int received = 0;                          // how many a rank receives
     int64_t sender_op = -1, receiver_op = -1;  // -1: that side has not started the round
     bool started = false;
+    bool taken = false;    // by the sender's socket
+    bool arrived = false;  // and nobody waits for it yet
     bool adds = false;
   };
   struct Timer {
@@ -148,7 +151,9 @@ class Simulation {
     bool same_node;
     int messages;           // alike, to as many peers
     int kind;               // of flow; -1: not known yet
-    std::deque<int> queue;  // of messages; the first is under way once its receiver is there
+    std::deque<int> queue;  // of messages; the first is under way, or waits for its receiver
+    double ahead = 0;       // bytes started that nobody waits for yet
+    double unsent = 0;      // bytes queued, of what is under way all
   };
   // What the two ends of a message agree on: pair of classes, length, round, slab.
   using Meeting = std::tuple<int, int, int, int>;
@@ -202,6 +207,7 @@ class Simulation {
     slabs_ =
         std::max<int64_t>(1, static_cast<int64_t>(std::ceil(chunk_bytes_ / pipelining.segment_bytes - 1e-9)));
     depth_ = pipelining.depth;
+    socket_bytes_ = pipelining.socket_bytes;
     if (slabs_ * transfers > kMostTransfers / 4) {
       coarser_ = true;
       slabs_ = std::max<int64_t>(1, kMostTransfers / 4 / transfers);
@@ -259,12 +265,16 @@ class Simulation {
                                               card * std::min(rings, cluster_.cards_per_node));
   }
 
-  // Bytes wait at the sender until the receiver waits for them.
+  // Bytes wait at the sender until the receiver waits for them, or its socket has room.
   void StartFirst(Connection& connection) {
     if (connection.queue.empty()) return;
     const int message = connection.queue.front();
     Message& it = messages_[static_cast<size_t>(message)];
-    if (it.started || it.receiver_op < 0) return;
+    if (it.started) return;
+    if (it.receiver_op < 0) {
+      if (connection.same_node || connection.ahead + it.bytes > socket_bytes_) return;
+      connection.ahead += it.bytes;
+    }
     it.started = true;
     network_.Start(KindOf(connection), it.bytes, message);
   }
@@ -336,6 +346,9 @@ class Simulation {
       it.sender_op = number;
       Connection& connection = connections_[static_cast<size_t>(group.connection)];
       connection.queue.push_back(message);
+      connection.unsent += it.bytes;
+      it.taken = !connection.same_node && connection.unsent <= socket_bytes_;
+      if (it.taken) timers_.push({network_.now(), c, number});
       StartFirst(connection);
     }
     for (const Group& group : groups.receives) {
@@ -345,7 +358,11 @@ class Simulation {
       it.to = c;
       it.adds = group.adds;
       it.received = group.messages;
-      if (it.connection >= 0) StartFirst(connections_[static_cast<size_t>(it.connection)]);
+      if (it.connection < 0) continue;
+      Connection& connection = connections_[static_cast<size_t>(it.connection)];
+      if (it.started) connection.ahead -= it.bytes;
+      if (it.arrived) timers_.push({network_.now(), message, -1});
+      StartFirst(connection);
     }
   }
 
@@ -370,13 +387,33 @@ class Simulation {
     Message& it = messages_[static_cast<size_t>(message)];
     Connection& connection = connections_[static_cast<size_t>(it.connection)];
     connection.queue.pop_front();
+    connection.unsent -= it.bytes;
+    if (!it.taken) PartDone(it.from, it.sender_op);
+    it.taken = true;
+    TakeMore(connection);
     StartFirst(connection);
-    PartDone(it.from, it.sender_op);
     const double latency = connection.same_node ? cluster_.intra_latency_s : cluster_.latency_s;
     timers_.push({network_.now() + latency, message, -1});
   }
 
+  // The sender's socket has room again.
+  void TakeMore(const Connection& connection) {
+    if (connection.same_node) return;
+    double before = 0;
+    for (const int message : connection.queue) {
+      Message& it = messages_[static_cast<size_t>(message)];
+      before += it.bytes;
+      if (before > socket_bytes_) return;
+      if (!it.taken) PartDone(it.from, it.sender_op);
+      it.taken = true;
+    }
+  }
+
   void Received(int message) {
+    if (messages_[static_cast<size_t>(message)].receiver_op < 0) {
+      messages_[static_cast<size_t>(message)].arrived = true;
+      return;
+    }
     const Message it = messages_[static_cast<size_t>(message)];
     // One thread adds, in the order of arrival.
     Rank& rank = ranks_[static_cast<size_t>(it.to)];
@@ -396,6 +433,7 @@ class Simulation {
     Op& op = rank.in_flight[static_cast<size_t>(number - rank.popped)];
     if (--op.open > 0) return;
     op.done = true;
+    rank.done_at = network_.now();
     // Whatever waits for this slab may go on before older slabs are done.
     rank.number.erase({op.slab, op.index});
     touched_.insert(c);
@@ -407,6 +445,9 @@ class Simulation {
     for (const Rank& rank : ranks_) {
       PSRING_CHECK(rank.in_flight.empty());
       time.adding_s = std::max(time.adding_s, rank.adding_s);
+    }
+    for (size_t c = 0; c < ranks_.size(); ++c) {
+      time.mean_s += ranks_[c].done_at * classes_.size[c] / schedule_.ranks();
     }
     const auto busiest = [&](const std::vector<Ports>& ports) {
       double busy = 0;
@@ -436,6 +477,7 @@ class Simulation {
   std::map<int, Ports> cards_;
   std::vector<Ports> card_, intra_;  // by class
   int64_t rounds_ = 0, slabs_ = 1, depth_ = 1;
+  double socket_bytes_ = 0;
   bool coarser_ = false;
   std::vector<Rank> ranks_;  // by class
   std::map<std::tuple<int, int, bool>, int> pairs_;

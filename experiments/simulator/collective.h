@@ -3,8 +3,9 @@
 // Each rank goes through rounds and slabs in the order of groups/execution.h: chunks are cut into segments,
 // slab s starts round r behind slab s + depth's round r - 1, at most 2 * depth are under way, and a round of
 // a slab starts when the slab's round before it is done. What a rank sends another goes over one connection,
-// in order. A transfer of b bytes is done after its share of the links has carried b, plus the latency; what
-// is added is added when it has come.
+// in order. A transfer of b bytes has come after its share of the links has carried b, plus the latency; what
+// is added is added then. Between nodes its sender is done as soon as a socket has taken it, and bytes that
+// nobody waits for yet go ahead and take their share of the receiver's card.
 //
 // *class*: ranks that do the same at the same time, because the schedule says so (Schedule::symmetry_class)
 // and because they stand at the same place of like nodes. One of each is simulated and stands for all, which
@@ -23,10 +24,15 @@ namespace psring {
 struct Pipelining {
   double segment_bytes = 512 << 10;  // of our TCP transport
   int depth = 8;
+  // Of a connection between nodes, what the sockets at its ends hold: of messages that their receiver does
+  // not wait for yet, and of those that their sender is done with. Linux grows them with what is carried in a
+  // round trip, to a few MB (tcp(7): tcp_rmem, tcp_wmem).
+  double socket_bytes = 2 << 20;
 };
 
 struct CollectiveTime {
-  double seconds = 0;
+  double seconds = 0;  // until the last rank is done
+  double mean_s = 0;   // until a rank is done, on average: a star's root sends while others wait
   // Of them, as if at full rate: the busiest card, the busiest link inside a node, the fabric between nodes.
   double card_busy_s = 0, intra_busy_s = 0, fabric_busy_s = 0;
   double adding_s = 0;   // of the rank that adds most

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <tuple>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "common/check.h"
 #include "experiments/simulator/fluid_network.h"
 #include "experiments/simulator/random.h"
+#include "ps_server/admission.h"
 #include "ps_server/consistency.h"
 
 namespace psring {
@@ -46,7 +48,7 @@ std::vector<NodeKind> Nodes(const ServerRun& run, const Shape& shape) {
   return nodes;
 }
 
-enum class What { kReady, kComputed, kArrived, kServed, kAnswered };
+enum class What { kReady, kComputed, kAnnounced, kAdmitted, kArrived, kNormKnown, kServed, kAnswered };
 
 struct Event {
   double time;
@@ -69,11 +71,14 @@ struct Group {
   int first_worker = 0, workers = 1;  // numbers first_worker to first_worker + workers - 1
   bool slow = false;
   Lane push, pull;
-  int64_t step = -1;
+  int64_t step = 0, next_step = 0;
+  bool dropped = false;           // this step's gradient
   int pushed = 0, answered = 0;   // buckets of this step
   std::vector<int> answers_held;  // serial: buckets that may be pulled once all is pushed
   bool computed = false;
   double began = 0, computed_at = 0, computing = 0;
+  double waited = 0;               // bounded staleness
+  std::vector<double> own_served;  // by bucket: when its push was an update
   double busy_since = 0, busy = 0;
   int64_t finished = 0;
   int under_way = 0;                 // buckets
@@ -83,27 +88,36 @@ struct Group {
 class Simulation {
  public:
   Simulation(const ServerRun& run, const Cluster& cluster, const WaitingRule& rule)
-      : run_(run), cluster_(cluster), each_alone_(rule.each_alone()), random_(run.seed) {}
+      : run_(run), cluster_(cluster), each_alone_(rule.each_alone()), random_(run.seed) {
+    if (rule.kind == WaitingRule::Kind::kBackup) admission_.emplace(run.workers, rule.number);
+  }
 
   absl::StatusOr<ServerTime> Run() {
-    one_by_one_ = each_alone_ || run_.jitter > 0 || run_.exponential || run_.no_groups;
+    // Each worker has times of its own, and none may stand for others.
+    const bool distinct = admission_ || run_.delays.any();
+    one_by_one_ = each_alone_ || distinct || run_.jitter > 0 || run_.exponential || run_.no_groups;
     simulated_workers_ = run_.workers;
-    if (one_by_one_ && !each_alone_ && !run_.no_groups && run_.workers > kMostInStep) {
+    if ((distinct || (one_by_one_ && !each_alone_ && !run_.no_groups)) && run_.workers > kMostInStep) {
       return absl::InvalidArgumentError(
-          absl::StrCat("synchronous servers with jitter are simulated for up to ", kMostInStep,
-                       " workers, not ", run_.workers));
+          absl::StrCat(admission_          ? "spare workers"
+                       : run_.delays.any() ? "workers that are slowed down one by one"
+                                           : "synchronous servers with jitter",
+                       " are simulated for up to ", kMostInStep, " workers, not ", run_.workers));
     }
+    all_alone_ = distinct;
     MakeGroups();
     for (size_t bucket = 0; bucket < run_.bucket_bytes.size(); ++bucket) {
       PSRING_ASSIGN_OR_RETURN(buckets_.emplace_back(), MakeConsistency(run_.consistency, simulated_workers_));
     }
     versions_.assign(run_.bucket_bytes.size(), 0);
+    to_answer_.resize(run_.bucket_bytes.size());
     warmup_ = run_.steps > 0 ? run_.warmup_steps : one_by_one_ ? 8 : 1;
     steps_ = run_.steps > 0 ? run_.steps : one_by_one_ ? 24 : 2;
     for (size_t g = 0; g < groups_.size(); ++g) {
       // Workers that do not wait for one another have no common beat.
-      const double phase =
-          each_alone_ ? (static_cast<double>(g) + 0.5) / static_cast<double>(groups_.size()) : 0;
+      const double phase = each_alone_ && !run_.align_steps
+                               ? (static_cast<double>(g) + 0.5) / static_cast<double>(groups_.size())
+                               : 0;
       BeginStep(static_cast<int>(g), phase * (run_.forward_s + run_.backward_s));
     }
     Loop();
@@ -152,6 +166,7 @@ class Simulation {
       group.weight = weight;
       group.slow = slow;
       group.read_version.assign(run_.bucket_bytes.size(), 0);
+      group.own_served.assign(run_.bucket_bytes.size(), 0);
       const double w = workers, all = w * weight, s = run_.servers;
       const double here = kind.servers / s;  // of every bucket, on the worker's own node
       using Uses = std::vector<FluidNetwork::Use>;
@@ -194,6 +209,16 @@ class Simulation {
       }
       return;
     }
+    if (all_alone_) {
+      // In the order of their numbers, by which they are slow and drawn for.
+      for (const NodeKind& kind : nodes) {
+        const Ports node = {network_.AddResource(cards, burst(1)), network_.AddResource(cards, burst(1))};
+        for (int place = 0; place < kind.workers; ++place) {
+          add_group(kind, 1, place < kind.slow, 1, node, intra);
+        }
+      }
+      return;
+    }
     // A sample of each kind of node, one at least.
     const double part = std::min(1.0, static_cast<double>(run_.most_alone) / run_.workers);
     simulated_workers_ = 0;
@@ -231,16 +256,20 @@ class Simulation {
 
   void BeginStep(int g, double at) {
     Group& group = groups_[static_cast<size_t>(g)];
-    ++group.step;
+    group.step = group.next_step;
+    group.next_step = group.step + 1;
     group.pushed = group.answered = 0;
-    group.computed = false;
+    group.computed = group.dropped = false;
+    group.waited = 0;
     group.began = at;
-    double factor = group.slow ? run_.slowness : 1;
+    double factor = (group.slow ? run_.slowness : 1) * run_.delays.SlownessOf(group.first_worker);
     if (run_.jitter > 0) factor *= random_.LogNormal(run_.jitter);
     if (run_.exponential) factor *= random_.Exponential(1);
-    group.computing = factor * (run_.forward_s + run_.backward_s);
+    const double late = run_.delays.JitterSeconds(group.first_worker, group.step);
+    group.computing = late + factor * (run_.forward_s + run_.backward_s);
     group.computed_at = at + group.computing;
-    for (size_t b = 0; b < run_.bucket_bytes.size(); ++b) {
+    at += late;
+    for (size_t b = 0; b < run_.bucket_bytes.size() && !admission_; ++b) {
       Add(at + factor * (run_.forward_s + run_.ready_s[b]), What::kReady, g, static_cast<int>(b));
     }
     Add(group.computed_at, What::kComputed, g, 0);
@@ -252,22 +281,36 @@ class Simulation {
     Group& group = groups_[static_cast<size_t>(event.group)];
     switch (event.what) {
       case What::kReady:
-        if (group.under_way++ == 0) group.busy_since = now();
-        return Enqueue(event.group, event.bucket, /*push=*/true);
+        return Push(event.group, event.bucket);
       case What::kComputed:
         group.computed = true;
         last_computed_[group.step] = now();  // times only grow
+        if (admission_) return Add(now() + cluster_.latency_s, What::kAnnounced, event.group, 0);
         return EndStepOnceComplete(event.group);
+      case What::kAnnounced:
+        return Announced(event.group);
+      case What::kAdmitted:
+        for (size_t b = 0; b < run_.bucket_bytes.size(); ++b) Push(event.group, static_cast<int>(b));
+        return;
+      case What::kNormKnown:
+        for (size_t b = 0; b < run_.bucket_bytes.size(); ++b) Update(static_cast<int>(b));
+        return;
       case What::kArrived:
         if (each_alone_) return Serve(event.group, event.bucket);
         return Pushed(event.group, event.bucket);
       case What::kServed:
         return Served(event.group, event.bucket);
       case What::kAnswered:
-        if (--group.under_way == 0) group.busy += now() - group.busy_since;
+        if (!group.dropped && --group.under_way == 0) group.busy += now() - group.busy_since;
         ++group.answered;
         return EndStepOnceComplete(event.group);
     }
+  }
+
+  void Push(int g, int bucket) {
+    Group& group = groups_[static_cast<size_t>(g)];
+    if (group.under_way++ == 0) group.busy_since = now();
+    Enqueue(g, bucket, /*push=*/true);
   }
 
   // Lanes
@@ -290,7 +333,8 @@ class Simulation {
     if (lane.busy || lane.waiting.empty()) return;
     lane.busy = true;
     const int bucket = lane.waiting.front();
-    network_.Start(lane.kind, run_.bucket_bytes[static_cast<size_t>(bucket)], Token(g, bucket, push));
+    const double part = push ? run_.pushed_part : 1;
+    network_.Start(lane.kind, part * run_.bucket_bytes[static_cast<size_t>(bucket)], Token(g, bucket, push));
   }
 
   void Moved(int64_t token) {
@@ -330,7 +374,11 @@ class Simulation {
 
   // Each push alone: its update is made.
   void Served(int g, int bucket) {
-    if (!each_alone_) return Answer(bucket);
+    if (!each_alone_) {
+      const std::vector<int> readers = std::move(to_answer_[static_cast<size_t>(bucket)].front());
+      to_answer_[static_cast<size_t>(bucket)].pop_front();
+      return Answer(readers, bucket);
+    }
     Group& group = groups_[static_cast<size_t>(g)];
     Consistency& consistency = *buckets_[static_cast<size_t>(bucket)];
     const Consistency::Decision decision = consistency.OnPush(group.first_worker, group.step);
@@ -344,8 +392,11 @@ class Simulation {
       staleness_max_ = std::max(staleness_max_, staleness);
       pushes_ += group.weight;
     }
+    group.own_served[static_cast<size_t>(bucket)] = now();
     for (const int worker : decision.may_read) {
-      groups_[static_cast<size_t>(worker)].read_version[static_cast<size_t>(bucket)] = version;
+      Group& reader = groups_[static_cast<size_t>(worker)];
+      reader.read_version[static_cast<size_t>(bucket)] = version;
+      reader.waited = std::max(reader.waited, now() - reader.own_served[static_cast<size_t>(bucket)]);
       Reply(worker, bucket);
     }
   }
@@ -354,23 +405,56 @@ class Simulation {
   void Pushed(int g, int bucket) {
     const Group& group = groups_[static_cast<size_t>(g)];
     for (int i = 0; i < group.workers; ++i) {
-      const Consistency::Decision decision =
-          buckets_[static_cast<size_t>(bucket)]->OnPush(group.first_worker + i, group.step);
-      PSRING_CHECK(decision.accept);
-      if (decision.apply_count == 0) continue;
-      PSRING_CHECK(static_cast<int>(decision.may_read.size()) == simulated_workers_);
-      Add(Job(cluster_.server_update_s_per_byte, bucket, 1), What::kServed, 0, bucket);
+      Act(buckets_[static_cast<size_t>(bucket)]->OnPush(group.first_worker + i, group.step), bucket);
     }
   }
 
-  void Answer(int bucket) {
-    for (size_t g = 0; g < groups_.size(); ++g) Reply(static_cast<int>(g), bucket);
+  void Act(const Consistency::Decision& decision, int bucket) {
+    PSRING_CHECK(decision.accept);
+    if (decision.apply_count == 0) return Answer(decision.may_read, bucket);
+    to_answer_[static_cast<size_t>(bucket)].push_back(decision.may_read);
+    if (!run_.clips) return Update(bucket);
+    // One more pass over the sum, for its squares; the servers tell each other their parts by way of a
+    // worker.
+    const double reduced = Job(cluster_.server_add_s_per_byte, bucket, 1);
+    if (++reduced_ < run_.bucket_bytes.size()) return;
+    reduced_ = 0;
+    Add(reduced + (run_.servers > 1 ? 2 * cluster_.latency_s : 0), What::kNormKnown, 0, 0);
+  }
+
+  void Update(int bucket) {
+    Add(Job(cluster_.server_update_s_per_byte, bucket, 1), What::kServed, 0, bucket);
+  }
+
+  // All buckets hear of each verdict before the next is made.
+  void Announced(int g) {
+    Group& group = groups_[static_cast<size_t>(g)];
+    const absl::StatusOr<Verdict> verdict = admission_->OnAnnounce(group.first_worker, group.step);
+    PSRING_CHECK(verdict.ok());
+    if (verdict->complete > 0) complete_at_[verdict->version] = now();
+    if (verdict->admitted) {
+      Add(now() + cluster_.latency_s, What::kAdmitted, g, 0);
+    } else {
+      group.dropped = true;
+      group.next_step = verdict->version;
+    }
+    for (size_t b = 0; b < buckets_.size(); ++b) Act(buckets_[b]->OnVerdict(*verdict), static_cast<int>(b));
+  }
+
+  // Workers in step have one group each, or all of them the same one.
+  void Answer(const std::vector<int>& readers, int bucket) {
+    if (one_by_one_) {
+      for (const int worker : readers) Reply(worker, bucket);
+    } else if (!readers.empty()) {
+      PSRING_CHECK(static_cast<int>(readers.size()) == simulated_workers_);
+      for (size_t g = 0; g < groups_.size(); ++g) Reply(static_cast<int>(g), bucket);
+    }
   }
 
   void Reply(int g, int bucket) {
     Group& group = groups_[static_cast<size_t>(g)];
     const bool all_pushed = group.pushed == static_cast<int>(run_.bucket_bytes.size());
-    if (!run_.pipelined && !all_pushed) {
+    if (!run_.pipelined && !all_pushed && !group.dropped) {
       group.answers_held.push_back(bucket);
     } else {
       Enqueue(g, bucket, /*push=*/false);
@@ -396,9 +480,11 @@ class Simulation {
     if (measuring_) {
       const double all = group.workers * group.weight;
       computing_ += all * group.computing;
+      stepping_ += all * (now() - group.began);
       busy_ += all * group.busy;
-      if (!each_alone_) waiting_ += all * (last_computed_[group.step] - group.computed_at);
+      waiting_ += all * Waited(group);
       counted_ += all;
+      if (group.dropped) dropped_ += all;
       last_ = now();
     }
     group.busy = 0;
@@ -407,6 +493,8 @@ class Simulation {
     finished_ += group.workers;
     fewest_ = INT64_MAX;
     for (const Group& other : groups_) fewest_ = std::min(fewest_, other.finished);
+    if (run_.align_steps && ++at_barrier_ < groups_.size()) return;
+    at_barrier_ = 0;
     if (!measuring_ && Reached(warmup_)) {
       measuring_ = true;
       began_ = last_ = now();
@@ -415,14 +503,23 @@ class Simulation {
     } else if (measuring_ && Reached(steps_)) {
       done_ = true;
     }
-    BeginStep(g, now());
+    if (!run_.align_steps) return BeginStep(g, now());
+    for (size_t other = 0; other < groups_.size(); ++other) BeginStep(static_cast<int>(other), now());
+  }
+
+  double Waited(const Group& group) {
+    if (each_alone_) return group.waited;
+    if (group.dropped) return 0;
+    const double until = admission_ ? complete_at_[group.step] : last_computed_[group.step];
+    return std::max(0.0, until - group.computed_at);
   }
 
   ServerTime Result() const {
     ServerTime time{.simulated = static_cast<int>(groups_.size())};
     const double seconds = last_ - began_;
-    time.worker_steps_per_s = counted_ / seconds;
-    time.step_s = run_.workers / time.worker_steps_per_s;
+    time.worker_steps_per_s = (counted_ - dropped_) / seconds;
+    time.dropped_share = dropped_ / counted_;
+    time.step_s = run_.align_steps ? stepping_ / counted_ : run_.workers * seconds / counted_;
     time.compute_s = computing_ / counted_;
     time.exposed_s = std::max(0.0, time.step_s - time.compute_s);
     time.busy_s = busy_ / counted_;
@@ -454,7 +551,8 @@ class Simulation {
   const ServerRun& run_;
   const Cluster& cluster_;
   const bool each_alone_;
-  bool one_by_one_ = false;
+  std::optional<Admission> admission_;           // spare workers
+  bool one_by_one_ = false, all_alone_ = false;  // all_alone_: one by one, and no sample of them
   int simulated_workers_ = 0;
   int64_t warmup_ = 0, steps_ = 0;
   Random random_;
@@ -467,11 +565,16 @@ class Simulation {
   double processor_free_ = 0, processor_busy_ = 0;
   bool measuring_ = false, done_ = false;
   int64_t finished_ = 0, fewest_ = 0;  // steps since warmup or measuring began: of all, of the slowest
-  double began_ = 0, last_ = 0, computing_ = 0, busy_ = 0, waiting_ = 0, counted_ = 0;
+  double began_ = 0, last_ = 0, computing_ = 0, stepping_ = 0, busy_ = 0, waiting_ = 0, counted_ = 0;
+  size_t at_barrier_ = 0;                    // align_steps: groups
   std::map<int64_t, double> last_computed_;  // by step: when the last worker so far had computed
   double staleness_sum_ = 0, staleness_max_ = 0;
   double pushes_ = 0;
-  std::vector<double> versions_;  // by bucket: updates
+  std::vector<double> versions_;                         // by bucket: updates
+  std::vector<std::deque<std::vector<int>>> to_answer_;  // by bucket and update that is being made: readers
+  size_t reduced_ = 0;                                   // clips: buckets of the step
+  std::map<int64_t, double> complete_at_;                // spare workers, by step
+  double dropped_ = 0;
 };
 
 }  // namespace
@@ -479,9 +582,11 @@ class Simulation {
 absl::StatusOr<ServerTime> SimulateServers(const ServerRun& run, const Cluster& cluster) {
   PSRING_CHECK(run.bucket_bytes.size() == run.ready_s.size() && !run.bucket_bytes.empty());
   PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(run.consistency, run.workers));
-  if (rule.kind == WaitingRule::Kind::kBackup) {
-    return absl::InvalidArgumentError("servers with spare workers are not simulated");
+  if (run.clips && rule.each_alone()) {
+    return absl::InvalidArgumentError(
+        "a gradient can be clipped by its norm only where all workers' make one update");
   }
+  PSRING_CHECK(run.delays.slowness.empty() || static_cast<int>(run.delays.slowness.size()) == run.workers);
   if (run.servers < 1)
     return absl::InvalidArgumentError(absl::StrCat(run.servers, " servers; it takes at least 1"));
   if (run.place == ServerPlace::kColocated && run.servers > run.workers) {

@@ -1,6 +1,7 @@
 // A cluster on one machine: nodes with links of their own, on which the processes of a configuration stand.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -35,8 +36,9 @@ class VirtualCluster {
   static absl::StatusOr<std::unique_ptr<VirtualCluster>> Create(const LinkOptions& options, Shaping shaping,
                                                                 int nodes, const Interrupt& interrupt);
 
-  // Measures every link alone, the ring and the incast, in about 2 s, and notes it in report(). What comes
-  // back feeds the cost model: payload at the links' *measured* rate (the median), the latency of a message.
+  // Measures every link alone, the ring and the incast, in about 2 s, longer where one falls short, and notes
+  // it in report(). What comes back feeds the cost model: payload at the links' *measured* rate (the median),
+  // the latency of a message.
   absl::StatusOr<Wires> Measure();
 
   const LinkReport& report() const { return report_; }
@@ -61,6 +63,8 @@ class VirtualCluster {
   absl::StatusOr<Connection> Connect(int from, int to) const;
   absl::StatusOr<std::vector<double>> Rates(const std::vector<std::pair<int, int>>& pairs,
                                             double seconds) const;
+  absl::StatusOr<double> BestRate(const std::vector<std::pair<int, int>>& pairs, double seconds,
+                                  const std::function<double(const std::vector<double>&)>& figure) const;
 
   std::unique_ptr<Namespaces> namespaces_;  // null: kUserspace
   int nodes_ = 0;

@@ -1,6 +1,9 @@
 #include "ring_worker/groups/program.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
 
 #include "common/check.h"
 
@@ -24,6 +27,30 @@ void AddReceive(const Transfer& t, int rank, RoundSteps& round) {
   gather->sources.push_back(t.peer);
 }
 
+// To one peer in the order of chunks; peers in turn, in the order in which the schedule names them: it
+// spreads ranks over those that they send to first.
+std::vector<SendStep> InTurns(std::vector<SendStep> sends) {
+  std::map<int, std::vector<SendStep>> by_peer;
+  std::vector<int> peers;  // in the schedule's order
+  for (const SendStep& send : sends) {
+    if (!by_peer.contains(send.peer)) peers.push_back(send.peer);
+    by_peer[send.peer].push_back(send);
+  }
+  for (auto& [peer, list] : by_peer) {
+    std::stable_sort(list.begin(), list.end(),
+                     [](const SendStep& a, const SendStep& b) { return a.first_chunk < b.first_chunk; });
+  }
+  const size_t count = sends.size();
+  sends.clear();
+  for (size_t turn = 0; sends.size() < count; ++turn) {
+    for (const int peer : peers) {
+      const std::vector<SendStep>& list = by_peer[peer];
+      if (turn < list.size()) sends.push_back(list[turn]);
+    }
+  }
+  return sends;
+}
+
 RoundSteps StepsOf(const std::vector<Transfer>& transfers, int rank, bool whole) {
   RoundSteps round;
   for (const Transfer& t : transfers) {
@@ -40,8 +67,8 @@ RoundSteps StepsOf(const std::vector<Transfer>& transfers, int rank, bool whole)
   }
   // In one order on both sides: a range of chunks goes between two ranks at most once in a round.
   const auto by_chunk = [](const auto& a, const auto& b) { return a.first_chunk < b.first_chunk; };
-  std::stable_sort(round.sends.begin(), round.sends.end(), by_chunk);
   std::stable_sort(round.gathers.begin(), round.gathers.end(), by_chunk);
+  round.sends = InTurns(std::move(round.sends));
   for (SendStep& send : round.sends) {
     send.copy = std::any_of(round.gathers.begin(), round.gathers.end(), [&](const GatherStep& g) {
       return Overlap(send.first_chunk, send.chunk_count, g.first_chunk, g.chunk_count);

@@ -162,9 +162,6 @@ TEST(Predictor, StragglersAndJitterHoldUpARing) {
 TEST(Predictor, WhatOthersChooseIsNotPredicted) {
   EXPECT_FALSE(
       CheckStrategy({.name = "nccl", .needs = StrategyNeeds::kProcessGroup, .algorithm = "default"}).ok());
-  EXPECT_FALSE(CheckStrategy(
-                   {.name = "ps-backup:1", .needs = StrategyNeeds::kParameterServer, .algorithm = "backup:1"})
-                   .ok());
   EXPECT_TRUE(CheckStrategy(kAsync).ok());
 }
 

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <ctime>
 
 #include "common/workload.h"
@@ -121,6 +122,94 @@ TEST(ServerSimulation, PushesHideBehindTheBackwardPassAndTheNextStepWaitsForAllW
   EXPECT_NEAR(time.exposed_s, 0.2, 1e-9);
   EXPECT_NEAR(time.step_s, 2.2, 1e-9);
   EXPECT_NEAR(time.busy_s, 0.4, 1e-9);
+}
+
+// Beside the server's worker the other one pushes for 0.1 s, which both wait for, and pulls for 0.1 s.
+TEST(ServerSimulation, AStepThatAllBeginTogetherEndsForEachOnItsOwn) {
+  ServerRun run = Exchange(2, 1, ServerPlace::kRank0, true, 1);
+  EXPECT_NEAR(Simulated(run, Flat()).step_s, 0.2, 1e-9);
+  run.align_steps = true;
+  const ServerTime time = Simulated(run, Flat());
+  EXPECT_NEAR(time.step_s, (0.1 + 0.2) / 2, 1e-9);
+  EXPECT_NEAR(time.worker_steps_per_s, 2 / 0.2, 1e-6);
+}
+
+TEST(ServerSimulation, AClippedStepIsAnsweredOnceAllOfItIsThere) {
+  ServerRun run = Exchange(2, 1, ServerPlace::kDedicated, true, 2);
+  run.forward_s = run.backward_s = 1;
+  run.ready_s = {0, 1};
+  EXPECT_NEAR(Simulated(run, Flat()).exposed_s, 0.2, 1e-9);
+  run.clips = true;
+  // The second bucket is pushed for 0.1 s; then both are pulled for 0.2 s.
+  EXPECT_NEAR(Simulated(run, Flat()).exposed_s, 0.3, 1e-9);
+  run.servers = 2;
+  Cluster cluster = Flat();
+  cluster.latency_s = 1e-3;
+  // Twice as fast; and a message each for push, norm there and back, and pull.
+  EXPECT_NEAR(Simulated(run, cluster).exposed_s, 0.15 + 4e-3, 1e-9);
+}
+
+TEST(ServerSimulation, GradientsInSixteenBitsAreHalfOfAPushAndNothingOfAPull) {
+  ServerRun run = Exchange(4, 1, ServerPlace::kDedicated, false, 1);
+  run.pushed_part = 0.5;
+  EXPECT_NEAR(Simulated(run, Flat()).step_s, 0.2 + 0.4, 1e-9);
+}
+
+// The third worker takes ten steps' time for one, and is dropped every time.
+TEST(ServerSimulation, ASpareWorkerIsNotWaitedFor) {
+  ServerRun run{.consistency = "backup:1",
+                .workers = 3,
+                .place = ServerPlace::kDedicated,
+                .forward_s = 0.5,
+                .backward_s = 0.5,
+                .bucket_bytes = {4, 4},
+                .ready_s = {0.1, 0.5},
+                .delays = {.slowness = {1, 1, 10}},
+                .warmup_steps = 20,
+                .steps = 400};
+  const ServerTime time = Simulated(run, Flat());
+  EXPECT_NEAR(time.worker_steps_per_s, 2, 0.02);
+  EXPECT_NEAR(time.dropped_share, 0.1 / 2.1, 0.003);
+  EXPECT_NEAR(time.wait_s, 0, 1e-3);
+  run.consistency = "sync";
+  EXPECT_NEAR(Simulated(run, Flat()).step_s, 10, 0.01);
+}
+
+// With all workers alike none has a reason to be late: N - B of N make a step, whatever B is.
+TEST(ServerSimulation, SpareWorkersTakeTheirBytesOffTheServersLink) {
+  ServerRun run = Exchange(4, 1, ServerPlace::kDedicated, true, 1);
+  run.forward_s = 1;
+  run.consistency = "backup:1";
+  run.warmup_steps = 4;
+  run.steps = 40;
+  const ServerTime time = Simulated(run, Flat());
+  // Three push for 0.3 s; then these and the dropped one pull.
+  EXPECT_NEAR(time.dropped_share, 0.25, 0.03);
+  EXPECT_NEAR(time.step_s, 1 + 0.3 + 0.4, 0.03);
+}
+
+TEST(ServerSimulation, DelaysAreTheVeryOnesThatALiveWorkerSleeps) {
+  ServerRun run{
+      .workers = 4,
+      .place = ServerPlace::kDedicated,
+      .forward_s = 0.01,
+      .backward_s = 0.01,
+      .bucket_bytes = {4},
+      .ready_s = {0.01},
+      .delays = {.jitter = {.kind = TimeDistribution::Kind::kExponential, .scale_ms = 5}, .seed = 7},
+      .warmup_steps = 3,
+      .steps = 50};
+  double slowest_ms = 0;
+  for (int step = 3; step < 53; ++step) {
+    double of_step = 0;
+    for (int worker = 0; worker < 4; ++worker) {
+      of_step = std::max(of_step, DrawMs(run.delays.jitter, 7, TimeUse::kJitter, worker, step));
+    }
+    slowest_ms += of_step / 50;
+  }
+  EXPECT_NEAR(Simulated(run, Flat()).step_s, 0.02 + slowest_ms / 1e3, 1e-5);
+  run.delays = {.slowness = {1, 1, 3, 1}};
+  EXPECT_NEAR(Simulated(run, Flat()).step_s, 0.06, 1e-5);
 }
 
 TEST(ServerSimulation, GroupsStandForAllTheirWorkers) {
@@ -280,8 +369,15 @@ TEST(ServerSimulation, WhatItCannotDoIsSaid) {
   ServerRun run = Exchange(1024, 1, ServerPlace::kDedicated, true, 1);
   run.jitter = 0.1;
   EXPECT_EQ(SimulateServers(run, Flat()).status().code(), absl::StatusCode::kInvalidArgument);
-  run = Exchange(4, 1, ServerPlace::kDedicated, true, 1);
+  run.jitter = 0;
   run.consistency = "backup:1";
+  EXPECT_EQ(SimulateServers(run, Flat()).status().code(), absl::StatusCode::kInvalidArgument);
+  run.consistency = "sync";
+  run.delays.jitter = {.scale_ms = 1};
+  EXPECT_EQ(SimulateServers(run, Flat()).status().code(), absl::StatusCode::kInvalidArgument);
+  run = Exchange(4, 1, ServerPlace::kDedicated, true, 1);
+  run.clips = true;
+  run.consistency = "async";
   EXPECT_EQ(SimulateServers(run, Flat()).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
