@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "experiments/predict/cost_model.h"
+#include "experiments/report/digests.h"
 #include "experiments/report/page.h"
 #include "experiments/report/schedule_data.h"
 
