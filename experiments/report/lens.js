@@ -41,8 +41,8 @@ function drawLensChart(parent, run, launch, pushes, chosen) {
   const first = Math.max(1, Math.min(chosen.creates - Math.round(LENS_UPDATES * 0.7), pushes.length - LENS_UPDATES + 1)), last = Math.min(pushes.length, first + LENS_UPDATES - 1);
   const shown = pushes.filter((p) => p.creates >= first && p.on <= last), colour = (worker) => `var(--c${worker % 8})`, row = Math.max(16, Math.min(34, 260 / launch.workers));
   figure(parent, {id: 'lens-chart', wide: true, title: t('lens_title', launch.name), height: 66 + row * launch.workers,
-    note: t('lens_note', t('caption', run.run_id, '')),
-    rows: pushes.map((p) => ({run_id: run.run_id, launch: launch.name, update: p.creates, worker: p.worker, computed_on_version: p.on, creates_version: p.creates, staleness: p.stale})),
+    note: t('lens_note', launch.records, t('caption', run.run_id, '')),
+    rows: pushes.map((p) => ({run_id: run.run_id, launch: launch.name, records: launch.records, update: p.creates, worker: p.worker, computed_on_version: p.on, creates_version: p.creates, staleness: p.stale})),
     draw: (svg, width, height) => {
       const x = d3.scale.linear().domain([first - 1, last + 0.5]).range([84, width - 14]).clamp(true), y = (worker) => 16 + row * (worker + 0.5);
       svg.append('g').attr('class', 'axis').attr('transform', `translate(0,${height - 40})`).call(d3.svg.axis().scale(x).orient('bottom').ticks(Math.min(18, width / 50)).tickFormat((v) => (v === Math.floor(v) ? String(v) : '')).tickSize(-(height - 52)));

@@ -43,7 +43,7 @@ function drawMap(parent, run, theoryData) {
         fields.forEach((field, i) => {
           if (i + 1 < fields.length && fields[i + 1] === field) return;
           const [winner, lead] = field.split('-');
-          under.append('rect').attr({x: edge(MAP_SIZES[from] / half), y: top, width: edge(MAP_SIZES[i] * half) - edge(MAP_SIZES[from] / half), height: bottom - top + 0.5})
+          under.append('rect').attr({x: edge(MAP_SIZES[from] / half), y: top, width: edge(MAP_SIZES[i] * half) - edge(MAP_SIZES[from] / half), height: bottom - top, 'shape-rendering': 'crispEdges'})
             .style({fill: winner === 'even' ? 'var(--rest)' : colour[winner], opacity: lead ? FIELD_OPACITY[lead] : 0.35, stroke: 'none'}).append('title').text(t(`map_${winner}`, serversText(theoryData)));
           from = i + 1;
         });

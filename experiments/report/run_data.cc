@@ -94,7 +94,7 @@ Json Sentences(const std::string& text) {
   return list;
 }
 
-// Of each asynchronous launch its first repeat's order of arrivals, by the launch's name.
+// Of each asynchronous configuration its first launch's order of arrivals, with where that stands.
 Json ReadArrivals(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code error;
@@ -113,8 +113,10 @@ Json ReadArrivals(const fs::path& folder) {
     if (strategy.empty() || !(workers >= 1 && workers < 1e6)) continue;
     const std::string name = absl::StrCat(strategy, " x ", workers);
     if (!names.insert(name).second) continue;
-    const Json digest = ParseUntrusted(DigestArrivals(name, Reader::TextOf(path)));
-    if (digest.is_object()) list.push_back(digest);
+    Json digest = ParseUntrusted(DigestArrivals(name, Reader::TextOf(path)));
+    if (!digest.is_object()) continue;
+    digest["records"] = launch.lexically_relative(folder).string();
+    list.push_back(digest);
   }
   return list;
 }

@@ -32,7 +32,7 @@ function resetWish(run) {
   const sized = rows.find((r) => r.bucket_mb > 0);
   Object.assign(wish, wires, {gradient: gradientOf(run) || 25e6, shared: wires.medium_rate > 0, servers: 0, placement: 'rank0', pipelined: true,
     bucket: sized ? Math.min(1e9, sized.bucket_mb * 1048576) : 26214400, compute: computing ? computing.compute_ms * 1e-3 : 0.05,
-    rule: 5, spread: 0, most: Math.max(8, ...rows.map((r) => r.workers).filter((n) => n <= 64)), log: true, ranks: wish.ranks, measured: wish.measured});
+    rule: 5, spread: 1, most: Math.max(8, ...rows.map((r) => r.workers).filter((n) => n <= 64)), log: true, ranks: wish.ranks, measured: wish.measured});
 }
 
 function seconds([messages, link, medium, added], overlaps, bytes = wish.gradient) {

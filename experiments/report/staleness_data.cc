@@ -36,12 +36,12 @@ double Rounded(double value) { return std::round(value * 1e4) / 1e4; }
 }  // namespace
 
 std::string StalenessJson() {
-  Json progress = Json::array(), staleness = Json::array(), spreads = Json::array();
+  Json progress = Json::array(), staleness = Json::array(), spreads = Json::array(), most = Json::array();
   for (const Spread& spread : kSpreads) spreads.push_back(spread.name);
   for (const int workers : kWorkers) {
-    Json progress_of = Json::array(), staleness_of = Json::array();
+    Json progress_of = Json::array(), staleness_of = Json::array(), most_of = Json::array();
     for (const Spread& spread : kSpreads) {
-      Json by_rule_progress = Json::array(), by_rule_staleness = Json::array();
+      Json by_rule_progress = Json::array(), by_rule_staleness = Json::array(), by_rule_most = Json::array();
       for (const char* rule : kRules) {
         const absl::StatusOr<ServerTime> time = SimulateServers({.consistency = rule,
                                                                  .workers = workers,
@@ -58,18 +58,22 @@ std::string StalenessJson() {
         PSRING_CHECK(time.ok());
         by_rule_progress.push_back(Rounded(time->worker_steps_per_s / workers));
         by_rule_staleness.push_back(Rounded(std::max(0.0, time->staleness_mean)));
+        by_rule_most.push_back(std::max(0.0, time->staleness_max));
       }
       progress_of.push_back(by_rule_progress);
       staleness_of.push_back(by_rule_staleness);
+      most_of.push_back(by_rule_most);
     }
     progress.push_back(progress_of);
     staleness.push_back(staleness_of);
+    most.push_back(most_of);
   }
   return Json({{"workers", kWorkers},
                {"rules", kRules},
                {"spreads", spreads},
                {"progress", progress},
-               {"staleness", staleness}})
+               {"staleness", staleness},
+               {"staleness_max", most}})
       .dump();
 }
 

@@ -23,7 +23,7 @@ function drawTheory(parent, run, data, changedElsewhere, redraw) {
     make('label', {}, `${t('spread')} `, choice('spread', data.waiting.spreads.map((_, i) => i), wish.spread, data.waiting.spreads.map((name) => t(`spread_${name}`)), (value) => { wish.spread = +value; update(); })),
     tick('pipelined', 'pipelined', update), wish.medium_rate > 0 ? tick('medium', 'shared', update) : null, tick('log_y', 'log', update),
     make('button', {type: 'button', id: 'reset', onclick: () => { resetWish(run); redraw('reset'); }}, t('reset'))));
-  parent.append(charts, verdict, make('h3', {}, t('why_title')), make('p', {id: 'why'}, t('why')), make('p', {id: 'why-here'}, whyHere(run)),
+  parent.append(verdict, charts, make('h3', {}, t('why_title')), make('p', {id: 'why'}, t('why')), make('p', {id: 'why-here'}, whyHere(run)),
     make('h3', {}, t('async_title')), make('p', {id: 'async-why'}, t('async_why')));
   drawAll();
 }

@@ -56,7 +56,9 @@ function drawTimeline(parent, run, redraw) {
   const launches = ((run.trace && run.trace.launches) || []).filter((l) => l && Array.isArray(l.spans) && l.spans.length);
   if (!launches.length) return parent.append(make('p', {}, t('no_data')));
   const talking = launches.filter((l) => l.spans.some((span) => span[1] === 'communication'));
-  const launch = launches.find((l) => l.name === timelineChoice.launch) || talking[talking.length - 1] || launches[0];
+  // To begin with the largest all-reduce, where there is one.
+  const telling = talking.slice().sort((a, b) => !!b.algorithm - !!a.algorithm || (b.workers || 0) - (a.workers || 0))[0];
+  const launch = launches.find((l) => l.name === timelineChoice.launch) || telling || launches[0];
   const spans = launch.spans.map(([rank, name, bucket, begin, ms]) => ({rank, name, bucket, begin, ms, end: begin + ms}));
   const lanes = layLanes(spans), ranks = [...lanes.keys()].sort((a, b) => (a === SERVERS) - (b === SERVERS) || a - b);
   const tops = new Map();
