@@ -63,7 +63,7 @@ Object.assign(TEXTS, {
   spread: ['workers compute', 'worker 的计算'], spread_even: ['evenly', '均匀'], spread_uneven: ['unevenly (40%)', '不均匀（40%）'], spread_straggler: ['one half as fast', '有一个慢一半'],
   waiting_title: ['What a lead of K steps trades, {0} workers', '允许领先 K 步用什么换什么，{0} 个 worker'],
   waiting_note: ['Simulated by psring with the servers\' own waiting rules; a step computes for a second, an exchange costs nothing. {0}', '由 psring 用服务器真正的等待规则模拟；一步计算一秒，交换不花时间。{0}'],
-  waiting_said: ['K = {0}: {1}% more steps a second than waiting for all, gradients {2} updates old on average and {3} at most. The mean is N-1 for every K above 0; what K bounds is the most.', 'K = {0}：每秒步数比等待全体多 {1}%，梯度平均旧 {2} 次更新，最多 {3} 次。K 大于 0 时均值总是 N-1；K 限制的是最大值。'],
+  waiting_said: ['K = {0}: {1}% more steps a second than waiting for all, gradients {2} updates old on average and {3} at most. Who may lead less waits more often, and reads fresher weights when it goes on.', 'K = {0}：每秒步数比等待全体多 {1}%，梯度平均旧 {2} 次更新，最多 {3} 次。允许领先越少，等待越多，继续时读到的权重也越新。'],
   waiting_progress: ['steps a second', '每秒步数'], waiting_staleness: ['staleness', '陈旧度'], waiting_rate: ['steps/s of a worker', '每个 worker 的步/秒'], waiting_updates: ['staleness, mean / most', '陈旧度，平均 / 最大'],
   // The stepper's clock.
   traced: ['on this run\'s clock', '用本次运行的时钟'],

@@ -252,7 +252,7 @@ TEST_F(ReportPageTest, TheOrderOfArrivalsComesFromTheRecords) {
   const Json arrivals = ReadJson()["arrivals"];
   ASSERT_EQ(arrivals.size(), 1u);  // a launch stands for its repeats
   EXPECT_EQ(arrivals[0]["name"], "ps-async x 2");
-  EXPECT_EQ(arrivals[0]["records"], "records/cost-1/ps-async-2");
+  EXPECT_EQ(arrivals[0]["records"].get<std::string>(), "records/cost-1/ps-async-2");
 }
 
 TEST(StalenessJsonTest, WaitingLessGoesFasterOnOlderWeights) {
