@@ -5,6 +5,13 @@ const lensChoice = {launch: null, update: null};
 const LENS_UPDATES = 36;  // shown at a time
 
 function drawLens(parent, run) {
+  const lens = make('div');
+  parent.append(lens);
+  drawUpdates(lens, run);
+  drawWhyAsynchronous(parent, run);
+}
+
+function drawUpdates(parent, run) {
   const launches = (run.arrivals || []).filter((l) => l && Array.isArray(l.pushes) && l.pushes.length && l.workers > 1);
   const alone = rowsOf(run).some((row) => /^ps-(async|ssp)/.test(row.plain) && row.workers > 1);
   if (!launches.length) return parent.append(make('p', {}, t(alone ? 'lens_lost' : 'lens_none')));
@@ -20,7 +27,7 @@ function drawLens(parent, run) {
   const said = make('p', {id: 'lens-said', 'aria-live': 'polite'}), chart = make('div', {class: 'grid'});
   const slider = make('input', {type: 'range', id: 'lens-update', min: 1, max: pushes.length, value: lensChoice.update, oninput: (event) => show(+event.target.value)});
   const step = (by) => show(Math.max(1, Math.min(pushes.length, lensChoice.update + by)));
-  function redraw() { parent.replaceChildren(); drawLens(parent, run); }
+  function redraw() { parent.replaceChildren(); drawUpdates(parent, run); }
   function show(update) {
     lensChoice.update = update;
     slider.value = update;

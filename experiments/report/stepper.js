@@ -115,6 +115,7 @@ function drawStepper(parent, run, schedules) {
   make('button', {type: 'button', id: 'next', onclick: () => jump(true)}, t('step_on')),
   make('button', {type: 'button', id: 'restart', onclick: () => { stop(); show(0); }}, t('restart')),
   make('label', {}, `${t('clock')} `, clock, ' ', clockText)), make('p', {class: 'note'}, t('keys')), panels);
+  drawWhyServer(parent, run);
   rebuild();
   return rebuild;
 }

@@ -23,16 +23,8 @@ function drawTheory(parent, run, data, changedElsewhere, redraw) {
     make('label', {}, `${t('spread')} `, choice('spread', data.waiting.spreads.map((_, i) => i), wish.spread, data.waiting.spreads.map((name) => t(`spread_${name}`)), (value) => { wish.spread = +value; update(); })),
     tick('pipelined', 'pipelined', update), wish.medium_rate > 0 ? tick('medium', 'shared', update) : null, tick('log_y', 'log', update),
     make('button', {type: 'button', id: 'reset', onclick: () => { resetWish(run); redraw('reset'); }}, t('reset'))));
-  parent.append(verdict, charts, make('h3', {}, t('why_title')), make('p', {id: 'why'}, t('why')), make('p', {id: 'why-here'}, whyHere(run)),
-    make('h3', {}, t('async_title')), make('p', {id: 'async-why'}, t('async_why')));
+  parent.append(verdict, charts);
   drawAll();
-}
-
-// The ratio with the run's own numbers put in.
-function whyHere(run) {
-  const bytes = gradientOf(run), workers = d3.max(rowsOf(run).filter((row) => row.workers > 1), (row) => row.workers);
-  if (!bytes || !workers) return '';
-  return t('why_here', workers, megabytes(bytes), megabytes(2 * workers * bytes), megabytes(2 * (workers - 1) / workers * bytes), brief(workers * workers / (workers - 1)));
 }
 
 function drawCurves(parent, verdict, run, theoryData) {

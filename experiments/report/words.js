@@ -22,19 +22,18 @@ function wordTable(heads, rows, id) {
 // What lecture notes and the web often say, and what this run has to say to it.
 function claimsOf(run) {
   const rows = rowsOf(run), list = (found, value) => found.map((row) => `${rowName(row)} ${value(row)}`).join(', ');
-  const measured = rows.filter((row) => row.basis !== 'simulated');
   const rings = rows.filter((row) => row.plain === 'ring' && row.payload_tx_bytes_per_worker > 0);
   const server = rows.filter((row) => row.server_payload_bytes > 0 && row.workers > 1).pop();
   const stale = rows.filter((row) => row.plain === 'ps-async' && isNumber(row.staleness_mean) && row.workers > 1);
   const latency = runWires(run).latency, most = d3.max(rings, (row) => row.workers);
   const duel = duelsOf(run).sort((a, b) => b.workers - a.workers)[0];
-  const pair = measured.filter((row) => row.plain === 'ps-async' && row.samples_per_s > 0 && row.workers > 1).map((row) => ({row, other: measured.find((r) => r.plain === 'ps-sync' && r.workers === row.workers && r.samples_per_s > 0)})).filter((p) => p.other).pop();
+  const pair = asynchronousPair(run);
   const say = (key, text) => [t(key), t(`${key}_run`, text)];
   return [
     say('claim_constant', rings.length ? t('claim_constant_here', list(rings, (row) => `${megabytes(row.payload_tx_bytes_per_worker)} MB`), secondsText(2 * (most - 1) * latency), most) : ''),
     say('claim_bytes', server ? t('claim_bytes_here', megabytes(server.server_payload_bytes), megabytes(server.payload_tx_bytes_per_worker)) : ''),
     say('claim_slower', duel ? t('claim_slower_here', duel.workers, brief(duel.server), brief(duel.ring)) : ''),
-    say('claim_async', pair ? t('claim_async_here', pair.row.workers, withThousands(pair.row.samples_per_s), withThousands(pair.other.samples_per_s)) : ''),
+    say('claim_async', pair ? t('claim_async_here', pair.row.workers, withThousands(pair.row.samples_per_s), withThousands(pair.waiting.samples_per_s)) : ''),
     say('claim_stale', stale.length ? t('claim_stale_here', list(stale, (row) => row.staleness_mean.toFixed(2))) : ''),
     say('claim_nccl', ''),
   ];
