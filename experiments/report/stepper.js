@@ -114,7 +114,7 @@ function drawStepper(parent, run, schedules) {
   make('button', {type: 'button', id: 'back', onclick: () => jump(false)}, t('step_back')),
   make('button', {type: 'button', id: 'next', onclick: () => jump(true)}, t('step_on')),
   make('button', {type: 'button', id: 'restart', onclick: () => { stop(); show(0); }}, t('restart')),
-  make('label', {}, `${t('clock')} `, clock, ' ', clockText)), make('p', {class: 'note'}, t('keys')), panels);
+  make('label', {}, `${t('clock')} `, clock, ' ', clockText)), make('p', {class: 'note'}, t('letters')), make('p', {class: 'note'}, t('keys')), panels);
   drawWhyServer(parent, run);
   rebuild();
   return rebuild;
@@ -142,7 +142,7 @@ function drawPanel(parent, played) {
   const terms = schedule.formula.map((term, i) => make('span', {title: t(['term_latency', 'term_bytes', 'term_adding'][i])}, term));
   const counts = make('div', {class: 'counts'});
   const folds = schedule.algorithm === 'halving-doubling' && (ranks & (ranks - 1)) !== 0;
-  parent.append(make('figure', {'data-algorithm': schedule.algorithm}, make('h3', {}, schedule.algorithm),
+  parent.append(make('figure', {'data-algorithm': schedule.algorithm}, make('h3', {}, schedule.algorithm), TEXTS[`schedule_${schedule.algorithm}`] ? make('p', {class: 'note'}, t(`schedule_${schedule.algorithm}`)) : null,
     make('p', {class: 'terms'}, terms[0], ' + ', terms[1], ' + ', terms[2]), svg.node(), counts, make('p', {class: 'note clock'}, t(played.traced ? 'clock_traced' : 'clock_computed', brief(played.end * 1e3))),
     schedule.algorithm === 'double-binary-tree' ? make('p', {class: 'note'}, t('tree_note')) : null, folds ? make('p', {class: 'note'}, t('fold_note')) : null));
 

@@ -67,6 +67,13 @@ Object.assign(TEXTS, {
   waiting_note: ['Simulated by psring with the servers\' own waiting rules; a step computes for a second, an exchange costs nothing. {0}', '由 psring 用服务器真正的等待规则模拟；一步计算一秒，交换不花时间。{0}'],
   waiting_said: ['K = {0}: {1}% more steps a second than waiting for all, gradients {2} updates old on average and {3} at most. Who may lead less waits more often, and reads fresher weights when it goes on.', 'K = {0}：每秒步数比等待全体多 {1}%，梯度平均旧 {2} 次更新，最多 {3} 次。允许领先越少，等待越多，继续时读到的权重也越新。'],
   waiting_progress: ['steps a second', '每秒步数'], waiting_staleness: ['staleness', '陈旧度'], waiting_rate: ['steps/s of a worker', '每个 worker 的步/秒'], waiting_updates: ['staleness, mean / most', '陈旧度，平均 / 最大'],
+  // The stepper's panels.
+  letters: ['N workers, M bytes of gradient; B bytes a second through a link, each way; a seconds of latency for a message; g seconds to add a byte.', 'N 个 worker，梯度 M 字节；链路每个方向每秒 B 字节；一条消息延迟 a 秒；相加一个字节 g 秒。'],
+  schedule_ring: ['everyone passes chunks on to a neighbour', '每个 rank 把块传给邻居'],
+  schedule_star: ['rank 0 is the server: it gathers, adds, hands back', 'rank 0 当服务器：收集、相加、发回'],
+  schedule_direct: ['everyone serves one chunk: N servers beside N workers', '每个 rank 负责一块：N 个 worker 旁有 N 台服务器'],
+  'schedule_halving-doubling': ['partners at doubling distance swap halves', '距离倍增的伙伴互换一半'],
+  'schedule_double-binary-tree': ['up and down two trees, half the gradient in each', '沿两棵树上行再下行，各传一半梯度'],
   // The stepper's clock.
   traced: ['on this run\'s clock', '用本次运行的时钟'],
   clock_traced: ['{0} ms in all, from this run\'s trace: from the last rank\'s begin to the last one\'s end, bucket by bucket (measured); the rounds share it as they share the computed time.', '共 {0} 毫秒，来自本次运行的时间线：逐桶从最后一个 rank 开始到最后一个结束（测量）；各轮按计算时间的比例分配。'],
