@@ -1,7 +1,7 @@
 // Predict, then see: the reader draws the communication time against the number of workers, from the first measured
 // point on, and only then sees what the run measured and what theory says.
 
-const guess = {strategy: null, values: new Map(), revealed: false};  // values: workers -> ms
+const guess = {run: null, strategy: null, values: new Map(), revealed: false};  // values: workers -> ms
 
 // What can be guessed: strategies with a measured first point. [{name, first, measured: [{x, y, low, high}], theory}]
 function guessable(run, theoryData) {
@@ -12,10 +12,21 @@ function guessable(run, theoryData) {
       const repeats = repeatsOf(run).filter((r) => r.strategy === row.plain && +r.workers === row.workers && r.part !== 'accuracy' && (!r.servers || +r.servers === row.servers)).map(moving).filter(isNumber);
       return {x: row.workers, y: moving(row), low: d3.min(repeats), high: d3.max(repeats)};
     });
-    const scheme = theoryData.schemes[here[0].plain], counts = unique([...measured.map((p) => p.x), 2, 4, 8].filter((n) => n >= measured[0].x)).sort(d3.ascending);
-    const terms = scheme || (here[0].plain === 'ps-sync' ? serverTerms(theoryData) : null);
-    return {name, first: measured[0], measured, counts, theory: terms ? counts.filter((n) => n <= terms.length).map((n) => ({x: n, y: 1e3 * seconds(terms[n - 1], !scheme && wish.pipelined, here[0].parameters * 4 || wish.gradient)})) : []};
+    const counts = unique([...measured.map((p) => p.x), 2, 4, 8].filter((n) => n >= measured[0].x)).sort(d3.ascending);
+    return {name, first: measured[0], measured, counts, theory: counts.map((n) => ({x: n, y: theoryOf(here, n, run, theoryData)})).filter((p) => isNumber(p.y))};
   }).filter((entry) => entry.first && entry.counts.length > 1);
+}
+
+// Theory's ms for as many workers: what the run has for it, else the scheme's terms with the run's own numbers.
+function theoryOf(rows, workers, run, theoryData) {
+  const own = rows.find((row) => row.workers === workers && isNumber(row.predicted_comm_ms)), like = rows[0], scheme = theoryData.schemes[like.plain];
+  if (own) return own.predicted_comm_ms;
+  if (!scheme && !(like.plain === 'ps-sync' && like.servers === 1)) return null;
+  const kept = {...wish};
+  resetWish(run);
+  const terms = (scheme || serverTerms(theoryData))[workers - 1], ms = terms ? 1e3 * seconds(terms, !scheme && wish.pipelined) : null;
+  Object.assign(wish, kept);
+  return ms;
 }
 
 // How a quantity grows with N: the p of N^p between two points.
@@ -36,9 +47,9 @@ function drawGuess(parent, run, theoryData) {
   const entries = guessable(run, theoryData);
   if (!entries.length) return parent.append(make('p', {}, t('guess_none')));
   const entry = entries.find((e) => e.name === guess.strategy) || entries[0], redraw = (id) => { parent.replaceChildren(); drawGuess(parent, run, theoryData); document.getElementById(id).focus(); };
-  if (guess.strategy !== entry.name) begin(entry);
+  if (guess.strategy !== entry.name || guess.run !== run.run_id) begin(entry);
   function begin(with_entry) {
-    Object.assign(guess, {strategy: with_entry.name, values: new Map(with_entry.counts.map((n) => [n, with_entry.first.y])), revealed: false});
+    Object.assign(guess, {run: run.run_id, strategy: with_entry.name, values: new Map(with_entry.counts.map((n) => [n, with_entry.first.y])), revealed: false});
   }
   const hidden = document.body.classList.contains('guessing');
   parent.append(make('p', {}, t('guess_intro', entry.first.x, brief(entry.first.y))), make('div', {class: 'controls'},
