@@ -89,7 +89,7 @@ const TABLE = [
 ];
 
 // Notes that are too long for a column stand below the table, numbered.
-const LONG_NOTE = 48;
+const LONG_NOTE = 64;
 
 function answerTable(rows) {
   const shown = TABLE.filter(([, cell]) => rows.some((row) => cell(row) !== ''));
