@@ -40,7 +40,7 @@ function guessVerdict(entry) {
   if (!last) return '';
   const drawn = growth(entry.first, {x: last.x, y: guess.values.get(last.x)}), really = growth(entry.first, last);
   const word = Math.abs(drawn - really) < 0.25 ? 'guess_close' : drawn > really ? 'guess_steep' : 'guess_flat';
-  return `${each}. ${t(word, brief(Math.max(0, +drawn.toFixed(1))), brief(+really.toFixed(1)))} ${t(entry.name.startsWith('ps-') ? 'guess_why_server' : 'guess_why_ring')}`;
+  return `${each}. ${t(word, Math.max(0, drawn).toFixed(1), really.toFixed(1))} ${t(entry.name.startsWith('ps-') ? 'guess_why_server' : 'guess_why_ring')}`;
 }
 
 function drawGuess(parent, run, theoryData) {
