@@ -18,7 +18,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kInside = 0.001;  // us: a flow belongs to the span that its moment lies in
+constexpr size_t kMostArrows = 20000;  // of a launch
+constexpr double kInside = 0.001;      // us: a flow belongs to the span that its moment lies in
 
 // The events of a rank's trace: a bare list of objects, an array, or {"traceEvents": [...]}.
 Json Events(const std::string& text) {
@@ -34,8 +35,9 @@ struct Flight {
   int64_t row, lane;  // pid, tid
   double begin, end;
 };
-// What belongs together: by step and bucket, by rank.
-using Flights = std::map<std::pair<int64_t, int64_t>, std::map<int64_t, Flight>>;
+using What = std::pair<int64_t, int64_t>;  // step and bucket
+// What belongs together, by rank.
+using Flights = std::map<What, std::map<int64_t, Flight>>;
 
 void NoteFlight(const Json& event, Flights& flights) {
   if (event.value("ph", "") != "X" || event.value("name", "") != "communication") return;
@@ -65,23 +67,39 @@ std::set<std::pair<int, int>> SendersAndReceivers(const LaunchTrace& launch) {
   return pairs;
 }
 
+// Those of evenly spaced steps, so that about kMostArrows are drawn where a bucket has `each`.
+Flights Thinned(Flights flights, size_t each) {
+  const size_t stride = (flights.size() * each + kMostArrows - 1) / kMostArrows;
+  if (stride < 2) return flights;
+  std::set<int64_t> steps;
+  for (const auto& [what, by_rank] : flights) steps.insert(what.first);
+  size_t index = 0;
+  std::set<int64_t> kept;
+  for (const int64_t step : steps) {
+    if (index++ % stride == 0) kept.insert(step);
+  }
+  std::erase_if(flights, [&](const auto& flight) { return !kept.contains(flight.first.first); });
+  return flights;
+}
+
 class ArrowWriter {
  public:
   explicit ArrowWriter(std::vector<std::string>& lines) : lines_(lines) {}
 
-  void Add(const char* name, int64_t bucket, const Flight& from, double leaves, const Flight& to,
+  // `what`: step and bucket.
+  void Add(const char* name, const What& what, const Flight& from, double leaves, const Flight& to,
            double arrives) {
     ++id_;
-    Put(name, bucket, "s", from, leaves);
-    Put(name, bucket, "f", to, arrives);
+    Put(name, what, "s", from, leaves);
+    Put(name, what, "f", to, arrives);
   }
 
  private:
-  void Put(const char* name, int64_t bucket, const char* phase, const Flight& at, double ts) {
+  void Put(const char* name, const What& what, const char* phase, const Flight& at, double ts) {
     lines_.push_back(absl::StrFormat(
         R"({"name":"%s","cat":"derived","ph":"%s","bp":"e","id":%d,"pid":%d,"tid":%d,"ts":%.3f,)"
-        R"("args":{"bucket":%d}})",
-        name, phase, id_, at.row, at.lane, ts, bucket));
+        R"("args":{"step":%d,"bucket":%d}})",
+        name, phase, id_, at.row, at.lane, ts, what.first, what.second));
   }
 
   std::vector<std::string>& lines_;
@@ -93,7 +111,7 @@ void DrawCollective(const Flights& flights, const std::set<std::pair<int, int>>&
     for (const auto& [from, to] : pairs) {
       const auto sender = by_rank.find(from), receiver = by_rank.find(to);
       if (sender == by_rank.end() || receiver == by_rank.end()) continue;
-      arrows.Add("send", bucket.second, sender->second, sender->second.begin, receiver->second,
+      arrows.Add("send", bucket, sender->second, sender->second.begin, receiver->second,
                  std::max(receiver->second.begin, receiver->second.end - kInside));
     }
   }
@@ -110,8 +128,8 @@ void DrawServers(const LaunchTrace& launch, const Flights& flights, std::vector<
           R"("args":{"step":%d,"bucket":%d,"worker":%d,"servers":%d}})",
           kServersRow, rank, flight.begin, flight.end - flight.begin, bucket.first, bucket.second, rank,
           launch.servers));
-      arrows.Add("push", bucket.second, flight, flight.begin, served, flight.begin);
-      arrows.Add("pull", bucket.second, served, last, flight, last);
+      arrows.Add("push", bucket, flight, flight.begin, served, flight.begin);
+      arrows.Add("pull", bucket, served, last, flight, last);
     }
   }
 }
@@ -156,8 +174,9 @@ std::string TraceJson(const std::vector<LaunchTrace>& launches) {
                             {"backend", launch.backend},
                             {"algorithm", launch.algorithm}}}})
                         .dump());
-    DrawCollective(flights, SendersAndReceivers(launch), arrows);
-    if (launch.servers > 0) DrawServers(launch, flights, lines, arrows);
+    const std::set<std::pair<int, int>> pairs = SendersAndReceivers(launch);
+    DrawCollective(Thinned(flights, pairs.size()), pairs, arrows);
+    if (launch.servers > 0) DrawServers(launch, Thinned(flights, 2 * launch.workers), lines, arrows);
     served = served || launch.servers > 0;
   }
   if (served) lines.push_back(NameRow(kServersRow, "servers, as workers saw them", kServersRow));

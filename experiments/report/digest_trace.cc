@@ -23,7 +23,7 @@ struct Span {
 };
 
 struct Arrow {
-  double from = -1, to = -1, bucket = -1, leaves_us = -1, arrives_us = -1;
+  double from = -1, to = -1, step = -1, bucket = -1, leaves_us = -1, arrives_us = -1;
 };
 
 struct Launch {
@@ -73,8 +73,10 @@ Events EventsOf(const std::string& text) {
     Arrow& arrow = events.arrows[NumberAt(event, "id", -1)];
     (phase == "s" ? arrow.from : arrow.to) = RankOf(NumberAt(event, "pid", -2));
     (phase == "s" ? arrow.leaves_us : arrow.arrives_us) = NumberAt(event, "ts", -1);
-    if (const auto args = event.find("args"); args != event.end())
+    if (const auto args = event.find("args"); args != event.end()) {
+      arrow.step = NumberAt(*args, "step", -1);
       arrow.bucket = NumberAt(*args, "bucket", -1);
+    }
   }
   return events;
 }
@@ -83,11 +85,12 @@ struct Step {
   double number = -1, begin_us = 0, end_us = 0;
 };
 
-// Rank 0's step of median length, of those that the trace holds.
-Step MedianStep(const std::vector<Span>& spans) {
+// Rank 0's step of median length, of those that the trace holds; where some have arrows, of these.
+Step MedianStep(const std::vector<Span>& spans, const std::set<double>& arrowed) {
   std::map<double, Step> found;
   for (const Span& span : spans) {
     if (span.rank != 0 || span.step < 0) continue;
+    if (!arrowed.empty() && !arrowed.contains(span.step)) continue;
     const auto [at, fresh] = found.try_emplace(span.step, Step{span.step, span.begin_us, span.end_us()});
     at->second.begin_us = std::min(at->second.begin_us, span.begin_us);
     at->second.end_us = std::max(at->second.end_us, span.end_us());
@@ -130,7 +133,12 @@ Json LaunchJson(const Launch& launch, const Events& events) {
     if (span.begin_us >= launch.span.begin_us - 1 && span.end_us() <= launch.span.end_us() + 1)
       inside.push_back(span);
   }
-  const Step step = MedianStep(inside);
+  std::set<double> arrowed;
+  for (const auto& [id, arrow] : events.arrows) {
+    if (arrow.leaves_us >= launch.span.begin_us && arrow.arrives_us <= launch.span.end_us())
+      arrowed.insert(arrow.step);
+  }
+  const Step step = MedianStep(inside, arrowed);
   const std::optional<double> exchange =
       launch.algorithm.empty() ? std::nullopt : ExchangeUs(inside, step.number, launch.workers);
   std::erase_if(inside, [&](const Span& span) {

@@ -113,6 +113,26 @@ TEST(RunTrace, PushesAndPullsGoToARowOfTheServers) {
   EXPECT_EQ(exchanges, 2);
 }
 
+TEST(RunTrace, LongLaunchesHaveArrowsInEvenlySpacedSteps) {
+  LaunchTrace launch = {.name = "ring x 2", .workers = 2, .backend = "native", .algorithm = "ring"};
+  for (int rank = 0; rank < 2; ++rank) {
+    std::string events;
+    for (int step = 0; step < 25000; ++step) {
+      absl::StrAppendFormat(
+          &events,
+          R"(%s{"ph":"X","pid":%d,"tid":3000,"name":"communication","ts":%d,"dur":5,"args":{"step":%d,"bucket":0}})",
+          step > 0 ? "," : "", rank, 10 * step, step);
+    }
+    launch.ranks.push_back("[" + events + "]");
+  }
+  std::set<int64_t> steps;
+  for (const Json& event : EventsOf(launch)) {
+    if (event["ph"] == "s") steps.insert(event["args"]["step"].get<int64_t>());
+  }
+  EXPECT_EQ(steps.size(), 8334u);  // 50,000 arrows would be too many: every third step
+  EXPECT_TRUE(steps.contains(24999));
+}
+
 TEST(RunTrace, NothingIsSaidOfPathsThatNobodyKnows) {
   LaunchTrace launch = Collective("ring", 3);
   launch.backend = "nccl";

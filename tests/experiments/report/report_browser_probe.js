@@ -134,6 +134,7 @@ async function visit() {
   seen.guess = guessACurve();
   seen.questions = askEverything();
   chooseEverything();
+  for (const run of [...DATA.runs.keys(), 0]) send(element('run'), 'change', String(run));
   element('language').click();
   seen.chinese = readPage();
   seen.guess_chinese = textOf('guess-said');

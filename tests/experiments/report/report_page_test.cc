@@ -196,7 +196,7 @@ TEST(DigestTraceTest, KeepsTheArrowsOfTheStepAndWhatItsExchangesTook) {
     }
   }
   text +=
-      R"({"ph":"s","id":1,"pid":0,"ts":0,"args":{"bucket":0}},{"ph":"f","id":1,"pid":1,"ts":600,"args":{"bucket":0}},)";
+      R"({"ph":"s","id":1,"pid":0,"ts":0,"args":{"step":4,"bucket":0}},{"ph":"f","id":1,"pid":1,"ts":600,"args":{"step":4,"bucket":0}},)";
   text +=
       R"({"ph":"s","id":2,"pid":1,"ts":99000},{"ph":"f","id":2,"pid":0,"ts":99900},{"ph":"s","id":3,"pid":0,"ts":1},)";
   text +=
@@ -209,6 +209,18 @@ TEST(DigestTraceTest, KeepsTheArrowsOfTheStepAndWhatItsExchangesTook) {
   const Json three =
       Json::parse(DigestTrace(absl::StrReplaceAll(text, {{"\"workers\":2", "\"workers\":3"}})));
   EXPECT_TRUE(three["launches"][0]["exchange_ms"].is_null());
+}
+
+TEST(DigestTraceTest, ShowsAStepThatHasArrowsWhereOnlySomeHave) {
+  std::string text = "{\"traceEvents\":[";
+  for (int step = 0; step < 5; ++step) {
+    absl::StrAppend(&text, R"({"ph":"X","pid":0,"tid":1,"name":"forward","ts":)", 100 * step,
+                    ",\"dur\":", 10 + step, ",\"args\":{\"step\":", step, "}},");
+  }
+  for (const char* end : {R"("s","id":1,"pid":0,"ts":400)", R"("f","id":1,"pid":1,"ts":401)"})
+    absl::StrAppend(&text, R"({"ph":)", end, R"(,"args":{"step":4,"bucket":0}},)");
+  text += R"({"ph":"X","pid":1000000,"name":"ring x 2","ts":0,"dur":500}]})";
+  EXPECT_EQ(Json::parse(DigestTrace(text))["launches"][0]["ms"], 0.014);  // step 4, not the median of all
 }
 
 TEST(DigestArrivalsTest, SaysWhichVersionEachGradientWasComputedOn) {
