@@ -117,9 +117,9 @@ void VisitRankResult(Visitor& visit, Record& result) {
   visit.Optional("update_ms", result.update_ms);
   visit.Optional("run_delay_ms", result.run_delay_ms);
   visit.Optional("probe_ms", result.probe_ms);
-  visit.Object("ddp", result.ddp, [](auto& v, auto& figures) { VisitDdpFigures(v, figures); });
-  visit.Object("data_parallel", result.data_parallel,
-               [](auto& v, auto& figures) { VisitDataParallel(v, figures); });
+  visit.OptionalObject("ddp", result.ddp, [](auto& v, auto& figures) { VisitDdpFigures(v, figures); });
+  visit.OptionalObject("data_parallel", result.data_parallel,
+                       [](auto& v, auto& figures) { VisitDataParallel(v, figures); });
   visit.Objects("curve", result.curve, [](auto& v, auto& point) { VisitCurvePoint(v, point); });
 }
 
@@ -161,6 +161,11 @@ class ObjectWriter {
     ObjectWriter fields(text_);
     visit_fields(fields, value);
     fields.Close();
+  }
+
+  template <typename T, typename VisitFields>
+  void OptionalObject(const char* key, const T& value, VisitFields visit_fields) {
+    Object(key, value, visit_fields);
   }
 
   template <typename T, typename VisitElement>
@@ -248,6 +253,11 @@ class ObjectReader {
     ObjectReader fields(*found);
     visit_fields(fields, value);
     if (!fields.problem_.empty()) problem_ = absl::StrCat("in \"", key, "\": ", fields.problem_);
+  }
+
+  template <typename T, typename VisitFields>
+  void OptionalObject(const char* key, T& value, VisitFields visit_fields) {
+    if (problem_.empty() && object_.contains(key)) Object(key, value, visit_fields);
   }
 
   template <typename T, typename VisitElement>

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -121,15 +120,6 @@ std::string Line(const std::vector<std::string>& fields) {
                                       absl::StrAppend(out, CsvField(field));
                                     }),
                       "\n");
-}
-
-// The events of a rank's trace: a bare list of objects, an array, or {"traceEvents": [...]}.
-Json Events(const std::string& text) {
-  Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) json = Json::parse(absl::StrCat("[", text, "]"), nullptr, false);
-  if (json.is_object() && json.contains("traceEvents")) json = json["traceEvents"];
-  if (json.is_object()) return Json::array({json});
-  return json.is_array() ? json : Json::array();
 }
 
 }  // namespace
@@ -300,37 +290,6 @@ std::string DdpJsonl(const RunLabel& label, double bucket_mb, const RunRecords& 
                           bucket_mb, ToJson(rank.ddp).substr(1));
   }
   return text;
-}
-
-std::string TraceJson(const std::vector<LaunchTrace>& launches) {
-  // A row above the ranks that says which launch is which; no rank has this number.
-  constexpr int kLaunches = 1000000;
-  std::vector<std::string> lines = {
-      absl::StrFormat(R"({"name":"process_name","ph":"M","pid":%d,"args":{"name":"psring: launches"}})",
-                      kLaunches),
-      absl::StrFormat(R"({"name":"process_sort_index","ph":"M","pid":%d,"args":{"sort_index":-1}})",
-                      kLaunches)};
-  for (const LaunchTrace& launch : launches) {
-    double begin = std::numeric_limits<double>::infinity(), end = -begin;
-    for (const std::string& text : launch.ranks) {
-      for (const Json& event : Events(text)) {
-        lines.push_back(event.dump());
-        if (!event.contains("ts")) continue;
-        const double ts = event["ts"].get<double>();
-        begin = std::min(begin, ts);
-        end = std::max(end, ts + event.value("dur", 0.0));
-      }
-    }
-    if (begin > end) continue;
-    lines.push_back(Json({{"name", launch.name},
-                          {"ph", "X"},
-                          {"pid", kLaunches},
-                          {"tid", 0},
-                          {"ts", begin},
-                          {"dur", end - begin}})
-                        .dump());
-  }
-  return absl::StrCat("{\"traceEvents\":[\n", absl::StrJoin(lines, ",\n"), "\n]}\n");
 }
 
 }  // namespace psring

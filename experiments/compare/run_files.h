@@ -42,15 +42,6 @@ std::string StepsJsonl(const RunLabel& label, const RunRecords& records, bool sy
 // for in front.
 std::string DdpJsonl(const RunLabel& label, double bucket_mb, const RunRecords& records);
 
-// Of one launch: what it was called, and the texts of its ranks' trace files.
-struct LaunchTrace {
-  std::string name;  // "ring x 4"
-  std::vector<std::string> ranks;
-};
-// One Chrome trace: pid = rank. Launches follow each other on the machine's clock; a row of their own names
-// them.
-std::string TraceJson(const std::vector<LaunchTrace>& launches);
-
 // A field as CSV wants it: quoted where it holds a comma, a quote or a newline.
 std::string CsvField(const std::string& text);
 

@@ -174,6 +174,18 @@ absl::Status RunFolder::Append(const RunLabel& label, const Configuration& confi
 absl::Status RunFolder::KeepTrace(const RunLabel& label, const Configuration& configuration) {
   LaunchTrace& trace = traces_.emplace_back();
   trace.name = configuration.name();
+  trace.strategy = configuration.strategy.name;
+  trace.workers = configuration.workers;
+  trace.servers = configuration.servers();
+  // What is not known of the group only leaves its arrows out.
+  const absl::StatusOr<std::string> result =
+      ReadFile(absl::StrFormat("%s/%s/result-rank0.json", path_, label.records));
+  if (result.ok()) {
+    if (const absl::StatusOr<RankResult> of_rank = RankResultFromJson(*result); of_rank.ok()) {
+      trace.backend = of_rank->backend;
+      trace.algorithm = of_rank->algorithm;
+    }
+  }
   for (int rank = 0; rank < configuration.processes(); ++rank) {
     absl::StatusOr<std::string> text =
         ReadFile(absl::StrFormat("%s/%s/trace-rank%d.json", path_, label.records, rank));

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "experiments/compare/plan.h"
 #include "experiments/compare/run_files.h"
+#include "experiments/compare/run_trace.h"
 #include "experiments/compare/summarise.h"
 
 namespace psring {

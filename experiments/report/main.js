@@ -24,26 +24,6 @@ function drawMissing(parent, runs) {
   }
 }
 
-const WORDS = [
-  ['rank', 'rank', 'w_rank'], ['bucket (DDP)', 'bucket', 'w_bucket'], [null, 'chunk', 'w_chunk'], [null, 'round', 'w_round'],
-  [null, 'push, pull', 'w_push'], [null, 'staleness', 'w_stale'], ['optimizer.step()', 'step', 'w_step'],
-];
-
-function drawWords(parent, run) {
-  const table = (heads, rows, id) => make('table', {class: 'words', id}, make('thead', {}, make('tr', {}, ...heads.map((head) => make('th', {scope: 'col'}, head)))),
-    make('tbody', {}, ...rows.map((row) => make('tr', {}, ...row.map((cell) => make('td', {}, cell))))));
-  parent.append(make('div', {class: 'scroll'}, table([t('psring_says'), t('pytorch'), t('meaning')], WORDS.map(([theirs, ours, key]) => [ours, theirs || t('none_in_pytorch'), t(key)]))));
-  const rows = rowsOf(run), list = (found, value) => found.map((row) => `${rowName(row)} ${value(row)}`).join(', ');
-  const rings = rows.filter((row) => row.plain === 'ring' && row.payload_tx_bytes_per_worker > 0);
-  const server = rows.filter((row) => row.server_payload_bytes > 0 && row.workers > 1).pop();
-  const stale = rows.filter((row) => row.plain === 'ps-async' && isNumber(row.staleness_mean) && row.workers > 1);
-  parent.append(make('h3', {}, t('notes_title')), make('div', {class: 'scroll'}, table([t('notes_claim'), t('notes_run')], [
-    [t('claim_constant'), t('claim_constant_run', rings.length ? t('claim_constant_here', list(rings, (row) => `${megabytes(row.payload_tx_bytes_per_worker)} MB`)) : '')],
-    [t('claim_bytes'), t('claim_bytes_run', server ? t('claim_bytes_here', megabytes(server.server_payload_bytes), megabytes(server.payload_tx_bytes_per_worker)) : '')],
-    [t('claim_stale'), t('claim_stale_run', stale.length ? t('claim_stale_here', list(stale, (row) => row.staleness_mean.toFixed(2))) : '')],
-    [t('claim_nccl'), t('claim_nccl_run')]], 'claims')));
-}
-
 // An argument as a shell takes it.
 const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word).replace(/'/g, `'\\''`)}'`);
 
@@ -91,8 +71,11 @@ function draw(focus) {
   const timelineAgain = (id) => { part('timeline-body', (parent) => drawTimeline(parent, run, timelineAgain)); document.getElementById(id).focus(); };
   part('timeline-body', (parent) => drawTimeline(parent, run, timelineAgain));
   let wishesChanged = () => {};
-  part('play-body', (parent) => { wishesChanged = drawStepper(parent, DATA.schedules.schedules); });
-  part('theory-body', (parent) => drawTheory(parent, run, DATA.theory, wishesChanged, (id) => { draw(); document.getElementById(id).focus(); }));
+  part('guess-body', (parent) => drawGuess(parent, run, DATA.theory));
+  part('lens-body', (parent) => drawLens(parent, run));
+  part('play-body', (parent) => { wishesChanged = drawStepper(parent, run, DATA.schedules.schedules); });
+  part('theory-body', (parent) => drawTheory(parent, run, DATA, wishesChanged, (id) => { draw(); document.getElementById(id).focus(); }));
+  part('questions-body', (parent) => drawQuestions(parent, run));
   part('words-body', (parent) => drawWords(parent, run));
   part('settings-body', (parent) => drawSettings(parent, run));
   if (focus) document.getElementById(focus).focus();

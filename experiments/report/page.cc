@@ -5,6 +5,7 @@
 #include "absl/strings/str_replace.h"
 #include "experiments/report/assets.h"
 #include "experiments/report/schedule_data.h"
+#include "experiments/report/staleness_data.h"
 
 namespace psring {
 namespace {
@@ -30,7 +31,8 @@ std::string ReportPage(const std::vector<RunData>& runs, const std::string& lang
   const std::string data = absl::StrCat(
       "{\"language\":", language == "zh" ? "\"zh\"" : "\"en\"", ",\"runs\":[",
       absl::StrJoin(runs, ",", [](std::string* out, const RunData& run) { out->append(run.json); }),
-      "],\"schedules\":", SchedulesJson(StepperRanks(runs)), ",\"theory\":", TheoryJson(), "}");
+      "],\"schedules\":", SchedulesJson(StepperRanks(runs)), ",\"theory\":", TheoryJson(),
+      ",\"waiting\":", StalenessJson(), "}");
   // One pass: what is put in is not looked at again.
   return absl::StrReplaceAll(kPageHtml, {{"{{css}}", kPageCss},
                                          {"{{data}}", ForScriptElement(data)},

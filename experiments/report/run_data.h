@@ -7,7 +7,8 @@
 //   runs_csv, curves_csv, bench_csv    texts, of at most csv_lines lines
 //   findings         sentences
 //   predicted        the text of a prediction, or empty
-//   steps            DigestSteps        trace    DigestTrace
+//   steps            DigestSteps        trace    DigestTrace        arrivals   [DigestArrivals], see
+//   digests.h
 #pragma once
 
 #include <string>
@@ -23,19 +24,5 @@ struct RunData {
 };
 // NotFound: `folder` is none, or holds nothing that a run leaves.
 absl::StatusOr<RunData> ReadRunData(const std::string& folder);
-
-// From the text of steps.jsonl: {lines, skipped, most_points, staleness: [{strategy, workers, counts:
-// {staleness: buckets}}], loss: [{strategy, workers, part, repeat, points: [[samples of all workers, seconds,
-// loss]]}]}. Of every bucket of every step the staleness; the loss of rank 0, neighbours averaged to at most
-// most_points a curve. Lines that are none are counted as skipped. Pure.
-std::string DigestSteps(const std::string& text);
-
-// From the text of trace.json: {most_spans, launches: [{name, ms, spans: [[rank, lane, bucket, begin_ms,
-// ms]]}]}. Of each launch rank 0's step of median length and all of the other ranks that overlaps it; at most
-// most_spans spans, the longest. Pure.
-std::string DigestTrace(const std::string& text);
-
-// At most `lines` of a CSV's lines, its first and last among them, evenly spaced. Pure.
-std::string ThinCsv(const std::string& text, size_t lines);
 
 }  // namespace psring

@@ -1,46 +1,60 @@
 // Plays all-reduces side by side on one clock. The rounds come from psring's schedules; how long a round takes is
 // computed: a + (bytes of the round's busiest link)/B + (bytes that the busiest rank adds) g, in that order. Every rank has
-// a link of its own.
+// a link of its own. Where the reader wants this run's clock, the whole takes what the run's trace has for it, and the
+// rounds share that as they share the computed time.
 
-// What the rounds of a schedule come to: [{begin, move, add, end, hops, before: [rank][chunk] -> set of ranks}].
-function score(schedule) {
+// The exchange of a step of this run by this very schedule, in seconds; null where the trace has none.
+function tracedSeconds(run, schedule) {
+  const launch = ((run.trace && run.trace.launches) || []).find((l) => l && l.algorithm === schedule.algorithm && l.workers === schedule.ranks && l.exchange_ms > 0);
+  return launch ? launch.exchange_ms * 1e-3 : null;
+}
+
+// What the rounds of a schedule come to: [{begin, move, add, end, hops, before, after, sent, received, busiest}]; before
+// and after: [rank][chunk] -> how often each rank's values are in it. `traced`: what all of them take, or null.
+function score(schedule, traced) {
   const chunk = wish.gradient / schedule.chunks;
-  let holdings = d3.range(schedule.ranks).map((rank) => d3.range(schedule.chunks).map(() => [rank]));
+  let holdings = d3.range(schedule.ranks).map((rank) => d3.range(schedule.chunks).map(() => d3.range(schedule.ranks).map((of) => (of === rank ? 1 : 0))));
   const sent = d3.range(schedule.ranks).map(() => 0), received = sent.slice(), rounds = [];
   let now = 0;
   schedule.rounds.forEach((hops, index) => {
     const before = holdings, out = sent.map(() => 0), taken = sent.map(() => 0);
-    holdings = before.map((row) => row.map((set) => set.slice()));
+    holdings = before.map((row) => row.map((counts) => counts.slice()));
     for (const [from, to, first, count, adds] of hops) {
       out[from] += count;
       taken[to] += count;
-      for (let c = first; c < first + count; ++c) {
-        const here = adds ? holdings[to][c] : [];
-        holdings[to][c] = unique(here.concat(before[from][c])).sort(d3.ascending);
-      }
+      for (let c = first; c < first + count; ++c) holdings[to][c] = before[from][c].map((times, of) => times + (adds ? holdings[to][c][of] : 0));
     }
-    const link = d3.max(out.concat(taken)) * chunk / wish.bandwidth;
+    const most = d3.max(out.concat(taken)), link = most * chunk / wish.bandwidth;
     const move = now + wish.latency, add = move + link, end = add + schedule.added[index] * chunk * wish.adding;
     out.forEach((n, rank) => { sent[rank] += n * chunk; received[rank] += taken[rank] * chunk; });
-    rounds.push({begin: now, move, add, end, hops, before, after: holdings, sent: sent.slice(), received: received.slice()});
+    const busiest = hops.map(([from, to]) => out[from] === most || taken[to] === most);  // what the round's bytes term is
+    rounds.push({begin: now, move, add, end, hops, busiest, before, after: holdings, sent: sent.slice(), received: received.slice()});
     now = end;
   });
-  return {schedule, rounds, end: now, holdings};
+  if (traced > 0 && now > 0) {
+    for (const round of rounds) for (const moment of ['begin', 'move', 'add', 'end']) round[moment] *= traced / now;
+    now = traced;
+  }
+  return {schedule, rounds, end: now, holdings, traced: traced > 0};
 }
+
+// Every rank's values once in every chunk of every rank: the sum of all, and nothing twice.
+const summed = (counts) => counts.every((times) => times === 1);
+const fulfilled = (played) => played.holdings.every((row) => row.every(summed));
 
 const player = {time: 0, playing: false, frame: 0};
 
 // Returns what to call when the wishes have changed.
-function drawStepper(parent, schedules) {
+function drawStepper(parent, run, schedules) {
   cancelAnimationFrame(player.frame);
   player.playing = false;
   player.time = 0;
   const counts = unique(schedules.map((s) => s.ranks));
   if (!counts.includes(wish.ranks)) wish.ranks = counts.includes(4) ? 4 : counts[0];
   const panels = make('div', {class: 'panels'});
-  const choice = make('select', {id: 'ranks', onchange: (event) => { wish.ranks = +event.target.value; rebuild(); }});
-  for (const n of counts) choice.append(make('option', {value: n}, String(n)));
-  choice.value = wish.ranks;
+  const rankChoice = make('select', {id: 'ranks', onchange: (event) => { wish.ranks = +event.target.value; rebuild(); }});
+  for (const n of counts) rankChoice.append(make('option', {value: n}, String(n)));
+  rankChoice.value = wish.ranks;
   let scores = [], faces = [], end = 0;
 
   const clockText = make('output', {id: 'clock-text'});
@@ -84,7 +98,7 @@ function drawStepper(parent, schedules) {
   }
   function rebuild() {
     stop();
-    scores = schedules.filter((s) => s.ranks === wish.ranks).map(score);
+    scores = schedules.filter((s) => s.ranks === wish.ranks).map((s) => score(s, wish.measured ? tracedSeconds(run, s) : null));
     end = d3.max(scores, (s) => s.end) || 0;
     panels.replaceChildren();
     faces = scores.map((s) => drawPanel(panels, s));
@@ -96,11 +110,12 @@ function drawStepper(parent, schedules) {
     if (event.key === 'ArrowRight') jump(true);
     if (event.key === 'ArrowLeft') jump(false);
   }},
-  make('label', {}, `${t('workers')} `, choice), playButton,
+  make('label', {}, `${t('workers')} `, rankChoice), schedules.some((s) => tracedSeconds(run, s)) ? tick('traced', 'measured', rebuild) : null, playButton,
   make('button', {type: 'button', id: 'back', onclick: () => jump(false)}, t('step_back')),
   make('button', {type: 'button', id: 'next', onclick: () => jump(true)}, t('step_on')),
   make('button', {type: 'button', id: 'restart', onclick: () => { stop(); show(0); }}, t('restart')),
-  make('label', {}, `${t('clock')} `, clock, ' ', clockText)), make('p', {class: 'note'}, t('keys')), panels);
+  make('label', {}, `${t('clock')} `, clock, ' ', clockText)), make('p', {class: 'note'}, t('letters')), make('p', {class: 'note'}, t('keys')), panels);
+  drawWhyServer(parent, run);
   rebuild();
   return rebuild;
 }
@@ -127,8 +142,8 @@ function drawPanel(parent, played) {
   const terms = schedule.formula.map((term, i) => make('span', {title: t(['term_latency', 'term_bytes', 'term_adding'][i])}, term));
   const counts = make('div', {class: 'counts'});
   const folds = schedule.algorithm === 'halving-doubling' && (ranks & (ranks - 1)) !== 0;
-  parent.append(make('figure', {'data-algorithm': schedule.algorithm}, make('h3', {}, schedule.algorithm),
-    make('p', {class: 'terms'}, terms[0], ' + ', terms[1], ' + ', terms[2]), svg.node(), counts,
+  parent.append(make('figure', {'data-algorithm': schedule.algorithm}, make('h3', {}, schedule.algorithm), TEXTS[`schedule_${schedule.algorithm}`] ? make('p', {class: 'note'}, t(`schedule_${schedule.algorithm}`)) : null,
+    make('p', {class: 'terms'}, terms[0], ' + ', terms[1], ' + ', terms[2]), svg.node(), counts, make('p', {class: 'note clock'}, t(played.traced ? 'clock_traced' : 'clock_computed', brief(played.end * 1e3))),
     schedule.algorithm === 'double-binary-tree' ? make('p', {class: 'note'}, t('tree_note')) : null, folds ? make('p', {class: 'note'}, t('fold_note')) : null));
 
   return (time) => {
@@ -137,19 +152,21 @@ function drawPanel(parent, played) {
     const shown = done ? round.after : time >= round.add ? round.after : round.before;
     cells.forEach((cell, i) => {
       const set = shown[Math.floor(i / chunks)][i % chunks];
-      cell.stripes.forEach((stripe, of) => stripe.style('opacity', set.includes(of) ? 1 : 0));
-      cell.frame.style({stroke: set.length === ranks ? 'var(--ink)' : 'var(--line)', 'stroke-width': set.length === ranks ? 2 : 1});
+      cell.stripes.forEach((stripe, of) => stripe.style('opacity', set[of] > 0 ? 1 : 0));
+      cell.frame.style({stroke: summed(set) ? 'var(--ink)' : 'var(--line)', 'stroke-width': summed(set) ? 2 : 1});
     });
     const share = done ? 1 : Math.max(0, Math.min(1, (time - round.move) / (round.add - round.move || 1)));
     flying.selectAll('*').remove();
     if (!done && time < round.add) {
-      for (const [from, to, first, count] of round.hops) {
+      round.hops.forEach(([from, to, first, count], i) => {
         const fromY = yOf(from) + cellHeight / 2, toY = yOf(to) + cellHeight / 2, y = fromY + (toY - fromY) * share;
         const middle = xOf(first) + count * cellWidth / 2, side = to > from ? 5 : -5;
+        // The transfers that the lit term is about have its colour.
+        const counts = time < round.move || round.busiest[i];
         flying.append('line').attr({x1: middle + side, x2: middle + side, y1: fromY, y2: toY}).style({stroke: 'var(--ink)', 'stroke-width': 1, opacity: 0.55});
-        flying.append('rect').attr({x: middle + side - count * cellWidth * 0.3, y: y - 6, width: count * cellWidth * 0.6, height: 12, rx: 3}).style({fill: 'var(--ground)', stroke: 'var(--ink)', 'stroke-width': 1.5});
-        flying.append('path').attr('transform', `translate(${middle + side},${y}) rotate(${to > from ? 180 : 0})`).attr('d', d3.svg.symbol().type('triangle-up').size(30)()).style('fill', 'var(--ink)');
-      }
+        flying.append('rect').attr({x: middle + side - count * cellWidth * 0.3, y: y - 6, width: count * cellWidth * 0.6, height: 12, rx: 3}).style({fill: counts ? 'var(--c4)' : 'var(--ground)', stroke: 'var(--ink)', 'stroke-width': 1.5});
+        flying.append('path').attr('transform', `translate(${middle + side},${y}) rotate(${to > from ? 180 : 0})`).attr('d', d3.svg.symbol().type('triangle-up').size(30)()).style('fill', counts ? '#000' : 'var(--ink)');
+      });
     }
     const lit = done ? -1 : time < round.move ? 0 : time < round.add ? 1 : 2;
     terms.forEach((term, i) => term.classList.toggle('lit', i === lit));
@@ -159,6 +176,6 @@ function drawPanel(parent, played) {
     counts.replaceChildren(
       make('div', {}, t('round_of', done ? rounds.length : index + 1, rounds.length) + ' · ' + t('time_now', brief(Math.min(time, played.end) * 1e3), brief(played.end * 1e3))),
       make('div', {}, t('sent_most', megabytes(sent), megabytes(received))),
-      ...(done ? [make('div', {class: 'done'}, (played.holdings.every((row) => row.every((set) => set.length === ranks)) ? '✓ ' : '✗ ') + t('finished'))] : []));
+      ...(done ? [make('div', {class: 'done'}, (fulfilled(played) ? '✓ ' : '✗ ') + t('finished'))] : []));
   };
 }

@@ -1,40 +1,91 @@
-// One step of a launch as it happened: every rank a row with lanes for computing, buckets in flight, standing still.
+// One step of a launch as it happened: every rank a row with lanes for computing, buckets in flight, standing still;
+// arrows from who sends to who receives.
+
+const SERVERS = -1;  // the servers' row
+const LANE = 18;
 
 // Gives each span its lane in its rank's row: computing first, then as many lanes as buckets are in flight at once,
-// then standing still. Returns the number of lanes of a row.
+// then standing still. Returns the number of lanes of each row.
 function layLanes(spans) {
+  const flies = (span) => span.name === 'communication' || span.name === 'exchange';
   const flights = new Map();  // rank -> when each lane is free again
-  for (const span of spans.filter((s) => s.name === 'communication').sort((a, b) => a.begin - b.begin || a.bucket - b.bucket)) {
+  for (const span of spans.filter(flies).sort((a, b) => a.begin - b.begin || a.bucket - b.bucket)) {
     if (!flights.has(span.rank)) flights.set(span.rank, []);
     const ends = flights.get(span.rank), free = ends.findIndex((end) => end <= span.begin + 1e-3), lane = free < 0 ? ends.length : free;
     ends[lane] = span.end;
-    span.lane = 1 + lane;
+    span.lane = (span.rank === SERVERS ? 0 : 1) + lane;
   }
-  const most = d3.max([...flights.values()], (ends) => ends.length) || 0;
-  for (const span of spans) if (span.lane === undefined) span.lane = span.name === 'exposed' ? most + 1 : 0;
-  return most + 2;
+  const lanes = new Map();
+  for (const rank of unique(spans.map((span) => span.rank))) {
+    const most = (flights.get(rank) || []).length;
+    for (const span of spans) if (span.rank === rank && span.lane === undefined) span.lane = span.name === 'exposed' ? most + 1 : 0;
+    lanes.set(rank, rank === SERVERS ? most : most + 2);
+  }
+  return lanes;
 }
 
 const SPAN_COLOURS = {forward: 'var(--c5)', backward: 'var(--compute)', optimizer: 'var(--c7)', exposed: 'var(--exposed)'};
 const BUCKET_COLOURS = ['var(--c2)', 'var(--c4)', 'var(--c3)', 'var(--c6)'];
-const spanColour = (name, bucket) => (name === 'communication' ? BUCKET_COLOURS[Math.max(0, bucket) % BUCKET_COLOURS.length] : SPAN_COLOURS[name] || 'var(--rest)');
+const inFlight = (name) => name === 'communication' || name === 'exchange';
+const spanColour = (name, bucket) => (inFlight(name) ? BUCKET_COLOURS[Math.max(0, bucket) % BUCKET_COLOURS.length] : SPAN_COLOURS[name] || 'var(--rest)');
+const rankText = (rank) => (rank === SERVERS ? t('server_row') : `${t('rank')} ${rank}`);
 
-let chosenLaunch = null;  // by name, kept over redrawing
+const timelineChoice = {launch: null, arrows: null};  // kept over redrawing
+
+// The arrows of a launch as objects, each with the spans at its ends.
+function arrowsOf(launch, spans) {
+  const list = (Array.isArray(launch.arrows) ? launch.arrows : []).map(([from, to, bucket, leaves, arrives]) => ({from, to, bucket, leaves, arrives}));
+  const spanAt = (rank, bucket, moment) => spans.find((s) => s.rank === rank && s.bucket === bucket && inFlight(s.name) && moment >= s.begin - 2e-3 && moment <= s.end + 2e-3);
+  for (const arrow of list) {
+    arrow.tail = spanAt(arrow.from, arrow.bucket, arrow.leaves);
+    arrow.head = spanAt(arrow.to, arrow.bucket, arrow.arrives);
+  }
+  return list.filter((arrow) => arrow.tail && arrow.head);
+}
+
+function drawArrow(svg, x1, y1, x2, y2, colour, title) {
+  const turn = Math.atan2(y2 - y1, x2 - x1) * 180 / Math.PI;
+  const group = svg.append('g').attr('class', 'arrow').style({stroke: colour, fill: colour});
+  group.append('line').attr({x1, y1, x2, y2}).style({'stroke-width': 1.6});
+  group.append('path').attr('d', 'M0,0L-8,-3.5L-8,3.5Z').attr('transform', `translate(${x2},${y2}) rotate(${turn})`);
+  group.append('circle').attr({cx: x1, cy: y1, r: 2});
+  group.append('title').text(title);
+}
 
 function drawTimeline(parent, run, redraw) {
-  const launches = ((run.trace && run.trace.launches) || []).filter((l) => Array.isArray(l.spans) && l.spans.length);
+  const launches = ((run.trace && run.trace.launches) || []).filter((l) => l && Array.isArray(l.spans) && l.spans.length);
   if (!launches.length) return parent.append(make('p', {}, t('no_data')));
   const talking = launches.filter((l) => l.spans.some((span) => span[1] === 'communication'));
-  const launch = launches.find((l) => l.name === chosenLaunch) || talking[talking.length - 1] || launches[0];
-  const select = make('select', {id: 'launch', onchange: (event) => { chosenLaunch = event.target.value; redraw('launch'); }});
-  for (const l of launches) select.append(make('option', {}, l.name));
-  select.value = launch.name;
+  // To begin with the largest all-reduce, where there is one.
+  const telling = talking.slice().sort((a, b) => !!b.algorithm - !!a.algorithm || (b.workers || 0) - (a.workers || 0))[0];
+  const launch = launches.find((l) => l.name === timelineChoice.launch) || telling || launches[0];
   const spans = launch.spans.map(([rank, name, bucket, begin, ms]) => ({rank, name, bucket, begin, ms, end: begin + ms}));
-  const ranks = unique(spans.map((span) => span.rank)).sort(d3.ascending);
-  const row = 8 + 18 * layLanes(spans), buckets = unique(spans.filter((s) => s.name === 'communication').map((s) => s.bucket)).sort(d3.ascending);
-  figure(parent, {id: 'step', wide: true, title: launch.name, note: t('timeline_note', t('trace_rule', run.trace.most_spans), brief(launch.ms), t('caption', run.run_id, '')), height: 50 + row * ranks.length,
-    rows: spans.map((span) => ({run_id: run.run_id, launch: launch.name, rank: span.rank, span: span.name, bucket: span.bucket < 0 ? '' : span.bucket, begin_ms: span.begin, ms: span.ms})),
-    controls: make('div', {class: 'controls'}, make('label', {}, `${t('launch')} `, select)),
+  const lanes = layLanes(spans), ranks = [...lanes.keys()].sort((a, b) => (a === SERVERS) - (b === SERVERS) || a - b);
+  const tops = new Map();
+  let below = 8;
+  for (const rank of ranks) {
+    tops.set(rank, below);
+    below += 10 + LANE * lanes.get(rank);
+  }
+  const buckets = unique(spans.filter((s) => s.name === 'communication').map((s) => s.bucket)).sort(d3.ascending);
+  const arrows = arrowsOf(launch, spans), offered = unique(arrows.map((a) => a.bucket)).sort(d3.ascending);
+  const chosen = timelineChoice.arrows === 'none' || timelineChoice.arrows === 'all' || offered.map(String).includes(timelineChoice.arrows)
+    ? timelineChoice.arrows : arrows.length <= 36 ? 'all' : String(offered[0]);
+  const chooser = (id, values, value, names) => {
+    const select = make('select', {id, onchange: (event) => { timelineChoice[id] = event.target.value; redraw(id); }});
+    values.forEach((v, i) => select.append(make('option', {value: v}, names ? names[i] : v)));
+    select.value = value;
+    return select;
+  };
+  const controls = make('div', {class: 'controls'}, make('label', {}, `${t('launch')} `, chooser('launch', launches.map((l) => l.name), launch.name)));
+  if (arrows.length) {
+    controls.append(make('label', {}, `${t('arrows')} `, chooser('arrows', ['all', ...offered.map(String), 'none'], chosen,
+      [t('arrows_all'), ...offered.map((bucket) => `${t('bucket')} ${bucket}`), t('arrows_none')])));
+  }
+  figure(parent, {id: 'step', wide: true, title: launch.name, height: below + 44, controls,
+    note: [t('timeline_note', t('trace_rule', run.trace.most_spans), brief(launch.ms), t('caption', run.run_id, '')), t(arrows.length ? 'arrows_note' : 'arrows_missing'),
+      launch.arrows_left_out > 0 ? t('arrows_left_out', launch.arrows_left_out) : '', ranks.includes(SERVERS) ? t('server_row_note') : ''].filter(Boolean).join(' '),
+    rows: spans.map((span) => ({run_id: run.run_id, launch: launch.name, rank: span.rank === SERVERS ? 'servers' : span.rank, span: span.name, bucket: span.bucket < 0 ? '' : span.bucket, begin_ms: span.begin, ms: span.ms})),
     legend: [...['forward', 'backward', 'optimizer'].map((name) => ({label: t(name), colour: spanColour(name), block: true})),
       ...buckets.slice(0, 8).map((bucket) => ({label: `${t('communication')} ${bucket}`, colour: spanColour('communication', bucket), block: true})),
       {label: t('exposed_lane'), colour: spanColour('exposed'), block: true}],
@@ -42,12 +93,23 @@ function drawTimeline(parent, run, redraw) {
       const x = d3.scale.linear().domain([-0.02 * launch.ms, 1.02 * launch.ms]).range([70, width - 10]).clamp(true);
       svg.append('g').attr('class', 'axis').attr('transform', `translate(0,${height - 34})`).call(d3.svg.axis().scale(x).orient('bottom').ticks(Math.min(10, width / 70)).tickSize(-(height - 40)).tickFormat(brief));
       svg.append('text').attr({x: width - 10, y: height - 4, 'text-anchor': 'end'}).text(t('ms'));
-      ranks.forEach((rank, i) => svg.append('text').attr({x: 64, y: 8 + i * row + row / 2, 'text-anchor': 'end'}).text(`${t('rank')} ${rank}`));
+      const topOf = (span) => tops.get(span.rank) + span.lane * LANE;
+      ranks.forEach((rank) => svg.append('text').attr({x: 64, y: tops.get(rank) + lanes.get(rank) * LANE / 2 + 4, 'text-anchor': 'end'}).text(rankText(rank)));
       for (const span of spans) {
-        const top = 8 + ranks.indexOf(span.rank) * row + span.lane * 18, wide = Math.max(1, x(span.end) - x(span.begin));
-        svg.append('rect').attr({x: x(span.begin), y: top, width: wide, height: 16, rx: 2}).style({fill: spanColour(span.name, span.bucket), stroke: 'var(--panel)'})
-          .append('title').text(`${t('rank')} ${span.rank}: ${span.name}${span.bucket >= 0 ? ` ${span.bucket}` : ''}, ${brief(span.ms)} ms`);
-        if (span.name === 'communication' && wide > 14) svg.append('text').attr({x: x(span.begin) + wide / 2, y: top + 12, 'text-anchor': 'middle'}).style('fill', '#000').text(span.bucket);
+        const wide = Math.max(1, x(span.end) - x(span.begin)), derived = span.name === 'exchange';
+        svg.append('rect').attr({x: x(span.begin), y: topOf(span), width: wide, height: 16, rx: 2})
+          .style({fill: spanColour(span.name, span.bucket), stroke: derived ? 'var(--ink)' : 'var(--panel)', 'stroke-dasharray': derived ? '3 3' : 'none', opacity: derived ? 0.55 : 1})
+          .append('title').text(`${rankText(span.rank)}: ${span.name}${span.bucket >= 0 ? ` ${span.bucket}` : ''}, ${brief(span.ms)} ms`);
+        if (inFlight(span.name) && wide > 14) svg.append('text').attr({x: x(span.begin) + wide / 2, y: topOf(span) + 12, 'text-anchor': 'middle'}).style('fill', '#000').text(span.bucket);
+      }
+      const middle = (span) => topOf(span) + 8, inside = d3.extent(x.range());
+      for (const arrow of arrows) {
+        if (chosen === 'none' || (chosen !== 'all' && String(arrow.bucket) !== chosen)) continue;
+        const x1 = x(arrow.leaves), x2 = x(arrow.arrives);
+        if ((x1 <= inside[0] && x2 <= inside[0]) || (x1 >= inside[1] && x2 >= inside[1])) continue;
+        const down = middle(arrow.head) > middle(arrow.tail) ? 1 : -1, server = arrow.from === SERVERS || arrow.to === SERVERS;
+        drawArrow(svg, x1, middle(arrow.tail) + (server ? 8 * down : 0), x2, middle(arrow.head) - (server ? 8 * down : 0), 'var(--ink)',
+          `${rankText(arrow.from)} → ${rankText(arrow.to)}, ${t('bucket')} ${arrow.bucket}`);
       }
     }});
 }

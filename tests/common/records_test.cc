@@ -158,10 +158,17 @@ TEST(RankResult, OfAnEarlierVersionDoesNotSayWhatNobodyCountedThen) {
   RankResult result;
   result.computed_ms = result.probe_ms = 3;
   auto json = nlohmann::json::parse(ToJson(result));
-  for (const char* field : {"computed_ms", "update_ms", "run_delay_ms", "probe_ms"}) json.erase(field);
+  for (const char* field : {"computed_ms", "update_ms", "run_delay_ms", "probe_ms", "ddp", "data_parallel"}) {
+    json.erase(field);
+  }
   const auto back = RankResultFromJson(json.dump());
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->computed_ms, -1);
+  EXPECT_EQ(back->data_parallel.replicas, 0);
+  json["data_parallel"] = {{"replicas", 2}};
+  EXPECT_NE(RankResultFromJson(json.dump()).status().message().find("in \"data_parallel\""),
+            std::string::npos);
+  json.erase("data_parallel");
   json["probe_ms"] = "often";
   EXPECT_EQ(RankResultFromJson(json.dump()).status().message(),
             "rank result: \"probe_ms\" has the wrong type");

@@ -234,23 +234,5 @@ TEST(RunFiles, WhatDdpLogsIsALineARank) {
   EXPECT_EQ(second["ready_order"][1], "fc1.bias");
 }
 
-TEST(RunFiles, TracesOfARoundBecomeOneFileWithALineThatNamesTheLaunches) {
-  const std::string one = R"({"traceEvents":[{"name":"forward","ph":"X","pid":0,"tid":1,"ts":10,"dur":5}]})";
-  const std::string two = R"({"name":"forward","ph":"X","pid":1,"tid":1,"ts":12,"dur":8})";
-  const auto json = nlohmann::json::parse(TraceJson({{.name = "ring x 2", .ranks = {one, two}}}));
-  bool named = false;
-  int forwards = 0;
-  for (const auto& event : json["traceEvents"]) {
-    forwards += event["name"] == "forward";
-    if (event["name"] == "ring x 2") {
-      named = true;
-      EXPECT_EQ(event["ts"], 10);
-      EXPECT_EQ(event["dur"], 10);
-    }
-  }
-  EXPECT_EQ(forwards, 2);
-  EXPECT_TRUE(named);
-}
-
 }  // namespace
 }  // namespace psring

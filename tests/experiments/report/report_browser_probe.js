@@ -9,77 +9,141 @@ console.error = (...words) => seen.errors.push(words.join(' '));
 window.requestAnimationFrame = (draw) => setTimeout(() => draw(performance.now()), 50);
 window.cancelAnimationFrame = clearTimeout;
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
+const element = (id) => document.getElementById(id);
+const textOf = (id) => (element(id) || {}).textContent || '';
+const send = (target, type, value) => { if (value !== undefined) target.value = value; target.dispatchEvent(new Event(type)); };
 
 function readPage() {
-  const texts = (selector) => [...document.querySelectorAll(selector)].map((element) => element.textContent);
+  const texts = (selector) => [...document.querySelectorAll(selector)].map((found) => found.textContent);
   return {
     title: document.title, lead: texts('#lead').join(), command: texts('#command').join(), headings: texts('h2, h3'), not_drawn: texts('#main .missing'),
     table: [...document.querySelectorAll('#summary-table tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
+    claims: texts('#claims tbody tr'),
     figures: Object.fromEntries([...document.querySelectorAll('figure[id]')].map((figure) => [figure.id, figure.rows])),
+    captions: Object.fromEntries([...document.querySelectorAll('figure[id]')].map((figure) => [figure.id, figure.querySelector('figcaption .note').textContent])),
+    buttons: Object.fromEntries([...document.querySelectorAll('figure[id]')].map((figure) => [figure.id, [...figure.querySelectorAll('.buttons button')].map((button) => button.textContent).join(' ')])),
   };
 }
 
 async function playToTheEnd() {
-  document.getElementById('restart').click();
-  document.getElementById('player').click();
+  element('restart').click();
+  element('player').click();
   for (let i = 0; i < 600 && (player.playing || player.time === 0); ++i) await sleep(100);
   return [...document.querySelectorAll('#play figure')].map((figure) => ({algorithm: figure.dataset.algorithm, done: (figure.querySelector('.done') || {}).textContent || ''}));
 }
 
-// What the stepper's scores come to, for every number of ranks.
+// What the stepper's scores come to, for every number of ranks: how often each rank's values stand where, and when.
 function scores() {
   return DATA.schedules.schedules.map((schedule) => {
-    const played = score(schedule);
-    return {algorithm: schedule.algorithm, ranks: schedule.ranks, seconds: played.end,
-      complete: played.holdings.every((row) => row.every((set) => set.length === schedule.ranks))};
+    const played = score(schedule, null), traced = tracedSeconds(DATA.runs[chosenRun], schedule);
+    return {algorithm: schedule.algorithm, ranks: schedule.ranks, seconds: played.end, holdings: played.holdings, complete: fulfilled(played),
+      traced, traced_end: traced ? score(schedule, traced).end : null};
   });
+}
+
+// Draws a curve that doubles with the workers, by keyboard and by pointer, then looks.
+function guessACurve() {
+  if (!element('guess')) return null;
+  const handles = () => [...document.querySelectorAll('#guess .handle')], value = (handle) => +handle.getAttribute('aria-valuetext').match(/([\d.,]+) ms$/)[1].replace(/,/g, '');
+  const first = value(handles()[0]);
+  handles()[0].dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowUp', bubbles: true}));
+  const result = {keyboard: value(handles()[0]) > first, before: element('guess').rows.filter((row) => row.basis === 'measured').length};
+  const svg = document.querySelector('#guess > svg'), box = svg.getBoundingClientRect(), last = handles().pop(), was = value(last);
+  const point = {bubbles: true, clientX: box.left + box.width * 0.97, clientY: box.top + box.height * 0.15};
+  svg.dispatchEvent(new PointerEvent('pointerdown', point));
+  svg.dispatchEvent(new PointerEvent('pointerup', point));
+  result.pointer = value(last) > was;
+  element('guess-hide').click();
+  result.hides = getComputedStyle(element('charts-body')).display === 'none';
+  element('guess-reveal').click();
+  result.shows = getComputedStyle(element('charts-body')).display !== 'none';
+  result.measured = element('guess').rows.filter((row) => row.basis === 'measured');
+  result.said = textOf('guess-said');
+  return result;
+}
+
+function askEverything() {
+  return questionsOf(DATA.runs[chosenRun]).map((question) => {
+    send(element(`answer-${question.id}`), 'input', String(question.value));
+    element(`reveal-${question.id}`).click();
+    return {id: question.id, value: question.value, said: textOf(`said-${question.id}`)};
+  });
+}
+
+function moveSliders() {
+  // Machines with a link each, servers on machines of their own, uneven workers: every number counts there.
+  const apart = () => {
+    const medium = element('tick-medium');
+    if (medium && medium.checked) medium.click();
+    send(element('placement'), 'change', 'dedicated');
+  };
+  return [...document.querySelectorAll('#theory input[type=range]')].map((input) => input.id).map((id) => {
+    const drawn = () => JSON.stringify(['curves', 'map', 'buckets', 'waiting'].map((figure) => element(figure).rows)), states = [];
+    apart();
+    for (const end of ['min', 'max']) {
+      const input = element(id);
+      send(input, 'input', input[end]);
+      states.push(drawn());
+    }
+    element('reset').click();
+    return {id, moves: states[0] !== states[1]};
+  });
+}
+
+function walkThroughTheLens() {
+  if (!element('lens-update')) return null;
+  const slider = element('lens-update');
+  send(slider, 'input', slider.min);
+  const first = textOf('lens-said');
+  element('lens-next').click();
+  return {first, second: textOf('lens-said'), rows: element('lens-chart').rows};
+}
+
+function chooseEverything() {
+  for (const select of document.querySelectorAll('#charts select, #timeline select, #asynchronous select, #theory select, #predict select')) {
+    const before = select.value;
+    for (const option of [...[...select.options].map((o) => o.value), before]) {
+      if (element(select.id)) send(element(select.id), 'change', option);
+    }
+  }
 }
 
 async function visit() {
   seen.english = readPage();
   seen.wish = {bandwidth: wish.bandwidth, latency: wish.latency, adding: wish.adding, gradient: wish.gradient};
+  seen.arrows = Object.fromEntries(((DATA.runs[chosenRun].trace || {}).launches || []).map((launch) => [launch.name, launch.arrows.length]));
+  seen.arrows_drawn = document.querySelectorAll('#step .arrow').length;
   seen.scores = scores();
   seen.played = await playToTheEnd();
-  document.getElementById('restart').click();
-  document.getElementById('next').click();
+  element('restart').click();
+  element('next').click();
   seen.after_one_round = player.time;
-  document.getElementById('back').click();
+  seen.lit = document.querySelectorAll('#play .terms .lit').length;
+  element('back').click();
   seen.after_back = player.time;
-  const ranks = document.getElementById('ranks');
-  for (const option of [...ranks.options]) { ranks.value = option.value; ranks.dispatchEvent(new Event('change')); }
-  seen.sliders = [];
-  // Machines with a link each, servers on machines of their own: every number counts there.
-  const apart = () => {
-    const medium = document.getElementById('tick-medium'), placement = document.getElementById('placement');
-    if (medium && medium.checked) medium.click();
-    placement.value = 'dedicated';
-    placement.dispatchEvent(new Event('change'));
-  };
-  for (const id of [...document.querySelectorAll('#theory input[type=range]')].map((input) => input.id)) {
-    const drawn = () => JSON.stringify(document.getElementById('curves').rows);
-    const states = [];
-    apart();
-    for (const end of ['min', 'max']) {
-      const input = document.getElementById(id);
-      input.value = input[end];
-      input.dispatchEvent(new Event('input'));
-      states.push(drawn());
-    }
-    seen.sliders.push({id, moves: states[0] !== states[1]});
-    document.getElementById('reset').click();
+  const ranks = element('ranks');
+  for (const option of [...ranks.options]) send(ranks, 'change', option.value);
+  if (element('tick-traced')) {
+    send(ranks, 'change', String(seen.scores.find((played) => played.traced).ranks));
+    element('tick-traced').click();
+    seen.traced_panels = [...document.querySelectorAll('#play .clock')].map((clock) => clock.textContent);
+    element('tick-traced').click();
   }
-  for (const select of document.querySelectorAll('#charts select, #timeline select')) {
-    for (const option of [...select.options]) {
-      const again = document.getElementById(select.id);
-      again.value = option.value;
-      again.dispatchEvent(new Event('change'));
-    }
-  }
-  document.getElementById('language').click();
+  seen.sliders = moveSliders();
+  seen.lens = walkThroughTheLens();
+  seen.guess = guessACurve();
+  seen.questions = askEverything();
+  chooseEverything();
+  for (const run of [...DATA.runs.keys(), 0]) send(element('run'), 'change', String(run));
+  element('language').click();
   seen.chinese = readPage();
-  document.getElementById('theme').click();
+  seen.guess_chinese = textOf('guess-said');
+  element('theme').click();
   seen.svg_bytes = [...document.querySelectorAll('figure[id] svg')].filter((svg) => !svg.closest('.legend')).map((svg) => svgText(svg).length);
   seen.untranslated = Object.entries(TEXTS).filter(([, pair]) => pair.length !== 2 || !pair[0] || !pair[1]).map(([key]) => key);
+  // A text that is missing shows its key.
+  seen.wordless = [...document.querySelectorAll('#main *, nav *, header *')].filter((found) => !found.closest('table, pre, [lang]') && !found.children.length)
+    .map((found) => found.textContent).filter((text) => /^[a-z]+_[a-z_]+$/.test(text));
   seen.requests = performance.getEntriesByType('resource').length;
 }
 

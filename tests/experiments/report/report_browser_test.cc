@@ -1,22 +1,12 @@
 // Real reports of real runs in a headless Chromium: opened from disk, read, played, switched. Skipped,
 // visibly, where there is no Chromium (Debian: apt-get install chromium).
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <sstream>
+#include <set>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
 #include "experiments/predict/cost_model.h"
+#include "tests/experiments/report/browser.h"
+#include "tests/ring_worker/mesh.h"
 
 namespace psring {
 namespace {
@@ -27,63 +17,8 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-std::string Slurp(const fs::path& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
-std::string FindChromium() {
-  const char* path = std::getenv("PATH");
-  for (const char* name : {"chromium", "chromium-browser", "google-chrome"}) {
-    for (absl::string_view folder : absl::StrSplit(path == nullptr ? "" : path, ':')) {
-      const std::string file = absl::StrCat(folder, "/", name);
-      if (access(file.c_str(), X_OK) == 0) return file;
-    }
-  }
-  return "";
-}
-
-class ReportBrowserTest : public testing::Test {
+class ReportBrowserTest : public BrowserTest {
  protected:
-  void SetUp() override {
-    chromium_ = FindChromium();
-    if (chromium_.empty()) GTEST_SKIP() << "no chromium here; apt-get install chromium";
-    root_ = fs::path(testing::TempDir()) / absl::StrCat("psring-browser-", getpid());
-    fs::remove_all(root_);
-    fs::create_directories(root_);
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
-  int Shell(const std::string& command) const {
-    const int status = std::system(absl::StrCat("cd ", root_.string(), " && ", command).c_str());
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-  int Psring(const std::string& arguments) const {
-    return Shell(absl::StrCat("timeout 120 ", PSRING_BINARY, " ", arguments, " >psring.out 2>psring.err"));
-  }
-
-  // What the probe saw in the page, which is a file and nothing else.
-  Json Visit(const fs::path& page) const {
-    const std::string probe = absl::StrCat("<head><script>", Slurp(PSRING_PROBE), "</script>");
-    std::ofstream(root_ / "probed.html") << absl::StrReplaceAll(Slurp(page), {{"<head>", probe}});
-    // Virtual time: a film of a minute takes as long as drawing it does.
-    const int status = Shell(absl::StrCat(
-        "timeout 100 ", chromium_,
-        " --headless=new --no-sandbox --disable-gpu --disable-crash-reporter --user-data-dir=profile "
-        "--virtual-time-budget=70000 --enable-logging=stderr --dump-dom file://",
-        (root_ / "probed.html").string(), " >dom 2>log"));
-    EXPECT_EQ(status, 0) << Slurp(root_ / "log");
-    EXPECT_THAT(Slurp(root_ / "log"), ::testing::Not(HasSubstr("CONSOLE")));
-    const std::string dom = Slurp(root_ / "dom");
-    const size_t begin = dom.find(">PROBE"), end = dom.find("EBORP<");
-    if (begin == std::string::npos || end == std::string::npos) {
-      ADD_FAILURE() << "the probe left nothing: " << dom.substr(0, 500);
-      return Json::object();
-    }
-    return Json::parse(dom.substr(begin + 6, end - begin - 6));
-  }
-
   // What holds for every page.
   void ExpectSound(const Json& seen) const {
     EXPECT_THAT(seen["errors"], IsEmpty());
@@ -96,14 +31,50 @@ class ReportBrowserTest : public testing::Test {
       EXPECT_TRUE(rows == seen["chinese"]["figures"][figure]) << figure;
     }
     for (const Json& slider : seen["sliders"]) EXPECT_EQ(slider["moves"], true) << slider;
-    EXPECT_EQ(seen["sliders"].size(), 5u);
+    EXPECT_EQ(seen["sliders"].size(), 7u);
+    EXPECT_THAT(seen["wordless"], IsEmpty());  // keys of texts that are missing
+    for (const Json& question : seen["questions"])
+      EXPECT_THAT(question["said"].get<std::string>(), HasSubstr("Right."));
+    ExpectCaptions(seen["english"]);
     EXPECT_GT(seen["after_one_round"], 0);
+    EXPECT_GE(seen["lit"], 4);  // a term of every formula that is not over yet
     EXPECT_EQ(seen["after_back"], 0);
     EXPECT_EQ(seen["played"].size(), 5u);
     for (const Json& panel : seen["played"]) {
       EXPECT_THAT(panel["done"].get<std::string>(), HasSubstr("\xe2\x9c\x93")) << panel;  // a tick
     }
     ExpectScoresAreTheory(seen);
+  }
+
+  // Every figure says of which run it is, and can be had as a drawing and as figures.
+  static void ExpectCaptions(const Json& page) {
+    for (const auto& [figure, caption] : page["captions"].items()) {
+      EXPECT_THAT(caption.get<std::string>(), testing::ContainsRegex("Run [^ ]+\\.|runs in one chart"))
+          << figure;
+      EXPECT_EQ(page["buttons"][figure], "SVG CSV") << figure;
+    }
+  }
+
+  // What the stepper ends with is what the collective itself, run here between threads, leaves on every rank.
+  static void ExpectEndIsTheCollectives(const Json& score) {
+    const int ranks = score["ranks"], chunks = static_cast<int>(score["holdings"][0].size());
+    const auto value = [](int rank, int chunk) { return std::ldexp(1.0f + chunk, rank); };  // sums are exact
+    GroupOptions options;
+    options.algorithm = score["algorithm"];
+    RunRanks("in_process", ranks, options, [&](ProcessGroup& group, Stream& stream) {
+      std::vector<float> data(chunks);
+      for (int chunk = 0; chunk < chunks; ++chunk) data[chunk] = value(group.rank(), chunk);
+      const Span span{data.data(), data.size()};
+      PSRING_RETURN_IF_ERROR(group.AllReduce(span, span, ReduceOp::kSum, stream));
+      PSRING_RETURN_IF_ERROR(stream.Synchronize());
+      for (int chunk = 0; chunk < chunks; ++chunk) {
+        float shown = 0;
+        const Json& times = score["holdings"][group.rank()][chunk];
+        for (int of = 0; of < ranks; ++of) shown += times[of].get<float>() * value(of, chunk);
+        EXPECT_EQ(data[chunk], shown) << score["algorithm"] << " rank " << group.rank() << " chunk " << chunk;
+      }
+      return absl::OkStatus();
+    });
   }
 
   // Played rounds end with the sums everywhere, after the theory's time.
@@ -118,6 +89,8 @@ class ReportBrowserTest : public testing::Test {
     int compared = 0;
     for (const Json& score : seen["scores"]) {
       EXPECT_EQ(score["complete"], true) << score;
+      ExpectEndIsTheCollectives(score);
+      EXPECT_EQ(score["traced_end"], score["traced"]) << score["algorithm"];
       const int ranks = score["ranks"];
       const auto scheme = schemes.find(score["algorithm"]);
       if (scheme == schemes.end() || (ranks & (ranks - 1)) != 0) continue;
@@ -129,15 +102,52 @@ class ReportBrowserTest : public testing::Test {
     EXPECT_GE(compared, 12);
   }
 
-  std::string chromium_;
-  fs::path root_;
+  // From the folder's own trace: of each bucket of rank 0's median step, from the last begin to the last end.
+  double TracedSeconds(const fs::path& run, const std::string& name) const {
+    const Json events = Json::parse(Slurp(run / "trace.json"))["traceEvents"];
+    double from = 0, to = 0;
+    for (const Json& event : events) {
+      if (event["pid"] != 1000000 || event["name"] != name) continue;
+      from = event["ts"];
+      to = from + event["dur"].get<double>();
+    }
+    std::map<int, std::pair<double, double>> steps;                    // rank 0's, by number
+    std::map<std::pair<int, int>, std::pair<double, double>> buckets;  // last begin, last end
+    for (const Json& event : events) {
+      if (event["ph"] != "X" || !event["args"].contains("step") || event["pid"] >= 1000000) continue;
+      const double begin = event["ts"], end = begin + event["dur"].get<double>();
+      if (begin < from || end > to) continue;
+      const int step = event["args"]["step"];
+      if (event["pid"] == 0) {
+        const auto [at, fresh] = steps.try_emplace(step, std::pair(begin, end));
+        at->second = {std::min(at->second.first, begin), std::max(at->second.second, end)};
+      }
+      if (event["name"] != "communication") continue;
+      auto& bucket = buckets[{step, event["args"]["bucket"]}];
+      bucket = {std::max(bucket.first, begin), std::max(bucket.second, end)};
+    }
+    std::vector<std::pair<double, int>> lengths;
+    for (const auto& [step, span] : steps) lengths.emplace_back(span.second - span.first, step);
+    std::sort(lengths.begin(), lengths.end());
+    double sum = 0;
+    for (const auto& [key, bucket] : buckets) {
+      if (key.first == lengths[(lengths.size() - 1) / 2].second) sum += bucket.second - bucket.first;
+    }
+    return sum * 1e-6;
+  }
 };
 
+// As the charts have it: communication minus waiting for peers.
+double Moved(const Json& row) {
+  return row["comm_busy_ms"].get<double>() - (row["wait_ms"].is_null() ? 0 : row["wait_ms"].get<double>());
+}
+
 TEST_F(ReportBrowserTest, AComparisonsPageShowsItsFiguresAndPlays) {
-  ASSERT_EQ(Psring("compare --strategies ring,ps-sync,ps-async --workers 2 --data synthetic --steps 6 "
-                   "--warmup_steps 1 "
-                   "--repeats 2 --samples 2560 --out run"),
-            0)
+  ASSERT_EQ(
+      Psring("compare --strategies ring,ps-sync,ps-async --workers 2 --data synthetic --link none --steps 6 "
+             "--warmup_steps 1 "
+             "--repeats 2 --samples 2560 --out run"),
+      0)
       << Slurp(root_ / "psring.err");
   EXPECT_LT(fs::file_size(root_ / "run/report.html"), 3u << 20);
   const Json seen = Visit(root_ / "run/report.html");
@@ -176,6 +186,53 @@ TEST_F(ReportBrowserTest, AComparisonsPageShowsItsFiguresAndPlays) {
     }
   }
   EXPECT_GT(compared, 50);
+
+  // The map, and the guess after its reveal, have the run's own points.
+  for (const Json& point : page["figures"]["map"]) {
+    if (point["basis"] != "measured") continue;
+    EXPECT_NEAR(point["server_over_ring"].get<double>(), Moved(figures["ps-sync2"]) / Moved(figures["ring2"]),
+                1e-9);
+    ++compared;
+  }
+  ASSERT_FALSE(seen["guess"].is_null());
+  EXPECT_EQ(seen["guess"]["before"], 0);  // nothing is given away
+  for (const char* works : {"keyboard", "pointer", "hides", "shows"})
+    EXPECT_EQ(seen["guess"][works], true) << works;
+  EXPECT_EQ(seen["guess"]["measured"][0]["ms"], Moved(figures["ring2"]));
+  EXPECT_THAT(seen["guess"]["said"].get<std::string>(), HasSubstr("you drew"));
+  EXPECT_EQ(seen["questions"].size(), 6u);
+
+  // Arrows, and the stepper on this run's clock.
+  EXPECT_GE(seen["arrows"]["ring x 2"], 2);
+  EXPECT_GE(seen["arrows"]["ps-sync x 2"], 4);
+  EXPECT_GE(seen["arrows_drawn"], 2);
+  int traced = 0;
+  for (const Json& score : seen["scores"]) {
+    if (score["traced"].is_null()) continue;
+    EXPECT_EQ(score["algorithm"], "ring");
+    EXPECT_NEAR(score["traced"].get<double>(), TracedSeconds(root_ / "run", "ring x 2"), 1e-6);
+    ++traced;
+  }
+  EXPECT_EQ(traced, 1);
+
+  // The lens: every update of the asynchronous launch, as old as the server said.
+  ASSERT_FALSE(seen["lens"].is_null());
+  EXPECT_THAT(seen["lens"]["first"].get<std::string>(), HasSubstr("computed on version 0"));
+  std::map<int, int64_t> stale;
+  for (const Json& update : seen["lens"]["rows"]) ++stale[update["staleness"]];
+  std::map<int, int64_t> recorded;
+  const std::string lens_part =
+      seen["lens"]["rows"][0]["records"] == "records/accuracy-1/ps-async-2" ? "accuracy" : "cost";
+  std::istringstream steps(Slurp(root_ / "run/steps.jsonl"));
+  for (std::string line; std::getline(steps, line);) {
+    const Json step = Json::parse(line);
+    if (step["strategy"] != "ps-async" || step["part"] != lens_part || step["repeat"] != 0) continue;
+    for (const Json& bucket : step["buckets"]) {
+      if (bucket["bucket"] == 0) ++recorded[bucket["staleness"]];
+    }
+  }
+  EXPECT_EQ(stale, recorded);
+  Photograph(root_ / "run/report.html", "compare");
 }
 
 TEST_F(ReportBrowserTest, TheOtherVerbsPages) {

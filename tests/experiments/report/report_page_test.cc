@@ -10,9 +10,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/arrivals.h"
 #include "experiments/predict/cost_model.h"
+#include "experiments/report/digests.h"
 #include "experiments/report/page.h"
 #include "experiments/report/schedule_data.h"
+#include "experiments/report/staleness_data.h"
 
 namespace psring {
 namespace {
@@ -181,6 +184,105 @@ TEST(DigestTraceTest, ShowsTheMedianStepOfRankZeroAndWhatOverlapsIt) {
   EXPECT_EQ(launch["name"], "ring x 2");
   EXPECT_EQ(launch["spans"],
             Json::parse(R"([[0.0,"forward",-1.0,0.0,0.03],[1.0,"communication",4.0,-0.01,0.015]])"));
+}
+
+TEST(DigestTraceTest, KeepsTheArrowsOfTheStepAndWhatItsExchangesTook) {
+  // Two buckets of a ring of two; rank 1 begins each a little later and has it a little later.
+  std::string text = "{\"traceEvents\":[";
+  for (int rank = 0; rank < 2; ++rank) {
+    for (int bucket = 0; bucket < 2; ++bucket) {
+      absl::StrAppend(&text, R"({"ph":"X","pid":)", rank, R"(,"tid":3000,"name":"communication","ts":)",
+                      1000 * bucket + 100 * rank, R"(,"dur":500,"args":{"step":4,"bucket":)", bucket, "}},");
+    }
+  }
+  text +=
+      R"({"ph":"s","id":1,"pid":0,"ts":0,"args":{"step":4,"bucket":0}},{"ph":"f","id":1,"pid":1,"ts":600,"args":{"step":4,"bucket":0}},)";
+  text +=
+      R"({"ph":"s","id":2,"pid":1,"ts":99000},{"ph":"f","id":2,"pid":0,"ts":99900},{"ph":"s","id":3,"pid":0,"ts":1},)";
+  text +=
+      R"({"ph":"X","pid":1000000,"name":"ring x 2","ts":0,"dur":2000,"args":{"algorithm":"ring","workers":2,"servers":0}}]})";
+  const Json launch = Json::parse(DigestTrace(text))["launches"][0];
+  EXPECT_EQ(launch["algorithm"], "ring");
+  EXPECT_EQ(launch["arrows"], Json::parse("[[0.0,1.0,0.0,0.0,0.6]]"));  // not of another time, not half
+  EXPECT_EQ(launch["exchange_ms"], 1.0);                                // twice from 100 to 600
+  // A rank that is missing leaves it open.
+  const Json three =
+      Json::parse(DigestTrace(absl::StrReplaceAll(text, {{"\"workers\":2", "\"workers\":3"}})));
+  EXPECT_TRUE(three["launches"][0]["exchange_ms"].is_null());
+}
+
+TEST(DigestTraceTest, ShowsAStepThatHasArrowsWhereOnlySomeHave) {
+  std::string text = "{\"traceEvents\":[";
+  for (int step = 0; step < 5; ++step) {
+    absl::StrAppend(&text, R"({"ph":"X","pid":0,"tid":1,"name":"forward","ts":)", 100 * step,
+                    ",\"dur\":", 10 + step, ",\"args\":{\"step\":", step, "}},");
+  }
+  for (const char* end : {R"("s","id":1,"pid":0,"ts":400)", R"("f","id":1,"pid":1,"ts":401)"})
+    absl::StrAppend(&text, R"({"ph":)", end, R"(,"args":{"step":4,"bucket":0}},)");
+  text += R"({"ph":"X","pid":1000000,"name":"ring x 2","ts":0,"dur":500}]})";
+  EXPECT_EQ(Json::parse(DigestTrace(text))["launches"][0]["ms"], 0.014);  // step 4, not the median of all
+}
+
+TEST(DigestArrivalsTest, SaysWhichVersionEachGradientWasComputedOn) {
+  const auto digest = [](const std::string& rule, const std::vector<uint16_t>& order) {
+    return DigestArrivals("x", ToBytes({.consistency = rule, .workers = 3, .updates = {order}}));
+  };
+  const Json json = Json::parse(digest("async", {0, 1, 0, 2, 1}));
+  // Worker, version computed on, version created.
+  EXPECT_EQ(json["pushes"], Json::parse("[[0,0,1],[1,0,2],[0,1,3],[2,0,4],[1,2,5]]"));
+  EXPECT_EQ(json["updates"], 5);
+  EXPECT_EQ(json["staleness_mean"], (0 + 1 + 1 + 3 + 2) / 5.0);
+  EXPECT_EQ(json["staleness_max"], 3);
+  // Bounded: worker 0 may go on only once all have pushed step 0, and then reads what is there.
+  EXPECT_EQ(Json::parse(digest("ssp:1", {0, 0, 1, 2, 0}))["pushes"],
+            Json::parse("[[0,0,1],[0,1,2],[1,0,3],[2,0,4],[0,4,5]]"));
+  EXPECT_EQ(digest("ssp:1", {0, 0, 0}), "");  // cannot have come in this order
+  EXPECT_EQ(DigestArrivals("x", "no such record"), "");
+  EXPECT_EQ(digest("async", {}), "");
+}
+
+TEST(DigestArrivalsTest, LongRunsKeepTheirBeginning) {
+  const std::vector<uint16_t> order(1000, 0);
+  const Json json =
+      Json::parse(DigestArrivals("x", ToBytes({.consistency = "async", .workers = 2, .updates = {order}})));
+  EXPECT_EQ(json["pushes"].size(), kMostPushes);
+  EXPECT_EQ(json["updates"], 1000);
+}
+
+TEST_F(ReportPageTest, TheOrderOfArrivalsComesFromTheRecords) {
+  Put("manifest.json", "{}");
+  EXPECT_EQ(ReadJson()["arrivals"], Json::array());
+  for (const char* part : {"cost-1", "cost-2", "hostile"})
+    fs::create_directories(folder_ / "records" / part / "ps-async-2");
+  const std::string bytes = ToBytes({.consistency = "async", .workers = 2, .updates = {{0, 1}}});
+  for (const char* part : {"cost-1", "cost-2"}) {
+    Put(absl::StrCat("records/", part, "/ps-async-2/arrivals-server0.bin"), bytes);
+    Put(absl::StrCat("records/", part, "/ps-async-2/launch.json"), R"({"strategy":"ps-async","workers":2})");
+  }
+  Put("records/hostile/ps-async-2/arrivals-server0.bin", "\xff{");
+  Put("records/hostile/ps-async-2/launch.json", R"({"strategy":7,"workers":"x"})");
+  const Json arrivals = ReadJson()["arrivals"];
+  ASSERT_EQ(arrivals.size(), 1u);  // a launch stands for its repeats
+  EXPECT_EQ(arrivals[0]["name"], "ps-async x 2");
+  EXPECT_EQ(arrivals[0]["records"].get<std::string>(), "records/cost-1/ps-async-2");
+}
+
+TEST(StalenessJsonTest, WaitingLessGoesFasterOnOlderWeights) {
+  const Json data = Json::parse(StalenessJson());
+  ASSERT_EQ(data["rules"].front(), "sync");
+  ASSERT_EQ(data["rules"].back(), "async");
+  for (size_t n = 0; n < data["workers"].size(); ++n) {
+    const double others = data["workers"][n].get<double>() - 1;
+    for (size_t spread = 0; spread < data["spreads"].size(); ++spread) {
+      const Json& progress = data["progress"][n][spread];
+      const Json& staleness = data["staleness"][n][spread];
+      EXPECT_LE(progress.front(), progress.back());
+      EXPECT_EQ(staleness.front(), 0);
+      EXPECT_NEAR(staleness.back().get<double>(), others, 0.1 * others + 0.05);
+      // Bounded staleness K: at most (2K + 1)(N - 1); rule 1 has K = 1.
+      EXPECT_LE(data["staleness_max"][n][spread][1].get<double>(), 3 * others);
+    }
+  }
 }
 
 TEST(ThinCsvTest, KeepsHeaderFirstAndLast) {

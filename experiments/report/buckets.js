@@ -1,0 +1,41 @@
+// What the size of a bucket does, by the theory: bucket b is ready at r_b, costs c_b, and ends at
+// e_b = max(r_b, e_(b-1)) + c_b; what is left after the backward pass is exposed. Gradients come evenly over the backward
+// pass, which is two thirds of computing; the first bucket is the small one that psring plans.
+
+const FIRST_BUCKET = 1048576;
+
+function exposedSeconds(bucketBytes, cost) {
+  const backward = wish.compute * 2 / 3, sizes = [Math.min(FIRST_BUCKET, bucketBytes, wish.gradient)];
+  const count = Math.ceil((wish.gradient - sizes[0]) / bucketBytes);
+  // Thousands of equal buckets cost as much as their sum, one after the other.
+  if (count > 3000) return Math.max(0, count * cost(bucketBytes) - backward);
+  for (let left = wish.gradient - sizes[0]; left > 0.5; left -= bucketBytes) sizes.push(Math.min(left, bucketBytes));
+  let ready = 0, end = 0;
+  for (const size of sizes) {
+    ready += size / wish.gradient * backward;
+    end = Math.max(ready, end) + cost(size);
+  }
+  return Math.max(0, end - backward);
+}
+
+function drawBuckets(parent, run, theoryData) {
+  const sizes = d3.range(49).map((i) => SLIDERS.bucket.low * Math.pow(SLIDERS.bucket.high / SLIDERS.bucket.low, i / 48));
+  const workers = wish.most, schemes = [['ring', 'ring', (bytes) => ringSeconds(theoryData, workers, bytes)], ['ps-sync', serversText(theoryData), (bytes) => serverSeconds(theoryData, workers, bytes)]];
+  const curves = schemes.map(([name, label, cost]) => ({name, label, cost, points: sizes.map((size) => ({size, ms: 1e3 * exposedSeconds(size, cost)}))}));
+  const here = curves.map((curve) => ({...curve, ms: 1e3 * exposedSeconds(wish.bucket, curve.cost)}));
+  const rows = [].concat(...curves.map((curve) => curve.points.map((p) => ({run_id: run.run_id, basis: 'computed', scheme: curve.name, workers, bucket_bytes: Math.round(p.size), exposed_ms: p.ms}))),
+    here.map((curve) => ({run_id: run.run_id, basis: 'computed', scheme: curve.name, workers, bucket_bytes: Math.round(wish.bucket), exposed_ms: curve.ms})));
+  figure(parent, {id: 'buckets', title: t('bucket_title', workers), rows, height: 300,
+    note: t('bucket_note', SLIDERS.bucket.text(wish.bucket), brief(wish.compute * 1e3), here.map((curve) => `${curve.label} ${brief(curve.ms)} ms`).join(', '), captionOf(run)),
+    legend: curves.map((curve) => ({label: curve.label, colour: colourOf(curve.name), dashed: true})),
+    draw: (svg, width, height) => {
+      const high = d3.max(rows, (row) => row.exposed_ms) || 1;
+      const x = d3.scale.log().domain([SLIDERS.bucket.low, SLIDERS.bucket.high]), y = d3.scale.linear().domain([0, high * 1.08]);
+      const plot = axes(svg, width, height, x, y, {xLabel: t('bucket'), yLabel: t('exposed_ms'), xFormat: bytesText, xTicks: [1e5, 1e6, 1e7, 1e8, 1e9]});
+      for (const curve of curves) {
+        plot.append('path').attr('class', 'theory').attr('d', d3.svg.line().x((p) => x(p.size)).y((p) => y(p.ms))(curve.points)).style({fill: 'none', stroke: colourOf(curve.name), 'stroke-width': 2.2});
+      }
+      plot.append('line').attr({x1: x(wish.bucket), x2: x(wish.bucket), y1: y.range()[0], y2: y.range()[1]}).style({stroke: 'var(--ink)'});
+      for (const curve of here) mark(plot, markOf(curve.name), x(wish.bucket), y(curve.ms), colourOf(curve.name), true, `${curve.label}: ${brief(curve.ms)} ms`);
+    }});
+}

@@ -1,0 +1,186 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "experiments/compare/run_trace.h"
+#include "experiments/report/digests.h"
+#include "experiments/report/untrusted_json.h"
+
+namespace psring {
+namespace {
+
+using Json = UntrustedJson;
+
+constexpr size_t kMostSpans = 1500, kMostArrows = 400;  // of a launch
+
+struct Span {
+  double rank, step, bucket, begin_us, us;
+  std::string lane;
+  double end_us() const { return begin_us + us; }
+};
+
+struct Arrow {
+  double from = -1, to = -1, step = -1, bucket = -1, leaves_us = -1, arrives_us = -1;
+};
+
+struct Launch {
+  Span span;
+  std::string algorithm;
+  double workers = 0;
+};
+
+// One pass over the file.
+struct Events {
+  std::vector<Span> spans;
+  std::vector<Launch> launches;
+  std::map<double, Arrow> arrows;  // by id
+};
+
+// Servers are rank -1 here.
+double RankOf(double row) { return row == kServersRow ? -1 : row; }
+
+void NoteSpan(const Json& event, Events& events) {
+  const auto arguments = event.find("args");
+  const Json none;
+  const Json& args = arguments != event.end() ? *arguments : none;
+  const double row = NumberAt(event, "pid", -2);
+  const Span span{RankOf(row),
+                  NumberAt(args, "step", -1),
+                  NumberAt(args, "bucket", -1),
+                  NumberAt(event, "ts", 0),
+                  NumberAt(event, "dur", 0),
+                  TextAt(event, "name")};
+  if (row == kLaunchesRow) {
+    const bool schedule = NumberAt(args, "servers", 0) == 0;
+    events.launches.push_back(
+        {span, schedule ? TextAt(args, "algorithm") : "", NumberAt(args, "workers", 0)});
+  } else if (span.rank >= -1) {
+    events.spans.push_back(span);
+  }
+}
+
+Events EventsOf(const std::string& text) {
+  Events events;
+  const Json trace = ParseUntrusted(text);
+  if (!trace.is_object() || !trace.contains("traceEvents") || !trace["traceEvents"].is_array()) return events;
+  for (const Json& event : trace["traceEvents"]) {
+    const std::string phase = TextAt(event, "ph");
+    if (phase == "X") NoteSpan(event, events);
+    if (phase != "s" && phase != "f") continue;
+    Arrow& arrow = events.arrows[NumberAt(event, "id", -1)];
+    (phase == "s" ? arrow.from : arrow.to) = RankOf(NumberAt(event, "pid", -2));
+    (phase == "s" ? arrow.leaves_us : arrow.arrives_us) = NumberAt(event, "ts", -1);
+    if (const auto args = event.find("args"); args != event.end()) {
+      arrow.step = NumberAt(*args, "step", -1);
+      arrow.bucket = NumberAt(*args, "bucket", -1);
+    }
+  }
+  return events;
+}
+
+struct Step {
+  double number = -1, begin_us = 0, end_us = 0;
+};
+
+// Rank 0's step of median length, of those that the trace holds; where some have arrows, of these.
+Step MedianStep(const std::vector<Span>& spans, const std::set<double>& arrowed) {
+  std::map<double, Step> found;
+  for (const Span& span : spans) {
+    if (span.rank != 0 || span.step < 0) continue;
+    if (!arrowed.empty() && !arrowed.contains(span.step)) continue;
+    const auto [at, fresh] = found.try_emplace(span.step, Step{span.step, span.begin_us, span.end_us()});
+    at->second.begin_us = std::min(at->second.begin_us, span.begin_us);
+    at->second.end_us = std::max(at->second.end_us, span.end_us());
+  }
+  std::vector<Step> steps;
+  for (const auto& [number, step] : found) steps.push_back(step);
+  if (steps.empty()) return {};
+  std::ranges::sort(steps, {}, [](const Step& step) { return step.end_us - step.begin_us; });
+  return steps[(steps.size() - 1) / 2];
+}
+
+double RoundedMs(double us) { return std::round(us * 10) / 1e4; }
+
+// Over the buckets of `step`: from the last rank's begin to the last rank's end.
+std::optional<double> ExchangeUs(const std::vector<Span>& spans, double step, double workers) {
+  struct Bucket {
+    double last_begin = 0, last_end = 0;
+    std::set<double> ranks;
+  };
+  std::map<double, Bucket> buckets;
+  for (const Span& span : spans) {
+    if (span.step != step || span.lane != "communication" || span.rank < 0) continue;
+    Bucket& bucket = buckets[span.bucket];
+    bucket.last_begin = std::max(bucket.last_begin, span.begin_us);
+    bucket.last_end = std::max(bucket.last_end, span.end_us());
+    bucket.ranks.insert(span.rank);
+  }
+  double sum = 0;
+  for (const auto& [index, bucket] : buckets) {
+    if (static_cast<double>(bucket.ranks.size()) != workers) return std::nullopt;
+    sum += std::max(0.0, bucket.last_end - bucket.last_begin);
+  }
+  if (buckets.empty()) return std::nullopt;
+  return sum;
+}
+
+Json LaunchJson(const Launch& launch, const Events& events) {
+  std::vector<Span> inside;
+  for (const Span& span : events.spans) {
+    if (span.begin_us >= launch.span.begin_us - 1 && span.end_us() <= launch.span.end_us() + 1)
+      inside.push_back(span);
+  }
+  std::set<double> arrowed;
+  for (const auto& [id, arrow] : events.arrows) {
+    if (arrow.leaves_us >= launch.span.begin_us && arrow.arrives_us <= launch.span.end_us())
+      arrowed.insert(arrow.step);
+  }
+  const Step step = MedianStep(inside, arrowed);
+  const std::optional<double> exchange =
+      launch.algorithm.empty() ? std::nullopt : ExchangeUs(inside, step.number, launch.workers);
+  std::erase_if(inside, [&](const Span& span) {
+    return span.end_us() <= step.begin_us || span.begin_us >= step.end_us;
+  });
+  if (inside.empty()) return nullptr;
+  if (inside.size() > kMostSpans) {
+    std::ranges::stable_sort(inside, std::ranges::greater(), &Span::us);
+    inside.resize(kMostSpans);
+  }
+  Json spans = Json::array(), arrows = Json::array();
+  const auto at = [&](double us) { return RoundedMs(us - step.begin_us); };
+  for (const Span& span : inside)
+    spans.push_back({span.rank, span.lane, span.bucket, at(span.begin_us), RoundedMs(span.us)});
+  int64_t left_out = 0;
+  for (const auto& [id, arrow] : events.arrows) {
+    const bool whole = arrow.from >= -1 && arrow.to >= -1 && arrow.leaves_us >= 0 && arrow.arrives_us >= 0;
+    if (!whole || arrow.arrives_us <= step.begin_us || arrow.leaves_us >= step.end_us) continue;
+    if (arrows.size() == kMostArrows) {
+      ++left_out;
+      continue;
+    }
+    arrows.push_back({arrow.from, arrow.to, arrow.bucket, at(arrow.leaves_us), at(arrow.arrives_us)});
+  }
+  Json json = {{"name", launch.span.lane},  {"algorithm", launch.algorithm},
+               {"workers", launch.workers}, {"ms", RoundedMs(step.end_us - step.begin_us)},
+               {"exchange_ms", nullptr},    {"spans", spans},
+               {"arrows", arrows},          {"arrows_left_out", left_out}};
+  if (exchange.has_value()) json["exchange_ms"] = RoundedMs(*exchange);
+  return json;
+}
+
+}  // namespace
+
+std::string DigestTrace(const std::string& text) {
+  const Events events = EventsOf(text);
+  Json json = {{"most_spans", kMostSpans}, {"most_arrows", kMostArrows}, {"launches", Json::array()}};
+  for (const Launch& launch : events.launches) {
+    Json one = LaunchJson(launch, events);
+    if (!one.is_null()) json["launches"].push_back(std::move(one));
+  }
+  return DumpUntrusted(json);
+}
+
+}  // namespace psring

@@ -1,0 +1,93 @@
+// What the reader set, and the sliders that set it; shared by the theory's charts and the stepper. The page has no
+// formulas of its own: psring's cost models say, for a gradient of one byte, how many messages, link bytes, medium bytes
+// and added bytes a scheme needs (theoryData), and
+//   seconds = messages a + max(link M/B, medium M/B of the medium) + added M g,
+// where a pipelined server adds while it moves: the larger of the two counts.
+
+const SLIDERS = {
+  bandwidth: {low: 1e6, high: 1e11, text: (v) => bytesText(v) + '/s'},
+  latency: {low: 1e-7, high: 1e-1, text: secondsText},
+  gradient: {low: 1e3, high: 1e10, text: bytesText},
+  bucket: {low: 1e5, high: 1e9, text: bytesText},
+};
+
+// Begins with the run's own numbers.
+const wish = {};
+
+function runWires(run) {
+  const link = (run.manifest && run.manifest.link) || {}, wires = link.wires || link.loopback || {};
+  const megabytesPerS = wires.mb_per_s || wires.connection_mb_per_s;
+  return {
+    bandwidth: isNumber(megabytesPerS) && megabytesPerS > 0 ? megabytesPerS * 1e6 : 1.25e9,
+    latency: isNumber(wires.latency_us) && wires.latency_us > 0 ? wires.latency_us * 1e-6 : 5e-5,
+    adding: isNumber(wires.add_gb_per_s) && wires.add_gb_per_s > 0 ? 1e-9 / wires.add_gb_per_s : 1e-10,
+    medium_rate: isNumber(wires.all_connections_mb_per_s) && wires.all_connections_mb_per_s > 0 ? wires.all_connections_mb_per_s * 1e6 : 0,
+  };
+}
+
+const gradientOf = (run) => { const row = rowsOf(run).find((r) => r.parameters > 0); return row ? row.parameters * 4 : 0; };
+
+function resetWish(run) {
+  const rows = rowsOf(run), wires = runWires(run), computing = rows.find((r) => r.plain === 'none' && r.compute_ms > 0) || rows.find((r) => r.compute_ms > 0);
+  const sized = rows.find((r) => r.bucket_mb > 0);
+  Object.assign(wish, wires, {gradient: gradientOf(run) || 25e6, shared: wires.medium_rate > 0, servers: 0, placement: 'rank0', pipelined: true,
+    bucket: sized ? Math.min(1e9, sized.bucket_mb * 1048576) : 26214400, compute: computing ? computing.compute_ms * 1e-3 : 0.05,
+    rule: 5, spread: 1, most: Math.max(8, ...rows.map((r) => r.workers).filter((n) => n <= 64)), log: true, ranks: wish.ranks, measured: wish.measured});
+}
+
+function seconds([messages, link, medium, added], overlaps, bytes = wish.gradient) {
+  const mediumTime = wish.shared && wish.medium_rate > 0 ? medium * bytes / wish.medium_rate : 0;
+  const move = Math.max(link * bytes / wish.bandwidth, mediumTime), add = added * bytes * wish.adding;
+  return messages * wish.latency + (overlaps ? Math.max(move, add) : move + add);
+}
+
+const serverTerms = (theoryData) => theoryData.server[wish.placement][wish.pipelined ? 'pipelined' : 'serial'][wish.servers];
+
+// One exchange of so many bytes between so many workers.
+const ringSeconds = (theoryData, workers, bytes) => seconds(theoryData.schemes.ring[workers - 1], false, bytes);
+const serverSeconds = (theoryData, workers, bytes) => seconds(serverTerms(theoryData)[workers - 1], wish.pipelined, bytes);
+
+// Seconds by number of workers, from 1.
+function theoryCurves(theoryData) {
+  const curves = {};
+  for (const [name, terms] of Object.entries(theoryData.schemes)) curves[name] = terms.map((term) => seconds(term, false));
+  curves['ps-sync'] = serverTerms(theoryData).map((term) => seconds(term, wish.pipelined));
+  return curves;
+}
+
+// "parameter server", "4 parameter servers".
+const serversText = (theoryData) => (theoryData.servers[wish.servers] > 1 ? t('servers_name', theoryData.servers[wish.servers]) : t('server_name'));
+
+// A slider over powers of ten.
+function logSlider(name, changed) {
+  const {low, high, text} = SLIDERS[name];
+  const output = make('output', {for: `slider-${name}`}, text(wish[name]));
+  const input = make('input', {type: 'range', id: `slider-${name}`, min: 0, max: 1000, value: Math.round(1000 * Math.log(wish[name] / low) / Math.log(high / low)), 'aria-valuetext': text(wish[name]),
+    oninput: (event) => {
+      wish[name] = low * Math.pow(high / low, event.target.value / 1000);
+      output.textContent = text(wish[name]);
+      input.setAttribute('aria-valuetext', text(wish[name]));
+      changed();
+    }});
+  return make('label', {}, `${t(name)} `, input, ' ', output);
+}
+
+function stepSlider(name, values, get, set, changed) {
+  const output = make('output', {}, String(values[get()]));
+  const input = make('input', {type: 'range', id: `slider-${name}`, min: 0, max: values.length - 1, value: get(), 'aria-valuetext': String(values[get()]),
+    oninput: (event) => { set(+event.target.value); output.textContent = String(values[get()]); input.setAttribute('aria-valuetext', String(values[get()])); changed(); }});
+  return make('label', {}, `${t(name)} `, input, ' ', output);
+}
+
+function tick(name, key, changed) {
+  const box = make('input', {type: 'checkbox', id: `tick-${name}`, onchange: (event) => { wish[key] = event.target.checked; changed(); }});
+  box.checked = wish[key];
+  return make('label', {}, box, ` ${t(name)}`);
+}
+
+function choice(id, values, value, names, changed) {
+  const select = make('select', {id, onchange: (event) => changed(event.target.value)});
+  values.forEach((v, i) => select.append(make('option', {value: v}, names[i])));
+  select.value = value;
+  return select;
+}

@@ -1,0 +1,115 @@
+// A headless Chromium that opens reports from disk and does what the probe says.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+
+namespace psring {
+
+inline std::string Slurp(const std::filesystem::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+inline std::string FindChromium() {
+  const char* path = std::getenv("PATH");
+  for (const char* name : {"chromium", "chromium-browser", "google-chrome"}) {
+    for (absl::string_view folder : absl::StrSplit(path == nullptr ? "" : path, ':')) {
+      const std::string file = absl::StrCat(folder, "/", name);
+      if (access(file.c_str(), X_OK) == 0) return file;
+    }
+  }
+  return "";
+}
+
+// A folder of its own, psring and a browser in it. Skips, visibly, where there is no Chromium.
+class BrowserTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    chromium_ = FindChromium();
+    if (chromium_.empty()) GTEST_SKIP() << "no chromium here; apt-get install chromium";
+    root_ = std::filesystem::path(testing::TempDir()) / absl::StrCat("psring-browser-", getpid());
+    std::filesystem::remove_all(root_);
+    std::filesystem::create_directories(root_);
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+
+  int Shell(const std::string& command) const {
+    const int status = std::system(absl::StrCat("cd ", root_.string(), " && ", command).c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  int Psring(const std::string& arguments) const {
+    return Shell(absl::StrCat("timeout 120 ", PSRING_BINARY, " ", arguments, " >psring.out 2>psring.err"));
+  }
+  int Chromium(const std::string& arguments) const {
+    return Shell(absl::StrCat("timeout 100 ", chromium_,
+                              " --headless=new --no-sandbox --disable-gpu --disable-crash-reporter "
+                              "--user-data-dir=profile --enable-logging=stderr ",
+                              arguments));
+  }
+
+  // What the probe saw in the page, which is a file and nothing else.
+  nlohmann::json Visit(const std::filesystem::path& page) const {
+    const std::string probe = absl::StrCat("<head><script>", Slurp(PSRING_PROBE), "</script>");
+    std::ofstream(root_ / "probed.html") << absl::StrReplaceAll(Slurp(page), {{"<head>", probe}});
+    // Virtual time: a film of a minute takes as long as drawing it does.
+    const int status = Chromium(absl::StrCat("--virtual-time-budget=70000 --dump-dom file://",
+                                             (root_ / "probed.html").string(), " >dom 2>log"));
+    EXPECT_EQ(status, 0) << Slurp(root_ / "log");
+    EXPECT_THAT(Slurp(root_ / "log"), testing::Not(testing::HasSubstr("CONSOLE")));
+    const std::string dom = Slurp(root_ / "dom");
+    const size_t begin = dom.find(">PROBE"), end = dom.find("EBORP<");
+    if (begin == std::string::npos || end == std::string::npos) {
+      ADD_FAILURE() << "the probe left nothing: " << dom.substr(0, 500);
+      return nlohmann::json::object();
+    }
+    return nlohmann::json::parse(dom.substr(begin + 6, end - begin - 6));
+  }
+
+  // Pictures for people to look at: desktop, phone, dark, print. PSRING_SCREENSHOTS names the folder that
+  // keeps them; else they are only made.
+  void Photograph(const std::filesystem::path& page, const std::string& name) const {
+    const char* keep = std::getenv("PSRING_SCREENSHOTS");
+    const std::filesystem::path folder = keep != nullptr ? keep : (root_ / "screenshots").string();
+    std::filesystem::create_directories(folder);
+    const std::string url = absl::StrCat("file://", page.string());
+    // No window of the browser is as narrow as a phone.
+    std::ofstream(root_ / "phone.html")
+        << "<iframe style='border:0;width:390px;height:14900px' src='" << url << "'></iframe>";
+    const std::string phone = absl::StrCat("file://", (root_ / "phone.html").string());
+    struct Shot {
+      const char* kind;
+      std::string flags, of;
+    };
+    for (const Shot& shot : {Shot{"desktop.png", "--window-size=1280,9000 --screenshot=", url},
+                             {"phone.png", "--window-size=500,15000 --screenshot=", phone},
+                             {"dark.png", "--force-dark-mode --window-size=1280,9000 --screenshot=", url},
+                             {"print.pdf", "--no-pdf-header-footer --print-to-pdf=", url}}) {
+      if (keep == nullptr && std::string(shot.kind) != "print.pdf") continue;
+      const std::filesystem::path file = folder / absl::StrCat(name, "-", shot.kind);
+      EXPECT_EQ(Chromium(absl::StrCat("--hide-scrollbars --virtual-time-budget=3000 ", shot.flags,
+                                      file.string(), " ", shot.of, " >shot.out 2>shot.log")),
+                0);
+      EXPECT_GT(std::filesystem::file_size(file), 20'000u) << file;
+      EXPECT_THAT(Slurp(root_ / "shot.log"), testing::Not(testing::HasSubstr("CONSOLE")));
+    }
+  }
+
+  std::string chromium_;
+  std::filesystem::path root_;
+};
+
+}  // namespace psring
