@@ -162,7 +162,7 @@ ChildSpec VirtualTrainer(const Configuration& configuration, const std::string& 
 }
 
 ChildSpec Server(const Configuration& configuration, int server, const Ground& ground,
-                 const std::string& folder, int restarts, const Binaries& binaries) {
+                 const std::string& folder, const Binaries& binaries) {
   const int servers = configuration.servers();
   const int node = ground.NodeOf(configuration, server);
   ChildSpec child{.name = servers == 1 ? "the server" : absl::StrCat("server ", server),
@@ -170,7 +170,7 @@ ChildSpec Server(const Configuration& configuration, int server, const Ground& g
                   .environment = Environment(configuration, 0, ground),
                   .log_path = ground.LogPath(folder, absl::StrCat("server", server)),
                   .serves = true,
-                  .restarts = ServerReturns(configuration.training, servers) ? restarts : 0};
+                  .may_return = ServerReturns(configuration.training, servers)};
   for (const std::string& argument :
        ServerArguments(configuration.training,
                        {.server = server,
@@ -264,7 +264,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
                      double expected_s, int attempt, const Binaries& binaries, const Site& site,
                      const Interrupt& interrupt, Display& display, int& restarts) {
   PSRING_ASSIGN_OR_RETURN(const Ground ground, Prepare(site, attempt));
-  LaunchSpec spec{.what = configuration.name()};
+  LaunchSpec spec{.what = configuration.name(), .restarts = restarts};
   const bool simulated = configuration.simulated();
   if (simulated) spec.children.push_back(VirtualTrainer(configuration, folder, binaries));
   const bool by_mpirun = configuration.backend() == "mpi" && !simulated;
@@ -279,7 +279,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
   }
   // Last, so that child and rank have one number.
   for (int server = 0; server < configuration.servers() && !simulated; ++server) {
-    spec.children.push_back(Server(configuration, server, ground, folder, restarts, binaries));
+    spec.children.push_back(Server(configuration, server, ground, folder, binaries));
   }
   spec.deadline = absl::Seconds(2 * configuration.training.timeout_s + 30 + 10 * expected_s);
 
