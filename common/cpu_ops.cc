@@ -1,5 +1,7 @@
 #include "common/cpu_ops.h"
 
+#include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "common/check.h"
@@ -12,6 +14,18 @@ namespace {
 
 const cpu::BFloat16Bits* Bits(ConstSpan span) { return static_cast<const cpu::BFloat16Bits*>(span.data); }
 cpu::BFloat16Bits* Bits(Span span) { return static_cast<cpu::BFloat16Bits*>(span.data); }
+
+// take(first, floats, count) for block after block of `values`, which may be of any type.
+template <typename Take>
+void ForEachBlock(ConstSpan values, const Take& take) {
+  if (values.type == DType::kFloat32) return take(size_t{0}, values.floats(), values.count);
+  float block[4096];
+  for (size_t at = 0; at < values.count; at += std::size(block)) {
+    const ConstSpan part = values.Slice(at, std::min(std::size(block), values.count - at));
+    cpu::Convert(part.type, part.data, DType::kFloat32, block, part.count);
+    take(at, block, part.count);
+  }
+}
 
 }  // namespace
 
@@ -74,7 +88,20 @@ void CpuOps::SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const
 void CpuOps::Add(Span to, ConstSpan from, Stream& stream) {
   PSRING_CHECK(to.count == from.count);
   stream.Run([=] {
-    cpu::Add(to.count, to.floats(), from.floats());
+    ForEachBlock(from, [&](size_t at, const float* values, size_t count) {
+      cpu::Add(count, to.floats() + at, values);
+    });
+    return absl::OkStatus();
+  });
+}
+
+void CpuOps::FindNotFinite(ConstSpan values, uint32_t* found, Stream& stream) {
+  stream.Run([=] {
+    ForEachBlock(values, [&](size_t, const float* block, size_t count) {
+      float sum = 0;  // 0, or NaN from the first that is not finite
+      for (size_t i = 0; i < count; ++i) sum += block[i] - block[i];
+      if (!(sum == 0)) *found = 1;
+    });
     return absl::OkStatus();
   });
 }

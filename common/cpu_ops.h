@@ -16,6 +16,7 @@ class CpuOps : public Ops {
   void SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const uint8_t* labels, Span dlogits,
                            double* loss_sum, int64_t* correct, Stream& stream) override;
   void Add(Span to, ConstSpan from, Stream& stream) override;
+  void FindNotFinite(ConstSpan values, uint32_t* found, Stream& stream) override;
   void AddSquares(ConstSpan values, double* sum, Stream& stream) override;
   void Apply(const SgdStep& step, Span weights, ConstSpan gradient, Stream& stream) override;
   void Apply(const MomentumStep& step, Span weights, ConstSpan gradient, Span velocity,

@@ -21,4 +21,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index);
 // looked for.
 absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device);
 
+// The same without matrix products, and so without cuBLASLt.
+absl::StatusOr<std::unique_ptr<Ops>> MakeCudaUpdateOps(Device& device);
+
 }  // namespace psring

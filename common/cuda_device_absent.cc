@@ -19,4 +19,6 @@ absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device&) {
   return absl::FailedPreconditionError("this build of psring has no CUDA");
 }
 
+absl::StatusOr<std::unique_ptr<Ops>> MakeCudaUpdateOps(Device& device) { return MakeCudaOps(device); }
+
 }  // namespace psring

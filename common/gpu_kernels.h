@@ -5,19 +5,26 @@
 // Counts in which a kernel divides are below 2^32 (gpu_ops.cc sees to it): 64-bit division is slow on GPUs.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <variant>
 
 #include "common/elementwise.h"
+#include "common/sixteen_bits.h"
 
 namespace psring::gpu {
 
-struct Add {
-  float* to;
-  const float* from;
-  PSRING_HOST_DEVICE void operator()(size_t i) const { to[i] += from[i]; }
+// What walks over memory and computes little gets four elements a thread where it can: loads of 16 bytes keep
+// enough of them in flight to fill a GPU's memory. Such a kernel has Four, for elements `at` ... `at` + 3,
+// and says which addresses it walks over.
+struct alignas(16) Quad {
+  float at[4];
 };
+PSRING_HOST_DEVICE inline Quad& QuadAt(float* values) { return *reinterpret_cast<Quad*>(values); }
+PSRING_HOST_DEVICE inline const Quad& QuadAt(const float* values) {
+  return *reinterpret_cast<const Quad*>(values);
+}
 
 struct ApplySgd {
   float scale, rate;
@@ -26,6 +33,13 @@ struct ApplySgd {
   PSRING_HOST_DEVICE void operator()(size_t i) const {
     elementwise::Sgd(scale, rate, weights[i], gradient[i]);
   }
+  PSRING_HOST_DEVICE void Four(size_t at) const {
+    Quad w = QuadAt(weights + at);
+    const Quad g = QuadAt(gradient + at);
+    for (int k = 0; k < 4; ++k) elementwise::Sgd(scale, rate, w.at[k], g.at[k]);
+    QuadAt(weights + at) = w;
+  }
+  std::array<const float*, 2> walks() const { return {weights, gradient}; }
 };
 
 struct ApplyMomentum {
@@ -36,6 +50,14 @@ struct ApplyMomentum {
   PSRING_HOST_DEVICE void operator()(size_t i) const {
     elementwise::Momentum(scale, rate, momentum, weights[i], gradient[i], velocity[i]);
   }
+  PSRING_HOST_DEVICE void Four(size_t at) const {
+    Quad w = QuadAt(weights + at), v = QuadAt(velocity + at);
+    const Quad g = QuadAt(gradient + at);
+    for (int k = 0; k < 4; ++k) elementwise::Momentum(scale, rate, momentum, w.at[k], g.at[k], v.at[k]);
+    QuadAt(weights + at) = w;
+    QuadAt(velocity + at) = v;
+  }
+  std::array<const float*, 3> walks() const { return {weights, gradient, velocity}; }
 };
 
 struct ApplyAdam {
@@ -46,7 +68,95 @@ struct ApplyAdam {
   PSRING_HOST_DEVICE void operator()(size_t i) const {
     elementwise::Adam(rates, weights[i], gradient[i], mean[i], variance[i]);
   }
+  PSRING_HOST_DEVICE void Four(size_t at) const {
+    Quad w = QuadAt(weights + at), m = QuadAt(mean + at), v = QuadAt(variance + at);
+    const Quad g = QuadAt(gradient + at);
+    for (int k = 0; k < 4; ++k) elementwise::Adam(rates, w.at[k], g.at[k], m.at[k], v.at[k]);
+    QuadAt(weights + at) = w;
+    QuadAt(mean + at) = m;
+    QuadAt(variance + at) = v;
+  }
+  std::array<const float*, 4> walks() const { return {weights, gradient, mean, variance}; }
 };
+
+// to[i] += the value of from[i].
+template <typename From>
+struct Add {
+  float* to;
+  const From* from;
+  PSRING_HOST_DEVICE void operator()(size_t i) const { to[i] += elementwise::Load(from[i]); }
+};
+
+template <>
+struct Add<float> {
+  float* to;
+  const float* from;
+  PSRING_HOST_DEVICE void operator()(size_t i) const { to[i] += from[i]; }
+  PSRING_HOST_DEVICE void Four(size_t at) const {
+    Quad sum = QuadAt(to + at);
+    const Quad more = QuadAt(from + at);
+    for (int k = 0; k < 4; ++k) sum.at[k] += more.at[k];
+    QuadAt(to + at) = sum;
+  }
+  std::array<const float*, 2> walks() const { return {to, from}; }
+};
+
+// to[i] = the value of from[i], rounded to nearest even.
+template <typename From, typename To>
+struct Convert {
+  const From* from;
+  To* to;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    to[i] = elementwise::Store<To>(elementwise::Load(from[i]));
+  }
+};
+
+// *found = 1 where value i is NaN or infinite. Many threads may write the same there, and nobody anything
+// else.
+template <typename T>
+struct FindNotFinite {
+  const T* values;
+  uint32_t* found;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    const float value = elementwise::Load(values[i]);
+    if (!(value - value == 0)) *found = 1;
+  }
+};
+
+// Runs `f` in fours: group 0 is the elements before the first that is aligned, group i the four behind those
+// of group i - 1; the last may be short.
+template <typename F>
+struct InFours {
+  F f;
+  size_t head, count;
+  PSRING_HOST_DEVICE void operator()(size_t group) const {
+    if (group == 0) {
+      for (size_t i = 0; i < head; ++i) f(i);
+      return;
+    }
+    const size_t at = head + 4 * (group - 1);
+    if (count - at >= 4) return f.Four(at);
+    for (size_t i = at; i < count; ++i) f(i);
+  }
+};
+
+// Calls `launch(n, g)` once, where g(0) ... g(n - 1) do what f(0) ... f(count - 1) do: in fours, where `f`
+// can and all that it walks over is aligned alike.
+template <typename F, typename Launch>
+auto LaunchWide(size_t count, const F& f, const Launch& launch) -> decltype(f.walks(), launch(count, f)) {
+  const auto walks = f.walks();
+  const uintptr_t beyond = reinterpret_cast<uintptr_t>(walks[0]) % sizeof(Quad);
+  for (const float* const other : walks) {
+    if (reinterpret_cast<uintptr_t>(other) % sizeof(Quad) != beyond) return launch(count, f);
+  }
+  const size_t to_boundary = (sizeof(Quad) - beyond) % sizeof(Quad) / sizeof(float);
+  const size_t head = to_boundary < count ? to_boundary : count;
+  return launch(1 + (count - head + 3) / 4, InFours<F>{f, head, count});
+}
+template <typename F, typename Launch, typename... None>
+auto LaunchWide(size_t count, const F& f, const Launch& launch, None...) -> decltype(launch(count, f)) {
+  return launch(count, f);
+}
 
 // Neighbours read neighbouring columns. Element i is column i % columns of chunk i / columns; it masks its
 // part of dy where y is given and not positive, and adds it up.
@@ -245,8 +355,14 @@ struct AddSum {
   }
 };
 
+using elementwise::BFloat16;
+using elementwise::Float16;
+
 using Kernel =
-    std::variant<Add, ApplySgd, ApplyMomentum, ApplyAdam, MaskAndSumColumns, SumChunks, GatherTaps, SumTaps,
-                 MaxPool, MaxPoolGradient, CrossEntropy, SumParts, SumSquares, AddScore, AddSum>;
+    std::variant<Add<float>, Add<BFloat16>, Add<Float16>, Convert<BFloat16, float>, Convert<Float16, float>,
+                 Convert<float, BFloat16>, Convert<float, Float16>, FindNotFinite<float>,
+                 FindNotFinite<BFloat16>, FindNotFinite<Float16>, ApplySgd, ApplyMomentum, ApplyAdam,
+                 MaskAndSumColumns, SumChunks, GatherTaps, SumTaps, MaxPool, MaxPoolGradient, CrossEntropy,
+                 SumParts, SumSquares, AddScore, AddSum>;
 
 }  // namespace psring::gpu

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,20 @@ constexpr size_t kParts = 64;
 // Threads that add squares side by side: enough for a large GPU, and few enough to add up quickly.
 constexpr size_t kSquareThreads = size_t{1} << 14;
 constexpr uint32_t kRowsPerChunk = 64;
+
+// f(a value of the C++ type that stands for `type`).
+template <typename F>
+absl::Status WithType(DType type, const F& f) {
+  switch (type) {
+    case DType::kFloat32:
+      return f(float{});
+    case DType::kBFloat16:
+      return f(elementwise::BFloat16{});
+    case DType::kFloat16:
+      return f(elementwise::Float16{});
+  }
+  return absl::InternalError("no such type");
+}
 
 // Memory in which results stand between launches.
 class Scratch {
@@ -144,10 +159,42 @@ class GpuOps : public Ops {
     });
   }
 
+  void Convert(ConstSpan from, Span to, Stream& stream) override {
+    PSRING_CHECK(to.count == from.count);
+    if (from.type == to.type) return stream.Copy(to.data, from.data, from.bytes());
+    PSRING_CHECK(from.type == DType::kFloat32 || to.type == DType::kFloat32);
+    math_->Enqueue(stream, "convert", [=, this] {
+      if (from.type == DType::kFloat32) {
+        return WithType(to.type, [&](auto type) {
+          using To = decltype(type);
+          if constexpr (std::is_same_v<To, float>) return absl::OkStatus();  // the same type
+          else return math_->Launch(to.count, gpu::Convert<float, To>{from.floats(), static_cast<To*>(to.data)});
+        });
+      }
+      return WithType(from.type, [&](auto type) {
+        using From = decltype(type);
+        if constexpr (std::is_same_v<From, float>) return absl::OkStatus();
+        else return math_->Launch(to.count, gpu::Convert<From, float>{static_cast<const From*>(from.data), to.floats()});
+      });
+    });
+  }
+
   void Add(Span to, ConstSpan from, Stream& stream) override {
     PSRING_CHECK(to.count == from.count);
     math_->Enqueue(stream, "add", [=, this] {
-      return math_->Launch(to.count, gpu::Add{to.floats(), from.floats()});
+      return WithType(from.type, [&](auto type) {
+        using From = decltype(type);
+        return math_->Launch(to.count, gpu::Add<From>{to.floats(), static_cast<const From*>(from.data)});
+      });
+    });
+  }
+
+  void FindNotFinite(ConstSpan values, uint32_t* found, Stream& stream) override {
+    math_->Enqueue(stream, "search for NaN", [=, this] {
+      return WithType(values.type, [&](auto type) {
+        using T = decltype(type);
+        return math_->Launch(values.count, gpu::FindNotFinite<T>{static_cast<const T*>(values.data), found});
+      });
     });
   }
 

@@ -16,4 +16,9 @@ absl::StatusOr<std::unique_ptr<Ops>> MakeOps(Device& device, int threads, DType 
   return MakeCudaOps(device);
 }
 
+absl::StatusOr<std::unique_ptr<Ops>> MakeUpdateOps(Device& device) {
+  if (device.host_reads_memory()) return MakeOneDnnOps(/*threads=*/1);
+  return MakeCudaUpdateOps(device);
+}
+
 }  // namespace psring

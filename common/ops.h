@@ -65,11 +65,8 @@ class Ops {
   virtual std::string_view name() const = 0;  // "reference", "onednn", "onednn, bfloat16", "cublaslt"
   virtual DType activations() const { return DType::kFloat32; }
 
-  // By value, to nearest even. Only an Ops whose activations are not float32 is asked to.
-  virtual void Convert(ConstSpan from, Span to, Stream& stream) {
-    (void)from, (void)to, (void)stream;
-    PSRING_CHECK(false);
-  }
+  // By value, to nearest even. From or to float32.
+  virtual void Convert(ConstSpan from, Span to, Stream& stream) = 0;
 
   // x [batch][inputs], weight [outputs][inputs], bias [outputs], y [batch][outputs].
   virtual void LinearForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
@@ -100,8 +97,11 @@ class Ops {
   virtual void SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const uint8_t* labels,
                                    Span dlogits, double* loss_sum, int64_t* correct, Stream& stream) = 0;
 
-  // to += from.
+  // to += from, which may be of any type; `to` is of floats.
   virtual void Add(Span to, ConstSpan from, Stream& stream) = 0;
+
+  // *found = 1 where one of `values` is NaN or infinite; else it stays as it is.
+  virtual void FindNotFinite(ConstSpan values, uint32_t* found, Stream& stream) = 0;
 
   // *sum += the squares of `values`, added up in double, in an order of the implementation's own that never
   // changes; on the CPU SumOfSquares of gradient_norm.h.
@@ -128,5 +128,8 @@ BFloat16 BFloat16Support();
 // activations.
 absl::StatusOr<std::unique_ptr<Ops>> MakeOps(Device& device, int threads,
                                              DType activations = DType::kFloat32);
+
+// For who only adds, looks and updates: without layers, so that a GPU needs no library for them.
+absl::StatusOr<std::unique_ptr<Ops>> MakeUpdateOps(Device& device);
 
 }  // namespace psring

@@ -1,6 +1,5 @@
 #include "common/reduce.h"
 
-#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -8,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "common/reduce_vectors.h"
+#include "common/sixteen_bits.h"
 
 // PSRING_MULTIVERSION comes from CMake: the attribute that makes the compiler emit a function once for each
 // instruction set, or nothing where it cannot. What such a function calls is inlined into each of its
@@ -63,54 +63,8 @@ absl::StatusOr<DType> ParseDType(const std::string& name) { return Parse(kTypeNa
 namespace cpu {
 namespace {
 
-// The 16-bit conversions are written in integers and without branches, so that they vectorise with any
-// instruction set and give the same bits with each, and as the instructions of reduce_vectors.h do.
-PSRING_INLINE float Load(float value) { return value; }
-PSRING_INLINE float Load(BFloat16 value) { return std::bit_cast<float>(uint32_t{value.bits} << 16); }
-PSRING_INLINE float Load(Float16 value) {
-  constexpr int32_t kBias = (127 - 15) << 23;  // between the two formats' exponents
-  const int32_t magnitude = (value.bits & 0x7fff) << 13;
-  const int32_t normal = magnitude + kBias;
-  const int32_t special = normal + kBias;  // infinity and NaN: the highest exponent of both formats
-  // A subnormal's digits as those of a number of exponent -14, from which that number's leading 1 is taken
-  // away.
-  const float subnormal = std::bit_cast<float>(normal + (1 << 23)) - std::bit_cast<float>(kBias + (1 << 23));
-  int32_t bits = magnitude < (0x7c00 << 13) ? normal : special;
-  bits = magnitude < (0x0400 << 13) ? std::bit_cast<int32_t>(subnormal) : bits;
-  return std::bit_cast<float>(uint32_t(bits) | uint32_t(value.bits & 0x8000) << 16);
-}
-
-// Rounded to nearest even; a NaN becomes a quiet NaN.
-template <typename T>
-T Store(float value);
-template <>
-PSRING_INLINE float Store<float>(float value) {
-  return value;
-}
-template <>
-PSRING_INLINE BFloat16 Store<BFloat16>(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-  const uint32_t nan = (bits >> 16) | 0x40;
-  return {static_cast<uint16_t>(value != value ? nan : rounded)};
-}
-template <>
-PSRING_INLINE Float16 Store<Float16>(float value) {
-  constexpr int32_t kBias = (127 - 15) << 23;
-  constexpr int32_t kHalf =
-      126 << 23;  // 0.5f: its last digit is worth 2^-24, as that of float16's subnormals
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const int32_t magnitude = bits & 0x7fffffff;
-  // What is too large carries over into infinity's pattern, if it does not lie far beyond.
-  const int32_t normal = (magnitude - kBias + 0xfff + ((magnitude >> 13) & 1)) >> 13;
-  // The adder rounds, at the digit where a subnormal ends.
-  const float shifted = std::bit_cast<float>(magnitude) + std::bit_cast<float>(kHalf);
-  const int32_t subnormal = std::bit_cast<int32_t>(shifted) - kHalf;
-  int32_t half = magnitude < (113 << 23) ? subnormal : normal;
-  half = magnitude < (143 << 23) ? half : 0x7c00;
-  half = magnitude > (255 << 23) ? 0x7e00 | ((magnitude >> 13) & 0x3ff) : half;
-  return {static_cast<uint16_t>(uint32_t(half) | (bits >> 16 & 0x8000))};
-}
+using elementwise::Load;
+using elementwise::Store;
 
 template <ReduceOp op>
 PSRING_INLINE float Combine(float a, float b) {

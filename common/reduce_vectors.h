@@ -9,14 +9,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/sixteen_bits.h"  // always inlined, all of it
+
 namespace psring::cpu {
 
-struct BFloat16 {
-  uint16_t bits;
-};
-struct Float16 {
-  uint16_t bits;
-};
+using elementwise::BFloat16;
+using elementwise::Float16;
 
 // Elements that the kernels take at a time; their `count` is a multiple of it.
 constexpr size_t kRun = 64;

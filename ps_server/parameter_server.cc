@@ -63,7 +63,7 @@ ParameterServer::~ParameterServer() {
 
 absl::StatusOr<Lane> ParameterServer::NewLane() const {
   Lane lane;
-  PSRING_ASSIGN_OR_RETURN(lane.ops, MakeOps(device_, /*threads=*/1));
+  PSRING_ASSIGN_OR_RETURN(lane.ops, MakeUpdateOps(device_));
   lane.stream = device_.NewStream(StreamKind::kCompute, "server");
   return lane;
 }
@@ -191,7 +191,10 @@ absl::Status ParameterServer::Answer(int bucket, const std::vector<int>& readers
     }
     const bool dropped = was == Pending::State::kDropped;
     PSRING_CHECK(dropped || was == Pending::State::kApplied || was == Pending::State::kRepeated);
-    const bool in_place = shard_->sends_copies() && CopyInPlace(reader, bucket);
+    bool in_place = false;
+    if (shard_->sends_copies()) {
+      PSRING_ASSIGN_OR_RETURN(in_place, CopyInPlace(reader, bucket));
+    }
     if (!in_place && !weights.has_value()) {
       PSRING_ASSIGN_OR_RETURN(weights, shard_->Read(bucket, lane));
     }
@@ -214,15 +217,16 @@ absl::Status ParameterServer::Answer(int bucket, const std::vector<int>& readers
   return absl::OkStatus();
 }
 
-bool ParameterServer::CopyInPlace(int worker, int bucket) {
+absl::StatusOr<bool> ParameterServer::CopyInPlace(int worker, int bucket) {
   std::shared_ptr<ReplySink> sink;
   {
     MutexLock lock(workers_[worker].mutex);
     sink = workers_[worker].sink;
   }
   std::byte* place = sink != nullptr ? sink->PlaceOf(bucket, shard_->bucket_bytes(bucket)) : nullptr;
-  if (place != nullptr) shard_->CopyWeightsTo(bucket, place);
-  return place != nullptr;
+  if (place == nullptr) return false;
+  PSRING_RETURN_IF_ERROR(shard_->CopyWeightsTo(bucket, place));
+  return true;
 }
 
 absl::Status ParameterServer::OnFetch(int worker, const ChunkHeader& header) {

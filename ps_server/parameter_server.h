@@ -241,7 +241,7 @@ class ParameterServer {
   static absl::Status Annotate(const absl::Status& status, int worker, int bucket);
   absl::StatusOr<Receipt> Dispatch(int worker, const ChunkHeader& header, Pieces payload, Lane& lane);
   // Straight into the worker's memory, where it has a place for them.
-  bool CopyInPlace(int worker, int bucket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
+  absl::StatusOr<bool> CopyInPlace(int worker, int bucket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
   absl::Status Act(int bucket, const Consistency::Decision& decision, Lane& lane, Replies& replies)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
   // Answers `readers` with the bucket's weights.

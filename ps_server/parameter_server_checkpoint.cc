@@ -37,12 +37,13 @@ bool ParameterServer::TakeCheckpoint(bool finished) {
   Checkpoint checkpoint{.job = job_, .finished = finished};
   const size_t bucket_count = job_.buckets.size();
   checkpoint.values.resize(shard_->value_count());
+  absl::Status saved;
+  bool consistent = true;
   {
     MutexLock admission_lock(admission_mutex_);
     const bool together = !rule_.each_alone();
     // All at once, where they belong together; else one by one.
     for (size_t i = 0; together && i < bucket_count; ++i) buckets_[i].mutex.Lock();
-    bool consistent = true;
     for (size_t i = 0; i < bucket_count && consistent; ++i) {
       if (!together) buckets_[i].mutex.Lock();
       checkpoint.buckets.push_back(buckets_[i].consistency->Save());
@@ -50,12 +51,16 @@ bool ParameterServer::TakeCheckpoint(bool finished) {
       // Clipping: an update that is decided may not have been made yet.
       consistent = !together || (checkpoint.buckets[i].version == checkpoint.buckets[0].version &&
                                  !buckets_[i].reduced.has_value());
-      if (consistent) shard_->SaveBucket(static_cast<int>(i), checkpoint.values.data());
+      if (consistent) {
+        saved = shard_->SaveBucket(static_cast<int>(i), checkpoint.values.data());
+        consistent = saved.ok();
+      }
       if (!together) buckets_[i].mutex.Unlock();
     }
     for (size_t i = bucket_count; together && i > 0; --i) buckets_[i - 1].mutex.Unlock();
-    if (!consistent) return false;
   }
+  if (!saved.ok()) Abort(saved);
+  if (!consistent) return false;
   if (bucket_count > 0) checkpoint.step = checkpoint.buckets[0].version;
   if (rule_.each_alone()) checkpoint.step /= options_.workers;
   checkpoint.stats = stats();

@@ -212,7 +212,7 @@ absl::Status ParameterServer::Restore(const Checkpoint& checkpoint, std::optiona
     state.consistency->Restore(checkpoint.buckets[i]);
     state.received_version.assign(job_.workers, state.consistency->version());
     state.may_skip.assign(job_.workers, each_alone);
-    shard_->LoadBucket(bucket, checkpoint.values.data());
+    PSRING_RETURN_IF_ERROR(shard_->LoadBucket(bucket, checkpoint.values.data()));
     shard_->set_samples_applied(bucket, checkpoint.samples[i]);
   }
   const std::vector<bool>& left =

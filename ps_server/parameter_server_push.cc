@@ -44,7 +44,7 @@ absl::Status ParameterServer::OnWeights(int worker, const ChunkHeader& header, P
   if (absl::Status status = CheckChunk(header, received, bytes, shard_->bucket_bytes(bucket)); !status.ok()) {
     return Annotate(status, worker, bucket);
   }
-  shard_->SetWeights(bucket, received, payload);
+  PSRING_RETURN_IF_ERROR(shard_->SetWeights(bucket, received, payload));
   received += bytes;
   if (received < shard_->bucket_bytes(bucket) || --state.weights_left > 0) return absl::OkStatus();
   {
@@ -64,8 +64,7 @@ absl::Status ParameterServer::OnSlot(int worker, const ChunkHeader& header, Piec
   if (absl::Status status = CheckChunk(header, next, TotalBytes(payload), bytes); !status.ok()) {
     return Annotate(status, worker, header.bucket);
   }
-  shard_->SetSlot(static_cast<int>(header.step) - 1, header.bucket, header.offset, payload);
-  return absl::OkStatus();
+  return shard_->SetSlot(static_cast<int>(header.step) - 1, header.bucket, header.offset, payload);
 }
 
 absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const ChunkHeader& header, Pieces payload,
@@ -108,9 +107,14 @@ absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const ChunkHeade
     return Annotate(absl::InvalidArgumentError("a whole gradient in the middle of one in chunks"), worker,
                     bucket);
   }
-  const ParameterShard::Added added =
+  const absl::StatusOr<ParameterShard::Added> taken =
       whole ? shard_->AddWhole(worker, bucket, payload.front(), push.resets)
             : shard_->AddChunk(worker, bucket, push.high_water, payload, push.resets);
+  if (!taken.ok()) {  // the device has failed: no fault of this worker
+    Abort(taken.status());
+    return Receipt::kTaken;
+  }
+  const ParameterShard::Added& added = *taken;
   if (!added.added) return Receipt::kTaken;  // reset meanwhile
   // Also of what is refused: part of it may stand in the sum, which then is reset with its worker's loss.
   push.high_water += bytes;

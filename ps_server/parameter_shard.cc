@@ -1,13 +1,11 @@
 #include "ps_server/parameter_shard.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/check.h"
-#include "common/gradient_norm.h"
 #include "ps_server/consistency.h"
 #include "ps_server/pieces.h"
 
@@ -47,15 +45,38 @@ size_t Window(const ServerJob& job, size_t wanted) {
 absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(const ServerJob& job, Device& device,
                                                                        const ShardOptions& options) {
   const size_t count = static_cast<size_t>(job.parameters);
-  PSRING_ASSIGN_OR_RETURN(Optimizer optimizer, Optimizer::Create(job.optimizer, device, count));
-  auto shard =
-      std::unique_ptr<ParameterShard>(new ParameterShard(job, device, std::move(optimizer), options));
-  PSRING_ASSIGN_OR_RETURN(Buffer weights, device.Allocate(count * sizeof(float)));
-  shard->weights_ = std::make_shared<Buffer>(std::move(weights));
-  if (shard->accumulation_ == Accumulation::kSum) {
-    PSRING_ASSIGN_OR_RETURN(shard->sum_, device.Allocate(count * sizeof(float)));
+  const auto made = [&]() -> absl::StatusOr<std::unique_ptr<ParameterShard>> {
+    PSRING_ASSIGN_OR_RETURN(Optimizer optimizer, Optimizer::Create(job.optimizer, device, count));
+    auto shard =
+        std::unique_ptr<ParameterShard>(new ParameterShard(job, device, std::move(optimizer), options));
+    PSRING_RETURN_IF_ERROR(shard->Allocate());
+    return shard;
+  };
+  absl::StatusOr<std::unique_ptr<ParameterShard>> shard = made();
+  if (shard.ok() || shard.status().code() != absl::StatusCode::kResourceExhausted) return shard;
+  const size_t slots = OptimizerSlots(job.optimizer.kind).size();
+  const bool sums = AccumulationOf(job) == Accumulation::kSum;
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "the parameter server needs %.1f MiB for %d parameters (weights, %s%d x optimizer state)%s: %s",
+      static_cast<double>(count * sizeof(float) * (1 + (sums ? 1 : 0) + slots)) / (1 << 20), job.parameters,
+      sums ? "sum, " : "", slots, sums ? "" : ", and for each push that is under way its size",
+      shard.status().message()));
+}
+
+absl::Status ParameterShard::Allocate() {
+  const size_t bytes = static_cast<size_t>(parameters_) * sizeof(float);
+  PSRING_ASSIGN_OR_RETURN(Buffer weights, device_.Allocate(bytes));
+  weights_ = std::make_shared<Buffer>(std::move(weights));
+  if (accumulation_ == Accumulation::kSum) {
+    PSRING_ASSIGN_OR_RETURN(sum_, device_.Allocate(bytes));
   }
-  return shard;
+  host_weights_ = weights_;
+  if (!on_host_ && !sends_copies_) {
+    PSRING_ASSIGN_OR_RETURN(Buffer pinned, device_.AllocateOnHost(bytes));
+    host_weights_ = std::make_shared<Buffer>(std::move(pinned));
+  }
+  PSRING_ASSIGN_OR_RETURN(on_device_, MakeShardDevice(device_));
+  return absl::OkStatus();
 }
 
 ParameterShard::ParameterShard(const ServerJob& job, Device& device, Optimizer optimizer,
@@ -67,10 +88,15 @@ ParameterShard::ParameterShard(const ServerJob& job, Device& device, Optimizer o
       serial_(job.serial),
       finite_(options.reject_nonfinite ? Finite::kRequired : Finite::kAny),
       schedule_(job.schedule),
+      parameters_(job.parameters),
       device_(device),
+      on_host_(device.host_reads_memory()),
       optimizer_(std::move(optimizer)),
       step_shares_(job.workers),
-      staging_(std::make_shared<StagingPool>(device, Window(job, options.staging_bytes))) {
+      staging_(std::make_shared<StagingPool>(device, Window(job, options.staging_bytes))),
+      answers_(on_host_ ? staging_
+                        : std::make_shared<StagingPool>(device, staging_->window(),
+                                                        StagingPool::Memory::kPinned)) {
   for (const Bucket& place : job.buckets) {
     BucketState& bucket = buckets_.emplace_back();
     bucket.place = place;
@@ -87,17 +113,29 @@ Span ParameterShard::WeightsOf(const BucketState& bucket) const {
   return weights_->span().Slice(bucket.place.first, bucket.place.count);
 }
 
-void ParameterShard::SetWeights(int bucket, size_t offset, Pieces payload) {
-  const Span weights = WeightsOf(buckets_[bucket]);
-  PSRING_CHECK(offset + TotalBytes(payload) <= weights.bytes());
-  CopyPieces(payload, static_cast<std::byte*>(weights.data) + offset);
+absl::Status ParameterShard::SetWeights(int bucket, size_t offset, Pieces payload) {
+  const Span part = WeightsOf(buckets_[bucket]).Slice(offset / sizeof(float), TotalBytes(payload) / sizeof(float));
+  buckets_[bucket].handed_out = false;
+  return on_device_->TakeIn(ShardDevice::Take::kSet, DType::kFloat32, payload, part, Finite::kAny).status();
 }
 
-void ParameterShard::SetSlot(int slot, int bucket, size_t offset, Pieces payload) {
+absl::Status ParameterShard::SetSlot(int slot, int bucket, size_t offset, Pieces payload) {
   const Bucket& place = buckets_[bucket].place;
-  const Span values = optimizer_.slots()[static_cast<size_t>(slot)].Slice(place.first, place.count);
-  PSRING_CHECK(offset + TotalBytes(payload) <= values.bytes());
-  CopyPieces(payload, static_cast<std::byte*>(values.data) + offset);
+  const Span part = optimizer_.slots()[static_cast<size_t>(slot)]
+                        .Slice(place.first, place.count)
+                        .Slice(offset / sizeof(float), TotalBytes(payload) / sizeof(float));
+  return on_device_->TakeIn(ShardDevice::Take::kSet, DType::kFloat32, payload, part, Finite::kAny).status();
+}
+
+absl::Status ParameterShard::SetFloats(Span to, const float* values) {
+  const Bytes all = std::as_bytes(std::span(values, to.count));
+  for (size_t at = 0; at < all.size(); at += kChunkBytes) {
+    const Bytes chunk = all.subspan(at, ChunkLength(all.size(), at));
+    const Span part = to.Slice(at / sizeof(float), chunk.size() / sizeof(float));
+    PSRING_RETURN_IF_ERROR(
+        on_device_->TakeIn(ShardDevice::Take::kSet, DType::kFloat32, {&chunk, 1}, part, Finite::kAny).status());
+  }
+  return absl::OkStatus();
 }
 
 StagingPool::Share ParameterShard::Reserve(int worker, int bucket, int64_t step) {
@@ -119,11 +157,11 @@ absl::StatusOr<bool> ParameterShard::BeginPush(int worker, int bucket, int64_t s
         staging_->Take(staging_->ReserveAnyway(bucket_bytes(bucket)), bucket_bytes(bucket)));
     return true;
   }
-  const bool borrows = in_place && wire_ == DType::kFloat32;
-  if (borrows && !bounded_) return true;
+  const bool from_there = in_place && borrows();
+  if (from_there && !bounded_) return true;
   StagingPool::Share share = Reserve(worker, bucket, step);
   if (share == nullptr) return false;
-  if (!borrows) {
+  if (!from_there) {
     PSRING_ASSIGN_OR_RETURN(state.staged[worker].buffer, staging_->Take(share, bucket_bytes(bucket)));
   }
   state.staged[worker].share = std::move(share);
@@ -145,22 +183,25 @@ void ParameterShard::UseRepeat(int worker, int bucket) {
   if (accumulation_ == Accumulation::kEachAlone) state.spare = std::exchange(state.staged[worker], {});
 }
 
-ParameterShard::Added ParameterShard::AddChunk(int worker, int bucket, size_t offset, Pieces payload,
-                                               uint64_t resets) {
+absl::StatusOr<ParameterShard::Added> ParameterShard::AddChunk(int worker, int bucket, size_t offset,
+                                                               Pieces payload, uint64_t resets) {
+  using Take = ShardDevice::Take;
   BucketState& state = buckets_[bucket];
   PSRING_CHECK(offset % kChunkBytes == 0 && offset + TotalBytes(payload) <= gradient_bytes(bucket));
-  const size_t first = offset / SizeOf(wire_);
+  const size_t first = offset / SizeOf(wire_), count = TotalBytes(payload) / SizeOf(wire_);
+  Added added;
   if (accumulation_ != Accumulation::kSum) {
-    float* to = static_cast<float*>(state.staged[worker].buffer->data()) + first;
-    return {.not_finite = SetPieces(wire_, payload, to, finite_)};
+    const Span to = state.staged[worker].buffer->span().Slice(first, count);
+    PSRING_ASSIGN_OR_RETURN(added.not_finite, on_device_->TakeIn(Take::kSet, wire_, payload, to, finite_));
+    return added;
   }
-  float* sum = sum_.span().floats() + state.place.first + first;
+  const Span sum = sum_.span().Slice(state.place.first + first, count);
   Chunk& chunk = state.chunks[offset / kChunkBytes];
   MutexLock lock(chunk.mutex);
-  if (state.resets != resets) return {.added = false};
-  if (chunk.started) return {.not_finite = AddPieces(wire_, payload, sum, finite_)};
-  chunk.started = true;
-  return {.not_finite = SetPieces(wire_, payload, sum, finite_)};
+  if (state.resets != resets) return Added{.added = false};
+  const Take take = std::exchange(chunk.started, true) ? Take::kAdd : Take::kSet;
+  PSRING_ASSIGN_OR_RETURN(added.not_finite, on_device_->TakeIn(take, wire_, payload, sum, finite_));
+  return added;
 }
 
 uint64_t ParameterShard::Reset(int bucket) {
@@ -192,49 +233,53 @@ size_t ParameterShard::value_count() const {
   return weights_->span().count * (1 + optimizer_.slots().size());
 }
 
-void ParameterShard::SaveBucket(int bucket, float* values) const {
+absl::Status ParameterShard::SaveBucket(int bucket, float* values) const {
   const Bucket& place = buckets_[bucket].place;
   const size_t count = weights_->span().count;
   std::vector<Span> parts = optimizer_.slots();
   parts.insert(parts.begin(), weights_->span());
   for (size_t i = 0; i < parts.size(); ++i) {
-    const float* part = parts[i].floats() + place.first;
-    std::copy(part, part + place.count, values + i * count + place.first);
+    PSRING_RETURN_IF_ERROR(on_device_->BringDown(parts[i].Slice(place.first, place.count),
+                                                 values + i * count + place.first, /*pinned=*/false));
   }
+  return absl::OkStatus();
 }
 
-void ParameterShard::LoadBucket(int bucket, const float* values) {
+absl::Status ParameterShard::LoadBucket(int bucket, const float* values) {
   const Bucket& place = buckets_[bucket].place;
   const size_t count = weights_->span().count;
   std::vector<Span> parts = optimizer_.slots();
   parts.insert(parts.begin(), weights_->span());
   for (size_t i = 0; i < parts.size(); ++i) {
-    const float* from = values + i * count + place.first;
-    std::copy(from, from + place.count, parts[i].floats() + place.first);
+    PSRING_RETURN_IF_ERROR(
+        SetFloats(parts[i].Slice(place.first, place.count), values + i * count + place.first));
   }
+  buckets_[bucket].handed_out = false;
+  return absl::OkStatus();
 }
 
-ParameterShard::Added ParameterShard::AddWhole(int worker, int bucket, Bytes gradient, uint64_t resets) {
-  if (accumulation_ == Accumulation::kEachAlone && wire_ == DType::kFloat32) {
+absl::StatusOr<ParameterShard::Added> ParameterShard::AddWhole(int worker, int bucket, Bytes gradient,
+                                                               uint64_t resets) {
+  if (accumulation_ == Accumulation::kEachAlone && borrows()) {
     // It goes straight into the weights, and an update cannot be taken back: all of it is looked at before.
     if (finite_ == Finite::kRequired) {
-      if (const auto at = FirstNotFinite(wire_, {&gradient, 1})) return {.not_finite = at};
+      if (const auto at = FirstNotFinite(wire_, {&gradient, 1})) return Added{.not_finite = at};
     }
     buckets_[bucket].borrowed[worker] = gradient;
-    return {};
+    return Added{};
   }
   size_t offset = 0;
   do {
     const Bytes chunk = gradient.subspan(offset, ChunkLength(gradient.size(), offset));
-    Added added = AddChunk(worker, bucket, offset, {&chunk, 1}, resets);
+    PSRING_ASSIGN_OR_RETURN(Added added, AddChunk(worker, bucket, offset, {&chunk, 1}, resets));
     if (added.not_finite.has_value()) *added.not_finite += offset / SizeOf(wire_);
     if (!added.added || added.not_finite.has_value()) return added;
     offset += chunk.size();
   } while (offset < gradient.size());
-  return {};
+  return Added{};
 }
 
-ConstSpan ParameterShard::SumOf(BucketState& state, std::span<const int> workers, Lane& lane) {
+ConstSpan ParameterShard::SumOf(BucketState& state, std::span<const int> workers, Ops& ops, Stream& stream) {
   const size_t count = state.place.count;
   if (accumulation_ == Accumulation::kSum) return sum_.span().Slice(state.place.first, count);
   if (accumulation_ == Accumulation::kEachAlone && state.staged[workers.front()].buffer == nullptr) {
@@ -243,36 +288,36 @@ ConstSpan ParameterShard::SumOf(BucketState& state, std::span<const int> workers
   const Span sum = state.staged[workers.front()].buffer->span().Slice(0, count);
   if (state.reduced) return sum;
   for (const int worker : workers.subspan(1)) {
-    lane.ops->Add(sum, state.staged[worker].buffer->span().Slice(0, count), *lane.stream);
+    ops.Add(sum, state.staged[worker].buffer->span().Slice(0, count), stream);
   }
   return sum;
 }
 
 absl::StatusOr<double> ParameterShard::Reduce(int bucket, std::span<const int> workers, Lane& lane) {
   BucketState& state = buckets_[bucket];
-  const ConstSpan sum = SumOf(state, workers, lane);
+  ConstSpan sum;
+  PSRING_RETURN_IF_ERROR(on_device_->Compute(
+      lane, [&](Ops& ops, Stream& stream) { sum = SumOf(state, workers, ops, stream); }));
   state.reduced = true;
-  PSRING_RETURN_IF_ERROR(lane.stream->Synchronize());
-  return SumOfSquares(sum.floats(), sum.count);
+  return on_device_->SumOfSquares(sum, lane);
 }
 
 absl::Status ParameterShard::Apply(int bucket, std::span<const int> workers, int64_t samples, int64_t version,
                                    const Factors& factors, Lane& lane) {
   BucketState& state = buckets_[bucket];
-  const ConstSpan gradient = SumOf(state, workers, lane);
-  state.reduced = false;
-  if (accumulation_ == Accumulation::kSum) {
-    EmptySum(bucket);
-  }
-  // A short last batch may leave a worker without samples: its push then says nothing about the weights.
-  if (samples > 0) {
+  if (accumulation_ == Accumulation::kSum) EmptySum(bucket);
+  PSRING_RETURN_IF_ERROR(on_device_->Compute(lane, [&](Ops& ops, Stream& stream) {
+    const ConstSpan gradient = SumOf(state, workers, ops, stream);
+    // A short last batch may leave a worker without samples: its push then says nothing about the weights.
+    if (samples == 0) return;
     const double learning_rate = LearningRate(schedule_, state.samples_applied) * factors.rate;
-    optimizer_.Apply(state.place.first, WeightsOf(state), gradient, samples, learning_rate, version,
-                     *lane.ops, *lane.stream, factors.gradient);
-    state.samples_applied += samples;
-  }
-  PSRING_RETURN_IF_ERROR(lane.stream->Synchronize());
-  // The stream has read the pushes by now: their buffers may go back, or serve the answers.
+    optimizer_.Apply(state.place.first, WeightsOf(state), gradient, samples, learning_rate, version, ops,
+                     stream, factors.gradient);
+  }));
+  state.reduced = false;
+  state.handed_out = false;
+  state.samples_applied += samples;
+  // The pushes have been read by now: their buffers may go back, or serve the answers.
   if (accumulation_ == Accumulation::kEachAlone) {
     state.spare = std::exchange(state.staged[workers.front()], {});
   } else if (accumulation_ == Accumulation::kSumInOrder) {
@@ -281,29 +326,33 @@ absl::Status ParameterShard::Apply(int bucket, std::span<const int> workers, int
   return absl::OkStatus();
 }
 
-absl::StatusOr<Snapshot> ParameterShard::Read(int bucket, Lane& lane) {
+absl::StatusOr<Snapshot> ParameterShard::Read(int bucket, Lane&) {
   BucketState& state = buckets_[bucket];
   const Span weights = WeightsOf(state);
-  if (!sends_copies_) return Snapshot{weights, weights_};
-  auto [share, copy] = std::exchange(state.spare, {});
-  if (copy == nullptr) {
-    if (share == nullptr) share = staging_->ReserveAnyway(weights.bytes());
-    PSRING_ASSIGN_OR_RETURN(copy, staging_->Take(std::move(share), weights.bytes()));
+  if (!sends_copies_) {
+    const Span handed = host_weights_->span().Slice(state.place.first, state.place.count);
+    if (!on_host_ && !std::exchange(state.handed_out, true)) {
+      PSRING_RETURN_IF_ERROR(on_device_->BringDown(weights, handed.data, /*pinned=*/true));
+    }
+    return Snapshot{handed, host_weights_};
   }
-  lane.stream->Copy(copy->data(), weights.data, weights.bytes());
-  PSRING_RETURN_IF_ERROR(lane.stream->Synchronize());
+  auto [share, copy] = std::exchange(state.spare, {});
+  if (copy == nullptr || !on_host_) {
+    if (share == nullptr) share = staging_->ReserveAnyway(weights.bytes());
+    PSRING_ASSIGN_OR_RETURN(copy, answers_->Take(std::move(share), weights.bytes()));
+  }
+  PSRING_RETURN_IF_ERROR(on_device_->BringDown(weights, copy->data(), /*pinned=*/true));
   const Span copied = copy->span().Slice(0, weights.count);
   return Snapshot{copied, std::move(copy)};
 }
 
-void ParameterShard::CopyWeightsTo(int bucket, std::byte* to) const {
-  const Span weights = WeightsOf(buckets_[bucket]);
-  if (weights.bytes() > 0) std::memcpy(to, weights.data, weights.bytes());
+absl::Status ParameterShard::CopyWeightsTo(int bucket, std::byte* to) const {
+  return on_device_->BringDown(WeightsOf(buckets_[bucket]), to, /*pinned=*/false);
 }
 
 absl::StatusOr<Snapshot> ParameterShard::CopyOf(ConstSpan values) const {
-  PSRING_ASSIGN_OR_RETURN(Buffer buffer, device_.Allocate(values.bytes()));
-  if (values.bytes() > 0) std::memcpy(buffer.data(), values.data, values.bytes());
+  PSRING_ASSIGN_OR_RETURN(Buffer buffer, MakeCpuDevice()->Allocate(values.bytes()));
+  PSRING_RETURN_IF_ERROR(on_device_->BringDown(values, buffer.data(), /*pinned=*/false));
   auto copy = std::make_shared<Buffer>(std::move(buffer));
   return Snapshot{{copy->data(), values.count}, copy};
 }

@@ -1,4 +1,5 @@
 // The parameters a server holds, on its device: adds up gradients, applies the optimizer, hands out weights.
+// What arrives and what is handed out stands in the host's memory (shard_device.h has the way between).
 //
 // How a bucket's gradients become one update:
 //   kSum           synchronous. Chunks are added to one sum as they arrive, in any order of workers. The
@@ -19,7 +20,8 @@
 // weights until every worker has pushed the next step, and a worker pushes that only after it has received
 // these. Everywhere else (kEachAlone, spare workers) updates may come while they are still being sent, so
 // they are sent from a copy, in a buffer that is used again. In every mode the memory lives for as long as
-// somebody holds the Snapshot.
+// somebody holds the Snapshot. Of weights that live on a GPU what is handed out stands in pinned memory: in one
+// place as large as the weights in the first case, in as much again as the window in the second.
 #pragma once
 
 #include <atomic>
@@ -40,6 +42,7 @@
 #include "ps_server/messages.h"
 #include "ps_server/pieces.h"
 #include "ps_server/server_job.h"
+#include "ps_server/shard_device.h"
 #include "ps_server/staging_pool.h"
 
 namespace psring {
@@ -59,15 +62,9 @@ struct Snapshot {
   std::shared_ptr<const void> keep;
 };
 
-// What one thread computes with.
-struct Lane {
-  std::unique_ptr<Ops> ops;
-  std::unique_ptr<Stream> stream;  // kCompute: runs within the call
-};
-
 class ParameterShard {
  public:
-  // `job` is valid. ResourceExhausted where the device cannot hold it.
+  // `job` is valid. ResourceExhausted where the device cannot hold it, with how much is needed.
   static absl::StatusOr<std::unique_ptr<ParameterShard>> Create(const ServerJob& job, Device& device,
                                                                 const ShardOptions& options = {});
 
@@ -78,8 +75,8 @@ class ParameterShard {
 
   // Bytes of the bucket's initial weights, or of a slot of the optimizer. Before anything is pushed; one
   // thread at a time.
-  void SetWeights(int bucket, size_t offset, Pieces payload);
-  void SetSlot(int slot, int bucket, size_t offset, Pieces payload);
+  absl::Status SetWeights(int bucket, size_t offset, Pieces payload);
+  absl::Status SetSlot(int slot, int bucket, size_t offset, Pieces payload);
   int slots() const { return static_cast<int>(optimizer_.slots().size()); }
 
   // One push of a worker: BeginPush, then AddChunk for chunk after chunk, then Apply, alone or together with
@@ -98,11 +95,11 @@ class ParameterShard {
     std::optional<size_t> not_finite = {};
   };
   // `payload`: in the job's wire format. `resets`: how often the bucket has been reset, for all that the
-  // worker knows.
-  Added AddChunk(int worker, int bucket, size_t offset, Pieces payload, uint64_t resets = 0);
+  // worker knows. Errors are the device's.
+  absl::StatusOr<Added> AddChunk(int worker, int bucket, size_t offset, Pieces payload, uint64_t resets = 0);
   // The whole gradient, aligned as floats are, which stays as it is until the Apply that takes it has
-  // returned: where each push is applied alone, and came in float32, it is not copied.
-  Added AddWhole(int worker, int bucket, Bytes gradient, uint64_t resets = 0);
+  // returned: where each push is applied alone, came in float32 and can be read from there, it is not copied.
+  absl::StatusOr<Added> AddWhole(int worker, int bucket, Bytes gradient, uint64_t resets = 0);
 
   // Whether the bytes of a push that is not whole stand in a sum together with others', so that only a Reset
   // gets rid of them.
@@ -142,7 +139,7 @@ class ParameterShard {
   // Whether Read copies, because updates may come while the weights are being sent.
   bool sends_copies() const { return sends_copies_; }
   // Not while Apply runs on the bucket.
-  void CopyWeightsTo(int bucket, std::byte* to) const;
+  absl::Status CopyWeightsTo(int bucket, std::byte* to) const;
 
   // The bucket's weights, for workers that have pushed, or whose push is dropped. Not while Apply runs on the
   // bucket. A copy stands where the push did that was just applied; where there was none (a worker has left,
@@ -152,8 +149,8 @@ class ParameterShard {
   // For checkpoints: as many floats as weights and optimizer state have, and the bucket's part of them, out
   // or in. Not while Apply runs on the bucket.
   size_t value_count() const;
-  void SaveBucket(int bucket, float* values) const;
-  void LoadBucket(int bucket, const float* values);
+  absl::Status SaveBucket(int bucket, float* values) const;
+  absl::Status LoadBucket(int bucket, const float* values);
   int64_t samples_applied(int bucket) const { return buckets_[bucket].samples_applied; }
   void set_samples_applied(int bucket, int64_t samples) { buckets_[bucket].samples_applied = samples; }
 
@@ -179,6 +176,7 @@ class ParameterShard {
     Staged spare;                     // kEachAlone: of the push that was just applied, for its answers
     std::vector<Bytes> borrowed;      // kEachAlone, by worker: instead of staged
     bool reduced = false;             // by Reduce: the pushes are one
+    bool handed_out = false;          // these weights stand in host_weights_ already
   };
   // kEachAlone and serial: answers wait for the whole gradient of a step, so room for all of them is had at
   // once.
@@ -189,13 +187,19 @@ class ParameterShard {
 
   ParameterShard(const ServerJob& job, Device& device, Optimizer optimizer, const ShardOptions& options);
 
+  absl::Status Allocate();
+
   Span WeightsOf(const BucketState& bucket) const;
   absl::StatusOr<Snapshot> CopyOf(ConstSpan values) const;
   void EmptySum(int bucket);  // kSum
   // kEachAlone: null where there is no room now.
   StagingPool::Share Reserve(int worker, int bucket, int64_t step);
-  // The pushes of `workers` as one gradient.
-  ConstSpan SumOf(BucketState& bucket, std::span<const int> workers, Lane& lane);
+  // Whether a whole gradient that stands in the host's memory is applied from there.
+  bool borrows() const { return wire_ == DType::kFloat32 && on_host_; }
+  // The pushes of `workers` as one gradient; what `ops` add up for it is enqueued.
+  ConstSpan SumOf(BucketState& bucket, std::span<const int> workers, Ops& ops, Stream& stream);
+  // `values` of a range on the device, from the host, in chunks.
+  absl::Status SetFloats(Span to, const float* values);
 
   const Accumulation accumulation_;
   const DType wire_;
@@ -204,13 +208,18 @@ class ParameterShard {
   const bool serial_;
   const Finite finite_;
   const LrSchedule schedule_;
+  const int64_t parameters_;
   Device& device_;
+  const bool on_host_;  // the device's memory is the host's
   Optimizer optimizer_;
   std::shared_ptr<Buffer> weights_;
-  Buffer sum_;                          // kSum
-  std::deque<BucketState> buckets_;     // stay where they are
-  std::vector<StepShare> step_shares_;  // by worker
+  std::shared_ptr<Buffer> host_weights_;  // weights_, or what of them is handed out without a copy
+  Buffer sum_;                            // kSum
+  std::deque<BucketState> buckets_;       // stay where they are
+  std::vector<StepShare> step_shares_;    // by worker
   const std::shared_ptr<StagingPool> staging_;
+  const std::shared_ptr<StagingPool> answers_;  // staging_, or pinned memory for what has a share of it
+  std::unique_ptr<ShardDevice> on_device_;      // last: its work uses the above
 };
 
 }  // namespace psring

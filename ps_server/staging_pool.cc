@@ -69,7 +69,8 @@ absl::StatusOr<std::shared_ptr<Buffer>> StagingPool::Take(Share share, size_t by
     }
   }
   if (!found) {
-    absl::StatusOr<Buffer> fresh = device_.Allocate(bytes);
+    absl::StatusOr<Buffer> fresh =
+        memory_ == Memory::kPinned ? device_.AllocateOnHost(bytes) : device_.Allocate(bytes);
     if (!fresh.ok()) {
       MutexLock lock(mutex_);
       allocated_ -= bytes;

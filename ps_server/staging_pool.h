@@ -23,7 +23,10 @@ namespace psring {
 // outlives all.
 class StagingPool : public std::enable_shared_from_this<StagingPool> {
  public:
-  StagingPool(Device& device, size_t window) : device_(device), window_(window) {}
+  // kPinned: of the host, for the device's copies (AllocateOnHost).
+  enum class Memory { kOfDevice, kPinned };
+  StagingPool(Device& device, size_t window, Memory memory = Memory::kOfDevice)
+      : device_(device), memory_(memory), window_(window) {}
 
   // Room in the window, until its last owner lets go of it, on whatever thread.
   using Share = std::shared_ptr<const void>;
@@ -35,7 +38,8 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   Share ReserveAnyway(size_t bytes);
   void LeaveLine(int who);
 
-  // A buffer within `share`, which lives as long as it. Contents are whatever was left in it. No more is ever
+  // A buffer within `share` (of this pool, or of one whose window stands for both), which lives as long as
+  // it. Contents are whatever was left in it. No more is ever
   // allocated, idle buffers included, than the window or what is reserved.
   absl::StatusOr<std::shared_ptr<Buffer>> Take(Share share, size_t bytes);
 
@@ -64,6 +68,7 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   void Return(Buffer buffer);
 
   Device& device_;
+  const Memory memory_;
   const size_t window_;
   mutable Mutex mutex_;
   CondVar changed_;

@@ -39,6 +39,8 @@ class Arena {
     memory_ = static_cast<char*>(
         mmap(nullptr, kArena, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     PSRING_CHECK(memory_ != MAP_FAILED);
+    // It is opened and closed at every turn, which takes as long as it has pages.
+    (void)madvise(memory_, kArena, MADV_HUGEPAGE);
   }
 
   void* Allocate(size_t bytes) {

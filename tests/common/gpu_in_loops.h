@@ -14,7 +14,9 @@ namespace psring {
 inline void LaunchInLoop(size_t count, const gpu::Kernel& kernel) {
   std::visit(
       [count](const auto& k) {
-        for (size_t i = count; i-- > 0;) k(i);
+        gpu::LaunchWide(count, k, [](size_t threads, const auto& thread) {
+          for (size_t i = threads; i-- > 0;) thread(i);
+        });
       },
       kernel);
 }

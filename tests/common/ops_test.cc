@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <ostream>
 #include <random>
 #include <string>
@@ -16,6 +17,7 @@
 #include "common/cuda_device.h"
 #include "common/gpu_ops.h"
 #include "common/gradient_norm.h"
+#include "common/reduce.h"
 #include "tests/common/gpu_in_loops.h"
 
 namespace psring {
@@ -410,6 +412,71 @@ TEST_P(OpsTest, AddAdds) {
     const auto to = Put(a), from = Put(b);
     ops_->Add(to.span(), from.span(), *stream_);
     EXPECT_EQ(to.Get(), expected);
+  }
+}
+
+// As what is handed over from an address that is aligned only as floats are, or not like the others.
+TEST_P(OpsTest, AddAndUpdatesTakeAnySliceOfMemory) {
+  const size_t count = 1000;
+  const Floats a = Random(count, 1), b = Random(count, 2);
+  const float rate = .5f;
+  for (const size_t a_at : {0, 1, 2, 3, 4}) {
+    for (const size_t b_at : {0, 1, 3}) {
+      for (const size_t length : {0, 1, 2, 3, 4, 5, 9, 900}) {
+        SCOPED_TRACE(testing::Message() << length << " elements from " << a_at << " and " << b_at);
+        Floats sum = a, updated = a;
+        for (size_t i = 0; i < length; ++i) {
+          sum[a_at + i] += b[b_at + i];
+          elementwise::Sgd(1, rate, updated[a_at + i], b[b_at + i]);
+        }
+        const auto to = Put(a), weights = Put(a), from = Put(b);
+        ops_->Add(to.span().Slice(a_at, length), from.span().Slice(b_at, length), *stream_);
+        ops_->Apply(SgdStep{1, rate}, weights.span().Slice(a_at, length), from.span().Slice(b_at, length),
+                    *stream_);
+        EXPECT_EQ(to.Get(), sum);
+        EXPECT_EQ(weights.Get(), updated);
+      }
+    }
+  }
+}
+
+TEST_P(OpsTest, SixteenBitsAreConvertedAndAddedByTheirValue) {
+  for (const DType type : {DType::kBFloat16, DType::kFloat16}) {
+    for (const size_t count : {0, 1, 7, 5000}) {
+      const Floats values = Random(count, 1), start = Random(count, 2);
+      std::vector<uint16_t> bits(count);
+      cpu::Convert(DType::kFloat32, values.data(), type, bits.data(), count);
+      Floats rounded(count), sum = start;
+      cpu::Convert(type, bits.data(), DType::kFloat32, rounded.data(), count);
+      for (size_t i = 0; i < count; ++i) sum[i] += rounded[i];
+      const auto from = Put(values), back = Put(Floats(count)), to = Put(start);
+      const auto half = Put(std::vector<uint16_t>(count));
+      const Span half_span{half.data(), count, type};
+      ops_->Convert(from.span(), half_span, *stream_);
+      ops_->Convert(half_span, back.span(), *stream_);
+      ops_->Add(to.span(), half_span, *stream_);
+      EXPECT_EQ(half.Get(), bits);
+      EXPECT_EQ(back.Get(), rounded);
+      EXPECT_EQ(to.Get(), sum);
+    }
+  }
+}
+
+TEST_P(OpsTest, WhatIsNotFiniteIsFoundInEveryType) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const DType type : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    for (const float bad : {1.0f, infinity, -infinity, std::nanf("")}) {
+      for (const size_t at : {0, 4095, 4096, 5000}) {
+        Floats values = Random(5001, 1);
+        values[at] = bad;
+        std::vector<std::byte> bytes(values.size() * SizeOf(type));
+        cpu::Convert(DType::kFloat32, values.data(), type, bytes.data(), values.size());
+        const auto there = Put(bytes);
+        const auto found = Put<uint32_t>({0});
+        ops_->FindNotFinite({there.data(), values.size(), type}, found.data(), *stream_);
+        EXPECT_EQ(found.Get()[0], bad == 1 ? 0u : 1u) << bad << " at " << at;
+      }
+    }
   }
 }
 

@@ -10,7 +10,7 @@ class DirectCluster : public Cluster {
   ParameterServer& server() override { return server_; }
 
  private:
-  std::unique_ptr<Device> device_ = MakeCpuDevice();
+  std::unique_ptr<Device> device_ = *MakeDevice(PSRING_TEST_DEVICE);
   ParameterServer server_;
 };
 

@@ -18,7 +18,7 @@ class GrpcCluster : public Cluster {
   ParameterServer& server() override { return server_; }
 
  private:
-  std::unique_ptr<Device> device_ = MakeCpuDevice();
+  std::unique_ptr<Device> device_ = *MakeDevice(PSRING_TEST_DEVICE);
   ParameterServer server_;
   std::unique_ptr<Service> service_;
 };

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -9,13 +10,22 @@
 #include <thread>
 #include <vector>
 
+#include "common/reduce.h"
+
 namespace psring {
 namespace {
 
 constexpr int64_t kSamples = 8;
 
-class ShardTest : public ::testing::Test {
+// On the processor; on a GPU, where there is one, or a fake of one (tests/common/fake_cuda.h) in its place.
+class ShardTest : public ::testing::TestWithParam<std::string> {
  protected:
+  void SetUp() override {
+    absl::StatusOr<std::unique_ptr<Device>> device = MakeDevice(GetParam());
+    if (!device.ok()) GTEST_SKIP() << device.status().message();
+    device_ = *std::move(device);
+    lane_ = NewLane();
+  }
   ServerJob Job(int workers, const std::string& consistency, bool deterministic, size_t count) {
     ServerJob job{.workers = workers, .consistency = consistency, .deterministic = deterministic};
     job.parameters = static_cast<int64_t>(count);
@@ -29,7 +39,10 @@ class ShardTest : public ::testing::Test {
     PSRING_CHECK(shard.ok());
     const std::vector<float> weights(job.parameters, initial);
     const Bytes bytes = std::as_bytes(std::span(weights));
-    (*shard)->SetWeights(0, 0, {&bytes, 1});
+    for (size_t at = 0; at < bytes.size(); at += kChunkBytes) {
+      const Bytes chunk = bytes.subspan(at, ChunkLength(bytes.size(), at));
+      PSRING_CHECK((*shard)->SetWeights(0, at, {&chunk, 1}).ok());
+    }
     return std::move(*shard);
   }
   static void Push(ParameterShard& shard, int worker, const std::vector<float>& gradient) {
@@ -38,7 +51,7 @@ class ShardTest : public ::testing::Test {
     size_t offset = 0;
     do {
       const Bytes chunk = all.subspan(offset, ChunkLength(all.size(), offset));
-      shard.AddChunk(worker, 0, offset, {&chunk, 1});
+      ASSERT_TRUE(shard.AddChunk(worker, 0, offset, {&chunk, 1}).ok());
       offset += chunk.size();
     } while (offset < all.size());
   }
@@ -52,13 +65,16 @@ class ShardTest : public ::testing::Test {
     PSRING_CHECK(weights.ok());
     return *weights;
   }
-  Lane NewLane() { return {MakeReferenceOps(), device_->NewStream(StreamKind::kCompute, "test")}; }
+  Lane NewLane() { return {*MakeUpdateOps(*device_), device_->NewStream(StreamKind::kCompute, "test")}; }
 
-  std::unique_ptr<Device> device_ = MakeCpuDevice();
-  Lane lane_ = NewLane();
+  std::unique_ptr<Device> device_;
+  Lane lane_;
 };
 
-TEST_F(ShardTest, WorkersThatPushAtOnceAreAddedUp) {
+INSTANTIATE_TEST_SUITE_P(Devices, ShardTest, ::testing::Values("cpu", "cuda"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(ShardTest, WorkersThatPushAtOnceAreAddedUp) {
   const size_t count = 3 * kChunkBytes / sizeof(float) + 7;
   const int workers = 4;
   for (const bool deterministic : {false, true}) {
@@ -80,7 +96,7 @@ TEST_F(ShardTest, WorkersThatPushAtOnceAreAddedUp) {
   }
 }
 
-TEST_F(ShardTest, DeterministicAddsInWorkerOrderWhateverTheArrival) {
+TEST_P(ShardTest, DeterministicAddsInWorkerOrderWhateverTheArrival) {
   // (1e8 + 1) - 1e8 loses the 1 in float32; other orders keep it.
   const auto result = [&](std::vector<int> arrival) {
     const auto shard = Shard(Job(3, "sync", true, 1), 0);
@@ -94,7 +110,7 @@ TEST_F(ShardTest, DeterministicAddsInWorkerOrderWhateverTheArrival) {
   }
 }
 
-TEST_F(ShardTest, AnAsynchronousSnapshotStaysWhatItWas) {
+TEST_P(ShardTest, AnAsynchronousSnapshotStaysWhatItWas) {
   const auto shard = Shard(Job(2, "async", false, 5), 1);
   const auto apply = [&](int worker, int64_t version) {
     Push(*shard, worker, std::vector<float>(5, 8));
@@ -107,7 +123,7 @@ TEST_F(ShardTest, AnAsynchronousSnapshotStaysWhatItWas) {
 }
 
 // Of two workers one is spare: an update may come while the other still receives.
-TEST_F(ShardTest, WithSpareWorkersASnapshotStaysWhatItWas) {
+TEST_P(ShardTest, WithSpareWorkersASnapshotStaysWhatItWas) {
   for (const bool deterministic : {false, true}) {
     const auto shard = Shard(Job(2, "backup:1", deterministic, 5), 1);
     std::vector<Snapshot> seen;
@@ -120,7 +136,7 @@ TEST_F(ShardTest, WithSpareWorkersASnapshotStaysWhatItWas) {
   }
 }
 
-TEST_F(ShardTest, AWholeGradientIsAppliedFromWhereItStandsAndGivesTheSame) {
+TEST_P(ShardTest, AWholeGradientIsAppliedFromWhereItStandsAndGivesTheSame) {
   for (const std::string consistency : {"sync", "async"}) {
     for (const size_t count : {size_t{5}, kChunkBytes / sizeof(float) + 3}) {
       const auto shard = Shard(Job(1, consistency, false, count), 1);
@@ -128,18 +144,18 @@ TEST_F(ShardTest, AWholeGradientIsAppliedFromWhereItStandsAndGivesTheSame) {
       const int worker = 0;
       for (int version = 1; version <= 3; ++version) {
         ASSERT_TRUE(*shard->BeginPush(0, 0, 0, /*in_place=*/true));
-        shard->AddWhole(0, 0, std::as_bytes(std::span(gradient)));
+        ASSERT_TRUE(shard->AddWhole(0, 0, std::as_bytes(std::span(gradient))).ok());
         ASSERT_TRUE(shard->Apply(0, {&worker, 1}, kSamples, version, {}, lane_).ok());
       }
       std::vector<float> weights(count);
-      shard->CopyWeightsTo(0, reinterpret_cast<std::byte*>(weights.data()));
+      ASSERT_TRUE(shard->CopyWeightsTo(0, reinterpret_cast<std::byte*>(weights.data())).ok());
       EXPECT_EQ(weights, std::vector<float>(count, 1 - 3 * 0.5f));
       EXPECT_EQ(gradient, std::vector<float>(count, 8)) << "the worker's own, and left as it was";
     }
   }
 }
 
-TEST_F(ShardTest, WhatIsNotFiniteIsFoundWhereverItIsAndOnlyAResetForgetsIt) {
+TEST_P(ShardTest, WhatIsNotFiniteIsFoundWhereverItIsAndOnlyAResetForgetsIt) {
   const size_t count = kChunkBytes / sizeof(float) + 5000;
   for (const std::string consistency : {"sync", "async"}) {
     for (const bool deterministic : {false, true}) {
@@ -152,11 +168,11 @@ TEST_F(ShardTest, WhatIsNotFiniteIsFoundWhereverItIsAndOnlyAResetForgetsIt) {
           const Bytes all = std::as_bytes(std::span(gradient));
           std::optional<size_t> found;
           if (whole) {
-            found = shard->AddWhole(0, 0, all).not_finite;
+            found = shard->AddWhole(0, 0, all)->not_finite;
           } else {
             for (size_t offset = 0; offset < all.size() && !found.has_value(); offset += kChunkBytes) {
               const Bytes chunk = all.subspan(offset, ChunkLength(all.size(), offset));
-              found = shard->AddChunk(0, 0, offset, {&chunk, 1}).not_finite;
+              found = shard->AddChunk(0, 0, offset, {&chunk, 1})->not_finite;
               if (found.has_value()) *found += offset / sizeof(float);
             }
           }
@@ -168,7 +184,7 @@ TEST_F(ShardTest, WhatIsNotFiniteIsFoundWhereverItIsAndOnlyAResetForgetsIt) {
           for (size_t offset = 0; offset < all.size(); offset += kChunkBytes) {
             const std::vector<float> fine(kChunkBytes / sizeof(float), 8);
             const Bytes chunk = std::as_bytes(std::span(fine)).subspan(0, ChunkLength(all.size(), offset));
-            shard->AddChunk(1, 0, offset, {&chunk, 1}, shard->resets(0));
+            ASSERT_TRUE(shard->AddChunk(1, 0, offset, {&chunk, 1}, shard->resets(0)).ok());
           }
           EXPECT_EQ(Floats(Update(*shard, {&other, 1}, kSamples, 1)), std::vector<float>(count, 0.5f));
         }
@@ -177,7 +193,7 @@ TEST_F(ShardTest, WhatIsNotFiniteIsFoundWhereverItIsAndOnlyAResetForgetsIt) {
   }
 }
 
-TEST_F(ShardTest, TheLearningRateFollowsTheSamplesOfEarlierUpdates) {
+TEST_P(ShardTest, TheLearningRateFollowsTheSamplesOfEarlierUpdates) {
   ServerJob job = Job(1, "sync", false, 1);
   job.schedule = {.decay = LrDecay::kLinear, .base = 1, .total_samples = 4 * kSamples};
   const auto shard = Shard(job, 0);
@@ -191,14 +207,89 @@ TEST_F(ShardTest, TheLearningRateFollowsTheSamplesOfEarlierUpdates) {
   }
 }
 
-TEST_F(ShardTest, APushWithoutSamplesChangesNothing) {
+TEST_P(ShardTest, APushWithoutSamplesChangesNothing) {
   const auto shard = Shard(Job(1, "sync", false, 1), 3);
   Push(*shard, 0, {0});
   const int worker = 0;
   EXPECT_EQ(Floats(Update(*shard, {&worker, 1}, 0, 1))[0], 3);
 }
 
-TEST_F(ShardTest, WeightsThatAreHandedOutOutliveTheShard) {
+// Pieces of odd lengths at odd places, in all types: what comes off a socket.
+TEST_P(ShardTest, WhatArrivesInPiecesIsAddedByItsValue) {
+  const size_t count = kChunkBytes / sizeof(float) + 1001;
+  for (const DType wire : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    for (const std::string consistency : {"sync", "async"}) {
+      ServerJob job = Job(1, consistency, false, count);
+      job.wire = wire;
+      const auto shard = Shard(job, 1);
+      std::vector<float> gradient(count);
+      for (size_t i = 0; i < count; ++i) gradient[i] = static_cast<float>(i % 97) - 40;
+      std::vector<std::byte> bytes(count * SizeOf(wire));
+      cpu::Convert(DType::kFloat32, gradient.data(), wire, bytes.data(), count);
+      ASSERT_TRUE(*shard->BeginPush(0, 0, 0));
+      for (size_t offset = 0; offset < bytes.size(); offset += kChunkBytes) {
+        const Bytes chunk = Bytes(bytes).subspan(offset, ChunkLength(bytes.size(), offset));
+        const size_t cut = std::min<size_t>(chunk.size(), 12345);
+        const Bytes pieces[] = {chunk.first(cut / 3), chunk.subspan(cut / 3, cut - cut / 3), chunk.subspan(cut)};
+        const auto added = shard->AddChunk(0, 0, offset, pieces);
+        ASSERT_TRUE(added.ok() && added->added && !added->not_finite.has_value());
+      }
+      const int worker = 0;
+      std::vector<float> expected(count);
+      for (size_t i = 0; i < count; ++i) expected[i] = 1 - 0.5f * (gradient[i] / kSamples);
+      EXPECT_EQ(Floats(Update(*shard, {&worker, 1}, kSamples, 1)), expected);
+    }
+  }
+}
+
+TEST_P(ShardTest, TheNormOfASumIsTheOneThatIsApplied) {
+  const size_t count = 70'001;
+  for (const bool deterministic : {false, true}) {
+    const auto shard = Shard(Job(2, "sync", deterministic, count), 0);
+    for (const int worker : {0, 1}) Push(*shard, worker, std::vector<float>(count, worker + 1));
+    const int all[] = {0, 1};
+    const absl::StatusOr<double> squares = shard->Reduce(0, all, lane_);
+    ASSERT_TRUE(squares.ok());
+    EXPECT_DOUBLE_EQ(*squares, 9.0 * count);
+    ASSERT_TRUE(shard->Apply(0, all, 1, 1, {.gradient = .5}, lane_).ok());
+    EXPECT_EQ(Floats(*shard->Read(0, lane_)), std::vector<float>(count, -0.75f));
+  }
+}
+
+TEST_P(ShardTest, WhatIsSavedIsLoadedWithTheOptimizersState) {
+  const size_t count = kChunkBytes / sizeof(float) + 33;
+  ServerJob job = Job(1, "sync", false, count);
+  job.optimizer.kind = OptimizerKind::kAdam;
+  const int worker = 0;
+  const auto shard = Shard(job, 1), other = Shard(job, 0);
+  Push(*shard, 0, std::vector<float>(count, 8));
+  Update(*shard, {&worker, 1}, kSamples, 1);
+  std::vector<float> values(shard->value_count());
+  ASSERT_EQ(values.size(), 3 * count);
+  ASSERT_TRUE(shard->SaveBucket(0, values.data()).ok());
+  ASSERT_TRUE(other->LoadBucket(0, values.data()).ok());
+  other->set_samples_applied(0, shard->samples_applied(0));
+  std::vector<std::vector<float>> ends;
+  for (ParameterShard* one : {shard.get(), other.get()}) {
+    Push(*one, 0, std::vector<float>(count, -3));
+    ends.push_back(Floats(Update(*one, {&worker, 1}, kSamples, 2)));
+  }
+  EXPECT_EQ(ends[0], ends[1]);
+}
+
+TEST_P(ShardTest, TooLittleMemoryIsSaidWithAllThatIsNeeded) {
+  if (GetParam() == "cpu") GTEST_SKIP() << "the system grants more than there is";
+  ServerJob job = Job(1, "sync", false, size_t{1} << 40);
+  job.optimizer.kind = OptimizerKind::kMomentum;
+  const absl::Status status = ParameterShard::Create(job, *device_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  const std::string said(status.message());
+  for (const char* part : {"needs 12582912.0 MiB for 1099511627776 parameters", "are free"}) {
+    EXPECT_NE(said.find(part), std::string::npos) << said;
+  }
+}
+
+TEST_P(ShardTest, WeightsThatAreHandedOutOutliveTheShard) {
   auto shard = Shard(Job(1, "sync", false, 3), 3);
   Push(*shard, 0, {0, 0, 0});
   const int worker = 0;

@@ -95,7 +95,7 @@ class StagedPushesTest : public ::testing::Test {
   }
   size_t BucketBytes() const { return kTwoChunks * sizeof(float); }
 
-  std::unique_ptr<Device> device_ = MakeCpuDevice();
+  std::unique_ptr<Device> device_ = *MakeDevice(PSRING_TEST_DEVICE);
   ServerJob job_;
   std::vector<float> gradient_;
   std::vector<std::shared_ptr<Ear>> ears_;

@@ -1,0 +1,8 @@
+// Marks what both processors and GPUs run.
+#pragma once
+
+#ifdef __CUDACC__
+#define PSRING_HOST_DEVICE __host__ __device__
+#else
+#define PSRING_HOST_DEVICE
+#endif

@@ -1,0 +1,21 @@
+// Linked into tests that want a GPU: where there is none, all of them are skipped, and say why.
+#include <gtest/gtest.h>
+
+#include "common/device.h"
+
+namespace psring {
+namespace {
+
+class WantsAGpu : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    const auto device = MakeDevice("cuda");
+    if (!device.ok()) GTEST_SKIP() << device.status().message();
+  }
+};
+
+[[maybe_unused]] const ::testing::Environment* const wants_a_gpu =
+    ::testing::AddGlobalTestEnvironment(new WantsAGpu);
+
+}  // namespace
+}  // namespace psring
