@@ -187,16 +187,17 @@ class BackupBucket : public Consistency {
   }
 
   void OnReset() override {
-    // Whoever is lost does not push again.
+    // Whoever is lost does not push again, nor who has come back since and waits for the weights.
     for (size_t i = 0; i < pushed_.size(); ++i) {
-      if (pushed_[i] && left_[i] && complete_.has_value()) --*complete_;
+      const bool is_gone = left_[i] || reads_[i] != kReadsNothing;
+      if (pushed_[i] && is_gone && complete_.has_value()) --*complete_;
     }
     lost_pushes_ = 0;
     pushed_.assign(pushed_.size(), false);
     pushed_count_ = 0;
   }
 
-  int64_t JoinsAt(int) const override { return version_; }
+  int64_t JoinsAt(int worker) const override { return version_ + (pushed_[worker] ? 1 : 0); }
   Decision OnJoin(int worker, int64_t step) override {
     if (!left_[worker]) {
       return Refuse(absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has joined already")));

@@ -108,11 +108,14 @@ class Synchronous : public Consistency {
   }
 
   Decision UpdateOnceComplete() {
-    if (waiting_ == 0) return {};
+    // Where all that remain have come back and wait for this version, there is nobody to push.
+    const bool somebody_reads =
+        std::any_of(reads_.begin(), reads_.end(), [](int64_t version) { return version != kReadsNothing; });
+    if (waiting_ == 0 && !somebody_reads) return {};
     for (size_t i = 0; i < pushed_.size(); ++i) {
       if (IsMissing(i)) return {};
     }
-    Decision decision{.apply_count = waiting_};
+    Decision decision{.apply_count = waiting_, .empty_update = waiting_ == 0};
     ++version_;
     for (size_t i = 0; i < pushed_.size(); ++i) {
       if ((!pushed_[i] || left_[i]) && reads_[i] != version_) continue;

@@ -143,7 +143,7 @@ absl::Status ParameterServer::Act(int bucket, const Consistency::Decision& decis
     for (int i = 0; i < options_.workers; ++i) {
       Pending& pending = state.pending[i];
       if (pending.state != Pending::State::kPushed) continue;
-      pending.state = Pending::State::kApplied;
+      pending.state = pending.joins ? Pending::State::kJoining : Pending::State::kApplied;
       pending.staleness = version - 1 - state.received_version[i];
       pushed.push_back(i);
       samples += pending.samples;

@@ -125,7 +125,11 @@ absl::Status ParameterServer::TakeIn(int worker, bool again, Replies& replies) {
   }
   for (size_t i = 0; i < job_.buckets.size(); ++i) {
     MutexLock bucket_lock(buckets_[i].mutex);
-    step = std::max(step, buckets_[i].consistency->JoinsAt(worker));
+    const Consistency& consistency = *buckets_[i].consistency;
+    // It may be admitted once more to the step in whose sum an earlier push of it stands: not twice.
+    if (admission_.has_value() && consistency.JoinsAt(worker) > step)
+      ResetBucket(static_cast<int>(i), replies);
+    step = std::max(step, consistency.JoinsAt(worker));
   }
   {
     MutexLock worker_lock(workers_[worker].mutex);
@@ -140,9 +144,14 @@ absl::Status ParameterServer::TakeIn(int worker, bool again, Replies& replies) {
     MutexLock bucket_lock(state.mutex);
     Consistency::Decision decision = state.consistency->OnJoin(worker, step);
     if (!decision.accept) return absl::FailedPreconditionError(decision.reason);
-    state.pending[worker] = {.state = Pending::State::kJoining, .step = step};
+    Pending& pending = state.pending[worker];
+    if (pending.state == Pending::State::kPushed) {  // of its life before: still to be in an update
+      pending.joins = true;
+    } else {
+      pending = {.state = Pending::State::kJoining};
+    }
     if (decision.may_read.empty()) continue;
-    state.pending[worker] = {};
+    pending = {};
     MutexLock worker_lock(workers_[worker].mutex);
     if (--workers_[worker].buckets_to_read == 0) {
       replies.emplace_back(worker, Reply{.header = WelcomeHeader(step)});

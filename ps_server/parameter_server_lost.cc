@@ -139,6 +139,7 @@ absl::Status ParameterServer::TakeOut(int worker, Lane& lane, Replies& replies) 
     Pending& pending = state.pending[worker];
     // A whole push still counts; nobody is there to be answered.
     if (pending.state != Pending::State::kPushed) pending = {};
+    pending.joins = false;
     PSRING_RETURN_IF_ERROR(Act(bucket, state.consistency->OnLost(worker), lane, replies));
     if (verdict.complete > 0) {
       PSRING_RETURN_IF_ERROR(
@@ -156,8 +157,11 @@ void ParameterServer::ResetBucket(int bucket, Replies& replies) {
   state.consistency->OnReset();
   const int64_t step = state.consistency->version();
   for (int worker = 0; worker < options_.workers; ++worker) {
-    if (state.pending[worker].state == Pending::State::kPushed) {
-      state.pending[worker] = {};
+    Pending& pending = state.pending[worker];
+    if (pending.state == Pending::State::kPushed && pending.joins) {
+      pending = {.state = Pending::State::kJoining};  // it sends nothing again, and waits as before
+    } else if (pending.state == Pending::State::kPushed) {
+      pending = {};
       MutexLock lock(workers_[worker].mutex);
       --workers_[worker].pushes_complete;
     }

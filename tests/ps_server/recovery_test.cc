@@ -131,6 +131,47 @@ TEST(RecoveryTest, AWorkerMayComeBackAndBeginsWhereTheOthersAre) {
   }
 }
 
+// Whole, and not in an update yet, because another worker has still to push: it stays in the sum, or is sent
+// anew.
+TEST(RecoveryTest, AWorkerMayComeBackIntoTheVeryStepThatItHadPushed) {
+  for (const std::string consistency : {"sync", "backup:0"}) {
+    SCOPED_TRACE(consistency);
+    const auto cluster = MakeCluster(Continuing(2));
+    ServerJob job = MakeJob(2, {1000, 300});
+    job.consistency = consistency;
+    constexpr int64_t kSteps = 4;
+    std::atomic<bool> was_lost = false;
+    std::vector<std::vector<float>> weights(2);
+    const auto go_on = [&](TestWorker& worker, int64_t step) {
+      for (; step < kSteps; ++step) ASSERT_EQ(Said(worker.Step(step).status()), "OK");
+      weights[worker.rank] = worker.weights;
+      EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+    };
+    ForEachRank(2, [&](int rank) {
+      auto worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
+      ASSERT_EQ(worker->Start(), absl::OkStatus());
+      if (rank == 0) {
+        while (!was_lost) absl::SleepFor(absl::Milliseconds(1));
+        absl::SleepFor(absl::Milliseconds(100));  // most likely the other one is back by then
+        return go_on(*worker, 0);
+      }
+      std::thread pushes([&] { (void)worker->Step(0); });
+      absl::SleepFor(absl::Milliseconds(100));  // most likely enough for all of it
+      worker->client->Abort(absl::CancelledError("it dies"));
+      pushes.join();
+      worker.reset();
+      while (cluster->server().stats().lost_workers.empty()) absl::SleepFor(absl::Milliseconds(1));
+      was_lost = true;
+      TestWorker again(job, rank, cluster->NewClient());
+      ASSERT_EQ(Said(again.Start()), "OK");
+      go_on(again, again.client->start_step());
+    });
+    EXPECT_EQ(Said(*cluster->server().WaitUntilOver(Soon())), "OK");
+    EXPECT_THAT(cluster->server().stats().lost_workers, ElementsAre(1));
+    EXPECT_EQ(weights[0], weights[1]);
+  }
+}
+
 TEST(RecoveryTest, ACheckpointIsWholeOrPassedOverAndTheNewestTwoAreKept) {
   const Folder folder;
   const auto store = *OpenCheckpointFolder(folder.path, 3);
