@@ -41,7 +41,7 @@ Case = collections.namedtuple("Case", "name workers megabytes link_mbit strategi
 
 def exchange(megabytes, workers):
     return Case(f"{megabytes}mb-{workers}", workers, megabytes, 1000, STRATEGIES,
-                ["--servers", "1,2", "--server_placement", "dedicated"], *{1: (10, 60), 10: (6, 8), 100: (4, 2)}[megabytes])
+                ["--servers", "1,2", "--server_placement", "dedicated"], *{1: (20, 60), 10: (16, 8), 100: (4, 2)}[megabytes])
 
 
 def replay(name, megabytes, link_mbit, workers, steps):
