@@ -41,7 +41,7 @@ Case = collections.namedtuple("Case", "name workers megabytes link_mbit strategi
 
 def exchange(megabytes, workers):
     return Case(f"{megabytes}mb-{workers}", workers, megabytes, 1000, STRATEGIES,
-                ["--servers", "1,2", "--server_placement", "dedicated"], *{1: (10, 60), 10: (6, 8), 100: (2, 2)}[megabytes])
+                ["--servers", "1,2", "--server_placement", "dedicated"], *{1: (20, 60), 10: (16, 8), 100: (4, 2)}[megabytes])
 
 
 def replay(name, megabytes, link_mbit, workers, steps):
@@ -125,7 +125,9 @@ def report(rows):
             mark += " ~"
         if why := why_not_valid(row):
             mark += " !"
-            problems.append(f"{row['case']}, {row['strategy']}: not valid: {why}")
+            problem = f"{row['case']}: not valid: {why}"  # of all its rows
+            if problem not in problems:
+                problems.append(problem)
         lines.append(f"| {row['case'].rsplit('-', 1)[0]} | {row['strategy']} | {row['workers']} | {row['servers'] or ''} | "
                      f"{row['measured_ms']:.1f} | {row['predicted_ms']:.1f} | {off:+.1%}{mark} | {largest_parts(row['residual'])} |")
     errors = [abs(row["measured_ms"] / row["predicted_ms"] - 1) for row in rows]
@@ -196,7 +198,7 @@ def main():
         sys.exit("nothing was measured; give it more --minutes")
     text, problems, verdict = report(rows)
     problems += [f"{name}: left out for lack of time" for name in left_out]
-    verdict = f"**{'Not held' if problems else 'Held'}**: {verdict}{''.join(f'; {problem}' for problem in problems)}."
+    verdict = f"**{'Not held' if problems else 'Held'}**: {verdict}." + "".join(f"\n* {problem}" for problem in problems)
     if options.out:
         pathlib.Path(options.out).write_text(HEAD + " ".join(sys.argv) + "\n\n" + text + "\n\n" + verdict + "\n")
     print(text)
