@@ -153,7 +153,7 @@ function drawEfficiency(parent, runs) {
 
 // Bars of a row each, in groups by number of workers. parts: [{value, colour, label}]; ticks: a value to mark.
 function barChart(svg, width, height, rows, partsOf, tickOf, xLabel) {
-  const margin = {left: Math.min(170, 7 * d3.max(rows, (row) => rowName(row).length) + 12), right: 20, top: 6, bottom: 38};
+  const margin = {left: Math.min(width * 0.45, 7 * d3.max(rows, (row) => rowName(row).length) + 12), right: 20, top: 6, bottom: 38};
   const sum = (row) => Math.max(d3.sum(partsOf(row), (p) => p.value), tickOf(row) || 0);
   const x = d3.scale.linear().domain([0, d3.max(rows, sum) * 1.02 || 1]).range([margin.left, width - margin.right]);
   const y = d3.scale.ordinal().domain(d3.range(rows.length)).rangeRoundBands([margin.top, height - margin.bottom], 0.25);

@@ -12,9 +12,9 @@ function guessable(run, theoryData) {
       const repeats = repeatsOf(run).filter((r) => r.strategy === row.plain && +r.workers === row.workers && r.part !== 'accuracy' && (!r.servers || +r.servers === row.servers)).map(moving).filter(isNumber);
       return {x: row.workers, y: moving(row), low: d3.min(repeats), high: d3.max(repeats)};
     });
-    const counts = unique([...measured.map((p) => p.x), 2, 4, 8].filter((n) => n >= measured[0].x)).sort(d3.ascending);
+    const counts = unique([...measured.map((p) => p.x), 2, 4, 8, 2 * measured[0].x].filter((n) => n >= measured[0].x)).sort(d3.ascending);
     return {name, first: measured[0], measured, counts, theory: counts.map((n) => ({x: n, y: theoryOf(here, n, run, theoryData)})).filter((p) => isNumber(p.y))};
-  }).filter((entry) => entry.first && entry.counts.length > 1);
+  }).filter((entry) => entry.counts.length > 1 && (entry.measured.length > 1 || entry.theory.length > 1));
 }
 
 // Theory's ms for as many workers: what the run has for it, else the scheme's terms with the run's own numbers.
@@ -73,6 +73,7 @@ function drawGuessChart(svg, width, height, entry, top, changed) {
   const colour = colourOf(entry.name), counts = entry.counts;
   const x = d3.scale.linear().domain([counts[0] - 0.3, counts[counts.length - 1] + 0.3]), y = d3.scale.linear().domain([0, top]);
   const plot = axes(svg, width, height, x, y, {xLabel: t('workers'), yLabel: t('ms'), xTicks: counts});
+  svg.attr('role', 'group');  // its points can be taken hold of
   const drawn = plot.append('path').style({fill: 'none', stroke: 'var(--c3)', 'stroke-width': 3, 'stroke-linejoin': 'round'});
   const free = counts.slice(1), handles = new Map();
   const show = () => {

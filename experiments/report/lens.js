@@ -13,7 +13,7 @@ function drawLens(parent, run) {
 
 function drawUpdates(parent, run) {
   const launches = (run.arrivals || []).filter((l) => l && Array.isArray(l.pushes) && l.pushes.length && l.workers > 1);
-  const alone = rowsOf(run).some((row) => /^ps-(async|ssp)/.test(row.plain) && row.workers > 1);
+  const alone = rowsOf(run).some((row) => /^ps-(async|ssp)/.test(row.plain) && row.workers > 1 && row.basis !== 'simulated');
   if (!launches.length) return parent.append(make('p', {}, t(alone ? 'lens_lost' : 'lens_none')));
   const launch = launches.find((l) => l.name === lensChoice.launch) || launches[launches.length - 1];
   const pushes = launch.pushes.map(([worker, on, creates]) => ({worker, on, creates, stale: creates - 1 - on}));

@@ -55,6 +55,9 @@ function draw(focus) {
   const contents = document.getElementById('contents');
   contents.replaceChildren(...[...document.querySelectorAll('main section')].map((section) => make('a', {href: `#${section.id}`}, section.querySelector('h2').textContent)));
 
+  const way = ['words', 'predict', 'play', 'asynchronous', 'theory', 'questions'].map((id) => make('a', {href: `#${id}`}, document.querySelector(`#${id} h2`).textContent));
+  document.getElementById('tour').replaceChildren(`${t('tour')} `, ...[].concat(...way.map((link, i) => (i ? [' → ', link] : [link]))));
+
   part('answer-body', (parent) => { drawMissing(parent, DATA.runs); drawAnswer(parent, run); });
   const learningAgain = (id) => { part('charts-body', drawCharts); document.getElementById(id).focus(); };
   const drawCharts = (parent) => {

@@ -16,7 +16,8 @@ const wish = {};
 
 function runWires(run) {
   const link = (run.manifest && run.manifest.link) || {}, wires = link.wires || link.loopback || {};
-  const megabytesPerS = wires.mb_per_s || wires.connection_mb_per_s;
+  const asked = rowsOf(run).find((row) => row.link_mbps > 0);  // of a prediction nothing was measured
+  const megabytesPerS = wires.mb_per_s || wires.connection_mb_per_s || (asked ? asked.link_mbps / 8 : 0);
   return {
     bandwidth: isNumber(megabytesPerS) && megabytesPerS > 0 ? megabytesPerS * 1e6 : 1.25e9,
     latency: isNumber(wires.latency_us) && wires.latency_us > 0 ? wires.latency_us * 1e-6 : 5e-5,

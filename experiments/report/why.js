@@ -20,6 +20,6 @@ function drawWhyAsynchronous(parent, run) {
   parent.append(make('h3', {}, t('async_title')), make('p', {id: 'async-why'}, t('async_why')));
   if (!pair) return;
   const {row, waiting} = pair;
-  parent.append(make('p', {id: 'async-here'}, t('async_here', row.workers, withThousands(row.samples_per_s), withThousands(waiting.samples_per_s), isNumber(row.staleness_mean) ? row.staleness_mean.toFixed(2) : '?') +
+  parent.append(make('p', {id: 'async-here'}, t('async_here', row.workers, withThousands(row.samples_per_s), withThousands(waiting.samples_per_s), isNumber(row.staleness_mean) ? row.staleness_mean.toFixed(2) : '?') + (row.basis === 'simulated' ? ` (${t('simulated_word')})` : '') +
     (isNumber(row.test_accuracy) && isNumber(waiting.test_accuracy) ? t('async_accuracy', row.test_accuracy.toFixed(4), waiting.test_accuracy.toFixed(4)) : '')));
 }
