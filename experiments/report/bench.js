@@ -1,14 +1,17 @@
 // A benchmark: bus bandwidth against message size.
 
 const benchRows = (run) => parseCsv(run.bench_csv).filter((row) => numberOf(row.size) > 0 && numberOf(row.workers) > 0);
-const benchName = (row) => [row.backend, row.algorithm, row.transport, row.buffers].filter(Boolean).join(' ') + (row.collective === 'all_reduce' ? '' : ` ${row.collective}`);
+const benchName = (row) => [row.backend, row.algorithm, row.transport, row.buffers].filter(Boolean)
+    .join(' ') + (row.collective === 'all_reduce' ? '' : ` ${row.collective}`);
 const busbwOf = (row) => numberOf(row.out_of_place_busbw_gb_s) || numberOf(row.in_place_busbw_gb_s);
 
 function benchLead(run) {
   const rows = benchRows(run);
   if (!rows.length) return '';
-  const workers = d3.max(rows, (row) => +row.workers), size = d3.max(rows.filter((row) => +row.workers === workers), (row) => +row.size);
-  const list = rows.filter((row) => +row.workers === workers && +row.size === size && isNumber(busbwOf(row))).map((row) => t('lead_bench_one', benchName(row), brief(busbwOf(row))));
+  const workers = d3.max(rows, (row) => +row.workers),
+      size = d3.max(rows.filter((row) => +row.workers === workers), (row) => +row.size);
+  const list = rows.filter((row) => +row.workers === workers && +row.size === size && isNumber(busbwOf(row)))
+      .map((row) => t('lead_bench_one', benchName(row), brief(busbwOf(row))));
   return t('lead_bench', bytesText(size), workers, list.join(language === 'zh' ? '；' : ', '));
 }
 
@@ -17,14 +20,20 @@ function drawBench(parent, run) {
   for (const workers of unique(rows.map((row) => row.workers))) {
     const here = rows.filter((row) => row.workers === workers), names = unique(here.map(benchName));
     const sizes = d3.extent(here, (row) => +row.size);
-    figure(parent, {id: `bench-${workers}`, title: t('bench_title', workers), note: t('bench_note', t('caption', run.run_id, ''), here[0].samples), rows: here, wide: names.length > 4, legend: strategyLegend(names),
+    figure(parent, {id: `bench-${workers}`, title: t('bench_title', workers),
+        note: t('bench_note', t('caption', run.run_id, ''), here[0].samples), rows: here, wide: names.length > 4,
+        legend: strategyLegend(names),
       draw: (svg, width, height) => {
-        const x = d3.scale.log().domain(sizes[0] === sizes[1] ? [sizes[0] / 2, sizes[0] * 2] : sizes), y = d3.scale.linear().domain([0, d3.max(here, busbwOf) * 1.05]);
-        const plot = axes(svg, width, height, x, y, {xLabel: t('message'), yLabel: t('busbw'), xFormat: bytesText, xTicks: unique(here.map((row) => +row.size)).filter((_, i, all) => i % Math.ceil(all.length / 7) === 0)});
+        const x = d3.scale.log().domain(sizes[0] === sizes[1] ? [sizes[0] / 2, sizes[0] * 2] : sizes), y = d3.scale.linear()
+            .domain([0, d3.max(here, busbwOf) * 1.05]);
+        const plot = axes(svg, width, height, x, y, {xLabel: t('message'), yLabel: t('busbw'), xFormat: bytesText,
+            xTicks: unique(here.map((row) => +row.size)).filter((_, i, all) => i % Math.ceil(all.length / 7) === 0)});
         for (const name of names) {
           const points = here.filter((row) => benchName(row) === name).sort((a, b) => a.size - b.size);
-          plot.append('path').attr('d', d3.svg.line().x((p) => x(+p.size)).y((p) => y(busbwOf(p)))(points)).style({fill: 'none', stroke: colourOf(name), 'stroke-width': 1.8});
-          for (const p of points) mark(plot, markOf(name), x(+p.size), y(busbwOf(p)), colourOf(name), false, `${name}, ${bytesText(+p.size)}: ${brief(busbwOf(p))} GB/s`);
+          plot.append('path').attr('d', d3.svg.line().x((p) => x(+p.size)).y((p) => y(busbwOf(p)))(points))
+              .style({fill: 'none', stroke: colourOf(name), 'stroke-width': 1.8});
+          for (const p of points) mark(plot, markOf(name), x(+p.size), y(busbwOf(p)), colourOf(name), false,
+              `${name}, ${bytesText(+p.size)}: ${brief(busbwOf(p))} GB/s`);
         }
       }});
   }

@@ -20,22 +20,31 @@ function exposedSeconds(bucketBytes, cost) {
 
 function drawBuckets(parent, run, theoryData) {
   const sizes = d3.range(49).map((i) => SLIDERS.bucket.low * Math.pow(SLIDERS.bucket.high / SLIDERS.bucket.low, i / 48));
-  const workers = wish.most, schemes = [['ring', 'ring', (bytes) => ringSeconds(theoryData, workers, bytes)], ['ps-sync', serversText(theoryData), (bytes) => serverSeconds(theoryData, workers, bytes)]];
-  const curves = schemes.map(([name, label, cost]) => ({name, label, cost, points: sizes.map((size) => ({size, ms: 1e3 * exposedSeconds(size, cost)}))}));
+  const workers = wish.most, schemes = [['ring', 'ring', (bytes) => ringSeconds(theoryData, workers, bytes)],
+      ['ps-sync', serversText(theoryData), (bytes) => serverSeconds(theoryData, workers, bytes)]];
+  const curves = schemes.map(([name, label, cost]) => ({name, label, cost,
+      points: sizes.map((size) => ({size, ms: 1e3 * exposedSeconds(size, cost)}))}));
   const here = curves.map((curve) => ({...curve, ms: 1e3 * exposedSeconds(wish.bucket, curve.cost)}));
-  const rows = [].concat(...curves.map((curve) => curve.points.map((p) => ({run_id: run.run_id, basis: 'computed', scheme: curve.name, workers, bucket_bytes: Math.round(p.size), exposed_ms: p.ms}))),
-    here.map((curve) => ({run_id: run.run_id, basis: 'computed', scheme: curve.name, workers, bucket_bytes: Math.round(wish.bucket), exposed_ms: curve.ms})));
+  const rows = [].concat(...curves.map((curve) => curve.points.map((p) => ({run_id: run.run_id, basis: 'computed',
+      scheme: curve.name, workers, bucket_bytes: Math.round(p.size), exposed_ms: p.ms}))),
+    here.map((curve) => ({run_id: run.run_id, basis: 'computed', scheme: curve.name, workers, bucket_bytes: Math.round(wish.bucket),
+        exposed_ms: curve.ms})));
   figure(parent, {id: 'buckets', title: t('bucket_title', workers), rows, height: 300,
-    note: t('bucket_note', SLIDERS.bucket.text(wish.bucket), brief(wish.compute * 1e3), here.map((curve) => `${curve.label} ${brief(curve.ms)} ms`).join(', '), captionOf(run)),
+    note: t('bucket_note', SLIDERS.bucket.text(wish.bucket), brief(wish.compute * 1e3),
+        here.map((curve) => `${curve.label} ${brief(curve.ms)} ms`).join(', '), captionOf(run)),
     legend: curves.map((curve) => ({label: curve.label, colour: colourOf(curve.name), dashed: true})),
     draw: (svg, width, height) => {
       const high = d3.max(rows, (row) => row.exposed_ms) || 1;
       const x = d3.scale.log().domain([SLIDERS.bucket.low, SLIDERS.bucket.high]), y = d3.scale.linear().domain([0, high * 1.08]);
-      const plot = axes(svg, width, height, x, y, {xLabel: t('bucket'), yLabel: t('exposed_ms'), xFormat: bytesText, xTicks: [1e5, 1e6, 1e7, 1e8, 1e9]});
+      const plot = axes(svg, width, height, x, y, {xLabel: t('bucket'), yLabel: t('exposed_ms'), xFormat: bytesText,
+          xTicks: [1e5, 1e6, 1e7, 1e8, 1e9]});
       for (const curve of curves) {
-        plot.append('path').attr('class', 'theory').attr('d', d3.svg.line().x((p) => x(p.size)).y((p) => y(p.ms))(curve.points)).style({fill: 'none', stroke: colourOf(curve.name), 'stroke-width': 2.2});
+        plot.append('path').attr('class', 'theory').attr('d', d3.svg.line().x((p) => x(p.size)).y((p) => y(p.ms))(curve.points))
+            .style({fill: 'none', stroke: colourOf(curve.name), 'stroke-width': 2.2});
       }
-      plot.append('line').attr({x1: x(wish.bucket), x2: x(wish.bucket), y1: y.range()[0], y2: y.range()[1]}).style({stroke: 'var(--ink)'});
-      for (const curve of here) mark(plot, markOf(curve.name), x(wish.bucket), y(curve.ms), colourOf(curve.name), true, `${curve.label}: ${brief(curve.ms)} ms`);
+      plot.append('line').attr({x1: x(wish.bucket), x2: x(wish.bucket), y1: y.range()[0], y2: y.range()[1]})
+          .style({stroke: 'var(--ink)'});
+      for (const curve of here) mark(plot, markOf(curve.name), x(wish.bucket), y(curve.ms), colourOf(curve.name), true,
+          `${curve.label}: ${brief(curve.ms)} ms`);
     }});
 }

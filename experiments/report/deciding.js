@@ -1,18 +1,22 @@
-// The answer and the charts that a decision needs. Every figure comes from the run folder as it stands there.
+// The charts that a decision needs. Every figure comes from the run folder as it stands there.
 
 // A run's rows as plain objects; whatever is no row is left out. Rows that differ in the number of servers or in the
 // rate, or are simulated, say so in their name; `plain` is the strategy as other files have it.
 function rowsOf(run) {
   const rows = (run.summary || []).filter((row) => row && row.figures && isNumber(row.figures.workers)).map((row) => ({
-    ...row.figures, plain: row.figures.strategy, basis_of: row.basis || {}, cost: row.cost_against_none, rounds: row.rounds || {}, accuracy: row.accuracy}));
-  const swept = (row) => unique(rows.filter((r) => r.plain === row.plain && r.workers === row.workers && r.servers === row.servers).map((r) => r.lr)).length > 1;
+    ...row.figures, plain: row.figures.strategy, basis_of: row.basis || {}, cost: row.cost_against_none, rounds: row.rounds || {},
+        accuracy: row.accuracy}));
+  const swept = (row) => unique(rows.filter((r) => r.plain === row.plain && r.workers === row.workers && r.servers === row.servers)
+      .map((r) => r.lr)).length > 1;
   for (const row of rows) {
-    row.strategy = `${row.plain}${row.servers > 1 ? `, ${row.servers} ${t('servers_word')}` : ''}${swept(row) ? `, lr ${row.lr}` : ''}${row.basis === 'simulated' ? ` (${t('simulated_word')})` : ''}`;
+    row.strategy = `${row.plain}${row.servers > 1 ? `, ${row.servers} ${t('servers_word')}` : ''}${swept(row) ? `,
+        lr ${row.lr}` : ''}${row.basis === 'simulated' ? ` (${t('simulated_word')})` : ''}`;
   }
   return rows;
 }
 // What an exported row is of, in the folder's words.
-const identity = (run, row) => ({run_id: run.run_id, strategy: row.plain, workers: row.workers, servers: row.servers, lr: row.lr, basis: row.basis});
+const identity = (run, row) => ({run_id: run.run_id, strategy: row.plain, workers: row.workers, servers: row.servers, lr: row.lr,
+    basis: row.basis});
 const repeatsOf = (run) => parseCsv(run.runs_csv);
 const crowded = (run, row) => /\boversubscribed\b/.test(row.note || '');
 const communicates = (row) => isNumber(row.comm_busy_ms) && row.workers > 1;
@@ -28,87 +32,14 @@ function captionOf(run, intervals) {
   return t('caption', run.run_id, parts.join(' '));
 }
 
-// --- the answer -----------------------------------------------------------------------------------------------------
-function leadOf(run) {
-  const rows = rowsOf(run);
-  const noneOf = (row) => rows.find((none) => none.plain === 'none' && none.workers === row.workers && none.basis === row.basis);
-  const priced = rows.filter((row) => row.cost && isNumber(row.cost.ms) && row.workers > 1 && noneOf(row));
-  const roomy = priced.filter((row) => !crowded(run, row));
-  const counts = (roomy.length ? roomy : priced).map((row) => row.workers);
-  if (counts.length) {
-    const workers = Math.max(...counts);
-    const none = noneOf(priced.find((row) => row.workers === workers));
-    const costs = priced.filter((row) => row.workers === workers).map((row) => {
-      const signed = (value) => (value >= 0 ? '+' : '−') + Math.abs(value).toFixed(1), ms = signed(row.cost.ms);
-      return isNumber(row.cost.lo95) ? t('lead_cost_one', row.strategy, ms, signed(row.cost.lo95), signed(row.cost.hi95))
-                                     : t('lead_cost_point', row.strategy, ms);
-    });
-    const text = t('lead_cost', workers, brief(none.step_ms), costs.join(language === 'zh' ? '；' : ', '));
-    return roomy.length ? text : text + ' ' + t('lead_crowded');
-  }
-  if (run.predicted) return '';
-  const row = rows.find((r) => isNumber(r.samples_per_s));
-  if (row) {
-    return t('lead_train', row.strategy, row.workers, language === 'zh' ? 'worker' : row.workers === 1 ? 'worker' : 'workers', withThousands(row.samples_per_s), brief(row.step_ms)) +
-      (isNumber(row.test_accuracy) ? t('lead_accuracy', String(+row.test_accuracy.toFixed(4))) : '') + (language === 'zh' ? '。' : '.');
-  }
-  return benchLead(run);
-}
-
-function drawAnswer(parent, run) {
-  const lead = leadOf(run);
-  if (lead) parent.append(make('p', {class: 'lead', id: 'lead'}, lead));
-  const rows = rowsOf(run);
-  const invalid = rows.filter((row) => row.valid === false);
-  if (invalid.length) {
-    parent.append(make('p', {class: 'missing'}, t('invalid', invalid.length === rows.length ? t('every_row') : invalid.map(rowName).join(', '))));
-  }
-  if (rows.length) parent.append(answerTable(rows));
-  drawLedger(parent, run);
-  if (run.predicted) parent.append(make('pre', {id: 'predicted', lang: 'en'}, run.predicted));
-  if ((run.findings || []).length) {
-    const list = make('ul', {lang: 'en'});
-    for (const sentence of run.findings) list.append(make('li', {}, sentence));
-    parent.append(make('h3', {}, t('findings')), list);
-  }
-}
-
-const TABLE = [
-  ['col_samples', (r) => withThousands(r.samples_per_s)],
-  ['col_interval', (r) => (isNumber(r.samples_per_s_lo95) ? `${withThousands(r.samples_per_s_lo95)}–${withThousands(r.samples_per_s_hi95)}` : '')],
-  ['col_step', (r) => brief(r.step_ms)],
-  ['col_compute', (r) => brief(r.compute_ms)],
-  ['col_exposed', (r) => brief(r.exposed_comm_ms)],
-  ['col_comm', (r) => brief(r.comm_busy_ms)],
-  ['col_theory', (r) => brief(r.predicted_comm_ms)],
-  ['col_sent', (r) => (isNumber(r.payload_tx_bytes_per_worker) ? (r.payload_tx_bytes_per_worker / 1e6).toFixed(2) : '')],
-  ['col_stale', (r) => (isNumber(r.staleness_mean) ? r.staleness_mean.toFixed(2) : '')],
-  ['col_accuracy', (r) => (isNumber(r.test_accuracy) ? r.test_accuracy.toFixed(4) : '')],
-  ['col_basis', (r) => (r.basis === 'simulated' ? t('simulated_word') : '')],
-  ['col_note', (r) => r.note || ''],
-];
-
-// Notes that are too long for a column stand below the table, numbered.
-const LONG_NOTE = 64;
-
-function answerTable(rows) {
-  const shown = TABLE.filter(([, cell]) => rows.some((row) => cell(row) !== ''));
-  const head = make('tr', {}, make('th', {scope: 'col'}, t('strategy')), make('th', {scope: 'col'}, t('workers')), ...shown.map(([key]) => make('th', {scope: 'col'}, asTaken(t(key)))));
-  const body = make('tbody'), notes = make('ol', {class: 'note'});
-  const below = (text) => (text.length <= LONG_NOTE ? text : (notes.append(make('li', {lang: 'en'}, text)), `→ ${notes.childElementCount}`));
-  for (const row of rows) {
-    body.append(make('tr', {}, make('th', {scope: 'row'}, row.strategy), make('td', {}, String(row.workers)), ...shown.map(([key, cell]) => make('td', {class: key}, key === 'col_note' ? below(cell(row)) : cell(row)))));
-  }
-  return make('div', {}, make('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': t('answer')},
-    make('table', {id: 'summary-table'}, make('thead', {}, head), body)), notes.childElementCount ? notes : null, make('p', {class: 'note'}, t(allSimulated ? 'table_note_simulated' : 'table_note')));
-}
-
 // --- charts ---------------------------------------------------------------------------------------------------------
 // Runs of one computer class pooled: a point a run, the line their mean.
 function pooledPoints(runs, keep, value, more) {
   const names = unique([].concat(...runs.map((run) => rowsOf(run).filter(keep).map((row) => row.strategy))));
   return names.map((name) => {
-    const found = [].concat(...runs.map((run) => rowsOf(run).filter((row) => row.strategy === name && keep(row) && isNumber(value(row)) && (!more.skip || !more.skip(run, row))).map((row) => ({run, row}))));
+    const found = [].concat(...runs.map((run) => rowsOf(run)
+        .filter((row) => row.strategy === name && keep(row) && isNumber(value(row)) && (!more.skip || !more.skip(run, row)))
+        .map((row) => ({run, row}))));
     const points = unique(found.map((f) => f.row.workers)).sort(d3.ascending).map((workers) => {
       const here = found.filter((f) => f.row.workers === workers), mean = d3.mean(here, (f) => value(f.row));
       const one = here.length === 1 ? here[0] : null;
@@ -116,7 +47,8 @@ function pooledPoints(runs, keep, value, more) {
         dots: one ? (more.dots ? more.dots(one.run, one.row) : []) : here.map((f) => value(f.row)),
         ...(one && more.interval ? more.interval(one.row) : {}), title: `${name} × ${workers}: ${brief(mean)}`};
     });
-    return {name, points, simulated: found.length > 0 && found[0].row.basis === 'simulated', theory: runs.length === 1 && more.theory ? more.theory(name, found.map((f) => f.row)) : []};
+    return {name, points, simulated: found.length > 0 && found[0].row.basis === 'simulated', theory: runs.length === 1 &&
+        more.theory ? more.theory(name, found.map((f) => f.row)) : []};
   }).filter((series) => series.points.length);
 }
 
@@ -124,10 +56,15 @@ const pooledNote = (runs) => (runs.length > 1 ? t('pooled', runs.length) : capti
 
 function drawCommunication(parent, runs) {
   const series = pooledPoints(runs, communicates, moving, {
-    dots: (run, row) => repeatsOf(run).filter((r) => r.strategy === row.plain && +r.workers === row.workers && (!r.servers || +r.servers === row.servers) && r.part !== 'accuracy').map(moving).filter(isNumber),
-    theory: (name, rows) => rows.filter((row) => isNumber(row.predicted_comm_ms)).map((row) => ({x: row.workers, y: row.predicted_comm_ms, title: `${name} × ${row.workers}: ${t('theory_line')} ${brief(row.predicted_comm_ms)} ms`}))});
+    dots: (run, row) => repeatsOf(run).filter((r) => r.strategy === row.plain && +r.workers === row.workers &&
+        (!r.servers || +r.servers === row.servers) && r.part !== 'accuracy').map(moving).filter(isNumber),
+    theory: (name, rows) => rows.filter((row) => isNumber(row.predicted_comm_ms))
+        .map((row) => ({x: row.workers, y: row.predicted_comm_ms,
+        title: `${name} × ${row.workers}: ${t('theory_line')} ${brief(row.predicted_comm_ms)} ms`}))});
   if (!series.length) return;
-  const rows = [].concat(...runs.map((run) => rowsOf(run).filter(communicates).map((row) => ({...identity(run, row), comm_busy_ms: row.comm_busy_ms, wait_ms: row.wait_ms, predicted_comm_ms: row.predicted_comm_ms, repeats: row.repeats}))));
+  const rows = [].concat(...runs.map((run) => rowsOf(run).filter(communicates)
+      .map((row) => ({...identity(run, row), comm_busy_ms: row.comm_busy_ms, wait_ms: row.wait_ms,
+      predicted_comm_ms: row.predicted_comm_ms, repeats: row.repeats}))));
   figure(parent, {id: 'communication', title: t('comm_title'), note: t('comm_note', pooledNote(runs)), rows,
     legend: [...strategyLegend(series.map((s) => s.name)), {label: t('theory_line'), colour: 'var(--faint)', dashed: true}],
     draw: (svg, width, height) => linesChart(svg, width, height, series, {yLabel: t('ms')})});
@@ -138,36 +75,48 @@ function drawThroughput(parent, runs) {
     dots: (run, row) => row.rounds.samples_per_s || [],
     interval: (row) => ({low: row.samples_per_s_lo95, high: row.samples_per_s_hi95})});
   if (!series.length) return;
-  const rows = [].concat(...runs.map((run) => rowsOf(run).map((row) => ({...identity(run, row), samples_per_s: row.samples_per_s, lo95: row.samples_per_s_lo95, hi95: row.samples_per_s_hi95, repeats: row.repeats, oversubscribed: crowded(run, row)}))));
-  figure(parent, {id: 'throughput', title: t('throughput_title'), note: t('throughput_note', pooledNote(runs)), rows, legend: strategyLegend(series.map((s) => s.name)),
+  const rows = [].concat(...runs.map((run) => rowsOf(run)
+      .map((row) => ({...identity(run, row), samples_per_s: row.samples_per_s, lo95: row.samples_per_s_lo95,
+      hi95: row.samples_per_s_hi95, repeats: row.repeats, oversubscribed: crowded(run, row)}))));
+  figure(parent, {id: 'throughput', title: t('throughput_title'), note: t('throughput_note', pooledNote(runs)), rows,
+      legend: strategyLegend(series.map((s) => s.name)),
     draw: (svg, width, height) => linesChart(svg, width, height, series, {yLabel: t('samples_per_s')})});
 }
 
 function drawEfficiency(parent, runs) {
-  const series = pooledPoints(runs, (row) => isNumber(row.efficiency) && row.plain !== 'single', (row) => row.efficiency, {skip: crowded});
+  const series = pooledPoints(runs, (row) => isNumber(row.efficiency) && row.plain !== 'single', (row) => row.efficiency,
+      {skip: crowded});
   if (!series.length) return;
-  const rows = [].concat(...runs.map((run) => rowsOf(run).filter((row) => isNumber(row.efficiency)).map((row) => ({...identity(run, row), speedup: row.speedup, efficiency: row.efficiency, repeats: row.repeats}))));
-  figure(parent, {id: 'efficiency', title: t('efficiency_title'), note: t('efficiency_note', pooledNote(runs)), rows, legend: strategyLegend(series.map((s) => s.name)),
-    draw: (svg, width, height) => linesChart(svg, width, height, series, {yLabel: t('efficiency_title'), yFormat: d3.format('.0%')})});
+  const rows = [].concat(...runs.map((run) => rowsOf(run).filter((row) => isNumber(row.efficiency))
+      .map((row) => ({...identity(run, row), speedup: row.speedup, efficiency: row.efficiency, repeats: row.repeats}))));
+  figure(parent, {id: 'efficiency', title: t('efficiency_title'), note: t('efficiency_note', pooledNote(runs)), rows,
+      legend: strategyLegend(series.map((s) => s.name)),
+    draw: (svg, width, height) => linesChart(svg, width, height, series,
+        {yLabel: t('efficiency_title'), yFormat: d3.format('.0%')})});
 }
 
 // Bars of a row each, in groups by number of workers. parts: [{value, colour, label}]; ticks: a value to mark.
 function barChart(svg, width, height, rows, partsOf, tickOf, xLabel) {
-  const margin = {left: Math.min(170, 7 * d3.max(rows, (row) => rowName(row).length) + 12), right: 20, top: 6, bottom: 38};
+  const margin = {left: Math.min(width * 0.45, 7 * d3.max(rows, (row) => rowName(row).length) + 12), right: 20, top: 6, bottom: 38};
   const sum = (row) => Math.max(d3.sum(partsOf(row), (p) => p.value), tickOf(row) || 0);
   const x = d3.scale.linear().domain([0, d3.max(rows, sum) * 1.02 || 1]).range([margin.left, width - margin.right]);
   const y = d3.scale.ordinal().domain(d3.range(rows.length)).rangeRoundBands([margin.top, height - margin.bottom], 0.25);
-  svg.append('g').attr('class', 'axis').attr('transform', `translate(0,${height - margin.bottom})`).call(d3.svg.axis().scale(x).orient('bottom').ticks(Math.min(6, width / 80)).tickSize(-(height - margin.top - margin.bottom)).tickFormat(brief));
+  svg.append('g').attr('class', 'axis').attr('transform', `translate(0,${height - margin.bottom})`)
+      .call(d3.svg.axis().scale(x).orient('bottom').ticks(Math.min(6, width / 80)).tickSize(-(height - margin.top - margin.bottom))
+      .tickFormat(brief));
   svg.append('text').attr({x: width - margin.right, y: height - 6, 'text-anchor': 'end'}).text(xLabel);
   rows.forEach((row, i) => {
     svg.append('text').attr({x: margin.left - 6, y: y(i) + y.rangeBand() / 2 + 4, 'text-anchor': 'end'}).text(rowName(row));
     let left = 0;
     for (const part of partsOf(row)) {
-      svg.append('rect').attr({x: x(left), y: y(i), width: Math.max(0, x(left + part.value) - x(left)), height: y.rangeBand()}).style('fill', part.colour)
+      svg.append('rect').attr({x: x(left), y: y(i), width: Math.max(0, x(left + part.value) - x(left)), height: y.rangeBand()})
+          .style('fill', part.colour)
         .append('title').text(`${rowName(row)}: ${part.label} ${brief(part.value)}`);
       left += part.value;
     }
-    if (isNumber(tickOf(row))) svg.append('line').attr({x1: x(tickOf(row)), x2: x(tickOf(row)), y1: y(i) - 2, y2: y(i) + y.rangeBand() + 2}).style({stroke: 'var(--ink)', 'stroke-width': 2.5}).append('title').text(`${t('theory_line')} ${brief(tickOf(row))}`);
+    if (isNumber(tickOf(row))) svg.append('line')
+        .attr({x1: x(tickOf(row)), x2: x(tickOf(row)), y1: y(i) - 2, y2: y(i) + y.rangeBand() + 2})
+        .style({stroke: 'var(--ink)', 'stroke-width': 2.5}).append('title').text(`${t('theory_line')} ${brief(tickOf(row))}`);
   });
 }
 
@@ -176,11 +125,13 @@ function drawSplit(parent, run) {
   if (!rows.length) return;
   const parts = (row) => {
     const exposed = row.exposed_comm_ms || 0;
-    return [{value: row.compute_ms, colour: 'var(--compute)', label: t('compute')}, {value: exposed, colour: 'var(--exposed)', label: t('exposed')},
+    return [{value: row.compute_ms, colour: 'var(--compute)', label: t('compute')},
+        {value: exposed, colour: 'var(--exposed)', label: t('exposed')},
       {value: Math.max(0, row.step_ms - row.compute_ms - exposed), colour: 'var(--rest)', label: t('rest')}];
   };
   figure(parent, {id: 'split', title: t('split_title'), note: t('split_note', captionOf(run)), height: 50 + 20 * rows.length,
-    rows: rows.map((row) => ({...identity(run, row), step_ms: row.step_ms, compute_ms: row.compute_ms, exposed_comm_ms: row.exposed_comm_ms, repeats: row.repeats})),
+    rows: rows.map((row) => ({...identity(run, row), step_ms: row.step_ms, compute_ms: row.compute_ms,
+        exposed_comm_ms: row.exposed_comm_ms, repeats: row.repeats})),
     legend: parts(rows[0]).map((p) => ({label: p.label, colour: p.colour, block: true})),
     draw: (svg, width, height) => barChart(svg, width, height, rows, parts, () => null, t('ms'))});
 }
@@ -189,13 +140,20 @@ function drawBytes(parent, run) {
   const talking = rowsOf(run).filter((row) => row.payload_tx_bytes_per_worker > 0 || row.server_payload_bytes > 0);
   if (!talking.length) return;
   // A worker's bytes and its server's are two bars, for they are not parts of a whole.
-  const bars = [].concat(...talking.map((row) => [{...row, what: 'worker'}, ...(row.server_payload_bytes > 0 ? [{...row, strategy: `${row.strategy}: server`, what: 'server'}] : [])]));
+  const bars = [].concat(...talking.map((row) => [{...row, what: 'worker'},
+      ...(row.server_payload_bytes > 0 ? [{...row, strategy: `${row.strategy}: server`, what: 'server'}] : [])]));
   const value = (bar) => (bar.what === 'worker' ? bar.payload_tx_bytes_per_worker : bar.server_payload_bytes) / 1e6;
   figure(parent, {id: 'bytes', title: t('bytes_title'), note: t('bytes_note', captionOf(run)), height: 50 + 20 * bars.length,
-    rows: talking.map((row) => ({...identity(run, row), payload_tx_bytes_per_worker: row.payload_tx_bytes_per_worker, predicted_payload_bytes_per_worker: row.predicted_payload_bytes_per_worker, server_payload_bytes: row.server_payload_bytes, wire_tx_bytes_per_worker: row.wire_tx_bytes_per_worker, bytes_basis: row.basis_of.payload_tx_bytes_per_worker})),
-    legend: [{label: t('worker_sends'), colour: 'var(--c0)', block: true}, {label: t('server_moves'), colour: 'var(--c1)', block: true}],
-    draw: (svg, width, height) => barChart(svg, width, height, bars, (bar) => [{value: value(bar), colour: bar.what === 'worker' ? 'var(--c0)' : 'var(--c1)', label: t(bar.what === 'worker' ? 'worker_sends' : 'server_moves')}],
-      (bar) => (bar.what === 'worker' && isNumber(bar.predicted_payload_bytes_per_worker) ? bar.predicted_payload_bytes_per_worker / 1e6 : null), 'MB')});
+    rows: talking.map((row) => ({...identity(run, row), payload_tx_bytes_per_worker: row.payload_tx_bytes_per_worker,
+        predicted_payload_bytes_per_worker: row.predicted_payload_bytes_per_worker, server_payload_bytes: row.server_payload_bytes,
+        wire_tx_bytes_per_worker: row.wire_tx_bytes_per_worker, bytes_basis: row.basis_of.payload_tx_bytes_per_worker})),
+    legend: [{label: t('worker_sends'), colour: 'var(--c0)', block: true},
+        {label: t('server_moves'), colour: 'var(--c1)', block: true}],
+    draw: (svg, width, height) => barChart(svg, width, height, bars,
+        (bar) => [{value: value(bar), colour: bar.what === 'worker' ? 'var(--c0)' : 'var(--c1)',
+        label: t(bar.what === 'worker' ? 'worker_sends' : 'server_moves')}],
+      (bar) => (bar.what === 'worker' && isNumber(bar.predicted_payload_bytes_per_worker)
+          ? bar.predicted_payload_bytes_per_worker / 1e6 : null), 'MB')});
 }
 
 // What the reader chose for the axes of the learning curves.
@@ -213,58 +171,78 @@ function drawLearning(parent, run, redraw) {
   } else {
     const series = ((run.steps && run.steps.loss) || []).filter((s) => Array.isArray(s.points) && s.points.length > 1);
     if (!series.length) return;
-    lines = series.map((s) => ({key: `${s.strategy} × ${s.workers}`, points: s.points.map(([samples, wall_s, train_loss]) => ({strategy: s.strategy, workers: s.workers, samples, wall_s, train_loss}))}));
+    lines = series.map((s) => ({key: `${s.strategy} × ${s.workers}`,
+        points: s.points.map(([samples, wall_s, train_loss]) => ({strategy: s.strategy, workers: s.workers, samples, wall_s,
+        train_loss}))}));
     choices = {x: ['samples', 'wall_s'], y: ['train_loss']};
     note = t('loss_note', `${t('steps_rule', run.steps.most_points)} ${captionOf(run)}`);
   }
   const pick = (axis) => (choices[axis].includes(learning[axis]) ? learning[axis] : choices[axis][0]);
   const xKey = pick('x'), yKey = pick('y');
   const chooser = (axis, label) => {
-    const select = make('select', {id: `learning-${axis}`, onchange: (event) => { learning[axis] = event.target.value; redraw(`learning-${axis}`); }});
+    const select = make('select', {id: `learning-${axis}`,
+        onchange: (event) => { learning[axis] = event.target.value; redraw(`learning-${axis}`); }});
     for (const key of choices[axis]) select.append(make('option', {value: key}, t(key)));
     select.value = pick(axis);
     return make('label', {}, `${label} `, select);
   };
   const counts = unique(lines.map((line) => line.points[0].workers));
-  figure(parent, {id: 'learning', title: t('curve_title'), note, rows: [].concat(...lines.map((l) => l.points.map((p) => ({run_id: run.run_id, ...p})))),
+  figure(parent, {id: 'learning', title: t('curve_title'), note,
+      rows: [].concat(...lines.map((l) => l.points.map((p) => ({run_id: run.run_id, ...p})))),
     controls: make('div', {class: 'controls'}, chooser('x', t('x_axis')), chooser('y', t('y_axis'))),
-    legend: unique(lines.map((line) => rowName(line.points[0]))).map((name) => lines.find((line) => rowName(line.points[0]) === name).points[0])
+    legend: unique(lines.map((line) => rowName(line.points[0])))
+        .map((name) => lines.find((line) => rowName(line.points[0]) === name).points[0])
       .map((p) => ({label: rowName(p), colour: colourOf(p.strategy), mark: MARKS[counts.indexOf(p.workers) % MARKS.length]})),
     draw: (svg, width, height) => {
       const points = [].concat(...lines.map((l) => l.points)).filter((p) => isFinite(+p[xKey]) && isFinite(+p[yKey]));
-      const x = d3.scale.linear().domain([0, d3.max(points, (p) => +p[xKey])]).nice(), y = d3.scale.linear().domain(d3.extent(points, (p) => +p[yKey])).nice();
+      const x = d3.scale.linear().domain([0, d3.max(points, (p) => +p[xKey])]).nice(), y = d3.scale.linear()
+          .domain(d3.extent(points, (p) => +p[yKey])).nice();
       const plot = axes(svg, width, height, x, y, {xLabel: t(xKey), yLabel: t(yKey), yFormat: (v) => String(+v.toPrecision(4))});
       for (const line of lines) {
         const colour = colourOf(line.points[0].strategy), type = MARKS[counts.indexOf(line.points[0].workers) % MARKS.length];
-        plot.append('path').attr('d', d3.svg.line().x((p) => x(+p[xKey])).y((p) => y(+p[yKey]))(line.points)).style({fill: 'none', stroke: colour, 'stroke-width': 1.6});
-        if (line.points.length <= 40) for (const p of line.points) mark(plot, type, x(+p[xKey]), y(+p[yKey]), colour, false, `${line.key}: ${brief(+p[xKey])}, ${String(+(+p[yKey]).toPrecision(4))}`);
+        plot.append('path').attr('d', d3.svg.line().x((p) => x(+p[xKey])).y((p) => y(+p[yKey]))(line.points))
+            .style({fill: 'none', stroke: colour, 'stroke-width': 1.6});
+        if (line.points.length <= 40) for (const p of line.points) mark(plot, type, x(+p[xKey]), y(+p[yKey]), colour, false,
+            `${line.key}: ${brief(+p[xKey])}, ${String(+(+p[yKey]).toPrecision(4))}`);
       }
     }});
 }
 
 function drawStaleness(parent, run) {
-  const asynchronous = new Set(rowsOf(run).filter((row) => isNumber(row.staleness_mean) && row.workers > 1 && !/^ps-(sync|backup)/.test(row.plain)).map((row) => `${row.plain} × ${row.workers}`));
+  const asynchronous = new Set(rowsOf(run).filter((row) => isNumber(row.staleness_mean) && row.workers > 1 &&
+      !/^ps-(sync|backup)/.test(row.plain)).map((row) => `${row.plain} × ${row.workers}`));
   const histograms = ((run.steps && run.steps.staleness) || []).filter((h) => asynchronous.has(rowName(h)));
   if (!histograms.length) return;
   const bars = [].concat(...histograms.map((h) => {
     const total = d3.sum(d3.values(h.counts));
-    return Object.entries(h.counts).map(([stale, count]) => ({run_id: run.run_id, strategy: h.strategy, workers: h.workers, staleness: +stale, count, share: count / total}));
+    return Object.entries(h.counts)
+        .map(([stale, count]) => ({run_id: run.run_id, strategy: h.strategy, workers: h.workers, staleness: +stale, count,
+        share: count / total}));
   }));
   const each = 120;
-  figure(parent, {id: 'staleness', title: t('stale_title'), note: t('stale_note', captionOf(run)), rows: bars, height: 44 + each * histograms.length,
+  figure(parent, {id: 'staleness', title: t('stale_title'), note: t('stale_note', captionOf(run)), rows: bars,
+      height: 44 + each * histograms.length,
     draw: (svg, width, height) => {
       const x = d3.scale.linear().domain([-0.7, Math.min(d3.max(bars, (b) => b.staleness), 60) + 0.7]).range([60, width - 14]);
       const y = d3.scale.linear().domain([0, d3.max(bars, (b) => b.share)]).range([each - 28, 0]);
       const whole = x.ticks(8).filter((v) => v === Math.floor(v));
       histograms.forEach((h, i) => {
-        const group = svg.append('g').attr('transform', `translate(0,${i * each + 20})`), mine = bars.filter((b) => b.strategy === h.strategy && b.workers === h.workers);
-        group.append('g').attr('class', 'axis').attr('transform', 'translate(60,0)').call(d3.svg.axis().scale(y).orient('left').ticks(3).tickFormat(d3.format('.0%')).tickSize(3));
-        group.append('g').attr('class', 'axis').attr('transform', `translate(0,${each - 28})`).call(d3.svg.axis().scale(x).orient('bottom').tickValues(whole).tickFormat(String).tickSize(3));
+        const group = svg.append('g').attr('transform', `translate(0,${i * each + 20})`),
+            mine = bars.filter((b) => b.strategy === h.strategy && b.workers === h.workers);
+        group.append('g').attr('class', 'axis').attr('transform', 'translate(60,0)')
+            .call(d3.svg.axis().scale(y).orient('left').ticks(3).tickFormat(d3.format('.0%')).tickSize(3));
+        group.append('g').attr('class', 'axis').attr('transform', `translate(0,${each - 28})`)
+            .call(d3.svg.axis().scale(x).orient('bottom').tickValues(whole).tickFormat(String).tickSize(3));
         group.append('text').attr({x: width - 14, y: 4, 'text-anchor': 'end'}).text(rowName(h));
-        for (const b of mine) group.append('rect').attr({x: x(b.staleness - 0.35), width: x(0.7) - x(0), y: y(b.share), height: y(0) - y(b.share)}).style('fill', colourOf(h.strategy)).append('title').text(`${b.staleness}: ${b.count}`);
-        group.append('line').attr({x1: x(h.workers - 1), x2: x(h.workers - 1), y1: -6, y2: each - 28}).attr('class', 'theory').style({stroke: 'var(--ink)', 'stroke-width': 2}).append('title').text(`N-1 = ${h.workers - 1}`);
+        for (const b of mine) group.append('rect')
+            .attr({x: x(b.staleness - 0.35), width: x(0.7) - x(0), y: y(b.share), height: y(0) - y(b.share)})
+            .style('fill', colourOf(h.strategy)).append('title').text(`${b.staleness}: ${b.count}`);
+        group.append('line').attr({x1: x(h.workers - 1), x2: x(h.workers - 1), y1: -6, y2: each - 28}).attr('class', 'theory')
+            .style({stroke: 'var(--ink)', 'stroke-width': 2}).append('title').text(`N-1 = ${h.workers - 1}`);
         const row = rowsOf(run).find((r) => r.plain === h.strategy && r.workers === h.workers);
-        group.append('path').attr('transform', `translate(${x(row.staleness_mean)},${each - 22})`).attr('d', d3.svg.symbol().type('triangle-up').size(60)()).style('fill', 'var(--ink)').append('title').text(brief(row.staleness_mean));
+        group.append('path').attr('transform', `translate(${x(row.staleness_mean)},${each - 22})`)
+            .attr('d', d3.svg.symbol().type('triangle-up').size(60)()).style('fill', 'var(--ink)').append('title')
+            .text(brief(row.staleness_mean));
       });
       svg.append('text').attr({x: width - 14, y: height - 2, 'text-anchor': 'end'}).text(t('staleness'));
     }});

@@ -13,7 +13,7 @@ function drawLens(parent, run) {
 
 function drawUpdates(parent, run) {
   const launches = (run.arrivals || []).filter((l) => l && Array.isArray(l.pushes) && l.pushes.length && l.workers > 1);
-  const alone = rowsOf(run).some((row) => /^ps-(async|ssp)/.test(row.plain) && row.workers > 1);
+  const alone = rowsOf(run).some((row) => /^ps-(async|ssp)/.test(row.plain) && row.workers > 1 && row.basis !== 'simulated');
   if (!launches.length) return parent.append(make('p', {}, t(alone ? 'lens_lost' : 'lens_none')));
   const launch = launches.find((l) => l.name === lensChoice.launch) || launches[launches.length - 1];
   const pushes = launch.pushes.map(([worker, on, creates]) => ({worker, on, creates, stale: creates - 1 - on}));
@@ -21,11 +21,13 @@ function drawUpdates(parent, run) {
     lensChoice.launch = launch.name;
     lensChoice.update = Math.min(pushes.length, 3 * launch.workers + 1);
   }
-  const select = make('select', {id: 'lens-launch', onchange: (event) => { lensChoice.launch = event.target.value; lensChoice.update = null; redraw(); document.getElementById('lens-launch').focus(); }});
+  const select = make('select', {id: 'lens-launch',
+      onchange: (event) => { lensChoice.launch = event.target.value; lensChoice.update = null; redraw(); document.getElementById('lens-launch').focus(); }});
   for (const l of launches) select.append(make('option', {}, l.name));
   select.value = launch.name;
   const said = make('p', {id: 'lens-said', 'aria-live': 'polite'}), chart = make('div', {class: 'grid'});
-  const slider = make('input', {type: 'range', id: 'lens-update', min: 1, max: pushes.length, value: lensChoice.update, oninput: (event) => show(+event.target.value)});
+  const slider = make('input', {type: 'range', id: 'lens-update', min: 1, max: pushes.length, value: lensChoice.update,
+      oninput: (event) => show(+event.target.value)});
   const step = (by) => show(Math.max(1, Math.min(pushes.length, lensChoice.update + by)));
   function redraw() { parent.replaceChildren(); drawUpdates(parent, run); }
   function show(update) {
@@ -40,28 +42,40 @@ function drawUpdates(parent, run) {
   }
   parent.append(make('p', {}, t('lens_intro')), make('div', {class: 'controls'}, make('label', {}, `${t('launch')} `, select),
     make('button', {type: 'button', id: 'lens-back', onclick: () => step(-1)}, t('lens_back')),
-    make('label', {}, `${t('lens_update')} `, slider), make('button', {type: 'button', id: 'lens-next', onclick: () => step(1)}, t('lens_next'))), said, chart);
+    make('label', {}, `${t('lens_update')} `, slider),
+        make('button', {type: 'button', id: 'lens-next', onclick: () => step(1)}, t('lens_next'))), said, chart);
   show(lensChoice.update);
 }
 
 function drawLensChart(parent, run, launch, pushes, chosen) {
-  const first = Math.max(1, Math.min(chosen.creates - Math.round(LENS_UPDATES * 0.7), pushes.length - LENS_UPDATES + 1)), last = Math.min(pushes.length, first + LENS_UPDATES - 1);
-  const shown = pushes.filter((p) => p.creates >= first && p.on <= last), colour = (worker) => `var(--c${worker % 8})`, row = Math.max(16, Math.min(34, 260 / launch.workers));
+  const first = Math.max(1, Math.min(chosen.creates - Math.round(LENS_UPDATES * 0.7), pushes.length - LENS_UPDATES + 1)),
+      last = Math.min(pushes.length, first + LENS_UPDATES - 1);
+  const shown = pushes.filter((p) => p.creates >= first && p.on <= last), colour = (worker) => `var(--c${worker % 8})`,
+      row = Math.max(16, Math.min(34, 260 / launch.workers));
   figure(parent, {id: 'lens-chart', wide: true, title: t('lens_title', launch.name), height: 66 + row * launch.workers,
     note: t('lens_note', launch.records, t('caption', run.run_id, '')),
-    rows: pushes.map((p) => ({run_id: run.run_id, launch: launch.name, records: launch.records, update: p.creates, worker: p.worker, computed_on_version: p.on, creates_version: p.creates, staleness: p.stale})),
+    rows: pushes.map((p) => ({run_id: run.run_id, launch: launch.name, records: launch.records, update: p.creates, worker: p.worker,
+        computed_on_version: p.on, creates_version: p.creates, staleness: p.stale})),
     draw: (svg, width, height) => {
-      const x = d3.scale.linear().domain([first - 1, last + 0.5]).range([84, width - 14]).clamp(true), y = (worker) => 16 + row * (worker + 0.5);
-      svg.append('g').attr('class', 'axis').attr('transform', `translate(0,${height - 40})`).call(d3.svg.axis().scale(x).orient('bottom').ticks(Math.min(18, width / 50)).tickFormat((v) => (v === Math.floor(v) ? String(v) : '')).tickSize(-(height - 52)));
+      const x = d3.scale.linear().domain([first - 1, last + 0.5]).range([84, width - 14]).clamp(true),
+          y = (worker) => 16 + row * (worker + 0.5);
+      svg.append('g').attr('class', 'axis').attr('transform', `translate(0,${height - 40})`)
+          .call(d3.svg.axis().scale(x).orient('bottom').ticks(Math.min(18, width / 50))
+          .tickFormat((v) => (v === Math.floor(v) ? String(v) : '')).tickSize(-(height - 52)));
       svg.append('text').attr({x: width - 14, y: height - 6, 'text-anchor': 'end'}).text(t('lens_axis'));
-      for (let worker = 0; worker < launch.workers; ++worker) svg.append('text').attr({x: 76, y: y(worker) + 4, 'text-anchor': 'end'}).text(`${t('worker')} ${worker}`);
+      for (let worker = 0; worker < launch.workers; ++worker) svg.append('text')
+          .attr({x: 76, y: y(worker) + 4, 'text-anchor': 'end'}).text(`${t('worker')} ${worker}`);
       const within = (p) => p.creates > chosen.on && p.creates < chosen.creates;
-      svg.append('rect').attr({x: x(chosen.on), y: 12, width: Math.max(0, x(chosen.creates) - x(chosen.on)), height: height - 52}).style({fill: colour(chosen.worker), opacity: 0.13});
+      svg.append('rect').attr({x: x(chosen.on), y: 12, width: Math.max(0, x(chosen.creates) - x(chosen.on)), height: height - 52})
+          .style({fill: colour(chosen.worker), opacity: 0.13});
       for (const p of shown) {
         const mine = p === chosen, faint = !mine && !within(p);
-        svg.append('line').attr({x1: x(p.on) + 3, x2: x(p.creates), y1: y(p.worker), y2: y(p.worker)}).style({stroke: colour(p.worker), 'stroke-width': mine ? 5 : 2, opacity: faint ? 0.4 : 1});
+        svg.append('line').attr({x1: x(p.on) + 3, x2: x(p.creates), y1: y(p.worker), y2: y(p.worker)})
+            .style({stroke: colour(p.worker), 'stroke-width': mine ? 5 : 2, opacity: faint ? 0.4 : 1});
         if (p.creates > last) continue;
-        svg.append('circle').attr({cx: x(p.creates), cy: y(p.worker), r: mine ? 7 : within(p) ? 6 : 4}).style({fill: colour(p.worker), stroke: mine || within(p) ? 'var(--ink)' : 'none', 'stroke-width': 1.5, opacity: faint ? 0.5 : 1})
+        svg.append('circle').attr({cx: x(p.creates), cy: y(p.worker), r: mine ? 7 : within(p) ? 6 : 4})
+            .style({fill: colour(p.worker), stroke: mine || within(p) ? 'var(--ink)' : 'none', 'stroke-width': 1.5, opacity: faint
+            ? 0.5 : 1})
           .append('title').text(t('lens_dot', p.creates, p.worker, p.on, p.stale));
       }
     }});

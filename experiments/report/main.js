@@ -29,10 +29,12 @@ const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word
 
 function drawSettings(parent, run) {
   const manifest = run.manifest || {};
-  if (Array.isArray(manifest.command_line)) parent.append(make('h3', {}, t('again')), make('pre', {id: 'command'}, manifest.command_line.map(quoted).join(' ')));
+  if (Array.isArray(manifest.command_line)) parent.append(make('h3', {}, t('again')),
+      make('pre', {id: 'command'}, manifest.command_line.map(quoted).join(' ')));
   const block = (title, value, printed = true) => {
     if (value === undefined || value === null || (Array.isArray(value) && !value.length)) return;
-    parent.append(make('details', {class: printed ? 'printed' : ''}, make('summary', {}, title), make('pre', {}, JSON.stringify(value, null, 1))));
+    parent.append(make('details', {class: printed ? 'printed' : ''}, make('summary', {}, title),
+        make('pre', {}, JSON.stringify(value, null, 1))));
   };
   block(t('machine'), manifest.machine);
   block(t('software'), manifest.versions);
@@ -40,7 +42,9 @@ function drawSettings(parent, run) {
   block(t('notes'), manifest.notes);
   const {machine, versions, link, notes, command_line: _, ...others} = manifest;
   block(t('configurations'), others, false);  // dozens of pages
-  parent.append(make('details', {}, make('summary', {}, t('files')), make('p', {class: 'note'}, [t('csv_rule', run.csv_lines), t('steps_rule', run.steps.most_points), t('trace_rule', run.trace.most_spans)].join(' '))));
+  parent.append(make('details', {}, make('summary', {}, t('files')),
+      make('p', {class: 'note'}, [t('csv_rule', run.csv_lines), t('steps_rule', run.steps.most_points),
+      t('trace_rule', run.trace.most_spans)].join(' '))));
 }
 
 function draw(focus) {
@@ -53,7 +57,13 @@ function draw(focus) {
   document.getElementById('title').textContent = title;
   document.title = title;
   const contents = document.getElementById('contents');
-  contents.replaceChildren(...[...document.querySelectorAll('main section')].map((section) => make('a', {href: `#${section.id}`}, section.querySelector('h2').textContent)));
+  contents.replaceChildren(...[...document.querySelectorAll('main section')].map((section) => make('a', {href: `#${section.id}`},
+      section.querySelector('h2').textContent)));
+
+  const way = ['words', 'predict', 'play', 'asynchronous', 'theory',
+      'questions'].map((id) => make('a', {href: `#${id}`}, document.querySelector(`#${id} h2`).textContent));
+  document.getElementById('tour').replaceChildren(`${t('tour')} `,
+      ...[].concat(...way.map((link, i) => (i ? [' → ', link] : [link]))));
 
   part('answer-body', (parent) => { drawMissing(parent, DATA.runs); drawAnswer(parent, run); });
   const learningAgain = (id) => { part('charts-body', drawCharts); document.getElementById(id).focus(); };
@@ -68,13 +78,15 @@ function draw(focus) {
     drawBench(parent, run);
   };
   part('charts-body', drawCharts);
-  const timelineAgain = (id) => { part('timeline-body', (parent) => drawTimeline(parent, run, timelineAgain)); document.getElementById(id).focus(); };
+  const timelineAgain = (id) => { part('timeline-body',
+      (parent) => drawTimeline(parent, run, timelineAgain)); document.getElementById(id).focus(); };
   part('timeline-body', (parent) => drawTimeline(parent, run, timelineAgain));
   let wishesChanged = () => {};
   part('guess-body', (parent) => drawGuess(parent, run, DATA.theory));
   part('lens-body', (parent) => drawLens(parent, run));
   part('play-body', (parent) => { wishesChanged = drawStepper(parent, run, DATA.schedules.schedules); });
-  part('theory-body', (parent) => drawTheory(parent, run, DATA, wishesChanged, (id) => { draw(); document.getElementById(id).focus(); }));
+  part('theory-body', (parent) => drawTheory(parent, run, DATA, wishesChanged,
+      (id) => { draw(); document.getElementById(id).focus(); }));
   part('questions-body', (parent) => drawQuestions(parent, run));
   part('words-body', (parent) => drawWords(parent, run));
   part('settings-body', (parent) => drawSettings(parent, run));
@@ -87,9 +99,11 @@ function draw(focus) {
   DATA.runs.forEach((run, i) => choice.append(make('option', {value: i}, run.run_id)));
   document.getElementById('run-choice').hidden = DATA.runs.length < 2;
   choice.addEventListener('change', () => { chosenRun = +choice.value; resetWish(DATA.runs[chosenRun]); draw('run'); });
-  document.getElementById('language').addEventListener('click', () => { language = language === 'zh' ? 'en' : 'zh'; draw('language'); });
+  document.getElementById('language').addEventListener('click',
+      () => { language = language === 'zh' ? 'en' : 'zh'; draw('language'); });
   document.getElementById('theme').addEventListener('click', () => {
-    const root = document.documentElement, dark = root.dataset.theme ? root.dataset.theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
+    const root = document.documentElement, dark = root.dataset.theme ? root.dataset.theme === 'dark'
+        : matchMedia('(prefers-color-scheme: dark)').matches;
     root.dataset.theme = dark ? 'light' : 'dark';
   });
   document.getElementById('notice').textContent = document.getElementById('d3-notice').textContent;

@@ -12,48 +12,74 @@ function fieldOf(ratio) {
 }
 const FIELD_OPACITY = {far: 0.75, clear: 0.5, near: 0.28};
 
-// The run's rows of a ring and a synchronous server with as many workers: [{workers, bytes, ring, server}].
-function duelsOf(run) {
-  const rows = rowsOf(run).filter((row) => row.basis !== 'simulated' && row.workers > 1 && row.workers <= 64 && row.parameters > 0 && moving(row) > 0);
-  return rows.filter((row) => row.plain === 'ring').map((ring) => ({ring, server: rows.find((row) => row.plain === 'ps-sync' && row.workers === ring.workers)}))
-    .filter((duel) => duel.server).map(({ring, server}) => ({workers: ring.workers, bytes: ring.parameters * 4, ring: moving(ring), server: moving(server), servers: server.servers, crowded: crowded(run, ring)}));
+// The run's measured rows of a ring and a synchronous server with as many workers: [{workers, bytes, ring, server}].
+// Of a prediction its simulated ones, with `basis`.
+function duelsOf(run, basis = 'measured') {
+  const rows = rowsOf(run).filter((row) => (row.basis === 'simulated') === (basis === 'simulated') && row.workers > 1 &&
+      row.workers <= 64 && row.parameters > 0 && moving(row) > 0);
+  return rows.filter((row) => row.plain === 'ring')
+      .map((ring) => ({ring, server: rows.find((row) => row.plain === 'ps-sync' && row.workers === ring.workers &&
+      row.parameters === ring.parameters)}))
+    .filter((duel) => duel.server).map(({ring, server}) => ({workers: ring.workers, bytes: ring.parameters * 4, ring: moving(ring),
+        server: moving(server), servers: server.servers, basis}));
 }
 
 function drawMap(parent, run, theoryData) {
   const counts = d3.range(2, wish.most + 1), servers = theoryData.servers[wish.servers];
   // Above 1 the ring is ahead.
   const ratio = (workers, bytes) => serverSeconds(theoryData, workers, bytes) / ringSeconds(theoryData, workers, bytes);
-  const duels = duelsOf(run).filter((duel) => duel.workers <= wish.most && duel.bytes >= MAP_SIZES[0] && duel.bytes <= MAP_SIZES[60]);
-  const rows = [].concat(...counts.map((workers) => MAP_SIZES.map((bytes) => ({run_id: run.run_id, basis: 'computed', workers, gradient_bytes: Math.round(bytes), servers, server_over_ring: ratio(workers, bytes)}))),
-    duels.map((duel) => ({run_id: run.run_id, basis: 'measured', workers: duel.workers, gradient_bytes: duel.bytes, servers: duel.servers, server_over_ring: duel.server / duel.ring})));
+  const duels = [...duelsOf(run), ...duelsOf(run, 'simulated')].filter((duel) => duel.workers <= wish.most &&
+      duel.bytes >= MAP_SIZES[0] && duel.bytes <= MAP_SIZES[60]);
+  const rows = [].concat(...counts.map((workers) => MAP_SIZES.map((bytes) => ({run_id: run.run_id, basis: 'computed', workers,
+      gradient_bytes: Math.round(bytes), servers, server_over_ring: ratio(workers, bytes)}))),
+    duels.map((duel) => ({run_id: run.run_id, basis: duel.basis, workers: duel.workers, gradient_bytes: duel.bytes,
+        servers: duel.servers, server_over_ring: duel.server / duel.ring})));
   const colour = {ring: colourOf('ring'), server: colourOf('ps-sync')};
   figure(parent, {id: 'map', wide: true, title: t('map_title', serversText(theoryData)), height: 360, rows,
-    note: t('map_note', SLIDERS.bandwidth.text(wish.bandwidth), secondsText(wish.latency), duels.length ? t('map_here') : t('map_nowhere'), captionOf(run)),
-    legend: [{label: t('map_ring'), colour: colour.ring, block: true}, {label: t('map_server', serversText(theoryData)), colour: colour.server, block: true}, {label: t('map_even'), colour: 'var(--rest)', block: true},
-      ...(duels.length ? [{label: t('map_point'), colour: 'var(--ink)', mark: 'circle', alone: true}] : [])],
+    note: t('map_note', SLIDERS.bandwidth.text(wish.bandwidth), secondsText(wish.latency), duels.length ? t('map_here')
+        : t('map_nowhere'), captionOf(run)),
+    legend: [{label: t('map_ring'), colour: colour.ring, block: true},
+        {label: t('map_server', serversText(theoryData)), colour: colour.server, block: true},
+        {label: t('map_even'), colour: 'var(--rest)', block: true},
+      ...unique(duels.map((duel) => duel.basis))
+          .map((basis) => ({label: t(`map_point_${basis}`), colour: basis === 'measured' ? 'var(--ink)' : 'var(--faint)',
+          mark: 'circle', alone: true}))],
     draw: (svg, width, height) => {
       const x = d3.scale.log().domain([MAP_SIZES[0], MAP_SIZES[60]]), y = d3.scale.log().domain([1.8, wish.most * 1.1]);
       const under = svg.append('g');
-      const plot = axes(svg, width, height, x, y, {xLabel: t('gradient'), yLabel: t('workers'), xFormat: bytesText, xTicks: d3.range(width < 500 ? 3 : 8).map((i) => Math.pow(10, width < 500 ? 3 + 3 * i : 3 + i)), yTicks: [2, 4, 8, 16, 32, 64].filter((n) => n <= wish.most), yFormat: String});
-      const half = Math.sqrt(MAP_SIZES[1] / MAP_SIZES[0]), edge = (bytes) => Math.max(x.range()[0], Math.min(x.range()[1], x(bytes)));
+      const plot = axes(svg, width, height, x, y, {xLabel: t('gradient'), yLabel: t('workers'), xFormat: bytesText,
+          xTicks: d3.range(width < 500 ? 3 : 8).map((i) => Math.pow(10, width < 500 ? 3 + 3 * i : 3 + i)),
+          yTicks: [2, 4, 8, 16, 32, 64].filter((n) => n <= wish.most), yFormat: String});
+      const half = Math.sqrt(MAP_SIZES[1] / MAP_SIZES[0]),
+          edge = (bytes) => Math.max(x.range()[0], Math.min(x.range()[1], x(bytes)));
       for (const workers of counts) {
-        const bottom = y(Math.max(1.8, Math.sqrt(workers * (workers - 1)))), top = y(Math.min(wish.most * 1.1, Math.sqrt(workers * (workers + 1))));
+        const bottom = y(Math.max(1.8, Math.sqrt(workers * (workers - 1)))),
+            top = y(Math.min(wish.most * 1.1, Math.sqrt(workers * (workers + 1))));
         let from = 0;
         const fields = MAP_SIZES.map((bytes) => fieldOf(ratio(workers, bytes)));
         fields.forEach((field, i) => {
           if (i + 1 < fields.length && fields[i + 1] === field) return;
           const [winner, lead] = field.split('-');
-          under.append('rect').attr({x: edge(MAP_SIZES[from] / half), y: top, width: edge(MAP_SIZES[i] * half) - edge(MAP_SIZES[from] / half), height: bottom - top, 'shape-rendering': 'crispEdges'})
-            .style({fill: winner === 'even' ? 'var(--rest)' : colour[winner], opacity: lead ? FIELD_OPACITY[lead] : 0.35, stroke: 'none'}).append('title').text(t(`map_${winner}`, serversText(theoryData)));
+          under.append('rect').attr({x: edge(MAP_SIZES[from] / half), y: top,
+              width: edge(MAP_SIZES[i] * half) - edge(MAP_SIZES[from] / half), height: bottom - top,
+              'shape-rendering': 'crispEdges'})
+            .style({fill: winner === 'even' ? 'var(--rest)' : colour[winner], opacity: lead ? FIELD_OPACITY[lead] : 0.35,
+                stroke: 'none'}).append('title').text(t(`map_${winner}`, serversText(theoryData)));
           from = i + 1;
         });
       }
       // What the sliders say, and what the run measured.
-      plot.append('line').attr({x1: x(wish.gradient), x2: x(wish.gradient), y1: y.range()[0], y2: y.range()[1]}).attr('class', 'theory').style({stroke: 'var(--ink)', opacity: MAP_SIZES[0] <= wish.gradient && wish.gradient <= MAP_SIZES[60] ? 1 : 0});
+      plot.append('line').attr({x1: x(wish.gradient), x2: x(wish.gradient), y1: y.range()[0], y2: y.range()[1]})
+          .attr('class', 'theory').style({stroke: 'var(--ink)', opacity: MAP_SIZES[0] <= wish.gradient &&
+          wish.gradient <= MAP_SIZES[60] ? 1 : 0});
       for (const duel of duels) {
         const winner = duel.server > duel.ring ? 'ring' : 'server';
-        plot.append('circle').attr({cx: x(duel.bytes), cy: y(duel.workers), r: 8, class: 'own-point'}).style({fill: colour[winner], stroke: 'var(--ink)', 'stroke-width': 2.5})
-          .append('title').text(t('map_duel', duel.workers, brief(duel.ring), brief(duel.server), brief(duel.server / duel.ring)));
+        const simulated = duel.basis === 'simulated';  // hollow and dashed, so that nobody takes it for measured
+        plot.append('circle').attr({cx: x(duel.bytes), cy: y(duel.workers), r: 8, class: 'own-point'})
+            .style({fill: simulated ? 'var(--panel)' : colour[winner], stroke: simulated ? colour[winner] : 'var(--ink)',
+            'stroke-width': 2.5, 'stroke-dasharray': simulated ? '4 3' : 'none'})
+          .append('title').text(t(`map_duel_${duel.basis}`, duel.workers, brief(duel.ring), brief(duel.server),
+              brief(duel.server / duel.ring)));
       }
     }});
 }

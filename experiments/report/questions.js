@@ -4,29 +4,41 @@
 function questionsOf(run) {
   const rows = rowsOf(run).filter((row) => row.workers > 1), list = [];
   const most = (keep) => rows.filter(keep).sort((a, b) => b.workers - a.workers)[0];
-  const ask = (id, unit, value, texts, reasons) => { if (isNumber(value)) list.push({id, unit, value, text: t(`ask_${id}`, ...texts), why: t(`why_${id}`, ...reasons)}); };
+  const ask = (id, unit, value, texts,
+      reasons) => { if (isNumber(value)) list.push({id, unit, value, text: t(`ask_${id}`, ...texts),
+      why: t(`why_${id}`, ...reasons)}); };
   const ring = most((row) => row.plain === 'ring' && row.payload_tx_bytes_per_worker > 0 && row.parameters > 0);
   if (ring) {
     const bytes = ring.parameters * 4;
-    ask('ring_bytes', 'MB', ring.payload_tx_bytes_per_worker / 1e6, [megabytes(bytes), ring.workers], [ring.workers, megabytes(2 * (ring.workers - 1) / ring.workers * bytes)]);
+    ask('ring_bytes', 'MB', ring.payload_tx_bytes_per_worker / 1e6, [megabytes(bytes), ring.workers],
+        [ring.workers, megabytes(2 * (ring.workers - 1) / ring.workers * bytes)]);
   }
   const server = most((row) => row.plain === 'ps-sync' && row.server_payload_bytes > 0 && row.parameters > 0);
   if (server) {
     const bytes = server.parameters * 4;
-    ask('server_bytes', 'MB', server.server_payload_bytes / 1e6, [megabytes(bytes), server.workers, server.servers], [server.workers, megabytes(2 * server.workers * bytes / (server.servers || 1))]);
+    ask('server_bytes', 'MB', server.server_payload_bytes / 1e6, [megabytes(bytes), server.workers, server.servers],
+        [server.workers, megabytes(2 * server.workers * bytes / (server.servers || 1))]);
   }
   const duel = duelsOf(run).sort((a, b) => b.workers - a.workers)[0];
-  if (duel) ask('ratio', '×', duel.server / duel.ring, [duel.workers], [duel.workers, brief(duel.workers), brief(duel.workers / 2), brief(duel.ring), brief(duel.server)]);
+  if (duel) ask('ratio', '×', duel.server / duel.ring, [duel.workers],
+      [duel.workers, brief(duel.workers), brief(duel.workers / 2), brief(duel.ring), brief(duel.server)]);
   const stale = most((row) => row.plain === 'ps-async' && isNumber(row.staleness_mean));
   if (stale) ask('staleness', t('updates_word'), stale.staleness_mean, [stale.workers], [stale.workers - 1]);
-  const waits = most((row) => communicates(row) && row.step_ms > 0 && row.exposed_comm_ms > 0 && /^(ring|ps-sync)$/.test(row.plain));
-  if (waits) ask('exposed', '%', 100 * waits.exposed_comm_ms / waits.step_ms, [waits.strategy, waits.workers], [brief(waits.exposed_comm_ms), brief(waits.step_ms)]);
-  const asynchronous = stale && rows.find((row) => row.plain === 'ps-sync' && row.workers === stale.workers && row.samples_per_s > 0);
+  const waits = most((row) => communicates(row) && row.step_ms > 0 && row.exposed_comm_ms > 0 &&
+      /^(ring|ps-sync)$/.test(row.plain));
+  if (waits) ask('exposed', '%', 100 * waits.exposed_comm_ms / waits.step_ms, [waits.strategy, waits.workers],
+      [brief(waits.exposed_comm_ms), brief(waits.step_ms)]);
+  const asynchronous = stale && rows.find((row) => row.plain === 'ps-sync' && row.workers === stale.workers &&
+      row.samples_per_s > 0);
   if (asynchronous && stale.samples_per_s > 0) {
-    ask('speedup', '×', stale.samples_per_s / asynchronous.samples_per_s, [stale.workers], [withThousands(stale.samples_per_s), withThousands(asynchronous.samples_per_s)]);
+    ask('speedup', '×', stale.samples_per_s / asynchronous.samples_per_s, [stale.workers],
+        [withThousands(stale.samples_per_s), withThousands(asynchronous.samples_per_s)]);
   }
-  const bench = benchRows(run).filter((row) => row.collective === 'all_reduce' && /ring/.test(row.algorithm || '') && isNumber(numberOf(row.out_of_place_busbw_gb_s)) && numberOf(row.out_of_place_algbw_gb_s) > 0).sort((a, b) => b.size - a.size)[0];
-  if (bench) ask('busbw', '×', numberOf(bench.out_of_place_busbw_gb_s) / numberOf(bench.out_of_place_algbw_gb_s), [bench.workers], [bench.workers, brief(numberOf(bench.out_of_place_algbw_gb_s)), brief(numberOf(bench.out_of_place_busbw_gb_s))]);
+  const bench = benchRows(run).filter((row) => row.collective === 'all_reduce' && /ring/.test(row.algorithm || '') &&
+      isNumber(numberOf(row.out_of_place_busbw_gb_s)) && numberOf(row.out_of_place_algbw_gb_s) > 0)
+      .sort((a, b) => b.size - a.size)[0];
+  if (bench) ask('busbw', '×', numberOf(bench.out_of_place_busbw_gb_s) / numberOf(bench.out_of_place_algbw_gb_s), [bench.workers],
+      [bench.workers, brief(numberOf(bench.out_of_place_algbw_gb_s)), brief(numberOf(bench.out_of_place_busbw_gb_s))]);
   return list;
 }
 
@@ -35,12 +47,16 @@ function drawQuestions(parent, run) {
   if (!list.length) return parent.append(make('p', {}, t('ask_none')));
   const items = make('ol', {class: 'questions'});
   for (const question of list) {
-    const input = make('input', {type: 'number', step: 'any', id: `answer-${question.id}`, 'aria-label': question.text}), said = make('p', {class: 'note', id: `said-${question.id}`, 'aria-live': 'polite'});
+    const input = make('input', {type: 'number', step: 'any', id: `answer-${question.id}`, 'aria-label': question.text}),
+        said = make('p', {class: 'note', id: `said-${question.id}`, 'aria-live': 'polite'});
     const reveal = () => {
-      const given = numberOf(input.value), off = given === null ? null : Math.abs(given - question.value) / Math.abs(question.value || 1);
-      said.replaceChildren(make('strong', {}, `${off === null ? '' : t(off <= 0.1 ? 'ask_right' : off <= 0.35 ? 'ask_near' : 'ask_wrong')} ${t('ask_answer', brief(question.value), question.unit)} `), question.why);
+      const given = numberOf(input.value), off = given === null ? null
+          : Math.abs(given - question.value) / Math.abs(question.value || 1);
+      said.replaceChildren(make('strong', {},
+          `${off === null ? '' : t(off <= 0.1 ? 'ask_right' : off <= 0.35 ? 'ask_near' : 'ask_wrong')} ${t('ask_answer', brief(question.value), question.unit)} `), question.why);
     };
-    const row = make('form', {class: 'controls'}, input, ` ${question.unit} `, make('button', {type: 'submit', id: `reveal-${question.id}`}, t('ask_reveal')));
+    const row = make('form', {class: 'controls'}, input, ` ${question.unit} `,
+        make('button', {type: 'submit', id: `reveal-${question.id}`}, t('ask_reveal')));
     row.addEventListener('submit', (event) => { event.preventDefault(); reveal(); });
     items.append(make('li', {}, make('p', {}, question.text), row, said));
   }

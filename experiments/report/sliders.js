@@ -16,23 +16,28 @@ const wish = {};
 
 function runWires(run) {
   const link = (run.manifest && run.manifest.link) || {}, wires = link.wires || link.loopback || {};
-  const megabytesPerS = wires.mb_per_s || wires.connection_mb_per_s;
+  const asked = rowsOf(run).find((row) => row.link_mbps > 0);  // of a prediction nothing was measured
+  const megabytesPerS = wires.mb_per_s || wires.connection_mb_per_s || (asked ? asked.link_mbps / 8 : 0);
   return {
     bandwidth: isNumber(megabytesPerS) && megabytesPerS > 0 ? megabytesPerS * 1e6 : 1.25e9,
     latency: isNumber(wires.latency_us) && wires.latency_us > 0 ? wires.latency_us * 1e-6 : 5e-5,
     adding: isNumber(wires.add_gb_per_s) && wires.add_gb_per_s > 0 ? 1e-9 / wires.add_gb_per_s : 1e-10,
-    medium_rate: isNumber(wires.all_connections_mb_per_s) && wires.all_connections_mb_per_s > 0 ? wires.all_connections_mb_per_s * 1e6 : 0,
+    medium_rate: isNumber(wires.all_connections_mb_per_s) && wires.all_connections_mb_per_s > 0
+        ? wires.all_connections_mb_per_s * 1e6 : 0,
   };
 }
 
 const gradientOf = (run) => { const row = rowsOf(run).find((r) => r.parameters > 0); return row ? row.parameters * 4 : 0; };
 
 function resetWish(run) {
-  const rows = rowsOf(run), wires = runWires(run), computing = rows.find((r) => r.plain === 'none' && r.compute_ms > 0) || rows.find((r) => r.compute_ms > 0);
+  const rows = rowsOf(run), wires = runWires(run), computing = rows.find((r) => r.plain === 'none' && r.compute_ms > 0) ||
+      rows.find((r) => r.compute_ms > 0);
   const sized = rows.find((r) => r.bucket_mb > 0);
-  Object.assign(wish, wires, {gradient: gradientOf(run) || 25e6, shared: wires.medium_rate > 0, servers: 0, placement: 'rank0', pipelined: true,
+  Object.assign(wish, wires, {gradient: gradientOf(run) || 25e6, shared: wires.medium_rate > 0, servers: 0, placement: 'rank0',
+      pipelined: true,
     bucket: sized ? Math.min(1e9, sized.bucket_mb * 1048576) : 26214400, compute: computing ? computing.compute_ms * 1e-3 : 0.05,
-    rule: 5, spread: 1, most: Math.max(8, ...rows.map((r) => r.workers).filter((n) => n <= 64)), log: true, ranks: wish.ranks, measured: wish.measured});
+    rule: 5, spread: 1, most: Math.max(8, ...rows.map((r) => r.workers).filter((n) => n <= 64)), log: true, ranks: wish.ranks,
+        measured: wish.measured});
 }
 
 function seconds([messages, link, medium, added], overlaps, bytes = wish.gradient) {
@@ -56,13 +61,15 @@ function theoryCurves(theoryData) {
 }
 
 // "parameter server", "4 parameter servers".
-const serversText = (theoryData) => (theoryData.servers[wish.servers] > 1 ? t('servers_name', theoryData.servers[wish.servers]) : t('server_name'));
+const serversText = (theoryData) => (theoryData.servers[wish.servers] > 1 ? t('servers_name', theoryData.servers[wish.servers])
+    : t('server_name'));
 
 // A slider over powers of ten.
 function logSlider(name, changed) {
   const {low, high, text} = SLIDERS[name];
   const output = make('output', {for: `slider-${name}`}, text(wish[name]));
-  const input = make('input', {type: 'range', id: `slider-${name}`, min: 0, max: 1000, value: Math.round(1000 * Math.log(wish[name] / low) / Math.log(high / low)), 'aria-valuetext': text(wish[name]),
+  const input = make('input', {type: 'range', id: `slider-${name}`, min: 0, max: 1000,
+      value: Math.round(1000 * Math.log(wish[name] / low) / Math.log(high / low)), 'aria-valuetext': text(wish[name]),
     oninput: (event) => {
       wish[name] = low * Math.pow(high / low, event.target.value / 1000);
       output.textContent = text(wish[name]);
@@ -74,13 +81,16 @@ function logSlider(name, changed) {
 
 function stepSlider(name, values, get, set, changed) {
   const output = make('output', {}, String(values[get()]));
-  const input = make('input', {type: 'range', id: `slider-${name}`, min: 0, max: values.length - 1, value: get(), 'aria-valuetext': String(values[get()]),
-    oninput: (event) => { set(+event.target.value); output.textContent = String(values[get()]); input.setAttribute('aria-valuetext', String(values[get()])); changed(); }});
+  const input = make('input', {type: 'range', id: `slider-${name}`, min: 0, max: values.length - 1, value: get(),
+      'aria-valuetext': String(values[get()]),
+    oninput: (event) => { set(+event.target.value); output.textContent = String(values[get()]); input.setAttribute('aria-valuetext',
+        String(values[get()])); changed(); }});
   return make('label', {}, `${t(name)} `, input, ' ', output);
 }
 
 function tick(name, key, changed) {
-  const box = make('input', {type: 'checkbox', id: `tick-${name}`, onchange: (event) => { wish[key] = event.target.checked; changed(); }});
+  const box = make('input', {type: 'checkbox', id: `tick-${name}`,
+      onchange: (event) => { wish[key] = event.target.checked; changed(); }});
   box.checked = wish[key];
   return make('label', {}, box, ` ${t(name)}`);
 }

@@ -5,7 +5,8 @@
 
 // The exchange of a step of this run by this very schedule, in seconds; null where the trace has none.
 function tracedSeconds(run, schedule) {
-  const launch = ((run.trace && run.trace.launches) || []).find((l) => l && l.algorithm === schedule.algorithm && l.workers === schedule.ranks && l.exchange_ms > 0);
+  const launch = ((run.trace && run.trace.launches) || [])
+      .find((l) => l && l.algorithm === schedule.algorithm && l.workers === schedule.ranks && l.exchange_ms > 0);
   return launch ? launch.exchange_ms * 1e-3 : null;
 }
 
@@ -13,7 +14,8 @@ function tracedSeconds(run, schedule) {
 // and after: [rank][chunk] -> how often each rank's values are in it. `traced`: what all of them take, or null.
 function score(schedule, traced) {
   const chunk = wish.gradient / schedule.chunks;
-  let holdings = d3.range(schedule.ranks).map((rank) => d3.range(schedule.chunks).map(() => d3.range(schedule.ranks).map((of) => (of === rank ? 1 : 0))));
+  let holdings = d3.range(schedule.ranks).map((rank) => d3.range(schedule.chunks)
+      .map(() => d3.range(schedule.ranks).map((of) => (of === rank ? 1 : 0))));
   const sent = d3.range(schedule.ranks).map(() => 0), received = sent.slice(), rounds = [];
   let now = 0;
   schedule.rounds.forEach((hops, index) => {
@@ -22,13 +24,15 @@ function score(schedule, traced) {
     for (const [from, to, first, count, adds] of hops) {
       out[from] += count;
       taken[to] += count;
-      for (let c = first; c < first + count; ++c) holdings[to][c] = before[from][c].map((times, of) => times + (adds ? holdings[to][c][of] : 0));
+      for (let c = first; c < first + count; ++c) holdings[to][c] = before[from][c].map((times, of) => times + (adds
+          ? holdings[to][c][of] : 0));
     }
     const most = d3.max(out.concat(taken)), link = most * chunk / wish.bandwidth;
     const move = now + wish.latency, add = move + link, end = add + schedule.added[index] * chunk * wish.adding;
     out.forEach((n, rank) => { sent[rank] += n * chunk; received[rank] += taken[rank] * chunk; });
     const busiest = hops.map(([from, to]) => out[from] === most || taken[to] === most);  // what the round's bytes term is
-    rounds.push({begin: now, move, add, end, hops, busiest, before, after: holdings, sent: sent.slice(), received: received.slice()});
+    rounds.push({begin: now, move, add, end, hops, busiest, before, after: holdings, sent: sent.slice(),
+        received: received.slice()});
     now = end;
   });
   if (traced > 0 && now > 0) {
@@ -58,7 +62,8 @@ function drawStepper(parent, run, schedules) {
   let scores = [], faces = [], end = 0;
 
   const clockText = make('output', {id: 'clock-text'});
-  const clock = make('input', {type: 'range', id: 'clock', min: 0, max: 1000, value: 0, oninput: (event) => { stop(); show(end * event.target.value / 1000); }});
+  const clock = make('input', {type: 'range', id: 'clock', min: 0, max: 1000, value: 0,
+      oninput: (event) => { stop(); show(end * event.target.value / 1000); }});
   const playButton = make('button', {type: 'button', id: 'player', onclick: () => (player.playing ? stop() : start())}, t('go'));
 
   function show(time) {
@@ -110,11 +115,13 @@ function drawStepper(parent, run, schedules) {
     if (event.key === 'ArrowRight') jump(true);
     if (event.key === 'ArrowLeft') jump(false);
   }},
-  make('label', {}, `${t('workers')} `, rankChoice), schedules.some((s) => tracedSeconds(run, s)) ? tick('traced', 'measured', rebuild) : null, playButton,
+  make('label', {}, `${t('workers')} `, rankChoice), schedules.some((s) => tracedSeconds(run, s))
+      ? tick('traced', 'measured', rebuild) : null, playButton,
   make('button', {type: 'button', id: 'back', onclick: () => jump(false)}, t('step_back')),
   make('button', {type: 'button', id: 'next', onclick: () => jump(true)}, t('step_on')),
   make('button', {type: 'button', id: 'restart', onclick: () => { stop(); show(0); }}, t('restart')),
-  make('label', {}, `${t('clock')} `, clock, ' ', clockText)), make('p', {class: 'note'}, t('letters')), make('p', {class: 'note'}, t('keys')), panels);
+  make('label', {}, `${t('clock')} `, clock, ' ', clockText)), make('p', {class: 'note'}, t('letters')),
+      make('p', {class: 'note'}, t('keys')), panels);
   drawWhyServer(parent, run);
   rebuild();
   return rebuild;
@@ -123,18 +130,24 @@ function drawStepper(parent, run, schedules) {
 // One schedule; returns the function that shows a moment.
 function drawPanel(parent, played) {
   const {schedule, rounds} = played, ranks = schedule.ranks, chunks = schedule.chunks;
-  const width = 340, left = 52, top = 20, cellWidth = (width - left - 8) / chunks, cellHeight = Math.max(16, Math.min(34, 250 / ranks));
+  const width = 340, left = 52, top = 20, cellWidth = (width - left - 8) / chunks,
+      cellHeight = Math.max(16, Math.min(34, 250 / ranks));
   const height = top + ranks * cellHeight + 6;
-  const svg = d3.select(document.createElementNS('http://www.w3.org/2000/svg', 'svg')).attr('viewBox', `0 0 ${width} ${height}`).attr('role', 'img').attr('aria-label', schedule.algorithm);
+  const svg = d3.select(document.createElementNS('http://www.w3.org/2000/svg', 'svg')).attr('viewBox', `0 0 ${width} ${height}`)
+      .attr('role', 'img').attr('aria-label', schedule.algorithm);
   const xOf = (chunk) => left + chunk * cellWidth, yOf = (rank) => top + rank * cellHeight;
-  for (let chunk = 0; chunk < chunks; ++chunk) svg.append('text').attr({x: xOf(chunk) + cellWidth / 2, y: 13, 'text-anchor': 'middle', class: 'faint'}).text(chunk);
+  for (let chunk = 0; chunk < chunks; ++chunk) svg.append('text')
+      .attr({x: xOf(chunk) + cellWidth / 2, y: 13, 'text-anchor': 'middle', class: 'faint'}).text(chunk);
   const cells = [];
   for (let rank = 0; rank < ranks; ++rank) {
     svg.append('text').attr({x: left - 6, y: yOf(rank) + cellHeight / 2 + 4, 'text-anchor': 'end'}).text(`${t('rank')} ${rank}`);
     for (let chunk = 0; chunk < chunks; ++chunk) {
       const cell = {stripes: []}, inner = (cellWidth - 4) / ranks;
-      for (let of = 0; of < ranks; ++of) cell.stripes.push(svg.append('rect').attr({x: xOf(chunk) + 2 + of * inner, y: yOf(rank) + 2, width: inner, height: cellHeight - 4}).style('fill', `var(--c${of % 8})`));
-      cell.frame = svg.append('rect').attr({class: 'outline', x: xOf(chunk) + 1, y: yOf(rank) + 1, width: cellWidth - 2, height: cellHeight - 2});
+      for (let of = 0; of < ranks; ++of) cell.stripes.push(svg.append('rect')
+          .attr({x: xOf(chunk) + 2 + of * inner, y: yOf(rank) + 2, width: inner, height: cellHeight - 4})
+          .style('fill', `var(--c${of % 8})`));
+      cell.frame = svg.append('rect')
+          .attr({class: 'outline', x: xOf(chunk) + 1, y: yOf(rank) + 1, width: cellWidth - 2, height: cellHeight - 2});
       cells.push(cell);
     }
   }
@@ -142,9 +155,12 @@ function drawPanel(parent, played) {
   const terms = schedule.formula.map((term, i) => make('span', {title: t(['term_latency', 'term_bytes', 'term_adding'][i])}, term));
   const counts = make('div', {class: 'counts'});
   const folds = schedule.algorithm === 'halving-doubling' && (ranks & (ranks - 1)) !== 0;
-  parent.append(make('figure', {'data-algorithm': schedule.algorithm}, make('h3', {}, schedule.algorithm), TEXTS[`schedule_${schedule.algorithm}`] ? make('p', {class: 'note'}, t(`schedule_${schedule.algorithm}`)) : null,
-    make('p', {class: 'terms'}, terms[0], ' + ', terms[1], ' + ', terms[2]), svg.node(), counts, make('p', {class: 'note clock'}, t(played.traced ? 'clock_traced' : 'clock_computed', brief(played.end * 1e3))),
-    schedule.algorithm === 'double-binary-tree' ? make('p', {class: 'note'}, t('tree_note')) : null, folds ? make('p', {class: 'note'}, t('fold_note')) : null));
+  parent.append(make('figure', {'data-algorithm': schedule.algorithm}, make('h3', {}, schedule.algorithm),
+      TEXTS[`schedule_${schedule.algorithm}`] ? make('p', {class: 'note'}, t(`schedule_${schedule.algorithm}`)) : null,
+    make('p', {class: 'terms'}, terms[0], ' + ', terms[1], ' + ', terms[2]), svg.node(), counts,
+        make('p', {class: 'note clock'}, t(played.traced ? 'clock_traced' : 'clock_computed', brief(played.end * 1e3))),
+    schedule.algorithm === 'double-binary-tree' ? make('p', {class: 'note'}, t('tree_note')) : null, folds
+        ? make('p', {class: 'note'}, t('fold_note')) : null));
 
   return (time) => {
     const index = rounds.findIndex((round) => time < round.end - 1e-15), done = index < 0;
@@ -163,18 +179,23 @@ function drawPanel(parent, played) {
         const middle = xOf(first) + count * cellWidth / 2, side = to > from ? 5 : -5;
         // The transfers that the lit term is about have its colour.
         const counts = time < round.move || round.busiest[i];
-        flying.append('line').attr({x1: middle + side, x2: middle + side, y1: fromY, y2: toY}).style({stroke: 'var(--ink)', 'stroke-width': 1, opacity: 0.55});
-        flying.append('rect').attr({x: middle + side - count * cellWidth * 0.3, y: y - 6, width: count * cellWidth * 0.6, height: 12, rx: 3}).style({fill: counts ? 'var(--c4)' : 'var(--ground)', stroke: 'var(--ink)', 'stroke-width': 1.5});
-        flying.append('path').attr('transform', `translate(${middle + side},${y}) rotate(${to > from ? 180 : 0})`).attr('d', d3.svg.symbol().type('triangle-up').size(30)()).style('fill', counts ? '#000' : 'var(--ink)');
+        flying.append('line').attr({x1: middle + side, x2: middle + side, y1: fromY, y2: toY})
+            .style({stroke: 'var(--ink)', 'stroke-width': 1, opacity: 0.55});
+        flying.append('rect').attr({x: middle + side - count * cellWidth * 0.3, y: y - 6, width: count * cellWidth * 0.6,
+            height: 12, rx: 3}).style({fill: counts ? 'var(--c4)' : 'var(--ground)', stroke: 'var(--ink)', 'stroke-width': 1.5});
+        flying.append('path').attr('transform', `translate(${middle + side},${y}) rotate(${to > from ? 180 : 0})`)
+            .attr('d', d3.svg.symbol().type('triangle-up').size(30)()).style('fill', counts ? '#000' : 'var(--ink)');
       });
     }
     const lit = done ? -1 : time < round.move ? 0 : time < round.add ? 1 : 2;
     terms.forEach((term, i) => term.classList.toggle('lit', i === lit));
     const before = done ? round : rounds[index - 1], zero = round.sent.map(() => 0);
     const grow = (list, from) => d3.max(list.map((bytes, rank) => from[rank] + (bytes - from[rank]) * share));
-    const sent = grow(round.sent, before && !done ? before.sent : zero), received = grow(round.received, before && !done ? before.received : zero);
+    const sent = grow(round.sent, before && !done ? before.sent : zero),
+        received = grow(round.received, before && !done ? before.received : zero);
     counts.replaceChildren(
-      make('div', {}, t('round_of', done ? rounds.length : index + 1, rounds.length) + ' · ' + t('time_now', brief(Math.min(time, played.end) * 1e3), brief(played.end * 1e3))),
+      make('div', {}, t('round_of', done ? rounds.length : index + 1, rounds.length) + ' · ' + t('time_now',
+          brief(Math.min(time, played.end) * 1e3), brief(played.end * 1e3))),
       make('div', {}, t('sent_most', megabytes(sent), megabytes(received))),
       ...(done ? [make('div', {class: 'done'}, (fulfilled(played) ? '✓ ' : '✗ ') + t('finished'))] : []));
   };

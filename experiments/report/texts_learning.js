@@ -3,6 +3,7 @@ Object.assign(TEXTS, {
   predict: ['Predict, then see', '先预测，再揭晓'],
   lens: ['Asynchrony: which version each gradient was computed on', '异步：每个梯度是在哪个版本上算出的'],
   questions: ['Questions that this run answers', '由本次运行回答的问题'],
+  tour: ['New to this? Ten minutes, in this order:', '第一次看？十分钟，按这个顺序：'],
   worker: ['worker', 'worker'], bucket: ['bucket', '桶'], updates_word: ['updates', '次更新'],
   // Arrows of the timeline.
   arrows: ['arrows', '箭头'], arrows_all: ['all buckets', '所有桶'], arrows_none: ['none', '不画'],
@@ -17,7 +18,7 @@ Object.assign(TEXTS, {
   // The lens.
   lens_intro: ['An asynchronous server makes an update of every push, at once. A dot is an update, in the row of the worker whose gradient it was. The bar that leads to it begins at the version that the worker computed on; dots of other rows above a bar are updates that came in between: the staleness. Move through the updates.',
     '异步服务器对每次 push 立即更新一次。一个点是一次更新，位于提供梯度的 worker 那一行；通向它的横条从计算梯度所用的版本开始。横条跨度内其他行的点，就是其间发生的更新，也就是陈旧度。逐个移动看看。'],
-  lens_none: ['This run had no asynchronous server (ps-async, ps-ssp) with more than one worker.', '本次运行没有多于一个 worker 的异步服务器（ps-async、ps-ssp）。'],
+  lens_none: ['This run had no live asynchronous server (ps-async, ps-ssp) with more than one worker.', '本次运行没有多于一个 worker 的真实异步服务器（ps-async、ps-ssp）。'],
   lens_lost: ['The order of arrivals is missing: it stands in records/*/*/arrivals-server0.bin of the run folder, for live runs that ended undisturbed.', '缺少到达顺序：它位于运行目录的 records/*/*/arrivals-server0.bin（正常结束的真实运行才有）。'],
   lens_back: ['Update before', '上一次更新'], lens_next: ['Next update', '下一次更新'], lens_update: ['update', '更新'],
   lens_title: ['The first updates of {0}, in the order of arrival', '{0} 最初的更新，按到达顺序'],
@@ -49,10 +50,11 @@ Object.assign(TEXTS, {
   // The map.
   map_title: ['Ring or {0}: who wins where', '环还是{0}：谁在哪里占优'],
   map_note: ['Computed for B {0}, a {1}, whole gradients in one exchange; the darker, the further ahead (2 times, 4 times). Dashed: the gradient of the slider. {2} {3}', '按 B {0}、a {1}、整个梯度一次交换计算；颜色越深领先越多（2 倍、4 倍）。虚线：滑块所选梯度。{2} {3}'],
-  map_here: ['Full circles: this run, measured, in the colour of who was faster.', '实心圆：本次运行的测量，颜色表示谁更快。'],
-  map_nowhere: ['This run measured no ring beside a synchronous server.', '本次运行没有同时测量环与同步服务器。'],
-  map_ring: ['ring ahead', '环领先'], map_server: ['{0} ahead', '{0}领先'], map_even: ['within 10%', '相差 10% 以内'], map_point: ['this run (measured)', '本次运行（测量）'],
-  map_duel: ['{0} workers, measured: ring {1} ms, server {2} ms, {3} times', '{0} 个 worker，测量：环 {1} 毫秒，服务器 {2} 毫秒，{3} 倍'],
+  map_here: ['Circles: this run, in the colour of who was faster; hollow where it was simulated.', '圆：本次运行，颜色表示谁更快；空心为模拟。'],
+  map_nowhere: ['This run had no ring beside a synchronous server.', '本次运行没有并列的环与同步服务器。'],
+  map_ring: ['ring ahead', '环领先'], map_server: ['{0} ahead', '{0}领先'], map_even: ['within 10%', '相差 10% 以内'], map_point_measured: ['this run (measured)', '本次运行（测量）'], map_point_simulated: ['this run (simulated)', '本次运行（模拟）'],
+  map_duel_measured: ['{0} workers, measured: ring {1} ms, server {2} ms, {3} times', '{0} 个 worker，测量：环 {1} 毫秒，服务器 {2} 毫秒，{3} 倍'],
+  map_duel_simulated: ['{0} workers, simulated: ring {1} ms, server {2} ms, {3} times', '{0} 个 worker，模拟：环 {1} 毫秒，服务器 {2} 毫秒，{3} 倍'],
   servers_name: ['{0} parameter servers', '{0} 台参数服务器'],
   // Buckets.
   bucket_title: ['What the size of a bucket does, {0} workers', '桶大小的作用，{0} 个 worker'],

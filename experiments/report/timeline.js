@@ -11,7 +11,8 @@ function layLanes(spans) {
   const flights = new Map();  // rank -> when each lane is free again
   for (const span of spans.filter(flies).sort((a, b) => a.begin - b.begin || a.bucket - b.bucket)) {
     if (!flights.has(span.rank)) flights.set(span.rank, []);
-    const ends = flights.get(span.rank), free = ends.findIndex((end) => end <= span.begin + 1e-3), lane = free < 0 ? ends.length : free;
+    const ends = flights.get(span.rank), free = ends.findIndex((end) => end <= span.begin + 1e-3), lane = free < 0 ? ends.length
+        : free;
     ends[lane] = span.end;
     span.lane = (span.rank === SERVERS ? 0 : 1) + lane;
   }
@@ -27,15 +28,18 @@ function layLanes(spans) {
 const SPAN_COLOURS = {forward: 'var(--c5)', backward: 'var(--compute)', optimizer: 'var(--c7)', exposed: 'var(--exposed)'};
 const BUCKET_COLOURS = ['var(--c2)', 'var(--c4)', 'var(--c3)', 'var(--c6)'];
 const inFlight = (name) => name === 'communication' || name === 'exchange';
-const spanColour = (name, bucket) => (inFlight(name) ? BUCKET_COLOURS[Math.max(0, bucket) % BUCKET_COLOURS.length] : SPAN_COLOURS[name] || 'var(--rest)');
+const spanColour = (name, bucket) => (inFlight(name) ? BUCKET_COLOURS[Math.max(0, bucket) % BUCKET_COLOURS.length]
+    : SPAN_COLOURS[name] || 'var(--rest)');
 const rankText = (rank) => (rank === SERVERS ? t('server_row') : `${t('rank')} ${rank}`);
 
 const timelineChoice = {launch: null, arrows: null};  // kept over redrawing
 
 // The arrows of a launch as objects, each with the spans at its ends.
 function arrowsOf(launch, spans) {
-  const list = (Array.isArray(launch.arrows) ? launch.arrows : []).map(([from, to, bucket, leaves, arrives]) => ({from, to, bucket, leaves, arrives}));
-  const spanAt = (rank, bucket, moment) => spans.find((s) => s.rank === rank && s.bucket === bucket && inFlight(s.name) && moment >= s.begin - 2e-3 && moment <= s.end + 2e-3);
+  const list = (Array.isArray(launch.arrows) ? launch.arrows : [])
+      .map(([from, to, bucket, leaves, arrives]) => ({from, to, bucket, leaves, arrives}));
+  const spanAt = (rank, bucket, moment) => spans.find((s) => s.rank === rank && s.bucket === bucket && inFlight(s.name) &&
+      moment >= s.begin - 2e-3 && moment <= s.end + 2e-3);
   for (const arrow of list) {
     arrow.tail = spanAt(arrow.from, arrow.bucket, arrow.leaves);
     arrow.head = spanAt(arrow.to, arrow.bucket, arrow.arrives);
@@ -69,7 +73,8 @@ function drawTimeline(parent, run, redraw) {
   }
   const buckets = unique(spans.filter((s) => s.name === 'communication').map((s) => s.bucket)).sort(d3.ascending);
   const arrows = arrowsOf(launch, spans), offered = unique(arrows.map((a) => a.bucket)).sort(d3.ascending);
-  const chosen = timelineChoice.arrows === 'none' || timelineChoice.arrows === 'all' || offered.map(String).includes(timelineChoice.arrows)
+  const chosen = timelineChoice.arrows === 'none' || timelineChoice.arrows === 'all' || offered.map(String)
+      .includes(timelineChoice.arrows)
     ? timelineChoice.arrows : arrows.length <= 36 ? 'all' : String(offered[0]);
   const chooser = (id, values, value, names) => {
     const select = make('select', {id, onchange: (event) => { timelineChoice[id] = event.target.value; redraw(id); }});
@@ -77,30 +82,40 @@ function drawTimeline(parent, run, redraw) {
     select.value = value;
     return select;
   };
-  const controls = make('div', {class: 'controls'}, make('label', {}, `${t('launch')} `, chooser('launch', launches.map((l) => l.name), launch.name)));
+  const controls = make('div', {class: 'controls'}, make('label', {}, `${t('launch')} `,
+      chooser('launch', launches.map((l) => l.name), launch.name)));
   if (arrows.length) {
     controls.append(make('label', {}, `${t('arrows')} `, chooser('arrows', ['all', ...offered.map(String), 'none'], chosen,
       [t('arrows_all'), ...offered.map((bucket) => `${t('bucket')} ${bucket}`), t('arrows_none')])));
   }
   figure(parent, {id: 'step', wide: true, title: launch.name, height: below + 44, controls,
-    note: [t('timeline_note', t('trace_rule', run.trace.most_spans), brief(launch.ms), t('caption', run.run_id, '')), t(arrows.length ? 'arrows_note' : 'arrows_missing'),
-      launch.arrows_left_out > 0 ? t('arrows_left_out', launch.arrows_left_out) : '', ranks.includes(SERVERS) ? t('server_row_note') : ''].filter(Boolean).join(' '),
-    rows: spans.map((span) => ({run_id: run.run_id, launch: launch.name, rank: span.rank === SERVERS ? 'servers' : span.rank, span: span.name, bucket: span.bucket < 0 ? '' : span.bucket, begin_ms: span.begin, ms: span.ms})),
+    note: [t('timeline_note', t('trace_rule', run.trace.most_spans), brief(launch.ms), t('caption', run.run_id, '')),
+        t(arrows.length ? 'arrows_note' : 'arrows_missing'),
+      launch.arrows_left_out > 0 ? t('arrows_left_out', launch.arrows_left_out) : '', ranks.includes(SERVERS)
+          ? t('server_row_note') : ''].filter(Boolean).join(' '),
+    rows: spans.map((span) => ({run_id: run.run_id, launch: launch.name, rank: span.rank === SERVERS ? 'servers' : span.rank,
+        span: span.name, bucket: span.bucket < 0 ? '' : span.bucket, begin_ms: span.begin, ms: span.ms})),
     legend: [...['forward', 'backward', 'optimizer'].map((name) => ({label: t(name), colour: spanColour(name), block: true})),
-      ...buckets.slice(0, 8).map((bucket) => ({label: `${t('communication')} ${bucket}`, colour: spanColour('communication', bucket), block: true})),
+      ...buckets.slice(0, 8).map((bucket) => ({label: `${t('communication')} ${bucket}`,
+          colour: spanColour('communication', bucket), block: true})),
       {label: t('exposed_lane'), colour: spanColour('exposed'), block: true}],
     draw: (svg, width, height) => {
       const x = d3.scale.linear().domain([-0.02 * launch.ms, 1.02 * launch.ms]).range([70, width - 10]).clamp(true);
-      svg.append('g').attr('class', 'axis').attr('transform', `translate(0,${height - 34})`).call(d3.svg.axis().scale(x).orient('bottom').ticks(Math.min(10, width / 70)).tickSize(-(height - 40)).tickFormat(brief));
+      svg.append('g').attr('class', 'axis').attr('transform', `translate(0,${height - 34})`)
+          .call(d3.svg.axis().scale(x).orient('bottom').ticks(Math.min(10, width / 70)).tickSize(-(height - 40)).tickFormat(brief));
       svg.append('text').attr({x: width - 10, y: height - 4, 'text-anchor': 'end'}).text(t('ms'));
       const topOf = (span) => tops.get(span.rank) + span.lane * LANE;
-      ranks.forEach((rank) => svg.append('text').attr({x: 64, y: tops.get(rank) + lanes.get(rank) * LANE / 2 + 4, 'text-anchor': 'end'}).text(rankText(rank)));
+      ranks.forEach((rank) => svg.append('text')
+          .attr({x: 64, y: tops.get(rank) + lanes.get(rank) * LANE / 2 + 4, 'text-anchor': 'end'}).text(rankText(rank)));
       for (const span of spans) {
         const wide = Math.max(1, x(span.end) - x(span.begin)), derived = span.name === 'exchange';
         svg.append('rect').attr({x: x(span.begin), y: topOf(span), width: wide, height: 16, rx: 2})
-          .style({fill: spanColour(span.name, span.bucket), stroke: derived ? 'var(--ink)' : 'var(--panel)', 'stroke-dasharray': derived ? '3 3' : 'none', opacity: derived ? 0.55 : 1})
+          .style({fill: spanColour(span.name, span.bucket), stroke: derived ? 'var(--ink)' : 'var(--panel)',
+              'stroke-dasharray': derived ? '3 3' : 'none', opacity: derived ? 0.55 : 1})
           .append('title').text(`${rankText(span.rank)}: ${span.name}${span.bucket >= 0 ? ` ${span.bucket}` : ''}, ${brief(span.ms)} ms`);
-        if (inFlight(span.name) && wide > 14) svg.append('text').attr({x: x(span.begin) + wide / 2, y: topOf(span) + 12, 'text-anchor': 'middle'}).style('fill', '#000').text(span.bucket);
+        if (inFlight(span.name) && wide > 14) svg.append('text')
+            .attr({x: x(span.begin) + wide / 2, y: topOf(span) + 12, 'text-anchor': 'middle'}).style('fill', '#000')
+            .text(span.bucket);
       }
       const middle = (span) => topOf(span) + 8, inside = d3.extent(x.range());
       for (const arrow of arrows) {
@@ -108,7 +123,8 @@ function drawTimeline(parent, run, redraw) {
         const x1 = x(arrow.leaves), x2 = x(arrow.arrives);
         if ((x1 <= inside[0] && x2 <= inside[0]) || (x1 >= inside[1] && x2 >= inside[1])) continue;
         const down = middle(arrow.head) > middle(arrow.tail) ? 1 : -1, server = arrow.from === SERVERS || arrow.to === SERVERS;
-        drawArrow(svg, x1, middle(arrow.tail) + (server ? 8 * down : 0), x2, middle(arrow.head) - (server ? 8 * down : 0), 'var(--ink)',
+        drawArrow(svg, x1, middle(arrow.tail) + (server ? 8 * down : 0), x2, middle(arrow.head) - (server ? 8 * down : 0),
+            'var(--ink)',
           `${rankText(arrow.from)} → ${rankText(arrow.to)}, ${t('bucket')} ${arrow.bucket}`);
       }
     }});

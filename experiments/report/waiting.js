@@ -1,28 +1,38 @@
 // What not waiting trades: progress against staleness, by how far a worker may lead. Simulated by psring with the
 // servers' own waiting rules (waitingData); here it is only looked up.
 
-const ruleText = (rule) => (rule === 'sync' ? t('rule_sync') : rule === 'async' ? t('rule_async') : t('rule_ssp', rule.replace('ssp:', '')));
+const ruleText = (rule) => (rule === 'sync' ? t('rule_sync') : rule === 'async' ? t('rule_async')
+    : t('rule_ssp', rule.replace('ssp:', '')));
 
 function drawWaiting(parent, run, data) {
   if (!data || !data.workers) return;
   const i = Math.max(0, d3.bisectRight(data.workers, wish.most) - 1), workers = data.workers[i];
-  const progress = data.progress[i][wish.spread], staleness = data.staleness[i][wish.spread], most = data.staleness_max[i][wish.spread], names = data.rules.map(ruleText);
-  const rows = data.rules.map((rule, k) => ({run_id: run.run_id, basis: 'simulated', workers, computing: data.spreads[wish.spread], rule, chosen: k === wish.rule, steps_per_s: progress[k], staleness_mean: staleness[k], staleness_max: most[k]}));
+  const progress = data.progress[i][wish.spread], staleness = data.staleness[i][wish.spread],
+      most = data.staleness_max[i][wish.spread], names = data.rules.map(ruleText);
+  const rows = data.rules.map((rule, k) => ({run_id: run.run_id, basis: 'simulated', workers, computing: data.spreads[wish.spread],
+      rule, chosen: k === wish.rule, steps_per_s: progress[k], staleness_mean: staleness[k], staleness_max: most[k]}));
   figure(parent, {id: 'waiting', title: t('waiting_title', workers), rows, height: 300,
-    note: t('waiting_note', t('caption', run.run_id, '')) + ' ' + t('waiting_said', names[wish.rule], brief(100 * progress[wish.rule] / progress[0] - 100), brief(staleness[wish.rule]), most[wish.rule]),
-    legend: [{label: t('waiting_progress'), colour: 'var(--c0)', block: true}, {label: t('waiting_staleness'), colour: 'var(--c1)', block: true}],
+    note: t('waiting_note', t('caption', run.run_id, '')) + ' ' + t('waiting_said', names[wish.rule],
+        brief(100 * progress[wish.rule] / progress[0] - 100), brief(staleness[wish.rule]), most[wish.rule]),
+    legend: [{label: t('waiting_progress'), colour: 'var(--c0)', block: true},
+        {label: t('waiting_staleness'), colour: 'var(--c1)', block: true}],
     draw: (svg, width, height) => {
       // Beside each other, or below where there is little room.
       const narrow = width < 440, half = narrow ? height / 2 : height, left = 92;
       const bars = (values, tips, x0, y0, room, colour, title, labels) => {
-        const band = d3.scale.ordinal().domain(d3.range(names.length)).rangeRoundBands([y0 + 26, y0 + half - 6], 0.3), x = d3.scale.linear().domain([0, d3.max(tips || values) || 1]).range([0, room]);
+        const band = d3.scale.ordinal().domain(d3.range(names.length)).rangeRoundBands([y0 + 26, y0 + half - 6], 0.3),
+            x = d3.scale.linear().domain([0, d3.max(tips || values) || 1]).range([0, room]);
         svg.append('text').attr({x: x0, y: y0 + 14}).text(title);
         values.forEach((value, k) => {
           const chosen = k === wish.rule, weight = chosen ? 700 : 400, middle = band(k) + band.rangeBand() / 2 + 4;
-          if (labels) svg.append('text').attr({x: x0 - 6, y: middle, 'text-anchor': 'end'}).style('font-weight', weight).text(names[k]);
-          svg.append('rect').attr({x: x0, y: band(k), width: Math.max(1, x(value)), height: band.rangeBand()}).style({fill: colour, opacity: chosen ? 1 : 0.4, stroke: chosen ? 'var(--ink)' : 'none', 'stroke-dasharray': '5 4'});
-          if (tips) svg.append('rect').attr({class: 'outline', x: x0, y: band(k), width: Math.max(1, x(tips[k])), height: band.rangeBand()}).style('stroke', colour);
-          svg.append('text').attr({x: x0 + x(tips ? tips[k] : value) + 5, y: middle}).style('font-weight', weight).text(tips ? `${brief(value)} / ${brief(tips[k])}` : brief(value));
+          if (labels) svg.append('text').attr({x: x0 - 6, y: middle, 'text-anchor': 'end'}).style('font-weight', weight)
+              .text(names[k]);
+          svg.append('rect').attr({x: x0, y: band(k), width: Math.max(1, x(value)), height: band.rangeBand()})
+              .style({fill: colour, opacity: chosen ? 1 : 0.4, stroke: chosen ? 'var(--ink)' : 'none', 'stroke-dasharray': '5 4'});
+          if (tips) svg.append('rect').attr({class: 'outline', x: x0, y: band(k), width: Math.max(1, x(tips[k])),
+              height: band.rangeBand()}).style('stroke', colour);
+          svg.append('text').attr({x: x0 + x(tips ? tips[k] : value) + 5, y: middle}).style('font-weight', weight)
+              .text(tips ? `${brief(value)} / ${brief(tips[k])}` : brief(value));
         });
       };
       const room = narrow ? width - left - 80 : (width - left - 150) / 2;
