@@ -1,6 +1,7 @@
 #include "common/server_arguments.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/device.h"
 
 namespace psring {
 
@@ -11,6 +12,7 @@ std::vector<std::string> ServerArguments(const TrainingOptions& training, const 
                                         absl::StrCat("--servers=", place.servers),
                                         absl::StrCat("--bind=", place.bind),
                                         "--port=0",
+                                        absl::StrCat("--device=", DeviceOfRank(training.device, place.local_rank, place.gpus)),
                                         absl::StrCat("--timeout=", training.timeout_s),
                                         absl::StrCat("--worker_timeout=", training.worker_timeout_s),
                                         absl::StrCat("--reject_nonfinite=", training.reject_nonfinite),

@@ -228,7 +228,7 @@ int main(int argc, char** argv) {
   app.add_option("--threads", flags.threads, "threads that read, add and update")
       ->check(psring::WholeNumber(1, 256))
       ->capture_default_str();
-  app.add_option("--device", flags.device, "where the parameters are")->capture_default_str();
+  app.add_option("--device", flags.device, "where the parameters, sums and optimizer state are: cpu, cuda (GPU 0), cuda:I or auto")->capture_default_str();
   app.add_option("--record", flags.record, "folder for result-server<I>.json; empty: none");
   app.add_option("--on_worker_loss", flags.on_worker_loss,
                  "stop, or continue with the workers that remain; by default synchronous jobs stop, "

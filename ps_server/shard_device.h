@@ -46,6 +46,9 @@ class ShardDevice {
   // Into the host's memory. `pinned`: memory of AllocateOnHost, which needs no stop on the way.
   virtual absl::Status BringDown(ConstSpan from, void* to, bool pinned) = 0;
 
+  // Of values where this computes: which is the first that is NaN or infinite.
+  virtual absl::StatusOr<std::optional<size_t>> FirstNotFinite(ConstSpan values, Lane& lane) = 0;
+
   // The squares of `values`, added up.
   virtual absl::StatusOr<double> SumOfSquares(ConstSpan values, Lane& lane) = 0;
 };
