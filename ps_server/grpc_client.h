@@ -31,9 +31,7 @@ class GrpcClient : public PsClient {
   GrpcClient(const std::string& address, GrpcClientOptions options);
   ~GrpcClient() override;
 
-  std::string payload() const override {
-    return on_gpu_ ? "cuda_ipc" : shares_ ? "shm" : "grpc";
-  }
+  std::string payload() const override { return on_gpu_ ? "cuda_ipc" : shares_ ? "shm" : "grpc"; }
   void ShareMemory(const SharedSpan& gradients, const SharedSpan& weights) override;
   absl::Status Start(int worker, const ServerJob& job, Span weights, absl::Time deadline) override;
   int64_t start_step() const override { return session_.start_step(); }

@@ -127,8 +127,9 @@ class ParameterServer {
   // A message of the worker that joined with `sink`; of any other it is ignored. Any kind but kJoin. What
   // does not belong costs the worker its place, and where the job stops for that, all hear of it. A gradient
   // whose header says `shared` stands, aligned, in memory that stays as it is until the exchange is answered,
-  // and may be a whole bucket at once; it is one where it stands `on_gpu`. kNotYet: the worker's connection is not to be read from before its
-  // sink hears Proceed; then the same message comes again, and those behind it.
+  // and may be a whole bucket at once; it is one where it stands `on_gpu`. kNotYet: the worker's connection
+  // is not to be read from before its sink hears Proceed; then the same message comes again, and those behind
+  // it.
   Receipt Receive(int worker, const ReplySink* sink, const ChunkHeader& header, Pieces payload, Lane& lane);
 
   // The worker's connection is gone. Unless it has left, or comes back in time, it is lost. `sink` hears
@@ -248,7 +249,8 @@ class ParameterServer {
   static absl::Status Annotate(const absl::Status& status, int worker, int bucket);
   absl::StatusOr<Receipt> Dispatch(int worker, const ChunkHeader& header, Pieces payload, Lane& lane);
   // Straight into the worker's memory, where it has a place for them.
-  absl::StatusOr<bool> CopyInPlace(int worker, int bucket, Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
+  absl::StatusOr<bool> CopyInPlace(int worker, int bucket, Lane& lane)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
   absl::Status Act(int bucket, const Consistency::Decision& decision, Lane& lane, Replies& replies)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
   // Answers `readers` with the bucket's weights.

@@ -83,8 +83,8 @@ absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const ChunkHeade
   const size_t gradient_bytes = shard_->gradient_bytes(bucket);
   const bool whole = header.shared && header.offset == 0 && payload.size() == 1 && bytes == gradient_bytes;
   if (header.on_gpu && !whole) {
-    return Annotate(absl::InvalidArgumentError(absl::StrCat("a gradient of ", bytes, " bytes on a GPU, of ",
-                                                            gradient_bytes)),
+    return Annotate(absl::InvalidArgumentError(
+                        absl::StrCat("a gradient of ", bytes, " bytes on a GPU, of ", gradient_bytes)),
                     worker, bucket);
   }
   Push& push = workers_[worker].pushes[bucket];
@@ -145,7 +145,8 @@ absl::StatusOr<Receipt> ParameterServer::BeginPush(int worker, const ChunkHeader
     push = {.step = header.step, .resets = header.resets, .whole = true};
     return Receipt::kTaken;
   }
-  PSRING_ASSIGN_OR_RETURN(const bool begun, shard_->BeginPush(worker, header.bucket, header.step, {.whole = whole, .on_gpu = header.on_gpu}));
+  PSRING_ASSIGN_OR_RETURN(const bool begun, shard_->BeginPush(worker, header.bucket, header.step,
+                                                              {.whole = whole, .on_gpu = header.on_gpu}));
   if (!begun) return Receipt::kNotYet;
   push = {.step = header.step, .resets = header.resets, .samples = header.samples};
   return Receipt::kTaken;

@@ -114,7 +114,8 @@ Span ParameterShard::WeightsOf(const BucketState& bucket) const {
 }
 
 absl::Status ParameterShard::SetWeights(int bucket, size_t offset, Pieces payload) {
-  const Span part = WeightsOf(buckets_[bucket]).Slice(offset / sizeof(float), TotalBytes(payload) / sizeof(float));
+  const Span part =
+      WeightsOf(buckets_[bucket]).Slice(offset / sizeof(float), TotalBytes(payload) / sizeof(float));
   buckets_[bucket].handed_out = false;
   return on_device_->TakeIn(ShardDevice::Take::kSet, DType::kFloat32, payload, part, Finite::kAny).status();
 }
@@ -133,7 +134,8 @@ absl::Status ParameterShard::SetFloats(Span to, const float* values) {
     const Bytes chunk = all.subspan(at, ChunkLength(all.size(), at));
     const Span part = to.Slice(at / sizeof(float), chunk.size() / sizeof(float));
     PSRING_RETURN_IF_ERROR(
-        on_device_->TakeIn(ShardDevice::Take::kSet, DType::kFloat32, {&chunk, 1}, part, Finite::kAny).status());
+        on_device_->TakeIn(ShardDevice::Take::kSet, DType::kFloat32, {&chunk, 1}, part, Finite::kAny)
+            .status());
   }
   return absl::OkStatus();
 }
@@ -346,8 +348,8 @@ ConstSpan ParameterShard::SumOf(BucketState& state, std::span<const int> workers
 absl::StatusOr<double> ParameterShard::Reduce(int bucket, std::span<const int> workers, Lane& lane) {
   BucketState& state = buckets_[bucket];
   ConstSpan sum;
-  PSRING_RETURN_IF_ERROR(on_device_->Compute(
-      lane, [&](Ops& ops, Stream& stream) { sum = SumOf(state, workers, ops, stream); }));
+  PSRING_RETURN_IF_ERROR(
+      on_device_->Compute(lane, [&](Ops& ops, Stream& stream) { sum = SumOf(state, workers, ops, stream); }));
   state.reduced = true;
   return on_device_->SumOfSquares(sum, lane);
 }
@@ -402,8 +404,8 @@ absl::Status ParameterShard::CopyWeightsTo(int bucket, std::byte* to) const {
 
 absl::Status ParameterShard::CopyWeightsToGpu(int bucket, std::byte* to, Lane& lane) const {
   const Span weights = WeightsOf(buckets_[bucket]);
-  return on_device_->Compute(
-      lane, [&](Ops&, Stream& stream) { stream.Copy(to, weights.data, weights.bytes()); });
+  return on_device_->Compute(lane,
+                             [&](Ops&, Stream& stream) { stream.Copy(to, weights.data, weights.bytes()); });
 }
 
 absl::StatusOr<Snapshot> ParameterShard::CopyOf(ConstSpan values) const {

@@ -20,8 +20,8 @@
 // weights until every worker has pushed the next step, and a worker pushes that only after it has received
 // these. Everywhere else (kEachAlone, spare workers) updates may come while they are still being sent, so
 // they are sent from a copy, in a buffer that is used again. In every mode the memory lives for as long as
-// somebody holds the Snapshot. Of weights that live on a GPU what is handed out stands in pinned memory: in one
-// place as large as the weights in the first case, in as much again as the window in the second.
+// somebody holds the Snapshot. Of weights that live on a GPU what is handed out stands in pinned memory: in
+// one place as large as the weights in the first case, in as much again as the window in the second.
 #pragma once
 
 #include <atomic>
@@ -103,14 +103,14 @@ class ParameterShard {
   // `payload`: in the job's wire format. `resets`: how often the bucket has been reset, for all that the
   // worker knows. Errors are the device's.
   absl::StatusOr<Added> AddChunk(int worker, int bucket, size_t offset, Pieces payload, uint64_t resets = 0);
-  // The whole gradient, in the host's memory or on the GPU as BeginPush was told, aligned as floats are, which
-  // stays as it is until the Apply that takes it has returned: where each push is applied alone, came in float32 and can be read from there, it is not copied.
+  // The whole gradient, in the host's memory or on the GPU as BeginPush was told, aligned as floats are,
+  // which stays as it is until the Apply that takes it has returned: where each push is applied alone, came
+  // in float32 and can be read from there, it is not copied.
   struct Whole {
     Bytes gradient;
     bool on_gpu = false;
   };
-  absl::StatusOr<Added> AddWhole(int worker, int bucket, const Whole& whole, Lane& lane,
-                                 uint64_t resets = 0);
+  absl::StatusOr<Added> AddWhole(int worker, int bucket, const Whole& whole, Lane& lane, uint64_t resets = 0);
 
   // Whether the bytes of a push that is not whole stand in a sum together with others', so that only a Reset
   // gets rid of them.

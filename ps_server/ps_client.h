@@ -69,9 +69,9 @@ class PsClient {
 
   // Before Start: where the gradients and weights of all buckets will stand. A server on this host then works
   // in this memory itself, without copies on the way; it may also do so for a moment after an exchange has
-  // failed. The memory outlives the client. Where `payload` says "cuda_ipc" afterwards, a server on a GPU reads
-  // gradients from the caller's GPU: they must be complete there when PushPull is called. The result says on
-  // which side the weights are.
+  // failed. The memory outlives the client. Where `payload` says "cuda_ipc" afterwards, a server on a GPU
+  // reads gradients from the caller's GPU: they must be complete there when PushPull is called. The result
+  // says on which side the weights are.
   virtual void ShareMemory(const SharedSpan& gradients, const SharedSpan& weights) = 0;
 
   // Before Start, on worker 0: what the optimizer begins with, each slot as large as the weights. The memory

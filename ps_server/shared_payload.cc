@@ -35,8 +35,9 @@ absl::StatusOr<std::string> NewToken() {
   return absl::BytesToHexString({bytes, sizeof(bytes)});
 }
 
-// What a worker sends: three files (page, gradients, weights) and "TOKEN GRADIENT_BYTES WEIGHT_BYTES", followed
-// by the handles of both where they stand on a GPU. The answer is "in", or this where the handles are open:
+// What a worker sends: three files (page, gradients, weights) and "TOKEN GRADIENT_BYTES WEIGHT_BYTES",
+// followed by the handles of both where they stand on a GPU. The answer is "in", or this where the handles
+// are open:
 constexpr char kInOnGpu[] = "in, on the GPU";
 
 absl::StatusOr<SharedMemory> MapFile(FileDescriptor& file, size_t bytes) {
@@ -95,8 +96,9 @@ class Door : public PayloadDoor {
     const std::vector<std::string> words = absl::StrSplit(message.text, ' ');
     Waiting handed{.since = absl::Now()};
     uint64_t gradients = 0, weights = 0;
-    if (message.files.size() != 3 || (words.size() != 3 && words.size() != 5) || words[0].size() != kTokenBytes ||
-        !absl::SimpleAtoi(words[1], &gradients) || !absl::SimpleAtoi(words[2], &weights)) {
+    if (message.files.size() != 3 || (words.size() != 3 && words.size() != 5) ||
+        words[0].size() != kTokenBytes || !absl::SimpleAtoi(words[1], &gradients) ||
+        !absl::SimpleAtoi(words[2], &weights)) {
       return absl::InvalidArgumentError("not a worker that hands over its memory");
     }
     handed.token = words[0];
@@ -152,7 +154,7 @@ absl::StatusOr<std::unique_ptr<PayloadDoor>> PayloadDoor::Open(Device& device) {
 }
 
 absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const MemoryToShare& memory,
-                                           absl::Time deadline) {
+                                          absl::Time deadline) {
   const std::vector<std::string> words = absl::StrSplit(offer, ' ');
   if (words.size() != 2 || words[1].size() != kTokenBytes) {
     return absl::UnavailableError("the server offers no shared memory");

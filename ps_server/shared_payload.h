@@ -66,6 +66,6 @@ struct HandedOver {
   bool on_gpu = false;  // the server works on the worker's GPU
 };
 absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const MemoryToShare& memory,
-                                           absl::Time deadline);
+                                          absl::Time deadline);
 
 }  // namespace psring

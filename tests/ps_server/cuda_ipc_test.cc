@@ -1,6 +1,6 @@
-// A server on a GPU adds gradients out of its workers' GPU memory and writes weights there; gRPC carries control
-// alone. On a fake of CUDA's runtime (tests/common/fake_cuda.h), whose device memory kills a host that touches
-// it.
+// A server on a GPU adds gradients out of its workers' GPU memory and writes weights there; gRPC carries
+// control alone. On a fake of CUDA's runtime (tests/common/fake_cuda.h), whose device memory kills a host
+// that touches it.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -29,8 +29,9 @@ class GpuWorker {
         host_gradient_(*device.AllocateOnHost(weights_.bytes())),
         stream_(device.NewStream(StreamKind::kCompute, "worker")),
         client_(MakeGrpcPsClient(address, payload)) {
-    client_->ShareMemory({host_gradient_.span(), host_gradient_.shared_fd(), *ExportMemory(device, gradient_)},
-                         {host_weights_.span(), host_weights_.shared_fd(), *ExportMemory(device, weights_)});
+    client_->ShareMemory(
+        {host_gradient_.span(), host_gradient_.shared_fd(), *ExportMemory(device, gradient_)},
+        {host_weights_.span(), host_weights_.shared_fd(), *ExportMemory(device, weights_)});
   }
 
   absl::Status Start() {
@@ -122,7 +123,8 @@ TEST_F(CudaIpcTest, TrainingEndsWhereItEndsOverTheWire) {
       ForEachRank(workers, [&](int rank) {
         // The last one is far away: it shares no memory.
         const bool near = rank == 0 || rank < workers - 1;
-        GpuWorker worker(job, rank, *gpu_, serving.service->address(), near ? Payload::kAuto : Payload::kGrpc);
+        GpuWorker worker(job, rank, *gpu_, serving.service->address(),
+                         near ? Payload::kAuto : Payload::kGrpc);
         ASSERT_EQ(worker.Start(), absl::OkStatus());
         EXPECT_EQ(worker.client().payload(), near ? "cuda_ipc" : "grpc");
         for (int64_t step = 0; step < kSteps; ++step) {

@@ -230,7 +230,8 @@ TEST_P(ShardTest, WhatArrivesInPiecesIsAddedByItsValue) {
       for (size_t offset = 0; offset < bytes.size(); offset += kChunkBytes) {
         const Bytes chunk = Bytes(bytes).subspan(offset, ChunkLength(bytes.size(), offset));
         const size_t cut = std::min<size_t>(chunk.size(), 12345);
-        const Bytes pieces[] = {chunk.first(cut / 3), chunk.subspan(cut / 3, cut - cut / 3), chunk.subspan(cut)};
+        const Bytes pieces[] = {chunk.first(cut / 3), chunk.subspan(cut / 3, cut - cut / 3),
+                                chunk.subspan(cut)};
         const auto added = shard->AddChunk(0, 0, offset, pieces);
         ASSERT_TRUE(added.ok() && added->added && !added->not_finite.has_value());
       }
