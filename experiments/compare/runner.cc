@@ -57,6 +57,11 @@ struct Ground {
     if (site.cluster != nullptr) site.cluster->Place(node, child);
   }
   int NodeOfRank(int rank) const { return site.nodes != nullptr ? layout.NodeOfRank(rank) : rank; }
+  // Only beside psring itself: what it goes on from is in a folder there, and so is who starts it again.
+  bool Returns(const Configuration& configuration, int server) const {
+    return ServerReturns(configuration.training, configuration.servers()) &&
+           (site.nodes == nullptr || NodeOf(configuration, server) == 0);
+  }
   int NodeOf(const Configuration& configuration, int server) const {
     if (site.nodes == nullptr) return NodeOfServer(configuration, server);
     return layout.NodeOfServer(configuration.training.server_placement, server, configuration.servers());
@@ -102,9 +107,8 @@ bool GoesOnWithoutAWorker(const Configuration& configuration) {
 
 // Where a server keeps what it goes on from after its own death: for itself alone, and of one attempt,
 // because workers that are started again bring what they begin with.
-std::vector<std::string> StateArguments(const TrainingOptions& training, int servers,
-                                        const std::string& folder, int attempt) {
-  if (!ServerReturns(training, servers)) return {};
+std::vector<std::string> StateArguments(const TrainingOptions& training, const std::string& folder,
+                                        int attempt) {
   return {absl::StrCat("--checkpoint_dir=", folder, "/server-state-", attempt),
           absl::StrCat("--checkpoint_every=", training.checkpoint_every)};
 }
@@ -171,7 +175,7 @@ ChildSpec Server(const Configuration& configuration, int server, const Ground& g
                   .environment = Environment(configuration, 0, ground),
                   .log_path = ground.LogPath(folder, absl::StrCat("server", server)),
                   .serves = true,
-                  .may_return = ServerReturns(configuration.training, servers)};
+                  .may_return = ground.Returns(configuration, server)};
   for (const std::string& argument :
        ServerArguments(configuration.training,
                        {.server = server,
@@ -184,9 +188,10 @@ ChildSpec Server(const Configuration& configuration, int server, const Ground& g
                        .gpus = CudaDeviceCount()})) {
     child.command.push_back(argument);
   }
-  for (const std::string& argument :
-       StateArguments(configuration.training, servers, folder, ground.attempt)) {
-    child.command.push_back(argument);
+  if (child.may_return) {
+    for (const std::string& argument : StateArguments(configuration.training, folder, ground.attempt)) {
+      child.command.push_back(argument);
+    }
   }
   ground.Place(node, child);
   return child;
@@ -317,7 +322,8 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
   }
   PSRING_RETURN_IF_ERROR(site.nodes->HandOut(place, spec));
   const absl::Time deadline = absl::Now() + spec.deadline;
-  return site.nodes->Gather(RunChildren(spec, interrupt), folder, deadline, interrupt);
+  const absl::Status own = RunChildren(spec, interrupt);
+  return site.nodes->Gather(own, folder, deadline, /*may_restart=*/restarts > 0, interrupt);
 }
 
 // As torchrun does: a process of the job has died, so all of it ends, and begins again from its last
