@@ -24,4 +24,10 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const std::string& spec) {
       absl::StrCat("--device ", spec, ": unknown device; use auto, cpu, cuda or cuda:<index>"));
 }
 
+std::string DeviceOfRank(const std::string& spec, int local_rank, int gpus) {
+  if (spec == "auto" && gpus == 0) return "cpu";
+  if ((spec == "auto" || spec == "cuda") && gpus > 0) return absl::StrCat("cuda:", local_rank % gpus);
+  return spec;
+}
+
 }  // namespace psring

@@ -358,11 +358,10 @@ struct AddSum {
 using elementwise::BFloat16;
 using elementwise::Float16;
 
-using Kernel =
-    std::variant<Add<float>, Add<BFloat16>, Add<Float16>, Convert<BFloat16, float>, Convert<Float16, float>,
-                 Convert<float, BFloat16>, Convert<float, Float16>, FindNotFinite<float>,
-                 FindNotFinite<BFloat16>, FindNotFinite<Float16>, ApplySgd, ApplyMomentum, ApplyAdam,
-                 MaskAndSumColumns, SumChunks, GatherTaps, SumTaps, MaxPool, MaxPoolGradient, CrossEntropy,
-                 SumParts, SumSquares, AddScore, AddSum>;
+using Kernel = std::variant<Add<float>, Add<BFloat16>, Add<Float16>, Convert<BFloat16, float>,
+                            Convert<Float16, float>, Convert<float, BFloat16>, Convert<float, Float16>,
+                            FindNotFinite<float>, FindNotFinite<BFloat16>, FindNotFinite<Float16>, ApplySgd,
+                            ApplyMomentum, ApplyAdam, MaskAndSumColumns, SumChunks, GatherTaps, SumTaps,
+                            MaxPool, MaxPoolGradient, CrossEntropy, SumParts, SumSquares, AddScore, AddSum>;
 
 }  // namespace psring::gpu

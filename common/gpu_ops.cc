@@ -167,14 +167,19 @@ class GpuOps : public Ops {
       if (from.type == DType::kFloat32) {
         return WithType(to.type, [&](auto type) {
           using To = decltype(type);
-          if constexpr (std::is_same_v<To, float>) return absl::OkStatus();  // the same type
-          else return math_->Launch(to.count, gpu::Convert<float, To>{from.floats(), static_cast<To*>(to.data)});
+          if constexpr (std::is_same_v<To, float>)
+            return absl::OkStatus();  // the same type
+          else
+            return math_->Launch(to.count, gpu::Convert<float, To>{from.floats(), static_cast<To*>(to.data)});
         });
       }
       return WithType(from.type, [&](auto type) {
         using From = decltype(type);
-        if constexpr (std::is_same_v<From, float>) return absl::OkStatus();
-        else return math_->Launch(to.count, gpu::Convert<From, float>{static_cast<const From*>(from.data), to.floats()});
+        if constexpr (std::is_same_v<From, float>)
+          return absl::OkStatus();
+        else
+          return math_->Launch(to.count,
+                               gpu::Convert<From, float>{static_cast<const From*>(from.data), to.floats()});
       });
     });
   }

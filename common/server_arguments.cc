@@ -1,20 +1,23 @@
 #include "common/server_arguments.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/device.h"
 
 namespace psring {
 
 std::vector<std::string> ServerArguments(const TrainingOptions& training, const ServerStart& place) {
-  std::vector<std::string> arguments = {absl::StrCat("--rendezvous=", place.rendezvous),
-                                        absl::StrCat("--workers=", place.workers),
-                                        absl::StrCat("--server=", place.server),
-                                        absl::StrCat("--servers=", place.servers),
-                                        absl::StrCat("--bind=", place.bind),
-                                        "--port=0",
-                                        absl::StrCat("--timeout=", training.timeout_s),
-                                        absl::StrCat("--worker_timeout=", training.worker_timeout_s),
-                                        absl::StrCat("--reject_nonfinite=", training.reject_nonfinite),
-                                        absl::StrCat("--staging_mb=", training.staging_mb)};
+  std::vector<std::string> arguments = {
+      absl::StrCat("--rendezvous=", place.rendezvous),
+      absl::StrCat("--workers=", place.workers),
+      absl::StrCat("--server=", place.server),
+      absl::StrCat("--servers=", place.servers),
+      absl::StrCat("--bind=", place.bind),
+      "--port=0",
+      absl::StrCat("--device=", DeviceOfRank(training.device, place.local_rank, place.gpus)),
+      absl::StrCat("--timeout=", training.timeout_s),
+      absl::StrCat("--worker_timeout=", training.worker_timeout_s),
+      absl::StrCat("--reject_nonfinite=", training.reject_nonfinite),
+      absl::StrCat("--staging_mb=", training.staging_mb)};
   if (!place.record.empty()) arguments.push_back(absl::StrCat("--record=", place.record));
   if (!training.on_worker_loss.empty()) {
     arguments.push_back(absl::StrCat("--on_worker_loss=", training.on_worker_loss));

@@ -17,6 +17,8 @@ struct ServerStart {
   std::string rendezvous;  // "tcp://host:port"
   std::string bind;        // its address, as the workers reach it
   std::string record;      // folder; empty: none
+  int local_rank = 0;      // of its host: whose device it shares
+  int gpus = 0;            // of its host
 };
 
 // Flags alone, without the program. Checkpoints are the caller's affair.

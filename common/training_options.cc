@@ -150,7 +150,7 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit(
       Row{"--payload", group, "NAME",
           "Between workers and server: shm (shared memory; gRPC carries control), grpc, or auto (as --fabric "
-          "says, else shm where both sides turn out to share memory)"},
+          "says, else a GPU's memory where both are on GPUs of one host, or shm where they share memory)"},
       o.payload, OneOf({"auto", "grpc", "shm"}));
   visit(Row{"--servers", group, "S",
             "Servers that share the parameters, each with a slice of every bucket; else 1, or one a worker "

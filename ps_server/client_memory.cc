@@ -1,7 +1,6 @@
 #include "ps_server/client_memory.h"
 
 #include "common/check.h"
-#include "ps_server/shared_payload.h"
 
 namespace psring {
 namespace {
@@ -34,15 +33,21 @@ absl::StatusOr<ClientMemory> ClientMemory::Create(const SharedSpan& gradients, c
   ClientMemory memory;
   PSRING_ASSIGN_OR_RETURN(memory.gradients, AreaOf(gradients, bytes));
   PSRING_ASSIGN_OR_RETURN(memory.weights, AreaOf(weights, bytes));
+  const bool both =
+      !gradients.on_gpu.empty() && !weights.on_gpu.empty() && gradients.fd >= 0 && weights.fd >= 0;
+  memory.gradients_on_gpu = both ? gradients.on_gpu : "";
+  memory.weights_on_gpu = both ? weights.on_gpu : "";
   return memory;
 }
 
-absl::StatusOr<std::string> ClientMemory::HandOver(const std::string& offer, absl::Time deadline) const {
+absl::StatusOr<HandedOver> ClientMemory::HandOver(const std::string& offer, absl::Time deadline) const {
   return HandOverMemory(offer,
                         {.gradients_fd = gradients.fd,
                          .gradients_bytes = gradients.bytes,
                          .weights_fd = weights.fd,
-                         .weights_bytes = weights.bytes},
+                         .weights_bytes = weights.bytes,
+                         .gradients_on_gpu = gradients_on_gpu,
+                         .weights_on_gpu = weights_on_gpu},
                         deadline);
 }
 

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "common/shared_memory.h"
 #include "ps_server/ps_client.h"
+#include "ps_server/shared_payload.h"
 
 namespace psring {
 
@@ -23,12 +24,13 @@ struct ClientMemory {
     std::optional<uint64_t> PlaceOf(ConstSpan span, size_t mirrored) const;
   };
   Area gradients, weights;
+  std::string gradients_on_gpu, weights_on_gpu;  // handles of the caller's; empty: not to be had
 
   // `callers`, or mirrors of `bytes` where they are private.
   static absl::StatusOr<ClientMemory> Create(const SharedSpan& gradients, const SharedSpan& weights,
                                              size_t bytes);
-  // To the server that made the offer (shared_payload.h); the token for the Join.
-  absl::StatusOr<std::string> HandOver(const std::string& offer, absl::Time deadline) const;
+  // To the server that made the offer (shared_payload.h).
+  absl::StatusOr<HandedOver> HandOver(const std::string& offer, absl::Time deadline) const;
 };
 
 }  // namespace psring

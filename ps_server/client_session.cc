@@ -296,7 +296,10 @@ absl::Status ClientSession::OnExchange(const ChunkHeader& header, Pieces payload
       std::erase_if(announced_, [&](const Exchange& exchange) { return exchange.step == header.step; });
     }
   }
-  done(ExchangeResult{.version = header.version, .staleness = header.staleness, .dropped = header.dropped});
+  done(ExchangeResult{.version = header.version,
+                      .staleness = header.staleness,
+                      .dropped = header.dropped,
+                      .on_gpu = header.on_gpu});
   return absl::OkStatus();
 }
 

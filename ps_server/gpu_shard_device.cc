@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "common/check.h"
@@ -32,6 +34,7 @@ class GpuShardDevice : public ShardDevice {
     auto gpu = std::unique_ptr<GpuShardDevice>(new GpuShardDevice(device));
     PSRING_ASSIGN_OR_RETURN(gpu->ops_, MakeUpdateOps(device));
     PSRING_ASSIGN_OR_RETURN(gpu->sum_, DeviceValue<double>::Create(device));
+    PSRING_ASSIGN_OR_RETURN(gpu->found_, DeviceValue<uint32_t>::Create(device));
     PSRING_ASSIGN_OR_RETURN(gpu->pinned_, device.AllocateOnHost(kSlots * kChunkBytes));
     PSRING_ASSIGN_OR_RETURN(gpu->arrived_, device.Allocate(kSlots * kChunkBytes));
     MutexLock lock(gpu->slots_mutex_);
@@ -87,8 +90,29 @@ class GpuShardDevice : public ShardDevice {
     return absl::OkStatus();
   }
 
+  // Where it is depends on what the GPU has found: the host looks for it only where there is one.
+  absl::StatusOr<std::optional<size_t>> FirstNotFinite(ConstSpan values, Lane&) override {
+    {
+      MutexLock one_at_a_time(results_mutex_);
+      Event done;
+      {
+        MutexLock lock(streams_mutex_);
+        found_->Zero(*kernels_);
+        ops_->FindNotFinite(values, found_->on_device(), *kernels_);
+        found_->Download(*kernels_);
+        done = kernels_->Record();
+      }
+      PSRING_RETURN_IF_ERROR(done.Wait(absl::Now() + kStuck));
+      if (found_->on_host() == 0) return std::nullopt;
+    }
+    std::vector<std::byte> here(values.bytes());
+    PSRING_RETURN_IF_ERROR(BringDown(values, here.data(), /*pinned=*/false));
+    const Bytes all(here);
+    return psring::FirstNotFinite(values.type, {&all, 1});
+  }
+
   absl::StatusOr<double> SumOfSquares(ConstSpan values, Lane&) override {
-    MutexLock one_at_a_time(sum_mutex_);
+    MutexLock one_at_a_time(results_mutex_);
     Event done;
     {
       MutexLock lock(streams_mutex_);
@@ -136,7 +160,7 @@ class GpuShardDevice : public ShardDevice {
     CopyPieces(payload, to);
     if (finite == Finite::kAny) return std::nullopt;
     const Bytes gathered(to, TotalBytes(payload));
-    return FirstNotFinite(type, {&gathered, 1});
+    return psring::FirstNotFinite(type, {&gathered, 1});
   }
 
   // After all kernels that have been enqueued.
@@ -152,8 +176,9 @@ class GpuShardDevice : public ShardDevice {
   CondVar slot_back_;
   std::deque<Slot> slots_ ABSL_GUARDED_BY(slots_mutex_);
 
-  Mutex sum_mutex_;  // before streams_mutex_
+  Mutex results_mutex_;  // before streams_mutex_
   std::optional<DeviceValue<double>> sum_;
+  std::optional<DeviceValue<uint32_t>> found_;
 
   Mutex streams_mutex_;
   std::unique_ptr<Ops> ops_;  // on kernels_ alone

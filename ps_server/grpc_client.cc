@@ -98,12 +98,20 @@ absl::StatusOr<std::string> GrpcClient::HandOver(const std::string& offer, absl:
     memory_.reset();
   }
   const size_t bytes = static_cast<size_t>(session_.job().parameters) * sizeof(float);
-  PSRING_ASSIGN_OR_RETURN(ClientMemory memory, ClientMemory::Create(gradients_, weights_, bytes));
-  PSRING_ASSIGN_OR_RETURN(std::string token, memory.HandOver(offer, deadline));
+  const bool first = !session_.patience().has_value();
+  SharedSpan gradients = gradients_, weights = weights_;
+  // The caller knows by now where its gradients are read.
+  if (options_.payload != Payload::kAuto || (!first && !on_gpu_)) gradients.on_gpu.clear();
+  PSRING_ASSIGN_OR_RETURN(ClientMemory memory, ClientMemory::Create(gradients, weights, bytes));
+  PSRING_ASSIGN_OR_RETURN(HandedOver handed, memory.HandOver(offer, deadline));
+  if (!first && on_gpu_ && !handed.on_gpu) {
+    return absl::FailedPreconditionError("the server that came back does not reach this worker's GPU");
+  }
+  on_gpu_ = handed.on_gpu;
   MutexLock lock(mutex_);
   memory_ = std::move(memory);
   shares_ = true;
-  return token;
+  return std::move(handed.token);
 }
 
 void GrpcClient::Introduce(const std::string& token) {
@@ -193,6 +201,7 @@ void GrpcClient::SendGradient(const Exchange& exchange) {
     const ClientMemory::Area& gradients = memory_->gradients;
     const auto gradient_at = gradients.PlaceOf(exchange.gradient, mirrored);
     const auto weights_at = memory_->weights.PlaceOf(exchange.weights, mirrored);
+    PSRING_CHECK(!on_gpu_ || (gradient_at.has_value() && weights_at.has_value()));
     // Memory that is not what was shared goes over the wire.
     if (gradient_at.has_value() && weights_at.has_value()) {
       outgoing.header.shared = true;

@@ -31,7 +31,7 @@ class GrpcClient : public PsClient {
   GrpcClient(const std::string& address, GrpcClientOptions options);
   ~GrpcClient() override;
 
-  std::string payload() const override { return shares_ ? "shm" : "grpc"; }
+  std::string payload() const override { return on_gpu_ ? "cuda_ipc" : shares_ ? "shm" : "grpc"; }
   void ShareMemory(const SharedSpan& gradients, const SharedSpan& weights) override;
   absl::Status Start(int worker, const ServerJob& job, Span weights, absl::Time deadline) override;
   int64_t start_step() const override { return session_.start_step(); }
@@ -108,6 +108,7 @@ class GrpcClient : public PsClient {
   Span initial_;                          // worker 0's weights, until Start has returned
   std::vector<ConstSpan> initial_slots_;  // likewise
   std::atomic<bool> shares_{false};
+  std::atomic<bool> on_gpu_{false};  // decided by Start
   ClientSession session_;
   Borrowers borrowers_;
   grpc::CompletionQueue queue_;

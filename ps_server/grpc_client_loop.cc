@@ -106,12 +106,14 @@ void GrpcClient::OnOffered() {
   absl::StatusOr<std::string> token = "";
   if (options_.payload != Payload::kGrpc && session_.job().parameters > 0) {
     token = HandOver(offer, absl::Now() + absl::Seconds(5));
+    if (!token.ok() && on_gpu_) return End(token.status());  // nothing else reaches what is pushed
   }
   Introduce(token.ok() ? *token : "");
 }
 
 absl::Status GrpcClient::Take() {
-  const ChunkHeader& header = chunk_.header();
+  ChunkHeader header = chunk_.header();
+  header.on_gpu = header.shared && on_gpu_;
   if (!header.shared) return session_.OnChunk(header, chunk_.payload());
   if (!memory_.has_value() || header.weights_at > memory_->weights.bytes ||
       header.shared_bytes > memory_->weights.bytes - header.weights_at) {

@@ -107,6 +107,7 @@ struct ChunkHeader {
   uint64_t shared_bytes = 0;
   uint64_t gradient_at = 0;
   uint64_t weights_at = 0;
+  bool on_gpu = false;  // on either side alone: the payload stands on a GPU, not where the host reads it
   bool operator==(const ChunkHeader&) const = default;
 };
 

@@ -191,10 +191,7 @@ absl::Status ParameterServer::Answer(int bucket, const std::vector<int>& readers
     }
     const bool dropped = was == Pending::State::kDropped;
     PSRING_CHECK(dropped || was == Pending::State::kApplied || was == Pending::State::kRepeated);
-    bool in_place = false;
-    if (shard_->sends_copies()) {
-      PSRING_ASSIGN_OR_RETURN(in_place, CopyInPlace(reader, bucket));
-    }
+    PSRING_ASSIGN_OR_RETURN(const bool in_place, CopyInPlace(reader, bucket, lane));
     if (!in_place && !weights.has_value()) {
       PSRING_ASSIGN_OR_RETURN(weights, shard_->Read(bucket, lane));
     }
@@ -217,15 +214,17 @@ absl::Status ParameterServer::Answer(int bucket, const std::vector<int>& readers
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> ParameterServer::CopyInPlace(int worker, int bucket) {
+absl::StatusOr<bool> ParameterServer::CopyInPlace(int worker, int bucket, Lane& lane) {
   std::shared_ptr<ReplySink> sink;
   {
     MutexLock lock(workers_[worker].mutex);
     sink = workers_[worker].sink;
   }
-  std::byte* place = sink != nullptr ? sink->PlaceOf(bucket, shard_->bucket_bytes(bucket)) : nullptr;
-  if (place == nullptr) return false;
-  PSRING_RETURN_IF_ERROR(shard_->CopyWeightsTo(bucket, place));
+  if (sink == nullptr) return false;
+  const ReplySink::Place place = sink->PlaceOf(bucket, shard_->bucket_bytes(bucket));
+  if (place.data == nullptr || (!place.on_gpu && !shard_->sends_copies())) return false;
+  PSRING_RETURN_IF_ERROR(place.on_gpu ? shard_->CopyWeightsToGpu(bucket, place.data, lane)
+                                      : shard_->CopyWeightsTo(bucket, place.data));
   return true;
 }
 

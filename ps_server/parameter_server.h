@@ -53,10 +53,15 @@ class ReplySink {
   // What Receive did not take may be brought again. Perhaps before that call has returned.
   virtual void Proceed() = 0;
   // Where the weights that answer the exchange in flight of `bucket` may be written at once, `bytes` of them;
-  // null: nowhere. Called before Deliver, and only where they would have to be copied anyway.
-  virtual std::byte* PlaceOf(int bucket, size_t bytes) {
+  // null: nowhere. Called before Deliver; places of the host are used only where the weights would have to be
+  // copied anyway.
+  struct Place {
+    std::byte* data = nullptr;
+    bool on_gpu = false;  // memory of a GPU that the server's reaches
+  };
+  virtual Place PlaceOf(int bucket, size_t bytes) {
     (void)bucket, (void)bytes;
-    return nullptr;
+    return {};
   }
   // This worker has no part in the job any more, or the job has failed; nothing is delivered afterwards. At
   // most once.
@@ -108,6 +113,8 @@ class ParameterServer {
   // `epoch`: that it was told to begin; nothing: the one before has died.
   absl::Status Restore(const Checkpoint& checkpoint, std::optional<int64_t> epoch = std::nullopt);
 
+  Device& device() const { return device_; }
+
   // One a thread that calls Receive.
   absl::StatusOr<Lane> NewLane() const;
 
@@ -120,8 +127,9 @@ class ParameterServer {
   // A message of the worker that joined with `sink`; of any other it is ignored. Any kind but kJoin. What
   // does not belong costs the worker its place, and where the job stops for that, all hear of it. A gradient
   // whose header says `shared` stands, aligned, in memory that stays as it is until the exchange is answered,
-  // and may be a whole bucket at once. kNotYet: the worker's connection is not to be read from before its
-  // sink hears Proceed; then the same message comes again, and those behind it.
+  // and may be a whole bucket at once; it is one where it stands `on_gpu`. kNotYet: the worker's connection
+  // is not to be read from before its sink hears Proceed; then the same message comes again, and those behind
+  // it.
   Receipt Receive(int worker, const ReplySink* sink, const ChunkHeader& header, Pieces payload, Lane& lane);
 
   // The worker's connection is gone. Unless it has left, or comes back in time, it is lost. `sink` hears
@@ -243,7 +251,8 @@ class ParameterServer {
   static absl::Status Annotate(const absl::Status& status, int worker, int bucket);
   absl::StatusOr<Receipt> Dispatch(int worker, const ChunkHeader& header, Pieces payload, Lane& lane);
   // Straight into the worker's memory, where it has a place for them.
-  absl::StatusOr<bool> CopyInPlace(int worker, int bucket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
+  absl::StatusOr<bool> CopyInPlace(int worker, int bucket, Lane& lane)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
   absl::Status Act(int bucket, const Consistency::Decision& decision, Lane& lane, Replies& replies)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
   // Answers `readers` with the bucket's weights.

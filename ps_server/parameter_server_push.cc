@@ -82,6 +82,11 @@ absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const ChunkHeade
   const size_t bytes = TotalBytes(payload);
   const size_t gradient_bytes = shard_->gradient_bytes(bucket);
   const bool whole = header.shared && header.offset == 0 && payload.size() == 1 && bytes == gradient_bytes;
+  if (header.on_gpu && !whole) {
+    return Annotate(absl::InvalidArgumentError(
+                        absl::StrCat("a gradient of ", bytes, " bytes on a GPU, of ", gradient_bytes)),
+                    worker, bucket);
+  }
   Push& push = workers_[worker].pushes[bucket];
   if (header.step != push.step || header.resets != push.resets) {
     const absl::StatusOr<Receipt> begun = BeginPush(worker, header, whole);
@@ -108,7 +113,8 @@ absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const ChunkHeade
                     bucket);
   }
   const absl::StatusOr<ParameterShard::Added> taken =
-      whole ? shard_->AddWhole(worker, bucket, payload.front(), push.resets)
+      whole ? shard_->AddWhole(worker, bucket, {.gradient = payload.front(), .on_gpu = header.on_gpu}, lane,
+                               push.resets)
             : shard_->AddChunk(worker, bucket, push.high_water, payload, push.resets);
   if (!taken.ok()) {  // the device has failed: no fault of this worker
     Abort(taken.status());
@@ -139,7 +145,8 @@ absl::StatusOr<Receipt> ParameterServer::BeginPush(int worker, const ChunkHeader
     push = {.step = header.step, .resets = header.resets, .whole = true};
     return Receipt::kTaken;
   }
-  PSRING_ASSIGN_OR_RETURN(const bool begun, shard_->BeginPush(worker, header.bucket, header.step, whole));
+  PSRING_ASSIGN_OR_RETURN(const bool begun, shard_->BeginPush(worker, header.bucket, header.step,
+                                                              {.whole = whole, .on_gpu = header.on_gpu}));
   if (!begun) return Receipt::kNotYet;
   push = {.step = header.step, .resets = header.resets, .samples = header.samples};
   return Receipt::kTaken;

@@ -114,7 +114,8 @@ Span ParameterShard::WeightsOf(const BucketState& bucket) const {
 }
 
 absl::Status ParameterShard::SetWeights(int bucket, size_t offset, Pieces payload) {
-  const Span part = WeightsOf(buckets_[bucket]).Slice(offset / sizeof(float), TotalBytes(payload) / sizeof(float));
+  const Span part =
+      WeightsOf(buckets_[bucket]).Slice(offset / sizeof(float), TotalBytes(payload) / sizeof(float));
   buckets_[bucket].handed_out = false;
   return on_device_->TakeIn(ShardDevice::Take::kSet, DType::kFloat32, payload, part, Finite::kAny).status();
 }
@@ -133,7 +134,8 @@ absl::Status ParameterShard::SetFloats(Span to, const float* values) {
     const Bytes chunk = all.subspan(at, ChunkLength(all.size(), at));
     const Span part = to.Slice(at / sizeof(float), chunk.size() / sizeof(float));
     PSRING_RETURN_IF_ERROR(
-        on_device_->TakeIn(ShardDevice::Take::kSet, DType::kFloat32, {&chunk, 1}, part, Finite::kAny).status());
+        on_device_->TakeIn(ShardDevice::Take::kSet, DType::kFloat32, {&chunk, 1}, part, Finite::kAny)
+            .status());
   }
   return absl::OkStatus();
 }
@@ -148,7 +150,8 @@ StagingPool::Share ParameterShard::Reserve(int worker, int bucket, int64_t step)
   return of_step.share;
 }
 
-absl::StatusOr<bool> ParameterShard::BeginPush(int worker, int bucket, int64_t step, bool in_place) {
+absl::StatusOr<bool> ParameterShard::BeginPush(int worker, int bucket, int64_t step,
+                                               const PushManner& manner) {
   if (accumulation_ == Accumulation::kSum) return true;
   BucketState& state = buckets_[bucket];
   if (accumulation_ == Accumulation::kSumInOrder) {
@@ -157,7 +160,7 @@ absl::StatusOr<bool> ParameterShard::BeginPush(int worker, int bucket, int64_t s
         staging_->Take(staging_->ReserveAnyway(bucket_bytes(bucket)), bucket_bytes(bucket)));
     return true;
   }
-  const bool from_there = in_place && borrows();
+  const bool from_there = manner.whole && borrows(manner.on_gpu);
   if (from_there && !bounded_) return true;
   StagingPool::Share share = Reserve(worker, bucket, step);
   if (share == nullptr) return false;
@@ -258,16 +261,22 @@ absl::Status ParameterShard::LoadBucket(int bucket, const float* values) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ParameterShard::Added> ParameterShard::AddWhole(int worker, int bucket, Bytes gradient,
-                                                               uint64_t resets) {
-  if (accumulation_ == Accumulation::kEachAlone && borrows()) {
-    // It goes straight into the weights, and an update cannot be taken back: all of it is looked at before.
-    if (finite_ == Finite::kRequired) {
-      if (const auto at = FirstNotFinite(wire_, {&gradient, 1})) return Added{.not_finite = at};
-    }
+absl::StatusOr<ParameterShard::Added> ParameterShard::AddWhole(int worker, int bucket, const Whole& whole,
+                                                               Lane& lane, uint64_t resets) {
+  const Bytes gradient = whole.gradient;
+  const ConstSpan values(gradient.data(), gradient.size() / SizeOf(wire_), wire_);
+  // An update cannot be taken back, and what stands on a GPU is looked at at once: all of it, before.
+  const bool borrowed = accumulation_ == Accumulation::kEachAlone && borrows(whole.on_gpu);
+  if (finite_ == Finite::kRequired && (borrowed || whole.on_gpu)) {
+    Added added;
+    PSRING_ASSIGN_OR_RETURN(added.not_finite, on_device_->FirstNotFinite(values, lane));
+    if (added.not_finite.has_value()) return added;
+  }
+  if (borrowed) {
     buckets_[bucket].borrowed[worker] = gradient;
     return Added{};
   }
+  if (whole.on_gpu) return AddOnGpu(worker, bucket, values, lane, resets);
   size_t offset = 0;
   do {
     const Bytes chunk = gradient.subspan(offset, ChunkLength(gradient.size(), offset));
@@ -276,6 +285,49 @@ absl::StatusOr<ParameterShard::Added> ParameterShard::AddWhole(int worker, int b
     if (!added.added || added.not_finite.has_value()) return added;
     offset += chunk.size();
   } while (offset < gradient.size());
+  return Added{};
+}
+
+// Chunks that already hold somebody's gradient, and those that do not, each in as few kernels as there are
+// runs of them: one, as a rule.
+absl::StatusOr<ParameterShard::Added> ParameterShard::AddOnGpu(int worker, int bucket, ConstSpan gradient,
+                                                               Lane& lane, uint64_t resets) {
+  BucketState& state = buckets_[bucket];
+  if (accumulation_ != Accumulation::kSum) {
+    const Span to = state.staged[worker].buffer->span().Slice(0, gradient.count);
+    PSRING_RETURN_IF_ERROR(
+        on_device_->Compute(lane, [&](Ops& ops, Stream& stream) { ops.Convert(gradient, to, stream); }));
+    return Added{};
+  }
+  const size_t chunks = gradient.bytes() / kChunkBytes + 1, per_chunk = kChunkBytes / SizeOf(wire_);
+  const auto lock_all = [&] {
+    for (size_t i = 0; i < chunks; ++i) state.chunks[i].mutex.Lock();
+  };
+  const auto unlock_all = [&] {
+    for (size_t i = chunks; i > 0; --i) state.chunks[i - 1].mutex.Unlock();
+  };
+  lock_all();
+  if (state.resets != resets) {
+    unlock_all();
+    return Added{.added = false};
+  }
+  const absl::Status added = on_device_->Compute(lane, [&](Ops& ops, Stream& stream) {
+    for (size_t first = 0, end = 0; first < chunks; first = end) {
+      const bool started = state.chunks[first].started;
+      for (end = first; end < chunks && state.chunks[end].started == started; ++end) {
+        state.chunks[end].started = true;
+      }
+      const size_t at = first * per_chunk, count = std::min(gradient.count, end * per_chunk) - at;
+      const Span sum = sum_.span().Slice(state.place.first + at, count);
+      if (started) {
+        ops.Add(sum, gradient.Slice(at, count), stream);
+      } else {
+        ops.Convert(gradient.Slice(at, count), sum, stream);
+      }
+    }
+  });
+  unlock_all();
+  PSRING_RETURN_IF_ERROR(added);
   return Added{};
 }
 
@@ -296,8 +348,8 @@ ConstSpan ParameterShard::SumOf(BucketState& state, std::span<const int> workers
 absl::StatusOr<double> ParameterShard::Reduce(int bucket, std::span<const int> workers, Lane& lane) {
   BucketState& state = buckets_[bucket];
   ConstSpan sum;
-  PSRING_RETURN_IF_ERROR(on_device_->Compute(
-      lane, [&](Ops& ops, Stream& stream) { sum = SumOf(state, workers, ops, stream); }));
+  PSRING_RETURN_IF_ERROR(
+      on_device_->Compute(lane, [&](Ops& ops, Stream& stream) { sum = SumOf(state, workers, ops, stream); }));
   state.reduced = true;
   return on_device_->SumOfSquares(sum, lane);
 }
@@ -348,6 +400,12 @@ absl::StatusOr<Snapshot> ParameterShard::Read(int bucket, Lane&) {
 
 absl::Status ParameterShard::CopyWeightsTo(int bucket, std::byte* to) const {
   return on_device_->BringDown(WeightsOf(buckets_[bucket]), to, /*pinned=*/false);
+}
+
+absl::Status ParameterShard::CopyWeightsToGpu(int bucket, std::byte* to, Lane& lane) const {
+  const Span weights = WeightsOf(buckets_[bucket]);
+  return on_device_->Compute(lane,
+                             [&](Ops&, Stream& stream) { stream.Copy(to, weights.data, weights.bytes()); });
 }
 
 absl::StatusOr<Snapshot> ParameterShard::CopyOf(ConstSpan values) const {

@@ -20,8 +20,8 @@
 // weights until every worker has pushed the next step, and a worker pushes that only after it has received
 // these. Everywhere else (kEachAlone, spare workers) updates may come while they are still being sent, so
 // they are sent from a copy, in a buffer that is used again. In every mode the memory lives for as long as
-// somebody holds the Snapshot. Of weights that live on a GPU what is handed out stands in pinned memory: in one
-// place as large as the weights in the first case, in as much again as the window in the second.
+// somebody holds the Snapshot. Of weights that live on a GPU what is handed out stands in pinned memory: in
+// one place as large as the weights in the first case, in as much again as the window in the second.
 #pragma once
 
 #include <atomic>
@@ -62,6 +62,12 @@ struct Snapshot {
   std::shared_ptr<const void> keep;
 };
 
+// How a push will come: by AddChunk, or `whole` by AddWhole.
+struct PushManner {
+  bool whole = false;
+  bool on_gpu = false;  // from memory that this shard's GPU reaches
+};
+
 class ParameterShard {
  public:
   // `job` is valid. ResourceExhausted where the device cannot hold it, with how much is needed.
@@ -81,10 +87,10 @@ class ParameterShard {
 
   // One push of a worker: BeginPush, then AddChunk for chunk after chunk, then Apply, alone or together with
   // others. One thread at a time for one worker; different workers at once, into the same bucket too.
-  // `in_place`: AddWhole will follow instead of chunks. False: the window has no room for it now, and
+  // `whole`: AddWhole will follow instead of chunks. False: the window has no room for it now, and
   // `worker` stands in line; nothing has begun. kEachAlone: not while another push of the worker is staged in
   // part.
-  absl::StatusOr<bool> BeginPush(int worker, int bucket, int64_t step, bool in_place = false);
+  absl::StatusOr<bool> BeginPush(int worker, int bucket, int64_t step, const PushManner& manner = {});
   // The same for a push of which only the answer is wanted once more.
   bool BeginRepeat(int worker, int bucket, bool in_place = false);
 
@@ -97,9 +103,14 @@ class ParameterShard {
   // `payload`: in the job's wire format. `resets`: how often the bucket has been reset, for all that the
   // worker knows. Errors are the device's.
   absl::StatusOr<Added> AddChunk(int worker, int bucket, size_t offset, Pieces payload, uint64_t resets = 0);
-  // The whole gradient, aligned as floats are, which stays as it is until the Apply that takes it has
-  // returned: where each push is applied alone, came in float32 and can be read from there, it is not copied.
-  absl::StatusOr<Added> AddWhole(int worker, int bucket, Bytes gradient, uint64_t resets = 0);
+  // The whole gradient, in the host's memory or on the GPU as BeginPush was told, aligned as floats are,
+  // which stays as it is until the Apply that takes it has returned: where each push is applied alone, came
+  // in float32 and can be read from there, it is not copied.
+  struct Whole {
+    Bytes gradient;
+    bool on_gpu = false;
+  };
+  absl::StatusOr<Added> AddWhole(int worker, int bucket, const Whole& whole, Lane& lane, uint64_t resets = 0);
 
   // Whether the bytes of a push that is not whole stand in a sum together with others', so that only a Reset
   // gets rid of them.
@@ -140,6 +151,7 @@ class ParameterShard {
   bool sends_copies() const { return sends_copies_; }
   // Not while Apply runs on the bucket.
   absl::Status CopyWeightsTo(int bucket, std::byte* to) const;
+  absl::Status CopyWeightsToGpu(int bucket, std::byte* to, Lane& lane) const;  // memory that this GPU reaches
 
   // The bucket's weights, for workers that have pushed, or whose push is dropped. Not while Apply runs on the
   // bucket. A copy stands where the push did that was just applied; where there was none (a worker has left,
@@ -194,8 +206,9 @@ class ParameterShard {
   void EmptySum(int bucket);  // kSum
   // kEachAlone: null where there is no room now.
   StagingPool::Share Reserve(int worker, int bucket, int64_t step);
-  // Whether a whole gradient that stands in the host's memory is applied from there.
-  bool borrows() const { return wire_ == DType::kFloat32 && on_host_; }
+  // Whether a whole gradient is applied from where it stands.
+  bool borrows(bool on_gpu) const { return wire_ == DType::kFloat32 && on_gpu == !on_host_; }
+  absl::StatusOr<Added> AddOnGpu(int worker, int bucket, ConstSpan gradient, Lane& lane, uint64_t resets);
   // The pushes of `workers` as one gradient; what `ops` add up for it is enqueued.
   ConstSpan SumOf(BucketState& bucket, std::span<const int> workers, Ops& ops, Stream& stream);
   // `values` of a range on the device, from the host, in chunks.

@@ -41,18 +41,22 @@ struct ExchangeResult {
   // The server came back from its death with older weights, of this version, which is the step to go back to;
   // nothing was written, and a Fetch brings the weights.
   bool went_back = false;
+  bool on_gpu = false;  // the weights were written on the GPU, and not to the host's side
 };
 
 // How a worker's gradients and weights travel. kAuto: through shared memory where it turns out that worker
-// and server have some in common, else over gRPC.
+// and server have some in common (of GPUs where both compute on them, else of the host), else over gRPC.
 enum class Payload { kAuto, kGrpc, kShared };
 // Of "auto", "grpc" or "shm".
 absl::StatusOr<Payload> ParsePayload(const std::string& name);
 
 // Memory of the caller's that other processes may map. `fd`: its file, of which `data` is the first byte.
+// `on_gpu`: what of this stands on a GPU, at the same offsets, as a handle for other processes
+// (cuda_sharing.h); empty: nothing does.
 struct SharedSpan {
   Span span;
   int fd = -1;
+  std::string on_gpu = {};
 };
 
 // Host memory only. PushPull and Fetch: one thread at a time; Abort: any thread.
@@ -61,11 +65,13 @@ class PsClient {
   using Done = std::function<void(absl::StatusOr<ExchangeResult>)>;
 
   virtual ~PsClient() = default;
-  virtual std::string payload() const = 0;  // "grpc", "shm", "in_process"; after Start
+  virtual std::string payload() const = 0;  // after Start: "grpc", "shm", "in_process", "cuda_ipc"
 
   // Before Start: where the gradients and weights of all buckets will stand. A server on this host then works
   // in this memory itself, without copies on the way; it may also do so for a moment after an exchange has
-  // failed. The memory outlives the client.
+  // failed. The memory outlives the client. Where `payload` says "cuda_ipc" afterwards, a server on a GPU
+  // reads gradients from the caller's GPU: they must be complete there when PushPull is called. The result
+  // says on which side the weights are.
   virtual void ShareMemory(const SharedSpan& gradients, const SharedSpan& weights) = 0;
 
   // Before Start, on worker 0: what the optimizer begins with, each slot as large as the weights. The memory

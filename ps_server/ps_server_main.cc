@@ -209,7 +209,8 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
 int main(int argc, char** argv) {
   psring::Flags flags;
   CLI::App app("The parameter server: adds up gradients, updates the weights, hands them out.", "ps_server");
-  app.add_option("--rendezvous", flags.rendezvous, "where the ranks meet: env://, tcp://host:port or file://path")
+  app.add_option("--rendezvous", flags.rendezvous,
+                 "where the ranks meet: env://, tcp://host:port or file://path")
       ->capture_default_str();
   app.add_option("--workers", flags.workers, "how many workers train")
       ->required()
@@ -228,7 +229,9 @@ int main(int argc, char** argv) {
   app.add_option("--threads", flags.threads, "threads that read, add and update")
       ->check(psring::WholeNumber(1, 256))
       ->capture_default_str();
-  app.add_option("--device", flags.device, "where the parameters are")->capture_default_str();
+  app.add_option("--device", flags.device,
+                 "where the parameters, sums and optimizer state are: cpu, cuda (GPU 0), cuda:I or auto")
+      ->capture_default_str();
   app.add_option("--record", flags.record, "folder for result-server<I>.json; empty: none");
   app.add_option("--on_worker_loss", flags.on_worker_loss,
                  "stop, or continue with the workers that remain; by default synchronous jobs stop, "

@@ -28,7 +28,7 @@ class GrpcService : public Service, public Connection::Host {
 
   absl::Status Listen(const ServiceOptions& options) {
     PSRING_ASSIGN_OR_RETURN(port_, Port::Listen(options.host, options.port));
-    PSRING_ASSIGN_OR_RETURN(door_, PayloadDoor::Open());
+    PSRING_ASSIGN_OR_RETURN(door_, PayloadDoor::Open(server_.device()));
     std::vector<Lane> lanes;
     for (int i = 0; i < options.threads; ++i) {
       PSRING_ASSIGN_OR_RETURN(Lane lane, server_.NewLane());

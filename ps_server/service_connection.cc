@@ -148,6 +148,7 @@ absl::StatusOr<Receipt> Connection::HandleShared(const ChunkHeader& header, Lane
     return absl::FailedPreconditionError("a message about shared memory, of which there is none");
   }
   const SharedMemory& gradients = memory_->gradients;
+  const bool on_gpu = memory_->on_gpu();
   if (header.gradient_at > gradients.bytes() ||
       header.shared_bytes > gradients.bytes() - header.gradient_at) {
     return absl::InvalidArgumentError(absl::StrCat("the place of a gradient outside of its memory: ",
@@ -157,7 +158,9 @@ absl::StatusOr<Receipt> Connection::HandleShared(const ChunkHeader& header, Lane
     MutexLock lock(mutex_);
     places_[header.bucket] = header.weights_at;
   }
-  const Bytes gradient(gradients.data() + header.gradient_at, header.shared_bytes);
+  const auto* const begin =
+      on_gpu ? static_cast<const std::byte*>(memory_->gradients_on_gpu.data()) : gradients.data();
+  const Bytes gradient(begin + header.gradient_at, header.shared_bytes);
   ChunkHeader chunk{.kind = header.kind,
                     .bucket = header.bucket,
                     .offset = header.offset,
@@ -167,17 +170,19 @@ absl::StatusOr<Receipt> Connection::HandleShared(const ChunkHeader& header, Lane
                     .resets = header.resets};
   // A whole bucket may be used as it stands; a chunk is one of several that the worker copies there in turn.
   chunk.shared = header.gradient_at % alignof(float) == 0;
+  chunk.on_gpu = on_gpu;
   return server_.Receive(worker_, this, chunk, {&gradient, 1}, lane);
 }
 
-std::byte* Connection::PlaceOf(int bucket, size_t bytes) {
+ReplySink::Place Connection::PlaceOf(int bucket, size_t bytes) {
   MutexLock lock(mutex_);
   const auto shared = places_.find(bucket);
-  if (shared == places_.end()) return nullptr;
+  if (shared == places_.end()) return {};
   const SharedMemory& weights = memory_->weights;
   // A place outside is answered in Deliver.
-  if (shared->second > weights.bytes() || bytes > weights.bytes() - shared->second) return nullptr;
-  return weights.data() + shared->second;
+  if (shared->second > weights.bytes() || bytes > weights.bytes() - shared->second) return {};
+  if (!memory_->on_gpu()) return {.data = weights.data() + shared->second};
+  return {.data = static_cast<std::byte*>(memory_->weights_on_gpu.data()) + shared->second, .on_gpu = true};
 }
 
 void Connection::Deliver(Reply reply) {

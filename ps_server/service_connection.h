@@ -56,7 +56,7 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
 
   void Deliver(Reply reply) override;
   void Proceed() override;
-  std::byte* PlaceOf(int bucket, size_t bytes) override;
+  Place PlaceOf(int bucket, size_t bytes) override;
   void Abort(const absl::Status& why) override;
 
  private:

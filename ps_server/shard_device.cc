@@ -26,6 +26,11 @@ class HostShardDevice : public ShardDevice {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<std::optional<size_t>> FirstNotFinite(ConstSpan values, Lane&) override {
+    const Bytes bytes(static_cast<const std::byte*>(values.data), values.bytes());
+    return psring::FirstNotFinite(values.type, {&bytes, 1});
+  }
+
   absl::StatusOr<double> SumOfSquares(ConstSpan values, Lane&) override {
     return psring::SumOfSquares(values.floats(), values.count);
   }

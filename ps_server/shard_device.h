@@ -1,9 +1,9 @@
 // Where a shard's numbers live, and who computes with them there.
 //
-// In the host's memory whoever calls does the work, on its own thread. On a GPU a gradient's chunk is gathered
-// in pinned memory, goes up on a stream for copies and is added by a kernel while the next chunk is received;
-// weights come down on a third stream. All kernels are on one stream: so chunks of different workers are added
-// one after the other, and an update comes after what it is made of.
+// In the host's memory whoever calls does the work, on its own thread. On a GPU a gradient's chunk is
+// gathered in pinned memory, goes up on a stream for copies and is added by a kernel while the next chunk is
+// received; weights come down on a third stream. All kernels are on one stream: so chunks of different
+// workers are added one after the other, and an update comes after what it is made of.
 #pragma once
 
 #include <cstddef>
@@ -45,6 +45,9 @@ class ShardDevice {
 
   // Into the host's memory. `pinned`: memory of AllocateOnHost, which needs no stop on the way.
   virtual absl::Status BringDown(ConstSpan from, void* to, bool pinned) = 0;
+
+  // Of values where this computes: which is the first that is NaN or infinite.
+  virtual absl::StatusOr<std::optional<size_t>> FirstNotFinite(ConstSpan values, Lane& lane) = 0;
 
   // The squares of `values`, added up.
   virtual absl::StatusOr<double> SumOfSquares(ConstSpan values, Lane& lane) = 0;

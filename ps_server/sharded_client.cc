@@ -37,7 +37,9 @@ std::string ShardedClient::payload() const {
 
 // All of it to each: a slice stands there at an offset of its own.
 void ShardedClient::ShareMemory(const SharedSpan& gradients, const SharedSpan& weights) {
-  for (const auto& server : servers_) server->ShareMemory(gradients, weights);
+  // Of servers that reach the GPU and others that do not, each would want the weights of its slice elsewhere.
+  const SharedSpan host_gradients{gradients.span, gradients.fd}, host_weights{weights.span, weights.fd};
+  for (const auto& server : servers_) server->ShareMemory(host_gradients, host_weights);
 }
 
 void ShardedClient::BeginWith(std::vector<ConstSpan> slots) { slots_ = std::move(slots); }

@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/check.h"
+#include "common/cuda_sharing.h"
 #include "common/mutex.h"
 #include "common/unix_socket.h"
 
@@ -34,7 +35,11 @@ absl::StatusOr<std::string> NewToken() {
   return absl::BytesToHexString({bytes, sizeof(bytes)});
 }
 
-// What a worker sends: three files (page, gradients, weights) and "TOKEN GRADIENT_BYTES WEIGHT_BYTES".
+// What a worker sends: three files (page, gradients, weights) and "TOKEN GRADIENT_BYTES WEIGHT_BYTES",
+// followed by the handles of both where they stand on a GPU. The answer is "in", or this where the handles
+// are open:
+constexpr char kInOnGpu[] = "in, on the GPU";
+
 absl::StatusOr<SharedMemory> MapFile(FileDescriptor& file, size_t bytes) {
   struct stat status;
   if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || bytes == 0 ||
@@ -46,8 +51,8 @@ absl::StatusOr<SharedMemory> MapFile(FileDescriptor& file, size_t bytes) {
 
 class Door : public PayloadDoor {
  public:
-  Door(UnixSocket listener, std::string name, std::string token)
-      : listener_(std::move(listener)), name_(std::move(name)), token_(std::move(token)) {
+  Door(Device& device, UnixSocket listener, std::string name, std::string token)
+      : device_(device), listener_(std::move(listener)), name_(std::move(name)), token_(std::move(token)) {
     thread_ = std::thread([this] { Serve(); });
   }
   ~Door() override {
@@ -91,8 +96,9 @@ class Door : public PayloadDoor {
     const std::vector<std::string> words = absl::StrSplit(message.text, ' ');
     Waiting handed{.since = absl::Now()};
     uint64_t gradients = 0, weights = 0;
-    if (message.files.size() != 3 || words.size() != 3 || words[0].size() != kTokenBytes ||
-        !absl::SimpleAtoi(words[1], &gradients) || !absl::SimpleAtoi(words[2], &weights)) {
+    if (message.files.size() != 3 || (words.size() != 3 && words.size() != 5) ||
+        words[0].size() != kTokenBytes || !absl::SimpleAtoi(words[1], &gradients) ||
+        !absl::SimpleAtoi(words[2], &weights)) {
       return absl::InvalidArgumentError("not a worker that hands over its memory");
     }
     handed.token = words[0];
@@ -102,6 +108,16 @@ class Door : public PayloadDoor {
     }
     PSRING_ASSIGN_OR_RETURN(handed.memory.gradients, MapFile(message.files[1], gradients));
     PSRING_ASSIGN_OR_RETURN(handed.memory.weights, MapFile(message.files[2], weights));
+    if (words.size() == 5) {
+      // Where one cannot be opened (another driver, a GPU that this one does not reach) the host's will do.
+      absl::StatusOr<Buffer> gpu_gradients = ImportMemory(device_, words[3], gradients);
+      absl::StatusOr<Buffer> gpu_weights = ImportMemory(device_, words[4], weights);
+      if (gpu_gradients.ok() && gpu_weights.ok()) {
+        handed.memory.gradients_on_gpu = *std::move(gpu_gradients);
+        handed.memory.weights_on_gpu = *std::move(gpu_weights);
+      }
+    }
+    const std::string answer = handed.memory.on_gpu() ? kInOnGpu : "in";
     {
       MutexLock lock(mutex_);
       if (waiting_.size() >= kMostWaiting)
@@ -109,7 +125,7 @@ class Door : public PayloadDoor {
       waiting_.push_back(std::move(handed));
     }
     std::memcpy(page.data() + kTokenBytes, token_.data(), kTokenBytes);
-    return worker.Send("in", {}, deadline);
+    return worker.Send(answer, {}, deadline);
   }
 
   void ForgetOld() {
@@ -118,6 +134,7 @@ class Door : public PayloadDoor {
     std::erase_if(waiting_, [&](const Waiting& one) { return one.since < oldest; });
   }
 
+  Device& device_;
   const UnixSocket listener_;
   const std::string name_, token_;
   std::atomic<bool> stopping_{false};
@@ -128,16 +145,16 @@ class Door : public PayloadDoor {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PayloadDoor>> PayloadDoor::Open() {
+absl::StatusOr<std::unique_ptr<PayloadDoor>> PayloadDoor::Open(Device& device) {
   PSRING_ASSIGN_OR_RETURN(const std::string suffix, NewToken());
   PSRING_ASSIGN_OR_RETURN(std::string token, NewToken());
   std::string name = absl::StrCat("psring-", suffix);
   PSRING_ASSIGN_OR_RETURN(UnixSocket listener, UnixSocket::Listen(name));
-  return std::make_unique<Door>(std::move(listener), std::move(name), std::move(token));
+  return std::make_unique<Door>(device, std::move(listener), std::move(name), std::move(token));
 }
 
-absl::StatusOr<std::string> HandOverMemory(const std::string& offer, const MemoryToShare& memory,
-                                           absl::Time deadline) {
+absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const MemoryToShare& memory,
+                                          absl::Time deadline) {
   const std::vector<std::string> words = absl::StrSplit(offer, ' ');
   if (words.size() != 2 || words[1].size() != kTokenBytes) {
     return absl::UnavailableError("the server offers no shared memory");
@@ -151,13 +168,15 @@ absl::StatusOr<std::string> HandOverMemory(const std::string& offer, const Memor
         absl::StrCat("its local socket cannot be reached from here (", server.status().message(), ")"));
   }
   PSRING_RETURN_IF_ERROR(
-      server->Send(absl::StrCat(token, " ", memory.gradients_bytes, " ", memory.weights_bytes),
+      server->Send(absl::StrCat(token, " ", memory.gradients_bytes, " ", memory.weights_bytes,
+                                memory.gradients_on_gpu.empty() ? "" : " ", memory.gradients_on_gpu,
+                                memory.weights_on_gpu.empty() ? "" : " ", memory.weights_on_gpu),
                    {page.fd(), memory.gradients_fd, memory.weights_fd}, deadline));
-  PSRING_RETURN_IF_ERROR(server->Receive(deadline).status());
+  PSRING_ASSIGN_OR_RETURN(const UnixSocket::Message answer, server->Receive(deadline));
   if (std::memcmp(page.data() + kTokenBytes, words[1].data(), kTokenBytes) != 0) {
     return absl::UnavailableError("the server's token did not appear in this worker's memory");
   }
-  return token;
+  return HandedOver{.token = std::move(token), .on_gpu = answer.text == kInOnGpu};
 }
 
 }  // namespace psring

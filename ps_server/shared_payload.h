@@ -9,6 +9,10 @@
 // The server reads that token through its mapping and writes the offered one beside it, where the worker
 // reads it. So both have seen the other's hand in the same memory; names of hosts play no part. The worker's
 // Join names the worker's token.
+//
+// A worker that computes on a GPU adds handles of its gradients and weights there (CUDA IPC). A server on a
+// GPU opens them where it can, and says so; such a handle means something on the host alone on which it was
+// made, and that both are on one the page has shown.
 #pragma once
 
 #include <memory>
@@ -18,19 +22,25 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/device.h"
 #include "common/shared_memory.h"
 
 namespace psring {
 
 struct WorkerMemory {
   SharedMemory gradients, weights;
+  // The same on the worker's GPU, where the server's own GPU reaches it: it then works there, and not in the
+  // above. Empty otherwise.
+  Buffer gradients_on_gpu, weights_on_gpu;
+  bool on_gpu() const { return gradients_on_gpu.data() != nullptr; }
 };
 
 // The server's side.
 class PayloadDoor {
  public:
-  // Listens under a name of its own. Errors are the system's.
-  static absl::StatusOr<std::unique_ptr<PayloadDoor>> Open();
+  // Listens under a name of its own, for a server on `device`, which outlives what is taken. Errors are the
+  // system's.
+  static absl::StatusOr<std::unique_ptr<PayloadDoor>> Open(Device& device);
   // Waits for its thread, which ends within a second or two where somebody stands in the door.
   virtual ~PayloadDoor() = default;
 
@@ -42,15 +52,20 @@ class PayloadDoor {
 };
 
 // The worker's side: hands over `gradients` and `weights` (descriptors of shared memory, and how many bytes
-// of it; they stay the caller's) and returns the token for its Join. An error says why there is no common
+// of it; they stay the caller's). An error says why there is no common
 // memory.
 struct MemoryToShare {
   int gradients_fd = -1;
   size_t gradients_bytes = 0;
   int weights_fd = -1;
   size_t weights_bytes = 0;
+  std::string gradients_on_gpu = {}, weights_on_gpu = {};  // as in SharedSpan; both or neither
 };
-absl::StatusOr<std::string> HandOverMemory(const std::string& offer, const MemoryToShare& memory,
-                                           absl::Time deadline);
+struct HandedOver {
+  std::string token;    // for the Join
+  bool on_gpu = false;  // the server works on the worker's GPU
+};
+absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const MemoryToShare& memory,
+                                          absl::Time deadline);
 
 }  // namespace psring

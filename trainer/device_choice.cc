@@ -7,12 +7,6 @@
 
 namespace psring {
 
-std::string DeviceOfRank(const std::string& spec, int local_rank, int gpus) {
-  if (spec == "auto" && gpus == 0) return "cpu";
-  if ((spec == "auto" || spec == "cuda") && gpus > 0) return absl::StrCat("cuda:", local_rank % gpus);
-  return spec;
-}
-
 absl::Status CheckSharing(const std::vector<std::string>& units, bool may_share) {
   std::map<std::string, std::vector<int>> ranks;
   for (size_t rank = 0; rank < units.size(); ++rank) {

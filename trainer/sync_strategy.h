@@ -31,6 +31,8 @@ struct TrainingState {
   HostView gradient;
   int weights_fd = -1;  // the files behind the host's, where other processes may map them; else -1
   int gradient_fd = -1;
+  // Handles of the GPU's, for other processes of this host (cuda_sharing.h); else empty.
+  std::string weights_on_gpu = {}, gradient_on_gpu = {};
   int64_t step = 0;     // the first to make: above 0 where a checkpoint is gone on from
   int64_t samples = 0;  // in the updates before it
   // The optimizer's state at that step, where there is any: rank 0's counts, and with no communication each

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/cuda_sharing.h"
 #include "common/reduce.h"
 #include "trainer/batch_memory.h"
 #include "trainer/bucket_pipeline.h"
@@ -55,6 +56,7 @@ class Training {
   void Describe(DataParallelFigures figures, StepRecord& record);
   double StateMb() const;
   absl::Status AllocateGradient(size_t bytes);
+  std::string OnGpu(const Buffer& memory) const;
   absl::Status Steps();
   absl::Status RebuildBuckets(std::vector<int> order);
   absl::StatusOr<std::optional<int64_t>> AwaitStage(int stage);
@@ -255,6 +257,12 @@ absl::Status Training::MakeModel(const ModelRow& row, int max_batch) {
 
 // What is sent lies in memory that peers of this host may read in place: the server, or the ranks of the
 // group.
+// For a parameter server on a GPU of this host; empty where there can be none, or the driver does not share.
+std::string Training::OnGpu(const Buffer& memory) const {
+  if (!server_shares_ || worker_.device.gpu() < 0) return "";
+  return ExportMemory(worker_.device, memory).value_or("");
+}
+
 absl::Status Training::AllocateGradient(size_t bytes) {
   const bool group_shares = worker_.group != nullptr && worker_.registered != nullptr;
   PSRING_ASSIGN_OR_RETURN(own_gradient_, server_shares_ || group_shares ? worker_.device.AllocateShared(bytes)
@@ -283,6 +291,8 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
                                            .gradient = gradient_,
                                            .weights_fd = seen.shared_fd(),
                                            .gradient_fd = gradient_fd_,
+                                           .weights_on_gpu = OnGpu(weights_),
+                                           .gradient_on_gpu = OnGpu(own_gradient_),
                                            .step = resume_.step,
                                            .samples = resume_.samples,
                                            .has_slots = resume_.with_slots,

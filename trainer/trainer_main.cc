@@ -220,7 +220,9 @@ absl::Status TakeRole(const Flags& flags, Part& part) {
                                             .workers = role.workers,
                                             .rendezvous = SpecOf(join),
                                             .bind = part.address,
-                                            .record = flags.record});
+                                            .record = flags.record,
+                                            .local_rank = join.local_rank,
+                                            .gpus = CudaDeviceCount()});
   };
   if (role.becomes >= 0) part.becomes = arguments(role.becomes);
   for (const int server : role.starts) part.servers.push_back(arguments(server));

@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "common/check.h"
+#include "common/cuda_device.h"
 #include "common/records.h"
 #include "common/rendezvous.h"
 #include "common/server_arguments.h"
@@ -182,7 +183,9 @@ ChildSpec Server(const Configuration& configuration, int server, const Ground& g
                        .workers = configuration.workers,
                        .rendezvous = absl::StrFormat("tcp://%s:%d", ground.store_host, ground.store->port()),
                        .bind = ground.Address(node),
-                       .record = folder})) {
+                       .record = folder,
+                       .local_rank = configuration.training.server_placement == "colocated" ? server : 0,
+                       .gpus = CudaDeviceCount()})) {
     child.command.push_back(argument);
   }
   if (child.may_return) {

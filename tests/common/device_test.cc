@@ -61,6 +61,23 @@ TEST(CpuDeviceTest, ImpossibleSizesAreAnErrorThatNamesThem) {
 
 TEST(MakeDeviceTest, CpuIsAlwaysThere) { EXPECT_EQ(MakeDevice("cpu").value()->name(), "cpu"); }
 
+TEST(DeviceOfRank, RanksTakeTheGpusOfTheirHostInTurn) {
+  EXPECT_EQ(DeviceOfRank("cuda", 0, 2), "cuda:0");
+  EXPECT_EQ(DeviceOfRank("cuda", 1, 2), "cuda:1");
+  EXPECT_EQ(DeviceOfRank("cuda", 2, 2), "cuda:0");
+  EXPECT_EQ(DeviceOfRank("auto", 3, 4), "cuda:3");
+}
+
+TEST(DeviceOfRank, AutoIsTheCpuWhereThereIsNoGpu) {
+  EXPECT_EQ(DeviceOfRank("auto", 1, 0), "cpu");
+  EXPECT_EQ(DeviceOfRank("cuda", 1, 0), "cuda") << "making it says why there is none";
+}
+
+TEST(DeviceOfRank, WhatIsNamedStays) {
+  EXPECT_EQ(DeviceOfRank("cpu", 1, 4), "cpu");
+  EXPECT_EQ(DeviceOfRank("cuda:2", 0, 4), "cuda:2");
+}
+
 TEST(MakeDeviceTest, AutoFindsADevice) { EXPECT_TRUE(MakeDevice("auto").ok()); }
 
 TEST(MakeDeviceTest, UnknownDevicesAreRefusedWithTheKnownOnes) {

@@ -270,6 +270,25 @@ cudaError_t cudaHostUnregister(void* memory) {
   return cudaSuccess;
 }
 
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory) {
+  if (!psring::TheArena().Holds(memory)) return psring::Return(cudaErrorInvalidValue);
+  std::memset(handle->reserved, 0, sizeof(handle->reserved));
+  std::memcpy(handle->reserved, &memory, sizeof(memory));
+  return cudaSuccess;
+}
+cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned) {
+  std::memcpy(memory, handle.reserved, sizeof(*memory));
+  if (!TheFakeCuda().handles_open || !psring::TheArena().Holds(*memory)) {
+    return psring::Return(cudaErrorInvalidResourceHandle);
+  }
+  ++TheFakeCuda().opened;
+  return cudaSuccess;
+}
+cudaError_t cudaIpcCloseMemHandle(void*) {
+  --TheFakeCuda().opened;
+  return cudaSuccess;
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = reinterpret_cast<cudaStream_t>(new psring::FakeStream);
   return cudaSuccess;

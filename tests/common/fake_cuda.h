@@ -25,6 +25,9 @@ struct FakeCuda {
   // Device memory in use, in bytes, and buffers.
   std::atomic<size_t> used = 0;
   std::atomic<int> buffers = 0;
+  // Whether handles of memory open; and how many are open. The fake has one process, which plays both sides.
+  std::atomic<bool> handles_open = true;
+  std::atomic<int> opened = 0;
 };
 FakeCuda& TheFakeCuda();
 

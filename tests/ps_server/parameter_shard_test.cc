@@ -143,8 +143,8 @@ TEST_P(ShardTest, AWholeGradientIsAppliedFromWhereItStandsAndGivesTheSame) {
       const std::vector<float> gradient(count, 8);
       const int worker = 0;
       for (int version = 1; version <= 3; ++version) {
-        ASSERT_TRUE(*shard->BeginPush(0, 0, 0, /*in_place=*/true));
-        ASSERT_TRUE(shard->AddWhole(0, 0, std::as_bytes(std::span(gradient))).ok());
+        ASSERT_TRUE(*shard->BeginPush(0, 0, 0, {.whole = true}));
+        ASSERT_TRUE(shard->AddWhole(0, 0, {std::as_bytes(std::span(gradient))}, lane_).ok());
         ASSERT_TRUE(shard->Apply(0, {&worker, 1}, kSamples, version, {}, lane_).ok());
       }
       std::vector<float> weights(count);
@@ -164,11 +164,11 @@ TEST_P(ShardTest, WhatIsNotFiniteIsFoundWhereverItIsAndOnlyAResetForgetsIt) {
           const auto shard = Shard(Job(2, consistency, deterministic, count), 1);
           std::vector<float> gradient(count, 8);
           gradient[at] = std::numeric_limits<float>::quiet_NaN();
-          ASSERT_TRUE(*shard->BeginPush(0, 0, 0, whole));
+          ASSERT_TRUE(*shard->BeginPush(0, 0, 0, {.whole = whole}));
           const Bytes all = std::as_bytes(std::span(gradient));
           std::optional<size_t> found;
           if (whole) {
-            found = shard->AddWhole(0, 0, all)->not_finite;
+            found = shard->AddWhole(0, 0, {all}, lane_)->not_finite;
           } else {
             for (size_t offset = 0; offset < all.size() && !found.has_value(); offset += kChunkBytes) {
               const Bytes chunk = all.subspan(offset, ChunkLength(all.size(), offset));
@@ -230,7 +230,8 @@ TEST_P(ShardTest, WhatArrivesInPiecesIsAddedByItsValue) {
       for (size_t offset = 0; offset < bytes.size(); offset += kChunkBytes) {
         const Bytes chunk = Bytes(bytes).subspan(offset, ChunkLength(bytes.size(), offset));
         const size_t cut = std::min<size_t>(chunk.size(), 12345);
-        const Bytes pieces[] = {chunk.first(cut / 3), chunk.subspan(cut / 3, cut - cut / 3), chunk.subspan(cut)};
+        const Bytes pieces[] = {chunk.first(cut / 3), chunk.subspan(cut / 3, cut - cut / 3),
+                                chunk.subspan(cut)};
         const auto added = shard->AddChunk(0, 0, offset, pieces);
         ASSERT_TRUE(added.ok() && added->added && !added->not_finite.has_value());
       }

@@ -31,19 +31,24 @@ MemoryToShare AsShared(const SharedMemory& gradients, const SharedMemory& weight
           .weights_bytes = weights.bytes()};
 }
 
+Device& TheCpu() {
+  static Device* const cpu = MakeCpuDevice().release();
+  return *cpu;
+}
+
 TEST(PayloadDoorTest, BothSidesSeeTheSameMemoryAfterwards) {
-  const auto door = *PayloadDoor::Open();
+  const auto door = *PayloadDoor::Open(TheCpu());
   const SharedMemory gradients = *SharedMemory::Create(10000), weights = *SharedMemory::Create(20000);
   const auto token = HandOverMemory(door->offer(), AsShared(gradients, weights), Soon());
   ASSERT_TRUE(token.ok()) << token.status();
-  const std::optional<WorkerMemory> taken = door->Take(*token);
+  const std::optional<WorkerMemory> taken = door->Take(token->token);
   ASSERT_TRUE(taken.has_value());
   EXPECT_EQ(taken->gradients.bytes(), 10000);
   gradients.data()[9999] = std::byte{7};
   EXPECT_EQ(taken->gradients.data()[9999], std::byte{7});
   taken->weights.data()[19999] = std::byte{8};
   EXPECT_EQ(weights.data()[19999], std::byte{8});
-  EXPECT_FALSE(door->Take(*token).has_value()) << "once";
+  EXPECT_FALSE(door->Take(token->token).has_value()) << "once";
   EXPECT_FALSE(door->Take("").has_value());
 }
 
@@ -55,7 +60,7 @@ TEST(PayloadDoorTest, AnotherHostsServerIsNotReached) {
   EXPECT_THAT(std::string(elsewhere.status().message()), HasSubstr("cannot be reached from here"));
   EXPECT_FALSE(HandOverMemory("", AsShared(memory, memory), Soon()).ok());
   // A door that happens to have the name, and not the token.
-  const auto door = *PayloadDoor::Open();
+  const auto door = *PayloadDoor::Open(TheCpu());
   const std::string name = std::vector<std::string>(absl::StrSplit(door->offer(), ' '))[0];
   const auto wrong =
       HandOverMemory(absl::StrCat(name, " ", std::string(32, 'a')), AsShared(memory, memory), Soon());
@@ -63,7 +68,7 @@ TEST(PayloadDoorTest, AnotherHostsServerIsNotReached) {
 }
 
 TEST(PayloadDoorTest, WhoDoesNotFollowTheHandshakeIsNotLetIn) {
-  const auto door = *PayloadDoor::Open();
+  const auto door = *PayloadDoor::Open(TheCpu());
   const std::string name = std::vector<std::string>(absl::StrSplit(door->offer(), ' '))[0];
   const std::string token(32, 'b');
   const SharedMemory page = *SharedMemory::Create(4096), small = *SharedMemory::Create(4096);
@@ -192,7 +197,7 @@ std::string Answer(const std::function<void(proto::Join&, proto::Chunk&)>& chang
   EXPECT_TRUE(token.ok()) << token.status();
 
   proto::Join join;
-  join.ParseFromString(EncodeJoin({.worker = 0, .job = job, .memory = *token}));
+  join.ParseFromString(EncodeJoin({.worker = 0, .job = job, .memory = token->token}));
   proto::Chunk push;
   push.set_kind(proto::Chunk::EXCHANGE);
   push.set_samples(1);

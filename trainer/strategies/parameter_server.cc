@@ -50,16 +50,17 @@ class ParameterServerStrategy : public SyncStrategy {
                         .schedule = context_.schedule,
                         .start_step = state.step,
                         .start_samples = state.samples};
-    SharedSpan sent{state.gradient.host, state.gradient_fd};
+    SharedSpan sent{state.gradient.host, state.gradient_fd, state.gradient_on_gpu};
     if (context_.wire != DType::kFloat32) {
       PSRING_ASSIGN_OR_RETURN(feedback_, ErrorFeedback::Create(context_.wire, state.gradient.host.count,
                                                                /*shared=*/state.gradient_fd >= 0, *host_));
       sent = {feedback_->encoded(), feedback_->encoded_fd()};
     }
-    client_.ShareMemory(sent, {state.weights.host, state.weights_fd});
+    client_.ShareMemory(sent, {state.weights.host, state.weights_fd, state.weights_on_gpu});
     if (state.has_slots) client_.BeginWith(state.slots);
     PSRING_RETURN_IF_ERROR(
         client_.Start(context_.rank, job, state.weights.host, absl::Now() + context_.timeout));
+    on_gpu_ = client_.payload() == "cuda_ipc";
     return UploadWeights();
   }
 
@@ -99,8 +100,8 @@ class ParameterServerStrategy : public SyncStrategy {
     }
     if (lane_ == nullptr) lane_ = context_.device.NewStream(StreamKind::kBackground, "push");
     lane_->WaitFor(ready);
-    state_.gradient.Slice(bucket.first, bucket.count).Download(*lane_);
-    lane_->Run([this, bucket] {
+    if (!on_gpu_) state_.gradient.Slice(bucket.first, bucket.count).Download(*lane_);
+    lane_->Run([this, bucket] {  // on a GPU: when all before it is done
       Push(bucket);
       return absl::OkStatus();
     });
@@ -200,7 +201,7 @@ class ParameterServerStrategy : public SyncStrategy {
     }
     MutexLock lock(mutex_);
     if (result.ok()) {
-      state_.weights.Slice(bucket.first, bucket.count).Upload(*arrivals_);
+      if (!result->on_gpu) state_.weights.Slice(bucket.first, bucket.count).Upload(*arrivals_);
       BucketRecord& record = records_[index];
       record.end_ns = now;
       if (index == 0) version_ = result->version;
@@ -254,6 +255,7 @@ class ParameterServerStrategy : public SyncStrategy {
   const bool each_alone_;                                 // other workers' updates come between this one's
   const std::unique_ptr<Device> host_ = MakeCpuDevice();  // whose memory the client sends from
   TrainingState state_;
+  bool on_gpu_ = false;                    // the server reads gradients there
   std::optional<ErrorFeedback> feedback_;  // where gradients travel in 16 bits
   StepInfo info_;
   Traffic traffic_before_;

@@ -92,5 +92,21 @@ TEST(ServerRole, FollowsThePlacement) {
   EXPECT_EQ(ServerRoleOf(training, 3, 4)->servers, 4);
 }
 
+TEST(ServerArguments, AServerStandsOnTheDeviceOfTheRankBesideIt) {
+  const auto device = [](const std::string& spec, int local_rank, int gpus) {
+    TrainingOptions training;
+    training.device = spec;
+    for (const std::string& argument : ServerArguments(training, {.local_rank = local_rank, .gpus = gpus})) {
+      if (argument.starts_with("--device=")) return argument.substr(9);
+    }
+    return std::string("none is said");
+  };
+  EXPECT_EQ(device("auto", 0, 0), "cpu");
+  EXPECT_EQ(device("auto", 0, 2), "cuda:0");
+  EXPECT_EQ(device("cuda", 3, 2), "cuda:1");
+  EXPECT_EQ(device("cuda:1", 0, 2), "cuda:1");
+  EXPECT_EQ(device("cpu", 0, 2), "cpu");
+}
+
 }  // namespace
 }  // namespace psring
