@@ -28,6 +28,7 @@
 #include "experiments/processes/interrupt.h"
 #include "experiments/report/explain_verb.h"
 #include "experiments/report/report_verb.h"
+#include "experiments/rerun/rerun_verb.h"
 
 namespace psring {
 namespace {
@@ -35,7 +36,7 @@ namespace {
 // What a verb's flags are read into, before they are understood.
 struct RawFlags {
   TrainingOptions training;
-  std::string strategies, workers, servers, repeats, out, time_budget, lrs, like;
+  std::string strategies, workers, servers, repeats, out, time_budget, lrs, like, plan_of;
   std::string link = "none", latency = "0", shaping = "auto";
   double target_accuracy = 0;
   bool dry_run = false, predict = false;
@@ -95,6 +96,11 @@ void AddSharedFlags(CLI::App& verb, RawFlags& raw) {
       ->group("How often")
       ->option_text("TIME")
       ->check(CheckSeconds);
+  verb.add_option("--plan_of", raw.plan_of,
+                  "Rounds, steps and samples that are left open are those of this earlier run, not fitted")
+      ->group("How often")
+      ->option_text("RUN")
+      ->check(CheckName);
   verb.add_flag("--dry_run", raw.dry_run, "Print the plan and the expected time, and do nothing")
       ->group("How often");
   verb.add_option("--link", raw.link,
@@ -280,6 +286,7 @@ absl::StatusOr<ExperimentFlags> Understand(const RawFlags& raw,
   ExperimentFlags flags;
   flags.out = raw.out;
   flags.dry_run = raw.dry_run;
+  flags.plan_of = raw.plan_of;
   flags.command_line = command_line;
   CompareOptions& options = flags.options;
   options.training = raw.training;
@@ -433,6 +440,8 @@ int Main(int argc, char** argv) {
   CLI::App* doctor = app.add_subcommand("doctor", "What this machine has, what is missing, and the mend");
   RawExplainFlags explain_raw;
   CLI::App* explain = AddExplain(app, explain_raw);
+  RawRerunFlags rerun_raw;
+  CLI::App* rerun = AddRerun(app, rerun_raw);
   RawReportFlags report_raw;
   CLI::App* report = AddReport(app, report_raw);
   ParseOrExit(app, argc, argv);
@@ -443,6 +452,7 @@ int Main(int argc, char** argv) {
   Display display(stdout, isatty(STDOUT_FILENO) == 1);
   const std::vector<std::string> command_line(argv, argv + argc);
   if (report->parsed()) return RunReport(report_raw, display);
+  if (rerun->parsed()) return RunRerun(rerun_raw, interrupt, display);
   if (doctor->parsed()) return RunDoctor(interrupt);
   if (replay->parsed()) return RunReplay(replayed, interrupt, display);
   if (bench->parsed()) {

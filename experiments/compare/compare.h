@@ -22,6 +22,7 @@ struct ExperimentFlags {
   NodesOptions nodes;
   bool link_is_default =
       false;  // nobody asked for it: given up where something in the comparison cannot have it
+  std::string plan_of;  // a run whose rounds, steps and samples are taken; empty: they are fitted
   std::vector<std::string> command_line;
 };
 

@@ -16,8 +16,10 @@
 #include "common/records.h"
 #include "common/trace.h"
 #include "experiments/compare/estimate.h"
+#include "experiments/compare/checkpoints.h"
 #include "experiments/compare/findings.h"
 #include "experiments/compare/plan_text.h"
+#include "experiments/compare/recorded_plan.h"
 #include "experiments/compare/residuals.h"
 #include "experiments/compare/table.h"
 #include "experiments/compare/wrap.h"
@@ -121,7 +123,55 @@ absl::StatusOr<StepTimes> MeasuredTimes(const Prepared& prepared, const std::str
   return run->TimesFor(configuration, computing || alone, which);
 }
 
+// Of --resume: the checkpoint that a training begins with, where it is known by now which one that is.
+std::string ResumedFrom(const TrainingOptions& training) {
+  if (training.resume.empty()) return "";
+  TrainingOptions place = training;
+  if (training.resume != "latest") place.checkpoint_dir = training.resume;
+  const std::string newest = NewestCheckpoint(place);
+  return newest.empty() && training.resume != "latest" ? training.resume : newest;
+}
+
+absl::StatusOr<Provenance> ProvenanceOf(const ExperimentFlags& flags, const Prepared& prepared) {
+  const TrainingOptions& training = flags.options.training;
+  const std::string resumed = ResumedFrom(training);
+  std::vector<std::string> inputs = {training.workload, resumed};
+  for (const MeasuredRun& run : prepared.measured) inputs.push_back(run.path());
+  PSRING_ASSIGN_OR_RETURN(Provenance provenance, DescribeProvenance(prepared.binaries.all(), inputs));
+  if (training.workload.empty()) {
+    TrainingOptions data;
+    data.data = training.data;
+    data.data_dir = training.data_dir;
+    if (!data.data_dir.empty()) data.data_dir = std::filesystem::absolute(data.data_dir).string();
+    data.seed = training.seed;
+    data.validation = training.validation;
+    provenance.data_flags = TrainingArguments(data);
+    provenance.data_hash = prepared.probe.data_hash;
+  }
+  if (flags.link_is_default) {
+    provenance.settled.push_back(prepared.shaping == Shaping::kNone
+                                     ? "--link=none"
+                                     : absl::StrFormat("--link=%.0fbit", prepared.link.bits_per_s));
+  }
+  if (training.device != "auto") provenance.settled.push_back(absl::StrCat("--device=", training.device));
+  if (!resumed.empty()) provenance.settled.push_back(absl::StrCat("--resume=", resumed));
+  return provenance;
+}
+
 }  // namespace
+
+absl::Status TakePlanOf(const ExperimentFlags& flags, Plan& plan) {
+  if (flags.plan_of.empty()) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(flags.plan_of + "/manifest.json"));
+  const absl::StatusOr<RecordedPlan> recorded = RecordedPlanFromJson(text);
+  if (!recorded.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--plan_of ", flags.plan_of, ": ", recorded.status().message()));
+  }
+  PSRING_RETURN_IF_ERROR(TakeRecordedPlan(*recorded, flags.options, plan));
+  plan.notes.push_back(absl::StrCat("rounds, steps and samples are those of ", flags.plan_of));
+  return absl::OkStatus();
+}
 
 absl::Status CheckMeasured(const Prepared& prepared, Plan& plan) {
   std::vector<std::string> others;
@@ -240,6 +290,7 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
                                                               const Interrupt& interrupt, Display& display) {
   PSRING_ASSIGN_OR_RETURN(RunFolder folder,
                           RunFolder::Create(prepared.run_path, /*link_latest=*/flags.out.empty()));
+  PSRING_ASSIGN_OR_RETURN(const Provenance provenance, ProvenanceOf(flags, prepared));
   auto experiment =
       std::unique_ptr<Experiment>(new Experiment(flags, prepared, interrupt, display, std::move(folder)));
   experiment->begin_ns_ = MonotonicNanos();
@@ -250,7 +301,8 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
       .started_utc = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone()),
       .machine = prepared.machine,
       .plan = plan,
-      .disturbances = flags.options.training};
+      .disturbances = flags.options.training,
+      .provenance = provenance};
   PSRING_RETURN_IF_ERROR(experiment->BuildCluster());
   PSRING_RETURN_IF_ERROR(experiment->folder_.Write("manifest.json", ManifestJson(experiment->manifest_)));
   return experiment;

@@ -57,6 +57,7 @@ class Experiment {
 
   double seconds() const;  // since Start
   void set_plan(const Plan& plan) { manifest_.plan = plan; }
+  void set_accuracy(const std::vector<Configuration>& accuracy) { manifest_.plan.accuracy = accuracy; }
   absl::Status WriteRates(const std::vector<TriedRate>& tried) {
     return folder_.Write("rates.csv", RatesCsv(tried));
   }
@@ -95,6 +96,9 @@ class Experiment {
   int64_t begin_ns_ = 0;
   std::vector<ConfigurationRuns> runs_;
 };
+
+// Where --plan_of names a run: what `plan` has fitted becomes what that run did. Errors name the run.
+absl::Status TakePlanOf(const ExperimentFlags& flags, Plan& plan);
 
 // Whether the runs that --compute_ms and --network_ms name have times for all that is planned. Says in the
 // plan's notes whose times are taken.

@@ -17,6 +17,7 @@ namespace psring {
 // The binaries that stand beside this one.
 struct Binaries {
   std::string trainer, ps_server;
+  std::vector<std::string> all() const { return {trainer, ps_server}; }
 };
 absl::StatusOr<Binaries> FindBinaries();
 
