@@ -17,6 +17,7 @@ struct ServerStart {
   std::string rendezvous;  // "tcp://host:port"
   std::string bind;        // its address, as the workers reach it
   std::string record;      // folder; empty: none
+  int metrics_port = -1;   // that of rank 0; 0: the system chooses; below 0: no metrics
 };
 
 // Flags alone, without the program. Checkpoints are the caller's affair.

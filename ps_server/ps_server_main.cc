@@ -14,13 +14,16 @@
 #include "common/check.h"
 #include "common/command_line.h"
 #include "common/device.h"
+#include "common/http_server.h"
 #include "common/keep_freed_memory.h"
 #include "common/link_flags.h"
+#include "common/open_metrics.h"
 #include "common/records.h"
 #include "common/rendezvous.h"
 #include "ps_server/checkpoint_file.h"
 #include "ps_server/parameter_server.h"
 #include "ps_server/round_limits.h"
+#include "ps_server/server_metrics.h"
 #include "ps_server/service.h"
 
 namespace psring {
@@ -48,6 +51,7 @@ struct Flags {
   std::string checkpoint_dir;
   int64_t checkpoint_every = 0;
   LinkShape link;
+  int metrics_port = -1;  // below 0: none
   bool limits = false;
 };
 
@@ -136,6 +140,16 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
                                                                                     .port = flags.port,
                                                                                     .threads = flags.threads,
                                                                                     .shaper = shaper.get()}));
+  std::unique_ptr<HttpServer> metrics;
+  if (flags.metrics_port >= 0) {
+    const auto answer = [&server, &flags](const std::string& path) -> HttpReply {
+      if (path != "/metrics") return {.code = 404, .body = "there is /metrics\n"};
+      return {.type = kOpenMetricsType, .body = ServerMetricsText(flags.server, server.stats())};
+    };
+    PSRING_ASSIGN_OR_RETURN(metrics,
+                            HttpServer::Start({.host = flags.bind, .port = flags.metrics_port}, answer));
+    std::printf("ps_server: metrics of server %d: %s/metrics\n", flags.server, metrics->url().c_str());
+  }
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Rendezvous> rendezvous, Rendezvous::Connect(meeting));
   std::unique_ptr<RoundLimitServer> limits;
   if (flags.limits) {
@@ -177,7 +191,8 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
 int main(int argc, char** argv) {
   psring::Flags flags;
   CLI::App app("The parameter server: adds up gradients, updates the weights, hands them out.", "ps_server");
-  app.add_option("--rendezvous", flags.rendezvous, "where the ranks meet: env://, tcp://host:port or file://path")
+  app.add_option("--rendezvous", flags.rendezvous,
+                 "where the ranks meet: env://, tcp://host:port or file://path")
       ->capture_default_str();
   app.add_option("--workers", flags.workers, "how many workers train")
       ->required()
@@ -224,6 +239,10 @@ int main(int argc, char** argv) {
       ->check(psring::RealNumber({.low = 0}))
       ->capture_default_str();
   psring::AddLinkFlags(app, flags.link);
+  app.add_option("--metrics_port", flags.metrics_port,
+                 "serve pushes, bytes and staleness as OpenMetrics at http://BIND:PORT/metrics; 0: the "
+                 "system chooses")
+      ->check(psring::WholeNumber(0, 65535));
   app.add_flag("--limits", flags.limits, "also serve the rounds that ps_worker --limits measures");
   psring::ParseOrExit(app, argc, argv);
 

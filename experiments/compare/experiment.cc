@@ -15,17 +15,19 @@
 #include "common/delays.h"
 #include "common/records.h"
 #include "common/trace.h"
-#include "experiments/compare/estimate.h"
 #include "experiments/compare/checkpoints.h"
+#include "experiments/compare/estimate.h"
 #include "experiments/compare/findings.h"
 #include "experiments/compare/plan_text.h"
 #include "experiments/compare/recorded_plan.h"
 #include "experiments/compare/residuals.h"
 #include "experiments/compare/table.h"
+#include "experiments/compare/tensorboard.h"
 #include "experiments/compare/wrap.h"
 #include "experiments/host/calibrate.h"
 #include "experiments/host/gpu_probe.h"
 #include "experiments/processes/mpirun.h"
+#include "experiments/report/assets.h"
 #include "experiments/report/report_verb.h"
 
 namespace psring {
@@ -304,8 +306,25 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
       .disturbances = flags.options.training,
       .provenance = provenance};
   PSRING_RETURN_IF_ERROR(experiment->BuildCluster());
+  PSRING_RETURN_IF_ERROR(experiment->LetRead());
   PSRING_RETURN_IF_ERROR(experiment->folder_.Write("manifest.json", ManifestJson(experiment->manifest_)));
   return experiment;
+}
+
+absl::Status Experiment::LetRead() {
+  site_.metrics_port = flags_.metrics_port;
+  if (!flags_.live) return absl::OkStatus();
+  live_ =
+      std::make_unique<LiveRun>(manifest_.run_id, folder_.path() + "/report.html", manifest_.link.bits_per_s);
+  site_.live = live_.get();
+  const auto answer = [live = live_.get()](const std::string& path) -> HttpReply {
+    if (path == "/") return {.type = "text/html; charset=utf-8", .body = kLiveHtml};
+    if (path == "/live.json") return {.type = "application/json", .body = live->Json()};
+    return {.code = 404, .body = "there is / and /live.json\n"};
+  };
+  PSRING_ASSIGN_OR_RETURN(live_server_, HttpServer::Start({.port = flags_.live_port}, answer));
+  display_.Say(absl::StrCat("live:      ", live_server_->url(), "/ until the run ends"));
+  return absl::OkStatus();
 }
 
 absl::Status Experiment::BuildCluster() {
@@ -385,6 +404,7 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   // Clocks of two machines agree to about the time of a message, which is what a wait would be held against.
   if (site_.nodes != nullptr && !site_.nodes->one_clock()) figures.wait_ms.reset();
   PSRING_RETURN_IF_ERROR(folder_.Append(run, seeded, launched.records, figures));
+  if (flags_.tensorboard) PSRING_RETURN_IF_ERROR(KeepScalars(run, configuration, launched.records));
   // One round shows the course of things; all of them would make a file that no viewer opens.
   if (repeat == 0 && part != "accuracy") PSRING_RETURN_IF_ERROR(folder_.KeepTrace(run, seeded));
 
@@ -401,6 +421,21 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
     display_.Say(line);
   }
   return absl::OkStatus();
+}
+
+absl::Status Experiment::KeepScalars(const RunLabel& run, const Configuration& configuration,
+                                     const RunRecords& records) const {
+  const double now_s = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+  // A virtual clock begins at 0; it is made to begin now.
+  const double zero_s =
+      configuration.simulated() ? now_s : now_s - 1e-9 * static_cast<double>(MonotonicNanos());
+  const std::string name =
+      absl::StrFormat("tensorboard/%s/%s-%d", configuration.folder(), run.part, run.repeat + 1);
+  std::error_code error;
+  std::filesystem::create_directories(absl::StrCat(folder_.path(), "/", name), error);
+  const std::string file =
+      absl::StrFormat("%s/events.out.tfevents.%.0f.%s", name, now_s, prepared_.machine.host);
+  return folder_.Write(file, TensorBoardFile(ScalarsOf(records, zero_s), now_s));
 }
 
 absl::Status Experiment::Predict(const std::vector<ConfigurationRuns>& runs, std::vector<SummaryRow>& rows) {
@@ -447,7 +482,9 @@ absl::Status Experiment::Report(int rounds_done) {
   for (const std::string& sentence : findings) text += Wrap(sentence, "- ");
   absl::StrAppend(&text, "\n", HumanSeconds(manifest_.wall_s), "; all of it: ", folder_.path(),
                   "/report.html, and beside it summary.csv, runs.csv, curves.csv, steps.jsonl, trace.json",
-                  flags_.predict && manifest_.wires ? ", residuals.csv" : "");
+                  flags_.predict && manifest_.wires ? ", residuals.csv" : "",
+                  flags_.tensorboard ? "; tensorboard --logdir " : "",
+                  flags_.tensorboard ? folder_.path() + "/tensorboard" : "");
   display_.Say(text);
   return absl::OkStatus();
 }

@@ -18,8 +18,8 @@ struct RecordedPlan {
 // From the text of a manifest.json. InvalidArgument: it is none of a compare or train that ended.
 absl::StatusOr<RecordedPlan> RecordedPlanFromJson(const std::string& manifest);
 
-// Gives `plan` what was recorded, where `asked` leaves it open. InvalidArgument names a configuration that the
-// recorded run did not have.
+// Gives `plan` what was recorded, where `asked` leaves it open. InvalidArgument names a configuration that
+// the recorded run did not have.
 absl::Status TakeRecordedPlan(const RecordedPlan& recorded, const CompareOptions& asked, Plan& plan);
 
 }  // namespace psring

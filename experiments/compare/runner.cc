@@ -108,10 +108,11 @@ std::vector<std::string> StateArguments(const TrainingOptions& training, int ser
           absl::StrCat("--checkpoint_every=", training.checkpoint_every)};
 }
 
-std::vector<std::string> TrainerCommand(const Configuration& configuration, const std::string& folder,
-                                        const Binaries& binaries) {
+std::vector<std::string> TrainerCommand(const Configuration& configuration, const Site& site,
+                                        const std::string& folder, const Binaries& binaries) {
   std::vector<std::string> command = {binaries.trainer, "--rendezvous=env://", "--progress=json",
                                       absl::StrCat("--record=", folder)};
+  if (site.metrics_port >= 0) command.push_back(absl::StrCat("--metrics_port=", site.metrics_port));
   for (const std::string& argument : TrainingArguments(configuration.training)) command.push_back(argument);
   return command;
 }
@@ -119,7 +120,7 @@ std::vector<std::string> TrainerCommand(const Configuration& configuration, cons
 ChildSpec Trainer(const Configuration& configuration, int rank, const Ground& ground,
                   const std::string& folder, const Binaries& binaries) {
   ChildSpec child{.name = absl::StrCat("rank ", rank),
-                  .command = TrainerCommand(configuration, folder, binaries),
+                  .command = TrainerCommand(configuration, ground.site, folder, binaries),
                   .environment = Environment(configuration, rank, ground),
                   .log_path = ground.LogPath(folder, absl::StrCat("rank", rank)),
                   .may_die = configuration.servers() == 1 && GoesOnWithoutAWorker(configuration)};
@@ -141,7 +142,7 @@ absl::StatusOr<ChildSpec> Mpirun(const Configuration& configuration, const Groun
                   .environment = StoreEnvironment(ground),
                   .log_path = ground.LogPath(folder, "mpirun"),
                   .keeps = mpirun.folder};
-  for (const std::string& word : TrainerCommand(configuration, folder, binaries))
+  for (const std::string& word : TrainerCommand(configuration, ground.site, folder, binaries))
     child.command.push_back(word);
   for (const std::string& variable : mpirun.environment) child.environment.push_back(variable);
   // Empty, in case somebody has numbered psring itself.
@@ -153,7 +154,7 @@ absl::StatusOr<ChildSpec> Mpirun(const Configuration& configuration, const Groun
 ChildSpec VirtualTrainer(const Configuration& configuration, const std::string& folder,
                          const Binaries& binaries) {
   ChildSpec child{.name = "the virtual clock",
-                  .command = TrainerCommand(configuration, folder, binaries),
+                  .command = TrainerCommand(configuration, Site(), folder, binaries),
                   .environment = {"RANK=", "WORLD_SIZE=", "LOCAL_RANK="},
                   .log_path = absl::StrCat(folder, "/log-virtual.txt")};
   std::erase(child.command, "--rendezvous=env://");
@@ -178,7 +179,8 @@ ChildSpec Server(const Configuration& configuration, int server, const Ground& g
                        .workers = configuration.workers,
                        .rendezvous = absl::StrFormat("tcp://%s:%d", ground.store_host, ground.store->port()),
                        .bind = ground.Address(node),
-                       .record = folder})) {
+                       .record = folder,
+                       .metrics_port = ground.site.metrics_port})) {
     child.command.push_back(argument);
   }
   for (const std::string& argument :
@@ -285,9 +287,16 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
   spec.deadline = absl::Seconds(2 * configuration.training.timeout_s + 30 + 10 * expected_s);
 
   LaunchProgress progress(simulated ? 1 : configuration.processes());
+  if (site.live != nullptr) {
+    site.live->Begin(absl::StrCat(label, configuration.name()), simulated ? 1 : configuration.processes());
+  }
   spec.on_line = [&](int, const std::string& line) {
+    if (absl::string_view said = line; absl::ConsumePrefix(&said, "ps_server: metrics ")) {
+      display.Say(absl::StrCat("note:      metrics ", said));
+    }
     const std::optional<ProgressEvent> event = ParseProgress(line);
     if (!event) return false;
+    if (site.live != nullptr) site.live->Note(*event);
     if (event->event == "note") {
       display.Say(absl::StrCat("note:      ", event->text));
       return true;
@@ -364,8 +373,10 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
   if (site.cluster != nullptr) counted_before = site.cluster->Counters(interrupt);
   const ForeignCpu foreign;
   const int64_t begin = MonotonicNanos();
-  PSRING_RETURN_IF_ERROR(
-      RunWithRestarts(configuration, folder, label, expected_s, binaries, site, interrupt, display));
+  const absl::Status ran =
+      RunWithRestarts(configuration, folder, label, expected_s, binaries, site, interrupt, display);
+  if (site.live != nullptr) site.live->End(ran.ok() ? "ok" : std::string(ran.message()));
+  PSRING_RETURN_IF_ERROR(ran);
   launched.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
   launched.foreign_cpu_pct = foreign.Percent();
   absl::StatusOr<RunRecords> records =

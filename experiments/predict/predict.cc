@@ -88,8 +88,9 @@ class PredictionRun {
     manifest.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
     PSRING_RETURN_IF_ERROR(WriteFile(path + "/manifest.json", ManifestJson(manifest)));
     PSRING_RETURN_IF_ERROR(WriteRunReport(path));
-    display_.Say(absl::StrCat(text, "\nall of it: ", path,
-                              "/report.html, and beside it summary.csv, summary.json, predict.txt, manifest.json"));
+    display_.Say(
+        absl::StrCat(text, "\nall of it: ", path,
+                     "/report.html, and beside it summary.csv, summary.json, predict.txt, manifest.json"));
     return absl::OkStatus();
   }
 

@@ -18,7 +18,8 @@ struct ChartPoint {
 // A line through points. A name keeps its colour and mark in every chart.
 struct ChartSeries {
   std::string name;
-  std::vector<ChartPoint> points;
+  std::string colour_of = "";  // whose colour it has; empty: its own name's
+  std::vector<ChartPoint> points = {};
   bool dashed = false;  // theory, or simulated
   bool marks = true;    // else the line alone
 };
@@ -38,18 +39,19 @@ struct ChartSpan {
 };
 
 struct Chart {
-  std::string id;                    // a file's name: "communication"
-  std::string title, caption;        // caption: what it shows, repeats, interval, run
+  std::string id;              // a file's name: "communication"
+  std::string title, caption;  // caption: what it shows, repeats, interval, run
   std::string x_label, y_label;
   bool log_x = false;
-  bool bytes_x = false;              // ticks in powers of two: "4 KiB"
-  bool whole_x = false;              // only whole numbers are marked
-  std::vector<ChartSeries> series;   // lines and points; empty: bars
+  bool zero_y = true;               // the upright axis begins at 0
+  bool bytes_x = false;             // ticks in powers of two: "4 KiB"
+  bool whole_x = false;             // only whole numbers are marked
+  std::vector<ChartSeries> series;  // lines and points; empty: bars
   std::vector<ChartBar> bars;
-  std::vector<std::string> parts;    // the bars' parts by name, for the legend
+  std::vector<std::string> parts;                      // the bars' parts by name, for the legend
   std::optional<std::pair<std::string, double>> line;  // upright, over a histogram: {"N-1", 3}
-  std::vector<ChartSpan> spans;      // a timeline
-  bool upright = false;              // bars stand side by side at x = 0, 1, 2, ...: a histogram
+  std::vector<ChartSpan> spans;                        // a timeline
+  bool upright = false;  // bars stand side by side at x = 0, 1, 2, ...: a histogram
   // The same as a table: the columns' names, and a text a cell.
   std::vector<std::string> columns;
   std::vector<std::vector<std::string>> rows;

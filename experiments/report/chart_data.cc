@@ -40,7 +40,8 @@ std::string Text(const Json& json, const std::string& key) {
 // A figure as it stands in the folder.
 std::string Cell(const Json& value) {
   if (value.is_null()) return "";
-  return value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return value.is_string() ? value.get<std::string>()
+                           : value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string Shown(double value) { return absl::StrFormat("%.10g", value); }
@@ -82,7 +83,8 @@ std::vector<CsvRow> ParseCsv(const std::string& text) {
 std::optional<double> Number(const CsvRow& row, const std::string& key) {
   const auto found = row.find(key);
   double value = 0;
-  if (found == row.end() || !absl::SimpleAtod(found->second, &value) || !std::isfinite(value)) return std::nullopt;
+  if (found == row.end() || !absl::SimpleAtod(found->second, &value) || !std::isfinite(value))
+    return std::nullopt;
   return value;
 }
 
@@ -176,12 +178,14 @@ void AddTable(const std::vector<const Run*>& runs, const std::vector<std::string
       if (!keep(row)) continue;
       auto& cells = chart.rows.emplace_back();
       cells.push_back(run->id);
-      for (size_t i = 1; i < chart.columns.size(); ++i) cells.push_back(Cell(At(*row.figures, chart.columns[i])));
+      for (size_t i = 1; i < chart.columns.size(); ++i)
+        cells.push_back(Cell(At(*row.figures, chart.columns[i])));
     }
   }
 }
 
-// A figure against the number of workers, a line a strategy; of several runs a point each, the line their mean.
+// A figure against the number of workers, a line a strategy; of several runs a point each, the line their
+// mean.
 struct PooledFigure {
   std::function<bool(const Row&)> keep;
   std::function<std::optional<double>(const Row&)> value;
@@ -200,7 +204,8 @@ std::vector<ChartSeries> Pooled(const std::vector<Run>& runs, const PooledFigure
     for (const Row& row : run.rows) {
       const std::optional<double> value = figure.keep(row) ? figure.value(row) : std::nullopt;
       if (!value) continue;
-      auto series = std::find_if(list.begin(), list.end(), [&](const ChartSeries& s) { return s.name == row.name; });
+      auto series =
+          std::find_if(list.begin(), list.end(), [&](const ChartSeries& s) { return s.name == row.name; });
       if (series == list.end()) {
         series = list.insert(list.end(), {.name = row.name, .dashed = row.simulated});
         sums.emplace_back();
@@ -211,7 +216,8 @@ std::vector<ChartSeries> Pooled(const std::vector<Run>& runs, const PooledFigure
       auto point = std::find_if(series->points.begin(), series->points.end(),
                                 [&](const ChartPoint& p) { return p.x == row.workers; });
       if (point == series->points.end()) {
-        point = series->points.insert(series->points.end(), {.x = static_cast<double>(row.workers), .hollow = true});
+        point = series->points.insert(series->points.end(),
+                                      {.x = static_cast<double>(row.workers), .hollow = true});
         if (runs.size() == 1) {
           point->repeats = figure.repeats(run, row);
           point->low = figure.low.empty() ? std::nullopt : row.number(figure.low);
@@ -253,7 +259,8 @@ class Charts {
     if (runs_.size() == 1) return runs_.front().Caption(intervals);
     std::string ids;
     for (const Run& run : runs_) absl::StrAppend(&ids, ids.empty() ? "" : ", ", run.id);
-    return absl::StrCat(runs_.size(), " runs in one chart; a small point is a run, the line their mean. Runs: ", ids, ".");
+    return absl::StrCat(runs_.size(),
+                        " runs in one chart; a small point is a run, the line their mean. Runs: ", ids, ".");
   }
 
   std::vector<const Run*> AllRuns() const {
@@ -278,21 +285,24 @@ class Charts {
   }
 
   void AddCommunication() {
-    const auto moving = [](const Row& row) { return Moving(row.number("comm_busy_ms"), row.number("wait_ms")); };
+    const auto moving = [](const Row& row) {
+      return Moving(row.number("comm_busy_ms"), row.number("wait_ms"));
+    };
     Chart chart{.id = "communication", .title = "Communication time of a step against the number of workers"};
-    chart.series = Pooled(runs_, {.keep = Communicates, .value = moving, .repeats = [](const Run& run, const Row& row) {
-                                    std::vector<double> found;
-                                    for (const CsvRow& repeat : run.repeats) {
-                                      if (Text(repeat, "strategy") != row.plain() || Text(repeat, "part") == "accuracy" ||
-                                          Number(repeat, "workers") != row.workers ||
-                                          Number(repeat, "servers").value_or(0) != row.number("servers").value_or(0)) {
-                                        continue;
-                                      }
-                                      const auto value = Moving(Number(repeat, "comm_busy_ms"), Number(repeat, "wait_ms"));
-                                      if (value) found.push_back(*value);
-                                    }
-                                    return found;
-                                  }});
+    chart.series = Pooled(
+        runs_, {.keep = Communicates, .value = moving, .repeats = [](const Run& run, const Row& row) {
+                  std::vector<double> found;
+                  for (const CsvRow& repeat : run.repeats) {
+                    if (Text(repeat, "strategy") != row.plain() || Text(repeat, "part") == "accuracy" ||
+                        Number(repeat, "workers") != row.workers ||
+                        Number(repeat, "servers").value_or(0) != row.number("servers").value_or(0)) {
+                      continue;
+                    }
+                    const auto value = Moving(Number(repeat, "comm_busy_ms"), Number(repeat, "wait_ms"));
+                    if (value) found.push_back(*value);
+                  }
+                  return found;
+                }});
     if (chart.series.empty()) return;
     if (runs_.size() == 1) {
       const size_t measured = chart.series.size();
@@ -309,7 +319,8 @@ class Charts {
       }
     }
     chart.caption = absl::StrCat(
-        "Small points: one repeat each, time with a bucket in flight minus waiting for peers where that is known "
+        "Small points: one repeat each, time with a bucket in flight minus waiting for peers where that is "
+        "known "
         "(measured); lines: their means; dashed: theory at the speeds measured at the start (derived). ",
         PooledCaption(false));
     chart.y_label = "ms";
@@ -320,38 +331,45 @@ class Charts {
 
   void AddThroughput() {
     Chart chart{.id = "throughput", .title = "Throughput"};
-    chart.series = Pooled(runs_, {.keep = [](const Row&) { return true; },
-                                  .value = [](const Row& row) { return row.number("samples_per_s"); },
-                                  .repeats = [](const Run&, const Row& row) {
-                                    std::vector<double> found;
-                                    for (const Json& value : At(At(*row.all, "rounds"), "samples_per_s")) {
-                                      if (value.is_number()) found.push_back(value.get<double>());
-                                    }
-                                    return found;
-                                  },
-                                  .low = "samples_per_s_lo95",
-                                  .high = "samples_per_s_hi95"});
+    chart.series =
+        Pooled(runs_, {.keep = [](const Row&) { return true; },
+                       .value = [](const Row& row) { return row.number("samples_per_s"); },
+                       .repeats =
+                           [](const Run&, const Row& row) {
+                             std::vector<double> found;
+                             for (const Json& value : At(At(*row.all, "rounds"), "samples_per_s")) {
+                               if (value.is_number()) found.push_back(value.get<double>());
+                             }
+                             return found;
+                           },
+                       .low = "samples_per_s_lo95",
+                       .high = "samples_per_s_hi95"});
     if (chart.series.empty()) return;
     chart.caption = absl::StrCat(
-        "Samples of all workers a second (measured, or simulated where it says so), 95% intervals over repeats "
+        "Samples of all workers a second (measured, or simulated where it says so), 95% intervals over "
+        "repeats "
         "(derived). Hollow: more workers than cores. ",
         PooledCaption(true));
     chart.y_label = "samples/s";
     AcrossWorkers(chart);
-    AddTable(AllRuns(), {"samples_per_s", "samples_per_s_lo95", "samples_per_s_hi95", "repeats"},
-             [](const Row& row) { return row.number("samples_per_s").has_value(); }, chart);
+    AddTable(
+        AllRuns(), {"samples_per_s", "samples_per_s_lo95", "samples_per_s_hi95", "repeats"},
+        [](const Row& row) { return row.number("samples_per_s").has_value(); }, chart);
     Keep(std::move(chart));
   }
 
   void AddEfficiency() {
-    const auto keep = [](const Row& row) { return row.number("efficiency") && row.plain() != "single" && !row.crowded; };
+    const auto keep = [](const Row& row) {
+      return row.number("efficiency") && row.plain() != "single" && !row.crowded;
+    };
     Chart chart{.id = "efficiency", .title = "Efficiency"};
     chart.series = Pooled(runs_, {.keep = keep,
                                   .value = [](const Row& row) { return row.number("efficiency"); },
                                   .repeats = [](const Run&, const Row&) { return std::vector<double>(); }});
     if (chart.series.empty()) return;
     chart.caption = absl::StrCat(
-        "Speed-up against single over the number of workers (derived); left out where workers outnumber cores. ",
+        "Speed-up against single over the number of workers (derived); left out where workers outnumber "
+        "cores. ",
         PooledCaption(true));
     chart.y_label = "speed-up / workers";
     AcrossWorkers(chart);
@@ -366,12 +384,14 @@ class Charts {
     for (const Row& row : run.rows) {
       if (!keep(row)) continue;
       const double compute = *row.number("compute_ms"), exposed = row.number("exposed_comm_ms").value_or(0);
-      chart.bars.push_back(
-          {row.label(), {compute, exposed, std::max(0.0, *row.number("step_ms") - compute - exposed)}, std::nullopt});
+      chart.bars.push_back({row.label(),
+                            {compute, exposed, std::max(0.0, *row.number("step_ms") - compute - exposed)},
+                            std::nullopt});
     }
     if (chart.bars.empty()) return;
     chart.caption = absl::StrCat(
-        "Means over ranks and steps (measured, or simulated where it says so). Exposed: computing stands still for "
+        "Means over ranks and steps (measured, or simulated where it says so). Exposed: computing stands "
+        "still for "
         "communication. ",
         run.Caption(false));
     chart.x_label = "ms";
@@ -381,21 +401,25 @@ class Charts {
 
   void AddBytes(const Run& run) {
     const auto keep = [](const Row& row) {
-      return row.number("payload_tx_bytes_per_worker").value_or(0) > 0 || row.number("server_payload_bytes").value_or(0) > 0;
+      return row.number("payload_tx_bytes_per_worker").value_or(0) > 0 ||
+             row.number("server_payload_bytes").value_or(0) > 0;
     };
     Chart chart{.id = IdOf(run, "bytes"), .title = "Payload bytes of a step"};
     chart.parts = {"a worker sends", "the server takes in and gives out"};
     for (const Row& row : run.rows) {
       if (!keep(row)) continue;
-      ChartBar worker{row.label(), {row.number("payload_tx_bytes_per_worker").value_or(0) / 1e6}, std::nullopt};
+      ChartBar worker{
+          row.label(), {row.number("payload_tx_bytes_per_worker").value_or(0) / 1e6}, std::nullopt};
       if (const auto theory = row.number("predicted_payload_bytes_per_worker")) worker.mark = *theory / 1e6;
       chart.bars.push_back(std::move(worker));
       const double server = row.number("server_payload_bytes").value_or(0) / 1e6;
-      if (server > 0) chart.bars.push_back({absl::StrCat(row.label(), ": server"), {0, server}, std::nullopt});
+      if (server > 0)
+        chart.bars.push_back({absl::StrCat(row.label(), ": server"), {0, server}, std::nullopt});
     }
     if (chart.bars.empty()) return;
     chart.caption = absl::StrCat(
-        "Sent by a worker, and through the server (counted, except where derived). Black tick: theory. ", run.Caption(false));
+        "Sent by a worker, and through the server (counted, except where derived). Black tick: theory. ",
+        run.Caption(false));
     chart.x_label = "MB";
     AddTable({&run},
              {"payload_tx_bytes_per_worker", "predicted_payload_bytes_per_worker", "server_payload_bytes",
@@ -409,9 +433,10 @@ class Charts {
     if (points.empty()) return AddLosses(run);
     std::set<double> seeds;
     for (const CsvRow& point : points) seeds.insert(Number(point, "seed").value_or(0));
-    for (const auto& [x, x_label] : {std::pair{"samples", "samples over all workers"}, {"updates", "updates"},
-                                     {"wall_s", "seconds"}}) {
-      for (const auto& [y, y_label] : {std::pair{"test_accuracy", "test accuracy"}, {"test_loss", "test loss"},
+    for (const auto& [x, x_label] :
+         {std::pair{"samples", "samples over all workers"}, {"updates", "updates"}, {"wall_s", "seconds"}}) {
+      for (const auto& [y, y_label] : {std::pair{"test_accuracy", "test accuracy"},
+                                       {"test_loss", "test loss"},
                                        {"train_loss", "training loss"}}) {
         Chart chart{.id = IdOf(run, absl::StrCat("learning-", y, "-", x)),
                     .title = absl::StrCat("Learning: ", y_label, " against ", x_label)};
@@ -420,23 +445,31 @@ class Charts {
           if (!at || !value) continue;
           const std::string name =
               absl::StrCat(Text(point, "strategy"), " × ", Text(point, "workers"),
-                           Number(point, "servers").value_or(0) > 1 ? absl::StrCat(", ", Text(point, "servers"), " servers") : "",
+                           Number(point, "servers").value_or(0) > 1
+                               ? absl::StrCat(", ", Text(point, "servers"), " servers")
+                               : "",
                            seeds.size() > 1 ? absl::StrCat(", seed ", Text(point, "seed")) : "");
           auto series = std::find_if(chart.series.begin(), chart.series.end(),
                                      [&](const ChartSeries& s) { return s.name == name; });
-          if (series == chart.series.end()) series = chart.series.insert(chart.series.end(), {.name = name});
+          if (series == chart.series.end())
+            series =
+                chart.series.insert(chart.series.end(), {.name = name, .colour_of = Text(point, "strategy")});
           series->points.push_back({.x = *at, .y = *value});
         }
         if (chart.series.empty()) continue;
         chart.caption = absl::StrCat(
-            "One training a line. Asynchronous and synchronous strategies see the same samples, not the same number of "
-            "updates. Run ", run.id, ", ", seeds.size(), seeds.size() == 1 ? " seed: another seed alone moves it." : " seeds.");
+            "One training a line. Asynchronous and synchronous strategies see the same samples, not the same "
+            "number of "
+            "updates. Run ",
+            run.id, ", ", seeds.size(),
+            seeds.size() == 1 ? " seed: another seed alone moves it." : " seeds.");
         chart.x_label = x_label;
         chart.y_label = y_label;
+        chart.zero_y = false;
         chart.columns = {"run_id", "strategy", "workers", "servers", "seed", x, y};
         for (const CsvRow& point : points) {
-          chart.rows.push_back({run.id, Text(point, "strategy"), Text(point, "workers"), Text(point, "servers"),
-                                Text(point, "seed"), Text(point, x), Text(point, y)});
+          chart.rows.push_back({run.id, Text(point, "strategy"), Text(point, "workers"),
+                                Text(point, "servers"), Text(point, "seed"), Text(point, x), Text(point, y)});
         }
         Keep(std::move(chart));
       }
@@ -451,17 +484,22 @@ class Charts {
                 .title = "Learning: training loss against samples over all workers"};
     chart.columns = {"run_id", "strategy", "workers", "samples", "wall_s", "train_loss"};
     for (const Json& one : losses) {
-      ChartSeries series{.name = absl::StrCat(Text(one, "strategy"), " × ", Cell(At(one, "workers"))), .marks = false};
+      ChartSeries series{.name = absl::StrCat(Text(one, "strategy"), " × ", Cell(At(one, "workers"))),
+                         .colour_of = Text(one, "strategy"),
+                         .marks = false};
       for (const Json& point : At(one, "points")) {
-        if (!point.is_array() || point.size() != 3 || !point[0].is_number() || !point[2].is_number()) continue;
+        if (!point.is_array() || point.size() != 3 || !point[0].is_number() || !point[2].is_number())
+          continue;
         series.points.push_back({.x = point[0].get<double>(), .y = point[2].get<double>()});
-        chart.rows.push_back({run.id, Text(one, "strategy"), Cell(At(one, "workers")), Cell(point[0]), Cell(point[1]), Cell(point[2])});
+        chart.rows.push_back({run.id, Text(one, "strategy"), Cell(At(one, "workers")), Cell(point[0]),
+                              Cell(point[1]), Cell(point[2])});
       }
       if (series.points.size() > 1) chart.series.push_back(std::move(series));
     }
     if (chart.series.empty()) return;
     chart.caption = absl::StrCat(
-        "No evaluations in this run: training loss of rank 0 (measured), means of neighbouring steps. ", run.Caption(false));
+        "No evaluations in this run: training loss of rank 0 (measured), means of neighbouring steps. ",
+        run.Caption(false));
     chart.x_label = "samples over all workers";
     chart.y_label = "training loss";
     Keep(std::move(chart));
@@ -474,8 +512,9 @@ class Charts {
       const std::string strategy = Text(one, "strategy");
       const double workers = Number(one, "workers").value_or(0);
       const bool asynchronous = std::any_of(run.rows.begin(), run.rows.end(), [&](const Row& row) {
-        return row.plain() == strategy && row.workers == workers && row.workers > 1 && row.number("staleness_mean") &&
-               !absl::StartsWith(strategy, "ps-sync") && !absl::StartsWith(strategy, "ps-backup");
+        return row.plain() == strategy && row.workers == workers && row.workers > 1 &&
+               row.number("staleness_mean") && !absl::StartsWith(strategy, "ps-sync") &&
+               !absl::StartsWith(strategy, "ps-backup");
       });
       const Json& counts = At(one, "counts");
       if (!asynchronous || !counts.is_object()) continue;
@@ -494,18 +533,22 @@ class Charts {
                   .title = absl::StrCat("Staleness of gradients, ", label)};
       for (int stale = 0; stale <= found.rbegin()->first; ++stale) {
         const auto count = found.find(stale);
-        chart.bars.push_back({absl::StrCat(stale), {count == found.end() ? 0 : count->second / total}, std::nullopt});
+        chart.bars.push_back(
+            {absl::StrCat(stale), {count == found.end() ? 0 : count->second / total}, std::nullopt});
       }
       chart.upright = true;
       chart.line = {"N-1, what theory gives for the mean", workers - 1};
       chart.x_label = "staleness in updates";
       chart.y_label = "share";
       chart.caption = absl::StrFormat(
-          "How many updates were applied between reading the weights and applying the gradient (measured, every bucket "
-          "of every step, warm-up included). Mean here: %.4g. %s", sum / total, run.Caption(false));
+          "How many updates were applied between reading the weights and applying the gradient (measured, "
+          "every bucket "
+          "of every step, warm-up included). Mean here: %.4g. %s",
+          sum / total, run.Caption(false));
       chart.columns = {"run_id", "strategy", "workers", "staleness", "count", "share"};
       for (const auto& [stale, count] : found) {
-        chart.rows.push_back({run.id, strategy, Shown(workers), absl::StrCat(stale), Shown(count), Shown(count / total)});
+        chart.rows.push_back(
+            {run.id, strategy, Shown(workers), absl::StrCat(stale), Shown(count), Shown(count / total)});
       }
       Keep(std::move(chart));
     }
@@ -526,7 +569,8 @@ class Charts {
     }
     for (const auto& [workers, here] : by_workers) {
       Chart chart{.id = IdOf(run, absl::StrCat("bench-", workers)),
-                  .title = absl::StrCat("Bus bandwidth against message size, ", workers, workers == 1 ? " worker" : " workers")};
+                  .title = absl::StrCat("Bus bandwidth against message size, ", workers,
+                                        workers == 1 ? " worker" : " workers")};
       for (const CsvRow* row : here) {
         std::string name;
         for (const char* part : {"backend", "algorithm", "transport", "buffers"}) {
@@ -537,16 +581,19 @@ class Charts {
                                    [&](const ChartSeries& s) { return s.name == name; });
         if (series == chart.series.end()) series = chart.series.insert(chart.series.end(), {.name = name});
         series->points.push_back({.x = *Number(*row, "size"), .y = *busbw(*row)});
-        chart.rows.push_back({run.id, name, absl::StrCat(workers), Text(*row, "size"), Text(*row, "out_of_place_busbw_gb_s"),
-                              Text(*row, "in_place_busbw_gb_s"), Text(*row, "samples")});
+        chart.rows.push_back({run.id, name, absl::StrCat(workers), Text(*row, "size"),
+                              Text(*row, "out_of_place_busbw_gb_s"), Text(*row, "in_place_busbw_gb_s"),
+                              Text(*row, "samples")});
       }
-      chart.columns = {"run_id", "what", "workers", "size", "out_of_place_busbw_gb_s", "in_place_busbw_gb_s", "samples"};
+      chart.columns = {"run_id", "what", "workers", "size", "out_of_place_busbw_gb_s", "in_place_busbw_gb_s",
+                       "samples"};
       for (ChartSeries& series : chart.series) std::ranges::stable_sort(series.points, {}, &ChartPoint::x);
       chart.log_x = chart.bytes_x = true;
       chart.x_label = "bytes";
       chart.y_label = "busbw, GB/s";
-      chart.caption = absl::StrCat("Out of place where that was measured, median of ", Text(*here.front(), "samples"),
-                                   " samples (measured); busbw as nccl-tests defines it. Run ", run.id, ".");
+      chart.caption =
+          absl::StrCat("Out of place where that was measured, median of ", Text(*here.front(), "samples"),
+                       " samples (measured); busbw as nccl-tests defines it. Run ", run.id, ".");
       Keep(std::move(chart));
     }
   }
@@ -563,23 +610,27 @@ class Charts {
       Chart chart{.id = IdOf(run, id), .title = absl::StrCat("One step of ", name, " as it happened")};
       chart.columns = {"run_id", "launch", "rank", "what", "bucket", "begin_ms", "ms"};
       for (const Json& span : At(launch, "spans")) {
-        if (!span.is_array() || span.size() != 5 || !span[0].is_number() || !span[3].is_number() || !span[4].is_number()) {
+        if (!span.is_array() || span.size() != 5 || !span[0].is_number() || !span[3].is_number() ||
+            !span[4].is_number()) {
           continue;
         }
         const bool has_bucket = span[2].is_number() && span[2].get<double>() >= 0;
+        const std::string bucket = has_bucket ? Shown(span[2].get<double>()) : "";
         chart.spans.push_back({.rank = span[0].get<double>(),
                                .what = Cell(span[1]),
-                               .label = has_bucket ? Cell(span[2]) : "",
+                               .label = bucket,
                                .begin = span[3].get<double>(),
                                .length = span[4].get<double>()});
-        chart.rows.push_back({run.id, name, Cell(span[0]), Cell(span[1]), has_bucket ? Cell(span[2]) : "", Cell(span[3]),
-                              Cell(span[4])});
+        chart.rows.push_back({run.id, name, Shown(span[0].get<double>()), Cell(span[1]), bucket,
+                              Cell(span[3]), Cell(span[4])});
       }
       if (chart.spans.empty()) continue;
       chart.x_label = "ms";
       chart.caption = absl::StrFormat(
-          "Numbers are buckets. Rank 0's step of median length, %.4g ms (measured), and all of the other ranks that "
-          "overlaps it. Run %s.", Number(launch, "ms").value_or(0), run.id);
+          "Numbers are buckets. Rank 0's step of median length, %.4g ms (measured), and all of the other "
+          "ranks that "
+          "overlaps it. Run %s.",
+          Number(launch, "ms").value_or(0), run.id);
       Keep(std::move(chart));
     }
   }

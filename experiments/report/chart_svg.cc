@@ -27,7 +27,8 @@ constexpr const char* kLine = "#d0d5dc";
 constexpr const char* kMarks[] = {"circle", "square", "triangle", "diamond", "cross", "down"};
 
 std::string Escaped(const std::string& text) {
-  return absl::StrReplaceAll(text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}, {"'", "&#39;"}});
+  return absl::StrReplaceAll(
+      text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}, {"'", "&#39;"}});
 }
 
 // About four digits: 0.0123, 1.234, 12,300.
@@ -35,7 +36,8 @@ std::string Brief(double value) {
   if (!std::isfinite(value)) return "";
   if (std::abs(value) < 10000) return absl::StrFormat("%.4g", value);
   std::string digits = absl::StrFormat("%.0f", value);
-  for (int at = static_cast<int>(digits.size()) - 3; at > (value < 0 ? 1 : 0); at -= 3) digits.insert(at, ",");
+  for (int at = static_cast<int>(digits.size()) - 3; at > (value < 0 ? 1 : 0); at -= 3)
+    digits.insert(static_cast<size_t>(at), 1, ',');
   return digits;
 }
 
@@ -85,8 +87,8 @@ std::string Text(double x, double y, const char* anchor, const std::string& text
 std::string LineFrom(double x1, double y1, double x2, double y2, const char* colour, double width,
                      const char* more = "") {
   return absl::StrFormat(
-      "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" stroke=\"%s\" stroke-width=\"%g\"%s/>\n", x1, y1, x2,
-      y2, colour, width, more);
+      "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" stroke=\"%s\" stroke-width=\"%g\"%s/>\n", x1, y1,
+      x2, y2, colour, width, more);
 }
 
 std::string MarkAt(const std::string& mark, double x, double y, const char* colour, bool hollow,
@@ -115,8 +117,18 @@ std::string MarkAt(const std::string& mark, double x, double y, const char* colo
   } else if (mark == "down") {
     shape = polygon({{0, 1.2}, {1.1, -.8}, {-1.1, -.8}});
   } else {
-    shape = polygon({{-.4, -1.2}, {.4, -1.2}, {.4, -.4}, {1.2, -.4}, {1.2, .4}, {.4, .4}, {.4, 1.2}, {-.4, 1.2},
-                     {-.4, .4}, {-1.2, .4}, {-1.2, -.4}, {-.4, -.4}});
+    shape = polygon({{-.4, -1.2},
+                     {.4, -1.2},
+                     {.4, -.4},
+                     {1.2, -.4},
+                     {1.2, .4},
+                     {.4, .4},
+                     {.4, 1.2},
+                     {-.4, 1.2},
+                     {-.4, .4},
+                     {-1.2, .4},
+                     {-1.2, -.4},
+                     {-.4, -.4}});
   }
   return absl::StrCat(shape, " fill=\"", hollow ? "#ffffff" : colour, "\" stroke=\"", colour,
                       "\" stroke-width=\"1.5\"", data, ">", inside, end);
@@ -130,6 +142,10 @@ struct LegendEntry {
   std::string mark;  // empty: a block
   bool dashed = false;
 };
+
+const std::string& ColourName(const ChartSeries& series) {
+  return series.colour_of.empty() ? series.name : series.colour_of;
+}
 
 class Drawing {
  public:
@@ -160,14 +176,15 @@ class Drawing {
   void DrawLegend(const std::vector<LegendEntry>& entries) {
     double x = 12;
     for (const LegendEntry& entry : entries) {
-      const double width = 36 + 6.6 * static_cast<double>(entry.label.size());
+      const double width = 40 + 6.9 * static_cast<double>(entry.label.size());
       if (x > 12 && x + width > kWidth - kRight) {
         x = 12;
         y_ += kLineHeight;
       }
       const double middle = y_ + 6;
       if (entry.mark.empty()) {
-        absl::StrAppendFormat(&body_, "<rect x=\"%.1f\" y=\"%.1f\" width=\"16\" height=\"10\" fill=\"%s\"/>\n", x + 4,
+        absl::StrAppendFormat(&body_,
+                              "<rect x=\"%.1f\" y=\"%.1f\" width=\"16\" height=\"10\" fill=\"%s\"/>\n", x + 4,
                               middle - 5, entry.colour);
       } else {
         absl::StrAppend(&body_, LineFrom(x, middle, x + 24, middle, entry.colour, 2,
@@ -216,7 +233,8 @@ class Drawing {
 
   std::string TickText(double x, double y, const char* anchor, const char* axis, double value,
                        const std::string& text) {
-    const std::string more = absl::StrFormat(" fill=\"%s\" data-axis=\"%s\" data-value=\"%.17g\"", kFaint, axis, value);
+    const std::string more =
+        absl::StrFormat(" fill=\"%s\" data-axis=\"%s\" data-value=\"%.17g\"", kFaint, axis, value);
     return Text(x, y, anchor, text, more.c_str());
   }
 
@@ -241,11 +259,12 @@ class Drawing {
   void DrawLines() {
     std::vector<LegendEntry> legend;
     std::vector<double> across;
-    double low = 0, high = 0;
+    double low = chart_.zero_y ? 0 : std::numeric_limits<double>::infinity(), high = chart_.zero_y ? 0 : -low;
     std::vector<std::string> names;
     for (const ChartSeries& series : chart_.series) {
       if (std::find(names.begin(), names.end(), series.name) == names.end()) names.push_back(series.name);
-      legend.push_back({series.name, places_.Colour(series.name),
+      legend.push_back({series.marks || !series.dashed ? series.name : absl::StrCat(series.name, ", theory"),
+                        places_.Colour(ColourName(series)),
                         series.marks ? places_.Mark(series.name) : std::string("none"), series.dashed});
       for (const ChartPoint& point : series.points) {
         across.push_back(point.x);
@@ -254,8 +273,10 @@ class Drawing {
         for (const double repeat : point.repeats) high = std::max(high, repeat);
       }
     }
+    if (!(high >= low)) low = high = 0;  // no points
     DrawLegend(legend);
-    const double first = across.empty() ? 0 : std::ranges::min(across), last = across.empty() ? 1 : std::ranges::max(across);
+    const double first = across.empty() ? 0 : std::ranges::min(across),
+                 last = across.empty() ? 1 : std::ranges::max(across);
     Scale x{.low = chart_.log_x ? first : first - (chart_.whole_x ? 0.4 : 0),
             .high = chart_.log_x ? last : last + (chart_.whole_x ? 0.4 : 0),
             .from = kLeft,
@@ -264,11 +285,15 @@ class Drawing {
     if (chart_.log_x && !(x.high > x.low)) x.low /= 2, x.high *= 2;
     if (!(x.high > x.low)) x.high = x.low + 1;
     y_ += 16;
-    const Scale y{.low = low, .high = high > low ? low + (high - low) * 1.06 : low + 1, .from = y_ + kPlotHeight, .to = y_};
+    const Scale y{.low = low,
+                  .high = high > low ? low + (high - low) * 1.06 : low + 1,
+                  .from = y_ + kPlotHeight,
+                  .to = y_};
     DrawAxes(x, y, XTicks(x, across));
     for (const ChartSeries& series : chart_.series) {
       // Side by side where points of one number of workers would cover each other.
-      const double place = static_cast<double>(std::find(names.begin(), names.end(), series.name) - names.begin());
+      const double place =
+          static_cast<double>(std::find(names.begin(), names.end(), series.name) - names.begin());
       const double aside = chart_.whole_x && !chart_.log_x
                                ? (place - (static_cast<double>(names.size()) - 1) / 2) *
                                      std::min(9.0, 60.0 / static_cast<double>(names.size()))
@@ -278,32 +303,37 @@ class Drawing {
   }
 
   void DrawSeries(const ChartSeries& series, const Scale& x, const Scale& y, double aside) {
-    const char* colour = places_.Colour(series.name);
+    const char* colour = places_.Colour(ColourName(series));
     std::string path;
     for (const ChartPoint& point : series.points) {
       absl::StrAppendFormat(&path, "%s%.2f,%.2f", path.empty() ? "M" : "L", x(point.x) + aside, y(point.y));
     }
     if (series.points.size() > 1) {
-      absl::StrAppendFormat(&body_, "<path d=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"1.8\"%s/>\n", path, colour,
-                            series.dashed ? " stroke-dasharray=\"5 4\"" : "");
+      absl::StrAppendFormat(&body_, "<path d=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"1.8\"%s/>\n",
+                            path, colour, series.dashed ? " stroke-dasharray=\"5 4\"" : "");
     }
     for (const ChartPoint& point : series.points) {
       const double at = x(point.x) + aside;
       for (const double repeat : point.repeats) {
-        absl::StrAppendFormat(&body_, "<circle cx=\"%.2f\" cy=\"%.2f\" r=\"2.2\" fill=\"%s\" opacity=\"0.45\"/>\n", at,
-                              y(repeat), colour);
+        absl::StrAppendFormat(&body_,
+                              "<circle cx=\"%.2f\" cy=\"%.2f\" r=\"2.2\" fill=\"%s\" opacity=\"0.45\"/>\n",
+                              at, y(repeat), colour);
       }
       if (point.low && point.high) {
-        absl::StrAppend(&body_, LineFrom(at, y(*point.low), at, y(*point.high), colour, 2,
-                                         absl::StrFormat(" data-low=\"%.17g\" data-high=\"%.17g\"", *point.low,
-                                                         *point.high).c_str()));
+        absl::StrAppend(
+            &body_,
+            LineFrom(
+                at, y(*point.low), at, y(*point.high), colour, 2,
+                absl::StrFormat(" data-low=\"%.17g\" data-high=\"%.17g\"", *point.low, *point.high).c_str()));
       }
       std::string says = absl::StrFormat("%s: %s, %s", series.name, Brief(point.x), Brief(point.y));
-      if (point.low && point.high) absl::StrAppend(&says, " (", Brief(*point.low), " to ", Brief(*point.high), ")");
+      if (point.low && point.high)
+        absl::StrAppend(&says, " (", Brief(*point.low), " to ", Brief(*point.high), ")");
       const std::string data = absl::StrFormat(" data-series=\"%s\" data-x=\"%.17g\" data-y=\"%.17g\"",
                                                Escaped(series.name), point.x, point.y);
       if (series.marks) {
-        absl::StrAppend(&body_, MarkAt(places_.Mark(series.name), at, y(point.y), colour, point.hollow, Title(says), data));
+        absl::StrAppend(&body_, MarkAt(places_.Mark(series.name), at, y(point.y), colour, point.hollow,
+                                       Title(says), data));
       } else if (series.points.size() == 1) {
         absl::StrAppend(&body_, LineFrom(at - 7, y(point.y), at + 7, y(point.y), colour, 2));
       }
@@ -335,12 +365,13 @@ class Drawing {
       double from = 0;
       for (size_t i = 0; i < bar.parts.size(); ++i) {
         const std::string part = i < chart_.parts.size() ? chart_.parts[i] : "";
-        absl::StrAppendFormat(
-            &body_,
-            "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%g\" fill=\"%s\" data-bar=\"%s\" data-part=\"%s\" "
-            "data-value=\"%.17g\">%s</rect>\n",
-            x(from), top, std::max(0.0, x(from + bar.parts[i]) - x(from)), height, PartColour(i), Escaped(bar.name),
-            Escaped(part), bar.parts[i], Title(absl::StrCat(bar.name, ": ", part, " ", Brief(bar.parts[i]))));
+        absl::StrAppendFormat(&body_,
+                              "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%g\" fill=\"%s\" "
+                              "data-bar=\"%s\" data-part=\"%s\" "
+                              "data-value=\"%.17g\">%s</rect>\n",
+                              x(from), top, std::max(0.0, x(from + bar.parts[i]) - x(from)), height,
+                              PartColour(i), Escaped(bar.name), Escaped(part), bar.parts[i],
+                              Title(absl::StrCat(bar.name, ": ", part, " ", Brief(bar.parts[i]))));
         from += bar.parts[i];
       }
       if (bar.mark) {
@@ -376,16 +407,19 @@ class Drawing {
     DrawAxes(x, y, ticks);
     for (size_t i = 0; i < chart_.bars.size(); ++i) {
       const double value = chart_.bars[i].parts.empty() ? 0 : chart_.bars[i].parts.front();
-      absl::StrAppendFormat(&body_,
-                            "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\" data-x=\"%d\" "
-                            "data-value=\"%.17g\">%s</rect>\n",
-                            x(static_cast<double>(i) - 0.35), y(value), x(0.7) - x(0), y(0) - y(value),
-                            PartColour(0), i, value, Title(absl::StrCat(i, ": ", Brief(value))));
+      absl::StrAppendFormat(
+          &body_,
+          "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\" data-x=\"%d\" "
+          "data-value=\"%.17g\">%s</rect>\n",
+          x(static_cast<double>(i) - 0.35), y(value), x(0.7) - x(0), y(0) - y(value), PartColour(0), i, value,
+          Title(absl::StrCat(i, ": ", Brief(value))));
     }
     if (chart_.line) {
-      absl::StrAppend(&body_, LineFrom(x(chart_.line->second), y.to, x(chart_.line->second), y.from, kInk, 2,
-                                       absl::StrFormat(" stroke-dasharray=\"5 4\" data-mark=\"%.17g\"",
-                                                       chart_.line->second).c_str()));
+      absl::StrAppend(
+          &body_,
+          LineFrom(
+              x(chart_.line->second), y.to, x(chart_.line->second), y.from, kInk, 2,
+              absl::StrFormat(" stroke-dasharray=\"5 4\" data-mark=\"%.17g\"", chart_.line->second).c_str()));
     }
   }
 
@@ -402,7 +436,8 @@ class Drawing {
       end = std::max(end, span.begin + span.length);
     }
     std::vector<LegendEntry> legend;
-    for (size_t i = 0; i < kinds.size(); ++i) legend.push_back({kinds[i], kColours[i % std::size(kColours)], ""});
+    for (size_t i = 0; i < kinds.size(); ++i)
+      legend.push_back({kinds[i], kColours[i % std::size(kColours)], ""});
     DrawLegend(legend);
     constexpr double kHeight = 15;
     const Scale x{.low = begin, .high = end > begin ? end : begin + 1, .from = kLeft, .to = kWidth - kRight};
@@ -413,7 +448,8 @@ class Drawing {
     }
     double top = y_ + 3, said = -1;
     for (const auto& [row, spans] : rows) {
-      if (row.first != said) absl::StrAppend(&body_, Text(kLeft - 6, top + 12, "end", absl::StrCat("rank ", row.first)));
+      if (row.first != said)
+        absl::StrAppend(&body_, Text(kLeft - 6, top + 12, "end", absl::StrCat("rank ", row.first)));
       said = row.first;
       for (const ChartSpan* span : spans) {
         const double width = std::max(0.5, x(span->begin + span->length) - x(span->begin));
@@ -421,8 +457,8 @@ class Drawing {
             &body_,
             "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%g\" fill=\"%s\" stroke=\"#ffffff\" "
             "stroke-width=\"0.5\" data-rank=\"%g\" data-x=\"%.17g\" data-value=\"%.17g\">%s</rect>\n",
-            x(span->begin), top, width, kHeight, kColours[row.second % std::size(kColours)], span->rank, span->begin,
-            span->length,
+            x(span->begin), top, width, kHeight, kColours[row.second % std::size(kColours)], span->rank,
+            span->begin, span->length,
             Title(absl::StrFormat("%s %s: %s ms", span->what, span->label, Brief(span->length))));
         if (!span->label.empty() && width > 9) {
           absl::StrAppend(&body_, Text(x(span->begin) + width / 2, top + 12, "middle", span->label,
@@ -454,7 +490,9 @@ std::vector<double> AxisTicks(double low, double high, int count) {
     }
   }
   std::vector<double> ticks;
-  for (double n = std::ceil(low / step - 1e-9); n * step <= high * (1 + 1e-12); ++n) ticks.push_back(n * step);
+  for (double n = std::ceil(low / step - 1e-9); n * step <= high * (1 + 1e-12); ++n) {
+    ticks.push_back(n == 0 ? 0 : n * step);  // never -0
+  }
   return ticks;
 }
 
@@ -462,12 +500,15 @@ std::string ChartSvg(const Chart& chart) { return Drawing(chart).Draw(); }
 
 std::string ChartCsv(const Chart& chart) {
   const auto line = [](const std::vector<std::string>& cells) {
-    return absl::StrCat(absl::StrJoin(cells, ",",
-                                      [](std::string* out, const std::string& cell) {
-                                        const bool quoted = cell.find_first_of(",\"\r\n") != std::string::npos;
-                                        absl::StrAppend(out, quoted ? absl::StrCat("\"", absl::StrReplaceAll(cell, {{"\"", "\"\""}}), "\"") : cell);
-                                      }),
-                        "\n");
+    return absl::StrCat(
+        absl::StrJoin(
+            cells, ",",
+            [](std::string* out, const std::string& cell) {
+              const bool quoted = cell.find_first_of(",\"\r\n") != std::string::npos;
+              absl::StrAppend(
+                  out, quoted ? absl::StrCat("\"", absl::StrReplaceAll(cell, {{"\"", "\"\""}}), "\"") : cell);
+            }),
+        "\n");
   };
   std::string text = line(chart.columns);
   for (const auto& row : chart.rows) text += line(row);

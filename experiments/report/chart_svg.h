@@ -15,8 +15,8 @@ std::string ChartSvg(const Chart& chart);
 // The same as CSV: RFC 4180, a header first.
 std::string ChartCsv(const Chart& chart);
 
-// Values to mark on an axis from `low` to `high`, at most about `count`: multiples of 1, 2 or 5 times a power of
-// ten. Empty where the range is none.
+// Values to mark on an axis from `low` to `high`, at most about `count`: multiples of 1, 2 or 5 times a power
+// of ten. Empty where the range is none.
 std::vector<double> AxisTicks(double low, double high, int count);
 
 }  // namespace psring

@@ -24,8 +24,9 @@ CLI::App* AddReport(CLI::App& app, RawReportFlags& raw) {
   verb->add_option("--lang", raw.language, "What the page opens with: en or zh; it has a switch")
       ->option_text("LANG [en]")
       ->check(OneOf({"en", "zh"}));
-  verb->add_option("--export", raw.export_to,
-                   "Instead of the page: every chart as SVG and CSV in this folder, which is made where it is missing")
+  verb->add_option(
+          "--export", raw.export_to,
+          "Instead of the page: every chart as SVG and CSV in this folder, which is made where it is missing")
       ->option_text("DIR")
       ->excludes("--out");
   return verb;
@@ -38,7 +39,8 @@ absl::Status Export(const std::vector<RunData>& runs, const std::string& folder,
   if (charts.empty()) return absl::NotFoundError("these runs have no figures that a chart could show");
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) return absl::FailedPreconditionError(absl::StrCat("cannot make ", folder, ": ", error.message()));
+  if (error)
+    return absl::FailedPreconditionError(absl::StrCat("cannot make ", folder, ": ", error.message()));
   for (const Chart& chart : charts) {
     const std::string path = absl::StrCat(folder, "/", FileName(chart.id));
     PSRING_RETURN_IF_ERROR(WriteFile(path + ".svg", ChartSvg(chart)));

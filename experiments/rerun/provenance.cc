@@ -13,10 +13,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The file that stands for an input: itself, or of a folder the one that says what is in it; empty: none.
+// The file that stands for an input: itself, or of a folder the one that says what is in it; empty: there is
+// none, as for names of what is built in.
 fs::path StandsFor(const fs::path& input) {
   std::error_code error;
-  if (!fs::is_directory(input, error)) return input;
+  if (!fs::is_directory(input, error)) return fs::is_regular_file(input, error) ? input : "";
   for (const char* name : {"manifest.json", kPositionFile}) {
     if (fs::exists(input / name, error)) return input / name;
   }

@@ -28,8 +28,9 @@ struct Provenance {
   std::vector<std::string> settled;
 };
 
-// This process's folder and program, `binaries` and `inputs`; of `inputs` empty ones are left out, and of a
-// folder the file that stands for it is marked: a run's manifest.json, a checkpoint's training.json.
+// This process's folder and program, `binaries` and `inputs`; of `inputs` what is no file is left out (names
+// of what is built in), and of a folder the file that stands for it is marked: a run's manifest.json, a
+// checkpoint's training.json.
 absl::StatusOr<Provenance> DescribeProvenance(const std::vector<std::string>& binaries,
                                               const std::vector<std::string>& inputs);
 

@@ -47,7 +47,7 @@ std::vector<FileMark> MarksAt(const Json& json, const char* key) {
 
 // One flag as it was typed, with its value where that follows it.
 struct Flag {
-  std::string name;                // canonical, without dashes
+  std::string name;  // canonical, without dashes
   std::string value;
   std::vector<std::string> words;  // as typed
 };
@@ -110,14 +110,15 @@ absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text) {
   if (!json.is_object()) return absl::InvalidArgumentError("its manifest.json is broken: no JSON object");
   const auto layout = json.find("schema_version");
   if (layout == json.end() || *layout != kLayout) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "its manifest has layout ", layout == json.end() ? "none" : layout->dump(), ", and this psring knows ",
-        kLayout, "; take the psring that made it"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("its manifest has layout ", layout == json.end() ? "none" : layout->dump(),
+                     ", and this psring knows ", kLayout, "; take the psring that made it"));
   }
   RecordedRun run{.verb = TextAt(json, "verb"), .command_line = WordsAt(json, "command_line"), .json = text};
   if (run.command_line.size() < 2 || run.command_line[1] != run.verb ||
       (run.verb != "compare" && run.verb != "train" && run.verb != "bench" && run.verb != "predict")) {
-    return absl::InvalidArgumentError("its manifest holds no command line of compare, train, bench or predict");
+    return absl::InvalidArgumentError(
+        "its manifest holds no command line of compare, train, bench or predict");
   }
   run.provenance = {.working_directory = TextAt(json, "working_directory"),
                     .binaries = MarksAt(json, "binaries"),
@@ -134,9 +135,8 @@ absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text) {
   }
   for (const Flag& flag : FlagsOf(run.command_line, {})) {
     if (flag.name != "nnodes") continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("it ran on several machines; start the same on each of them again: ",
-                     ShellText(run.command_line)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "it ran on several machines; start the same on each of them again: ", ShellText(run.command_line)));
   }
   return run;
 }

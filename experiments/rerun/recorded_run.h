@@ -15,21 +15,21 @@ struct RecordedRun {
   Provenance provenance;
   std::string json;  // all of the manifest
 };
-// From the text of a manifest.json. InvalidArgument in one line: it is none, of another layout, of a verb that
-// leaves nothing to do again, of several machines, or of a psring that did not keep what is needed.
+// From the text of a manifest.json. InvalidArgument in one line: it is none, of another layout, of a verb
+// that leaves nothing to do again, of several machines, or of a psring that did not keep what is needed.
 absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text);
 
 struct Rerun {
   std::vector<std::string> arguments;  // the verb, then flags
   std::vector<std::string> left_out;   // flags that name places that the first run wrote to
 };
-// The recorded flags, with what was settled in the place of what was left open; files are named from anywhere.
-// `run`: its folder, from which --plan_of takes rounds, steps and samples. `out`: where the new run goes; empty:
-// to a folder of its own under runs/.
+// The recorded flags, with what was settled in the place of what was left open; files are named from
+// anywhere. `run`: its folder, from which --plan_of takes rounds, steps and samples. `out`: where the new run
+// goes; empty: to a folder of its own under runs/.
 Rerun MakeRerun(const RecordedRun& recorded, const std::string& run, const std::string& out);
 
-// What is not as it was, a line each: "machine: cores 2 then, 4 now". Of `now`, a manifest made here, machine,
-// versions and binaries count.
+// What is not as it was, a line each: "machine: cores 2 then, 4 now". Of `now`, a manifest made here,
+// machine, versions and binaries count.
 std::vector<std::string> Differences(const RecordedRun& recorded, const std::string& now);
 
 // For a shell: quoted where it must be.

@@ -89,8 +89,8 @@ absl::Status DoAgain(const RawRerunFlags& raw, const Interrupt& interrupt, Displ
   for (const std::string& line : Differences(run, now)) display.Say(absl::StrCat("differs:   ", line));
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> changed, ChangedInputs(run, interrupt));
   if (!changed.empty() && !raw.anyway) {
-    return absl::FailedPreconditionError(absl::StrCat(absl::StrJoin(changed, "; "),
-                                                      ": it would not be the same run; --anyway does it all the same"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        absl::StrJoin(changed, "; "), ": it would not be the same run; --anyway does it all the same"));
   }
   for (const std::string& line : changed) display.Say(absl::StrCat("differs:   ", line));
   if (raw.dry_run) return absl::OkStatus();
@@ -114,9 +114,11 @@ CLI::App* AddRerun(CLI::App& app, RawRerunFlags& raw) {
   verb->add_option("run", raw.run, "The folder of a compare, train, bench or predict")
       ->required()
       ->option_text("RUN");
-  verb->add_option("--out", raw.out, "Folder for the results; else runs/<UTC time>-<verb>")->option_text("DIR");
+  verb->add_option("--out", raw.out, "Folder for the results; else runs/<UTC time>-<verb>")
+      ->option_text("DIR");
   verb->add_flag("--anyway", raw.anyway, "Also where the data or a file that it read are others now");
-  verb->add_flag("--dry_run", raw.dry_run, "Print the command line and what is not as it was, and do nothing");
+  verb->add_flag("--dry_run", raw.dry_run,
+                 "Print the command line and what is not as it was, and do nothing");
   return verb;
 }
 

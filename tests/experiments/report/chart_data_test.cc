@@ -39,13 +39,15 @@ Json Row(const std::string& strategy, int workers) {
           {"rounds", {{"samples_per_s", {95.0 * workers, 105.0 * workers}}}}};
 }
 
-Json Run(const Json& rows) {
+Json RunWith(const std::vector<Json>& rows) {
   return {{"run_id", "r1"},
           {"summary", rows},
           {"runs_csv",
-           "strategy,part,workers,servers,comm_busy_ms,wait_ms\nring,cost,2,0,4.5,1\nring,cost,2,0,5.5,\nring,accuracy,2,0,9,\n"},
-          {"curves_csv", "strategy,workers,seed,samples,updates,wall_s,train_loss,test_loss,test_accuracy,servers\n"
-                         "ring,2,1,100,1,0.5,2.1,2.2,0.3,0\nring,2,1,200,2,1.0,1.1,1.2,0.6,0\n"}};
+           "strategy,part,workers,servers,comm_busy_ms,wait_ms\nring,cost,2,0,4.5,1\nring,cost,2,0,5.5,"
+           "\nring,accuracy,2,0,9,\n"},
+          {"curves_csv",
+           "strategy,workers,seed,samples,updates,wall_s,train_loss,test_loss,test_accuracy,servers\n"
+           "ring,2,1,100,1,0.5,2.1,2.2,0.3,0\nring,2,1,200,2,1.0,1.1,1.2,0.6,0\n"}};
 }
 
 std::vector<Chart> Of(const std::vector<Json>& runs) {
@@ -64,7 +66,7 @@ const Chart& Named(const std::vector<Chart>& charts, const std::string& id) {
 }
 
 TEST(ChartData, CommunicationIsWhatMovesWithEveryRepeatAndTheory) {
-  const auto charts = Of({Run({Row("ring", 2), Row("ring", 4), Row("single", 1)})});
+  const auto charts = Of({RunWith({Row("ring", 2), Row("ring", 4), Row("single", 1)})});
   const Chart& chart = Named(charts, "communication");
   ASSERT_EQ(chart.series.size(), 2u);
   ASSERT_EQ(chart.series[0].points.size(), 2u);
@@ -79,7 +81,7 @@ TEST(ChartData, CommunicationIsWhatMovesWithEveryRepeatAndTheory) {
 }
 
 TEST(ChartData, ThroughputHasItsInterval) {
-  const auto charts = Of({Run({Row("ring", 2)})});
+  const auto charts = Of({RunWith({Row("ring", 2)})});
   const ChartPoint& point = Named(charts, "throughput").series.at(0).points.at(0);
   EXPECT_EQ(point.y, 200);
   EXPECT_EQ(point.low, 180);
@@ -88,13 +90,13 @@ TEST(ChartData, ThroughputHasItsInterval) {
 }
 
 TEST(ChartData, AStepIsSplitWithoutARemainder) {
-  const auto charts = Of({Run({Row("ring", 2)})});
+  const auto charts = Of({RunWith({Row("ring", 2)})});
   EXPECT_THAT(Named(charts, "split").bars.at(0).parts, ElementsAre(6, 3, 1));
   EXPECT_EQ(Named(charts, "bytes").bars.at(0).mark, 4.1);
 }
 
 TEST(ChartData, AccuracyAndLossStandAgainstSamplesUpdatesAndTime) {
-  const auto charts = Of({Run({Row("ring", 2)})});
+  const auto charts = Of({RunWith({Row("ring", 2)})});
   const Chart& chart = Named(charts, "learning-test_accuracy-wall_s");
   ASSERT_EQ(chart.series.size(), 1u);
   EXPECT_EQ(chart.series[0].points[1].x, 1.0);
@@ -105,9 +107,9 @@ TEST(ChartData, AccuracyAndLossStandAgainstSamplesUpdatesAndTime) {
 TEST(ChartData, SeveralRunsArePooledAPointEach) {
   Json slow = Row("ring", 2);
   slow["figures"]["samples_per_s"] = 100;
-  Json second = Run({slow});
+  Json second = RunWith({slow});
   second["run_id"] = "r2";
-  const auto charts = Of({Run({Row("ring", 2)}), second});
+  const auto charts = Of({RunWith({Row("ring", 2)}), second});
   const ChartPoint& point = Named(charts, "throughput").series.at(0).points.at(0);
   EXPECT_EQ(point.y, 150);
   EXPECT_THAT(point.repeats, ElementsAre(200, 100));
@@ -119,8 +121,9 @@ TEST(ChartData, SeveralRunsArePooledAPointEach) {
 TEST(ChartData, StalenessIsASharedHistogramWithItsMean) {
   Json row = Row("ps-async", 4);
   row["figures"]["staleness_mean"] = 3;
-  Json run = Run({row});
-  run["steps"] = {{"staleness", {{{"strategy", "ps-async"}, {"workers", 4}, {"counts", {{"2", 1}, {"3", 2}, {"4", 1}}}}}}};
+  Json run = RunWith({row});
+  run["steps"] = {{"staleness",
+                   {{{"strategy", "ps-async"}, {"workers", 4}, {"counts", {{"2", 1}, {"3", 2}, {"4", 1}}}}}}};
   const auto charts = Of({run});
   const Chart& chart = Named(charts, "staleness-ps-async-4");
   ASSERT_EQ(chart.bars.size(), 5u);
@@ -131,9 +134,10 @@ TEST(ChartData, StalenessIsASharedHistogramWithItsMean) {
 
 TEST(ChartData, ABenchmarkHasALineForEachBackend) {
   const Json run = {{"run_id", "b"},
-                    {"bench_csv", "collective,backend,algorithm,transport,buffers,workers,size,out_of_place_busbw_gb_s,"
-                                  "in_place_busbw_gb_s,samples\nall_reduce,native,ring,tcp,,2,4096,0.5,0.6,20\n"
-                                  "all_reduce,native,ring,tcp,,2,1024,,0.2,20\n"}};
+                    {"bench_csv",
+                     "collective,backend,algorithm,transport,buffers,workers,size,out_of_place_busbw_gb_s,"
+                     "in_place_busbw_gb_s,samples\nall_reduce,native,ring,tcp,,2,4096,0.5,0.6,20\n"
+                     "all_reduce,native,ring,tcp,,2,1024,,0.2,20\n"}};
   const auto charts = Of({run});
   const Chart& chart = Named(charts, "bench-2");
   ASSERT_EQ(chart.series.size(), 1u);
@@ -144,7 +148,8 @@ TEST(ChartData, ABenchmarkHasALineForEachBackend) {
 
 TEST(ChartData, WhatIsBrokenOrOfOthersGivesNoChartAndNoCrash) {
   for (const char* text :
-       {"", "[]", "{}", "{\"summary\":3}", "{\"summary\":[1,null,{\"figures\":{\"workers\":\"x\"}},{\"figures\":{\"workers\":-1}}]}",
+       {"", "[]", "{}", "{\"summary\":3}",
+        "{\"summary\":[1,null,{\"figures\":{\"workers\":\"x\"}},{\"figures\":{\"workers\":-1}}]}",
         "{\"steps\":{\"staleness\":[{\"counts\":{\"x\":1}}],\"loss\":[{\"points\":[[1]]}]}}",
         "{\"trace\":{\"launches\":[{\"spans\":[[1,2,3,\"4\",5]]}]}}", "{\"curves_csv\":\"\\\"\"}"}) {
     EXPECT_TRUE(ChartsOf({RunData{.json = text}}).empty()) << text;

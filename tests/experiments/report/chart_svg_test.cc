@@ -1,4 +1,5 @@
-// Drawings whose figures are read back: from what marks say, and from where they stand between the axes' ticks.
+// Drawings whose figures are read back: from what marks say, and from where they stand between the axes'
+// ticks.
 #include "experiments/report/chart_svg.h"
 
 #include <gmock/gmock.h>
@@ -39,9 +40,8 @@ std::vector<std::vector<double>> Figures(const std::string& svg, const std::stri
 class Axis {
  public:
   Axis(const std::string& svg, const std::string& name, const std::string& attribute, double shift) {
-    const auto ticks =
-        Figures(svg, absl::StrCat("<text[^>]* ", attribute, "=\"([-0-9.]+)\"[^>]*data-axis=\"", name,
-                                  "\" data-value=\"([^\"]+)\""));
+    const auto ticks = Figures(svg, absl::StrCat("<text[^>]* ", attribute, "=\"([-0-9.]+)\"[^>]*data-axis=\"",
+                                                 name, "\" data-value=\"([^\"]+)\""));
     EXPECT_GE(ticks.size(), 2u);
     if (ticks.size() < 2) return;
     from_ = ticks.front()[0] + shift, low_ = ticks.front()[1];
@@ -54,20 +54,26 @@ class Axis {
 };
 
 Chart Lines() {
-  return {.id = "lines",
-          .title = "Title",
-          .caption = "Run 1. 5 repeats of 9 steps.",
-          .x_label = "workers",
-          .y_label = "ms",
-          .whole_x = true,
-          .series = {{.name = "ring", .points = {{.x = 2, .y = 4, .low = 3, .high = 5, .repeats = {3.5, 4.5}}, {.x = 4, .y = 9}}},
-                     {.name = "ring", .points = {{.x = 2, .y = 3.3}, {.x = 4, .y = 8}}, .dashed = true, .marks = false}}};
+  return {
+      .id = "lines",
+      .title = "Title",
+      .caption = "Run 1. 5 repeats of 9 steps.",
+      .x_label = "workers",
+      .y_label = "ms",
+      .whole_x = true,
+      .series = {{.name = "ring",
+                  .points = {{.x = 2, .y = 4, .low = 3, .high = 5, .repeats = {3.5, 4.5}}, {.x = 4, .y = 9}}},
+                 {.name = "ring",
+                  .points = {{.x = 2, .y = 3.3}, {.x = 4, .y = 8}},
+                  .dashed = true,
+                  .marks = false}}};
 }
 
 TEST(ChartSvg, APointStandsWhereTheAxesSay) {
   const std::string svg = ChartSvg(Lines());
   const Axis x(svg, "x", "x", 0), y(svg, "y", "y", -4);
-  const auto marks = Figures(svg, "<circle cx=\"([0-9.]+)\" cy=\"([0-9.]+)\" r=\"4.5\"[^>]*data-x=\"([^\"]+)\" data-y=\"([^\"]+)\"");
+  const auto marks = Figures(
+      svg, "<circle cx=\"([0-9.]+)\" cy=\"([0-9.]+)\" r=\"4.5\"[^>]*data-x=\"([^\"]+)\" data-y=\"([^\"]+)\"");
   ASSERT_EQ(marks.size(), 2u);
   for (const auto& mark : marks) {
     EXPECT_THAT(x.Of(mark[0]), DoubleNear(mark[2], 0.01));
@@ -79,7 +85,9 @@ TEST(ChartSvg, APointStandsWhereTheAxesSay) {
 TEST(ChartSvg, TheIntervalAndEveryRepeatAreDrawn) {
   const std::string svg = ChartSvg(Lines());
   const Axis y(svg, "y", "y", -4);
-  const auto interval = Figures(svg, "y1=\"([0-9.]+)\" x2=\"[0-9.]+\" y2=\"([0-9.]+)\"[^>]*data-low=\"([^\"]+)\" data-high=\"([^\"]+)\"");
+  const auto interval = Figures(
+      svg,
+      "y1=\"([0-9.]+)\" x2=\"[0-9.]+\" y2=\"([0-9.]+)\"[^>]*data-low=\"([^\"]+)\" data-high=\"([^\"]+)\"");
   ASSERT_EQ(interval.size(), 1u);
   EXPECT_THAT(y.Of(interval[0][0]), DoubleNear(3, 0.02));
   EXPECT_THAT(y.Of(interval[0][1]), DoubleNear(5, 0.02));
@@ -100,7 +108,8 @@ TEST(ChartSvg, TheoryIsADashedLineThroughItsPoints) {
 TEST(ChartSvg, ALogarithmicAxisKeepsItsTicksAndPointsTogether) {
   Chart chart = Lines();
   chart.log_x = chart.bytes_x = true;
-  chart.series = {{.name = "gloo", .points = {{.x = 1024, .y = 1}, {.x = 4096, .y = 2}, {.x = 1048576, .y = 3}}}};
+  chart.series = {
+      {.name = "gloo", .points = {{.x = 1024, .y = 1}, {.x = 4096, .y = 2}, {.x = 1048576, .y = 3}}}};
   const std::string svg = ChartSvg(chart);
   EXPECT_THAT(svg, HasSubstr(">4 KiB<"));
   const auto ticks = Figures(svg, "<text x=\"([0-9.]+)\"[^>]*data-axis=\"x\" data-value=\"([^\"]+)\"");
@@ -133,7 +142,8 @@ TEST(ChartSvg, AHistogramStandsOverItsNumbersWithItsLine) {
   chart.line = {"N-1", 3};
   const std::string svg = ChartSvg(chart);
   const Axis x(svg, "x", "x", 0);
-  const auto bars = Figures(svg, "<rect x=\"([0-9.]+)\"[^>]*width=\"([0-9.]+)\"[^>]*data-x=\"([^\"]+)\" data-value=\"([^\"]+)\"");
+  const auto bars = Figures(
+      svg, "<rect x=\"([0-9.]+)\"[^>]*width=\"([0-9.]+)\"[^>]*data-x=\"([^\"]+)\" data-value=\"([^\"]+)\"");
   ASSERT_EQ(bars.size(), 3u);
   for (const auto& bar : bars) EXPECT_THAT(x.Of(bar[0] + bar[1] / 2), DoubleNear(bar[2], 0.02));
   EXPECT_THAT(x.Of(Figures(svg, "<line x1=\"([0-9.]+)\"[^>]*data-mark")[0][0]), DoubleNear(3, 0.02));
@@ -146,7 +156,10 @@ TEST(ChartSvg, ATimelineHasARowForEachRankAndKind) {
                  {.rank = 1, .what = "forward", .begin = 0.5, .length = 2}};
   const std::string svg = ChartSvg(chart);
   const Axis x(svg, "x", "x", 0);
-  const auto spans = Figures(svg, "<rect x=\"([0-9.]+)\" y=\"([0-9.]+)\" width=\"([0-9.]+)\"[^>]*data-rank=\"([^\"]+)\" data-x=\"([^\"]+)\" data-value=\"([^\"]+)\"");
+  const auto spans =
+      Figures(svg,
+              "<rect x=\"([0-9.]+)\" y=\"([0-9.]+)\" width=\"([0-9.]+)\"[^>]*data-rank=\"([^\"]+)\" "
+              "data-x=\"([^\"]+)\" data-value=\"([^\"]+)\"");
   ASSERT_EQ(spans.size(), 3u);
   for (const auto& span : spans) {
     EXPECT_THAT(x.Of(span[0]), DoubleNear(span[4], 0.02));
@@ -176,7 +189,8 @@ TEST(ChartSvg, OnePointOrEqualPointsAreDrawnToo) {
 
 TEST(ChartSvg, TicksAreRoundNumbers) {
   EXPECT_THAT(AxisTicks(0, 10, 5), ElementsAre(0, 2, 4, 6, 8, 10));
-  EXPECT_THAT(AxisTicks(0.3, 1.1, 4), ElementsAre(DoubleNear(0.4, 1e-9), DoubleNear(0.6, 1e-9), DoubleNear(0.8, 1e-9), DoubleNear(1, 1e-9)));
+  EXPECT_THAT(AxisTicks(0.3, 1.1, 4), ElementsAre(DoubleNear(0.4, 1e-9), DoubleNear(0.6, 1e-9),
+                                                  DoubleNear(0.8, 1e-9), DoubleNear(1, 1e-9)));
   EXPECT_THAT(AxisTicks(1, 1, 5), ElementsAre());
   EXPECT_THAT(AxisTicks(0, INFINITY, 5), ElementsAre());
 }

@@ -34,7 +34,8 @@ std::string Refused(const Json& manifest) {
 }
 
 TEST(RecordedRun, FlagsStayAsTheyWereTyped) {
-  const RecordedRun run = Recorded(Manifest({"psring", "compare", "--strategies", "ring,ps-sync", "--no-eval"}));
+  const RecordedRun run =
+      Recorded(Manifest({"psring", "compare", "--strategies", "ring,ps-sync", "--no-eval"}));
   EXPECT_THAT(MakeRerun(run, "/runs/x", "").arguments,
               ElementsAre("compare", "--strategies", "ring,ps-sync", "--no-eval", "--plan_of=/runs/x"));
 }
@@ -48,18 +49,19 @@ TEST(RecordedRun, FilesAreNamedFromAnywhere) {
 }
 
 TEST(RecordedRun, NamesThatAreNoFilesStay) {
-  const RecordedRun run = Recorded(
-      Manifest({"psring", "predict", "--workload", "resnet50", "--cluster", "p3dn", "--profile", "/abs.json"}));
+  const RecordedRun run = Recorded(Manifest(
+      {"psring", "predict", "--workload", "resnet50", "--cluster", "p3dn", "--profile", "/abs.json"}));
   EXPECT_THAT(MakeRerun(run, "/r", "").arguments,
               ElementsAre("predict", "--workload=resnet50", "--cluster=p3dn", "--profile=/abs.json"));
   const RecordedRun virtually = Recorded(Manifest({"psring", "train", "--compute_ms", "6"}));
-  EXPECT_THAT(MakeRerun(virtually, "/r", "").arguments, ElementsAre("train", "--compute_ms=6", "--plan_of=/r"));
+  EXPECT_THAT(MakeRerun(virtually, "/r", "").arguments,
+              ElementsAre("train", "--compute_ms=6", "--plan_of=/r"));
 }
 
 TEST(RecordedRun, WhatWasWrittenToIsLeftOutAndSaid) {
-  const Rerun bench = MakeRerun(
-      Recorded(Manifest({"psring", "bench", "-b", "8", "-J", "out.json", "--profile", "me.json", "--out", "x"})),
-      "/r", "new");
+  const Rerun bench = MakeRerun(Recorded(Manifest({"psring", "bench", "-b", "8", "-J", "out.json",
+                                                   "--profile", "me.json", "--out", "x"})),
+                                "/r", "new");
   EXPECT_THAT(bench.arguments, ElementsAre("bench", "-b", "8", "--out=new"));
   EXPECT_THAT(bench.left_out, ElementsAre("-J out.json", "--profile me.json"));
   const Rerun train =
@@ -69,10 +71,12 @@ TEST(RecordedRun, WhatWasWrittenToIsLeftOutAndSaid) {
 }
 
 TEST(RecordedRun, WhatPsringSettledTakesThePlaceOfWhatWasLeftOpen) {
-  Json manifest = Manifest({"psring", "train", "--link", "auto", "--resume", "latest", "--plan_of", "runs/a"});
+  Json manifest =
+      Manifest({"psring", "train", "--link", "auto", "--resume", "latest", "--plan_of", "runs/a"});
   manifest["settled"] = {"--link=1000000000bit", "--device=cpu", "--resume=/c/step40"};
-  EXPECT_THAT(MakeRerun(Recorded(manifest), "/r", "").arguments,
-              ElementsAre("train", "--link=1000000000bit", "--device=cpu", "--resume=/c/step40", "--plan_of=/r"));
+  EXPECT_THAT(
+      MakeRerun(Recorded(manifest), "/r", "").arguments,
+      ElementsAre("train", "--link=1000000000bit", "--device=cpu", "--resume=/c/step40", "--plan_of=/r"));
 }
 
 TEST(RecordedRun, ARunThatFoundNoCheckpointBeginsAtTheBeginningAgain) {

@@ -28,8 +28,8 @@ class RerunTest : public LaunchTest {
 };
 
 TEST_F(RerunTest, ATrainingIsMadeAgainBitForBit) {
-  const auto first = Run(absl::StrCat("train --strategy ring --workers 2 --data synthetic --steps 4 --seed 5 --out ",
-                                      Folder("first")));
+  const auto first = Run(absl::StrCat(
+      "train --strategy ring --workers 2 --data synthetic --steps 4 --seed 5 --out ", Folder("first")));
   ASSERT_TRUE(first->Succeeded()) << first->Story();
   const auto again = Run(absl::StrCat("rerun ", Folder("first"), " --out ", Folder("again")));
   ASSERT_TRUE(again->Succeeded()) << again->Story();
@@ -41,9 +41,10 @@ TEST_F(RerunTest, ATrainingIsMadeAgainBitForBit) {
 }
 
 TEST_F(RerunTest, AComparisonTakesTheRoundsAndStepsThatTheFirstHad) {
-  const auto first = Run(absl::StrCat(
-      "compare --strategies ring --workers 2 --batch 8 --data synthetic --link none --no_eval --time_budget 3s --out ",
-      Folder("first")));
+  const auto first =
+      Run(absl::StrCat("compare --strategies single --workers 1 --batch 8 --data synthetic --link none "
+                       "--no_eval --time_budget 3s --out ",
+                       Folder("first")));
   ASSERT_TRUE(first->Succeeded()) << first->Story();
   nlohmann::json manifest = Manifest("first");
   manifest["cost"]["steps"] = 8;  // as if the machine had been another one
@@ -72,8 +73,9 @@ TEST_F(RerunTest, APredictionAndABenchmarkAreMadeAgain) {
     return json;
   };
   EXPECT_EQ(figures("predicted"), figures("predict"));
-  const auto bench = Run(absl::StrCat("bench --sizes 4K --algorithm ring --backend native --transport shm -n 2 -J ",
-                                      Folder("out.json"), " --out ", Folder("bench")));
+  const auto bench =
+      Run(absl::StrCat("bench --sizes 4K --algorithm ring --backend native --transport shm -n 2 -J ",
+                       Folder("out.json"), " --out ", Folder("bench")));
   ASSERT_TRUE(bench->Succeeded()) << bench->Story();
   const auto benched = Run(absl::StrCat("rerun ", Folder("bench"), " --out ", Folder("benched")));
   ASSERT_TRUE(benched->Succeeded()) << benched->Story();
@@ -84,7 +86,8 @@ TEST_F(RerunTest, APredictionAndABenchmarkAreMadeAgain) {
 TEST_F(RerunTest, WhatIsNotAsItWasIsSaidAndChangedFilesAreRefused) {
   ASSERT_TRUE(std::ofstream(Folder("mine.csv"))
               << "# batch: 4\n# device: none\n# forward_ms: 1\nname,bytes,ready_ms\nb,400,1\na,400,2\n");
-  const auto first = Run(absl::StrCat("predict --link 10gbit --workload ", Folder("mine.csv"), " --workers 2 --out ", Folder("first")));
+  const auto first = Run(absl::StrCat("predict --link 10gbit --workload ", Folder("mine.csv"),
+                                      " --workers 2 --out ", Folder("first")));
   ASSERT_TRUE(first->Succeeded()) << first->Story();
   nlohmann::json manifest = Manifest("first");
   manifest["machine"]["cores"] = 999;
