@@ -215,8 +215,8 @@ void VisitFlags(Options& o, Visitor& visit) {
             "weights alone"},
         o.resume, CheckGiven);
   visit(Row{"--max_restarts", group, "N",
-            "How often psring starts the job again after a process of it died, from the last checkpoint; one "
-            "server that died comes back alone"},
+            "How often psring starts the job again after a process of it died, from the last checkpoint; a "
+            "server that died comes back alone where it can, which counts as well"},
         o.max_restarts, WholeNumber(0, 1000));
 
   group = "Virtual clock (one process computes the real gradients of all workers; times are simulated)";
@@ -317,7 +317,8 @@ bool Checkpoints(const TrainingOptions& options) {
 }
 
 bool ServerReturns(const TrainingOptions& options, int servers) {
-  return options.max_restarts > 0 && servers == 1 && !options.align_steps;
+  if (servers > 1 && absl::StartsWith(options.strategy, "ps-backup")) return false;
+  return options.max_restarts > 0 && servers > 0 && !options.align_steps;
 }
 
 absl::Status CheckRecovery(const TrainingOptions& options, int servers) {

@@ -95,7 +95,7 @@ std::string PayloadOf(const TrainingOptions& options);
 bool Checkpoints(const TrainingOptions& options);
 
 // Whether psring starts a parameter server that died anew by itself, to go on with the workers that wait for
-// it; else the whole job. `servers`: how many there are.
+// it; else the whole job: aligned steps, backup workers of several servers. `servers`: how many there are.
 bool ServerReturns(const TrainingOptions& options, int servers);
 
 // InvalidArgument names a flag of checkpoints or of lost workers that does not go together with another: with

@@ -47,10 +47,11 @@ struct Checkpoint {
 class CheckpointStore {
  public:
   virtual ~CheckpointStore() = default;
-  // On return it is safe, whatever happens next; older ones than the one before may be gone.
+  // On return it is safe, whatever happens next; of older ones the newest are left, at least one.
   virtual absl::Status Save(const Checkpoint& checkpoint) = 0;
-  // The newest that is whole; nothing where there is none.
-  virtual absl::StatusOr<std::optional<Checkpoint>> Load() = 0;
+  // The newest that is whole and not beyond step `until`, nothing where there is none; those beyond it go,
+  // since the job will not come that way again.
+  virtual absl::StatusOr<std::optional<Checkpoint>> Load(int64_t until = INT64_MAX) = 0;
   // The job has ended well: nobody will go on with it.
   virtual void Clear() = 0;
 };

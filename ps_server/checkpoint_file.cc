@@ -28,7 +28,6 @@ namespace fs = std::filesystem;
 constexpr char kMagic[] = "psring checkpoint 1\n";
 constexpr char kEnding[] = ".checkpoint";
 constexpr size_t kHashBytes = 16;
-constexpr size_t kKept = 2;
 
 template <typename From, typename To>
 void Put(const From& from, To* to) {
@@ -106,8 +105,8 @@ std::string ValuesHash(const Checkpoint& checkpoint, const std::string& header) 
 
 class Folder : public CheckpointStore {
  public:
-  Folder(const std::string& folder, int server)
-      : folder_(folder), prefix_(absl::StrCat("server", server, "-step")) {}
+  Folder(const std::string& folder, int server, int servers)
+      : folder_(folder), prefix_(absl::StrCat("server", server, "-step")), kept_(servers > 1 ? 3 : 2) {}
 
   absl::Status Save(const Checkpoint& checkpoint) override {
     const std::string path = absl::StrCat(folder_, "/", prefix_, checkpoint.step, kEnding);
@@ -124,13 +123,17 @@ class Folder : public CheckpointStore {
     }
     PSRING_RETURN_IF_ERROR(ForceFolderToDisk(folder_));
     const std::vector<int64_t> steps = Steps();
-    for (size_t i = kKept; i < steps.size(); ++i) unlink(PathOf(steps[i]).c_str());
+    for (size_t i = kept_; i < steps.size(); ++i) unlink(PathOf(steps[i]).c_str());
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::optional<Checkpoint>> Load() override {
+  absl::StatusOr<std::optional<Checkpoint>> Load(int64_t until) override {
     absl::Status damage;
     for (const int64_t step : Steps()) {
+      if (step > until) {
+        unlink(PathOf(step).c_str());
+        continue;
+      }
       absl::StatusOr<Checkpoint> checkpoint = Read(PathOf(step));
       if (checkpoint.ok()) return std::optional(*std::move(checkpoint));
       if (damage.ok()) damage = checkpoint.status();
@@ -203,18 +206,20 @@ class Folder : public CheckpointStore {
 
   const std::string folder_;
   const std::string prefix_;
+  const size_t kept_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CheckpointStore>> OpenCheckpointFolder(const std::string& folder, int server) {
+absl::StatusOr<std::unique_ptr<CheckpointStore>> OpenCheckpointFolder(const std::string& folder, int server,
+                                                                      int servers) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error || access(folder.c_str(), W_OK | X_OK) != 0) {
     return absl::InvalidArgumentError(absl::StrCat("cannot write into the checkpoint folder ", folder, ": ",
                                                    error ? error.message() : strerror(errno)));
   }
-  return std::make_unique<Folder>(folder, server);
+  return std::make_unique<Folder>(folder, server, servers);
 }
 
 }  // namespace psring

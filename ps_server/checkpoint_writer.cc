@@ -18,7 +18,7 @@ CheckpointWriter::~CheckpointWriter() {
 
 void CheckpointWriter::Write(Checkpoint checkpoint) {
   MutexLock lock(mutex_);
-  while (next_.has_value()) changed_.Wait(mutex_);
+  while (next_.has_value() || writing_) changed_.Wait(mutex_);
   next_ = std::move(checkpoint);
   changed_.NotifyAll();
 }

@@ -139,6 +139,11 @@ int64_t ClientSession::start_step() const {
   return start_step_;
 }
 
+int64_t ClientSession::epoch() const {
+  MutexLock lock(mutex_);
+  return epoch_;
+}
+
 std::string ClientSession::Overdue(absl::Duration timeout) const {
   MutexLock lock(mutex_);
   for (const std::optional<Pending>& slot : pending_) {
@@ -152,6 +157,7 @@ void ClientSession::OnJoined(const ChunkHeader& header) {
   MutexLock lock(mutex_);
   connected_ = true;
   patience_ = absl::Milliseconds(header.patience_ms);
+  epoch_ = header.version;
   const bool first = std::exchange(incarnation_, header.incarnation) == 0;
   if (first) {
     start_step_ = header.step;
@@ -208,7 +214,10 @@ absl::Status ClientSession::OnChunk(const ChunkHeader& header, Pieces payload) {
       return OnReset(header);
     case MessageKind::kJoin:
       OnJoined(header);
+      heard_(header);
       return absl::OkStatus();
+    case MessageKind::kRewind:
+      return Unexpected(header);
     case MessageKind::kBarrier:
     case MessageKind::kFetch:
     case MessageKind::kLeave: {

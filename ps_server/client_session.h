@@ -59,6 +59,8 @@ class ClientSession {
   // its first answer.
   std::optional<absl::Duration> patience() const;
   int64_t start_step() const;
+  // Of the server, as it has told last.
+  int64_t epoch() const;
   // A push that has been in flight for longer than `timeout`, in words; empty where there is none.
   std::string Overdue(absl::Duration timeout) const;
 
@@ -117,6 +119,7 @@ class ClientSession {
   bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;  // ever: an answer may then come twice
   uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t start_step_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<absl::Duration> patience_ ABSL_GUARDED_BY(mutex_);
   std::optional<int64_t> went_back_to_ ABSL_GUARDED_BY(mutex_);
   Traffic traffic_ ABSL_GUARDED_BY(mutex_);

@@ -108,8 +108,12 @@ absl::StatusOr<std::string> GrpcClient::HandOver(const std::string& offer, absl:
 
 void GrpcClient::Introduce(const std::string& token) {
   const bool again = session_.patience().has_value();
-  auto join = std::make_shared<const std::string>(EncodeJoin(
-      {.worker = worker_, .job = session_.job(), .memory = token, .session = session_id_, .again = again}));
+  auto join = std::make_shared<const std::string>(EncodeJoin({.worker = worker_,
+                                                              .job = session_.job(),
+                                                              .memory = token,
+                                                              .session = session_id_,
+                                                              .again = again,
+                                                              .epoch = session_.epoch()}));
   Enqueue({.header = {.kind = MessageKind::kJoin}, .data = std::as_bytes(std::span(*join)), .keep = join});
   if (again || worker_ != 0) return;
   for (size_t slot = initial_slots_.size() + 1;

@@ -44,7 +44,9 @@ class GrpcClient : public PsClient {
   void Abort(absl::Status why) override { End(why); }
   Traffic traffic() const override { return session_.traffic(); }
   void OnWord(std::function<void(const ChunkHeader&)> heard) override { session_.OnWord(std::move(heard)); }
-  void Tell(const ChunkHeader& word) override { Enqueue({.header = session_.Addressed(word)}); }
+  void Tell(const ChunkHeader& word) override {
+    if (session_.connected()) Enqueue({.header = session_.Addressed(word)});
+  }
 
  private:
   enum Operation : intptr_t { kStarted = 1, kOffered, kRead, kWritten, kFinished };

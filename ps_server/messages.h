@@ -20,6 +20,7 @@
 //                                 <-    Reset: send the bucket's gradient again (a worker was lost in it)
 //   Barrier                       ->
 //                                 <-    Barrier: nobody is missing there
+//   Rewind: to a step             ->                                     (several servers, synchronous)
 //   Fetch                         ->
 //                                 <-    Weights of all buckets, then Fetch (or of one of the optimizer's
 //                                 slots)
@@ -38,6 +39,12 @@
 // on: exchanges in flight are sent again. Where it has come back with older weights, the answer to Join names
 // the step: a synchronous worker goes back to it, with the weights that a Fetch brings (`dropped` is set); an
 // asynchronous one goes on.
+//
+// Of several servers one may come back with older weights than the others hold. Every worker that hears of it
+// says Rewind to these, with the step and an epoch: each begins once more, as another incarnation, at the
+// newest of its checkpoints that is not beyond that step, as if it had died; and so on until all begin in the
+// same epoch at the same step (common_step.h). The answer to Join tells a server's epoch, and Join the newest
+// that the worker has heard of from it. A Rewind to an epoch that is not newer is ignored.
 //
 // With backup workers a gradient is announced when its last bucket is ready, and sent once it is admitted.
 // One that is dropped is not sent: its worker gets all buckets' weights at once, of the version that is its
@@ -68,21 +75,23 @@ enum class MessageKind : uint8_t {
   kAnnounce = 6,
   kNorm = 7,
   kReset = 8,
-  kBarrier = 9
+  kBarrier = 9,
+  kRewind = 10
 };
 
 struct ChunkHeader {
   MessageKind kind = MessageKind::kExchange;
   int bucket = 0;
   uint64_t offset = 0;  // of the payload's first byte in the bucket, in bytes
-  // Exchange, Announce, Reset; Join, to the worker: to go on with. Weights, to the server, and Fetch: above 0
-  // not the weights, but the optimizer's slot of this number, from 1.
+  // Exchange, Announce, Reset, Rewind; Join, to the worker: to go on with. Weights, to the server, and Fetch:
+  // above 0 not the weights, but the optimizer's slot of this number, from 1.
   int64_t step = 0;
   int64_t samples = 0;    // Exchange, to the server: in the gradient
-  int64_t version = 0;    // Exchange, to the worker: of these weights
+  int64_t version = 0;    // Exchange, to the worker: of these weights; Rewind and Join, to it: epoch
   int64_t staleness = 0;  // Exchange, to the worker: of the push that is answered
-  bool dropped =
-      false;  // to the worker: its gradient has no part in these weights; Join: nor has any in flight
+  // To the worker: its gradient has no part in these weights. Join: nor has any in flight, since the server
+  // begins at that step with all its workers.
+  bool dropped = false;
   // Announce: see below. To the worker: above 0 where with it the step is complete, made of so many workers'
   // gradients.
   int64_t complete = 0;
@@ -102,7 +111,7 @@ struct ChunkHeader {
 };
 
 // Told in every Join: both sides must speak the same.
-inline constexpr int kProtocolVersion = 6;
+inline constexpr int kProtocolVersion = 7;
 
 inline constexpr size_t kChunkBytes = 1 << 20;
 

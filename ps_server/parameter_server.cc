@@ -99,6 +99,11 @@ absl::StatusOr<Receipt> ParameterServer::Dispatch(int worker, const ChunkHeader&
     return status.ok() ? absl::StatusOr<Receipt>(Receipt::kTaken) : status;
   };
   if (header.kind == MessageKind::kWeights) return taken(OnWeights(worker, header, payload));
+  if (header.kind == MessageKind::kRewind) {
+    // Before the start it is nowhere to go back from.
+    if (!started_ || header.version <= epoch_) return Receipt::kTaken;
+    return taken(OnRewind(worker, header));
+  }
   if (!started_) {
     return absl::FailedPreconditionError(
         absl::StrCat("worker ", worker, " sent something before all workers have joined"));
@@ -238,7 +243,8 @@ void ParameterServer::Finish(Replies replies) {
         MutexLock lock(workers_[reader].mutex);
         again = workers_[reader].joins_again;
       }
-      if (absl::Status status = Welcome(reader, reply.header.step, again, /*went_back=*/true); !status.ok()) {
+      if (absl::Status status = Welcome(reader, reply.header.step, again, /*went_back=*/again);
+          !status.ok()) {
         Abort(status);
       }
       continue;

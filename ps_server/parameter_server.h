@@ -96,6 +96,7 @@ struct Joining {
   ServerJob job;
   uint64_t session = 0;  // of one process's client; 0: it never comes back
   bool again = false;    // it has been let in before, and its stream has broken since
+  int64_t epoch = 0;     // the newest of this server's that it has heard of (common_step.h)
 };
 
 class ParameterServer {
@@ -104,7 +105,8 @@ class ParameterServer {
   ~ParameterServer();
 
   // Before any Join: goes on from what a server has left behind. Synchronous workers go back to its step.
-  absl::Status Restore(const Checkpoint& checkpoint);
+  // `epoch`: that it was told to begin; nothing: the one before has died.
+  absl::Status Restore(const Checkpoint& checkpoint, std::optional<int64_t> epoch = std::nullopt);
 
   // One a thread that calls Receive.
   absl::StatusOr<Lane> NewLane() const;
@@ -138,6 +140,14 @@ class ParameterServer {
   // Waits for the end: OK once all workers have left, or are lost and the others have left; the reason once
   // the job has failed. Nothing where neither has happened by `deadline`.
   std::optional<absl::Status> WaitUntilOver(absl::Time deadline);
+
+  // Where WaitUntilOver says Cancelled: a worker has said that the job goes back to this step. Another server
+  // is to take the place of this one, in that epoch, with a checkpoint that is not beyond the step.
+  struct Rewind {
+    int64_t step = 0;
+    int64_t epoch = 0;
+  };
+  std::optional<Rewind> goes_back_to() const;
 
   ServerStats stats() const;
   uint64_t incarnation() const { return incarnation_; }
@@ -196,6 +206,7 @@ class ParameterServer {
     Presence presence = Presence::kAbsent;
     uint64_t session = 0;
     bool again = false;
+    int64_t epoch = 0;
     int64_t gone_ns = 0;      // since then its stream is broken; 0: it is not
     int64_t patience_ns = 0;  // for so long
     std::string why;          // it is gone
@@ -288,6 +299,8 @@ class ParameterServer {
   // False: the buckets are at different versions just now.
   bool TakeCheckpoint(bool finished);
 
+  absl::Status OnRewind(int worker, const ChunkHeader& header);
+
   // parameter_server_watch.cc
   void Watch();
   // Tells those in line for memory whose turn has come.
@@ -315,6 +328,7 @@ class ParameterServer {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool passed_[kBarriers] ABSL_GUARDED_BY(mutex_) = {};
   bool poked_ ABSL_GUARDED_BY(mutex_) = false;  // the watchdog has something to do
+  std::optional<Rewind> goes_back_to_ ABSL_GUARDED_BY(mutex_);
 
   // Made in worker 0's Join or in Restore; from then on worker 0's thread may read it, and everybody once
   // started_ is true.
@@ -327,7 +341,9 @@ class ParameterServer {
   // Backup workers, at the first server.
   std::optional<Admission> admission_ ABSL_GUARDED_BY(admission_mutex_);
   std::unique_ptr<Worker[]> workers_;
-  bool restored_ = false;                  // before any Join
+  bool restored_ = false;  // before any Join
+  std::atomic<int64_t> epoch_{0};
+  bool epoch_is_told_ = false;             // before any Join; else it follows from what the workers know
   std::vector<int64_t> first_step_;        // by worker: a checkpoint's, or 0
   bool was_finished_ = false;              // the checkpoint's workers had nothing left to do but to leave
   std::atomic<size_t> reduced_{0};         // clipping: buckets whose gradient has been added up

@@ -52,8 +52,10 @@ absl::Status ParameterServer::Enter(const Joining& joining, std::shared_ptr<Repl
     if (bad_job.ok() && worker == 0 && !restored_) bad_job = PrepareLocked(joining.job);
     if (bad_job.ok()) {
       last_arrival_ns_ = MonotonicNanos();
-      attendance_[worker] = {
-          .presence = Presence::kJoined, .session = joining.session, .again = joining.again};
+      attendance_[worker] = {.presence = Presence::kJoined,
+                             .session = joining.session,
+                             .again = joining.again,
+                             .epoch = joining.epoch};
       jobs_[worker] = joining.job;
       MutexLock worker_lock(workers_[worker].mutex);
       workers_[worker].sink = std::move(sink);
@@ -151,10 +153,10 @@ absl::Status ParameterServer::TakeIn(int worker, bool again, Replies& replies) {
 
 ChunkHeader ParameterServer::WelcomeHeader(int64_t step) const {
   absl::Duration patience = options_.worker_timeout;
-  if (options_.servers > 1) patience = absl::ZeroDuration();  // all servers' conversations end together
   if (options_.checkpoints != nullptr) patience = std::max(options_.timeout, patience);
   return {.kind = MessageKind::kJoin,
           .step = step,
+          .version = epoch_,
           .incarnation = incarnation_,
           .patience_ms = absl::ToInt64Milliseconds(patience)};
 }
@@ -162,7 +164,7 @@ ChunkHeader ParameterServer::WelcomeHeader(int64_t step) const {
 absl::Status ParameterServer::Welcome(int worker, int64_t step, bool again, bool went_back,
                                       const std::vector<Reply>* first_weights) {
   ChunkHeader header = WelcomeHeader(step);
-  header.dropped = again && went_back;
+  header.dropped = went_back;
   if (!again && (worker != 0 || step > 0 || restored_)) {
     // Its pushes of a step begin together: what a bucket may have had of it before is not waited for.
     std::vector<Reply> weights;
@@ -177,7 +179,7 @@ absl::Status ParameterServer::Welcome(int worker, int64_t step, bool again, bool
   return absl::OkStatus();
 }
 
-absl::Status ParameterServer::Restore(const Checkpoint& checkpoint) {
+absl::Status ParameterServer::Restore(const Checkpoint& checkpoint, std::optional<int64_t> epoch) {
   MutexLock lock(mutex_);
   PSRING_RETURN_IF_ERROR(ValidateServerJob(checkpoint.job));
   if (checkpoint.job.workers != options_.workers) {
@@ -186,11 +188,18 @@ absl::Status ParameterServer::Restore(const Checkpoint& checkpoint) {
                                                    "; give another --checkpoint_dir"));
   }
   PSRING_RETURN_IF_ERROR(PrepareLocked(checkpoint.job));
+  if (rule_.kind == WaitingRule::Kind::kBackup && checkpoint.job.servers > 1) {
+    return absl::FailedPreconditionError(
+        "a job with backup workers and several servers does not go on where one of them died; start all of "
+        "it again, from a checkpoint of training (--resume), with another --checkpoint_dir for the server");
+  }
   if (checkpoint.values.size() != shard_->value_count() || checkpoint.buckets.size() != job_.buckets.size() ||
       checkpoint.samples.size() != job_.buckets.size()) {
     return absl::DataLossError("the checkpoint has not as many values as its job");
   }
   restored_ = true;
+  epoch_ = epoch.value_or(0);
+  epoch_is_told_ = epoch.has_value();
   notes_arrivals_ = false;  // the order before is not known
   if (options_.arrivals != nullptr) *options_.arrivals = {};
   weights_arrived_ = true;
@@ -236,7 +245,7 @@ absl::Status ParameterServer::Restore(const Checkpoint& checkpoint) {
   if (was_finished_) passed_[kBarriers - 1] = true;
   MutexLock stats_lock(stats_mutex_);
   stats_ = checkpoint.stats;
-  ++stats_.restarts;
+  stats_.restarts += epoch.has_value() ? 0 : 1;
   return absl::OkStatus();
 }
 
@@ -331,6 +340,9 @@ absl::Status ParameterServer::StartOnceComplete() {
       if (known.presence == Presence::kJoined) present.emplace_back(worker, known.again);
     }
     starting_ = true;
+    for (const Attendance& known : attendance_) {
+      if (restored_ && !epoch_is_told_) epoch_ = std::max<int64_t>(epoch_, known.epoch + 1);
+    }
   }
   // Before anybody hears of the start: whoever does may push, and the others begin with what was before.
   PSRING_ASSIGN_OR_RETURN(const std::vector<Reply> weights, AllWeights());
@@ -341,7 +353,8 @@ absl::Status ParameterServer::StartOnceComplete() {
     writer_->Flush();
   }
   for (const auto& [worker, again] : present) {
-    PSRING_RETURN_IF_ERROR(Welcome(worker, first_step_[worker], again, /*went_back=*/true, &weights));
+    PSRING_RETURN_IF_ERROR(
+        Welcome(worker, first_step_[worker], again, /*went_back=*/again || restored_, &weights));
   }
   return absl::OkStatus();
 }

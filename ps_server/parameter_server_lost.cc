@@ -22,7 +22,7 @@ void ParameterServer::Disconnected(int worker, const ReplySink* sink, const std:
   Attendance& known = attendance_[worker];
   if (known.presence != Presence::kJoined) return;
   known.gone_ns = MonotonicNanos();
-  const bool may_return = started_ && known.session != 0 && options_.servers == 1;
+  const bool may_return = started_ && known.session != 0;
   known.patience_ns = may_return ? absl::ToInt64Nanoseconds(options_.worker_timeout) : 0;
   known.why = why;
   poked_ = true;

@@ -109,9 +109,9 @@ class PsClient {
 
   // For a client of several servers, which carries word from one to the others (MakeShardedPsClient). `heard`
   // gets what a server says that concerns them too: on a thread of the client, before anything that follows
-  // from it; it must not block. Set it before Start.
+  // from it; it must not block. Set it before Start. Every answer to Join is such a word.
   virtual void OnWord(std::function<void(const ChunkHeader&)> heard) = 0;
-  // Sends a message without payload. From any thread.
+  // Sends a message without payload, where the server is not lost just now. From any thread.
   virtual void Tell(const ChunkHeader& word) = 0;
 };
 
@@ -142,7 +142,8 @@ std::unique_ptr<PsClient> MakeDirectPsClient(ParameterServer& server);
 // answer that will not come.
 //
 // The servers do not know each other: what one decides for all (whose gradient is in a step, with backup
-// workers; the norm of the whole gradient) each worker carries to the others.
+// workers; the norm of the whole gradient; to which step a synchronous job goes back) each worker carries to
+// the others.
 //
 // `servers`: a client each, in the order of the servers' numbers; not started. With one it is that client.
 std::unique_ptr<PsClient> MakeShardedPsClient(std::vector<std::unique_ptr<PsClient>> servers);

@@ -60,17 +60,6 @@ OnWorkerLoss ParseOnWorkerLoss(const std::string& word) {
   return word == "stop" ? OnWorkerLoss::kStop : OnWorkerLoss::kContinue;
 }
 
-// What only one server alone can do.
-absl::Status CheckFlags(const Flags& flags) {
-  if (flags.servers == 1) return absl::OkStatus();
-  const char* flag = !flags.checkpoint_dir.empty()        ? "--checkpoint_dir"
-                     : flags.on_worker_loss == "continue" ? "--on_worker_loss continue"
-                                                          : nullptr;
-  if (flag == nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(flag, " with --servers ", flags.servers,
-                                                 ": only one server alone can do that; leave it out"));
-}
-
 absl::Status WriteRecord(const std::string& folder, int server, const ServerStats& stats) {
   ServerResult result;
   result.server = server;
@@ -108,57 +97,74 @@ absl::StatusOr<RendezvousOptions> Meeting(const Flags& flags) {
   return meeting;
 }
 
-absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
-  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, MakeDevice(flags.device));
+// What lasts from one life of the server to the next, within one process.
+struct Surroundings {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<CheckpointStore> checkpoints;  // null: none
+  std::unique_ptr<LinkShaper> shaper;
+  std::unique_ptr<Rendezvous> rendezvous;
+  int metrics_port = -1;  // below 0: no metrics; once it is known, where they are
+};
 
-  std::unique_ptr<CheckpointStore> checkpoints;
-  if (!flags.checkpoint_dir.empty()) {
-    PSRING_ASSIGN_OR_RETURN(checkpoints, OpenCheckpointFolder(flags.checkpoint_dir, flags.server));
-  }
-  const std::unique_ptr<LinkShaper> shaper = MakeLinkShaper(flags.link);
+// How one life begins, and what comes after it.
+struct Life {
+  std::optional<Checkpoint> checkpoint;  // that it goes on from
+  std::optional<int64_t> epoch = {};     // that it was told to begin; nothing: the first life of this process
+  std::optional<ParameterServer::Rewind> goes_back_to = {};  // with the next life
+  int64_t restarts = 0;
+};
+
+// Serves until the job is over, or goes back to an earlier step.
+absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Surroundings& around, Life& life) {
   Arrivals arrivals;
-  ParameterServer server(*device, {.workers = flags.workers,
-                                   .server = flags.server,
-                                   .servers = flags.servers,
-                                   .timeout = meeting.timeout,
-                                   .on_worker_loss = ParseOnWorkerLoss(flags.on_worker_loss),
-                                   .worker_timeout = absl::Seconds(flags.worker_timeout_s),
-                                   .reject_nonfinite = flags.reject_nonfinite,
-                                   .staging_bytes = static_cast<size_t>(flags.staging_mb) << 20,
-                                   .checkpoints = checkpoints.get(),
-                                   .checkpoint_every = flags.checkpoint_every,
-                                   .on_note = Note,
-                                   .arrivals = &arrivals});
-  if (checkpoints != nullptr) {
-    PSRING_ASSIGN_OR_RETURN(const std::optional<Checkpoint> checkpoint, checkpoints->Load());
-    if (checkpoint.has_value()) {
-      PSRING_RETURN_IF_ERROR(server.Restore(*checkpoint));
-      Note(absl::StrCat("goes on from step ", checkpoint->step, " in ", flags.checkpoint_dir));
-    }
+  ParameterServer server(*around.device, {.workers = flags.workers,
+                                          .server = flags.server,
+                                          .servers = flags.servers,
+                                          .timeout = meeting.timeout,
+                                          .on_worker_loss = ParseOnWorkerLoss(flags.on_worker_loss),
+                                          .worker_timeout = absl::Seconds(flags.worker_timeout_s),
+                                          .reject_nonfinite = flags.reject_nonfinite,
+                                          .staging_bytes = static_cast<size_t>(flags.staging_mb) << 20,
+                                          .checkpoints = around.checkpoints.get(),
+                                          .checkpoint_every = flags.checkpoint_every,
+                                          .on_note = Note,
+                                          .arrivals = &arrivals});
+  if (life.checkpoint.has_value()) {
+    PSRING_RETURN_IF_ERROR(server.Restore(*life.checkpoint, life.epoch));
+    Note(absl::StrCat(!life.epoch.has_value() ? "goes on" : "goes back to, and on", " from step ",
+                      life.checkpoint->step, " in ", flags.checkpoint_dir));
   }
-  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Service> service, Service::Start(server, {.host = flags.bind,
-                                                                                    .port = flags.port,
-                                                                                    .threads = flags.threads,
-                                                                                    .shaper = shaper.get()}));
+  PSRING_ASSIGN_OR_RETURN(
+      std::unique_ptr<Service> service,
+      Service::Start(
+          server,
+          {.host = flags.bind, .port = flags.port, .threads = flags.threads, .shaper = around.shaper.get()}));
+  if (around.rendezvous == nullptr) {
+    PSRING_ASSIGN_OR_RETURN(around.rendezvous, Rendezvous::Connect(meeting));
+  }
   std::unique_ptr<HttpServer> metrics;
-  if (flags.metrics_port >= 0) {
+  if (around.metrics_port >= 0) {
     const auto answer = [&server, &flags](const std::string& path) -> HttpReply {
       if (path != "/metrics") return {.code = 404, .body = "there is /metrics\n"};
       return {.type = kOpenMetricsType, .body = ServerMetricsText(flags.server, server.stats())};
     };
     PSRING_ASSIGN_OR_RETURN(metrics,
-                            HttpServer::Start({.host = flags.bind, .port = flags.metrics_port}, answer));
-    std::printf("ps_server: metrics of server %d: %s/metrics\n", flags.server, metrics->url().c_str());
+                            HttpServer::Start({.host = flags.bind, .port = around.metrics_port}, answer));
+    around.metrics_port = metrics->port();
+    if (!life.epoch.has_value()) {
+      std::printf("ps_server: metrics of server %d: %s/metrics\n", flags.server, metrics->url().c_str());
+    }
   }
-  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Rendezvous> rendezvous, Rendezvous::Connect(meeting));
   std::unique_ptr<RoundLimitServer> limits;
   if (flags.limits) {
     PSRING_ASSIGN_OR_RETURN(limits, RoundLimitServer::Start(flags.bind, flags.workers, meeting.timeout));
-    PSRING_RETURN_IF_ERROR(rendezvous->Set("ps/0/limits", limits->address()));
+    PSRING_RETURN_IF_ERROR(around.rendezvous->Set("ps/0/limits", limits->address()));
   }
-  PSRING_RETURN_IF_ERROR(rendezvous->Set(absl::StrCat("ps/", flags.server), service->address()));
-  std::printf("ps_server: serving %d workers on %s\n", flags.workers, service->address().c_str());
-  std::fflush(stdout);
+  PSRING_RETURN_IF_ERROR(around.rendezvous->Set(absl::StrCat("ps/", flags.server), service->address()));
+  if (!life.epoch.has_value()) {
+    std::printf("ps_server: serving %d workers on %s\n", flags.workers, service->address().c_str());
+    std::fflush(stdout);
+  }
 
   // From here on the job has an end worth writing about; until here the signals simply end the process.
   std::signal(SIGTERM, [](int signal) { told_to_end = signal; });
@@ -175,14 +181,45 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
     server.CheckpointNow(absl::Now() + absl::Milliseconds(1500));
     server.Abort(absl::CancelledError("the parameter server was told to end"));
   }
+  if (told_to_end == 0) life.goes_back_to = server.goes_back_to();
+  life.restarts = server.stats().restarts;
   if (outcome->ok() && !flags.record.empty()) outcome = WriteRecords(flags, server.stats(), arrivals);
-  if (outcome->ok() && checkpoints != nullptr) checkpoints->Clear();
+  if (outcome->ok() && around.checkpoints != nullptr) around.checkpoints->Clear();
   if (!service->Stop(absl::Now() + absl::Seconds(2))) {
     // All that matters is written; a connection that will not end must not keep the process.
     if (!outcome->ok()) Fail("ps_server", std::string(outcome->message()));
     std::_Exit(outcome->ok() ? 0 : told_to_end != 0 ? 128 + static_cast<int>(told_to_end) : 1);
   }
   return *outcome;
+}
+
+absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
+  Surroundings around;
+  PSRING_ASSIGN_OR_RETURN(around.device, MakeDevice(flags.device));
+  Life life;
+  if (!flags.checkpoint_dir.empty()) {
+    PSRING_ASSIGN_OR_RETURN(around.checkpoints,
+                            OpenCheckpointFolder(flags.checkpoint_dir, flags.server, flags.servers));
+    PSRING_ASSIGN_OR_RETURN(life.checkpoint, around.checkpoints->Load());
+  }
+  around.shaper = MakeLinkShaper(flags.link);
+  around.metrics_port = flags.metrics_port;
+  while (true) {
+    const absl::Status outcome = Serve(flags, meeting, around, life);
+    if (!life.goes_back_to.has_value()) return outcome;
+    // Another server has died: this one begins again as if it had, too. What it has written is on the disk.
+    const int64_t back = life.goes_back_to->step;
+    Life next{.epoch = life.goes_back_to->epoch};
+    PSRING_ASSIGN_OR_RETURN(next.checkpoint, around.checkpoints->Load(back));
+    if (!next.checkpoint.has_value()) {
+      return absl::DataLossError(absl::StrCat("the job goes back to step ", back, ", and server ",
+                                              flags.server, " has no checkpoint that old in ",
+                                              flags.checkpoint_dir));
+    }
+    next.checkpoint->finished = false;
+    next.checkpoint->stats.restarts = life.restarts;
+    life = std::move(next);
+  }
 }
 
 }  // namespace
@@ -218,8 +255,7 @@ int main(int argc, char** argv) {
                  "asynchronous ones continue (several servers always stop)")
       ->check(psring::OneOf({"stop", "continue"}));
   app.add_option("--worker_timeout", flags.worker_timeout_s,
-                 "seconds in which a worker whose connection broke may come back before it is lost (of one "
-                 "server)")
+                 "seconds in which a worker whose connection broke may come back before it is lost")
       ->check(psring::RealNumber({.low = 0, .low_allowed = true}))
       ->capture_default_str();
   app.add_option("--reject_nonfinite", flags.reject_nonfinite, "refuse a gradient with NaN or infinity in it")
@@ -255,9 +291,6 @@ int main(int argc, char** argv) {
   psring::KeepFreedMemory();
   const absl::StatusOr<psring::RendezvousOptions> meeting = psring::Meeting(flags);
   if (!meeting.ok()) return psring::Fail("ps_server", std::string(meeting.status().message()), 2);
-  if (absl::Status bad = psring::CheckFlags(flags); !bad.ok()) {
-    return psring::Fail("ps_server", std::string(bad.message()), 2);
-  }
   const absl::Status status = psring::Run(flags, *meeting);
   if (status.ok()) return 0;
   return psring::Fail("ps_server", std::string(status.message()),

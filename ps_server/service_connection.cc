@@ -131,9 +131,12 @@ absl::Status Connection::HandleJoin() {
           "worker ", request.worker, " says that it shares memory, and has not handed any over"));
     }
   }
-  PSRING_RETURN_IF_ERROR(server_.Join(
-      {.worker = request.worker, .job = request.job, .session = request.session, .again = request.again},
-      shared_from_this()));
+  PSRING_RETURN_IF_ERROR(server_.Join({.worker = request.worker,
+                                       .job = request.job,
+                                       .session = request.session,
+                                       .again = request.again,
+                                       .epoch = request.epoch},
+                                      shared_from_this()));
   worker_ = request.worker;
   join_alarm_.Cancel();
   return absl::OkStatus();

@@ -1,332 +1,260 @@
-// The client of several servers: cuts exchanges into slices, and carries word from server to server.
+// The client of several servers: cuts exchanges into slices, and puts the answers together.
+#include "ps_server/sharded_client.h"
 
 #include <algorithm>
-#include <map>
-#include <thread>
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "common/mutex.h"
-#include "ps_server/ps_client.h"
-#include "ps_server/sharding.h"
 
 namespace psring {
-namespace {
 
-class ShardedClient : public PsClient {
- public:
-  explicit ShardedClient(std::vector<std::unique_ptr<PsClient>> servers) : servers_(std::move(servers)) {}
+ShardedClient::Speaking::Speaking(ShardedClient& client) : client_(client) {
+  MutexLock lock(client_.mutex_);
+  ++client_.speaking_;
+}
 
-  std::string payload() const override {
-    const std::string first = servers_.front()->payload();
-    const bool same = std::all_of(servers_.begin(), servers_.end(),
-                                  [&](const auto& server) { return server->payload() == first; });
-    return same ? first : "mixed";
-  }
+ShardedClient::Speaking::~Speaking() {
+  MutexLock lock(client_.mutex_);
+  --client_.speaking_;
+  client_.changed_.NotifyAll();
+}
 
-  // All of it to each: a slice stands there at an offset of its own.
-  void ShareMemory(const SharedSpan& gradients, const SharedSpan& weights) override {
-    for (const auto& server : servers_) server->ShareMemory(gradients, weights);
-  }
+// The clients end one after the other: before the first does, none may have anything to say to it any more.
+ShardedClient::~ShardedClient() {
+  Fail(absl::CancelledError("its client was destroyed before it left"));
+  MutexLock lock(mutex_);
+  while (speaking_ > 0) changed_.Wait(mutex_);
+}
 
-  void BeginWith(std::vector<ConstSpan> slots) override { slots_ = std::move(slots); }
+std::string ShardedClient::payload() const {
+  const std::string first = servers_.front()->payload();
+  const bool same = std::all_of(servers_.begin(), servers_.end(),
+                                [&](const auto& server) { return server->payload() == first; });
+  return same ? first : "mixed";
+}
 
-  absl::Status Start(int worker, const ServerJob& job, Span weights, absl::Time deadline) override {
-    PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
-    job_ = job;
-    carries_verdicts_ = absl::StartsWith(job.consistency, "backup");
-    slices_ = CutBuckets(job.buckets, count());
+// All of it to each: a slice stands there at an offset of its own.
+void ShardedClient::ShareMemory(const SharedSpan& gradients, const SharedSpan& weights) {
+  for (const auto& server : servers_) server->ShareMemory(gradients, weights);
+}
+
+void ShardedClient::BeginWith(std::vector<ConstSpan> slots) { slots_ = std::move(slots); }
+
+absl::Status ShardedClient::Start(int worker, const ServerJob& job, Span weights, absl::Time deadline) {
+  PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
+  job_ = job;
+  carries_verdicts_ = absl::StartsWith(job.consistency, "backup");
+  slices_ = CutBuckets(job.buckets, count());
+  {
+    MutexLock lock(mutex_);
     held_.resize(servers_.size());
-    for (int server = 0; server < count(); ++server) {
-      servers_[server]->OnWord([this, server](const ChunkHeader& word) { OnWordOf(server, word); });
-    }
-    return OnEach([&](int server) {
-      const ServerJob shard = ShardOf(job, slices_[server], server, count());
-      std::vector<float> part(static_cast<size_t>(shard.parameters));
-      std::vector<std::vector<float>> slots(worker == 0 ? slots_.size() : 0, part);
-      std::vector<ConstSpan> spans;
-      for (size_t i = 0; i < slots.size(); ++i) {
-        Gather(server, shard, slots_[i], slots[i]);
-        spans.emplace_back(slots[i].data(), slots[i].size());
-      }
-      if (worker == 0) Gather(server, shard, weights, part);
-      servers_[server]->BeginWith(spans);
-      PSRING_RETURN_IF_ERROR(servers_[server]->Start(worker, shard, {part.data(), part.size()}, deadline));
-      if (worker != 0) Scatter(server, shard, part, weights);
-      return absl::OkStatus();
-    });
   }
+  for (int server = 0; server < count(); ++server) {
+    servers_[server]->OnWord([this, server](const ChunkHeader& word) { OnWordOf(server, word); });
+  }
+  PSRING_RETURN_IF_ERROR(OnEach([&](int server) -> absl::Status {
+    const ServerJob shard = ShardOf(job, slices_[server], server, count());
+    std::vector<float> part(static_cast<size_t>(shard.parameters));
+    std::vector<std::vector<float>> slots(worker == 0 ? slots_.size() : 0, part);
+    std::vector<ConstSpan> spans;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      Gather(server, shard, slots_[i], slots[i]);
+      spans.emplace_back(slots[i].data(), slots[i].size());
+    }
+    if (worker == 0) Gather(server, shard, weights, part);
+    servers_[server]->BeginWith(spans);
+    PSRING_RETURN_IF_ERROR(servers_[server]->Start(worker, shard, {part.data(), part.size()}, deadline));
+    // Worker 0's are its own, unless the job had begun before.
+    Scatter(server, shard, part, weights);
+    return absl::OkStatus();
+  }));
+  return AgreeOnStart(weights, deadline);
+}
 
-  void PushPull(const Exchange& exchange, Done done) override {
-    auto joint = std::make_shared<Joint>(std::move(done), servers_.size());
-    // The first server last: with its last bucket it may decide at once, and then all is held for the others.
-    for (int server = count() - 1; server >= 0; --server) {
-      const BucketSlice slice = slices_[server][exchange.bucket];
-      Part part{.exchange = exchange, .joint = joint};
-      part.exchange.gradient = exchange.gradient.Slice(slice.first, slice.count);
-      part.exchange.weights = exchange.weights.Slice(slice.first, slice.count);
-      if (server > 0 && carries_verdicts_) {
-        MutexLock lock(mutex_);
-        if (failure_.ok()) {  // once it has failed nothing is decided any more
-          held_[server].push_back(std::move(part));
-          continue;
-        }
+void ShardedClient::PushPull(const Exchange& exchange, Done done) {
+  auto joint = std::make_shared<Joint>(std::move(done), servers_.size());
+  // The first server last: with its last bucket it may decide at once, and then all is held for the others.
+  for (int server = count() - 1; server >= 0; --server) {
+    const BucketSlice slice = slices_[server][exchange.bucket];
+    Part part{.exchange = exchange, .joint = joint};
+    part.exchange.gradient = exchange.gradient.Slice(slice.first, slice.count);
+    part.exchange.weights = exchange.weights.Slice(slice.first, slice.count);
+    bool given_up = false;
+    {
+      MutexLock lock(mutex_);
+      given_up = failure_.ok() && goes_back_;
+      // Once it has failed nothing is decided any more.
+      if (failure_.ok() && !goes_back_ && server > 0 && carries_verdicts_) {
+        held_[server].push_back(std::move(part));
+        continue;
       }
+    }
+    if (given_up) {
+      Arrived(server, part, ExchangeResult{.went_back = true});
+    } else {
       Send(server, part);
     }
   }
+}
 
-  // Workers do not come back to several servers, nor do these go back: all begin at 0. Were one of them ever
-  // to say otherwise, the earliest step is the one that all of them can go on from.
-  int64_t start_step() const override {
-    int64_t first = servers_.front()->start_step();
-    for (const auto& server : servers_) first = std::min(first, server->start_step());
-    return first;
-  }
+// Of all: any may come back from its death meanwhile.
+absl::StatusOr<std::optional<int64_t>> ShardedClient::Barrier(int number, absl::Time deadline) {
+  std::atomic<bool> back = false;
+  PSRING_RETURN_IF_ERROR(OnEach([&](int server) -> absl::Status {
+    PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> step, servers_[server]->Barrier(number, deadline));
+    if (step.has_value()) back = true;
+    return absl::OkStatus();
+  }));
+  MutexLock lock(mutex_);
+  while (back && !goes_back_ && failure_.ok()) changed_.Wait(mutex_);  // the word of it is on its way
+  if (!goes_back_) return std::nullopt;
+  PSRING_RETURN_IF_ERROR(AwaitAgreement(deadline));
+  return common_.step();
+}
 
-  // The first server's: who has got there has had the answers of all.
-  absl::StatusOr<std::optional<int64_t>> Barrier(int number, absl::Time deadline) override {
-    absl::StatusOr<std::optional<int64_t>> back = servers_.front()->Barrier(number, deadline);
-    if (back.ok()) return back;
-    Fail(Named(0, back.status()));
+absl::Status ShardedClient::Fetch(Span weights, absl::Time deadline) {
+  {
     MutexLock lock(mutex_);
-    return failure_;
+    if (goes_back_) PSRING_RETURN_IF_ERROR(AwaitAgreement(deadline));
+    goes_back_ = false;
   }
+  return FetchParts(weights, [&](int server, Span part) { return servers_[server]->Fetch(part, deadline); });
+}
 
-  absl::Status Fetch(Span weights, absl::Time deadline) override {
-    return FetchParts(weights,
-                      [&](int server, Span part) { return servers_[server]->Fetch(part, deadline); });
+absl::StatusOr<bool> ShardedClient::FetchState(int slot, Span values, absl::Time deadline) {
+  std::atomic<bool> all = true;
+  PSRING_RETURN_IF_ERROR(FetchParts(values, [&](int server, Span part) -> absl::Status {
+    PSRING_ASSIGN_OR_RETURN(const bool fetched, servers_[server]->FetchState(slot, part, deadline));
+    if (!fetched) all = false;
+    return absl::OkStatus();
+  }));
+  MutexLock lock(mutex_);
+  return all && !goes_back_;
+}
+
+absl::Status ShardedClient::FetchParts(Span whole, const FetchPart& fetch) {
+  return OnEach([&](int server) -> absl::Status {
+    const ServerJob shard = ShardOf(job_, slices_[server], server, count());
+    std::vector<float> part(static_cast<size_t>(shard.parameters));
+    PSRING_RETURN_IF_ERROR(fetch(server, {part.data(), part.size()}));
+    Scatter(server, shard, part, whole);
+    return absl::OkStatus();
+  });
+}
+
+absl::Status ShardedClient::Leave(absl::Time deadline) {
+  // The first one's answer may say that a step is complete without this worker; the others hear of it before
+  // it leaves them.
+  if (carries_verdicts_) {
+    PSRING_RETURN_IF_ERROR(Named(0, servers_.front()->Leave(deadline)));
   }
+  return OnEach([&](int server) {
+    return server == 0 && carries_verdicts_ ? absl::OkStatus() : servers_[server]->Leave(deadline);
+  });
+}
 
-  absl::StatusOr<bool> FetchState(int slot, Span values, absl::Time deadline) override {
-    PSRING_RETURN_IF_ERROR(FetchParts(values, [&](int server, Span part) {
-      return servers_[server]->FetchState(slot, part, deadline).status();
-    }));
-    return true;  // several servers do not go back
+Traffic ShardedClient::traffic() const {
+  Traffic all;
+  for (const auto& server : servers_) all = all + server->traffic();
+  return all;
+}
+
+void ShardedClient::Tell(const ChunkHeader& word) {
+  for (const auto& server : servers_) server->Tell(word);
+}
+
+absl::Status ShardedClient::Named(int server, const absl::Status& status) const {
+  if (status.ok()) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat("server ", server, " of ", count(), ": ", status.message()));
+}
+
+absl::Status ShardedClient::failure() {
+  MutexLock lock(mutex_);
+  return failure_;
+}
+
+void ShardedClient::Gather(int server, const ServerJob& shard, ConstSpan whole,
+                           std::vector<float>& part) const {
+  ForEachSlice(server, shard, part, [&](float* in_part, size_t first, size_t length) {
+    std::copy_n(whole.floats() + first, length, in_part);
+  });
+}
+
+void ShardedClient::Scatter(int server, const ServerJob& shard, std::vector<float>& part,
+                            Span weights) const {
+  ForEachSlice(server, shard, part, [&](const float* in_part, size_t first, size_t length) {
+    std::copy_n(in_part, length, weights.floats() + first);
+  });
+}
+
+void ShardedClient::Send(int server, const Part& part) {
+  servers_[server]->PushPull(part.exchange, [this, server, part](absl::StatusOr<ExchangeResult> result) {
+    Arrived(server, part, std::move(result));
+  });
+}
+
+void ShardedClient::Arrived(int server, const Part& part, absl::StatusOr<ExchangeResult> result) {
+  const Speaking speaking(*this);
+  if (!result.ok()) Fail(Named(server, result.status()));
+  if (server == 0 && carries_verdicts_ && result.ok() && result->dropped) {
+    Carry({.kind = MessageKind::kAnnounce,
+           .step = part.exchange.step,
+           .version = result->version,
+           .dropped = true});
   }
-
-  absl::Status Leave(absl::Time deadline) override {
-    // The first one's answer may say that a step is complete without this worker; the others hear of it
-    // before it leaves them.
-    if (carries_verdicts_) {
-      PSRING_RETURN_IF_ERROR(Named(0, servers_.front()->Leave(deadline)));
+  Joint& joint = *part.joint;
+  absl::StatusOr<ExchangeResult> outcome;
+  {
+    MutexLock lock(joint.mutex);
+    if (!result.ok()) {
+      if (joint.failure.ok()) joint.failure = Named(server, result.status());
+    } else {
+      ExchangeResult& all = joint.result;
+      all.dropped = result->dropped;
+      all.went_back = all.went_back || result->went_back;
+      // What is dropped goes on with what the first server says: the others' weights may be newer.
+      if (result->dropped ? server == 0 : !joint.any || result->version < all.version) {
+        all.version = result->version;
+      }
+      all.staleness = std::max(all.staleness, result->staleness);
+      all.server_staleness[static_cast<size_t>(server)] = result->staleness;
+      joint.any = true;
     }
-    return OnEach([&](int server) {
-      return server == 0 && carries_verdicts_ ? absl::OkStatus() : servers_[server]->Leave(deadline);
-    });
-  }
-
-  void Abort(absl::Status why) override { Fail(why); }
-
-  Traffic traffic() const override {
-    Traffic all;
-    for (const auto& server : servers_) all = all + server->traffic();
-    return all;
-  }
-
-  void OnWord(std::function<void(const ChunkHeader&)>) override {}  // nobody stands above
-  void Tell(const ChunkHeader& word) override {
-    for (const auto& server : servers_) server->Tell(word);
-  }
-
- private:
-  // An exchange of all servers, until the last has answered.
-  struct Joint {
-    Joint(Done its_done, size_t servers) : done(std::move(its_done)), left(servers) {
-      result.server_staleness.resize(servers);
+    if (--joint.left > 0) return;
+    if (joint.failure.ok()) {
+      outcome = joint.result;
+    } else {
+      outcome = joint.failure;
     }
-    const Done done;
-    Mutex mutex;
-    size_t left ABSL_GUARDED_BY(mutex);
-    bool any ABSL_GUARDED_BY(mutex) = false;
-    ExchangeResult result ABSL_GUARDED_BY(mutex);
-    absl::Status failure ABSL_GUARDED_BY(mutex);
-  };
-  struct NormParts {
-    std::vector<double> parts;  // by server
-    size_t arrived = 0;
-  };
-  struct Part {
-    Exchange exchange;
-    std::shared_ptr<Joint> joint;
-  };
-
-  int count() const { return static_cast<int>(servers_.size()); }
-
-  absl::Status Named(int server, const absl::Status& status) const {
-    if (status.ok()) return status;
-    return absl::Status(status.code(),
-                        absl::StrCat("server ", server, " of ", count(), ": ", status.message()));
   }
+  if (outcome.ok() && outcome->went_back) return GoBack(part.joint);
+  joint.done(std::move(outcome));
+}
 
-  // Calls `call(server)` for all at once; the first error in time ends the others.
-  template <typename Call>
-  absl::Status OnEach(const Call& call) {
-    std::vector<std::thread> threads;
-    for (int server = 0; server < count(); ++server) {
-      threads.emplace_back([this, &call, server] {
-        if (absl::Status status = Named(server, call(server)); !status.ok()) Fail(status);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+ShardedClient::HeldParts ShardedClient::TakeHeldLocked() {
+  return std::exchange(held_, HeldParts(servers_.size()));
+}
+
+void ShardedClient::Fail(const absl::Status& why) {
+  HeldParts held;
+  Joints given_up;
+  {
     MutexLock lock(mutex_);
-    return failure_;
+    if (!failure_.ok()) return;
+    failure_ = why;
+    held = TakeHeldLocked();
+    given_up.swap(given_up_);
+    changed_.NotifyAll();
   }
-
-  absl::Status FetchParts(Span whole, const std::function<absl::Status(int server, Span part)>& fetch) {
-    return OnEach([&](int server) {
-      const ServerJob shard = ShardOf(job_, slices_[server], server, count());
-      std::vector<float> part(static_cast<size_t>(shard.parameters));
-      PSRING_RETURN_IF_ERROR(fetch(server, {part.data(), part.size()}));
-      Scatter(server, shard, part, whole);
-      return absl::OkStatus();
-    });
+  for (const auto& server : servers_) server->Abort(why);
+  for (int server = 1; server < count(); ++server) {
+    for (const Part& part : held[server]) Send(server, part);  // comes back with the failure
   }
-
-  // The server's slices: `visit(where in `part`, where in the whole, how many)`.
-  template <typename Visit>
-  void ForEachSlice(int server, const ServerJob& shard, std::vector<float>& part, const Visit& visit) const {
-    for (size_t bucket = 0; bucket < shard.buckets.size(); ++bucket) {
-      const BucketSlice& slice = slices_[server][bucket];
-      visit(part.data() + shard.buckets[bucket].first, job_.buckets[bucket].first + slice.first, slice.count);
-    }
-  }
-  void Gather(int server, const ServerJob& shard, ConstSpan whole, std::vector<float>& part) const {
-    ForEachSlice(server, shard, part, [&](float* in_part, size_t first, size_t length) {
-      std::copy_n(whole.floats() + first, length, in_part);
-    });
-  }
-  void Scatter(int server, const ServerJob& shard, std::vector<float>& part, Span weights) const {
-    ForEachSlice(server, shard, part, [&](const float* in_part, size_t first, size_t length) {
-      std::copy_n(in_part, length, weights.floats() + first);
-    });
-  }
-
-  void Send(int server, const Part& part) {
-    servers_[server]->PushPull(part.exchange, [this, server, part](absl::StatusOr<ExchangeResult> result) {
-      Arrived(server, part, std::move(result));
-    });
-  }
-
-  // On a thread of the server's client.
-  void Arrived(int server, const Part& part, absl::StatusOr<ExchangeResult> result) {
-    if (!result.ok()) Fail(Named(server, result.status()));
-    if (server == 0 && carries_verdicts_ && result.ok() && result->dropped) {
-      Carry({.kind = MessageKind::kAnnounce,
-             .step = part.exchange.step,
-             .version = result->version,
-             .dropped = true});
-    }
-    Joint& joint = *part.joint;
-    absl::StatusOr<ExchangeResult> outcome;
-    {
-      MutexLock lock(joint.mutex);
-      if (!result.ok()) {
-        if (joint.failure.ok()) joint.failure = Named(server, result.status());
-      } else {
-        ExchangeResult& all = joint.result;
-        all.dropped = result->dropped;
-        all.went_back = all.went_back || result->went_back;
-        // What is dropped goes on with what the first server says: the others' weights may be newer.
-        if (result->dropped ? server == 0 : !joint.any || result->version < all.version) {
-          all.version = result->version;
-        }
-        all.staleness = std::max(all.staleness, result->staleness);
-        all.server_staleness[static_cast<size_t>(server)] = result->staleness;
-        joint.any = true;
-      }
-      if (--joint.left > 0) return;
-      if (joint.failure.ok()) {
-        outcome = joint.result;
-      } else {
-        outcome = joint.failure;
-      }
-    }
-    joint.done(std::move(outcome));
-  }
-
-  // On the thread of the server's client.
-  void OnWordOf(int server, const ChunkHeader& word) {
-    if (word.kind == MessageKind::kNorm) return OnPartOfNorm(server, word);
-    if (!carries_verdicts_ || server > 0) return;
-    if (word.kind == MessageKind::kAnnounce) {
-      Carry({.kind = MessageKind::kAnnounce, .step = word.step, .complete = word.complete});
-    } else if (word.kind == MessageKind::kLeave && word.complete > 0) {
-      for (int server = 1; server < count(); ++server) {
-        servers_[server]->Tell(
-            {.kind = MessageKind::kAnnounce, .step = -1, .version = word.version, .complete = word.complete});
-      }
-    }
-  }
-
-  // Adds up the servers' parts, in their order, and tells each the total. Where another worker was faster, a
-  // part may come after the step's weights, and even among those of the next step.
-  void OnPartOfNorm(int server, const ChunkHeader& word) {
-    double total = 0;
-    {
-      MutexLock lock(mutex_);
-      NormParts& of_step = norms_[word.step];
-      of_step.parts.resize(servers_.size());
-      of_step.parts[static_cast<size_t>(server)] = word.sum_of_squares;
-      if (++of_step.arrived < servers_.size()) return;
-      for (const double part : of_step.parts) total += part;
-      norms_.erase(word.step);
-    }
-    Tell({.kind = MessageKind::kNorm, .step = word.step, .sum_of_squares = total});
-  }
-
-  // Tells the other servers the first one's verdict on a step, once, and then sends them what was held for
-  // it.
-  void Carry(const ChunkHeader& verdict) {
-    for (int server = 1; server < count(); ++server) {
-      std::vector<Part> parts;
-      {
-        MutexLock lock(mutex_);
-        parts.swap(held_[server]);
-      }
-      if (parts.empty()) continue;
-      // What is dropped is answered as soon as it is told; what is admitted is sent when it may be.
-      if (!verdict.dropped) servers_[server]->Tell(verdict);
-      for (Part& part : parts) {
-        part.exchange.dropped = verdict.dropped;
-        Send(server, part);
-      }
-      if (verdict.dropped) servers_[server]->Tell(verdict);
-    }
-  }
-
-  // The first failure counts. Ends the conversation with every server, and what was held for a verdict.
-  void Fail(const absl::Status& why) {
-    std::vector<std::vector<Part>> held(servers_.size());
-    {
-      MutexLock lock(mutex_);
-      if (!failure_.ok()) return;
-      failure_ = why;
-      held.swap(held_);
-      held_.resize(servers_.size());
-    }
-    for (const auto& server : servers_) server->Abort(why);
-    for (int server = 1; server < count(); ++server) {
-      for (const Part& part : held[server]) Send(server, part);  // comes back with the failure
-    }
-  }
-
-  ServerJob job_;
-  std::vector<ConstSpan> slots_;                  // worker 0's, until Start has returned
-  std::vector<std::vector<BucketSlice>> slices_;  // by server, by bucket
-  bool carries_verdicts_ = false;                 // backup workers
-
-  Mutex mutex_;
-  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
-  std::map<int64_t, NormParts> norms_ ABSL_GUARDED_BY(mutex_);   // by step
-  std::vector<std::vector<Part>> held_ ABSL_GUARDED_BY(mutex_);  // by server: until the first has decided
-
-  const std::vector<std::unique_ptr<PsClient>> servers_;  // last: their threads use the above
-};
-
-}  // namespace
+  for (const std::shared_ptr<Joint>& joint : given_up) GoBack(joint);
+}
 
 std::unique_ptr<PsClient> MakeShardedPsClient(std::vector<std::unique_ptr<PsClient>> servers) {
   PSRING_CHECK(!servers.empty());

@@ -71,7 +71,7 @@ bool SetField(uint64_t number, uint64_t value, ChunkHeader& header) {
   switch (number) {
     case proto::Chunk::kKindFieldNumber:
       header.kind = static_cast<MessageKind>(value);
-      return value >= 1 && value <= static_cast<uint64_t>(MessageKind::kBarrier);
+      return value >= 1 && value <= static_cast<uint64_t>(MessageKind::kRewind);
     case proto::Chunk::kBucketFieldNumber:
       header.bucket = static_cast<int>(value);
       return true;
@@ -134,6 +134,7 @@ static_assert(static_cast<int>(MessageKind::kAnnounce) == proto::Chunk::ANNOUNCE
 static_assert(static_cast<int>(MessageKind::kNorm) == proto::Chunk::NORM);
 static_assert(static_cast<int>(MessageKind::kReset) == proto::Chunk::RESET);
 static_assert(static_cast<int>(MessageKind::kBarrier) == proto::Chunk::BARRIER);
+static_assert(static_cast<int>(MessageKind::kRewind) == proto::Chunk::REWIND);
 
 }  // namespace
 
@@ -286,6 +287,7 @@ std::string EncodeJoin(const JoinRequest& request) {
   message.set_memory(request.memory);
   message.set_session(request.session);
   message.set_again(request.again);
+  message.set_epoch(request.epoch);
   EncodeJob(request.job, *message.mutable_job());
   return message.SerializeAsString();
 }
@@ -306,6 +308,7 @@ absl::StatusOr<JoinRequest> DecodeJoin(Pieces payload) {
   request.memory = message.memory();
   request.session = message.session();
   request.again = message.again();
+  request.epoch = message.epoch();
   PSRING_ASSIGN_OR_RETURN(request.job, DecodeJob(message.job()));
   return request;
 }

@@ -47,6 +47,7 @@ struct JoinRequest {
   std::string memory;  // the token of the memory that it shares; empty: none
   uint64_t session = 0;
   bool again = false;
+  int64_t epoch = 0;
 };
 std::string EncodeJoin(const JoinRequest& request);
 absl::StatusOr<JoinRequest> DecodeJoin(Pieces payload);

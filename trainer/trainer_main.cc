@@ -192,7 +192,14 @@ absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const Flags& flags, Rend
     const auto find = [rendezvous, server, whom] {
       return rendezvous->Get(absl::StrCat("ps/", server), whom);
     };
-    PSRING_ASSIGN_OR_RETURN(const std::string server_address, find());
+    absl::StatusOr<std::string> found = find();
+    // One that died before it could be found may be started again.
+    const absl::Time patience = absl::Now() + absl::Seconds(flags.training.timeout_s);
+    while (returns && absl::IsUnavailable(found.status()) && absl::Now() < patience) {
+      absl::SleepFor(absl::Milliseconds(100));
+      found = find();
+    }
+    PSRING_ASSIGN_OR_RETURN(const std::string server_address, std::move(found));
     clients.push_back(MakeGrpcPsClient(
         server_address, {.payload = payload,
                          .reply_timeout = absl::Seconds(flags.training.timeout_s),

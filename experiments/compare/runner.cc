@@ -56,6 +56,11 @@ struct Ground {
     if (site.cluster != nullptr) site.cluster->Place(node, child);
   }
   int NodeOfRank(int rank) const { return site.nodes != nullptr ? layout.NodeOfRank(rank) : rank; }
+  // Only beside psring itself: what it goes on from is in a folder there, and so is who starts it again.
+  bool Returns(const Configuration& configuration, int server) const {
+    return ServerReturns(configuration.training, configuration.servers()) &&
+           (site.nodes == nullptr || NodeOf(configuration, server) == 0);
+  }
   int NodeOf(const Configuration& configuration, int server) const {
     if (site.nodes == nullptr) return NodeOfServer(configuration, server);
     return layout.NodeOfServer(configuration.training.server_placement, server, configuration.servers());
@@ -101,9 +106,8 @@ bool GoesOnWithoutAWorker(const Configuration& configuration) {
 
 // Where a server keeps what it goes on from after its own death: for itself alone, and of one attempt,
 // because workers that are started again bring what they begin with.
-std::vector<std::string> StateArguments(const TrainingOptions& training, int servers,
-                                        const std::string& folder, int attempt) {
-  if (!ServerReturns(training, servers)) return {};
+std::vector<std::string> StateArguments(const TrainingOptions& training, const std::string& folder,
+                                        int attempt) {
   return {absl::StrCat("--checkpoint_dir=", folder, "/server-state-", attempt),
           absl::StrCat("--checkpoint_every=", training.checkpoint_every)};
 }
@@ -163,7 +167,7 @@ ChildSpec VirtualTrainer(const Configuration& configuration, const std::string& 
 }
 
 ChildSpec Server(const Configuration& configuration, int server, const Ground& ground,
-                 const std::string& folder, int restarts, const Binaries& binaries) {
+                 const std::string& folder, const Binaries& binaries) {
   const int servers = configuration.servers();
   const int node = ground.NodeOf(configuration, server);
   ChildSpec child{.name = servers == 1 ? "the server" : absl::StrCat("server ", server),
@@ -171,7 +175,7 @@ ChildSpec Server(const Configuration& configuration, int server, const Ground& g
                   .environment = Environment(configuration, 0, ground),
                   .log_path = ground.LogPath(folder, absl::StrCat("server", server)),
                   .serves = true,
-                  .restarts = ServerReturns(configuration.training, servers) ? restarts : 0};
+                  .may_return = ground.Returns(configuration, server)};
   for (const std::string& argument :
        ServerArguments(configuration.training,
                        {.server = server,
@@ -183,9 +187,10 @@ ChildSpec Server(const Configuration& configuration, int server, const Ground& g
                        .metrics_port = ground.site.metrics_port})) {
     child.command.push_back(argument);
   }
-  for (const std::string& argument :
-       StateArguments(configuration.training, servers, folder, ground.attempt)) {
-    child.command.push_back(argument);
+  if (child.may_return) {
+    for (const std::string& argument : StateArguments(configuration.training, folder, ground.attempt)) {
+      child.command.push_back(argument);
+    }
   }
   ground.Place(node, child);
   return child;
@@ -267,7 +272,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
                      double expected_s, int attempt, const Binaries& binaries, const Site& site,
                      const Interrupt& interrupt, Display& display, int& restarts) {
   PSRING_ASSIGN_OR_RETURN(const Ground ground, Prepare(site, attempt));
-  LaunchSpec spec{.what = configuration.name()};
+  LaunchSpec spec{.what = configuration.name(), .restarts = restarts};
   const bool simulated = configuration.simulated();
   if (simulated) spec.children.push_back(VirtualTrainer(configuration, folder, binaries));
   const bool by_mpirun = configuration.backend() == "mpi" && !simulated;
@@ -282,7 +287,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
   }
   // Last, so that child and rank have one number.
   for (int server = 0; server < configuration.servers() && !simulated; ++server) {
-    spec.children.push_back(Server(configuration, server, ground, folder, restarts, binaries));
+    spec.children.push_back(Server(configuration, server, ground, folder, binaries));
   }
   spec.deadline = absl::Seconds(2 * configuration.training.timeout_s + 30 + 10 * expected_s);
 
@@ -324,7 +329,8 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
   }
   PSRING_RETURN_IF_ERROR(site.nodes->HandOut(place, spec));
   const absl::Time deadline = absl::Now() + spec.deadline;
-  return site.nodes->Gather(RunChildren(spec, interrupt), folder, deadline, interrupt);
+  const absl::Status own = RunChildren(spec, interrupt);
+  return site.nodes->Gather(own, folder, deadline, /*may_restart=*/restarts > 0, interrupt);
 }
 
 // As torchrun does: a process of the job has died, so all of it ends, and begins again from its last

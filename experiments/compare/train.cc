@@ -97,11 +97,6 @@ absl::Status CheckSpread(const Configuration& configuration, const ExperimentFla
         "MPI's ranks are started by mpirun, over several machines too: mpirun -n N --host A,B -x "
         "MASTER_ADDR=A -x MASTER_PORT=29500 trainer --strategy mpi");
   }
-  if (configuration.training.max_restarts > 0) {
-    return absl::InvalidArgumentError(
-        "--max_restarts starts processes of one machine again; over several, start every node again with "
-        "--resume latest");
-  }
   if (configuration.processes() != configuration.workers) {
     return absl::InvalidArgumentError(absl::StrCat(
         configuration.strategy.name, " is one process with all workers in it; leave --nnodes out"));

@@ -28,7 +28,6 @@ struct Child {
   LineReader out, err;
   std::unique_ptr<FILE, int (*)(FILE*)> log{nullptr, fclose};
   std::deque<std::string> last_lines;
-  int restarted = 0;
 
   void Keep(const std::string& line, bool noise) {
     if (log != nullptr) std::fprintf(log.get(), "%s\n", line.c_str());
@@ -172,9 +171,9 @@ class Launch {
     const bool killed = child.process.Signalled() || child.process.EndedWith(128 + SIGTERM);
     if (!killed) return false;
     const std::string what = absl::StrCat(child.spec->name, " ", child.process.HowItEnded());
-    if (child.restarted < child.spec->restarts) {
+    if (child.spec->may_return && restarted_ < spec_.restarts) {
       Drain(i);
-      ++child.restarted;
+      ++restarted_;
       if (!StartChild(child).ok()) return false;
       spec_.on_death(what, /*again=*/true);
       return true;
@@ -254,6 +253,7 @@ class Launch {
   pid_t group_ = 0;
   int running_ = 0;
   int first_failed_ = -1;
+  int restarted_ = 0;
   bool ending_ = false;
 };
 

@@ -28,7 +28,8 @@ struct ChildSpec {
   NetworkPlace place = {};               // where in the network it stands
   std::vector<int> inherits = {};        // descriptors that it finds open, under their numbers
   bool may_die = false;  // killed by a signal, it is no failure while others of its kind go on
-  int restarts = 0;      // killed by a signal, or told by one to end, it is started again so often
+  bool may_return =
+      false;  // killed by a signal, or told by one to end, it is started again: LaunchSpec::restarts
 };
 
 struct LaunchSpec {
@@ -40,6 +41,8 @@ struct LaunchSpec {
   absl::Duration interrupt_grace = absl::Seconds(2);
   // How long a child that serves may take to end once all others have.
   absl::Duration serving_after = absl::Seconds(10);
+  // How often children that may return are started again, all together.
+  int restarts = 0;
   // A line of a child's stdout, without its newline. True: it was for the listener (progress), and is not
   // logged.
   std::function<bool(int child, const std::string& line)> on_line = [](int, const std::string&) {

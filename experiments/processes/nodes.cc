@@ -27,6 +27,8 @@ using Json = nlohmann::ordered_json;
 constexpr absl::Duration kLook = absl::Milliseconds(100);
 // A process that fails in order may do so because another one, elsewhere, was killed: that one comes first.
 constexpr absl::Duration kForTheCause = absl::Milliseconds(1500);
+// Until node 0 says what becomes of a launch that has failed here: it ends its own processes first.
+constexpr absl::Duration kForTheVerdict = absl::Seconds(30);
 constexpr int kClockRounds = 7;
 
 bool WasKilled(const absl::Status& status) {
@@ -245,7 +247,25 @@ absl::Status Nodes::Trouble() {
       meeting_->TryGet(Key(leads() ? "failed" : "verdict"), "the other nodes");
   if (!reported.ok()) return Lost(reported.status());
   if (!reported->has_value() || (*reported)->empty()) return absl::OkStatus();
-  return absl::AbortedError(**reported);
+  const std::pair<std::string, std::string> code_and_why =
+      absl::StrSplit(**reported, absl::MaxSplits(' ', 1));
+  int code = 0;
+  (void)absl::SimpleAtoi(code_and_why.first, &code);
+  return absl::Status(static_cast<absl::StatusCode>(code), code_and_why.second);
+}
+
+void Nodes::Report(const char* key, const absl::Status& status) {
+  const std::string text =
+      status.ok() ? "" : absl::StrCat(static_cast<int>(status.code()), " ", status.message());
+  (void)meeting_->Set(Key(key), text);
+}
+
+bool Nodes::AllFollow() {
+  for (int node = 1; node < options_.nodes; ++node) {
+    const auto ended = meeting_->TryGet(absl::StrCat("ended/", node), "the other nodes");
+    if (!ended.ok() || ended->has_value()) return false;
+  }
+  return true;
 }
 
 absl::Status Nodes::HandOut(const std::vector<int>& place, LaunchSpec& spec) {
@@ -280,7 +300,7 @@ absl::Status Nodes::HandOut(const std::vector<int>& place, LaunchSpec& spec) {
 }
 
 absl::Status Nodes::Gather(const absl::Status& own, const std::string& folder, absl::Time deadline,
-                           const Interrupt& interrupt) {
+                           bool may_restart, const Interrupt& interrupt) {
   absl::Status verdict = own;
   if (absl::IsAborted(own) && !WasKilled(own)) {
     for (const absl::Time until = absl::Now() + kForTheCause; absl::Now() < until;) {
@@ -316,8 +336,12 @@ absl::Status Nodes::Gather(const absl::Status& own, const std::string& folder, a
       if (!verdict.ok()) break;
     }
   }
+  if (absl::IsAborted(verdict)) {
+    if (!AllFollow()) verdict = Lost(verdict);
+    if (absl::IsAborted(verdict) && may_restart) (void)meeting_->Set(Key("again"), "");
+  }
   // The others wait for this, however it ended.
-  (void)meeting_->Set(Key("verdict"), std::string(verdict.message()));
+  Report("verdict", verdict);
   if (verdict.ok()) (void)meeting_->Set(Key("well"), "");
   ++launch_;
   return verdict;
@@ -327,8 +351,9 @@ absl::Status Nodes::Follow(const std::string& programs, const Interrupt& interru
   const absl::Status status = FollowAll(programs, interrupt, display);
   // A node that leaves in order is not lost, so the others must be told.
   if (!status.ok()) {
-    (void)meeting_->Set(Key("failed"), absl::StrCat("node ", options_.node, " (", host(options_.node),
-                                                    "): ", status.message()));
+    (void)meeting_->Set(absl::StrCat("ended/", options_.node), "");
+    Report("failed", absl::AbortedError(absl::StrCat("node ", options_.node, " (", host(options_.node),
+                                                     "): ", status.message())));
   }
   return status;
 }
@@ -343,7 +368,11 @@ absl::Status Nodes::FollowAll(const std::string& programs, const Interrupt& inte
       if (order.failure.empty()) return absl::OkStatus();
       return absl::AbortedError(absl::StrCat("node 0 has ended: ", order.failure));
     }
-    PSRING_RETURN_IF_ERROR(FollowOne(order, programs, interrupt, display));
+    const absl::Status status = FollowOne(order, programs, interrupt, display);
+    if (status.ok()) continue;
+    const auto again = meeting_->TryGet(Key("again"), "node 0");
+    if (!again.ok() || !again->has_value()) return status;
+    display.Say(absl::StrCat("note:      ", status.message(), "; node 0 starts all of it again"));
   }
 }
 
@@ -376,10 +405,12 @@ absl::Status Nodes::FollowOne(const NodeOrder& order, const std::string& program
   if (!own.ok()) {
     own = absl::Status(
         own.code(), absl::StrCat("on node ", options_.node, " (", host(options_.node), "): ", own.message()));
-    (void)meeting_->Set(Key("failed"), std::string(own.message()));
+    if (absl::IsCancelled(own)) return own;  // this node ends, and nothing is launched again
+    Report("failed", own);
     // Node 0 takes it from here, and all print one line.
-    for (const absl::Time until = absl::Now() + absl::Seconds(5); absl::Now() < until;) {
+    for (const absl::Time until = absl::Now() + kForTheVerdict; absl::Now() < until;) {
       if (const absl::Status verdict = Trouble(); !verdict.ok()) return verdict;
+      PSRING_RETURN_IF_ERROR(interrupt.Check());
       absl::SleepFor(kLook);
     }
     return own;

@@ -87,9 +87,11 @@ class Nodes {
   // learns to look after the others. `place[i]`: the node of spec's i-th child.
   absl::Status HandOut(const std::vector<int>& place, LaunchSpec& spec);
   // After node 0's own processes have ended as `own` says: waits for the others, whose records come into
-  // `folder`; or has them end. The verdict on the whole: the first cause, where it can be told.
+  // `folder`; or has them end. The verdict on the whole: the first cause, where it can be told. Aborted with
+  // `may_restart`: the others know that the same is launched again. Where that cannot be, because a node has
+  // ended, it is Unavailable.
   absl::Status Gather(const absl::Status& own, const std::string& folder, absl::Time deadline,
-                      const Interrupt& interrupt);
+                      bool may_restart, const Interrupt& interrupt);
   // Tells the others how all of it ended.
   void End(const absl::Status& status);
 
@@ -103,6 +105,10 @@ class Nodes {
                                       const Interrupt& interrupt);
   // What another node has reported of the present launch; the store's own error where a node is lost.
   absl::Status Trouble();
+  // Tells the others what has become of this node's part, or (node 0) of the whole.
+  void Report(const char* key, const absl::Status& status);
+  // Whether all other nodes still follow.
+  bool AllFollow();
   absl::Status FollowAll(const std::string& programs, const Interrupt& interrupt, Display& display);
   absl::Status FollowOne(const NodeOrder& order, const std::string& programs, const Interrupt& interrupt,
                          Display& display);

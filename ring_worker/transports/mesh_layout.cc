@@ -4,41 +4,79 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/cores.h"
 #include "ring_worker/transports/shared_link.h"
 
 namespace psring {
 
-absl::StatusOr<MeshLayout> AgreeOnLayout(Rendezvous& rendezvous,
-                                         const std::vector<PeerConnections>& connections) {
-  const int rank = rendezvous.options().rank, size = rendezvous.options().world_size;
+namespace {
+
+std::string Text(const MeshView& view) {
+  return absl::StrCat(view.sharing, " ", view.in_line, " ", view.crowded, " ", view.near);
+}
+
+absl::StatusOr<MeshView> Parse(const std::string& text, int rank) {
+  const std::vector<std::string> words = absl::StrSplit(text, ' ');
+  MeshView view;
+  if (words.size() == 4 && absl::SimpleAtoi(words[0], &view.sharing) &&
+      absl::SimpleAtob(words[1], &view.in_line) && absl::SimpleAtob(words[2], &view.crowded) &&
+      absl::SimpleAtob(words[3], &view.near)) {
+    return view;
+  }
+  return absl::InternalError(absl::StrCat("rank ", rank, " describes where it stands as '", text,
+                                          "': are all ranks of the same build?"));
+}
+
+}  // namespace
+
+MeshView ViewOf(int rank, const std::vector<bool>& shares, int cores, bool near) {
+  const int size = static_cast<int>(shares.size());
   int first = rank, last = rank, count = 1;
-  bool near = true;
   for (int peer = 0; peer < size; ++peer) {
-    for (const FileDescriptor& data : connections[peer].data) near &= WithinHost(data.get());
-    if (!connections[peer].unix_socket.valid()) continue;
+    if (peer == rank || !shares[peer]) continue;
     ++count;
     first = std::min(first, peer);
     last = std::max(last, peer);
   }
-  const bool neat = last - first + 1 == count && size % count == 0 && first % count == 0;
-  const bool crowded = count > static_cast<int>(AllowedCores().size());
-  const std::string mine =
-      absl::StrCat(count, neat ? " neat" : " mixed", crowded ? " crowded" : "", near ? " near" : " far");
-  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all, rendezvous.Exchange("layout", mine));
+  return {.sharing = count,
+          .in_line = last - first + 1 == count && size % count == 0 && first % count == 0,
+          .crowded = count > cores,
+          .near = near};
+}
+
+MeshLayout LayoutOf(std::span<const MeshView> by_rank) {
   MeshLayout layout;
-  bool equal = neat;
-  for (const std::string& other : all) {
-    layout.some_share |= !other.starts_with("1 ");
-    layout.all_share &= other.starts_with(absl::StrCat(size, " "));
-    layout.all_near &= other.ends_with(" near");
-    layout.some_crowded |= absl::StrContains(other, " crowded");
-    equal &= other == all.front();
+  bool nodes = by_rank.front().in_line;
+  for (const MeshView& view : by_rank) {
+    layout.some_share |= view.sharing > 1;
+    layout.all_share &= view.sharing == static_cast<int>(by_rank.size());
+    layout.all_near &= view.near;
+    layout.some_crowded |= view.crowded;
+    nodes &= view.in_line && view.sharing == by_rank.front().sharing;
   }
-  if (equal) layout.ranks_per_node = count;
+  if (nodes) layout.ranks_per_node = by_rank.front().sharing;
   return layout;
+}
+
+absl::StatusOr<MeshLayout> AgreeOnLayout(Rendezvous& rendezvous,
+                                         const std::vector<PeerConnections>& connections) {
+  std::vector<bool> shares;
+  bool near = true;
+  for (const PeerConnections& peer : connections) {
+    shares.push_back(peer.unix_socket.valid());
+    for (const FileDescriptor& data : peer.data) near &= WithinHost(data.get());
+  }
+  const MeshView mine =
+      ViewOf(rendezvous.options().rank, shares, static_cast<int>(AllowedCores().size()), near);
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all, rendezvous.Exchange("layout", Text(mine)));
+  std::vector<MeshView> by_rank;
+  for (const std::string& text : all) {
+    PSRING_ASSIGN_OR_RETURN(by_rank.emplace_back(), Parse(text, static_cast<int>(by_rank.size())));
+  }
+  return LayoutOf(by_rank);
 }
 
 TransportTraits TraitsOf(const MeshLayout& layout) {

@@ -122,13 +122,17 @@ std::string ValidationError(const std::function<void(TrainingOptions&)>& change)
   return std::string(ValidateTrainingOptions(options).message());
 }
 
-TEST(ServerReturns, OnlyWhereItIsTheOnlyOneAndNobodyIsAligned) {
+TEST(ServerReturns, OnlyWhereThereIsOneAndItsWorkersCanGoBackTogether) {
   TrainingOptions options;
   EXPECT_FALSE(ServerReturns(options, 1));
   options.max_restarts = 1;
   EXPECT_TRUE(ServerReturns(options, 1));
   EXPECT_FALSE(ServerReturns(options, 0));
+  EXPECT_TRUE(ServerReturns(options, 2));
+  options.strategy = "ps-backup:1";
+  EXPECT_TRUE(ServerReturns(options, 1));
   EXPECT_FALSE(ServerReturns(options, 2));
+  options.strategy = "ps-sync";
   options.align_steps = true;
   EXPECT_FALSE(ServerReturns(options, 1));
 }

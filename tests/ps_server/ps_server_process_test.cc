@@ -1,19 +1,15 @@
 // The real binary, with real deaths.
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -23,6 +19,7 @@
 #include "common/records.h"
 #include "common/rendezvous.h"
 #include "ps_server/messages.h"
+#include "tests/ps_server/child.h"
 #include "tests/ps_server/test_job.h"
 
 namespace psring {
@@ -31,52 +28,6 @@ namespace {
 using ::testing::HasSubstr;
 
 std::string own_binary;
-
-// A child process whose output (both streams) goes to a file. Killed with its owner.
-class Child {
- public:
-  explicit Child(std::vector<std::string> command) {
-    output_ = absl::StrCat(::testing::TempDir(), "/ps-child-", getpid(), "-", next_++);
-    std::vector<char*> arguments;
-    for (std::string& word : command) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    pid_ = vfork();
-    if (pid_ == 0) {
-      const int file = open(output_.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600);
-      dup2(file, 1);
-      dup2(file, 2);
-      execv(arguments[0], arguments.data());
-      _exit(127);
-    }
-  }
-  ~Child() {
-    if (!ended_) Kill(SIGKILL), Wait();
-    unlink(output_.c_str());
-  }
-  void Kill(int signal) const { kill(pid_, signal); }
-  // The exit code; minus the signal that ended it; nothing where it still runs after ten seconds.
-  std::optional<int> Wait() {
-    int status = 0;
-    for (int i = 0; i < 1000; ++i) {
-      if (waitpid(pid_, &status, WNOHANG) == pid_) {
-        ended_ = true;
-        return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-      }
-      absl::SleepFor(absl::Milliseconds(10));
-    }
-    return std::nullopt;
-  }
-  std::string Output() const {
-    std::ifstream file(output_);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-
- private:
-  inline static int next_ = 0;
-  std::string output_;
-  pid_t pid_ = -1;
-  bool ended_ = false;
-};
 
 class ProcessTest : public ::testing::Test {
  protected:

@@ -209,6 +209,15 @@ class Lives {
   std::unique_ptr<Service> service_;
 };
 
+TEST(RecoveryTest, OneOfSeveralServersWithBackupWorkersDoesNotGoOnAndSaysWhatToDo) {
+  ServerJob job = MakeJob(2, {10});
+  job.consistency = "backup:1";
+  job.servers = 2;
+  const std::unique_ptr<Device> device = MakeCpuDevice();
+  ParameterServer server(*device, {.workers = 2, .servers = 2});
+  EXPECT_THAT(Said(server.Restore({.job = job})), HasSubstr("start all of it again"));
+}
+
 TEST(RecoveryTest, AfterTheServersDeathsTheWeightsAreThoseOfAnUndisturbedRun) {
   Lives lives(2);
   ServerJob job = MakeJob(2, {1000, 300});

@@ -41,6 +41,7 @@ const std::vector<ChunkHeader> kHeaders = {
     {.kind = MessageKind::kAnnounce, .step = 7},
     {.kind = MessageKind::kAnnounce, .step = -1, .version = 9, .complete = 3},
     {.kind = MessageKind::kNorm, .step = 7, .sum_of_squares = 1.0 / 3},
+    {.kind = MessageKind::kRewind, .step = 12, .version = 3},
     {.kind = MessageKind::kExchange,
      .bucket = 1,
      .dropped = true,
@@ -126,7 +127,7 @@ TEST(WireTest, WhatIsNoChunkIsRefused) {
   EXPECT_FALSE(decodes(""));
   EXPECT_FALSE(decodes(whole.substr(0, whole.size() - 1)));  // the payload ends early
   EXPECT_FALSE(decodes(whole + "x"));                        // or is not the last field
-  EXPECT_FALSE(decodes(std::string("\x08\x0a", 2)));         // a kind that does not exist
+  EXPECT_FALSE(decodes(std::string("\x08\x0b", 2)));         // a kind that does not exist
   EXPECT_FALSE(decodes(std::string("\x10\x01", 2)));         // no kind at all
   EXPECT_FALSE(decodes(std::string(500, '\xff')));           // a number without end
 }

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "ring_worker/transports/mesh_connections.h"
+#include "ring_worker/transports/mesh_layout.h"
 #include "ring_worker/transports/shared_link.h"
 #include "tests/ring_worker/mesh.h"
 
@@ -220,7 +221,7 @@ struct HalfMesh {
           if (!connections.ok()) return;
           bare[rank] = *std::move(connections);
           Pretend(rank);
-          (void)rendezvous.Exchange("layout", "1 neat");
+          EXPECT_TRUE(AgreeOnLayout(rendezvous, bare[rank]).ok());
         } else {
           auto transport = MakeMeshTransport(rendezvous, options);
           statuses[rank] = transport.status();

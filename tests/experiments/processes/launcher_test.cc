@@ -77,6 +77,18 @@ TEST_F(LauncherTest, ASignalIsNamed) {
   EXPECT_TRUE(absl::StartsWith(status.message(), "fake x 2: rank 0 was killed by SIGSEGV")) << status;
 }
 
+TEST_F(LauncherTest, ThoseThatMayReturnDoSoAsOftenAsAllTogetherMay) {
+  LaunchSpec spec = Spec({Shell("server 0", "kill -KILL $$"), Shell("server 1", "kill -KILL $$")});
+  for (ChildSpec& child : spec.children) child.may_return = true;
+  spec.restarts = 3;
+  int deaths = 0;
+  spec.on_death = [&](const std::string&, bool again) { deaths += again ? 1 : 0; };
+  const absl::Status status = RunChildren(spec, interrupt_);
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(absl::StrContains(status.message(), "was killed by SIGKILL")) << status;
+  EXPECT_EQ(deaths, 3);
+}
+
 TEST_F(LauncherTest, TheFirstCauseIsNamedNotItsConsequence) {
   // Rank 0 fails because rank 1 did, as trainers do when a peer's connection breaks.
   const absl::Status status =

@@ -2,9 +2,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <fstream>
+
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
+#include "common/checkpoint_folder.h"
 #include "experiments/processes/interrupt.h"
+#include "experiments/processes/launcher.h"
 #include "experiments/processes/mpirun.h"
 #include "experiments/virtual_cluster/namespaces.h"
 #include "tests/experiments/started.h"
@@ -99,6 +104,77 @@ TEST_F(NamespacesLaunchTest, TwoMachinesInTorchrunsWordsTrainToTheSameWeights) {
   }
 }
 
+// A child of `parent`; waits until there is one. 0: there was none for long.
+pid_t ChildOf(pid_t parent) {
+  for (const absl::Time deadline = absl::Now() + absl::Seconds(30); absl::Now() < deadline;) {
+    std::string children;
+    std::getline(std::ifstream(absl::StrCat("/proc/", parent, "/task/", parent, "/children")), children);
+    pid_t pid = 0;
+    if (const auto all = Words(children); !all.empty() && absl::SimpleAtoi(all.front(), &pid)) return pid;
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  return 0;
+}
+
+// Until a checkpoint of that step or a later one is there.
+bool AwaitCheckpoint(const std::string& folder, int64_t step) {
+  for (const absl::Time deadline = absl::Now() + absl::Seconds(30); absl::Now() < deadline;) {
+    const std::vector<CheckpointPath> there = ListCheckpoints(folder);
+    if (!there.empty() && there.front().step >= step) return true;
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  return false;
+}
+
+TEST_F(NamespacesLaunchTest, AProcessThatDiesOnAnotherMachineStartsAllOfThemAgain) {
+  const std::string training =
+      "--model mlp-small --data synthetic --steps 300 --batch 16 --no_eval --timeout 20 "
+      "--strategy ring --jitter_ms 2";
+  StartedOnes undisturbed;
+  undisturbed.push_back(std::make_unique<Started>(
+      Command(PSRING_BINARY, absl::StrCat("train ", training, " --workers 4 --out ", Folder("undisturbed"))),
+      std::vector<std::string>()));
+  ASSERT_TRUE(WaitForAll(undisturbed) && undisturbed[0]->Succeeded()) << undisturbed[0]->Story();
+
+  StartedOnes nodes;
+  for (int node : {0, 1}) {
+    nodes.push_back(
+        Node(node, absl::StrCat(training, " --nproc_per_node 2 --checkpoint_every 10 --max_restarts 2",
+                                " --checkpoint_dir ", Folder("checkpoints"))));
+  }
+  pid_t before = 0;
+  for (const int64_t step : {10, 100}) {
+    ASSERT_TRUE(AwaitCheckpoint(Folder("checkpoints"), step)) << nodes[0]->Story() << nodes[1]->Story();
+    pid_t trainer = before;
+    while (trainer == before) trainer = ChildOf(nodes[1]->pid());
+    ASSERT_GT(trainer, 1);
+    kill(trainer, SIGKILL);
+    before = trainer;
+  }
+  EXPECT_TRUE(WaitForAll(nodes));
+  for (const auto& node : nodes) EXPECT_TRUE(node->Succeeded()) << node->Story();
+  EXPECT_TRUE(absl::StrContains(nodes[0]->output(), "was killed by SIGKILL")) << nodes[0]->output();
+  EXPECT_TRUE(absl::StrContains(nodes[0]->output(), "0 restarts are left")) << nodes[0]->output();
+  EXPECT_EQ(TheWeights(Folder("run")), TheWeights(Folder("undisturbed")));
+}
+
+TEST_F(NamespacesLaunchTest, AMachineThatIsGoneEndsTheJobWhateverItsRestarts) {
+  StartedOnes nodes;
+  for (int node : {0, 1}) {
+    nodes.push_back(
+        Node(node, absl::StrCat("--model mlp-small --data synthetic --steps 100000 --batch 16 --no_eval "
+                                "--timeout 20 --strategy ring --nproc_per_node 1 --max_restarts 2 "
+                                "--checkpoint_every 10 --checkpoint_dir ",
+                                Folder("checkpoints"))));
+  }
+  ASSERT_TRUE(AwaitCheckpoint(Folder("checkpoints"), 10)) << nodes[0]->Story() << nodes[1]->Story();
+  nodes[1]->Signal(SIGTERM);
+  EXPECT_TRUE(WaitForAll(nodes));
+  EXPECT_FALSE(nodes[0]->Succeeded());
+  EXPECT_TRUE(absl::StrContains(nodes[0]->errors(), "node 1")) << nodes[0]->Story();
+  EXPECT_FALSE(absl::StrContains(nodes[0]->output(), "started again")) << nodes[0]->output();
+}
+
 TEST_F(NamespacesLaunchTest, ADedicatedServerHasTheLastMachine) {
   StartedOnes nodes;
   for (int node : {0, 1}) {
@@ -170,6 +246,18 @@ TEST_F(LaunchersTest, UnderMpirunTheLastRanksCanBeServers) {
   for (int server : {0, 1}) {
     EXPECT_TRUE(std::filesystem::exists(Folder(absl::StrCat("run/result-server", server, ".json"))));
   }
+}
+
+// PyTorch's own: whichever stands in PATH, or where PSRING_TORCHRUN says.
+TEST_F(LaunchersTest, TorchrunTrainsToTheSameWeights) {
+  std::string torchrun = "torchrun";
+  if (const char* named = getenv("PSRING_TORCHRUN"); named != nullptr) torchrun = named;
+  // Debian 12's cannot start anything: its PyTorch is older than its Python.
+  const auto works = RunForOutput({"/usr/bin/env", torchrun, "--standalone", "--no_python", "true"},
+                                  absl::Seconds(60), Interrupt());
+  if (!works.ok()) GTEST_SKIP() << "no torchrun that works: pip install torch, or set PSRING_TORCHRUN";
+  ExpectTheSame(
+      absl::StrCat("/usr/bin/env ", torchrun, " --standalone --nproc_per_node ", kRanks, " --no_python"), {});
 }
 
 // In a script, because daemons have to be started, and nothing may be left of them.

@@ -200,6 +200,26 @@ TEST_F(RestartTest, AKilledServerComesBackAloneAndAKilledWorkerTakesAllWithIt) {
   EXPECT_TRUE(AllEnd());
 }
 
+TEST_F(RestartTest, OneOfTwoServersComesBackAloneAndTheirRestartsAreCountedTogether) {
+  const std::string undisturbed = Undisturbed(kSingle);
+  Start(absl::StrCat(kServer, " --servers 2"), Out("run"),
+        absl::StrCat("--max_restarts 2 --checkpoint_dir ", Folder()));
+  for (int death = 0; death < 2; ++death) {
+    AwaitCheckpoint(Folder(), 100 * death + SomeStep());
+    std::vector<pid_t> servers;
+    for (const auto& [who, pid] : Processes()) {
+      if (who == "server") servers.push_back(pid);
+    }
+    ASSERT_EQ(servers.size(), 2) << output();
+    Kill(servers[death], SIGKILL);
+  }
+  EXPECT_EQ(Wait(), 0) << output();
+  EXPECT_EQ(Hash(Out("run")), undisturbed);
+  EXPECT_TRUE(absl::StrContains(output(), "was killed by SIGKILL (Killed); it is started anew")) << output();
+  EXPECT_FALSE(absl::StrContains(output(), "all ranks are started again")) << output();
+  EXPECT_TRUE(AllEnd());
+}
+
 TEST_F(RestartTest, ARankThatAlwaysDiesEndsTheJobAfterSoManyRestarts) {
   Start(kRing, Out("run"), "--max_restarts 2");
   pid_t last = -1;

@@ -1,0 +1,187 @@
+// How a rank waits, and how a wait ends badly: who is missing, and why.
+#include <poll.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "common/trace.h"
+#include "ring_worker/transports/mesh_transport.h"
+
+namespace psring {
+namespace {
+
+// How long a lost data connection waits for the reason to arrive on its control connection.
+constexpr absl::Duration kFarewellPatience = absl::Seconds(1);
+
+// A rank asleep on its futex hears nothing of control connections; it looks at them so often.
+constexpr absl::Duration kLongestNap = absl::Milliseconds(20);
+
+constexpr int64_t kSpinNs = 100'000;  // longer than it takes to add a segment
+constexpr int kPausesBetweenLooks = 16;
+
+}  // namespace
+
+absl::Status MeshTransport::Progress(uint64_t number, const Tag& tag, absl::Duration timeout) {
+  PSRING_RETURN_IF_ERROR(early_failure_);
+  int64_t idle_since = 0, waited_since = 0;
+  for (int looks = 0;; ++looks) {
+    if (aborted_.load(std::memory_order_acquire)) return failure();
+    PSRING_ASSIGN_OR_RETURN(const bool moved, Turn());
+    if (Done(number)) return absl::OkStatus();
+    if (moved) {
+      idle_since = 0;
+      continue;
+    }
+    if (looks % kPausesBetweenLooks != 0) {
+      SpinPause();
+      continue;
+    }
+    const int64_t now = MonotonicNanos();
+    if (waited_since == 0) waited_since = now;
+    if (idle_since == 0) idle_since = now;
+    if (now - idle_since < kSpinNs) {
+      // Sleeping costs more than asking again and again; where others want the core, they go first.
+      if (crowded_) sched_yield();
+      if (shared_peers_ < size() - 1) PSRING_RETURN_IF_ERROR(Poll(absl::ZeroDuration()));
+      continue;
+    }
+    const absl::Duration left = timeout - absl::Nanoseconds(now - waited_since);
+    if (left <= absl::ZeroDuration()) return TooLate(number, tag, absl::Nanoseconds(now - waited_since));
+    PSRING_RETURN_IF_ERROR(SleepUntilNews(left, number));
+    idle_since = 0;
+  }
+}
+
+absl::Status MeshTransport::SleepUntilNews(absl::Duration left, uint64_t number) {
+  bool sockets = shared_peers_ == 0;
+  for (int rank = 0; rank < size() && !sockets; ++rank) {
+    for (const FrameStream& stream : peers_[rank].streams) {
+      sockets |= WantsRead(rank, stream) || !stream.out().empty();
+    }
+  }
+  if (shared_peers_ > 0) {
+    // From here on whoever has news rings; what came before is found by one more turn.
+    arena_->bell().store(static_cast<uint32_t>(sockets ? Sleep::kInPoll : Sleep::kOnFutex));
+    absl::StatusOr<bool> moved = Turn();
+    if (!moved.ok() || *moved || Done(number) || aborted_.load(std::memory_order_acquire)) {
+      arena_->bell().store(static_cast<uint32_t>(Sleep::kAwake));
+      return moved.status();
+    }
+  }
+  absl::Status status;
+  if (sockets) {
+    status = Poll(left);
+  } else {
+    FutexWait(arena_->bell(), static_cast<uint32_t>(Sleep::kOnFutex), std::min(left, kLongestNap));
+    // Not rung: time to look around.
+    if (arena_->bell().load() != static_cast<uint32_t>(Sleep::kAwake) || ++naps_ % 64 == 0) {
+      status = Poll(absl::ZeroDuration());
+    }
+  }
+  if (arena_) arena_->bell().store(static_cast<uint32_t>(Sleep::kAwake));
+  if (status.ok() && arena_) status = MissThoseWhoLeft();
+  return status;
+}
+
+absl::Status MeshTransport::Poll(absl::Duration longest) {
+  polled_.assign(1, {wake_.get(), POLLIN, 0});
+  for (int rank = 0; rank < size(); ++rank) {
+    if (rank == rank_) continue;
+    const Peer& peer = peers_[rank];
+    // A negative descriptor is left out.
+    polled_.push_back({peer.control->left() ? -1 : peer.control->fd(), POLLIN, 0});
+    for (const FrameStream& stream : peer.streams) {
+      const short events = (WantsRead(rank, stream) ? POLLIN : 0) | (stream.out().empty() ? 0 : POLLOUT);
+      polled_.push_back({events == 0 ? -1 : stream.fd(), events, 0});
+    }
+  }
+  const int ready = poll(polled_.data(), polled_.size(), PollTimeoutMs(absl::Now() + longest));
+  if (ready < 0 && errno != EINTR) return SystemError("cannot wait for peers");
+  if (ready <= 0) return absl::OkStatus();
+  if (polled_[0].revents != 0 && !aborted_.load(std::memory_order_acquire)) {
+    uint64_t rings;
+    (void)!read(wake_.get(), &rings, sizeof rings);
+  }
+  size_t at = 1;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (rank == rank_) continue;
+    Peer& peer = peers_[rank];
+    if (polled_[at++].revents != 0) PSRING_RETURN_IF_ERROR(Hear(rank));
+    for (FrameStream& stream : peer.streams) {
+      const short events = polled_[at++].revents;
+      const short broken = POLLHUP | POLLERR | POLLNVAL;
+      stream.SetReady((events & (POLLIN | broken)) != 0, (events & (POLLOUT | broken)) != 0);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MeshTransport::Hear(int rank) {
+  ControlConnection& control = *peers_[rank].control;
+  absl::Status heard = control.Hear();
+  if (control.gave_up()) {
+    MutexLock lock(failure_mutex_);
+    relayed_ = true;
+  }
+  return heard;
+}
+
+absl::Status MeshTransport::MissThoseWhoLeft() {
+  for (int rank = 0; rank < size(); ++rank) {
+    const Peer& peer = peers_[rank];
+    if (peer.shared == nullptr || !peer.control->left()) continue;
+    const bool needs_frame = !peer.expected.empty() && !peer.shared->HasFrame();
+    const bool needs_reading = !peer.waiting.empty() || (!peer.unread.empty() && peer.unread.front().number >=
+                                                                                     peer.shared->consumed());
+    if (needs_frame || needs_reading) return HasLeft(rank);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MeshTransport::HasLeft(int rank) const {
+  const Peer& peer = peers_[rank];
+  return absl::UnavailableError(absl::StrCat(
+      "rank ", rank, " has left; rank ", rank_, " still needs it for ",
+      peer.expected.empty() ? ToString(header_.call)
+                            : ToString(gathers_[peer.expected.front() - gathers_.popped()].expected)));
+}
+
+absl::Status MeshTransport::TooLate(uint64_t number, const Tag& tag, absl::Duration waited) const {
+  std::vector<std::string> whom;
+  for (int rank = 0; rank < size(); ++rank) {
+    const Peer& peer = peers_[rank];
+    bool reads = !peer.unread.empty() && peer.unread.front().transfers <= number;
+    reads |= !peer.waiting.empty() && peer.waiting.front().transfers <= number;
+    for (const FrameStream& stream : peer.streams) {
+      reads |= !stream.out().empty() && stream.out().front().transfer <= number;
+    }
+    if (!peer.expected.empty() && gathers_[peer.expected.front() - gathers_.popped()].transfers <= number) {
+      const bool is_there = peer.shared != nullptr && peer.shared->HasFrame();
+      if (!is_there) whom.push_back(absl::StrCat("rank ", rank, " to send"));
+    } else if (reads) {
+      whom.push_back(absl::StrCat("rank ", rank, " to receive"));
+    }
+  }
+  return absl::DeadlineExceededError(absl::StrCat("rank ", rank_, " waited ", absl::FormatDuration(waited),
+                                                  " for ", absl::StrJoin(whom, " and "), " (", ToString(tag),
+                                                  ")"));
+}
+
+absl::Status MeshTransport::Explain(int rank, const absl::Status& symptom) {
+  if (!absl::IsUnavailable(symptom)) return symptom;
+  ControlConnection& control = *peers_[rank].control;
+  const absl::Time deadline = absl::Now() + kFarewellPatience;
+  while (!control.left() && absl::Now() < deadline) {
+    pollfd waiting = {control.fd(), POLLIN, 0};
+    if (poll(&waiting, 1, PollTimeoutMs(deadline)) > 0) PSRING_RETURN_IF_ERROR(Hear(rank));
+  }
+  if (control.left()) return HasLeft(rank);
+  return absl::UnavailableError(absl::StrCat("rank ", rank, " is lost: ", symptom.message()));
+}
+
+}  // namespace psring
