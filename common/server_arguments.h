@@ -19,6 +19,7 @@ struct ServerStart {
   std::string record;      // folder; empty: none
   int local_rank = 0;      // of its host: whose device it shares
   int gpus = 0;            // of its host
+  int metrics_port = -1;   // that of rank 0; 0: the system chooses; below 0: no metrics
 };
 
 // Flags alone, without the program. Checkpoints are the caller's affair.

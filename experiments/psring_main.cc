@@ -28,6 +28,7 @@
 #include "experiments/processes/interrupt.h"
 #include "experiments/report/explain_verb.h"
 #include "experiments/report/report_verb.h"
+#include "experiments/rerun/rerun_verb.h"
 
 namespace psring {
 namespace {
@@ -35,10 +36,11 @@ namespace {
 // What a verb's flags are read into, before they are understood.
 struct RawFlags {
   TrainingOptions training;
-  std::string strategies, workers, servers, repeats, out, time_budget, lrs, like;
+  std::string strategies, workers, servers, repeats, out, time_budget, lrs, like, plan_of;
   std::string link = "none", latency = "0", shaping = "auto";
   double target_accuracy = 0;
-  bool dry_run = false, predict = false;
+  bool dry_run = false, predict = false, tensorboard = false, live = false;
+  int live_port = 0, metrics_port = -1;
   NodesOptions nodes;
 };
 
@@ -95,6 +97,11 @@ void AddSharedFlags(CLI::App& verb, RawFlags& raw) {
       ->group("How often")
       ->option_text("TIME")
       ->check(CheckSeconds);
+  verb.add_option("--plan_of", raw.plan_of,
+                  "Rounds, steps and samples that are left open are those of this earlier run, not fitted")
+      ->group("How often")
+      ->option_text("RUN")
+      ->check(CheckName);
   verb.add_flag("--dry_run", raw.dry_run, "Print the plan and the expected time, and do nothing")
       ->group("How often");
   verb.add_option("--link", raw.link,
@@ -151,6 +158,27 @@ void AddSharedFlags(CLI::App& verb, RawFlags& raw) {
       ->group(machines)
       ->option_text("NAME")
       ->check(CheckName);
+  verb.add_flag("--live", raw.live,
+                "While it runs, serve a page with progress, throughput, loss and link use on this machine's "
+                "loopback; its address is printed")
+      ->group("Machine and results");
+  verb.add_option("--live_port", raw.live_port, "The port of --live; else the system chooses")
+      ->group("Machine and results")
+      ->option_text("PORT")
+      ->check(WholeNumber(1, 65535));
+  verb.add_option(
+          "--metrics_port", raw.metrics_port,
+          "Every worker and server serves steps, bytes, waits and staleness as OpenMetrics: rank r at "
+          "http://ADDRESS:PORT+r/metrics, server s at PORT+workers+s; ADDRESS is the loopback or --bind, in "
+          "a virtual cluster the node's own; 0: the system chooses, and the addresses are printed")
+      ->group("Machine and results")
+      ->option_text("PORT")
+      ->check(WholeNumber(0, 65535));
+  verb.add_flag(
+          "--tensorboard", raw.tensorboard,
+          "Also write loss, accuracy, samples/s, communication and staleness of every step as TensorBoard's "
+          "event files, in tensorboard/ of the run's folder")
+      ->group("Machine and results");
   verb.add_option("--out", raw.out, "Folder for the results; else runs/<UTC time>-<verb>")
       ->group("Machine and results")
       ->option_text("DIR")
@@ -280,6 +308,17 @@ absl::StatusOr<ExperimentFlags> Understand(const RawFlags& raw,
   ExperimentFlags flags;
   flags.out = raw.out;
   flags.dry_run = raw.dry_run;
+  flags.plan_of = raw.plan_of;
+  flags.tensorboard = raw.tensorboard;
+  flags.live = raw.live;
+  flags.live_port = raw.live_port;
+  if (raw.live_port != 0 && !raw.live) {
+    return absl::InvalidArgumentError("--live_port is the port of --live; give both, or neither");
+  }
+  flags.metrics_port = raw.metrics_port;
+  if (raw.metrics_port >= 0 && raw.training.clock == "virtual") {
+    return absl::InvalidArgumentError("--metrics_port is for processes that run; leave --clock virtual out");
+  }
   flags.command_line = command_line;
   CompareOptions& options = flags.options;
   options.training = raw.training;
@@ -433,6 +472,8 @@ int Main(int argc, char** argv) {
   CLI::App* doctor = app.add_subcommand("doctor", "What this machine has, what is missing, and the mend");
   RawExplainFlags explain_raw;
   CLI::App* explain = AddExplain(app, explain_raw);
+  RawRerunFlags rerun_raw;
+  CLI::App* rerun = AddRerun(app, rerun_raw);
   RawReportFlags report_raw;
   CLI::App* report = AddReport(app, report_raw);
   ParseOrExit(app, argc, argv);
@@ -443,6 +484,7 @@ int Main(int argc, char** argv) {
   Display display(stdout, isatty(STDOUT_FILENO) == 1);
   const std::vector<std::string> command_line(argv, argv + argc);
   if (report->parsed()) return RunReport(report_raw, display);
+  if (rerun->parsed()) return RunRerun(rerun_raw, interrupt, display);
   if (doctor->parsed()) return RunDoctor(interrupt);
   if (replay->parsed()) return RunReplay(replayed, interrupt, display);
   if (bench->parsed()) {

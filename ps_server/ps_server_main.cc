@@ -14,13 +14,16 @@
 #include "common/check.h"
 #include "common/command_line.h"
 #include "common/device.h"
+#include "common/http_server.h"
 #include "common/keep_freed_memory.h"
 #include "common/link_flags.h"
+#include "common/open_metrics.h"
 #include "common/records.h"
 #include "common/rendezvous.h"
 #include "ps_server/checkpoint_file.h"
 #include "ps_server/parameter_server.h"
 #include "ps_server/round_limits.h"
+#include "ps_server/server_metrics.h"
 #include "ps_server/service.h"
 
 namespace psring {
@@ -48,6 +51,7 @@ struct Flags {
   std::string checkpoint_dir;
   int64_t checkpoint_every = 0;
   LinkShape link;
+  int metrics_port = -1;  // below 0: none
   bool limits = false;
 };
 
@@ -99,6 +103,7 @@ struct Surroundings {
   std::unique_ptr<CheckpointStore> checkpoints;  // null: none
   std::unique_ptr<LinkShaper> shaper;
   std::unique_ptr<Rendezvous> rendezvous;
+  int metrics_port = -1;  // below 0: no metrics; once it is known, where they are
 };
 
 // How one life begins, and what comes after it.
@@ -136,6 +141,19 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Surroun
           {.host = flags.bind, .port = flags.port, .threads = flags.threads, .shaper = around.shaper.get()}));
   if (around.rendezvous == nullptr) {
     PSRING_ASSIGN_OR_RETURN(around.rendezvous, Rendezvous::Connect(meeting));
+  }
+  std::unique_ptr<HttpServer> metrics;
+  if (around.metrics_port >= 0) {
+    const auto answer = [&server, &flags](const std::string& path) -> HttpReply {
+      if (path != "/metrics") return {.code = 404, .body = "there is /metrics\n"};
+      return {.type = kOpenMetricsType, .body = ServerMetricsText(flags.server, server.stats())};
+    };
+    PSRING_ASSIGN_OR_RETURN(metrics,
+                            HttpServer::Start({.host = flags.bind, .port = around.metrics_port}, answer));
+    around.metrics_port = metrics->port();
+    if (!life.epoch.has_value()) {
+      std::printf("ps_server: metrics of server %d: %s/metrics\n", flags.server, metrics->url().c_str());
+    }
   }
   std::unique_ptr<RoundLimitServer> limits;
   if (flags.limits) {
@@ -185,6 +203,7 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
     PSRING_ASSIGN_OR_RETURN(life.checkpoint, around.checkpoints->Load());
   }
   around.shaper = MakeLinkShaper(flags.link);
+  around.metrics_port = flags.metrics_port;
   while (true) {
     const absl::Status outcome = Serve(flags, meeting, around, life);
     if (!life.goes_back_to.has_value()) return outcome;
@@ -258,6 +277,10 @@ int main(int argc, char** argv) {
       ->check(psring::RealNumber({.low = 0}))
       ->capture_default_str();
   psring::AddLinkFlags(app, flags.link);
+  app.add_option("--metrics_port", flags.metrics_port,
+                 "serve pushes, bytes and staleness as OpenMetrics at http://BIND:PORT/metrics; 0: the "
+                 "system chooses")
+      ->check(psring::WholeNumber(0, 65535));
   app.add_flag("--limits", flags.limits, "also serve the rounds that ps_worker --limits measures");
   psring::ParseOrExit(app, argc, argv);
 

@@ -97,8 +97,11 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
                        {"warnings", PlanWarnings(strategy, plan)},
                        {"refused", std::string(CheckGroup(strategy, options).message())}});
   }
+  const auto hash = [](const std::vector<uint8_t>& bytes) { return HashBytes(bytes.data(), bytes.size()); };
   return Json{{"samples", data.train.count()},
               {"test_samples", data.test.count()},
+              {"data_hash", absl::StrCat(hash(data.train.images), hash(data.train.labels),
+                                         hash(data.test.images), hash(data.test.labels))},
               {"parameters", model->parameters().count()},
               {"device", device->name()},
               {"updates", updates}}

@@ -30,7 +30,7 @@ class Silent : public Progress {
  public:
   void Started() override {}
   void Ready() override {}
-  void Step(int64_t, int64_t, int64_t, double) override {}
+  void Step(const StepProgress&) override {}
   void Evaluated(const CurvePoint&) override {}
   void Done(const RankResult&) override {}
 };
@@ -42,14 +42,16 @@ class JsonLines : public Progress {
 
   void Started() override { Print({{"event", "start"}, {"rank", rank_}, {"world_size", world_size_}}); }
   void Ready() override { Print({{"event", "ready"}, {"rank", rank_}}); }
-  void Step(int64_t steps_done, int64_t steps_planned, int64_t samples, double loss) override {
-    if (steps_done < steps_planned && !throttle_.Pass()) return;
+  void Step(const StepProgress& step) override {
+    if (step.done < step.planned && !throttle_.Pass()) return;
     Print({{"event", "step"},
            {"rank", rank_},
-           {"step", steps_done},
-           {"steps", steps_planned},
-           {"samples", samples},
-           {"loss", loss}});
+           {"step", step.done},
+           {"steps", step.planned},
+           {"samples", step.samples},
+           {"tx_bytes", step.moved.payload_tx_bytes},
+           {"rx_bytes", step.moved.payload_rx_bytes},
+           {"loss", step.loss}});
   }
   void Evaluated(const CurvePoint& point) override {
     Print({{"event", "evaluate"},
@@ -96,10 +98,10 @@ class PlainLines : public Progress {
     // The first seconds tell little.
     (void)throttle_.Pass();
   }
-  void Step(int64_t steps_done, int64_t steps_planned, int64_t samples, double loss) override {
-    if (steps_done < steps_planned && !throttle_.Pass()) return;
-    Print(absl::StrFormat("step %d of %d: %.0f samples/s, loss %.4f", steps_done, steps_planned,
-                          samples * world_size_ / ((clock_() - begin_ns_) * 1e-9), loss));
+  void Step(const StepProgress& step) override {
+    if (step.done < step.planned && !throttle_.Pass()) return;
+    Print(absl::StrFormat("step %d of %d: %.0f samples/s, loss %.4f", step.done, step.planned,
+                          step.samples * world_size_ / ((clock_() - begin_ns_) * 1e-9), step.loss));
   }
   void Evaluated(const CurvePoint& point) override {
     Print(absl::StrFormat("after %d samples: test accuracy %.4f, test loss %.4f", point.samples,

@@ -10,6 +10,13 @@
 
 namespace psring {
 
+struct StepProgress {
+  int64_t done = 0, planned = 0;  // steps
+  int64_t samples = 0;            // of this rank so far
+  Traffic moved;                  // likewise
+  double loss = 0;
+};
+
 // Calls come from the training thread.
 class Progress {
  public:
@@ -18,9 +25,8 @@ class Progress {
   virtual void Started() = 0;
   // Data and connections are there; training begins.
   virtual void Ready() = 0;
-  // `samples`: of this rank so far. Called after every step; speaks a few times a second at most, and of the
-  // last step always.
-  virtual void Step(int64_t steps_done, int64_t steps_planned, int64_t samples, double loss) = 0;
+  // Called after every step; speaks a few times a second at most, and of the last step always.
+  virtual void Step(const StepProgress& step) = 0;
   virtual void Evaluated(const CurvePoint& point) = 0;
   virtual void Done(const RankResult& result) = 0;
   // What people should know, where this speaks to a launcher that tells them. False: say it on stderr.

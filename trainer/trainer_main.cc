@@ -16,8 +16,10 @@
 #include "common/check.h"
 #include "common/command_line.h"
 #include "common/cuda_device.h"
+#include "common/http_server.h"
 #include "common/keep_freed_memory.h"
 #include "common/link_flags.h"
+#include "common/open_metrics.h"
 #include "common/own_address.h"
 #include "common/rendezvous.h"
 #include "common/server_arguments.h"
@@ -41,6 +43,7 @@
 #include "trainer/training_plan.h"
 #include "trainer/virtual_main.h"
 #include "trainer/virtual_training.h"
+#include "trainer/worker_metrics.h"
 
 namespace psring {
 namespace {
@@ -58,6 +61,7 @@ struct Flags {
   bool check_only = false;
   int workers = 0;  // 0: as many processes as there are
   std::string replay;
+  int metrics_port = -1;  // below 0: none
 
   // This process stands for all workers.
   bool alone_for_all() const { return training.clock == "virtual" || !replay.empty(); }
@@ -93,6 +97,14 @@ Flags ParseFlags(int argc, char** argv) {
   AddLinkFlags(app, flags.link);
   app.add_flag("--describe", flags.describe, "Print strategies, models and data as JSON, and exit")
       ->group("This process");
+  app.add_option(
+         "--metrics_port", flags.metrics_port,
+         "Serve this rank's steps, bytes, waits and staleness as OpenMetrics at "
+         "http://ADDRESS:PORT+rank/metrics, where it listens for others (--bind); the servers that it "
+         "starts take the ports behind the ranks'; 0: the system chooses, and the log says which")
+      ->group("This process")
+      ->option_text("PORT")
+      ->check(WholeNumber(0, 65535));
   app.add_flag("--check_only", flags.check_only,
                "Load the data, build the model, print what the flags come to as JSON, and exit")
       ->group("This process");
@@ -222,7 +234,8 @@ absl::Status TakeRole(const Flags& flags, Part& part) {
                                             .bind = part.address,
                                             .record = flags.record,
                                             .local_rank = join.local_rank,
-                                            .gpus = CudaDeviceCount()});
+                                            .gpus = CudaDeviceCount(),
+                                            .metrics_port = flags.metrics_port});
   };
   if (role.becomes >= 0) part.becomes = arguments(role.becomes);
   for (const int server : role.starts) part.servers.push_back(arguments(server));
@@ -311,6 +324,21 @@ absl::Status Train(const Flags& flags, const Part* part, Kept kept, StopSignal& 
 
   Trace trace(rank);
   int64_t samples = 0;
+  Traffic moved;
+  std::optional<WorkerMetrics> metrics;
+  std::unique_ptr<HttpServer> readers;
+  if (flags.metrics_port >= 0) {
+    metrics.emplace(rank, flags.training.strategy);
+    const auto answer = [&metrics](const std::string& path) -> HttpReply {
+      if (path != "/metrics") return {.code = 404, .body = "there is /metrics\n"};
+      return {.type = kOpenMetricsType, .body = metrics->Text()};
+    };
+    const int port = flags.metrics_port == 0 ? 0 : flags.metrics_port + rank;
+    PSRING_ASSIGN_OR_RETURN(
+        readers,
+        HttpServer::Start({.host = part != nullptr ? part->address : "127.0.0.1", .port = port}, answer));
+    note(absl::StrCat("metrics of rank ", rank, ": ", readers->url(), "/metrics"));
+  }
   Worker worker{.rank = rank,
                 .world_size = world_size,
                 .device = *device,
@@ -334,12 +362,14 @@ absl::Status Train(const Flags& flags, const Part* part, Kept kept, StopSignal& 
   worker.on_step = [&](const StepRecord& record) {
     stepping = true;
     samples += record.samples;
+    moved = moved + Traffic{record.payload_tx_bytes, record.payload_rx_bytes};
+    if (metrics.has_value()) metrics->Count(record);
     probe.OnStep(record, [&] {
       if (records != nullptr) records->Add(record);
     });
   };
   worker.on_progress = [&](int64_t done, int64_t planned, double loss) {
-    progress->Step(done, planned, samples, loss);
+    progress->Step({.done = done, .planned = planned, .samples = samples, .moved = moved, .loss = loss});
   };
   worker.on_evaluation = [&](const CurvePoint& point) { progress->Evaluated(point); };
 

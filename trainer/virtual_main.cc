@@ -63,7 +63,7 @@ absl::Status TrainVirtually(const VirtualFlags& flags) {
     for (const TraceSpan& span : SpansOf(record)) of_rank.trace->Add(span);
   };
   run.on_progress = [&](int64_t done, int64_t planned, double loss) {
-    progress->Step(done, planned, samples, loss);
+    progress->Step({.done = done, .planned = planned, .samples = samples, .loss = loss});
   };
   run.on_warning = [](const std::string& warning) {
     std::fprintf(stderr, "trainer: note: %s\n", warning.c_str());
@@ -93,7 +93,9 @@ absl::Status ReplayFile(const VirtualFlags& flags, const std::string& file) {
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, HostDevice(flags.training.device));
   PSRING_ASSIGN_OR_RETURN(const DataSplits data, LoadSplits(flags.training));
   Replay replay{.device = *device, .data = data};
-  replay.on_progress = [&](int64_t done, int64_t all) { progress->Step(done, all, done, 0); };
+  replay.on_progress = [&](int64_t done, int64_t all) {
+    progress->Step({.done = done, .planned = all, .samples = done});
+  };
   progress->Ready();
   PSRING_ASSIGN_OR_RETURN(const ReplayOutcome outcome, ReplayArrivals(flags.training, *arrivals, replay));
   std::printf(

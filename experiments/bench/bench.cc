@@ -126,6 +126,7 @@ absl::Status Bench(const BenchFlags& flags, const Interrupt& interrupt, Display&
   PSRING_ASSIGN_OR_RETURN(const BenchPlan plan, MakeBenchPlan(flags.request, catalog, mpirun));
   BenchRun run{
       .command_line = flags.command_line, .started_utc = UtcText(absl::Now()), .machine = DescribeMachine()};
+  PSRING_ASSIGN_OR_RETURN(run.provenance, DescribeProvenance(binaries.all(), {}));
   PSRING_RETURN_IF_ERROR(CheckMemory(plan, run.machine));
   const double expected_s = ExpectedBenchSeconds(plan, flags.request, run.machine.cores);
   const auto say = [&](const std::string& text) {

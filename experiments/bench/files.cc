@@ -226,16 +226,15 @@ std::string BenchCsv(const BenchRequest& request, const BenchResult& result, con
 }
 
 std::string BenchManifest(const BenchRequest& request, const BenchPlan& plan, const BenchRun& run) {
-  // Machine and versions are those of every run's manifest; what a benchmark has none of goes.
+  // Machine and versions are those of every run's manifest.
   Json json = Json::parse(ManifestJson({.run_id = run.run_id,
                                         .verb = "bench",
                                         .command_line = run.command_line,
                                         .started_utc = run.started_utc,
                                         .machine = run.machine,
                                         .plan = {},
+                                        .provenance = run.provenance,
                                         .wall_s = run.wall_s}));
-  json.erase("cost");
-  json.erase("accuracy");
   Json launches = Json::array();
   for (const BenchLaunch& launch : plan.launches) {
     Json names = Json::array();

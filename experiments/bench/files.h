@@ -7,6 +7,7 @@
 #include "experiments/bench/plan.h"
 #include "experiments/bench/result.h"
 #include "experiments/host/machine.h"
+#include "experiments/rerun/provenance.h"
 
 namespace psring {
 
@@ -16,6 +17,7 @@ struct BenchRun {
   std::vector<std::string> command_line;
   std::string started_utc, ended_utc;  // "2026-11-21 06:19:00"
   Machine machine;
+  Provenance provenance;
   double wall_s = 0;  // 0: not finished
 };
 

@@ -15,6 +15,7 @@ namespace psring {
 // The binaries that stand beside this one.
 struct BenchBinaries {
   std::string ring_worker, ps_worker, ps_server;
+  std::vector<std::string> all() const { return {ring_worker, ps_worker, ps_server}; }
 };
 absl::StatusOr<BenchBinaries> FindBenchBinaries();
 

@@ -49,6 +49,7 @@ void ShortenTrainings(const ExperimentFlags& flags, int rounds, Experiment& expe
       "the trainings take %d samples each instead of %d, for a time budget of %s",
       plan.accuracy.front().training.samples, planned, HumanSeconds(flags.options.time_budget_s));
   experiment.note(note);
+  experiment.set_accuracy(plan.accuracy);
   display.Say(absl::StrCat("note: ", note));
 }
 
@@ -100,6 +101,7 @@ absl::Status Compare(const ExperimentFlags& flags, const Interrupt& interrupt, D
   PSRING_ASSIGN_OR_RETURN(
       Plan plan, (simulated ? MakeVirtualPlan : MakePlan)(flags.options, prepared.catalog, prepared.probe,
                                                           prepared.machine.cores));
+  PSRING_RETURN_IF_ERROR(TakePlanOf(flags, plan));
   PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, plan));
   display.Say(DescribePlan(plan));
   if (flags.dry_run) return absl::OkStatus();

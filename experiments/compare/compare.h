@@ -21,7 +21,12 @@ struct ExperimentFlags {
   LinkOptions link;
   NodesOptions nodes;
   bool link_is_default =
-      false;  // nobody asked for it: given up where something in the comparison cannot have it
+      false;                 // nobody asked for it: given up where something in the comparison cannot have it
+  int metrics_port = -1;     // below 0: none
+  bool live = false;         // a page on a port of this machine while it goes on
+  int live_port = 0;         // 0: the system chooses
+  bool tensorboard = false;  // each launch's scalars, as event files
+  std::string plan_of;       // a run whose rounds, steps and samples are taken; empty: they are fitted
   std::vector<std::string> command_line;
 };
 

@@ -15,15 +15,19 @@
 #include "common/delays.h"
 #include "common/records.h"
 #include "common/trace.h"
+#include "experiments/compare/checkpoints.h"
 #include "experiments/compare/estimate.h"
 #include "experiments/compare/findings.h"
 #include "experiments/compare/plan_text.h"
+#include "experiments/compare/recorded_plan.h"
 #include "experiments/compare/residuals.h"
 #include "experiments/compare/table.h"
+#include "experiments/compare/tensorboard.h"
 #include "experiments/compare/wrap.h"
 #include "experiments/host/calibrate.h"
 #include "experiments/host/gpu_probe.h"
 #include "experiments/processes/mpirun.h"
+#include "experiments/report/assets.h"
 #include "experiments/report/report_verb.h"
 
 namespace psring {
@@ -121,7 +125,55 @@ absl::StatusOr<StepTimes> MeasuredTimes(const Prepared& prepared, const std::str
   return run->TimesFor(configuration, computing || alone, which);
 }
 
+// Of --resume: the checkpoint that a training begins with, where it is known by now which one that is.
+std::string ResumedFrom(const TrainingOptions& training) {
+  if (training.resume.empty()) return "";
+  TrainingOptions place = training;
+  if (training.resume != "latest") place.checkpoint_dir = training.resume;
+  const std::string newest = NewestCheckpoint(place);
+  return newest.empty() && training.resume != "latest" ? training.resume : newest;
+}
+
+absl::StatusOr<Provenance> ProvenanceOf(const ExperimentFlags& flags, const Prepared& prepared) {
+  const TrainingOptions& training = flags.options.training;
+  const std::string resumed = ResumedFrom(training);
+  std::vector<std::string> inputs = {training.workload, resumed};
+  for (const MeasuredRun& run : prepared.measured) inputs.push_back(run.path());
+  PSRING_ASSIGN_OR_RETURN(Provenance provenance, DescribeProvenance(prepared.binaries.all(), inputs));
+  if (training.workload.empty()) {
+    TrainingOptions data;
+    data.data = training.data;
+    data.data_dir = training.data_dir;
+    if (!data.data_dir.empty()) data.data_dir = std::filesystem::absolute(data.data_dir).string();
+    data.seed = training.seed;
+    data.validation = training.validation;
+    provenance.data_flags = TrainingArguments(data);
+    provenance.data_hash = prepared.probe.data_hash;
+  }
+  if (flags.link_is_default) {
+    provenance.settled.push_back(prepared.shaping == Shaping::kNone
+                                     ? "--link=none"
+                                     : absl::StrFormat("--link=%.0fbit", prepared.link.bits_per_s));
+  }
+  if (training.device != "auto") provenance.settled.push_back(absl::StrCat("--device=", training.device));
+  if (!resumed.empty()) provenance.settled.push_back(absl::StrCat("--resume=", resumed));
+  return provenance;
+}
+
 }  // namespace
+
+absl::Status TakePlanOf(const ExperimentFlags& flags, Plan& plan) {
+  if (flags.plan_of.empty()) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(flags.plan_of + "/manifest.json"));
+  const absl::StatusOr<RecordedPlan> recorded = RecordedPlanFromJson(text);
+  if (!recorded.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--plan_of ", flags.plan_of, ": ", recorded.status().message()));
+  }
+  PSRING_RETURN_IF_ERROR(TakeRecordedPlan(*recorded, flags.options, plan));
+  plan.notes.push_back(absl::StrCat("rounds, steps and samples are those of ", flags.plan_of));
+  return absl::OkStatus();
+}
 
 absl::Status CheckMeasured(const Prepared& prepared, Plan& plan) {
   std::vector<std::string> others;
@@ -240,6 +292,7 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
                                                               const Interrupt& interrupt, Display& display) {
   PSRING_ASSIGN_OR_RETURN(RunFolder folder,
                           RunFolder::Create(prepared.run_path, /*link_latest=*/flags.out.empty()));
+  PSRING_ASSIGN_OR_RETURN(const Provenance provenance, ProvenanceOf(flags, prepared));
   auto experiment =
       std::unique_ptr<Experiment>(new Experiment(flags, prepared, interrupt, display, std::move(folder)));
   experiment->begin_ns_ = MonotonicNanos();
@@ -250,10 +303,28 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
       .started_utc = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone()),
       .machine = prepared.machine,
       .plan = plan,
-      .disturbances = flags.options.training};
+      .disturbances = flags.options.training,
+      .provenance = provenance};
   PSRING_RETURN_IF_ERROR(experiment->BuildCluster());
+  PSRING_RETURN_IF_ERROR(experiment->LetRead());
   PSRING_RETURN_IF_ERROR(experiment->folder_.Write("manifest.json", ManifestJson(experiment->manifest_)));
   return experiment;
+}
+
+absl::Status Experiment::LetRead() {
+  site_.metrics_port = flags_.metrics_port;
+  if (!flags_.live) return absl::OkStatus();
+  live_ =
+      std::make_unique<LiveRun>(manifest_.run_id, folder_.path() + "/report.html", manifest_.link.bits_per_s);
+  site_.live = live_.get();
+  const auto answer = [live = live_.get()](const std::string& path) -> HttpReply {
+    if (path == "/") return {.type = "text/html; charset=utf-8", .body = kLiveHtml};
+    if (path == "/live.json") return {.type = "application/json", .body = live->Json()};
+    return {.code = 404, .body = "there is / and /live.json\n"};
+  };
+  PSRING_ASSIGN_OR_RETURN(live_server_, HttpServer::Start({.port = flags_.live_port}, answer));
+  display_.Say(absl::StrCat("live:      ", live_server_->url(), "/ until the run ends"));
+  return absl::OkStatus();
 }
 
 absl::Status Experiment::BuildCluster() {
@@ -333,6 +404,7 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   // Clocks of two machines agree to about the time of a message, which is what a wait would be held against.
   if (site_.nodes != nullptr && !site_.nodes->one_clock()) figures.wait_ms.reset();
   PSRING_RETURN_IF_ERROR(folder_.Append(run, seeded, launched.records, figures));
+  if (flags_.tensorboard) PSRING_RETURN_IF_ERROR(KeepScalars(run, configuration, launched.records));
   // One round shows the course of things; all of them would make a file that no viewer opens.
   if (repeat == 0 && part != "accuracy") PSRING_RETURN_IF_ERROR(folder_.KeepTrace(run, seeded));
 
@@ -349,6 +421,21 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
     display_.Say(line);
   }
   return absl::OkStatus();
+}
+
+absl::Status Experiment::KeepScalars(const RunLabel& run, const Configuration& configuration,
+                                     const RunRecords& records) const {
+  const double now_s = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+  // A virtual clock begins at 0; it is made to begin now.
+  const double zero_s =
+      configuration.simulated() ? now_s : now_s - 1e-9 * static_cast<double>(MonotonicNanos());
+  const std::string name =
+      absl::StrFormat("tensorboard/%s/%s-%d", configuration.folder(), run.part, run.repeat + 1);
+  std::error_code error;
+  std::filesystem::create_directories(absl::StrCat(folder_.path(), "/", name), error);
+  const std::string file =
+      absl::StrFormat("%s/events.out.tfevents.%.0f.%s", name, now_s, prepared_.machine.host);
+  return folder_.Write(file, TensorBoardFile(ScalarsOf(records, zero_s), now_s));
 }
 
 absl::Status Experiment::Predict(const std::vector<ConfigurationRuns>& runs, std::vector<SummaryRow>& rows) {
@@ -395,7 +482,9 @@ absl::Status Experiment::Report(int rounds_done) {
   for (const std::string& sentence : findings) text += Wrap(sentence, "- ");
   absl::StrAppend(&text, "\n", HumanSeconds(manifest_.wall_s), "; all of it: ", folder_.path(),
                   "/report.html, and beside it summary.csv, runs.csv, curves.csv, steps.jsonl, trace.json",
-                  flags_.predict && manifest_.wires ? ", residuals.csv" : "");
+                  flags_.predict && manifest_.wires ? ", residuals.csv" : "",
+                  flags_.tensorboard ? "; tensorboard --logdir " : "",
+                  flags_.tensorboard ? folder_.path() + "/tensorboard" : "");
   display_.Say(text);
   return absl::OkStatus();
 }

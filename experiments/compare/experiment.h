@@ -8,12 +8,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/http_server.h"
 #include "experiments/compare/compare.h"
 #include "experiments/compare/manifest.h"
 #include "experiments/compare/measured_run.h"
 #include "experiments/compare/rates.h"
 #include "experiments/compare/run_folder.h"
 #include "experiments/compare/runner.h"
+#include "experiments/report/live_run.h"
 
 namespace psring {
 
@@ -57,6 +59,7 @@ class Experiment {
 
   double seconds() const;  // since Start
   void set_plan(const Plan& plan) { manifest_.plan = plan; }
+  void set_accuracy(const std::vector<Configuration>& accuracy) { manifest_.plan.accuracy = accuracy; }
   absl::Status WriteRates(const std::vector<TriedRate>& tried) {
     return folder_.Write("rates.csv", RatesCsv(tried));
   }
@@ -80,6 +83,12 @@ class Experiment {
   ConfigurationRuns& RunsOf(const Configuration& configuration);
 
   absl::Status BuildCluster();
+  // --live and --metrics_port.
+  absl::Status LetRead();
+
+  // tensorboard/<configuration>/<part>-<n>/ in the run's folder.
+  absl::Status KeepScalars(const RunLabel& run, const Configuration& configuration,
+                           const RunRecords& records) const;
 
   // Where it was asked for: predictions beside `rows`, and residuals.csv.
   absl::Status Predict(const std::vector<ConfigurationRuns>& runs, std::vector<SummaryRow>& rows);
@@ -91,10 +100,15 @@ class Experiment {
   RunFolder folder_;
   std::unique_ptr<VirtualCluster> cluster_;  // null: none
   Site site_;
+  std::unique_ptr<LiveRun> live_;            // null: nobody reads along
+  std::unique_ptr<HttpServer> live_server_;  // of live_
   Manifest manifest_;
   int64_t begin_ns_ = 0;
   std::vector<ConfigurationRuns> runs_;
 };
+
+// Where --plan_of names a run: what `plan` has fitted becomes what that run did. Errors name the run.
+absl::Status TakePlanOf(const ExperimentFlags& flags, Plan& plan);
 
 // Whether the runs that --compute_ms and --network_ms name have times for all that is planned. Says in the
 // plan's notes whose times are taken.

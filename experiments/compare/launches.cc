@@ -41,6 +41,10 @@ absl::StatusOr<LaunchNote> LaunchNoteFromJson(const std::string& text) {
       !json["trainer_flags"].is_array()) {
     return absl::InvalidArgumentError("this is no launch.json of psring's");
   }
+  const auto number = [&](const char* key) { return !json.contains(key) || json[key].is_number_integer(); };
+  if (!json["strategy"].is_string() || !number("workers") || !number("servers")) {
+    return absl::InvalidArgumentError("this is no launch.json of psring's");
+  }
   LaunchNote note{.strategy = json.value("strategy", ""),
                   .workers = json.value("workers", 1),
                   .servers = json.value("servers", 0)};

@@ -25,6 +25,12 @@ Json Configurations(const std::vector<Configuration>& configurations) {
   return list;
 }
 
+Json Marks(const std::vector<FileMark>& marks) {
+  Json list = Json::array();
+  for (const FileMark& mark : marks) list.push_back({{"path", mark.path}, {"hash", mark.hash}});
+  return list;
+}
+
 }  // namespace
 
 std::string ManifestJson(const Manifest& manifest) {
@@ -33,6 +39,8 @@ std::string ManifestJson(const Manifest& manifest) {
                {"run_id", manifest.run_id},
                {"verb", manifest.verb},
                {"command_line", manifest.command_line},
+               {"settled", manifest.provenance.settled},
+               {"working_directory", manifest.provenance.working_directory},
                {"started_utc", manifest.started_utc},
                {"finished", manifest.wall_s > 0},
                {"wall_s", manifest.wall_s},
@@ -51,7 +59,13 @@ std::string ManifestJson(const Manifest& manifest) {
                  {"memory_mb", machine.memory_mb},
                  {"system", machine.system},
                  {"kernel", machine.kernel}}},
+               {"binaries", Marks(manifest.provenance.binaries)},
+               {"inputs", Marks(manifest.provenance.inputs)},
                {"link", {{"shaping", ShapingName(manifest.link.shaping)}}}};
+  if (!manifest.provenance.data_hash.empty()) {
+    json["data"] = {{"hash", manifest.provenance.data_hash},
+                    {"trainer_flags", manifest.provenance.data_flags}};
+  }
   const LinkReport& link = manifest.link;
   if (link.shaping != Shaping::kNone) {
     json["link"].update({{"mbps", link.mbps()},
@@ -82,6 +96,8 @@ std::string ManifestJson(const Manifest& manifest) {
                                 {"add_gb_per_s", 1e-9 / manifest.wires->add_s_per_byte},
                                 {"basis", "measured"}};
   }
+  json["notes"] = manifest.plan.notes;
+  if (manifest.plan.cost.empty()) return json.dump(2) + "\n";  // nothing was trained
   json["cost"] = {{"rounds_planned", manifest.plan.rounds},
                   {"rounds_done", manifest.rounds_done},
                   {"warmup_steps", manifest.plan.warmup_steps},
@@ -91,7 +107,6 @@ std::string ManifestJson(const Manifest& manifest) {
                       {"configurations", Configurations(manifest.plan.accuracy)}};
   json["disturbances"] = {{"straggler", manifest.disturbances.straggler},
                           {"jitter_ms", manifest.disturbances.jitter_ms}};
-  json["notes"] = manifest.plan.notes;
   return json.dump(2) + "\n";
 }
 

@@ -8,6 +8,7 @@
 #include "experiments/compare/plan.h"
 #include "experiments/host/machine.h"
 #include "experiments/predict/cost_model.h"
+#include "experiments/rerun/provenance.h"
 #include "experiments/virtual_cluster/link.h"
 
 namespace psring {
@@ -21,6 +22,7 @@ struct Manifest {
   LinkReport link;
   Plan plan;
   TrainingOptions disturbances;  // what was asked for: of it --straggler and --jitter_ms
+  Provenance provenance;
   int rounds_done = 0;
   double wall_s = 0;  // 0: not finished
 };

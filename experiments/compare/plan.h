@@ -70,6 +70,7 @@ struct Probe {
   int64_t samples = 0;       // in the training data
   int64_t test_samples = 0;  // in the test data
   int64_t parameters = 0;    // of the model
+  std::string data_hash;     // of what is trained on and tested with
   std::vector<UpdateRule> updates;
   double step_s = 0;          // one step of one process
   double launch_s = 0;        // one launch, besides its steps

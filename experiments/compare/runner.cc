@@ -113,10 +113,11 @@ std::vector<std::string> StateArguments(const TrainingOptions& training, const s
           absl::StrCat("--checkpoint_every=", training.checkpoint_every)};
 }
 
-std::vector<std::string> TrainerCommand(const Configuration& configuration, const std::string& folder,
-                                        const Binaries& binaries) {
+std::vector<std::string> TrainerCommand(const Configuration& configuration, const Site& site,
+                                        const std::string& folder, const Binaries& binaries) {
   std::vector<std::string> command = {binaries.trainer, "--rendezvous=env://", "--progress=json",
                                       absl::StrCat("--record=", folder)};
+  if (site.metrics_port >= 0) command.push_back(absl::StrCat("--metrics_port=", site.metrics_port));
   for (const std::string& argument : TrainingArguments(configuration.training)) command.push_back(argument);
   return command;
 }
@@ -124,7 +125,7 @@ std::vector<std::string> TrainerCommand(const Configuration& configuration, cons
 ChildSpec Trainer(const Configuration& configuration, int rank, const Ground& ground,
                   const std::string& folder, const Binaries& binaries) {
   ChildSpec child{.name = absl::StrCat("rank ", rank),
-                  .command = TrainerCommand(configuration, folder, binaries),
+                  .command = TrainerCommand(configuration, ground.site, folder, binaries),
                   .environment = Environment(configuration, rank, ground),
                   .log_path = ground.LogPath(folder, absl::StrCat("rank", rank)),
                   .may_die = configuration.servers() == 1 && GoesOnWithoutAWorker(configuration)};
@@ -146,7 +147,7 @@ absl::StatusOr<ChildSpec> Mpirun(const Configuration& configuration, const Groun
                   .environment = StoreEnvironment(ground),
                   .log_path = ground.LogPath(folder, "mpirun"),
                   .keeps = mpirun.folder};
-  for (const std::string& word : TrainerCommand(configuration, folder, binaries))
+  for (const std::string& word : TrainerCommand(configuration, ground.site, folder, binaries))
     child.command.push_back(word);
   for (const std::string& variable : mpirun.environment) child.environment.push_back(variable);
   // Empty, in case somebody has numbered psring itself.
@@ -158,7 +159,7 @@ absl::StatusOr<ChildSpec> Mpirun(const Configuration& configuration, const Groun
 ChildSpec VirtualTrainer(const Configuration& configuration, const std::string& folder,
                          const Binaries& binaries) {
   ChildSpec child{.name = "the virtual clock",
-                  .command = TrainerCommand(configuration, folder, binaries),
+                  .command = TrainerCommand(configuration, Site(), folder, binaries),
                   .environment = {"RANK=", "WORLD_SIZE=", "LOCAL_RANK="},
                   .log_path = absl::StrCat(folder, "/log-virtual.txt")};
   std::erase(child.command, "--rendezvous=env://");
@@ -185,7 +186,8 @@ ChildSpec Server(const Configuration& configuration, int server, const Ground& g
                        .bind = ground.Address(node),
                        .record = folder,
                        .local_rank = configuration.training.server_placement == "colocated" ? server : 0,
-                       .gpus = CudaDeviceCount()})) {
+                       .gpus = CudaDeviceCount(),
+                       .metrics_port = ground.site.metrics_port})) {
     child.command.push_back(argument);
   }
   if (child.may_return) {
@@ -252,7 +254,8 @@ absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingO
   }
   Probe probe{.samples = json["samples"].get<int64_t>(),
               .test_samples = json.value("test_samples", int64_t{0}),
-              .parameters = json["parameters"].get<int64_t>()};
+              .parameters = json["parameters"].get<int64_t>(),
+              .data_hash = json.value("data_hash", "")};
   for (const nlohmann::json& update : json.value("updates", nlohmann::json::array())) {
     probe.updates.push_back({.strategy = update.value("strategy", ""),
                              .optimizer = update.value("optimizer", ""),
@@ -292,9 +295,16 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
   spec.deadline = absl::Seconds(2 * configuration.training.timeout_s + 30 + 10 * expected_s);
 
   LaunchProgress progress(simulated ? 1 : configuration.processes());
+  if (site.live != nullptr) {
+    site.live->Begin(absl::StrCat(label, configuration.name()), simulated ? 1 : configuration.processes());
+  }
   spec.on_line = [&](int, const std::string& line) {
+    if (absl::string_view said = line; absl::ConsumePrefix(&said, "ps_server: metrics ")) {
+      display.Say(absl::StrCat("note:      metrics ", said));
+    }
     const std::optional<ProgressEvent> event = ParseProgress(line);
     if (!event) return false;
+    if (site.live != nullptr) site.live->Note(*event);
     if (event->event == "note") {
       display.Say(absl::StrCat("note:      ", event->text));
       return true;
@@ -372,8 +382,10 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
   if (site.cluster != nullptr) counted_before = site.cluster->Counters(interrupt);
   const ForeignCpu foreign;
   const int64_t begin = MonotonicNanos();
-  PSRING_RETURN_IF_ERROR(
-      RunWithRestarts(configuration, folder, label, expected_s, binaries, site, interrupt, display));
+  const absl::Status ran =
+      RunWithRestarts(configuration, folder, label, expected_s, binaries, site, interrupt, display);
+  if (site.live != nullptr) site.live->End(ran.ok() ? "ok" : std::string(ran.message()));
+  PSRING_RETURN_IF_ERROR(ran);
   launched.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
   launched.foreign_cpu_pct = foreign.Percent();
   absl::StatusOr<RunRecords> records =

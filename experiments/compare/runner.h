@@ -10,6 +10,7 @@
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/nodes.h"
 #include "experiments/processes/progress.h"
+#include "experiments/report/live_run.h"
 #include "experiments/virtual_cluster/virtual_cluster.h"
 
 namespace psring {
@@ -17,6 +18,7 @@ namespace psring {
 // The binaries that stand beside this one.
 struct Binaries {
   std::string trainer, ps_server;
+  std::vector<std::string> all() const { return {trainer, ps_server}; }
 };
 absl::StatusOr<Binaries> FindBinaries();
 
@@ -40,6 +42,9 @@ struct Site {
   const VirtualCluster* cluster = nullptr;
   Nodes* nodes = nullptr;
   std::string address = "127.0.0.1";
+  int metrics_port =
+      -1;  // of rank 0; the servers' are behind the ranks'; 0: the system chooses; below 0: none
+  LiveRun* live = nullptr;  // hears of what goes on; null: nobody does
 };
 
 // Starts `configuration` with its processes' records in `folder`, and waits for it; where a process of it

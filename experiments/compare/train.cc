@@ -118,6 +118,7 @@ absl::Status Train(const ExperimentFlags& asked, Nodes* nodes, const Interrupt& 
   prepared.site.nodes = nodes;
   PSRING_ASSIGN_OR_RETURN(prepared.site.address, OwnAddress(flags.nodes.network, {}));
   PSRING_ASSIGN_OR_RETURN(Plan plan, PlanTraining(flags, prepared));
+  PSRING_RETURN_IF_ERROR(TakePlanOf(flags, plan));
   PSRING_RETURN_IF_ERROR(CheckSpread(plan.cost.front(), flags));
   PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, plan));
   const Configuration& configuration = plan.cost.front();

@@ -195,7 +195,10 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
 
 absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
                                                const std::vector<std::string>& command_line) {
-  PredictFlags flags{.profile = raw.profile, .out = raw.out, .command_line = command_line};
+  PredictFlags flags{.profile = raw.profile,
+                     .files = {raw.workload, raw.cluster, raw.profile},
+                     .out = raw.out,
+                     .command_line = command_line};
   PSRING_ASSIGN_OR_RETURN(flags.workload, LoadWorkload(raw.workload));
   double speedup = raw.compute_speedup;
   if (raw.batch > 0) {

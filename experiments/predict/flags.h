@@ -31,6 +31,7 @@ struct PredictFlags {
   Cluster cluster;
   PredictOptions options;
   std::string profile;  // of a measured machine; empty: none
+  std::vector<std::string> files;  // that the flags name
   std::string out;
   std::vector<std::string> command_line;
 };

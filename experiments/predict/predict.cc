@@ -59,6 +59,13 @@ class PredictionRun {
     PSRING_RETURN_IF_ERROR(ReadProfile());
     const std::string path = RunPath(flags_.out, "predict", absl::Now());
     PSRING_RETURN_IF_ERROR(CheckRunPath(path));
+    const int64_t begin = MonotonicNanos();
+    Manifest manifest{.verb = "predict",
+                      .command_line = flags_.command_line,
+                      .started_utc = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone()),
+                      .machine = DescribeMachine(),
+                      .plan = {}};
+    PSRING_ASSIGN_OR_RETURN(manifest.provenance, DescribeProvenance(binaries.all(), flags_.files));
     const std::vector<PredictCase> cases = CasesOf(strategies);
     if (cases.empty()) {
       return absl::InvalidArgumentError(
@@ -77,9 +84,13 @@ class PredictionRun {
     PSRING_RETURN_IF_ERROR(WriteFile(path + "/summary.csv", CellsCsv(rows)));
     PSRING_RETURN_IF_ERROR(WriteFile(path + "/summary.json", CellsJson(rows)));
     PSRING_RETURN_IF_ERROR(WriteFile(path + "/predict.txt", text));
+    manifest.run_id = report_.run_id;
+    manifest.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
+    PSRING_RETURN_IF_ERROR(WriteFile(path + "/manifest.json", ManifestJson(manifest)));
     PSRING_RETURN_IF_ERROR(WriteRunReport(path));
-    display_.Say(absl::StrCat(text, "\nall of it: ", path,
-                              "/report.html, and beside it summary.csv, summary.json, predict.txt"));
+    display_.Say(
+        absl::StrCat(text, "\nall of it: ", path,
+                     "/report.html, and beside it summary.csv, summary.json, predict.txt, manifest.json"));
     return absl::OkStatus();
   }
 

@@ -30,7 +30,9 @@ std::optional<ProgressEvent> ParseProgress(const std::string& line) {
       .step = static_cast<int64_t>(number("step")),
       .steps = static_cast<int64_t>(number("steps")),
       .loss = number("loss"),
-      .text = json.contains("text") && json["text"].is_string() ? json["text"].get<std::string>() : ""};
+      .text = json.contains("text") && json["text"].is_string() ? json["text"].get<std::string>() : "",
+      .samples = static_cast<int64_t>(number("samples")),
+      .tx_bytes = static_cast<int64_t>(number("tx_bytes"))};
 }
 
 void LaunchProgress::Note(const ProgressEvent& event) {

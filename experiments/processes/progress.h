@@ -15,7 +15,8 @@ struct ProgressEvent {
   int rank = 0;
   int64_t step = 0, steps = 0;
   double loss = 0;
-  std::string text;  // of a "note"
+  std::string text;                   // of a "note"
+  int64_t samples = 0, tx_bytes = 0;  // of a "step": of this rank so far
 };
 std::optional<ProgressEvent> ParseProgress(const std::string& line);
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "experiments/report/explain_texts.h"
 #include "ring_worker/schedule.h"
 
 namespace psring {
@@ -14,10 +15,14 @@ struct ExplainFlags {
   std::string collective = "all_reduce";
   ScheduleShape shape{.ranks = 4};
   int64_t bytes = 4 << 20;  // of the buffer
+  Language language = Language::kEnglish;
 };
 
 // The whole text, lines of at most 110 characters, except for tables of more chunks than fit. Pure. Errors
 // are those of MakeSchedule and ParseCollective, or a number of ranks that nobody would read.
 absl::StatusOr<std::string> Explain(const ExplainFlags& flags);
+
+// The glossary: the words that psring's texts use.
+std::string ExplainWords(Language language);
 
 }  // namespace psring

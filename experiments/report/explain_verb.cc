@@ -12,7 +12,8 @@ namespace psring {
 CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw) {
   CLI::App* verb = app.add_subcommand(
       "explain", "Print a schedule's rounds: who sends what to whom, what the sums become, what it costs");
-  verb->add_option("schedule", raw.algorithm, "ring, star, direct, ...: a wrong name lists them all")
+  verb->add_option("schedule", raw.algorithm,
+                   "ring, star, direct, ...: a wrong name lists them all; words: what psring's words mean")
       ->required();
   verb->add_option("--workers", raw.workers, "Ranks")->option_text("N [4]")->check(WholeNumber(1, 1'000'000));
   verb->add_option("--collective", raw.collective,
@@ -27,15 +28,22 @@ CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw) {
   verb->add_option("--root", raw.root, "broadcast: whose values")
       ->option_text("RANK [0]")
       ->check(WholeNumber(0, 1'000'000));
+  verb->add_option("--lang", raw.language, "en or zh")->option_text("LANG [en]")->check(OneOf({"en", "zh"}));
   return verb;
 }
 
 int RunExplain(const RawExplainFlags& raw) {
+  const Language language = raw.language == "zh" ? Language::kChinese : Language::kEnglish;
+  if (raw.algorithm == "words") {
+    std::fputs(ExplainWords(language).c_str(), stdout);
+    return 0;
+  }
   const absl::StatusOr<std::string> text =
       Explain({.algorithm = raw.algorithm,
                .collective = raw.collective,
                .shape = {.ranks = raw.workers, .ranks_per_node = raw.ranks_per_node, .root = raw.root},
-               .bytes = static_cast<int64_t>(ParseByteSize(raw.size).value_or(0))});
+               .bytes = static_cast<int64_t>(ParseByteSize(raw.size).value_or(0)),
+               .language = language});
   if (!text.ok()) return Fail("psring explain", std::string(text.status().message()), 2);
   std::fputs(text->c_str(), stdout);
   return 0;

@@ -1,10 +1,14 @@
 #include "experiments/report/report_verb.h"
 
+#include <filesystem>
+
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/command_line.h"
 #include "common/records.h"
+#include "experiments/report/chart_data.h"
+#include "experiments/report/chart_svg.h"
 #include "experiments/report/page.h"
 #include "experiments/report/run_data.h"
 
@@ -20,8 +24,33 @@ CLI::App* AddReport(CLI::App& app, RawReportFlags& raw) {
   verb->add_option("--lang", raw.language, "What the page opens with: en or zh; it has a switch")
       ->option_text("LANG [en]")
       ->check(OneOf({"en", "zh"}));
+  verb->add_option(
+          "--export", raw.export_to,
+          "Instead of the page: every chart as SVG and CSV in this folder, which is made where it is missing")
+      ->option_text("DIR")
+      ->excludes("--out");
   return verb;
 }
+
+namespace {
+
+absl::Status Export(const std::vector<RunData>& runs, const std::string& folder, Display& display) {
+  const std::vector<Chart> charts = ChartsOf(runs);
+  if (charts.empty()) return absl::NotFoundError("these runs have no figures that a chart could show");
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    return absl::FailedPreconditionError(absl::StrCat("cannot make ", folder, ": ", error.message()));
+  for (const Chart& chart : charts) {
+    const std::string path = absl::StrCat(folder, "/", FileName(chart.id));
+    PSRING_RETURN_IF_ERROR(WriteFile(path + ".svg", ChartSvg(chart)));
+    PSRING_RETURN_IF_ERROR(WriteFile(path + ".csv", ChartCsv(chart)));
+    display.Say(absl::StrCat(path, ".svg, .csv"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 int RunReport(const RawReportFlags& raw, Display& display) {
   std::vector<RunData> runs;
@@ -34,6 +63,11 @@ int RunReport(const RawReportFlags& raw, Display& display) {
     }
   }
   if (runs.empty()) return 2;
+  if (!raw.export_to.empty()) {
+    const absl::Status exported = Export(runs, raw.export_to, display);
+    if (!exported.ok()) return Fail("psring report", std::string(exported.message()), 2);
+    return runs.size() == raw.runs.size() ? 0 : 2;
+  }
   const std::string path = !raw.out.empty()       ? raw.out
                            : raw.runs.size() == 1 ? absl::StrCat(raw.runs.front(), "/report.html")
                                                   : "report.html";

@@ -15,7 +15,7 @@ namespace psring {
 
 struct RawReportFlags {
   std::vector<std::string> runs;
-  std::string out, language = "en";
+  std::string out, language = "en", export_to;
 };
 
 CLI::App* AddReport(CLI::App& app, RawReportFlags& raw);

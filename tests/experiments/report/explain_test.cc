@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "experiments/compare/wrap.h"
 #include "experiments/report/playback.h"
 
 namespace psring {
@@ -66,6 +67,60 @@ TEST(ExplainTest, LinesFitAPage) {
       EXPECT_LE(end - begin, 110) << line.substr(begin, end - begin);
     }
   }
+}
+
+TEST(ExplainTest, InChineseEveryScheduleSaysTheSameFigures) {
+  for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
+    const auto in = [&](Language language) {
+      return Explain({.algorithm = algorithm, .shape = {.ranks = 6}, .language = language}).value();
+    };
+    const std::string english = in(Language::kEnglish), chinese = in(Language::kChinese);
+    // Digits outside of words, in their order, but for those that the sentences around them have.
+    const auto figures = [](const std::string& text) {
+      std::vector<std::string> lines;
+      size_t begin = text.find("  1 ->") != std::string::npos ? text.find(" -> ") - 4 : 0;
+      for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+        const std::string line = text.substr(begin, end - begin);
+        if (line.find(" -> ") != std::string::npos) lines.push_back(line.substr(0, 10));
+        if (const size_t at = line.find(" a + ");
+            at != std::string::npos && line.find("/B + ") != std::string::npos) {
+          lines.push_back(line.substr(line.find_last_of(' ', at - 1)));
+        }
+      }
+      return lines;
+    };
+    EXPECT_EQ(figures(chinese), figures(english)) << algorithm;
+    EXPECT_GT(figures(english).size(), 3u);
+    for (const char* word : {"round ", "sent so far", "At the end", "What it costs", "added to"}) {
+      EXPECT_THAT(chinese, Not(HasSubstr(word))) << algorithm;
+    }
+    EXPECT_THAT(chinese, HasSubstr("结束时每个 rank 都得到了应得的结果。"));
+  }
+}
+
+TEST(ExplainTest, ChineseLinesFitAPageToo) {
+  const std::string text =
+      Explain({.algorithm = "halving-doubling", .shape = {.ranks = 6}, .language = Language::kChinese})
+          .value();
+  size_t begin = 0;
+  for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    EXPECT_LE(TextColumns(text.substr(begin, end - begin)), 110u);
+  }
+}
+
+TEST(ExplainTest, EveryWordHasItsMeaningInBothLanguages) {
+  for (const char* word : {"rank", "bucket", "chunk", "round", "push, pull", "staleness", "exposed"}) {
+    EXPECT_THAT(ExplainWords(Language::kEnglish), HasSubstr(word));
+    EXPECT_THAT(ExplainWords(Language::kChinese), HasSubstr(word));
+  }
+}
+
+TEST(WrapTest, ChineseIsBrokenAnywhereButBeforeItsPunctuation) {
+  EXPECT_EQ(Wrap("一二三四五", "", 4), "一二\n三四\n五\n");
+  EXPECT_EQ(Wrap("一二，三", "", 4), "一\n二，\n三\n");
+  EXPECT_EQ(Wrap("ab 一二 cd", "- ", 8), "- ab 一\n  二 cd\n");
+  EXPECT_EQ(TextColumns("a一，"), 5u);
+  EXPECT_EQ(TextColumns("×µ"), 2u);
 }
 
 TEST(ExplainTest, WrongNamesListWhatThereIs) {

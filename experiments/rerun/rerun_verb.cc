@@ -1,0 +1,130 @@
+#include "experiments/rerun/rerun_verb.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/check.h"
+#include "common/command_line.h"
+#include "common/records.h"
+#include "experiments/bench/runner.h"
+#include "experiments/compare/experiment.h"
+#include "experiments/compare/manifest.h"
+#include "experiments/processes/launcher.h"
+#include "experiments/rerun/recorded_run.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::StatusOr<RecordedRun> ReadRecordedRun(const std::string& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return absl::NotFoundError(absl::StrCat(folder, " is no folder"));
+  const std::string path = folder + "/manifest.json";
+  if (!fs::exists(path, error)) {
+    return absl::NotFoundError(absl::StrCat(folder, " is not a run's folder: it holds no manifest.json"));
+  }
+  PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  absl::StatusOr<RecordedRun> run = RecordedRunFromJson(text);
+  if (run.ok()) return run;
+  return absl::InvalidArgumentError(absl::StrCat(folder, ": ", run.status().message()));
+}
+
+absl::StatusOr<std::vector<std::string>> BinariesOf(const std::string& verb) {
+  if (verb == "bench") {
+    PSRING_ASSIGN_OR_RETURN(const BenchBinaries binaries, FindBenchBinaries());
+    return binaries.all();
+  }
+  PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
+  return binaries.all();
+}
+
+// Data and files that are not what the run saw, a line each.
+absl::StatusOr<std::vector<std::string>> ChangedInputs(const RecordedRun& run, const Interrupt& interrupt) {
+  std::vector<std::string> changed;
+  for (const FileMark& input : run.provenance.inputs) {
+    const absl::StatusOr<FileMark> now = MarkFile(input.path);
+    if (!now.ok()) {
+      changed.push_back(std::string(now.status().message()));
+    } else if (now->hash != input.hash) {
+      changed.push_back(absl::StrCat(input.path, " has been changed since"));
+    }
+  }
+  if (run.provenance.data_hash.empty()) return changed;
+  PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
+  std::vector<std::string> command = {binaries.trainer, "--check_only", "--device=cpu"};
+  command.insert(command.end(), run.provenance.data_flags.begin(), run.provenance.data_flags.end());
+  const absl::StatusOr<std::string> answer = RunForOutput(command, absl::Minutes(2), interrupt);
+  PSRING_RETURN_IF_ERROR(interrupt.Check());
+  if (!answer.ok()) {
+    changed.push_back(absl::StrCat("the training data cannot be read: ", answer.status().message()));
+    return changed;
+  }
+  const auto json = nlohmann::json::parse(*answer, nullptr, false);
+  if (!json.is_object() || json.value("data_hash", "") != run.provenance.data_hash) {
+    changed.push_back("the training data are others");
+  }
+  return changed;
+}
+
+absl::Status DoAgain(const RawRerunFlags& raw, const Interrupt& interrupt, Display& display) {
+  PSRING_ASSIGN_OR_RETURN(const RecordedRun run, ReadRecordedRun(raw.run));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> binaries, BinariesOf(run.verb));
+  PSRING_ASSIGN_OR_RETURN(const Provenance here, DescribeProvenance(binaries, {}));
+  std::error_code error;
+  // "latest" is a link, which the new run will turn.
+  const Rerun rerun = MakeRerun(run, fs::canonical(raw.run, error).string(), raw.out);
+  display.Say(absl::StrCat("again:     psring ", ShellText(rerun.arguments)));
+  for (const std::string& words : rerun.left_out) {
+    display.Say(absl::StrCat("left out:  ", words, ", where the first run has written"));
+  }
+  const std::string now = ManifestJson({.machine = DescribeMachine(), .plan = {}, .provenance = here});
+  for (const std::string& line : Differences(run, now)) display.Say(absl::StrCat("differs:   ", line));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> changed, ChangedInputs(run, interrupt));
+  if (!changed.empty() && !raw.anyway) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        absl::StrJoin(changed, "; "), ": it would not be the same run; --anyway does it all the same"));
+  }
+  for (const std::string& line : changed) display.Say(absl::StrCat("differs:   ", line));
+  if (raw.dry_run) return absl::OkStatus();
+  std::fflush(stdout);
+  const std::string self = fs::read_symlink("/proc/self/exe", error).string();
+  std::vector<std::string> words = rerun.arguments;
+  words.insert(words.begin(), run.command_line.front());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  execv(self.c_str(), argv.data());
+  return absl::InternalError(absl::StrCat("cannot start ", self, ": ", strerror(errno)));
+}
+
+}  // namespace
+
+CLI::App* AddRerun(CLI::App& app, RawRerunFlags& raw) {
+  CLI::App* verb = app.add_subcommand(
+      "rerun",
+      "Do a run again from its manifest: the same flags, rounds, steps and samples, into a new folder");
+  verb->add_option("run", raw.run, "The folder of a compare, train, bench or predict")
+      ->required()
+      ->option_text("RUN");
+  verb->add_option("--out", raw.out, "Folder for the results; else runs/<UTC time>-<verb>")
+      ->option_text("DIR");
+  verb->add_flag("--anyway", raw.anyway, "Also where the data or a file that it read are others now");
+  verb->add_flag("--dry_run", raw.dry_run,
+                 "Print the command line and what is not as it was, and do nothing");
+  return verb;
+}
+
+int RunRerun(const RawRerunFlags& raw, const Interrupt& interrupt, Display& display) {
+  const absl::Status status = DoAgain(raw, interrupt, display);
+  return status.ok() ? 0 : ReportFailure("rerun", status, display);
+}
+
+}  // namespace psring

@@ -1,0 +1,164 @@
+// Real runs that are read while they go on: the live page, and the metrics of workers and servers; and the
+// event files that they leave.
+#include <gmock/gmock.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/numbers.h"
+#include "common/tcp_socket.h"
+#include "tests/experiments/started.h"
+
+namespace psring {
+namespace {
+
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+// The body of http://127.0.0.1:PORT/PATH; empty where nobody answers.
+std::string Get(int port, const std::string& path) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  const auto socket = ConnectTcp("127.0.0.1", port, deadline);
+  if (!socket.ok()) return "";
+  const std::string request = absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  if (!WriteAll(socket->get(), request.data(), request.size(), deadline).ok()) return "";
+  std::string text;
+  char block[4096];
+  while (absl::Now() < deadline) {
+    pollfd wait{socket->get(), POLLIN, 0};
+    poll(&wait, 1, 100);
+    const ssize_t n = recv(socket->get(), block, sizeof block, MSG_DONTWAIT);
+    if (n == 0) break;
+    if (n > 0) text.append(block, static_cast<size_t>(n));
+  }
+  const size_t body = text.find("\r\n\r\n");
+  return body == std::string::npos ? "" : text.substr(body + 4);
+}
+
+// The number behind `words` in `text`, or 0.
+int PortAfter(const std::string& text, const std::string& words) {
+  const size_t at = text.find(words);
+  if (at == std::string::npos) return 0;
+  const std::string rest = text.substr(at + words.size());
+  int port = 0;
+  (void)absl::SimpleAtoi(rest.substr(0, rest.find_first_not_of("0123456789")), &port);
+  return port;
+}
+
+double Sample(const std::string& metrics, const std::string& name) {
+  const size_t at = metrics.find(absl::StrCat("\n", name, "{"));
+  if (at == std::string::npos) return -1;
+  const size_t value = metrics.find("} ", at) + 2;
+  double number = -1;
+  (void)absl::SimpleAtod(metrics.substr(value, metrics.find('\n', value) - value), &number);
+  return number;
+}
+
+class ReadAlongTest : public LaunchTest {
+ protected:
+  // Looks at `run` until `seen`; false where it ended before, or after a minute.
+  static bool Until(Started& run, const std::function<bool()>& seen) {
+    for (const absl::Time deadline = absl::Now() + absl::Minutes(1); absl::Now() < deadline;) {
+      const bool running = run.Look();
+      if (seen()) return true;
+      if (!running) return false;
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+    return false;
+  }
+};
+
+TEST_F(ReadAlongTest, ALivePageShowsTheRunAndEndsWithIt) {
+  Started run(
+      Command(PSRING_BINARY,
+              absl::StrCat("train --strategy ring --workers 2 --data synthetic --steps 100000 --live --out ",
+                           Folder("run"))),
+      {});
+  int port = 0;
+  ASSERT_TRUE(Until(run, [&] {
+    return (port = PortAfter(run.output(), "live:      http://127.0.0.1:")) > 0;
+  })) << run.Story();
+  nlohmann::json json;
+  EXPECT_TRUE(Until(run, [&] {
+    json = nlohmann::json::parse(Get(port, "/live.json"), nullptr, false);
+    return json.is_object() && json["ranks"].size() == 2 && json["steps"] > 3 &&
+           json["samples_per_s"].is_number();
+  })) << run.Story();
+  EXPECT_EQ(json["run_id"], "run");
+  EXPECT_GT(json["mbit_per_s"], 0);
+  EXPECT_GT(json["loss"], 0);
+  EXPECT_EQ(json["steps_planned"], 100000);
+  EXPECT_THAT(Get(port, "/"), HasSubstr("live.json"));
+  EXPECT_THAT(Get(port, "/etc/passwd"), HasSubstr("there is /"));
+  run.Signal(SIGINT);
+  EXPECT_FALSE(Until(run, [] { return false; }));
+  EXPECT_EQ(Get(port, "/live.json"), "");
+}
+
+TEST_F(ReadAlongTest, WorkersAndServersTellTheirFigures) {
+  Started run(Command(PSRING_BINARY,
+                      absl::StrCat("train --strategy ps-async --workers 2 --data synthetic --steps 100000 "
+                                   "--metrics_port 0 --out ",
+                                   Folder("run"))),
+              {});
+  int rank0 = 0, rank1 = 0, server = 0;
+  ASSERT_TRUE(Until(run, [&] {
+    rank0 = PortAfter(run.output(), "metrics of rank 0: http://127.0.0.1:");
+    rank1 = PortAfter(run.output(), "metrics of rank 1: http://127.0.0.1:");
+    server = PortAfter(run.output(), "of server 0: http://127.0.0.1:");
+    return rank0 > 0 && rank1 > 0 && server > 0;
+  })) << run.Story();
+  for (const int port : {rank0, rank1}) {
+    std::string text;
+    EXPECT_TRUE(Until(run, [&] { return Sample(text = Get(port, "/metrics"), "psring_steps_total") > 3; }))
+        << text;
+    EXPECT_EQ(Sample(text, "psring_samples_total"), 128 * Sample(text, "psring_steps_total"));
+    EXPECT_GT(Sample(text, "psring_sent_bytes_total"), 0);
+    EXPECT_EQ(Sample(text, "psring_step_seconds_count"), Sample(text, "psring_steps_total"));
+    EXPECT_THAT(text, testing::EndsWith("# EOF\n"));
+  }
+  const std::string text = Get(server, "/metrics");
+  EXPECT_GT(Sample(text, "psring_server_pushes_total"), 0);
+  EXPECT_GT(Sample(text, "psring_server_received_bytes_total"), 0);
+  EXPECT_THAT(text, testing::EndsWith("# EOF\n"));
+  run.Signal(SIGINT);
+  EXPECT_FALSE(Until(run, [] { return false; }));
+}
+
+TEST_F(ReadAlongTest, EventFilesStandBesideTheRun) {
+  Started run(
+      Command(PSRING_BINARY, absl::StrCat("train --strategy ring --workers 2 --data synthetic --steps 5 "
+                                          "--tensorboard --out ",
+                                          Folder("run"))),
+      {});
+  EXPECT_FALSE(Until(run, [] { return false; }));
+  ASSERT_TRUE(run.Succeeded()) << run.Story();
+  EXPECT_THAT(run.output(), HasSubstr("tensorboard --logdir"));
+  std::string file;
+  for (const auto& entry : fs::directory_iterator(Folder("run") + "/tensorboard/ring-2/training-1")) {
+    file = entry.path().string();
+  }
+  EXPECT_THAT(file, HasSubstr("events.out.tfevents."));
+  const std::string bytes = ReadFile(file).value_or("");
+  for (const char* tag : {"brain.Event:2", "train/loss", "test/accuracy", "throughput/samples_per_s",
+                          "time/communication_ms"}) {
+    EXPECT_THAT(bytes, HasSubstr(tag));
+  }
+}
+
+TEST_F(ReadAlongTest, FlagsThatDoNothingAreRefused) {
+  const auto refused = [&](const std::string& flags, const std::string& why) {
+    Started run(Command(PSRING_BINARY, absl::StrCat("train --data synthetic --steps 1 ", flags)), {});
+    EXPECT_FALSE(Until(run, [] { return false; }));
+    EXPECT_FALSE(run.Succeeded());
+    EXPECT_THAT(run.errors(), HasSubstr(why));
+  };
+  refused("--live_port 8080", "--live_port is the port of --live");
+  refused("--clock virtual --strategy ps-async --workers 2 --metrics_port 0",
+          "--metrics_port is for processes that run");
+}
+
+}  // namespace
+}  // namespace psring

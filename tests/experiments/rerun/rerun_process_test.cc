@@ -1,0 +1,118 @@
+// Real runs, done again.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/experiments/started.h"
+
+namespace psring {
+namespace {
+
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class RerunTest : public LaunchTest {
+ protected:
+  // Runs psring to its end.
+  std::unique_ptr<Started> Run(const std::string& arguments) {
+    StartedOnes ones;
+    ones.push_back(std::make_unique<Started>(Command(PSRING_BINARY, arguments), std::vector<std::string>()));
+    EXPECT_TRUE(WaitForAll(ones)) << arguments;
+    return std::move(ones.front());
+  }
+  nlohmann::json Manifest(const std::string& run) {
+    return nlohmann::json::parse(ReadFile(Folder(run) + "/manifest.json").value_or(""), nullptr, false);
+  }
+};
+
+TEST_F(RerunTest, ATrainingIsMadeAgainBitForBit) {
+  const auto first = Run(absl::StrCat(
+      "train --strategy ring --workers 2 --data synthetic --steps 4 --seed 5 --out ", Folder("first")));
+  ASSERT_TRUE(first->Succeeded()) << first->Story();
+  const auto again = Run(absl::StrCat("rerun ", Folder("first"), " --out ", Folder("again")));
+  ASSERT_TRUE(again->Succeeded()) << again->Story();
+  EXPECT_THAT(again->output(), HasSubstr("again:     psring train --strategy ring --workers 2"));
+  EXPECT_THAT(again->output(), testing::Not(HasSubstr("differs:")));
+  const std::vector<std::string> weights = Weights(Folder("first"));
+  ASSERT_EQ(weights.size(), 2u);
+  EXPECT_EQ(Weights(Folder("again")), weights);
+}
+
+TEST_F(RerunTest, AComparisonTakesTheRoundsAndStepsThatTheFirstHad) {
+  const auto first =
+      Run(absl::StrCat("compare --strategies single --workers 1 --batch 8 --data synthetic --link none "
+                       "--no_eval --time_budget 3s --out ",
+                       Folder("first")));
+  ASSERT_TRUE(first->Succeeded()) << first->Story();
+  nlohmann::json manifest = Manifest("first");
+  manifest["cost"]["steps"] = 8;  // as if the machine had been another one
+  manifest["cost"]["rounds_done"] = 4;
+  for (auto& configuration : manifest["cost"]["configurations"]) {
+    for (auto& flag : configuration["trainer_flags"]) {
+      if (flag.get<std::string>().starts_with("--steps=")) flag = "--steps=8";
+    }
+  }
+  ASSERT_TRUE(WriteFile(Folder("first") + "/manifest.json", manifest.dump()).ok());
+  const auto again = Run(absl::StrCat("rerun ", Folder("first"), " --out ", Folder("again")));
+  ASSERT_TRUE(again->Succeeded()) << again->Story();
+  EXPECT_EQ(Manifest("again")["cost"]["steps"], 8);
+  EXPECT_EQ(Manifest("again")["cost"]["rounds_done"], 4);
+}
+
+TEST_F(RerunTest, APredictionAndABenchmarkAreMadeAgain) {
+  const auto predict = Run(absl::StrCat("predict --link 10gbit --workers 2,4 --out ", Folder("predict")));
+  ASSERT_TRUE(predict->Succeeded()) << predict->Story();
+  const auto predicted = Run(absl::StrCat("rerun ", Folder("predict"), " --out ", Folder("predicted")));
+  ASSERT_TRUE(predicted->Succeeded()) << predicted->Story();
+  // Nothing was measured: the same figures, in a run of another name.
+  const auto figures = [&](const std::string& run) {
+    auto json = nlohmann::json::parse(ReadFile(Folder(run) + "/summary.json").value_or(""), nullptr, false);
+    for (auto& row : json) row["figures"].erase("run_id");
+    return json;
+  };
+  EXPECT_EQ(figures("predicted"), figures("predict"));
+  const auto bench =
+      Run(absl::StrCat("bench --sizes 4K --algorithm ring --backend native --transport shm -n 2 -J ",
+                       Folder("out.json"), " --out ", Folder("bench")));
+  ASSERT_TRUE(bench->Succeeded()) << bench->Story();
+  const auto benched = Run(absl::StrCat("rerun ", Folder("bench"), " --out ", Folder("benched")));
+  ASSERT_TRUE(benched->Succeeded()) << benched->Story();
+  EXPECT_THAT(benched->output(), HasSubstr("left out:  -J"));
+  EXPECT_TRUE(fs::exists(Folder("benched") + "/bench.csv"));
+}
+
+TEST_F(RerunTest, WhatIsNotAsItWasIsSaidAndChangedFilesAreRefused) {
+  ASSERT_TRUE(std::ofstream(Folder("mine.csv"))
+              << "# batch: 4\n# device: none\n# forward_ms: 1\nname,bytes,ready_ms\nb,400,1\na,400,2\n");
+  const auto first = Run(absl::StrCat("predict --link 10gbit --workload ", Folder("mine.csv"),
+                                      " --workers 2 --out ", Folder("first")));
+  ASSERT_TRUE(first->Succeeded()) << first->Story();
+  nlohmann::json manifest = Manifest("first");
+  manifest["machine"]["cores"] = 999;
+  manifest["binaries"][0]["hash"] = "other";
+  ASSERT_TRUE(WriteFile(Folder("first") + "/manifest.json", manifest.dump()).ok());
+  const auto dry = Run(absl::StrCat("rerun --dry_run ", Folder("first")));
+  EXPECT_TRUE(dry->Succeeded()) << dry->Story();
+  EXPECT_THAT(dry->output(), HasSubstr("machine: cores 999 then"));
+  EXPECT_THAT(dry->output(), HasSubstr("programs: psring"));
+  std::ofstream(Folder("mine.csv"), std::ios::app) << "z,400,3\n";
+  const auto refused = Run(absl::StrCat("rerun ", Folder("first"), " --out ", Folder("again")));
+  EXPECT_FALSE(refused->Succeeded());
+  EXPECT_THAT(refused->errors(), HasSubstr("mine.csv has been changed since"));
+  EXPECT_FALSE(fs::exists(Folder("again")));
+  const auto anyway = Run(absl::StrCat("rerun --anyway ", Folder("first"), " --out ", Folder("again")));
+  EXPECT_TRUE(anyway->Succeeded()) << anyway->Story();
+}
+
+TEST_F(RerunTest, WhatIsNoRunIsALine) {
+  fs::create_directory(Folder("empty"));
+  EXPECT_THAT(Run("rerun /no/such/run")->errors(), HasSubstr("/no/such/run is no folder"));
+  EXPECT_THAT(Run(absl::StrCat("rerun ", Folder("empty")))->errors(), HasSubstr("holds no manifest.json"));
+  ASSERT_TRUE(WriteFile(Folder("empty") + "/manifest.json", "{\"schema_version\": 7}").ok());
+  EXPECT_THAT(Run(absl::StrCat("rerun ", Folder("empty")))->errors(), HasSubstr("layout 7"));
+}
+
+}  // namespace
+}  // namespace psring
