@@ -119,6 +119,7 @@ TEST(Structure, OtherPeoplesHeavyHeadersStayOutOfOurHeaders) {
     if (!file.path.ends_with(".h") || file.room == "tests") continue;
     for (const std::string& line : file.lines) {
       const std::string included = Included(line);
+      if (included == "nlohmann/json_fwd.hpp") continue;  // names alone
       EXPECT_FALSE(included.starts_with("nlohmann/") || included.starts_with("CLI/"))
           << file.path << " " << included;
     }

@@ -1,5 +1,7 @@
 #include "experiments/report/untrusted_json.h"
 
+#include <nlohmann/json.hpp>
+
 namespace psring {
 
 UntrustedJson ParseUntrusted(const std::string& text) {

@@ -1,7 +1,7 @@
 // JSON that somebody else may have written: nothing here throws, whatever the text holds.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace psring {
