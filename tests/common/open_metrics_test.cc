@@ -10,7 +10,7 @@ namespace psring {
 namespace {
 
 TEST(OpenMetrics, FamiliesHaveTypeUnitAndHelpAndTheTextItsEnd) {
-  OpenMetrics metrics({{"rank", "3"}});
+  OpenMetrics metrics(OpenMetrics::Labels{{"rank", "3"}});
   metrics.Counter("psring_sent", "bytes", "Payload.", 12345678901);
   metrics.Gauge("psring_loss", "", "Of the last step.", 0.25);
   EXPECT_EQ(
@@ -22,7 +22,7 @@ TEST(OpenMetrics, FamiliesHaveTypeUnitAndHelpAndTheTextItsEnd) {
 }
 
 TEST(OpenMetrics, AHistogramAddsUpToInfinity) {
-  OpenMetrics metrics({});
+  OpenMetrics metrics(OpenMetrics::Labels{});
   metrics.Histogram("psring_step", "seconds", "Steps.", {0.001, 1}, {2, 0, 3}, 9.5);
   EXPECT_EQ(
       metrics.Text(),
@@ -34,15 +34,15 @@ TEST(OpenMetrics, AHistogramAddsUpToInfinity) {
 }
 
 TEST(OpenMetrics, TextsAreEscapedAndNumbersAreWrittenAsTheFormatHasThem) {
-  OpenMetrics metrics({{"a", "x\"\\\n"}});
+  OpenMetrics metrics(OpenMetrics::Labels{{"a", "x\"\\\n"}});
   metrics.Gauge("g", "", "two\nlines", std::nan(""));
   EXPECT_EQ(metrics.Text(), "# TYPE g gauge\n# HELP g two\\nlines\ng{a=\"x\\\"\\\\\\n\"} NaN\n# EOF\n");
-  OpenMetrics infinite({});
+  OpenMetrics infinite(OpenMetrics::Labels{});
   infinite.Gauge("g", "", "", -std::numeric_limits<double>::infinity());
   EXPECT_NE(infinite.Text().find("g -Inf\n"), std::string::npos);
 }
 
-TEST(OpenMetrics, WithoutFiguresThereIsTheEndAlone) { EXPECT_EQ(OpenMetrics({}).Text(), "# EOF\n"); }
+TEST(OpenMetrics, WithoutFiguresThereIsTheEndAlone) { EXPECT_EQ(OpenMetrics(OpenMetrics::Labels{}).Text(), "# EOF\n"); }
 
 }  // namespace
 }  // namespace psring
