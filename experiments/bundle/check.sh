@@ -41,28 +41,54 @@ done
 gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | grep -c .)
 say "GPUs: $gpus"
 train() { # NAME FLAGS...
-  step "train-$1" 900 "$here/bin/psring" train --data synthetic --out "$out/$1" "${@:2}"
+  local data="--data synthetic"
+  [[ $* == *--workload* ]] && data=
+  step "train-$1" 900 "$here/bin/psring" train $data --out "$out/$1" "${@:2}"
 }
 train cpu-ring --device cpu --strategy ring --workers 2 --model mlp-small --steps 50
 train cpu-ps-sync --device cpu --strategy ps-sync --workers 2 --model mlp-small --steps 50
+step op-bandwidth-cpu 120 "$here/bin/op_bandwidth" cpu 64
 if ((gpus > 0)); then
+  # Adding and optimizer steps beside a copy.
+  step op-bandwidth 300 "$here/bin/op_bandwidth" cuda 256
   for model in mlp cnn; do
     train "single-$model" --device cuda --strategy single --model $model --steps 500 --warmup_steps 20
+    # PyTorch on the same GPU, by itself and compiled.
+    if python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+      peer=(python3 "$here/pytorch_peer.py" --device cuda --model $model --steps 500 --warmup_steps 20)
+      step "pytorch-$model" 900 "${peer[@]}"
+      step "pytorch-compiled-$model" 900 "${peer[@]}" --compile
+    fi
     train "none-$model" --device cuda --strategy none --workers "$gpus" --model $model --steps 500 --warmup_steps 20
   done
   # With two ranks at least, which share a GPU where there is one: functional, not a measurement.
   workers=$((gpus > 1 ? gpus : 2))
   share=$( ((gpus > 1)) || echo --oversubscribe)
-  for strategy in ring nccl star ps-sync ps-async; do
+  for strategy in ring nccl star ps-sync ps-async ps-ssp:1 ps-backup:1; do
     train "$strategy-$workers" --device cuda --strategy $strategy --workers $workers $share --model mlp --steps 200 \
       --warmup_steps 10 --check_replicas
   done
   train "native-ring-$workers" --device cuda --strategy ring --backend native --workers $workers $share --steps 200
+  # A round of 98 MiB with the server on GPU 0: out of the worker's GPU memory (auto), through pinned memory, over gRPC.
+  for payload in auto shm grpc; do
+    train "round-$payload" --device cuda --strategy ps-sync --workers 1 --workload resnet50 --align_steps \
+      --payload $payload --steps 30 --warmup_steps 3
+  done
+  # Synchronous strategies beside single, which adds as many micro-batches: their losses agree.
+  for ranks in 1 2 4; do
+    train "single-as-$ranks" --device cuda --strategy single --micro_batches $ranks --model mlp --steps 20
+    for strategy in ring ps-sync; do
+      train "$strategy-as-$ranks" --device cuda --strategy $strategy --workers $ranks --oversubscribe --model mlp --steps 20 \
+        --check_replicas
+    done
+  done
   train "nccl-tcp-$workers" --device cuda --strategy nccl --fabric tcp --workers $workers $share --steps 200
   if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck; do
       step "$tool-ops" 1800 compute-sanitizer --tool $tool --error-exitcode 9 "$here/tests/ops_test" \
         --gtest_filter='*Cuda*'
+      step "$tool-shard" 1800 compute-sanitizer --tool $tool --error-exitcode 9 "$here/tests/ps_on_gpu_test" \
+        --gtest_filter='Devices/*'
     done
   fi
 fi

@@ -10,14 +10,14 @@ stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 mkdir -p "$stage/$name"/{bin,lib,tests}
 
-for program in psring trainer ps_server ring_worker ps_worker; do
+for program in psring trainer ps_server ring_worker ps_worker op_bandwidth; do
   cp "$build/bin/$program" "$stage/$name/bin/"
 done
 # A test that knows where it was built looks for programs or sources there.
 for test in "$build"/bin/*_test; do
   grep -qF "${build%/build/*}" "$test" || cp "$test" "$stage/$name/tests/"
 done
-cp "$here/check.sh" "$here/README.md" "$stage/$name/"
+cp "$here/check.sh" "$here/README.md" "$here/../benchmarks/pytorch_peer.py" "$stage/$name/"
 strip "$stage/$name"/{bin,tests}/*
 
 ldd "$stage/$name"/{bin,tests}/* | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |

@@ -1,0 +1,89 @@
+// How fast the ops that only walk over memory do so, beside a plain copy on the same device and in the same
+// run: op_bandwidth [DEVICE [MIB]]. Bytes are those that an op must read and write. A table; no verdict.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/command_line.h"
+#include "common/device.h"
+#include "common/ops.h"
+
+namespace psring {
+namespace {
+
+constexpr int kRounds = 21;
+constexpr int kCalls = 10;  // of one op in a row
+
+struct Case {
+  const char* name;
+  int passes;  // over a buffer: read or written
+  std::function<void()> work;
+  std::vector<double> seconds = {};
+};
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+absl::Status Run(const std::string& spec, size_t bytes) {
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice(spec));
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Ops> ops, MakeUpdateOps(*device));
+  const std::unique_ptr<Stream> stream = device->NewStream(StreamKind::kCompute, "bandwidth");
+  std::vector<Buffer> buffers;
+  for (int i = 0; i < 4; ++i) {
+    PSRING_ASSIGN_OR_RETURN(Buffer buffer, device->Allocate(bytes));
+    buffers.push_back(std::move(buffer));
+  }
+  const Span a = buffers[0].span(), b = buffers[1].span(), c = buffers[2].span(), d = buffers[3].span();
+  std::vector<Case> cases = {{"copy", 2, [&] { stream->Copy(a.data, b.data, bytes); }},
+                             {"add", 3, [&] { ops->Add(a, b, *stream); }},
+                             {"sgd", 3,
+                              [&] {
+                                ops->Apply(SgdStep{1, 0}, a, b, *stream);
+                              }},
+                             {"momentum", 5,
+                              [&] {
+                                ops->Apply(MomentumStep{1, 0, 0}, a, b, c, *stream);
+                              }},
+                             {"adam", 7, [&] {
+                                ops->Apply(AdamStep{1, 0, 0, 0, 1, 1, 1}, a, b, c, d, *stream);
+                              }}};
+  for (int round = -1; round < kRounds; ++round) {  // the first is not counted
+    for (Case& one : cases) {
+      int64_t begin = 0, end = 0;
+      stream->Stamp(begin);
+      for (int i = 0; i < kCalls; ++i) one.work();
+      stream->Stamp(end);
+      PSRING_RETURN_IF_ERROR(stream->Synchronize());
+      if (round >= 0) one.seconds.push_back(1e-9 * static_cast<double>(end - begin) / kCalls);
+    }
+  }
+  const auto rate = [&](const Case& one) {
+    return static_cast<double>(one.passes) * static_cast<double>(bytes) / Median(one.seconds) / 1e9;
+  };
+  std::printf("# %s, %zu MiB a buffer, median of %d rounds\n%-10s %10s %10s\n", device->name().c_str(),
+              bytes >> 20, kRounds, "op", "GB/s", "of copy");
+  for (const Case& one : cases) {
+    std::printf("%-10s %10.1f %10.2f\n", one.name, rate(one), rate(one) / rate(cases.front()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace psring
+
+int main(int argc, char** argv) {
+  int mib = 256;
+  if (argc > 3 || (argc == 3 && (!absl::SimpleAtoi(argv[2], &mib) || mib < 1 || mib > 1 << 16))) {
+    return psring::Fail("op_bandwidth", "usage: op_bandwidth [DEVICE [MIB of a buffer, 1 to 65536]]", 2);
+  }
+  const absl::Status status = psring::Run(argc > 1 ? argv[1] : "auto", static_cast<size_t>(mib) << 20);
+  return status.ok() ? 0 : psring::Fail("op_bandwidth", std::string(status.message()));
+}
