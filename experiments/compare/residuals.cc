@@ -17,7 +17,10 @@
 namespace psring {
 namespace {
 
-constexpr double kNotable = 0.05;   // of the measured step
+constexpr double kNotable = 0.05;  // of the measured step
+// What TCP's sockets hold: Linux grows them with what is carried in a round trip, to a few MB (tcp(7):
+// tcp_rmem, tcp_wmem).
+constexpr double kSocketBytes = 2 << 20;
 constexpr double kLeastPart = 0.1;  // of a residual, to be named
 // Of the columns, in every row: a file that is cut in pieces still says it.
 constexpr char kBasis[] =
@@ -81,6 +84,7 @@ Cluster ClusterOf(const SummaryRow& row, const SummaryRow* none, const Predictio
   cluster.fraction = 1;  // it was measured as payload
   cluster.latency_s = wires.latency_s;
   cluster.burst_bytes = wires.burst_bytes;
+  cluster.socket_bytes = kSocketBytes;
   cluster.add_s_per_byte = wires.add_s_per_byte * turns(workers);
   cluster.server_add_s_per_byte = wires.add_s_per_byte * turns(servers);
   // Plain SGD touches as much memory as adding.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
@@ -103,6 +104,8 @@ absl::StatusOr<Cluster> ClusterFromJson(const std::string& name, const std::stri
       status = number(value, cluster.server_update_s_per_byte, 1);
     else if (key == "worker_update_s_per_byte")
       status = number(value, cluster.worker_update_s_per_byte, 1);
+    else if (key == "socket_bytes")
+      status = number(value, cluster.socket_bytes, 1);
     else if (key == "burst_bytes")
       status = number(value, cluster.burst_bytes, 1);
     else if (key != "name")
@@ -156,8 +159,9 @@ absl::Status CheckCluster(const Cluster& cluster) {
     if (!(seconds >= 0 && seconds < 1))
       return wrong("a latency or a time a byte is ", seconds, " s; it takes 0 to below 1");
   }
-  if (!(cluster.burst_bytes >= 0 && cluster.burst_bytes < 1e12)) {
-    return wrong("burst_bytes is ", cluster.burst_bytes, "; it takes 0 to below 1e12");
+  for (const auto& [name, bytes] :
+       {std::pair("burst_bytes", cluster.burst_bytes), std::pair("socket_bytes", cluster.socket_bytes)}) {
+    if (!(bytes >= 0 && bytes < 1e12)) return wrong(name, " is ", bytes, "; it takes 0 to below 1e12");
   }
   return absl::OkStatus();
 }

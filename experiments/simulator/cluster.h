@@ -26,7 +26,8 @@ struct Cluster {
   double server_add_s_per_byte = 0.1e-9;     // a server adding a gradient: one core, or a GPU's figure
   double server_update_s_per_byte = 0.1e-9;  // its optimizer's step, once an update
   double worker_update_s_per_byte = 0;       // a worker's own one, bucket by bucket behind an all-reduce
-  double burst_bytes = 0;  // that a card passes after a pause as if it had no limit: a shaper's token bucket
+  double socket_bytes = 0;  // that a connection between nodes holds: neither end waits for the other
+  double burst_bytes = 0;   // that a card passes after a pause as if it had no limit: a shaper's token bucket
 
   bool operator==(const Cluster&) const = default;
 };
@@ -41,7 +42,7 @@ const std::vector<ClusterPreset>& ClusterPresets();
 //   {"gpus_per_node": 8, "link": "100gbit", "cards_per_node": 4, "intra": "1200gbit", "fraction": 0.9,
 //    "latency_us": 25, "intra_latency_us": 5, "oversubscription": 1, "rings": 4,
 //    "add_s_per_byte": 1e-12, "server_add_s_per_byte": 1e-10, "server_update_s_per_byte": 1e-10,
-//    "worker_update_s_per_byte": 0, "burst_bytes": 0}
+//    "worker_update_s_per_byte": 0, "socket_bytes": 0, "burst_bytes": 0}
 // All but link are optional. NotFound lists the presets; InvalidArgument names the field.
 absl::StatusOr<Cluster> LoadCluster(const std::string& name_or_path);
 absl::StatusOr<Cluster> ClusterFromJson(const std::string& name, const std::string& text);

@@ -207,7 +207,6 @@ class Simulation {
     slabs_ =
         std::max<int64_t>(1, static_cast<int64_t>(std::ceil(chunk_bytes_ / pipelining.segment_bytes - 1e-9)));
     depth_ = pipelining.depth;
-    socket_bytes_ = pipelining.socket_bytes;
     if (slabs_ * transfers > kMostTransfers / 4) {
       coarser_ = true;
       slabs_ = std::max<int64_t>(1, kMostTransfers / 4 / transfers);
@@ -272,7 +271,7 @@ class Simulation {
     Message& it = messages_[static_cast<size_t>(message)];
     if (it.started) return;
     if (it.receiver_op < 0) {
-      if (connection.same_node || connection.ahead + it.bytes > socket_bytes_) return;
+      if (connection.same_node || connection.ahead + it.bytes > cluster_.socket_bytes) return;
       connection.ahead += it.bytes;
     }
     it.started = true;
@@ -347,7 +346,7 @@ class Simulation {
       Connection& connection = connections_[static_cast<size_t>(group.connection)];
       connection.queue.push_back(message);
       connection.unsent += it.bytes;
-      it.taken = !connection.same_node && connection.unsent <= socket_bytes_;
+      it.taken = !connection.same_node && connection.unsent <= cluster_.socket_bytes;
       if (it.taken) timers_.push({network_.now(), c, number});
       StartFirst(connection);
     }
@@ -403,7 +402,7 @@ class Simulation {
     for (const int message : connection.queue) {
       Message& it = messages_[static_cast<size_t>(message)];
       before += it.bytes;
-      if (before > socket_bytes_) return;
+      if (before > cluster_.socket_bytes) return;
       if (!it.taken) PartDone(it.from, it.sender_op);
       it.taken = true;
     }
@@ -477,7 +476,6 @@ class Simulation {
   std::map<int, Ports> cards_;
   std::vector<Ports> card_, intra_;  // by class
   int64_t rounds_ = 0, slabs_ = 1, depth_ = 1;
-  double socket_bytes_ = 0;
   bool coarser_ = false;
   std::vector<Rank> ranks_;  // by class
   std::map<std::tuple<int, int, bool>, int> pairs_;

@@ -4,8 +4,9 @@
 // slab s starts round r behind slab s + depth's round r - 1, at most 2 * depth are under way, and a round of
 // a slab starts when the slab's round before it is done. What a rank sends another goes over one connection,
 // in order. A transfer of b bytes has come after its share of the links has carried b, plus the latency; what
-// is added is added then. Between nodes its sender is done as soon as a socket has taken it, and bytes that
-// nobody waits for yet go ahead and take their share of the receiver's card.
+// is added is added then. Where connections between nodes have sockets (Cluster::socket_bytes) a sender is
+// done as soon as one has taken its bytes, and bytes that nobody waits for yet go ahead and take their share
+// of the receiver's card; elsewhere bytes wait for their receiver, and their sender for them.
 //
 // *class*: ranks that do the same at the same time, because the schedule says so (Schedule::symmetry_class)
 // and because they stand at the same place of like nodes. One of each is simulated and stands for all, which
@@ -24,10 +25,6 @@ namespace psring {
 struct Pipelining {
   double segment_bytes = 512 << 10;  // of our TCP transport
   int depth = 8;
-  // Of a connection between nodes, what the sockets at its ends hold: of messages that their receiver does
-  // not wait for yet, and of those that their sender is done with. Linux grows them with what is carried in a
-  // round trip, to a few MB (tcp(7): tcp_rmem, tcp_wmem).
-  double socket_bytes = 2 << 20;
 };
 
 struct CollectiveTime {

@@ -21,7 +21,9 @@
 namespace psring {
 namespace {
 
-constexpr double kWarmup = 0.06;        // windows open, buckets empty
+constexpr double kWarmup = 0.06;      // windows open, buckets empty, at least
+constexpr double kWarmupBytes = 6e6;  // windows open with what is carried, so slow links take longer
+constexpr double kMostWarmup = 0.5;
 constexpr double kMeasured = 0.2;       // of a phase
 constexpr double kAllLinksApart = 1.5;  // of measuring them one after the other
 constexpr double kDrain = 0.03;         // what queues still hold of the phase before
@@ -111,11 +113,14 @@ absl::StatusOr<Connection> VirtualCluster::Connect(int from, int to) const {
 // Bytes/s of each pair, all at once.
 absl::StatusOr<std::vector<double>> VirtualCluster::Rates(const std::vector<std::pair<int, int>>& pairs,
                                                           double seconds) const {
+  const double warmup = report_.bits_per_s > 0
+                            ? std::clamp(8 * kWarmupBytes / report_.bits_per_s, kWarmup, kMostWarmup)
+                            : kWarmup;
   std::vector<Connection> connections;
   for (const auto& [from, to] : pairs) {
     PSRING_ASSIGN_OR_RETURN(connections.emplace_back(), Connect(from, to));
   }
-  PSRING_ASSIGN_OR_RETURN(std::vector<double> rates, MeasureRates(std::move(connections), kWarmup, seconds));
+  PSRING_ASSIGN_OR_RETURN(std::vector<double> rates, MeasureRates(std::move(connections), warmup, seconds));
   absl::SleepFor(absl::Seconds(kDrain));
   return rates;
 }

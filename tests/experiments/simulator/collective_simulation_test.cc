@@ -51,7 +51,7 @@ TEST(CollectiveSimulation, EqualsTheoryForEveryAlgorithmOnEqualLinks) {
 
 TEST(CollectiveSimulation, TwoTreesNeedLittleMoreThanTwiceTheBufferOnceTheyArePipelined) {
   for (int ranks : {4, 8, 16}) {
-    const double seconds = Seconds("double-binary-tree", ranks, Flat(), 1e9, {.socket_bytes = 0});
+    const double seconds = Seconds("double-binary-tree", ranks, Flat(), 1e9, {});
     EXPECT_GE(seconds, 2) << ranks;
     EXPECT_LE(seconds, 2.6) << ranks;
   }
@@ -61,26 +61,29 @@ TEST(CollectiveSimulation, TwoTreesNeedLittleMoreThanTwiceTheBufferOnceTheyArePi
 // second, which will want it only afterwards: both go over the second's card.
 TEST(CollectiveSimulation, WhatNobodyWaitsForYetTakesItsShareOfTheCard) {
   constexpr double kBytes = 1e6, kAlone = kBytes / 1e9;
-  Pipelining pipelining = kOneSlab;
-  pipelining.socket_bytes = 0;
-  EXPECT_NEAR(Seconds("halving-doubling", 3, Flat(), kBytes, pipelining), 3 * kAlone, 1e-9);
-  pipelining.socket_bytes = kBytes;
-  EXPECT_NEAR(Seconds("halving-doubling", 3, Flat(), kBytes, pipelining), 3.5 * kAlone, 1e-9);
+  Cluster cluster = Flat();
+  EXPECT_NEAR(Seconds("halving-doubling", 3, cluster, kBytes), 3 * kAlone, 1e-9);
+  cluster.socket_bytes = kBytes;
+  EXPECT_NEAR(Seconds("halving-doubling", 3, cluster, kBytes), 3.5 * kAlone, 1e-9);
   // What does not fit into a socket waits at its sender.
-  pipelining.socket_bytes = kBytes / 4;
-  EXPECT_NEAR(Seconds("halving-doubling", 3, Flat(), kBytes, pipelining), 3 * kAlone, 1e-9);
+  cluster.socket_bytes = kBytes / 4;
+  EXPECT_NEAR(Seconds("halving-doubling", 3, cluster, kBytes), 3 * kAlone, 1e-9);
 }
 
 TEST(CollectiveSimulation, KnowsWhenARankIsDoneOnAverage) {
-  Pipelining pipelining = kOneSlab;
-  pipelining.socket_bytes = 0;
-  const auto time = SimulateCollective(*AllReduce("halving-doubling", 3), Flat(), 1e6, pipelining);
+  const auto time = SimulateCollective(*AllReduce("halving-doubling", 3), Flat(), 1e6, kOneSlab);
   ASSERT_TRUE(time.ok()) << time.status();
   // The last millisecond is the first two ranks' alone.
   EXPECT_NEAR(time->seconds, 3e-3, 1e-9);
   EXPECT_NEAR(time->mean_s, (3e-3 + 3e-3 + 2e-3) / 3, 1e-9);
-  const auto ring = SimulateCollective(*AllReduce("ring", 4), Flat(), 1e6, pipelining);
+  const auto ring = SimulateCollective(*AllReduce("ring", 4), Flat(), 1e6, kOneSlab);
   EXPECT_NEAR(ring->mean_s, ring->seconds, 1e-12);
+  // A star's root is done when its sockets have taken what the others still wait for.
+  Cluster sockets = Flat();
+  sockets.socket_bytes = 1e6;
+  const auto star = SimulateCollective(*AllReduce("star", 3), sockets, 1e6, kOneSlab);
+  EXPECT_NEAR(star->seconds, 4e-3, 1e-9);
+  EXPECT_NEAR(star->mean_s, (2e-3 + 4e-3 + 4e-3) / 3, 1e-9);
 }
 
 TEST(CollectiveSimulation, PipelinedSlabsHideLatencyButNeverBandwidth) {
