@@ -71,7 +71,7 @@ function drawStepper(parent, run, schedules) {
     clock.value = end > 0 ? Math.round(1000 * player.time / end) : 0;
     clockText.textContent = t('time_now', brief(player.time * 1e3), brief(end * 1e3));
     clock.setAttribute('aria-valuetext', clockText.textContent);
-    faces.forEach((face) => face(player.time));
+    faces.forEach((face) => face.show(player.time));
   }
   function stop() {
     player.playing = false;
@@ -101,12 +101,17 @@ function drawStepper(parent, run, schedules) {
     const next = forward ? moments.find((m) => m > player.time + gap) : moments.reverse().find((m) => m < player.time - gap);
     show(next === undefined ? (forward ? end : 0) : next);
   }
+  // Panels stay while their schedules do: they have thousands of parts.
   function rebuild() {
     stop();
+    const before = scores.map((s) => s.schedule);
     scores = schedules.filter((s) => s.ranks === wish.ranks).map((s) => score(s, wish.measured ? tracedSeconds(run, s) : null));
     end = d3.max(scores, (s) => s.end) || 0;
-    panels.replaceChildren();
-    faces = scores.map((s) => drawPanel(panels, s));
+    if (scores.length !== before.length || scores.some((s, i) => s.schedule !== before[i])) {
+      panels.replaceChildren();
+      faces = scores.map((s) => drawPanel(panels, s));
+    }
+    scores.forEach((s, i) => faces[i].replay(s));
     show(0);
   }
 
@@ -127,9 +132,10 @@ function drawStepper(parent, run, schedules) {
   return rebuild;
 }
 
-// One schedule; returns the function that shows a moment.
-function drawPanel(parent, played) {
-  const {schedule, rounds} = played, ranks = schedule.ranks, chunks = schedule.chunks;
+// One schedule. Returns {replay: takes what it comes to, show: shows a moment of that}.
+function drawPanel(parent, {schedule}) {
+  const ranks = schedule.ranks, chunks = schedule.chunks;
+  let played, rounds;  // given by replay
   const width = 340, left = 52, top = 20, cellWidth = (width - left - 8) / chunks,
       cellHeight = Math.max(16, Math.min(34, 250 / ranks));
   const height = top + ranks * cellHeight + 6;
@@ -153,16 +159,19 @@ function drawPanel(parent, played) {
   }
   const flying = svg.append('g');
   const terms = schedule.formula.map((term, i) => make('span', {title: t(['term_latency', 'term_bytes', 'term_adding'][i])}, term));
-  const counts = make('div', {class: 'counts'});
+  const counts = make('div', {class: 'counts'}), clockNote = make('p', {class: 'note clock'});
   const folds = schedule.algorithm === 'halving-doubling' && (ranks & (ranks - 1)) !== 0;
+  const said = (key) => (TEXTS[key] ? make('p', {class: 'note'}, t(key)) : null);
   parent.append(make('figure', {'data-algorithm': schedule.algorithm}, make('h3', {}, schedule.algorithm),
-      TEXTS[`schedule_${schedule.algorithm}`] ? make('p', {class: 'note'}, t(`schedule_${schedule.algorithm}`)) : null,
-    make('p', {class: 'terms'}, terms[0], ' + ', terms[1], ' + ', terms[2]), svg.node(), counts,
-        make('p', {class: 'note clock'}, t(played.traced ? 'clock_traced' : 'clock_computed', brief(played.end * 1e3))),
-    schedule.algorithm === 'double-binary-tree' ? make('p', {class: 'note'}, t('tree_note')) : null, folds
-        ? make('p', {class: 'note'}, t('fold_note')) : null));
+      said(`schedule_${schedule.algorithm}`), make('p', {class: 'terms'}, terms[0], ' + ', terms[1], ' + ', terms[2]), svg.node(),
+      counts, clockNote, schedule.algorithm === 'double-binary-tree' ? said('tree_note') : null, folds ? said('fold_note') : null));
 
-  return (time) => {
+  const replay = (score) => {
+    played = score;
+    rounds = score.rounds;
+    clockNote.textContent = t(played.traced ? 'clock_traced' : 'clock_computed', brief(played.end * 1e3));
+  };
+  const show = (time) => {
     const index = rounds.findIndex((round) => time < round.end - 1e-15), done = index < 0;
     const round = rounds[done ? rounds.length - 1 : index];
     const shown = done ? round.after : time >= round.add ? round.after : round.before;
@@ -199,4 +208,5 @@ function drawPanel(parent, played) {
       make('div', {}, t('sent_most', megabytes(sent), megabytes(received))),
       ...(done ? [make('div', {class: 'done'}, (fulfilled(played) ? '✓ ' : '✗ ') + t('finished'))] : []));
   };
+  return {replay, show};
 }

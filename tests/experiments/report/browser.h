@@ -55,7 +55,7 @@ class BrowserTest : public testing::Test {
     return Shell(absl::StrCat("timeout 120 ", PSRING_BINARY, " ", arguments, " >psring.out 2>psring.err"));
   }
   int Chromium(const std::string& arguments) const {
-    return Shell(absl::StrCat("timeout 100 ", chromium_,
+    return Shell(absl::StrCat("timeout 300 ", chromium_,
                               " --headless=new --no-sandbox --disable-gpu --disable-crash-reporter "
                               "--user-data-dir=profile --enable-logging=stderr ",
                               arguments));
