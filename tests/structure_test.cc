@@ -76,6 +76,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
 
 // The only files that see generated messages and gRPC.
 const std::set<std::string> kMaySeeGrpc = {"common/rendezvous.cc",
+                                           "experiments/compare/tensorboard.cc",
                                            "ps_server/service.cc",
                                            "ps_server/grpc_client.cc",
                                            "ps_server/grpc_client.h",
