@@ -108,7 +108,9 @@ std::vector<Read> ReadBack(const std::string& file) {
   std::vector<Read> values;
   const std::vector<std::string> records = RecordsOf(file);
   EXPECT_FALSE(records.empty());
-  if (!records.empty()) EXPECT_EQ(Fields(records.front()).find(3)->second, "brain.Event:2");
+  if (!records.empty()) {
+    EXPECT_EQ(Fields(records.front()).find(3)->second, "brain.Event:2");
+  }
   for (size_t i = 1; i < records.size(); ++i) {
     const auto event = Fields(records[i]);
     const int64_t step = event.contains(2) ? std::stoll(event.find(2)->second) : 0;
