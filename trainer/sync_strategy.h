@@ -81,7 +81,7 @@ class SyncStrategy {
 
   // After a first step, by every rank: the order in which tensors became ready (by index) becomes rank 0's.
   // False where buckets are not to be planned anew: where nobody else waits for them, or where they are a
-  // server's.
+  // server's and were planned in that order from the beginning.
   virtual absl::StatusOr<bool> AgreeOnOrder(std::vector<int>& ready) {
     (void)ready;
     return false;

@@ -59,6 +59,7 @@ class Training {
   std::string OnGpu(const Buffer& memory) const;
   absl::Status Steps();
   absl::Status RebuildBuckets(std::vector<int> order);
+  absl::Status PlanBucketsByTrial();
   absl::StatusOr<std::optional<int64_t>> AwaitStage(int stage);
   void GoBackTo(int64_t step);
   bool IsOver(int64_t step) const;
@@ -179,6 +180,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   PSRING_ASSIGN_OR_RETURN(t.batches_, BatchMemory::Create(data, max_batch, device));
 
   t.buckets_ = PlanBuckets(t.model_->parameters(), SizesOf(options));
+  if (t.strategy_row_->needs == Needs::kParameterServer) PSRING_RETURN_IF_ERROR(t.PlanBucketsByTrial());
   t.result_.ddp.bucket_bytes = BytesOf(t.buckets_);
   PSRING_ASSIGN_OR_RETURN(const DType wire, ParseDType(options.wire));
   PSRING_ASSIGN_OR_RETURN(t.strategy_,
@@ -488,6 +490,23 @@ absl::Status Training::RebuildBuckets(std::vector<int> order) {
   buckets_ = PlanBuckets(layout, order, SizesOf(options_));
   result_.ddp.rebuilt_bucket_bytes = BytesOf(buckets_);
   strategy_->Rebuild(buckets_);
+  return absl::OkStatus();
+}
+
+// A server keeps a version of each bucket, and several have cut them up among themselves, so they are planned
+// once: in the order in which gradients become ready behind one sample, before this worker joins.
+absl::Status Training::PlanBucketsByTrial() {
+  const std::vector<float> initial = model_->InitialWeights(options_.seed);
+  compute_->Copy(weights_.data(), initial.data(), weights_.bytes());
+  PSRING_ASSIGN_OR_RETURN(const Batch batch, batches_->Load(worker_.data.train, {0}, *compute_));
+  batches_->ClearScore(*compute_);
+  model_->Forward(weights_.span(), batch, batches_->score(), *compute_);
+  std::vector<ReadyRange> order;
+  model_->Backward(weights_.span(), batch, gradient_.device, *compute_,
+                   [&](ReadyRange range) { order.push_back(range); });
+  PSRING_RETURN_IF_ERROR(compute_->Synchronize());
+  const ParameterLayout& layout = model_->parameters();
+  buckets_ = PlanBuckets(layout, TensorsInOrder(layout, order), SizesOf(options_));
   return absl::OkStatus();
 }
 

@@ -239,16 +239,26 @@ TEST_F(Wide, BucketsAreRebuiltInTheOrderInWhichGradientsWereReady) {
   for (const size_t first : {0, 1000, 3000, 5000}) EXPECT_NE(outcomes[0].weights[first], 0);
 }
 
-TEST_F(Wide, AServersBucketsStayAsTheyAre) {
+TEST_F(Wide, AServersBucketsArePlannedInThatOrderFromTheBeginning) {
   const TrainingOptions options = Options("ps-sync");
   const auto outcomes = RunRanks(options, 2, *DataOf(options));
   for (const RankOutcome& outcome : outcomes) {
     ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
-    EXPECT_FALSE(outcome.result->ddp.has_rebuilt_buckets);
-    EXPECT_EQ(outcome.result->ddp.ready_order.front(), "wide");
-    EXPECT_EQ(outcome.result->bucket_elements.back(), 1000);
+    const DdpFigures& ddp = outcome.result->ddp;
+    EXPECT_FALSE(ddp.has_rebuilt_buckets);
+    EXPECT_EQ(ddp.ready_order.front(), "wide");
+    EXPECT_EQ(ddp.bucket_bytes, (std::vector<int64_t>{4000, 8000, 8000, 8000}));
+    EXPECT_EQ(outcome.result->bucket_elements, (std::vector<int64_t>{1000, 2000, 2000, 2000}));
     EXPECT_EQ(outcome.weights, outcomes[0].weights);
+    for (const StepRecord& record : outcome.steps) {
+      EXPECT_LT(record.buckets[0].ready_ns, record.buckets[1].ready_ns);
+    }
   }
+  // One sample was tried, and has left nothing.
+  TrainingOptions alone = Options("single");
+  const auto reference = RunRanks(alone, 1, *DataOf(alone));
+  ASSERT_TRUE(reference[0].result.ok()) << reference[0].result.status();
+  EXPECT_LE(RelativeL2(outcomes[0].weights, reference[0].weights), 1e-6);
 }
 
 TEST(TrainLoop, DdpsTimesAreThoseOfTheStep) {
