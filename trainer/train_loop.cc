@@ -257,14 +257,14 @@ absl::Status Training::MakeModel(const ModelRow& row, int max_batch) {
   return absl::OkStatus();
 }
 
-// What is sent lies in memory that peers of this host may read in place: the server, or the ranks of the
-// group.
 // For a parameter server on a GPU of this host; empty where there can be none, or the driver does not share.
 std::string Training::OnGpu(const Buffer& memory) const {
   if (!server_shares_ || worker_.device.gpu() < 0) return "";
   return ExportMemory(worker_.device, memory).value_or("");
 }
 
+// What is sent lies in memory that peers of this host may read in place: the server, or the ranks of the
+// group.
 absl::Status Training::AllocateGradient(size_t bytes) {
   const bool group_shares = worker_.group != nullptr && worker_.registered != nullptr;
   PSRING_ASSIGN_OR_RETURN(own_gradient_, server_shares_ || group_shares ? worker_.device.AllocateShared(bytes)
