@@ -545,8 +545,7 @@ TEST_F(PsringTest, PredictionsStandBesideWhatWasMeasuredAndResidualsAddUp) {
                 ms("residual_ms"), 1e-4)
         << lines[i];
   }
-  EXPECT_EQ(explained,
-            3 * 3);  // of each strategy, every round and the mean  // two rounds and their mean of each
+  EXPECT_EQ(explained, 3 * 3);  // two rounds and their mean of each
 }
 
 TEST_F(VirtualClusterTest, AKilledPsringTakesTheClusterAlong) {
