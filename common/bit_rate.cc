@@ -31,9 +31,8 @@ absl::StatusOr<double> ParseBitRate(const std::string& text) {
     if (rate >= kLeast && rate <= kMost) return rate;
     return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not between 1kbit and 100tbit"));
   }
-  return absl::InvalidArgumentError(absl::StrCat("'", text, "' ",
-                                                 unit.empty() ? "has no unit" : "has an unknown unit",
-                                                 "; write 1gbit or 200mbit"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", text, "' ", unit.empty() ? "has no unit" : "has an unknown unit", "; write 1gbit or 200mbit"));
 }
 
 std::string BitRateText(double bits_per_s) {

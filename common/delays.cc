@@ -111,7 +111,8 @@ absl::Status CheckStragglers(const std::string& text, int workers) {
     if (straggler.worker < workers) continue;
     return absl::InvalidArgumentError(
         workers == 1
-            ? absl::StrCat("--straggler ", text, ": with 1 worker there is only worker 0; give more --workers")
+            ? absl::StrCat("--straggler ", text,
+                           ": with 1 worker there is only worker 0; give more --workers")
             : absl::StrCat("--straggler ", text, ": with ", workers, " workers they are numbered 0 to ",
                            workers - 1, "; there is no worker ", straggler.worker));
   }

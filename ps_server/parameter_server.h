@@ -193,7 +193,8 @@ class ParameterServer {
     int64_t step = 0;
     int64_t samples = 0;
     int64_t staleness = 0;
-    // kPushed, before its worker was lost; that has come back since, and is kJoining once the push is applied.
+    // kPushed, before its worker was lost; that has come back since, and is kJoining once the push is
+    // applied.
     bool joins = false;
   };
   // Clipping: an update that is decided, and waits for the norm of the whole gradient.

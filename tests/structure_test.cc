@@ -71,7 +71,8 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"trainer",
      {"common/", "ring_worker/process_group.h", "ps_server/ps_client.h", "ps_server/inline_server.h",
       "ps_server/server_job.h"}},
-    {"experiments", {"common/", "ring_worker/schedule.h", "ps_server/consistency.h", "ps_server/admission.h"}},
+    {"experiments",
+     {"common/", "ring_worker/schedule.h", "ps_server/consistency.h", "ps_server/admission.h"}},
 };
 
 // The only files that see generated messages and gRPC.

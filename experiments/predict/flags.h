@@ -30,7 +30,7 @@ struct PredictFlags {
   std::vector<int> servers, workers;    // ascending, none twice
   Cluster cluster;
   PredictOptions options;
-  std::string profile;  // of a measured machine; empty: none
+  std::string profile;             // of a measured machine; empty: none
   std::vector<std::string> files;  // that the flags name
   std::string out;
   std::vector<std::string> command_line;

@@ -42,7 +42,9 @@ TEST(OpenMetrics, TextsAreEscapedAndNumbersAreWrittenAsTheFormatHasThem) {
   EXPECT_NE(infinite.Text().find("g -Inf\n"), std::string::npos);
 }
 
-TEST(OpenMetrics, WithoutFiguresThereIsTheEndAlone) { EXPECT_EQ(OpenMetrics(OpenMetrics::Labels{}).Text(), "# EOF\n"); }
+TEST(OpenMetrics, WithoutFiguresThereIsTheEndAlone) {
+  EXPECT_EQ(OpenMetrics(OpenMetrics::Labels{}).Text(), "# EOF\n");
+}
 
 }  // namespace
 }  // namespace psring

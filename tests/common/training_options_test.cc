@@ -23,14 +23,14 @@ std::string Dump(const TrainingOptions& o) {
       << o.schedule << '|' << o.warmup_epochs << '|' << o.linear_scaling << '|' << o.bucket_mb << '|'
       << o.seed << '|' << o.eval_every << '|' << o.evaluate << '|' << o.check_replicas << '|' << o.ps_schedule
       << '|' << o.backend << '|' << o.fabric << '|' << o.payload << '|' << o.server_placement << '|'
-      << o.deterministic << '|' << o.oversubscribe << '|' << o.timeout_s << '|' << o.servers << '|' << o.clip_norm << '|'
-      << o.staleness_lr << '|' << o.wire << '|' << o.workload << '|' << o.compute_speedup << '|'
-      << o.validation << '|' << o.score << '|' << o.align_steps << '|' << o.straggler << '|' << o.jitter_ms
-      << '|' << o.clock << '|' << o.compute_ms << '|' << o.network_ms << '|' << o.serve_ms << '|'
-      << o.on_worker_loss << '|' << o.worker_timeout_s << '|' << o.reject_nonfinite << '|' << o.checkpoint_dir
-      << '|' << o.checkpoint_every << '|' << o.checkpoint_keep << '|' << o.resume << '|' << o.max_restarts
-      << '|' << o.staging_mb << '|' << o.accumulate << '|' << o.drop_last << '|' << o.replicas << '|'
-      << o.precision;
+      << o.deterministic << '|' << o.oversubscribe << '|' << o.timeout_s << '|' << o.servers << '|'
+      << o.clip_norm << '|' << o.staleness_lr << '|' << o.wire << '|' << o.workload << '|'
+      << o.compute_speedup << '|' << o.validation << '|' << o.score << '|' << o.align_steps << '|'
+      << o.straggler << '|' << o.jitter_ms << '|' << o.clock << '|' << o.compute_ms << '|' << o.network_ms
+      << '|' << o.serve_ms << '|' << o.on_worker_loss << '|' << o.worker_timeout_s << '|'
+      << o.reject_nonfinite << '|' << o.checkpoint_dir << '|' << o.checkpoint_every << '|'
+      << o.checkpoint_keep << '|' << o.resume << '|' << o.max_restarts << '|' << o.staging_mb << '|'
+      << o.accumulate << '|' << o.drop_last << '|' << o.replicas << '|' << o.precision;
   return out.str();
 }
 
