@@ -63,11 +63,17 @@ std::string CheckLink(const std::string& text) {
   return text == "auto" ? "" : std::string(ParseLink(text).status().message());
 }
 
+constexpr double kLinkOfCpus = 1e9;  // bit/s
+
 // A comparison is of most use where every machine has its own link, and 1 Gbit/s is what two cores can carry.
-// GPUs have better wires of their own; what shares memory has none.
-double DefaultLink(const RawFlags& raw) {
+// GPUs have better wires of their own, unless all run on the CPU for want of them, or because that was asked
+// for; what shares memory has none.
+double DefaultLink(const RawFlags& raw, const std::vector<int>& workers) {
   if (raw.shaping == "none" || raw.training.fabric == "shm" || raw.training.payload == "shm") return 0;
-  return FindGpus().ok() ? 0 : 1e9;
+  const absl::StatusOr<std::vector<std::string>> gpus = FindGpus();
+  if (!gpus.ok()) return kLinkOfCpus;
+  const std::string device = DeviceForAll(raw.training, workers, static_cast<int>(gpus->size()));
+  return device == "cpu" ? kLinkOfCpus : 0;
 }
 
 std::string CheckLatency(const std::string& text) {
@@ -344,7 +350,7 @@ absl::StatusOr<ExperimentFlags> Understand(const RawFlags& raw,
   }
   flags.link_is_default = raw.link == "auto";
   if (flags.link_is_default) {
-    flags.link.bits_per_s = DefaultLink(raw);
+    flags.link.bits_per_s = DefaultLink(raw, options.workers);
   } else {
     PSRING_ASSIGN_OR_RETURN(flags.link.bits_per_s, ParseLink(raw.link));
   }

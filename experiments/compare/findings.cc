@@ -357,7 +357,8 @@ void AddCaveats(const std::vector<SummaryRow>& rows, int cores, std::vector<std:
     if (row.configuration.oversubscribed && !NetworkDecides(rows, row.configuration.workers)) {
       crowded.insert(row.configuration.workers);
     }
-    if (!row.valid && row.link.invalid.empty()) foreign.push_back(row.configuration.name());
+    if (!row.valid && row.link.invalid.empty() && row.mean.gpus_shared == 0)
+      foreign.push_back(row.configuration.name());
   }
   if (!crowded.empty()) {
     findings.push_back(

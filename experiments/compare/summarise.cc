@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -261,6 +262,7 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
     if (!run.incidents.empty()) {
       absl::StrAppend(&mean.incidents, mean.incidents.empty() ? "" : "; ", run.incidents);
     }
+    mean.gpus_shared = std::max(mean.gpus_shared, run.gpus_shared);
     mean.worker_peak_memory_mb = std::max(mean.worker_peak_memory_mb, run.worker_peak_memory_mb);
     if (run.server_peak_memory_mb) {
       mean.server_peak_memory_mb =
@@ -352,6 +354,11 @@ std::string NoteOf(const SummaryRow& row) {
                                     row.trainings, target));
   }
   if (row.configuration.oversubscribed) notes.push_back("oversubscribed");
+  if (row.mean.gpus_shared > 0) {
+    notes.push_back(absl::StrFormat("functional, not a measurement: %d ranks share %d GPU%s",
+                                    row.configuration.processes(), row.mean.gpus_shared,
+                                    row.mean.gpus_shared == 1 ? "" : "s"));
+  }
   const DataParallelFigures& replicas = row.sample.data_parallel;
   if (replicas.replicas > 0) {
     notes.push_back(absl::StrFormat(
@@ -403,6 +410,20 @@ std::optional<double> TimeToTarget(const std::vector<CurvePoint>& curve, double 
   }
   return std::nullopt;
 }
+
+namespace {
+
+// --oversubscribe: on how many GPUs all ranks stand, where that is fewer than there are ranks.
+int GpusShared(const Configuration& configuration, const RunRecords& records) {
+  if (!configuration.training.oversubscribe) return 0;
+  std::set<std::string> devices;
+  for (const RankResult& rank : records.ranks) {
+    if (rank.device != "cpu") devices.insert(rank.device);
+  }
+  return devices.size() < records.ranks.size() ? static_cast<int>(devices.size()) : 0;
+}
+
+}  // namespace
 
 absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const RunRecords& records) {
   PSRING_CHECK(records.ranks.size() == records.steps.size() && !records.ranks.empty());
@@ -474,6 +495,7 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   AddStaleness(configuration, records, figures);
   AddServers(configuration, records, figures);
   figures.workers = WorkerFiguresOf(configuration.strategy, records);
+  figures.gpus_shared = GpusShared(configuration, records);
   if (configuration.strategy.number > 0) {  // not everybody waits for everybody
     double waited = 0;
     for (const WorkerFigures& worker : figures.workers) waited += worker.wait_ms * worker.steps;
@@ -509,8 +531,8 @@ std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<C
   }
   for (SummaryRow& row : rows) {
     row.link = link;
-    row.valid =
-        row.configuration.simulated() || (row.foreign_cpu_pct <= kMostForeignCpuPct && link.invalid.empty());
+    row.valid = row.configuration.simulated() || (row.foreign_cpu_pct <= kMostForeignCpuPct &&
+                                                  link.invalid.empty() && row.mean.gpus_shared == 0);
     row.note = NoteOf(row);
     if (!row.measured_cost) continue;
     const SummaryRow* single = Reference(rows, row, "single", 1);

@@ -83,6 +83,7 @@ struct RunFigures {
   double worker_peak_memory_mb = 0;
   std::optional<double> server_peak_memory_mb;  // of the server that has most
   double foreign_cpu_pct = 0;
+  int gpus_shared = 0;    // all ranks stand on so few GPUs that some share one; 0: none does
   std::string incidents;  // workers that were lost, servers that were started anew; mostly empty
 };
 

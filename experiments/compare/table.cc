@@ -197,9 +197,8 @@ std::string Table(const std::vector<SummaryRow>& rows) {
     table += "* oversubscribed: more workers than cores, so the times say how processes take turns.\n";
   if (std::any_of(rows.begin(), rows.end(), [](const SummaryRow& row) { return !row.valid; })) {
     table +=
-        "! not valid: others used too much of the processors meanwhile, or the host did not carry the "
-        "network "
-        "(see note\nin summary.csv).\n";
+        "! not valid, with the reason in summary.csv's note: others used too much of the processors "
+        "meanwhile, the\nhost did not carry the network, or ranks shared a GPU.\n";
   }
   return table;
 }

@@ -179,6 +179,22 @@ TEST(Summarise, ARowThatOthersDisturbedIsNotValid) {
   EXPECT_NE(rows[0].note.find("others used 60%"), std::string::npos) << rows[0].note;
 }
 
+TEST(Summarise, RanksThatShareAGpuAreNoMeasurement) {
+  ConfigurationRuns runs{.configuration = TestConfiguration("ring", 3)};
+  RunRecords records = Records(3);
+  for (int rank = 0; rank < 3; ++rank) records.ranks[rank].device = rank == 1 ? "cuda:1" : "cuda:0";
+  const auto row = [&] {
+    runs.cost = {*FiguresOf(runs.configuration, records)};
+    return Summarise("run", {runs}, {})[0];
+  };
+  EXPECT_TRUE(row().valid) << "GPUs of several machines have the same names";
+  runs.configuration.training.oversubscribe = true;
+  EXPECT_FALSE(row().valid);
+  EXPECT_EQ(row().note, "functional, not a measurement: 3 ranks share 2 GPUs");
+  records.ranks[2].device = "cuda:2";
+  EXPECT_TRUE(row().valid);
+}
+
 TEST(Summarise, PredictionsComeFromTheBuckets) {
   const Wires wires{.latency_s = 1e-3, .bytes_per_s = 4e6};
   const auto rows = Summarise("run", {Runs("ring", 2, {10})}, wires);
