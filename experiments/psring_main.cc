@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "common/check.h"
 #include "common/command_line.h"
+#include "common/cuda_device.h"
 #include "common/delays.h"
 #include "common/launched_as.h"
 #include "experiments/bench/bench.h"
@@ -23,7 +24,6 @@
 #include "experiments/compare/replay.h"
 #include "experiments/compare/train.h"
 #include "experiments/host/doctor.h"
-#include "experiments/host/gpu_probe.h"
 #include "experiments/predict/predict.h"
 #include "experiments/processes/interrupt.h"
 #include "experiments/report/explain_verb.h"
@@ -70,10 +70,8 @@ constexpr double kLinkOfCpus = 1e9;  // bit/s
 // for; what shares memory has none.
 double DefaultLink(const RawFlags& raw, const std::vector<int>& workers) {
   if (raw.shaping == "none" || raw.training.fabric == "shm" || raw.training.payload == "shm") return 0;
-  const absl::StatusOr<std::vector<std::string>> gpus = FindGpus();
-  if (!gpus.ok()) return kLinkOfCpus;
-  const std::string device = DeviceForAll(raw.training, workers, static_cast<int>(gpus->size()));
-  return device == "cpu" ? kLinkOfCpus : 0;
+  const int gpus = CudaDeviceCount();
+  return gpus == 0 || DeviceForAll(raw.training, workers, gpus) == "cpu" ? kLinkOfCpus : 0;
 }
 
 std::string CheckLatency(const std::string& text) {
@@ -378,8 +376,7 @@ absl::StatusOr<ExperimentFlags> Understand(const RawFlags& raw,
 }
 
 void ResolveDevice(ExperimentFlags& flags) {
-  const absl::StatusOr<std::vector<std::string>> found = FindGpus();
-  const int gpus = found.ok() ? static_cast<int>(found->size()) : 0;
+  const int gpus = CudaDeviceCount();
   TrainingOptions& training = flags.options.training;
   const std::string device = DeviceForAll(training, flags.options.workers, gpus);
   if (device != training.device && gpus > 0) {

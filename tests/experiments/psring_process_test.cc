@@ -8,66 +8,20 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "tests/experiments/psring_in_a_folder.h"
 
 namespace psring {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Outcome {
-  int exit_code = -1;
-  std::string out, err;
-};
-
-std::string Slurp(const fs::path& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
-// Each test has a folder of its own, which is where psring runs.
-class PsringTest : public testing::Test {
- protected:
-  void SetUp() override {
-    root_ = fs::path(testing::TempDir()) / absl::StrCat("psring-process-", getpid());
-    fs::remove_all(root_);
-    fs::create_directories(root_ / "work");
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
-  pid_t Start(const std::vector<std::string>& arguments) {
-    fflush(nullptr);  // or the child would write it again
-    const pid_t pid = fork();
-    if (pid != 0) return pid;
-    if (chdir((root_ / "work").c_str()) != 0) _exit(126);
-    setenv("TMPDIR", root_.c_str(), 1);  // what an mpirun that is killed leaves behind goes with the test
-    if (freopen((root_ / "out").c_str(), "w", stdout) == nullptr) _exit(126);
-    if (freopen((root_ / "err").c_str(), "w", stderr) == nullptr) _exit(126);
-    std::vector<char*> argv = {const_cast<char*>(PSRING_BINARY)};
-    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-    argv.push_back(nullptr);
-    execv(argv[0], argv.data());
-    _exit(127);
-  }
-
-  Outcome Finish(pid_t pid) {
-    int status = 0;
-    waitpid(pid, &status, 0);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), Slurp(root_ / "out"),
-            Slurp(root_ / "err")};
-  }
-
-  Outcome Run(const std::vector<std::string>& arguments) { return Finish(Start(arguments)); }
-
-  fs::path root_;
-};
+using PsringTest = PsringInAFolder;
 
 TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
   ASSERT_TRUE(std::ofstream(root_ / "file") << "x");

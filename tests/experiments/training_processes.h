@@ -1,11 +1,10 @@
-// The processes of a training that psring has started, found by their arguments and environment.
+// A training that psring has started: its processes, found by their arguments and environment, and how far it
+// has come, by its checkpoints.
 #pragma once
 
 #include <sys/types.h>
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,14 +12,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/checkpoint_folder.h"
+#include "tests/experiments/slurp.h"
 
 namespace psring {
-
-inline std::string Slurp(const std::filesystem::path& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
 
 // Those whose records go below `out`, by what they are: "rank 1", "server".
 inline std::vector<std::pair<std::string, pid_t>> TrainingProcesses(const std::string& out) {
@@ -39,6 +35,21 @@ inline std::vector<std::pair<std::string, pid_t>> TrainingProcesses(const std::s
     found.emplace_back(serves ? "server" : absl::StrCat("rank ", environment.substr(rank + 6, 1)), pid);
   }
   return found;
+}
+
+// Whether one of that step or a later one is there.
+inline bool HasCheckpoint(const std::string& folder, int64_t step) {
+  const std::vector<CheckpointPath> there = ListCheckpoints(folder);
+  return !there.empty() && there.front().step >= step;
+}
+
+// False: it is not there by `deadline`.
+inline bool AwaitCheckpoint(const std::string& folder, int64_t step, absl::Time deadline) {
+  while (!HasCheckpoint(folder, step)) {
+    if (absl::Now() >= deadline) return false;
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  return true;
 }
 
 }  // namespace psring

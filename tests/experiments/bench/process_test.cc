@@ -10,7 +10,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -19,23 +18,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "tests/experiments/psring_in_a_folder.h"
 
 namespace psring {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
-
-struct Outcome {
-  int exit_code = -1;
-  std::string out, err;
-};
-
-std::string Slurp(const fs::path& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
 
 std::vector<std::string> DataLines(const std::string& text) {
   std::vector<std::string> lines;
@@ -45,38 +34,9 @@ std::vector<std::string> DataLines(const std::string& text) {
   return lines;
 }
 
-class BenchTest : public testing::Test {
+class BenchTest : public PsringInAFolder {
  protected:
-  void SetUp() override {
-    root_ = fs::path(testing::TempDir()) / absl::StrCat("psring-bench-", getpid());
-    fs::remove_all(root_);
-    fs::create_directories(root_ / "work");
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
-  pid_t Start(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "bench");
-    fflush(nullptr);
-    const pid_t pid = fork();
-    if (pid != 0) return pid;
-    if (chdir((root_ / "work").c_str()) != 0) _exit(126);
-    if (freopen((root_ / "out").c_str(), "w", stdout) == nullptr) _exit(126);
-    if (freopen((root_ / "err").c_str(), "w", stderr) == nullptr) _exit(126);
-    std::vector<char*> argv = {const_cast<char*>(PSRING_BINARY)};
-    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-    argv.push_back(nullptr);
-    execv(argv[0], argv.data());
-    _exit(127);
-  }
-
-  Outcome Finish(pid_t pid) {
-    int status = 0;
-    waitpid(pid, &status, 0);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), Slurp(root_ / "out"),
-            Slurp(root_ / "err")};
-  }
-
-  Outcome Run(const std::vector<std::string>& arguments) { return Finish(Start(arguments)); }
+  BenchTest() : PsringInAFolder({"bench"}) {}
 
   // Processes that psring started in this test's folder.
   std::vector<int> Workers() const {
@@ -101,8 +61,6 @@ class BenchTest : public testing::Test {
     absl::SleepFor(absl::Milliseconds(300));
     return psring;
   }
-
-  fs::path root_;
 };
 
 TEST_F(BenchTest, BadInputIsOneLineAndStartsNothing) {

@@ -7,12 +7,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
-#include "common/checkpoint_folder.h"
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/launcher.h"
 #include "experiments/processes/mpirun.h"
 #include "experiments/virtual_cluster/namespaces.h"
 #include "tests/experiments/started.h"
+#include "tests/experiments/training_processes.h"
 
 namespace psring {
 namespace {
@@ -116,14 +116,9 @@ pid_t ChildOf(pid_t parent) {
   return 0;
 }
 
-// Until a checkpoint of that step or a later one is there.
+// For as long as a busy machine may take to get there.
 bool AwaitCheckpoint(const std::string& folder, int64_t step) {
-  for (const absl::Time deadline = absl::Now() + absl::Seconds(30); absl::Now() < deadline;) {
-    const std::vector<CheckpointPath> there = ListCheckpoints(folder);
-    if (!there.empty() && there.front().step >= step) return true;
-    absl::SleepFor(absl::Milliseconds(1));
-  }
-  return false;
+  return psring::AwaitCheckpoint(folder, step, absl::Now() + absl::Seconds(30));
 }
 
 TEST_F(NamespacesLaunchTest, AProcessThatDiesOnAnotherMachineStartsAllOfThemAgain) {

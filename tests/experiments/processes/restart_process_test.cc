@@ -102,11 +102,7 @@ class RestartTest : public testing::Test {
 
   // Waits until a checkpoint of that step or a later one is there.
   void AwaitCheckpoint(const fs::path& folder, int64_t step) const {
-    for (const absl::Time deadline = absl::Now() + kLong; absl::Now() < deadline;) {
-      const std::vector<CheckpointPath> there = ListCheckpoints(folder.string());
-      if (!there.empty() && there.front().step >= step) return;
-      absl::SleepFor(absl::Milliseconds(1));
-    }
+    if (psring::AwaitCheckpoint(folder.string(), step, absl::Now() + kLong)) return;
     FAIL() << "no checkpoint of step " << step << ": " << output();
   }
 

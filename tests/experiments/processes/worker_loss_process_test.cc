@@ -8,7 +8,6 @@
 #include <tuple>
 
 #include "absl/strings/match.h"
-#include "common/checkpoint_folder.h"
 #include "tests/experiments/started.h"
 #include "tests/experiments/training_processes.h"
 #include "tests/random_moments.h"
@@ -42,8 +41,7 @@ class WorkerLossTest : public LaunchTest,
   // Until a checkpoint of that step or a later one is there; false: the training has ended first.
   bool Reaches(int64_t step, StartedOnes& ones) const {
     while (std::ranges::all_of(ones, [](const auto& one) { return one->Look(); })) {
-      const std::vector<CheckpointPath> there = ListCheckpoints(Folder("checkpoints"));
-      if (!there.empty() && there.front().step >= step) return true;
+      if (HasCheckpoint(Folder("checkpoints"), step)) return true;
       absl::SleepFor(absl::Milliseconds(1));
     }
     return false;

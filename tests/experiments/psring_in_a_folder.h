@@ -1,0 +1,69 @@
+// A test with a folder of its own, in which it runs the real psring.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/experiments/slurp.h"
+
+namespace psring {
+
+struct Outcome {
+  int exit_code = -1;
+  std::string out, err;
+};
+
+// psring runs in `root_`/work; what it prints goes to files beside that.
+class PsringInAFolder : public testing::Test {
+ protected:
+  // `begin`: what stands before all arguments, such as a verb.
+  explicit PsringInAFolder(std::vector<std::string> begin = {}) : begin_(std::move(begin)) {}
+  void SetUp() override {
+    root_ = std::filesystem::path(testing::TempDir()) / absl::StrCat("psring-process-", getpid());
+    std::filesystem::remove_all(root_);
+    std::filesystem::create_directories(root_ / "work");
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+
+  pid_t Start(const std::vector<std::string>& arguments) {
+    fflush(nullptr);  // or the child would write it again
+    const pid_t pid = fork();
+    if (pid != 0) return pid;
+    if (chdir((root_ / "work").c_str()) != 0) _exit(126);
+    setenv("TMPDIR", root_.c_str(), 1);  // what an mpirun that is killed leaves behind goes with the test
+    if (freopen((root_ / "out").c_str(), "w", stdout) == nullptr) _exit(126);
+    if (freopen((root_ / "err").c_str(), "w", stderr) == nullptr) _exit(126);
+    std::vector<char*> argv = {const_cast<char*>(PSRING_BINARY)};
+    for (const auto* part : {&begin_, &arguments}) {
+      for (const std::string& argument : *part) argv.push_back(const_cast<char*>(argument.c_str()));
+    }
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+
+  Outcome Finish(pid_t pid) {
+    int status = 0;
+    waitpid(pid, &status, 0);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), Slurp(root_ / "out"),
+            Slurp(root_ / "err")};
+  }
+
+  Outcome Run(const std::vector<std::string>& arguments) { return Finish(Start(arguments)); }
+
+  std::filesystem::path root_;
+
+ private:
+  const std::vector<std::string> begin_;
+};
+
+}  // namespace psring
