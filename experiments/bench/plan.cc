@@ -381,12 +381,15 @@ double ExpectedBenchSeconds(const BenchPlan& plan, const BenchRequest& request, 
     const double crowded = std::max(1.0, static_cast<double>(launch.workers) / cores);
     const double kinds = 2 * static_cast<double>(launch.combinations.size()) +
                          (launch.limits ? (launch.kind == BenchLaunchKind::kPushPull ? 1 : 4) : 0);
+    const bool over_memory = std::ranges::all_of(
+        launch.combinations, [&](size_t index) { return plan.combinations[index].transport == "shm"; });
+    const double rate = over_memory ? 2e9 : 0.7e9;
     double size_seconds = 0;
     for (const uint64_t size : plan.sizes) {
-      const double call = crowded * (100e-6 + static_cast<double>(size) / 0.7e9);
+      const double call = crowded * (100e-6 + static_cast<double>(size) / rate);
       const double turn = std::max(200e-6, call);
       const double checks = request.checks * crowded * static_cast<double>(size) / 0.3e9;
-      size_seconds += kinds * (plan.iterations * turn + (request.warmup + request.checks) * call + checks);
+      size_seconds += kinds * (plan.iterations * (turn + call) + (request.warmup + request.checks) * call + checks);
     }
     seconds += 1 + crowded * 0.2 + passes * size_seconds;
   }
