@@ -1,12 +1,12 @@
 #include "trainer/step_probe.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "common/check.h"
-#include "trainer/interface_counter.h"
 
 namespace psring {
 namespace {
@@ -73,42 +73,44 @@ std::optional<StepMeans> MeansOf(const std::vector<TraceSpan>& spans,
   return means;
 }
 
-absl::StatusOr<StepProbe> StepProbe::Start(const std::string& interface, Clock clock) {
-  StepProbe probe(interface, std::move(clock));
-  if (!interface.empty()) {
-    PSRING_ASSIGN_OR_RETURN(probe.sent_before_, InterfaceTxBytes(interface));
-  }
-  probe.ReadDelay();
+absl::StatusOr<StepProbe> StepProbe::Start(Counter sent, Clock clock) {
+  StepProbe probe(std::move(sent), std::move(clock));
+  if (probe.sent_) PSRING_RETURN_IF_ERROR(probe.sent_().status());
+  probe.Read();
   return probe;
 }
 
 // Between the last step before the measured ones and the last of these.
 void StepProbe::Count(const StepRecord& step) {
-  if (!interface_.empty()) (step.warmup ? sent_before_ : sent_) = InterfaceTxBytes(interface_).value_or(-1);
-  if (step.warmup) {
-    ReadDelay();
-    return;
-  }
+  if (step.warmup) return Read();
   warm_ = true;
   ++steps_;
   begins_[step.step] = step.begin_ns;
-  if (clock_() - read_at_ns_ >= kBetweenReadings) ReadDelay();
+  const int64_t now = clock_();
+  // A run of few steps wants each of them.
+  if (now - first_read_ns_ < kBetweenReadings || now - read_ns_ >= kBetweenReadings) Read();
 }
 
-void StepProbe::ReadDelay() {
-  const std::optional<int64_t> delay = RunDelayNanos();
-  read_at_ns_ = clock_();
-  if (!delay) return;
-  (warm_ ? last_ : first_) = {steps_, *delay};
+void StepProbe::Read() {
+  Reading& reading = warm_ ? last_ : first_;
+  reading = {.steps = steps_, .run_delay_ns = RunDelayNanos()};
+  if (sent_) {
+    if (const absl::StatusOr<int64_t> sent = sent_(); sent.ok()) reading.sent = *sent;
+  }
+  read_ns_ = clock_();
+  if (!warm_) first_read_ns_ = read_ns_;
 }
 
 void StepProbe::Fill(const Trace& trace, RankResult& result) {
-  if (!interface_.empty() && sent_ >= sent_before_) result.wire_tx_bytes = sent_ - sent_before_;
   if (steps_ == 0) return;
-  if (last_.steps <= first_.steps) ReadDelay();  // all of it took less time than lies between two readings
-  if (first_.steps >= 0 && last_.steps > first_.steps) {
-    result.run_delay_ms =
-        Ms(last_.run_delay_ns - first_.run_delay_ns) / static_cast<double>(last_.steps - first_.steps);
+  const auto read_steps = static_cast<double>(last_.steps - first_.steps);
+  if (first_.run_delay_ns && last_.run_delay_ns) {
+    result.run_delay_ms = Ms(*last_.run_delay_ns - *first_.run_delay_ns) / read_steps;
+  }
+  if (first_.sent && last_.sent && *last_.sent >= *first_.sent) {
+    // Of the steps behind the last reading there is no count: as many bytes as of the others.
+    result.wire_tx_bytes = std::llround(static_cast<double>(*last_.sent - *first_.sent) *
+                                        static_cast<double>(steps_) / read_steps);
   }
   const std::vector<TraceSpan> spans = trace.spans();
   if (const std::optional<StepMeans> means = MeansOf(spans, begins_)) {

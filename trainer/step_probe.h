@@ -2,12 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/records.h"
 #include "common/trace.h"
 
@@ -33,8 +34,10 @@ std::optional<StepMeans> MeansOf(const std::vector<TraceSpan>& spans,
 // One thread: the training's, between its steps.
 class StepProbe {
  public:
-  // `interface`: whose sent bytes are counted; empty: none's. NotFound: there is no such interface.
-  static absl::StatusOr<StepProbe> Start(const std::string& interface, Clock clock = MonotonicNanos);
+  using Counter = std::function<absl::StatusOr<int64_t>()>;
+
+  // `sent`: bytes that have left through an interface; none where it is empty. Errors are its own.
+  static absl::StatusOr<StepProbe> Start(Counter sent, Clock clock = MonotonicNanos);
 
   // After each step; `record` is what keeping it takes (writing it down).
   template <typename Keep>
@@ -52,20 +55,18 @@ class StepProbe {
   // What is read now and then: its reading costs more than a short step should pay.
   struct Reading {
     int64_t steps = -1;  // measured ones before it
-    int64_t run_delay_ns = 0;
+    std::optional<int64_t> run_delay_ns, sent;
   };
 
-  StepProbe(std::string interface, Clock clock)
-      : interface_(std::move(interface)), clock_(std::move(clock)) {}
+  StepProbe(Counter sent, Clock clock) : sent_(std::move(sent)), clock_(std::move(clock)) {}
   void Count(const StepRecord& step);
-  void ReadDelay();
+  void Read();
 
-  std::string interface_;
+  Counter sent_;
   Clock clock_;
-  int64_t sent_before_ = 0, sent_ = 0;
   int64_t steps_ = 0, own_ns_ = 0;
   Reading first_, last_;
-  int64_t read_at_ns_ = INT64_MIN;
+  int64_t first_read_ns_ = INT64_MIN, read_ns_ = INT64_MIN;
   bool warm_ = false;  // a measured step has been seen
   std::map<int64_t, int64_t> begins_;
 };

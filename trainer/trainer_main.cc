@@ -30,6 +30,7 @@
 #include "trainer/describe.h"
 #include "trainer/device_choice.h"
 #include "trainer/group_options.h"
+#include "trainer/interface_counter.h"
 #include "trainer/model.h"
 #include "trainer/own_servers.h"
 #include "trainer/progress.h"
@@ -358,7 +359,9 @@ absl::Status Train(const Flags& flags, const Part* part, Kept kept, StopSignal& 
   }
   worker.on_warning = Note;
   worker.on_note = note;
-  PSRING_ASSIGN_OR_RETURN(StepProbe probe, StepProbe::Start(flags.count_interface));
+  StepProbe::Counter sent;
+  if (!flags.count_interface.empty()) sent = [&flags] { return InterfaceTxBytes(flags.count_interface); };
+  PSRING_ASSIGN_OR_RETURN(StepProbe probe, StepProbe::Start(std::move(sent)));
   worker.on_step = [&](const StepRecord& record) {
     stepping = true;
     samples += record.samples;

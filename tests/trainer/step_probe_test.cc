@@ -34,7 +34,7 @@ TEST(StepMeans, CountTheMeasuredStepsAlone) {
 TEST(StepProbe, SaysWhatKeepingAStepCostAndNothingOfWarmUp) {
   int64_t now = 0;
   const Clock clock = [&now] { return now; };
-  auto probe = StepProbe::Start("", clock);
+  auto probe = StepProbe::Start(nullptr, clock);
   ASSERT_TRUE(probe.ok()) << probe.status();
   Trace trace(0, 16, clock);
   for (int64_t step = 0; step < 5; ++step) {
@@ -53,7 +53,7 @@ TEST(StepProbe, SaysWhatKeepingAStepCostAndNothingOfWarmUp) {
 }
 
 TEST(StepProbe, WithoutMeasuredStepsSaysNothing) {
-  auto probe = StepProbe::Start("");
+  auto probe = StepProbe::Start(nullptr);
   ASSERT_TRUE(probe.ok());
   RankResult result;
   probe->Fill(Trace(0), result);
@@ -61,8 +61,41 @@ TEST(StepProbe, WithoutMeasuredStepsSaysNothing) {
   EXPECT_EQ(result.computed_ms, -1);
 }
 
-TEST(StepProbe, AnUnknownInterfaceIsNamed) {
-  EXPECT_EQ(StepProbe::Start("no-such-card").status().code(), absl::StatusCode::kNotFound);
+// A step sends 1000 bytes and takes `step_ms`. Returns how often the counter was read.
+int ReadingsOf(int steps, int64_t step_ms, int64_t& wire_tx_bytes) {
+  int64_t now = 0, sent = 7'000'000;
+  int readings = 0;
+  auto probe = StepProbe::Start(
+      [&]() -> absl::StatusOr<int64_t> {
+        ++readings;
+        return sent;
+      },
+      [&now] { return now; });
+  EXPECT_TRUE(probe.ok()) << probe.status();
+  for (int64_t step = 0; step <= steps; ++step) {
+    now += step_ms * 1'000'000;
+    sent += step == 0 ? 500'000 : 1000;  // greetings are no step's
+    probe->OnStep(StepRecord{.step = step, .warmup = step == 0}, [] {});
+  }
+  RankResult result;
+  probe->Fill(Trace(0), result);
+  wire_tx_bytes = result.wire_tx_bytes;
+  return readings;
+}
+
+TEST(StepProbe, CountsWhatMeasuredStepsSentByReadingNowAndThen) {
+  int64_t bytes = 0;
+  EXPECT_LT(ReadingsOf(2001, 5, bytes), 150);  // ten seconds: twenty at first, then ten a second
+  EXPECT_EQ(bytes, 2'001'000);
+  ReadingsOf(3, 5, bytes);
+  EXPECT_EQ(bytes, 3000);
+  EXPECT_EQ(ReadingsOf(30, 150, bytes), 33);  // long steps: every one
+  EXPECT_EQ(bytes, 30'000);
+}
+
+TEST(StepProbe, RefusesACounterThatCannotBeRead) {
+  EXPECT_EQ(StepProbe::Start([] { return absl::NotFoundError("no interface"); }).status().code(),
+            absl::StatusCode::kNotFound);
 }
 
 }  // namespace
