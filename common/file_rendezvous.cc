@@ -161,6 +161,10 @@ class FileRendezvous final : public Rendezvous {
     return found;
   }
 
+  absl::StatusOr<ClockReading> ReadClock() override {
+    return absl::UnimplementedError("a file has no clock");
+  }
+
  private:
   struct Step {
     Values add;

@@ -50,6 +50,7 @@ class PartRendezvous final : public Rendezvous {
     }
     return ordered;
   }
+  absl::StatusOr<ClockReading> ReadClock() override { return whole_.ReadClock(); }
 
  private:
   Rendezvous& whole_;

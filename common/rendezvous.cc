@@ -19,6 +19,7 @@
 #include "common/file_rendezvous.h"
 #include "common/own_address.h"
 #include "common/rendezvous_store.h"
+#include "common/trace.h"
 #include "proto/rendezvous.grpc.pb.h"
 
 namespace psring {
@@ -88,6 +89,12 @@ class Service final : public proto::Rendezvous::Service {
         {request->ranks().begin(), request->ranks().end()});
     if (!values.ok()) return ToGrpc(values.status());
     for (std::string& value : *values) reply->add_values(std::move(value));
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ReadClock(grpc::ServerContext*, const proto::ReadClockRequest*,
+                         proto::ReadClockReply* reply) override {
+    reply->set_monotonic_ns(MonotonicNanos());
     return grpc::Status::OK;
   }
 
@@ -286,6 +293,19 @@ class GrpcRendezvous final : public Rendezvous {
         FromGrpc(stub_->Exchange(&context, request, &reply), absl::StrCat("at exchange '", name, "'")));
     return std::vector<std::string>(std::make_move_iterator(reply.mutable_values()->begin()),
                                     std::make_move_iterator(reply.mutable_values()->end()));
+  }
+
+  absl::StatusOr<ClockReading> ReadClock() override {
+    grpc::ClientContext context;
+    SetDeadline(context, options_.timeout);
+    proto::ReadClockReply reply;
+    ClockReading reading;
+    reading.asked = MonotonicNanos();
+    const grpc::Status status = stub_->ReadClock(&context, proto::ReadClockRequest(), &reply);
+    reading.answered = MonotonicNanos();
+    PSRING_RETURN_IF_ERROR(FromGrpc(status, "while reading its clock"));
+    reading.theirs = reply.monotonic_ns();
+    return reading;
   }
 
  private:

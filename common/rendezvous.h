@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/clock_offset.h"
 #include "common/launched_as.h"
 
 namespace psring {
@@ -94,6 +95,10 @@ class Rendezvous {
   virtual absl::StatusOr<std::vector<std::string>> ExchangeAmong(const std::vector<int>& ranks,
                                                                  const std::string& name,
                                                                  const std::string& value) = 0;
+
+  // The monotonic clock of the process that hosts the store, between two readings of our own. Unimplemented
+  // where no process does: a file.
+  virtual absl::StatusOr<ClockReading> ReadClock() = 0;
 };
 
 // `part` of `whole`: a rendezvous of its ranks alone, which number themselves from 0 in the order of `ranks`

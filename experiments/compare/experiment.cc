@@ -33,6 +33,8 @@
 namespace psring {
 namespace {
 
+constexpr double kClockShare = 0.05;  // of a step
+
 // A link that somebody's payload does not pass would only be a number in a table.
 absl::Status CheckShaped(const Configuration& configuration, const LinkOptions& link, Shaping shaping) {
   const std::string backend = configuration.backend();
@@ -401,8 +403,14 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
                                                           prepared_.binaries, site_, interrupt_, display_));
   PSRING_ASSIGN_OR_RETURN(RunFigures figures, FiguresOf(seeded, launched.records));
   figures.foreign_cpu_pct = launched.foreign_cpu_pct;
-  // Clocks of two machines agree to about the time of a message, which is what a wait would be held against.
-  if (site_.nodes != nullptr && !site_.nodes->one_clock()) figures.wait_ms.reset();
+  if (site_.nodes != nullptr && site_.nodes->clocks_within() > absl::ZeroDuration()) {
+    const double within_ms = absl::ToDoubleMilliseconds(site_.nodes->clocks_within());
+    // A wait that may as well be the clocks' is none.
+    const bool told = within_ms <= kClockShare * figures.step_ms;
+    if (!told) figures.wait_ms.reset();
+    display_.Say(absl::StrFormat("note:      the machines' clocks agree to %.2g ms%s", within_ms,
+                                 told ? "" : ", too little to tell who waited for whom"));
+  }
   PSRING_RETURN_IF_ERROR(folder_.Append(run, seeded, launched.records, figures));
   if (flags_.tensorboard) PSRING_RETURN_IF_ERROR(KeepScalars(run, configuration, launched.records));
   // One round shows the course of things; all of them would make a file that no viewer opens.

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -29,7 +30,7 @@ constexpr absl::Duration kLook = absl::Milliseconds(100);
 constexpr absl::Duration kForTheCause = absl::Milliseconds(1500);
 // Until node 0 says what becomes of a launch that has failed here: it ends its own processes first.
 constexpr absl::Duration kForTheVerdict = absl::Seconds(30);
-constexpr int kClockRounds = 7;
+constexpr int kClockReadings = 20;
 
 bool WasKilled(const absl::Status& status) {
   return absl::StrContains(status.message(), "was killed by SIG");
@@ -126,17 +127,16 @@ absl::StatusOr<NodeOrder> NodeOrderFromJson(const std::string& text) {
   return order;
 }
 
-absl::StatusOr<std::string> ShiftRecord(const std::string& name, const std::string& text, int64_t shift_ns) {
-  if (shift_ns == 0) return text;
+absl::StatusOr<std::string> OnClock(const ClockMap& clock, const std::string& name, const std::string& text) {
+  if (clock.same()) return text;
   if (absl::StartsWith(name, "steps-")) {
     std::string shifted;
     for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
       PSRING_ASSIGN_OR_RETURN(StepRecord step, StepRecordFromJson(std::string(line)));
-      step.begin_ns += shift_ns;
+      step.begin_ns = clock.Theirs(step.begin_ns);
       for (BucketRecord& bucket : step.buckets) {
-        bucket.ready_ns += shift_ns;
-        bucket.begin_ns += shift_ns;
-        bucket.end_ns += shift_ns;
+        for (int64_t* time : {&bucket.ready_ns, &bucket.begin_ns, &bucket.end_ns})
+          *time = clock.Theirs(*time);
       }
       absl::StrAppend(&shifted, ToJson(step), "\n");
     }
@@ -148,7 +148,8 @@ absl::StatusOr<std::string> ShiftRecord(const std::string& name, const std::stri
   if (!events.is_array()) return absl::InvalidArgumentError(absl::StrCat(name, " is no trace"));
   for (Json& event : events) {
     if (event.is_object() && event.contains("ts") && event["ts"].is_number()) {
-      event["ts"] = event["ts"].get<double>() + 1e-3 * static_cast<double>(shift_ns);
+      const auto ns = static_cast<int64_t>(std::llround(1e3 * event["ts"].get<double>()));
+      event["ts"] = 1e-3 * static_cast<double>(clock.Theirs(ns));
     }
   }
   return trace.dump();
@@ -172,40 +173,22 @@ absl::StatusOr<std::unique_ptr<Nodes>> Nodes::Join(const NodesOptions& options,
   PSRING_RETURN_IF_ERROR(RequireEqualFlags(*nodes->meeting_, flags));
   PSRING_ASSIGN_OR_RETURN(nodes->addresses_, nodes->meeting_->Exchange("addresses", address));
   PSRING_ASSIGN_OR_RETURN(nodes->hosts_, nodes->meeting_->Exchange("hosts", HostName()));
-  PSRING_RETURN_IF_ERROR(nodes->MeasureClocks());
+  PSRING_RETURN_IF_ERROR(nodes->CompareClocks());
   return nodes;
 }
 
-// All leave an exchange at about the same moment, and note what their clocks say: good to about the time of a
-// message. Machines of one kernel share the clock.
-absl::Status Nodes::MeasureClocks() {
-  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> boots, meeting_->Exchange("boots", ThisClock()));
-  std::vector<std::string> readings;
-  for (int round = 0; round < kClockRounds; ++round) {
-    PSRING_RETURN_IF_ERROR(meeting_->Exchange("clock", "").status());
-    readings.push_back(absl::StrCat(MonotonicNanos()));
-  }
-  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> clocks,
-                          meeting_->Exchange("clocks", absl::StrJoin(readings, " ")));
-  const auto numbers = [](const std::string& text) {
-    std::vector<int64_t> values;
-    for (absl::string_view word : absl::StrSplit(text, ' ')) {
-      if (int64_t value = 0; absl::SimpleAtoi(word, &value)) values.push_back(value);
-    }
-    return values;
-  };
-  const std::vector<int64_t> first = numbers(clocks[0]);
-  for (size_t node = 0; node < clocks.size(); ++node) {
-    const std::vector<int64_t> own = numbers(clocks[node]);
-    if (own.size() != first.size()) return absl::InternalError("a node sent no clock");
-    std::vector<int64_t> differences;
-    for (size_t i = 0; i < own.size(); ++i) differences.push_back(first[i] - own[i]);
-    std::sort(differences.begin(), differences.end());
-    const bool same = boots[node] == boots[0];
-    one_clock_ = one_clock_ && same;
-    clock_shift_ns_.push_back(same ? 0 : differences[differences.size() / 2]);
-  }
+absl::Status Nodes::CompareClocks() {
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> clocks, meeting_->Exchange("clocks", ThisClock()));
+  own_clock_ = clocks[static_cast<size_t>(options_.node)] != clocks[0];
   return absl::OkStatus();
+}
+
+absl::StatusOr<ClockOffset> Nodes::MeasureClock() {
+  std::vector<ClockReading> readings;
+  for (int i = 0; i < kClockReadings; ++i) {
+    PSRING_ASSIGN_OR_RETURN(readings.emplace_back(), meeting_->ReadClock());
+  }
+  return OffsetOf(readings);
 }
 
 Nodes::~Nodes() {
@@ -296,6 +279,7 @@ absl::Status Nodes::HandOut(const std::vector<int>& place, LaunchSpec& spec) {
 absl::Status Nodes::Gather(const absl::Status& own, const std::string& folder, absl::Time deadline,
                            bool may_restart, const Interrupt& interrupt) {
   absl::Status verdict = own;
+  clocks_within_ = absl::ZeroDuration();
   if (absl::IsAborted(own) && !WasKilled(own)) {
     for (const absl::Time until = absl::Now() + kForTheCause; absl::Now() < until;) {
       const absl::Status trouble = Trouble();
@@ -320,12 +304,13 @@ absl::Status Nodes::Gather(const absl::Status& own, const std::string& folder, a
       absl::SleepFor(kLook);
     }
     if (!verdict.ok()) break;
+    const absl::StatusOr<std::string> within = meeting_->Get(Key("within", node), whom);
+    if (int64_t ns = 0; within.ok() && absl::SimpleAtoi(*within, &ns)) {
+      clocks_within_ = std::max(clocks_within_, absl::Nanoseconds(ns));
+    }
     for (absl::string_view name : absl::StrSplit(**names, '\n', absl::SkipEmpty())) {
       absl::StatusOr<std::string> text =
           meeting_->Get(absl::StrCat(Key("file", node), "/", name), absl::StrCat("node ", node, "'s ", name));
-      if (text.ok()) {
-        text = ShiftRecord(std::string(name), *text, clock_shift_ns_[static_cast<size_t>(node)]);
-      }
       verdict = text.ok() ? WriteFile(absl::StrCat(folder, "/", name), *text) : text.status();
       if (!verdict.ok()) break;
     }
@@ -388,6 +373,8 @@ absl::Status Nodes::FollowOne(const NodeOrder& order, const std::string& program
                            order.processes.size() == 1 ? " process" : " processes", " of it here"));
   spec.on_line = [](int, const std::string& line) { return ParseProgress(line).has_value(); };
   spec.check = [this] { return Trouble(); };
+  ClockOffset before, after;
+  if (own_clock_) PSRING_ASSIGN_OR_RETURN(before, MeasureClock());
   absl::Status own = RunChildren(spec, interrupt);
   if (absl::IsAborted(own) && !WasKilled(own)) {
     for (const absl::Time until = absl::Now() + kForTheCause; absl::Now() < until && Trouble().ok();) {
@@ -409,11 +396,15 @@ absl::Status Nodes::FollowOne(const NodeOrder& order, const std::string& program
     }
     return own;
   }
+  if (own_clock_) PSRING_ASSIGN_OR_RETURN(after, MeasureClock());
+  const ClockMap clock(before, after);
+  PSRING_RETURN_IF_ERROR(meeting_->Set(Key("within", options_.node), absl::StrCat(clock.within())));
   std::string names;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder.path(), error)) {
     const std::string name = entry.path().filename().string();
-    PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(entry.path().string()));
+    PSRING_ASSIGN_OR_RETURN(const std::string written, ReadFile(entry.path().string()));
+    PSRING_ASSIGN_OR_RETURN(const std::string text, OnClock(clock, name, written));
     PSRING_RETURN_IF_ERROR(meeting_->Set(absl::StrCat(Key("file", options_.node), "/", name), text));
     absl::StrAppend(&names, name, "\n");
   }

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/clock_offset.h"
 #include "common/own_address.h"
 #include "common/rendezvous.h"
 #include "common/training_options.h"
@@ -63,9 +64,9 @@ struct NodeOrder {
 std::string ToJson(const NodeOrder& order);
 absl::StatusOr<NodeOrder> NodeOrderFromJson(const std::string& text);
 
-// Shifts the times in a record file (steps-*.jsonl, trace-*.json) by what a machine's clock differs; other
-// files come back as they are. InvalidArgument: it is no such file.
-absl::StatusOr<std::string> ShiftRecord(const std::string& name, const std::string& text, int64_t shift_ns);
+// The times in a record file (steps-*.jsonl, trace-*.json), on the clock that `clock` leads to; other files
+// come back as they are. InvalidArgument: it is no such file.
+absl::StatusOr<std::string> OnClock(const ClockMap& clock, const std::string& name, const std::string& text);
 
 class Nodes {
  public:
@@ -80,8 +81,9 @@ class Nodes {
   bool leads() const { return options_.node == 0; }
   const std::string& address(int node) const { return addresses_[static_cast<size_t>(node)]; }
   const std::string& host(int node) const { return hosts_[static_cast<size_t>(node)]; }
-  // All nodes read one clock, so that times of different ones may be held against each other exactly.
-  bool one_clock() const { return one_clock_; }
+  // Records of other nodes come with node 0's times, give or take so much in the launch that was gathered
+  // last; 0 where all nodes read one clock.
+  absl::Duration clocks_within() const { return clocks_within_; }
 
   // Node 0's side of a launch: what stands on other nodes is handed out, the rest stays in `spec`, which also
   // learns to look after the others. `place[i]`: the node of spec's i-th child.
@@ -100,7 +102,9 @@ class Nodes {
 
  private:
   Nodes() = default;
-  absl::Status MeasureClocks();
+  absl::Status CompareClocks();
+  // Node 0's clock as seen from here.
+  absl::StatusOr<ClockOffset> MeasureClock();
   absl::StatusOr<std::string> WaitFor(const std::string& key, absl::Time deadline, const std::string& whom,
                                       const Interrupt& interrupt);
   // What another node has reported of the present launch; the store's own error where a node is lost.
@@ -117,8 +121,8 @@ class Nodes {
   NodesOptions options_;
   std::unique_ptr<Rendezvous> meeting_;
   std::vector<std::string> addresses_, hosts_;
-  std::vector<int64_t> clock_shift_ns_;  // what to add to a node's times to get node 0's
-  bool one_clock_ = true;
+  bool own_clock_ = false;  // this node does not read node 0's
+  absl::Duration clocks_within_;
   int launch_ = 0;
   bool ended_ = false;
 };

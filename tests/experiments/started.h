@@ -2,9 +2,12 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <memory>
@@ -87,6 +90,19 @@ class LaunchTest : public testing::Test {
   ~LaunchTest() override { std::filesystem::remove_all(folder_); }
 
   std::string Folder(const std::string& name) const { return absl::StrCat(folder_, "/", name); }
+
+  // Of this host; nobody has it now.
+  static int FreePort() {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    close(fd);
+    return ntohs(address.sin_port);
+  }
 
   // The weights' hashes of all ranks whose records are somewhere below `folder`; one, where all are equal.
   static std::vector<std::string> Weights(const std::string& folder) {

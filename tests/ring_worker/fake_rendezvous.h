@@ -72,6 +72,10 @@ class FakeRendezvous final : public Rendezvous {
     return values;
   }
 
+  absl::StatusOr<ClockReading> ReadClock() override {
+    return absl::UnimplementedError("threads have one clock");
+  }
+
  private:
   const std::shared_ptr<FakeStore> store_;
   RendezvousOptions options_;

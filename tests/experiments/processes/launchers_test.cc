@@ -104,6 +104,54 @@ TEST_F(NamespacesLaunchTest, TwoMachinesInTorchrunsWordsTrainToTheSameWeights) {
   }
 }
 
+// By the clock of a machine that was started seventeen minutes earlier, everything would seem to have waited
+// as long.
+TEST_F(LaunchersTest, TimesOfAMachineWithAnotherClockAreNode0s) {
+  const std::vector<std::string> elsewhen = {"/usr/bin/unshare", "--fork",      "--kill-child",
+                                             "--time",           "--monotonic", "1000"};
+  std::vector<std::string> probe = elsewhen;
+  probe.push_back("/bin/true");
+  StartedOnes tried;
+  tried.push_back(std::make_unique<Started>(probe, std::vector<std::string>()));
+  if (!WaitForAll(tried) || !tried[0]->Succeeded()) GTEST_SKIP() << "no time namespaces here";
+
+  StartedOnes nodes;
+  const int port = FreePort();
+  for (const int node : {0, 1}) {
+    std::vector<std::string> command = node == 0 ? std::vector<std::string>() : elsewhen;
+    for (const std::string& word :
+         Command(PSRING_BINARY,
+                 absl::StrCat(
+                     "train --strategy ring --model mlp-small --data synthetic --steps 40 --no_eval "
+                     "--timeout 20 --nproc_per_node 1 --nnodes 2 --master_addr 127.0.0.1 --bind 127.0.0.1 ",
+                     "--master_port ", port, " --node_rank ", node,
+                     node == 0 ? absl::StrCat(" --out ", Folder("run")) : ""))) {
+      command.push_back(word);
+    }
+    nodes.push_back(std::make_unique<Started>(command, std::vector<std::string>()));
+  }
+  EXPECT_TRUE(WaitForAll(nodes));
+  for (const auto& node : nodes) ASSERT_TRUE(node->Succeeded()) << node->Story();
+  EXPECT_TRUE(absl::StrContains(nodes[0]->output(), "clocks agree to ")) << nodes[0]->output();
+
+  std::map<int64_t, std::vector<std::pair<double, double>>>
+      steps;  // when each rank began and ended it, in ms
+  std::ifstream lines(Folder("run") + "/steps.jsonl");
+  for (std::string line; std::getline(lines, line);) {
+    const auto step = StepRecordFromJson(line);
+    ASSERT_TRUE(step.ok()) << step.status();
+    const double begin = 1e-6 * static_cast<double>(step->begin_ns);
+    steps[step->step].emplace_back(begin, begin + step->step_ms);
+  }
+  ASSERT_EQ(steps.size(), 40u);
+  for (const auto& [step, ranks] : steps) {
+    ASSERT_EQ(ranks.size(), 2u);
+    // A synchronous step of one rank overlaps with the other's.
+    EXPECT_LT(ranks[0].first, ranks[1].second) << step;
+    EXPECT_LT(ranks[1].first, ranks[0].second) << step;
+  }
+}
+
 // A child of `parent`; waits until there is one. 0: there was none for long.
 pid_t ChildOf(pid_t parent) {
   for (const absl::Time deadline = absl::Now() + absl::Seconds(30); absl::Now() < deadline;) {

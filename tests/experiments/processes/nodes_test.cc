@@ -49,14 +49,15 @@ TEST(NodeOrder, ComesBackFromItsText) {
   }
 }
 
-TEST(ShiftRecord, MovesTimesAndNothingElse) {
+TEST(OnClock, MovesTimesAndNothingElse) {
+  const auto ahead = [](int64_t ns) { return ClockMap({.at = 0, .ahead = ns}, {.at = 9000, .ahead = ns}); };
   StepRecord step;
   step.begin_ns = 1000;
   step.step_ms = 5;
   step.buckets = {{.ready_ns = 2000, .begin_ns = 3000, .end_ns = 4000}};
   const std::string text = ToJson(step) + "\n";
-  EXPECT_EQ(ShiftRecord("steps-rank1.jsonl", text, 0).value_or(""), text);
-  const auto shifted = ShiftRecord("steps-rank1.jsonl", text + text, -500);
+  EXPECT_EQ(OnClock(ClockMap(), "steps-rank1.jsonl", text).value_or(""), text);
+  const auto shifted = OnClock(ahead(-500), "steps-rank1.jsonl", text + text);
   ASSERT_TRUE(shifted.ok()) << shifted.status();
   const auto back = StepRecordFromJson(shifted->substr(0, shifted->find('\n')));
   ASSERT_TRUE(back.ok()) << back.status();
@@ -64,13 +65,13 @@ TEST(ShiftRecord, MovesTimesAndNothingElse) {
   EXPECT_EQ(back->buckets[0].end_ns, 3500);
   EXPECT_EQ(back->step_ms, 5);
   const auto trace =
-      ShiftRecord("trace-rank1.json", R"({"traceEvents":[{"ts":10.0,"dur":2},{"name":"x"}]})", 5000);
+      OnClock(ahead(5000), "trace-rank1.json", R"({"traceEvents":[{"ts":10.0,"dur":2},{"name":"x"}]})");
   ASSERT_TRUE(trace.ok()) << trace.status();
   const auto json = nlohmann::json::parse(*trace);
   EXPECT_EQ(json["traceEvents"][0]["ts"], 15.0);
   EXPECT_EQ(json["traceEvents"][0]["dur"], 2);
-  EXPECT_EQ(ShiftRecord("result-rank1.json", "whatever", 5).value_or(""), "whatever");
-  EXPECT_FALSE(ShiftRecord("trace-rank1.json", "broken", 5).ok());
+  EXPECT_EQ(OnClock(ahead(5), "result-rank1.json", "whatever").value_or(""), "whatever");
+  EXPECT_FALSE(OnClock(ahead(5), "trace-rank1.json", "broken").ok());
 }
 
 TEST(ServerRole, FollowsThePlacement) {
