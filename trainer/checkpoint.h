@@ -35,7 +35,7 @@ std::string EncodeResidual(ConstSpan residual, const ParameterLayout& layout);
 
 // Where a checkpoint was found, as bytes. A file of weights from elsewhere has no position and no optimizer.
 struct CheckpointBytes {
-  std::string path;  // as errors call it
+  std::string path;    // as errors call it
   std::string folder;  // it is this one, whole; empty: weights from elsewhere
   std::string position, model, optimizer;
   std::string residual;        // this rank's worker file
@@ -61,9 +61,9 @@ absl::Status DecodeResidual(const CheckpointBytes& bytes, const ParameterLayout&
 struct ResumePlan {
   int64_t step = 0;
   int64_t samples = 0;
-  bool with_slots = false;         // the optimizer's state is of use
-  bool with_residuals = false;     // what rounding has left of each worker's gradients is, too
-  std::vector<int> ready_order;    // the layout's tensors; empty: not known
+  bool with_slots = false;       // the optimizer's state is of use
+  bool with_residuals = false;   // what rounding has left of each worker's gradients is, too
+  std::vector<int> ready_order;  // the layout's tensors; empty: not known
   // Where each worker goes on in its samples, where they need not all be at `step`, and how many more updates
   // than that of each worker there were.
   std::vector<int64_t> worker_steps;

@@ -81,7 +81,8 @@ ResumePlan PlanResume(const TrainingPosition& from, const TrainingPosition& now,
   }
   const bool same_draws =
       from.workers == now.workers && from.drawn_batch == now.drawn_batch && from.data_count == now.data_count;
-  if (begun && same_draws && from.asynchronous && now.asynchronous && from.worker_steps.size() == static_cast<size_t>(now.workers)) {
+  if (begun && same_draws && from.asynchronous && now.asynchronous &&
+      from.worker_steps.size() == static_cast<size_t>(now.workers)) {
     plan.worker_steps = from.worker_steps;
     plan.beyond = static_cast<int>(from.updates % from.workers);
   } else if (begun && (from.asynchronous || now.asynchronous)) {
@@ -102,15 +103,16 @@ ResumePlan PlanResume(const TrainingPosition& from, const TrainingPosition& now,
   }
   // One worker sends nothing, unless it is to a server.
   if (begun && from.wire != "float32" && from.workers + residuals > 1) {
-    const std::string why = now.wire != from.wire ? absl::StrCat("gradients now travel as ", now.wire)
-                            : now.strategy != from.strategy
-                                ? absl::StrCat("the strategy was ", from.strategy)
-                            : now.workers != from.workers
-                                ? absl::StrCat("there are ", now.workers, " workers, and were ", from.workers)
-                            : residuals < from.workers ? absl::StrCat("the checkpoint has that of ", residuals,
-                                                                      " of ", from.workers, " workers")
-                                                       : "";
-    plan.with_residuals = now.wire == from.wire && now.strategy == from.strategy && now.workers == from.workers;
+    const std::string why =
+        now.wire != from.wire           ? absl::StrCat("gradients now travel as ", now.wire)
+        : now.strategy != from.strategy ? absl::StrCat("the strategy was ", from.strategy)
+        : now.workers != from.workers
+            ? absl::StrCat("there are ", now.workers, " workers, and were ", from.workers)
+        : residuals < from.workers
+            ? absl::StrCat("the checkpoint has that of ", residuals, " of ", from.workers, " workers")
+            : "";
+    plan.with_residuals =
+        now.wire == from.wire && now.strategy == from.strategy && now.workers == from.workers;
     if (!why.empty()) {
       say(plan.with_residuals ? "some of what" : "what", " rounding to ", from.wire,
           " had left to be sent is dropped: ", why);

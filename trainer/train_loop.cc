@@ -123,7 +123,8 @@ absl::Status Training::Steps() {
     }
     worker_.on_step(*record);
     worker_.on_progress(done, plan_.total_steps(), record->loss);
-    if (absl::Status kept = CheckpointIfDue(shares_steps_ ? done_before : step, shares_steps_ ? done : next, next);
+    if (absl::Status kept =
+            CheckpointIfDue(shares_steps_ ? done_before : step, shares_steps_ ? done : next, next);
         !kept.ok())
       return AtStep(step, kept);
     if (next <= step) {

@@ -93,9 +93,9 @@ absl::StatusOr<WorkerPart> WorkerParts::Take(int rank, const std::string& moment
       }
     }
     if (absl::Now() >= deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("waited ", absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1))),
-                       " for ", whom));
+      return absl::DeadlineExceededError(absl::StrCat(
+          "waited ", absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1))), " for ",
+          whom));
     }
     absl::SleepFor(pause);
   }
@@ -104,7 +104,8 @@ absl::StatusOr<WorkerPart> WorkerParts::Take(int rank, const std::string& moment
 absl::Status WorkerParts::MeetRank(int rank, const std::string& where) {
   const int own = rendezvous_.options().rank;
   PSRING_CHECK(own == 0 || own == rank);
-  return rendezvous_.ExchangeAmong({0, rank}, absl::StrCat("checkpoint/", where, "/with ", rank), "").status();
+  return rendezvous_.ExchangeAmong({0, rank}, absl::StrCat("checkpoint/", where, "/with ", rank), "")
+      .status();
 }
 
 absl::Status WorkerParts::SayThatItStops(int64_t next) { return rendezvous_.Set(kStops, absl::StrCat(next)); }

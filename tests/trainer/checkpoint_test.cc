@@ -115,8 +115,7 @@ TEST(Checkpoint, AWorkersRoundingErrorsComeBackAsTheyWere) {
   std::vector<float> residual(SmallLayout().count());
   for (size_t i = 0; i < residual.size(); ++i) residual[i] = static_cast<float>(i) / 64;
   TrainingCheckpoint was = SmallCheckpoint();
-  was.worker_files = {
-      {WorkerFile(1), EncodeResidual({residual.data(), residual.size()}, SmallLayout())}};
+  was.worker_files = {{WorkerFile(1), EncodeResidual({residual.data(), residual.size()}, SmallLayout())}};
   const CheckpointFiles files = EncodeCheckpoint(was, SmallLayout());
   EXPECT_EQ(HashesIn(FileOf(files, kPositionFile))->size(), 3);
   CheckpointBytes bytes = BytesOf(files);
@@ -157,13 +156,15 @@ class LoadedCheckpoint : public testing::Test {
   }
   ~LoadedCheckpoint() override { fs::remove_all(folder_); }
 
-  void Save(int64_t step, int64_t sequence) {
+  void Save(int64_t step, int64_t sequence, bool with_worker = false) {
     TrainingCheckpoint checkpoint = SmallCheckpoint(OptimizerKind::kMomentum);
     checkpoint.position.step = step;
     checkpoint.position.sequence = sequence;
     const std::vector<float> residual(SmallLayout().count(), .5f);
-    checkpoint.worker_files = {
-        {WorkerFile(1), EncodeResidual({residual.data(), residual.size()}, SmallLayout())}};
+    if (with_worker) {
+      checkpoint.worker_files = {
+          {WorkerFile(1), EncodeResidual({residual.data(), residual.size()}, SmallLayout())}};
+    }
     ASSERT_TRUE(SaveCheckpoint(folder_.string(), step, EncodeCheckpoint(checkpoint, SmallLayout()), 9).ok());
   }
   absl::StatusOr<TrainingCheckpoint> Load(const std::string& path) {
@@ -210,7 +211,7 @@ TEST_F(LoadedCheckpoint, AFileFromElsewhereIsWeightsAlone) {
 
 TEST_F(LoadedCheckpoint, DamagedItGivesWayToTheOneBefore) {
   Save(10, 1);
-  Save(20, 2);
+  Save(20, 2, /*with_worker=*/true);
   const std::string workers = WorkerFile(1);
   for (const char* name : {kModelFile, kOptimizerFile, kPositionFile, workers.c_str()}) {
     const std::string whole = *ReadFile(File(20, name).string());
@@ -282,7 +283,8 @@ TrainingPosition Now(int workers) {
 }
 
 ResumePlan Resume(const TrainingPosition& from, const TrainingPosition& now) {
-  return PlanResume(from, now, now.data_count / now.drawn_batch, /*has_slots=*/true, /*residuals=*/0, SmallLayout());
+  return PlanResume(from, now, now.data_count / now.drawn_batch, /*has_slots=*/true, /*residuals=*/0,
+                    SmallLayout());
 }
 
 TEST(ResumePlan, TheSameRunGoesOnWhereItWasWithoutAWord) {
@@ -363,13 +365,15 @@ TEST(ResumePlan, WhatRoundingHadLeftIsCarriedOverToTheSameWorkersAlone) {
   EXPECT_EQ(plan(1, 2, "bfloat16", "ring").notes,
             (std::vector<std::string>{"some of what rounding to bfloat16 had left to be sent is dropped: the "
                                       "checkpoint has that of 1 of 2 workers"}));
-  for (const auto& [workers, wire, strategy] :
-       {std::tuple{1, "bfloat16", "ring"}, {2, "float16", "ring"}, {2, "float32", "ring"},
-        {2, "bfloat16", "ps-sync"}}) {
+  for (const auto& [workers, wire, strategy] : {std::tuple{1, "bfloat16", "ring"},
+                                                {2, "float16", "ring"},
+                                                {2, "float32", "ring"},
+                                                {2, "bfloat16", "ps-sync"}}) {
     const ResumePlan other = plan(2, workers, wire, strategy);
     EXPECT_FALSE(other.with_residuals);
     const std::string notes = absl::StrJoin(other.notes, "\n");
-    EXPECT_TRUE(absl::StrContains(notes, "what rounding to bfloat16 had left to be sent is dropped")) << notes;
+    EXPECT_TRUE(absl::StrContains(notes, "what rounding to bfloat16 had left to be sent is dropped"))
+        << notes;
   }
 }
 

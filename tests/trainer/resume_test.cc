@@ -47,8 +47,8 @@ std::vector<RankOutcome> Train(const TrainingOptions& options, int workers, Kept
   std::vector<std::unique_ptr<FakeRendezvous>> rendezvous(workers);
   std::vector<std::unique_ptr<WorkerParts>> parts(workers);
   std::vector<CheckpointBytes> from(workers);
-  const bool each_alone = absl::StartsWith(options.strategy, "ps-async") ||
-                          absl::StartsWith(options.strategy, "ps-ssp");
+  const bool each_alone =
+      absl::StartsWith(options.strategy, "ps-async") || absl::StartsWith(options.strategy, "ps-ssp");
   auto outcomes = RunRanks(options, workers, data, [&](Worker& worker) {
     if (resume != nullptr) {
       from[worker.rank] = BytesOf(*resume, worker.rank);
@@ -275,8 +275,12 @@ TEST(Resume, RoundingErrorsThatFitNoOtherRunAreDroppedInOneLine) {
   const auto whole = [](Files&) {};
   const std::string what = "what rounding to bfloat16 had left to be sent is dropped: ";
   EXPECT_EQ(notes(3, same, whole), what + "there are 3 workers, and were 2");
-  EXPECT_EQ(notes(2, [](auto& o) { o.strategy = "star"; }, whole), what + "the strategy was ring");
-  EXPECT_EQ(notes(2, [](auto& o) { o.wire = "float16"; }, whole), what + "gradients now travel as float16");
+  EXPECT_EQ(notes(
+                2, [](auto& o) { o.strategy = "star"; }, whole),
+            what + "the strategy was ring");
+  EXPECT_EQ(notes(
+                2, [](auto& o) { o.wire = "float16"; }, whole),
+            what + "gradients now travel as float16");
   EXPECT_EQ(notes(2, same, whole), "");
 }
 

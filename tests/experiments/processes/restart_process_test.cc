@@ -231,10 +231,10 @@ class Killed : public RestartTest, public testing::WithParamInterface<const char
  protected:
   const char* Records() const {
     const absl::string_view what = GetParam();
-    return what == kSingle          ? "single-1"
-           : what == kRing          ? "ring-2"
-           : what == kRingIn16Bits  ? "ring-3"
-                                    : "ps-sync-2";
+    return what == kSingle         ? "single-1"
+           : what == kRing         ? "ring-2"
+           : what == kRingIn16Bits ? "ring-3"
+                                   : "ps-sync-2";
   }
   // The server adds as one process does that makes both batches.
   std::string Reference() const { return GetParam() == std::string(kServer) ? kSingle : GetParam(); }
@@ -274,8 +274,8 @@ std::string NameOf(const testing::TestParamInfo<const char*>& info) {
   return names[info.index];
 }
 
-INSTANTIATE_TEST_SUITE_P(Strategies, Killed, testing::Values(kSingle, kRing, kServer, kRingIn16Bits, kServerIn16Bits),
-                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Strategies, Killed,
+                         testing::Values(kSingle, kRing, kServer, kRingIn16Bits, kServerIn16Bits), NameOf);
 
 TEST_F(RestartTest, LatestIsTheRunBeforeUnderAnyStrategyAndWhatIsNotCarriedOverIsSaid) {
   Start(kRing, "");
