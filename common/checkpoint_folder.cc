@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kPrefix[] = "step";
+constexpr char kPartsPrefix[] = "workers-";
 constexpr char kUnfinished[] = ".part";
 
 absl::Status WriteThrough(const std::string& path, const std::string& bytes) {
@@ -55,17 +57,20 @@ int64_t SequenceIn(const fs::path& position_file) {
   return sequence != json.end() && sequence->is_number_unsigned() ? sequence->get<int64_t>() : -1;
 }
 
-void RemoveUnfinished(const std::string& folder) {
+// What begins and ends so.
+void RemoveFrom(const std::string& folder, const char* prefix, const char* suffix) {
   std::vector<fs::path> left;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename();
-    if (absl::StartsWith(name, kPrefix) && absl::EndsWith(name, kUnfinished)) left.push_back(entry.path());
+    if (absl::StartsWith(name, prefix) && absl::EndsWith(name, suffix)) left.push_back(entry.path());
   }
   for (const fs::path& path : left) fs::remove_all(path, error);
 }
 
 }  // namespace
+
+std::string WorkerFile(int rank) { return absl::StrCat("worker", rank, ".safetensors"); }
 
 std::vector<CheckpointPath> ListCheckpoints(const std::string& folder) {
   std::vector<CheckpointPath> found;
@@ -96,14 +101,24 @@ absl::Status OpenCheckpoints(const std::string& folder, int64_t sequence) {
                                                    error ? error.message() : strerror(errno)));
   }
   const std::vector<CheckpointPath> there = ListCheckpoints(folder);
-  if (there.empty() || there.front().sequence <= sequence) return absl::OkStatus();
+  if (there.empty() || there.front().sequence <= sequence) {
+    RemoveFrom(folder, kPartsPrefix, "");
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(absl::StrCat(
       "--checkpoint_dir ", folder, " holds a checkpoint of step ", there.front().step,
       " from which this run does not go on; --resume latest does, and another folder leaves it alone"));
 }
 
+absl::StatusOr<std::string> MakePartsFolder(const std::string& folder) {
+  std::error_code error;
+  std::string path = absl::StrCat(fs::absolute(folder, error).string(), "/", kPartsPrefix, "XXXXXX");
+  if (mkdtemp(path.data()) == nullptr) return FileError("make", path);
+  return path;
+}
+
 absl::Status SaveCheckpoint(const std::string& folder, int64_t step, const CheckpointFiles& files, int keep) {
-  RemoveUnfinished(folder);
+  RemoveFrom(folder, kPrefix, kUnfinished);
   const std::string path = absl::StrCat(folder, "/", kPrefix, step);
   const std::string beside = absl::StrCat(path, kUnfinished);
   std::error_code error;
@@ -126,7 +141,7 @@ absl::Status SaveCheckpoint(const std::string& folder, int64_t step, const Check
       fs::remove_all(all[i].path, error);
     }
   }
-  RemoveUnfinished(folder);
+  RemoveFrom(folder, kPrefix, kUnfinished);
   return status;
 }
 

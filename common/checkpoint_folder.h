@@ -18,6 +18,9 @@ inline constexpr char kPositionFile[] = "training.json";
 inline constexpr char kModelFile[] = "model.safetensors";
 inline constexpr char kOptimizerFile[] = "optimizer.safetensors";
 
+// What one worker alone has: worker<RANK>.safetensors.
+std::string WorkerFile(int rank);
+
 struct CheckpointPath {
   int64_t step = 0;
   // Counts the checkpoints of a training, over all the runs that have gone on with it: steps do not, because
@@ -29,12 +32,17 @@ struct CheckpointPath {
 // Newest first: by `sequence`. Empty where `folder` does not exist.
 std::vector<CheckpointPath> ListCheckpoints(const std::string& folder);
 
-// Makes `folder` where it is missing. InvalidArgument where one cannot write there, or where it holds a
+// Makes `folder` where it is missing, and takes away what writers before have left unfinished in it.
+// InvalidArgument where one cannot write there, or where it holds a
 // checkpoint behind `sequence`, from which the run goes on: that is of another one, and would be taken for
 // the newest.
 absl::Status OpenCheckpoints(const std::string& folder, int64_t sequence);
 
 using CheckpointFiles = std::vector<std::pair<std::string, std::string>>;  // name, bytes
+
+// Where the ranks of a run leave what the writer is to put into a checkpoint: a new folder within `folder`,
+// which the next OpenCheckpoints takes away where this run does not.
+absl::StatusOr<std::string> MakePartsFolder(const std::string& folder);
 
 // Writes step<step> beside its place, forces it to the disk and renames it; then takes away older ones beyond
 // the newest `keep`, and what earlier writers have left unfinished. One writer a folder.

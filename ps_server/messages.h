@@ -112,7 +112,7 @@ struct ChunkHeader {
 };
 
 // Told in every Join: both sides must speak the same.
-inline constexpr int kProtocolVersion = 7;
+inline constexpr int kProtocolVersion = 8;
 
 inline constexpr size_t kChunkBytes = 1 << 20;
 

@@ -312,13 +312,13 @@ absl::Status ParameterServer::PrepareLocked(const ServerJob& job) {
   workers_[0].weights_bytes.resize(bucket_count);
   workers_[0].weights_left = bucket_count;
   weights_arrived_ = bucket_count == 0;
-  if (job.start_step > 0) BeginAtLocked(job);
+  if (job.start_step > 0 || job.start_beyond > 0) BeginAtLocked(job);
   return absl::OkStatus();
 }
 
 void ParameterServer::BeginAtLocked(const ServerJob& job) {
   const int64_t step = job.start_step;
-  const Consistency::State state{.version = rule_.each_alone() ? step * job.workers : step,
+  const Consistency::State state{.version = rule_.each_alone() ? step * job.workers + job.start_beyond : step,
                                  .next_step = std::vector<int64_t>(job.workers, step),
                                  .left = std::vector<bool>(job.workers)};
   for (size_t i = 0; i < job.buckets.size(); ++i) {

@@ -56,6 +56,7 @@ absl::Status RequireSameJob(const ServerJob& reference, const ServerJob& other, 
   PSRING_RETURN_IF_ERROR(same("learning rate's warm-up samples", s.warmup_samples, t.warmup_samples));
   PSRING_RETURN_IF_ERROR(same("learning rate's total samples", s.total_samples, t.total_samples));
   PSRING_RETURN_IF_ERROR(same("first step", reference.start_step, other.start_step));
+  PSRING_RETURN_IF_ERROR(same("updates beyond the first step", reference.start_beyond, other.start_beyond));
   return same("samples before the first step", reference.start_samples, other.start_samples);
 }
 
@@ -77,6 +78,10 @@ absl::Status ValidateServerJob(const ServerJob& job) {
   if (job.start_step < 0 || job.start_step > kMostSteps || job.start_samples < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("start_step is ", job.start_step, ", start_samples ", job.start_samples));
+  }
+  if (job.start_beyond < 0 || job.start_beyond >= (rule.each_alone() ? job.workers : 1)) {
+    return absl::InvalidArgumentError(absl::StrCat("start_beyond is ", job.start_beyond, " with \"",
+                                                   job.consistency, "\" and ", job.workers, " workers"));
   }
   if (job.parameters < 0) return absl::InvalidArgumentError(absl::StrCat("parameters is ", job.parameters));
 

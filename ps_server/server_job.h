@@ -37,6 +37,9 @@ struct ServerJob {
   // from so many samples in all.
   int64_t start_step = 0;
   int64_t start_samples = 0;
+  // Asynchronous modes: and so many updates more, fewer than there are workers, since these need not have
+  // made the same steps.
+  int start_beyond = 0;
 };
 
 // InvalidArgument unless the numbers make sense by themselves; above all, the buckets must be numbered in

@@ -247,6 +247,7 @@ void EncodeJob(const ServerJob& from, proto::Job& to) {
   to.mutable_schedule()->set_total_samples(schedule.total_samples);
   to.set_start_step(from.start_step);
   to.set_start_samples(from.start_samples);
+  to.set_start_beyond(from.start_beyond);
 }
 
 absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job) {
@@ -277,6 +278,7 @@ absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job) {
                  .total_samples = job.schedule().total_samples()};
   to.start_step = job.start_step();
   to.start_samples = job.start_samples();
+  to.start_beyond = job.start_beyond();
   return to;
 }
 

@@ -10,7 +10,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "common/command_line.h"
 #include "common/records.h"
 #include "common/safetensors.h"
 
@@ -19,9 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-
-constexpr char kFormat[] = "psring checkpoint";
-constexpr int kFormatVersion = 1;
 
 // PyTorch's shape of a tensor of ours.
 std::vector<int64_t> PyTorchShape(const Tensor& tensor) {
@@ -83,219 +79,22 @@ absl::Status At(const std::string& path, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(path, damaged ? " is damaged: " : ": ", status.message()));
 }
 
-Json ToJson(const TrainingPosition& p) {
-  return {
-      {"format", kFormat},
-      {"version", kFormatVersion},
-      {"psring", kVersion},
-      {"model", p.model},
-      {"data", p.data},
-      {"strategy", p.strategy},
-      {"asynchronous", p.asynchronous},
-      {"workers", p.workers},
-      {"wire", p.wire},
-      {"sequence", p.sequence},
-      {"step", p.step},
-      {"updates", p.updates},
-      {"samples", p.samples},
-      {"sampler",
-       {{"seed", p.seed},
-        {"samples_in_data", p.data_count},
-        {"samples_a_step", p.drawn_batch},
-        {"epoch", p.epoch},
-        {"samples_drawn_of_epoch", p.epoch_samples}}},
-      {"ready_order", p.ready_order},
-      {"random",
-       "SplitMix64 of seed and epoch (order of samples), of seed, worker and step (delays): no other state"},
-      {"optimizer",
-       {{"name", OptimizerName(p.optimizer.kind)},
-        {"momentum", p.optimizer.momentum},
-        {"beta1", p.optimizer.beta1},
-        {"beta2", p.optimizer.beta2},
-        {"epsilon", p.optimizer.epsilon}}},
-      {"learning_rate", LearningRate(p.schedule, p.samples)},
-      {"schedule",
-       {{"decay", p.schedule.decay == LrDecay::kLinear ? "linear" : "constant"},
-        {"base", p.schedule.base},
-        {"scale", p.schedule.scale},
-        {"warmup_samples", p.schedule.warmup_samples},
-        {"total_samples", p.schedule.total_samples}}},
-      {"flags", p.flags}};
-}
-
-// Fields of a file that may hold anything; the first that is missing or of another type is remembered.
-class Fields {
- public:
-  explicit Fields(const Json& json) : json_(json) {}
-
-  void operator()(const char* name, int64_t& value) {
-    const Json* field = Find(name);
-    if (field == nullptr) return;
-    if (!field->is_number_integer() || (field->is_number_unsigned() && field->get<uint64_t>() > INT64_MAX) ||
-        field->get<int64_t>() < 0) {
-      return Wrong(name);
-    }
-    value = field->get<int64_t>();
-  }
-  void operator()(const char* name, uint64_t& value) {
-    const Json* field = Find(name);
-    if (field == nullptr) return;
-    if (!field->is_number_unsigned()) return Wrong(name);
-    value = field->get<uint64_t>();
-  }
-  void operator()(const char* name, int& value) {
-    int64_t wide = value;
-    (*this)(name, wide);
-    if (wide > INT32_MAX) return Wrong(name);
-    value = static_cast<int>(wide);
-  }
-  void operator()(const char* name, double& value) {
-    const Json* field = Find(name);
-    if (field == nullptr) return;
-    if (!field->is_number()) return Wrong(name);
-    value = field->get<double>();
-  }
-  void operator()(const char* name, bool& value) {
-    const Json* field = Find(name);
-    if (field == nullptr) return;
-    if (!field->is_boolean()) return Wrong(name);
-    value = field->get<bool>();
-  }
-  void operator()(const char* name, std::string& value) {
-    const Json* field = Find(name);
-    if (field == nullptr) return;
-    if (!field->is_string()) return Wrong(name);
-    value = field->get<std::string>();
-  }
-  void operator()(const char* name, std::vector<std::string>& values) {
-    const Json* field = Find(name);
-    if (field == nullptr) return;
-    if (!field->is_array()) return Wrong(name);
-    for (const Json& value : *field) {
-      if (!value.is_string()) return Wrong(name);
-      values.push_back(value.get<std::string>());
-    }
-  }
-  // An object's fields.
-  Fields Inside(const char* name) {
-    static const Json nothing = Json::object();
-    const Json* field = Find(name);
-    if (field != nullptr && !field->is_object()) Wrong(name);
-    return Fields(field != nullptr && field->is_object() ? *field : nothing);
-  }
-  void Wrong(const std::string& name) {
-    if (wrong_.empty()) wrong_ = name;
-  }
-  const std::string& wrong() const { return wrong_; }
-
- private:
-  const Json* Find(const char* name) {
-    const auto found = json_.find(name);
-    if (found != json_.end()) return &*found;
-    Wrong(name);
-    return nullptr;
-  }
-
-  const Json& json_;
-  std::string wrong_;
-};
-
-// Of all but itself.
-std::string HashOfPosition(Json json) {
-  if (const auto hashes = json.find("hashes"); hashes != json.end() && hashes->is_object()) {
-    hashes->erase(kPositionFile);
-  }
-  const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
-  return HashBytes(text.data(), text.size());
-}
-
-// Whether the file's hash is the one that was noted.
-absl::Status CheckHash(const Json& json, const char* file, const std::string& hash) {
-  const auto hashes = json.find("hashes");
-  const bool sound =
-      hashes != json.end() && hashes->is_object() && hashes->contains(file) && (*hashes)[file] == hash;
-  return sound ? absl::OkStatus() : absl::DataLossError(absl::StrCat("the hash of ", file, " differs"));
-}
-
-absl::StatusOr<Json> ParsePosition(const std::string& text) {
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || json.value("format", Json()) != kFormat || !json.contains("version") ||
-      !json["version"].is_number_integer()) {
-    return absl::DataLossError(absl::StrCat(kPositionFile, " is none of psring's, or ends early"));
-  }
-  if (json["version"] > kFormatVersion) {
-    return absl::UnimplementedError(absl::StrCat("it is of a newer psring: its format is version ",
-                                                 json["version"].dump(), ", and this psring reads ",
-                                                 kFormatVersion));
-  }
-  PSRING_RETURN_IF_ERROR(CheckHash(json, kPositionFile, HashOfPosition(json)));
-  return json;
-}
-
-absl::StatusOr<TrainingPosition> PositionOf(const Json& json) {
-  TrainingPosition p;
-  Fields fields(json);
-  fields("model", p.model);
-  fields("data", p.data);
-  fields("strategy", p.strategy);
-  fields("asynchronous", p.asynchronous);
-  fields("workers", p.workers);
-  fields("wire", p.wire);
-  fields("sequence", p.sequence);
-  fields("step", p.step);
-  fields("updates", p.updates);
-  fields("samples", p.samples);
-  fields("flags", p.flags);
-  fields("ready_order", p.ready_order);
-  Fields sampler = fields.Inside("sampler");
-  sampler("seed", p.seed);
-  sampler("samples_in_data", p.data_count);
-  sampler("samples_a_step", p.drawn_batch);
-  sampler("epoch", p.epoch);
-  sampler("samples_drawn_of_epoch", p.epoch_samples);
-  Fields optimizer = fields.Inside("optimizer");
-  std::string kind;
-  optimizer("name", kind);
-  optimizer("momentum", p.optimizer.momentum);
-  optimizer("beta1", p.optimizer.beta1);
-  optimizer("beta2", p.optimizer.beta2);
-  optimizer("epsilon", p.optimizer.epsilon);
-  Fields schedule = fields.Inside("schedule");
-  std::string decay;
-  schedule("decay", decay);
-  schedule("base", p.schedule.base);
-  schedule("scale", p.schedule.scale);
-  schedule("warmup_samples", p.schedule.warmup_samples);
-  schedule("total_samples", p.schedule.total_samples);
-  p.schedule.decay = decay == "linear" ? LrDecay::kLinear : LrDecay::kConstant;
-  const absl::StatusOr<OptimizerKind> parsed = ParseOptimizer(kind);
-  if (parsed.ok()) {
-    p.optimizer.kind = *parsed;
-  } else {
-    optimizer.Wrong("optimizer");
-  }
-  for (const Fields* part : {&fields, &sampler, &optimizer, &schedule}) {
-    if (part->wrong().empty()) continue;
-    return absl::DataLossError(absl::StrCat(kPositionFile, " has no sound \"", part->wrong(), "\""));
-  }
-  // A step is multiplied by workers and samples.
-  if (p.step > INT64_MAX / 65536 || p.epoch > INT64_MAX / 65536) {
-    return absl::DataLossError(absl::StrCat(kPositionFile, " has no sound \"step\""));
-  }
-  return p;
-}
-
 absl::StatusOr<CheckpointBytes> ReadFolder(const std::string& path) {
-  CheckpointBytes bytes{.path = path, .has_optimizer = true};
-  for (const auto& [name, text] : {std::pair{kPositionFile, &bytes.position},
-                                   {kModelFile, &bytes.model},
-                                   {kOptimizerFile, &bytes.optimizer}}) {
-    PSRING_ASSIGN_OR_RETURN(*text, ReadFile(absl::StrCat(path, "/", name)));
-  }
+  CheckpointBytes bytes{.path = path, .folder = path, .has_optimizer = true};
+  PSRING_ASSIGN_OR_RETURN(bytes.position, ReadFile(absl::StrCat(path, "/", kPositionFile)));
   const auto checked = [&]() -> absl::Status {
-    PSRING_ASSIGN_OR_RETURN(const Json json, ParsePosition(bytes.position));
-    PSRING_RETURN_IF_ERROR(CheckHash(json, kModelFile, HashBytes(bytes.model.data(), bytes.model.size())));
-    return CheckHash(json, kOptimizerFile, HashBytes(bytes.optimizer.data(), bytes.optimizer.size()));
+    PSRING_ASSIGN_OR_RETURN(auto hashes, HashesIn(bytes.position));
+    for (const char* name : {kModelFile, kOptimizerFile}) hashes.try_emplace(name, "none");
+    for (const auto& [name, hash] : hashes) {
+      PSRING_ASSIGN_OR_RETURN(std::string text, ReadFile(absl::StrCat(path, "/", name)));
+      if (HashBytes(text.data(), text.size()) != hash) {
+        return absl::DataLossError(absl::StrCat("the hash of ", name, " differs"));
+      }
+      if (name == kModelFile) bytes.model = std::move(text);
+      if (name == kOptimizerFile) bytes.optimizer = std::move(text);
+      if (name == WorkerFile(0)) bytes.residual = std::move(text);
+    }
+    return absl::OkStatus();
   }();
   if (!checked.ok()) return At(path, checked);
   return bytes;
@@ -318,11 +117,19 @@ CheckpointFiles EncodeCheckpoint(const TrainingCheckpoint& checkpoint, const Par
       {"format", "pt"}, {"model", position.model}, {"step", absl::StrCat(position.step)}};
   CheckpointFiles files = {{kModelFile, EncodeSafetensors(model, metadata)},
                            {kOptimizerFile, EncodeSafetensors(optimizer, metadata)}};
-  Json json = ToJson(position);
-  for (const auto& [name, bytes] : files) json["hashes"][name] = HashBytes(bytes.data(), bytes.size());
-  json["hashes"][kPositionFile] = HashOfPosition(json);
-  files.emplace_back(kPositionFile, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  files.insert(files.end(), checkpoint.worker_files.begin(), checkpoint.worker_files.end());
+  files.emplace_back(kPositionFile, EncodePosition(position, files));
   return files;
+}
+
+std::string EncodeResidual(ConstSpan residual, const ParameterLayout& layout) {
+  PSRING_CHECK(residual.count == layout.count());
+  const std::vector<float> flat(residual.floats(), residual.floats() + residual.count);
+  std::vector<NamedTensor> tensors;
+  for (const Tensor& tensor : layout.tensors()) {
+    tensors.push_back(ToPyTorch(absl::StrCat("residual.", tensor.name), tensor, flat));
+  }
+  return EncodeSafetensors(tensors, {{"format", "pt"}});
 }
 
 absl::StatusOr<CheckpointBytes> LoadCheckpoint(const std::string& path, std::vector<std::string>& notes) {
@@ -366,12 +173,21 @@ absl::StatusOr<CheckpointBytes> LoadCheckpoint(const std::string& path, std::vec
 
 absl::StatusOr<TrainingPosition> DecodePosition(const CheckpointBytes& bytes) {
   if (bytes.position.empty()) return TrainingPosition();
-  const auto decoded = [&]() -> absl::StatusOr<TrainingPosition> {
-    PSRING_ASSIGN_OR_RETURN(const Json json, ParsePosition(bytes.position));
-    return PositionOf(json);
-  }();
+  const absl::StatusOr<TrainingPosition> decoded = ParsePosition(bytes.position);
   if (!decoded.ok()) return At(bytes.path, decoded.status());
   return decoded;
+}
+
+absl::Status DecodeResidual(const CheckpointBytes& bytes, const ParameterLayout& layout,
+                            std::vector<float>& residual) {
+  if (bytes.residual.empty()) return absl::OkStatus();
+  const auto decoded = [&]() -> absl::Status {
+    PSRING_ASSIGN_OR_RETURN(const std::vector<NamedTensor> tensors, DecodeSafetensors(bytes.residual));
+    std::map<std::string, const NamedTensor*> unused;
+    for (const NamedTensor& tensor : tensors) unused[tensor.name] = &tensor;
+    return FromPyTorch("residual.", layout, unused, residual);
+  }();
+  return decoded.ok() ? decoded : At(bytes.path, decoded);
 }
 
 absl::StatusOr<TrainingCheckpoint> DecodeCheckpoint(const CheckpointBytes& bytes,

@@ -1,9 +1,10 @@
 // What a checkpoint of training holds, and what can be made of one by a run that is not quite the same. Pure;
 // where it is kept is common/checkpoint_folder.h's affair.
 //
-// Three files: model.safetensors and optimizer.safetensors name tensors by their layers, shaped and ordered
-// as PyTorch has them (filters [out][in][height][width], inputs behind a picture [channels][height][width]),
-// without a word of devices or of how replicas were kept in step; training.json says where training stood.
+// model.safetensors and optimizer.safetensors name tensors by their layers, shaped and ordered as PyTorch has
+// them (filters [out][in][height][width], inputs behind a picture [channels][height][width]), without a word
+// of devices or of how replicas were kept in step; training.json says where training stood. Where gradients
+// travel in 16 bits worker<R>.safetensors holds what rounding has left of worker R's.
 #pragma once
 
 #include <cstdint>
@@ -13,34 +14,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/checkpoint_folder.h"
-#include "common/optimizer.h"
+#include "common/device.h"
 #include "common/parameters.h"
+#include "trainer/training_position.h"
 
 namespace psring {
-
-// Where a training stands, and which it is.
-struct TrainingPosition {
-  std::string model, data, strategy;
-  bool asynchronous = false;
-  int64_t data_count = 0;   // samples to train on
-  int64_t drawn_batch = 0;  // samples that all workers draw for a step
-  int workers = 1;
-  uint64_t seed = 1;
-  std::string wire = "float32";
-  OptimizerConfig optimizer;
-  LrSchedule schedule;
-  std::vector<std::string> flags;
-
-  int64_t sequence = 0;  // see CheckpointPath
-  int64_t step = 0;      // to go on with: so many are made, of each worker
-  int64_t updates = 0;
-  int64_t samples = 0;        // in these updates: the learning rate's clock
-  int64_t epoch = 0;          // the sampler's
-  int64_t epoch_samples = 0;  // so many of the epoch's order are drawn
-  // In which gradients become ready: buckets were planned by it, and in another order sums may differ in
-  // their last bits.
-  std::vector<std::string> ready_order = {};
-};
 
 // Everything else is a function of these: of random numbers, the order of an epoch of seed and epoch, delays
 // of seed, worker and step.
@@ -48,14 +26,19 @@ struct TrainingCheckpoint {
   TrainingPosition position;
   std::vector<float> weights;             // as the model's layout has them
   std::vector<std::vector<float>> slots;  // of OptimizerSlots, in their order
+  CheckpointFiles worker_files = {};      // what EncodeResidual made, as WorkerFile names it
 };
 
 CheckpointFiles EncodeCheckpoint(const TrainingCheckpoint& checkpoint, const ParameterLayout& layout);
+// One worker's, of as many elements as the layout has.
+std::string EncodeResidual(ConstSpan residual, const ParameterLayout& layout);
 
 // Where a checkpoint was found, as bytes. A file of weights from elsewhere has no position and no optimizer.
 struct CheckpointBytes {
-  std::string path;  // as errors call it
+  std::string path;    // as errors call it
+  std::string folder;  // it is this one, whole; empty: weights from elsewhere
   std::string position, model, optimizer;
+  std::string residual;        // this rank's worker file
   bool has_optimizer = false;  // also where its bytes are on another rank
   int64_t sequence = 0;        // at least that of the newest in its folder, which may be damaged
 };
@@ -70,17 +53,26 @@ absl::StatusOr<CheckpointBytes> LoadCheckpoint(const std::string& path, std::vec
 absl::StatusOr<TrainingPosition> DecodePosition(const CheckpointBytes& bytes);
 absl::StatusOr<TrainingCheckpoint> DecodeCheckpoint(const CheckpointBytes& bytes,
                                                     const ParameterLayout& layout);
+// Stays empty where there is none.
+absl::Status DecodeResidual(const CheckpointBytes& bytes, const ParameterLayout& layout,
+                            std::vector<float>& residual);
 
 // How a run goes on from a checkpoint.
 struct ResumePlan {
   int64_t step = 0;
   int64_t samples = 0;
-  bool with_slots = false;         // the optimizer's state is of use
-  std::vector<int> ready_order;    // the layout's tensors; empty: not known
+  bool with_slots = false;       // the optimizer's state is of use
+  bool with_residuals = false;   // what rounding has left of each worker's gradients is, too
+  std::vector<int> ready_order;  // the layout's tensors; empty: not known
+  // Where each worker goes on in its samples, where they need not all be at `step`, and how many more updates
+  // than that of each worker there were.
+  std::vector<int64_t> worker_steps;
+  int beyond = 0;
   std::vector<std::string> notes;  // what cannot be carried over exactly, a line each
 };
 // `now`: the run's own, at its beginning. `steps_per_epoch`: of its sampler. `has_slots`: of the checkpoint.
+// `residuals`: so many workers' are in it.
 ResumePlan PlanResume(const TrainingPosition& from, const TrainingPosition& now, int64_t steps_per_epoch,
-                      bool has_slots, const ParameterLayout& layout);
+                      bool has_slots, int residuals, const ParameterLayout& layout);
 
 }  // namespace psring

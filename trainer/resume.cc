@@ -1,11 +1,15 @@
 #include "trainer/resume.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/checkpoint_folder.h"
+#include "common/records.h"
+#include "common/roster.h"
 
 namespace psring {
 
@@ -29,16 +33,63 @@ absl::StatusOr<std::optional<CheckpointBytes>> ReadResume(const TrainingOptions&
   return *std::move(bytes);
 }
 
+namespace {
+
+// This rank's own file of the checkpoint that rank 0 has read, which lies at a path that others see, too, or
+// do not. Every rank calls it.
+absl::Status ReadResidual(const std::string& position, int rank, Rendezvous& rendezvous,
+                          const std::optional<CheckpointBytes>& read, const NoteSink& note,
+                          std::string& residual) {
+  std::error_code error;
+  const std::string folder = read.has_value() && !read->folder.empty()
+                                 ? std::filesystem::absolute(read->folder, error).string()
+                                 : "";
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> folders,
+                          rendezvous.Exchange("resume/folder", folder));
+  std::string missing;
+  if (rank > 0 && !folders.front().empty()) {
+    PSRING_ASSIGN_OR_RETURN(const auto hashes, HashesIn(position));
+    if (const auto known = hashes.find(WorkerFile(rank)); known != hashes.end()) {
+      const std::string file = absl::StrCat(folders.front(), "/", known->first);
+      residual = ReadFile(file).value_or("");
+      if (HashBytes(residual.data(), residual.size()) != known->second) {
+        residual.clear();
+        missing = absl::StrCat("rank ", rank, " does not see ", file,
+                               "; what rounding had left of its gradients is dropped");
+      }
+    }
+  }
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> notes,
+                          rendezvous.Exchange("resume/missing", missing));
+  for (const std::string& line : notes) {
+    if (rank == 0 && !line.empty()) note(line);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<std::optional<CheckpointBytes>> ShareCheckpoint(const TrainingOptions& options,
                                                                const StrategyRow& strategy, int rank,
                                                                Rendezvous* rendezvous,
-                                                               std::optional<CheckpointBytes> bytes) {
+                                                               std::optional<CheckpointBytes> bytes,
+                                                               const NoteSink& note) {
   if (options.resume.empty() || rendezvous == nullptr) return bytes;
   const std::string mine =
       bytes.has_value() ? absl::StrCat(bytes->has_optimizer ? "+" : "-", bytes->position) : "";
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all, rendezvous->Exchange("resume", mine));
   const std::string& first = all.front();
-  if (rank == 0 || first.empty()) return bytes;
+  if (first.empty()) return bytes;
+  if (options.wire != "float32") {
+    std::string residual;
+    PSRING_RETURN_IF_ERROR(ReadResidual(first.substr(1), rank, *rendezvous, bytes, note, residual));
+    if (rank == 0) return bytes;
+    return CheckpointBytes{.path = "rank 0's checkpoint",
+                           .position = first.substr(1),
+                           .residual = std::move(residual),
+                           .has_optimizer = first.front() == '+'};
+  }
+  if (rank == 0) return bytes;
   if (strategy.needs == Needs::kNothing) {
     PSRING_ASSIGN_OR_RETURN(bytes, ReadResume(options, [](const std::string&) {}));
     if (bytes.has_value() && bytes->position == first.substr(1)) return bytes;
@@ -47,6 +98,21 @@ absl::StatusOr<std::optional<CheckpointBytes>> ShareCheckpoint(const TrainingOpt
   }
   return CheckpointBytes{
       .path = "rank 0's checkpoint", .position = first.substr(1), .has_optimizer = first.front() == '+'};
+}
+
+absl::StatusOr<std::unique_ptr<WorkerParts>> PartsOf(const TrainingOptions& options,
+                                                     const StrategyRow& strategy, Rendezvous& rendezvous,
+                                                     const NoteSink& note) {
+  const bool each_alone = strategy.needs == Needs::kParameterServer && !strategy.synchronous;
+  if (options.checkpoint_dir.empty() || (options.wire == "float32" && !each_alone)) return nullptr;
+  std::vector<int> blind;
+  PSRING_ASSIGN_OR_RETURN(auto parts, WorkerParts::Meet(rendezvous, options.checkpoint_dir, blind));
+  if (!blind.empty() && options.wire != "float32" && rendezvous.options().rank == 0) {
+    note(absl::StrCat(RanksText(blind), blind.size() == 1 ? " does" : " do", " not see ",
+                      options.checkpoint_dir, ": what rounding leaves of ",
+                      blind.size() == 1 ? "its" : "their", " gradients will be in no checkpoint"));
+  }
+  return parts;
 }
 
 absl::Status OpenCheckpointsOf(const TrainingOptions& options, const std::optional<CheckpointBytes>& resume) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -11,6 +12,7 @@
 #include "common/training_options.h"
 #include "trainer/checkpoint.h"
 #include "trainer/sync_strategy.h"
+#include "trainer/worker_parts.h"
 
 namespace psring {
 
@@ -25,11 +27,19 @@ absl::StatusOr<std::optional<CheckpointBytes>> ReadResume(const TrainingOptions&
 
 // Every rank calls it: rank 0, with what it has read, tells the others where training stands. What a strategy
 // brings to the others itself, weights and optimizer state, is on rank 0 alone; where nobody communicates all
-// ranks read. `rendezvous`: null, where this rank is alone.
+// ranks read, and what the checkpoint holds of each worker alone each reads itself: where one does not see
+// it, rank 0's `note` says so. `rendezvous`: null, where this rank is alone.
 absl::StatusOr<std::optional<CheckpointBytes>> ShareCheckpoint(const TrainingOptions& options,
                                                                const StrategyRow& strategy, int rank,
                                                                Rendezvous* rendezvous,
-                                                               std::optional<CheckpointBytes> bytes);
+                                                               std::optional<CheckpointBytes> bytes,
+                                                               const NoteSink& note);
+
+// Every rank calls it. What a checkpoint holds of each worker alone comes together through this; null where
+// there is nothing of the kind.
+absl::StatusOr<std::unique_ptr<WorkerParts>> PartsOf(const TrainingOptions& options,
+                                                     const StrategyRow& strategy, Rendezvous& rendezvous,
+                                                     const NoteSink& note);
 
 // Rank 0, before training: --checkpoint_dir is there, and holds nothing of another run.
 absl::Status OpenCheckpointsOf(const TrainingOptions& options, const std::optional<CheckpointBytes>& resume);

@@ -55,7 +55,7 @@ std::string Words(const std::vector<std::string>& flags) {
 }  // namespace
 
 ResumePlan PlanResume(const TrainingPosition& from, const TrainingPosition& now, int64_t steps_per_epoch,
-                      bool has_slots, const ParameterLayout& layout) {
+                      bool has_slots, int residuals, const ParameterLayout& layout) {
   ResumePlan plan{.samples = from.samples, .ready_order = OrderOf(from.ready_order, layout)};
   const auto say = [&](auto... parts) { plan.notes.push_back(absl::StrCat(parts...)); };
   const bool begun = from.step > 0;
@@ -79,7 +79,13 @@ ResumePlan PlanResume(const TrainingPosition& from, const TrainingPosition& now,
     say("there are ", now.data_count, " samples to train on, and were ", from.data_count,
         ": they go on in another order");
   }
-  if (begun && (from.asynchronous || now.asynchronous)) {
+  const bool same_draws =
+      from.workers == now.workers && from.drawn_batch == now.drawn_batch && from.data_count == now.data_count;
+  if (begun && same_draws && from.asynchronous && now.asynchronous &&
+      from.worker_steps.size() == static_cast<size_t>(now.workers)) {
+    plan.worker_steps = from.worker_steps;
+    plan.beyond = static_cast<int>(from.updates % from.workers);
+  } else if (begun && (from.asynchronous || now.asynchronous)) {
     say("all workers go on with step ", plan.step,
         ": asynchronous ones that were ahead or behind draw some samples "
         "twice or never");
@@ -91,11 +97,26 @@ ResumePlan PlanResume(const TrainingPosition& from, const TrainingPosition& now,
   if (has_slots && was != is) {
     say("the optimizer is ", is, " and was ", was, ": its state is not carried over");
   }
-  if (plan.with_slots && now.optimizer.kind == OptimizerKind::kAdam && plan.step != from.updates) {
-    say("Adam's t goes on with ", plan.step, " instead of ", from.updates);
+  const int64_t updates = now.asynchronous ? plan.step * now.workers + plan.beyond : plan.step;
+  if (plan.with_slots && now.optimizer.kind == OptimizerKind::kAdam && updates != from.updates) {
+    say("Adam's t goes on with ", updates, " instead of ", from.updates);
   }
-  if (begun && (now.wire != "float32" || from.wire != "float32")) {
-    say("what rounding to ", from.wire, " had left to be sent is in no checkpoint");
+  // One worker sends nothing, unless it is to a server.
+  if (begun && from.wire != "float32" && from.workers + residuals > 1) {
+    const std::string why =
+        now.wire != from.wire           ? absl::StrCat("gradients now travel as ", now.wire)
+        : now.strategy != from.strategy ? absl::StrCat("the strategy was ", from.strategy)
+        : now.workers != from.workers
+            ? absl::StrCat("there are ", now.workers, " workers, and were ", from.workers)
+        : residuals < from.workers
+            ? absl::StrCat("the checkpoint has that of ", residuals, " of ", from.workers, " workers")
+            : "";
+    plan.with_residuals =
+        now.wire == from.wire && now.strategy == from.strategy && now.workers == from.workers;
+    if (!why.empty()) {
+      say(plan.with_residuals ? "some of what" : "what", " rounding to ", from.wire,
+          " had left to be sent is dropped: ", why);
+    }
   }
   const std::vector<std::string> flags_now = Without(now.flags, from.flags),
                                  flags_then = Without(from.flags, now.flags);

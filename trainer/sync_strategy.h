@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,10 +36,12 @@ struct TrainingState {
   std::string weights_on_gpu = {}, gradient_on_gpu = {};
   int64_t step = 0;     // the first to make: above 0 where a checkpoint is gone on from
   int64_t samples = 0;  // in the updates before it
+  int beyond = 0;       // asynchronous: of these, those beyond `step` of each worker
   // The optimizer's state at that step, where there is any: rank 0's counts, and with no communication each
   // rank's own. Only until Start has returned.
   bool has_slots = false;  // on every rank alike
   std::vector<ConstSpan> slots = {};
+  ConstSpan residual = {};  // what rounding had left of this rank's gradients; empty: nothing
 };
 
 struct StepInfo {
@@ -112,6 +115,13 @@ class SyncStrategy {
   // False: the server has gone back to an earlier step meanwhile, and these are of that.
   virtual absl::StatusOr<bool> Save(Span weights, const std::vector<Span>& slots) = 0;
 
+  // What rounding to 16 bits has left of this rank's gradients when `step` begins, as ErrorFeedback::Before;
+  // empty where gradients are not rounded. With nothing under way; also after an error.
+  virtual ConstSpan ResidualBefore(int64_t step) const {
+    (void)step;
+    return {};
+  }
+
   // From any thread: whatever waits returns `why`.
   virtual void Abort(absl::Status why) = 0;
 };
@@ -137,6 +147,10 @@ struct StrategyContext {
   double clip_norm = 0;           // synchronous: of the mean gradient over all parameters; 0: not clipped
   bool staleness_lr = false;      // asynchronous parameter servers: the rate is divided by the staleness
   DType wire = DType::kFloat32;   // of gradients on their way
+  // Parameter servers that come back after a death: so many steps apart they keep what they go back to; 0:
+  // they do not come back.
+  int64_t kept_every = 0;
+  std::function<void(const std::string& note)> on_note = [](const std::string&) {};
 };
 
 // The number in "ps-ssp:2": what it stands for. No letter: the strategy takes none.

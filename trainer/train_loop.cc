@@ -35,22 +35,24 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
                                            .gradient_on_gpu = OnGpu(own_gradient_),
                                            .step = resume_.step,
                                            .samples = resume_.samples,
+                                           .beyond = resume_.beyond,
                                            .has_slots = resume_.with_slots,
-                                           .slots = slots}));
+                                           .slots = slots,
+                                           .residual = {residual_.data(), residual_.size()}}));
   loaded_ = {};
+  residual_ = {};
   if (!resume_.ready_order.empty()) PSRING_RETURN_IF_ERROR(RebuildBuckets(resume_.ready_order));
 
   if (absl::Status trained = Steps(); !trained.ok()) {
     strategy_->Abort(trained);  // or the peers would wait for their deadline
+    LeavePartForTheEnd();
     return trained;
   }
   if (IsAsynchronous(*strategy_row_)) {  // everybody's updates are in what is collected
     version_ = plan_.total_steps() * worker_.world_size;
-    global_samples_ = SamplesOfVersion();
+    global_samples_ = SamplesOf(version_);
   }
-  if (!options_.checkpoint_dir.empty() && worker_.rank == 0 && saved_step_ != plan_.total_steps()) {
-    PSRING_RETURN_IF_ERROR(SaveCheckpoint(plan_.total_steps()));
-  }
+  PSRING_RETURN_IF_ERROR(LastCheckpoint(next_step_));
   PSRING_RETURN_IF_ERROR(strategy_->Collect(weights_.span()));
   PSRING_RETURN_IF_ERROR(Describe());
   if (options_.evaluate && worker_.rank == 0) {
@@ -70,8 +72,8 @@ absl::Status Training::Steps() {
   // Beyond a checkpoint's where a server has gone on with the job already.
   int64_t next = std::max(resume_.step, strategy_->start_step());
   global_samples_ = SamplesBefore(next);
-  version_ = resume_.step * worker_.world_size;
-  if (next > 0) sampler_->SeekTo(next);
+  version_ = resume_.step * worker_.world_size + resume_.beyond;
+  if (next + sample_shift_ > 0) sampler_->SeekTo(next + sample_shift_);
   int64_t done = StepsDone(next);
   while (true) {
     const int64_t step = next;
@@ -85,13 +87,14 @@ absl::Status Training::Steps() {
       if (back->has_value()) {
         next = **back;
         global_samples_ = SamplesBefore(next);
-        sampler_->SeekTo(next);
+        sampler_->SeekTo(next + sample_shift_);
         GoBackTo(next);
         done = StepsDone(next);
         warm = warm && next > plan_.warmup_steps;
         continue;
       }
     }
+    next_step_ = step;
     if (over) return absl::OkStatus();
     if (options_.align_steps) PSRING_RETURN_IF_ERROR(worker_.begin_together());
     warm = warm || warmed_up;
@@ -120,7 +123,10 @@ absl::Status Training::Steps() {
     }
     worker_.on_step(*record);
     worker_.on_progress(done, plan_.total_steps(), record->loss);
-    if (absl::Status kept = CheckpointIfDue(done_before, done); !kept.ok()) return AtStep(step, kept);
+    if (absl::Status kept =
+            CheckpointIfDue(shares_steps_ ? done_before : step, shares_steps_ ? done : next, next);
+        !kept.ok())
+      return AtStep(step, kept);
     if (next <= step) {
       GoBackTo(next);
       warm = warm && next > plan_.warmup_steps;
@@ -209,7 +215,7 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
   for (size_t i = 0; i < batches.size(); ++i) {
     PSRING_ASSIGN_OR_RETURN(const Batch batch, batches_->Load(worker_.data.train, batches[i], *compute_));
     compute_->Stamp(stamps_[i].forward_ns);
-    if (i == 0) delay_->Begin(step);
+    if (i == 0) delay_->Begin(step + sample_shift_);
     model_->Forward(weights_.span(), batch, batches_->score(), *compute_);
     delay_->Prolong();
     compute_->Stamp(stamps_[i].backward_ns);
@@ -237,11 +243,11 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
   next = report.next_step >= 0 ? report.next_step : step + 1;
   if (IsAsynchronous(*strategy_row_)) {
     version_ = report.version;
-    global_samples_ = SamplesOfVersion();
+    global_samples_ = SamplesOf(version_);
   } else {
     global_samples_ = SamplesBefore(next);
   }
-  if (next != step + 1) sampler_->SeekTo(next);
+  if (next != step + 1) sampler_->SeekTo(next + sample_shift_);
   std::vector<std::pair<int64_t, int64_t>> in_flight;
   for (const BucketRecord& bucket : report.buckets) in_flight.emplace_back(bucket.begin_ns, bucket.end_ns);
   record.samples = info.samples;

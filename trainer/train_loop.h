@@ -18,6 +18,7 @@
 #include "ring_worker/process_group.h"
 #include "trainer/checkpoint.h"
 #include "trainer/data.h"
+#include "trainer/worker_parts.h"
 
 namespace psring {
 
@@ -43,6 +44,9 @@ struct Worker {
   // Training goes on from here; null: it begins. Every rank has the position, rank 0 the tensors, too (of a
   // strategy that does not communicate: all ranks).
   const CheckpointBytes* resume = nullptr;
+  // What a checkpoint holds of each worker alone comes to rank 0 through these. Null: there is no such thing,
+  // or nobody else.
+  WorkerParts* parts = nullptr;
   // Keeps a checkpoint, on rank 0: where --checkpoint_dir is given, every --checkpoint_every steps, when
   // `stops`, and at the end. The other ranks wait for it at a barrier.
   std::function<absl::Status(int64_t step, const CheckpointFiles& files)> save =
@@ -51,7 +55,8 @@ struct Worker {
   std::function<bool()> stops = [] { return false; };
   // Before training, on rank 0: what is legal and will probably hurt.
   std::function<void(const std::string& warning)> on_warning = [](const std::string&) {};
-  // Before training, on rank 0, where it goes on from a checkpoint: what cannot be carried over exactly.
+  // What cannot be carried over exactly: on rank 0 before training, where it goes on from a checkpoint; by a
+  // checkpoint, or back to one.
   std::function<void(const std::string& note)> on_note = [](const std::string&) {};
   // After training, for each point of the curve; on the rank that evaluates.
   std::function<void(const CurvePoint&)> on_evaluation = [](const CurvePoint&) {};

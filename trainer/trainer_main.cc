@@ -289,8 +289,12 @@ absl::Status Train(const Flags& flags, const Part* part, Kept kept, StopSignal& 
   PSRING_RETURN_IF_ERROR(HoldOut(flags.training.validation, flags.training.score == "validation", data));
   PSRING_ASSIGN_OR_RETURN(
       const std::optional<CheckpointBytes> resume,
-      ShareCheckpoint(flags.training, *strategy, rank, rendezvous.get(), std::move(kept.bytes)));
+      ShareCheckpoint(flags.training, *strategy, rank, rendezvous.get(), std::move(kept.bytes), note));
   for (const std::string& text : kept.notes) note(text);
+  std::unique_ptr<WorkerParts> parts;
+  if (rendezvous != nullptr && world_size > 1) {
+    PSRING_ASSIGN_OR_RETURN(parts, PartsOf(flags.training, *strategy, *rendezvous, note));
+  }
 
   std::unique_ptr<OwnServers> servers;
   if (part != nullptr && !part->servers.empty()) {
@@ -348,7 +352,8 @@ absl::Status Train(const Flags& flags, const Part* part, Kept kept, StopSignal& 
                 .group = group.get(),
                 .registered = &registered,
                 .client = client.get(),
-                .resume = resume.has_value() ? &*resume : nullptr};
+                .resume = resume.has_value() ? &*resume : nullptr,
+                .parts = parts.get()};
   worker.save = [&](int64_t step, const CheckpointFiles& files) {
     return SaveCheckpoint(flags.training.checkpoint_dir, step, files, flags.training.checkpoint_keep);
   };

@@ -18,6 +18,7 @@
 #include "trainer/sync_strategy.h"
 #include "trainer/train_loop.h"
 #include "trainer/training_plan.h"
+#include "trainer/worker_parts.h"
 
 namespace psring {
 
@@ -58,11 +59,25 @@ class Training {
   // training_checkpoints.cc
   absl::Status PlanResumption();
   absl::Status LoadCheckpoint(std::vector<float>& weights);
-  TrainingPosition PositionAt(int64_t next) const;
-  absl::Status SaveCheckpoint(int64_t next);
-  absl::Status CheckpointIfDue(int64_t done_before, int64_t done);
+  TrainingPosition PositionAt(int64_t next, int64_t updates) const;
+  // A checkpoint's: what all ranks call it, the step of it, this worker's own next one, and whether that is
+  // not made any more.
+  struct Moment {
+    std::string name;
+    int64_t step = 0;
+    int64_t next = 0;
+    bool stops = false;
+  };
+  WorkerPart OwnPart(int64_t next) const;
+  absl::Status LeavePart(const Moment& moment);
+  void LeavePartForTheEnd();
+  bool AbortEndsTheProcess() const;
+  std::vector<std::optional<WorkerPart>> TakeParts(const Moment& moment, bool meets);
+  absl::Status SaveCheckpoint(const Moment& moment);
+  absl::Status CheckpointIfDue(int64_t before, int64_t done, int64_t next);
+  absl::Status LastCheckpoint(int64_t next);
   int64_t SamplesBefore(int64_t step) const;
-  int64_t SamplesOfVersion() const;
+  int64_t SamplesOf(int64_t version) const;
 
   // training_records.cc
   void Describe(DataParallelFigures figures, StepRecord& record);
@@ -102,7 +117,10 @@ class Training {
   std::optional<ComputeDelay> delay_;
   UpdatePlan updates_;
   ResumePlan resume_;
-  TrainingCheckpoint loaded_;  // until Start
+  TrainingCheckpoint loaded_;    // until Start
+  std::vector<float> residual_;  // likewise
+  int64_t sample_shift_ = 0;     // this worker draws what the step so much later would
+  int64_t next_step_ = 0;        // where it ended
   int64_t saved_step_ = -1;
   int64_t sequence_ = 0;  // of the newest checkpoint
 

@@ -61,6 +61,10 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   if (t.strategy_row_->needs == Needs::kParameterServer) PSRING_RETURN_IF_ERROR(t.PlanBucketsByTrial());
   t.result_.ddp.bucket_bytes = BytesOf(t.buckets_);
   PSRING_ASSIGN_OR_RETURN(const DType wire, ParseDType(options.wire));
+  // Asynchronous workers never go back.
+  const bool goes_back = t.strategy_row_->needs == Needs::kParameterServer && t.strategy_row_->synchronous &&
+                         ServerReturns(options, ServersOf(options, worker.world_size));
+  const int64_t kept_every = goes_back ? options.checkpoint_every : 0;
   PSRING_ASSIGN_OR_RETURN(t.strategy_,
                           t.strategy_row_->make({.algorithm = AlgorithmOf(*t.strategy_row_, options.strategy),
                                                  .rank = worker.rank,
@@ -80,7 +84,9 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                                                  .serial = options.ps_schedule == "serial",
                                                  .clip_norm = options.clip_norm,
                                                  .staleness_lr = options.staleness_lr == "inverse",
-                                                 .wire = wire}));
+                                                 .wire = wire,
+                                                 .kept_every = kept_every,
+                                                 .on_note = worker.on_note}));
   t.shares_steps_ = AlgorithmOf(*t.strategy_row_, options.strategy) == "async";
   t.pipeline_.emplace(t.buckets_, *t.compute_, *t.strategy_);
 

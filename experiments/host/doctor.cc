@@ -144,6 +144,7 @@ Examination BuiltWith(const std::string& what, const std::string& backend, bool 
 Examination ExamineMpi() {
   Examination result = BuiltWith("MPI", "mpi", kBuiltWithMpi,
                                  "sudo apt-get install -y libopenmpi-dev openmpi-bin, then ./run build");
+  if (*kMpiFamily != 0) absl::StrAppend(&result.detail, ", made with ", kMpiFamily);
   if (!result.found) return result;
   const absl::StatusOr<std::string> mpirun = DescribeMpirun();
   result.found = mpirun.ok();

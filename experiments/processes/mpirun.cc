@@ -21,8 +21,12 @@
 namespace psring {
 namespace {
 
-constexpr char kInstall[] = "install libopenmpi-dev and openmpi-bin, then ./run build";
+constexpr char kOpenMpi[] = "Open MPI", kMpich[] = "MPICH";
 constexpr absl::Duration kVersionDeadline = absl::Seconds(10);
+
+const char* InstallOf(const std::string& family) {
+  return family == kMpich ? "install mpich" : "install libopenmpi-dev and openmpi-bin, then ./run build";
+}
 
 absl::StatusOr<std::string> FindInPath(const std::string& program) {
   const char* path = getenv("PATH");
@@ -30,7 +34,7 @@ absl::StatusOr<std::string> FindInPath(const std::string& program) {
     const std::string candidate = absl::StrCat(folder.empty() ? "." : folder, "/", program);
     if (access(candidate.c_str(), X_OK) == 0) return candidate;
   }
-  return absl::NotFoundError(absl::StrCat("there is no ", program, " on this machine's PATH; ", kInstall));
+  return absl::NotFoundError(absl::StrCat("there is no ", program, " on this machine's PATH"));
 }
 
 // What `mpirun --version` prints. Ended after a deadline: a version that wants a network may hang.
@@ -60,6 +64,42 @@ absl::StatusOr<std::string> VersionText(const std::string& mpirun) {
         absl::StrCat("`", mpirun, " --version` did not end within ", absl::FormatDuration(kVersionDeadline)));
   }
   return text;
+}
+
+std::string FamilyOf(const std::string& version) {
+  if (absl::StrContains(version, "Open MPI") || absl::StrContains(version, "OpenRTE")) return kOpenMpi;
+  return absl::StrContains(version, "HYDRA") ? kMpich : "";
+}
+
+struct FoundMpirun {
+  std::string path, version, family;
+};
+
+// The first that is of the family; an error says what was found in its place.
+absl::StatusOr<FoundMpirun> FindOf(const std::string& family) {
+  std::vector<std::string> names = {"mpirun"};
+  if (family == kOpenMpi) names.push_back("mpirun.openmpi");
+  if (family == kMpich) names.insert(names.end(), {"mpiexec.mpich", "mpiexec.hydra"});
+  std::string others;
+  for (const std::string& name : names) {
+    const absl::StatusOr<std::string> path = FindInPath(name);
+    if (!path.ok()) continue;
+    PSRING_ASSIGN_OR_RETURN(const std::string version, VersionText(*path));
+    FoundMpirun found = {.path = *path, .version = version, .family = FamilyOf(version)};
+    if (!found.family.empty() && (family.empty() || found.family == family)) return found;
+    absl::StrAppend(
+        &others, others.empty() ? "" : ", ", *path, " is ",
+        found.family.empty() ? "neither Open MPI's nor MPICH's" : absl::StrCat(found.family, "'s"));
+  }
+  const std::string whose =
+      family.empty() ? "" : absl::StrCat(" of ", family, ", which this build was made with");
+  if (others.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no mpirun", whose, " on this machine's PATH; ", InstallOf(family)));
+  }
+  return absl::UnimplementedError(
+      absl::StrCat(others, family.empty() ? "" : absl::StrCat(", and there is no mpirun", whose), "; ",
+                   InstallOf(family)));
 }
 
 // As `--mca` settings, which ranks inherit, whatever else this machine's configuration says.
@@ -129,25 +169,19 @@ absl::StatusOr<MpirunCommand> FindMpirun(const MpirunOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat("mpi has no transport '", options.transport, "': one of ",
                                                    absl::StrJoin(transports, ", ")));
   }
-  PSRING_ASSIGN_OR_RETURN(const std::string mpirun, FindInPath("mpirun"));
-  PSRING_ASSIGN_OR_RETURN(const std::string version, VersionText(mpirun));
+  PSRING_ASSIGN_OR_RETURN(const FoundMpirun found, FindOf(options.family));
   absl::StatusOr<MpirunCommand> command =
-      absl::UnimplementedError(absl::StrCat(mpirun, " is neither Open MPI's nor MPICH's; ", kInstall));
-  if (absl::StrContains(version, "Open MPI") || absl::StrContains(version, "OpenRTE")) {
-    command = OpenMpi(mpirun, options);
-  } else if (absl::StrContains(version, "HYDRA")) {
-    command = Mpich(mpirun, version, options);
-  }
+      found.family == kMpich ? Mpich(found.path, found.version, options) : OpenMpi(found.path, options);
   // The ranks read it back: what a transport is called differs between MPIs.
   if (command.ok()) command->environment.push_back("PSRING_MPI_TRANSPORT=" + options.transport);
   return command;
 }
 
-absl::StatusOr<std::string> DescribeMpirun() {
-  PSRING_ASSIGN_OR_RETURN(const std::string mpirun, FindInPath("mpirun"));
-  PSRING_ASSIGN_OR_RETURN(const std::string version, VersionText(mpirun));
-  const bool hydra = absl::StrContains(version, "HYDRA");
-  for (absl::string_view line : absl::StrSplit(version, '\n')) {
+absl::StatusOr<std::string> DescribeMpirun(const std::string& family) {
+  PSRING_ASSIGN_OR_RETURN(const FoundMpirun found, FindOf(family));
+  const std::string& mpirun = found.path;
+  const bool hydra = found.family == kMpich;
+  for (absl::string_view line : absl::StrSplit(found.version, '\n')) {
     const size_t bracket = line.find("(Open MPI) ");
     if (bracket != line.npos) return absl::StrCat("Open MPI ", line.substr(bracket + 11), ", ", mpirun);
     const size_t number = line.find("Version:");

@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "experiments/build_info.h"
 
 namespace psring {
 
 struct MpirunOptions {
   int ranks = 1;
-  std::string transport = "auto";  // auto, shm, tcp: what MPI itself may send over
+  std::string transport = "auto";   // auto, shm, tcp: what MPI itself may send over
+  std::string family = kMpiFamily;  // of which MPI, as the ranks were built with it; empty: any
 };
 
 struct MpirunCommand {
@@ -21,12 +23,13 @@ struct MpirunCommand {
   std::shared_ptr<const void> folder;
 };
 
-// For Open MPI and for MPICH's Hydra, whichever this machine's mpirun is; no binding to cores, more ranks
-// than cores allowed, root allowed. NotFound says what to install.
+// For Open MPI and for MPICH's Hydra: this machine's mpirun where it is that of the family, else the one that
+// Debian calls mpirun.openmpi or mpiexec.mpich; no binding to cores, more ranks than cores allowed, root
+// allowed. NotFound says what to install.
 absl::StatusOr<MpirunCommand> FindMpirun(const MpirunOptions& options);
 
-// Which MPI's mpirun this machine has: "Open MPI 4.1.4, /usr/bin/mpirun".
-absl::StatusOr<std::string> DescribeMpirun();
+// Which MPI's mpirun that is: "Open MPI 4.1.4, /usr/bin/mpirun".
+absl::StatusOr<std::string> DescribeMpirun(const std::string& family = kMpiFamily);
 
 // Lines that mpirun adds to a job's end and that say nothing of its own: frames, "MPI_ABORT was invoked",
 // advice.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <climits>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 
@@ -12,6 +11,7 @@
 #include "common/check.h"
 #include "ring_worker/groups/derived_traffic.h"
 #include "ring_worker/groups/groups.h"
+#include "ring_worker/groups/mpi_algorithms.h"
 #include "ring_worker/groups/mpi_session.h"
 
 namespace psring {
@@ -20,59 +20,9 @@ namespace {
 // MPI counts in int; longer buffers are reduced in pieces.
 constexpr size_t kMostElements = size_t{1} << 30;
 
-// What coll_tuned_allreduce_algorithm calls them, in Open MPI.
-struct ForcedAlgorithm {
-  const char* name;
-  int number;
-  int segment_bytes;  // 0: not cut
-};
-constexpr ForcedAlgorithm kForced[] = {{"ring", 4, 0},
-                                       {"segmented-ring", 5, 1 << 20},  // as Open MPI's own tuner cuts it
-                                       {"rabenseifner", 6, 0},
-                                       {"recursive-doubling", 3, 0}};
-
 std::vector<std::string> Algorithms(Collective collective) {
-  std::vector<std::string> names = {"default"};
-  if (collective == Collective::kAllReduce && MpiSession::IsOpenMpi()) {
-    for (const ForcedAlgorithm& algorithm : kForced) names.push_back(algorithm.name);
-  }
-  return names;
-}
-
-absl::Status WriteVariable(const char* name, int value) {
-  int index = 0, count = 0;
-  MPI_T_cvar_handle handle;
-  if (MPI_T_cvar_get_index(name, &index) != MPI_SUCCESS ||
-      MPI_T_cvar_handle_alloc(index, nullptr, &handle, &count) != MPI_SUCCESS) {
-    return absl::UnimplementedError(absl::StrCat("this MPI has no variable ", name));
-  }
-  int back = ~value;
-  const bool written = MPI_T_cvar_write(handle, &value) == MPI_SUCCESS &&
-                       MPI_T_cvar_read(handle, &back) == MPI_SUCCESS && back == value;
-  MPI_T_cvar_handle_free(&handle);
-  return written ? absl::OkStatus()
-                 : absl::UnimplementedError(absl::StrCat("this MPI does not let ", name, " be set"));
-}
-
-// The algorithm of communicators that are made from now on; each keeps what held when it was made.
-absl::Status ForceAllReduce(const ForcedAlgorithm& algorithm) {
-  int provided = 0;
-  if (MPI_T_init_thread(MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS) {
-    return absl::UnimplementedError("this MPI has no tools interface to choose an algorithm by");
-  }
-  const char* rules = std::getenv("OMPI_MCA_coll_tuned_use_dynamic_rules");
-  absl::Status status =
-      rules != nullptr && std::strcmp(rules, "1") == 0
-          ? absl::OkStatus()
-          : absl::FailedPreconditionError(
-                "a forced algorithm needs OMPI_MCA_coll_tuned_use_dynamic_rules=1 in mpirun's environment, "
-                "which psring sets");
-  if (status.ok()) status = WriteVariable("coll_tuned_allreduce_algorithm", algorithm.number);
-  if (status.ok()) {
-    status = WriteVariable("coll_tuned_allreduce_algorithm_segmentsize", algorithm.segment_bytes);
-  }
-  MPI_T_finalize();
-  return status;
+  return collective == Collective::kAllReduce ? MpiAllReduceAlgorithms()
+                                              : std::vector<std::string>{"default"};
 }
 
 // 16-bit types are unknown to MPI: to it they are two bytes and a function. What stands in `in` belongs to
@@ -109,18 +59,14 @@ bool Overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
 // Makes a communicator by `make`, whose all-reduce is `algorithm`.
 absl::StatusOr<MPI_Comm> MakeCommunicator(const char* what, const std::string& algorithm,
                                           absl::Duration timeout, const std::function<int(MPI_Comm&)>& make) {
-  ForcedAlgorithm forced = {"default", 0, 0};
-  for (const ForcedAlgorithm& row : kForced) {
-    if (algorithm == row.name) forced = row;
-  }
   MPI_Comm comm = MPI_COMM_NULL;
   absl::Status chosen;
   PSRING_RETURN_IF_ERROR(MpiSession::OfThisProcess().Run({.what = what}, timeout, [&] {
-    if (forced.number != 0) chosen = ForceAllReduce(forced);
+    const MpiAlgorithm forced(algorithm, MpiAlgorithm::During::kMaking);
+    chosen = forced.status();
     if (!chosen.ok()) return int{MPI_SUCCESS};
     const int code = make(comm);
     if (code == MPI_SUCCESS && comm != MPI_COMM_NULL) MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-    if (forced.number != 0) chosen = ForceAllReduce({"default", 0, 0});
     return code;
   }));
   PSRING_RETURN_IF_ERROR(chosen);
@@ -183,6 +129,7 @@ class MpiGroup final : public ProcessGroup {
   absl::Status Execute(const CollectiveCall& call, uint64_t number) {
     const MpiWait wait = {Name(call.collective), call.in.count, call.in.type, number};
     PSRING_RETURN_IF_ERROR(session_.Run(wait, timeout_, [&] { return Call(call); }));
+    PSRING_RETURN_IF_ERROR(refused_);
     const bool reduces =
         call.collective == Collective::kAllReduce || call.collective == Collective::kReduceScatter;
     if (reduces && call.op == ReduceOp::kMean) {
@@ -195,8 +142,11 @@ class MpiGroup final : public ProcessGroup {
 
   int Call(const CollectiveCall& call) {
     switch (call.collective) {
-      case Collective::kAllReduce:
-        return AllReducePieces(call);
+      case Collective::kAllReduce: {
+        const MpiAlgorithm forced(info().algorithm, MpiAlgorithm::During::kCalls);
+        refused_ = forced.status();
+        return refused_.ok() ? AllReducePieces(call) : int{MPI_SUCCESS};
+      }
       case Collective::kReduceScatter:
         return ReduceScatterBlock(call);
       case Collective::kAllGather: {
@@ -267,6 +217,7 @@ class MpiGroup final : public ProcessGroup {
   uint64_t calls_ = 0;
   std::vector<MPI_Op> ops_ = std::vector<MPI_Op>(3 * 4, MPI_OP_NULL);  // by type and op, made when needed
   std::vector<char> aside_;
+  absl::Status refused_;  // the algorithm, by this MPI
   mutable Mutex mutex_;
   Traffic traffic_ ABSL_GUARDED_BY(mutex_);
 };

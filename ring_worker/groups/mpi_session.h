@@ -41,6 +41,7 @@ class MpiSession {
   // How mpirun was told to send: "shm", "tcp" or "auto".
   static std::string TransportOfJob();
   static bool IsOpenMpi();
+  static bool IsMpich();
   bool broken() const { return broken_; }
   bool all_ranks_on_one_host() const { return one_host_; }
 

@@ -48,6 +48,7 @@ TrainingCheckpoint SmallCheckpoint(OptimizerKind kind = OptimizerKind::kAdam) {
   p.epoch = 1;
   p.epoch_samples = 288;
   p.ready_order = {"fc1.bias", "fc1.weight", "conv1.bias", "conv1.weight"};
+  p.worker_steps = {39, 41};
   const size_t count = SmallLayout().count();
   for (size_t i = 0; i < count; ++i) checkpoint.weights.push_back(static_cast<float>(i));
   for (size_t slot = 0; slot < OptimizerSlots(kind).size(); ++slot) {
@@ -85,6 +86,7 @@ TEST(Checkpoint, ComesBackAsItWas) {
               std::tie(b.seed, b.wire, b.flags, b.sequence, b.step, b.updates, b.samples, b.epoch));
     EXPECT_EQ(a.epoch_samples, b.epoch_samples);
     EXPECT_EQ(a.ready_order, b.ready_order);
+    EXPECT_EQ(a.worker_steps, b.worker_steps);
     EXPECT_EQ(a.optimizer, b.optimizer);
     EXPECT_EQ(a.schedule, b.schedule);
   }
@@ -107,6 +109,24 @@ TEST(Checkpoint, TensorsStandAsPyTorchHasThem) {
   ASSERT_EQ(optimizer->size(), 8);
   EXPECT_EQ((*optimizer)[0].name, "exp_avg.conv1.weight");
   EXPECT_EQ((*optimizer)[1].name, "exp_avg_sq.conv1.weight");
+}
+
+TEST(Checkpoint, AWorkersRoundingErrorsComeBackAsTheyWere) {
+  std::vector<float> residual(SmallLayout().count());
+  for (size_t i = 0; i < residual.size(); ++i) residual[i] = static_cast<float>(i) / 64;
+  TrainingCheckpoint was = SmallCheckpoint();
+  was.worker_files = {{WorkerFile(1), EncodeResidual({residual.data(), residual.size()}, SmallLayout())}};
+  const CheckpointFiles files = EncodeCheckpoint(was, SmallLayout());
+  EXPECT_EQ(HashesIn(FileOf(files, kPositionFile))->size(), 3);
+  CheckpointBytes bytes = BytesOf(files);
+  std::vector<float> back;
+  ASSERT_TRUE(DecodeResidual(bytes, SmallLayout(), back).ok());
+  EXPECT_TRUE(back.empty()) << "worker 0 has none";
+  bytes.residual = FileOf(files, WorkerFile(1));
+  ASSERT_TRUE(DecodeResidual(bytes, SmallLayout(), back).ok());
+  EXPECT_EQ(back, residual);
+  bytes.residual.resize(bytes.residual.size() - 1);
+  EXPECT_EQ(DecodeResidual(bytes, SmallLayout(), back).code(), absl::StatusCode::kDataLoss);
 }
 
 TEST(Checkpoint, OfAnotherModelNamesTheTensor) {
@@ -136,10 +156,15 @@ class LoadedCheckpoint : public testing::Test {
   }
   ~LoadedCheckpoint() override { fs::remove_all(folder_); }
 
-  void Save(int64_t step, int64_t sequence) {
+  void Save(int64_t step, int64_t sequence, bool with_worker = false) {
     TrainingCheckpoint checkpoint = SmallCheckpoint(OptimizerKind::kMomentum);
     checkpoint.position.step = step;
     checkpoint.position.sequence = sequence;
+    const std::vector<float> residual(SmallLayout().count(), .5f);
+    if (with_worker) {
+      checkpoint.worker_files = {
+          {WorkerFile(1), EncodeResidual({residual.data(), residual.size()}, SmallLayout())}};
+    }
     ASSERT_TRUE(SaveCheckpoint(folder_.string(), step, EncodeCheckpoint(checkpoint, SmallLayout()), 9).ok());
   }
   absl::StatusOr<TrainingCheckpoint> Load(const std::string& path) {
@@ -186,8 +211,9 @@ TEST_F(LoadedCheckpoint, AFileFromElsewhereIsWeightsAlone) {
 
 TEST_F(LoadedCheckpoint, DamagedItGivesWayToTheOneBefore) {
   Save(10, 1);
-  Save(20, 2);
-  for (const char* name : {kModelFile, kOptimizerFile, kPositionFile}) {
+  Save(20, 2, /*with_worker=*/true);
+  const std::string workers = WorkerFile(1);
+  for (const char* name : {kModelFile, kOptimizerFile, kPositionFile, workers.c_str()}) {
     const std::string whole = *ReadFile(File(20, name).string());
     Put(File(20, name), whole.substr(0, whole.size() / 2));
     const auto loaded = Load(folder_.string());
@@ -257,7 +283,8 @@ TrainingPosition Now(int workers) {
 }
 
 ResumePlan Resume(const TrainingPosition& from, const TrainingPosition& now) {
-  return PlanResume(from, now, now.data_count / now.drawn_batch, /*has_slots=*/true, SmallLayout());
+  return PlanResume(from, now, now.data_count / now.drawn_batch, /*has_slots=*/true, /*residuals=*/0,
+                    SmallLayout());
 }
 
 TEST(ResumePlan, TheSameRunGoesOnWhereItWasWithoutAWord) {
@@ -319,12 +346,56 @@ TEST(ResumePlan, WhatCannotBeCarriedOverIsSaid) {
                 true),
             "flags differ: --lr=0.2 now, --lr=0.1 in the checkpoint");
   EXPECT_TRUE(absl::StrContains(notes([](auto& p) { p.asynchronous = true; }, true), "asynchronous"));
-  EXPECT_TRUE(absl::StrContains(notes([](auto& p) { p.wire = "bfloat16"; }, true), "rounding"));
+  EXPECT_FALSE(absl::StrContains(notes([](auto& p) { p.wire = "bfloat16"; }, true), "rounding"));
   EXPECT_TRUE(absl::StrContains(notes([](auto& p) { p.data_count = 900; }, true), "900 samples to train on"));
 }
 
+TEST(ResumePlan, WhatRoundingHadLeftIsCarriedOverToTheSameWorkersAlone) {
+  TrainingPosition from = SmallCheckpoint().position;
+  from.wire = "bfloat16";
+  const auto plan = [&](int residuals, int workers, const char* wire, const char* strategy) {
+    TrainingPosition now = Now(workers);
+    now.wire = wire;
+    now.strategy = strategy;
+    return PlanResume(from, now, now.data_count / now.drawn_batch, true, residuals, SmallLayout());
+  };
+  EXPECT_TRUE(plan(2, 2, "bfloat16", "ring").with_residuals);
+  EXPECT_TRUE(plan(2, 2, "bfloat16", "ring").notes.empty());
+  EXPECT_TRUE(plan(1, 2, "bfloat16", "ring").with_residuals);
+  EXPECT_EQ(plan(1, 2, "bfloat16", "ring").notes,
+            (std::vector<std::string>{"some of what rounding to bfloat16 had left to be sent is dropped: the "
+                                      "checkpoint has that of 1 of 2 workers"}));
+  for (const auto& [workers, wire, strategy] : {std::tuple{1, "bfloat16", "ring"},
+                                                {2, "float16", "ring"},
+                                                {2, "float32", "ring"},
+                                                {2, "bfloat16", "ps-sync"}}) {
+    const ResumePlan other = plan(2, workers, wire, strategy);
+    EXPECT_FALSE(other.with_residuals);
+    const std::string notes = absl::StrJoin(other.notes, "\n");
+    EXPECT_TRUE(absl::StrContains(notes, "what rounding to bfloat16 had left to be sent is dropped"))
+        << notes;
+  }
+}
+
+TEST(ResumePlan, AsynchronousWorkersGoOnEachWhereItWas) {
+  TrainingPosition from = SmallCheckpoint().position;
+  from.asynchronous = true;
+  from.worker_steps = {38, 42};
+  from.updates = 80;
+  TrainingPosition now = Now(2);
+  now.asynchronous = true;
+  EXPECT_EQ(Resume(from, now).worker_steps, from.worker_steps);
+  EXPECT_TRUE(Resume(from, now).notes.empty()) << absl::StrJoin(Resume(from, now).notes, "\n");
+  now.data_count = 900;  // another order of samples
+  EXPECT_TRUE(Resume(from, now).worker_steps.empty());
+  TrainingPosition three = Now(3);
+  three.asynchronous = true;
+  EXPECT_TRUE(Resume(from, three).worker_steps.empty());
+  EXPECT_TRUE(absl::StrContains(absl::StrJoin(Resume(from, three).notes, "\n"), "twice or never"));
+}
+
 TEST(ResumePlan, WeightsAloneAreABeginning) {
-  const ResumePlan plan = PlanResume({}, Now(2), 31, /*has_slots=*/false, SmallLayout());
+  const ResumePlan plan = PlanResume({}, Now(2), 31, /*has_slots=*/false, /*residuals=*/0, SmallLayout());
   EXPECT_EQ(plan.step, 0);
   EXPECT_EQ(plan.samples, 0);
   EXPECT_FALSE(plan.with_slots);

@@ -1,39 +1,83 @@
 // Training that is stopped at any step and gone on with ends where undisturbed training does; threads as
 // ranks.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <map>
+#include <numeric>
 #include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "tests/ring_worker/fake_rendezvous.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/checkpoint.h"
 
 namespace psring {
 namespace {
 
-using Kept = std::map<int64_t, CheckpointBytes>;  // by step
+using Files = std::map<std::string, std::string>;  // of a checkpoint, by name
+using Kept = std::map<int64_t, Files>;             // by step
 
-// Trains, and keeps its checkpoints in `kept`. `stop_after`: rank 0 is told to end after so many steps.
+CheckpointBytes BytesOf(const Files& files, int rank = 0) {
+  const auto file = [&](const std::string& name) {
+    const auto found = files.find(name);
+    return found == files.end() ? std::string() : found->second;
+  };
+  return {.path = "kept",
+          .position = file(kPositionFile),
+          .model = file(kModelFile),
+          .optimizer = file(kOptimizerFile),
+          .residual = file(WorkerFile(rank)),
+          .has_optimizer = true};
+}
+
+// Trains, and keeps its checkpoints in `kept`. `stop_after`: rank 0 is told to end after so many steps, and
+// with it, where `stop_all` says so, every rank.
 std::vector<RankOutcome> Train(const TrainingOptions& options, int workers, Kept& kept,
-                               const CheckpointBytes* resume = nullptr, int stop_after = -1,
-                               std::vector<std::string>* notes = nullptr) {
+                               const Files* resume = nullptr, int stop_after = -1,
+                               std::vector<std::string>* notes = nullptr, bool stop_all = false) {
   const DataSplits data = SmallData();
-  return RunRanks(options, workers, data, [&](Worker& worker) {
-    worker.resume = resume;
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / absl::StrCat("psring-resume-", getpid());
+  std::filesystem::create_directories(folder);
+  const auto store = std::make_shared<FakeStore>();
+  std::vector<std::unique_ptr<FakeRendezvous>> rendezvous(workers);
+  std::vector<std::unique_ptr<WorkerParts>> parts(workers);
+  std::vector<CheckpointBytes> from(workers);
+  const bool each_alone =
+      absl::StartsWith(options.strategy, "ps-async") || absl::StartsWith(options.strategy, "ps-ssp");
+  auto outcomes = RunRanks(options, workers, data, [&](Worker& worker) {
+    if (resume != nullptr) {
+      from[worker.rank] = BytesOf(*resume, worker.rank);
+      worker.resume = &from[worker.rank];
+    }
+    if (workers > 1 && (options.wire != "float32" || each_alone)) {
+      rendezvous[worker.rank] = std::make_unique<FakeRendezvous>(store, worker.rank, workers);
+      std::vector<int> blind;
+      auto met = WorkerParts::Meet(*rendezvous[worker.rank], folder.string(), blind);
+      ASSERT_TRUE(met.ok()) << met.status();
+      EXPECT_TRUE(blind.empty());
+      parts[worker.rank] = *std::move(met);
+      worker.parts = parts[worker.rank].get();
+    }
     worker.save = [&kept](int64_t step, const CheckpointFiles& files) {
-      CheckpointBytes& bytes = kept[step];
-      bytes = {.path = absl::StrCat("step", step), .has_optimizer = true};
-      for (const auto& [name, text] : files) {
-        (name == kModelFile ? bytes.model : name == kOptimizerFile ? bytes.optimizer : bytes.position) = text;
-      }
+      kept[step] = Files(files.begin(), files.end());
       return absl::OkStatus();
     };
-    if (notes != nullptr) worker.on_note = [notes](const std::string& note) { notes->push_back(note); };
-    if (worker.rank == 0) worker.stops = [stop_after, n = 0]() mutable { return ++n == stop_after; };
+    if (notes != nullptr && worker.rank == 0) {
+      worker.on_note = [notes](const std::string& note) { notes->push_back(note); };
+    }
+    if (worker.rank == 0 || stop_all) {
+      worker.stops = [stop_after, n = 0]() mutable { return ++n == stop_after; };
+    }
   });
+  parts.clear();
+  EXPECT_TRUE(std::filesystem::is_empty(folder));  // nothing of the ranks' own is left
+  std::filesystem::remove_all(folder);
+  return outcomes;
 }
 
 TrainingOptions Options(const std::string& strategy) {
@@ -80,8 +124,11 @@ TEST_P(Stopped, AtAnyStepItEndsWithTheWeightsOfUndisturbedTraining) {
       EXPECT_EQ(resumed[0].steps.size(), static_cast<size_t>(60 - stop_after));
       EXPECT_TRUE(notes.empty()) << absl::StrJoin(notes, "\n");
       // The checkpoints of the end are the same, byte for byte.
-      EXPECT_EQ(kept[60].model, undisturbed[60].model);
-      EXPECT_EQ(kept[60].optimizer, undisturbed[60].optimizer);
+      for (const auto& [name, bytes] : undisturbed[60]) {
+        if (name != kPositionFile) {
+          EXPECT_TRUE(kept[60][name] == bytes) << name;
+        }
+      }
     }
   }
 }
@@ -95,7 +142,13 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"ring", 3, [](auto& o) { o.accumulate = 2, o.batch = 3, o.drop_last = "false"; }},
                     Case{"star", 2}, Case{"ps-sync", 2}, Case{"ps-sync", 3, [](auto& o) { o.servers = 2; }},
                     Case{"ps-sync", 2, [](auto& o) { o.accumulate = 2, o.drop_last = "false"; }},
-                    Case{"ps-sync", 2, [](auto& o) { o.clip_norm = .5; }}),
+                    Case{"ps-sync", 2, [](auto& o) { o.clip_norm = .5; }},
+                    // What rounding has left of each rank's gradients comes along.
+                    Case{"ring", 3, [](auto& o) { o.wire = "bfloat16"; }},
+                    Case{"ring", 2, [](auto& o) { o.wire = "float16", o.accumulate = 2; }},
+                    Case{"ps-sync", 1, [](auto& o) { o.wire = "bfloat16"; }},
+                    Case{"ps-sync", 3, [](auto& o) { o.wire = "bfloat16", o.accumulate = 2; }},
+                    Case{"ps-sync", 2, [](auto& o) { o.wire = "float16", o.servers = 2; }}),
     [](const auto& info) {
       std::string name = absl::StrCat(info.param.strategy, "On", info.param.workers, "No", info.index);
       std::erase_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); });
@@ -173,7 +226,7 @@ TEST(Resume, OtherStrategiesAndWorkersGoOnFromWhatCanBeCarriedOver) {
     EXPECT_TRUE(absl::StrContains(notes, way.note)) << notes;
     ASSERT_TRUE(more.contains(way.step + 10));
     // It began with the checkpoint's weights, and has learnt since.
-    const auto position = DecodePosition(more[way.step + 10]);
+    const auto position = DecodePosition(BytesOf(more[way.step + 10]));
     ASSERT_TRUE(position.ok());
     EXPECT_GT(position->samples, 480);
     EXPECT_EQ(position->sequence, 2);
@@ -190,11 +243,86 @@ TEST(Resume, AsynchronousWorkersAreToldToEndAndGoOn) {
     WeightsOf(Train(options, 3, kept));
     ASSERT_TRUE(kept.contains(60));
     ASSERT_GE(kept.size(), 2);
-    const CheckpointBytes middle = kept.begin()->second;
+    const Files middle = kept.begin()->second;
     const int64_t step = kept.begin()->first;
     const auto resumed = Train(options, 3, kept, &middle);
     WeightsOf(resumed);
     EXPECT_GE(resumed[0].steps.front().step, step);
+  }
+}
+
+TEST(Resume, RoundingErrorsThatFitNoOtherRunAreDroppedInOneLine) {
+  TrainingOptions options = Options("ring");
+  options.wire = "bfloat16";
+  options.checkpoint_every = 20;
+  Kept kept;
+  const std::vector<float> weights = WeightsOf(Train(options, 2, kept));
+  ASSERT_TRUE(kept[20].contains(WorkerFile(0)) && kept[20].contains(WorkerFile(1)));
+  const auto notes = [&](int workers, const std::function<void(TrainingOptions&)>& change,
+                         const std::function<void(Files&)>& lose) {
+    TrainingOptions other = options;
+    change(other);
+    Files from = kept[20];
+    lose(from);
+    Kept none;
+    std::vector<std::string> lines;
+    const std::vector<RankOutcome> outcomes = Train(other, workers, none, &from, -1, &lines);
+    WeightsOf(outcomes);
+    std::erase_if(lines, [](const std::string& line) { return !absl::StrContains(line, "rounding"); });
+    return absl::StrJoin(lines, "\n");
+  };
+  const auto same = [](TrainingOptions&) {};
+  const auto whole = [](Files&) {};
+  const std::string what = "what rounding to bfloat16 had left to be sent is dropped: ";
+  EXPECT_EQ(notes(3, same, whole), what + "there are 3 workers, and were 2");
+  EXPECT_EQ(notes(
+                2, [](auto& o) { o.strategy = "star"; }, whole),
+            what + "the strategy was ring");
+  EXPECT_EQ(notes(
+                2, [](auto& o) { o.wire = "float16"; }, whole),
+            what + "gradients now travel as float16");
+  EXPECT_EQ(notes(2, same, whole), "");
+}
+
+TEST(Resume, AsynchronousWorkersGoOnEachAtItsOwnSamples) {
+  for (const char* strategy : {"ps-async", "ps-ssp:2"}) {
+    for (const char* wire : {"float32", "bfloat16"}) {
+      SCOPED_TRACE(absl::StrCat(strategy, " ", wire));
+      TrainingOptions options = Options(strategy);
+      options.deterministic = false;
+      options.wire = wire;
+      options.jitter_ms = "1";
+      options.checkpoint_every = 25;
+      const auto position_of = [](const Files& files) { return *DecodePosition(BytesOf(files)); };
+      Kept kept;
+      std::vector<std::string> notes;
+      Train(options, 3, kept, nullptr, 30, &notes, /*stop_all=*/true);
+      ASSERT_EQ(kept.size(), 2) << "that of every 25 steps, and that of the end";
+      for (const auto& [step, files] : kept) {
+        const TrainingPosition at = position_of(files);
+        ASSERT_EQ(at.worker_steps.size(), 3);
+        EXPECT_EQ(std::accumulate(at.worker_steps.begin(), at.worker_steps.end(), int64_t{0}), at.updates);
+        EXPECT_EQ(at.step, at.updates / 3);
+        for (int worker = 0; worker < 3; ++worker) {
+          EXPECT_EQ(files.contains(WorkerFile(worker)), wire != std::string("float32"));
+        }
+      }
+      const Files end = kept.rbegin()->second;
+      const TrainingPosition stopped = position_of(end);
+      EXPECT_EQ(stopped.worker_steps, (std::vector<int64_t>{30, 30, 30}));
+      // From the middle one, where an asynchronous worker is ahead of others.
+      const TrainingPosition middle = position_of(kept.begin()->second);
+      const Files from = kept.begin()->second;
+      const auto resumed = Train(options, 3, kept, &from, -1, &notes);
+      WeightsOf(resumed);
+      EXPECT_TRUE(notes.empty()) << absl::StrJoin(notes, "\n");
+      const TrainingPosition last = position_of(kept[60]);
+      EXPECT_EQ(last.updates, 180);
+      for (int worker = 0; worker < 3; ++worker) {
+        EXPECT_EQ(last.worker_steps[worker],
+                  middle.worker_steps[worker] + static_cast<int64_t>(resumed[worker].steps.size()));
+      }
+    }
   }
 }
 

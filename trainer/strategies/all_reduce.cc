@@ -28,6 +28,7 @@ class AllReduceStrategy : public SyncStrategy {
 
   absl::Status Start(const TrainingState& state) override {
     state_ = state;
+    if (feedback_.has_value() && state.residual.count > 0) feedback_->Load(state.residual);
     PSRING_RETURN_IF_ERROR(Broadcast(state_.weights));
     if (state.has_slots) {
       if (context_.rank == 0) optimizer_.Load(state.slots, *lane_);
@@ -44,6 +45,7 @@ class AllReduceStrategy : public SyncStrategy {
 
   absl::Status BeginStep(const StepInfo& info) override {
     info_ = info;
+    if (feedback_.has_value()) feedback_->BeginStep(info.step);
     rate_ = LearningRate(context_.schedule, info.global_samples_before);
     traffic_before_ = context_.group->traffic();
     // The lane writes into them, so they must not move.
@@ -127,6 +129,10 @@ class AllReduceStrategy : public SyncStrategy {
     optimizer_.Save(slots, *lane_);
     PSRING_RETURN_IF_ERROR(lane_->Synchronize());
     return true;
+  }
+
+  ConstSpan ResidualBefore(int64_t step) const override {
+    return feedback_.has_value() ? feedback_->Before(step) : ConstSpan();
   }
 
   void Abort(absl::Status why) override { context_.group->Abort(std::move(why)); }

@@ -49,12 +49,15 @@ class ParameterServerStrategy : public SyncStrategy {
                         .optimizer = context_.optimizer,
                         .schedule = context_.schedule,
                         .start_step = state.step,
-                        .start_samples = state.samples};
+                        .start_samples = state.samples,
+                        .start_beyond = state.beyond};
     SharedSpan sent{state.gradient.host, state.gradient_fd, state.gradient_on_gpu};
     if (context_.wire != DType::kFloat32) {
       PSRING_ASSIGN_OR_RETURN(feedback_, ErrorFeedback::Create(context_.wire, state.gradient.host.count,
                                                                /*shared=*/state.gradient_fd >= 0, *host_));
       sent = {feedback_->encoded(), feedback_->encoded_fd()};
+      if (state.residual.count > 0) feedback_->Load(state.residual);
+      if (context_.kept_every > 0) feedback_->Keep(state.step);
     }
     client_.ShareMemory(sent, {state.weights.host, state.weights_fd, state.weights_on_gpu});
     if (state.has_slots) client_.BeginWith(state.slots);
@@ -70,12 +73,16 @@ class ParameterServerStrategy : public SyncStrategy {
   absl::StatusOr<std::optional<Stage>> AwaitStage(int stage) override {
     PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back,
                             client_.Barrier(stage, absl::InfiniteFuture()));
-    if (back.has_value()) PSRING_RETURN_IF_ERROR(FetchWeights());
+    if (back.has_value()) PSRING_RETURN_IF_ERROR(GoBackTo(*back));
     return Stage{.goes_back_to = back};
   }
 
   absl::Status BeginStep(const StepInfo& info) override {
     info_ = info;
+    if (feedback_.has_value()) {
+      if (context_.kept_every > 0 && info.step % context_.kept_every == 0) feedback_->Keep(info.step);
+      feedback_->BeginStep(info.step);
+    }
     traffic_before_ = client_.traffic();
     MutexLock lock(mutex_);
     records_.assign(context_.buckets.size(), {});
@@ -112,17 +119,14 @@ class ParameterServerStrategy : public SyncStrategy {
     if (lane_ != nullptr) PSRING_RETURN_IF_ERROR(lane_->Synchronize());
     // Beyond the client's own deadline, which names the push; it does not count while a server is looked for.
     PSRING_RETURN_IF_ERROR(WaitForReplies(absl::Now() + 3 * context_.timeout + absl::Seconds(5)));
-    bool went_back = false;
+    std::optional<int64_t> went_back_to;
     {
       MutexLock lock(mutex_);
-      went_back = went_back_;
-    }
-    {
-      MutexLock lock(mutex_);
+      if (went_back_) went_back_to = next_step_;
       context_.compute.WaitFor(arrivals_->Record());
     }
     context_.compute.Stamp(arrived_ns_);
-    if (went_back) PSRING_RETURN_IF_ERROR(FetchWeights());
+    if (went_back_to.has_value()) PSRING_RETURN_IF_ERROR(GoBackTo(*went_back_to));
     PSRING_RETURN_IF_ERROR(context_.compute.Synchronize());
     StepReport report{.traffic = client_.traffic() - traffic_before_,
                       .exposed_ns = arrived_ns_ - backward_ns_};
@@ -130,7 +134,7 @@ class ParameterServerStrategy : public SyncStrategy {
     for (BucketRecord& record : records_) record.ready_ns = ready_ns_[static_cast<size_t>(record.bucket)];
     report.buckets = std::move(records_);
     report.dropped = dropped_;
-    if (dropped_ || went_back_) report.next_step = next_step_;
+    if (dropped_ || went_back_to.has_value()) report.next_step = next_step_;
     report.version = version_;
     return report;
   }
@@ -157,6 +161,10 @@ class ParameterServerStrategy : public SyncStrategy {
     return of_this_step;
   }
 
+  ConstSpan ResidualBefore(int64_t step) const override {
+    return feedback_.has_value() ? feedback_->Before(step) : ConstSpan();
+  }
+
   void Abort(absl::Status why) override { client_.Abort(std::move(why)); }
 
  private:
@@ -173,6 +181,15 @@ class ParameterServerStrategy : public SyncStrategy {
   absl::Status FetchWeights() {
     PSRING_RETURN_IF_ERROR(client_.Fetch(state_.weights.host, absl::Now() + context_.timeout));
     return UploadWeights();
+  }
+
+  // With the server, which has come back with older weights.
+  absl::Status GoBackTo(int64_t step) {
+    if (feedback_.has_value() && !feedback_->GoBackTo(step)) {
+      context_.on_note(absl::StrCat("worker ", context_.rank, " goes back to step ", step,
+                                    ", and what rounding had left of its gradients then is not known"));
+    }
+    return FetchWeights();
   }
 
   void Push(const Bucket& bucket) {
@@ -197,7 +214,7 @@ class ParameterServerStrategy : public SyncStrategy {
     const int64_t now = context_.trace.Now();
     const Bucket& bucket = context_.buckets[static_cast<size_t>(index)];
     if (result.ok() && result->dropped && feedback_.has_value()) {
-      feedback_->TakeBack(bucket.first, GradientOf(bucket));
+      feedback_->TakeBack(bucket.first, bucket.count);
     }
     MutexLock lock(mutex_);
     if (result.ok()) {

@@ -32,8 +32,8 @@ class MpirunTest : public testing::Test {
     fs::remove_all(folder_);
   }
   // From here on PATH finds this one alone.
-  void Install(const std::string& says) {
-    const fs::path file = folder_ / "mpirun";
+  void Install(const std::string& says, const std::string& name = "mpirun") {
+    const fs::path file = folder_ / name;
     std::ofstream(file) << "#!/bin/sh\necho '" << says << "'\n";
     chmod(file.c_str(), 0755);
     setenv("PATH", folder_.c_str(), 1);
@@ -53,14 +53,27 @@ class MpirunTest : public testing::Test {
 
 TEST_F(MpirunTest, WithoutOneItSaysWhatToInstall) {
   setenv("PATH", folder_.c_str(), 1);
-  const absl::Status status = FindMpirun({}).status();
+  const absl::Status status = FindMpirun({.family = "Open MPI"}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_TRUE(absl::StrContains(status.message(), "openmpi-bin")) << status;
+  EXPECT_TRUE(absl::StrContains(FindMpirun({.family = "MPICH"}).status().message(), "install mpich"));
+}
+
+TEST_F(MpirunTest, OfSeveralTheBuildsOwnIsTaken) {
+  Install("mpirun (Open MPI) 4.1.4");
+  const absl::Status status = FindMpirun({.family = "MPICH"}).status();
+  EXPECT_EQ(status.message(),
+            absl::StrCat(folder_.string(),
+                         "/mpirun is Open MPI's, and there is no mpirun of MPICH, which this "
+                         "build was made with; install mpich"));
+  Install("HYDRA build details:\n    Version:    4.0.2", "mpiexec.mpich");
+  EXPECT_EQ(*DescribeMpirun("MPICH"), absl::StrCat("MPICH 4.0.2, ", folder_.string(), "/mpiexec.mpich"));
+  EXPECT_EQ(*DescribeMpirun("Open MPI"), absl::StrCat("Open MPI 4.1.4, ", folder_.string(), "/mpirun"));
 }
 
 TEST_F(MpirunTest, OpenMpiMayRunMoreRanksThanCoresAndBindsNone) {
   Install("mpirun (Open MPI) 4.1.4");
-  const absl::StatusOr<MpirunCommand> command = FindMpirun({.ranks = 4});
+  const absl::StatusOr<MpirunCommand> command = FindMpirun({.ranks = 4, .family = ""});
   ASSERT_TRUE(command.ok()) << command.status();
   EXPECT_TRUE(absl::StartsWith(
       Line(*command), absl::StrCat(folder_.string(), "/mpirun -n 4 --oversubscribe --bind-to none")));
@@ -71,34 +84,35 @@ TEST_F(MpirunTest, OpenMpiMayRunMoreRanksThanCoresAndBindsNone) {
 
 TEST_F(MpirunTest, OpenMpiIsHeldToOneTransport) {
   Install("mpirun (Open MPI) 4.1.4");
-  const absl::StatusOr<MpirunCommand> shm = FindMpirun({.ranks = 2, .transport = "shm"});
+  const absl::StatusOr<MpirunCommand> shm = FindMpirun({.ranks = 2, .transport = "shm", .family = ""});
   ASSERT_TRUE(shm.ok()) << shm.status();
   EXPECT_TRUE(absl::StrContains(Line(*shm), "--mca pml ob1 --mca btl self,vader")) << Line(*shm);
-  const absl::StatusOr<MpirunCommand> tcp = FindMpirun({.ranks = 2, .transport = "tcp"});
+  const absl::StatusOr<MpirunCommand> tcp = FindMpirun({.ranks = 2, .transport = "tcp", .family = ""});
   ASSERT_TRUE(tcp.ok()) << tcp.status();
   EXPECT_TRUE(absl::StrContains(Line(*tcp), "--mca pml ob1 --mca btl self,tcp --mca btl_tcp_if_include lo"));
 }
 
 TEST_F(MpirunTest, MpichIsSteeredByEnvironmentAccordingToItsNetwork) {
   InstallMpich("ch4:ucx");
-  absl::StatusOr<MpirunCommand> command = FindMpirun({.ranks = 3, .transport = "tcp"});
+  absl::StatusOr<MpirunCommand> command = FindMpirun({.ranks = 3, .transport = "tcp", .family = ""});
   ASSERT_TRUE(command.ok()) << command.status();
   EXPECT_EQ(Line(*command), absl::StrCat(folder_.string(), "/mpirun -n 3"));
   EXPECT_TRUE(Sets(*command, "MPIR_CVAR_NOLOCAL=1") && Sets(*command, "UCX_TLS=tcp,self"));
   InstallMpich("ch4:ofi");
-  command = FindMpirun({.ranks = 3, .transport = "tcp"});
+  command = FindMpirun({.ranks = 3, .transport = "tcp", .family = ""});
   ASSERT_TRUE(command.ok()) << command.status();
   EXPECT_TRUE(Sets(*command, "MPIR_CVAR_NOLOCAL=1") && Sets(*command, "FI_PROVIDER=tcp"));
   InstallMpich("something:else");
-  EXPECT_TRUE(FindMpirun({.ranks = 3}).ok());
-  EXPECT_EQ(FindMpirun({.ranks = 3, .transport = "tcp"}).status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_TRUE(FindMpirun({.ranks = 3, .family = ""}).ok());
+  EXPECT_EQ(FindMpirun({.ranks = 3, .transport = "tcp", .family = ""}).status().code(),
+            absl::StatusCode::kUnimplemented);
 }
 
 TEST_F(MpirunTest, ItIsDescribedInOneLine) {
   Install("mpirun (Open MPI) 4.1.4");
-  EXPECT_EQ(*DescribeMpirun(), absl::StrCat("Open MPI 4.1.4, ", folder_.string(), "/mpirun"));
+  EXPECT_EQ(*DescribeMpirun(""), absl::StrCat("Open MPI 4.1.4, ", folder_.string(), "/mpirun"));
   InstallMpich("ch4:ofi");
-  EXPECT_EQ(*DescribeMpirun(), absl::StrCat("MPICH 4.0.2, ", folder_.string(), "/mpirun"));
+  EXPECT_EQ(*DescribeMpirun(""), absl::StrCat("MPICH 4.0.2, ", folder_.string(), "/mpirun"));
 }
 
 TEST_F(MpirunTest, ItsFramesAreToldFromWhatMatters) {
@@ -111,7 +125,7 @@ TEST_F(MpirunTest, ItsFramesAreToldFromWhatMatters) {
 
 TEST_F(MpirunTest, StrangersAndBadOptionsAreRefusedInOneLine) {
   Install("mpirun of somebody else");
-  EXPECT_EQ(FindMpirun({}).status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(FindMpirun({.family = ""}).status().code(), absl::StatusCode::kUnimplemented);
   Install("mpirun (Open MPI) 4.1.4");
   EXPECT_EQ(FindMpirun({.ranks = 0}).status().code(), absl::StatusCode::kInvalidArgument);
   const absl::Status status = FindMpirun({.ranks = 1, .transport = "pigeon"}).status();

@@ -137,6 +137,10 @@ class RestartTest : public testing::Test {
 constexpr char kSingle[] = "--strategy single --micro_batches 2";
 constexpr char kRing[] = "--strategy ring --workers 2 --jitter_ms 2";
 constexpr char kServer[] = "--strategy ps-sync --workers 2 --deterministic --jitter_ms 2";
+// What rounding leaves of each rank's gradients is a state of its own.
+constexpr char kRingIn16Bits[] = "--strategy ring --workers 3 --jitter_ms 2 --wire bfloat16";
+constexpr char kServerIn16Bits[] =
+    "--strategy ps-sync --workers 2 --deterministic --jitter_ms 2 --wire bfloat16";
 
 TEST_F(RestartTest, AKilledRankOfARingEndsAllAndTheyGoOnFromTheLastCheckpoint) {
   const std::string undisturbed = Undisturbed(kRing);
@@ -168,6 +172,20 @@ TEST_F(RestartTest, AKilledServerComesBackAloneAndAKilledWorkerTakesAllWithIt) {
   EXPECT_TRUE(absl::StrContains(output(), "the server was killed by SIGKILL (Killed); it is started anew"))
       << output();
   EXPECT_TRUE(absl::StrContains(output(), "1 restart is left")) << output();
+  EXPECT_TRUE(AllEnd());
+}
+
+TEST_F(RestartTest, WorkersGoBackWithAKilledServerToWhatRoundingHadLeftThen) {
+  const std::string undisturbed = Undisturbed(kServerIn16Bits);
+  Start(kServerIn16Bits, Out("run"), absl::StrCat("--max_restarts 2 --checkpoint_dir ", Folder()));
+  for (int death = 0; death < 2; ++death) {
+    AwaitCheckpoint(Folder(), 100 * death + SomeStep());
+    Kill(PidOf("server"), SIGKILL);
+  }
+  EXPECT_EQ(Wait(), 0) << output();
+  EXPECT_EQ(Hash(Out("run")), undisturbed);
+  EXPECT_FALSE(absl::StrContains(output(), "is not known")) << output();
+  EXPECT_FALSE(absl::StrContains(output(), "all ranks are started again")) << output();
   EXPECT_TRUE(AllEnd());
 }
 
@@ -212,9 +230,11 @@ TEST_F(RestartTest, ARankThatAlwaysDiesEndsTheJobAfterSoManyRestarts) {
 class Killed : public RestartTest, public testing::WithParamInterface<const char*> {
  protected:
   const char* Records() const {
-    return GetParam() == std::string(kSingle) ? "single-1"
-           : GetParam() == std::string(kRing) ? "ring-2"
-                                              : "ps-sync-2";
+    const absl::string_view what = GetParam();
+    return what == kSingle         ? "single-1"
+           : what == kRing         ? "ring-2"
+           : what == kRingIn16Bits ? "ring-3"
+                                   : "ps-sync-2";
   }
   // The server adds as one process does that makes both batches.
   std::string Reference() const { return GetParam() == std::string(kServer) ? kSingle : GetParam(); }
@@ -250,11 +270,12 @@ TEST_P(Killed, BySigtermACheckpointOfThatVeryStepIsKept) {
 }
 
 std::string NameOf(const testing::TestParamInfo<const char*>& info) {
-  const std::vector<std::string> names = {"Single", "Ring", "Server"};
+  const std::vector<std::string> names = {"Single", "Ring", "Server", "RingIn16Bits", "ServerIn16Bits"};
   return names[info.index];
 }
 
-INSTANTIATE_TEST_SUITE_P(Strategies, Killed, testing::Values(kSingle, kRing, kServer), NameOf);
+INSTANTIATE_TEST_SUITE_P(Strategies, Killed,
+                         testing::Values(kSingle, kRing, kServer, kRingIn16Bits, kServerIn16Bits), NameOf);
 
 TEST_F(RestartTest, LatestIsTheRunBeforeUnderAnyStrategyAndWhatIsNotCarriedOverIsSaid) {
   Start(kRing, "");
