@@ -73,8 +73,8 @@ std::optional<StepMeans> MeansOf(const std::vector<TraceSpan>& spans,
   return means;
 }
 
-absl::StatusOr<StepProbe> StepProbe::Start(const std::string& interface, Clock clock) {
-  StepProbe probe(interface, std::move(clock));
+absl::StatusOr<StepProbe> StepProbe::Start(const std::string& interface, int ranks, Clock clock) {
+  StepProbe probe(interface, ranks, std::move(clock));
   if (!interface.empty()) {
     PSRING_ASSIGN_OR_RETURN(probe.sent_before_, InterfaceTxBytes(interface));
   }
@@ -103,12 +103,12 @@ void StepProbe::ReadDelay() {
 }
 
 void StepProbe::Fill(const Trace& trace, RankResult& result) {
-  if (!interface_.empty() && sent_ >= sent_before_) result.wire_tx_bytes = sent_ - sent_before_;
+  if (!interface_.empty() && sent_ >= sent_before_) result.wire_tx_bytes = (sent_ - sent_before_) / ranks_;
   if (steps_ == 0) return;
   if (last_.steps <= first_.steps) ReadDelay();  // all of it took less time than lies between two readings
   if (first_.steps >= 0 && last_.steps > first_.steps) {
-    result.run_delay_ms =
-        Ms(last_.run_delay_ns - first_.run_delay_ns) / static_cast<double>(last_.steps - first_.steps);
+    result.run_delay_ms = Ms(last_.run_delay_ns - first_.run_delay_ns) /
+                          static_cast<double>(last_.steps - first_.steps) / ranks_;
   }
   const std::vector<TraceSpan> spans = trace.spans();
   if (const std::optional<StepMeans> means = MeansOf(spans, begins_)) {

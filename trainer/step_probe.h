@@ -33,8 +33,10 @@ std::optional<StepMeans> MeansOf(const std::vector<TraceSpan>& spans,
 // One thread: the training's, between its steps.
 class StepProbe {
  public:
-  // `interface`: whose sent bytes are counted; empty: none's. NotFound: there is no such interface.
-  static absl::StatusOr<StepProbe> Start(const std::string& interface, Clock clock = MonotonicNanos);
+  // `interface`: whose sent bytes are counted; empty: none's. NotFound: there is no such interface. What is
+  // counted of the process or its interface is shared evenly among its `ranks`.
+  static absl::StatusOr<StepProbe> Start(const std::string& interface, int ranks = 1,
+                                         Clock clock = MonotonicNanos);
 
   // After each step; `record` is what keeping it takes (writing it down).
   template <typename Keep>
@@ -55,12 +57,13 @@ class StepProbe {
     int64_t run_delay_ns = 0;
   };
 
-  StepProbe(std::string interface, Clock clock)
-      : interface_(std::move(interface)), clock_(std::move(clock)) {}
+  StepProbe(std::string interface, int ranks, Clock clock)
+      : interface_(std::move(interface)), ranks_(ranks), clock_(std::move(clock)) {}
   void Count(const StepRecord& step);
   void ReadDelay();
 
   std::string interface_;
+  int ranks_ = 1;
   Clock clock_;
   int64_t sent_before_ = 0, sent_ = 0;
   int64_t steps_ = 0, own_ns_ = 0;

@@ -238,7 +238,7 @@ TEST(Plan, ReplicasAreTheWorkersOfOneProcess) {
     const bool replicates = configuration.strategy.name == "dp";
     found += replicates;
     EXPECT_EQ(configuration.training.replicas, replicates ? configuration.workers : 1);
-    EXPECT_EQ(configuration.processes(), replicates ? 1 : configuration.workers);
+    EXPECT_EQ(configuration.ranks(), replicates ? 1 : configuration.workers);
   }
   EXPECT_EQ(found, 2);
 }
