@@ -44,7 +44,7 @@ void StopSignal::OnStop(int rank, std::function<void(absl::Status)> abort,
   if (abort == nullptr) {
     ranks_.erase(rank);
   } else {
-    if (signal_ != 0) abort(StoppedBy(signal_));
+    if (signal_ != 0 || !failure_.ok()) abort(signal_ != 0 ? StoppedBy(signal_) : failure_);
     ranks_[rank] = {std::move(abort), std::move(patience)};
   }
   changed_.NotifyAll();
@@ -53,6 +53,7 @@ void StopSignal::OnStop(int rank, std::function<void(absl::Status)> abort,
 void StopSignal::AbortOthers(int rank, const absl::Status& why) {
   MutexLock lock(mutex_);
   if (signal_ != 0) return;
+  failure_ = why;
   for (const auto& [other, of_rank] : ranks_) {
     if (other != rank) of_rank.abort(why);
   }

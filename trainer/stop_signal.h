@@ -24,15 +24,15 @@ class StopSignal {
   StopSignal();
   ~StopSignal();
 
-  // `abort` is called at once where the signal has come before. It must be safe from another thread, until
-  // OnStop(rank, nullptr). `patience`: asked when the signal comes, how long `abort` is to wait; of several
-  // ranks the longest counts for all.
+  // `abort` is called at once where the signal, or another rank's failure, has come before. It must be safe
+  // from another thread, until OnStop(rank, nullptr). `patience`: asked when the signal comes, how long
+  // `abort` is to wait; of several ranks the longest counts for all.
   void OnStop(
       int rank, std::function<void(absl::Status)> abort,
       std::function<absl::Duration()> patience = [] { return absl::ZeroDuration(); });
 
-  // `rank` has failed: the others end, too, because of `why`. Nothing happens where the signal has come,
-  // which ends them in its own time.
+  // `rank` has failed, the first of all: the others end, too, because of `why`. Nothing happens where the
+  // signal has come, which ends them in its own time.
   void AbortOthers(int rank, const absl::Status& why);
 
   // 0: none has come.
@@ -53,6 +53,7 @@ class StopSignal {
   CondVar changed_;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<int, OfRank> ranks_ ABSL_GUARDED_BY(mutex_);
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // of a rank
   std::thread watcher_;
 };
 

@@ -20,6 +20,8 @@ TEST(StopSignal, AFailureAbortsTheOtherRanksAlone) {
   ASSERT_EQ(aborted.size(), 1);
   EXPECT_EQ(aborted[3].message(), "rank 4: no more");
   EXPECT_EQ(stop.signal(), 0);
+  stop.OnStop(6, [&](absl::Status why) { aborted[6] = std::move(why); });
+  EXPECT_EQ(aborted[6].message(), "rank 4: no more") << "it was not connected before";
 }
 
 TEST(StopSignal, ASignalAbortsEveryRankAfterTheLongestPatience) {
