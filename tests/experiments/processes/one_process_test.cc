@@ -158,8 +158,8 @@ TEST_F(OneProcessTest, AKilledProcessIsMissedByTheRanksOfTheOther) {
     EXPECT_TRUE(WaitForAll(ones));
     EXPECT_FALSE(ones[0]->Succeeded());
     const std::string& errors = ones[0]->errors();
-    EXPECT_TRUE(absl::StartsWith(errors, "trainer: rank 0: ") ||
-                absl::StartsWith(errors, "trainer: rank 1: "))
+    EXPECT_TRUE(absl::StrContains(errors, "trainer: rank 0: ") ||
+                absl::StrContains(errors, "trainer: rank 1: "))
         << ones[0]->Story();
   }
 }
@@ -202,8 +202,8 @@ TEST_F(OneProcessTest, AProcessWithAnotherNumberOfRanksIsNamed) {
   StartedOnes ones;
   for (int process : {0, 1}) {
     ones.push_back(std::make_unique<Started>(
-        Command(PSRING_TRAINER, absl::StrCat("--strategy ring ", kShort, meet,
-                                             " --timeout 10 --ranks_per_process ", 2 + process)),
+        Command(PSRING_TRAINER,
+                absl::StrCat("--strategy ring ", kShort, meet, " --ranks_per_process ", 2 + process)),
         std::vector<std::string>{absl::StrCat("RANK=", process), "WORLD_SIZE=2"}));
   }
   EXPECT_TRUE(WaitForAll(ones));
