@@ -107,14 +107,15 @@ struct RankResult {
   int64_t staleness_sum = 0;
   int64_t staleness_max = 0;
   int64_t dropped_gradients = 0;  // backup workers: steps of this rank that are in no update
-  double peak_memory_mb = 0;
+  double peak_memory_mb = 0;      // of its process, shared evenly among the ranks in that
   DdpFigures ddp;
   DataParallelFigures data_parallel;  // means over the measured steps
   int64_t wire_tx_bytes = -1;         // by the interface's counter, in the measured steps; -1: nobody counted
   // Means over the measured steps; below 0: not known, as in records of earlier versions.
   double computed_ms = -1;   // from a step's begin until its whole gradient was handed over
   double update_ms = -1;     // the optimizer's, on this rank
-  double run_delay_ms = -1;  // its threads could have run and waited for a processor, all of them together
+  double run_delay_ms = -1;  // its process's threads could have run and waited for a processor, all of them
+                             // together, shared evenly among the ranks in it
   double probe_ms = -1;      // what recording cost: spans, counters, the step's line
   std::vector<CurvePoint> curve;  // the rank that evaluates
 };

@@ -29,26 +29,31 @@ std::vector<std::string> ServerArguments(const TrainingOptions& training, const 
   return arguments;
 }
 
-absl::StatusOr<ServerRole> ServerRoleOf(const TrainingOptions& training, int rank, int world_size) {
+absl::StatusOr<ServerRole> ServerRoleOf(const TrainingOptions& training, int process, int processes) {
+  const int each = training.ranks_per_process;
   const bool dedicated = training.server_placement == "dedicated";
-  ServerRole role{.workers = world_size};
+  ServerRole role{.workers = processes * each};
   if (dedicated) {
     role.servers = ServersOf(training, 0);
-    role.workers = world_size - role.servers;
-    if (role.workers < 1) {
+    const int training_processes = processes - role.servers;
+    role.workers = training_processes * each;
+    const char* const what = each == 1 ? " rank" : " process";
+    if (training_processes < 1) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--server_placement dedicated makes the last ", role.servers,
-                       role.servers == 1 ? " rank" : " ranks", " of ", world_size,
-                       role.servers == 1 ? " a server" : " servers",
+          absl::StrCat("--server_placement dedicated makes the last ", role.servers, what,
+                       role.servers == 1 ? ""
+                       : each == 1       ? "s"
+                                         : "es",
+                       " of ", processes, role.servers == 1 ? " a server" : " servers",
                        ", and leaves none to train; start more processes, or choose another placement"));
     }
-    if (rank >= role.workers) role.becomes = rank - role.workers;
+    if (process >= training_processes) role.becomes = process - training_processes;
     return role;
   }
-  role.servers = ServersOf(training, world_size);
+  role.servers = ServersOf(training, role.workers);
   if (training.server_placement == "colocated") {
-    role.starts = {rank};
-  } else if (rank == 0) {
+    for (int rank = process * each; rank < (process + 1) * each; ++rank) role.starts.push_back(rank);
+  } else if (process == 0) {
     for (int server = 0; server < role.servers; ++server) role.starts.push_back(server);
   }
   return role;

@@ -25,16 +25,17 @@ struct ServerStart {
 // Flags alone, without the program. Checkpoints are the caller's affair.
 std::vector<std::string> ServerArguments(const TrainingOptions& training, const ServerStart& place);
 
-// What a process is where a launcher that knows only ranks has started it, and a strategy wants servers.
-// --server_placement: `rank0` has rank 0 start all of them beside itself; `colocated` every rank one; with
-// `dedicated` the last ranks are the servers. Pure.
+// What a process is where a launcher that knows only processes has started it, and a strategy wants servers.
+// --server_placement: `rank0` has the process of rank 0 start all of them beside itself; `colocated` every
+// process one for each of its ranks; with `dedicated` the last processes are the servers. Pure.
 struct ServerRole {
   int workers = 1;          // the ranks that train: those below this number
   int servers = 1;          // of all
   int becomes = -1;         // this process is to be this server, and no worker
   std::vector<int> starts;  // the servers that this process starts beside itself
 };
-// InvalidArgument: no rank would be left to train.
-absl::StatusOr<ServerRole> ServerRoleOf(const TrainingOptions& training, int rank, int world_size);
+// `process` of `processes`, each of --ranks_per_process ranks. InvalidArgument: no rank would be left to
+// train.
+absl::StatusOr<ServerRole> ServerRoleOf(const TrainingOptions& training, int process, int processes);
 
 }  // namespace psring

@@ -69,6 +69,11 @@ void VisitFlags(Options& o, Visitor& visit) {
                o.oversubscribe, true);
   visit(Row{"--threads", group, "N", "Cores that an op may use, per worker"}, o.threads,
         WholeNumber(1, 4096));
+  visit(Row{"--ranks_per_process", group, "K",
+            "One process carries K ranks, each a thread with a device and a replica of its own; torchrun, "
+            "mpirun "
+            "and srun count processes, so that the world is theirs times K"},
+        o.ranks_per_process, WholeNumber(1, 1024));
   visit(
       Row{"--precision", group, "TYPE",
           "Of forward and backward: float32, or bfloat16, with weights, gradients and optimizer in float32"},
@@ -434,6 +439,11 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& options) {
     return absl::InvalidArgumentError("--score validation needs --validation N, the samples to hold out");
   }
   PSRING_RETURN_IF_ERROR(CheckRecovery(options, options.servers));
+  if (options.ranks_per_process > 1 && options.clock == "virtual") {
+    return absl::InvalidArgumentError(
+        "--ranks_per_process with --clock virtual, which is one process for all workers: leave one of them "
+        "out");
+  }
   if (options.clock == "wall") {
     const TrainingOptions standard;
     for (const auto& [flag, given] : {std::pair{"--compute_ms", options.compute_ms != standard.compute_ms},

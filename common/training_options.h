@@ -26,6 +26,7 @@ struct TrainingOptions {
   std::string device = "auto";
   bool oversubscribe = false;         // ranks may share a GPU
   int threads = 1;                    // cores an op may use, per worker
+  int ranks_per_process = 1;          // each a thread with a device and a replica of its own
   std::string precision = "float32";  // float32, bfloat16: of forward and backward
 
   // Budget: at most one is not 0. Samples are counted over all workers.

@@ -134,7 +134,8 @@ void AddSharedFlags(CLI::App& verb, RawFlags& raw) {
       ->option_text("N")
       ->check(WholeNumber(1, kMostWorkers))
       ->capture_default_str();
-  verb.add_option("--nproc_per_node", raw.nodes.per_node, "Workers on each, in place of --workers")
+  verb.add_option("--nproc_per_node", raw.nodes.per_node,
+                  "Processes on each, in place of --workers: as many workers, or times --ranks_per_process")
       ->group(machines)
       ->option_text("N")
       ->check(WholeNumber(1, kMostWorkers));
@@ -430,7 +431,8 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawFlags& raw,
   }
   if (raw.workers.empty()) {
     const int server_nodes = flags.nodes.several() ? ServerNodes(raw.training) : 0;
-    const int workers = (flags.nodes.nodes - server_nodes) * std::max(1, flags.nodes.per_node);
+    const int workers = (flags.nodes.nodes - server_nodes) * std::max(1, flags.nodes.per_node) *
+                        raw.training.ranks_per_process;
     if (workers < 1) {
       return absl::InvalidArgumentError(
           absl::StrCat("--server_placement dedicated takes the last --servers machines of --nnodes ",

@@ -67,10 +67,11 @@ absl::Status GrpcClient::Start(int worker, const ServerJob& job, Span weights, a
     std::optional<std::string> offer;
     {
       MutexLock lock(mutex_);
-      while (!offer_.has_value() && offered_.WaitUntil(mutex_, until)) {
+      while (!offer_.has_value() && !ended_ && offered_.WaitUntil(mutex_, until)) {
       }
       offer = offer_;
     }
+    PSRING_RETURN_IF_ERROR(session_.failure());
     token =
         offer.has_value()
             ? HandOver(*offer, until)
@@ -246,6 +247,8 @@ void GrpcClient::OpenLocked(std::shared_ptr<grpc::Channel> channel) {
 void GrpcClient::End(const absl::Status& why) {
   session_.Fail(why);
   MutexLock lock(mutex_);
+  ended_ = true;
+  offered_.NotifyAll();
   outgoing_.clear();
   if (context_ != nullptr) context_->TryCancel();
 }

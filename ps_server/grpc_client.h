@@ -128,6 +128,7 @@ class GrpcClient : public PsClient {
   absl::Time next_try_ ABSL_GUARDED_BY(mutex_);
   CondVar over_changed_;
   CondVar offered_;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;                // for good: the session has failed
   std::optional<std::string> offer_ ABSL_GUARDED_BY(mutex_);  // once the server has spoken
   std::optional<ChunkHeader> asked_ ABSL_GUARDED_BY(mutex_);  // and not answered yet: asked again elsewhere
   bool asked_sent_ ABSL_GUARDED_BY(mutex_) = false;           // on this stream

@@ -25,4 +25,19 @@ absl::Status CheckSharing(const std::vector<std::string>& units, bool may_share)
   return absl::OkStatus();
 }
 
+absl::Status CheckSharingInProcess(const std::vector<std::string>& units, int ranks_per_process) {
+  std::map<std::pair<size_t, std::string>, size_t> first;  // rank on each process's units
+  for (size_t rank = 0; rank < units.size() && ranks_per_process > 1; ++rank) {
+    if (units[rank].empty()) continue;
+    const size_t process = rank / static_cast<size_t>(ranks_per_process);
+    const auto [found, is_first] = first.insert({{process, units[rank]}, rank});
+    if (is_first) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "ranks ", found->second, " and ", rank,
+        " of one process share a GPU, which NCCL does not take; leave --ranks_per_process out, or "
+        "give --backend native"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace psring

@@ -12,4 +12,8 @@ namespace psring {
 // said that they may; names the ranks.
 absl::Status CheckSharing(const std::vector<std::string>& units, bool may_share);
 
+// NCCL's communicators: FailedPrecondition where ranks of one process share a GPU, which only ranks of
+// several processes may.
+absl::Status CheckSharingInProcess(const std::vector<std::string>& units, int ranks_per_process);
+
 }  // namespace psring

@@ -35,6 +35,10 @@ GroupOptions GroupOptionsOf(const StrategyRow& strategy, const TrainingOptions& 
 
 absl::Status CheckGroup(const StrategyRow& strategy, const TrainingOptions& options) {
   if (!HasGroup(strategy)) return absl::OkStatus();
+  if (options.ranks_per_process > 1 && BackendOf(strategy, options, /*gpu=*/-1) == "mpi") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "strategy ", strategy.name, ": MPI has one rank a process; leave --ranks_per_process out"));
+  }
   const absl::Status status = CheckGroupOptions(GroupOptionsOf(strategy, options), Collective::kAllReduce);
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat("strategy ", strategy.name, ": ", status.message()));

@@ -73,8 +73,8 @@ std::optional<StepMeans> MeansOf(const std::vector<TraceSpan>& spans,
   return means;
 }
 
-absl::StatusOr<StepProbe> StepProbe::Start(Counter sent, Clock clock) {
-  StepProbe probe(std::move(sent), std::move(clock));
+absl::StatusOr<StepProbe> StepProbe::Start(Counter sent, int ranks, Clock clock) {
+  StepProbe probe(std::move(sent), ranks, std::move(clock));
   if (probe.sent_) PSRING_RETURN_IF_ERROR(probe.sent_().status());
   probe.Read();
   return probe;
@@ -103,7 +103,7 @@ void StepProbe::Read() {
 
 void StepProbe::Fill(const Trace& trace, RankResult& result) {
   if (steps_ == 0) return;
-  const auto read_steps = static_cast<double>(last_.steps - first_.steps);
+  const auto read_steps = static_cast<double>((last_.steps - first_.steps) * ranks_);
   if (first_.run_delay_ns && last_.run_delay_ns) {
     result.run_delay_ms = Ms(*last_.run_delay_ns - *first_.run_delay_ns) / read_steps;
   }

@@ -36,8 +36,9 @@ class StepProbe {
  public:
   using Counter = std::function<absl::StatusOr<int64_t>()>;
 
-  // `sent`: bytes that have left through an interface; none where it is empty. Errors are its own.
-  static absl::StatusOr<StepProbe> Start(Counter sent, Clock clock = MonotonicNanos);
+  // `sent`: bytes that have left through an interface; none where it is empty. Errors are its own. What is
+  // counted of the process or its interface is shared evenly among its `ranks`.
+  static absl::StatusOr<StepProbe> Start(Counter sent, int ranks = 1, Clock clock = MonotonicNanos);
 
   // After each step; `record` is what keeping it takes (writing it down).
   template <typename Keep>
@@ -58,11 +59,13 @@ class StepProbe {
     std::optional<int64_t> run_delay_ns, sent;
   };
 
-  StepProbe(Counter sent, Clock clock) : sent_(std::move(sent)), clock_(std::move(clock)) {}
+  StepProbe(Counter sent, int ranks, Clock clock)
+      : sent_(std::move(sent)), ranks_(ranks), clock_(std::move(clock)) {}
   void Count(const StepRecord& step);
   void Read();
 
   Counter sent_;
+  int ranks_ = 1;
   Clock clock_;
   int64_t steps_ = 0, own_ns_ = 0;
   Reading first_, last_;

@@ -3,6 +3,9 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 
 namespace psring {
@@ -35,12 +38,25 @@ StopSignal::~StopSignal() {
   watcher_.join();
 }
 
-void StopSignal::OnStop(std::function<void(absl::Status)> abort, std::function<absl::Duration()> patience) {
+void StopSignal::OnStop(int rank, std::function<void(absl::Status)> abort,
+                        std::function<absl::Duration()> patience) {
   MutexLock lock(mutex_);
-  abort_ = std::move(abort);
-  patience_ = std::move(patience);
+  if (abort == nullptr) {
+    ranks_.erase(rank);
+  } else {
+    if (signal_ != 0 || !failure_.ok()) abort(signal_ != 0 ? StoppedBy(signal_) : failure_);
+    ranks_[rank] = {std::move(abort), std::move(patience)};
+  }
   changed_.NotifyAll();
-  if (signal_ != 0 && abort_ != nullptr) abort_(StoppedBy(signal_));
+}
+
+void StopSignal::AbortOthers(int rank, const absl::Status& why) {
+  MutexLock lock(mutex_);
+  if (signal_ != 0) return;
+  failure_ = why;
+  for (const auto& [other, of_rank] : ranks_) {
+    if (other != rank) of_rank.abort(why);
+  }
 }
 
 void StopSignal::Watch() {
@@ -48,11 +64,13 @@ void StopSignal::Watch() {
   if (sigwait(&signals_, &signal) != 0 || stopping_) return;
   MutexLock lock(mutex_);
   signal_ = signal;
-  const absl::Time until = absl::Now() + (abort_ != nullptr ? patience_() : absl::ZeroDuration());
-  while (!over_ && abort_ != nullptr && absl::Now() < until) changed_.WaitUntil(mutex_, until);
+  absl::Duration patience = absl::ZeroDuration();
+  for (const auto& [rank, of_rank] : ranks_) patience = std::max(patience, of_rank.patience());
+  const absl::Time until = absl::Now() + patience;
+  while (!over_ && !ranks_.empty() && absl::Now() < until) changed_.WaitUntil(mutex_, until);
   const absl::Time deadline =
-      absl::Now() + (abort_ != nullptr || until > absl::Now() ? kGrace : absl::ZeroDuration());
-  if (abort_ != nullptr) abort_(StoppedBy(signal));
+      absl::Now() + (!ranks_.empty() || until > absl::Now() ? kGrace : absl::ZeroDuration());
+  for (const auto& [rank, of_rank] : ranks_) of_rank.abort(StoppedBy(signal));
   while (!over_) {
     if (!changed_.WaitUntil(mutex_, deadline) && !over_) _exit(128 + signal);
   }

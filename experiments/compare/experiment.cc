@@ -38,6 +38,14 @@ constexpr double kClockShare = 0.05;  // of a step
 // A link that somebody's payload does not pass would only be a number in a table.
 absl::Status CheckShaped(const Configuration& configuration, const LinkOptions& link, Shaping shaping) {
   const std::string backend = configuration.backend();
+  if (shaping != Shaping::kNone && configuration.training.ranks_per_process > 1 &&
+      (shaping != Shaping::kNetns || link.latency_s > 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--ranks_per_process ", configuration.training.ranks_per_process,
+        " makes machines of several ranks, which only the kernel's namespaces keep apart: ",
+        link.latency_s > 0 ? "--latency holds back what never leaves a machine, too; leave it out"
+                           : "there are none here; leave --ranks_per_process out, or --link none"));
+  }
   if (shaping == Shaping::kNone || configuration.strategy.needs != StrategyNeeds::kProcessGroup ||
       backend == "native") {
     return absl::OkStatus();

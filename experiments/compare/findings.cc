@@ -127,6 +127,9 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
             server.round_samples_per_s.size() != group.round_samples_per_s.size()) {
           continue;
         }
+        // In one process they use no link.
+        const bool alone = group.configuration.training.ranks_per_process == workers;
+        if (group.link.bits_per_s > 0 && workers > 1 && alone) continue;
         const PairedComparison pair = ComparePairs(group.round_samples_per_s, server.round_samples_per_s);
         const std::string names = absl::StrFormat("%s against %s with %d workers",
                                                   group.configuration.strategy.name, NameOf(server), workers);
@@ -143,9 +146,18 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
   }
   if (link.bits_per_s > 0) {
     findings.push_back(absl::StrCat("On ", DescribeLink(link), ": ", absl::StrJoin(pairs, "; "), "."));
+    int each = 1;
+    for (const SummaryRow& row : rows) each = std::max(each, row.configuration.training.ranks_per_process);
     findings.push_back(
-        "Theory for large gradients gives one server on rank 0 N/2 times a ring's time (N times with "
-        "--ps_schedule serial): its link carries the gradients of all others.");
+        each == 1
+            ? "Theory for large gradients gives one server on rank 0 N/2 times a ring's time (N times with "
+              "--ps_schedule serial): its link carries the gradients of all others."
+            : absl::StrFormat(
+                  "A machine has %1$d workers behind its link. Theory for large gradients gives one server "
+                  "on rank 0 N(N-%1$d)/(2(N-1)) times a ring's time (twice that with --ps_schedule serial): "
+                  "its link carries the gradients of all workers elsewhere, and a ring passes each link "
+                  "once.",
+                  each));
     return;
   }
   findings.push_back(

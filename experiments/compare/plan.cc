@@ -284,6 +284,8 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
   configuration.workers = alone ? 1 : workers;
   configuration.training = training;
   if (configuration.strategy.replicates) configuration.training.replicas = workers;
+  // Fewer than would fill a process share one.
+  configuration.training.ranks_per_process = std::min(training.ranks_per_process, configuration.ranks());
   configuration.training.strategy = configuration.strategy.name;
   for (const UpdateRule& rule : probe.updates) {
     if (rule.strategy == BaseName(strategy)) configuration.update = rule;

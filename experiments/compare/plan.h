@@ -56,7 +56,9 @@ struct Configuration {
   // Whose collectives: --backend, where it concerns the strategy.
   std::string backend() const { return training.backend.empty() ? strategy.backend : training.backend; }
   // That train.
-  int processes() const { return strategy.single_process ? 1 : workers; }
+  int ranks() const { return strategy.single_process ? 1 : workers; }
+  // That carry them, each as many.
+  int processes() const { return ranks() / training.ranks_per_process; }
   int servers() const {
     return strategy.needs == StrategyNeeds::kParameterServer ? ServersOf(training, workers) : 0;
   }

@@ -121,6 +121,15 @@ absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& c
                                                      count));
     }
   }
+  const int each = options.training.ranks_per_process;
+  for (int count : options.workers) {
+    if (count < each || count % each == 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--workers %d with --ranks_per_process %d: processes of %d ranks do not come to %d; "
+                        "give a multiple of %d, "
+                        "or fewer than that, who share one process",
+                        count, each, each, count, each));
+  }
   PSRING_RETURN_IF_ERROR(CheckServerFlags(options, catalog));
   if (options.repeats < 0) return absl::InvalidArgumentError("--repeats must not be negative");
   return absl::OkStatus();

@@ -34,6 +34,8 @@ absl::Status CheckSimulated(const SummaryRow& row) {
   PSRING_RETURN_IF_ERROR(CheckStrategy(row.configuration.strategy));
   if (!row.measured_cost) return NotSimulated("no steps were measured for their time");
   if (row.link.bits_per_s <= 0) return NotSimulated("its links have no rate");
+  if (row.configuration.training.ranks_per_process > 1)
+    return NotSimulated("ranks of one process share a link, and simulated ones have one each");
   if (BytesAreDerived(row)) return NotSimulated("other people's collectives are not simulated");
   return absl::OkStatus();
 }

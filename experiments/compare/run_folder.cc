@@ -186,7 +186,7 @@ absl::Status RunFolder::KeepTrace(const RunLabel& label, const Configuration& co
       trace.algorithm = of_rank->algorithm;
     }
   }
-  for (int rank = 0; rank < configuration.processes(); ++rank) {
+  for (int rank = 0; rank < configuration.ranks(); ++rank) {
     absl::StatusOr<std::string> text =
         ReadFile(absl::StrFormat("%s/%s/trace-rank%d.json", path_, label.records, rank));
     if (text.ok()) trace.ranks.push_back(*std::move(text));  // a worker that was lost has left none

@@ -37,6 +37,7 @@ constexpr absl::Duration kGraceWithCheckpoint = absl::Seconds(25);
 struct Ground {
   Site site;
   NodeLayout layout;  // of site.nodes
+  int ranks_per_process = 1;
   std::unique_ptr<RendezvousServer> store;
   std::string store_host;
   int attempt = 0;  // above 0: the job was started again
@@ -56,7 +57,9 @@ struct Ground {
   void Place(int node, ChildSpec& child) const {
     if (site.cluster != nullptr) site.cluster->Place(node, child);
   }
-  int NodeOfRank(int rank) const { return site.nodes != nullptr ? layout.NodeOfRank(rank) : rank; }
+  int NodeOfRank(int rank) const {
+    return site.nodes != nullptr ? layout.NodeOfRank(rank) : rank / ranks_per_process;
+  }
   // Only beside psring itself: what it goes on from is in a folder there, and so is who starts it again.
   bool Returns(const Configuration& configuration, int server) const {
     return ServerReturns(configuration.training, configuration.servers()) &&
@@ -68,14 +71,15 @@ struct Ground {
   }
 };
 
-absl::StatusOr<Ground> Prepare(const Site& site, int attempt) {
-  Ground ground{.site = site, .attempt = attempt};
+absl::StatusOr<Ground> Prepare(const Site& site, int ranks_per_process, int attempt) {
+  Ground ground{.site = site, .ranks_per_process = ranks_per_process, .attempt = attempt};
   if (site.cluster != nullptr) {
     PSRING_ASSIGN_OR_RETURN(ground.store, site.cluster->HostStore(ground.store_host));
     return ground;
   }
   if (site.nodes != nullptr) {
-    ground.layout = {site.nodes->options().nodes, std::max(1, site.nodes->options().per_node)};
+    ground.layout = {site.nodes->options().nodes,
+                     std::max(1, site.nodes->options().per_node) * ranks_per_process};
   }
   ground.store_host = ground.Address(0);
   PSRING_ASSIGN_OR_RETURN(ground.store, RendezvousServer::Start(ground.store_host, 0));
@@ -88,13 +92,14 @@ std::vector<std::string> StoreEnvironment(const Ground& ground) {
           "PSRING_STORE_HOSTED=1"};
 }
 
-// What torchrun would set.
-std::vector<std::string> Environment(const Configuration& configuration, int rank, const Ground& ground) {
+// What torchrun would set, which counts processes.
+std::vector<std::string> Environment(const Configuration& configuration, int process, const Ground& ground) {
   std::vector<std::string> environment = StoreEnvironment(ground);
   const bool spread = ground.site.nodes != nullptr;
-  const int local_size = spread ? ground.layout.per_node : configuration.processes();
+  const int local_size =
+      spread ? ground.layout.per_node / ground.ranks_per_process : configuration.processes();
   environment.insert(environment.end(),
-                     {absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank % local_size),
+                     {absl::StrCat("RANK=", process), absl::StrCat("LOCAL_RANK=", process % local_size),
                       absl::StrCat("WORLD_SIZE=", configuration.processes()),
                       absl::StrCat("LOCAL_WORLD_SIZE=", local_size)});
   return environment;
@@ -122,17 +127,22 @@ std::vector<std::string> TrainerCommand(const Configuration& configuration, cons
   return command;
 }
 
-ChildSpec Trainer(const Configuration& configuration, int rank, const Ground& ground,
+ChildSpec Trainer(const Configuration& configuration, int process, const Ground& ground,
                   const std::string& folder, const Binaries& binaries) {
-  ChildSpec child{.name = absl::StrCat("rank ", rank),
+  const int each = ground.ranks_per_process, first = process * each, last = first + each - 1;
+  const std::string joint = each == 2 ? " and " : " to ";
+  ChildSpec child{.name = each == 1 ? absl::StrCat("rank ", first)
+                                    : absl::StrCat("the process of ranks ", first, joint, last),
                   .command = TrainerCommand(configuration, ground.site, folder, binaries),
-                  .environment = Environment(configuration, rank, ground),
-                  .log_path = ground.LogPath(folder, absl::StrCat("rank", rank)),
+                  .environment = Environment(configuration, process, ground),
+                  .log_path = ground.LogPath(folder, each == 1 ? absl::StrCat("rank", first)
+                                                               : absl::StrCat("ranks", first, "-", last)),
                   .may_die = configuration.servers() == 1 && GoesOnWithoutAWorker(configuration)};
-  child.command.push_back(absl::StrCat("--bind=", ground.Address(ground.NodeOfRank(rank))));
+  const int node = ground.NodeOfRank(first);
+  child.command.push_back(absl::StrCat("--bind=", ground.Address(node)));
   const std::string interface = ground.cluster() != nullptr ? ground.cluster()->interface() : "";
   if (!interface.empty()) child.command.push_back(absl::StrCat("--count_interface=", interface));
-  ground.Place(rank, child);
+  ground.Place(node, child);
   return child;
 }
 
@@ -274,7 +284,8 @@ namespace {
 absl::Status RunOnce(const Configuration& configuration, const std::string& folder, const std::string& label,
                      double expected_s, int attempt, const Binaries& binaries, const Site& site,
                      const Interrupt& interrupt, Display& display, int& restarts) {
-  PSRING_ASSIGN_OR_RETURN(const Ground ground, Prepare(site, attempt));
+  const int each = configuration.training.ranks_per_process;
+  PSRING_ASSIGN_OR_RETURN(const Ground ground, Prepare(site, each, attempt));
   LaunchSpec spec{.what = configuration.name(), .restarts = restarts};
   const bool simulated = configuration.simulated();
   if (simulated) spec.children.push_back(VirtualTrainer(configuration, folder, binaries));
@@ -285,18 +296,18 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     spec.grace = absl::Seconds(8);  // mpirun ends its ranks in turn, by SIGTERM and SIGKILL
     spec.is_noise = IsMpirunsFrame;
   }
-  for (int rank = 0; rank < configuration.processes() && !by_mpirun && !simulated; ++rank) {
-    spec.children.push_back(Trainer(configuration, rank, ground, folder, binaries));
+  for (int process = 0; process < configuration.processes() && !by_mpirun && !simulated; ++process) {
+    spec.children.push_back(Trainer(configuration, process, ground, folder, binaries));
   }
-  // Last, so that child and rank have one number.
+  // Last, so that a child's number says which ranks it carries.
   for (int server = 0; server < configuration.servers() && !simulated; ++server) {
     spec.children.push_back(Server(configuration, server, ground, folder, binaries));
   }
   spec.deadline = absl::Seconds(2 * configuration.training.timeout_s + 30 + 10 * expected_s);
 
-  LaunchProgress progress(simulated ? 1 : configuration.processes());
+  LaunchProgress progress(simulated ? 1 : configuration.ranks());
   if (site.live != nullptr) {
-    site.live->Begin(absl::StrCat(label, configuration.name()), simulated ? 1 : configuration.processes());
+    site.live->Begin(absl::StrCat(label, configuration.name()), simulated ? 1 : configuration.ranks());
   }
   spec.on_line = [&](int, const std::string& line) {
     if (absl::string_view said = line; absl::ConsumePrefix(&said, "ps_server: metrics ")) {
@@ -320,13 +331,15 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
         absl::StrCat("note:      ", what, again ? "; it is started anew and goes on" : "; the others go on"));
   };
   spec.last_known = [&](int child) {
-    return by_mpirun ? progress.LastKnownOfLast() : progress.LastKnown(child);
+    if (each == 1 && !by_mpirun) return progress.LastKnown(child);
+    return by_mpirun ? progress.LastKnownOfLast(0, configuration.ranks())
+                     : progress.LastKnownOfLast(child * each, each);
   };
   display.Redraw(absl::StrCat(label, configuration.name(), "  ", progress.Bar()));
 
   if (site.nodes == nullptr) return RunChildren(spec, interrupt);
   std::vector<int> place;
-  for (int rank = 0; rank < configuration.processes(); ++rank) place.push_back(ground.NodeOfRank(rank));
+  for (int rank = 0; rank < configuration.ranks(); rank += each) place.push_back(ground.NodeOfRank(rank));
   for (int server = 0; server < configuration.servers(); ++server) {
     place.push_back(ground.NodeOf(configuration, server));
   }
@@ -388,8 +401,7 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
   PSRING_RETURN_IF_ERROR(ran);
   launched.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
   launched.foreign_cpu_pct = foreign.Percent();
-  absl::StatusOr<RunRecords> records =
-      ReadRecords(folder, configuration.processes(), configuration.servers());
+  absl::StatusOr<RunRecords> records = ReadRecords(folder, configuration.ranks(), configuration.servers());
   if (!records.ok()) {
     return absl::DataLossError(absl::StrCat(configuration.name(), ": ", records.status().message()));
   }

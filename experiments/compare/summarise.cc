@@ -150,14 +150,15 @@ void AddServers(const Configuration& configuration, const RunRecords& records, R
 }
 
 // Per worker and step, where somebody counted. Where the server stands beside rank 0 they send through one
-// interface, and rank 0 is left out.
+// interface, and the ranks of that process are left out.
 std::optional<double> WireBytes(const Configuration& configuration, const RunRecords& records,
                                 int64_t steps) {
   const bool beside_server =
       configuration.servers() > 0 && configuration.training.server_placement == "rank0";
   std::vector<double> bytes;
   for (const RankResult& rank : records.ranks) {
-    if (rank.wire_tx_bytes < 0 || (beside_server && rank.rank == 0)) continue;
+    if (rank.wire_tx_bytes < 0) continue;
+    if (beside_server && rank.rank < configuration.training.ranks_per_process) continue;
     bytes.push_back(static_cast<double>(rank.wire_tx_bytes) / static_cast<double>(steps));
   }
   return bytes.empty() ? std::nullopt : std::optional<double>(Mean(bytes));
@@ -323,9 +324,14 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
     std::vector<double> bucket_bytes;
     for (int64_t elements : runs.sample.bucket_elements)
       bucket_bytes.push_back(ExchangeBytes(runs.configuration, elements));
+    // A machine's link that several ranks share carries as much for a ring as one rank's; for others the
+    // formulas know of no such machines.
+    const bool links = wires && wires->medium_bytes_per_s == 0;
+    const bool shared = links && runs.configuration.training.ranks_per_process > 1;
+    const bool known = !shared || (*scheme == Scheme::kRing && runs.configuration.processes() > 1);
     // The wires that were measured are the loopback's.
     const bool over_tcp = row.sample.transport == "tcp" || row.sample.transport == "grpc";
-    if (wires && !runs.configuration.simulated() && (over_tcp || row.sample.transport.empty()))
+    if (wires && known && !runs.configuration.simulated() && (over_tcp || row.sample.transport.empty()))
       row.predicted_comm_ms =
           1e3 * (ExchangeSeconds(pattern, bucket_bytes, *wires) -
                  BurstSeconds(pattern, ExchangeBytes(runs.configuration, row.sample.parameters), *wires));
@@ -354,9 +360,16 @@ std::string NoteOf(const SummaryRow& row) {
                                     row.trainings, target));
   }
   if (row.configuration.oversubscribed) notes.push_back("oversubscribed");
+  if (const int each = row.configuration.training.ranks_per_process; each > 1) {
+    const bool all = row.configuration.processes() == 1;
+    notes.push_back(absl::StrCat(each, all ? " ranks in one process" : " ranks a process",
+                                 row.link.bits_per_s == 0 ? ""
+                                 : all                    ? ", which use no link"
+                                                          : ", behind one link"));
+  }
   if (row.mean.gpus_shared > 0) {
     notes.push_back(absl::StrFormat("functional, not a measurement: %d ranks share %d GPU%s",
-                                    row.configuration.processes(), row.mean.gpus_shared,
+                                    row.configuration.ranks(), row.mean.gpus_shared,
                                     row.mean.gpus_shared == 1 ? "" : "s"));
   }
   const DataParallelFigures& replicas = row.sample.data_parallel;

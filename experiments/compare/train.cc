@@ -23,9 +23,10 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
                           MakeConfiguration(options.strategies.front(), options.workers.front(),
                                             options.training, prepared.catalog, prepared.probe, cores));
   if (configuration.workers != options.workers.front()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--strategy ", configuration.strategy.name,
-                     " is one process; leave --workers out, or choose another strategy"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--strategy ", configuration.strategy.name,
+        " is one process of one rank; leave --workers and --ranks_per_process out, or choose another "
+        "strategy"));
   }
   if (configuration.simulated()) PSRING_RETURN_IF_ERROR(CheckVirtualOptions(options, prepared.catalog));
   PSRING_RETURN_IF_ERROR(CheckVirtualStrategy(configuration.strategy, configuration.training));
@@ -97,16 +98,16 @@ absl::Status CheckSpread(const Configuration& configuration, const ExperimentFla
         "MPI's ranks are started by mpirun, over several machines too: mpirun -n N --host A,B -x "
         "MASTER_ADDR=A -x MASTER_PORT=29500 trainer --strategy mpi");
   }
-  if (configuration.processes() != configuration.workers) {
+  if (configuration.ranks() != configuration.workers) {
     return absl::InvalidArgumentError(absl::StrCat(
         configuration.strategy.name, " is one process with all workers in it; leave --nnodes out"));
   }
   const int servers = ServerNodes(flags.options.training);
-  const int workers = (flags.nodes.nodes - servers) * std::max(1, flags.nodes.per_node);
-  if (configuration.workers != workers) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        configuration.name(), " on ", flags.nodes.nodes - servers, " machines of ",
-        std::max(1, flags.nodes.per_node), ": every machine has as many workers; give --nproc_per_node"));
+  const int each = std::max(1, flags.nodes.per_node) * flags.options.training.ranks_per_process;
+  if (configuration.workers != (flags.nodes.nodes - servers) * each) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(configuration.name(), " on ", flags.nodes.nodes - servers, " machines of ", each,
+                     ": every machine has as many workers; give --nproc_per_node"));
   }
   return absl::OkStatus();
 }

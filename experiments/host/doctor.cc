@@ -125,7 +125,11 @@ Examination ExamineGpus() {
   const absl::StatusOr<std::vector<std::string>> gpus = FindGpus();
   return {.what = "GPUs",
           .found = gpus.ok(),
-          .detail = gpus.ok() ? absl::StrJoin(*gpus, "; ") : std::string(gpus.status().message()),
+          .detail = gpus.ok() ? absl::StrCat(absl::StrJoin(*gpus, "; "),
+                                             gpus->size() > 1 ? "; a process each, or one process for all: "
+                                                                "--ranks_per_process"
+                                                              : "")
+                              : std::string(gpus.status().message()),
           .mend = kBuiltWithCuda ? "install NVIDIA's driver, and check it with nvidia-smi"
                                  : "for an NVIDIA GPU: install the CUDA toolkit (Debian: component non-free, "
                                    "package nvidia-cuda-toolkit), remove the build folder, ./run build"};

@@ -58,17 +58,21 @@ std::string LaunchProgress::LastKnown(int rank) const {
   return absl::StrCat("last heard of at step ", last.step, " of ", last.steps);
 }
 
-size_t LaunchProgress::Last() const {
+size_t LaunchProgress::Last(size_t first, size_t count) const {
   const auto behind = [](const ProgressEvent& a, const ProgressEvent& b) { return a.step < b.step; };
-  return static_cast<size_t>(std::min_element(ranks_.begin(), ranks_.end(), behind) - ranks_.begin());
+  const auto begin = ranks_.begin() + static_cast<std::ptrdiff_t>(first);
+  return static_cast<size_t>(std::min_element(begin, begin + static_cast<std::ptrdiff_t>(count), behind) -
+                             ranks_.begin());
 }
 
-std::string LaunchProgress::LastKnownOfLast() const {
-  return absl::StrCat("rank ", Last(), ": ", LastKnown(static_cast<int>(Last())));
+std::string LaunchProgress::LastKnownOfLast(int first, int count) const {
+  if (first < 0 || count < 1 || first + count > static_cast<int>(ranks_.size())) return "";
+  const size_t last = Last(static_cast<size_t>(first), static_cast<size_t>(count));
+  return absl::StrCat("rank ", last, ": ", LastKnown(static_cast<int>(last)));
 }
 
 std::string LaunchProgress::Bar() const {
-  const ProgressEvent& last = ranks_[Last()];
+  const ProgressEvent& last = ranks_[Last(0, ranks_.size())];
   const double done =
       last.steps > 0 ? std::clamp(static_cast<double>(last.step) / static_cast<double>(last.steps), 0.0, 1.0)
                      : 0;

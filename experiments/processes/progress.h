@@ -27,13 +27,14 @@ class LaunchProgress {
 
   void Note(const ProgressEvent& event);
   std::string LastKnown(int rank) const;  // "last heard of at step 12 of 25", "it never got ready"
-  // The same of the rank that is furthest behind: "rank 2: last heard of at step 12 of 25".
-  std::string LastKnownOfLast() const;
+  // The same of the one that is furthest behind, of `count` ranks: "rank 2: last heard of at step 12 of 25".
+  // Empty where there are none of these.
+  std::string LastKnownOfLast(int first, int count) const;
   // "[#####.....] 12/25 steps, loss 0.53": of the rank that is furthest behind.
   std::string Bar() const;
 
  private:
-  size_t Last() const;
+  size_t Last(size_t first, size_t count) const;
 
   std::vector<ProgressEvent> ranks_;  // the last of each
 };

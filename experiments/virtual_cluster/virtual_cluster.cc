@@ -41,12 +41,13 @@ void MakeBlocking(int fd) {
 
 int NodeOfServer(const Configuration& configuration, int server) {
   const std::string& placement = configuration.training.server_placement;
-  if (placement == "dedicated") return configuration.workers + server;
-  return placement == "colocated" ? server % configuration.workers : 0;
+  const int each = configuration.training.ranks_per_process, nodes = configuration.workers / each;
+  if (placement == "dedicated") return nodes + server;
+  return placement == "colocated" ? server % configuration.workers / each : 0;
 }
 
 int NodesOf(const Configuration& configuration) {
-  int nodes = configuration.workers;
+  int nodes = configuration.workers / configuration.training.ranks_per_process;
   for (int server = 0; server < configuration.servers(); ++server) {
     nodes = std::max(nodes, NodeOfServer(configuration, server) + 1);
   }

@@ -20,8 +20,8 @@
 
 namespace psring {
 
-// Which node a process stands on: worker r on node r; a server beside rank 0, or on a node of its own behind
-// the workers'. Pure.
+// Which node a process stands on: that of some ranks on a node of their own; a server beside rank 0, beside
+// its worker, or on a node of its own behind the workers'. Pure.
 int NodeOfServer(const Configuration& configuration, int server);
 int NodesOf(const Configuration& configuration);
 

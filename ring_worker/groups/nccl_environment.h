@@ -1,7 +1,6 @@
 // NCCL is told how to work by environment variables, which it reads while a communicator is made.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,7 +20,8 @@ struct NcclWishes {
 // Pure. Ranks that share a GPU claim to be hosts of their own, which leaves them sockets to talk over.
 Variables NcclVariables(const NcclWishes& wishes);
 
-// Set for as long as this lives; then as they were.
+// Set for as long as this lives; then as they were. Of threads of one process that hold a name at one time
+// the first one's value counts (their NCCL_HOSTID: a process is one host), and the last one takes it back.
 class ScopedVariables {
  public:
   explicit ScopedVariables(const Variables& variables);
@@ -30,7 +30,7 @@ class ScopedVariables {
   ScopedVariables& operator=(const ScopedVariables&) = delete;
 
  private:
-  std::vector<std::pair<std::string, std::optional<std::string>>> before_;
+  std::vector<std::string> names_;
 };
 
 }  // namespace psring

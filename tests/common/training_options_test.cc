@@ -30,7 +30,8 @@ std::string Dump(const TrainingOptions& o) {
       << '|' << o.serve_ms << '|' << o.on_worker_loss << '|' << o.worker_timeout_s << '|'
       << o.reject_nonfinite << '|' << o.checkpoint_dir << '|' << o.checkpoint_every << '|'
       << o.checkpoint_keep << '|' << o.resume << '|' << o.max_restarts << '|' << o.staging_mb << '|'
-      << o.accumulate << '|' << o.drop_last << '|' << o.replicas << '|' << o.precision;
+      << o.accumulate << '|' << o.drop_last << '|' << o.replicas << '|' << o.precision << '|'
+      << o.ranks_per_process;
   return out.str();
 }
 
@@ -49,6 +50,7 @@ const std::vector<Field>& Fields() {
       {"--data_dir", [](auto& o) { o.data_dir = "/a dir/with=signs,and--dashes"; }},
       {"--device", [](auto& o) { o.device = "cuda:3"; }},
       {"--threads", [](auto& o) { o.threads = 2; }},
+      {"--ranks_per_process", [](auto& o) { o.ranks_per_process = 4; }},
       {"--steps", [](auto& o) { o.steps = int64_t{1} << 40; }},
       {"--samples", [](auto& o) { o.samples = 60000; }},
       {"--epochs", [](auto& o) { o.epochs = 0.1; }},
@@ -135,6 +137,16 @@ TEST(ServerReturns, OnlyWhereThereIsOneAndItsWorkersCanGoBackTogether) {
   options.strategy = "ps-sync";
   options.align_steps = true;
   EXPECT_FALSE(ServerReturns(options, 1));
+}
+
+TEST(ValidateTrainingOptions, OneProcessForAllWorkersCarriesNoRanks) {
+  TrainingOptions options;
+  options.ranks_per_process = 2;
+  EXPECT_TRUE(ValidateTrainingOptions(options).ok());
+  options.clock = "virtual";
+  EXPECT_EQ(ValidateTrainingOptions(options).message(),
+            "--ranks_per_process with --clock virtual, which is one process for all workers: leave one of "
+            "them out");
 }
 
 TEST(CheckRecovery, NamesWhatDoesNotGoTogether) {

@@ -398,6 +398,36 @@ TEST_F(VirtualClusterTest, WorkersAndServerTalkOverTheirOwnLinks) {
   EXPECT_EQ(manifest["link"]["preflight"]["each_link_mbps"].size(), 2) << manifest["link"];
 }
 
+TEST_F(VirtualClusterTest, RanksOfOneProcessAreAMachineBehindOneLink) {
+  const Outcome outcome = Run({"compare", "--data", "synthetic", "--strategies", "ring,ps-sync", "--workers",
+                               "2,4", "--ranks_per_process", "2", "--repeats", "1", "--steps", "4",
+                               "--no_eval", "--batch", "16", "--link", "1gbit"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  int compared = 0;
+  for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"))) {
+    const auto& figures = row["figures"];
+    SCOPED_TRACE(figures.dump());
+    const bool ring = figures["strategy"] == "ring";
+    if (!ring && figures["strategy"] != "ps-sync") continue;
+    ++compared;
+    const double payload = figures["payload_tx_bytes_per_worker"];
+    if (figures["workers"] == 2) {  // on one machine
+      EXPECT_TRUE(
+          absl::StrContains(figures["note"].get<std::string>(), "2 ranks in one process, which use no link"));
+      EXPECT_TRUE(figures["predicted_comm_ms"].is_null());
+      continue;
+    }
+    EXPECT_TRUE(absl::StrContains(figures["note"].get<std::string>(), "2 ranks a process, behind one link"));
+    // One rank of each machine's two sends to the other machine; to a server all of the second machine's do.
+    EXPECT_NEAR(figures["wire_tx_bytes_per_worker"].get<double>() / payload, (ring ? 0.5 : 1) * 1.035, 0.035);
+    EXPECT_GT(figures["comm_busy_ms"].get<double>(), 0.9 * 1e3 * (ring ? 1 : 2) * payload / 125e6);
+    EXPECT_EQ(figures["predicted_comm_ms"].is_null(), !ring);
+  }
+  EXPECT_EQ(compared, 4);
+  const auto manifest = nlohmann::json::parse(Slurp(root_ / "work/runs/latest/manifest.json"));
+  EXPECT_EQ(manifest["link"]["preflight"]["each_link_mbps"].size(), 2) << manifest["link"];
+}
+
 // Where this machine makes no namespaces this is what it does; it can everywhere.
 TEST_F(PsringTest, WithoutNamespacesTheTransportsHoldBack) {
   const Outcome outcome = Run({"compare",

@@ -19,5 +19,14 @@ TEST(CheckSharing, EveryRankHasAGpuOfItsOwnUnlessItIsSaidThatTheyMayShare) {
   EXPECT_TRUE(absl::StrContains(CheckSharing({"a", "a"}, false).message(), "is 1 GPU for 2 ranks"));
 }
 
+TEST(CheckSharingInProcess, RanksOfOneProcessMayNotShareWhereThoseOfSeveralMay) {
+  EXPECT_TRUE(CheckSharingInProcess({"a", "b", "a", "b"}, 2).ok());
+  EXPECT_TRUE(CheckSharingInProcess({"a", "a", "a"}, 1).ok());
+  EXPECT_TRUE(CheckSharingInProcess({"", ""}, 2).ok()) << "CPUs are shared";
+  const absl::Status refused = CheckSharingInProcess({"a", "b", "c", "c"}, 2);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::StrContains(refused.message(), "ranks 2 and 3 of one process share a GPU")) << refused;
+}
+
 }  // namespace
 }  // namespace psring

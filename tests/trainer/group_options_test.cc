@@ -46,6 +46,19 @@ TEST(GroupOptionsTest, BetweenGpusRingIsNcclsUnlessSomebodySaysOtherwise) {
   EXPECT_EQ(GroupOptionsOf(Row("ring"), Flags("")).backend, "native") << "on the CPU";
 }
 
+TEST(GroupOptionsTest, MpiHasOneRankAProcess) {
+  for (const auto& [strategy, backend] : {std::pair{"mpi", ""}, {"ring", "mpi"}}) {
+    TrainingOptions options = Flags(backend);
+    options.ranks_per_process = 2;
+    const absl::Status status = CheckGroup(Row(strategy), options);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(absl::StrContains(status.message(), "MPI has one rank a process")) << status;
+  }
+  TrainingOptions ring = Flags("");
+  ring.ranks_per_process = 2;
+  EXPECT_TRUE(CheckGroup(Row("ring"), ring).ok());
+}
+
 TEST(GroupOptionsTest, FlagsThatWouldDoNothingAreRefused) {
   EXPECT_TRUE(CheckGroupFlagsCount(Row("ring"), Flags("gloo", "tcp")).ok());
   EXPECT_TRUE(CheckGroupFlagsCount(Row("gloo"), Flags("gloo")).ok());

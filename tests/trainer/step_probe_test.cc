@@ -34,7 +34,7 @@ TEST(StepMeans, CountTheMeasuredStepsAlone) {
 TEST(StepProbe, SaysWhatKeepingAStepCostAndNothingOfWarmUp) {
   int64_t now = 0;
   const Clock clock = [&now] { return now; };
-  auto probe = StepProbe::Start(nullptr, clock);
+  auto probe = StepProbe::Start(nullptr, /*ranks=*/1, clock);
   ASSERT_TRUE(probe.ok()) << probe.status();
   Trace trace(0, 16, clock);
   for (int64_t step = 0; step < 5; ++step) {
@@ -62,7 +62,7 @@ TEST(StepProbe, WithoutMeasuredStepsSaysNothing) {
 }
 
 // A step sends 1000 bytes and takes `step_ms`. Returns how often the counter was read.
-int ReadingsOf(int steps, int64_t step_ms, int64_t& wire_tx_bytes) {
+int ReadingsOf(int steps, int64_t step_ms, int64_t& wire_tx_bytes, int ranks = 1) {
   int64_t now = 0, sent = 7'000'000;
   int readings = 0;
   auto probe = StepProbe::Start(
@@ -70,7 +70,7 @@ int ReadingsOf(int steps, int64_t step_ms, int64_t& wire_tx_bytes) {
         ++readings;
         return sent;
       },
-      [&now] { return now; });
+      ranks, [&now] { return now; });
   EXPECT_TRUE(probe.ok()) << probe.status();
   for (int64_t step = 0; step <= steps; ++step) {
     now += step_ms * 1'000'000;
@@ -89,6 +89,8 @@ TEST(StepProbe, CountsWhatMeasuredStepsSentByReadingNowAndThen) {
   EXPECT_EQ(bytes, 2'001'000);
   ReadingsOf(3, 5, bytes);
   EXPECT_EQ(bytes, 3000);
+  ReadingsOf(20, 50, bytes, /*ranks=*/2);  // of one process, which share what it sent
+  EXPECT_EQ(bytes, 10'000);
   EXPECT_EQ(ReadingsOf(30, 150, bytes), 33);  // long steps: every one
   EXPECT_EQ(bytes, 30'000);
 }

@@ -231,6 +231,24 @@ TEST(Plan, WorkerCountsMustBeFrom1To64) {
   EXPECT_TRUE(Refusal({.workers = {1, 64}}).empty());
 }
 
+TEST(Plan, ProcessesCarryAsManyRanksEachAsTheyAreGivenAndAlikeMany) {
+  CompareOptions options{.strategies = {"ring", "dp"}, .workers = {1, 2, 4, 8}};
+  options.training.ranks_per_process = 4;
+  for (const Configuration& configuration : PlanFor(options).cost) {
+    SCOPED_TRACE(configuration.name());
+    const int workers = configuration.workers;
+    const bool one = configuration.strategy.single_process;
+    EXPECT_EQ(configuration.training.ranks_per_process, one ? 1 : std::min(workers, 4));
+    EXPECT_EQ(configuration.processes(), workers == 8 && !one ? 2 : 1);
+    EXPECT_EQ(configuration.ranks(), one ? 1 : workers);
+  }
+  options.workers = {4, 6};
+  EXPECT_NE(
+      Refusal(options).find("--workers 6 with --ranks_per_process 4: processes of 4 ranks do not come to 6"),
+      std::string::npos)
+      << Refusal(options);
+}
+
 TEST(Plan, ReplicasAreTheWorkersOfOneProcess) {
   const Plan plan = PlanFor({.strategies = {"dp", "ring"}, .workers = {2, 3}});
   int found = 0;
@@ -238,7 +256,7 @@ TEST(Plan, ReplicasAreTheWorkersOfOneProcess) {
     const bool replicates = configuration.strategy.name == "dp";
     found += replicates;
     EXPECT_EQ(configuration.training.replicas, replicates ? configuration.workers : 1);
-    EXPECT_EQ(configuration.processes(), replicates ? 1 : configuration.workers);
+    EXPECT_EQ(configuration.ranks(), replicates ? 1 : configuration.workers);
   }
   EXPECT_EQ(found, 2);
 }

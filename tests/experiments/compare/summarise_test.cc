@@ -195,6 +195,36 @@ TEST(Summarise, RanksThatShareAGpuAreNoMeasurement) {
   EXPECT_TRUE(row().valid);
 }
 
+TEST(Summarise, RanksOfOneProcessAreSaidAndShareTheirLink) {
+  const Wires links{.latency_s = 1e-3, .bytes_per_s = 4e6};
+  Wires loopback = links;
+  loopback.medium_bytes_per_s = 8e6;
+  const auto row = [](const std::string& strategy, int workers, const Wires& wires, const LinkReport& link) {
+    ConfigurationRuns runs = Runs(strategy, workers, {10});
+    runs.configuration.training.ranks_per_process = 2;
+    return Summarise("run", {runs}, wires, link)[0];
+  };
+  const LinkReport link{.bits_per_s = 32e6};
+  EXPECT_EQ(row("ring", 4, loopback, {}).note, "2 ranks a process");
+  EXPECT_TRUE(row("star", 4, loopback, {}).predicted_comm_ms.has_value());
+  // Each link carries what a rank sends to the next machine; theory for others knows no such machines.
+  EXPECT_EQ(row("ring", 4, links, link).note, "2 ranks a process, behind one link");
+  EXPECT_TRUE(row("ring", 4, links, link).predicted_comm_ms.has_value());
+  EXPECT_FALSE(row("star", 4, links, link).predicted_comm_ms.has_value());
+  EXPECT_FALSE(row("ps-sync", 4, links, link).predicted_comm_ms.has_value());
+  EXPECT_EQ(row("ring", 2, links, link).note, "2 ranks in one process, which use no link");
+  EXPECT_FALSE(row("ring", 2, links, link).predicted_comm_ms.has_value());
+}
+
+TEST(Summarise, WhatLeavesBesideAServerIsNotAWorkers) {
+  ConfigurationRuns runs{.configuration = TestConfiguration("ps-sync", 4)};
+  RunRecords records = Records(4);
+  for (int rank = 0; rank < 4; ++rank) records.ranks[rank].wire_tx_bytes = rank < 2 ? 20000 : 2000 + rank;
+  EXPECT_DOUBLE_EQ(*FiguresOf(runs.configuration, records)->wire_tx_bytes, (20000 + 2002 + 2003) / 3.0 / 2);
+  runs.configuration.training.ranks_per_process = 2;  // two are beside it
+  EXPECT_DOUBLE_EQ(*FiguresOf(runs.configuration, records)->wire_tx_bytes, (2002 + 2003) / 2.0 / 2);
+}
+
 TEST(Summarise, PredictionsComeFromTheBuckets) {
   const Wires wires{.latency_s = 1e-3, .bytes_per_s = 4e6};
   const auto rows = Summarise("run", {Runs("ring", 2, {10})}, wires);

@@ -104,6 +104,20 @@ TEST_F(NamespacesLaunchTest, TwoMachinesInTorchrunsWordsTrainToTheSameWeights) {
   }
 }
 
+TEST_F(NamespacesLaunchTest, OneProcessForAllDevicesOfAMachineTrainsToTheSameWeights) {
+  for (const std::string& strategy :
+       {kStrategies[0], kStrategies[1], kStrategies[1] + " --server_placement colocated"}) {
+    SCOPED_TRACE(strategy);
+    std::filesystem::remove_all(Folder("run"));
+    StartedOnes nodes;
+    for (int node : {1, 0})
+      nodes.push_back(Node(node, absl::StrCat(strategy, " ", kShort, " --ranks_per_process 2")));
+    EXPECT_TRUE(WaitForAll(nodes));
+    for (const auto& node : nodes) EXPECT_TRUE(node->Succeeded()) << node->Story();
+    EXPECT_EQ(TheWeights(Folder("run")), Reference(strategy));
+  }
+}
+
 // By the clock of a machine that was started seventeen minutes earlier, everything would seem to have waited
 // as long.
 TEST_F(LaunchersTest, TimesOfAMachineWithAnotherClockAreNode0s) {

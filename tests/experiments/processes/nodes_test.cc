@@ -93,6 +93,22 @@ TEST(ServerRole, FollowsThePlacement) {
   EXPECT_EQ(ServerRoleOf(training, 3, 4)->servers, 4);
 }
 
+TEST(ServerRole, OfProcessesWithSeveralRanksCountsBoth) {
+  TrainingOptions training;
+  training.ranks_per_process = 3;
+  EXPECT_EQ(ServerRoleOf(training, 0, 2)->workers, 6);
+  EXPECT_EQ(ServerRoleOf(training, 0, 2)->starts, (std::vector<int>{0}));
+  EXPECT_TRUE(ServerRoleOf(training, 1, 2)->starts.empty());
+  training.server_placement = "colocated";
+  EXPECT_EQ(ServerRoleOf(training, 1, 2)->servers, 6);
+  EXPECT_EQ(ServerRoleOf(training, 1, 2)->starts, (std::vector<int>{3, 4, 5}));
+  training.server_placement = "dedicated";
+  EXPECT_EQ(ServerRoleOf(training, 0, 2)->workers, 3);
+  EXPECT_EQ(ServerRoleOf(training, 1, 2)->becomes, 0);
+  EXPECT_TRUE(absl::StrContains(ServerRoleOf(training, 0, 1).status().message(),
+                                "makes the last 1 process of 1 a server, and leaves none to train"));
+}
+
 TEST(ServerArguments, AServerStandsOnTheDeviceOfTheRankBesideIt) {
   const auto device = [](const std::string& spec, int local_rank, int gpus) {
     TrainingOptions training;

@@ -41,7 +41,9 @@ TEST(Progress, WhatWasLastKnownOfARankIsSaid) {
   progress.Note({.event = "step", .rank = 7, .step = 3, .steps = 9});  // no such rank: no harm
   EXPECT_EQ(progress.LastKnown(7), "");
   progress.Note({.event = "step", .rank = 0, .step = 1, .steps = 9});
-  EXPECT_EQ(progress.LastKnownOfLast(), "rank 0: last heard of at step 1 of 9");
+  EXPECT_EQ(progress.LastKnownOfLast(0, 2), "rank 0: last heard of at step 1 of 9");
+  EXPECT_EQ(progress.LastKnownOfLast(1, 1), "rank 1: last heard of at step 3 of 9");
+  EXPECT_EQ(progress.LastKnownOfLast(2, 2), "");  // a server's number
 }
 
 std::string Shown(bool terminal) {

@@ -136,6 +136,7 @@ class RestartTest : public testing::Test {
 
 constexpr char kSingle[] = "--strategy single --micro_batches 2";
 constexpr char kRing[] = "--strategy ring --workers 2 --jitter_ms 2";
+constexpr char kThreads[] = "--strategy ring --workers 2 --jitter_ms 2 --ranks_per_process 2";
 constexpr char kServer[] = "--strategy ps-sync --workers 2 --deterministic --jitter_ms 2";
 // What rounding leaves of each rank's gradients is a state of its own.
 constexpr char kRingIn16Bits[] = "--strategy ring --workers 3 --jitter_ms 2 --wire bfloat16";
@@ -155,6 +156,20 @@ TEST_F(RestartTest, AKilledRankOfARingEndsAllAndTheyGoOnFromTheLastCheckpoint) {
   EXPECT_TRUE(AllEnd());
   // Nothing of the writer that was killed, and no more than the newest two.
   EXPECT_EQ(std::distance(fs::directory_iterator(Folder()), fs::directory_iterator()), 2);
+}
+
+TEST_F(RestartTest, AKilledProcessTakesItsRanksWithItAndAllGoOnFromTheLastCheckpoint) {
+  const std::string four = "--strategy ring --workers 4 --jitter_ms 2";
+  const std::string undisturbed = Undisturbed(four);
+  Start(absl::StrCat(four, " --ranks_per_process 2"), Out("run"),
+        absl::StrCat("--max_restarts 1 --checkpoint_dir ", Folder()));
+  const pid_t second = PidOf("rank 1");  // of the processes
+  AwaitCheckpoint(Folder(), SomeStep());
+  Kill(second, SIGKILL);
+  EXPECT_EQ(Wait(), 0) << output();
+  EXPECT_EQ(Hash(Out("run")), undisturbed);
+  EXPECT_TRUE(absl::StrContains(output(), "the process of ranks 2 and 3 was killed by SIGKILL")) << output();
+  EXPECT_TRUE(AllEnd());
 }
 
 TEST_F(RestartTest, AKilledServerComesBackAloneAndAKilledWorkerTakesAllWithIt) {
@@ -231,13 +246,17 @@ class Killed : public RestartTest, public testing::WithParamInterface<const char
  protected:
   const char* Records() const {
     const absl::string_view what = GetParam();
-    return what == kSingle         ? "single-1"
-           : what == kRing         ? "ring-2"
-           : what == kRingIn16Bits ? "ring-3"
-                                   : "ps-sync-2";
+    return what == kSingle                     ? "single-1"
+           : what == kRingIn16Bits             ? "ring-3"
+           : what == kRing || what == kThreads ? "ring-2"
+                                               : "ps-sync-2";
   }
-  // The server adds as one process does that makes both batches.
-  std::string Reference() const { return GetParam() == std::string(kServer) ? kSingle : GetParam(); }
+  // The server adds as one process does that makes both batches; threads as processes do.
+  std::string Reference() const {
+    return GetParam() == std::string(kServer)    ? kSingle
+           : GetParam() == std::string(kThreads) ? kRing
+                                                 : GetParam();
+  }
 };
 
 TEST_P(Killed, ByKillNineOfPsringItselfNothingIsLeftAndAResumedRunEndsTheSame) {
@@ -270,12 +289,14 @@ TEST_P(Killed, BySigtermACheckpointOfThatVeryStepIsKept) {
 }
 
 std::string NameOf(const testing::TestParamInfo<const char*>& info) {
-  const std::vector<std::string> names = {"Single", "Ring", "Server", "RingIn16Bits", "ServerIn16Bits"};
+  const std::vector<std::string> names = {"Single",       "Ring",           "Server",
+                                          "RingIn16Bits", "ServerIn16Bits", "Threads"};
   return names[info.index];
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, Killed,
-                         testing::Values(kSingle, kRing, kServer, kRingIn16Bits, kServerIn16Bits), NameOf);
+                         testing::Values(kSingle, kRing, kServer, kRingIn16Bits, kServerIn16Bits, kThreads),
+                         NameOf);
 
 TEST_F(RestartTest, LatestIsTheRunBeforeUnderAnyStrategyAndWhatIsNotCarriedOverIsSaid) {
   Start(kRing, "");

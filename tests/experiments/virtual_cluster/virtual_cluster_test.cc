@@ -59,6 +59,15 @@ TEST(Link, AServerStandsBesideRankZeroOrBehindTheWorkers) {
   EXPECT_EQ(NodeOfServer(configuration, 0), 3);
   EXPECT_EQ(NodesOf(configuration), 4);
   EXPECT_EQ(NodesOf(TestConfiguration("ring", 5)), 5);
+  configuration = TestConfiguration("ps-sync", 6);
+  configuration.training.ranks_per_process = 2;  // a machine each
+  EXPECT_EQ(NodesOf(configuration), 3);
+  configuration.training.server_placement = "dedicated";
+  EXPECT_EQ(NodeOfServer(configuration, 0), 3);
+  EXPECT_EQ(NodesOf(configuration), 4);
+  configuration.training.server_placement = "colocated";
+  EXPECT_EQ(NodeOfServer(configuration, 5), 2);
+  EXPECT_EQ(NodesOf(configuration), 3);
 }
 
 TEST(LinkCounters, AreFoundByName) {

@@ -1,0 +1,280 @@
+// Several ranks in one process, a thread each: the real binaries end with the same weights as with a process
+// a rank, and no rank that fails leaves the others waiting.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
+#include "common/checkpoint_folder.h"
+#include "common/file_descriptor.h"
+#include "tests/experiments/slurp.h"
+#include "tests/experiments/started.h"
+#include "tests/experiments/training_processes.h"
+
+namespace psring {
+namespace {
+
+constexpr char kShort[] = "--model mlp-small --data synthetic --steps 4 --batch 8 --no_eval --timeout 20";
+
+// The file is the rendezvous of all.
+class OneProcessTest : public LaunchTest {
+ protected:
+  // `processes` trainers, as torchrun numbers them; one stands alone, as by hand.
+  StartedOnes Start(int processes, const std::string& flags) {
+    StartedOnes ones;
+    for (int process = 0; process < processes; ++process) {
+      const std::string meet = processes == 1 ? "" : absl::StrCat(" --rendezvous file://", Folder("meet"));
+      ones.push_back(std::make_unique<Started>(
+          Command(PSRING_TRAINER, absl::StrCat(flags, meet)),
+          processes == 1
+              ? std::vector<std::string>()
+              : std::vector<std::string>{absl::StrCat("RANK=", process), absl::StrCat("LOCAL_RANK=", process),
+                                         absl::StrCat("LOCAL_WORLD_SIZE=", processes),
+                                         absl::StrCat("WORLD_SIZE=", processes)}));
+    }
+    return ones;
+  }
+
+  // By rank: the weights that it ends with.
+  std::vector<std::string> Trained(int processes, int each, const std::string& flags) {
+    const std::string records = Folder("records");
+    std::filesystem::remove_all(records);
+    StartedOnes ones =
+        Start(processes, absl::StrCat(flags, " --record ", records,
+                                      each > 1 ? absl::StrCat(" --ranks_per_process ", each) : ""));
+    const bool ended = WaitForAll(ones);
+    for (const auto& one : ones) EXPECT_TRUE(ended && one->Succeeded()) << flags << ": " << one->Story();
+    std::vector<std::string> weights;
+    for (int rank = 0;; ++rank) {
+      const auto text = ReadFile(absl::StrCat(records, "/result-rank", rank, ".json"));
+      if (!text.ok()) break;
+      const auto result = RankResultFromJson(*text);
+      EXPECT_TRUE(result.ok()) << result.status();
+      if (!result.ok()) break;
+      EXPECT_EQ(result->rank, rank);
+      EXPECT_TRUE(std::filesystem::exists(absl::StrCat(records, "/trace-rank", rank, ".json")));
+      weights.push_back(result->weights_hash);
+    }
+    return weights;
+  }
+};
+
+class Synchronous : public OneProcessTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(Synchronous, HoweverRanksAreLaidOutTheyEndWithTheSameBits) {
+  const std::string flags = absl::StrCat("--strategy ", GetParam(), " ", kShort);
+  const std::vector<std::string> apart = Trained(4, 1, flags);
+  ASSERT_EQ(apart.size(), 4) << "a process a rank";
+  EXPECT_EQ(Trained(2, 2, flags), apart) << "two processes of two ranks";
+  EXPECT_EQ(Trained(1, 4, flags), apart) << "one process, which nobody launched";
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, Synchronous,
+                         testing::Values("none", "ring --fabric tcp", "ring --fabric shm --accumulate 2",
+                                         "ring --wire bfloat16", "direct --drop_last false",
+                                         "double-binary-tree --optimizer adam", "gloo",
+                                         "ps-sync --deterministic",
+                                         "ps-sync --deterministic --payload grpc --servers 2",
+                                         "ps-sync --deterministic --server_placement colocated"),
+                         [](const testing::TestParamInfo<const char*>& info) {
+                           std::string name;
+                           for (const char* c = info.param; *c != 0; ++c) {
+                             if (isalnum(*c)) name += *c;
+                           }
+                           return name;
+                         });
+
+TEST_F(OneProcessTest, WorkersThatDoNotWaitForAllTrainInOneProcess) {
+  for (const char* strategy : {"ps-async", "ps-ssp:1", "ps-backup:1", "ps-async --payload grpc"}) {
+    SCOPED_TRACE(strategy);
+    EXPECT_EQ(Trained(1, 3, absl::StrCat("--strategy ", strategy, " ", kShort)).size(), 3);
+  }
+}
+
+TEST_F(OneProcessTest, TheLastProcessIsTheDedicatedServer) {
+  const std::string flags =
+      absl::StrCat("--strategy ps-sync --deterministic --server_placement dedicated ", kShort);
+  const std::vector<std::string> weights = Trained(3, 2, flags);
+  EXPECT_EQ(weights.size(), 4);
+  EXPECT_EQ(weights, Trained(2, 2, absl::StrCat("--strategy ps-sync --deterministic ", kShort)));
+}
+
+TEST_F(OneProcessTest, ARankThatCannotBeginIsNamedAndEndsAll) {
+  // It cannot write its records.
+  std::filesystem::create_directories(Folder("records/steps-rank2.jsonl"));
+  StartedOnes ones = Start(
+      1, absl::StrCat("--strategy ring --ranks_per_process 4 ", kShort, " --record ", Folder("records")));
+  EXPECT_TRUE(WaitForAll(ones));
+  EXPECT_FALSE(ones[0]->Succeeded());
+  EXPECT_TRUE(absl::StartsWith(ones[0]->errors(), "trainer: rank 2: cannot write ")) << ones[0]->Story();
+}
+
+TEST_F(OneProcessTest, ARankThatFailsAmongRanksThatTrainIsNamedAndEndsAll) {
+  // Its port is taken, which it finds when all are connected.
+  const FileDescriptor taken(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  ASSERT_EQ(bind(taken.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(taken.get(), 1), 0);
+  ASSERT_EQ(getsockname(taken.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+  for (const auto& [strategy, processes] : std::vector<std::pair<const char*, int>>{
+           {"ring", 1}, {"ring --fabric tcp", 2}, {"gloo", 2}, {"ps-sync", 1}, {"ps-async", 1}}) {
+    SCOPED_TRACE(absl::StrCat(strategy, " on ", processes));
+    // The last rank's is the port that is taken.
+    const int ranks = 3 * processes;
+    StartedOnes ones = Start(
+        processes,
+        absl::StrCat("--model mlp-small --data synthetic --steps 1000000 --timeout 40 --strategy ", strategy,
+                     " --ranks_per_process 3 --metrics_port ", ntohs(address.sin_port) - (ranks - 1)));
+    EXPECT_TRUE(WaitForAll(ones));
+    EXPECT_TRUE(absl::StrContains(ones.back()->errors(),
+                                  absl::StrCat("trainer: rank ", ranks - 1, ": cannot listen on ")))
+        << ones.back()->Story();
+    for (const auto& one : ones)
+      EXPECT_TRUE(absl::StrContains(one->Story(), "exit code 1\n")) << one->Story();
+  }
+}
+
+TEST_F(OneProcessTest, AKilledProcessIsMissedByTheRanksOfTheOther) {
+  for (const char* strategy : {"ring", "ring --fabric tcp", "gloo", "ps-sync"}) {
+    SCOPED_TRACE(strategy);
+    StartedOnes ones =
+        Start(2, absl::StrCat("--model mlp-small --data synthetic --steps 1000000 --timeout 20 ",
+                              "--progress json --ranks_per_process 2 --strategy ", strategy));
+    for (const absl::Time deadline = absl::Now() + absl::Seconds(50);
+         !absl::StrContains(ones[1]->output(), "\"step\",\"rank\":3") && absl::Now() < deadline;) {
+      ones[0]->Look();
+      ones[1]->Look();
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    ones[1]->Signal(SIGKILL);
+    EXPECT_TRUE(WaitForAll(ones));
+    EXPECT_FALSE(ones[0]->Succeeded());
+    const std::string& errors = ones[0]->errors();
+    EXPECT_TRUE(absl::StrContains(errors, "trainer: rank 0: ") ||
+                absl::StrContains(errors, "trainer: rank 1: "))
+        << ones[0]->Story();
+  }
+}
+
+TEST_F(OneProcessTest, SigtermKeepsACheckpointAndAnyLayoutGoesOnFromIt) {
+  const std::string flags = absl::StrCat(
+      "--strategy ring --model mlp-small --data synthetic --batch 8 --no_eval --timeout 20 --jitter_ms 2 "
+      "--schedule linear --steps 200 --checkpoint_every 10 --checkpoint_dir ",
+      Folder("checkpoints"));
+  const std::vector<std::string> undisturbed = Trained(1, 2, flags);
+  for (int processes : {1, 2}) {
+    std::filesystem::remove_all(Folder("checkpoints"));
+    StartedOnes ones = Start(1, absl::StrCat(flags, " --ranks_per_process 2"));
+    EXPECT_TRUE(AwaitCheckpoint(Folder("checkpoints"), 10, absl::Now() + absl::Seconds(50)));
+    ones[0]->Signal(SIGTERM);
+    EXPECT_TRUE(WaitForAll(ones));
+    EXPECT_TRUE(absl::StrContains(ones[0]->Story(), "exit code 143")) << ones[0]->Story();
+    EXPECT_TRUE(absl::StrContains(ones[0]->errors(), "rank 0: step ")) << ones[0]->Story();
+    EXPECT_TRUE(absl::StrContains(ones[0]->errors(), "a checkpoint of step ")) << ones[0]->Story();
+    EXPECT_EQ(Trained(processes, 2 / processes, flags + " --resume latest"), undisturbed);
+  }
+}
+
+TEST_F(OneProcessTest, BadInputIsOneLine) {
+  for (const auto& [flags, line] : std::map<std::string, std::string>{
+           {"--strategy ring --ranks_per_process 0", "--ranks_per_process"},
+           {"--strategy single --ranks_per_process 2", "single is one process; it cannot have 2 workers"},
+           {"--strategy mpi --ranks_per_process 2", "MPI"},
+           {"--clock virtual --ranks_per_process 2", "leave one of them out"}}) {
+    StartedOnes ones = Start(1, flags);
+    EXPECT_TRUE(WaitForAll(ones));
+    EXPECT_TRUE(absl::StrContains(ones[0]->Story(), "exit code 2")) << ones[0]->Story();
+    EXPECT_TRUE(absl::StrContains(ones[0]->errors(), line)) << ones[0]->Story();
+    EXPECT_EQ(std::count(ones[0]->errors().begin(), ones[0]->errors().end(), '\n'), 1) << ones[0]->errors();
+  }
+}
+
+TEST_F(OneProcessTest, AProcessWithAnotherNumberOfRanksIsNamed) {
+  const std::string meet = absl::StrCat(" --rendezvous file://", Folder("meet"));
+  StartedOnes ones;
+  for (int process : {0, 1}) {
+    ones.push_back(std::make_unique<Started>(
+        Command(PSRING_TRAINER,
+                absl::StrCat("--strategy ring ", kShort, meet, " --ranks_per_process ", 2 + process)),
+        std::vector<std::string>{absl::StrCat("RANK=", process), "WORLD_SIZE=2"}));
+  }
+  EXPECT_TRUE(WaitForAll(ones));
+  for (const auto& one : ones) EXPECT_FALSE(one->Succeeded()) << one->Story();
+  EXPECT_TRUE(absl::StrContains(ones[0]->errors() + ones[1]->errors(), "world size"))
+      << ones[0]->Story() << ones[1]->Story();
+}
+
+// --- psring ---
+
+std::string Psring(const std::string& arguments, StartedOnes& ones) {
+  ones.clear();
+  ones.push_back(std::make_unique<Started>(Command(PSRING_BINARY, arguments), std::vector<std::string>()));
+  EXPECT_TRUE(WaitForAll(ones));
+  return ones[0]->Story();
+}
+
+TEST_F(OneProcessTest, PsringLaysRanksOutAndSaysSo) {
+  StartedOnes ones;
+  const std::string out = Folder("compared");
+  const std::string story = Psring(
+      absl::StrCat(
+          "compare --strategies ring,ps-sync --workers 1,2,4 --ranks_per_process 2 --link none --repeats 1 "
+          "--steps 4 --no_eval --model mlp-small --data synthetic --batch 16 --out ",
+          out),
+      ones);
+  ASSERT_TRUE(ones[0]->Succeeded()) << story;
+  int rows = 0;
+  for (const auto& row : nlohmann::json::parse(Slurp(out + "/summary.json"))) {
+    const auto& figures = row["figures"];
+    const std::string note = figures["note"].is_string() ? figures["note"].get<std::string>() : "";
+    const int workers = figures["workers"];
+    SCOPED_TRACE(absl::StrCat(figures["strategy"].get<std::string>(), " ", workers, ": ", note));
+    ++rows;
+    EXPECT_EQ(absl::StrContains(note, "2 ranks in one process"), workers == 2);
+    EXPECT_EQ(absl::StrContains(note, "2 ranks a process"), workers == 4);
+    EXPECT_EQ(std::filesystem::exists(absl::StrCat(out, "/records/cost-1/ring-4/log-ranks2-3.txt")), true);
+    if (figures["strategy"] == "none" || figures["strategy"] == "single") continue;
+    EXPECT_EQ(figures["replicas_equal"], true);
+  }
+  EXPECT_EQ(rows, 1 + 3 * 3);
+  const auto manifest = nlohmann::json::parse(Slurp(out + "/manifest.json"));
+  EXPECT_TRUE(absl::StrContains(manifest.dump(), "--ranks_per_process=2"));
+}
+
+TEST_F(OneProcessTest, PsringTrainsInOneProcessWithoutBeingToldHowManyWorkers) {
+  StartedOnes ones;
+  const std::string out = Folder("trained");
+  const std::string story =
+      Psring(absl::StrCat("train --strategy ring --ranks_per_process 3 --out ", out, " ", kShort), ones);
+  ASSERT_TRUE(ones[0]->Succeeded()) << story;
+  EXPECT_TRUE(absl::StrContains(story, "ring x 3")) << story;
+  EXPECT_EQ(Weights(out).size(), 3);
+}
+
+TEST_F(OneProcessTest, PsringRefusesWhatCannotBeLaidOut) {
+  for (const auto& [arguments, line] : std::map<std::string, std::string>{
+           {"train --strategy ring --workers 3 --ranks_per_process 2",
+            "do not come to 3; give a multiple of 2"},
+           {"compare --strategies ring --workers 2,5 --ranks_per_process 2", "do not come to 5"},
+           {"train --strategy single --ranks_per_process 2", "leave --workers and --ranks_per_process out"},
+           {"train --strategy mpi --ranks_per_process 2 --data synthetic", "MPI"},
+           {"train --strategy ring --ranks_per_process 2 --data synthetic --link 1gbit --shaping userspace",
+            "which only the kernel's namespaces keep apart"}}) {
+    StartedOnes ones;
+    const std::string story = Psring(arguments + " --out " + Folder("refused"), ones);
+    EXPECT_TRUE(absl::StrContains(story, "exit code 2")) << story;
+    EXPECT_TRUE(absl::StrContains(ones[0]->errors(), line)) << story;
+    EXPECT_FALSE(std::filesystem::exists(Folder("refused")));
+  }
+}
+
+}  // namespace
+}  // namespace psring
