@@ -68,11 +68,15 @@ class CudaIpcTransport final : public Transport {
     return absl::OkStatus();
   }
 
+  // Peers may still be about to wait for an event of this rank's, and have its memory open.
   ~CudaIpcTransport() override {
     (void)Select();
     peers_.clear();
-    // What another process has open must not be freed.
-    if (some_apart_ && watch_->failure().ok()) SayGoodbye();
+    if (!watch_->failure().ok()) {
+      events_.Abandon();  // nobody says when they are through
+    } else if (size_ > 1) {
+      SayGoodbye();
+    }
     if (behind_ != nullptr) cudaEventDestroy(behind_);
   }
 
@@ -362,7 +366,7 @@ class CudaIpcTransport final : public Transport {
     return absl::OkStatus();
   }
 
-  // Nobody frees memory before all have closed it, if they come soon.
+  // Returns when all ranks are through, if they come soon.
   void SayGoodbye() {
     CallInfo goodbye;
     goodbye.number = call_.number + 1;

@@ -70,6 +70,8 @@ class LentEvents {
   // Marks the point that `stream` has been told so far.
   absl::StatusOr<Moment> Record(cudaStream_t stream);
   const std::vector<Moment>& all() const { return events_; }
+  // They end with the process.
+  void Abandon() { events_.clear(); }
 
  private:
   static constexpr size_t kEvents = 32;

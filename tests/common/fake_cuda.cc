@@ -62,6 +62,10 @@ class Arena {
     }
     if (at + bytes > kArena) return nullptr;
     taken_[at] = {bytes, selected};
+    if (at + bytes > reach_) {  // what lies behind it is always closed
+      reach_ = at + bytes;
+      if (open_ > 0) Protect(PROT_READ | PROT_WRITE);
+    }
     TheFakeCuda().used += bytes;
     ++TheFakeCuda().buffers;
     return memory_ + at;
@@ -104,12 +108,13 @@ class Arena {
   };
 
   void Protect(int protection) {
-    for (char* const window : {memory_, opened_}) PSRING_CHECK(mprotect(window, kArena, protection) == 0);
+    for (char* const window : {memory_, opened_}) PSRING_CHECK(mprotect(window, reach_, protection) == 0);
   }
 
   std::mutex mutex_;
   char *memory_, *opened_;
   int open_ = 0;
+  size_t reach_ = 0;               // where the last allocation so far ended
   std::map<size_t, Taken> taken_;  // by first byte
 };
 
