@@ -207,7 +207,7 @@ absl::Status UseAll(const Here& here, DType type, ReduceOp op, size_t count, boo
 TEST_P(CudaIpcTest, EveryCollectiveRankCountSizeTypeAndOpGivesExactResults) {
   const DType types[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
   const ReduceOp ops[] = {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMin, ReduceOp::kMax};
-  for (const int count : {1, 2, 3, 4, 5}) {
+  for (const int count : {1, 2, 3, 5}) {
     SCOPED_TRACE(absl::StrCat(count, " ranks"));
     RunRanks(Of(count, /*gpus=*/count % 2 == 0 ? count : 1), [&](const Here& here) {
       int turn = count;  // all ranks take the same turns
@@ -225,11 +225,11 @@ TEST_P(CudaIpcTest, EveryCollectiveRankCountSizeTypeAndOpGivesExactResults) {
 
 TEST_P(CudaIpcTest, LongBuffersGoInSegmentsWithTheSameBits) {
   std::map<size_t, std::vector<float>> sums;  // by segment size
-  for (const size_t segment_bytes : {size_t{0}, size_t{4096}, size_t{20000}}) {
+  for (const size_t segment_bytes : {size_t{0}, size_t{6000}, size_t{20000}}) {
     Ranks ranks = Of(3, 1);
     ranks.segment_bytes = segment_bytes;
     RunRanks(ranks, [&](const Here& here) {
-      constexpr size_t kCount = 50021;  // more than is moved whole, and divided by nothing
+      constexpr size_t kCount = 30011;  // more than is moved whole, and divided by nothing
       for (const bool registered : {true, false}) {
         OnGpu values(here, DType::kFloat32, kCount, registered);
         values.Fill(0, kCount, [&](size_t i) {
@@ -255,13 +255,13 @@ TEST_P(CudaIpcTest, ManyCallsInARowNeedNoSynchronisationBetweenThem) {
   for (const StreamKind kind : {StreamKind::kCompute, StreamKind::kBackground}) {
     Ranks ranks = Of(3, 3);
     ranks.stream = kind;
-    ranks.segment_bytes = 2048;
+    ranks.segment_bytes = 8192;
     RunRanks(ranks, [&](const Here& here) {
-      constexpr size_t kCount = 30011;
+      constexpr size_t kCount = 20011;
       OnGpu values(here, DType::kFloat32, kCount, true);
       values.Fill(0, kCount, [&](size_t i) { return TestValue(here.group.rank(), i); });
       // Each call reads what the one before wrote, and peers may still read that.
-      for (int call = 0; call < 6; ++call) {
+      for (int call = 0; call < 4; ++call) {
         PSRING_RETURN_IF_ERROR(
             here.group.AllReduce(values.span(), values.span(), ReduceOp::kMean, here.stream));
       }
