@@ -33,6 +33,7 @@ struct GroupInfo {
   int local_rank = 0;
   int local_size = 1;
   bool on_gpu = false;            // takes memory of its rank's GPU as it is; else host memory alone
+  bool joins_calls = false;       // AllReduceTogether is more than its calls in a row
   std::string through_host = {};  // why it does not, where it was told of a GPU and might have
 };
 
@@ -61,6 +62,9 @@ class ProcessGroup {
   // `in` and `out` have one count and type; they are the same memory or do not overlap. Counts are in
   // elements; InvalidArgument where they do not fit together.
   absl::Status AllReduce(ConstSpan in, Span out, ReduceOp op, Stream& stream);
+  // In place, each as AllReduce, in this order; where the backend can they start together, and what is put on
+  // `stream` between them would only part them.
+  absl::Status AllReduceTogether(const std::vector<Span>& data, ReduceOp op, Stream& stream);
   // `in` holds size() times as many elements as `out`; this rank gets the rank()-th part of the sum. `out`
   // may be that part of `in`; then the rest of `in` keeps its values.
   absl::Status ReduceScatter(ConstSpan in, Span out, ReduceOp op, Stream& stream);
@@ -97,6 +101,7 @@ class ProcessGroup {
 
   // The counts and types of `call` have been checked.
   virtual absl::Status Enqueue(const CollectiveCall& call, Stream& stream) = 0;
+  virtual absl::Status EnqueueTogether(const std::vector<CollectiveCall>& calls, Stream& stream);
   virtual absl::Status EnqueueBarrier(Stream& stream) = 0;
   // Every rank comes here at once; `part` is null for one of kNoColor, which gets null.
   virtual absl::StatusOr<std::unique_ptr<ProcessGroup>> MakePart(Rendezvous* part, int color, int key) = 0;

@@ -2,7 +2,11 @@
 
 #include <stdlib.h>
 
+#include <map>
+#include <optional>
+
 #include "absl/strings/str_cat.h"
+#include "common/mutex.h"
 
 namespace psring {
 
@@ -20,18 +24,39 @@ Variables NcclVariables(const NcclWishes& wishes) {
   return variables;
 }
 
+namespace {
+
+// The environment is the process's, and so is this.
+struct Held {
+  int by = 0;
+  std::optional<std::string> before;
+};
+Mutex held_mutex;
+std::map<std::string, Held>& HeldVariables() ABSL_EXCLUSIVE_LOCKS_REQUIRED(held_mutex) {
+  static auto* const held = new std::map<std::string, Held>;
+  return *held;
+}
+
+}  // namespace
+
 ScopedVariables::ScopedVariables(const Variables& variables) {
+  MutexLock lock(held_mutex);
   for (const auto& [name, value] : variables) {
-    const char* const before = getenv(name.c_str());
-    before_.emplace_back(name, before != nullptr ? std::optional<std::string>(before) : std::nullopt);
-    setenv(name.c_str(), value.c_str(), 1);
+    Held& held = HeldVariables()[name];
+    const char* const present = getenv(name.c_str());
+    if (held.by++ == 0) held.before = present != nullptr ? std::optional<std::string>(present) : std::nullopt;
+    if (present == nullptr || value != present) setenv(name.c_str(), value.c_str(), 1);
+    names_.push_back(name);
   }
 }
 
 ScopedVariables::~ScopedVariables() {
-  for (const auto& [name, value] : before_) {
-    if (value.has_value()) {
-      setenv(name.c_str(), value->c_str(), 1);
+  MutexLock lock(held_mutex);
+  for (const std::string& name : names_) {
+    Held& held = HeldVariables()[name];
+    if (--held.by > 0) continue;
+    if (held.before.has_value()) {
+      setenv(name.c_str(), held.before->c_str(), 1);
     } else {
       unsetenv(name.c_str());
     }

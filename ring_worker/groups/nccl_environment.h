@@ -1,7 +1,6 @@
 // NCCL is told how to work by environment variables, which it reads while a communicator is made.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,7 +20,8 @@ struct NcclWishes {
 // Pure. Ranks that share a GPU claim to be hosts of their own, which leaves them sockets to talk over.
 Variables NcclVariables(const NcclWishes& wishes);
 
-// Set for as long as this lives; then as they were.
+// Set for as long as this lives, or another of the same; then as they were before the first. Several threads
+// may make communicators at once: only the first of them writes what another may be reading.
 class ScopedVariables {
  public:
   explicit ScopedVariables(const Variables& variables);
@@ -30,7 +30,7 @@ class ScopedVariables {
   ScopedVariables& operator=(const ScopedVariables&) = delete;
 
  private:
-  std::vector<std::pair<std::string, std::optional<std::string>>> before_;
+  std::vector<std::string> names_;
 };
 
 }  // namespace psring

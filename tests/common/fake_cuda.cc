@@ -259,6 +259,11 @@ using psring::TheFakeCuda;
 
 extern "C" {
 
+// Work of the GPU's for another fake.
+void psringFakeGpuDo(cudaStream_t stream, void (*work)(void*), void* argument) {
+  psring::Do(stream, [=] { work(argument); });
+}
+
 const char* cudaGetErrorString(cudaError_t error) {
   switch (error) {
     case cudaErrorIllegalAddress:
