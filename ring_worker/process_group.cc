@@ -56,6 +56,17 @@ absl::Status ProcessGroup::AllReduce(ConstSpan in, Span out, ReduceOp op, Stream
   return Enqueue({Collective::kAllReduce, in, out, op}, stream);
 }
 
+absl::Status ProcessGroup::AllReduceTogether(const std::vector<Span>& data, ReduceOp op, Stream& stream) {
+  std::vector<CollectiveCall> calls;
+  for (const Span& span : data) calls.push_back({Collective::kAllReduce, span, span, op});
+  return EnqueueTogether(calls, stream);
+}
+
+absl::Status ProcessGroup::EnqueueTogether(const std::vector<CollectiveCall>& calls, Stream& stream) {
+  for (const CollectiveCall& call : calls) PSRING_RETURN_IF_ERROR(Enqueue(call, stream));
+  return absl::OkStatus();
+}
+
 absl::Status ProcessGroup::ReduceScatter(ConstSpan in, Span out, ReduceOp op, Stream& stream) {
   if (in.count != out.count * size() || in.type != out.type) {
     return CountsDiffer("reduce-scatter", in.count, out.count, size());

@@ -27,12 +27,14 @@ struct GroupInfo {
   int size = 1;
   std::string backend;    // "native", "gloo", "mpi", "nccl"
   std::string algorithm;  // of all-reduce: "ring"
-  std::string transport;  // "shm", "tcp", "shm+tcp", "in_process"
+  std::string transport;  // "shm", "tcp", "shm+tcp", "in_process", "cuda_ipc"
   // Among the ranks of this group that stand on this host, and in its network: which one, of how many. Known
   // where MakeProcessGroup or Split made the group.
   int local_rank = 0;
   int local_size = 1;
-  bool on_gpu = false;  // takes memory of its rank's GPU as it is; else host memory alone
+  bool on_gpu = false;            // takes memory of its rank's GPU as it is; else host memory alone
+  bool joins_calls = false;       // AllReduceTogether is more than its calls in a row
+  std::string through_host = {};  // why it does not, where it was told of a GPU and might have
 };
 
 // For Split: takes part, and is in none of the groups.
@@ -60,6 +62,9 @@ class ProcessGroup {
   // `in` and `out` have one count and type; they are the same memory or do not overlap. Counts are in
   // elements; InvalidArgument where they do not fit together.
   absl::Status AllReduce(ConstSpan in, Span out, ReduceOp op, Stream& stream);
+  // In place, each as AllReduce, in this order; where the backend can they start together, and what is put on
+  // `stream` between them would only part them.
+  absl::Status AllReduceTogether(const std::vector<Span>& data, ReduceOp op, Stream& stream);
   // `in` holds size() times as many elements as `out`; this rank gets the rank()-th part of the sum. `out`
   // may be that part of `in`; then the rest of `in` keeps its values.
   absl::Status ReduceScatter(ConstSpan in, Span out, ReduceOp op, Stream& stream);
@@ -96,6 +101,7 @@ class ProcessGroup {
 
   // The counts and types of `call` have been checked.
   virtual absl::Status Enqueue(const CollectiveCall& call, Stream& stream) = 0;
+  virtual absl::Status EnqueueTogether(const std::vector<CollectiveCall>& calls, Stream& stream);
   virtual absl::Status EnqueueBarrier(Stream& stream) = 0;
   // Every rank comes here at once; `part` is null for one of kNoColor, which gets null.
   virtual absl::StatusOr<std::unique_ptr<ProcessGroup>> MakePart(Rendezvous* part, int color, int key) = 0;
@@ -116,10 +122,11 @@ std::vector<int> RanksOfPart(const std::vector<int>& colors, const std::vector<i
 
 struct GroupOptions {
   std::string backend = "native";
-  std::string algorithm;           // empty: the backend's default ("ring"; others choose themselves)
-  std::string transport = "auto";  // native: auto (shm on one host, tcp between hosts), shm, tcp; mpi: auto,
-                                   // shm, tcp (chosen when mpirun starts the job); gloo: tcp; nccl: auto
-                                   // (as it chooses), tcp
+  std::string algorithm;  // empty: the backend's default ("ring"; others choose themselves)
+  // native: auto (between GPUs that reach each other cuda_ipc; else shm on one host, tcp between hosts), shm,
+  // tcp, cuda_ipc; mpi: auto, shm, tcp (chosen when mpirun starts the job); gloo: tcp; nccl: auto (as it
+  // chooses), tcp
+  std::string transport = "auto";
   std::string bind_host = "127.0.0.1";         // an address of this machine that the other ranks can reach
   absl::Duration timeout = absl::Seconds(60);  // of a call without progress
   // Native only.
@@ -129,7 +136,7 @@ struct GroupOptions {
   // Ranks on a node, for the hierarchical algorithm; with transport auto they share memory, and others do
   // not. 0: those of one host.
   int ranks_per_node = 0;
-  int gpu = -1;                  // nccl: the GPU that this rank's memory is on; -1: it is the host's
+  int gpu = -1;                  // native, nccl: the GPU that this rank's memory is on; -1: it is the host's
   LinkShaper* shaper = nullptr;  // the link that payload over TCP goes through; outlives the group
 };
 

@@ -1,5 +1,5 @@
-// Moves slices of memory between ranks. Implementations: in-process (threads as ranks, for tests and for
-// several devices in one process) and the mesh (shared memory between ranks of one host, TCP between hosts).
+// Moves slices of memory between ranks. Implementations: in-process (threads as ranks, for tests), the mesh
+// (shared memory between ranks of one host, TCP between hosts) and CUDA IPC (between GPUs of one host).
 //
 // A transfer is named by its peer and tag; each side names it the same. Sends and receives are started, then
 // awaited together.
@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -90,6 +91,18 @@ class Transport {
   // See ProcessGroup::Register.
   virtual absl::Status Register(const Buffer& buffer) = 0;
   virtual void Unregister(const Buffer& buffer) = 0;
+
+  // Where the memory of transfers is: the host's, unless these say otherwise. On a GPU "complete" means
+  // complete in the order of the stream that the call was put on: what that stream does later sees it.
+  virtual bool on_gpu() const { return false; }
+  // Does `call`, all of one call, when `stream` gets there.
+  virtual void Enqueue(Stream& stream, std::function<absl::Status()> call) { stream.Run(std::move(call)); }
+  // Within this rank's memory, in the order of its transfers. What fails is said by a later Wait, or in the
+  // stream.
+  virtual void Copy(void* to, const void* from, size_t bytes);
+  virtual void Scale(Span data, float factor);
+  // Memory that peers may read, for the group to work in.
+  virtual absl::StatusOr<Buffer> AllocateScratch(size_t bytes);
 
   // From any thread: every waiting call and every later one returns `why`; peers learn of it. The first error
   // stays.

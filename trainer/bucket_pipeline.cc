@@ -25,10 +25,9 @@ void BucketPipeline::Ready(ReadyRange range) {
   }
   if (all_ready() || missing_[next_] > 0) return;
   // One event serves all buckets that end with this layer.
-  const Event ready = compute_.Record();
-  for (; next_ < buckets_.size() && missing_[next_] == 0; ++next_) {
-    strategy_.GradientReady(buckets_[next_], ready);
-  }
+  const size_t first = next_;
+  while (next_ < buckets_.size() && missing_[next_] == 0) ++next_;
+  strategy_.GradientsReady(absl::MakeConstSpan(buckets_).subspan(first, next_ - first), compute_.Record());
 }
 
 }  // namespace psring

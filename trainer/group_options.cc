@@ -26,11 +26,13 @@ bool TakesFabric(const StrategyRow& strategy) { return strategy.needs != Needs::
 }  // namespace
 
 GroupOptions GroupOptionsOf(const StrategyRow& strategy, const TrainingOptions& options, int gpu) {
-  return {.backend = BackendOf(strategy, options, gpu),
+  const std::string backend = BackendOf(strategy, options, gpu);
+  const bool rounds_on_host = backend == "native" && options.wire != "float32";
+  return {.backend = backend,
           .algorithm = strategy.algorithm,
           .transport = options.fabric,
           .timeout = absl::Seconds(options.timeout_s),
-          .gpu = gpu};
+          .gpu = rounds_on_host ? -1 : gpu};
 }
 
 absl::Status CheckGroup(const StrategyRow& strategy, const TrainingOptions& options) {

@@ -10,7 +10,8 @@ namespace psring {
 
 // Of a strategy that needs a process group. Strategies that are somebody else's stay theirs: --backend is for
 // those that say how to move, not who moves. Between GPUs, `ring` is NCCL pinned to its ring unless --backend
-// says otherwise. `gpu`: Device::gpu() of this rank.
+// says otherwise; ours are told of the GPU but where gradients travel in 16 bits, to which the host rounds
+// them. `gpu`: Device::gpu() of this rank.
 GroupOptions GroupOptionsOf(const StrategyRow& strategy, const TrainingOptions& options, int gpu = -1);
 
 // InvalidArgument or NotFound where the backend of `strategy` is not in this build, or does not offer its

@@ -30,6 +30,7 @@
 #include "trainer/train_loop.h"
 #include "trainer/trainer_flags.h"
 #include "trainer/worker_metrics.h"
+#include "trainer/worker_parts.h"
 
 namespace psring {
 

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/device.h"
 #include "common/host_view.h"
 #include "common/optimizer.h"
@@ -78,6 +79,11 @@ class SyncStrategy {
   // bucket's weights or writes its gradient, so the bucket may be updated while backward goes on. `ready`:
   // its gradient is complete.
   virtual void GradientReady(const Bucket& bucket, Event ready) = 0;
+
+  // The same for buckets that one event makes ready, in their order.
+  virtual void GradientsReady(absl::Span<const Bucket> buckets, Event ready) {
+    for (const Bucket& bucket : buckets) GradientReady(bucket, ready);
+  }
 
   // On return gradients may be overwritten, in stream order. Waits for what the step has started.
   virtual absl::StatusOr<StepReport> FinishStep() = 0;

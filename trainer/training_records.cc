@@ -1,6 +1,7 @@
 // What a training says of itself: a step's figures, copies of its weights and their scores, the result.
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "trainer/training.h"
 
@@ -119,7 +120,8 @@ absl::Status Training::Describe() {
     result_.backend = worker_.group->info().backend;
     result_.algorithm = worker_.group->info().algorithm;
     result_.transport = worker_.group->info().transport;
-    result_.payload = worker_.group->info().transport;
+    const bool pinned = worker_.device.gpu() >= 0 && !worker_.group->info().on_gpu;
+    result_.payload = absl::StrCat(worker_.group->info().transport, pinned ? " through pinned memory" : "");
   }
   if (strategy_row_->needs == Needs::kParameterServer) {
     result_.backend = "native";

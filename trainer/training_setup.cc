@@ -48,6 +48,10 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   PSRING_ASSIGN_OR_RETURN(t.weights_,
                           t.server_shares_ ? device.AllocateShared(bytes) : device.Allocate(bytes));
   PSRING_RETURN_IF_ERROR(t.AllocateGradient(bytes));
+  if (worker.group != nullptr && worker.rank == 0 && !worker.group->info().through_host.empty()) {
+    worker.on_note(
+        absl::StrCat("gradients go through pinned host memory: ", worker.group->info().through_host));
+  }
   if (options.micro_batches > 1) {
     PSRING_ASSIGN_OR_RETURN(t.worker_gradient_, device.Allocate(bytes));
   }
@@ -153,7 +157,8 @@ absl::Status Training::AllocateGradient(size_t bytes) {
   const bool group_shares = worker_.group != nullptr && worker_.registered != nullptr;
   PSRING_ASSIGN_OR_RETURN(own_gradient_, server_shares_ || group_shares ? worker_.device.AllocateShared(bytes)
                                                                         : worker_.device.Allocate(bytes));
-  if (worker_.group != nullptr || worker_.client != nullptr) {
+  const bool through_host = worker_.group != nullptr && !worker_.group->info().on_gpu;
+  if (through_host || worker_.client != nullptr) {
     PSRING_ASSIGN_OR_RETURN(host_gradient_, AllocateHostSide(worker_.device, own_gradient_));
   }
   Buffer& seen = host_gradient_.data() != nullptr ? host_gradient_ : own_gradient_;

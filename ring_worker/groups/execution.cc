@@ -1,19 +1,14 @@
 #include "ring_worker/groups/execution.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "common/check.h"
-#include "common/reduce.h"
 
 namespace psring {
-namespace {
 
-void CopyBytes(std::byte* to, const std::byte* from, size_t bytes) {
-  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+void Execution::CopyBytes(std::byte* to, const std::byte* from, size_t bytes) const {
+  if (to != from && bytes > 0) transport_.Copy(to, from, bytes);
 }
-
-}  // namespace
 
 // The first element of a chunk in the whole buffer.
 size_t Execution::FirstOf(int chunk) const {
@@ -134,7 +129,7 @@ void Execution::SlabDone(uint32_t slab) const {
     }
     const bool reduces = scatter || memory_.collective == Collective::kAllReduce;
     if (reduces && memory_.op == ReduceOp::kMean && memory_.size > 1) {
-      cpu::Scale(memory_.type, piece.length, at, 1.0f / static_cast<float>(memory_.size));
+      transport_.Scale({at, piece.length, memory_.type}, 1.0f / static_cast<float>(memory_.size));
     }
     if (scatter && whole_) CopyBytes(memory_.out, at, piece.length * width);
   }

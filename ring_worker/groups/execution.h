@@ -51,6 +51,7 @@ class Execution {
   size_t FirstOf(int chunk) const;
   ChunkRange Piece(int first_chunk, int chunk_count, uint32_t slab) const;
 
+  void CopyBytes(std::byte* to, const std::byte* from, size_t bytes) const;
   void CopyWhole() const;
   absl::Status Start(int round, uint32_t slab);
   absl::Status FinishOldest();

@@ -12,9 +12,10 @@ namespace psring {
 BackendRow NativeBackend();
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNativeGroup(Rendezvous& rendezvous,
                                                               const GroupOptions& options);
-// Over any transport.
+// Over any transport. `through_host`: see GroupInfo.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeScheduledGroup(std::unique_ptr<Transport> transport,
-                                                                 const GroupOptions& options);
+                                                                 const GroupOptions& options,
+                                                                 const std::string& through_host = "");
 
 // gloo.cc, mpi.cc, nccl.cc or, where the library was not found, *_absent.cc.
 BackendRow GlooBackend();

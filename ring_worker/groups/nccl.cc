@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
 
 #include "absl/strings/escaping.h"
@@ -22,6 +23,7 @@
 #include "ring_worker/groups/nccl_communicator.h"
 #include "ring_worker/groups/nccl_environment.h"
 #include "ring_worker/groups/nccl_library.h"
+#include "ring_worker/transports/cuda_ipc.h"
 
 namespace psring {
 namespace {
@@ -113,6 +115,16 @@ class NcclGroup final : public ProcessGroup {
     return absl::OkStatus();
   }
 
+  // One launch for all: a group call.
+  absl::Status EnqueueTogether(const std::vector<CollectiveCall>& calls, Stream& stream) override {
+    CudaStream* const on_gpu = CudaStream::From(stream);
+    if (on_gpu == nullptr || calls.size() < 2) return ProcessGroup::EnqueueTogether(calls, stream);
+    on_gpu->Watch(communicator_);
+    on_gpu->Enqueue("nccl group call",
+                    [this, calls](cudaStream_t queue) { return StartTogether(calls, queue); });
+    return absl::OkStatus();
+  }
+
   // A byte of everybody's.
   absl::Status EnqueueBarrier(Stream& stream) override {
     stream.Run([this]() -> absl::Status {
@@ -165,27 +177,54 @@ class NcclGroup final : public ProcessGroup {
     return CudaStatus("cudaStreamCreate", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   }
 
+  ncclResult_t Tell(const NcclLibrary& nccl, ncclComm_t comm, const CollectiveCall& call, const void* in,
+                    void* out, cudaStream_t stream) {
+    const ncclDataType_t type = TypeOf(call.in.type);
+    switch (call.collective) {
+      case Collective::kAllReduce:
+        return nccl.AllReduce(in, out, call.in.count, type, OpOf(call.op), comm, stream);
+      case Collective::kReduceScatter:
+        return nccl.ReduceScatter(in, out, call.out.count, type, OpOf(call.op), comm, stream);
+      case Collective::kAllGather:
+        return nccl.AllGather(in, out, call.in.count, type, comm, stream);
+      case Collective::kBroadcast:
+        return nccl.Broadcast(in, out, call.in.count, type, call.root, comm, stream);
+    }
+    return ncclInternalError;
+  }
+
+  static std::string What(const CollectiveCall& call) {
+    return absl::StrCat(Name(call.collective), " of ", call.in.count, " ", Name(call.in.type), " elements");
+  }
+
   absl::Status Start(const CollectiveCall& call, const void* in, void* out, cudaStream_t stream) {
     if (std::max(call.in.count, call.out.count) == 0) return absl::OkStatus();
-    const std::string what =
-        absl::StrCat(Name(call.collective), " of ", call.in.count, " ", Name(call.in.type), " elements");
+    PSRING_RETURN_IF_ERROR(communicator_->Start(
+        What(call), stream,
+        [&](const NcclLibrary& nccl, ncclComm_t comm) { return Tell(nccl, comm, call, in, out, stream); }));
+    Count(call);
+    return absl::OkStatus();
+  }
+
+  absl::Status StartTogether(const std::vector<CollectiveCall>& calls, cudaStream_t stream) {
+    const std::string what = absl::StrCat("group call of ", calls.size(), ", the first an ", What(calls[0]));
     PSRING_RETURN_IF_ERROR(communicator_->Start(what, stream, [&](const NcclLibrary& nccl, ncclComm_t comm) {
-      const ncclDataType_t type = TypeOf(call.in.type);
-      switch (call.collective) {
-        case Collective::kAllReduce:
-          return nccl.AllReduce(in, out, call.in.count, type, OpOf(call.op), comm, stream);
-        case Collective::kReduceScatter:
-          return nccl.ReduceScatter(in, out, call.out.count, type, OpOf(call.op), comm, stream);
-        case Collective::kAllGather:
-          return nccl.AllGather(in, out, call.in.count, type, comm, stream);
-        case Collective::kBroadcast:
-          return nccl.Broadcast(in, out, call.in.count, type, call.root, comm, stream);
+      ncclResult_t result = nccl.GroupStart();
+      for (const CollectiveCall& call : calls) {
+        if (result != ncclSuccess && result != ncclInProgress) break;
+        if (call.in.count > 0) result = Tell(nccl, comm, call, call.in.data, call.out.data, stream);
       }
-      return ncclInternalError;
+      // A group that was begun is ended, or the thread's next call would belong to it.
+      const ncclResult_t ended = nccl.GroupEnd();
+      return result == ncclSuccess || result == ncclInProgress ? ended : result;
     }));
+    for (const CollectiveCall& call : calls) Count(call);
+    return absl::OkStatus();
+  }
+
+  void Count(const CollectiveCall& call) {
     MutexLock lock(mutex_);
     traffic_ = traffic_ + DerivedTraffic(call, size());
-    return absl::OkStatus();
   }
 
   const int gpu_;
@@ -202,6 +241,27 @@ absl::StatusOr<std::string> GpuName(int gpu) {
   cudaDeviceProp properties = {};
   PSRING_RETURN_IF_ERROR(CudaStatus("cudaGetDeviceProperties", cudaGetDeviceProperties(&properties, gpu)));
   return absl::BytesToHexString({properties.uuid.bytes, sizeof(properties.uuid.bytes)});
+}
+
+// Whether two ranks have one GPU. NCCL takes them for hosts of their own then, by a name that a process has
+// one of: so they must not be one process.
+absl::StatusOr<bool> SharesGpu(Rendezvous& rendezvous, const std::string& name) {
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> cards,
+                          rendezvous.Exchange("nccl gpus", absl::StrCat(name, " ", ThisProcess())));
+  std::map<std::string, int> by_card, by_gpu;
+  bool shares = false;
+  for (size_t rank = 0; rank < cards.size(); ++rank) {
+    const auto [other, is_new] = by_card.try_emplace(cards[rank], static_cast<int>(rank));
+    if (!is_new) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("ranks ", other->second, " and ", rank,
+                       " are threads of one process on one GPU, which NCCL cannot have; start a process for "
+                       "each rank, or choose --backend native"));
+    }
+    const std::string gpu = cards[rank].substr(0, cards[rank].find(' '));
+    shares |= !by_gpu.try_emplace(gpu, static_cast<int>(rank)).second;
+  }
+  return shares;
 }
 
 }  // namespace
@@ -243,9 +303,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(Rendezvous& rendezvo
                                                       ", and rank ", other, " has NCCL ", versions[other],
                                                       "; install the same on all machines"));
   }
-  PSRING_ASSIGN_OR_RETURN(std::vector<std::string> names, rendezvous.Exchange("nccl gpus", name));
-  std::sort(names.begin(), names.end());
-  const bool shares = std::adjacent_find(names.begin(), names.end()) != names.end();
+  PSRING_ASSIGN_OR_RETURN(const bool shares, SharesGpu(rendezvous, name));
   const std::string algorithm = options.algorithm.empty() ? "default" : options.algorithm;
   const bool sockets = options.transport == "tcp";
   const NcclWishes wishes = {
@@ -276,7 +334,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(Rendezvous& rendezvo
                                                .backend = "nccl",
                                                .algorithm = algorithm,
                                                .transport = transport,
-                                               .on_gpu = options.gpu >= 0},
+                                               .on_gpu = options.gpu >= 0,
+                                               .joins_calls = options.gpu >= 0},
                                      gpu, std::move(communicator),
                                      NcclGroup::Parts{nccl, options.timeout, wishes});
 }

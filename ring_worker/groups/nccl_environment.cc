@@ -26,16 +26,15 @@ Variables NcclVariables(const NcclWishes& wishes) {
 
 namespace {
 
-// The environment is the process's, and several of its ranks may make their communicators at one time.
+// The environment is the process's, and so is this.
 struct Held {
-  int holders = 0;
+  int by = 0;
   std::optional<std::string> before;
 };
 Mutex held_mutex;
-
 std::map<std::string, Held>& HeldVariables() ABSL_EXCLUSIVE_LOCKS_REQUIRED(held_mutex) {
-  static auto& held = *new std::map<std::string, Held>();
-  return held;
+  static auto* const held = new std::map<std::string, Held>;
+  return *held;
 }
 
 }  // namespace
@@ -43,25 +42,24 @@ std::map<std::string, Held>& HeldVariables() ABSL_EXCLUSIVE_LOCKS_REQUIRED(held_
 ScopedVariables::ScopedVariables(const Variables& variables) {
   MutexLock lock(held_mutex);
   for (const auto& [name, value] : variables) {
-    names_.push_back(name);
     Held& held = HeldVariables()[name];
-    if (held.holders++ > 0) continue;
-    if (const char* const before = getenv(name.c_str()); before != nullptr) held.before = before;
-    setenv(name.c_str(), value.c_str(), 1);
+    const char* const present = getenv(name.c_str());
+    if (held.by++ == 0) held.before = present != nullptr ? std::optional<std::string>(present) : std::nullopt;
+    if (present == nullptr || value != present) setenv(name.c_str(), value.c_str(), 1);
+    names_.push_back(name);
   }
 }
 
 ScopedVariables::~ScopedVariables() {
   MutexLock lock(held_mutex);
   for (const std::string& name : names_) {
-    const auto held = HeldVariables().find(name);
-    if (--held->second.holders > 0) continue;
-    if (held->second.before.has_value()) {
-      setenv(name.c_str(), held->second.before->c_str(), 1);
+    Held& held = HeldVariables()[name];
+    if (--held.by > 0) continue;
+    if (held.before.has_value()) {
+      setenv(name.c_str(), held.before->c_str(), 1);
     } else {
       unsetenv(name.c_str());
     }
-    HeldVariables().erase(held);
   }
 }
 

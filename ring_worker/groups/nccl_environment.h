@@ -20,8 +20,8 @@ struct NcclWishes {
 // Pure. Ranks that share a GPU claim to be hosts of their own, which leaves them sockets to talk over.
 Variables NcclVariables(const NcclWishes& wishes);
 
-// Set for as long as this lives; then as they were. Of threads of one process that hold a name at one time
-// the first one's value counts (their NCCL_HOSTID: a process is one host), and the last one takes it back.
+// Set for as long as this lives, or another of the same; then as they were before the first. Several threads
+// may make communicators at once: only the first of them writes what another may be reading.
 class ScopedVariables {
  public:
   explicit ScopedVariables(const Variables& variables);

@@ -26,6 +26,8 @@ struct NcclLibrary {
   decltype(ncclReduceScatter)* ReduceScatter;
   decltype(ncclAllGather)* AllGather;
   decltype(ncclBroadcast)* Broadcast;
+  decltype(ncclGroupStart)* GroupStart;
+  decltype(ncclGroupEnd)* GroupEnd;
 
   std::string version;  // "2.28.9"
 

@@ -8,9 +8,12 @@
 #include "common/mutex.h"
 #include "ring_worker/groups/execution.h"
 #include "ring_worker/groups/groups.h"
+#include "ring_worker/transports/cuda_ipc.h"
 
 namespace psring {
 namespace {
+
+constexpr char kGpuTransport[] = "cuda_ipc";
 
 // Up to here a call moves whole transfers: cutting them up would only make more of them.
 constexpr size_t kWholeBytes = 64 << 10;
@@ -26,12 +29,14 @@ class ScheduledGroup final : public ProcessGroup {
  public:
   // `asked`: the options as the caller gave them, for parts; `options`: as they suit this transport.
   ScheduledGroup(std::unique_ptr<Transport> transport, const GroupOptions& asked, const GroupOptions& options,
-                 int ranks_per_node)
+                 int ranks_per_node, const std::string& through_host)
       : ProcessGroup({.rank = transport->rank(),
                       .size = transport->size(),
                       .backend = "native",
                       .algorithm = options.algorithm,
-                      .transport = transport->name()}),
+                      .transport = transport->name(),
+                      .on_gpu = transport->on_gpu(),
+                      .through_host = through_host}),
         transport_(std::move(transport)),
         asked_(asked),
         options_(options),
@@ -58,7 +63,7 @@ class ScheduledGroup final : public ProcessGroup {
       MutexLock lock(mutex_);
       calls_.PushBack() = call;
     }
-    stream.Run([this] { return RunNext(); });
+    transport_->Enqueue(stream, [this] { return RunNext(); });
     return absl::OkStatus();
   }
 
@@ -132,7 +137,7 @@ class ScheduledGroup final : public ProcessGroup {
   absl::StatusOr<std::byte*> Scratch(size_t bytes) {
     const size_t present = scratch_.empty() ? 0 : scratch_.back().bytes();
     if (scratch_.empty() || present < bytes) {
-      PSRING_ASSIGN_OR_RETURN(Buffer larger, MakeCpuDevice()->AllocateShared(std::max(bytes, 2 * present)));
+      PSRING_ASSIGN_OR_RETURN(Buffer larger, transport_->AllocateScratch(std::max(bytes, 2 * present)));
       PSRING_RETURN_IF_ERROR(transport_->Register(larger));
       scratch_.push_back(std::move(larger));  // peers may still read the one before
     }
@@ -163,11 +168,43 @@ BackendRow NativeBackend() {
           .available = true,
           .missing = "",
           .algorithms = AlgorithmsFor,
-          .transports = {"auto", "shm", "tcp"}};
+          .transports = {"auto", "shm", "tcp", kGpuTransport}};
 }
+
+namespace {
+
+// Between GPUs, where the ranks of all reach one another's; else what is null, and `why_not` set.
+absl::StatusOr<std::unique_ptr<Transport>> BetweenGpus(Rendezvous& rendezvous, const GroupOptions& options,
+                                                       std::string& why_not) {
+  PSRING_ASSIGN_OR_RETURN(GpuReach reach, FindGpuReach(rendezvous, options.gpu, ThisProcess()));
+  why_not = reach.why_not;
+  if (!why_not.empty()) return nullptr;
+  CudaIpcParts parts{.gpu = options.gpu, .reach = std::move(reach), .timeout = options.timeout};
+  for (std::unique_ptr<Transport>* part : {&parts.loans, &parts.returns}) {
+    PSRING_ASSIGN_OR_RETURN(*part, MakeMeshTransport(rendezvous, {.bind_host = options.bind_host,
+                                                                  .ranks_per_node = options.ranks_per_node}));
+  }
+  return MakeCudaIpcTransport(std::move(parts));
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNativeGroup(Rendezvous& rendezvous,
                                                               const GroupOptions& options) {
+  const bool must = options.transport == kGpuTransport;
+  std::string note;
+  // Every rank comes here, also one without a GPU: the others must hear of it. A link's rate is kept by TCP.
+  if (must || (options.transport == "auto" && options.shaper == nullptr)) {
+    std::string why_not;
+    PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Transport> between_gpus,
+                            BetweenGpus(rendezvous, options, why_not));
+    if (between_gpus != nullptr) return MakeScheduledGroup(std::move(between_gpus), options);
+    if (must) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("transport ", kGpuTransport, ": ", why_not, "; choose transport auto"));
+    }
+    note = why_not;
+  }
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
                           MakeMeshTransport(rendezvous, {.transport = options.transport,
                                                          .bind_host = options.bind_host,
@@ -175,11 +212,13 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNativeGroup(Rendezvous& rendez
                                                          .socket_buffer_bytes = options.socket_buffer_bytes,
                                                          .ranks_per_node = options.ranks_per_node,
                                                          .shaper = options.shaper}));
-  return MakeScheduledGroup(std::move(transport), options);
+  return MakeScheduledGroup(std::move(transport), options,
+                            options.gpu >= 0 && !note.empty() ? note : std::string());
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeScheduledGroup(std::unique_ptr<Transport> transport,
-                                                                 const GroupOptions& options) {
+                                                                 const GroupOptions& options,
+                                                                 const std::string& through_host) {
   GroupOptions used = options;
   if (used.algorithm.empty()) used.algorithm = "ring";
   const TransportTraits traits = transport->traits();
@@ -194,7 +233,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeScheduledGroup(std::unique_ptr
   PSRING_RETURN_IF_ERROR(MakeSchedule(used.algorithm, Collective::kAllReduce,
                                       {.ranks = transport->size(), .ranks_per_node = ranks_per_node})
                              .status());
-  return std::make_unique<ScheduledGroup>(std::move(transport), options, used, ranks_per_node);
+  return std::make_unique<ScheduledGroup>(std::move(transport), options, used, ranks_per_node, through_host);
 }
 
 }  // namespace psring

@@ -1,9 +1,11 @@
 #include "tests/common/fake_cuda.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,6 +16,7 @@
 #include "common/cuda_device.h"
 #include "common/cuda_kernels.h"
 #include "common/cuda_launcher.h"
+#include "common/cuda_reduce_kernels.h"
 #include "common/cuda_stream.h"
 #include "common/mutex.h"
 #include "common/trace.h"
@@ -32,15 +35,20 @@ namespace {
 constexpr size_t kArena = size_t{256} << 20;
 constexpr size_t kPage = 4096;
 
-// Device memory: one mapping, closed while nobody of the fake works in it.
+thread_local int selected = 0;
+
+// Device memory: mapped twice, as its owner and as who opens a handle see it; closed while nobody of the fake
+// works in it.
 class Arena {
  public:
   Arena() {
-    memory_ = static_cast<char*>(
-        mmap(nullptr, kArena, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-    PSRING_CHECK(memory_ != MAP_FAILED);
-    // It is opened and closed at every turn, which takes as long as it has pages.
-    (void)madvise(memory_, kArena, MADV_HUGEPAGE);
+    const int fd = memfd_create("fake gpu", MFD_CLOEXEC);
+    PSRING_CHECK(fd >= 0 && ftruncate(fd, kArena) == 0);
+    for (char** window : {&memory_, &opened_}) {
+      *window = static_cast<char*>(mmap(nullptr, kArena, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0));
+      PSRING_CHECK(*window != MAP_FAILED);
+    }
+    close(fd);
   }
 
   void* Allocate(size_t bytes) {
@@ -48,12 +56,16 @@ class Arena {
     bytes = (bytes + kPage - 1) / kPage * kPage;
     if (TheFakeCuda().used + bytes > TheFakeCuda().memory) return nullptr;
     size_t at = 0;
-    for (const auto& [first, length] : taken_) {
+    for (const auto& [first, taken] : taken_) {
       if (first - at >= bytes) break;
-      at = first + length;
+      at = first + taken.bytes;
     }
     if (at + bytes > kArena) return nullptr;
-    taken_[at] = bytes;
+    taken_[at] = {bytes, selected};
+    if (at + bytes > reach_) {  // what lies behind it is always closed
+      reach_ = at + bytes;
+      if (open_ > 0) Protect(PROT_READ | PROT_WRITE);
+    }
     TheFakeCuda().used += bytes;
     ++TheFakeCuda().buffers;
     return memory_ + at;
@@ -63,27 +75,47 @@ class Arena {
     std::lock_guard lock(mutex_);
     const auto it = taken_.find(static_cast<char*>(memory) - memory_);
     PSRING_CHECK(it != taken_.end());
-    TheFakeCuda().used -= it->second;
+    TheFakeCuda().used -= it->second.bytes;
     --TheFakeCuda().buffers;
     taken_.erase(it);
   }
 
-  bool Holds(const void* address) const { return address >= memory_ && address < memory_ + kArena; }
+  bool Owns(const void* address) const { return address >= memory_ && address < memory_ + kArena; }
+  bool Holds(const void* address) const {
+    return Owns(address) || (address >= opened_ && address < opened_ + kArena);
+  }
+  // Where the owner's `address` stands for who opens it.
+  void* Opened(const void* address) const { return opened_ + (static_cast<const char*>(address) - memory_); }
+  int DeviceOf(const void* address) {
+    std::lock_guard lock(mutex_);
+    auto it = taken_.upper_bound(static_cast<size_t>(static_cast<const char*>(address) - memory_));
+    return it == taken_.begin() ? -1 : std::prev(it)->second.device;
+  }
 
   void Open() {
     std::lock_guard lock(mutex_);
-    if (open_++ == 0) PSRING_CHECK(mprotect(memory_, kArena, PROT_READ | PROT_WRITE) == 0);
+    if (open_++ == 0) Protect(PROT_READ | PROT_WRITE);
   }
   void Close() {
     std::lock_guard lock(mutex_);
-    if (--open_ == 0) PSRING_CHECK(mprotect(memory_, kArena, PROT_NONE) == 0);
+    if (--open_ == 0) Protect(PROT_NONE);
   }
 
  private:
+  struct Taken {
+    size_t bytes;
+    int device;
+  };
+
+  void Protect(int protection) {
+    for (char* const window : {memory_, opened_}) PSRING_CHECK(mprotect(window, reach_, protection) == 0);
+  }
+
   std::mutex mutex_;
-  char* memory_;
+  char *memory_, *opened_;
   int open_ = 0;
-  std::map<size_t, size_t> taken_;  // from first byte to length
+  size_t reach_ = 0;               // where the last allocation so far ended
+  std::map<size_t, Taken> taken_;  // by first byte
 };
 
 Arena& TheArena() {
@@ -128,10 +160,28 @@ struct Mark {
   }
 };
 
+// Processes that have opened an event share it.
+struct SharedMark {
+  std::mutex mutex;
+  std::shared_ptr<Mark> last;
+
+  std::shared_ptr<Mark> get() {
+    std::lock_guard lock(mutex);
+    return last;
+  }
+  void set(std::shared_ptr<Mark> mark) {
+    std::lock_guard lock(mutex);
+    last = std::move(mark);
+  }
+};
 struct FakeEvent {
-  std::shared_ptr<Mark> mark;
+  unsigned flags = 0;
+  int device = 0;
+  bool opened = false;
+  std::shared_ptr<SharedMark> mark = std::make_shared<SharedMark>();
 };
 struct FakeStream {
+  int device = 0;
   WorkQueue queue{"fake gpu"};
 };
 
@@ -156,6 +206,8 @@ void Do(cudaStream_t stream, std::function<void()> work) {
   });
 }
 
+bool IsSelected(cudaStream_t stream) { return Of(stream)->device == selected; }
+
 void Drain(cudaStream_t stream) {
   auto mark = std::make_shared<Mark>();
   Of(stream)->queue.Push([mark] { mark->Set(); });
@@ -177,11 +229,19 @@ namespace gpu {
 
 cudaError_t Launch(size_t count, const Kernel& kernel, cudaStream_t stream) {
   if (TheFakeCuda().launches_fail) return cudaErrorInvalidConfiguration;
+  if (!IsSelected(stream)) return cudaErrorInvalidResourceHandle;
   const bool fails = TheFakeCuda().kernels_fail;
   Do(stream, [=] {
     if (fails) failed = true;
     if (!failed) LaunchInLoop(count, kernel);
   });
+  return cudaSuccess;
+}
+
+cudaError_t Launch(size_t count, const ReduceKernel& kernel, cudaStream_t stream) {
+  if (TheFakeCuda().launches_fail) return cudaErrorInvalidConfiguration;
+  if (!IsSelected(stream)) return cudaErrorInvalidResourceHandle;
+  Do(stream, [=] { LaunchInLoop(count, kernel); });
   return cudaSuccess;
 }
 
@@ -198,6 +258,11 @@ absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device) {
 using psring::TheFakeCuda;
 
 extern "C" {
+
+// Work of the GPU's for another fake.
+void psringFakeGpuDo(cudaStream_t stream, void (*work)(void*), void* argument) {
+  psring::Do(stream, [=] { work(argument); });
+}
 
 const char* cudaGetErrorString(cudaError_t error) {
   switch (error) {
@@ -234,7 +299,23 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int index) {
-  return index < TheFakeCuda().devices ? cudaSuccess : psring::Return(cudaErrorInvalidDevice);
+  if (index >= TheFakeCuda().devices) return psring::Return(cudaErrorInvalidDevice);
+  psring::selected = index;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
+  *can = TheFakeCuda().peers_reach ? 1 : 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
+  return peer != psring::selected ? cudaSuccess : psring::Return(cudaErrorInvalidDevice);
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* address) {
+  *attributes = {};
+  if (!psring::TheArena().Holds(address)) return cudaSuccess;  // cudaMemoryTypeUnregistered
+  attributes->type = cudaMemoryTypeDevice;
+  attributes->device = psring::TheArena().DeviceOf(address);
+  return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   *value = attribute == cudaDevAttrComputeCapabilityMajor ? 6 : 1;
@@ -271,16 +352,18 @@ cudaError_t cudaHostUnregister(void* memory) {
 }
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory) {
-  if (!psring::TheArena().Holds(memory)) return psring::Return(cudaErrorInvalidValue);
+  if (!psring::TheArena().Owns(memory)) return psring::Return(cudaErrorInvalidValue);
   std::memset(handle->reserved, 0, sizeof(handle->reserved));
   std::memcpy(handle->reserved, &memory, sizeof(memory));
   return cudaSuccess;
 }
 cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned) {
-  std::memcpy(memory, handle.reserved, sizeof(*memory));
-  if (!TheFakeCuda().handles_open || !psring::TheArena().Holds(*memory)) {
+  void* owners = nullptr;
+  std::memcpy(&owners, handle.reserved, sizeof(owners));
+  if (!TheFakeCuda().handles_open || !psring::TheArena().Owns(owners)) {
     return psring::Return(cudaErrorInvalidResourceHandle);
   }
+  *memory = psring::TheArena().Opened(owners);
   ++TheFakeCuda().opened;
   return cudaSuccess;
 }
@@ -290,7 +373,7 @@ cudaError_t cudaIpcCloseMemHandle(void*) {
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = reinterpret_cast<cudaStream_t>(new psring::FakeStream);
+  *stream = reinterpret_cast<cudaStream_t>(new psring::FakeStream{psring::selected});
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
@@ -327,28 +410,48 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind)
   return cudaSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = reinterpret_cast<cudaEvent_t>(new psring::FakeEvent);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  *event = reinterpret_cast<cudaEvent_t>(new psring::FakeEvent{flags, psring::selected});
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  if (psring::Of(event)->opened) --TheFakeCuda().opened;
   delete psring::Of(event);
   return cudaSuccess;
 }
+cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event) {
+  const unsigned needed = cudaEventInterprocess | cudaEventDisableTiming;
+  if ((psring::Of(event)->flags & needed) != needed) return psring::Return(cudaErrorInvalidResourceHandle);
+  std::memset(handle->reserved, 0, sizeof(handle->reserved));
+  std::memcpy(handle->reserved, &event, sizeof(event));
+  return cudaSuccess;
+}
+cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t handle) {
+  if (!TheFakeCuda().handles_open) return psring::Return(cudaErrorInvalidResourceHandle);
+  cudaEvent_t owners = nullptr;
+  std::memcpy(&owners, handle.reserved, sizeof(owners));
+  *event = reinterpret_cast<cudaEvent_t>(
+      new psring::FakeEvent{psring::Of(owners)->flags, psring::selected, true, psring::Of(owners)->mark});
+  ++TheFakeCuda().opened;
+  return cudaSuccess;
+}
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (psring::Of(event)->device != psring::Of(stream)->device) {
+    return psring::Return(cudaErrorInvalidResourceHandle);
+  }
   auto mark = std::make_shared<psring::Mark>();
-  psring::Of(event)->mark = mark;
+  psring::Of(event)->mark->set(mark);
   psring::Of(stream)->queue.Push([mark] { mark->Set(); });
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  const std::shared_ptr<psring::Mark> mark = psring::Of(event)->mark;
+  const std::shared_ptr<psring::Mark> mark = psring::Of(event)->mark->get();
   if (mark != nullptr && !mark->IsDone()) return cudaErrorNotReady;
   return psring::failed ? cudaErrorIllegalAddress : cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
   const auto ns = [](cudaEvent_t event) {
-    psring::Mark& mark = *psring::Of(event)->mark;
+    psring::Mark& mark = *psring::Of(event)->mark->get();
     psring::MutexLock lock(mark.mutex);
     return mark.ns;
   };
@@ -356,7 +459,7 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  const std::shared_ptr<psring::Mark> mark = psring::Of(event)->mark;
+  const std::shared_ptr<psring::Mark> mark = psring::Of(event)->mark->get();
   if (mark != nullptr) psring::Of(stream)->queue.Push([mark] { mark->Wait(); });
   return cudaSuccess;
 }

@@ -3,7 +3,8 @@
 //
 // It is as unforgiving as a GPU: streams are threads, so work is done later than it is enqueued; device
 // memory cannot be touched by the host (the process dies) but while the fake itself works in it; pinned
-// memory is read when a copy's turn comes, not when it is enqueued.
+// memory is read when a copy's turn comes, not when it is enqueued; what is opened by a handle stands at
+// another address; kernels and events are for streams of the device that the thread has selected.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -25,9 +26,11 @@ struct FakeCuda {
   // Device memory in use, in bytes, and buffers.
   std::atomic<size_t> used = 0;
   std::atomic<int> buffers = 0;
-  // Whether handles of memory open; and how many are open. The fake has one process, which plays both sides.
+  // Whether handles of memory and events open; and how many are open. The fake has one process, which plays
+  // both sides.
   std::atomic<bool> handles_open = true;
   std::atomic<int> opened = 0;
+  std::atomic<bool> peers_reach = true;  // a device may access another's memory
 };
 FakeCuda& TheFakeCuda();
 

@@ -7,6 +7,7 @@
 
 #include "common/gpu_kernels.h"
 #include "common/gpu_ops.h"
+#include "common/gpu_reduce.h"
 
 namespace psring {
 
@@ -15,6 +16,17 @@ inline void LaunchInLoop(size_t count, const gpu::Kernel& kernel) {
   std::visit(
       [count](const auto& k) {
         gpu::LaunchWide(count, k, [](size_t threads, const auto& thread) {
+          for (size_t i = threads; i-- > 0;) thread(i);
+        });
+      },
+      kernel);
+}
+
+inline void LaunchInLoop(size_t count, const gpu::ReduceKernel& kernel) {
+  if (count == 0) return;
+  std::visit(
+      [count](const auto& k) {
+        gpu::LaunchInPacks(count, k, [](size_t threads, const auto& thread) {
           for (size_t i = threads; i-- > 0;) thread(i);
         });
       },

@@ -51,15 +51,13 @@ void OnThreads(int ranks, const std::function<void(int rank)>& body) {
 
 namespace {
 
-// Gloo's ranks may be threads as well; they meet in a store of their own.
-std::vector<std::unique_ptr<ProcessGroup>> GlooGroups(const StrategyRow& strategy, int workers,
-                                                      absl::Duration timeout) {
+// Of ranks that are threads as well, and meet in a store of their own.
+std::vector<std::unique_ptr<ProcessGroup>> MeetInAStore(int workers, const GroupOptions& options) {
   std::vector<std::unique_ptr<ProcessGroup>> groups(workers);
   const auto store = std::make_shared<FakeStore>();
   OnThreads(workers, [&](int rank) {
     FakeRendezvous rendezvous(store, rank, workers);
-    auto group = MakeProcessGroup(rendezvous,
-                                  {.backend = "gloo", .algorithm = strategy.algorithm, .timeout = timeout});
+    auto group = MakeProcessGroup(rendezvous, options);
     PSRING_CHECK(group.ok());
     groups[rank] = *std::move(group);
   });
@@ -77,11 +75,15 @@ bool RunsOnThreads(const StrategyRow& strategy) {
 }
 
 Connections Connect(const StrategyRow& strategy, int workers, absl::Duration timeout, int servers,
-                    Arrivals* arrivals) {
+                    Arrivals* arrivals, int gpu) {
   Connections connections;
   connections.device = MakeCpuDevice();
   if (std::string(strategy.backend) == "gloo" && workers > 1) {
-    connections.groups = GlooGroups(strategy, workers, timeout);
+    connections.groups =
+        MeetInAStore(workers, {.backend = "gloo", .algorithm = strategy.algorithm, .timeout = timeout});
+  } else if (strategy.needs == Needs::kProcessGroup && workers > 1 && gpu >= 0) {
+    connections.groups =
+        MeetInAStore(workers, {.algorithm = strategy.algorithm, .timeout = timeout, .gpu = gpu});
   } else if (strategy.needs == Needs::kProcessGroup && workers > 1) {
     for (auto& transport : MakeInProcessTransports(workers)) {
       auto group =
@@ -114,8 +116,9 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
   const auto strategy = FindStrategy(options.strategy);
   PSRING_CHECK(strategy.ok());
   std::vector<std::vector<Buffer>> registered(workers);  // outlive the groups
-  const Connections connections =
-      Connect(**strategy, workers, absl::Seconds(options.timeout_s), ServersOf(options, workers), arrivals);
+  const int gpu = options.device == "cuda" && options.backend == "native" ? 0 : -1;
+  Connections connections = Connect(**strategy, workers, absl::Seconds(options.timeout_s),
+                                    ServersOf(options, workers), arrivals, gpu);
   ThreadBarrier barrier(workers);
   std::vector<RankOutcome> outcomes(workers);
   OnThreads(workers, [&](int rank) {
@@ -137,6 +140,8 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
     worker.on_warning = [&outcome](const std::string& warning) { outcome.warnings.push_back(warning); };
     adjust(worker);
     outcome.result = RunWorker(options, worker, &outcome.weights);
+    if (gpu >= 0 && worker.group != nullptr)
+      connections.groups[rank].reset();  // all at once, as processes do
   });
   return outcomes;
 }

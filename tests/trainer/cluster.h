@@ -28,8 +28,9 @@ struct Connections {
   ProcessGroup* group(int rank) const { return groups.empty() ? nullptr : groups[rank].get(); }
   PsClient* client(int rank) const { return clients.empty() ? nullptr : clients[rank].get(); }
 };
+// `gpu`: of a process group between GPUs, all of whose ranks stand on this one.
 Connections Connect(const StrategyRow& strategy, int workers, absl::Duration timeout, int servers = 1,
-                    Arrivals* arrivals = nullptr);
+                    Arrivals* arrivals = nullptr, int gpu = -1);
 
 // Whether this build can run the strategy with threads as ranks: MPI's and NCCL's it cannot.
 bool RunsOnThreads(const StrategyRow& strategy);

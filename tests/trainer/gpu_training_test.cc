@@ -122,6 +122,20 @@ TEST_P(GpuTraining, EvaluatesTheWeightsOfEachMoment) {
   }
 }
 
+TEST_F(OnGpu, OurSchedulesAddOutOfTheGradientsOnTheGpu) {
+  for (const auto& [strategy, workers] : {std::pair("ring", 2), std::pair("ring", 3), std::pair("star", 3)}) {
+    TrainingOptions options = SmallOptions(strategy);
+    options.backend = "native";
+    options.check_replicas = true;
+    options.optimizer = "adam";
+    options.steps = 8;
+    ExpectTheSame(options, workers, 1e-3);
+    for (const RankOutcome& outcome : Train(options, workers, "cuda")) {
+      EXPECT_EQ(outcome.result->payload, "cuda_peer on shared GPUs");
+    }
+  }
+}
+
 TEST_F(OnGpu, MicroBatchesAndShortLastBatchesCountBySamples) {
   TrainingOptions options = SmallOptions("single");
   options.check_replicas = true;

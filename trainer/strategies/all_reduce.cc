@@ -76,12 +76,30 @@ class AllReduceStrategy : public SyncStrategy {
     lane_->Stamp(record.end_ns);
     if (feedback_.has_value()) Decode(sent, Seen(gradient));
     if (!on_device()) gradient.Upload(*lane_);
-    if (context_.clip_norm > 0) {  // updates wait for the norm of all buckets
-      lane_ops_->AddSquares(gradient.device, sum_of_squares_.on_device(), *lane_);
+    Summed(bucket, records_.size() - 1);
+  }
+
+  // In one call of the group's where that is worth it.
+  void GradientsReady(absl::Span<const Bucket> buckets, Event ready) override {
+    if (buckets.size() < 2 || !context_.group->info().joins_calls || feedback_.has_value()) {
+      return SyncStrategy::GradientsReady(buckets, ready);
+    }
+    const size_t first = records_.size();
+    std::vector<Span> gradients;
+    lane_->WaitFor(ready);
+    for (const Bucket& bucket : buckets) {
+      BucketRecord& record = records_.emplace_back(BucketRecord{.bucket = bucket.index});
+      gradients.push_back(state_.gradient.device.Slice(bucket.first, bucket.count));
+      context_.compute.Stamp(record.ready_ns);
+      lane_->Stamp(record.begin_ns);
+    }
+    if (absl::Status enqueued = context_.group->AllReduceTogether(gradients, ReduceOp::kSum, *lane_);
+        !enqueued.ok()) {
+      lane_->Run([enqueued] { return enqueued; });
       return;
     }
-    Update(bucket, 1);
-    lane_->Stamp(updated_ns_[records_.size() - 1]);
+    for (size_t i = 0; i < buckets.size(); ++i) lane_->Stamp(records_[first + i].end_ns);
+    for (size_t i = 0; i < buckets.size(); ++i) Summed(buckets[i], first + i);
   }
 
   // As float32, which holds any tensor's index exactly.
@@ -164,6 +182,17 @@ class AllReduceStrategy : public SyncStrategy {
       cpu::Scale(gradient.type, gradient.count, gradient.data, static_cast<float>(context_.world_size));
       return absl::OkStatus();
     });
+  }
+
+  // What comes behind the sum of a bucket, the `index`-th of the step.
+  void Summed(const Bucket& bucket, size_t index) {
+    if (context_.clip_norm > 0) {  // updates wait for the norm of all buckets
+      lane_ops_->AddSquares(state_.gradient.device.Slice(bucket.first, bucket.count),
+                            sum_of_squares_.on_device(), *lane_);
+      return;
+    }
+    Update(bucket, 1);
+    lane_->Stamp(updated_ns_[index]);
   }
 
   void Update(const Bucket& bucket, double factor) {

@@ -1,0 +1,424 @@
+#include "ring_worker/transports/cuda_ipc.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/cuda_context.h"
+#include "common/cuda_device.h"
+#include "common/cuda_reduce.h"
+#include "common/cuda_stream.h"
+#include "ring_worker/transports/cuda_loans.h"
+#include "ring_worker/transports/cuda_watch.h"
+#include "ring_worker/transports/fifo.h"
+#include "ring_worker/transports/shared_link.h"
+
+namespace psring {
+namespace {
+
+// A round's overhead is some microseconds, in which a link of 300 GB/s moves 1 to 3 MiB. Reckoned, not
+// measured.
+constexpr size_t kSegmentBytes = 4 << 20;
+constexpr int kDepth = 2;
+// Loans whose memory nobody has wanted to write yet are not asked back before there are so many. What peers
+// say of them meanwhile must find room between the hosts: those, and those of the segments on their way.
+constexpr size_t kLeftOpen = 4;
+static_assert(kLeftOpen + 2 * kDepth + 1 < SharedArena::kSlots);
+
+constexpr absl::Duration kGoodbye = absl::Seconds(10);
+constexpr size_t kLeastBlock = 64 << 10;
+
+template <typename T>
+ConstSpan AsWords(const T& value) {
+  return ConstSpan(&value, sizeof(T) / sizeof(float));
+}
+template <typename T>
+Span WordsOf(T& value) {
+  return {&value, sizeof(T) / sizeof(float)};
+}
+
+class CudaIpcTransport final : public Transport {
+ public:
+  CudaIpcTransport(CudaIpcParts parts, std::unique_ptr<Device> device)
+      : rank_(parts.loans->rank()),
+        size_(parts.loans->size()),
+        some_apart_(parts.reach.some_apart),
+        shares_gpu_(parts.reach.shares_gpu),
+        same_process_(parts.reach.same_process),
+        timeout_(parts.timeout),
+        device_(std::move(device)),
+        loans_(std::move(parts.loans)),
+        returns_(std::move(parts.returns)),
+        regions_(*device_, some_apart_),
+        watch_(std::make_shared<CudaCallWatch>(rank_, size_, timeout_)) {}
+
+  absl::Status Open() {
+    PSRING_RETURN_IF_ERROR(Select());
+    PSRING_RETURN_IF_ERROR(events_.Create(some_apart_));
+    PSRING_RETURN_IF_ERROR(
+        CudaStatus("cudaEventCreate", cudaEventCreateWithFlags(&behind_, cudaEventDisableTiming)));
+    for (int peer = 0; peer < size_; ++peer) {
+      peers_.push_back(std::make_unique<BorrowedGpu>(*device_, same_process_[static_cast<size_t>(peer)]));
+    }
+    return absl::OkStatus();
+  }
+
+  // Peers may still be about to wait for an event of this rank's, and have its memory open.
+  ~CudaIpcTransport() override {
+    (void)Select();
+    peers_.clear();
+    if (!watch_->failure().ok()) {
+      events_.Abandon();  // nobody says when they are through
+    } else if (size_ > 1) {
+      SayGoodbye();
+    }
+    if (behind_ != nullptr) cudaEventDestroy(behind_);
+  }
+
+  std::string name() const override {
+    return absl::StrCat(some_apart_ ? "cuda_ipc" : "cuda_peer", shares_gpu_ ? " on shared GPUs" : "");
+  }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  TransportTraits traits() const override {
+    return {.segment_bytes = kSegmentBytes, .most_segment_bytes = SIZE_MAX, .depth = kDepth};
+  }
+  int ranks_per_node() const override { return loans_->ranks_per_node(); }
+
+  bool on_gpu() const override { return true; }
+
+  void Enqueue(Stream& stream, std::function<absl::Status()> call) override {
+    CudaStream* const on_gpu = CudaStream::From(stream);
+    if (on_gpu == nullptr) {
+      stream.Run([this] {
+        return absl::InvalidArgumentError(
+            absl::StrCat("rank ", rank_, ": ", name(), " works on a GPU's streams, and this is none"));
+      });
+      return;
+    }
+    on_gpu->Watch(watch_);
+    on_gpu->Enqueue("native collective", [this, call = std::move(call)](cudaStream_t queue) {
+      absl::Status status = Begin(queue);
+      if (status.ok()) status = call();
+      if (status.ok()) status = End();
+      if (!status.ok()) Abort(status);
+      return status;
+    });
+  }
+
+  void BeginCall(const CallInfo& call) override {
+    call_ = call;
+    loans_->BeginCall(call);
+    returns_->BeginCall(call);
+  }
+
+  void Send(int peer, Tag tag, ConstSpan from, bool copy) override {
+    PSRING_CHECK(peer >= 0 && peer < size_ && peer != rank_ && tag.call == call_.number);
+    if (open_.empty() || !(open_.back().tag == tag)) {
+      OpenLoans& opened = open_.PushBack();
+      opened.tag = tag;
+      opened.awaited = false;
+      opened.peers.clear();
+      opened.ranges.clear();
+      opened.blocks.clear();
+    }
+    OpenLoans& opened = open_.back();
+    if (std::find(opened.peers.begin(), opened.peers.end(), peer) == opened.peers.end()) {
+      opened.peers.push_back(peer);
+    }
+    Loan loan = {};
+    if (from.bytes() > 0) Try(Lend(from, copy, opened, loan));
+    const absl::StatusOr<Moment> ready = Now();
+    Try(ready.status());
+    if (!failed_.ok()) return;  // whoever waits for it learns of it when this rank's call ends
+    loan.ready = *ready;
+    loans_->Send(peer, tag, AsWords(loan), /*copy=*/true);
+    sent_bytes_ += from.bytes();
+  }
+
+  void Receive(Tag tag, Span to, ReduceOp op, const void* own, absl::Span<const int> sources) override {
+    PSRING_CHECK(tag.call == call_.number);
+    Receiving& receiving = receiving_.PushBack();
+    receiving.tag = tag;
+    receiving.to = to;
+    receiving.op = op;
+    receiving.own = own;
+    receiving.sources.assign(sources.begin(), sources.end());
+    receiving.loans.resize(sources.size());
+    for (size_t i = 0; i < sources.size(); ++i) {
+      if (sources[i] == rank_) continue;
+      loans_->Receive(tag, WordsOf(receiving.loans[i]), ReduceOp::kSum, nullptr, {sources[i]});
+    }
+  }
+
+  absl::Status Wait(Tag tag, absl::Duration timeout) override {
+    PSRING_RETURN_IF_ERROR(State());
+    PSRING_RETURN_IF_ERROR(loans_->Wait(tag, timeout));
+    for (size_t i = 0; i < open_.size(); ++i) open_[i].awaited |= open_[i].tag == tag;
+    sources_.clear();
+    while (!receiving_.empty() && receiving_.front().tag == tag) {
+      PSRING_RETURN_IF_ERROR(Take(receiving_.front(), timeout));
+      receiving_.PopFront();
+    }
+    if (!sources_.empty()) {
+      PSRING_ASSIGN_OR_RETURN(returned_, Now());
+      for (const int source : sources_) returns_->Send(source, tag, AsWords(returned_), /*copy=*/true);
+      // They find room, so this does not wait; but the tag is free for what TakeBack receives.
+      PSRING_RETURN_IF_ERROR(returns_->Wait(tag, timeout));
+    }
+    while (open_.size() > kLeftOpen && open_.front().awaited) {
+      PSRING_RETURN_IF_ERROR(TakeBack(timeout));
+    }
+    return State();
+  }
+
+  absl::Status Register(const Buffer& buffer) override { return regions_.Add(buffer); }
+  void Unregister(const Buffer& buffer) override { regions_.Remove(buffer); }
+
+  void Copy(void* to, const void* from, size_t bytes) override {
+    Try(MayWrite(to, bytes, timeout_));
+    if (!failed_.ok()) return;
+    marked_ = false;
+    Try(CudaStatus("cudaMemcpyAsync", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue_)));
+  }
+  void Scale(Span data, float factor) override {
+    if (data.count == 0) return;
+    Try(MayWrite(data.data, data.bytes(), timeout_));
+    if (!failed_.ok()) return;
+    marked_ = false;
+    Try(EnqueueScale(data.type, data.count, data.data, factor, queue_));
+  }
+  absl::StatusOr<Buffer> AllocateScratch(size_t bytes) override { return device_->Allocate(bytes); }
+
+  void Abort(absl::Status why) override {
+    watch_->Fail(why);
+    loans_->Abort(why);
+    returns_->Abort(std::move(why));
+  }
+
+  Traffic traffic() const override { return {sent_bytes_, received_bytes_}; }
+
+ private:
+  struct Range {
+    const std::byte *first, *end;
+  };
+  // What was lent under one tag and has not been taken back.
+  struct OpenLoans {
+    Tag tag;
+    bool awaited = false;  // Wait has returned, or is about to
+    std::vector<int> peers;
+    std::vector<Range> ranges;
+    std::vector<size_t> blocks;  // of ours, that hold copies
+  };
+  struct Receiving {
+    Tag tag;
+    Span to;
+    ReduceOp op;
+    const void* own;
+    std::vector<int> sources;
+    std::vector<Loan> loans;  // beside sources
+  };
+  struct Block {
+    Buffer memory;
+    bool taken = false;
+  };
+
+  absl::Status Select() const { return CudaStatus("cudaSetDevice", cudaSetDevice(device_->gpu())); }
+
+  void Try(const absl::Status& status) {
+    if (failed_.ok()) failed_ = status;
+  }
+  absl::Status State() const { return failed_.ok() ? watch_->failure() : failed_; }
+
+  // Calls are in one order, whatever streams they are put on.
+  absl::Status Begin(cudaStream_t queue) {
+    PSRING_RETURN_IF_ERROR(State());
+    if (queue_ != nullptr && queue != queue_) {
+      PSRING_RETURN_IF_ERROR(CudaStatus("cudaStreamWaitEvent", cudaStreamWaitEvent(queue, behind_, 0)));
+    }
+    queue_ = queue;
+    marked_ = false;
+    return absl::OkStatus();
+  }
+
+  absl::Status End() {
+    PSRING_CHECK(receiving_.empty());
+    while (!open_.empty()) PSRING_RETURN_IF_ERROR(TakeBack(timeout_));
+    PSRING_RETURN_IF_ERROR(State());
+    PSRING_RETURN_IF_ERROR(CudaStatus("cudaEventRecord", cudaEventRecord(behind_, queue_)));
+    return watch_->Note(call_, queue_);
+  }
+
+  // The point that the stream has been told so far. Where nothing was told since the last, that one.
+  absl::StatusOr<Moment> Now() {
+    if (!marked_) {
+      PSRING_ASSIGN_OR_RETURN(mark_, events_.Record(queue_));
+      marked_ = true;
+    }
+    return mark_;
+  }
+
+  absl::Status Lend(ConstSpan from, bool copy, OpenLoans& opened, Loan& loan) {
+    const auto* first = static_cast<const std::byte*>(from.data);
+    if (copy || !regions_.Describe(first, from.bytes(), loan)) {
+      // Peers add fastest what lies alike between 16-byte boundaries.
+      const size_t beyond = reinterpret_cast<uintptr_t>(first) % 16;
+      PSRING_ASSIGN_OR_RETURN(const size_t number, TakeBlock(from.bytes() + beyond));
+      std::byte* const copied = static_cast<std::byte*>(blocks_[number].memory.data()) + beyond;
+      marked_ = false;
+      PSRING_RETURN_IF_ERROR(CudaStatus(
+          "cudaMemcpyAsync", cudaMemcpyAsync(copied, first, from.bytes(), cudaMemcpyDeviceToDevice, queue_)));
+      PSRING_CHECK(regions_.Describe(copied, from.bytes(), loan));
+      opened.blocks.push_back(number);
+      return absl::OkStatus();
+    }
+    opened.ranges.push_back({first, first + from.bytes()});
+    return absl::OkStatus();
+  }
+
+  // After the first calls there is always one.
+  absl::StatusOr<size_t> TakeBlock(size_t bytes) {
+    size_t best = blocks_.size();
+    for (size_t i = 0; i < blocks_.size(); ++i) {
+      if (blocks_[i].taken || blocks_[i].memory.bytes() < bytes) continue;
+      if (best == blocks_.size() || blocks_[i].memory.bytes() < blocks_[best].memory.bytes()) best = i;
+    }
+    if (best == blocks_.size()) {
+      PSRING_ASSIGN_OR_RETURN(Buffer memory, device_->Allocate(std::bit_ceil(std::max(bytes, kLeastBlock))));
+      PSRING_RETURN_IF_ERROR(regions_.Add(memory));
+      blocks_.push_back({.memory = std::move(memory)});
+    }
+    blocks_[best].taken = true;
+    return best;
+  }
+
+  // One receive whose loans are here: what is read is waited for by the stream.
+  absl::Status Take(const Receiving& receiving, absl::Duration timeout) {
+    const Span& to = receiving.to;
+    PSRING_RETURN_IF_ERROR(MayWrite(to.data, to.bytes(), timeout));
+    terms_.clear();
+    for (size_t i = 0; i < receiving.sources.size(); ++i) {
+      const int source = receiving.sources[i];
+      if (source == rank_) {
+        terms_.push_back(receiving.own);
+        continue;
+      }
+      if (std::find(sources_.begin(), sources_.end(), source) == sources_.end()) sources_.push_back(source);
+      if (to.bytes() == 0) continue;
+      const Loan& loan = receiving.loans[i];
+      BorrowedGpu& peer = *peers_[static_cast<size_t>(source)];
+      PSRING_ASSIGN_OR_RETURN(const std::byte* const values, Blame(source, peer.At(loan)));
+      PSRING_ASSIGN_OR_RETURN(const cudaEvent_t ready, Blame(source, peer.EventOf(loan.ready)));
+      PSRING_RETURN_IF_ERROR(CudaStatus("cudaStreamWaitEvent", cudaStreamWaitEvent(queue_, ready, 0)));
+      terms_.push_back(values);
+      received_bytes_ += to.bytes();
+    }
+    if (to.bytes() == 0) return absl::OkStatus();
+    marked_ = false;
+    return EnqueueReduce(receiving.op, to.type, to.count, to.data, terms_.data(),
+                         static_cast<int>(terms_.size()), queue_);
+  }
+
+  template <typename T>
+  absl::StatusOr<T> Blame(int peer, absl::StatusOr<T> result) const {
+    if (result.ok()) return result;
+    return absl::Status(result.status().code(), absl::StrCat("rank ", rank_, " cannot read what rank ", peer,
+                                                             " lends it: ", result.status().message()));
+  }
+
+  // The stream may write there when this returns: peers that were lent it have read it by then, in its order.
+  absl::Status MayWrite(const void* to, size_t bytes, absl::Duration timeout) {
+    const auto* const first = static_cast<const std::byte*>(to);
+    size_t back = 0;
+    for (size_t i = 0; i < open_.size(); ++i) {
+      for (const Range& range : open_[i].ranges) {
+        if (first < range.end && range.first < first + bytes) back = i + 1;
+      }
+    }
+    for (; back > 0; --back) {
+      PSRING_CHECK(open_.front().awaited);
+      PSRING_RETURN_IF_ERROR(TakeBack(timeout));
+    }
+    return absl::OkStatus();
+  }
+
+  // The oldest loans: each of their readers says when it has read.
+  absl::Status TakeBack(absl::Duration timeout) {
+    const OpenLoans& oldest = open_.front();
+    moments_.resize(oldest.peers.size());
+    for (size_t i = 0; i < oldest.peers.size(); ++i) {
+      returns_->Receive(oldest.tag, WordsOf(moments_[i]), ReduceOp::kSum, nullptr, {oldest.peers[i]});
+    }
+    PSRING_RETURN_IF_ERROR(returns_->Wait(oldest.tag, timeout));
+    for (size_t i = 0; i < oldest.peers.size(); ++i) {
+      const int peer = oldest.peers[i];
+      PSRING_ASSIGN_OR_RETURN(const cudaEvent_t read,
+                              Blame(peer, peers_[static_cast<size_t>(peer)]->EventOf(moments_[i])));
+      PSRING_RETURN_IF_ERROR(CudaStatus("cudaStreamWaitEvent", cudaStreamWaitEvent(queue_, read, 0)));
+    }
+    for (const size_t block : oldest.blocks) blocks_[block].taken = false;
+    open_.PopFront();
+    return absl::OkStatus();
+  }
+
+  // Returns when all ranks are through, if they come soon.
+  void SayGoodbye() {
+    CallInfo goodbye;
+    goodbye.number = call_.number + 1;
+    absl::string_view("goodbye").copy(goodbye.operation, sizeof goodbye.operation - 1);
+    loans_->BeginCall(goodbye);
+    const Tag tag = {goodbye.number, 0, 0};
+    std::vector<float> words(static_cast<size_t>(size_));
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer != rank_) loans_->Send(peer, tag, ConstSpan(&words[static_cast<size_t>(rank_)], 1), true);
+    }
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer == rank_) continue;
+      loans_->Receive(tag, {&words[static_cast<size_t>(peer)], 1}, ReduceOp::kSum, nullptr, {peer});
+    }
+    (void)loans_->Wait(tag, std::min(timeout_, kGoodbye));
+  }
+
+  const int rank_, size_;
+  const bool some_apart_, shares_gpu_;
+  const std::vector<bool> same_process_;
+  const absl::Duration timeout_;
+  const std::unique_ptr<Device> device_;
+  const std::unique_ptr<Transport> loans_, returns_;
+  LentRegions regions_;
+  LentEvents events_;
+  std::vector<std::unique_ptr<BorrowedGpu>> peers_;
+  std::vector<Block> blocks_;
+  const std::shared_ptr<CudaCallWatch> watch_;
+  cudaEvent_t behind_ = nullptr;  // the last call
+
+  // Of the call that runs:
+  CallInfo call_;
+  cudaStream_t queue_ = nullptr;
+  bool marked_ = false;  // nothing was told since mark_
+  Moment mark_ = {}, returned_ = {};
+  absl::Status failed_;  // of what returns nothing
+  Fifo<OpenLoans> open_;
+  Fifo<Receiving> receiving_;
+  std::vector<int> sources_;        // of the tag that is awaited
+  std::vector<const void*> terms_;  // kept, for their memory
+  std::vector<Moment> moments_;     // likewise
+  std::atomic<uint64_t> sent_bytes_ = 0, received_bytes_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Transport>> MakeCudaIpcTransport(CudaIpcParts parts) {
+  PSRING_CHECK(parts.reach.why_not.empty());
+  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, MakeCudaDevice(parts.gpu));
+  auto transport = std::make_unique<CudaIpcTransport>(std::move(parts), std::move(device));
+  PSRING_RETURN_IF_ERROR(transport->Open());
+  return transport;
+}
+
+}  // namespace psring

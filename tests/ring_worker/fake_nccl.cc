@@ -1,0 +1,226 @@
+// See fake_nccl.h. What it needs of the fake of CUDA's runtime it finds in the program that loads it.
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+extern "C" void psringFakeGpuDo(cudaStream_t stream, void (*work)(void*), void* argument);
+extern char** environ;
+
+namespace {
+
+std::mutex mutex;  // of everything here
+std::condition_variable changed;
+std::map<std::string, int> settings;
+std::string calls;
+int versions_asked = 0, ids = 0;
+
+int Setting(const std::string& name) { return settings.contains(name) ? settings[name] : 0; }
+
+// One collective of one communicator's ranks: who has come to it, on the GPU.
+struct Meeting {
+  std::vector<const float*> in;
+  int here = 0, through = 0;
+};
+struct Clique {
+  int size = 0, joined = 0;
+  std::map<int, std::shared_ptr<Meeting>> meetings;  // by the communicators' count of calls
+};
+std::map<std::string, std::shared_ptr<Clique>> cliques;  // by unique id
+
+}  // namespace
+
+struct ncclComm {
+  int rank = 0;
+  std::shared_ptr<Clique> clique;
+  int calls = 0, idle_asked = 0;
+  bool aborted = false, hangs = false;
+};
+
+namespace {
+
+// Between group start and end; a thread works for one rank.
+thread_local int depth = 0;
+thread_local std::vector<std::function<void()>> grouped;
+thread_local int rank_of_thread = -1;
+
+void Note(int rank, const std::string& what) { calls += std::to_string(rank) + " " + what + "\n"; }
+
+struct Work {
+  std::function<void()> does;
+};
+
+// As a kernel of NCCL's: it waits on the GPU, until all are there or the communicator is aborted.
+void AllReduce(ncclComm* comm, const float* in, float* out, size_t count) {
+  std::unique_lock lock(mutex);
+  const int number = comm->calls++;
+  auto& meeting_of = comm->clique->meetings[number];
+  if (meeting_of == nullptr) meeting_of = std::make_shared<Meeting>();
+  const std::shared_ptr<Meeting> meeting = meeting_of;
+  meeting->in.resize(comm->clique->size);
+  meeting->in[comm->rank] = in;
+  ++meeting->here;
+  changed.notify_all();
+  const auto all = [&] { return meeting->here == comm->clique->size || comm->aborted; };
+  changed.wait(lock, all);
+  if (comm->aborted) return;
+  std::vector<float> sum(count);
+  for (const float* values : meeting->in) {
+    for (size_t i = 0; i < count; ++i) sum[i] += values[i];
+  }
+  ++meeting->through;
+  changed.notify_all();
+  changed.wait(lock, [&] { return meeting->through == comm->clique->size || comm->aborted; });
+  std::copy(sum.begin(), sum.end(), out);
+}
+
+ncclResult_t Enqueue(ncclComm* comm, const std::string& what, std::function<void()> does,
+                     cudaStream_t stream) {
+  std::lock_guard lock(mutex);
+  Note(comm->rank, what);
+  rank_of_thread = comm->rank;
+  comm->idle_asked = 0;
+  const auto launch = [does = std::move(does), stream] {
+    psringFakeGpuDo(
+        stream,
+        [](void* argument) {
+          const std::unique_ptr<Work> work(static_cast<Work*>(argument));
+          work->does();
+        },
+        new Work{does});
+  };
+  if (depth > 0) {
+    grouped.push_back(launch);
+  } else {
+    launch();
+  }
+  return ncclInProgress;
+}
+
+}  // namespace
+
+extern "C" {
+
+void psringFakeNcclReset() {
+  std::lock_guard lock(mutex);
+  settings.clear();
+  calls.clear();
+  versions_asked = 0;
+}
+void psringFakeNcclSet(const char* what, int value) {
+  std::lock_guard lock(mutex);
+  settings[what] = value;
+}
+const char* psringFakeNcclLog() {
+  static std::string copy;
+  std::lock_guard lock(mutex);
+  copy = calls;
+  return copy.c_str();
+}
+
+ncclResult_t ncclGetVersion(int* version) {
+  std::lock_guard lock(mutex);
+  *version = Setting("version") > 0 ? Setting("version") : NCCL_VERSION_CODE;
+  if (versions_asked++ > 0 && Setting("later_version") > 0) *version = Setting("later_version");
+  return ncclSuccess;
+}
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  std::lock_guard lock(mutex);
+  std::memset(id, 0, sizeof(*id));
+  const std::string text = "fake " + std::to_string(++ids);
+  std::memcpy(id->internal, text.data(), text.size());
+  return ncclSuccess;
+}
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  std::lock_guard lock(mutex);
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (std::strncmp(*variable, "NCCL_", 5) == 0) Note(rank, *variable);
+  }
+  Note(rank, "init of " + std::to_string(size) + ", blocking " + std::to_string(config->blocking));
+  std::shared_ptr<Clique>& clique = cliques[id.internal];
+  if (clique == nullptr) clique = std::make_shared<Clique>();
+  clique->size = size;
+  ++clique->joined;
+  *made = new ncclComm{.rank = rank, .clique = clique, .hangs = Setting("init_hangs") != 0};
+  return ncclInProgress;
+}
+ncclResult_t ncclCommSplit(ncclComm_t, int, int, ncclComm_t*, ncclConfig_t*) { return ncclInvalidUsage; }
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  std::lock_guard lock(mutex);
+  Note(comm->rank, "finalize");
+  return ncclInProgress;
+}
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  std::lock_guard lock(mutex);
+  Note(comm->rank, "destroy");
+  delete comm;
+  return ncclSuccess;
+}
+// What it has on the GPU ends; a kernel may still be on its way out, so the memory stays.
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  std::lock_guard lock(mutex);
+  Note(comm->rank, "abort");
+  comm->aborted = true;
+  changed.notify_all();
+  return ncclSuccess;
+}
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  std::lock_guard lock(mutex);
+  *state = comm->hangs || comm->clique->joined < comm->clique->size || comm->idle_asked++ < 2 ? ncclInProgress
+                                                                                              : ncclSuccess;
+  if (Setting("async_error") != 0) *state = static_cast<ncclResult_t>(Setting("async_error"));
+  return ncclSuccess;
+}
+const char* ncclGetErrorString(ncclResult_t result) {
+  return result == ncclRemoteError ? "remote process exited or there was a network error"
+                                   : "an error of the fake";
+}
+const char* ncclGetLastError(ncclComm_t) { return "the fake was told to"; }
+
+ncclResult_t ncclGroupStart() {
+  ++depth;
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() {
+  if (--depth > 0) return ncclSuccess;
+  {
+    std::lock_guard lock(mutex);
+    Note(rank_of_thread, "launch of a group of " + std::to_string(grouped.size()));
+  }
+  for (const auto& launch : grouped) launch();
+  grouped.clear();
+  return ncclInProgress;
+}
+
+ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t,
+                           ncclComm_t comm, cudaStream_t stream) {
+  if (type != ncclFloat32) return ncclInvalidArgument;
+  return Enqueue(
+      comm, "all_reduce " + std::to_string(count),
+      [=] { AllReduce(comm, static_cast<const float*>(in), static_cast<float*>(out), count); }, stream);
+}
+ncclResult_t ncclReduceScatter(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
+                               cudaStream_t) {
+  return ncclInvalidUsage;
+}
+ncclResult_t ncclAllGather(const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t) {
+  return ncclInvalidUsage;
+}
+ncclResult_t ncclBroadcast(const void*, void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) {
+  return ncclInvalidUsage;
+}
+
+}  // extern "C"
