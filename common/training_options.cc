@@ -52,6 +52,8 @@ void VisitFlags(Options& o, Visitor& visit) {
   const char* group = "What is trained";
   visit(Row{"--strategy", group, "NAME", "How replicas are kept in step"}, o.strategy, CheckGiven);
   visit(Row{"--model", group, "NAME", "The network"}, o.model, CheckGiven);
+  visit(Row{"--width", group, "N", "Neurons in each hidden layer of mlp and mlp-small; else the model's own"},
+        o.width, WholeNumber(1, 1 << 16));
   visit(Row{"--workload", group, "NAME",
             absl::StrCat("Replay a recorded one in the network's place, its computing on a timer: ",
                          absl::StrJoin(WorkloadNames(), ", "), ", or a file.csv")},
@@ -71,8 +73,10 @@ void VisitFlags(Options& o, Visitor& visit) {
         WholeNumber(1, 4096));
   visit(
       Row{"--precision", group, "TYPE",
-          "Of forward and backward: float32, or bfloat16, with weights, gradients and optimizer in float32"},
-      o.precision, OneOf({"float32", "bfloat16"}));
+          "Of forward and backward: float32; tf32 (GPUs: float32 whose products keep 10 bits, as PyTorch has "
+          "it with set_float32_matmul_precision(\"high\")); or bfloat16, with weights, gradients and "
+          "optimizer in float32"},
+      o.precision, OneOf({"float32", "tf32", "bfloat16"}));
 
   group = "How long (one of --steps, --samples, --epochs; else 1 epoch)";
   visit(Row{"--steps", group, "N", "Measured steps per worker"}, o.steps, WholeNumber(1, kMostInt64));
@@ -372,6 +376,7 @@ absl::Status ApplyWorkload(TrainingOptions& options) {
   PSRING_ASSIGN_OR_RETURN(const Workload workload, LoadWorkload(options.workload));
   std::string flag;
   if (options.model != standard.model) flag = "--model";
+  if (options.width != standard.width) flag = "--width";
   if (options.data != standard.data) flag = "--data";
   if (options.data_dir != standard.data_dir) flag = "--data_dir";
   if (options.precision != standard.precision) flag = "--precision";

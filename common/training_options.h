@@ -19,6 +19,7 @@ inline constexpr int kMostServers = 64;
 struct TrainingOptions {
   std::string strategy = "single";
   std::string model = "mlp";
+  int width = 0;                       // of each hidden layer; 0: the model's own
   std::string workload;                // recorded, replayed in the model's place; empty: none
   double compute_speedup = 1;          // of a workload
   std::string data = "fashion-mnist";  // fashion-mnist, mnist (both idx files), synthetic
@@ -26,7 +27,7 @@ struct TrainingOptions {
   std::string device = "auto";
   bool oversubscribe = false;         // ranks may share a GPU
   int threads = 1;                    // cores an op may use, per worker
-  std::string precision = "float32";  // float32, bfloat16: of forward and backward
+  std::string precision = "float32";  // float32, tf32, bfloat16: of forward and backward
 
   // Budget: at most one is not 0. Samples are counted over all workers.
   int64_t steps = 0;  // per worker, measured ones; --warmup_steps come before

@@ -24,7 +24,10 @@ class FakeCudaTest : public testing::Test {
     TheFakeCuda().devices = 1;
     TheFakeCuda().driver_version = 13000;
     TheFakeCuda().kernels_fit = true;
+    TheFakeCuda().architecture = 80;
     TheFakeCuda().launches_fail = false;
+    TheFakeCuda().has_cudnn = true;
+    TheFakeCuda().kernel_without_cudnn = 0;
   }
 };
 
@@ -55,14 +58,27 @@ TEST_F(FakeCudaTest, ADriverWithoutAGpuAndAnIndexBeyondTheLastAreNamed) {
 
 TEST_F(FakeCudaTest, AGpuThatTheKernelsAreNotForIsNamedWithItsArchitecture) {
   TheFakeCuda().kernels_fit = false;
+  TheFakeCuda().architecture = 61;
   ExpectSaid(MakeDevice("cuda").status(), {"architecture 61", "-DPSRING_CUDA_ARCHITECTURES=61"});
+}
+
+TEST_F(FakeCudaTest, PrecisionsThatAGpuIsTooOldForAreRefusedWithItsArchitecture) {
+  const auto device = MakeDevice("cuda").value();
+  TheFakeCuda().architecture = 75;
+  ExpectSaid(MakeOps(*device, 1, Precision::kBFloat16).status(),
+             {"--precision bfloat16", "8.0 (Ampere)", "cuda:0 is of 7.5"});
+  ExpectSaid(MakeOps(*device, 1, Precision::kTf32).status(), {"--precision tf32", "7.5"});
+  EXPECT_TRUE(MakeOps(*device, 1).ok());
+  TheFakeCuda().architecture = 90;
+  EXPECT_TRUE(MakeOps(*device, 1, Precision::kBFloat16).ok());
+  EXPECT_TRUE(MakeOps(*device, 1, Precision::kTf32).ok());
 }
 
 TEST_F(FakeCudaTest, TooLittleMemorySaysHowMuchIsNeededAndHowMuchThereIs) {
   const auto device = MakeDevice("cuda").value();
-  const absl::StatusOr<Buffer> buffer = device->Allocate(size_t{200} << 20);
+  const absl::StatusOr<Buffer> buffer = device->Allocate(size_t{1030} << 20);
   EXPECT_EQ(buffer.status().code(), absl::StatusCode::kResourceExhausted);
-  ExpectSaid(buffer.status(), {"cuda:0", "200.0 MiB", "192.0 MiB of 192.0 MiB are free"});
+  ExpectSaid(buffer.status(), {"cuda:0", "1030.0 MiB", "1024.0 MiB of 1024.0 MiB are free"});
   EXPECT_TRUE(device->Allocate(1).ok());
 }
 
@@ -94,6 +110,42 @@ TEST_F(FakeCudaTest, ALaunchThatFailsSurfacesAtSynchronizeWithItsCall) {
       ExpectSaid(stream->Synchronize(), {"cuda:0: add: launch: invalid configuration"});
     TheFakeCuda().launches_fail = false;
   }
+}
+
+// A convolution forward and back, and what the ops then say that they are.
+std::string NameAfterAConvolution(Precision precision, int kernel) {
+  const auto device = MakeDevice("cuda").value();
+  const auto ops = MakeOps(*device, 1, precision).value();
+  const auto stream = device->NewStream(StreamKind::kCompute, "test");
+  const ConvShape s{2, 6, 6, 3, 4, kernel, true};
+  const DType type = ActivationsOf(precision);
+  const size_t positions = size_t(2) * s.out_height() * s.out_width();
+  const Buffer x = device->Allocate(2 * 36 * 3 * SizeOf(type)).value(),
+               dx = device->Allocate(2 * 36 * 3 * SizeOf(type)).value(),
+               y = device->Allocate(positions * 4 * SizeOf(type)).value(),
+               dy = device->Allocate(positions * 4 * SizeOf(type)).value(),
+               weight = device->Allocate(size_t(12) * kernel * kernel * 4).value(),
+               dweight = device->Allocate(size_t(12) * kernel * kernel * 4).value(),
+               bias = device->Allocate(16).value(), dbias = device->Allocate(16).value();
+  ops->ConvForward(s, x.span(type), weight.span(), bias.span(), y.span(type), *stream);
+  ops->ConvBackward(s, x.span(type), weight.span(), y.span(type), dy.span(type), dx.span(type),
+                    dweight.span(), dbias.span(), *stream);
+  EXPECT_EQ(stream->Synchronize(), absl::OkStatus());
+  return ops->name();
+}
+
+TEST_F(FakeCudaTest, ConvolutionsAreTheLibrarysWhereItHasThem) {
+  EXPECT_EQ(ConvolutionLibrary().value(), "cudnn 9.19.0");
+  EXPECT_EQ(NameAfterAConvolution(Precision::kFloat32, 3), "cublaslt, cudnn 9.19.0");
+  EXPECT_EQ(NameAfterAConvolution(Precision::kTf32, 3), "cublaslt, tf32, cudnn 9.19.0");
+  // Gradients of weights leave in float32.
+  EXPECT_EQ(NameAfterAConvolution(Precision::kBFloat16, 3),
+            "cublaslt, bfloat16, cudnn 9.19.0 and gathered convolutions");
+  TheFakeCuda().kernel_without_cudnn = 5;
+  EXPECT_EQ(NameAfterAConvolution(Precision::kFloat32, 5), "cublaslt, gathered convolutions");
+  TheFakeCuda().has_cudnn = false;
+  EXPECT_EQ(NameAfterAConvolution(Precision::kFloat32, 3), "cublaslt, gathered convolutions");
+  EXPECT_FALSE(ConvolutionLibrary().ok());
 }
 
 class NoPeer : public CudaWatch {

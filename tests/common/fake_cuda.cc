@@ -10,11 +10,7 @@
 #include <vector>
 
 #include "common/check.h"
-#include "common/cuda_context.h"
-#include "common/cuda_device.h"
 #include "common/cuda_kernels.h"
-#include "common/cuda_launcher.h"
-#include "common/cuda_stream.h"
 #include "common/mutex.h"
 #include "common/trace.h"
 #include "common/work_queue.h"
@@ -29,7 +25,7 @@ FakeCuda& TheFakeCuda() {
 
 namespace {
 
-constexpr size_t kArena = size_t{256} << 20;
+constexpr size_t kArena = size_t{1100} << 20;
 constexpr size_t kPage = 4096;
 
 // Device memory: one mapping, closed while nobody of the fake works in it.
@@ -162,15 +158,6 @@ void Drain(cudaStream_t stream) {
   mark->Wait();
 }
 
-class FakeMath : public CudaLauncher {
- public:
-  std::string_view name() const override { return "fake"; }
-  absl::Status Multiply(const MatrixProduct& product) override {
-    Do(queue(), [product] { MultiplyInLoops(product); });
-    return absl::OkStatus();
-  }
-};
-
 }  // namespace
 
 namespace gpu {
@@ -189,9 +176,7 @@ cudaError_t CheckImage() { return TheFakeCuda().kernels_fit ? cudaSuccess : cuda
 
 }  // namespace gpu
 
-absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device) {
-  return MakeGpuOps(device, std::make_unique<FakeMath>());
-}
+void OnFakeGpu(cudaStream_t stream, std::function<void()> work) { Do(stream, std::move(work)); }
 
 }  // namespace psring
 
@@ -237,7 +222,8 @@ cudaError_t cudaSetDevice(int index) {
   return index < TheFakeCuda().devices ? cudaSuccess : psring::Return(cudaErrorInvalidDevice);
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 6 : 1;
+  const int architecture = TheFakeCuda().architecture;
+  *value = attribute == cudaDevAttrComputeCapabilityMajor ? architecture / 10 : architecture % 10;
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {

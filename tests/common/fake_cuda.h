@@ -1,5 +1,6 @@
-// A CUDA runtime without a GPU: linked into a test, fake_cuda.cc takes the place of cudart, cuBLASLt and the
-// kernels, so that our device, streams and training run as they would on a GPU, on any machine.
+// A CUDA runtime without a GPU: linked into a test, fake_cuda.cc takes the place of cudart and the kernels,
+// fake_cublas_lt.cc and fake_cudnn.cc those of the libraries, so that our device, streams, ops and training
+// run as they would on a GPU, on any machine.
 //
 // It is as unforgiving as a GPU: streams are threads, so work is done later than it is enqueued; device
 // memory cannot be touched by the host (the process dies) but while the fake itself works in it; pinned
@@ -10,14 +11,18 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 
 namespace psring {
 
 struct FakeCuda {
   std::atomic<int> devices = 1;
   std::atomic<int> driver_version = 13000;  // 0: no driver; below the runtime's: too old
-  std::atomic<size_t> memory = size_t{192} << 20;
+  std::atomic<size_t> memory = size_t{1} << 30;
   std::atomic<bool> kernels_fit = true;
+  std::atomic<int> architecture = 80;  // compute capability, times 10
+  std::atomic<bool> has_cudnn = true;
+  std::atomic<int> kernel_without_cudnn = 0;  // convolutions of this size are nothing for cuDNN
   // From the next kernel on: it fails when its turn comes, as an illegal address does.
   std::atomic<bool> kernels_fail = false;
   // From the next kernel on: it cannot be launched.
@@ -30,5 +35,8 @@ struct FakeCuda {
   std::atomic<int> opened = 0;
 };
 FakeCuda& TheFakeCuda();
+
+// Puts work of the GPU on `stream`: later, in order, with its memory open.
+void OnFakeGpu(cudaStream_t stream, std::function<void()> work);
 
 }  // namespace psring

@@ -122,6 +122,41 @@ TEST_P(GpuTraining, EvaluatesTheWeightsOfEachMoment) {
   }
 }
 
+// Both devices round activations; where a CPU adds in another order, the last bit of some differs.
+TEST_F(OnGpu, TrainsInBFloat16AsTheCpuDoes) {
+  if (BFloat16Support() == BFloat16::kNone) GTEST_SKIP() << "no AVX-512 to compare with";
+  for (const std::string strategy : {"single", "ring", "ps-sync"}) {
+    for (const char* model : {"mlp-small", "cnn"}) {
+      TrainingOptions options = SmallOptions(strategy);
+      options.model = model;
+      options.check_replicas = true;
+      options.precision = "bfloat16";
+      options.batch = 4;
+      options.steps = 4;
+      const int workers = strategy == "single" ? 1 : 2;
+      const std::vector<RankOutcome> cpu = Train(options, workers, "cpu"),
+                                     gpu = Train(options, workers, "cuda");
+      ASSERT_TRUE(gpu[0].result.ok());
+      EXPECT_LT(RelativeL2(gpu[0].weights, cpu[0].weights), 1e-2) << strategy << " " << model;
+      for (const RankOutcome& outcome : gpu) EXPECT_EQ(outcome.weights, gpu[0].weights);
+      options.precision = "float32";
+      EXPECT_NE(Train(options, workers, "cuda")[0].weights, gpu[0].weights);
+    }
+  }
+}
+
+TEST_F(OnGpu, TrainsInTf32CloseToFloat32) {
+  TrainingOptions options = SmallOptions("ring");
+  options.check_replicas = true;
+  const std::vector<RankOutcome> exact = Train(options, 2, "cuda");
+  options.precision = "tf32";
+  const std::vector<RankOutcome> tf32 = Train(options, 2, "cuda");
+  ASSERT_TRUE(tf32[0].result.ok());
+  EXPECT_NE(tf32[0].weights, exact[0].weights);
+  EXPECT_LT(RelativeL2(tf32[0].weights, exact[0].weights), 1e-2);
+  EXPECT_EQ(tf32[0].weights, tf32[1].weights);
+}
+
 TEST_F(OnGpu, MicroBatchesAndShortLastBatchesCountBySamples) {
   TrainingOptions options = SmallOptions("single");
   options.check_replicas = true;
