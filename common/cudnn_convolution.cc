@@ -1,5 +1,6 @@
 // Convolutions by cuDNN, for cuda_convolution.h.
 #include <array>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -115,7 +116,7 @@ class Plan {
     PSRING_RETURN_IF_ERROR(Check("cudnnCreateActivationDescriptor", cudnn_.CreateActivation(&activation_)));
     return Check("cudnnSetActivationDescriptor",
                  cudnn_.SetActivation(activation_, s.relu ? CUDNN_ACTIVATION_RELU : CUDNN_ACTIVATION_IDENTITY,
-                                      CUDNN_NOT_PROPAGATE_NAN, /*coef=*/0));
+                                      CUDNN_PROPAGATE_NAN, std::numeric_limits<double>::max()));
   }
 
   absl::Status Tensor(cudnnTensorDescriptor_t& tensor, cudnnDataType_t type, int batch, int channels,

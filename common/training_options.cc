@@ -78,6 +78,11 @@ void VisitFlags(Options& o, Visitor& visit) {
           "optimizer in float32"},
       o.precision, OneOf({"float32", "tf32", "bfloat16"}));
 
+  visit.Switch(Row{"--cuda_graph", group, "",
+                   "GPUs: record forward and backward in the second step and repeat them from then on, by a "
+                   "call a layer instead of one a kernel"},
+               o.cuda_graph, true);
+
   group = "How long (one of --steps, --samples, --epochs; else 1 epoch)";
   visit(Row{"--steps", group, "N", "Measured steps per worker"}, o.steps, WholeNumber(1, kMostInt64));
   visit(Row{"--samples", group, "N", "Samples over all workers"}, o.samples, WholeNumber(1, kMostInt64));
@@ -437,6 +442,17 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& options) {
   }
   if (options.score == "validation" && options.validation == 0) {
     return absl::InvalidArgumentError("--score validation needs --validation N, the samples to hold out");
+  }
+  if (options.cuda_graph) {
+    const char* hindrance = options.device == "cpu"      ? "--device cpu: it is for GPUs"
+                            : options.clock == "virtual" ? "--clock virtual, which computes on the CPU"
+                            : !options.workload.empty() ? "--workload, whose computing is a timer of the host"
+                            : options.strategy == "dp"  ? "--strategy dp, whose replicas are threads"
+                                                        : nullptr;
+    if (hindrance != nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--cuda_graph does not go with ", hindrance, "; leave one of them out"));
+    }
   }
   PSRING_RETURN_IF_ERROR(CheckRecovery(options, options.servers));
   if (options.clock == "wall") {

@@ -4,6 +4,6 @@
 namespace psring {
 
 extern const char* const kRevision;  // of the sources; empty where there was no git
-extern const bool kBuiltWithCuda, kBuiltWithNccl, kBuiltWithGloo, kBuiltWithMpi;
+extern const bool kBuiltWithCuda, kBuiltWithCudnn, kBuiltWithNccl, kBuiltWithGloo, kBuiltWithMpi;
 
 }  // namespace psring

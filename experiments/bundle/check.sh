@@ -112,8 +112,10 @@ if ((gpus > 0)); then
   train "nccl-tcp-$workers" --device cuda --strategy nccl --fabric tcp --workers $workers $share --steps 200
   if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck; do
-      step "$tool-ops" 1800 compute-sanitizer --tool $tool --error-exitcode 9 "$here/tests/ops_test" \
-        --gtest_filter='*Cuda*'
+      for ops in ops_test reduced_precision_ops_test; do
+        step "$tool-$ops" 1800 compute-sanitizer --tool $tool --error-exitcode 9 "$here/tests/$ops" \
+          --gtest_filter='*Cuda*'
+      done
       step "$tool-shard" 1800 compute-sanitizer --tool $tool --error-exitcode 9 "$here/tests/ps_on_gpu_test" \
         --gtest_filter='Devices/*'
     done

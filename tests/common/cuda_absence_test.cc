@@ -6,6 +6,7 @@
 #include "absl/time/clock.h"
 #include "common/cuda_device.h"
 #include "common/cuda_stream.h"
+#include "common/recorded_work.h"
 #include "tests/common/fake_cuda.h"
 
 namespace psring {
@@ -146,6 +147,59 @@ TEST_F(FakeCudaTest, ConvolutionsAreTheLibrarysWhereItHasThem) {
   TheFakeCuda().has_cudnn = false;
   EXPECT_EQ(NameAfterAConvolution(Precision::kFloat32, 3), "cublaslt, gathered convolutions");
   EXPECT_FALSE(ConvolutionLibrary().ok());
+}
+
+TEST_F(FakeCudaTest, RecordedWorkIsDoneWhenItIsReplayedAndNotBefore) {
+  const auto device = MakeDevice("cuda").value();
+  const auto ops = MakeUpdateOps(*device).value();
+  const auto stream = device->NewStream(StreamKind::kCompute, "test");
+  const Buffer sum = device->Allocate(4).value(), one = device->Allocate(4).value();
+  const auto value = [&](const Buffer& memory) {
+    float read = 0;
+    stream->Copy(&read, memory.data(), 4);
+    EXPECT_EQ(stream->Synchronize(), absl::OkStatus());
+    return read;
+  };
+  const float first = 1;
+  stream->Copy(one.data(), &first, 4);
+  ASSERT_EQ(BeginRecording(*stream), absl::OkStatus());
+  ops->Add(sum.span(), one.span(), *stream);
+  ops->Add(sum.span(), one.span(), *stream);
+  const std::unique_ptr<RecordedWork> work = EndRecording(*stream).value();
+  EXPECT_EQ(value(sum), 0);
+  work->Replay();
+  work->Replay();
+  EXPECT_EQ(value(sum), 4);
+  ASSERT_EQ(BeginRecording(*stream), absl::OkStatus());
+  EXPECT_EQ(EndRecording(*stream).value(), nullptr) << "nothing was recorded";
+}
+
+TEST_F(FakeCudaTest, WhatHasNoPlaceInARecordingIsNamed) {
+  const auto device = MakeDevice("cuda").value();
+  const Buffer memory = device->Allocate(4).value();
+  float host = 0;
+  int64_t ns = 0;
+  const std::pair<const char*, std::function<void(Stream&)>> cases[] = {
+      {"host work", [](Stream& s) { s.Run([] { return absl::OkStatus(); }); }},
+      {"a stamp", [&](Stream& s) { s.Stamp(ns); }},
+      {"an event", [](Stream& s) { s.Record(); }},
+      {"a wait", [](Stream& s) { s.WaitFor(Event()); }},
+      {"a wait of the host", [](Stream& s) { (void)s.Synchronize(); }},
+      {"cudaMemcpyAsync", [&](Stream& s) { s.Copy(memory.data(), &host, 4); }},
+      {"cudaMalloc", [&](Stream& s) {
+         CudaStream::From(s)->Enqueue("an op that needs memory",
+                                      [&](cudaStream_t) { return device->Allocate(4).status(); });
+       }}};
+  for (const auto& [what, work] : cases) {
+    const auto stream = device->NewStream(StreamKind::kCompute, "test");
+    ASSERT_EQ(BeginRecording(*stream), absl::OkStatus());
+    work(*stream);
+    ExpectSaid(EndRecording(*stream).status(), {"cuda:0", what});
+    ExpectSaid(stream->Synchronize(), {what});
+  }
+  const auto lane = device->NewStream(StreamKind::kBackground, "lane");
+  ExpectSaid(BeginRecording(*lane), {"compute stream"});
+  ExpectSaid(BeginRecording(*MakeCpuDevice()->NewStream(StreamKind::kCompute, "cpu")), {"compute stream"});
 }
 
 class NoPeer : public CudaWatch {

@@ -127,12 +127,30 @@ struct Mark {
 struct FakeEvent {
   std::shared_ptr<Mark> mark;
 };
+using Work = std::vector<std::function<void()>>;
+struct FakeGraph {
+  Work work;
+};
+struct Capture {
+  Work work;
+  bool broken = false;
+};
 struct FakeStream {
   WorkQueue queue{"fake gpu"};
+  std::unique_ptr<Capture> capture;  // under way; of the thread that works for the stream
 };
 
 std::atomic<bool> failed = false;  // as a GPU after an illegal address: for good
 thread_local cudaError_t last_error = cudaSuccess;
+
+// Of this thread, where it captures.
+thread_local Capture* capturing = nullptr;
+
+// For calls that a capture's thread may not make.
+bool Forbidden() {
+  if (capturing != nullptr) capturing->broken = true;
+  return capturing != nullptr;
+}
 
 cudaError_t Return(cudaError_t error) {
   if (error != cudaSuccess) last_error = error;
@@ -144,6 +162,10 @@ FakeEvent* Of(cudaEvent_t event) { return reinterpret_cast<FakeEvent*>(event); }
 
 // Work of the GPU: later, in order, with its memory open.
 void Do(cudaStream_t stream, std::function<void()> work) {
+  if (Of(stream)->capture != nullptr) {
+    Of(stream)->capture->work.push_back(std::move(work));
+    return;
+  }
   Of(stream)->queue.Push([work = std::move(work)] {
     if (failed) return;
     TheArena().Open();
@@ -233,10 +255,12 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
 }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
   *memory = psring::TheArena().Allocate(bytes);
   return *memory != nullptr ? cudaSuccess : psring::Return(cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFree(void* memory) {
+  if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
   if (memory != nullptr) psring::TheArena().Free(memory);
   return cudaSuccess;
 }
@@ -246,6 +270,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return cudaSuccess;
 }
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
+  if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
   std::lock_guard lock(psring::pinned_mutex);
   psring::Pinned()[static_cast<const char*>(memory)] = bytes;
   return cudaSuccess;
@@ -284,6 +309,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
+  if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
   psring::Of(stream)->queue.Push([=] { function(argument); });
   return cudaSuccess;
 }
@@ -296,6 +322,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   const auto is_plain = [](const void* address) {
     return !psring::TheArena().Holds(address) && !psring::IsPinned(address);
   };
+  if ((is_plain(from) || is_plain(to)) && psring::Forbidden()) {
+    return psring::Return(cudaErrorStreamCaptureUnsupported);
+  }
   if (is_plain(from)) {
     const auto* const first = static_cast<const char*>(from);
     psring::Do(stream,
@@ -307,6 +336,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   return cudaSuccess;
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
+  if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
   psring::TheArena().Open();
   std::memcpy(to, from, bytes);
   psring::TheArena().Close();
@@ -322,12 +352,14 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
   auto mark = std::make_shared<psring::Mark>();
   psring::Of(event)->mark = mark;
   psring::Of(stream)->queue.Push([mark] { mark->Set(); });
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
   const std::shared_ptr<psring::Mark> mark = psring::Of(event)->mark;
   if (mark != nullptr && !mark->IsDone()) return cudaErrorNotReady;
   return psring::failed ? cudaErrorIllegalAddress : cudaSuccess;
@@ -342,8 +374,56 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
   const std::shared_ptr<psring::Mark> mark = psring::Of(event)->mark;
   if (mark != nullptr) psring::Of(stream)->queue.Push([mark] { mark->Wait(); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  // Any other mode would forbid other threads what they do.
+  if (psring::Forbidden() || mode != cudaStreamCaptureModeThreadLocal) {
+    return psring::Return(cudaErrorStreamCaptureUnsupported);
+  }
+  psring::Of(stream)->capture = std::make_unique<psring::Capture>();
+  psring::capturing = psring::Of(stream)->capture.get();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = nullptr;
+  const std::unique_ptr<psring::Capture> capture = std::move(psring::Of(stream)->capture);
+  if (capture == nullptr || capture.get() != psring::capturing) return psring::Return(cudaErrorIllegalState);
+  psring::capturing = nullptr;
+  if (capture->broken) return psring::Return(cudaErrorStreamCaptureInvalidated);
+  *graph = reinterpret_cast<cudaGraph_t>(new psring::FakeGraph{std::move(capture->work)});
+  return cudaSuccess;
+}
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
+  if (nodes != nullptr) return psring::Return(cudaErrorNotSupported);
+  *count = reinterpret_cast<psring::FakeGraph*>(graph)->work.size();
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete reinterpret_cast<psring::FakeGraph*>(graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
+  *made = reinterpret_cast<cudaGraphExec_t>(
+      new psring::FakeGraph(*reinterpret_cast<const psring::FakeGraph*>(graph)));
+  ++TheFakeCuda().graphs;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  delete reinterpret_cast<psring::FakeGraph*>(graph);
+  --TheFakeCuda().graphs;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
+  ++TheFakeCuda().graph_launches;
+  psring::Do(stream, [work = reinterpret_cast<const psring::FakeGraph*>(graph)->work] {
+    for (const auto& one : work) one();
+  });
   return cudaSuccess;
 }
 

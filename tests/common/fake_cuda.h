@@ -4,7 +4,8 @@
 //
 // It is as unforgiving as a GPU: streams are threads, so work is done later than it is enqueued; device
 // memory cannot be touched by the host (the process dies) but while the fake itself works in it; pinned
-// memory is read when a copy's turn comes, not when it is enqueued.
+// memory is read when a copy's turn comes, not when it is enqueued; a capture ends with an error where its
+// thread did in between what a capture does not allow, or what has no place in one of ours.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -27,6 +28,8 @@ struct FakeCuda {
   std::atomic<bool> kernels_fail = false;
   // From the next kernel on: it cannot be launched.
   std::atomic<bool> launches_fail = false;
+  // Captures that were instantiated, and launches of what came of them.
+  std::atomic<int> graphs = 0, graph_launches = 0;
   // Device memory in use, in bytes, and buffers.
   std::atomic<size_t> used = 0;
   std::atomic<int> buffers = 0;

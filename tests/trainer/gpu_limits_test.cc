@@ -28,6 +28,25 @@ TEST(GpuLimits, TooLittleMemoryIsSaidBeforeAnyIsTaken) {
   EXPECT_EQ(Begin(options), absl::OkStatus());
 }
 
+TEST(GpuLimits, GraphsAreLaunchedFromTheSecondStepOn) {
+  TrainingOptions options = SmallOptions("single");
+  options.device = "cuda";
+  options.cuda_graph = true;
+  options.steps = 10;
+  const int before = TheFakeCuda().graph_launches;
+  EXPECT_EQ(Begin(options), absl::OkStatus());
+  // Forward, and a piece of backward for each of three layers.
+  EXPECT_EQ(TheFakeCuda().graph_launches - before, 9 * 4);
+  EXPECT_EQ(TheFakeCuda().graphs, 0) << "all are given back";
+}
+
+TEST(GpuLimits, GraphsAreForGpus) {
+  TrainingOptions options = SmallOptions("single");
+  options.cuda_graph = true;
+  EXPECT_EQ(Begin(options).message(),
+            "--cuda_graph is for GPUs (cuda), and this device is cpu; leave it out");
+}
+
 TEST(GpuLimits, APrecisionThatTheGpuIsTooOldForIsRefused) {
   TrainingOptions options = SmallOptions("single");
   options.device = "cuda";

@@ -157,6 +157,49 @@ TEST_F(OnGpu, TrainsInTf32CloseToFloat32) {
   EXPECT_EQ(tf32[0].weights, tf32[1].weights);
 }
 
+// The same kernels on the same memory in the same order, so the same bits.
+TEST_F(OnGpu, GraphsEndWithTheBitsOfPlainTraining) {
+  for (const std::string strategy : {"single", "none", "ring", "star", "ps-sync"}) {
+    for (const char* model : {"mlp-small", "cnn"}) {
+      for (const char* precision : {"float32", "bfloat16"}) {
+        TrainingOptions options = SmallOptions(strategy);
+        options.model = model;
+        options.precision = precision;
+        options.batch = 3;
+        options.steps = 5;
+        options.bucket_mb = .05;
+        options.deterministic = strategy == "ps-sync";
+        const int workers = strategy == "single" ? 1 : 2;
+        const std::vector<RankOutcome> plain = Train(options, workers, "cuda");
+        options.cuda_graph = true;
+        const std::vector<RankOutcome> graphs = Train(options, workers, "cuda");
+        for (size_t rank = 0; rank < graphs.size(); ++rank) {
+          EXPECT_EQ(graphs[rank].weights, plain[rank].weights) << strategy << " " << model;
+          ASSERT_EQ(graphs[rank].steps.size(), plain[rank].steps.size());
+          for (size_t i = 0; i < graphs[rank].steps.size(); ++i) {
+            EXPECT_EQ(graphs[rank].steps[i].loss, plain[rank].steps[i].loss) << "step " << i;
+            EXPECT_EQ(graphs[rank].steps[i].buckets.size(), plain[rank].steps[i].buckets.size());
+          }
+        }
+      }
+    }
+  }
+}
+
+// Batches of several sizes and places of a step: each is recorded by itself.
+TEST_F(OnGpu, GraphsAreOfEveryKindOfBatch) {
+  TrainingOptions options = SmallOptions("single");
+  options.micro_batches = 2;
+  options.accumulate = 2;
+  options.batch = 30;  // 400 samples: the last step of an epoch has 40
+  options.drop_last = "false";
+  options.steps = 12;
+  options.evaluate = true;
+  const std::vector<RankOutcome> plain = Train(options, 1, "cuda");
+  options.cuda_graph = true;
+  EXPECT_EQ(Train(options, 1, "cuda")[0].weights, plain[0].weights);
+}
+
 TEST_F(OnGpu, MicroBatchesAndShortLastBatchesCountBySamples) {
   TrainingOptions options = SmallOptions("single");
   options.check_replicas = true;
