@@ -167,7 +167,7 @@ class Device {
   // A GPU: its number on this host, and a name that no other GPU in the world has; else -1 and nothing.
   virtual int gpu() const { return -1; }
   virtual std::string unit() const { return ""; }
-  // Of a GPU, in bytes; a CPU's memory is everybody's, and nothing is said of it.
+  // In bytes; a CPU's is what its machine has to give. Nothing where that cannot be told.
   struct Memory {
     size_t free, total;
   };

@@ -38,12 +38,11 @@ absl::StatusOr<MemoryNeed> MemoryNeedOf(const TrainingOptions& options, const Mo
 absl::Status CheckMemory(const MemoryNeed& need, const Device::Memory& memory, int max_batch,
                          const std::string& device) {
   if (need.total() <= memory.free) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat(device, ": training needs at least ", Readable(need.total()),
-                   " of the GPU's memory (weights and gradients ", Readable(need.parameters), ", optimizer ",
-                   Readable(need.optimizer), ", activations of ", max_batch, " samples ",
-                   Readable(need.batch), "), and ", Readable(memory.free), " of ", Readable(memory.total),
-                   " are free; take a smaller --batch or network, or --device cpu"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      device, ": training needs at least ", Readable(need.total()), " of memory (weights and gradients ",
+      Readable(need.parameters), ", optimizer ", Readable(need.optimizer), ", activations of ", max_batch,
+      " samples ", Readable(need.batch), "), and ", Readable(memory.free), " of ", Readable(memory.total),
+      " are free; take a smaller --batch or network", device == "cpu" ? "" : ", or --device cpu"));
 }
 
 }  // namespace psring

@@ -1,4 +1,4 @@
-// Whether a training fits into its GPU's memory, asked before it takes any.
+// Whether a training fits into its device's memory, asked before it takes any.
 #pragma once
 
 #include <cstddef>

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/match.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/replayed_model.h"
 
@@ -57,9 +58,11 @@ TEST(CheckMemory, SaysWhatIsNeededAndWhatThereIs) {
       CheckMemory(need, {.free = need.total() - 1, .total = size_t{2} << 30}, 128, "cuda:1");
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(refused.message(),
-            "cuda:1: training needs at least 901.0 MiB of the GPU's memory (weights and gradients 600.0 MiB, "
+            "cuda:1: training needs at least 901.0 MiB of memory (weights and gradients 600.0 MiB, "
             "optimizer 300.0 MiB, activations of 128 samples 1.0 MiB), and 901.0 MiB of 2.00 GiB are free; "
             "take a smaller --batch or network, or --device cpu");
+  EXPECT_TRUE(absl::EndsWith(CheckMemory(need, {.free = 1, .total = 2}, 128, "cpu").message(),
+                             "take a smaller --batch or network"));
 }
 
 }  // namespace
