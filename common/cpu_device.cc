@@ -3,6 +3,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -138,6 +141,20 @@ class CpuDevice : public Device {
  public:
   std::string name() const override { return "cpu"; }
   bool host_reads_memory() const override { return true; }
+
+  // What may still be taken without swapping.
+  std::optional<Memory> memory() const override {
+    std::ifstream info("/proc/meminfo");
+    Memory memory = {};
+    for (std::string line; std::getline(info, line);) {
+      const auto value = [&line](size_t from) {
+        return size_t{std::strtoull(line.c_str() + from, nullptr, 10)} << 10;
+      };
+      if (line.rfind("MemTotal:", 0) == 0) memory.total = value(9);
+      if (line.rfind("MemAvailable:", 0) == 0) memory.free = value(13);
+    }
+    return memory.free > 0 ? std::optional(memory) : std::nullopt;
+  }
 
   absl::StatusOr<Buffer> Allocate(size_t bytes) override {
     if (bytes > (size_t{1} << 62)) return OutOfMemory(bytes);

@@ -69,6 +69,14 @@ class CudaDevice : public Device {
   std::string unit() const override { return unit_; }
   bool host_reads_memory() const override { return false; }
 
+  std::optional<Memory> memory() const override {
+    Memory memory = {};
+    if (!context_->Select().ok()) return std::nullopt;
+    if (cudaMemGetInfo(&memory.free, &memory.total) == cudaSuccess) return memory;
+    (void)cudaGetLastError();  // nobody asked for more than a look
+    return std::nullopt;
+  }
+
   // Plain device memory: its IPC handle opens in other processes.
   absl::StatusOr<Buffer> Allocate(size_t bytes) override {
     PSRING_RETURN_IF_ERROR(context_->Select());
@@ -111,13 +119,13 @@ class CudaDevice : public Device {
 
  private:
   absl::Status OutOfMemory(size_t bytes, cudaError_t error) {
-    size_t free = 0, total = 0;
-    if (error != cudaErrorMemoryAllocation || cudaMemGetInfo(&free, &total) != cudaSuccess) {
+    const std::optional<Memory> there = memory();
+    if (error != cudaErrorMemoryAllocation || !there.has_value()) {
       return CudaStatus(absl::StrCat(name(), ": cudaMalloc of ", bytes, " bytes"), error);
     }
     return absl::ResourceExhaustedError(absl::StrCat(name(), ": a buffer of ", bytes, " bytes (", MiB(bytes),
-                                                     ") is needed, and ", MiB(free), " of ", MiB(total),
-                                                     " are free"));
+                                                     ") is needed, and ", MiB(there->free), " of ",
+                                                     MiB(there->total), " are free"));
   }
 
   const std::shared_ptr<CudaContext> context_;

@@ -15,7 +15,15 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index) {
       has_driver ? ", or install the CUDA toolkit and build again: ./run build" : ""));
 }
 
-absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device&) {
+absl::Status CheckCudaPrecision(const Device&, Precision) {
+  return absl::FailedPreconditionError("this build of psring has no CUDA");
+}
+
+absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device, Precision precision) {
+  return CheckCudaPrecision(device, precision);
+}
+
+absl::StatusOr<std::string> ConvolutionLibrary() {
   return absl::FailedPreconditionError("this build of psring has no CUDA");
 }
 

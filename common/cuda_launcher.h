@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <functional>
+#include <memory>
 
 #include "common/gpu_ops.h"
 
@@ -22,5 +23,9 @@ class CudaLauncher : public GpuMath {
  private:
   cudaStream_t queue_ = nullptr;
 };
+
+// With matrix products by cuBLASLt, for `device`, which computes in `precision`. FailedPrecondition where
+// cuBLASLt is not found.
+absl::StatusOr<std::unique_ptr<GpuMath>> MakeCudaMath(Device& device, Precision precision);
 
 }  // namespace psring

@@ -3,13 +3,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/cublas_lt.h"
-#include "common/cuda_device.h"
+#include "common/cuda_convolution.h"
 #include "common/cuda_launcher.h"
 
 namespace psring {
@@ -31,7 +32,7 @@ uint32_t AlignmentOf(const void* address) {
 // computed: b comes first, and bias, which belongs to c's columns, to the rows of c^T, as cuBLASLt has it.
 class Plan {
  public:
-  explicit Plan(const CublasLt& lt) : lt_(lt) {}
+  Plan(const CublasLt& lt, Precision precision) : lt_(lt), precision_(precision) {}
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
   ~Plan() {
@@ -42,19 +43,21 @@ class Plan {
   }
 
   absl::Status Make(cublasLtHandle_t handle, const MatrixProduct& p) {
-    PSRING_RETURN_IF_ERROR(lt_.ToStatus("cublasLtMatmulDescCreate",
-                                        lt_.MatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F)));
+    const cublasComputeType_t compute =
+        precision_ == Precision::kTf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    PSRING_RETURN_IF_ERROR(
+        lt_.ToStatus("cublasLtMatmulDescCreate", lt_.MatmulDescCreate(&product_, compute, CUDA_R_32F)));
     PSRING_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_TRANSA, p.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
     PSRING_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_TRANSB, p.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
-    if (p.bias != nullptr) {
+    if (p.bias != nullptr) {  // of c's type, as cuBLASLt takes it where it is told nothing else
       PSRING_RETURN_IF_ERROR(
           Set(CUBLASLT_MATMUL_DESC_EPILOGUE, p.relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS));
       PSRING_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias));
     }
     // Rows, columns: of the memory, read by columns.
-    PSRING_RETURN_IF_ERROR(p.b_transposed ? Layout(b_, p.k, p.n) : Layout(b_, p.n, p.k));
-    PSRING_RETURN_IF_ERROR(p.a_transposed ? Layout(a_, p.m, p.k) : Layout(a_, p.k, p.m));
-    PSRING_RETURN_IF_ERROR(Layout(c_, p.n, p.m));
+    PSRING_RETURN_IF_ERROR(p.b_transposed ? Layout(b_, p.inputs, p.k, p.n) : Layout(b_, p.inputs, p.n, p.k));
+    PSRING_RETURN_IF_ERROR(p.a_transposed ? Layout(a_, p.inputs, p.m, p.k) : Layout(a_, p.inputs, p.k, p.m));
+    PSRING_RETURN_IF_ERROR(Layout(c_, p.output, p.n, p.m));
     return ChooseAlgorithm(handle, p);
   }
 
@@ -73,10 +76,12 @@ class Plan {
                         lt_.MatmulDescSetAttribute(product_, attribute, &value, sizeof(value)));
   }
 
-  absl::Status Layout(cublasLtMatrixLayout_t& layout, size_t rows, size_t columns) {
+  absl::Status Layout(cublasLtMatrixLayout_t& layout, DType type, size_t rows, size_t columns) {
+    PSRING_CHECK(type == DType::kFloat32 || type == DType::kBFloat16);
+    const cudaDataType_t cuda_type = type == DType::kFloat32 ? CUDA_R_32F : CUDA_R_16BF;
     return lt_.ToStatus(
         "cublasLtMatrixLayoutCreate",
-        lt_.MatrixLayoutCreate(&layout, CUDA_R_32F, rows, columns, static_cast<int64_t>(rows)));
+        lt_.MatrixLayoutCreate(&layout, cuda_type, rows, columns, static_cast<int64_t>(rows)));
   }
 
   absl::Status ChooseAlgorithm(cublasLtHandle_t handle, const MatrixProduct& p) {
@@ -108,6 +113,7 @@ class Plan {
   }
 
   const CublasLt& lt_;
+  const Precision precision_;
   cublasLtMatmulDesc_t product_ = nullptr;
   cublasLtMatrixLayout_t b_ = nullptr, a_ = nullptr, c_ = nullptr;
   cublasLtMatmulAlgo_t algorithm_ = {};
@@ -115,20 +121,32 @@ class Plan {
 
 class CudaMath : public CudaLauncher {
  public:
-  CudaMath(const CublasLt& lt, cublasLtHandle_t handle, Buffer workspace)
-      : lt_(lt), handle_(handle), workspace_(std::move(workspace)) {}
+  CudaMath(Device& device, const CublasLt& lt, Precision precision, cublasLtHandle_t handle, Buffer workspace)
+      : device_(device), lt_(lt), precision_(precision), handle_(handle), workspace_(std::move(workspace)) {}
 
   ~CudaMath() override {
     plans_.clear();
     lt_.Destroy(handle_);
   }
 
-  std::string_view name() const override { return "cublaslt"; }
+  std::string_view name() const override {
+    switch (precision_) {
+      case Precision::kFloat32:
+        return "cublaslt";
+      case Precision::kTf32:
+        return "cublaslt, tf32";
+      case Precision::kBFloat16:
+        return "cublaslt, bfloat16";
+    }
+    return "cublaslt";
+  }
 
   absl::Status Multiply(const MatrixProduct& p) override {
     const Key key{p.m,
                   p.n,
                   p.k,
+                  p.inputs,
+                  p.output,
                   p.a_transposed,
                   p.b_transposed,
                   p.bias != nullptr,
@@ -141,7 +159,7 @@ class CudaMath : public CudaLauncher {
     std::unique_ptr<Plan>& plan = plans_[key];
     absl::Status status;
     if (plan == nullptr) {
-      auto made = std::make_unique<Plan>(lt_);
+      auto made = std::make_unique<Plan>(lt_, precision_);
       status = made->Make(handle_, p);
       if (status.ok()) plan = std::move(made);
     }
@@ -151,25 +169,40 @@ class CudaMath : public CudaLauncher {
                                                     ": ", status.message()));
   }
 
- private:
-  using Key = std::tuple<size_t, size_t, size_t, bool, bool, bool, bool, bool, uint32_t, uint32_t, uint32_t,
-                         uint32_t>;
+  absl::StatusOr<bool> Convolve(const Convolution& convolution) override {
+    if (!library_.has_value()) library_ = MakeCudaConvolution(device_, precision_);
+    if (absl::IsFailedPrecondition(library_->status())) return false;  // there is none
+    PSRING_RETURN_IF_ERROR(library_->status());
+    return (**library_)->Run(convolution, queue());
+  }
 
+  std::string_view convolver() const override {
+    return library_.has_value() && library_->ok() ? std::string_view((**library_)->name()) : "";
+  }
+
+ private:
+  using Key = std::tuple<size_t, size_t, size_t, DType, DType, bool, bool, bool, bool, bool, uint32_t,
+                         uint32_t, uint32_t, uint32_t>;
+
+  Device& device_;
   const CublasLt lt_;
+  const Precision precision_;
   const cublasLtHandle_t handle_;
   const Buffer workspace_;
   std::map<Key, std::unique_ptr<Plan>> plans_;
+  // Looked for by the first convolution.
+  std::optional<absl::StatusOr<std::unique_ptr<CudaConvolution>>> library_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device) {
+absl::StatusOr<std::unique_ptr<GpuMath>> MakeCudaMath(Device& device, Precision precision) {
   PSRING_ASSIGN_OR_RETURN(const CublasLt lt, LoadCublasLt());
   // On this device, which the thread has selected by allocating from it.
   PSRING_ASSIGN_OR_RETURN(Buffer workspace, device.Allocate(kWorkspaceBytes));
   cublasLtHandle_t handle = nullptr;
   PSRING_RETURN_IF_ERROR(lt.ToStatus("cublasLtCreate", lt.Create(&handle)));
-  return MakeGpuOps(device, std::make_unique<CudaMath>(lt, handle, std::move(workspace)));
+  return std::make_unique<CudaMath>(device, lt, precision, handle, std::move(workspace));
 }
 
 }  // namespace psring

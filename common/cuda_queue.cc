@@ -160,6 +160,10 @@ absl::Status CudaQueue::Open() {
 }
 
 CudaQueue::~CudaQueue() {
+  if (capturing_) {
+    const absl::StatusOr<cudaGraph_t> graph = EndCapture();
+    if (graph.ok()) cudaGraphDestroy(*graph);
+  }
   if (error_.ok()) (void)Await();
   for (const PendingStamp& stamp : stamps_) context_->GiveBack(Use::kTime, stamp.event);
   if (origin_ != nullptr) context_->GiveBack(Use::kTime, origin_);
@@ -192,6 +196,7 @@ void CudaQueue::Enqueue(const char* what, const std::function<absl::Status(cudaS
 }
 
 void CudaQueue::Run(const std::function<absl::Status()>& work) {
+  RefuseInCapture("host work");
   if (error_.ok()) error_ = Await();
   if (error_.ok()) error_ = work();
 }
@@ -203,6 +208,7 @@ absl::Status CudaQueue::Await() {
 }
 
 void CudaQueue::Stamp(int64_t& ns) {
+  RefuseInCapture("a stamp");
   if (origin_ == nullptr && error_.ok()) error_ = SetClock();
   if (!error_.ok()) return;
   absl::StatusOr<cudaEvent_t> event = context_->TakeEvent(Use::kTime);
@@ -240,11 +246,13 @@ void CudaQueue::ResolveStamps() {
 std::shared_ptr<Event::State> CudaQueue::NewEvent() { return std::make_shared<CudaEvent>(context_, waits_); }
 
 void CudaQueue::Record(Event::State& event) {
+  RefuseInCapture("an event");
   if (error_.ok()) error_ = context_->Select();
   error_ = static_cast<CudaEvent&>(event).Record(error_, stream_);
 }
 
 void CudaQueue::WaitFor(const Event& event) {
+  RefuseInCapture("a wait");
   if (!error_.ok() || event.state() == nullptr) return;
   auto* const of_a_gpu = dynamic_cast<CudaEvent*>(event.state());
   error_ = context_->Select();
@@ -252,7 +260,37 @@ void CudaQueue::WaitFor(const Event& event) {
   error_ = of_a_gpu != nullptr ? of_a_gpu->Precede(stream_) : event.Wait(absl::Now() + kStuck);
 }
 
+// Other threads go on as they like meanwhile: a capture is this thread's affair.
+absl::Status CudaQueue::BeginCapture() {
+  if (error_.ok()) error_ = context_->Select();
+  if (error_.ok()) {
+    error_ = CudaStatus("cudaStreamBeginCapture",
+                        cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  }
+  capturing_ = error_.ok();
+  return error_;
+}
+
+absl::StatusOr<cudaGraph_t> CudaQueue::EndCapture() {
+  if (!capturing_) return absl::InternalError("no capture has begun");
+  capturing_ = false;
+  cudaGraph_t graph = nullptr;
+  const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
+  if (ended != cudaSuccess) (void)cudaGetLastError();  // this one is answered here
+  // What failed in between says more than that the capture did.
+  if (error_.ok()) error_ = CudaStatus("cudaStreamEndCapture", ended);
+  if (error_.ok()) return graph;
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  return error_;
+}
+
+void CudaQueue::RefuseInCapture(const char* what) {
+  if (!capturing_ || !error_.ok()) return;
+  error_ = absl::InternalError(absl::StrCat(context_->name(), ": ", what, " while work is recorded"));
+}
+
 absl::Status CudaQueue::Synchronize() {
+  RefuseInCapture("a wait of the host");
   if (error_.ok()) error_ = Await();
   ResolveStamps();
   return error_;

@@ -62,6 +62,9 @@ class CudaQueue {
   void Record(Event::State& event);
   void WaitFor(const Event& event);
   absl::Status Synchronize();
+  // Until EndCapture, what is enqueued is noted and not done; all that is no work of the GPU's is an error.
+  absl::Status BeginCapture();
+  absl::StatusOr<cudaGraph_t> EndCapture();
 
  private:
   struct PendingStamp {
@@ -70,6 +73,8 @@ class CudaQueue {
   };
 
   absl::Status Open();
+  // Notes the error where work is being captured, to which `what` cannot belong.
+  void RefuseInCapture(const char* what);
   absl::Status Await();
   absl::Status SetClock();
   void ResolveStamps();
@@ -79,6 +84,7 @@ class CudaQueue {
   cudaStream_t stream_ = nullptr;
   cudaEvent_t done_ = nullptr;
   absl::Status error_;
+  bool capturing_ = false;
   // Times are told from an event whose moment is known: milliseconds in a float, so it must not be long ago.
   cudaEvent_t origin_ = nullptr;
   int64_t origin_ns_ = 0;

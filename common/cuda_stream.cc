@@ -32,6 +32,8 @@ class ComputeStream : public CudaStream {
   }
 
   void Watch(std::weak_ptr<CudaWatch> watch) override { queue_.Watch(std::move(watch)); }
+  absl::Status BeginCapture() override { return queue_.BeginCapture(); }
+  absl::StatusOr<cudaGraph_t> EndCapture() override { return queue_.EndCapture(); }
 
  private:
   CudaQueue queue_;
@@ -64,6 +66,11 @@ class BackgroundStream : public CudaStream {
   void Watch(std::weak_ptr<CudaWatch> watch) override {
     thread_.Push([this, watch = std::move(watch)] { queue_.Watch(watch); });
   }
+  // What another thread enqueues is no place for a caller's recording.
+  absl::Status BeginCapture() override {
+    return absl::UnimplementedError("only a GPU's compute stream can be recorded");
+  }
+  absl::StatusOr<cudaGraph_t> EndCapture() override { return BeginCapture(); }
 
   Event Record() override {
     std::shared_ptr<Event::State> event = queue_.NewEvent();

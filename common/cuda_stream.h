@@ -12,6 +12,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/cuda_context.h"
 #include "common/device.h"
 
@@ -37,6 +38,11 @@ class CudaStream : public Stream {
 
   // In stream order, like everything else; for as long as `watch` lives elsewhere.
   virtual void Watch(std::weak_ptr<CudaWatch> watch) = 0;
+
+  // See recorded_work.h, which is the door to these. Compute streams only.
+  virtual absl::Status BeginCapture() = 0;
+  // The caller owns it.
+  virtual absl::StatusOr<cudaGraph_t> EndCapture() = 0;
 };
 
 // A stream that cannot be made is one that has failed: Synchronize tells.

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -166,6 +167,11 @@ class Device {
   // A GPU: its number on this host, and a name that no other GPU in the world has; else -1 and nothing.
   virtual int gpu() const { return -1; }
   virtual std::string unit() const { return ""; }
+  // In bytes; a CPU's is what its machine has to give. Nothing where that cannot be told.
+  struct Memory {
+    size_t free, total;
+  };
+  virtual std::optional<Memory> memory() const { return std::nullopt; }
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes) = 0;  // ResourceExhausted says how much was asked for
   // Memory that other processes of this host may map, so that a peer can read it in place; a GPU's is plain
   // device memory, which has no file.

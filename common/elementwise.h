@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "common/host_device.h"
+#include "common/sixteen_bits.h"
 
 namespace psring::elementwise {
 
@@ -59,18 +60,20 @@ PSRING_HOST_DEVICE inline T HighestOfFour(T a, T b, T c, T d, uint32_t& where, V
 }
 
 // One sample: its loss, and whether the highest logit (the first on a tie) is the label's. `d`: as in
-// Ops::SoftmaxCrossEntropy. `label` must be below `classes`.
-PSRING_HOST_DEVICE inline double SoftmaxCrossEntropy(int classes, const float* z, int label, float* d,
-                                                     bool& right) {
+// Ops::SoftmaxCrossEntropy. `label` must be below `classes`. All is computed in float32.
+template <typename T>
+PSRING_HOST_DEVICE inline double SoftmaxCrossEntropy(int classes, const T* z, int label, T* d, bool& right) {
   int best = 0;
-  for (int c = 1; c < classes; ++c) best = z[c] > z[best] ? c : best;
-  const float highest = z[best];  // subtracted, so that exp cannot overflow
+  for (int c = 1; c < classes; ++c) best = Load(z[c]) > Load(z[best]) ? c : best;
+  const float highest = Load(z[best]);  // subtracted, so that exp cannot overflow
   float sum = 0;
-  for (int c = 0; c < classes; ++c) sum += std::exp(z[c] - highest);
-  const double loss = std::log(sum) - (z[label] - highest);
+  for (int c = 0; c < classes; ++c) sum += std::exp(Load(z[c]) - highest);
+  const double loss = std::log(sum) - (Load(z[label]) - highest);
   right = best == label;
   if (d != nullptr) {
-    for (int c = 0; c < classes; ++c) d[c] = std::exp(z[c] - highest) / sum - (c == label ? 1.0f : 0.0f);
+    for (int c = 0; c < classes; ++c) {
+      d[c] = Store<T>(std::exp(Load(z[c]) - highest) / sum - (c == label ? 1.0f : 0.0f));
+    }
   }
   return loss;
 }

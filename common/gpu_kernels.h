@@ -111,6 +111,19 @@ struct Convert {
   }
 };
 
+// Weights on their way into a product.
+template <typename To>
+struct Convert<float, To> {
+  const float* from;
+  To* to;
+  PSRING_HOST_DEVICE void operator()(size_t i) const { to[i] = elementwise::Store<To>(from[i]); }
+  PSRING_HOST_DEVICE void Four(size_t at) const {
+    const Quad values = QuadAt(from + at);
+    for (int k = 0; k < 4; ++k) to[at + k] = elementwise::Store<To>(values.at[k]);
+  }
+  std::array<const float*, 1> walks() const { return {from}; }
+};
+
 // *found = 1 where value i is NaN or infinite. Many threads may write the same there, and nobody anything
 // else.
 template <typename T>
@@ -160,10 +173,11 @@ auto LaunchWide(size_t count, const F& f, const Launch& launch, None...) -> decl
 
 // Neighbours read neighbouring columns. Element i is column i % columns of chunk i / columns; it masks its
 // part of dy where y is given and not positive, and adds it up.
+template <typename T>
 struct MaskAndSumColumns {
   uint32_t rows, columns, rows_per_chunk;
-  const float* y;  // may be null
-  float* dy;
+  const T* y;  // may be null
+  T* dy;
   float* partial;  // [chunks][columns]
   PSRING_HOST_DEVICE void operator()(size_t i) const {
     const uint32_t chunk = static_cast<uint32_t>(i) / columns, column = static_cast<uint32_t>(i) % columns;
@@ -172,10 +186,10 @@ struct MaskAndSumColumns {
     float sum = 0;
     for (uint32_t row = first; row < end; ++row) {
       const size_t at = size_t{row} * columns + column;
-      float value = dy[at];
-      if (y != nullptr && !(y[at] > 0)) {
+      float value = elementwise::Load(dy[at]);
+      if (y != nullptr && !(elementwise::Load(y[at]) > 0)) {
         value = 0;
-        dy[at] = 0;
+        dy[at] = T{};
       }
       sum += value;
     }
@@ -201,10 +215,11 @@ struct Taps {
 };
 
 // columns[picture][oh][ow][i][j][c] = x[picture][oh + i][ow + j][c]: a convolution becomes a matrix product.
+template <typename T>
 struct GatherTaps {
   Taps s;
-  const float* x;
-  float* columns;
+  const T* x;
+  T* columns;
   PSRING_HOST_DEVICE void operator()(size_t at) const {
     uint32_t rest = static_cast<uint32_t>(at);
     const uint32_t c = rest % s.channels;
@@ -221,11 +236,12 @@ struct GatherTaps {
   }
 };
 
-// Back: dx[picture][h][w][c] is the sum over the taps that read it.
+// Back: dx[picture][h][w][c] is the sum over the taps that read it, rounded once.
+template <typename T>
 struct SumTaps {
   Taps s;
   const float* columns;
-  float* dx;
+  T* dx;
   PSRING_HOST_DEVICE void operator()(size_t at) const {
     uint32_t rest = static_cast<uint32_t>(at);
     const uint32_t c = rest % s.channels;
@@ -243,7 +259,7 @@ struct SumTaps {
         sum += columns[((position * s.kernel + i) * s.kernel + j) * s.channels + c];
       }
     }
-    dx[at] = sum;
+    dx[at] = elementwise::Store<T>(sum);
   }
 };
 
@@ -254,41 +270,52 @@ PSRING_HOST_DEVICE inline size_t WindowOf(uint32_t i, uint32_t channels, uint32_
   return size_t{2} * line * row + size_t{2} * column * channels + c;
 }
 
+// For HighestOfFour.
+struct ValueOf {
+  template <typename T>
+  PSRING_HOST_DEVICE float operator()(T value) const {
+    return elementwise::Load(value);
+  }
+};
+
+template <typename T>
 struct MaxPool {
   uint32_t channels, row;
-  const float* x;
-  float* y;
+  const T* x;
+  T* y;
   uint8_t* argmax;
   PSRING_HOST_DEVICE void operator()(size_t i) const {
-    const float* const top = x + WindowOf(static_cast<uint32_t>(i), channels, row);
+    const T* const top = x + WindowOf(static_cast<uint32_t>(i), channels, row);
     uint32_t where = 0;
-    y[i] = elementwise::HighestOfFour(top[0], top[channels], top[row], top[row + channels], where);
+    y[i] = elementwise::HighestOfFour(top[0], top[channels], top[row], top[row + channels], where, ValueOf{});
     argmax[i] = static_cast<uint8_t>(where);
   }
 };
 
+template <typename T>
 struct MaxPoolGradient {
   uint32_t channels, row;
-  const float* dy;
+  const T* dy;
   const uint8_t* argmax;
-  float* dx;
+  T* dx;
   PSRING_HOST_DEVICE void operator()(size_t i) const {
-    float* const top = dx + WindowOf(static_cast<uint32_t>(i), channels, row);
-    const float value = dy[i];
+    T* const top = dx + WindowOf(static_cast<uint32_t>(i), channels, row);
+    const T value = dy[i];
     const uint32_t where = argmax[i];
-    top[0] = where == 0 ? value : 0;
-    top[channels] = where == 1 ? value : 0;
-    top[row] = where == 2 ? value : 0;
-    top[row + channels] = where == 3 ? value : 0;
+    top[0] = where == 0 ? value : T{};
+    top[channels] = where == 1 ? value : T{};
+    top[row] = where == 2 ? value : T{};
+    top[row + channels] = where == 3 ? value : T{};
   }
 };
 
 // Element i is a sample. A label that is no class makes the loss NaN.
+template <typename T>
 struct CrossEntropy {
   int classes;
-  const float* logits;
+  const T* logits;
   const uint8_t* labels;
-  float* dlogits;  // may be null, or logits
+  T* dlogits;  // may be null, or logits
   double *losses, *rights;
   PSRING_HOST_DEVICE void operator()(size_t i) const {
     const size_t at = i * static_cast<size_t>(classes);
@@ -358,10 +385,13 @@ struct AddSum {
 using elementwise::BFloat16;
 using elementwise::Float16;
 
-using Kernel = std::variant<Add<float>, Add<BFloat16>, Add<Float16>, Convert<BFloat16, float>,
-                            Convert<Float16, float>, Convert<float, BFloat16>, Convert<float, Float16>,
-                            FindNotFinite<float>, FindNotFinite<BFloat16>, FindNotFinite<Float16>, ApplySgd,
-                            ApplyMomentum, ApplyAdam, MaskAndSumColumns, SumChunks, GatherTaps, SumTaps,
-                            MaxPool, MaxPoolGradient, CrossEntropy, SumParts, SumSquares, AddScore, AddSum>;
+using Kernel =
+    std::variant<Add<float>, Add<BFloat16>, Add<Float16>, Convert<BFloat16, float>, Convert<Float16, float>,
+                 Convert<float, BFloat16>, Convert<float, Float16>, FindNotFinite<float>,
+                 FindNotFinite<BFloat16>, FindNotFinite<Float16>, ApplySgd, ApplyMomentum, ApplyAdam,
+                 MaskAndSumColumns<float>, MaskAndSumColumns<BFloat16>, SumChunks, GatherTaps<float>,
+                 GatherTaps<BFloat16>, SumTaps<float>, SumTaps<BFloat16>, MaxPool<float>, MaxPool<BFloat16>,
+                 MaxPoolGradient<float>, MaxPoolGradient<BFloat16>, CrossEntropy<float>,
+                 CrossEntropy<BFloat16>, SumParts, SumSquares, AddScore, AddSum>;
 
 }  // namespace psring::gpu

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/gpu_scratch.h"
 #include "common/ops_common.h"
 
 namespace psring {
@@ -32,62 +35,68 @@ absl::Status WithType(DType type, const F& f) {
   return absl::InternalError("no such type");
 }
 
-// Memory in which results stand between launches.
-class Scratch {
- public:
-  explicit Scratch(Device& device) : device_(device) {}
-
-  // At least `bytes`; what it held before is gone.
-  absl::StatusOr<void*> Reserve(size_t bytes) {
-    if (bytes > buffer_.bytes()) {
-      // Queued work may still use the smaller one. Sizes double at least, so these stay few.
-      if (buffer_.bytes() > 0) retired_.push_back(std::move(buffer_));
-      const size_t held = retired_.empty() ? 0 : retired_.back().bytes();
-      PSRING_ASSIGN_OR_RETURN(buffer_, device_.Allocate(std::max(bytes, 2 * held)));
-    }
-    return buffer_.data();
-  }
-
- private:
-  Device& device_;
-  Buffer buffer_;
-  std::vector<Buffer> retired_;
-};
-
 class GpuOps : public Ops {
  public:
-  GpuOps(Device& device, std::unique_ptr<GpuMath> math, size_t scratch_bytes)
-      : math_(std::move(math)), matrix_bytes_(scratch_bytes), matrix_(device), sums_(device) {}
+  GpuOps(Device& device, std::unique_ptr<GpuMath> math, const GpuOpsOptions& options)
+      : math_(std::move(math)),
+        type_(options.activations),
+        matrix_bytes_(options.scratch_bytes),
+        matrix_(device),
+        sums_(device),
+        rounded_(device) {
+    PSRING_CHECK(type_ == DType::kFloat32 || type_ == DType::kBFloat16);
+  }
 
-  std::string_view name() const override { return math_->name(); }
+  std::string name() const override {
+    std::string name(math_->name());
+    if (by_library_) absl::StrAppend(&name, ", ", std::string(math_->convolver()));
+    if (gathered_) absl::StrAppend(&name, by_library_ ? " and" : ",", " gathered convolutions");
+    return name;
+  }
+  DType activations() const override { return type_; }
 
   void LinearForward(const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                      Stream& stream) override {
     CheckForward(s, x, weight, bias, y);
-    math_->Enqueue(stream, "linear forward",
-                   [=, this] { return Forward(s, x.floats(), weight.floats(), bias.floats(), y.floats()); });
+    CheckTypes({x, y});
+    math_->Enqueue(stream, "linear forward", [=, this]() -> absl::Status {
+      PSRING_ASSIGN_OR_RETURN(const Weights w, Rounded(weight, bias));
+      return Forward(s, x.data, w, y.data);
+    });
   }
 
   void LinearBackward(const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy, Span dx,
                       Span dweight, Span dbias, Stream& stream) override {
     CheckForward(s, x, weight, dbias, y);
     CheckBackward(x, weight, y, dy, dx, dweight);
+    CheckTypes({x, y, dy, dx});
     math_->Enqueue(stream, "linear backward", [=, this]() -> absl::Status {
       PSRING_RETURN_IF_ERROR(MaskAndSum(s.batch, s.outputs, s.relu, y, dy, dbias));
-      PSRING_RETURN_IF_ERROR(WeightGradient(s, x.floats(), dy.floats(), dweight.floats(), /*add=*/false));
+      PSRING_RETURN_IF_ERROR(WeightGradient(s, x.data, dy.data, dweight.floats(), /*add=*/false));
       if (dx.data == nullptr) return absl::OkStatus();
-      return InputGradient(s, dy.floats(), weight.floats(), dx.floats());
+      PSRING_ASSIGN_OR_RETURN(const Weights w, Rounded(weight, {}));
+      return InputGradient(s, dy.data, w, type_, dx.data);
     });
   }
 
   void ConvForward(const ConvShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                    Stream& stream) override {
     CheckForward(s, x, weight, bias, y);
+    CheckTypes({x, y});
     math_->Enqueue(stream, "convolution forward", [=, this]() -> absl::Status {
-      PSRING_ASSIGN_OR_RETURN(float* const matrix, ReserveMatrix(s));
+      PSRING_ASSIGN_OR_RETURN(const Weights w, Rounded(weight, bias));
+      PSRING_ASSIGN_OR_RETURN(const bool done, Convolve({.part = Convolution::Part::kForward,
+                                                         .shape = s,
+                                                         .type = type_,
+                                                         .from = x.data,
+                                                         .with = w.weight,
+                                                         .to = y.data,
+                                                         .bias = w.bias}));
+      if (done) return absl::OkStatus();
+      PSRING_ASSIGN_OR_RETURN(void* const matrix, ReserveMatrix(s));
       return ForEachGroup(s, [&](const Group& g) -> absl::Status {
-        PSRING_RETURN_IF_ERROR(Gather(s, g, x.floats(), matrix));
-        return Forward(g.as_linear, matrix, weight.floats(), bias.floats(), y.floats() + g.y_at);
+        PSRING_RETURN_IF_ERROR(Gather(s, g, x, matrix));
+        return Forward(g.as_linear, matrix, w, y.Slice(g.y_at, g.y_count).data);
       });
     });
   }
@@ -96,43 +105,83 @@ class GpuOps : public Ops {
                     Span dweight, Span dbias, Stream& stream) override {
     CheckForward(s, x, weight, dbias, y);
     CheckBackward(x, weight, y, dy, dx, dweight);
+    CheckTypes({x, y, dy, dx});
     math_->Enqueue(stream, "convolution backward", [=, this]() -> absl::Status {
       PSRING_RETURN_IF_ERROR(MaskAndSum(dy.count / s.out_channels, s.out_channels, s.relu, y, dy, dbias));
-      PSRING_ASSIGN_OR_RETURN(float* const matrix, ReserveMatrix(s));
+      // A library would round the weight's gradient of a bfloat16 layer to bfloat16.
+      bool has_dweight = false;
+      if (type_ != DType::kFloat32) {
+        gathered_ = true;
+      } else {
+        PSRING_ASSIGN_OR_RETURN(has_dweight, Convolve({.part = Convolution::Part::kWeightGradient,
+                                                       .shape = s,
+                                                       .type = type_,
+                                                       .from = x.data,
+                                                       .with = dy.data,
+                                                       .to = dweight.data}));
+      }
+      Weights w = {};
+      bool has_dx = dx.data == nullptr;
+      if (!has_dx) {
+        PSRING_ASSIGN_OR_RETURN(w, Rounded(weight, {}));
+        PSRING_ASSIGN_OR_RETURN(has_dx, Convolve({.part = Convolution::Part::kInputGradient,
+                                                  .shape = s,
+                                                  .type = type_,
+                                                  .from = dy.data,
+                                                  .with = w.weight,
+                                                  .to = dx.data}));
+      }
+      if (has_dweight && has_dx) return absl::OkStatus();
+      PSRING_ASSIGN_OR_RETURN(void* const matrix, ReserveMatrix(s));
       return ForEachGroup(s, [&](const Group& g) -> absl::Status {
-        PSRING_RETURN_IF_ERROR(Gather(s, g, x.floats(), matrix));
-        PSRING_RETURN_IF_ERROR(WeightGradient(g.as_linear, matrix, dy.floats() + g.y_at, dweight.floats(),
-                                              /*add=*/g.first > 0));
-        if (dx.data == nullptr) return absl::OkStatus();
-        PSRING_RETURN_IF_ERROR(InputGradient(g.as_linear, dy.floats() + g.y_at, weight.floats(), matrix));
-        return math_->Launch(g.x_count,
-                             gpu::SumTaps{.s = TapsOf(s), .columns = matrix, .dx = dx.floats() + g.x_at});
+        const void* const dy_here = dy.Slice(g.y_at, g.y_count).data;
+        if (!has_dweight) {
+          PSRING_RETURN_IF_ERROR(Gather(s, g, x, matrix));
+          PSRING_RETURN_IF_ERROR(
+              WeightGradient(g.as_linear, matrix, dy_here, dweight.floats(), /*add=*/g.first > 0));
+        }
+        if (has_dx) return absl::OkStatus();
+        PSRING_RETURN_IF_ERROR(InputGradient(g.as_linear, dy_here, w, DType::kFloat32, matrix));
+        return ForActivations([&](auto type) {
+          using T = decltype(type);
+          return math_->Launch(g.x_count, gpu::SumTaps<T>{.s = TapsOf(s),
+                                                          .columns = static_cast<const float*>(matrix),
+                                                          .dx = static_cast<T*>(dx.data) + g.x_at});
+        });
       });
     });
   }
 
   void MaxPoolForward(const PoolShape& s, ConstSpan x, Span y, uint8_t* argmax, Stream& stream) override {
     CheckPool(s, y.count, x.count);
+    CheckTypes({x, y});
     PSRING_CHECK(y.count <= UINT32_MAX);
     math_->Enqueue(stream, "max pool", [=, this] {
-      return math_->Launch(y.count, gpu::MaxPool{.channels = uint32_t(s.channels),
-                                                 .row = uint32_t(s.width * s.channels),
-                                                 .x = x.floats(),
-                                                 .y = y.floats(),
-                                                 .argmax = argmax});
+      return ForActivations([&](auto type) {
+        using T = decltype(type);
+        return math_->Launch(y.count, gpu::MaxPool<T>{.channels = uint32_t(s.channels),
+                                                      .row = uint32_t(s.width * s.channels),
+                                                      .x = static_cast<const T*>(x.data),
+                                                      .y = static_cast<T*>(y.data),
+                                                      .argmax = argmax});
+      });
     });
   }
 
   void MaxPoolBackward(const PoolShape& s, ConstSpan dy, const uint8_t* argmax, Span dx,
                        Stream& stream) override {
     CheckPool(s, dy.count, dx.count);
+    CheckTypes({dy, dx});
     PSRING_CHECK(dy.count <= UINT32_MAX);
     math_->Enqueue(stream, "max pool backward", [=, this] {
-      return math_->Launch(dy.count, gpu::MaxPoolGradient{.channels = uint32_t(s.channels),
-                                                          .row = uint32_t(s.width * s.channels),
-                                                          .dy = dy.floats(),
-                                                          .argmax = argmax,
-                                                          .dx = dx.floats()});
+      return ForActivations([&](auto type) {
+        using T = decltype(type);
+        return math_->Launch(dy.count, gpu::MaxPoolGradient<T>{.channels = uint32_t(s.channels),
+                                                               .row = uint32_t(s.width * s.channels),
+                                                               .dy = static_cast<const T*>(dy.data),
+                                                               .argmax = argmax,
+                                                               .dx = static_cast<T*>(dx.data)});
+      });
     });
   }
 
@@ -140,19 +189,22 @@ class GpuOps : public Ops {
                            double* loss_sum, int64_t* correct, Stream& stream) override {
     PSRING_CHECK(logits.count == size_t(batch) * classes);
     PSRING_CHECK(dlogits.data == nullptr || dlogits.count == logits.count);
+    CheckTypes({logits, dlogits});
     math_->Enqueue(stream, "softmax cross-entropy", [=, this]() -> absl::Status {
       const size_t count = size_t(batch), length = (count + kParts - 1) / kParts;
       const size_t parts = length == 0 ? 0 : (count + length - 1) / length;
       PSRING_ASSIGN_OR_RETURN(double* const losses, ReserveSums<double>(2 * (count + kParts)));
       double *const rights = losses + count, *const loss_parts = rights + count,
                     *const right_parts = loss_parts + kParts;
-      PSRING_RETURN_IF_ERROR(math_->Launch(
-          count, gpu::CrossEntropy{.classes = classes,
-                                   .logits = logits.floats(),
-                                   .labels = labels,
-                                   .dlogits = dlogits.data == nullptr ? nullptr : dlogits.floats(),
-                                   .losses = losses,
-                                   .rights = rights}));
+      PSRING_RETURN_IF_ERROR(ForActivations([&](auto type) {
+        using T = decltype(type);
+        return math_->Launch(count, gpu::CrossEntropy<T>{.classes = classes,
+                                                         .logits = static_cast<const T*>(logits.data),
+                                                         .labels = labels,
+                                                         .dlogits = static_cast<T*>(dlogits.data),
+                                                         .losses = losses,
+                                                         .rights = rights});
+      }));
       PSRING_RETURN_IF_ERROR(math_->Launch(parts, gpu::SumParts{count, length, losses, loss_parts}));
       PSRING_RETURN_IF_ERROR(math_->Launch(parts, gpu::SumParts{count, length, rights, right_parts}));
       return math_->Launch(1, gpu::AddScore{uint32_t(parts), loss_parts, right_parts, loss_sum, correct});
@@ -249,9 +301,46 @@ class GpuOps : public Ops {
   // Pictures that are worked on together, and where they stand.
   struct Group {
     int first, count;
-    size_t x_at, x_count, y_at;
+    size_t x_at, x_count, y_at, y_count;
     LinearShape as_linear;  // of the gathered matrix
   };
+
+  // As products take them: of the activations' type.
+  struct Weights {
+    const void *weight, *bias;
+  };
+
+  void CheckTypes(std::initializer_list<ConstSpan> spans) const {
+    for (const ConstSpan& span : spans) PSRING_CHECK(span.data == nullptr || span.type == type_);
+  }
+
+  // f(a value of the C++ type of activations).
+  template <typename F>
+  absl::Status ForActivations(const F& f) const {
+    return type_ == DType::kFloat32 ? f(float{}) : f(elementwise::BFloat16{});
+  }
+
+  // By the library that there may be.
+  absl::StatusOr<bool> Convolve(const Convolution& convolution) {
+    absl::StatusOr<bool> done = math_->Convolve(convolution);
+    if (done.ok()) (*done ? by_library_ : gathered_) = true;
+    return done;
+  }
+
+  // There until the next call, in stream order. No bias: null.
+  absl::StatusOr<Weights> Rounded(ConstSpan weight, ConstSpan bias) {
+    if (type_ == DType::kFloat32) return Weights{weight.data, bias.data};
+    // Where the bias begins is as well aligned as where the weight does.
+    const size_t bias_at = (weight.count + 127) / 128 * 128;
+    PSRING_ASSIGN_OR_RETURN(void* const memory,
+                            rounded_.Reserve((bias_at + bias.count) * SizeOf(DType::kBFloat16)));
+    auto* const halves = static_cast<elementwise::BFloat16*>(memory);
+    using Round = gpu::Convert<float, elementwise::BFloat16>;
+    PSRING_RETURN_IF_ERROR(math_->Launch(weight.count, Round{weight.floats(), halves}));
+    if (bias.data == nullptr) return Weights{halves, nullptr};
+    PSRING_RETURN_IF_ERROR(math_->Launch(bias.count, Round{bias.floats(), halves + bias_at}));
+    return Weights{halves, halves + bias_at};
+  }
 
   static gpu::Taps TapsOf(const ConvShape& s) {
     return {.height = uint32_t(s.height),
@@ -271,11 +360,11 @@ class GpuOps : public Ops {
     return static_cast<int>(std::clamp<size_t>(fit, 1, s.batch));
   }
 
-  absl::StatusOr<float*> ReserveMatrix(const ConvShape& s) {
+  // For gathered inputs of the activations' type, and for their gradients in float32.
+  absl::StatusOr<void*> ReserveMatrix(const ConvShape& s) {
     const size_t count = MatrixCount(s, GroupSize(s));
     PSRING_CHECK(count <= UINT32_MAX);
-    PSRING_ASSIGN_OR_RETURN(void* const memory, matrix_.Reserve(count * sizeof(float)));
-    return static_cast<float*>(memory);
+    return matrix_.Reserve(count * sizeof(float));
   }
 
   template <typename T>
@@ -296,6 +385,7 @@ class GpuOps : public Ops {
                                      .x_at = first * picture,
                                      .x_count = count * picture,
                                      .y_at = first * positions * s.out_channels,
+                                     .y_count = count * positions * s.out_channels,
                                      .as_linear = {.batch = static_cast<int>(count * positions),
                                                    .inputs = s.kernel * s.kernel * s.in_channels,
                                                    .outputs = s.out_channels,
@@ -304,29 +394,35 @@ class GpuOps : public Ops {
     return absl::OkStatus();
   }
 
-  absl::Status Gather(const ConvShape& s, const Group& g, const float* x, float* matrix) {
-    return math_->Launch(MatrixCount(s, g.count),
-                         gpu::GatherTaps{.s = TapsOf(s), .x = x + g.x_at, .columns = matrix});
+  absl::Status Gather(const ConvShape& s, const Group& g, ConstSpan x, void* matrix) {
+    return ForActivations([&](auto type) {
+      using T = decltype(type);
+      return math_->Launch(MatrixCount(s, g.count),
+                           gpu::GatherTaps<T>{.s = TapsOf(s),
+                                              .x = static_cast<const T*>(x.data) + g.x_at,
+                                              .columns = static_cast<T*>(matrix)});
+    });
   }
 
-  absl::Status Forward(const LinearShape& s, const float* x, const float* weight, const float* bias,
-                       float* y) {
+  absl::Status Forward(const LinearShape& s, const void* x, const Weights& w, void* y) {
     return math_->Multiply({.m = size_t(s.batch),
                             .n = size_t(s.outputs),
                             .k = size_t(s.inputs),
+                            .inputs = type_,
                             .a = x,
-                            .b = weight,
+                            .b = w.weight,
                             .b_transposed = true,
+                            .output = type_,
                             .c = y,
-                            .bias = bias,
+                            .bias = w.bias,
                             .relu = s.relu});
   }
 
-  absl::Status WeightGradient(const LinearShape& s, const float* x, const float* dy, float* dweight,
-                              bool add) {
+  absl::Status WeightGradient(const LinearShape& s, const void* x, const void* dy, float* dweight, bool add) {
     return math_->Multiply({.m = size_t(s.outputs),
                             .n = size_t(s.inputs),
                             .k = size_t(s.batch),
+                            .inputs = type_,
                             .a = dy,
                             .a_transposed = true,
                             .b = x,
@@ -334,38 +430,49 @@ class GpuOps : public Ops {
                             .add = add});
   }
 
-  absl::Status InputGradient(const LinearShape& s, const float* dy, const float* weight, float* dx) {
-    return math_->Multiply(
-        {.m = size_t(s.batch), .n = size_t(s.inputs), .k = size_t(s.outputs), .a = dy, .b = weight, .c = dx});
+  absl::Status InputGradient(const LinearShape& s, const void* dy, const Weights& w, DType output, void* dx) {
+    return math_->Multiply({.m = size_t(s.batch),
+                            .n = size_t(s.inputs),
+                            .k = size_t(s.outputs),
+                            .inputs = type_,
+                            .a = dy,
+                            .b = w.weight,
+                            .output = output,
+                            .c = dx});
   }
 
   // Of dy [rows][columns]: masked where `relu` and y is 0; then its columns' sums, into dbias.
   absl::Status MaskAndSum(size_t rows, size_t columns, bool relu, ConstSpan y, Span dy, Span dbias) {
-    PSRING_CHECK(rows * columns <= UINT32_MAX);
     // Few enough chunks that the second pass is short, and many enough to keep a GPU busy with one column.
     const size_t length = std::max<size_t>(kRowsPerChunk, (rows + 255) / 256);
     const size_t chunks = (rows + length - 1) / length;
+    PSRING_CHECK(rows <= UINT32_MAX && chunks * columns <= UINT32_MAX);
     PSRING_ASSIGN_OR_RETURN(float* const partial, ReserveSums<float>(chunks * columns));
-    PSRING_RETURN_IF_ERROR(
-        math_->Launch(chunks * columns, gpu::MaskAndSumColumns{.rows = uint32_t(rows),
-                                                               .columns = uint32_t(columns),
-                                                               .rows_per_chunk = uint32_t(length),
-                                                               .y = relu ? y.floats() : nullptr,
-                                                               .dy = dy.floats(),
-                                                               .partial = partial}));
+    PSRING_RETURN_IF_ERROR(ForActivations([&](auto type) {
+      using T = decltype(type);
+      return math_->Launch(chunks * columns,
+                           gpu::MaskAndSumColumns<T>{.rows = uint32_t(rows),
+                                                     .columns = uint32_t(columns),
+                                                     .rows_per_chunk = uint32_t(length),
+                                                     .y = relu ? static_cast<const T*>(y.data) : nullptr,
+                                                     .dy = static_cast<T*>(dy.data),
+                                                     .partial = partial});
+    }));
     return math_->Launch(columns,
                          gpu::SumChunks{uint32_t(chunks), uint32_t(columns), partial, dbias.floats()});
   }
 
   const std::unique_ptr<GpuMath> math_;
+  const DType type_;  // of activations
   const size_t matrix_bytes_;
-  Scratch matrix_, sums_;
+  GpuScratch matrix_, sums_, rounded_;
+  bool by_library_ = false, gathered_ = false;  // which convolutions there have been
 };
 
 }  // namespace
 
-std::unique_ptr<Ops> MakeGpuOps(Device& device, std::unique_ptr<GpuMath> math, size_t scratch_bytes) {
-  return std::make_unique<GpuOps>(device, std::move(math), scratch_bytes);
+std::unique_ptr<Ops> MakeGpuOps(Device& device, std::unique_ptr<GpuMath> math, const GpuOpsOptions& options) {
+  return std::make_unique<GpuOps>(device, std::move(math), options);
 }
 
 }  // namespace psring

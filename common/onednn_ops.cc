@@ -29,7 +29,7 @@ class OneDnnOps : public CpuOps {
                  (activations == DType::kBFloat16 && BFloat16Support() != BFloat16::kNone));
   }
 
-  std::string_view name() const override {
+  std::string name() const override {
     return activations() == DType::kFloat32 ? "onednn" : "onednn, bfloat16";
   }
   DType activations() const override { return workplace_.activations(); }

@@ -1,19 +1,38 @@
 #include "common/ops.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "common/cuda_device.h"
 
 namespace psring {
 
-absl::StatusOr<std::unique_ptr<Ops>> MakeOps(Device& device, int threads, DType activations) {
-  const bool on_cpu = device.host_reads_memory();
-  if (activations != DType::kFloat32 && (!on_cpu || BFloat16Support() == BFloat16::kNone)) {
+absl::StatusOr<Precision> ParsePrecision(const std::string& name) {
+  if (name == "float32") return Precision::kFloat32;
+  if (name == "tf32") return Precision::kTf32;
+  if (name == "bfloat16") return Precision::kBFloat16;
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown precision '", name, "'; there are float32, tf32 and bfloat16"));
+}
+
+absl::Status CheckPrecision(const Device& device, Precision precision) {
+  if (!device.host_reads_memory()) return CheckCudaPrecision(device, precision);
+  if (precision == Precision::kTf32) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--precision bfloat16 needs a CPU with AVX-512, which this device (", device.name(),
-                     ") is not; leave it out"));
+        absl::StrCat("--precision tf32 is for GPUs from NVIDIA's Ampere on (cuda), and this device is ",
+                     device.name(), "; leave it out"));
   }
-  if (on_cpu) return MakeOneDnnOps(threads, activations);
-  return MakeCudaOps(device);
+  if (precision == Precision::kBFloat16 && BFloat16Support() == BFloat16::kNone) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--precision bfloat16 needs a CPU with AVX-512, which this one (", device.name(),
+                     ") is not, or a GPU from NVIDIA's Ampere on; leave it out"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Ops>> MakeOps(Device& device, int threads, Precision precision) {
+  PSRING_RETURN_IF_ERROR(CheckPrecision(device, precision));
+  if (!device.host_reads_memory()) return MakeCudaOps(device, precision);
+  return MakeOneDnnOps(threads, ActivationsOf(precision));
 }
 
 absl::StatusOr<std::unique_ptr<Ops>> MakeUpdateOps(Device& device) {

@@ -10,7 +10,8 @@
 //
 // Inputs and outputs of layers, and their gradients (x, y, dy, dx, logits, dlogits), are of the type that
 // activations() says. Weights, biases and their gradients are float32, whatever it is: with bfloat16
-// activations products are of bfloat16 numbers, added up in float32.
+// activations products are of bfloat16 numbers, added up in float32. Weights are rounded on their way in; a
+// GPU rounds biases, too.
 //
 // An Ops caches what it needs per shape, so the first call with a new shape is slow. Use one Ops from one
 // thread and on one stream at a time; give every rank its own. Shapes that do not fit the spans are our bugs
@@ -20,12 +21,25 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
 #include "common/device.h"
 
 namespace psring {
+
+// Of layers: what activations are stored in, and what products are made of.
+enum class Precision : uint8_t {
+  kFloat32,
+  kTf32,      // float32 whose products keep 10 bits behind the point, added up in float32; GPUs alone
+  kBFloat16,  // bfloat16, added up in float32
+};
+constexpr DType ActivationsOf(Precision precision) {
+  return precision == Precision::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
+}
+// "float32", "tf32", "bfloat16". InvalidArgument names them.
+absl::StatusOr<Precision> ParsePrecision(const std::string& name);
 
 struct LinearShape {
   int batch, inputs, outputs;
@@ -62,7 +76,9 @@ struct AdamStep {  // Kingma & Ba 2015, with the bias corrections folded in by t
 class Ops {
  public:
   virtual ~Ops() = default;
-  virtual std::string_view name() const = 0;  // "reference", "onednn", "onednn, bfloat16", "cublaslt"
+  // "reference", "onednn, bfloat16", "cublaslt, tf32, cudnn 9.19.0": of a GPU with what has convolved so far,
+  // a library, or matrix products of gathered inputs ("cublaslt, gathered convolutions").
+  virtual std::string name() const = 0;
   virtual DType activations() const { return DType::kFloat32; }
 
   // By value, to nearest even. From or to float32.
@@ -124,10 +140,12 @@ std::unique_ptr<Ops> MakeOneDnnOps(int threads, DType activations = DType::kFloa
 enum class BFloat16 { kNone, kEmulated, kNative };
 BFloat16 BFloat16Support();
 
-// The fastest Ops for `device`, which must outlive them. InvalidArgument: it cannot compute with such
-// activations.
+// Whether `device` computes so. InvalidArgument says what would.
+absl::Status CheckPrecision(const Device& device, Precision precision);
+
+// The fastest Ops for `device`, which must outlive them. InvalidArgument: see CheckPrecision.
 absl::StatusOr<std::unique_ptr<Ops>> MakeOps(Device& device, int threads,
-                                             DType activations = DType::kFloat32);
+                                             Precision precision = Precision::kFloat32);
 
 // For who only adds, looks and updates: without layers, so that a GPU needs no library for them.
 absl::StatusOr<std::unique_ptr<Ops>> MakeUpdateOps(Device& device);

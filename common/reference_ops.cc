@@ -51,7 +51,7 @@ void StoreRounded(const std::vector<double>& from, float* to) {
 
 class ReferenceOps : public CpuOps {
  public:
-  std::string_view name() const override { return "reference"; }
+  std::string name() const override { return "reference"; }
 
   void LinearForward(const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                      Stream& stream) override {

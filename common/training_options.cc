@@ -52,6 +52,8 @@ void VisitFlags(Options& o, Visitor& visit) {
   const char* group = "What is trained";
   visit(Row{"--strategy", group, "NAME", "How replicas are kept in step"}, o.strategy, CheckGiven);
   visit(Row{"--model", group, "NAME", "The network"}, o.model, CheckGiven);
+  visit(Row{"--width", group, "N", "Neurons in each hidden layer of mlp and mlp-small; else the model's own"},
+        o.width, WholeNumber(1, 1 << 16));
   visit(Row{"--workload", group, "NAME",
             absl::StrCat("Replay a recorded one in the network's place, its computing on a timer: ",
                          absl::StrJoin(WorkloadNames(), ", "), ", or a file.csv")},
@@ -76,8 +78,15 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.ranks_per_process, WholeNumber(1, 1024));
   visit(
       Row{"--precision", group, "TYPE",
-          "Of forward and backward: float32, or bfloat16, with weights, gradients and optimizer in float32"},
-      o.precision, OneOf({"float32", "bfloat16"}));
+          "Of forward and backward: float32; tf32 (GPUs: float32 whose products keep 10 bits, as PyTorch has "
+          "it with set_float32_matmul_precision(\"high\")); or bfloat16, with weights, gradients and "
+          "optimizer in float32"},
+      o.precision, OneOf({"float32", "tf32", "bfloat16"}));
+
+  visit.Switch(Row{"--cuda_graph", group, "",
+                   "GPUs: record forward and backward in the second step and repeat them from then on, by a "
+                   "call a layer instead of one a kernel"},
+               o.cuda_graph, true);
 
   group = "How long (one of --steps, --samples, --epochs; else 1 epoch)";
   visit(Row{"--steps", group, "N", "Measured steps per worker"}, o.steps, WholeNumber(1, kMostInt64));
@@ -377,6 +386,7 @@ absl::Status ApplyWorkload(TrainingOptions& options) {
   PSRING_ASSIGN_OR_RETURN(const Workload workload, LoadWorkload(options.workload));
   std::string flag;
   if (options.model != standard.model) flag = "--model";
+  if (options.width != standard.width) flag = "--width";
   if (options.data != standard.data) flag = "--data";
   if (options.data_dir != standard.data_dir) flag = "--data_dir";
   if (options.precision != standard.precision) flag = "--precision";
@@ -437,6 +447,17 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& options) {
   }
   if (options.score == "validation" && options.validation == 0) {
     return absl::InvalidArgumentError("--score validation needs --validation N, the samples to hold out");
+  }
+  if (options.cuda_graph) {
+    const char* hindrance = options.device == "cpu"      ? "--device cpu: it is for GPUs"
+                            : options.clock == "virtual" ? "--clock virtual, which computes on the CPU"
+                            : !options.workload.empty() ? "--workload, whose computing is a timer of the host"
+                            : options.strategy == "dp"  ? "--strategy dp, whose replicas are threads"
+                                                        : nullptr;
+    if (hindrance != nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--cuda_graph does not go with ", hindrance, "; leave one of them out"));
+    }
   }
   PSRING_RETURN_IF_ERROR(CheckRecovery(options, options.servers));
   if (options.ranks_per_process > 1 && options.clock == "virtual") {

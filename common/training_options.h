@@ -19,6 +19,7 @@ inline constexpr int kMostServers = 64;
 struct TrainingOptions {
   std::string strategy = "single";
   std::string model = "mlp";
+  int width = 0;                       // of each hidden layer; 0: the model's own
   std::string workload;                // recorded, replayed in the model's place; empty: none
   double compute_speedup = 1;          // of a workload
   std::string data = "fashion-mnist";  // fashion-mnist, mnist (both idx files), synthetic
@@ -27,7 +28,7 @@ struct TrainingOptions {
   bool oversubscribe = false;         // ranks may share a GPU
   int threads = 1;                    // cores an op may use, per worker
   int ranks_per_process = 1;          // each a thread with a device and a replica of its own
-  std::string precision = "float32";  // float32, bfloat16: of forward and backward
+  std::string precision = "float32";  // float32, tf32, bfloat16: of forward and backward
 
   // Budget: at most one is not 0. Samples are counted over all workers.
   int64_t steps = 0;  // per worker, measured ones; --warmup_steps come before
@@ -35,6 +36,7 @@ struct TrainingOptions {
   double epochs = 0;  // 1 where none is given
   int64_t warmup_steps = 0;
 
+  bool cuda_graph = false;         // forward and backward recorded, and repeated
   int batch = 128;                 // per worker
   int micro_batches = 1;           // single only
   int replicas = 1;                // dp only: devices in one process

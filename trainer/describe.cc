@@ -69,6 +69,7 @@ std::string DescribeAsJson() {
 
 absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int world_size) {
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice(options.device));
+  PSRING_RETURN_IF_ERROR(CheckDevice(options, *device));
   PSRING_ASSIGN_OR_RETURN(const ModelRow row, ModelOf(options));
   PSRING_ASSIGN_OR_RETURN(DataSplits data, DataOf(options));
   PSRING_RETURN_IF_ERROR(HoldOut(options.validation, options.score == "validation", data));

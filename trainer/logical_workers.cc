@@ -2,29 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <fstream>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
-#include "common/reduce.h"
 #include "trainer/evaluation.h"
+#include "trainer/replayed_model.h"
 
 namespace psring {
 namespace {
 
 constexpr int kEvaluationBatch = 128;
 constexpr double kShareOfMemory = 0.8;  // the rest is for the data and for others
-
-// What may still be taken without swapping, in bytes.
-uint64_t AvailableMemory() {
-  std::ifstream info("/proc/meminfo");
-  for (std::string line; std::getline(info, line);) {
-    if (line.rfind("MemAvailable:", 0) == 0) return std::strtoull(line.c_str() + 13, nullptr, 10) << 10;
-  }
-  return UINT64_MAX;
-}
 
 }  // namespace
 
@@ -46,7 +36,7 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
   auto made = std::unique_ptr<LogicalWorkers>(new LogicalWorkers(options, data));
   LogicalWorkers& w = *made;
   PSRING_ASSIGN_OR_RETURN(w.strategy_, FindStrategy(options.strategy));
-  PSRING_ASSIGN_OR_RETURN(const ModelRow* model_row, FindModel(options.model));
+  PSRING_ASSIGN_OR_RETURN(const ModelRow model_row, ModelOf(options));
   PSRING_RETURN_IF_ERROR(CheckStrategy(options, *w.strategy_, workers));
   if (options.wire != "float32") {
     return absl::InvalidArgumentError(
@@ -55,17 +45,18 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
   }
   PSRING_ASSIGN_OR_RETURN(w.plan_, PlanSteps(options, data.train.count(), workers));
   PSRING_ASSIGN_OR_RETURN(w.updates_,
-                          PlanUpdates(options, *w.strategy_, *model_row, w.plan_, data.train.count()));
+                          PlanUpdates(options, *w.strategy_, model_row, w.plan_, data.train.count()));
   w.warnings_ = PlanWarnings(*w.strategy_, w.updates_);
-  PSRING_ASSIGN_OR_RETURN(const DType precision, ParseDType(options.precision));
+  PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options.precision));
   const int max_batch = std::max(options.batch, kEvaluationBatch);
   w.compute_ = device.NewStream(StreamKind::kCompute, "compute");
   PSRING_ASSIGN_OR_RETURN(w.ops_, MakeOps(device, options.threads, precision));
-  PSRING_ASSIGN_OR_RETURN(w.model_, model_row->make(data.train, max_batch, device, *w.ops_));
+  PSRING_ASSIGN_OR_RETURN(w.model_, model_row.make(data.train, max_batch, device, *w.ops_));
   const uint64_t bytes = w.parameters() * sizeof(float);
+  const std::optional<Device::Memory> memory = device.memory();
   PSRING_RETURN_IF_ERROR(CheckCopiesFit(
       workers, bytes * static_cast<uint64_t>(1 + copies_each) + static_cast<uint64_t>(data.train.count()) * 8,
-      AvailableMemory()));
+      memory.has_value() ? memory->free : UINT64_MAX));
   PSRING_ASSIGN_OR_RETURN(w.batches_, BatchMemory::Create(data.train, max_batch, device));
   w.buckets_ = PlanBuckets(w.model_->parameters(),
                            {.first_mb = std::min(1.0, options.bucket_mb), .others_mb = options.bucket_mb});

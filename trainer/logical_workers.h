@@ -49,7 +49,7 @@ class LogicalWorkers {
   const std::vector<std::string>& warnings() const { return warnings_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
   size_t parameters() const { return model_->parameters().count(); }
-  std::string ops_name() const { return std::string(ops_->name()); }
+  std::string ops_name() const { return ops_->name(); }
   // What a server must know to keep `workers` of them in step by `consistency`.
   ServerJob JobOf(const std::string& consistency, int workers) const;
 

@@ -62,9 +62,11 @@ struct ModelRow {
   const char* summary;
   double default_lr;        // synchronous modes, momentum 0.9
   double default_async_lr;  // asynchronous modes, momentum 0
-  std::function<absl::StatusOr<std::unique_ptr<Model>>(const Dataset& data, int max_batch, Device& device,
-                                                       Ops& ops)>
-      make;
+  using Make = std::function<absl::StatusOr<std::unique_ptr<Model>>(const Dataset& data, int max_batch,
+                                                                    Device& device, Ops& ops)>;
+  Make make;
+  // The same with `width` neurons in each hidden layer; null where there is no such number.
+  std::function<Make(int width)> widened = nullptr;
 };
 const std::vector<ModelRow>& Models();
 

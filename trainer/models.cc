@@ -30,15 +30,13 @@ absl::StatusOr<std::unique_ptr<Model>> MakePerceptron(const Dataset& data, const
   return Sequence::Create(std::move(layout), std::move(layers), data.image_size(), max_batch, device, ops);
 }
 
-absl::StatusOr<std::unique_ptr<Model>> MakeMlp(const Dataset& data, int max_batch, Device& device, Ops& ops) {
-  return MakePerceptron(data, {1024, 1024}, max_batch, device, ops);
+ModelRow::Make Perceptron(const std::vector<int>& hidden) {
+  return [hidden](const Dataset& data, int max_batch, Device& device, Ops& ops) {
+    return MakePerceptron(data, hidden, max_batch, device, ops);
+  };
 }
 
-// LeNet-300-100 (LeCun et al. 1998).
-absl::StatusOr<std::unique_ptr<Model>> MakeSmallMlp(const Dataset& data, int max_batch, Device& device,
-                                                    Ops& ops) {
-  return MakePerceptron(data, {300, 100}, max_batch, device, ops);
-}
+ModelRow::Make TwoHiddenLayers(int width) { return Perceptron({width, width}); }
 
 // LeNet's idea with today's 3 x 3 filters; the network of PyTorch's MNIST example, without dropout.
 absl::StatusOr<std::unique_ptr<Model>> MakeCnn(const Dataset& data, int max_batch, Device& device, Ops& ops) {
@@ -80,12 +78,14 @@ const std::vector<ModelRow>& Models() {
        .summary = "784-1024-1024-10 with ReLU",
        .default_lr = .05,
        .default_async_lr = .15,
-       .make = MakeMlp},
+       .make = Perceptron({1024, 1024}),
+       .widened = TwoHiddenLayers},
       {.name = "mlp-small",
        .summary = "784-300-100-10 with ReLU: little to send, and quick",
        .default_lr = .05,
        .default_async_lr = .1,
-       .make = MakeSmallMlp},
+       .make = Perceptron({300, 100}),  // LeNet-300-100 (LeCun et al. 1998)
+       .widened = TwoHiddenLayers},
       {.name = "cnn",
        .summary = "two 3x3 convolutions (32, 64), 2x2 pooling, 9216-128-10",
        .default_lr = .1,

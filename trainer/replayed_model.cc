@@ -6,6 +6,7 @@
 #include <cmath>
 #include <ctime>
 
+#include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/trace.h"
 
@@ -82,8 +83,16 @@ std::unique_ptr<Model> MakeReplayedModel(const Workload& workload) {
 
 absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options) {
   if (options.workload.empty()) {
-    PSRING_ASSIGN_OR_RETURN(const ModelRow* row, FindModel(options.model));
-    return *row;
+    PSRING_ASSIGN_OR_RETURN(const ModelRow* found, FindModel(options.model));
+    ModelRow row = *found;
+    if (options.width == 0) return row;
+    if (row.widened == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--width is of the hidden layers of mlp and mlp-small, and --model is ", row.name,
+                       "; leave it out"));
+    }
+    row.make = row.widened(options.width);
+    return row;
   }
   PSRING_ASSIGN_OR_RETURN(const Workload recorded, LoadWorkload(options.workload));
   return ModelRow{.name = "replay",

@@ -12,7 +12,8 @@
 
 namespace psring {
 
-// What `options` train: a row of Models(), or with --workload a row made for the recording.
+// What `options` train: a row of Models(), --width wide, or with --workload a row made for the recording.
+// InvalidArgument: a model without a width is given one.
 absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options);
 
 // The data that they train on; a recording has none, and gets samples without content.

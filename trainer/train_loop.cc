@@ -216,10 +216,11 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
     PSRING_ASSIGN_OR_RETURN(const Batch batch, batches_->Load(worker_.data.train, batches[i], *compute_));
     compute_->Stamp(stamps_[i].forward_ns);
     if (i == 0) delay_->Begin(step + sample_shift_);
-    model_->Forward(weights_.span(), batch, batches_->score(), *compute_);
+    PSRING_RETURN_IF_ERROR(Forward(batch));
     delay_->Prolong();
     compute_->Stamp(stamps_[i].backward_ns);
-    Backward(static_cast<int>(i), batch);  // the last one hands finished buckets to the strategy on its way
+    // The last one hands finished buckets to the strategy on its way.
+    PSRING_RETURN_IF_ERROR(Backward(static_cast<int>(i), batch));
     compute_->Stamp(stamps_[i].end_ns);
   }
   batches_->DownloadScore(*compute_);
@@ -280,17 +281,26 @@ std::vector<std::vector<int64_t>> Training::BatchesOf(SampledStep drawn) const {
   return batches;
 }
 
+absl::Status Training::Forward(const Batch& batch) {
+  const auto enqueue = [&](const RecordedPass::Ready&) {
+    model_->Forward(weights_.span(), batch, batches_->score(), *compute_);
+  };
+  if (options_.cuda_graph && batch.size > 0) return forward_passes_[batch.size].Run(*compute_, enqueue, {});
+  enqueue({});
+  return absl::OkStatus();
+}
+
 // Leaves the sum of the gradients of the step's batches so far, added in order: the accumulated batches of a
 // worker first, then the workers that micro-batches stand for, as a server in deterministic mode adds them.
 // Only behind the last batch is a bucket complete.
-void Training::Backward(int batch_of_step, const Batch& batch) {
+absl::Status Training::Backward(int batch_of_step, const Batch& batch) {
   const int of_worker = batch_of_step % options_.accumulate;
   const bool first_worker = batch_of_step < options_.accumulate;
   const bool worker_done = of_worker + 1 == options_.accumulate;
   const bool step_done = batch_of_step + 1 == options_.accumulate * options_.micro_batches;
   const Span sum = first_worker ? gradient_.device : worker_gradient_.span();
   const Span to = of_worker == 0 ? sum : micro_gradient_.span();
-  model_->Backward(weights_.span(), batch, to, *compute_, [&](ReadyRange range) {
+  const RecordedPass::Ready on_ready = [&](ReadyRange range) {
     const auto add = [&](Span into, Span from) {
       ops_->Add(into.Slice(range.first, range.count), from.Slice(range.first, range.count), *compute_);
     };
@@ -299,7 +309,15 @@ void Training::Backward(int batch_of_step, const Batch& batch) {
     delay_->Prolong();
     if (step_done) pipeline_->Ready(range);
     delay_->Resume();
-  });
+  };
+  const auto enqueue = [&](const RecordedPass::Ready& ready) {
+    model_->Backward(weights_.span(), batch, to, *compute_, ready);
+  };
+  if (options_.cuda_graph && batch.size > 0) {
+    return backward_passes_[{batch_of_step, batch.size}].Run(*compute_, enqueue, on_ready);
+  }
+  enqueue(on_ready);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<RankResult> RunWorker(const TrainingOptions& options, Worker& worker,

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trainer/batch_memory.h"
@@ -14,6 +16,7 @@
 #include "trainer/ddp_sums.h"
 #include "trainer/evaluation.h"
 #include "trainer/model.h"
+#include "trainer/recorded_pass.h"
 #include "trainer/sampler.h"
 #include "trainer/sync_strategy.h"
 #include "trainer/train_loop.h"
@@ -47,7 +50,8 @@ class Training {
   // train_loop.cc
   absl::Status Steps();
   absl::StatusOr<StepRecord> Step(int64_t step, int64_t& next);
-  void Backward(int batch_of_step, const Batch& batch);
+  absl::Status Forward(const Batch& batch);
+  absl::Status Backward(int batch_of_step, const Batch& batch);
   std::vector<std::vector<int64_t>> BatchesOf(SampledStep drawn) const;
   absl::Status RebuildBuckets(std::vector<int> order);
   absl::Status PlanBucketsByTrial();
@@ -107,6 +111,10 @@ class Training {
   HostView gradient_;
   int gradient_fd_ = -1;
   std::optional<BatchMemory> batches_;
+  // With --cuda_graph: by the samples of a batch; backward also by which of the step's batches it is, since
+  // its gradient goes elsewhere.
+  std::map<int, RecordedPass> forward_passes_;
+  std::map<std::pair<int, int>, RecordedPass> backward_passes_;
   bool server_shares_ = false;  // a parameter server on this host may work in our buffers
   std::unique_ptr<SyncStrategy> strategy_;
   bool shares_steps_ = false;  // among workers that never wait for each other

@@ -93,6 +93,14 @@ absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const Str
   return plan;
 }
 
+absl::Status CheckDevice(const TrainingOptions& options, const Device& device) {
+  PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options.precision));
+  PSRING_RETURN_IF_ERROR(CheckPrecision(device, precision));
+  if (!options.cuda_graph || device.gpu() >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--cuda_graph is for GPUs (cuda), and this device is ", device.name(), "; leave it out"));
+}
+
 absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& strategy, int world_size) {
   if (strategy.number.below_workers && NumberOf(options.strategy) >= world_size) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -47,6 +47,9 @@ struct UpdatePlan {
 absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const StrategyRow& strategy,
                                        const ModelRow& model, const StepPlan& steps, int64_t data_count);
 
+// InvalidArgument where `device` does not compute as --precision and --cuda_graph ask.
+absl::Status CheckDevice(const TrainingOptions& options, const Device& device);
+
 // InvalidArgument where `strategy` cannot run so: `single` on several ranks, micro-batches elsewhere, no
 // worker that is not spare.
 absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& strategy, int world_size);

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/cuda_sharing.h"
+#include "trainer/memory_need.h"
 #include "trainer/replayed_model.h"
 #include "trainer/training.h"
 
@@ -20,6 +21,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   PSRING_ASSIGN_OR_RETURN(t.strategy_row_, FindStrategy(options.strategy));
   PSRING_ASSIGN_OR_RETURN(const ModelRow model_row, ModelOf(options));
   PSRING_RETURN_IF_ERROR(CheckStrategy(options, *t.strategy_row_, worker.world_size));
+  PSRING_RETURN_IF_ERROR(CheckDevice(options, device));
   PSRING_ASSIGN_OR_RETURN(t.plan_, PlanSteps(options, data.count(), worker.world_size));
   PSRING_ASSIGN_OR_RETURN(const UpdatePlan updates,
                           PlanUpdates(options, *t.strategy_row_, model_row, t.plan_, data.count()));
@@ -29,13 +31,21 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
     for (const std::string& warning : PlanWarnings(*t.strategy_row_, updates)) worker.on_warning(warning);
   }
 
-  PSRING_ASSIGN_OR_RETURN(const DType precision, ParseDType(options.precision));
+  PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options.precision));
   const int max_batch = std::max(options.batch * options.replicas, kEvaluationBatch);
   t.compute_ = device.NewStream(StreamKind::kCompute, "compute");
   PSRING_ASSIGN_OR_RETURN(t.ops_, MakeOps(device, options.threads, precision));
-  if (precision != DType::kFloat32 && worker.rank == 0 && BFloat16Support() == BFloat16::kEmulated) {
+  if (precision == Precision::kBFloat16 && device.host_reads_memory() && worker.rank == 0 &&
+      BFloat16Support() == BFloat16::kEmulated) {
     worker.on_warning(
         "--precision bfloat16 on a CPU without AVX512-BF16: it is emulated, and slower than float32");
+  }
+  if (const std::optional<Device::Memory> memory = device.memory()) {
+    const bool has_server = t.strategy_row_->needs == Needs::kParameterServer;
+    PSRING_ASSIGN_OR_RETURN(const MemoryNeed need,
+                            MemoryNeedOf(options, model_row, data, max_batch,
+                                         has_server ? nullptr : &updates.optimizer, device, *t.ops_));
+    PSRING_RETURN_IF_ERROR(CheckMemory(need, *memory, max_batch, device.name()));
   }
   PSRING_RETURN_IF_ERROR(t.MakeModel(model_row, max_batch));
   const size_t parameters = t.model_->parameters().count();
@@ -136,7 +146,8 @@ absl::Status Training::MakeModel(const ModelRow& row, int max_batch) {
       std::unique_ptr<DataParallel> made,
       DataParallel::Create(options, device, *ops_, [&]() -> absl::StatusOr<DataParallel::Parts> {
         DataParallel::Parts parts;
-        PSRING_ASSIGN_OR_RETURN(parts.ops, MakeOps(device, options_.threads, ops_->activations()));
+        PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options_.precision));
+        PSRING_ASSIGN_OR_RETURN(parts.ops, MakeOps(device, options_.threads, precision));
         PSRING_ASSIGN_OR_RETURN(parts.model, row.make(data, max_share, device, *parts.ops));
         return parts;
       }));

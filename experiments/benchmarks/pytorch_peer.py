@@ -4,9 +4,11 @@
 Prints one JSON line: {"samples_per_s": ..., "loss": ..., "torch": version}. With --workers above 1 it is
 DistributedDataParallel over gloo, one process a worker. Started by training.py; needs Debian's python3-torch or any
 PyTorch. --device cuda is one process on a GPU, with what PyTorch does by itself (--compile: torch.compile); the data are on
-the GPU already, as little work for the host as can be. Without data_dir's files the pictures are random.
+the GPU already, as little work for the host as can be. --precision means what psring means by it: float32 without tf32
+anywhere, tf32 in products and convolutions, or bfloat16 by autocast. Without data_dir's files the pictures are random.
 """
 import argparse
+import contextlib
 import gzip
 import json
 import os
@@ -46,6 +48,13 @@ def train(rank, args, port):
     if args.workers > 1:
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=args.workers)
     torch.manual_seed(args.seed)
+    # Convolutions would be in tf32 unless told otherwise.
+    torch.set_float32_matmul_precision("high" if args.precision == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = args.precision == "tf32"
+    in_precision = contextlib.nullcontext
+    if args.precision == "bfloat16":
+        def in_precision():
+            return torch.autocast(torch.device(args.device).type, dtype=torch.bfloat16)
     model = make_model(args.model, args.width).to(args.device)
     if args.compile:
         model = torch.compile(model)
@@ -64,7 +73,8 @@ def train(rank, args, port):
         first = i * args.batch % (len(order) - args.batch)
         index = order[first:first + args.batch]
         optimizer.zero_grad()
-        loss = criterion(model(images[index]), labels[index])
+        with in_precision():
+            loss = criterion(model(images[index]), labels[index])
         loss.backward()
         optimizer.step()
         return loss
@@ -94,6 +104,7 @@ def main():
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--warmup_steps", type=int, default=10)
     parser.add_argument("--width", type=int, default=1024, help="of the mlp's hidden layers")
+    parser.add_argument("--precision", choices=["float32", "tf32", "bfloat16"], default="float32")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--lr", type=float, default=0.02)

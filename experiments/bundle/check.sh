@@ -45,6 +45,19 @@ train() { # NAME FLAGS...
   [[ $* == *--workload* ]] && data=
   step "train-$1" 900 "$here/bin/psring" train $data --out "$out/$1" "${@:2}"
 }
+# compare_speed OURS THEIRS: samples/s of a training beside PyTorch's, as a line of the summary.
+compare_speed() {
+  python3 - "$out" "$1" "$2" <<'END' 2>/dev/null | tee -a "$out/summary.txt"
+import csv, json, sys
+out, ours, theirs = sys.argv[1:]
+with open(f"{out}/{ours}/summary.csv") as f:
+    mine = float(next(csv.DictReader(f))["samples_per_s"])
+with open(f"{out}/{theirs}.log") as f:
+    peer = json.loads(f.read().strip().splitlines()[-1])["samples_per_s"]
+print(f"speed    {ours} {mine:,.0f} samples/s, {theirs} {peer:,.0f}: {mine / peer:.2f} times")
+END
+}
+peer=()
 train cpu-ring --device cpu --strategy ring --workers 2 --model mlp-small --steps 50
 train cpu-ps-sync --device cpu --strategy ps-sync --workers 2 --model mlp-small --steps 50
 step op-bandwidth-cpu 120 "$here/bin/op_bandwidth" cpu 64
@@ -53,13 +66,30 @@ if ((gpus > 0)); then
   step op-bandwidth 300 "$here/bin/op_bandwidth" cuda 256
   for model in mlp cnn; do
     train "single-$model" --device cuda --strategy single --model $model --steps 500 --warmup_steps 20
+    train "single-graph-$model" --device cuda --strategy single --model $model --steps 500 --warmup_steps 20 --cuda_graph
     # PyTorch on the same GPU, by itself and compiled.
     if python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
       peer=(python3 "$here/pytorch_peer.py" --device cuda --model $model --steps 500 --warmup_steps 20)
       step "pytorch-$model" 900 "${peer[@]}"
       step "pytorch-compiled-$model" 900 "${peer[@]}" --compile
     fi
+    # At batch 128; the goal is twice PyTorch by itself.
+    for ours in single single-graph; do
+      compare_speed "$ours-$model" "pytorch-$model"
+      compare_speed "$ours-$model" "pytorch-compiled-$model"
+    done
     train "none-$model" --device cuda --strategy none --workers "$gpus" --model $model --steps 500 --warmup_steps 20
+  done
+  # Large products, beside torch.compile in the same precision; at least as fast.
+  wide=(--device cuda --model mlp --width 8192 --batch 4096 --steps 50 --warmup_steps 10)
+  for precision in float32 tf32 bfloat16; do
+    train "wide-$precision" --strategy single --lr 0.001 --precision $precision "${wide[@]}"
+    train "wide-graph-$precision" --strategy single --lr 0.001 --precision $precision --cuda_graph "${wide[@]}"
+    if ((${#peer[@]})); then
+      step "pytorch-wide-$precision" 900 python3 "$here/pytorch_peer.py" --lr 0.001 --precision $precision --compile "${wide[@]}"
+      compare_speed "wide-$precision" "pytorch-wide-$precision"
+      compare_speed "wide-graph-$precision" "pytorch-wide-$precision"
+    fi
   done
   # With two ranks at least, which share a GPU where there is one: functional, not a measurement.
   workers=$((gpus > 1 ? gpus : 2))
@@ -85,8 +115,10 @@ if ((gpus > 0)); then
   train "nccl-tcp-$workers" --device cuda --strategy nccl --fabric tcp --workers $workers $share --steps 200
   if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck; do
-      step "$tool-ops" 1800 compute-sanitizer --tool $tool --error-exitcode 9 "$here/tests/ops_test" \
-        --gtest_filter='*Cuda*'
+      for ops in ops_test reduced_precision_ops_test; do
+        step "$tool-$ops" 1800 compute-sanitizer --tool $tool --error-exitcode 9 "$here/tests/$ops" \
+          --gtest_filter='*Cuda*'
+      done
       step "$tool-shard" 1800 compute-sanitizer --tool $tool --error-exitcode 9 "$here/tests/ps_on_gpu_test" \
         --gtest_filter='Devices/*'
     done

@@ -49,6 +49,7 @@ std::string ManifestJson(const Manifest& manifest) {
                  {"revision", kRevision},
                  {"compiler", __VERSION__},
                  {"cuda", kBuiltWithCuda},
+                 {"cudnn", kBuiltWithCudnn},
                  {"nccl", kBuiltWithNccl},
                  {"gloo", kBuiltWithGloo},
                  {"mpi", kBuiltWithMpi}}},
@@ -58,7 +59,8 @@ std::string ManifestJson(const Manifest& manifest) {
                  {"cpu", machine.cpu_model},
                  {"memory_mb", machine.memory_mb},
                  {"system", machine.system},
-                 {"kernel", machine.kernel}}},
+                 {"kernel", machine.kernel},
+                 {"gpu_convolutions", machine.gpu_convolutions}}},
                {"binaries", Marks(manifest.provenance.binaries)},
                {"inputs", Marks(manifest.provenance.inputs)},
                {"link", {{"shaping", ShapingName(manifest.link.shaping)}}}};

@@ -27,7 +27,13 @@ constexpr double kMeasuredSeconds = 0.7;  // of one process's steps in a launch 
 
 absl::StatusOr<ModelInfo> ModelOf(const Catalog& catalog, const TrainingOptions& training,
                                   int64_t parameters) {
-  if (training.workload.empty()) return FindModel(catalog, training.model);
+  if (training.workload.empty()) {
+    PSRING_ASSIGN_OR_RETURN(ModelInfo model, FindModel(catalog, training.model));
+    if (training.width == 0) return model;
+    absl::StrAppend(&model.name, " of width ", training.width);
+    model.parameters = parameters;
+    return model;
+  }
   return ModelInfo{.name = absl::StrCat(training.workload, " (replayed)"), .parameters = parameters};
 }
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "common/cuda_device.h"
 #include "experiments/build_info.h"
 #include "experiments/compare/runner.h"
 #include "experiments/host/gpu_probe.h"
@@ -135,6 +136,17 @@ Examination ExamineGpus() {
                                    "package nvidia-cuda-toolkit), remove the build folder, ./run build"};
 }
 
+Examination ExamineConvolutions() {
+  const absl::StatusOr<std::string> library = ConvolutionLibrary();
+  return {.what = "cuDNN",
+          .found = library.ok(),
+          .detail = library.ok() ? absl::StrCat("convolutions on GPUs: ", *library)
+                                 : absl::StrCat(library.status().message(),
+                                                "; convolutions on GPUs are matrix products of cuBLASLt"),
+          .mend = kBuiltWithCudnn ? "pip's nvidia-cudnn or NVIDIA's libcudnn9, its folder in LD_LIBRARY_PATH"
+                                  : "install CUDA and cuDNN's headers, then ./run build"};
+}
+
 // Other people's collectives. The next `./run` builds with what has been installed since.
 Examination BuiltWith(const std::string& what, const std::string& backend, bool found,
                       const std::string& mend) {
@@ -198,6 +210,7 @@ std::vector<Examination> Examine(const Interrupt& interrupt) {
       ExaminePackages(interrupt),
       ExamineData(binaries, interrupt),
       ExamineGpus(),
+      ExamineConvolutions(),
       BuiltWith("NCCL", "nccl", kBuiltWithNccl,
                 "install the CUDA toolkit and libnccl-dev (NVIDIA's apt repository), then ./run build"),
       BuiltWith("Gloo", "gloo", kBuiltWithGloo, "sudo apt-get install -y libgloo-dev, then ./run build"),

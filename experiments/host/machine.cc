@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/cores.h"
+#include "common/cuda_device.h"
 #include "common/trace.h"
 
 namespace psring {
@@ -80,6 +81,7 @@ Machine DescribeMachine() {
     machine.kernel = name.release;
     machine.host = name.nodename;
   }
+  if (CudaDeviceCount() > 0) machine.gpu_convolutions = ConvolutionLibrary().value_or("cublaslt");
   return machine;
 }
 

@@ -14,6 +14,7 @@ struct Machine {
   std::string system;  // "Debian GNU/Linux 12 (bookworm)"
   std::string kernel;  // "6.1.0-18-amd64"
   std::string host;
+  std::string gpu_convolutions;  // who computes them: "cudnn 9.19.0", "cublaslt"; empty: no GPU
 };
 Machine DescribeMachine();
 

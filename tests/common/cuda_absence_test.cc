@@ -6,6 +6,7 @@
 #include "absl/time/clock.h"
 #include "common/cuda_device.h"
 #include "common/cuda_stream.h"
+#include "common/recorded_work.h"
 #include "tests/common/fake_cuda.h"
 
 namespace psring {
@@ -24,7 +25,10 @@ class FakeCudaTest : public testing::Test {
     TheFakeCuda().devices = 1;
     TheFakeCuda().driver_version = 13000;
     TheFakeCuda().kernels_fit = true;
+    TheFakeCuda().architecture = 80;
     TheFakeCuda().launches_fail = false;
+    TheFakeCuda().has_cudnn = true;
+    TheFakeCuda().kernel_without_cudnn = 0;
   }
 };
 
@@ -55,14 +59,27 @@ TEST_F(FakeCudaTest, ADriverWithoutAGpuAndAnIndexBeyondTheLastAreNamed) {
 
 TEST_F(FakeCudaTest, AGpuThatTheKernelsAreNotForIsNamedWithItsArchitecture) {
   TheFakeCuda().kernels_fit = false;
+  TheFakeCuda().architecture = 61;
   ExpectSaid(MakeDevice("cuda").status(), {"architecture 61", "-DPSRING_CUDA_ARCHITECTURES=61"});
+}
+
+TEST_F(FakeCudaTest, PrecisionsThatAGpuIsTooOldForAreRefusedWithItsArchitecture) {
+  const auto device = MakeDevice("cuda").value();
+  TheFakeCuda().architecture = 75;
+  ExpectSaid(MakeOps(*device, 1, Precision::kBFloat16).status(),
+             {"--precision bfloat16", "8.0 (Ampere)", "cuda:0 is of 7.5"});
+  ExpectSaid(MakeOps(*device, 1, Precision::kTf32).status(), {"--precision tf32", "7.5"});
+  EXPECT_TRUE(MakeOps(*device, 1).ok());
+  TheFakeCuda().architecture = 90;
+  EXPECT_TRUE(MakeOps(*device, 1, Precision::kBFloat16).ok());
+  EXPECT_TRUE(MakeOps(*device, 1, Precision::kTf32).ok());
 }
 
 TEST_F(FakeCudaTest, TooLittleMemorySaysHowMuchIsNeededAndHowMuchThereIs) {
   const auto device = MakeDevice("cuda").value();
-  const absl::StatusOr<Buffer> buffer = device->Allocate(size_t{200} << 20);
+  const absl::StatusOr<Buffer> buffer = device->Allocate(size_t{1030} << 20);
   EXPECT_EQ(buffer.status().code(), absl::StatusCode::kResourceExhausted);
-  ExpectSaid(buffer.status(), {"cuda:0", "200.0 MiB", "192.0 MiB of 192.0 MiB are free"});
+  ExpectSaid(buffer.status(), {"cuda:0", "1030.0 MiB", "1024.0 MiB of 1024.0 MiB are free"});
   EXPECT_TRUE(device->Allocate(1).ok());
 }
 
@@ -94,6 +111,95 @@ TEST_F(FakeCudaTest, ALaunchThatFailsSurfacesAtSynchronizeWithItsCall) {
       ExpectSaid(stream->Synchronize(), {"cuda:0: add: launch: invalid configuration"});
     TheFakeCuda().launches_fail = false;
   }
+}
+
+// A convolution forward and back, and what the ops then say that they are.
+std::string NameAfterAConvolution(Precision precision, int kernel) {
+  const auto device = MakeDevice("cuda").value();
+  const auto ops = MakeOps(*device, 1, precision).value();
+  const auto stream = device->NewStream(StreamKind::kCompute, "test");
+  const ConvShape s{2, 6, 6, 3, 4, kernel, true};
+  const DType type = ActivationsOf(precision);
+  const size_t positions = size_t(2) * s.out_height() * s.out_width();
+  const Buffer x = device->Allocate(2 * 36 * 3 * SizeOf(type)).value(),
+               dx = device->Allocate(2 * 36 * 3 * SizeOf(type)).value(),
+               y = device->Allocate(positions * 4 * SizeOf(type)).value(),
+               dy = device->Allocate(positions * 4 * SizeOf(type)).value(),
+               weight = device->Allocate(size_t(12) * kernel * kernel * 4).value(),
+               dweight = device->Allocate(size_t(12) * kernel * kernel * 4).value(),
+               bias = device->Allocate(16).value(), dbias = device->Allocate(16).value();
+  ops->ConvForward(s, x.span(type), weight.span(), bias.span(), y.span(type), *stream);
+  ops->ConvBackward(s, x.span(type), weight.span(), y.span(type), dy.span(type), dx.span(type),
+                    dweight.span(), dbias.span(), *stream);
+  EXPECT_EQ(stream->Synchronize(), absl::OkStatus());
+  return ops->name();
+}
+
+TEST_F(FakeCudaTest, ConvolutionsAreTheLibrarysWhereItHasThem) {
+  EXPECT_EQ(ConvolutionLibrary().value(), "cudnn 9.19.0");
+  EXPECT_EQ(NameAfterAConvolution(Precision::kFloat32, 3), "cublaslt, cudnn 9.19.0");
+  EXPECT_EQ(NameAfterAConvolution(Precision::kTf32, 3), "cublaslt, tf32, cudnn 9.19.0");
+  // Gradients of weights leave in float32.
+  EXPECT_EQ(NameAfterAConvolution(Precision::kBFloat16, 3),
+            "cublaslt, bfloat16, cudnn 9.19.0 and gathered convolutions");
+  TheFakeCuda().kernel_without_cudnn = 5;
+  EXPECT_EQ(NameAfterAConvolution(Precision::kFloat32, 5), "cublaslt, gathered convolutions");
+  TheFakeCuda().has_cudnn = false;
+  EXPECT_EQ(NameAfterAConvolution(Precision::kFloat32, 3), "cublaslt, gathered convolutions");
+  EXPECT_FALSE(ConvolutionLibrary().ok());
+}
+
+TEST_F(FakeCudaTest, RecordedWorkIsDoneWhenItIsReplayedAndNotBefore) {
+  const auto device = MakeDevice("cuda").value();
+  const auto ops = MakeUpdateOps(*device).value();
+  const auto stream = device->NewStream(StreamKind::kCompute, "test");
+  const Buffer sum = device->Allocate(4).value(), one = device->Allocate(4).value();
+  const auto value = [&](const Buffer& memory) {
+    float read = 0;
+    stream->Copy(&read, memory.data(), 4);
+    EXPECT_EQ(stream->Synchronize(), absl::OkStatus());
+    return read;
+  };
+  const float first = 1;
+  stream->Copy(one.data(), &first, 4);
+  ASSERT_EQ(BeginRecording(*stream), absl::OkStatus());
+  ops->Add(sum.span(), one.span(), *stream);
+  ops->Add(sum.span(), one.span(), *stream);
+  const std::unique_ptr<RecordedWork> work = EndRecording(*stream).value();
+  EXPECT_EQ(value(sum), 0);
+  work->Replay();
+  work->Replay();
+  EXPECT_EQ(value(sum), 4);
+  ASSERT_EQ(BeginRecording(*stream), absl::OkStatus());
+  EXPECT_EQ(EndRecording(*stream).value(), nullptr) << "nothing was recorded";
+}
+
+TEST_F(FakeCudaTest, WhatHasNoPlaceInARecordingIsNamed) {
+  const auto device = MakeDevice("cuda").value();
+  const Buffer memory = device->Allocate(4).value();
+  float host = 0;
+  int64_t ns = 0;
+  const std::pair<const char*, std::function<void(Stream&)>> cases[] = {
+      {"host work", [](Stream& s) { s.Run([] { return absl::OkStatus(); }); }},
+      {"a stamp", [&](Stream& s) { s.Stamp(ns); }},
+      {"an event", [](Stream& s) { s.Record(); }},
+      {"a wait", [](Stream& s) { s.WaitFor(Event()); }},
+      {"a wait of the host", [](Stream& s) { (void)s.Synchronize(); }},
+      {"cudaMemcpyAsync", [&](Stream& s) { s.Copy(memory.data(), &host, 4); }},
+      {"cudaMalloc", [&](Stream& s) {
+         CudaStream::From(s)->Enqueue("an op that needs memory",
+                                      [&](cudaStream_t) { return device->Allocate(4).status(); });
+       }}};
+  for (const auto& [what, work] : cases) {
+    const auto stream = device->NewStream(StreamKind::kCompute, "test");
+    ASSERT_EQ(BeginRecording(*stream), absl::OkStatus());
+    work(*stream);
+    ExpectSaid(EndRecording(*stream).status(), {"cuda:0", what});
+    ExpectSaid(stream->Synchronize(), {what});
+  }
+  const auto lane = device->NewStream(StreamKind::kBackground, "lane");
+  ExpectSaid(BeginRecording(*lane), {"compute stream"});
+  ExpectSaid(BeginRecording(*MakeCpuDevice()->NewStream(StreamKind::kCompute, "cpu")), {"compute stream"});
 }
 
 class NoPeer : public CudaWatch {

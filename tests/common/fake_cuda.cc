@@ -12,8 +12,6 @@
 #include <vector>
 
 #include "common/check.h"
-#include "common/cuda_context.h"
-#include "common/cuda_device.h"
 #include "common/cuda_kernels.h"
 #include "common/cuda_launcher.h"
 #include "common/cuda_reduce_kernels.h"
@@ -32,7 +30,7 @@ FakeCuda& TheFakeCuda() {
 
 namespace {
 
-constexpr size_t kArena = size_t{256} << 20;
+constexpr size_t kArena = size_t{1100} << 20;
 constexpr size_t kPage = 4096;
 
 thread_local int selected = 0;
@@ -180,13 +178,31 @@ struct FakeEvent {
   bool opened = false;
   std::shared_ptr<SharedMark> mark = std::make_shared<SharedMark>();
 };
+using Work = std::vector<std::function<void()>>;
+struct FakeGraph {
+  Work work;
+};
+struct Capture {
+  Work work;
+  bool broken = false;
+};
 struct FakeStream {
   int device = 0;
   WorkQueue queue{"fake gpu"};
+  std::unique_ptr<Capture> capture;  // under way; of the thread that works for the stream
 };
 
 std::atomic<bool> failed = false;  // as a GPU after an illegal address: for good
 thread_local cudaError_t last_error = cudaSuccess;
+
+// Of this thread, where it captures.
+thread_local Capture* capturing = nullptr;
+
+// For calls that a capture's thread may not make.
+bool Forbidden() {
+  if (capturing != nullptr) capturing->broken = true;
+  return capturing != nullptr;
+}
 
 cudaError_t Return(cudaError_t error) {
   if (error != cudaSuccess) last_error = error;
@@ -198,6 +214,10 @@ FakeEvent* Of(cudaEvent_t event) { return reinterpret_cast<FakeEvent*>(event); }
 
 // Work of the GPU: later, in order, with its memory open.
 void Do(cudaStream_t stream, std::function<void()> work) {
+  if (Of(stream)->capture != nullptr) {
+    Of(stream)->capture->work.push_back(std::move(work));
+    return;
+  }
   Of(stream)->queue.Push([work = std::move(work)] {
     if (failed) return;
     TheArena().Open();
@@ -213,15 +233,6 @@ void Drain(cudaStream_t stream) {
   Of(stream)->queue.Push([mark] { mark->Set(); });
   mark->Wait();
 }
-
-class FakeMath : public CudaLauncher {
- public:
-  std::string_view name() const override { return "fake"; }
-  absl::Status Multiply(const MatrixProduct& product) override {
-    Do(queue(), [product] { MultiplyInLoops(product); });
-    return absl::OkStatus();
-  }
-};
 
 }  // namespace
 
@@ -249,9 +260,7 @@ cudaError_t CheckImage() { return TheFakeCuda().kernels_fit ? cudaSuccess : cuda
 
 }  // namespace gpu
 
-absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device) {
-  return MakeGpuOps(device, std::make_unique<FakeMath>());
-}
+void OnFakeGpu(cudaStream_t stream, std::function<void()> work) { Do(stream, std::move(work)); }
 
 }  // namespace psring
 
@@ -318,7 +327,8 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 6 : 1;
+  const int architecture = TheFakeCuda().architecture;
+  *value = attribute == cudaDevAttrComputeCapabilityMajor ? architecture / 10 : architecture % 10;
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
@@ -328,10 +338,12 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
 }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
   *memory = psring::TheArena().Allocate(bytes);
   return *memory != nullptr ? cudaSuccess : psring::Return(cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFree(void* memory) {
+  if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
   if (memory != nullptr) psring::TheArena().Free(memory);
   return cudaSuccess;
 }
@@ -341,6 +353,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return cudaSuccess;
 }
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
+  if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
   std::lock_guard lock(psring::pinned_mutex);
   psring::Pinned()[static_cast<const char*>(memory)] = bytes;
   return cudaSuccess;
@@ -381,6 +394,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
+  if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
   psring::Of(stream)->queue.Push([=] { function(argument); });
   return cudaSuccess;
 }
@@ -393,6 +407,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   const auto is_plain = [](const void* address) {
     return !psring::TheArena().Holds(address) && !psring::IsPinned(address);
   };
+  if ((is_plain(from) || is_plain(to)) && psring::Forbidden()) {
+    return psring::Return(cudaErrorStreamCaptureUnsupported);
+  }
   if (is_plain(from)) {
     const auto* const first = static_cast<const char*>(from);
     psring::Do(stream,
@@ -404,6 +421,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   return cudaSuccess;
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
+  if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
   psring::TheArena().Open();
   std::memcpy(to, from, bytes);
   psring::TheArena().Close();
@@ -436,6 +454,7 @@ cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t hand
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
   if (psring::Of(event)->device != psring::Of(stream)->device) {
     return psring::Return(cudaErrorInvalidResourceHandle);
   }
@@ -445,6 +464,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
   const std::shared_ptr<psring::Mark> mark = psring::Of(event)->mark->get();
   if (mark != nullptr && !mark->IsDone()) return cudaErrorNotReady;
   return psring::failed ? cudaErrorIllegalAddress : cudaSuccess;
@@ -459,8 +479,56 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
   const std::shared_ptr<psring::Mark> mark = psring::Of(event)->mark->get();
   if (mark != nullptr) psring::Of(stream)->queue.Push([mark] { mark->Wait(); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  // Any other mode would forbid other threads what they do.
+  if (psring::Forbidden() || mode != cudaStreamCaptureModeThreadLocal) {
+    return psring::Return(cudaErrorStreamCaptureUnsupported);
+  }
+  psring::Of(stream)->capture = std::make_unique<psring::Capture>();
+  psring::capturing = psring::Of(stream)->capture.get();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = nullptr;
+  const std::unique_ptr<psring::Capture> capture = std::move(psring::Of(stream)->capture);
+  if (capture == nullptr || capture.get() != psring::capturing) return psring::Return(cudaErrorIllegalState);
+  psring::capturing = nullptr;
+  if (capture->broken) return psring::Return(cudaErrorStreamCaptureInvalidated);
+  *graph = reinterpret_cast<cudaGraph_t>(new psring::FakeGraph{std::move(capture->work)});
+  return cudaSuccess;
+}
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
+  if (nodes != nullptr) return psring::Return(cudaErrorNotSupported);
+  *count = reinterpret_cast<psring::FakeGraph*>(graph)->work.size();
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete reinterpret_cast<psring::FakeGraph*>(graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
+  *made = reinterpret_cast<cudaGraphExec_t>(
+      new psring::FakeGraph(*reinterpret_cast<const psring::FakeGraph*>(graph)));
+  ++TheFakeCuda().graphs;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  delete reinterpret_cast<psring::FakeGraph*>(graph);
+  --TheFakeCuda().graphs;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
+  ++TheFakeCuda().graph_launches;
+  psring::Do(stream, [work = reinterpret_cast<const psring::FakeGraph*>(graph)->work] {
+    for (const auto& one : work) one();
+  });
   return cudaSuccess;
 }
 

@@ -1,28 +1,37 @@
-// A CUDA runtime without a GPU: linked into a test, fake_cuda.cc takes the place of cudart, cuBLASLt and the
-// kernels, so that our device, streams and training run as they would on a GPU, on any machine.
+// A CUDA runtime without a GPU: linked into a test, fake_cuda.cc takes the place of cudart and the kernels,
+// fake_cublas_lt.cc and fake_cudnn.cc those of the libraries, so that our device, streams, ops and training
+// run as they would on a GPU, on any machine.
 //
 // It is as unforgiving as a GPU: streams are threads, so work is done later than it is enqueued; device
 // memory cannot be touched by the host (the process dies) but while the fake itself works in it; pinned
 // memory is read when a copy's turn comes, not when it is enqueued; what is opened by a handle stands at
-// another address; kernels and events are for streams of the device that the thread has selected.
+// another address; kernels and events are for streams of the device that the thread has selected; a capture
+// ends with an error where its thread did in between what a capture does not allow, or what has no place in
+// one of ours.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 
 namespace psring {
 
 struct FakeCuda {
   std::atomic<int> devices = 1;
   std::atomic<int> driver_version = 13000;  // 0: no driver; below the runtime's: too old
-  std::atomic<size_t> memory = size_t{192} << 20;
+  std::atomic<size_t> memory = size_t{1} << 30;
   std::atomic<bool> kernels_fit = true;
+  std::atomic<int> architecture = 80;  // compute capability, times 10
+  std::atomic<bool> has_cudnn = true;
+  std::atomic<int> kernel_without_cudnn = 0;  // convolutions of this size are nothing for cuDNN
   // From the next kernel on: it fails when its turn comes, as an illegal address does.
   std::atomic<bool> kernels_fail = false;
   // From the next kernel on: it cannot be launched.
   std::atomic<bool> launches_fail = false;
+  // Captures that were instantiated, and launches of what came of them.
+  std::atomic<int> graphs = 0, graph_launches = 0;
   // Device memory in use, in bytes, and buffers.
   std::atomic<size_t> used = 0;
   std::atomic<int> buffers = 0;
@@ -33,5 +42,8 @@ struct FakeCuda {
   std::atomic<bool> peers_reach = true;  // a device may access another's memory
 };
 FakeCuda& TheFakeCuda();
+
+// Puts work of the GPU on `stream`: later, in order, with its memory open.
+void OnFakeGpu(cudaStream_t stream, std::function<void()> work);
 
 }  // namespace psring

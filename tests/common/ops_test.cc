@@ -15,10 +15,9 @@
 #include <vector>
 
 #include "common/cuda_device.h"
-#include "common/gpu_ops.h"
 #include "common/gradient_norm.h"
 #include "common/reduce.h"
-#include "tests/common/gpu_in_loops.h"
+#include "tests/common/ops_testing.h"
 
 namespace psring {
 namespace {
@@ -45,68 +44,24 @@ void ExpectNear(const Floats& actual, const Floats& expected, float tolerance = 
   }
 }
 
-// What a GPU would launch and multiply, in plain loops.
-class HostMath : public GpuMath {
- public:
-  std::string_view name() const override { return "host"; }
-  void Enqueue(Stream& stream, const char*, std::function<absl::Status()> work) override {
-    stream.Run(std::move(work));
-  }
-  absl::Status Launch(size_t count, const gpu::Kernel& kernel) override {
-    LaunchInLoop(count, kernel);
-    return absl::OkStatus();
-  }
-  absl::Status Multiply(const MatrixProduct& product) override {
-    MultiplyInLoops(product);
-    return absl::OkStatus();
-  }
-};
-
-struct Implementation {
-  const char* name;
-  absl::StatusOr<std::unique_ptr<Ops>> (*make)(Device& device);
-  bool on_gpu = false;
-  friend std::ostream& operator<<(std::ostream& out, const Implementation& i) { return out << i.name; }
-};
+using MadeOps = absl::StatusOr<std::unique_ptr<Ops>>;
 
 const Implementation kImplementations[] = {
-    {"Reference", [](Device&) -> absl::StatusOr<std::unique_ptr<Ops>> { return MakeReferenceOps(); }},
-    {"OneDnn", [](Device&) -> absl::StatusOr<std::unique_ptr<Ops>> { return MakeOneDnnOps(1); }},
-    {"OneDnnOnTwoThreads", [](Device&) -> absl::StatusOr<std::unique_ptr<Ops>> { return MakeOneDnnOps(2); }},
+    {"Reference", [](Device&) -> MadeOps { return MakeReferenceOps(); }},
+    {"OneDnn", [](Device&) -> MadeOps { return MakeOneDnnOps(1); }},
+    {"OneDnnOnTwoThreads", [](Device&) -> MadeOps { return MakeOneDnnOps(2); }},
     {"GpuInLoops",
-     [](Device& device) -> absl::StatusOr<std::unique_ptr<Ops>> {
-       return MakeGpuOps(device, std::make_unique<HostMath>());
-     }},
+     [](Device& device) -> MadeOps { return MakeGpuOps(device, std::make_unique<HostMath>()); }},
     // Two or three pictures at a time, of most shapes.
     {"GpuInLoopsWithLittleScratch",
-     [](Device& device) -> absl::StatusOr<std::unique_ptr<Ops>> {
-       return MakeGpuOps(device, std::make_unique<HostMath>(), 20'000);
+     [](Device& device) -> MadeOps {
+       return MakeGpuOps(device, std::make_unique<HostMath>(), {.scratch_bytes = 20'000});
      }},
-    {"Cuda", MakeCudaOps, /*on_gpu=*/true},
-};
-
-// Memory of a device with these values at first.
-template <typename T>
-class OnDevice {
- public:
-  OnDevice(Device& device, Stream& stream, const std::vector<T>& values)
-      : stream_(stream), count_(values.size()), memory_(device.Allocate(values.size() * sizeof(T)).value()) {
-    stream.Copy(memory_.data(), values.data(), count_ * sizeof(T));
-    EXPECT_EQ(stream.Synchronize(), absl::OkStatus());
-  }
-  T* data() const { return static_cast<T*>(memory_.data()); }
-  Span span() const { return {memory_.data(), count_}; }
-  std::vector<T> Get() const {
-    std::vector<T> values(count_);
-    stream_.Copy(values.data(), memory_.data(), count_ * sizeof(T));
-    EXPECT_EQ(stream_.Synchronize(), absl::OkStatus());
-    return values;
-  }
-
- private:
-  Stream& stream_;
-  size_t count_;
-  Buffer memory_;
+    {"GpuInLoopsWithALibraryOfConvolutions",
+     [](Device& device) -> MadeOps {
+       return MakeGpuOps(device, std::make_unique<HostMath>(/*convolves=*/true));
+     }},
+    {"Cuda", [](Device& device) { return MakeCudaOps(device); }, /*on_gpu=*/true},
 };
 
 // What the layers of both kinds compute, from the same random inputs.
@@ -120,37 +75,6 @@ void ExpectNear(const LayerResult& actual, const LayerResult& expected) {
   ExpectNear(actual.dx, expected.dx);
   ExpectNear(actual.dweight, expected.dweight);
   ExpectNear(actual.dbias, expected.dbias);
-}
-
-struct LayerSizes {
-  size_t x, weight, bias, y;
-};
-
-LayerSizes SizesOf(const LinearShape& s) {
-  return {size_t(s.batch) * s.inputs, size_t(s.outputs) * s.inputs, size_t(s.outputs),
-          size_t(s.batch) * s.outputs};
-}
-LayerSizes SizesOf(const ConvShape& s) {
-  return {size_t(s.batch) * s.height * s.width * s.in_channels,
-          size_t(s.out_channels) * s.kernel * s.kernel * s.in_channels, size_t(s.out_channels),
-          size_t(s.batch) * s.out_height() * s.out_width() * s.out_channels};
-}
-
-void Forward(Ops& ops, const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
-             Stream& stream) {
-  ops.LinearForward(s, x, weight, bias, y, stream);
-}
-void Forward(Ops& ops, const ConvShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
-             Stream& stream) {
-  ops.ConvForward(s, x, weight, bias, y, stream);
-}
-void Backward(Ops& ops, const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy, Span dx,
-              Span dweight, Span dbias, Stream& stream) {
-  ops.LinearBackward(s, x, weight, y, dy, dx, dweight, dbias, stream);
-}
-void Backward(Ops& ops, const ConvShape& s, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy, Span dx,
-              Span dweight, Span dbias, Stream& stream) {
-  ops.ConvBackward(s, x, weight, y, dy, dx, dweight, dbias, stream);
 }
 
 // Outputs start as NaN, so that adding to them instead of writing them shows.

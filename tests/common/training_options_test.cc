@@ -31,7 +31,7 @@ std::string Dump(const TrainingOptions& o) {
       << o.reject_nonfinite << '|' << o.checkpoint_dir << '|' << o.checkpoint_every << '|'
       << o.checkpoint_keep << '|' << o.resume << '|' << o.max_restarts << '|' << o.staging_mb << '|'
       << o.accumulate << '|' << o.drop_last << '|' << o.replicas << '|' << o.precision << '|'
-      << o.ranks_per_process;
+      << o.ranks_per_process << '|' << o.width << '|' << o.cuda_graph;
   return out.str();
 }
 
@@ -46,6 +46,8 @@ const std::vector<Field>& Fields() {
       {"--strategy", [](auto& o) { o.strategy = "ps-async"; }},
       {"--payload", [](auto& o) { o.payload = "grpc"; }},
       {"--model", [](auto& o) { o.model = "cnn"; }},
+      {"--cuda_graph", [](auto& o) { o.cuda_graph = true; }},
+      {"--width", [](auto& o) { o.width = 8192; }},
       {"--data", [](auto& o) { o.data = "synthetic"; }},
       {"--data_dir", [](auto& o) { o.data_dir = "/a dir/with=signs,and--dashes"; }},
       {"--device", [](auto& o) { o.device = "cuda:3"; }},

@@ -122,6 +122,84 @@ TEST_P(GpuTraining, EvaluatesTheWeightsOfEachMoment) {
   }
 }
 
+// Both devices round activations; where a CPU adds in another order, the last bit of some differs.
+TEST_F(OnGpu, TrainsInBFloat16AsTheCpuDoes) {
+  if (BFloat16Support() == BFloat16::kNone) GTEST_SKIP() << "no AVX-512 to compare with";
+  for (const std::string strategy : {"single", "ring", "ps-sync"}) {
+    for (const char* model : {"mlp-small", "cnn"}) {
+      TrainingOptions options = SmallOptions(strategy);
+      options.model = model;
+      options.check_replicas = true;
+      options.precision = "bfloat16";
+      options.batch = 4;
+      options.steps = 4;
+      const int workers = strategy == "single" ? 1 : 2;
+      const std::vector<RankOutcome> cpu = Train(options, workers, "cpu"),
+                                     gpu = Train(options, workers, "cuda");
+      ASSERT_TRUE(gpu[0].result.ok());
+      EXPECT_LT(RelativeL2(gpu[0].weights, cpu[0].weights), 1e-2) << strategy << " " << model;
+      for (const RankOutcome& outcome : gpu) EXPECT_EQ(outcome.weights, gpu[0].weights);
+      options.precision = "float32";
+      EXPECT_NE(Train(options, workers, "cuda")[0].weights, gpu[0].weights);
+    }
+  }
+}
+
+TEST_F(OnGpu, TrainsInTf32CloseToFloat32) {
+  TrainingOptions options = SmallOptions("ring");
+  options.check_replicas = true;
+  const std::vector<RankOutcome> exact = Train(options, 2, "cuda");
+  options.precision = "tf32";
+  const std::vector<RankOutcome> tf32 = Train(options, 2, "cuda");
+  ASSERT_TRUE(tf32[0].result.ok());
+  EXPECT_NE(tf32[0].weights, exact[0].weights);
+  EXPECT_LT(RelativeL2(tf32[0].weights, exact[0].weights), 1e-2);
+  EXPECT_EQ(tf32[0].weights, tf32[1].weights);
+}
+
+// The same kernels on the same memory in the same order, so the same bits.
+TEST_F(OnGpu, GraphsEndWithTheBitsOfPlainTraining) {
+  for (const std::string strategy : {"single", "none", "ring", "star", "ps-sync"}) {
+    for (const char* model : {"mlp-small", "cnn"}) {
+      for (const char* precision : {"float32", "bfloat16"}) {
+        TrainingOptions options = SmallOptions(strategy);
+        options.model = model;
+        options.precision = precision;
+        options.batch = 3;
+        options.steps = 5;
+        options.bucket_mb = .05;
+        options.deterministic = strategy == "ps-sync";
+        const int workers = strategy == "single" ? 1 : 2;
+        const std::vector<RankOutcome> plain = Train(options, workers, "cuda");
+        options.cuda_graph = true;
+        const std::vector<RankOutcome> graphs = Train(options, workers, "cuda");
+        for (size_t rank = 0; rank < graphs.size(); ++rank) {
+          EXPECT_EQ(graphs[rank].weights, plain[rank].weights) << strategy << " " << model;
+          ASSERT_EQ(graphs[rank].steps.size(), plain[rank].steps.size());
+          for (size_t i = 0; i < graphs[rank].steps.size(); ++i) {
+            EXPECT_EQ(graphs[rank].steps[i].loss, plain[rank].steps[i].loss) << "step " << i;
+            EXPECT_EQ(graphs[rank].steps[i].buckets.size(), plain[rank].steps[i].buckets.size());
+          }
+        }
+      }
+    }
+  }
+}
+
+// Batches of several sizes and places of a step: each is recorded by itself.
+TEST_F(OnGpu, GraphsAreOfEveryKindOfBatch) {
+  TrainingOptions options = SmallOptions("single");
+  options.micro_batches = 2;
+  options.accumulate = 2;
+  options.batch = 30;  // 400 samples: the last step of an epoch has 40
+  options.drop_last = "false";
+  options.steps = 12;
+  options.evaluate = true;
+  const std::vector<RankOutcome> plain = Train(options, 1, "cuda");
+  options.cuda_graph = true;
+  EXPECT_EQ(Train(options, 1, "cuda")[0].weights, plain[0].weights);
+}
+
 TEST_F(OnGpu, OurSchedulesAddOutOfTheGradientsOnTheGpu) {
   for (const auto& [strategy, workers] : {std::pair("ring", 2), std::pair("ring", 3), std::pair("star", 3)}) {
     TrainingOptions options = SmallOptions(strategy);

@@ -7,6 +7,7 @@
 
 #include "trainer/data.h"
 #include "trainer/evaluation.h"
+#include "trainer/replayed_model.h"
 
 namespace psring {
 namespace {
@@ -148,6 +149,22 @@ TEST(Models, HaveTheSizesTheyAreKnownFor) {
   EXPECT_EQ(parameters("mlp"), 1'863'690);
   EXPECT_EQ(parameters("mlp-small"), 266'610);
   EXPECT_EQ(parameters("cnn"), 1'199'882);
+}
+
+TEST(Models, AreAsWideAsAsked) {
+  const auto device = MakeCpuDevice();
+  const auto ops = MakeReferenceOps();
+  const Dataset shape{.height = 28, .width = 28};
+  TrainingOptions options;
+  options.width = 40;
+  for (const char* name : {"mlp", "mlp-small"}) {
+    options.model = name;
+    EXPECT_EQ((*ModelOf(options)->make(shape, 1, *device, *ops))->parameters().count(),
+              784 * 40 + 40 + 40 * 40 + 40 + 40 * 10 + 10);
+  }
+  options.model = "cnn";
+  EXPECT_EQ(ModelOf(options).status().message(),
+            "--width is of the hidden layers of mlp and mlp-small, and --model is cnn; leave it out");
 }
 
 TEST(Models, APictureThatDoesNotFitIsRefused) {
