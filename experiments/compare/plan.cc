@@ -210,6 +210,7 @@ void AddWarnings(int cores, Plan& plan) {
     if (configuration.oversubscribed) crowded = std::max(crowded, configuration.workers);
   }
   AddClippingNote(plan);
+  AddLayoutNote(plan);
   if (crowded > 0) {
     plan.notes.push_back(
         absl::StrFormat("%d workers on %d %s take turns (oversubscribed): no speed-up is given for them",
@@ -228,6 +229,14 @@ void AddClippingNote(Plan& plan) {
       "--clip_norm: a server updates and answers when the whole gradient is there, so no bucket's weights "
       "come "
       "back while backward still runs");
+}
+
+void AddLayoutNote(Plan& plan) {
+  int each = 1;
+  for (const Configuration& configuration : plan.cost) {
+    each = std::max(each, configuration.training.ranks_per_process);
+  }
+  if (each > 1) plan.notes.push_back(absl::StrCat("a process carries ", each, " workers, a thread each"));
 }
 
 std::vector<std::string> DefaultStrategies() { return {std::begin(kDefaultCost), std::end(kDefaultCost)}; }

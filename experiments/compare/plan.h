@@ -114,6 +114,8 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
                                                 const Probe& probe, int cores);
 // Where a parameter server clips: what that costs.
 void AddClippingNote(Plan& plan);
+// Where processes carry several ranks.
+void AddLayoutNote(Plan& plan);
 // What is compared where no strategies are named.
 std::vector<std::string> DefaultStrategies();
 

@@ -83,6 +83,7 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
   }
   plan.cost = {configuration};
   AddClippingNote(plan);
+  AddLayoutNote(plan);
   return plan;
 }
 

@@ -1,5 +1,5 @@
-// Several ranks in one process, a thread each: the real binaries end with the same weights as with a process
-// a rank, and no rank that fails leaves the others waiting.
+// Several ranks in one process, a thread each: no rank that fails leaves the others waiting, what is stopped
+// can be gone on with in any layout, and psring lays ranks out and says so.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -9,100 +9,14 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_join.h"
 #include "common/checkpoint_folder.h"
 #include "common/file_descriptor.h"
+#include "tests/experiments/ranks_in_processes.h"
 #include "tests/experiments/slurp.h"
-#include "tests/experiments/started.h"
 #include "tests/experiments/training_processes.h"
 
 namespace psring {
 namespace {
-
-constexpr char kShort[] = "--model mlp-small --data synthetic --steps 4 --batch 8 --no_eval --timeout 20";
-
-// The file is the rendezvous of all.
-class OneProcessTest : public LaunchTest {
- protected:
-  // `processes` trainers, as torchrun numbers them; one stands alone, as by hand.
-  StartedOnes Start(int processes, const std::string& flags) {
-    StartedOnes ones;
-    for (int process = 0; process < processes; ++process) {
-      const std::string meet = processes == 1 ? "" : absl::StrCat(" --rendezvous file://", Folder("meet"));
-      ones.push_back(std::make_unique<Started>(
-          Command(PSRING_TRAINER, absl::StrCat(flags, meet)),
-          processes == 1
-              ? std::vector<std::string>()
-              : std::vector<std::string>{absl::StrCat("RANK=", process), absl::StrCat("LOCAL_RANK=", process),
-                                         absl::StrCat("LOCAL_WORLD_SIZE=", processes),
-                                         absl::StrCat("WORLD_SIZE=", processes)}));
-    }
-    return ones;
-  }
-
-  // By rank: the weights that it ends with.
-  std::vector<std::string> Trained(int processes, int each, const std::string& flags) {
-    const std::string records = Folder("records");
-    std::filesystem::remove_all(records);
-    StartedOnes ones =
-        Start(processes, absl::StrCat(flags, " --record ", records,
-                                      each > 1 ? absl::StrCat(" --ranks_per_process ", each) : ""));
-    const bool ended = WaitForAll(ones);
-    for (const auto& one : ones) EXPECT_TRUE(ended && one->Succeeded()) << flags << ": " << one->Story();
-    std::vector<std::string> weights;
-    for (int rank = 0;; ++rank) {
-      const auto text = ReadFile(absl::StrCat(records, "/result-rank", rank, ".json"));
-      if (!text.ok()) break;
-      const auto result = RankResultFromJson(*text);
-      EXPECT_TRUE(result.ok()) << result.status();
-      if (!result.ok()) break;
-      EXPECT_EQ(result->rank, rank);
-      EXPECT_TRUE(std::filesystem::exists(absl::StrCat(records, "/trace-rank", rank, ".json")));
-      weights.push_back(result->weights_hash);
-    }
-    return weights;
-  }
-};
-
-class Synchronous : public OneProcessTest, public testing::WithParamInterface<const char*> {};
-
-TEST_P(Synchronous, HoweverRanksAreLaidOutTheyEndWithTheSameBits) {
-  const std::string flags = absl::StrCat("--strategy ", GetParam(), " ", kShort);
-  const std::vector<std::string> apart = Trained(4, 1, flags);
-  ASSERT_EQ(apart.size(), 4) << "a process a rank";
-  EXPECT_EQ(Trained(2, 2, flags), apart) << "two processes of two ranks";
-  EXPECT_EQ(Trained(1, 4, flags), apart) << "one process, which nobody launched";
-}
-
-INSTANTIATE_TEST_SUITE_P(Strategies, Synchronous,
-                         testing::Values("none", "ring --fabric tcp", "ring --fabric shm --accumulate 2",
-                                         "ring --wire bfloat16", "direct --drop_last false",
-                                         "double-binary-tree --optimizer adam", "gloo",
-                                         "ps-sync --deterministic",
-                                         "ps-sync --deterministic --payload grpc --servers 2",
-                                         "ps-sync --deterministic --server_placement colocated"),
-                         [](const testing::TestParamInfo<const char*>& info) {
-                           std::string name;
-                           for (const char* c = info.param; *c != 0; ++c) {
-                             if (isalnum(*c)) name += *c;
-                           }
-                           return name;
-                         });
-
-TEST_F(OneProcessTest, WorkersThatDoNotWaitForAllTrainInOneProcess) {
-  for (const char* strategy : {"ps-async", "ps-ssp:1", "ps-backup:1", "ps-async --payload grpc"}) {
-    SCOPED_TRACE(strategy);
-    EXPECT_EQ(Trained(1, 3, absl::StrCat("--strategy ", strategy, " ", kShort)).size(), 3);
-  }
-}
-
-TEST_F(OneProcessTest, TheLastProcessIsTheDedicatedServer) {
-  const std::string flags =
-      absl::StrCat("--strategy ps-sync --deterministic --server_placement dedicated ", kShort);
-  const std::vector<std::string> weights = Trained(3, 2, flags);
-  EXPECT_EQ(weights.size(), 4);
-  EXPECT_EQ(weights, Trained(2, 2, absl::StrCat("--strategy ps-sync --deterministic ", kShort)));
-}
 
 TEST_F(OneProcessTest, ARankThatCannotBeginIsNamedAndEndsAll) {
   // It cannot write its records.
@@ -256,6 +170,7 @@ TEST_F(OneProcessTest, PsringTrainsInOneProcessWithoutBeingToldHowManyWorkers) {
       Psring(absl::StrCat("train --strategy ring --ranks_per_process 3 --out ", out, " ", kShort), ones);
   ASSERT_TRUE(ones[0]->Succeeded()) << story;
   EXPECT_TRUE(absl::StrContains(story, "ring x 3")) << story;
+  EXPECT_TRUE(absl::StrContains(story, "a process carries 3 workers, a thread each")) << story;
   EXPECT_EQ(Weights(out).size(), 3);
 }
 

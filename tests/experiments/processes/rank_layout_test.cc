@@ -1,0 +1,50 @@
+// However ranks are laid out over processes, the real trainers end with the same weights.
+#include <gtest/gtest.h>
+
+#include "tests/experiments/ranks_in_processes.h"
+
+namespace psring {
+namespace {
+
+class Synchronous : public OneProcessTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(Synchronous, HoweverRanksAreLaidOutTheyEndWithTheSameBits) {
+  const std::string flags = absl::StrCat("--strategy ", GetParam(), " ", kShort);
+  const std::vector<std::string> apart = Trained(4, 1, flags);
+  ASSERT_EQ(apart.size(), 4) << "a process a rank";
+  EXPECT_EQ(Trained(2, 2, flags), apart) << "two processes of two ranks";
+  EXPECT_EQ(Trained(1, 4, flags), apart) << "one process, which nobody launched";
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, Synchronous,
+                         testing::Values("none", "ring --fabric tcp", "ring --fabric shm --accumulate 2",
+                                         "ring --wire bfloat16", "direct --drop_last false",
+                                         "double-binary-tree --optimizer adam", "gloo",
+                                         "ps-sync --deterministic",
+                                         "ps-sync --deterministic --payload grpc --servers 2",
+                                         "ps-sync --deterministic --server_placement colocated"),
+                         [](const testing::TestParamInfo<const char*>& info) {
+                           std::string name;
+                           for (const char* c = info.param; *c != 0; ++c) {
+                             if (isalnum(*c)) name += *c;
+                           }
+                           return name;
+                         });
+
+TEST_F(OneProcessTest, WorkersThatDoNotWaitForAllTrainInOneProcess) {
+  for (const char* strategy : {"ps-async", "ps-ssp:1", "ps-backup:1", "ps-async --payload grpc"}) {
+    SCOPED_TRACE(strategy);
+    EXPECT_EQ(Trained(1, 3, absl::StrCat("--strategy ", strategy, " ", kShort)).size(), 3);
+  }
+}
+
+TEST_F(OneProcessTest, TheLastProcessIsTheDedicatedServer) {
+  const std::string flags =
+      absl::StrCat("--strategy ps-sync --deterministic --server_placement dedicated ", kShort);
+  const std::vector<std::string> weights = Trained(3, 2, flags);
+  EXPECT_EQ(weights.size(), 4);
+  EXPECT_EQ(weights, Trained(2, 2, absl::StrCat("--strategy ps-sync --deterministic ", kShort)));
+}
+
+}  // namespace
+}  // namespace psring
