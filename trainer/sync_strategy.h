@@ -137,6 +137,7 @@ struct StrategyContext {
   double clip_norm = 0;           // synchronous: of the mean gradient over all parameters; 0: not clipped
   bool staleness_lr = false;      // asynchronous parameter servers: the rate is divided by the staleness
   DType wire = DType::kFloat32;   // of gradients on their way
+  bool cuda_graph = false;        // updates on `compute` may be recorded
 };
 
 // The number in "ps-ssp:2": what it stands for. No letter: the strategy takes none.

@@ -90,7 +90,8 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                                                  .serial = options.ps_schedule == "serial",
                                                  .clip_norm = options.clip_norm,
                                                  .staleness_lr = options.staleness_lr == "inverse",
-                                                 .wire = wire}));
+                                                 .wire = wire,
+                                                 .cuda_graph = options.cuda_graph}));
   t.shares_steps_ = AlgorithmOf(*t.strategy_row_, options.strategy) == "async";
   t.pipeline_.emplace(t.buckets_, *t.compute_, *t.strategy_);
 
