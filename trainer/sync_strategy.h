@@ -153,6 +153,7 @@ struct StrategyContext {
   double clip_norm = 0;           // synchronous: of the mean gradient over all parameters; 0: not clipped
   bool staleness_lr = false;      // asynchronous parameter servers: the rate is divided by the staleness
   DType wire = DType::kFloat32;   // of gradients on their way
+  bool cuda_graph = false;        // updates on `compute` may be recorded
   // Parameter servers that come back after a death: so many steps apart they keep what they go back to; 0:
   // they do not come back.
   int64_t kept_every = 0;

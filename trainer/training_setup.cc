@@ -99,6 +99,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                                                  .clip_norm = options.clip_norm,
                                                  .staleness_lr = options.staleness_lr == "inverse",
                                                  .wire = wire,
+                                                 .cuda_graph = options.cuda_graph,
                                                  .kept_every = kept_every,
                                                  .on_note = worker.on_note}));
   t.shares_steps_ = AlgorithmOf(*t.strategy_row_, options.strategy) == "async";

@@ -35,8 +35,8 @@ TEST(GpuLimits, GraphsAreLaunchedFromTheSecondStepOn) {
   options.steps = 10;
   const int before = TheFakeCuda().graph_launches;
   EXPECT_EQ(Begin(options), absl::OkStatus());
-  // Forward, and a piece of backward for each of three layers.
-  EXPECT_EQ(TheFakeCuda().graph_launches - before, 9 * 4);
+  // Forward, a piece of backward for each of three layers, and the update.
+  EXPECT_EQ(TheFakeCuda().graph_launches - before, 9 * 5);
   EXPECT_EQ(TheFakeCuda().graphs, 0) << "all are given back";
 }
 

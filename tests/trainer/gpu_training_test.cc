@@ -186,6 +186,20 @@ TEST_F(OnGpu, GraphsEndWithTheBitsOfPlainTraining) {
   }
 }
 
+// What a graph was recorded with holds for its step alone where it changes from step to step.
+TEST_F(OnGpu, GraphsUpdateWithTheNumbersOfTheirStep) {
+  for (const std::string what : {"adam", "linear", "clipped"}) {
+    TrainingOptions options = SmallOptions("single");
+    options.steps = 8;
+    if (what == "adam") options.optimizer = "adam";
+    if (what == "linear") options.schedule = "linear";
+    if (what == "clipped") options.clip_norm = .3;
+    const std::vector<RankOutcome> plain = Train(options, 1, "cuda");
+    options.cuda_graph = true;
+    EXPECT_EQ(Train(options, 1, "cuda")[0].weights, plain[0].weights) << what;
+  }
+}
+
 // Batches of several sizes and places of a step: each is recorded by itself.
 TEST_F(OnGpu, GraphsAreOfEveryKindOfBatch) {
   TrainingOptions options = SmallOptions("single");

@@ -1,6 +1,7 @@
 // No communication at all: the ceiling that every strategy is held against, and, on one rank, the reference.
 #include "common/check.h"
 #include "common/gradient_norm.h"
+#include "trainer/recorded_pass.h"
 #include "trainer/strategies/strategies.h"
 
 namespace psring {
@@ -38,11 +39,7 @@ class NoneStrategy : public SyncStrategy {
     PSRING_ASSIGN_OR_RETURN(const double factor, Factor());
     int64_t begin = 0, end = 0;
     context_.compute.Stamp(begin);
-    for (const Bucket& bucket : context_.buckets) {
-      optimizer_.Apply(bucket.first, state_.weights.device.Slice(bucket.first, bucket.count),
-                       state_.gradient.device.Slice(bucket.first, bucket.count), info_.samples, rate,
-                       info_.step + 1, context_.ops, context_.compute, factor);
-    }
+    PSRING_RETURN_IF_ERROR(Update(rate, factor));
     context_.compute.Stamp(end);
     PSRING_RETURN_IF_ERROR(context_.compute.Synchronize());
     context_.trace.Add({.kind = SpanKind::kOptimizer, .step = info_.step, .begin_ns = begin, .end_ns = end});
@@ -66,6 +63,33 @@ class NoneStrategy : public SyncStrategy {
   void Abort(absl::Status /*why*/) override {}  // it never waits
 
  private:
+  // What an update's kernels are given besides memory.
+  struct Numbers {
+    int64_t samples = 0, step = 0;
+    double rate = 0, factor = 0;
+    bool operator==(const Numbers&) const = default;
+  };
+
+  absl::Status Update(double rate, double factor) {
+    const auto enqueue = [&](const RecordedPass::Ready&) {
+      for (const Bucket& bucket : context_.buckets) {
+        optimizer_.Apply(bucket.first, state_.weights.device.Slice(bucket.first, bucket.count),
+                         state_.gradient.device.Slice(bucket.first, bucket.count), info_.samples, rate,
+                         info_.step + 1, context_.ops, context_.compute, factor);
+      }
+    };
+    if (!context_.cuda_graph) {
+      enqueue({});
+      return absl::OkStatus();
+    }
+    // Adam's correct the bias of each step, so there is nothing to repeat.
+    const bool counts_steps = context_.optimizer.kind == OptimizerKind::kAdam;
+    const Numbers numbers{info_.samples, counts_steps ? info_.step : 0, rate, factor};
+    if (!(numbers == recorded_with_)) recorded_ = RecordedPass();
+    recorded_with_ = numbers;
+    return recorded_.Run(context_.compute, enqueue, {});
+  }
+
   // Of clipping, over all buckets.
   absl::StatusOr<double> Factor() {
     if (context_.clip_norm == 0) return 1.0;
@@ -85,6 +109,8 @@ class NoneStrategy : public SyncStrategy {
   TrainingState state_;
   StepInfo info_;
   StepReport report_;
+  RecordedPass recorded_;  // the update, as long as its numbers stay the same
+  Numbers recorded_with_;
 };
 
 }  // namespace
