@@ -374,7 +374,9 @@ absl::Status Nodes::FollowOne(const NodeOrder& order, const std::string& program
   spec.on_line = [](int, const std::string& line) { return ParseProgress(line).has_value(); };
   spec.check = [this] { return Trouble(); };
   ClockOffset before, after;
-  if (own_clock_) PSRING_ASSIGN_OR_RETURN(before, MeasureClock());
+  if (own_clock_) {
+    PSRING_ASSIGN_OR_RETURN(before, MeasureClock());
+  }
   absl::Status own = RunChildren(spec, interrupt);
   if (absl::IsAborted(own) && !WasKilled(own)) {
     for (const absl::Time until = absl::Now() + kForTheCause; absl::Now() < until && Trouble().ok();) {
@@ -396,7 +398,9 @@ absl::Status Nodes::FollowOne(const NodeOrder& order, const std::string& program
     }
     return own;
   }
-  if (own_clock_) PSRING_ASSIGN_OR_RETURN(after, MeasureClock());
+  if (own_clock_) {
+    PSRING_ASSIGN_OR_RETURN(after, MeasureClock());
+  }
   const ClockMap clock(before, after);
   PSRING_RETURN_IF_ERROR(meeting_->Set(Key("within", options_.node), absl::StrCat(clock.within())));
   std::string names;
