@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/delays.h"
 #include "experiments/compare/estimate.h"
+#include "experiments/texts/plan.h"
 
 namespace psring {
 namespace {
@@ -102,11 +103,11 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalo
       if (!Contains(plan.notes, warning)) plan.notes.push_back(warning);
     }
   }
-  if (const std::string text = DescribeDisturbances(training); !text.empty()) {
-    plan.notes.push_back(absl::StrCat(text, "; single, the reference, is undisturbed"));
+  if (const std::string text = DescribeDisturbances(training, options.language); !text.empty()) {
+    plan.notes.push_back(Say(options.language, kUndisturbedReference, text));
   }
   if (plan.expected_s > options.time_budget_s) {
-    plan.notes.push_back("this takes longer than --time_budget: what you fixed stays");
+    plan.notes.push_back(In(options.language, kOverBudgetSimulated));
   }
   return plan;
 }

@@ -78,7 +78,7 @@ Object.assign(TEXTS, {
   'schedule_double-binary-tree': ['up and down two trees, half the gradient in each', '沿两棵树上行再下行，各传一半梯度'],
   // The stepper's clock.
   traced: ['on this run\'s clock', '用本次运行的时钟'],
-  clock_traced: ['{0} ms in all, from this run\'s trace: from the last rank\'s begin to the last one\'s end, bucket by bucket (measured); the rounds share it as they share the computed time.', '共 {0} 毫秒，来自本次运行的时间线：逐桶从最后一个 rank 开始到最后一个结束（测量）；各轮按计算时间的比例分配。'],
+  clock_traced: ['{0} ms in all, from this run\'s trace: each round ends when the last rank had all of it, counted from the last rank\'s begin, all buckets added up (measured). Within a round its three terms are drawn as the sliders have them.', '共 {0} 毫秒，来自本次运行的时间线：每轮到最后一个 rank 收齐为止，从最后一个 rank 开始算起，各桶相加（测量）。一轮之内三项的比例按滑块画出。'],
   clock_computed: ['{0} ms in all, computed from the sliders.', '共 {0} 毫秒，按滑块计算。'],
   why_here: ['With this run\'s numbers, {0} workers and {1} MB: {2} MB through the link of one server of its own, {3} MB through each link of a ring, {4} times.', '代入本次运行的数字，{0} 个 worker、{1} MB：独立服务器的链路要过 {2} MB，环的每条链路只过 {3} MB，相差 {4} 倍。'],
   // Questions.
