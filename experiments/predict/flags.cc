@@ -201,6 +201,7 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
   PredictFlags flags{.profile = raw.profile,
                      .files = {raw.workload, raw.cluster, raw.profile},
                      .out = raw.out,
+                     .language = LanguageOf(raw.language),
                      .command_line = command_line};
   PSRING_ASSIGN_OR_RETURN(flags.workload, LoadWorkload(raw.workload));
   double speedup = raw.compute_speedup;

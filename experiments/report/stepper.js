@@ -55,7 +55,7 @@ function drawStepper(parent, run, schedules) {
   const counts = unique(schedules.map((s) => s.ranks));
   if (!counts.includes(wish.ranks)) wish.ranks = counts.includes(4) ? 4 : counts[0];
   const panels = make('div', {class: 'panels'});
-  const rankChoice = make('select', {id: 'ranks', onchange: (event) => { wish.ranks = +event.target.value; rebuild(); }});
+  const rankChoice = make('select', {id: 'ranks', onchange: (event) => { wish.ranks = +event.target.value; rebuild(); redrawLinks(); }});
   for (const n of counts) rankChoice.append(make('option', {value: n}, String(n)));
   rankChoice.value = wish.ranks;
   let scores = [], faces = [], end = 0;
@@ -124,9 +124,9 @@ function drawStepper(parent, run, schedules) {
   make('button', {type: 'button', id: 'back', onclick: () => jump(false)}, t('step_back')),
   make('button', {type: 'button', id: 'next', onclick: () => jump(true)}, t('step_on')),
   make('button', {type: 'button', id: 'restart', onclick: () => { stop(); show(0); }}, t('restart')),
-  make('label', {}, `${t('clock')} `, clock, ' ', clockText)), make('p', {class: 'note'}, t('letters')),
-      make('p', {class: 'note'}, t('keys')), panels);
-  drawWhyServer(parent, run);
+  make('label', {}, `${t('clock')} `, clock, ' ', clockText)), make('p', {class: 'note'}, t('letters')), panels,
+      make('p', {class: 'note'}, t('play_clock')), make('p', {class: 'note'}, t('keys')));
+  const redrawLinks = drawWhyServer(parent, run);
   rebuild();
   return rebuild;
 }

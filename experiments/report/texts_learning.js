@@ -14,7 +14,7 @@ Object.assign(TEXTS, {
   server_row: ['servers', '服务器'],
   server_row_note: ['The servers\' row has the exchanges as the workers saw them: push at the left end, weights back at the right one (derived).', '“服务器”一行是 worker 看到的交换：左端 push，右端取回权重（推导）。'],
   async_here: ['In this run, with {0} workers: {1} samples/s without waiting, {2} with; the gradients were {3} updates old on average.', '本次运行 {0} 个 worker：不等待 {1} 样本/秒，等待 {2}；梯度平均旧 {3} 次更新。'],
-  async_accuracy: [' Test accuracy after as many samples: {0} against {1}.', ' 同样样本数后的测试准确率：{0} 对 {1}。'],
+  async_accuracy: [' Test accuracy after as many samples: {0} against {1}; asynchronously these are {2} times as many, smaller updates.', ' 同样样本数后的测试准确率：{0} 对 {1}；异步时更新次数为 {2} 倍，每次更小。'],
   // The lens.
   lens_intro: ['An asynchronous server makes an update of every push, at once. A dot is an update, in the row of the worker whose gradient it was. The bar that leads to it begins at the version that the worker computed on; dots of other rows above a bar are updates that came in between: the staleness. Move through the updates.',
     '异步服务器对每次 push 立即更新一次。一个点是一次更新，位于提供梯度的 worker 那一行；通向它的横条从计算梯度所用的版本开始。横条跨度内其他行的点，就是其间发生的更新，也就是陈旧度。逐个移动看看。'],

@@ -344,10 +344,10 @@ std::map<int, std::set<int>> RoundsOf(const Schedule& schedule, int rank) {
 
 TEST_P(ProcessGroupTest, SaysWhenEachRoundWasUnderWay) {
   GroupOptions asked = options();
-  asked.segment_bytes = 4096;
+  asked.segment_bytes = 2048;
   const bool by_host = asked.algorithm == "hierarchical";  // whose rounds depend on who shares a host
-  for (int ranks : {2, 3, 5}) {
-    for (size_t size : {size_t{1}, size_t{100'003}}) {  // in one piece, and in many
+  for (int ranks : {2, 3}) {
+    for (size_t size : {size_t{1}, size_t{20'003}}) {  // in one piece, and in many
       SCOPED_TRACE(absl::StrCat(ranks, " ranks, ", size, " elements"));
       std::vector<std::vector<RoundTime>> noted(ranks);
       RunRanks(transport(), ranks, asked, [&](ProcessGroup& group, Stream& stream) {
@@ -369,7 +369,7 @@ TEST_P(ProcessGroupTest, SaysWhenEachRoundWasUnderWay) {
         const std::vector<RoundTime>& rounds = noted[rank];
         ASSERT_EQ(rounds.size() % 2, 0u);
         const size_t each = rounds.size() / 2;  // of two calls
-        EXPECT_GT(each, 0u);
+        ASSERT_GT(each, 0u);
         for (size_t i = 0; i < rounds.size(); ++i) {
           EXPECT_LE(rounds[i].begin_ns, rounds[i].end_ns);
           EXPECT_EQ(rounds[i].round, rounds[i % each].round);
@@ -378,7 +378,7 @@ TEST_P(ProcessGroupTest, SaysWhenEachRoundWasUnderWay) {
           EXPECT_GE(rounds[i].begin_ns, rounds[i - 1].begin_ns);
           EXPECT_GE(rounds[i].end_ns, rounds[i - 1].end_ns);
         }
-        if (each > 0 && rounds.size() > each) EXPECT_GE(rounds[each].begin_ns, rounds[each - 1].end_ns);
+        EXPECT_GE(rounds[each].begin_ns, rounds[each - 1].end_ns);
         if (by_host) continue;
         // Those of the schedule, and none is over before its senders have begun it.
         const std::map<int, std::set<int>> expected = RoundsOf(**schedule, rank);

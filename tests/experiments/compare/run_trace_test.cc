@@ -8,6 +8,7 @@
 #include <set>
 
 #include "absl/strings/str_format.h"
+#include "tests/experiments/chrome_trace.h"
 
 namespace psring {
 namespace {
@@ -21,7 +22,18 @@ std::string RankTrace(int rank, double begin, double end, int bucket = 0) {
       rank, begin, end - begin, bucket);
 }
 
-Json EventsOf(const LaunchTrace& launch) { return Json::parse(TraceJson({launch}))["traceEvents"]; }
+// Ranks made by hand have no names, which a real one's file begins with.
+std::string NamedRank(int rank) {
+  return absl::StrFormat(R"({"ph":"M","pid":%d,"tid":0,"name":"process_name","args":{"name":"rank %d"}})",
+                         rank, rank);
+}
+
+Json EventsOf(const LaunchTrace& launch) {
+  LaunchTrace named = launch;
+  for (int rank = 0; rank < launch.workers; ++rank) named.ranks.push_back(NamedRank(rank));
+  ChromeTraceCheck::Expect(Json::parse(TraceJson({named})));
+  return Json::parse(TraceJson({launch}))["traceEvents"];
+}
 
 struct Arrow {
   std::string name;

@@ -29,7 +29,7 @@ async function playToTheEnd() {
   element('restart').click();
   element('player').click();
   for (let i = 0; i < 600 && (player.playing || player.time === 0); ++i) await sleep(100);
-  return [...document.querySelectorAll('#play figure')].map((figure) => ({algorithm: figure.dataset.algorithm, done: (figure.querySelector('.done') || {}).textContent || ''}));
+  return [...document.querySelectorAll('#play figure[data-algorithm]')].map((figure) => ({algorithm: figure.dataset.algorithm, done: (figure.querySelector('.done') || {}).textContent || ''}));
 }
 
 // What the stepper's scores come to, for every number of ranks: how often each rank's values stand where, and when.

@@ -27,7 +27,7 @@ class ReportBrowserTest : public BrowserTest {
     EXPECT_THAT(seen["untranslated"], IsEmpty());
     EXPECT_NE(seen["english"]["headings"], seen["chinese"]["headings"]);
     for (const auto& [figure, rows] : seen["english"]["figures"].items()) {
-      if (figure == "step") continue;  // another launch is chosen by then
+      if (figure == "step" || figure == "links") continue;  // another launch, other ranks are chosen by then
       EXPECT_TRUE(rows == seen["chinese"]["figures"][figure]) << figure;
     }
     for (const Json& slider : seen["sliders"]) EXPECT_EQ(slider["moves"], true) << slider;
@@ -44,6 +44,26 @@ class ReportBrowserTest : public BrowserTest {
       EXPECT_THAT(panel["done"].get<std::string>(), HasSubstr("\xe2\x9c\x93")) << panel;  // a tick
     }
     ExpectScoresAreTheory(seen);
+    ExpectLinksAreTheory(seen["english"]["figures"]["links"]);
+  }
+
+  // What passes the busiest link, in gradients: the cost models' bytes.
+  static void ExpectLinksAreTheory(const Json& rows) {
+    ASSERT_EQ(rows.size(), 5u);
+    for (const Json& row : rows) {
+      const int workers = row["workers"];
+      const std::string scheme = row["scheme"];
+      CommPattern pattern{
+          .scheme = Scheme::kServerSync,
+          .workers = workers,
+          .place = scheme.starts_with("rank0") ? ServerPlace::kRank0 : ServerPlace::kDedicated,
+          .pipelined = scheme.ends_with("pipelined"),
+          .servers = 1};
+      if (scheme == "ring") pattern = {.scheme = Scheme::kRing, .workers = workers};
+      const double ring = TermsOf({.scheme = Scheme::kRing, .workers = workers}, 1).link_bytes;
+      EXPECT_DOUBLE_EQ(row["gradients_through_the_link"], TermsOf(pattern, 1).link_bytes) << row;
+      EXPECT_DOUBLE_EQ(row["times_the_ring"], TermsOf(pattern, 1).link_bytes / ring) << row;
+    }
   }
 
   // Every figure says of which run it is, and can be had as a drawing and as figures.
