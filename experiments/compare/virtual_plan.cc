@@ -47,7 +47,7 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalo
   if (names.empty()) names = {"ring", "ps-sync", "ps-async"};
   if (!Contains(names, "single")) {
     names.insert(names.begin(), "single");
-    plan.notes.push_back("single added: speed-up is held against it");
+    plan.notes.push_back(In(options.language, kSingleAdded));
   }
   if (training.compute_ms.empty()) {
     training.compute_ms = absl::StrFormat("%.4g", 1e3 * probe.step_s);

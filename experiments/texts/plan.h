@@ -22,7 +22,8 @@ inline constexpr Phrase kExpectedLine = {"expected:  $0", "预计：     $0"};
 inline constexpr Phrase kTrainingLine = {"training:  $0, $1 on $2, $3, lr $4, expected $5",
                                          "训练：     $0，$1，数据 $2，$3，lr $4，预计 $5"};
 inline constexpr Phrase kNetworkLine = {"network:   $0", "网络：     $0"};
-inline constexpr Phrase kLiveLine = {"live:      $0/ until the run ends", "实况：     $0/#zh（运行结束即关闭）"};
+inline constexpr Phrase kLiveLine = {"live:      $0/ until the run ends",
+                                     "实况：     $0/#zh（运行结束即关闭）"};
 inline constexpr Phrase kLinkText = {"$0 links", "$0 链路"};
 inline constexpr Phrase kLinkUnlimited = {"links without a limit", "不限速的链路"};
 inline constexpr Phrase kLinkLatency = {" with $0 ms", "、延迟 $0 毫秒"};
@@ -31,6 +32,8 @@ inline constexpr Phrase kLoopbackText = {"this machine's loopback", "本机回�
 // Notes of a plan.
 inline constexpr Phrase kReferencesAdded = {"$0 added: speed-up is held against single, cost against none",
                                             "已加入 $0：加速比以 single 为准，代价以 none 为准"};
+inline constexpr Phrase kSingleAdded = {"single added: speed-up is held against it",
+                                        "已加入 single：加速比以它为准"};
 inline constexpr Phrase kCrowdedNote = {
     "$0 workers on $1 $2 take turns (oversubscribed): no speed-up is given for them",
     "$0 个 worker 在 $1 个核上轮流运行（超额）：不给出它们的加速比"};
