@@ -8,6 +8,7 @@
 #include <set>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "tests/experiments/chrome_trace.h"
 
 namespace psring {
@@ -123,6 +124,18 @@ TEST(RunTrace, PushesAndPullsGoToARowOfTheServers) {
     EXPECT_EQ(event["args"]["bucket"], event["args"]["worker"] == 1 ? 7 : 0);
   }
   EXPECT_EQ(exchanges, 2);
+}
+
+TEST(RunTrace, ExchangesOfAWorkerThatOverlapStandInLanes) {
+  LaunchTrace launch = {.name = "ps-sync x 1", .workers = 1, .servers = 1, .backend = "native"};
+  launch.ranks = {RankTrace(0, 10, 50), absl::StrReplaceAll(RankTrace(0, 30, 90, 1), {{"3000", "3001"}}),
+                  RankTrace(0, 60, 70, 2)};
+  std::map<int64_t, int64_t> lanes;  // by bucket
+  for (const Json& event : EventsOf(launch)) {
+    if (event["name"] == "exchange") lanes[event["args"]["bucket"]] = event["tid"];
+  }
+  EXPECT_NE(lanes[0], lanes[1]);
+  EXPECT_EQ(lanes[0], lanes[2]);
 }
 
 TEST(RunTrace, LongLaunchesHaveArrowsInEvenlySpacedSteps) {
