@@ -56,6 +56,8 @@ const char* SpanName(SpanKind kind) {
       return "backward";
     case SpanKind::kCommunication:
       return "communication";
+    case SpanKind::kRound:
+      return "round";
     case SpanKind::kExposed:
       return "exposed";
     case SpanKind::kOptimizer:
@@ -139,6 +141,7 @@ std::string ChromeTraceEvents(const Trace& trace) {
         rank, RowId(span.kind, lane), SpanName(span.kind), span.begin_ns / 1000, span.begin_ns % 1000,
         length_ns / 1000, length_ns % 1000, span.step);
     if (span.bucket >= 0) absl::StrAppendFormat(&text, R"(,"bucket":%d)", span.bucket);
+    if (span.round >= 0) absl::StrAppendFormat(&text, R"(,"round":%d)", span.round);
     text += "}}";
   }
 

@@ -20,6 +20,7 @@ enum class SpanKind : uint8_t {
   kForward,
   kBackward,
   kCommunication,  // a bucket in flight: from the first byte that may move to the last that has arrived
+  kRound,          // of a schedule, within a bucket's communication: where the program itself moves it
   kExposed,        // the compute stream stands still for synchronisation
   kOptimizer,
   kOther,
@@ -32,6 +33,7 @@ struct TraceSpan {
   int bucket = -1;  // -1: none
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
+  int round = -1;  // -1: none
 };
 
 struct Traffic {

@@ -29,6 +29,7 @@
 #include "experiments/report/explain_verb.h"
 #include "experiments/report/report_verb.h"
 #include "experiments/rerun/rerun_verb.h"
+#include "experiments/texts/language_flag.h"
 
 namespace psring {
 namespace {
@@ -36,7 +37,7 @@ namespace {
 // What a verb's flags are read into, before they are understood.
 struct RawFlags {
   TrainingOptions training;
-  std::string strategies, workers, servers, repeats, out, time_budget, lrs, like, plan_of;
+  std::string strategies, workers, servers, repeats, out, time_budget, lrs, like, plan_of, language = "en";
   std::string link = "none", latency = "0", shaping = "auto";
   double target_accuracy = 0;
   bool dry_run = false, predict = false, tensorboard = false, live = false;
@@ -184,6 +185,8 @@ void AddSharedFlags(CLI::App& verb, RawFlags& raw) {
           "Also write loss, accuracy, samples/s, communication and staleness of every step as TensorBoard's "
           "event files, in tensorboard/ of the run's folder")
       ->group("Machine and results");
+  AddLanguageFlag(verb, raw.language, "What is printed, and what the page opens with: en or zh")
+      ->group("Machine and results");
   verb.add_option("--out", raw.out, "Folder for the results; else runs/<UTC time>-<verb>")
       ->group("Machine and results")
       ->option_text("DIR")
@@ -326,6 +329,7 @@ absl::StatusOr<ExperimentFlags> Understand(const RawFlags& raw,
   }
   flags.command_line = command_line;
   CompareOptions& options = flags.options;
+  options.language = LanguageOf(raw.language);
   options.training = raw.training;
   PSRING_RETURN_IF_ERROR(ApplyWorkload(options.training));
   if (!raw.strategies.empty()) options.strategies = absl::StrSplit(raw.strategies, ',');
@@ -475,6 +479,8 @@ int Main(int argc, char** argv) {
   RawPredictFlags predict_raw;
   CLI::App* predict = AddPredict(app, predict_raw);
   CLI::App* doctor = app.add_subcommand("doctor", "What this machine has, what is missing, and the mend");
+  std::string doctor_language = "en";
+  AddLanguageFlag(*doctor, doctor_language, "en or zh");
   RawExplainFlags explain_raw;
   CLI::App* explain = AddExplain(app, explain_raw);
   RawRerunFlags rerun_raw;
@@ -490,7 +496,7 @@ int Main(int argc, char** argv) {
   const std::vector<std::string> command_line(argv, argv + argc);
   if (report->parsed()) return RunReport(report_raw, display);
   if (rerun->parsed()) return RunRerun(rerun_raw, interrupt, display);
-  if (doctor->parsed()) return RunDoctor(interrupt);
+  if (doctor->parsed()) return RunDoctor(interrupt, LanguageOf(doctor_language));
   if (replay->parsed()) return RunReplay(replayed, interrupt, display);
   if (bench->parsed()) {
     const absl::StatusOr<BenchFlags> bench_flags = UnderstandBench(bench_raw, command_line);

@@ -48,6 +48,13 @@ struct CollectiveCall {
   int root = 0;
 };
 
+// When a round of a schedule was under way on this rank: from its first transfer's start until its last was
+// there. Where a buffer is cut into segments, rounds overlap.
+struct RoundTime {
+  int round;                         // of the schedule; those in which the rank does nothing are left out
+  int64_t begin_ns = 0, end_ns = 0;  // MonotonicNanos
+};
+
 // One thread at a time calls everything but Abort.
 class ProcessGroup {
  public:
@@ -89,6 +96,10 @@ class ProcessGroup {
   // way on any rank; peers give the memory back when the group ends.
   virtual absl::Status Register(const Buffer& buffer);
   virtual void Unregister(const Buffer& buffer);
+
+  // From now on each call appends its schedule's rounds, as they begin, to `rounds`, from the stream's work;
+  // null: no more. While no call is under way. Other people's libraries do not say: of them nothing comes.
+  virtual void NoteRounds(std::vector<RoundTime>* rounds);
 
   // From any thread: every waiting and later call fails with `why`.
   virtual void Abort(absl::Status why) = 0;

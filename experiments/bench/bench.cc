@@ -22,6 +22,7 @@
 #include "experiments/predict/machine_profile.h"
 #include "experiments/processes/mpirun.h"
 #include "experiments/report/report_verb.h"
+#include "experiments/texts/bench.h"
 
 namespace psring {
 namespace {
@@ -133,12 +134,12 @@ absl::Status Bench(const BenchFlags& flags, const Interrupt& interrupt, Display&
     display.Say(text.substr(0, text.find_last_not_of('\n') + 1));
   };
   if (flags.dry_run) {
-    say(BenchHeadText(flags.request, plan, run.machine, expected_s));
+    say(BenchHeadText(flags.request, plan, run.machine, expected_s, flags.language));
     return absl::OkStatus();
   }
   PSRING_ASSIGN_OR_RETURN(const Outputs outputs, Outputs::Make(flags));
   run.run_id = fs::path(outputs.folder()).filename().string();
-  say(BenchHeadText(flags.request, plan, run.machine, expected_s));
+  say(BenchHeadText(flags.request, plan, run.machine, expected_s, flags.language));
 
   const int64_t begin = MonotonicNanos();
   BenchResult result(plan);
@@ -162,14 +163,13 @@ absl::Status Bench(const BenchFlags& flags, const Interrupt& interrupt, Display&
     PSRING_RETURN_IF_ERROR(WriteFile(flags.profile, ProfilesJson(profiles)));
     for (const MachineProfile& profile : profiles) display.Say(absl::StrCat("# ", Describe(profile)));
   }
-  const std::string tables = BenchTablesText(flags.request, result, run.machine);
   PSRING_RETURN_IF_ERROR(
-      outputs.Write("bench.txt", BenchHeadText(flags.request, plan, run.machine, expected_s) + tables));
-  PSRING_RETURN_IF_ERROR(WriteRunReport(outputs.folder()));
-  say(tables);
+      outputs.Write("bench.txt", BenchHeadText(flags.request, plan, run.machine, expected_s) +
+                                     BenchTablesText(flags.request, result, run.machine)));
+  PSRING_RETURN_IF_ERROR(WriteRunReport(outputs.folder(), flags.language));
+  say(BenchTablesText(flags.request, result, run.machine, flags.language));
   if (!outputs.json().empty()) display.Say(absl::StrCat("# Writing JSON output to ", outputs.json()));
-  display.Say(
-      absl::StrFormat("# all of it: %s/report.html and beside it (%.0f s)", outputs.folder(), run.wall_s));
+  display.Say(Say(flags.language, kBenchAllOfIt, outputs.folder(), absl::StrFormat("%.0f", run.wall_s)));
   return absl::OkStatus();
 }
 

@@ -12,6 +12,7 @@
 #include "common/check.h"
 #include "common/command_line.h"
 #include "common/reduce.h"
+#include "experiments/texts/language_flag.h"
 
 namespace psring {
 namespace {
@@ -200,6 +201,8 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   add(results, "-J,--output_file", raw.json_file, "FILE",
       "nccl-tests' JSON, with more fields; never overwrites: FILE.0 and so on", CheckJsonPath);
   add(results, "--out", raw.out, "DIR", "Folder for the results; else runs/<UTC time>-bench", CheckText);
+  AddLanguageFlag(*verb, raw.language, "Of what is printed around the tables, and of the page: en or zh")
+      ->group(results);
   verb->add_flag("--dry_run", raw.dry_run, "Print the plan and the expected time, and do nothing")
       ->group(results);
   return verb;
@@ -211,6 +214,7 @@ absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
                    .json_file = raw.json_file,
                    .profile = raw.profile,
                    .dry_run = raw.dry_run,
+                   .language = LanguageOf(raw.language),
                    .command_line = command_line};
   BenchRequest& request = flags.request;
   PSRING_ASSIGN_OR_RETURN(request.sizes, UnderstandSizes(raw));

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "experiments/bench/plan.h"
+#include "experiments/texts/phrase.h"
 
 namespace CLI {
 class App;
@@ -17,7 +18,7 @@ namespace psring {
 struct RawBenchFlags {
   std::string min_bytes, max_bytes, step_bytes, step_factor, sizes;
   std::string collectives, backends, algorithms, transports, buffers, workers, servers, types, ops;
-  std::string segment, sockets, ranks_per_node, out, json_file, profile;
+  std::string segment, sockets, ranks_per_node, out, json_file, profile, language = "en";
   int root = 0, iterations = 20, aggregated = 0, warmup = 5, checks = 1, average = 3, rounds = 0;
   double timeout_s = 60;
   bool limits = false, no_pin = false, dry_run = false;
@@ -29,6 +30,7 @@ struct BenchFlags {
   std::string json_file;  // empty: none
   std::string profile;    // file for the machine's profile; empty: none
   bool dry_run = false;
+  Language language = Language::kEnglish;
   std::vector<std::string> command_line;
 };
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "common/collective_table.h"
 #include "experiments/compare/statistics.h"
+#include "experiments/texts/bench.h"
 
 namespace psring {
 
@@ -38,18 +39,15 @@ std::optional<double> MeasuredLimits::BusBandwidth(const BenchCombination& combi
   return BusFactor(combination.collective, combination.workers) * static_cast<double>(bytes) / *median / 1e3;
 }
 
-std::string MeasuredLimits::PushPullText(int workers) const {
+std::string MeasuredLimits::PushPullText(int workers, Language language) const {
   std::set<uint64_t> sizes;
   for (const auto& [key, times] : times_us_) {
     const auto& [its_workers, kind, collective, bytes] = key;
     if (its_workers == workers && collective == kPushPull) sizes.insert(bytes);
   }
   if (sizes.empty()) return "";
-  std::string text = absl::StrFormat(
-      "# Limits of a server's round with %d workers, us. raw: the same over plain TCP. fused: all gradients\n"
-      "# added, the weights updated and written for every worker, in one pass through memory.\n"
-      "# %10s  %10s  %10s\n",
-      workers, "size", "raw", "fused");
+  std::string text = absl::StrCat(Say(language, kServerLimits, workers), "\n",
+                                  absl::StrFormat("# %10s  %10s  %10s\n", "size", "raw", "fused"));
   for (const uint64_t bytes : sizes) {
     absl::StrAppendFormat(&text, "# %10d", bytes);
     for (const char* kind : {"raw", "fused"}) {
@@ -61,21 +59,18 @@ std::string MeasuredLimits::PushPullText(int workers) const {
   return text;
 }
 
-std::string MeasuredLimits::Text(int workers) const {
+std::string MeasuredLimits::Text(int workers, Language language) const {
   std::set<std::pair<std::string, uint64_t>> rows;
   for (const auto& [key, times] : times_us_) {
     const auto& [its_workers, kind, collective, bytes] = key;
     if (its_workers == workers && kind != "copy" && collective != kPushPull) rows.insert({collective, bytes});
   }
-  std::string text = rows.empty() ? ""
-                                  : absl::StrFormat(
-                                        "# Limits of this host with %d processes, GB/s. copy: each copies, "
-                                        "all at once. shared, tcp, unix: "
-                                        "busbw\n"
-                                        "# of the least work: adding straight out of peers' memory; sending "
-                                        "around a ring, in one go.\n"
-                                        "# %10s  %14s  %8s  %8s  %8s  %8s\n",
-                                        workers, "size", "collective", "copy", "shared", "tcp", "unix");
+  std::string text;
+  if (!rows.empty()) {
+    text = absl::StrCat(Say(language, kHostLimits, workers), "\n",
+                        absl::StrFormat("# %10s  %14s  %8s  %8s  %8s  %8s\n", "size", "collective", "copy",
+                                        "shared", "tcp", "unix"));
+  }
   for (const auto& [collective, bytes] : rows) {
     absl::StrAppendFormat(&text, "# %10d  %14s", bytes, collective);
     for (const char* kind : {"copy", "shared", "tcp", "unix"}) {
@@ -87,7 +82,7 @@ std::string MeasuredLimits::Text(int workers) const {
     }
     text += "\n";
   }
-  return absl::StrCat(text, PushPullText(workers));
+  return absl::StrCat(text, PushPullText(workers, language));
 }
 
 }  // namespace psring

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "experiments/bench/plan.h"
+#include "experiments/texts/phrase.h"
 
 namespace psring {
 
@@ -40,12 +41,12 @@ class MeasuredLimits {
                                      uint64_t bytes) const;
 
   // The lines for people: a size a line, what each of `workers` can do. Each begins with #.
-  std::string Text(int workers) const;
+  std::string Text(int workers, Language language = Language::kEnglish) const;
 
  private:
   using Key = std::tuple<int, std::string, std::string, uint64_t>;
   std::optional<double> MedianUs(const Key& key) const;
-  std::string PushPullText(int workers) const;
+  std::string PushPullText(int workers, Language language) const;
   std::map<Key, std::vector<double>> times_us_;
 };
 

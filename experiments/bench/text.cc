@@ -11,12 +11,10 @@
 #include "experiments/build_info.h"
 #include "experiments/compare/plan_text.h"
 #include "experiments/compare/statistics.h"
+#include "experiments/texts/bench.h"
 
 namespace psring {
 namespace {
-
-const char* const kAverages[] = {"rank 0's", "the mean of the ranks'", "the fastest rank's",
-                                 "the slowest rank's"};
 
 std::string StepText(const SizeSweep& sweep) {
   if (!sweep.list.empty()) return "0(list)";
@@ -31,23 +29,23 @@ std::string ShortName(const BenchTable& table) {
                       table.transport, combination.buffers == "private" ? "" : ", " + combination.buffers);
 }
 
-std::string Title(const BenchTable& table) {
+std::string Title(const BenchTable& table, Language language) {
   BenchCombination actual = table.combination;
   actual.algorithm = table.algorithm;
   actual.transport = table.transport;
-  std::string title = absl::StrFormat("# === %s; others used %.0f%% of the processors\n", actual.name(),
-                                      Mean(table.foreign_cpu_pct));
+  std::string title =
+      Say(language, kBenchTitle, actual.name(), absl::StrFormat("%.0f", Mean(table.foreign_cpu_pct))) + "\n";
   const std::string& asked = table.combination.transport;
   if (asked != "auto" && asked != table.transport) {
-    absl::StrAppend(&title, "# note: --transport ", asked, " was asked for, and ", table.transport,
-                    " is what it runs over\n");
+    absl::StrAppend(&title, Say(language, kBenchOtherTransport, asked, table.transport), "\n");
   }
   return title;
 }
 
-std::string TableText(const BenchRequest& request, const BenchResult& result, const BenchTable& table) {
+std::string TableText(const BenchRequest& request, const BenchResult& result, const BenchTable& table,
+                      Language language) {
   const bool limits = !result.limits().empty();
-  std::string text = Title(table) + CollectiveTableHeader(limits);
+  std::string text = Title(table, language) + CollectiveTableHeader(limits);
   double busbw = 0;
   int values = 0;
   for (const BenchCell& cell : table.cells) {
@@ -64,7 +62,7 @@ std::string TableText(const BenchRequest& request, const BenchResult& result, co
 
 // All combinations of a collective and a number of workers, a line each, busbw out of place by size.
 std::string SummaryText(const BenchRequest& request, const BenchResult& result, const std::string& collective,
-                        int workers) {
+                        int workers, Language language) {
   std::vector<const BenchTable*> tables;
   for (const BenchTable& table : result.tables()) {
     if (table.combination.collective == collective && table.combination.workers == workers) {
@@ -87,42 +85,43 @@ std::string SummaryText(const BenchRequest& request, const BenchResult& result, 
     }
     body += line + "\n";
   }
-  return absl::StrCat("#\n# Summary: ", collective, ", ", workers, " workers, busbw in GB/s, out of place\n",
-                      head, "\n", body);
+  return absl::StrCat("#\n", Say(language, kBenchSummary, collective, workers), "\n", head, "\n", body);
 }
 
 }  // namespace
 
 std::string BenchHeadText(const BenchRequest& request, const BenchPlan& plan, const Machine& machine,
-                          double expected_s) {
-  std::string text = absl::StrFormat("# psring bench %s (%s) on %d %s, %s\n", kVersion, kRevision,
-                                     machine.cores, machine.cores == 1 ? "core" : "cores", machine.cpu_model);
+                          double expected_s, Language language) {
+  std::string text = Say(language, kBenchOn, kVersion, kRevision, machine.cores,
+                         machine.cores == 1 ? "core" : "cores", machine.cpu_model) +
+                     "\n";
   absl::StrAppendFormat(
       &text, "# minBytes %d maxBytes %d step: %s warmup iters: %d iters: %d agg iters: %s validation: %d\n",
       std::ranges::min(plan.sizes), std::ranges::max(plan.sizes), StepText(request.sizes), request.warmup,
       plan.iterations * plan.rounds,
       request.aggregated > 0 ? absl::StrCat(request.aggregated) : "as many as last 200 us", request.checks);
-  absl::StrAppendFormat(&text,
-                        "# time: of one call, %s; the median over iters, in which combinations take turns\n",
-                        kAverages[request.average]);
+  absl::StrAppend(&text, Say(language, kBenchTime, In(language, kAverages[request.average])), "\n");
   for (const BenchLaunch& launch : plan.launches) {
-    absl::StrAppendFormat(&text, "# %s:%s\n", launch.name(), launch.limits ? " limits" : "");
+    absl::StrAppendFormat(&text, "# %s:%s\n", launch.name(), launch.limits ? In(language, kBenchLimits) : "");
     for (const size_t i : launch.combinations) {
       absl::StrAppend(&text, "#    ", plan.combinations[i].name(), "\n");
     }
     if (launch.workers > machine.cores) {
-      absl::StrAppendFormat(&text, "#    %d processes on %d cores take turns\n", launch.workers,
-                            machine.cores);
+      absl::StrAppend(&text, Say(language, kBenchTurns, launch.workers, machine.cores), "\n");
     }
   }
-  for (const std::string& note : plan.notes) absl::StrAppend(&text, "# note: ", note, "\n");
-  absl::StrAppendFormat(&text, "# expected: %d %s of %d %s, about %s\n", plan.rounds,
-                        plan.rounds == 1 ? "round" : "rounds", plan.launches.size(),
-                        plan.launches.size() == 1 ? "launch" : "launches", HumanSeconds(expected_s));
+  for (const std::string& note : plan.notes) absl::StrAppend(&text, Say(language, kBenchNote, note), "\n");
+  const std::string launches =
+      plan.launches.size() == 1 ? In(language, kOneLaunch) : Say(language, kLaunches, plan.launches.size());
+  absl::StrAppend(
+      &text,
+      Say(language, kBenchExpected, RoundsText(plan.rounds, language), launches, HumanSeconds(expected_s)),
+      "\n");
   return text;
 }
 
-std::string BenchTablesText(const BenchRequest& request, const BenchResult& result, const Machine&) {
+std::string BenchTablesText(const BenchRequest& request, const BenchResult& result, const Machine&,
+                            Language language) {
   std::string text = "#\n# Using processes\n";
   for (const auto& [workers, ranks] : result.ranks()) {
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -134,13 +133,14 @@ std::string BenchTablesText(const BenchRequest& request, const BenchResult& resu
   std::string summaries;
   std::set<int> workers;
   for (const BenchTable& table : result.tables()) {
-    text += TableText(request, result, table);
+    text += TableText(request, result, table, language);
     const std::pair<std::string, int> key = {table.combination.collective, table.combination.workers};
-    if (summarised.insert(key).second) summaries += SummaryText(request, result, key.first, key.second);
+    if (summarised.insert(key).second)
+      summaries += SummaryText(request, result, key.first, key.second, language);
     workers.insert(key.second);
   }
   for (const int count : workers) {
-    const std::string limits = result.limits().Text(count);
+    const std::string limits = result.limits().Text(count, language);
     if (!limits.empty()) text += "#\n" + limits;
   }
   return text + summaries;

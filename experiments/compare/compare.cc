@@ -9,6 +9,7 @@
 #include "experiments/compare/plan_text.h"
 #include "experiments/compare/rates.h"
 #include "experiments/compare/virtual_plan.h"
+#include "experiments/texts/plan.h"
 
 namespace psring {
 namespace {
@@ -23,16 +24,16 @@ absl::StatusOr<int> RunRounds(const ExperimentFlags& flags, const Plan& plan, Ex
     const double spent = experiment.seconds();
     const double left = flags.options.time_budget_s - plan.accuracy_s - spent;
     if (plan.rounds_fitted && round >= kFewestRounds && longest_s > left) {
-      const std::string note =
-          absl::StrFormat("%d of %d rounds: another one would not fit into the time budget of %s", round,
-                          plan.rounds, HumanSeconds(flags.options.time_budget_s));
+      const std::string note = Say(flags.options.language, kRoundsCut, round, plan.rounds,
+                                   HumanSeconds(flags.options.time_budget_s));
       experiment.note(note);
-      display.Say(absl::StrCat("note: ", note));
+      display.Say(absl::StrCat(In(flags.options.language, kNoteLine), note));
       return round;
     }
     for (int index : RoundOrder(static_cast<int>(plan.cost.size()), seed, round)) {
-      PSRING_RETURN_IF_ERROR(experiment.Run(plan.cost[static_cast<size_t>(index)], "cost", round,
-                                            absl::StrFormat("round %d/%d  ", round + 1, plan.rounds)));
+      PSRING_RETURN_IF_ERROR(
+          experiment.Run(plan.cost[static_cast<size_t>(index)], "cost", round,
+                         Say(flags.options.language, kRoundLabel, round + 1, plan.rounds)));
     }
     longest_s = std::max(longest_s, experiment.seconds() - spent);
   }
@@ -45,12 +46,12 @@ void ShortenTrainings(const ExperimentFlags& flags, int rounds, Experiment& expe
   const int64_t planned = plan.accuracy.empty() ? 0 : plan.accuracy.front().training.samples;
   const double slowness = experiment.seconds() / (rounds * plan.round_s);
   if (!ShortenAccuracy(flags.options.time_budget_s - experiment.seconds(), slowness, plan)) return;
-  const std::string note = absl::StrFormat(
-      "the trainings take %d samples each instead of %d, for a time budget of %s",
-      plan.accuracy.front().training.samples, planned, HumanSeconds(flags.options.time_budget_s));
+  const std::string note =
+      Say(flags.options.language, kTrainingsShortened, plan.accuracy.front().training.samples, planned,
+          HumanSeconds(flags.options.time_budget_s));
   experiment.note(note);
   experiment.set_accuracy(plan.accuracy);
-  display.Say(absl::StrCat("note: ", note));
+  display.Say(absl::StrCat(In(flags.options.language, kNoteLine), note));
 }
 
 // Tries all rates with each strategy and gives every configuration the one that is best for it.
@@ -71,11 +72,10 @@ absl::Status SweepRates(const ExperimentFlags& flags, Experiment& experiment, Di
   for (auto* configurations : {&plan.cost, &plan.accuracy}) {
     for (Configuration& configuration : *configurations) TakeRate(tried, configuration);
   }
-  const std::string note = absl::StrFormat(
-      "learning rates picked on %d validation samples that nobody trains on (all tried: rates.csv): %s",
-      flags.options.training.validation, DescribeRates(tried));
+  const std::string note =
+      Say(flags.options.language, kRatesPicked, flags.options.training.validation, DescribeRates(tried));
   plan.notes.push_back(note);
-  display.Say(absl::StrCat("note: ", note));
+  display.Say(absl::StrCat(In(flags.options.language, kNoteLine), note));
   experiment.set_plan(plan);
   return absl::OkStatus();
 }
@@ -84,7 +84,7 @@ absl::Status SweepRates(const ExperimentFlags& flags, Experiment& experiment, Di
 absl::Status RunSimulated(const ExperimentFlags& flags, const Plan& plan, Experiment& experiment) {
   for (int round = 0; round < plan.rounds; ++round) {
     const std::string label =
-        plan.rounds > 1 ? absl::StrFormat("seed %d  ", round + flags.options.training.seed) : "";
+        plan.rounds > 1 ? Say(flags.options.language, kSeedLabel, round + flags.options.training.seed) : "";
     for (const Configuration& configuration : plan.cost) {
       PSRING_RETURN_IF_ERROR(experiment.Run(configuration, "training", round, label));
     }
@@ -103,7 +103,7 @@ absl::Status Compare(const ExperimentFlags& flags, const Interrupt& interrupt, D
                                                           prepared.machine.cores));
   PSRING_RETURN_IF_ERROR(TakePlanOf(flags, plan));
   PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, plan));
-  display.Say(DescribePlan(plan));
+  display.Say(DescribePlan(plan, flags.options.language));
   if (flags.dry_run) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Experiment> experiment,
                           Experiment::Start(flags, "compare", prepared, plan, interrupt, display));
@@ -113,10 +113,11 @@ absl::Status Compare(const ExperimentFlags& flags, const Interrupt& interrupt, D
   ShortenTrainings(flags, rounds, *experiment, display, plan);
   for (int repeat = 0; repeat < plan.accuracy_repeats; ++repeat) {
     for (const Configuration& configuration : plan.accuracy) {
-      const std::string seed =
-          plan.accuracy_repeats > 1 ? absl::StrFormat("seed %d  ", repeat + flags.options.training.seed) : "";
-      PSRING_RETURN_IF_ERROR(
-          experiment->Run(configuration, "accuracy", repeat, absl::StrCat("accuracy  ", seed)));
+      const std::string seed = plan.accuracy_repeats > 1 ? Say(flags.options.language, kSeedLabel,
+                                                               repeat + flags.options.training.seed)
+                                                         : "";
+      PSRING_RETURN_IF_ERROR(experiment->Run(configuration, "accuracy", repeat,
+                                             absl::StrCat(In(flags.options.language, kAccuracyLabel), seed)));
     }
   }
   return experiment->Report(rounds);

@@ -29,6 +29,7 @@
 #include "experiments/processes/mpirun.h"
 #include "experiments/report/assets.h"
 #include "experiments/report/report_verb.h"
+#include "experiments/texts/plan.h"
 
 namespace psring {
 namespace {
@@ -333,7 +334,7 @@ absl::Status Experiment::LetRead() {
     return {.code = 404, .body = "there is / and /live.json\n"};
   };
   PSRING_ASSIGN_OR_RETURN(live_server_, HttpServer::Start({.port = flags_.live_port}, answer));
-  display_.Say(absl::StrCat("live:      ", live_server_->url(), "/ until the run ends"));
+  display_.Say(Say(language(), kLiveLine, live_server_->url()));
   return absl::OkStatus();
 }
 
@@ -347,7 +348,7 @@ absl::Status Experiment::BuildCluster() {
   absl::StatusOr<Wires> wires;
   if (prepared_.shaping == Shaping::kNone) {
     if (!prepared_.why_no_link.empty()) {
-      display_.Say(absl::StrCat("note:      no virtual cluster: ", prepared_.why_no_link));
+      display_.Say(absl::StrCat(In(language(), kNoteLine), "no virtual cluster: ", prepared_.why_no_link));
     }
     display_.Redraw("measuring the loopback");
     wires = CalibrateLoopback(prepared_.machine.cores, absl::Seconds(1));
@@ -362,13 +363,14 @@ absl::Status Experiment::BuildCluster() {
     site_.cluster = cluster_.get();
     wires = cluster_->Measure();
     manifest_.link = cluster_->report();
-    display_.Say(absl::StrCat("network:   ", DescribeLink(manifest_.link)));
+    display_.Say(Say(language(), kNetworkLine, DescribeLink(manifest_.link, language())));
     if (!prepared_.why_userspace.empty()) {
-      display_.Say(absl::StrCat("note:      no namespaces here, so psring's own transports hold back: ",
-                                prepared_.why_userspace));
+      display_.Say(absl::StrCat(
+          In(language(), kNoteLine),
+          "no namespaces here, so psring's own transports hold back: ", prepared_.why_userspace));
     }
     if (!manifest_.link.invalid.empty()) {
-      display_.Say(absl::StrCat("note:      not valid: ", manifest_.link.invalid));
+      display_.Say(absl::StrCat(In(language(), kNoteLine), "not valid: ", manifest_.link.invalid));
     }
   }
   if (wires.ok()) {
@@ -428,9 +430,11 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   runs.sample = launched.records.ranks.front();
   if (part != "accuracy") runs.cost.push_back(figures);
   if (part != "cost") runs.accuracy.push_back(figures);
-  std::string line = absl::StrFormat("%s%s: %s samples/s, %.1f ms a step", label, configuration.name(),
-                                     WithThousands(figures.samples_per_s), figures.step_ms);
-  if (figures.test_accuracy) absl::StrAppendFormat(&line, ", test accuracy %.4f", *figures.test_accuracy);
+  std::string line = Say(language(), kLaunchLine, label, configuration.name(),
+                         WithThousands(figures.samples_per_s), absl::StrFormat("%.1f", figures.step_ms));
+  if (figures.test_accuracy) {
+    line += Say(language(), kLaunchAccuracy, absl::StrFormat("%.4f", *figures.test_accuracy));
+  }
   if (part == "cost") {
     display_.SayPlain(line);
   } else {
@@ -490,17 +494,23 @@ absl::Status Experiment::Report(int rounds_done) {
   PSRING_RETURN_IF_ERROR(folder_.WriteTrace());
   PSRING_RETURN_IF_ERROR(folder_.Write("manifest.json", ManifestJson(manifest_)));
 
-  const std::vector<std::string> findings = Findings(rows, manifest_.wires, prepared_.machine.cores);
-  PSRING_RETURN_IF_ERROR(folder_.Write("findings.txt", absl::StrCat(absl::StrJoin(findings, "\n"), "\n")));
-  PSRING_RETURN_IF_ERROR(WriteRunReport(folder_.path()));
+  const auto findings = [&](Language in) {
+    return Findings(rows, manifest_.wires, prepared_.machine.cores, in);
+  };
+  for (const auto& [in, file] :
+       {std::pair(Language::kEnglish, "findings.txt"), std::pair(Language::kChinese, "findings.zh.txt")}) {
+    PSRING_RETURN_IF_ERROR(folder_.Write(file, absl::StrCat(absl::StrJoin(findings(in), "\n"), "\n")));
+  }
+  PSRING_RETURN_IF_ERROR(WriteRunReport(folder_.path(), language()));
 
-  std::string text = absl::StrCat("\n", Table(rows), "\n");
-  for (const std::string& sentence : findings) text += Wrap(sentence, "- ");
-  absl::StrAppend(&text, "\n", HumanSeconds(manifest_.wall_s), "; all of it: ", folder_.path(),
-                  "/report.html, and beside it summary.csv, runs.csv, curves.csv, steps.jsonl, trace.json",
-                  flags_.predict && manifest_.wires ? ", residuals.csv" : "",
-                  flags_.tensorboard ? "; tensorboard --logdir " : "",
-                  flags_.tensorboard ? folder_.path() + "/tensorboard" : "");
+  std::string text = absl::StrCat("\n", Table(rows, language()), "\n");
+  for (const std::string& sentence : findings(language())) text += Wrap(sentence, "- ");
+  const std::string beside = absl::StrCat("summary.csv, runs.csv, curves.csv, steps.jsonl, trace.json",
+                                          flags_.predict && manifest_.wires ? ", residuals.csv" : "",
+                                          flags_.tensorboard ? "; tensorboard --logdir " : "",
+                                          flags_.tensorboard ? folder_.path() + "/tensorboard" : "");
+  absl::StrAppend(&text, "\n",
+                  Say(language(), kAllOfIt, HumanSeconds(manifest_.wall_s), folder_.path(), beside));
   display_.Say(text);
   return absl::OkStatus();
 }

@@ -93,6 +93,8 @@ class Experiment {
   // Where it was asked for: predictions beside `rows`, and residuals.csv.
   absl::Status Predict(const std::vector<ConfigurationRuns>& runs, std::vector<SummaryRow>& rows);
 
+  Language language() const { return flags_.options.language; }
+
   const ExperimentFlags& flags_;
   const Prepared& prepared_;
   const Interrupt& interrupt_;

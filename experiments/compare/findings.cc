@@ -8,11 +8,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "common/delays.h"
+#include "experiments/compare/plan_text.h"
 #include "experiments/compare/residuals.h"
 #include "experiments/compare/table.h"
 #include "experiments/compare/waiting_findings.h"
+#include "experiments/texts/findings.h"
 
 namespace psring {
 namespace {
@@ -32,34 +33,40 @@ bool IsServer(const SummaryRow& row) {
 }
 
 // gRPC is TCP too.
-std::string WiresName(const std::string& transport) {
+std::string WiresName(const std::string& transport, Language language) {
   if (transport == "tcp" || transport == "grpc") return "TCP";
-  return transport == "shm" ? "shared memory" : transport;
+  return transport == "shm" ? In(language, kSharedMemory) : transport;
 }
 
 // "ps-sync on 2 servers": where a sentence names the workers already.
-std::string NameOf(const SummaryRow& row) {
+std::string NameOf(const SummaryRow& row, Language language) {
   const int servers = row.configuration.servers();
-  return absl::StrCat(row.configuration.strategy.name,
-                      servers > 1 ? absl::StrCat(" on ", servers, " servers") : "");
+  const std::string& name = row.configuration.strategy.name;
+  return servers > 1 ? Say(language, kOnServers, name, servers) : name;
 }
 
-std::string Range(const std::optional<Interval>& interval) {
-  if (!interval) return "one round, so no interval";
-  return absl::StrFormat("95%%: %.2f to %.2f", interval->low, interval->high);
+std::string Fixed(double value, int digits = 2) { return absl::StrFormat("%.*f", digits, value); }
+
+std::string Signed(double value) { return absl::StrFormat("%+.1f", value); }
+
+std::string Range(const std::optional<Interval>& interval, Language language) {
+  if (!interval) return In(language, kNoInterval);
+  return Say(language, kInterval, Fixed(interval->low), Fixed(interval->high));
 }
 
-std::string Verdict(const PairedComparison& pair, int rounds) {
-  if (pair.differs) {
-    return absl::StrFormat("%.2f times the samples/s (%s, %d rounds)", pair.ratio, Range(pair.interval),
-                           rounds);
-  }
-  if (pair.too_few_rounds) {
-    return absl::StrFormat("%.2f times the samples/s, but %d rounds are too few to call that a difference",
-                           pair.ratio, rounds);
-  }
-  return absl::StrFormat("no difference shown (ratio %.2f, %s, %d %s)", pair.ratio, Range(pair.interval),
-                         rounds, rounds == 1 ? "round" : "rounds");
+// "a figure (its interval)".
+std::string WithRange(const std::string& figure, const std::optional<Interval>& interval, int digits,
+                      Language language) {
+  if (!interval) return figure;
+  return Say(language, kBetween, figure, Fixed(interval->low, digits), Fixed(interval->high, digits));
+}
+
+std::string Verdict(const PairedComparison& pair, int rounds, Language language) {
+  const std::string ratio = Fixed(pair.ratio), range = Range(pair.interval, language),
+                    count = RoundsText(rounds, language);
+  if (pair.differs) return Say(language, kPairWins, ratio, range, count);
+  if (pair.too_few_rounds) return Say(language, kPairTooFew, ratio, count);
+  return Say(language, kPairEven, ratio, range, count);
 }
 
 // What computing may take of a step for the network to be what is measured.
@@ -89,31 +96,24 @@ std::vector<int> TimedCounts(const std::vector<SummaryRow>& rows) {
   return {counts.begin(), counts.end()};
 }
 
-void AddCosts(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+void AddCosts(const std::vector<SummaryRow>& rows, Sentences& findings) {
   for (int workers : TimedCounts(rows)) {
     const SummaryRow* none = Find(rows, "none", workers);
     if (none == nullptr) continue;
     std::vector<std::string> costs;
     for (const SummaryRow& row : rows) {
       if (row.configuration.workers != workers || !row.cost_against_none_ms) continue;
-      std::string cost = absl::StrFormat("%s %+.1f ms", NameOf(row), *row.cost_against_none_ms);
-      if (row.cost_against_none_95) {
-        absl::StrAppendFormat(&cost, " (%.1f to %.1f)", row.cost_against_none_95->low,
-                              row.cost_against_none_95->high);
-      }
-      costs.push_back(cost);
+      costs.push_back(
+          WithRange(findings.Say(kCost, NameOf(row, findings.language()), Signed(*row.cost_against_none_ms)),
+                    row.cost_against_none_95, 1, findings.language()));
     }
     if (costs.empty()) continue;
-    findings.push_back(
-        absl::StrFormat("With %d workers a step without any communication takes %.1f ms. Keeping the "
-                        "replicas in step costs on top: %s.",
-                        workers, none->mean.step_ms, absl::StrJoin(costs, ", ")));
+    findings.Add(kCosts, workers, Fixed(none->mean.step_ms, 1), findings.Joined(costs));
   }
 }
 
 // Every all-reduce strategy against every server strategy that gives the same mathematics.
-void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
-              std::vector<std::string>& findings) {
+void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires, Sentences& findings) {
   std::vector<std::string> pairs;
   for (int workers : TimedCounts(rows)) {
     for (const SummaryRow& group : rows) {
@@ -131,51 +131,36 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
         const bool alone = group.configuration.training.ranks_per_process == workers;
         if (group.link.bits_per_s > 0 && workers > 1 && alone) continue;
         const PairedComparison pair = ComparePairs(group.round_samples_per_s, server.round_samples_per_s);
-        const std::string names = absl::StrFormat("%s against %s with %d workers",
-                                                  group.configuration.strategy.name, NameOf(server), workers);
-        pairs.push_back(absl::StrCat(names, ": ", Verdict(pair, group.rounds)));
+        pairs.push_back(findings.Say(kPair, group.configuration.strategy.name,
+                                     NameOf(server, findings.language()), workers,
+                                     Verdict(pair, group.rounds, findings.language())));
       }
     }
   }
   if (pairs.empty()) return;
   const LinkReport& link = rows.front().link;
   if (link.bits_per_s > 0 && !link.invalid.empty()) {
-    findings.push_back(
-        absl::StrCat("It names no winner: this machine did not carry the network (", link.invalid, ")."));
+    findings.Add(kNetworkNotCarried, link.invalid);
     return;
   }
   if (link.bits_per_s > 0) {
-    findings.push_back(absl::StrCat("On ", DescribeLink(link), ": ", absl::StrJoin(pairs, "; "), "."));
     int each = 1;
     for (const SummaryRow& row : rows) each = std::max(each, row.configuration.training.ranks_per_process);
-    findings.push_back(
-        each == 1
-            ? "Theory for large gradients gives one server on rank 0 N/2 times a ring's time (N times with "
-              "--ps_schedule serial): its link carries the gradients of all others."
-            : absl::StrFormat(
-                  "A machine has %1$d workers behind its link. Theory for large gradients gives one server "
-                  "on rank 0 N(N-%1$d)/(2(N-1)) times a ring's time (twice that with --ps_schedule serial): "
-                  "its link carries the gradients of all workers elsewhere, and a ring passes each link "
-                  "once.",
-                  each));
+    findings.Add(kPairsOnLink, DescribeLink(link, findings.language()), findings.Joined(pairs, kSemicolon));
+    if (each == 1) {
+      findings.Add(kServerInTheory);
+    } else {
+      findings.Add(kServerOfMachinesInTheory, each);
+    }
     return;
   }
-  findings.push_back(
-      absl::StrCat(absl::StrJoin(pairs, "; "),
-                   ". That compares two programs and the processor time they need, on one machine."));
-  std::string loopback = "It names no winner for a network: all ranks shared one loopback";
-  if (wires) {
-    absl::StrAppendFormat(&loopback, " (%.1f GB/s in all, %.0f us)", wires->medium_bytes_per_s / 1e9,
-                          wires->latency_s * 1e6);
-  }
-  findings.push_back(absl::StrCat(
-      loopback,
-      ", on which a server has no link of its own to fill and a ring none to spread over. Where every "
-      "machine has its own link, theory gives one server on rank 0 N/2 times a ring's time (N times with "
-      "--ps_schedule serial) for large gradients."));
+  findings.Add(kPairsOnLoopback, findings.Joined(pairs, kSemicolon));
+  findings.Add(kNoNetwork, wires ? findings.Say(kLoopbackSpeed, Fixed(wires->medium_bytes_per_s / 1e9, 1),
+                                                Fixed(wires->latency_s * 1e6, 0))
+                                 : "");
 }
 
-void AddBytes(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+void AddBytes(const std::vector<SummaryRow>& rows, Sentences& findings) {
   std::vector<std::string> off;
   int compared = 0;
   for (const SummaryRow& row : rows) {
@@ -184,170 +169,143 @@ void AddBytes(const std::vector<SummaryRow>& rows, std::vector<std::string>& fin
     ++compared;
     const double predicted = *row.predicted_payload_bytes;
     if (std::abs(row.mean.payload_tx_bytes - predicted) > kSameBytes * std::max(predicted, 1.0)) {
-      off.push_back(absl::StrFormat("%s sent %.3f MB where theory has %.3f", row.configuration.name(),
-                                    row.mean.payload_tx_bytes / 1e6, predicted / 1e6));
+      off.push_back(findings.Say(kBytesDiffer, row.configuration.name(),
+                                 Fixed(row.mean.payload_tx_bytes / 1e6, 3), Fixed(predicted / 1e6, 3)));
     }
   }
   if (compared == 0) return;
-  findings.push_back(
-      off.empty() ? "The bytes sent are those of theory: an all-reduce sends 2(N-1)/N of the gradient "
-                    "per worker and step, a server's worker one gradient (and one set of weights back)."
-                  : absl::StrCat("Bytes differ from theory: ", absl::StrJoin(off, "; "), "."));
+  if (off.empty()) {
+    findings.Add(kBytesAgree);
+  } else {
+    findings.Add(kBytesOff, findings.Joined(off, kSemicolon));
+  }
 }
 
-void AddDerivedBytes(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+void AddDerivedBytes(const std::vector<SummaryRow>& rows, Sentences& findings) {
   std::set<std::string> names;
   for (const SummaryRow& row : rows) {
     if (BytesAreDerived(row) && !row.configuration.simulated()) names.insert(row.configuration.strategy.name);
   }
   if (names.empty()) return;
-  findings.push_back(absl::StrCat("The bytes of ", absl::StrJoin(names, ", "),
-                                  " are derived, 2(N-1)/N of the gradient: other people's collectives do not "
-                                  "count theirs."));
+  findings.Add(kBytesDerived, findings.Joined(names));
 }
 
-void AddStaleness(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+void AddStaleness(const std::vector<SummaryRow>& rows, Sentences& findings) {
   std::vector<std::string> parts, bounded;
   for (const SummaryRow& row : rows) {
     const StrategyInfo& strategy = row.configuration.strategy;
     if (!row.mean.staleness_mean || strategy.synchronous || row.configuration.workers < 2) continue;
     if (strategy.number > 0) {  // bounded staleness: of every other worker, from K steps behind to K ahead
-      bounded.push_back(
-          absl::StrFormat("%s %.2f (at most %d; the bound is %d)", row.configuration.name(),
-                          *row.mean.staleness_mean, row.mean.staleness_max.value_or(0),
-                          (2 * int64_t{strategy.number} + 1) * (row.configuration.workers - 1)));
+      bounded.push_back(findings.Say(kBoundedOne, row.configuration.name(), Fixed(*row.mean.staleness_mean),
+                                     row.mean.staleness_max.value_or(0),
+                                     (2 * int64_t{strategy.number} + 1) * (row.configuration.workers - 1)));
       continue;
     }
     const int servers = row.configuration.servers();
-    parts.push_back(absl::StrFormat(
-        "%.2f updates with %d workers%s (at most %d)", *row.mean.staleness_mean, row.configuration.workers,
-        servers > 1 ? absl::StrCat(" on ", servers, " servers") : "", row.mean.staleness_max.value_or(0)));
+    parts.push_back(findings.Say(servers > 1 ? kStaleOneOnServers : kStaleOne,
+                                 Fixed(*row.mean.staleness_mean), row.configuration.workers,
+                                 row.mean.staleness_max.value_or(0), servers));
   }
-  if (!bounded.empty()) {
-    findings.push_back(absl::StrCat(
-        "Mean staleness in updates under a bound on the workers' lead: ", absl::StrJoin(bounded, ", "), "."));
-  }
-  if (parts.empty()) return;
-  findings.push_back(absl::StrCat("The mean staleness of asynchronous gradients was ",
-                                  absl::StrJoin(parts, ", "), "; theory says N-1 while all workers push."));
+  if (!bounded.empty()) findings.Add(kBounded, findings.Joined(bounded));
+  if (!parts.empty()) findings.Add(kStale, findings.Joined(parts));
 }
 
-void AddAccuracy(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+void AddAccuracy(const std::vector<SummaryRow>& rows, Sentences& findings) {
   std::vector<std::string> parts;
   const SummaryRow* any = nullptr;
   for (const SummaryRow& row : rows) {
     if (!row.test_accuracy) continue;
     any = &row;
-    std::string part = absl::StrFormat("%s %.4f", row.configuration.name(), *row.test_accuracy);
-    if (row.test_accuracy_95) {
-      absl::StrAppendFormat(&part, " (%.4f to %.4f)", row.test_accuracy_95->low, row.test_accuracy_95->high);
-    }
-    parts.push_back(part);
+    parts.push_back(WithRange(absl::StrFormat("%s %.4f", row.configuration.name(), *row.test_accuracy),
+                              row.test_accuracy_95, 4, findings.language()));
   }
   if (any == nullptr) return;
-  std::string text =
-      absl::StrFormat("Test accuracy after %s samples over all workers, %s: %s.",
-                      WithThousands(static_cast<double>(any->trained_samples)),
-                      any->trainings == 1 ? "one seed" : absl::StrCat("mean of ", any->trainings, " seeds"),
-                      absl::StrJoin(parts, ", "));
+  const bool one = any->trainings == 1;
+  std::string text = findings.Say(kAccuracy, WithThousands(static_cast<double>(any->trained_samples)),
+                                  one ? findings.Say(kOneSeed) : findings.Say(kSeeds, any->trainings),
+                                  findings.Joined(parts));
   if (parts.size() > 1) {
-    if (any->trainings == 1) text += " Another seed alone moves this by several thousandths.";
-    text += " Synchronous strategies make fewer and larger updates the more workers there are.";
+    if (one) text += findings.Say(kSeedMoves);
+    text += findings.Say(kFewerUpdates);
   }
-  findings.push_back(text);
+  findings.AddText(text);
 }
 
-void AddTarget(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+void AddTarget(const std::vector<SummaryRow>& rows, Sentences& findings) {
   std::vector<std::string> reached, missed;
   double target = 0;
   for (const SummaryRow& row : rows) {
     if (row.configuration.target_accuracy == 0 || !row.test_accuracy) continue;
     target = row.configuration.target_accuracy;
     if (!row.time_to_target_s) {
-      missed.push_back(absl::StrFormat("%s (%d of %d trainings did)", row.configuration.name(),
-                                       row.reached_target, row.trainings));
+      missed.push_back(
+          findings.Say(kTargetMissed, row.configuration.name(), row.reached_target, row.trainings));
       continue;
     }
-    std::string part = absl::StrFormat("%s %.2f s", row.configuration.name(), *row.time_to_target_s);
-    if (row.time_to_target_95) {
-      absl::StrAppendFormat(&part, " (%.2f to %.2f)", row.time_to_target_95->low,
-                            row.time_to_target_95->high);
-    }
-    reached.push_back(part);
+    reached.push_back(
+        WithRange(findings.Say(kTargetOne, row.configuration.name(), Fixed(*row.time_to_target_s)),
+                  row.time_to_target_95, 2, findings.language()));
   }
   if (target == 0) return;
-  findings.push_back(absl::StrCat(
-      "To a test accuracy of ", target, ": ", reached.empty() ? "nobody" : absl::StrJoin(reached, ", "),
-      missed.empty() ? "" : absl::StrCat("; not reached by ", absl::StrJoin(missed, ", ")),
-      ". Taken from the curve, so late by up to the time between two evaluations, which is not in it."));
+  findings.Add(kTarget, target, reached.empty() ? findings.Say(kNobody) : findings.Joined(reached),
+               missed.empty() ? "" : findings.Say(kNotReached, findings.Joined(missed)));
 }
 
-void AddSimulated(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+void AddSimulated(const std::vector<SummaryRow>& rows, Sentences& findings) {
   const TrainingOptions& training = rows.back().configuration.training;
-  const auto words = [](const std::string& time, const char* of_a_run) {
+  const auto words = [&](const std::string& time, const Phrase& of_a_run) {
     if (absl::StartsWith(time, kTracePrefix)) {
-      return absl::StrCat(of_a_run, " ", time.substr(std::string(kTracePrefix).size()));
+      return findings.Say(of_a_run, time.substr(std::string(kTracePrefix).size()));
     }
-    return time == "none" ? std::string("no time") : absl::StrCat(time, " ms");
+    return time == "none" ? findings.Say(kNoTime) : findings.Say(kMilliseconds, time);
   };
-  findings.push_back(absl::StrCat("Times are simulated: a step computes for ",
-                                  words(training.compute_ms, "as long as in"),
-                                  ", a gradient or a set of weights takes ",
-                                  words(training.network_ms, "half of what an exchange took in"),
-                                  " on a worker's link, and a push ", words(training.serve_ms, ""),
-                                  " at the server, one after the other. Learning is measured: real gradients "
-                                  "on the weights that this order "
-                                  "yields."));
+  findings.Add(kSimulatedTimes, words(training.compute_ms, kAsLongAsIn),
+               words(training.network_ms, kHalfOfExchange), words(training.serve_ms, kAsLongAsIn));
 }
 
 // Why people moved on from DataParallel.
-void AddDataParallel(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+void AddDataParallel(const std::vector<SummaryRow>& rows, Sentences& findings) {
   for (const SummaryRow& row : rows) {
     const DataParallelFigures& dp = row.sample.data_parallel;
     if (dp.replicas < 2) continue;
     const double workers = static_cast<double>(dp.replicas);
-    findings.push_back(absl::StrCat(
-        absl::StrFormat(
-            "dp with %d workers: device 0 sends %.2f MB a step (inputs %.2f, weights %.2f, the "
-            "outputs' gradients %.2f) and takes %.2f MB (outputs %.2f, gradients %.2f): the model "
-            "N-1 = %d times each way. ",
-            dp.replicas, dp.from_device0_bytes() / 1e6, dp.inputs_bytes / 1e6, dp.weights_bytes / 1e6,
-            dp.output_gradients_bytes / 1e6, dp.to_device0_bytes() / 1e6, dp.outputs_bytes / 1e6,
-            dp.gradients_bytes / 1e6, dp.replicas - 1),
-        absl::StrFormat("A ring's workers send %.2f MB each, and never twice the model. ",
-                        2 * (workers - 1) / workers * 4 * static_cast<double>(row.sample.parameters) / 1e6),
-        absl::StrFormat("Device 0 works alone for %.1f of %.1f ms (copies and additions %.1f, loss %.1f, "
-                        "update %.1f) and holds %.1f MB that the others do not.",
-                        dp.device0_alone_ms(), row.mean.step_ms, dp.moved_ms(), dp.loss_ms, dp.update_ms,
-                        dp.device0_extra_mb)));
+    const auto megabytes = [](double bytes) { return Fixed(bytes / 1e6); };
+    const double ring = 2 * (workers - 1) / workers * 4 * static_cast<double>(row.sample.parameters);
+    findings.AddText(absl::StrCat(
+        findings.Say(kDataParallelBytes, dp.replicas, megabytes(dp.from_device0_bytes()),
+                     megabytes(dp.inputs_bytes), megabytes(dp.weights_bytes),
+                     megabytes(dp.output_gradients_bytes), megabytes(dp.to_device0_bytes()),
+                     megabytes(dp.outputs_bytes), megabytes(dp.gradients_bytes), dp.replicas - 1),
+        findings.Say(kDataParallelRing, megabytes(ring)),
+        findings.Say(kDataParallelAlone, Fixed(dp.device0_alone_ms(), 1), Fixed(row.mean.step_ms, 1),
+                     Fixed(dp.moved_ms(), 1), Fixed(dp.loss_ms, 1), Fixed(dp.update_ms, 1),
+                     Fixed(dp.device0_extra_mb, 1))));
   }
 }
 
 // What moved the payload of each strategy that has any.
-void AddWires(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+void AddWires(const std::vector<SummaryRow>& rows, Sentences& findings) {
   std::map<std::string, std::set<std::string>> strategies;  // by wires
   for (const SummaryRow& row : rows) {
     if (!row.sample.transport.empty()) {
-      strategies[WiresName(row.sample.transport)].insert(row.configuration.strategy.name);
+      strategies[WiresName(row.sample.transport, findings.language())].insert(
+          row.configuration.strategy.name);
     }
   }
   if (strategies.empty()) return;
   if (strategies.size() == 1) {
-    findings.push_back(absl::StrCat("All payload went over ", strategies.begin()->first, "."));
+    findings.Add(kOneWire, strategies.begin()->first);
     return;
   }
   std::vector<std::string> parts;
   for (const auto& [wires, names] : strategies) {
-    parts.push_back(absl::StrCat(absl::StrJoin(names, ", "), " over ", wires));
+    parts.push_back(findings.Say(kOverWire, findings.Joined(names), wires));
   }
-  findings.push_back(
-      absl::StrCat("The wires differ: ", absl::StrJoin(parts, "; "),
-                   ". What separates these rows is the wire as much as the strategy; --fabric tcp "
-                   "gives all but NCCL the same."));
+  findings.Add(kWiresDiffer, findings.Joined(parts, kSemicolon));
 }
 
 // What spans, counters and the steps' lines cost, where they cost most.
-void AddRecording(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+void AddRecording(const std::vector<SummaryRow>& rows, Sentences& findings) {
   const SummaryRow* most = nullptr;
   const auto share = [](const SummaryRow& row) { return *row.mean.probe_ms / row.mean.step_ms; };
   for (const SummaryRow& row : rows) {
@@ -356,13 +314,11 @@ void AddRecording(const std::vector<SummaryRow>& rows, std::vector<std::string>&
   }
   if (most == nullptr) return;
   const bool dear = share(*most) > kMostRecording;
-  findings.push_back(absl::StrFormat(
-      "Recording cost at most %.2g%% of a step (%s: %.3f ms, outside of its time, measured)%s",
-      100 * share(*most), most->configuration.name(), *most->mean.probe_ms,
-      dear ? ": more than the 1% that it is meant to; take longer steps." : "."));
+  findings.Add(kRecording, absl::StrFormat("%.2g", 100 * share(*most)), most->configuration.name(),
+               Fixed(*most->mean.probe_ms, 3), findings.Say(dear ? kRecordingDear : kRecordingFine));
 }
 
-void AddCaveats(const std::vector<SummaryRow>& rows, int cores, std::vector<std::string>& findings) {
+void AddCaveats(const std::vector<SummaryRow>& rows, int cores, Sentences& findings) {
   std::set<int> crowded;
   std::vector<std::string> foreign;
   for (const SummaryRow& row : rows) {
@@ -373,32 +329,27 @@ void AddCaveats(const std::vector<SummaryRow>& rows, int cores, std::vector<std:
       foreign.push_back(row.configuration.name());
   }
   if (!crowded.empty()) {
-    findings.push_back(
-        absl::StrFormat("%s workers on %d %s take turns: their bytes and staleness hold, their times do not "
-                        "carry over to machines "
-                        "with a core for each.",
-                        absl::StrJoin(crowded, " and "), cores, cores == 1 ? "core" : "cores"));
+    findings.Add(kTakeTurns, findings.Joined(crowded, kAnd), cores, cores == 1 ? "core" : "cores");
   }
   if (!foreign.empty()) {
-    const std::string which = foreign.size() == rows.size() ? "every row" : absl::StrJoin(foreign, ", ");
-    findings.push_back(absl::StrCat("Others used more than a quarter of the processors during ", which,
-                                    ": run it again on a quiet machine before you rely on that."));
+    findings.Add(kForeign,
+                 foreign.size() == rows.size() ? findings.Say(kEveryRow) : findings.Joined(foreign));
   }
 }
 
 }  // namespace
 
 std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
-                                  int cores) {
-  std::vector<std::string> findings;
+                                  int cores, Language language) {
+  Sentences findings(language);
   const bool simulated = !rows.empty() && rows.front().configuration.simulated();
   AddCosts(rows, findings);
   if (!simulated) AddPairs(rows, wires, findings);
-  for (const std::string& finding : ResidualFindings(rows)) findings.push_back(finding);
+  for (const std::string& finding : ResidualFindings(rows, language)) findings.AddText(finding);
   AddBytes(rows, findings);
   AddDerivedBytes(rows, findings);
   AddStaleness(rows, findings);
-  for (const std::string& finding : WaitingFindings(rows)) findings.push_back(finding);
+  for (const std::string& finding : WaitingFindings(rows, language)) findings.AddText(finding);
   AddAccuracy(rows, findings);
   AddDataParallel(rows, findings);
   AddWires(rows, findings);
@@ -406,7 +357,7 @@ std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std
   if (simulated) AddSimulated(rows, findings);
   AddRecording(rows, findings);
   AddCaveats(rows, cores, findings);
-  return findings;
+  return findings.list();
 }
 
 }  // namespace psring

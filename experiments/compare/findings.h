@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "experiments/compare/summarise.h"
+#include "experiments/texts/phrase.h"
 
 namespace psring {
 
@@ -13,6 +14,6 @@ namespace psring {
 // enough rounds; and none between server and ring as far as networks go, since all of it ran over one
 // loopback.
 std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
-                                  int cores);
+                                  int cores, Language language = Language::kEnglish);
 
 }  // namespace psring

@@ -13,6 +13,8 @@
 #include "common/delays.h"
 #include "experiments/compare/estimate.h"
 #include "experiments/compare/statistics.h"
+#include "experiments/texts/findings.h"
+#include "experiments/texts/plan.h"
 
 namespace psring {
 namespace {
@@ -56,8 +58,7 @@ std::vector<std::string> CostStrategies(const CompareOptions& options, std::vect
     if (!Contains(names, name)) names.push_back(name);
   }
   if (!added.empty()) {
-    notes.push_back(absl::StrCat(absl::StrJoin(added, " and "),
-                                 " added: speed-up is held against single, cost against none"));
+    notes.push_back(Say(options.language, kReferencesAdded, Joined(options.language, added, kAnd)));
   }
   return names;
 }
@@ -196,12 +197,12 @@ void KeepWhatConcernsIt(Configuration& configuration) {
 }
 
 // What was done to the workers on purpose.
-void AddDisturbances(const TrainingOptions& training, std::vector<std::string>& notes) {
-  const std::string text = DescribeDisturbances(training);
-  if (!text.empty()) notes.push_back(absl::StrCat(text, "; single, the reference, is undisturbed"));
+void AddDisturbances(const CompareOptions& options, std::vector<std::string>& notes) {
+  const std::string text = DescribeDisturbances(options.training, options.language);
+  if (!text.empty()) notes.push_back(Say(options.language, kUndisturbedReference, text));
 }
 
-void AddWarnings(int cores, Plan& plan) {
+void AddWarnings(int cores, Language language, Plan& plan) {
   int crowded = 0;
   for (const Configuration& configuration : plan.cost) {
     for (const std::string& warning : configuration.update.warnings) {
@@ -209,34 +210,29 @@ void AddWarnings(int cores, Plan& plan) {
     }
     if (configuration.oversubscribed) crowded = std::max(crowded, configuration.workers);
   }
-  AddClippingNote(plan);
-  AddLayoutNote(plan);
+  AddClippingNote(language, plan);
+  AddLayoutNote(language, plan);
   if (crowded > 0) {
-    plan.notes.push_back(
-        absl::StrFormat("%d workers on %d %s take turns (oversubscribed): no speed-up is given for them",
-                        crowded, cores, cores == 1 ? "core" : "cores"));
+    plan.notes.push_back(Say(language, kCrowdedNote, crowded, cores, cores == 1 ? "core" : "cores"));
   }
 }
 
 }  // namespace
 
-void AddClippingNote(Plan& plan) {
+void AddClippingNote(Language language, Plan& plan) {
   const bool serves = std::any_of(plan.cost.begin(), plan.cost.end(), [](const Configuration& configuration) {
     return configuration.servers() > 0 && configuration.training.clip_norm > 0;
   });
   if (!serves) return;
-  plan.notes.push_back(
-      "--clip_norm: a server updates and answers when the whole gradient is there, so no bucket's weights "
-      "come "
-      "back while backward still runs");
+  plan.notes.push_back(In(language, kClippingNote));
 }
 
-void AddLayoutNote(Plan& plan) {
+void AddLayoutNote(Language language, Plan& plan) {
   int each = 1;
   for (const Configuration& configuration : plan.cost) {
     each = std::max(each, configuration.training.ranks_per_process);
   }
-  if (each > 1) plan.notes.push_back(absl::StrCat("a process carries ", each, " workers, a thread each"));
+  if (each > 1) plan.notes.push_back(Say(language, kLayoutNote, each));
 }
 
 std::vector<std::string> DefaultStrategies() { return {std::begin(kDefaultCost), std::end(kDefaultCost)}; }
@@ -266,21 +262,20 @@ void PlanCurve(double samples, const Probe& probe, Configuration& configuration)
   }
 }
 
-std::string DescribeDisturbances(const TrainingOptions& training) {
+std::string DescribeDisturbances(const TrainingOptions& training, Language language) {
   std::vector<std::string> parts;
   const absl::StatusOr<std::vector<Straggler>> stragglers = ParseStragglers(training.straggler);
   if (stragglers.ok()) {
     for (const Straggler& straggler : *stragglers) {
-      parts.push_back(
-          absl::StrFormat("worker %d computes %g times as long", straggler.worker, straggler.factor));
+      parts.push_back(Say(language, kStragglerText, straggler.worker, straggler.factor));
     }
   }
   const absl::StatusOr<TimeDistribution> jitter = ParseTimeDistribution(training.jitter_ms);
   if (jitter.ok() && !jitter->is_zero()) {
-    parts.push_back(absl::StrFormat("every step of every worker is delayed by %s ms (%.3g ms on average)",
-                                    training.jitter_ms, jitter->mean_ms()));
+    parts.push_back(
+        Say(language, kJitterText, training.jitter_ms, absl::StrFormat("%.3g", jitter->mean_ms())));
   }
-  return absl::StrJoin(parts, ", ");
+  return Joined(language, parts);
 }
 
 std::string Configuration::folder() const {
@@ -345,11 +340,10 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
     PlanAccuracy(options, probe, cores, plan);
     plan.expected_s += plan.accuracy_s;
   }
-  AddWarnings(cores, plan);
-  AddDisturbances(options.training, plan.notes);
+  AddWarnings(cores, options.language, plan);
+  AddDisturbances(options, plan.notes);
   if (plan.expected_s > options.time_budget_s) {
-    plan.notes.push_back(
-        "this takes longer than --time_budget: what you fixed stays, and three rounds are the least");
+    plan.notes.push_back(In(options.language, kOverBudget));
   }
   return plan;
 }

@@ -15,6 +15,7 @@
 #include "common/training_options.h"
 #include "experiments/compare/catalog.h"
 #include "experiments/predict/cost_model.h"
+#include "experiments/texts/phrase.h"
 
 namespace psring {
 
@@ -26,12 +27,13 @@ inline constexpr int kFewestRounds = 3;
 struct CompareOptions {
   std::vector<std::string> strategies;  // empty: the default comparison
   std::vector<int> workers = {1, 2, 4};
-  std::vector<int> servers = {0};  // of each server strategy; 0: as --server_placement has it
-  TrainingOptions training;        // its strategy is not used
-  double target_accuracy = 0;      // 0: none
-  std::vector<double> lrs;         // more than one: the best of them is picked for each strategy
-  int repeats = 0;                 // rounds, and trainings of the accuracy part; 0: fitted, and 1
-  double time_budget_s = 180;      // what is left open is fitted into it
+  std::vector<int> servers = {0};          // of each server strategy; 0: as --server_placement has it
+  TrainingOptions training;                // its strategy is not used
+  double target_accuracy = 0;              // 0: none
+  std::vector<double> lrs;                 // more than one: the best of them is picked for each strategy
+  int repeats = 0;                         // rounds, and trainings of the accuracy part; 0: fitted, and 1
+  double time_budget_s = 180;              // what is left open is fitted into it
+  Language language = Language::kEnglish;  // of what is said to people
 };
 
 // How a strategy updates the weights, flags and defaults resolved: the trainer's own words.
@@ -113,14 +115,14 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
                                                 const TrainingOptions& training, const Catalog& catalog,
                                                 const Probe& probe, int cores);
 // Where a parameter server clips: what that costs.
-void AddClippingNote(Plan& plan);
+void AddClippingNote(Language language, Plan& plan);
 // Where processes carry several ranks.
-void AddLayoutNote(Plan& plan);
+void AddLayoutNote(Language language, Plan& plan);
 // What is compared where no strategies are named.
 std::vector<std::string> DefaultStrategies();
 
 // "worker 1 computes 3 times as long": what --straggler and --jitter_ms do to the workers; empty: nothing.
-std::string DescribeDisturbances(const TrainingOptions& training);
+std::string DescribeDisturbances(const TrainingOptions& training, Language language = Language::kEnglish);
 
 // Where --eval_every is not given: a curve of some points; of more where a target is looked for on it.
 // `samples`: of the training, over all workers.

@@ -9,40 +9,47 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "experiments/compare/wrap.h"
+#include "experiments/texts/findings.h"
+#include "experiments/texts/plan.h"
 
 namespace psring {
 
-std::string DescribePlan(const Plan& plan) {
+std::string DescribePlan(const Plan& plan, Language language) {
   const auto names = [](const std::vector<Configuration>& configurations) {
     return absl::StrJoin(configurations, ", ", [](std::string* out, const Configuration& configuration) {
       absl::StrAppend(out, configuration.name());
     });
   };
+  const auto notes = [&] {
+    std::string lines;
+    for (const std::string& note : plan.notes) lines += Wrap(note, In(language, kNoteLine));
+    return lines;
+  };
   const std::string indent(11, ' ');
   if (plan.simulated) {
-    std::string text = absl::StrFormat("trainings: %d of each in simulated time, about %s\n", plan.rounds,
-                                       HumanSeconds(plan.expected_s));
-    text += Wrap(names(plan.cost), indent);
-    for (const std::string& note : plan.notes) text += Wrap(note, "note:      ");
-    return absl::StrCat(text, "expected:  ", HumanSeconds(plan.expected_s), "\n");
+    std::string text = Say(language, kTrainingsLine, plan.rounds, HumanSeconds(plan.expected_s)) + "\n";
+    text += Wrap(names(plan.cost), indent) + notes();
+    return absl::StrCat(text, Say(language, kExpectedLine, HumanSeconds(plan.expected_s)), "\n");
   }
-  std::string text =
-      absl::StrFormat("cost:      %d %s of %d launches, %d + %d steps each (warm-up + measured), about %s\n",
-                      plan.rounds, plan.rounds == 1 ? "round" : "rounds", plan.cost.size(), plan.warmup_steps,
-                      plan.steps, HumanSeconds(plan.rounds * plan.round_s));
+  std::string text = Say(language, kCostLine, RoundsText(plan.rounds, language), plan.cost.size(),
+                         plan.warmup_steps, plan.steps, HumanSeconds(plan.rounds * plan.round_s)) +
+                     "\n";
   text += Wrap(names(plan.cost), indent);
   if (!plan.accuracy.empty()) {
     const TrainingOptions& training = plan.accuracy.front().training;
-    const std::string budget = training.samples > 0 ? absl::StrCat(training.samples, " samples")
-                                                    : absl::StrFormat("%g epochs", training.epochs);
+    const std::string budget = training.samples > 0 ? Say(language, kSamplesBudget, training.samples)
+                                                    : Say(language, kEpochsBudget, training.epochs);
     const size_t trainings = plan.accuracy.size() * static_cast<size_t>(plan.accuracy_repeats);
-    absl::StrAppendFormat(&text, "accuracy:  %d %s of %s over all workers, about %s\n", trainings,
-                          trainings == 1 ? "training" : "trainings", budget, HumanSeconds(plan.accuracy_s));
+    const std::string count =
+        trainings == 1 ? In(language, kOneTraining) : Say(language, kTrainings, trainings);
+    absl::StrAppend(&text, Say(language, kAccuracyLine, count, budget, HumanSeconds(plan.accuracy_s)), "\n");
     text += Wrap(names(plan.accuracy), indent);
   }
-  for (const std::string& note : plan.notes) text += Wrap(note, "note:      ");
-  absl::StrAppend(&text, "expected:  ", HumanSeconds(plan.expected_s), "\n");
-  return text;
+  return absl::StrCat(text, notes(), Say(language, kExpectedLine, HumanSeconds(plan.expected_s)), "\n");
+}
+
+std::string RoundsText(int rounds, Language language) {
+  return rounds == 1 ? In(language, kOneRound) : Say(language, kRounds, rounds);
 }
 
 std::string HumanSeconds(double seconds) {

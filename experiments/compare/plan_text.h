@@ -5,11 +5,15 @@
 
 #include "absl/status/statusor.h"
 #include "experiments/compare/plan.h"
+#include "experiments/texts/phrase.h"
 
 namespace psring {
 
 // The plan for people, some lines.
-std::string DescribePlan(const Plan& plan);
+std::string DescribePlan(const Plan& plan, Language language = Language::kEnglish);
+
+// "5 rounds".
+std::string RoundsText(int rounds, Language language);
 
 // "2m50s", "12s".
 std::string HumanSeconds(double seconds);

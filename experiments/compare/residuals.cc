@@ -13,6 +13,7 @@
 #include "experiments/compare/estimate.h"
 #include "experiments/compare/run_files.h"
 #include "experiments/compare/statistics.h"
+#include "experiments/texts/findings.h"
 
 namespace psring {
 namespace {
@@ -151,22 +152,19 @@ std::string Line(const SummaryRow& row, const std::string& round, const RunFigur
 }
 
 // "waiting +2.1, unexplained -0.3", the larger first.
-std::string PartsText(const Residual& residual) {
-  std::vector<std::pair<double, const char*>> parts = {
-      {residual.computing, "computing"},
-      {residual.waiting, "waiting for a peer"},
-      {residual.update, "updates"},
-      {residual.congestion, "sending again (at most)"},
-      {residual.scheduling, "waiting for a processor (at most)"},
-      {residual.unexplained, "unexplained"}};
+std::string PartsText(const Residual& residual, Language language) {
+  std::vector<std::pair<double, Phrase>> parts = {
+      {residual.computing, kPartComputing},   {residual.waiting, kPartWaiting},
+      {residual.update, kPartUpdate},         {residual.congestion, kPartCongestion},
+      {residual.scheduling, kPartScheduling}, {residual.unexplained, kPartUnexplained}};
   std::stable_sort(parts.begin(), parts.end(),
                    [](const auto& a, const auto& b) { return std::abs(a.first) > std::abs(b.first); });
   std::vector<std::string> texts;
   for (const auto& [ms, name] : parts) {
     if (std::abs(ms) >= kLeastPart * std::abs(residual.total()))
-      texts.push_back(absl::StrFormat("%s %+.1f", name, ms));
+      texts.push_back(absl::StrFormat("%s %+.1f", In(language, name), ms));
   }
-  return absl::StrJoin(texts, ", ");
+  return Joined(language, texts);
 }
 
 }  // namespace
@@ -274,8 +272,9 @@ std::string ResidualsCsv(const std::vector<SummaryRow>& rows, const std::vector<
   return text;
 }
 
-std::vector<std::string> ResidualFindings(const std::vector<SummaryRow>& rows) {
-  std::vector<std::string> findings, unpredicted;
+std::vector<std::string> ResidualFindings(const std::vector<SummaryRow>& rows, Language language) {
+  Sentences findings(language);
+  std::vector<std::string> unpredicted;
   std::vector<double> errors;
   const SummaryRow* worst = nullptr;
   const auto error = [](const SummaryRow& row) {
@@ -293,26 +292,23 @@ std::vector<std::string> ResidualFindings(const std::vector<SummaryRow>& rows) {
     if (worst == nullptr || errors.back() > std::abs(error(*worst))) worst = &row;
   }
   if (worst != nullptr) {
-    findings.push_back(
-        absl::StrFormat("Held against the simulator (%d %s): measured steps are off by %.1f%% in the median, "
-                        "%+.1f%% at worst "
-                        "(%s); residuals.csv has every part.",
-                        errors.size(), errors.size() == 1 ? "case" : "cases", 100 * Quantile(errors, 0.5),
-                        100 * error(*worst), worst->configuration.name()));
+    findings.Add(kHeldAgainst,
+                 errors.size() == 1 ? findings.Say(kOneCase) : findings.Say(kCases, errors.size()),
+                 absl::StrFormat("%.1f", 100 * Quantile(errors, 0.5)),
+                 absl::StrFormat("%+.1f", 100 * error(*worst)), worst->configuration.name());
   }
   for (const SummaryRow& row : rows) {
     if (!row.prediction) continue;
     const Residual& residual = row.prediction->residual;
     if (std::abs(residual.total()) < kNotable * residual.measured) continue;
-    findings.push_back(
-        absl::StrFormat("%s: a step took %.1f ms where the simulator has %.1f. Of the %+.1f ms: %s.",
-                        row.configuration.name(), residual.measured, residual.predicted, residual.total(),
-                        PartsText(residual)));
+    findings.Add(kResidual, row.configuration.name(), absl::StrFormat("%.1f", residual.measured),
+                 absl::StrFormat("%.1f", residual.predicted), absl::StrFormat("%+.1f", residual.total()),
+                 PartsText(residual, language));
   }
   if (!unpredicted.empty()) {
-    findings.push_back(absl::StrCat("Not predicted: ", absl::StrJoin(unpredicted, ", "), "."));
+    findings.Add(kNotPredicted, findings.Joined(unpredicted));
   }
-  return findings;
+  return findings.list();
 }
 
 }  // namespace psring

@@ -23,6 +23,7 @@
 #include "common/workload.h"
 #include "experiments/compare/summarise.h"
 #include "experiments/predict/model.h"
+#include "experiments/texts/phrase.h"
 
 namespace psring {
 
@@ -50,6 +51,7 @@ Residual ResidualOf(const RunFigures& measured, const Prediction& predicted);
 std::string ResidualsCsv(const std::vector<SummaryRow>& rows, const std::vector<ConfigurationRuns>& runs);
 
 // How far predictions are off, each residual that is worth a sentence, what has no prediction.
-std::vector<std::string> ResidualFindings(const std::vector<SummaryRow>& rows);
+std::vector<std::string> ResidualFindings(const std::vector<SummaryRow>& rows,
+                                          Language language = Language::kEnglish);
 
 }  // namespace psring

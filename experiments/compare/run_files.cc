@@ -179,6 +179,13 @@ std::string SummaryJson(const std::vector<SummaryRow>& rows) {
       kinds["basis"] = "measured; device0_extra_mb derived";
       entry["data_parallel"] = kinds;
     }
+    if (!row.intervals_95.empty()) {
+      Json intervals = {{"basis", "derived"}};
+      for (const auto& [figure, interval] : row.intervals_95) {
+        intervals[figure] = {{"lo95", interval.low}, {"hi95", interval.high}};
+      }
+      entry["intervals"] = intervals;
+    }
     entry["rounds"] = {{"samples_per_s", row.round_samples_per_s}, {"step_ms", row.round_step_ms}};
     if (row.trainings > 0) {
       Json accuracy = {{"trainings", row.trainings}, {"samples", row.trained_samples}};

@@ -117,16 +117,46 @@ void DrawCollective(const Flights& flights, const std::set<std::pair<int, int>>&
   }
 }
 
+// Lanes of the servers' row, a worker's own: its exchanges may overlap, and viewers drop what neither nests
+// nor follows.
+constexpr int64_t kLanesPerWorker = 1000;
+
+// By bucket and rank: the first lane that is free.
+std::map<std::pair<What, int64_t>, int64_t> LanesOf(const Flights& flights) {
+  std::map<int64_t, std::vector<std::pair<Flight, What>>> by_rank;
+  for (const auto& [bucket, of_ranks] : flights) {
+    for (const auto& [rank, flight] : of_ranks) by_rank[rank].emplace_back(flight, bucket);
+  }
+  std::map<std::pair<What, int64_t>, int64_t> lanes;
+  for (auto& [rank, of_rank] : by_rank) {
+    std::ranges::stable_sort(of_rank, {}, [](const auto& flown) { return flown.first.begin; });
+    std::vector<double> ends;
+    for (const auto& [flight, bucket] : of_rank) {
+      size_t lane = 0;
+      while (lane < ends.size() && ends[lane] > flight.begin) ++lane;
+      lane = std::min<size_t>(lane, kLanesPerWorker - 1);
+      if (lane == ends.size()) ends.push_back(0);
+      ends[lane] = flight.end;
+      lanes[{bucket, rank}] = rank * kLanesPerWorker + static_cast<int64_t>(lane);
+    }
+  }
+  return lanes;
+}
+
+// `rows`: the lanes that have anything in them.
 void DrawServers(const LaunchTrace& launch, const Flights& flights, std::vector<std::string>& lines,
-                 ArrowWriter& arrows) {
+                 ArrowWriter& arrows, std::set<int64_t>& rows) {
+  const auto lanes = LanesOf(flights);
   for (const auto& [bucket, by_rank] : flights) {
     for (const auto& [rank, flight] : by_rank) {
       const double last = std::max(flight.begin, flight.end - kInside);
-      const Flight served = {kServersRow, rank, flight.begin, flight.end};
+      const int64_t lane = lanes.at({bucket, rank});
+      const Flight served = {kServersRow, lane, flight.begin, flight.end};
+      rows.insert(lane);
       lines.push_back(absl::StrFormat(
           R"({"name":"exchange","cat":"derived","ph":"X","pid":%d,"tid":%d,"ts":%.3f,"dur":%.3f,)"
           R"("args":{"step":%d,"bucket":%d,"worker":%d,"servers":%d}})",
-          kServersRow, rank, flight.begin, flight.end - flight.begin, bucket.first, bucket.second, rank,
+          kServersRow, lane, flight.begin, flight.end - flight.begin, bucket.first, bucket.second, rank,
           launch.servers));
       arrows.Add("push", bucket, flight, flight.begin, served, flight.begin);
       arrows.Add("pull", bucket, served, last, flight, last);
@@ -146,7 +176,7 @@ std::string NameRow(int row, const char* name, int place) {
 std::string TraceJson(const std::vector<LaunchTrace>& launches) {
   std::vector<std::string> lines = {NameRow(kLaunchesRow, "psring: launches", -1)};
   ArrowWriter arrows(lines);
-  bool served = false;
+  std::set<int64_t> served;  // lanes of the servers' row
   for (const LaunchTrace& launch : launches) {
     double begin = std::numeric_limits<double>::infinity(), end = -begin;
     Flights flights;
@@ -176,10 +206,14 @@ std::string TraceJson(const std::vector<LaunchTrace>& launches) {
                         .dump());
     const std::set<std::pair<int, int>> pairs = SendersAndReceivers(launch);
     DrawCollective(Thinned(flights, pairs.size()), pairs, arrows);
-    if (launch.servers > 0) DrawServers(launch, Thinned(flights, 2 * launch.workers), lines, arrows);
-    served = served || launch.servers > 0;
+    if (launch.servers > 0) DrawServers(launch, Thinned(flights, 2 * launch.workers), lines, arrows, served);
   }
-  if (served) lines.push_back(NameRow(kServersRow, "servers, as workers saw them", kServersRow));
+  if (!served.empty()) lines.push_back(NameRow(kServersRow, "servers, as workers saw them", kServersRow));
+  for (const int64_t lane : served) {
+    lines.push_back(
+        absl::StrFormat(R"({"name":"thread_name","ph":"M","pid":%d,"tid":%d,"args":{"name":"worker %d"}})",
+                        kServersRow, lane, lane / kLanesPerWorker));
+  }
   return absl::StrCat("{\"traceEvents\":[\n", absl::StrJoin(lines, ",\n"), "\n]}\n");
 }
 

@@ -6,15 +6,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "experiments/compare/wrap.h"
+#include "experiments/texts/table.h"
 
 namespace psring {
 namespace {
 
 struct Column {
-  const char* first;  // the heading's two lines
-  const char* second;
+  Heading heading;
   const char* mark;  // "m", "d" or ""
   std::function<std::string(const SummaryRow&)> text;
+  bool learned = false;  // measured also where times are simulated
 };
 
 std::string Ms(const std::optional<double>& ms) {
@@ -38,66 +40,66 @@ std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
   const bool several_servers = std::any_of(
       rows.begin(), rows.end(), [](const SummaryRow& row) { return row.configuration.servers() > 1; });
   return {
-      {"", "strategy", "", [](const SummaryRow& row) { return row.configuration.strategy.name; }},
-      {"wor-", "kers", "",
+      {kHeadStrategy, "", [](const SummaryRow& row) { return row.configuration.strategy.name; }},
+      {kHeadWorkers, "",
        [](const SummaryRow& row) {
          return absl::StrCat(row.configuration.workers, row.configuration.oversubscribed ? "*" : "",
                              row.valid ? "" : "!");
        }},
-      {"ser-", "vers", "",
+      {kHeadServers, "",
        [several_servers](const SummaryRow& row) {
          const int servers = row.configuration.servers();
          return several_servers && servers > 0 ? absl::StrCat(servers) : "";
        }},
-      {"samples", "/s", "m", [](const SummaryRow& row) { return WithThousands(row.mean.samples_per_s); }},
-      {"95%", "interval", "d",
+      {kHeadSamples, "m", [](const SummaryRow& row) { return WithThousands(row.mean.samples_per_s); }},
+      {kHeadInterval, "d",
        [](const SummaryRow& row) {
          return row.samples_per_s_95 ? absl::StrCat(WithThousands(row.samples_per_s_95->low), "-",
                                                     WithThousands(row.samples_per_s_95->high))
                                      : "";
        }},
-      {"speed-", "up", "d",
+      {kHeadSpeedup, "d",
        [](const SummaryRow& row) { return row.speedup ? absl::StrFormat("%.2f", *row.speedup) : ""; }},
-      {"step", "ms", "m", [](const SummaryRow& row) { return Ms(row.mean.step_ms); }},
-      {"simu-", "lated", "s",
+      {kHeadStep, "m", [](const SummaryRow& row) { return Ms(row.mean.step_ms); }},
+      {kHeadSimulated, "s",
        [](const SummaryRow& row) {
          return Ms(row.prediction ? std::optional<double>(1e3 * row.prediction->prediction.step)
                                   : std::nullopt);
        }},
-      {"off", "%", "d",
+      {kHeadOff, "d",
        [](const SummaryRow& row) {
          if (!row.prediction) return std::string();
          const Residual& residual = row.prediction->residual;
          return absl::StrFormat("%+.1f", 100 * residual.total() / residual.predicted);
        }},
-      {"against", "none", "d",
+      {kHeadAgainst, "d",
        [](const SummaryRow& row) {
          return row.cost_against_none_ms ? absl::StrFormat("%+.1f", *row.cost_against_none_ms) : "";
        }},
-      {"com-", "pute", "m", [](const SummaryRow& row) { return Ms(row.mean.compute_ms); }},
-      {"ex-", "posed", "m",
-       [](const SummaryRow& row) { return Ms(IfItTalks(row, row.mean.exposed_comm_ms)); }},
-      {"comm.", "busy", "m", [](const SummaryRow& row) { return Ms(IfItTalks(row, row.mean.comm_busy_ms)); }},
-      {"of it", "wait", "d", [](const SummaryRow& row) { return Ms(row.mean.wait_ms); }},
-      {"comm.", "theory", "d", [](const SummaryRow& row) { return Ms(row.predicted_comm_ms); }},
-      {"MB", "sent", "m",
+      {kHeadCompute, "m", [](const SummaryRow& row) { return Ms(row.mean.compute_ms); }},
+      {kHeadExposed, "m", [](const SummaryRow& row) { return Ms(IfItTalks(row, row.mean.exposed_comm_ms)); }},
+      {kHeadBusy, "m", [](const SummaryRow& row) { return Ms(IfItTalks(row, row.mean.comm_busy_ms)); }},
+      {kHeadWait, "d", [](const SummaryRow& row) { return Ms(row.mean.wait_ms); }},
+      {kHeadTheory, "d", [](const SummaryRow& row) { return Ms(row.predicted_comm_ms); }},
+      {kHeadSent, "m",
        [](const SummaryRow& row) { return Megabytes(IfItTalks(row, row.mean.payload_tx_bytes)); }},
-      {"MB", "theory", "d", [](const SummaryRow& row) { return Megabytes(row.predicted_payload_bytes); }},
-      {"stale", "mean", "m",
+      {kHeadSentTheory, "d", [](const SummaryRow& row) { return Megabytes(row.predicted_payload_bytes); }},
+      {kHeadStale, "m",
        [](const SummaryRow& row) {
          return row.mean.staleness_mean && !row.configuration.strategy.synchronous
                     ? absl::StrFormat("%.2f", *row.mean.staleness_mean)
                     : "";
        }},
-      {"drop-", "ped %", "m",
+      {kHeadDropped, "m",
        [](const SummaryRow& row) {
          return row.mean.dropped_share ? absl::StrFormat("%.1f", 100 * *row.mean.dropped_share) : "";
        }},
-      {"test", "acc.", "m",
+      {kHeadAccuracy, "m",
        [](const SummaryRow& row) {
          return row.test_accuracy ? absl::StrFormat("%.4f", *row.test_accuracy) : "";
-       }},
-      {"target", "s", "m",
+       },
+       /*learned=*/true},
+      {kHeadTarget, "m",
        [](const SummaryRow& row) {
          return row.time_to_target_s ? absl::StrFormat("%.2f", *row.time_to_target_s) : "";
        }},
@@ -105,7 +107,7 @@ std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
 }
 
 std::string Padded(const std::string& text, size_t width, bool left) {
-  const std::string space(width - std::min(width, text.size()), ' ');
+  const std::string space(width - std::min(width, TextColumns(text)), ' ');
   return left ? text + space : space + text;
 }
 
@@ -127,7 +129,7 @@ std::string WithThousands(double value) {
   return text;
 }
 
-std::string Table(const std::vector<SummaryRow>& rows) {
+std::string Table(const std::vector<SummaryRow>& rows, Language language) {
   std::vector<std::vector<std::string>> texts;  // by column
   std::vector<Column> columns;
   for (Column& column : Columns(rows)) {
@@ -146,13 +148,15 @@ std::string Table(const std::vector<SummaryRow>& rows) {
   std::vector<std::string> lines(rows.size());
   for (size_t c = 0; c < columns.size(); ++c) {
     const bool left = c == 0;
-    size_t width = std::max(std::string(columns[c].first).size(), std::string(columns[c].second).size());
-    for (const std::string& text : texts[c]) width = std::max(width, text.size());
+    const std::string above = In(language, columns[c].heading.first),
+                      below = In(language, columns[c].heading.second);
+    size_t width = std::max(TextColumns(above), TextColumns(below));
+    for (const std::string& text : texts[c]) width = std::max(width, TextColumns(text));
     const std::string gap = c == 0 ? "" : " ";
-    first += gap + Padded(columns[c].first, width, left);
-    second += gap + Padded(columns[c].second, width, left);
-    const bool timed = std::string(columns[c].mark) == "m" && std::string(columns[c].first) != "test";
-    marks += gap + Padded(simulated && timed ? "s" : columns[c].mark, width, left);
+    first += gap + Padded(above, width, left);
+    second += gap + Padded(below, width, left);
+    marks += gap + Padded(simulated && *columns[c].mark == 'm' && !columns[c].learned ? "s" : columns[c].mark,
+                          width, left);
     for (size_t r = 0; r < rows.size(); ++r) lines[r] += gap + Padded(texts[c][r], width, left);
   }
   std::string table =
@@ -163,43 +167,21 @@ std::string Table(const std::vector<SummaryRow>& rows) {
   }
   const bool predicted =
       std::any_of(rows.begin(), rows.end(), [](const SummaryRow& row) { return row.prediction.has_value(); });
-  table += absl::StrCat("\nm measured, d derived", simulated || predicted ? ", s simulated" : "",
-                        ". Times are ms of a mean step.\n");
-  if (predicted) {
-    table +=
-        "simulated: the step that psring predict has for this very case; off: how much longer the measured "
-        "one "
-        "is.\n";
-  }
-  const bool communicates = std::any_of(rows.begin(), rows.end(), Communicates);
-  if (communicates && simulated) {
-    table +=
-        "exposed: the part of communication that computing stands still for. MB: payload that a worker sends "
-        "in "
-        "a\nstep, in 10^6 bytes.\n";
-  } else if (communicates) {
-    table +=
-        "against none: the step minus the same rounds' step without any communication. exposed: the part of\n"
-        "communication that computing stands still for. theory: the wires alone, at the speeds measured at "
-        "the\n"
-        "start. MB: payload that a worker sends in a step, in 10^6 bytes.\n";
-  }
+  const auto say = [&](const Phrase& phrase, auto... values) {
+    table += Wrap(Say(language, phrase, values...), "");
+  };
+  table += "\n";
+  say(simulated || predicted ? kMarksSimulated : kMarks);
+  if (predicted) say(kPredictedColumns);
+  if (std::any_of(rows.begin(), rows.end(), Communicates)) say(simulated ? kColumnsSimulated : kColumns);
   if (std::any_of(rows.begin(), rows.end(), [](const SummaryRow& row) { return row.reached_target > 0; })) {
-    table += absl::StrFormat(
-        "target: s of training to the first evaluation with a test accuracy of %g; blank where a training "
-        "did\n"
-        "not get there.\n",
-        rows.front().configuration.target_accuracy);
+    say(kTargetColumn, rows.front().configuration.target_accuracy);
   }
-  const bool crowded = std::any_of(rows.begin(), rows.end(),
-                                   [](const SummaryRow& row) { return row.configuration.oversubscribed; });
-  if (crowded)
-    table += "* oversubscribed: more workers than cores, so the times say how processes take turns.\n";
-  if (std::any_of(rows.begin(), rows.end(), [](const SummaryRow& row) { return !row.valid; })) {
-    table +=
-        "! not valid, with the reason in summary.csv's note: others used too much of the processors "
-        "meanwhile, the\nhost did not carry the network, or ranks shared a GPU.\n";
+  if (std::any_of(rows.begin(), rows.end(),
+                  [](const SummaryRow& row) { return row.configuration.oversubscribed; })) {
+    say(kOversubscribed);
   }
+  if (std::any_of(rows.begin(), rows.end(), [](const SummaryRow& row) { return !row.valid; })) say(kNotValid);
   return table;
 }
 

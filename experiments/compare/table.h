@@ -5,12 +5,13 @@
 #include <vector>
 
 #include "experiments/compare/summarise.h"
+#include "experiments/texts/phrase.h"
 
 namespace psring {
 
 // A line a row, grouped by number of workers; under the names a line that marks each column m (measured) or d
 // (derived), and below it the legend. Empty columns are left out.
-std::string Table(const std::vector<SummaryRow>& rows);
+std::string Table(const std::vector<SummaryRow>& rows, Language language = Language::kEnglish);
 
 // 14551.2 -> "14,551".
 std::string WithThousands(double value);

@@ -12,6 +12,7 @@
 #include "experiments/compare/experiment.h"
 #include "experiments/compare/plan_text.h"
 #include "experiments/compare/virtual_plan.h"
+#include "experiments/texts/plan.h"
 
 namespace psring {
 namespace {
@@ -54,9 +55,7 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
   plan.simulated = configuration.simulated();
   if (plan.simulated && training.compute_ms.empty()) {
     training.compute_ms = absl::StrFormat("%.4g", 1e3 * prepared.probe.step_s);
-    plan.notes.push_back(
-        absl::StrCat("a step's computing takes ", training.compute_ms,
-                     " ms, as measured just now; give --compute_ms to make times repeatable"));
+    plan.notes.push_back(Say(options.language, kComputeMeasured, training.compute_ms));
   }
   if (options.target_accuracy > 0) {
     const double samples =
@@ -69,12 +68,13 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
   plan.round_s = ExpectedLaunchSeconds(configuration, prepared.probe, cores);
   plan.expected_s = plan.rounds * plan.round_s;
   for (const std::string& warning : configuration.update.warnings) plan.notes.push_back(warning);
-  if (const std::string text = DescribeDisturbances(configuration.training); !text.empty()) {
+  if (const std::string text = DescribeDisturbances(configuration.training, options.language);
+      !text.empty()) {
     plan.notes.push_back(text);
   }
   if (configuration.oversubscribed) {
-    plan.notes.push_back(absl::StrFormat("%d workers on %d %s take turns (oversubscribed)",
-                                         configuration.workers, cores, cores == 1 ? "core" : "cores"));
+    plan.notes.push_back(
+        Say(options.language, kCrowdedTraining, configuration.workers, cores, cores == 1 ? "core" : "cores"));
   }
   if (flags.time_budget_given && plan.expected_s > options.time_budget_s) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -82,8 +82,8 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
         HumanSeconds(plan.expected_s)));
   }
   plan.cost = {configuration};
-  AddClippingNote(plan);
-  AddLayoutNote(plan);
+  AddClippingNote(options.language, plan);
+  AddLayoutNote(options.language, plan);
   return plan;
 }
 
@@ -124,10 +124,10 @@ absl::Status Train(const ExperimentFlags& asked, Nodes* nodes, const Interrupt& 
   PSRING_RETURN_IF_ERROR(CheckSpread(plan.cost.front(), flags));
   PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, plan));
   const Configuration& configuration = plan.cost.front();
-  display.Say(absl::StrFormat("training:  %s, %s on %s, %s, lr %g, expected %s", configuration.name(),
-                              configuration.model.name, configuration.training.data,
-                              configuration.update.optimizer, configuration.update.lr,
-                              HumanSeconds(plan.expected_s)));
+  const Language language = flags.options.language;
+  display.Say(Say(language, kTrainingLine, configuration.name(), configuration.model.name,
+                  configuration.training.data, configuration.update.optimizer, configuration.update.lr,
+                  HumanSeconds(plan.expected_s)));
   if (nodes != nullptr) {
     std::vector<std::string> machines;
     for (int node = 0; node < nodes->options().nodes; ++node) {
@@ -135,13 +135,13 @@ absl::Status Train(const ExperimentFlags& asked, Nodes* nodes, const Interrupt& 
     }
     plan.notes.push_back(absl::StrCat("on ", machines.size(), " machines: ", absl::StrJoin(machines, ", ")));
   }
-  for (const std::string& note : plan.notes) display.Say(absl::StrCat("note:      ", note));
+  for (const std::string& note : plan.notes) display.Say(absl::StrCat(In(language, kNoteLine), note));
   if (flags.dry_run) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Experiment> experiment,
                           Experiment::Start(flags, "train", prepared, plan, interrupt, display));
   for (int repeat = 0; repeat < plan.rounds; ++repeat) {
     const std::string label =
-        plan.rounds > 1 ? absl::StrFormat("seed %d  ", repeat + configuration.training.seed) : "";
+        plan.rounds > 1 ? Say(language, kSeedLabel, repeat + configuration.training.seed) : "";
     PSRING_RETURN_IF_ERROR(experiment->Run(configuration, "training", repeat, label));
   }
   return experiment->Report(plan.rounds);

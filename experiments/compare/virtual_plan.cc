@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/delays.h"
 #include "experiments/compare/estimate.h"
+#include "experiments/texts/plan.h"
 
 namespace psring {
 namespace {
@@ -46,7 +47,7 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalo
   if (names.empty()) names = {"ring", "ps-sync", "ps-async"};
   if (!Contains(names, "single")) {
     names.insert(names.begin(), "single");
-    plan.notes.push_back("single added: speed-up is held against it");
+    plan.notes.push_back(In(options.language, kSingleAdded));
   }
   if (training.compute_ms.empty()) {
     training.compute_ms = absl::StrFormat("%.4g", 1e3 * probe.step_s);
@@ -102,11 +103,11 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalo
       if (!Contains(plan.notes, warning)) plan.notes.push_back(warning);
     }
   }
-  if (const std::string text = DescribeDisturbances(training); !text.empty()) {
-    plan.notes.push_back(absl::StrCat(text, "; single, the reference, is undisturbed"));
+  if (const std::string text = DescribeDisturbances(training, options.language); !text.empty()) {
+    plan.notes.push_back(Say(options.language, kUndisturbedReference, text));
   }
   if (plan.expected_s > options.time_budget_s) {
-    plan.notes.push_back("this takes longer than --time_budget: what you fixed stays");
+    plan.notes.push_back(In(options.language, kOverBudgetSimulated));
   }
   return plan;
 }

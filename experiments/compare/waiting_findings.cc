@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "experiments/compare/table.h"
+#include "experiments/texts/findings.h"
 
 namespace psring {
 namespace {
@@ -21,29 +21,26 @@ bool WaitsForAll(const SummaryRow& row) {
          row.configuration.strategy.number == 0;
 }
 
-// The range of a figure over workers: "2.1 to 2.4", or "9.0".
-std::string Range(std::vector<double> values, const char* format) {
+// The range of a figure over workers: "2 to 4", or "9".
+std::string Range(std::vector<double> values, Language language) {
   std::sort(values.begin(), values.end());
-  const auto text = [format](double value) {
-    return absl::StrFormat(*absl::ParsedFormat<'f'>::New(format), value);
-  };
+  const auto text = [](double value) { return absl::StrFormat("%.0f", value); };
   const std::string low = text(values.front()), high = text(values.back());
-  return low == high ? low : absl::StrCat(low, " to ", high);
+  return low == high ? low : Say(language, kRange, low, high);
 }
 
 // "ring x 4: 7,012 samples/s; its workers waited 61% of the time (1% to 68%)".
-std::string Waited(const SummaryRow& row) {
+std::string Waited(const SummaryRow& row, Language language) {
   std::vector<double> shares;
   for (const WorkerFigures& worker : row.mean.workers) {
     if (worker.step_ms > 0) shares.push_back(100 * worker.wait_ms / worker.step_ms);
   }
-  std::string text =
-      absl::StrCat(row.configuration.strategy.name, " ", WithThousands(row.mean.samples_per_s), " samples/s");
-  if (shares.empty()) return text;
-  return absl::StrCat(text, ", a worker waiting ", Range(shares, "%.0f"), "% of its time for others");
+  const std::string text = Say(language, kSamplesPerSecond, row.configuration.strategy.name,
+                               WithThousands(row.mean.samples_per_s));
+  return shares.empty() ? text : absl::StrCat(text, Say(language, kWaitsShare, Range(shares, language)));
 }
 
-std::string Late(const SummaryRow& row) {
+std::string Late(const SummaryRow& row, Language language) {
   std::vector<std::string> workers;
   for (size_t rank = 0; rank < row.mean.workers.size(); ++rank) {
     const WorkerFigures& worker = row.mean.workers[rank];
@@ -56,36 +53,35 @@ std::string Late(const SummaryRow& row) {
   constexpr size_t kFew = 8;
   const size_t all = workers.size();
   if (all > kFew) workers.resize(kFew);
-  return absl::StrFormat("%s: %.2f on average; workers 0 to %d: %s%s", row.configuration.strategy.name,
-                         row.mean.staleness_mean.value_or(0), workers.size() - 1,
-                         absl::StrJoin(workers, ", "),
-                         rates ? " (in brackets: the others' rates over its own)" : "");
+  return absl::StrCat(Say(language, kLate, row.configuration.strategy.name,
+                          absl::StrFormat("%.2f", row.mean.staleness_mean.value_or(0)), workers.size() - 1,
+                          Joined(language, workers)),
+                      rates ? In(language, kLateByRates) : "");
 }
 
 // Speed and accuracy of `row` against the best synchronous row.
-std::string Against(const SummaryRow& row, const SummaryRow& reference) {
-  std::string text = absl::StrFormat("%s %.2f times the samples/s of %s", row.configuration.strategy.name,
-                                     row.mean.samples_per_s / reference.mean.samples_per_s,
-                                     reference.configuration.strategy.name);
+std::string Against(const SummaryRow& row, const SummaryRow& reference, Language language) {
+  std::string text = Say(language, kAgainst, row.configuration.strategy.name,
+                         absl::StrFormat("%.2f", row.mean.samples_per_s / reference.mean.samples_per_s),
+                         reference.configuration.strategy.name);
   if (row.test_accuracy && reference.test_accuracy) {
-    absl::StrAppendFormat(&text, ", test accuracy %.4f against %.4f", *row.test_accuracy,
-                          *reference.test_accuracy);
+    text += Say(language, kAgainstAccuracy, absl::StrFormat("%.4f", *row.test_accuracy),
+                absl::StrFormat("%.4f", *reference.test_accuracy));
   }
   if (row.mean.dropped_share) {
-    absl::StrAppendFormat(&text, ", %.0f%% of the gradients computed for nothing",
-                          100 * *row.mean.dropped_share);
+    text += Say(language, kAgainstDropped, absl::StrFormat("%.0f", 100 * *row.mean.dropped_share));
   }
   return text;
 }
 
 }  // namespace
 
-std::vector<std::string> WaitingFindings(const std::vector<SummaryRow>& rows) {
-  std::vector<std::string> findings;
+std::vector<std::string> WaitingFindings(const std::vector<SummaryRow>& rows, Language language) {
+  Sentences findings(language);
   std::set<int> counts;
   std::string disturbances;
   for (const SummaryRow& row : rows) {
-    const std::string text = DescribeDisturbances(row.configuration.training);
+    const std::string text = DescribeDisturbances(row.configuration.training, language);
     if (text.empty() || row.configuration.workers < 2) continue;
     disturbances = text;
     counts.insert(row.configuration.workers);
@@ -98,33 +94,29 @@ std::vector<std::string> WaitingFindings(const std::vector<SummaryRow>& rows) {
       if (row.configuration.workers != count) continue;
       if (row.configuration.strategy.name == "none") none = &row;
       if (!WaitsForAll(row)) continue;
-      waited.push_back(Waited(row));
+      waited.push_back(Waited(row, language));
       if (best == nullptr || row.mean.samples_per_s > best->mean.samples_per_s) best = &row;
     }
     for (const SummaryRow& row : rows) {
       if (row.configuration.workers != count || !Communicates(row) || WaitsForAll(row)) continue;
-      if (!row.configuration.strategy.synchronous) late.push_back(Late(row));
-      if (best != nullptr) gains.push_back(Against(row, *best));
+      if (!row.configuration.strategy.synchronous) late.push_back(Late(row, language));
+      if (best != nullptr) gains.push_back(Against(row, *best, language));
     }
     if (!waited.empty()) {
-      findings.push_back(absl::StrCat("What synchrony costs with ", count, " workers, where ", disturbances,
-                                      ": ", absl::StrJoin(waited, "; "),
-                                      none == nullptr ? ""
-                                                      : absl::StrCat("; without any communication they make ",
-                                                                     WithThousands(none->mean.samples_per_s)),
-                                      ". Every step lasts as long as its slowest worker."));
+      findings.Add(kSynchronyCosts, count, disturbances, findings.Joined(waited, kSemicolon),
+                   none == nullptr
+                       ? ""
+                       : findings.Say(kWithoutCommunication, WithThousands(none->mean.samples_per_s)));
     }
     std::erase(late, "");
     if (!late.empty() || !gains.empty()) {
-      findings.push_back(absl::StrCat(
-          "What not waiting gains and costs with ", count, " workers: ", absl::StrJoin(gains, "; "),
-          gains.empty() ? "" : ". ",
-          late.empty()
-              ? ""
-              : absl::StrCat("Gradients are late by so many updates: ", absl::StrJoin(late, "; "), ".")));
+      const std::string gained =
+          gains.empty() ? "" : absl::StrCat(findings.Joined(gains, kSemicolon), findings.Say(kSentenceEnd));
+      findings.Add(kNotWaiting, count, gained,
+                   late.empty() ? "" : findings.Say(kLateBy, findings.Joined(late, kSemicolon)));
     }
   }
-  return findings;
+  return findings.list();
 }
 
 }  // namespace psring

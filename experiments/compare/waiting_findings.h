@@ -5,10 +5,12 @@
 #include <vector>
 
 #include "experiments/compare/summarise.h"
+#include "experiments/texts/phrase.h"
 
 namespace psring {
 
 // Nothing where no workers were disturbed: then waiting is a matter of the machine, not of the strategies.
-std::vector<std::string> WaitingFindings(const std::vector<SummaryRow>& rows);
+std::vector<std::string> WaitingFindings(const std::vector<SummaryRow>& rows,
+                                         Language language = Language::kEnglish);
 
 }  // namespace psring

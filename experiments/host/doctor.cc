@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "absl/strings/match.h"
@@ -16,70 +17,72 @@
 #include "common/cuda_device.h"
 #include "experiments/build_info.h"
 #include "experiments/compare/runner.h"
+#include "experiments/compare/wrap.h"
 #include "experiments/host/gpu_probe.h"
 #include "experiments/host/machine.h"
 #include "experiments/processes/launcher.h"
 #include "experiments/processes/mpirun.h"
+#include "experiments/texts/doctor.h"
 #include "experiments/virtual_cluster/namespaces.h"
 
 namespace psring {
 namespace {
 
 // What `./run` installs.
-const char* const kPackages[] = {"g++",
-                                 "cmake",
-                                 "ninja-build",
-                                 "ccache",
-                                 "protobuf-compiler",
-                                 "protobuf-compiler-grpc",
-                                 "libprotobuf-dev",
-                                 "libgrpc++-dev",
-                                 "libabsl-dev",
-                                 "libgtest-dev",
-                                 "libgmock-dev",
-                                 "libdnnl-dev",
-                                 "libcli11-dev",
-                                 "nlohmann-json3-dev",
-                                 "zlib1g-dev",
-                                 "libgloo-dev",
-                                 "libopenmpi-dev",
-                                 "openmpi-bin",
-                                 "iproute2",
-                                 "xz-utils",
-                                 "libjs-d3",
-                                 "dataset-fashion-mnist"};
+const char* const kNeeded[] = {"g++",
+                               "cmake",
+                               "ninja-build",
+                               "ccache",
+                               "protobuf-compiler",
+                               "protobuf-compiler-grpc",
+                               "libprotobuf-dev",
+                               "libgrpc++-dev",
+                               "libabsl-dev",
+                               "libgtest-dev",
+                               "libgmock-dev",
+                               "libdnnl-dev",
+                               "libcli11-dev",
+                               "nlohmann-json3-dev",
+                               "zlib1g-dev",
+                               "libgloo-dev",
+                               "libopenmpi-dev",
+                               "openmpi-bin",
+                               "iproute2",
+                               "xz-utils",
+                               "libjs-d3",
+                               "dataset-fashion-mnist"};
 
-Examination ExamineCores(const Machine& machine) {
-  return {.what = "cores",
+Examination ExamineCores(const Machine& machine, Language language) {
+  return {.what = In(language, kCores),
           .found = machine.cores >= 2,
           .detail = absl::StrCat(machine.cores, machine.cpu_model.empty() ? "" : ", " + machine.cpu_model),
-          .mend = "with one core, workers only take turns: speeds mean little, bytes and accuracy still do"};
+          .mend = In(language, kCoresMend)};
 }
 
-Examination ExamineMemory(const Machine& machine) {
-  return {.what = "memory",
+Examination ExamineMemory(const Machine& machine, Language language) {
+  return {.what = In(language, kMemory),
           .found = machine.memory_mb >= 2000,
           .detail = absl::StrFormat("%d MiB", machine.memory_mb),
-          .mend = "each worker needs about 300 MiB: use fewer --workers"};
+          .mend = In(language, kMemoryMend)};
 }
 
-Examination ExamineSharedMemory() {
+Examination ExamineSharedMemory(Language language) {
   struct statvfs info {};
   if (statvfs("/dev/shm", &info) != 0) {
-    return {.what = "/dev/shm", .detail = "not mounted", .mend = "mount -t tmpfs tmpfs /dev/shm"};
+    return {.what = "/dev/shm", .detail = In(language, kNotMounted), .mend = "mount -t tmpfs tmpfs /dev/shm"};
   }
   const double megabytes =
       static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize) / (1 << 20);
   return {.what = "/dev/shm",
           .found = megabytes >= 512,
-          .detail = absl::StrFormat("%.0f MiB free", megabytes),
-          .mend = "mount -o remount,size=2G /dev/shm   (a container: docker run --shm-size=2g)"};
+          .detail = Say(language, kFree, absl::StrFormat("%.0f", megabytes)),
+          .mend = In(language, kSharedMemoryMend)};
 }
 
-Examination ExaminePackages(const Interrupt& interrupt) {
-  Examination result{.what = "packages"};
+Examination ExaminePackages(const Interrupt& interrupt, Language language) {
+  Examination result{.what = In(language, kPackages)};
   std::vector<std::string> command = {"/usr/bin/dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n"};
-  command.insert(command.end(), std::begin(kPackages), std::end(kPackages));
+  command.insert(command.end(), std::begin(kNeeded), std::end(kNeeded));
   std::string installed;
   // dpkg-query fails when it does not know one of the names, and lists the others; so its output counts, not
   // its end.
@@ -88,11 +91,11 @@ Examination ExaminePackages(const Interrupt& interrupt) {
   if (output.ok()) installed = *output;
   if (installed.empty()) {
     result.found = true;
-    result.detail = "not asked: no dpkg here, and psring is built already";
+    result.detail = In(language, kPackagesNotAsked);
     return result;
   }
   std::vector<std::string> missing;
-  for (const char* package : kPackages) {
+  for (const char* package : kNeeded) {
     bool there = false;
     for (absl::string_view line : absl::StrSplit(installed, '\n')) {
       there = there || line == absl::StrCat(package, " installed");
@@ -101,66 +104,56 @@ Examination ExaminePackages(const Interrupt& interrupt) {
   }
   result.found = missing.empty();
   result.detail =
-      missing.empty() ? absl::StrFormat("all %d", std::size(kPackages)) : absl::StrJoin(missing, " ");
+      missing.empty() ? Say(language, kPackagesThere, std::size(kNeeded)) : absl::StrJoin(missing, " ");
   result.mend = absl::StrCat("sudo apt-get install -y --no-install-recommends ", absl::StrJoin(missing, " "));
   return result;
 }
 
-Examination ExamineData(const absl::StatusOr<Binaries>& binaries, const Interrupt& interrupt) {
-  Examination result{.what = "Fashion-MNIST",
-                     .mend = "sudo apt-get install -y dataset-fashion-mnist   (or --data synthetic)",
-                     .required = true};
+Examination ExamineData(const absl::StatusOr<Binaries>& binaries, const Interrupt& interrupt,
+                        Language language) {
+  Examination result{.what = "Fashion-MNIST", .mend = In(language, kDataMend), .required = true};
   if (!binaries.ok()) {
-    result.detail = "not asked: the trainer is missing";
+    result.detail = In(language, kDataNotAsked);
     return result;
   }
   const absl::StatusOr<Probe> probe = CheckWithTrainer(*binaries, TrainingOptions(), interrupt);
   result.found = probe.ok();
-  result.detail =
-      probe.ok() ? absl::StrFormat("%d training and %d test pictures", probe->samples, probe->test_samples)
-                 : std::string(probe.status().message());
+  result.detail = probe.ok() ? Say(language, kDataThere, probe->samples, probe->test_samples)
+                             : std::string(probe.status().message());
   return result;
 }
 
-Examination ExamineGpus() {
+Examination ExamineGpus(Language language) {
   const absl::StatusOr<std::vector<std::string>> gpus = FindGpus();
-  return {.what = "GPUs",
+  return {.what = In(language, kGpus),
           .found = gpus.ok(),
           .detail = gpus.ok() ? absl::StrCat(absl::StrJoin(*gpus, "; "),
-                                             gpus->size() > 1 ? "; a process each, or one process for all: "
-                                                                "--ranks_per_process"
-                                                              : "")
+                                             gpus->size() > 1 ? In(language, kSeveralGpus) : "")
                               : std::string(gpus.status().message()),
-          .mend = kBuiltWithCuda ? "install NVIDIA's driver, and check it with nvidia-smi"
-                                 : "for an NVIDIA GPU: install the CUDA toolkit (Debian: component non-free, "
-                                   "package nvidia-cuda-toolkit), remove the build folder, ./run build"};
+          .mend = In(language, kBuiltWithCuda ? kGpusMend : kCudaMend)};
 }
 
-Examination ExamineConvolutions() {
+Examination ExamineConvolutions(Language language) {
   const absl::StatusOr<std::string> library = ConvolutionLibrary();
   return {.what = "cuDNN",
           .found = library.ok(),
-          .detail = library.ok() ? absl::StrCat("convolutions on GPUs: ", *library)
-                                 : absl::StrCat(library.status().message(),
-                                                "; convolutions on GPUs are matrix products of cuBLASLt"),
-          .mend = kBuiltWithCudnn ? "pip's nvidia-cudnn or NVIDIA's libcudnn9, its folder in LD_LIBRARY_PATH"
-                                  : "install CUDA and cuDNN's headers, then ./run build"};
+          .detail = library.ok() ? Say(language, kConvolutions, *library)
+                                 : Say(language, kNoConvolutions, std::string(library.status().message())),
+          .mend = In(language, kBuiltWithCudnn ? kCudnnMend : kCudnnBuildMend)};
 }
 
 // Other people's collectives. The next `./run` builds with what has been installed since.
-Examination BuiltWith(const std::string& what, const std::string& backend, bool found,
-                      const std::string& mend) {
+Examination BuiltWith(const std::string& what, const std::string& backend, bool found, const Phrase& mend,
+                      Language language) {
   return {.what = what,
           .found = found,
-          .detail = found ? absl::StrCat("in this build: --strategy ", backend)
-                          : absl::StrCat("not in this build: no --strategy ", backend),
-          .mend = mend};
+          .detail = found ? Say(language, kInBuild, backend) : Say(language, kNotInBuild, backend),
+          .mend = In(language, mend)};
 }
 
-Examination ExamineMpi() {
-  Examination result = BuiltWith("MPI", "mpi", kBuiltWithMpi,
-                                 "sudo apt-get install -y libopenmpi-dev openmpi-bin, then ./run build");
-  if (*kMpiFamily != 0) absl::StrAppend(&result.detail, ", made with ", kMpiFamily);
+Examination ExamineMpi(Language language) {
+  Examination result = BuiltWith("MPI", "mpi", kBuiltWithMpi, kMpiMend, language);
+  if (*kMpiFamily != 0) absl::StrAppend(&result.detail, ", ", Say(language, kMadeWith, kMpiFamily));
   if (!result.found) return result;
   const absl::StatusOr<std::string> mpirun = DescribeMpirun();
   result.found = mpirun.ok();
@@ -169,19 +162,17 @@ Examination ExamineMpi() {
 }
 
 // What the virtual cluster stands on.
-Examination ExamineNamespaces(const Interrupt& interrupt) {
+Examination ExamineNamespaces(const Interrupt& interrupt, Language language) {
   const std::string why = WhyNoNamespaces(interrupt);
-  return {.what = "namespaces",
+  return {.what = In(language, kNamespaces),
           .found = why.empty(),
-          .detail = why.empty() ? "a machine of a virtual cluster has a network of its own (--link 1gbit)"
-                                : absl::StrCat("psring's own transports keep --link instead: ", why),
-          .mend =
-              "run as root, or: sudo sysctl -w kernel.unprivileged_userns_clone=1 "
-              "kernel.apparmor_restrict_unprivileged_userns=0   (a container: --privileged)"};
+          .detail = why.empty() ? In(language, kNamespacesThere) : Say(language, kNamespacesMissing, why),
+          .mend = In(language, kNamespacesMend)};
 }
 
-Examination ExamineTc() {
-  Examination result{.what = "tc", .detail = "not installed", .mend = "sudo apt-get install -y iproute2"};
+Examination ExamineTc(Language language) {
+  Examination result{
+      .what = "tc", .detail = In(language, kNotInstalled), .mend = "sudo apt-get install -y iproute2"};
   for (const char* path : {"/usr/sbin/tc", "/sbin/tc", "/usr/bin/tc"}) {
     if (access(path, X_OK) == 0) {
       result.found = true;
@@ -194,51 +185,57 @@ Examination ExamineTc() {
 
 }  // namespace
 
-std::vector<Examination> Examine(const Interrupt& interrupt) {
+std::vector<Examination> Examine(const Interrupt& interrupt, Language language) {
   const Machine machine = DescribeMachine();
   const absl::StatusOr<Binaries> binaries = FindBinaries();
-  return {
-      {.what = "system", .found = true, .detail = absl::StrCat(machine.system, ", Linux ", machine.kernel)},
-      ExamineCores(machine),
-      ExamineMemory(machine),
-      ExamineSharedMemory(),
-      {.what = "binaries",
-       .found = binaries.ok(),
-       .detail = binaries.ok() ? binaries->trainer : std::string(binaries.status().message()),
-       .mend = "./run build",
-       .required = true},
-      ExaminePackages(interrupt),
-      ExamineData(binaries, interrupt),
-      ExamineGpus(),
-      ExamineConvolutions(),
-      BuiltWith("NCCL", "nccl", kBuiltWithNccl,
-                "install the CUDA toolkit and libnccl-dev (NVIDIA's apt repository), then ./run build"),
-      BuiltWith("Gloo", "gloo", kBuiltWithGloo, "sudo apt-get install -y libgloo-dev, then ./run build"),
-      ExamineMpi(),
-      ExamineNamespaces(interrupt),
-      ExamineTc()};
+  return {{.what = In(language, kSystem),
+           .found = true,
+           .detail = absl::StrCat(machine.system, ", Linux ", machine.kernel)},
+          ExamineCores(machine, language),
+          ExamineMemory(machine, language),
+          ExamineSharedMemory(language),
+          {.what = In(language, kBinaries),
+           .found = binaries.ok(),
+           .detail = binaries.ok() ? binaries->trainer : std::string(binaries.status().message()),
+           .mend = "./run build",
+           .required = true},
+          ExaminePackages(interrupt, language),
+          ExamineData(binaries, interrupt, language),
+          ExamineGpus(language),
+          ExamineConvolutions(language),
+          BuiltWith("NCCL", "nccl", kBuiltWithNccl, kNcclMend, language),
+          BuiltWith("Gloo", "gloo", kBuiltWithGloo, kGlooMend, language),
+          ExamineMpi(language),
+          ExamineNamespaces(interrupt, language),
+          ExamineTc(language)};
 }
 
-std::string DescribeExaminations(const std::vector<Examination>& examinations) {
+std::string DescribeExaminations(const std::vector<Examination>& examinations, Language language) {
+  const auto padded = [](const std::string& text, size_t columns) {
+    return text + std::string(columns - std::min(columns, TextColumns(text)), ' ');
+  };
   std::string text;
   for (const Examination& examination : examinations) {
-    const char* verdict = examination.found ? "yes" : examination.required ? "NO" : "no";
-    absl::StrAppendFormat(&text, "%-14s %-3s  %s\n", examination.what, verdict, examination.detail);
-    if (!examination.found) absl::StrAppendFormat(&text, "%-14s      mend: %s\n", "", examination.mend);
+    const Phrase& verdict = examination.found ? kYes : examination.required ? kNoAndRequired : kNo;
+    absl::StrAppend(&text, padded(examination.what, 14), " ", padded(In(language, verdict), 3), "  ",
+                    examination.detail, "\n");
+    if (!examination.found) {
+      absl::StrAppend(&text, std::string(20, ' '), Say(language, kMend, examination.mend), "\n");
+    }
   }
   return text;
 }
 
-int RunDoctor(const Interrupt& interrupt) {
-  const std::vector<Examination> examinations = Examine(interrupt);
-  std::fputs(DescribeExaminations(examinations).c_str(), stdout);
+int RunDoctor(const Interrupt& interrupt, Language language) {
+  const std::vector<Examination> examinations = Examine(interrupt, language);
+  std::fputs(DescribeExaminations(examinations, language).c_str(), stdout);
   for (const Examination& examination : examinations) {
     if (examination.required && !examination.found) {
-      std::printf("\nRequired and missing: %s.\n", examination.what.c_str());
+      std::printf("\n%s\n", Say(language, kMissing, examination.what).c_str());
       return 1;
     }
   }
-  std::printf("\nEverything that is required is here.\n");
+  std::printf("\n%s\n", In(language, kAllThere));
   return 0;
 }
 

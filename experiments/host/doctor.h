@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "experiments/processes/interrupt.h"
+#include "experiments/texts/phrase.h"
 
 namespace psring {
 
@@ -16,12 +17,13 @@ struct Examination {
   bool required = false;
 };
 
-std::vector<Examination> Examine(const Interrupt& interrupt);
+std::vector<Examination> Examine(const Interrupt& interrupt, Language language = Language::kEnglish);
 
 // A line each: "yes", "no" or "NO" (required), and the mend below a no.
-std::string DescribeExaminations(const std::vector<Examination>& examinations);
+std::string DescribeExaminations(const std::vector<Examination>& examinations,
+                                 Language language = Language::kEnglish);
 
 // 0 unless something required is missing.
-int RunDoctor(const Interrupt& interrupt);
+int RunDoctor(const Interrupt& interrupt, Language language);
 
 }  // namespace psring

@@ -13,6 +13,7 @@
 #include "common/bit_rate.h"
 #include "common/check.h"
 #include "common/command_line.h"
+#include "experiments/texts/language_flag.h"
 
 namespace psring {
 namespace {
@@ -190,6 +191,8 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       "What psring bench measured (its bench.json): latency and speed of adding are fitted from it");
 
   add("Results", "--out", raw.out, "DIR", "Folder for the results; else runs/<UTC time>-predict");
+  AddLanguageFlag(*verb, raw.language, "What is printed, and what the page opens with: en or zh")
+      ->group("Results");
   return verb;
 }
 
@@ -198,6 +201,7 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
   PredictFlags flags{.profile = raw.profile,
                      .files = {raw.workload, raw.cluster, raw.profile},
                      .out = raw.out,
+                     .language = LanguageOf(raw.language),
                      .command_line = command_line};
   PSRING_ASSIGN_OR_RETURN(flags.workload, LoadWorkload(raw.workload));
   double speedup = raw.compute_speedup;

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "experiments/predict/model.h"
+#include "experiments/texts/phrase.h"
 
 namespace CLI {
 class App;
@@ -18,7 +19,8 @@ struct RawPredictFlags {
               workers = "2,4,8,...,64";
   std::string cluster, link, intra, latency, intra_latency, gpus_per_node, cards_per_node, rings, fraction,
       oversubscription;
-  std::string server_placement = "rank0", ps_schedule = "pipelined", stragglers, profile, out;
+  std::string server_placement = "rank0", ps_schedule = "pipelined", stragglers, profile, out,
+              language = "en";
   double bucket_mb = 25, compute_speedup = 1, jitter = 0;
   int batch = 0;
   uint64_t seed = 1;
@@ -33,6 +35,7 @@ struct PredictFlags {
   std::string profile;             // of a measured machine; empty: none
   std::vector<std::string> files;  // that the flags name
   std::string out;
+  Language language = Language::kEnglish;
   std::vector<std::string> command_line;
 };
 

@@ -18,6 +18,7 @@
 #include "experiments/predict/machine_profile.h"
 #include "experiments/predict/report.h"
 #include "experiments/report/report_verb.h"
+#include "experiments/texts/predict.h"
 #include "ring_worker/schedule.h"
 
 namespace psring {
@@ -78,19 +79,18 @@ class PredictionRun {
     display_.Clear();
     PSRING_RETURN_IF_ERROR(MakeRunFolder(path, /*link_latest=*/flags_.out.empty()));
     report_.run_id = std::filesystem::path(path).filename().string();
-    const std::string text = PredictText(report_);
     std::vector<std::vector<Cell>> rows;
     for (const PredictedRow& row : report_.rows) rows.push_back(PredictedCells(report_, row));
     PSRING_RETURN_IF_ERROR(WriteFile(path + "/summary.csv", CellsCsv(rows)));
     PSRING_RETURN_IF_ERROR(WriteFile(path + "/summary.json", CellsJson(rows)));
-    PSRING_RETURN_IF_ERROR(WriteFile(path + "/predict.txt", text));
+    PSRING_RETURN_IF_ERROR(WriteFile(path + "/predict.txt", PredictText(report_, Language::kEnglish)));
+    PSRING_RETURN_IF_ERROR(WriteFile(path + "/predict.zh.txt", PredictText(report_, Language::kChinese)));
     manifest.run_id = report_.run_id;
     manifest.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
     PSRING_RETURN_IF_ERROR(WriteFile(path + "/manifest.json", ManifestJson(manifest)));
-    PSRING_RETURN_IF_ERROR(WriteRunReport(path));
-    display_.Say(
-        absl::StrCat(text, "\nall of it: ", path,
-                     "/report.html, and beside it summary.csv, summary.json, predict.txt, manifest.json"));
+    PSRING_RETURN_IF_ERROR(WriteRunReport(path, flags_.language));
+    display_.Say(absl::StrCat(PredictText(report_, flags_.language), "\n",
+                              Say(flags_.language, kPredictAllOfIt, path)));
     return absl::OkStatus();
   }
 
@@ -187,16 +187,16 @@ class PredictionRun {
     for (double bytes = 1024; bytes <= 1 << 30; bytes *= 4) {
       PSRING_RETURN_IF_ERROR(StillWanted(absl::StrFormat("exchanges of %.0f bytes", bytes)));
       double least = INFINITY;
-      std::string name;
+      const PredictCase* fastest = nullptr;
       for (const PredictCase& point : cases) {
         PSRING_ASSIGN_OR_RETURN(const double seconds,
                                 predictor_.ExchangeSeconds(point, report_.cluster, bytes));
         if (seconds < least * (1 - 1e-6)) {
           least = seconds;
-          name = PredictedRow{.point = point}.name();
+          fastest = &point;
         }
       }
-      report_.findings.fastest_by_size.emplace_back(bytes, name);
+      if (fastest != nullptr) report_.findings.fastest_by_size.emplace_back(bytes, *fastest);
     }
     return absl::OkStatus();
   }

@@ -11,6 +11,8 @@
 #include "common/byte_size.h"
 #include "experiments/compare/table.h"
 #include "experiments/compare/wrap.h"
+#include "experiments/texts/findings.h"
+#include "experiments/texts/predict.h"
 
 namespace psring {
 namespace {
@@ -59,91 +61,79 @@ std::vector<int> WorkerCounts(const PredictReport& report) {
   return counts;
 }
 
-std::string CrossoverByWorkers(const PredictReport& report) {
+void AddCrossoverByWorkers(const PredictReport& report, Sentences& text) {
   std::vector<std::string> parts;
   std::string last;
   for (const int workers : WorkerCounts(report)) {
     if (workers == 1) continue;
     const PredictedRow* best = Fastest(report, workers);
-    if (best == nullptr || best->name() == last) continue;
-    parts.push_back(last.empty() ? absl::StrCat(best->name(), " is fastest with ", workers, " workers")
-                                 : absl::StrCat(best->name(), " from ", workers, " on"));
-    last = best->name();
+    if (best == nullptr) continue;
+    const std::string name = best->name(text.language());
+    if (name == last) continue;
+    parts.push_back(text.Say(last.empty() ? kFastestWith : kFastestFrom, name, workers));
+    last = name;
   }
-  if (parts.empty()) return "";
-  if (parts.size() == 1) {
-    return absl::StrCat("Crossover in workers: none; ", last,
-                        " is fastest for every number of workers asked.");
-  }
-  return absl::StrCat("Crossover in workers: ", absl::StrJoin(parts, ", "), ".");
+  if (parts.size() == 1) text.Add(kNoCrossover, last);
+  if (parts.size() > 1) text.Add(kCrossover, text.Joined(parts));
 }
 
-std::string CrossoverBySize(const PredictReport& report) {
-  const auto& sizes = report.findings.fastest_by_size;
-  if (sizes.empty()) return "";
+void AddCrossoverBySize(const PredictReport& report, Sentences& text) {
   std::vector<std::string> parts;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    if (i > 0 && sizes[i].second == sizes[i - 1].second) continue;
-    parts.push_back(absl::StrCat(sizes[i].second, i == 0 ? " at " : " from ",
-                                 ByteSizeText(static_cast<uint64_t>(sizes[i].first)), i == 0 ? "" : " on"));
+  std::string last;
+  for (const auto& [bytes, point] : report.findings.fastest_by_size) {
+    const std::string name = PredictedRow{.point = point}.name(text.language());
+    if (name == last) continue;
+    parts.push_back(
+        text.Say(last.empty() ? kSizeAt : kSizeFrom, name, ByteSizeText(static_cast<uint64_t>(bytes))));
+    last = name;
   }
-  return absl::StrCat("Crossover in size, of one exchange with ", WorkerCounts(report).back(),
-                      " workers that compute nothing beside it: fastest is ", absl::StrJoin(parts, ", "),
-                      ".");
+  if (!parts.empty()) text.Add(kSizeCrossover, WorkerCounts(report).back(), text.Joined(parts));
 }
 
-std::string ServersToMatch(const PredictReport& report) {
-  if (report.findings.servers_to_match.empty()) return "";
+void AddServersToMatch(const PredictReport& report, Sentences& text) {
+  if (report.findings.servers_to_match.empty()) return;
   std::vector<std::string> parts, none;
   for (const auto& [workers, servers] : report.findings.servers_to_match) {
     if (servers > 0) {
-      parts.push_back(absl::StrCat(servers, " with ", workers, " workers"));
+      parts.push_back(text.Say(kServersWith, servers, workers));
     } else {
       none.push_back(absl::StrCat(workers));
     }
   }
   if (!none.empty()) {
-    parts.push_back(absl::StrCat(parts.empty() ? "no number" : "no number of them", " with ",
-                                 absl::StrJoin(none, ", "), " workers"));
+    parts.push_back(text.Say(parts.empty() ? kServersNone : kServersNoneOfThem, text.Joined(none)));
   }
-  return absl::StrCat(
-      "Servers (", PlaceName(report.predictor->options().place), ") with which ps-sync is no slower than ",
-      report.findings.matched_strategy, ": ", absl::StrJoin(parts, ", "), ".",
-      report.predictor->options().place == ServerPlace::kRank0
-          ? " All of them share rank 0's link: --server_placement dedicated or colocated gives each its own."
-          : "");
+  const ServerPlace place = report.predictor->options().place;
+  text.Add(kServersToMatch, PlaceName(place), report.findings.matched_strategy, text.Joined(parts),
+           place == ServerPlace::kRank0 ? text.Say(kSharedLink) : "");
 }
 
 // Spare workers: whose work counts for nothing.
-std::string Dropped(const PredictReport& report) {
+void AddDropped(const PredictReport& report, Sentences& text) {
   std::vector<std::string> parts;
   for (const PredictedRow& row : report.rows) {
     const double share = row.guesses.front().dropped_share;
     if (row.point.workers != WorkerCounts(report).back() || share <= 0) continue;
-    parts.push_back(absl::StrFormat("%.1f%% with %s", 100 * share, row.name()));
+    parts.push_back(text.Say(kDroppedOne, absl::StrFormat("%.1f", 100 * share), row.name(text.language())));
   }
-  if (parts.empty()) return "";
-  return absl::StrCat(
-      "Of ", WorkerCounts(report).back(),
-      " workers' gradients come too late, and are not in samples/s: ", absl::StrJoin(parts, ", "), ".");
+  if (!parts.empty()) text.Add(kDropped, WorkerCounts(report).back(), text.Joined(parts));
 }
 
-std::string ClusterText(const Cluster& cluster) {
+std::string ClusterText(const Cluster& cluster, Language language) {
   std::string text =
-      absl::StrFormat("%s of %d GPU%s, %s%s between nodes (%g of it for programs, %g us)",
-                      cluster.name.empty() ? "nodes" : absl::StrCat(cluster.name, ": nodes"),
-                      cluster.gpus_per_node, cluster.gpus_per_node > 1 ? "s" : "",
-                      cluster.cards_per_node > 1 ? absl::StrCat(cluster.cards_per_node, " x ") : "",
-                      BitRateText(8 * cluster.link_bytes_per_s), cluster.fraction, 1e6 * cluster.latency_s);
+      Say(language, kClusterText,
+          cluster.name.empty() ? In(language, kClusterNodes) : Say(language, kClusterNamed, cluster.name),
+          cluster.gpus_per_node, cluster.gpus_per_node > 1 ? "s" : "",
+          cluster.cards_per_node > 1 ? absl::StrCat(cluster.cards_per_node, " x ") : "",
+          BitRateText(8 * cluster.link_bytes_per_s), cluster.fraction, 1e6 * cluster.latency_s);
   if (cluster.gpus_per_node > 1) {
-    absl::StrAppendFormat(&text, ", %s inside (%g us)", BitRateText(8 * cluster.intra_bytes_per_s),
-                          1e6 * cluster.intra_latency_s);
+    text += Say(language, kClusterInside, BitRateText(8 * cluster.intra_bytes_per_s),
+                1e6 * cluster.intra_latency_s);
   }
-  absl::StrAppendFormat(&text, ", a server adds and updates in %.2f ns a byte",
-                        1e9 * (cluster.server_add_s_per_byte + cluster.server_update_s_per_byte));
-  if (cluster.rings > 1) absl::StrAppend(&text, ", ", cluster.rings, " rings");
-  if (cluster.oversubscription > 1)
-    absl::StrAppendFormat(&text, ", oversubscribed %g : 1", cluster.oversubscription);
+  const double server = 1e9 * (cluster.server_add_s_per_byte + cluster.server_update_s_per_byte);
+  text += Say(language, kClusterServer, absl::StrFormat("%.2f", server));
+  if (cluster.rings > 1) text += Say(language, kClusterRings, cluster.rings);
+  if (cluster.oversubscription > 1) text += Say(language, kClusterOversubscribed, cluster.oversubscription);
   return text;
 }
 
@@ -151,14 +141,45 @@ std::string Milliseconds(double seconds) {
   return absl::StrFormat(seconds < 10 ? "%.1f" : "%.0f", 1e3 * seconds);
 }
 
-std::string TableText(const PredictReport& report) {
-  const auto line = [](auto... fields) {
-    return absl::StrFormat("%-19s%4s%8s%10s%15s%7s%8s%7s%8s%8s%7s  %s\n", fields...);
+// What limits a step, in words.
+std::string LimitText(const Prediction& prediction, Language language) {
+  std::string text = prediction.limit;
+  for (const Phrase& phrase : kLimits) {
+    if (prediction.limit == phrase.english) text = In(language, phrase);
+  }
+  if (prediction.limit != kLimits[0].english) {
+    absl::StrAppendFormat(&text, " %.0f%%", 100 * std::min(1.0, prediction.limit_part));
+  }
+  return prediction.method == "theory" ? absl::StrCat(text, In(language, kTheoryMethod)) : text;
+}
+
+// Of at least so many columns; to the right of them, or below 0 to the left.
+std::string InColumns(const std::string& text, int columns) {
+  const size_t width = static_cast<size_t>(std::abs(columns));
+  const std::string space(width - std::min(width, TextColumns(text)), ' ');
+  return columns < 0 ? text + space : space + text;
+}
+
+std::string TableText(const PredictReport& report, Language language) {
+  struct Column {
+    Heading heading;
+    int columns;
   };
-  std::string text =
-      line("strategy", "ser-", "workers", "samples", "if the network", "effi-", "step", "com-", "ex-",
-           "comm.", "stale", "limited by") +
-      line("", "vers", "", "/s", "slower-faster", "ciency", "ms", "pute", "posed", "busy", "mean", "");
+  const Column columns[] = {{kPredictStrategy, -19}, {kPredictServers, 4}, {kPredictWorkers, 8},
+                            {kPredictSamples, 10},   {kPredictRange, 15},  {kPredictEfficiency, 7},
+                            {kPredictStep, 8},       {kHeadCompute, 7},    {kHeadExposed, 8},
+                            {kHeadBusy, 8},          {kHeadStale, 7},      {kPredictLimit, 0}};
+  const auto line = [&](const std::vector<std::string>& cells) {
+    std::string text;
+    for (size_t i = 0; i + 1 < cells.size(); ++i) text += InColumns(cells[i], columns[i].columns);
+    return absl::StrCat(text, "  ", cells.back(), "\n");
+  };
+  std::vector<std::string> above, below;
+  for (const Column& column : columns) {
+    above.push_back(In(language, column.heading.first));
+    below.push_back(In(language, column.heading.second));
+  }
+  std::string text = line(above) + line(below);
   int last = 0;
   for (const PredictedRow& row : report.rows) {
     if (last != 0 && row.point.workers != last) text += "\n";
@@ -166,37 +187,27 @@ std::string TableText(const PredictReport& report) {
     const Prediction& p = row.expected();
     const Interval range = row.samples_per_s();
     const bool talks = Communicates(row);
-    std::string limit;
-    if (talks && row.point.workers > 1) {
-      limit = p.limit == "computing"
-                  ? p.limit
-                  : absl::StrFormat("%s %.0f%%", p.limit, 100 * std::min(1.0, p.limit_part));
-      if (p.method == "theory") limit += ", theory";
-    }
-    text += line(row.point.strategy.name, row.point.servers > 0 ? absl::StrCat(row.point.servers) : "",
-                 absl::StrCat(row.point.workers), Count(p.samples_per_s),
-                 absl::StrCat(Count(range.low), "-", Count(range.high)),
-                 absl::StrFormat("%.3f", row.efficiency()), Milliseconds(p.step), Milliseconds(p.compute),
-                 talks ? Milliseconds(p.exposed) : "", talks ? Milliseconds(p.busy) : "",
-                 p.staleness_mean >= 0 ? absl::StrFormat("%.1f", p.staleness_mean) : "", limit);
+    const std::string limit = talks && row.point.workers > 1 ? LimitText(p, language) : "";
+    text += line({row.point.strategy.name, row.point.servers > 0 ? absl::StrCat(row.point.servers) : "",
+                  absl::StrCat(row.point.workers), Count(p.samples_per_s),
+                  absl::StrCat(Count(range.low), "-", Count(range.high)),
+                  absl::StrFormat("%.3f", row.efficiency()), Milliseconds(p.step), Milliseconds(p.compute),
+                  talks ? Milliseconds(p.exposed) : "", talks ? Milliseconds(p.busy) : "",
+                  p.staleness_mean >= 0 ? absl::StrFormat("%.1f", p.staleness_mean) : "", limit});
   }
   return text;
 }
 
-std::string VerdictText(const PredictReport& report) {
+std::string VerdictText(const PredictReport& report, Language language) {
   const std::optional<Verdict> verdict = VerdictOf(report);
-  if (!verdict) return "Verdict: none; it takes two strategies that communicate, and two workers.";
+  if (!verdict) return In(language, kNoVerdict);
   const std::string interval =
-      absl::StrFormat("%.2f (%.2f to %.2f)", verdict->factor, verdict->interval.low, verdict->interval.high);
+      Say(language, kBetween, absl::StrFormat("%.2f", verdict->factor),
+          absl::StrFormat("%.2f", verdict->interval.low), absl::StrFormat("%.2f", verdict->interval.high));
   const int workers = verdict->winner->point.workers;
-  if (!verdict->shown) {
-    return absl::StrCat("Verdict: no difference shown between ", verdict->winner->name(), " and ",
-                        verdict->next->name(), " with ", workers, " workers: factor ", interval,
-                        ", simulated.");
-  }
-  return absl::StrCat("Verdict: ", verdict->winner->name(), " wins with ", workers,
-                      " workers, by a factor of ", interval, " in samples/s over ", verdict->next->name(),
-                      ", simulated.");
+  const std::string winner = verdict->winner->name(language), next = verdict->next->name(language);
+  return verdict->shown ? Say(language, kVerdictWins, winner, workers, interval, next)
+                        : Say(language, kVerdictEven, winner, next, workers, interval);
 }
 
 }  // namespace
@@ -218,35 +229,30 @@ Interval PredictedRow::samples_per_s() const {
   return range;
 }
 
-std::string PredictedRow::name() const {
-  return point.servers == 0   ? point.strategy.name
-         : point.servers == 1 ? absl::StrCat(point.strategy.name, ", 1 server")
-                              : absl::StrCat(point.strategy.name, ", ", point.servers, " servers");
+std::string PredictedRow::name(Language language) const {
+  if (point.servers == 0) return point.strategy.name;
+  return Say(language, point.servers == 1 ? kServerOne : kServerMany, point.strategy.name, point.servers);
 }
 
-std::vector<std::string> OutsideValidatedRange(const PredictReport& report) {
-  std::vector<std::string> reasons;
+std::vector<std::string> OutsideValidatedRange(const PredictReport& report, Language language) {
+  Sentences reasons(language);
   const int workers = WorkerCounts(report).back();
-  if (workers > kMostValidatedWorkers) {
-    reasons.push_back(absl::StrCat(workers, " workers (checked up to ", kMostValidatedWorkers, ")"));
-  }
+  if (workers > kMostValidatedWorkers) reasons.Add(kOutsideWorkers, workers, kMostValidatedWorkers);
   const double link = report.cluster.link_bytes_per_s * report.cluster.cards_per_node;
   if (link < kLeastValidatedLink || link > kMostValidatedLink) {
-    reasons.push_back(absl::StrCat("nodes with ", BitRateText(8 * link), " (checked from ",
-                                   BitRateText(8 * kLeastValidatedLink), " to ",
-                                   BitRateText(8 * kMostValidatedLink), ")"));
+    reasons.Add(kOutsideLink, BitRateText(8 * link), BitRateText(8 * kLeastValidatedLink),
+                BitRateText(8 * kMostValidatedLink));
   }
-  if (report.cluster.oversubscription > 1) reasons.push_back("an oversubscribed fabric");
+  if (report.cluster.oversubscription > 1) reasons.Add(kOutsideFabric);
   const bool alone = std::any_of(report.rows.begin(), report.rows.end(), [](const PredictedRow& row) {
     return IsAsynchronousServer(row.point.strategy);
   });
-  if (alone) reasons.push_back("asynchronous servers (checked against queueing theory, not against runs)");
+  if (alone) reasons.Add(kOutsideAsynchronous);
   const bool spare = std::any_of(report.rows.begin(), report.rows.end(), [](const PredictedRow& row) {
     return row.guesses.front().dropped_share > 0;
   });
-  if (spare)
-    reasons.push_back("spare workers (checked against measurements of a few workers, not against runs)");
-  return reasons;
+  if (spare) reasons.Add(kOutsideSpare);
+  return reasons.list();
 }
 
 std::optional<Verdict> VerdictOf(const PredictReport& report) {
@@ -282,7 +288,7 @@ std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow
   const Interval range = row.samples_per_s();
   using Value = decltype(Cell::value);
   const auto when = [](bool there, auto value) { return there ? Value(value) : Value(); };
-  const std::vector<std::string> outside = OutsideValidatedRange(report);
+  const std::vector<std::string> outside = OutsideValidatedRange(report, Language::kEnglish);
   // Every other column is one that only a run can fill.
   const std::vector<std::pair<const char*, Value>> figures = {
       {"run_id", report.run_id},
@@ -336,34 +342,26 @@ std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow
   return cells;
 }
 
-std::string PredictText(const PredictReport& report) {
+std::string PredictText(const PredictReport& report, Language language) {
   const Workload& workload = report.predictor->workload();
-  std::string text = Wrap(absl::StrFormat("Predicted, nothing was run (every figure is simulated): %s, %.1f "
-                                          "MB of gradients in %d buckets, batch %d a "
-                                          "worker, computing %.1f + %.1f ms (%s); %s.",
-                                          workload.name, 1e-6 * static_cast<double>(workload.bytes()),
-                                          report.predictor->buckets(), workload.batch, workload.forward_ms,
-                                          workload.backward_ms, workload.device, ClusterText(report.cluster)),
-                          "");
-  text += "\n";
-  absl::StrAppend(&text, TableText(report),
-                  "\nTimes are ms of a worker's mean step. slower-faster: links 10% slower and latency "
-                  "doubled, 10% faster "
-                  "and\nhalved. limited by: what works most of the time in which anything is under way, and "
-                  "how much of it.\n\n");
-  std::vector<std::string> sentences = {CrossoverByWorkers(report), CrossoverBySize(report),
-                                        ServersToMatch(report), Dropped(report)};
-  sentences.insert(sentences.end(), report.notes.begin(), report.notes.end());
-  const std::vector<std::string> outside = OutsideValidatedRange(report);
-  if (!outside.empty()) {
-    sentences.push_back(absl::StrCat(
-        "Outside the range in which this was checked against published runs: ", absl::StrJoin(outside, "; "),
-        ". Take it as what the model says, not as what will be."));
-  }
-  for (const std::string& sentence : sentences) {
-    if (!sentence.empty()) text += Wrap(sentence, "- ");
-  }
-  return absl::StrCat(text, "\n", Wrap(VerdictText(report), ""));
+  const auto tenths = [](double value) { return absl::StrFormat("%.1f", value); };
+  std::string text =
+      Wrap(Say(language, kPredictHead, workload.name, tenths(1e-6 * static_cast<double>(workload.bytes())),
+               report.predictor->buckets(), workload.batch, tenths(workload.forward_ms),
+               tenths(workload.backward_ms), workload.device, ClusterText(report.cluster, language)),
+           "");
+  absl::StrAppend(&text, "\n", TableText(report, language), "\n", Wrap(In(language, kPredictColumns), ""),
+                  "\n");
+  Sentences sentences(language);
+  AddCrossoverByWorkers(report, sentences);
+  AddCrossoverBySize(report, sentences);
+  AddServersToMatch(report, sentences);
+  AddDropped(report, sentences);
+  for (const std::string& note : report.notes) sentences.AddText(note);
+  const std::vector<std::string> outside = OutsideValidatedRange(report, language);
+  if (!outside.empty()) sentences.Add(kOutside, sentences.Joined(outside, kSemicolon));
+  for (const std::string& sentence : sentences.list()) text += Wrap(sentence, "- ");
+  return absl::StrCat(text, "\n", Wrap(VerdictText(report, language), ""));
 }
 
 }  // namespace psring

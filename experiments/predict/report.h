@@ -9,6 +9,7 @@
 #include "experiments/compare/statistics.h"
 #include "experiments/compare/summarise.h"
 #include "experiments/predict/model.h"
+#include "experiments/texts/phrase.h"
 
 namespace psring {
 
@@ -30,7 +31,7 @@ struct PredictedRow {
   const Prediction& expected() const { return guesses.front(); }
   Interval samples_per_s() const;
   double efficiency() const { return expected().samples_per_s / single_samples_per_s / point.workers; }
-  std::string name() const;  // "ring", "ps-sync, 8 servers"
+  std::string name(Language language = Language::kEnglish) const;  // "ring", "ps-sync, 8 servers"
 };
 
 // What was asked beside the rows.
@@ -39,9 +40,8 @@ struct PredictFindings {
   // none up to as many as there are workers.
   std::string matched_strategy;
   std::vector<std::pair<int, int>> servers_to_match;
-  // Of one exchange with most workers, nothing computed: sizes in bytes, ascending, and the name of the
-  // fastest.
-  std::vector<std::pair<double, std::string>> fastest_by_size;
+  // Of one exchange with most workers, nothing computed: sizes in bytes, ascending, and who is fastest.
+  std::vector<std::pair<double, PredictCase>> fastest_by_size;
 };
 
 struct PredictReport {
@@ -54,7 +54,8 @@ struct PredictReport {
 };
 
 // Why the question lies outside what the predictor was checked on; empty: it does not.
-std::vector<std::string> OutsideValidatedRange(const PredictReport& report);
+std::vector<std::string> OutsideValidatedRange(const PredictReport& report,
+                                               Language language = Language::kEnglish);
 
 // Of the strategies that communicate, with most workers: the fastest, by how much, whether that holds for
 // every guess.
@@ -71,6 +72,6 @@ std::optional<Verdict> VerdictOf(const PredictReport& report);
 std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow& row);
 
 // The question, the table, the sentences, the verdict last.
-std::string PredictText(const PredictReport& report);
+std::string PredictText(const PredictReport& report, Language language = Language::kEnglish);
 
 }  // namespace psring

@@ -28,6 +28,12 @@ function leadOf(run) {
   return benchLead(run);
 }
 
+// What psring wrote in the page's language; a folder may hold the English alone.
+function printed(run, key) {
+  const chinese = language === 'zh' && run[`${key}_zh`] && run[`${key}_zh`].length;
+  return {said: run[chinese ? `${key}_zh` : key], lang: chinese ? 'zh' : 'en'};
+}
+
 function drawAnswer(parent, run) {
   const lead = leadOf(run);
   if (lead) parent.append(make('p', {class: 'lead', id: 'lead'}, lead));
@@ -39,11 +45,12 @@ function drawAnswer(parent, run) {
   }
   if (rows.length) parent.append(answerTable(rows));
   drawLedger(parent, run);
-  if (run.predicted) parent.append(make('pre', {id: 'predicted', lang: 'en'}, run.predicted));
-  if ((run.findings || []).length) {
-    const list = make('ul', {lang: 'en'});
-    for (const sentence of run.findings) list.append(make('li', {}, sentence));
-    parent.append(make('h3', {}, t('findings')), list);
+  const predicted = printed(run, 'predicted'), findings = printed(run, 'findings');
+  if (predicted.said) parent.append(make('pre', {id: 'predicted', lang: predicted.lang}, predicted.said));
+  if ((findings.said || []).length) {
+    const list = make('ul', {id: 'findings', lang: findings.lang});
+    for (const sentence of findings.said) list.append(make('li', {}, sentence));
+    parent.append(make('h3', {}, t(findings.lang === language ? 'findings' : 'findings_english')), list);
   }
 }
 

@@ -29,6 +29,7 @@ struct ChartBar {
   std::string name;
   std::vector<double> parts;
   std::optional<double> mark;
+  std::optional<std::pair<double, double>> interval = {};  // around the end of all parts
 };
 
 // A stretch of a timeline.

@@ -6,7 +6,8 @@ function figure(parent, spec) {
   const svg = d3.select(document.createElementNS('http://www.w3.org/2000/svg', 'svg')).attr('role', 'img')
       .attr('aria-label', spec.title);
   const box = make('figure', {id: spec.id, class: spec.wide ? 'wide' : ''},
-    make('figcaption', {}, make('h3', {}, spec.title), make('p', {class: 'note'}, asTaken(spec.note))));
+    make('figcaption', {}, make('h3', {}, spec.title), TEXTS[`see_${spec.id}`] ? make('p', {class: 'see'}, t(`see_${spec.id}`)) : null,
+        make('p', {class: 'note'}, asTaken(spec.note))));
   if (spec.controls) box.append(spec.controls);
   if (spec.legend) box.append(legend(spec.legend));
   box.append(svg.node());

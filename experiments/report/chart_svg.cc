@@ -349,7 +349,7 @@ class Drawing {
     for (const ChartBar& bar : chart_.bars) {
       double sum = 0;
       for (const double part : bar.parts) sum += part;
-      most = std::max({most, sum, bar.mark.value_or(0)});
+      most = std::max({most, sum, bar.mark.value_or(0), bar.interval ? bar.interval->second : 0});
       longest = std::max(longest, static_cast<double>(bar.name.size()));
     }
     const double left = std::min(300.0, 6.6 * longest + 22), height = 18, gap = 7;
@@ -378,10 +378,20 @@ class Drawing {
         absl::StrAppend(&body_, LineFrom(x(*bar.mark), top - 3, x(*bar.mark), top + height + 3, kInk, 2.5,
                                          absl::StrFormat(" data-mark=\"%.17g\"", *bar.mark).c_str()));
       }
+      if (bar.interval)
+        DrawWhisker(x(bar.interval->first), x(bar.interval->second), top + height / 2, *bar.interval);
       top += height + gap;
     }
     absl::StrAppend(&body_, Text(x.to, bottom + 32, "end", chart_.x_label));
     y_ = bottom + 40;
+  }
+
+  // Over a bar that lies: its interval, with ends that are seen where it has no width.
+  void DrawWhisker(double from, double to, double y, const std::pair<double, double>& interval) {
+    const std::string data =
+        absl::StrFormat(" data-low=\"%.17g\" data-high=\"%.17g\"", interval.first, interval.second);
+    absl::StrAppend(&body_, LineFrom(from, y, to, y, kInk, 1.5, data.c_str()));
+    for (const double end : {from, to}) absl::StrAppend(&body_, LineFrom(end, y - 4, end, y + 4, kInk, 1.5));
   }
 
   const char* PartColour(size_t part) const {

@@ -5,6 +5,7 @@
 function rowsOf(run) {
   const rows = (run.summary || []).filter((row) => row && row.figures && isNumber(row.figures.workers)).map((row) => ({
     ...row.figures, plain: row.figures.strategy, basis_of: row.basis || {}, cost: row.cost_against_none, rounds: row.rounds || {},
+        intervals: row.intervals || {},
         accuracy: row.accuracy}));
   const swept = (row) => unique(rows.filter((r) => r.plain === row.plain && r.workers === row.workers && r.servers === row.servers)
       .map((r) => r.lr)).length > 1;
@@ -32,6 +33,16 @@ function captionOf(run, intervals) {
   return t('caption', run.run_id, parts.join(' '));
 }
 
+// Of a figure over repeats, as {low, high}, and as an exported row has it; null, or empty, where there is none.
+function intervalOf(row, figure) {
+  const {lo95, hi95} = row.intervals[figure] || {};
+  return isNumber(lo95) && isNumber(hi95) && lo95 <= hi95 ? {low: lo95, high: hi95} : null;
+}
+const spread = (row, ...figures) => Object.assign({}, ...figures.map((figure) => {
+  const interval = intervalOf(row, figure) || {low: null, high: null};
+  return {[`${figure}_lo95`]: interval.low, [`${figure}_hi95`]: interval.high};
+}));
+
 // --- charts ---------------------------------------------------------------------------------------------------------
 // Runs of one computer class pooled: a point a run, the line their mean.
 function pooledPoints(runs, keep, value, more) {
@@ -58,13 +69,14 @@ function drawCommunication(parent, runs) {
   const series = pooledPoints(runs, communicates, moving, {
     dots: (run, row) => repeatsOf(run).filter((r) => r.strategy === row.plain && +r.workers === row.workers &&
         (!r.servers || +r.servers === row.servers) && r.part !== 'accuracy').map(moving).filter(isNumber),
+    interval: (row) => intervalOf(row, 'comm_moving_ms') || {},
     theory: (name, rows) => rows.filter((row) => isNumber(row.predicted_comm_ms))
         .map((row) => ({x: row.workers, y: row.predicted_comm_ms,
         title: `${name} × ${row.workers}: ${t('theory_line')} ${brief(row.predicted_comm_ms)} ms`}))});
   if (!series.length) return;
   const rows = [].concat(...runs.map((run) => rowsOf(run).filter(communicates)
       .map((row) => ({...identity(run, row), comm_busy_ms: row.comm_busy_ms, wait_ms: row.wait_ms,
-      predicted_comm_ms: row.predicted_comm_ms, repeats: row.repeats}))));
+      predicted_comm_ms: row.predicted_comm_ms, repeats: row.repeats, ...spread(row, 'comm_moving_ms')}))));
   figure(parent, {id: 'communication', title: t('comm_title'), note: t('comm_note', pooledNote(runs)), rows,
     legend: [...strategyLegend(series.map((s) => s.name)), {label: t('theory_line'), colour: 'var(--faint)', dashed: true}],
     draw: (svg, width, height) => linesChart(svg, width, height, series, {yLabel: t('ms')})});
@@ -85,20 +97,22 @@ function drawThroughput(parent, runs) {
 
 function drawEfficiency(parent, runs) {
   const series = pooledPoints(runs, (row) => isNumber(row.efficiency) && row.plain !== 'single', (row) => row.efficiency,
-      {skip: crowded});
+      {skip: crowded, interval: (row) => intervalOf(row, 'efficiency') || {}});
   if (!series.length) return;
   const rows = [].concat(...runs.map((run) => rowsOf(run).filter((row) => isNumber(row.efficiency))
-      .map((row) => ({...identity(run, row), speedup: row.speedup, efficiency: row.efficiency, repeats: row.repeats}))));
+      .map((row) => ({...identity(run, row), speedup: row.speedup, efficiency: row.efficiency, repeats: row.repeats,
+      ...spread(row, 'efficiency')}))));
   figure(parent, {id: 'efficiency', title: t('efficiency_title'), note: t('efficiency_note', pooledNote(runs)), rows,
       legend: strategyLegend(series.map((s) => s.name)),
     draw: (svg, width, height) => linesChart(svg, width, height, series,
         {yLabel: t('efficiency_title'), yFormat: d3.format('.0%')})});
 }
 
-// Bars of a row each, in groups by number of workers. parts: [{value, colour, label}]; ticks: a value to mark.
-function barChart(svg, width, height, rows, partsOf, tickOf, xLabel) {
+// Bars of a row each, in groups by number of workers. partsOf: [{value, colour, label}]; tickOf: a value to mark;
+// spreadOf: {low, high} around a bar's end, or null.
+function barChart(svg, width, height, rows, {partsOf, tickOf = () => null, spreadOf, xLabel}) {
   const margin = {left: Math.min(width * 0.45, 7 * d3.max(rows, (row) => rowName(row).length) + 12), right: 20, top: 6, bottom: 38};
-  const sum = (row) => Math.max(d3.sum(partsOf(row), (p) => p.value), tickOf(row) || 0);
+  const sum = (row) => Math.max(d3.sum(partsOf(row), (p) => p.value), tickOf(row) || 0, (spreadOf(row) || {high: 0}).high);
   const x = d3.scale.linear().domain([0, d3.max(rows, sum) * 1.02 || 1]).range([margin.left, width - margin.right]);
   const y = d3.scale.ordinal().domain(d3.range(rows.length)).rangeRoundBands([margin.top, height - margin.bottom], 0.25);
   svg.append('g').attr('class', 'axis').attr('transform', `translate(0,${height - margin.bottom})`)
@@ -117,6 +131,11 @@ function barChart(svg, width, height, rows, partsOf, tickOf, xLabel) {
     if (isNumber(tickOf(row))) svg.append('line')
         .attr({x1: x(tickOf(row)), x2: x(tickOf(row)), y1: y(i) - 2, y2: y(i) + y.rangeBand() + 2})
         .style({stroke: 'var(--ink)', 'stroke-width': 2.5}).append('title').text(`${t('theory_line')} ${brief(tickOf(row))}`);
+    const interval = spreadOf(row);
+    if (!interval) return;
+    const middle = y(i) + y.rangeBand() / 2, from = x(interval.low), to = x(interval.high);
+    svg.append('path').attr({class: 'whisker', d: `M${from},${middle}H${to}M${from},${middle - 4}v8M${to},${middle - 4}v8`})
+      .append('title').text(`${rowName(row)}: ${brief(interval.low)} – ${brief(interval.high)} (95%)`);
   });
 }
 
@@ -129,11 +148,12 @@ function drawSplit(parent, run) {
         {value: exposed, colour: 'var(--exposed)', label: t('exposed')},
       {value: Math.max(0, row.step_ms - row.compute_ms - exposed), colour: 'var(--rest)', label: t('rest')}];
   };
-  figure(parent, {id: 'split', title: t('split_title'), note: t('split_note', captionOf(run)), height: 50 + 20 * rows.length,
+  figure(parent, {id: 'split', title: t('split_title'), note: t('split_note', captionOf(run, true)), height: 50 + 20 * rows.length,
     rows: rows.map((row) => ({...identity(run, row), step_ms: row.step_ms, compute_ms: row.compute_ms,
-        exposed_comm_ms: row.exposed_comm_ms, repeats: row.repeats})),
+        exposed_comm_ms: row.exposed_comm_ms, repeats: row.repeats, ...spread(row, 'step_ms', 'compute_ms', 'exposed_comm_ms')})),
     legend: parts(rows[0]).map((p) => ({label: p.label, colour: p.colour, block: true})),
-    draw: (svg, width, height) => barChart(svg, width, height, rows, parts, () => null, t('ms'))});
+    draw: (svg, width, height) => barChart(svg, width, height, rows,
+        {partsOf: parts, spreadOf: (row) => intervalOf(row, 'step_ms'), xLabel: t('ms')})});
 }
 
 function drawBytes(parent, run) {
@@ -143,17 +163,23 @@ function drawBytes(parent, run) {
   const bars = [].concat(...talking.map((row) => [{...row, what: 'worker'},
       ...(row.server_payload_bytes > 0 ? [{...row, strategy: `${row.strategy}: server`, what: 'server'}] : [])]));
   const value = (bar) => (bar.what === 'worker' ? bar.payload_tx_bytes_per_worker : bar.server_payload_bytes) / 1e6;
-  figure(parent, {id: 'bytes', title: t('bytes_title'), note: t('bytes_note', captionOf(run)), height: 50 + 20 * bars.length,
+  figure(parent, {id: 'bytes', title: t('bytes_title'), note: t('bytes_note', captionOf(run, true)), height: 50 + 20 * bars.length,
     rows: talking.map((row) => ({...identity(run, row), payload_tx_bytes_per_worker: row.payload_tx_bytes_per_worker,
         predicted_payload_bytes_per_worker: row.predicted_payload_bytes_per_worker, server_payload_bytes: row.server_payload_bytes,
-        wire_tx_bytes_per_worker: row.wire_tx_bytes_per_worker, bytes_basis: row.basis_of.payload_tx_bytes_per_worker})),
+        wire_tx_bytes_per_worker: row.wire_tx_bytes_per_worker, bytes_basis: row.basis_of.payload_tx_bytes_per_worker, repeats: row.repeats,
+        ...spread(row, 'payload_tx_bytes_per_worker', 'server_payload_bytes')})),
     legend: [{label: t('worker_sends'), colour: 'var(--c0)', block: true},
         {label: t('server_moves'), colour: 'var(--c1)', block: true}],
-    draw: (svg, width, height) => barChart(svg, width, height, bars,
-        (bar) => [{value: value(bar), colour: bar.what === 'worker' ? 'var(--c0)' : 'var(--c1)',
-        label: t(bar.what === 'worker' ? 'worker_sends' : 'server_moves')}],
-      (bar) => (bar.what === 'worker' && isNumber(bar.predicted_payload_bytes_per_worker)
-          ? bar.predicted_payload_bytes_per_worker / 1e6 : null), 'MB')});
+    draw: (svg, width, height) => barChart(svg, width, height, bars, {
+      partsOf: (bar) => [{value: value(bar), colour: bar.what === 'worker' ? 'var(--c0)' : 'var(--c1)',
+          label: t(bar.what === 'worker' ? 'worker_sends' : 'server_moves')}],
+      tickOf: (bar) => (bar.what === 'worker' && isNumber(bar.predicted_payload_bytes_per_worker)
+          ? bar.predicted_payload_bytes_per_worker / 1e6 : null),
+      spreadOf: (bar) => {
+        const interval = intervalOf(bar, bar.what === 'worker' ? 'payload_tx_bytes_per_worker' : 'server_payload_bytes');
+        return interval && {low: interval.low / 1e6, high: interval.high / 1e6};
+      },
+      xLabel: 'MB'})});
 }
 
 // What the reader chose for the axes of the learning curves.

@@ -27,6 +27,11 @@ struct Arrow {
   double from = -1, to = -1, step = -1, bucket = -1, leaves_us = -1, arrives_us = -1;
 };
 
+// A round of a schedule on one rank, in a bucket's exchange.
+struct Round {
+  double rank, step, bucket, number, begin_us, end_us;
+};
+
 struct Launch {
   Span span;
   std::string algorithm;
@@ -36,6 +41,7 @@ struct Launch {
 // One pass over the file.
 struct Events {
   std::vector<Span> spans;
+  std::vector<Round> rounds;
   std::vector<Launch> launches;
   std::map<double, Arrow> arrows;  // by id
 };
@@ -58,6 +64,9 @@ void NoteSpan(const Json& event, Events& events) {
     const bool schedule = NumberAt(args, "servers", 0) == 0;
     events.launches.push_back(
         {span, schedule ? TextAt(args, "algorithm") : "", NumberAt(args, "workers", 0)});
+  } else if (span.lane == "round") {
+    events.rounds.push_back(
+        {span.rank, span.step, span.bucket, NumberAt(args, "round", -1), span.begin_us, span.end_us()});
   } else if (span.rank >= -1) {
     events.spans.push_back(span);
   }
@@ -86,12 +95,12 @@ struct Step {
   double number = -1, begin_us = 0, end_us = 0;
 };
 
-// Rank 0's step of median length, of those that the trace holds; where some have arrows, of these.
-Step MedianStep(const std::vector<Span>& spans, const std::set<double>& arrowed) {
+// Rank 0's step of median length, of those that the trace holds and, where it is not empty, `among`.
+Step MedianStep(const std::vector<Span>& spans, const std::set<double>& among) {
   std::map<double, Step> found;
   for (const Span& span : spans) {
     if (span.rank != 0 || span.step < 0) continue;
-    if (!arrowed.empty() && !arrowed.contains(span.step)) continue;
+    if (!among.empty() && !among.contains(span.step)) continue;
     const auto [at, fresh] = found.try_emplace(span.step, Step{span.step, span.begin_us, span.end_us()});
     at->second.begin_us = std::min(at->second.begin_us, span.begin_us);
     at->second.end_us = std::max(at->second.end_us, span.end_us());
@@ -105,27 +114,44 @@ Step MedianStep(const std::vector<Span>& spans, const std::set<double>& arrowed)
 
 double RoundedMs(double us) { return std::round(us * 10) / 1e4; }
 
-// Over the buckets of `step`: from the last rank's begin to the last rank's end.
-std::optional<double> ExchangeUs(const std::vector<Span>& spans, double step, double workers) {
+// When each round of `step` was over on all ranks, over its buckets: each counts from the moment at which the
+// last rank had begun it. Nothing where a rank's bucket is missing, or its buckets differ in rounds.
+std::optional<std::vector<double>> RoundEndsUs(const std::vector<Span>& spans,
+                                               const std::vector<Round>& rounds, double step,
+                                               double workers) {
   struct Bucket {
-    double last_begin = 0, last_end = 0;
+    double last_begin = 0;
     std::set<double> ranks;
+    std::map<double, double> ends;  // by round, the last rank's
   };
   std::map<double, Bucket> buckets;
   for (const Span& span : spans) {
     if (span.step != step || span.lane != "communication" || span.rank < 0) continue;
     Bucket& bucket = buckets[span.bucket];
     bucket.last_begin = std::max(bucket.last_begin, span.begin_us);
-    bucket.last_end = std::max(bucket.last_end, span.end_us());
     bucket.ranks.insert(span.rank);
   }
-  double sum = 0;
-  for (const auto& [index, bucket] : buckets) {
-    if (static_cast<double>(bucket.ranks.size()) != workers) return std::nullopt;
-    sum += std::max(0.0, bucket.last_end - bucket.last_begin);
+  for (const Round& round : rounds) {
+    if (round.step != step || !buckets.contains(round.bucket)) continue;
+    double& end = buckets[round.bucket].ends[round.number];
+    end = std::max(end, round.end_us);
   }
-  if (buckets.empty()) return std::nullopt;
-  return sum;
+  std::vector<double> sums;
+  for (const auto& [index, bucket] : buckets) {
+    if (static_cast<double>(bucket.ranks.size()) != workers || bucket.ends.empty()) return std::nullopt;
+    if (bucket.ends.begin()->first != 0 || bucket.ends.rbegin()->first != bucket.ends.size() - 1.0)
+      return std::nullopt;
+    if (sums.empty()) sums.resize(bucket.ends.size());
+    if (sums.size() != bucket.ends.size()) return std::nullopt;
+    double until = bucket.last_begin;
+    size_t i = 0;
+    for (const auto& [number, end] : bucket.ends) {
+      until = std::max(until, end);
+      sums[i++] += until - bucket.last_begin;
+    }
+  }
+  if (sums.empty()) return std::nullopt;
+  return sums;
 }
 
 Json LaunchJson(const Launch& launch, const Events& events) {
@@ -139,9 +165,15 @@ Json LaunchJson(const Launch& launch, const Events& events) {
     if (arrow.leaves_us >= launch.span.begin_us && arrow.arrives_us <= launch.span.end_us())
       arrowed.insert(arrow.step);
   }
-  const Step step = MedianStep(inside, arrowed);
-  const std::optional<double> exchange =
-      launch.algorithm.empty() ? std::nullopt : ExchangeUs(inside, step.number, launch.workers);
+  std::vector<Round> rounds;
+  std::set<double> shown;  // steps of which most is known
+  for (const Round& round : events.rounds) {
+    if (round.begin_us < launch.span.begin_us - 1 || round.end_us > launch.span.end_us() + 1) continue;
+    rounds.push_back(round);
+    if (arrowed.empty() || arrowed.contains(round.step)) shown.insert(round.step);
+  }
+  const Step step = MedianStep(inside, shown.empty() ? arrowed : shown);
+  const auto round_ends = RoundEndsUs(inside, rounds, step.number, launch.workers);
   std::erase_if(inside, [&](const Span& span) {
     return span.end_us() <= step.begin_us || span.begin_us >= step.end_us;
   });
@@ -166,9 +198,12 @@ Json LaunchJson(const Launch& launch, const Events& events) {
   }
   Json json = {{"name", launch.span.lane},  {"algorithm", launch.algorithm},
                {"workers", launch.workers}, {"ms", RoundedMs(step.end_us - step.begin_us)},
-               {"exchange_ms", nullptr},    {"spans", spans},
+               {"rounds_ms", nullptr},      {"spans", spans},
                {"arrows", arrows},          {"arrows_left_out", left_out}};
-  if (exchange.has_value()) json["exchange_ms"] = RoundedMs(*exchange);
+  if (round_ends.has_value()) {
+    json["rounds_ms"] = Json::array();
+    for (const double us : *round_ends) json["rounds_ms"].push_back(RoundedMs(us));
+  }
   return json;
 }
 

@@ -13,12 +13,12 @@ namespace psring {
 std::string DigestSteps(const std::string& text);
 
 // From the text of trace.json: {most_spans, most_arrows, launches: [{name, algorithm, workers, ms,
-// exchange_ms, spans: [[rank, lane, bucket, begin_ms, ms]], arrows: [[from, to, bucket, leaves_ms,
-// arrives_ms]], arrows_left_out}]}. Of each launch rank 0's step of median length (of those with arrows,
-// where some have them) and all of the other ranks that overlaps it; at most most_spans spans, the longest,
-// and the first most_arrows arrows. Rank -1: the servers. algorithm is empty and workers 0 where the file
-// does not say. exchange_ms: of a schedule's all-reduces in that step the time from when the last rank began
-// a bucket until the last one had it, over all buckets; null where a rank's is missing.
+// rounds_ms, spans: [[rank, lane, bucket, begin_ms, ms]], arrows: [[from, to, bucket, leaves_ms,
+// arrives_ms]], arrows_left_out}]}. Of each launch rank 0's step of median length (of those with arrows and
+// rounds, where some have them) and all of the other ranks that overlaps it; at most most_spans spans, the
+// longest, and the first most_arrows arrows. Rank -1: the servers. algorithm is empty and workers 0 where the
+// file does not say. rounds_ms: when each round of the schedule was over on every rank in that step, counted
+// in each bucket from the last rank's begin of it, all buckets added up; null where the trace does not tell.
 std::string DigestTrace(const std::string& text);
 
 // From an asynchronous server's order of arrivals (common/arrivals.h), `name` its launch: {name, workers,

@@ -10,6 +10,7 @@
 #include "common/check.h"
 #include "experiments/compare/wrap.h"
 #include "experiments/report/playback.h"
+#include "experiments/texts/explain.h"
 
 namespace psring {
 namespace {

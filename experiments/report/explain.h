@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "experiments/report/explain_texts.h"
+#include "experiments/texts/phrase.h"
 #include "ring_worker/schedule.h"
 
 namespace psring {

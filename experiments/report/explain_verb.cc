@@ -6,6 +6,7 @@
 #include "common/byte_size.h"
 #include "common/command_line.h"
 #include "experiments/report/explain.h"
+#include "experiments/texts/language_flag.h"
 
 namespace psring {
 
@@ -28,12 +29,12 @@ CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw) {
   verb->add_option("--root", raw.root, "broadcast: whose values")
       ->option_text("RANK [0]")
       ->check(WholeNumber(0, 1'000'000));
-  verb->add_option("--lang", raw.language, "en or zh")->option_text("LANG [en]")->check(OneOf({"en", "zh"}));
+  AddLanguageFlag(*verb, raw.language, "en or zh");
   return verb;
 }
 
 int RunExplain(const RawExplainFlags& raw) {
-  const Language language = raw.language == "zh" ? Language::kChinese : Language::kEnglish;
+  const Language language = LanguageOf(raw.language);
   if (raw.algorithm == "words") {
     std::fputs(ExplainWords(language).c_str(), stdout);
     return 0;

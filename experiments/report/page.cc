@@ -27,9 +27,9 @@ std::string ForScriptElement(const std::string& json) {
                                     {"\xe2\x80\xa9", "\\u2029"}});
 }
 
-std::string ReportPage(const std::vector<RunData>& runs, const std::string& language) {
+std::string ReportPage(const std::vector<RunData>& runs, Language language) {
   const std::string data = absl::StrCat(
-      "{\"language\":", language == "zh" ? "\"zh\"" : "\"en\"", ",\"runs\":[",
+      "{\"language\":", language == Language::kChinese ? "\"zh\"" : "\"en\"", ",\"runs\":[",
       absl::StrJoin(runs, ",", [](std::string* out, const RunData& run) { out->append(run.json); }),
       "],\"schedules\":", SchedulesJson(StepperRanks(runs)), ",\"theory\":", TheoryJson(),
       ",\"waiting\":", StalenessJson(), "}");

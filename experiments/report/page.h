@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "experiments/report/run_data.h"
+#include "experiments/texts/phrase.h"
 
 namespace psring {
 
-// `language`: "en" or "zh", what the page opens with. Pure, and the same bytes
-// for the same input.
-std::string ReportPage(const std::vector<RunData>& runs, const std::string& language);
+// `language`: what the page opens with. Pure, and the same bytes for the same input.
+std::string ReportPage(const std::vector<RunData>& runs, Language language);
 
 // `json` so that no text in it ends a script element or begins a comment: <, >, & and the two line separators
 // of JavaScript become \u escapes, which change no value.

@@ -11,6 +11,7 @@
 #include "experiments/report/chart_svg.h"
 #include "experiments/report/page.h"
 #include "experiments/report/run_data.h"
+#include "experiments/texts/language_flag.h"
 
 namespace psring {
 
@@ -21,9 +22,7 @@ CLI::App* AddReport(CLI::App& app, RawReportFlags& raw) {
   verb->add_option("run", raw.runs, "Folders of runs")->required()->expected(1, 1000);
   verb->add_option("--out", raw.out, "The page's file; else RUN/report.html, of several runs ./report.html")
       ->option_text("FILE");
-  verb->add_option("--lang", raw.language, "What the page opens with: en or zh; it has a switch")
-      ->option_text("LANG [en]")
-      ->check(OneOf({"en", "zh"}));
+  AddLanguageFlag(*verb, raw.language, "What the page opens with: en or zh; it has a switch");
   verb->add_option(
           "--export", raw.export_to,
           "Instead of the page: every chart as SVG and CSV in this folder, which is made where it is missing")
@@ -71,15 +70,15 @@ int RunReport(const RawReportFlags& raw, Display& display) {
   const std::string path = !raw.out.empty()       ? raw.out
                            : raw.runs.size() == 1 ? absl::StrCat(raw.runs.front(), "/report.html")
                                                   : "report.html";
-  const absl::Status written = WriteFile(path, ReportPage(runs, raw.language));
+  const absl::Status written = WriteFile(path, ReportPage(runs, LanguageOf(raw.language)));
   if (!written.ok()) return Fail("psring report", std::string(written.message()), 2);
   display.Say(path);
   return runs.size() == raw.runs.size() ? 0 : 2;
 }
 
-absl::Status WriteRunReport(const std::string& folder) {
+absl::Status WriteRunReport(const std::string& folder, Language language) {
   PSRING_ASSIGN_OR_RETURN(RunData data, ReadRunData(folder));
-  return WriteFile(absl::StrCat(folder, "/report.html"), ReportPage({data}, "en"));
+  return WriteFile(absl::StrCat(folder, "/report.html"), ReportPage({data}, language));
 }
 
 }  // namespace psring

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "experiments/processes/progress.h"
+#include "experiments/texts/phrase.h"
 
 namespace CLI {
 class App;
@@ -23,7 +24,7 @@ CLI::App* AddReport(CLI::App& app, RawReportFlags& raw);
 // Returns the exit code. A folder of several that is no run is said on stderr, and the others are shown.
 int RunReport(const RawReportFlags& raw, Display& display);
 
-// Writes FOLDER/report.html at the end of a run.
-absl::Status WriteRunReport(const std::string& folder);
+// Writes FOLDER/report.html at the end of a run; it opens in `language`.
+absl::Status WriteRunReport(const std::string& folder, Language language);
 
 }  // namespace psring

@@ -88,7 +88,7 @@ std::vector<int> WorkersOf(const Json& summary) {
   return workers;
 }
 
-Json Sentences(const std::string& text) {
+Json SentencesOf(const std::string& text) {
   Json list = Json::array();
   for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty()))
     list.push_back(std::string(line));
@@ -161,7 +161,9 @@ absl::StatusOr<RunData> ReadRunData(const std::string& text) {
   json["bench_csv"] = ThinCsv(reader.Text("bench.csv", bench), kMostCsvLines);
   json["csv_lines"] = kMostCsvLines;
   json["predicted"] = reader.Text("predict.txt", false);
-  json["findings"] = Sentences(reader.Text("findings.txt", ran));
+  json["predicted_zh"] = reader.Text("predict.zh.txt", false);
+  json["findings"] = SentencesOf(reader.Text("findings.txt", ran));
+  json["findings_zh"] = SentencesOf(reader.Text("findings.zh.txt", false));
   const std::string steps = reader.Text("steps.jsonl", ran), trace = reader.Text("trace.json", ran);
   json["steps"] = ParseUntrusted(DigestSteps(steps));
   json["trace"] = ParseUntrusted(DigestTrace(trace));

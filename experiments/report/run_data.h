@@ -5,8 +5,8 @@
 //   missing          [{file, why}]
 //   manifest, summary          as they stand in the folder, or null
 //   runs_csv, curves_csv, bench_csv    texts, of at most csv_lines lines
-//   findings         sentences
-//   predicted        the text of a prediction, or empty
+//   findings, findings_zh      sentences in English and in Chinese
+//   predicted, predicted_zh    the text of a prediction, or empty
 //   steps            DigestSteps        trace    DigestTrace        arrivals   [DigestArrivals], see
 //   digests.h
 #pragma once

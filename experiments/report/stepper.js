@@ -1,17 +1,18 @@
 // Plays all-reduces side by side on one clock. The rounds come from psring's schedules; how long a round takes is
 // computed: a + (bytes of the round's busiest link)/B + (bytes that the busiest rank adds) g, in that order. Every rank has
-// a link of its own. Where the reader wants this run's clock, the whole takes what the run's trace has for it, and the
-// rounds share that as they share the computed time.
+// a link of its own. Where the reader wants this run's clock, each round takes what the run's trace has for it.
 
-// The exchange of a step of this run by this very schedule, in seconds; null where the trace has none.
-function tracedSeconds(run, schedule) {
-  const launch = ((run.trace && run.trace.launches) || [])
-      .find((l) => l && l.algorithm === schedule.algorithm && l.workers === schedule.ranks && l.exchange_ms > 0);
-  return launch ? launch.exchange_ms * 1e-3 : null;
+// When each round of a step's exchange by this very schedule was over in this run, in seconds; null where the trace does
+// not tell.
+function tracedEnds(run, schedule) {
+  const launch = ((run.trace && run.trace.launches) || []).find((l) => l && l.algorithm === schedule.algorithm &&
+      l.workers === schedule.ranks && Array.isArray(l.rounds_ms) && l.rounds_ms.length === schedule.rounds.length);
+  return launch ? launch.rounds_ms.map((ms) => ms * 1e-3) : null;
 }
 
 // What the rounds of a schedule come to: [{begin, move, add, end, hops, before, after, sent, received, busiest}]; before
-// and after: [rank][chunk] -> how often each rank's values are in it. `traced`: what all of them take, or null.
+// and after: [rank][chunk] -> how often each rank's values are in it. `traced`: when each round was over, or null; within a round its terms then share what it
+// took as they share the computed time.
 function score(schedule, traced) {
   const chunk = wish.gradient / schedule.chunks;
   let holdings = d3.range(schedule.ranks).map((rank) => d3.range(schedule.chunks)
@@ -19,7 +20,7 @@ function score(schedule, traced) {
   const sent = d3.range(schedule.ranks).map(() => 0), received = sent.slice(), rounds = [];
   let now = 0;
   schedule.rounds.forEach((hops, index) => {
-    const before = holdings, out = sent.map(() => 0), taken = sent.map(() => 0);
+    const begin = now, before = holdings, out = sent.map(() => 0), taken = sent.map(() => 0);
     holdings = before.map((row) => row.map((counts) => counts.slice()));
     for (const [from, to, first, count, adds] of hops) {
       out[from] += count;
@@ -28,18 +29,16 @@ function score(schedule, traced) {
           ? holdings[to][c][of] : 0));
     }
     const most = d3.max(out.concat(taken)), link = most * chunk / wish.bandwidth;
-    const move = now + wish.latency, add = move + link, end = add + schedule.added[index] * chunk * wish.adding;
+    const adding = schedule.added[index] * chunk * wish.adding, computed = wish.latency + link + adding;
+    const scale = traced ? (traced[index] - begin) / computed : 1, end = traced ? traced[index] : begin + computed;
+    const move = begin + wish.latency * scale, add = move + link * scale;
     out.forEach((n, rank) => { sent[rank] += n * chunk; received[rank] += taken[rank] * chunk; });
     const busiest = hops.map(([from, to]) => out[from] === most || taken[to] === most);  // what the round's bytes term is
-    rounds.push({begin: now, move, add, end, hops, busiest, before, after: holdings, sent: sent.slice(),
+    rounds.push({begin, move, add, end, hops, busiest, before, after: holdings, sent: sent.slice(),
         received: received.slice()});
     now = end;
   });
-  if (traced > 0 && now > 0) {
-    for (const round of rounds) for (const moment of ['begin', 'move', 'add', 'end']) round[moment] *= traced / now;
-    now = traced;
-  }
-  return {schedule, rounds, end: now, holdings, traced: traced > 0};
+  return {schedule, rounds, end: now, holdings, traced: traced !== null};
 }
 
 // Every rank's values once in every chunk of every rank: the sum of all, and nothing twice.
@@ -56,7 +55,7 @@ function drawStepper(parent, run, schedules) {
   const counts = unique(schedules.map((s) => s.ranks));
   if (!counts.includes(wish.ranks)) wish.ranks = counts.includes(4) ? 4 : counts[0];
   const panels = make('div', {class: 'panels'});
-  const rankChoice = make('select', {id: 'ranks', onchange: (event) => { wish.ranks = +event.target.value; rebuild(); }});
+  const rankChoice = make('select', {id: 'ranks', onchange: (event) => { wish.ranks = +event.target.value; rebuild(); redrawLinks(); }});
   for (const n of counts) rankChoice.append(make('option', {value: n}, String(n)));
   rankChoice.value = wish.ranks;
   let scores = [], faces = [], end = 0;
@@ -105,7 +104,7 @@ function drawStepper(parent, run, schedules) {
   function rebuild() {
     stop();
     const before = scores.map((s) => s.schedule);
-    scores = schedules.filter((s) => s.ranks === wish.ranks).map((s) => score(s, wish.measured ? tracedSeconds(run, s) : null));
+    scores = schedules.filter((s) => s.ranks === wish.ranks).map((s) => score(s, wish.measured ? tracedEnds(run, s) : null));
     end = d3.max(scores, (s) => s.end) || 0;
     if (scores.length !== before.length || scores.some((s, i) => s.schedule !== before[i])) {
       panels.replaceChildren();
@@ -120,14 +119,14 @@ function drawStepper(parent, run, schedules) {
     if (event.key === 'ArrowRight') jump(true);
     if (event.key === 'ArrowLeft') jump(false);
   }},
-  make('label', {}, `${t('workers')} `, rankChoice), schedules.some((s) => tracedSeconds(run, s))
+  make('label', {}, `${t('workers')} `, rankChoice), schedules.some((s) => tracedEnds(run, s))
       ? tick('traced', 'measured', rebuild) : null, playButton,
   make('button', {type: 'button', id: 'back', onclick: () => jump(false)}, t('step_back')),
   make('button', {type: 'button', id: 'next', onclick: () => jump(true)}, t('step_on')),
   make('button', {type: 'button', id: 'restart', onclick: () => { stop(); show(0); }}, t('restart')),
-  make('label', {}, `${t('clock')} `, clock, ' ', clockText)), make('p', {class: 'note'}, t('letters')),
-      make('p', {class: 'note'}, t('keys')), panels);
-  drawWhyServer(parent, run);
+  make('label', {}, `${t('clock')} `, clock, ' ', clockText)), make('p', {class: 'note'}, t('letters')), panels,
+      make('p', {class: 'note'}, t('play_clock')), make('p', {class: 'note'}, t('keys')));
+  const redrawLinks = drawWhyServer(parent, run);
   rebuild();
   return rebuild;
 }

@@ -14,7 +14,7 @@ Object.assign(TEXTS, {
   server_row: ['servers', '服务器'],
   server_row_note: ['The servers\' row has the exchanges as the workers saw them: push at the left end, weights back at the right one (derived).', '“服务器”一行是 worker 看到的交换：左端 push，右端取回权重（推导）。'],
   async_here: ['In this run, with {0} workers: {1} samples/s without waiting, {2} with; the gradients were {3} updates old on average.', '本次运行 {0} 个 worker：不等待 {1} 样本/秒，等待 {2}；梯度平均旧 {3} 次更新。'],
-  async_accuracy: [' Test accuracy after as many samples: {0} against {1}.', ' 同样样本数后的测试准确率：{0} 对 {1}。'],
+  async_accuracy: [' Test accuracy after as many samples: {0} against {1}; asynchronously these are {2} times as many, smaller updates.', ' 同样样本数后的测试准确率：{0} 对 {1}；异步时更新次数为 {2} 倍，每次更小。'],
   // The lens.
   lens_intro: ['An asynchronous server makes an update of every push, at once. A dot is an update, in the row of the worker whose gradient it was. The bar that leads to it begins at the version that the worker computed on; dots of other rows above a bar are updates that came in between: the staleness. Move through the updates.',
     '异步服务器对每次 push 立即更新一次。一个点是一次更新，位于提供梯度的 worker 那一行；通向它的横条从计算梯度所用的版本开始。横条跨度内其他行的点，就是其间发生的更新，也就是陈旧度。逐个移动看看。'],
@@ -78,7 +78,7 @@ Object.assign(TEXTS, {
   'schedule_double-binary-tree': ['up and down two trees, half the gradient in each', '沿两棵树上行再下行，各传一半梯度'],
   // The stepper's clock.
   traced: ['on this run\'s clock', '用本次运行的时钟'],
-  clock_traced: ['{0} ms in all, from this run\'s trace: from the last rank\'s begin to the last one\'s end, bucket by bucket (measured); the rounds share it as they share the computed time.', '共 {0} 毫秒，来自本次运行的时间线：逐桶从最后一个 rank 开始到最后一个结束（测量）；各轮按计算时间的比例分配。'],
+  clock_traced: ['{0} ms in all, from this run\'s trace: each round ends when the last rank had all of it, counted from the last rank\'s begin, all buckets added up (measured). Within a round its three terms are drawn as the sliders have them.', '共 {0} 毫秒，来自本次运行的时间线：每轮到最后一个 rank 收齐为止，从最后一个 rank 开始算起，各桶相加（测量）。一轮之内三项的比例按滑块画出。'],
   clock_computed: ['{0} ms in all, computed from the sliders.', '共 {0} 毫秒，按滑块计算。'],
   why_here: ['With this run\'s numbers, {0} workers and {1} MB: {2} MB through the link of one server of its own, {3} MB through each link of a ring, {4} times.', '代入本次运行的数字，{0} 个 worker、{1} MB：独立服务器的链路要过 {2} MB，环的每条链路只过 {3} MB，相差 {4} 倍。'],
   // Questions.

@@ -1,13 +1,46 @@
 // The two things to take home, each with this run's own numbers put in: what one server costs beside a ring, and what
 // asynchrony trades.
 
+// What goes through the busiest link in one exchange among `workers`: {key, pieces, of, overlaps}: so many pieces of M/of
+// bytes, one behind the other; `returns`: the second half of them are weights on their way back.
+function linksOf(workers) {
+  return [{key: 'link_serial', pieces: 2 * workers, of: 1, returns: true}, {key: 'link_pipelined', pieces: workers, of: 1},
+      {key: 'link_rank0', pieces: 2 * (workers - 1), of: 1, returns: true}, {key: 'link_rank0_pipelined', pieces: workers - 1, of: 1},
+      {key: 'link_ring', pieces: 2 * (workers - 1), of: workers}]
+    .map((link) => ({...link, gradients: link.pieces / link.of, times: link.pieces / link.of / (2 * (workers - 1) / workers)}));
+}
+
+// A block a piece, as long as it takes: the ratio is what one sees.
+function drawLinks(parent, run, workers) {
+  const links = linksOf(workers), rowHeight = 44, left = 10, most = d3.max(links, (link) => link.gradients);
+  figure(parent, {id: 'links', wide: true, title: t('links_title', workers), height: 8 + rowHeight * links.length,
+    note: t('links_note', captionOf(run)),
+    rows: links.map((link) => ({run_id: run.run_id, basis: 'computed', workers, scheme: link.key.slice(5), pieces: link.pieces,
+        gradients_per_piece: 1 / link.of, gradients_through_the_link: link.gradients, times_the_ring: link.times})),
+    draw: (svg, width) => {
+      const x = d3.scale.linear().domain([0, most]).range([left, width - 14]);
+      links.forEach((link, i) => {
+        const top = 8 + i * rowHeight, colour = link.key === 'link_ring' ? colourOf('ring') : colourOf('ps-sync');
+        svg.append('text').attr({x: left, y: top + 10}).text(t('links_row', t(link.key), brief(link.gradients), brief(link.times)));
+        for (let piece = 0; piece < link.pieces; ++piece) svg.append('rect')
+            .attr({x: x(piece / link.of), y: top + 16, width: Math.max(0.5, x(1 / link.of) - x(0) - (workers > 16 ? 0.3 : 1.2)), height: 16})
+            .style({fill: colour, opacity: link.returns && piece >= link.pieces / 2 ? 0.6 : 1});
+      });
+    }});
+}
+
 function drawWhyServer(parent, run) {
   const bytes = gradientOf(run), workers = d3.max(rowsOf(run).filter((row) => row.workers > 1), (row) => row.workers);
-  parent.append(make('h3', {}, t('why_title')), make('p', {id: 'why'}, t('why')));
+  const steps = make('ol', {id: 'why'}), chart = make('div');
+  for (const key of ['why_server', 'why_ring', 'why_ratio_here', 'why_halves', 'why_price']) steps.append(make('li', {}, t(key)));
+  parent.append(make('h3', {}, t('why_title')), make('p', {}, t('why_count')), chart, steps);
+  const redraw = () => { chart.replaceChildren(); drawLinks(chart, run, wish.ranks); };
+  redraw();
   if (bytes && workers) {
     parent.append(make('p', {id: 'why-here'}, t('why_here', workers, megabytes(bytes), megabytes(2 * workers * bytes),
         megabytes(2 * (workers - 1) / workers * bytes), brief(workers * workers / (workers - 1)))));
   }
+  return redraw;
 }
 
 // The run's asynchronous row of most workers that has a synchronous one beside it.
@@ -20,12 +53,17 @@ function asynchronousPair(run) {
 
 function drawWhyAsynchronous(parent, run) {
   const pair = asynchronousPair(run);
-  parent.append(make('h3', {}, t('async_title')), make('p', {id: 'async-why'}, t('async_why')));
+  const trade = make('ul', {id: 'async-why'});
+  for (const key of ['async_gain', 'async_price', 'async_so']) {
+    const [word, ...rest] = t(key).split(/(?<=[.。])/);
+    trade.append(make('li', {}, make('strong', {}, word), rest.join('')));
+  }
+  parent.append(make('h3', {}, t('async_title')), trade);
   if (!pair) return;
   const {row, waiting} = pair;
   parent.append(make('p', {id: 'async-here'}, t('async_here', row.workers, withThousands(row.samples_per_s),
       withThousands(waiting.samples_per_s), isNumber(row.staleness_mean) ? row.staleness_mean.toFixed(2)
       : '?') + (row.basis === 'simulated' ? ` (${t('simulated_word')})` : '') +
     (isNumber(row.test_accuracy) && isNumber(waiting.test_accuracy)
-        ? t('async_accuracy', row.test_accuracy.toFixed(4), waiting.test_accuracy.toFixed(4)) : '')));
+        ? t('async_accuracy', row.test_accuracy.toFixed(4), waiting.test_accuracy.toFixed(4), row.workers) : '')));
 }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "common/bit_rate.h"
+#include "experiments/texts/plan.h"
 
 namespace psring {
 namespace {
@@ -80,11 +81,11 @@ std::string WhyInvalid(const LinkReport& report) {
   return "";
 }
 
-std::string DescribeLink(const LinkReport& report) {
-  if (report.shaping == Shaping::kNone) return "this machine's loopback";
-  std::string text = report.bits_per_s > 0 ? absl::StrCat(BitRateText(report.bits_per_s), " links")
-                                           : std::string("links without a limit");
-  if (report.latency_s > 0) absl::StrAppendFormat(&text, " with %g ms", report.latency_s * 1e3);
+std::string DescribeLink(const LinkReport& report, Language language) {
+  if (report.shaping == Shaping::kNone) return In(language, kLoopbackText);
+  std::string text = report.bits_per_s > 0 ? Say(language, kLinkText, BitRateText(report.bits_per_s))
+                                           : In(language, kLinkUnlimited);
+  if (report.latency_s > 0) text += Say(language, kLinkLatency, report.latency_s * 1e3);
   absl::StrAppend(&text, " (", ShapingName(report.shaping));
   if (!report.congestion_control.empty()) absl::StrAppend(&text, ", ", report.congestion_control);
   return absl::StrCat(text, ")");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "experiments/texts/phrase.h"
 
 namespace psring {
 
@@ -68,6 +69,6 @@ inline constexpr double kLeastShare = 0.93;
 std::string WhyInvalid(const LinkReport& report);
 
 // "1 Gbit/s links (netns, cubic)", "this machine's loopback".
-std::string DescribeLink(const LinkReport& report);
+std::string DescribeLink(const LinkReport& report, Language language = Language::kEnglish);
 
 }  // namespace psring

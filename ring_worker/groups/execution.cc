@@ -45,6 +45,7 @@ absl::Status Execution::Run(const Program& program, bool whole, uint32_t call, c
   PSRING_CHECK(in_flight_.empty());
   const size_t longest = (memory.count + program.chunks - 1) / program.chunks * SizeOf(memory.type);
   slabs_ = whole ? 1 : std::max<size_t>(1, (longest + pace.segment_bytes - 1) / pace.segment_bytes);
+  if (rounds_ != nullptr) next_end_ = rounds_->size();
   if (whole) CopyWhole();
 
   const int64_t rounds = static_cast<int64_t>(program.rounds.size()), slabs = slabs_, depth = pace.depth;
@@ -86,6 +87,7 @@ absl::Status Execution::Start(int round, uint32_t slab) {
   }
   for (; to_finish > 0; --to_finish) PSRING_RETURN_IF_ERROR(FinishOldest());
 
+  if (rounds_ != nullptr && slab == 0) rounds_->push_back({.round = round, .begin_ns = MonotonicNanos()});
   const Tag tag = {call_, static_cast<uint32_t>(round), slab};
   const size_t width = SizeOf(memory_.type);
   for (const SendStep& send : steps.sends) {
@@ -112,8 +114,15 @@ absl::Status Execution::FinishOldest() {
     while (!in_flight_.empty()) in_flight_.PopFront();
     return status;
   }
+  if (rounds_ != nullptr && oldest.slab == slabs_ - 1) NoteEnd(oldest.round);
   if (oldest.round == program_->last_round) SlabDone(oldest.slab);
   return absl::OkStatus();
+}
+
+// Slab by slab rounds begin, and end, in their order.
+void Execution::NoteEnd(int round) {
+  PSRING_CHECK((*rounds_)[next_end_].round == round);
+  (*rounds_)[next_end_++].end_ns = MonotonicNanos();
 }
 
 // Nobody reads or writes the slab any more, on this rank.

@@ -6,6 +6,8 @@
 // cache.
 #pragma once
 
+#include <vector>
+
 #include "absl/status/status.h"
 #include "ring_worker/groups/program.h"
 #include "ring_worker/process_group.h"
@@ -36,6 +38,9 @@ class Execution {
  public:
   explicit Execution(Transport& transport) : transport_(transport) {}
 
+  // As ProcessGroup has it. A rank's own: what its first segment begins and its last one ends.
+  void NoteRounds(std::vector<RoundTime>* rounds) { rounds_ = rounds; }
+
   // All of one call. Errors are the transport's.
   absl::Status Run(const Program& program, bool whole, uint32_t call, const CallMemory& memory,
                    const Pace& pace);
@@ -56,6 +61,7 @@ class Execution {
   absl::Status Start(int round, uint32_t slab);
   absl::Status FinishOldest();
   void SlabDone(uint32_t slab) const;
+  void NoteEnd(int round);
 
   Transport& transport_;
   // Of the call that runs:
@@ -66,6 +72,8 @@ class Execution {
   CallMemory memory_;
   Pace pace_;
   Fifo<InFlight> in_flight_;
+  std::vector<RoundTime>* rounds_ = nullptr;  // null: nobody wants to know
+  size_t next_end_ = 0;                       // the first of the call's rounds that has not ended
 };
 
 }  // namespace psring

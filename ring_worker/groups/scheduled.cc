@@ -46,6 +46,7 @@ class ScheduledGroup final : public ProcessGroup {
 
   absl::Status Register(const Buffer& buffer) override { return transport_->Register(buffer); }
   void Unregister(const Buffer& buffer) override { transport_->Unregister(buffer); }
+  void NoteRounds(std::vector<RoundTime>* rounds) override { execution_.NoteRounds(rounds); }
   void Abort(absl::Status why) override { transport_->Abort(std::move(why)); }
   Traffic traffic() const override { return transport_->traffic(); }
 

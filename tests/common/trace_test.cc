@@ -92,6 +92,14 @@ TEST(ChromeTrace, GivesASpanItsRankKindTimesAndBucket) {
   EXPECT_FALSE(spans["forward"]["args"].contains("bucket"));
 }
 
+TEST(ChromeTrace, ARoundOfAScheduleHasItsNumber) {
+  Trace trace(0);
+  trace.Add({.kind = SpanKind::kRound, .step = 4, .bucket = 1, .begin_ns = 1000, .end_ns = 3000, .round = 0});
+  const Json span = Events(trace).back();
+  EXPECT_EQ(span["name"], "round");
+  EXPECT_EQ(span["args"], Json::parse(R"({"step":4,"bucket":1,"round":0})"));
+}
+
 TEST(ChromeTrace, SpansOfOneRowNeverOverlap) {
   Trace trace(0);
   // Three buckets: the first two overlap, the third begins when the first has ended.

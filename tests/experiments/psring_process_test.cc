@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "tests/experiments/chrome_trace.h"
 #include "tests/experiments/psring_in_a_folder.h"
 
 namespace psring {
@@ -189,7 +190,9 @@ TEST_F(PsringTest, AComparisonLeavesAFolderWithEverythingInIt) {
   for (absl::string_view line : absl::StrSplit(Slurp(run / "steps.jsonl"), '\n', absl::SkipEmpty())) {
     ASSERT_TRUE(nlohmann::json::accept(line)) << line;
   }
-  EXPECT_GT(nlohmann::json::parse(Slurp(run / "trace.json"))["traceEvents"].size(), 10);
+  const auto trace = nlohmann::json::parse(Slurp(run / "trace.json"));
+  EXPECT_GT(trace["traceEvents"].size(), 10);
+  ChromeTraceCheck::Expect(trace);
 }
 
 // A live run with a straggler; its weights made again; then the same in simulated time.

@@ -8,7 +8,9 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -323,6 +325,77 @@ TEST_P(ProcessGroupTest, EveryCollectiveRankCountSizeTypeAndOpGivesExactResults)
       return UseAll(group, stream, *device, types[ranks % 3], ops[ranks % 4], ranks % 2 == 0,
                     ((1 << 20) + 3) / ranks);
     });
+  }
+}
+
+// Rounds of this rank in which it moves anything, and whom it receives from in them.
+std::map<int, std::set<int>> RoundsOf(const Schedule& schedule, int rank) {
+  std::map<int, std::set<int>> rounds;
+  std::vector<Transfer> transfers;
+  for (int round = 0; round < schedule.rounds(rank); ++round) {
+    schedule.Round(rank, round, transfers);
+    for (const Transfer& transfer : transfers) {
+      std::set<int>& senders = rounds[round];
+      if (transfer.action != Action::kSend) senders.insert(transfer.peer);
+    }
+  }
+  return rounds;
+}
+
+TEST_P(ProcessGroupTest, SaysWhenEachRoundWasUnderWay) {
+  GroupOptions asked = options();
+  asked.segment_bytes = 2048;
+  const bool by_host = asked.algorithm == "hierarchical";  // whose rounds depend on who shares a host
+  for (int ranks : {2, 3}) {
+    for (size_t size : {size_t{1}, size_t{20'003}}) {  // in one piece, and in many
+      SCOPED_TRACE(absl::StrCat(ranks, " ranks, ", size, " elements"));
+      std::vector<std::vector<RoundTime>> noted(ranks);
+      RunRanks(transport(), ranks, asked, [&](ProcessGroup& group, Stream& stream) {
+        std::vector<float> data = Values(group.rank(), size);
+        const Span span{data.data(), data.size()};
+        std::vector<RoundTime>& rounds = noted[group.rank()];
+        for (std::vector<RoundTime>* into : {(std::vector<RoundTime>*)nullptr, &rounds, &rounds}) {
+          group.NoteRounds(into);
+          PSRING_RETURN_IF_ERROR(group.AllReduce(span, span, ReduceOp::kSum, stream));
+          PSRING_RETURN_IF_ERROR(stream.Synchronize());
+        }
+        group.NoteRounds(nullptr);
+        PSRING_RETURN_IF_ERROR(group.AllReduce(span, span, ReduceOp::kSum, stream));
+        return stream.Synchronize();
+      });
+      const auto schedule = MakeSchedule(asked.algorithm, Collective::kAllReduce, {.ranks = ranks});
+      ASSERT_TRUE(schedule.ok());
+      for (int rank = 0; rank < ranks; ++rank) {
+        const std::vector<RoundTime>& rounds = noted[rank];
+        ASSERT_EQ(rounds.size() % 2, 0u);
+        const size_t each = rounds.size() / 2;  // of two calls
+        ASSERT_GT(each, 0u);
+        for (size_t i = 0; i < rounds.size(); ++i) {
+          EXPECT_LE(rounds[i].begin_ns, rounds[i].end_ns);
+          EXPECT_EQ(rounds[i].round, rounds[i % each].round);
+          if (i % each == 0) continue;
+          EXPECT_GT(rounds[i].round, rounds[i - 1].round);
+          EXPECT_GE(rounds[i].begin_ns, rounds[i - 1].begin_ns);
+          EXPECT_GE(rounds[i].end_ns, rounds[i - 1].end_ns);
+        }
+        EXPECT_GE(rounds[each].begin_ns, rounds[each - 1].end_ns);
+        if (by_host) continue;
+        // Those of the schedule, and none is over before its senders have begun it.
+        const std::map<int, std::set<int>> expected = RoundsOf(**schedule, rank);
+        ASSERT_EQ(each, expected.size());
+        size_t i = 0;
+        for (const auto& [round, senders] : expected) {
+          EXPECT_EQ(rounds[i].round, round);
+          for (const int sender : senders) {
+            const auto there = std::find_if(noted[sender].begin(), noted[sender].end(),
+                                            [&](const RoundTime& r) { return r.round == round; });
+            ASSERT_NE(there, noted[sender].end());
+            EXPECT_GE(rounds[i].end_ns, there->begin_ns);
+          }
+          ++i;
+        }
+      }
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "common/random.h"
@@ -118,6 +119,34 @@ TEST_P(SynchronousStrategy, TheGradientOfAStepStaysWithinTheBoundOfASum) {
         1.01 * kUnit *
         (scale * (workers - 1) * magnitudes[i] + 3 * scale * std::abs(sum[i]) + std::abs(expected));
     for (const auto& rank : job.ranks) ASSERT_NEAR(rank->weights[i], expected, bound) << "element " << i;
+  }
+}
+
+TEST(AllReduceStrategy, ItsFirstStepsSayWhenEachRoundWasUnderWay) {
+  constexpr int kWorkers = 3, kNoted = 100;
+  const Job job("ring", kWorkers);
+  OnThreads(kWorkers, [&](int rank) {
+    for (int64_t step = 0; step <= kNoted; ++step) {
+      const auto report = job.ranks[rank]->Step(step, kWorkers);
+      ASSERT_TRUE(report.ok()) << report.status();
+    }
+  });
+  for (const auto& rank : job.ranks) {
+    std::map<std::pair<int64_t, int>, std::vector<TraceSpan>> rounds;
+    std::map<std::pair<int64_t, int>, TraceSpan> whole;
+    for (const TraceSpan& span : rank->trace.spans()) {
+      if (span.kind == SpanKind::kRound) rounds[{span.step, span.bucket}].push_back(span);
+      if (span.kind == SpanKind::kCommunication) whole[{span.step, span.bucket}] = span;
+    }
+    EXPECT_EQ(rounds.size(), kNoted * rank->buckets.size());
+    for (const auto& [what, spans] : rounds) {
+      ASSERT_EQ(spans.size(), 4u);  // 2(N-1)
+      for (size_t i = 0; i < spans.size(); ++i) {
+        EXPECT_EQ(spans[i].round, static_cast<int>(i));
+        EXPECT_GE(spans[i].begin_ns, whole[what].begin_ns);
+        EXPECT_LE(spans[i].end_ns, whole[what].end_ns);
+      }
+    }
   }
 }
 

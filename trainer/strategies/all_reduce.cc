@@ -14,6 +14,10 @@
 namespace psring {
 namespace {
 
+// So many steps from the first one on say when each round was under way; of thousands nobody would look at
+// them, and they would fill the trace.
+constexpr int kStepsWithRounds = 100;
+
 class AllReduceStrategy : public SyncStrategy {
  public:
   AllReduceStrategy(const StrategyContext& context, Optimizer optimizer, std::unique_ptr<Ops> lane_ops,
@@ -52,6 +56,8 @@ class AllReduceStrategy : public SyncStrategy {
     records_.clear();
     records_.reserve(buckets_.size());
     updated_ns_.assign(buckets_.size(), 0);
+    rounds_.clear();
+    context_.group->NoteRounds(steps_begun_++ < kStepsWithRounds ? &rounds_ : nullptr);
     if (context_.clip_norm > 0) sum_of_squares_.Zero(*lane_);
     return absl::OkStatus();
   }
@@ -127,6 +133,7 @@ class AllReduceStrategy : public SyncStrategy {
     for (size_t i = 0; i < records_.size(); ++i) {
       const BucketRecord& record = records_[i];
       AddSpan(SpanKind::kCommunication, record.bucket, record.begin_ns, record.end_ns);
+      AddRounds(record);
       if (updated_ns_[i] > 0) AddSpan(SpanKind::kOptimizer, record.bucket, record.end_ns, updated_ns_[i]);
     }
     StepReport report{.traffic = context_.group->traffic() - traffic_before_};
@@ -219,6 +226,19 @@ class AllReduceStrategy : public SyncStrategy {
         {.kind = kind, .step = info_.step, .bucket = bucket, .begin_ns = begin, .end_ns = end});
   }
 
+  // The lane moves one bucket after the other.
+  void AddRounds(const BucketRecord& record) {
+    for (const RoundTime& round : rounds_) {
+      if (round.begin_ns < record.begin_ns || round.end_ns > record.end_ns) continue;
+      context_.trace.Add({.kind = SpanKind::kRound,
+                          .step = info_.step,
+                          .bucket = record.bucket,
+                          .begin_ns = round.begin_ns,
+                          .end_ns = round.end_ns,
+                          .round = round.round});
+    }
+  }
+
   const StrategyContext context_;
   std::vector<Bucket> buckets_;
   const Optimizer optimizer_;
@@ -229,10 +249,12 @@ class AllReduceStrategy : public SyncStrategy {
   StepInfo info_;
   double rate_ = 0;
   Traffic traffic_before_;
+  int64_t steps_begun_ = 0;
   // Streams write into these until they are synchronised.
   int64_t backward_ns_ = 0;  // backward was done
   std::vector<BucketRecord> records_;
-  std::vector<int64_t> updated_ns_;     // beside records_
+  std::vector<int64_t> updated_ns_;  // beside records_
+  std::vector<RoundTime> rounds_;
   const std::unique_ptr<Stream> lane_;  // last: its work uses the above
 };
 

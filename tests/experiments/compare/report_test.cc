@@ -118,6 +118,37 @@ TEST(Findings, NoWinnerIsNamedForANetwork) {
   EXPECT_NE(text.find("5.0 GB/s in all, 20 us"), std::string::npos) << text;
 }
 
+TEST(Findings, AreTheSameInChinese) {
+  SummaryRow none = Row("none", 2, {120, 121, 119, 120, 122}),
+             ring = Row("ring", 2, {120, 121, 119, 120, 122}),
+             server = Row("ps-sync", 2, {100, 101, 99, 100, 100}), late = Row("ps-async", 4, {1, 2});
+  ring.cost_against_none_ms = 3.5;
+  ring.cost_against_none_95 = {3, 4};
+  late.mean.staleness_mean = 2.9;
+  late.test_accuracy = 0.861;
+  const std::vector<SummaryRow> rows = {none, ring, server, late};
+  const Wires wires{.latency_s = 2e-5, .medium_bytes_per_s = 5e9};
+  const auto english = Findings(rows, wires, 2), chinese = Findings(rows, wires, 2, Language::kChinese);
+  ASSERT_EQ(english.size(), chinese.size());
+  for (size_t i = 0; i < english.size(); ++i) {
+    EXPECT_NE(chinese[i], english[i]);
+    EXPECT_TRUE(chinese[i].ends_with("。")) << chinese[i];
+    EXPECT_EQ(chinese[i].find('$'), std::string::npos) << chinese[i];
+    EXPECT_EQ(english[i].find('$'), std::string::npos) << english[i];
+  }
+}
+
+TEST(Table, ItsColumnsStandUnderChineseHeadings) {
+  std::istringstream lines(
+      Table({Row("ring", 2, {114551, 1}), Row("ps-sync", 2, {2, 1})}, Language::kChinese));
+  std::string first, second, marks, row;
+  for (std::string* line : {&first, &second, &marks, &row}) std::getline(lines, *line);
+  EXPECT_NE(second.find("策略"), std::string::npos);
+  // The last column ends where its heading does.
+  EXPECT_EQ(TextColumns(second), TextColumns(row)) << second << "\n" << row;
+  EXPECT_EQ(TextColumns(marks), TextColumns(row));
+}
+
 TEST(Findings, OversubscribedRowsAreNotCompared) {
   const std::string text =
       AllFindings({Row("ring", 4, {120, 121, 119, 120, 122}), Row("ps-sync", 4, {100, 101, 99, 100, 100})});

@@ -8,6 +8,8 @@
 #include <set>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "tests/experiments/chrome_trace.h"
 
 namespace psring {
 namespace {
@@ -21,7 +23,18 @@ std::string RankTrace(int rank, double begin, double end, int bucket = 0) {
       rank, begin, end - begin, bucket);
 }
 
-Json EventsOf(const LaunchTrace& launch) { return Json::parse(TraceJson({launch}))["traceEvents"]; }
+// Ranks made by hand have no names, which a real one's file begins with.
+std::string NamedRank(int rank) {
+  return absl::StrFormat(R"({"ph":"M","pid":%d,"tid":0,"name":"process_name","args":{"name":"rank %d"}})",
+                         rank, rank);
+}
+
+Json EventsOf(const LaunchTrace& launch) {
+  LaunchTrace named = launch;
+  for (int rank = 0; rank < launch.workers; ++rank) named.ranks.push_back(NamedRank(rank));
+  ChromeTraceCheck::Expect(Json::parse(TraceJson({named})));
+  return Json::parse(TraceJson({launch}))["traceEvents"];
+}
 
 struct Arrow {
   std::string name;
@@ -111,6 +124,18 @@ TEST(RunTrace, PushesAndPullsGoToARowOfTheServers) {
     EXPECT_EQ(event["args"]["bucket"], event["args"]["worker"] == 1 ? 7 : 0);
   }
   EXPECT_EQ(exchanges, 2);
+}
+
+TEST(RunTrace, ExchangesOfAWorkerThatOverlapStandInLanes) {
+  LaunchTrace launch = {.name = "ps-sync x 1", .workers = 1, .servers = 1, .backend = "native"};
+  launch.ranks = {RankTrace(0, 10, 50), absl::StrReplaceAll(RankTrace(0, 30, 90, 1), {{"3000", "3001"}}),
+                  RankTrace(0, 60, 70, 2)};
+  std::map<int64_t, int64_t> lanes;  // by bucket
+  for (const Json& event : EventsOf(launch)) {
+    if (event["name"] == "exchange") lanes[event["args"]["bucket"]] = event["tid"];
+  }
+  EXPECT_NE(lanes[0], lanes[1]);
+  EXPECT_EQ(lanes[0], lanes[2]);
 }
 
 TEST(RunTrace, LongLaunchesHaveArrowsInEvenlySpacedSteps) {

@@ -159,6 +159,28 @@ TEST(Summarise, CostIsTheDifferenceToNoneOfTheSameRounds) {
   EXPECT_FALSE(rows[1].cost_against_none_ms.has_value());
 }
 
+TEST(Summarise, FiguresOfChartsHaveIntervalsOverRounds) {
+  ConfigurationRuns runs = Runs("ring", 2, {10, 20, 30});
+  for (size_t round = 0; round < runs.cost.size(); ++round) {
+    runs.cost[round].comm_busy_ms = 5 + static_cast<double>(round);
+    runs.cost[round].wait_ms = 1;
+  }
+  const auto rows = Summarise("run", {runs}, {});
+  const auto interval = [&](const std::string& figure) {
+    for (const FigureInterval& one : rows[0].intervals_95) {
+      if (one.figure == figure) return one.interval;
+    }
+    ADD_FAILURE() << figure;
+    return Interval();
+  };
+  EXPECT_EQ(interval("step_ms").low, BootstrapMean({10, 20, 30})->low);
+  EXPECT_EQ(interval("step_ms").high, BootstrapMean({10, 20, 30})->high);
+  EXPECT_EQ(interval("comm_moving_ms").low, BootstrapMean({4, 5, 6})->low);
+  for (const FigureInterval& one : rows[0].intervals_95)  // no server
+    EXPECT_STRNE(one.figure, "server_payload_bytes");
+  EXPECT_TRUE(Summarise("run", {Runs("ring", 2, {10})}, {})[0].intervals_95.empty());
+}
+
 TEST(Summarise, SpeedUpIsAgainstSingleAndBlankWhereOversubscribed) {
   const auto rows = Summarise(
       "run", {Runs("single", 1, {10, 10}, 2), Runs("none", 2, {10, 10}, 2), Runs("none", 4, {20, 20}, 2)},

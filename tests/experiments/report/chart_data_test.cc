@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace psring {
@@ -63,6 +64,32 @@ const Chart& Named(const std::vector<Chart>& charts, const std::string& id) {
   }
   ADD_FAILURE() << "no chart " << id;
   return none;
+}
+
+TEST(ChartData, BarsAndPointsHaveTheFoldersIntervals) {
+  Json row = Row("ring", 2), other = Row("ring", 4);
+  row["intervals"] = {{"step_ms", {{"lo95", 9}, {"hi95", 12}}},
+                      {"comm_moving_ms", {{"lo95", 3.5}, {"hi95", 5.5}}},
+                      {"payload_tx_bytes_per_worker", {{"lo95", 4e6}, {"hi95", 4e6}}},
+                      {"efficiency", {{"lo95", 0.4}, {"hi95", "broken"}}}};
+  const auto charts = Of({RunWith({row, other})});
+  const Chart& split = Named(charts, "split");
+  EXPECT_EQ(split.bars[0].interval, std::pair(9.0, 12.0));
+  EXPECT_FALSE(split.bars[1].interval.has_value());  // of a folder that has none
+  EXPECT_THAT(split.caption, HasSubstr("Intervals: 95%"));
+  const auto column = [&](const Chart& chart, const std::string& name) {
+    const auto found = std::find(chart.columns.begin(), chart.columns.end(), name);
+    EXPECT_NE(found, chart.columns.end()) << name;
+    return static_cast<size_t>(found - chart.columns.begin());
+  };
+  EXPECT_EQ(split.rows[0][column(split, "step_ms_lo95")], "9");
+  EXPECT_EQ(split.rows[0][column(split, "step_ms_hi95")], "12");
+  EXPECT_EQ(split.rows[1][column(split, "step_ms_hi95")], "");
+  EXPECT_EQ(Named(charts, "bytes").bars[0].interval, std::pair(4.0, 4.0));
+  const ChartPoint& point = Named(charts, "communication").series[0].points[0];
+  EXPECT_EQ(point.low, 3.5);
+  EXPECT_EQ(point.high, 5.5);
+  EXPECT_FALSE(Named(charts, "efficiency").series[0].points[0].low.has_value());
 }
 
 TEST(ChartData, CommunicationIsWhatMovesWithEveryRepeatAndTheory) {

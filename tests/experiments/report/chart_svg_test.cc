@@ -135,6 +135,21 @@ TEST(ChartSvg, BarsAreAsLongAsTheirParts) {
   EXPECT_THAT(x.Of(mark[0][0]), DoubleNear(7, 0.02));
 }
 
+TEST(ChartSvg, ABarsIntervalIsAWhiskerAroundItsEnd) {
+  Chart chart{.title = "Bars", .caption = "", .x_label = "ms", .y_label = ""};
+  chart.parts = {"compute"};
+  chart.bars = {{"ring × 2", {6}, std::nullopt, std::pair(5.5, 9.0)}, {"none × 2", {5}, std::nullopt}};
+  const std::string svg = ChartSvg(chart);
+  const Axis x(svg, "x", "x", 0);
+  const auto whiskers = Figures(
+      svg, "<line x1=\"([0-9.]+)\"[^>]*x2=\"([0-9.]+)\"[^>]*data-low=\"([^\"]+)\" data-high=\"([^\"]+)\"");
+  ASSERT_EQ(whiskers.size(), 1u);
+  EXPECT_THAT(x.Of(whiskers[0][0]), DoubleNear(5.5, 0.02));
+  EXPECT_THAT(x.Of(whiskers[0][1]), DoubleNear(9, 0.02));  // the axis reaches that far
+  EXPECT_EQ(whiskers[0][2], 5.5);
+  EXPECT_EQ(whiskers[0][3], 9);
+}
+
 TEST(ChartSvg, AHistogramStandsOverItsNumbersWithItsLine) {
   Chart chart{.title = "Staleness", .caption = "", .x_label = "staleness", .y_label = "share"};
   chart.upright = true;

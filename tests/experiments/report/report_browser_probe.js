@@ -29,15 +29,15 @@ async function playToTheEnd() {
   element('restart').click();
   element('player').click();
   for (let i = 0; i < 600 && (player.playing || player.time === 0); ++i) await sleep(100);
-  return [...document.querySelectorAll('#play figure')].map((figure) => ({algorithm: figure.dataset.algorithm, done: (figure.querySelector('.done') || {}).textContent || ''}));
+  return [...document.querySelectorAll('#play figure[data-algorithm]')].map((figure) => ({algorithm: figure.dataset.algorithm, done: (figure.querySelector('.done') || {}).textContent || ''}));
 }
 
 // What the stepper's scores come to, for every number of ranks: how often each rank's values stand where, and when.
 function scores() {
   return DATA.schedules.schedules.map((schedule) => {
-    const played = score(schedule, null), traced = tracedSeconds(DATA.runs[chosenRun], schedule);
+    const played = score(schedule, null), traced = tracedEnds(DATA.runs[chosenRun], schedule);
     return {algorithm: schedule.algorithm, ranks: schedule.ranks, seconds: played.end, holdings: played.holdings, complete: fulfilled(played),
-      traced, traced_end: traced ? score(schedule, traced).end : null};
+      traced: traced ? score(schedule, traced).rounds.map((round) => [round.begin, round.end]) : null};
   });
 }
 
@@ -126,6 +126,14 @@ async function visit() {
   if (element('tick-traced')) {
     send(ranks, 'change', String(seen.scores.find((played) => played.traced).ranks));
     element('tick-traced').click();
+    // Round by round, as the panels say it: the clock's reading when each is over.
+    seen.traced_clock = [];
+    for (;;) {
+      const before = player.time;
+      element('next').click();
+      if (player.time === before) break;
+      seen.traced_clock.push(player.time);
+    }
     seen.traced_panels = [...document.querySelectorAll('#play .clock')].map((clock) => clock.textContent);
     element('tick-traced').click();
   }

@@ -37,7 +37,7 @@ class ReportPageTest : public testing::Test {
   void Put(const std::string& name, const std::string& text) const { std::ofstream(folder_ / name) << text; }
   RunData Read() const { return ReadRunData(folder_.string()).value(); }
   Json ReadJson() const { return Json::parse(Read().json); }
-  std::string Page() const { return ReportPage({Read()}, "en"); }
+  std::string Page() const { return ReportPage({Read()}, Language::kEnglish); }
   // "file: why" of all that is missing.
   std::string Missing() const {
     std::string text;
@@ -186,13 +186,18 @@ TEST(DigestTraceTest, ShowsTheMedianStepOfRankZeroAndWhatOverlapsIt) {
             Json::parse(R"([[0.0,"forward",-1.0,0.0,0.03],[1.0,"communication",4.0,-0.01,0.015]])"));
 }
 
-TEST(DigestTraceTest, KeepsTheArrowsOfTheStepAndWhatItsExchangesTook) {
+TEST(DigestTraceTest, KeepsTheArrowsOfTheStepAndWhenItsRoundsWereOver) {
   // Two buckets of a ring of two; rank 1 begins each a little later and has it a little later.
   std::string text = "{\"traceEvents\":[";
   for (int rank = 0; rank < 2; ++rank) {
     for (int bucket = 0; bucket < 2; ++bucket) {
       absl::StrAppend(&text, R"({"ph":"X","pid":)", rank, R"(,"tid":3000,"name":"communication","ts":)",
                       1000 * bucket + 100 * rank, R"(,"dur":500,"args":{"step":4,"bucket":)", bucket, "}},");
+      for (int round = 0; round < 2; ++round) {
+        absl::StrAppend(&text, R"({"ph":"X","pid":)", rank, R"(,"tid":4000,"name":"round","ts":)",
+                        1000 * bucket + 100 * rank, R"(,"dur":)", 200 * (round + 1) - 50 * rank,
+                        R"(,"args":{"step":4,"bucket":)", bucket, R"(,"round":)", round, "}},");
+      }
     }
   }
   text +=
@@ -204,11 +209,15 @@ TEST(DigestTraceTest, KeepsTheArrowsOfTheStepAndWhatItsExchangesTook) {
   const Json launch = Json::parse(DigestTrace(text))["launches"][0];
   EXPECT_EQ(launch["algorithm"], "ring");
   EXPECT_EQ(launch["arrows"], Json::parse("[[0.0,1.0,0.0,0.0,0.6]]"));  // not of another time, not half
-  EXPECT_EQ(launch["exchange_ms"], 1.0);                                // twice from 100 to 600
-  // A rank that is missing leaves it open.
+  // Twice from 100, when the last rank has begun, to 250, and to 450, when the last one has all.
+  EXPECT_EQ(launch["rounds_ms"], Json::parse("[0.3,0.7]"));
+  EXPECT_EQ(launch["spans"].size(), 4u);  // rounds are no rows of the timeline
+  // A rank or a round that is missing leaves it open.
+  const Json gap = Json::parse(DigestTrace(absl::StrReplaceAll(text, {{"\"round\":0", "\"round\":2"}})));
+  EXPECT_TRUE(gap["launches"][0]["rounds_ms"].is_null());
   const Json three =
       Json::parse(DigestTrace(absl::StrReplaceAll(text, {{"\"workers\":2", "\"workers\":3"}})));
-  EXPECT_TRUE(three["launches"][0]["exchange_ms"].is_null());
+  EXPECT_TRUE(three["launches"][0]["rounds_ms"].is_null());
 }
 
 TEST(DigestTraceTest, ShowsAStepThatHasArrowsWhereOnlySomeHave) {

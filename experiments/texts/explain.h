@@ -1,24 +1,9 @@
-// What `psring explain` says, in English and in Chinese side by side. $0, $1, ... are filled in.
+// What `psring explain` says.
 #pragma once
 
-#include <string>
-#include <vector>
-
-#include "absl/strings/substitute.h"
+#include "experiments/texts/phrase.h"
 
 namespace psring {
-
-enum class Language { kEnglish, kChinese };
-
-struct Phrase {
-  const char* english;
-  const char* chinese;
-};
-
-template <typename... Values>
-std::string Say(Language language, const Phrase& phrase, const Values&... values) {
-  return absl::Substitute(language == Language::kChinese ? phrase.chinese : phrase.english, values...);
-}
 
 inline constexpr Phrase kWorkersPhrase = {"$0 workers", "$0 个 worker"};
 inline constexpr Phrase kOneWorkerPhrase = {"1 worker", "1 个 worker"};

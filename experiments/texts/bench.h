@@ -1,0 +1,47 @@
+// What `bench` says around nccl-tests' tables, which stay as their parsers know them. Every line begins with
+// #.
+#pragma once
+
+#include "experiments/texts/phrase.h"
+
+namespace psring {
+
+inline constexpr Phrase kBenchOn = {"# psring bench $0 ($1) on $2 $3, $4",
+                                    "# psring bench $0（$1），$2 核，$4"};
+// Of --average: over the ranks.
+inline constexpr Phrase kAverages[] = {{"rank 0's", "rank 0 的"},
+                                       {"the mean of the ranks'", "各 rank 的平均"},
+                                       {"the fastest rank's", "最快 rank 的"},
+                                       {"the slowest rank's", "最慢 rank 的"}};
+inline constexpr Phrase kBenchTime = {
+    "# time: of one call, $0; the median over iters, in which combinations take turns",
+    "# time：一次调用的时间（$0）；取各次迭代的中位数，各组合轮流进行"};
+inline constexpr Phrase kBenchLimits = {" limits", " 极限"};
+inline constexpr Phrase kBenchTurns = {"#    $0 processes on $1 cores take turns",
+                                       "#    $0 个进程在 $1 个核上轮流运行"};
+inline constexpr Phrase kBenchNote = {"# note: $0", "# 说明：$0"};
+inline constexpr Phrase kBenchExpected = {"# expected: $0 of $1, about $2", "# 预计：$0，每轮 $1，约 $2"};
+inline constexpr Phrase kOneLaunch = {"1 launch", "1 次启动"};
+inline constexpr Phrase kLaunches = {"$0 launches", "$0 次启动"};
+inline constexpr Phrase kBenchTitle = {"# === $0; others used $1% of the processors",
+                                       "# === $0；其他程序占用处理器 $1%"};
+inline constexpr Phrase kBenchOtherTransport = {
+    "# note: --transport $0 was asked for, and $1 is what it runs over",
+    "# 说明：要求 --transport $0，实际经由 $1"};
+inline constexpr Phrase kBenchSummary = {"# Summary: $0, $1 workers, busbw in GB/s, out of place",
+                                         "# 汇总：$0，$1 个 worker，总线带宽 GB/s，非原地"};
+inline constexpr Phrase kHostLimits = {
+    "# Limits of this host with $0 processes, GB/s. copy: each copies, all at once. shared, tcp, unix: "
+    "busbw\n"
+    "# of the least work: adding straight out of peers' memory; sending around a ring, in one go.",
+    "# 本机在 $0 个进程下的极限，GB/s。copy：各进程同时拷贝。shared、tcp、unix：最少工作量的总线带宽：\n"
+    "# 直接从同伴内存相加；沿环一次发完。"};
+inline constexpr Phrase kServerLimits = {
+    "# Limits of a server's round with $0 workers, us. raw: the same over plain TCP. fused: all gradients\n"
+    "# added, the weights updated and written for every worker, in one pass through memory.",
+    "# $0 个 worker 时服务器一轮的极限，微秒。raw：同样的内容走普通 TCP。fused：一遍内存访问中\n"
+    "# 加完所有梯度、更新权重并写给每个 worker。"};
+inline constexpr Phrase kBenchAllOfIt = {"# all of it: $0/report.html and beside it ($1 s)",
+                                         "# 全部结果：$0/report.html 及同一目录（$1 秒）"};
+
+}  // namespace psring

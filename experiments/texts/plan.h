@@ -1,0 +1,81 @@
+// What `compare` and `train` say before and while they run.
+#pragma once
+
+#include "experiments/texts/phrase.h"
+
+namespace psring {
+
+// Lines begin with what they are about, in one column of 11.
+inline constexpr Phrase kNoteLine = {"note:      ", "说明：     "};
+inline constexpr Phrase kTrainingsLine = {"trainings: $0 of each in simulated time, about $1",
+                                          "训练：     模拟时间，各 $0 次，约 $1"};
+inline constexpr Phrase kCostLine = {
+    "cost:      $0 of $1 launches, $2 + $3 steps each (warm-up + measured), about $4",
+    "代价：     $0，每轮 $1 次启动，每次 $2 + $3 步（预热 + 测量），约 $4"};
+inline constexpr Phrase kAccuracyLine = {"accuracy:  $0 of $1 over all workers, about $2",
+                                         "准确率：   $0，所有 worker 共 $1，约 $2"};
+inline constexpr Phrase kOneTraining = {"1 training", "1 次训练"};
+inline constexpr Phrase kTrainings = {"$0 trainings", "$0 次训练"};
+inline constexpr Phrase kSamplesBudget = {"$0 samples", "$0 个样本"};
+inline constexpr Phrase kEpochsBudget = {"$0 epochs", "$0 轮数据"};
+inline constexpr Phrase kExpectedLine = {"expected:  $0", "预计：     $0"};
+inline constexpr Phrase kTrainingLine = {"training:  $0, $1 on $2, $3, lr $4, expected $5",
+                                         "训练：     $0，$1，数据 $2，$3，lr $4，预计 $5"};
+inline constexpr Phrase kNetworkLine = {"network:   $0", "网络：     $0"};
+inline constexpr Phrase kLiveLine = {"live:      $0/ until the run ends",
+                                     "实况：     $0/#zh（运行结束即关闭）"};
+inline constexpr Phrase kLinkText = {"$0 links", "$0 链路"};
+inline constexpr Phrase kLinkUnlimited = {"links without a limit", "不限速的链路"};
+inline constexpr Phrase kLinkLatency = {" with $0 ms", "、延迟 $0 毫秒"};
+inline constexpr Phrase kLoopbackText = {"this machine's loopback", "本机回环接口"};
+
+// Notes of a plan.
+inline constexpr Phrase kReferencesAdded = {"$0 added: speed-up is held against single, cost against none",
+                                            "已加入 $0：加速比以 single 为准，代价以 none 为准"};
+inline constexpr Phrase kSingleAdded = {"single added: speed-up is held against it",
+                                        "已加入 single：加速比以它为准"};
+inline constexpr Phrase kCrowdedNote = {
+    "$0 workers on $1 $2 take turns (oversubscribed): no speed-up is given for them",
+    "$0 个 worker 在 $1 个核上轮流运行（超额）：不给出它们的加速比"};
+inline constexpr Phrase kCrowdedTraining = {"$0 workers on $1 $2 take turns (oversubscribed)",
+                                            "$0 个 worker 在 $1 个核上轮流运行（超额）"};
+inline constexpr Phrase kOverBudget = {
+    "this takes longer than --time_budget: what you fixed stays, and three rounds are the least",
+    "这将超过 --time_budget：指定的设置不变，且至少三轮"};
+inline constexpr Phrase kOverBudgetSimulated = {"this takes longer than --time_budget: what you fixed stays",
+                                                "这将超过 --time_budget：指定的设置不变"};
+inline constexpr Phrase kClippingNote = {
+    "--clip_norm: a server updates and answers when the whole gradient is there, so no bucket's weights come "
+    "back while backward still runs",
+    "--clip_norm：服务器要收齐整个梯度才更新并回复，因此反向传播期间不会有任何桶的权重返回"};
+inline constexpr Phrase kLayoutNote = {"a process carries $0 workers, a thread each",
+                                       "一个进程带 $0 个 worker，每个 worker 一个线程"};
+inline constexpr Phrase kUndisturbedReference = {"$0; single, the reference, is undisturbed",
+                                                 "$0；作为参照的 single 不受干扰"};
+inline constexpr Phrase kStragglerText = {"worker $0 computes $1 times as long",
+                                          "worker $0 的计算时间为 $1 倍"};
+inline constexpr Phrase kJitterText = {"every step of every worker is delayed by $0 ms ($1 ms on average)",
+                                       "每个 worker 的每一步延迟 $0 毫秒（平均 $1 毫秒）"};
+inline constexpr Phrase kComputeMeasured = {
+    "a step's computing takes $0 ms, as measured just now; give --compute_ms to make times repeatable",
+    "一步的计算需 $0 毫秒（刚刚测得）；给出 --compute_ms 可使时间可重复"};
+
+// While it runs, and at the end.
+inline constexpr Phrase kRoundLabel = {"round $0/$1  ", "第 $0/$1 轮  "};
+inline constexpr Phrase kAccuracyLabel = {"accuracy  ", "准确率  "};
+inline constexpr Phrase kSeedLabel = {"seed $0  ", "种子 $0  "};
+inline constexpr Phrase kLaunchLine = {"$0$1: $2 samples/s, $3 ms a step",
+                                       "$0$1：每秒 $2 个样本，每步 $3 毫秒"};
+inline constexpr Phrase kLaunchAccuracy = {", test accuracy $0", "，测试准确率 $0"};
+inline constexpr Phrase kRoundsCut = {"$0 of $1 rounds: another one would not fit into the time budget of $2",
+                                      "$1 轮中完成 $0 轮：时间预算 $2 容不下再来一轮"};
+inline constexpr Phrase kTrainingsShortened = {
+    "the trainings take $0 samples each instead of $1, for a time budget of $2",
+    "为符合时间预算 $2，每次训练由 $1 个样本改为 $0 个"};
+inline constexpr Phrase kRatesPicked = {
+    "learning rates picked on $0 validation samples that nobody trains on (all tried: rates.csv): $1",
+    "在 $0 个不参与训练的验证样本上选定学习率（全部试验见 rates.csv）：$1"};
+inline constexpr Phrase kAllOfIt = {"$0; all of it: $1/report.html, and beside it $2",
+                                    "$0；全部结果：$1/report.html，同一目录下还有 $2"};
+
+}  // namespace psring

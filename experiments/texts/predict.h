@@ -1,0 +1,101 @@
+// What `predict` says.
+#pragma once
+
+#include "experiments/texts/phrase.h"
+#include "experiments/texts/table.h"
+
+namespace psring {
+
+inline constexpr Phrase kPredictHead = {
+    "Predicted, nothing was run (every figure is simulated): $0, $1 MB of gradients in $2 buckets, batch $3 "
+    "a "
+    "worker, computing $4 + $5 ms ($6); $7.",
+    "预测，没有实际运行（所有数字均为模拟）：$0，梯度 $1 MB，分 $2 桶，每个 worker 批大小 $3，计算 $4 + $5 "
+    "毫秒（$6）；$7。"};
+inline constexpr Phrase kClusterNodes = {"nodes", "节点"};
+inline constexpr Phrase kClusterNamed = {"$0: nodes", "$0：节点"};
+inline constexpr Phrase kClusterText = {"$0 of $1 GPU$2, $3$4 between nodes ($5 of it for programs, $6 us)",
+                                        "$0各 $1 块 GPU，节点间 $3$4（程序可用其 $5，$6 微秒）"};
+inline constexpr Phrase kClusterInside = {", $0 inside ($1 us)", "，节点内 $0（$1 微秒）"};
+inline constexpr Phrase kClusterServer = {", a server adds and updates in $0 ns a byte",
+                                          "，服务器相加并更新每字节 $0 纳秒"};
+inline constexpr Phrase kClusterRings = {", $0 rings", "，$0 个环"};
+inline constexpr Phrase kClusterOversubscribed = {", oversubscribed $0 : 1", "，收敛比 $0 : 1"};
+inline constexpr Phrase kServerOne = {"$0, 1 server", "$0，1 台服务器"};
+inline constexpr Phrase kServerMany = {"$0, $1 servers", "$0，$1 台服务器"};
+
+inline constexpr Heading kPredictStrategy = {{"strategy", "策略"}, {"", ""}};
+inline constexpr Heading kPredictServers = {{"ser-", "服务"}, {"vers", "器"}};
+inline constexpr Heading kPredictWorkers = {{"workers", "worker"}, {"", "数"}};
+inline constexpr Heading kPredictSamples = {{"samples", "样本"}, {"/s", "/秒"}};
+inline constexpr Heading kPredictRange = {{"if the network", "网络"}, {"slower-faster", "较慢-较快"}};
+inline constexpr Heading kPredictEfficiency = {{"effi-", "效率"}, {"ciency", ""}};
+inline constexpr Heading kPredictStep = {{"step", "一步"}, {"ms", "毫秒"}};
+inline constexpr Heading kPredictLimit = {{"limited by", "受限于"}, {"", ""}};
+
+inline constexpr Phrase kPredictColumns = {
+    "Times are ms of a worker's mean step. slower-faster: links 10% slower and latency doubled, 10% faster "
+    "and halved. limited by: what works most of the time in which anything is under way, and how much of it.",
+    "时间为 worker 平均一步的毫秒数。较慢-较快：链路慢 10% 且延迟加倍，至快 10% "
+    "且延迟减半。受限于：有任何事进行的时间里，大部分时间在工作的是什么，占多少。"};
+// What a step is limited by.
+inline constexpr Phrase kLimits[] = {{"computing", "计算"},          {"latency", "延迟"},
+                                     {"node links", "节点链路"},     {"links inside", "节点内链路"},
+                                     {"server links", "服务器链路"}, {"worker links", "worker 链路"},
+                                     {"fabric", "交换网"},           {"adding", "相加"},
+                                     {"server adds", "服务器相加"}};
+inline constexpr Phrase kTheoryMethod = {", theory", "，理论"};
+
+inline constexpr Phrase kFastestWith = {"$0 is fastest with $1 workers", "$1 个 worker 时 $0 最快"};
+inline constexpr Phrase kFastestFrom = {"$0 from $1 on", "$1 个起 $0"};
+inline constexpr Phrase kNoCrossover = {
+    "Crossover in workers: none; $0 is fastest for every number of workers asked.",
+    "随 worker 数的转折：无；所问的各种 worker 数下都是 $0 最快。"};
+inline constexpr Phrase kCrossover = {"Crossover in workers: $0.", "随 worker 数的转折：$0。"};
+inline constexpr Phrase kSizeAt = {"$0 at $1", "$1 时 $0"};
+inline constexpr Phrase kSizeFrom = {"$0 from $1 on", "$1 起 $0"};
+inline constexpr Phrase kSizeCrossover = {
+    "Crossover in size, of one exchange with $0 workers that compute nothing beside it: fastest is $1.",
+    "随大小的转折（$0 个 worker 的一次交换，同时不计算），最快的是：$1。"};
+inline constexpr Phrase kServersWith = {"$0 with $1 workers", "$1 个 worker 需 $0 台"};
+inline constexpr Phrase kServersNone = {"no number with $0 workers", "$0 个 worker 时多少台都不够"};
+inline constexpr Phrase kServersNoneOfThem = {"no number of them with $0 workers",
+                                              "$0 个 worker 时多少台都不够"};
+inline constexpr Phrase kServersToMatch = {"Servers ($0) with which ps-sync is no slower than $1: $2.$3",
+                                           "使 ps-sync 不慢于 $1 的服务器数（$0）：$2。$3"};
+inline constexpr Phrase kSharedLink = {
+    " All of them share rank 0's link: --server_placement dedicated or colocated gives each its own.",
+    "它们共用 rank 0 的链路：--server_placement dedicated 或 colocated 让每台有自己的链路。"};
+inline constexpr Phrase kDroppedOne = {"$0% with $1", "$1 为 $0%"};
+inline constexpr Phrase kDropped = {"Of $0 workers' gradients come too late, and are not in samples/s: $1.",
+                                    "$0 个 worker 的梯度中，来得太迟、不计入每秒样本数的比例：$1。"};
+
+inline constexpr Phrase kOutside = {
+    "Outside the range in which this was checked against published runs: $0. Take it as what the model says, "
+    "not as what will be.",
+    "超出与已发表结果核对过的范围：$0。请当作模型的说法，而非必然的结果。"};
+inline constexpr Phrase kOutsideWorkers = {"$0 workers (checked up to $1)", "$0 个 worker（核对到 $1 个）"};
+inline constexpr Phrase kOutsideLink = {"nodes with $0 (checked from $1 to $2)",
+                                        "节点带宽 $0（核对范围 $1 至 $2）"};
+inline constexpr Phrase kOutsideFabric = {"an oversubscribed fabric", "有收敛的网络"};
+inline constexpr Phrase kOutsideAsynchronous = {
+    "asynchronous servers (checked against queueing theory, not against runs)",
+    "异步服务器（与排队论核对，未与实际运行核对）"};
+inline constexpr Phrase kOutsideSpare = {
+    "spare workers (checked against measurements of a few workers, not against runs)",
+    "备用 worker（与少数 worker 的测量核对，未与已发表的运行核对）"};
+
+inline constexpr Phrase kNoVerdict = {
+    "Verdict: none; it takes two strategies that communicate, and two workers.",
+    "结论：无；至少要有两种会通信的策略和两个 worker。"};
+inline constexpr Phrase kVerdictEven = {
+    "Verdict: no difference shown between $0 and $1 with $2 workers: factor $3, simulated.",
+    "结论：$2 个 worker 时，$0 与 $1 未显示出差别：倍数 $3，模拟。"};
+inline constexpr Phrase kVerdictWins = {
+    "Verdict: $0 wins with $1 workers, by a factor of $2 in samples/s over $3, simulated.",
+    "结论：$1 个 worker 时 $0 胜出，每秒样本数为 $3 的 $2 倍，模拟。"};
+inline constexpr Phrase kPredictAllOfIt = {
+    "all of it: $0/report.html, and beside it summary.csv, summary.json, predict.txt, manifest.json",
+    "全部结果：$0/report.html，同一目录下还有 summary.csv、summary.json、predict.txt、manifest.json"};
+
+}  // namespace psring

@@ -1,0 +1,67 @@
+// The table of `compare` and `train`: headings of two lines, and what stands below it.
+#pragma once
+
+#include "experiments/texts/phrase.h"
+
+namespace psring {
+
+struct Heading {
+  Phrase first, second;
+};
+
+inline constexpr Heading kHeadStrategy = {{"", ""}, {"strategy", "策略"}};
+inline constexpr Heading kHeadWorkers = {{"wor-", "worker"}, {"kers", "数"}};
+inline constexpr Heading kHeadServers = {{"ser-", "服务"}, {"vers", "器数"}};
+inline constexpr Heading kHeadSamples = {{"samples", "样本"}, {"/s", "/秒"}};
+inline constexpr Heading kHeadInterval = {{"95%", "95%"}, {"interval", "区间"}};
+inline constexpr Heading kHeadSpeedup = {{"speed-", "加速"}, {"up", "比"}};
+inline constexpr Heading kHeadStep = {{"step", "一步"}, {"ms", "毫秒"}};
+inline constexpr Heading kHeadSimulated = {{"simu-", "模拟"}, {"lated", "毫秒"}};
+inline constexpr Heading kHeadOff = {{"off", "偏差"}, {"%", "%"}};
+inline constexpr Heading kHeadAgainst = {{"against", "相对"}, {"none", "none"}};
+inline constexpr Heading kHeadCompute = {{"com-", "计算"}, {"pute", ""}};
+inline constexpr Heading kHeadExposed = {{"ex-", "暴露"}, {"posed", "通信"}};
+inline constexpr Heading kHeadBusy = {{"comm.", "通信"}, {"busy", ""}};
+inline constexpr Heading kHeadWait = {{"of it", "其中"}, {"wait", "等待"}};
+inline constexpr Heading kHeadTheory = {{"comm.", "通信"}, {"theory", "理论"}};
+inline constexpr Heading kHeadSent = {{"MB", "发送"}, {"sent", "MB"}};
+inline constexpr Heading kHeadSentTheory = {{"MB", "理论"}, {"theory", "MB"}};
+inline constexpr Heading kHeadStale = {{"stale", "平均"}, {"mean", "陈旧度"}};
+inline constexpr Heading kHeadDropped = {{"drop-", "丢弃"}, {"ped %", "%"}};
+inline constexpr Heading kHeadAccuracy = {{"test", "测试"}, {"acc.", "准确率"}};
+inline constexpr Heading kHeadTarget = {{"target", "达标"}, {"s", "秒"}};
+
+inline constexpr Phrase kMarks = {"m measured, d derived. Times are ms of a mean step.",
+                                  "m 测量，d 推导。时间为平均一步的毫秒数。"};
+inline constexpr Phrase kMarksSimulated = {"m measured, d derived, s simulated. Times are ms of a mean step.",
+                                           "m 测量，d 推导，s 模拟。时间为平均一步的毫秒数。"};
+inline constexpr Phrase kPredictedColumns = {
+    "simulated: the step that psring predict has for this very case; off: how much longer the measured one "
+    "is.",
+    "模拟：psring predict 对同一情形给出的步长；偏差：实测比它长多少。"};
+inline constexpr Phrase kColumnsSimulated = {
+    "exposed: the part of communication that computing stands still for. MB: payload that a worker sends in "
+    "a step, in 10^6 bytes.",
+    "暴露通信：计算停下来等待的那部分通信。MB：每个 worker 每步发送的数据，单位 10^6 字节。"};
+inline constexpr Phrase kColumns = {
+    "against none: the step minus the same rounds' step without any communication. exposed: the part of "
+    "communication that computing stands still for. theory: the wires alone, at the speeds measured at the "
+    "start. MB: payload that a worker sends in a step, in 10^6 bytes.",
+    "相对 "
+    "none：一步的时间减去同一轮中完全不通信的一步。暴露通信：计算停下来等待的那部分通信。理论：按开始时测得的"
+    "速度只计传输。"
+    "MB：每个 worker 每步发送的数据，单位 10^6 字节。"};
+inline constexpr Phrase kTargetColumn = {
+    "target: s of training to the first evaluation with a test accuracy of $0; blank where a training did "
+    "not get there.",
+    "达标：训练到首次评估达到测试准确率 $0 所用的秒数；没有达到则为空。"};
+inline constexpr Phrase kOversubscribed = {
+    "* oversubscribed: more workers than cores, so the times say how processes take turns.",
+    "* 超额：worker 数多于核数，时间只说明进程如何轮流运行。"};
+inline constexpr Phrase kNotValid = {
+    "! not valid, with the reason in summary.csv's note: others used too much of the processors meanwhile, "
+    "the host did not carry the network, or ranks shared a GPU.",
+    "! 无效，原因见 summary.csv 的 note 列：期间其他程序占用处理器过多，或本机未能承载该网络，或多个 rank "
+    "共用 GPU。"};
+
+}  // namespace psring
