@@ -63,6 +63,11 @@ CallShape ShapeOf(Collective collective, DType type, size_t bytes, int ranks) {
 }
 
 absl::Status Run(const Call& call, ProcessGroup& group, Stream& stream) {
+  PSRING_RETURN_IF_ERROR(Enqueue(call, group, stream));
+  return stream.Synchronize();
+}
+
+absl::Status Enqueue(const Call& call, ProcessGroup& group, Stream& stream) {
   const bool in_place = call.placement == Placement::kInPlace;
   const size_t rank = static_cast<size_t>(group.rank());
   const Span receive{call.buffers.receive, call.shape.elements, call.type};
@@ -87,7 +92,7 @@ absl::Status Run(const Call& call, ProcessGroup& group, Stream& stream) {
       PSRING_RETURN_IF_ERROR(group.Broadcast(receive, call.root, stream));
       break;
   }
-  return stream.Synchronize();
+  return absl::OkStatus();
 }
 
 }  // namespace psring

@@ -68,5 +68,7 @@ struct Call {
   CallBuffers buffers;
 };
 absl::Status Run(const Call& call, ProcessGroup& group, Stream& stream);
+// The same but for the end: finished when `stream` is.
+absl::Status Enqueue(const Call& call, ProcessGroup& group, Stream& stream);
 
 }  // namespace psring

@@ -112,43 +112,44 @@ class JsonOutput final : public BenchOutput {
   explicit JsonOutput(FILE* out) : out_(out) {}
 
   BenchReport report() override {
-    return {.on_start =
-                [this](const std::vector<RankInfo>& ranks, const std::vector<GroupInfo>& groups) {
-                  Json line = {{"event", "start"}, {"ranks", Json::array()}, {"groups", Json::array()}};
-                  for (const RankInfo& rank : ranks) {
-                    line["ranks"].push_back({{"host", rank.host}, {"pid", rank.pid}});
-                  }
-                  for (const GroupInfo& group : groups) {
-                    line["groups"].push_back({{"backend", group.backend},
-                                              {"algorithm", group.algorithm},
-                                              {"transport", group.transport}});
-                  }
-                  Print(line);
-                },
-            .on_row =
-                [this](const BenchRow& row) {
-                  Print({{"event", "row"},
-                         {"combination", row.combination},
-                         {"type", Name(row.type)},
-                         {"op", Name(row.op)},
-                         {"bytes", row.bytes},
-                         {"count", row.count},
-                         {"out_of_place", ToJson(row.out_of_place)},
-                         {"in_place", ToJson(row.in_place)}});
-                },
-            .on_limit =
-                [this](const LimitRow& row) {
-                  Json line = {{"event", "limit"},
-                               {"kind", Name(row.kind)},
-                               {"collective", Name(row.collective)},
-                               {"bytes", row.bytes}};
-                  line.update(ToJson(row.samples));
-                  Print(line);
-                },
-            .on_progress =
-                [this](size_t done, size_t of) {
-                  Print({{"event", "progress"}, {"done", done}, {"of", of}});
-                }};
+    return {
+        .on_start =
+            [this](const std::vector<RankInfo>& ranks, const std::vector<GroupInfo>& groups) {
+              Json line = {{"event", "start"}, {"ranks", Json::array()}, {"groups", Json::array()}};
+              for (const RankInfo& rank : ranks) {
+                line["ranks"].push_back({{"host", rank.host}, {"pid", rank.pid}, {"device", rank.device}});
+              }
+              for (const GroupInfo& group : groups) {
+                line["groups"].push_back({{"backend", group.backend},
+                                          {"algorithm", group.algorithm},
+                                          {"transport", group.transport}});
+              }
+              Print(line);
+            },
+        .on_row =
+            [this](const BenchRow& row) {
+              Print({{"event", "row"},
+                     {"combination", row.combination},
+                     {"type", Name(row.type)},
+                     {"op", Name(row.op)},
+                     {"bytes", row.bytes},
+                     {"count", row.count},
+                     {"out_of_place", ToJson(row.out_of_place)},
+                     {"in_place", ToJson(row.in_place)}});
+            },
+        .on_limit =
+            [this](const LimitRow& row) {
+              Json line = {{"event", "limit"},
+                           {"kind", Name(row.kind)},
+                           {"collective", Name(row.collective)},
+                           {"bytes", row.bytes}};
+              line.update(ToJson(row.samples));
+              Print(line);
+            },
+        .on_progress =
+            [this](size_t done, size_t of) {
+              Print({{"event", "progress"}, {"done", done}, {"of", of}});
+            }};
   }
 
   void Finish() override { Print({{"event", "done"}}); }

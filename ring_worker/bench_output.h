@@ -21,7 +21,7 @@ class BenchOutput {
 std::unique_ptr<BenchOutput> MakeTableOutput(const BenchOptions& options, FILE* out);
 
 // A line an event:
-//   {"event":"start","ranks":[{"host":..,"pid":..}],"groups":[{"backend":..,"algorithm":..,"transport":..}]}
+//   {"event":"start","ranks":[{"host":..,"pid":..,"device":..}],"groups":[{"backend":..,"algorithm":..,"transport":..}]}
 //   {"event":"row","combination":0,"type":"float32","op":"sum","bytes":..,"count":..,
 //    "out_of_place":{"times_us":[..],"calls_per_turn":..,"wrong":0},"in_place":{..}}
 //   {"event":"limit","kind":"shared","collective":"all_reduce","bytes":..,"times_us":[..],"calls_per_turn":..}

@@ -20,6 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "common/check.h"
 #include "common/cores.h"
+#include "common/cuda_device.h"
 #include "common/trace.h"
 #include "ring_worker/bench_barrier.h"
 #include "ring_worker/bench_values.h"
@@ -68,8 +69,7 @@ class Bench {
         report_(report),
         rank_(rendezvous.options().rank),
         ranks_(rendezvous.options().world_size),
-        device_(MakeCpuDevice()),
-        stream_(device_->NewStream(StreamKind::kCompute, "bench")) {}
+        host_(MakeCpuDevice()) {}
 
   absl::Status Run() {
     absl::Status status = SetUp();
@@ -91,6 +91,7 @@ class Bench {
 
   Buffers& BuffersOf(BufferKind kind) { return buffers_[static_cast<size_t>(kind)]; }
   absl::Status SetUp();
+  absl::Status OpenDevice();
   absl::Status AllocateBuffers();
   absl::StatusOr<ProcessGroup*> GroupOf(const Combination& combination);
   absl::Status ReportStart();
@@ -99,15 +100,38 @@ class Bench {
   absl::Status MeasureSize(DType type, ReduceOp op, bool first_op, size_t bytes);
   std::vector<Case> CasesOf(DType type, ReduceOp op, bool first_op, size_t bytes);
   absl::Status RunOnce(const Case& item);
+  absl::Status RunTurn(const Case& item);
   absl::Status Settle(const Case& item);
   absl::Status RunChecked(Case& item);
-  void Look(Case& item) const;
+  absl::Status Look(Case& item);
   absl::Status WarmUp(Case& item, int64_t& call_ns);
   absl::Status ChooseCalls(std::vector<Case>& cases, const std::vector<int64_t>& call_ns);
   absl::Status TakeTurns(std::vector<Case>& cases);
   absl::Status Gather(std::vector<Case>& cases, std::vector<Samples>& samples);
   absl::Status RequireRight(const std::vector<Case>& cases);
   void Report(const std::vector<Case>& cases, const std::vector<Samples>& samples);
+
+  // The host's side of `data`, and to and from the GPU what stands there.
+  bool on_gpu() const { return !device_->host_reads_memory(); }
+  Span Seen(Span data) const { return on_gpu() ? Span{mirror_.data(), data.count, data.type} : data; }
+  absl::Status Upload(Span data) {
+    if (!on_gpu()) return absl::OkStatus();
+    stream_->Copy(data.data, mirror_.data(), data.bytes());
+    return stream_->Synchronize();
+  }
+  absl::Status Download(Span data) {
+    if (!on_gpu()) return absl::OkStatus();
+    stream_->Copy(mirror_.data(), data.data, data.bytes());
+    return stream_->Synchronize();
+  }
+  absl::Status PoisonBuffer(Span data) {
+    Poison(Seen(data));
+    return Upload(data);
+  }
+  absl::Status FillBuffer(const TestValues& values, size_t first, Span data) {
+    values.Fill(rank_, first, Seen(data));
+    return Upload(data);
+  }
 
   // A barrier over all ranks, in no group that is timed where that can be.
   absl::Status Meet() {
@@ -134,8 +158,10 @@ class Bench {
   Rendezvous& rendezvous_;
   const BenchReport& report_;
   const int rank_, ranks_;
-  const std::unique_ptr<Device> device_;
-  const std::unique_ptr<Stream> stream_;
+  const std::unique_ptr<Device> host_;
+  std::unique_ptr<Device> device_;  // whose memory is measured
+  std::unique_ptr<Stream> stream_;
+  Buffer mirror_;  // of a GPU's buffer, as the host sees it
   // Before the groups: memory that a group knows outlives it.
   std::array<Buffers, std::size(kBufferKinds)> buffers_;  // by kind; those that nobody needs are empty
   std::unique_ptr<HostBarrier> barrier_;
@@ -151,18 +177,41 @@ absl::StatusOr<Buffer> AllocatePlain(size_t bytes) {
   return Buffer(data, bytes, [](void* p) { std::free(p); });
 }
 
+absl::Status Bench::OpenDevice() {
+  PSRING_ASSIGN_OR_RETURN(device_, MakeDevice(DeviceOfRank(options_.device, rendezvous_.options().local_rank,
+                                                           CudaDeviceCount())));
+  stream_ = device_->NewStream(StreamKind::kCompute, "bench");
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> units,
+                          rendezvous_.Exchange("bench device", device_->unit()));
+  for (int rank = 0; rank < ranks_ && !options_.oversubscribe; ++rank) {
+    if (units[rank].empty() ||
+        std::find(units.begin(), units.begin() + rank, units[rank]) == units.begin() + rank) {
+      continue;
+    }
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", rank,
+                     " would share its GPU with another; start fewer ranks, or give --oversubscribe (shows "
+                     "that it works, not how fast)"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Bench::AllocateBuffers() {
   const size_t bytes = std::max<size_t>(64, *std::max_element(options_.bytes.begin(), options_.bytes.end()));
+  if (on_gpu()) {
+    PSRING_ASSIGN_OR_RETURN(mirror_, device_->AllocateOnHost(bytes));
+  }
   for (const BufferKind kind : kBufferKinds) {
     const bool wanted = (options_.limits && kind != BufferKind::kHuge) ||
                         std::any_of(options_.combinations.begin(), options_.combinations.end(),
                                     [&](const Combination& c) { return c.buffers == kind; });
     if (!wanted) continue;
     for (Buffer* buffer : {&BuffersOf(kind).send, &BuffersOf(kind).receive}) {
-      PSRING_ASSIGN_OR_RETURN(*buffer, kind == BufferKind::kPrivate ? AllocatePlain(bytes)
-                                       : kind == BufferKind::kHuge  ? device_->Allocate(bytes)
-                                                                    : device_->AllocateShared(bytes));
-      Poison(buffer->span());  // a page that nobody has touched is not there yet
+      PSRING_ASSIGN_OR_RETURN(*buffer, kind == BufferKind::kShared ? device_->AllocateShared(bytes)
+                                       : kind == BufferKind::kHuge || on_gpu() ? device_->Allocate(bytes)
+                                                                               : AllocatePlain(bytes));
+      PSRING_RETURN_IF_ERROR(
+          PoisonBuffer(buffer->span()));  // a page that nobody has touched is not there yet
     }
   }
   return absl::OkStatus();
@@ -176,6 +225,7 @@ absl::StatusOr<ProcessGroup*> Bench::GroupOf(const Combination& combination) {
     options.backend = combination.backend;
     options.algorithm = combination.algorithm;
     options.transport = combination.transport;
+    options.gpu = device_->gpu();
     absl::StatusOr<std::unique_ptr<ProcessGroup>> made = MakeProcessGroup(rendezvous_, options);
     if (!made.ok()) {
       groups_.erase({combination.backend, combination.algorithm, combination.transport});
@@ -184,14 +234,21 @@ absl::StatusOr<ProcessGroup*> Bench::GroupOf(const Combination& combination) {
     }
     group = *std::move(made);
   }
+  if (on_gpu() && !group->info().on_gpu) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        Describe(combination), " works in the host's memory",
+        group->info().through_host.empty() ? "" : absl::StrCat(", since ", group->info().through_host),
+        "; leave --device out"));
+  }
   return group.get();
 }
 
 absl::Status Bench::SetUp() {
+  PSRING_RETURN_IF_ERROR(OpenDevice());
   PSRING_RETURN_IF_ERROR(AllocateBuffers());
   PSRING_ASSIGN_OR_RETURN(const bool one_host, OnOneHost(rendezvous_));
   if (one_host) {
-    PSRING_ASSIGN_OR_RETURN(barrier_, HostBarrier::Make(rendezvous_, *device_, options_.group.timeout));
+    PSRING_ASSIGN_OR_RETURN(barrier_, HostBarrier::Make(rendezvous_, *host_, options_.group.timeout));
   }
   for (const Combination& combination : options_.combinations) {
     PSRING_ASSIGN_OR_RETURN(group_of_.emplace_back(), GroupOf(combination));
@@ -214,15 +271,17 @@ absl::Status Bench::SetUp() {
 }
 
 absl::Status Bench::ReportStart() {
-  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> cards,
-                          rendezvous_.Exchange("bench ranks", absl::StrCat(getpid(), " ", HostName())));
+  PSRING_ASSIGN_OR_RETURN(
+      const std::vector<std::string> cards,
+      rendezvous_.Exchange("bench ranks", absl::StrCat(getpid(), " ", device_->name(), " ", HostName())));
   if (rank_ != 0) return absl::OkStatus();
   std::vector<RankInfo> ranks;
   for (const std::string& card : cards) {
-    const std::pair<std::string, std::string> fields = absl::StrSplit(card, absl::MaxSplits(' ', 1));
+    const std::vector<std::string> fields = absl::StrSplit(card, absl::MaxSplits(' ', 2));
     RankInfo& info = ranks.emplace_back();
-    info.host = fields.second;
-    if (!absl::SimpleAtoi(fields.first, &info.pid)) info.pid = 0;
+    if (fields.size() != 3 || !absl::SimpleAtoi(fields[0], &info.pid)) continue;
+    info.device = fields[1];
+    info.host = fields[2];
   }
   std::vector<GroupInfo> groups;
   for (const ProcessGroup* group : group_of_) groups.push_back(group->info());
@@ -289,6 +348,15 @@ absl::Status Bench::RunOnce(const Case& item) {
   return Explain(item, psring::Run(item.call, *item.group, *stream_));
 }
 
+// On a GPU as nccl-tests does it: all are enqueued, and the last is waited for.
+absl::Status Bench::RunTurn(const Case& item) {
+  for (int64_t call = 0; call < item.calls; ++call) {
+    PSRING_RETURN_IF_ERROR(on_gpu() ? Explain(item, Enqueue(item.call, *item.group, *stream_))
+                                    : RunOnce(item));
+  }
+  return on_gpu() ? Explain(item, stream_->Synchronize()) : absl::OkStatus();
+}
+
 // A rank that has its result may still owe others theirs, and MPI moves bytes only inside its calls: nobody
 // goes on to what is not the group's before all are through. Not timed.
 absl::Status Bench::Settle(const Case& item) {
@@ -298,11 +366,13 @@ absl::Status Bench::Settle(const Case& item) {
 }
 
 // What came out, of a call whose input was as Fill leaves it.
-void Bench::Look(Case& item) const {
+absl::Status Bench::Look(Case& item) {
   const Call& call = item.call;
   const TestValues values(call.type, ranks_);
   const size_t count = call.shape.count;
-  const ConstSpan receive(call.buffers.receive, call.shape.elements, call.type);
+  const Span there{call.buffers.receive, call.shape.elements, call.type};
+  PSRING_RETURN_IF_ERROR(Explain(item, Download(there)));
+  const ConstSpan receive = Seen(there);
   const size_t own = static_cast<size_t>(rank_) * count;
   std::vector<std::pair<size_t, Mismatch>> parts;  // where a part begins
   switch (call.collective) {
@@ -330,6 +400,7 @@ void Bench::Look(Case& item) const {
     if (item.mismatch.wrong == 0) item.mismatch = {0, part.first, part.got, part.wanted};
     item.mismatch.wrong += part.wrong;
   }
+  return absl::OkStatus();
 }
 
 absl::Status Bench::RunChecked(Case& item) {
@@ -337,19 +408,19 @@ absl::Status Bench::RunChecked(Case& item) {
   const TestValues values(call.type, ranks_);
   for (int i = 0; i < options_.checked_calls; ++i) {
     const Span receive{call.buffers.receive, call.shape.elements, call.type};
-    Poison(receive);
+    PSRING_RETURN_IF_ERROR(PoisonBuffer(receive));
     if (call.placement == Placement::kInPlace) {
       const size_t own = static_cast<size_t>(rank_) * call.shape.count;
       if (call.collective == Collective::kAllGather) {
-        values.Fill(rank_, own, receive.Slice(own, call.shape.count));
+        PSRING_RETURN_IF_ERROR(FillBuffer(values, own, receive.Slice(own, call.shape.count)));
       } else if (call.collective != Collective::kBroadcast || rank_ == call.root) {
-        values.Fill(rank_, 0, receive);
+        PSRING_RETURN_IF_ERROR(FillBuffer(values, 0, receive));
       }
     }
     PSRING_RETURN_IF_ERROR(Explain(item, Meet()));
     PSRING_RETURN_IF_ERROR(RunOnce(item));
     PSRING_RETURN_IF_ERROR(Settle(item));
-    Look(item);
+    PSRING_RETURN_IF_ERROR(Look(item));
   }
   return absl::OkStatus();
 }
@@ -405,13 +476,13 @@ absl::Status Bench::TakeTurns(std::vector<Case>& cases) {
       PSRING_RETURN_IF_ERROR(Settle(item));
       PSRING_RETURN_IF_ERROR(Explain(item, Meet()));
       const int64_t begin = MonotonicNanos();
-      for (int64_t call = 0; call < item.calls; ++call) PSRING_RETURN_IF_ERROR(RunOnce(item));
+      PSRING_RETURN_IF_ERROR(RunTurn(item));
       item.turn_ns.push_back(MonotonicNanos() - begin);
       PSRING_RETURN_IF_ERROR(Settle(item));
       // Out of place the input is what it was, however many calls there were.
       if (last && !item.is_limit && options_.checked_calls > 0 &&
           item.call.placement == Placement::kOutOfPlace) {
-        Look(item);
+        PSRING_RETURN_IF_ERROR(Look(item));
       }
     }
   }
@@ -490,7 +561,7 @@ absl::Status Bench::MeasureSize(DType type, ReduceOp op, bool first_op, size_t b
   const TestValues values(type, ranks_);
   for (const Buffers& buffers : buffers_) {
     if (buffers.send.data() == nullptr) continue;
-    values.Fill(rank_, 0, Span{buffers.send.data(), bytes / SizeOf(type), type});
+    PSRING_RETURN_IF_ERROR(FillBuffer(values, 0, Span{buffers.send.data(), bytes / SizeOf(type), type}));
   }
   if (options_.checked_calls > 0) {
     for (Case& item : cases) {
@@ -520,7 +591,14 @@ absl::Status CheckBenchOptions(const BenchOptions& options) {
     return absl::InvalidArgumentError("there is nothing to measure: name a --combination, or --limits");
   }
   if (options.bytes.empty()) return absl::InvalidArgumentError("--bytes names no size");
+  if (options.device != "cpu" && options.limits) {
+    return absl::InvalidArgumentError("--limits are of the host's memory; leave --device or --limits out");
+  }
   for (const Combination& combination : options.combinations) {
+    if (options.device != "cpu" && combination.buffers == BufferKind::kHuge) {
+      return absl::InvalidArgumentError(
+          "huge pages are of the host's memory; with --device cuda there are private and shared buffers");
+    }
     GroupOptions group = options.group;
     group.backend = combination.backend;
     group.algorithm = combination.algorithm;

@@ -35,6 +35,8 @@ struct BenchOptions {
   int checked_calls = 1;   // before the timed ones; above 0, the last timed turn is checked as well
   AcrossRanks across = AcrossRanks::kMax;
   bool limits = false;
+  std::string device = "cpu";  // whose memory: cpu, or cuda, where the ranks of a host take its GPUs in turn
+  bool oversubscribe = false;  // ranks may share a GPU
   bool pin = true;     // each rank's calling thread to a core of its own, where the host has one for each
   GroupOptions group;  // what is not the combination's: segment, sockets, timeout, ...
 };
@@ -67,6 +69,7 @@ struct LimitRow {
 struct RankInfo {
   std::string host;
   int pid = 0;
+  std::string device = "cpu";  // "cuda:1"
 };
 
 // What rank 0 is told while it measures. On other ranks nothing is called.

@@ -115,9 +115,9 @@ absl::Status RequireSameFlags(const Flags& flags, const BenchOptions& options, R
       {"--segment", flags.segment},
       {"the number of calls", absl::StrCat(options.turns, " ", options.calls_per_turn, " ",
                                            options.warmup_calls, " ", options.checked_calls)},
-      {"--root, --limits, --sockets or --ranks_per_node",
-       absl::StrCat(options.root, " ", options.limits, " ", options.group.sockets_per_peer, " ",
-                    options.group.ranks_per_node)}};
+      {"--root, --limits, --oversubscribe, --sockets or --ranks_per_node",
+       absl::StrCat(options.root, " ", options.limits, " ", options.oversubscribe, " ",
+                    options.group.sockets_per_peer, " ", options.group.ranks_per_node)}};
   for (const auto& [what, text] : texts) PSRING_RETURN_IF_ERROR(RequireEqual(rendezvous, what, text));
   return absl::OkStatus();
 }
@@ -167,6 +167,14 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--combination", flags.combinations,
                  "COLLECTIVE/BACKEND/ALGORITHM/TRANSPORT/BUFFERS in place of the five flags above; several, "
                  "one a flag, take turns call by call")
+      ->group(what);
+  app.add_option("--device", bench.device,
+                 "Whose memory: cpu, or cuda: that of a GPU for each rank of a host, in turn")
+      ->group(what)
+      ->check(OneOf({"cpu", "cuda"}))
+      ->capture_default_str();
+  app.add_flag("--oversubscribe", bench.oversubscribe,
+               "Let ranks share a GPU: shows that it works, not how fast")
       ->group(what);
   app.add_flag("--limits", bench.limits, "Also what this host can do at most; alone: nothing else")
       ->group(what);

@@ -12,6 +12,8 @@
 #include "absl/time/clock.h"
 #include "common/byte_size.h"
 #include "common/check.h"
+#include "common/cuda_device.h"
+#include "common/device.h"
 #include "common/records.h"
 #include "common/trace.h"
 #include "experiments/bench/files.h"
@@ -120,7 +122,11 @@ absl::Status Measure(const BenchFlags& flags, const BenchPlan& plan, const Bench
   return result.RequireComplete();
 }
 
-absl::Status Bench(const BenchFlags& flags, const Interrupt& interrupt, Display& display) {
+absl::Status Bench(BenchFlags flags, const Interrupt& interrupt, Display& display) {
+  if (flags.request.device != "cpu") {
+    PSRING_RETURN_IF_ERROR(MakeDevice(flags.request.device).status());
+    flags.request.gpus = CudaDeviceCount();
+  }
   PSRING_ASSIGN_OR_RETURN(const BenchBinaries binaries, FindBenchBinaries());
   PSRING_ASSIGN_OR_RETURN(const BenchCatalog catalog, AskRingWorker(binaries, interrupt));
   const absl::Status mpirun = FindMpirun({}).status();

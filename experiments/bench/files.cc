@@ -102,13 +102,14 @@ std::string BenchJson(const BenchRequest& request, const BenchResult& result, co
   config["devices"] = Json::array();
   for (const auto& [workers, ranks] : result.ranks()) {
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
-      config["devices"].push_back({{"rank", rank},
-                                   {"group", workers},
-                                   {"pid", ranks[rank].pid},
-                                   {"hostname", ranks[rank].host},
-                                   {"device", 0},
-                                   {"device_hex", "cpu"},
-                                   {"device_info", run.machine.cpu_model}});
+      config["devices"].push_back(
+          {{"rank", rank},
+           {"group", workers},
+           {"pid", ranks[rank].pid},
+           {"hostname", ranks[rank].host},
+           {"device", ranks[rank].device_index()},
+           {"device_hex", ranks[rank].device_kind()},
+           {"device_info", request.device == "cpu" ? run.machine.cpu_model : ranks[rank].device}});
     }
   }
   Json rows = Json::array();
@@ -256,6 +257,8 @@ std::string BenchManifest(const BenchRequest& request, const BenchPlan& plan, co
                    {"ranks_per_node", request.ranks_per_node},
                    {"timeout_s", request.timeout_s},
                    {"pinned_to_cores", request.pin},
+                   {"device", request.device},
+                   {"oversubscribe", request.oversubscribe},
                    {"launches", launches}};
   json["notes"] = plan.notes;
   return json.dump(2) + "\n";

@@ -125,11 +125,14 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
       "server, which knows no backend, algorithm or transport [all_reduce]",
       ListOf(CheckText));
   add(what, "--backend,--backends", raw.backends, "NAMES",
-      "native, gloo, mpi, nccl [all that this build has, but for nccl]", ListOf(CheckText));
+      "native, gloo, mpi, nccl [all that this build has, but for nccl; on GPUs native and nccl]",
+      ListOf(CheckText));
   add(what, "--algorithm,--algorithms", raw.algorithms, "NAMES",
       "Of the backend [native: ring, direct and one-shot; others: what they choose themselves]",
       ListOf(CheckText));
-  add(what, "--transport,--transports", raw.transports, "NAMES", "shm, tcp, auto [all but auto]",
+  add(what, "--transport,--transports", raw.transports, "NAMES",
+      "shm, tcp, auto; on GPUs cuda_ipc, of nccl auto and tcp [all but auto; on GPUs cuda_ipc, and nccl as "
+      "it chooses]",
       ListOf(CheckText));
   add(what, "--buffers", raw.buffers, "KINDS",
       "private: each process's own memory, as malloc gives it; huge: the same on huge pages; shared: memory "
@@ -140,6 +143,14 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   add(what, "--servers", raw.servers, "S,...",
       "Parameter servers of ps_push_pull, each with a slice of every gradient [1]",
       ListOf(WholeNumber(1, kMostBenchServers)));
+  add(what, "--device", raw.device, "DEVICE",
+      "Whose memory: cpu, or cuda: a GPU for each process, in turn; native then runs over cuda_ipc, and nccl "
+      "is "
+      "measured beside it [cpu]",
+      OneOf({"cpu", "cuda"}));
+  verb->add_flag("--oversubscribe", raw.oversubscribe,
+                 "Let processes share a GPU: shows that it works, not how fast")
+      ->group(what);
   verb->add_flag("--limits", raw.limits,
                  "Measure in turn with the rest what this machine can do at most, and hold every row "
                  "against it")
@@ -258,6 +269,8 @@ absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
   request.average = raw.average;
   request.rounds = raw.rounds;
   request.limits = raw.limits;
+  request.device = raw.device;
+  request.oversubscribe = raw.oversubscribe;
   request.pin = !raw.no_pin;
   request.segment = raw.segment;
   request.sockets = raw.sockets;

@@ -21,7 +21,8 @@ struct RawBenchFlags {
   std::string segment, sockets, ranks_per_node, out, json_file, profile, language = "en";
   int root = 0, iterations = 20, aggregated = 0, warmup = 5, checks = 1, average = 3, rounds = 0;
   double timeout_s = 60;
-  bool limits = false, no_pin = false, dry_run = false;
+  std::string device = "cpu";
+  bool limits = false, no_pin = false, dry_run = false, oversubscribe = false;
 };
 
 struct BenchFlags {

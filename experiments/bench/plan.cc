@@ -13,6 +13,7 @@ namespace psring {
 namespace {
 
 constexpr size_t kMostSizes = 1000;
+constexpr char kBetweenGpus[] = "cuda_ipc";  // native's transport there, and only there
 const char* const kNativeFirst[] = {"ring", "direct", "one-shot"};
 
 template <typename List, typename Item>
@@ -54,6 +55,7 @@ class Planner {
   absl::StatusOr<BenchPlan> Make() {
     PSRING_ASSIGN_OR_RETURN(plan_.sizes, SizesOf(request_.sizes));
     PSRING_RETURN_IF_ERROR(CheckWorkers());
+    PSRING_RETURN_IF_ERROR(CheckDevice());
     if (Contains(request_.collectives, kPushPull) && std::ranges::min(plan_.sizes) < sizeof(float)) {
       return absl::InvalidArgumentError("ps_push_pull: a gradient has at least 4 bytes; raise --minbytes");
     }
@@ -74,7 +76,47 @@ class Planner {
     return backend.AlgorithmsFor(collective);
   }
   std::vector<std::string> TransportsOf(const BackendInfo& backend, const std::string& collective) const {
-    return backend.AlgorithmsFor(collective).empty() ? std::vector<std::string>() : backend.transports;
+    return backend.AlgorithmsFor(collective).empty() ? std::vector<std::string>() : TransportsHere(backend);
+  }
+
+  // Those for the memory that is measured.
+  std::vector<std::string> TransportsHere(const BackendInfo& backend) const {
+    std::vector<std::string> list = backend.transports;
+    if (backend.name != "native") return list;
+    std::erase_if(list, [&](const std::string& name) { return (name == kBetweenGpus) != on_gpus(); });
+    return list;
+  }
+
+  bool on_gpus() const { return request_.device != "cpu"; }
+
+  absl::Status CheckDevice() {
+    if (!on_gpus()) {
+      if (!request_.oversubscribe) return absl::OkStatus();
+      return absl::InvalidArgumentError(
+          "--oversubscribe is for --device cuda, where ranks may share a GPU; leave it out");
+    }
+    if (Contains(request_.collectives, kPushPull)) {
+      return absl::InvalidArgumentError(
+          "ps_push_pull measures the server in the host's memory; leave --device out (psring train measures "
+          "a server on a GPU)");
+    }
+    if (request_.limits) {
+      return absl::InvalidArgumentError("--limits are of the host's memory; leave --device or --limits out");
+    }
+    if (Contains(request_.buffers, "huge")) {
+      return absl::InvalidArgumentError(
+          "huge pages are of the host's memory; on GPUs there are private and shared buffers");
+    }
+    for (const int workers : request_.workers) {
+      if (workers <= request_.gpus) continue;
+      if (!request_.oversubscribe) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--workers ", workers, " on ", request_.gpus, request_.gpus == 1 ? " GPU" : " GPUs",
+                         ": take fewer, or give --oversubscribe (shows that it works, not how fast)"));
+      }
+      Note("ranks share GPUs: functional, not a measurement");
+    }
+    return absl::OkStatus();
   }
 
   absl::Status CheckWorkers() const {
@@ -117,8 +159,15 @@ class Planner {
         return absl::NotFoundError(absl::StrCat("this build has no ", backend.name, ": ", backend.missing));
       }
       if (!backend.available) continue;
+      const bool takes_gpus =
+          backend.name == "nccl" || Contains(backend.transports, std::string(kBetweenGpus));
+      if (on_gpus() && !takes_gpus) {
+        if (!named) continue;
+        return absl::InvalidArgumentError(absl::StrCat("--device cuda is for native and nccl; ", backend.name,
+                                                       " works in the host's memory"));
+      }
       // Wants a GPU, and this is a benchmark of the host unless told otherwise.
-      if (!named && backend.name == "nccl") continue;
+      if (!named && !on_gpus() && backend.name == "nccl") continue;
       if (backend.name == "mpi" && !mpirun_.ok()) {
         if (named) return mpirun_;
         Note(absl::StrCat("mpi is left out: ", mpirun_.message()));
@@ -185,15 +234,17 @@ class Planner {
 
   std::vector<std::string> ChosenTransports(const BackendInfo& backend) {
     if (!request_.transports.empty()) {
-      return Offer("transport", request_.transports, backend.transports, backend.name);
+      return Offer("transport", request_.transports, TransportsHere(backend), backend.name);
     }
-    std::vector<std::string> list = backend.transports;
+    if (on_gpus() && backend.name == "nccl") return {"auto"};
+    std::vector<std::string> list = TransportsHere(backend);
     std::erase(list, "auto");
     return list.empty() ? std::vector<std::string>{"auto"} : list;
   }
 
   std::vector<std::string> ChosenBuffers(const BackendInfo& backend, const std::string& transport) const {
     if (!request_.buffers.empty()) return Once(request_.buffers);
+    if (transport == kBetweenGpus) return {"shared"};
     if (backend.name == "native" && transport == "shm") return {"private", "shared"};
     return {"private"};
   }
@@ -260,6 +311,7 @@ class Planner {
     const size_t groups = std::max<size_t>(launches.size(), 1);
     if (launches.empty()) launches.push_back({.workers = workers});
     std::vector<BenchLaunch> push_pulls;  // a server each
+    std::vector<size_t> nccl_sockets;
     for (size_t i = 0; i < plan_.combinations.size(); ++i) {
       const BenchCombination& combination = plan_.combinations[i];
       if (combination.workers != workers) continue;
@@ -268,6 +320,11 @@ class Planner {
                               .workers = workers,
                               .combinations = {i},
                               .limits = request_.limits});
+        continue;
+      }
+      // NCCL reads some of its variables once a process, so its sockets have processes of their own.
+      if (on_gpus() && combination.backend == "nccl" && combination.transport == "tcp") {
+        nccl_sockets.push_back(i);
         continue;
       }
       size_t where = 0;
@@ -281,6 +338,7 @@ class Planner {
     std::erase_if(launches, [&](const BenchLaunch& launch) {
       return launch.combinations.empty() && (!launch.limits || !push_pulls.empty());
     });
+    if (!nccl_sockets.empty()) launches.push_back({.workers = workers, .combinations = nccl_sockets});
     plan_.launches.insert(plan_.launches.end(), launches.begin(), launches.end());
     plan_.launches.insert(plan_.launches.end(), push_pulls.begin(), push_pulls.end());
   }

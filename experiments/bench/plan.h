@@ -40,6 +40,9 @@ struct BenchRequest {
   int iterations = 20, aggregated = 0, warmup = 5, checks = 1, average = 3;
   int rounds = 0;  // 0: 1 where one launch does it all, else 3
   bool limits = false;
+  std::string device = "cpu";                    // or cuda: a GPU's memory
+  int gpus = 0;                                  // of this machine
+  bool oversubscribe = false;                    // ranks may share one
   bool pin = true;                               // ranks to cores of their own, where there are enough
   std::string segment, sockets, ranks_per_node;  // as given; empty: the worker's default
   double timeout_s = 60;
@@ -78,7 +81,8 @@ struct BenchPlan {
 
 // What is not named is chosen so: every backend of this build but nccl, which wants GPUs; of native the
 // algorithms ring, direct and one-shot where it has them, of others what they choose themselves; every
-// transport but auto; private buffers, and for native over shared memory shared ones as well.
+// transport but auto; private buffers, and for native over shared memory shared ones as well. On GPUs: native
+// over cuda_ipc with buffers that are registered, and nccl where this build has it.
 //
 // InvalidArgument or NotFound in one line: an unknown name, a backend that was named and is not in this build
 // (or `mpirun` is not OK), an algorithm or transport that none of the backends offers. What only some of a

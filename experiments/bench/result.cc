@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "experiments/compare/statistics.h"
@@ -61,6 +62,12 @@ BenchCell& BenchResult::CellOf(BenchTable& table, const std::string& type, const
   return table.cells.emplace_back(BenchCell{.type = type, .op = op, .bytes = bytes});
 }
 
+int BenchRank::device_index() const {
+  int index = 0;
+  const size_t colon = device.find(':');
+  return colon != std::string::npos && absl::SimpleAtoi(device.substr(colon + 1), &index) ? index : 0;
+}
+
 bool BenchResult::Note(const BenchLaunch& launch, const std::string& line) {
   if (line.empty() || line[0] != '{') return false;
   const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
@@ -70,7 +77,7 @@ bool BenchResult::Note(const BenchLaunch& launch, const std::string& line) {
     std::vector<BenchRank>& ranks = ranks_[launch.workers];
     ranks.clear();
     for (const Json& rank : json.value("ranks", Json::array())) {
-      ranks.push_back({rank.value("host", ""), rank.value("pid", 0)});
+      ranks.push_back({rank.value("host", ""), rank.value("pid", 0), rank.value("device", "cpu")});
     }
     const Json groups = json.value("groups", Json::array());
     for (size_t i = 0; i < std::min(groups.size(), launch.combinations.size()); ++i) {

@@ -41,6 +41,10 @@ struct BenchTable {
 struct BenchRank {
   std::string host;
   int pid = 0;
+  std::string device = "cpu";  // "cuda:1"
+
+  int device_index() const;
+  std::string device_kind() const { return device.substr(0, device.find(':')); }  // "cpu", "cuda"
 };
 
 class BenchResult {

@@ -53,6 +53,8 @@ Words WorkerFlags(const BenchRequest& request, const BenchPlan& plan, const Benc
     flags.push_back(absl::StrCat("--ranks_per_node=", request.ranks_per_node));
   }
   if (launch.limits) flags.push_back("--limits");
+  if (request.device != "cpu") flags.push_back(absl::StrCat("--device=", request.device));
+  if (request.oversubscribe) flags.push_back("--oversubscribe");
   if (!request.pin) flags.push_back("--no_pin");
   for (const size_t i : launch.combinations) {
     const BenchCombination& c = plan.combinations[i];

@@ -125,8 +125,9 @@ std::string BenchTablesText(const BenchRequest& request, const BenchResult& resu
   std::string text = "#\n# Using processes\n";
   for (const auto& [workers, ranks] : result.ranks()) {
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
-      absl::StrAppendFormat(&text, "#  Rank %2d Group %2d Pid %6d on %10s device  0 [cpu]\n", rank, workers,
-                            ranks[rank].pid, ranks[rank].host);
+      absl::StrAppendFormat(&text, "#  Rank %2d Group %2d Pid %6d on %10s device %2d [%s]\n", rank, workers,
+                            ranks[rank].pid, ranks[rank].host, ranks[rank].device_index(),
+                            ranks[rank].device_kind());
     }
   }
   std::set<std::pair<std::string, int>> summarised;

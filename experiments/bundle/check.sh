@@ -98,7 +98,22 @@ if ((gpus > 0)); then
     train "$strategy-$workers" --device cuda --strategy $strategy --workers $workers $share --model mlp --steps 200 \
       --warmup_steps 10 --check_replicas
   done
-  train "native-ring-$workers" --device cuda --strategy ring --backend native --workers $workers $share --steps 200
+  # Our schedules between GPUs, in segments of several rounds, and through the host beside them.
+  for strategy in ring star; do
+    train "native-$strategy-$workers" --device cuda --strategy $strategy --backend native --workers $workers $share \
+      --model mlp --steps 200 --check_replicas
+  done
+  train "native-ring-pinned-$workers" --device cuda --strategy ring --backend native --fabric shm --workers $workers $share \
+    --model mlp --steps 200 --check_replicas
+  # Every element is checked. Collectives of the two in turn, then NCCL's over sockets.
+  for collective in all_reduce reduce_scatter all_gather broadcast; do
+    step "bench-$collective" 600 "$here/bin/psring" bench --device cuda --workers $workers $share --collective $collective \
+      -b 4K -e 256M -f 16 -d float,bfloat16 --out "$out/bench-$collective"
+  done
+  step bench-algorithms 600 "$here/bin/psring" bench --device cuda --workers $workers $share --backend native \
+    --algorithm ring,direct,one-shot,halving-doubling,double-binary-tree -b 4K -e 64M -f 16 --out "$out/bench-algorithms"
+  step bench-nccl-tcp 600 "$here/bin/psring" bench --device cuda --workers $workers $share --backend nccl --transport tcp \
+    -b 4K -e 16M -f 16 --out "$out/bench-nccl-tcp"
   # A round of 98 MiB with the server on GPU 0: out of the worker's GPU memory (auto), through pinned memory, over gRPC.
   for payload in auto shm grpc; do
     train "round-$payload" --device cuda --strategy ps-sync --workers 1 --workload resnet50 --align_steps \

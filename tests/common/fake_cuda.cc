@@ -1,14 +1,18 @@
 #include "tests/common/fake_cuda.h"
 
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
+#include <future>
 #include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "common/check.h"
@@ -53,17 +57,14 @@ class Arena {
     std::lock_guard lock(mutex_);
     bytes = (bytes + kPage - 1) / kPage * kPage;
     if (TheFakeCuda().used + bytes > TheFakeCuda().memory) return nullptr;
-    size_t at = 0;
+    size_t at = TheFakeCuda().memory_from;
     for (const auto& [first, taken] : taken_) {
       if (first - at >= bytes) break;
       at = first + taken.bytes;
     }
     if (at + bytes > kArena) return nullptr;
     taken_[at] = {bytes, selected};
-    if (at + bytes > reach_) {  // what lies behind it is always closed
-      reach_ = at + bytes;
-      if (open_ > 0) Protect(PROT_READ | PROT_WRITE);
-    }
+    Reach(at + bytes);
     TheFakeCuda().used += bytes;
     ++TheFakeCuda().buffers;
     return memory_ + at;
@@ -84,10 +85,20 @@ class Arena {
   }
   // Where the owner's `address` stands for who opens it.
   void* Opened(const void* address) const { return opened_ + (static_cast<const char*>(address) - memory_); }
-  int DeviceOf(const void* address) {
+  struct Taken {
+    size_t bytes = 0;
+    int device = -1;
+  };
+  // Of this process's buffers, the one that holds the address.
+  Taken Holding(const void* address) {
     std::lock_guard lock(mutex_);
     auto it = taken_.upper_bound(static_cast<size_t>(static_cast<const char*>(address) - memory_));
-    return it == taken_.begin() ? -1 : std::prev(it)->second.device;
+    return it == taken_.begin() ? Taken() : std::prev(it)->second;
+  }
+  // Another process's memory is used up to there.
+  void ReachTo(const void* end) {
+    std::lock_guard lock(mutex_);
+    Reach(static_cast<size_t>(static_cast<const char*>(end) - memory_));
   }
 
   void Open() {
@@ -100,11 +111,12 @@ class Arena {
   }
 
  private:
-  struct Taken {
-    size_t bytes;
-    int device;
-  };
-
+  // What lies behind is always closed.
+  void Reach(size_t end) {
+    if (end <= reach_) return;
+    reach_ = end;
+    if (open_ > 0) Protect(PROT_READ | PROT_WRITE);
+  }
   void Protect(int protection) {
     for (char* const window : {memory_, opened_}) PSRING_CHECK(mprotect(window, reach_, protection) == 0);
   }
@@ -112,8 +124,14 @@ class Arena {
   std::mutex mutex_;
   char *memory_, *opened_;
   int open_ = 0;
-  size_t reach_ = 0;               // where the last allocation so far ended
+  size_t reach_ = 0;               // where the last buffer so far ended
   std::map<size_t, Taken> taken_;  // by first byte
+};
+
+// What stands in a handle of memory; it lies at the same address in forked processes.
+struct MemoryHandle {
+  char* memory;
+  size_t bytes;
 };
 
 Arena& TheArena() {
@@ -135,48 +153,46 @@ bool IsPinned(const void* address) {
   return static_cast<const char*>(address) < it->first + it->second;
 }
 
-// What an event was last told to mark.
-struct Mark {
-  Mutex mutex;
-  CondVar changed;
-  bool done ABSL_GUARDED_BY(mutex) = false;
-  int64_t ns ABSL_GUARDED_BY(mutex) = 0;
+// What an event was told to mark, and what of it has come; in memory that forked processes share. The n-th
+// record of an event is done when the stream that it stands in gets there.
+struct Marks {
+  std::atomic<uint64_t> told, done;
+  std::atomic<int64_t> ns;  // when the last that is done was
 
-  void Set() {
-    MutexLock lock(mutex);
-    done = true;
+  void Reach(uint64_t record) {
     ns = MonotonicNanos();
-    changed.NotifyAll();
+    uint64_t before = done;
+    while (before < record && !done.compare_exchange_weak(before, record)) {
+    }
   }
-  void Wait() {
-    MutexLock lock(mutex);
-    while (!done) changed.Wait(mutex);
-  }
-  bool IsDone() {
-    MutexLock lock(mutex);
-    return done;
+  void Await(uint64_t record) const {
+    for (int looks = 0; done < record; ++looks) {
+      if (looks < 50) {
+        sched_yield();
+      } else {
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+      }
+    }
   }
 };
 
-// Processes that have opened an event share it.
-struct SharedMark {
-  std::mutex mutex;
-  std::shared_ptr<Mark> last;
+// They are not used again: there are more than tests make.
+Marks* NewMarks() {
+  constexpr size_t kMost = 1 << 20;
+  static auto* const all =
+      static_cast<Marks*>(mmap(nullptr, (kMost + 1) * sizeof(Marks), PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  PSRING_CHECK(all != MAP_FAILED);
+  const uint64_t number = 1 + all[0].told++;
+  PSRING_CHECK(number <= kMost);
+  return &all[number];
+}
 
-  std::shared_ptr<Mark> get() {
-    std::lock_guard lock(mutex);
-    return last;
-  }
-  void set(std::shared_ptr<Mark> mark) {
-    std::lock_guard lock(mutex);
-    last = std::move(mark);
-  }
-};
 struct FakeEvent {
   unsigned flags = 0;
   int device = 0;
   bool opened = false;
-  std::shared_ptr<SharedMark> mark = std::make_shared<SharedMark>();
+  Marks* marks = nullptr;
 };
 using Work = std::vector<std::function<void()>>;
 struct FakeGraph {
@@ -229,9 +245,9 @@ void Do(cudaStream_t stream, std::function<void()> work) {
 bool IsSelected(cudaStream_t stream) { return Of(stream)->device == selected; }
 
 void Drain(cudaStream_t stream) {
-  auto mark = std::make_shared<Mark>();
-  Of(stream)->queue.Push([mark] { mark->Set(); });
-  mark->Wait();
+  std::promise<void> drained;
+  Of(stream)->queue.Push([&] { drained.set_value(); });
+  drained.get_future().wait();
 }
 
 }  // namespace
@@ -323,7 +339,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   *attributes = {};
   if (!psring::TheArena().Holds(address)) return cudaSuccess;  // cudaMemoryTypeUnregistered
   attributes->type = cudaMemoryTypeDevice;
-  attributes->device = psring::TheArena().DeviceOf(address);
+  attributes->device = psring::TheArena().Holding(address).device;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
@@ -367,16 +383,19 @@ cudaError_t cudaHostUnregister(void* memory) {
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory) {
   if (!psring::TheArena().Owns(memory)) return psring::Return(cudaErrorInvalidValue);
   std::memset(handle->reserved, 0, sizeof(handle->reserved));
-  std::memcpy(handle->reserved, &memory, sizeof(memory));
+  const psring::MemoryHandle described = {static_cast<char*>(memory),
+                                          psring::TheArena().Holding(memory).bytes};
+  std::memcpy(handle->reserved, &described, sizeof(described));
   return cudaSuccess;
 }
 cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned) {
-  void* owners = nullptr;
+  psring::MemoryHandle owners = {};
   std::memcpy(&owners, handle.reserved, sizeof(owners));
-  if (!TheFakeCuda().handles_open || !psring::TheArena().Owns(owners)) {
+  if (!TheFakeCuda().handles_open || !psring::TheArena().Owns(owners.memory)) {
     return psring::Return(cudaErrorInvalidResourceHandle);
   }
-  *memory = psring::TheArena().Opened(owners);
+  psring::TheArena().ReachTo(owners.memory + owners.bytes);
+  *memory = psring::TheArena().Opened(owners.memory);
   ++TheFakeCuda().opened;
   return cudaSuccess;
 }
@@ -429,7 +448,8 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind)
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
-  *event = reinterpret_cast<cudaEvent_t>(new psring::FakeEvent{flags, psring::selected});
+  *event = reinterpret_cast<cudaEvent_t>(
+      new psring::FakeEvent{flags, psring::selected, false, psring::NewMarks()});
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -441,15 +461,16 @@ cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t even
   const unsigned needed = cudaEventInterprocess | cudaEventDisableTiming;
   if ((psring::Of(event)->flags & needed) != needed) return psring::Return(cudaErrorInvalidResourceHandle);
   std::memset(handle->reserved, 0, sizeof(handle->reserved));
-  std::memcpy(handle->reserved, &event, sizeof(event));
+  std::memcpy(handle->reserved, psring::Of(event), sizeof(psring::FakeEvent));
   return cudaSuccess;
 }
 cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t handle) {
   if (!TheFakeCuda().handles_open) return psring::Return(cudaErrorInvalidResourceHandle);
-  cudaEvent_t owners = nullptr;
-  std::memcpy(&owners, handle.reserved, sizeof(owners));
-  *event = reinterpret_cast<cudaEvent_t>(
-      new psring::FakeEvent{psring::Of(owners)->flags, psring::selected, true, psring::Of(owners)->mark});
+  auto* const made = new psring::FakeEvent;
+  std::memcpy(made, handle.reserved, sizeof(*made));
+  made->device = psring::selected;
+  made->opened = true;
+  *event = reinterpret_cast<cudaEvent_t>(made);
   ++TheFakeCuda().opened;
   return cudaSuccess;
 }
@@ -458,30 +479,26 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (psring::Of(event)->device != psring::Of(stream)->device) {
     return psring::Return(cudaErrorInvalidResourceHandle);
   }
-  auto mark = std::make_shared<psring::Mark>();
-  psring::Of(event)->mark->set(mark);
-  psring::Of(stream)->queue.Push([mark] { mark->Set(); });
+  psring::Marks* const marks = psring::Of(event)->marks;
+  const uint64_t record = ++marks->told;
+  psring::Of(stream)->queue.Push([=] { marks->Reach(record); });
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
-  const std::shared_ptr<psring::Mark> mark = psring::Of(event)->mark->get();
-  if (mark != nullptr && !mark->IsDone()) return cudaErrorNotReady;
+  const psring::Marks& marks = *psring::Of(event)->marks;
+  if (marks.done < marks.told) return cudaErrorNotReady;
   return psring::failed ? cudaErrorIllegalAddress : cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
-  const auto ns = [](cudaEvent_t event) {
-    psring::Mark& mark = *psring::Of(event)->mark->get();
-    psring::MutexLock lock(mark.mutex);
-    return mark.ns;
-  };
+  const auto ns = [](cudaEvent_t event) { return psring::Of(event)->marks->ns.load(); };
   *ms = 1e-6f * static_cast<float>(ns(to) - ns(from));
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
-  const std::shared_ptr<psring::Mark> mark = psring::Of(event)->mark->get();
-  if (mark != nullptr) psring::Of(stream)->queue.Push([mark] { mark->Wait(); });
+  const psring::Marks* const marks = psring::Of(event)->marks;
+  psring::Of(stream)->queue.Push([marks, record = marks->told.load()] { marks->Await(record); });
   return cudaSuccess;
 }
 

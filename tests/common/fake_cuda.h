@@ -32,11 +32,14 @@ struct FakeCuda {
   std::atomic<bool> launches_fail = false;
   // Captures that were instantiated, and launches of what came of them.
   std::atomic<int> graphs = 0, graph_launches = 0;
+  // Where this process's part of device memory begins, in bytes: forked processes, which share memory and
+  // events through handles as others do, take parts of their own.
+  std::atomic<size_t> memory_from = 0;
   // Device memory in use, in bytes, and buffers.
   std::atomic<size_t> used = 0;
   std::atomic<int> buffers = 0;
-  // Whether handles of memory and events open; and how many are open. The fake has one process, which plays
-  // both sides.
+  // Whether handles of memory and events open; and how many are open. They open in the process that made
+  // them too, which may play both sides.
   std::atomic<bool> handles_open = true;
   std::atomic<int> opened = 0;
   std::atomic<bool> peers_reach = true;  // a device may access another's memory

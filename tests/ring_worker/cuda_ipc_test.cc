@@ -136,6 +136,7 @@ class CudaIpc : public testing::Test {
 // {ranks are processes, algorithm}
 class CudaIpcTest : public CudaIpc, public testing::WithParamInterface<std::tuple<bool, std::string>> {
  protected:
+  bool processes() const { return std::get<0>(GetParam()); }
   Ranks Of(int count, int gpus) const {
     return {.count = count,
             .gpus = gpus,
@@ -207,13 +208,13 @@ absl::Status UseAll(const Here& here, DType type, ReduceOp op, size_t count, boo
 TEST_P(CudaIpcTest, EveryCollectiveRankCountSizeTypeAndOpGivesExactResults) {
   const DType types[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
   const ReduceOp ops[] = {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMin, ReduceOp::kMax};
-  for (const int count : {1, 2, 3, 5}) {
+  for (const int count : processes() ? std::vector{3} : std::vector{1, 2, 5}) {
     SCOPED_TRACE(absl::StrCat(count, " ranks"));
     RunRanks(Of(count, /*gpus=*/count % 2 == 0 ? count : 1), [&](const Here& here) {
       int turn = count;  // all ranks take the same turns
       for (const size_t elements : {size_t{1}, size_t{3}, size_t{1000}}) {
-        for (const DType type : types) {
-          PSRING_RETURN_IF_ERROR(UseAll(here, type, ops[turn % 4], elements, turn % 3 != 0));
+        for (int half = 0; half < 2; ++half) {
+          PSRING_RETURN_IF_ERROR(UseAll(here, types[turn % 3], ops[turn % 4], elements, turn % 5 != 0));
           ++turn;
         }
       }
@@ -252,26 +253,23 @@ TEST_P(CudaIpcTest, LongBuffersGoInSegmentsWithTheSameBits) {
 }
 
 TEST_P(CudaIpcTest, ManyCallsInARowNeedNoSynchronisationBetweenThem) {
-  for (const StreamKind kind : {StreamKind::kCompute, StreamKind::kBackground}) {
-    Ranks ranks = Of(3, 3);
-    ranks.stream = kind;
-    ranks.segment_bytes = 8192;
-    RunRanks(ranks, [&](const Here& here) {
-      constexpr size_t kCount = 20011;
-      OnGpu values(here, DType::kFloat32, kCount, true);
-      values.Fill(0, kCount, [&](size_t i) { return TestValue(here.group.rank(), i); });
-      // Each call reads what the one before wrote, and peers may still read that.
-      for (int call = 0; call < 4; ++call) {
-        PSRING_RETURN_IF_ERROR(
-            here.group.AllReduce(values.span(), values.span(), ReduceOp::kMean, here.stream));
-      }
-      ExpectValues(
-          values.Values(), 0, 1e-5f, [](size_t i) { return Expected(ReduceOp::kMean, 3, i); },
-          "mean of means");
-      PSRING_RETURN_IF_ERROR(here.group.Barrier(here.stream));
-      return here.stream.Synchronize();
-    });
-  }
+  Ranks ranks = Of(3, 3);
+  ranks.stream = processes() ? StreamKind::kCompute : StreamKind::kBackground;
+  ranks.segment_bytes = 8192;
+  RunRanks(ranks, [&](const Here& here) {
+    constexpr size_t kCount = 20011;
+    OnGpu values(here, DType::kFloat32, kCount, true);
+    values.Fill(0, kCount, [&](size_t i) { return TestValue(here.group.rank(), i); });
+    // Each call reads what the one before wrote, and peers may still read that.
+    for (int call = 0; call < 4; ++call) {
+      PSRING_RETURN_IF_ERROR(
+          here.group.AllReduce(values.span(), values.span(), ReduceOp::kMean, here.stream));
+    }
+    ExpectValues(
+        values.Values(), 0, 1e-5f, [](size_t i) { return Expected(ReduceOp::kMean, 3, i); }, "mean of means");
+    PSRING_RETURN_IF_ERROR(here.group.Barrier(here.stream));
+    return here.stream.Synchronize();
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaIpcTest,

@@ -16,7 +16,7 @@ BenchCatalog TestCatalog() {
   const auto catalog = BenchCatalogFromJson(R"({
     "collectives": ["all_reduce", "reduce_scatter", "broadcast"],
     "backends": [
-      {"name": "native", "available": true, "transports": ["auto", "shm", "tcp"],
+      {"name": "native", "available": true, "transports": ["auto", "shm", "tcp", "cuda_ipc"],
        "algorithms": {"all_reduce": ["ring", "star", "direct", "one-shot"], "reduce_scatter": ["ring"],
                       "broadcast": ["star"]}},
       {"name": "gloo", "available": true, "transports": ["tcp"],
@@ -73,6 +73,60 @@ TEST(BenchPlan, APlainBenchShowsTheBestOfEveryBackend) {
                   "native/direct/shm/shared", "native/one-shot/shm/private", "native/one-shot/shm/shared",
                   "native/ring/tcp/private", "native/direct/tcp/private", "native/one-shot/tcp/private",
                   "gloo//tcp/private", "mpi//shm/private", "mpi//tcp/private"));
+}
+
+// A build with NCCL.
+BenchCatalog GpuCatalog() {
+  BenchCatalog catalog = TestCatalog();
+  BackendInfo& nccl = catalog.backends.back();
+  nccl.available = true;
+  nccl.transports = {"auto", "tcp"};
+  nccl.algorithms["all_reduce"] = {"default", "ring"};
+  return catalog;
+}
+
+absl::StatusOr<BenchPlan> GpuPlanOf(BenchRequest request) {
+  static const BenchCatalog catalog = GpuCatalog();
+  request.device = "cuda";
+  if (request.gpus == 0) request.gpus = 2;
+  return MakeBenchPlan(request, catalog, absl::OkStatus());
+}
+
+TEST(BenchPlan, OnGpusOursAndNcclsStandSideBySide) {
+  const auto plan = GpuPlanOf({});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(NamesOf(*plan), ElementsAre("native/ring/cuda_ipc/shared", "native/direct/cuda_ipc/shared",
+                                          "native/one-shot/cuda_ipc/shared", "nccl//auto/private"));
+  EXPECT_EQ(plan->launches.size(), 1);
+  EXPECT_THAT(plan->notes, testing::IsEmpty());
+}
+
+TEST(BenchPlan, NcclsSocketsHaveProcessesOfTheirOwn) {
+  const auto plan = GpuPlanOf({.backends = {"nccl"}, .transports = {"auto", "tcp"}});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->launches.size(), 2);
+  EXPECT_THAT(plan->launches[0].combinations, ElementsAre(0));
+  EXPECT_THAT(plan->launches[1].combinations, ElementsAre(1));
+}
+
+TEST(BenchPlan, MoreRanksThanGpusMustBeAskedForAndIsSaid) {
+  EXPECT_THAT(GpuPlanOf({.workers = {4}}).status().message(),
+              HasSubstr("--workers 4 on 2 GPUs: take fewer, or give --oversubscribe"));
+  const auto plan = GpuPlanOf({.workers = {4}, .oversubscribe = true});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(plan->notes, ElementsAre("ranks share GPUs: functional, not a measurement"));
+}
+
+TEST(BenchPlan, WhatIsOfTheHostIsRefusedOnGpus) {
+  EXPECT_THAT(GpuPlanOf({.backends = {"gloo"}}).status().message(),
+              HasSubstr("for native and nccl; gloo works"));
+  EXPECT_THAT(GpuPlanOf({.collectives = {kPushPull}}).status().message(), HasSubstr("leave --device out"));
+  EXPECT_THAT(GpuPlanOf({.limits = true}).status().message(), HasSubstr("leave --device or --limits out"));
+  EXPECT_THAT(GpuPlanOf({.buffers = {"huge"}}).status().message(), HasSubstr("private and shared"));
+  EXPECT_THAT(GpuPlanOf({.transports = {"shm"}}).status().message(), HasSubstr("'shm' is no transport"));
+  EXPECT_THAT(PlanOf({.transports = {"cuda_ipc"}}).status().message(),
+              HasSubstr("'cuda_ipc' is no transport"));
+  EXPECT_THAT(PlanOf({.oversubscribe = true}).status().message(), HasSubstr("is for --device cuda"));
 }
 
 TEST(BenchPlan, MpisTransportsAreLaunchesAndOthersJoinTheirs) {
