@@ -418,8 +418,8 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
     // A wait that may as well be the clocks' is none.
     const bool told = within_ms <= kClockShare * figures.step_ms;
     if (!told) figures.wait_ms.reset();
-    display_.Say(absl::StrFormat("note:      the machines' clocks agree to %.2g ms%s", within_ms,
-                                 told ? "" : ", too little to tell who waited for whom"));
+    display_.Say(absl::StrCat(In(language(), kNoteLine), Say(language(), told ? kClocksAgree : kClocksApart,
+                                                             absl::StrFormat("%.2g", within_ms))));
   }
   PSRING_RETURN_IF_ERROR(folder_.Append(run, seeded, launched.records, figures));
   if (flags_.tensorboard) PSRING_RETURN_IF_ERROR(KeepScalars(run, configuration, launched.records));

@@ -48,6 +48,11 @@ inline constexpr Phrase kClippingNote = {
     "--clip_norm: a server updates and answers when the whole gradient is there, so no bucket's weights come "
     "back while backward still runs",
     "--clip_norm：服务器要收齐整个梯度才更新并回复，因此反向传播期间不会有任何桶的权重返回"};
+inline constexpr Phrase kClocksAgree = {"the machines' clocks agree to $0 ms",
+                                        "各机器的时钟相差不超过 $0 毫秒"};
+inline constexpr Phrase kClocksApart = {
+    "the machines' clocks agree to $0 ms, too little to tell who waited for whom",
+    "各机器的时钟相差可达 $0 毫秒，不足以判断谁在等谁"};
 inline constexpr Phrase kLayoutNote = {"a process carries $0 workers, a thread each",
                                        "一个进程带 $0 个 worker，每个 worker 一个线程"};
 inline constexpr Phrase kUndisturbedReference = {"$0; single, the reference, is undisturbed",
