@@ -208,8 +208,12 @@ absl::Status SharedLink::Register(const Buffer& buffer) {
   if (fstat(buffer.shared_fd(), &file) != 0) {
     return absl::InternalError(absl::StrCat("cannot register a buffer: ", std::strerror(errno)));
   }
-  PSRING_RETURN_IF_ERROR(
-      Hand(socket_, static_cast<uint64_t>(file.st_size), next_region_, {buffer.shared_fd()}));
+  const absl::Status handed =
+      Hand(socket_, static_cast<uint64_t>(file.st_size), next_region_, {buffer.shared_fd()});
+  if (!handed.ok()) {
+    return absl::Status(handed.code(),
+                        absl::StrCat("rank ", peer_, " takes no memory of ours: ", handed.message()));
+  }
   regions_.push_back({next_region_++, static_cast<const std::byte*>(buffer.data()), buffer.bytes()});
   return absl::OkStatus();
 }
