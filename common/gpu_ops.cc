@@ -1,65 +1,39 @@
 #include "common/gpu_ops.h"
 
 #include <algorithm>
-#include <cmath>
-#include <initializer_list>
-#include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/gpu_memory_ops.h"
 #include "common/gpu_scratch.h"
 #include "common/ops_common.h"
 
 namespace psring {
 namespace {
 
-// Parts of sums that one last thread adds up.
-constexpr size_t kParts = 64;
-// Threads that add squares side by side: enough for a large GPU, and few enough to add up quickly.
-constexpr size_t kSquareThreads = size_t{1} << 14;
 constexpr uint32_t kRowsPerChunk = 64;
 
-// f(a value of the C++ type that stands for `type`).
-template <typename F>
-absl::Status WithType(DType type, const F& f) {
-  switch (type) {
-    case DType::kFloat32:
-      return f(float{});
-    case DType::kBFloat16:
-      return f(elementwise::BFloat16{});
-    case DType::kFloat16:
-      return f(elementwise::Float16{});
-  }
-  return absl::InternalError("no such type");
-}
-
-class GpuOps : public Ops {
+class GpuOps : public GpuMemoryOps {
  public:
   GpuOps(Device& device, std::unique_ptr<GpuMath> math, const GpuOpsOptions& options)
-      : math_(std::move(math)),
-        type_(options.activations),
+      : GpuMemoryOps(device, std::move(math), options.activations),
         matrix_bytes_(options.scratch_bytes),
         matrix_(device),
-        sums_(device),
-        rounded_(device) {
-    PSRING_CHECK(type_ == DType::kFloat32 || type_ == DType::kBFloat16);
-  }
+        rounded_(device) {}
 
   std::string name() const override {
-    std::string name(math_->name());
-    if (by_library_) absl::StrAppend(&name, ", ", std::string(math_->convolver()));
+    std::string name(math().name());
+    if (by_library_) absl::StrAppend(&name, ", ", std::string(math().convolver()));
     if (gathered_) absl::StrAppend(&name, by_library_ ? " and" : ",", " gathered convolutions");
     return name;
   }
-  DType activations() const override { return type_; }
 
   void LinearForward(const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                      Stream& stream) override {
     CheckForward(s, x, weight, bias, y);
     CheckTypes({x, y});
-    math_->Enqueue(stream, "linear forward", [=, this]() -> absl::Status {
+    math().Enqueue(stream, "linear forward", [=, this]() -> absl::Status {
       PSRING_ASSIGN_OR_RETURN(const Weights w, Rounded(weight, bias));
       return Forward(s, x.data, w, y.data);
     });
@@ -70,12 +44,12 @@ class GpuOps : public Ops {
     CheckForward(s, x, weight, dbias, y);
     CheckBackward(x, weight, y, dy, dx, dweight);
     CheckTypes({x, y, dy, dx});
-    math_->Enqueue(stream, "linear backward", [=, this]() -> absl::Status {
+    math().Enqueue(stream, "linear backward", [=, this]() -> absl::Status {
       PSRING_RETURN_IF_ERROR(MaskAndSum(s.batch, s.outputs, s.relu, y, dy, dbias));
       PSRING_RETURN_IF_ERROR(WeightGradient(s, x.data, dy.data, dweight.floats(), /*add=*/false));
       if (dx.data == nullptr) return absl::OkStatus();
       PSRING_ASSIGN_OR_RETURN(const Weights w, Rounded(weight, {}));
-      return InputGradient(s, dy.data, w, type_, dx.data);
+      return InputGradient(s, dy.data, w, activations(), dx.data);
     });
   }
 
@@ -83,11 +57,11 @@ class GpuOps : public Ops {
                    Stream& stream) override {
     CheckForward(s, x, weight, bias, y);
     CheckTypes({x, y});
-    math_->Enqueue(stream, "convolution forward", [=, this]() -> absl::Status {
+    math().Enqueue(stream, "convolution forward", [=, this]() -> absl::Status {
       PSRING_ASSIGN_OR_RETURN(const Weights w, Rounded(weight, bias));
       PSRING_ASSIGN_OR_RETURN(const bool done, Convolve({.part = Convolution::Part::kForward,
                                                          .shape = s,
-                                                         .type = type_,
+                                                         .type = activations(),
                                                          .from = x.data,
                                                          .with = w.weight,
                                                          .to = y.data,
@@ -106,16 +80,16 @@ class GpuOps : public Ops {
     CheckForward(s, x, weight, dbias, y);
     CheckBackward(x, weight, y, dy, dx, dweight);
     CheckTypes({x, y, dy, dx});
-    math_->Enqueue(stream, "convolution backward", [=, this]() -> absl::Status {
+    math().Enqueue(stream, "convolution backward", [=, this]() -> absl::Status {
       PSRING_RETURN_IF_ERROR(MaskAndSum(dy.count / s.out_channels, s.out_channels, s.relu, y, dy, dbias));
       // A library would round the weight's gradient of a bfloat16 layer to bfloat16.
       bool has_dweight = false;
-      if (type_ != DType::kFloat32) {
+      if (activations() != DType::kFloat32) {
         gathered_ = true;
       } else {
         PSRING_ASSIGN_OR_RETURN(has_dweight, Convolve({.part = Convolution::Part::kWeightGradient,
                                                        .shape = s,
-                                                       .type = type_,
+                                                       .type = activations(),
                                                        .from = x.data,
                                                        .with = dy.data,
                                                        .to = dweight.data}));
@@ -126,7 +100,7 @@ class GpuOps : public Ops {
         PSRING_ASSIGN_OR_RETURN(w, Rounded(weight, {}));
         PSRING_ASSIGN_OR_RETURN(has_dx, Convolve({.part = Convolution::Part::kInputGradient,
                                                   .shape = s,
-                                                  .type = type_,
+                                                  .type = activations(),
                                                   .from = dy.data,
                                                   .with = w.weight,
                                                   .to = dx.data}));
@@ -144,156 +118,11 @@ class GpuOps : public Ops {
         PSRING_RETURN_IF_ERROR(InputGradient(g.as_linear, dy_here, w, DType::kFloat32, matrix));
         return ForActivations([&](auto type) {
           using T = decltype(type);
-          return math_->Launch(g.x_count, gpu::SumTaps<T>{.s = TapsOf(s),
+          return math().Launch(g.x_count, gpu::SumTaps<T>{.s = TapsOf(s),
                                                           .columns = static_cast<const float*>(matrix),
                                                           .dx = static_cast<T*>(dx.data) + g.x_at});
         });
       });
-    });
-  }
-
-  void MaxPoolForward(const PoolShape& s, ConstSpan x, Span y, uint8_t* argmax, Stream& stream) override {
-    CheckPool(s, y.count, x.count);
-    CheckTypes({x, y});
-    PSRING_CHECK(y.count <= UINT32_MAX);
-    math_->Enqueue(stream, "max pool", [=, this] {
-      return ForActivations([&](auto type) {
-        using T = decltype(type);
-        return math_->Launch(y.count, gpu::MaxPool<T>{.channels = uint32_t(s.channels),
-                                                      .row = uint32_t(s.width * s.channels),
-                                                      .x = static_cast<const T*>(x.data),
-                                                      .y = static_cast<T*>(y.data),
-                                                      .argmax = argmax});
-      });
-    });
-  }
-
-  void MaxPoolBackward(const PoolShape& s, ConstSpan dy, const uint8_t* argmax, Span dx,
-                       Stream& stream) override {
-    CheckPool(s, dy.count, dx.count);
-    CheckTypes({dy, dx});
-    PSRING_CHECK(dy.count <= UINT32_MAX);
-    math_->Enqueue(stream, "max pool backward", [=, this] {
-      return ForActivations([&](auto type) {
-        using T = decltype(type);
-        return math_->Launch(dy.count, gpu::MaxPoolGradient<T>{.channels = uint32_t(s.channels),
-                                                               .row = uint32_t(s.width * s.channels),
-                                                               .dy = static_cast<const T*>(dy.data),
-                                                               .argmax = argmax,
-                                                               .dx = static_cast<T*>(dx.data)});
-      });
-    });
-  }
-
-  void SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const uint8_t* labels, Span dlogits,
-                           double* loss_sum, int64_t* correct, Stream& stream) override {
-    PSRING_CHECK(logits.count == size_t(batch) * classes);
-    PSRING_CHECK(dlogits.data == nullptr || dlogits.count == logits.count);
-    CheckTypes({logits, dlogits});
-    math_->Enqueue(stream, "softmax cross-entropy", [=, this]() -> absl::Status {
-      const size_t count = size_t(batch), length = (count + kParts - 1) / kParts;
-      const size_t parts = length == 0 ? 0 : (count + length - 1) / length;
-      PSRING_ASSIGN_OR_RETURN(double* const losses, ReserveSums<double>(2 * (count + kParts)));
-      double *const rights = losses + count, *const loss_parts = rights + count,
-                    *const right_parts = loss_parts + kParts;
-      PSRING_RETURN_IF_ERROR(ForActivations([&](auto type) {
-        using T = decltype(type);
-        return math_->Launch(count, gpu::CrossEntropy<T>{.classes = classes,
-                                                         .logits = static_cast<const T*>(logits.data),
-                                                         .labels = labels,
-                                                         .dlogits = static_cast<T*>(dlogits.data),
-                                                         .losses = losses,
-                                                         .rights = rights});
-      }));
-      PSRING_RETURN_IF_ERROR(math_->Launch(parts, gpu::SumParts{count, length, losses, loss_parts}));
-      PSRING_RETURN_IF_ERROR(math_->Launch(parts, gpu::SumParts{count, length, rights, right_parts}));
-      return math_->Launch(1, gpu::AddScore{uint32_t(parts), loss_parts, right_parts, loss_sum, correct});
-    });
-  }
-
-  void Convert(ConstSpan from, Span to, Stream& stream) override {
-    PSRING_CHECK(to.count == from.count);
-    if (from.type == to.type) return stream.Copy(to.data, from.data, from.bytes());
-    PSRING_CHECK(from.type == DType::kFloat32 || to.type == DType::kFloat32);
-    math_->Enqueue(stream, "convert", [=, this] {
-      if (from.type == DType::kFloat32) {
-        return WithType(to.type, [&](auto type) {
-          using To = decltype(type);
-          if constexpr (std::is_same_v<To, float>)
-            return absl::OkStatus();  // the same type
-          else
-            return math_->Launch(to.count, gpu::Convert<float, To>{from.floats(), static_cast<To*>(to.data)});
-        });
-      }
-      return WithType(from.type, [&](auto type) {
-        using From = decltype(type);
-        if constexpr (std::is_same_v<From, float>)
-          return absl::OkStatus();
-        else
-          return math_->Launch(to.count,
-                               gpu::Convert<From, float>{static_cast<const From*>(from.data), to.floats()});
-      });
-    });
-  }
-
-  void Add(Span to, ConstSpan from, Stream& stream) override {
-    PSRING_CHECK(to.count == from.count);
-    math_->Enqueue(stream, "add", [=, this] {
-      return WithType(from.type, [&](auto type) {
-        using From = decltype(type);
-        return math_->Launch(to.count, gpu::Add<From>{to.floats(), static_cast<const From*>(from.data)});
-      });
-    });
-  }
-
-  void FindNotFinite(ConstSpan values, uint32_t* found, Stream& stream) override {
-    math_->Enqueue(stream, "search for NaN", [=, this] {
-      return WithType(values.type, [&](auto type) {
-        using T = decltype(type);
-        return math_->Launch(values.count, gpu::FindNotFinite<T>{static_cast<const T*>(values.data), found});
-      });
-    });
-  }
-
-  void AddSquares(ConstSpan values, double* sum, Stream& stream) override {
-    math_->Enqueue(stream, "sum of squares", [=, this]() -> absl::Status {
-      const size_t threads = std::min(values.count, kSquareThreads);
-      const size_t length = (threads + kParts - 1) / kParts;
-      const size_t parts = length == 0 ? 0 : (threads + length - 1) / length;
-      PSRING_ASSIGN_OR_RETURN(double* const sums, ReserveSums<double>(kSquareThreads + kParts));
-      PSRING_RETURN_IF_ERROR(
-          math_->Launch(threads, gpu::SumSquares{values.count, threads, values.floats(), sums}));
-      PSRING_RETURN_IF_ERROR(
-          math_->Launch(parts, gpu::SumParts{threads, length, sums, sums + kSquareThreads}));
-      return math_->Launch(1, gpu::AddSum{uint32_t(parts), sums + kSquareThreads, sum});
-    });
-  }
-
-  void Apply(const SgdStep& step, Span weights, ConstSpan gradient, Stream& stream) override {
-    PSRING_CHECK(weights.count == gradient.count);
-    math_->Enqueue(stream, "sgd", [=, this] {
-      return math_->Launch(weights.count, gpu::ApplySgd{step.gradient_scale, step.learning_rate,
-                                                        weights.floats(), gradient.floats()});
-    });
-  }
-
-  void Apply(const MomentumStep& step, Span weights, ConstSpan gradient, Span velocity,
-             Stream& stream) override {
-    PSRING_CHECK(weights.count == gradient.count && weights.count == velocity.count);
-    math_->Enqueue(stream, "momentum", [=, this] {
-      return math_->Launch(weights.count,
-                           gpu::ApplyMomentum{step.gradient_scale, step.learning_rate, step.momentum,
-                                              weights.floats(), gradient.floats(), velocity.floats()});
-    });
-  }
-
-  void Apply(const AdamStep& step, Span weights, ConstSpan gradient, Span mean, Span variance,
-             Stream& stream) override {
-    PSRING_CHECK(weights.count == gradient.count && weights.count == mean.count &&
-                 weights.count == variance.count);
-    math_->Enqueue(stream, "adam", [=, this] {
-      return math_->Launch(weights.count, gpu::ApplyAdam{RatesOf(step), weights.floats(), gradient.floats(),
-                                                         mean.floats(), variance.floats()});
     });
   }
 
@@ -310,35 +139,25 @@ class GpuOps : public Ops {
     const void *weight, *bias;
   };
 
-  void CheckTypes(std::initializer_list<ConstSpan> spans) const {
-    for (const ConstSpan& span : spans) PSRING_CHECK(span.data == nullptr || span.type == type_);
-  }
-
-  // f(a value of the C++ type of activations).
-  template <typename F>
-  absl::Status ForActivations(const F& f) const {
-    return type_ == DType::kFloat32 ? f(float{}) : f(elementwise::BFloat16{});
-  }
-
   // By the library that there may be.
   absl::StatusOr<bool> Convolve(const Convolution& convolution) {
-    absl::StatusOr<bool> done = math_->Convolve(convolution);
+    absl::StatusOr<bool> done = math().Convolve(convolution);
     if (done.ok()) (*done ? by_library_ : gathered_) = true;
     return done;
   }
 
   // There until the next call, in stream order. No bias: null.
   absl::StatusOr<Weights> Rounded(ConstSpan weight, ConstSpan bias) {
-    if (type_ == DType::kFloat32) return Weights{weight.data, bias.data};
+    if (activations() == DType::kFloat32) return Weights{weight.data, bias.data};
     // Where the bias begins is as well aligned as where the weight does.
     const size_t bias_at = (weight.count + 127) / 128 * 128;
     PSRING_ASSIGN_OR_RETURN(void* const memory,
                             rounded_.Reserve((bias_at + bias.count) * SizeOf(DType::kBFloat16)));
     auto* const halves = static_cast<elementwise::BFloat16*>(memory);
     using Round = gpu::Convert<float, elementwise::BFloat16>;
-    PSRING_RETURN_IF_ERROR(math_->Launch(weight.count, Round{weight.floats(), halves}));
+    PSRING_RETURN_IF_ERROR(math().Launch(weight.count, Round{weight.floats(), halves}));
     if (bias.data == nullptr) return Weights{halves, nullptr};
-    PSRING_RETURN_IF_ERROR(math_->Launch(bias.count, Round{bias.floats(), halves + bias_at}));
+    PSRING_RETURN_IF_ERROR(math().Launch(bias.count, Round{bias.floats(), halves + bias_at}));
     return Weights{halves, halves + bias_at};
   }
 
@@ -367,12 +186,6 @@ class GpuOps : public Ops {
     return matrix_.Reserve(count * sizeof(float));
   }
 
-  template <typename T>
-  absl::StatusOr<T*> ReserveSums(size_t count) {
-    PSRING_ASSIGN_OR_RETURN(void* const memory, sums_.Reserve(count * sizeof(T)));
-    return static_cast<T*>(memory);
-  }
-
   template <typename F>
   absl::Status ForEachGroup(const ConvShape& s, const F& f) const {
     const size_t positions = size_t(s.out_height()) * s.out_width();
@@ -397,7 +210,7 @@ class GpuOps : public Ops {
   absl::Status Gather(const ConvShape& s, const Group& g, ConstSpan x, void* matrix) {
     return ForActivations([&](auto type) {
       using T = decltype(type);
-      return math_->Launch(MatrixCount(s, g.count),
+      return math().Launch(MatrixCount(s, g.count),
                            gpu::GatherTaps<T>{.s = TapsOf(s),
                                               .x = static_cast<const T*>(x.data) + g.x_at,
                                               .columns = static_cast<T*>(matrix)});
@@ -405,24 +218,24 @@ class GpuOps : public Ops {
   }
 
   absl::Status Forward(const LinearShape& s, const void* x, const Weights& w, void* y) {
-    return math_->Multiply({.m = size_t(s.batch),
+    return math().Multiply({.m = size_t(s.batch),
                             .n = size_t(s.outputs),
                             .k = size_t(s.inputs),
-                            .inputs = type_,
+                            .inputs = activations(),
                             .a = x,
                             .b = w.weight,
                             .b_transposed = true,
-                            .output = type_,
+                            .output = activations(),
                             .c = y,
                             .bias = w.bias,
                             .relu = s.relu});
   }
 
   absl::Status WeightGradient(const LinearShape& s, const void* x, const void* dy, float* dweight, bool add) {
-    return math_->Multiply({.m = size_t(s.outputs),
+    return math().Multiply({.m = size_t(s.outputs),
                             .n = size_t(s.inputs),
                             .k = size_t(s.batch),
-                            .inputs = type_,
+                            .inputs = activations(),
                             .a = dy,
                             .a_transposed = true,
                             .b = x,
@@ -431,10 +244,10 @@ class GpuOps : public Ops {
   }
 
   absl::Status InputGradient(const LinearShape& s, const void* dy, const Weights& w, DType output, void* dx) {
-    return math_->Multiply({.m = size_t(s.batch),
+    return math().Multiply({.m = size_t(s.batch),
                             .n = size_t(s.inputs),
                             .k = size_t(s.outputs),
-                            .inputs = type_,
+                            .inputs = activations(),
                             .a = dy,
                             .b = w.weight,
                             .output = output,
@@ -450,7 +263,7 @@ class GpuOps : public Ops {
     PSRING_ASSIGN_OR_RETURN(float* const partial, ReserveSums<float>(chunks * columns));
     PSRING_RETURN_IF_ERROR(ForActivations([&](auto type) {
       using T = decltype(type);
-      return math_->Launch(chunks * columns,
+      return math().Launch(chunks * columns,
                            gpu::MaskAndSumColumns<T>{.rows = uint32_t(rows),
                                                      .columns = uint32_t(columns),
                                                      .rows_per_chunk = uint32_t(length),
@@ -458,14 +271,12 @@ class GpuOps : public Ops {
                                                      .dy = static_cast<T*>(dy.data),
                                                      .partial = partial});
     }));
-    return math_->Launch(columns,
+    return math().Launch(columns,
                          gpu::SumChunks{uint32_t(chunks), uint32_t(columns), partial, dbias.floats()});
   }
 
-  const std::unique_ptr<GpuMath> math_;
-  const DType type_;  // of activations
   const size_t matrix_bytes_;
-  GpuScratch matrix_, sums_, rounded_;
+  GpuScratch matrix_, rounded_;
   bool by_library_ = false, gathered_ = false;  // which convolutions there have been
 };
 
