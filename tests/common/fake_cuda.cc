@@ -39,17 +39,21 @@ constexpr size_t kPage = 4096;
 
 thread_local int selected = 0;
 
-// Device memory: mapped twice, as its owner and as who opens a handle see it; closed while nobody of the fake
-// works in it.
+// Device memory: one mapping, or two where who opens a handle sees it at another address; closed while nobody
+// of the fake works in it.
 class Arena {
  public:
   Arena() {
+    if (!TheFakeCuda().opens_elsewhere) {
+      memory_ = opened_ = Map(MAP_PRIVATE | MAP_ANONYMOUS, -1);
+      // It is opened and closed at every turn, which takes as long as it has pages.
+      (void)madvise(memory_, kArena, MADV_HUGEPAGE);
+      return;
+    }
     const int fd = memfd_create("fake gpu", MFD_CLOEXEC);
     PSRING_CHECK(fd >= 0 && ftruncate(fd, kArena) == 0);
-    for (char** window : {&memory_, &opened_}) {
-      *window = static_cast<char*>(mmap(nullptr, kArena, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0));
-      PSRING_CHECK(*window != MAP_FAILED);
-    }
+    memory_ = Map(MAP_SHARED, fd);
+    opened_ = Map(MAP_SHARED, fd);
     close(fd);
   }
 
@@ -117,8 +121,14 @@ class Arena {
     reach_ = end;
     if (open_ > 0) Protect(PROT_READ | PROT_WRITE);
   }
+  static char* Map(int flags, int fd) {
+    void* const memory = mmap(nullptr, kArena, PROT_NONE, flags | MAP_NORESERVE, fd, 0);
+    PSRING_CHECK(memory != MAP_FAILED);
+    return static_cast<char*>(memory);
+  }
   void Protect(int protection) {
-    for (char* const window : {memory_, opened_}) PSRING_CHECK(mprotect(window, reach_, protection) == 0);
+    PSRING_CHECK(mprotect(memory_, reach_, protection) == 0);
+    if (opened_ != memory_) PSRING_CHECK(mprotect(opened_, reach_, protection) == 0);
   }
 
   std::mutex mutex_;

@@ -4,10 +4,9 @@
 //
 // It is as unforgiving as a GPU: streams are threads, so work is done later than it is enqueued; device
 // memory cannot be touched by the host (the process dies) but while the fake itself works in it; pinned
-// memory is read when a copy's turn comes, not when it is enqueued; what is opened by a handle stands at
-// another address; kernels and events are for streams of the device that the thread has selected; a capture
-// ends with an error where its thread did in between what a capture does not allow, or what has no place in
-// one of ours.
+// memory is read when a copy's turn comes, not when it is enqueued; kernels and events are for streams of the
+// device that the thread has selected; a capture ends with an error where its thread did in between what a
+// capture does not allow, or what has no place in one of ours.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -32,6 +31,9 @@ struct FakeCuda {
   std::atomic<bool> launches_fail = false;
   // Captures that were instantiated, and launches of what came of them.
   std::atomic<int> graphs = 0, graph_launches = 0;
+  // Set before memory is first used: what a handle opens stands at another address, also in a forked process.
+  // Slower, because it has no huge pages.
+  std::atomic<bool> opens_elsewhere = false;
   // Where this process's part of device memory begins, in bytes: forked processes, which share memory and
   // events through handles as others do, take parts of their own.
   std::atomic<size_t> memory_from = 0;

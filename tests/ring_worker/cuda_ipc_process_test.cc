@@ -21,6 +21,9 @@
 namespace psring {
 namespace {
 
+// Before anything else: a pointer of another rank is of no use.
+const bool kOpensElsewhere = TheFakeCuda().opens_elsewhere = true;
+
 constexpr size_t kPart = size_t{32} << 20;
 
 using Body = std::function<absl::Status(ProcessGroup& group, Device& device, Stream& stream)>;

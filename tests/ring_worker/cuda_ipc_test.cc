@@ -24,6 +24,9 @@
 namespace psring {
 namespace {
 
+// Before anything else: a pointer of another rank is of no use.
+const bool kOpensElsewhere = TheFakeCuda().opens_elsewhere = true;
+
 struct Ranks {
   int count = 2;
   int gpus = 1;            // ranks take them in turn
