@@ -8,133 +8,28 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "experiments/report/svg_parts.h"
 
 namespace psring {
 namespace {
 
+using svg::Brief;
+using svg::ByteText;
+using svg::Escaped;
+using svg::kColours;
+using svg::kFaint;
+using svg::kInk;
+using svg::kLine;
+using svg::LineFrom;
+using svg::MarkAt;
+using svg::Places;
+using svg::Scale;
+using svg::Text;
+using svg::Title;
+
 constexpr double kWidth = 760, kPlotHeight = 300, kLeft = 74, kRight = 22, kLineHeight = 16;
 constexpr size_t kCaptionWidth = 118;
-
-// Okabe and Ito's, which people who confuse red and green can tell apart; the page's, on white.
-constexpr const char* kColours[] = {"#0072b2", "#d55e00", "#009e73", "#b4508b",
-                                    "#b87700", "#3a97c9", "#6f6a00", "#555b63"};
-constexpr const char* kInk = "#1b1f24";
-constexpr const char* kFaint = "#5a6370";
-constexpr const char* kLine = "#d0d5dc";
-constexpr const char* kMarks[] = {"circle", "square", "triangle", "diamond", "cross", "down"};
-
-std::string Escaped(const std::string& text) {
-  return absl::StrReplaceAll(
-      text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}, {"'", "&#39;"}});
-}
-
-// About four digits: 0.0123, 1.234, 12,300.
-std::string Brief(double value) {
-  if (!std::isfinite(value)) return "";
-  if (std::abs(value) < 10000) return absl::StrFormat("%.4g", value);
-  std::string digits = absl::StrFormat("%.0f", value);
-  for (int at = static_cast<int>(digits.size()) - 3; at > (value < 0 ? 1 : 0); at -= 3)
-    digits.insert(static_cast<size_t>(at), 1, ',');
-  return digits;
-}
-
-std::string ByteText(double bytes) {
-  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  size_t unit = 0;
-  for (; bytes >= 1024 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1024;
-  return absl::StrFormat("%.4g %s", bytes, kUnits[unit]);
-}
-
-// Strategies that psring is about keep their place, as on the page; others follow in the order of the chart.
-class Places {
- public:
-  Places() {
-    for (const char* name : {"ring", "ps-sync", "ps-async", "star", "direct", "halving-doubling",
-                             "double-binary-tree", "none"}) {
-      Of(name);
-    }
-  }
-  size_t Of(const std::string& name) { return places_.emplace(name, places_.size()).first->second; }
-  const char* Colour(const std::string& name) { return kColours[Of(name) % std::size(kColours)]; }
-  const char* Mark(const std::string& name) {
-    const size_t place = Of(name);
-    return kMarks[(place + place / std::size(kColours)) % std::size(kMarks)];
-  }
-
- private:
-  std::map<std::string, size_t> places_;
-};
-
-// A value's place on the drawing.
-struct Scale {
-  double low = 0, high = 1, from = 0, to = 1;
-  bool log = false;
-  double operator()(double value) const {
-    const double share = log ? (std::log(value) - std::log(low)) / (std::log(high) - std::log(low))
-                             : (value - low) / (high - low);
-    return from + share * (to - from);
-  }
-};
-
-std::string Text(double x, double y, const char* anchor, const std::string& text, const char* more = "") {
-  return absl::StrFormat("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\"%s>%s</text>\n", x, y, anchor, more,
-                         Escaped(text));
-}
-
-std::string LineFrom(double x1, double y1, double x2, double y2, const char* colour, double width,
-                     const char* more = "") {
-  return absl::StrFormat(
-      "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" stroke=\"%s\" stroke-width=\"%g\"%s/>\n", x1, y1,
-      x2, y2, colour, width, more);
-}
-
-std::string MarkAt(const std::string& mark, double x, double y, const char* colour, bool hollow,
-                   const std::string& inside, const std::string& data) {
-  constexpr double r = 4.5;
-  std::string shape;
-  const auto polygon = [&](const std::vector<std::pair<double, double>>& corners) {
-    return absl::StrCat("<polygon points=\"",
-                        absl::StrJoin(corners, " ",
-                                      [&](std::string* out, const std::pair<double, double>& corner) {
-                                        absl::StrAppendFormat(out, "%.2f,%.2f", x + r * corner.first,
-                                                              y + r * corner.second);
-                                      }),
-                        "\"");
-  };
-  std::string end = "</polygon>\n";
-  if (mark == "circle") {
-    shape = absl::StrFormat("<circle cx=\"%.2f\" cy=\"%.2f\" r=\"%g\"", x, y, r);
-    end = "</circle>\n";
-  } else if (mark == "square") {
-    shape = polygon({{-.9, -.9}, {.9, -.9}, {.9, .9}, {-.9, .9}});
-  } else if (mark == "triangle") {
-    shape = polygon({{0, -1.2}, {1.1, .8}, {-1.1, .8}});
-  } else if (mark == "diamond") {
-    shape = polygon({{0, -1.3}, {1.1, 0}, {0, 1.3}, {-1.1, 0}});
-  } else if (mark == "down") {
-    shape = polygon({{0, 1.2}, {1.1, -.8}, {-1.1, -.8}});
-  } else {
-    shape = polygon({{-.4, -1.2},
-                     {.4, -1.2},
-                     {.4, -.4},
-                     {1.2, -.4},
-                     {1.2, .4},
-                     {.4, .4},
-                     {.4, 1.2},
-                     {-.4, 1.2},
-                     {-.4, .4},
-                     {-1.2, .4},
-                     {-1.2, -.4},
-                     {-.4, -.4}});
-  }
-  return absl::StrCat(shape, " fill=\"", hollow ? "#ffffff" : colour, "\" stroke=\"", colour,
-                      "\" stroke-width=\"1.5\"", data, ">", inside, end);
-}
-
-std::string Title(const std::string& text) { return absl::StrCat("<title>", Escaped(text), "</title>"); }
 
 struct LegendEntry {
   std::string label;
@@ -507,22 +402,5 @@ std::vector<double> AxisTicks(double low, double high, int count) {
 }
 
 std::string ChartSvg(const Chart& chart) { return Drawing(chart).Draw(); }
-
-std::string ChartCsv(const Chart& chart) {
-  const auto line = [](const std::vector<std::string>& cells) {
-    return absl::StrCat(
-        absl::StrJoin(
-            cells, ",",
-            [](std::string* out, const std::string& cell) {
-              const bool quoted = cell.find_first_of(",\"\r\n") != std::string::npos;
-              absl::StrAppend(
-                  out, quoted ? absl::StrCat("\"", absl::StrReplaceAll(cell, {{"\"", "\"\""}}), "\"") : cell);
-            }),
-        "\n");
-  };
-  std::string text = line(chart.columns);
-  for (const auto& row : chart.rows) text += line(row);
-  return text;
-}
 
 }  // namespace psring

@@ -23,7 +23,7 @@ inline constexpr Phrase kTrainingLine = {"training:  $0, $1 on $2, $3, lr $4, ex
                                          "训练：     $0，$1，数据 $2，$3，lr $4，预计 $5"};
 inline constexpr Phrase kNetworkLine = {"network:   $0", "网络：     $0"};
 inline constexpr Phrase kLiveLine = {"live:      $0/ until the run ends",
-                                     "实况：     $0/#zh（运行结束即关闭）"};
+                                     "实况：     $0/#zh （运行结束即关闭）"};
 inline constexpr Phrase kLinkText = {"$0 links", "$0 链路"};
 inline constexpr Phrase kLinkUnlimited = {"links without a limit", "不限速的链路"};
 inline constexpr Phrase kLinkLatency = {" with $0 ms", "、延迟 $0 毫秒"};
