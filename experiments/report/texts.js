@@ -146,8 +146,8 @@ const TEXTS = {
   // Stepper.
   play_intro: ['Each panel adds up all workers\' gradients in its own way, all on one clock. A row is one worker (rank) with its whole gradient, a column one chunk of it. A cell gains a stripe for each rank whose values are in it; with all stripes the sum is complete. Press Play and compare: in star everything passes rank 0, one after the other; in ring every link carries a little, all the time. The lit term of the formula is what everybody waits for at that moment, and the transfers that it counts have its colour.',
     '每个面板用自己的方法把所有 worker 的梯度相加，共用一个时钟。一行是一个 worker（rank）的整个梯度，一列是其中一块；格子里每条色带代表一个 rank 的值已加进来，色带齐全，和就算完成。按“播放”比较：star 的一切都依次经过 rank 0；ring 的每条链路一直在传一点。公式中亮起的一项是此刻大家正在等的，它所计的传输用同样的颜色。'],
-  play_clock: ['The rounds are those of the very schedules that psring runs. Times are computed from the sliders of the part on theory, for workers with a link each, unless you choose this run\'s clock.',
-    '轮次来自 psring 真正运行的调度。时间按“理论曲线”部分的滑块、每个 worker 有独立链路计算，除非选择本次运行的时钟。'],
+  play_clock: ['The rounds are those of the very schedules that psring runs. Times are computed from the sliders of the part on theory, for workers with a link each, unless you choose this run\'s clock. There, large buckets go in segments and rounds overlap; each is shown from the end of the one before it.',
+    '轮次来自 psring 真正运行的调度。时间按“理论曲线”部分的滑块、每个 worker 有独立链路计算，除非选择本次运行的时钟。实际运行中大桶分段传输，各轮有重叠；此处每一轮从前一轮结束时画起。'],
   go: ['Play', '播放'], pause: ['Pause', '暂停'], step_on: ['Next round', '下一轮'], step_back: ['Back', '上一轮'], restart: ['Restart', '重来'],
   clock: ['clock', '时钟'],
   round_of: ['round {0} of {1}', '第 {0} 轮，共 {1} 轮'],
