@@ -124,6 +124,9 @@ Flags ParseFlags(int argc, char** argv) {
 constexpr absl::Duration kStopWithCheckpoint = absl::Seconds(20);
 constexpr absl::Duration kStopOfOthers = absl::Seconds(5);
 
+// How often a rank that waits for nobody looks whether others were told that there are more.
+constexpr absl::Duration kSurplusLook = absl::Milliseconds(200);
+
 void Note(const std::string& text) { std::fprintf(stderr, "trainer: note: %s\n", text.c_str()); }
 
 // What can be refused by looking at the flags alone.
@@ -360,6 +363,13 @@ absl::Status Train(const Flags& flags, const Part* part, Kept kept, StopSignal& 
   if (rendezvous != nullptr) {
     worker.barrier = [&rendezvous] { return rendezvous->Exchange("barrier", "").status(); };
     worker.begin_together = [&rendezvous] { return BeginTogether(*rendezvous); };
+  }
+  if (rendezvous != nullptr && world_size == 1) {
+    worker.objection = [&rendezvous, next = absl::Now()]() mutable {
+      if (absl::Now() < next) return absl::OkStatus();
+      next = absl::Now() + kSurplusLook;
+      return rendezvous->Surplus();
+    };
   }
   worker.on_warning = Note;
   worker.on_note = note;

@@ -44,20 +44,23 @@ std::string Waited(const SummaryRow& row) {
 }
 
 std::string Late(const SummaryRow& row) {
+  constexpr size_t kFew = 8;
   std::vector<std::string> workers;
-  for (size_t rank = 0; rank < row.mean.workers.size(); ++rank) {
-    const WorkerFigures& worker = row.mean.workers[rank];
+  std::vector<int> ranks;
+  for (const WorkerFigures& worker : row.mean.workers) {
     if (!worker.staleness_mean) return "";
+    if (workers.size() == kFew) continue;
+    ranks.push_back(worker.rank);
     workers.push_back(worker.staleness_theory
                           ? absl::StrFormat("%.2f (%.2f)", *worker.staleness_mean, *worker.staleness_theory)
                           : absl::StrFormat("%.2f", *worker.staleness_mean));
   }
-  const bool rates = !row.mean.workers.empty() && row.mean.workers.front().staleness_theory.has_value();
-  constexpr size_t kFew = 8;
-  const size_t all = workers.size();
-  if (all > kFew) workers.resize(kFew);
-  return absl::StrFormat("%s: %.2f on average; workers 0 to %d: %s%s", row.configuration.strategy.name,
-                         row.mean.staleness_mean.value_or(0), workers.size() - 1,
+  if (ranks.empty()) return "";
+  const bool rates = row.mean.workers.front().staleness_theory.has_value();
+  const bool all = ranks.back() + 1 == static_cast<int>(ranks.size());  // or some were lost
+  return absl::StrFormat("%s: %.2f on average; workers %s: %s%s", row.configuration.strategy.name,
+                         row.mean.staleness_mean.value_or(0),
+                         all ? absl::StrCat("0 to ", ranks.back()) : absl::StrJoin(ranks, ", "),
                          absl::StrJoin(workers, ", "),
                          rates ? " (in brackets: the others' rates over its own)" : "");
 }
