@@ -66,7 +66,11 @@ class FileRendezvous final : public Rendezvous {
       Roster roster = RosterOf(values);
       const absl::StatusOr<int64_t> member = roster.Join(process);
       if (!member.ok()) {
-        refused = member.status();
+        refused = absl::Status(
+            member.status().code(),
+            absl::StrCat(member.status().message(), absl::IsAlreadyExists(member.status())
+                                                        ? "; runs at the same time need a file each"
+                                                        : ""));
         const int64_t number =
             static_cast<int64_t>(std::count_if(values.begin(), values.end(), [](const auto& entry) {
               return absl::StartsWith(entry.first, "refused/");
@@ -102,6 +106,14 @@ class FileRendezvous final : public Rendezvous {
       return Values();
     }));
     return value;
+  }
+
+  absl::Status Surplus() override {
+    MutexLock lock(mutex_);
+    return store_->Update([&](const Values& values) -> absl::StatusOr<Values> {
+      PSRING_RETURN_IF_ERROR(RosterOf(values).Surplus());
+      return Values();
+    });
   }
 
   absl::StatusOr<std::string> Get(const std::string& key, const std::string& whom) override {

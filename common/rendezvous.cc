@@ -157,6 +157,7 @@ class GrpcRendezvousServer final : public RendezvousServer {
   }
 
   int port() const override { return port_; }
+  absl::Status Surplus() override { return store_.Surplus(); }
 
  private:
   void Serve(grpc::ServerBuilder& builder) {
@@ -263,6 +264,8 @@ class GrpcRendezvous final : public Rendezvous {
   absl::StatusOr<std::string> Get(const std::string& key, const std::string& whom) override {
     return Get(key, whom, options_.timeout);
   }
+
+  absl::Status Surplus() override { return server_ != nullptr ? server_->Surplus() : absl::OkStatus(); }
 
   absl::StatusOr<std::string> Get(const std::string& key, const std::string& whom, absl::Duration timeout) {
     grpc::ClientContext context;

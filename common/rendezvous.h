@@ -61,6 +61,7 @@ class RendezvousServer {
   static absl::StatusOr<std::unique_ptr<RendezvousServer>> StartOn(int listener);
   virtual ~RendezvousServer() = default;
   virtual int port() const = 0;
+  virtual absl::Status Surplus() = 0;  // see Rendezvous
 };
 
 // One process's connection to the store. Thread-safe.
@@ -84,6 +85,11 @@ class Rendezvous {
   // Does not wait: null where the key is not there yet.
   virtual absl::StatusOr<std::optional<std::string>> TryGet(const std::string& key,
                                                             const std::string& whom) = 0;
+
+  // Where this process hosts the store, or that is a file: Unavailable where a rank has come, and was turned
+  // away, that the job has no place for. It and this one were told different world sizes; a job of one
+  // rank, which waits for nobody, learns of it in no other way.
+  virtual absl::Status Surplus() { return absl::OkStatus(); }
 
   // Every rank calls it with the same `name`; each leaves with all ranks' values, in rank order. A name may
   // be used again, unless it failed once: then it stays failed, for all ranks alike. Also a barrier.

@@ -106,6 +106,11 @@ absl::StatusOr<std::vector<std::string>> RendezvousStore::Exchange(int64_t membe
   return values;
 }
 
+absl::Status RendezvousStore::Surplus() {
+  MutexLock lock(mutex_);
+  return roster_.Surplus();
+}
+
 bool RendezvousStore::WaitUntilEmpty(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   MutexLock lock(mutex_);

@@ -41,6 +41,8 @@ class RendezvousStore {
                                                     const std::string& value, absl::Duration timeout,
                                                     const std::vector<int>& ranks = {});
 
+  absl::Status Surplus();  // see Roster
+
   // Waits until every member has left or is lost. False: some have not.
   bool WaitUntilEmpty(absl::Duration timeout);
 

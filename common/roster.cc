@@ -105,6 +105,15 @@ absl::Status Roster::TooLate(const std::vector<int>& missing, const std::string&
       refused_.empty() ? "" : absl::StrCat("; ", refused_.back().why)));
 }
 
+absl::Status Roster::Surplus() const {
+  if (member_of_rank_.empty()) return absl::OkStatus();
+  const int world_size = members_[static_cast<size_t>(member_of_rank_.begin()->second)].process.world_size;
+  for (const Refusal& refusal : refused_) {
+    if (refusal.rank >= world_size) return absl::UnavailableError(refusal.why);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Roster::LossDuring(const std::string& whom) const {
   for (const Member& member : members_) {
     if (member.presence != Presence::kLost) continue;

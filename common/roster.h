@@ -50,6 +50,9 @@ class Roster {
   // DeadlineExceeded names them, those among them that never joined, and who was refused.
   absl::Status TooLate(const std::vector<int>& missing, const std::string& name,
                        absl::Duration timeout) const;
+  // Unavailable where a rank has come that this job has no place for: one of the two was told a wrong world
+  // size.
+  absl::Status Surplus() const;
   // Unavailable where any member is lost while `whom` is waited for.
   absl::Status LossDuring(const std::string& whom) const;
 

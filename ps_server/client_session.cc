@@ -223,6 +223,7 @@ absl::Status ClientSession::OnChunk(const ChunkHeader& header, Pieces payload) {
     case MessageKind::kLeave: {
       if (header.kind == MessageKind::kLeave) heard_(header);
       MutexLock lock(mutex_);
+      ++answers_;
       answered_ = header.kind;
       changed_.NotifyAll();
       return absl::OkStatus();
@@ -288,6 +289,7 @@ absl::Status ClientSession::OnExchange(const ChunkHeader& header, Pieces payload
   PsClient::Done done;
   {
     MutexLock lock(mutex_);
+    ++answers_;
     done = std::move(pending->done);
     traffic_ = traffic_ + Traffic{.payload_tx_bytes = header.dropped ? 0 : pending->exchange.gradient.bytes(),
                                   .payload_rx_bytes = size};
@@ -306,6 +308,17 @@ absl::Status ClientSession::OnExchange(const ChunkHeader& header, Pieces payload
 void ClientSession::Fail(const absl::Status& why) {
   MutexLock lock(mutex_);
   if (failure_.ok()) failure_ = why;
+  changed_.NotifyAll();
+}
+
+int64_t ClientSession::answers() const {
+  MutexLock lock(mutex_);
+  return answers_;
+}
+
+void ClientSession::TakeForAnswered(MessageKind kind) {
+  MutexLock lock(mutex_);
+  answered_ = kind;
   changed_.NotifyAll();
 }
 

@@ -67,6 +67,10 @@ class ClientSession {
   // The first failure counts. Wakes those that wait; exchanges end with the next EndExchanges.
   void Fail(const absl::Status& why);
   absl::Status failure() const;
+  // Exchanges and questions that were answered so far.
+  int64_t answers() const;
+  // As if the server had answered a question of that kind.
+  void TakeForAnswered(MessageKind kind);
   // Ends the exchanges that have come to an end without an answer: all of them once the session has failed.
   void EndExchanges();
 
@@ -102,6 +106,7 @@ class ClientSession {
   std::function<void(const ChunkHeader&)> heard_ = [](const ChunkHeader&) {};
   mutable Mutex mutex_;
   CondVar changed_;
+  int64_t answers_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   std::optional<MessageKind> answered_ ABSL_GUARDED_BY(mutex_);
   Span weights_ ABSL_GUARDED_BY(mutex_);

@@ -170,6 +170,7 @@ absl::StatusOr<bool> GrpcClient::FetchState(int slot, Span values, absl::Time de
 }
 
 absl::Status GrpcClient::Leave(absl::Time deadline) {
+  left_sent_ = session_.connected();
   return Ask({.kind = MessageKind::kLeave}, deadline, "leave to go");
 }
 

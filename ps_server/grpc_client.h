@@ -120,6 +120,10 @@ class GrpcClient : public PsClient {
   grpc::Status end_;
   absl::Time lost_at_ = absl::InfiniteFuture();  // not lost
   absl::Status why_lost_;
+  bool joined_again_ = true;  // since the stream broke last
+  int fruitless_ = 0;         // streams in a row on which nothing was answered
+  int64_t answers_when_lost_ = 0;
+  std::atomic<bool> left_sent_{false};  // a Leave, on some stream
 
   mutable Mutex mutex_;
   std::string address_ ABSL_GUARDED_BY(mutex_);

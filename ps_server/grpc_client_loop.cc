@@ -12,6 +12,12 @@ namespace psring {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(100);
+// So often in a row a stream may break behind a Join without an answer to anything. Each time the next try
+// waits twice as long, but never so long that the server gives this worker up (--worker_timeout).
+constexpr int kMostFruitless = 10;
+constexpr int kMostDoublings = 3;
+// A server that does not answer a Leave and is not there any more has ended with its last worker.
+constexpr absl::Duration kUnansweredLeave = absl::Seconds(1);
 
 }  // namespace
 
@@ -149,6 +155,7 @@ void GrpcClient::OnRead(bool ok) {
 void GrpcClient::OnJoined() {
   if (lost_at_ == absl::InfiniteFuture()) return;
   lost_at_ = absl::InfiniteFuture();
+  joined_again_ = true;
   {
     MutexLock lock(mutex_);
     const bool moot =
@@ -187,6 +194,21 @@ void GrpcClient::OnOver() {
   }
   borrowers_.AwaitNone(absl::Now() + absl::Seconds(10));
   if (!session_.failure().ok() || !may_return || Patience() == absl::ZeroDuration()) return GiveUp(why);
+  const bool moved = session_.answers() != answers_when_lost_;
+  if (moved) {
+    fruitless_ = 0;
+  } else if (joined_again_) {
+    ++fruitless_;
+  }
+  joined_again_ = false;
+  answers_when_lost_ = session_.answers();
+  if (fruitless_ > kMostFruitless) {
+    const std::string push = session_.Overdue(absl::ZeroDuration());
+    return GiveUp(absl::UnavailableError(
+        absl::StrCat("the stream of worker ", worker_, " to the parameter server at ", address(),
+                     " has broken ", fruitless_, " times in a row before ", push.empty() ? "anything" : push,
+                     " was answered; the last time: ", why.message())));
+  }
   session_.OnLost();
   if (lost_at_ == absl::InfiniteFuture()) {
     lost_at_ = absl::Now();
@@ -200,13 +222,17 @@ absl::Duration GrpcClient::Patience() const { return session_.patience().value_o
 // To try again in a moment.
 void GrpcClient::StayLost() {
   const absl::Duration patience = Patience();
+  if (left_sent_ && absl::Now() - lost_at_ > std::min(patience, kUnansweredLeave)) {
+    session_.TakeForAnswered(MessageKind::kLeave);
+    return GiveUp(why_lost_);
+  }
   if (absl::Now() - lost_at_ > patience) {
     return GiveUp(absl::UnavailableError(
         absl::StrCat(why_lost_.message(), "; it did not come back within ", absl::FormatDuration(patience))));
   }
   MutexLock lock(mutex_);
   reconnecting_ = true;
-  next_try_ = absl::Now() + kTick / 2;
+  next_try_ = absl::Now() + kTick / 2 * (1 << std::min(fruitless_, kMostDoublings));
 }
 
 void GrpcClient::TryToReconnect() {

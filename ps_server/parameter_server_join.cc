@@ -17,7 +17,7 @@ absl::Status ParameterServer::Join(const Joining& joining, std::shared_ptr<Reply
         absl::StrCat("worker ", worker, " is out of range: this server has ", options_.workers, " workers"));
   }
   MutexLock receive_lock(workers_[worker].receive);
-  bool resumes = false, comes_back = false;
+  bool resumes = false, comes_back = false, has_left = false;
   {
     MutexLock lock(mutex_);
     PSRING_RETURN_IF_ERROR(failure_);
@@ -25,12 +25,23 @@ absl::Status ParameterServer::Join(const Joining& joining, std::shared_ptr<Reply
     resumes = known.presence == Presence::kJoined && started_ && joining.again &&
               joining.session == known.session && joining.session != 0;
     comes_back = known.presence == Presence::kLost;
+    // The answer to its Leave was lost: it will ask once more.
+    has_left = known.presence == Presence::kLeft && joining.again && joining.session == known.session &&
+               joining.session != 0;
     if (known.presence == Presence::kJoined && !resumes && known.gone_ns != 0) {
       return absl::CancelledError(absl::StrCat("worker ", worker, " is about to be given up; come again"));
     }
-    if (known.presence != Presence::kAbsent && !resumes && !comes_back) {
+    if (known.presence != Presence::kAbsent && !resumes && !comes_back && !has_left) {
       return absl::AlreadyExistsError(absl::StrCat("there is a worker ", worker, " already"));
     }
+  }
+  if (has_left) {
+    {
+      MutexLock lock(workers_[worker].mutex);
+      workers_[worker].sink = std::move(sink);
+    }
+    Deliver(worker, {.header = WelcomeHeader(0)});
+    return absl::OkStatus();
   }
   if (comes_back) return ComeBack(joining, std::move(sink));
   if (!resumes) return Enter(joining, std::move(sink));

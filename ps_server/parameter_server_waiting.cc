@@ -80,6 +80,10 @@ void ParameterServer::NoteDropped(int worker, int64_t next_step) {
 
 // Those that wait may have waited for this worker alone.
 absl::Status ParameterServer::OnLeave(int worker, Lane& lane) {
+  if (workers_[worker].left) {  // and was not told so, since its stream broke
+    Deliver(worker, {.header = {.kind = MessageKind::kLeave}});
+    return absl::OkStatus();
+  }
   for (const Push& push : workers_[worker].pushes) {
     if (push.step < 0 || push.whole) continue;
     return absl::FailedPreconditionError(

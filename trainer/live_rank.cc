@@ -22,6 +22,9 @@ namespace {
 constexpr absl::Duration kStopWithCheckpoint = absl::Seconds(20);
 constexpr absl::Duration kStopOfOthers = absl::Seconds(5);
 
+// How often a rank that waits for nobody looks whether others were told that there are more.
+constexpr absl::Duration kSurplusLook = absl::Milliseconds(200);
+
 void Warn(const std::string& text) { std::fprintf(stderr, "trainer: note: %s\n", text.c_str()); }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ConnectGroup(const TrainerFlags& flags,
@@ -182,6 +185,13 @@ void LiveRank::Listen(Worker& worker, StepProbe& probe) {
   if (rendezvous_ != nullptr) {
     worker.barrier = [this] { return rendezvous_->Exchange("barrier", "").status(); };
     worker.begin_together = [this] { return BeginTogether(*rendezvous_); };
+  }
+  if (rendezvous_ != nullptr && join_.world_size == 1) {
+    worker.objection = [this, next = absl::Now()]() mutable {
+      if (absl::Now() < next) return absl::OkStatus();
+      next = absl::Now() + kSurplusLook;
+      return rendezvous_->Surplus();
+    };
   }
   worker.on_warning = Warn;
   worker.on_note = [this](const std::string& text) { Note(text); };

@@ -123,6 +123,7 @@ absl::Status Training::Steps() {
     }
     worker_.on_step(*record);
     worker_.on_progress(done, plan_.total_steps(), record->loss);
+    PSRING_RETURN_IF_ERROR(worker_.objection());
     if (absl::Status kept =
             CheckpointIfDue(shares_steps_ ? done_before : step, shares_steps_ ? done : next, next);
         !kept.ok())

@@ -53,6 +53,8 @@ struct Worker {
       [](int64_t, const CheckpointFiles&) { return absl::OkStatus(); };
   // Asked after each step: whether this rank was told to end.
   std::function<bool()> stops = [] { return false; };
+  // Asked after each step: why training must not go on after all.
+  std::function<absl::Status()> objection = [] { return absl::OkStatus(); };
   // Before training, on rank 0: what is legal and will probably hurt.
   std::function<void(const std::string& warning)> on_warning = [](const std::string&) {};
   // What cannot be carried over exactly: on rank 0 before training, where it goes on from a checkpoint; by a

@@ -36,6 +36,7 @@ double WaitMs(const std::vector<const StepRecord*>& steps, int rank);
 
 // One worker's figures in one launch. Warm-up steps count for staleness and dropped gradients only.
 struct WorkerFigures {
+  int rank = 0;  // one that was lost has no figures
   double steps = 0;
   double step_ms = 0, compute_ms = 0, delay_ms = 0, exposed_comm_ms = 0, wait_ms = 0;  // of a mean step
   double waited_s = 0;                                                                 // in all

@@ -86,6 +86,7 @@ std::vector<WorkerFigures> WorkerFiguresOf(const StrategyInfo& strategy, const R
   std::vector<double> rates;
   for (size_t rank = 0; rank < records.steps.size(); ++rank) {
     WorkerFigures& worker = workers.emplace_back();
+    worker.rank = records.steps[rank].empty() ? static_cast<int>(rank) : records.steps[rank].front().rank;
     for (size_t i = 0; i < records.steps[rank].size(); ++i) {
       const StepRecord& step = records.steps[rank][i];
       if (step.warmup) continue;
@@ -123,6 +124,7 @@ std::vector<WorkerFigures> MeanWorkers(const std::vector<RunFigures>& runs) {
   const double count = static_cast<double>(runs.size());
   for (size_t rank = 0; rank < runs.front().workers.size(); ++rank) {
     WorkerFigures& worker = mean.emplace_back();
+    worker.rank = runs.front().workers[rank].rank;
     for (const RunFigures& run : runs) {
       const WorkerFigures& other = run.workers[rank];
       for (double WorkerFigures::*figure :

@@ -41,22 +41,25 @@ std::string Waited(const SummaryRow& row, Language language) {
 }
 
 std::string Late(const SummaryRow& row, Language language) {
+  constexpr size_t kFew = 8;
   std::vector<std::string> workers;
-  for (size_t rank = 0; rank < row.mean.workers.size(); ++rank) {
-    const WorkerFigures& worker = row.mean.workers[rank];
+  std::vector<int> ranks;
+  for (const WorkerFigures& worker : row.mean.workers) {
     if (!worker.staleness_mean) return "";
+    if (workers.size() == kFew) continue;
+    ranks.push_back(worker.rank);
     workers.push_back(worker.staleness_theory
                           ? absl::StrFormat("%.2f (%.2f)", *worker.staleness_mean, *worker.staleness_theory)
                           : absl::StrFormat("%.2f", *worker.staleness_mean));
   }
-  const bool rates = !row.mean.workers.empty() && row.mean.workers.front().staleness_theory.has_value();
-  constexpr size_t kFew = 8;
-  const size_t all = workers.size();
-  if (all > kFew) workers.resize(kFew);
-  return absl::StrCat(Say(language, kLate, row.configuration.strategy.name,
-                          absl::StrFormat("%.2f", row.mean.staleness_mean.value_or(0)), workers.size() - 1,
-                          Joined(language, workers)),
-                      rates ? In(language, kLateByRates) : "");
+  if (ranks.empty()) return "";
+  const bool rates = row.mean.workers.front().staleness_theory.has_value();
+  const bool all = ranks.back() + 1 == static_cast<int>(ranks.size());  // or some were lost
+  return absl::StrCat(
+      Say(language, kLate, row.configuration.strategy.name,
+          absl::StrFormat("%.2f", row.mean.staleness_mean.value_or(0)),
+          all ? Say(language, kRange, 0, ranks.back()) : Joined(language, ranks), Joined(language, workers)),
+      rates ? In(language, kLateByRates) : "");
 }
 
 // Speed and accuracy of `row` against the best synchronous row.

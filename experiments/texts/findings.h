@@ -153,7 +153,7 @@ inline constexpr Phrase kEveryRow = {"every row", "所有行"};
 inline constexpr Phrase kSamplesPerSecond = {"$0 $1 samples/s", "$0 每秒 $1 个样本"};
 inline constexpr Phrase kWaitsShare = {", a worker waiting $0% of its time for others",
                                        "，每个 worker 有 $0% 的时间在等别人"};
-inline constexpr Phrase kLate = {"$0: $1 on average; workers 0 to $2: $3", "$0：平均 $1；worker 0 至 $2：$3"};
+inline constexpr Phrase kLate = {"$0: $1 on average; workers $2: $3", "$0：平均 $1；worker $2：$3"};
 inline constexpr Phrase kLateByRates = {" (in brackets: the others' rates over its own)",
                                         "（括号内：其他 worker 的速率之和除以自己的速率）"};
 inline constexpr Phrase kAgainst = {"$0 $1 times the samples/s of $2", "$0 的每秒样本数是 $2 的 $1 倍"};

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/records.h"
 #include "common/rendezvous.h"
@@ -118,7 +119,7 @@ absl::Status MakeSteps(TestWorker& worker, int64_t steps, bool fetch) {
                : absl::OkStatus();
 }
 
-// Every worker makes `steps` steps, and from the first to the last its streams are cut again and again.
+// Every worker makes `steps` steps and leaves; from the first step on its streams are cut again and again.
 Outcome Train(const ServerJob& job, int servers, int64_t steps, Payload payload, bool cut,
               std::mt19937& random) {
   // Where the payload goes over the wire, long enough for a push and its answer: what is cut is sent from its
@@ -135,10 +136,7 @@ Outcome Train(const ServerJob& job, int servers, int64_t steps, Payload payload,
     if (++begun == kWorkers) cluster.Cut(cut);
     if (status.ok()) status = MakeSteps(worker, steps, /*fetch=*/over_grpc);
     outcome.weights[static_cast<size_t>(rank)] = worker.weights;
-    if (++done == kWorkers) {
-      outcome.descriptors = cluster.open_descriptors();
-      cluster.Cut(false);
-    }
+    if (++done == kWorkers) outcome.descriptors = cluster.open_descriptors();
     while (done < kWorkers) absl::SleepFor(absl::Milliseconds(1));
     if (status.ok()) status = worker.client->Leave(Soon());
     EXPECT_EQ(status, absl::OkStatus()) << "worker " << rank;
@@ -169,6 +167,30 @@ ServerJob Job(const std::string& consistency) {
 }
 
 constexpr int64_t kSteps = 15;
+
+// No stream lives long enough for the largest bucket.
+TEST(CutsTest, ALinkThatIsAlwaysCutIsGivenUpByName) {
+  AtRandomMoments(1, [](std::mt19937& random) {
+    const ServerJob job = Job("sync");
+    CutServers cluster(1, kChunkBytes, random);
+    std::atomic<int> begun = 0;
+    ForEachRank(kWorkers, [&](int rank) {
+      TestWorker worker(job, rank, cluster.NewClient(Payload::kGrpc));
+      ASSERT_EQ(worker.Start(), absl::OkStatus());
+      if (++begun == kWorkers) cluster.Cut(true);
+      while (begun < kWorkers) absl::SleepFor(absl::Milliseconds(1));
+      const std::string says(worker.Step(0).status().message());
+      // Whoever gives up first ends the job for the other.
+      const bool of_its_own = absl::StrContains(
+          says, absl::StrCat("the stream of worker ", rank, " to the parameter server at "));
+      if (of_its_own) {
+        EXPECT_TRUE(absl::StrContains(says, "times in a row before bucket 1 of step 0 was answered")) << says;
+      } else {
+        EXPECT_TRUE(absl::StrContains(says, absl::StrCat("worker ", 1 - rank))) << says;
+      }
+    });
+  });
+}
 
 TEST(CutsTest, ASynchronousJobEndsWithTheWeightsOfAnUndisturbedOne) {
   AtRandomMoments(1, [](std::mt19937& random) {

@@ -88,6 +88,22 @@ TEST_P(CulpritsEverywhereTest, AWorldSizeThatDiffers) {
   }
 }
 
+// A job of one rank waits for nobody, and would train on alone.
+TEST_P(CulpritsEverywhereTest, AWorldSizeOfOneOnRankZeroAlone) {
+  const std::string flags =
+      " --strategy ring --model mlp-small --data synthetic --steps 10000000 --no_eval --timeout 20";
+  StartedOnes ranks;
+  for (const char* rank : {"0", "1"}) {
+    ranks.push_back(std::make_unique<Started>(
+        Command(PSRING_TRAINER, absl::StrCat("--progress none ", Meeting(), flags)),
+        std::vector<std::string>{absl::StrCat("RANK=", rank),
+                                 absl::StrCat("WORLD_SIZE=", rank == std::string("0") ? 1 : 2),
+                                 "LOCAL_WORLD_SIZE=", "LOCAL_RANK=", "MASTER_ADDR=127.0.0.1",
+                                 absl::StrCat("MASTER_PORT=", port_), "PSRING_STORE_HOSTED="}));
+  }
+  ExpectOneLineEach(ranks, {"the world size of rank ", " is 2", " is 1"});
+}
+
 TEST_P(CulpritsEverywhereTest, AnotherModelOrOtherFlagsOnOneRank) {
   for (const std::string other : {"--model mlp", "--lr 0.5", "--seed 7"}) {
     SCOPED_TRACE(other);
@@ -121,6 +137,64 @@ TEST_P(CulpritsEverywhereTest, AClockThatIsOffByAnHourDoesNoHarm) {
       for (const auto& rank : ranks) EXPECT_TRUE(rank->Succeeded()) << rank->Story();
     } else {
       ExpectOneLineEach(ranks, {"rank 2 never joined"});
+    }
+  }
+}
+
+// What kill -9 leaves of a run in its file is not taken for a member of the next one.
+TEST_F(CulpritsTest, AFileThatAKilledRunHasLeftDoesNoHarm) {
+  const std::string meeting = absl::StrCat("--strategy ring --rendezvous file://", folder_, "/meet");
+  StartedOnes killed;
+  for (const char* rank : {"0", "1"}) {
+    killed.push_back(std::make_unique<Started>(
+        Command(PSRING_TRAINER,
+                absl::StrCat(meeting, " --model mlp-small --data synthetic --steps 10000000 --no_eval")),
+        std::vector<std::string>{absl::StrCat("RANK=", rank), "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2"}));
+  }
+  const auto trains = [&] {
+    killed[0]->Look();
+    return absl::StrContains(killed[0]->output(), "step ");
+  };
+  for (int i = 0; i < 3000 && !trains(); ++i) absl::SleepFor(absl::Milliseconds(10));
+  ASSERT_TRUE(trains()) << killed[0]->Story();
+  for (const auto& rank : killed) rank->Signal(SIGKILL);
+  EXPECT_TRUE(WaitForAll(killed));
+  EXPECT_TRUE(std::filesystem::exists(Folder("meet")));
+  StartedOnes ranks;
+  for (const char* rank : {"0", "1"}) ranks.push_back(Rank(rank, "2", meeting));
+  EXPECT_TRUE(WaitForAll(ranks));
+  for (const auto& rank : ranks) EXPECT_TRUE(rank->Succeeded()) << rank->Story();
+  EXPECT_FALSE(std::filesystem::exists(Folder("meet")));
+}
+
+// Of each rank the first to come is in; what the two runs differ in is named, and nobody waits for long.
+TEST_F(CulpritsTest, TwoRunsAtTheSameTimeOnOneFile) {
+  const std::string meeting =
+      absl::StrCat("--strategy ring --timeout 20 --rendezvous file://", folder_, "/meet");
+  for (const bool alike : {true, false}) {
+    SCOPED_TRACE(alike);
+    StartedOnes ranks;
+    for (const char* seed : {"3", "4"}) {
+      for (const char* rank : {"0", "1"}) {
+        ranks.push_back(Rank(rank, "2", absl::StrCat(meeting, " --seed ", alike ? "3" : seed)));
+      }
+    }
+    EXPECT_TRUE(WaitForAll(ranks));
+    int succeeded = 0, turned_away = 0;
+    for (const auto& rank : ranks) {
+      const std::string& says = rank->errors();
+      succeeded += rank->Succeeded();
+      turned_away += absl::StrContains(says, "; runs at the same time need a file each");
+      if (rank->Succeeded()) continue;
+      EXPECT_EQ(std::count(says.begin(), says.end(), '\n'), 1) << says;
+      EXPECT_TRUE(absl::StrContains(says, ", which is taken by ") ||
+                  absl::StrContains(says, "was started with --seed="))
+          << says;
+    }
+    // A rank that comes when a pair has trained and gone finds a file of its own, and its own partner there.
+    EXPECT_TRUE(succeeded == 0 || succeeded == 2 || succeeded == 4) << succeeded;
+    if (alike && succeeded < 4) {
+      EXPECT_EQ(turned_away, 2);
     }
   }
 }

@@ -318,13 +318,50 @@ TEST_F(LaunchersTest, TorchrunTrainsToTheSameWeights) {
 }
 
 // In a script, because daemons have to be started, and nothing may be left of them.
-TEST_F(LaunchersTest, SrunTrainsToTheSameWeights) {
-  for (const char* program :
-       {"/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/bin/srun", "/usr/sbin/munged"}) {
-    if (access(program, X_OK) != 0) GTEST_SKIP() << "no " << program << ": install slurm-wlm and munge";
+class SlurmLaunchTest : public LaunchersTest {
+ protected:
+  void SetUp() override {
+    for (const char* program :
+         {"/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/bin/srun", "/usr/sbin/munged"}) {
+      if (access(program, X_OK) != 0) GTEST_SKIP() << "no " << program << ": install slurm-wlm and munge";
+    }
+    if (geteuid() != 0) GTEST_SKIP() << "a Slurm of our own wants root";
   }
-  if (geteuid() != 0) GTEST_SKIP() << "a Slurm of our own wants root";
+};
+
+TEST_F(SlurmLaunchTest, SrunTrainsToTheSameWeights) {
   ExpectTheSame(absl::StrCat("/bin/sh ", PSRING_SLURM_SCRIPT, " srun -n ", kRanks, " --overcommit"), {});
+}
+
+// The very file that stands ready for users, but for the size of the job.
+TEST_F(SlurmLaunchTest, TheBatchScriptTrainsToTheSameWeights) {
+  const std::filesystem::path build = std::filesystem::path(PSRING_TRAINER).parent_path().parent_path();
+  StartedOnes launched;
+  launched.push_back(std::make_unique<Started>(
+      Command("/bin/sh", absl::StrCat(PSRING_SLURM_SCRIPT, " sbatch --wait --nodes 1 --ntasks-per-node ",
+                                      kRanks, " --output ", Folder("says.txt"), " ", PSRING_BATCH_SCRIPT, " ",
+                                      kStrategies[0], " ", kShort)),
+      std::vector<std::string>{absl::StrCat("PSRING_BUILD=", build.string()),
+                               absl::StrCat("PSRING_RECORDS=", Folder("records"))}));
+  EXPECT_TRUE(WaitForAll(launched) && launched[0]->Succeeded())
+      << launched[0]->Story() << Slurp(Folder("says.txt"));
+  EXPECT_EQ(TheWeights(Folder("records")), Reference(kStrategies[0]));
+  EXPECT_TRUE(absl::StrContains(Slurp(Folder("says.txt")), "5 steps in ")) << Slurp(Folder("says.txt"));
+}
+
+// And a rank that fails ends them all, with its line in the job's output.
+TEST_F(SlurmLaunchTest, TheBatchScriptEndsWithTheRankThatFails) {
+  const std::filesystem::path build = std::filesystem::path(PSRING_TRAINER).parent_path().parent_path();
+  StartedOnes launched;
+  launched.push_back(std::make_unique<Started>(
+      Command("/bin/sh", absl::StrCat(PSRING_SLURM_SCRIPT, " sbatch --wait --nodes 1 --ntasks-per-node 2 ",
+                                      "--output ", Folder("says.txt"), " ", PSRING_BATCH_SCRIPT,
+                                      " --strategy ring --model no-such-model")),
+      std::vector<std::string>{absl::StrCat("PSRING_BUILD=", build.string()),
+                               absl::StrCat("PSRING_RECORDS=", Folder("records"))}));
+  EXPECT_TRUE(WaitForAll(launched));
+  EXPECT_FALSE(launched[0]->Succeeded());
+  EXPECT_TRUE(absl::StrContains(Slurp(Folder("says.txt")), "no-such-model")) << Slurp(Folder("says.txt"));
 }
 
 }  // namespace

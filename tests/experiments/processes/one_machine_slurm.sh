@@ -36,6 +36,8 @@ trap end EXIT
 trap 'exit 143' TERM INT HUP
 
 host=$(hostname -s)
+cpus=$(nproc)
+if [ "$cpus" -lt 4 ]; then cpus=4; fi  # a batch job of four tasks is to find room
 port=$((20000 + $$ % 6000 * 2))  # below those that the system gives to others
 mkdir "$folder/state" "$folder/spool" "$folder/munge"
 chmod 0700 "$folder/munge"
@@ -69,7 +71,8 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 MpiDefault=none
 ReturnToService=2
-NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
+SlurmdParameters=config_overrides
+NodeName=$host NodeAddr=127.0.0.1 CPUs=$cpus State=UNKNOWN
 PartitionName=all Nodes=$host Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
 CONF
 export SLURM_CONF="$folder/slurm.conf"
