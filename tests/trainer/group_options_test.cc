@@ -59,6 +59,14 @@ TEST(GroupOptionsTest, MpiHasOneRankAProcess) {
   EXPECT_TRUE(CheckGroup(Row("ring"), ring).ok());
 }
 
+TEST(GroupOptionsTest, OurGroupsAreToldOfTheGpuButWhereTheHostRounds) {
+  TrainingOptions options = Flags("native");
+  EXPECT_EQ(GroupOptionsOf(Row("ring"), options, 1).gpu, 1);
+  options.wire = "bfloat16";
+  EXPECT_EQ(GroupOptionsOf(Row("ring"), options, 1).gpu, -1);
+  EXPECT_EQ(GroupOptionsOf(Row("star"), options, 1).gpu, -1);
+}
+
 TEST(GroupOptionsTest, FlagsThatWouldDoNothingAreRefused) {
   EXPECT_TRUE(CheckGroupFlagsCount(Row("ring"), Flags("gloo", "tcp")).ok());
   EXPECT_TRUE(CheckGroupFlagsCount(Row("gloo"), Flags("gloo")).ok());
