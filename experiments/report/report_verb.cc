@@ -9,6 +9,7 @@
 #include "common/records.h"
 #include "experiments/report/chart_data.h"
 #include "experiments/report/chart_svg.h"
+#include "experiments/report/kineto.h"
 #include "experiments/report/page.h"
 #include "experiments/report/run_data.h"
 #include "experiments/texts/language_flag.h"
@@ -23,15 +24,36 @@ CLI::App* AddReport(CLI::App& app, RawReportFlags& raw) {
   verb->add_option("--out", raw.out, "The page's file; else RUN/report.html, of several runs ./report.html")
       ->option_text("FILE");
   AddLanguageFlag(*verb, raw.language, "What the page opens with: en or zh; it has a switch");
-  verb->add_option(
-          "--export", raw.export_to,
-          "Instead of the page: every chart as SVG and CSV in this folder, which is made where it is missing")
+  verb->add_option("--export", raw.export_to,
+                   "Instead of the page: every chart as SVG and CSV in this folder, which is made where it "
+                   "is missing, "
+                   "and in kineto/ the trace of each launch as HolisticTraceAnalysis reads them")
       ->option_text("DIR")
       ->excludes("--out");
   return verb;
 }
 
 namespace {
+
+// What HolisticTraceAnalysis reads; of several runs each has a folder.
+absl::Status ExportTraces(const std::vector<std::string>& runs, const std::string& folder, Display& display) {
+  for (const std::string& run : runs) {
+    const absl::StatusOr<std::string> trace = ReadFile(run + "/trace.json");
+    if (!trace.ok()) continue;
+    std::string to = folder + "/kineto";
+    if (runs.size() > 1) {
+      absl::StrAppend(&to, "/", FileName(std::filesystem::weakly_canonical(run).filename().string()));
+    }
+    const auto files = KinetoTraces(*trace);
+    for (const auto& [path, text] : files) {
+      std::error_code error;
+      std::filesystem::create_directories(std::filesystem::path(to + "/" + path).parent_path(), error);
+      PSRING_RETURN_IF_ERROR(WriteFile(absl::StrCat(to, "/", path), text));
+    }
+    if (!files.empty()) display.Say(absl::StrCat(to, "/*/rank-*.json, for HolisticTraceAnalysis"));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status Export(const std::vector<RunData>& runs, const std::string& folder, Display& display) {
   const std::vector<Chart> charts = ChartsOf(runs);
@@ -63,7 +85,8 @@ int RunReport(const RawReportFlags& raw, Display& display) {
   }
   if (runs.empty()) return 2;
   if (!raw.export_to.empty()) {
-    const absl::Status exported = Export(runs, raw.export_to, display);
+    absl::Status exported = Export(runs, raw.export_to, display);
+    if (exported.ok()) exported = ExportTraces(raw.runs, raw.export_to, display);
     if (!exported.ok()) return Fail("psring report", std::string(exported.message()), 2);
     return runs.size() == raw.runs.size() ? 0 : 2;
   }

@@ -1,0 +1,107 @@
+#include "experiments/report/kineto.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "experiments/compare/run_trace.h"
+#include "experiments/report/chart_data.h"
+#include "experiments/report/untrusted_json.h"
+
+namespace psring {
+namespace {
+
+using Json = UntrustedJson;
+
+constexpr int kComputing = 7, kFirstLane = 20;  // streams
+constexpr int kLanes = 1000;                    // of a kind, in trace.json
+
+struct Launch {
+  std::string name;
+  double begin = 0, end = 0;
+};
+
+// What a GPU does; waiting and rounds are other views of the same time.
+bool IsWork(const std::string& name) {
+  return name == "forward" || name == "backward" || name == "optimizer" || name == "communication";
+}
+
+class RankTrace {
+ public:
+  void Add(int rank, const Json& event, const std::string& name) {
+    const bool moves = name == "communication";
+    const double ts = NumberAt(event, "ts", 0), us = NumberAt(event, "dur", 0);
+    const int lane = static_cast<int>(std::fmod(std::max(0.0, NumberAt(event, "tid", 0)), kLanes));
+    const int stream = moves ? kFirstLane + lane : kComputing;
+    const Json args = event.contains("args") && event["args"].is_object() ? event["args"] : Json::object();
+    const auto step = static_cast<int64_t>(NumberAt(args, "step", -1));
+    auto& [from, to] = steps_.try_emplace(step, ts, ts + us).first->second;
+    from = std::min(from, ts);
+    to = std::max(to, ts + us);
+    Json shown = {{"stream", stream}, {"device", rank}, {"correlation", events_.size() + 1}, {"step", step}};
+    if (moves) shown["bucket"] = static_cast<int64_t>(NumberAt(args, "bucket", -1));
+    events_.push_back({{"ph", "X"},
+                       {"cat", "kernel"},
+                       {"name", moves ? "ncclKernel_psring" : name},
+                       {"pid", rank},
+                       {"tid", stream},
+                       {"ts", ts},
+                       {"dur", us},
+                       {"args", std::move(shown)}});
+  }
+
+  std::string Text(int rank, size_t ranks) const {
+    Json events = Json::array();
+    for (const auto& [step, span] : steps_) {
+      if (step < 0) continue;
+      events.push_back({{"ph", "X"},
+                        {"cat", "user_annotation"},
+                        {"name", absl::StrCat("ProfilerStep#", step)},
+                        {"pid", rank},
+                        {"tid", 1},
+                        {"ts", span.first},
+                        {"dur", span.second - span.first}});
+    }
+    for (const Json& event : events_) events.push_back(event);
+    return DumpUntrusted({{"schemaVersion", 1},
+                          {"distributedInfo", {{"rank", rank}, {"world_size", ranks}}},
+                          {"traceEvents", std::move(events)}}) +
+           "\n";
+  }
+
+ private:
+  std::vector<Json> events_;
+  std::map<int64_t, std::pair<double, double>> steps_;
+};
+
+}  // namespace
+
+std::map<std::string, std::string> KinetoTraces(const std::string& trace_json) {
+  std::map<std::string, std::string> files;
+  const Json trace = ParseUntrusted(trace_json);
+  if (!trace.is_object() || !trace.contains("traceEvents") || !trace["traceEvents"].is_array()) return files;
+  std::vector<Launch> launches;
+  for (const Json& event : trace["traceEvents"]) {
+    if (TextAt(event, "ph") != "X" || NumberAt(event, "pid", -1) != kLaunchesRow) continue;
+    const double ts = NumberAt(event, "ts", 0);
+    launches.push_back({TextAt(event, "name"), ts, ts + NumberAt(event, "dur", 0)});
+  }
+  for (const Launch& launch : launches) {
+    std::map<int, RankTrace> ranks;
+    for (const Json& event : trace["traceEvents"]) {
+      const double row = NumberAt(event, "pid", -1), ts = NumberAt(event, "ts", -1);
+      const std::string name = TextAt(event, "name");
+      if (TextAt(event, "ph") != "X" || !IsWork(name) || row < 0 || row >= kLaunchesRow) continue;
+      if (ts < launch.begin || ts > launch.end) continue;
+      ranks[static_cast<int>(row)].Add(static_cast<int>(row), event, name);
+    }
+    for (const auto& [rank, spans] : ranks) {
+      files[absl::StrCat(FileName(launch.name), "/rank-", rank, ".json")] = spans.Text(rank, ranks.size());
+    }
+  }
+  return files;
+}
+
+}  // namespace psring
