@@ -164,19 +164,27 @@ bool IsPinned(const void* address) {
 }
 
 // What an event was told to mark, and what of it has come; in memory that forked processes share. The n-th
-// record of an event is done when the stream that it stands in gets there.
+// record of an event is done when the stream that it stands in gets there, whatever other streams the event
+// has been told to mark since: who waits for one record waits for no other.
 struct Marks {
-  std::atomic<uint64_t> told, done;
-  std::atomic<int64_t> ns;  // when the last that is done was
+  static constexpr uint64_t kRecords = 64;  // under way together, at most
 
+  std::atomic<uint64_t> told;
+  std::atomic<uint64_t> reached[kRecords];  // at n modulo their number: n, once it is done
+  std::atomic<int64_t> ns;                  // when the last that is done was
+
+  uint64_t Tell() {
+    const uint64_t record = ++told;
+    PSRING_CHECK(record <= kRecords || Has(record - kRecords));
+    return record;
+  }
   void Reach(uint64_t record) {
     ns = MonotonicNanos();
-    uint64_t before = done;
-    while (before < record && !done.compare_exchange_weak(before, record)) {
-    }
+    reached[record % kRecords] = record;
   }
+  bool Has(uint64_t record) const { return reached[record % kRecords] >= record; }
   void Await(uint64_t record) const {
-    for (int looks = 0; done < record; ++looks) {
+    for (int looks = 0; !Has(record); ++looks) {
       if (looks < 50) {
         sched_yield();
       } else {
@@ -490,14 +498,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return psring::Return(cudaErrorInvalidResourceHandle);
   }
   psring::Marks* const marks = psring::Of(event)->marks;
-  const uint64_t record = ++marks->told;
+  const uint64_t record = marks->Tell();
   psring::Of(stream)->queue.Push([=] { marks->Reach(record); });
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
   const psring::Marks& marks = *psring::Of(event)->marks;
-  if (marks.done < marks.told) return cudaErrorNotReady;
+  if (!marks.Has(marks.told)) return cudaErrorNotReady;
   return psring::failed ? cudaErrorIllegalAddress : cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
