@@ -18,7 +18,7 @@ std::string Shown(double value) { return absl::StrFormat("%.10g", value); }
 
 // Where nothing was evaluated: rank 0's losses.
 void AddLosses(const ChartRun& run, std::vector<Chart>& charts) {
-  const ChartJson& losses = MemberOf(MemberOf(run.json, "steps"), "loss");
+  const ChartJson& losses = MemberOf(MemberOf(run.json(), "steps"), "loss");
   if (!losses.is_array()) return;
   Chart chart{.id = run.IdOf("learning-train_loss-samples"),
               .title = "Learning: training loss against samples over all workers"};
@@ -46,7 +46,7 @@ void AddLosses(const ChartRun& run, std::vector<Chart>& charts) {
 }
 
 void AddLearning(const ChartRun& run, std::vector<Chart>& charts) {
-  const std::vector<CsvRow> points = ParseCsv(TextOf(run.json, "curves_csv"));
+  const std::vector<CsvRow> points = ParseCsv(TextOf(run.json(), "curves_csv"));
   if (points.empty()) return AddLosses(run, charts);
   std::set<double> seeds;
   for (const CsvRow& point : points) seeds.insert(NumberOf(point, "seed").value_or(0));
@@ -94,7 +94,7 @@ void AddLearning(const ChartRun& run, std::vector<Chart>& charts) {
 }
 
 void AddStaleness(const ChartRun& run, std::vector<Chart>& charts) {
-  const ChartJson& histograms = MemberOf(MemberOf(run.json, "steps"), "staleness");
+  const ChartJson& histograms = MemberOf(MemberOf(run.json(), "steps"), "staleness");
   if (!histograms.is_array()) return;
   for (const ChartJson& one : histograms) {
     const std::string strategy = TextOf(one, "strategy");
@@ -144,7 +144,7 @@ void AddStaleness(const ChartRun& run, std::vector<Chart>& charts) {
 
 void AddBench(const ChartRun& run, std::vector<Chart>& charts) {
   std::map<int, std::vector<const CsvRow*>> by_workers;
-  const std::vector<CsvRow> rows = ParseCsv(TextOf(run.json, "bench_csv"));
+  const std::vector<CsvRow> rows = ParseCsv(TextOf(run.json(), "bench_csv"));
   const auto busbw = [](const CsvRow& row) {
     const auto out = NumberOf(row, "out_of_place_busbw_gb_s");
     return out && *out > 0 ? out : NumberOf(row, "in_place_busbw_gb_s");
@@ -188,7 +188,7 @@ void AddBench(const ChartRun& run, std::vector<Chart>& charts) {
 
 // One step of each launch, as it happened: a row a rank and kind.
 void AddTimelines(const ChartRun& run, std::vector<Chart>& charts) {
-  const ChartJson& launches = MemberOf(MemberOf(run.json, "trace"), "launches");
+  const ChartJson& launches = MemberOf(MemberOf(run.json(), "trace"), "launches");
   if (!launches.is_array()) return;
   std::set<std::string> ids;
   for (const ChartJson& launch : launches) {

@@ -1,6 +1,7 @@
 #include "experiments/report/run_rows.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "absl/strings/match.h"
@@ -81,10 +82,10 @@ std::string TextOf(const CsvRow& row, const std::string& key) {
 }
 
 ChartRun ParseRun(const RunData& data) {
-  ChartRun run{.json = ChartJson::parse(data.json, nullptr, false)};
-  run.id = TextOf(run.json, "run_id");
-  run.repeats = ParseCsv(TextOf(run.json, "runs_csv"));
-  const ChartJson& summary = MemberOf(run.json, "summary");
+  ChartRun run{.parsed = std::make_shared<const ChartJson>(ChartJson::parse(data.json, nullptr, false))};
+  run.id = TextOf(run.json(), "run_id");
+  run.repeats = ParseCsv(TextOf(run.json(), "runs_csv"));
+  const ChartJson& summary = MemberOf(run.json(), "summary");
   if (!summary.is_array()) return run;
   for (const ChartJson& entry : summary) {
     const ChartJson& figures = MemberOf(entry, "figures");

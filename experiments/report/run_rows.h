@@ -3,12 +3,14 @@
 #pragma once
 
 #include <map>
-#include <nlohmann/json.hpp>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "experiments/report/run_data.h"
 
 namespace psring {
@@ -28,7 +30,7 @@ std::vector<CsvRow> ParseCsv(const std::string& text);
 std::optional<double> NumberOf(const CsvRow& row, const std::string& key);
 std::string TextOf(const CsvRow& row, const std::string& key);
 
-// A row of the summary; points into its run's JSON, whose values stay where they are when it is moved.
+// A row of the summary; points into its run's JSON.
 struct ChartRow {
   const ChartJson* figures = nullptr;
   const ChartJson* all = nullptr;  // beside the figures: rounds, basis
@@ -44,10 +46,11 @@ struct ChartRow {
 };
 
 struct ChartRun {
-  ChartJson json;
+  std::shared_ptr<const ChartJson> parsed;
   std::string id;
   std::vector<ChartRow> rows;
   std::vector<CsvRow> repeats;
+  const ChartJson& json() const { return *parsed; }
   bool alone = true;  // no other run's charts stand beside it
 
   // "Run X. 5 repeats of 30 steps. Intervals: ..."
