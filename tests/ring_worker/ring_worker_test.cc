@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
@@ -113,7 +114,8 @@ class RingWorkerTest : public testing::Test {
 
   // The table's head comes once all ranks are connected.
   void WaitForTable(const Child& rank_zero) {
-    for (int i = 0; i < 2000 && rank_zero.out().empty(); ++i) absl::SleepFor(absl::Milliseconds(10));
+    const auto is_there = [&] { return absl::StrContains(rank_zero.out(), "busbw"); };
+    for (int i = 0; i < 2000 && !is_there(); ++i) absl::SleepFor(absl::Milliseconds(10));
     ASSERT_THAT(rank_zero.out(), HasSubstr("busbw")) << rank_zero.err();
     absl::SleepFor(absl::Milliseconds(50));
   }
@@ -192,8 +194,12 @@ TEST_F(RingWorkerTest, AKilledRankEndsAllOthersAndIsNamed) {
       if (rank == victim) continue;
       EXPECT_EQ(children[rank]->Wait(absl::Seconds(20)), 1) << "rank " << rank;
       EXPECT_THAT(children[rank]->err(), HasSubstr(absl::StrCat("rank ", victim))) << "rank " << rank;
-      EXPECT_THAT(children[rank]->err(), AnyOf(HasSubstr("closed its connection"), HasSubstr("has ended")));
-      EXPECT_THAT(children[rank]->err(), HasSubstr("all_reduce, native")) << "rank " << rank;
+      // In a call; or, on a slow machine, while ranks still meet before the first.
+      EXPECT_THAT(children[rank]->err(),
+                  AnyOf(AllOf(AnyOf(HasSubstr("closed its connection"), HasSubstr("has ended")),
+                              HasSubstr("all_reduce, native")),
+                        HasSubstr("has died while others waited for it")))
+          << "rank " << rank;
     }
     EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
   }
