@@ -1,6 +1,7 @@
 #include "ring_worker/groups/mpi_session.h"
 
 #include <mpi.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -10,9 +11,11 @@
 #include <thread>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "common/check.h"
 #include "common/reduce.h"
 #include "common/trace.h"
@@ -24,6 +27,8 @@ constexpr absl::Duration kLook = absl::Milliseconds(100);
 // MPI_Finalize waits for every rank, and a rank may still have an evaluation to do.
 constexpr absl::Duration kFinalizeTimeout = absl::Minutes(10);
 constexpr unsigned kAbortSeconds = 5;
+constexpr int kLeaveMs = 5000;
+constexpr absl::Duration kUntilHeard = absl::Milliseconds(300);
 constexpr int64_t kLingerNanos = 20'000'000;  // in which the barrier gets through to the others
 
 std::string ErrorText(int code) {
@@ -34,15 +39,30 @@ std::string ErrorText(int code) {
   return absl::StrReplaceAll(std::string(text, size_t(length)), {{"\n", "; "}});
 }
 
+// MPICH's mpiexec kills the ranks that still run when one has ended that has not taken leave of it.
+// MPI_Finalize does; in its place, this says the same words of PMI 1.1.
+void TakeLeaveOfMpiexec() {
+  const char* const hydra = getenv("HYDI_CONTROL_FD");
+  const char* const number = getenv("PMI_FD");
+  int fd = -1;
+  if (hydra == nullptr || number == nullptr || !absl::SimpleAtoi(number, &fd) || fd < 0) return;
+  constexpr absl::string_view kFinalize = "cmd=finalize\n";
+  if (write(fd, kFinalize.data(), kFinalize.size()) != static_cast<ssize_t>(kFinalize.size())) return;
+  pollfd answered = {fd, POLLIN, 0};
+  char answer[256];  // "cmd=finalize_ack"
+  if (poll(&answered, 1, kLeaveMs) > 0) (void)!read(fd, answer, sizeof answer);
+}
+
 // In place of MPI_Finalize. MPICH 4.0 over UCX 1.13 closes its connections there, and a rank whose own are
 // closed moves nothing any more for one that still waits for its last acknowledgement: over TCP one launch in
-// thirty never ended. Its mpiexec takes an exit with 0 for an end like any other.
+// thirty never ended.
 int PartInPeace() {
   const int code = MPI_Barrier(MPI_COMM_WORLD);
   int there = 0;
   for (const int64_t end = MonotonicNanos() + kLingerNanos; MonotonicNanos() < end;) {
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE);
   }
+  TakeLeaveOfMpiexec();
   return code;
 }
 
@@ -200,6 +220,8 @@ void MpiSession::EndJob(const std::string& why) {
   sigaddset(&alarms, SIGALRM);
   pthread_sigmask(SIG_UNBLOCK, &alarms, nullptr);
   alarm(kAbortSeconds);
+  // MPICH's mpiexec drops what it has not passed on yet when a rank aborts.
+  if (IsMpich()) absl::SleepFor(kUntilHeard);
   if (started_) MPI_Abort(MPI_COMM_WORLD, 1);
   _exit(1);
 }

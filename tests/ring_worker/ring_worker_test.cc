@@ -117,7 +117,7 @@ class RingWorkerTest : public testing::Test {
     const auto is_there = [&] { return absl::StrContains(rank_zero.out(), "busbw"); };
     for (int i = 0; i < 2000 && !is_there(); ++i) absl::SleepFor(absl::Milliseconds(10));
     ASSERT_THAT(rank_zero.out(), HasSubstr("busbw")) << rank_zero.err();
-    absl::SleepFor(absl::Milliseconds(50));
+    absl::SleepFor(absl::Milliseconds(300));  // values are checked before the timed calls
   }
 
   std::string folder_;
