@@ -86,9 +86,11 @@ void StepProbe::Count(const StepRecord& step) {
   warm_ = true;
   ++steps_;
   begins_[step.step] = step.begin_ns;
-  const int64_t now = clock_();
-  // A run of few steps wants each of them.
-  if (now - first_read_ns_ < kBetweenReadings || now - read_ns_ >= kBetweenReadings) Read();
+  // Behind the first, second, fourth, ... step, so that short runs have a reading near their end; then by the
+  // clock.
+  if (steps_ < next_reading_ && clock_() - read_ns_ < kBetweenReadings) return;
+  while (next_reading_ <= steps_) next_reading_ *= 2;
+  Read();
 }
 
 void StepProbe::Read() {
@@ -98,7 +100,6 @@ void StepProbe::Read() {
     if (const absl::StatusOr<int64_t> sent = sent_(); sent.ok()) reading.sent = *sent;
   }
   read_ns_ = clock_();
-  if (!warm_) first_read_ns_ = read_ns_;
 }
 
 void StepProbe::Fill(const Trace& trace, RankResult& result) {

@@ -69,7 +69,7 @@ class StepProbe {
   Clock clock_;
   int64_t steps_ = 0, own_ns_ = 0;
   Reading first_, last_;
-  int64_t first_read_ns_ = INT64_MIN, read_ns_ = INT64_MIN;
+  int64_t read_ns_ = INT64_MIN, next_reading_ = 1;
   bool warm_ = false;  // a measured step has been seen
   std::map<int64_t, int64_t> begins_;
 };
