@@ -1,5 +1,7 @@
 #include "trainer/step_probe.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -29,6 +31,12 @@ double SpanMs() {
 }
 
 }  // namespace
+
+int64_t ThreadCpuNanos() {
+  timespec used = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return int64_t{used.tv_sec} * 1'000'000'000 + used.tv_nsec;
+}
 
 std::optional<int64_t> RunDelayOf(const std::string& schedstat) {
   const std::vector<absl::string_view> fields =
@@ -73,45 +81,54 @@ std::optional<StepMeans> MeansOf(const std::vector<TraceSpan>& spans,
   return means;
 }
 
-absl::StatusOr<StepProbe> StepProbe::Start(Counter sent, int ranks, Clock clock) {
-  StepProbe probe(std::move(sent), ranks, std::move(clock));
+absl::StatusOr<StepProbe> StepProbe::Start(Counter sent, int ranks, Clock clock, Clock cost) {
+  StepProbe probe(std::move(sent), ranks, std::move(clock), std::move(cost));
   if (probe.sent_) PSRING_RETURN_IF_ERROR(probe.sent_().status());
-  probe.Read();
+  probe.ReadSent();
+  probe.ReadDelay();
   return probe;
 }
 
 // Between the last step before the measured ones and the last of these.
 void StepProbe::Count(const StepRecord& step) {
-  if (step.warmup) return Read();
+  if (step.warmup) {
+    ReadSent();
+    return ReadDelay();
+  }
   warm_ = true;
   ++steps_;
   begins_[step.step] = step.begin_ns;
-  // Behind the first, second, fourth, ... step, so that short runs have a reading near their end; then by the
-  // clock.
-  if (steps_ < next_reading_ && clock_() - read_ns_ < kBetweenReadings) return;
-  while (next_reading_ <= steps_) next_reading_ *= 2;
-  Read();
+  const bool due = clock_() - read_ns_ >= kBetweenReadings;
+  // Behind the first, second, fourth, ... step as well, so that short runs have a count near their end.
+  if (due || steps_ >= next_sent_) ReadSent();
+  while (next_sent_ <= steps_) next_sent_ *= 2;
+  if (due) ReadDelay();
 }
 
-void StepProbe::Read() {
-  Reading& reading = warm_ ? last_ : first_;
-  reading = {.steps = steps_, .run_delay_ns = RunDelayNanos()};
-  if (sent_) {
-    if (const absl::StatusOr<int64_t> sent = sent_(); sent.ok()) reading.sent = *sent;
-  }
+void StepProbe::ReadSent() {
+  if (!sent_) return;
+  const absl::StatusOr<int64_t> sent = sent_();
+  if (sent.ok()) (warm_ ? last_sent_ : first_sent_) = {steps_, *sent};
+}
+
+void StepProbe::ReadDelay() {
+  const std::optional<int64_t> delay = RunDelayNanos();
   read_ns_ = clock_();
+  if (delay) (warm_ ? last_delay_ : first_delay_) = {steps_, *delay};
 }
 
 void StepProbe::Fill(const Trace& trace, RankResult& result) {
   if (steps_ == 0) return;
-  const auto read_steps = static_cast<double>((last_.steps - first_.steps) * ranks_);
-  if (first_.run_delay_ns && last_.run_delay_ns) {
-    result.run_delay_ms = Ms(*last_.run_delay_ns - *first_.run_delay_ns) / read_steps;
-  }
-  if (first_.sent && last_.sent && *last_.sent >= *first_.sent) {
-    // Of the steps behind the last reading there is no count: as many bytes as of the others.
-    result.wire_tx_bytes = std::llround(static_cast<double>(*last_.sent - *first_.sent) *
-                                        static_cast<double>(steps_) / read_steps);
+  if (last_delay_.steps < 0) ReadDelay();  // all of it took less time than lies between two readings
+  const auto a_step = [this](const Reading& first, const Reading& last) -> std::optional<double> {
+    if (first.steps < 0 || last.steps <= first.steps || last.value < first.value) return std::nullopt;
+    return static_cast<double>(last.value - first.value) /
+           static_cast<double>((last.steps - first.steps) * ranks_);
+  };
+  if (const auto delay = a_step(first_delay_, last_delay_)) result.run_delay_ms = 1e-6 * *delay;
+  // Of the steps behind the last reading there is no count: as many bytes as of the others.
+  if (const auto sent = a_step(first_sent_, last_sent_)) {
+    result.wire_tx_bytes = std::llround(*sent * static_cast<double>(steps_));
   }
   const std::vector<TraceSpan> spans = trace.spans();
   if (const std::optional<StepMeans> means = MeansOf(spans, begins_)) {

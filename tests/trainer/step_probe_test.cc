@@ -34,7 +34,7 @@ TEST(StepMeans, CountTheMeasuredStepsAlone) {
 TEST(StepProbe, SaysWhatKeepingAStepCostAndNothingOfWarmUp) {
   int64_t now = 0;
   const Clock clock = [&now] { return now; };
-  auto probe = StepProbe::Start(nullptr, /*ranks=*/1, clock);
+  auto probe = StepProbe::Start(nullptr, /*ranks=*/1, clock, clock);
   ASSERT_TRUE(probe.ok()) << probe.status();
   Trace trace(0, 16, clock);
   for (int64_t step = 0; step < 5; ++step) {
