@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -317,6 +318,7 @@ absl::StatusOr<JoinRequest> DecodeJoin(Pieces payload) {
 
 void KeepGrpcRunning() {
   static const bool running = [] {
+    (void)setenv("GRPC_POLL_STRATEGY", "poll", /*overwrite=*/0);
     grpc_init();
     return true;
   }();
