@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "common/address.h"
 #include "common/check.h"
+#include "common/cores.h"
 #include "common/mutex.h"
 #include "ps_server/own_sockets.h"
 #include "ps_server/service_connection.h"
@@ -128,7 +129,7 @@ class GrpcService : public Service {
   absl::Status Listen(const ServiceOptions& options) {
     PSRING_ASSIGN_OR_RETURN(port_, Port::Listen(options.host, options.port));
     PSRING_ASSIGN_OR_RETURN(door_, PayloadDoor::Open(server_.device()));
-    for (int i = 0; i < options.threads; ++i) {
+    for (int i = 0; i < (options.threads > 0 ? options.threads : UsualThreads()); ++i) {
       PSRING_ASSIGN_OR_RETURN(Lane lane, server_.NewLane());
       loops_.push_back({std::make_unique<EventLoop>(server_, *door_, std::move(lane))});
       PSRING_RETURN_IF_ERROR(loops_.back().loop->Start());
@@ -157,6 +158,8 @@ class GrpcService : public Service {
     std::unique_ptr<EventLoop> loop;
     int64_t sockets = 0;  // ever
   };
+
+  static int UsualThreads() { return std::clamp(static_cast<int>(AllowedCores().size()) / 2, 1, 8); }
 
   // The one with the fewest connections; of several, who has been given the fewest. On the port's thread.
   EventLoop& NextLoop() {

@@ -18,8 +18,8 @@ namespace psring {
 
 struct ServiceOptions {
   std::string host = "127.0.0.1";
-  int port = 0;  // 0: the system chooses
-  int threads = 2;
+  int port = 0;     // 0: the system chooses
+  int threads = 0;  // 0: half as many as this process has cores, at most 8; the workers have the others
   LinkShaper* shaper = nullptr;  // the link to other machines; outlives the service
 };
 

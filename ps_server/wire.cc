@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/grpc_polling.h"
 #include "common/reduce.h"
 #include "proto/parameter_server.pb.h"
 
@@ -318,7 +318,7 @@ absl::StatusOr<JoinRequest> DecodeJoin(Pieces payload) {
 
 void KeepGrpcRunning() {
   static const bool running = [] {
-    (void)setenv("GRPC_POLL_STRATEGY", "poll", /*overwrite=*/0);
+    ChooseGrpcPolling();
     grpc_init();
     return true;
   }();

@@ -63,10 +63,7 @@ inline constexpr char kOfferKey[] = "psring-shared-memory";
 inline constexpr int kMaxMessageBytes = 2 * static_cast<int>(kChunkBytes);
 
 // Keeps the gRPC library up until the process ends. It shuts down with its last user otherwise, and where a
-// large write was cut short that takes up to ten seconds, in which nobody hears of the error. Before anything
-// else that uses gRPC: it also has every thread that waits on a completion queue poll the sockets of that
-// queue itself (GRPC_POLL_STRATEGY=poll, unless the environment says otherwise). By default one thread polls
-// for all, and hands each what came for it: a switch between threads for a few microseconds of work.
+// large write was cut short that takes up to ten seconds, in which nobody hears of the error.
 void KeepGrpcRunning();
 
 }  // namespace psring
