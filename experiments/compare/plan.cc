@@ -188,10 +188,7 @@ void KeepWhatConcernsIt(Configuration& configuration) {
   }
   const bool sends = configuration.strategy.needs != StrategyNeeds::kNothing;
   if (!sends || configuration.backend() == "nccl") training.fabric = "auto";
-  if (configuration.strategy.needs != StrategyNeeds::kParameterServer) {
-    training.servers = 0;
-    training.server_placement = "rank0";
-  }
+  if (configuration.strategy.needs != StrategyNeeds::kParameterServer) LeaveServersOut(training);
   if (!sends) training.wire = "float32";
   if (!IsAsynchronousServer(configuration.strategy)) training.staleness_lr = "none";
 }

@@ -67,6 +67,16 @@ TEST(Plan, FlagsThatNoneOfTheStrategiesUnderstandsAreRefused) {
   CompareOptions ring{.strategies = {"ring"}, .workers = {2}, .servers = {2}};
   EXPECT_NE(Refusal(ring).find("--servers is for"), std::string::npos);
   ring.servers = {0};
+  ring.training.on_worker_loss = "continue";
+  EXPECT_EQ(Refusal(ring).find("--on_worker_loss continue is for the strategies that have servers"), 0);
+  ring.strategies = {"ring", "ps-sync"};
+  EXPECT_EQ(Refusal(ring), "");
+  for (const Configuration& configuration : PlanFor(ring).cost) {
+    EXPECT_EQ(configuration.training.on_worker_loss,
+              configuration.strategy.name == "ps-sync" ? "continue" : "");
+  }
+  ring.strategies = {"ring"};
+  ring.training.on_worker_loss.clear();
   ring.training.wire = "float16";
   EXPECT_EQ(Refusal(ring), "");
   ring.strategies = {"single", "dp"};
