@@ -320,6 +320,8 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
   cost_training.evaluate = false;
   PSRING_ASSIGN_OR_RETURN(plan.cost, Configurations(CostStrategies(options, plan.notes), options.workers,
                                                     options.servers, cost_training, catalog, probe, cores));
+  // A row is of both parts.
+  for (Configuration& configuration : plan.cost) configuration.target_accuracy = options.target_accuracy;
   PlanCost(options, probe, cores, plan);
   plan.expected_s = plan.rounds * plan.round_s;
   if (options.training.evaluate) {

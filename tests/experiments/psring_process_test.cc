@@ -161,9 +161,9 @@ TEST_F(PsringTest, DoctorSaysWhatIsHere) {
 }
 
 TEST_F(PsringTest, AComparisonLeavesAFolderWithEverythingInIt) {
-  const Outcome outcome =
-      Run({"compare", "--data", "synthetic", "--model", "mlp-small", "--strategies", "ring,ps-sync,ps-async",
-           "--workers", "2", "--repeats", "2", "--steps", "4", "--samples", "2560", "--batch", "32"});
+  const Outcome outcome = Run({"compare", "--data", "synthetic", "--model", "mlp-small", "--strategies",
+                               "ring,ps-sync,ps-async", "--workers", "2", "--repeats", "2", "--steps", "4",
+                               "--samples", "2560", "--batch", "32", "--target_accuracy", "0.99"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   EXPECT_TRUE(absl::StrContains(outcome.out, "m measured, d derived")) << outcome.out;
   const fs::path run = root_ / "work/runs/latest";
@@ -180,6 +180,9 @@ TEST_F(PsringTest, AComparisonLeavesAFolderWithEverythingInIt) {
     EXPECT_EQ(figures["steps"], 4) << figures;
     if (figures["strategy"] == "none") continue;
     EXPECT_GT(figures["test_accuracy"], 0.05) << figures;
+    EXPECT_TRUE(
+        absl::StrContains(figures["note"].get<std::string>(), "trainings reached an accuracy of 0.99"))
+        << figures;
     if (figures["predicted_payload_bytes_per_worker"].is_null()) continue;
     EXPECT_NEAR(figures["payload_tx_bytes_per_worker"].get<double>() /
                     figures["predicted_payload_bytes_per_worker"].get<double>(),

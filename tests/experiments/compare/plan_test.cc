@@ -127,6 +127,16 @@ TEST(Plan, AccuracyTrainingsSeeTheSameSamples) {
   EXPECT_GT(*samples.begin(), 0);
 }
 
+TEST(Plan, ATargetIsOfEveryRowWhicheverPartItComesFrom) {
+  CompareOptions options;
+  options.target_accuracy = .85;
+  const Plan plan = PlanFor(options);
+  for (const auto* part : {&plan.cost, &plan.accuracy}) {
+    EXPECT_FALSE(part->empty());
+    for (const Configuration& configuration : *part) EXPECT_EQ(configuration.target_accuracy, .85);
+  }
+}
+
 TEST(Plan, MoreWorkersThanCoresAreOversubscribed) {
   for (const Configuration& configuration : PlanFor({}, /*cores=*/2).cost) {
     EXPECT_EQ(configuration.oversubscribed, configuration.workers > 2) << configuration.name();
