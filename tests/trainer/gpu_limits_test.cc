@@ -2,6 +2,8 @@
 // tests/common/fake_cuda.h.
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "absl/strings/match.h"
 #include "tests/common/fake_cuda.h"
 #include "tests/trainer/cluster.h"
@@ -28,16 +30,22 @@ TEST(GpuLimits, TooLittleMemoryIsSaidBeforeAnyIsTaken) {
   EXPECT_EQ(Begin(options), absl::OkStatus());
 }
 
+// All of a step where no host takes part in it; else forward, and a piece of backward for each of three
+// layers.
 TEST(GpuLimits, GraphsAreLaunchedFromTheSecondStepOn) {
-  TrainingOptions options = SmallOptions("single");
-  options.device = "cuda";
-  options.cuda_graph = true;
-  options.steps = 10;
-  const int before = TheFakeCuda().graph_launches;
-  EXPECT_EQ(Begin(options), absl::OkStatus());
-  // Forward, a piece of backward for each of three layers, and the update.
-  EXPECT_EQ(TheFakeCuda().graph_launches - before, 9 * 5);
-  EXPECT_EQ(TheFakeCuda().graphs, 0) << "all are given back";
+  for (const auto& [strategy, optimizer, a_step] :
+       {std::tuple("single", "momentum", 1), std::tuple("single", "adam", 1),
+        std::tuple("ps-sync", "sgd", 4)}) {
+    TrainingOptions options = SmallOptions(strategy);
+    options.device = "cuda";
+    options.optimizer = optimizer;
+    options.cuda_graph = true;
+    options.steps = 10;
+    const int before = TheFakeCuda().graph_launches;
+    EXPECT_EQ(Begin(options), absl::OkStatus());
+    EXPECT_EQ(TheFakeCuda().graph_launches - before, 9 * a_step) << strategy << " " << optimizer;
+    EXPECT_EQ(TheFakeCuda().graphs, 0) << "all are given back";
+  }
 }
 
 TEST(GpuLimits, GraphsAreForGpus) {
