@@ -387,7 +387,10 @@ void ResolveDevice(ExperimentFlags& flags) {
   if (device != training.device && gpus > 0) {
     std::fprintf(stderr,
                  "psring: note: %d GPU%s: too few for that many workers, so all run on the CPU; to share, "
-                 "--device cuda --oversubscribe\n",
+                 "--device cuda --oversubscribe; a GPU's own speed: psring compare --device cuda --workers "
+                 "1; what more "
+                 "would cost, simulated from its layers' times: psring predict --workload FILE "
+                 "(experiments/export_workload.py)\n",
                  gpus, gpus == 1 ? "" : "s");
   }
   training.device = device;

@@ -62,7 +62,8 @@ END
 # goal WHAT VALUE LEAST: a figure beside what it should be at least. Missing it is no failure, and is said.
 goal() {
   awk -v what="$1" -v value="$2" -v least="$3" 'BEGIN {
-    printf "goal     %s: %.2f, at least %s: %s\n", what, value, least, value + 0 >= least + 0 ? "met" : "MISSED"
+    verdict = (value + 0 >= least + 0) ? "met" : "MISSED"
+    printf "goal     %s: %.2f, at least %s: %s\n", what, value, least, verdict
   }' | tee -a "$out/summary.txt"
 }
 # column RUN NAME: of the first row of a training's summary.
@@ -174,7 +175,7 @@ if ((gpus > 0)); then
   done
   goal "a server's round over CUDA IPC, beside pinned memory, times as fast" \
     "$(awk -v ipc="$(column round-auto comm_busy_ms)" -v pinned="$(column round-shm comm_busy_ms)" \
-      'BEGIN {print ipc > 0 ? pinned / ipc : 0}')" 5
+      'BEGIN {print (ipc > 0) ? pinned / ipc : 0}')" 5
   # Synchronous strategies beside single, which adds as many micro-batches.
   for ranks in 1 2 4; do
     steps_of "single-as-$ranks" --device cuda --strategy single --micro_batches $ranks

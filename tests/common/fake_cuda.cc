@@ -458,6 +458,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
+  ++TheFakeCuda().allocations;
   *memory = psring::TheArena().Allocate(bytes);
   return *memory != nullptr ? cudaSuccess : psring::Return(cudaErrorMemoryAllocation);
 }
@@ -473,6 +474,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
   if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
+  ++TheFakeCuda().allocations;
   std::lock_guard lock(psring::pinned_mutex);
   psring::Pinned()[static_cast<const char*>(memory)] = bytes;
   return cudaSuccess;

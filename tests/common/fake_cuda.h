@@ -41,9 +41,10 @@ struct FakeCuda {
   // Where this process's part of device memory begins, in bytes: forked processes, which share memory and
   // events through handles as others do, take parts of their own.
   std::atomic<size_t> memory_from = 0;
-  // Device memory in use, in bytes, and buffers.
+  // Device memory in use, in bytes, and buffers; and how often such memory was asked for, or memory pinned.
   std::atomic<size_t> used = 0;
   std::atomic<int> buffers = 0;
+  std::atomic<int64_t> allocations = 0;
   // Whether handles of memory and events open; and how many are open. They open in the process that made
   // them too, which may play both sides.
   std::atomic<bool> handles_open = true;
