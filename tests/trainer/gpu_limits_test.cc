@@ -63,7 +63,9 @@ TEST(GpuLimits, StepsButTheFirstTakeNoMemory) {
         worker.on_step = [steps = 0, before = int64_t{0}](const StepRecord&) mutable {
           const int64_t now = TheFakeCuda().allocations;
           // Others may still be in their first when this one has its second behind it.
-          if (++steps > 3) EXPECT_EQ(now, before);
+          if (++steps > 3) {
+            EXPECT_EQ(now, before);
+          }
           before = now;
         };
       };
