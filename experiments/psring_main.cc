@@ -24,6 +24,7 @@
 #include "experiments/compare/replay.h"
 #include "experiments/compare/train.h"
 #include "experiments/host/doctor.h"
+#include "experiments/predict/one_gpu.h"
 #include "experiments/predict/predict.h"
 #include "experiments/processes/interrupt.h"
 #include "experiments/report/explain_verb.h"
@@ -387,10 +388,7 @@ void ResolveDevice(ExperimentFlags& flags) {
   if (device != training.device && gpus > 0) {
     std::fprintf(stderr,
                  "psring: note: %d GPU%s: too few for that many workers, so all run on the CPU; to share, "
-                 "--device cuda --oversubscribe; a GPU's own speed: psring compare --device cuda --workers "
-                 "1; what more "
-                 "would cost, simulated from its layers' times: psring predict --workload FILE "
-                 "(experiments/export_workload.py)\n",
+                 "--device cuda --oversubscribe\n",
                  gpus, gpus == 1 ? "" : "s");
   }
   training.device = device;
@@ -409,7 +407,7 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawFlags& raw,
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
   // Whoever waits needs others.
   if (raw.workers.empty() && flags.options.training.straggler != "none") flags.options.workers = {4};
-  ResolveDevice(flags);
+  if (!GoesBeyondOneGpu(flags.options, CudaDeviceCount())) ResolveDevice(flags);
   TrainingOptions checked = flags.options.training;
   checked.steps = 0;          // counts for the cost part: it does not contradict --samples or --epochs
   checked.micro_batches = 1;  // CheckCompareOptions knows the strategies
@@ -517,6 +515,9 @@ int Main(int argc, char** argv) {
   if (!flags.ok())
     return Fail(comparing ? "psring compare" : "psring train", std::string(flags.status().message()), 2);
   (void)train;
+  if (comparing && GoesBeyondOneGpu(flags->options, CudaDeviceCount())) {
+    return CompareOnOneGpu(*flags, !compare_raw.workers.empty(), interrupt, display);
+  }
   return comparing ? RunCompare(*flags, interrupt, display) : RunTrain(*flags, interrupt, display);
 }
 
