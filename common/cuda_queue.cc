@@ -19,6 +19,8 @@ constexpr absl::Duration kLook = absl::Microseconds(50);
 // Longer than anything that a GPU does for us between two waits. What depends on others has a watch, which
 // knows better.
 constexpr absl::Duration kStuck = absl::Minutes(10);
+// For work whose peers are gone to come to its end.
+constexpr absl::Duration kGivenUp = absl::Seconds(1);
 constexpr int64_t kOldOriginNs = 10'000'000'000;
 
 absl::Status Prefixed(absl::string_view prefix, const absl::Status& status) {
@@ -35,8 +37,9 @@ class CudaEvent : public Event::State {
     if (event_ != nullptr) context_->GiveBack(Use::kOrder, event_);
   }
 
-  // `error` of the work so far; where it is OK, `stream` is what marks the point.
-  absl::Status Record(absl::Status error, cudaStream_t stream) {
+  // `error` of the work so far; where it is OK, `stream` is what marks the point: in `recording`, where that
+  // is not null.
+  absl::Status Record(absl::Status error, cudaStream_t stream, std::shared_ptr<CudaRecording> recording) {
     cudaEvent_t event = nullptr;
     if (error.ok()) {
       absl::StatusOr<cudaEvent_t> taken = context_->TakeEvent(Use::kOrder);
@@ -46,6 +49,7 @@ class CudaEvent : public Event::State {
     MutexLock lock(mutex_);
     event_ = event;
     error_ = error;
+    recording_ = std::move(recording);
     recorded_ = true;
     changed_.NotifyAll();
     return error;
@@ -53,17 +57,28 @@ class CudaEvent : public Event::State {
 
   bool Happened() const override {
     MutexLock lock(mutex_);
+    if (recorded_ && recording_ != nullptr) return false;
     return recorded_ && (!error_.ok() || cudaEventQuery(event_) != cudaErrorNotReady);
   }
 
   absl::Status Wait(absl::Time deadline) override {
     PSRING_RETURN_IF_ERROR(WaitUntilRecorded(deadline));
+    if (recording_ != nullptr) {
+      return absl::InternalError(absl::StrCat(context_->name(), ": a point of recorded work is awaited"));
+    }
     return waits_->Await(event_, deadline);
   }
 
-  // Work that comes later on `stream` starts after this event.
-  absl::Status Precede(cudaStream_t stream) {
+  // Where it is a point of: null, nowhere that is recorded.
+  absl::StatusOr<std::shared_ptr<CudaRecording>> recording() {
     PSRING_RETURN_IF_ERROR(WaitUntilRecorded(absl::Now() + kStuck));
+    return recording_;
+  }
+
+  // Work that comes later on `stream` starts after this event, and may never start for the same reasons.
+  absl::Status Precede(cudaStream_t stream, CudaWaits& waits) {
+    PSRING_RETURN_IF_ERROR(WaitUntilRecorded(absl::Now() + kStuck));
+    if (&waits != waits_.get()) waits.AddThoseOf(*waits_);
     return CudaStatus("cudaStreamWaitEvent", cudaStreamWaitEvent(stream, event_, 0));
   }
 
@@ -85,7 +100,8 @@ class CudaEvent : public Event::State {
   CondVar changed_;
   bool recorded_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
-  cudaEvent_t event_ = nullptr;  // written once, before recorded_
+  cudaEvent_t event_ = nullptr;               // written once, before recorded_
+  std::shared_ptr<CudaRecording> recording_;  // likewise
 };
 
 }  // namespace
@@ -96,6 +112,15 @@ void CudaWaits::Add(std::weak_ptr<CudaWatch> watch) {
     return w.expired() || (!w.owner_before(watch) && !watch.owner_before(w));  // gone, or here already
   });
   watches_.push_back(std::move(watch));
+}
+
+void CudaWaits::AddThoseOf(CudaWaits& other) {
+  std::vector<std::weak_ptr<CudaWatch>> watches;
+  {
+    MutexLock lock(other.mutex_);
+    watches = other.watches_;
+  }
+  for (const std::weak_ptr<CudaWatch>& watch : watches) Add(watch);
 }
 
 void CudaWaits::Note(const char* what) {
@@ -109,8 +134,14 @@ absl::Status CudaWaits::Await(cudaEvent_t event, absl::Time deadline) {
     const cudaError_t state = cudaEventQuery(event);
     if (state == cudaSuccess) return absl::OkStatus();
     if (state != cudaErrorNotReady) return Failed(state);
-    PSRING_RETURN_IF_ERROR(AskWatches());
     const absl::Time now = absl::Now();
+    if (absl::Status gone = AskWatches(); !gone.ok()) {
+      // What it waited for returns now, and the work behind it is done: in memory that its owners free next.
+      while (cudaEventQuery(event) == cudaErrorNotReady && absl::Now() < now + kGivenUp) {
+        absl::SleepFor(kLook);
+      }
+      return gone;
+    }
     if (now > deadline) {
       return absl::DeadlineExceededError(absl::StrCat(context_->name(),
                                                       ": what was enqueued was not done after ",
@@ -148,8 +179,11 @@ absl::Status CudaWaits::Failed(cudaError_t error) {
                                           " (with CUDA_LAUNCH_BLOCKING=1 the call itself is named)"));
 }
 
-CudaQueue::CudaQueue(std::shared_ptr<CudaContext> context)
-    : context_(std::move(context)), waits_(std::make_shared<CudaWaits>(context_)), error_(Open()) {}
+CudaQueue::CudaQueue(std::shared_ptr<CudaContext> context, bool records)
+    : context_(std::move(context)),
+      waits_(std::make_shared<CudaWaits>(context_)),
+      error_(Open()),
+      records_(records) {}
 
 absl::Status CudaQueue::Open() {
   PSRING_RETURN_IF_ERROR(context_->Select());
@@ -160,12 +194,14 @@ absl::Status CudaQueue::Open() {
 }
 
 CudaQueue::~CudaQueue() {
-  if (capturing_) {
-    const absl::StatusOr<cudaGraph_t> graph = EndCapture();
-    if (graph.ok()) cudaGraphDestroy(*graph);
+  if (began_) {
+    const absl::StatusOr<CudaStream::Captured> captured = EndCapture();
+    if (captured.ok()) cudaGraphDestroy(captured->graph);
   }
   if (error_.ok()) (void)Await();
-  for (const PendingStamp& stamp : stamps_) context_->GiveBack(Use::kTime, stamp.event);
+  for (const PendingStamp& stamp : stamps_) {
+    if (!stamp.recorded) context_->GiveBack(Use::kTime, stamp.event);
+  }
   if (origin_ != nullptr) context_->GiveBack(Use::kTime, origin_);
   if (done_ != nullptr) context_->GiveBack(Use::kOrder, done_);
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
@@ -195,6 +231,11 @@ void CudaQueue::Enqueue(const char* what, const std::function<absl::Status(cudaS
   if (!error_.ok()) error_ = Prefixed(absl::StrCat(context_->name(), ": ", what), error_);
 }
 
+void CudaQueue::Watch(std::weak_ptr<CudaWatch> watch) {
+  if (IsRecorded()) recording_->watches.push_back(watch);
+  waits_->Add(std::move(watch));
+}
+
 void CudaQueue::Run(const std::function<absl::Status()>& work) {
   RefuseInCapture("host work");
   if (error_.ok()) error_ = Await();
@@ -208,12 +249,17 @@ absl::Status CudaQueue::Await() {
 }
 
 void CudaQueue::Stamp(int64_t& ns) {
-  RefuseInCapture("a stamp");
-  if (origin_ == nullptr && error_.ok()) error_ = SetClock();
+  if (origin_ == nullptr && error_.ok() && !IsRecorded()) error_ = SetClock();
   if (!error_.ok()) return;
   absl::StatusOr<cudaEvent_t> event = context_->TakeEvent(Use::kTime);
   error_ = event.status();
   if (!error_.ok()) return;
+  if (IsRecorded()) {  // the graph marks it each time that it gets there
+    recording_->stamps.push_back({*event, &ns});
+    error_ = CudaStatus("cudaEventRecordWithFlags",
+                        cudaEventRecordWithFlags(*event, stream_, cudaEventRecordExternal));
+    return;
+  }
   stamps_.push_back({*event, &ns});
   error_ = CudaStatus("cudaEventRecord", cudaEventRecord(*event, stream_));
 }
@@ -236,7 +282,7 @@ void CudaQueue::ResolveStamps() {
     if (error_.ok())
       error_ = CudaStatus("cudaEventElapsedTime", cudaEventElapsedTime(&ms, origin_, stamp.event));
     *stamp.ns = origin_ns_ + std::llround(1e6 * double{ms});
-    context_->GiveBack(Use::kTime, stamp.event);
+    if (!stamp.recorded) context_->GiveBack(Use::kTime, stamp.event);
   }
   const bool any = !stamps_.empty();
   stamps_.clear();
@@ -246,18 +292,39 @@ void CudaQueue::ResolveStamps() {
 std::shared_ptr<Event::State> CudaQueue::NewEvent() { return std::make_shared<CudaEvent>(context_, waits_); }
 
 void CudaQueue::Record(Event::State& event) {
-  RefuseInCapture("an event");
   if (error_.ok()) error_ = context_->Select();
-  error_ = static_cast<CudaEvent&>(event).Record(error_, stream_);
+  error_ = static_cast<CudaEvent&>(event).Record(error_, stream_, recording());
 }
 
 void CudaQueue::WaitFor(const Event& event) {
-  RefuseInCapture("a wait");
   if (!error_.ok() || event.state() == nullptr) return;
   auto* const of_a_gpu = dynamic_cast<CudaEvent*>(event.state());
-  error_ = context_->Select();
+  if (of_a_gpu == nullptr) RefuseInCapture("a wait for what is not recorded");
+  if (error_.ok()) error_ = context_->Select();
   if (!error_.ok()) return;
-  error_ = of_a_gpu != nullptr ? of_a_gpu->Precede(stream_) : event.Wait(absl::Now() + kStuck);
+  if (of_a_gpu == nullptr) {
+    error_ = event.Wait(absl::Now() + kStuck);
+    return;
+  }
+  const absl::StatusOr<std::shared_ptr<CudaRecording>> recorded = of_a_gpu->recording();
+  error_ = recorded.ok() ? TakePart(*recorded) : recorded.status();
+  if (error_.ok()) error_ = of_a_gpu->Precede(stream_, *waits_);
+}
+
+// This queue waits for a point of `recorded`; null: of nothing that is recorded.
+absl::Status CudaQueue::TakePart(const std::shared_ptr<CudaRecording>& recorded) {
+  if (recorded == recording()) return absl::OkStatus();
+  if (recorded == nullptr) {
+    RefuseInCapture("a wait for what is not recorded");
+    return error_;
+  }
+  if (!recorded->under_way || IsRecorded() || !records_) {
+    return absl::InternalError(
+        absl::StrCat(context_->name(), ": a wait for a point of recorded work, ",
+                     records_ ? "which is not under way" : "in which only compute streams take part"));
+  }
+  recording_ = recorded;
+  return absl::OkStatus();
 }
 
 // Other threads go on as they like meanwhile: a capture is this thread's affair.
@@ -267,25 +334,43 @@ absl::Status CudaQueue::BeginCapture() {
     error_ = CudaStatus("cudaStreamBeginCapture",
                         cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
   }
-  capturing_ = error_.ok();
+  began_ = error_.ok();
+  if (began_) recording_ = std::make_shared<CudaRecording>(context_);
   return error_;
 }
 
-absl::StatusOr<cudaGraph_t> CudaQueue::EndCapture() {
-  if (!capturing_) return absl::InternalError("no capture has begun");
-  capturing_ = false;
+absl::StatusOr<CudaStream::Captured> CudaQueue::EndCapture() {
+  if (!began_) return absl::InternalError("no capture has begun");
+  began_ = false;
+  recording_->under_way = false;
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
   if (ended != cudaSuccess) (void)cudaGetLastError();  // this one is answered here
   // What failed in between says more than that the capture did.
   if (error_.ok()) error_ = CudaStatus("cudaStreamEndCapture", ended);
-  if (error_.ok()) return graph;
+  if (error_.ok()) return CudaStream::Captured{graph, recording_};
   if (graph != nullptr) cudaGraphDestroy(graph);
   return error_;
 }
 
+void CudaQueue::Replay(cudaGraphExec_t graph, CudaRecording& recording) {
+  for (const auto& watch : recording.watches) waits_->Add(watch);
+  // Work of something that has ended must not be launched.
+  if (error_.ok()) error_ = waits_->AskWatches();
+  if (error_.ok() && origin_ == nullptr && !recording.stamps.empty()) error_ = SetClock();
+  Enqueue("graph", [&](cudaStream_t stream) {
+    PSRING_RETURN_IF_ERROR(CudaStatus("cudaGraphLaunch", cudaGraphLaunch(graph, stream)));
+    for (const auto& call : recording.behind) PSRING_RETURN_IF_ERROR(call(stream));
+    return absl::OkStatus();
+  });
+  if (!error_.ok()) return;
+  for (const CudaRecording::Stamp& stamp : recording.stamps) {
+    stamps_.push_back({stamp.event, stamp.ns, /*recorded=*/true});
+  }
+}
+
 void CudaQueue::RefuseInCapture(const char* what) {
-  if (!capturing_ || !error_.ok()) return;
+  if (!IsRecorded() || !error_.ok()) return;
   error_ = absl::InternalError(absl::StrCat(context_->name(), ": ", what, " while work is recorded"));
 }
 

@@ -26,15 +26,17 @@ class CudaWaits {
   explicit CudaWaits(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
 
   void Add(std::weak_ptr<CudaWatch> watch);
+  void AddThoseOf(CudaWaits& other);
   // Notes that `what` was enqueued, for the error of something that fails later.
   void Note(const char* what);
 
   // Until `event` has happened. DeadlineExceeded names the device; the GPU's own failure comes with the last
   // calls before it.
   absl::Status Await(cudaEvent_t event, absl::Time deadline);
+  // The first error that one of them has.
+  absl::Status AskWatches();
 
  private:
-  absl::Status AskWatches();
   absl::Status Failed(cudaError_t error);
 
   const std::shared_ptr<CudaContext> context_;
@@ -46,7 +48,8 @@ class CudaWaits {
 
 class CudaQueue {
  public:
-  explicit CudaQueue(std::shared_ptr<CudaContext> context);
+  // `records`: may take part in recordings.
+  CudaQueue(std::shared_ptr<CudaContext> context, bool records);
   // Waits for what is queued.
   ~CudaQueue();
 
@@ -55,7 +58,7 @@ class CudaQueue {
   void Enqueue(const char* what, const std::function<absl::Status(cudaStream_t)>& work);
   // Waits, then works.
   void Run(const std::function<absl::Status()>& work);
-  void Watch(std::weak_ptr<CudaWatch> watch) { waits_->Add(std::move(watch)); }
+  void Watch(std::weak_ptr<CudaWatch> watch);
   void Stamp(int64_t& ns);
   // A point of this queue that Record can be told to mark later, from the queue's thread.
   std::shared_ptr<Event::State> NewEvent();
@@ -63,18 +66,24 @@ class CudaQueue {
   void WaitFor(const Event& event);
   absl::Status Synchronize();
   // Until EndCapture, what is enqueued is noted and not done; all that is no work of the GPU's is an error.
+  // Another queue takes part from where it waits for an event of one that does.
   absl::Status BeginCapture();
-  absl::StatusOr<cudaGraph_t> EndCapture();
+  absl::StatusOr<CudaStream::Captured> EndCapture();
+  std::shared_ptr<CudaRecording> recording() const { return IsRecorded() ? recording_ : nullptr; }
+  void Replay(cudaGraphExec_t graph, CudaRecording& recording);
 
  private:
   struct PendingStamp {
     cudaEvent_t event;
     int64_t* ns;
+    bool recorded = false;  // the event is a recording's
   };
 
   absl::Status Open();
+  bool IsRecorded() const { return recording_ != nullptr && recording_->under_way; }
   // Notes the error where work is being captured, to which `what` cannot belong.
   void RefuseInCapture(const char* what);
+  absl::Status TakePart(const std::shared_ptr<CudaRecording>& recording);
   absl::Status Await();
   absl::Status SetClock();
   void ResolveStamps();
@@ -84,7 +93,9 @@ class CudaQueue {
   cudaStream_t stream_ = nullptr;
   cudaEvent_t done_ = nullptr;
   absl::Status error_;
-  bool capturing_ = false;
+  const bool records_;
+  bool began_ = false;                        // the recording under way
+  std::shared_ptr<CudaRecording> recording_;  // the last that it took part in
   // Times are told from an event whose moment is known: milliseconds in a float, so it must not be long ago.
   cudaEvent_t origin_ = nullptr;
   int64_t origin_ns_ = 0;

@@ -1,5 +1,7 @@
 #include "common/cuda_reduce_kernels.h"
 
+#include "common/cuda_for_each.h"
+
 namespace psring::gpu {
 namespace {
 
@@ -8,27 +10,11 @@ namespace {
 constexpr unsigned kThreads = 512;
 constexpr size_t kMostBlocks = 64;
 
-template <typename F>
-__global__ void __launch_bounds__(kThreads) ForEach(size_t count, F f) {
-  const size_t stride = size_t{gridDim.x} * kThreads;
-  for (size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += stride) f(i);
-}
-
-struct OnStream {
-  cudaStream_t stream;
-  template <typename F>
-  void operator()(size_t count, const F& f) const {
-    const size_t blocks = (count + kThreads - 1) / kThreads;
-    const unsigned grid = static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
-    ForEach<<<grid, kThreads, 0, stream>>>(count, f);
-  }
-};
-
 }  // namespace
 
 cudaError_t Launch(size_t count, const ReduceKernel& kernel, cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
-  std::visit([=](const auto& f) { LaunchInPacks(count, f, OnStream{stream}); }, kernel);
+  std::visit([=](const auto& f) { LaunchInPacks(count, f, OnStream<kThreads, kMostBlocks>{stream}); }, kernel);
   return cudaGetLastError();
 }
 

@@ -12,7 +12,8 @@ namespace {
 // The caller's own: its calls enqueue on the GPU and return.
 class ComputeStream : public CudaStream {
  public:
-  explicit ComputeStream(std::shared_ptr<CudaContext> context) : queue_(std::move(context)) {}
+  explicit ComputeStream(std::shared_ptr<CudaContext> context)
+      : queue_(std::move(context), /*records=*/true) {}
 
   void Copy(void* to, const void* from, size_t bytes) override { queue_.Copy(to, from, bytes); }
   void Zero(void* to, size_t bytes) override { queue_.Zero(to, bytes); }
@@ -33,7 +34,9 @@ class ComputeStream : public CudaStream {
 
   void Watch(std::weak_ptr<CudaWatch> watch) override { queue_.Watch(std::move(watch)); }
   absl::Status BeginCapture() override { return queue_.BeginCapture(); }
-  absl::StatusOr<cudaGraph_t> EndCapture() override { return queue_.EndCapture(); }
+  absl::StatusOr<Captured> EndCapture() override { return queue_.EndCapture(); }
+  std::shared_ptr<CudaRecording> recording() override { return queue_.recording(); }
+  void Replay(cudaGraphExec_t graph, CudaRecording& recording) override { queue_.Replay(graph, recording); }
 
  private:
   CudaQueue queue_;
@@ -43,7 +46,7 @@ class ComputeStream : public CudaStream {
 class BackgroundStream : public CudaStream {
  public:
   BackgroundStream(std::shared_ptr<CudaContext> context, const std::string& name)
-      : queue_(std::move(context)), thread_(name) {}
+      : queue_(std::move(context), /*records=*/false), thread_(name) {}
 
   void Copy(void* to, const void* from, size_t bytes) override {
     thread_.Push([=, this] { queue_.Copy(to, from, bytes); });
@@ -70,7 +73,11 @@ class BackgroundStream : public CudaStream {
   absl::Status BeginCapture() override {
     return absl::UnimplementedError("only a GPU's compute stream can be recorded");
   }
-  absl::StatusOr<cudaGraph_t> EndCapture() override { return BeginCapture(); }
+  absl::StatusOr<Captured> EndCapture() override { return BeginCapture(); }
+  std::shared_ptr<CudaRecording> recording() override { return nullptr; }
+  void Replay(cudaGraphExec_t graph, CudaRecording& recording) override {
+    thread_.Push([this, graph, &recording] { queue_.Replay(graph, recording); });
+  }
 
   Event Record() override {
     std::shared_ptr<Event::State> event = queue_.NewEvent();
@@ -102,6 +109,10 @@ class BackgroundStream : public CudaStream {
 };
 
 }  // namespace
+
+CudaRecording::~CudaRecording() {
+  for (const Stamp& stamp : stamps) context_->GiveBack(CudaContext::EventUse::kTime, stamp.event);
+}
 
 std::unique_ptr<Stream> NewCudaStream(std::shared_ptr<CudaContext> context, StreamKind kind,
                                       const std::string& name) {

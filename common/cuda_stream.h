@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,6 +25,31 @@ class CudaWatch {
   virtual ~CudaWatch() = default;
   // An error ends the wait, and becomes the stream's.
   virtual absl::Status Look() = 0;
+};
+
+class CudaStream;
+
+// What belongs to recorded work besides its graph (recorded_work.h). One thread: the one that records, and
+// replays.
+class CudaRecording {
+ public:
+  struct Stamp {
+    cudaEvent_t event;  // marked by the graph
+    int64_t* ns;
+  };
+
+  explicit CudaRecording(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
+  ~CudaRecording();
+
+  bool under_way = true;
+  std::vector<Stamp> stamps;
+  // Of the streams that took part: asked before the work is replayed, too.
+  std::vector<std::weak_ptr<CudaWatch>> watches;
+  // Called whenever the work has been put on a stream, with that; not while it is recorded.
+  std::vector<std::function<absl::Status(cudaStream_t)>> behind;
+
+ private:
+  const std::shared_ptr<CudaContext> context_;
 };
 
 class CudaStream : public Stream {
@@ -41,8 +67,14 @@ class CudaStream : public Stream {
 
   // See recorded_work.h, which is the door to these. Compute streams only.
   virtual absl::Status BeginCapture() = 0;
-  // The caller owns it.
-  virtual absl::StatusOr<cudaGraph_t> EndCapture() = 0;
+  struct Captured {
+    cudaGraph_t graph;  // the caller owns it
+    std::shared_ptr<CudaRecording> recording;
+  };
+  virtual absl::StatusOr<Captured> EndCapture() = 0;
+  // That this stream takes part in now; null: what is enqueued is done.
+  virtual std::shared_ptr<CudaRecording> recording() = 0;
+  virtual void Replay(cudaGraphExec_t graph, CudaRecording& recording) = 0;
 };
 
 // A stream that cannot be made is one that has failed: Synchronize tells.

@@ -2,6 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <utility>
+
 #include "common/check.h"
 #include "common/cuda_context.h"
 #include "common/cuda_stream.h"
@@ -11,28 +13,26 @@ namespace {
 
 class CudaGraph : public RecordedWork {
  public:
-  CudaGraph(CudaStream& stream, cudaGraphExec_t graph) : stream_(stream), graph_(graph) {}
+  CudaGraph(CudaStream& stream, cudaGraphExec_t graph, std::shared_ptr<CudaRecording> recording)
+      : stream_(stream), graph_(graph), recording_(std::move(recording)) {}
   ~CudaGraph() override { cudaGraphExecDestroy(graph_); }
 
-  void Replay() override {
-    stream_.Enqueue("graph", [graph = graph_](cudaStream_t queue) {
-      return CudaStatus("cudaGraphLaunch", cudaGraphLaunch(graph, queue));
-    });
-  }
+  void Replay() override { stream_.Replay(graph_, *recording_); }
 
  private:
   CudaStream& stream_;
   const cudaGraphExec_t graph_;
+  const std::shared_ptr<CudaRecording> recording_;
 };
 
-absl::StatusOr<std::unique_ptr<RecordedWork>> GraphOf(CudaStream& stream, cudaGraph_t graph) {
+absl::StatusOr<std::unique_ptr<RecordedWork>> GraphOf(CudaStream& stream, CudaStream::Captured captured) {
   size_t nodes = 0;
-  PSRING_RETURN_IF_ERROR(CudaStatus("cudaGraphGetNodes", cudaGraphGetNodes(graph, nullptr, &nodes)));
+  PSRING_RETURN_IF_ERROR(CudaStatus("cudaGraphGetNodes", cudaGraphGetNodes(captured.graph, nullptr, &nodes)));
   if (nodes == 0) return nullptr;
   cudaGraphExec_t made = nullptr;
   PSRING_RETURN_IF_ERROR(
-      CudaStatus("cudaGraphInstantiate", cudaGraphInstantiateWithFlags(&made, graph, /*flags=*/0)));
-  return std::make_unique<CudaGraph>(stream, made);
+      CudaStatus("cudaGraphInstantiate", cudaGraphInstantiateWithFlags(&made, captured.graph, /*flags=*/0)));
+  return std::make_unique<CudaGraph>(stream, made, std::move(captured.recording));
 }
 
 }  // namespace
@@ -46,9 +46,9 @@ absl::Status BeginRecording(Stream& stream) {
 absl::StatusOr<std::unique_ptr<RecordedWork>> EndRecording(Stream& stream) {
   CudaStream* const cuda = CudaStream::From(stream);
   PSRING_CHECK(cuda != nullptr);
-  PSRING_ASSIGN_OR_RETURN(const cudaGraph_t graph, cuda->EndCapture());
-  absl::StatusOr<std::unique_ptr<RecordedWork>> made = GraphOf(*cuda, graph);
-  cudaGraphDestroy(graph);
+  PSRING_ASSIGN_OR_RETURN(const CudaStream::Captured captured, cuda->EndCapture());
+  absl::StatusOr<std::unique_ptr<RecordedWork>> made = GraphOf(*cuda, captured);
+  cudaGraphDestroy(captured.graph);
   return made;
 }
 

@@ -20,8 +20,11 @@ class RecordedWork {
 };
 
 // From here on what this thread puts on `stream`, a GPU's compute stream, is noted instead of done. That may
-// be copies and zeroes within device and pinned memory, and ops in shapes that they have computed before,
-// which need no memory any more. Host work, stamps, events and waits fail, and End says so.
+// be copies and zeroes within device and pinned memory, ops in shapes that they have computed before, which
+// need no memory any more, and collectives of a group that says so. Another compute stream takes part from
+// where it waits for an event recorded here, and `stream` must wait for an event of its end; such events are
+// the recording's own. A stamp tells the moment at each replay, and its place must last as long as they do.
+// Host work, and waits of the host or for what is not recorded, fail, and End says so.
 absl::Status BeginRecording(Stream& stream);
 // Null where there was nothing.
 absl::StatusOr<std::unique_ptr<RecordedWork>> EndRecording(Stream& stream);

@@ -85,7 +85,8 @@ void VisitFlags(Options& o, Visitor& visit) {
 
   visit.Switch(Row{"--cuda_graph", group, "",
                    "GPUs: record forward and backward in the second step and repeat them from then on, by a "
-                   "call a layer instead of one a kernel"},
+                   "call a layer instead of one a kernel; with single, none and NCCL (a process a rank) the "
+                   "whole step with its all-reduces, by one call"},
                o.cuda_graph, true);
 
   group = "How long (one of --steps, --samples, --epochs; else 1 epoch)";

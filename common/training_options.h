@@ -36,7 +36,7 @@ struct TrainingOptions {
   double epochs = 0;  // 1 where none is given
   int64_t warmup_steps = 0;
 
-  bool cuda_graph = false;         // forward and backward recorded, and repeated
+  bool cuda_graph = false;         // forward and backward, or whole steps, recorded and repeated
   int batch = 128;                 // per worker
   int micro_batches = 1;           // single only
   int replicas = 1;                // dp only: devices in one process

@@ -24,6 +24,7 @@
 #include "experiments/compare/replay.h"
 #include "experiments/compare/train.h"
 #include "experiments/host/doctor.h"
+#include "experiments/predict/one_gpu.h"
 #include "experiments/predict/predict.h"
 #include "experiments/processes/interrupt.h"
 #include "experiments/report/explain_verb.h"
@@ -406,7 +407,7 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawFlags& raw,
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
   // Whoever waits needs others.
   if (raw.workers.empty() && flags.options.training.straggler != "none") flags.options.workers = {4};
-  ResolveDevice(flags);
+  if (!GoesBeyondOneGpu(flags.options, CudaDeviceCount())) ResolveDevice(flags);
   TrainingOptions checked = flags.options.training;
   checked.steps = 0;          // counts for the cost part: it does not contradict --samples or --epochs
   checked.micro_batches = 1;  // CheckCompareOptions knows the strategies
@@ -514,6 +515,9 @@ int Main(int argc, char** argv) {
   if (!flags.ok())
     return Fail(comparing ? "psring compare" : "psring train", std::string(flags.status().message()), 2);
   (void)train;
+  if (comparing && GoesBeyondOneGpu(flags->options, CudaDeviceCount())) {
+    return CompareOnOneGpu(*flags, !compare_raw.workers.empty(), interrupt, display);
+  }
   return comparing ? RunCompare(*flags, interrupt, display) : RunTrain(*flags, interrupt, display);
 }
 

@@ -32,8 +32,12 @@ struct GroupInfo {
   // where MakeProcessGroup or Split made the group.
   int local_rank = 0;
   int local_size = 1;
-  bool on_gpu = false;            // takes memory of its rank's GPU as it is; else host memory alone
-  bool joins_calls = false;       // AllReduceTogether is more than its calls in a row
+  bool on_gpu = false;       // takes memory of its rank's GPU as it is; else host memory alone
+  bool joins_calls = false;  // AllReduceTogether is more than its calls in a row
+  // Calls on a GPU's compute stream may be recorded (recorded_work.h): by all ranks or by none, and each rank
+  // replays its recording when the others do; what was recorded must be gone before the group. Where several
+  // ranks are threads of a process, launching a recording may wait for another's: then it is not for use.
+  bool recordable = false;
   std::string through_host = {};  // why it does not, where it was told of a GPU and might have
 };
 

@@ -1,4 +1,5 @@
-// A forward or backward pass that enqueues the same work every time, as CUDA graphs.
+// Work that is enqueued in the same way every time (a forward or backward pass, or both and what a strategy
+// makes of the gradients), as CUDA graphs.
 #pragma once
 
 #include <functional>
@@ -14,11 +15,15 @@
 namespace psring {
 
 // The first run only enqueues: ops find their algorithms and their memory. The second records, the others
-// repeat what it recorded. A backward pass is cut where gradients become ready, so that what comes of that
-// (events, stamps, other streams) stands between the recorded pieces and not in them. One thread.
+// repeat what it recorded. What calls `cut` is cut there: a backward pass where gradients become ready, so
+// that what comes of that (events, stamps, other streams) stands between the recorded pieces and not in them.
+// One thread.
 class RecordedPass {
  public:
   using Ready = std::function<void(ReadyRange range)>;
+
+  // Whether the next run repeats what was recorded, without calling `enqueue`.
+  bool repeats() const { return runs_ > 1; }
 
   // `enqueue` puts the pass on `stream`, a GPU's compute stream and always the same, and calls its argument
   // where a range is ready; each time `ready` is called in its place, in stream order, with nothing being

@@ -50,6 +50,9 @@ struct StepInfo {
   int64_t samples = 0;                // in this rank's gradient
   int64_t global_samples = 0;         // in all ranks' gradients of this step
   int64_t global_samples_before = 0;  // of all steps before: the learning rate's clock
+  // A recording of an earlier step is repeated (see records_steps): between BeginStep and FinishStep nothing
+  // is called, and what was enqueued there is done again.
+  bool is_repeated = false;
 };
 
 // What a strategy says of a step when it is finished.
@@ -84,6 +87,15 @@ class SyncStrategy {
   virtual void GradientsReady(absl::Span<const Bucket> buckets, Event ready) {
     for (const Bucket& bucket : buckets) GradientReady(bucket, ready);
   }
+
+  // Behind the last bucket, when all of the step's backward pass has been enqueued.
+  virtual void FinishBackward() {}
+
+  // With --cuda_graph: whether all that is enqueued between BeginStep and FinishStep may be recorded,
+  // together with forward and backward, and repeated in steps of as many samples: it is the same each time,
+  // it is work of a GPU on the compute stream and on streams that it waits for, and stamps go to where they
+  // went before.
+  virtual bool records_steps() const { return false; }
 
   // On return gradients may be overwritten, in stream order. Waits for what the step has started.
   virtual absl::StatusOr<StepReport> FinishStep() = 0;
@@ -153,7 +165,8 @@ struct StrategyContext {
   double clip_norm = 0;           // synchronous: of the mean gradient over all parameters; 0: not clipped
   bool staleness_lr = false;      // asynchronous parameter servers: the rate is divided by the staleness
   DType wire = DType::kFloat32;   // of gradients on their way
-  bool cuda_graph = false;        // updates on `compute` may be recorded
+  bool cuda_graph = false;        // work on `compute` may be recorded
+  bool shares_process = false;    // other ranks are threads of this process
   // Parameter servers that come back after a death: so many steps apart they keep what they go back to; 0:
   // they do not come back.
   int64_t kept_every = 0;

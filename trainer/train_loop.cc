@@ -203,11 +203,13 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
   StepRecord record{.rank = worker_.rank, .step = step, .warmup = step < plan_.warmup_steps};
   record.begin_ns = trace.Now();
   SampledStep drawn = sampler_->Next();
-  const StepInfo info{.step = step,
-                      .samples = drawn.samples,
-                      .global_samples = drawn.global_samples,
-                      .global_samples_before = global_samples_};
+  StepInfo info{.step = step,
+                .samples = drawn.samples,
+                .global_samples = drawn.global_samples,
+                .global_samples_before = global_samples_};
   const std::vector<std::vector<int64_t>> batches = BatchesOf(std::move(drawn));
+  const auto last_pass = step_passes_.find({batches.size() - 1, info.global_samples});
+  info.is_repeated = last_pass != step_passes_.end() && last_pass->second.repeats();
 
   PSRING_RETURN_IF_ERROR(strategy_->BeginStep(info));
   pipeline_->BeginStep();
@@ -215,17 +217,10 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step, int64_t& next) {
   stamps_.assign(batches.size(), {});
   for (size_t i = 0; i < batches.size(); ++i) {
     PSRING_ASSIGN_OR_RETURN(const Batch batch, batches_->Load(worker_.data.train, batches[i], *compute_));
-    compute_->Stamp(stamps_[i].forward_ns);
-    if (i == 0) delay_->Begin(step + sample_shift_);
-    PSRING_RETURN_IF_ERROR(Forward(batch));
-    delay_->Prolong();
-    compute_->Stamp(stamps_[i].backward_ns);
-    // The last one hands finished buckets to the strategy on its way.
-    PSRING_RETURN_IF_ERROR(Backward(static_cast<int>(i), batch));
-    compute_->Stamp(stamps_[i].end_ns);
+    PSRING_RETURN_IF_ERROR(Compute(i, batch, info));
   }
   batches_->DownloadScore(*compute_);
-  PSRING_CHECK(pipeline_->all_ready());
+  PSRING_CHECK(info.is_repeated || pipeline_->all_ready());
   PSRING_ASSIGN_OR_RETURN(StepReport report, strategy_->FinishStep());
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   const int64_t updated_ns = trace.Now();
@@ -282,11 +277,36 @@ std::vector<std::vector<int64_t>> Training::BatchesOf(SampledStep drawn) const {
   return batches;
 }
 
+absl::Status Training::Compute(size_t batch_of_step, const Batch& batch, const StepInfo& info) {
+  if (!strategy_->records_steps()) return ForwardAndBackward(batch_of_step, batch, info);
+  absl::Status status;
+  const auto enqueue = [&](const RecordedPass::Ready&) {
+    status = ForwardAndBackward(batch_of_step, batch, info);
+  };
+  RecordedPass& pass = step_passes_[{batch_of_step, info.global_samples}];
+  PSRING_RETURN_IF_ERROR(pass.Run(*compute_, enqueue, {}));
+  return status;
+}
+
+absl::Status Training::ForwardAndBackward(size_t batch_of_step, const Batch& batch, const StepInfo& info) {
+  Stamps& stamps = stamps_[batch_of_step];
+  compute_->Stamp(stamps.forward_ns);
+  if (batch_of_step == 0) delay_->Begin(info.step + sample_shift_);
+  PSRING_RETURN_IF_ERROR(Forward(batch));
+  delay_->Prolong();
+  compute_->Stamp(stamps.backward_ns);
+  // The last one hands finished buckets to the strategy on its way.
+  PSRING_RETURN_IF_ERROR(Backward(static_cast<int>(batch_of_step), batch));
+  compute_->Stamp(stamps.end_ns);
+  if (batch_of_step + 1 == stamps_.size()) strategy_->FinishBackward();
+  return absl::OkStatus();
+}
+
 absl::Status Training::Forward(const Batch& batch) {
   const auto enqueue = [&](const RecordedPass::Ready&) {
     model_->Forward(weights_.span(), batch, batches_->score(), *compute_);
   };
-  if (options_.cuda_graph && batch.size > 0) return forward_passes_[batch.size].Run(*compute_, enqueue, {});
+  if (RecordsPasses() && batch.size > 0) return forward_passes_[batch.size].Run(*compute_, enqueue, {});
   enqueue({});
   return absl::OkStatus();
 }
@@ -314,7 +334,7 @@ absl::Status Training::Backward(int batch_of_step, const Batch& batch) {
   const auto enqueue = [&](const RecordedPass::Ready& ready) {
     model_->Backward(weights_.span(), batch, to, *compute_, ready);
   };
-  if (options_.cuda_graph && batch.size > 0) {
+  if (RecordsPasses() && batch.size > 0) {
     return backward_passes_[{batch_of_step, batch.size}].Run(*compute_, enqueue, on_ready);
   }
   enqueue(on_ready);

@@ -50,6 +50,9 @@ class Training {
   // train_loop.cc
   absl::Status Steps();
   absl::StatusOr<StepRecord> Step(int64_t step, int64_t& next);
+  absl::Status Compute(size_t batch_of_step, const Batch& batch, const StepInfo& info);
+  absl::Status ForwardAndBackward(size_t batch_of_step, const Batch& batch, const StepInfo& info);
+  bool RecordsPasses() const { return options_.cuda_graph && !strategy_->records_steps(); }
   absl::Status Forward(const Batch& batch);
   absl::Status Backward(int batch_of_step, const Batch& batch);
   std::vector<std::vector<int64_t>> BatchesOf(SampledStep drawn) const;
@@ -111,8 +114,11 @@ class Training {
   HostView gradient_;
   int gradient_fd_ = -1;
   std::optional<BatchMemory> batches_;
-  // With --cuda_graph: by the samples of a batch; backward also by which of the step's batches it is, since
-  // its gradient goes elsewhere.
+  // With --cuda_graph. Where the strategy records steps: by which of the step's batches it is, and all ranks'
+  // samples of the step, which say how many are in each rank's batch.
+  std::map<std::pair<size_t, int64_t>, RecordedPass> step_passes_;
+  // Elsewhere: by the samples of a batch; backward also by which of the step's batches it is, since its
+  // gradient goes elsewhere.
   std::map<int, RecordedPass> forward_passes_;
   std::map<std::pair<int, int>, RecordedPass> backward_passes_;
   bool server_shares_ = false;  // a parameter server on this host may work in our buffers
@@ -135,7 +141,8 @@ class Training {
   struct Stamps {
     int64_t forward_ns = 0, backward_ns = 0, end_ns = 0;
   };
-  std::vector<Stamps> stamps_;  // of a step's batches; the compute stream writes into them
+  std::vector<Stamps>
+      stamps_;  // of a step's batches, each always at one place; the compute stream writes them
 
   int64_t global_samples_ = 0;  // in all updates so far
   int64_t version_ = 0;         // asynchronous: updates in this rank's weights, those of all workers

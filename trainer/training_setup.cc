@@ -100,9 +100,11 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                                                  .staleness_lr = options.staleness_lr == "inverse",
                                                  .wire = wire,
                                                  .cuda_graph = options.cuda_graph,
+                                                 .shares_process = options.ranks_per_process > 1,
                                                  .kept_every = kept_every,
                                                  .on_note = worker.on_note}));
   t.shares_steps_ = AlgorithmOf(*t.strategy_row_, options.strategy) == "async";
+  t.stamps_.reserve(static_cast<size_t>(options.micro_batches * options.accumulate));
   t.pipeline_.emplace(t.buckets_, *t.compute_, *t.strategy_);
 
   PSRING_ASSIGN_OR_RETURN(t.delay_, ComputeDelay::Create(options, worker.rank, MonotonicNanos));

@@ -45,17 +45,62 @@ train() { # NAME FLAGS...
   [[ $* == *--workload* ]] && data=
   step "train-$1" 900 "$here/bin/psring" train $data --out "$out/$1" "${@:2}"
 }
-# compare_speed OURS THEIRS: samples/s of a training beside PyTorch's, as a line of the summary.
+# compare_speed OURS THEIRS [GOAL]: samples/s of a training beside PyTorch's, as a line of the summary.
 compare_speed() {
-  python3 - "$out" "$1" "$2" <<'END' 2>/dev/null | tee -a "$out/summary.txt"
+  python3 - "$out" "$1" "$2" "${3:-}" <<'END' 2>/dev/null | tee -a "$out/summary.txt"
 import csv, json, sys
-out, ours, theirs = sys.argv[1:]
+out, ours, theirs, goal = sys.argv[1:]
 with open(f"{out}/{ours}/summary.csv") as f:
     mine = float(next(csv.DictReader(f))["samples_per_s"])
 with open(f"{out}/{theirs}.log") as f:
     peer = json.loads(f.read().strip().splitlines()[-1])["samples_per_s"]
-print(f"speed    {ours} {mine:,.0f} samples/s, {theirs} {peer:,.0f}: {mine / peer:.2f} times")
+verdict = f", at least {goal}: {'met' if mine / peer >= float(goal) else 'MISSED'}" if goal else ""
+print(f"speed    {ours} {mine:,.0f} samples/s, {theirs} {peer:,.0f}: {mine / peer:.2f} times{verdict}")
 END
+  return 0
+}
+# goal WHAT VALUE LEAST: a figure beside what it should be at least. Missing it is no failure, and is said.
+goal() {
+  awk -v what="$1" -v value="$2" -v least="$3" 'BEGIN {
+    verdict = (value + 0 >= least + 0) ? "met" : "MISSED"
+    printf "goal     %s: %.2f, at least %s: %s\n", what, value, least, verdict
+  }' | tee -a "$out/summary.txt"
+}
+# column RUN NAME: of the first row of a training's summary.
+column() {
+  python3 -c 'import csv, sys
+print(next(csv.DictReader(open(sys.argv[1])))[sys.argv[2]])' "$out/$1/summary.csv" "$2" 2>/dev/null || echo 0
+}
+# agree OURS THEIRS: the weights in two trainings' last checkpoints; at most 1e-4 apart, relative, in L2.
+agree() {
+  local said
+  if ! command -v python3 >/dev/null; then
+    say "skipped  weights of $1 and $2: no python3"
+  elif said=$(python3 - "$out/checkpoints/$1" "$out/checkpoints/$2" <<'END' 2>&1
+import array, glob, json, math, struct, sys
+def weights(folder):
+    newest = max(glob.glob(folder + "/step*"), key=lambda path: int(path.rsplit("step", 1)[1]))
+    with open(newest + "/model.safetensors", "rb") as file:
+        head = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        data = file.read()
+    return {name: array.array("f", data[slice(*about["data_offsets"])])
+            for name, about in head.items() if name != "__metadata__"}
+ours, theirs = map(weights, sys.argv[1:])
+pairs = [pair for name in theirs for pair in zip(ours[name], theirs[name], strict=True)]
+apart = math.sqrt(sum((a - b) ** 2 for a, b in pairs) / sum(b * b for _, b in pairs))
+print(f"{apart:.2e} apart")
+sys.exit(not apart <= 1e-4)
+END
+  ); then
+    say "passed   weights of $1 and $2: ${said##*$'\n'}"
+  else
+    say "FAILED   weights of $1 and $2: ${said##*$'\n'}"
+    failed=1
+  fi
+}
+# Of 20 steps of SGD, with a checkpoint.
+steps_of() { # NAME FLAGS...
+  train "$1" "${@:2}" --model mlp --optimizer sgd --steps 20 --warmup_steps 1 --checkpoint_dir "$out/checkpoints/$1"
 }
 peer=()
 train cpu-ring --device cpu --strategy ring --workers 2 --model mlp-small --steps 50
@@ -64,6 +109,9 @@ step op-bandwidth-cpu 120 "$here/bin/op_bandwidth" cpu 64
 if ((gpus > 0)); then
   # Adding and optimizer steps beside a copy.
   step op-bandwidth 300 "$here/bin/op_bandwidth" cuda 256
+  while read -r op share; do
+    goal "$op beside a copy" "$share" 0.85
+  done < <(awk '$1 ~ /^(add|sgd|momentum|adam)$/ {print $1, $3}' "$out/op-bandwidth.log")
   for model in mlp cnn; do
     train "single-$model" --device cuda --strategy single --model $model --steps 500 --warmup_steps 20
     train "single-graph-$model" --device cuda --strategy single --model $model --steps 500 --warmup_steps 20 --cuda_graph
@@ -73,13 +121,14 @@ if ((gpus > 0)); then
       step "pytorch-$model" 900 "${peer[@]}"
       step "pytorch-compiled-$model" 900 "${peer[@]}" --compile
     fi
-    # At batch 128; the goal is twice PyTorch by itself.
+    # At batch 128.
     for ours in single single-graph; do
-      compare_speed "$ours-$model" "pytorch-$model"
+      compare_speed "$ours-$model" "pytorch-$model" 2
       compare_speed "$ours-$model" "pytorch-compiled-$model"
     done
     train "none-$model" --device cuda --strategy none --workers "$gpus" --model $model --steps 500 --warmup_steps 20
   done
+  ((${#peer[@]})) || say "skipped  beside PyTorch: python3 has no torch that sees a GPU"
   # Large products, beside torch.compile in the same precision; at least as fast.
   wide=(--device cuda --model mlp --width 8192 --batch 4096 --steps 50 --warmup_steps 10)
   for precision in float32 tf32 bfloat16; do
@@ -87,8 +136,8 @@ if ((gpus > 0)); then
     train "wide-graph-$precision" --strategy single --lr 0.001 --precision $precision --cuda_graph "${wide[@]}"
     if ((${#peer[@]})); then
       step "pytorch-wide-$precision" 900 python3 "$here/pytorch_peer.py" --lr 0.001 --precision $precision --compile "${wide[@]}"
-      compare_speed "wide-$precision" "pytorch-wide-$precision"
-      compare_speed "wide-graph-$precision" "pytorch-wide-$precision"
+      compare_speed "wide-$precision" "pytorch-wide-$precision" 1
+      compare_speed "wide-graph-$precision" "pytorch-wide-$precision" 1
     fi
   done
   # With two ranks at least, which share a GPU where there is one: functional, not a measurement.
@@ -97,6 +146,11 @@ if ((gpus > 0)); then
   for strategy in ring nccl star ps-sync ps-async ps-ssp:1 ps-backup:1; do
     train "$strategy-$workers" --device cuda --strategy $strategy --workers $workers $share --model mlp --steps 200 \
       --warmup_steps 10 --check_replicas
+  done
+  # Whole steps as graphs, NCCL's all-reduces in them.
+  for strategy in ring nccl; do
+    train "$strategy-graph-$workers" --device cuda --strategy $strategy --workers $workers $share --model mlp --steps 200 \
+      --warmup_steps 10 --check_replicas --cuda_graph
   done
   # Our schedules between GPUs, in segments of several rounds, and through the host beside them.
   for strategy in ring star; do
@@ -119,13 +173,18 @@ if ((gpus > 0)); then
     train "round-$payload" --device cuda --strategy ps-sync --workers 1 --workload resnet50 --align_steps \
       --payload $payload --steps 30 --warmup_steps 3
   done
-  # Synchronous strategies beside single, which adds as many micro-batches: their losses agree.
+  goal "a server's round over CUDA IPC, beside pinned memory, times as fast" \
+    "$(awk -v ipc="$(column round-auto comm_busy_ms)" -v pinned="$(column round-shm comm_busy_ms)" \
+      'BEGIN {print (ipc > 0) ? pinned / ipc : 0}')" 5
+  # Synchronous strategies beside single, which adds as many micro-batches.
   for ranks in 1 2 4; do
-    train "single-as-$ranks" --device cuda --strategy single --micro_batches $ranks --model mlp --steps 20
-    for strategy in ring ps-sync; do
-      train "$strategy-as-$ranks" --device cuda --strategy $strategy --workers $ranks --oversubscribe --model mlp --steps 20 \
-        --check_replicas
+    steps_of "single-as-$ranks" --device cuda --strategy single --micro_batches $ranks
+    for strategy in ring star ps-sync; do
+      steps_of "$strategy-as-$ranks" --device cuda --strategy $strategy --workers $ranks --oversubscribe --check_replicas
+      agree "$strategy-as-$ranks" "single-as-$ranks"
     done
+    steps_of "ring-graph-as-$ranks" --device cuda --strategy ring --workers $ranks --oversubscribe --check_replicas --cuda_graph
+    agree "ring-graph-as-$ranks" "single-as-$ranks"
   done
   train "nccl-tcp-$workers" --device cuda --strategy nccl --fabric tcp --workers $workers $share --steps 200
   if command -v compute-sanitizer >/dev/null; then
@@ -137,7 +196,11 @@ if ((gpus > 0)); then
       step "$tool-shard" 1800 compute-sanitizer --tool $tool --error-exitcode 9 "$here/tests/ps_on_gpu_test" \
         --gtest_filter='Devices/*'
     done
+  else
+    say "skipped  memcheck and racecheck: no compute-sanitizer"
   fi
+else
+  say "skipped  all that needs a GPU: training, collectives, a server's rounds, bandwidth, PyTorch, compute-sanitizer"
 fi
 say "$( ((failed)) && echo "something failed" || echo "all is well"); see $out"
 exit $failed

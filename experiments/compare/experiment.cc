@@ -86,7 +86,8 @@ absl::Status CheckCollectives(const ExperimentFlags& flags, const Prepared& prep
       if (configuration.backend() == "nccl") {
         if (const absl::Status gpus = FindGpus().status(); !gpus.ok()) {
           return absl::FailedPreconditionError(
-              absl::StrCat("strategy ", name, ": NCCL needs a GPU: ", gpus.message()));
+              absl::StrCat("strategy ", name, ": NCCL needs a GPU: ", gpus.message(),
+                           "; check it with nvidia-smi, or choose ring, which CPUs have too"));
         }
       }
     }

@@ -94,6 +94,17 @@ inline constexpr Phrase kVerdictEven = {
 inline constexpr Phrase kVerdictWins = {
     "Verdict: $0 wins with $1 workers, by a factor of $2 in samples/s over $3, simulated.",
     "结论：$1 个 worker 时 $0 胜出，每秒样本数为 $3 的 $2 倍，模拟。"};
+inline constexpr Phrase kOneGpu = {
+    "psring: note: one GPU: single and none are measured on it; what more GPUs would come to is simulated "
+    "from "
+    "its layers' times (to let ranks share it: --device cuda --oversubscribe; to compare on CPUs: --device "
+    "cpu)",
+    "psring: 注意：只有一块 GPU：在其上实测 single 与 none，更多 GPU "
+    "的结果由各层的时间模拟（共用一块：--device cuda "
+    "--oversubscribe；在 CPU 上比较：--device cpu）"};
+inline constexpr Phrase kBeyondOneGpu = {
+    "\nMore GPUs like this one ($0), *simulated* from the times in $1/workload.csv:\n",
+    "\n更多同样的 GPU（$0），由 $1/workload.csv 中的时间*模拟*：\n"};
 inline constexpr Phrase kPredictAllOfIt = {
     "all of it: $0/report.html, and beside it summary.csv, summary.json, predict.txt, manifest.json",
     "全部结果：$0/report.html，同一目录下还有 summary.csv、summary.json、predict.txt、manifest.json"};

@@ -109,8 +109,8 @@ class NcclGroup final : public ProcessGroup {
       return absl::OkStatus();
     }
     on_gpu->Watch(communicator_);
-    on_gpu->Enqueue("nccl collective", [this, call](cudaStream_t queue) {
-      return Start(call, call.in.data, call.out.data, queue);
+    on_gpu->Enqueue("nccl collective", [this, call, on_gpu](cudaStream_t queue) {
+      return Start(call, call.in.data, call.out.data, queue, on_gpu->recording());
     });
     return absl::OkStatus();
   }
@@ -120,8 +120,9 @@ class NcclGroup final : public ProcessGroup {
     CudaStream* const on_gpu = CudaStream::From(stream);
     if (on_gpu == nullptr || calls.size() < 2) return ProcessGroup::EnqueueTogether(calls, stream);
     on_gpu->Watch(communicator_);
-    on_gpu->Enqueue("nccl group call",
-                    [this, calls](cudaStream_t queue) { return StartTogether(calls, queue); });
+    on_gpu->Enqueue("nccl group call", [this, calls, on_gpu](cudaStream_t queue) {
+      return StartTogether(calls, queue, on_gpu->recording());
+    });
     return absl::OkStatus();
   }
 
@@ -197,18 +198,21 @@ class NcclGroup final : public ProcessGroup {
     return absl::StrCat(Name(call.collective), " of ", call.in.count, " ", Name(call.in.type), " elements");
   }
 
-  absl::Status Start(const CollectiveCall& call, const void* in, void* out, cudaStream_t stream) {
+  // Now, or at each replay of `recording`.
+  absl::Status Start(const CollectiveCall& call, const void* in, void* out, cudaStream_t stream,
+                     const std::shared_ptr<CudaRecording>& recording = nullptr) {
     if (std::max(call.in.count, call.out.count) == 0) return absl::OkStatus();
-    PSRING_RETURN_IF_ERROR(communicator_->Start(
-        What(call), stream,
-        [&](const NcclLibrary& nccl, ncclComm_t comm) { return Tell(nccl, comm, call, in, out, stream); }));
-    Count(call);
-    return absl::OkStatus();
+    return StartOrRecord(
+        What(call), DerivedTraffic(call, size()), stream, recording,
+        [&](const NcclLibrary& nccl, ncclComm_t comm) { return Tell(nccl, comm, call, in, out, stream); });
   }
 
-  absl::Status StartTogether(const std::vector<CollectiveCall>& calls, cudaStream_t stream) {
+  absl::Status StartTogether(const std::vector<CollectiveCall>& calls, cudaStream_t stream,
+                             const std::shared_ptr<CudaRecording>& recording) {
     const std::string what = absl::StrCat("group call of ", calls.size(), ", the first an ", What(calls[0]));
-    PSRING_RETURN_IF_ERROR(communicator_->Start(what, stream, [&](const NcclLibrary& nccl, ncclComm_t comm) {
+    Traffic traffic;
+    for (const CollectiveCall& call : calls) traffic = traffic + DerivedTraffic(call, size());
+    const auto start = [&](const NcclLibrary& nccl, ncclComm_t comm) {
       ncclResult_t result = nccl.GroupStart();
       for (const CollectiveCall& call : calls) {
         if (result != ncclSuccess && result != ncclInProgress) break;
@@ -217,14 +221,43 @@ class NcclGroup final : public ProcessGroup {
       // A group that was begun is ended, or the thread's next call would belong to it.
       const ncclResult_t ended = nccl.GroupEnd();
       return result == ncclSuccess || result == ncclInProgress ? ended : result;
-    }));
-    for (const CollectiveCall& call : calls) Count(call);
+    };
+    return StartOrRecord(what, traffic, stream, recording, start);
+  }
+
+  absl::Status StartOrRecord(const std::string& what, const Traffic& traffic, cudaStream_t stream,
+                             const std::shared_ptr<CudaRecording>& recording,
+                             const NcclCommunicator::Call& call) {
+    if (recording == nullptr) {
+      PSRING_RETURN_IF_ERROR(communicator_->Start(what, stream, call));
+      Count(traffic);
+      return absl::OkStatus();
+    }
+    PSRING_RETURN_IF_ERROR(communicator_->Record(what, call));
+    NoteRecorded(what, traffic, recording);
     return absl::OkStatus();
   }
 
-  void Count(const CollectiveCall& call) {
+  // One event behind each replay says when all of its collectives are done.
+  void NoteRecorded(const std::string& what, const Traffic& traffic,
+                    const std::shared_ptr<CudaRecording>& recording) {
+    if (recorded_in_.lock() != recording) {
+      recorded_in_ = recording;
+      recorded_ = std::make_shared<Recorded>(Recorded{.first = what});
+      recording->behind.push_back([this, all = recorded_](cudaStream_t stream) {
+        Count(all->traffic);
+        return communicator_->Launched(
+            absl::StrCat(all->first, all->calls > 1 ? " and the others" : "", ", repeated from a recording,"),
+            stream);
+      });
+    }
+    ++recorded_->calls;
+    recorded_->traffic = recorded_->traffic + traffic;
+  }
+
+  void Count(const Traffic& traffic) {
     MutexLock lock(mutex_);
-    traffic_ = traffic_ + DerivedTraffic(call, size());
+    traffic_ = traffic_ + traffic;
   }
 
   const int gpu_;
@@ -232,6 +265,14 @@ class NcclGroup final : public ProcessGroup {
   std::shared_ptr<NcclCommunicator> communicator_;
   cudaStream_t stream_ = nullptr;
   StagingBuffer staged_in_, staged_out_;
+  // What the recording under way, or the last, holds of ours.
+  struct Recorded {
+    std::string first;
+    int calls = 0;
+    Traffic traffic = {};
+  };
+  std::weak_ptr<CudaRecording> recorded_in_;
+  std::shared_ptr<Recorded> recorded_;
   mutable Mutex mutex_;
   Traffic traffic_ ABSL_GUARDED_BY(mutex_);
 };
@@ -335,7 +376,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(Rendezvous& rendezvo
                                                .algorithm = algorithm,
                                                .transport = transport,
                                                .on_gpu = options.gpu >= 0,
-                                               .joins_calls = options.gpu >= 0},
+                                               .joins_calls = options.gpu >= 0,
+                                               .recordable = options.gpu >= 0},
                                      gpu, std::move(communicator),
                                      NcclGroup::Parts{nccl, options.timeout, wishes});
 }

@@ -78,6 +78,20 @@ absl::Status NcclCommunicator::Start(const std::string& what, cudaStream_t strea
     if (absl::Status told = nccl_.ToStatus(Named(what), call(nccl_, comm_)); !told.ok()) return Fail(told);
   }
   PSRING_RETURN_IF_ERROR(AwaitIdle(what));
+  return Launched(what, stream);
+}
+
+// CUDA lets a thread that records ask about no event.
+absl::Status NcclCommunicator::Record(const std::string& what, const Call& call) {
+  {
+    MutexLock lock(mutex_);
+    PSRING_RETURN_IF_ERROR(ExamineWithoutEvents());
+    if (absl::Status told = nccl_.ToStatus(Named(what), call(nccl_, comm_)); !told.ok()) return Fail(told);
+  }
+  return AwaitIdle(what);
+}
+
+absl::Status NcclCommunicator::Launched(const std::string& what, cudaStream_t stream) {
   MutexLock lock(mutex_);
   PSRING_ASSIGN_OR_RETURN(const cudaEvent_t done, TakeEvent());
   PSRING_RETURN_IF_ERROR(CudaStatus("cudaEventRecord", cudaEventRecord(done, stream)));
@@ -147,14 +161,19 @@ absl::StatusOr<bool> NcclCommunicator::IsIdle() {
   return absl::UnavailableError(absl::StrCat(nccl_.GetErrorString(state), ": ", nccl_.GetLastError(comm_)));
 }
 
-// What has gone wrong so far, in any of the ways in which something can.
-absl::Status NcclCommunicator::Examine() {
+absl::Status NcclCommunicator::ExamineWithoutEvents() {
   if (!aborted_.ok()) return Fail(aborted_);
   const absl::StatusOr<bool> idle = IsIdle();
   const std::string what = in_flight_.empty() ? "communicator" : in_flight_.front().what;
   if (!idle.ok()) {
     return Fail(absl::Status(idle.status().code(), absl::StrCat(Named(what), ": ", idle.status().message())));
   }
+  return absl::OkStatus();
+}
+
+// What has gone wrong so far, in any of the ways in which something can.
+absl::Status NcclCommunicator::Examine() {
+  PSRING_RETURN_IF_ERROR(ExamineWithoutEvents());
   while (!in_flight_.empty()) {
     const InFlight& first = in_flight_.front();
     const cudaError_t state = cudaEventQuery(first.done);

@@ -40,6 +40,11 @@ class NcclCommunicator final : public CudaWatch {
   using Call = std::function<ncclResult_t(const NcclLibrary&, ncclComm_t)>;
   // `call` puts a collective on `stream`; returns when NCCL has taken it in, which is long before it is done.
   absl::Status Start(const std::string& what, cudaStream_t stream, const Call& call);
+  // The same while `stream` is recorded: nothing is under way before it is replayed, each time with Launched
+  // behind it. Graphs that hold it must be gone before the communicator, whose end waits for them.
+  absl::Status Record(const std::string& what, const Call& call);
+  // What was started on `stream` so far is under way: `what`.
+  absl::Status Launched(const std::string& what, cudaStream_t stream);
   // Until all that was started is done.
   absl::Status Wait();
 
@@ -63,6 +68,7 @@ class NcclCommunicator final : public CudaWatch {
   absl::Status AwaitIdle(const std::string& what);
   absl::StatusOr<bool> IsIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Examine() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status ExamineWithoutEvents() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Fail(absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<cudaEvent_t> TakeEvent() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -179,12 +179,22 @@ TEST_F(FakeCudaTest, WhatHasNoPlaceInARecordingIsNamed) {
   const auto device = MakeDevice("cuda").value();
   const Buffer memory = device->Allocate(4).value();
   float host = 0;
-  int64_t ns = 0;
+  const Event before = device->NewStream(StreamKind::kCompute, "another")->Record();
+  const auto lane = device->NewStream(StreamKind::kBackground, "lane");
   const std::pair<const char*, std::function<void(Stream&)>> cases[] = {
       {"host work", [](Stream& s) { s.Run([] { return absl::OkStatus(); }); }},
-      {"a stamp", [&](Stream& s) { s.Stamp(ns); }},
-      {"an event", [](Stream& s) { s.Record(); }},
-      {"a wait", [](Stream& s) { s.WaitFor(Event()); }},
+      {"a wait for what is not recorded", [&](Stream& s) { s.WaitFor(before); }},
+      {"a point of recorded work is awaited",
+       [](Stream& s) {
+         const absl::Status awaited = s.Record().Wait(absl::Now() + absl::Seconds(20));
+         CudaStream::From(s)->Enqueue("a wait", [awaited](cudaStream_t) { return awaited; });
+       }},
+      {"only compute streams take part",
+       [&](Stream& s) {
+         lane->WaitFor(s.Record());
+         const absl::Status refused = lane->Synchronize();
+         CudaStream::From(s)->Enqueue("a lane", [refused](cudaStream_t) { return refused; });
+       }},
       {"a wait of the host", [](Stream& s) { (void)s.Synchronize(); }},
       {"cudaMemcpyAsync", [&](Stream& s) { s.Copy(memory.data(), &host, 4); }},
       {"cudaMalloc", [&](Stream& s) {
@@ -198,9 +208,100 @@ TEST_F(FakeCudaTest, WhatHasNoPlaceInARecordingIsNamed) {
     ExpectSaid(EndRecording(*stream).status(), {"cuda:0", what});
     ExpectSaid(stream->Synchronize(), {what});
   }
-  const auto lane = device->NewStream(StreamKind::kBackground, "lane");
-  ExpectSaid(BeginRecording(*lane), {"compute stream"});
+  ExpectSaid(BeginRecording(*device->NewStream(StreamKind::kBackground, "lane")), {"compute stream"});
   ExpectSaid(BeginRecording(*MakeCpuDevice()->NewStream(StreamKind::kCompute, "cpu")), {"compute stream"});
+}
+
+// Whichever way what the edges of a graph leave open goes (the fake tries both): `b` is added to `sum` on a
+// stream beside, behind what sets it and before it is doubled.
+class RecordedStreams {
+ public:
+  void Enqueue(Stream& main, Stream& beside) {
+    main.Copy(b_.data(), a_.data(), 4);
+    main.Stamp(begin_ns_);
+    beside.WaitFor(main.Record());
+    ops_->Add(sum_.span(), b_.span(), beside);
+    beside.Stamp(added_ns_);
+    if (joins_) main.WaitFor(beside.Record());
+    ops_->Add(sum_.span(), sum_.span(), main);
+  }
+
+  const std::unique_ptr<Device> device_ = MakeDevice("cuda").value();
+  const std::unique_ptr<Stream> main_ = device_->NewStream(StreamKind::kCompute, "main"),
+                                beside_ = device_->NewStream(StreamKind::kCompute, "beside");
+  const std::unique_ptr<Ops> ops_ = MakeUpdateOps(*device_).value();
+  const Buffer a_ = device_->Allocate(4).value(), b_ = device_->Allocate(4).value(),
+               sum_ = device_->Allocate(4).value();
+  bool joins_ = true;
+  int64_t begin_ns_ = 0, added_ns_ = 0;
+};
+
+TEST_F(FakeCudaTest, StreamsTakePartInARecordingBetweenTheirWaits) {
+  RecordedStreams streams;
+  std::unique_ptr<RecordedWork> work;
+  float expected = 0;
+  int64_t last = 0;
+  for (int run = 0; run < 7; ++run) {
+    const float value = static_cast<float>(run + 1);
+    streams.main_->Copy(streams.a_.data(), &value, 4);
+    if (run == 1) {
+      ASSERT_EQ(BeginRecording(*streams.main_), absl::OkStatus());
+      streams.Enqueue(*streams.main_, *streams.beside_);
+      work = EndRecording(*streams.main_).value();
+    }
+    if (run > 0) {
+      work->Replay();
+    } else {
+      streams.Enqueue(*streams.main_, *streams.beside_);
+    }
+    ASSERT_EQ(streams.beside_->Synchronize(), absl::OkStatus());
+    float read = 0;
+    streams.main_->Copy(&read, streams.sum_.data(), 4);
+    ASSERT_EQ(streams.main_->Synchronize(), absl::OkStatus());
+    expected = 2 * (expected + value);
+    EXPECT_EQ(read, expected) << "run " << run;
+    EXPECT_GT(streams.begin_ns_, last) << "each run tells its own moments";
+    EXPECT_GE(streams.added_ns_, streams.begin_ns_);
+    last = streams.begin_ns_;
+  }
+}
+
+TEST_F(FakeCudaTest, AStreamThatIsNotWaitedForMakesTheRecordingFail) {
+  RecordedStreams streams;
+  streams.Enqueue(*streams.main_, *streams.beside_);
+  streams.joins_ = false;
+  ASSERT_EQ(BeginRecording(*streams.main_), absl::OkStatus());
+  streams.Enqueue(*streams.main_, *streams.beside_);
+  ExpectSaid(EndRecording(*streams.main_).status(), {"cudaStreamEndCapture"});
+}
+
+TEST_F(FakeCudaTest, WatchesAreAskedBeforeAReplayAndCallsComeBehindIt) {
+  class Watch : public CudaWatch {
+   public:
+    absl::Status Look() override { return status; }
+    absl::Status status;
+  };
+  RecordedStreams streams;
+  const auto watch = std::make_shared<Watch>();
+  int replays = 0;
+  ASSERT_EQ(BeginRecording(*streams.main_), absl::OkStatus());
+  CudaStream::From(*streams.main_)->Watch(watch);
+  CudaStream::From(*streams.main_)->recording()->behind.push_back([&](cudaStream_t) {
+    ++replays;
+    return absl::OkStatus();
+  });
+  streams.ops_->Add(streams.sum_.span(), streams.sum_.span(), *streams.main_);
+  const auto work = EndRecording(*streams.main_).value();
+  EXPECT_EQ(replays, 0);
+  work->Replay();
+  work->Replay();
+  EXPECT_EQ(replays, 2);
+  EXPECT_EQ(streams.main_->Synchronize(), absl::OkStatus());
+  watch->status = absl::UnavailableError("peer 3 is gone");
+  const int launches = TheFakeCuda().graph_launches;
+  work->Replay();
+  EXPECT_EQ(streams.main_->Synchronize(), watch->status);
+  EXPECT_EQ(TheFakeCuda().graph_launches, launches) << "work of something that has ended is not launched";
 }
 
 class NoPeer : public CudaWatch {

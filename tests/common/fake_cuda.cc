@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -12,6 +13,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -206,25 +209,108 @@ Marks* NewMarks() {
   return &all[number];
 }
 
-struct FakeEvent {
+// What a graph is made of: work, behind other work.
+struct Node {
+  int branch;  // of the capture's streams
+  std::set<size_t> behind;
+  std::function<void()> work;
+};
+using Nodes = std::vector<Node>;
+struct FakeGraph {
+  Nodes nodes;
+};
+struct FakeStream;
+struct Capture {
+  Nodes nodes;
+  std::vector<FakeStream*> streams;  // the first is where it began
+  bool broken = false;
+};
+struct EventHandle {
   unsigned flags = 0;
   int device = 0;
   bool opened = false;
   Marks* marks = nullptr;
 };
-using Work = std::vector<std::function<void()>>;
-struct FakeGraph {
-  Work work;
-};
-struct Capture {
-  Work work;
-  bool broken = false;
+struct FakeEvent : EventHandle {
+  std::weak_ptr<Capture> capture = {};  // of what was captured when it was last recorded
+  std::set<size_t> behind = {};
 };
 struct FakeStream {
   int device = 0;
   WorkQueue queue{"fake gpu"};
-  std::unique_ptr<Capture> capture;  // under way; of the thread that works for the stream
+  std::shared_ptr<Capture> capture = nullptr;  // under way; of the thread that works for the stream
+  int branch = 0;
+  std::set<size_t> behind = {};  // what the next node stands behind
 };
+
+FakeCuda::Pace& PaceOf(int device) { return TheFakeCuda().pace[static_cast<size_t>(device) % 8]; }
+
+void Push(FakeStream& stream, std::function<void()> work) {
+  FakeCuda::Pace& pace = PaceOf(stream.device);
+  ++pace.enqueued;
+  stream.queue.Push([&pace, work = std::move(work)] {
+    while (pace.stands_still) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    work();
+  });
+}
+
+void HostWaits(int device) {
+  FakeCuda::Pace& pace = PaceOf(device);
+  if (!pace.stands_still) return;
+  pace.enqueued_at_wait = pace.enqueued.load();
+  pace.stands_still = false;
+}
+
+// A look at an event that has not happened. A few are no wait.
+void HostLooks(int device, const Marks* at) {
+  constexpr int kWaits = 100;
+  thread_local std::map<const Marks*, int> looks;
+  if (!PaceOf(device).stands_still || ++looks[at] < kWaits) return;
+  looks.clear();
+  HostWaits(device);
+}
+
+void AddNode(FakeStream& stream, std::function<void()> work) {
+  Nodes& nodes = stream.capture->nodes;
+  nodes.push_back({stream.branch, stream.behind, std::move(work)});
+  stream.behind = {nodes.size() - 1};
+}
+
+bool StandsBehind(const Nodes& nodes, const std::set<size_t>& from, size_t what) {
+  return std::any_of(from.begin(), from.end(), [&](size_t node) {
+    return node == what || StandsBehind(nodes, nodes[node].behind, what);
+  });
+}
+
+// Whether the end of every stream is waited for by the first one.
+bool IsJoined(const Capture& capture) {
+  for (const FakeStream* stream : capture.streams) {
+    for (const size_t last : stream->behind) {
+      if (!StandsBehind(capture.nodes, capture.streams[0]->behind, last)) return false;
+    }
+  }
+  return true;
+}
+
+// What nothing puts in order comes in one order and in the other: now the first stream's work as early as it
+// may, now as late.
+void RunGraph(const Nodes& nodes, bool late_first) {
+  std::vector<bool> done(nodes.size());
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    std::optional<size_t> next;
+    for (size_t n = 0; n < nodes.size(); ++n) {
+      const auto is_done = [&](size_t other) { return done[other]; };
+      if (done[n] || !std::all_of(nodes[n].behind.begin(), nodes[n].behind.end(), is_done)) continue;
+      if (!next.has_value() ||
+          (late_first ? nodes[n].branch > nodes[*next].branch : nodes[n].branch < nodes[*next].branch)) {
+        next = n;
+      }
+    }
+    PSRING_CHECK(next.has_value());
+    nodes[*next].work();
+    done[*next] = true;
+  }
+}
 
 std::atomic<bool> failed = false;  // as a GPU after an illegal address: for good
 thread_local cudaError_t last_error = cudaSuccess;
@@ -248,11 +334,8 @@ FakeEvent* Of(cudaEvent_t event) { return reinterpret_cast<FakeEvent*>(event); }
 
 // Work of the GPU: later, in order, with its memory open.
 void Do(cudaStream_t stream, std::function<void()> work) {
-  if (Of(stream)->capture != nullptr) {
-    Of(stream)->capture->work.push_back(std::move(work));
-    return;
-  }
-  Of(stream)->queue.Push([work = std::move(work)] {
+  if (Of(stream)->capture != nullptr) return AddNode(*Of(stream), std::move(work));
+  Push(*Of(stream), [work = std::move(work)] {
     if (failed) return;
     TheArena().Open();
     work();
@@ -264,6 +347,7 @@ bool IsSelected(cudaStream_t stream) { return Of(stream)->device == selected; }
 
 void Drain(cudaStream_t stream) {
   std::promise<void> drained;
+  HostWaits(Of(stream)->device);
   Of(stream)->queue.Push([&] { drained.set_value(); });
   drained.get_future().wait();
 }
@@ -302,10 +386,11 @@ using psring::TheFakeCuda;
 
 extern "C" {
 
-// Work of the GPU's for another fake.
-void psringFakeGpuDo(cudaStream_t stream, void (*work)(void*), void* argument) {
-  psring::Do(stream, [=] { work(argument); });
+// Work of the GPU's for another fake: once, or as often as a graph is launched. `drop` when it is over.
+void psringFakeGpuDo(cudaStream_t stream, void (*work)(void*), void* argument, void (*drop)(void*)) {
+  psring::Do(stream, [work, kept = std::shared_ptr<void>(argument, drop)] { work(kept.get()); });
 }
+bool psringFakeGpuCaptures(cudaStream_t stream) { return psring::Of(stream)->capture != nullptr; }
 
 const char* cudaGetErrorString(cudaError_t error) {
   switch (error) {
@@ -373,6 +458,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
+  ++TheFakeCuda().allocations;
   *memory = psring::TheArena().Allocate(bytes);
   return *memory != nullptr ? cudaSuccess : psring::Return(cudaErrorMemoryAllocation);
 }
@@ -388,6 +474,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
   if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
+  ++TheFakeCuda().allocations;
   std::lock_guard lock(psring::pinned_mutex);
   psring::Pinned()[static_cast<const char*>(memory)] = bytes;
   return cudaSuccess;
@@ -432,7 +519,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
   if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
-  psring::Of(stream)->queue.Push([=] { function(argument); });
+  psring::Push(*psring::Of(stream), [=] { function(argument); });
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
@@ -467,7 +554,7 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind)
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   *event = reinterpret_cast<cudaEvent_t>(
-      new psring::FakeEvent{flags, psring::selected, false, psring::NewMarks()});
+      new psring::FakeEvent{{flags, psring::selected, false, psring::NewMarks()}});
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -479,13 +566,15 @@ cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t even
   const unsigned needed = cudaEventInterprocess | cudaEventDisableTiming;
   if ((psring::Of(event)->flags & needed) != needed) return psring::Return(cudaErrorInvalidResourceHandle);
   std::memset(handle->reserved, 0, sizeof(handle->reserved));
-  std::memcpy(handle->reserved, psring::Of(event), sizeof(psring::FakeEvent));
+  const psring::EventHandle& described = *psring::Of(event);
+  std::memcpy(handle->reserved, &described, sizeof(described));
   return cudaSuccess;
 }
 cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t handle) {
   if (!TheFakeCuda().handles_open) return psring::Return(cudaErrorInvalidResourceHandle);
-  auto* const made = new psring::FakeEvent;
-  std::memcpy(made, handle.reserved, sizeof(*made));
+  psring::EventHandle described;
+  std::memcpy(&described, handle.reserved, sizeof(described));
+  auto* const made = new psring::FakeEvent{described};
   made->device = psring::selected;
   made->opened = true;
   *event = reinterpret_cast<cudaEvent_t>(made);
@@ -493,19 +582,36 @@ cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t hand
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
   if (psring::Of(event)->device != psring::Of(stream)->device) {
     return psring::Return(cudaErrorInvalidResourceHandle);
   }
+  psring::Of(event)->capture = psring::Of(stream)->capture;
+  if (psring::Of(stream)->capture != nullptr) {
+    psring::Of(event)->behind = psring::Of(stream)->behind;
+    return cudaSuccess;
+  }
+  if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
   psring::Marks* const marks = psring::Of(event)->marks;
   const uint64_t record = marks->Tell();
-  psring::Of(stream)->queue.Push([=] { marks->Reach(record); });
+  psring::Push(*psring::Of(stream), [=] { marks->Reach(record); });
+  return cudaSuccess;
+}
+// At each launch of what is captured.
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
+  if (flags != cudaEventRecordExternal || psring::Of(stream)->capture == nullptr) {
+    return psring::Return(cudaErrorInvalidValue);
+  }
+  psring::AddNode(*psring::Of(stream), [marks = psring::Of(event)->marks] { marks->Reach(marks->Tell()); });
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
+  if (!psring::Of(event)->capture.expired()) return psring::Return(cudaErrorCapturedEvent);
   const psring::Marks& marks = *psring::Of(event)->marks;
-  if (!marks.Has(marks.told)) return cudaErrorNotReady;
+  if (!marks.Has(marks.told)) {
+    psring::HostLooks(psring::Of(event)->device, &marks);
+    return cudaErrorNotReady;
+  }
   return psring::failed ? cudaErrorIllegalAddress : cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
@@ -514,9 +620,25 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  psring::FakeStream& waiting = *psring::Of(stream);
+  if (const auto capture = psring::Of(event)->capture.lock()) {
+    if (waiting.capture == nullptr) {  // it takes part from here on
+      waiting.capture = capture;
+      waiting.branch = static_cast<int>(capture->streams.size());
+      waiting.behind.clear();
+      capture->streams.push_back(&waiting);
+    }
+    if (waiting.capture != capture) return psring::Return(cudaErrorStreamCaptureMerge);
+    waiting.behind.insert(psring::Of(event)->behind.begin(), psring::Of(event)->behind.end());
+    return cudaSuccess;
+  }
+  if (waiting.capture != nullptr) {
+    waiting.capture->broken = true;
+    return psring::Return(cudaErrorStreamCaptureIsolation);
+  }
   if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
   const psring::Marks* const marks = psring::Of(event)->marks;
-  psring::Of(stream)->queue.Push([marks, record = marks->told.load()] { marks->Await(record); });
+  psring::Push(waiting, [marks, record = marks->told.load()] { marks->Await(record); });
   return cudaSuccess;
 }
 
@@ -525,22 +647,29 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
   if (psring::Forbidden() || mode != cudaStreamCaptureModeThreadLocal) {
     return psring::Return(cudaErrorStreamCaptureUnsupported);
   }
-  psring::Of(stream)->capture = std::make_unique<psring::Capture>();
-  psring::capturing = psring::Of(stream)->capture.get();
+  psring::FakeStream& first = *psring::Of(stream);
+  first.capture = std::make_shared<psring::Capture>();
+  first.capture->streams.push_back(&first);
+  first.branch = 0;
+  first.behind.clear();
+  psring::capturing = first.capture.get();
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   *graph = nullptr;
-  const std::unique_ptr<psring::Capture> capture = std::move(psring::Of(stream)->capture);
+  const std::shared_ptr<psring::Capture> capture = psring::Of(stream)->capture;
   if (capture == nullptr || capture.get() != psring::capturing) return psring::Return(cudaErrorIllegalState);
+  if (capture->streams[0] != psring::Of(stream)) return psring::Return(cudaErrorStreamCaptureUnmatched);
   psring::capturing = nullptr;
+  for (psring::FakeStream* taking_part : capture->streams) taking_part->capture = nullptr;
   if (capture->broken) return psring::Return(cudaErrorStreamCaptureInvalidated);
-  *graph = reinterpret_cast<cudaGraph_t>(new psring::FakeGraph{std::move(capture->work)});
+  if (!psring::IsJoined(*capture)) return psring::Return(cudaErrorStreamCaptureUnjoined);
+  *graph = reinterpret_cast<cudaGraph_t>(new psring::FakeGraph{std::move(capture->nodes)});
   return cudaSuccess;
 }
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
   if (nodes != nullptr) return psring::Return(cudaErrorNotSupported);
-  *count = reinterpret_cast<psring::FakeGraph*>(graph)->work.size();
+  *count = reinterpret_cast<psring::FakeGraph*>(graph)->nodes.size();
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
@@ -560,9 +689,9 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   if (psring::Forbidden()) return psring::Return(cudaErrorStreamCaptureUnsupported);
-  ++TheFakeCuda().graph_launches;
-  psring::Do(stream, [work = reinterpret_cast<const psring::FakeGraph*>(graph)->work] {
-    for (const auto& one : work) one();
+  const bool late_first = TheFakeCuda().graph_launches++ % 2 == 0;
+  psring::Do(stream, [nodes = reinterpret_cast<const psring::FakeGraph*>(graph)->nodes, late_first] {
+    psring::RunGraph(nodes, late_first);
   });
   return cudaSuccess;
 }

@@ -6,13 +6,17 @@
 // memory cannot be touched by the host (the process dies) but while the fake itself works in it; pinned
 // memory is read when a copy's turn comes, not when it is enqueued; kernels and events are for streams of the
 // device that the thread has selected; a capture ends with an error where its thread did in between what a
-// capture does not allow, or what has no place in one of ours.
+// capture does not allow, or what has no place in one of ours, or where a stream that took part was not
+// waited for in the end; what a graph's edges leave open comes in one order at one launch, in another at the
+// next.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 
 namespace psring {
@@ -37,14 +41,22 @@ struct FakeCuda {
   // Where this process's part of device memory begins, in bytes: forked processes, which share memory and
   // events through handles as others do, take parts of their own.
   std::atomic<size_t> memory_from = 0;
-  // Device memory in use, in bytes, and buffers.
+  // Device memory in use, in bytes, and buffers; and how often such memory was asked for, or memory pinned.
   std::atomic<size_t> used = 0;
   std::atomic<int> buffers = 0;
+  std::atomic<int64_t> allocations = 0;
   // Whether handles of memory and events open; and how many are open. They open in the process that made
   // them too, which may play both sides.
   std::atomic<bool> handles_open = true;
   std::atomic<int> opened = 0;
   std::atomic<bool> peers_reach = true;  // a device may access another's memory
+  // By device: what was put on its streams so far. While it stands still nothing of that is done, until a
+  // host waits for it: who looks at one event again and again.
+  struct Pace {
+    std::atomic<bool> stands_still = false;
+    std::atomic<int64_t> enqueued = 0, enqueued_at_wait = 0;
+  };
+  std::array<Pace, 8> pace;
 };
 FakeCuda& TheFakeCuda();
 

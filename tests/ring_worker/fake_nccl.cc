@@ -16,7 +16,9 @@
 #include <thread>
 #include <vector>
 
-extern "C" void psringFakeGpuDo(cudaStream_t stream, void (*work)(void*), void* argument);
+extern "C" void psringFakeGpuDo(cudaStream_t stream, void (*work)(void*), void* argument,
+                                void (*drop)(void*));
+extern "C" bool psringFakeGpuCaptures(cudaStream_t stream);
 extern char** environ;
 
 namespace {
@@ -46,7 +48,8 @@ struct ncclComm {
   int rank = 0;
   std::shared_ptr<Clique> clique;
   int calls = 0, idle_asked = 0;
-  bool aborted = false, hangs = false;
+  bool aborted = false, hangs = false, finalizing = false;
+  int recorded = 0;  // collectives in graphs that are still there
 };
 
 namespace {
@@ -59,11 +62,14 @@ thread_local int rank_of_thread = -1;
 void Note(int rank, const std::string& what) { calls += std::to_string(rank) + " " + what + "\n"; }
 
 struct Work {
+  ncclComm* comm;
   std::function<void()> does;
+  bool recorded;
 };
 
-// As a kernel of NCCL's: it waits on the GPU, until all are there or the communicator is aborted.
-void AllReduce(ncclComm* comm, const float* in, float* out, size_t count) {
+// As a kernel of NCCL's: it waits on the GPU, until all are there or the communicator is aborted. Of `root`
+// that rank's values come to all, else the sum.
+void Exchange(ncclComm* comm, const float* in, float* out, size_t count, int root = -1) {
   std::unique_lock lock(mutex);
   const int number = comm->calls++;
   auto& meeting_of = comm->clique->meetings[number];
@@ -77,8 +83,9 @@ void AllReduce(ncclComm* comm, const float* in, float* out, size_t count) {
   changed.wait(lock, all);
   if (comm->aborted) return;
   std::vector<float> sum(count);
-  for (const float* values : meeting->in) {
-    for (size_t i = 0; i < count; ++i) sum[i] += values[i];
+  for (int rank = 0; rank < comm->clique->size; ++rank) {
+    if (root >= 0 && rank != root) continue;
+    for (size_t i = 0; i < count; ++i) sum[i] += meeting->in[rank][i];
   }
   ++meeting->through;
   changed.notify_all();
@@ -89,17 +96,20 @@ void AllReduce(ncclComm* comm, const float* in, float* out, size_t count) {
 ncclResult_t Enqueue(ncclComm* comm, const std::string& what, std::function<void()> does,
                      cudaStream_t stream) {
   std::lock_guard lock(mutex);
-  Note(comm->rank, what);
+  const bool recorded = psringFakeGpuCaptures(stream);
+  Note(comm->rank, what + (recorded ? ", recorded" : ""));
   rank_of_thread = comm->rank;
   comm->idle_asked = 0;
-  const auto launch = [does = std::move(does), stream] {
+  if (recorded) ++comm->recorded;
+  const auto launch = [comm, recorded, does = std::move(does), stream] {
     psringFakeGpuDo(
-        stream,
+        stream, [](void* work) { static_cast<Work*>(work)->does(); }, new Work{comm, does, recorded},
         [](void* argument) {
           const std::unique_ptr<Work> work(static_cast<Work*>(argument));
-          work->does();
-        },
-        new Work{does});
+          if (!work->recorded) return;
+          std::lock_guard lock(mutex);
+          --work->comm->recorded;
+        });
   };
   if (depth > 0) {
     grouped.push_back(launch);
@@ -161,6 +171,7 @@ ncclResult_t ncclCommSplit(ncclComm_t, int, int, ncclComm_t*, ncclConfig_t*) { r
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   std::lock_guard lock(mutex);
   Note(comm->rank, "finalize");
+  comm->finalizing = true;
   return ncclInProgress;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -179,8 +190,9 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   std::lock_guard lock(mutex);
-  *state = comm->hangs || comm->clique->joined < comm->clique->size || comm->idle_asked++ < 2 ? ncclInProgress
-                                                                                              : ncclSuccess;
+  const bool waits_for_graphs = comm->finalizing && comm->recorded > 0;
+  const bool busy = comm->hangs || waits_for_graphs || comm->clique->joined < comm->clique->size;
+  *state = busy || comm->idle_asked++ < 2 ? ncclInProgress : ncclSuccess;
   if (Setting("async_error") != 0) *state = static_cast<ncclResult_t>(Setting("async_error"));
   return ncclSuccess;
 }
@@ -210,7 +222,7 @@ ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType
   if (type != ncclFloat32) return ncclInvalidArgument;
   return Enqueue(
       comm, "all_reduce " + std::to_string(count),
-      [=] { AllReduce(comm, static_cast<const float*>(in), static_cast<float*>(out), count); }, stream);
+      [=] { Exchange(comm, static_cast<const float*>(in), static_cast<float*>(out), count); }, stream);
 }
 ncclResult_t ncclReduceScatter(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
                                cudaStream_t) {
@@ -219,8 +231,12 @@ ncclResult_t ncclReduceScatter(const void*, void*, size_t, ncclDataType_t, ncclR
 ncclResult_t ncclAllGather(const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t) {
   return ncclInvalidUsage;
 }
-ncclResult_t ncclBroadcast(const void*, void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) {
-  return ncclInvalidUsage;
+ncclResult_t ncclBroadcast(const void* in, void* out, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream) {
+  if (type != ncclFloat32) return ncclInvalidArgument;
+  return Enqueue(
+      comm, "broadcast " + std::to_string(count),
+      [=] { Exchange(comm, static_cast<const float*>(in), static_cast<float*>(out), count, root); }, stream);
 }
 
 }  // extern "C"

@@ -1,6 +1,7 @@
 // A libnccl without GPUs: built as a shared library of NCCL's name, which our code finds as it would find the
 // real one. Its ranks are threads of one process, on the fake of CUDA's runtime; it adds, waits on the "GPU"
-// for ranks that do not come, as NCCL's kernels do, and notes every call.
+// for ranks that do not come, as NCCL's kernels do, and notes every call. Its collectives can be captured;
+// like NCCL's, a communicator's end then waits until no graph holds any more of them.
 #pragma once
 
 #include <string>
@@ -32,8 +33,9 @@ class FakeNccl {
 
   void Reset() { reset_(); }
   void Set(const char* what, int value) { set_(what, value); }
-  // The calls of a rank, in its order: "init of 2, blocking 0", "all_reduce 100", "group start", "group end",
-  // "finalize", "destroy", "abort"; and at its init the variables that begin with NCCL_: "NCCL_ALGO=Ring".
+  // The calls of a rank, in its order: "init of 2, blocking 0", "all_reduce 100", "broadcast 7, recorded",
+  // "launch of a group of 3", "finalize", "destroy", "abort"; and at its init the variables that begin with
+  // NCCL_: "NCCL_ALGO=Ring".
   std::vector<std::string> Log(int rank) const {
     std::vector<std::string> lines;
     const std::string prefix = absl::StrCat(rank, " ");

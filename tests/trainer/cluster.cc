@@ -3,6 +3,7 @@
 #include <cmath>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "common/mutex.h"
 #include "ps_server/ps_client.h"
 #include "ring_worker/groups/groups.h"
@@ -52,12 +53,15 @@ void OnThreads(int ranks, const std::function<void(int rank)>& body) {
 namespace {
 
 // Of ranks that are threads as well, and meet in a store of their own.
-std::vector<std::unique_ptr<ProcessGroup>> MeetInAStore(int workers, const GroupOptions& options) {
+std::vector<std::unique_ptr<ProcessGroup>> MeetInAStore(int workers, const GroupOptions& options,
+                                                        bool gpu_each = false) {
   std::vector<std::unique_ptr<ProcessGroup>> groups(workers);
   const auto store = std::make_shared<FakeStore>();
   OnThreads(workers, [&](int rank) {
     FakeRendezvous rendezvous(store, rank, workers);
-    auto group = MakeProcessGroup(rendezvous, options);
+    GroupOptions own = options;
+    if (gpu_each) own.gpu = rank;
+    auto group = MakeProcessGroup(rendezvous, own);
     PSRING_CHECK(group.ok());
     groups[rank] = *std::move(group);
   });
@@ -117,13 +121,21 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
   PSRING_CHECK(strategy.ok());
   std::vector<std::vector<Buffer>> registered(workers);  // outlive the groups
   const int gpu = options.device == "cuda" && options.backend == "native" ? 0 : -1;
-  Connections connections = Connect(**strategy, workers, absl::Seconds(options.timeout_s),
-                                    ServersOf(options, workers), arrivals, gpu);
+  const bool gpu_each = options.backend == "nccl";
+  Connections connections;
+  if (gpu_each) {
+    connections.groups =
+        MeetInAStore(workers, {.backend = "nccl", .timeout = absl::Seconds(options.timeout_s)}, gpu_each);
+  } else {
+    connections = Connect(**strategy, workers, absl::Seconds(options.timeout_s), ServersOf(options, workers),
+                          arrivals, gpu);
+  }
   ThreadBarrier barrier(workers);
   std::vector<RankOutcome> outcomes(workers);
   OnThreads(workers, [&](int rank) {
     RankOutcome& outcome = outcomes[rank];
-    absl::StatusOr<std::unique_ptr<Device>> made = MakeDevice(options.device);
+    absl::StatusOr<std::unique_ptr<Device>> made =
+        MakeDevice(gpu_each ? absl::StrCat("cuda:", rank) : options.device);
     PSRING_CHECK(made.ok());
     const std::unique_ptr<Device> device = *std::move(made);
     Trace trace(rank);
@@ -140,7 +152,7 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
     worker.on_warning = [&outcome](const std::string& warning) { outcome.warnings.push_back(warning); };
     adjust(worker);
     outcome.result = RunWorker(options, worker, &outcome.weights);
-    if (gpu >= 0 && worker.group != nullptr)
+    if ((gpu >= 0 || gpu_each) && worker.group != nullptr)
       connections.groups[rank].reset();  // all at once, as processes do
   });
   return outcomes;

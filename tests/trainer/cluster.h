@@ -42,7 +42,8 @@ struct RankOutcome {
   std::vector<std::string> warnings;
 };
 
-// `adjust`: called for each rank's worker before it runs. `arrivals`: see ServerOptions.
+// With the backend "nccl" each rank has a GPU of its own. `adjust`: called for each rank's worker before it
+// runs. `arrivals`: see ServerOptions.
 std::vector<RankOutcome> RunRanks(
     const TrainingOptions& options, int workers, const DataSplits& data,
     const std::function<void(Worker&)>& adjust = [](Worker&) {}, Arrivals* arrivals = nullptr);

@@ -2,6 +2,8 @@
 // tests/common/fake_cuda.h.
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "absl/strings/match.h"
 #include "tests/common/fake_cuda.h"
 #include "tests/trainer/cluster.h"
@@ -28,16 +30,50 @@ TEST(GpuLimits, TooLittleMemoryIsSaidBeforeAnyIsTaken) {
   EXPECT_EQ(Begin(options), absl::OkStatus());
 }
 
+// All of a step where no host takes part in it; else forward, and a piece of backward for each of three
+// layers.
 TEST(GpuLimits, GraphsAreLaunchedFromTheSecondStepOn) {
-  TrainingOptions options = SmallOptions("single");
-  options.device = "cuda";
-  options.cuda_graph = true;
-  options.steps = 10;
-  const int before = TheFakeCuda().graph_launches;
-  EXPECT_EQ(Begin(options), absl::OkStatus());
-  // Forward, a piece of backward for each of three layers, and the update.
-  EXPECT_EQ(TheFakeCuda().graph_launches - before, 9 * 5);
-  EXPECT_EQ(TheFakeCuda().graphs, 0) << "all are given back";
+  for (const auto& [strategy, optimizer, a_step] :
+       {std::tuple("single", "momentum", 1), std::tuple("single", "adam", 1),
+        std::tuple("ps-sync", "sgd", 4)}) {
+    TrainingOptions options = SmallOptions(strategy);
+    options.device = "cuda";
+    options.optimizer = optimizer;
+    options.cuda_graph = true;
+    options.steps = 10;
+    const int before = TheFakeCuda().graph_launches;
+    EXPECT_EQ(Begin(options), absl::OkStatus());
+    EXPECT_EQ(TheFakeCuda().graph_launches - before, 9 * a_step) << strategy << " " << optimizer;
+    EXPECT_EQ(TheFakeCuda().graphs, 0) << "all are given back";
+  }
+}
+
+// The first finds its memory; behind it the buckets' order is agreed on.
+TEST(GpuLimits, StepsButTheFirstTakeNoMemory) {
+  for (const auto& [strategy, workers] :
+       {std::pair("single", 1), std::pair("ring", 2), std::pair("star", 3), std::pair("ps-sync", 2)}) {
+    for (const char* model : {"mlp-small", "cnn"}) {
+      TrainingOptions options = SmallOptions(strategy);
+      options.device = "cuda";
+      options.model = model;
+      options.batch = 2;
+      options.steps = 4;
+      const auto watched = [](Worker& worker) {
+        if (worker.rank != 0) return;
+        worker.on_step = [steps = 0, before = int64_t{0}](const StepRecord&) mutable {
+          const int64_t now = TheFakeCuda().allocations;
+          // Others may still be in their first when this one has its second behind it.
+          if (++steps > 3) {
+            EXPECT_EQ(now, before);
+          }
+          before = now;
+        };
+      };
+      for (const RankOutcome& outcome : RunRanks(options, workers, SmallData(), watched)) {
+        EXPECT_EQ(outcome.result.status(), absl::OkStatus());
+      }
+    }
+  }
 }
 
 TEST(GpuLimits, GraphsAreForGpus) {

@@ -28,7 +28,11 @@ class AllReduceStrategy : public SyncStrategy {
         feedback_(std::move(feedback)),
         lane_ops_(std::move(lane_ops)),
         sum_of_squares_(std::move(sum_of_squares)),
-        lane_(context.device.NewStream(StreamKind::kBackground, "synchronise")) {}
+        records_steps_(context.cuda_graph && !context.shares_process && context.group->info().recordable),
+        updates_on_lane_(context.clip_norm == 0 && (!records_steps_ || UpdatesRepeat(context))),
+        // A group whose calls can be recorded only enqueues, so that it needs no thread.
+        lane_(context.device.NewStream(records_steps_ ? StreamKind::kCompute : StreamKind::kBackground,
+                                       "synchronise")) {}
 
   absl::Status Start(const TrainingState& state) override {
     state_ = state;
@@ -53,12 +57,14 @@ class AllReduceStrategy : public SyncStrategy {
     rate_ = LearningRate(context_.schedule, info.global_samples_before);
     traffic_before_ = context_.group->traffic();
     // The lane writes into them, so they must not move.
-    records_.clear();
-    records_.reserve(buckets_.size());
-    updated_ns_.assign(buckets_.size(), 0);
+    if (!info.is_repeated) {
+      records_.clear();
+      records_.reserve(buckets_.size());
+      updated_ns_.assign(buckets_.size(), 0);
+    }
     rounds_.clear();
     context_.group->NoteRounds(steps_begun_++ < kStepsWithRounds ? &rounds_ : nullptr);
-    if (context_.clip_norm > 0) sum_of_squares_.Zero(*lane_);
+    if (context_.clip_norm > 0) sum_of_squares_.Zero(outside());
     return absl::OkStatus();
   }
 
@@ -124,12 +130,20 @@ class AllReduceStrategy : public SyncStrategy {
 
   void Rebuild(std::vector<Bucket> buckets) override { buckets_ = std::move(buckets); }
 
-  absl::StatusOr<StepReport> FinishStep() override {
+  bool records_steps() const override { return records_steps_; }
+
+  void FinishBackward() override {
     context_.compute.Stamp(backward_ns_);
-    if (context_.clip_norm > 0) sum_of_squares_.Download(*lane_);
-    PSRING_RETURN_IF_ERROR(lane_->Synchronize());
-    PSRING_RETURN_IF_ERROR(context_.compute.Synchronize());
-    if (context_.clip_norm > 0) PSRING_RETURN_IF_ERROR(UpdateClipped());
+    if (records_steps_) context_.compute.WaitFor(lane_->Record());
+  }
+
+  absl::StatusOr<StepReport> FinishStep() override {
+    if (context_.clip_norm > 0) sum_of_squares_.Download(outside());
+    // Both, whatever becomes of one: what they still do needs memory that a failed step gives back.
+    const absl::Status summed = lane_->Synchronize(), computed = context_.compute.Synchronize();
+    PSRING_RETURN_IF_ERROR(summed);
+    PSRING_RETURN_IF_ERROR(computed);
+    if (!updates_on_lane_) PSRING_RETURN_IF_ERROR(UpdateAll());
     for (size_t i = 0; i < records_.size(); ++i) {
       const BucketRecord& record = records_[i];
       AddSpan(SpanKind::kCommunication, record.bucket, record.begin_ns, record.end_ns);
@@ -139,7 +153,7 @@ class AllReduceStrategy : public SyncStrategy {
     StepReport report{.traffic = context_.group->traffic() - traffic_before_};
     // What came behind the last bucket's arrival was its update, which no rank can do without.
     report.exposed_ns = std::max<int64_t>(0, records_.back().end_ns - backward_ns_);
-    report.buckets = std::move(records_);
+    report.buckets = records_;  // a recording writes into these again
     return report;
   }
 
@@ -196,27 +210,33 @@ class AllReduceStrategy : public SyncStrategy {
     if (context_.clip_norm > 0) {  // updates wait for the norm of all buckets
       lane_ops_->AddSquares(state_.gradient.device.Slice(bucket.first, bucket.count),
                             sum_of_squares_.on_device(), *lane_);
-      return;
     }
-    Update(bucket, 1);
+    if (!updates_on_lane_) return;
+    Update(bucket, 1, *lane_);
     lane_->Stamp(updated_ns_[index]);
   }
 
-  void Update(const Bucket& bucket, double factor) {
+  void Update(const Bucket& bucket, double factor, Stream& stream) {
     optimizer_.Apply(bucket.first, state_.weights.device.Slice(bucket.first, bucket.count),
                      state_.gradient.device.Slice(bucket.first, bucket.count), info_.global_samples, rate_,
-                     info_.step + 1, *lane_ops_, *lane_, factor);
+                     info_.step + 1, *lane_ops_, stream, factor);
   }
 
-  // Every rank has the same sums, and so the same norm.
-  absl::Status UpdateClipped() {
-    PSRING_ASSIGN_OR_RETURN(const double factor,
-                            ClipFactor(context_.clip_norm, sum_of_squares_.on_host(), info_.global_samples));
+  // Where what is in no recording goes, before and behind the buckets' sums.
+  Stream& outside() { return records_steps_ ? context_.compute : *lane_; }
+
+  // Behind all sums: every rank has the same, and so the same norm.
+  absl::Status UpdateAll() {
+    double factor = 1;
+    if (context_.clip_norm > 0) {
+      PSRING_ASSIGN_OR_RETURN(
+          factor, ClipFactor(context_.clip_norm, sum_of_squares_.on_host(), info_.global_samples));
+    }
     int64_t begin = 0, end = 0;
-    lane_->Stamp(begin);
-    for (const Bucket& bucket : buckets_) Update(bucket, factor);
-    lane_->Stamp(end);
-    PSRING_RETURN_IF_ERROR(lane_->Synchronize());
+    outside().Stamp(begin);
+    for (const Bucket& bucket : buckets_) Update(bucket, factor, outside());
+    outside().Stamp(end);
+    PSRING_RETURN_IF_ERROR(outside().Synchronize());
     AddSpan(SpanKind::kOptimizer, -1, begin, end);
     return absl::OkStatus();
   }
@@ -250,6 +270,8 @@ class AllReduceStrategy : public SyncStrategy {
   double rate_ = 0;
   Traffic traffic_before_;
   int64_t steps_begun_ = 0;
+  const bool records_steps_;
+  const bool updates_on_lane_;  // each behind its bucket's sum
   // Streams write into these until they are synchronised.
   int64_t backward_ns_ = 0;  // backward was done
   std::vector<BucketRecord> records_;

@@ -1,7 +1,6 @@
 // No communication at all: the ceiling that every strategy is held against, and, on one rank, the reference.
 #include "common/check.h"
 #include "common/gradient_norm.h"
-#include "trainer/recorded_pass.h"
 #include "trainer/strategies/strategies.h"
 
 namespace psring {
@@ -21,30 +20,46 @@ class NoneStrategy : public SyncStrategy {
 
   absl::Status BeginStep(const StepInfo& info) override {
     info_ = info;
-    report_ = {};
-    report_.buckets.reserve(context_.buckets.size());  // the stream writes into them
+    rate_ = LearningRate(context_.schedule, info.global_samples_before);
+    if (info.is_repeated) return absl::OkStatus();
+    records_.clear();
+    records_.reserve(context_.buckets.size());  // the stream writes into them
     return absl::OkStatus();
   }
 
   void GradientReady(const Bucket& bucket, Event /*ready*/) override {
-    report_.buckets.push_back({.bucket = bucket.index});
-    context_.compute.Stamp(report_.buckets.back().ready_ns);
+    records_.push_back({.bucket = bucket.index});
+    context_.compute.Stamp(records_.back().ready_ns);
   }
 
-  // The updates wait until here so that they are not taken for a part of backward.
+  bool records_steps() const override { return context_.cuda_graph; }
+
+  // A rank's share of a short last batch may be nothing.
+  void FinishBackward() override {
+    if (!records_updates_ || info_.samples == 0) return;
+    context_.compute.Stamp(update_begin_ns_);
+    Update(1);
+    context_.compute.Stamp(update_end_ns_);
+  }
+
+  // Updates that are not recorded wait until here so that they are not taken for a part of backward.
   absl::StatusOr<StepReport> FinishStep() override {
-    // A rank's share of a short last batch may be nothing.
-    if (info_.samples == 0) return std::move(report_);
-    const double rate = LearningRate(context_.schedule, info_.global_samples_before);
-    PSRING_ASSIGN_OR_RETURN(const double factor, Factor());
-    int64_t begin = 0, end = 0;
-    context_.compute.Stamp(begin);
-    PSRING_RETURN_IF_ERROR(Update(rate, factor));
-    context_.compute.Stamp(end);
+    StepReport report;
+    if (!records_updates_ && info_.samples > 0) {
+      PSRING_ASSIGN_OR_RETURN(const double factor, Factor());
+      context_.compute.Stamp(update_begin_ns_);
+      Update(factor);
+      context_.compute.Stamp(update_end_ns_);
+    }
     PSRING_RETURN_IF_ERROR(context_.compute.Synchronize());
-    context_.trace.Add({.kind = SpanKind::kOptimizer, .step = info_.step, .begin_ns = begin, .end_ns = end});
-    for (BucketRecord& record : report_.buckets) record.begin_ns = record.end_ns = record.ready_ns;
-    return std::move(report_);
+    for (BucketRecord& record : records_) record.begin_ns = record.end_ns = record.ready_ns;
+    report.buckets = records_;
+    if (info_.samples == 0) return report;
+    context_.trace.Add({.kind = SpanKind::kOptimizer,
+                        .step = info_.step,
+                        .begin_ns = update_begin_ns_,
+                        .end_ns = update_end_ns_});
+    return report;
   }
 
   absl::Status Collect(Span weights) override {
@@ -63,31 +78,12 @@ class NoneStrategy : public SyncStrategy {
   void Abort(absl::Status /*why*/) override {}  // it never waits
 
  private:
-  // What an update's kernels are given besides memory.
-  struct Numbers {
-    int64_t samples = 0, step = 0;
-    double rate = 0, factor = 0;
-    bool operator==(const Numbers&) const = default;
-  };
-
-  absl::Status Update(double rate, double factor) {
-    const auto enqueue = [&](const RecordedPass::Ready&) {
-      for (const Bucket& bucket : context_.buckets) {
-        optimizer_.Apply(bucket.first, state_.weights.device.Slice(bucket.first, bucket.count),
-                         state_.gradient.device.Slice(bucket.first, bucket.count), info_.samples, rate,
-                         info_.step + 1, context_.ops, context_.compute, factor);
-      }
-    };
-    if (!context_.cuda_graph) {
-      enqueue({});
-      return absl::OkStatus();
+  void Update(double factor) {
+    for (const Bucket& bucket : context_.buckets) {
+      optimizer_.Apply(bucket.first, state_.weights.device.Slice(bucket.first, bucket.count),
+                       state_.gradient.device.Slice(bucket.first, bucket.count), info_.samples, rate_,
+                       info_.step + 1, context_.ops, context_.compute, factor);
     }
-    // Adam's correct the bias of each step, so there is nothing to repeat.
-    const bool counts_steps = context_.optimizer.kind == OptimizerKind::kAdam;
-    const Numbers numbers{info_.samples, counts_steps ? info_.step : 0, rate, factor};
-    if (!(numbers == recorded_with_)) recorded_ = RecordedPass();
-    recorded_with_ = numbers;
-    return recorded_.Run(context_.compute, enqueue, {});
   }
 
   // Of clipping, over all buckets.
@@ -107,10 +103,12 @@ class NoneStrategy : public SyncStrategy {
   const Optimizer optimizer_;
   const DeviceValue<double> sum_of_squares_;  // of the gradient; clipping
   TrainingState state_;
+  const bool records_updates_ = context_.cuda_graph && UpdatesRepeat(context_);
   StepInfo info_;
-  StepReport report_;
-  RecordedPass recorded_;  // the update, as long as its numbers stay the same
-  Numbers recorded_with_;
+  double rate_ = 0;
+  // The stream writes into these.
+  std::vector<BucketRecord> records_;
+  int64_t update_begin_ns_ = 0, update_end_ns_ = 0;
 };
 
 }  // namespace

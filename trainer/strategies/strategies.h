@@ -9,6 +9,13 @@
 
 namespace psring {
 
+// Whether an update is the same work in every step of as many samples, so that a recording may hold it: Adam
+// corrects by the number of the step, schedules by the samples so far, clipping by the gradient.
+inline bool UpdatesRepeat(const StrategyContext& context) {
+  return context.optimizer.kind != OptimizerKind::kAdam && context.schedule.decay == LrDecay::kConstant &&
+         context.schedule.warmup_samples == 0 && context.clip_norm == 0;
+}
+
 // none.cc: no communication; every rank applies its own gradient.
 absl::StatusOr<std::unique_ptr<SyncStrategy>> MakeNone(const StrategyContext& context);
 

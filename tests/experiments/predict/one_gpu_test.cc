@@ -1,0 +1,93 @@
+// What a comparison on one GPU simulates, and from what.
+#include "experiments/predict/one_gpu.h"
+
+#include <gtest/gtest.h>
+
+namespace psring {
+namespace {
+
+CompareOptions Asked(const std::string& device) {
+  CompareOptions options;
+  options.training.device = device;
+  return options;
+}
+
+TEST(OneGpu, IsGoneBeyondByMoreWorkersThatNobodySendsElsewhere) {
+  EXPECT_TRUE(GoesBeyondOneGpu(Asked("auto"), 1));
+  EXPECT_TRUE(GoesBeyondOneGpu(Asked("cuda"), 1));
+  EXPECT_FALSE(GoesBeyondOneGpu(Asked("auto"), 0));
+  EXPECT_FALSE(GoesBeyondOneGpu(Asked("auto"), 2));
+  EXPECT_FALSE(GoesBeyondOneGpu(Asked("cpu"), 1));
+  CompareOptions options = Asked("auto");
+  options.workers = {1};
+  EXPECT_FALSE(GoesBeyondOneGpu(options, 1));
+  options = Asked("cuda");
+  options.training.oversubscribe = true;
+  EXPECT_FALSE(GoesBeyondOneGpu(options, 1));
+  options = Asked("auto");
+  options.training.workload = "resnet50";
+  EXPECT_FALSE(GoesBeyondOneGpu(options, 1));
+  options = Asked("auto");
+  options.training.clock = "virtual";
+  EXPECT_FALSE(GoesBeyondOneGpu(options, 1));
+}
+
+// Two buckets, the second at the end of backward; the first so many ms before it.
+StepRecord StepWith(std::vector<double> before_end_ms, bool warmup = false) {
+  StepRecord step{.warmup = warmup};
+  for (const double before : before_end_ms) {
+    step.buckets.push_back({.ready_ns = 1'000'000'000 - static_cast<int64_t>(1e6 * before)});
+  }
+  return step;
+}
+
+RunRecords Records(std::vector<StepRecord> steps) {
+  RunRecords records;
+  records.ranks.emplace_back();
+  records.ranks[0].device = "cuda:0";
+  records.ranks[0].ddp = {.bucket_bytes = {12},
+                          .has_rebuilt_buckets = true,
+                          .rebuilt_bucket_bytes = {400, 80, 4},
+                          .forward_ms = 2,
+                          .backward_ms = 5};
+  records.steps.push_back(std::move(steps));
+  return records;
+}
+
+TEST(OneGpu, ItsLayersAreReadyAsTheyWereInAMeanMeasuredStep) {
+  const Configuration configuration;
+  const RunRecords records =
+      Records({StepWith({99, 98, 0}, /*warmup=*/true), StepWith({4, 1, 0}), StepWith({3, 2, 0})});
+  const Workload workload = WorkloadOf(records, configuration).value();
+  ASSERT_EQ(workload.tensors.size(), 3);
+  EXPECT_DOUBLE_EQ(workload.tensors[0].ready_ms, 1.5);
+  EXPECT_DOUBLE_EQ(workload.tensors[1].ready_ms, 3.5);
+  EXPECT_DOUBLE_EQ(workload.tensors[2].ready_ms, 5);
+  EXPECT_EQ(workload.bytes(), 484);
+
+  const Workload read = ParseWorkload("file", WorkloadCsv(workload)).value();
+  EXPECT_EQ(read.device, "cuda:0");
+  EXPECT_EQ(read.batch, configuration.training.batch);
+  EXPECT_DOUBLE_EQ(read.forward_ms, 2);
+  EXPECT_DOUBLE_EQ(read.backward_ms, 5);
+  ASSERT_EQ(read.tensors.size(), 3);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(read.tensors[i].bytes, workload.tensors[i].bytes);
+    EXPECT_DOUBLE_EQ(read.tensors[i].ready_ms, workload.tensors[i].ready_ms);
+  }
+}
+
+TEST(OneGpu, TimesThatAClockMixesUpStayInOrder) {
+  const Workload workload = WorkloadOf(Records({StepWith({7, 8, 0})}), Configuration()).value();
+  EXPECT_DOUBLE_EQ(workload.tensors[0].ready_ms, 0);
+  EXPECT_DOUBLE_EQ(workload.tensors[1].ready_ms, 0);
+  EXPECT_TRUE(ParseWorkload("file", WorkloadCsv(workload)).ok());
+}
+
+TEST(OneGpu, WithoutAMeasuredStepThereIsNothingToGoBy) {
+  EXPECT_EQ(WorkloadOf(Records({StepWith({1, 0, 0}, /*warmup=*/true)}), Configuration()).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace psring
