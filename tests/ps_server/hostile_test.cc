@@ -27,6 +27,7 @@
 namespace psring {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 constexpr int kHonest = 2;  // workers 0 and 1; worker 2's place is for those who mean harm
@@ -112,6 +113,11 @@ const std::vector<Misdeed>& Misdeeds() {
       WrongInTheMiddle(
           "infinity", [](Words& w) { Poison(std::numeric_limits<float>::infinity(), w); },
           "is NaN or infinite at element 262154"),
+      {"asking and never reading",
+       [](Stranger& stranger) {
+         for (int i = 0; i < 300; ++i) stranger.Say({{.kind = MessageKind::kFetch}, ""});
+       },
+       "a Fetch, and has not read what the last 4 of them brought"},
       {"cut in the middle",
        [](Stranger& stranger) {
          stranger.Say(stranger.First());
@@ -181,7 +187,8 @@ class HostileTest : public ::testing::TestWithParam<std::string> {
       auto stranger = std::make_unique<Stranger>(address_);
       stranger->SayJoin(kHostile, job_);
       if (stranger->IsWelcome()) return stranger;
-      EXPECT_THAT(stranger->LastWords(), HasSubstr("there is a worker 2 already"));
+      EXPECT_THAT(stranger->LastWords(), AnyOf(HasSubstr("there is a worker 2 already"),
+                                               HasSubstr("worker 2 is about to be given up")));
       absl::SleepFor(absl::Milliseconds(5));
     }
     ADD_FAILURE() << "worker 2 was never let in";
@@ -226,6 +233,7 @@ class HostileTest : public ::testing::TestWithParam<std::string> {
 
 TEST_P(HostileTest, AMemberThatDoesWrongIsToldSoAndNothingOfItIsLeftInTheWeights) {
   ExpectTheOthersTrainOn();
+  const int64_t memory = MemoryKb("VmRSS");
   for (const Misdeed& misdeed : Misdeeds()) {
     SCOPED_TRACE(misdeed.name);
     const std::unique_ptr<Stranger> stranger = LetIn();
@@ -235,6 +243,7 @@ TEST_P(HostileTest, AMemberThatDoesWrongIsToldSoAndNothingOfItIsLeftInTheWeights
     EXPECT_THAT(stranger->LastWords(), HasSubstr(misdeed.says));
     ASSERT_NO_FATAL_FAILURE(ExpectTheOthersTrainOn());
   }
+  EXPECT_LT(MemoryKb("VmHWM"), memory + (64 << 10)) << "KiB; before it was " << memory;
   Stop();
   if (GetParam() != "sync") return;
   ServerJob honest = job_;
