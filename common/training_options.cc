@@ -365,6 +365,34 @@ absl::Status CheckRecovery(const TrainingOptions& options, int servers) {
       absl::StrCat("--on_worker_loss continue with ", hindrance, ": they need every worker; leave one out"));
 }
 
+const char* ServerFlagGiven(const TrainingOptions& options) {
+  const TrainingOptions standard;
+  for (const auto& [flag, given] :
+       {std::pair{"--servers", options.servers != standard.servers},
+        {"--server_placement", options.server_placement != standard.server_placement},
+        {"--ps_schedule", options.ps_schedule != standard.ps_schedule},
+        {"--payload", options.payload != standard.payload},
+        {"--on_worker_loss continue", options.on_worker_loss == "continue"},  // the others stop anyway
+        {"--worker_timeout", options.worker_timeout_s != standard.worker_timeout_s},
+        {"--reject_nonfinite", options.reject_nonfinite != standard.reject_nonfinite},
+        {"--staging_mb", options.staging_mb != standard.staging_mb}}) {
+    if (given) return flag;
+  }
+  return nullptr;
+}
+
+void LeaveServersOut(TrainingOptions& options) {
+  const TrainingOptions standard;
+  options.servers = standard.servers;
+  options.server_placement = standard.server_placement;
+  options.ps_schedule = standard.ps_schedule;
+  options.payload = standard.payload;
+  options.on_worker_loss = standard.on_worker_loss;
+  options.worker_timeout_s = standard.worker_timeout_s;
+  options.reject_nonfinite = standard.reject_nonfinite;
+  options.staging_mb = standard.staging_mb;
+}
+
 int ServersOf(const TrainingOptions& options, int workers) {
   if (options.servers > 0) return options.servers;
   return options.server_placement == "colocated" ? workers : 1;
@@ -474,6 +502,9 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& options) {
     }
   } else if (options.servers > 1 || options.server_placement == "colocated") {
     return absl::InvalidArgumentError("--clock virtual has one server; leave --servers and colocated out");
+  } else if (options.payload != "auto") {
+    return absl::InvalidArgumentError(
+        "--payload with --clock virtual: nothing is sent; give --network_ms, the time of one gradient");
   } else if (options.wire != "float32") {
     return absl::InvalidArgumentError(absl::StrCat(
         "--wire ", options.wire, " with --clock virtual: its gradients are float32; leave it out"));

@@ -105,6 +105,11 @@ bool ServerReturns(const TrainingOptions& options, int servers);
 // several servers (`servers`; 0 where there is none), a virtual clock, or clipping.
 absl::Status CheckRecovery(const TrainingOptions& options, int servers);
 
+// The first flag given that only strategies with a parameter server understand; null: none is. Those flags as
+// if they had not been given.
+const char* ServerFlagGiven(const TrainingOptions& options);
+void LeaveServersOut(TrainingOptions& options);
+
 // How many parameter servers share the parameters, where a strategy has any.
 int ServersOf(const TrainingOptions& options, int workers);
 

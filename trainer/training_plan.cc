@@ -110,6 +110,10 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
   PSRING_RETURN_IF_ERROR(CheckStragglers(options.straggler, world_size));
   if (strategy.needs == Needs::kParameterServer) {
     PSRING_RETURN_IF_ERROR(CheckRecovery(options, ServersOf(options, world_size)));
+  } else if (const char* flag = ServerFlagGiven(options); flag != nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        flag, " is for the strategies that have servers (ps-sync and the like); leave it out for ",
+        options.strategy));
   }
   if (strategy.single_process && world_size > 1) {
     return absl::InvalidArgumentError(absl::StrCat(

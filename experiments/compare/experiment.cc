@@ -266,6 +266,8 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   checked.wire = "float32";
   checked.score = "test";
   checked.straggler = "none";  // there is one worker here
+  PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(checked));
+  LeaveServersOut(checked);
   PSRING_ASSIGN_OR_RETURN(prepared.probe, CheckWithTrainer(prepared.binaries, checked, interrupt));
   prepared.link = flags.link;
   if (flags.options.training.clock == "virtual") {

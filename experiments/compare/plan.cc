@@ -188,10 +188,7 @@ void KeepWhatConcernsIt(Configuration& configuration) {
   }
   const bool sends = configuration.strategy.needs != StrategyNeeds::kNothing;
   if (!sends || configuration.backend() == "nccl") training.fabric = "auto";
-  if (configuration.strategy.needs != StrategyNeeds::kParameterServer) {
-    training.servers = 0;
-    training.server_placement = "rank0";
-  }
+  if (configuration.strategy.needs != StrategyNeeds::kParameterServer) LeaveServersOut(training);
   if (!sends) training.wire = "float32";
   if (!IsAsynchronousServer(configuration.strategy)) training.staleness_lr = "none";
 }
@@ -321,8 +318,11 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
   cost_training.samples = 0;
   cost_training.epochs = 0;
   cost_training.evaluate = false;
+  cost_training.eval_every = 0;
   PSRING_ASSIGN_OR_RETURN(plan.cost, Configurations(CostStrategies(options, plan.notes), options.workers,
                                                     options.servers, cost_training, catalog, probe, cores));
+  // A row is of both parts.
+  for (Configuration& configuration : plan.cost) configuration.target_accuracy = options.target_accuracy;
   PlanCost(options, probe, cores, plan);
   plan.expected_s = plan.rounds * plan.round_s;
   if (options.training.evaluate) {

@@ -41,10 +41,11 @@ absl::Status CheckServerFlags(const CompareOptions& options, const Catalog& cata
           name));
     }
   }
-  if (!any_server && servers_given) {
-    return absl::InvalidArgumentError(
-        "--servers is for the strategies that have servers (ps-sync and the like); name one, or leave it "
-        "out");
+  const char* server_flag = servers_given ? "--servers" : ServerFlagGiven(training);
+  if (!any_server && server_flag != nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        server_flag,
+        " is for the strategies that have servers (ps-sync and the like); name one, or leave it out"));
   }
   if (!any_sends && training.wire != "float32") {
     return absl::InvalidArgumentError(

@@ -56,10 +56,12 @@ absl::StatusOr<std::vector<LaunchNote>> AsynchronousLaunches(const std::string& 
     found.push_back(note);
   }
   if (!found.empty()) return found;
-  return absl::FailedPreconditionError(absl::StrCat(
-      "'", run,
-      "' holds no live asynchronous run that ended well (ps-async, ps-ssp): nothing else depends on "
-      "the order of arrivals; run the same flags and --seed again instead"));
+  return absl::FailedPreconditionError(absl::StrCat("'", run,
+                                                    "' holds no order of arrivals: it is kept of live "
+                                                    "asynchronous runs (ps-async, ps-ssp) that ended well, "
+                                                    "none of whose servers was started again, workers lost "
+                                                    "or streams broken; of others nothing depends on it: "
+                                                    "run the same flags and --seed again instead"));
 }
 
 absl::StatusOr<int> ReplayAll(const std::string& run, const Interrupt& interrupt, Display& display) {

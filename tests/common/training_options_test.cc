@@ -183,6 +183,30 @@ TEST(CheckRecovery, NamesWhatDoesNotGoTogether) {
   EXPECT_EQ(error([](auto& o) { o.on_worker_loss = "stop"; }, 2), "");
 }
 
+TEST(ServerFlagGiven, IsNamedAndCanBeLeftOut) {
+  EXPECT_EQ(ServerFlagGiven(TrainingOptions()), nullptr);
+  for (const auto& [flag, change] :
+       std::vector<std::pair<std::string, std::function<void(TrainingOptions&)>>>{
+           {"--servers", [](auto& o) { o.servers = 2; }},
+           {"--server_placement", [](auto& o) { o.server_placement = "colocated"; }},
+           {"--ps_schedule", [](auto& o) { o.ps_schedule = "serial"; }},
+           {"--payload", [](auto& o) { o.payload = "shm"; }},
+           {"--on_worker_loss continue", [](auto& o) { o.on_worker_loss = "continue"; }},
+           {"--worker_timeout", [](auto& o) { o.worker_timeout_s = 3; }},
+           {"--reject_nonfinite", [](auto& o) { o.reject_nonfinite = "false"; }},
+           {"--staging_mb", [](auto& o) { o.staging_mb = 7; }}}) {
+    TrainingOptions options;
+    change(options);
+    ASSERT_NE(ServerFlagGiven(options), nullptr) << flag;
+    EXPECT_EQ(ServerFlagGiven(options), flag);
+    LeaveServersOut(options);
+    EXPECT_EQ(Dump(options), Dump(TrainingOptions())) << flag;
+  }
+  TrainingOptions stops;  // as the other strategies do anyway
+  stops.on_worker_loss = "stop";
+  EXPECT_EQ(ServerFlagGiven(stops), nullptr);
+}
+
 TEST(TrainingArguments, DefaultsAreLeftOut) { EXPECT_TRUE(TrainingArguments(TrainingOptions()).empty()); }
 
 TEST(TrainingArguments, EveryFieldComesBackByItself) {

@@ -12,10 +12,21 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/experiments/slurp.h"
 
 namespace psring {
+
+// Processes whose command line names this folder, a test's.
+inline std::vector<std::string> Processes(const std::string& folder) {
+  std::vector<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string line = Slurp(entry.path() / "cmdline");
+    if (absl::StrContains(line, folder)) found.push_back(entry.path().filename().string());
+  }
+  return found;
+}
 
 struct Outcome {
   int exit_code = -1;

@@ -1,8 +1,11 @@
-// What bounded staleness promises, one promise a test, over every interleaving of small jobs.
+// What bounded staleness promises, one promise a test, and what asynchronous gradients are late by: over
+// every interleaving of small jobs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -160,6 +163,90 @@ TEST(BoundedStaleness, EachOfItsBoundsIsReached) {
                 EXPECT_EQ(seen.too_late, job.bound);
                 EXPECT_EQ(seen.staleness, (2 * job.bound + 1) * (job.workers() - 1));
               });
+}
+
+// Each gradient is computed on the weights that its worker's last push made, as asynchronous ones are. Calls
+// `check` with every order in which workers can push, worker i `steps[i]` times: who pushed, and how late.
+void ForEveryAsynchronousOrder(
+    const std::vector<int>& steps,
+    const std::function<void(const std::vector<int>& pusher, const std::vector<int64_t>& staleness)>& check) {
+  std::vector<int> order, left = steps;
+  const std::function<void()> extend = [&] {
+    if (std::ranges::count(left, 0) == std::ssize(left)) {
+      const auto machine = MakeAsynchronous(static_cast<int>(steps.size()));
+      std::vector<int64_t> read(steps.size(), 0), next(steps.size(), 0), staleness;
+      for (const int worker : order) {
+        staleness.push_back(machine->version() - read[worker]);
+        const Consistency::Decision decision = machine->OnPush(worker, next[worker]++);
+        ASSERT_EQ(decision.may_read, std::vector<int>{worker}) << "answered at once, and nobody else";
+        read[worker] = machine->version();
+      }
+      return check(order, staleness);
+    }
+    for (size_t worker = 0; worker < left.size(); ++worker) {
+      if (left[worker] == 0) continue;
+      --left[worker];
+      order.push_back(static_cast<int>(worker));
+      extend();
+      order.pop_back();
+      ++left[worker];
+    }
+  };
+  extend();
+}
+
+// Equal workers and unequal ones.
+const std::vector<std::vector<int>> kAsynchronousJobs = {{4},       {3, 3},    {1, 5},       {2, 2, 2},
+                                                         {4, 1, 2}, {3, 3, 1}, {1, 1, 1, 1}, {2, 1, 3, 1}};
+
+TEST(AsynchronousStaleness, EachUpdateIsMissedByEveryOtherGradientOnItsWaySoThatTheMeanIsNMinusOne) {
+  for (const std::vector<int>& steps : kAsynchronousJobs) {
+    SCOPED_TRACE(absl::StrJoin(steps, " "));
+    const int64_t others = std::ssize(steps) - 1;
+    int orders = 0;
+    ForEveryAsynchronousOrder(
+        steps, [&](const std::vector<int>& pusher, const std::vector<int64_t>& staleness) {
+          ++orders;
+          // While all go on pushing, N - 1 are on their way at each update; as workers end there are fewer.
+          std::vector<int> left = steps;
+          int64_t missed = 0, while_all_push = 0;
+          for (const int worker : pusher) {
+            --left[worker];
+            int64_t on_their_way = 0;
+            for (size_t other = 0; other < steps.size(); ++other) {
+              on_their_way += static_cast<int>(other) != worker && left[other] > 0;
+            }
+            missed += on_their_way;
+            while_all_push += on_their_way == others;
+          }
+          const int64_t sum = std::accumulate(staleness.begin(), staleness.end(), int64_t{0});
+          EXPECT_EQ(sum, missed);
+          EXPECT_LE(sum, others * std::ssize(pusher));
+          EXPECT_GE(sum, others * while_all_push);
+        });
+    EXPECT_GE(orders, 1);
+  }
+}
+
+TEST(AsynchronousStaleness, OfAWorkerIsTheOthersUpdatesOverItsOwn) {
+  for (const std::vector<int>& steps : kAsynchronousJobs) {
+    SCOPED_TRACE(absl::StrJoin(steps, " "));
+    ForEveryAsynchronousOrder(
+        steps, [&](const std::vector<int>& pusher, const std::vector<int64_t>& staleness) {
+          for (size_t worker = 0; worker < steps.size(); ++worker) {
+            int64_t own_lateness = 0, own = 0, of_others = 0;
+            for (size_t i = 0; own < steps[worker]; ++i) {
+              if (pusher[i] != static_cast<int>(worker)) {
+                ++of_others;
+              } else {
+                ++own;
+                own_lateness += staleness[i];
+              }
+            }
+            EXPECT_EQ(own_lateness, of_others) << "worker " << worker << ", until its last push";
+          }
+        });
+  }
 }
 
 }  // namespace

@@ -67,6 +67,16 @@ TEST(Plan, FlagsThatNoneOfTheStrategiesUnderstandsAreRefused) {
   CompareOptions ring{.strategies = {"ring"}, .workers = {2}, .servers = {2}};
   EXPECT_NE(Refusal(ring).find("--servers is for"), std::string::npos);
   ring.servers = {0};
+  ring.training.on_worker_loss = "continue";
+  EXPECT_EQ(Refusal(ring).find("--on_worker_loss continue is for the strategies that have servers"), 0);
+  ring.strategies = {"ring", "ps-sync"};
+  EXPECT_EQ(Refusal(ring), "");
+  for (const Configuration& configuration : PlanFor(ring).cost) {
+    EXPECT_EQ(configuration.training.on_worker_loss,
+              configuration.strategy.name == "ps-sync" ? "continue" : "");
+  }
+  ring.strategies = {"ring"};
+  ring.training.on_worker_loss.clear();
   ring.training.wire = "float16";
   EXPECT_EQ(Refusal(ring), "");
   ring.strategies = {"single", "dp"};
@@ -115,6 +125,30 @@ TEST(Plan, AccuracyTrainingsSeeTheSameSamples) {
   }
   EXPECT_EQ(samples.size(), 1);
   EXPECT_GT(*samples.begin(), 0);
+}
+
+TEST(Plan, EvaluationsEveryFewStepsAreOfTheAccuracyPartAlone) {
+  CompareOptions options;
+  options.training.eval_every = 7;
+  const Plan plan = PlanFor(options);
+  for (const Configuration& configuration : plan.cost) {
+    EXPECT_TRUE(ValidateTrainingOptions(configuration.training).ok()) << configuration.name();
+    EXPECT_EQ(configuration.training.eval_every, 0);
+  }
+  ASSERT_FALSE(plan.accuracy.empty());
+  for (const Configuration& configuration : plan.accuracy) {
+    EXPECT_EQ(configuration.training.eval_every, 7) << configuration.name();
+  }
+}
+
+TEST(Plan, ATargetIsOfEveryRowWhicheverPartItComesFrom) {
+  CompareOptions options;
+  options.target_accuracy = .85;
+  const Plan plan = PlanFor(options);
+  for (const auto* part : {&plan.cost, &plan.accuracy}) {
+    EXPECT_FALSE(part->empty());
+    for (const Configuration& configuration : *part) EXPECT_EQ(configuration.target_accuracy, .85);
+  }
 }
 
 TEST(Plan, MoreWorkersThanCoresAreOversubscribed) {

@@ -1,0 +1,150 @@
+// A real psring that trains with checkpoints in a folder of its own, and whose processes a test kills at
+// moments that nobody chose.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "common/checkpoint_folder.h"
+#include "tests/experiments/training_processes.h"
+
+namespace psring {
+
+constexpr absl::Duration kLong = absl::Seconds(100);  // nothing takes so long, however slow the machine
+
+class RestartTest : public testing::Test {
+ protected:
+  RestartTest()
+      : root_(std::filesystem::path(testing::TempDir()) /
+              absl::StrCat("psring-restart-", getpid(), "-",
+                           testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    std::filesystem::remove_all(root_);
+    std::filesystem::create_directories(root_ / "work");
+  }
+  ~RestartTest() override {
+    if (psring_ > 0) {
+      kill(psring_, SIGKILL);
+      waitpid(psring_, nullptr, 0);
+    }
+    std::filesystem::remove_all(root_);
+  }
+
+  // psring train, with checkpoints; its records in `out`, or where it puts them itself.
+  void Start(const std::string& strategy, const std::string& out, const std::string& more = "") {
+    fflush(nullptr);  // or the child would write it again
+    out_ = out;
+    psring_ = fork();
+    if (psring_ != 0) return;
+    if (chdir((root_ / "work").c_str()) != 0) _exit(126);
+    if (freopen((root_ / "out").c_str(), "w", stdout) == nullptr) _exit(126);
+    if (freopen((root_ / "err").c_str(), "w", stderr) == nullptr) _exit(126);
+    std::vector<std::string> arguments = absl::StrSplit(
+        absl::StrCat("psring train --model mlp-small --data synthetic --steps 300 --batch 16 --link none "
+                     "--schedule linear --checkpoint_every 10 --timeout 30 ",
+                     evaluates_ ? "" : "--no_eval ", strategy, out.empty() ? "" : " --out ", out,
+                     more.empty() ? "" : " ", more),
+        ' ');
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    execv(PSRING_BINARY, argv.data());
+    _exit(127);
+  }
+
+  int Wait() {
+    int status = 0;
+    for (const absl::Time deadline = absl::Now() + kLong; absl::Now() < deadline;) {
+      if (waitpid(psring_, &status, WNOHANG) == psring_) {
+        psring_ = -1;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      }
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    return -1;
+  }
+  std::string output() const { return Slurp(root_ / "out") + Slurp(root_ / "err"); }
+
+  std::vector<std::pair<std::string, pid_t>> Processes() const { return TrainingProcesses(out_); }
+  // Never anybody else: kill(-1) would be everybody.
+  void Kill(pid_t pid, int signal) const {
+    ASSERT_GT(pid, 1) << "it is not there: " << output();
+    kill(pid, signal);
+  }
+  pid_t PidOf(const std::string& who) const {
+    for (const absl::Time deadline = absl::Now() + kLong; absl::Now() < deadline;) {
+      for (const auto& [name, pid] : Processes()) {
+        if (name == who) return pid;
+      }
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    return -1;
+  }
+  bool AllEnd() const {
+    for (const absl::Time deadline = absl::Now() + kLong; absl::Now() < deadline;) {
+      if (Processes().empty()) return true;
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    return false;
+  }
+
+  // Waits until a checkpoint of that step or a later one is there.
+  void AwaitCheckpoint(const std::filesystem::path& folder, int64_t step) const {
+    if (psring::AwaitCheckpoint(folder.string(), step, absl::Now() + kLong)) return;
+    FAIL() << "no checkpoint of step " << step << ": " << output();
+  }
+
+  std::string Hash(const std::string& out) const {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(out)) {
+      if (entry.path().filename() != "result-rank0.json") continue;
+      return nlohmann::json::parse(Slurp(entry.path()))["weights_hash"].get<std::string>();
+    }
+    return "";
+  }
+  nlohmann::json Row(const std::string& out) const {
+    return nlohmann::json::parse(Slurp(std::filesystem::path(out) / "summary.json"))[0];
+  }
+  // Of a run that nobody disturbs; each is made once.
+  std::string Undisturbed(const std::string& strategy) {
+    static std::map<std::string, std::string> known;
+    std::string& hash = known[strategy];
+    if (!hash.empty()) return hash;
+    const std::string out = Out("undisturbed");
+    Start(strategy, out);
+    EXPECT_EQ(Wait(), 0) << output();
+    return hash = Hash(out);
+  }
+  std::string Out(const std::string& name) const { return (root_ / name).string(); }
+  std::string Folder() const { return (root_ / "checkpoints").string(); }
+  // Some step long before the end.
+  int64_t SomeStep() { return 10 + static_cast<int64_t>(random_() % 90); }
+
+  const std::filesystem::path root_;
+  std::string out_;
+  bool evaluates_ = false;  // whether what is started from now on says its accuracy in the end
+  pid_t psring_ = -1;
+  std::mt19937 random_{std::random_device{}()};
+};
+
+constexpr char kSingle[] = "--strategy single --micro_batches 2";
+constexpr char kRing[] = "--strategy ring --workers 2 --jitter_ms 2";
+constexpr char kThreads[] = "--strategy ring --workers 2 --jitter_ms 2 --ranks_per_process 2";
+constexpr char kServer[] = "--strategy ps-sync --workers 2 --deterministic --jitter_ms 2";
+// What rounding leaves of each rank's gradients is a state of its own.
+constexpr char kRingIn16Bits[] = "--strategy ring --workers 3 --jitter_ms 2 --wire bfloat16";
+constexpr char kServerIn16Bits[] =
+    "--strategy ps-sync --workers 2 --deterministic --jitter_ms 2 --wire bfloat16";
+
+}  // namespace psring

@@ -1,0 +1,109 @@
+// A real psring that is killed or told to end: what it kept, where another one goes on, and that nothing is
+// left.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/experiments/processes/restarts.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Killed : public RestartTest, public testing::WithParamInterface<const char*> {
+ protected:
+  const char* Records() const {
+    const absl::string_view what = GetParam();
+    return what == kSingle                     ? "single-1"
+           : what == kRingIn16Bits             ? "ring-3"
+           : what == kRing || what == kThreads ? "ring-2"
+                                               : "ps-sync-2";
+  }
+  // The server adds as one process does that makes both batches; threads as processes do.
+  std::string Reference() const {
+    return GetParam() == std::string(kServer)    ? kSingle
+           : GetParam() == std::string(kThreads) ? kRing
+                                                 : GetParam();
+  }
+};
+
+TEST_P(Killed, ByKillNineOfPsringItselfNothingIsLeftAndAResumedRunEndsTheSame) {
+  const std::string undisturbed = Undisturbed(Reference());
+  const std::string checkpoints = absl::StrCat("--checkpoint_dir ", Folder(), " --resume latest");
+  Start(GetParam(), Out("killed"), checkpoints);
+  AwaitCheckpoint(Folder(), SomeStep());
+  Kill(psring_, SIGKILL);
+  EXPECT_EQ(Wait(), 128 + SIGKILL);
+  EXPECT_TRUE(AllEnd());
+  Start(GetParam(), Out("resumed"), checkpoints);
+  EXPECT_EQ(Wait(), 0) << output();
+  EXPECT_EQ(Hash(Out("resumed")), undisturbed);
+}
+
+TEST_P(Killed, BySigtermACheckpointOfThatVeryStepIsKept) {
+  const std::string undisturbed = Undisturbed(Reference());
+  // Every step one would be too many: so it is the signal's if it is between two.
+  Start(GetParam(), Out("stopped"));
+  const fs::path folder = fs::path(Out("stopped")) / "records" / "training-1" / Records() / "checkpoints";
+  AwaitCheckpoint(folder, SomeStep());
+  Kill(psring_, SIGTERM);
+  EXPECT_EQ(Wait(), 130) << output();
+  EXPECT_TRUE(AllEnd());
+  const std::string newest = ListCheckpoints(folder.string()).front().path;
+  EXPECT_TRUE(absl::StrContains(output(), absl::StrCat("--resume ", newest))) << output();
+  Start(GetParam(), Out("resumed"), absl::StrCat("--resume ", Out("stopped")));
+  EXPECT_EQ(Wait(), 0) << output();
+  EXPECT_EQ(Hash(Out("resumed")), undisturbed);
+}
+
+std::string NameOf(const testing::TestParamInfo<const char*>& info) {
+  const std::vector<std::string> names = {"Single",       "Ring",           "Server",
+                                          "RingIn16Bits", "ServerIn16Bits", "Threads"};
+  return names[info.index];
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, Killed,
+                         testing::Values(kSingle, kRing, kServer, kRingIn16Bits, kServerIn16Bits, kThreads),
+                         NameOf);
+
+TEST_F(RestartTest, LatestIsTheRunBeforeUnderAnyStrategyAndWhatIsNotCarriedOverIsSaid) {
+  Start(kRing, "");
+  EXPECT_EQ(Wait(), 0) << output();
+  EXPECT_TRUE(absl::StrContains(output(), "/step300")) << output();
+  Start("--strategy ps-async --workers 2", "", "--resume latest");
+  EXPECT_EQ(Wait(), 2) << output();
+  EXPECT_TRUE(absl::StrContains(output(), "nothing is left to train")) << output();
+  EXPECT_TRUE(absl::StrContains(output(), "all workers go on with step 300: asynchronous")) << output();
+  EXPECT_TRUE(absl::StrContains(output(), "the optimizer is sgd and was momentum")) << output();
+}
+
+TEST_F(RestartTest, WhatCannotBeResumedIsOneLineBeforeAnythingStarts) {
+  fs::create_directories(root_ / "work" / "empty");
+  fs::create_directories(root_ / "work" / "broken" / "step3");
+  std::ofstream(root_ / "work" / "broken" / "step3" / kPositionFile) << "{";
+  std::ofstream(root_ / "work" / "broken.safetensors") << "x";
+  for (const auto& [flags, says] : {std::pair{"--resume nowhere", "there is no nowhere"},
+                                    {"--resume empty", "there is no checkpoint"},
+                                    {"--resume broken", "step3"},
+                                    {"--resume broken.safetensors", "it ends early"},
+                                    {"--resume latest", "runs/latest"},
+                                    {"--checkpoint_keep 0", "--checkpoint_keep"}}) {
+    Start(kRing, Out("bad"), flags);
+    EXPECT_EQ(Wait(), 2) << flags << ": " << output();
+    const std::string text = output();
+    EXPECT_TRUE(absl::StrContains(text, says)) << text;
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+    EXPECT_FALSE(fs::exists(Out("bad")));
+  }
+}
+
+}  // namespace
+}  // namespace psring
