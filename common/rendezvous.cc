@@ -17,6 +17,7 @@
 #include "common/address.h"
 #include "common/check.h"
 #include "common/file_rendezvous.h"
+#include "common/grpc_polling.h"
 #include "common/own_address.h"
 #include "common/rendezvous_store.h"
 #include "common/trace.h"
@@ -119,6 +120,7 @@ class GrpcRendezvousServer final : public RendezvousServer {
   absl::Status Listen(const std::string& host, int port) {
     // Asks the system before gRPC does, since gRPC keeps the reason to its log.
     PSRING_RETURN_IF_ERROR(CheckThatPortIsFree(host, port, "end what uses it or choose another MASTER_PORT"));
+    ChooseGrpcPolling();
     grpc::ServerBuilder builder;
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // else two stores would share one port
     builder.AddListeningPort(AddressText(host, port), grpc::InsecureServerCredentials(), &port_);
@@ -129,6 +131,7 @@ class GrpcRendezvousServer final : public RendezvousServer {
 
   // gRPC listens by itself only in the network that its thread is in; here we accept, and it serves.
   absl::Status ListenOn(int listener) {
+    ChooseGrpcPolling();
     listener_ = listener;
     sockaddr_in address = {};
     socklen_t length = sizeof address;
@@ -182,6 +185,7 @@ class GrpcRendezvousServer final : public RendezvousServer {
 };
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+  ChooseGrpcPolling();
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // ranks talk to each other, whatever the environment says
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of our own shows our own end

@@ -75,6 +75,12 @@ class GpuShardDevice : public ShardDevice {
     return done.Wait(absl::Now() + kStuck);
   }
 
+  absl::Status ComputeInParts(Lane& lane, size_t count, const Part& work, const Made& made) override {
+    PSRING_RETURN_IF_ERROR(Compute(lane, [&](Ops& ops, Stream& stream) { work(0, count, ops, stream); }));
+    made(count);
+    return absl::OkStatus();
+  }
+
   absl::Status BringDown(ConstSpan from, void* to, bool pinned) override {
     if (pinned) return CopyDown(from.data, to, from.bytes()).Wait(absl::Now() + kStuck);
     // A copy to memory that is not pinned would hold up whoever enqueues it.

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -50,11 +51,11 @@ Port::~Port() {
   thread_.join();
 }
 
-void Port::Serve(grpc::Server& server, LinkShaper* shaper) {
-  thread_ = std::thread([this, &server, shaper] { Accept(server, shaper); });
+void Port::Serve(NextServer next, LinkShaper* shaper) {
+  thread_ = std::thread([this, next = std::move(next), shaper] { Accept(next, shaper); });
 }
 
-void Port::Accept(grpc::Server& server, LinkShaper* shaper) {
+void Port::Accept(const NextServer& next, LinkShaper* shaper) {
   while (true) {
     pollfd waiting = {listener_.socket.get(), POLLIN, 0};
     if (poll(&waiting, 1, -1) < 0 && errno != EINTR) return;
@@ -66,7 +67,7 @@ void Port::Accept(grpc::Server& server, LinkShaper* shaper) {
         if (!wrapped.ok()) continue;
         socket = *std::move(wrapped);
       }
-      grpc::AddInsecureChannelFromFd(&server, socket.release());
+      grpc::AddInsecureChannelFromFd(&next(), socket.release());
       continue;
     }
     if (errno == EINVAL) return;  // shut down

@@ -2,6 +2,7 @@
 // loopback may halve what passes (common/tcp_socket.h says why).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -27,7 +28,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ad
                                                            const grpc::ChannelArguments& arguments,
                                                            absl::Time deadline, const LinkEnd& link = {});
 
-// Listens, and hands what connects to a gRPC server. Its thread ends with it.
+// Listens, and hands what connects to gRPC servers. Its thread ends with it.
 class Port {
  public:
   // `port` 0: the system chooses. AlreadyExists or Unavailable say why one cannot listen there.
@@ -35,13 +36,15 @@ class Port {
   ~Port();
 
   int number() const { return listener_.port; }
-  // From now on what connects becomes `server`'s; it has been started, and is up for longer than this.
-  // `shaper`, where there is one: what connects from other machines goes through it. It lives longer, too.
-  void Serve(grpc::Server& server, LinkShaper* shaper = nullptr);
+  // From now on what connects becomes that server's which `next` names, on this thread; they have been
+  // started, and are up for longer than this. `shaper`, where there is one: what connects from other machines
+  // goes through it. It lives longer, too.
+  using NextServer = std::function<grpc::Server&()>;
+  void Serve(NextServer next, LinkShaper* shaper = nullptr);
 
  private:
   explicit Port(TcpListener listener) : listener_(std::move(listener)) {}
-  void Accept(grpc::Server& server, LinkShaper* shaper);
+  void Accept(const NextServer& next, LinkShaper* shaper);
 
   TcpListener listener_;
   std::thread thread_;

@@ -156,76 +156,138 @@ absl::Status ParameterServer::Act(int bucket, const Consistency::Decision& decis
       ++reduced_;
       return absl::OkStatus();
     }
-    ParameterShard::Factors factors;
+    Update update{.pushed = pushed, .samples = samples};
     if (job_.staleness_lr) {
-      factors.rate = 1.0 / static_cast<double>(std::max<int64_t>(1, state.pending[pushed.front()].staleness));
+      update.factors.rate =
+          1.0 / static_cast<double>(std::max<int64_t>(1, state.pending[pushed.front()].staleness));
     }
-    PSRING_RETURN_IF_ERROR(shard_->Apply(bucket, pushed, samples, version, factors, lane));
     if (notes_arrivals_) options_.arrivals->updates[bucket].push_back(static_cast<uint16_t>(pushed.front()));
+    return MakeUpdate(bucket, update, decision.may_read, lane, replies);
   }
   if (state.reduced.has_value()) {  // dropped workers: they read the version that is about to be made
     std::ranges::copy(decision.may_read, std::back_inserter(state.reduced->may_read));
     return absl::OkStatus();
   }
-  return Answer(bucket, decision.may_read, lane, replies);
+  return Answer(bucket, decision.may_read, {}, lane, replies);
 }
 
-absl::Status ParameterServer::Answer(int bucket, const std::vector<int>& readers, Lane& lane,
+absl::Status ParameterServer::MakeUpdate(int bucket, const Update& update, const std::vector<int>& readers,
+                                         Lane& lane, Replies& replies) {
+  PSRING_ASSIGN_OR_RETURN(Begun begun, BeginAnswers(bucket, readers, lane));
+  const size_t all = shard_->bucket_bytes(bucket);
+  ParameterShard::Outlets outlets{.places = begun.places};
+  outlets.made = [&begun, all](size_t made) {
+    // The last part is an answer, and leaves when everything else that this decision leads to is done.
+    if (made == all) return;
+    for (auto& [reader, reply] : begun.replies) {
+      if (reply.in_place) continue;
+      reply.begun_on->Deliver(
+          {.header = reply.header, .weights = reply.weights, .from = reply.from, .upto = made});
+      reply.from = made;
+    }
+  };
+  PSRING_RETURN_IF_ERROR(shard_->Apply(bucket, update.pushed, update.samples,
+                                       buckets_[bucket].consistency->version(), update.factors, lane,
+                                       outlets));
+  return Answer(bucket, readers, std::move(begun), lane, replies);
+}
+
+// Where updates are computed in the host's memory: those who share theirs get the weights there as they are
+// made; to others they leave in parts, unless they leave from a copy (parameter_shard.h), or are held back.
+absl::StatusOr<ParameterServer::Begun> ParameterServer::BeginAnswers(int bucket,
+                                                                     const std::vector<int>& readers,
+                                                                     Lane& lane) {
+  Begun begun;
+  if (!shard_->on_host()) return begun;
+  for (const int reader : readers) {
+    if (buckets_[bucket].pending[reader].state != Pending::State::kApplied) continue;
+    const std::shared_ptr<ReplySink> sink = SinkOf(reader);
+    if (sink == nullptr) continue;
+    const ReplySink::Place place = sink->PlaceOf(bucket, shard_->bucket_bytes(bucket));
+    Reply reply{.header = AnswerHeader(reader, bucket), .begun_on = sink};
+    if (place.data != nullptr && !place.on_gpu) {
+      begun.places.push_back(place.data);
+      reply.in_place = true;
+      reply.header.shared_bytes = shard_->bucket_bytes(bucket);
+    } else if (sink->TakesParts() && !shard_->sends_copies() && !job_.serial) {
+      PSRING_ASSIGN_OR_RETURN(reply.weights, shard_->Read(bucket, lane));
+    } else {
+      continue;
+    }
+    begun.replies.emplace(reader, std::move(reply));
+  }
+  return begun;
+}
+
+ChunkHeader ParameterServer::AnswerHeader(int worker, int bucket) const {
+  const Pending& pending = buckets_[bucket].pending[worker];
+  const bool dropped = pending.state == Pending::State::kDropped;
+  return {.kind = MessageKind::kExchange,
+          .bucket = bucket,
+          .step = pending.step,
+          .version = buckets_[bucket].consistency->version(),
+          .staleness = dropped ? 0 : pending.staleness,
+          .dropped = dropped,
+          .repeated = pending.state == Pending::State::kRepeated};
+}
+
+absl::Status ParameterServer::Answer(int bucket, const std::vector<int>& readers, Begun begun, Lane& lane,
                                      Replies& replies) {
   BucketState& state = buckets_[bucket];
-  const int64_t version = state.consistency->version();
   std::optional<Snapshot> weights;
   for (size_t i = 0; i < readers.size(); ++i) {
     // Each server begins with another worker: what one of them does first all of them would do first.
     const int reader = readers[(i + static_cast<size_t>(job_.server)) % readers.size()];
     Pending& pending = state.pending[reader];
-    state.received_version[reader] = version;
-    const Pending::State was = std::exchange(pending.state, Pending::State::kNone);
-    if (was == Pending::State::kJoining) {
+    state.received_version[reader] = state.consistency->version();
+    if (pending.state == Pending::State::kJoining) {
+      pending.state = Pending::State::kNone;
       Worker& worker = workers_[reader];
       MutexLock lock(worker.mutex);
       // Until it has pushed, nothing changes any more that it must have seen.
-      if (--worker.buckets_to_read == 0)
+      if (--worker.buckets_to_read == 0) {
         replies.emplace_back(reader, Reply{.header = WelcomeHeader(worker.joins_at)});
+      }
       continue;
     }
-    const bool dropped = was == Pending::State::kDropped;
-    PSRING_CHECK(dropped || was == Pending::State::kApplied || was == Pending::State::kRepeated);
-    PSRING_ASSIGN_OR_RETURN(const bool in_place, CopyInPlace(reader, bucket, lane));
-    if (!in_place && !weights.has_value()) {
-      PSRING_ASSIGN_OR_RETURN(weights, shard_->Read(bucket, lane));
+    PSRING_CHECK(pending.state != Pending::State::kNone && pending.state != Pending::State::kPushed);
+    Reply reply{.header = AnswerHeader(reader, bucket)};
+    pending.state = Pending::State::kNone;
+    if (const auto found = begun.replies.find(reader); found != begun.replies.end()) {
+      reply = std::move(found->second);
+    } else {
+      PSRING_ASSIGN_OR_RETURN(reply.begun_on, CopyInPlace(reader, bucket, lane));
+      reply.in_place = reply.begun_on != nullptr;
+      if (reply.in_place) {
+        reply.header.shared_bytes = shard_->bucket_bytes(bucket);
+      } else {
+        if (!weights.has_value()) {
+          PSRING_ASSIGN_OR_RETURN(weights, shard_->Read(bucket, lane));
+        }
+        reply.weights = *weights;
+        if (shard_->sends_copies()) {
+          reply.weights.keep = shard_->staging().Lend(std::move(reply.weights.keep), reader);
+        }
+      }
     }
-    Snapshot read = in_place ? Snapshot{} : *weights;
-    if (!in_place && shard_->sends_copies()) {
-      read.keep = shard_->staging().Lend(std::move(read.keep), reader);
-    }
-    replies.emplace_back(reader,
-                         Reply{.header = {.kind = MessageKind::kExchange,
-                                          .bucket = bucket,
-                                          .step = pending.step,
-                                          .version = version,
-                                          .staleness = dropped ? 0 : pending.staleness,
-                                          .dropped = dropped,
-                                          .repeated = was == Pending::State::kRepeated,
-                                          .shared_bytes = in_place ? shard_->bucket_bytes(bucket) : 0},
-                               .weights = std::move(read),
-                               .in_place = in_place});
+    replies.emplace_back(reader, std::move(reply));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> ParameterServer::CopyInPlace(int worker, int bucket, Lane& lane) {
-  std::shared_ptr<ReplySink> sink;
-  {
-    MutexLock lock(workers_[worker].mutex);
-    sink = workers_[worker].sink;
-  }
-  if (sink == nullptr) return false;
+std::shared_ptr<ReplySink> ParameterServer::SinkOf(int worker) const {
+  MutexLock lock(workers_[worker].mutex);
+  return workers_[worker].sink;
+}
+
+absl::StatusOr<std::shared_ptr<ReplySink>> ParameterServer::CopyInPlace(int worker, int bucket, Lane& lane) {
+  std::shared_ptr<ReplySink> sink = SinkOf(worker);
+  if (sink == nullptr) return nullptr;
   const ReplySink::Place place = sink->PlaceOf(bucket, shard_->bucket_bytes(bucket));
-  if (place.data == nullptr || (!place.on_gpu && !shard_->sends_copies())) return false;
+  if (place.data == nullptr) return nullptr;
   PSRING_RETURN_IF_ERROR(place.on_gpu ? shard_->CopyWeightsToGpu(bucket, place.data, lane)
                                       : shard_->CopyWeightsTo(bucket, place.data));
-  return true;
+  return sink;
 }
 
 absl::Status ParameterServer::OnFetch(int worker, const ChunkHeader& header) {
@@ -274,6 +336,12 @@ void ParameterServer::Deliver(int worker, Reply reply) {
       Count(worker, reply.header);
     }
     sink = state.sink;
+  }
+  if (std::exchange(reply.begun_on, nullptr) != sink) {
+    // Its stream broke meanwhile. It sends again what is not answered, and so asks for what stood in its
+    // memory.
+    if (reply.in_place) return;
+    reply.from = 0;
   }
   if (sink != nullptr) sink->Deliver(std::move(reply));
 }

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,12 +38,19 @@
 
 namespace psring {
 
+class ReplySink;
+
 // Header and whole payload of an answer; the carrier cuts it into chunks. `weights` stays readable while it
 // is held.
 struct Reply {
   ChunkHeader header;
   Snapshot weights;
   bool in_place = false;  // the weights stand at the sink's PlaceOf already, and not here
+  // A part of it, in bytes of the weights: from a chunk's beginning to another's, or to the end. Parts come
+  // in ascending order, and only to who TakesParts.
+  size_t from = 0, upto = SIZE_MAX;
+  // The server's own: who has got what is before `from`, or in whose memory the weights stand in place.
+  std::shared_ptr<ReplySink> begun_on = {};
 };
 
 // One worker's ear. Called from any thread, also while other calls to it run; must not block or call back.
@@ -52,9 +60,13 @@ class ReplySink {
   virtual void Deliver(Reply reply) = 0;
   // What Receive did not take may be brought again. Perhaps before that call has returned.
   virtual void Proceed() = 0;
+  // Whether a reply may come in parts, the first of them while the others are still being made.
+  virtual bool TakesParts() const { return false; }
+  // What keeps the memory readable in which gradients stand that are handed to Receive as shared, and stay
+  // until their exchange is answered; null: they have to be read at once.
+  virtual std::shared_ptr<const void> Memory() const { return nullptr; }
   // Where the weights that answer the exchange in flight of `bucket` may be written at once, `bytes` of them;
-  // null: nowhere. Called before Deliver; places of the host are used only where the weights would have to be
-  // copied anyway.
+  // null: nowhere. Called before Deliver.
   struct Place {
     std::byte* data = nullptr;
     bool on_gpu = false;  // memory of a GPU that the server's reaches
@@ -251,13 +263,31 @@ class ParameterServer {
   // parameter_server.cc
   static absl::Status Annotate(const absl::Status& status, int worker, int bucket);
   absl::StatusOr<Receipt> Dispatch(int worker, const ChunkHeader& header, Pieces payload, Lane& lane);
-  // Straight into the worker's memory, where it has a place for them.
-  absl::StatusOr<bool> CopyInPlace(int worker, int bucket, Lane& lane)
+  std::shared_ptr<ReplySink> SinkOf(int worker) const;
+  // An update of the bucket, and the answers to it. They begin to leave while it is made.
+  struct Update {
+    std::vector<int> pushed;
+    int64_t samples = 0;
+    ParameterShard::Factors factors = {};
+  };
+  absl::Status MakeUpdate(int bucket, const Update& update, const std::vector<int>& readers, Lane& lane,
+                          Replies& replies) ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
+  // What has been done of the answers by the time the update is made.
+  struct Begun {
+    std::map<int, Reply> replies;    // by worker: what is still to come; in place, or in parts
+    std::vector<std::byte*> places;  // there as long as the replies
+  };
+  absl::StatusOr<Begun> BeginAnswers(int bucket, const std::vector<int>& readers, Lane& lane)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
+  ChunkHeader AnswerHeader(int worker, int bucket) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
+  // Straight into the worker's memory, where it has a place for them: to whom. Null: it has none.
+  absl::StatusOr<std::shared_ptr<ReplySink>> CopyInPlace(int worker, int bucket, Lane& lane)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
   absl::Status Act(int bucket, const Consistency::Decision& decision, Lane& lane, Replies& replies)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
   // Answers `readers` with the bucket's weights.
-  absl::Status Answer(int bucket, const std::vector<int>& readers, Lane& lane, Replies& replies)
+  absl::Status Answer(int bucket, const std::vector<int>& readers, Begun begun, Lane& lane, Replies& replies)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
   absl::Status OnFetch(int worker, const ChunkHeader& header);
   void Deliver(int worker, Reply reply);
@@ -276,7 +306,7 @@ class ParameterServer {
   absl::Status OnWeights(int worker, const ChunkHeader& header, Pieces payload);
   absl::Status OnSlot(int worker, const ChunkHeader& header, Pieces payload);
   absl::StatusOr<Receipt> OnGradient(int worker, const ChunkHeader& header, Pieces payload, Lane& lane);
-  absl::StatusOr<Receipt> BeginPush(int worker, const ChunkHeader& header, bool whole);
+  absl::StatusOr<Receipt> BeginPush(int worker, const ChunkHeader& header, const PushManner& manner);
   absl::Status MayBegin(int worker, const ChunkHeader& header, bool& repeated);
   absl::Status OnPushComplete(int worker, int bucket, Lane& lane);
   absl::StatusOr<Receipt> OnRepeat(int worker, int bucket, bool in_place, Lane& lane);

@@ -55,10 +55,10 @@ absl::Status ParameterServer::ApplyReduced(double sum_of_squares, Lane& lane, Re
       return absl::Status(factor.status().code(),
                           absl::StrCat("step ", version - 1, ": ", factor.status().message()));
     }
-    PSRING_RETURN_IF_ERROR(
-        shard_->Apply(bucket, reduced.workers, reduced.samples, version, {.gradient = *factor}, lane));
     NoteVersion(bucket, version);
-    PSRING_RETURN_IF_ERROR(Answer(bucket, reduced.may_read, lane, replies));
+    PSRING_RETURN_IF_ERROR(MakeUpdate(
+        bucket, {.pushed = reduced.workers, .samples = reduced.samples, .factors = {.gradient = *factor}},
+        reduced.may_read, lane, replies));
   }
   return absl::OkStatus();
 }

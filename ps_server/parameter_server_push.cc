@@ -87,9 +87,14 @@ absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const ChunkHeade
                         absl::StrCat("a gradient of ", bytes, " bytes on a GPU, of ", gradient_bytes)),
                     worker, bucket);
   }
+  std::shared_ptr<const void> keep;
+  if (whole) {
+    if (const std::shared_ptr<ReplySink> sink = SinkOf(worker)) keep = sink->Memory();
+  }
   Push& push = workers_[worker].pushes[bucket];
   if (header.step != push.step || header.resets != push.resets) {
-    const absl::StatusOr<Receipt> begun = BeginPush(worker, header, whole);
+    const absl::StatusOr<Receipt> begun =
+        BeginPush(worker, header, {.whole = whole, .on_gpu = header.on_gpu, .stays = keep != nullptr});
     if (!begun.ok()) return Annotate(begun.status(), worker, bucket);
     if (*begun == Receipt::kNotYet) return Receipt::kNotYet;
   }
@@ -113,7 +118,8 @@ absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const ChunkHeade
                     bucket);
   }
   const absl::StatusOr<ParameterShard::Added> taken =
-      whole ? shard_->AddWhole(worker, bucket, {.gradient = payload.front(), .on_gpu = header.on_gpu}, lane,
+      whole ? shard_->AddWhole(worker, bucket,
+                               {.gradient = payload.front(), .on_gpu = header.on_gpu, .keep = keep}, lane,
                                push.resets)
             : shard_->AddChunk(worker, bucket, push.high_water, payload, push.resets);
   if (!taken.ok()) {  // the device has failed: no fault of this worker
@@ -137,7 +143,8 @@ absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const ChunkHeade
   return Receipt::kTaken;
 }
 
-absl::StatusOr<Receipt> ParameterServer::BeginPush(int worker, const ChunkHeader& header, bool whole) {
+absl::StatusOr<Receipt> ParameterServer::BeginPush(int worker, const ChunkHeader& header,
+                                                   const PushManner& manner) {
   bool repeated = false;
   PSRING_RETURN_IF_ERROR(MayBegin(worker, header, repeated));
   Push& push = workers_[worker].pushes[header.bucket];
@@ -145,8 +152,7 @@ absl::StatusOr<Receipt> ParameterServer::BeginPush(int worker, const ChunkHeader
     push = {.step = header.step, .resets = header.resets, .whole = true};
     return Receipt::kTaken;
   }
-  PSRING_ASSIGN_OR_RETURN(const bool begun, shard_->BeginPush(worker, header.bucket, header.step,
-                                                              {.whole = whole, .on_gpu = header.on_gpu}));
+  PSRING_ASSIGN_OR_RETURN(const bool begun, shard_->BeginPush(worker, header.bucket, header.step, manner));
   if (!begun) return Receipt::kNotYet;
   push = {.step = header.step, .resets = header.resets, .samples = header.samples};
   return Receipt::kTaken;

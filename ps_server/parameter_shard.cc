@@ -1,11 +1,13 @@
 #include "ps_server/parameter_shard.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "common/reduce.h"
 #include "ps_server/consistency.h"
 #include "ps_server/pieces.h"
 
@@ -29,6 +31,11 @@ bool IsBounded(const ServerJob& job) {
   const absl::StatusOr<WaitingRule> rule = ParseWaitingRule(job.consistency, job.workers);
   return rule.ok() && rule->kind == WaitingRule::Kind::kBoundedStaleness;
 }
+
+// Gradients that are read side by side in one pass; more are added up as they arrive.
+constexpr ptrdiff_t kMostBorrowed = 4;
+
+constexpr size_t kBlock = 4096;  // floats
 
 // Room for one push at least; serial: for a whole gradient.
 size_t Window(const ServerJob& job, size_t wanted) {
@@ -100,11 +107,10 @@ ParameterShard::ParameterShard(const ServerJob& job, Device& device, Optimizer o
   for (const Bucket& place : job.buckets) {
     BucketState& bucket = buckets_.emplace_back();
     bucket.place = place;
+    bucket.staged.resize(job.workers);
+    bucket.borrowed.resize(job.workers);
     if (accumulation_ == Accumulation::kSum) {
       bucket.chunks = std::make_unique<Chunk[]>(place.count * sizeof(float) / kChunkBytes + 1);
-    } else {
-      bucket.staged.resize(job.workers);
-      bucket.borrowed.resize(job.workers);
     }
   }
 }
@@ -155,12 +161,13 @@ absl::StatusOr<bool> ParameterShard::BeginPush(int worker, int bucket, int64_t s
   if (accumulation_ == Accumulation::kSum) return true;
   BucketState& state = buckets_[bucket];
   if (accumulation_ == Accumulation::kSumInOrder) {
+    if (borrows(manner)) return true;
     PSRING_ASSIGN_OR_RETURN(
         state.staged[worker].buffer,
         staging_->Take(staging_->ReserveAnyway(bucket_bytes(bucket)), bucket_bytes(bucket)));
     return true;
   }
-  const bool from_there = manner.whole && borrows(manner.on_gpu);
+  const bool from_there = borrows(manner);
   if (from_there && !bounded_) return true;
   StagingPool::Share share = Reserve(worker, bucket, step);
   if (share == nullptr) return false;
@@ -219,6 +226,7 @@ void ParameterShard::EmptySum(int bucket) {
   for (size_t i = 0; i <= bucket_bytes(bucket) / kChunkBytes; ++i) {
     MutexLock lock(buckets_[bucket].chunks[i].mutex);
     buckets_[bucket].chunks[i].started = false;
+    if (i == 0) std::ranges::fill(buckets_[bucket].borrowed, Whole{});
   }
 }
 
@@ -265,17 +273,14 @@ absl::StatusOr<ParameterShard::Added> ParameterShard::AddWhole(int worker, int b
                                                                Lane& lane, uint64_t resets) {
   const Bytes gradient = whole.gradient;
   const ConstSpan values(gradient.data(), gradient.size() / SizeOf(wire_), wire_);
-  // An update cannot be taken back, and what stands on a GPU is looked at at once: all of it, before.
-  const bool borrowed = accumulation_ == Accumulation::kEachAlone && borrows(whole.on_gpu);
-  if (finite_ == Finite::kRequired && (borrowed || whole.on_gpu)) {
+  const bool may_borrow = borrows({.whole = true, .on_gpu = whole.on_gpu, .stays = whole.keep != nullptr});
+  // What is not added at once is looked at before any of it is; so is what stands on a GPU.
+  if (finite_ == Finite::kRequired && (may_borrow || whole.on_gpu)) {
     Added added;
     PSRING_ASSIGN_OR_RETURN(added.not_finite, on_device_->FirstNotFinite(values, lane));
     if (added.not_finite.has_value()) return added;
   }
-  if (borrowed) {
-    buckets_[bucket].borrowed[worker] = gradient;
-    return Added{};
-  }
+  if (may_borrow && Borrow(worker, bucket, whole, resets)) return Added{};
   if (whole.on_gpu) return AddOnGpu(worker, bucket, values, lane, resets);
   size_t offset = 0;
   do {
@@ -286,6 +291,19 @@ absl::StatusOr<ParameterShard::Added> ParameterShard::AddWhole(int worker, int b
     offset += chunk.size();
   } while (offset < gradient.size());
   return Added{};
+}
+
+bool ParameterShard::Borrow(int worker, int bucket, const Whole& whole, uint64_t resets) {
+  BucketState& state = buckets_[bucket];
+  if (accumulation_ != Accumulation::kSum) {
+    state.borrowed[worker] = whole;
+    return true;
+  }
+  MutexLock lock(state.chunks[0].mutex);
+  const auto stands = [](const Whole& other) { return other.gradient.data() != nullptr; };
+  if (state.resets != resets || std::ranges::count_if(state.borrowed, stands) == kMostBorrowed) return false;
+  state.borrowed[worker] = whole;
+  return true;
 }
 
 // Chunks that already hold somebody's gradient, and those that do not, each in as few kernels as there are
@@ -331,41 +349,116 @@ absl::StatusOr<ParameterShard::Added> ParameterShard::AddOnGpu(int worker, int b
   return Added{};
 }
 
-ConstSpan ParameterShard::SumOf(BucketState& state, std::span<const int> workers, Ops& ops, Stream& stream) {
-  const size_t count = state.place.count;
-  if (accumulation_ == Accumulation::kSum) return sum_.span().Slice(state.place.first, count);
-  if (accumulation_ == Accumulation::kEachAlone && state.staged[workers.front()].buffer == nullptr) {
-    return {state.borrowed[workers.front()].data(), count};
+std::vector<const float*> ParameterShard::TermsOf(BucketState& state, std::span<const int> workers) {
+  std::vector<const float*> terms;
+  if (accumulation_ == Accumulation::kSum) {
+    MutexLock lock(state.chunks[0].mutex);
+    if (state.chunks[0].started) terms.push_back(sum_.span().floats() + state.place.first);
+    for (const Whole& whole : state.borrowed) {
+      if (whole.gradient.data() != nullptr) {
+        terms.push_back(reinterpret_cast<const float*>(whole.gradient.data()));
+      }
+    }
+    return terms;
   }
-  const Span sum = state.staged[workers.front()].buffer->span().Slice(0, count);
-  if (state.reduced) return sum;
-  for (const int worker : workers.subspan(1)) {
-    ops.Add(sum, state.staged[worker].buffer->span().Slice(0, count), stream);
+  for (const int worker : state.reduced ? workers.first(1) : workers) {
+    const Staged& staged = state.staged[worker];
+    terms.push_back(staged.buffer != nullptr
+                        ? staged.buffer->span().floats()
+                        : reinterpret_cast<const float*>(state.borrowed[worker].gradient.data()));
+  }
+  return terms;
+}
+
+absl::StatusOr<Span> ParameterShard::AddUp(BucketState& state, std::span<const int> workers, Lane& lane) {
+  const std::vector<const float*> terms = TermsOf(state, workers);
+  const size_t count = state.place.count;
+  Span sum;
+  if (accumulation_ == Accumulation::kSum) {
+    sum = sum_.span().Slice(state.place.first, count);
+  } else {
+    Staged& first = state.staged[workers.front()];
+    if (first.buffer == nullptr) {
+      PSRING_ASSIGN_OR_RETURN(first.buffer, staging_->Take(staging_->ReserveAnyway(count * sizeof(float)),
+                                                           count * sizeof(float)));
+    }
+    sum = first.buffer->span().Slice(0, count);
+  }
+  if (terms.size() == 1 && terms.front() == sum.floats()) return sum;
+  PSRING_RETURN_IF_ERROR(on_device_->ComputeInParts(
+      lane, count,
+      [&](size_t first, size_t part, Ops& ops, Stream& stream) {
+        if (!on_host_) {
+          for (const float* term : std::span(terms).subspan(1)) ops.Add(sum, ConstSpan(term, count), stream);
+          return;
+        }
+        std::vector<const void*> from(terms.size());
+        for (size_t i = 0; i < terms.size(); ++i) from[i] = terms[i] + first;
+        cpu::Reduce(ReduceOp::kSum, DType::kFloat32, part, sum.floats() + first, from.data(),
+                    static_cast<int>(from.size()));
+      },
+      [](size_t) {}));
+  if (accumulation_ == Accumulation::kSum) {
+    for (size_t i = 0; i <= bucket_bytes(state.place.index) / kChunkBytes; ++i) {
+      MutexLock lock(state.chunks[i].mutex);
+      state.chunks[i].started = true;
+      if (i == 0) std::ranges::fill(state.borrowed, Whole{});
+    }
   }
   return sum;
 }
 
 absl::StatusOr<double> ParameterShard::Reduce(int bucket, std::span<const int> workers, Lane& lane) {
   BucketState& state = buckets_[bucket];
-  ConstSpan sum;
-  PSRING_RETURN_IF_ERROR(
-      on_device_->Compute(lane, [&](Ops& ops, Stream& stream) { sum = SumOf(state, workers, ops, stream); }));
+  PSRING_ASSIGN_OR_RETURN(const Span sum, AddUp(state, workers, lane));
   state.reduced = true;
   return on_device_->SumOfSquares(sum, lane);
 }
 
 absl::Status ParameterShard::Apply(int bucket, std::span<const int> workers, int64_t samples, int64_t version,
-                                   const Factors& factors, Lane& lane) {
+                                   const Factors& factors, Lane& lane, const Outlets& outlets) {
   BucketState& state = buckets_[bucket];
-  if (accumulation_ == Accumulation::kSum) EmptySum(bucket);
-  PSRING_RETURN_IF_ERROR(on_device_->Compute(lane, [&](Ops& ops, Stream& stream) {
-    const ConstSpan gradient = SumOf(state, workers, ops, stream);
+  const double learning_rate = LearningRate(schedule_, state.samples_applied) * factors.rate;
+  const Span weights = WeightsOf(state);
+  const auto step = [&](size_t first, ConstSpan gradient, Ops& ops, Stream& stream) {
     // A short last batch may leave a worker without samples: its push then says nothing about the weights.
     if (samples == 0) return;
-    const double learning_rate = LearningRate(schedule_, state.samples_applied) * factors.rate;
-    optimizer_.Apply(state.place.first, WeightsOf(state), gradient, samples, learning_rate, version, ops,
-                     stream, factors.gradient);
-  }));
+    optimizer_.Apply(state.place.first + first, weights.Slice(first, gradient.count), gradient, samples,
+                     learning_rate, version, ops, stream, factors.gradient);
+  };
+  const std::vector<const float*> terms = TermsOf(state, workers);
+  if (!on_host_) {
+    ConstSpan gradient(terms.front(), weights.count);
+    if (terms.size() > 1) {
+      PSRING_ASSIGN_OR_RETURN(gradient, AddUp(state, workers, lane));
+    }
+    PSRING_RETURN_IF_ERROR(
+        on_device_->Compute(lane, [&](Ops& ops, Stream& stream) { step(0, gradient, ops, stream); }));
+    outlets.made(bucket_bytes(bucket));
+  } else {
+    // All of it in one pass through memory: what is made of a block is done while it is in the first cache.
+    const auto part = [&](size_t begin, size_t count, Ops& ops, Stream& stream) {
+      float sum[kBlock];
+      std::vector<const void*> from(terms.size());
+      for (size_t first = begin; first < begin + count; first += kBlock) {
+        const size_t length = std::min(kBlock, begin + count - first);
+        const float* gradient = terms.front() + first;
+        if (terms.size() > 1) {
+          for (size_t i = 0; i < terms.size(); ++i) from[i] = terms[i] + first;
+          cpu::Reduce(ReduceOp::kSum, DType::kFloat32, length, sum, from.data(),
+                      static_cast<int>(from.size()));
+          gradient = sum;
+        }
+        step(first, ConstSpan(gradient, length), ops, stream);
+        for (std::byte* place : outlets.places) {
+          std::memcpy(place + first * sizeof(float), weights.floats() + first, length * sizeof(float));
+        }
+      }
+    };
+    PSRING_RETURN_IF_ERROR(on_device_->ComputeInParts(
+        lane, weights.count, part, [&](size_t end) { outlets.made(end * sizeof(float)); }));
+  }
+  if (accumulation_ == Accumulation::kSum) EmptySum(bucket);
   state.reduced = false;
   state.handed_out = false;
   state.samples_applied += samples;
@@ -374,6 +467,9 @@ absl::Status ParameterShard::Apply(int bucket, std::span<const int> workers, int
     state.spare = std::exchange(state.staged[workers.front()], {});
   } else if (accumulation_ == Accumulation::kSumInOrder) {
     for (const int worker : workers) state.staged[worker] = {};
+  }
+  if (accumulation_ != Accumulation::kSum) {
+    for (const int worker : workers) state.borrowed[worker] = {};
   }
   return absl::OkStatus();
 }

@@ -6,6 +6,8 @@
 //                  first to arrive of a chunk is copied, so nothing is ever cleared.
 //   kSumInOrder    synchronous and deterministic. Each push is staged whole; Apply adds them in worker order:
 //                  ((g0 + g1) + g2) + ..., the bits that one process gets that adds N micro-batches in order.
+// In both, gradients that stand whole in memory shared with their workers stay there until the update, which
+// reads them all in the same pass as it writes the weights: of kSum so many as one pass reads well.
 //   kEachAlone     asynchronous, bounded staleness. Each push is staged whole and applied by itself; then
 //                  the weights for the answer are copied to where the gradient was. A push that stands whole
 //                  in memory shared with its worker is applied from there.
@@ -28,6 +30,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -66,6 +69,7 @@ struct Snapshot {
 struct PushManner {
   bool whole = false;
   bool on_gpu = false;  // from memory that this shard's GPU reaches
+  bool stays = false;   // whole, and there until the exchange is answered
 };
 
 class ParameterShard {
@@ -87,7 +91,7 @@ class ParameterShard {
 
   // One push of a worker: BeginPush, then AddChunk for chunk after chunk, then Apply, alone or together with
   // others. One thread at a time for one worker; different workers at once, into the same bucket too.
-  // `whole`: AddWhole will follow instead of chunks. False: the window has no room for it now, and
+  // `manner.whole`: AddWhole will follow instead of chunks. False: the window has no room for it now, and
   // `worker` stands in line; nothing has begun. kEachAlone: not while another push of the worker is staged in
   // part.
   absl::StatusOr<bool> BeginPush(int worker, int bucket, int64_t step, const PushManner& manner = {});
@@ -106,9 +110,12 @@ class ParameterShard {
   // The whole gradient, in the host's memory or on the GPU as BeginPush was told, aligned as floats are,
   // which stays as it is until the Apply that takes it has returned: where each push is applied alone, came
   // in float32 and can be read from there, it is not copied.
+  // `keep` as well (where BeginPush was told that it stays): the gradient is as it is until the exchange is
+  // answered, and readable while `keep` is held; then synchronous modes leave it there too until Apply.
   struct Whole {
     Bytes gradient;
     bool on_gpu = false;
+    std::shared_ptr<const void> keep = {};
   };
   absl::StatusOr<Added> AddWhole(int worker, int bucket, const Whole& whole, Lane& lane, uint64_t resets = 0);
 
@@ -139,14 +146,27 @@ class ParameterShard {
   // Makes one update of the bucket from the complete pushes of `workers`, `samples` samples in all. `version`
   // counts the bucket's updates, this one included. One thread at a time for a bucket. kSum and kSumInOrder:
   // `workers` are all that have pushed, in order.
+  // In the host's memory the new weights are written to `places` too, each as large as the bucket; and
+  // `made` hears how many bytes of the bucket's weights are final, while the rest is still being computed
+  // (shard_device.h has its threads).
+  struct Outlets {
+    std::vector<std::byte*> places;
+    std::function<void(size_t bytes)> made = [](size_t) {};
+  };
   absl::Status Apply(int bucket, std::span<const int> workers, int64_t samples, int64_t version,
-                     const Factors& factors, Lane& lane);
+                     const Factors& factors, Lane& lane, const Outlets& outlets);
+  absl::Status Apply(int bucket, std::span<const int> workers, int64_t samples, int64_t version,
+                     const Factors& factors, Lane& lane) {
+    return Apply(bucket, workers, samples, version, factors, lane, Outlets{});
+  }
 
   // What the answers to the push that was just applied (or repeated) did not need of its share.
   void EndAnswers(int bucket) { buckets_[bucket].spare = {}; }
   // For the answers to a push that is not applied once more: its share.
   void UseRepeat(int worker, int bucket);
 
+  // Whether Apply serves `places`, and tells what is made before all is.
+  bool on_host() const { return on_host_; }
   // Whether Read copies, because updates may come while the weights are being sent.
   bool sends_copies() const { return sends_copies_; }
   // Not while Apply runs on the bucket.
@@ -186,9 +206,11 @@ class ParameterShard {
     std::unique_ptr<Chunk[]> chunks;  // kSum: one lock each, so that workers add side by side
     std::vector<Staged> staged;       // by worker
     Staged spare;                     // kEachAlone: of the push that was just applied, for its answers
-    std::vector<Bytes> borrowed;      // kEachAlone, by worker: instead of staged
-    bool reduced = false;             // by Reduce: the pushes are one
-    bool handed_out = false;          // these weights stand in host_weights_ already
+    // By worker: where its gradient stands, instead of staged or added up. kSum: changed under the first
+    // chunk's lock.
+    std::vector<ParameterShard::Whole> borrowed;
+    bool reduced = false;     // by Reduce: the pushes are one
+    bool handed_out = false;  // these weights stand in host_weights_ already
   };
   // kEachAlone and serial: answers wait for the whole gradient of a step, so room for all of them is had at
   // once.
@@ -207,10 +229,17 @@ class ParameterShard {
   // kEachAlone: null where there is no room now.
   StagingPool::Share Reserve(int worker, int bucket, int64_t step);
   // Whether a whole gradient is applied from where it stands.
-  bool borrows(bool on_gpu) const { return wire_ == DType::kFloat32 && on_gpu == !on_host_; }
+  bool borrows(const PushManner& manner) const {
+    return manner.whole && wire_ == DType::kFloat32 && manner.on_gpu == !on_host_ &&
+           (accumulation_ == Accumulation::kEachAlone || (manner.stays && on_host_));
+  }
+  // False: it has to be added, because the bucket was reset meanwhile or enough stand elsewhere already.
+  bool Borrow(int worker, int bucket, const Whole& whole, uint64_t resets);
   absl::StatusOr<Added> AddOnGpu(int worker, int bucket, ConstSpan gradient, Lane& lane, uint64_t resets);
-  // The pushes of `workers` as one gradient; what `ops` add up for it is enqueued.
-  ConstSpan SumOf(BucketState& bucket, std::span<const int> workers, Ops& ops, Stream& stream);
+  // The pushes of `workers`, where they stand: their sum, from left to right, is the gradient.
+  std::vector<const float*> TermsOf(BucketState& bucket, std::span<const int> workers);
+  // Has them in one place.
+  absl::StatusOr<Span> AddUp(BucketState& bucket, std::span<const int> workers, Lane& lane);
   // `values` of a range on the device, from the host, in chunks.
   absl::Status SetFloats(Span to, const float* values);
 

@@ -40,7 +40,7 @@ struct Flags {
   int server = 0, servers = 1;
   std::string bind = "127.0.0.1";
   int port = 0;
-  int threads = 2;
+  int threads = 0;
   std::string device = "cpu";
   std::string record;
   double timeout_s = 60;
@@ -245,8 +245,10 @@ int main(int argc, char** argv) {
   app.add_option("--port", flags.port, "port to listen on; 0: the system chooses")
       ->check(psring::WholeNumber(0, 65535))
       ->capture_default_str();
-  app.add_option("--threads", flags.threads, "threads that read, add and update")
-      ->check(psring::WholeNumber(1, 256))
+  app.add_option("--threads", flags.threads,
+                 "threads that read, add and update, each for some of the workers; 0: half as many as there "
+                 "are cores, at most 8")
+      ->check(psring::WholeNumber(0, 256))
       ->capture_default_str();
   app.add_option("--device", flags.device,
                  "where the parameters, sums and optimizer state are: cpu, cuda (GPU 0), cuda:I or auto")

@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "common/address.h"
 #include "common/check.h"
+#include "common/cores.h"
 #include "common/mutex.h"
 #include "ps_server/own_sockets.h"
 #include "ps_server/service_connection.h"
@@ -20,20 +21,23 @@
 namespace psring {
 namespace {
 
-class GrpcService : public Service, public Connection::Host {
+// A gRPC server of its own, with one completion queue and one thread: what a connection brings is read, added
+// and answered where it is still in that core's cache, and no thread hands another an event.
+class EventLoop : public Connection::Host {
  public:
-  explicit GrpcService(ParameterServer& server) : server_(server) {}
-
-  ~GrpcService() override { PSRING_CHECK(Stop(absl::Now())); }
-
-  absl::Status Listen(const ServiceOptions& options) {
-    PSRING_ASSIGN_OR_RETURN(port_, Port::Listen(options.host, options.port));
-    PSRING_ASSIGN_OR_RETURN(door_, PayloadDoor::Open(server_.device()));
-    std::vector<Lane> lanes;
-    for (int i = 0; i < options.threads; ++i) {
-      PSRING_ASSIGN_OR_RETURN(Lane lane, server_.NewLane());
-      lanes.push_back(std::move(lane));
+  EventLoop(ParameterServer& server, PayloadDoor& door, Lane lane)
+      : server_(server), door_(door), lane_(std::move(lane)) {}
+  ~EventLoop() override {
+    if (queue_ == nullptr) return;
+    queue_->Shutdown();
+    if (thread_.joinable()) {
+      thread_.join();
+    } else {
+      Serve();  // to its end: what comes back of what never began
     }
+  }
+
+  absl::Status Start() {
     grpc::ServerBuilder builder;
     builder.RegisterService(&raw_service_);
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
@@ -50,39 +54,31 @@ class GrpcService : public Service, public Connection::Host {
     queue_ = builder.AddCompletionQueue();
     grpc_server_ = builder.BuildAndStart();
     if (grpc_server_ == nullptr) return absl::InternalError("gRPC did not start a server");
-    address_ = AddressText(options.host, port_->number());
     OnAccepted();
-    for (Lane& lane : lanes) {
-      threads_.emplace_back([this, lane = std::move(lane)]() mutable { Serve(lane); });
-    }
-    port_->Serve(*grpc_server_, options.shaper);
+    thread_ = std::thread([this] { Serve(); });
     return absl::OkStatus();
   }
 
-  std::string address() const override { return address_; }
+  grpc::Server& grpc_server() { return *grpc_server_; }
 
-  bool Stop(absl::Time deadline) override {
+  // Those that wait for a worker to come are among them.
+  int connections() const {
+    MutexLock lock(mutex_);
+    return connections_;
+  }
+
+  // Nobody is let in any more; those who are here have until `deadline`.
+  void Shutdown(absl::Time deadline) {
     {
       MutexLock lock(mutex_);
-      if (std::exchange(stopping_, true)) return true;
+      stopping_ = true;
     }
-    port_.reset();
-    if (grpc_server_ != nullptr) {
-      grpc_server_->Shutdown(absl::ToChronoTime(deadline));
-      // Cancelled by now: their operations are coming back.
-      const absl::Time patience = std::max(deadline, absl::Now()) + absl::Seconds(5);
-      MutexLock lock(mutex_);
-      while (connections_ > 0) {
-        if (!gone_.WaitUntil(mutex_, patience) && connections_ > 0) return false;
-      }
-    }
-    if (queue_ != nullptr) queue_->Shutdown();
-    for (std::thread& thread : threads_) thread.join();
-    if (queue_ != nullptr && threads_.empty()) {
-      void* tag;
-      bool ok;
-      while (queue_->Next(&tag, &ok)) {
-      }
+    if (grpc_server_ != nullptr) grpc_server_->Shutdown(absl::ToChronoTime(deadline));
+  }
+  bool AwaitNobody(absl::Time deadline) {
+    MutexLock lock(mutex_);
+    while (connections_ > 0) {
+      if (!gone_.WaitUntil(mutex_, deadline) && connections_ > 0) return false;
     }
     return true;
   }
@@ -96,7 +92,7 @@ class GrpcService : public Service, public Connection::Host {
     std::make_shared<Connection>(server_, *this)->Accept(raw_service_, *queue_);
   }
 
-  PayloadDoor& door() override { return *door_; }
+  PayloadDoor& door() override { return door_; }
   grpc::CompletionQueue& queue() override { return *queue_; }
 
   void OnGone() override {
@@ -106,25 +102,80 @@ class GrpcService : public Service, public Connection::Host {
   }
 
  private:
-  void Serve(Lane& lane) {
+  void Serve() {
     void* tag;
     bool ok;
-    while (queue_->Next(&tag, &ok)) static_cast<Connection::Tag*>(tag)->Complete(ok, lane);
+    while (queue_->Next(&tag, &ok)) static_cast<Connection::Tag*>(tag)->Complete(ok, lane_);
   }
 
   ParameterServer& server_;
-  std::unique_ptr<Port> port_;
-  std::unique_ptr<PayloadDoor> door_;
+  PayloadDoor& door_;
+  Lane lane_;  // the thread's
   RawService raw_service_;
-  std::string address_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> grpc_server_;
-  std::vector<std::thread> threads_;
+  std::thread thread_;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar gone_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   int connections_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+class GrpcService : public Service {
+ public:
+  explicit GrpcService(ParameterServer& server) : server_(server) {}
+
+  ~GrpcService() override { PSRING_CHECK(Stop(absl::Now())); }
+
+  absl::Status Listen(const ServiceOptions& options) {
+    PSRING_ASSIGN_OR_RETURN(port_, Port::Listen(options.host, options.port));
+    PSRING_ASSIGN_OR_RETURN(door_, PayloadDoor::Open(server_.device()));
+    for (int i = 0; i < (options.threads > 0 ? options.threads : UsualThreads()); ++i) {
+      PSRING_ASSIGN_OR_RETURN(Lane lane, server_.NewLane());
+      loops_.push_back({std::make_unique<EventLoop>(server_, *door_, std::move(lane))});
+      PSRING_RETURN_IF_ERROR(loops_.back().loop->Start());
+    }
+    address_ = AddressText(options.host, port_->number());
+    port_->Serve([this]() -> grpc::Server& { return NextLoop().grpc_server(); }, options.shaper);
+    return absl::OkStatus();
+  }
+
+  std::string address() const override { return address_; }
+
+  bool Stop(absl::Time deadline) override {
+    port_.reset();
+    for (const Dealt& dealt : loops_) dealt.loop->Shutdown(deadline);
+    // Cancelled by now: their operations are coming back.
+    const absl::Time patience = std::max(deadline, absl::Now()) + absl::Seconds(5);
+    for (const Dealt& dealt : loops_) {
+      if (!dealt.loop->AwaitNobody(patience)) return false;
+    }
+    loops_.clear();
+    return true;
+  }
+
+ private:
+  struct Dealt {
+    std::unique_ptr<EventLoop> loop;
+    int64_t sockets = 0;  // ever
+  };
+
+  static int UsualThreads() { return std::clamp(static_cast<int>(AllowedCores().size()) / 2, 1, 8); }
+
+  // The one with the fewest connections; of several, who has been given the fewest. On the port's thread.
+  EventLoop& NextLoop() {
+    const auto next = std::ranges::min_element(
+        loops_, {}, [](const Dealt& dealt) { return std::pair(dealt.loop->connections(), dealt.sockets); });
+    ++next->sockets;
+    return *next->loop;
+  }
+
+  ParameterServer& server_;
+  std::unique_ptr<PayloadDoor> door_;
+  std::vector<Dealt> loops_;
+  std::unique_ptr<Port> port_;  // last: its thread deals out what connects
+  std::string address_;
 };
 
 }  // namespace

@@ -1,9 +1,9 @@
 // The parameter server on a port: bytes in, bytes out, and nothing decided here.
 //
-// Threads: `threads` of them serve one completion queue. Whichever takes an event does all of its work: a
-// chunk is read off the socket, added or staged, and where it completes an update the same thread applies the
-// optimizer and starts the replies. A worker has one read and one write in flight at a time, so its chunks
-// are handled in order.
+// Threads: connections are dealt out among `threads` event loops, and one thread does all the work of its
+// connections: a chunk is read off the socket, added or staged, and where it completes an update the same
+// thread applies the optimizer and starts the replies. A worker has one read and one write in flight at a
+// time, so its chunks are handled in order.
 #pragma once
 
 #include <memory>
@@ -18,8 +18,8 @@ namespace psring {
 
 struct ServiceOptions {
   std::string host = "127.0.0.1";
-  int port = 0;  // 0: the system chooses
-  int threads = 2;
+  int port = 0;     // 0: the system chooses
+  int threads = 0;  // 0: half as many as this process has cores, at most 8; the workers have the others
   LinkShaper* shaper = nullptr;  // the link to other machines; outlives the service
 };
 

@@ -138,11 +138,12 @@ absl::Status Connection::HandleJoin() {
   PSRING_ASSIGN_OR_RETURN(JoinRequest request, DecodeJoin(chunk_.payload()));
   chunk_.Clear();
   if (!request.memory.empty()) {
-    memory_ = host_.door().Take(request.memory);
-    if (!memory_.has_value()) {
+    std::optional<WorkerMemory> memory = host_.door().Take(request.memory);
+    if (!memory.has_value()) {
       return absl::FailedPreconditionError(absl::StrCat(
           "worker ", request.worker, " says that it shares memory, and has not handed any over"));
     }
+    memory_ = std::make_shared<const WorkerMemory>(*std::move(memory));
   }
   PSRING_RETURN_IF_ERROR(server_.Join({.worker = request.worker,
                                        .job = request.job,
@@ -157,7 +158,7 @@ absl::Status Connection::HandleJoin() {
 
 // The gradient is taken straight out of the worker's memory.
 absl::StatusOr<Receipt> Connection::HandleShared(const ChunkHeader& header, Lane& lane) {
-  if (header.kind != MessageKind::kExchange || !memory_.has_value()) {
+  if (header.kind != MessageKind::kExchange || memory_ == nullptr) {
     return absl::FailedPreconditionError("a message about shared memory, of which there is none");
   }
   const SharedMemory& gradients = memory_->gradients;
@@ -202,25 +203,27 @@ void Connection::Deliver(Reply reply) {
   MutexLock lock(mutex_);
   if (ending_) return;
   const bool last = reply.header.kind == MessageKind::kLeave;
-  std::byte* place = nullptr;
   const auto shared =
       reply.header.kind == MessageKind::kExchange ? places_.find(reply.header.bucket) : places_.end();
   if (shared != places_.end()) {
-    const SharedMemory& weights = memory_->weights;
-    const size_t bytes = reply.in_place ? reply.header.shared_bytes : reply.weights.weights.bytes();
-    if (shared->second > weights.bytes() || bytes > weights.bytes() - shared->second) {
+    if (!reply.in_place) {  // PlaceOf knew none
       return EndLocked(absl::InvalidArgumentError(absl::StrCat("the place of bucket ", reply.header.bucket,
                                                                "'s weights lies outside of its memory")));
     }
-    if (!reply.in_place) place = weights.data() + shared->second;
     reply.header.shared = true;
     reply.header.weights_at = shared->second;
-    reply.header.shared_bytes = bytes;
     places_.erase(shared);
   }
-  outgoing_.push_back({.reply = std::move(reply), .place = place});
+  reply.upto = std::min(reply.upto, reply.weights.weights.bytes());
+  const bool goes_on = reply.upto < reply.weights.weights.bytes();
+  outgoing_.push_back(std::move(reply));
   if (last) EndLocked(absl::OkStatus());
-  if (!writing_) WriteOrFinishLocked();
+  if (writing_) return;
+  if (!goes_on) return WriteOrFinishLocked();
+  // On a thread of the service: this one is computing the parts that come next.
+  writing_ = true;
+  ++operations_;
+  write_alarm_.Set(&host_.queue(), gpr_now(GPR_CLOCK_MONOTONIC), &time_to_write_);
 }
 
 void Connection::Abort(const absl::Status& why) {
@@ -239,23 +242,10 @@ void Connection::OnWritten(bool ok, Lane&) {
   WriteOrFinishLocked();
 }
 
-// Out of the lock: other workers' replies are copied at the same time.
-void Connection::OnPlaced(bool, Lane&) {
-  Outgoing placed;
-  {
-    MutexLock lock(mutex_);
-    if (outgoing_.empty()) {  // dropped, because the conversation is ending
-      writing_ = false;
-      return WriteOrFinishLocked();
-    }
-    placed = std::move(outgoing_.front());
-    outgoing_.pop_front();
-  }
-  const ConstSpan weights = placed.reply.weights.weights;
-  if (weights.bytes() > 0) std::memcpy(placed.place, weights.data, weights.bytes());
+void Connection::OnTimeToWrite(bool, Lane&) {
   MutexLock lock(mutex_);
-  ++operations_;
-  stream_.Write(EncodeChunk(placed.reply.header, {}, nullptr), &written_);
+  writing_ = false;
+  WriteOrFinishLocked();
 }
 
 void Connection::OnFinished(bool, Lane&) {}
@@ -277,21 +267,15 @@ void Connection::ReadLocked() {
 
 void Connection::WriteOrFinishLocked() {
   if (!outgoing_.empty()) {
-    Outgoing& front = outgoing_.front();
-    if (front.place != nullptr) {  // on a thread of the service, not on the one that happens to be here
-      writing_ = true;
-      ++operations_;
-      place_.Set(&host_.queue(), gpr_now(GPR_CLOCK_MONOTONIC), &placed_);
-      return;
-    }
-    const ConstSpan weights = front.reply.weights.weights;
-    ChunkHeader header = front.reply.header;
-    header.offset = front.sent;
-    const Bytes payload(static_cast<const std::byte*>(weights.data) + front.sent,
-                        ChunkLength(weights.bytes(), front.sent));
-    front.sent += payload.size();
-    grpc::ByteBuffer message = EncodeChunk(header, payload, front.reply.weights.keep);
-    if (front.sent == weights.bytes()) outgoing_.pop_front();
+    Reply& front = outgoing_.front();
+    const ConstSpan weights = front.weights.weights;
+    ChunkHeader header = front.header;
+    header.offset = front.from;
+    const Bytes payload(static_cast<const std::byte*>(weights.data) + front.from,
+                        ChunkLength(weights.bytes(), front.from));
+    front.from += payload.size();
+    const grpc::ByteBuffer message = EncodeChunk(header, payload, front.weights.keep);
+    if (front.from >= front.upto) outgoing_.pop_front();
     writing_ = true;
     ++operations_;
     stream_.Write(message, &written_);

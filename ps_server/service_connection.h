@@ -56,22 +56,18 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
 
   void Deliver(Reply reply) override;
   void Proceed() override;
+  bool TakesParts() const override { return true; }
+  std::shared_ptr<const void> Memory() const override { return memory_; }
   Place PlaceOf(int bucket, size_t bytes) override;
   void Abort(const absl::Status& why) override;
 
  private:
-  struct Outgoing {
-    Reply reply;
-    size_t sent = 0;
-    std::byte* place = nullptr;  // in the worker's memory; null: the payload goes over the wire
-  };
-
   // A tag came back: runs its handler, then lets go of this connection if it was the last one out.
   void Complete(Tag::Handler handler, bool ok, Lane& lane);
   void OnConnected(bool ok, Lane& lane);
   void OnRead(bool ok, Lane& lane);
   void OnWritten(bool ok, Lane& lane);
-  void OnPlaced(bool ok, Lane& lane);
+  void OnTimeToWrite(bool ok, Lane& lane);
   void OnFinished(bool ok, Lane& lane);
   void OnJoinDue(bool ok, Lane& lane);
   void OnProceed(bool ok, Lane& lane);
@@ -98,7 +94,7 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   Tag connected_{*this, &Connection::OnConnected};
   Tag read_{*this, &Connection::OnRead};
   Tag written_{*this, &Connection::OnWritten};
-  Tag placed_{*this, &Connection::OnPlaced};
+  Tag time_to_write_{*this, &Connection::OnTimeToWrite};
   Tag finished_{*this, &Connection::OnFinished};
   Tag join_due_{*this, &Connection::OnJoinDue};
   Tag proceed_{*this, &Connection::OnProceed};
@@ -106,16 +102,16 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   // Touched by the thread that handles a read; there is one read at a time.
   grpc::ByteBuffer incoming_;
   ReceivedChunk chunk_;
-  int worker_ = -1;                     // until it has joined
-  std::optional<WorkerMemory> memory_;  // set before it joins
+  int worker_ = -1;                             // until it has joined
+  std::shared_ptr<const WorkerMemory> memory_;  // set before it joins; null: none in common
 
   Mutex mutex_;
   std::shared_ptr<Connection> self_ ABSL_GUARDED_BY(mutex_);  // while operations are in flight
   int operations_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::deque<Outgoing> outgoing_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Reply> outgoing_ ABSL_GUARDED_BY(mutex_);      // from what is not sent yet
   std::map<int, uint64_t> places_ ABSL_GUARDED_BY(mutex_);  // of weights, by bucket whose push was shared
   grpc::Alarm join_alarm_;                                  // rings where somebody connects and says nothing
-  grpc::Alarm place_ ABSL_GUARDED_BY(mutex_);
+  grpc::Alarm write_alarm_ ABSL_GUARDED_BY(mutex_);
   grpc::Alarm held_up_ ABSL_GUARDED_BY(mutex_);
   bool waits_ ABSL_GUARDED_BY(mutex_) = false;        // for Proceed
   bool may_proceed_ ABSL_GUARDED_BY(mutex_) = false;  // it came before the wait began

@@ -1,9 +1,10 @@
 // Where a shard's numbers live, and who computes with them there.
 //
-// In the host's memory whoever calls does the work, on its own thread. On a GPU a gradient's chunk is
-// gathered in pinned memory, goes up on a stream for copies and is added by a kernel while the next chunk is
-// received; weights come down on a third stream. All kernels are on one stream: so chunks of different
-// workers are added one after the other, and an update comes after what it is made of.
+// In the host's memory whoever calls does the work, on its own thread, and has help with what is large. On a
+// GPU a gradient's chunk is gathered in pinned memory, goes up on a stream for copies and is added by a
+// kernel while the next chunk is received; weights come down on a third stream. All kernels are on one
+// stream: so chunks of different workers are added one after the other, and an update comes after what it is
+// made of.
 #pragma once
 
 #include <cstddef>
@@ -42,6 +43,14 @@ class ShardDevice {
 
   // `work` enqueues on the stream it is given, and is done when this returns. On a GPU one at a time.
   virtual absl::Status Compute(Lane& lane, const std::function<void(Ops&, Stream&)>& work) = 0;
+
+  // Work on `count` floats whose parts do not depend on each other: `work` gets all of them, in parts. In the
+  // host's memory these are kChunkBytes each, and those of one call are shared out among several threads.
+  // `made(end)` says that everything before `end` is done: in ascending order, one call at a time, from any
+  // of these threads, the last one with `count`.
+  using Part = std::function<void(size_t first, size_t count, Ops& ops, Stream& stream)>;
+  using Made = std::function<void(size_t end)>;
+  virtual absl::Status ComputeInParts(Lane& lane, size_t count, const Part& work, const Made& made) = 0;
 
   // Into the host's memory. `pinned`: memory of AllocateOnHost, which needs no stop on the way.
   virtual absl::Status BringDown(ConstSpan from, void* to, bool pinned) = 0;

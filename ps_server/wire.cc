@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/grpc_polling.h"
 #include "common/reduce.h"
 #include "proto/parameter_server.pb.h"
 
@@ -317,6 +318,7 @@ absl::StatusOr<JoinRequest> DecodeJoin(Pieces payload) {
 
 void KeepGrpcRunning() {
   static const bool running = [] {
+    ChooseGrpcPolling();
     grpc_init();
     return true;
   }();

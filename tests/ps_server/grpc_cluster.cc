@@ -8,7 +8,7 @@ namespace {
 class GrpcCluster : public Cluster {
  public:
   explicit GrpcCluster(const ServerOptions& options) : server_(*device_, options) {
-    auto service = Service::Start(server_, {});
+    auto service = Service::Start(server_, {.threads = 2});  // on a machine with two cores as well
     PSRING_CHECK(service.ok());
     service_ = std::move(*service);
   }
