@@ -104,8 +104,8 @@ absl::StatusOr<Receipt> Connection::Handle(Lane& lane) {
 
 bool Connection::ReadsWhatItFetches() {
   MutexLock lock(mutex_);
-  return std::ranges::count_if(outgoing_, [](const Outgoing& out) {
-           return out.reply.header.kind == MessageKind::kFetch;
+  return std::ranges::count_if(outgoing_, [](const Reply& reply) {
+           return reply.header.kind == MessageKind::kFetch;
          }) < kMostFetches;
 }
 
