@@ -327,8 +327,10 @@ TEST_P(SilenceTest, WhoSaysNothingOrRubbishIsDroppedAndCostsNoMemory) {
     EXPECT_LE(got, 0) << "it is still connected";
     close(fd);
   }
-  while (OpenDescriptors() > descriptors && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
-  EXPECT_LE(OpenDescriptors(), descriptors);
+  // Of a thousand connections; gRPC opens a few of its own as it needs them.
+  const int most = descriptors + 10;
+  while (OpenDescriptors() > most && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_LE(OpenDescriptors(), most);
   EXPECT_LT(MemoryKb("VmHWM"), memory + (64 << 10)) << "KiB; before it was " << memory;
   ExpectTheOthersTrainOn();
 }
