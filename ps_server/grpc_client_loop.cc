@@ -160,7 +160,10 @@ void GrpcClient::OnJoined() {
     MutexLock lock(mutex_);
     const bool moot =
         asked_.has_value() && asked_->kind == MessageKind::kBarrier && session_.went_back_to().has_value();
-    if (asked_.has_value() && !asked_sent_ && !moot) asked_sent_ = EnqueueLocked({.header = *asked_});
+    if (asked_.has_value() && !asked_sent_ && !moot) {
+      asked_sent_ = EnqueueLocked({.header = *asked_});
+      if (asked_->kind == MessageKind::kLeave) left_sent_ = asked_sent_;
+    }
   }
   session_.EndExchanges();
 }

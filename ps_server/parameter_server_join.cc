@@ -2,7 +2,9 @@
 // all are here and worker 0's weights have arrived, everybody starts from those.
 
 #include <algorithm>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
@@ -129,13 +131,17 @@ absl::Status ParameterServer::ComeBack(const Joining& joining, std::shared_ptr<R
 
 absl::Status ParameterServer::TakeIn(int worker, bool again, Replies& replies) {
   MutexLock lock(admission_mutex_);
+  // All at once: the others must not go on between what a bucket is asked and what it is told.
+  std::vector<std::unique_ptr<MutexLock>> bucket_locks;
+  for (size_t i = 0; i < job_.buckets.size(); ++i) {
+    bucket_locks.push_back(std::make_unique<MutexLock>(buckets_[i].mutex));
+  }
   int64_t step = 0;
   if (admission_.has_value()) {
     PSRING_ASSIGN_OR_RETURN(const Verdict verdict, admission_->OnJoin(worker));
     step = verdict.version;
   }
   for (size_t i = 0; i < job_.buckets.size(); ++i) {
-    MutexLock bucket_lock(buckets_[i].mutex);
     const Consistency& consistency = *buckets_[i].consistency;
     // It may be admitted once more to the step in whose sum an earlier push of it stands: not twice.
     if (admission_.has_value() && consistency.JoinsAt(worker) > step)
@@ -152,7 +158,6 @@ absl::Status ParameterServer::TakeIn(int worker, bool again, Replies& replies) {
   }
   for (size_t i = 0; i < job_.buckets.size(); ++i) {
     BucketState& state = buckets_[i];
-    MutexLock bucket_lock(state.mutex);
     Consistency::Decision decision = state.consistency->OnJoin(worker, step);
     if (!decision.accept) return absl::FailedPreconditionError(decision.reason);
     Pending& pending = state.pending[worker];

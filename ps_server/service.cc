@@ -48,6 +48,8 @@ class EventLoop : public Connection::Host {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
     // Nor does somebody who connects and never gets as far as a stream keep a socket for ever.
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10000);
+    // Nor does somebody who greets and opens none; pings are sent to those alone that have one.
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 10000);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 16);
     queue_ = builder.AddCompletionQueue();
     grpc_server_ = builder.BuildAndStart();

@@ -11,6 +11,7 @@ namespace {
 
 constexpr char kClosed[] = "its connection closed before it said that it leaves";
 constexpr int64_t kJoinSeconds = 10;  // for somebody who has connected to say who it is
+constexpr int kMostFetches = 4;       // unread; each is a copy of all weights
 
 }  // namespace
 
@@ -101,7 +102,19 @@ absl::StatusOr<Receipt> Connection::Handle(Lane& lane) {
   return Receipt::kTaken;
 }
 
+bool Connection::ReadsWhatItFetches() {
+  MutexLock lock(mutex_);
+  return std::ranges::count_if(outgoing_, [](const Reply& reply) {
+           return reply.header.kind == MessageKind::kFetch;
+         }) < kMostFetches;
+}
+
 Receipt Connection::Forward(Lane& lane) {
+  if (chunk_.header().kind == MessageKind::kFetch && !ReadsWhatItFetches()) {
+    TurnAway(absl::ResourceExhaustedError(
+        absl::StrCat("a Fetch, and has not read what the last ", kMostFetches, " of them brought")));
+    return Receipt::kTaken;
+  }
   absl::StatusOr<Receipt> receipt =
       chunk_.header().shared ? HandleShared(chunk_.header(), lane)
                              : server_.Receive(worker_, this, chunk_.header(), chunk_.payload(), lane);

@@ -75,6 +75,7 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   // What was read; again what the server did not take.
   absl::StatusOr<Receipt> Handle(Lane& lane);
   Receipt Forward(Lane& lane);
+  bool ReadsWhatItFetches();
   void TurnAway(const absl::Status& why);
   absl::Status HandleJoin();
   absl::StatusOr<Receipt> HandleShared(const ChunkHeader& header, Lane& lane);

@@ -318,6 +318,7 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
   cost_training.samples = 0;
   cost_training.epochs = 0;
   cost_training.evaluate = false;
+  cost_training.eval_every = 0;
   PSRING_ASSIGN_OR_RETURN(plan.cost, Configurations(CostStrategies(options, plan.notes), options.workers,
                                                     options.servers, cost_training, catalog, probe, cores));
   // A row is of both parts.

@@ -37,8 +37,8 @@ class OthersCollectives : public PsringTest, public testing::WithParamInterface<
   }
 
   pid_t StartLongTraining(const std::string& out) {
-    const pid_t psring = Start({"train", "--data", "synthetic", "--strategy", GetParam(), "--workers", "2",
-                                "--epochs", "1000", "--out", out});
+    const pid_t psring = Start({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy",
+                                GetParam(), "--workers", "2", "--epochs", "1000", "--out", out});
     const fs::path records = Records(out);
     const absl::Time deadline = absl::Now() + absl::Seconds(60);
     while (Slurp(records / "steps-rank1.jsonl").empty() && absl::Now() < deadline) {

@@ -83,8 +83,8 @@ TEST_F(VirtualClusterTest, RanksOfOneProcessAreAMachineBehindOneLink) {
 
 TEST_F(VirtualClusterTest, AKilledPsringTakesTheClusterAlong) {
   const std::string out = (root_ / "out-folder").string();
-  const pid_t psring = Start({"train", "--data", "synthetic", "--strategy", "ps-sync", "--workers", "2",
-                              "--epochs", "1000", "--out", out, "--link", "1gbit"});
+  const pid_t psring = Start({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy", "ps-sync",
+                              "--workers", "2", "--epochs", "1000", "--out", out, "--link", "1gbit"});
   const absl::Time started = absl::Now() + absl::Seconds(60);
   while (Slurp(fs::path(out) / "records/training-1/ps-sync-2/steps-rank0.jsonl").empty() &&
          absl::Now() < started) {
@@ -107,8 +107,8 @@ TEST_F(VirtualClusterTest, AKilledPsringTakesTheClusterAlong) {
 
 TEST_F(PsringTest, CtrlCEndsEverythingQuickly) {
   const std::string out = (root_ / "out-folder").string();
-  const pid_t psring = Start({"train", "--data", "synthetic", "--strategy", "ps-sync", "--workers", "2",
-                              "--epochs", "1000", "--out", out});
+  const pid_t psring = Start({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy", "ps-sync",
+                              "--workers", "2", "--epochs", "1000", "--out", out});
   const absl::Time deadline = absl::Now() + absl::Seconds(60);
   while (Slurp(fs::path(out) / "records/training-1/ps-sync-2/steps-rank0.jsonl").empty() &&
          absl::Now() < deadline) {
@@ -126,8 +126,8 @@ TEST_F(PsringTest, CtrlCEndsEverythingQuickly) {
 
 TEST_F(PsringTest, AKilledWorkerIsNamedAndEndsTheRest) {
   const std::string out = (root_ / "out-folder").string();
-  const pid_t psring = Start({"train", "--data", "synthetic", "--strategy", "ring", "--workers", "2",
-                              "--epochs", "1000", "--out", out});
+  const pid_t psring = Start({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy", "ring",
+                              "--workers", "2", "--epochs", "1000", "--out", out});
   const fs::path records = fs::path(out) / "records/training-1/ring-2";
   const absl::Time deadline = absl::Now() + absl::Seconds(60);
   while (Slurp(records / "steps-rank1.jsonl").empty() && absl::Now() < deadline)

@@ -161,9 +161,27 @@ TEST_F(PsringTest, DoctorSaysWhatIsHere) {
 }
 
 TEST_F(PsringTest, AComparisonLeavesAFolderWithEverythingInIt) {
-  const Outcome outcome = Run({"compare", "--data", "synthetic", "--model", "mlp-small", "--strategies",
-                               "ring,ps-sync,ps-async", "--workers", "2", "--repeats", "2", "--steps", "4",
-                               "--samples", "2560", "--batch", "32", "--target_accuracy", "0.99"});
+  const Outcome outcome = Run({"compare",
+                               "--data",
+                               "synthetic",
+                               "--model",
+                               "mlp-small",
+                               "--strategies",
+                               "ring,ps-sync,ps-async",
+                               "--workers",
+                               "2",
+                               "--repeats",
+                               "2",
+                               "--steps",
+                               "4",
+                               "--samples",
+                               "2560",
+                               "--batch",
+                               "32",
+                               "--target_accuracy",
+                               "0.99",
+                               "--eval_every",
+                               "40"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   EXPECT_TRUE(absl::StrContains(outcome.out, "m measured, d derived")) << outcome.out;
   const fs::path run = root_ / "work/runs/latest";

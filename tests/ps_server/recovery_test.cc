@@ -9,6 +9,7 @@
 #include <limits>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/records.h"
@@ -20,6 +21,7 @@
 namespace psring {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -128,6 +130,47 @@ TEST(RecoveryTest, AWorkerMayComeBackAndBeginsWhereTheOthersAre) {
       EXPECT_EQ(worker->client->Leave(Soon()), absl::OkStatus());
     });
     EXPECT_EQ(Said(*cluster->server().WaitUntilOver(Soon())), "OK");
+  }
+}
+
+// The others are in the middle of everything meanwhile, in some bucket or other.
+TEST(RecoveryTest, AWorkerMayComeBackAgainAndAgainWhileTheOthersHurryOn) {
+  for (const std::string consistency : {"sync", "async", "ssp:1", "backup:1"}) {
+    SCOPED_TRACE(consistency);
+    const auto cluster = MakeCluster(Continuing(3));
+    ServerJob job = MakeJob(3, std::vector<size_t>(40, 3));
+    job.consistency = consistency;
+    constexpr int64_t kLives = 30;
+    std::atomic<int> lives = 0;
+    ForEachRank(3, [&](int rank) {
+      auto worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
+      ASSERT_EQ(worker->Start(), absl::OkStatus());
+      const auto step_on = [&](int64_t& step) {
+        const auto results = worker->Step(step);
+        ASSERT_EQ(Said(results.status()), "OK") << "worker " << rank;
+        step = results->front().dropped ? results->front().version : step + 1;
+      };
+      int64_t step = 0;
+      while (rank != 2 && lives < kLives) ASSERT_NO_FATAL_FAILURE(step_on(step));
+      while (rank == 2 && ++lives < kLives) {
+        worker.reset();
+        absl::Status joined;
+        do {  // until its death has been noticed
+          worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
+          joined = worker->Start();
+          if (!joined.ok()) {
+            ASSERT_THAT(Said(joined),
+                        AnyOf(HasSubstr("there is a worker 2 already"), HasSubstr("come again")));
+          }
+        } while (!joined.ok());
+        step = worker->client->start_step();
+        ASSERT_NO_FATAL_FAILURE(step_on(step));
+      }
+      EXPECT_EQ(Said(worker->client->Leave(Soon())), "OK");
+    });
+    lives = kLives;  // where one has failed
+    EXPECT_EQ(Said(*cluster->server().WaitUntilOver(Soon())), "OK");
+    EXPECT_EQ(cluster->server().stats().lost_workers.size(), kLives - 1);
   }
 }
 

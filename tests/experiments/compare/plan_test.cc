@@ -127,6 +127,20 @@ TEST(Plan, AccuracyTrainingsSeeTheSameSamples) {
   EXPECT_GT(*samples.begin(), 0);
 }
 
+TEST(Plan, EvaluationsEveryFewStepsAreOfTheAccuracyPartAlone) {
+  CompareOptions options;
+  options.training.eval_every = 7;
+  const Plan plan = PlanFor(options);
+  for (const Configuration& configuration : plan.cost) {
+    EXPECT_TRUE(ValidateTrainingOptions(configuration.training).ok()) << configuration.name();
+    EXPECT_EQ(configuration.training.eval_every, 0);
+  }
+  ASSERT_FALSE(plan.accuracy.empty());
+  for (const Configuration& configuration : plan.accuracy) {
+    EXPECT_EQ(configuration.training.eval_every, 7) << configuration.name();
+  }
+}
+
 TEST(Plan, ATargetIsOfEveryRowWhicheverPartItComesFrom) {
   CompareOptions options;
   options.target_accuracy = .85;
