@@ -205,7 +205,8 @@ CLI::App* AddCompare(CLI::App& app, RawFlags& raw) {
       ->group("What is compared")
       ->option_text("NAMES")
       ->check(ListOf(CheckName));
-  verb->add_option("--workers", raw.workers, "Several, with commas [1,2,4; with --straggler 4]")
+  verb->add_option("--workers", raw.workers,
+                   "Several, with commas [1,2,4; on several GPUs 1,2,4,... all; with --straggler 4]")
       ->group("What is compared")
       ->option_text("N,...")
       ->check(ListOf(WholeNumber(1, kMostLogicalWorkers)));
@@ -334,6 +335,7 @@ absl::StatusOr<ExperimentFlags> Understand(const RawFlags& raw,
   options.training = raw.training;
   PSRING_RETURN_IF_ERROR(ApplyWorkload(options.training));
   if (!raw.strategies.empty()) options.strategies = absl::StrSplit(raw.strategies, ',');
+  options.workers = DefaultWorkers(raw.training, CudaDeviceCount());
   if (!raw.workers.empty()) {
     options.workers.clear();
     for (absl::string_view text : absl::StrSplit(raw.workers, ',')) {

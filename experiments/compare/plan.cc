@@ -304,6 +304,15 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
   return configuration;
 }
 
+std::vector<int> DefaultWorkers(const TrainingOptions& training, int gpus) {
+  const bool on_gpus = training.device == "auto" || training.device == "cuda";
+  if (gpus < 2 || !on_gpus || training.oversubscribe || training.clock == "virtual") return {1, 2, 4};
+  std::vector<int> workers;
+  for (int count = 1; count < gpus; count *= 2) workers.push_back(count);
+  workers.push_back(gpus);
+  return workers;
+}
+
 std::string DeviceForAll(const TrainingOptions& training, const std::vector<int>& workers, int gpus) {
   if (training.device != "auto" || training.oversubscribe || gpus == 0) return training.device;
   const int most = workers.empty() ? 1 : *std::max_element(workers.begin(), workers.end());

@@ -97,6 +97,10 @@ struct Plan {
 // counts, micro-batches. The checks of single flags are ValidateTrainingOptions'.
 absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& catalog);
 
+// Numbers of workers that are compared where nobody says: 1, 2 and 4; with several GPUs to themselves, powers
+// of two up to all of them, and all of them.
+std::vector<int> DefaultWorkers(const TrainingOptions& training, int gpus);
+
 // One device for all that is compared, whatever their number: "auto" is the CPU where `gpus` are too few for
 // `workers` and may not be shared, since times on different devices say nothing about strategies.
 std::string DeviceForAll(const TrainingOptions& training, const std::vector<int>& workers, int gpus);

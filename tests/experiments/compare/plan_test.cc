@@ -352,6 +352,20 @@ TEST(Plan, TimesAreReadAndWrittenAsPeopleDo) {
   EXPECT_EQ(HumanSeconds(3600), "1h00m");
 }
 
+TEST(Plan, SeveralGpusAreAllUsedUnlessSomebodySaysOtherwise) {
+  using Counts = std::vector<int>;
+  TrainingOptions training;
+  for (const int gpus : {0, 1, 4}) EXPECT_EQ(DefaultWorkers(training, gpus), (Counts{1, 2, 4})) << gpus;
+  EXPECT_EQ(DefaultWorkers(training, 2), (Counts{1, 2}));
+  EXPECT_EQ(DefaultWorkers(training, 6), (Counts{1, 2, 4, 6}));
+  EXPECT_EQ(DefaultWorkers(training, 8), (Counts{1, 2, 4, 8}));
+  training.oversubscribe = true;
+  EXPECT_EQ(DefaultWorkers(training, 2), (Counts{1, 2, 4}));
+  EXPECT_EQ(DefaultWorkers({.device = "cpu"}, 8), (Counts{1, 2, 4}));
+  EXPECT_EQ(DefaultWorkers({.device = "cuda:1"}, 8), (Counts{1, 2, 4}));
+  EXPECT_EQ(DefaultWorkers({.clock = "virtual"}, 8), (Counts{1, 2, 4}));
+}
+
 TEST(Plan, AllConfigurationsComputeOnOneKindOfDevice) {
   TrainingOptions training;
   EXPECT_EQ(DeviceForAll(training, {1, 2, 4}, 0), "auto") << "which is the CPU";
