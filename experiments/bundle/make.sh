@@ -13,7 +13,7 @@ mkdir -p "$stage/$name"/{bin,lib,tests}
 for program in psring trainer ps_server ring_worker ps_worker op_bandwidth; do
   cp "$build/bin/$program" "$stage/$name/bin/"
 done
-# A test that knows where it was built looks for programs or sources there.
+# A test that knows where it was built looks for programs or sources there (of __FILE__ the preset cuts that off).
 for test in "$build"/bin/*_test; do
   grep -qF "${build%/build/*}" "$test" || cp "$test" "$stage/$name/tests/"
 done
