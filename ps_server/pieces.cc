@@ -89,10 +89,13 @@ void Decode(DType type, Pieces pieces, const Take& take) {
   if (filled > 0) flush();
 }
 
-constexpr size_t kBlock = 2048;  // floats: with as many of the sum, half of a first cache
+// Floats that are looked at before they are taken. Added up: with as many of the sum, half of a first cache.
+// Copied: what fits a second one; copies of that length do not read what they overwrite.
+constexpr size_t kAddedBlock = 2048;
+constexpr size_t kCopiedBlock = 16384;
 
 // `take(from, count, to)` for block after block of the pieces as floats.
-template <typename Take>
+template <size_t kBlock, typename Take>
 std::optional<size_t> TakePieces(DType type, Pieces pieces, float* to, Finite finite, const Take& take) {
   size_t done = 0;
   std::optional<size_t> found;
@@ -145,19 +148,21 @@ std::optional<size_t> SetPieces(DType type, Pieces pieces, float* to, Finite fin
     CopyPieces(pieces, reinterpret_cast<std::byte*>(to));
     return std::nullopt;
   }
-  return TakePieces(type, pieces, to, finite, [](const std::byte* from, size_t count, float* place) {
-    std::memcpy(place, from, count * sizeof(float));
-  });
+  return TakePieces<kCopiedBlock>(type, pieces, to, finite,
+                                  [](const std::byte* from, size_t count, float* place) {
+                                    std::memcpy(place, from, count * sizeof(float));
+                                  });
 }
 
 std::optional<size_t> AddPieces(DType type, Pieces pieces, float* to, Finite finite) {
-  return TakePieces(type, pieces, to, finite, [](const std::byte* from, size_t count, float* place) {
-    if (reinterpret_cast<uintptr_t>(from) % alignof(float) == 0) {
-      cpu::Add(count, place, reinterpret_cast<const float*>(from));
-    } else {
-      AddUnaligned(from, count, place);
-    }
-  });
+  return TakePieces<kAddedBlock>(type, pieces, to, finite,
+                                 [](const std::byte* from, size_t count, float* place) {
+                                   if (reinterpret_cast<uintptr_t>(from) % alignof(float) == 0) {
+                                     cpu::Add(count, place, reinterpret_cast<const float*>(from));
+                                   } else {
+                                     AddUnaligned(from, count, place);
+                                   }
+                                 });
 }
 
 void CopyPieces(Pieces pieces, std::byte* to) {
