@@ -366,32 +366,37 @@ absl::Status CheckRecovery(const TrainingOptions& options, int servers) {
       absl::StrCat("--on_worker_loss continue with ", hindrance, ": they need every worker; leave one out"));
 }
 
+namespace {
+
+// What only a strategy with a parameter server understands: `see(flag, member)`.
+template <typename See>
+void ForEachServerFlag(const See& see) {
+  see("--servers", &TrainingOptions::servers);
+  see("--server_placement", &TrainingOptions::server_placement);
+  see("--ps_schedule", &TrainingOptions::ps_schedule);
+  see("--payload", &TrainingOptions::payload);
+  see("--on_worker_loss continue", &TrainingOptions::on_worker_loss);
+  see("--worker_timeout", &TrainingOptions::worker_timeout_s);
+  see("--reject_nonfinite", &TrainingOptions::reject_nonfinite);
+  see("--staging_mb", &TrainingOptions::staging_mb);
+}
+
+}  // namespace
+
 const char* ServerFlagGiven(const TrainingOptions& options) {
+  TrainingOptions asked = options;
+  if (asked.on_worker_loss == "stop") asked.on_worker_loss.clear();  // the others stop anyway
   const TrainingOptions standard;
-  for (const auto& [flag, given] :
-       {std::pair{"--servers", options.servers != standard.servers},
-        {"--server_placement", options.server_placement != standard.server_placement},
-        {"--ps_schedule", options.ps_schedule != standard.ps_schedule},
-        {"--payload", options.payload != standard.payload},
-        {"--on_worker_loss continue", options.on_worker_loss == "continue"},  // the others stop anyway
-        {"--worker_timeout", options.worker_timeout_s != standard.worker_timeout_s},
-        {"--reject_nonfinite", options.reject_nonfinite != standard.reject_nonfinite},
-        {"--staging_mb", options.staging_mb != standard.staging_mb}}) {
-    if (given) return flag;
-  }
-  return nullptr;
+  const char* given = nullptr;
+  ForEachServerFlag([&](const char* flag, auto member) {
+    if (given == nullptr && asked.*member != standard.*member) given = flag;
+  });
+  return given;
 }
 
 void LeaveServersOut(TrainingOptions& options) {
   const TrainingOptions standard;
-  options.servers = standard.servers;
-  options.server_placement = standard.server_placement;
-  options.ps_schedule = standard.ps_schedule;
-  options.payload = standard.payload;
-  options.on_worker_loss = standard.on_worker_loss;
-  options.worker_timeout_s = standard.worker_timeout_s;
-  options.reject_nonfinite = standard.reject_nonfinite;
-  options.staging_mb = standard.staging_mb;
+  ForEachServerFlag([&](const char*, auto member) { options.*member = standard.*member; });
 }
 
 int ServersOf(const TrainingOptions& options, int workers) {

@@ -214,14 +214,14 @@ uint64_t ParameterShard::Reset(int bucket) {
   BucketState& state = buckets_[bucket];
   // First, so that whoever comes to a chunk that is emptied already knows that it must not add to it.
   const uint64_t resets = ++state.resets;
-  if (accumulation_ == Accumulation::kSum) EmptySum(bucket);
+  if (accumulation_ == Accumulation::kSum) MarkSum(bucket, /*started=*/false);
   return resets;
 }
 
-void ParameterShard::EmptySum(int bucket) {
+void ParameterShard::MarkSum(int bucket, bool started) {
   for (size_t i = 0; i <= bucket_bytes(bucket) / kChunkBytes; ++i) {
     MutexLock lock(buckets_[bucket].chunks[i].mutex);
-    buckets_[bucket].chunks[i].started = false;
+    buckets_[bucket].chunks[i].started = started;
     if (i == 0) std::ranges::fill(buckets_[bucket].borrowed, Whole{});
   }
 }
@@ -269,14 +269,16 @@ absl::StatusOr<ParameterShard::Added> ParameterShard::AddWhole(int worker, int b
                                                                Lane& lane, uint64_t resets) {
   const Bytes gradient = whole.gradient;
   const ConstSpan values(gradient.data(), gradient.size() / SizeOf(wire_), wire_);
-  const bool may_borrow = borrows({.whole = true, .on_gpu = whole.on_gpu, .stays = whole.keep != nullptr});
+  // Nobody reads it before this push is complete.
+  const bool borrowed = borrows({.whole = true, .on_gpu = whole.on_gpu, .stays = whole.keep != nullptr}) &&
+                        Borrow(worker, bucket, whole, resets);
   // What is not added at once is looked at before any of it is; so is what stands on a GPU.
-  if (finite_ == Finite::kRequired && (may_borrow || whole.on_gpu)) {
+  if (finite_ == Finite::kRequired && (borrowed || whole.on_gpu)) {
     Added added;
     PSRING_ASSIGN_OR_RETURN(added.not_finite, on_device_->FirstNotFinite(values, lane));
     if (added.not_finite.has_value()) return added;
   }
-  if (may_borrow && Borrow(worker, bucket, whole, resets)) return Added{};
+  if (borrowed) return Added{};
   if (whole.on_gpu) return AddOnGpu(worker, bucket, values, lane, resets);
   size_t offset = 0;
   do {

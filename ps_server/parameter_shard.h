@@ -225,7 +225,8 @@ class ParameterShard {
 
   Span WeightsOf(const BucketState& bucket) const;
   absl::StatusOr<Snapshot> CopyOf(ConstSpan values) const;
-  void EmptySum(int bucket);  // kSum
+  // kSum: whether all gradients so far stand in the sum, or none does. None stands elsewhere any more.
+  void MarkSum(int bucket, bool started);
   // kEachAlone: null where there is no room now.
   StagingPool::Share Reserve(int worker, int bucket, int64_t step);
   // Whether a whole gradient is applied from where it stands.

@@ -14,6 +14,13 @@ namespace {
 
 constexpr size_t kBlock = 4096;  // floats: a first cache holds what is made of them
 
+// `count` floats of each term from `first` on, added up from left to right.
+void Sum(std::span<const float* const> terms, size_t first, size_t count, float* to) {
+  std::vector<const void*> from(terms.size());
+  for (size_t i = 0; i < terms.size(); ++i) from[i] = terms[i] + first;
+  cpu::Reduce(ReduceOp::kSum, DType::kFloat32, count, to, from.data(), static_cast<int>(from.size()));
+}
+
 }  // namespace
 
 std::vector<const float*> ParameterShard::TermsOf(BucketState& state, std::span<const int> workers) {
@@ -57,21 +64,12 @@ absl::StatusOr<Span> ParameterShard::AddUp(BucketState& state, std::span<const i
       [&](size_t first, size_t part, Ops& ops, Stream& stream) {
         if (!on_host_) {
           for (const float* term : std::span(terms).subspan(1)) ops.Add(sum, ConstSpan(term, count), stream);
-          return;
+        } else {
+          Sum(terms, first, part, sum.floats() + first);
         }
-        std::vector<const void*> from(terms.size());
-        for (size_t i = 0; i < terms.size(); ++i) from[i] = terms[i] + first;
-        cpu::Reduce(ReduceOp::kSum, DType::kFloat32, part, sum.floats() + first, from.data(),
-                    static_cast<int>(from.size()));
       },
       [](size_t) {}));
-  if (accumulation_ == Accumulation::kSum) {
-    for (size_t i = 0; i <= bucket_bytes(state.place.index) / kChunkBytes; ++i) {
-      MutexLock lock(state.chunks[i].mutex);
-      state.chunks[i].started = true;
-      if (i == 0) std::ranges::fill(state.borrowed, Whole{});
-    }
-  }
+  if (accumulation_ == Accumulation::kSum) MarkSum(state.place.index, /*started=*/true);
   return sum;
 }
 
@@ -106,14 +104,11 @@ absl::Status ParameterShard::Apply(int bucket, std::span<const int> workers, int
     // All of it in one pass through memory: what is made of a block is done while it is in the first cache.
     const auto part = [&](size_t begin, size_t count, Ops& ops, Stream& stream) {
       float sum[kBlock];
-      std::vector<const void*> from(terms.size());
       for (size_t first = begin; first < begin + count; first += kBlock) {
         const size_t length = std::min(kBlock, begin + count - first);
         const float* gradient = terms.front() + first;
         if (terms.size() > 1) {
-          for (size_t i = 0; i < terms.size(); ++i) from[i] = terms[i] + first;
-          cpu::Reduce(ReduceOp::kSum, DType::kFloat32, length, sum, from.data(),
-                      static_cast<int>(from.size()));
+          Sum(terms, first, length, sum);
           gradient = sum;
         }
         step(first, ConstSpan(gradient, length), ops, stream);
@@ -125,7 +120,7 @@ absl::Status ParameterShard::Apply(int bucket, std::span<const int> workers, int
     PSRING_RETURN_IF_ERROR(on_device_->ComputeInParts(
         lane, weights.count, part, [&](size_t end) { outlets.made(end * sizeof(float)); }));
   }
-  if (accumulation_ == Accumulation::kSum) EmptySum(bucket);
+  if (accumulation_ == Accumulation::kSum) MarkSum(bucket, /*started=*/false);
   state.reduced = false;
   state.handed_out = false;
   state.samples_applied += samples;

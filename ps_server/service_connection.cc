@@ -1,7 +1,6 @@
 #include "ps_server/service_connection.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
