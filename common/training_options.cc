@@ -355,12 +355,12 @@ absl::Status CheckRecovery(const TrainingOptions& options, int servers) {
                      " trains nothing, so there is nothing to keep: leave the checkpoints out"));
   }
   if (!continues) return absl::OkStatus();
-  const char* hindrance = servers > 1             ? "several servers"
-                          : options.align_steps   ? "--align_steps"
-                          : options.clip_norm > 0 ? "--clip_norm"
-                          : Checkpoints(options) && absl::StartsWith(options.strategy, "ps-backup")
-                              ? "checkpoints of ps-backup"
-                              : nullptr;
+  const bool backup = absl::StartsWith(options.strategy, "ps-backup");
+  const char* hindrance = options.align_steps              ? "--align_steps"
+                          : options.clip_norm > 0          ? "--clip_norm"
+                          : backup && servers > 1          ? "several servers of ps-backup"
+                          : backup && Checkpoints(options) ? "checkpoints of ps-backup"
+                                                           : nullptr;
   if (hindrance == nullptr) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("--on_worker_loss continue with ", hindrance, ": they need every worker; leave one out"));

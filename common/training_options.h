@@ -102,7 +102,7 @@ bool Checkpoints(const TrainingOptions& options);
 bool ServerReturns(const TrainingOptions& options, int servers);
 
 // InvalidArgument names a flag of checkpoints or of lost workers that does not go together with another: with
-// several servers (`servers`; 0 where there is none), a virtual clock, or clipping.
+// several servers of backup workers (`servers`; 0 where there is none), a virtual clock, or clipping.
 absl::Status CheckRecovery(const TrainingOptions& options, int servers);
 
 // The first flag given that only strategies with a parameter server understand; null: none is. Those flags as

@@ -45,6 +45,11 @@ absl::Status ParameterServer::Join(const Joining& joining, std::shared_ptr<Reply
     Deliver(worker, {.header = WelcomeHeader(0)});
     return absl::OkStatus();
   }
+  if (comes_back && options_.servers > 1) {
+    // Each would name another step to begin with.
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", worker, " was lost, and several servers let nobody in again"));
+  }
   if (comes_back) return ComeBack(joining, std::move(sink));
   if (!resumes) return Enter(joining, std::move(sink));
   if (rule_.kind == WaitingRule::Kind::kBackup) {

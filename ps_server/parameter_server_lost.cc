@@ -53,12 +53,18 @@ void ParameterServer::TurnAway(int worker, const ReplySink* from, const absl::St
   if (sink != nullptr) sink->Abort(why);
 }
 
+// Of several servers each loses the worker by itself, when its own stream of it breaks: what the worker was
+// pushing just then may be in the update of one and not of another. Whom one has lost the others lose as
+// well, for its client gives up.
 bool ParameterServer::GoesOnWithout(int worker) {
-  // Of several servers each would see to itself, and the others not know.
-  if (!started_ || options_.on_worker_loss == OnWorkerLoss::kStop || options_.servers > 1) return false;
+  // Whoever is not there at the start is missed; at a second one it may have died with the server.
+  if (!started_ && !restored_) return false;
+  if (options_.on_worker_loss == OnWorkerLoss::kStop) return false;
+  if (options_.on_worker_loss == OnWorkerLoss::kByMode && !rule_.each_alone()) return false;
   // Of a step whose norm is not known yet no bucket can be taken back.
   if (job_.clip_norm > 0) return false;
-  if (options_.on_worker_loss == OnWorkerLoss::kByMode && !rule_.each_alone()) return false;
+  // What the first server decided without the worker nobody would carry to the others.
+  if (options_.servers > 1 && rule_.kind == WaitingRule::Kind::kBackup) return false;
   MutexLock lock(mutex_);
   for (int other = 0; other < options_.workers; ++other) {
     const Presence presence = attendance_[other].presence;

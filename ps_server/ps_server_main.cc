@@ -256,7 +256,7 @@ int main(int argc, char** argv) {
   app.add_option("--record", flags.record, "folder for result-server<I>.json; empty: none");
   app.add_option("--on_worker_loss", flags.on_worker_loss,
                  "stop, or continue with the workers that remain; by default synchronous jobs stop, "
-                 "asynchronous ones continue (several servers always stop)")
+                 "asynchronous ones continue (several servers with backup workers always stop)")
       ->check(psring::OneOf({"stop", "continue"}));
   app.add_option("--worker_timeout", flags.worker_timeout_s,
                  "seconds in which a worker whose connection broke may come back before it is lost")

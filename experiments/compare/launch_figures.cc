@@ -99,11 +99,17 @@ void AddStaleness(const Configuration& configuration, const RunRecords& records,
 
 std::string Incidents(const std::vector<ServerResult>& servers) {
   std::vector<std::string> incidents;
+  std::map<int64_t, int64_t> lost;  // worker, step: of several servers the first that did without it
   for (const ServerResult& server : servers) {
     for (size_t i = 0; i < server.lost_workers.size() && i < server.lost_at_step.size(); ++i) {
-      incidents.push_back(
-          absl::StrCat("worker ", server.lost_workers[i], " lost at step ", server.lost_at_step[i]));
+      const auto [worker, is_new] = lost.emplace(server.lost_workers[i], server.lost_at_step[i]);
+      if (!is_new) worker->second = std::min(worker->second, server.lost_at_step[i]);
     }
+  }
+  for (const auto& [worker, step] : lost) {
+    incidents.push_back(absl::StrCat("worker ", worker, " lost at step ", step));
+  }
+  for (const ServerResult& server : servers) {
     if (server.restarts > 0)
       incidents.push_back(absl::StrCat("server restarted ", server.restarts, " times"));
     if (server.lost_updates > 0) incidents.push_back(absl::StrCat(server.lost_updates, " pushes lost"));

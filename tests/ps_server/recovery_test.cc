@@ -248,11 +248,19 @@ TEST(RecoveryTest, ACheckpointIsWholeOrPassedOverAndTheNewestTwoAreKept) {
 // A server whose successor stands at another port, as after a kill.
 class Lives {
  public:
-  explicit Lives(int workers) : workers_(workers), store_(*OpenCheckpointFolder(folder_.path, 0)) { Begin(); }
+  explicit Lives(int workers, OnWorkerLoss on_worker_loss = OnWorkerLoss::kByMode,
+                 absl::Duration timeout = absl::Seconds(20))
+      : workers_(workers),
+        on_worker_loss_(on_worker_loss),
+        timeout_(timeout),
+        store_(*OpenCheckpointFolder(folder_.path, 0)) {
+    Begin();
+  }
 
   void Begin() {
     auto server = std::make_unique<ParameterServer>(*device_, ServerOptions{.workers = workers_,
-                                                                            .timeout = absl::Seconds(20),
+                                                                            .timeout = timeout_,
+                                                                            .on_worker_loss = on_worker_loss_,
                                                                             .checkpoints = store_.get(),
                                                                             .checkpoint_every = 2});
     if (auto checkpoint = *store_->Load(); checkpoint.has_value()) {
@@ -285,6 +293,8 @@ class Lives {
   }
 
   const int workers_;
+  const OnWorkerLoss on_worker_loss_;
+  const absl::Duration timeout_;
   const Folder folder_;
   std::unique_ptr<Device> device_ = MakeCpuDevice();
   std::unique_ptr<CheckpointStore> store_;
@@ -346,6 +356,45 @@ TEST(RecoveryTest, AfterTheServersDeathsTheWeightsAreThoseOfAnUndisturbedRun) {
   EXPECT_GE(went_back, 2);
   EXPECT_EQ(Said(*lives.server().WaitUntilOver(Soon())), "OK");
   EXPECT_EQ(lives.server().stats().restarts, 2);
+}
+
+// Synchronous: the restarted server would begin once all are back.
+TEST(RecoveryTest, AWorkerThatDiesWithItsServerIsGivenUpAfterTheTimeout) {
+  Lives lives(3, OnWorkerLoss::kContinue, absl::Seconds(3));
+  const ServerJob job = MakeJob(3, {1000, 300});
+  constexpr int64_t kSteps = 10;
+  std::atomic<int> ready = 0;
+  std::atomic<bool> restarted = false;
+  ForEachRank(3, [&](int rank) {
+    auto worker = std::make_unique<TestWorker>(job, rank, lives.NewClient());
+    ASSERT_EQ(Said(worker->Start()), "OK");
+    for (int64_t step = 0; step < kSteps;) {
+      if (step == 5 && !restarted) {
+        ++ready;
+        if (rank == 2) {
+          while (ready < 3) absl::SleepFor(absl::Milliseconds(1));
+          lives.Die();
+          worker.reset();
+          lives.Begin();
+          restarted = true;
+          return;
+        }
+        while (!restarted) absl::SleepFor(absl::Milliseconds(1));
+      }
+      const auto results = worker->Step(step);
+      ASSERT_EQ(Said(results.status()), "OK");
+      ++step;
+      for (const ExchangeResult& result : *results) {
+        if (result.went_back) step = result.version;
+      }
+      if (!results->front().went_back) continue;
+      const Span weights{worker->weights.data(), worker->weights.size()};
+      ASSERT_EQ(Said(worker->client->Fetch(weights, Soon())), "OK");
+    }
+    EXPECT_EQ(Said(worker->client->Leave(Soon())), "OK");
+  });
+  EXPECT_EQ(Said(*lives.server().WaitUntilOver(Soon())), "OK");
+  EXPECT_THAT(lives.server().stats().lost_workers, ElementsAre(2));
 }
 
 }  // namespace

@@ -27,9 +27,13 @@ const std::vector<size_t> kLargeSizes = {3, 0, 1000, 1, 3 * kChunkBytes / sizeof
 constexpr int64_t kSteps = 3;
 
 struct Servers {
-  Servers(int workers, int count, absl::Duration timeout = absl::Seconds(30)) {
+  Servers(int workers, int count, OnWorkerLoss on_worker_loss = OnWorkerLoss::kByMode) {
     for (int server = 0; server < count; ++server) {
-      clusters.push_back(MakeCluster(workers, timeout, server, count));
+      clusters.push_back(MakeCluster(ServerOptions{.workers = workers,
+                                                   .server = server,
+                                                   .servers = count,
+                                                   .timeout = absl::Seconds(30),
+                                                   .on_worker_loss = on_worker_loss}));
     }
   }
   std::unique_ptr<PsClient> NewClient() const {
@@ -298,6 +302,43 @@ TEST(ShardedBackup, AllServersTakeTheSameGradients) {
   }
 }
 
+// All elements of a gradient are alike, so that a clipped one moves each weight by the same, whoever is in
+// it.
+TEST(ShardedBackup, AClippedUpdateHasTheNormOfTheBoundWhosesoeverGradientsItIsMadeOf) {
+  constexpr int64_t kLast = 20;
+  for (const int count : {1, 3}) {
+    for (const auto& [workers, spare] : {std::pair{3, 1}, {4, 2}}) {
+      ServerJob job = MakeJob(workers, {40, 1000, 0, 70'000});
+      job.consistency = absl::StrCat("backup:", spare);
+      job.optimizer.kind = OptimizerKind::kSgd;
+      job.schedule.base = 1;
+      job.clip_norm = 100;
+      const double per_step = job.clip_norm / std::sqrt(static_cast<double>(job.parameters));
+      const std::vector<float> before = InitialWeights(job);
+      const Servers servers(workers, count);
+      ForEachRank(workers, [&](int rank) {
+        TestWorker worker(job, rank, servers.NewClient());
+        ASSERT_EQ(worker.Start(), absl::OkStatus());
+        worker.gradient.assign(job.parameters, static_cast<float>(1 << rank));
+        for (int64_t step = 0; step < kLast;) {
+          if ((step + rank) % 3 == 0) absl::SleepFor(absl::Microseconds(300 * rank));
+          const auto results = worker.StepAgain(step, /*samples=*/1);
+          ASSERT_EQ(results.status(), absl::OkStatus());
+          step = results->front().dropped ? results->front().version : step + 1;
+          if (results->front().dropped) continue;
+          for (size_t i = 0; i < worker.weights.size(); i += 997) {
+            ASSERT_NEAR(worker.weights[i], before[i] - per_step * static_cast<double>(step), 1e-4);
+          }
+        }
+        ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+      });
+      for (int server = 0; server < count; ++server) {
+        EXPECT_EQ(servers.server(server).WaitUntilOver(Soon()), absl::OkStatus());
+      }
+    }
+  }
+}
+
 TEST(ShardedTest, AWorkerAtTheWrongServerIsRefusedInWords) {
   const ServerJob job = MakeJob(1, {1000});
   const Servers servers(1, 2);
@@ -330,6 +371,53 @@ TEST(ShardedTest, TheLossOfOneServerEndsTheJobOfAllAndIsNamed) {
   });
   for (int server = 0; server < 3; ++server) EXPECT_FALSE(servers.server(server).WaitUntilOver(Soon())->ok());
   EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
+}
+
+// Each server loses it by itself; one of them has its whole gradient by then.
+TEST(ShardedTest, TheOthersGoOnWithoutALostWorkerAndItIsNotLetInAgain) {
+  for (const auto& [consistency, on_worker_loss] : {std::pair("sync", OnWorkerLoss::kContinue),
+                                                    {"async", OnWorkerLoss::kByMode},
+                                                    {"ssp:1", OnWorkerLoss::kByMode}}) {
+    SCOPED_TRACE(consistency);
+    ServerJob job = MakeJob(3, {1000, 300});
+    job.consistency = consistency;
+    const Servers servers(3, 2, on_worker_loss);
+    std::vector<std::vector<float>> weights(3);
+    ForEachRank(3, [&](int rank) {
+      if (rank == 2) {  // speaks to each as a sharded client does, and says to the first alone what it has
+        std::vector<std::unique_ptr<TestWorker>> halves(2);
+        const auto slices = CutBuckets(job.buckets, 2);
+        ForEachRank(2, [&](int server) {
+          const ServerJob shard = ShardOf(job, slices[static_cast<size_t>(server)], server, 2);
+          halves[server] = std::make_unique<TestWorker>(shard, 2, servers.clusters[server]->NewClient());
+          ASSERT_EQ(halves[server]->Start(), absl::OkStatus());
+        });
+        EXPECT_EQ(halves[0]->Step(0).status(), absl::OkStatus());
+        return;
+      }
+      TestWorker worker(job, rank, servers.NewClient());
+      ASSERT_EQ(worker.Start(), absl::OkStatus());
+      for (int64_t step = 0; step < 6; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
+      for (int server = 0; server < 2; ++server) {
+        // Nobody has to wait for a lost worker of each kind; it may take a moment to be noticed.
+        while (servers.server(server).stats().lost_workers.empty()) absl::SleepFor(absl::Milliseconds(1));
+      }
+      TestWorker again(job, 2, servers.NewClient());
+      EXPECT_THAT(std::string(again.Start().message()),
+                  HasSubstr("was lost, and several servers let nobody in"));
+      ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+      weights[rank] = worker.weights;
+    });
+    for (int server = 0; server < 2; ++server) {
+      EXPECT_EQ(servers.server(server).WaitUntilOver(Soon()), absl::OkStatus());
+      const ServerStats stats = servers.server(server).stats();
+      EXPECT_EQ(stats.lost_workers, std::vector<int64_t>{2});
+      EXPECT_EQ(stats.pushes, 2 * 2 * 6 + (server == 0 ? 2 : 0));
+    }
+    if (consistency == std::string("sync")) {
+      EXPECT_EQ(weights[0], weights[1]);
+    }
+  }
 }
 
 }  // namespace

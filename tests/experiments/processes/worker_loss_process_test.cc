@@ -20,17 +20,18 @@ namespace fs = std::filesystem;
 constexpr int kWorkers = 3;
 constexpr int64_t kSteps = 250;
 
-// {strategy, --on_worker_loss}
+// {strategy, --on_worker_loss, --servers}
 class WorkerLossTest : public LaunchTest,
-                       public testing::WithParamInterface<std::tuple<std::string, std::string>> {
+                       public testing::WithParamInterface<std::tuple<std::string, std::string, int>> {
  protected:
   std::string strategy() const { return std::get<0>(GetParam()); }
   bool goes_on() const { return std::get<1>(GetParam()) == "continue"; }
+  int servers() const { return std::get<2>(GetParam()); }
 
   // Flags of a training that lasts longer than a step of it takes to be seen, with checkpoints to see it by.
   std::string Training() const {
     return absl::StrCat(
-        "--strategy ", strategy(), " --on_worker_loss ", std::get<1>(GetParam()),
+        "--strategy ", strategy(), " --on_worker_loss ", std::get<1>(GetParam()), " --servers ", servers(),
         " --model mlp-small --data synthetic --batch 16 --no_eval --jitter_ms 3 --timeout 30 --steps ",
         kSteps, " --checkpoint_every 10 --checkpoint_dir ", Folder("checkpoints"));
   }
@@ -60,19 +61,21 @@ class WorkerLossTest : public LaunchTest,
     }
     return {};
   }
-  // The server says whom it lost and when; the others made all steps and have the same weights.
+  // Each server says whom it lost and when; the others made all steps and have the same weights.
   void ExpectTheOthersTrainedToTheEnd(int victim) const {
-    const auto server = ServerResultFromJson(Slurp(Record("result-server0.json")));
-    ASSERT_TRUE(server.ok()) << server.status();
-    ASSERT_EQ(server->lost_workers, std::vector<int64_t>{victim});
-    const int64_t lost_at = server->lost_at_step.at(0);
-    if (strategy() == "ps-sync") {
-      // One bucket a step; the victim's last push was whole or was not.
-      const int64_t others = (kWorkers - 1) * kSteps;
-      EXPECT_TRUE(server->pushes == others + lost_at || server->pushes == others + lost_at + 1)
-          << server->pushes << " pushes, lost at step " << lost_at;
-    } else {  // the workers share the steps; one that the victim had begun is not made
-      EXPECT_GE(server->pushes, kWorkers * kSteps - 1);
+    for (int i = 0; i < servers(); ++i) {
+      const auto server = ServerResultFromJson(Slurp(Record(absl::StrCat("result-server", i, ".json"))));
+      ASSERT_TRUE(server.ok()) << server.status();
+      ASSERT_EQ(server->lost_workers, std::vector<int64_t>{victim});
+      const int64_t lost_at = server->lost_at_step.at(0);
+      if (strategy() == "ps-sync") {
+        // One bucket a step; the victim's last push was whole or was not.
+        const int64_t others = (kWorkers - 1) * kSteps;
+        EXPECT_TRUE(server->pushes == others + lost_at || server->pushes == others + lost_at + 1)
+            << server->pushes << " pushes, lost at step " << lost_at;
+      } else {  // the workers share the steps; one that the victim had begun is not made
+        EXPECT_GE(server->pushes, kWorkers * kSteps - 1);
+      }
     }
     std::optional<std::string> weights;
     for (int rank = 0; rank < kWorkers; ++rank) {
@@ -144,13 +147,18 @@ TEST_P(WorkerLossTest, OfPsringsRanksAnyMayDieAndTheRunSaysSo) {
   });
 }
 
+std::string NameOf(const testing::TestParamInfo<WorkerLossTest::ParamType>& info) {
+  return std::string(std::get<0>(info.param) == "ps-sync" ? "Sync" : "Async") +
+         (std::get<1>(info.param) == "stop" ? "Stop" : "Continue");
+}
 INSTANTIATE_TEST_SUITE_P(Modes, WorkerLossTest,
                          testing::Combine(testing::Values("ps-sync", "ps-async"),
-                                          testing::Values("continue", "stop")),
-                         [](const auto& info) {
-                           return std::string(std::get<0>(info.param) == "ps-sync" ? "Sync" : "Async") +
-                                  (std::get<1>(info.param) == "stop" ? "Stop" : "Continue");
-                         });
+                                          testing::Values("continue", "stop"), testing::Values(1)),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(TwoServers, WorkerLossTest,
+                         testing::Combine(testing::Values("ps-sync", "ps-async"), testing::Values("continue"),
+                                          testing::Values(2)),
+                         NameOf);
 
 }  // namespace
 }  // namespace psring
