@@ -1,5 +1,4 @@
-// What compare and train share: the checks before any work, the launches and what is kept of them, the
-// report.
+// What compare and train share: the launches and what is kept of them, the report.
 #pragma once
 
 #include <memory>
@@ -11,33 +10,13 @@
 #include "common/http_server.h"
 #include "experiments/compare/compare.h"
 #include "experiments/compare/manifest.h"
-#include "experiments/compare/measured_run.h"
+#include "experiments/compare/prepare.h"
 #include "experiments/compare/rates.h"
 #include "experiments/compare/run_folder.h"
 #include "experiments/compare/runner.h"
 #include "experiments/report/live_run.h"
 
 namespace psring {
-
-// Everything that is known before the plan is made.
-struct Prepared {
-  Binaries binaries;
-  Catalog catalog;
-  Machine machine;
-  Probe probe;
-  LinkOptions link;  // the flags', or none where that was given up
-  Shaping shaping = Shaping::kNone;
-  std::string why_no_link;
-  std::string why_userspace;  // where namespaces were wanted and cannot be made
-  Site site;                  // but for the virtual cluster, which is built later
-  std::string run_path;
-  std::vector<MeasuredRun> measured;  // those that --compute_ms and --network_ms name
-};
-
-// All checks of input, then a first look at the trainer's speed. InvalidArgument, NotFound and
-// FailedPrecondition are the user's; nothing has been written.
-absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string& verb,
-                                 const Interrupt& interrupt, Display& display);
 
 // A run in progress: launches configurations, keeps their figures, and reports in the end.
 class Experiment {
@@ -108,13 +87,6 @@ class Experiment {
   int64_t begin_ns_ = 0;
   std::vector<ConfigurationRuns> runs_;
 };
-
-// Where --plan_of names a run: what `plan` has fitted becomes what that run did. Errors name the run.
-absl::Status TakePlanOf(const ExperimentFlags& flags, Plan& plan);
-
-// Whether the runs that --compute_ms and --network_ms name have times for all that is planned. Says in the
-// plan's notes whose times are taken.
-absl::Status CheckMeasured(const Prepared& prepared, Plan& plan);
 
 // Prints `status` the way the front door does, and gives the exit code that belongs to it.
 int ReportFailure(const std::string& verb, const absl::Status& status, Display& display);

@@ -1,0 +1,39 @@
+// The flags of `psring compare` and `psring train`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/training_options.h"
+#include "experiments/compare/experiment.h"
+#include "experiments/processes/nodes.h"
+
+namespace CLI {
+class App;
+}
+
+namespace psring {
+
+// What the flags of a verb are read into, before they are understood.
+struct RawExperimentFlags {
+  TrainingOptions training;
+  std::string strategies, workers, servers, repeats, out, time_budget, lrs, like, plan_of, language = "en";
+  std::string link = "none", latency = "0", shaping = "auto";
+  double target_accuracy = 0;
+  bool dry_run = false, predict = false, tensorboard = false, live = false;
+  int live_port = 0, metrics_port = -1;
+  NodesOptions nodes;
+};
+
+// The verbs, with their flags' help and checks. `raw` must outlive the parsing.
+CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw);
+CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw);
+
+// What was parsed, as the verb takes it. InvalidArgument says in one line which flags contradict each other.
+absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
+                                                  const std::vector<std::string>& command_line);
+absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,
+                                                const std::vector<std::string>& command_line);
+
+}  // namespace psring

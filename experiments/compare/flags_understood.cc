@@ -1,0 +1,216 @@
+// From what was parsed to what the verbs take; what is left to say no to is said in one line.
+#include <algorithm>
+#include <cstdio>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/check.h"
+#include "common/cuda_device.h"
+#include "common/delays.h"
+#include "experiments/compare/flags.h"
+#include "experiments/compare/launches.h"
+#include "experiments/compare/plan.h"
+#include "experiments/compare/plan_text.h"
+#include "experiments/compare/rates.h"
+#include "experiments/predict/one_gpu.h"
+#include "experiments/texts/language_flag.h"
+
+namespace psring {
+namespace {
+
+constexpr double kLinkOfCpus = 1e9;  // bit/s
+
+// A comparison is of most use where every machine has its own link, and 1 Gbit/s is what two cores can carry.
+// GPUs have better wires of their own, unless all run on the CPU for want of them, or because that was asked
+// for; what shares memory has none.
+double DefaultLink(const RawExperimentFlags& raw, const std::vector<int>& workers) {
+  if (raw.shaping == "none" || raw.training.fabric == "shm" || raw.training.payload == "shm") return 0;
+  const int gpus = CudaDeviceCount();
+  return gpus == 0 || DeviceForAll(raw.training, workers, gpus) == "cpu" ? kLinkOfCpus : 0;
+}
+
+absl::Status UnderstandRates(const RawExperimentFlags& raw, CompareOptions& options) {
+  if (raw.lrs.empty()) return absl::OkStatus();
+  for (absl::string_view text : absl::StrSplit(raw.lrs, ',')) {
+    double lr = 0;
+    if (!absl::SimpleAtod(text, &lr)) return absl::InvalidArgumentError(absl::StrCat("--lr: '", text, "'"));
+    if (std::find(options.lrs.begin(), options.lrs.end(), lr) != options.lrs.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("--lr names ", lr, " twice; name it once"));
+    }
+    options.lrs.push_back(lr);
+  }
+  if (options.lrs.size() == 1) {
+    options.training.lr = options.lrs.front();
+    return absl::OkStatus();
+  }
+  if (!options.training.evaluate) {
+    return absl::InvalidArgumentError("--lr with several rates picks by accuracy; leave --no_eval out");
+  }
+  if (options.training.validation == 0) options.training.validation = kValidationSamples;
+  return absl::OkStatus();
+}
+
+absl::Status UnderstandLike(const RawExperimentFlags& raw, TrainingOptions& training) {
+  if (raw.like.empty()) return absl::OkStatus();
+  if (training.clock != "virtual")
+    return absl::InvalidArgumentError("--like is for --clock virtual; give both");
+  const std::string trace = absl::StrCat(kTracePrefix, raw.like);
+  if (training.compute_ms.empty()) training.compute_ms = trace;
+  if (training.network_ms == "none") training.network_ms = trace;
+  PSRING_ASSIGN_OR_RETURN(const std::vector<LaunchNote> launches, ListLaunches(raw.like));
+  for (const LaunchNote& launch : launches) {
+    if (training.straggler == "none") training.straggler = FlagOf(launch, "--straggler", "none");
+    if (training.jitter_ms == "none") training.jitter_ms = FlagOf(launch, "--jitter_ms", "none");
+  }
+  return absl::OkStatus();
+}
+
+// What the parser has let through can be understood; what is left to say no to is said in one line.
+absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
+                                           const std::vector<std::string>& command_line) {
+  ExperimentFlags flags;
+  flags.out = raw.out;
+  flags.dry_run = raw.dry_run;
+  flags.plan_of = raw.plan_of;
+  flags.tensorboard = raw.tensorboard;
+  flags.live = raw.live;
+  flags.live_port = raw.live_port;
+  if (raw.live_port != 0 && !raw.live) {
+    return absl::InvalidArgumentError("--live_port is the port of --live; give both, or neither");
+  }
+  flags.metrics_port = raw.metrics_port;
+  if (raw.metrics_port >= 0 && raw.training.clock == "virtual") {
+    return absl::InvalidArgumentError("--metrics_port is for processes that run; leave --clock virtual out");
+  }
+  flags.command_line = command_line;
+  CompareOptions& options = flags.options;
+  options.language = LanguageOf(raw.language);
+  options.training = raw.training;
+  PSRING_RETURN_IF_ERROR(ApplyWorkload(options.training));
+  if (!raw.strategies.empty()) options.strategies = absl::StrSplit(raw.strategies, ',');
+  options.workers = DefaultWorkers(raw.training, CudaDeviceCount());
+  if (!raw.workers.empty()) {
+    options.workers.clear();
+    for (absl::string_view text : absl::StrSplit(raw.workers, ',')) {
+      int count = 0;
+      if (!absl::SimpleAtoi(text, &count))
+        return absl::InvalidArgumentError(absl::StrCat("--workers: '", text, "'"));
+      options.workers.push_back(count);
+    }
+  }
+  options.servers = raw.servers.empty() ? std::vector<int>{raw.training.servers} : std::vector<int>();
+  for (absl::string_view text : absl::StrSplit(raw.servers, ',', absl::SkipEmpty())) {
+    if (!absl::SimpleAtoi(text, &options.servers.emplace_back())) {
+      return absl::InvalidArgumentError(absl::StrCat("--servers: '", text, "'"));
+    }
+  }
+  if (!raw.repeats.empty() && !absl::SimpleAtoi(raw.repeats, &options.repeats)) {
+    return absl::InvalidArgumentError(absl::StrCat("--repeats: '", raw.repeats, "'"));
+  }
+  flags.link_is_default = raw.link == "auto";
+  if (flags.link_is_default) {
+    flags.link.bits_per_s = DefaultLink(raw, options.workers);
+  } else {
+    PSRING_ASSIGN_OR_RETURN(flags.link.bits_per_s, ParseLink(raw.link));
+  }
+  PSRING_ASSIGN_OR_RETURN(flags.link.latency_s, ParseLatency(raw.latency));
+  flags.link.shaping = raw.shaping;
+  PSRING_RETURN_IF_ERROR(CheckLink(flags.link));
+  if (flags.link.wanted()) {
+    if (raw.training.fabric == "shm" || raw.training.payload == "shm") {
+      return absl::InvalidArgumentError(
+          "machines of a virtual cluster share no memory; leave shm out, or --link and --latency");
+    }
+    options.training.fabric = "tcp";
+  }
+  if (!raw.time_budget.empty()) {
+    PSRING_ASSIGN_OR_RETURN(options.time_budget_s, ParseSeconds(raw.time_budget));
+    flags.time_budget_given = true;
+  }
+  options.target_accuracy = raw.target_accuracy;
+  if (raw.target_accuracy > 0 && !raw.training.evaluate) {
+    return absl::InvalidArgumentError("--target_accuracy needs evaluations; leave --no_eval out");
+  }
+  PSRING_RETURN_IF_ERROR(UnderstandRates(raw, options));
+  PSRING_RETURN_IF_ERROR(UnderstandLike(raw, options.training));
+  return flags;
+}
+
+void ResolveDevice(ExperimentFlags& flags) {
+  const int gpus = CudaDeviceCount();
+  TrainingOptions& training = flags.options.training;
+  const std::string device = DeviceForAll(training, flags.options.workers, gpus);
+  if (device != training.device && gpus > 0) {
+    std::fprintf(stderr,
+                 "psring: note: %d GPU%s: too few for that many workers, so all run on the CPU; to share, "
+                 "--device cuda --oversubscribe\n",
+                 gpus, gpus == 1 ? "" : "s");
+  }
+  training.device = device;
+}
+
+}  // namespace
+
+absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
+                                                  const std::vector<std::string>& command_line) {
+  const NodesOptions& nodes = raw.nodes;
+  if (nodes.several() || nodes.per_node > 0 || !nodes.master_addr.empty() || !nodes.network.bind.empty() ||
+      !nodes.network.interface.empty()) {
+    return absl::InvalidArgumentError(
+        "compare runs on one machine, its loopback or a virtual cluster (--link); over several machines "
+        "train "
+        "each strategy with psring train --nnodes, or see what they would cost: psring predict");
+  }
+  PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
+  // Whoever waits needs others.
+  if (raw.workers.empty() && flags.options.training.straggler != "none") flags.options.workers = {4};
+  if (!GoesBeyondOneGpu(flags.options, CudaDeviceCount())) ResolveDevice(flags);
+  TrainingOptions checked = flags.options.training;
+  checked.steps = 0;          // counts for the cost part: it does not contradict --samples or --epochs
+  checked.micro_batches = 1;  // CheckCompareOptions knows the strategies
+  PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(checked));
+  flags.predict = raw.predict;
+  if (flags.predict && checked.clock == "virtual") {
+    return absl::InvalidArgumentError(
+        "--predict holds a measured run against the simulator; leave --clock virtual out");
+  }
+  if (flags.predict && flags.link.bits_per_s <= 0) {
+    return absl::InvalidArgumentError(
+        "--predict needs links with a rate, which the simulator can know; add --link 1gbit");
+  }
+  return flags;
+}
+
+absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,
+                                                const std::vector<std::string>& command_line) {
+  PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
+  if (flags.options.strategies.empty()) flags.options.strategies = {"single"};
+  PSRING_RETURN_IF_ERROR(CheckNodes(raw.nodes));
+  flags.nodes = raw.nodes;
+  flags.nodes.timeout = absl::Seconds(raw.training.timeout_s);
+  if (flags.nodes.per_node > 0 && !raw.workers.empty()) {
+    return absl::InvalidArgumentError("--workers and --nproc_per_node both say how many; give one of them");
+  }
+  if (raw.workers.empty()) {
+    const int server_nodes = flags.nodes.several() ? ServerNodes(raw.training) : 0;
+    const int workers = (flags.nodes.nodes - server_nodes) * std::max(1, flags.nodes.per_node) *
+                        raw.training.ranks_per_process;
+    if (workers < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--server_placement dedicated takes the last --servers machines of --nnodes ",
+                       flags.nodes.nodes, ", and leaves none to train; give more machines"));
+    }
+    flags.options.workers = {workers};
+  }
+  ResolveDevice(flags);
+  if (flags.options.strategies.size() > 1 || flags.options.workers.size() > 1) {
+    return absl::InvalidArgumentError(
+        "train takes one strategy and one number of workers; for several: psring compare");
+  }
+  flags.options.training.strategy = flags.options.strategies.front();
+  PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(flags.options.training));
+  return flags;
+}
+
+}  // namespace psring

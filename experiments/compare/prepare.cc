@@ -1,0 +1,195 @@
+#include "experiments/compare/prepare.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "common/check.h"
+#include "common/delays.h"
+#include "common/records.h"
+#include "experiments/compare/plan_text.h"
+#include "experiments/compare/recorded_plan.h"
+#include "experiments/compare/run_folder.h"
+#include "experiments/host/gpu_probe.h"
+#include "experiments/processes/mpirun.h"
+
+namespace psring {
+namespace {
+
+// A link that somebody's payload does not pass would only be a number in a table.
+absl::Status CheckShaped(const Configuration& configuration, const LinkOptions& link, Shaping shaping) {
+  const std::string backend = configuration.backend();
+  if (shaping != Shaping::kNone && configuration.training.ranks_per_process > 1 &&
+      (shaping != Shaping::kNetns || link.latency_s > 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--ranks_per_process ", configuration.training.ranks_per_process,
+        " makes machines of several ranks, which only the kernel's namespaces keep apart: ",
+        link.latency_s > 0 ? "--latency holds back what never leaves a machine, too; leave it out"
+                           : "there are none here; leave --ranks_per_process out, or --link none"));
+  }
+  if (shaping == Shaping::kNone || configuration.strategy.needs != StrategyNeeds::kProcessGroup ||
+      backend == "native") {
+    return absl::OkStatus();
+  }
+  std::string why;
+  if (backend == "mpi") why = "mpirun starts all its ranks on one host";
+  if (backend == "nccl") why = "NCCL chooses its wires itself";
+  if (backend == "gloo" && link.latency_s > 0) why = "--latency is kept by psring's own transports";
+  if (backend == "gloo" && shaping != Shaping::kNetns)
+    why = "without namespaces only psring's own transports hold back";
+  if (why.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(configuration.strategy.name,
+                                                 " cannot be given links with a rate: ", why,
+                                                 "; leave it out, or --link none"));
+}
+
+// The strategies whose collectives this experiment uses must be had: built, and offering what is asked of
+// them; MPI started by an mpirun, NCCL on a GPU.
+absl::Status CheckCollectives(const ExperimentFlags& flags, const Prepared& prepared) {
+  std::vector<std::string> names = flags.options.strategies;
+  if (names.empty()) names = DefaultStrategies();
+  for (const std::string& name : names) {
+    for (int workers : flags.options.workers) {
+      PSRING_ASSIGN_OR_RETURN(const Configuration configuration,
+                              MakeConfiguration(name, workers, flags.options.training, prepared.catalog,
+                                                prepared.probe, prepared.machine.cores));
+      if (!configuration.update.refused.empty() && !configuration.simulated()) {
+        return absl::InvalidArgumentError(configuration.update.refused);
+      }
+      if (configuration.simulated()) continue;
+      PSRING_RETURN_IF_ERROR(CheckShaped(configuration, prepared.link, prepared.shaping));
+      if (configuration.backend() == "mpi") {
+        PSRING_RETURN_IF_ERROR(
+            FindMpirun({.ranks = configuration.workers, .transport = configuration.training.fabric})
+                .status());
+      }
+      if (configuration.backend() == "nccl") {
+        if (const absl::Status gpus = FindGpus().status(); !gpus.ok()) {
+          return absl::FailedPreconditionError(
+              absl::StrCat("strategy ", name, ": NCCL needs a GPU: ", gpus.message(),
+                           "; check it with nvidia-smi, or choose ring, which CPUs have too"));
+        }
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OpenMeasured(const TrainingOptions& training, Prepared& prepared) {
+  for (const auto& [flag, time] :
+       {std::pair{"--compute_ms", training.compute_ms}, {"--network_ms", training.network_ms}}) {
+    if (!absl::StartsWith(time, kTracePrefix) || MeasuredIn(prepared, time) != nullptr) continue;
+    absl::StatusOr<MeasuredRun> run =
+        MeasuredRun::Open(time.substr(std::string(kTracePrefix).size()), prepared.catalog);
+    if (!run.ok()) {
+      return absl::Status(run.status().code(), absl::StrCat(flag, " ", time, ": ", run.status().message()));
+    }
+    prepared.measured.push_back(*std::move(run));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const MeasuredRun* MeasuredIn(const Prepared& prepared, const std::string& time) {
+  if (!absl::StartsWith(time, kTracePrefix)) return nullptr;
+  for (const MeasuredRun& run : prepared.measured) {
+    if (absl::StrCat(kTracePrefix, run.path()) == time) return &run;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<StepTimes> MeasuredTimes(const Prepared& prepared, const std::string& time, bool computing,
+                                        const Configuration& configuration, std::string& which) {
+  const MeasuredRun* run = MeasuredIn(prepared, time);
+  PSRING_CHECK(run != nullptr);
+  const bool alone = configuration.strategy.needs == StrategyNeeds::kNothing;
+  return run->TimesFor(configuration, computing || alone, which);
+}
+
+absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string& verb,
+                                 const Interrupt& interrupt, Display& display) {
+  Prepared prepared;
+  PSRING_ASSIGN_OR_RETURN(prepared.binaries, FindBinaries());
+  PSRING_ASSIGN_OR_RETURN(prepared.catalog, AskTrainer(prepared.binaries, interrupt));
+  PSRING_RETURN_IF_ERROR(CheckCompareOptions(flags.options, prepared.catalog));
+  PSRING_RETURN_IF_ERROR(OpenMeasured(flags.options.training, prepared));
+  prepared.run_path = RunPath(flags.out, verb, absl::Now());
+  if (!flags.dry_run) PSRING_RETURN_IF_ERROR(CheckRunPath(prepared.run_path));
+  prepared.machine = DescribeMachine();
+  TrainingOptions checked = flags.options.training;
+  checked.strategy = "single";
+  checked.steps = 0;  // of the cost part, where --samples or --epochs may stand beside it
+  checked.micro_batches = 1;
+  checked.staleness_lr = "none";  // of some of the strategies; CheckCompareOptions knows them
+  checked.wire = "float32";
+  checked.score = "test";
+  checked.straggler = "none";  // there is one worker here
+  PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(checked));
+  LeaveServersOut(checked);
+  PSRING_ASSIGN_OR_RETURN(prepared.probe, CheckWithTrainer(prepared.binaries, checked, interrupt));
+  prepared.link = flags.link;
+  if (flags.options.training.clock == "virtual") {
+    if (!flags.link_is_default && prepared.link.wanted()) {
+      return absl::InvalidArgumentError(
+          "--link is for processes that run; --clock virtual takes --network_ms, the time of one gradient");
+    }
+    prepared.link = {};
+  }
+  PSRING_ASSIGN_OR_RETURN(prepared.shaping,
+                          VirtualCluster::Choose(prepared.link, interrupt, prepared.why_userspace));
+  absl::Status collectives = CheckCollectives(flags, prepared);
+  if (!collectives.ok() && flags.link_is_default && prepared.shaping != Shaping::kNone) {
+    // Nobody asked for a network; without one it may be possible.
+    prepared.why_no_link = std::string(collectives.message());
+    prepared.why_userspace.clear();
+    prepared.link = {};
+    prepared.shaping = Shaping::kNone;
+    collectives = CheckCollectives(flags, prepared);
+  }
+  PSRING_RETURN_IF_ERROR(collectives);
+  PSRING_RETURN_IF_ERROR(CheckBatches(flags.options, prepared.catalog, prepared.probe.samples));
+  PSRING_RETURN_IF_ERROR(TimeTrainer(prepared.binaries, prepared.catalog, flags.options.training, interrupt,
+                                     display, prepared.probe));
+  if (prepared.shaping != Shaping::kNone) {
+    prepared.probe.link =
+        Wires{.latency_s = prepared.link.latency_s, .bytes_per_s = prepared.link.bits_per_s / 8};
+  }
+  return prepared;
+}
+
+absl::Status TakePlanOf(const ExperimentFlags& flags, Plan& plan) {
+  if (flags.plan_of.empty()) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(flags.plan_of + "/manifest.json"));
+  const absl::StatusOr<RecordedPlan> recorded = RecordedPlanFromJson(text);
+  if (!recorded.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--plan_of ", flags.plan_of, ": ", recorded.status().message()));
+  }
+  PSRING_RETURN_IF_ERROR(TakeRecordedPlan(*recorded, flags.options, plan));
+  plan.notes.push_back(absl::StrCat("rounds, steps and samples are those of ", flags.plan_of));
+  return absl::OkStatus();
+}
+
+absl::Status CheckMeasured(const Prepared& prepared, Plan& plan) {
+  std::vector<std::string> others;
+  for (const Configuration& configuration : plan.cost) {
+    for (const bool computing : {true, false}) {
+      const TrainingOptions& training = configuration.training;
+      const std::string& time = computing ? training.compute_ms : training.network_ms;
+      if (MeasuredIn(prepared, time) == nullptr) continue;
+      std::string which;
+      PSRING_RETURN_IF_ERROR(MeasuredTimes(prepared, time, computing, configuration, which).status());
+      const std::string text = absl::StrCat(configuration.name(), ": times of ",
+                                            computing ? "computing" : "exchanges", " as of ", which);
+      if (which != configuration.name()) others.push_back(text);
+    }
+  }
+  for (const std::string& text : others) plan.notes.push_back(text);
+  return absl::OkStatus();
+}
+
+}  // namespace psring
