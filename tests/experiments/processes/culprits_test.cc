@@ -180,21 +180,25 @@ TEST_F(CulpritsTest, TwoRunsAtTheSameTimeOnOneFile) {
       }
     }
     EXPECT_TRUE(WaitForAll(ranks));
-    int succeeded = 0, turned_away = 0;
+    int succeeded = 0, turned_away = 0, late = 0;
     for (const auto& rank : ranks) {
       const std::string& says = rank->errors();
       succeeded += rank->Succeeded();
       turned_away += absl::StrContains(says, "; runs at the same time need a file each");
       if (rank->Succeeded()) continue;
       EXPECT_EQ(std::count(says.begin(), says.end(), '\n'), 1) << says;
-      EXPECT_TRUE(absl::StrContains(says, ", which is taken by ") ||
+      // On a busy machine one may come when its partner has been turned away and the others are gone.
+      const bool never_met = absl::StrContains(says, " never joined");
+      late += never_met;
+      EXPECT_TRUE(never_met || absl::StrContains(says, ", which is taken by ") ||
                   absl::StrContains(says, "was started with --seed="))
           << says;
     }
+    EXPECT_LE(late, 1);
     // A rank that comes when a pair has trained and gone finds a file of its own, and its own partner there.
     EXPECT_TRUE(succeeded == 0 || succeeded == 2 || succeeded == 4) << succeeded;
     if (alike && succeeded < 4) {
-      EXPECT_EQ(turned_away, 2);
+      EXPECT_EQ(turned_away + late, 2);
     }
   }
 }
