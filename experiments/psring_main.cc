@@ -39,7 +39,7 @@ int Main(int argc, char** argv) {
   compare_raw.training.fabric = "tcp";
   compare_raw.link = "auto";
   CLI::App* compare = AddCompare(app, compare_raw);
-  CLI::App* train = AddTrain(app, train_raw);
+  AddTrain(app, train_raw);
   RawBenchFlags bench_raw;
   CLI::App* bench = AddBench(app, bench_raw);
   std::string replayed;
@@ -86,7 +86,6 @@ int Main(int argc, char** argv) {
       comparing ? UnderstandCompare(compare_raw, command_line) : UnderstandTrain(train_raw, command_line);
   if (!flags.ok())
     return Fail(comparing ? "psring compare" : "psring train", std::string(flags.status().message()), 2);
-  (void)train;
   if (comparing && GoesBeyondOneGpu(flags->options, CudaDeviceCount())) {
     return CompareOnOneGpu(*flags, !compare_raw.workers.empty(), interrupt, display);
   }

@@ -14,12 +14,20 @@ namespace {
 
 constexpr size_t kBlock = 4096;  // floats: a first cache holds what is made of them
 
-// `count` floats of each term from `first` on, added up from left to right.
-void Sum(std::span<const float* const> terms, size_t first, size_t count, float* to) {
-  std::vector<const void*> from(terms.size());
-  for (size_t i = 0; i < terms.size(); ++i) from[i] = terms[i] + first;
-  cpu::Reduce(ReduceOp::kSum, DType::kFloat32, count, to, from.data(), static_cast<int>(from.size()));
-}
+// Adds up terms from left to right, a range at a time; one thread's.
+class TermSum {
+ public:
+  explicit TermSum(std::span<const float* const> terms) : terms_(terms), from_(terms.size()) {}
+
+  void Into(float* to, size_t first, size_t count) {
+    for (size_t i = 0; i < terms_.size(); ++i) from_[i] = terms_[i] + first;
+    cpu::Reduce(ReduceOp::kSum, DType::kFloat32, count, to, from_.data(), static_cast<int>(from_.size()));
+  }
+
+ private:
+  const std::span<const float* const> terms_;
+  std::vector<const void*> from_;
+};
 
 }  // namespace
 
@@ -65,7 +73,7 @@ absl::StatusOr<Span> ParameterShard::AddUp(BucketState& state, std::span<const i
         if (!on_host_) {
           for (const float* term : std::span(terms).subspan(1)) ops.Add(sum, ConstSpan(term, count), stream);
         } else {
-          Sum(terms, first, part, sum.floats() + first);
+          TermSum(terms).Into(sum.floats() + first, first, part);
         }
       },
       [](size_t) {}));
@@ -104,11 +112,12 @@ absl::Status ParameterShard::Apply(int bucket, std::span<const int> workers, int
     // All of it in one pass through memory: what is made of a block is done while it is in the first cache.
     const auto part = [&](size_t begin, size_t count, Ops& ops, Stream& stream) {
       float sum[kBlock];
+      TermSum term_sum(terms);
       for (size_t first = begin; first < begin + count; first += kBlock) {
         const size_t length = std::min(kBlock, begin + count - first);
         const float* gradient = terms.front() + first;
         if (terms.size() > 1) {
-          Sum(terms, first, length, sum);
+          term_sum.Into(sum, first, length);
           gradient = sum;
         }
         step(first, ConstSpan(gradient, length), ops, stream);

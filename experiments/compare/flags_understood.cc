@@ -66,7 +66,7 @@ absl::Status UnderstandLike(const RawExperimentFlags& raw, TrainingOptions& trai
   return absl::OkStatus();
 }
 
-// What the parser has let through can be understood; what is left to say no to is said in one line.
+// What both verbs have in common.
 absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
                                            const std::vector<std::string>& command_line) {
   ExperimentFlags flags;

@@ -105,10 +105,7 @@ std::vector<std::string> Environment(const Configuration& configuration, int pro
   return environment;
 }
 
-// As its servers would (ps_server/parameter_server_lost.cc).
 bool GoesOnWithoutAWorker(const Configuration& configuration) {
-  const int servers = configuration.servers();
-  if (servers == 0 || (servers > 1 && configuration.strategy.number_below_workers)) return false;
   const std::string& wanted = configuration.training.on_worker_loss;
   return wanted.empty() ? !configuration.strategy.synchronous : wanted == "continue";
 }
@@ -140,7 +137,7 @@ ChildSpec Trainer(const Configuration& configuration, int process, const Ground&
                   .environment = Environment(configuration, process, ground),
                   .log_path = ground.LogPath(folder, each == 1 ? absl::StrCat("rank", first)
                                                                : absl::StrCat("ranks", first, "-", last)),
-                  .may_die = GoesOnWithoutAWorker(configuration)};
+                  .may_die = configuration.servers() > 0 && GoesOnWithoutAWorker(configuration)};
   const int node = ground.NodeOfRank(first);
   child.command.push_back(absl::StrCat("--bind=", ground.Address(node)));
   const std::string interface = ground.cluster() != nullptr ? ground.cluster()->interface() : "";
