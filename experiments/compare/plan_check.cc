@@ -21,18 +21,18 @@ absl::Status CheckServerFlags(const CompareOptions& options, const Catalog& cata
     return absl::InvalidArgumentError(
         "--server_placement colocated has one server beside each worker; leave --servers out");
   }
-  if (servers_given) {
-    PSRING_RETURN_IF_ERROR(
-        CheckRecovery(training, *std::max_element(options.servers.begin(), options.servers.end())));
-  }
-  if (training.server_placement == "colocated" && !options.workers.empty()) {
-    PSRING_RETURN_IF_ERROR(
-        CheckRecovery(training, *std::max_element(options.workers.begin(), options.workers.end())));
-  }
+  const std::vector<int>& counts =
+      training.server_placement == "colocated" ? options.workers : options.servers;
+  const int most_servers = counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
   bool any_server = false, any_asynchronous = false, any_sends = false;
   for (const std::string& name : options.strategies.empty() ? DefaultStrategies() : options.strategies) {
     PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));
-    any_server = any_server || strategy.needs == StrategyNeeds::kParameterServer;
+    if (strategy.needs == StrategyNeeds::kParameterServer) {
+      any_server = true;
+      TrainingOptions of_strategy = training;
+      of_strategy.strategy = name;
+      PSRING_RETURN_IF_ERROR(CheckRecovery(of_strategy, most_servers));
+    }
     any_sends = any_sends || strategy.needs != StrategyNeeds::kNothing;
     any_asynchronous = any_asynchronous || IsAsynchronousServer(strategy);
     if (IsAsynchronousServer(strategy) && training.clip_norm > 0) {

@@ -75,6 +75,14 @@ TEST(Plan, FlagsThatNoneOfTheStrategiesUnderstandsAreRefused) {
     EXPECT_EQ(configuration.training.on_worker_loss,
               configuration.strategy.name == "ps-sync" ? "continue" : "");
   }
+  // Each strategy by itself: of several servers with backup workers all must stop.
+  ring.servers = {1, 2};
+  EXPECT_EQ(Refusal(ring), "");
+  ring.strategies = {"ps-sync", "ps-backup:1"};
+  ring.workers = {3};
+  EXPECT_NE(Refusal(ring).find("several servers of ps-backup"), std::string::npos);
+  ring.servers = {0};
+  ring.workers = {2};
   ring.strategies = {"ring"};
   ring.training.on_worker_loss.clear();
   ring.training.wire = "float16";
