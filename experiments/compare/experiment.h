@@ -21,7 +21,7 @@ namespace psring {
 // A run in progress: launches configurations, keeps their figures, and reports in the end.
 class Experiment {
  public:
-  // Makes the run folder, builds the virtual cluster where one is asked for, calibrates the wires.
+  // Makes the run folder, and calibrates the loopback if there is no virtual cluster.
   static absl::StatusOr<std::unique_ptr<Experiment>> Start(const ExperimentFlags& flags,
                                                            const std::string& verb, const Prepared& prepared,
                                                            const Plan& plan, const Interrupt& interrupt,
@@ -31,8 +31,8 @@ class Experiment {
   // error.
   absl::StatusOr<TriedRate> TryRate(const Configuration& configuration, double lr, const std::string& label);
 
-  // Launches `configuration` once; its figures are kept. `part`: "cost", "accuracy", or "training", which is
-  // both.
+  // Launches `configuration` and keeps its figures. `part`: "cost", "accuracy", or "training", which is both.
+  // A launch of the cost part that others disturbed is repeated.
   absl::Status Run(const Configuration& configuration, const std::string& part, int repeat,
                    const std::string& label);
 
@@ -61,7 +61,8 @@ class Experiment {
 
   ConfigurationRuns& RunsOf(const Configuration& configuration);
 
-  absl::Status BuildCluster();
+  // What the cost model needs to know of the network, and where the processes run.
+  absl::Status MeasureWires();
   // --live and --metrics_port.
   absl::Status LetRead();
 
@@ -79,12 +80,12 @@ class Experiment {
   const Interrupt& interrupt_;
   Display& display_;
   RunFolder folder_;
-  std::unique_ptr<VirtualCluster> cluster_;  // null: none
   Site site_;
   std::unique_ptr<LiveRun> live_;            // null: nobody reads along
   std::unique_ptr<HttpServer> live_server_;  // of live_
   Manifest manifest_;
   int64_t begin_ns_ = 0;
+  int repeats_left_ = 0;  // launches that may be repeated because others took too much of the processors
   std::vector<ConfigurationRuns> runs_;
 };
 

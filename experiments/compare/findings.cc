@@ -139,10 +139,6 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
   }
   if (pairs.empty()) return;
   const LinkReport& link = rows.front().link;
-  if (link.bits_per_s > 0 && !link.invalid.empty()) {
-    findings.Add(kNetworkNotCarried, link.invalid);
-    return;
-  }
   if (link.bits_per_s > 0) {
     int each = 1;
     for (const SummaryRow& row : rows) each = std::max(each, row.configuration.training.ranks_per_process);
@@ -325,8 +321,7 @@ void AddCaveats(const std::vector<SummaryRow>& rows, int cores, Sentences& findi
     if (row.configuration.oversubscribed && !NetworkDecides(rows, row.configuration.workers)) {
       crowded.insert(row.configuration.workers);
     }
-    if (!row.valid && row.link.invalid.empty() && row.mean.gpus_shared == 0)
-      foreign.push_back(row.configuration.name());
+    if (!row.valid && row.mean.gpus_shared == 0) foreign.push_back(row.configuration.name());
   }
   if (!crowded.empty()) {
     findings.Add(kTakeTurns, findings.Joined(crowded, kAnd), cores, cores == 1 ? "core" : "cores");

@@ -63,9 +63,11 @@ void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
       ->check(CheckName);
   verb.add_flag("--dry_run", raw.dry_run, "Print the plan and the expected time, and do nothing")
       ->group("How often");
-  verb.add_option("--link", raw.link,
-                  "A virtual cluster: the rate of every machine's link, both ways, such as 1gbit or 200mbit; "
-                  "none: all processes share this machine's loopback; auto: 1gbit where there is no GPU")
+  verb.add_option(
+          "--link", raw.link,
+          "A virtual cluster: the rate of every machine's link, both ways, such as 1gbit or 200mbit; "
+          "none: all processes share this machine's loopback; auto: without a GPU, 1gbit or the fastest "
+          "of 500mbit, 250mbit and 100mbit that this machine carries")
       ->group("Network")
       ->option_text("RATE")
       ->check(CheckLink)

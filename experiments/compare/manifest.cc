@@ -74,13 +74,12 @@ std::string ManifestJson(const Manifest& manifest) {
                          {"latency_ms", link.latency_s * 1e3},
                          {"burst_bytes", link.burst_bytes},
                          {"congestion_control", link.congestion_control},
-                         {"queueing", link.in_turn ? "in turn" : "first in, first out"},
-                         {"valid", link.invalid.empty()},
-                         {"why_not_valid", link.invalid}});
+                         {"queueing", link.in_turn ? "in turn" : "first in, first out"}});
     Json apart = Json::array();
     for (double bits_per_s : link.links) apart.push_back(bits_per_s / 1e6);
     // Payload in Mbit/s.
-    json["link"]["preflight"] = {{"each_link_mbps", apart},
+    json["link"]["preflight"] = {{"slowest_without_limit_mbps", link.capacity / 1e6},
+                                 {"each_link_mbps", apart},
                                  {"slowest_of_ring_mbps", link.ring / 1e6},
                                  {"incast_mbps", link.incast / 1e6},
                                  {"basis", "measured"}};

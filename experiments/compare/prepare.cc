@@ -1,5 +1,6 @@
 #include "experiments/compare/prepare.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -15,6 +16,7 @@
 #include "experiments/compare/run_folder.h"
 #include "experiments/host/gpu_probe.h"
 #include "experiments/processes/mpirun.h"
+#include "experiments/texts/plan.h"
 
 namespace psring {
 namespace {
@@ -74,6 +76,50 @@ absl::Status CheckCollectives(const ExperimentFlags& flags, const Prepared& prep
         }
       }
     }
+  }
+  return absl::OkStatus();
+}
+
+// Nodes that the largest configuration needs.
+absl::StatusOr<int> NodesNeeded(const ExperimentFlags& flags, const Prepared& prepared) {
+  std::vector<std::string> names = flags.options.strategies;
+  if (names.empty()) names = DefaultStrategies();
+  int nodes = 1;
+  for (const std::string& name : names) {
+    for (const int workers : flags.options.workers) {
+      for (const int servers : flags.options.servers) {
+        TrainingOptions training = flags.options.training;
+        if (servers > 0) training.servers = servers;
+        PSRING_ASSIGN_OR_RETURN(const Configuration configuration,
+                                MakeConfiguration(name, workers, training, prepared.catalog, prepared.probe,
+                                                  prepared.machine.cores));
+        nodes = std::max(nodes, NodesOf(configuration));
+      }
+    }
+  }
+  return nodes;
+}
+
+absl::Status BuildVirtualCluster(const ExperimentFlags& flags, const std::string& why_userspace,
+                                 const Interrupt& interrupt, Display& display, Prepared& prepared) {
+  if (prepared.shaping == Shaping::kNone) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(const int nodes, NodesNeeded(flags, prepared));
+  display.Redraw("building the virtual cluster and measuring its links");
+  PSRING_ASSIGN_OR_RETURN(prepared.virtual_cluster,
+                          BuildCarriedCluster(prepared.link, /*may_lower=*/flags.link_is_default,
+                                              prepared.shaping, nodes, interrupt));
+  const LinkReport& report = prepared.virtual_cluster.cluster->report();
+  prepared.link.bits_per_s = report.bits_per_s;
+  prepared.probe.link =
+      Wires{.latency_s = prepared.link.latency_s, .bytes_per_s = prepared.link.bits_per_s / 8};
+  const Language language = flags.options.language;
+  const auto note = [&](const std::string& text) {
+    if (!text.empty()) display.Say(absl::StrCat(In(language, kNoteLine), text));
+  };
+  display.Say(Say(language, kNetworkLine, DescribeLink(report, language)));
+  note(prepared.virtual_cluster.why_lower);
+  if (!why_userspace.empty()) {
+    note(absl::StrCat("no namespaces here, so psring's own transports limit the rate: ", why_userspace));
   }
   return absl::OkStatus();
 }
@@ -139,25 +185,24 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
     }
     prepared.link = {};
   }
-  PSRING_ASSIGN_OR_RETURN(prepared.shaping,
-                          VirtualCluster::Choose(prepared.link, interrupt, prepared.why_userspace));
+  std::string why_userspace;
+  PSRING_ASSIGN_OR_RETURN(prepared.shaping, VirtualCluster::Choose(prepared.link, interrupt, why_userspace));
   absl::Status collectives = CheckCollectives(flags, prepared);
   if (!collectives.ok() && flags.link_is_default && prepared.shaping != Shaping::kNone) {
-    // Nobody asked for a network; without one it may be possible.
-    prepared.why_no_link = std::string(collectives.message());
-    prepared.why_userspace.clear();
+    // The link is only a default: try without it.
+    const std::string why_no_link(collectives.message());
     prepared.link = {};
     prepared.shaping = Shaping::kNone;
     collectives = CheckCollectives(flags, prepared);
+    if (collectives.ok()) {
+      display.Say(absl::StrCat(In(flags.options.language, kNoteLine), "no virtual cluster: ", why_no_link));
+    }
   }
   PSRING_RETURN_IF_ERROR(collectives);
   PSRING_RETURN_IF_ERROR(CheckBatches(flags.options, prepared.catalog, prepared.probe.samples));
+  PSRING_RETURN_IF_ERROR(BuildVirtualCluster(flags, why_userspace, interrupt, display, prepared));
   PSRING_RETURN_IF_ERROR(TimeTrainer(prepared.binaries, prepared.catalog, flags.options.training, interrupt,
                                      display, prepared.probe));
-  if (prepared.shaping != Shaping::kNone) {
-    prepared.probe.link =
-        Wires{.latency_s = prepared.link.latency_s, .bytes_per_s = prepared.link.bits_per_s / 8};
-  }
   return prepared;
 }
 

@@ -10,6 +10,7 @@
 #include "experiments/compare/measured_run.h"
 #include "experiments/compare/runner.h"
 #include "experiments/host/machine.h"
+#include "experiments/virtual_cluster/preflight.h"
 
 namespace psring {
 
@@ -19,17 +20,16 @@ struct Prepared {
   Catalog catalog;
   Machine machine;
   Probe probe;
-  LinkOptions link;  // the flags', or none where that was given up
+  LinkOptions link;  // of the virtual cluster; none where a default one is not possible
   Shaping shaping = Shaping::kNone;
-  std::string why_no_link;
-  std::string why_userspace;  // where namespaces were wanted and cannot be made
-  Site site;                  // but for the virtual cluster, which is built later
+  CarriedCluster virtual_cluster;  // empty: none
+  Site site;                       // `cluster` is set by Experiment
   std::string run_path;
   std::vector<MeasuredRun> measured;  // those that --compute_ms and --network_ms name
 };
 
-// All checks of input, then a first look at the trainer's speed. InvalidArgument, NotFound and
-// FailedPrecondition are the user's; nothing has been written.
+// Checks all input, builds and measures the virtual cluster, and measures the trainer's speed.
+// InvalidArgument, NotFound and FailedPrecondition are the user's to fix; nothing has been written.
 absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string& verb,
                                  const Interrupt& interrupt, Display& display);
 

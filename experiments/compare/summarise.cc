@@ -8,12 +8,11 @@
 #include "absl/strings/str_join.h"
 #include "experiments/compare/estimate.h"
 #include "experiments/compare/waiting.h"
+#include "experiments/host/machine.h"
 
 namespace psring {
 namespace {
 
-// More than this share of the processors in others' hands, and the row's speeds are not to be trusted.
-constexpr double kMostForeignCpuPct = 25;
 constexpr double kMostSpread = 0.01;  // of the servers' bytes
 
 // The mean of one figure over rounds.
@@ -223,7 +222,6 @@ std::string NoteOf(const SummaryRow& row) {
         replicas.device0_alone_ms(), replicas.device0_extra_mb,
         row.link.bits_per_s > 0 ? "; one machine, no link in between" : ""));
   }
-  if (!row.link.invalid.empty()) notes.push_back(row.link.invalid);
   if (row.foreign_cpu_pct > kMostForeignCpuPct)
     notes.push_back(absl::StrFormat("others used %.0f%% of the processors", row.foreign_cpu_pct));
   const std::vector<double>& shards = row.mean.each_server_payload_bytes;
@@ -274,8 +272,8 @@ std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<C
   }
   for (SummaryRow& row : rows) {
     row.link = link;
-    row.valid = row.configuration.simulated() || (row.foreign_cpu_pct <= kMostForeignCpuPct &&
-                                                  link.invalid.empty() && row.mean.gpus_shared == 0);
+    row.valid = row.configuration.simulated() ||
+                (row.foreign_cpu_pct <= kMostForeignCpuPct && row.mean.gpus_shared == 0);
     row.note = NoteOf(row);
     if (!row.measured_cost) continue;
     const SummaryRow* single = Reference(rows, row, "single", 1);

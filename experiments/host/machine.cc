@@ -95,8 +95,8 @@ double BusySeconds(const std::string& proc_stat, const std::vector<int>& cpus, d
         std::find(cpus.begin(), cpus.end(), cpu) == cpus.end()) {
       continue;
     }
-    // user nice system idle iowait irq softirq steal: all but idle and iowait.
-    for (int i : {1, 2, 3, 6, 7, 8}) {
+    // Of user nice system idle iowait irq softirq steal.
+    for (int i : {1, 2, 3, 8}) {
       double value = 0;
       if (absl::SimpleAtod(fields[i], &value)) ticks += value;
     }

@@ -18,7 +18,11 @@ struct Machine {
 };
 Machine DescribeMachine();
 
-// Seconds in which the processors `cpus` worked for anybody, from the text of /proc/stat. Pure.
+// Above this share of the processors, others disturb a measurement. Half of two cores is 25%.
+inline constexpr double kMostForeignCpuPct = 33;
+
+// Seconds in which the processors `cpus` ran processes of anybody, from the text of /proc/stat. Interrupts do
+// not count: most of them move the experiment's own packets, which no process is charged for. Pure.
 double BusySeconds(const std::string& proc_stat, const std::vector<int>& cpus, double ticks_per_second);
 
 // The share of the processors that others used between its construction and Percent(): everything that was

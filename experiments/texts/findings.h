@@ -25,9 +25,6 @@ inline constexpr Phrase kPairTooFew = {"$0 times the samples/s, but $1 are too f
 inline constexpr Phrase kPairEven = {"no difference shown (ratio $0, $1, $2)",
                                      "未显示出差别（比值 $0，$1，$2）"};
 inline constexpr Phrase kPair = {"$0 against $1 with $2 workers: $3", "$2 个 worker 时 $0 对 $1：$3"};
-inline constexpr Phrase kNetworkNotCarried = {
-    "It names no winner: this machine did not carry the network ($0).",
-    "不判定胜者：本机未能承载该网络（$0）。"};
 inline constexpr Phrase kPairsOnLink = {"On $0: $1.", "在 $0 上：$1。"};
 inline constexpr Phrase kServerInTheory = {
     "Theory for large gradients gives one server on rank 0 N/2 times a ring's time (N times with "
@@ -144,9 +141,9 @@ inline constexpr Phrase kTakeTurns = {
     "machines with a core for each.",
     "$0 个 worker 在 $1 个核上轮流运行：字节数与陈旧度有效，时间不能推广到每个 worker 各有一核的机器。"};
 inline constexpr Phrase kForeign = {
-    "Others used more than a quarter of the processors during $0: run it again on a quiet machine before you "
+    "Others used more than a third of the processors during $0: run it again on a quiet machine before you "
     "rely on that.",
-    "$0 期间，其他程序占用了四分之一以上的处理器：请在空闲的机器上重跑之后再采信。"};
+    "$0 期间，其他程序占用了三分之一以上的处理器：请在空闲的机器上重跑之后再采信。"};
 inline constexpr Phrase kEveryRow = {"every row", "所有行"};
 
 // Who waited.

@@ -22,6 +22,8 @@ inline constexpr Phrase kExpectedLine = {"expected:  $0", "预计：     $0"};
 inline constexpr Phrase kTrainingLine = {"training:  $0, $1 on $2, $3, lr $4, expected $5",
                                          "训练：     $0，$1，数据 $2，$3，lr $4，预计 $5"};
 inline constexpr Phrase kNetworkLine = {"network:   $0", "网络：     $0"};
+inline constexpr Phrase kDisturbed = {"other programs used $1% of the processors during $0; it is repeated",
+                                      "$0 运行期间其他程序占用了 $1% 的处理器；将重跑该项"};
 inline constexpr Phrase kLiveLine = {"live:      $0/ until the run ends",
                                      "实况：     $0/#zh （运行结束即关闭）"};
 inline constexpr Phrase kLinkText = {"$0 links", "$0 链路"};

@@ -60,8 +60,7 @@ inline constexpr Phrase kOversubscribed = {
     "* 超额：worker 数多于核数，时间只说明进程如何轮流运行。"};
 inline constexpr Phrase kNotValid = {
     "! not valid, with the reason in summary.csv's note: others used too much of the processors meanwhile, "
-    "the host did not carry the network, or ranks shared a GPU.",
-    "! 无效，原因见 summary.csv 的 note 列：期间其他程序占用处理器过多，或本机未能承载该网络，或多个 rank "
-    "共用 GPU。"};
+    "or ranks shared a GPU.",
+    "! 无效，原因见 summary.csv 的 note 列：期间其他程序占用处理器过多，或多个 rank 共用 GPU。"};
 
 }  // namespace psring

@@ -65,19 +65,21 @@ int64_t QueueBytes(double bits_per_s) {
   return std::max<int64_t>(256 << 10, static_cast<int64_t>(kQueueSeconds * bits_per_s / 8));
 }
 
-std::string WhyInvalid(const LinkReport& report) {
+std::string WhyNotCarried(const LinkReport& report) {
   if (report.bits_per_s <= 0) return "";
-  const double least = kLeastShare * report.bits_per_s;
-  const auto short_of = [&](const std::string& what, double measured) {
-    return absl::StrFormat("%s carried %.0f Mbit/s of %.0f: this machine is too slow or too busy for it",
-                           what, measured / 1e6, report.mbps());
+  const auto falls_short = [&](double measured) {
+    return measured > 0 && measured < kLeastShare * report.bits_per_s;
+  };
+  const auto carried = [&](const std::string& what, double measured) {
+    return absl::StrFormat("%s carried %.0f of %.0f Mbit/s", what, measured / 1e6, report.mbps());
   };
   for (size_t node = 0; node < report.links.size(); ++node) {
-    if (report.links[node] < least)
-      return short_of(absl::StrCat("the link of node ", node), report.links[node]);
+    if (falls_short(report.links[node])) {
+      return carried(absl::StrCat("the link of node ", node), report.links[node]);
+    }
   }
-  if (report.ring > 0 && report.ring < least) return short_of("a link of the ring", report.ring);
-  if (report.incast > 0 && report.incast < least) return short_of("the link that all send to", report.incast);
+  if (falls_short(report.ring)) return carried("the slowest link, while every node sends,", report.ring);
+  if (falls_short(report.incast)) return carried("the link into one node from all others", report.incast);
   return "";
 }
 

@@ -52,21 +52,27 @@ struct LinkReport {
   std::string congestion_control;
   bool in_turn = false;  // who share a link are served in turn, not in order of arrival
   // Payload, in bits/s, *measured* before the experiment.
+  double capacity = 0;  // the slowest of all links without a limit, while every node sends; 0: not known
   std::vector<double> links;  // each node's, sending to the next one while all others are silent
   double ring = 0;            // the slowest of all links, while every node sends to the next one
   double incast = 0;          // into one node, from all others
-  std::string invalid;        // why the host cannot carry it; empty: it can
 
   double mbps() const { return bits_per_s / 1e6; }
 };
 
-// A link that carries less than this share of its rate is not one of that rate. Of 1514 bytes of a full frame
-// 1448 are payload, .956.
-inline constexpr double kLeastShare = 0.93;
+// A link whose payload is less than this share of its rate is not limited by its rate, but by this host. At
+// most 1448 of 1538 bytes (0.941) to 1448 of 1514 (0.956) of a frame are payload.
+inline constexpr double kLeastShare = 0.85;
 
-// The reason why `report`'s measurements are not what was asked for, naming the first link that falls short;
-// empty where they are.
-std::string WhyInvalid(const LinkReport& report);
+// Rates to choose from when none was asked for, in bits/s, fastest first.
+inline constexpr double kDefaultRates[] = {1e9, 500e6, 250e6, 100e6};
+
+// A host has headroom for a rate if its links, without a limit and while every node sends, carry this many
+// times as much: processes also need processor time to compute, to add and to serialize.
+inline constexpr double kHeadroom = 1.5;
+
+// Names the first measurement in `report` that falls short of the rate; empty: none does.
+std::string WhyNotCarried(const LinkReport& report);
 
 // "1 Gbit/s links (netns, cubic)", "this machine's loopback".
 std::string DescribeLink(const LinkReport& report, Language language = Language::kEnglish);

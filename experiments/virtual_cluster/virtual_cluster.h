@@ -36,10 +36,15 @@ class VirtualCluster {
   static absl::StatusOr<std::unique_ptr<VirtualCluster>> Create(const LinkOptions& options, Shaping shaping,
                                                                 int nodes, const Interrupt& interrupt);
 
-  // Measures every link alone, the ring and the incast, in about 2 s, longer where one falls short, and notes
-  // it in report(). What comes back feeds the cost model: payload at the links' *measured* rate (the median),
-  // the latency of a message.
-  absl::StatusOr<Wires> Measure();
+  // The payload, in bits/s, of the slowest link of `nodes` while every node sends to the next one and links
+  // have no limit. Takes less than 1 s.
+  static absl::StatusOr<double> MeasureCapacity(const LinkOptions& options, Shaping shaping, int nodes,
+                                                const Interrupt& interrupt);
+
+  // Measures each link while the others are idle, the ring and the incast, in about 4 s, longer where one
+  // falls short, and stores the results in report(), with `capacity` (see MeasureCapacity). Returns what the
+  // cost model needs: payload at the links' *measured* rate (the median), the latency of a message.
+  absl::StatusOr<Wires> Measure(double capacity);
 
   const LinkReport& report() const { return report_; }
 
@@ -60,10 +65,16 @@ class VirtualCluster {
   VirtualCluster() = default;
   // What a process on a node keeps of its link itself.
   LinkShape OwnShare() const;
+  // For a cluster that the transports hold back: shapers for the measurements.
+  void StartShapers();
+  std::vector<std::pair<int, int>> Ring() const;
   absl::StatusOr<Connection> Connect(int from, int to) const;
-  absl::StatusOr<std::vector<double>> Rates(const std::vector<std::pair<int, int>>& pairs,
+  // All times in s.
+  double Warmup() const;
+  absl::StatusOr<std::vector<double>> Rates(const std::vector<std::pair<int, int>>& pairs, double warmup,
                                             double seconds) const;
-  absl::StatusOr<double> BestRate(const std::vector<std::pair<int, int>>& pairs, double seconds,
+  absl::StatusOr<double> BestRate(const std::vector<std::pair<int, int>>& pairs, double warmup,
+                                  double seconds,
                                   const std::function<double(const std::vector<double>&)>& figure) const;
 
   std::unique_ptr<Namespaces> namespaces_;  // null: kUserspace
