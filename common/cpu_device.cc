@@ -1,5 +1,6 @@
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include "common/mutex.h"
 #include "common/shared_memory.h"
 #include "common/trace.h"
+#include "common/usable_memory.h"
 #include "common/work_queue.h"
 
 namespace psring {
@@ -142,7 +144,7 @@ class CpuDevice : public Device {
   std::string name() const override { return "cpu"; }
   bool host_reads_memory() const override { return true; }
 
-  // What may still be taken without swapping.
+  // What may still be taken without swapping, and within the limits of this process's control groups.
   std::optional<Memory> memory() const override {
     std::ifstream info("/proc/meminfo");
     Memory memory = {};
@@ -153,7 +155,11 @@ class CpuDevice : public Device {
       if (line.rfind("MemTotal:", 0) == 0) memory.total = value(9);
       if (line.rfind("MemAvailable:", 0) == 0) memory.free = value(13);
     }
-    return memory.free > 0 ? std::optional(memory) : std::nullopt;
+    if (memory.free == 0) return std::nullopt;
+    if (const std::optional<Memory> group = ControlGroupMemory(); group.has_value()) {
+      memory = {.free = std::min(memory.free, group->free), .total = std::min(memory.total, group->total)};
+    }
+    return memory;
   }
 
   absl::StatusOr<Buffer> Allocate(size_t bytes) override {

@@ -116,6 +116,11 @@ inline constexpr int kProtocolVersion = 8;
 
 inline constexpr size_t kChunkBytes = 1 << 20;
 
+// Bounds of what a message may say. No sum of counts over all workers, and no product of a count with the
+// number of workers or buckets, overflows 64 bits.
+inline constexpr int64_t kMostCount = int64_t{1} << 40;  // steps, samples of one push, versions, epochs
+inline constexpr size_t kMostBuckets = 65536;
+
 // Payload as it was received: pieces of any length, at any alignment, so that a float may straddle two.
 using Bytes = std::span<const std::byte>;
 using Pieces = std::span<const Bytes>;

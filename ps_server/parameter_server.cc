@@ -23,6 +23,19 @@ uint64_t NewIncarnation() {
   return static_cast<uint64_t>(absl::ToUnixNanos(absl::Now())) ^ static_cast<uint64_t>(getpid()) << 48;
 }
 
+// Bounds all counts of a message at once, so that no sum or product of them overflows. A step of -1 has a
+// meaning.
+absl::Status CheckCounts(int worker, const ChunkHeader& header) {
+  for (const auto& [name, value] :
+       {std::pair("step", header.step), std::pair("samples", header.samples),
+        std::pair("version", header.version), std::pair("complete", header.complete)}) {
+    if (value >= -1 && value <= kMostCount) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", worker, " sent ", name, " ", value, "; the most is ", kMostCount));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 ParameterServer::ParameterServer(Device& device, const ServerOptions& options)
@@ -89,6 +102,7 @@ Receipt ParameterServer::Receive(int worker, const ReplySink* sink, const ChunkH
 
 absl::StatusOr<Receipt> ParameterServer::Dispatch(int worker, const ChunkHeader& header, Pieces payload,
                                                   Lane& lane) {
+  PSRING_RETURN_IF_ERROR(CheckCounts(worker, header));
   // The total of a step's norm may come from whoever is last, when the step is long done.
   if (workers_[worker].left && header.kind == MessageKind::kNorm) return Receipt::kTaken;
   if (workers_[worker].left) {

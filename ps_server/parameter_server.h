@@ -131,9 +131,10 @@ class ParameterServer {
   absl::StatusOr<Lane> NewLane() const;
 
   // Admits a worker. `sink` hears of everything from here on; the last to join makes all hear kJoin. Worker
-  // 0's job counts: one that differs from it fails the job. A number that is out of range or taken is refused
-  // without harm to the job. A worker that was lost is let in again where the others have gone on. After an
-  // error `sink` hears nothing.
+  // 0's job counts: one that differs from it fails the job. A job that is impossible, too large for this
+  // server, or for another one, and a worker number that is out of range or taken, are refused without harm
+  // to the job. A worker that was lost is let in again where the others have gone on. After an error `sink`
+  // hears nothing.
   absl::Status Join(const Joining& joining, std::shared_ptr<ReplySink> sink);
 
   // A message of the worker that joined with `sink`; of any other it is ignored. Any kind but kJoin. What
@@ -182,11 +183,14 @@ class ParameterServer {
     int64_t samples = 0;
     uint64_t high_water = 0;  // bytes below it are added or staged
     bool whole = false;
+    bool answered_again = false;  // once on each stream
   };
   struct Worker {
     Mutex receive;  // one message of a worker at a time, and no loss of it meanwhile
-    std::vector<Push> pushes ABSL_GUARDED_BY(receive);             // by bucket
-    std::vector<uint64_t> weights_bytes ABSL_GUARDED_BY(receive);  // worker 0: initial weights, by bucket
+    std::vector<Push> pushes ABSL_GUARDED_BY(receive);  // by bucket
+    // Worker 0: initial weights, by bucket.
+    std::vector<uint64_t> weights_bytes ABSL_GUARDED_BY(receive);
+    std::vector<bool> weights_whole ABSL_GUARDED_BY(receive);
     size_t weights_left ABSL_GUARDED_BY(receive) = 0;  // worker 0: buckets of initial weights still to come
     bool left ABSL_GUARDED_BY(receive) = false;
 
@@ -242,7 +246,9 @@ class ParameterServer {
   using Replies = std::vector<std::pair<int, Reply>>;
 
   // parameter_server_join.cc
-  absl::Status CheckJobLocked(int worker, const ServerJob& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether the job is one for this server, whatever the other workers' are.
+  absl::Status CheckJobLocked(int worker, const ServerJob& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CompareJobLocked(int worker, const ServerJob& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status PrepareLocked(const ServerJob& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status StartOnceComplete();
   absl::Status Resume(int worker, std::shared_ptr<ReplySink> sink);

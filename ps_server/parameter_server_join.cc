@@ -8,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "ps_server/job_memory.h"
+#include "ps_server/messages.h"
 #include "ps_server/parameter_server.h"
 
 namespace psring {
@@ -17,6 +19,9 @@ absl::Status ParameterServer::Join(const Joining& joining, std::shared_ptr<Reply
   if (worker < 0 || worker >= options_.workers) {
     return absl::InvalidArgumentError(
         absl::StrCat("worker ", worker, " is out of range: this server has ", options_.workers, " workers"));
+  }
+  if (joining.epoch < 0 || joining.epoch > kMostCount) {
+    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " names epoch ", joining.epoch));
   }
   MutexLock receive_lock(workers_[worker].receive);
   bool resumes = false, comes_back = false, has_left = false;
@@ -66,8 +71,9 @@ absl::Status ParameterServer::Enter(const Joining& joining, std::shared_ptr<Repl
   {
     MutexLock lock(mutex_);
     had_begun = starting_;
-    bad_job = CheckJobLocked(worker, joining.job);
-    if (bad_job.ok() && worker == 0 && !restored_) bad_job = PrepareLocked(joining.job);
+    PSRING_RETURN_IF_ERROR(CheckJobLocked(worker, joining.job));
+    bad_job = CompareJobLocked(worker, joining.job);
+    if (bad_job.ok() && worker == 0 && !restored_) PSRING_RETURN_IF_ERROR(PrepareLocked(joining.job));
     if (bad_job.ok()) {
       last_arrival_ns_ = MonotonicNanos();
       attendance_[worker] = {.presence = Presence::kJoined,
@@ -93,6 +99,7 @@ absl::Status ParameterServer::Enter(const Joining& joining, std::shared_ptr<Repl
 absl::Status ParameterServer::Resume(int worker, std::shared_ptr<ReplySink> sink) {
   std::shared_ptr<ReplySink> old;
   DropStaged(worker);
+  for (Push& push : workers_[worker].pushes) push.answered_again = false;
   {
     MutexLock lock(mutex_);
     attendance_[worker].gone_ns = 0;
@@ -279,7 +286,7 @@ absl::Status ParameterServer::Restore(const Checkpoint& checkpoint, std::optiona
   return absl::OkStatus();
 }
 
-absl::Status ParameterServer::CheckJobLocked(int worker, const ServerJob& job) {
+absl::Status ParameterServer::CheckJobLocked(int worker, const ServerJob& job) const {
   if (job.workers != options_.workers) {
     return absl::InvalidArgumentError(absl::StrCat("worker ", worker, "'s job has ", job.workers,
                                                    " workers; this server was started for ",
@@ -290,12 +297,20 @@ absl::Status ParameterServer::CheckJobLocked(int worker, const ServerJob& job) {
                                                    " of ", job.servers, "; it is server ", options_.server,
                                                    " of ", options_.servers));
   }
+  if (const absl::Status status = ValidateServerJob(job); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat("worker ", worker, "'s job: ", status.message()));
+  }
+  // Once worker 0 is here, the memory is allocated.
+  const bool is_first = !restored_ && attendance_[0].presence == Presence::kAbsent;
+  return is_first ? RequireMemory(job, device_) : absl::OkStatus();
+}
+
+absl::Status ParameterServer::CompareJobLocked(int worker, const ServerJob& job) const {
   if (restored_) return RequireSameJob(job_, job, worker);
   if (worker != 0) {
     return attendance_[0].presence == Presence::kAbsent ? absl::OkStatus()
                                                         : RequireSameJob(jobs_[0], job, worker);
   }
-  PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
   for (int other = 1; other < options_.workers; ++other) {
     if (attendance_[other].presence != Presence::kAbsent) {
       PSRING_RETURN_IF_ERROR(RequireSameJob(job, jobs_[other], other));
@@ -305,10 +320,11 @@ absl::Status ParameterServer::CheckJobLocked(int worker, const ServerJob& job) {
 }
 
 absl::Status ParameterServer::PrepareLocked(const ServerJob& job) {
-  job_ = job;
+  // First, because another job may follow if this one does not fit.
   PSRING_ASSIGN_OR_RETURN(shard_, ParameterShard::Create(job, device_,
                                                          {.staging_bytes = options_.staging_bytes,
                                                           .reject_nonfinite = options_.reject_nonfinite}));
+  job_ = job;
   const size_t bucket_count = job.buckets.size();
   buckets_ = std::make_unique<BucketState[]>(bucket_count);
   for (size_t i = 0; i < bucket_count; ++i) {
@@ -331,6 +347,7 @@ absl::Status ParameterServer::PrepareLocked(const ServerJob& job) {
   }
   for (int i = 0; i < job.workers; ++i) workers_[i].pushes.resize(bucket_count);
   workers_[0].weights_bytes.resize(bucket_count);
+  workers_[0].weights_whole.resize(bucket_count);
   workers_[0].weights_left = bucket_count;
   weights_arrived_ = bucket_count == 0;
   if (job.start_step > 0 || job.start_beyond > 0) BeginAtLocked(job);

@@ -39,6 +39,9 @@ absl::Status ParameterServer::OnWeights(int worker, const ChunkHeader& header, P
   const int bucket = header.bucket;
   PSRING_RETURN_IF_ERROR(CheckBucket(worker, bucket));
   if (header.step != 0) return OnSlot(worker, header, payload);
+  if (state.weights_whole[bucket]) {
+    return Annotate(absl::InvalidArgumentError("initial weights that have come already"), worker, bucket);
+  }
   uint64_t& received = state.weights_bytes[bucket];
   const size_t bytes = TotalBytes(payload);
   if (absl::Status status = CheckChunk(header, received, bytes, shard_->bucket_bytes(bucket)); !status.ok()) {
@@ -46,7 +49,9 @@ absl::Status ParameterServer::OnWeights(int worker, const ChunkHeader& header, P
   }
   PSRING_RETURN_IF_ERROR(shard_->SetWeights(bucket, received, payload));
   received += bytes;
-  if (received < shard_->bucket_bytes(bucket) || --state.weights_left > 0) return absl::OkStatus();
+  if (received < shard_->bucket_bytes(bucket)) return absl::OkStatus();
+  state.weights_whole[bucket] = true;
+  if (--state.weights_left > 0) return absl::OkStatus();
   {
     MutexLock lock(mutex_);
     weights_arrived_ = true;
@@ -227,13 +232,19 @@ absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane)
 
 // The answer was lost on the way, or is still to come.
 absl::StatusOr<Receipt> ParameterServer::OnRepeat(int worker, int bucket, bool in_place, Lane& lane) {
-  const Push& push = workers_[worker].pushes[bucket];
+  Push& push = workers_[worker].pushes[bucket];
   BucketState& state = buckets_[bucket];
   {
     MutexLock lock(state.mutex);
     if (state.pending[worker].state != Pending::State::kNone) return Receipt::kTaken;
   }
+  if (push.answered_again) {
+    return Annotate(absl::FailedPreconditionError(absl::StrCat(
+                        "step ", push.step, " came once more, and has been answered again already")),
+                    worker, bucket);
+  }
   if (!shard_->BeginRepeat(worker, bucket, in_place)) return Receipt::kNotYet;
+  push.answered_again = true;
   Replies replies;
   {
     MutexLock lock(state.mutex);

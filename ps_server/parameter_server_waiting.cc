@@ -48,16 +48,18 @@ absl::Status ParameterServer::OnAnnounce(int worker, const ChunkHeader& header, 
       const int bucket = static_cast<int>(i);
       BucketState& state = buckets_[bucket];
       MutexLock bucket_lock(state.mutex);
+      const bool dropped = !verdict.admitted && !completes_only;
       Verdict of_bucket = verdict;
-      if (!verdict.admitted && !completes_only) {
-        state.pending[worker] = {.state = Pending::State::kDropped, .step = step};
-        // A carried verdict may be overtaken by the step that it names. Newer weights do no harm then: that
-        // step is complete, so the gradient that the worker makes of them is sure to be dropped as well.
-        of_bucket.version = std::max(verdict.version, state.consistency->version());
-      }
+      // A carried verdict may be overtaken by the step that it names. Newer weights do no harm then: that
+      // step is complete, so the gradient that the worker makes of them is sure to be dropped as well.
+      if (dropped) of_bucket.version = std::max(verdict.version, state.consistency->version());
       const Consistency::Decision decision =
           completes_only ? state.consistency->OnComplete(verdict.version, verdict.complete)
                          : state.consistency->OnVerdict(of_bucket);
+      // A verdict that is refused must not replace a push that waits.
+      if (dropped && decision.accept) {
+        state.pending[worker] = {.state = Pending::State::kDropped, .step = step};
+      }
       if (absl::Status status = Act(bucket, decision, lane, replies); !status.ok()) {
         return Annotate(status, worker, bucket);
       }

@@ -4,9 +4,10 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "ps_server/consistency.h"
+#include "ps_server/job_memory.h"
 #include "ps_server/pieces.h"
 
 namespace psring {
@@ -47,9 +48,10 @@ size_t Window(const ServerJob& job, size_t wanted) {
 
 absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(const ServerJob& job, Device& device,
                                                                        const ShardOptions& options) {
-  const size_t count = static_cast<size_t>(job.parameters);
+  PSRING_RETURN_IF_ERROR(RequireMemory(job, device));
   const auto made = [&]() -> absl::StatusOr<std::unique_ptr<ParameterShard>> {
-    PSRING_ASSIGN_OR_RETURN(Optimizer optimizer, Optimizer::Create(job.optimizer, device, count));
+    PSRING_ASSIGN_OR_RETURN(Optimizer optimizer,
+                            Optimizer::Create(job.optimizer, device, static_cast<size_t>(job.parameters)));
     auto shard =
         std::unique_ptr<ParameterShard>(new ParameterShard(job, device, std::move(optimizer), options));
     PSRING_RETURN_IF_ERROR(shard->Allocate());
@@ -57,13 +59,9 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(const Ser
   };
   absl::StatusOr<std::unique_ptr<ParameterShard>> shard = made();
   if (shard.ok() || shard.status().code() != absl::StatusCode::kResourceExhausted) return shard;
-  const size_t slots = OptimizerSlots(job.optimizer.kind).size();
-  const bool sums = AccumulationOf(job) == Accumulation::kSum;
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "the parameter server needs %.1f MiB for %d parameters (weights, %s%d x optimizer state)%s: %s",
-      static_cast<double>(count * sizeof(float) * (1 + (sums ? 1 : 0) + slots)) / (1 << 20), job.parameters,
-      sums ? "sum, " : "", slots, sums ? "" : ", and for each push that is under way its size",
-      shard.status().message()));
+  const JobMemory need = MemoryOf(job, device.host_reads_memory());
+  return absl::ResourceExhaustedError(
+      absl::StrCat(DescribeNeed(job, need.on_device), ": ", shard.status().message()));
 }
 
 absl::Status ParameterShard::Allocate() {

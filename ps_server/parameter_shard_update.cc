@@ -1,6 +1,7 @@
 // How pushes become an update: where they stand, in one pass through memory.
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -132,7 +133,7 @@ absl::Status ParameterShard::Apply(int bucket, std::span<const int> workers, int
   if (accumulation_ == Accumulation::kSum) MarkSum(bucket, /*started=*/false);
   state.reduced = false;
   state.handed_out = false;
-  state.samples_applied += samples;
+  state.samples_applied += std::min(samples, INT64_MAX - state.samples_applied);
   // The pushes have been read by now: their buffers may go back, or serve the answers.
   if (accumulation_ == Accumulation::kEachAlone) {
     state.spare = std::exchange(state.staged[workers.front()], {});

@@ -21,6 +21,7 @@
 #include "common/records.h"
 #include "common/rendezvous.h"
 #include "ps_server/checkpoint_file.h"
+#include "ps_server/messages.h"
 #include "ps_server/parameter_server.h"
 #include "ps_server/round_limits.h"
 #include "ps_server/server_metrics.h"
@@ -273,7 +274,7 @@ int main(int argc, char** argv) {
                  "folder for checkpoints, from which a server that is started again goes on; empty: none");
   app.add_option("--checkpoint_every", flags.checkpoint_every,
                  "steps between checkpoints; 0: only at the start, at the end and at SIGTERM")
-      ->check(psring::WholeNumber(0, INT64_MAX))
+      ->check(psring::WholeNumber(0, psring::kMostCount))
       ->capture_default_str();
   app.add_option("--timeout", flags.timeout_s, "seconds that workers may wait for one that is silent")
       ->check(psring::RealNumber({.low = 0}))

@@ -6,30 +6,49 @@
 #include <sys/time.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <functional>
+#include <list>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "common/address.h"
 #include "common/check.h"
 #include "common/mutex.h"
 #include "common/reduce.h"
 #include "common/tcp_socket.h"
+#include "common/usable_memory.h"
+#include "ps_server/round_meeting.h"
 
 namespace psring {
 namespace {
 
 constexpr size_t kWindowBytes = 256 << 10;  // received, and added while it is in the cache
 constexpr size_t kBlockBytes = 8 << 10;     // of one fused pass
-constexpr uint64_t kMostBytes = uint64_t{1} << 40;
+constexpr uint32_t kJoin = 0;               // Request::kind of a connection's first message
+constexpr uint32_t kMostReasonBytes = 1024;
+constexpr absl::Duration kJoinTimeout = absl::Seconds(5);
+constexpr absl::Duration kIdleTimeout = absl::Hours(24);        // between rounds, while others are measured
+constexpr absl::Duration kLookEvery = absl::Milliseconds(100);  // for room for a connection
+constexpr size_t kStrangers = 16;  // connections beyond one per worker; more wait in the listener's queue
 
 struct Request {
   uint32_t kind = 0;
   int32_t worker = 0;
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;  // of the gradient, which follows (kRaw)
+};
+
+// Answers each request. Without a reason it succeeded, and the weights follow (kRaw); otherwise the reason's
+// text follows, and the connection ends.
+struct Answer {
+  uint32_t reason_bytes = 0;
 };
 
 absl::Status Failed(const char* call) {
@@ -48,10 +67,10 @@ absl::Status MakeBlocking(int fd, absl::Duration timeout) {
   return PrepareTcpSocket(fd);
 }
 
-absl::Status Put(int fd, const void* data, size_t bytes) {
+absl::Status Put(int fd, const void* data, size_t bytes, int flags = 0) {
   const auto* next = static_cast<const std::byte*>(data);
   while (bytes > 0) {
-    const ssize_t n = send(fd, next, bytes, MSG_NOSIGNAL);
+    const ssize_t n = send(fd, next, bytes, MSG_NOSIGNAL | flags);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return Failed("send");
     next += n;
@@ -73,50 +92,15 @@ absl::Status Get(int fd, void* data, size_t bytes) {
   return absl::OkStatus();
 }
 
-// All workers' threads meet here, or hear who did not come.
-class Meeting {
- public:
-  Meeting(int workers, absl::Duration timeout) : workers_(workers), timeout_(timeout) {}
-
-  // `last` runs in the thread of whoever comes last, before the others go on.
-  template <typename Last>
-  absl::Status Wait(Last last) {
-    MutexLock lock(mutex_);
-    const int64_t round = rounds_;
-    if (++here_ == workers_) {
-      outcome_ = last();
-      here_ = 0;
-      ++rounds_;
-      changed_.NotifyAll();
-      return outcome_;
-    }
-    const absl::Time deadline = absl::Now() + timeout_;
-    while (round == rounds_ && !over_) {
-      if (changed_.WaitUntil(mutex_, deadline) || round != rounds_) continue;
-      return absl::DeadlineExceededError("the control round: a worker did not come");
-    }
-    return over_ ? absl::CancelledError("the control round is over") : outcome_;
-  }
-  absl::Status Wait() {
-    return Wait([] { return absl::OkStatus(); });
-  }
-
-  void End() {
-    MutexLock lock(mutex_);
-    over_ = true;
-    changed_.NotifyAll();
-  }
-
- private:
-  const int workers_;
-  const absl::Duration timeout_;
-  Mutex mutex_;
-  CondVar changed_;
-  int here_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t rounds_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Status outcome_ ABSL_GUARDED_BY(mutex_);
-  bool over_ ABSL_GUARDED_BY(mutex_) = false;
-};
+absl::Status GetRequest(int fd, absl::Duration timeout, Request& request) {
+  pollfd waiting = {fd, POLLIN, 0};
+  int ready = 0;
+  do {
+    ready = poll(&waiting, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout)));
+  } while (ready < 0 && errno == EINTR);
+  if (ready == 0) return absl::DeadlineExceededError("the control round: no request came");
+  return Get(fd, &request, sizeof request);
+}
 
 // A part of `count` elements: of the thread `index` of `threads`.
 struct Part {
@@ -139,6 +123,7 @@ class Server final : public RoundLimitServer {
       : listener_(std::move(listener)),
         address_(AddressText(host, listener_.port)),
         workers_(workers),
+        timeout_(timeout),
         device_(MakeCpuDevice()),
         meeting_(workers, timeout) {
     acceptor_ = std::thread([this] { Accept(); });
@@ -146,62 +131,151 @@ class Server final : public RoundLimitServer {
 
   ~Server() override {
     meeting_.End();
+    {
+      MutexLock lock(mutex_);
+      over_ = true;
+      changed_.NotifyAll();
+    }
     shutdown(listener_.socket.get(), SHUT_RDWR);
     acceptor_.join();
-    for (const FileDescriptor& socket : sockets_) shutdown(socket.get(), SHUT_RDWR);
-    for (std::thread& thread : threads_) thread.join();
+    for (const Connection& connection : connections_) shutdown(connection.socket.get(), SHUT_RDWR);
+    for (Connection& connection : connections_) connection.thread.join();
   }
 
   std::string address() const override { return address_; }
 
  private:
+  struct Connection {
+    FileDescriptor socket;
+    std::thread thread;
+    std::atomic<bool> over = false;
+  };
+
   void Accept() {
-    while (static_cast<int>(sockets_.size()) < workers_) {
+    while (MakeRoom()) {
       pollfd waiting = {listener_.socket.get(), POLLIN, 0};
       if (poll(&waiting, 1, -1) < 0 && errno != EINTR) return;
       FileDescriptor socket(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
       if (!socket.valid()) {
-        if (errno == EINVAL) return;  // shut down
+        MutexLock lock(mutex_);
+        if (!over_) changed_.WaitUntil(mutex_, absl::Now() + kLookEvery);  // out of descriptors, perhaps
         continue;
       }
-      if (!MakeBlocking(socket.get(), absl::Hours(24)).ok()) continue;  // idle while others are measured
-      sockets_.push_back(std::move(socket));
-      threads_.emplace_back([this, fd = sockets_.back().get()] {
-        // Its worker sees the connection end and says so; the others' threads miss it.
-        (void)Serve(fd);
-        shutdown(fd, SHUT_RDWR);
+      if (!MakeBlocking(socket.get(), timeout_).ok()) continue;
+      Connection& connection = connections_.emplace_back();
+      connection.socket = std::move(socket);
+      connection.thread = std::thread([this, &connection] {
+        Answers(connection.socket.get());
+        MutexLock lock(mutex_);
+        connection.over = true;
+        changed_.NotifyAll();
       });
     }
   }
 
+  // Waits until one more connection may be accepted. False: the server ends.
+  bool MakeRoom() {
+    while (true) {
+      connections_.remove_if([](Connection& connection) {
+        if (!connection.over) return false;
+        connection.thread.join();
+        return true;
+      });
+      MutexLock lock(mutex_);
+      if (over_) return false;
+      if (connections_.size() < static_cast<size_t>(workers_) + kStrangers) return true;
+      changed_.WaitUntil(mutex_, absl::Now() + kLookEvery);
+    }
+  }
+
+  // Everything that is asked on a connection, until it ends.
+  void Answers(int fd) {
+    const absl::Status why = Serve(fd);
+    // Not on a connection that failed: in the middle of weights the text would be read as some.
+    if (why.code() != absl::StatusCode::kUnavailable) {
+      const absl::string_view reason = why.message().substr(0, kMostReasonBytes);
+      const Answer answer{.reason_bytes = static_cast<uint32_t>(reason.size())};
+      if (Put(fd, &answer, sizeof answer, MSG_MORE).ok()) (void)Put(fd, reason.data(), reason.size());
+    }
+    shutdown(fd, SHUT_RDWR);
+  }
+
   absl::Status Serve(int fd) {
+    Request join;
+    PSRING_RETURN_IF_ERROR(GetRequest(fd, std::min(timeout_, kJoinTimeout), join));
+    if (join.kind != kJoin) {
+      return absl::InvalidArgumentError("the control round: a connection begins with a join");
+    }
+    PSRING_RETURN_IF_ERROR(meeting_.Join(join.worker));
+    ++joins_;
+    const absl::Status why = ServeWorker(fd, join.worker);
+    meeting_.Leave(join.worker);
+    return why;
+  }
+
+  absl::Status ServeWorker(int fd, int worker) {
+    const Answer welcome;
+    PSRING_RETURN_IF_ERROR(Put(fd, &welcome, sizeof welcome));
     std::vector<std::byte> window(kWindowBytes);
     while (true) {
       Request request;
-      PSRING_RETURN_IF_ERROR(Get(fd, &request, sizeof request));
+      PSRING_RETURN_IF_ERROR(GetRequest(fd, kIdleTimeout, request));
+      PSRING_RETURN_IF_ERROR(Check(request, worker));
       const size_t count = request.bytes / sizeof(float);
-      if (request.worker < 0 || request.worker >= workers_ || count == 0 || request.bytes > kMostBytes) {
-        return absl::InvalidArgumentError("the control round: a strange request");
-      }
       if (request.kind == static_cast<uint32_t>(RoundLimit::kRaw)) {
-        PSRING_RETURN_IF_ERROR(Raw(fd, request.worker, count, window));
+        PSRING_RETURN_IF_ERROR(Raw(fd, worker, count, window));
       } else {
-        PSRING_RETURN_IF_ERROR(Fused(fd, request.worker, count));
+        PSRING_RETURN_IF_ERROR(Fused(fd, worker, count));
       }
     }
   }
 
-  // Memory for a round, made by whoever comes last.
-  absl::Status Prepare(size_t count, size_t copies) {
-    return meeting_.Wait([&]() -> absl::Status {
-      started_.assign((count * sizeof(float) + kWindowBytes - 1) / kWindowBytes, 0);
-      if (count_ == count && buffers_.size() >= copies) return absl::OkStatus();
-      if (count_ != count) buffers_.clear();
-      count_ = count;
+  absl::Status Check(const Request& request, int worker) {
+    const bool raw = request.kind == static_cast<uint32_t>(RoundLimit::kRaw);
+    const bool fused = request.kind == static_cast<uint32_t>(RoundLimit::kFused);
+    if ((!raw && !fused) || request.worker != worker || request.bytes == 0 ||
+        request.bytes % sizeof(float) != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the control round: worker ", worker, " sent a request that makes no sense"));
+    }
+    // These change only while all workers wait in Prepare.
+    const size_t buffers = BuffersOf(request.kind), bytes = count_ * sizeof(float);
+    if (request.bytes == bytes && buffers_.size() >= buffers) return absl::OkStatus();
+    const size_t most = (UsableMemory(*device_) + buffers_.size() * bytes) / buffers;
+    if (request.bytes <= most) return absl::OkStatus();
+    return absl::ResourceExhaustedError(absl::StrCat("the control round: a gradient of ", request.bytes,
+                                                     " bytes; the server has memory for ", most));
+  }
+
+  size_t BuffersOf(uint32_t kind) const {
+    return kind == static_cast<uint32_t>(RoundLimit::kRaw) ? 2 : 3 + 2 * static_cast<size_t>(workers_);
+  }
+
+  absl::Status Meet(
+      int worker, const RoundCall& call, int fd,
+      const std::function<absl::Status()>& last = [] { return absl::OkStatus(); }) {
+    const auto has_gone = [fd] {
+      pollfd peer = {fd, POLLRDHUP, 0};
+      return poll(&peer, 1, 0) > 0;
+    };
+    return meeting_.Wait(worker, call, has_gone, last);
+  }
+
+  // Memory for a round, made in the thread of the last worker that asks for it. Rounds of one size and the
+  // same connections build on one another.
+  absl::Status Prepare(int worker, const RoundCall& call, int fd) {
+    const size_t buffers = BuffersOf(static_cast<uint32_t>(call.kind));
+    return Meet(worker, call, fd, [&]() -> absl::Status {
+      started_.assign((call.count * sizeof(float) + kWindowBytes - 1) / kWindowBytes, 0);
+      const int64_t joins = joins_;
+      if (std::exchange(joins_before_, joins) != joins || count_ != call.count) buffers_.clear();
+      if (buffers_.size() >= buffers) return absl::OkStatus();
+      count_ = call.count;
       if (chunks_.size() < started_.size()) chunks_ = std::vector<Mutex>(started_.size());
-      while (buffers_.size() < copies) {
-        PSRING_ASSIGN_OR_RETURN(buffers_.emplace_back(), device_->Allocate(count * sizeof(float)));
-        std::memset(buffers_.back().data(), 0, buffers_.back().bytes());
+      while (buffers_.size() < buffers) {
+        PSRING_ASSIGN_OR_RETURN(Buffer buffer, device_->Allocate(call.count * sizeof(float)));
+        std::memset(buffer.data(), 0, buffer.bytes());
+        buffers_.push_back(std::move(buffer));
       }
       return absl::OkStatus();
     });
@@ -210,7 +284,8 @@ class Server final : public RoundLimitServer {
 
   // Buffer 0: the weights; 1: the sum.
   absl::Status Raw(int fd, int worker, size_t count, std::vector<std::byte>& window) {
-    PSRING_RETURN_IF_ERROR(Prepare(count, 2));
+    RoundCall call{.kind = RoundLimit::kRaw, .count = count};
+    PSRING_RETURN_IF_ERROR(Prepare(worker, call, fd));
     constexpr size_t kEach = kWindowBytes / sizeof(float);
     for (size_t chunk = 0; chunk < started_.size(); ++chunk) {
       const size_t first = chunk * kEach, length = std::min(kEach, count - first);
@@ -220,17 +295,22 @@ class Server final : public RoundLimitServer {
       cpu::Reduce(ReduceOp::kSum, DType::kFloat32, length, at(1, first), terms, started_[chunk] ? 2 : 1);
       started_[chunk] = 1;
     }
-    PSRING_RETURN_IF_ERROR(meeting_.Wait());
+    call.stage = 1;
+    PSRING_RETURN_IF_ERROR(Meet(worker, call, fd));
     const Part part = PartOf(count, worker, workers_);
     Update(at(0, part.first), at(1, part.first), 1.0f / static_cast<float>(workers_), part.count);
-    PSRING_RETURN_IF_ERROR(meeting_.Wait());
+    call.stage = 2;
+    PSRING_RETURN_IF_ERROR(Meet(worker, call, fd));
+    const Answer answer;
+    PSRING_RETURN_IF_ERROR(Put(fd, &answer, sizeof answer, MSG_MORE));
     return Put(fd, at(0, 0), count * sizeof(float));
   }
 
   // Apart from Raw's, buffer 2: the weights; then the gradients; then what each worker gets.
   absl::Status Fused(int fd, int worker, size_t count) {
     const auto workers = static_cast<size_t>(workers_);
-    PSRING_RETURN_IF_ERROR(Prepare(count, 3 + 2 * workers));
+    RoundCall call{.kind = RoundLimit::kFused, .count = count};
+    PSRING_RETURN_IF_ERROR(Prepare(worker, call, fd));
     const int threads = std::min(workers_, 2);
     if (worker < threads) {
       constexpr size_t kEach = kBlockBytes / sizeof(float);
@@ -247,26 +327,50 @@ class Server final : public RoundLimitServer {
         }
       }
     }
-    PSRING_RETURN_IF_ERROR(meeting_.Wait());
-    const std::byte done{1};
-    return Put(fd, &done, sizeof done);
+    call.stage = 1;
+    PSRING_RETURN_IF_ERROR(Meet(worker, call, fd));
+    const Answer answer;
+    return Put(fd, &answer, sizeof answer);
   }
 
   const TcpListener listener_;
   const std::string address_;
   const int workers_;
+  const absl::Duration timeout_;
   const std::unique_ptr<Device> device_;
-  Meeting meeting_;
-  // Of the acceptor; read when it has ended.
-  std::vector<FileDescriptor> sockets_;
-  std::vector<std::thread> threads_;
+  RoundMeeting meeting_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;
+  std::list<Connection> connections_;  // the acceptor's, then the destructor's
   std::thread acceptor_;
-  // Changed by Prepare alone, while everybody waits for it.
+  std::atomic<int64_t> joins_ = 0;
+  // Changed by Prepare, while all workers wait for it.
+  int64_t joins_before_ = 0;
   size_t count_ = 0;
   std::vector<Buffer> buffers_;
   std::vector<Mutex> chunks_;
   std::vector<char> started_;  // a gradient stands in the sum; under the chunk's lock
 };
+
+// Unavailable: the connection failed. FailedPrecondition: what the server says.
+absl::Status GetAnswer(int fd) {
+  Answer answer;
+  PSRING_RETURN_IF_ERROR(Get(fd, &answer, sizeof answer));
+  if (answer.reason_bytes == 0) return absl::OkStatus();
+  std::string reason(std::min(answer.reason_bytes, kMostReasonBytes), 0);
+  PSRING_RETURN_IF_ERROR(Get(fd, reason.data(), reason.size()));
+  return absl::FailedPreconditionError(reason);
+}
+
+// A server that rejects the request does not read all of it: its reason then counts, not that the send
+// failed.
+absl::Status Exchange(int fd, const Request& request, ConstSpan gradient) {
+  absl::Status sent = Put(fd, &request, sizeof request, gradient.count > 0 ? MSG_MORE : 0);
+  if (sent.ok()) sent = Put(fd, gradient.data, gradient.bytes());
+  const absl::Status answer = GetAnswer(fd);
+  return sent.ok() || absl::IsFailedPrecondition(answer) ? answer : sent;
+}
 
 }  // namespace
 
@@ -284,19 +388,16 @@ absl::StatusOr<RoundLimitClient> RoundLimitClient::Connect(const std::string& ad
   PSRING_ASSIGN_OR_RETURN(const HostPort server, ParseAddress(address));
   PSRING_ASSIGN_OR_RETURN(FileDescriptor socket, ConnectTcp(server.host, server.port, absl::Now() + timeout));
   PSRING_RETURN_IF_ERROR(MakeBlocking(socket.get(), timeout));
+  PSRING_RETURN_IF_ERROR(Exchange(socket.get(), {.kind = kJoin, .worker = worker}, {}));
   return RoundLimitClient(std::move(socket), worker);
 }
 
 absl::Status RoundLimitClient::Run(RoundLimit kind, ConstSpan gradient, Span weights) {
   PSRING_CHECK(gradient.count == weights.count && gradient.count > 0);
   const Request request = {static_cast<uint32_t>(kind), worker_, gradient.bytes()};
-  PSRING_RETURN_IF_ERROR(Put(socket_.get(), &request, sizeof request));
-  if (kind == RoundLimit::kRaw) {
-    PSRING_RETURN_IF_ERROR(Put(socket_.get(), gradient.data, gradient.bytes()));
-    return Get(socket_.get(), weights.data, weights.bytes());
-  }
-  std::byte done;
-  return Get(socket_.get(), &done, sizeof done);
+  if (kind == RoundLimit::kFused) return Exchange(socket_.get(), request, {});
+  PSRING_RETURN_IF_ERROR(Exchange(socket_.get(), request, gradient));
+  return Get(socket_.get(), weights.data, weights.bytes());
 }
 
 }  // namespace psring

@@ -6,7 +6,10 @@
 //   fused   the memory work alone: the server adds all workers' gradients, updates the weights and writes
 //           them for every worker in one pass, on as many threads as the real one can keep busy (2 at most).
 //
-// Both are for measuring: whoever reaches the port is believed.
+// Both are for measuring. A connection joins as a worker with 16 bytes, and sends 16 bytes for each round,
+// before its gradient. The first request of a round sets its kind and size: a worker that asks for another,
+// or for more than the server has memory for, is told so and disconnected. A worker number is taken for as
+// long as its connection lasts.
 #pragma once
 
 #include <cstddef>
@@ -25,10 +28,11 @@ namespace psring {
 enum class RoundLimit : uint32_t { kRaw = 1, kFused = 2 };
 const char* Name(RoundLimit kind);  // "raw", "fused"
 
-// The server's side; a thread a worker.
+// The server's side; a thread per connection.
 class RoundLimitServer {
  public:
-  // `timeout`: how long a worker waits for another in a round.
+  // `timeout`: how long a worker waits for another in a round, and the server for a worker's next bytes in
+  // it.
   static absl::StatusOr<std::unique_ptr<RoundLimitServer>> Start(const std::string& host, int workers,
                                                                  absl::Duration timeout);
   virtual ~RoundLimitServer() = default;
@@ -41,9 +45,9 @@ class RoundLimitClient {
   static absl::StatusOr<RoundLimitClient> Connect(const std::string& address, int worker,
                                                   absl::Duration timeout);
 
-  // One round. kRaw: `weights` gets minus the mean of all gradients of all rounds of this size; kFused:
-  // neither is touched, and the server does its work in memory of its own. Both have the same count above 0;
-  // float32.
+  // One round. kRaw: `weights` gets minus the mean of all gradients of all rounds of this size since a worker
+  // connected; kFused: neither is touched, and the server does its work in memory of its own. Both have the
+  // same count above 0; float32.
   absl::Status Run(RoundLimit kind, ConstSpan gradient, Span weights);
 
  private:

@@ -1,11 +1,15 @@
 #include "ps_server/server_job.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/reduce.h"
 #include "ps_server/consistency.h"
+#include "ps_server/messages.h"
 
 namespace psring {
 namespace {
@@ -19,6 +23,61 @@ absl::Status RequireSame(const char* field, const T& reference, const T& other, 
 
 std::string Describe(const Bucket& bucket) {
   return absl::StrCat("bucket ", bucket.index, " at ", bucket.first, " + ", bucket.count);
+}
+
+// NaN would also differ from itself when jobs are compared.
+absl::Status ValidateNumbers(const ServerJob& job) {
+  const OptimizerConfig& optimizer = job.optimizer;
+  const LrSchedule& schedule = job.schedule;
+  for (const auto& [name, value] :
+       {std::pair("clip_norm", job.clip_norm), std::pair("momentum", optimizer.momentum),
+        std::pair("beta1", optimizer.beta1), std::pair("beta2", optimizer.beta2),
+        std::pair("epsilon", optimizer.epsilon), std::pair("learning rate", schedule.base),
+        std::pair("learning rate's scale", schedule.scale)}) {
+    if (!std::isfinite(value)) return absl::InvalidArgumentError(absl::StrCat(name, " is ", value));
+  }
+  if (schedule.warmup_samples < 0 || schedule.total_samples < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("the learning rate's warm-up is ", schedule.warmup_samples,
+                                                   " samples, of ", schedule.total_samples));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateBuckets(const ServerJob& job) {
+  if (job.parameters < 0) return absl::InvalidArgumentError(absl::StrCat("parameters is ", job.parameters));
+  if (job.buckets.size() > kMostBuckets) {
+    return absl::InvalidArgumentError(absl::StrCat("the job has ", job.buckets.size(),
+                                                   " buckets, and at most ", kMostBuckets,
+                                                   " are possible; use larger ones (--bucket_mb)"));
+  }
+  std::vector<Bucket> in_place = job.buckets;
+  for (size_t i = 0; i < in_place.size(); ++i) {
+    if (in_place[i].index != static_cast<int>(i)) {
+      return absl::InvalidArgumentError(absl::StrCat(Describe(in_place[i]), " is number ", i));
+    }
+  }
+  std::sort(in_place.begin(), in_place.end(), [](const Bucket& a, const Bucket& b) {
+    return std::pair(a.first, a.count) < std::pair(b.first, b.count);
+  });
+  const size_t parameters = static_cast<size_t>(job.parameters);
+  size_t covered = 0;
+  for (const Bucket& bucket : in_place) {
+    if (bucket.first != covered || bucket.count > parameters - covered) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("buckets must cover the ", job.parameters, " parameters once, and ", Describe(bucket),
+                       " does not start where the one before ends, or ends behind them"));
+    }
+    // A server may have no slice of a small bucket; a whole bucket is not empty.
+    if (bucket.count == 0 && job.servers == 1) {
+      return absl::InvalidArgumentError(absl::StrCat(Describe(bucket), " has no parameters; leave it out"));
+    }
+    covered += bucket.count;
+  }
+  if (covered != parameters) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("buckets cover only ", covered, " of ", job.parameters, " parameters"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -74,8 +133,7 @@ absl::Status ValidateServerJob(const ServerJob& job) {
   if (job.server < 0 || job.server >= job.servers) {
     return absl::InvalidArgumentError(absl::StrCat("server ", job.server, " of ", job.servers));
   }
-  constexpr int64_t kMostSteps = INT64_MAX / 65536;  // a version is a step times the workers
-  if (job.start_step < 0 || job.start_step > kMostSteps || job.start_samples < 0) {
+  if (job.start_step < 0 || job.start_step > kMostCount || job.start_samples < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("start_step is ", job.start_step, ", start_samples ", job.start_samples));
   }
@@ -83,32 +141,8 @@ absl::Status ValidateServerJob(const ServerJob& job) {
     return absl::InvalidArgumentError(absl::StrCat("start_beyond is ", job.start_beyond, " with \"",
                                                    job.consistency, "\" and ", job.workers, " workers"));
   }
-  if (job.parameters < 0) return absl::InvalidArgumentError(absl::StrCat("parameters is ", job.parameters));
-
-  std::vector<Bucket> in_place = job.buckets;
-  for (size_t i = 0; i < in_place.size(); ++i) {
-    if (in_place[i].index != static_cast<int>(i)) {
-      return absl::InvalidArgumentError(absl::StrCat(Describe(in_place[i]), " is number ", i));
-    }
-  }
-  std::sort(in_place.begin(), in_place.end(), [](const Bucket& a, const Bucket& b) {
-    return std::pair(a.first, a.count) < std::pair(b.first, b.count);
-  });
-  const size_t parameters = static_cast<size_t>(job.parameters);
-  size_t covered = 0;
-  for (const Bucket& bucket : in_place) {
-    if (bucket.first != covered || bucket.count > parameters - covered) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("buckets must cover the ", job.parameters, " parameters once, and ", Describe(bucket),
-                       " does not start where the one before ends, or ends behind them"));
-    }
-    covered += bucket.count;
-  }
-  if (covered != parameters) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("buckets cover only ", covered, " of ", job.parameters, " parameters"));
-  }
-  return absl::OkStatus();
+  PSRING_RETURN_IF_ERROR(ValidateNumbers(job));
+  return ValidateBuckets(job);
 }
 
 }  // namespace psring

@@ -42,8 +42,9 @@ struct ServerJob {
   int start_beyond = 0;
 };
 
-// InvalidArgument unless the numbers make sense by themselves; above all, the buckets must be numbered in
-// order and cover every parameter exactly once. A server asks it of a job before it believes a word of it.
+// InvalidArgument unless the job's numbers are possible: finite, within the bounds of messages.h, and buckets
+// that are numbered in order and cover every parameter exactly once. Does not bound the number of parameters:
+// job_memory.h.
 absl::Status ValidateServerJob(const ServerJob& job);
 
 // InvalidArgument names the first field in which `other` differs from `reference`.

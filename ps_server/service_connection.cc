@@ -10,7 +10,6 @@ namespace {
 
 constexpr char kClosed[] = "its connection closed before it said that it leaves";
 constexpr int64_t kJoinSeconds = 10;  // for somebody who has connected to say who it is
-constexpr int kMostFetches = 4;       // unread; each is a copy of all weights
 
 }  // namespace
 
@@ -101,17 +100,20 @@ absl::StatusOr<Receipt> Connection::Handle(Lane& lane) {
   return Receipt::kTaken;
 }
 
-bool Connection::ReadsWhatItFetches() {
+// Parts of one answer count once, and what other workers cause does not count.
+bool Connection::ReadsItsAnswers() {
   MutexLock lock(mutex_);
-  return std::ranges::count_if(outgoing_, [](const Reply& reply) {
-           return reply.header.kind == MessageKind::kFetch;
-         }) < kMostFetches;
+  if (outgoing_.size() <= most_unread_) return true;
+  const auto unread = std::ranges::count_if(outgoing_, [](const Reply& reply) {
+    return reply.header.kind != MessageKind::kReset && reply.upto >= reply.weights.weights.bytes();
+  });
+  return static_cast<size_t>(unread) <= most_unread_;
 }
 
 Receipt Connection::Forward(Lane& lane) {
-  if (chunk_.header().kind == MessageKind::kFetch && !ReadsWhatItFetches()) {
+  if (!ReadsItsAnswers()) {
     TurnAway(absl::ResourceExhaustedError(
-        absl::StrCat("a Fetch, and has not read what the last ", kMostFetches, " of them brought")));
+        absl::StrCat("another message, and has not read ", most_unread_, " answers to those before")));
     return Receipt::kTaken;
   }
   absl::StatusOr<Receipt> receipt =
@@ -144,6 +146,8 @@ absl::Status Connection::HandleJoin() {
     }
     memory_ = std::make_shared<const WorkerMemory>(*std::move(memory));
   }
+  // The first weights, and whatever it may have asked for at once, several times over.
+  most_unread_ = 4 * (request.job.buckets.size() + 4);
   PSRING_RETURN_IF_ERROR(server_.Join({.worker = request.worker,
                                        .job = request.job,
                                        .session = request.session,

@@ -75,7 +75,7 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   // What was read; again what the server did not take.
   absl::StatusOr<Receipt> Handle(Lane& lane);
   Receipt Forward(Lane& lane);
-  bool ReadsWhatItFetches();
+  bool ReadsItsAnswers();
   void TurnAway(const absl::Status& why);
   absl::Status HandleJoin();
   absl::StatusOr<Receipt> HandleShared(const ChunkHeader& header, Lane& lane);
@@ -103,6 +103,7 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   grpc::ByteBuffer incoming_;
   ReceivedChunk chunk_;
   int worker_ = -1;                             // until it has joined
+  size_t most_unread_ = 0;                      // answers that wait to be written; set before it joins
   std::shared_ptr<const WorkerMemory> memory_;  // set before it joins; null: none in common
 
   Mutex mutex_;

@@ -23,6 +23,7 @@ constexpr uint32_t kBytes = 2;
 constexpr uint32_t kPayloadField = proto::Chunk::kPayloadFieldNumber;
 // Eighteen fields of at most two bytes of tag and ten of value.
 constexpr size_t kMaxHeaderBytes = 18 * 12;
+constexpr size_t kMostWordBytes = 64;
 
 class HeaderWriter {
  public:
@@ -252,6 +253,13 @@ void EncodeJob(const ServerJob& from, proto::Job& to) {
 }
 
 absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job) {
+  // Errors repeat these words, and travel in a message of their own.
+  for (const std::string* word : {&job.consistency(), &job.wire(), &job.optimizer().name()}) {
+    if (word->size() > kMostWordBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a job with a word of ", word->size(), " bytes; the longest has ", kMostWordBytes));
+    }
+  }
   ServerJob to;
   to.workers = job.workers();
   to.consistency = job.consistency();

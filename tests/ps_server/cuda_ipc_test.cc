@@ -17,7 +17,7 @@ namespace {
 // Before anything else: a pointer of another rank is of no use.
 const bool kOpensElsewhere = TheFakeCuda().opens_elsewhere = true;
 
-const std::vector<size_t> kSizes = {3, kChunkBytes / sizeof(float) + 77, 0, 5000};
+const std::vector<size_t> kSizes = {3, kChunkBytes / sizeof(float) + 77, 5000};
 
 // A worker whose gradient and weights stand on the GPU, with a host's side of both as a trainer has them.
 class GpuWorker {

@@ -14,7 +14,7 @@ namespace psring {
 namespace {
 
 constexpr int64_t kSteps = 3;
-const std::vector<size_t> kSizes = {3, 0, 1000, 1, kChunkBytes / sizeof(float) + 3};
+const std::vector<size_t> kSizes = {3, 1000, 1, kChunkBytes / sizeof(float) + 3};
 
 struct JobResult {
   std::vector<std::vector<float>> weights;                          // by rank, at the end

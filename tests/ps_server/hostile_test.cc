@@ -19,6 +19,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/device.h"
 #include "common/rendezvous.h"
 #include "tests/ps_server/child.h"
 #include "tests/ps_server/stranger.h"
@@ -92,6 +93,22 @@ const std::vector<Misdeed>& Misdeeds() {
           "the future", [](Words& w) { w.header.step += 5; }, "from the future"),
       WrongPush(
           "fewer samples than none", [](Words& w) { w.header.samples = -1; }, "a push of -1 samples"),
+      {"more samples than any sum can hold",
+       [](Stranger& stranger) {
+         for (Words push : {stranger.First(), stranger.Second()}) {
+           push.header.samples = std::numeric_limits<int64_t>::max();
+           stranger.Say(push);
+         }
+       },
+       "sent samples 9223372036854775807; the most is 1099511627776"},
+      WrongPush(
+          "a step beyond all", [](Words& w) { w.header.step = std::numeric_limits<int64_t>::max(); },
+          "sent step 9223372036854775807; the most is"),
+      {"an epoch beyond all",
+       [](Stranger& stranger) {
+         stranger.Say({{.kind = MessageKind::kRewind, .version = std::numeric_limits<int64_t>::max()}, ""});
+       },
+       "sent version 9223372036854775807; the most is"},
       WrongPush(
           "for no server", [](Words& w) { w.header.incarnation = 0; }, "for which incarnation of the server"),
       {"no words at all", [](Stranger& stranger) { stranger.SayBytes(Rubbish(1)); },
@@ -117,7 +134,7 @@ const std::vector<Misdeed>& Misdeeds() {
        [](Stranger& stranger) {
          for (int i = 0; i < 300; ++i) stranger.Say({{.kind = MessageKind::kFetch}, ""});
        },
-       "a Fetch, and has not read what the last 4 of them brought"},
+       "another message, and has not read 24 answers to those before"},
       {"cut in the middle",
        [](Stranger& stranger) {
          stranger.Say(stranger.First());
@@ -128,14 +145,14 @@ const std::vector<Misdeed>& Misdeeds() {
   return *misdeeds;
 }
 
-// A server, and two honest workers that train until they are told to stop.
-class HostileTest : public ::testing::TestWithParam<std::string> {
+// A server process.
+class ServerTest : public ::testing::Test {
  protected:
-  void SetUp() override {
+  void Serve(int workers) {
     server_ = std::make_unique<Child>(std::vector<std::string>{
         PS_SERVER_BINARY, "--rendezvous", absl::StrCat("tcp://127.0.0.1:", store_->port()), "--workers",
-        absl::StrCat(job_.workers), "--on_worker_loss", "continue", "--worker_timeout", "0", "--timeout",
-        "30", "--staging_mb", "8"});
+        absl::StrCat(workers), "--on_worker_loss", "continue", "--worker_timeout", "0", "--timeout", "30",
+        "--staging_mb", "8"});
     RendezvousOptions options{.host = "127.0.0.1", .port = store_->port(), .hosted_elsewhere = true};
     options.timeout = absl::Seconds(20);
     const auto rendezvous = Rendezvous::Connect(options);
@@ -143,6 +160,26 @@ class HostileTest : public ::testing::TestWithParam<std::string> {
     const auto address = (*rendezvous)->Get("ps/0", "the parameter server");
     ASSERT_TRUE(address.ok()) << address.status();
     address_ = *address;
+  }
+  int64_t MemoryKb(const std::string& which) const {
+    std::ifstream status(absl::StrCat("/proc/", server_->pid(), "/status"));
+    for (std::string word; status >> word;) {
+      int64_t kb = 0;
+      if (word == which + ":" && status >> kb) return kb;
+    }
+    return 0;
+  }
+
+  std::unique_ptr<RendezvousServer> store_ = *RendezvousServer::Start("127.0.0.1", 0);
+  std::unique_ptr<Child> server_;
+  std::string address_;
+};
+
+// Two honest workers that train until they are told to stop.
+class HostileTest : public ServerTest, public ::testing::WithParamInterface<std::string> {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(Serve(job_.workers));
     honest_ = std::thread([this] { ForEachRank(kHonest, [this](int rank) { Train(rank); }); });
     // Worker 2 must be there to begin with.
     Stranger third(address_);
@@ -194,14 +231,6 @@ class HostileTest : public ::testing::TestWithParam<std::string> {
     ADD_FAILURE() << "worker 2 was never let in";
     return nullptr;
   }
-  int64_t MemoryKb(const std::string& which) const {
-    std::ifstream status(absl::StrCat("/proc/", server_->pid(), "/status"));
-    for (std::string word; status >> word;) {
-      int64_t kb = 0;
-      if (word == which + ":" && status >> kb) return kb;
-    }
-    return 0;
-  }
   int OpenDescriptors() const {
     int open = 0;
     for (const auto& entry :
@@ -222,9 +251,6 @@ class HostileTest : public ::testing::TestWithParam<std::string> {
   }
 
   const ServerJob job_ = Job(GetParam());
-  std::unique_ptr<RendezvousServer> store_ = *RendezvousServer::Start("127.0.0.1", 0);
-  std::unique_ptr<Child> server_;
-  std::string address_;
   std::thread honest_;
   std::atomic<int64_t> last_{std::numeric_limits<int64_t>::max()};
   std::atomic<int64_t> steps_made_[kHonest] = {};
@@ -250,6 +276,18 @@ TEST_P(HostileTest, AMemberThatDoesWrongIsToldSoAndNothingOfItIsLeftInTheWeights
   honest.workers = kHonest;
   EXPECT_EQ(weights_[0], TrainAlone(honest, last_));
   EXPECT_EQ(weights_[1], weights_[0]);
+}
+
+TEST_P(HostileTest, AMemberThatAsksForAnAnswerAgainAndAgainIsTurnedAway) {
+  ExpectTheOthersTrainOn();
+  const std::unique_ptr<Stranger> stranger = LetIn();
+  ASSERT_NE(stranger, nullptr);
+  stranger->Say(stranger->First());
+  stranger->Say(stranger->Second());
+  ASSERT_TRUE(stranger->IsAnswered()) << stranger->LastWords();
+  for (int i = 0; i < 300; ++i) stranger->Say(stranger->Second());
+  EXPECT_THAT(stranger->LastWords(), HasSubstr("came once more, and has been answered again already"));
+  ExpectTheOthersTrainOn();
 }
 
 TEST_P(HostileTest, WhoDoesNotBelongIsToldWhyAndDoesNoHarm) {
@@ -333,6 +371,105 @@ TEST_P(SilenceTest, WhoSaysNothingOrRubbishIsDroppedAndCostsNoMemory) {
   EXPECT_LE(OpenDescriptors(), most);
   EXPECT_LT(MemoryKb("VmHWM"), memory + (64 << 10)) << "KiB; before it was " << memory;
   ExpectTheOthersTrainOn();
+}
+
+// A join that no server can take, before any other worker is there.
+struct FirstJoin {
+  const char* name;
+  int worker;
+  std::function<void(proto::Join&)> change;
+  const char* says;
+};
+
+void SetBuckets(proto::Job& job, int buckets, uint64_t each) {
+  job.clear_buckets();
+  for (int i = 0; i < buckets; ++i) {
+    proto::Job::Bucket& bucket = *job.add_buckets();
+    bucket.set_first(each * static_cast<uint64_t>(i));
+    bucket.set_count(each);
+  }
+  job.set_parameters(static_cast<int64_t>(each) * buckets);
+}
+
+FirstJoin Parameters(const char* name, int worker, int64_t parameters) {
+  return {name, worker,
+          [parameters](proto::Join& join) {
+            SetBuckets(*join.mutable_job(), 1, static_cast<uint64_t>(parameters));
+          },
+          "MiB of it; use a smaller model or more servers"};
+}
+
+int64_t AllMemory() { return static_cast<int64_t>(MakeCpuDevice()->memory()->total); }
+
+const std::vector<FirstJoin>& FirstJoins() {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  static const auto* const joins = new std::vector<FirstJoin>{
+      Parameters("2To62", 0, int64_t{1} << 62),
+      Parameters("2To59", 0, int64_t{1} << 59),
+      Parameters("2To46", 0, int64_t{1} << 46),
+      Parameters("WeightsAsLargeAsTheMemory", 0, AllMemory() / 4),
+      Parameters("2To62OfWorker1", 1, int64_t{1} << 62),
+      {"AMillionEmptyBuckets", 0, [](proto::Join& join) { SetBuckets(*join.mutable_job(), 1'000'000, 0); },
+       "the job has 1000000 buckets, and at most 65536 are possible"},
+      {"TooManyBuckets", 0, [](proto::Join& join) { SetBuckets(*join.mutable_job(), 65537, 1); },
+       "the job has 65537 buckets, and at most 65536 are possible"},
+      {"AnEmptyBucket", 0, [](proto::Join& join) { join.mutable_job()->add_buckets()->set_first(0); },
+       "has no parameters; leave it out"},
+      {"AStepBeyondAll", 0, [](proto::Join& join) { join.mutable_job()->set_start_step(kMost / 65536); },
+       "worker 0's job: start_step is 140737488355327"},
+      {"AnEpochBeyondAll", 0, [](proto::Join& join) { join.set_epoch(kMost); },
+       "worker 0 names epoch 9223372036854775807"},
+      {"NaN", 0,
+       [](proto::Join& join) {
+         join.mutable_job()->mutable_optimizer()->set_momentum(std::numeric_limits<double>::quiet_NaN());
+       },
+       "momentum is nan"},
+      {"AMillionLetters", 0,
+       [](proto::Join& join) { join.mutable_job()->set_consistency(std::string(1'000'000, 'x')); },
+       "a job with a word of 1000000 bytes; the longest has 64"},
+      {"ForOtherWorkers", 1, [](proto::Join& join) { join.mutable_job()->set_workers(65536); },
+       "worker 1's job has 65536 workers; this server was started for 2"},
+      {"ForAnotherServer", 1, [](proto::Join& join) { join.mutable_job()->set_servers(64); },
+       "worker 1 takes this for server 0 of 64; it is server 0 of 1"},
+  };
+  return *joins;
+}
+
+class FirstJoinTest : public ServerTest, public ::testing::WithParamInterface<FirstJoin> {};
+
+TEST_P(FirstJoinTest, IsRefusedWithTheReasonAndARightJobTrainsOnTheSameServer) {
+  const ServerJob job = MakeJob(2, {1000, 50});
+  ASSERT_NO_FATAL_FAILURE(Serve(job.workers));
+  {
+    Stranger stranger(address_);
+    stranger.SayJoin(GetParam().worker, job, GetParam().change);
+    EXPECT_THAT(stranger.LastWords(), HasSubstr(GetParam().says));
+  }
+  EXPECT_LT(MemoryKb("VmHWM"), 256 << 10) << "KiB";
+  ForEachRank(2, [&](int rank) {
+    TestWorker worker(job, rank, MakeGrpcPsClient(address_));
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
+    EXPECT_LT(RelativeDistance(worker.weights, TrainAlone(job, 3)), 1e-5);
+    EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+  });
+  EXPECT_EQ(server_->Wait(absl::Seconds(30)), 0) << server_->Output();
+}
+
+INSTANTIATE_TEST_SUITE_P(Joins, FirstJoinTest, testing::ValuesIn(FirstJoins()),
+                         [](const auto& info) { return info.param.name; });
+
+// Otherwise the job would begin with weights that nobody sent.
+TEST_F(ServerTest, InitialWeightsThatComeTwiceEndTheJob) {
+  const ServerJob job = MakeJob(1, {1000, 50});
+  ASSERT_NO_FATAL_FAILURE(Serve(job.workers));
+  Stranger stranger(address_);
+  stranger.SayJoin(0, job);
+  stranger.Say({{.kind = MessageKind::kWeights, .bucket = 0}, std::string(4000, 0)});
+  stranger.Say({{.kind = MessageKind::kWeights, .bucket = 0, .offset = 4000}, ""});
+  EXPECT_FALSE(stranger.IsWelcome());
+  EXPECT_THAT(stranger.LastWords(), HasSubstr("worker 0, bucket 0: initial weights that have come already"));
+  EXPECT_EQ(server_->Wait(absl::Seconds(30)), 1) << server_->Output();
 }
 
 INSTANTIATE_TEST_SUITE_P(Mode, SilenceTest, testing::Values("sync"));

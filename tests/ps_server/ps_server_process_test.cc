@@ -288,11 +288,13 @@ TEST_F(ProcessTest, BadInputIsOneLineAndExitCode2) {
     std::vector<std::string> arguments;
     const char* says;
   };
-  for (const Case& c : {Case{{"--workers", "0", "--rendezvous", "tcp://127.0.0.1:1"}, "--workers"},
-                        Case{{"--workers", "x", "--rendezvous", "tcp://127.0.0.1:1"}, "--workers"},
-                        Case{{"--rendezvous", "tcp://127.0.0.1:1"}, "--workers"},
-                        Case{{"--workers", "1", "--rendezvous", "carrier://pigeon"}, "carrier://pigeon"},
-                        Case{{"--worker", "1"}, "--workers"}}) {
+  for (const Case& c :
+       {Case{{"--workers", "0", "--rendezvous", "tcp://127.0.0.1:1"}, "--workers"},
+        Case{{"--workers", "x", "--rendezvous", "tcp://127.0.0.1:1"}, "--workers"},
+        Case{{"--rendezvous", "tcp://127.0.0.1:1"}, "--workers"},
+        Case{{"--workers", "1", "--rendezvous", "carrier://pigeon"}, "carrier://pigeon"},
+        Case{{"--workers", "4", "--checkpoint_every", "4611686018427387904"}, "--checkpoint_every"},
+        Case{{"--worker", "1"}, "--workers"}}) {
     std::vector<std::string> command = {PS_SERVER_BINARY};
     command.insert(command.end(), c.arguments.begin(), c.arguments.end());
     Child server(command);

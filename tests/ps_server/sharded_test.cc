@@ -21,9 +21,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Buckets without elements, and with fewer than there are servers; once also of more than a chunk a slice.
-const std::vector<size_t> kSizes = {3, 0, 1000, 1, 30'035};
-const std::vector<size_t> kLargeSizes = {3, 0, 1000, 1, 3 * kChunkBytes / sizeof(float) + 35};
+// Buckets with fewer elements than there are servers, so that slices are empty; once also of more than a
+// chunk a slice.
+const std::vector<size_t> kSizes = {3, 1000, 1, 30'035};
+const std::vector<size_t> kLargeSizes = {3, 1000, 1, 3 * kChunkBytes / sizeof(float) + 35};
 constexpr int64_t kSteps = 3;
 
 struct Servers {
@@ -255,7 +256,7 @@ TEST(ShardedTest, FetchBringsTheWeightsOfAllServers) {
 // Backup workers that push 2^rank everywhere, so that what a weight moves by tells whose gradients were
 // taken.
 ServerJob AlikeJob(int workers, int spare) {
-  ServerJob job = MakeJob(workers, {40, 1000, 0, 70'000});
+  ServerJob job = MakeJob(workers, {40, 1000, 5, 70'000});
   job.consistency = absl::StrCat("backup:", spare);
   job.optimizer.kind = OptimizerKind::kSgd;
   job.schedule.base = 1;

@@ -137,7 +137,7 @@ struct InPlaceWorker {
   std::unique_ptr<PsClient> client;  // before the memory
 };
 
-const std::vector<size_t> kSizes = {3, 0, 1000, 1, 2 * kChunkBytes / sizeof(float) + 3};
+const std::vector<size_t> kSizes = {3, 1000, 1, 2 * kChunkBytes / sizeof(float) + 3};
 
 TEST(SharedPayloadTest, MemoryThatIsSharedFromTheStartIsUsedInPlaceAndGivesTheSameBits) {
   for (const int workers : {1, 3}) {

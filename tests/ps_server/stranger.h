@@ -73,6 +73,14 @@ class Stranger {
     }
     return false;
   }
+  // Until the first of its pushes is answered; false: it never is.
+  bool IsAnswered() {
+    ReceivedChunk chunk;
+    for (grpc::ByteBuffer bytes; stream_->Read(&bytes);) {
+      if (chunk.Decode(bytes).ok() && chunk.header().kind == MessageKind::kExchange) return true;
+    }
+    return false;
+  }
   // The first chunk of its gradient of bucket 1, as it should be; the second one.
   Words First() const {
     const auto reset = resets_.find(1);

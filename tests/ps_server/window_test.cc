@@ -21,7 +21,7 @@ class WindowTest : public ::testing::TestWithParam<Case> {};
 TEST_P(WindowTest, ManyWorkersShareTheMemoryOfOnePush) {
   constexpr int kWorkers = 12;
   constexpr int64_t kSteps = 6;
-  const std::vector<size_t> sizes = {kChunkBytes / sizeof(float) + 10, 30000, 0, 100};
+  const std::vector<size_t> sizes = {kChunkBytes / sizeof(float) + 10, 30000, 100};
   ServerJob job = MakeJob(kWorkers, sizes);
   job.consistency = GetParam().consistency;
   job.serial = GetParam().serial;

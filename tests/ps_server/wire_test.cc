@@ -148,6 +148,13 @@ TEST(WireTest, RandomBytesDoNoHarm) {
   }
 }
 
+TEST(WireTest, AWordThatIsTooLongIsNotRepeated) {
+  const std::string encoded = EncodeJoin({.job = {.consistency = std::string(1'000'000, 'x')}});
+  const Bytes bytes = std::as_bytes(std::span(encoded));
+  EXPECT_EQ(DecodeJoin({&bytes, 1}).status().message(),
+            "a job with a word of 1000000 bytes; the longest has 64");
+}
+
 TEST(WireTest, AJoinArrivesAsItWasSent) {
   ServerJob job{
       .workers = 3, .consistency = "async", .deterministic = true, .serial = true, .parameters = 12};
