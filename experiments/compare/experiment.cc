@@ -352,9 +352,6 @@ int ReportFailure(const std::string& verb, const absl::Status& status, Display& 
     case absl::StatusCode::kFailedPrecondition:
       code = 2;
       break;
-    case absl::StatusCode::kCancelled:
-      code = 130;
-      break;
     default:
       break;
   }

@@ -94,6 +94,7 @@ absl::Status DoAgain(const RawRerunFlags& raw, const Interrupt& interrupt, Displ
   }
   for (const std::string& line : changed) display.Say(absl::StrCat("differs:   ", line));
   if (raw.dry_run) return absl::OkStatus();
+  PSRING_RETURN_IF_ERROR(interrupt.Check());
   std::fflush(stdout);
   const std::string self = fs::read_symlink("/proc/self/exe", error).string();
   std::vector<std::string> words = rerun.arguments;

@@ -380,6 +380,25 @@ TEST_F(TrainerProcess, ATerminatedRankStopsInOrderAndSaysSo) {
   EXPECT_NE(rank1->errors().find("rank 0"), std::string::npos) << rank1->errors();
 }
 
+TEST_F(TrainerProcess, ASigintThatItsParentIgnoredDoesNotEndIt) {
+  Child trainer(
+      "alone", dir_,
+      {"/bin/sh", "-c",
+       absl::StrCat("trap '' HUP INT; exec ", PSRING_TRAINER,
+                    " --strategy single --model mlp-small --data synthetic --steps 1000000 --no_eval "
+                    "--progress json")},
+      {});
+  const auto trains = [&](size_t bytes) {
+    for (int i = 0; i < 2000 && trainer.output().size() < bytes; ++i) absl::SleepFor(absl::Milliseconds(10));
+    return trainer.output().size() >= bytes && trainer.output().find("\"step\"") != std::string::npos;
+  };
+  ASSERT_TRUE(trains(1000)) << trainer.errors();
+  for (const int signal : {SIGHUP, SIGINT}) trainer.Signal(signal);
+  EXPECT_TRUE(trains(trainer.output().size() + 1000)) << trainer.errors();
+  trainer.Signal(SIGTERM);
+  EXPECT_EQ(trainer.Wait(), 128 + SIGTERM);
+}
+
 // The kernel sees to it, also before MPI could: between its start and MPI_Init.
 TEST_F(TrainerProcess, ARankOfMpirunDoesNotOutliveIt) {
   const std::string record = (dir_ / "orphan").string();
