@@ -1,6 +1,7 @@
 // What compare and train check before any work, and what they know by then.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "experiments/compare/compare.h"
 #include "experiments/compare/measured_run.h"
+#include "experiments/compare/run_claim.h"
 #include "experiments/compare/runner.h"
 #include "experiments/host/machine.h"
 
@@ -22,14 +24,14 @@ struct Prepared {
   LinkOptions link;  // the flags', or none where that was given up
   Shaping shaping = Shaping::kNone;
   std::string why_no_link;
-  std::string why_userspace;  // where namespaces were wanted and cannot be made
-  Site site;                  // but for the virtual cluster, which is built later
-  std::string run_path;
+  std::string why_userspace;          // where namespaces were wanted and cannot be made
+  Site site;                          // but for the virtual cluster, which is built later
+  std::unique_ptr<RunClaim> claim;    // null: --dry_run
   std::vector<MeasuredRun> measured;  // those that --compute_ms and --network_ms name
 };
 
 // All checks of input, then a first look at the trainer's speed. InvalidArgument, NotFound and
-// FailedPrecondition are the user's; nothing has been written.
+// FailedPrecondition are the user's; nothing is left of the claim then.
 absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string& verb,
                                  const Interrupt& interrupt, Display& display);
 
