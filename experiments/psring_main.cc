@@ -62,34 +62,40 @@ int Main(int argc, char** argv) {
   CLI::App* report = AddReport(app, report_raw);
   ParseOrExit(app, argc, argv);
 
-  if (explain->parsed()) return RunExplain(explain_raw);
-
-  const Interrupt interrupt;
   Display display(stdout, isatty(STDOUT_FILENO) == 1);
-  const std::vector<std::string> command_line(argv, argv + argc);
+  if (explain->parsed()) return RunExplain(explain_raw);
   if (report->parsed()) return RunReport(report_raw, display);
-  if (rerun->parsed()) return RunRerun(rerun_raw, interrupt, display);
-  if (doctor->parsed()) return RunDoctor(interrupt, LanguageOf(doctor_language));
-  if (replay->parsed()) return RunReplay(replayed, interrupt, display);
-  if (bench->parsed()) {
-    const absl::StatusOr<BenchFlags> bench_flags = UnderstandBench(bench_raw, command_line);
-    if (!bench_flags.ok()) return Fail("psring bench", std::string(bench_flags.status().message()), 2);
-    return RunBench(*bench_flags, interrupt, display);
-  }
-  if (predict->parsed()) {
-    const absl::StatusOr<PredictFlags> predict_flags = UnderstandPredict(predict_raw, command_line);
-    if (!predict_flags.ok()) return Fail("psring predict", std::string(predict_flags.status().message()), 2);
-    return RunPredict(*predict_flags, interrupt, display);
-  }
-  const bool comparing = compare->parsed();
-  const absl::StatusOr<ExperimentFlags> flags =
-      comparing ? UnderstandCompare(compare_raw, command_line) : UnderstandTrain(train_raw, command_line);
-  if (!flags.ok())
-    return Fail(comparing ? "psring compare" : "psring train", std::string(flags.status().message()), 2);
-  if (comparing && GoesBeyondOneGpu(flags->options, CudaDeviceCount())) {
-    return CompareOnOneGpu(*flags, !compare_raw.workers.empty(), interrupt, display);
-  }
-  return comparing ? RunCompare(*flags, interrupt, display) : RunTrain(*flags, interrupt, display);
+
+  // The verbs that start processes end them when a signal comes.
+  const Interrupt interrupt;
+  const std::vector<std::string> command_line(argv, argv + argc);
+  const auto run_verb = [&]() -> int {
+    if (rerun->parsed()) return RunRerun(rerun_raw, interrupt, display);
+    if (doctor->parsed()) return RunDoctor(interrupt, LanguageOf(doctor_language));
+    if (replay->parsed()) return RunReplay(replayed, interrupt, display);
+    if (bench->parsed()) {
+      const absl::StatusOr<BenchFlags> bench_flags = UnderstandBench(bench_raw, command_line);
+      if (!bench_flags.ok()) return Fail("psring bench", std::string(bench_flags.status().message()), 2);
+      return RunBench(*bench_flags, interrupt, display);
+    }
+    if (predict->parsed()) {
+      const absl::StatusOr<PredictFlags> predict_flags = UnderstandPredict(predict_raw, command_line);
+      if (!predict_flags.ok())
+        return Fail("psring predict", std::string(predict_flags.status().message()), 2);
+      return RunPredict(*predict_flags, interrupt, display);
+    }
+    const bool comparing = compare->parsed();
+    const absl::StatusOr<ExperimentFlags> flags =
+        comparing ? UnderstandCompare(compare_raw, command_line) : UnderstandTrain(train_raw, command_line);
+    if (!flags.ok())
+      return Fail(comparing ? "psring compare" : "psring train", std::string(flags.status().message()), 2);
+    if (comparing && GoesBeyondOneGpu(flags->options, CudaDeviceCount())) {
+      return CompareOnOneGpu(*flags, !compare_raw.workers.empty(), interrupt, display);
+    }
+    return comparing ? RunCompare(*flags, interrupt, display) : RunTrain(*flags, interrupt, display);
+  };
+  const int code = run_verb();
+  return code != 0 && interrupt.signal() != 0 ? 128 + interrupt.signal() : code;
 }
 
 }  // namespace

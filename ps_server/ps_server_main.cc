@@ -15,6 +15,7 @@
 #include "common/command_line.h"
 #include "common/device.h"
 #include "common/http_server.h"
+#include "common/ignored_signal.h"
 #include "common/keep_freed_memory.h"
 #include "common/link_flags.h"
 #include "common/open_metrics.h"
@@ -168,8 +169,8 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Surroun
   }
 
   // From here on the job has an end worth writing about; until here the signals simply end the process.
+  if (!IgnoresSignal(SIGINT)) std::signal(SIGINT, [](int signal) { told_to_end = signal; });
   std::signal(SIGTERM, [](int signal) { told_to_end = signal; });
-  std::signal(SIGINT, [](int signal) { told_to_end = signal; });
   std::optional<absl::Status> outcome;
   absl::Time patience = absl::InfiniteFuture();
   while (!(outcome = server.WaitUntilOver(absl::Now() + absl::Milliseconds(100))).has_value()) {

@@ -15,7 +15,8 @@ namespace psring {
 // One thread at a time.
 class RecordWriter {
  public:
-  // Makes `folder` where it is missing, and removes an earlier result of this rank. Errors name the path.
+  // Makes `folder` where it is missing, and removes an earlier result of this rank. Until this object ends,
+  // or its process, no other process can open the same rank's records. Errors name the path.
   static absl::StatusOr<std::unique_ptr<RecordWriter>> Open(const std::string& folder, int rank);
 
   void Add(const StepRecord& record);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/ignored_signal.h"
 
 namespace psring {
 namespace {
@@ -22,7 +23,7 @@ absl::Status StoppedBy(int signal) {
 StopSignal::StopSignal() {
   sigemptyset(&signals_);
   sigaddset(&signals_, SIGTERM);
-  sigaddset(&signals_, SIGINT);
+  if (!IgnoresSignal(SIGINT)) sigaddset(&signals_, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
   watcher_ = std::thread([this] { Watch(); });
 }

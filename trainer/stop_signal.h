@@ -15,10 +15,11 @@
 
 namespace psring {
 
-// Waits for SIGTERM and SIGINT on a thread of its own; make it before any other thread, which then leave the
-// two signals to it. On the first one it aborts what OnStop has named, so that the ranks' threads come back
-// with an error, and ends the process itself where that has not happened a moment later. Where OnStop has
-// asked for patience, the ranks may come back by themselves first: signal() tells them.
+// Waits for SIGTERM, and for SIGINT unless the process ignores it, on a thread of its own; make it before any
+// other thread, which then leave these signals to it. On the first one it aborts what OnStop has named, so
+// that the ranks' threads come back with an error, and ends the process itself where that has not happened a
+// moment later. Where OnStop has asked for patience, the ranks may come back by themselves first: signal()
+// tells them.
 class StopSignal {
  public:
   StopSignal();

@@ -35,7 +35,8 @@ TrainerFlags ParseTrainerFlags(int argc, char** argv) {
                "them, or with --server_placement colocated every rank one, or with dedicated the last ranks "
                "are servers")
       ->group("This process");
-  app.add_option("--record", flags.record, "Folder for steps, trace and result")->group("This process");
+  app.add_option("--record", flags.record, "Folder for steps, trace and result, of this run only")
+      ->group("This process");
   app.add_option("--progress", flags.progress, "plain, json (for a launcher) or none")
       ->group("This process")
       ->check(OneOf({"plain", "json", "none"}))

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -20,7 +21,7 @@
 #include "experiments/bench/runner.h"
 #include "experiments/bench/text.h"
 #include "experiments/compare/experiment.h"
-#include "experiments/compare/run_folder.h"
+#include "experiments/compare/run_claim.h"
 #include "experiments/predict/machine_profile.h"
 #include "experiments/processes/mpirun.h"
 #include "experiments/report/report_verb.h"
@@ -58,20 +59,16 @@ class Outputs {
  public:
   static absl::StatusOr<Outputs> Make(const BenchFlags& flags) {
     Outputs outputs;
-    const std::string wanted = RunPath(flags.out, "bench", absl::Now());
-    outputs.folder_ = wanted;
-    // Small benchmarks take less than the second that names them.
-    for (int count = 2; flags.out.empty() && fs::exists(outputs.folder_); ++count) {
-      outputs.folder_ = absl::StrCat(wanted, "-", count);
-    }
-    PSRING_RETURN_IF_ERROR(CheckRunPath(outputs.folder_));
+    PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<RunClaim> claim,
+                            RunClaim::Make(flags.out, "bench", absl::Now()));
+    outputs.folder_ = claim->path();
     if (!flags.json_file.empty()) {
       PSRING_ASSIGN_OR_RETURN(outputs.json_, ReserveFile(flags.json_file));
     }
-    const absl::Status made = MakeRunFolder(outputs.folder_, flags.out.empty());
-    if (made.ok()) return outputs;
+    const absl::Status kept = claim->Keep();
+    if (kept.ok()) return outputs;
     outputs.Discard();
-    return made;
+    return kept;
   }
 
   // Without figures an empty JSON file would only mislead; logs stay.

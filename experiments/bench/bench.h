@@ -8,7 +8,7 @@
 namespace psring {
 
 // Returns the process's exit code: 0, 2 for bad input (nothing has been started then), 1 for a failure (no
-// figure has been printed then), 130 where it was interrupted.
+// figure has been printed then).
 int RunBench(const BenchFlags& flags, const Interrupt& interrupt, Display& display);
 
 }  // namespace psring

@@ -211,7 +211,8 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
       CheckText);
   add(results, "-J,--output_file", raw.json_file, "FILE",
       "nccl-tests' JSON, with more fields; never overwrites: FILE.0 and so on", CheckJsonPath);
-  add(results, "--out", raw.out, "DIR", "Folder for the results; else runs/<UTC time>-bench", CheckText);
+  add(results, "--out", raw.out, "DIR", "Folder for the results, new or empty; else runs/<UTC time>-bench",
+      CheckText);
   AddLanguageFlag(*verb, raw.language, "Of what is printed around the tables, and of the page: en or zh")
       ->group(results);
   verb->add_flag("--dry_run", raw.dry_run, "Print the plan and the expected time, and do nothing")

@@ -92,7 +92,10 @@ absl::Status RunSimulated(const ExperimentFlags& flags, const Plan& plan, Experi
   return experiment.Report(plan.rounds);
 }
 
-absl::Status Compare(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
+}  // namespace
+
+absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrupt& interrupt,
+                                    Display& display) {
   if (!flags.options.training.resume.empty()) {
     return absl::InvalidArgumentError("--resume goes on with one training: psring train takes it");
   }
@@ -104,11 +107,15 @@ absl::Status Compare(const ExperimentFlags& flags, const Interrupt& interrupt, D
   PSRING_RETURN_IF_ERROR(TakePlanOf(flags, plan));
   PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, plan));
   display.Say(DescribePlan(plan, flags.options.language));
-  if (flags.dry_run) return absl::OkStatus();
+  if (flags.dry_run) return "";
+  const std::string folder = prepared.claim->path();
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Experiment> experiment,
                           Experiment::Start(flags, "compare", prepared, plan, interrupt, display));
   PSRING_RETURN_IF_ERROR(SweepRates(flags, *experiment, display, plan));
-  if (plan.simulated) return RunSimulated(flags, plan, *experiment);
+  if (plan.simulated) {
+    PSRING_RETURN_IF_ERROR(RunSimulated(flags, plan, *experiment));
+    return folder;
+  }
   PSRING_ASSIGN_OR_RETURN(const int rounds, RunRounds(flags, plan, *experiment, display));
   ShortenTrainings(flags, rounds, *experiment, display, plan);
   for (int repeat = 0; repeat < plan.accuracy_repeats; ++repeat) {
@@ -120,13 +127,12 @@ absl::Status Compare(const ExperimentFlags& flags, const Interrupt& interrupt, D
                                              absl::StrCat(In(flags.options.language, kAccuracyLabel), seed)));
     }
   }
-  return experiment->Report(rounds);
+  PSRING_RETURN_IF_ERROR(experiment->Report(rounds));
+  return folder;
 }
 
-}  // namespace
-
 int RunCompare(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
-  const absl::Status status = Compare(flags, interrupt, display);
+  const absl::Status status = Compare(flags, interrupt, display).status();
   return status.ok() ? 0 : ReportFailure("compare", status, display);
 }
 

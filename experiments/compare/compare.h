@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "experiments/compare/plan.h"
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/nodes.h"
@@ -30,8 +31,13 @@ struct ExperimentFlags {
   std::vector<std::string> command_line;
 };
 
-// Returns the process's exit code: 0, 2 for bad input (nothing has been written then), 1 for a failure, 130
-// where it was interrupted. Everything that people should read goes to `display` (stdout) and stderr.
+// Returns the run's folder, or "" with --dry_run. Everything that people should read goes to `display`
+// (stdout).
+absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrupt& interrupt,
+                                    Display& display);
+
+// Compare, with its error on stderr. Returns the exit code: 0, 2 for bad input (nothing has been written
+// then), 1 for a failure.
 int RunCompare(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display);
 
 }  // namespace psring

@@ -129,8 +129,7 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
                                                               const std::string& verb,
                                                               const Prepared& prepared, const Plan& plan,
                                                               const Interrupt& interrupt, Display& display) {
-  PSRING_ASSIGN_OR_RETURN(RunFolder folder,
-                          RunFolder::Create(prepared.run_path, /*link_latest=*/flags.out.empty()));
+  PSRING_ASSIGN_OR_RETURN(RunFolder folder, RunFolder::Create(*prepared.claim));
   PSRING_ASSIGN_OR_RETURN(const Provenance provenance, ProvenanceOf(flags, prepared));
   auto experiment =
       std::unique_ptr<Experiment>(new Experiment(flags, prepared, interrupt, display, std::move(folder)));
@@ -345,9 +344,6 @@ int ReportFailure(const std::string& verb, const absl::Status& status, Display& 
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kFailedPrecondition:
       code = 2;
-      break;
-    case absl::StatusCode::kCancelled:
-      code = 130;
       break;
     default:
       break;

@@ -143,7 +143,7 @@ void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
       ->group("Machine and results");
   AddLanguageFlag(verb, raw.language, "What is printed, and what the page opens with: en or zh")
       ->group("Machine and results");
-  verb.add_option("--out", raw.out, "Folder for the results; else runs/<UTC time>-<verb>")
+  verb.add_option("--out", raw.out, "Folder for the results, new or empty; else runs/<UTC time>-<verb>")
       ->group("Machine and results")
       ->option_text("DIR")
       ->check(CheckName);

@@ -13,7 +13,6 @@
 #include "common/records.h"
 #include "experiments/compare/plan_text.h"
 #include "experiments/compare/recorded_plan.h"
-#include "experiments/compare/run_folder.h"
 #include "experiments/host/gpu_probe.h"
 #include "experiments/processes/mpirun.h"
 #include "experiments/texts/plan.h"
@@ -163,8 +162,9 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   PSRING_ASSIGN_OR_RETURN(prepared.catalog, AskTrainer(prepared.binaries, interrupt));
   PSRING_RETURN_IF_ERROR(CheckCompareOptions(flags.options, prepared.catalog));
   PSRING_RETURN_IF_ERROR(OpenMeasured(flags.options.training, prepared));
-  prepared.run_path = RunPath(flags.out, verb, absl::Now());
-  if (!flags.dry_run) PSRING_RETURN_IF_ERROR(CheckRunPath(prepared.run_path));
+  if (!flags.dry_run) {
+    PSRING_ASSIGN_OR_RETURN(prepared.claim, RunClaim::Make(flags.out, verb, absl::Now()));
+  }
   prepared.machine = DescribeMachine();
   TrainingOptions checked = flags.options.training;
   checked.strategy = "single";

@@ -1,6 +1,7 @@
 // What compare and train check before any work, and what they know by then.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "experiments/compare/compare.h"
 #include "experiments/compare/measured_run.h"
+#include "experiments/compare/run_claim.h"
 #include "experiments/compare/runner.h"
 #include "experiments/host/machine.h"
 #include "experiments/virtual_cluster/preflight.h"
@@ -22,14 +24,15 @@ struct Prepared {
   Probe probe;
   LinkOptions link;  // of the virtual cluster; none where a default one is not possible
   Shaping shaping = Shaping::kNone;
-  CarriedCluster virtual_cluster;  // empty: none
-  Site site;                       // `cluster` is set by Experiment
-  std::string run_path;
+  CarriedCluster virtual_cluster;     // empty: none
+  Site site;                          // `cluster` is set by Experiment
+  std::unique_ptr<RunClaim> claim;    // null: --dry_run
   std::vector<MeasuredRun> measured;  // those that --compute_ms and --network_ms name
 };
 
 // Checks all input, builds and measures the virtual cluster, and measures the trainer's speed.
-// InvalidArgument, NotFound and FailedPrecondition are the user's to fix; nothing has been written.
+// InvalidArgument, NotFound and FailedPrecondition are the user's to fix; the claim is undone then, and
+// nothing has been written.
 absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string& verb,
                                  const Interrupt& interrupt, Display& display);
 

@@ -1,7 +1,6 @@
 #include "experiments/compare/run_folder.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,8 +17,6 @@
 namespace psring {
 namespace {
 
-namespace fs = std::filesystem;
-
 absl::Status AppendText(const std::string& path, const std::string& text) {
   FILE* file = fopen(path.c_str(), "ae");
   const bool written = file != nullptr && fwrite(text.data(), 1, text.size(), file) == text.size();
@@ -27,62 +24,6 @@ absl::Status AppendText(const std::string& path, const std::string& text) {
   if (written && closed) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("cannot write ", path, ": ", strerror(errno)));
 }
-
-absl::Status CannotWrite(const std::string& path, const std::string& why) {
-  return absl::FailedPreconditionError(absl::StrCat("cannot write to ", path, ": ", why));
-}
-
-// Makes the folders of `path` that are missing; those it made, outermost first.
-absl::StatusOr<std::vector<fs::path>> MakeFolders(const fs::path& path) {
-  std::vector<fs::path> missing, made;
-  std::error_code error;
-  fs::path part = path;
-  while (!part.empty() && !fs::exists(part, error)) {
-    missing.insert(missing.begin(), part);
-    if (part == part.parent_path()) break;
-    part = part.parent_path();
-  }
-  for (const fs::path& folder : missing) {
-    if (fs::create_directory(folder, error)) {
-      made.push_back(folder);
-    } else if (error) {
-      for (auto undo = made.rbegin(); undo != made.rend(); ++undo) rmdir(undo->c_str());
-      return CannotWrite(path.string(), error.message());
-    }
-  }
-  return made;
-}
-
-}  // namespace
-
-std::string RunPath(const std::string& out, const std::string& verb, absl::Time now) {
-  if (!out.empty()) return out;
-  return absl::StrCat("runs/", absl::FormatTime("%Y%m%dT%H%M%SZ", now, absl::UTCTimeZone()), "-", verb);
-}
-
-absl::Status CheckRunPath(const std::string& text) {
-  fs::path path(text);
-  if (path.has_relative_path() && !path.has_filename()) path = path.parent_path();  // "out/"
-  std::error_code error;
-  if (fs::exists(path, error)) {
-    if (!fs::is_directory(path, error)) return CannotWrite(text, "it is a file");
-    const bool empty = fs::is_empty(path, error);
-    if (error) return CannotWrite(text, error.message());
-    if (!empty) return CannotWrite(text, "it is not empty; an earlier run may stand there");
-  }
-  PSRING_ASSIGN_OR_RETURN(const std::vector<fs::path> made, MakeFolders(path));
-  const std::string probe = (path / ".psring-probe").string();
-  FILE* file = fopen(probe.c_str(), "we");
-  const std::string why = file == nullptr ? strerror(errno) : "";
-  if (file != nullptr) {
-    fclose(file);
-    unlink(probe.c_str());
-  }
-  for (auto undo = made.rbegin(); undo != made.rend(); ++undo) rmdir(undo->c_str());
-  return why.empty() ? absl::OkStatus() : CannotWrite(text, why);
-}
-
-namespace {
 
 bool WasLost(const std::vector<ServerResult>& servers, int rank) {
   return std::any_of(servers.begin(), servers.end(), [rank](const ServerResult& server) {
@@ -119,22 +60,9 @@ absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int
   return records;
 }
 
-absl::Status MakeRunFolder(const std::string& path, bool link_latest) {
-  PSRING_RETURN_IF_ERROR(MakeFolders(path).status());
-  if (!link_latest) return absl::OkStatus();
-  // Beside the run, and relative, so that the whole folder may be moved. Renamed into place: it always points
-  // somewhere.
-  const fs::path link = fs::path(path).parent_path() / "latest";
-  const fs::path fresh = fs::path(path).parent_path() / absl::StrCat(".latest-", getpid());
-  std::error_code error;
-  fs::create_directory_symlink(fs::path(path).filename(), fresh, error);
-  if (!error) fs::rename(fresh, link, error);
-  return error ? CannotWrite(link.string(), error.message()) : absl::OkStatus();
-}
-
-absl::StatusOr<RunFolder> RunFolder::Create(const std::string& path, bool link_latest) {
-  PSRING_RETURN_IF_ERROR(MakeRunFolder(path, link_latest));
-  RunFolder folder(path);
+absl::StatusOr<RunFolder> RunFolder::Create(RunClaim& claim) {
+  PSRING_RETURN_IF_ERROR(claim.Keep());
+  RunFolder folder(claim.path());
   PSRING_RETURN_IF_ERROR(folder.Write("runs.csv", RunsCsvHeader()));
   PSRING_RETURN_IF_ERROR(folder.Write("curves.csv", CurvesCsvHeader()));
   PSRING_RETURN_IF_ERROR(folder.Write("steps.jsonl", ""));
@@ -142,15 +70,14 @@ absl::StatusOr<RunFolder> RunFolder::Create(const std::string& path, bool link_l
   return folder;
 }
 
-std::string RunFolder::run_id() const {
-  fs::path path(path_);
-  if (!path.has_filename()) path = path.parent_path();
-  return path.filename().string();
-}
+std::string RunFolder::run_id() const { return std::filesystem::path(path_).filename().string(); }
 
 absl::StatusOr<std::string> RunFolder::RecordFolder(const RunLabel& label) {
   const std::string folder = absl::StrCat(path_, "/", label.records);
-  PSRING_RETURN_IF_ERROR(MakeFolders(folder).status());
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    return absl::FailedPreconditionError(absl::StrCat("cannot make ", folder, ": ", error.message()));
   return folder;
 }
 

@@ -6,31 +6,21 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "experiments/compare/plan.h"
+#include "experiments/compare/run_claim.h"
 #include "experiments/compare/run_files.h"
 #include "experiments/compare/run_trace.h"
 #include "experiments/compare/summarise.h"
 
 namespace psring {
 
-// Where a run will be kept: `out`, or runs/<UTC time>-<verb>.
-std::string RunPath(const std::string& out, const std::string& verb, absl::Time now);
-
-// Whether a folder could be made and written at `path`; leaves nothing behind. Errors name the path: it
-// exists and is not empty, it is a file, permission is missing.
-absl::Status CheckRunPath(const std::string& path);
-
-// Makes the folder at `path`. `link_latest`: also points runs/latest, beside it, to it.
-absl::Status MakeRunFolder(const std::string& path, bool link_latest);
-
 // Reads what the processes of a launch left in `folder`. Errors name the file.
 absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int servers);
 
 class RunFolder {
  public:
-  // MakeRunFolder, then the files that Append extends.
-  static absl::StatusOr<RunFolder> Create(const std::string& path, bool link_latest);
+  // Keeps `claim` and creates the files that Append extends.
+  static absl::StatusOr<RunFolder> Create(RunClaim& claim);
 
   const std::string& path() const { return path_; }
   std::string run_id() const;  // its last part

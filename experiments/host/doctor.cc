@@ -228,6 +228,9 @@ std::string DescribeExaminations(const std::vector<Examination>& examinations, L
 
 int RunDoctor(const Interrupt& interrupt, Language language) {
   const std::vector<Examination> examinations = Examine(interrupt, language);
+  if (const absl::Status ended = interrupt.Check(); !ended.ok()) {
+    return Fail("psring doctor", std::string(ended.message()));
+  }
   std::fputs(DescribeExaminations(examinations, language).c_str(), stdout);
   for (const Examination& examination : examinations) {
     if (examination.required && !examination.found) {

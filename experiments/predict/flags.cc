@@ -190,7 +190,8 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(network, "--profile", raw.profile, "FILE",
       "What psring bench measured (its bench.json): latency and speed of adding are fitted from it");
 
-  add("Results", "--out", raw.out, "DIR", "Folder for the results; else runs/<UTC time>-predict");
+  add("Results", "--out", raw.out, "DIR",
+      "Folder for the results, new or empty; else runs/<UTC time>-predict");
   AddLanguageFlag(*verb, raw.language, "What is printed, and what the page opens with: en or zh")
       ->group("Results");
   return verb;

@@ -1,7 +1,6 @@
 #include "experiments/predict/one_gpu.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -18,8 +17,6 @@
 
 namespace psring {
 namespace {
-
-namespace fs = std::filesystem;
 
 // Where nobody says: what `compare` takes without a GPU.
 constexpr double kLink = 1e9;
@@ -75,11 +72,8 @@ absl::StatusOr<Workload> RecordedIn(const std::string& folder, const ExperimentF
   return WorkloadOf(records, configuration);
 }
 
-absl::Status PredictBeyond(const ExperimentFlags& flags, bool workers_given, const Interrupt& interrupt,
-                           Display& display) {
-  std::error_code error;
-  const std::string folder = flags.out.empty() ? fs::canonical("runs/latest", error).string() : flags.out;
-  if (error) return absl::NotFoundError(absl::StrCat("runs/latest: ", error.message()));
+absl::Status PredictBeyond(const ExperimentFlags& flags, bool workers_given, const std::string& folder,
+                           const Interrupt& interrupt, Display& display) {
   PSRING_ASSIGN_OR_RETURN(const Workload workload, RecordedIn(folder, flags));
   PSRING_RETURN_IF_ERROR(WriteFile(folder + "/workload.csv", WorkloadCsv(workload)));
   PSRING_ASSIGN_OR_RETURN(const PredictFlags predicted,
@@ -144,11 +138,11 @@ std::string WorkloadCsv(const Workload& workload) {
 
 int CompareOnOneGpu(const ExperimentFlags& flags, bool workers_given, const Interrupt& interrupt,
                     Display& display) {
-  const ExperimentFlags measured = OnTheGpu(flags);
   display.Say(In(flags.options.language, kOneGpu));
-  const int code = RunCompare(measured, interrupt, display);
-  if (code != 0 || flags.dry_run) return code;
-  const absl::Status predicted = PredictBeyond(flags, workers_given, interrupt, display);
+  const absl::StatusOr<std::string> folder = Compare(OnTheGpu(flags), interrupt, display);
+  if (!folder.ok()) return ReportFailure("compare", folder.status(), display);
+  if (flags.dry_run) return 0;
+  const absl::Status predicted = PredictBeyond(flags, workers_given, *folder, interrupt, display);
   return predicted.ok() ? 0 : ReportFailure("compare", predicted, display);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <memory>
 #include <set>
 
 #include "absl/status/status.h"
@@ -13,8 +14,8 @@
 #include "common/records.h"
 #include "common/trace.h"
 #include "experiments/compare/experiment.h"
+#include "experiments/compare/run_claim.h"
 #include "experiments/compare/run_files.h"
-#include "experiments/compare/run_folder.h"
 #include "experiments/predict/machine_profile.h"
 #include "experiments/predict/report.h"
 #include "experiments/report/report_verb.h"
@@ -58,8 +59,9 @@ class PredictionRun {
     report_.predictor = &predictor_;
     report_.cluster = flags_.cluster;
     PSRING_RETURN_IF_ERROR(ReadProfile());
-    const std::string path = RunPath(flags_.out, "predict", absl::Now());
-    PSRING_RETURN_IF_ERROR(CheckRunPath(path));
+    PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<RunClaim> claim,
+                            RunClaim::Make(flags_.out, "predict", absl::Now()));
+    const std::string& path = claim->path();
     const int64_t begin = MonotonicNanos();
     Manifest manifest{.verb = "predict",
                       .command_line = flags_.command_line,
@@ -77,7 +79,7 @@ class PredictionRun {
     PSRING_RETURN_IF_ERROR(MatchServers(strategies));
     PSRING_RETURN_IF_ERROR(FindFastestBySize(strategies));
     display_.Clear();
-    PSRING_RETURN_IF_ERROR(MakeRunFolder(path, /*link_latest=*/flags_.out.empty()));
+    PSRING_RETURN_IF_ERROR(claim->Keep());
     report_.run_id = std::filesystem::path(path).filename().string();
     std::vector<std::vector<Cell>> rows;
     for (const PredictedRow& row : report_.rows) rows.push_back(PredictedCells(report_, row));

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/ignored_signal.h"
 
 namespace psring {
 namespace {
@@ -23,7 +24,8 @@ std::atomic<int> g_signal{0};
 
 void OnSignal(int signal) {
   const int saved_errno = errno;
-  g_signal = signal;
+  int none = 0;
+  g_signal.compare_exchange_strong(none, signal);  // the first one is the reason
   const char byte = 0;
   if (write(g_pipe, &byte, 1) < 0) {
     // The pipe is full: it is readable already.
@@ -41,23 +43,28 @@ Interrupt::Interrupt() {
   write_fd_ = fds[1];
   g_signal = 0;
   g_pipe = write_fd_;
+  struct sigaction action {};
+  action.sa_handler = OnSignal;
+  action.sa_flags = SA_RESTART;
+  for (int signal : kSignals) sigaddset(&action.sa_mask, signal);
   for (int signal : kSignals) {
-    struct sigaction action {};
-    action.sa_handler = OnSignal;
-    action.sa_flags = SA_RESTART;
-    sigaction(signal, &action, nullptr);
+    if (signal == SIGTERM || !IgnoresSignal(signal)) sigaction(signal, &action, nullptr);
   }
 }
 
 Interrupt::~Interrupt() {
-  for (int signal : kSignals) ::signal(signal, SIG_DFL);
+  for (int signal : kSignals) {
+    if (!IgnoresSignal(signal)) ::signal(signal, SIG_DFL);
+  }
   g_pipe = -1;
   close(read_fd_);
   close(write_fd_);
 }
 
+int Interrupt::signal() const { return g_signal; }
+
 absl::Status Interrupt::Check() const {
-  const int signal = g_signal;
+  const int signal = this->signal();
   if (signal == 0) return absl::OkStatus();
   return absl::CancelledError(absl::StrCat("interrupted (SIG", sigabbrev_np(signal), ")"));
 }

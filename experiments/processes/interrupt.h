@@ -6,7 +6,8 @@
 namespace psring {
 
 // From its construction on the three signals no longer end the process: they make fd() readable for good. A
-// second Ctrl-C does no more than the first, because the ending itself has a deadline. At most one at a time.
+// second Ctrl-C does no more than the first, because the ending itself has a deadline. SIGHUP and SIGINT stay
+// ignored if they were (nohup, background jobs of scripts). At most one at a time.
 class Interrupt {
  public:
   Interrupt();
@@ -15,6 +16,8 @@ class Interrupt {
   Interrupt& operator=(const Interrupt&) = delete;
 
   int fd() const { return read_fd_; }
+  // The first of the signals that has come; 0: none.
+  int signal() const;
   // OK, or Cancelled: "interrupted (SIGINT)".
   absl::Status Check() const;
 

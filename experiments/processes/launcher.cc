@@ -51,7 +51,7 @@ class Launch {
     if (running_ > 0) EndTheRest(absl::IsCancelled(verdict) ? spec_.interrupt_grace : spec_.grace);
     // What the pipes still hold, so that the last lines are there; then the verdict may quote them.
     for (size_t i = 0; i < children_.size(); ++i) Drain(i);
-    return first_failed_ >= 0 ? Describe(first_failed_) : verdict;
+    return first_failed_ >= 0 && !absl::IsCancelled(verdict) ? Describe(first_failed_) : verdict;
   }
 
  private:

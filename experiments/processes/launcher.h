@@ -61,7 +61,7 @@ struct LaunchSpec {
 
 // Returns when every child has ended and has been waited for.
 //   OK                every child ended with 0
-//   Cancelled         `interrupt` was raised
+//   Cancelled         `interrupt` was raised, even if the same signal has ended children
 //   DeadlineExceeded  not all ended in time; names those that had not, and what was last known of them
 //   Aborted           a child failed: names the first one, how it ended and its last lines
 //   InvalidArgument   likewise, with exit code 2: it was given what it cannot take

@@ -94,6 +94,7 @@ absl::Status DoAgain(const RawRerunFlags& raw, const Interrupt& interrupt, Displ
   }
   for (const std::string& line : changed) display.Say(absl::StrCat("differs:   ", line));
   if (raw.dry_run) return absl::OkStatus();
+  PSRING_RETURN_IF_ERROR(interrupt.Check());
   std::fflush(stdout);
   const std::string self = fs::read_symlink("/proc/self/exe", error).string();
   std::vector<std::string> words = rerun.arguments;
@@ -114,7 +115,7 @@ CLI::App* AddRerun(CLI::App& app, RawRerunFlags& raw) {
   verb->add_option("run", raw.run, "The folder of a compare, train, bench or predict")
       ->required()
       ->option_text("RUN");
-  verb->add_option("--out", raw.out, "Folder for the results; else runs/<UTC time>-<verb>")
+  verb->add_option("--out", raw.out, "Folder for the results, new or empty; else runs/<UTC time>-<verb>")
       ->option_text("DIR");
   verb->add_flag("--anyway", raw.anyway, "Also where the data or a file that it read are others now");
   verb->add_flag("--dry_run", raw.dry_run,

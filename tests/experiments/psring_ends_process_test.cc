@@ -1,6 +1,7 @@
 // The real binary on a virtual cluster; and its ends: interrupted, killed, a worker of it killed.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <string.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -105,7 +106,9 @@ TEST_F(VirtualClusterTest, AKilledPsringTakesTheClusterAlong) {
   EXPECT_TRUE(Processes(out).empty());
 }
 
-TEST_F(PsringTest, CtrlCEndsEverythingQuickly) {
+class SignalTest : public PsringTest, public testing::WithParamInterface<int> {};
+
+TEST_P(SignalTest, EndsEverythingQuicklyAndIsTheExitCode) {
   const std::string out = (root_ / "out-folder").string();
   const pid_t psring = Start({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy", "ps-sync",
                               "--workers", "2", "--epochs", "1000", "--out", out});
@@ -116,13 +119,16 @@ TEST_F(PsringTest, CtrlCEndsEverythingQuickly) {
   }
   EXPECT_GE(Processes(out).size(), 4);
   const absl::Time begin = absl::Now();
-  kill(psring, SIGINT);
+  kill(psring, GetParam());
   const Outcome outcome = Finish(psring);
-  EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
+  EXPECT_EQ(outcome.exit_code, 128 + GetParam()) << outcome.err;
   EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
-  EXPECT_EQ(outcome.err, "psring train: interrupted (SIGINT)\n");
+  EXPECT_EQ(outcome.err, absl::StrCat("psring train: interrupted (SIG", sigabbrev_np(GetParam()), ")\n"));
   EXPECT_TRUE(Processes(out).empty());
 }
+
+INSTANTIATE_TEST_SUITE_P(Signals, SignalTest, testing::Values(SIGINT, SIGTERM, SIGHUP),
+                         [](const auto& info) { return sigabbrev_np(info.param); });
 
 TEST_F(PsringTest, AKilledWorkerIsNamedAndEndsTheRest) {
   const std::string out = (root_ / "out-folder").string();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -49,6 +50,7 @@ class PsringInAFolder : public testing::Test {
     fflush(nullptr);  // or the child would write it again
     const pid_t pid = fork();
     if (pid != 0) return pid;
+    signal(SIGINT, SIG_DFL);  // a background job of a script ignores it
     if (chdir((root_ / "work").c_str()) != 0) _exit(126);
     setenv("TMPDIR", root_.c_str(), 1);  // what an mpirun that is killed leaves behind goes with the test
     if (freopen((root_ / "out").c_str(), "w", stdout) == nullptr) _exit(126);

@@ -28,6 +28,7 @@ class Started {
  public:
   Started(const std::vector<std::string>& command, const std::vector<std::string>& environment,
           const NetworkPlace& place = {}) {
+    signal(SIGINT, SIG_DFL);  // a background job of a script ignores it
     auto started = StartProcess(command, environment, /*group=*/0, place);
     EXPECT_TRUE(started.ok()) << started.status();
     if (!started.ok()) return;

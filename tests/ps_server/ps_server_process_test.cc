@@ -16,6 +16,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/records.h"
 #include "common/rendezvous.h"
 #include "ps_server/messages.h"
@@ -28,6 +29,21 @@ namespace {
 using ::testing::HasSubstr;
 
 std::string own_binary;
+
+// The signals that a process catches once SIGTERM is one of them: a bit each, from SIGHUP on.
+uint64_t CaughtSignals(pid_t pid) {
+  uint64_t caught = 0;
+  for (const absl::Time deadline = absl::Now() + absl::Seconds(10); absl::Now() < deadline;) {
+    const std::string status = ReadFile(absl::StrCat("/proc/", pid, "/status")).value_or("");
+    const size_t at = status.find("SigCgt:\t");
+    if (at != std::string::npos && absl::SimpleHexAtoi(status.substr(at + 8, 16), &caught) &&
+        (caught >> (SIGTERM - 1) & 1) != 0) {
+      break;
+    }
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  return caught;
+}
 
 class ProcessTest : public ::testing::Test {
  protected:
@@ -275,6 +291,21 @@ TEST_F(ProcessTest, SigtermEndsItWithOneLine) {
   ends.join();
   EXPECT_EQ(server.Wait(), 128 + SIGTERM);
   EXPECT_THAT(server.Output(), HasSubstr("ps_server: the parameter server was told to end\n"));
+}
+
+TEST_F(ProcessTest, ASigintThatItsParentIgnoredDoesNotEndIt) {
+  const std::vector<std::string> command = Command(1);
+  Child server({"/bin/sh", "-c", absl::StrCat("trap '' INT; exec ", absl::StrJoin(command, " "))});
+  const std::string address = Address();
+  const uint64_t caught = CaughtSignals(server.pid());
+  EXPECT_TRUE(caught >> (SIGTERM - 1) & 1);
+  EXPECT_FALSE(caught >> (SIGINT - 1) & 1);
+  server.Kill(SIGINT);
+  TestWorker worker(MakeJob(1, {10}), 0, MakeGrpcPsClient(address));
+  ASSERT_EQ(worker.Start(), absl::OkStatus());
+  ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
+  EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+  EXPECT_EQ(server.Wait(), 0) << server.Output();
 }
 
 TEST_F(ProcessTest, MissingWorkersAreNamed) {

@@ -59,5 +59,29 @@ TEST(StopSignal, ASignalAbortsEveryRankAfterTheLongestPatience) {
   for (int rank : {0, 1, 2}) stop.OnStop(rank, nullptr);
 }
 
+TEST(StopSignal, LeavesAnIgnoredSigintIgnored) {
+  signal(SIGINT, SIG_IGN);
+  {
+    StopSignal stop;
+    Mutex mutex;
+    CondVar changed;
+    bool aborted = false;
+    stop.OnStop(0, [&](const absl::Status&) {
+      MutexLock lock(mutex);
+      aborted = true;
+      changed.NotifyAll();
+    });
+    for (const int signal : {SIGINT, SIGTERM}) kill(getpid(), signal);
+    {
+      MutexLock lock(mutex);
+      const absl::Time deadline = absl::Now() + absl::Seconds(30);
+      while (!aborted && absl::Now() < deadline) changed.WaitUntil(mutex, deadline);
+    }
+    EXPECT_EQ(stop.signal(), SIGTERM);
+    stop.OnStop(0, nullptr);
+  }
+  signal(SIGINT, SIG_DFL);
+}
+
 }  // namespace
 }  // namespace psring

@@ -380,6 +380,49 @@ TEST_F(TrainerProcess, ATerminatedRankStopsInOrderAndSaysSo) {
   EXPECT_NE(rank1->errors().find("rank 0"), std::string::npos) << rank1->errors();
 }
 
+TEST_F(TrainerProcess, ASigintThatItsParentIgnoredDoesNotEndIt) {
+  Child trainer(
+      "alone", dir_,
+      {"/bin/sh", "-c",
+       absl::StrCat("trap '' HUP INT; exec ", PSRING_TRAINER,
+                    " --strategy single --model mlp-small --data synthetic --steps 1000000 --no_eval "
+                    "--progress json")},
+      {});
+  const auto trains = [&](size_t bytes) {
+    for (int i = 0; i < 2000 && trainer.output().size() < bytes; ++i) absl::SleepFor(absl::Milliseconds(10));
+    return trainer.output().size() >= bytes && trainer.output().find("\"step\"") != std::string::npos;
+  };
+  ASSERT_TRUE(trains(1000)) << trainer.errors();
+  for (const int signal : {SIGHUP, SIGINT}) trainer.Signal(signal);
+  EXPECT_TRUE(trains(trainer.output().size() + 1000)) << trainer.errors();
+  trainer.Signal(SIGTERM);
+  EXPECT_EQ(trainer.Wait(), 128 + SIGTERM);
+}
+
+TEST_F(TrainerProcess, ASecondTrainerWithOneRecordFolderIsRefused) {
+  const std::string flags =
+      absl::StrCat("--strategy single --model mlp-small --data synthetic --no_eval --record ",
+                   (dir_ / "records").string(), " --steps ");
+  const auto first = StartAlone(absl::StrCat(flags, "1000000 --progress json"));
+  for (int i = 0; i < 2000 && first->output().find("\"step\"") == std::string::npos; ++i) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  std::vector<std::string> arguments = {PSRING_TRAINER};
+  for (const auto flag : absl::StrSplit(absl::StrCat(flags, "3"), ' ')) arguments.emplace_back(flag);
+  Child second("second", dir_, arguments, {});
+  EXPECT_EQ(second.Wait(), 1);
+  const std::string path = (dir_ / "records" / "steps-rank0.jsonl").string();
+  EXPECT_EQ(second.errors(), absl::StrCat("trainer: cannot write ", path,
+                                          ": another run is writing it; give each run a --record folder of "
+                                          "its own\n"));
+  first->Signal(SIGKILL);
+  EXPECT_EQ(first->Wait(), 128 + SIGKILL);
+  // A run that was killed is no obstacle.
+  Child third("third", dir_, arguments, {});
+  EXPECT_EQ(third.Wait(), 0) << third.errors();
+  EXPECT_EQ(Result(0).steps, 3);
+}
+
 // The kernel sees to it, also before MPI could: between its start and MPI_Init.
 TEST_F(TrainerProcess, ARankOfMpirunDoesNotOutliveIt) {
   const std::string record = (dir_ / "orphan").string();

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -191,16 +192,18 @@ TEST_F(BenchTest, TheParameterServersRoundStandsInTheSameTable) {
   }
 }
 
-TEST_F(BenchTest, CtrlCEndsEverythingQuickly) {
-  const pid_t psring = StartLong();
-  const absl::Time begin = absl::Now();
-  kill(psring, SIGINT);
-  const Outcome outcome = Finish(psring);
-  EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
-  EXPECT_EQ(outcome.err, "psring bench: interrupted (SIGINT)\n");
-  EXPECT_TRUE(DataLines(outcome.out).empty()) << outcome.out;
-  EXPECT_TRUE(Workers().empty());
+TEST_F(BenchTest, ASignalEndsEverythingQuicklyAndIsTheExitCode) {
+  for (const auto& [signal, name] : {std::pair{SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}}) {
+    const pid_t psring = StartLong();
+    const absl::Time begin = absl::Now();
+    kill(psring, signal);
+    const Outcome outcome = Finish(psring);
+    EXPECT_EQ(outcome.exit_code, 128 + signal) << outcome.err;
+    EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
+    EXPECT_EQ(outcome.err, absl::StrCat("psring bench: interrupted (", name, ")\n"));
+    EXPECT_TRUE(DataLines(outcome.out).empty()) << outcome.out;
+    EXPECT_TRUE(Workers().empty());
+  }
 }
 
 TEST_F(BenchTest, AKilledWorkerIsNamedAndThereIsNoFigure) {

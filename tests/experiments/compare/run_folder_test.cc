@@ -25,33 +25,14 @@ class RunFolderTest : public testing::Test {
   fs::path root_;
 };
 
-TEST_F(RunFolderTest, IsNamedAfterTimeAndVerbUnlessToldOtherwise) {
-  EXPECT_EQ(RunPath("", "compare", absl::FromUnixSeconds(0)), "runs/19700101T000000Z-compare");
-  EXPECT_EQ(RunPath("mine", "compare", absl::UnixEpoch()), "mine");
-}
-
-TEST_F(RunFolderTest, TheCheckLeavesNothingBehind) {
-  EXPECT_TRUE(CheckRunPath(Path("a/b/c")).ok());
-  EXPECT_TRUE(CheckRunPath(Path("a/b/c/")).ok());
-  EXPECT_TRUE(fs::is_empty(root_));
-}
-
-TEST_F(RunFolderTest, AFileOrAFullFolderIsRefusedWithItsPath) {
-  ASSERT_TRUE(WriteFile(Path("file"), "x").ok());
-  EXPECT_EQ(CheckRunPath(Path("file")).message(),
-            absl::StrCat("cannot write to ", Path("file"), ": it is a file"));
-  EXPECT_NE(CheckRunPath(Path("file/below")).message().find(Path("file/below")), std::string::npos);
-  EXPECT_NE(CheckRunPath(root_.string()).message().find("it is not empty"), std::string::npos);
-  EXPECT_FALSE(CheckRunPath("/proc/psring").ok());
-}
-
-TEST_F(RunFolderTest, LatestPointsToTheNewestRun) {
-  ASSERT_TRUE(RunFolder::Create(Path("runs/one"), true).ok());
-  auto two = RunFolder::Create(Path("runs/two"), true);
-  ASSERT_TRUE(two.ok()) << two.status();
-  EXPECT_EQ(two->run_id(), "two");
-  EXPECT_EQ(fs::read_symlink(root_ / "runs/latest"), "two");
-  EXPECT_TRUE(fs::exists(root_ / "runs/latest/runs.csv"));
+TEST_F(RunFolderTest, KeepsItsClaimAndHasTheFilesOfARun) {
+  auto claim = RunClaim::Make(Path("run"), "compare", absl::UnixEpoch());
+  ASSERT_TRUE(claim.ok()) << claim.status();
+  auto folder = RunFolder::Create(**claim);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_EQ(folder->run_id(), "run");
+  claim->reset();
+  EXPECT_TRUE(fs::exists(root_ / "run/runs.csv"));
 }
 
 TEST_F(RunFolderTest, ARankWithoutAResultIsNamedByItsFile) {

@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "absl/strings/match.h"
@@ -33,12 +34,16 @@ bool NoChildIsLeft() { return waitpid(-1, nullptr, WNOHANG) == -1 && errno == EC
 
 class LauncherTest : public testing::Test {
  protected:
+  LauncherTest() {
+    signal(SIGINT, SIG_DFL);  // a background job of a script ignores it
+    interrupt_.emplace();
+  }
   void TearDown() override { EXPECT_TRUE(NoChildIsLeft()); }
-  Interrupt interrupt_;
+  std::optional<Interrupt> interrupt_;
 };
 
 TEST_F(LauncherTest, ReturnsOkWhenAllChildrenEndWith0) {
-  EXPECT_TRUE(RunChildren(Spec({Shell("rank 0", "exit 0"), Shell("rank 1", "sleep 0.1")}), interrupt_).ok());
+  EXPECT_TRUE(RunChildren(Spec({Shell("rank 0", "exit 0"), Shell("rank 1", "sleep 0.1")}), *interrupt_).ok());
 }
 
 TEST_F(LauncherTest, LinesGoToTheListener) {
@@ -48,7 +53,7 @@ TEST_F(LauncherTest, LinesGoToTheListener) {
     if (child == 0) lines.push_back(line);
     return true;
   };
-  EXPECT_TRUE(RunChildren(spec, interrupt_).ok());
+  EXPECT_TRUE(RunChildren(spec, *interrupt_).ok());
   EXPECT_EQ(lines, (std::vector<std::string>{"one", "two", "three"}));
 }
 
@@ -56,7 +61,7 @@ TEST_F(LauncherTest, NoiseIsNotQuoted) {
   LaunchSpec spec =
       Spec({Shell("rank 0", "echo '----' >&2; echo 'out of luck' >&2; echo '----' >&2; exit 3")});
   spec.is_noise = [](const std::string& line) { return line == "----"; };
-  const absl::Status status = RunChildren(spec, interrupt_);
+  const absl::Status status = RunChildren(spec, *interrupt_);
   EXPECT_TRUE(absl::EndsWith(status.message(), "its last lines:\n  | out of luck")) << status;
 }
 
@@ -64,7 +69,7 @@ TEST_F(LauncherTest, ACrashEndsTheRestAndIsNamedWithItsLastLines) {
   const absl::Time begin = absl::Now();
   const absl::Status status = RunChildren(
       Spec({Shell("rank 0", "sleep 60"), Shell("rank 1", "echo before >&2; echo 'out of luck' >&2; exit 3")}),
-      interrupt_);
+      *interrupt_);
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
   EXPECT_EQ(status.message(),
             "fake x 2: rank 1 ended with exit code 3; its last lines:\n  | before\n  | out of luck");
@@ -73,7 +78,7 @@ TEST_F(LauncherTest, ACrashEndsTheRestAndIsNamedWithItsLastLines) {
 
 TEST_F(LauncherTest, ASignalIsNamed) {
   const absl::Status status =
-      RunChildren(Spec({Shell("rank 0", "kill -SEGV $$"), Shell("rank 1", "sleep 60")}), interrupt_);
+      RunChildren(Spec({Shell("rank 0", "kill -SEGV $$"), Shell("rank 1", "sleep 60")}), *interrupt_);
   EXPECT_TRUE(absl::StartsWith(status.message(), "fake x 2: rank 0 was killed by SIGSEGV")) << status;
 }
 
@@ -83,7 +88,7 @@ TEST_F(LauncherTest, ThoseThatMayReturnDoSoAsOftenAsAllTogetherMay) {
   spec.restarts = 3;
   int deaths = 0;
   spec.on_death = [&](const std::string&, bool again) { deaths += again ? 1 : 0; };
-  const absl::Status status = RunChildren(spec, interrupt_);
+  const absl::Status status = RunChildren(spec, *interrupt_);
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
   EXPECT_TRUE(absl::StrContains(status.message(), "was killed by SIGKILL")) << status;
   EXPECT_EQ(deaths, 3);
@@ -94,7 +99,7 @@ TEST_F(LauncherTest, TheFirstCauseIsNamedNotItsConsequence) {
   const absl::Status status =
       RunChildren(Spec({Shell("rank 0", "trap 'echo peer lost; exit 1' TERM; sleep 60 & wait"),
                         Shell("rank 1", "sleep 0.2; exit 7")}),
-                  interrupt_);
+                  *interrupt_);
   EXPECT_TRUE(absl::StartsWith(status.message(), "fake x 2: rank 1 ended with exit code 7")) << status;
 }
 
@@ -102,7 +107,7 @@ TEST_F(LauncherTest, AHangNamesWhoIsMissingAndWhatWasLastKnown) {
   LaunchSpec spec = Spec({Shell("rank 0", "exit 0"), Shell("rank 1", "sleep 60")});
   spec.deadline = absl::Milliseconds(400);
   spec.last_known = [](int child) { return absl::StrCat("last heard of at step ", 10 + child); };
-  const absl::Status status = RunChildren(spec, interrupt_);
+  const absl::Status status = RunChildren(spec, *interrupt_);
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(status.message(),
             "fake x 2: not done after 400ms; still waiting for rank 1 (last heard of at step 11)");
@@ -112,7 +117,7 @@ TEST_F(LauncherTest, AServerThatOutlivesItsWorkersIsNamed) {
   LaunchSpec spec = Spec({Shell("rank 0", "sleep 0.1"), Shell("the server", "sleep 60")});
   spec.children[1].serves = true;
   spec.serving_after = absl::Milliseconds(300);
-  const absl::Status status = RunChildren(spec, interrupt_);
+  const absl::Status status = RunChildren(spec, *interrupt_);
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_TRUE(absl::EndsWith(status.message(), "still waiting for the server")) << status;
 }
@@ -120,14 +125,14 @@ TEST_F(LauncherTest, AServerThatOutlivesItsWorkersIsNamed) {
 TEST_F(LauncherTest, AServerMayEndALittleLater) {
   LaunchSpec spec = Spec({Shell("rank 0", "exit 0"), Shell("the server", "sleep 0.3")});
   spec.children[1].serves = true;
-  EXPECT_TRUE(RunChildren(spec, interrupt_).ok());
+  EXPECT_TRUE(RunChildren(spec, *interrupt_).ok());
 }
 
 TEST_F(LauncherTest, AChildThatIgnoresSigtermIsKilled) {
   const absl::Time begin = absl::Now();
   const absl::Status status = RunChildren(Spec({Shell("rank 0", "trap '' TERM; while :; do sleep 0.05; done"),
                                                 Shell("rank 1", "sleep 0.2; exit 1")}),
-                                          interrupt_);
+                                          *interrupt_);
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
   EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
 }
@@ -136,7 +141,7 @@ TEST_F(LauncherTest, AnInterruptEndsEverything) {
   LaunchSpec spec = Spec({Shell("rank 0", "echo ready; sleep 60"), Shell("rank 1", "sleep 60")});
   spec.on_line = [](int, const std::string&) { return kill(getpid(), SIGINT) == 0; };
   const absl::Time begin = absl::Now();
-  const absl::Status status = RunChildren(spec, interrupt_);
+  const absl::Status status = RunChildren(spec, *interrupt_);
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(status.message(), "interrupted (SIGINT)");
   EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
@@ -144,13 +149,29 @@ TEST_F(LauncherTest, AnInterruptEndsEverything) {
 
 TEST_F(LauncherTest, AnInterruptDuringAnEarlierLaunchStopsTheNext) {
   kill(getpid(), SIGTERM);
-  EXPECT_EQ(RunChildren(Spec({Shell("rank 0", "sleep 60")}), interrupt_).code(),
+  EXPECT_EQ(RunChildren(Spec({Shell("rank 0", "sleep 60")}), *interrupt_).code(),
             absl::StatusCode::kCancelled);
+}
+
+TEST_F(LauncherTest, ASignalThatAlsoEndedAChildIsAnInterrupt) {
+  // Schedulers signal all processes of a job at once, so both are found in one look.
+  LaunchSpec spec = Spec({Shell("rank 0", "echo $$; exec sleep 60"), Shell("rank 1", "sleep 60")});
+  pid_t child = 0;
+  spec.on_line = [&](int, const std::string& line) { return (child = atoi(line.c_str())) > 1; };
+  spec.check = [&] {
+    siginfo_t ended;
+    if (child > 1 && kill(child, SIGTERM) == 0 &&
+        waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT) == 0) {
+      kill(getpid(), SIGTERM);
+    }
+    return absl::OkStatus();
+  };
+  EXPECT_EQ(RunChildren(spec, *interrupt_).message(), "interrupted (SIGTERM)");
 }
 
 TEST_F(LauncherTest, ABinaryThatIsMissingIsNamed) {
   LaunchSpec spec = Spec({Shell("rank 0", "sleep 60"), {.name = "rank 1", .command = {"/no/such/trainer"}}});
-  const absl::Status status = RunChildren(spec, interrupt_);
+  const absl::Status status = RunChildren(spec, *interrupt_);
   EXPECT_EQ(status.message(), "fake x 2: cannot start rank 1: /no/such/trainer: No such file or directory");
 }
 
@@ -164,7 +185,7 @@ TEST_F(LauncherTest, TheEnvironmentIsOursPlusTheChilds) {
     said = line;
     return true;
   };
-  EXPECT_TRUE(RunChildren(spec, interrupt_).ok());
+  EXPECT_TRUE(RunChildren(spec, *interrupt_).ok());
   EXPECT_EQ(said, "ours 5");
   unsetenv("RANK");
 }
@@ -174,7 +195,7 @@ TEST_F(LauncherTest, WhatTheListenerDoesNotWantGoesToTheLog) {
   LaunchSpec spec = Spec({Shell("rank 0", "echo progress; echo words; echo complaint >&2")});
   spec.children[0].log_path = path;
   spec.on_line = [](int, const std::string& line) { return line == "progress"; };
-  EXPECT_TRUE(RunChildren(spec, interrupt_).ok());
+  EXPECT_TRUE(RunChildren(spec, *interrupt_).ok());
   std::stringstream text;
   text << std::ifstream(path).rdbuf();
   EXPECT_EQ(text.str().find("progress"), std::string::npos);
@@ -184,11 +205,11 @@ TEST_F(LauncherTest, WhatTheListenerDoesNotWantGoesToTheLog) {
 }
 
 TEST_F(LauncherTest, OutputIsReturnedAndAFailureIsTheLastLine) {
-  const auto output = RunForOutput({"/bin/sh", "-c", "echo a; echo b"}, absl::Seconds(5), interrupt_);
+  const auto output = RunForOutput({"/bin/sh", "-c", "echo a; echo b"}, absl::Seconds(5), *interrupt_);
   EXPECT_EQ(*output, "a\nb\n");
   const auto failed =
       RunForOutput({"/bin/sh", "-c", "echo noise >&2; echo 'trainer: no such file' >&2; exit 2"},
-                   absl::Seconds(5), interrupt_);
+                   absl::Seconds(5), *interrupt_);
   EXPECT_EQ(failed.status().message(), "trainer: no such file");
 }
 
@@ -200,7 +221,7 @@ TEST_F(LauncherTest, NothingSurvivesTheDeathOfTheLauncher) {
     close(fds[0]);
     LaunchSpec spec = Spec({Shell("rank 0", "trap '' TERM INT; echo $$; exec sleep 60")});
     spec.on_line = [&](int, const std::string& line) { return write(fds[1], line.data(), line.size()) > 0; };
-    _exit(RunChildren(spec, interrupt_).ok() ? 0 : 1);
+    _exit(RunChildren(spec, *interrupt_).ok() ? 0 : 1);
   }
   close(fds[1]);
   char text[32] = {};

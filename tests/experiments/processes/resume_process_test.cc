@@ -55,7 +55,7 @@ TEST_P(Killed, BySigtermACheckpointOfThatVeryStepIsKept) {
   const fs::path folder = fs::path(Out("stopped")) / "records" / "training-1" / Records() / "checkpoints";
   AwaitCheckpoint(folder, SomeStep());
   Kill(psring_, SIGTERM);
-  EXPECT_EQ(Wait(), 130) << output();
+  EXPECT_EQ(Wait(), 128 + SIGTERM) << output();
   EXPECT_TRUE(AllEnd());
   const std::string newest = ListCheckpoints(folder.string()).front().path;
   EXPECT_TRUE(absl::StrContains(output(), absl::StrCat("--resume ", newest))) << output();
