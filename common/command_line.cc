@@ -20,6 +20,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/check.h"
+#include "common/version.h"
 
 namespace psring {
 namespace {
@@ -311,6 +312,7 @@ void ParseOrExit(CLI::App& app, int argc, const char* const* argv) {
     const std::vector<std::string> path = absl::StrSplit(argv[0], '/');
     app.name(path.back());
   }
+  app.set_version_flag("--version", absl::StrCat(app.get_name(), " ", kVersion), "Print the version");
   const ParseOutcome outcome = Parse(app, std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
   if (outcome.proceed) return;
   std::fputs(outcome.text.c_str(), outcome.exit_code == 0 ? stdout : stderr);

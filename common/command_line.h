@@ -55,6 +55,4 @@ ValueCheck OneOf(const std::vector<std::string>& words);
 // "psring: MESSAGE" on stderr; returns `code`.
 int Fail(const std::string& program, const std::string& message, int code = 1);
 
-inline constexpr const char* kVersion = "0.1.0";
-
 }  // namespace psring

@@ -30,7 +30,6 @@ namespace {
 int Main(int argc, char** argv) {
   ForgetLauncher();  // our processes are numbered by us
   CLI::App app("Compares how data-parallel training keeps its replicas in step.", "psring");
-  app.set_version_flag("--version", absl::StrCat("psring ", kVersion), "Print the version");
   app.require_subcommand(1);
   RawExperimentFlags compare_raw, train_raw;
   // Curves end lower than they wander when the rate goes down to 0, and accuracies can be told apart sooner.

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/checkpoint_folder.h"
-#include "common/command_line.h"
 #include "common/records.h"
+#include "common/version.h"
 
 namespace psring {
 namespace {

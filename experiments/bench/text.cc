@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "common/byte_size.h"
 #include "common/collective_table.h"
-#include "common/command_line.h"
+#include "common/version.h"
 #include "experiments/build_info.h"
 #include "experiments/compare/plan_text.h"
 #include "experiments/compare/statistics.h"

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/command_line.h"
+#include "common/version.h"
 #include "experiments/build_info.h"
 
 namespace psring {
