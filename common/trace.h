@@ -50,7 +50,9 @@ struct Traffic {
 // Thread-safe. Holds at most `capacity` spans; later ones are counted and dropped, and the writer says so.
 class Trace {
  public:
-  explicit Trace(int rank, size_t capacity = 1 << 16, Clock clock = MonotonicNanos);
+  static constexpr size_t kCapacity = 1 << 16;
+
+  explicit Trace(int rank, size_t capacity = kCapacity, Clock clock = MonotonicNanos);
 
   int64_t Now() const { return clock_(); }
   int rank() const { return rank_; }

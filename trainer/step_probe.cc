@@ -97,7 +97,7 @@ void StepProbe::Count(const StepRecord& step) {
   }
   warm_ = true;
   ++steps_;
-  begins_[step.step] = step.begin_ns;
+  if (begins_.size() < Trace::kCapacity) begins_.emplace_back(step.step, step.begin_ns);
   const bool due = clock_() - read_ns_ >= kBetweenReadings;
   // Behind the first, second, fourth, ... step as well, so that short runs have a count near their end.
   if (due || steps_ >= next_sent_) ReadSent();
@@ -131,12 +131,14 @@ void StepProbe::Fill(const Trace& trace, RankResult& result) {
     result.wire_tx_bytes = std::llround(*sent * static_cast<double>(steps_));
   }
   const std::vector<TraceSpan> spans = trace.spans();
-  if (const std::optional<StepMeans> means = MeansOf(spans, begins_)) {
+  // Of a step that was repeated, the last begin.
+  const std::map<int64_t, int64_t> begins(begins_.rbegin(), begins_.rend());
+  if (const std::optional<StepMeans> means = MeansOf(spans, begins)) {
     result.computed_ms = means->computed_ms;
     result.update_ms = means->update_ms;
   }
   int64_t in_steps = 0;
-  for (const TraceSpan& span : spans) in_steps += begins_.contains(span.step) ? 1 : 0;
+  for (const TraceSpan& span : spans) in_steps += begins.contains(span.step) ? 1 : 0;
   result.probe_ms = (Ms(own_ns_) + SpanMs() * static_cast<double>(in_steps)) / static_cast<double>(steps_);
 }
 

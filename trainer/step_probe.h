@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -64,7 +65,9 @@ class StepProbe {
   };
 
   StepProbe(Counter sent, int ranks, Clock clock, Clock cost)
-      : sent_(std::move(sent)), ranks_(ranks), clock_(std::move(clock)), cost_(std::move(cost)) {}
+      : sent_(std::move(sent)), ranks_(ranks), clock_(std::move(clock)), cost_(std::move(cost)) {
+    begins_.reserve(Trace::kCapacity);
+  }
   void Count(const StepRecord& step);
   void ReadSent();
   void ReadDelay();
@@ -77,7 +80,9 @@ class StepProbe {
   Reading first_sent_, last_sent_, first_delay_, last_delay_;  // before the measured steps; among them
   int64_t read_ns_ = INT64_MIN, next_sent_ = 1;
   bool warm_ = false;  // a measured step has been seen
-  std::map<int64_t, int64_t> begins_;
+  // The number and begin of each measured step that can have spans in the trace. Reserved once: see Workplace
+  // in common/onednn/kernel.h for what a heap block per step would cost.
+  std::vector<std::pair<int64_t, int64_t>> begins_;
 };
 
 }  // namespace psring

@@ -12,6 +12,12 @@ namespace psring::onednn {
 
 // Where kernels work and what they share. Grows to the needs of the hungriest kernel, and stays. One thread
 // at a time.
+//
+// The scratch memory does not cover oneDNN's GEMM, which computes float32 linear layers on processors without
+// AVX-512: it allocates aligned buffers in each call, and no attribute replaces them. posix_memalign of glibc
+// 2.36 cuts such a buffer out of a larger block. If a small allocation that is never freed takes what was cut
+// off, the freed buffer is too small for the next call, and the heap grows by a buffer. So code that runs in
+// every step must not leave a small block on the heap each time: reserve a vector instead.
 class Workplace {
  public:
   // `activations`: what layers read and write; float32 or bfloat16.

@@ -1,6 +1,7 @@
 #include "trainer/step_probe.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 namespace psring {
 namespace {
@@ -93,6 +94,36 @@ TEST(StepProbe, CountsWhatMeasuredStepsSentByReadingNowAndThen) {
   EXPECT_EQ(bytes, 10'000);
   EXPECT_EQ(ReadingsOf(30, 150, bytes), 33);  // long steps: every one
   EXPECT_EQ(bytes, 30'000);
+}
+
+TEST(StepProbe, AllocatesNothingThatStaysForEachStep) {
+  auto probe = StepProbe::Start(nullptr, /*ranks=*/1, [] { return int64_t{0}; });
+  ASSERT_TRUE(probe.ok());
+  const auto allocated = [] {
+    const struct mallinfo2 heap = mallinfo2();
+    return heap.uordblks + heap.hblkhd;
+  };
+  // More steps than a trace has spans.
+  constexpr int64_t kSteps = 2 * Trace::kCapacity;
+  const size_t before = allocated();
+  for (int64_t step = 0; step < kSteps; ++step) probe->OnStep(StepRecord{.step = step}, [] {});
+  // malloc counts the few KB in its caches as allocated. A block of 64 bytes for each step would take 8 MiB.
+  EXPECT_LT(allocated(), before + (64 << 10));
+}
+
+TEST(StepProbe, TakesTheLastBeginOfARepeatedStep) {
+  auto probe = StepProbe::Start(nullptr);
+  ASSERT_TRUE(probe.ok());
+  Trace trace(0);
+  trace.Add({.kind = SpanKind::kBackward, .step = 7, .begin_ns = 0, .end_ns = 9'000'000});
+  for (const int64_t begin_ns : {1'000'000, 4'000'000}) {
+    StepRecord record{.step = 7};
+    record.begin_ns = begin_ns;
+    probe->OnStep(record, [] {});
+  }
+  RankResult result;
+  probe->Fill(trace, result);
+  EXPECT_DOUBLE_EQ(result.computed_ms, 5);
 }
 
 TEST(StepProbe, RefusesACounterThatCannotBeRead) {
