@@ -10,7 +10,6 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "common/check.h"
 #include "common/file_descriptor.h"
 
@@ -36,8 +35,9 @@ absl::Status Taken(const std::string& path) {
 // Appends the folders that it creates to `made`, outermost first. 0, or errno: EEXIST if `path` exists.
 int MakeFolders(const fs::path& path, std::vector<std::string>& made) {
   if (mkdir(path.c_str(), 0777) != 0) {
+    if (errno != ENOENT) return errno;
     const fs::path parent = path.parent_path();
-    if (errno != ENOENT || parent.empty() || parent == path) return errno;
+    if (parent.empty() || parent == path) return ENOENT;
     if (const int error = MakeFolders(parent, made); error != 0 && error != EEXIST) return error;
     if (mkdir(path.c_str(), 0777) != 0) return errno;
   }
@@ -75,7 +75,6 @@ absl::Status RunClaim::Take() {
   for (int attempt = 0; attempt < kAttempts && error == ENOENT; ++attempt) {
     error = MakeFolders(path_, made_);
     if (error == EEXIST) {
-      if (named_here_) return Taken(path_);
       struct stat info;
       if (stat(path_.c_str(), &info) == 0 && !S_ISDIR(info.st_mode))
         return CannotWrite(path_, "it is a file");
