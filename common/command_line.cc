@@ -119,6 +119,7 @@ class Reader {
           absl::StrCat(name, " is given twice", collecting_ ? "; separate its values by commas" : ""));
     }
     if (option->get_items_expected_min() == 0) {  // a switch: "--deterministic" or "--deterministic=false"
+      if (equals != std::string::npos) PSRING_RETURN_IF_ERROR(CheckSwitch(name, word.substr(equals + 1)));
       words_.push_back(equals == std::string::npos ? name : absl::StrCat(name, word.substr(equals)));
       return absl::OkStatus();
     }
@@ -139,6 +140,13 @@ class Reader {
     words_.push_back(name);
     words_.push_back(std::move(value));
     return absl::OkStatus();
+  }
+
+  // CLI11 throws what is no CLI::Error for numbers that are too large.
+  static absl::Status CheckSwitch(const std::string& name, const std::string& value) {
+    bool unused;
+    if (absl::SimpleAtob(value, &unused)) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(name, ": '", value, "' is neither true nor false"));
   }
 
   CLI::App* FindCommand(const std::string& word) const {

@@ -4,6 +4,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 
 namespace psring {
 namespace {
@@ -123,6 +124,17 @@ TEST(Parse, ValueThatIsMissingOrGivenTwiceIsRefused) {
   Door door;
   ExpectFine(door, {"compare", "--label", "a", "--label", "b"});
   EXPECT_EQ(door.labels, (std::vector<std::string>{"a", "b"})) << "collected one by one";
+}
+
+TEST(Parse, ValueOfASwitchIsTrueOrFalse) {
+  Door door;
+  EXPECT_TRUE(Parse(door.app, {"compare", "--dry_run=true", "--no_eval=false"}).proceed);
+  EXPECT_TRUE(door.dry_run);
+  EXPECT_TRUE(door.evaluate);
+  for (const char* value : {"abc", "", "2", "99999999999999999999"}) {
+    EXPECT_EQ(Error({"compare", absl::StrCat("--dry_run=", value)}),
+              absl::StrCat("psring compare: --dry_run: '", value, "' is neither true nor false"));
+  }
 }
 
 TEST(Parse, NumbersThatAreNoneOrOutOfRangeAreRefused) {
