@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -325,8 +326,27 @@ void ParseOrExit(CLI::App& app, int argc, const char* const* argv) {
   std::exit(outcome.exit_code);
 }
 
+std::string Printable(const std::string& text) {
+  std::string printable;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const unsigned char next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
+    const bool of_ascii = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f;
+    const bool of_latin1 = byte == 0xc2 && next >= 0x80 && next < 0xa0;  // U+0080 to U+009F, in UTF-8
+    if (of_ascii) {
+      absl::StrAppendFormat(&printable, "\\x%02x", byte);
+    } else if (of_latin1) {
+      absl::StrAppendFormat(&printable, "\\x%02x", next);
+      ++i;
+    } else {
+      printable += text[i];
+    }
+  }
+  return printable;
+}
+
 int Fail(const std::string& program, const std::string& message, int code) {
-  std::fprintf(stderr, "%s: %s\n", program.c_str(), message.c_str());
+  std::fprintf(stderr, "%s: %s\n", program.c_str(), Printable(message).c_str());
   return code;
 }
 
