@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -120,6 +121,7 @@ class Reader {
           absl::StrCat(name, " is given twice", collecting_ ? "; separate its values by commas" : ""));
     }
     if (option->get_items_expected_min() == 0) {  // a switch: "--deterministic" or "--deterministic=false"
+      if (equals != std::string::npos) PSRING_RETURN_IF_ERROR(CheckSwitch(name, word.substr(equals + 1)));
       words_.push_back(equals == std::string::npos ? name : absl::StrCat(name, word.substr(equals)));
       return absl::OkStatus();
     }
@@ -140,6 +142,13 @@ class Reader {
     words_.push_back(name);
     words_.push_back(std::move(value));
     return absl::OkStatus();
+  }
+
+  // CLI11 throws what is no CLI::Error for numbers that are too large.
+  static absl::Status CheckSwitch(const std::string& name, const std::string& value) {
+    bool unused;
+    if (absl::SimpleAtob(value, &unused)) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(name, ": '", value, "' is neither true nor false"));
   }
 
   CLI::App* FindCommand(const std::string& word) const {
@@ -319,8 +328,27 @@ void ParseOrExit(CLI::App& app, int argc, const char* const* argv) {
   std::exit(outcome.exit_code);
 }
 
+std::string Printable(const std::string& text) {
+  std::string printable;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const unsigned char next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
+    const bool of_ascii = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f;
+    const bool of_latin1 = byte == 0xc2 && next >= 0x80 && next < 0xa0;  // U+0080 to U+009F, in UTF-8
+    if (of_ascii) {
+      absl::StrAppendFormat(&printable, "\\x%02x", byte);
+    } else if (of_latin1) {
+      absl::StrAppendFormat(&printable, "\\x%02x", next);
+      ++i;
+    } else {
+      printable += text[i];
+    }
+  }
+  return printable;
+}
+
 int Fail(const std::string& program, const std::string& message, int code) {
-  std::fprintf(stderr, "%s: %s\n", program.c_str(), message.c_str());
+  std::fprintf(stderr, "%s: %s\n", program.c_str(), Printable(message).c_str());
   return code;
 }
 

@@ -52,7 +52,11 @@ ValueCheck RealNumber(const RealRange& range);
 
 ValueCheck OneOf(const std::vector<std::string>& words);
 
-// "psring: MESSAGE" on stderr; returns `code`.
+// `text` with its control characters, except newlines and tabs, as "\x1b": part of it may come from another
+// process, and is not to move the terminal's cursor.
+std::string Printable(const std::string& text);
+
+// "psring: MESSAGE" on stderr, printable; returns `code`.
 int Fail(const std::string& program, const std::string& message, int code = 1);
 
 }  // namespace psring

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -334,6 +335,16 @@ std::vector<std::string> TrainingArguments(const TrainingOptions& options) {
                                                : absl::StrCat(entry.row.flag, "=", entry.text));
   }
   return arguments;
+}
+
+absl::StatusOr<TrainingOptions> TrainingOptionsOf(const std::vector<std::string>& arguments) {
+  TrainingOptions options;
+  CLI::App app("", "training");
+  app.set_help_flag();
+  AddTrainingFlags(app, options);
+  const ParseOutcome outcome = Parse(app, arguments);
+  if (outcome.proceed) return options;
+  return absl::InvalidArgumentError(absl::StripTrailingAsciiWhitespace(outcome.text));
 }
 
 absl::Status CheckFlagValues(const TrainingOptions& options) {

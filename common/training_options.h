@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace CLI {
 class App;
@@ -124,6 +125,10 @@ absl::Status ApplyWorkload(TrainingOptions& options);
 
 // The flags that reproduce `options`, for a child process. Those at their default are left out.
 std::vector<std::string> TrainingArguments(const TrainingOptions& options);
+
+// The options that such flags stand for. InvalidArgument, in one line, where one is unknown, has a bad value or
+// is given twice.
+absl::StatusOr<TrainingOptions> TrainingOptionsOf(const std::vector<std::string>& arguments);
 
 // Checks what can be checked without the data, the model table or the machine. One line, with the flag's name
 // and what to do.

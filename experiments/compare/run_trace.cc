@@ -5,12 +5,14 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "experiments/report/untrusted_json.h"
 #include "ring_worker/schedule.h"
 
 namespace psring {
@@ -20,11 +22,13 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostArrows = 20000;  // of a launch
 constexpr double kInside = 0.001;      // us: a flow belongs to the span that its moment lies in
+constexpr double kNoTime = std::numeric_limits<double>::infinity();
 
-// The events of a rank's trace: a bare list of objects, an array, or {"traceEvents": [...]}.
+// The events of a rank's trace, which may come from another machine: a bare list of objects, an array, or
+// {"traceEvents": [...]}.
 Json Events(const std::string& text) {
-  Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) json = Json::parse(absl::StrCat("[", text, "]"), nullptr, false);
+  Json json = ParseUntrusted(text);
+  if (json.is_discarded()) json = ParseUntrusted(absl::StrCat("[", text, "]"));
   if (json.is_object() && json.contains("traceEvents")) json = json["traceEvents"];
   if (json.is_object()) return Json::array({json});
   return json.is_array() ? json : Json::array();
@@ -39,13 +43,24 @@ using What = std::pair<int64_t, int64_t>;  // step and bucket
 // What belongs together, by rank.
 using Flights = std::map<What, std::map<int64_t, Flight>>;
 
+// A whole number from 0 to INT32_MAX, as our traces have them; null where there is none.
+std::optional<int64_t> WholeAt(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_number_unsigned() || found->get<uint64_t>() > INT32_MAX) {
+    return std::nullopt;
+  }
+  return found->get<int64_t>();
+}
+
 void NoteFlight(const Json& event, Flights& flights) {
-  if (event.value("ph", "") != "X" || event.value("name", "") != "communication") return;
-  const Json& args = event["args"];
-  const int64_t rank = event["pid"].get<int64_t>();
-  const double ts = event["ts"].get<double>();
-  flights[{args["step"].get<int64_t>(), args["bucket"].get<int64_t>()}][rank] = {
-      rank, event["tid"].get<int64_t>(), ts, ts + event["dur"].get<double>()};
+  if (TextAt(event, "ph") != "X" || TextAt(event, "name") != "communication") return;
+  const auto args = event.find("args");
+  if (args == event.end() || !args->is_object()) return;
+  const auto step = WholeAt(*args, "step"), bucket = WholeAt(*args, "bucket");
+  const auto rank = WholeAt(event, "pid"), lane = WholeAt(event, "tid");
+  if (!step || !bucket || !rank || !lane) return;
+  const double ts = NumberAt(event, "ts", 0);
+  flights[{*step, *bucket}][*rank] = {*rank, *lane, ts, ts + NumberAt(event, "dur", 0)};
 }
 
 // Who sends to whom at all in an all-reduce of this launch.
@@ -182,12 +197,13 @@ std::string TraceJson(const std::vector<LaunchTrace>& launches) {
     Flights flights;
     for (const std::string& text : launch.ranks) {
       for (const Json& event : Events(text)) {
-        lines.push_back(event.dump());
-        if (!event.contains("ts")) continue;
+        if (!event.is_object()) continue;
+        lines.push_back(DumpUntrusted(event));
+        const double ts = NumberAt(event, "ts", kNoTime);
+        if (ts == kNoTime) continue;
         NoteFlight(event, flights);
-        const double ts = event["ts"].get<double>();
         begin = std::min(begin, ts);
-        end = std::max(end, ts + event.value("dur", 0.0));
+        end = std::max(end, ts + NumberAt(event, "dur", 0));
       }
     }
     if (begin > end) continue;

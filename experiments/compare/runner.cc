@@ -15,7 +15,6 @@
 #include "common/cuda_device.h"
 #include "common/records.h"
 #include "common/rendezvous.h"
-#include "common/server_arguments.h"
 #include "common/trace.h"
 #include "experiments/compare/checkpoints.h"
 #include "experiments/compare/launches.h"
@@ -24,6 +23,7 @@
 #include "experiments/processes/launcher.h"
 #include "experiments/processes/mpirun.h"
 #include "experiments/processes/temporary_folder.h"
+#include "experiments/processes/training_job.h"
 
 namespace psring {
 namespace {
@@ -60,6 +60,8 @@ struct Ground {
   int NodeOfRank(int rank) const {
     return site.nodes != nullptr ? layout.NodeOfRank(rank) : rank / ranks_per_process;
   }
+  // Of several machines this psring starts the processes of node 0 only.
+  bool IsHere(int node) const { return site.nodes == nullptr || node == 0; }
   // Only beside psring itself: what it goes on from is in a folder there, and so is who starts it again.
   bool Returns(const Configuration& configuration, int server) const {
     return ServerReturns(configuration.training, configuration.servers()) &&
@@ -71,38 +73,18 @@ struct Ground {
   }
 };
 
-absl::StatusOr<Ground> Prepare(const Site& site, int ranks_per_process, int attempt) {
-  Ground ground{.site = site, .ranks_per_process = ranks_per_process, .attempt = attempt};
+absl::StatusOr<Ground> Prepare(const Site& site, const TrainingOptions& training, int attempt) {
+  Ground ground{.site = site, .ranks_per_process = training.ranks_per_process, .attempt = attempt};
   if (site.cluster != nullptr) {
     PSRING_ASSIGN_OR_RETURN(ground.store, site.cluster->HostStore(ground.store_host));
     return ground;
   }
   if (site.nodes != nullptr) {
-    ground.layout = {site.nodes->options().nodes,
-                     std::max(1, site.nodes->options().per_node) * ranks_per_process};
+    ground.layout = site.nodes->LayoutOf(training);
   }
   ground.store_host = ground.Address(0);
   PSRING_ASSIGN_OR_RETURN(ground.store, RendezvousServer::Start(ground.store_host, 0));
   return ground;
-}
-
-// Where the store is, and that psring hosts it.
-std::vector<std::string> StoreEnvironment(const Ground& ground) {
-  return {absl::StrCat("MASTER_ADDR=", ground.store_host), absl::StrCat("MASTER_PORT=", ground.store->port()),
-          "PSRING_STORE_HOSTED=1"};
-}
-
-// What torchrun would set, which counts processes.
-std::vector<std::string> Environment(const Configuration& configuration, int process, const Ground& ground) {
-  std::vector<std::string> environment = StoreEnvironment(ground);
-  const bool spread = ground.site.nodes != nullptr;
-  const int local_size =
-      spread ? ground.layout.per_node / ground.ranks_per_process : configuration.processes();
-  environment.insert(environment.end(),
-                     {absl::StrCat("RANK=", process), absl::StrCat("LOCAL_RANK=", process % local_size),
-                      absl::StrCat("WORLD_SIZE=", configuration.processes()),
-                      absl::StrCat("LOCAL_WORLD_SIZE=", local_size)});
-  return environment;
 }
 
 bool GoesOnWithoutAWorker(const Configuration& configuration) {
@@ -118,28 +100,34 @@ std::vector<std::string> StateArguments(const TrainingOptions& training, const s
           absl::StrCat("--checkpoint_every=", training.checkpoint_every)};
 }
 
-std::vector<std::string> TrainerCommand(const Configuration& configuration, const Site& site,
-                                        const std::string& folder, const Binaries& binaries) {
-  std::vector<std::string> command = {binaries.trainer, "--rendezvous=env://", "--progress=json",
-                                      absl::StrCat("--record=", folder)};
-  if (site.metrics_port >= 0) command.push_back(absl::StrCat("--metrics_port=", site.metrics_port));
-  for (const std::string& argument : TrainingArguments(configuration.training)) command.push_back(argument);
-  return command;
+TrainingJob JobOf(const Configuration& configuration, const Ground& ground) {
+  TrainingJob job{.training = configuration.training,
+                  .workers = configuration.ranks(),
+                  .servers = configuration.servers(),
+                  .outlives_workers = configuration.servers() > 0 && GoesOnWithoutAWorker(configuration),
+                  .store_host = ground.store_host,
+                  .store_port = ground.store->port()};
+  job.local_processes = ground.site.nodes != nullptr ? ground.layout.per_node / ground.ranks_per_process
+                                                     : configuration.processes();
+  return job;
 }
 
-ChildSpec Trainer(const Configuration& configuration, int process, const Ground& ground,
-                  const std::string& folder, const Binaries& binaries) {
+// `node`: of a virtual cluster, or a machine.
+JobHost HostOf(const Ground& ground, int node, const std::string& folder, const Binaries& binaries) {
+  return {.binaries = binaries,
+          .records = folder,
+          .address = ground.Address(node),
+          .gpus = CudaDeviceCount(),
+          .metrics_port = ground.site.metrics_port};
+}
+
+ChildSpec Trainer(const TrainingJob& job, int process, const Ground& ground, const std::string& folder,
+                  const Binaries& binaries) {
   const int each = ground.ranks_per_process, first = process * each, last = first + each - 1;
-  const std::string joint = each == 2 ? " and " : " to ";
-  ChildSpec child{.name = each == 1 ? absl::StrCat("rank ", first)
-                                    : absl::StrCat("the process of ranks ", first, joint, last),
-                  .command = TrainerCommand(configuration, ground.site, folder, binaries),
-                  .environment = Environment(configuration, process, ground),
-                  .log_path = ground.LogPath(folder, each == 1 ? absl::StrCat("rank", first)
-                                                               : absl::StrCat("ranks", first, "-", last)),
-                  .may_die = configuration.servers() > 0 && GoesOnWithoutAWorker(configuration)};
   const int node = ground.NodeOfRank(first);
-  child.command.push_back(absl::StrCat("--bind=", ground.Address(node)));
+  ChildSpec child = TrainerProcess(job, HostOf(ground, node, folder, binaries), process);
+  child.log_path = ground.LogPath(
+      folder, each == 1 ? absl::StrCat("rank", first) : absl::StrCat("ranks", first, "-", last));
   const std::string interface = ground.cluster() != nullptr ? ground.cluster()->interface() : "";
   if (!interface.empty()) child.command.push_back(absl::StrCat("--count_interface=", interface));
   ground.Place(node, child);
@@ -147,18 +135,18 @@ ChildSpec Trainer(const Configuration& configuration, int process, const Ground&
 }
 
 // All ranks behind one child: MPI wants its processes started by its own hand, which numbers them.
-absl::StatusOr<ChildSpec> Mpirun(const Configuration& configuration, const Ground& ground,
-                                 const std::string& folder, const Binaries& binaries) {
+absl::StatusOr<ChildSpec> Mpirun(const Configuration& configuration, const TrainingJob& job,
+                                 const Ground& ground, const std::string& folder, const Binaries& binaries) {
   PSRING_ASSIGN_OR_RETURN(
       const MpirunCommand mpirun,
       FindMpirun({.ranks = configuration.workers, .transport = configuration.training.fabric}));
   ChildSpec child{.name = "mpirun",
                   .command = mpirun.prefix,
-                  .environment = StoreEnvironment(ground),
+                  .environment = StoreEnvironment(job),
                   .log_path = ground.LogPath(folder, "mpirun"),
                   .keeps = mpirun.folder};
-  for (const std::string& word : TrainerCommand(configuration, ground.site, folder, binaries))
-    child.command.push_back(word);
+  const JobHost host{.binaries = binaries, .records = folder, .metrics_port = ground.site.metrics_port};
+  for (const std::string& word : TrainerCommand(job.training, host)) child.command.push_back(word);
   for (const std::string& variable : mpirun.environment) child.environment.push_back(variable);
   // Empty, in case somebody has numbered psring itself.
   for (const char* variable : {"RANK=", "WORLD_SIZE=", "LOCAL_RANK="}) child.environment.push_back(variable);
@@ -168,38 +156,22 @@ absl::StatusOr<ChildSpec> Mpirun(const Configuration& configuration, const Groun
 // One process for all: it needs no store and no server.
 ChildSpec VirtualTrainer(const Configuration& configuration, const std::string& folder,
                          const Binaries& binaries) {
-  ChildSpec child{.name = "the virtual clock",
-                  .command = TrainerCommand(configuration, Site(), folder, binaries),
-                  .environment = {"RANK=", "WORLD_SIZE=", "LOCAL_RANK="},
-                  .log_path = absl::StrCat(folder, "/log-virtual.txt")};
+  ChildSpec child{
+      .name = "the virtual clock",
+      .command = TrainerCommand(configuration.training, {.binaries = binaries, .records = folder}),
+      .environment = {"RANK=", "WORLD_SIZE=", "LOCAL_RANK="},
+      .log_path = absl::StrCat(folder, "/log-virtual.txt")};
   std::erase(child.command, "--rendezvous=env://");
   child.command.push_back(absl::StrCat("--workers=", configuration.workers));
   return child;
 }
 
-ChildSpec Server(const Configuration& configuration, int server, const Ground& ground,
+ChildSpec Server(const Configuration& configuration, const TrainingJob& job, int server, const Ground& ground,
                  const std::string& folder, const Binaries& binaries) {
-  const int servers = configuration.servers();
   const int node = ground.NodeOf(configuration, server);
-  ChildSpec child{.name = servers == 1 ? "the server" : absl::StrCat("server ", server),
-                  .command = {binaries.ps_server},
-                  .environment = Environment(configuration, 0, ground),
-                  .log_path = ground.LogPath(folder, absl::StrCat("server", server)),
-                  .serves = true,
-                  .may_return = ground.Returns(configuration, server)};
-  for (const std::string& argument :
-       ServerArguments(configuration.training,
-                       {.server = server,
-                       .servers = servers,
-                       .workers = configuration.workers,
-                       .rendezvous = absl::StrFormat("tcp://%s:%d", ground.store_host, ground.store->port()),
-                       .bind = ground.Address(node),
-                       .record = folder,
-                       .local_rank = configuration.training.server_placement == "colocated" ? server : 0,
-                       .gpus = CudaDeviceCount(),
-                       .metrics_port = ground.site.metrics_port})) {
-    child.command.push_back(argument);
-  }
+  ChildSpec child = ServerProcess(job, HostOf(ground, node, folder, binaries), server);
+  child.log_path = ground.LogPath(folder, absl::StrCat("server", server));
+  child.may_return = ground.Returns(configuration, server);
   if (child.may_return) {
     for (const std::string& argument : StateArguments(configuration.training, folder, ground.attempt)) {
       child.command.push_back(argument);
@@ -285,23 +257,26 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
                      double expected_s, int attempt, const Binaries& binaries, const Site& site,
                      const Interrupt& interrupt, Display& display, int& restarts) {
   const int each = configuration.training.ranks_per_process;
-  PSRING_ASSIGN_OR_RETURN(const Ground ground, Prepare(site, each, attempt));
+  PSRING_ASSIGN_OR_RETURN(const Ground ground, Prepare(site, configuration.training, attempt));
+  const TrainingJob job = JobOf(configuration, ground);
   LaunchSpec spec{.what = configuration.name(), .restarts = restarts};
   const bool simulated = configuration.simulated();
   if (simulated) spec.children.push_back(VirtualTrainer(configuration, folder, binaries));
   const bool by_mpirun = configuration.backend() == "mpi" && !simulated;
   if (by_mpirun) {
-    PSRING_ASSIGN_OR_RETURN(ChildSpec mpirun, Mpirun(configuration, ground, folder, binaries));
+    PSRING_ASSIGN_OR_RETURN(ChildSpec mpirun, Mpirun(configuration, job, ground, folder, binaries));
     spec.children.push_back(std::move(mpirun));
     spec.grace = absl::Seconds(8);  // mpirun ends its ranks in turn, by SIGTERM and SIGKILL
     spec.is_noise = IsMpirunsFrame;
   }
   for (int process = 0; process < configuration.processes() && !by_mpirun && !simulated; ++process) {
-    spec.children.push_back(Trainer(configuration, process, ground, folder, binaries));
+    if (!ground.IsHere(ground.NodeOfRank(process * each))) continue;
+    spec.children.push_back(Trainer(job, process, ground, folder, binaries));
   }
   // Last, so that a child's number says which ranks it carries.
   for (int server = 0; server < configuration.servers() && !simulated; ++server) {
-    spec.children.push_back(Server(configuration, server, ground, folder, binaries));
+    if (!ground.IsHere(ground.NodeOf(configuration, server))) continue;
+    spec.children.push_back(Server(configuration, job, server, ground, folder, binaries));
   }
   spec.deadline = absl::Seconds(2 * configuration.training.timeout_s + 30 + 10 * expected_s);
 
@@ -338,15 +313,10 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
   display.Redraw(absl::StrCat(label, configuration.name(), "  ", progress.Bar()));
 
   if (site.nodes == nullptr) return RunChildren(spec, interrupt);
-  std::vector<int> place;
-  for (int rank = 0; rank < configuration.ranks(); rank += each) place.push_back(ground.NodeOfRank(rank));
-  for (int server = 0; server < configuration.servers(); ++server) {
-    place.push_back(ground.NodeOf(configuration, server));
-  }
-  PSRING_RETURN_IF_ERROR(site.nodes->HandOut(place, spec));
+  PSRING_RETURN_IF_ERROR(site.nodes->HandOut(job, spec));
   const absl::Time deadline = absl::Now() + spec.deadline;
   const absl::Status own = RunChildren(spec, interrupt);
-  return site.nodes->Gather(own, folder, deadline, /*may_restart=*/restarts > 0, interrupt);
+  return site.nodes->Gather(own, folder, deadline, /*may_restart=*/restarts > 0, interrupt, display);
 }
 
 // As torchrun does: a process of the job has died, so all of it ends, and begins again from its last

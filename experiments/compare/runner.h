@@ -10,16 +10,13 @@
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/nodes.h"
 #include "experiments/processes/progress.h"
+#include "experiments/processes/training_job.h"
 #include "experiments/report/live_run.h"
 #include "experiments/virtual_cluster/virtual_cluster.h"
 
 namespace psring {
 
-// The binaries that stand beside this one.
-struct Binaries {
-  std::string trainer, ps_server;
-  std::vector<std::string> all() const { return {trainer, ps_server}; }
-};
+// In the folder of this program. NotFound names the one that is missing.
 absl::StatusOr<Binaries> FindBinaries();
 
 // What the trainer can do: `trainer --describe`.

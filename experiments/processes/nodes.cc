@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "common/begin_together.h"
 #include "common/check.h"
+#include "common/cuda_device.h"
 #include "common/records.h"
 #include "common/trace.h"
 #include "experiments/processes/temporary_folder.h"
@@ -22,7 +23,6 @@
 namespace psring {
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr absl::Duration kLook = absl::Milliseconds(100);
@@ -31,6 +31,8 @@ constexpr absl::Duration kForTheCause = absl::Milliseconds(1500);
 // Until node 0 says what becomes of a launch that has failed here: it ends its own processes first.
 constexpr absl::Duration kForTheVerdict = absl::Seconds(30);
 constexpr int kClockReadings = 20;
+constexpr size_t kMostNameBytes = 256;         // of a host
+constexpr size_t kMostReportBytes = 64 << 10;  // of what another node says went wrong
 
 bool WasKilled(const absl::Status& status) {
   return absl::StrContains(status.message(), "was killed by SIG");
@@ -42,16 +44,22 @@ std::string HostName() {
   return host;
 }
 
+absl::Status CheckNames(const std::vector<std::string>& names) {
+  for (size_t node = 0; node < names.size(); ++node) {
+    if (names[node].empty() || names[node].size() > kMostNameBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("node ", node, " sent a name or address of ",
+                                                     names[node].size(), " bytes; start it with psring"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // A node's psring prints it behind its own name.
 absl::Status Lost(const absl::Status& status) {
   return absl::Status(absl::StatusCode::kUnavailable, status.message());
 }
 
 }  // namespace
-
-int ServerNodes(const TrainingOptions& training) {
-  return training.server_placement == "dedicated" ? ServersOf(training, 1) : 0;
-}
 
 absl::Status CheckNodes(const NodesOptions& options) {
   if (!options.network.bind.empty() && !options.network.interface.empty()) {
@@ -70,61 +78,6 @@ absl::Status CheckNodes(const NodesOptions& options) {
         "--master_addr is for several machines; give --nnodes, or leave it out");
   }
   return absl::OkStatus();
-}
-
-int NodeLayout::NodeOfServer(const std::string& placement, int server, int servers) const {
-  if (placement == "dedicated") return nodes - servers + server;
-  return placement == "colocated" ? NodeOfRank(server) : 0;
-}
-
-std::string ToJson(const NodeOrder& order) {
-  Json processes = Json::array();
-  for (const NodeOrder::Process& process : order.processes) {
-    processes.push_back({{"name", process.name},
-                         {"program", process.program},
-                         {"arguments", process.arguments},
-                         {"environment", process.environment},
-                         {"serves", process.serves},
-                         {"may_die", process.may_die}});
-  }
-  return Json{{"what", order.what},
-              {"deadline_s", order.deadline_s},
-              {"over", order.over},
-              {"failure", order.failure},
-              {"processes", processes}}
-      .dump();
-}
-
-absl::StatusOr<NodeOrder> NodeOrderFromJson(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  const absl::Status strange =
-      absl::InvalidArgumentError("node 0 sent an order that this psring does not know");
-  const auto texts = [](const Json& list) {
-    std::vector<std::string> strings;
-    for (const Json& one : list) {
-      if (one.is_string()) strings.push_back(one.get<std::string>());
-    }
-    return strings;
-  };
-  if (!json.is_object() || !json.contains("processes") || !json["processes"].is_array()) return strange;
-  NodeOrder order{.what = json.value("what", ""),
-                  .deadline_s = json.value("deadline_s", 0.0),
-                  .over = json.value("over", false),
-                  .failure = json.value("failure", "")};
-  for (const Json& process : json["processes"]) {
-    if (!process.is_object() || !process.contains("arguments") || !process.contains("environment")) {
-      return strange;
-    }
-    order.processes.push_back({.name = process.value("name", ""),
-                               .program = process.value("program", ""),
-                               .arguments = texts(process["arguments"]),
-                               .environment = texts(process["environment"]),
-                               .serves = process.value("serves", false),
-                               .may_die = process.value("may_die", false)});
-    const std::string& program = order.processes.back().program;
-    if (program != "trainer" && program != "ps_server") return strange;
-  }
-  return order;
 }
 
 absl::StatusOr<std::string> OnClock(const ClockMap& clock, const std::string& name, const std::string& text) {
@@ -173,6 +126,8 @@ absl::StatusOr<std::unique_ptr<Nodes>> Nodes::Join(const NodesOptions& options,
   PSRING_RETURN_IF_ERROR(RequireEqualFlags(*nodes->meeting_, flags));
   PSRING_ASSIGN_OR_RETURN(nodes->addresses_, nodes->meeting_->Exchange("addresses", address));
   PSRING_ASSIGN_OR_RETURN(nodes->hosts_, nodes->meeting_->Exchange("hosts", HostName()));
+  PSRING_RETURN_IF_ERROR(CheckNames(nodes->addresses_));
+  PSRING_RETURN_IF_ERROR(CheckNames(nodes->hosts_));
   PSRING_RETURN_IF_ERROR(nodes->CompareClocks());
   return nodes;
 }
@@ -206,14 +161,29 @@ void Nodes::End(const absl::Status& status) {
   for (int node = 1; node < options_.nodes; ++node) (void)meeting_->Set(Key("order", node), ToJson(order));
 }
 
-absl::StatusOr<std::string> Nodes::WaitFor(const std::string& key, absl::Time deadline,
-                                           const std::string& whom, const Interrupt& interrupt) {
+absl::Status Nodes::WaitFor(const Wanted& wanted, const Interrupt& interrupt, Display& display) {
+  absl::Time deadline = wanted.deadline;
+  std::string refused;
+  absl::Status why;
   while (true) {
-    PSRING_ASSIGN_OR_RETURN(const std::optional<std::string> value, meeting_->TryGet(key, whom));
-    if (value.has_value()) return *value;
+    if (leads()) PSRING_RETURN_IF_ERROR(Trouble());
+    const absl::StatusOr<std::optional<std::string>> value = meeting_->TryGet(wanted.key, wanted.whom);
+    if (!value.ok()) return Lost(value.status());
+    if (value->has_value() && (why.ok() || **value != refused)) {
+      const absl::Status taken = wanted.take(**value);
+      if (taken.ok()) return taken;
+      if (why.ok()) {
+        deadline = std::min(deadline, absl::Now() + wanted.patience);
+        display.Say(absl::StrCat("note:      ignored ", wanted.what, ": ", taken.message()));
+      }
+      why = taken;
+      refused = **value;
+    }
     PSRING_RETURN_IF_ERROR(interrupt.Check());
     if (absl::Now() >= deadline) {
-      return absl::DeadlineExceededError(absl::StrCat("waited too long for ", whom));
+      return absl::DeadlineExceededError(
+          absl::StrCat("waited too long for ", wanted.whom,
+                       why.ok() ? "" : absl::StrCat("; ignored ", wanted.what, ": ", why.message())));
     }
     absl::SleepFor(kLook);
   }
@@ -227,8 +197,10 @@ absl::Status Nodes::Trouble() {
   const std::pair<std::string, std::string> code_and_why =
       absl::StrSplit(**reported, absl::MaxSplits(' ', 1));
   int code = 0;
-  (void)absl::SimpleAtoi(code_and_why.first, &code);
-  return absl::Status(static_cast<absl::StatusCode>(code), code_and_why.second);
+  const bool known = absl::SimpleAtoi(code_and_why.first, &code) && code > 0 &&
+                     code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
+  if (!known) return absl::OkStatus();  // no node writes that
+  return absl::Status(static_cast<absl::StatusCode>(code), code_and_why.second.substr(0, kMostReportBytes));
 }
 
 void Nodes::Report(const char* key, const absl::Status& status) {
@@ -245,39 +217,58 @@ bool Nodes::AllFollow() {
   return true;
 }
 
-absl::Status Nodes::HandOut(const std::vector<int>& place, LaunchSpec& spec) {
-  std::vector<NodeOrder> orders(static_cast<size_t>(options_.nodes));
-  std::vector<ChildSpec> own;
-  for (size_t i = 0; i < spec.children.size(); ++i) {
-    ChildSpec& child = spec.children[i];
-    if (place[i] == 0) {
-      own.push_back(std::move(child));
-      continue;
-    }
-    NodeOrder::Process process{.name = child.name,
-                               .program = fs::path(child.command.front()).filename().string(),
-                               .environment = child.environment,
-                               .serves = child.serves,
-                               .may_die = child.may_die};
-    for (size_t k = 1; k < child.command.size(); ++k) {
-      // Records stay in a folder of that machine's until they are sent.
-      if (!absl::StartsWith(child.command[k], "--record=")) process.arguments.push_back(child.command[k]);
-    }
-    orders[static_cast<size_t>(place[i])].processes.push_back(std::move(process));
-  }
-  spec.children = std::move(own);
+NodeLayout Nodes::LayoutOf(const TrainingOptions& training) const {
+  return {.nodes = options_.nodes, .per_node = std::max(1, options_.per_node) * training.ranks_per_process};
+}
+
+absl::Status Nodes::HandOut(const TrainingJob& job, LaunchSpec& spec) {
+  job_ = job;
+  TrainingOptions training = job.training;
+  training.data_dir.clear();  // each machine has its own
+  const NodeOrder order{.what = spec.what,
+                        .deadline_s = absl::ToDoubleSeconds(spec.deadline),
+                        .training = TrainingArguments(training),
+                        .has_servers = job.servers > 0,
+                        .outlives_workers = job.outlives_workers,
+                        .store_port = job.store_port};
   for (int node = 1; node < options_.nodes; ++node) {
-    NodeOrder& order = orders[static_cast<size_t>(node)];
-    order.what = spec.what;
-    order.deadline_s = absl::ToDoubleSeconds(spec.deadline);
     PSRING_RETURN_IF_ERROR(meeting_->Set(Key("order", node), ToJson(order)));
   }
   spec.check = [this] { return Trouble(); };
   return absl::OkStatus();
 }
 
+absl::Status Nodes::TakeRecords(int node, const std::string& folder, absl::Time deadline,
+                                const Interrupt& interrupt, Display& display) {
+  const std::string whom = absl::StrCat("node ", node, " (", host(node), ") to end");
+  const std::vector<std::string> expected = RecordNames(job_, PartOf(job_, LayoutOf(job_.training), node));
+  std::vector<std::string> names;
+  const auto take = [&](const std::string& text) -> absl::Status {
+    PSRING_ASSIGN_OR_RETURN(names, NamedRecords(text, expected));
+    return absl::OkStatus();
+  };
+  PSRING_RETURN_IF_ERROR(WaitFor({.key = Key("done", node),
+                                  .whom = whom,
+                                  .what = absl::StrCat("a list of files of node ", node),
+                                  .deadline = deadline,
+                                  .patience = absl::InfiniteDuration(),
+                                  .take = take},
+                                 interrupt, display));
+  const absl::StatusOr<std::string> within = meeting_->Get(Key("within", node), whom);
+  if (int64_t ns = 0; within.ok() && absl::SimpleAtoi(*within, &ns)) {
+    clocks_within_ = std::max(clocks_within_, absl::Nanoseconds(ns));
+  }
+  // Each at most a message of the store's.
+  for (const std::string& name : names) {
+    PSRING_ASSIGN_OR_RETURN(const std::string text, meeting_->Get(absl::StrCat(Key("file", node), "/", name),
+                                                                  absl::StrCat("node ", node, "'s ", name)));
+    PSRING_RETURN_IF_ERROR(WriteFile(absl::StrCat(folder, "/", name), text));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Nodes::Gather(const absl::Status& own, const std::string& folder, absl::Time deadline,
-                           bool may_restart, const Interrupt& interrupt) {
+                           bool may_restart, const Interrupt& interrupt, Display& display) {
   absl::Status verdict = own;
   clocks_within_ = absl::ZeroDuration();
   if (absl::IsAborted(own) && !WasKilled(own)) {
@@ -291,29 +282,7 @@ absl::Status Nodes::Gather(const absl::Status& own, const std::string& folder, a
     }
   }
   for (int node = 1; node < options_.nodes && verdict.ok(); ++node) {
-    const std::string whom = absl::StrCat("node ", node, " (", host(node), ") to end");
-    absl::StatusOr<std::optional<std::string>> names = std::optional<std::string>();
-    while (verdict.ok() && !names->has_value()) {
-      verdict = Trouble();
-      if (verdict.ok()) names = meeting_->TryGet(Key("done", node), whom);
-      if (!names.ok()) verdict = Lost(names.status());
-      if (verdict.ok()) verdict = interrupt.Check();
-      if (!verdict.ok() || names->has_value()) break;
-      if (absl::Now() >= deadline)
-        verdict = absl::DeadlineExceededError(absl::StrCat("waited too long for ", whom));
-      absl::SleepFor(kLook);
-    }
-    if (!verdict.ok()) break;
-    const absl::StatusOr<std::string> within = meeting_->Get(Key("within", node), whom);
-    if (int64_t ns = 0; within.ok() && absl::SimpleAtoi(*within, &ns)) {
-      clocks_within_ = std::max(clocks_within_, absl::Nanoseconds(ns));
-    }
-    for (absl::string_view name : absl::StrSplit(**names, '\n', absl::SkipEmpty())) {
-      absl::StatusOr<std::string> text =
-          meeting_->Get(absl::StrCat(Key("file", node), "/", name), absl::StrCat("node ", node, "'s ", name));
-      verdict = text.ok() ? WriteFile(absl::StrCat(folder, "/", name), *text) : text.status();
-      if (!verdict.ok()) break;
-    }
+    verdict = TakeRecords(node, folder, deadline, interrupt, display);
   }
   if (absl::IsAborted(verdict)) {
     if (!AllFollow()) verdict = Lost(verdict);
@@ -326,8 +295,8 @@ absl::Status Nodes::Gather(const absl::Status& own, const std::string& folder, a
   return verdict;
 }
 
-absl::Status Nodes::Follow(const std::string& programs, const Interrupt& interrupt, Display& display) {
-  const absl::Status status = FollowAll(programs, interrupt, display);
+absl::Status Nodes::Follow(const NodeOwn& own, const Interrupt& interrupt, Display& display) {
+  const absl::Status status = FollowAll(own, interrupt, display);
   // A node that leaves in order is not lost, so the others must be told.
   if (!status.ok()) {
     (void)meeting_->Set(absl::StrCat("ended/", options_.node), "");
@@ -337,17 +306,29 @@ absl::Status Nodes::Follow(const std::string& programs, const Interrupt& interru
   return status;
 }
 
-absl::Status Nodes::FollowAll(const std::string& programs, const Interrupt& interrupt, Display& display) {
+absl::Status Nodes::FollowAll(const NodeOwn& own, const Interrupt& interrupt, Display& display) {
   for (;; ++launch_) {
-    PSRING_ASSIGN_OR_RETURN(
-        const std::string text,
-        WaitFor(Key("order", options_.node), absl::InfiniteFuture(), "node 0's next launch", interrupt));
-    PSRING_ASSIGN_OR_RETURN(const NodeOrder order, NodeOrderFromJson(text));
+    PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());
+    NodeOrder order;
+    TrainingJob job;
+    const auto take = [&](const std::string& text) -> absl::Status {
+      PSRING_ASSIGN_OR_RETURN(order, NodeOrderFromJson(text));
+      if (order.over) return absl::OkStatus();
+      PSRING_ASSIGN_OR_RETURN(job, JobOf(order, own, address(0), folder.path()));
+      return absl::OkStatus();
+    };
+    PSRING_RETURN_IF_ERROR(WaitFor({.key = Key("order", options_.node),
+                                    .whom = "node 0's next launch",
+                                    .what = "an order for this node",
+                                    .deadline = absl::InfiniteFuture(),
+                                    .patience = options_.timeout,
+                                    .take = take},
+                                   interrupt, display));
     if (order.over) {
       if (order.failure.empty()) return absl::OkStatus();
       return absl::AbortedError(absl::StrCat("node 0 has ended: ", order.failure));
     }
-    const absl::Status status = FollowOne(order, programs, interrupt, display);
+    const absl::Status status = FollowOne(order, job, own, folder.path(), interrupt, display);
     if (status.ok()) continue;
     const auto again = meeting_->TryGet(Key("again"), "node 0");
     if (!again.ok() || !again->has_value()) return status;
@@ -355,64 +336,52 @@ absl::Status Nodes::FollowAll(const std::string& programs, const Interrupt& inte
   }
 }
 
-absl::Status Nodes::FollowOne(const NodeOrder& order, const std::string& programs, const Interrupt& interrupt,
-                              Display& display) {
-  PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());
+absl::Status Nodes::FollowOne(const NodeOrder& order, const TrainingJob& job, const NodeOwn& own,
+                              const std::string& folder, const Interrupt& interrupt, Display& display) {
+  const JobHost machine{.binaries = own.binaries,
+                        .records = folder,
+                        .address = address(options_.node),
+                        .gpus = CudaDeviceCount(),
+                        .metrics_port = own.metrics_port};
+  const NodePart part = PartOf(job, LayoutOf(job.training), options_.node);
   LaunchSpec spec{.what = order.what, .deadline = absl::Seconds(order.deadline_s)};
-  for (const NodeOrder::Process& process : order.processes) {
-    ChildSpec child{.name = process.name,
-                    .command = {absl::StrCat(programs, "/", process.program)},
-                    .environment = process.environment,
-                    .serves = process.serves,
-                    .may_die = process.may_die};
-    child.command.insert(child.command.end(), process.arguments.begin(), process.arguments.end());
-    child.command.push_back(absl::StrCat("--record=", folder.path()));
-    spec.children.push_back(std::move(child));
+  for (const int process : part.processes) {
+    spec.children.push_back(TrainerProcess(job, machine, process));
   }
-  display.Say(absl::StrCat("node ", options_.node, ":    ", order.what, ": ", order.processes.size(),
-                           order.processes.size() == 1 ? " process" : " processes", " of it here"));
+  for (const int server : part.servers) spec.children.push_back(ServerProcess(job, machine, server));
+  display.Say(absl::StrCat("node ", options_.node, ":    ", order.what, ": ", spec.children.size(),
+                           spec.children.size() == 1 ? " process" : " processes", " of it here"));
   spec.on_line = [](int, const std::string& line) { return ParseProgress(line).has_value(); };
   spec.check = [this] { return Trouble(); };
   ClockOffset before, after;
   if (own_clock_) {
     PSRING_ASSIGN_OR_RETURN(before, MeasureClock());
   }
-  absl::Status own = RunChildren(spec, interrupt);
-  if (absl::IsAborted(own) && !WasKilled(own)) {
+  absl::Status ended = RunChildren(spec, interrupt);
+  if (absl::IsAborted(ended) && !WasKilled(ended)) {
     for (const absl::Time until = absl::Now() + kForTheCause; absl::Now() < until && Trouble().ok();) {
       absl::SleepFor(kLook);
     }
   }
   const absl::Status known = Trouble();  // node 0 has spoken, or a node is lost
   if (!known.ok()) return known;
-  if (!own.ok()) {
-    own = absl::Status(
-        own.code(), absl::StrCat("on node ", options_.node, " (", host(options_.node), "): ", own.message()));
-    if (absl::IsCancelled(own)) return own;  // this node ends, and nothing is launched again
-    Report("failed", own);
+  if (!ended.ok()) {
+    ended = absl::Status(ended.code(), absl::StrCat("on node ", options_.node, " (", host(options_.node),
+                                                    "): ", ended.message()));
+    if (absl::IsCancelled(ended)) return ended;  // this node ends, and nothing is launched again
+    Report("failed", ended);
     // Node 0 takes it from here, and all print one line.
     for (const absl::Time until = absl::Now() + kForTheVerdict; absl::Now() < until;) {
       if (const absl::Status verdict = Trouble(); !verdict.ok()) return verdict;
       PSRING_RETURN_IF_ERROR(interrupt.Check());
       absl::SleepFor(kLook);
     }
-    return own;
+    return ended;
   }
   if (own_clock_) {
     PSRING_ASSIGN_OR_RETURN(after, MeasureClock());
   }
-  const ClockMap clock(before, after);
-  PSRING_RETURN_IF_ERROR(meeting_->Set(Key("within", options_.node), absl::StrCat(clock.within())));
-  std::string names;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder.path(), error)) {
-    const std::string name = entry.path().filename().string();
-    PSRING_ASSIGN_OR_RETURN(const std::string written, ReadFile(entry.path().string()));
-    PSRING_ASSIGN_OR_RETURN(const std::string text, OnClock(clock, name, written));
-    PSRING_RETURN_IF_ERROR(meeting_->Set(absl::StrCat(Key("file", options_.node), "/", name), text));
-    absl::StrAppend(&names, name, "\n");
-  }
-  PSRING_RETURN_IF_ERROR(meeting_->Set(Key("done", options_.node), names));
+  PSRING_RETURN_IF_ERROR(SendRecords(job, ClockMap(before, after), folder));
   while (true) {
     PSRING_RETURN_IF_ERROR(Trouble());
     PSRING_ASSIGN_OR_RETURN(const std::optional<std::string> well, meeting_->TryGet(Key("well"), "node 0"));
@@ -420,6 +389,20 @@ absl::Status Nodes::FollowOne(const NodeOrder& order, const std::string& program
     PSRING_RETURN_IF_ERROR(interrupt.Check());
     absl::SleepFor(kLook);
   }
+}
+
+absl::Status Nodes::SendRecords(const TrainingJob& job, const ClockMap& clock, const std::string& folder) {
+  PSRING_RETURN_IF_ERROR(meeting_->Set(Key("within", options_.node), absl::StrCat(clock.within())));
+  std::string names;
+  for (const std::string& name : RecordNames(job, PartOf(job, LayoutOf(job.training), options_.node))) {
+    const absl::StatusOr<std::string> written = ReadFile(absl::StrCat(folder, "/", name));
+    if (absl::IsNotFound(written.status())) continue;
+    PSRING_RETURN_IF_ERROR(written.status());
+    PSRING_ASSIGN_OR_RETURN(const std::string text, OnClock(clock, name, *written));
+    PSRING_RETURN_IF_ERROR(meeting_->Set(absl::StrCat(Key("file", options_.node), "/", name), text));
+    absl::StrAppend(&names, name, "\n");
+  }
+  return meeting_->Set(Key("done", options_.node), names);
 }
 
 }  // namespace psring

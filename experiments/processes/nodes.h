@@ -2,8 +2,12 @@
 // started with the same command but for --node_rank, as torchrun has it. Node 0 leads: it hosts the store by
 // which the nodes meet, decides what is launched, and keeps what comes of it. The others follow: they start
 // what they are told to, and send back the records.
+//
+// Anyone who can reach the store can write to it, so a node checks what it reads there (node_order.h). It
+// ignores a value that no node of the job would write, because the node's own value may still replace it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,10 +18,11 @@
 #include "common/clock_offset.h"
 #include "common/own_address.h"
 #include "common/rendezvous.h"
-#include "common/training_options.h"
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/launcher.h"
+#include "experiments/processes/node_order.h"
 #include "experiments/processes/progress.h"
+#include "experiments/processes/training_job.h"
 
 namespace psring {
 
@@ -33,36 +38,8 @@ struct NodesOptions {
   bool several() const { return nodes > 1; }
 };
 
-// Of a parameter server's dedicated machines: as many nodes, the last ones.
-int ServerNodes(const TrainingOptions& training);
 // InvalidArgument: what contradicts itself, or is missing.
 absl::Status CheckNodes(const NodesOptions& options);
-
-// Where processes stand. Pure.
-struct NodeLayout {
-  int nodes = 1;
-  int per_node = 1;
-
-  int NodeOfRank(int rank) const { return rank / per_node; }
-  int NodeOfServer(const std::string& placement, int server, int servers) const;
-};
-
-// What a leader has one follower start, as text for the store.
-struct NodeOrder {
-  std::string what;  // "ring x 4"
-  double deadline_s = 0;
-  bool over = false;    // nothing is to be started any more
-  std::string failure;  // with `over`: why; empty: all is well
-  struct Process {
-    std::string name;     // "rank 2"
-    std::string program;  // "trainer", "ps_server"
-    std::vector<std::string> arguments, environment;
-    bool serves = false, may_die = false;
-  };
-  std::vector<Process> processes;
-};
-std::string ToJson(const NodeOrder& order);
-absl::StatusOr<NodeOrder> NodeOrderFromJson(const std::string& text);
 
 // The times in a record file (steps-*.jsonl, trace-*.json), on the clock that `clock` leads to; other files
 // come back as they are. InvalidArgument: it is no such file.
@@ -85,42 +62,61 @@ class Nodes {
   // last; 0 where all nodes read one clock.
   absl::Duration clocks_within() const { return clocks_within_; }
 
-  // Node 0's side of a launch: what stands on other nodes is handed out, the rest stays in `spec`, which also
-  // learns to look after the others. `place[i]`: the node of spec's i-th child.
-  absl::Status HandOut(const std::vector<int>& place, LaunchSpec& spec);
+  // Which node runs what of a job.
+  NodeLayout LayoutOf(const TrainingOptions& training) const;
+
+  // Node 0's side of a launch: tells the other nodes to start their parts of `job`. `spec` has node 0's own
+  // part, which then also ends when another node reports a failure.
+  absl::Status HandOut(const TrainingJob& job, LaunchSpec& spec);
   // After node 0's own processes have ended as `own` says: waits for the others, whose records come into
   // `folder`; or has them end. The verdict on the whole: the first cause, where it can be told. Aborted with
   // `may_restart`: the others know that the same is launched again. Where that cannot be, because a node has
   // ended, it is Unavailable.
   absl::Status Gather(const absl::Status& own, const std::string& folder, absl::Time deadline,
-                      bool may_restart, const Interrupt& interrupt);
+                      bool may_restart, const Interrupt& interrupt, Display& display);
   // Tells the others how all of it ended.
   void End(const absl::Status& status);
 
-  // The other nodes' side, until node 0 says that it is over. `programs`: the folder of our binaries.
-  absl::Status Follow(const std::string& programs, const Interrupt& interrupt, Display& display);
+  // The other nodes' side, until node 0 says that it is over. `own`: what this node was started with.
+  absl::Status Follow(const NodeOwn& own, const Interrupt& interrupt, Display& display);
 
  private:
   Nodes() = default;
   absl::Status CompareClocks();
   // Node 0's clock as seen from here.
   absl::StatusOr<ClockOffset> MeasureClock();
-  absl::StatusOr<std::string> WaitFor(const std::string& key, absl::Time deadline, const std::string& whom,
-                                      const Interrupt& interrupt);
   // What another node has reported of the present launch; the store's own error where a node is lost.
   absl::Status Trouble();
   // Tells the others what has become of this node's part, or (node 0) of the whole.
   void Report(const char* key, const absl::Status& status);
   // Whether all other nodes still follow.
   bool AllFollow();
-  absl::Status FollowAll(const std::string& programs, const Interrupt& interrupt, Display& display);
-  absl::Status FollowOne(const NodeOrder& order, const std::string& programs, const Interrupt& interrupt,
-                         Display& display);
+  // A value of the store that another node writes once, and that anyone else may have written before.
+  struct Wanted {
+    std::string key;
+    std::string whom;  // completes "waited too long for"
+    std::string what;  // completes "ignored"
+    absl::Time deadline;
+    absl::Duration patience;                                     // after a value that was refused
+    std::function<absl::Status(const std::string& value)> take;  // its error refuses the value
+  };
+  // Waits for a value that `take` accepts. A refused one is ignored, with a note. That loses least for the
+  // job: the node that should write the value usually replaces it.
+  absl::Status WaitFor(const Wanted& wanted, const Interrupt& interrupt, Display& display);
+  absl::Status FollowAll(const NodeOwn& own, const Interrupt& interrupt, Display& display);
+  absl::Status FollowOne(const NodeOrder& order, const TrainingJob& job, const NodeOwn& own,
+                         const std::string& folder, const Interrupt& interrupt, Display& display);
+  // This node's records of `job`, with node 0's times.
+  absl::Status SendRecords(const TrainingJob& job, const ClockMap& clock, const std::string& folder);
+  // Waits until `node` has ended its part, and takes its records into `folder`.
+  absl::Status TakeRecords(int node, const std::string& folder, absl::Time deadline,
+                           const Interrupt& interrupt, Display& display);
   std::string Key(const char* what, int node = -1) const;
 
   NodesOptions options_;
   std::unique_ptr<Rendezvous> meeting_;
   std::vector<std::string> addresses_, hosts_;
+  TrainingJob job_;         // node 0: of the present launch
   bool own_clock_ = false;  // this node does not read node 0's
   absl::Duration clocks_within_;
   int launch_ = 0;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/command_line.h"
 #include "common/trace.h"
 
 namespace psring {
@@ -88,7 +89,7 @@ std::string LaunchProgress::Bar() const {
 
 void Display::Say(const std::string& line) {
   Clear();
-  std::fprintf(out_, "%s\n", line.c_str());
+  std::fprintf(out_, "%s\n", Printable(line).c_str());
   std::fflush(out_);
 }
 
@@ -102,7 +103,7 @@ void Display::Redraw(const std::string& line) {
   if (drawn_ && now - last_ns_ < kRedrawNs) return;
   last_ns_ = now;
   drawn_ = true;
-  std::fprintf(out_, "\r%s\033[K", line.substr(0, kLineWidth).c_str());
+  std::fprintf(out_, "\r%s\033[K", Printable(line.substr(0, kLineWidth)).c_str());
   std::fflush(out_);
 }
 

@@ -39,6 +39,7 @@ class LaunchProgress {
   std::vector<ProgressEvent> ranks_;  // the last of each
 };
 
+// Whatever a line holds is made printable (common/command_line.h).
 class Display {
  public:
   Display(FILE* out, bool terminal) : out_(out), terminal_(terminal) {}

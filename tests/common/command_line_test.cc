@@ -4,6 +4,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 
 namespace psring {
 namespace {
@@ -125,6 +126,17 @@ TEST(Parse, ValueThatIsMissingOrGivenTwiceIsRefused) {
   EXPECT_EQ(door.labels, (std::vector<std::string>{"a", "b"})) << "collected one by one";
 }
 
+TEST(Parse, ValueOfASwitchIsTrueOrFalse) {
+  Door door;
+  EXPECT_TRUE(Parse(door.app, {"compare", "--dry_run=true", "--no_eval=false"}).proceed);
+  EXPECT_TRUE(door.dry_run);
+  EXPECT_TRUE(door.evaluate);
+  for (const char* value : {"abc", "", "2", "99999999999999999999"}) {
+    EXPECT_EQ(Error({"compare", absl::StrCat("--dry_run=", value)}),
+              absl::StrCat("psring compare: --dry_run: '", value, "' is neither true nor false"));
+  }
+}
+
 TEST(Parse, NumbersThatAreNoneOrOutOfRangeAreRefused) {
   EXPECT_EQ(Error({"compare", "--workers", "abc"}), "psring compare: --workers: 'abc' is not a number");
   EXPECT_EQ(Error({"compare", "--workers", "1,x,3"}), "psring compare: --workers: 'x' is not a number");
@@ -199,6 +211,16 @@ TEST(ParseOrExit, NamesTheProgramAfterItsFile) {
   const char* arguments[] = {"/usr/bin/trainer"};
   ParseOrExit(app, 1, arguments);
   EXPECT_EQ(app.get_name(), "trainer");
+}
+
+TEST(Printable, EscapesControlCharactersAndNothingElse) {
+  EXPECT_EQ(Printable("two lines\n  | \tof plain text: \xc3\xa9 \xe6\xaf\x94 'a' \\"),
+            "two lines\n  | \tof plain text: \xc3\xa9 \xe6\xaf\x94 'a' \\");
+  EXPECT_EQ(Printable("\x1b[2J\rover\x7f\b"), "\\x1b[2J\\x0dover\\x7f\\x08");
+  EXPECT_EQ(Printable(std::string("a\0b", 3)), "a\\x00b");
+  EXPECT_EQ(Printable("\xc2\x9b[2J"), "\\x9b[2J");  // a control sequence in one character
+  EXPECT_EQ(Printable("\xc2\xa0"), "\xc2\xa0");
+  EXPECT_EQ(Printable("\xc2"), "\xc2");
 }
 
 TEST(NearestWord, FindsTypingErrors) {

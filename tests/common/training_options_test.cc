@@ -236,6 +236,36 @@ TEST(TrainingArguments, AllFieldsComeBackTogether) {
   EXPECT_EQ(Dump(back), Dump(options));
 }
 
+TEST(TrainingOptionsOf, IsTheInverseOfTrainingArguments) {
+  TrainingOptions options;
+  for (const Field& field : Fields()) field.change(options);
+  const auto back = TrainingOptionsOf(TrainingArguments(options));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(Dump(*back), Dump(options));
+  EXPECT_EQ(Dump(TrainingOptionsOf({}).value()), Dump(TrainingOptions()));
+}
+
+TEST(TrainingOptionsOf, RefusesWhatIsNoTrainingFlagInOneLine) {
+  const std::vector<std::vector<std::string>> wrong = {{"--record=x"},
+                                                       {"--help"},
+                                                       {"word"},
+                                                       {""},
+                                                       {"--lr"},
+                                                       {"--lr=abc"},
+                                                       {"--lr=1", "--lr=2"},
+                                                       {"--cuda_graph=abc"},
+                                                       {"--config=x"},
+                                                       {"--no_eval=1e99"},
+                                                       {"--seed=18446744073709551616"},
+                                                       {"two\nlines"}};
+  for (const std::vector<std::string>& arguments : wrong) {
+    const absl::Status status = TrainingOptionsOf(arguments).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << arguments.front();
+    EXPECT_FALSE(status.message().empty()) << arguments.front();
+    EXPECT_FALSE(absl::StrContains(status.message(), '\n')) << status;
+  }
+}
+
 TEST(TrainingFlags, AreAllInTheTableOfThisTest) {
   CLI::App app;
   TrainingOptions options;

@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "tests/experiments/chrome_trace.h"
@@ -168,6 +170,37 @@ TEST(RunTrace, NothingIsSaidOfPathsThatNobodyKnows) {
   launch.ranks.erase(launch.ranks.begin() + 1);  // a worker that was lost: who is left has one neighbour
   EXPECT_EQ(ArrowsOf(EventsOf(launch)).size(), 1u);
   EXPECT_EQ(Json::parse(TraceJson({}))["traceEvents"].size(), 2u);
+}
+
+TEST(RunTrace, LeavesOutEventsThatAreNone) {
+  const std::string deep = std::string(100000, '[') + std::string(100000, ']');
+  std::string sound = RankTrace(0, 10, 20);
+  for (const std::string& event : {std::string("5"), std::string("null"), std::string(R"("text")"), deep}) {
+    LaunchTrace launch = {.name = "ring", .workers = 2};
+    launch.ranks = {sound, absl::StrFormat("[%s]", event), event};
+    EXPECT_EQ(EventsOf(launch).size(), EventsOf({.name = "ring", .workers = 2, .ranks = {sound}}).size())
+        << event;
+  }
+}
+
+TEST(RunTrace, DrawsNoArrowsFromFieldsOfOtherTypes) {
+  for (const char* wrong : {R"("text")", "{}", "[]", "null", "-1", "1e300", "2.5", "18446744073709551615"}) {
+    for (const char* key : {"\"ph\":\"X\"", "\"pid\":1", "\"tid\":3000", "\"name\":\"communication\"",
+                            "\"step\":0", "\"bucket\":0"}) {
+      const std::string field = key;
+      LaunchTrace launch = {.name = "ring", .workers = 2, .backend = "native", .algorithm = "ring"};
+      std::string changed = RankTrace(1, 10, 20);
+      const size_t at = changed.find(field);
+      ASSERT_NE(at, std::string::npos);
+      changed.replace(at, field.size(), absl::StrCat(field.substr(0, field.find(':') + 1), wrong));
+      launch.ranks = {RankTrace(0, 10, 20), changed};
+      const Json events = Json::parse(TraceJson({launch}))["traceEvents"];
+      EXPECT_EQ(
+          std::count_if(events.begin(), events.end(), [](const Json& event) { return event["ph"] == "s"; }),
+          0)
+          << changed;
+    }
+  }
 }
 
 }  // namespace

@@ -33,22 +33,6 @@ TEST(CheckNodes, SaysWhatIsMissing) {
   EXPECT_FALSE(CheckNodes({.network = {.bind = "127.0.0.1", .interface = "lo"}}).ok());
 }
 
-TEST(NodeOrder, ComesBackFromItsText) {
-  NodeOrder order{.what = "ring x 4", .deadline_s = 12.5};
-  order.processes.push_back({.name = "rank 2",
-                             .program = "trainer",
-                             .arguments = {"--lr=0.5", "--bind=a b\n"},
-                             .environment = {"RANK=2"},
-                             .may_die = true});
-  const auto back = NodeOrderFromJson(ToJson(order));
-  ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_EQ(ToJson(*back), ToJson(order));
-  for (const char* text : {"", "[]", "{}", R"({"processes": [3]})",
-                           R"({"processes": [{"program": "sh", "arguments": [], "environment": []}]})"}) {
-    EXPECT_FALSE(NodeOrderFromJson(text).ok()) << text;
-  }
-}
-
 TEST(OnClock, MovesTimesAndNothingElse) {
   const auto ahead = [](int64_t ns) { return ClockMap({.at = 0, .ahead = ns}, {.at = 9000, .ahead = ns}); };
   StepRecord step;

@@ -1,0 +1,131 @@
+#include "experiments/processes/node_order.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/check.h"
+#include "common/json_object.h"
+
+namespace psring {
+namespace {
+
+constexpr size_t kMostBytes = 256 << 10;
+constexpr size_t kMostFlags = 256, kMostFlagBytes = 8 << 10;
+constexpr size_t kMostNameBytes = 256;
+constexpr size_t kMostFailureBytes = 8 << 10;
+constexpr double kLongestDeadlineS = 365 * 24 * 3600.0;
+
+// "ps-backup" of "ps-backup:2": node 0 may write the number in another way.
+std::string BaseOf(const std::string& strategy) { return strategy.substr(0, strategy.find(':')); }
+
+// Node 0 plans these for each launch.
+void TakePlanned(const TrainingOptions& from, TrainingOptions& to) {
+  to.steps = from.steps;
+  to.samples = from.samples;
+  to.epochs = from.epochs;
+  to.warmup_steps = from.warmup_steps;
+  to.eval_every = from.eval_every;
+  to.seed = from.seed;
+  if (BaseOf(from.strategy) == BaseOf(to.strategy)) to.strategy = from.strategy;
+}
+
+// Rank 0 alone reads and writes checkpoints; the other ranks only know whether there are any.
+void TakePaths(const TrainingOptions& own, const std::string& folder, TrainingOptions& training) {
+  training.data_dir = own.data_dir;
+  const bool restarted = !training.resume.empty() && training.resume == training.checkpoint_dir;
+  if (!training.checkpoint_dir.empty()) {
+    training.checkpoint_dir = own.checkpoint_dir.empty() ? folder : own.checkpoint_dir;
+  }
+  if (training.resume.empty()) return;
+  const bool known = !restarted && !own.resume.empty() && own.resume != "latest";
+  training.resume = known ? own.resume : !training.checkpoint_dir.empty() ? training.checkpoint_dir : folder;
+}
+
+// Node 0 may leave out flags that mean nothing to the strategy, and no more.
+absl::Status CheckAgainstOwn(TrainingOptions training, const TrainingOptions& own) {
+  TakePlanned(own, training);
+  training.data_dir = own.data_dir;
+  training.checkpoint_dir = own.checkpoint_dir;
+  training.resume = own.resume;
+  const std::vector<std::string> known = TrainingArguments(own);
+  for (const std::string& flag : TrainingArguments(training)) {
+    if (std::find(known.begin(), known.end(), flag) == known.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("this node was not started with ", flag));
+    }
+  }
+  if (training.ranks_per_process == own.ranks_per_process) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("this node was started with --ranks_per_process=", own.ranks_per_process));
+}
+
+}  // namespace
+
+std::string ToJson(const NodeOrder& order) {
+  using Json = nlohmann::ordered_json;
+  return Json{{"over", order.over},
+              {"failure", order.failure.substr(0, kMostFailureBytes)},
+              {"what", order.what},
+              {"deadline_s", order.deadline_s},
+              {"training", order.training},
+              {"has_servers", order.has_servers},
+              {"outlives_workers", order.outlives_workers},
+              {"store_port", order.store_port}}
+      .dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+absl::StatusOr<NodeOrder> NodeOrderFromJson(const std::string& text) {
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMostBytes));
+  NodeOrder order;
+  PSRING_ASSIGN_OR_RETURN(order.over, json.Bool("over"));
+  if (order.over) {
+    // A byte that is not UTF-8 was replaced by three.
+    PSRING_ASSIGN_OR_RETURN(order.failure, json.Text("failure", 3 * kMostFailureBytes));
+    return order;
+  }
+  PSRING_ASSIGN_OR_RETURN(order.what, json.Text("what", kMostNameBytes));
+  if (std::any_of(order.what.begin(), order.what.end(), absl::ascii_iscntrl)) {
+    return absl::InvalidArgumentError("\"what\" has control characters");
+  }
+  PSRING_ASSIGN_OR_RETURN(order.deadline_s, json.Number("deadline_s", 0, kLongestDeadlineS));
+  PSRING_ASSIGN_OR_RETURN(order.training, json.Texts("training", kMostFlags, kMostFlagBytes));
+  PSRING_ASSIGN_OR_RETURN(order.has_servers, json.Bool("has_servers"));
+  PSRING_ASSIGN_OR_RETURN(order.outlives_workers, json.Bool("outlives_workers"));
+  PSRING_ASSIGN_OR_RETURN(const int64_t port, json.WholeNumber("store_port", 1, 65535));
+  order.store_port = static_cast<int>(port);
+  return order;
+}
+
+absl::StatusOr<TrainingJob> JobOf(const NodeOrder& order, const NodeOwn& own, const std::string& store_host,
+                                  const std::string& folder) {
+  const int per_node = std::max(1, own.per_node);
+  TrainingJob job{.local_processes = per_node,
+                  .outlives_workers = order.outlives_workers,
+                  .store_host = store_host,
+                  .store_port = order.store_port};
+  PSRING_ASSIGN_OR_RETURN(job.training, TrainingOptionsOf(order.training));
+  PSRING_RETURN_IF_ERROR(CheckAgainstOwn(job.training, own.training));
+  PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(job.training));
+  TakePaths(own.training, folder, job.training);
+  job.workers = (own.nodes - ServerNodes(own.training)) * per_node * job.training.ranks_per_process;
+  if (order.has_servers) job.servers = ServersOf(job.training, job.workers);
+  return job;
+}
+
+absl::StatusOr<std::vector<std::string>> NamedRecords(const std::string& text,
+                                                      const std::vector<std::string>& expected) {
+  std::vector<std::string> names;
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    std::string name(line);
+    const auto known = std::find(expected.begin(), expected.end(), name);
+    if (known == expected.end() || std::find(names.begin(), names.end(), name) != names.end()) {
+      return absl::InvalidArgumentError("it names a file that this node does not leave, or names one twice");
+    }
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+}  // namespace psring

@@ -1,0 +1,106 @@
+#include "experiments/processes/training_job.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/address.h"
+#include "common/server_arguments.h"
+
+namespace psring {
+namespace {
+
+// The variables that torchrun would set, which counts processes.
+std::vector<std::string> Environment(const TrainingJob& job, int process) {
+  std::vector<std::string> environment = StoreEnvironment(job);
+  environment.insert(
+      environment.end(),
+      {absl::StrCat("RANK=", process), absl::StrCat("LOCAL_RANK=", process % job.local_processes),
+       absl::StrCat("WORLD_SIZE=", job.processes()), absl::StrCat("LOCAL_WORLD_SIZE=", job.local_processes)});
+  return environment;
+}
+
+}  // namespace
+
+int ServerNodes(const TrainingOptions& training) {
+  return training.server_placement == "dedicated" ? ServersOf(training, 1) : 0;
+}
+
+int NodeLayout::NodeOfServer(const std::string& placement, int server, int servers) const {
+  if (placement == "dedicated") return nodes - servers + server;
+  return placement == "colocated" ? NodeOfRank(server) : 0;
+}
+
+std::vector<std::string> StoreEnvironment(const TrainingJob& job) {
+  return {absl::StrCat("MASTER_ADDR=", job.store_host), absl::StrCat("MASTER_PORT=", job.store_port),
+          "PSRING_STORE_HOSTED=1"};
+}
+
+std::vector<std::string> TrainerCommand(const TrainingOptions& training, const JobHost& host) {
+  std::vector<std::string> command = {host.binaries.trainer, "--rendezvous=env://", "--progress=json",
+                                      absl::StrCat("--record=", host.records)};
+  if (host.metrics_port >= 0) command.push_back(absl::StrCat("--metrics_port=", host.metrics_port));
+  if (!host.address.empty()) command.push_back(absl::StrCat("--bind=", host.address));
+  for (const std::string& argument : TrainingArguments(training)) command.push_back(argument);
+  return command;
+}
+
+ChildSpec TrainerProcess(const TrainingJob& job, const JobHost& host, int process) {
+  const int each = job.training.ranks_per_process, first = process * each, last = first + each - 1;
+  const std::string joint = each == 2 ? " and " : " to ";
+  return {.name = each == 1 ? absl::StrCat("rank ", first)
+                            : absl::StrCat("the process of ranks ", first, joint, last),
+          .command = TrainerCommand(job.training, host),
+          .environment = Environment(job, process),
+          .may_die = job.outlives_workers};
+}
+
+ChildSpec ServerProcess(const TrainingJob& job, const JobHost& host, int server) {
+  ChildSpec child{.name = job.servers == 1 ? "the server" : absl::StrCat("server ", server),
+                  .command = {host.binaries.ps_server},
+                  .environment = Environment(job, 0),
+                  .serves = true};
+  for (const std::string& argument : ServerArguments(
+           job.training, {.server = server,
+                         .servers = job.servers,
+                         .workers = job.workers,
+                         .rendezvous = absl::StrCat("tcp://", AddressText(job.store_host, job.store_port)),
+                         .bind = host.address,
+                         .record = host.records,
+                         .local_rank = job.training.server_placement == "colocated" ? server : 0,
+                         .gpus = host.gpus,
+                         .metrics_port = host.metrics_port})) {
+    child.command.push_back(argument);
+  }
+  return child;
+}
+
+NodePart PartOf(const TrainingJob& job, const NodeLayout& layout, int node) {
+  NodePart part;
+  for (int process = 0; process < job.processes(); ++process) {
+    if (layout.NodeOfRank(process * job.training.ranks_per_process) == node)
+      part.processes.push_back(process);
+  }
+  for (int server = 0; server < job.servers; ++server) {
+    if (layout.NodeOfServer(job.training.server_placement, server, job.servers) == node) {
+      part.servers.push_back(server);
+    }
+  }
+  return part;
+}
+
+std::vector<std::string> RecordNames(const TrainingJob& job, const NodePart& part) {
+  std::vector<std::string> names;
+  for (const int process : part.processes) {
+    const int first = process * job.training.ranks_per_process;
+    for (int rank = first; rank < first + job.training.ranks_per_process; ++rank) {
+      names.push_back(absl::StrCat("steps-rank", rank, ".jsonl"));
+      names.push_back(absl::StrCat("trace-rank", rank, ".json"));
+      names.push_back(absl::StrCat("result-rank", rank, ".json"));
+    }
+  }
+  for (const int server : part.servers) {
+    names.push_back(absl::StrCat("result-server", server, ".json"));
+    names.push_back(absl::StrCat("arrivals-server", server, ".bin"));
+  }
+  return names;
+}
+
+}  // namespace psring

@@ -1,0 +1,69 @@
+// The processes of one training: which machine runs them and how each is started. Node 0 and the nodes that
+// follow it derive both from the same few values, so no command line, environment variable or path is sent
+// from one machine to another. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/training_options.h"
+#include "experiments/processes/launcher.h"
+
+namespace psring {
+
+// The binaries in psring's own folder, with their paths.
+struct Binaries {
+  std::string trainer, ps_server;
+  std::vector<std::string> all() const { return {trainer, ps_server}; }
+};
+
+// How many nodes are dedicated to parameter servers; they are the last ones.
+int ServerNodes(const TrainingOptions& training);
+
+// Which node runs a rank or a server.
+struct NodeLayout {
+  int nodes = 1;
+  int per_node = 1;  // ranks
+
+  int NodeOfRank(int rank) const { return rank / per_node; }
+  int NodeOfServer(const std::string& placement, int server, int servers) const;
+};
+
+struct TrainingJob {
+  TrainingOptions training;
+  int workers = 1;                // ranks that train
+  int servers = 0;                // parameter servers
+  int local_processes = 1;        // trainers per machine
+  bool outlives_workers = false;  // it continues without a worker that was killed
+  std::string store_host;         // of the rendezvous store, which psring hosts
+  int store_port = 0;
+
+  int processes() const { return workers / training.ranks_per_process; }
+};
+
+// What concerns one machine only.
+struct JobHost {
+  Binaries binaries;
+  std::string records;  // folder
+  std::string address;  // its processes listen here; empty: a trainer is not told
+  int gpus = 0;
+  int metrics_port = -1;  // of rank 0; 0: the system chooses; below 0: none
+};
+
+// MASTER_ADDR, MASTER_PORT and the note that a launcher hosts the store.
+std::vector<std::string> StoreEnvironment(const TrainingJob& job);
+// Without what numbers the process.
+std::vector<std::string> TrainerCommand(const TrainingOptions& training, const JobHost& host);
+// Trainer number `process` of the job, numbered as torchrun numbers its processes.
+ChildSpec TrainerProcess(const TrainingJob& job, const JobHost& host, int process);
+ChildSpec ServerProcess(const TrainingJob& job, const JobHost& host, int server);
+
+// What one node runs of a job: numbers of trainers and of servers.
+struct NodePart {
+  std::vector<int> processes, servers;
+};
+NodePart PartOf(const TrainingJob& job, const NodeLayout& layout, int node);
+// The names of all files that those processes may leave in their record folder.
+std::vector<std::string> RecordNames(const TrainingJob& job, const NodePart& part);
+
+}  // namespace psring

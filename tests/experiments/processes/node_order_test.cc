@@ -1,0 +1,234 @@
+#include "experiments/processes/node_order.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace psring {
+namespace {
+
+using Json = nlohmann::json;
+
+// Two nodes of two trainers each.
+NodeOwn Own() {
+  NodeOwn own{.binaries = {.trainer = "/bin-of-psring/trainer", .ps_server = "/bin-of-psring/ps_server"},
+              .nodes = 2,
+              .per_node = 2};
+  own.training.strategy = "ps-sync";
+  own.training.lr = 0.5;
+  own.training.data_dir = "/own/data";
+  return own;
+}
+
+NodeOrder Order(TrainingOptions training) {
+  training.data_dir.clear();  // as node 0 sends it
+  return {.what = "ps-sync x 4",
+          .deadline_s = 12.5,
+          .training = TrainingArguments(training),
+          .has_servers = true,
+          .outlives_workers = true,
+          .store_port = 1234};
+}
+
+absl::StatusOr<TrainingJob> JobWith(const std::vector<std::string>& flags, const NodeOwn& own = Own()) {
+  NodeOrder order = Order(own.training);
+  order.training.insert(order.training.end(), flags.begin(), flags.end());
+  return JobOf(order, own, "10.0.0.1", "/own/folder");
+}
+
+// The command lines of all processes that node 1 would start.
+std::vector<std::string> WordsOf(const TrainingJob& job, const NodeOwn& own) {
+  const JobHost host{.binaries = own.binaries, .records = "/own/folder", .address = "10.0.0.2"};
+  std::vector<std::string> words;
+  const auto add = [&](const ChildSpec& child) {
+    words.insert(words.end(), child.command.begin(), child.command.end());
+    words.insert(words.end(), child.environment.begin(), child.environment.end());
+  };
+  add(TrainerProcess(job, host, 2));
+  if (job.servers > 0) add(ServerProcess(job, host, 0));
+  return words;
+}
+
+TEST(NodeOrder, ComesBackFromItsText) {
+  const NodeOrder order = Order(Own().training);
+  const auto back = NodeOrderFromJson(ToJson(order));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(ToJson(*back), ToJson(order));
+  const auto over = NodeOrderFromJson(ToJson({.over = true, .failure = "broken \xff bytes\n"}));
+  ASSERT_TRUE(over.ok()) << over.status();
+  EXPECT_TRUE(over->over);
+  EXPECT_TRUE(absl::StartsWith(over->failure, "broken "));
+}
+
+TEST(NodeOrder, OfALongFailureIsStillAnOrder) {
+  EXPECT_TRUE(NodeOrderFromJson(ToJson({.over = true, .failure = std::string(1 << 20, '\xff')})).ok());
+  EXPECT_TRUE(NodeOrderFromJson(ToJson({.over = true, .failure = std::string(1 << 20, '\x01')})).ok());
+}
+
+TEST(NodeOrder, WithAFieldOfAnotherTypeIsRefusedWithItsName) {
+  const Json sound = Json::parse(ToJson(Order(Own().training)));
+  ASSERT_TRUE(NodeOrderFromJson(sound.dump()).ok());
+  for (const auto& [key, value] : sound.items()) {
+    if (key == "failure") continue;  // of those that are over
+    for (const Json& other :
+         {Json(), Json(5.5), Json("text"), Json(true), Json::array({5}), Json::object()}) {
+      if (other.type() == value.type()) continue;
+      if (key == "deadline_s" && other.is_number()) continue;
+      Json wrong = sound;
+      wrong[key] = other;
+      const absl::Status status = NodeOrderFromJson(wrong.dump()).status();
+      EXPECT_TRUE(absl::IsInvalidArgument(status)) << wrong;
+      EXPECT_TRUE(absl::StrContains(status.message(), key)) << status;
+    }
+    Json missing = sound;
+    missing.erase(key);
+    EXPECT_TRUE(absl::IsInvalidArgument(NodeOrderFromJson(missing.dump()).status())) << key;
+  }
+  EXPECT_FALSE(NodeOrderFromJson(R"({"over": true, "failure": 5})").ok());
+  EXPECT_FALSE(NodeOrderFromJson(R"({"over": 1})").ok());
+}
+
+TEST(NodeOrder, WithHugeOrStrangeValuesIsRefused) {
+  const auto with = [](const char* key, const Json& value) {
+    Json order = Json::parse(ToJson(Order(Own().training)));
+    order[key] = value;
+    return NodeOrderFromJson(order.dump()).status();
+  };
+  EXPECT_TRUE(absl::IsInvalidArgument(with("store_port", 0)));
+  EXPECT_TRUE(absl::IsInvalidArgument(with("store_port", 65536)));
+  EXPECT_TRUE(absl::IsInvalidArgument(with("deadline_s", -1)));
+  EXPECT_TRUE(absl::IsInvalidArgument(with("deadline_s", 1e300)));
+  EXPECT_TRUE(absl::IsInvalidArgument(with("what", "ring\x1b[2J")));
+  EXPECT_TRUE(absl::IsInvalidArgument(with("what", std::string(1000, 'x'))));
+  EXPECT_TRUE(absl::IsInvalidArgument(with("training", std::vector<std::string>(1000, "--no_eval"))));
+  EXPECT_TRUE(absl::IsInvalidArgument(with("training", {std::string(100000, 'x')})));
+  EXPECT_TRUE(absl::IsInvalidArgument(with("more", std::string(1 << 20, 'x'))));
+}
+
+TEST(JobOf, TakesWhatNode0PlansAndTheRestFromThisNode) {
+  NodeOwn own = Own();
+  TrainingOptions planned = own.training;
+  planned.steps = 7;
+  planned.seed = 3;
+  planned.eval_every = 2;
+  planned.lr = 0;  // left out
+  const auto job = JobOf(Order(planned), own, "10.0.0.1", "/own/folder");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->training.steps, 7);
+  EXPECT_EQ(job->training.seed, 3u);
+  EXPECT_EQ(job->training.data_dir, "/own/data");
+  EXPECT_EQ(job->workers, 4);
+  EXPECT_EQ(job->servers, 1);
+  EXPECT_EQ(job->local_processes, 2);
+  EXPECT_TRUE(job->outlives_workers);
+  EXPECT_EQ(StoreEnvironment(*job),
+            (std::vector<std::string>{"MASTER_ADDR=10.0.0.1", "MASTER_PORT=1234", "PSRING_STORE_HOSTED=1"}));
+}
+
+TEST(JobOf, TakesAnotherSpellingOfTheStrategysNumber) {
+  NodeOwn own = Own();
+  own.training.strategy = "ps-backup:01";
+  TrainingOptions planned = own.training;
+  planned.strategy = "ps-backup:1";
+  const auto job = JobOf(Order(planned), own, "10.0.0.1", "/own/folder");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->training.strategy, "ps-backup:1");
+}
+
+TEST(JobOf, RefusesFlagsThatThisNodeWasNotStartedWith) {
+  for (const std::string flag : {"--lr=0.25", "--model=cnn", "--width=65536", "--batch=100000",
+                                 "--strategy=ring", "--workload=/etc/x.csv", "--ranks_per_process=64",
+                                 "--server_placement=colocated", "--staging_mb=1048576"}) {
+    NodeOwn own = Own();
+    own.training.lr = 0;
+    own.training.strategy = "single";
+    const absl::Status status = JobWith({flag}, own).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << flag << " " << status;
+  }
+  NodeOwn own = Own();
+  own.training.ranks_per_process = 4;
+  EXPECT_TRUE(JobWith({}, own).ok());
+  EXPECT_FALSE(JobOf(Order(Own().training), own, "10.0.0.1", "/own/folder").ok());
+}
+
+TEST(JobOf, RefusesWordsThatAreNoTrainingFlags) {
+  for (const std::string word : {"--record=/tmp/x", "--rendezvous=file:///tmp/x", "--bind=0.0.0.0", "--help",
+                                 "--no_such_flag", "word", "", "--steps", "--steps=abc", "--steps=-1",
+                                 "--cuda_graph=abc", "--no_eval=99999999999999999999", "--seed=1,2"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(JobWith({word}).status())) << word;
+  }
+  EXPECT_TRUE(absl::IsInvalidArgument(JobWith({"--steps=1", "--steps=2"}).status()));
+}
+
+// Holds for flags that are still to come, too.
+TEST(JobOf, NoFlagBringsAForeignPathToAProcess) {
+  const std::string foreign = "/foreign/path";
+  CLI::App app;
+  TrainingOptions unused;
+  AddTrainingFlags(app, unused);
+  int paths = 0;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& value : {foreign, "trace:" + foreign, foreign + ".csv"}) {
+      const std::string flag = absl::StrCat("--", option->get_lnames().front(), "=", value);
+      const auto job = JobWith({flag});
+      if (!job.ok()) continue;
+      ++paths;
+      for (const std::string& word : WordsOf(*job, Own())) {
+        EXPECT_FALSE(absl::StrContains(word, foreign)) << flag << " leads to " << word;
+      }
+    }
+  }
+  EXPECT_GE(paths, 1);  // such as --resume, for which this node's own stands
+}
+
+TEST(JobOf, CheckpointsAreThisNodesOwnOrNowhere) {
+  NodeOwn own = Own();
+  own.training.checkpoint_every = 10;
+  const auto elsewhere = JobWith({"--checkpoint_dir=/node/0/run", "--resume=/node/0/run"}, own);
+  ASSERT_TRUE(elsewhere.ok()) << elsewhere.status();
+  EXPECT_EQ(elsewhere->training.checkpoint_dir, "/own/folder");
+  EXPECT_EQ(elsewhere->training.resume, "/own/folder");
+  const auto fresh = JobWith({}, own);
+  ASSERT_TRUE(fresh.ok()) << fresh.status();
+  EXPECT_EQ(fresh->training.checkpoint_dir, "");
+  EXPECT_EQ(fresh->training.resume, "");
+
+  own.training.checkpoint_dir = "/own/kept";
+  own.training.resume = "/own/earlier";
+  NodeOrder order = Order(own.training);
+  EXPECT_EQ(JobOf(order, own, "a", "/own/folder")->training.resume, "/own/earlier");
+  TrainingOptions again = own.training;
+  again.resume = again.checkpoint_dir = "/node/0/run";  // it was restarted
+  order = Order(again);
+  EXPECT_EQ(JobOf(order, own, "a", "/own/folder")->training.checkpoint_dir, "/own/kept");
+  EXPECT_EQ(JobOf(order, own, "a", "/own/folder")->training.resume, "/own/kept");
+}
+
+TEST(NamedRecords, TakesOnlyFilesThatTheNodeLeaves) {
+  TrainingJob job{.workers = 4, .servers = 2, .local_processes = 1};
+  job.training.ranks_per_process = 2;
+  job.training.server_placement = "dedicated";
+  const NodeLayout layout{.nodes = 4, .per_node = 2};
+  const std::vector<std::string> of_ranks = RecordNames(job, PartOf(job, layout, 1));
+  EXPECT_EQ(of_ranks,
+            (std::vector<std::string>{"steps-rank2.jsonl", "trace-rank2.json", "result-rank2.json",
+                                      "steps-rank3.jsonl", "trace-rank3.json", "result-rank3.json"}));
+  EXPECT_EQ(RecordNames(job, PartOf(job, layout, 3)),
+            (std::vector<std::string>{"result-server1.json", "arrivals-server1.bin"}));
+
+  EXPECT_EQ(NamedRecords("", of_ranks).value(), std::vector<std::string>());
+  EXPECT_EQ(NamedRecords("trace-rank2.json\nsteps-rank3.jsonl\n", of_ranks).value(),
+            (std::vector<std::string>{"trace-rank2.json", "steps-rank3.jsonl"}));
+  for (const std::string text :
+       {"../trace-rank2.json", "/etc/passwd", "trace-rank0.json", "..", "trace-rank2.json/",
+        "trace-rank2.json\ntrace-rank2.json", "trace-rank2.json\r\n", "\x1b[2J"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(NamedRecords(text, of_ranks).status())) << text;
+  }
+}
+
+}  // namespace
+}  // namespace psring

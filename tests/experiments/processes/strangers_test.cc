@@ -1,0 +1,232 @@
+// Someone who is not part of a job on several machines reaches its rendezvous store, and writes what node 0
+// or node 1 would: the real binaries, on the loopback.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/rendezvous.h"
+#include "experiments/processes/interrupt.h"
+#include "experiments/processes/nodes.h"
+#include "experiments/processes/progress.h"
+#include "tests/experiments/slurp.h"
+#include "tests/experiments/started.h"
+
+namespace psring {
+namespace {
+
+using Json = nlohmann::json;
+
+std::unique_ptr<Rendezvous> Stranger(int port) {
+  RendezvousOptions options;
+  options.world_size = 2;
+  options.host = "127.0.0.1";
+  options.port = port;
+  auto stranger = Rendezvous::Connect(options);
+  EXPECT_TRUE(stranger.ok()) << stranger.status();
+  return stranger.ok() ? *std::move(stranger) : nullptr;
+}
+
+class StrangersTest : public LaunchTest {
+ protected:
+  std::unique_ptr<Started> Node(int node) {
+    return std::make_unique<Started>(
+        Command(PSRING_BINARY,
+                absl::StrCat("train --strategy ring --model mlp-small --data synthetic --steps 5 --batch 16 "
+                             "--no_eval --timeout 20 --nnodes 2 --master_addr 127.0.0.1 --bind 127.0.0.1 "
+                             "--master_port ",
+                             port_, " --node_rank ", node,
+                             node == 0 ? absl::StrCat(" --out ", Folder("run")) : "")),
+        std::vector<std::string>{absl::StrCat("TMPDIR=", folder_)});
+  }
+
+  // A whole job in whose store the stranger has written before node 1 was started: node 0, which hosts the
+  // store, waits for node 1.
+  StartedOnes JobWith(const std::vector<std::pair<std::string, std::string>>& written) {
+    StartedOnes nodes;
+    nodes.push_back(Node(0));
+    if (const auto stranger = Stranger(port_); stranger != nullptr) {
+      for (const auto& [key, value] : written) EXPECT_TRUE(stranger->Set(key, value).ok()) << key;
+    }
+    nodes.push_back(Node(1));
+    EXPECT_TRUE(WaitForAll(nodes));
+    return nodes;
+  }
+
+  void ExpectAnUndisturbedJob(const StartedOnes& nodes) {
+    for (const auto& node : nodes) EXPECT_TRUE(node->Succeeded()) << node->Story();
+    const std::vector<std::string> weights = Weights(Folder("run"));
+    ASSERT_EQ(weights.size(), 2u);
+    EXPECT_EQ(weights[0], weights[1]);
+  }
+
+  const int port_ = FreePort();
+};
+
+TEST_F(StrangersTest, AnOrderWithAnEnvironmentRunsNoForeignCode) {
+  const std::string mark = Folder("mark");
+  const Json order = {
+      {"what", "ring x 2"},
+      {"deadline_s", 100},
+      {"over", false},
+      {"failure", ""},
+      {"processes",
+       {{{"name", "rank 1"},
+         {"program", "trainer"},
+         {"arguments", {"--describe"}},
+         {"environment",
+          {absl::StrCat("LD_PRELOAD=", PSRING_MARK_A_FILE), absl::StrCat("PSRING_TEST_MARK=", mark)}},
+         {"serves", false},
+         {"may_die", false}}}}};
+  const StartedOnes nodes = JobWith({{"order/0/1", order.dump()}});
+  EXPECT_FALSE(std::filesystem::exists(mark));
+  ExpectAnUndisturbedJob(nodes);
+  EXPECT_TRUE(absl::StrContains(nodes[1]->output(), "ignored an order")) << nodes[1]->output();
+}
+
+TEST_F(StrangersTest, AnOrderWithAWrongTypeEndsNobody) {
+  const StartedOnes nodes = JobWith({{"order/0/1", R"({"over": false, "processes": [], "what": 5})"}});
+  ExpectAnUndisturbedJob(nodes);
+}
+
+TEST_F(StrangersTest, AFileOutsideTheRunsFolderIsNotWritten) {
+  const std::string escaping = "../../../../escaped";  // from run/records/training-1/ring-2
+  const StartedOnes nodes =
+      JobWith({{"done/0/1", escaping + "\n"}, {"within/0/1", "0"}, {"file/0/1/" + escaping, "foreign"}});
+  EXPECT_FALSE(std::filesystem::exists(Folder("escaped")));
+  ExpectAnUndisturbedJob(nodes);
+  EXPECT_TRUE(absl::StrContains(nodes[0]->output(), "ignored a list of files")) << nodes[0]->output();
+}
+
+TEST_F(StrangersTest, WhatAStrangerWritesCannotMoveTheTerminalsCursor) {
+  const StartedOnes nodes = JobWith({{"failed/0", "10 gone\x1b[2Jwrong"}});
+  for (const auto& node : nodes) {
+    EXPECT_FALSE(node->Succeeded());
+    EXPECT_FALSE(absl::StrContains(node->Story(), "\x1b")) << node->Story();
+    EXPECT_TRUE(absl::StrContains(node->errors(), "gone\\x1b[2Jwrong")) << node->Story();
+  }
+}
+
+// Node 1 in this process, and node 0 that has not said anything yet.
+class FollowerTest : public LaunchTest {
+ protected:
+  struct Followed {
+    absl::Status status;
+    std::string said;
+  };
+  // Node 1 finds `order`, and once it has said something, that all is over; unless node 0 is `silent`.
+  Followed After(const std::string& order, bool silent = false) {
+    const NodesOptions options{.nodes = 2,
+                               .per_node = 1,
+                               .master_addr = "127.0.0.1",
+                               .master_port = FreePort(),
+                               .network = {.bind = "127.0.0.1"},
+                               .timeout = silent ? absl::Seconds(4) : absl::Seconds(20)};
+    const std::string said = Folder("said");
+    Followed followed;
+    std::thread node1([&] {
+      NodesOptions follows = options;
+      follows.node = 1;
+      auto nodes = Nodes::Join(follows, {});
+      ASSERT_TRUE(nodes.ok()) << nodes.status();
+      FILE* const out = fopen(said.c_str(), "we");
+      Display display(out, /*terminal=*/false);
+      followed.status = (*nodes)->Follow(own_, interrupt_, display);
+      fclose(out);
+    });
+    auto nodes = Nodes::Join(options, {});
+    EXPECT_TRUE(nodes.ok()) << nodes.status();
+    if (const auto stranger = Stranger(options.master_port); stranger != nullptr) {
+      EXPECT_TRUE(stranger->Set("order/0/1", order).ok());
+    }
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    while (!silent && Slurp(said).empty() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
+    if (!silent) (*nodes)->End(absl::OkStatus());
+    node1.join();
+    followed.said = Slurp(said);
+    return followed;
+  }
+
+  NodeOrder Sound() const {
+    return {
+        .what = "ring x 2", .deadline_s = 100, .training = TrainingArguments(own_.training), .store_port = 1};
+  }
+
+  static NodeOwn Own() {
+    NodeOwn own{
+        .binaries = {.trainer = PSRING_TRAINER, .ps_server = PSRING_TRAINER}, .nodes = 2, .per_node = 1};
+    own.training.strategy = "ring";
+    return own;
+  }
+
+  const NodeOwn own_ = Own();
+  Interrupt interrupt_;
+};
+
+TEST_F(FollowerTest, IgnoresOrdersThatAreNotNode0s) {
+  std::vector<std::string> orders = {"", "[]", std::string(1 << 20, '['), R"({"over": true, "failure": 5})"};
+  orders.push_back(Json({{"over", false},
+                         {"what", "ring x 2"},
+                         {"deadline_s", 100},
+                         {"failure", ""},
+                         {"processes",
+                          {{{"name", "rank 1"},
+                            {"program", "/bin/sh"},
+                            {"arguments", {"-c", "true"}},
+                            {"environment", {"PATH=/tmp"}}}}}})
+                       .dump());
+  for (const char* flag : {"--no_such_flag", "--record=/tmp", "--model=cnn"}) {
+    NodeOrder order = Sound();
+    order.training.push_back(flag);
+    orders.push_back(ToJson(order));
+  }
+  Json order_without_name = Json::parse(ToJson(Sound()));
+  order_without_name["what"] = 5;
+  orders.push_back(order_without_name.dump());
+  for (const std::string& order : orders) {
+    SCOPED_TRACE(order.substr(0, 200));
+    const Followed followed = After(order);
+    EXPECT_TRUE(followed.status.ok()) << followed.status;
+    EXPECT_TRUE(absl::StrContains(followed.said, "ignored an order for this node: ")) << followed.said;
+    EXPECT_EQ(std::count(followed.said.begin(), followed.said.end(), '\n'), 1) << followed.said;
+  }
+}
+
+TEST_F(FollowerTest, Node0RefusesANodeWhoseNameIsHuge) {
+  const NodesOptions options{.nodes = 2,
+                             .master_addr = "127.0.0.1",
+                             .master_port = FreePort(),
+                             .network = {.bind = "127.0.0.1"},
+                             .timeout = absl::Seconds(20)};
+  std::thread node1([&] {
+    RendezvousOptions join;
+    join.rank = 1;
+    join.world_size = 2;
+    join.host = "127.0.0.1";
+    join.port = options.master_port;
+    const auto meeting = Rendezvous::Join(join);
+    ASSERT_TRUE(meeting.ok()) << meeting.status();
+    EXPECT_TRUE(RequireEqualFlags(**meeting, {}).ok());
+    for (const char* name : {"addresses", "hosts"}) {
+      EXPECT_TRUE((*meeting)->Exchange(name, std::string(1 << 20, 'x')).ok()) << name;
+    }
+  });
+  const absl::Status status = Nodes::Join(options, {}).status();
+  node1.join();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_LT(status.message().size(), 200u);
+  EXPECT_TRUE(absl::StrContains(status.message(), "node 1")) << status;
+}
+
+TEST_F(FollowerTest, WaitsForNode0sOwnOrderOnlyForTheTimeout) {
+  const Followed followed = After(R"({"over": false})", /*silent=*/true);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(followed.status)) << followed.status;
+  EXPECT_TRUE(absl::StrContains(followed.status.message(), "\"what\" is missing")) << followed.status;
+}
+
+}  // namespace
+}  // namespace psring
