@@ -1,9 +1,8 @@
 #include "ps_server/job_memory.h"
 
 #include <cstddef>
-#include <cstdint>
+#include <string>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/optimizer.h"
@@ -23,9 +22,9 @@ bool HasSum(const ServerJob& job) { return AccumulationOf(job) == Accumulation::
 absl::Status Require(const ServerJob& job, double bytes, const Device& device) {
   const auto usable = static_cast<double>(UsableMemory(device));
   if (bytes <= usable) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(DescribeNeed(job, bytes), " on ", device.name(),
-                                                   ", and may use ", absl::StrFormat("%.1f", usable / kMiB),
-                                                   " MiB of it; use a smaller model or more servers"));
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("%s, and %.1f MiB are available on %s; use a smaller model or more servers",
+                      DescribeNeed(job, bytes), usable / kMiB, device.name()));
 }
 
 }  // namespace

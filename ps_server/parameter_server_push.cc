@@ -210,7 +210,9 @@ absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane)
     if (push.resets != shard_->resets(bucket)) return absl::OkStatus();
     push.whole = true;
     const Consistency::Decision decision = state.consistency->OnPush(worker, push.step);
-    state.pending[worker] = {.state = Pending::State::kPushed, .step = push.step, .samples = push.samples};
+    if (decision.accept) {
+      state.pending[worker] = {.state = Pending::State::kPushed, .step = push.step, .samples = push.samples};
+    }
     const absl::Status status = Act(bucket, decision, lane, replies);
     shard_->EndAnswers(bucket);
     if (!status.ok()) return Annotate(status, worker, bucket);

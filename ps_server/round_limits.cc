@@ -236,7 +236,7 @@ class Server final : public RoundLimitServer {
     if ((!raw && !fused) || request.worker != worker || request.bytes == 0 ||
         request.bytes % sizeof(float) != 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the control round: worker ", worker, " sent a request that makes no sense"));
+          absl::StrCat("the control round: worker ", worker, " sent an invalid request"));
     }
     // These change only while all workers wait in Prepare.
     const size_t buffers = BuffersOf(request.kind), bytes = count_ * sizeof(float);

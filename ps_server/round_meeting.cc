@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -39,13 +40,18 @@ void RoundMeeting::Leave(int worker) {
   MutexLock lock(mutex_);
   connected_[worker] = false;
   broken_ = true;
-  if (here_.empty() || call_.stage == 0) return;
+  if (here_ == 0 || call_.stage == 0) return;
   EndMeetingLocked(Broken());
+}
+
+void RoundMeeting::StopWaitingLocked(int worker) {
+  if (std::exchange(waiting_[worker], nullptr) != nullptr) --here_;
 }
 
 void RoundMeeting::EndMeetingLocked(const absl::Status& outcome) {
   outcome_ = outcome;
-  here_.clear();
+  std::ranges::fill(waiting_, nullptr);
+  here_ = 0;
   ++meetings_;
   changed_.NotifyAll();
 }
@@ -54,15 +60,18 @@ absl::Status RoundMeeting::Wait(int worker, const RoundCall& call, const std::fu
                                 const std::function<absl::Status()>& last) {
   MutexLock lock(mutex_);
   if (call.stage > 0 && broken_) return Broken();
-  if (call != call_) std::erase_if(here_, [](const auto& waiting) { return waiting.second(); });
-  if (call != call_ && !here_.empty()) {
+  for (size_t i = 0; i < waiting_.size() && call != call_; ++i) {
+    if (waiting_[i] != nullptr && waiting_[i]()) StopWaitingLocked(static_cast<int>(i));
+  }
+  if (call != call_ && here_ > 0) {
     return absl::InvalidArgumentError(absl::StrCat("the control round: this worker asks for ", Describe(call),
                                                    ", and the others for ", Describe(call_)));
   }
   call_ = call;
-  here_.emplace(worker, has_gone);
+  waiting_[worker] = has_gone;
+  ++here_;
   const int64_t meeting = meetings_;
-  if (here_.size() == connected_.size()) {
+  if (here_ == connected_.size()) {
     if (call.stage == 0) broken_ = false;
     EndMeetingLocked(last());
     return outcome_;
@@ -74,13 +83,13 @@ absl::Status RoundMeeting::Wait(int worker, const RoundCall& call, const std::fu
       why = absl::CancelledError("the control round: the server ends");
     } else if (absl::Now() >= deadline) {
       why = absl::DeadlineExceededError("the control round: a worker did not come");
-    } else if (!here_.contains(worker) ||
+    } else if (waiting_[worker] == nullptr ||
                (!changed_.WaitUntil(mutex_, std::min(deadline, absl::Now() + kLookEvery)) && has_gone())) {
       why = absl::UnavailableError("the control round: the connection ended");
     }
   }
   if (meeting != meetings_) return outcome_;
-  here_.erase(worker);
+  StopWaitingLocked(worker);
   return why;
 }
 

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,7 +25,8 @@ struct RoundCall {
 // is in an earlier round any more. Thread-safe.
 class RoundMeeting {
  public:
-  RoundMeeting(int workers, absl::Duration timeout) : timeout_(timeout), connected_(workers) {}
+  RoundMeeting(int workers, absl::Duration timeout)
+      : timeout_(timeout), connected_(workers), waiting_(workers) {}
 
   // InvalidArgument: no such worker. AlreadyExists: it has joined.
   absl::Status Join(int worker);
@@ -44,18 +44,19 @@ class RoundMeeting {
   void End();
 
  private:
+  void StopWaitingLocked(int worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndMeetingLocked(const absl::Status& outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const absl::Duration timeout_;
   Mutex mutex_;
   CondVar changed_;
-  std::vector<bool> connected_ ABSL_GUARDED_BY(mutex_);  // by worker
-  std::map<int, std::function<bool()>> here_
-      ABSL_GUARDED_BY(mutex_);                    // workers that wait, with their has_gone
-  RoundCall call_ ABSL_GUARDED_BY(mutex_);        // what they ask for
-  int64_t meetings_ ABSL_GUARDED_BY(mutex_) = 0;  // that are over
-  absl::Status outcome_ ABSL_GUARDED_BY(mutex_);  // of the last one
-  bool broken_ ABSL_GUARDED_BY(mutex_) = false;   // a worker has left since stage 0
+  std::vector<bool> connected_ ABSL_GUARDED_BY(mutex_);                 // by worker
+  std::vector<std::function<bool()>> waiting_ ABSL_GUARDED_BY(mutex_);  // by worker: its has_gone, or null
+  size_t here_ ABSL_GUARDED_BY(mutex_) = 0;                             // workers that wait
+  RoundCall call_ ABSL_GUARDED_BY(mutex_);                              // what they ask for
+  int64_t meetings_ ABSL_GUARDED_BY(mutex_) = 0;                        // that are over
+  absl::Status outcome_ ABSL_GUARDED_BY(mutex_);                        // of the last one
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;                         // a worker has left since stage 0
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

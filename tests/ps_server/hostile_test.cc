@@ -396,7 +396,7 @@ FirstJoin Parameters(const char* name, int worker, int64_t parameters) {
           [parameters](proto::Join& join) {
             SetBuckets(*join.mutable_job(), 1, static_cast<uint64_t>(parameters));
           },
-          "MiB of it; use a smaller model or more servers"};
+          "MiB are available on cpu; use a smaller model or more servers"};
 }
 
 int64_t AllMemory() { return static_cast<int64_t>(MakeCpuDevice()->memory()->total); }

@@ -314,13 +314,13 @@ TEST_F(HostileLimitsTest, OfTwoSizesOneIsRefusedAndNothingIsWrittenBeyondTheOthe
   }
 }
 
-TEST_F(HostileLimitsTest, RequestsThatMakeNoSenseAreAnsweredWithAReason) {
+TEST_F(HostileLimitsTest, InvalidRequestsAreAnsweredWithAReason) {
   const std::vector<std::pair<Request, const char*>> requests = {
-      {{.kind = 7, .bytes = 4}, "makes no sense"},
-      {{.kind = 0, .bytes = 4}, "makes no sense"},
-      {{.kind = kRaw, .worker = 1, .bytes = 4}, "makes no sense"},
-      {{.kind = kRaw, .bytes = 0}, "makes no sense"},
-      {{.kind = kFused, .bytes = 6}, "makes no sense"},
+      {{.kind = 7, .bytes = 4}, "worker 0 sent an invalid request"},
+      {{.kind = 0, .bytes = 4}, "worker 0 sent an invalid request"},
+      {{.kind = kRaw, .worker = 1, .bytes = 4}, "worker 0 sent an invalid request"},
+      {{.kind = kRaw, .bytes = 0}, "worker 0 sent an invalid request"},
+      {{.kind = kFused, .bytes = 6}, "worker 0 sent an invalid request"},
       {{.kind = kRaw, .bytes = uint64_t{1} << 40},
        "a gradient of 1099511627776 bytes; the server has memory for"},
       {{.kind = kFused, .bytes = uint64_t{1} << 63}, "the server has memory for"},

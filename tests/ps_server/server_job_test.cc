@@ -170,8 +170,8 @@ TEST(JobMemoryTest, AJobThatDoesNotFitIsRefusedWithWhatThereIs) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(
       refused.message(),
-      "the parameter server needs 72.0 MiB for 6291456 parameters (weights, sum, 0 x optimizer state) in 0 "
-      "buckets on cpu, and may use 70.0 MiB of it; use a smaller model or more servers");
+      "the parameter server needs 72.0 MiB for 6291456 parameters (weights, sum, 0 x optimizer state) in "
+      "0 buckets, and 70.0 MiB are available on cpu; use a smaller model or more servers");
   for (const int64_t parameters : {int64_t{1} << 59, int64_t{1} << 62, INT64_MAX}) {
     job.parameters = parameters;
     EXPECT_EQ(RequireMemory(job, *cpu).code(), absl::StatusCode::kResourceExhausted);
