@@ -8,6 +8,7 @@
 #include "experiments/compare/experiment.h"
 #include "experiments/compare/plan_text.h"
 #include "experiments/compare/rates.h"
+#include "experiments/compare/statistics.h"
 #include "experiments/compare/virtual_plan.h"
 #include "experiments/texts/plan.h"
 
@@ -22,7 +23,9 @@ absl::StatusOr<int> RunRounds(const ExperimentFlags& flags, const Plan& plan, Ex
   double longest_s = 0;
   for (int round = 0; round < plan.rounds; ++round) {
     const double spent = experiment.seconds();
-    const double left = flags.options.time_budget_s - plan.accuracy_s - spent;
+    // The trainings can be shortened; fewer rounds name no winner.
+    const double reserved_s = round < kRoundsToNameAWinner ? 0 : plan.accuracy_s;
+    const double left = flags.options.time_budget_s - reserved_s - spent;
     if (plan.rounds_fitted && round >= kFewestRounds && longest_s > left) {
       const std::string note = Say(flags.options.language, kRoundsCut, round, plan.rounds,
                                    HumanSeconds(flags.options.time_budget_s));

@@ -221,7 +221,7 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
     return Launch(seeded, folder, label, expected_s, prepared_.binaries, site_, interrupt_, display_);
   };
   PSRING_ASSIGN_OR_RETURN(Launched launched, launch());
-  while (part == "cost" && launched.foreign_cpu_pct > kMostForeignCpuPct && repeats_left_ > 0) {
+  if (part == "cost" && launched.foreign_cpu_pct > kMostForeignCpuPct && repeats_left_ > 0) {
     --repeats_left_;
     display_.Say(
         absl::StrCat(In(language(), kNoteLine), Say(language(), kDisturbed, configuration.name(),
@@ -231,6 +231,8 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
     PSRING_ASSIGN_OR_RETURN(folder, folder_.RecordFolder(run));
     PSRING_RETURN_IF_ERROR(ResolveTimes(folder, seeded));
     PSRING_ASSIGN_OR_RETURN(launched, launch());
+    // The load lasts, so repeating more launches would not help.
+    if (launched.foreign_cpu_pct > kMostForeignCpuPct) repeats_left_ = 0;
   }
   PSRING_ASSIGN_OR_RETURN(RunFigures figures, FiguresOf(seeded, launched.records));
   figures.foreign_cpu_pct = launched.foreign_cpu_pct;

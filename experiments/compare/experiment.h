@@ -32,7 +32,7 @@ class Experiment {
   absl::StatusOr<TriedRate> TryRate(const Configuration& configuration, double lr, const std::string& label);
 
   // Launches `configuration` and keeps its figures. `part`: "cost", "accuracy", or "training", which is both.
-  // A launch of the cost part that others disturbed is repeated.
+  // A launch of the cost part that other programs disturb is repeated once, unless their load lasts.
   absl::Status Run(const Configuration& configuration, const std::string& part, int repeat,
                    const std::string& label);
 

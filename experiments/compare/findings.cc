@@ -69,18 +69,22 @@ std::string Verdict(const PairedComparison& pair, int rounds, Language language)
   return Say(language, kPairEven, ratio, range, count);
 }
 
-// What computing may take of a step for the network to be what is measured.
-constexpr double kMostComputing = 0.3;
+// What computing may take of a step that the network decides.
+constexpr double kMostComputing = 0.5;
 
-// With more workers than cores computing takes turns; where a shaped link takes most of every step, that does
-// not decide.
+// With more workers than cores, computing takes turns. That does not matter where a shaped link takes most of
+// the step.
+bool NetworkDecides(const SummaryRow* none, const SummaryRow& row) {
+  return none != nullptr && none->link.bits_per_s > 0 &&
+         none->mean.step_ms <= kMostComputing * row.mean.step_ms;
+}
+
+// Whether that holds for all strategies with `workers` workers.
 bool NetworkDecides(const std::vector<SummaryRow>& rows, int workers) {
   const SummaryRow* none = Find(rows, "none", workers);
-  if (none == nullptr || none->link.bits_per_s <= 0) return false;
   return std::all_of(rows.begin(), rows.end(), [&](const SummaryRow& row) {
     return row.configuration.workers != workers || !row.measured_cost ||
-           row.configuration.strategy.needs == StrategyNeeds::kNothing ||
-           none->mean.step_ms <= kMostComputing * row.mean.step_ms;
+           row.configuration.strategy.needs == StrategyNeeds::kNothing || NetworkDecides(none, row);
   });
 }
 
@@ -115,7 +119,12 @@ void AddCosts(const std::vector<SummaryRow>& rows, Sentences& findings) {
 // Every all-reduce strategy against every server strategy that gives the same mathematics.
 void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires, Sentences& findings) {
   std::vector<std::string> pairs;
-  for (int workers : TimedCounts(rows)) {
+  std::set<int> counts;
+  for (const SummaryRow& row : rows) {
+    if (row.measured_cost && row.configuration.workers > 1) counts.insert(row.configuration.workers);
+  }
+  for (const int workers : counts) {
+    const SummaryRow* none = Find(rows, "none", workers);
     for (const SummaryRow& group : rows) {
       if (group.configuration.workers != workers ||
           group.configuration.strategy.needs != StrategyNeeds::kProcessGroup) {
@@ -127,6 +136,10 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
             server.round_samples_per_s.size() != group.round_samples_per_s.size()) {
           continue;
         }
+        // Computing that takes turns is the same for both, so it moves the ratio towards 1, never past it.
+        // Where the network does not even decide the slower one's step, the ratio says nothing.
+        const SummaryRow& slower = group.mean.step_ms > server.mean.step_ms ? group : server;
+        if (group.configuration.oversubscribed && !NetworkDecides(none, slower)) continue;
         // In one process they use no link.
         const bool alone = group.configuration.training.ranks_per_process == workers;
         if (group.link.bits_per_s > 0 && workers > 1 && alone) continue;

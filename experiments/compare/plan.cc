@@ -25,6 +25,7 @@ const char* const kDefaultAccuracy[] = {"single", "ring", "ps-async"};
 
 constexpr int kMostRounds = 12;
 constexpr double kCostShare = 0.55;       // of the time budget; the accuracy part has the rest
+constexpr double kMostCostShare = 0.75;   // if the cost part needs it for enough rounds
 constexpr double kMeasuredSeconds = 0.7;  // of one process's steps in a launch of the cost part
 
 absl::StatusOr<ModelInfo> ModelOf(const Catalog& catalog, const TrainingOptions& training,
@@ -136,7 +137,10 @@ void PlanCost(const CompareOptions& options, const Probe& probe, int cores, Plan
     plan.steps = std::max(6, plan.steps * 3 / 4);
     plan.round_s = round_seconds();
   }
-  plan.rounds = std::clamp(static_cast<int>(budget / plan.round_s), kFewestRounds, kMostRounds);
+  // The trainings of the accuracy part take what is left, so they give way to the rounds that name a winner.
+  const bool room = plan.round_s * kRoundsToNameAWinner <= kMostCostShare * options.time_budget_s;
+  plan.rounds = std::clamp(static_cast<int>(budget / plan.round_s),
+                           room ? kRoundsToNameAWinner : kFewestRounds, kMostRounds);
 }
 
 void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, Plan& plan) {

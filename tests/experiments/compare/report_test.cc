@@ -156,6 +156,21 @@ TEST(Findings, OversubscribedRowsAreNotCompared) {
   EXPECT_NE(text.find("4 workers on 2 cores take turns"), std::string::npos) << text;
 }
 
+TEST(Findings, OversubscribedRowsAreComparedWhereTheSlowerOneWaitsForItsLinks) {
+  SummaryRow none = Row("none", 4, {800, 801, 799, 800, 800}),
+             ring = Row("ring", 4, {120, 121, 119, 120, 122}),
+             server = Row("ps-sync", 4, {100, 101, 99, 100, 100});
+  none.mean.step_ms = 40;
+  ring.mean.step_ms = 70;
+  server.mean.step_ms = 100;
+  for (SummaryRow* row : {&none, &ring, &server}) row->link.bits_per_s = 1e9;
+  EXPECT_NE(AllFindings({none, ring, server}).find("ring against ps-sync with 4 workers: 1.20 times"),
+            std::string::npos)
+      << AllFindings({none, ring, server});
+  none.mean.step_ms = 60;
+  EXPECT_EQ(AllFindings({none, ring, server}).find("ring against"), std::string::npos);
+}
+
 TEST(Findings, BytesBesideTheoryAreReported) {
   SummaryRow row = Row("ring", 2, {1, 2});
   EXPECT_NE(AllFindings({row}).find("The bytes sent are those of theory"), std::string::npos);
