@@ -7,6 +7,7 @@
 
 #include "experiments/compare/estimate.h"
 #include "experiments/compare/plan_text.h"
+#include "experiments/compare/statistics.h"
 #include "tests/experiments/test_catalog.h"
 
 namespace psring {
