@@ -47,7 +47,8 @@ absl::StatusOr<std::unique_ptr<RecordWriter>> RecordWriter::Open(const std::stri
     return absl::FailedPreconditionError(absl::StrCat(
         "cannot write ", path, ": another run is writing it; give each run a --record folder of its own"));
   }
-  if (ftruncate(file.get(), 0) != 0) return FileError("write", path);
+  // EINVAL: a pipe, which has nothing to remove.
+  if (ftruncate(file.get(), 0) != 0 && errno != EINVAL) return FileError("write", path);
   std::filesystem::remove(writer->Path("result", "json"), error);  // who reads it takes the run for complete
   writer->steps_.reset(fdopen(file.get(), "w"));
   if (writer->steps_ == nullptr) return FileError("write", path);
