@@ -15,7 +15,7 @@
 namespace psring {
 
 // Immutable, and cheap to copy. The readers return InvalidArgument, naming the field, if it is missing, has
-// another type or is out of bounds. Fields that nobody reads are ignored, so that messages may grow.
+// another type or is out of bounds. Unknown fields are ignored, so that later versions can add some.
 class JsonObject {
  public:
   // InvalidArgument: the text is longer than `most_bytes`, nested deeper than any of our messages, not JSON

@@ -8,7 +8,7 @@
 //
 // Both are for measuring. A connection joins as a worker with 16 bytes, and sends 16 bytes for each round,
 // before its gradient. The first request of a round sets its kind and size: a worker that asks for another,
-// or for more than the server has memory for, is told so and disconnected. A worker number is taken for as
+// or for more than the server has memory for, gets the reason and is disconnected. A worker number is taken for as
 // long as its connection lasts.
 #pragma once
 

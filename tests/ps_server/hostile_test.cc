@@ -175,7 +175,7 @@ class ServerTest : public ::testing::Test {
   std::string address_;
 };
 
-// Two honest workers that train until they are told to stop.
+// Two honest workers that train until the test stops them.
 class HostileTest : public ServerTest, public ::testing::WithParamInterface<std::string> {
  protected:
   void SetUp() override {
@@ -459,7 +459,7 @@ TEST_P(FirstJoinTest, IsRefusedWithTheReasonAndARightJobTrainsOnTheSameServer) {
 INSTANTIATE_TEST_SUITE_P(Joins, FirstJoinTest, testing::ValuesIn(FirstJoins()),
                          [](const auto& info) { return info.param.name; });
 
-// Otherwise the job would begin with weights that nobody sent.
+// Otherwise the job would start with weights that no worker sent.
 TEST_F(ServerTest, InitialWeightsThatComeTwiceEndTheJob) {
   const ServerJob job = MakeJob(1, {1000, 50});
   ASSERT_NO_FATAL_FAILURE(Serve(job.workers));

@@ -241,7 +241,7 @@ class Stranger {
   FileDescriptor socket_;
 };
 
-// Joined, once nobody else is taken for this worker any more.
+// Joins as soon as the server has released this worker number.
 std::unique_ptr<Stranger> Joined(const std::string& address, int worker) {
   auto stranger = std::make_unique<Stranger>(address);
   for (const absl::Time deadline = absl::Now() + kSoon; !stranger->Join(worker);) {
@@ -265,7 +265,7 @@ class HostileLimitsTest : public ::testing::Test {
     ASSERT_TRUE(address.ok()) << address.status();
     address_ = *address;
   }
-  // The server still serves two honest workers, and ends as it is told to.
+  // The server still serves two honest workers, and then ends in order.
   void TearDown() override {
     std::thread other([this] { Work(1); });
     Work(0);
