@@ -45,7 +45,8 @@ class StrangersTest : public LaunchTest {
   }
 
   // A whole job in whose store the stranger has written before node 1 was started: node 0, which hosts the
-  // store, waits for node 1.
+  // store, waits for node 1. A node may replace a value before the other node sees it, so these tests do not
+  // assert that it was refused: FollowerTest and node_order_test do.
   StartedOnes JobWith(const std::vector<std::pair<std::string, std::string>>& written) {
     StartedOnes nodes;
     nodes.push_back(Node(0));
@@ -85,7 +86,6 @@ TEST_F(StrangersTest, AnOrderWithAnEnvironmentRunsNoForeignCode) {
   const StartedOnes nodes = JobWith({{"order/0/1", order.dump()}});
   EXPECT_FALSE(std::filesystem::exists(mark));
   ExpectAnUndisturbedJob(nodes);
-  EXPECT_TRUE(absl::StrContains(nodes[1]->output(), "ignored an order")) << nodes[1]->output();
 }
 
 TEST_F(StrangersTest, AnOrderWithAWrongTypeEndsNobody) {
@@ -99,7 +99,6 @@ TEST_F(StrangersTest, AFileOutsideTheRunsFolderIsNotWritten) {
       JobWith({{"done/0/1", escaping + "\n"}, {"within/0/1", "0"}, {"file/0/1/" + escaping, "foreign"}});
   EXPECT_FALSE(std::filesystem::exists(Folder("escaped")));
   ExpectAnUndisturbedJob(nodes);
-  EXPECT_TRUE(absl::StrContains(nodes[0]->output(), "ignored a list of files")) << nodes[0]->output();
 }
 
 TEST_F(StrangersTest, WhatAStrangerWritesCannotMoveTheTerminalsCursor) {
