@@ -1,7 +1,8 @@
-// Holds the tree to its plan: who may include whom, where gRPC may be seen, and that builds are chosen by
-// file.
+// Checks the source tree's structure: which folder includes which, where gRPC is visible, that optional parts
+// are selected by building different files, and the sizes of folders and files.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -16,20 +17,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
+const char* const kTopFolders[] = {"common", "ring_worker", "ps_server", "trainer", "experiments", "tests"};
+
 struct SourceFile {
-  std::string room;  // top-level folder
   std::string path;  // from the root
   std::vector<std::string> lines;
+
+  std::string folder() const { return fs::path(path).parent_path(); }
+  std::string top() const { return path.substr(0, path.find('/')); }
+  bool is_test() const { return top() == "tests"; }
 };
 
 std::vector<SourceFile> ReadSources() {
   const fs::path root = PSRING_SOURCE_DIR;
   std::vector<SourceFile> files;
-  for (const char* room : {"common", "ring_worker", "ps_server", "trainer", "experiments", "tests"}) {
-    for (const auto& entry : fs::recursive_directory_iterator(root / room)) {
+  for (const char* top : kTopFolders) {
+    for (const auto& entry : fs::recursive_directory_iterator(root / top)) {
       const std::string extension = entry.path().extension();
       if (extension != ".h" && extension != ".cc" && extension != ".cu") continue;
-      SourceFile file{room, fs::relative(entry.path(), root).string(), {}};
+      SourceFile file{fs::relative(entry.path(), root).string(), {}};
       std::ifstream in(entry.path());
       for (std::string line; std::getline(in, line);) file.lines.push_back(line);
       files.push_back(std::move(file));
@@ -38,7 +44,7 @@ std::vector<SourceFile> ReadSources() {
   return files;
 }
 
-// The word behind `#` of a preprocessor line, and what follows it; two empty strings for other lines.
+// The word after `#` of a preprocessor line, and the rest of the line; two empty strings for other lines.
 std::pair<std::string, std::string> Directive(const std::string& line) {
   std::istringstream in(line);
   std::string word, rest;
@@ -61,85 +67,135 @@ std::string Included(const std::string& line) {
   return first < last && last != std::string::npos ? rest.substr(first + 1, last - first - 1) : "";
 }
 
-std::string Room(const std::string& path) { return path.substr(0, path.find('/')); }
+std::string Top(const std::string& path) { return path.substr(0, path.find('/')); }
 
-// What a room may include of other rooms: "common/" for a whole room, or one header.
+// Edges between the folders of our own sources, each with one file that causes it.
+using Graph = std::map<std::string, std::map<std::string, std::string>>;
+
+Graph IncludeGraph(const std::vector<SourceFile>& files) {
+  std::set<std::string> paths;
+  for (const SourceFile& file : files) paths.insert(file.path);
+  Graph graph;
+  for (const SourceFile& file : files) {
+    if (file.is_test()) continue;
+    for (const std::string& line : file.lines) {
+      const std::string included = Included(line);
+      const std::string to = fs::path(included).parent_path();
+      if (!paths.contains(included) || to == file.folder()) continue;
+      graph[file.folder()][to] = file.path + " includes " + included;
+    }
+  }
+  return graph;
+}
+
+// The folders of a cycle that can be reached from `folder`, first and last the same; empty if there is none.
+std::vector<std::string> FindCycle(const Graph& graph, const std::string& folder,
+                                   std::vector<std::string>& path, std::set<std::string>& done) {
+  const auto on_path = std::find(path.begin(), path.end(), folder);
+  path.push_back(folder);
+  if (on_path != path.end() - 1) return {std::find(path.begin(), path.end(), folder), path.end()};
+  if (const auto edges = graph.find(folder); edges != graph.end() && done.insert(folder).second) {
+    for (const auto& [to, cause] : edges->second) {
+      if (auto cycle = FindCycle(graph, to, path, done); !cycle.empty()) return cycle;
+    }
+  }
+  path.pop_back();
+  return {};
+}
+
+// What a top-level folder may include of the others: "common/" for all of its folders, "ps_server/client/"
+// for one folder, or one header.
 const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"common", {}},
     {"ring_worker", {"common/"}},
     {"ps_server", {"common/"}},
     {"trainer",
-     {"common/", "ring_worker/process_group.h", "ps_server/ps_client.h", "ps_server/inline_server.h",
-      "ps_server/server_job.h"}},
+     {"common/", "ring_worker/groups/process_group.h", "ps_server/client/ps_client.h",
+      "ps_server/server/inline_server.h", "ps_server/protocol/server_job.h"}},
     {"experiments",
-     {"common/", "ring_worker/schedule.h", "ps_server/consistency.h", "ps_server/admission.h"}},
+     {"common/", "ring_worker/schedules/schedule.h", "ps_server/consistency/consistency.h",
+      "ps_server/consistency/admission.h"}},
 };
 
-// The only files that see generated messages and gRPC.
-const std::set<std::string> kMaySeeGrpc = {"common/rendezvous.cc",
-                                           "experiments/compare/tensorboard.cc",
-                                           "ps_server/service.cc",
-                                           "ps_server/grpc_client.cc",
-                                           "ps_server/grpc_client.h",
-                                           "ps_server/grpc_client_loop.cc",
-                                           "ps_server/own_sockets.h",
-                                           "ps_server/own_sockets.cc",
-                                           "ps_server/service_connection.h",
-                                           "ps_server/service_connection.cc",
-                                           "ps_server/checkpoint_file.cc",
-                                           "ps_server/wire.cc",
-                                           "ps_server/wire.h"};
+// The only folders and files that see generated messages and gRPC.
+const std::set<std::string> kMaySeeGrpc = {"common/rendezvous/rendezvous.cc",
+                                           "experiments/runs/tensorboard.cc", "ps_server/wire"};
 
-TEST(Structure, RoomsIncludeOnlyWhatThePlanAllows) {
+TEST(Structure, FoldersIncludeOneAnotherWithoutCycles) {
+  const std::vector<SourceFile> files = ReadSources();
+  const Graph graph = IncludeGraph(files);
+  ASSERT_GT(graph.size(), 30u);
+  std::set<std::string> done;
+  for (const auto& [folder, edges] : graph) {
+    std::vector<std::string> path;
+    const std::vector<std::string> cycle = FindCycle(graph, folder, path, done);
+    for (size_t i = 1; i < cycle.size(); ++i) {
+      ADD_FAILURE() << "part of a cycle: " << graph.at(cycle[i - 1]).at(cycle[i]);
+    }
+    if (!cycle.empty()) return;
+  }
+}
+
+TEST(Structure, TopFoldersIncludeOnlyWhatIsAllowed) {
   for (const SourceFile& file : ReadSources()) {
-    const auto rule = kMayInclude.find(file.room);
-    if (rule == kMayInclude.end()) continue;  // tests may look everywhere
+    const auto rule = kMayInclude.find(file.top());
+    if (rule == kMayInclude.end()) continue;  // tests may include everything
     for (const std::string& line : file.lines) {
       const std::string included = Included(line);
-      const std::string room = Room(included);
-      if (included.empty() || room == file.room || !kMayInclude.contains(room)) continue;
-      EXPECT_TRUE(rule->second.contains(room + "/") || rule->second.contains(included))
-          << file.path << " includes " << included << ", which " << file.room << " may not";
+      const std::string top = Top(included);
+      if (included.empty() || top == file.top() || !kMayInclude.contains(top)) continue;
+      EXPECT_TRUE(rule->second.contains(top + "/") || rule->second.contains(included))
+          << file.path << " includes " << included << ", which " << file.top() << " may not";
     }
   }
 }
 
 TEST(Structure, GrpcAndGeneratedHeadersStayInFewFiles) {
   for (const SourceFile& file : ReadSources()) {
-    if (file.room == "tests" || kMaySeeGrpc.contains(file.path)) continue;
+    if (file.is_test() || kMaySeeGrpc.contains(file.path) || kMaySeeGrpc.contains(file.folder())) continue;
     for (const std::string& line : file.lines) {
       const std::string included = Included(line);
-      EXPECT_FALSE(Room(included) == "grpcpp" || Room(included) == "grpc" || Room(included) == "google" ||
+      EXPECT_FALSE(Top(included) == "grpcpp" || Top(included) == "grpc" || Top(included) == "google" ||
                    included.ends_with(".pb.h"))
           << file.path << " includes " << included;
     }
   }
 }
 
-TEST(Structure, OtherPeoplesHeavyHeadersStayOutOfOurHeaders) {
+TEST(Structure, HeadersDoNotIncludeLargePackages) {
   for (const SourceFile& file : ReadSources()) {
-    if (!file.path.ends_with(".h") || file.room == "tests") continue;
+    if (!file.path.ends_with(".h") || file.is_test()) continue;
     for (const std::string& line : file.lines) {
       const std::string included = Included(line);
-      if (included == "nlohmann/json_fwd.hpp") continue;  // names alone
+      if (included == "nlohmann/json_fwd.hpp") continue;
       EXPECT_FALSE(included.starts_with("nlohmann/") || included.starts_with("CLI/"))
           << file.path << " " << included;
     }
   }
 }
 
-TEST(Structure, BuildsAreChosenByFileNotByIfdef) {
+TEST(Structure, OptionalPartsAreSelectedByFileNotByIfdef) {
   const std::set<std::string> conditional = {"if", "ifdef", "ifndef", "elif"};
   for (const SourceFile& file : ReadSources()) {
     for (const std::string& line : file.lines) {
       if (!conditional.contains(Directive(line).first)) continue;
-      // What the compiler or processor is may be asked; which features were found may not.
+      // Sources may ask which compiler or processor they are compiled for, but not which parts were found.
       EXPECT_TRUE(line.find("__x86_64__") != std::string::npos ||
                   line.find("__SANITIZE") != std::string::npos ||
                   line.find("__CUDACC__") != std::string::npos)
           << file.path << ": " << line;
     }
   }
+}
+
+TEST(Structure, FoldersAndFilesAreSmall) {
+  std::map<std::string, int> files_of_folder;
+  for (const SourceFile& file : ReadSources()) {
+    if (file.is_test()) continue;
+    ++files_of_folder[file.folder()];
+    EXPECT_LE(file.lines.size(), 500u) << file.path;
+  }
+  for (const auto& [folder, files] : files_of_folder) EXPECT_LT(files, 30) << folder;
 }
 
 }  // namespace

@@ -10,23 +10,24 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/collective_table.h"
-#include "experiments/compare/manifest.h"
-#include "experiments/compare/run_files.h"
-#include "experiments/compare/statistics.h"
+#include "common/io/csv.h"
+#include "common/measure/collective_table.h"
+#include "experiments/runs/manifest.h"
+#include "experiments/runs/run_files.h"
+#include "experiments/stats/statistics.h"
 
 extern char** environ;
 
 namespace psring {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kJsonVersion = 3;  // of nccl-tests' layout
 
 // Of the environment, what may change a figure; nccl-tests writes all of it, secrets included.
-Json RelevantEnvironment() {
-  Json list = Json::array();
+OrderedJson RelevantEnvironment() {
+  OrderedJson list = OrderedJson::array();
   for (char** entry = environ; *entry != nullptr; ++entry) {
     for (const char* prefix : {"PSRING_", "OMPI_", "MPICH_", "GLOO_", "NCCL_", "OMP_", "MALLOC_"}) {
       if (absl::StartsWith(*entry, prefix)) list.push_back(*entry);
@@ -38,9 +39,9 @@ Json RelevantEnvironment() {
 // nccl-tests writes truth as text.
 const char* Truth(bool value) { return value ? "true" : "false"; }
 
-Json OrNull(double value, bool there) { return there ? Json(value) : Json(nullptr); }
+OrderedJson OrNull(double value, bool there) { return there ? OrderedJson(value) : OrderedJson(nullptr); }
 
-Json PlacementJson(const PlacementFigures& figures) {
+OrderedJson PlacementJson(const PlacementFigures& figures) {
   if (!figures.measured) return nullptr;
   return {{"time", figures.time_us},
           {"alg_bw", figures.algbw},
@@ -49,7 +50,7 @@ Json PlacementJson(const PlacementFigures& figures) {
           {"percent_of_limit", OrNull(figures.percent_of_limit, figures.percent_of_limit >= 0)}};
 }
 
-Json SamplesJson(const SampleFigures& samples) {
+OrderedJson SamplesJson(const SampleFigures& samples) {
   if (samples.times_us.empty()) return nullptr;
   const double mean = samples.Mean(), deviation = samples.StandardDeviation();
   return {{"skipped_iterations", 0},
@@ -77,10 +78,10 @@ std::string Number(double value, bool there = true) { return there ? absl::StrFo
 std::string BenchJson(const BenchRequest& request, const BenchResult& result, const BenchRun& run) {
   const BenchPlan& plan = result.plan();
   const SizeSweep& sizes = request.sizes;
-  Json config = {{"nthreads", 1},
-                 {"ngpus", 1},
-                 {"minimum_bytes", std::ranges::min(plan.sizes)},
-                 {"maximum_bytes", std::ranges::max(plan.sizes)}};
+  OrderedJson config = {{"nthreads", 1},
+                        {"ngpus", 1},
+                        {"minimum_bytes", std::ranges::min(plan.sizes)},
+                        {"maximum_bytes", std::ranges::max(plan.sizes)}};
   if (!sizes.list.empty()) {
     config["sizes"] = sizes.list;
   } else if (sizes.step_bytes > 0) {
@@ -99,7 +100,7 @@ std::string BenchJson(const BenchRequest& request, const BenchResult& result, co
   config["parallel_init"] = Truth(false);
   config["average"] = request.average;
   config["rounds"] = plan.rounds;
-  config["devices"] = Json::array();
+  config["devices"] = OrderedJson::array();
   for (const auto& [workers, ranks] : result.ranks()) {
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
       config["devices"].push_back(
@@ -112,7 +113,7 @@ std::string BenchJson(const BenchRequest& request, const BenchResult& result, co
            {"device_info", request.device == "cpu" ? run.machine.cpu_model : ranks[rank].device}});
     }
   }
-  Json rows = Json::array();
+  OrderedJson rows = OrderedJson::array();
   double busbw = 0;
   int values = 0;
   for (const BenchTable& table : result.tables()) {
@@ -156,7 +157,7 @@ std::string BenchJson(const BenchRequest& request, const BenchResult& result, co
                       {"p99_us", best([](const SampleFigures& s) { return s.NearestRank(99); })}});
     }
   }
-  const Json json = {
+  const OrderedJson json = {
       {"version", kJsonVersion},
       {"start_time", run.started_utc},
       {"args", run.command_line},
@@ -166,7 +167,7 @@ std::string BenchJson(const BenchRequest& request, const BenchResult& result, co
       {"results", rows},
       {"out_of_bounds", {{"count", 0}, {"okay", Truth(true)}}},
       {"average_bus_bandwidth", {{"bandwidth", values > 0 ? busbw / values : 0}, {"okay", "unchecked"}}},
-      {"errors", Json::array()},
+      {"errors", OrderedJson::array()},
       {"notes", plan.notes},
       {"end_time", run.ended_utc}};
   return json.dump(1) + "\n";
@@ -228,17 +229,17 @@ std::string BenchCsv(const BenchRequest& request, const BenchResult& result, con
 
 std::string BenchManifest(const BenchRequest& request, const BenchPlan& plan, const BenchRun& run) {
   // Machine and versions are those of every run's manifest.
-  Json json = Json::parse(ManifestJson({.run_id = run.run_id,
-                                        .verb = "bench",
-                                        .command_line = run.command_line,
-                                        .started_utc = run.started_utc,
-                                        .machine = run.machine,
-                                        .plan = {},
-                                        .provenance = run.provenance,
-                                        .wall_s = run.wall_s}));
-  Json launches = Json::array();
+  OrderedJson json = OrderedJson::parse(ManifestJson({.run_id = run.run_id,
+                                                      .verb = "bench",
+                                                      .command_line = run.command_line,
+                                                      .started_utc = run.started_utc,
+                                                      .machine = run.machine,
+                                                      .plan = {},
+                                                      .provenance = run.provenance,
+                                                      .wall_s = run.wall_s}));
+  OrderedJson launches = OrderedJson::array();
   for (const BenchLaunch& launch : plan.launches) {
-    Json names = Json::array();
+    OrderedJson names = OrderedJson::array();
     for (const size_t i : launch.combinations) names.push_back(plan.combinations[i].name());
     launches.push_back({{"name", launch.name()}, {"limits", launch.limits}, {"combinations", names}});
   }

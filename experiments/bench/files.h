@@ -7,7 +7,7 @@
 #include "experiments/bench/plan.h"
 #include "experiments/bench/result.h"
 #include "experiments/host/machine.h"
-#include "experiments/rerun/provenance.h"
+#include "experiments/runs/provenance.h"
 
 namespace psring {
 

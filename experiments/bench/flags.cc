@@ -8,10 +8,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/byte_size.h"
-#include "common/check.h"
-#include "common/command_line.h"
-#include "common/reduce.h"
+#include "common/base/byte_size.h"
+#include "common/base/check.h"
+#include "common/base/command_line.h"
+#include "common/reduce/reduce.h"
 #include "experiments/texts/language_flag.h"
 
 namespace psring {

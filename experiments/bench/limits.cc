@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/collective_table.h"
-#include "experiments/compare/statistics.h"
+#include "common/measure/collective_table.h"
+#include "experiments/stats/statistics.h"
 #include "experiments/texts/bench.h"
 
 namespace psring {

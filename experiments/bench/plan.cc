@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/check.h"
-#include "common/command_line.h"
+#include "common/base/check.h"
+#include "common/base/command_line.h"
 
 namespace psring {
 namespace {
@@ -447,7 +447,8 @@ double ExpectedBenchSeconds(const BenchPlan& plan, const BenchRequest& request, 
       const double call = crowded * (100e-6 + static_cast<double>(size) / rate);
       const double turn = std::max(200e-6, call);
       const double checks = request.checks * crowded * static_cast<double>(size) / 0.3e9;
-      size_seconds += kinds * (plan.iterations * (turn + call) + (request.warmup + request.checks) * call + checks);
+      size_seconds +=
+          kinds * (plan.iterations * (turn + call) + (request.warmup + request.checks) * call + checks);
     }
     seconds += 1 + crowded * 0.2 + passes * size_seconds;
   }

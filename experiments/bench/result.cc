@@ -6,8 +6,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "experiments/compare/statistics.h"
+#include "common/base/check.h"
+#include "experiments/stats/statistics.h"
 
 namespace psring {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/collective_table.h"
+#include "common/measure/collective_table.h"
 #include "experiments/bench/limits.h"
 #include "experiments/bench/plan.h"
 

@@ -5,12 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/byte_size.h"
-#include "common/collective_table.h"
-#include "common/version.h"
-#include "experiments/build_info.h"
-#include "experiments/compare/plan_text.h"
-#include "experiments/compare/statistics.h"
+#include "common/base/byte_size.h"
+#include "common/base/version.h"
+#include "common/measure/collective_table.h"
+#include "experiments/host/build_info.h"
+#include "experiments/plan/plan_text.h"
+#include "experiments/stats/statistics.h"
 #include "experiments/texts/bench.h"
 
 namespace psring {

@@ -9,10 +9,12 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/command_line.h"
-#include "common/device.h"
-#include "common/ops.h"
+#include "common/base/check.h"
+#include "common/base/command_line.h"
+#include "common/device/device.h"
+#include "common/devices/make_device.h"
+#include "common/devices/make_ops.h"
+#include "common/ops/ops.h"
 
 namespace psring {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/checkpoint_folder.h"
+#include "common/io/checkpoint_folder.h"
 
 namespace psring {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/training_options.h"
+#include "common/options/training_options.h"
 
 namespace psring {
 

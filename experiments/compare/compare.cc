@@ -4,12 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/check.h"
+#include "common/base/check.h"
 #include "experiments/compare/experiment.h"
-#include "experiments/compare/plan_text.h"
-#include "experiments/compare/rates.h"
-#include "experiments/compare/statistics.h"
-#include "experiments/compare/virtual_plan.h"
+#include "experiments/plan/plan_text.h"
+#include "experiments/plan/rates.h"
+#include "experiments/plan/virtual_plan.h"
+#include "experiments/stats/statistics.h"
 #include "experiments/texts/plan.h"
 
 namespace psring {

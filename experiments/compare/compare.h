@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "experiments/compare/plan.h"
+#include "experiments/plan/plan.h"
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/nodes.h"
 #include "experiments/processes/progress.h"

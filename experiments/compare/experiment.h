@@ -7,14 +7,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/http_server.h"
+#include "common/net/http_server.h"
 #include "experiments/compare/compare.h"
-#include "experiments/compare/manifest.h"
 #include "experiments/compare/prepare.h"
-#include "experiments/compare/rates.h"
-#include "experiments/compare/run_folder.h"
 #include "experiments/compare/runner.h"
-#include "experiments/report/live_run.h"
+#include "experiments/plan/rates.h"
+#include "experiments/processes/live_run.h"
+#include "experiments/runs/manifest.h"
+#include "experiments/runs/run_folder.h"
 
 namespace psring {
 

@@ -3,8 +3,8 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/command_line.h"
-#include "experiments/compare/plan_text.h"
+#include "common/base/command_line.h"
+#include "experiments/plan/plan_text.h"
 #include "experiments/texts/language_flag.h"
 
 namespace psring {

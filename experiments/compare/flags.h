@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/training_options.h"
+#include "common/options/training_options.h"
 #include "experiments/compare/experiment.h"
 #include "experiments/processes/nodes.h"
 

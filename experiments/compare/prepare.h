@@ -8,10 +8,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "experiments/compare/compare.h"
-#include "experiments/compare/measured_run.h"
-#include "experiments/compare/run_claim.h"
 #include "experiments/compare/runner.h"
 #include "experiments/host/machine.h"
+#include "experiments/runs/measured_run.h"
+#include "experiments/runs/run_claim.h"
 #include "experiments/virtual_cluster/preflight.h"
 
 namespace psring {

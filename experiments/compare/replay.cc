@@ -8,12 +8,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
-#include "common/check.h"
-#include "common/command_line.h"
-#include "common/records.h"
+#include "common/base/check.h"
+#include "common/base/command_line.h"
+#include "common/io/files.h"
+#include "common/measure/records.h"
 #include "experiments/compare/experiment.h"
-#include "experiments/compare/launches.h"
 #include "experiments/compare/runner.h"
+#include "experiments/plan/launches.h"
 #include "experiments/processes/launcher.h"
 
 namespace psring {

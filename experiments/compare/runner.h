@@ -5,13 +5,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "experiments/compare/plan.h"
-#include "experiments/compare/summarise.h"
+#include "experiments/plan/plan.h"
 #include "experiments/processes/interrupt.h"
+#include "experiments/processes/live_run.h"
 #include "experiments/processes/nodes.h"
 #include "experiments/processes/progress.h"
 #include "experiments/processes/training_job.h"
-#include "experiments/report/live_run.h"
+#include "experiments/summary/summarise.h"
 #include "experiments/virtual_cluster/virtual_cluster.h"
 
 namespace psring {

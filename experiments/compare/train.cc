@@ -5,13 +5,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/check.h"
-#include "common/own_address.h"
+#include "common/base/check.h"
+#include "common/rendezvous/own_address.h"
 #include "experiments/compare/checkpoints.h"
-#include "experiments/compare/estimate.h"
 #include "experiments/compare/experiment.h"
-#include "experiments/compare/plan_text.h"
-#include "experiments/compare/virtual_plan.h"
+#include "experiments/plan/estimate.h"
+#include "experiments/plan/plan_text.h"
+#include "experiments/plan/virtual_plan.h"
 #include "experiments/texts/plan.h"
 
 namespace psring {

@@ -4,14 +4,14 @@
 #include <numeric>
 #include <vector>
 
-#include "common/check.h"
+#include "common/base/check.h"
 #include "experiments/host/connections.h"
 
 namespace psring {
 namespace {
 
 absl::StatusOr<double> LoopbackBytesPerSecond(int count, double seconds) {
-  std::vector<Connection> connections;
+  std::vector<SocketPair> connections;
   for (int i = 0; i < count; ++i) {
     PSRING_ASSIGN_OR_RETURN(connections.emplace_back(), ConnectOverLoopback());
   }
@@ -25,7 +25,7 @@ absl::StatusOr<double> LoopbackBytesPerSecond(int count, double seconds) {
 absl::StatusOr<Wires> CalibrateLoopback(int cores, absl::Duration time) {
   const double part = absl::ToDoubleSeconds(time) / 4;
   Wires wires;
-  PSRING_ASSIGN_OR_RETURN(Connection connection, ConnectOverLoopback());
+  PSRING_ASSIGN_OR_RETURN(SocketPair connection, ConnectOverLoopback());
   PSRING_ASSIGN_OR_RETURN(wires.latency_s, MeasureLatency(std::move(connection), part));
   PSRING_ASSIGN_OR_RETURN(wires.bytes_per_s, LoopbackBytesPerSecond(1, part));
   const int pairs = std::clamp(cores / 2, 1, 8);

@@ -3,7 +3,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "experiments/predict/cost_model.h"
+#include "experiments/theory/cost_model.h"
 
 namespace psring {
 

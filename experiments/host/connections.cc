@@ -14,8 +14,8 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/trace.h"
+#include "common/base/check.h"
+#include "common/measure/trace.h"
 
 namespace psring {
 namespace {
@@ -46,7 +46,7 @@ Socket::~Socket() {
   if (fd_ >= 0) close(fd_);
 }
 
-absl::StatusOr<Connection> ConnectSockets(Socket near, Socket listener, const char* host) {
+absl::StatusOr<SocketPair> ConnectSockets(Socket near, Socket listener, const char* host) {
   const auto failed = [host](const char* call) {
     return absl::UnavailableError(absl::StrCat("measuring over ", host, ": ", call, ": ", strerror(errno)));
   };
@@ -64,7 +64,7 @@ absl::StatusOr<Connection> ConnectSockets(Socket near, Socket listener, const ch
   if (listen(listener.fd(), 1) != 0) return failed("listen");
   if (getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &length) != 0)
     return failed("getsockname");
-  Connection connection{std::move(near), Socket()};
+  SocketPair connection{std::move(near), Socket()};
   if (connect(connection.near.fd(), reinterpret_cast<sockaddr*>(&address), length) != 0)
     return failed("connect");
   connection.far = Socket(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -78,12 +78,12 @@ absl::StatusOr<Connection> ConnectSockets(Socket near, Socket listener, const ch
   return connection;
 }
 
-absl::StatusOr<Connection> ConnectOverLoopback() {
+absl::StatusOr<SocketPair> ConnectOverLoopback() {
   return ConnectSockets(Socket(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)),
                         Socket(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), "127.0.0.1");
 }
 
-absl::StatusOr<double> MeasureLatency(Connection connection, double seconds) {
+absl::StatusOr<double> MeasureLatency(SocketPair connection, double seconds) {
   std::thread echo([fd = connection.far.fd()] {
     char word[4];
     while (ReceiveAll(fd, word, sizeof(word)) && SendAll(fd, word, sizeof(word))) {
@@ -108,7 +108,7 @@ absl::StatusOr<double> MeasureLatency(Connection connection, double seconds) {
   return round_trips[round_trips.size() / 2] / 2;
 }
 
-absl::StatusOr<std::vector<double>> MeasureRates(std::vector<Connection> connections, double warmup,
+absl::StatusOr<std::vector<double>> MeasureRates(std::vector<SocketPair> connections, double warmup,
                                                  double seconds) {
   std::atomic<bool> stop{false};
   std::vector<std::atomic<int64_t>> received(connections.size());
@@ -134,7 +134,7 @@ absl::StatusOr<std::vector<double>> MeasureRates(std::vector<Connection> connect
     rates[i] = (static_cast<double>(received[i]) - rates[i]) / measured_s;
   }
   stop = true;
-  for (const Connection& connection : connections) {
+  for (const SocketPair& connection : connections) {
     shutdown(connection.near.fd(), SHUT_RDWR);  // whoever is in the middle of a block need not end it
     shutdown(connection.far.fd(), SHUT_RDWR);
   }

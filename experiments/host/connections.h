@@ -25,22 +25,22 @@ class Socket {
   int fd_;
 };
 
-struct Connection {
+struct SocketPair {
   Socket near, far;
 };
 
 // From `near`, a socket that is not connected yet, to `host`, an address of the network that `listener`
 // belongs to. Waits are bounded (5 s), so that a broken network ends in an error.
-absl::StatusOr<Connection> ConnectSockets(Socket near, Socket listener, const char* host);
+absl::StatusOr<SocketPair> ConnectSockets(Socket near, Socket listener, const char* host);
 // Both ends on 127.0.0.1.
-absl::StatusOr<Connection> ConnectOverLoopback();
+absl::StatusOr<SocketPair> ConnectOverLoopback();
 
 // Half of a ping-pong of 4 bytes between two threads, in s: the median over `seconds`.
-absl::StatusOr<double> MeasureLatency(Connection connection, double seconds);
+absl::StatusOr<double> MeasureLatency(SocketPair connection, double seconds);
 
 // Bytes/s that arrive at the far end of each connection, while all near ends send at once: over `seconds`,
 // after `warmup` seconds in which windows open.
-absl::StatusOr<std::vector<double>> MeasureRates(std::vector<Connection> connections, double warmup,
+absl::StatusOr<std::vector<double>> MeasureRates(std::vector<SocketPair> connections, double warmup,
                                                  double seconds);
 
 // Seconds to add a byte: one thread adding float32 arrays that do not fit into its caches.

@@ -15,9 +15,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/cores.h"
-#include "common/cuda_device.h"
-#include "common/trace.h"
+#include "common/base/cores.h"
+#include "common/cuda/cuda_device.h"
+#include "common/measure/trace.h"
 
 namespace psring {
 namespace {

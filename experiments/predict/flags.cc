@@ -10,9 +10,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
-#include "common/bit_rate.h"
-#include "common/check.h"
-#include "common/command_line.h"
+#include "common/base/bit_rate.h"
+#include "common/base/check.h"
+#include "common/base/command_line.h"
 #include "experiments/texts/language_flag.h"
 
 namespace psring {

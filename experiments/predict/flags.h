@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "experiments/predict/model.h"
+#include "experiments/simulator/prediction.h"
 #include "experiments/texts/phrase.h"
 
 namespace CLI {

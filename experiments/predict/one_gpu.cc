@@ -7,12 +7,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/check.h"
-#include "common/records.h"
+#include "common/base/check.h"
+#include "common/io/files.h"
+#include "common/measure/records.h"
 #include "experiments/compare/experiment.h"
-#include "experiments/compare/launches.h"
-#include "experiments/compare/run_folder.h"
+#include "experiments/plan/launches.h"
 #include "experiments/predict/predict.h"
+#include "experiments/runs/run_folder.h"
 #include "experiments/texts/predict.h"
 
 namespace psring {
@@ -86,14 +87,6 @@ absl::Status PredictBeyond(const ExperimentFlags& flags, bool workers_given, con
 }
 
 }  // namespace
-
-bool GoesBeyondOneGpu(const CompareOptions& options, int gpus) {
-  const TrainingOptions& training = options.training;
-  const bool on_gpu = training.device != "cpu" && !training.oversubscribe && training.workload.empty() &&
-                      training.clock != "virtual";
-  return gpus == 1 && on_gpu &&
-         std::any_of(options.workers.begin(), options.workers.end(), [](int count) { return count > 1; });
-}
 
 absl::StatusOr<Workload> WorkloadOf(const RunRecords& records, const Configuration& configuration) {
   PSRING_CHECK(records.ranks.size() == 1 && records.steps.size() == 1);

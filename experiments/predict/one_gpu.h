@@ -5,17 +5,13 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/workload.h"
+#include "common/workloads/workload.h"
 #include "experiments/compare/compare.h"
-#include "experiments/compare/launch_figures.h"
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/progress.h"
+#include "experiments/summary/launch_figures.h"
 
 namespace psring {
-
-// Whether it is such a comparison: of more workers than the one GPU, which nobody asked to share, to avoid or
-// to replace by a timer. Pure.
-bool GoesBeyondOneGpu(const CompareOptions& options, int gpus);
 
 // What the one process of `records` did, for a predictor: each of its buckets is a tensor, ready when it was
 // in a mean measured step. NotFound where there is no measured step. Pure.

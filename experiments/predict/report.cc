@@ -7,12 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/bit_rate.h"
-#include "common/byte_size.h"
-#include "experiments/compare/table.h"
-#include "experiments/compare/wrap.h"
+#include "common/base/bit_rate.h"
+#include "common/base/byte_size.h"
+#include "experiments/summary/table.h"
 #include "experiments/texts/findings.h"
 #include "experiments/texts/predict.h"
+#include "experiments/texts/wrap.h"
 
 namespace psring {
 namespace {
@@ -199,7 +199,7 @@ std::string TableText(const PredictReport& report, Language language) {
 }
 
 std::string VerdictText(const PredictReport& report, Language language) {
-  const std::optional<Verdict> verdict = VerdictOf(report);
+  const std::optional<PredictionVerdict> verdict = VerdictOf(report);
   if (!verdict) return In(language, kNoVerdict);
   const std::string interval =
       Say(language, kBetween, absl::StrFormat("%.2f", verdict->factor),
@@ -255,9 +255,9 @@ std::vector<std::string> OutsideValidatedRange(const PredictReport& report, Lang
   return reasons.list();
 }
 
-std::optional<Verdict> VerdictOf(const PredictReport& report) {
+std::optional<PredictionVerdict> VerdictOf(const PredictReport& report) {
   const int workers = WorkerCounts(report).back();
-  Verdict verdict;
+  PredictionVerdict verdict;
   verdict.winner = Fastest(report, workers);
   if (workers < 2 || verdict.winner == nullptr) return std::nullopt;
   for (const PredictedRow& row : report.rows) {

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "experiments/compare/statistics.h"
-#include "experiments/compare/summarise.h"
-#include "experiments/predict/model.h"
+#include "experiments/simulator/prediction.h"
+#include "experiments/stats/statistics.h"
+#include "experiments/summary/summarise.h"
 #include "experiments/texts/phrase.h"
 
 namespace psring {
@@ -59,14 +59,14 @@ std::vector<std::string> OutsideValidatedRange(const PredictReport& report,
 
 // Of the strategies that communicate, with most workers: the fastest, by how much, whether that holds for
 // every guess.
-struct Verdict {
+struct PredictionVerdict {
   const PredictedRow* winner = nullptr;
   const PredictedRow* next = nullptr;
   double factor = 1;
   Interval interval;
   bool shown = false;  // the interval excludes 1
 };
-std::optional<Verdict> VerdictOf(const PredictReport& report);
+std::optional<PredictionVerdict> VerdictOf(const PredictReport& report);
 
 // The columns of the summary (summarise.h), basis simulated.
 std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow& row);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "experiments/virtual_cluster/network_place.h"
+#include "experiments/processes/network_place.h"
 
 namespace psring {
 

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/ignored_signal.h"
+#include "common/base/check.h"
+#include "common/base/ignored_signal.h"
 
 namespace psring {
 namespace {

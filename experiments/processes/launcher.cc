@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "common/check.h"
+#include "common/base/check.h"
 #include "experiments/processes/child_process.h"
 
 namespace psring {

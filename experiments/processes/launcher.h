@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "experiments/processes/interrupt.h"
-#include "experiments/virtual_cluster/network_place.h"
+#include "experiments/processes/network_place.h"
 
 namespace psring {
 

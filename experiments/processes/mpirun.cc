@@ -14,7 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "common/check.h"
+#include "common/base/check.h"
 #include "experiments/processes/child_process.h"
 #include "experiments/processes/temporary_folder.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "experiments/build_info.h"
+#include "experiments/host/build_info.h"
 
 namespace psring {
 

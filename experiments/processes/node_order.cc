@@ -6,8 +6,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/check.h"
-#include "common/json_object.h"
+#include "common/base/check.h"
+#include "common/io/json_object.h"
 
 namespace psring {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/training_options.h"
+#include "common/options/training_options.h"
 #include "experiments/processes/training_job.h"
 
 namespace psring {

@@ -13,11 +13,12 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "common/begin_together.h"
-#include "common/check.h"
-#include "common/cuda_device.h"
-#include "common/records.h"
-#include "common/trace.h"
+#include "common/base/check.h"
+#include "common/cuda/cuda_device.h"
+#include "common/io/files.h"
+#include "common/measure/records.h"
+#include "common/measure/trace.h"
+#include "common/rendezvous/begin_together.h"
 #include "experiments/processes/temporary_folder.h"
 
 namespace psring {
@@ -31,7 +32,7 @@ constexpr absl::Duration kForTheCause = absl::Milliseconds(1500);
 // Until node 0 says what becomes of a launch that has failed here: it ends its own processes first.
 constexpr absl::Duration kForTheVerdict = absl::Seconds(30);
 constexpr int kClockReadings = 20;
-constexpr size_t kMostNameBytes = 256;         // of a host
+constexpr size_t kMostHostNameBytes = 256;     // of a host
 constexpr size_t kMostReportBytes = 64 << 10;  // of what another node says went wrong
 
 bool WasKilled(const absl::Status& status) {
@@ -46,7 +47,7 @@ std::string HostName() {
 
 absl::Status CheckNames(const std::vector<std::string>& names) {
   for (size_t node = 0; node < names.size(); ++node) {
-    if (names[node].empty() || names[node].size() > kMostNameBytes) {
+    if (names[node].empty() || names[node].size() > kMostHostNameBytes) {
       return absl::InvalidArgumentError(absl::StrCat("node ", node, " sent a name or address of ",
                                                      names[node].size(), " bytes; start it with psring"));
     }

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/command_line.h"
-#include "common/trace.h"
+#include "common/base/command_line.h"
+#include "common/measure/trace.h"
 
 namespace psring {
 namespace {

@@ -1,8 +1,8 @@
 #include "experiments/processes/training_job.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/address.h"
-#include "common/server_arguments.h"
+#include "common/net/address.h"
+#include "common/options/server_arguments.h"
 
 namespace psring {
 namespace {

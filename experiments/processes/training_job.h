@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/training_options.h"
+#include "common/options/training_options.h"
 #include "experiments/processes/launcher.h"
 
 namespace psring {

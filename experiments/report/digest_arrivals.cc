@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "common/arrivals.h"
+#include "common/measure/arrivals.h"
 #include "experiments/report/digests.h"
-#include "experiments/report/untrusted_json.h"
-#include "ps_server/consistency.h"
+#include "experiments/runs/untrusted_json.h"
+#include "ps_server/consistency/consistency.h"
 
 namespace psring {
 

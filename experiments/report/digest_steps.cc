@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "experiments/report/digests.h"
-#include "experiments/report/untrusted_json.h"
+#include "experiments/runs/untrusted_json.h"
 
 namespace psring {
 namespace {

@@ -6,9 +6,9 @@
 #include <set>
 #include <vector>
 
-#include "experiments/compare/run_trace.h"
 #include "experiments/report/digests.h"
-#include "experiments/report/untrusted_json.h"
+#include "experiments/runs/run_trace.h"
+#include "experiments/runs/untrusted_json.h"
 
 namespace psring {
 namespace {
@@ -32,7 +32,7 @@ struct Round {
   double rank, step, bucket, number, begin_us, end_us;
 };
 
-struct Launch {
+struct TracedLaunch {
   Span span;
   std::string algorithm;
   double workers = 0;
@@ -42,7 +42,7 @@ struct Launch {
 struct Events {
   std::vector<Span> spans;
   std::vector<Round> rounds;
-  std::vector<Launch> launches;
+  std::vector<TracedLaunch> launches;
   std::map<double, Arrow> arrows;  // by id
 };
 
@@ -154,7 +154,7 @@ std::optional<std::vector<double>> RoundEndsUs(const std::vector<Span>& spans,
   return sums;
 }
 
-Json LaunchJson(const Launch& launch, const Events& events) {
+Json LaunchJson(const TracedLaunch& launch, const Events& events) {
   std::vector<Span> inside;
   for (const Span& span : events.spans) {
     if (span.begin_us >= launch.span.begin_us - 1 && span.end_us() <= launch.span.end_us() + 1)
@@ -212,7 +212,7 @@ Json LaunchJson(const Launch& launch, const Events& events) {
 std::string DigestTrace(const std::string& text) {
   const Events events = EventsOf(text);
   Json json = {{"most_spans", kMostSpans}, {"most_arrows", kMostArrows}, {"launches", Json::array()}};
-  for (const Launch& launch : events.launches) {
+  for (const TracedLaunch& launch : events.launches) {
     Json one = LaunchJson(launch, events);
     if (!one.is_null()) json["launches"].push_back(std::move(one));
   }

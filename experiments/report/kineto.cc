@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "experiments/compare/run_trace.h"
 #include "experiments/report/chart_data.h"
-#include "experiments/report/untrusted_json.h"
+#include "experiments/runs/run_trace.h"
+#include "experiments/runs/untrusted_json.h"
 
 namespace psring {
 namespace {
@@ -19,7 +19,7 @@ using Json = UntrustedJson;
 constexpr int kComputing = 7, kFirstLane = 20;  // streams
 constexpr int kLanes = 1000;                    // of a kind, in trace.json
 
-struct Launch {
+struct ProfiledLaunch {
   std::string name;
   double begin = 0, end = 0;
 };
@@ -66,13 +66,13 @@ std::map<std::string, std::string> KinetoTraces(const std::string& trace_json) {
   std::map<std::string, std::string> files;
   const Json trace = ParseUntrusted(trace_json);
   if (!trace.is_object() || !trace.contains("traceEvents") || !trace["traceEvents"].is_array()) return files;
-  std::vector<Launch> launches;
+  std::vector<ProfiledLaunch> launches;
   for (const Json& event : trace["traceEvents"]) {
     if (TextAt(event, "ph") != "X" || NumberAt(event, "pid", -1) != kLaunchesRow) continue;
     const double ts = NumberAt(event, "ts", 0);
     launches.push_back({TextAt(event, "name"), ts, ts + NumberAt(event, "dur", 0)});
   }
-  for (const Launch& launch : launches) {
+  for (const ProfiledLaunch& launch : launches) {
     std::map<int, RankTrace> ranks;
     for (const Json& event : trace["traceEvents"]) {
       const double row = NumberAt(event, "pid", -1), ts = NumberAt(event, "ts", -1);

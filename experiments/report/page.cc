@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "experiments/report/assets.h"
+#include "experiments/report/page/assets.h"
 #include "experiments/report/schedule_data.h"
 #include "experiments/report/staleness_data.h"
 

@@ -4,9 +4,9 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/command_line.h"
-#include "common/records.h"
+#include "common/base/check.h"
+#include "common/base/command_line.h"
+#include "common/io/files.h"
 #include "experiments/report/chart_data.h"
 #include "experiments/report/chart_svg.h"
 #include "experiments/report/kineto.h"

@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/records.h"
+#include "common/io/files.h"
 #include "experiments/report/digests.h"
-#include "experiments/report/untrusted_json.h"
+#include "experiments/runs/untrusted_json.h"
 
 namespace psring {
 namespace {

@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "experiments/predict/cost_model.h"
 #include "experiments/report/playback.h"
-#include "ring_worker/schedule.h"
+#include "experiments/theory/cost_model.h"
+#include "ring_worker/schedules/schedule.h"
 
 namespace psring {
 namespace {

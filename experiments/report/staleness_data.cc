@@ -4,7 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "common/check.h"
+#include "common/base/check.h"
 #include "experiments/simulator/servers.h"
 
 namespace psring {

@@ -10,14 +10,14 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/check.h"
-#include "common/command_line.h"
-#include "common/records.h"
+#include "common/base/check.h"
+#include "common/base/command_line.h"
+#include "common/io/files.h"
 #include "experiments/bench/runner.h"
 #include "experiments/compare/experiment.h"
-#include "experiments/compare/manifest.h"
 #include "experiments/processes/launcher.h"
-#include "experiments/rerun/recorded_run.h"
+#include "experiments/runs/manifest.h"
+#include "experiments/runs/recorded_run.h"
 
 namespace psring {
 namespace {

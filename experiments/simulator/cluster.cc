@@ -9,9 +9,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/bit_rate.h"
-#include "common/check.h"
-#include "common/records.h"
+#include "common/base/bit_rate.h"
+#include "common/base/check.h"
+#include "common/io/files.h"
 
 namespace psring {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
+#include "common/base/check.h"
 #include "experiments/simulator/fluid_network.h"
 
 namespace psring {

@@ -18,7 +18,7 @@
 #include <string>
 
 #include "experiments/simulator/cluster.h"
-#include "ring_worker/schedule.h"
+#include "ring_worker/schedules/schedule.h"
 
 namespace psring {
 

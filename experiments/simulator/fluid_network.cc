@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "common/check.h"
+#include "common/base/check.h"
 
 namespace psring {
 namespace {

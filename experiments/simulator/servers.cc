@@ -12,11 +12,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
+#include "common/base/check.h"
 #include "experiments/simulator/fluid_network.h"
 #include "experiments/simulator/random.h"
-#include "ps_server/admission.h"
-#include "ps_server/consistency.h"
+#include "ps_server/consistency/admission.h"
+#include "ps_server/consistency/consistency.h"
 
 namespace psring {
 namespace {
@@ -66,7 +66,7 @@ struct Lane {
   std::deque<int> waiting;  // buckets
 };
 
-struct Group {
+struct WorkerGroup {
   double weight = 1;                  // of the workers like it, of which it is a sample
   int first_worker = 0, workers = 1;  // numbers first_worker to first_worker + workers - 1
   bool slow = false;
@@ -85,9 +85,9 @@ struct Group {
   std::vector<double> read_version;  // by bucket: updates that its weights hold
 };
 
-class Simulation {
+class ServerSimulation {
  public:
-  Simulation(const ServerRun& run, const Cluster& cluster, const WaitingRule& rule)
+  ServerSimulation(const ServerRun& run, const Cluster& cluster, const WaitingRule& rule)
       : run_(run), cluster_(cluster), each_alone_(rule.each_alone()), random_(run.seed) {
     if (rule.kind == WaitingRule::Kind::kBackup) admission_.emplace(run.workers, rule.number);
   }
@@ -158,7 +158,7 @@ class Simulation {
     }
     const auto add_group = [&](const NodeKind& kind, int workers, bool slow, double weight, Ports node,
                                double own_intra) {
-      Group& group = groups_.emplace_back();
+      WorkerGroup& group = groups_.emplace_back();
       group.first_worker =
           groups_.size() > 1 ? groups_[groups_.size() - 2].first_worker + groups_[groups_.size() - 2].workers
                              : 0;
@@ -255,7 +255,7 @@ class Simulation {
   double now() const { return network_.now(); }
 
   void BeginStep(int g, double at) {
-    Group& group = groups_[static_cast<size_t>(g)];
+    WorkerGroup& group = groups_[static_cast<size_t>(g)];
     group.step = group.next_step;
     group.next_step = group.step + 1;
     group.pushed = group.answered = 0;
@@ -278,7 +278,7 @@ class Simulation {
   void Add(double time, What what, int g, int bucket) { events_.push({time, what, g, bucket}); }
 
   void Handle(const Event& event) {
-    Group& group = groups_[static_cast<size_t>(event.group)];
+    WorkerGroup& group = groups_[static_cast<size_t>(event.group)];
     switch (event.what) {
       case What::kReady:
         return Push(event.group, event.bucket);
@@ -308,7 +308,7 @@ class Simulation {
   }
 
   void Push(int g, int bucket) {
-    Group& group = groups_[static_cast<size_t>(g)];
+    WorkerGroup& group = groups_[static_cast<size_t>(g)];
     if (group.under_way++ == 0) group.busy_since = now();
     Enqueue(g, bucket, /*push=*/true);
   }
@@ -321,14 +321,14 @@ class Simulation {
   }
 
   void Enqueue(int g, int bucket, bool push) {
-    Group& group = groups_[static_cast<size_t>(g)];
+    WorkerGroup& group = groups_[static_cast<size_t>(g)];
     Lane& lane = push ? group.push : group.pull;
     lane.waiting.push_back(bucket);
     StartNext(g, push);
   }
 
   void StartNext(int g, bool push) {
-    Group& group = groups_[static_cast<size_t>(g)];
+    WorkerGroup& group = groups_[static_cast<size_t>(g)];
     Lane& lane = push ? group.push : group.pull;
     if (lane.busy || lane.waiting.empty()) return;
     lane.busy = true;
@@ -341,7 +341,7 @@ class Simulation {
     const bool push = token % 2 == 0;
     const int buckets = static_cast<int>(run_.bucket_bytes.size());
     const int bucket = static_cast<int>(token / 2 % buckets), g = static_cast<int>(token / 2 / buckets);
-    Group& group = groups_[static_cast<size_t>(g)];
+    WorkerGroup& group = groups_[static_cast<size_t>(g)];
     Lane& lane = push ? group.push : group.pull;
     lane.waiting.pop_front();
     lane.busy = false;
@@ -379,7 +379,7 @@ class Simulation {
       to_answer_[static_cast<size_t>(bucket)].pop_front();
       return Answer(readers, bucket);
     }
-    Group& group = groups_[static_cast<size_t>(g)];
+    WorkerGroup& group = groups_[static_cast<size_t>(g)];
     Consistency& consistency = *buckets_[static_cast<size_t>(bucket)];
     const Consistency::Decision decision = consistency.OnPush(group.first_worker, group.step);
     PSRING_CHECK(decision.accept);
@@ -394,7 +394,7 @@ class Simulation {
     }
     group.own_served[static_cast<size_t>(bucket)] = now();
     for (const int worker : decision.may_read) {
-      Group& reader = groups_[static_cast<size_t>(worker)];
+      WorkerGroup& reader = groups_[static_cast<size_t>(worker)];
       reader.read_version[static_cast<size_t>(bucket)] = version;
       reader.waited = std::max(reader.waited, now() - reader.own_served[static_cast<size_t>(bucket)]);
       Reply(worker, bucket);
@@ -403,7 +403,7 @@ class Simulation {
 
   // Synchronous: the last push makes the update.
   void Pushed(int g, int bucket) {
-    const Group& group = groups_[static_cast<size_t>(g)];
+    const WorkerGroup& group = groups_[static_cast<size_t>(g)];
     for (int i = 0; i < group.workers; ++i) {
       Act(buckets_[static_cast<size_t>(bucket)]->OnPush(group.first_worker + i, group.step), bucket);
     }
@@ -428,7 +428,7 @@ class Simulation {
 
   // All buckets hear of each verdict before the next is made.
   void Announced(int g) {
-    Group& group = groups_[static_cast<size_t>(g)];
+    WorkerGroup& group = groups_[static_cast<size_t>(g)];
     const absl::StatusOr<Verdict> verdict = admission_->OnAnnounce(group.first_worker, group.step);
     PSRING_CHECK(verdict.ok());
     if (verdict->complete > 0) complete_at_[verdict->version] = now();
@@ -452,7 +452,7 @@ class Simulation {
   }
 
   void Reply(int g, int bucket) {
-    Group& group = groups_[static_cast<size_t>(g)];
+    WorkerGroup& group = groups_[static_cast<size_t>(g)];
     const bool all_pushed = group.pushed == static_cast<int>(run_.bucket_bytes.size());
     if (!run_.pipelined && !all_pushed && !group.dropped) {
       group.answers_held.push_back(bucket);
@@ -475,7 +475,7 @@ class Simulation {
   }
 
   void EndStepOnceComplete(int g) {
-    Group& group = groups_[static_cast<size_t>(g)];
+    WorkerGroup& group = groups_[static_cast<size_t>(g)];
     if (!group.computed || group.answered < static_cast<int>(run_.bucket_bytes.size())) return;
     if (measuring_) {
       const double all = group.workers * group.weight;
@@ -492,14 +492,14 @@ class Simulation {
     ++group.finished;
     finished_ += group.workers;
     fewest_ = INT64_MAX;
-    for (const Group& other : groups_) fewest_ = std::min(fewest_, other.finished);
+    for (const WorkerGroup& other : groups_) fewest_ = std::min(fewest_, other.finished);
     if (run_.align_steps && ++at_barrier_ < groups_.size()) return;
     at_barrier_ = 0;
     if (!measuring_ && Reached(warmup_)) {
       measuring_ = true;
       began_ = last_ = now();
       finished_ = 0;
-      for (Group& other : groups_) other.finished = 0;
+      for (WorkerGroup& other : groups_) other.finished = 0;
     } else if (measuring_ && Reached(steps_)) {
       done_ = true;
     }
@@ -507,7 +507,7 @@ class Simulation {
     for (size_t other = 0; other < groups_.size(); ++other) BeginStep(static_cast<int>(other), now());
   }
 
-  double Waited(const Group& group) {
+  double Waited(const WorkerGroup& group) {
     if (each_alone_) return group.waited;
     if (group.dropped) return 0;
     const double until = admission_ ? complete_at_[group.step] : last_computed_[group.step];
@@ -559,7 +559,7 @@ class Simulation {
   FluidNetwork network_;
   int fabric_ = 0, processor_ = 0;
   std::vector<int> server_ports_, worker_ports_;
-  std::vector<Group> groups_;
+  std::vector<WorkerGroup> groups_;
   std::vector<std::unique_ptr<Consistency>> buckets_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   double processor_free_ = 0, processor_busy_ = 0;
@@ -597,7 +597,7 @@ absl::StatusOr<ServerTime> SimulateServers(const ServerRun& run, const Cluster& 
     return absl::InvalidArgumentError(
         absl::StrCat(run.slow_workers, " of ", run.workers, " workers cannot be slow"));
   }
-  return Simulation(run, cluster, rule).Run();
+  return ServerSimulation(run, cluster, rule).Run();
 }
 
 }  // namespace psring

@@ -21,9 +21,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/delays.h"
-#include "experiments/predict/cost_model.h"
+#include "common/base/delays.h"
 #include "experiments/simulator/cluster.h"
+#include "experiments/theory/cost_model.h"
 
 namespace psring {
 

@@ -7,7 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/check.h"
+#include "common/base/check.h"
 
 namespace psring {
 namespace {

@@ -16,9 +16,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "experiments/processes/interrupt.h"
+#include "experiments/processes/network_place.h"
 #include "experiments/virtual_cluster/link.h"
 #include "experiments/virtual_cluster/link_counters.h"
-#include "experiments/virtual_cluster/network_place.h"
 
 namespace psring {
 

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/bit_rate.h"
-#include "common/check.h"
+#include "common/base/bit_rate.h"
+#include "common/base/check.h"
 
 namespace psring {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "experiments/predict/cost_model.h"
 #include "experiments/processes/interrupt.h"
+#include "experiments/theory/cost_model.h"
 #include "experiments/virtual_cluster/link.h"
 #include "experiments/virtual_cluster/virtual_cluster.h"
 

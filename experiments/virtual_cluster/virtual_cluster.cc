@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "common/check.h"
-#include "experiments/compare/statistics.h"
+#include "common/base/check.h"
+#include "experiments/stats/statistics.h"
 
 namespace psring {
 namespace {
@@ -103,14 +103,14 @@ LinkShape VirtualCluster::OwnShare() const {
 }
 
 // Between two nodes as their processes would.
-absl::StatusOr<Connection> VirtualCluster::Connect(int from, int to) const {
+absl::StatusOr<SocketPair> VirtualCluster::Connect(int from, int to) const {
   if (namespaces_ != nullptr) {
     PSRING_ASSIGN_OR_RETURN(const int near, OpenSocketIn(namespaces_->node(from)));
     Socket near_socket(near);
     PSRING_ASSIGN_OR_RETURN(const int far, OpenSocketIn(namespaces_->node(to)));
     return ConnectSockets(std::move(near_socket), Socket(far), Address(to).c_str());
   }
-  PSRING_ASSIGN_OR_RETURN(Connection connection, ConnectOverLoopback());
+  PSRING_ASSIGN_OR_RETURN(SocketPair connection, ConnectOverLoopback());
   for (auto& [socket, node] : {std::pair(&connection.near, from), {&connection.far, to}}) {
     PSRING_ASSIGN_OR_RETURN(FileDescriptor shaped,
                             shapers_[static_cast<size_t>(node)]->Wrap(FileDescriptor(socket->release())));
@@ -128,7 +128,7 @@ double VirtualCluster::Warmup() const {
 // Bytes/s of each pair, all at once.
 absl::StatusOr<std::vector<double>> VirtualCluster::Rates(const std::vector<std::pair<int, int>>& pairs,
                                                           double warmup, double seconds) const {
-  std::vector<Connection> connections;
+  std::vector<SocketPair> connections;
   for (const auto& [from, to] : pairs) {
     PSRING_ASSIGN_OR_RETURN(connections.emplace_back(), Connect(from, to));
   }
@@ -184,7 +184,7 @@ absl::StatusOr<Wires> VirtualCluster::Measure(double capacity) {
   const std::vector<std::pair<int, int>> ring = Ring();
   std::vector<std::pair<int, int>> incast;
   for (int node = 1; node < nodes; ++node) incast.push_back({node, 0});
-  PSRING_ASSIGN_OR_RETURN(Connection connection, Connect(0, 1));
+  PSRING_ASSIGN_OR_RETURN(SocketPair connection, Connect(0, 1));
   PSRING_ASSIGN_OR_RETURN(wires.latency_s, MeasureLatency(std::move(connection), 0.1));
   if (namespaces_ != nullptr) wires.latency_s += report_.latency_s;  // the processes' own part
   const double each = std::clamp(kAllLinksApart / nodes, 0.05, kMeasured);

@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/link_shaper.h"
-#include "common/rendezvous.h"
-#include "experiments/compare/plan.h"
+#include "common/net/link_shaper.h"
+#include "common/rendezvous/rendezvous.h"
 #include "experiments/host/connections.h"
-#include "experiments/predict/cost_model.h"
+#include "experiments/plan/plan.h"
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/launcher.h"
+#include "experiments/theory/cost_model.h"
 #include "experiments/virtual_cluster/link.h"
 #include "experiments/virtual_cluster/namespaces.h"
 
@@ -68,7 +68,7 @@ class VirtualCluster {
   // For a cluster that the transports hold back: shapers for the measurements.
   void StartShapers();
   std::vector<std::pair<int, int>> Ring() const;
-  absl::StatusOr<Connection> Connect(int from, int to) const;
+  absl::StatusOr<SocketPair> Connect(int from, int to) const;
   // All times in s.
   double Warmup() const;
   absl::StatusOr<std::vector<double>> Rates(const std::vector<std::pair<int, int>>& pairs, double warmup,

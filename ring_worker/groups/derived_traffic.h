@@ -3,7 +3,7 @@
 // counted as if it did not.
 #pragma once
 
-#include "ring_worker/process_group.h"
+#include "ring_worker/groups/process_group.h"
 
 namespace psring {
 

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "ring_worker/groups/process_group.h"
 #include "ring_worker/groups/program.h"
-#include "ring_worker/process_group.h"
-#include "ring_worker/transport.h"
 #include "ring_worker/transports/fifo.h"
+#include "ring_worker/transports/transport.h"
 
 namespace psring {
 

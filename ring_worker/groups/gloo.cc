@@ -15,8 +15,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/mutex.h"
+#include "common/base/check.h"
+#include "common/base/mutex.h"
 #include "ring_worker/groups/derived_traffic.h"
 #include "ring_worker/groups/gloo_connections.h"
 #include "ring_worker/groups/groups.h"

@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "ring_worker/process_group.h"
-#include "ring_worker/transport.h"
+#include "ring_worker/groups/process_group.h"
+#include "ring_worker/transports/transport.h"
 
 namespace psring {
 

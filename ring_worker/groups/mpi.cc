@@ -8,7 +8,7 @@
 #include <functional>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
+#include "common/base/check.h"
 #include "ring_worker/groups/derived_traffic.h"
 #include "ring_worker/groups/groups.h"
 #include "ring_worker/groups/mpi_algorithms.h"

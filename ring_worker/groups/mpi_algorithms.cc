@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
+#include "common/base/check.h"
 #include "ring_worker/groups/mpi_session.h"
 
 namespace psring {

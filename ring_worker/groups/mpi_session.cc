@@ -16,9 +16,9 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "common/check.h"
-#include "common/reduce.h"
-#include "common/trace.h"
+#include "common/base/check.h"
+#include "common/measure/trace.h"
+#include "common/reduce/reduce.h"
 
 namespace psring {
 namespace {

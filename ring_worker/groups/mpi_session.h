@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/device.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
+#include "common/device/device.h"
 
 namespace psring {
 

@@ -6,17 +6,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/check.h"
+#include "common/base/check.h"
 
 namespace psring {
 namespace {
 
 constexpr absl::Duration kSpin = absl::Microseconds(200);  // then it sleeps between looks
-constexpr absl::Duration kLook = absl::Microseconds(50);
+constexpr absl::Duration kPoll = absl::Microseconds(50);
 
 void Pause(absl::Time begin) {
   if (absl::Now() > begin + kSpin) {
-    absl::SleepFor(kLook);
+    absl::SleepFor(kPoll);
   } else {
     sched_yield();
   }

@@ -17,8 +17,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/cuda_stream.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
+#include "common/cuda/cuda_stream.h"
 #include "ring_worker/groups/nccl_library.h"
 
 namespace psring {

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 
 namespace psring {
 

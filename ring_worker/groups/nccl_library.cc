@@ -1,8 +1,8 @@
 #include "ring_worker/groups/nccl_library.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/dynamic_library.h"
+#include "common/base/check.h"
+#include "common/base/dynamic_library.h"
 
 // PSRING_NCCL_LIBRARIES comes from CMake: where the build would look for NCCL.
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/check.h"
+#include "common/base/check.h"
 
 namespace psring {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "ring_worker/schedule.h"
+#include "ring_worker/schedules/schedule.h"
 
 namespace psring {
 

@@ -4,8 +4,8 @@
 #include <deque>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/mutex.h"
+#include "common/base/check.h"
+#include "common/base/mutex.h"
 #include "ring_worker/groups/execution.h"
 #include "ring_worker/groups/groups.h"
 #include "ring_worker/transports/cuda_ipc.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ring_worker/schedule.h"
+#include "ring_worker/schedules/schedule.h"
 
 namespace psring {
 

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/cuda_context.h"
-#include "common/cuda_device.h"
-#include "common/cuda_reduce.h"
-#include "common/cuda_stream.h"
+#include "common/base/check.h"
+#include "common/cuda/cuda_context.h"
+#include "common/cuda/cuda_device.h"
+#include "common/cuda/cuda_stream.h"
+#include "common/cuda_ops/cuda_reduce.h"
 #include "ring_worker/transports/cuda_loans.h"
 #include "ring_worker/transports/cuda_watch.h"
 #include "ring_worker/transports/fifo.h"

@@ -26,9 +26,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/device.h"
-#include "common/rendezvous.h"
-#include "ring_worker/transport.h"
+#include "common/device/device.h"
+#include "common/rendezvous/rendezvous.h"
+#include "ring_worker/transports/transport.h"
 
 namespace psring {
 

@@ -1,7 +1,7 @@
 // Stands in where CUDA was not found: no rank of such a build has a GPU.
 #include <algorithm>
 
-#include "common/check.h"
+#include "common/base/check.h"
 #include "ring_worker/transports/cuda_ipc.h"
 
 namespace psring {

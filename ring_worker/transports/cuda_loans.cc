@@ -5,9 +5,9 @@
 #include <string>
 
 #include "absl/strings/escaping.h"
-#include "common/check.h"
-#include "common/cuda_context.h"
-#include "common/cuda_sharing.h"
+#include "common/base/check.h"
+#include "common/cuda/cuda_context.h"
+#include "common/cuda/cuda_sharing.h"
 
 namespace psring {
 

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/check.h"
-#include "common/cuda_context.h"
+#include "common/base/check.h"
+#include "common/cuda/cuda_context.h"
 
 namespace psring {
 

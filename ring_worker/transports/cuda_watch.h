@@ -8,9 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/cuda_stream.h"
-#include "common/mutex.h"
-#include "ring_worker/transport.h"
+#include "common/base/mutex.h"
+#include "common/cuda/cuda_stream.h"
+#include "ring_worker/transports/transport.h"
 
 namespace psring {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/tcp_socket.h"
+#include "common/net/tcp_socket.h"
 
 namespace psring {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "ring_worker/transport.h"
+#include "ring_worker/transports/transport.h"
 
 namespace psring {
 

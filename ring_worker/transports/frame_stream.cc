@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/reduce.h"
+#include "common/base/check.h"
+#include "common/reduce/reduce.h"
 
 namespace psring {
 

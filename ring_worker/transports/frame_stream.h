@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/tcp_socket.h"
+#include "common/net/tcp_socket.h"
 #include "ring_worker/transports/fifo.h"
 #include "ring_worker/transports/frame.h"
 

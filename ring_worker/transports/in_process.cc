@@ -3,10 +3,10 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/mutex.h"
-#include "common/reduce.h"
-#include "ring_worker/transport.h"
+#include "common/base/check.h"
+#include "common/base/mutex.h"
+#include "common/reduce/reduce.h"
+#include "ring_worker/transports/transport.h"
 
 namespace psring {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/cores.h"
+#include "common/base/cores.h"
 #include "ring_worker/transports/mesh_transport.h"
 
 namespace psring {

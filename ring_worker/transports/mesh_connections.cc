@@ -15,8 +15,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "common/check.h"
-#include "common/link_shaper.h"
+#include "common/base/check.h"
+#include "common/net/link_shaper.h"
 
 namespace psring {
 namespace {

@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/rendezvous.h"
-#include "common/tcp_socket.h"
-#include "common/unix_socket.h"
-#include "ring_worker/transport.h"
+#include "common/net/tcp_socket.h"
+#include "common/net/unix_socket.h"
+#include "common/rendezvous/rendezvous.h"
+#include "ring_worker/transports/transport.h"
 
 namespace psring {
 

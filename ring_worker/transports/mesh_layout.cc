@@ -7,7 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/cores.h"
+#include "common/base/cores.h"
 #include "ring_worker/transports/shared_link.h"
 
 namespace psring {

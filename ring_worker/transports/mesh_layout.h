@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/rendezvous.h"
-#include "ring_worker/transport.h"
+#include "common/rendezvous/rendezvous.h"
 #include "ring_worker/transports/mesh_connections.h"
+#include "ring_worker/transports/transport.h"
 
 namespace psring {
 

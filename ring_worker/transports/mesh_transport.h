@@ -20,15 +20,15 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
-#include "common/check.h"
-#include "common/mutex.h"
-#include "ring_worker/transport.h"
+#include "common/base/check.h"
+#include "common/base/mutex.h"
 #include "ring_worker/transports/farewell.h"
 #include "ring_worker/transports/fifo.h"
 #include "ring_worker/transports/frame_stream.h"
 #include "ring_worker/transports/mesh_connections.h"
 #include "ring_worker/transports/mesh_layout.h"
 #include "ring_worker/transports/shared_link.h"
+#include "ring_worker/transports/transport.h"
 
 namespace psring {
 

@@ -1,5 +1,5 @@
 // What a rank does whenever it looks: sends what finds room, and adds what has come.
-#include "common/reduce.h"
+#include "common/reduce/reduce.h"
 #include "ring_worker/transports/mesh_transport.h"
 
 namespace psring {

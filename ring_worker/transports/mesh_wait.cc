@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "common/trace.h"
+#include "common/measure/trace.h"
 #include "ring_worker/transports/mesh_transport.h"
 
 namespace psring {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "common/check.h"
+#include "common/base/check.h"
 
 namespace psring {
 namespace {

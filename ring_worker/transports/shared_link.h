@@ -16,9 +16,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/device.h"
-#include "common/shared_memory.h"
-#include "common/unix_socket.h"
+#include "common/base/shared_memory.h"
+#include "common/device/device.h"
+#include "common/net/unix_socket.h"
 #include "ring_worker/transports/frame.h"
 
 namespace psring {

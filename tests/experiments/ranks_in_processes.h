@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/records.h"
+#include "common/io/files.h"
+#include "common/measure/records.h"
 #include "tests/experiments/started.h"
 
 namespace psring {

@@ -17,8 +17,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "common/launched_as.h"
-#include "common/records.h"
+#include "common/io/files.h"
+#include "common/measure/records.h"
+#include "common/rendezvous/launched_as.h"
 #include "experiments/processes/child_process.h"
 
 namespace psring {

@@ -1,8 +1,8 @@
 // A trainer's answers, for tests that need no trainer.
 #pragma once
 
-#include "experiments/compare/catalog.h"
-#include "experiments/compare/plan.h"
+#include "experiments/plan/plan.h"
+#include "experiments/theory/catalog.h"
 
 namespace psring {
 

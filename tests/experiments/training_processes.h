@@ -13,7 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/checkpoint_folder.h"
+#include "common/io/checkpoint_folder.h"
 #include "tests/experiments/slurp.h"
 
 namespace psring {

@@ -4,9 +4,9 @@
 
 #include <memory>
 
-#include "common/device.h"
-#include "ps_server/parameter_server.h"
-#include "ps_server/ps_client.h"
+#include "common/device/device.h"
+#include "ps_server/client/ps_client.h"
+#include "ps_server/server/parameter_server.h"
 
 namespace psring {
 

@@ -1,3 +1,4 @@
+#include "common/devices/make_device.h"
 #include "tests/ps_server/cluster.h"
 
 namespace psring {

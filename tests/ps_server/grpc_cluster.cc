@@ -1,5 +1,6 @@
 // Over gRPC; the payload as the build says.
-#include "ps_server/service.h"
+#include "common/devices/make_device.h"
+#include "ps_server/wire/service.h"
 #include "tests/ps_server/cluster.h"
 
 namespace psring {

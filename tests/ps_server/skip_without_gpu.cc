@@ -1,7 +1,8 @@
 // Linked into tests that want a GPU: where there is none, all of them are skipped, and say why.
 #include <gtest/gtest.h>
 
-#include "common/device.h"
+#include "common/device/device.h"
+#include "common/devices/make_device.h"
 
 namespace psring {
 namespace {

@@ -3,10 +3,11 @@
 #include <cmath>
 #include <optional>
 
-#include "common/gradient_norm.h"
-#include "common/mutex.h"
-#include "common/ops.h"
-#include "common/reduce.h"
+#include "common/base/mutex.h"
+#include "common/devices/make_ops.h"
+#include "common/ops/gradient_norm.h"
+#include "common/ops/ops.h"
+#include "common/reduce/reduce.h"
 
 namespace psring {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/mutex.h"
-#include "common/rendezvous.h"
+#include "common/base/mutex.h"
+#include "common/rendezvous/rendezvous.h"
 
 namespace psring {
 

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/device.h"
+#include "common/device/device.h"
 #include "ring_worker/groups/groups.h"
 #include "tests/ring_worker/fake_rendezvous.h"
 

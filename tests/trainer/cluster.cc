@@ -4,8 +4,9 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "common/mutex.h"
-#include "ps_server/ps_client.h"
+#include "common/base/mutex.h"
+#include "common/devices/make_device.h"
+#include "ps_server/client/ps_client.h"
 #include "ring_worker/groups/groups.h"
 #include "tests/ring_worker/fake_rendezvous.h"
 

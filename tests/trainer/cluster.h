@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/records.h"
-#include "common/training_options.h"
-#include "ps_server/parameter_server.h"
-#include "ps_server/ps_client.h"
-#include "ring_worker/process_group.h"
-#include "trainer/data.h"
-#include "trainer/sync_strategy.h"
-#include "trainer/train_loop.h"
+#include "common/measure/records.h"
+#include "common/options/training_options.h"
+#include "ps_server/client/ps_client.h"
+#include "ps_server/server/parameter_server.h"
+#include "ring_worker/groups/process_group.h"
+#include "trainer/data/data.h"
+#include "trainer/step/train_loop.h"
+#include "trainer/strategies/sync_strategy.h"
 
 namespace psring {
 

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/device.h"
-#include "common/ops.h"
-#include "common/parameters.h"
-#include "common/random.h"
+#include "common/base/parameters.h"
+#include "common/base/random.h"
+#include "common/device/device.h"
+#include "common/ops/ops.h"
 
 namespace psring {
 

@@ -4,11 +4,12 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/gradient_norm.h"
-#include "common/reduce.h"
-#include "ring_worker/process_group.h"
-#include "trainer/error_feedback.h"
+#include "common/base/check.h"
+#include "common/devices/make_ops.h"
+#include "common/ops/gradient_norm.h"
+#include "common/reduce/reduce.h"
+#include "ring_worker/groups/process_group.h"
+#include "trainer/strategies/error_feedback.h"
 #include "trainer/strategies/strategies.h"
 
 namespace psring {

@@ -1,6 +1,6 @@
 // No communication at all: the ceiling that every strategy is held against, and, on one rank, the reference.
-#include "common/check.h"
-#include "common/gradient_norm.h"
+#include "common/base/check.h"
+#include "common/ops/gradient_norm.h"
 #include "trainer/strategies/strategies.h"
 
 namespace psring {

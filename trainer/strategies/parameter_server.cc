@@ -6,10 +6,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/check.h"
-#include "common/mutex.h"
-#include "ps_server/ps_client.h"
-#include "trainer/error_feedback.h"
+#include "common/base/check.h"
+#include "common/base/mutex.h"
+#include "ps_server/client/ps_client.h"
+#include "trainer/strategies/error_feedback.h"
 #include "trainer/strategies/strategies.h"
 
 namespace psring {

@@ -3,8 +3,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "trainer/names.h"
+#include "common/base/check.h"
+#include "trainer/data/names.h"
 #include "trainer/strategies/strategies.h"
 
 namespace psring {

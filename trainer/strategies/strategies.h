@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "trainer/sync_strategy.h"
+#include "trainer/strategies/sync_strategy.h"
 
 namespace psring {
 

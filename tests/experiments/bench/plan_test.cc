@@ -12,7 +12,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-BenchCatalog TestCatalog() {
+BenchCatalog TestBenchCatalog() {
   const auto catalog = BenchCatalogFromJson(R"({
     "collectives": ["all_reduce", "reduce_scatter", "broadcast"],
     "backends": [
@@ -30,7 +30,7 @@ BenchCatalog TestCatalog() {
 }
 
 absl::StatusOr<BenchPlan> PlanOf(const BenchRequest& request, absl::Status mpirun = absl::OkStatus()) {
-  static const BenchCatalog catalog = TestCatalog();
+  static const BenchCatalog catalog = TestBenchCatalog();
   return MakeBenchPlan(request, catalog, mpirun);
 }
 
@@ -77,7 +77,7 @@ TEST(BenchPlan, APlainBenchShowsTheBestOfEveryBackend) {
 
 // A build with NCCL.
 BenchCatalog GpuCatalog() {
-  BenchCatalog catalog = TestCatalog();
+  BenchCatalog catalog = TestBenchCatalog();
   BackendInfo& nccl = catalog.backends.back();
   nccl.available = true;
   nccl.transports = {"auto", "tcp"};

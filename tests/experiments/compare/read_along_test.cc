@@ -8,7 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/numbers.h"
-#include "common/tcp_socket.h"
+#include "common/io/files.h"
+#include "common/net/tcp_socket.h"
 #include "tests/experiments/started.h"
 
 namespace psring {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "experiments/plan/plan.h"
+
 namespace psring {
 namespace {
 

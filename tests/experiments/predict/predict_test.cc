@@ -5,10 +5,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "experiments/compare/run_files.h"
 #include "experiments/predict/flags.h"
-#include "experiments/predict/machine_profile.h"
 #include "experiments/predict/report.h"
+#include "experiments/runs/run_files.h"
+#include "experiments/theory/machine_profile.h"
 
 namespace psring {
 namespace {
@@ -183,14 +183,14 @@ PredictReport Report(Predictor& predictor, const Counts& workers) {
 TEST(PredictReport, NamesAWinnerAndByHowMuch) {
   Predictor predictor(Block(), {.place = ServerPlace::kDedicated});
   const PredictReport report = Report(predictor, {2, 8});
-  const std::optional<Verdict> verdict = VerdictOf(report);
+  const std::optional<PredictionVerdict> verdict = VerdictOf(report);
   ASSERT_TRUE(verdict.has_value());
   EXPECT_EQ(verdict->winner->name(), "ring");
   EXPECT_TRUE(verdict->shown);
   EXPECT_LE(verdict->interval.low, verdict->factor);
   EXPECT_GE(verdict->interval.high, verdict->factor);
   const std::string text = PredictText(report);
-  EXPECT_TRUE(absl::StrContains(text, "Verdict: ring wins with 8 workers")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "PredictionVerdict: ring wins with 8 workers")) << text;
   EXPECT_TRUE(absl::StrContains(text, "Outside the range")) << text;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) EXPECT_LE(line.size(), 120u) << line;
 }
@@ -199,7 +199,7 @@ TEST(PredictReport, EqualStrategiesHaveNoWinner) {
   Workload small = Block();
   small.tensors.front().bytes = 4;
   Predictor predictor(small, {});
-  const std::optional<Verdict> verdict = VerdictOf(Report(predictor, {4}));
+  const std::optional<PredictionVerdict> verdict = VerdictOf(Report(predictor, {4}));
   ASSERT_TRUE(verdict.has_value());
   EXPECT_FALSE(verdict->shown);
 }

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include "absl/strings/match.h"
+#include "common/io/files.h"
 #include "experiments/processes/interrupt.h"
 #include "experiments/virtual_cluster/namespaces.h"
 #include "tests/experiments/started.h"
@@ -13,7 +14,7 @@
 namespace psring {
 namespace {
 
-constexpr char kShort[] = " --model mlp-small --data synthetic --steps 4 --batch 16 --no_eval";
+constexpr char kCulpritSteps[] = " --model mlp-small --data synthetic --steps 4 --batch 16 --no_eval";
 
 class CulpritsTest : public LaunchTest {
  protected:
@@ -24,8 +25,8 @@ class CulpritsTest : public LaunchTest {
         "RANK=" + rank,          "WORLD_SIZE=" + world_size,          "LOCAL_WORLD_SIZE=",   "LOCAL_RANK=",
         "MASTER_ADDR=127.0.0.1", absl::StrCat("MASTER_PORT=", port_), "PSRING_STORE_HOSTED="};
     environment.insert(environment.begin(), more.begin(), more.end());
-    return std::make_unique<Started>(Command(PSRING_TRAINER, absl::StrCat("--progress none ", flags, kShort)),
-                                     environment);
+    return std::make_unique<Started>(
+        Command(PSRING_TRAINER, absl::StrCat("--progress none ", flags, kCulpritSteps)), environment);
   }
 
   // All end in time, badly, each with one line, in which `parts` stand.
@@ -221,7 +222,7 @@ TEST_F(CulpritsTest, AMasterThatCannotBeReached) {
     StartedOnes ranks;
     for (const char* rank : {"1", "2"}) {
       ranks.push_back(std::make_unique<Started>(
-          Command(PSRING_TRAINER, absl::StrCat("--progress none --strategy ring --timeout 3", kShort)),
+          Command(PSRING_TRAINER, absl::StrCat("--progress none --strategy ring --timeout 3", kCulpritSteps)),
           std::vector<std::string>{absl::StrCat("RANK=", rank), "WORLD_SIZE=3", "LOCAL_WORLD_SIZE=",
                                    "MASTER_ADDR=" + master, absl::StrCat("MASTER_PORT=", port_)},
           master == "127.0.0.1" ? NetworkPlace() : machines->node(0)));
@@ -234,7 +235,7 @@ TEST_F(CulpritsTest, RankZeroOnAnotherMachineThanItsMasterAddr) {
   StartedOnes ranks;
   ranks.push_back(std::make_unique<Started>(
       Command(PSRING_TRAINER,
-              absl::StrCat("--progress none --bind 127.0.0.1 --strategy ring --timeout 3", kShort)),
+              absl::StrCat("--progress none --bind 127.0.0.1 --strategy ring --timeout 3", kCulpritSteps)),
       std::vector<std::string>{"RANK=0", "WORLD_SIZE=3", "LOCAL_WORLD_SIZE=",
                                "MASTER_ADDR=no-such-host.invalid", "MASTER_PORT=29500"}));
   ExpectOneLineEach(ranks, {"no-such-host.invalid"});

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
-#include "common/records.h"
-#include "common/server_arguments.h"
+#include "common/measure/records.h"
+#include "common/options/server_arguments.h"
 
 namespace psring {
 namespace {

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
-#include "common/checkpoint_folder.h"
-#include "common/file_descriptor.h"
+#include "common/base/file_descriptor.h"
+#include "common/io/checkpoint_folder.h"
 #include "tests/experiments/ranks_in_processes.h"
 #include "tests/experiments/slurp.h"
 #include "tests/experiments/training_processes.h"

@@ -18,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "common/checkpoint_folder.h"
+#include "common/io/checkpoint_folder.h"
 #include "tests/experiments/training_processes.h"
 
 namespace psring {

@@ -9,7 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/rendezvous.h"
+#include "common/rendezvous/rendezvous.h"
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/nodes.h"
 #include "experiments/processes/progress.h"

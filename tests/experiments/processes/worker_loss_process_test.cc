@@ -147,18 +147,18 @@ TEST_P(WorkerLossTest, OfPsringsRanksAnyMayDieAndTheRunSaysSo) {
   });
 }
 
-std::string NameOf(const testing::TestParamInfo<WorkerLossTest::ParamType>& info) {
+std::string NameOfLoss(const testing::TestParamInfo<WorkerLossTest::ParamType>& info) {
   return std::string(std::get<0>(info.param) == "ps-sync" ? "Sync" : "Async") +
          (std::get<1>(info.param) == "stop" ? "Stop" : "Continue");
 }
 INSTANTIATE_TEST_SUITE_P(Modes, WorkerLossTest,
                          testing::Combine(testing::Values("ps-sync", "ps-async"),
                                           testing::Values("continue", "stop"), testing::Values(1)),
-                         NameOf);
+                         NameOfLoss);
 INSTANTIATE_TEST_SUITE_P(TwoServers, WorkerLossTest,
                          testing::Combine(testing::Values("ps-sync", "ps-async"), testing::Values("continue"),
                                           testing::Values(2)),
-                         NameOf);
+                         NameOfLoss);
 
 }  // namespace
 }  // namespace psring

@@ -14,7 +14,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using Json = nlohmann::json;
 
-Json Row(const std::string& strategy, int workers) {
+Json ChartRow(const std::string& strategy, int workers) {
   return {{"figures",
            {{"run_id", "r"},
             {"strategy", strategy},
@@ -67,7 +67,7 @@ const Chart& Named(const std::vector<Chart>& charts, const std::string& id) {
 }
 
 TEST(ChartData, BarsAndPointsHaveTheFoldersIntervals) {
-  Json row = Row("ring", 2), other = Row("ring", 4);
+  Json row = ChartRow("ring", 2), other = ChartRow("ring", 4);
   row["intervals"] = {{"step_ms", {{"lo95", 9}, {"hi95", 12}}},
                       {"comm_moving_ms", {{"lo95", 3.5}, {"hi95", 5.5}}},
                       {"payload_tx_bytes_per_worker", {{"lo95", 4e6}, {"hi95", 4e6}}},
@@ -93,7 +93,7 @@ TEST(ChartData, BarsAndPointsHaveTheFoldersIntervals) {
 }
 
 TEST(ChartData, CommunicationIsWhatMovesWithEveryRepeatAndTheory) {
-  const auto charts = Of({RunWith({Row("ring", 2), Row("ring", 4), Row("single", 1)})});
+  const auto charts = Of({RunWith({ChartRow("ring", 2), ChartRow("ring", 4), ChartRow("single", 1)})});
   const Chart& chart = Named(charts, "communication");
   ASSERT_EQ(chart.series.size(), 2u);
   ASSERT_EQ(chart.series[0].points.size(), 2u);
@@ -108,7 +108,7 @@ TEST(ChartData, CommunicationIsWhatMovesWithEveryRepeatAndTheory) {
 }
 
 TEST(ChartData, ThroughputHasItsInterval) {
-  const auto charts = Of({RunWith({Row("ring", 2)})});
+  const auto charts = Of({RunWith({ChartRow("ring", 2)})});
   const ChartPoint& point = Named(charts, "throughput").series.at(0).points.at(0);
   EXPECT_EQ(point.y, 200);
   EXPECT_EQ(point.low, 180);
@@ -117,13 +117,13 @@ TEST(ChartData, ThroughputHasItsInterval) {
 }
 
 TEST(ChartData, AStepIsSplitWithoutARemainder) {
-  const auto charts = Of({RunWith({Row("ring", 2)})});
+  const auto charts = Of({RunWith({ChartRow("ring", 2)})});
   EXPECT_THAT(Named(charts, "split").bars.at(0).parts, ElementsAre(6, 3, 1));
   EXPECT_EQ(Named(charts, "bytes").bars.at(0).mark, 4.1);
 }
 
 TEST(ChartData, AccuracyAndLossStandAgainstSamplesUpdatesAndTime) {
-  const auto charts = Of({RunWith({Row("ring", 2)})});
+  const auto charts = Of({RunWith({ChartRow("ring", 2)})});
   const Chart& chart = Named(charts, "learning-test_accuracy-wall_s");
   ASSERT_EQ(chart.series.size(), 1u);
   EXPECT_EQ(chart.series[0].points[1].x, 1.0);
@@ -132,11 +132,11 @@ TEST(ChartData, AccuracyAndLossStandAgainstSamplesUpdatesAndTime) {
 }
 
 TEST(ChartData, SeveralRunsArePooledAPointEach) {
-  Json slow = Row("ring", 2);
+  Json slow = ChartRow("ring", 2);
   slow["figures"]["samples_per_s"] = 100;
   Json second = RunWith({slow});
   second["run_id"] = "r2";
-  const auto charts = Of({RunWith({Row("ring", 2)}), second});
+  const auto charts = Of({RunWith({ChartRow("ring", 2)}), second});
   const ChartPoint& point = Named(charts, "throughput").series.at(0).points.at(0);
   EXPECT_EQ(point.y, 150);
   EXPECT_THAT(point.repeats, ElementsAre(200, 100));
@@ -146,7 +146,7 @@ TEST(ChartData, SeveralRunsArePooledAPointEach) {
 }
 
 TEST(ChartData, StalenessIsASharedHistogramWithItsMean) {
-  Json row = Row("ps-async", 4);
+  Json row = ChartRow("ps-async", 4);
   row["figures"]["staleness_mean"] = 3;
   Json run = RunWith({row});
   run["steps"] = {{"staleness",

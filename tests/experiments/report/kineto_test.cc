@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "experiments/compare/run_trace.h"
+#include "experiments/runs/run_trace.h"
 
 namespace psring {
 namespace {

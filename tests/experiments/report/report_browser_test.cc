@@ -4,7 +4,7 @@
 #include <set>
 
 #include "absl/strings/str_format.h"
-#include "experiments/predict/cost_model.h"
+#include "experiments/theory/cost_model.h"
 #include "tests/experiments/report/browser.h"
 #include "tests/ring_worker/mesh.h"
 

@@ -10,12 +10,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "common/arrivals.h"
-#include "experiments/predict/cost_model.h"
+#include "common/measure/arrivals.h"
 #include "experiments/report/digests.h"
 #include "experiments/report/page.h"
 #include "experiments/report/schedule_data.h"
 #include "experiments/report/staleness_data.h"
+#include "experiments/theory/cost_model.h"
 
 namespace psring {
 namespace {

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "common/io/files.h"
 #include "tests/experiments/started.h"
 
 namespace psring {

@@ -3,8 +3,8 @@
 #include <ctime>
 #include <memory>
 
-#include "experiments/predict/cost_model.h"
 #include "experiments/simulator/collective.h"
+#include "experiments/theory/cost_model.h"
 
 namespace psring {
 namespace {

@@ -3,16 +3,16 @@
 #include <algorithm>
 #include <ctime>
 
-#include "common/workload.h"
-#include "experiments/predict/cost_model_waiting.h"
+#include "common/workloads/workload.h"
 #include "experiments/simulator/servers.h"
+#include "experiments/theory/cost_model_waiting.h"
 
 namespace psring {
 namespace {
 
 constexpr double kBytes = 1e8;
 
-Cluster Flat() {
+Cluster FlatCluster() {
   return {.link_bytes_per_s = 1e9,
           .fraction = 1,
           .latency_s = 0,
@@ -48,7 +48,7 @@ double Theory(const ServerRun& run, const Wires& wires) {
 }
 
 TEST(ServerSimulation, SerialExchangesEqualTheory) {
-  Cluster cluster = Flat();
+  Cluster cluster = FlatCluster();
   cluster.latency_s = 1e-3;
   const Wires wires{.latency_s = 1e-3, .bytes_per_s = 1e9};
   for (const ServerPlace place : {ServerPlace::kRank0, ServerPlace::kDedicated, ServerPlace::kColocated}) {
@@ -68,7 +68,7 @@ TEST(ServerSimulation, PipelinedExchangesComeCloseToTheoryWithManyBuckets) {
     for (int workers : {2, 4, 8}) {
       for (int servers : {1, 2, workers}) {
         const ServerRun run = Exchange(workers, servers, place, true, 100);
-        const double theory = Theory(run, wires), simulated = Simulated(run, Flat()).step_s;
+        const double theory = Theory(run, wires), simulated = Simulated(run, FlatCluster()).step_s;
         EXPECT_GE(simulated, theory * (1 - 1e-9))
             << workers << " workers, " << servers << " servers, place " << int(place);
         EXPECT_LE(simulated, theory * 1.03)
@@ -81,16 +81,16 @@ TEST(ServerSimulation, PipelinedExchangesComeCloseToTheoryWithManyBuckets) {
 TEST(ServerSimulation, WhoIsDoneEarlierWaitsForTheLast) {
   // The slow worker computes 0.2 s longer; without bytes worth speaking of the other three wait for it.
   ServerRun run{.workers = 4, .forward_s = 0.1, .backward_s = 0.1, .bucket_bytes = {4}, .ready_s = {0.1}};
-  EXPECT_NEAR(Simulated(run, Flat()).wait_s, 0, 1e-6);
+  EXPECT_NEAR(Simulated(run, FlatCluster()).wait_s, 0, 1e-6);
   run.slow_workers = 1;
   run.slowness = 2;
-  EXPECT_NEAR(Simulated(run, Flat()).wait_s, 0.2 * 3 / 4, 1e-6);
+  EXPECT_NEAR(Simulated(run, FlatCluster()).wait_s, 0.2 * 3 / 4, 1e-6);
   run.consistency = "async";
-  EXPECT_EQ(Simulated(run, Flat()).wait_s, 0);
+  EXPECT_EQ(Simulated(run, FlatCluster()).wait_s, 0);
 }
 
 TEST(ServerSimulation, ABurstShortensEveryPhase) {
-  Cluster cluster = Flat();
+  Cluster cluster = FlatCluster();
   const ServerRun run = Exchange(4, 1, ServerPlace::kDedicated, false, 1);
   const double without = Simulated(run, cluster).step_s;
   cluster.burst_bytes = 0.01 * kBytes;
@@ -100,7 +100,7 @@ TEST(ServerSimulation, ABurstShortensEveryPhase) {
 }
 
 TEST(ServerSimulation, AddingIsHiddenBehindTheWireUntilItIsSlower) {
-  Cluster cluster = Flat();
+  Cluster cluster = FlatCluster();
   cluster.server_add_s_per_byte = 0.5e-9;
   ServerRun run = Exchange(4, 1, ServerPlace::kDedicated, false, 1);
   EXPECT_NEAR(Simulated(run, cluster).step_s, 0.8, 1e-9);
@@ -117,7 +117,7 @@ TEST(ServerSimulation, PushesHideBehindTheBackwardPassAndTheNextStepWaitsForAllW
   run.forward_s = 1;
   run.backward_s = 1;
   run.ready_s = {0, 1};
-  const ServerTime time = Simulated(run, Flat());
+  const ServerTime time = Simulated(run, FlatCluster());
   // The second bucket: 2 workers push 50 MB each, then pull.
   EXPECT_NEAR(time.exposed_s, 0.2, 1e-9);
   EXPECT_NEAR(time.step_s, 2.2, 1e-9);
@@ -127,9 +127,9 @@ TEST(ServerSimulation, PushesHideBehindTheBackwardPassAndTheNextStepWaitsForAllW
 // Beside the server's worker the other one pushes for 0.1 s, which both wait for, and pulls for 0.1 s.
 TEST(ServerSimulation, AStepThatAllBeginTogetherEndsForEachOnItsOwn) {
   ServerRun run = Exchange(2, 1, ServerPlace::kRank0, true, 1);
-  EXPECT_NEAR(Simulated(run, Flat()).step_s, 0.2, 1e-9);
+  EXPECT_NEAR(Simulated(run, FlatCluster()).step_s, 0.2, 1e-9);
   run.align_steps = true;
-  const ServerTime time = Simulated(run, Flat());
+  const ServerTime time = Simulated(run, FlatCluster());
   EXPECT_NEAR(time.step_s, (0.1 + 0.2) / 2, 1e-9);
   EXPECT_NEAR(time.worker_steps_per_s, 2 / 0.2, 1e-6);
 }
@@ -138,12 +138,12 @@ TEST(ServerSimulation, AClippedStepIsAnsweredOnceAllOfItIsThere) {
   ServerRun run = Exchange(2, 1, ServerPlace::kDedicated, true, 2);
   run.forward_s = run.backward_s = 1;
   run.ready_s = {0, 1};
-  EXPECT_NEAR(Simulated(run, Flat()).exposed_s, 0.2, 1e-9);
+  EXPECT_NEAR(Simulated(run, FlatCluster()).exposed_s, 0.2, 1e-9);
   run.clips = true;
   // The second bucket is pushed for 0.1 s; then both are pulled for 0.2 s.
-  EXPECT_NEAR(Simulated(run, Flat()).exposed_s, 0.3, 1e-9);
+  EXPECT_NEAR(Simulated(run, FlatCluster()).exposed_s, 0.3, 1e-9);
   run.servers = 2;
-  Cluster cluster = Flat();
+  Cluster cluster = FlatCluster();
   cluster.latency_s = 1e-3;
   // Twice as fast; and a message each for push, norm there and back, and pull.
   EXPECT_NEAR(Simulated(run, cluster).exposed_s, 0.15 + 4e-3, 1e-9);
@@ -152,7 +152,7 @@ TEST(ServerSimulation, AClippedStepIsAnsweredOnceAllOfItIsThere) {
 TEST(ServerSimulation, GradientsInSixteenBitsAreHalfOfAPushAndNothingOfAPull) {
   ServerRun run = Exchange(4, 1, ServerPlace::kDedicated, false, 1);
   run.pushed_part = 0.5;
-  EXPECT_NEAR(Simulated(run, Flat()).step_s, 0.2 + 0.4, 1e-9);
+  EXPECT_NEAR(Simulated(run, FlatCluster()).step_s, 0.2 + 0.4, 1e-9);
 }
 
 // The third worker takes ten steps' time for one, and is dropped every time.
@@ -167,12 +167,12 @@ TEST(ServerSimulation, ASpareWorkerIsNotWaitedFor) {
                 .delays = {.slowness = {1, 1, 10}},
                 .warmup_steps = 20,
                 .steps = 400};
-  const ServerTime time = Simulated(run, Flat());
+  const ServerTime time = Simulated(run, FlatCluster());
   EXPECT_NEAR(time.worker_steps_per_s, 2, 0.02);
   EXPECT_NEAR(time.dropped_share, 0.1 / 2.1, 0.003);
   EXPECT_NEAR(time.wait_s, 0, 1e-3);
   run.consistency = "sync";
-  EXPECT_NEAR(Simulated(run, Flat()).step_s, 10, 0.01);
+  EXPECT_NEAR(Simulated(run, FlatCluster()).step_s, 10, 0.01);
 }
 
 // With all workers alike none has a reason to be late: N - B of N make a step, whatever B is.
@@ -182,7 +182,7 @@ TEST(ServerSimulation, SpareWorkersTakeTheirBytesOffTheServersLink) {
   run.consistency = "backup:1";
   run.warmup_steps = 4;
   run.steps = 40;
-  const ServerTime time = Simulated(run, Flat());
+  const ServerTime time = Simulated(run, FlatCluster());
   // Three push for 0.3 s; then these and the dropped one pull.
   EXPECT_NEAR(time.dropped_share, 0.25, 0.03);
   EXPECT_NEAR(time.step_s, 1 + 0.3 + 0.4, 0.03);
@@ -207,13 +207,13 @@ TEST(ServerSimulation, DelaysAreTheVeryOnesThatALiveWorkerSleeps) {
     }
     slowest_ms += of_step / 50;
   }
-  EXPECT_NEAR(Simulated(run, Flat()).step_s, 0.02 + slowest_ms / 1e3, 1e-5);
+  EXPECT_NEAR(Simulated(run, FlatCluster()).step_s, 0.02 + slowest_ms / 1e3, 1e-5);
   run.delays = {.slowness = {1, 1, 3, 1}};
-  EXPECT_NEAR(Simulated(run, Flat()).step_s, 0.06, 1e-5);
+  EXPECT_NEAR(Simulated(run, FlatCluster()).step_s, 0.06, 1e-5);
 }
 
 TEST(ServerSimulation, GroupsStandForAllTheirWorkers) {
-  Cluster cluster = Flat();
+  Cluster cluster = FlatCluster();
   cluster.gpus_per_node = 4;
   cluster.intra_bytes_per_s = 2e9;
   cluster.server_add_s_per_byte = 1e-10;
@@ -255,7 +255,7 @@ ServerRun Queue(int workers, double compute_s) {
 }
 
 TEST(ServerSimulation, AsynchronousThroughputAndQueueAgreeWithMeanValueAnalysis) {
-  Cluster cluster = Flat();
+  Cluster cluster = FlatCluster();
   cluster.link_bytes_per_s = 1e15;  // the server's processor is the one queue
   cluster.server_add_s_per_byte = 0.7e-8;
   cluster.server_update_s_per_byte = 0.3e-8;  // 10 ms a push in all
@@ -281,17 +281,17 @@ TEST(ServerSimulation, WorkersOfAnAsynchronousServerShareItsLink) {
   run.steps = 100;
   for (const double compute_s : {0.3, 0.5}) {
     run.forward_s = compute_s;
-    const ServerTime time = Simulated(run, Flat());
+    const ServerTime time = Simulated(run, FlatCluster());
     EXPECT_GT(time.worker_steps_per_s, 7.5) << compute_s;
     EXPECT_LE(time.worker_steps_per_s, 10.01) << compute_s;
     EXPECT_NEAR(time.staleness_mean, 7, 0.2);
   }
   run.forward_s = 10;
-  EXPECT_NEAR(Simulated(run, Flat()).step_s, 10.2, 0.3);
+  EXPECT_NEAR(Simulated(run, FlatCluster()).step_s, 10.2, 0.3);
 }
 
 TEST(ServerSimulation, AFewWorkersStandForManyWhereEachPushIsAlone) {
-  Cluster cluster = Flat();
+  Cluster cluster = FlatCluster();
   cluster.gpus_per_node = 4;
   cluster.intra_bytes_per_s = 1e10;
   for (const ServerPlace place : {ServerPlace::kRank0, ServerPlace::kDedicated, ServerPlace::kColocated}) {
@@ -318,7 +318,7 @@ TEST(ServerSimulation, BoundedStalenessStandsBetweenTheOthers) {
   run.steps = 200;
   const auto step = [&](const std::string& consistency) {
     run.consistency = consistency;
-    return Simulated(run, Flat());
+    return Simulated(run, FlatCluster());
   };
   const ServerTime sync = step("sync"), ssp1 = step("ssp:1"), ssp8 = step("ssp:8"), async = step("async");
   EXPECT_LT(ssp1.step_s, sync.step_s);
@@ -330,18 +330,18 @@ TEST(ServerSimulation, BoundedStalenessStandsBetweenTheOthers) {
 TEST(ServerSimulation, OneSlowWorkerHoldsUpAllThatWaitForIt) {
   ServerRun run = Exchange(8, 8, ServerPlace::kColocated, true, 1);
   run.forward_s = 1;
-  const double even = Simulated(run, Flat()).step_s;
+  const double even = Simulated(run, FlatCluster()).step_s;
   run.slow_workers = 1;
   run.slowness = 2;
-  EXPECT_GT(Simulated(run, Flat()).step_s, even + 0.8);
+  EXPECT_GT(Simulated(run, FlatCluster()).step_s, even + 0.8);
   run.consistency = "async";
-  EXPECT_LT(Simulated(run, Flat()).step_s, even + 0.2);
+  EXPECT_LT(Simulated(run, FlatCluster()).step_s, even + 0.2);
 }
 
 TEST(ServerSimulation, FourThousandWorkersAndSixtyFourServersInSeconds) {
   const Workload workload = *LoadWorkload("resnet50");
   const std::vector<Bucket> buckets = PlanBuckets(LayoutOf(workload), {});
-  Cluster cluster = Flat();
+  Cluster cluster = FlatCluster();
   cluster.gpus_per_node = 8;
   cluster.intra_bytes_per_s = 1e10;
   ServerRun run{.workers = 4096,
@@ -364,21 +364,21 @@ TEST(ServerSimulation, FourThousandWorkersAndSixtyFourServersInSeconds) {
 }
 
 TEST(ServerSimulation, WhatItCannotDoIsSaid) {
-  EXPECT_EQ(SimulateServers(Exchange(4, 5, ServerPlace::kColocated, true, 1), Flat()).status().code(),
+  EXPECT_EQ(SimulateServers(Exchange(4, 5, ServerPlace::kColocated, true, 1), FlatCluster()).status().code(),
             absl::StatusCode::kInvalidArgument);
   ServerRun run = Exchange(1024, 1, ServerPlace::kDedicated, true, 1);
   run.jitter = 0.1;
-  EXPECT_EQ(SimulateServers(run, Flat()).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(SimulateServers(run, FlatCluster()).status().code(), absl::StatusCode::kInvalidArgument);
   run.jitter = 0;
   run.consistency = "backup:1";
-  EXPECT_EQ(SimulateServers(run, Flat()).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(SimulateServers(run, FlatCluster()).status().code(), absl::StatusCode::kInvalidArgument);
   run.consistency = "sync";
   run.delays.jitter = {.scale_ms = 1};
-  EXPECT_EQ(SimulateServers(run, Flat()).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(SimulateServers(run, FlatCluster()).status().code(), absl::StatusCode::kInvalidArgument);
   run = Exchange(4, 1, ServerPlace::kDedicated, true, 1);
   run.clips = true;
   run.consistency = "async";
-  EXPECT_EQ(SimulateServers(run, Flat()).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(SimulateServers(run, FlatCluster()).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

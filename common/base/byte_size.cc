@@ -1,0 +1,55 @@
+#include "common/base/byte_size.h"
+
+#include <cctype>
+#include <cmath>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace psring {
+namespace {
+
+constexpr char kSuffixes[] = "KMG";
+constexpr double kMostBytes = 1099511627776;  // 2^40
+
+}  // namespace
+
+absl::StatusOr<uint64_t> ParseByteSize(const std::string& text) {
+  const auto refused = [&text] {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "' is no size; write bytes, or a number with K, M or G"));
+  };
+  std::string digits = text;
+  if (digits.size() > 1 && absl::ascii_toupper(digits.back()) == 'B') digits.pop_back();
+  double unit = 1;
+  if (!digits.empty()) {
+    const size_t at = std::string(kSuffixes).find(absl::ascii_toupper(digits.back()));
+    if (at != std::string::npos) {
+      unit = std::exp2(10.0 * (static_cast<double>(at) + 1));
+      digits.pop_back();
+    }
+  }
+  // Plain decimals only: SimpleAtod would also take "inf", "1e3" and a sign.
+  if (digits.empty() || digits.find_first_not_of("0123456789.") != std::string::npos) return refused();
+  double number = 0;
+  if (!absl::SimpleAtod(digits, &number)) return refused();
+  const double bytes = number * unit;
+  if (bytes != std::floor(bytes)) {
+    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no whole number of bytes"));
+  }
+  if (bytes > kMostBytes) return absl::InvalidArgumentError(absl::StrCat("'", text, "' is above 1024G"));
+  return static_cast<uint64_t>(bytes);
+}
+
+std::string ByteSizeText(uint64_t bytes) {
+  for (int suffix = 2; suffix >= 0; --suffix) {
+    const uint64_t unit = uint64_t{1} << (10 * (suffix + 1));
+    if (bytes < unit) continue;
+    if (bytes % unit == 0) return absl::StrCat(bytes / unit, std::string(1, kSuffixes[suffix]));
+    if (bytes % (unit / 2) == 0) return absl::StrCat(bytes / unit, ".5", std::string(1, kSuffixes[suffix]));
+  }
+  return absl::StrCat(bytes);
+}
+
+}  // namespace psring

@@ -1,0 +1,355 @@
+#include "common/base/command_line.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "common/base/check.h"
+#include "common/base/version.h"
+
+namespace psring {
+namespace {
+
+std::string DidYouMean(const std::string& nearest) {
+  return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
+}
+
+// The options of `app` and of its nameless groups.
+std::vector<CLI::Option*> OptionsOf(CLI::App& app) {
+  std::vector<CLI::Option*> options;
+  for (CLI::Option* option : app.get_options([](CLI::Option*) { return true; })) options.push_back(option);
+  for (CLI::App* group : app.get_subcommands([](CLI::App* sub) { return sub->get_name().empty(); })) {
+    for (CLI::Option* option : OptionsOf(*group)) options.push_back(option);
+  }
+  return options;
+}
+
+std::vector<std::string> CommandsOf(CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands([](CLI::App* s) { return !s->get_name().empty(); })) {
+    if (!sub->get_group().empty()) names.push_back(sub->get_name());
+  }
+  return names;
+}
+
+bool LooksLikeNumber(const std::string& text) {
+  double unused;
+  return absl::SimpleAtod(text, &unused);
+}
+
+bool LooksLikeFlag(const std::string& text) {
+  return text.size() > 1 && text[0] == '-' && !LooksLikeNumber(text);
+}
+
+// Rewrites a command line into the one spelling that CLI11 is left to read: registered names, a value as a
+// word of its own. Finds what CLI11 would not say well: unknown words, repeats, values that are missing.
+class Reader {
+ public:
+  explicit Reader(CLI::App& app) : app_(&app), program_(app.get_name()) {}
+
+  absl::StatusOr<std::vector<std::string>> Read(const std::vector<std::string>& arguments) {
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (arguments[i] == "--") {
+        words_.insert(words_.end(), arguments.begin() + static_cast<ptrdiff_t>(i), arguments.end());
+        break;
+      }
+      if (LooksLikeFlag(arguments[i])) {
+        PSRING_RETURN_IF_ERROR(ReadFlag(arguments, i));
+      } else {
+        PSRING_RETURN_IF_ERROR(ReadWord(arguments[i]));
+      }
+    }
+    return words_;
+  }
+
+  // "psring compare": the program and the commands read so far.
+  const std::string& program() const { return program_; }
+  CLI::App& app() const { return *app_; }
+
+ private:
+  absl::Status ReadWord(const std::string& word) {
+    if (CLI::App* sub = FindCommand(word); sub != nullptr) {
+      app_ = sub;
+      absl::StrAppend(&program_, " ", sub->get_name());
+      collecting_ = false;
+    } else if (!collecting_ && !TakesWords()) {
+      const std::vector<std::string> commands = CommandsOf(*app_);
+      if (commands.empty())
+        return absl::InvalidArgumentError(absl::StrCat("unexpected argument '", word, "'"));
+      const std::string nearest = NearestWord(word, commands);
+      return absl::InvalidArgumentError(
+          absl::StrCat("unknown command '", word, "'",
+                       nearest.empty() ? absl::StrCat("; there are ", absl::StrJoin(commands, ", "))
+                                       : DidYouMean(nearest)));
+    }
+    words_.push_back(word);
+    return absl::OkStatus();
+  }
+
+  // Reads arguments[i], and arguments[++i] where that is its value.
+  absl::Status ReadFlag(const std::vector<std::string>& arguments, size_t& i) {
+    const std::string& word = arguments[i];
+    const size_t equals = word.find('=');
+    const std::string typed = word.substr(0, equals);
+    const auto [option, name] = Find(typed);
+    if (option == nullptr) {
+      if (app_->get_allow_extras()) {
+        words_.push_back(word);
+        return absl::OkStatus();
+      }
+      return absl::InvalidArgumentError(absl::StrCat("unknown flag ", typed, DidYouMean(NearestFlag(typed))));
+    }
+    collecting_ = option->get_items_expected_max() > 1;
+    if (++times_[option] > 1 && !(collecting_ && option->get_delimiter() == '\0')) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " is given twice", collecting_ ? "; separate its values by commas" : ""));
+    }
+    if (option->get_items_expected_min() == 0) {  // a switch: "--deterministic" or "--deterministic=false"
+      if (equals != std::string::npos) PSRING_RETURN_IF_ERROR(CheckSwitch(name, word.substr(equals + 1)));
+      words_.push_back(equals == std::string::npos ? name : absl::StrCat(name, word.substr(equals)));
+      return absl::OkStatus();
+    }
+    std::string value;
+    if (equals != std::string::npos) {
+      value = word.substr(equals + 1);
+    } else if (i + 1 < arguments.size() && !LooksLikeFlag(arguments[i + 1])) {
+      value = arguments[++i];
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat(name, " needs a value"));
+    }
+    if (const char delimiter = option->get_delimiter(); delimiter != '\0') {
+      const std::vector<std::string> items = absl::StrSplit(value, delimiter);
+      if (std::find(items.begin(), items.end(), "") != items.end()) {
+        return absl::InvalidArgumentError(absl::StrCat(name, ": '", value, "' has an empty item"));
+      }
+    }
+    words_.push_back(name);
+    words_.push_back(std::move(value));
+    return absl::OkStatus();
+  }
+
+  // CLI11 throws what is no CLI::Error for numbers that are too large.
+  static absl::Status CheckSwitch(const std::string& name, const std::string& value) {
+    bool unused;
+    if (absl::SimpleAtob(value, &unused)) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(name, ": '", value, "' is neither true nor false"));
+  }
+
+  CLI::App* FindCommand(const std::string& word) const {
+    const std::vector<CLI::App*> found =
+        app_->get_subcommands([&](CLI::App* sub) { return !word.empty() && sub->check_name(word); });
+    return found.empty() ? nullptr : found.front();
+  }
+
+  // The option that `typed` names, with the name it is registered under; `-` and `_` are the same.
+  std::pair<CLI::Option*, std::string> Find(const std::string& typed) const {
+    const bool is_long = absl::StartsWith(typed, "--");
+    const std::string wanted = is_long ? CanonicalWord(typed.substr(2)) : typed.substr(1);
+    for (CLI::App* app : Reach()) {
+      for (CLI::Option* option : OptionsOf(*app)) {
+        for (const std::string& name : is_long ? option->get_lnames() : option->get_snames()) {
+          if ((is_long ? CanonicalWord(name) : name) == wanted) {
+            return {option, absl::StrCat(is_long ? "--" : "-", name)};
+          }
+        }
+      }
+    }
+    return {nullptr, ""};
+  }
+
+  // One dash instead of two is a way of mistyping, too.
+  std::string NearestFlag(std::string typed) const {
+    if (!absl::StartsWith(typed, "--")) typed = "-" + typed;
+    std::vector<std::string> names;
+    for (CLI::App* app : Reach()) {
+      for (const CLI::Option* option : OptionsOf(*app)) {
+        names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+      }
+    }
+    const std::string nearest = NearestWord(typed.substr(2), names);
+    return nearest.empty() ? "" : "--" + nearest;
+  }
+
+  // The apps whose flags may stand here: the command, and its parents where it lets them through.
+  std::vector<CLI::App*> Reach() const {
+    std::vector<CLI::App*> apps = {app_};
+    while (apps.back()->get_fallthrough() && apps.back()->get_parent() != nullptr) {
+      apps.push_back(apps.back()->get_parent());
+    }
+    return apps;
+  }
+
+  bool TakesWords() const {
+    if (app_->get_allow_extras()) return true;
+    const std::vector<CLI::Option*> options = OptionsOf(*app_);
+    return std::any_of(options.begin(), options.end(),
+                       [](const CLI::Option* option) { return option->get_positional(); });
+  }
+
+  CLI::App* app_;
+  std::string program_;
+  std::vector<std::string> words_;
+  std::map<const CLI::Option*, int> times_;
+  bool collecting_ = false;  // the last flag takes several words
+};
+
+// CLI11's, but a flag's lines read "--batch N    Samples per worker and step (default 128)", wrapped.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  HelpFormatter() {
+    label("OPTIONS", "FLAGS");
+    label("SUBCOMMAND", "COMMAND");
+    column_width(kColumn);
+  }
+
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    std::string names = is_positional ? option->get_name(true) : absl::StrJoin(DashedNames(*option), ", ");
+    const bool is_switch = option->get_items_expected_min() == 0;
+    std::string description = option->get_description();
+    if (!is_switch) {
+      const std::string& value = option->get_option_text();
+      absl::StrAppend(&names, is_positional ? "" : " ", is_positional || !value.empty() ? value : "VALUE");
+      if (option->get_required()) absl::StrAppend(&description, " (required)");
+      const std::string standard = option->get_default_str();
+      if (!standard.empty()) absl::StrAppend(&description, " (default ", standard, ")");
+    }
+    return InColumns("  " + names, description);
+  }
+
+ private:
+  static constexpr size_t kColumn = 27;
+  static constexpr size_t kWidth = 100;
+
+  static std::vector<std::string> DashedNames(const CLI::Option& option) {
+    std::vector<std::string> names;
+    for (const std::string& name : option.get_snames()) names.push_back("-" + name);
+    for (const std::string& name : option.get_lnames()) names.push_back("--" + name);
+    return names;
+  }
+
+  static std::string InColumns(std::string line, const std::string& description) {
+    std::string text;
+    if (line.size() >= kColumn) {
+      absl::StrAppend(&text, line, "\n");
+      line.clear();
+    }
+    line.resize(kColumn, ' ');
+    for (const std::string& word : std::vector<std::string>(absl::StrSplit(description, ' '))) {
+      if (line.size() + 1 + word.size() > kWidth) {
+        absl::StrAppend(&text, line, "\n");
+        line.assign(kColumn, ' ');
+      }
+      if (line.size() > kColumn) line += ' ';
+      line += word;
+    }
+    return absl::StrCat(text, line, "\n");
+  }
+};
+
+void UseFormatter(CLI::App& app, const std::shared_ptr<HelpFormatter>& formatter) {
+  app.formatter(formatter);
+  for (CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; })) UseFormatter(*sub, formatter);
+}
+
+constexpr RealRange kAnyReal = {.low = -std::numeric_limits<double>::infinity()};
+
+// Options that were registered without one of our checks: CLI11 could not convert their value.
+std::string ExplainConversion(CLI::App& app, const std::string& what) {
+  for (const CLI::Option* option : OptionsOf(app)) {
+    const std::string name = option->get_name();
+    if (option->count() == 0 || !absl::StrContains(what, name)) continue;
+    const bool is_whole = absl::StrContains(option->get_type_name(), "INT");
+    const ValueCheck check = is_whole ? WholeNumber(INT64_MIN, UINT64_MAX) : RealNumber(kAnyReal);
+    for (const std::string& value : option->results()) {
+      if (const std::string wrong = check(value); !wrong.empty()) return absl::StrCat(name, ": ", wrong);
+    }
+    return absl::StrCat(name, ": '", absl::StrJoin(option->results(), ","), "' is out of range");
+  }
+  return what;
+}
+
+ParseOutcome Wrong(const std::string& program, const std::string& message) {
+  const std::string line(absl::StripTrailingAsciiWhitespace(message));
+  return {false, 2, absl::StrCat(program, ": ", absl::StrReplaceAll(line, {{"\n", " "}}), "\n")};
+}
+
+}  // namespace
+
+ParseOutcome Parse(CLI::App& app, const std::vector<std::string>& arguments) {
+  UseFormatter(app, std::make_shared<HelpFormatter>());
+  Reader reader(app);
+  absl::StatusOr<std::vector<std::string>> words = reader.Read(arguments);
+  if (!words.ok()) return Wrong(reader.program(), std::string(words.status().message()));
+  std::reverse(words->begin(), words->end());  // CLI11 takes them from the back
+  try {
+    app.parse(*std::move(words));
+    return {};
+  } catch (const CLI::Success& help) {
+    std::ostringstream out, error;
+    app.exit(help, out, error);
+    // CLI11 leaves two empty lines between groups of flags.
+    return {false, 0, absl::StrReplaceAll(out.str(), {{"\n\n\n", "\n\n"}})};
+  } catch (const CLI::ConversionError& error) {
+    return Wrong(reader.program(), ExplainConversion(reader.app(), error.what()));
+  } catch (const CLI::RequiredError& error) {
+    if (!absl::StartsWith(error.what(), "A subcommand")) return Wrong(reader.program(), error.what());
+    return Wrong(reader.program(),
+                 absl::StrCat("name a command: ", absl::StrJoin(CommandsOf(reader.app()), ", ")));
+  } catch (const CLI::ParseError& error) {
+    return Wrong(reader.program(), error.what());
+  }
+}
+
+void ParseOrExit(CLI::App& app, int argc, const char* const* argv) {
+  if (app.get_name().empty() && argc > 0) {
+    const std::vector<std::string> path = absl::StrSplit(argv[0], '/');
+    app.name(path.back());
+  }
+  app.set_version_flag("--version", absl::StrCat(app.get_name(), " ", kVersion), "Print the version");
+  const ParseOutcome outcome = Parse(app, std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+  if (outcome.proceed) return;
+  std::fputs(outcome.text.c_str(), outcome.exit_code == 0 ? stdout : stderr);
+  std::exit(outcome.exit_code);
+}
+
+std::string Printable(const std::string& text) {
+  std::string printable;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const unsigned char next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
+    const bool of_ascii = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f;
+    const bool of_latin1 = byte == 0xc2 && next >= 0x80 && next < 0xa0;  // U+0080 to U+009F, in UTF-8
+    if (of_ascii) {
+      absl::StrAppendFormat(&printable, "\\x%02x", byte);
+    } else if (of_latin1) {
+      absl::StrAppendFormat(&printable, "\\x%02x", next);
+      ++i;
+    } else {
+      printable += text[i];
+    }
+  }
+  return printable;
+}
+
+int Fail(const std::string& program, const std::string& message, int code) {
+  std::fprintf(stderr, "%s: %s\n", program.c_str(), Printable(message).c_str());
+  return code;
+}
+
+}  // namespace psring

@@ -1,0 +1,139 @@
+#include "common/base/delays.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/check.h"
+#include "common/base/random.h"
+
+namespace psring {
+namespace {
+
+constexpr double kMostMs = 3.6e6;  // an hour a step is a slip of the pen
+constexpr double kMostSigma = 10;
+constexpr double kMostFactor = 1000;
+
+absl::Status NoTime(const std::string& text, const std::string& why) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", text, "' is no time: ", why, "; write none, 6 (ms), exp:20 or lognormal:20:0.5"));
+}
+
+// In (0, 1]: its logarithm is finite.
+double Uniform(Random& random) { return (static_cast<double>(random.Next() >> 11) + 1) * 0x1p-53; }
+
+// Box & Muller 1958.
+double Normal(Random& random) {
+  const double radius = std::sqrt(-2 * std::log(Uniform(random)));
+  return radius * std::cos(2 * std::numbers::pi * Uniform(random));
+}
+
+}  // namespace
+
+double TimeDistribution::mean_ms() const {
+  return kind == Kind::kLogNormal ? scale_ms * std::exp(sigma * sigma / 2) : scale_ms;
+}
+
+absl::StatusOr<TimeDistribution> ParseTimeDistribution(const std::string& text) {
+  TimeDistribution distribution;
+  if (text == "none") return distribution;
+  std::vector<std::string> parts = absl::StrSplit(text, ':');
+  if (parts.front() == "exp" || parts.front() == "lognormal") {
+    const bool log_normal = parts.front() == "lognormal";
+    distribution.kind =
+        log_normal ? TimeDistribution::Kind::kLogNormal : TimeDistribution::Kind::kExponential;
+    parts.erase(parts.begin());
+    if (parts.size() != (log_normal ? 2u : 1u)) {
+      return NoTime(text, log_normal ? "it needs a median and a sigma" : "it needs a mean");
+    }
+    if (log_normal && (!absl::SimpleAtod(parts[1], &distribution.sigma) ||
+                       !(distribution.sigma >= 0 && distribution.sigma <= kMostSigma))) {
+      return NoTime(text, absl::StrCat("sigma is a number from 0 to ", kMostSigma));
+    }
+  } else if (parts.size() != 1) {
+    return NoTime(text, absl::StrCat("'", parts.front(), "' is neither exp nor lognormal"));
+  }
+  if (!absl::SimpleAtod(parts[0], &distribution.scale_ms) ||
+      !(distribution.scale_ms >= 0 && distribution.scale_ms <= kMostMs)) {
+    return NoTime(text, absl::StrCat("'", parts[0], "' is not a number of ms from 0 to ", kMostMs));
+  }
+  return distribution;
+}
+
+double DrawMs(const TimeDistribution& distribution, uint64_t seed, TimeUse use, int worker, int64_t step) {
+  if (distribution.kind == TimeDistribution::Kind::kConstant) return distribution.scale_ms;
+  // A sequence a worker and use; steps are its members, each with a state of its own.
+  Random of_worker(seed, static_cast<uint64_t>(use) << 32 | static_cast<uint32_t>(worker));
+  Random random(of_worker.Next(), static_cast<uint64_t>(step));
+  if (distribution.kind == TimeDistribution::Kind::kExponential) {
+    return -distribution.scale_ms * std::log(Uniform(random));
+  }
+  return distribution.scale_ms * std::exp(distribution.sigma * Normal(random));
+}
+
+absl::StatusOr<std::vector<Straggler>> ParseStragglers(const std::string& text) {
+  std::vector<Straggler> stragglers;
+  if (text == "none") return stragglers;
+  for (absl::string_view part : absl::StrSplit(text, ',')) {
+    const std::vector<std::string> halves = absl::StrSplit(part, ':');
+    Straggler straggler;
+    if (halves.size() != 2 || !absl::SimpleAtoi(halves[0], &straggler.worker) || straggler.worker < 0 ||
+        !absl::SimpleAtod(halves[1], &straggler.factor)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", part, "' is not WORKER:FACTOR; write 1:3 for worker 1, three times as slow"));
+    }
+    if (!(straggler.factor >= 1 && straggler.factor <= kMostFactor)) {
+      return absl::InvalidArgumentError(absl::StrCat("'", part, "': a worker can be from 1 to ", kMostFactor,
+                                                     " times as slow; slow the others down"));
+    }
+    if (SlownessOf(stragglers, straggler.worker) != 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("worker ", straggler.worker, " is named twice; name it once"));
+    }
+    stragglers.push_back(straggler);
+  }
+  return stragglers;
+}
+
+double SlownessOf(const std::vector<Straggler>& stragglers, int worker) {
+  for (const Straggler& straggler : stragglers) {
+    if (straggler.worker == worker) return straggler.factor;
+  }
+  return 1;
+}
+
+absl::Status CheckStragglers(const std::string& text, int workers) {
+  PSRING_ASSIGN_OR_RETURN(const std::vector<Straggler> stragglers, ParseStragglers(text));
+  for (const Straggler& straggler : stragglers) {
+    if (straggler.worker < workers) continue;
+    return absl::InvalidArgumentError(
+        workers == 1
+            ? absl::StrCat("--straggler ", text,
+                           ": with 1 worker there is only worker 0; give more --workers")
+            : absl::StrCat("--straggler ", text, ": with ", workers, " workers they are numbered 0 to ",
+                           workers - 1, "; there is no worker ", straggler.worker));
+  }
+  return absl::OkStatus();
+}
+
+ValueCheck TimeDistributionText() {
+  return [](const std::string& text) { return std::string(ParseTimeDistribution(text).status().message()); };
+}
+
+ValueCheck VirtualTimeText() {
+  return [](const std::string& text) {
+    if (absl::StartsWith(text, kTracePrefix)) {
+      return std::string(text.size() > std::string(kTracePrefix).size() ? "" : "trace: needs a run's folder");
+    }
+    return std::string(ParseTimeDistribution(text).status().message());
+  };
+}
+
+ValueCheck StragglersText() {
+  return [](const std::string& text) { return std::string(ParseStragglers(text).status().message()); };
+}
+
+}  // namespace psring

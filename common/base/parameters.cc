@@ -1,0 +1,91 @@
+#include "common/base/parameters.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace psring {
+
+int ParameterLayout::Add(std::string name, std::vector<int> shape, PictureShape picture) {
+  size_t count = 1;
+  for (const int extent : shape) {
+    PSRING_CHECK(extent >= 0);
+    count *= static_cast<size_t>(extent);
+  }
+  tensors_.push_back({std::move(name), std::move(shape), count_, count, picture});
+  count_ += count;
+  return static_cast<int>(tensors_.size()) - 1;
+}
+
+namespace {
+
+constexpr double kElementsPerMb = (1 << 20) / sizeof(float);
+
+// A run of tensors that stand side by side, and when the last of them is ready.
+struct Run {
+  size_t first, count, ready;
+};
+
+// `tensors`: where they stand and the order in which they are ready.
+std::vector<Run> RunsOf(std::vector<Run> tensors) {
+  std::sort(tensors.begin(), tensors.end(), [](const Run& a, const Run& b) { return a.first < b.first; });
+  std::vector<Run> runs;
+  for (const Run& tensor : tensors) {
+    if (runs.empty() || runs.back().first + runs.back().count != tensor.first) {
+      runs.push_back(tensor);
+      continue;
+    }
+    runs.back().count += tensor.count;
+    runs.back().ready = std::max(runs.back().ready, tensor.ready);
+  }
+  std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.ready < b.ready; });
+  return runs;
+}
+
+}  // namespace
+
+std::vector<Bucket> PlanBuckets(const ParameterLayout& layout, const std::vector<int>& ready,
+                                const BucketSizes& sizes) {
+  PSRING_CHECK(ready.size() == layout.tensors().size());
+  std::vector<Bucket> buckets;
+  std::vector<Run> together;
+  size_t count = 0;
+  for (size_t i = 0; i < ready.size(); ++i) {
+    const Tensor& tensor = layout.tensors()[static_cast<size_t>(ready[i])];
+    if (tensor.count > 0) together.push_back({tensor.first, tensor.count, i});
+    count += tensor.count;
+    const double limit = (buckets.empty() ? sizes.first_mb : sizes.others_mb) * kElementsPerMb;
+    if (static_cast<double>(count) < limit && i + 1 < ready.size()) continue;
+    for (const Run& run : RunsOf(std::move(together))) {
+      buckets.push_back({static_cast<int>(buckets.size()), run.first, run.count});
+    }
+    together.clear();
+    count = 0;
+  }
+  return buckets;
+}
+
+std::vector<Bucket> PlanBuckets(const ParameterLayout& layout, const BucketSizes& sizes) {
+  return PlanBuckets(layout, TensorsInOrder(layout, {{0, layout.count()}}), sizes);
+}
+
+std::vector<int> TensorsInOrder(const ParameterLayout& layout, const std::vector<ReadyRange>& ranges) {
+  std::vector<int> order;
+  const std::vector<Tensor>& tensors = layout.tensors();
+  std::vector<bool> taken(tensors.size());
+  const auto take = [&](size_t first, size_t end) {
+    for (size_t i = tensors.size(); i-- > 0;) {
+      const Tensor& tensor = tensors[i];
+      if (taken[i] || tensor.first < first || tensor.first + tensor.count > end) continue;
+      taken[i] = true;
+      order.push_back(static_cast<int>(i));
+    }
+  };
+  for (const ReadyRange& range : ranges) take(range.first, range.first + range.count);
+  take(0, layout.count());  // tensors without elements may stand between two ranges
+  PSRING_CHECK(order.size() == tensors.size());
+  return order;
+}
+
+}  // namespace psring

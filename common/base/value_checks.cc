@@ -1,0 +1,115 @@
+// The half of command_line.h that is about single words: which is near, which is a number in range.
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/command_line.h"
+
+namespace psring {
+namespace {
+
+// Optimal string alignment: insertions, deletions, replacements and swaps of neighbours count one each.
+size_t EditDistance(const std::string& a, const std::string& b) {
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) {
+    for (size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        d[i][j] = i + j;
+        continue;
+      }
+      const size_t replaced = d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, replaced});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+}  // namespace
+
+std::string CanonicalWord(std::string word) {
+  absl::AsciiStrToLower(&word);
+  std::replace(word.begin(), word.end(), '-', '_');
+  return word;
+}
+
+std::string NearestWord(const std::string& word, const std::vector<std::string>& known) {
+  const std::string typed = CanonicalWord(word);
+  if (typed.size() >= 3) {
+    for (const std::string& candidate : known) {
+      if (absl::StartsWith(CanonicalWord(candidate), typed)) return candidate;
+    }
+  }
+  std::string nearest;
+  size_t least = SIZE_MAX;
+  for (const std::string& candidate : known) {
+    const size_t distance = EditDistance(typed, CanonicalWord(candidate));
+    if (3 * distance <= std::max(typed.size(), candidate.size()) && distance < least) {
+      least = distance;
+      nearest = candidate;
+    }
+  }
+  return nearest;
+}
+
+ValueCheck WholeNumber(int64_t least, uint64_t most) {
+  return [least, most](const std::string& text) -> std::string {
+    double value;
+    if (!absl::SimpleAtod(text, &value) || std::isnan(value)) {
+      return absl::StrCat("'", text, "' is not a number");
+    }
+    int64_t negative = 0;
+    uint64_t positive = 0;
+    const bool is_negative = absl::SimpleAtoi(text, &negative) && negative < 0;
+    const bool is_positive = absl::SimpleAtoi(text, &positive);
+    // Whole or not: more than any integer of ours can hold.
+    const bool too_large = !is_positive && value >= 18446744073709551615.0;
+    const bool too_small = !is_negative && value <= -9223372036854775808.0;
+    if (!is_negative && !is_positive && !too_large && !too_small) {
+      return absl::StrCat("'", text, "' is not a whole number");
+    }
+    if (too_small || (is_negative && negative < least) ||
+        (is_positive && least > 0 && positive < static_cast<uint64_t>(least))) {
+      return absl::StrCat(text, " is too small; the least is ", least);
+    }
+    if (too_large || (is_positive && positive > most)) {
+      return absl::StrCat(text, " is too large; the most is ", most);
+    }
+    return "";
+  };
+}
+
+ValueCheck RealNumber(const RealRange& range) {
+  return [range](const std::string& text) -> std::string {
+    double value;
+    if (!absl::SimpleAtod(text, &value) || !std::isfinite(value)) {
+      return absl::StrCat("'", text, "' is not a number");
+    }
+    if (value < range.low || (value == range.low && !range.low_allowed)) {
+      return absl::StrCat(text, " is too small; it must be ", range.low_allowed ? "at least " : "above ",
+                          range.low);
+    }
+    if (value > range.high || (value == range.high && !range.high_allowed)) {
+      return absl::StrCat(text, " is too large; it must be ", range.high_allowed ? "at most " : "below ",
+                          range.high);
+    }
+    return "";
+  };
+}
+
+ValueCheck OneOf(const std::vector<std::string>& words) {
+  return [words](const std::string& text) -> std::string {
+    if (std::find(words.begin(), words.end(), text) != words.end()) return "";
+    const std::string nearest = NearestWord(text, words);
+    return absl::StrCat("'", text, "' is not one of ", absl::StrJoin(words, ", "),
+                        nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?"));
+  };
+}
+
+}  // namespace psring

@@ -1,0 +1,43 @@
+// What the streams, events and buffers of one GPU share. Internal to the files that speak CUDA.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/base/mutex.h"
+
+namespace psring {
+
+// "cudaMalloc: out of memory", as Internal.
+absl::Status CudaStatus(absl::string_view call, cudaError_t error);
+
+// Thread-safe. Events go round, because making one takes longer than recording it.
+class CudaContext {
+ public:
+  explicit CudaContext(int index);
+  ~CudaContext();
+
+  int index() const { return index_; }
+  const std::string& name() const { return name_; }  // "cuda:0"
+
+  // CUDA's calls are meant for the device that the calling thread has selected.
+  absl::Status Select() const;
+
+  enum class EventUse { kOrder, kTime };
+  absl::StatusOr<cudaEvent_t> TakeEvent(EventUse use);
+  void GiveBack(EventUse use, cudaEvent_t event);
+
+ private:
+  const int index_;
+  const std::string name_;
+  Mutex mutex_;
+  std::vector<cudaEvent_t> spare_[2] ABSL_GUARDED_BY(mutex_);  // by use
+};
+
+}  // namespace psring

@@ -1,0 +1,16 @@
+// The kernels of gpu_reduce.h on a GPU. Without abseil, for the sake of nvcc's time.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "common/cuda/gpu_reduce.h"
+
+namespace psring::gpu {
+
+// For elements 0 ... count - 1, on the selected device. Takes few of the GPU's processors, since it mostly
+// waits for a link, and others compute meanwhile.
+cudaError_t Launch(size_t count, const ReduceKernel& kernel, cudaStream_t stream);
+
+}  // namespace psring::gpu

@@ -1,0 +1,43 @@
+#include "common/cuda/cuda_sharing.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/cuda/cuda_context.h"
+
+namespace psring {
+
+absl::StatusOr<std::string> ExportMemory(Device& device, const Buffer& memory) {
+  if (device.gpu() < 0) return absl::FailedPreconditionError(absl::StrCat(device.name(), " is no GPU"));
+  PSRING_RETURN_IF_ERROR(CudaStatus("cudaSetDevice", cudaSetDevice(device.gpu())));
+  cudaIpcMemHandle_t handle = {};
+  const cudaError_t error = cudaIpcGetMemHandle(&handle, memory.data());
+  if (error != cudaSuccess) (void)cudaGetLastError();  // this one is answered here
+  PSRING_RETURN_IF_ERROR(CudaStatus(absl::StrCat(device.name(), ": cudaIpcGetMemHandle"), error));
+  return absl::BytesToHexString({handle.reserved, sizeof(handle.reserved)});
+}
+
+absl::StatusOr<Buffer> ImportMemory(Device& device, const std::string& text, size_t bytes) {
+  if (device.gpu() < 0) return absl::FailedPreconditionError(absl::StrCat(device.name(), " is no GPU"));
+  cudaIpcMemHandle_t handle = {};
+  if (text.size() != 2 * sizeof(handle.reserved)) {
+    return absl::InvalidArgumentError("not a handle of a GPU's memory");
+  }
+  const std::string decoded = absl::HexStringToBytes(text);
+  std::memcpy(handle.reserved, decoded.data(), sizeof(handle.reserved));
+  const int gpu = device.gpu();
+  PSRING_RETURN_IF_ERROR(CudaStatus("cudaSetDevice", cudaSetDevice(gpu)));
+  void* data = nullptr;
+  const cudaError_t error = cudaIpcOpenMemHandle(&data, handle, cudaIpcMemLazyEnablePeerAccess);
+  if (error != cudaSuccess) (void)cudaGetLastError();
+  PSRING_RETURN_IF_ERROR(CudaStatus(absl::StrCat(device.name(), ": cudaIpcOpenMemHandle"), error));
+  return Buffer(data, bytes, [gpu](void* memory) {
+    if (cudaSetDevice(gpu) == cudaSuccess) cudaIpcCloseMemHandle(memory);
+  });
+}
+
+}  // namespace psring

@@ -1,0 +1,397 @@
+// What one thread of a GPU does: a kernel is a struct of arguments with a function of the element's number.
+// None of them needs its neighbours, so a plain loop computes the same, and the tests of a machine without a
+// GPU run them so. C++17, since CUDA's compilers read it too.
+//
+// Counts in which a kernel divides are below 2^32 (gpu_ops.cc sees to it): 64-bit division is slow on GPUs.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <variant>
+
+#include "common/ops/elementwise.h"
+#include "common/reduce/sixteen_bits.h"
+
+namespace psring::gpu {
+
+// What walks over memory and computes little gets four elements a thread where it can: loads of 16 bytes keep
+// enough of them in flight to fill a GPU's memory. Such a kernel has Four, for elements `at` ... `at` + 3,
+// and says which addresses it walks over.
+struct alignas(16) Quad {
+  float at[4];
+};
+PSRING_HOST_DEVICE inline Quad& QuadAt(float* values) { return *reinterpret_cast<Quad*>(values); }
+PSRING_HOST_DEVICE inline const Quad& QuadAt(const float* values) {
+  return *reinterpret_cast<const Quad*>(values);
+}
+
+struct ApplySgd {
+  float scale, rate;
+  float* weights;
+  const float* gradient;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    elementwise::Sgd(scale, rate, weights[i], gradient[i]);
+  }
+  PSRING_HOST_DEVICE void Four(size_t at) const {
+    Quad w = QuadAt(weights + at);
+    const Quad g = QuadAt(gradient + at);
+    for (int k = 0; k < 4; ++k) elementwise::Sgd(scale, rate, w.at[k], g.at[k]);
+    QuadAt(weights + at) = w;
+  }
+  std::array<const float*, 2> walks() const { return {weights, gradient}; }
+};
+
+struct ApplyMomentum {
+  float scale, rate, momentum;
+  float* weights;
+  const float* gradient;
+  float* velocity;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    elementwise::Momentum(scale, rate, momentum, weights[i], gradient[i], velocity[i]);
+  }
+  PSRING_HOST_DEVICE void Four(size_t at) const {
+    Quad w = QuadAt(weights + at), v = QuadAt(velocity + at);
+    const Quad g = QuadAt(gradient + at);
+    for (int k = 0; k < 4; ++k) elementwise::Momentum(scale, rate, momentum, w.at[k], g.at[k], v.at[k]);
+    QuadAt(weights + at) = w;
+    QuadAt(velocity + at) = v;
+  }
+  std::array<const float*, 3> walks() const { return {weights, gradient, velocity}; }
+};
+
+struct ApplyAdam {
+  elementwise::AdamRates rates;
+  float* weights;
+  const float* gradient;
+  float *mean, *variance;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    elementwise::Adam(rates, weights[i], gradient[i], mean[i], variance[i]);
+  }
+  PSRING_HOST_DEVICE void Four(size_t at) const {
+    Quad w = QuadAt(weights + at), m = QuadAt(mean + at), v = QuadAt(variance + at);
+    const Quad g = QuadAt(gradient + at);
+    for (int k = 0; k < 4; ++k) elementwise::Adam(rates, w.at[k], g.at[k], m.at[k], v.at[k]);
+    QuadAt(weights + at) = w;
+    QuadAt(mean + at) = m;
+    QuadAt(variance + at) = v;
+  }
+  std::array<const float*, 4> walks() const { return {weights, gradient, mean, variance}; }
+};
+
+// to[i] += the value of from[i].
+template <typename From>
+struct Add {
+  float* to;
+  const From* from;
+  PSRING_HOST_DEVICE void operator()(size_t i) const { to[i] += elementwise::Load(from[i]); }
+};
+
+template <>
+struct Add<float> {
+  float* to;
+  const float* from;
+  PSRING_HOST_DEVICE void operator()(size_t i) const { to[i] += from[i]; }
+  PSRING_HOST_DEVICE void Four(size_t at) const {
+    Quad sum = QuadAt(to + at);
+    const Quad more = QuadAt(from + at);
+    for (int k = 0; k < 4; ++k) sum.at[k] += more.at[k];
+    QuadAt(to + at) = sum;
+  }
+  std::array<const float*, 2> walks() const { return {to, from}; }
+};
+
+// to[i] = the value of from[i], rounded to nearest even.
+template <typename From, typename To>
+struct Convert {
+  const From* from;
+  To* to;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    to[i] = elementwise::Store<To>(elementwise::Load(from[i]));
+  }
+};
+
+// Weights on their way into a product.
+template <typename To>
+struct Convert<float, To> {
+  const float* from;
+  To* to;
+  PSRING_HOST_DEVICE void operator()(size_t i) const { to[i] = elementwise::Store<To>(from[i]); }
+  PSRING_HOST_DEVICE void Four(size_t at) const {
+    const Quad values = QuadAt(from + at);
+    for (int k = 0; k < 4; ++k) to[at + k] = elementwise::Store<To>(values.at[k]);
+  }
+  std::array<const float*, 1> walks() const { return {from}; }
+};
+
+// *found = 1 where value i is NaN or infinite. Many threads may write the same there, and nobody anything
+// else.
+template <typename T>
+struct FindNotFinite {
+  const T* values;
+  uint32_t* found;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    const float value = elementwise::Load(values[i]);
+    if (!(value - value == 0)) *found = 1;
+  }
+};
+
+// Runs `f` in fours: group 0 is the elements before the first that is aligned, group i the four behind those
+// of group i - 1; the last may be short.
+template <typename F>
+struct InFours {
+  F f;
+  size_t head, count;
+  PSRING_HOST_DEVICE void operator()(size_t group) const {
+    if (group == 0) {
+      for (size_t i = 0; i < head; ++i) f(i);
+      return;
+    }
+    const size_t at = head + 4 * (group - 1);
+    if (count - at >= 4) return f.Four(at);
+    for (size_t i = at; i < count; ++i) f(i);
+  }
+};
+
+// Calls `launch(n, g)` once, where g(0) ... g(n - 1) do what f(0) ... f(count - 1) do: in fours, where `f`
+// can and all that it walks over is aligned alike.
+template <typename F, typename Launch>
+auto LaunchWide(size_t count, const F& f, const Launch& launch) -> decltype(f.walks(), launch(count, f)) {
+  const auto walks = f.walks();
+  const uintptr_t beyond = reinterpret_cast<uintptr_t>(walks[0]) % sizeof(Quad);
+  for (const float* const other : walks) {
+    if (reinterpret_cast<uintptr_t>(other) % sizeof(Quad) != beyond) return launch(count, f);
+  }
+  const size_t to_boundary = (sizeof(Quad) - beyond) % sizeof(Quad) / sizeof(float);
+  const size_t head = to_boundary < count ? to_boundary : count;
+  return launch(1 + (count - head + 3) / 4, InFours<F>{f, head, count});
+}
+template <typename F, typename Launch, typename... None>
+auto LaunchWide(size_t count, const F& f, const Launch& launch, None...) -> decltype(launch(count, f)) {
+  return launch(count, f);
+}
+
+// Neighbours read neighbouring columns. Element i is column i % columns of chunk i / columns; it masks its
+// part of dy where y is given and not positive, and adds it up.
+template <typename T>
+struct MaskAndSumColumns {
+  uint32_t rows, columns, rows_per_chunk;
+  const T* y;  // may be null
+  T* dy;
+  float* partial;  // [chunks][columns]
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    const uint32_t chunk = static_cast<uint32_t>(i) / columns, column = static_cast<uint32_t>(i) % columns;
+    const uint32_t first = chunk * rows_per_chunk;
+    const uint32_t end = rows - first < rows_per_chunk ? rows : first + rows_per_chunk;
+    float sum = 0;
+    for (uint32_t row = first; row < end; ++row) {
+      const size_t at = size_t{row} * columns + column;
+      float value = elementwise::Load(dy[at]);
+      if (y != nullptr && !(elementwise::Load(y[at]) > 0)) {
+        value = 0;
+        dy[at] = T{};
+      }
+      sum += value;
+    }
+    partial[i] = sum;
+  }
+};
+
+// sums[i] = the sum of partial[0 ... chunks)[i].
+struct SumChunks {
+  uint32_t chunks, columns;
+  const float* partial;
+  float* sums;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    double sum = 0;
+    for (uint32_t chunk = 0; chunk < chunks; ++chunk) sum += partial[size_t{chunk} * columns + i];
+    sums[i] = static_cast<float>(sum);
+  }
+};
+
+// A convolution's geometry; see ConvShape.
+struct Taps {
+  uint32_t height, width, channels, kernel, out_height, out_width;
+};
+
+// columns[picture][oh][ow][i][j][c] = x[picture][oh + i][ow + j][c]: a convolution becomes a matrix product.
+template <typename T>
+struct GatherTaps {
+  Taps s;
+  const T* x;
+  T* columns;
+  PSRING_HOST_DEVICE void operator()(size_t at) const {
+    uint32_t rest = static_cast<uint32_t>(at);
+    const uint32_t c = rest % s.channels;
+    rest /= s.channels;
+    const uint32_t j = rest % s.kernel;
+    rest /= s.kernel;
+    const uint32_t i = rest % s.kernel;
+    rest /= s.kernel;
+    const uint32_t w = rest % s.out_width;
+    rest /= s.out_width;
+    const uint32_t h = rest % s.out_height;
+    const uint32_t picture = rest / s.out_height;
+    columns[at] = x[((size_t{picture} * s.height + h + i) * s.width + w + j) * s.channels + c];
+  }
+};
+
+// Back: dx[picture][h][w][c] is the sum over the taps that read it, rounded once.
+template <typename T>
+struct SumTaps {
+  Taps s;
+  const float* columns;
+  T* dx;
+  PSRING_HOST_DEVICE void operator()(size_t at) const {
+    uint32_t rest = static_cast<uint32_t>(at);
+    const uint32_t c = rest % s.channels;
+    rest /= s.channels;
+    const uint32_t w = rest % s.width;
+    rest /= s.width;
+    const uint32_t h = rest % s.height;
+    const uint32_t picture = rest / s.height;
+    float sum = 0;
+    for (uint32_t i = 0; i < s.kernel; ++i) {
+      if (h < i || h - i >= s.out_height) continue;
+      for (uint32_t j = 0; j < s.kernel; ++j) {
+        if (w < j || w - j >= s.out_width) continue;
+        const size_t position = (size_t{picture} * s.out_height + h - i) * s.out_width + w - j;
+        sum += columns[((position * s.kernel + i) * s.kernel + j) * s.channels + c];
+      }
+    }
+    dx[at] = elementwise::Store<T>(sum);
+  }
+};
+
+// Element i is output i of a pool. `row`: elements of an input row.
+PSRING_HOST_DEVICE inline size_t WindowOf(uint32_t i, uint32_t channels, uint32_t row) {
+  const uint32_t c = i % channels, pooled_width = row / channels / 2;
+  const uint32_t column = i / channels % pooled_width, line = i / channels / pooled_width;
+  return size_t{2} * line * row + size_t{2} * column * channels + c;
+}
+
+// For HighestOfFour.
+struct ValueOf {
+  template <typename T>
+  PSRING_HOST_DEVICE float operator()(T value) const {
+    return elementwise::Load(value);
+  }
+};
+
+template <typename T>
+struct MaxPool {
+  uint32_t channels, row;
+  const T* x;
+  T* y;
+  uint8_t* argmax;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    const T* const top = x + WindowOf(static_cast<uint32_t>(i), channels, row);
+    uint32_t where = 0;
+    y[i] = elementwise::HighestOfFour(top[0], top[channels], top[row], top[row + channels], where, ValueOf{});
+    argmax[i] = static_cast<uint8_t>(where);
+  }
+};
+
+template <typename T>
+struct MaxPoolGradient {
+  uint32_t channels, row;
+  const T* dy;
+  const uint8_t* argmax;
+  T* dx;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    T* const top = dx + WindowOf(static_cast<uint32_t>(i), channels, row);
+    const T value = dy[i];
+    const uint32_t where = argmax[i];
+    top[0] = where == 0 ? value : T{};
+    top[channels] = where == 1 ? value : T{};
+    top[row] = where == 2 ? value : T{};
+    top[row + channels] = where == 3 ? value : T{};
+  }
+};
+
+// Element i is a sample. A label that is no class makes the loss NaN.
+template <typename T>
+struct CrossEntropy {
+  int classes;
+  const T* logits;
+  const uint8_t* labels;
+  T* dlogits;  // may be null, or logits
+  double *losses, *rights;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    const size_t at = i * static_cast<size_t>(classes);
+    bool right = false;
+    losses[i] = labels[i] >= classes
+                    ? static_cast<double>(NAN)
+                    : elementwise::SoftmaxCrossEntropy(classes, logits + at, labels[i],
+                                                       dlogits == nullptr ? nullptr : dlogits + at, right);
+    rights[i] = right ? 1 : 0;
+  }
+};
+
+// sums[i] = the sum of part i of `count` values, cut into parts of `length`; of their squares where they are
+// floats. The order is always the same, so the bits are.
+struct SumParts {
+  size_t count, length;
+  const double* values;
+  double* sums;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    const size_t first = i * length, end = count - first < length ? count : first + length;
+    double sum = 0;
+    for (size_t at = first; at < end; ++at) sum += values[at];
+    sums[i] = sum;
+  }
+};
+
+// sums[i] = the sum of squares of values i, i + stride, i + 2 stride ...
+struct SumSquares {
+  size_t count, stride;
+  const float* values;
+  double* sums;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    double sum = 0;
+    for (size_t at = i; at < count; at += stride) sum += double{values[at]} * double{values[at]};
+    sums[i] = sum;
+  }
+};
+
+// One thread: adds up what is left.
+struct AddScore {
+  uint32_t count;
+  const double *losses, *rights;
+  double* loss_sum;
+  int64_t* correct;
+  PSRING_HOST_DEVICE void operator()(size_t) const {
+    double loss = 0, right = 0;
+    for (uint32_t i = 0; i < count; ++i) {
+      loss += losses[i];
+      right += rights[i];
+    }
+    *loss_sum += loss;
+    *correct += static_cast<int64_t>(right);
+  }
+};
+
+struct AddSum {
+  uint32_t count;
+  const double* parts;
+  double* sum;
+  PSRING_HOST_DEVICE void operator()(size_t) const {
+    double total = 0;
+    for (uint32_t i = 0; i < count; ++i) total += parts[i];
+    *sum += total;
+  }
+};
+
+using elementwise::BFloat16;
+using elementwise::Float16;
+
+using Kernel =
+    std::variant<Add<float>, Add<BFloat16>, Add<Float16>, Convert<BFloat16, float>, Convert<Float16, float>,
+                 Convert<float, BFloat16>, Convert<float, Float16>, FindNotFinite<float>,
+                 FindNotFinite<BFloat16>, FindNotFinite<Float16>, ApplySgd, ApplyMomentum, ApplyAdam,
+                 MaskAndSumColumns<float>, MaskAndSumColumns<BFloat16>, SumChunks, GatherTaps<float>,
+                 GatherTaps<BFloat16>, SumTaps<float>, SumTaps<BFloat16>, MaxPool<float>, MaxPool<BFloat16>,
+                 MaxPoolGradient<float>, MaxPoolGradient<BFloat16>, CrossEntropy<float>,
+                 CrossEntropy<BFloat16>, SumParts, SumSquares, AddScore, AddSum>;
+
+}  // namespace psring::gpu

@@ -1,0 +1,45 @@
+#include "common/cuda_ops/cublas_lt.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/dynamic_library.h"
+
+// PSRING_CUDA_LIBRARIES comes from CMake: where the build found CUDA, which is where it will be on this
+// machine.
+
+namespace psring {
+
+absl::Status CublasLt::ToStatus(absl::string_view call, cublasStatus_t status) const {
+  if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(call, ": ", GetStatusString(status)));
+}
+
+absl::StatusOr<CublasLt> LoadCublasLt() {
+  const std::string name = absl::StrCat("libcublasLt.so.", CUBLAS_VER_MAJOR);
+  const absl::StatusOr<DynamicLibrary> library =
+      DynamicLibrary::Open({name, absl::StrCat(PSRING_CUDA_LIBRARIES, "/", name)});
+  if (!library.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("cuBLASLt, which computes on GPUs, was not found: ", library.status().message(),
+                     "; install the CUDA toolkit ", CUBLAS_VER_MAJOR,
+                     " or pip's nvidia-cublas, and put the folder of ", name, " into LD_LIBRARY_PATH"));
+  }
+  CublasLt f;
+  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtCreate", f.Create));
+  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtDestroy", f.Destroy));
+  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtGetStatusString", f.GetStatusString));
+  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtMatmul", f.Matmul));
+  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtMatmulDescCreate", f.MatmulDescCreate));
+  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtMatmulDescDestroy", f.MatmulDescDestroy));
+  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtMatmulDescSetAttribute", f.MatmulDescSetAttribute));
+  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtMatrixLayoutCreate", f.MatrixLayoutCreate));
+  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtMatrixLayoutDestroy", f.MatrixLayoutDestroy));
+  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtMatmulPreferenceCreate", f.MatmulPreferenceCreate));
+  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtMatmulPreferenceDestroy", f.MatmulPreferenceDestroy));
+  PSRING_RETURN_IF_ERROR(
+      library->Bind("cublasLtMatmulPreferenceSetAttribute", f.MatmulPreferenceSetAttribute));
+  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtMatmulAlgoGetHeuristic", f.MatmulAlgoGetHeuristic));
+  return f;
+}
+
+}  // namespace psring

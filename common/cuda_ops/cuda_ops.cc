@@ -1,0 +1,49 @@
+// The ops of a GPU, and whether it computes as it is asked to.
+#include <cuda_runtime_api.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/cuda/cuda_context.h"
+#include "common/cuda/cuda_device.h"
+#include "common/cuda_ops/cuda_launcher.h"
+
+namespace psring {
+namespace {
+
+class CudaUpdates : public CudaLauncher {
+ public:
+  std::string_view name() const override { return "cuda updates"; }
+  absl::Status Multiply(const MatrixProduct&) override {
+    return absl::InternalError("a matrix product of ops that were made without them");
+  }
+};
+
+}  // namespace
+
+// Ampere, of compute capability 8.0, brought both.
+absl::Status CheckCudaPrecision(const Device& device, Precision precision) {
+  if (precision == Precision::kFloat32) return absl::OkStatus();
+  int major = 0, minor = 0;
+  for (const auto& [attribute, value] :
+       {std::pair{cudaDevAttrComputeCapabilityMajor, &major}, {cudaDevAttrComputeCapabilityMinor, &minor}}) {
+    PSRING_RETURN_IF_ERROR(CudaStatus(absl::StrCat(device.name(), ": cudaDeviceGetAttribute"),
+                                      cudaDeviceGetAttribute(value, attribute, device.gpu())));
+  }
+  if (major >= 8) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--precision ", precision == Precision::kTf32 ? "tf32" : "bfloat16",
+                   " needs a GPU of compute capability 8.0 (Ampere) or newer, and ", device.name(), " is of ",
+                   major, ".", minor, "; leave it out"));
+}
+
+absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device, Precision precision) {
+  PSRING_RETURN_IF_ERROR(CheckCudaPrecision(device, precision));
+  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<GpuMath> math, MakeCudaMath(device, precision));
+  return MakeGpuOps(device, std::move(math), {.activations = ActivationsOf(precision)});
+}
+
+absl::StatusOr<std::unique_ptr<Ops>> MakeCudaUpdateOps(Device& device) {
+  return MakeGpuOps(device, std::make_unique<CudaUpdates>());
+}
+
+}  // namespace psring

@@ -1,0 +1,14 @@
+#include "common/cuda/cuda_device.h"
+#include "common/cuda_ops/cuda_convolution.h"
+
+namespace psring {
+
+absl::StatusOr<std::unique_ptr<CudaConvolution>> MakeCudaConvolution(Device&, Precision) {
+  return ConvolutionLibrary().status();
+}
+
+absl::StatusOr<std::string> ConvolutionLibrary() {
+  return absl::FailedPreconditionError("this build has no cuDNN");
+}
+
+}  // namespace psring

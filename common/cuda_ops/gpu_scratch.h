@@ -1,0 +1,38 @@
+// Device memory in which results stand between launches.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/base/check.h"
+#include "common/device/device.h"
+
+namespace psring {
+
+// Grows with the first calls and stays as it is then: nothing is allocated in the steps after them.
+class GpuScratch {
+ public:
+  explicit GpuScratch(Device& device) : device_(device) {}
+
+  // At least `bytes`; what it held before is gone.
+  absl::StatusOr<void*> Reserve(size_t bytes) {
+    if (bytes > buffer_.bytes()) {
+      // Queued work may still use the smaller one. Sizes double at least, so these stay few.
+      if (buffer_.bytes() > 0) retired_.push_back(std::move(buffer_));
+      const size_t held = retired_.empty() ? 0 : retired_.back().bytes();
+      PSRING_ASSIGN_OR_RETURN(buffer_, device_.Allocate(std::max(bytes, 2 * held)));
+    }
+    return buffer_.data();
+  }
+  size_t bytes() const { return buffer_.bytes(); }
+
+ private:
+  Device& device_;
+  Buffer buffer_;
+  std::vector<Buffer> retired_;
+};
+
+}  // namespace psring

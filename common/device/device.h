@@ -1,0 +1,190 @@
+// Devices, streams, events and buffers: the one way in which psring owns memory and orders work, on CPUs and
+// GPUs.
+//
+// A *stream* is a queue of work on one device that runs in order. An *event* marks a point in a stream; other
+// streams and host threads wait for it. Everything that touches device memory is enqueued on a stream.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/check.h"
+
+namespace psring {
+
+// float32; bfloat16 (a float32's upper half) and IEEE float16: stored in 16 bits, computed in float32.
+enum class DType : uint8_t { kFloat32, kBFloat16, kFloat16 };
+
+constexpr size_t SizeOf(DType type) {
+  switch (type) {
+    case DType::kFloat32:
+      return 4;
+    case DType::kBFloat16:
+    case DType::kFloat16:
+      return 2;
+  }
+  return 0;
+}
+
+// A view of `count` elements of device memory: not indexable on the host in general. Borrows.
+struct Span {
+  void* data = nullptr;
+  size_t count = 0;
+  DType type = DType::kFloat32;
+
+  size_t bytes() const { return count * SizeOf(type); }
+  // Elements [first, first + length). The range must lie inside.
+  Span Slice(size_t first, size_t length) const {
+    PSRING_CHECK(first <= count && length <= count - first);
+    return {static_cast<std::byte*>(data) + first * SizeOf(type), length, type};
+  }
+  // The elements as floats; for code that runs on the device that owns the memory.
+  float* floats() const {
+    PSRING_CHECK(type == DType::kFloat32);
+    return static_cast<float*>(data);
+  }
+};
+
+struct ConstSpan {
+  const void* data = nullptr;
+  size_t count = 0;
+  DType type = DType::kFloat32;
+
+  ConstSpan() = default;
+  ConstSpan(const void* d, size_t n, DType t = DType::kFloat32) : data(d), count(n), type(t) {}
+  ConstSpan(const Span& span)
+      : data(span.data), count(span.count), type(span.type) {}  // NOLINT: a view of a view
+
+  size_t bytes() const { return count * SizeOf(type); }
+  ConstSpan Slice(size_t first, size_t length) const {
+    PSRING_CHECK(first <= count && length <= count - first);
+    return {static_cast<const std::byte*>(data) + first * SizeOf(type), length, type};
+  }
+  const float* floats() const {
+    PSRING_CHECK(type == DType::kFloat32);
+    return static_cast<const float*>(data);
+  }
+};
+
+// A point in a stream. Copies share it. A default-constructed event has happened already. Thread-safe.
+class Event {
+ public:
+  class State {
+   public:
+    virtual ~State() = default;
+    virtual bool Happened() const = 0;
+    virtual absl::Status Wait(absl::Time deadline) = 0;
+  };
+
+  Event() = default;
+  explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+  bool Happened() const { return state_ == nullptr || state_->Happened(); }
+
+  // Blocks the calling thread. Returns the first error of the work before the event, or DeadlineExceeded.
+  absl::Status Wait(absl::Time deadline) const {
+    return state_ == nullptr ? absl::OkStatus() : state_->Wait(deadline);
+  }
+
+  State* state() const { return state_.get(); }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+// A queue of work on one device, run in order. Methods may be called from any thread, one at a time. After
+// the first failure the rest of the queued work is skipped; events recorded behind it still happen, and carry
+// the error.
+class Stream {
+ public:
+  // Runs what is queued, then returns.
+  virtual ~Stream() = default;
+
+  // Between any two places in device memory and on the host. Host memory that is not the device's own
+  // (AllocateOnHost) makes it slow, since the call may then wait.
+  virtual void Copy(void* to, const void* from, size_t bytes) = 0;
+
+  virtual void Zero(void* to, size_t bytes) = 0;
+
+  // Host work in stream order. On the CPU this is how every op runs. `work` must not wait for later work of
+  // the stream. On a GPU's compute stream the call waits for what is queued, and then does it.
+  virtual void Run(std::function<absl::Status()> work) = 0;
+
+  // Puts the moment at which the stream gets here, as MonotonicNanos tells it, into `ns`. There once
+  // Synchronize has returned, also after an error: then the value means nothing.
+  virtual void Stamp(int64_t& ns) = 0;
+
+  virtual Event Record() = 0;
+
+  // Work enqueued later starts after `event`. An error that the event carries becomes this stream's error.
+  virtual void WaitFor(const Event& event) = 0;
+
+  // Blocks until all enqueued work is done. The first error of any earlier work, with the call that caused
+  // it.
+  virtual absl::Status Synchronize() = 0;
+};
+
+// Device memory that is freed with its last owner. 64-byte aligned, zero-filled. Move-only.
+class Buffer {
+ public:
+  using Free = std::function<void(void*)>;
+
+  Buffer() = default;
+  Buffer(void* data, size_t bytes, Free free, int shared_fd = -1)
+      : data_(data, std::move(free)), bytes_(bytes), shared_fd_(shared_fd) {}
+
+  void* data() const { return data_.get(); }
+  size_t bytes() const { return bytes_; }
+  // The file behind memory that other processes may map, its first byte ours; -1: the memory is private.
+  // Belongs to the buffer.
+  int shared_fd() const { return shared_fd_; }
+  Span span(DType type = DType::kFloat32) const { return {data_.get(), bytes_ / SizeOf(type), type}; }
+
+ private:
+  std::unique_ptr<void, Free> data_{nullptr, [](void*) {}};
+  size_t bytes_ = 0;
+  int shared_fd_ = -1;
+};
+
+enum class StreamKind {
+  kCompute,     // the caller's own: on the CPU, work runs inside the call that enqueues it
+  kBackground,  // runs beside the caller: a thread of its own, which on a GPU enqueues
+};
+
+// One CPU (all its cores) or one GPU. Thread-safe.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual std::string name() const = 0;  // "cpu", "cuda:0"
+  // A GPU: its number on this host, and a name that no other GPU in the world has; else -1 and nothing.
+  virtual int gpu() const { return -1; }
+  virtual std::string unit() const { return ""; }
+  // In bytes; a CPU's is what its machine has to give. Nothing where that cannot be told.
+  struct Memory {
+    size_t free, total;
+  };
+  virtual std::optional<Memory> memory() const { return std::nullopt; }
+  virtual absl::StatusOr<Buffer> Allocate(size_t bytes) = 0;  // ResourceExhausted says how much was asked for
+  // Memory that other processes of this host may map, so that a peer can read it in place; a GPU's is plain
+  // device memory, which has no file.
+  virtual absl::StatusOr<Buffer> AllocateShared(size_t bytes) = 0;
+  // Whether host code may read and write this device's memory in place.
+  virtual bool host_reads_memory() const = 0;
+  // Host memory that streams of this device copy from and to at full speed, and that other processes of this
+  // host may map.
+  virtual absl::StatusOr<Buffer> AllocateOnHost(size_t bytes) = 0;
+  // `name` labels the thread or queue in debuggers and traces.
+  virtual std::unique_ptr<Stream> NewStream(StreamKind kind, const std::string& name) = 0;
+};
+
+std::unique_ptr<Device> MakeCpuDevice();
+
+}  // namespace psring

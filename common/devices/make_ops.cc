@@ -1,0 +1,35 @@
+#include "common/devices/make_ops.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/cuda/cuda_device.h"
+
+namespace psring {
+
+absl::Status CheckPrecision(const Device& device, Precision precision) {
+  if (!device.host_reads_memory()) return CheckCudaPrecision(device, precision);
+  if (precision == Precision::kTf32) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--precision tf32 is for GPUs from NVIDIA's Ampere on (cuda), and this device is ",
+                     device.name(), "; leave it out"));
+  }
+  if (precision == Precision::kBFloat16 && BFloat16Support() == BFloat16::kNone) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--precision bfloat16 needs a CPU with AVX-512, which this one (", device.name(),
+                     ") is not, or a GPU from NVIDIA's Ampere on; leave it out"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Ops>> MakeOps(Device& device, int threads, Precision precision) {
+  PSRING_RETURN_IF_ERROR(CheckPrecision(device, precision));
+  if (!device.host_reads_memory()) return MakeCudaOps(device, precision);
+  return MakeOneDnnOps(threads, ActivationsOf(precision));
+}
+
+absl::StatusOr<std::unique_ptr<Ops>> MakeUpdateOps(Device& device) {
+  if (device.host_reads_memory()) return MakeOneDnnOps(/*threads=*/1);
+  return MakeCudaUpdateOps(device);
+}
+
+}  // namespace psring

@@ -1,0 +1,155 @@
+#include "common/io/safetensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+
+namespace psring {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kLengthBytes = 8;
+constexpr char kMetadata[] = "__metadata__";
+constexpr size_t kMostNameBytes = 64;  // of a name in an error
+
+uint64_t LengthAt(std::string_view bytes) {
+  uint64_t length = 0;
+  for (size_t i = 0; i < kLengthBytes; ++i) length |= uint64_t{static_cast<uint8_t>(bytes[i])} << (8 * i);
+  return length;
+}
+
+absl::Status Damaged(const std::string& why) { return absl::DataLossError(why); }
+
+// Of a tensor whose file may hold anything under it.
+std::string Quoted(const std::string& name) {
+  std::string shown =
+      Json(name.substr(0, kMostNameBytes)).dump(-1, ' ', true, Json::error_handler_t::replace);
+  return shown;
+}
+
+std::optional<std::vector<int64_t>> Numbers(const Json& json) {
+  if (!json.is_array()) return std::nullopt;
+  std::vector<int64_t> numbers;
+  for (const Json& number : json) {
+    if (!number.is_number_unsigned() || number.get<uint64_t>() > uint64_t{INT64_MAX}) return std::nullopt;
+    numbers.push_back(static_cast<int64_t>(number.get<uint64_t>()));
+  }
+  return numbers;
+}
+
+// Elements of such a tensor; nothing where they cannot be in a file of `most` bytes.
+std::optional<uint64_t> Elements(const std::vector<int64_t>& shape, uint64_t most) {
+  uint64_t count = 1;
+  for (const int64_t extent : shape) {
+    if (extent == 0) return 0;
+    if (count > most / static_cast<uint64_t>(extent)) return std::nullopt;
+    count *= static_cast<uint64_t>(extent);
+  }
+  return count;
+}
+
+struct Place {
+  uint64_t begin = 0, end = 0;
+  std::string name;
+  std::vector<int64_t> shape;
+};
+
+absl::StatusOr<Place> ReadPlace(const std::string& name, const Json& json, uint64_t data_bytes) {
+  const auto bad = [&](const std::string& why) {
+    return Damaged(absl::StrCat("its tensor ", Quoted(name), " ", why));
+  };
+  if (!json.is_object() || !json.contains("dtype") || !json.contains("shape") ||
+      !json.contains("data_offsets") || !json["dtype"].is_string()) {
+    return bad("has no dtype, shape and data_offsets");
+  }
+  const std::string& type = json["dtype"].get_ref<const std::string&>();
+  if (type != "F32") {
+    return absl::UnimplementedError(
+        absl::StrCat("its tensor ", Quoted(name), " is of type ", Quoted(type), "; psring reads F32"));
+  }
+  const std::optional<std::vector<int64_t>> shape = Numbers(json["shape"]);
+  const std::optional<std::vector<int64_t>> offsets = Numbers(json["data_offsets"]);
+  if (!shape.has_value() || !offsets.has_value() || offsets->size() != 2)
+    return bad("has a bad shape or place");
+  Place place{.begin = static_cast<uint64_t>((*offsets)[0]),
+              .end = static_cast<uint64_t>((*offsets)[1]),
+              .name = name,
+              .shape = *shape};
+  if (place.begin > place.end || place.end > data_bytes) return bad("stands outside of the file");
+  const std::optional<uint64_t> count = Elements(place.shape, data_bytes);
+  if (!count.has_value() || place.end - place.begin != *count * sizeof(float)) {
+    return bad("has not as many values as its shape");
+  }
+  return place;
+}
+
+}  // namespace
+
+std::string EncodeSafetensors(const std::vector<NamedTensor>& tensors,
+                              const std::map<std::string, std::string>& metadata) {
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header[kMetadata] = metadata;
+  uint64_t end = 0;
+  for (const NamedTensor& tensor : tensors) {
+    PSRING_CHECK(!header.contains(tensor.name) && tensor.name != kMetadata);
+    const uint64_t bytes = tensor.values.size() * sizeof(float);
+    PSRING_CHECK(Elements(tensor.shape, tensor.values.size()) == tensor.values.size());
+    header[tensor.name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {end, end + bytes}}};
+    end += bytes;
+  }
+  std::string text = header.dump();
+  while (text.size() % 8 != 0) text.push_back(' ');  // the format's way to align what follows
+  std::string bytes(kLengthBytes, 0);
+  for (size_t i = 0; i < kLengthBytes; ++i) bytes[i] = static_cast<char>(text.size() >> (8 * i));
+  bytes.reserve(kLengthBytes + text.size() + end);
+  bytes += text;
+  for (const NamedTensor& tensor : tensors) {
+    bytes.append(reinterpret_cast<const char*>(tensor.values.data()), tensor.values.size() * sizeof(float));
+  }
+  return bytes;
+}
+
+absl::StatusOr<std::vector<NamedTensor>> DecodeSafetensors(std::string_view bytes) {
+  if (bytes.size() < kLengthBytes) return Damaged("it ends early");
+  const uint64_t header_bytes = LengthAt(bytes);
+  bytes.remove_prefix(kLengthBytes);
+  if (header_bytes > bytes.size()) return Damaged("it ends early, or is no safetensors file");
+  const Json header = Json::parse(bytes.substr(0, header_bytes), nullptr, /*allow_exceptions=*/false);
+  const std::string_view data = bytes.substr(header_bytes);
+  if (!header.is_object()) return Damaged("its header is no JSON object");
+
+  std::vector<Place> places;
+  for (const auto& [name, json] : header.items()) {
+    if (name == kMetadata) continue;
+    PSRING_ASSIGN_OR_RETURN(Place place, ReadPlace(name, json, data.size()));
+    places.push_back(std::move(place));
+  }
+  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+  uint64_t end = 0;
+  for (const Place& place : places) {
+    if (place.begin != end) return Damaged("its tensors leave holes or overlap");
+    end = place.end;
+  }
+  if (end < data.size()) return Damaged("there are bytes that belong to no tensor");
+
+  std::vector<NamedTensor> tensors;
+  for (Place& place : places) {
+    NamedTensor& tensor =
+        tensors.emplace_back(NamedTensor{.name = std::move(place.name), .shape = std::move(place.shape)});
+    tensor.values.resize((place.end - place.begin) / sizeof(float));
+    if (!tensor.values.empty()) {
+      std::memcpy(tensor.values.data(), data.data() + place.begin, place.end - place.begin);
+    }
+  }
+  return tensors;
+}
+
+}  // namespace psring

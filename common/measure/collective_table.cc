@@ -1,0 +1,82 @@
+#include "common/measure/collective_table.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace psring {
+namespace {
+
+// As many digits behind the point as `width` has room for.
+std::string Fitted(double value, int width) {
+  for (int digits = 2; digits >= 0; --digits) {
+    std::string text = absl::StrFormat("%*.*f", width, digits, value);
+    if (static_cast<int>(text.size()) <= width) return text;
+  }
+  return absl::StrFormat("%*.*e", width, width >= 7 ? 1 : 0, value);
+}
+
+std::string Half(const PlacementFigures& figures) {
+  if (!figures.measured) return absl::StrFormat("  %7s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A");
+  const std::string wrong = figures.wrong < 0 ? "N/A" : absl::StrCat(figures.wrong);
+  return absl::StrFormat("  %7s  %6s  %6s  %6s", Fitted(figures.time_us, 7), Fitted(figures.algbw, 6),
+                         Fitted(figures.busbw, 6), wrong);
+}
+
+std::string Percent(const PlacementFigures& figures) {
+  return figures.measured && figures.percent_of_limit >= 0
+             ? absl::StrFormat("  %6.1f", figures.percent_of_limit)
+             : absl::StrFormat("  %6s", "N/A");
+}
+
+}  // namespace
+
+double BusFactor(const std::string& collective, int ranks) {
+  const double n = ranks;
+  if (collective == "all_reduce") return 2 * (n - 1) / n;
+  if (collective == "reduce_scatter" || collective == "all_gather") return (n - 1) / n;
+  return 1;
+}
+
+void SetBandwidths(const std::string& collective, int ranks, uint64_t bytes, PlacementFigures& figures) {
+  figures.algbw = figures.time_us > 0 ? static_cast<double>(bytes) / figures.time_us / 1e3 : 0;
+  figures.busbw = figures.algbw * BusFactor(collective, ranks);
+}
+
+std::string CollectiveTableHeader(bool limits) {
+  return absl::StrCat(
+      "#\n",
+      absl::StrFormat(
+          "# %10s  %12s  %8s  %6s  %6s           out-of-place                       in-place      "
+          "    %s\n",
+          "", "", "", "", "", limits ? "  % of limit" : ""),
+      absl::StrFormat("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s", "size", "count",
+                      "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw",
+                      "#wrong"),
+      limits ? absl::StrFormat("  %6s  %6s", "oop", "ip") : "", "\n",
+      absl::StrFormat("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s", "(B)",
+                      "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)",
+                      ""),
+      limits ? absl::StrFormat("  %6s  %6s", "(%)", "(%)") : "", "\n");
+}
+
+std::string CollectiveTableLine(const CollectiveRow& row, bool limits) {
+  return absl::StrCat(
+      absl::StrFormat("%12d  %12d  %8s  %6s  %6d", row.bytes, row.count, row.type, row.op, row.root),
+      Half(row.out_of_place), Half(row.in_place),
+      limits ? Percent(row.out_of_place) + Percent(row.in_place) : "", "\n");
+}
+
+std::string CollectiveTableFooter(int64_t out_of_bounds, double average_busbw) {
+  return absl::StrFormat("# %-20s : %d %s\n# %-20s : %g \n#\n", "Out of bounds values", out_of_bounds,
+                         out_of_bounds == 0 ? "OK" : "FAILED", "Avg bus bandwidth", average_busbw);
+}
+
+std::string NcclTypeName(const std::string& type) {
+  if (type == "float32") return "float";
+  if (type == "float16") return "half";
+  return type;
+}
+
+std::string NcclOpName(const std::string& op) { return op == "mean" ? "avg" : op; }
+
+}  // namespace psring

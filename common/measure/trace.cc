@@ -1,0 +1,160 @@
+#include "common/measure/trace.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+
+namespace psring {
+namespace {
+
+// Viewers need the spans of one row to nest, but the buckets of one kind may overlap in any way: each span
+// goes to the first row of its kind that is free when it begins.
+struct PlacedSpan {
+  TraceSpan span;
+  int lane = 0;
+};
+
+std::vector<PlacedSpan> Place(std::vector<TraceSpan> spans) {
+  std::stable_sort(spans.begin(), spans.end(),
+                   [](const TraceSpan& a, const TraceSpan& b) { return a.begin_ns < b.begin_ns; });
+  std::map<SpanKind, std::vector<int64_t>> lane_ends;
+  std::vector<PlacedSpan> placed;
+  placed.reserve(spans.size());
+  for (const TraceSpan& span : spans) {
+    std::vector<int64_t>& ends = lane_ends[span.kind];
+    size_t lane = 0;
+    while (lane < ends.size() && ends[lane] > span.begin_ns) ++lane;
+    if (lane == ends.size()) ends.push_back(0);
+    ends[lane] = std::max(span.begin_ns, span.end_ns);
+    placed.push_back({span, static_cast<int>(lane)});
+  }
+  return placed;
+}
+
+constexpr int kRowsPerKind = 1000;  // more lanes than that would be unreadable anyway
+
+int RowId(SpanKind kind, int lane) {
+  return (static_cast<int>(kind) + 1) * kRowsPerKind + std::min(lane, kRowsPerKind - 1);
+}
+
+}  // namespace
+
+int64_t MonotonicNanos() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+const char* SpanName(SpanKind kind) {
+  switch (kind) {
+    case SpanKind::kForward:
+      return "forward";
+    case SpanKind::kBackward:
+      return "backward";
+    case SpanKind::kCommunication:
+      return "communication";
+    case SpanKind::kRound:
+      return "round";
+    case SpanKind::kExposed:
+      return "exposed";
+    case SpanKind::kOptimizer:
+      return "optimizer";
+    case SpanKind::kOther:
+      return "other";
+  }
+  return "other";
+}
+
+Trace::Trace(int rank, size_t capacity, Clock clock)
+    : rank_(rank), capacity_(capacity), clock_(std::move(clock)) {
+  spans_.reserve(capacity);
+}
+
+void Trace::Add(const TraceSpan& span) {
+  MutexLock lock(mutex_);
+  if (spans_.size() < capacity_) {
+    spans_.push_back(span);
+  } else {
+    ++dropped_;
+  }
+}
+
+std::vector<TraceSpan> Trace::spans() const {
+  MutexLock lock(mutex_);
+  return spans_;
+}
+
+int64_t Trace::dropped() const {
+  MutexLock lock(mutex_);
+  return dropped_;
+}
+
+int64_t BusyNanos(std::vector<std::pair<int64_t, int64_t>> intervals) {
+  std::sort(intervals.begin(), intervals.end());
+  int64_t busy = 0;
+  int64_t covered_until = INT64_MIN;
+  for (const auto& [begin, end] : intervals) {
+    const int64_t from = std::max(begin, covered_until);
+    if (end > from) {
+      busy += end - from;
+      covered_until = end;
+    }
+  }
+  return busy;
+}
+
+std::string ChromeTraceEvents(const Trace& trace) {
+  const int rank = trace.rank();
+  std::string text = absl::StrFormat(
+      R"({"ph":"M","pid":%d,"tid":0,"name":"process_name","args":{"name":"rank %d"}})", rank, rank);
+  text += absl::StrFormat(
+      ",\n"
+      R"({"ph":"M","pid":%d,"tid":0,"name":"process_sort_index","args":{"sort_index":%d}})",
+      rank, rank);
+
+  const std::vector<PlacedSpan> placed = Place(trace.spans());
+  std::map<std::pair<SpanKind, int>, bool> rows;
+  for (const PlacedSpan& p : placed) rows[{p.span.kind, p.lane}] = true;
+  for (const auto& [row, unused] : rows) {
+    const auto [kind, lane] = row;
+    const std::string suffix = lane == 0 ? "" : absl::StrFormat(" %d", lane + 1);
+    absl::StrAppendFormat(&text,
+                          ",\n"
+                          R"({"ph":"M","pid":%d,"tid":%d,"name":"thread_name","args":{"name":"%s%s"}})",
+                          rank, RowId(kind, lane), SpanName(kind), suffix);
+    absl::StrAppendFormat(
+        &text,
+        ",\n"
+        R"({"ph":"M","pid":%d,"tid":%d,"name":"thread_sort_index","args":{"sort_index":%d}})",
+        rank, RowId(kind, lane), RowId(kind, lane));
+  }
+
+  for (const auto& [span, lane] : placed) {
+    const int64_t length_ns = std::max<int64_t>(0, span.end_ns - span.begin_ns);
+    absl::StrAppendFormat(
+        &text,
+        ",\n"
+        R"({"ph":"X","pid":%d,"tid":%d,"name":"%s","ts":%d.%03d,"dur":%d.%03d,"args":{"step":%d)",
+        rank, RowId(span.kind, lane), SpanName(span.kind), span.begin_ns / 1000, span.begin_ns % 1000,
+        length_ns / 1000, length_ns % 1000, span.step);
+    if (span.bucket >= 0) absl::StrAppendFormat(&text, R"(,"bucket":%d)", span.bucket);
+    if (span.round >= 0) absl::StrAppendFormat(&text, R"(,"round":%d)", span.round);
+    text += "}}";
+  }
+
+  if (const int64_t dropped = trace.dropped(); dropped > 0) {
+    // At the end of what is known, so that the reader sees where the trace became blind.
+    const int64_t at_ns = placed.empty() ? 0 : placed.back().span.end_ns;
+    absl::StrAppendFormat(
+        &text,
+        ",\n"
+        R"({"ph":"i","s":"p","pid":%d,"tid":0,"name":"trace full: %d later spans were dropped","ts":%d})",
+        rank, dropped, at_ns / 1000);
+  }
+  return text;
+}
+
+}  // namespace psring

@@ -1,0 +1,79 @@
+// What happened when, in one rank: spans and byte counters. Cheap enough to leave on: an append under a lock
+// to memory reserved beforehand.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/base/mutex.h"
+
+namespace psring {
+
+// Nanoseconds of the machine's monotonic clock: one clock for all processes of a host.
+using Clock = std::function<int64_t()>;
+int64_t MonotonicNanos();
+
+enum class SpanKind : uint8_t {
+  kForward,
+  kBackward,
+  kCommunication,  // a bucket in flight: from the first byte that may move to the last that has arrived
+  kRound,          // of a schedule, within a bucket's communication: where the program itself moves it
+  kExposed,        // the compute stream stands still for synchronisation
+  kOptimizer,
+  kOther,
+};
+const char* SpanName(SpanKind kind);
+
+struct TraceSpan {
+  SpanKind kind = SpanKind::kOther;
+  int64_t step = 0;
+  int bucket = -1;  // -1: none
+  int64_t begin_ns = 0;
+  int64_t end_ns = 0;
+  int round = -1;  // -1: none
+};
+
+struct Traffic {
+  uint64_t payload_tx_bytes = 0;
+  uint64_t payload_rx_bytes = 0;
+  Traffic operator-(const Traffic& other) const {
+    return {payload_tx_bytes - other.payload_tx_bytes, payload_rx_bytes - other.payload_rx_bytes};
+  }
+  Traffic operator+(const Traffic& other) const {
+    return {payload_tx_bytes + other.payload_tx_bytes, payload_rx_bytes + other.payload_rx_bytes};
+  }
+};
+
+// Thread-safe. Holds at most `capacity` spans; later ones are counted and dropped, and the writer says so.
+class Trace {
+ public:
+  static constexpr size_t kCapacity = 1 << 16;
+
+  explicit Trace(int rank, size_t capacity = kCapacity, Clock clock = MonotonicNanos);
+
+  int64_t Now() const { return clock_(); }
+  int rank() const { return rank_; }
+  void Add(const TraceSpan& span);
+  std::vector<TraceSpan> spans() const;
+  int64_t dropped() const;
+
+ private:
+  const int rank_;
+  const size_t capacity_;
+  const Clock clock_;
+  mutable Mutex mutex_;
+  std::vector<TraceSpan> spans_ ABSL_GUARDED_BY(mutex_);
+  int64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// The union of intervals: time in which at least one of `spans` lasts, in nanoseconds.
+int64_t BusyNanos(std::vector<std::pair<int64_t, int64_t>> intervals);
+
+// Chrome trace events (an array's elements, one object a line, comma-separated): pid = rank, a row a kind and
+// more rows where spans of one kind overlap. Opens in Perfetto once wrapped in {"traceEvents":[...]}.
+std::string ChromeTraceEvents(const Trace& trace);
+
+}  // namespace psring

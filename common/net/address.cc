@@ -1,0 +1,93 @@
+#include "common/net/address.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace psring {
+namespace {
+
+struct Addresses {
+  ~Addresses() {
+    if (first != nullptr) ::freeaddrinfo(first);
+  }
+  addrinfo* first = nullptr;
+};
+
+// Empty, or why the name does not resolve.
+std::string Resolve(const std::string& host, int port, Addresses& addresses) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  const int error = ::getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &addresses.first);
+  return error == 0 ? "" : ::gai_strerror(error);
+}
+
+int TryToListen(const addrinfo& address) {  // 0 or errno
+  const int listener = ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (listener < 0) return errno;
+  const int yes = 1;
+  ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));  // as gRPC does
+  const bool listens =
+      ::bind(listener, address.ai_addr, address.ai_addrlen) == 0 && ::listen(listener, 1) == 0;
+  const int error = listens ? 0 : errno;
+  ::close(listener);
+  return error;
+}
+
+}  // namespace
+
+std::string AddressText(const std::string& host, int port) {
+  return absl::StrContains(host, ':') ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
+}
+
+absl::StatusOr<HostPort> ParseAddress(const std::string& text) {
+  HostPort address;
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0 || !absl::SimpleAtoi(text.substr(colon + 1), &address.port) ||
+      address.port < 0 || address.port > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is no host:port"));
+  }
+  address.host = text.substr(0, colon);
+  if (address.host.size() > 2 && address.host.front() == '[' && address.host.back() == ']') {
+    address.host = address.host.substr(1, address.host.size() - 2);
+  }
+  return address;
+}
+
+bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || absl::StartsWith(host, "127.");
+}
+
+std::string WhyUnresolved(const std::string& host) {
+  Addresses addresses;
+  return Resolve(host, 0, addresses);
+}
+
+absl::Status CheckThatPortIsFree(const std::string& host, int port, const std::string& remedy) {
+  Addresses addresses;
+  if (const std::string problem = Resolve(host, port, addresses); !problem.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("host '", host, "': ", problem));
+  }
+  int last_error = 0;
+  bool listened = false;
+  for (const addrinfo* address = addresses.first; address != nullptr; address = address->ai_next) {
+    const int error = TryToListen(*address);
+    if (error == EADDRINUSE) {
+      return absl::AlreadyExistsError(absl::StrCat("port ", port, " on ", host, " is in use; ", remedy));
+    }
+    listened = listened || error == 0;
+    last_error = error;
+  }
+  if (listened) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("cannot listen on ", AddressText(host, port), ": ", std::strerror(last_error)));
+}
+
+}  // namespace psring

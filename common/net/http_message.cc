@@ -1,0 +1,85 @@
+#include "common/net/http_message.h"
+
+#include <string_view>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/net/address.h"
+
+namespace psring {
+namespace {
+
+const char* ReasonOf(int code) {
+  switch (code) {
+    case 200:
+      return "OK";
+    case 400:
+      return "Bad Request";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 505:
+      return "HTTP Version Not Supported";
+    default:
+      return "Error";
+  }
+}
+
+HttpAnswer Refuse(int code, const std::string& why, bool head_only = false) {
+  return {true, HttpBytes({.code = code, .body = absl::StrCat(why, "\n")}, head_only)};
+}
+
+// "127.0.0.1:80", "localhost", "[::1]:80" without the port.
+std::string HostOf(absl::string_view field) {
+  absl::string_view host = absl::StripAsciiWhitespace(field);
+  if (!host.empty() && host.front() == '[') return std::string(host.substr(1, host.find(']') - 1));
+  return absl::AsciiStrToLower(
+      host.substr(0, host.rfind(':') == absl::string_view::npos ? host.size() : host.rfind(':')));
+}
+
+}  // namespace
+
+std::string HttpBytes(const HttpReply& reply, bool head_only) {
+  return absl::StrCat(
+      "HTTP/1.1 ", reply.code, " ", ReasonOf(reply.code), "\r\nContent-Type: ", reply.type,
+      "\r\nContent-Length: ", reply.body.size(),
+      "\r\nConnection: close\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n",
+      reply.code == 405 ? "Allow: GET, HEAD\r\n" : "", "\r\n", head_only ? "" : reply.body);
+}
+
+HttpAnswer AnswerHttp(const std::string& received, bool this_host_only,
+                      const std::function<HttpReply(const std::string& path)>& answer) {
+  const size_t end = received.find("\r\n\r\n");
+  if (end == std::string::npos) {
+    if (received.size() >= kLargestHttpRequest) return Refuse(431, "this request is too long");
+    return {};
+  }
+  if (end > kLargestHttpRequest) return Refuse(431, "this request is too long");
+  const std::vector<absl::string_view> lines =
+      absl::StrSplit(absl::string_view(received).substr(0, end), "\r\n");
+  const std::vector<absl::string_view> words = absl::StrSplit(lines.front(), ' ');
+  if (words.size() != 3 || words[1].empty() || words[1].front() != '/' || words[2].substr(0, 5) != "HTTP/") {
+    return Refuse(400, "this is no HTTP request");
+  }
+  if (words[2] != "HTTP/1.1" && words[2] != "HTTP/1.0") return Refuse(505, "this server speaks HTTP/1.1");
+  const bool head_only = words[0] == "HEAD";
+  if (words[0] != "GET" && !head_only) return Refuse(405, "this server only answers GET and HEAD");
+  if (this_host_only) {
+    for (size_t i = 1; i < lines.size(); ++i) {
+      const std::pair<absl::string_view, absl::string_view> field =
+          absl::StrSplit(lines[i], absl::MaxSplits(':', 1));
+      if (absl::AsciiStrToLower(field.first) == "host" && !IsLoopback(HostOf(field.second))) {
+        return Refuse(403, "this server answers to localhost alone", head_only);
+      }
+    }
+  }
+  return {true, HttpBytes(answer(std::string(words[1].substr(0, words[1].find('?')))), head_only)};
+}
+
+}  // namespace psring

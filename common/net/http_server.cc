@@ -1,0 +1,121 @@
+#include "common/net/http_server.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/check.h"
+#include "common/net/address.h"
+
+namespace psring {
+namespace {
+
+constexpr size_t kMostConnections = 16;                 // beyond, the oldest goes
+constexpr absl::Duration kPatience = absl::Seconds(5);  // from a connection's begin to its end
+
+struct Connection {
+  FileDescriptor socket;
+  absl::Time deadline;
+  std::string received, sending;
+  size_t sent = 0;
+  bool answered = false;
+};
+
+// Reads, answers, writes as far as goes without waiting. False: it is over.
+bool Serve(Connection& connection, bool this_host_only, const HttpServer::Answer& answer) {
+  char block[4096];
+  while (!connection.answered) {
+    const ssize_t n = recv(connection.socket.get(), block, sizeof block, MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+    if (n == 0) return false;
+    connection.received.append(block, static_cast<size_t>(n));
+    HttpAnswer reply = AnswerHttp(connection.received, this_host_only, answer);
+    connection.answered = reply.complete;
+    connection.sending = std::move(reply.bytes);
+  }
+  while (connection.sent < connection.sending.size()) {
+    const ssize_t n = send(connection.socket.get(), connection.sending.data() + connection.sent,
+                           connection.sending.size() - connection.sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+    connection.sent += static_cast<size_t>(n);
+  }
+  // What it says beside its request is taken, so that closing does not cut our answer off.
+  shutdown(connection.socket.get(), SHUT_WR);
+  while (recv(connection.socket.get(), block, sizeof block, MSG_DONTWAIT) > 0) {
+  }
+  return false;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions& options,
+                                                              Answer answer) {
+  PSRING_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(options.host, options.port));
+  FileDescriptor end(eventfd(0, EFD_CLOEXEC));
+  if (!end.valid()) return SystemError("cannot make an eventfd");
+  fcntl(listener.socket.get(), F_SETFL, fcntl(listener.socket.get(), F_GETFL) | O_NONBLOCK);
+  return std::unique_ptr<HttpServer>(
+      new HttpServer(options, std::move(answer), std::move(listener), std::move(end)));
+}
+
+HttpServer::HttpServer(const HttpServerOptions& options, Answer answer, TcpListener listener,
+                       FileDescriptor end)
+    : host_(options.host), answer_(std::move(answer)), listener_(std::move(listener)), end_(std::move(end)) {
+  thread_ = std::thread([this] { Serve(); });
+}
+
+HttpServer::~HttpServer() {
+  const uint64_t one = 1;
+  PSRING_CHECK(write(end_.get(), &one, sizeof one) == sizeof one);
+  thread_.join();
+}
+
+std::string HttpServer::url() const { return absl::StrCat("http://", AddressText(host_, listener_.port)); }
+
+void HttpServer::Serve() {
+  const bool this_host_only = IsLoopback(host_);
+  std::vector<Connection> connections;
+  while (true) {
+    std::vector<pollfd> waits = {{end_.get(), POLLIN, 0}, {listener_.socket.get(), POLLIN, 0}};
+    absl::Time first = absl::InfiniteFuture();
+    for (const Connection& connection : connections) {
+      waits.push_back(
+          {connection.socket.get(), static_cast<short>(connection.answered ? POLLOUT : POLLIN), 0});
+      first = std::min(first, connection.deadline);
+    }
+    const int ready = poll(waits.data(), waits.size(), connections.empty() ? -1 : PollTimeoutMs(first));
+    if (ready < 0 && errno != EINTR) return;
+    if (ready < 0) continue;
+    if (waits[0].revents != 0) return;
+    // From the last to the first, so that those that are over can be taken out.
+    for (size_t i = connections.size(); i-- > 0;) {
+      const bool goes_on =
+          absl::Now() < connections[i].deadline &&
+          (waits[i + 2].revents == 0 || psring::Serve(connections[i], this_host_only, answer_));
+      if (!goes_on) connections.erase(connections.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    if (waits[1].revents == 0) continue;
+    FileDescriptor socket(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.valid()) {
+      // Out of descriptors: whoever holds one will time out.
+      if (errno == EMFILE || errno == ENFILE) {
+        connections.clear();
+        absl::SleepFor(absl::Milliseconds(50));
+      }
+      continue;
+    }
+    if (connections.size() == kMostConnections) connections.erase(connections.begin());
+    connections.push_back({.socket = std::move(socket), .deadline = absl::Now() + kPatience});
+  }
+}
+
+}  // namespace psring

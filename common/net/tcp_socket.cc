@@ -1,0 +1,155 @@
+#include "common/net/tcp_socket.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "common/base/check.h"
+#include "common/net/address.h"
+
+namespace psring {
+namespace {
+
+using AddressList = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
+
+absl::StatusOr<AddressList> Resolve(const std::string& host, int port) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found);
+  if (error != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no address for host \"", host, "\": ", gai_strerror(error)));
+  }
+  return AddressList(found, freeaddrinfo);
+}
+
+absl::StatusOr<FileDescriptor> OpenSocket(const addrinfo& address) {
+  FileDescriptor fd(socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return SystemError("cannot open a socket");
+  return fd;
+}
+
+absl::Status WaitWritable(int fd, absl::Time deadline, const std::string& what) {
+  pollfd waiting = {fd, POLLOUT, 0};
+  while (true) {
+    const int ready = poll(&waiting, 1, PollTimeoutMs(deadline));
+    if (ready > 0) return absl::OkStatus();
+    if (ready < 0 && errno != EINTR) return SystemError(what);
+    if (absl::Now() >= deadline)
+      return absl::DeadlineExceededError(absl::StrCat(what, ": no answer in time"));
+  }
+}
+
+}  // namespace
+
+absl::Status SystemError(const std::string& what) {
+  return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
+}
+
+int PollTimeoutMs(absl::Time deadline) {
+  const int64_t ms = absl::ToInt64Milliseconds(deadline - absl::Now() + absl::Microseconds(999));
+  return static_cast<int>(std::clamp<int64_t>(ms, 0, 3600 * 1000));
+}
+
+absl::StatusOr<TcpListener> ListenTcp(const std::string& host, int port) {
+  PSRING_ASSIGN_OR_RETURN(AddressList addresses, Resolve(host, port));
+  TcpListener listener;
+  PSRING_ASSIGN_OR_RETURN(listener.socket, OpenSocket(*addresses));
+  const std::string what = absl::StrCat("cannot listen on ", AddressText(host, port));
+  const int on = 1;  // connections that a process before us has left there do no harm
+  if (port != 0) (void)setsockopt(listener.socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (bind(listener.socket.get(), addresses->ai_addr, addresses->ai_addrlen) != 0) return SystemError(what);
+  if (listen(listener.socket.get(), SOMAXCONN) != 0) return SystemError(what);
+  sockaddr_storage bound;
+  socklen_t length = sizeof bound;
+  if (getsockname(listener.socket.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0) {
+    return SystemError(what);
+  }
+  listener.port = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
+                                                    : reinterpret_cast<sockaddr_in&>(bound).sin_port);
+  return listener;
+}
+
+bool WithinHost(int fd) {
+  sockaddr_storage here = {}, there = {};
+  socklen_t here_length = sizeof here, there_length = sizeof there;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&here), &here_length) != 0 ||
+      getpeername(fd, reinterpret_cast<sockaddr*>(&there), &there_length) != 0 ||
+      here.ss_family != there.ss_family) {
+    return false;
+  }
+  if (here.ss_family == AF_INET) {
+    const auto address = [](const sockaddr_storage& of) {
+      return reinterpret_cast<const sockaddr_in&>(of).sin_addr.s_addr;
+    };
+    return address(here) == address(there);
+  }
+  if (here.ss_family != AF_INET6) return false;
+  const auto address = [](const sockaddr_storage& of) {
+    return &reinterpret_cast<const sockaddr_in6&>(of).sin6_addr;
+  };
+  return std::memcmp(address(here), address(there), sizeof(in6_addr)) == 0;
+}
+
+absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& host, int port, absl::Time deadline,
+                                          const std::string& source) {
+  PSRING_ASSIGN_OR_RETURN(AddressList addresses, Resolve(host, port));
+  PSRING_ASSIGN_OR_RETURN(FileDescriptor fd, OpenSocket(*addresses));
+  if (!source.empty()) {
+    PSRING_ASSIGN_OR_RETURN(const AddressList from, Resolve(source, 0));
+    if (bind(fd.get(), from->ai_addr, from->ai_addrlen) != 0) {
+      return SystemError(absl::StrCat("cannot connect from ", source));
+    }
+  }
+  const std::string what = absl::StrCat("cannot connect to ", AddressText(host, port));
+  if (connect(fd.get(), addresses->ai_addr, addresses->ai_addrlen) != 0) {
+    if (errno != EINPROGRESS) return SystemError(what);
+    PSRING_RETURN_IF_ERROR(WaitWritable(fd.get(), deadline, what));
+    socklen_t length = sizeof errno;
+    int error = 0;
+    if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) return SystemError(what);
+    if (errno = error; error != 0) return SystemError(what);
+  }
+  PSRING_RETURN_IF_ERROR(PrepareTcpSocket(fd.get()));
+  return fd;
+}
+
+absl::Status PrepareTcpSocket(int fd) {
+  const int on = 1;
+  if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0) return SystemError("TCP_NODELAY");
+  // Every Linux has it and lets everybody use it; where not, the system's choice works as well, only slower.
+  constexpr absl::string_view kUnpaced = "reno";
+  if (WithinHost(fd)) (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kUnpaced.data(), kUnpaced.size());
+  return absl::OkStatus();
+}
+
+absl::Status WriteAll(int fd, const void* data, size_t bytes, absl::Time deadline) {
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t sent = send(fd, next, bytes, MSG_NOSIGNAL);
+    if (sent >= 0) {
+      next += sent;
+      bytes -= sent;
+    } else if (errno == EAGAIN) {
+      PSRING_RETURN_IF_ERROR(WaitWritable(fd, deadline, "cannot send"));
+    } else if (errno != EINTR) {
+      return SystemError("cannot send");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace psring

@@ -1,0 +1,153 @@
+#include "common/net/unix_socket.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/check.h"
+
+namespace psring {
+namespace {
+
+absl::Status Failed(const char* call, absl::StatusCode code = absl::StatusCode::kInternal) {
+  return absl::Status(code, absl::StrCat(call, ": ", strerror(errno)));
+}
+
+struct Address {
+  sockaddr_un address = {};
+  socklen_t length = 0;
+};
+
+absl::StatusOr<Address> AddressOf(const std::string& name) {
+  Address result;
+  if (name.empty() || name.size() + 1 > sizeof(result.address.sun_path)) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", name, "\" is no name for a socket"));
+  }
+  result.address.sun_family = AF_UNIX;
+  std::memcpy(result.address.sun_path + 1, name.data(), name.size());  // a leading 0 makes it abstract
+  result.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return result;
+}
+
+absl::StatusOr<FileDescriptor> NewSocket() {
+  FileDescriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (fd.get() < 0) return Failed("socket");
+  return fd;
+}
+
+absl::Status Await(int fd, short events, absl::Time deadline) {
+  while (true) {
+    const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now());
+    pollfd waiting = {.fd = fd, .events = events, .revents = 0};
+    const int ready = poll(&waiting, 1, static_cast<int>(std::clamp<int64_t>(left_ms, 0, 1 << 30)));
+    if (ready > 0) return absl::OkStatus();
+    if (ready < 0 && errno != EINTR) return Failed("poll");
+    if (ready == 0 && left_ms <= 0) return absl::DeadlineExceededError("a local socket stayed silent");
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<UnixSocket> UnixSocket::Listen(const std::string& name) {
+  PSRING_ASSIGN_OR_RETURN(const Address address, AddressOf(name));
+  PSRING_ASSIGN_OR_RETURN(FileDescriptor fd, NewSocket());
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.address), address.length) != 0) {
+    return Failed("bind",
+                  errno == EADDRINUSE ? absl::StatusCode::kAlreadyExists : absl::StatusCode::kInternal);
+  }
+  if (listen(fd.get(), 128) != 0) return Failed("listen");
+  return UnixSocket(std::move(fd));
+}
+
+absl::StatusOr<UnixSocket> UnixSocket::Connect(const std::string& name) {
+  PSRING_ASSIGN_OR_RETURN(const Address address, AddressOf(name));
+  PSRING_ASSIGN_OR_RETURN(FileDescriptor fd, NewSocket());
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.address), address.length) != 0) {
+    return Failed("connect", absl::StatusCode::kUnavailable);
+  }
+  return UnixSocket(std::move(fd));
+}
+
+absl::StatusOr<UnixSocket> UnixSocket::Accept(absl::Time deadline) const {
+  while (true) {
+    PSRING_RETURN_IF_ERROR(Await(fd_.get(), POLLIN, deadline));
+    FileDescriptor fd(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (fd.get() < 0) {
+      if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) continue;
+      return Failed("accept");
+    }
+    ucred peer = {};
+    socklen_t length = sizeof(peer);
+    if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return Failed("getsockopt");
+    if (peer.uid != geteuid()) return absl::PermissionDeniedError("a process of another user connected");
+    return UnixSocket(std::move(fd));
+  }
+}
+
+absl::Status UnixSocket::Send(const std::string& text, const std::vector<int>& files,
+                              absl::Time deadline) const {
+  PSRING_CHECK(!text.empty() && text.size() <= kMostText && files.size() <= kMostFiles);
+  iovec data = {.iov_base = const_cast<char*>(text.data()), .iov_len = text.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))] = {};
+  msghdr message = {};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (!files.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(files.size() * sizeof(int));
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(files.size() * sizeof(int));
+    std::memcpy(CMSG_DATA(header), files.data(), files.size() * sizeof(int));
+  }
+  while (true) {
+    PSRING_RETURN_IF_ERROR(Await(fd_.get(), POLLOUT, deadline));
+    if (sendmsg(fd_.get(), &message, MSG_NOSIGNAL) >= 0) return absl::OkStatus();
+    if (errno != EAGAIN && errno != EINTR) return Failed("sendmsg", absl::StatusCode::kUnavailable);
+  }
+}
+
+absl::StatusOr<UnixSocket::Message> UnixSocket::Receive(absl::Time deadline) const {
+  Message result;
+  result.text.resize(kMostText);
+  iovec data = {.iov_base = result.text.data(), .iov_len = result.text.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))];
+  msghdr message = {};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  ssize_t bytes = -1;
+  while (bytes < 0) {
+    PSRING_RETURN_IF_ERROR(Await(fd_.get(), POLLIN, deadline));
+    bytes = recvmsg(fd_.get(), &message, MSG_CMSG_CLOEXEC);
+    if (bytes < 0 && errno != EAGAIN && errno != EINTR) {
+      return Failed("recvmsg", absl::StatusCode::kUnavailable);
+    }
+  }
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
+      result.files.emplace_back(fd);
+    }
+  }
+  if (bytes == 0) return absl::UnavailableError("the other side has closed its local socket");
+  if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
+    return absl::InvalidArgumentError("a message that is too long for a local socket");
+  }
+  result.text.resize(static_cast<size_t>(bytes));
+  return result;
+}
+
+}  // namespace psring

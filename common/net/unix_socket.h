@@ -1,0 +1,52 @@
+// Messages between processes of one host, with open files in them. Addresses are abstract: a name, and
+// nothing in the file system, so that nothing is left behind however a process ends.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/file_descriptor.h"
+
+namespace psring {
+
+// One end of a connection, or a listener; one thread at a time. Every wait ends at its deadline, with
+// DeadlineExceeded.
+class UnixSocket {
+ public:
+  struct Message {
+    std::string text;
+    std::vector<FileDescriptor> files;
+  };
+  static constexpr size_t kMostText = 4096;
+  static constexpr size_t kMostFiles = 8;
+
+  // No socket.
+  UnixSocket() = default;
+  // One that was accepted by other means.
+  explicit UnixSocket(FileDescriptor fd) : fd_(std::move(fd)) {}
+
+  bool valid() const { return fd_.valid(); }
+  int fd() const { return fd_.get(); }  // non-blocking; for poll() and for bytes without files
+
+  // `name`: of at most 100 characters. AlreadyExists where somebody listens there.
+  static absl::StatusOr<UnixSocket> Listen(const std::string& name);
+  // Unavailable where nobody listens under that name on this host (in this network namespace).
+  static absl::StatusOr<UnixSocket> Connect(const std::string& name);
+
+  // The next connection. PermissionDenied: it was another user's, and is closed.
+  absl::StatusOr<UnixSocket> Accept(absl::Time deadline) const;
+
+  // A whole message or none. `files` stay the caller's.
+  absl::Status Send(const std::string& text, const std::vector<int>& files, absl::Time deadline) const;
+  // Unavailable: the other side has closed. InvalidArgument: longer than a message may be.
+  absl::StatusOr<Message> Receive(absl::Time deadline) const;
+
+ private:
+  FileDescriptor fd_;
+};
+
+}  // namespace psring

@@ -1,0 +1,134 @@
+#include "common/ops/cpu_kernels.h"
+
+#include <bit>
+
+#include "common/ops/elementwise.h"
+#include "common/ops/ops_common.h"
+
+// PSRING_MULTIVERSION comes from CMake: the attribute that makes the compiler emit a function once for each
+// instruction set, or nothing where it cannot.
+
+namespace psring::cpu {
+
+PSRING_MULTIVERSION void Add(size_t count, float* __restrict to, const float* __restrict from) {
+  for (size_t i = 0; i < count; ++i) to[i] += from[i];
+}
+
+PSRING_MULTIVERSION void Apply(const SgdStep& step, size_t count, float* __restrict weights,
+                               const float* __restrict gradient) {
+  const auto [scale, rate] = step;
+  for (size_t i = 0; i < count; ++i) elementwise::Sgd(scale, rate, weights[i], gradient[i]);
+}
+
+PSRING_MULTIVERSION void Apply(const MomentumStep& step, size_t count, float* __restrict weights,
+                               const float* __restrict gradient, float* __restrict velocity) {
+  const auto [scale, rate, momentum] = step;
+  for (size_t i = 0; i < count; ++i) {
+    elementwise::Momentum(scale, rate, momentum, weights[i], gradient[i], velocity[i]);
+  }
+}
+
+PSRING_MULTIVERSION void Apply(const AdamStep& step, size_t count, float* __restrict weights,
+                               const float* __restrict gradient, float* __restrict mean,
+                               float* __restrict variance) {
+  const elementwise::AdamRates rates = RatesOf(step);
+  for (size_t i = 0; i < count; ++i) {
+    elementwise::Adam(rates, weights[i], gradient[i], mean[i], variance[i]);
+  }
+}
+
+PSRING_MULTIVERSION void MaskWhereZero(size_t count, const float* __restrict y, float* __restrict dy) {
+  for (size_t i = 0; i < count; ++i) dy[i] = y[i] > 0 ? dy[i] : 0;
+}
+
+PSRING_MULTIVERSION void MaskWhereZero(size_t count, const BFloat16Bits* __restrict y,
+                                       BFloat16Bits* __restrict dy) {
+  for (size_t i = 0; i < count; ++i) dy[i] = static_cast<int16_t>(y[i]) > 0 ? dy[i] : BFloat16Bits{0};
+}
+
+namespace {
+
+inline float ValueOf(float x) { return x; }
+inline float ValueOf(BFloat16Bits x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); }
+
+// Inlined into what is compiled for several instruction sets.
+template <typename T>
+[[gnu::always_inline]] inline void PoolForward(const PoolShape& shape, const T* __restrict x, T* __restrict y,
+                                               uint8_t* __restrict argmax) {
+  const size_t channels = shape.channels, row = shape.width * channels;
+  for (size_t line = 0; line < size_t(shape.batch) * (shape.height / 2); ++line) {
+    for (size_t column = 0; column < size_t(shape.width / 2); ++column) {
+      const T* const top = x + 2 * line * row + 2 * column * channels;
+      for (size_t c = 0; c < channels; ++c) {
+        uint32_t where = 0;
+        y[c] = elementwise::HighestOfFour(top[c], top[channels + c], top[row + c], top[row + channels + c],
+                                          where, [](T v) { return ValueOf(v); });
+        argmax[c] = static_cast<uint8_t>(where);
+      }
+      y += channels;
+      argmax += channels;
+    }
+  }
+}
+
+template <typename T>
+[[gnu::always_inline]] inline void PoolBackward(const PoolShape& shape, const T* __restrict dy,
+                                                const uint8_t* __restrict argmax, T* __restrict dx) {
+  const size_t channels = shape.channels, row = shape.width * channels;
+  for (size_t line = 0; line < size_t(shape.batch) * (shape.height / 2); ++line) {
+    for (size_t column = 0; column < size_t(shape.width / 2); ++column) {
+      T* const top = dx + 2 * line * row + 2 * column * channels;
+      for (size_t c = 0; c < channels; ++c) {
+        const T value = dy[c];
+        const uint32_t where = argmax[c];
+        top[c] = where == 0 ? value : T{0};
+        top[channels + c] = where == 1 ? value : T{0};
+        top[row + c] = where == 2 ? value : T{0};
+        top[row + channels + c] = where == 3 ? value : T{0};
+      }
+      dy += channels;
+      argmax += channels;
+    }
+  }
+}
+
+}  // namespace
+
+PSRING_MULTIVERSION void MaxPoolForward(const PoolShape& shape, const float* __restrict x,
+                                        float* __restrict y, uint8_t* __restrict argmax) {
+  PoolForward(shape, x, y, argmax);
+}
+
+PSRING_MULTIVERSION void MaxPoolForward(const PoolShape& shape, const BFloat16Bits* __restrict x,
+                                        BFloat16Bits* __restrict y, uint8_t* __restrict argmax) {
+  PoolForward(shape, x, y, argmax);
+}
+
+PSRING_MULTIVERSION void MaxPoolBackward(const PoolShape& shape, const float* __restrict dy,
+                                         const uint8_t* __restrict argmax, float* __restrict dx) {
+  PoolBackward(shape, dy, argmax, dx);
+}
+
+PSRING_MULTIVERSION void MaxPoolBackward(const PoolShape& shape, const BFloat16Bits* __restrict dy,
+                                         const uint8_t* __restrict argmax, BFloat16Bits* __restrict dx) {
+  PoolBackward(shape, dy, argmax, dx);
+}
+
+void SoftmaxCrossEntropy(int batch, int classes, const float* logits, const uint8_t* labels, float* dlogits,
+                         double* loss_sum, int64_t* correct) {
+  double loss = 0;
+  int64_t right = 0;
+  for (int sample = 0; sample < batch; ++sample) {
+    const int label = labels[sample];
+    PSRING_CHECK(label < classes);
+    const size_t at = size_t(sample) * classes;
+    bool hit = false;
+    loss += elementwise::SoftmaxCrossEntropy(classes, logits + at, label,
+                                             dlogits == nullptr ? nullptr : dlogits + at, hit);
+    right += hit;
+  }
+  *loss_sum += loss;
+  *correct += right;
+}
+
+}  // namespace psring::cpu

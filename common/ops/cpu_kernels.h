@@ -1,0 +1,41 @@
+// Loops over memory that all CPU implementations of Ops share: compiled for several instruction sets, the
+// best of which is chosen when the program starts.
+//
+// Each element's result depends on that element's inputs alone and is rounded after every operation (the
+// compiler may not contract to fused multiply-add), so it is the same bits on every processor, however a
+// range is cut or aligned. Pointers may not overlap unless said
+// otherwise.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/ops/ops.h"
+
+namespace psring::cpu {
+
+// to += from.
+void Add(size_t count, float* to, const float* from);
+
+void Apply(const SgdStep& step, size_t count, float* weights, const float* gradient);
+void Apply(const MomentumStep& step, size_t count, float* weights, const float* gradient, float* velocity);
+void Apply(const AdamStep& step, size_t count, float* weights, const float* gradient, float* mean,
+           float* variance);
+
+// How a bfloat16 stands in memory: the upper half of a float.
+enum class BFloat16Bits : uint16_t {};
+
+// dy = 0 where y is 0 (y is an output of relu, never negative).
+void MaskWhereZero(size_t count, const float* y, float* dy);
+void MaskWhereZero(size_t count, const BFloat16Bits* y, BFloat16Bits* dy);
+
+void MaxPoolForward(const PoolShape& shape, const float* x, float* y, uint8_t* argmax);
+void MaxPoolForward(const PoolShape& shape, const BFloat16Bits* x, BFloat16Bits* y, uint8_t* argmax);
+void MaxPoolBackward(const PoolShape& shape, const float* dy, const uint8_t* argmax, float* dx);
+void MaxPoolBackward(const PoolShape& shape, const BFloat16Bits* dy, const uint8_t* argmax, BFloat16Bits* dx);
+
+// As Ops::SoftmaxCrossEntropy; dlogits may be null or equal to logits.
+void SoftmaxCrossEntropy(int batch, int classes, const float* logits, const uint8_t* labels, float* dlogits,
+                         double* loss_sum, int64_t* correct);
+
+}  // namespace psring::cpu

@@ -1,0 +1,28 @@
+// What every CPU implementation of Ops has in common: the ops that only walk over memory. Linear and
+// convolution layers are left to the implementations.
+#pragma once
+
+#include "common/ops/ops.h"
+#include "common/ops/ops_common.h"
+
+namespace psring {
+
+class CpuOps : public Ops {
+ public:
+  void Convert(ConstSpan from, Span to, Stream& stream) override;
+  void MaxPoolForward(const PoolShape& shape, ConstSpan x, Span y, uint8_t* argmax, Stream& stream) override;
+  void MaxPoolBackward(const PoolShape& shape, ConstSpan dy, const uint8_t* argmax, Span dx,
+                       Stream& stream) override;
+  void SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const uint8_t* labels, Span dlogits,
+                           double* loss_sum, int64_t* correct, Stream& stream) override;
+  void Add(Span to, ConstSpan from, Stream& stream) override;
+  void FindNotFinite(ConstSpan values, uint32_t* found, Stream& stream) override;
+  void AddSquares(ConstSpan values, double* sum, Stream& stream) override;
+  void Apply(const SgdStep& step, Span weights, ConstSpan gradient, Stream& stream) override;
+  void Apply(const MomentumStep& step, Span weights, ConstSpan gradient, Span velocity,
+             Stream& stream) override;
+  void Apply(const AdamStep& step, Span weights, ConstSpan gradient, Span mean, Span variance,
+             Stream& stream) override;
+};
+
+}  // namespace psring

@@ -1,0 +1,68 @@
+// A oneDNN primitive that is made once and called often, on whatever memory the caller has at hand.
+#pragma once
+
+#include <cstddef>
+#include <initializer_list>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <unordered_map>
+
+#include "common/device/device.h"
+
+namespace psring::onednn {
+
+// Where kernels work and what they share. Grows to the needs of the hungriest kernel, and stays. One thread
+// at a time.
+//
+// The scratch memory does not cover oneDNN's GEMM, which computes float32 linear layers on processors without
+// AVX-512: it allocates aligned buffers in each call, and no attribute replaces them. posix_memalign of glibc
+// 2.36 cuts such a buffer out of a larger block. If a small allocation that is never freed takes what was cut
+// off, the freed buffer is too small for the next call, and the heap grows by a buffer. So code that runs in
+// every step must not leave a small block on the heap each time: reserve a vector instead.
+class Workplace {
+ public:
+  // `activations`: what layers read and write; float32 or bfloat16.
+  explicit Workplace(DType activations) : activations_(activations) {}
+
+  DType activations() const { return activations_; }
+  dnnl::memory::data_type activation_type() const {
+    return activations_ == DType::kBFloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+  }
+  dnnl::engine& engine() { return engine_; }
+  dnnl::stream& stream() { return stream_; }
+
+  // At least as much as every Reserve so far has asked for.
+  void* scratch() const { return bytes_ == 0 ? nullptr : scratch_.get_data_handle(); }
+  void Reserve(size_t bytes);
+
+ private:
+  const DType activations_;
+  dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream_{engine_};
+  dnnl::memory scratch_;
+  size_t bytes_ = 0;
+};
+
+// An argument of a primitive, such as DNNL_ARG_SRC, and where it stands.
+struct Argument {
+  int id;
+  const void* data;
+};
+
+// Borrows the workplace. All calls throw dnnl::error.
+class Kernel {
+ public:
+  Kernel(const dnnl::primitive_desc_base& desc, Workplace& workplace);
+
+  // Takes every argument of the primitive, in the layouts that its descriptor tells. Returns when it is done.
+  void Run(std::initializer_list<Argument> arguments);
+
+ private:
+  dnnl::memory& Memory(int id);
+
+  dnnl::primitive_desc_base desc_;
+  dnnl::primitive primitive_;
+  Workplace& workplace_;
+  std::unordered_map<int, dnnl::memory> memories_;
+};
+
+}  // namespace psring::onednn

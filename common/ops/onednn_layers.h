@@ -1,0 +1,101 @@
+// Linear and convolution layers of one shape on oneDNN: their primitives, made once, and what goes between
+// them. Constructors and calls throw dnnl::error. Borrow the workplace.
+#pragma once
+
+#include <optional>
+
+#include "common/ops/onednn_kernel.h"
+#include "common/ops/onednn_primitives.h"
+#include "common/ops/ops.h"
+
+namespace psring::onednn {
+
+// Weights in the layout and type that a primitive asked for.
+class OrderedWeights {
+ public:
+  // From `plain`, which is float32, to `ordered`, or back.
+  OrderedWeights(const Desc& plain, const Desc& ordered, bool back, Workplace& workplace);
+
+  void FromPlain(const float* plain) { reorder_.Run({{DNNL_ARG_FROM, plain}, {DNNL_ARG_TO, data()}}); }
+  void ToPlain(float* plain) { reorder_.Run({{DNNL_ARG_FROM, data()}, {DNNL_ARG_TO, plain}}); }
+  void* data() const { return memory_.get_data_handle(); }
+  // Where they are float32.
+  float* floats() const { return static_cast<float*>(data()); }
+  size_t count() const { return memory_.get_desc().get_size() / sizeof(float); }
+
+ private:
+  dnnl::memory memory_;
+  Kernel reorder_;
+};
+
+// Arguments of Run as in Ops: weights and their gradients are float32, dx may be null.
+
+class LinearForward {
+ public:
+  LinearForward(const LinearShape& shape, Workplace& workplace);
+  void Run(const void* x, const float* weight, const float* bias, void* y);
+
+ private:
+  dnnl::matmul::primitive_desc desc_;
+  Kernel multiply_;
+  std::optional<OrderedWeights> weights_;  // where they are not read as they stand
+};
+
+class LinearBackward {
+ public:
+  LinearBackward(const LinearShape& shape, Workplace& workplace);
+  void Run(const void* x, const float* weight, const void* y, void* dy, void* dx, float* dweight,
+           float* dbias);
+
+ private:
+  LinearShape shape_;
+  DType type_;
+  dnnl::inner_product_backward_data::primitive_desc desc_;
+  Kernel data_, weights_;
+  std::optional<OrderedWeights> ordered_;  // where they are not read as they stand
+};
+
+class ConvForward {
+ public:
+  ConvForward(const ConvShape& shape, Workplace& workplace);
+  void Run(const void* x, const float* weight, const float* bias, void* y);
+
+ private:
+  dnnl::convolution_forward::primitive_desc desc_;
+  Kernel convolve_;
+  OrderedWeights filter_;
+};
+
+// Works on a few pictures at a time: masks dy, then reads it for dx and dweight while it is in the cache.
+class ConvBackward {
+ public:
+  ConvBackward(const ConvShape& shape, int threads, Workplace& workplace);
+  void Run(const void* x, const float* weight, const void* y, void* dy, void* dx, float* dweight,
+           float* dbias);
+
+ private:
+  struct Data {
+    Data(const ConvShape& shape, Workplace& workplace);
+    dnnl::convolution_backward_data::primitive_desc desc;
+    Kernel convolve;
+    OrderedWeights filter;
+  };
+  struct Weights {
+    Weights(const ConvShape& shape, Workplace& workplace);
+    dnnl::convolution_backward_weights::primitive_desc desc;
+    Kernel convolve;
+    OrderedWeights filter_sum;  // over the groups so far; float32
+    dnnl::memory filter, bias;  // of a group
+  };
+
+  const ConvShape shape_;
+  const ConvShape group_shape_;  // of the pictures that are worked on together
+  Workplace& workplace_;
+  Weights weights_;
+  std::optional<Data> data_;  // made when a dx is first asked for: a first layer never does
+};
+
+// dy = 0 where y is 0, for `count` elements of `type`.
+void MaskWhereZero(DType type, size_t count, const void* y, void* dy);
+
+}  // namespace psring::onednn

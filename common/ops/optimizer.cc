@@ -1,0 +1,119 @@
+#include "common/ops/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace psring {
+namespace {
+
+// 1 - beta^t for the float that the kernel multiplies with: at t = 1 the corrected mean is then the gradient
+// itself, whatever beta rounds to.
+float BiasCorrection(double beta, int64_t t) {
+  const double rounded = static_cast<float>(beta);
+  return static_cast<float>(1 - std::pow(rounded, static_cast<double>(t)));
+}
+
+}  // namespace
+
+absl::StatusOr<OptimizerKind> ParseOptimizer(const std::string& name) {
+  for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdam}) {
+    if (name == OptimizerName(kind)) return kind;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown optimizer \"", name, "\"; there are sgd, momentum, adam"));
+}
+
+std::string OptimizerName(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kSgd:
+      return "sgd";
+    case OptimizerKind::kMomentum:
+      return "momentum";
+    case OptimizerKind::kAdam:
+      return "adam";
+  }
+  return "";
+}
+
+const std::vector<std::string>& OptimizerSlots(OptimizerKind kind) {
+  static const std::vector<std::string> sgd = {}, momentum = {"momentum_buffer"},
+                                        adam = {"exp_avg", "exp_avg_sq"};
+  return kind == OptimizerKind::kSgd ? sgd : kind == OptimizerKind::kMomentum ? momentum : adam;
+}
+
+double LearningRate(const LrSchedule& schedule, int64_t samples_before) {
+  const double peak = schedule.base * schedule.scale;
+  if (samples_before < schedule.warmup_samples) {
+    const double progress =
+        static_cast<double>(samples_before) / static_cast<double>(schedule.warmup_samples);
+    return schedule.base + (peak - schedule.base) * progress;
+  }
+  if (schedule.decay == LrDecay::kConstant) return peak;
+  const int64_t left = schedule.total_samples - samples_before;
+  if (left <= 0) return 0;
+  return peak *
+         (static_cast<double>(left) / static_cast<double>(schedule.total_samples - schedule.warmup_samples));
+}
+
+absl::StatusOr<Optimizer> Optimizer::Create(const OptimizerConfig& config, Device& device, size_t count) {
+  Optimizer optimizer(config);
+  for (size_t i = 0; i < OptimizerSlots(config.kind).size(); ++i) {
+    PSRING_ASSIGN_OR_RETURN(Buffer slot, device.Allocate(count * sizeof(float)));
+    optimizer.slots_.push_back(std::move(slot));
+  }
+  return optimizer;
+}
+
+void Optimizer::Apply(size_t first, Span weights, ConstSpan gradient, int64_t samples, double learning_rate,
+                      int64_t update, Ops& ops, Stream& stream, double factor) const {
+  PSRING_CHECK(weights.count == gradient.count && samples > 0 && update > 0);
+  const float scale = static_cast<float>(factor / static_cast<double>(samples));
+  const float rate = static_cast<float>(learning_rate);
+  const auto slot = [&](size_t i) { return slots_[i].span().Slice(first, weights.count); };
+  switch (config_.kind) {
+    case OptimizerKind::kSgd:
+      ops.Apply(SgdStep{scale, rate}, weights, gradient, stream);
+      return;
+    case OptimizerKind::kMomentum:
+      ops.Apply(MomentumStep{scale, rate, static_cast<float>(config_.momentum)}, weights, gradient, slot(0),
+                stream);
+      return;
+    case OptimizerKind::kAdam:
+      ops.Apply(AdamStep{.gradient_scale = scale,
+                         .learning_rate = rate,
+                         .beta1 = static_cast<float>(config_.beta1),
+                         .beta2 = static_cast<float>(config_.beta2),
+                         .epsilon = static_cast<float>(config_.epsilon),
+                         .bias_correction1 = BiasCorrection(config_.beta1, update),
+                         .bias_correction2 = BiasCorrection(config_.beta2, update)},
+                weights, gradient, slot(0), slot(1), stream);
+      return;
+  }
+}
+
+void Optimizer::Load(const std::vector<ConstSpan>& slots, Stream& stream) const {
+  PSRING_CHECK(slots.size() == slots_.size());
+  for (size_t i = 0; i < slots.size(); ++i) {
+    PSRING_CHECK(slots[i].bytes() == slots_[i].bytes());
+    stream.Copy(slots_[i].data(), slots[i].data, slots[i].bytes());
+  }
+}
+
+void Optimizer::Save(const std::vector<Span>& slots, Stream& stream) const {
+  PSRING_CHECK(slots.size() == slots_.size());
+  for (size_t i = 0; i < slots.size(); ++i) {
+    PSRING_CHECK(slots[i].bytes() == slots_[i].bytes());
+    stream.Copy(slots[i].data, slots_[i].data(), slots[i].bytes());
+  }
+}
+
+std::vector<Span> Optimizer::slots() const {
+  std::vector<Span> spans;
+  for (const Buffer& slot : slots_) spans.push_back(slot.span());
+  return spans;
+}
+
+}  // namespace psring

@@ -1,0 +1,136 @@
+// The ops as their definitions read: the yardstick for the fast ones. Sums are kept in double precision.
+#include <algorithm>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/ops/cpu_kernels.h"
+#include "common/ops/cpu_ops.h"
+
+namespace psring {
+namespace {
+
+double Activate(bool relu, double value) { return relu ? std::max(value, 0.0) : value; }
+
+void Linear(const LinearShape& s, const float* x, const float* weight, const float* bias, float* y) {
+  for (int n = 0; n < s.batch; ++n) {
+    for (int o = 0; o < s.outputs; ++o) {
+      double sum = bias[o];
+      for (int i = 0; i < s.inputs; ++i) {
+        sum += double{x[size_t(n) * s.inputs + i]} * weight[size_t(o) * s.inputs + i];
+      }
+      y[size_t(n) * s.outputs + o] = static_cast<float>(Activate(s.relu, sum));
+    }
+  }
+}
+
+// A convolution as its positions: f(y's offset, x's offset, weight's offset, in_channels) for every output
+// channel, output position and filter position; the offsets are those of input channel 0.
+template <typename F>
+void ForEachTap(const ConvShape& s, const F& f) {
+  for (int n = 0; n < s.batch; ++n) {
+    for (int h = 0; h < s.out_height(); ++h) {
+      for (int w = 0; w < s.out_width(); ++w) {
+        for (int o = 0; o < s.out_channels; ++o) {
+          const size_t y_at = ((size_t(n) * s.out_height() + h) * s.out_width() + w) * s.out_channels + o;
+          for (int i = 0; i < s.kernel; ++i) {
+            for (int j = 0; j < s.kernel; ++j) {
+              const size_t x_at = ((size_t(n) * s.height + h + i) * s.width + w + j) * s.in_channels;
+              const size_t weight_at = ((size_t(o) * s.kernel + i) * s.kernel + j) * s.in_channels;
+              f(y_at, x_at, weight_at);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+void StoreRounded(const std::vector<double>& from, float* to) {
+  std::transform(from.begin(), from.end(), to, [](double value) { return static_cast<float>(value); });
+}
+
+class ReferenceOps : public CpuOps {
+ public:
+  std::string name() const override { return "reference"; }
+
+  void LinearForward(const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
+                     Stream& stream) override {
+    CheckForward(s, x, weight, bias, y);
+    stream.Run([=] {
+      Linear(s, x.floats(), weight.floats(), bias.floats(), y.floats());
+      return absl::OkStatus();
+    });
+  }
+
+  void LinearBackward(const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy, Span dx,
+                      Span dweight, Span dbias, Stream& stream) override {
+    CheckForward(s, x, weight, dbias, y);
+    CheckBackward(x, weight, y, dy, dx, dweight);
+    stream.Run([=] {
+      if (s.relu) cpu::MaskWhereZero(dy.count, y.floats(), dy.floats());
+      std::vector<double> dx_sum(dx.data == nullptr ? 0 : dx.count), dweight_sum(dweight.count),
+          dbias_sum(dbias.count);
+      for (int n = 0; n < s.batch; ++n) {
+        for (int o = 0; o < s.outputs; ++o) {
+          const double d = dy.floats()[size_t(n) * s.outputs + o];
+          dbias_sum[o] += d;
+          for (int i = 0; i < s.inputs; ++i) {
+            const size_t x_at = size_t(n) * s.inputs + i, weight_at = size_t(o) * s.inputs + i;
+            dweight_sum[weight_at] += d * x.floats()[x_at];
+            if (!dx_sum.empty()) dx_sum[x_at] += d * weight.floats()[weight_at];
+          }
+        }
+      }
+      StoreRounded(dx_sum, dx.floats());
+      StoreRounded(dweight_sum, dweight.floats());
+      StoreRounded(dbias_sum, dbias.floats());
+      return absl::OkStatus();
+    });
+  }
+
+  void ConvForward(const ConvShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
+                   Stream& stream) override {
+    CheckForward(s, x, weight, bias, y);
+    stream.Run([=] {
+      std::vector<double> sum(y.count);
+      for (size_t i = 0; i < y.count; ++i) sum[i] = bias.floats()[i % s.out_channels];
+      ForEachTap(s, [&](size_t y_at, size_t x_at, size_t weight_at) {
+        for (int c = 0; c < s.in_channels; ++c) {
+          sum[y_at] += double{x.floats()[x_at + c]} * weight.floats()[weight_at + c];
+        }
+      });
+      for (double& value : sum) value = Activate(s.relu, value);
+      StoreRounded(sum, y.floats());
+      return absl::OkStatus();
+    });
+  }
+
+  void ConvBackward(const ConvShape& s, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy, Span dx,
+                    Span dweight, Span dbias, Stream& stream) override {
+    CheckForward(s, x, weight, dbias, y);
+    CheckBackward(x, weight, y, dy, dx, dweight);
+    stream.Run([=] {
+      if (s.relu) cpu::MaskWhereZero(dy.count, y.floats(), dy.floats());
+      std::vector<double> dx_sum(dx.data == nullptr ? 0 : dx.count), dweight_sum(dweight.count),
+          dbias_sum(dbias.count);
+      for (size_t i = 0; i < dy.count; ++i) dbias_sum[i % s.out_channels] += dy.floats()[i];
+      ForEachTap(s, [&](size_t y_at, size_t x_at, size_t weight_at) {
+        const double d = dy.floats()[y_at];
+        for (int c = 0; c < s.in_channels; ++c) {
+          dweight_sum[weight_at + c] += d * x.floats()[x_at + c];
+          if (!dx_sum.empty()) dx_sum[x_at + c] += d * weight.floats()[weight_at + c];
+        }
+      });
+      StoreRounded(dx_sum, dx.floats());
+      StoreRounded(dweight_sum, dweight.floats());
+      StoreRounded(dbias_sum, dbias.floats());
+      return absl::OkStatus();
+    });
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Ops> MakeReferenceOps() { return std::make_unique<ReferenceOps>(); }
+
+}  // namespace psring

@@ -1,0 +1,63 @@
+#include "common/options/server_arguments.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/device/device.h"
+#include "common/devices/make_device.h"
+
+namespace psring {
+
+std::vector<std::string> ServerArguments(const TrainingOptions& training, const ServerStart& place) {
+  std::vector<std::string> arguments = {
+      absl::StrCat("--rendezvous=", place.rendezvous),
+      absl::StrCat("--workers=", place.workers),
+      absl::StrCat("--server=", place.server),
+      absl::StrCat("--servers=", place.servers),
+      absl::StrCat("--bind=", place.bind),
+      "--port=0",
+      absl::StrCat("--device=", DeviceOfRank(training.device, place.local_rank, place.gpus)),
+      absl::StrCat("--timeout=", training.timeout_s),
+      absl::StrCat("--worker_timeout=", training.worker_timeout_s),
+      absl::StrCat("--reject_nonfinite=", training.reject_nonfinite),
+      absl::StrCat("--staging_mb=", training.staging_mb)};
+  if (!place.record.empty()) arguments.push_back(absl::StrCat("--record=", place.record));
+  if (place.metrics_port >= 0) {
+    const int port = place.metrics_port == 0 ? 0 : place.metrics_port + place.workers + place.server;
+    arguments.push_back(absl::StrCat("--metrics_port=", port));
+  }
+  if (!training.on_worker_loss.empty()) {
+    arguments.push_back(absl::StrCat("--on_worker_loss=", training.on_worker_loss));
+  }
+  return arguments;
+}
+
+absl::StatusOr<ServerRole> ServerRoleOf(const TrainingOptions& training, int process, int processes) {
+  const int each = training.ranks_per_process;
+  const bool dedicated = training.server_placement == "dedicated";
+  ServerRole role{.workers = processes * each};
+  if (dedicated) {
+    role.servers = ServersOf(training, 0);
+    const int training_processes = processes - role.servers;
+    role.workers = training_processes * each;
+    const char* const what = each == 1 ? " rank" : " process";
+    if (training_processes < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--server_placement dedicated makes the last ", role.servers, what,
+                       role.servers == 1 ? ""
+                       : each == 1       ? "s"
+                                         : "es",
+                       " of ", processes, role.servers == 1 ? " a server" : " servers",
+                       ", and leaves none to train; start more processes, or choose another placement"));
+    }
+    if (process >= training_processes) role.becomes = process - training_processes;
+    return role;
+  }
+  role.servers = ServersOf(training, role.workers);
+  if (training.server_placement == "colocated") {
+    for (int rank = process * each; rank < (process + 1) * each; ++rank) role.starts.push_back(rank);
+  } else if (process == 0) {
+    for (int server = 0; server < role.servers; ++server) role.starts.push_back(server);
+  }
+  return role;
+}
+
+}  // namespace psring

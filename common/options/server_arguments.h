@@ -1,0 +1,41 @@
+// The command line of one parameter server of a training run: the same for whoever starts it, psring or a
+// trainer.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/options/training_options.h"
+
+namespace psring {
+
+struct ServerStart {
+  int server = 0;   // which one
+  int servers = 1;  // of how many
+  int workers = 1;
+  std::string rendezvous;  // "tcp://host:port"
+  std::string bind;        // its address, as the workers reach it
+  std::string record;      // folder; empty: none
+  int local_rank = 0;      // of its host: whose device it shares
+  int gpus = 0;            // of its host
+  int metrics_port = -1;   // that of rank 0; 0: the system chooses; below 0: no metrics
+};
+
+// Flags alone, without the program. Checkpoints are the caller's affair.
+std::vector<std::string> ServerArguments(const TrainingOptions& training, const ServerStart& place);
+
+// What a process is where a launcher that knows only processes has started it, and a strategy wants servers.
+// --server_placement: `rank0` has the process of rank 0 start all of them beside itself; `colocated` every
+// process one for each of its ranks; with `dedicated` the last processes are the servers. Pure.
+struct ServerRole {
+  int workers = 1;          // the ranks that train: those below this number
+  int servers = 1;          // of all
+  int becomes = -1;         // this process is to be this server, and no worker
+  std::vector<int> starts;  // the servers that this process starts beside itself
+};
+// `process` of `processes`, each of --ranks_per_process ranks. InvalidArgument: no rank would be left to
+// train.
+absl::StatusOr<ServerRole> ServerRoleOf(const TrainingOptions& training, int process, int processes);
+
+}  // namespace psring

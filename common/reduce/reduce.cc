@@ -1,0 +1,225 @@
+#include "common/reduce/reduce.h"
+
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+#include "common/reduce/reduce_vectors.h"
+#include "common/reduce/sixteen_bits.h"
+
+// PSRING_MULTIVERSION comes from CMake: the attribute that makes the compiler emit a function once for each
+// instruction set, or nothing where it cannot. What such a function calls is inlined into each of its
+// versions.
+#define PSRING_INLINE [[gnu::always_inline]] inline
+
+namespace psring {
+namespace {
+
+// The name that psring prints comes first.
+template <typename T>
+struct NameRow {
+  const char* name;
+  T value;
+};
+constexpr NameRow<ReduceOp> kOpNames[] = {{"sum", ReduceOp::kSum},
+                                          {"mean", ReduceOp::kMean},
+                                          {"min", ReduceOp::kMin},
+                                          {"max", ReduceOp::kMax},
+                                          {"avg", ReduceOp::kMean}};
+constexpr NameRow<DType> kTypeNames[] = {{"float32", DType::kFloat32},
+                                         {"bfloat16", DType::kBFloat16},
+                                         {"float16", DType::kFloat16},
+                                         {"float", DType::kFloat32},
+                                         {"half", DType::kFloat16}};
+
+template <typename T, size_t n>
+const char* NameOf(const NameRow<T> (&rows)[n], T value) {
+  for (const NameRow<T>& row : rows) {
+    if (row.value == value) return row.name;
+  }
+  return "?";
+}
+
+template <typename T, size_t n>
+absl::StatusOr<T> Parse(const NameRow<T> (&rows)[n], const char* what, const std::string& name) {
+  std::vector<std::string> names;
+  for (const NameRow<T>& row : rows) {
+    if (name == row.name) return row.value;
+    names.push_back(row.name);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown ", what, " '", name, "'; there are: ", absl::StrJoin(names, ", ")));
+}
+
+}  // namespace
+
+const char* Name(ReduceOp op) { return NameOf(kOpNames, op); }
+const char* Name(DType type) { return NameOf(kTypeNames, type); }
+absl::StatusOr<ReduceOp> ParseReduceOp(const std::string& name) { return Parse(kOpNames, "reduction", name); }
+absl::StatusOr<DType> ParseDType(const std::string& name) { return Parse(kTypeNames, "type", name); }
+
+namespace cpu {
+namespace {
+
+using elementwise::Load;
+using elementwise::Store;
+
+template <ReduceOp op>
+PSRING_INLINE float Combine(float a, float b) {
+  if constexpr (op == ReduceOp::kMin) return (b < a) | (b != b) ? b : a;  // a NaN on either side wins
+  if constexpr (op == ReduceOp::kMax) return (b > a) | (b != b) ? b : a;
+  return a + b;
+}
+
+// to = first op rest[0] op ... op rest[n - 1], where `rest` counts elements from `begin` on and the others
+// from 0. No iteration reads what another writes, although `to` may be one of the sources: hence ivdep.
+template <ReduceOp op, typename T, int n, typename First, typename To>
+PSRING_INLINE void Pass(size_t begin, size_t count, To* to, const First* first, const void* const* rest) {
+  const T* const a = n > 0 ? static_cast<const T*>(rest[0]) + begin : nullptr;
+  const T* const b = n > 1 ? static_cast<const T*>(rest[1]) + begin : nullptr;
+  const T* const c = n > 2 ? static_cast<const T*>(rest[2]) + begin : nullptr;
+#pragma GCC ivdep
+  for (size_t i = 0; i < count; ++i) {
+    float value = Load(first[i]);
+    if constexpr (n > 0) value = Combine<op>(value, Load(a[i]));
+    if constexpr (n > 1) value = Combine<op>(value, Load(b[i]));
+    if constexpr (n > 2) value = Combine<op>(value, Load(c[i]));
+    to[i] = Store<To>(value);
+  }
+}
+
+template <ReduceOp op>
+PSRING_INLINE void PassOfOneToThree(int n, size_t begin, size_t count, float* to, const float* first,
+                                    const void* const* rest) {
+  if (n == 1) return Pass<op, float, 1>(begin, count, to, first, rest);
+  if (n == 2) return Pass<op, float, 2>(begin, count, to, first, rest);
+  return Pass<op, float, 3>(begin, count, to, first, rest);
+}
+
+// Elements of a block: its partial results, 8 KiB, stay in the first-level cache.
+constexpr size_t kBlock = 2048;
+
+// Two to four sources in one pass over memory; more in several passes over each block, the last of which
+// alone writes to `to`, since `to` may be any of the sources.
+template <ReduceOp op>
+PSRING_INLINE void ReduceSources(size_t count, float* to, const void* const* sources, int source_count) {
+  const float* const first = static_cast<const float*>(sources[0]);
+  if (source_count <= 4) return PassOfOneToThree<op>(source_count - 1, 0, count, to, first, sources + 1);
+  float partial[kBlock];
+  for (size_t begin = 0; begin < count; begin += kBlock) {
+    const size_t length = count - begin < kBlock ? count - begin : kBlock;
+    Pass<op, float, 3>(begin, length, partial, first + begin, sources + 1);
+    int done = 4;
+    for (; source_count - done > 3; done += 3)
+      Pass<op, float, 3>(begin, length, partial, partial, sources + done);
+    PassOfOneToThree<op>(source_count - done, begin, length, to + begin, partial, sources + done);
+  }
+}
+
+// For elements [begin, end) of 16-bit types: one source a pass, so that there are few loops.
+template <ReduceOp op, typename T>
+void ReduceBySource(size_t begin, size_t end, T* to, const void* const* sources, int source_count) {
+  float partial[kBlock];
+  for (; begin < end; begin += kBlock) {
+    const size_t length = end - begin < kBlock ? end - begin : kBlock;
+    Pass<op, T, 0>(begin, length, partial, static_cast<const T*>(sources[0]) + begin, sources);
+    for (int i = 1; i < source_count; ++i) Pass<op, T, 1>(begin, length, partial, partial, sources + i);
+    Pass<op, T, 0>(begin, length, to + begin, partial, sources);
+  }
+}
+
+// Whole runs in vector registers where the processor can, the rest portably.
+template <typename T>
+void Reduce16Bit(ReduceOp op, const VectorKernels::OneType* vectors, size_t count, void* to,
+                 const void* const* sources, int n) {
+  const size_t whole = vectors == nullptr ? 0 : count - count % kRun;
+  if (whole > 0) {
+    const auto reduce = op == ReduceOp::kMin   ? vectors->min
+                        : op == ReduceOp::kMax ? vectors->max
+                                               : vectors->sum;
+    reduce(whole, to, sources, n);
+  }
+  T* const target = static_cast<T*>(to);
+  if (op == ReduceOp::kMin) return ReduceBySource<ReduceOp::kMin>(whole, count, target, sources, n);
+  if (op == ReduceOp::kMax) return ReduceBySource<ReduceOp::kMax>(whole, count, target, sources, n);
+  return ReduceBySource<ReduceOp::kSum>(whole, count, target, sources, n);
+}
+
+template <typename T>
+void Scale16Bit(const VectorKernels::OneType* vectors, size_t count, void* data, float factor) {
+  const size_t whole = vectors == nullptr ? 0 : count - count % kRun;
+  if (whole > 0) vectors->scale(whole, data, factor);
+  T* const values = static_cast<T*>(data);
+  for (size_t i = whole; i < count; ++i) values[i] = Store<T>(Load(values[i]) * factor);
+}
+
+template <typename From, typename To>
+PSRING_INLINE void ConvertAny(size_t count, const void* from, void* to) {
+  const From* const source = static_cast<const From*>(from);
+  To* const target = static_cast<To*>(to);
+#pragma GCC ivdep
+  for (size_t i = 0; i < count; ++i) target[i] = Store<To>(Load(source[i]));
+}
+
+}  // namespace
+
+PSRING_MULTIVERSION void ReduceFloat32(ReduceOp op, size_t count, float* to, const void* const* sources,
+                                       int n) {
+  if (op == ReduceOp::kMin) return ReduceSources<ReduceOp::kMin>(count, to, sources, n);
+  if (op == ReduceOp::kMax) return ReduceSources<ReduceOp::kMax>(count, to, sources, n);
+  return ReduceSources<ReduceOp::kSum>(count, to, sources, n);
+}
+
+PSRING_MULTIVERSION void ScaleFloat32(size_t count, float* data, float factor) {
+  for (size_t i = 0; i < count; ++i) data[i] *= factor;
+}
+
+PSRING_MULTIVERSION void ConvertDifferent(DType from_type, const void* from, DType to_type, void* to,
+                                          size_t count) {
+  if (from_type == DType::kFloat32) {
+    if (to_type == DType::kBFloat16) return ConvertAny<float, BFloat16>(count, from, to);
+    return ConvertAny<float, Float16>(count, from, to);
+  }
+  if (from_type == DType::kBFloat16) {
+    if (to_type == DType::kFloat32) return ConvertAny<BFloat16, float>(count, from, to);
+    return ConvertAny<BFloat16, Float16>(count, from, to);
+  }
+  if (to_type == DType::kFloat32) return ConvertAny<Float16, float>(count, from, to);
+  return ConvertAny<Float16, BFloat16>(count, from, to);
+}
+
+void Reduce(ReduceOp op, DType type, size_t count, void* to, const void* const* sources, int source_count) {
+  PSRING_CHECK(source_count >= 1);
+  if (count == 0) return;
+  if (source_count == 1) {
+    if (to != sources[0]) std::memcpy(to, sources[0], count * SizeOf(type));
+    return;
+  }
+  static const VectorKernels* const vectors = BestVectorKernels();
+  if (type == DType::kFloat32) {
+    ReduceFloat32(op, count, static_cast<float*>(to), sources, source_count);
+  } else if (type == DType::kBFloat16) {
+    Reduce16Bit<BFloat16>(op, vectors ? &vectors->bfloat16 : nullptr, count, to, sources, source_count);
+  } else {
+    Reduce16Bit<Float16>(op, vectors ? &vectors->float16 : nullptr, count, to, sources, source_count);
+  }
+}
+
+void Scale(DType type, size_t count, void* data, float factor) {
+  static const VectorKernels* const vectors = BestVectorKernels();
+  if (type == DType::kFloat32) return ScaleFloat32(count, static_cast<float*>(data), factor);
+  if (type == DType::kBFloat16) {
+    return Scale16Bit<BFloat16>(vectors ? &vectors->bfloat16 : nullptr, count, data, factor);
+  }
+  return Scale16Bit<Float16>(vectors ? &vectors->float16 : nullptr, count, data, factor);
+}
+
+void Convert(DType from_type, const void* from, DType to_type, void* to, size_t count) {
+  if (from_type != to_type) return ConvertDifferent(from_type, from, to_type, to, count);
+  if (count > 0 && from != to) std::memcpy(to, from, count * SizeOf(from_type));
+}
+
+}  // namespace cpu
+}  // namespace psring

@@ -1,0 +1,83 @@
+// Reductions of 16-bit types in vector registers, for processors that convert float16 in hardware: compilers
+// do not find these instructions by themselves. reduce.cc alone uses this, and has portable loops of the same
+// bits.
+//
+// Included by files that are compiled for one instruction set, so it includes nothing whose inline functions
+// could get into the program that way.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/reduce/sixteen_bits.h"  // always inlined, all of it
+
+namespace psring::cpu {
+
+using elementwise::BFloat16;
+using elementwise::Float16;
+
+// Elements that the kernels take at a time; their `count` is a multiple of it.
+constexpr size_t kRun = 64;
+
+struct VectorKernels {
+  // As Reduce, for at least two sources.
+  using ReduceRuns = void (*)(size_t count, void* to, const void* const* sources, int source_count);
+  // As Scale.
+  using ScaleRuns = void (*)(size_t count, void* data, float factor);
+  struct OneType {
+    ReduceRuns sum, min, max;
+    ScaleRuns scale;
+  };
+  OneType bfloat16, float16;
+};
+
+// The best this processor has; null if it has none, or is none for which there are kernels.
+const VectorKernels* BestVectorKernels();
+
+// By instruction set: reduce_avx2.cc (with F16C), reduce_avx512.cc.
+extern const VectorKernels kAvx2Kernels;
+extern const VectorKernels kAvx512Kernels;
+
+// The kernels of one instruction set. `Lanes` has a Vector of `width` floats and Load, Store, Add, Min, Max,
+// Multiply, Broadcast; Min and Max answer NaN where either side is NaN. It must be a type of its file alone.
+template <typename Lanes>
+struct VectorLoops {
+  using Vector = typename Lanes::Vector;
+  static constexpr int kVectors = 4;  // in flight together, so that the loop over the sources costs little
+  static constexpr size_t kStep = kVectors * Lanes::width;
+  static_assert(kRun % kStep == 0);
+
+  template <typename T, Vector (*combine)(Vector, Vector)>
+  static void Reduce(size_t count, void* to, const void* const* sources, int source_count) {
+    for (size_t i = 0; i < count; i += kStep) {
+      Vector values[kVectors];
+      const T* const first = static_cast<const T*>(sources[0]) + i;
+      for (int v = 0; v < kVectors; ++v) values[v] = Lanes::Load(first + v * Lanes::width);
+      for (int s = 1; s < source_count; ++s) {
+        const T* const source = static_cast<const T*>(sources[s]) + i;
+        for (int v = 0; v < kVectors; ++v) {
+          values[v] = combine(values[v], Lanes::Load(source + v * Lanes::width));
+        }
+      }
+      for (int v = 0; v < kVectors; ++v) {
+        Lanes::Store(static_cast<T*>(to) + i + v * Lanes::width, values[v]);
+      }
+    }
+  }
+
+  template <typename T>
+  static void Scale(size_t count, void* data, float factor) {
+    const Vector factors = Lanes::Broadcast(factor);
+    for (size_t i = 0; i < count; i += Lanes::width) {
+      T* const values = static_cast<T*>(data) + i;
+      Lanes::Store(values, Lanes::Multiply(Lanes::Load(values), factors));
+    }
+  }
+
+  template <typename T>
+  static constexpr VectorKernels::OneType OneType() {
+    return {Reduce<T, Lanes::Add>, Reduce<T, Lanes::Min>, Reduce<T, Lanes::Max>, Scale<T>};
+  }
+};
+
+}  // namespace psring::cpu

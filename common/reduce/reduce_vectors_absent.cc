@@ -1,0 +1,7 @@
+#include "common/reduce/reduce_vectors.h"
+
+namespace psring::cpu {
+
+const VectorKernels* BestVectorKernels() { return nullptr; }
+
+}  // namespace psring::cpu

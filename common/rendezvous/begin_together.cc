@@ -1,0 +1,55 @@
+#include "common/rendezvous/begin_together.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <ctime>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/measure/trace.h"
+
+namespace psring {
+namespace {
+
+// Within it the word of the last one's arrival has come to all, and the burst of their links has come back.
+constexpr int64_t kLeadNs = 3'000'000;
+
+void SleepUntil(int64_t monotonic_ns) {
+  const timespec until = {.tv_sec = monotonic_ns / 1'000'000'000, .tv_nsec = monotonic_ns % 1'000'000'000};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
+  }
+}
+
+}  // namespace
+
+std::string ThisClock() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  char time_namespace[64] = "";
+  (void)!readlink("/proc/self/ns/time", time_namespace, sizeof time_namespace - 1);
+  return absl::StrCat(boot, time_namespace);
+}
+
+absl::Status BeginTogether(Rendezvous& rendezvous, const std::string& clock) {
+  const absl::StatusOr<std::vector<std::string>> values =
+      rendezvous.Exchange("begin", absl::StrCat(MonotonicNanos(), " ", clock));
+  if (!values.ok()) return values.status();
+  int64_t last = 0;
+  for (const std::string& value : *values) {
+    const std::pair<std::string, std::string> fields = absl::StrSplit(value, absl::MaxSplits(' ', 1));
+    int64_t arrived = 0;
+    if (fields.second != clock || !absl::SimpleAtoi(fields.first, &arrived)) return absl::OkStatus();
+    last = std::max(last, arrived);
+  }
+  SleepUntil(last + kLeadNs);
+  return absl::OkStatus();
+}
+
+}  // namespace psring

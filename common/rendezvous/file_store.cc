@@ -1,0 +1,244 @@
+#include "common/rendezvous/file_store.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/check.h"
+#include "common/rendezvous/roster.h"
+
+namespace psring {
+namespace {
+
+constexpr off_t kMutex = off_t{1} << 40, kFirstUser = kMutex + 1;
+constexpr std::array<char, 16> kMagic = {'p', 's', 'r', 'i', 'n', 'g', ' ',  's',
+                                         't', 'o', 'r', 'e', ' ', '1', '\n', '\n'};
+
+struct Header {
+  std::array<char, 16> magic = kMagic;
+  std::array<char, 16> token = {};
+  uint64_t end = sizeof(Header);  // of what counts: an entry that was not finished does not
+};
+static_assert(sizeof(Header) == 40);
+
+struct EntryHead {
+  uint32_t key_bytes = 0;
+  uint64_t value_bytes = 0;
+} __attribute__((packed));
+
+// Of the open file, so that two stores of one process are two users.
+flock LockOf(short type, off_t first, off_t bytes) {
+  flock lock = {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = first;
+  lock.l_len = bytes;  // 0: all that follows
+  return lock;
+}
+
+bool ReadAt(int fd, void* to, size_t bytes, off_t at) {
+  for (char* place = static_cast<char*>(to); bytes > 0;) {
+    const ssize_t n = pread(fd, place, bytes, at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      if (n == 0) errno = EIO;
+      return false;
+    }
+    place += n, at += n, bytes -= static_cast<size_t>(n);
+  }
+  return true;
+}
+
+bool WriteAt(int fd, const void* from, size_t bytes, off_t at) {
+  for (const char* place = static_cast<const char*>(from); bytes > 0;) {
+    const ssize_t n = pwrite(fd, place, bytes, at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    place += n, at += n, bytes -= static_cast<size_t>(n);
+  }
+  return true;
+}
+
+std::string NewToken() {
+  std::random_device random;
+  std::string token(16, '0');
+  for (char& digit : token) digit = "0123456789abcdef"[random() % 16];
+  return token;
+}
+
+}  // namespace
+
+absl::Status FileStore::Failed(const std::string& what) const {
+  return absl::UnavailableError(
+      absl::StrCat("rendezvous file ", path_, ": ", what, ": ", std::strerror(errno)));
+}
+
+absl::StatusOr<std::unique_ptr<FileStore>> FileStore::Open(const std::string& path, absl::Duration timeout) {
+  std::unique_ptr<FileStore> store(new FileStore(path, timeout));
+  PSRING_RETURN_IF_ERROR(store->OpenFile());
+  return store;
+}
+
+FileStore::~FileStore() = default;
+
+// O_NOFOLLOW: where everybody may write, as in /tmp, a link of somebody else's could lead anywhere.
+absl::Status FileStore::OpenFile() {
+  file_ = FileDescriptor(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file_.valid()) return Failed("it cannot be opened");
+  struct stat status;
+  if (fstat(file_.get(), &status) != 0) return Failed("it cannot be looked at");
+  if (!S_ISREG(status.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat("rendezvous file ", path_, " is no file; name another"));
+  }
+  if (status.st_uid != geteuid()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rendezvous file ", path_, " belongs to another user; name another"));
+  }
+  return absl::OkStatus();
+}
+
+// By asking again: a lock that is waited for knows no deadline.
+absl::Status FileStore::Lock() {
+  const absl::Time deadline = absl::Now() + timeout_;
+  for (absl::Duration pause = absl::Milliseconds(1);; pause = std::min(2 * pause, absl::Milliseconds(20))) {
+    flock lock = LockOf(F_WRLCK, kMutex, 1);
+    if (fcntl(file_.get(), F_OFD_SETLK, &lock) == 0) return absl::OkStatus();
+    if (errno != EAGAIN && errno != EACCES && errno != EINTR) {
+      return Failed("this file system has no locks for it (choose another place, or tcp://host:port)");
+    }
+    if (absl::Now() >= deadline) {
+      return absl::DeadlineExceededError(absl::StrCat("waited ", SecondsText(timeout_),
+                                                      " for the lock of the rendezvous file ", path_,
+                                                      ", which another process keeps"));
+    }
+    absl::SleepFor(pause);
+  }
+}
+
+void FileStore::Unlock() {
+  flock lock = LockOf(F_UNLCK, kMutex, 1);
+  (void)fcntl(file_.get(), F_OFD_SETLK, &lock);
+}
+
+// Whether the name still leads to what is open: its last user may have removed it before the lock was ours.
+bool FileStore::StillThere() const {
+  struct stat opened, named;
+  return fstat(file_.get(), &opened) == 0 && stat(path_.c_str(), &named) == 0 &&
+         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
+absl::Status FileStore::Update(const Change& change) {
+  PSRING_RETURN_IF_ERROR(Lock());
+  while (token_.empty() && !StillThere()) {
+    PSRING_RETURN_IF_ERROR(OpenFile());
+    PSRING_RETURN_IF_ERROR(Lock());
+  }
+  absl::Status status = ReadOrBegin();
+  if (status.ok()) {
+    const absl::StatusOr<Values> added = change(values_);
+    status = added.ok() ? Append(*added) : added.status();
+  }
+  Unlock();
+  return status;
+}
+
+absl::Status FileStore::ReadOrBegin() {
+  struct stat status;
+  if (fstat(file_.get(), &status) != 0) return Failed("it cannot be looked at");
+  if (!token_.empty() || (status.st_size > 0 && !IsAlone())) return Read();
+  // Empty, or nobody's: a run begins.
+  Header old;
+  const bool ours =
+      status.st_size >= off_t{sizeof old} && ReadAt(file_.get(), &old, sizeof old, 0) && old.magic == kMagic;
+  if (status.st_size > 0 && !ours) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rendezvous file ", path_, " holds something else; name one that does not exist"));
+  }
+  Header header;
+  token_ = NewToken();
+  std::copy(token_.begin(), token_.end(), header.token.begin());
+  if (ftruncate(file_.get(), 0) != 0 || !WriteAt(file_.get(), &header, sizeof header, 0)) {
+    return Failed("it cannot be written");
+  }
+  read_ = sizeof header;
+  values_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status FileStore::Read() {
+  Header header;
+  if (!ReadAt(file_.get(), &header, sizeof header, 0)) return Failed("it cannot be read");
+  const std::string token(header.token.begin(), header.token.end());
+  if (token_.empty()) {
+    token_ = token;
+    read_ = sizeof header;
+  }
+  if (header.magic != kMagic || token != token_ || header.end < read_) {
+    return absl::UnavailableError(absl::StrCat(
+        "rendezvous file ", path_, " was taken over by another run; give each a file of its own"));
+  }
+  std::string bytes(header.end - read_, 0);
+  if (!ReadAt(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(read_))) {
+    return Failed("it cannot be read");
+  }
+  for (size_t at = 0; at < bytes.size();) {
+    EntryHead head;
+    if (bytes.size() - at >= sizeof head) std::memcpy(&head, bytes.data() + at, sizeof head);
+    at += sizeof head;
+    if (at > bytes.size() || head.key_bytes > bytes.size() - at ||
+        head.value_bytes > bytes.size() - at - head.key_bytes) {
+      return absl::DataLossError(absl::StrCat("rendezvous file ", path_, " is broken; remove it"));
+    }
+    values_[bytes.substr(at, head.key_bytes)] = bytes.substr(at + head.key_bytes, head.value_bytes);
+    at += head.key_bytes + head.value_bytes;
+  }
+  read_ = header.end;
+  return absl::OkStatus();
+}
+
+absl::Status FileStore::Append(const Values& values) {
+  if (values.empty()) return absl::OkStatus();
+  std::string bytes;
+  for (const auto& [key, value] : values) {
+    const EntryHead head = {static_cast<uint32_t>(key.size()), value.size()};
+    bytes.append(reinterpret_cast<const char*>(&head), sizeof head);
+    absl::StrAppend(&bytes, key, value);
+    values_[key] = value;
+  }
+  const uint64_t end = read_ + bytes.size();
+  // What counts is said last: whoever dies in between has written nothing.
+  if (!WriteAt(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(read_)) ||
+      !WriteAt(file_.get(), &end, sizeof end, offsetof(Header, end))) {
+    return Failed("it cannot be written");
+  }
+  read_ = end;
+  return absl::OkStatus();
+}
+
+absl::Status FileStore::Hold(int64_t number) {
+  flock lock = LockOf(F_WRLCK, kFirstUser + number, 1);
+  if (fcntl(file_.get(), F_OFD_SETLK, &lock) == 0) return absl::OkStatus();
+  return Failed("no lock is to be had in it");
+}
+
+bool FileStore::IsHeld(int64_t number) const {
+  flock lock = LockOf(F_WRLCK, kFirstUser + number, 1);
+  return fcntl(file_.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+bool FileStore::IsAlone() const {
+  flock lock = LockOf(F_WRLCK, kFirstUser, 0);
+  return fcntl(file_.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+}
+
+void FileStore::Remove() { (void)unlink(path_.c_str()); }
+
+}  // namespace psring

@@ -1,0 +1,170 @@
+#include "common/rendezvous/launched_as.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <limits>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/check.h"
+
+namespace psring {
+namespace {
+
+constexpr int kMostInt = std::numeric_limits<int>::max();
+
+// What a launcher calls a process's number, how many there are, and the same on its host.
+struct Names {
+  const char *launcher, *rank, *size, *local_rank, *local_size;
+};
+constexpr Names kNames[] = {
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    // Of a step alone: a batch script has a number, too, and is no rank.
+    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr},
+};
+
+std::string Text(const GetEnv& get_env, const char* name) {
+  return name == nullptr ? "" : get_env(name).value_or("");
+}
+
+const Names* Find(const GetEnv& get_env) {
+  for (const Names& names : kNames) {
+    const bool step = std::string_view(names.launcher) == "srun";
+    if (!step && !Text(get_env, names.rank).empty()) return &names;
+    if (!Text(get_env, names.size).empty()) return &names;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<int> Needed(const std::string& scheme, const char* name, int least, const GetEnv& get_env) {
+  const std::string text = Text(get_env, name);
+  if (!text.empty()) return NumberOf(name, text, least, kMostInt);
+  return absl::InvalidArgumentError(absl::StrCat(scheme, " needs the variable ", name,
+                                                 ", which is not set; psring, torchrun and the like set it"));
+}
+
+// Jobs of a Slurm cluster that run side by side seldom differ by a multiple of this.
+constexpr int kPorts = 20'000, kFirstPort = 12'000;
+
+void ReadSlurm(const GetEnv& get_env, LaunchedAs& as) {
+  const std::string job = Text(get_env, "SLURM_JOB_ID"), step = Text(get_env, "SLURM_STEP_ID");
+  as.job = absl::StrCat("slurm-", job, ".", step);
+  as.master_host = FirstHost(Text(get_env, "SLURM_STEP_NODELIST"));
+  int64_t job_number = 0, step_number = 0;
+  if (absl::SimpleAtoi(job, &job_number) && absl::SimpleAtoi(step, &step_number) && job_number >= 0) {
+    as.master_port = kFirstPort + static_cast<int>((job_number * 7 + step_number % kPorts) % kPorts);
+  }
+  int node = 0;
+  if (absl::SimpleAtoi(Text(get_env, "SLURM_NODEID"), &node)) {
+    as.local_world_size = TasksOnNode(Text(get_env, "SLURM_STEP_TASKS_PER_NODE"), node);
+  }
+}
+
+}  // namespace
+
+GetEnv ProcessEnvironment() {
+  return [](const char* name) -> std::optional<std::string> {
+    const char* value = std::getenv(name);
+    if (value == nullptr) return std::nullopt;
+    return value;
+  };
+}
+
+GetEnv InPlaceOf(GetEnv environment, std::string rank, std::string world_size) {
+  return [environment = std::move(environment), rank = std::move(rank),
+          world_size = std::move(world_size)](const char* name) -> std::optional<std::string> {
+    if (std::string_view(name) == "RANK" && !rank.empty()) return rank;
+    if (std::string_view(name) == "WORLD_SIZE" && !world_size.empty()) return world_size;
+    return environment(name);
+  };
+}
+
+absl::StatusOr<int> NumberOf(const std::string& name, const std::string& text, int least, int most) {
+  int value = 0;
+  if (!absl::SimpleAtoi(text, &value) || value < least || value > most) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, " is '", text, "'; it must be a whole number ",
+        most == kMostInt ? absl::StrCat("of at least ", least) : absl::StrCat("from ", least, " to ", most)));
+  }
+  return value;
+}
+
+bool IsStartedAsARank(const GetEnv& get_env) { return Find(get_env) != nullptr; }
+
+absl::StatusOr<LaunchedAs> ReadLauncher(const std::string& scheme, const GetEnv& get_env) {
+  const Names* const found = Find(get_env);
+  const Names& names = found != nullptr ? *found : kNames[0];
+  LaunchedAs as{.launcher = names.launcher};
+  PSRING_ASSIGN_OR_RETURN(as.world_size, Needed(scheme, names.size, 1, get_env));
+  PSRING_ASSIGN_OR_RETURN(as.rank, Needed(scheme, names.rank, 0, get_env));
+  if (as.rank >= as.world_size) {
+    return absl::InvalidArgumentError(absl::StrCat(names.rank, " ", as.rank, " is not below ", names.size,
+                                                   " ", as.world_size, "; ranks count from 0"));
+  }
+  if (const std::string text = Text(get_env, names.local_rank); !text.empty()) {
+    PSRING_ASSIGN_OR_RETURN(as.local_rank, NumberOf(names.local_rank, text, 0, kMostInt));
+  }
+  if (const std::string text = Text(get_env, names.local_size); !text.empty()) {
+    PSRING_ASSIGN_OR_RETURN(as.local_world_size, NumberOf(names.local_size, text, 1, kMostInt));
+  }
+  if (as.launcher == "mpirun") {
+    // Open MPI 4 and 5, or their common PMIx.
+    for (const char* name : {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}) {
+      if (as.job.empty()) as.job = Text(get_env, name);
+    }
+    if (!as.job.empty()) as.job = absl::StrCat("mpirun-", as.job);
+  }
+  // All of them are children of one process, where they are on one host.
+  if (as.job.empty() && (as.launcher == "mpirun" || as.launcher == "mpiexec")) {
+    as.job = absl::StrCat(as.launcher, "-child-of-", ::getppid());
+  }
+  if (as.launcher == "srun") ReadSlurm(get_env, as);
+  return as;
+}
+
+void ForgetLauncher() {
+  for (const Names& names : kNames) {
+    for (const char* name : {names.rank, names.size, names.local_rank, names.local_size}) {
+      if (name != nullptr) ::unsetenv(name);
+    }
+  }
+}
+
+std::string FirstHost(const std::string& nodelist) {
+  std::string host;
+  for (size_t i = 0; i < nodelist.size() && nodelist[i] != ','; ++i) {
+    if (nodelist[i] != '[') {
+      host += nodelist[i];
+      continue;
+    }
+    const size_t end = nodelist.find(']', i);
+    if (end == std::string::npos) return "";
+    const std::string ranges = nodelist.substr(i + 1, end - i - 1);
+    host += ranges.substr(0, ranges.find_first_of(",-"));
+    i = end;
+  }
+  return host;
+}
+
+int TasksOnNode(const std::string& tasks_per_node, int index) {
+  for (absl::string_view part : absl::StrSplit(tasks_per_node, ',')) {
+    const std::vector<std::string> fields = absl::StrSplit(part, absl::ByAnyChar("(x)"), absl::SkipEmpty());
+    int tasks = 0, nodes = 1;
+    if (fields.empty() || !absl::SimpleAtoi(fields[0], &tasks)) return 0;
+    if (fields.size() > 1 && !absl::SimpleAtoi(fields[1], &nodes)) return 0;
+    if (index < nodes) return tasks;
+    index -= nodes;
+  }
+  return 0;
+}
+
+}  // namespace psring

@@ -1,0 +1,157 @@
+#include "common/rendezvous/own_address.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+#include "common/base/file_descriptor.h"
+#include "common/net/address.h"
+
+namespace psring {
+namespace {
+
+constexpr char kLoopback[] = "127.0.0.1";
+constexpr char kAsk[] = "; say which network to use: --interface NAME or --bind ADDRESS";
+
+std::string TextOf(const sockaddr* address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address->sa_family == AF_INET) {
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof text);
+  } else if (address->sa_family == AF_INET6) {
+    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text, sizeof text);
+  }
+  return text;
+}
+
+// Of interfaces that are up; IPv4's first. Link-local addresses of IPv6 mean nothing to another machine.
+std::vector<std::pair<std::string, std::string>> InterfacesAndAddresses() {
+  std::vector<std::pair<std::string, std::string>> found;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return found;
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+      if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != family) continue;
+      if ((entry->ifa_flags & IFF_UP) == 0) continue;
+      const auto* v6 = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
+      if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) continue;
+      found.emplace_back(entry->ifa_name, TextOf(entry->ifa_addr));
+    }
+  }
+  freeifaddrs(list);
+  return found;
+}
+
+absl::StatusOr<std::string> AddressOfInterface(const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto& [interface, address] : InterfacesAndAddresses()) {
+    if (interface == name) return address;
+    const std::string shown = absl::StrCat(interface, " (", address, ")");
+    if (std::find(names.begin(), names.end(), shown) == names.end()) names.push_back(shown);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--interface ", name, ": there is no such interface with an address here; there ",
+                   names.size() == 1 ? "is " : "are ", absl::StrJoin(names, ", ")));
+}
+
+// This machine's only address that others can reach.
+absl::StatusOr<std::string> OnlyAddress() {
+  std::vector<std::string> addresses;
+  for (const auto& [interface, address] : InterfacesAndAddresses()) {
+    if (!IsLoopback(address) && address.find(':') == std::string::npos) addresses.push_back(address);
+  }
+  if (addresses.size() == 1) return addresses.front();
+  return absl::InvalidArgumentError(absl::StrCat(
+      addresses.empty() ? "this machine has no network but its loopback"
+                        : absl::StrCat("this machine has the addresses ", absl::StrJoin(addresses, ", ")),
+      kAsk));
+}
+
+struct Resolved {
+  ~Resolved() {
+    if (first != nullptr) freeaddrinfo(first);
+  }
+  addrinfo* first = nullptr;
+};
+
+// The address that this machine's packets to `host` leave from; nothing is sent. Empty: there is no way
+// there.
+std::string SourceOfRoute(const std::string& host) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_DGRAM;
+  Resolved resolved;
+  if (getaddrinfo(host.c_str(), "9", &hints, &resolved.first) != 0) return "";
+  for (const addrinfo* to = resolved.first; to != nullptr; to = to->ai_next) {
+    const FileDescriptor fd(socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_storage own = {};
+    socklen_t length = sizeof own;
+    if (!fd.valid() || connect(fd.get(), to->ai_addr, to->ai_addrlen) != 0) continue;
+    if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0) continue;
+    return TextOf(reinterpret_cast<const sockaddr*>(&own));
+  }
+  return "";
+}
+
+absl::Status CheckOwn(const std::string& address) {
+  const absl::Status free = CheckThatPortIsFree(address, 0, "");
+  if (free.ok()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--bind ", address, ": ", free.message(), "; it must be an address of this machine"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> OwnAddress(const NetworkChoice& choice, const RendezvousOptions& meeting) {
+  if (!choice.bind.empty() && !choice.interface.empty()) {
+    return absl::InvalidArgumentError("--bind and --interface both say which network to use; give one");
+  }
+  if (!choice.interface.empty()) return AddressOfInterface(choice.interface);
+  if (!choice.bind.empty()) {
+    PSRING_RETURN_IF_ERROR(CheckOwn(choice.bind));
+    return choice.bind;
+  }
+  if (meeting.on_one_host() || meeting.world_size == 1) return std::string(kLoopback);
+  if (!meeting.file.empty()) {
+    if (meeting.local_world_size == 0) return std::string(kLoopback);  // nobody speaks of other hosts
+    return OnlyAddress();
+  }
+  if (IsLoopback(meeting.host)) return std::string(kLoopback);
+  const std::string source = SourceOfRoute(meeting.host);
+  if (!source.empty() && !IsLoopback(source)) return source;
+  return OnlyAddress();
+}
+
+absl::StatusOr<std::string> StoreAddress(const std::string& bind, const std::string& host) {
+  if (IsLoopback(host)) return host;
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  Resolved resolved;
+  if (const int error = getaddrinfo(host.c_str(), "0", &hints, &resolved.first); error != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("host '", host, "': ", gai_strerror(error)));
+  }
+  bool loopback = false;
+  for (const addrinfo* address = resolved.first; address != nullptr; address = address->ai_next) {
+    const std::string text = TextOf(address->ai_addr);
+    loopback = loopback || IsLoopback(text);
+    if (!IsLoopback(text) && CheckThatPortIsFree(text, 0, "").ok()) return text;
+  }
+  if (!bind.empty()) return bind;
+  if (loopback) return OnlyAddress();
+  return absl::InvalidArgumentError(
+      absl::StrCat("cannot listen at ", host,
+                   ", which is no address of this machine; start rank 0 there, or "
+                   "give --bind ADDRESS where others reach this machine by another name"));
+}
+
+}  // namespace psring

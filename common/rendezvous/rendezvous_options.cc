@@ -1,0 +1,139 @@
+// The half of rendezvous.h that needs no network.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/base/check.h"
+#include "common/net/address.h"
+#include "common/rendezvous/rendezvous.h"
+
+namespace psring {
+namespace {
+
+// "host:port", "[::1]:port".
+absl::Status ReadAddress(const std::string& address, const std::string& spec, RendezvousOptions& options) {
+  const size_t colon = address.rfind(':');
+  std::string host = colon == std::string::npos ? "" : address.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  const bool bare_ipv6 = absl::StrContains(host, ':') && address.front() != '[';
+  if (host.empty() || bare_ipv6 || colon + 1 == address.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rendezvous '", spec, "' is not of the form tcp://host:port"));
+  }
+  options.host = host;
+  PSRING_ASSIGN_OR_RETURN(options.port, NumberOf(absl::StrCat("the port of rendezvous '", spec, "'"),
+                                                 address.substr(colon + 1), 1, 65535));
+  return absl::OkStatus();
+}
+
+// Where the store of env:// is.
+absl::Status ReadMaster(const LaunchedAs& as, const GetEnv& get_env, RendezvousOptions& options) {
+  options.host = get_env("MASTER_ADDR").value_or("");
+  const std::string port = get_env("MASTER_PORT").value_or("");
+  if (!port.empty()) {
+    PSRING_ASSIGN_OR_RETURN(options.port, NumberOf("MASTER_PORT", port, 1, 65535));
+  }
+  if (options.host.empty() && options.on_one_host() && !as.job.empty()) {
+    options.file = absl::StrCat("/tmp/psring-", ::geteuid(), "-", as.job);
+    return absl::OkStatus();
+  }
+  if (options.host.empty()) options.host = as.master_host;
+  if (port.empty()) options.port = as.master_port;
+  const char* const missing = options.host.empty() ? "MASTER_ADDR"
+                              : options.port == 0  ? "MASTER_PORT"
+                                                   : nullptr;
+  if (missing != nullptr && absl::StartsWith(as.launcher, "mpi")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("not all ranks are on this host, and ", as.launcher, " does not say where rank 0 is (",
+                     missing, " is not set); tell them: ",
+                     as.launcher == "mpirun" ? "mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500"
+                                             : "mpiexec -genv MASTER_ADDR HOST -genv MASTER_PORT 29500"));
+  }
+  if (missing != nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "env:// needs the variable ", missing, ", which is not set; psring, torchrun and the like set it"));
+  }
+  if (get_env("TORCHELASTIC_USE_AGENT_STORE") == "True") {
+    options.port += options.port < 65535 ? 1 : -1;  // torchrun's own store listens on MASTER_PORT
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<RendezvousOptions> ParseRendezvous(const std::string& spec, const GetEnv& get_env) {
+  RendezvousOptions options;
+  const bool env = spec == "env://", file = absl::StartsWith(spec, "file://");
+  if (!env && !file && !absl::StartsWith(spec, "tcp://")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown rendezvous '", spec, "'; there are env://, tcp://host:port and file://path"));
+  }
+  PSRING_ASSIGN_OR_RETURN(const LaunchedAs as, ReadLauncher(spec.substr(0, spec.find("//") + 2), get_env));
+  options.rank = as.rank;
+  options.world_size = as.world_size;
+  options.local_rank = as.local_rank;
+  options.local_world_size = as.local_world_size;
+  if (const std::string text = get_env("PSRING_STORE_HOSTED").value_or(""); !text.empty()) {
+    PSRING_ASSIGN_OR_RETURN(const int hosted, NumberOf("PSRING_STORE_HOSTED", text, 0, 1));
+    options.hosted_elsewhere = hosted == 1;
+  }
+  if (env) {
+    PSRING_RETURN_IF_ERROR(ReadMaster(as, get_env, options));
+    // Who shares a host need not leave it to meet.
+    if (options.file.empty() && options.on_one_host() && !options.hosted_elsewhere)
+      options.host = "127.0.0.1";
+  } else if (file) {
+    options.file = spec.substr(7);
+    if (options.file.empty()) {
+      return absl::InvalidArgumentError("rendezvous 'file://' names no file; give file://PATH");
+    }
+  } else {
+    PSRING_RETURN_IF_ERROR(ReadAddress(spec.substr(6), spec, options));
+  }
+  return options;
+}
+
+std::string SpecOf(const RendezvousOptions& options) {
+  if (!options.file.empty()) return absl::StrCat("file://", options.file);
+  return absl::StrCat("tcp://", AddressText(options.host, options.port));
+}
+
+absl::Status RequireEqual(Rendezvous& rendezvous, const std::string& what, const std::string& value) {
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> values,
+                          rendezvous.Exchange(absl::StrCat("equal ", what), value));
+  const std::string& noun = rendezvous.options().noun;
+  for (size_t rank = 1; rank < values.size(); ++rank) {
+    if (values[rank] == values[0]) continue;
+    return absl::InvalidArgumentError(absl::StrCat(what, " is '", values[rank], "' at ", noun, " ", rank,
+                                                   " but '", values[0], "' at ", noun, " 0"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RequireEqualFlags(Rendezvous& rendezvous, const std::vector<std::string>& flags) {
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> values,
+                          rendezvous.Exchange("equal flags", absl::StrJoin(flags, "\n")));
+  const std::vector<std::string> first = absl::StrSplit(values[0], '\n', absl::SkipEmpty());
+  const std::string& noun = rendezvous.options().noun;
+  for (size_t rank = 1; rank < values.size(); ++rank) {
+    if (values[rank] == values[0]) continue;
+    const std::vector<std::string> other = absl::StrSplit(values[rank], '\n', absl::SkipEmpty());
+    const auto beside = [](const std::vector<std::string>& own, const std::vector<std::string>& others) {
+      std::vector<std::string> differing;
+      for (const std::string& flag : own) {
+        if (std::find(others.begin(), others.end(), flag) == others.end()) differing.push_back(flag);
+      }
+      return differing.empty() ? "nothing of the kind" : absl::StrJoin(differing, " ");
+    };
+    return absl::InvalidArgumentError(
+        absl::StrCat(noun, " ", rank, " was started with ", beside(other, first), ", ", noun, " 0 with ",
+                     beside(first, other), "; give every ", noun, " the same flags"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace psring

@@ -1,0 +1,125 @@
+#include "common/rendezvous/roster.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+
+namespace psring {
+
+std::string SecondsText(absl::Duration duration) {
+  return absl::StrFormat("%g s", absl::ToDoubleSeconds(duration));
+}
+
+std::string RanksText(const std::vector<int>& ranks, const std::string& noun) {
+  if (ranks.empty()) return absl::StrCat("no ", noun);
+  if (ranks.size() == 1) return absl::StrCat(noun, " ", ranks[0]);
+  constexpr size_t kMost = 16;
+  if (ranks.size() > kMost) {
+    return absl::StrCat(noun, "s ", absl::StrJoin(ranks.begin(), ranks.begin() + kMost, ", "), " and ",
+                        ranks.size() - kMost, " more");
+  }
+  return absl::StrCat(noun, "s ", absl::StrJoin(ranks.begin(), ranks.end() - 1, ", "), " and ", ranks.back());
+}
+
+std::string Roster::Describe(const Member& member) const {
+  if (member.process.rank < 0) return absl::StrCat("the process ", member.process.name);
+  return absl::StrCat(noun_, " ", member.process.rank, " (", member.process.name, ")");
+}
+
+absl::Status Roster::Admit(const Participant& process) const {
+  if (process.rank < 0) return absl::OkStatus();
+  if (process.rank >= process.world_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(noun_, " ", process.rank, " is not below the world size ", process.world_size));
+  }
+  if (const auto taken = member_of_rank_.find(process.rank); taken != member_of_rank_.end()) {
+    const Member& other = members_[static_cast<size_t>(taken->second)];
+    return absl::AlreadyExistsError(absl::StrCat(
+        process.name, " says that it is ", noun_, " ", process.rank, ", which is taken by ",
+        other.process.name,
+        other.presence == Presence::kHere ? absl::StrCat("; give every process a ", noun_, " of its own")
+                                          : absl::StrCat(", which has ended; start all ", noun_, "s anew")));
+  }
+  if (member_of_rank_.empty()) return absl::OkStatus();
+  const Member& other = members_[static_cast<size_t>(member_of_rank_.begin()->second)];
+  if (other.process.world_size == process.world_size) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the world size of ", noun_, " ", process.rank, " (",
+                                                 process.name, ") is ", process.world_size, ", that of ",
+                                                 Describe(other), " is ", other.process.world_size));
+}
+
+absl::StatusOr<int64_t> Roster::Join(const Participant& process) {
+  if (const absl::Status admitted = Admit(process); !admitted.ok()) {
+    Refuse(process.rank, std::string(admitted.message()));
+    return admitted;
+  }
+  const int64_t member = size();
+  members_.push_back({process});
+  if (process.rank >= 0) member_of_rank_[process.rank] = member;
+  return member;
+}
+
+void Roster::Depart(int64_t member, Presence how) {
+  if (member < 0 || member >= size()) return;
+  Presence& presence = members_[static_cast<size_t>(member)].presence;
+  if (presence == Presence::kHere) presence = how;
+}
+
+bool Roster::HasRank(int64_t member) const {
+  return member >= 0 && member < size() && members_[static_cast<size_t>(member)].process.rank >= 0;
+}
+
+bool Roster::AnyoneHere() const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [](const Member& member) { return member.presence == Presence::kHere; });
+}
+
+absl::Status Roster::Hopeless(const std::vector<int>& missing, const std::string& name) const {
+  for (const int rank : missing) {
+    const auto joined = member_of_rank_.find(rank);
+    if (joined == member_of_rank_.end()) {
+      for (const Refusal& refusal : refused_) {
+        if (refusal.rank == rank) return absl::UnavailableError(refusal.why);
+      }
+      continue;
+    }
+    const Member& member = members_[static_cast<size_t>(joined->second)];
+    if (member.presence == Presence::kHere) continue;
+    return absl::UnavailableError(absl::StrCat(Describe(member),
+                                               member.presence == Presence::kLost ? " has died" : " has left",
+                                               " while others waited for it at exchange '", name, "'"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Roster::TooLate(const std::vector<int>& missing, const std::string& name,
+                             absl::Duration timeout) const {
+  std::vector<int> unseen = missing;
+  std::erase_if(unseen, [&](int rank) { return member_of_rank_.contains(rank); });
+  return absl::DeadlineExceededError(absl::StrCat(
+      "waited ", SecondsText(timeout), " for ", RanksText(missing, noun_), " at exchange '", name, "'",
+      unseen.empty() ? "" : absl::StrCat("; ", RanksText(unseen, noun_), " never joined"),
+      refused_.empty() ? "" : absl::StrCat("; ", refused_.back().why)));
+}
+
+absl::Status Roster::Surplus() const {
+  if (member_of_rank_.empty()) return absl::OkStatus();
+  const int world_size = members_[static_cast<size_t>(member_of_rank_.begin()->second)].process.world_size;
+  for (const Refusal& refusal : refused_) {
+    if (refusal.rank >= world_size) return absl::UnavailableError(refusal.why);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Roster::LossDuring(const std::string& whom) const {
+  for (const Member& member : members_) {
+    if (member.presence != Presence::kLost) continue;
+    return absl::UnavailableError(absl::StrCat(Describe(member), " has died while others waited for ", whom));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace psring

@@ -1,0 +1,219 @@
+#include "experiments/explain/explain.h"
+
+#include <algorithm>
+#include <bit>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+#include "experiments/report/playback.h"
+#include "experiments/texts/explain.h"
+#include "experiments/texts/wrap.h"
+
+namespace psring {
+namespace {
+
+constexpr int kWidestTable = 110;
+
+// Left-aligned, by columns.
+std::string Padded(const std::string& text, size_t columns) {
+  const size_t taken = TextColumns(text);
+  return taken < columns ? absl::StrCat(text, std::string(columns - taken, ' ')) : text;
+}
+
+// Likewise, to the right.
+std::string PaddedLeft(const std::string& text, size_t columns) {
+  const size_t taken = TextColumns(text);
+  return taken < columns ? absl::StrCat(std::string(columns - taken, ' '), text) : text;
+}
+
+// A number of chunks as a part of the buffer: "0.75 M".
+std::string Part(int64_t chunks, const Schedule& schedule) {
+  return absl::StrFormat("%.4g M", static_cast<double>(chunks) / schedule.chunks());
+}
+
+std::string BytesText(int64_t chunks, const Schedule& schedule, int64_t bytes) {
+  return absl::StrFormat("%.4g MB",
+                         static_cast<double>(chunks) / schedule.chunks() * static_cast<double>(bytes) / 1e6);
+}
+
+// One schedule, explained in one language.
+class Explanation {
+ public:
+  Explanation(const ExplainFlags& flags, const Schedule& schedule, Collective collective)
+      : flags_(flags), schedule_(schedule), collective_(collective) {}
+
+  std::string Text() const {
+    Playback playback(schedule_, collective_, flags_.shape.root);
+    std::string text =
+        absl::StrCat(flags_.algorithm, " ", flags_.collective, ", ",
+                     flags_.shape.ranks == 1 ? In(kOneWorkerPhrase) : In(kWorkersPhrase, flags_.shape.ranks),
+                     ": ", Summary(), "\n\n");
+    text += Wrap(
+        In(kBufferPhrase, absl::StrFormat("%.4g", static_cast<double>(flags_.bytes) / 1e6),
+           schedule_.chunks() == 1 ? In(kChunkOfBuffer) : In(kChunksOfBuffer, schedule_.chunks()), Goal()),
+        "");
+    if (playback.rounds() == 0) absl::StrAppend(&text, "\n", In(kNoRounds), "\n");
+    while (!playback.done()) {
+      const int round = playback.next_round();
+      const std::vector<Hop> hops = playback.Step();
+      absl::StrAppend(&text, "\n", In(kRoundPhrase, round + 1, playback.rounds()), "\n");
+      for (const Hop& hop : hops) text += HopText(hop, playback);
+      absl::StrAppend(&text, HoldingsTable(playback),
+                      Wrap(In(kSent, PerRank(playback.traffic().sent)), "  "));
+    }
+    absl::StrAppend(&text, "\n", playback.Fulfilled() ? In(kFulfilled) : In(kBroken), "\n");
+    if (playback.rounds() > 0) text += Wrap(In(kReceived, PerRank(playback.traffic().received)), "  ");
+    return text + TheoryText(playback.traffic());
+  }
+
+ private:
+  template <typename... Values>
+  std::string In(const Phrase& phrase, const Values&... values) const {
+    return Say(flags_.language, phrase, values...);
+  }
+
+  std::string Summary() const {
+    if (flags_.language == Language::kChinese) {
+      for (const ScheduleInChinese& row : kSchedulesInChinese) {
+        if (flags_.algorithm == row.name) return row.summary;
+      }
+    }
+    for (const ScheduleRow& row : ScheduleRows()) {
+      if (flags_.algorithm == row.name) return row.summary;
+    }
+    return "";
+  }
+
+  std::string Goal() const {
+    switch (collective_) {
+      case Collective::kAllReduce:
+        return In(kGoalAllReduce);
+      case Collective::kReduceScatter:
+        return In(kGoalReduceScatter);
+      case Collective::kAllGather:
+        return In(kGoalAllGather);
+      case Collective::kBroadcast:
+        return In(kGoalBroadcast, flags_.shape.root);
+    }
+    return "";
+  }
+
+  // "0+1", "0..3" for neighbours, "all", "-" for nothing.
+  std::string HoldingText(uint64_t holding) const {
+    const int ranks = schedule_.ranks();
+    if (holding == 0) return "-";
+    if (ranks > 1 && std::popcount(holding) == ranks) return In(kAll);
+    std::vector<std::string> parts;
+    for (int rank = 0; rank < ranks; ++rank) {
+      if ((holding >> rank & 1) == 0) continue;
+      int last = rank;
+      while (last + 1 < ranks && (holding >> (last + 1) & 1) != 0) ++last;
+      if (last - rank >= 2) {
+        parts.push_back(absl::StrCat(rank, "..", last));
+      } else {
+        for (int r = rank; r <= last; ++r) parts.push_back(absl::StrCat(r));
+      }
+      rank = last;
+    }
+    return absl::StrJoin(parts, "+");
+  }
+
+  // What one end says of a hop: what came, and what stands there after the round.
+  std::string HopText(const Hop& hop, const Playback& after) const {
+    std::vector<std::string> sums;
+    for (int chunk = hop.first_chunk; chunk < hop.first_chunk + hop.chunk_count; ++chunk) {
+      const std::string text = HoldingText(after.Holding(hop.to, chunk));
+      if (sums.empty() || sums.back() != text) sums.push_back(text);
+    }
+    const std::string chunks =
+        hop.chunk_count == 1 ? In(kChunkPhrase, hop.first_chunk)
+                             : In(kChunksPhrase, hop.first_chunk, hop.first_chunk + hop.chunk_count - 1);
+    return absl::StrFormat("  %2d -> %-2d  %s  %s\n", hop.from, hop.to, Padded(chunks, 12),
+                           In(hop.adds ? kAdded : kReplaced, absl::StrJoin(sums, ", ")));
+  }
+
+  std::string HoldingsTable(const Playback& playback) const {
+    std::vector<std::string> cells;
+    size_t width = 3;
+    for (int rank = 0; rank < schedule_.ranks(); ++rank) {
+      for (int chunk = 0; chunk < schedule_.chunks(); ++chunk) {
+        cells.push_back(HoldingText(playback.Holding(rank, chunk)));
+        width = std::max(width, TextColumns(cells.back()));
+      }
+    }
+    if (12 + schedule_.chunks() * static_cast<int>(width + 2) > kWidestTable) return "";
+    std::string text = PaddedLeft(In(kChunkHead), 10);
+    for (int chunk = 0; chunk < schedule_.chunks(); ++chunk)
+      absl::StrAppendFormat(&text, "  %*d", width, chunk);
+    text += "\n";
+    for (int rank = 0; rank < schedule_.ranks(); ++rank) {
+      absl::StrAppendFormat(&text, "  rank %3d", rank);
+      for (int chunk = 0; chunk < schedule_.chunks(); ++chunk) {
+        absl::StrAppend(&text, "  ", PaddedLeft(cells[rank * schedule_.chunks() + chunk], width));
+      }
+      text += "\n";
+    }
+    return text;
+  }
+
+  // "each 0.25 M (1.049 MB)", or by rank where they differ.
+  std::string PerRank(const std::vector<int64_t>& chunks) const {
+    if (std::ranges::min(chunks) == std::ranges::max(chunks)) {
+      return In(kEach, Part(chunks.front(), schedule_), BytesText(chunks.front(), schedule_, flags_.bytes));
+    }
+    std::vector<std::string> parts;
+    for (size_t rank = 0; rank < chunks.size(); ++rank) {
+      parts.push_back(absl::StrCat("rank ", rank, " ", Part(chunks[rank], schedule_)));
+    }
+    return absl::StrJoin(parts, ", ");
+  }
+
+  std::string TheoryText(const PlayedTraffic& traffic) const {
+    std::string text = absl::StrCat("\n", In(kCostHead), "\n");
+    const size_t wide = 27;
+    absl::StrAppend(&text, "  ", Padded(In(kCounted), wide), "  ", traffic.rounds, " a + ",
+                    Part(traffic.busiest_link, schedule_), "/B + ", Part(traffic.most_added, schedule_),
+                    " g\n");
+    const FormulaText* formula =
+        collective_ == Collective::kAllReduce ? FormulaOf(flags_.algorithm) : nullptr;
+    if (formula != nullptr) {
+      absl::StrAppend(&text, "  ", Padded(In(kTheory), wide), "  ", formula->latency, " + ", formula->bytes,
+                      " + ", formula->adding, "\n");
+    }
+    text += Wrap(In(kTermsNote), "  ");
+    if (flags_.algorithm == "double-binary-tree" && formula != nullptr) text += Wrap(In(kTreeNote), "  ");
+    if (flags_.algorithm == "halving-doubling" && formula != nullptr &&
+        !std::has_single_bit(unsigned(schedule_.ranks()))) {
+      text += Wrap(In(kFoldNote), "  ");
+    }
+    return text;
+  }
+
+  const ExplainFlags& flags_;
+  const Schedule& schedule_;
+  const Collective collective_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::string> Explain(const ExplainFlags& flags) {
+  PSRING_ASSIGN_OR_RETURN(const Collective collective, ParseCollective(flags.collective));
+  if (flags.shape.ranks > kMostPlayed) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "explain takes at most ", kMostPlayed, " workers; nobody reads the rounds of ", flags.shape.ranks));
+  }
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule,
+                          MakeSchedule(flags.algorithm, collective, flags.shape));
+  return Explanation(flags, *schedule, collective).Text();
+}
+
+std::string ExplainWords(Language language) {
+  std::string text;
+  for (const Word& word : kWords) text += Wrap(Say(language, word.meaning), Padded(word.word, 12));
+  return text;
+}
+
+}  // namespace psring

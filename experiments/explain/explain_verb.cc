@@ -1,0 +1,53 @@
+#include "experiments/explain/explain_verb.h"
+
+#include <cstdio>
+
+#include "CLI/CLI.hpp"
+#include "common/base/byte_size.h"
+#include "common/base/command_line.h"
+#include "experiments/explain/explain.h"
+#include "experiments/texts/language_flag.h"
+
+namespace psring {
+
+CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw) {
+  CLI::App* verb = app.add_subcommand(
+      "explain", "Print a schedule's rounds: who sends what to whom, what the sums become, what it costs");
+  verb->add_option("schedule", raw.algorithm,
+                   "ring, star, direct, ...: a wrong name lists them all; words: what psring's words mean")
+      ->required();
+  verb->add_option("--workers", raw.workers, "Ranks")->option_text("N [4]")->check(WholeNumber(1, 1'000'000));
+  verb->add_option("--collective", raw.collective,
+                   "all_reduce, reduce_scatter, all_gather or broadcast, as far as the schedule offers it")
+      ->option_text("NAME [all_reduce]");
+  verb->add_option("--size", raw.size, "Of the buffer: 4096, 4K, 1.5M")
+      ->option_text("BYTES [4M]")
+      ->check([](const std::string& text) { return std::string(ParseByteSize(text).status().message()); });
+  verb->add_option("--ranks_per_node", raw.ranks_per_node, "hierarchical: ranks that stand on one node")
+      ->option_text("G [1]")
+      ->check(WholeNumber(1, 1'000'000));
+  verb->add_option("--root", raw.root, "broadcast: whose values")
+      ->option_text("RANK [0]")
+      ->check(WholeNumber(0, 1'000'000));
+  AddLanguageFlag(*verb, raw.language, "en or zh");
+  return verb;
+}
+
+int RunExplain(const RawExplainFlags& raw) {
+  const Language language = LanguageOf(raw.language);
+  if (raw.algorithm == "words") {
+    std::fputs(ExplainWords(language).c_str(), stdout);
+    return 0;
+  }
+  const absl::StatusOr<std::string> text =
+      Explain({.algorithm = raw.algorithm,
+               .collective = raw.collective,
+               .shape = {.ranks = raw.workers, .ranks_per_node = raw.ranks_per_node, .root = raw.root},
+               .bytes = static_cast<int64_t>(ParseByteSize(raw.size).value_or(0)),
+               .language = language});
+  if (!text.ok()) return Fail("psring explain", std::string(text.status().message()), 2);
+  std::fputs(text->c_str(), stdout);
+  return 0;
+}
+
+}  // namespace psring

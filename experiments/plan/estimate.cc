@@ -1,0 +1,105 @@
+#include "experiments/plan/estimate.h"
+
+#include <algorithm>
+
+#include "common/base/delays.h"
+
+namespace psring {
+namespace {
+
+constexpr double kPayloadBytesPerS = 1.2e9;  // through the loopback, with adding and copying
+constexpr double kEvaluationShare = 0.4;     // a sample's forward pass, as a share of its time in training
+
+ServerPlace PlaceOf(const std::string& placement) {
+  if (placement == "dedicated") return ServerPlace::kDedicated;
+  return placement == "colocated" ? ServerPlace::kColocated : ServerPlace::kRank0;
+}
+
+// Slept in a step, by the worker that sleeps most.
+double DelaySeconds(const TrainingOptions& training, const Probe& probe) {
+  double slowest = 1;
+  if (const auto stragglers = ParseStragglers(training.straggler); stragglers.ok()) {
+    for (const Straggler& straggler : *stragglers) slowest = std::max(slowest, straggler.factor);
+  }
+  const auto jitter = ParseTimeDistribution(training.jitter_ms);
+  return (slowest - 1) * probe.step_s + (jitter.ok() ? 2e-3 * jitter->mean_ms() : 0);
+}
+
+}  // namespace
+
+double ExchangeBytes(const Configuration& configuration, int64_t elements) {
+  const bool halves = configuration.strategy.needs == StrategyNeeds::kProcessGroup &&
+                      configuration.training.wire != "float32";
+  return (halves ? 2.0 : 4.0) * static_cast<double>(elements);
+}
+
+CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
+  return {.scheme = scheme,
+          .workers = configuration.workers,
+          .place = PlaceOf(configuration.training.server_placement),
+          .pipelined = configuration.training.ps_schedule != "serial",
+          .servers = std::max(1, configuration.servers()),
+          .pushed = configuration.training.wire != "float32" && configuration.servers() > 0 ? 0.5 : 1.0};
+}
+
+double StepSeconds(const Configuration& configuration, const Probe& probe, int cores) {
+  if (configuration.simulated()) return probe.step_s * configuration.workers;  // one after the other
+  const double crowding =
+      configuration.training.workload.empty()
+          ? std::max(1.0, static_cast<double>(configuration.workers * configuration.training.threads) / cores)
+          : 1;
+  const double bytes = ExchangeBytes(configuration, probe.parameters);
+  double moved = 0;
+  if (configuration.strategy.needs == StrategyNeeds::kProcessGroup)
+    moved = 2 * (configuration.workers - 1) * bytes;
+  if (configuration.strategy.needs == StrategyNeeds::kParameterServer)
+    moved = 2 * configuration.workers * bytes;
+  double exchange_s = moved / kPayloadBytesPerS;
+  const std::optional<Scheme> scheme = SchemeOf(configuration.strategy);
+  if (probe.link && scheme && *scheme != Scheme::kNone) {
+    // Workers on one server queue up, whether they wait for one another or not.
+    CommPattern pattern = PatternOf(configuration, *scheme);
+    if (pattern.scheme == Scheme::kServerAsync) pattern.scheme = Scheme::kServerSync;
+    exchange_s += ExchangeSeconds(pattern, bytes, *probe.link);
+  }
+  return probe.step_s * crowding + exchange_s + DelaySeconds(configuration.training, probe);
+}
+
+double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores) {
+  return static_cast<double>(configuration.workers * WorkerBatch(configuration.training)) /
+         StepSeconds(configuration, probe, cores);
+}
+
+double LaunchOverheadSeconds(const Configuration& configuration, const Probe& probe, int cores) {
+  if (configuration.simulated()) return 0.1 + probe.launch_s;
+  return 0.1 + probe.launch_s * std::max(1.0, static_cast<double>(configuration.workers) / cores);
+}
+
+double EvaluationSeconds(const TrainingOptions& training, const Probe& probe) {
+  return kEvaluationShare * static_cast<double>(probe.test_samples) * probe.step_s /
+         static_cast<double>(WorkerBatch(training));
+}
+
+double ExpectedLaunchSeconds(const Configuration& configuration, const Probe& probe, int cores) {
+  const TrainingOptions& training = configuration.training;
+  const double step_s = StepSeconds(configuration, probe, cores);
+  double steps = static_cast<double>(training.steps);
+  if (steps == 0) {
+    const double samples = training.samples > 0 ? static_cast<double>(training.samples)
+                                                : (training.epochs > 0 ? training.epochs : 1) *
+                                                      static_cast<double>(probe.samples);
+    steps = samples / static_cast<double>(configuration.workers * WorkerBatch(training) *
+                                          std::max(1, training.micro_batches));
+  }
+  const double micro_batches = std::max(1, training.micro_batches);
+  double seconds = LaunchOverheadSeconds(configuration, probe, cores) +
+                   (steps + static_cast<double>(training.warmup_steps)) * step_s * micro_batches;
+  if (training.evaluate) {
+    const double evaluations =
+        training.eval_every > 0 ? 1 + steps / static_cast<double>(training.eval_every) : 1;
+    seconds += evaluations * EvaluationSeconds(training, probe);
+  }
+  return seconds;
+}
+
+}  // namespace psring

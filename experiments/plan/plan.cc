@@ -1,0 +1,394 @@
+#include "experiments/plan/plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "common/base/check.h"
+#include "common/base/delays.h"
+#include "experiments/plan/estimate.h"
+#include "experiments/stats/statistics.h"
+#include "experiments/texts/findings.h"
+#include "experiments/texts/plan.h"
+
+namespace psring {
+namespace {
+
+// What the default comparison runs.
+const char* const kDefaultCost[] = {"none", "ring", "ps-sync", "ps-async"};
+const char* const kDefaultAccuracy[] = {"single", "ring", "ps-async"};
+
+constexpr int kMostRounds = 12;
+constexpr double kCostShare = 0.55;       // of the time budget; the accuracy part has the rest
+constexpr double kMostCostShare = 0.75;   // if the cost part needs it for enough rounds
+constexpr double kMeasuredSeconds = 0.7;  // of one process's steps in a launch of the cost part
+
+absl::StatusOr<ModelInfo> ModelOf(const Catalog& catalog, const TrainingOptions& training,
+                                  int64_t parameters) {
+  if (training.workload.empty()) {
+    PSRING_ASSIGN_OR_RETURN(ModelInfo model, FindModel(catalog, training.model));
+    if (training.width == 0) return model;
+    absl::StrAppend(&model.name, " of width ", training.width);
+    model.parameters = parameters;
+    return model;
+  }
+  return ModelInfo{.name = absl::StrCat(training.workload, " (replayed)"), .parameters = parameters};
+}
+
+bool Contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::vector<std::string> CostStrategies(const CompareOptions& options, std::vector<std::string>& notes) {
+  std::vector<std::string> names = {"single"};
+  if (options.strategies.empty()) {
+    names.insert(names.end(), std::begin(kDefaultCost), std::end(kDefaultCost));
+    return names;
+  }
+  const bool only_single = options.strategies == std::vector<std::string>{"single"};
+  std::vector<std::string> added;
+  if (!Contains(options.strategies, "single")) added.push_back("single");
+  if (!only_single) names.push_back("none");
+  if (!only_single && !Contains(options.strategies, "none")) added.push_back("none");
+  for (const std::string& name : options.strategies) {
+    if (!Contains(names, name)) names.push_back(name);
+  }
+  if (!added.empty()) {
+    notes.push_back(Say(options.language, kReferencesAdded, Joined(options.language, added, kAnd)));
+  }
+  return names;
+}
+
+std::vector<std::string> AccuracyStrategies(const CompareOptions& options) {
+  if (options.strategies.empty()) return {std::begin(kDefaultAccuracy), std::end(kDefaultAccuracy)};
+  std::vector<std::string> names = {"single"};
+  for (const std::string& name : options.strategies) {
+    // Replicas that never meet have no common accuracy.
+    if (name != "none" && !Contains(names, name)) names.push_back(name);
+  }
+  return names;
+}
+
+// The largest count that has its cores and still synchronises something; else the smallest that synchronises.
+int AccuracyWorkers(const std::vector<int>& workers, int cores) {
+  int best = 0;
+  for (int count : workers) {
+    if (count >= 2 && count <= cores) best = std::max(best, count);
+  }
+  if (best > 0) return best;
+  for (int count : workers) {
+    if (count >= 2 && (best == 0 || count < best)) best = count;
+  }
+  return best > 0 ? best : workers.front();
+}
+
+absl::StatusOr<std::vector<Configuration>> Configurations(const std::vector<std::string>& strategies,
+                                                          const std::vector<int>& workers,
+                                                          const std::vector<int>& servers,
+                                                          const TrainingOptions& training,
+                                                          const Catalog& catalog, const Probe& probe,
+                                                          int cores) {
+  std::vector<Configuration> configurations;
+  for (int count : workers) {
+    for (const std::string& name : strategies) {
+      for (int server_count : servers) {
+        TrainingOptions of_one = training;
+        of_one.servers = server_count;
+        PSRING_ASSIGN_OR_RETURN(const Configuration configuration,
+                                MakeConfiguration(name, count, of_one, catalog, probe, cores));
+        const bool there =
+            std::any_of(configurations.begin(), configurations.end(),
+                        [&](const Configuration& other) { return other.folder() == configuration.folder(); });
+        if (!there) configurations.push_back(configuration);
+      }
+    }
+  }
+  std::stable_sort(configurations.begin(), configurations.end(),
+                   [](const Configuration& a, const Configuration& b) { return a.workers < b.workers; });
+  return configurations;
+}
+
+void PlanCost(const CompareOptions& options, const Probe& probe, int cores, Plan& plan) {
+  const TrainingOptions& training = options.training;
+  plan.warmup_steps = training.warmup_steps > 0 ? static_cast<int>(training.warmup_steps) : 3;
+  plan.steps = training.steps > 0 ? static_cast<int>(training.steps)
+                                  : std::clamp(static_cast<int>(kMeasuredSeconds / probe.step_s), 6, 40);
+  const auto round_seconds = [&] {
+    double sum = 0;
+    for (Configuration& configuration : plan.cost) {
+      configuration.training.warmup_steps = plan.warmup_steps;
+      configuration.training.steps = plan.steps;
+      sum += ExpectedLaunchSeconds(configuration, probe, cores);
+    }
+    return sum;
+  };
+  plan.round_s = round_seconds();
+  plan.rounds_fitted = options.repeats == 0;
+  plan.rounds = options.repeats;
+  if (!plan.rounds_fitted) return;
+  const double budget = kCostShare * options.time_budget_s;
+  // Too slow for enough rounds: shorter rounds before fewer ones, because only rounds make intervals.
+  while (training.steps == 0 && plan.steps > 6 && plan.round_s * kRoundsToNameAWinner > budget) {
+    plan.steps = std::max(6, plan.steps * 3 / 4);
+    plan.round_s = round_seconds();
+  }
+  // The trainings of the accuracy part take what is left, so they give way to the rounds that name a winner.
+  const bool room = plan.round_s * kRoundsToNameAWinner <= kMostCostShare * options.time_budget_s;
+  plan.rounds = std::clamp(static_cast<int>(budget / plan.round_s),
+                           room ? kRoundsToNameAWinner : kFewestRounds, kMostRounds);
+}
+
+void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, Plan& plan) {
+  const TrainingOptions& training = options.training;
+  plan.accuracy_repeats = std::max(1, options.repeats);
+  plan.accuracy_fitted = training.samples == 0 && training.epochs == 0;
+  double fixed_s = 0, per_sample_s = 0;
+  int64_t global_batch = 0;
+  const double evaluation_s = EvaluationSeconds(training, probe);
+  for (const Configuration& configuration : plan.accuracy) {
+    fixed_s += LaunchOverheadSeconds(configuration, probe, cores) + evaluation_s;
+    per_sample_s += 1 / SamplesPerSecond(configuration, probe, cores);
+    global_batch = std::max(global_batch, configuration.workers * WorkerBatch(configuration.training));
+  }
+  int64_t samples = training.samples;
+  if (plan.accuracy_fitted) {
+    const double left =
+        (options.time_budget_s - plan.rounds * plan.round_s) * 0.9 /
+            (plan.accuracy_repeats + (options.lrs.size() > 1 ? static_cast<double>(options.lrs.size()) : 0)) -
+        fixed_s;
+    const double epochs = left / per_sample_s / static_cast<double>(probe.samples);
+    const int64_t wanted = epochs >= 1
+                               ? probe.samples * static_cast<int64_t>(std::min(3.0, std::floor(epochs)))
+                               : static_cast<int64_t>(epochs * static_cast<double>(probe.samples));
+    samples = std::max(wanted, 20 * global_batch) / global_batch * global_batch;
+  } else if (samples == 0) {
+    samples = static_cast<int64_t>(training.epochs * static_cast<double>(probe.samples));
+  }
+  const double sweeps = options.lrs.size() > 1 ? static_cast<double>(options.lrs.size()) : 0;
+  plan.accuracy_s =
+      (fixed_s + per_sample_s * static_cast<double>(samples)) * (plan.accuracy_repeats + sweeps);
+  for (Configuration& configuration : plan.accuracy) {
+    configuration.training.steps = 0;
+    configuration.training.warmup_steps = 0;
+    if (plan.accuracy_fitted) configuration.training.samples = samples;
+    PlanCurve(static_cast<double>(samples), probe, configuration);
+  }
+}
+
+// A comparison has one --backend and one --fabric for all. --backend says who moves what ring or star
+// describe; a strategy that is somebody's own stays theirs. NCCL chooses its wires itself.
+void KeepWhatConcernsIt(Configuration& configuration) {
+  TrainingOptions& training = configuration.training;
+  const bool has_group = configuration.strategy.needs == StrategyNeeds::kProcessGroup;
+  if (!has_group || configuration.strategy.backend != "native") training.backend.clear();
+  if (configuration.strategy.single_process) {  // the reference: one worker, undisturbed
+    training.straggler = "none";
+    training.jitter_ms = "none";
+  }
+  const bool sends = configuration.strategy.needs != StrategyNeeds::kNothing;
+  if (!sends || configuration.backend() == "nccl") training.fabric = "auto";
+  if (configuration.strategy.needs != StrategyNeeds::kParameterServer) LeaveServersOut(training);
+  if (!sends) training.wire = "float32";
+  if (!IsAsynchronousServer(configuration.strategy)) training.staleness_lr = "none";
+}
+
+// What was done to the workers on purpose.
+void AddDisturbances(const CompareOptions& options, std::vector<std::string>& notes) {
+  const std::string text = DescribeDisturbances(options.training, options.language);
+  if (!text.empty()) notes.push_back(Say(options.language, kUndisturbedReference, text));
+}
+
+void AddWarnings(int cores, Language language, Plan& plan) {
+  int crowded = 0;
+  for (const Configuration& configuration : plan.cost) {
+    for (const std::string& warning : configuration.update.warnings) {
+      if (!Contains(plan.notes, warning)) plan.notes.push_back(warning);
+    }
+    if (configuration.oversubscribed) crowded = std::max(crowded, configuration.workers);
+  }
+  AddClippingNote(language, plan);
+  AddLayoutNote(language, plan);
+  if (crowded > 0) {
+    plan.notes.push_back(Say(language, kCrowdedNote, crowded, cores, cores == 1 ? "core" : "cores"));
+  }
+}
+
+}  // namespace
+
+void AddClippingNote(Language language, Plan& plan) {
+  const bool serves = std::any_of(plan.cost.begin(), plan.cost.end(), [](const Configuration& configuration) {
+    return configuration.servers() > 0 && configuration.training.clip_norm > 0;
+  });
+  if (!serves) return;
+  plan.notes.push_back(In(language, kClippingNote));
+}
+
+void AddLayoutNote(Language language, Plan& plan) {
+  int each = 1;
+  for (const Configuration& configuration : plan.cost) {
+    each = std::max(each, configuration.training.ranks_per_process);
+  }
+  if (each > 1) plan.notes.push_back(Say(language, kLayoutNote, each));
+}
+
+std::vector<std::string> DefaultStrategies() { return {std::begin(kDefaultCost), std::end(kDefaultCost)}; }
+
+std::string Configuration::name() const {
+  return absl::StrCat(strategy.name, " x ", workers,
+                      servers() > 1 ? absl::StrCat(" on ", servers(), " servers") : "");
+}
+
+void PlanCurve(double samples, const Probe& probe, Configuration& configuration) {
+  TrainingOptions& training = configuration.training;
+  if (training.eval_every > 0 || !training.evaluate) return;
+  // Points where they are cheap; a target is looked for with 5% of the training between two of them.
+  constexpr double kTargetPoints = 20;
+  constexpr double kSnapshotBytes = 512 << 20;  // that a live trainer keeps
+  const double kept = configuration.simulated()
+                          ? kTargetPoints
+                          : std::floor(kSnapshotBytes / (4.0 * static_cast<double>(probe.parameters)));
+  const double steps = samples / static_cast<double>(configuration.workers * WorkerBatch(training) *
+                                                     std::max(1, training.micro_batches));
+  const double train_s = steps * configuration.workers * probe.step_s;
+  const double spare = 0.1 * train_s / std::max(EvaluationSeconds(training, probe), 1e-9);
+  const double points = configuration.target_accuracy > 0 ? std::clamp(kept, 1.0, kTargetPoints)
+                                                          : std::clamp(std::floor(spare), 0.0, 4.0) + 1;
+  if (points > 1 && steps >= 2 * points) {
+    training.eval_every = static_cast<int64_t>(std::ceil(steps / points));
+  }
+}
+
+std::string DescribeDisturbances(const TrainingOptions& training, Language language) {
+  std::vector<std::string> parts;
+  const absl::StatusOr<std::vector<Straggler>> stragglers = ParseStragglers(training.straggler);
+  if (stragglers.ok()) {
+    for (const Straggler& straggler : *stragglers) {
+      parts.push_back(Say(language, kStragglerText, straggler.worker, straggler.factor));
+    }
+  }
+  const absl::StatusOr<TimeDistribution> jitter = ParseTimeDistribution(training.jitter_ms);
+  if (jitter.ok() && !jitter->is_zero()) {
+    parts.push_back(
+        Say(language, kJitterText, training.jitter_ms, absl::StrFormat("%.3g", jitter->mean_ms())));
+  }
+  return Joined(language, parts);
+}
+
+std::string Configuration::folder() const {
+  // "ps-ssp-2-4": a colon in a path is trouble for other tools.
+  return absl::StrCat(absl::StrReplaceAll(strategy.name, {{":", "-"}}), "-", workers,
+                      servers() > 1 ? absl::StrCat("-on-", servers()) : "");
+}
+
+absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int workers,
+                                                const TrainingOptions& training, const Catalog& catalog,
+                                                const Probe& probe, int cores) {
+  Configuration configuration;
+  PSRING_ASSIGN_OR_RETURN(configuration.strategy, FindStrategy(catalog, strategy));
+  PSRING_ASSIGN_OR_RETURN(configuration.model, ModelOf(catalog, training, probe.parameters));
+  const bool alone = configuration.strategy.single_process && !configuration.strategy.replicates;
+  configuration.workers = alone ? 1 : workers;
+  configuration.training = training;
+  if (configuration.strategy.replicates) configuration.training.replicas = workers;
+  // Fewer than would fill a process share one.
+  configuration.training.ranks_per_process = std::min(training.ranks_per_process, configuration.ranks());
+  configuration.training.strategy = configuration.strategy.name;
+  for (const UpdateRule& rule : probe.updates) {
+    if (rule.strategy == BaseName(strategy)) configuration.update = rule;
+  }
+  KeepWhatConcernsIt(configuration);
+  // Logical workers take no turns, and replayed computing takes no core.
+  configuration.oversubscribed = training.clock != "virtual" && training.workload.empty() &&
+                                 configuration.workers * training.threads > cores;
+  return configuration;
+}
+
+std::vector<int> DefaultWorkers(const TrainingOptions& training, int gpus) {
+  const bool on_gpus = training.device == "auto" || training.device == "cuda";
+  if (gpus < 2 || !on_gpus || training.oversubscribe || training.clock == "virtual") return {1, 2, 4};
+  std::vector<int> workers;
+  for (int count = 1; count < gpus; count *= 2) workers.push_back(count);
+  workers.push_back(gpus);
+  return workers;
+}
+
+std::string DeviceForAll(const TrainingOptions& training, const std::vector<int>& workers, int gpus) {
+  if (training.device != "auto" || training.oversubscribe || gpus == 0) return training.device;
+  const int most = workers.empty() ? 1 : *std::max_element(workers.begin(), workers.end());
+  return gpus >= most ? "auto" : "cpu";
+}
+
+absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& catalog, const Probe& probe,
+                              int cores) {
+  PSRING_CHECK(probe.step_s > 0 && probe.samples > 0);
+  Plan plan;
+  TrainingOptions cost_training = options.training;
+  cost_training.samples = 0;
+  cost_training.epochs = 0;
+  cost_training.evaluate = false;
+  cost_training.eval_every = 0;
+  PSRING_ASSIGN_OR_RETURN(plan.cost, Configurations(CostStrategies(options, plan.notes), options.workers,
+                                                    options.servers, cost_training, catalog, probe, cores));
+  // A row is of both parts.
+  for (Configuration& configuration : plan.cost) configuration.target_accuracy = options.target_accuracy;
+  PlanCost(options, probe, cores, plan);
+  plan.expected_s = plan.rounds * plan.round_s;
+  if (options.training.evaluate) {
+    // A budget of samples or epochs says that accuracy is the question: then every worker count is trained.
+    const bool asked =
+        !options.strategies.empty() && (options.training.samples > 0 || options.training.epochs > 0);
+    const std::vector<int> workers =
+        asked ? options.workers : std::vector<int>{AccuracyWorkers(options.workers, cores)};
+    PSRING_ASSIGN_OR_RETURN(
+        plan.accuracy, Configurations(AccuracyStrategies(options), workers, options.servers, options.training,
+                                      catalog, probe, cores));
+    for (Configuration& configuration : plan.accuracy) {
+      configuration.target_accuracy = options.target_accuracy;
+    }
+    PlanAccuracy(options, probe, cores, plan);
+    plan.expected_s += plan.accuracy_s;
+  }
+  AddWarnings(cores, options.language, plan);
+  AddDisturbances(options, plan.notes);
+  if (plan.expected_s > options.time_budget_s) {
+    plan.notes.push_back(In(options.language, kOverBudget));
+  }
+  return plan;
+}
+
+bool ShortenAccuracy(double left_s, double slowness, Plan& plan) {
+  const double needed_s = plan.accuracy_s * std::max(1.0, slowness);
+  if (!plan.accuracy_fitted || plan.accuracy.empty() || needed_s <= left_s) return false;
+  int64_t global_batch = 1;
+  for (const Configuration& configuration : plan.accuracy) {
+    global_batch = std::max(global_batch, configuration.workers * WorkerBatch(configuration.training));
+  }
+  const int64_t planned = plan.accuracy.front().training.samples;
+  const double share = std::clamp(left_s / needed_s, 0.0, 1.0);
+  const int64_t batches =
+      std::max<int64_t>(10, static_cast<int64_t>(share * static_cast<double>(planned)) / global_batch);
+  const int64_t samples = batches * global_batch;
+  if (samples >= planned) return false;
+  for (Configuration& configuration : plan.accuracy) {
+    configuration.training.samples = samples;
+    configuration.training.eval_every = configuration.training.eval_every * samples / planned;
+  }
+  return true;
+}
+
+std::vector<int> RoundOrder(int count, uint64_t seed, int round) {
+  std::vector<int> order(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) order[static_cast<size_t>(i)] = i;
+  std::mt19937_64 random(seed * 1000003 + static_cast<uint64_t>(round));
+  for (int i = count - 1; i > 0; --i) {
+    std::swap(order[static_cast<size_t>(i)], order[random() % static_cast<uint64_t>(i + 1)]);
+  }
+  return order;
+}
+
+}  // namespace psring

@@ -1,0 +1,167 @@
+// Whether what was asked for can be planned: bad input gets its line before anything starts.
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+#include "common/base/delays.h"
+#include "experiments/plan/plan.h"
+
+namespace psring {
+namespace {
+
+// What only some strategies understand must be understood by one of those that are named.
+absl::Status CheckServerFlags(const CompareOptions& options, const Catalog& catalog) {
+  const TrainingOptions& training = options.training;
+  const bool servers_given = options.servers != std::vector<int>{0};
+  if (servers_given && training.server_placement == "colocated") {
+    return absl::InvalidArgumentError(
+        "--server_placement colocated has one server beside each worker; leave --servers out");
+  }
+  const std::vector<int>& counts =
+      training.server_placement == "colocated" ? options.workers : options.servers;
+  const int most_servers = counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
+  bool any_server = false, any_asynchronous = false, any_sends = false;
+  for (const std::string& name : options.strategies.empty() ? DefaultStrategies() : options.strategies) {
+    PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));
+    if (strategy.needs == StrategyNeeds::kParameterServer) {
+      any_server = true;
+      TrainingOptions of_strategy = training;
+      of_strategy.strategy = name;
+      PSRING_RETURN_IF_ERROR(CheckRecovery(of_strategy, most_servers));
+    }
+    any_sends = any_sends || strategy.needs != StrategyNeeds::kNothing;
+    any_asynchronous = any_asynchronous || IsAsynchronousServer(strategy);
+    if (IsAsynchronousServer(strategy) && training.clip_norm > 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--clip_norm is for synchronous strategies, which have one gradient to clip; leave it out, or ",
+          name));
+    }
+  }
+  const char* server_flag = servers_given ? "--servers" : ServerFlagGiven(training);
+  if (!any_server && server_flag != nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        server_flag,
+        " is for the strategies that have servers (ps-sync and the like); name one, or leave it out"));
+  }
+  if (!any_sends && training.wire != "float32") {
+    return absl::InvalidArgumentError(
+        "--wire is of gradients on their way to others; name a strategy that sends any, or leave it out");
+  }
+  if (!any_asynchronous && training.staleness_lr != "none") {
+    return absl::InvalidArgumentError(
+        "--staleness_lr is for asynchronous strategies (ps-async, ps-ssp:K); name one, or leave it out");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckVirtualStrategy(const StrategyInfo& strategy, const TrainingOptions& training) {
+  if (training.clock != "virtual") return absl::OkStatus();
+  if (strategy.replicates) {
+    return absl::InvalidArgumentError(absl::StrCat("--clock virtual does not know how long the copies of ",
+                                                   strategy.name, " take; leave it out"));
+  }
+  if (strategy.needs != StrategyNeeds::kProcessGroup) return absl::OkStatus();
+  if (strategy.backend == "native" && absl::StartsWith(training.network_ms, kTracePrefix)) {
+    return absl::OkStatus();  // as long as the measured one took
+  }
+  const std::vector<std::string> known = {"ring", "direct", "halving-doubling"};
+  if (strategy.backend == "native" && std::ranges::count(known, strategy.algorithm) > 0)
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--clock virtual knows the time of ", absl::StrJoin(known, ", "),
+                   " (2(N-1)/N of a gradient's), not of ", strategy.name, "; take one of those"));
+}
+
+absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& catalog) {
+  for (const std::string& name : options.strategies) {
+    PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));
+    for (int count : options.workers) {
+      if (!strategy.number_below_workers || strategy.number < count) continue;
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s with %d %s: at most %d can be spare; leave %d out of --workers, or give a smaller %s", name,
+          count, count == 1 ? "worker" : "workers", count - 1, count, strategy.number_letter));
+    }
+    for (int count : options.workers) {
+      if (strategy.single_process) break;
+      PSRING_RETURN_IF_ERROR(CheckStragglers(options.training.straggler, count));
+    }
+    if (strategy.number_below_workers && options.training.drop_last == "false") {
+      return absl::InvalidArgumentError(absl::StrCat("--drop_last false counts every sample once, and ", name,
+                                                     " drops gradients; leave one of them out"));
+    }
+    if (options.training.micro_batches > 1 && name != "single") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--micro_batches is for the strategy single, which stands for many workers; ", name,
+                       " has workers of its own"));
+    }
+  }
+  for (int count : options.workers) {
+    if (!options.strategies.empty()) break;
+    PSRING_RETURN_IF_ERROR(CheckStragglers(options.training.straggler, count));
+  }
+  if (options.training.micro_batches > 1 && options.strategies.empty()) {
+    return absl::InvalidArgumentError("--micro_batches is for --strategies single alone");
+  }
+  if (options.training.workload.empty()) {
+    PSRING_RETURN_IF_ERROR(FindModel(catalog, options.training.model).status());
+  }
+  PSRING_RETURN_IF_ERROR(RequireData(catalog, options.training.data));
+  if (options.workers.empty()) return absl::InvalidArgumentError("--workers needs a number from 1 to 64");
+  const bool simulated = options.training.clock == "virtual";
+  const int most = simulated ? kMostLogicalWorkers : kMostWorkers;
+  for (int count : options.workers) {
+    if (count < 1 || count > most) {
+      return absl::InvalidArgumentError(absl::StrCat("--workers must be from 1 to ", most,
+                                                     simulated ? "" : " (256 with --clock virtual)", ", not ",
+                                                     count));
+    }
+  }
+  const int each = options.training.ranks_per_process;
+  for (int count : options.workers) {
+    if (count < each || count % each == 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--workers %d with --ranks_per_process %d: processes of %d ranks do not come to %d; "
+                        "give a multiple of %d, "
+                        "or fewer than that, who share one process",
+                        count, each, each, count, each));
+  }
+  PSRING_RETURN_IF_ERROR(CheckServerFlags(options, catalog));
+  if (options.repeats < 0) return absl::InvalidArgumentError("--repeats must not be negative");
+  return absl::OkStatus();
+}
+
+absl::Status CheckBatches(const CompareOptions& options, const Catalog& catalog, int64_t samples) {
+  const TrainingOptions& training = options.training;
+  bool one_process = !options.strategies.empty();
+  for (const std::string& name : options.strategies) {
+    PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));
+    one_process = one_process && strategy.single_process && !strategy.replicates;
+  }
+  for (int workers : one_process ? std::vector<int>{1} : options.workers) {
+    const int64_t shares = int64_t{workers} * training.micro_batches * training.accumulate;
+    if (training.drop_last == "false" || shares * training.batch <= samples) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--batch %d times %d %s is more than the %d samples there are", training.batch, shares,
+        shares > workers ? "micro-batches"
+        : shares == 1    ? "worker"
+                         : "workers",
+        samples));
+  }
+  return absl::OkStatus();
+}
+
+bool GoesBeyondOneGpu(const CompareOptions& options, int gpus) {
+  const TrainingOptions& training = options.training;
+  const bool on_gpu = training.device != "cpu" && !training.oversubscribe && training.workload.empty() &&
+                      training.clock != "virtual";
+  return gpus == 1 && on_gpu &&
+         std::any_of(options.workers.begin(), options.workers.end(), [](int count) { return count > 1; });
+}
+
+}  // namespace psring

@@ -1,0 +1,115 @@
+#include "experiments/plan/virtual_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/check.h"
+#include "common/base/delays.h"
+#include "experiments/plan/estimate.h"
+#include "experiments/texts/plan.h"
+
+namespace psring {
+namespace {
+
+bool Names(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Processor time of one configuration's training on `samples` samples.
+double TrainingSeconds(const Configuration& configuration, const Probe& probe, double samples) {
+  return samples / static_cast<double>(WorkerBatch(configuration.training)) * probe.step_s +
+         LaunchOverheadSeconds(configuration, probe, 1);
+}
+
+}  // namespace
+
+absl::Status CheckVirtualOptions(const CompareOptions& options, const Catalog& catalog) {
+  if (!options.training.backend.empty()) {
+    return absl::InvalidArgumentError(
+        "--backend with --clock virtual: nobody's library runs there; leave it out");
+  }
+  if (options.training.compute_ms.empty()) return absl::OkStatus();
+  for (const std::string& name : options.strategies) {
+    PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));
+    PSRING_RETURN_IF_ERROR(CheckVirtualStrategy(strategy, options.training));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalog& catalog,
+                                     const Probe& probe, int cores) {
+  Plan plan{.simulated = true};
+  TrainingOptions training = options.training;
+  if (training.samples > 0 || training.epochs > 0) training.steps = 0;
+  std::vector<std::string> names = options.strategies;
+  if (names.empty()) names = {"ring", "ps-sync", "ps-async"};
+  if (!Names(names, "single")) {
+    names.insert(names.begin(), "single");
+    plan.notes.push_back(In(options.language, kSingleAdded));
+  }
+  if (training.compute_ms.empty()) {
+    training.compute_ms = absl::StrFormat("%.4g", 1e3 * probe.step_s);
+    plan.notes.push_back(
+        absl::StrCat("a step's computing takes ", training.compute_ms,
+                     " ms, as measured just now; give --compute_ms to make times repeatable"));
+  }
+  int64_t global_batch = 0;
+  for (const int workers : options.workers) {
+    for (const std::string& name : names) {
+      PSRING_ASSIGN_OR_RETURN(Configuration configuration,
+                              MakeConfiguration(name, workers, training, catalog, probe, cores));
+      PSRING_RETURN_IF_ERROR(CheckVirtualStrategy(configuration.strategy, training));
+      configuration.target_accuracy = options.target_accuracy;
+      // Replicas that never meet have no common accuracy.
+      if (name == "none") configuration.training.evaluate = false;
+      const bool there = std::any_of(plan.cost.begin(), plan.cost.end(), [&](const Configuration& other) {
+        return other.folder() == configuration.folder();
+      });
+      if (there) continue;
+      global_batch = std::max(global_batch, configuration.workers * WorkerBatch(training));
+      plan.cost.push_back(configuration);
+    }
+  }
+  plan.rounds = std::max(1, options.repeats);
+  const double trainings = plan.rounds + static_cast<double>(options.lrs.size() > 1 ? options.lrs.size() : 0);
+  int64_t samples = training.samples;
+  if (samples == 0 && training.epochs > 0) {
+    samples = static_cast<int64_t>(training.epochs * static_cast<double>(probe.samples));
+  }
+  const bool fitted = samples == 0 && training.steps == 0;
+  if (fitted) {
+    double per_sample_s = 0, fixed_s = 0;
+    for (const Configuration& configuration : plan.cost) {
+      per_sample_s += probe.step_s / static_cast<double>(WorkerBatch(training));
+      fixed_s += TrainingSeconds(configuration, probe, 0) + EvaluationSeconds(training, probe);
+    }
+    const double fits = (0.8 * options.time_budget_s / trainings - fixed_s) / per_sample_s;
+    const int64_t batches = static_cast<int64_t>(std::max(fits, 0.0)) / global_batch;
+    const int64_t most = std::max<int64_t>(3 * probe.samples / global_batch, 20);
+    samples = global_batch * std::clamp<int64_t>(batches, 20, most);
+  }
+  for (Configuration& configuration : plan.cost) {
+    if (fitted) configuration.training.samples = samples;
+    const int64_t total =
+        samples > 0 ? samples : configuration.training.steps * configuration.workers * WorkerBatch(training);
+    PlanCurve(static_cast<double>(total), probe, configuration);
+    plan.round_s += ExpectedLaunchSeconds(configuration, probe, cores);
+  }
+  plan.expected_s = trainings * plan.round_s;
+  for (const Configuration& configuration : plan.cost) {
+    for (const std::string& warning : configuration.update.warnings) {
+      if (!Names(plan.notes, warning)) plan.notes.push_back(warning);
+    }
+  }
+  if (const std::string text = DescribeDisturbances(training, options.language); !text.empty()) {
+    plan.notes.push_back(Say(options.language, kUndisturbedReference, text));
+  }
+  if (plan.expected_s > options.time_budget_s) {
+    plan.notes.push_back(In(options.language, kOverBudgetSimulated));
+  }
+  return plan;
+}
+
+}  // namespace psring

@@ -1,0 +1,114 @@
+#include "experiments/runs/manifest.h"
+
+#include <nlohmann/json.hpp>
+
+#include "common/base/version.h"
+#include "experiments/host/build_info.h"
+
+namespace psring {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json Configurations(const std::vector<Configuration>& configurations) {
+  Json list = Json::array();
+  for (const Configuration& configuration : configurations) {
+    list.push_back({{"strategy", configuration.strategy.name},
+                    {"workers", configuration.workers},
+                    {"servers", configuration.servers()},
+                    {"optimizer", configuration.update.optimizer},
+                    {"lr", configuration.update.lr},
+                    {"momentum", configuration.update.momentum},
+                    // What to give to `trainer` to have the same: flags at their default are left out.
+                    {"trainer_flags", TrainingArguments(configuration.training)}});
+  }
+  return list;
+}
+
+Json Marks(const std::vector<FileMark>& marks) {
+  Json list = Json::array();
+  for (const FileMark& mark : marks) list.push_back({{"path", mark.path}, {"hash", mark.hash}});
+  return list;
+}
+
+}  // namespace
+
+std::string ManifestJson(const Manifest& manifest) {
+  const Machine& machine = manifest.machine;
+  Json json = {{"schema_version", 1},
+               {"run_id", manifest.run_id},
+               {"verb", manifest.verb},
+               {"command_line", manifest.command_line},
+               {"settled", manifest.provenance.settled},
+               {"working_directory", manifest.provenance.working_directory},
+               {"started_utc", manifest.started_utc},
+               {"finished", manifest.wall_s > 0},
+               {"wall_s", manifest.wall_s},
+               {"versions",
+                {{"psring", kVersion},
+                 {"revision", kRevision},
+                 {"compiler", __VERSION__},
+                 {"cuda", kBuiltWithCuda},
+                 {"cudnn", kBuiltWithCudnn},
+                 {"nccl", kBuiltWithNccl},
+                 {"gloo", kBuiltWithGloo},
+                 {"mpi", kBuiltWithMpi}}},
+               {"machine",
+                {{"host", machine.host},
+                 {"cores", machine.cores},
+                 {"cpu", machine.cpu_model},
+                 {"memory_mb", machine.memory_mb},
+                 {"system", machine.system},
+                 {"kernel", machine.kernel},
+                 {"gpu_convolutions", machine.gpu_convolutions}}},
+               {"binaries", Marks(manifest.provenance.binaries)},
+               {"inputs", Marks(manifest.provenance.inputs)},
+               {"link", {{"shaping", ShapingName(manifest.link.shaping)}}}};
+  if (!manifest.provenance.data_hash.empty()) {
+    json["data"] = {{"hash", manifest.provenance.data_hash},
+                    {"trainer_flags", manifest.provenance.data_flags}};
+  }
+  const LinkReport& link = manifest.link;
+  if (link.shaping != Shaping::kNone) {
+    json["link"].update({{"mbps", link.mbps()},
+                         {"latency_ms", link.latency_s * 1e3},
+                         {"burst_bytes", link.burst_bytes},
+                         {"congestion_control", link.congestion_control},
+                         {"queueing", link.in_turn ? "in turn" : "first in, first out"}});
+    Json apart = Json::array();
+    for (double bits_per_s : link.links) apart.push_back(bits_per_s / 1e6);
+    // Payload in Mbit/s.
+    json["link"]["preflight"] = {{"slowest_without_limit_mbps", link.capacity / 1e6},
+                                 {"each_link_mbps", apart},
+                                 {"slowest_of_ring_mbps", link.ring / 1e6},
+                                 {"incast_mbps", link.incast / 1e6},
+                                 {"basis", "measured"}};
+    if (manifest.wires) {
+      json["link"]["wires"] = {{"latency_us", manifest.wires->latency_s * 1e6},
+                               {"mb_per_s", manifest.wires->bytes_per_s / 1e6},
+                               {"add_gb_per_s", 1e-9 / manifest.wires->add_s_per_byte},
+                               {"update_gb_per_s", 1e-9 / manifest.wires->update_s_per_byte},
+                               {"basis", "measured"}};
+    }
+  } else if (manifest.wires) {
+    json["link"]["loopback"] = {{"latency_us", manifest.wires->latency_s * 1e6},
+                                {"connection_mb_per_s", manifest.wires->bytes_per_s / 1e6},
+                                {"all_connections_mb_per_s", manifest.wires->medium_bytes_per_s / 1e6},
+                                {"add_gb_per_s", 1e-9 / manifest.wires->add_s_per_byte},
+                                {"basis", "measured"}};
+  }
+  json["notes"] = manifest.plan.notes;
+  if (manifest.plan.cost.empty()) return json.dump(2) + "\n";  // nothing was trained
+  json["cost"] = {{"rounds_planned", manifest.plan.rounds},
+                  {"rounds_done", manifest.rounds_done},
+                  {"warmup_steps", manifest.plan.warmup_steps},
+                  {"steps", manifest.plan.steps},
+                  {"configurations", Configurations(manifest.plan.cost)}};
+  json["accuracy"] = {{"trainings_each", manifest.plan.accuracy_repeats},
+                      {"configurations", Configurations(manifest.plan.accuracy)}};
+  json["disturbances"] = {{"straggler", manifest.disturbances.straggler},
+                          {"jitter_ms", manifest.disturbances.jitter_ms}};
+  return json.dump(2) + "\n";
+}
+
+}  // namespace psring

@@ -1,0 +1,31 @@
+// manifest.json: everything a reader needs to run the same again, and to know on what it was run.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiments/host/machine.h"
+#include "experiments/plan/plan.h"
+#include "experiments/runs/provenance.h"
+#include "experiments/theory/cost_model.h"
+#include "experiments/virtual_cluster/link.h"
+
+namespace psring {
+
+struct Manifest {
+  std::string run_id, verb;
+  std::vector<std::string> command_line;
+  std::string started_utc;
+  Machine machine;
+  std::optional<Wires> wires;
+  LinkReport link;
+  Plan plan;
+  TrainingOptions disturbances;  // what was asked for: of it --straggler and --jitter_ms
+  Provenance provenance;
+  int rounds_done = 0;
+  double wall_s = 0;  // 0: not finished
+};
+std::string ManifestJson(const Manifest& manifest);
+
+}  // namespace psring

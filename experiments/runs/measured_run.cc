@@ -1,0 +1,130 @@
+#include "experiments/runs/measured_run.h"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+#include "common/base/delays.h"
+#include "experiments/runs/run_folder.h"
+#include "experiments/summary/waiting.h"
+
+namespace psring {
+
+absl::StatusOr<StepTimes> TimesOf(const StrategyInfo& strategy, const LaunchNote& note,
+                                  const RunRecords& records) {
+  PSRING_ASSIGN_OR_RETURN(const std::vector<Straggler> stragglers,
+                          ParseStragglers(FlagOf(note, "--straggler", "none")));
+  PSRING_ASSIGN_OR_RETURN(const TimeDistribution jitter,
+                          ParseTimeDistribution(FlagOf(note, "--jitter_ms", "none")));
+  uint64_t seed = TrainingOptions().seed;
+  (void)absl::SimpleAtoi(FlagOf(note, "--seed", ""), &seed);
+  const std::vector<std::vector<StepWait>> waits = WaitsOf(strategy, records);
+  StepTimes times;
+  for (size_t rank = 0; rank < records.steps.size(); ++rank) {
+    WorkerTimes& worker = times.workers.emplace_back();
+    const double factor = SlownessOf(stragglers, static_cast<int>(rank));
+    const StepRecord* before = nullptr;
+    for (size_t i = 0; i < records.steps[rank].size(); ++i) {
+      const StepRecord& step = records.steps[rank][i];
+      if (step.warmup) continue;
+      // What a worker does between two steps is time too.
+      const int64_t begin = before == nullptr ? step.begin_ns : OverNs(*before);
+      const double ready_ms = 1e-6 * static_cast<double>(ReadyNs(step) - begin);
+      double own_ms = step.compute_ms - step.delay_ms;
+      if (factor > 1) {
+        const double jitter_ms = DrawMs(jitter, seed, TimeUse::kJitter, static_cast<int>(rank), step.step);
+        own_ms = std::min(own_ms, (step.delay_ms - jitter_ms) / (factor - 1));
+      }
+      worker.compute_ms.push_back(std::max(0.0, own_ms));
+      worker.other_ms.push_back(std::max(0.0, ready_ms - step.delay_ms - worker.compute_ms.back()));
+      worker.exchange_ms.push_back(waits[rank][i].exchange_ms);
+      before = &step;
+    }
+    if (worker.steps() == 0) {
+      return absl::DataLossError(absl::StrCat("worker ", rank, " left no measured step"));
+    }
+  }
+  return times;
+}
+
+absl::StatusOr<MeasuredRun> MeasuredRun::Open(const std::string& path, const Catalog& catalog) {
+  MeasuredRun run;
+  run.path_ = path;
+  PSRING_ASSIGN_OR_RETURN(const std::vector<LaunchNote> notes, ListLaunches(path));
+  for (const LaunchNote& note : notes) {
+    if (FlagOf(note, "--clock", "wall") != "wall") continue;
+    PSRING_ASSIGN_OR_RETURN(StrategyInfo strategy, FindStrategy(catalog, note.strategy));
+    run.launches_.push_back({note, std::move(strategy)});
+  }
+  if (run.launches_.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", path, "' was simulated itself; name a run with --clock wall"));
+  }
+  return run;
+}
+
+std::string MeasuredRun::straggler() const {
+  for (const Launch& launch : launches_) {
+    const std::string value = FlagOf(launch.note, "--straggler", "none");
+    if (value != "none") return value;
+  }
+  return "none";
+}
+
+std::string MeasuredRun::jitter_ms() const {
+  for (const Launch& launch : launches_) {
+    const std::string value = FlagOf(launch.note, "--jitter_ms", "none");
+    if (value != "none") return value;
+  }
+  return "none";
+}
+
+absl::StatusOr<StepTimes> MeasuredRun::TimesFor(const Configuration& configuration, bool any_kind,
+                                                std::string& which) const {
+  const StrategyInfo& wanted = configuration.strategy;
+  using Fits = std::function<bool(const Launch&)>;
+  const Fits same_kind = [&](const Launch& launch) { return launch.strategy.needs == wanted.needs; };
+  const Fits same_count = [&](const Launch& launch) {
+    return same_kind(launch) && launch.note.workers == configuration.workers;
+  };
+  const Fits same = [&](const Launch& launch) {
+    return same_count(launch) && launch.note.strategy == wanted.name;
+  };
+  const Fits any = [&](const Launch&) { return any_kind; };
+  for (const Fits& fits : {same, same_count, same_kind, any}) {
+    const auto first = std::find_if(launches_.begin(), launches_.end(), fits);
+    if (first == launches_.end()) continue;
+    StepTimes times;
+    for (const Launch& launch : launches_) {
+      if (launch.note.strategy != first->note.strategy || launch.note.workers != first->note.workers)
+        continue;
+      PSRING_ASSIGN_OR_RETURN(const RunRecords records,
+                              ReadRecords(launch.note.folder, launch.note.workers, /*servers=*/0));
+      PSRING_ASSIGN_OR_RETURN(const StepTimes part, TimesOf(launch.strategy, launch.note, records));
+      times.workers.resize(part.workers.size());
+      for (size_t worker = 0; worker < part.workers.size(); ++worker) {
+        const auto append = [](std::vector<double>& to, const std::vector<double>& from) {
+          to.insert(to.end(), from.begin(), from.end());
+        };
+        append(times.workers[worker].compute_ms, part.workers[worker].compute_ms);
+        append(times.workers[worker].other_ms, part.workers[worker].other_ms);
+        append(times.workers[worker].exchange_ms, part.workers[worker].exchange_ms);
+      }
+    }
+    which = absl::StrCat(first->note.strategy, " x ", first->note.workers);
+    return times;
+  }
+  std::set<std::string> there;
+  for (const Launch& launch : launches_) {
+    there.insert(absl::StrCat(launch.note.strategy, " x ", launch.note.workers));
+  }
+  return absl::NotFoundError(absl::StrCat("'", path_, "' has no times for ", configuration.name(),
+                                          ": it measured ", absl::StrJoin(there, ", "), "; leave ",
+                                          wanted.name, " out, or give --compute_ms and --network_ms"));
+}
+
+}  // namespace psring

@@ -1,0 +1,57 @@
+#include "experiments/runs/provenance.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/io/checkpoint_folder.h"
+#include "common/io/files.h"
+#include "common/io/hash.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The file that stands for an input: itself, or of a folder the one that says what is in it; empty: there is
+// none, as for names of what is built in.
+fs::path StandsFor(const fs::path& input) {
+  std::error_code error;
+  if (!fs::is_directory(input, error)) return fs::is_regular_file(input, error) ? input : "";
+  for (const char* name : {"manifest.json", kPositionFile}) {
+    if (fs::exists(input / name, error)) return input / name;
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<FileMark> MarkFile(const std::string& path) {
+  PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
+  return FileMark{path, HashBytes(bytes.data(), bytes.size())};
+}
+
+absl::StatusOr<Provenance> DescribeProvenance(const std::vector<std::string>& binaries,
+                                              const std::vector<std::string>& inputs) {
+  Provenance provenance;
+  std::error_code error;
+  provenance.working_directory = fs::current_path(error).string();
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  if (error) return absl::InternalError(absl::StrCat("cannot read /proc/self/exe: ", error.message()));
+  std::vector<std::string> programs = {self.string()};
+  programs.insert(programs.end(), binaries.begin(), binaries.end());
+  for (const std::string& program : programs) {
+    PSRING_ASSIGN_OR_RETURN(FileMark mark, MarkFile(program));
+    mark.path = fs::path(program).filename().string();
+    provenance.binaries.push_back(std::move(mark));
+  }
+  for (const std::string& input : inputs) {
+    const fs::path file = StandsFor(input);
+    if (input.empty() || file.empty()) continue;
+    PSRING_ASSIGN_OR_RETURN(provenance.inputs.emplace_back(), MarkFile(fs::absolute(file, error).string()));
+  }
+  return provenance;
+}
+
+}  // namespace psring

@@ -1,0 +1,206 @@
+#include "experiments/runs/recorded_run.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "common/base/command_line.h"
+#include "common/base/delays.h"
+
+namespace psring {
+namespace {
+
+// Somebody else may have written it: nothing here throws.
+using Json = nlohmann::ordered_json;
+
+constexpr int kLayout = 1;
+
+std::string TextAt(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+std::vector<std::string> WordsAt(const Json& json, const char* key) {
+  std::vector<std::string> words;
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_array()) return words;
+  for (const Json& word : *found) {
+    if (word.is_string()) words.push_back(word.get<std::string>());
+  }
+  return words;
+}
+
+std::vector<FileMark> MarksAt(const Json& json, const char* key) {
+  std::vector<FileMark> marks;
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_array()) return marks;
+  for (const Json& mark : *found) {
+    if (mark.is_object()) marks.push_back({TextAt(mark, "path"), TextAt(mark, "hash")});
+  }
+  return marks;
+}
+
+// One flag as it was typed, with its value where that follows it.
+struct Flag {
+  std::string name;  // canonical, without dashes
+  std::string value;
+  std::vector<std::string> words;  // as typed
+};
+
+// `takes_value`: names of flags whose value may be the next word.
+std::vector<Flag> FlagsOf(const std::vector<std::string>& words, const std::set<std::string>& takes_value) {
+  std::vector<Flag> flags;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    Flag flag{.words = {word}};
+    if (word.starts_with("--")) {
+      const size_t equals = word.find('=');
+      flag.name = CanonicalWord(word.substr(2, equals == std::string::npos ? equals : equals - 2));
+      if (equals != std::string::npos) flag.value = word.substr(equals + 1);
+    } else if (word.size() >= 2 && word[0] == '-') {
+      flag.name = word.substr(1, 1);  // "-J out.json", "-Jout.json"
+      flag.value = word.substr(2);
+    }
+    const bool alone = word.find('=') == std::string::npos && flag.value.empty();
+    if (alone && takes_value.contains(flag.name) && i + 1 < words.size()) {
+      flag.value = words[++i];
+      flag.words.push_back(flag.value);
+    }
+    flags.push_back(std::move(flag));
+  }
+  return flags;
+}
+
+// Where a run writes beside its own folder: by flag, and by verb where a name means two things.
+bool IsOutput(const std::string& verb, const std::string& name) {
+  if (verb == "bench") return name == "out" || name == "J" || name == "output_file" || name == "profile";
+  return name == "out" || name == "checkpoint_dir";
+}
+
+const std::set<std::string>& PathFlags() {
+  static const auto* const names = new std::set<std::string>(
+      {"workload", "data_dir", "like", "cluster", "profile", "compute_ms", "network_ms", "plan_of"});
+  return *names;
+}
+
+// `value` of a flag in PathFlags, named from anywhere. A built-in name stays as it is.
+std::string Absolute(const std::string& value, const std::string& name, const std::string& directory) {
+  const bool trace = absl::StartsWith(value, kTracePrefix);
+  if ((name == "compute_ms" || name == "network_ms") && !trace) return value;
+  if ((name == "workload" || name == "cluster") && value.find('/') == std::string::npos &&
+      !absl::EndsWith(value, ".csv") && !absl::EndsWith(value, ".json")) {
+    return value;
+  }
+  const std::string path = trace ? value.substr(std::string(kTracePrefix).size()) : value;
+  const std::string full = (std::filesystem::path(directory) / path).lexically_normal().string();
+  return trace ? absl::StrCat(kTracePrefix, full) : full;
+}
+
+std::string Brief(const Json& json) { return json.is_string() ? json.get<std::string>() : json.dump(); }
+
+}  // namespace
+
+absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) return absl::InvalidArgumentError("its manifest.json is broken: no JSON object");
+  const auto layout = json.find("schema_version");
+  if (layout == json.end() || *layout != kLayout) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("its manifest has layout ", layout == json.end() ? "none" : layout->dump(),
+                     ", and this psring knows ", kLayout, "; take the psring that made it"));
+  }
+  RecordedRun run{.verb = TextAt(json, "verb"), .command_line = WordsAt(json, "command_line"), .json = text};
+  if (run.command_line.size() < 2 || run.command_line[1] != run.verb ||
+      (run.verb != "compare" && run.verb != "train" && run.verb != "bench" && run.verb != "predict")) {
+    return absl::InvalidArgumentError(
+        "its manifest holds no command line of compare, train, bench or predict");
+  }
+  run.provenance = {.working_directory = TextAt(json, "working_directory"),
+                    .binaries = MarksAt(json, "binaries"),
+                    .inputs = MarksAt(json, "inputs"),
+                    .settled = WordsAt(json, "settled")};
+  if (const auto data = json.find("data"); data != json.end() && data->is_object()) {
+    run.provenance.data_flags = WordsAt(*data, "trainer_flags");
+    run.provenance.data_hash = TextAt(*data, "hash");
+  }
+  if (run.provenance.working_directory.empty() || run.provenance.binaries.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("an earlier psring made it, and did not keep on what; what was typed then: ",
+                     ShellText(run.command_line)));
+  }
+  for (const Flag& flag : FlagsOf(run.command_line, {})) {
+    if (flag.name != "nnodes") continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "it ran on several machines; start the same on each of them again: ", ShellText(run.command_line)));
+  }
+  return run;
+}
+
+Rerun MakeRerun(const RecordedRun& recorded, const std::string& run, const std::string& out) {
+  std::set<std::string> takes_value = PathFlags();
+  takes_value.insert({"out", "J", "output_file", "checkpoint_dir", "resume"});
+  std::set<std::string> replaced = {"resume", "plan_of"};
+  for (const Flag& flag : FlagsOf(recorded.provenance.settled, {})) replaced.insert(flag.name);
+  takes_value.insert(replaced.begin(), replaced.end());
+
+  Rerun rerun{.arguments = {recorded.verb}};
+  const std::vector<std::string> typed(recorded.command_line.begin() + 2, recorded.command_line.end());
+  for (const Flag& flag : FlagsOf(typed, takes_value)) {
+    if (IsOutput(recorded.verb, flag.name)) {
+      if (flag.name != "out") rerun.left_out.push_back(ShellText(flag.words));
+    } else if (replaced.contains(flag.name)) {
+      continue;
+    } else if (PathFlags().contains(flag.name)) {
+      rerun.arguments.push_back(absl::StrCat(
+          "--", flag.name, "=", Absolute(flag.value, flag.name, recorded.provenance.working_directory)));
+    } else {
+      rerun.arguments.insert(rerun.arguments.end(), flag.words.begin(), flag.words.end());
+    }
+  }
+  const std::vector<std::string>& settled = recorded.provenance.settled;
+  rerun.arguments.insert(rerun.arguments.end(), settled.begin(), settled.end());
+  if (recorded.verb == "compare" || recorded.verb == "train") {
+    rerun.arguments.push_back(absl::StrCat("--plan_of=", run));
+  }
+  if (!out.empty()) rerun.arguments.push_back(absl::StrCat("--out=", out));
+  return rerun;
+}
+
+std::vector<std::string> Differences(const RecordedRun& recorded, const std::string& now) {
+  const Json then = Json::parse(recorded.json, nullptr, false), here = Json::parse(now, nullptr, false);
+  std::vector<std::string> lines;
+  for (const auto& [part, name] : {std::pair{"machine", "machine"}, {"versions", "psring"}}) {
+    if (!then.contains(part) || !then[part].is_object() || !here.contains(part)) continue;
+    for (const auto& [key, value] : here[part].items()) {
+      const auto was = then[part].find(key);
+      if (was == then[part].end() || *was == value) continue;
+      lines.push_back(absl::StrCat(name, ": ", key, " ", Brief(*was), " then, ", Brief(value), " now"));
+    }
+  }
+  std::vector<std::string> programs;
+  for (const FileMark& mark : MarksAt(here, "binaries")) {
+    for (const FileMark& was : recorded.provenance.binaries) {
+      if (was.path == mark.path && was.hash != mark.hash) programs.push_back(mark.path);
+    }
+  }
+  if (!programs.empty()) {
+    lines.push_back(absl::StrCat("programs: ", absl::StrJoin(programs, ", "), " built from something else"));
+  }
+  return lines;
+}
+
+std::string ShellText(const std::vector<std::string>& words) {
+  return absl::StrJoin(words, " ", [](std::string* out, const std::string& word) {
+    const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+      return std::isalnum(c) != 0 || absl::StrContains("-_=.,:/+@%", std::string(1, static_cast<char>(c)));
+    });
+    absl::StrAppend(out, plain ? word : absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'"));
+  });
+}
+
+}  // namespace psring

@@ -1,0 +1,297 @@
+#include "experiments/runs/run_files.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/io/csv.h"
+
+namespace psring {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Enough digits for a figure, few enough to read.
+std::string Number(double value) { return std::isfinite(value) ? absl::StrFormat("%.6g", value) : ""; }
+
+std::string CellText(const Cell& cell) {
+  struct Visitor {
+    std::string operator()(std::monostate) const { return ""; }
+    std::string operator()(bool value) const { return value ? "true" : "false"; }
+    std::string operator()(int64_t value) const { return absl::StrCat(value); }
+    std::string operator()(double value) const {
+      // Bytes are exact: no rounding to six digits where the value is a whole number.
+      return value == std::floor(value) && std::abs(value) < 1e15 ? absl::StrFormat("%.0f", value)
+                                                                  : Number(value);
+    }
+    std::string operator()(const std::string& value) const { return value; }
+  };
+  return std::visit(Visitor(), cell.value);
+}
+
+Json CellJson(const Cell& cell) {
+  struct Visitor {
+    Json operator()(std::monostate) const { return nullptr; }
+    Json operator()(bool value) const { return value; }
+    Json operator()(int64_t value) const { return value; }
+    Json operator()(double value) const { return value; }
+    Json operator()(const std::string& value) const { return value; }
+  };
+  return std::visit(Visitor(), cell.value);
+}
+
+// Each worker's figures: how long it waited, how late its gradients were.
+Json WorkersJson(const SummaryRow& row) {
+  const char* measured = BasisName(row.TimeBasis());
+  Json list = Json::array();
+  for (size_t rank = 0; rank < row.mean.workers.size(); ++rank) {
+    const WorkerFigures& worker = row.mean.workers[rank];
+    Json figures = {{"worker", rank},
+                    {"steps", worker.steps},
+                    {"step_ms", worker.step_ms},
+                    {"compute_ms", worker.compute_ms},
+                    {"delay_ms", worker.delay_ms},
+                    {"exposed_comm_ms", worker.exposed_comm_ms},
+                    {"wait_ms", worker.wait_ms},
+                    {"waited_s", worker.waited_s},
+                    {"dropped_gradients", worker.dropped_gradients}};
+    if (worker.staleness_mean) figures["staleness_mean"] = *worker.staleness_mean;
+    if (worker.staleness_theory) figures["staleness_theory"] = *worker.staleness_theory;
+    if (worker.staleness_max) figures["staleness_max"] = *worker.staleness_max;
+    list.push_back(figures);
+  }
+  return {{"figures", list},
+          {"basis",
+           {{"wait_ms", "derived"},
+            {"waited_s", "derived"},
+            {"staleness_theory", "derived"},
+            {"others", measured}}}};
+}
+
+Json FiguresAndBasis(const std::vector<Cell>& row) {
+  Json figures = Json::object(), basis = Json::object();
+  for (const Cell& cell : row) {
+    figures[cell.column] = CellJson(cell);
+    basis[cell.column] = BasisName(cell.basis);
+  }
+  return {{"figures", figures}, {"basis", basis}};
+}
+
+Json PredictionJson(const RowPrediction& beside) {
+  const Prediction& p = beside.prediction;
+  const Residual& residual = beside.residual;
+  return {{"step_ms", 1e3 * p.step},
+          {"samples_per_s", p.samples_per_s},
+          {"compute_ms", 1e3 * p.compute},
+          {"exposed_comm_ms", 1e3 * p.exposed},
+          {"comm_busy_ms", 1e3 * p.busy},
+          {"limited_by", p.limit},
+          {"computing_as_in", beside.compute_from},
+          {"basis", p.method},
+          {"residual",
+           {{"ms", residual.total()},
+            {"share_of_predicted", residual.total() / residual.predicted},
+            {"computing_ms", residual.computing},
+            {"waiting_ms", residual.waiting},
+            {"update_ms", residual.update},
+            {"congestion_ms", residual.congestion},
+            {"scheduling_ms", residual.scheduling},
+            {"unexplained_ms", residual.unexplained},
+            {"basis", "derived"}}}};
+}
+
+// A JSON object's begin that says which launch it is of.
+std::string JsonPrefix(const RunLabel& label) {
+  return absl::StrFormat("{\"part\":\"%s\",\"strategy\":\"%s\",\"workers\":%d,\"servers\":%d,\"repeat\":%d,",
+                         label.part, label.strategy, label.workers, label.servers, label.repeat);
+}
+
+template <typename T>
+std::string OrEmpty(const std::optional<T>& value) {
+  return value ? Number(static_cast<double>(*value)) : "";
+}
+
+std::string Line(const std::vector<std::string>& fields) {
+  return absl::StrCat(absl::StrJoin(fields, ",",
+                                    [](std::string* out, const std::string& field) {
+                                      absl::StrAppend(out, CsvField(field));
+                                    }),
+                      "\n");
+}
+
+}  // namespace
+
+std::string CellsCsv(const std::vector<std::vector<Cell>>& rows) {
+  std::vector<std::string> header;
+  for (const Cell& cell : rows.front()) header.push_back(cell.column);
+  std::string text = Line(header);
+  for (const std::vector<Cell>& row : rows) {
+    std::vector<std::string> fields;
+    for (const Cell& cell : row) fields.push_back(CellText(cell));
+    text += Line(fields);
+  }
+  return text;
+}
+
+std::string CellsJson(const std::vector<std::vector<Cell>>& rows) {
+  Json all = Json::array();
+  for (const std::vector<Cell>& row : rows) all.push_back(FiguresAndBasis(row));
+  return all.dump(2) + "\n";
+}
+
+std::string SummaryCsv(const std::vector<SummaryRow>& rows) {
+  std::vector<std::vector<Cell>> cells;
+  for (const SummaryRow& row : rows) cells.push_back(Cells(row));
+  if (!cells.empty()) return CellsCsv(cells);
+  const std::string header = CellsCsv({Cells(SummaryRow{})});
+  return header.substr(0, header.find('\n') + 1);
+}
+
+std::string SummaryJson(const std::vector<SummaryRow>& rows) {
+  Json all = Json::array();
+  for (const SummaryRow& row : rows) {
+    Json entry = FiguresAndBasis(Cells(row));
+    if (row.cost_against_none_ms) {
+      Json cost = {{"ms", *row.cost_against_none_ms}, {"basis", "derived"}};
+      if (row.cost_against_none_95) {
+        cost["lo95"] = row.cost_against_none_95->low;
+        cost["hi95"] = row.cost_against_none_95->high;
+      }
+      entry["cost_against_none"] = cost;
+    }
+    if (row.mean.each_server_payload_bytes.size() > 1) {
+      entry["servers"] = {{"payload_bytes", row.mean.each_server_payload_bytes}, {"basis", "measured"}};
+    }
+    if (row.prediction) entry["prediction"] = PredictionJson(*row.prediction);
+    if (!row.why_not_predicted.empty()) entry["prediction"] = {{"why_none", row.why_not_predicted}};
+    if (row.mean.probe_ms) entry["recording"] = {{"ms", *row.mean.probe_ms}, {"basis", "measured"}};
+    if (row.sample.data_parallel.replicas > 0) {
+      Json kinds = Json::parse(ToJson(row.sample.data_parallel));
+      kinds["device0_alone_ms"] = row.sample.data_parallel.device0_alone_ms();
+      kinds["basis"] = "measured; device0_extra_mb derived";
+      entry["data_parallel"] = kinds;
+    }
+    if (!row.intervals_95.empty()) {
+      Json intervals = {{"basis", "derived"}};
+      for (const auto& [figure, interval] : row.intervals_95) {
+        intervals[figure] = {{"lo95", interval.low}, {"hi95", interval.high}};
+      }
+      entry["intervals"] = intervals;
+    }
+    entry["rounds"] = {{"samples_per_s", row.round_samples_per_s}, {"step_ms", row.round_step_ms}};
+    if (row.trainings > 0) {
+      Json accuracy = {{"trainings", row.trainings}, {"samples", row.trained_samples}};
+      if (row.test_accuracy_95) {
+        accuracy["test_accuracy_lo95"] = row.test_accuracy_95->low;
+        accuracy["test_accuracy_hi95"] = row.test_accuracy_95->high;
+      }
+      if (row.configuration.target_accuracy > 0) {
+        accuracy["target"] = row.configuration.target_accuracy;
+        accuracy["trainings_that_reached_it"] = row.reached_target;
+      }
+      if (row.time_to_target_95) {
+        accuracy["time_to_target_s_lo95"] = row.time_to_target_95->low;
+        accuracy["time_to_target_s_hi95"] = row.time_to_target_95->high;
+      }
+      entry["accuracy"] = accuracy;
+    }
+    if (!row.mean.workers.empty()) entry["workers"] = WorkersJson(row);
+    if (!row.mean.staleness_histogram.empty() && !row.configuration.strategy.synchronous) {
+      entry["staleness_histogram"] = {{"pushes", row.mean.staleness_histogram},
+                                      {"basis", BasisName(row.TimeBasis())}};
+    }
+    all.push_back(entry);
+  }
+  return all.dump(2) + "\n";
+}
+
+std::string RunsCsvHeader() {
+  return "run_id,part,strategy,workers,repeat,seed,steps,samples,wall_s,samples_per_s,step_ms,compute_ms,"
+         "comm_busy_ms,"
+         "wait_ms,exposed_comm_ms,payload_tx_bytes_per_worker,payload_rx_bytes_per_worker,server_payload_"
+         "bytes,"
+         "staleness_mean,staleness_max,loss,test_accuracy,replicas_equal,worker_peak_memory_mb,server_peak_"
+         "memory_mb,"
+         "foreign_cpu_pct,records,servers\n";
+}
+
+std::string RunsCsvLine(const RunLabel& label, const RunFigures& figures) {
+  return Line({label.run_id,
+               label.part,
+               label.strategy,
+               absl::StrCat(label.workers),
+               absl::StrCat(label.repeat),
+               absl::StrCat(label.seed),
+               absl::StrCat(figures.steps),
+               absl::StrCat(figures.samples),
+               Number(figures.wall_s),
+               Number(figures.samples_per_s),
+               Number(figures.step_ms),
+               Number(figures.compute_ms),
+               Number(figures.comm_busy_ms),
+               OrEmpty(figures.wait_ms),
+               Number(figures.exposed_comm_ms),
+               absl::StrFormat("%.0f", figures.payload_tx_bytes),
+               absl::StrFormat("%.0f", figures.payload_rx_bytes),
+               figures.server_payload_bytes ? absl::StrFormat("%.0f", *figures.server_payload_bytes) : "",
+               OrEmpty(figures.staleness_mean),
+               OrEmpty(figures.staleness_max),
+               Number(figures.loss),
+               OrEmpty(figures.test_accuracy),
+               figures.replicas_equal ? (*figures.replicas_equal ? "true" : "false") : "",
+               Number(figures.worker_peak_memory_mb),
+               OrEmpty(figures.server_peak_memory_mb),
+               Number(figures.foreign_cpu_pct),
+               label.records,
+               absl::StrCat(label.servers)});
+}
+
+std::string CurvesCsvHeader() {
+  return "strategy,workers,seed,samples,updates,wall_s,train_loss,test_loss,test_accuracy,servers\n";
+}
+
+std::string CurvesCsvLines(const RunLabel& label, const std::vector<CurvePoint>& curve) {
+  std::string text;
+  for (const CurvePoint& point : curve) {
+    text += Line({label.strategy, absl::StrCat(label.workers), absl::StrCat(label.seed),
+                  absl::StrCat(point.samples), absl::StrCat(point.updates), Number(point.wall_s),
+                  Number(point.train_loss), Number(point.test_loss), Number(point.test_accuracy),
+                  absl::StrCat(label.servers)});
+  }
+  return text;
+}
+
+std::string StepsJsonl(const RunLabel& label, const RunRecords& records, bool synchronous) {
+  std::string text;
+  const std::string prefix = JsonPrefix(label);
+  size_t most = 0;
+  for (const auto& steps : records.steps) most = std::max(most, steps.size());
+  for (size_t index = 0; index < most; ++index) {
+    std::vector<const StepRecord*> together;
+    for (const auto& steps : records.steps) {
+      if (index < steps.size()) together.push_back(&steps[index]);
+    }
+    const bool complete = synchronous && together.size() == records.steps.size();
+    for (size_t rank = 0; rank < together.size(); ++rank) {
+      text += prefix;
+      if (complete)
+        absl::StrAppendFormat(&text, "\"wait_ms\":%.6g,", WaitMs(together, static_cast<int>(rank)));
+      absl::StrAppend(&text, ToJson(*together[rank]).substr(1), "\n");
+    }
+  }
+  return text;
+}
+
+std::string DdpJsonl(const RunLabel& label, double bucket_mb, const RunRecords& records) {
+  std::string text;
+  for (const RankResult& rank : records.ranks) {
+    absl::StrAppendFormat(&text, "%s\"rank\":%d,\"bucket_mb\":%.6g,%s\n", JsonPrefix(label), rank.rank,
+                          bucket_mb, ToJson(rank.ddp).substr(1));
+  }
+  return text;
+}
+
+}  // namespace psring

@@ -1,0 +1,127 @@
+#include "experiments/runs/run_folder.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "common/base/check.h"
+#include "common/io/files.h"
+#include "common/measure/records.h"
+
+namespace psring {
+namespace {
+
+absl::Status AppendText(const std::string& path, const std::string& text) {
+  FILE* file = fopen(path.c_str(), "ae");
+  const bool written = file != nullptr && fwrite(text.data(), 1, text.size(), file) == text.size();
+  const bool closed = file != nullptr && fclose(file) == 0;
+  if (written && closed) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("cannot write ", path, ": ", strerror(errno)));
+}
+
+bool WasLost(const std::vector<ServerResult>& servers, int rank) {
+  return std::any_of(servers.begin(), servers.end(), [rank](const ServerResult& server) {
+    return std::count(server.lost_workers.begin(), server.lost_workers.end(), rank) > 0;
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int servers) {
+  RunRecords records;
+  for (int server = 0; server < servers; ++server) {
+    PSRING_ASSIGN_OR_RETURN(const std::string result,
+                            ReadFile(absl::StrFormat("%s/result-server%d.json", folder, server)));
+    PSRING_ASSIGN_OR_RETURN(records.servers.emplace_back(), ServerResultFromJson(result));
+  }
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (WasLost(records.servers, rank)) continue;
+    PSRING_ASSIGN_OR_RETURN(const std::string result,
+                            ReadFile(absl::StrFormat("%s/result-rank%d.json", folder, rank)));
+    PSRING_ASSIGN_OR_RETURN(records.ranks.emplace_back(), RankResultFromJson(result));
+    const std::string path = absl::StrFormat("%s/steps-rank%d.jsonl", folder, rank);
+    PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+    auto& steps = records.steps.emplace_back();
+    for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+      absl::StatusOr<StepRecord> step = StepRecordFromJson(std::string(line));
+      if (!step.ok()) return absl::DataLossError(absl::StrCat(path, ": ", step.status().message()));
+      // Steps that were made again, because the server had gone back, count once.
+      while (!steps.empty() && steps.back().step >= step->step) steps.pop_back();
+      steps.push_back(*std::move(step));
+    }
+  }
+  if (records.ranks.empty()) return absl::DataLossError("all workers were lost");
+  return records;
+}
+
+absl::StatusOr<RunFolder> RunFolder::Create(RunClaim& claim) {
+  PSRING_RETURN_IF_ERROR(claim.Keep());
+  RunFolder folder(claim.path());
+  PSRING_RETURN_IF_ERROR(folder.Write("runs.csv", RunsCsvHeader()));
+  PSRING_RETURN_IF_ERROR(folder.Write("curves.csv", CurvesCsvHeader()));
+  PSRING_RETURN_IF_ERROR(folder.Write("steps.jsonl", ""));
+  PSRING_RETURN_IF_ERROR(folder.Write("ddp.jsonl", ""));
+  return folder;
+}
+
+std::string RunFolder::run_id() const { return std::filesystem::path(path_).filename().string(); }
+
+absl::StatusOr<std::string> RunFolder::RecordFolder(const RunLabel& label) {
+  const std::string folder = absl::StrCat(path_, "/", label.records);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    return absl::FailedPreconditionError(absl::StrCat("cannot make ", folder, ": ", error.message()));
+  return folder;
+}
+
+absl::Status RunFolder::Write(const std::string& name, const std::string& text) const {
+  return WriteFile(absl::StrCat(path_, "/", name), text);
+}
+
+absl::Status RunFolder::Append(const RunLabel& label, const Configuration& configuration,
+                               const RunRecords& records, const RunFigures& figures) {
+  PSRING_RETURN_IF_ERROR(AppendText(path_ + "/runs.csv", RunsCsvLine(label, figures)));
+  for (const RankResult& rank : records.ranks) {
+    PSRING_RETURN_IF_ERROR(AppendText(path_ + "/curves.csv", CurvesCsvLines(label, rank.curve)));
+  }
+  PSRING_RETURN_IF_ERROR(
+      AppendText(path_ + "/ddp.jsonl", DdpJsonl(label, configuration.training.bucket_mb, records)));
+  const bool waits =
+      configuration.strategy.synchronous && configuration.strategy.needs != StrategyNeeds::kNothing;
+  return AppendText(path_ + "/steps.jsonl", StepsJsonl(label, records, waits));
+}
+
+absl::Status RunFolder::KeepTrace(const RunLabel& label, const Configuration& configuration) {
+  LaunchTrace& trace = traces_.emplace_back();
+  trace.name = configuration.name();
+  trace.strategy = configuration.strategy.name;
+  trace.workers = configuration.workers;
+  trace.servers = configuration.servers();
+  // What is not known of the group only leaves its arrows out.
+  const absl::StatusOr<std::string> result =
+      ReadFile(absl::StrFormat("%s/%s/result-rank0.json", path_, label.records));
+  if (result.ok()) {
+    if (const absl::StatusOr<RankResult> of_rank = RankResultFromJson(*result); of_rank.ok()) {
+      trace.backend = of_rank->backend;
+      trace.algorithm = of_rank->algorithm;
+    }
+  }
+  for (int rank = 0; rank < configuration.ranks(); ++rank) {
+    absl::StatusOr<std::string> text =
+        ReadFile(absl::StrFormat("%s/%s/trace-rank%d.json", path_, label.records, rank));
+    if (text.ok()) trace.ranks.push_back(*std::move(text));  // a worker that was lost has left none
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunFolder::WriteTrace() const { return Write("trace.json", TraceJson(traces_)); }
+
+}  // namespace psring

@@ -1,0 +1,46 @@
+// The folder that a run leaves. Its files' texts come from run_files.h; this is where they are put.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "experiments/plan/plan.h"
+#include "experiments/runs/run_claim.h"
+#include "experiments/runs/run_files.h"
+#include "experiments/runs/run_trace.h"
+#include "experiments/summary/summarise.h"
+
+namespace psring {
+
+// Reads what the processes of a launch left in `folder`. Errors name the file.
+absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int servers);
+
+class RunFolder {
+ public:
+  // Keeps `claim` and creates the files that Append extends.
+  static absl::StatusOr<RunFolder> Create(RunClaim& claim);
+
+  const std::string& path() const { return path_; }
+  std::string run_id() const;  // its last part
+
+  // Where a launch puts its records; made on demand.
+  absl::StatusOr<std::string> RecordFolder(const RunLabel& label);
+
+  absl::Status Write(const std::string& name, const std::string& text) const;
+  // Appends the launch to runs.csv, curves.csv, steps.jsonl, ddp.jsonl.
+  absl::Status Append(const RunLabel& label, const Configuration& configuration, const RunRecords& records,
+                      const RunFigures& figures);
+  // Adds the launch's trace to those that WriteTrace writes.
+  absl::Status KeepTrace(const RunLabel& label, const Configuration& configuration);
+  absl::Status WriteTrace() const;
+
+ private:
+  explicit RunFolder(std::string path) : path_(std::move(path)) {}
+
+  std::string path_;
+  std::vector<LaunchTrace> traces_;
+};
+
+}  // namespace psring

@@ -1,0 +1,236 @@
+#include "experiments/runs/run_trace.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "experiments/runs/untrusted_json.h"
+#include "ring_worker/schedules/schedule.h"
+
+namespace psring {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostArrows = 20000;  // of a launch
+constexpr double kInside = 0.001;      // us: a flow belongs to the span that its moment lies in
+constexpr double kNoTime = std::numeric_limits<double>::infinity();
+
+// The events of a rank's trace, which may come from another machine: a bare list of objects, an array, or
+// {"traceEvents": [...]}.
+Json Events(const std::string& text) {
+  Json json = ParseUntrusted(text);
+  if (json.is_discarded()) json = ParseUntrusted(absl::StrCat("[", text, "]"));
+  if (json.is_object() && json.contains("traceEvents")) json = json["traceEvents"];
+  if (json.is_object()) return Json::array({json});
+  return json.is_array() ? json : Json::array();
+}
+
+// A rank's bucket in flight.
+struct Flight {
+  int64_t row, lane;  // pid, tid
+  double begin, end;
+};
+using What = std::pair<int64_t, int64_t>;  // step and bucket
+// What belongs together, by rank.
+using Flights = std::map<What, std::map<int64_t, Flight>>;
+
+// A whole number from 0 to INT32_MAX, as our traces have them; null where there is none.
+std::optional<int64_t> WholeAt(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_number_unsigned() || found->get<uint64_t>() > INT32_MAX) {
+    return std::nullopt;
+  }
+  return found->get<int64_t>();
+}
+
+void NoteFlight(const Json& event, Flights& flights) {
+  if (TextAt(event, "ph") != "X" || TextAt(event, "name") != "communication") return;
+  const auto args = event.find("args");
+  if (args == event.end() || !args->is_object()) return;
+  const auto step = WholeAt(*args, "step"), bucket = WholeAt(*args, "bucket");
+  const auto rank = WholeAt(event, "pid"), lane = WholeAt(event, "tid");
+  if (!step || !bucket || !rank || !lane) return;
+  const double ts = NumberAt(event, "ts", 0);
+  flights[{*step, *bucket}][*rank] = {*rank, *lane, ts, ts + NumberAt(event, "dur", 0)};
+}
+
+// Who sends to whom at all in an all-reduce of this launch.
+std::set<std::pair<int, int>> SendersAndReceivers(const LaunchTrace& launch) {
+  std::set<std::pair<int, int>> pairs;
+  if (launch.backend != "native" || launch.servers > 0 || launch.workers < 2) return pairs;
+  if (launch.algorithm == "hierarchical") return pairs;
+  const auto schedule = MakeSchedule(launch.algorithm, Collective::kAllReduce, {.ranks = launch.workers});
+  if (!schedule.ok()) return pairs;
+  std::vector<Transfer> transfers;
+  for (int rank = 0; rank < launch.workers; ++rank) {
+    for (int round = 0; round < (*schedule)->rounds(rank); ++round) {
+      (*schedule)->Round(rank, round, transfers);
+      for (const Transfer& transfer : transfers) {
+        if (transfer.action == Action::kSend) pairs.emplace(rank, transfer.peer);
+      }
+    }
+  }
+  return pairs;
+}
+
+// Those of evenly spaced steps, so that about kMostArrows are drawn where a bucket has `each`.
+Flights Thinned(Flights flights, size_t each) {
+  const size_t stride = (flights.size() * each + kMostArrows - 1) / kMostArrows;
+  if (stride < 2) return flights;
+  std::set<int64_t> steps;
+  for (const auto& [what, by_rank] : flights) steps.insert(what.first);
+  size_t index = 0;
+  std::set<int64_t> kept;
+  for (const int64_t step : steps) {
+    if (index++ % stride == 0) kept.insert(step);
+  }
+  std::erase_if(flights, [&](const auto& flight) { return !kept.contains(flight.first.first); });
+  return flights;
+}
+
+class ArrowWriter {
+ public:
+  explicit ArrowWriter(std::vector<std::string>& lines) : lines_(lines) {}
+
+  // `what`: step and bucket.
+  void Add(const char* name, const What& what, const Flight& from, double leaves, const Flight& to,
+           double arrives) {
+    ++id_;
+    Put(name, what, "s", from, leaves);
+    Put(name, what, "f", to, arrives);
+  }
+
+ private:
+  void Put(const char* name, const What& what, const char* phase, const Flight& at, double ts) {
+    lines_.push_back(absl::StrFormat(
+        R"({"name":"%s","cat":"derived","ph":"%s","bp":"e","id":%d,"pid":%d,"tid":%d,"ts":%.3f,)"
+        R"("args":{"step":%d,"bucket":%d}})",
+        name, phase, id_, at.row, at.lane, ts, what.first, what.second));
+  }
+
+  std::vector<std::string>& lines_;
+  int64_t id_ = 0;
+};
+
+void DrawCollective(const Flights& flights, const std::set<std::pair<int, int>>& pairs, ArrowWriter& arrows) {
+  for (const auto& [bucket, by_rank] : flights) {
+    for (const auto& [from, to] : pairs) {
+      const auto sender = by_rank.find(from), receiver = by_rank.find(to);
+      if (sender == by_rank.end() || receiver == by_rank.end()) continue;
+      arrows.Add("send", bucket, sender->second, sender->second.begin, receiver->second,
+                 std::max(receiver->second.begin, receiver->second.end - kInside));
+    }
+  }
+}
+
+// Lanes of the servers' row, a worker's own: its exchanges may overlap, and viewers drop what neither nests
+// nor follows.
+constexpr int64_t kLanesPerWorker = 1000;
+
+// By bucket and rank: the first lane that is free.
+std::map<std::pair<What, int64_t>, int64_t> LanesOf(const Flights& flights) {
+  std::map<int64_t, std::vector<std::pair<Flight, What>>> by_rank;
+  for (const auto& [bucket, of_ranks] : flights) {
+    for (const auto& [rank, flight] : of_ranks) by_rank[rank].emplace_back(flight, bucket);
+  }
+  std::map<std::pair<What, int64_t>, int64_t> lanes;
+  for (auto& [rank, of_rank] : by_rank) {
+    std::ranges::stable_sort(of_rank, {}, [](const auto& flown) { return flown.first.begin; });
+    std::vector<double> ends;
+    for (const auto& [flight, bucket] : of_rank) {
+      size_t lane = 0;
+      while (lane < ends.size() && ends[lane] > flight.begin) ++lane;
+      lane = std::min<size_t>(lane, kLanesPerWorker - 1);
+      if (lane == ends.size()) ends.push_back(0);
+      ends[lane] = flight.end;
+      lanes[{bucket, rank}] = rank * kLanesPerWorker + static_cast<int64_t>(lane);
+    }
+  }
+  return lanes;
+}
+
+// `rows`: the lanes that have anything in them.
+void DrawServers(const LaunchTrace& launch, const Flights& flights, std::vector<std::string>& lines,
+                 ArrowWriter& arrows, std::set<int64_t>& rows) {
+  const auto lanes = LanesOf(flights);
+  for (const auto& [bucket, by_rank] : flights) {
+    for (const auto& [rank, flight] : by_rank) {
+      const double last = std::max(flight.begin, flight.end - kInside);
+      const int64_t lane = lanes.at({bucket, rank});
+      const Flight served = {kServersRow, lane, flight.begin, flight.end};
+      rows.insert(lane);
+      lines.push_back(absl::StrFormat(
+          R"({"name":"exchange","cat":"derived","ph":"X","pid":%d,"tid":%d,"ts":%.3f,"dur":%.3f,)"
+          R"("args":{"step":%d,"bucket":%d,"worker":%d,"servers":%d}})",
+          kServersRow, lane, flight.begin, flight.end - flight.begin, bucket.first, bucket.second, rank,
+          launch.servers));
+      arrows.Add("push", bucket, flight, flight.begin, served, flight.begin);
+      arrows.Add("pull", bucket, served, last, flight, last);
+    }
+  }
+}
+
+std::string NameRow(int row, const char* name, int place) {
+  return absl::StrFormat(R"({"name":"process_name","ph":"M","pid":%d,"args":{"name":"%s"}},)"
+                         "\n"
+                         R"({"name":"process_sort_index","ph":"M","pid":%d,"args":{"sort_index":%d}})",
+                         row, name, row, place);
+}
+
+}  // namespace
+
+std::string TraceJson(const std::vector<LaunchTrace>& launches) {
+  std::vector<std::string> lines = {NameRow(kLaunchesRow, "psring: launches", -1)};
+  ArrowWriter arrows(lines);
+  std::set<int64_t> served;  // lanes of the servers' row
+  for (const LaunchTrace& launch : launches) {
+    double begin = std::numeric_limits<double>::infinity(), end = -begin;
+    Flights flights;
+    for (const std::string& text : launch.ranks) {
+      for (const Json& event : Events(text)) {
+        if (!event.is_object()) continue;
+        lines.push_back(DumpUntrusted(event));
+        const double ts = NumberAt(event, "ts", kNoTime);
+        if (ts == kNoTime) continue;
+        NoteFlight(event, flights);
+        begin = std::min(begin, ts);
+        end = std::max(end, ts + NumberAt(event, "dur", 0));
+      }
+    }
+    if (begin > end) continue;
+    lines.push_back(Json({{"name", launch.name},
+                          {"ph", "X"},
+                          {"pid", kLaunchesRow},
+                          {"tid", 0},
+                          {"ts", begin},
+                          {"dur", end - begin},
+                          {"args",
+                           {{"strategy", launch.strategy},
+                            {"workers", launch.workers},
+                            {"servers", launch.servers},
+                            {"backend", launch.backend},
+                            {"algorithm", launch.algorithm}}}})
+                        .dump());
+    const std::set<std::pair<int, int>> pairs = SendersAndReceivers(launch);
+    DrawCollective(Thinned(flights, pairs.size()), pairs, arrows);
+    if (launch.servers > 0) DrawServers(launch, Thinned(flights, 2 * launch.workers), lines, arrows, served);
+  }
+  if (!served.empty()) lines.push_back(NameRow(kServersRow, "servers, as workers saw them", kServersRow));
+  for (const int64_t lane : served) {
+    lines.push_back(
+        absl::StrFormat(R"({"name":"thread_name","ph":"M","pid":%d,"tid":%d,"args":{"name":"worker %d"}})",
+                        kServersRow, lane, lane / kLanesPerWorker));
+  }
+  return absl::StrCat("{\"traceEvents\":[\n", absl::StrJoin(lines, ",\n"), "\n]}\n");
+}
+
+}  // namespace psring

@@ -1,0 +1,32 @@
+// A launch's scalars as a TensorBoard event file. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "experiments/summary/summarise.h"
+
+namespace psring {
+
+struct Scalar {
+  double wall_s = 0;  // since 1970
+  int64_t step = 0;
+  std::string tag;
+  double value = 0;
+};
+
+// Of every step, means over the ranks that made it: train/loss, time/step_ms, time/compute_ms,
+// time/communication_ms, time/exposed_communication_ms, staleness/mean; throughput/samples_per_s, their sum.
+// Of every evaluation, at its number of updates: test/accuracy, test/loss. `zero_s`: the time, since 1970, at
+// which the records' clock was 0. What is not finite is left out.
+std::vector<Scalar> ScalarsOf(const RunRecords& records, double zero_s);
+
+// An event file: TFRecords of Event, the format's version first. Scalars of one step that follow each other
+// share an event.
+std::string TensorBoardFile(const std::vector<Scalar>& scalars, double begin_s);
+
+// CRC-32C (Castagnoli) of `bytes`, as TFRecord masks it.
+uint32_t MaskedCrc32c(const std::string& bytes);
+
+}  // namespace psring

@@ -1,0 +1,29 @@
+#include "experiments/runs/untrusted_json.h"
+
+#include <nlohmann/json.hpp>
+
+namespace psring {
+
+UntrustedJson ParseUntrusted(const std::string& text) {
+  constexpr int kDeepest = 32;
+  return UntrustedJson::parse(
+      text, [](int depth, UntrustedJson::parse_event_t, UntrustedJson&) { return depth <= kDeepest; }, false);
+}
+
+std::string DumpUntrusted(const UntrustedJson& json) {
+  return json.dump(-1, ' ', false, UntrustedJson::error_handler_t::replace);
+}
+
+double NumberAt(const UntrustedJson& json, const char* key, double otherwise) {
+  if (!json.is_object()) return otherwise;
+  const auto found = json.find(key);
+  return found != json.end() && found->is_number() ? found->get<double>() : otherwise;
+}
+
+std::string TextAt(const UntrustedJson& json, const char* key) {
+  if (!json.is_object()) return "";
+  const auto found = json.find(key);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+}  // namespace psring

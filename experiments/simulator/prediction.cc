@@ -1,0 +1,279 @@
+#include "experiments/simulator/prediction.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+#include "experiments/simulator/collective.h"
+#include "experiments/simulator/random.h"
+#include "experiments/simulator/servers.h"
+
+namespace psring {
+namespace {
+
+constexpr int kDrawnSteps = 200;  // of jitter, for strategies in step
+
+bool IsCollective(const StrategyInfo& strategy) { return strategy.needs == StrategyNeeds::kProcessGroup; }
+bool IsServer(const StrategyInfo& strategy) { return strategy.needs == StrategyNeeds::kParameterServer; }
+
+// Where most of the communication's time goes.
+void NameLimit(const std::vector<std::pair<const char*, double>>& parts, Prediction& prediction) {
+  const auto most = std::max_element(parts.begin(), parts.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  prediction.limit = most->first;
+  prediction.limit_part = most->second;
+  // Where nothing is busy half of the time, messages wait for messages.
+  if (most->second < 0.5) {
+    prediction.limit = "latency";
+    prediction.limit_part = 1 - most->second;
+  }
+  if (prediction.exposed < 0.02 * prediction.step) prediction.limit = "computing";
+}
+
+}  // namespace
+
+absl::Status CheckStrategy(const StrategyInfo& strategy) {
+  const auto wrong = [&](const std::string& why) {
+    return absl::InvalidArgumentError(absl::StrCat("strategy ", strategy.name, " is not predicted: ", why));
+  };
+  if (IsCollective(strategy)) {
+    const std::vector<std::string> known = AlgorithmsFor(Collective::kAllReduce);
+    if (std::find(known.begin(), known.end(), strategy.algorithm) != known.end()) return absl::OkStatus();
+    return wrong(
+        absl::StrCat("its library chooses the algorithm; name one of ours: ", absl::StrJoin(known, ", ")));
+  }
+  return absl::OkStatus();
+}
+
+Predictor::Predictor(Workload workload, const PredictOptions& options)
+    : workload_(std::move(workload)), options_(options) {
+  const std::vector<Bucket> buckets = PlanBuckets(LayoutOf(workload_), options_.buckets);
+  for (const Bucket& bucket : buckets) bucket_bytes_.push_back(4.0 * static_cast<double>(bucket.count));
+  for (const double ms : BucketReadyMs(workload_, buckets)) ready_s_.push_back(ms / 1e3);
+}
+
+absl::StatusOr<Predictor::Cost> Predictor::CollectiveCost(const std::string& algorithm, int workers,
+                                                          const Cluster& cluster, double bytes,
+                                                          double tokens) const {
+  const Shape shape = ShapeOf(cluster, workers);
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule,
+                          MakeSchedule(algorithm, Collective::kAllReduce,
+                                       {.ranks = workers, .ranks_per_node = shape.ranks_per_node}));
+  const absl::StatusOr<CollectiveTime> time =
+      SimulateCollective(*schedule, cluster, bytes, Pipelining(), tokens);
+  if (time.ok()) {
+    return Cost{time->seconds,  time->mean_s, time->card_busy_s, time->intra_busy_s, time->fabric_busy_s,
+                time->adding_s, false};
+  }
+  if (!absl::IsResourceExhausted(time.status())) return time.status();
+  StrategyInfo strategy{.needs = StrategyNeeds::kProcessGroup, .algorithm = algorithm};
+  const std::optional<Scheme> scheme = SchemeOf(strategy);
+  if (!scheme) return time.status();
+  // A link for each rank: its part of the node's cards.
+  const double link = cluster.link_bytes_per_s * cluster.fraction *
+                      std::min(1.0, double(cluster.cards_per_node) / shape.ranks_per_node);
+  const double seconds = psring::ExchangeSeconds(
+      {.scheme = *scheme, .workers = workers}, bytes,
+      {.latency_s = cluster.latency_s, .bytes_per_s = link, .add_s_per_byte = cluster.add_s_per_byte});
+  return Cost{seconds, seconds, seconds, 0, 0, 0, true};
+}
+
+// In order, as they follow one another where nobody is late: where buckets wait for buckets, what a burst has
+// let pass comes back during the update in between alone.
+absl::StatusOr<std::vector<Predictor::Cost>> Predictor::BucketCosts(const PredictCase& point,
+                                                                    const Cluster& cluster) const {
+  const double all = cluster.burst_bytes * cluster.cards_per_node;
+  const double rate = cluster.link_bytes_per_s * cluster.fraction * cluster.cards_per_node;
+  std::map<std::pair<double, double>, Cost> known;  // by bytes and tokens
+  std::vector<Cost> costs;
+  double end = -INFINITY;  // of the bucket before
+  for (size_t b = 0; b < bucket_bytes_.size(); ++b) {
+    const double bytes = options_.wire_part * bucket_bytes_[b];
+    const double ready = workload_.forward_ms / 1e3 + ready_s_[b];
+    const double update =
+        b == 0 || options_.clips ? 0 : bucket_bytes_[b - 1] * cluster.worker_update_s_per_byte;
+    const double pause = std::max(ready - end, update);
+    const std::pair key(bytes, std::min(all, pause * rate));
+    if (!known.contains(key)) {
+      PSRING_ASSIGN_OR_RETURN(
+          known[key], CollectiveCost(point.strategy.algorithm, point.workers, cluster, bytes, key.second));
+    }
+    costs.push_back(known[key]);
+    end = std::max(ready, end + update) + costs.back().seconds;
+  }
+  return costs;
+}
+
+absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const Cluster& cluster) const {
+  const double n = point.workers, bytes = options_.wire_part * static_cast<double>(workload_.bytes());
+  Prediction prediction{
+      .tx_bytes = 2 * (n - 1) / n * bytes, .rx_bytes = 2 * (n - 1) / n * bytes, .method = "simulated"};
+  PSRING_ASSIGN_OR_RETURN(const std::vector<Cost> of_buckets, BucketCosts(point, cluster));
+  std::vector<double> costs;  // with the updates behind them
+  Cost sum{};
+  double update = 0;  // behind the last bucket: its own, or all of them where a norm is waited for
+  for (size_t b = 0; b < of_buckets.size(); ++b) {
+    const Cost& cost = of_buckets[b];
+    const double own = bucket_bytes_[b] * cluster.worker_update_s_per_byte;
+    update = options_.clips ? update + own : own;
+    costs.push_back(cost.seconds + (options_.clips ? 0 : own));
+    prediction.update += own;
+    sum = {.seconds = sum.seconds + cost.seconds,
+           .mean = sum.mean + cost.mean,
+           .card = sum.card + cost.card,
+           .intra = sum.intra + cost.intra,
+           .fabric = sum.fabric + cost.fabric,
+           .adding = sum.adding + cost.adding,
+           .theory = sum.theory || cost.theory};
+  }
+  if (options_.clips) costs.back() += update;
+  // Who begins every step together with all others waits for the last of them outside of its step.
+  const double earlier = options_.align_steps ? of_buckets.back().seconds - of_buckets.back().mean : 0;
+  // Steps differ only by how long the slowest rank computes.
+  Random random(options_.seed);
+  const int steps = options_.steps > 0                                         ? options_.steps
+                    : options_.jitter > 0 || !options_.delays.jitter.is_zero() ? kDrawnSteps
+                                                                               : 1;
+  const double forward = workload_.forward_ms / 1e3, backward = workload_.backward_ms / 1e3;
+  double period = 0;
+  for (int step = 0; step < steps; ++step) {
+    // A bucket is ready when the last worker has it.
+    double computed = 0, mean = 0;
+    std::vector<double> ready(ready_s_.size(), 0);
+    for (int worker = 0; worker < point.workers; ++worker) {
+      double factor = worker < options_.slow_workers ? options_.slowness : 1;
+      if (options_.jitter > 0) factor *= random.LogNormal(options_.jitter);
+      factor *= options_.delays.SlownessOf(worker);
+      const double late = options_.delays.JitterSeconds(worker, options_.first_step + step);
+      for (size_t b = 0; b < ready.size(); ++b) {
+        ready[b] = std::max(ready[b], late + factor * (forward + ready_s_[b]) + options_.late_s);
+      }
+      const double own = late + factor * (forward + backward);
+      computed = std::max(computed, own);
+      mean += own / n;
+    }
+    const Overlap overlap = OverlapBuckets(ready, costs, computed);
+    // The last update stands between the last arrival and the step's end.
+    const double arrived = std::max(computed, overlap.ends.back() - update);
+    period += (computed + overlap.exposed) / steps;
+    prediction.step += (computed + std::max(0.0, overlap.exposed - earlier)) / steps;
+    prediction.compute += mean / steps;
+    prediction.exposed += (arrived - mean) / steps;
+    prediction.wait += (computed - mean + options_.late_s) / steps;
+    prediction.busy += sum.seconds / steps;
+  }
+  prediction.samples_per_s = point.workers * workload_.batch / period;
+  if (sum.theory) prediction.method = "theory";
+  if (sum.seconds > 0) {
+    NameLimit({{"node links", sum.card / sum.seconds},
+               {"links inside", sum.intra / sum.seconds},
+               {"fabric", sum.fabric / sum.seconds},
+               {"adding", sum.adding / sum.seconds}},
+              prediction);
+  }
+  return prediction;
+}
+
+absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& point, const Cluster& cluster) const {
+  const double bytes = static_cast<double>(workload_.bytes());
+  const bool alone = IsAsynchronousServer(point.strategy);
+  const bool spare = absl::StartsWith(point.strategy.algorithm, "backup:");
+  PSRING_ASSIGN_OR_RETURN(
+      const ServerTime time,
+      SimulateServers(
+          {.consistency = point.strategy.algorithm,
+           .workers = point.workers,
+           .servers = point.servers,
+           .place = options_.place,
+           .pipelined = options_.pipelined,
+           .align_steps = options_.align_steps,
+           .forward_s = workload_.forward_ms / 1e3,
+           .backward_s = workload_.backward_ms / 1e3,
+           .bucket_bytes = bucket_bytes_,
+           .ready_s = ready_s_,
+           .pushed_part = options_.wire_part,
+           .clips = options_.clips,
+           .delays = options_.delays,
+           .slow_workers = options_.slow_workers,
+           .slowness = options_.slowness,
+           // Exactly equal workers would meet at the server in every step, which no machine does.
+           .jitter = (alone || spare) && options_.delays.jitter.is_zero() ? std::max(options_.jitter, 0.02)
+                                                                          : options_.jitter,
+           .seed = options_.seed,
+           .warmup_steps = static_cast<int>(options_.first_step),
+           .steps = options_.steps},
+          cluster));
+  Prediction prediction{
+      .step = time.step_s,
+      .compute = time.compute_s,
+      .exposed = time.exposed_s,
+      .busy = time.busy_s,
+      .wait = time.wait_s,
+      .samples_per_s = time.worker_steps_per_s * workload_.batch,
+      .dropped_share = time.dropped_share,
+      .tx_bytes = options_.wire_part * (1 - time.dropped_share) * bytes,
+      .rx_bytes = bytes,
+      .server_bytes = point.workers * (1 + options_.wire_part * (1 - time.dropped_share)) * bytes,
+      .method = "simulated"};
+  if (alone) {
+    prediction.staleness_mean = time.staleness_mean;
+    prediction.staleness_max = time.staleness_max;
+  }
+  // Parts of the whole time; of the communication's they are as much more.
+  const double part = prediction.busy > 0 ? std::max(1.0, prediction.step / prediction.busy) : 1;
+  NameLimit({{"server links", part * time.server_card},
+             {"worker links", part * time.worker_card},
+             {"fabric", part * time.fabric},
+             {"server adds", part * time.server_processor}},
+            prediction);
+  return prediction;
+}
+
+absl::StatusOr<Prediction> Predictor::Predict(const PredictCase& point, const Cluster& cluster) {
+  PSRING_RETURN_IF_ERROR(CheckStrategy(point.strategy));
+  PSRING_RETURN_IF_ERROR(CheckWorkers(cluster, point.workers));
+  if (IsServer(point.strategy)) return Servers(point, cluster);
+  if (IsCollective(point.strategy)) return AllReduce(point, cluster);
+  // Nobody waits for anybody: each at its own speed.
+  const double compute = workload_.compute_ms() / 1e3;
+  double rate = 0;
+  for (int worker = 0; worker < point.workers; ++worker) {
+    rate += 1 / (compute * (worker < options_.slow_workers ? options_.slowness : 1));
+  }
+  return Prediction{.step = point.workers / rate,
+                    .compute = point.workers / rate,
+                    .samples_per_s = rate * workload_.batch,
+                    .limit = "computing",
+                    .method = "simulated"};
+}
+
+absl::StatusOr<double> Predictor::ExchangeSeconds(const PredictCase& point, const Cluster& cluster,
+                                                  double bytes) const {
+  if (IsCollective(point.strategy)) {
+    PSRING_ASSIGN_OR_RETURN(const Cost cost,
+                            CollectiveCost(point.strategy.algorithm, point.workers, cluster, bytes,
+                                           cluster.burst_bytes * cluster.cards_per_node));
+    return cost.seconds;
+  }
+  // In the pieces in which the servers' clients send.
+  constexpr double kPiece = 1 << 20;
+  const size_t pieces = static_cast<size_t>(std::clamp(std::ceil(bytes / kPiece), 1.0, 64.0));
+  PSRING_ASSIGN_OR_RETURN(
+      const ServerTime time,
+      SimulateServers({.consistency = "sync",
+                       .workers = point.workers,
+                       .servers = point.servers,
+                       .place = options_.place,
+                       .pipelined = options_.pipelined,
+                       .bucket_bytes = std::vector<double>(pieces, bytes / static_cast<double>(pieces)),
+                       .ready_s = std::vector<double>(pieces, 0)},
+                      cluster));
+  return time.step_s;
+}
+
+}  // namespace psring

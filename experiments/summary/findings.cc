@@ -1,0 +1,371 @@
+#include "experiments/summary/findings.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/delays.h"
+#include "experiments/plan/plan_text.h"
+#include "experiments/summary/residuals.h"
+#include "experiments/summary/table.h"
+#include "experiments/summary/waiting_findings.h"
+#include "experiments/texts/findings.h"
+
+namespace psring {
+namespace {
+
+constexpr double kMostRecording = 0.01;  // of a step
+constexpr double kSameBytes = 1e-3;      // relative: chunks are whole floats
+
+const SummaryRow* Find(const std::vector<SummaryRow>& rows, const std::string& strategy, int workers) {
+  for (const SummaryRow& row : rows) {
+    if (row.configuration.strategy.name == strategy && row.configuration.workers == workers) return &row;
+  }
+  return nullptr;
+}
+
+bool IsServer(const SummaryRow& row) {
+  return row.configuration.strategy.needs == StrategyNeeds::kParameterServer;
+}
+
+// gRPC is TCP too.
+std::string WiresName(const std::string& transport, Language language) {
+  if (transport == "tcp" || transport == "grpc") return "TCP";
+  return transport == "shm" ? In(language, kSharedMemory) : transport;
+}
+
+// "ps-sync on 2 servers": where a sentence names the workers already.
+std::string NameOf(const SummaryRow& row, Language language) {
+  const int servers = row.configuration.servers();
+  const std::string& name = row.configuration.strategy.name;
+  return servers > 1 ? Say(language, kOnServers, name, servers) : name;
+}
+
+std::string Fixed(double value, int digits = 2) { return absl::StrFormat("%.*f", digits, value); }
+
+std::string Signed(double value) { return absl::StrFormat("%+.1f", value); }
+
+std::string Range(const std::optional<Interval>& interval, Language language) {
+  if (!interval) return In(language, kNoInterval);
+  return Say(language, kInterval, Fixed(interval->low), Fixed(interval->high));
+}
+
+// "a figure (its interval)".
+std::string WithRange(const std::string& figure, const std::optional<Interval>& interval, int digits,
+                      Language language) {
+  if (!interval) return figure;
+  return Say(language, kBetween, figure, Fixed(interval->low, digits), Fixed(interval->high, digits));
+}
+
+std::string WinnerText(const PairedComparison& pair, int rounds, Language language) {
+  const std::string ratio = Fixed(pair.ratio), range = Range(pair.interval, language),
+                    count = RoundsText(rounds, language);
+  if (pair.differs) return Say(language, kPairWins, ratio, range, count);
+  if (pair.too_few_rounds) return Say(language, kPairTooFew, ratio, count);
+  return Say(language, kPairEven, ratio, range, count);
+}
+
+// What computing may take of a step that the network decides.
+constexpr double kMostComputing = 0.5;
+
+// With more workers than cores, computing takes turns. That does not matter where a shaped link takes most of
+// the step.
+bool NetworkDecides(const SummaryRow* none, const SummaryRow& row) {
+  return none != nullptr && none->link.bits_per_s > 0 &&
+         none->mean.step_ms <= kMostComputing * row.mean.step_ms;
+}
+
+// Whether that holds for all strategies with `workers` workers.
+bool NetworkDecides(const std::vector<SummaryRow>& rows, int workers) {
+  const SummaryRow* none = Find(rows, "none", workers);
+  return std::all_of(rows.begin(), rows.end(), [&](const SummaryRow& row) {
+    return row.configuration.workers != workers || !row.measured_cost ||
+           row.configuration.strategy.needs == StrategyNeeds::kNothing || NetworkDecides(none, row);
+  });
+}
+
+// Worker counts whose times mean something: several workers, and a core for each or a network that decides.
+std::vector<int> TimedCounts(const std::vector<SummaryRow>& rows) {
+  std::set<int> counts;
+  for (const SummaryRow& row : rows) {
+    if (row.measured_cost && row.configuration.workers > 1 &&
+        (!row.configuration.oversubscribed || NetworkDecides(rows, row.configuration.workers))) {
+      counts.insert(row.configuration.workers);
+    }
+  }
+  return {counts.begin(), counts.end()};
+}
+
+void AddCosts(const std::vector<SummaryRow>& rows, Sentences& findings) {
+  for (int workers : TimedCounts(rows)) {
+    const SummaryRow* none = Find(rows, "none", workers);
+    if (none == nullptr) continue;
+    std::vector<std::string> costs;
+    for (const SummaryRow& row : rows) {
+      if (row.configuration.workers != workers || !row.cost_against_none_ms) continue;
+      costs.push_back(
+          WithRange(findings.Say(kCost, NameOf(row, findings.language()), Signed(*row.cost_against_none_ms)),
+                    row.cost_against_none_95, 1, findings.language()));
+    }
+    if (costs.empty()) continue;
+    findings.Add(kCosts, workers, Fixed(none->mean.step_ms, 1), findings.Joined(costs));
+  }
+}
+
+// Every all-reduce strategy against every server strategy that gives the same mathematics.
+void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires, Sentences& findings) {
+  std::vector<std::string> pairs;
+  std::set<int> counts;
+  for (const SummaryRow& row : rows) {
+    if (row.measured_cost && row.configuration.workers > 1) counts.insert(row.configuration.workers);
+  }
+  for (const int workers : counts) {
+    const SummaryRow* none = Find(rows, "none", workers);
+    for (const SummaryRow& group : rows) {
+      if (group.configuration.workers != workers ||
+          group.configuration.strategy.needs != StrategyNeeds::kProcessGroup) {
+        continue;
+      }
+      for (const SummaryRow& server : rows) {
+        if (server.configuration.workers != workers || !IsServer(server) ||
+            !server.configuration.strategy.synchronous || server.configuration.strategy.number > 0 ||
+            server.round_samples_per_s.size() != group.round_samples_per_s.size()) {
+          continue;
+        }
+        // Computing that takes turns is the same for both, so it moves the ratio towards 1, never past it.
+        // Where the network does not even decide the slower one's step, the ratio says nothing.
+        const SummaryRow& slower = group.mean.step_ms > server.mean.step_ms ? group : server;
+        if (group.configuration.oversubscribed && !NetworkDecides(none, slower)) continue;
+        // In one process they use no link.
+        const bool alone = group.configuration.training.ranks_per_process == workers;
+        if (group.link.bits_per_s > 0 && workers > 1 && alone) continue;
+        const PairedComparison pair = ComparePairs(group.round_samples_per_s, server.round_samples_per_s);
+        pairs.push_back(findings.Say(kPair, group.configuration.strategy.name,
+                                     NameOf(server, findings.language()), workers,
+                                     WinnerText(pair, group.rounds, findings.language())));
+      }
+    }
+  }
+  if (pairs.empty()) return;
+  const LinkReport& link = rows.front().link;
+  if (link.bits_per_s > 0) {
+    int each = 1;
+    for (const SummaryRow& row : rows) each = std::max(each, row.configuration.training.ranks_per_process);
+    findings.Add(kPairsOnLink, DescribeLink(link, findings.language()), findings.Joined(pairs, kSemicolon));
+    if (each == 1) {
+      findings.Add(kServerInTheory);
+    } else {
+      findings.Add(kServerOfMachinesInTheory, each);
+    }
+    return;
+  }
+  findings.Add(kPairsOnLoopback, findings.Joined(pairs, kSemicolon));
+  findings.Add(kNoNetwork, wires ? findings.Say(kLoopbackSpeed, Fixed(wires->medium_bytes_per_s / 1e9, 1),
+                                                Fixed(wires->latency_s * 1e6, 0))
+                                 : "");
+}
+
+void AddBytes(const std::vector<SummaryRow>& rows, Sentences& findings) {
+  std::vector<std::string> off;
+  int compared = 0;
+  for (const SummaryRow& row : rows) {
+    // Others' bytes are derived from the same formula, so they would prove nothing.
+    if (!row.predicted_payload_bytes || BytesAreDerived(row)) continue;
+    ++compared;
+    const double predicted = *row.predicted_payload_bytes;
+    if (std::abs(row.mean.payload_tx_bytes - predicted) > kSameBytes * std::max(predicted, 1.0)) {
+      off.push_back(findings.Say(kBytesDiffer, row.configuration.name(),
+                                 Fixed(row.mean.payload_tx_bytes / 1e6, 3), Fixed(predicted / 1e6, 3)));
+    }
+  }
+  if (compared == 0) return;
+  if (off.empty()) {
+    findings.Add(kBytesAgree);
+  } else {
+    findings.Add(kBytesOff, findings.Joined(off, kSemicolon));
+  }
+}
+
+void AddDerivedBytes(const std::vector<SummaryRow>& rows, Sentences& findings) {
+  std::set<std::string> names;
+  for (const SummaryRow& row : rows) {
+    if (BytesAreDerived(row) && !row.configuration.simulated()) names.insert(row.configuration.strategy.name);
+  }
+  if (names.empty()) return;
+  findings.Add(kBytesDerived, findings.Joined(names));
+}
+
+void AddStaleness(const std::vector<SummaryRow>& rows, Sentences& findings) {
+  std::vector<std::string> parts, bounded;
+  for (const SummaryRow& row : rows) {
+    const StrategyInfo& strategy = row.configuration.strategy;
+    if (!row.mean.staleness_mean || strategy.synchronous || row.configuration.workers < 2) continue;
+    if (strategy.number > 0) {  // bounded staleness: of every other worker, from K steps behind to K ahead
+      bounded.push_back(findings.Say(kBoundedOne, row.configuration.name(), Fixed(*row.mean.staleness_mean),
+                                     row.mean.staleness_max.value_or(0),
+                                     (2 * int64_t{strategy.number} + 1) * (row.configuration.workers - 1)));
+      continue;
+    }
+    const int servers = row.configuration.servers();
+    parts.push_back(findings.Say(servers > 1 ? kStaleOneOnServers : kStaleOne,
+                                 Fixed(*row.mean.staleness_mean), row.configuration.workers,
+                                 row.mean.staleness_max.value_or(0), servers));
+  }
+  if (!bounded.empty()) findings.Add(kBounded, findings.Joined(bounded));
+  if (!parts.empty()) findings.Add(kStale, findings.Joined(parts));
+}
+
+void AddAccuracy(const std::vector<SummaryRow>& rows, Sentences& findings) {
+  std::vector<std::string> parts;
+  const SummaryRow* any = nullptr;
+  for (const SummaryRow& row : rows) {
+    if (!row.test_accuracy) continue;
+    any = &row;
+    parts.push_back(WithRange(absl::StrFormat("%s %.4f", row.configuration.name(), *row.test_accuracy),
+                              row.test_accuracy_95, 4, findings.language()));
+  }
+  if (any == nullptr) return;
+  const bool one = any->trainings == 1;
+  std::string text = findings.Say(kAccuracy, WithThousands(static_cast<double>(any->trained_samples)),
+                                  one ? findings.Say(kOneSeed) : findings.Say(kSeeds, any->trainings),
+                                  findings.Joined(parts));
+  if (parts.size() > 1) {
+    if (one) text += findings.Say(kSeedMoves);
+    text += findings.Say(kFewerUpdates);
+  }
+  findings.AddText(text);
+}
+
+void AddTarget(const std::vector<SummaryRow>& rows, Sentences& findings) {
+  std::vector<std::string> reached, missed;
+  double target = 0;
+  for (const SummaryRow& row : rows) {
+    if (row.configuration.target_accuracy == 0 || !row.test_accuracy) continue;
+    target = row.configuration.target_accuracy;
+    if (!row.time_to_target_s) {
+      missed.push_back(
+          findings.Say(kTargetMissed, row.configuration.name(), row.reached_target, row.trainings));
+      continue;
+    }
+    reached.push_back(
+        WithRange(findings.Say(kTargetOne, row.configuration.name(), Fixed(*row.time_to_target_s)),
+                  row.time_to_target_95, 2, findings.language()));
+  }
+  if (target == 0) return;
+  findings.Add(kTarget, target, reached.empty() ? findings.Say(kNobody) : findings.Joined(reached),
+               missed.empty() ? "" : findings.Say(kNotReached, findings.Joined(missed)));
+}
+
+void AddSimulated(const std::vector<SummaryRow>& rows, Sentences& findings) {
+  const TrainingOptions& training = rows.back().configuration.training;
+  const auto words = [&](const std::string& time, const Phrase& of_a_run) {
+    if (absl::StartsWith(time, kTracePrefix)) {
+      return findings.Say(of_a_run, time.substr(std::string(kTracePrefix).size()));
+    }
+    return time == "none" ? findings.Say(kNoTime) : findings.Say(kMilliseconds, time);
+  };
+  findings.Add(kSimulatedTimes, words(training.compute_ms, kAsLongAsIn),
+               words(training.network_ms, kHalfOfExchange), words(training.serve_ms, kAsLongAsIn));
+}
+
+// Why people moved on from DataParallel.
+void AddDataParallel(const std::vector<SummaryRow>& rows, Sentences& findings) {
+  for (const SummaryRow& row : rows) {
+    const DataParallelFigures& dp = row.sample.data_parallel;
+    if (dp.replicas < 2) continue;
+    const double workers = static_cast<double>(dp.replicas);
+    const auto megabytes = [](double bytes) { return Fixed(bytes / 1e6); };
+    const double ring = 2 * (workers - 1) / workers * 4 * static_cast<double>(row.sample.parameters);
+    findings.AddText(absl::StrCat(
+        findings.Say(kDataParallelBytes, dp.replicas, megabytes(dp.from_device0_bytes()),
+                     megabytes(dp.inputs_bytes), megabytes(dp.weights_bytes),
+                     megabytes(dp.output_gradients_bytes), megabytes(dp.to_device0_bytes()),
+                     megabytes(dp.outputs_bytes), megabytes(dp.gradients_bytes), dp.replicas - 1),
+        findings.Say(kDataParallelRing, megabytes(ring)),
+        findings.Say(kDataParallelAlone, Fixed(dp.device0_alone_ms(), 1), Fixed(row.mean.step_ms, 1),
+                     Fixed(dp.moved_ms(), 1), Fixed(dp.loss_ms, 1), Fixed(dp.update_ms, 1),
+                     Fixed(dp.device0_extra_mb, 1))));
+  }
+}
+
+// What moved the payload of each strategy that has any.
+void AddWires(const std::vector<SummaryRow>& rows, Sentences& findings) {
+  std::map<std::string, std::set<std::string>> strategies;  // by wires
+  for (const SummaryRow& row : rows) {
+    if (!row.sample.transport.empty()) {
+      strategies[WiresName(row.sample.transport, findings.language())].insert(
+          row.configuration.strategy.name);
+    }
+  }
+  if (strategies.empty()) return;
+  if (strategies.size() == 1) {
+    findings.Add(kOneWire, strategies.begin()->first);
+    return;
+  }
+  std::vector<std::string> parts;
+  for (const auto& [wires, names] : strategies) {
+    parts.push_back(findings.Say(kOverWire, findings.Joined(names), wires));
+  }
+  findings.Add(kWiresDiffer, findings.Joined(parts, kSemicolon));
+}
+
+// What spans, counters and the steps' lines cost, where they cost most.
+void AddRecording(const std::vector<SummaryRow>& rows, Sentences& findings) {
+  const SummaryRow* most = nullptr;
+  const auto share = [](const SummaryRow& row) { return *row.mean.probe_ms / row.mean.step_ms; };
+  for (const SummaryRow& row : rows) {
+    if (!row.mean.probe_ms || !row.measured_cost || row.mean.step_ms <= 0) continue;
+    if (most == nullptr || share(row) > share(*most)) most = &row;
+  }
+  if (most == nullptr) return;
+  const bool dear = share(*most) > kMostRecording;
+  findings.Add(kRecording, absl::StrFormat("%.2g", 100 * share(*most)), most->configuration.name(),
+               Fixed(*most->mean.probe_ms, 3), findings.Say(dear ? kRecordingDear : kRecordingFine));
+}
+
+void AddCaveats(const std::vector<SummaryRow>& rows, int cores, Sentences& findings) {
+  std::set<int> crowded;
+  std::vector<std::string> foreign;
+  for (const SummaryRow& row : rows) {
+    if (row.configuration.oversubscribed && !NetworkDecides(rows, row.configuration.workers)) {
+      crowded.insert(row.configuration.workers);
+    }
+    if (!row.valid && row.mean.gpus_shared == 0) foreign.push_back(row.configuration.name());
+  }
+  if (!crowded.empty()) {
+    findings.Add(kTakeTurns, findings.Joined(crowded, kAnd), cores, cores == 1 ? "core" : "cores");
+  }
+  if (!foreign.empty()) {
+    findings.Add(kForeign,
+                 foreign.size() == rows.size() ? findings.Say(kEveryRow) : findings.Joined(foreign));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
+                                  int cores, Language language) {
+  Sentences findings(language);
+  const bool simulated = !rows.empty() && rows.front().configuration.simulated();
+  AddCosts(rows, findings);
+  if (!simulated) AddPairs(rows, wires, findings);
+  for (const std::string& finding : ResidualFindings(rows, language)) findings.AddText(finding);
+  AddBytes(rows, findings);
+  AddDerivedBytes(rows, findings);
+  AddStaleness(rows, findings);
+  for (const std::string& finding : WaitingFindings(rows, language)) findings.AddText(finding);
+  AddAccuracy(rows, findings);
+  AddDataParallel(rows, findings);
+  AddWires(rows, findings);
+  AddTarget(rows, findings);
+  if (simulated) AddSimulated(rows, findings);
+  AddRecording(rows, findings);
+  AddCaveats(rows, cores, findings);
+  return findings.list();
+}
+
+}  // namespace psring

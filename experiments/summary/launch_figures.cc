@@ -1,0 +1,311 @@
+#include "experiments/summary/launch_figures.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+#include "common/measure/trace.h"
+#include "experiments/stats/statistics.h"
+#include "experiments/summary/waiting.h"
+
+namespace psring {
+namespace {
+
+// The same step of every rank, for steps that every rank has: a worker whose gradient came too late skips
+// some.
+std::vector<const StepRecord*> StepOfAllRanks(const RunRecords& records, int64_t step) {
+  std::vector<const StepRecord*> together;
+  for (const auto& steps : records.steps) {
+    const auto found = std::lower_bound(steps.begin(), steps.end(), step,
+                                        [](const StepRecord& record, int64_t n) { return record.step < n; });
+    if (found != steps.end() && found->step == step) together.push_back(&*found);
+  }
+  return together;
+}
+
+// From the first measured step's begin to the last one's end, over all ranks.
+double WallSeconds(const RunRecords& records) {
+  int64_t begin = INT64_MAX, end = INT64_MIN;
+  for (const auto& steps : records.steps) {
+    for (const StepRecord& step : steps) {
+      if (step.warmup) continue;
+      begin = std::min(begin, step.begin_ns);
+      end = std::max(end, step.begin_ns + static_cast<int64_t>(step.step_ms * 1e6));
+    }
+  }
+  return end > begin ? 1e-9 * static_cast<double>(end - begin) : 0;
+}
+
+// Of workers that have nothing to do with each other: one that is done before the others takes nothing from
+// what they could do together.
+double SumOfSpeeds(const RunRecords& records) {
+  double sum = 0;
+  for (const auto& steps : records.steps) {
+    double samples = 0;
+    RunRecords alone;
+    alone.steps.push_back(steps);
+    for (const StepRecord& step : steps) {
+      if (!step.warmup) samples += static_cast<double>(step.samples);
+    }
+    if (const double wall_s = WallSeconds(alone); wall_s > 0) sum += samples / wall_s;
+  }
+  return sum;
+}
+
+std::optional<double> MeanWait(const RunRecords& records) {
+  std::vector<double> waits;
+  for (const StepRecord& first : records.steps.front()) {
+    if (first.warmup) continue;
+    const auto together = StepOfAllRanks(records, first.step);
+    if (together.size() != records.steps.size()) continue;
+    for (size_t rank = 0; rank < together.size(); ++rank)
+      waits.push_back(WaitMs(together, static_cast<int>(rank)));
+  }
+  return Mean(waits);
+}
+
+// How much later than the mean of all ranks the slowest has its first bucket, each counted from its own
+// begin: what a collective waits for that all begin together.
+double MeanLate(const RunRecords& records) {
+  std::vector<double> late;
+  for (const StepRecord& first : records.steps.front()) {
+    const auto together = StepOfAllRanks(records, first.step);
+    if (first.warmup || together.size() != records.steps.size()) continue;
+    std::vector<double> ready;
+    for (const StepRecord* step : together) {
+      if (step->buckets.empty()) return 0;
+      ready.push_back(1e-6 * static_cast<double>(step->buckets.front().ready_ns - step->begin_ns));
+    }
+    late.push_back(*std::max_element(ready.begin(), ready.end()) - Mean(ready));
+  }
+  return late.empty() ? 0 : Mean(late);
+}
+
+void AddStaleness(const Configuration& configuration, const RunRecords& records, RunFigures& figures) {
+  if (configuration.strategy.needs != StrategyNeeds::kParameterServer) return;
+  int64_t pushes = 0, sum = 0, most = 0;
+  for (const RankResult& rank : records.ranks) {
+    pushes += rank.pushes;
+    sum += rank.staleness_sum;
+    most = std::max(most, rank.staleness_max);
+  }
+  if (pushes == 0) return;
+  figures.staleness_mean = static_cast<double>(sum) / static_cast<double>(pushes);
+  figures.staleness_max = most;
+}
+
+std::string Incidents(const std::vector<ServerResult>& servers) {
+  std::vector<std::string> incidents;
+  std::map<int64_t, int64_t> lost;  // worker, step: of several servers the first that did without it
+  for (const ServerResult& server : servers) {
+    for (size_t i = 0; i < server.lost_workers.size() && i < server.lost_at_step.size(); ++i) {
+      const auto [worker, is_new] = lost.emplace(server.lost_workers[i], server.lost_at_step[i]);
+      if (!is_new) worker->second = std::min(worker->second, server.lost_at_step[i]);
+    }
+  }
+  for (const auto& [worker, step] : lost) {
+    incidents.push_back(absl::StrCat("worker ", worker, " lost at step ", step));
+  }
+  for (const ServerResult& server : servers) {
+    if (server.restarts > 0)
+      incidents.push_back(absl::StrCat("server restarted ", server.restarts, " times"));
+    if (server.lost_updates > 0) incidents.push_back(absl::StrCat(server.lost_updates, " pushes lost"));
+  }
+  return absl::StrJoin(incidents, "; ");
+}
+
+void AddServers(const Configuration& configuration, const RunRecords& records, RunFigures& figures) {
+  if (records.servers.empty()) return;
+  int pushing = configuration.workers;
+  if (configuration.strategy.number_below_workers) pushing -= configuration.strategy.number;
+  const double pushes_per_step = static_cast<double>(records.ranks.front().bucket_elements.size()) * pushing;
+  double memory = 0, dropped = 0;
+  for (const ServerResult& server : records.servers) {
+    memory = std::max(memory, server.peak_memory_mb);
+    dropped = std::max(dropped, static_cast<double>(server.dropped_gradients));
+    const double steps = static_cast<double>(server.pushes) / std::max(1.0, pushes_per_step);
+    if (steps <= 0) continue;
+    const double bytes = static_cast<double>(server.payload_rx_bytes + server.payload_tx_bytes) / steps;
+    figures.each_server_payload_bytes.push_back(bytes);
+    figures.server_payload_bytes = std::max(figures.server_payload_bytes.value_or(0), bytes);
+  }
+  figures.server_peak_memory_mb = memory;
+  figures.incidents = Incidents(records.servers);
+  if (configuration.strategy.number_below_workers) {
+    figures.dropped_gradients = dropped;
+    double computed = 0;
+    for (const auto& steps : records.steps) computed += static_cast<double>(steps.size());
+    if (computed > 0) figures.dropped_share = dropped / computed;
+  }
+  for (const ServerResult& server : records.servers) {
+    auto& histogram = figures.staleness_histogram;
+    histogram.resize(std::max(histogram.size(), server.staleness_histogram.size()));
+    for (size_t i = 0; i < server.staleness_histogram.size(); ++i) {
+      histogram[i] += static_cast<double>(server.staleness_histogram[i]);
+    }
+  }
+}
+
+// Per worker and step, where somebody counted. Where the server stands beside rank 0 they send through one
+// interface, and the ranks of that process are left out.
+std::optional<double> WireBytes(const Configuration& configuration, const RunRecords& records,
+                                int64_t steps) {
+  const bool beside_server =
+      configuration.servers() > 0 && configuration.training.server_placement == "rank0";
+  std::vector<double> bytes;
+  for (const RankResult& rank : records.ranks) {
+    if (rank.wire_tx_bytes < 0) continue;
+    if (beside_server && rank.rank < configuration.training.ranks_per_process) continue;
+    bytes.push_back(static_cast<double>(rank.wire_tx_bytes) / static_cast<double>(steps));
+  }
+  return bytes.empty() ? std::nullopt : std::optional<double>(Mean(bytes));
+}
+
+void AddPace(const Configuration& configuration, const RunRecords& records, RunFigures& figures) {
+  const auto mean_of = [&](double RankResult::*figure) -> std::optional<double> {
+    std::vector<double> values;
+    for (const RankResult& rank : records.ranks) {
+      if (rank.*figure >= 0) values.push_back(rank.*figure);
+    }
+    return values.empty() ? std::nullopt : std::optional<double>(Mean(values));
+  };
+  figures.computed_ms = mean_of(&RankResult::computed_ms);
+  figures.update_ms = mean_of(&RankResult::update_ms);
+  figures.run_delay_ms = mean_of(&RankResult::run_delay_ms);
+  figures.probe_ms = mean_of(&RankResult::probe_ms);
+  figures.network = records.network;
+  const auto waits = WaitsOf(configuration.strategy, records);
+  std::vector<double> waited;
+  std::vector<std::vector<double>> ready;  // by bucket
+  for (size_t rank = 0; rank < records.steps.size(); ++rank) {
+    for (size_t i = 0; i < records.steps[rank].size(); ++i) {
+      const StepRecord& step = records.steps[rank][i];
+      if (step.warmup) continue;
+      waited.push_back(waits[rank][i].waited_ms);
+      ready.resize(std::max(ready.size(), step.buckets.size()));
+      for (size_t b = 0; b < step.buckets.size(); ++b) {
+        ready[b].push_back(1e-6 * static_cast<double>(step.buckets[b].ready_ns - step.begin_ns));
+      }
+    }
+  }
+  figures.waited_ms = Mean(waited);
+  figures.late_ms = MeanLate(records);
+  for (const std::vector<double>& of_bucket : ready) figures.bucket_ready_ms.push_back(Mean(of_bucket));
+}
+
+// --oversubscribe: on how many GPUs all ranks stand, where that is fewer than there are ranks.
+int GpusShared(const Configuration& configuration, const RunRecords& records) {
+  if (!configuration.training.oversubscribe) return 0;
+  std::set<std::string> devices;
+  for (const RankResult& rank : records.ranks) {
+    if (rank.device != "cpu") devices.insert(rank.device);
+  }
+  return devices.size() < records.ranks.size() ? static_cast<int>(devices.size()) : 0;
+}
+
+}  // namespace
+
+double WaitMs(const std::vector<const StepRecord*>& steps, int rank) {
+  const StepRecord& ours = *steps[static_cast<size_t>(rank)];
+  std::vector<std::pair<int64_t, int64_t>> waits;
+  for (size_t b = 0; b < ours.buckets.size(); ++b) {
+    int64_t last_begin = ours.buckets[b].begin_ns;
+    for (const StepRecord* other : steps) {
+      if (b < other->buckets.size()) last_begin = std::max(last_begin, other->buckets[b].begin_ns);
+    }
+    const int64_t until = std::min(last_begin, ours.buckets[b].end_ns);
+    if (until > ours.buckets[b].begin_ns) waits.push_back({ours.buckets[b].begin_ns, until});
+  }
+  return 1e-6 * static_cast<double>(BusyNanos(waits));
+}
+
+std::optional<double> TimeToTarget(const std::vector<CurvePoint>& curve, double target) {
+  for (const CurvePoint& point : curve) {
+    if (point.test_accuracy >= target) return point.wall_s;
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const RunRecords& records) {
+  PSRING_CHECK(records.ranks.size() == records.steps.size() && !records.ranks.empty());
+  RunFigures figures;
+  std::vector<double> compute, busy, exposed, losses;
+  double tx = 0, rx = 0;
+  for (size_t rank = 0; rank < records.ranks.size(); ++rank) {
+    int64_t steps = 0;
+    for (const StepRecord& step : records.steps[rank]) {
+      if (step.warmup) continue;
+      ++steps;
+      if (!step.dropped) figures.samples += step.samples;
+      figures.every_step_ms.push_back(step.step_ms);
+      compute.push_back(step.compute_ms);
+      busy.push_back(step.comm_busy_ms);
+      exposed.push_back(step.exposed_comm_ms);
+      tx += static_cast<double>(step.payload_tx_bytes);
+      rx += static_cast<double>(step.payload_rx_bytes);
+    }
+    // Of spare workers one may be late for every measured step.
+    if (steps == 0 && !configuration.strategy.number_below_workers && configuration.training.resume.empty()) {
+      return absl::DataLossError(
+          absl::StrCat(configuration.name(), ": rank ", rank, " left no measured steps"));
+    }
+    figures.steps = std::max(figures.steps, steps);
+    losses.push_back(records.ranks[rank].final_loss);
+    figures.worker_peak_memory_mb =
+        std::max(figures.worker_peak_memory_mb, records.ranks[rank].peak_memory_mb);
+    if (!records.ranks[rank].curve.empty()) {
+      figures.test_accuracy = records.ranks[rank].curve.back().test_accuracy;
+      if (configuration.target_accuracy > 0) {
+        figures.time_to_target_s = TimeToTarget(records.ranks[rank].curve, configuration.target_accuracy);
+      }
+    }
+  }
+  if (figures.every_step_ms.empty() && !configuration.training.resume.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--resume ", configuration.training.resume,
+                     ": nothing is left to train; give more --epochs, --samples or --steps"));
+  }
+  if (figures.every_step_ms.empty()) {
+    return absl::DataLossError(absl::StrCat(configuration.name(), ": no rank left any measured steps"));
+  }
+  // Asynchronous workers share the steps out among themselves.
+  if (configuration.strategy.algorithm == "async") {
+    figures.steps = static_cast<int64_t>(figures.every_step_ms.size() / records.ranks.size());
+  }
+  figures.wall_s = WallSeconds(records);
+  if (figures.wall_s > 0) figures.samples_per_s = static_cast<double>(figures.samples) / figures.wall_s;
+  if (configuration.strategy.needs == StrategyNeeds::kNothing) figures.samples_per_s = SumOfSpeeds(records);
+  const double rank_steps = static_cast<double>(figures.every_step_ms.size());
+  figures.step_ms = Mean(figures.every_step_ms);
+  figures.compute_ms = Mean(compute);
+  figures.comm_busy_ms = Mean(busy);
+  figures.exposed_comm_ms = Mean(exposed);
+  figures.loss = Mean(losses);
+  figures.payload_tx_bytes = tx / rank_steps;
+  figures.payload_rx_bytes = rx / rank_steps;
+  figures.wire_tx_bytes = WireBytes(configuration, records, figures.steps);
+  const bool communicates = configuration.strategy.needs != StrategyNeeds::kNothing;
+  if (configuration.strategy.synchronous && communicates) figures.wait_ms = MeanWait(records);
+  // Logical workers have one set of weights.
+  if (configuration.strategy.synchronous && communicates && !configuration.simulated()) {
+    figures.replicas_equal = std::all_of(
+        records.ranks.begin(), records.ranks.end(),
+        [&](const RankResult& rank) { return rank.weights_hash == records.ranks.front().weights_hash; });
+  }
+  AddPace(configuration, records, figures);
+  AddStaleness(configuration, records, figures);
+  AddServers(configuration, records, figures);
+  figures.workers = WorkerFiguresOf(configuration.strategy, records);
+  figures.gpus_shared = GpusShared(configuration, records);
+  if (configuration.strategy.number > 0) {  // not everybody waits for everybody
+    double waited = 0;
+    for (const WorkerFigures& worker : figures.workers) waited += worker.wait_ms * worker.steps;
+    figures.wait_ms = waited / rank_steps;
+  }
+  return figures;
+}
+
+}  // namespace psring

@@ -1,0 +1,301 @@
+#include "experiments/summary/summarise.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "experiments/host/machine.h"
+#include "experiments/plan/estimate.h"
+#include "experiments/summary/waiting.h"
+
+namespace psring {
+namespace {
+
+constexpr double kMostSpread = 0.01;  // of the servers' bytes
+
+// The mean of one figure over rounds.
+double MeanOver(const std::vector<RunFigures>& runs, const std::function<double(const RunFigures&)>& figure) {
+  std::vector<double> values;
+  for (const RunFigures& run : runs) values.push_back(figure(run));
+  return Mean(values);
+}
+
+std::optional<double> MeanOverThose(const std::vector<RunFigures>& runs,
+                                    std::optional<double> RunFigures::*figure) {
+  std::vector<double> values;
+  for (const RunFigures& run : runs) {
+    if (run.*figure) values.push_back(*(run.*figure));
+  }
+  return values.empty() ? std::nullopt : std::optional<double>(Mean(values));
+}
+
+std::optional<NetworkFigures> MeanNetwork(const std::vector<RunFigures>& runs) {
+  NetworkFigures mean;
+  for (auto figure : {&NetworkFigures::retransmitted_segments, &NetworkFigures::timeouts,
+                      &NetworkFigures::queue_drops, &NetworkFigures::again_ms}) {
+    std::vector<double> values;
+    for (const RunFigures& run : runs) {
+      if (run.network) values.push_back((*run.network).*figure);
+    }
+    if (values.empty()) return std::nullopt;
+    mean.*figure = Mean(values);
+  }
+  return mean;
+}
+
+RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
+  RunFigures mean;
+  const auto average = [&](double RunFigures::*figure) {
+    mean.*figure = MeanOver(runs, [figure](const RunFigures& run) { return run.*figure; });
+  };
+  for (auto figure : {&RunFigures::wall_s, &RunFigures::samples_per_s, &RunFigures::step_ms,
+                      &RunFigures::compute_ms, &RunFigures::comm_busy_ms, &RunFigures::exposed_comm_ms,
+                      &RunFigures::waited_ms, &RunFigures::late_ms, &RunFigures::payload_tx_bytes,
+                      &RunFigures::payload_rx_bytes, &RunFigures::loss, &RunFigures::foreign_cpu_pct}) {
+    average(figure);
+  }
+  mean.steps = runs.front().steps;
+  mean.each_server_payload_bytes = runs.front().each_server_payload_bytes;
+  mean.samples = runs.front().samples;
+  mean.wait_ms = MeanOverThose(runs, &RunFigures::wait_ms);
+  mean.wire_tx_bytes = MeanOverThose(runs, &RunFigures::wire_tx_bytes);
+  mean.server_payload_bytes = MeanOverThose(runs, &RunFigures::server_payload_bytes);
+  mean.staleness_mean = MeanOverThose(runs, &RunFigures::staleness_mean);
+  mean.dropped_gradients = MeanOverThose(runs, &RunFigures::dropped_gradients);
+  mean.dropped_share = MeanOverThose(runs, &RunFigures::dropped_share);
+  for (auto figure :
+       {&RunFigures::computed_ms, &RunFigures::update_ms, &RunFigures::run_delay_ms, &RunFigures::probe_ms}) {
+    mean.*figure = MeanOverThose(runs, figure);
+  }
+  for (size_t b = 0; b < runs.front().bucket_ready_ms.size(); ++b) {
+    mean.bucket_ready_ms.push_back(MeanOver(runs, [b](const RunFigures& run) {
+      return b < run.bucket_ready_ms.size() ? run.bucket_ready_ms[b] : run.bucket_ready_ms.back();
+    }));
+  }
+  mean.network = MeanNetwork(runs);
+  mean.workers = MeanWorkers(runs);
+  mean.test_accuracy = MeanOverThose(runs, &RunFigures::test_accuracy);
+  for (const RunFigures& run : runs) {
+    mean.every_step_ms.insert(mean.every_step_ms.end(), run.every_step_ms.begin(), run.every_step_ms.end());
+    if (!run.incidents.empty()) {
+      absl::StrAppend(&mean.incidents, mean.incidents.empty() ? "" : "; ", run.incidents);
+    }
+    mean.gpus_shared = std::max(mean.gpus_shared, run.gpus_shared);
+    mean.worker_peak_memory_mb = std::max(mean.worker_peak_memory_mb, run.worker_peak_memory_mb);
+    if (run.server_peak_memory_mb) {
+      mean.server_peak_memory_mb =
+          std::max(mean.server_peak_memory_mb.value_or(0), *run.server_peak_memory_mb);
+    }
+    mean.staleness_histogram.resize(
+        std::max(mean.staleness_histogram.size(), run.staleness_histogram.size()));
+    for (size_t i = 0; i < run.staleness_histogram.size(); ++i) {
+      mean.staleness_histogram[i] += run.staleness_histogram[i];
+    }
+    if (run.staleness_max) mean.staleness_max = std::max(mean.staleness_max.value_or(0), *run.staleness_max);
+    if (run.replicas_equal) mean.replicas_equal = mean.replicas_equal.value_or(true) && *run.replicas_equal;
+  }
+  return mean;
+}
+
+// Over rounds, of the figures that charts show. Without what is waited for, communication is what moves.
+std::vector<FigureInterval> IntervalsOf(const std::vector<RunFigures>& rounds) {
+  std::vector<FigureInterval> intervals;
+  const auto add = [&](const char* figure, auto value) {
+    std::vector<double> values;
+    for (const RunFigures& round : rounds) {
+      if (const std::optional<double> of_round = value(round)) values.push_back(*of_round);
+    }
+    if (values.size() != rounds.size()) return;
+    if (const auto interval = BootstrapMean(values)) intervals.push_back({figure, *interval});
+  };
+  using Figure = std::optional<double>;
+  add("step_ms", [](const RunFigures& round) -> Figure { return round.step_ms; });
+  add("compute_ms", [](const RunFigures& round) -> Figure { return round.compute_ms; });
+  add("exposed_comm_ms", [](const RunFigures& round) -> Figure { return round.exposed_comm_ms; });
+  add("comm_moving_ms",
+      [](const RunFigures& round) -> Figure { return round.comm_busy_ms - round.wait_ms.value_or(0); });
+  add("payload_tx_bytes_per_worker",
+      [](const RunFigures& round) -> Figure { return round.payload_tx_bytes; });
+  add("server_payload_bytes", [](const RunFigures& round) { return round.server_payload_bytes; });
+  return intervals;
+}
+
+SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
+                 const std::optional<Wires>& wires) {
+  SummaryRow row{.run_id = run_id, .configuration = runs.configuration, .sample = runs.sample};
+  row.measured_cost = !runs.cost.empty();
+  const std::vector<RunFigures>& measured = row.measured_cost ? runs.cost : runs.accuracy;
+  row.rounds = static_cast<int>(runs.cost.size());
+  row.mean = MeanFigures(measured);
+  for (const RunFigures& run : runs.cost) {
+    row.round_samples_per_s.push_back(run.samples_per_s);
+    row.round_step_ms.push_back(run.step_ms);
+  }
+  row.samples_per_s_95 = BootstrapMean(row.round_samples_per_s);
+  row.intervals_95 = IntervalsOf(runs.cost);
+  row.step_ms_p10 = Quantile(row.mean.every_step_ms, 0.1);
+  row.step_ms_p90 = Quantile(row.mean.every_step_ms, 0.9);
+  if (!runs.accuracy.empty()) {
+    const RunFigures trained = MeanFigures(runs.accuracy);
+    row.test_accuracy = trained.test_accuracy;
+    row.train_loss = trained.loss;
+    row.trainings = static_cast<int>(runs.accuracy.size());
+    row.trained_samples = trained.samples;
+    std::vector<double> accuracies, times;
+    for (const RunFigures& run : runs.accuracy) {
+      if (run.test_accuracy) accuracies.push_back(*run.test_accuracy);
+      if (run.time_to_target_s) times.push_back(*run.time_to_target_s);
+    }
+    row.test_accuracy_95 = BootstrapMean(accuracies);
+    row.reached_target = static_cast<int>(times.size());
+    if (!times.empty() && row.reached_target == row.trainings) {
+      row.time_to_target_s = Mean(times);
+      row.time_to_target_95 = BootstrapMean(times);
+    }
+  }
+  for (const auto* list : {&runs.cost, &runs.accuracy}) {
+    for (const RunFigures& run : *list)
+      row.foreign_cpu_pct = std::max(row.foreign_cpu_pct, run.foreign_cpu_pct);
+  }
+  const std::optional<Scheme> scheme = SchemeOf(runs.configuration.strategy);
+  if (scheme && *scheme != Scheme::kNone) {
+    const CommPattern pattern = PatternOf(runs.configuration, *scheme);
+    row.predicted_payload_bytes =
+        PayloadBytesPerWorker(pattern, ExchangeBytes(runs.configuration, runs.sample.parameters));
+    std::vector<double> bucket_bytes;
+    for (int64_t elements : runs.sample.bucket_elements)
+      bucket_bytes.push_back(ExchangeBytes(runs.configuration, elements));
+    // A machine's link that several ranks share carries as much for a ring as one rank's; for others the
+    // formulas know of no such machines.
+    const bool links = wires && wires->medium_bytes_per_s == 0;
+    const bool shared = links && runs.configuration.training.ranks_per_process > 1;
+    const bool known = !shared || (*scheme == Scheme::kRing && runs.configuration.processes() > 1);
+    // The wires that were measured are the loopback's.
+    const bool over_tcp = row.sample.transport == "tcp" || row.sample.transport == "grpc";
+    if (wires && known && !runs.configuration.simulated() && (over_tcp || row.sample.transport.empty()))
+      row.predicted_comm_ms =
+          1e3 * (ExchangeSeconds(pattern, bucket_bytes, *wires) -
+                 BurstSeconds(pattern, ExchangeBytes(runs.configuration, row.sample.parameters), *wires));
+  }
+  return row;
+}
+
+// The row that `row` is held against: of `strategy` with `workers`, measured in the same rounds.
+const SummaryRow* Reference(const std::vector<SummaryRow>& rows, const SummaryRow& row,
+                            const std::string& strategy, int workers) {
+  for (const SummaryRow& other : rows) {
+    if (other.configuration.strategy.name == strategy && other.configuration.workers == workers &&
+        other.round_step_ms.size() == row.round_step_ms.size() && !other.round_step_ms.empty()) {
+      return &other;
+    }
+  }
+  return nullptr;
+}
+
+std::string NoteOf(const SummaryRow& row) {
+  std::vector<std::string> notes;
+  if (row.configuration.simulated()) notes.push_back("simulated in time, measured in learning");
+  const double target = row.configuration.target_accuracy;
+  if (target > 0 && row.test_accuracy && !row.time_to_target_s) {
+    notes.push_back(absl::StrFormat("%d of %d trainings reached an accuracy of %g", row.reached_target,
+                                    row.trainings, target));
+  }
+  if (row.configuration.oversubscribed) notes.push_back("oversubscribed");
+  if (const int each = row.configuration.training.ranks_per_process; each > 1) {
+    const bool all = row.configuration.processes() == 1;
+    notes.push_back(absl::StrCat(each, all ? " ranks in one process" : " ranks a process",
+                                 row.link.bits_per_s == 0 ? ""
+                                 : all                    ? ", which use no link"
+                                                          : ", behind one link"));
+  }
+  if (row.mean.gpus_shared > 0) {
+    notes.push_back(absl::StrFormat("functional, not a measurement: %d ranks share %d GPU%s",
+                                    row.configuration.ranks(), row.mean.gpus_shared,
+                                    row.mean.gpus_shared == 1 ? "" : "s"));
+  }
+  const DataParallelFigures& replicas = row.sample.data_parallel;
+  if (replicas.replicas > 0) {
+    notes.push_back(absl::StrFormat(
+        "bytes are device 0's; it works alone for %.2f ms of a step and holds %.1f MB more than the others%s",
+        replicas.device0_alone_ms(), replicas.device0_extra_mb,
+        row.link.bits_per_s > 0 ? "; one machine, no link in between" : ""));
+  }
+  if (row.foreign_cpu_pct > kMostForeignCpuPct)
+    notes.push_back(absl::StrFormat("others used %.0f%% of the processors", row.foreign_cpu_pct));
+  const std::vector<double>& shards = row.mean.each_server_payload_bytes;
+  if (shards.size() > 1) {
+    const auto [least, most] = std::minmax_element(shards.begin(), shards.end());
+    if (*most > (1 + kMostSpread) * *least) {
+      notes.push_back(
+          absl::StrFormat("unbalanced shards: %.0f to %.0f bytes a step and server", *least, *most));
+    }
+  }
+  if (row.configuration.training.straggler != "none") {
+    notes.push_back(absl::StrCat("straggler ", row.configuration.training.straggler));
+  }
+  if (row.configuration.training.jitter_ms != "none") {
+    notes.push_back(absl::StrCat("jitter ", row.configuration.training.jitter_ms, " ms"));
+  }
+  if (row.mean.replicas_equal == false) notes.push_back("replicas differ");
+  if (!row.mean.incidents.empty()) notes.push_back(row.mean.incidents);
+  return absl::StrJoin(notes, "; ");
+}
+
+}  // namespace
+
+Basis SummaryRow::TimeBasis() const {
+  return configuration.simulated() ? Basis::kSimulated : Basis::kMeasured;
+}
+
+const char* BasisName(Basis basis) {
+  switch (basis) {
+    case Basis::kGiven:
+      return "given";
+    case Basis::kMeasured:
+      return "measured";
+    case Basis::kDerived:
+      return "derived";
+    case Basis::kSimulated:
+      return "simulated";
+  }
+  return "";
+}
+
+std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<ConfigurationRuns>& runs,
+                                  const std::optional<Wires>& wires, const LinkReport& link) {
+  std::vector<SummaryRow> rows;
+  for (const ConfigurationRuns& of_one : runs) {
+    if (of_one.cost.empty() && of_one.accuracy.empty()) continue;
+    rows.push_back(RowOf(run_id, of_one, wires));
+  }
+  for (SummaryRow& row : rows) {
+    row.link = link;
+    row.valid = row.configuration.simulated() ||
+                (row.foreign_cpu_pct <= kMostForeignCpuPct && row.mean.gpus_shared == 0);
+    row.note = NoteOf(row);
+    if (!row.measured_cost) continue;
+    const SummaryRow* single = Reference(rows, row, "single", 1);
+    if (single != nullptr && !row.configuration.oversubscribed) {
+      row.speedup = row.mean.samples_per_s / single->mean.samples_per_s;
+      row.efficiency = *row.speedup / row.configuration.workers;
+      if (const auto ratio = BootstrapRatio(row.round_samples_per_s, single->round_samples_per_s)) {
+        const double workers = row.configuration.workers;
+        row.intervals_95.push_back({"efficiency", {ratio->low / workers, ratio->high / workers}});
+      }
+    }
+    const SummaryRow* none = Reference(rows, row, "none", row.configuration.workers);
+    if (none != nullptr && row.configuration.strategy.moves_gradients()) {
+      std::vector<double> differences;
+      for (size_t round = 0; round < row.round_step_ms.size(); ++round) {
+        differences.push_back(row.round_step_ms[round] - none->round_step_ms[round]);
+      }
+      row.cost_against_none_ms = Mean(differences);
+      row.cost_against_none_95 = BootstrapMean(differences);
+    }
+  }
+  return rows;
+}
+
+}  // namespace psring

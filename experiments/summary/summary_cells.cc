@@ -1,0 +1,100 @@
+// The columns of the summary, in the order that other tools rely on.
+#include "experiments/summary/summarise.h"
+
+namespace psring {
+namespace {
+
+constexpr int64_t kSchemaVersion = 1;
+
+using Value = decltype(Cell::value);
+
+template <typename T>
+Value OrEmpty(const std::optional<T>& value) {
+  return value ? Value(*value) : Value();
+}
+
+Value TextOrEmpty(const std::string& text) { return text.empty() ? Value() : Value(text); }
+
+}  // namespace
+
+bool BytesAreDerived(const SummaryRow& row) {
+  return row.configuration.simulated() || (!row.sample.backend.empty() && row.sample.backend != "native");
+}
+
+std::vector<Cell> Cells(const SummaryRow& row) {
+  const Configuration& configuration = row.configuration;
+  const TrainingOptions& training = configuration.training;
+  const RunFigures& mean = row.mean;
+  const bool communicates = configuration.strategy.moves_gradients();
+  const bool has_server = configuration.servers() > 0;
+  const int64_t one_step = WorkerBatch(training) * training.micro_batches;
+  const int spare = configuration.strategy.number_below_workers ? configuration.strategy.number : 0;
+  const auto given = Basis::kGiven;
+  const auto measured = Basis::kMeasured;  // learning, and this machine
+  const auto timed = row.TimeBasis();      // times, and what follows from their order
+  const auto derived = Basis::kDerived;
+  const auto bytes = BytesAreDerived(row) ? derived : measured;
+  const auto if_it_talks = [&](double value) { return communicates ? Value(value) : Value(); };
+  return {
+      {"schema_version", kSchemaVersion, given},
+      {"run_id", row.run_id, given},
+      {"strategy", configuration.strategy.name, given},
+      {"workers", int64_t{configuration.workers}, given},
+      {"servers", int64_t{configuration.servers()}, given},
+      {"placement", has_server ? Value(training.server_placement) : Value(), given},
+      {"backend", TextOrEmpty(row.sample.backend), given},
+      {"algorithm", TextOrEmpty(row.sample.algorithm), given},
+      {"transport", TextOrEmpty(row.sample.transport), given},
+      {"payload", TextOrEmpty(row.sample.payload), given},
+      {"device", TextOrEmpty(row.sample.device), given},
+      {"shaping", std::string(ShapingName(row.link.shaping)), given},
+      {"link_mbps", row.link.bits_per_s > 0 ? Value(row.link.mbps()) : Value(), given},
+      {"model", configuration.model.name, given},
+      {"parameters", row.sample.parameters, given},
+      {"batch_per_worker", int64_t{training.batch}, given},
+      // Asynchronous pushes make an update each, from one worker's batch.
+      {"global_batch",
+       configuration.strategy.synchronous ? one_step * (configuration.workers - spare) : one_step, given},
+      {"bucket_mb", training.bucket_mb, given},
+      {"optimizer", TextOrEmpty(configuration.update.optimizer), given},
+      {"lr", configuration.update.lr, given},
+      {"seed", static_cast<int64_t>(training.seed), given},
+      {"repeats", int64_t{row.measured_cost ? row.rounds : row.trainings}, given},
+      {"steps", mean.steps, given},
+      {"samples_per_s", mean.samples_per_s, timed},
+      {"samples_per_s_lo95", row.samples_per_s_95 ? Value(row.samples_per_s_95->low) : Value(), derived},
+      {"samples_per_s_hi95", row.samples_per_s_95 ? Value(row.samples_per_s_95->high) : Value(), derived},
+      {"speedup", OrEmpty(row.speedup), derived},
+      {"efficiency", OrEmpty(row.efficiency), derived},
+      {"step_ms", mean.step_ms, timed},
+      {"step_ms_p10", row.step_ms_p10, timed},
+      {"step_ms_p90", row.step_ms_p90, timed},
+      {"compute_ms", mean.compute_ms, timed},
+      {"comm_busy_ms", if_it_talks(mean.comm_busy_ms), timed},
+      {"wait_ms", OrEmpty(mean.wait_ms), derived},
+      {"exposed_comm_ms", if_it_talks(mean.exposed_comm_ms), timed},
+      {"predicted_comm_ms", OrEmpty(row.predicted_comm_ms), derived},
+      {"payload_tx_bytes_per_worker", if_it_talks(mean.payload_tx_bytes), bytes},
+      {"payload_rx_bytes_per_worker", if_it_talks(mean.payload_rx_bytes), bytes},
+      {"predicted_payload_bytes_per_worker", OrEmpty(row.predicted_payload_bytes), derived},
+      {"server_payload_bytes", OrEmpty(mean.server_payload_bytes), bytes},
+      {"wire_tx_bytes_per_worker", OrEmpty(mean.wire_tx_bytes), measured},
+      {"staleness_mean", OrEmpty(mean.staleness_mean), timed},
+      {"staleness_max", OrEmpty(mean.staleness_max), timed},
+      {"dropped_gradients", OrEmpty(mean.dropped_gradients), timed},
+      {"loss", row.train_loss.value_or(mean.loss), measured},
+      {"test_accuracy", OrEmpty(row.test_accuracy), measured},
+      {"time_to_target_s", OrEmpty(row.time_to_target_s), timed},
+      {"replicas_equal", OrEmpty(mean.replicas_equal), measured},
+      {"worker_peak_memory_mb", row.configuration.simulated() ? Value() : Value(mean.worker_peak_memory_mb),
+       measured},
+      {"server_peak_memory_mb", row.configuration.simulated() ? Value() : OrEmpty(mean.server_peak_memory_mb),
+       measured},
+      {"foreign_cpu_pct", row.foreign_cpu_pct, measured},
+      {"basis", std::string(BasisName(timed)), given},
+      {"valid", row.valid, given},
+      {"note", TextOrEmpty(row.note), given},
+  };
+}
+
+}  // namespace psring

@@ -1,0 +1,93 @@
+#include "experiments/texts/wrap.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace psring {
+namespace {
+
+// The character of `text` that begins at `at`: its bytes, and whether it is as wide as Chinese ones are.
+struct Character {
+  size_t bytes = 1;
+  bool wide = false;
+};
+Character CharacterAt(const std::string& text, size_t at) {
+  const auto lead = static_cast<unsigned char>(text[at]);
+  size_t bytes = lead < 0xc0 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+  bytes = std::min(bytes, text.size() - at);
+  // U+2E80 and above: Chinese, its punctuation, full-width forms.
+  const bool wide =
+      bytes == 4 ||
+      (bytes == 3 && (lead > 0xe2 || (lead == 0xe2 && static_cast<unsigned char>(text[at + 1]) >= 0xba)));
+  return {bytes, wide};
+}
+
+// What no line may begin with.
+bool ClosesWhatIsBefore(const std::string& character) {
+  for (const char* mark : {"，", "。", "；", "：", "、", "）", "”", "？", "！"}) {
+    if (character == mark) return true;
+  }
+  return false;
+}
+
+// What stays in one line.
+struct Piece {
+  std::string text;
+  bool space_before = false;
+};
+
+std::vector<Piece> PiecesOf(const std::string& text) {
+  std::vector<Piece> pieces(1);
+  bool after_wide = false;
+  for (size_t at = 0; at < text.size();) {
+    const Character character = CharacterAt(text, at);
+    const std::string bytes = text.substr(at, character.bytes);
+    at += character.bytes;
+    if (bytes == " ") {
+      pieces.push_back({.space_before = true});
+      after_wide = false;
+      continue;
+    }
+    const bool may_break =
+        (character.wide || after_wide) && !pieces.back().text.empty() && !ClosesWhatIsBefore(bytes);
+    if (may_break) pieces.push_back({});
+    pieces.back().text += bytes;
+    after_wide = character.wide;
+  }
+  return pieces;
+}
+
+}  // namespace
+
+size_t TextColumns(const std::string& text) {
+  size_t columns = 0;
+  for (size_t at = 0; at < text.size();) {
+    const Character character = CharacterAt(text, at);
+    columns += character.wide ? 2 : 1;
+    at += character.bytes;
+  }
+  return columns;
+}
+
+std::string Wrap(const std::string& text, const std::string& prefix, size_t width) {
+  std::string lines = prefix;
+  const size_t indent = TextColumns(prefix);
+  size_t used = indent;
+  for (const Piece& piece : PiecesOf(text)) {
+    const bool first = used == indent;
+    const size_t space = piece.space_before && !first ? 1 : 0, columns = TextColumns(piece.text);
+    if (!first && used + space + columns > width) {
+      absl::StrAppend(&lines, "\n", std::string(indent, ' '), piece.text);
+      used = indent + columns;
+    } else {
+      absl::StrAppend(&lines, space > 0 ? " " : "", piece.text);
+      used += space + columns;
+    }
+  }
+  absl::StrAppend(&lines, "\n");
+  return lines;
+}
+
+}  // namespace psring

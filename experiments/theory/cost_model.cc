@@ -1,0 +1,196 @@
+#include "experiments/theory/cost_model.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "common/base/check.h"
+
+namespace psring {
+namespace {
+
+// A server is idle until the first bytes come, and a host's link carries what its worker and its server ask
+// of it.
+CommTerms ServerTerms(const CommPattern& pattern, double bytes) {
+  const double n = pattern.workers, s = pattern.servers;
+  const double p = pattern.pushed;
+  // Bytes in one direction of the busiest link: of a push alone, of a pull alone, of both at once.
+  double push = 0, pull = 0, both = 0;
+  switch (pattern.place) {
+    case ServerPlace::kRank0:
+      pull = (n - 1) * bytes;
+      push = p * pull;
+      both = std::max(push, pull);
+      break;
+    case ServerPlace::kDedicated:
+      pull = std::max(bytes, n * bytes / s);
+      push = p * pull;
+      both = std::max(push, pull);
+      break;
+    case ServerPlace::kColocated:
+      // Where S < N there are hosts that only work, and push or pull all of it.
+      pull = std::max((n - 1) / s, s < n ? 1.0 : 0.0) * bytes;
+      push = p * pull;
+      both = std::max((std::max(p, 1.0) * (n - 1) + std::min(p, 1.0) * (s - 1)) / s,
+                      s < n ? std::max(p, 1.0) : 0.0) *
+             bytes;
+      break;
+  }
+  return {.messages = 2,
+          .link_bytes = pattern.pipelined ? both : push + pull,
+          // On one machine even rank 0's payload crosses the loopback to its server.
+          .medium_bytes = (p + 1) * n * bytes,
+          .added_bytes = n * bytes / s,
+          .adds_while_moving = pattern.pipelined};
+}
+
+// Of what a worker exchanges with servers, on average over the workers: all but what stays on its host.
+double RemoteShare(const CommPattern& pattern) {
+  const double n = pattern.workers;
+  return pattern.place == ServerPlace::kDedicated ? 1 : (n - 1) / n;
+}
+
+// Of N ranks, those beyond the largest power of two hand all they have to another one and get the sum back.
+CommTerms HalvingDoublingTerms(int workers, double bytes) {
+  const double n = workers;
+  const double power = std::bit_floor(static_cast<unsigned>(workers));
+  const bool folds = power < n;
+  return {.messages = 2 * std::log2(power) + (folds ? 2 : 0),
+          .link_bytes = 2 * (power - 1) / power * bytes + (folds ? 2 * bytes : 0),
+          .medium_bytes = 2 * (n - 1) * bytes,
+          .added_bytes = (power - 1) / power * bytes + (folds ? bytes : 0)};
+}
+
+}  // namespace
+
+std::optional<Scheme> SchemeOf(const StrategyInfo& strategy) {
+  switch (strategy.needs) {
+    case StrategyNeeds::kNothing:
+      return Scheme::kNone;
+    case StrategyNeeds::kProcessGroup:
+      if (strategy.algorithm == "ring") return Scheme::kRing;
+      if (strategy.algorithm == "star") return Scheme::kStar;
+      if (strategy.algorithm == "direct") return Scheme::kDirect;
+      if (strategy.algorithm == "halving-doubling") return Scheme::kHalvingDoubling;
+      if (strategy.algorithm == "double-binary-tree") return Scheme::kDoubleBinaryTree;
+      return std::nullopt;
+    case StrategyNeeds::kParameterServer:
+      if (strategy.algorithm == "sync") return Scheme::kServerSync;
+      if (strategy.algorithm == "async" || strategy.algorithm.starts_with("ssp:"))
+        return Scheme::kServerAsync;
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+CommTerms TermsOf(const CommPattern& pattern, double bytes) {
+  const double n = pattern.workers;
+  const double all_reduced = 2 * (n - 1) * bytes;  // sent by all ranks together
+  switch (pattern.scheme) {
+    case Scheme::kNone:
+      return {};
+    case Scheme::kServerSync:
+      return ServerTerms(pattern, bytes);
+    case Scheme::kServerAsync:
+      return {.messages = 2 * RemoteShare(pattern),
+              .link_bytes = RemoteShare(pattern) * bytes *
+                            (pattern.pipelined ? std::max(pattern.pushed, 1.0) : pattern.pushed + 1),
+              .medium_bytes = (pattern.pushed + 1) * bytes,
+              .added_bytes = bytes / pattern.servers};
+    default:
+      break;
+  }
+  if (pattern.workers == 1) return {};
+  switch (pattern.scheme) {
+    case Scheme::kRing:
+      return {2 * (n - 1), all_reduced / n, all_reduced, (n - 1) / n * bytes};
+    case Scheme::kStar:
+      return {2, all_reduced, all_reduced, (n - 1) * bytes};
+    case Scheme::kDirect:
+      return {2, all_reduced / n, all_reduced, (n - 1) / n * bytes};
+    case Scheme::kHalvingDoubling:
+      return HalvingDoublingTerms(pattern.workers, bytes);
+    case Scheme::kDoubleBinaryTree:
+      return {2 * std::ceil(std::log2(n)), 2 * bytes, all_reduced, 0};
+    default:
+      return {};
+  }
+}
+
+double ExchangeSeconds(const CommPattern& pattern, double bytes, const Wires& wires) {
+  const CommTerms terms = TermsOf(pattern, bytes);
+  const double link = wires.bytes_per_s > 0 ? terms.link_bytes / wires.bytes_per_s : 0;
+  const double medium = wires.medium_bytes_per_s > 0 ? terms.medium_bytes / wires.medium_bytes_per_s : 0;
+  const double move = std::max(link, medium), add = terms.added_bytes * wires.add_s_per_byte;
+  return terms.messages * wires.latency_s + (terms.adds_while_moving ? std::max(move, add) : move + add);
+}
+
+double ExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
+                       const Wires& wires) {
+  double sum = 0;
+  for (double bytes : bucket_bytes) sum += ExchangeSeconds(pattern, bytes, wires);
+  return sum;
+}
+
+double BurstSeconds(const CommPattern& pattern, double bytes, const Wires& wires) {
+  if (wires.burst_bytes <= 0 || wires.bytes_per_s <= 0) return 0;
+  const bool phases_differ = pattern.scheme == Scheme::kStar || pattern.scheme == Scheme::kServerAsync ||
+                             (pattern.scheme == Scheme::kServerSync && !pattern.pipelined);
+  const double saved = (phases_differ ? 2 : 1) * wires.burst_bytes / wires.bytes_per_s;
+  return std::min(saved, ExchangeSeconds(pattern, bytes, wires));
+}
+
+double PayloadBytesPerWorker(const CommPattern& pattern, double bytes) {
+  const double n = pattern.workers;
+  switch (pattern.scheme) {
+    case Scheme::kNone:
+      return 0;
+    case Scheme::kRing:
+    case Scheme::kStar:
+    case Scheme::kDirect:
+    case Scheme::kHalvingDoubling:
+    case Scheme::kDoubleBinaryTree:
+      return 2 * (n - 1) / n * bytes;
+    case Scheme::kServerSync:
+    case Scheme::kServerAsync:
+      return pattern.pushed * bytes;
+  }
+  return 0;
+}
+
+double HierarchicalSeconds(int nodes, int ranks_per_node, double bytes, const Wires& inner,
+                           const Wires& outer) {
+  const double n = nodes, g = ranks_per_node;
+  // Every rank works on M/G between the nodes, and a node's G ranks share its link: M/G each, G at a time.
+  const double within = g > 1 ? 2 * inner.latency_s + 2 * (g - 1) / g * bytes / inner.bytes_per_s : 0;
+  const double between =
+      n > 1 ? 2 * (n - 1) * outer.latency_s + 2 * (n - 1) / n * bytes / outer.bytes_per_s : 0;
+  return within + between + ((g - 1) / g + (n - 1) / n / g) * bytes * inner.add_s_per_byte;
+}
+
+double FlatRingSeconds(int nodes, int ranks_per_node, double bytes, const Wires& outer) {
+  return ExchangeSeconds({.scheme = Scheme::kRing, .workers = nodes * ranks_per_node}, bytes, outer);
+}
+
+double LowerBoundSeconds(int workers, double bytes, const Wires& wires, bool helpers) {
+  if (workers == 1) return 0;
+  const double n = workers;
+  return std::ceil(std::log2(n)) * wires.latency_s +
+         (helpers ? 1 : 2 * (n - 1) / n) * bytes / wires.bytes_per_s;
+}
+
+Overlap OverlapBuckets(const std::vector<double>& ready, const std::vector<double>& cost,
+                       double backward_end) {
+  PSRING_CHECK(ready.size() == cost.size());
+  Overlap overlap;
+  double end = 0;
+  for (size_t b = 0; b < ready.size(); ++b) {
+    end = std::max(ready[b], end) + cost[b];
+    overlap.ends.push_back(end);
+    overlap.busy += cost[b];
+  }
+  overlap.exposed = std::max(0.0, end - backward_end);
+  return overlap;
+}
+
+}  // namespace psring

@@ -1,0 +1,116 @@
+// What an exchange of gradients should cost: the theory every run is held against. Pure.
+//
+// Words and letters: M bytes of gradient, N workers, B bytes/s of a link in one direction, a seconds of
+// latency of a message, g seconds to add a byte. Ranks that stand on one machine share one *medium*, its
+// loopback: whatever the links could do, the bytes of all ranks together cannot pass faster than the medium
+// carries them. Sources: ring, Patarasuk & Yuan 2009;
+// halving-doubling, Thakur, Rabenseifner & Gropp 2005; two trees, Sanders, Speck & Traeff 2009; server, Li et
+// al. 2014; lower bounds, Patarasuk & Yuan 2009 and BytePS (Jiang et al. 2020). What waiting for one another
+// costs, and asynchronous servers, stand in cost_model_waiting.h.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiments/theory/catalog.h"
+
+namespace psring {
+
+struct Wires {
+  double latency_s = 0;           // a
+  double bytes_per_s = 0;         // B
+  double add_s_per_byte = 0;      // g
+  double update_s_per_byte = 0;   // an optimizer's step, of one that has a momentum
+  double medium_bytes_per_s = 0;  // of all ranks together; 0: every link is its own
+  double burst_bytes = 0;         // that a link passes at full speed after a pause: a shaper's token bucket
+};
+
+enum class Scheme {
+  kNone,    // no communication
+  kRing,    // 2(N-1)a + 2(N-1)/N M/B + (N-1)/N M g
+  kStar,    // 2a + 2(N-1)M/B + (N-1)M g: rank 0 gathers, adds, hands back
+  kDirect,  // every rank owns a shard, as S = N colocated servers: 2a + 2(N-1)/N M/B + (N-1)/N M g
+  // 2 lg N a + 2(N-1)/N M/B + (N-1)/N M g where N is a power of two; else the ranks beyond the largest power
+  // fold into others first: 2a + 2M/B + M g more, with that power for N
+  kHalvingDoubling,
+  kDoubleBinaryTree,  // pipelined: about 2 lg N a + 2M/B
+  kServerSync,        // one server or several; see ServerPlace
+  kServerAsync,  // a worker's push and pull with nobody else on the wire: serial 2a + 2M/B + M g, pipelined
+                 // 2a + M/B + M g; the mean over workers, so (N-1)/N of it where servers stand beside them
+};
+
+// Where S servers stand, each with M/S. `serial` is push everything, then pull; `pipelined` is both at once,
+// so that a full-duplex link carries them side by side. Every server adds N M/S.
+enum class ServerPlace {
+  kRank0,      // all on rank 0's host, N-1 workers are remote: serial 2a + 2(N-1)M/B + N M g/S,
+               // pipelined 2a + max((N-1)M/B, N M g/S)
+  kDedicated,  // a machine each, N workers are remote: serial 2a + 2max(M, NM/S)/B + N M g/S,
+               // pipelined 2a + max(max(M, NM/S)/B, N M g/S)
+  kColocated,  // one beside each of S <= N workers. A host with both takes in (N-1)M/S of pushes and (S-1)M/S
+               // of weights: serial 2a + 2max((N-1)M/S, [S < N] M)/B + N M g/S; with S = N the direct
+               // all-reduce
+};
+
+struct CommPattern {
+  Scheme scheme = Scheme::kNone;
+  int workers = 1;
+  ServerPlace place = ServerPlace::kRank0;
+  bool pipelined = true;
+  int servers = 1;
+  double pushed = 1;  // bytes that a gradient has on its way to a server, over those it has in float32
+};
+
+// Of a row of the catalog. Empty for an algorithm this model does not know.
+std::optional<Scheme> SchemeOf(const StrategyInfo& strategy);
+
+// What one exchange asks of the wires: every scheme is linear in a, 1/B and g, which is what lets them be
+// fitted from measurements (machine_profile.h).
+struct CommTerms {
+  double messages = 0;             // one after the other: times a
+  double link_bytes = 0;           // through the busiest link, one direction: over B
+  double medium_bytes = 0;         // of all ranks together, where they share one medium
+  double added_bytes = 0;          // one after the other on the busiest rank: times g
+  bool adds_while_moving = false;  // the sum is formed while bytes come in: the slower of the two counts
+};
+CommTerms TermsOf(const CommPattern& pattern, double bytes);
+
+// Seconds for one exchange of `bytes`.
+double ExchangeSeconds(const CommPattern& pattern, double bytes, const Wires& wires);
+
+// Buckets go one after the other, so their exchanges add up.
+double ExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
+                       const Wires& wires);
+
+// What a shaper's burst saves of an exchange that begins after a pause: up to `burst_bytes` of every phase in
+// which one direction of the busiest link is in use (a serial push and pull are two). At most all of it.
+double BurstSeconds(const CommPattern& pattern, double bytes, const Wires& wires);
+
+// Payload that one worker sends in one exchange, on average over the workers: every all-reduce
+// 2(N-1)/N M, server M (what it sends to a server beside it counts too).
+double PayloadBytesPerWorker(const CommPattern& pattern, double bytes);
+
+// G ranks on each of n nodes, `inner` wires within a node, `outer` between nodes; a node has one link to the
+// others. Direct reduction within, a ring between, direct gather within (schedules/hierarchical.cc):
+//   2[G>1]a1 + 2(G-1)/G M/B1 + 2(n-1)a2 + 2(n-1)/n M/B2 + (G-1)/G M g + (n-1)/n M/G g
+double HierarchicalSeconds(int nodes, int ranks_per_node, double bytes, const Wires& inner,
+                           const Wires& outer);
+// A flat ring over the same nodes: each round waits for the links between them, 2(nG-1)a2 + 2(nG-1)/(nG) M/B2
+// + ...
+double FlatRingSeconds(int nodes, int ranks_per_node, double bytes, const Wires& outer);
+
+// No all-reduce of N ranks is faster: ceil(lg N) a, and 2(N-1)/N M/B where the ranks' own links carry
+// everything, M/B with helpers that add (servers on machines of their own).
+double LowerBoundSeconds(int workers, double bytes, const Wires& wires, bool helpers);
+
+// Buckets against the backward pass that makes them. Exchanges go one after the other: bucket b, ready at
+// r_b, is done at e_b = max(r_b, e_(b-1)) + c_b. Same unit of time throughout.
+struct Overlap {
+  std::vector<double> ends;  // e_b
+  double busy = 0;           // sum of c_b
+  double exposed = 0;        // max(0, last e_b - backward_end)
+};
+Overlap OverlapBuckets(const std::vector<double>& ready, const std::vector<double>& cost,
+                       double backward_end);
+
+}  // namespace psring

@@ -1,0 +1,325 @@
+#include "experiments/theory/machine_profile.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/check.h"
+#include "common/io/files.h"
+#include "common/measure/records.h"
+
+namespace psring {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr int kTerms = 3;
+constexpr const char* kTermNames[kTerms] = {"a", "B", "g"};
+using Row = std::array<double, kTerms>;
+
+// 97.5% quantile of Student's t.
+double StudentT(int freedom) {
+  constexpr double kSmall[] = {12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228};
+  if (freedom <= 0) return std::numeric_limits<double>::infinity();
+  if (freedom <= 10) return kSmall[freedom - 1];
+  return 1.96 + 2.4 / freedom;  // within 0.5% from here on
+}
+
+struct Solution {
+  std::vector<double> value, deviation;  // by used term
+};
+
+// Least squares with the used columns; rows and wanted values are scaled by 1 / t already, so every wanted
+// value is 1. Empty where two columns cannot be told apart.
+std::vector<double> Inverse(std::vector<double> m, size_t n) {
+  std::vector<double> inverse(n * n, 0);
+  for (size_t i = 0; i < n; ++i) inverse[i * n + i] = 1;
+  for (size_t column = 0; column < n; ++column) {
+    size_t pivot = column;
+    for (size_t r = column + 1; r < n; ++r) {
+      if (std::abs(m[r * n + column]) > std::abs(m[pivot * n + column])) pivot = r;
+    }
+    // The matrix has ones on its diagonal, so this is how far its columns are from being one another.
+    if (std::abs(m[pivot * n + column]) < 1e-6) return {};
+    for (size_t c = 0; c < n; ++c) {
+      std::swap(m[pivot * n + c], m[column * n + c]);
+      std::swap(inverse[pivot * n + c], inverse[column * n + c]);
+    }
+    const double by = m[column * n + column];
+    for (size_t c = 0; c < n; ++c) {
+      m[column * n + c] /= by;
+      inverse[column * n + c] /= by;
+    }
+    for (size_t r = 0; r < n; ++r) {
+      const double times = m[r * n + column];
+      if (r == column) continue;
+      for (size_t c = 0; c < n; ++c) {
+        m[r * n + c] -= times * m[column * n + c];
+        inverse[r * n + c] -= times * inverse[column * n + c];
+      }
+    }
+  }
+  return inverse;
+}
+
+Solution Solve(const std::vector<Row>& rows, const std::vector<int>& used) {
+  const size_t n = used.size();
+  std::vector<double> scale(n, 0), normal(n * n, 0), right(n, 0);
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < n; ++i)
+      scale[i] += row[static_cast<size_t>(used[i])] * row[static_cast<size_t>(used[i])];
+  }
+  for (double& s : scale) s = std::sqrt(s);
+  if (std::any_of(scale.begin(), scale.end(), [](double s) { return s <= 0; })) return {};
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < n; ++i) {
+      const double x = row[static_cast<size_t>(used[i])] / scale[i];
+      right[i] += x;
+      for (size_t j = 0; j < n; ++j) normal[i * n + j] += x * row[static_cast<size_t>(used[j])] / scale[j];
+    }
+  }
+  const std::vector<double> inverse = Inverse(normal, n);
+  if (inverse.empty()) return {};
+  Solution solution{.value = std::vector<double>(n, 0), .deviation = std::vector<double>(n, 0)};
+  for (size_t i = 0; i < n; ++i) {
+    for (size_t j = 0; j < n; ++j) solution.value[i] += inverse[i * n + j] * right[j] / scale[i];
+  }
+  double residual = 0;
+  for (const Row& row : rows) {
+    double fit = 0;
+    for (size_t i = 0; i < n; ++i) fit += solution.value[i] * row[static_cast<size_t>(used[i])];
+    residual += (1 - fit) * (1 - fit);
+  }
+  const double variance =
+      residual / std::max<double>(1, static_cast<double>(rows.size()) - static_cast<double>(n));
+  for (size_t i = 0; i < n; ++i) solution.deviation[i] = std::sqrt(variance * inverse[i * n + i]) / scale[i];
+  return solution;
+}
+
+OrderedJson ToJson(const Fitted& fitted) {
+  const auto finite = [](double value) {
+    return std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr);
+  };
+  return {
+      {"value", fitted.value}, {"lo95", finite(fitted.interval.low)}, {"hi95", finite(fitted.interval.high)}};
+}
+
+Fitted FittedFrom(const OrderedJson& json) {
+  const auto number = [&](const char* key) {
+    return json.contains(key) && json[key].is_number() ? json[key].get<double>()
+                                                       : std::numeric_limits<double>::infinity();
+  };
+  return {json.value("value", 0.0), {number("lo95"), number("hi95")}};
+}
+
+}  // namespace
+
+Wires MachineProfile::wires() const {
+  Wires wires{.latency_s = latency_s.value, .add_s_per_byte = add_s_per_byte.value};
+  (shared_medium ? wires.medium_bytes_per_s : wires.bytes_per_s) = bytes_per_s.value;
+  return wires;
+}
+
+absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& points, bool shared_medium) {
+  if (points.size() < 4) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a machine profile takes measurements of at least 4 cases, not ", points.size(),
+                     "; run psring bench with more sizes or workers"));
+  }
+  std::vector<Row> rows;
+  double mean = 0;
+  for (const ProfilePoint& point : points) {
+    const CommTerms terms = TermsOf({.scheme = point.scheme, .workers = point.workers}, point.bytes);
+    const double bytes = shared_medium ? terms.medium_bytes : terms.link_bytes;
+    rows.push_back(
+        {terms.messages / point.seconds, bytes / point.seconds, terms.added_bytes / point.seconds});
+    mean += point.seconds / static_cast<double>(points.size());
+  }
+  std::vector<int> used = {0, 1, 2};
+  Solution solution;
+  while (true) {
+    solution = Solve(rows, used);
+    if (solution.value.empty()) {
+      // The sum of adding cannot be told from that of moving: all are of one number of workers.
+      if (used.size() < 2)
+        return absl::InvalidArgumentError("the measurements show no time that grows with the size");
+      used.pop_back();
+      continue;
+    }
+    const auto least = std::min_element(solution.value.begin(), solution.value.end());
+    if (*least >= 0) break;
+    // Bytes move before they are added: where one of the two must go, it is adding.
+    const auto moving = std::find(used.begin(), used.end(), 1),
+               adding = std::find(used.begin(), used.end(), 2);
+    const bool moving_is_least = moving - used.begin() == least - solution.value.begin();
+    used.erase(moving_is_least && adding != used.end() ? adding
+                                                       : used.begin() + (least - solution.value.begin()));
+    if (used.empty()) return absl::InvalidArgumentError("the measurements fit no latency and no rate");
+  }
+  MachineProfile profile{.shared_medium = shared_medium, .points = static_cast<int>(points.size())};
+  const double t = StudentT(static_cast<int>(rows.size() - used.size()));
+  std::array<Fitted, kTerms> fitted{};
+  for (int term = 0; term < kTerms; ++term) {
+    const auto at = std::find(used.begin(), used.end(), term);
+    if (at == used.end()) {
+      profile.not_told_apart.push_back(kTermNames[term]);
+      continue;
+    }
+    const size_t i = static_cast<size_t>(at - used.begin());
+    const double half = t * solution.deviation[i];
+    fitted[static_cast<size_t>(term)] = {solution.value[i],
+                                         {std::max(0.0, solution.value[i] - half), solution.value[i] + half}};
+  }
+  if (fitted[1].value <= 0)
+    return absl::InvalidArgumentError("the measurements show no time that grows with the size");
+  profile.latency_s = fitted[0];
+  const auto inverse = [](double x) { return x > 0 ? 1 / x : std::numeric_limits<double>::infinity(); };
+  profile.bytes_per_s = {inverse(fitted[1].value),
+                         {inverse(fitted[1].interval.high), inverse(fitted[1].interval.low)}};
+  profile.add_s_per_byte = fitted[2];
+  double residual = 0, total = 0;
+  for (size_t i = 0; i < points.size(); ++i) {
+    double fit = 0;
+    for (size_t term = 0; term < kTerms; ++term)
+      fit += fitted[term].value * rows[i][term] * points[i].seconds;
+    residual += (points[i].seconds - fit) * (points[i].seconds - fit);
+    total += (points[i].seconds - mean) * (points[i].seconds - mean);
+  }
+  profile.r_squared = total > 0 ? 1 - residual / total : 1;
+  return profile;
+}
+
+absl::StatusOr<std::vector<MachineProfile>> ProfilesOfBench(const std::string& source,
+                                                            const std::string& text) {
+  const OrderedJson json = OrderedJson::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("results") || !json["results"].is_array()) {
+    return absl::InvalidArgumentError(absl::StrCat(source, " is no result of psring bench"));
+  }
+  std::set<std::string> hosts;
+  if (json.contains("config") && json["config"].contains("devices")) {
+    for (const OrderedJson& device : json["config"]["devices"]) hosts.insert(device.value("hostname", ""));
+  }
+  std::map<std::string, std::vector<ProfilePoint>> by_transport;
+  for (const OrderedJson& row : json["results"]) {
+    if (row.value("collective", "") != "all_reduce" || row.value("backend", "") != "native" ||
+        row.value("type", "") != "float") {
+      continue;
+    }
+    const StrategyInfo strategy{.needs = StrategyNeeds::kProcessGroup,
+                                .algorithm = row.value("algorithm", "")};
+    const std::optional<Scheme> scheme = SchemeOf(strategy);
+    const int workers = row.value("workers", 0);
+    if (!scheme || workers < 2) continue;
+    for (const char* place : {"out_of_place", "in_place"}) {
+      if (!row.contains(place) || !row[place].is_object()) continue;
+      const double time_us = row[place].value("time", 0.0);
+      if (time_us > 0) {
+        by_transport[row.value("transport", "")].push_back(
+            {*scheme, workers, row.value("size", 0.0), time_us * 1e-6});
+        break;
+      }
+    }
+  }
+  std::vector<MachineProfile> profiles;
+  absl::Status last = absl::InvalidArgumentError("it holds no native all-reduce of two workers or more");
+  for (const auto& [transport, points] : by_transport) {
+    absl::StatusOr<MachineProfile> profile = FitProfile(points, hosts.size() <= 1);
+    if (!profile.ok()) {
+      last = profile.status();
+      continue;
+    }
+    profile->source = source;
+    profile->transport = transport;
+    profiles.push_back(*std::move(profile));
+  }
+  if (profiles.empty()) return absl::InvalidArgumentError(absl::StrCat(source, ": ", last.message()));
+  return profiles;
+}
+
+std::string ProfilesJson(const std::vector<MachineProfile>& profiles) {
+  OrderedJson list = OrderedJson::array();
+  for (const MachineProfile& profile : profiles) {
+    list.push_back({{"source", profile.source},
+                    {"transport", profile.transport},
+                    {"shared_medium", profile.shared_medium},
+                    {"latency_s", ToJson(profile.latency_s)},
+                    {"bytes_per_s", ToJson(profile.bytes_per_s)},
+                    {"add_s_per_byte", ToJson(profile.add_s_per_byte)},
+                    {"r_squared", profile.r_squared},
+                    {"points", profile.points},
+                    {"not_told_apart", profile.not_told_apart},
+                    {"basis", "derived"}});
+  }
+  return OrderedJson({{"psring_machine_profile", 1}, {"profiles", list}}).dump(2) + "\n";
+}
+
+absl::StatusOr<std::vector<MachineProfile>> ProfilesFromJson(const std::string& text) {
+  const OrderedJson json = OrderedJson::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("psring_machine_profile") || !json["profiles"].is_array() ||
+      json["profiles"].empty()) {
+    return absl::InvalidArgumentError("it is no machine profile");
+  }
+  std::vector<MachineProfile> profiles;
+  for (const OrderedJson& row : json["profiles"]) {
+    MachineProfile profile{.source = row.value("source", ""),
+                           .transport = row.value("transport", ""),
+                           .shared_medium = row.value("shared_medium", false),
+                           .r_squared = row.value("r_squared", 0.0),
+                           .points = row.value("points", 0)};
+    for (const auto& [key, to] : {std::pair("latency_s", &profile.latency_s),
+                                  {"bytes_per_s", &profile.bytes_per_s},
+                                  {"add_s_per_byte", &profile.add_s_per_byte}}) {
+      if (!row.contains(key) || !row[key].is_object())
+        return absl::InvalidArgumentError(absl::StrCat("it lacks ", key));
+      *to = FittedFrom(row[key]);
+    }
+    for (const OrderedJson& term : row.value("not_told_apart", OrderedJson::array())) {
+      if (term.is_string()) profile.not_told_apart.push_back(term.get<std::string>());
+    }
+    profiles.push_back(std::move(profile));
+  }
+  return profiles;
+}
+
+absl::StatusOr<MachineProfile> LoadMachineProfile(const std::string& path) {
+  PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  absl::StatusOr<std::vector<MachineProfile>> profiles = ProfilesFromJson(text);
+  if (!profiles.ok()) {
+    if (text.find("psring_machine_profile") != std::string::npos) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": ", profiles.status().message()));
+    }
+    profiles = ProfilesOfBench(path, text);
+    if (!profiles.ok()) return profiles.status();
+  }
+  for (const MachineProfile& profile : *profiles) {
+    if (profile.transport == "tcp") return profile;
+  }
+  return profiles->front();
+}
+
+std::string Describe(const MachineProfile& profile) {
+  std::string text = absl::StrFormat(
+      "Latency %.1f us (95%%: %.1f to %.1f) and adding %.3f ns a byte (%.3f to %.3f) are fitted from %d "
+      "all-reduces over %s in %s "
+      "(R2 %.4f, *derived*).",
+      1e6 * profile.latency_s.value, 1e6 * profile.latency_s.interval.low,
+      1e6 * profile.latency_s.interval.high, 1e9 * profile.add_s_per_byte.value,
+      1e9 * profile.add_s_per_byte.interval.low, 1e9 * profile.add_s_per_byte.interval.high, profile.points,
+      profile.transport, profile.source, profile.r_squared);
+  for (const std::string& term : profile.not_told_apart) {
+    absl::StrAppend(&text, " They do not show ", term, ", which is taken as 0.");
+  }
+  if (profile.r_squared < 0.9) {
+    text += " The times hardly follow latency and rate: measure again while nobody else uses the machine.";
+  }
+  return text;
+}
+
+}  // namespace psring

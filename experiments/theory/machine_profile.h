@@ -1,0 +1,58 @@
+// What a machine's own wires are like, as its benchmark measured them: a, B and g of the cost model with
+// their intervals, kept in a file. Pure, but for LoadMachineProfile.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "experiments/stats/statistics.h"
+#include "experiments/theory/cost_model.h"
+
+namespace psring {
+
+// A figure and its 95% interval. An interval may be without end (B, where no size was large enough to tell).
+struct Fitted {
+  double value = 0;
+  Interval interval;
+};
+
+struct MachineProfile {
+  std::string source;     // the benchmark's run
+  std::string transport;  // "tcp", "shm"
+  bool shared_medium =
+      false;  // all ranks on one host: B is what its loopback or memory carries of all of them together
+  Fitted latency_s, bytes_per_s, add_s_per_byte;
+  double r_squared = 0;  // of the times
+  int points = 0;
+  std::vector<std::string> not_told_apart;  // "g": the measurements do not show it, and it is taken as 0
+
+  Wires wires() const;
+};
+
+struct ProfilePoint {
+  Scheme scheme = Scheme::kRing;
+  int workers = 2;
+  double bytes = 0, seconds = 0;
+};
+
+// Least squares of the relative error, over t = messages a + bytes / B + added g (TermsOf). What comes out
+// negative, or cannot be told apart from the rest, is taken as 0. InvalidArgument: fewer than four points, or
+// none that shows B.
+absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& points, bool shared_medium);
+
+// Of the native all-reduces in a benchmark's JSON, a profile for each transport. InvalidArgument: no
+// benchmark, or too little.
+absl::StatusOr<std::vector<MachineProfile>> ProfilesOfBench(const std::string& source,
+                                                            const std::string& json);
+
+std::string ProfilesJson(const std::vector<MachineProfile>& profiles);
+absl::StatusOr<std::vector<MachineProfile>> ProfilesFromJson(const std::string& json);
+
+// Reads a profile, or a bench.json, which is fitted; that over tcp where there are several.
+absl::StatusOr<MachineProfile> LoadMachineProfile(const std::string& path);
+
+// In one sentence.
+std::string Describe(const MachineProfile& profile);
+
+}  // namespace psring

@@ -1,0 +1,456 @@
+// One worker that pushes and pulls without training: how long a round of the parameter server takes. psring
+// bench --collective ps_push_pull starts one for each worker, and a ps_server; by hand, beside a ps_server
+// --workers 2 with the same rendezvous:
+//
+//   ps_worker --rendezvous tcp://127.0.0.1:29500 --rank 0 --world_size 2 --bytes 4K,25M
+//
+// A round is a push of a gradient and the pull of the weights that all workers' gradients led to (plain SGD,
+// the synchronous mode); every size is a bucket of its own. Its bandwidth is the payload of one direction
+// over the time of the round, for algbw and busbw alike.
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "common/base/byte_size.h"
+#include "common/base/check.h"
+#include "common/base/command_line.h"
+#include "common/base/keep_freed_memory.h"
+#include "common/base/mutex.h"
+#include "common/measure/collective_table.h"
+#include "common/measure/trace.h"
+#include "common/rendezvous/rendezvous.h"
+#include "ps_server/bench/round_limits.h"
+#include "ps_server/client/ps_client.h"
+
+namespace psring {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kTurnNs = 200'000;     // a timed turn lasts at least so long
+constexpr int64_t kMostExact = 1 << 24;  // whole numbers below it are exact in float32
+constexpr int kBasePeriod = 7, kDeltaPeriod = 5;
+
+struct Flags {
+  std::string rendezvous = "env://";
+  std::string rank, world_size;  // in place of RANK and WORLD_SIZE
+  std::vector<std::string> bytes = {"4M"};
+  int turns = 20, calls_per_turn = 0, warmup = 5, checks = 1, average = 3;
+  int servers = 1;
+  double timeout_s = 60;
+  std::string payload = "auto";
+  bool limits = false;
+  bool json = false;
+};
+
+// A whole number, whose sum over all workers is workers x Base(i): workers come in pairs of which one adds
+// what the other takes away.
+float Base(size_t i) { return static_cast<float>(i % kBasePeriod + 1); }
+float Gradient(int rank, int workers, size_t i) {
+  const int partner = workers - 1 - rank;
+  if (rank == partner) return Base(i);
+  const float delta =
+      static_cast<float>((3 * static_cast<size_t>(std::min(rank, partner)) + i) % kDeltaPeriod);
+  return rank < partner ? Base(i) + delta : Base(i) - delta;
+}
+
+// Samples behind all gradients of a round: a power of two, so that their mean is exact. Worker 0 claims what
+// the others leave.
+int64_t AllSamples(int workers) {
+  int64_t samples = 1;
+  while (samples < workers) samples *= 2;
+  return samples;
+}
+
+class Worker {
+ public:
+  Worker(const Flags& flags, const std::vector<uint64_t>& sizes, Rendezvous& rendezvous)
+      : flags_(flags),
+        rendezvous_(rendezvous),
+        rank_(rendezvous.options().rank),
+        workers_(rendezvous.options().world_size) {
+    job_.workers = workers_;
+    size_t first = 0;
+    for (const uint64_t bytes : sizes) {
+      job_.buckets.push_back({static_cast<int>(job_.buckets.size()), first, bytes / sizeof(float)});
+      first += job_.buckets.back().count;
+    }
+    job_.parameters = static_cast<int64_t>(first);
+    job_.optimizer.kind = OptimizerKind::kSgd;
+    job_.schedule.base = 1;
+  }
+
+  absl::Status Run() {
+    PSRING_RETURN_IF_ERROR(Allocate());
+    PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(flags_.payload));
+    std::vector<std::unique_ptr<PsClient>> clients;
+    for (int server = 0; server < flags_.servers; ++server) {
+      PSRING_ASSIGN_OR_RETURN(
+          const std::string address,
+          rendezvous_.Get(absl::StrCat("ps/", server), absl::StrCat("parameter server ", server)));
+      clients.push_back(MakeGrpcPsClient(address, payload));
+    }
+    client_ = MakeShardedPsClient(std::move(clients));
+    client_->ShareMemory({gradient_.span(), gradient_.shared_fd()}, {weights_.span(), weights_.shared_fd()});
+    PSRING_RETURN_IF_ERROR(client_->Start(rank_, job_, weights_.span(), Deadline()));
+    if (flags_.limits) {
+      PSRING_ASSIGN_OR_RETURN(const std::string limits,
+                              rendezvous_.Get("ps/0/limits", "a ps_server --limits"));
+      PSRING_ASSIGN_OR_RETURN(limits_,
+                              RoundLimitClient::Connect(limits, rank_, absl::Seconds(flags_.timeout_s)));
+      PSRING_ASSIGN_OR_RETURN(limit_weights_, MakeCpuDevice()->Allocate(weights_.bytes()));
+    }
+    PSRING_RETURN_IF_ERROR(Begin());
+    for (const Bucket& bucket : job_.buckets) {
+      const absl::Status status = Measure(bucket);
+      if (!status.ok()) {
+        client_->Abort(status);
+        return status;
+      }
+    }
+    PSRING_RETURN_IF_ERROR(client_->Leave(Deadline()));
+    return End();
+  }
+
+ private:
+  absl::Time Deadline() const { return absl::Now() + absl::Seconds(flags_.timeout_s); }
+
+  // Memory as the trainer has it: shared from the start, unless nobody may share it.
+  absl::Status Allocate() {
+    const std::unique_ptr<Device> device = MakeCpuDevice();
+    const size_t bytes = static_cast<size_t>(job_.parameters) * sizeof(float);
+    for (Buffer* buffer : {&weights_, &gradient_}) {
+      PSRING_ASSIGN_OR_RETURN(
+          *buffer, flags_.payload == "grpc" ? device->Allocate(bytes) : device->AllocateShared(bytes));
+    }
+    for (const Bucket& bucket : job_.buckets) {
+      float* const gradient = gradient_.span().floats() + bucket.first;
+      for (size_t i = 0; i < bucket.count; ++i) gradient[i] = Gradient(rank_, workers_, i);
+    }
+    return absl::OkStatus();
+  }
+
+  std::string What(const Bucket& bucket) const {
+    return absl::StrCat("ps_push_pull, ", bucket.count * sizeof(float), " bytes");
+  }
+
+  absl::Status Begin() {
+    PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> cards,
+                            rendezvous_.Exchange("ps_worker", absl::StrCat(getpid(), " ", HostName())));
+    if (rank_ != 0) return absl::OkStatus();
+    if (!flags_.json) {
+      std::printf("# ps_worker, %d workers, payload %s; time: the median of %d turns, GB = 10^9 bytes\n%s",
+                  workers_, client_->payload().c_str(), flags_.turns, CollectiveTableHeader(false).c_str());
+      return absl::OkStatus();
+    }
+    Json line = {
+        {"event", "start"},
+        {"ranks", Json::array()},
+        {"groups",
+         {{{"backend", "grpc"},
+           {"algorithm",
+            absl::StrCat(job_.consistency,
+                         flags_.servers > 1 ? absl::StrCat(" on ", flags_.servers, " servers") : "")},
+           {"transport", client_->payload() == "shm" ? "shm" : "tcp"}}}}};
+    for (const std::string& card : cards) {
+      const std::pair<std::string, std::string> fields = absl::StrSplit(card, absl::MaxSplits(' ', 1));
+      int pid = 0;
+      if (!absl::SimpleAtoi(fields.first, &pid)) pid = 0;
+      line["ranks"].push_back({{"host", fields.second}, {"pid", pid}});
+    }
+    Print(line);
+    return absl::OkStatus();
+  }
+
+  absl::Status End() {
+    PSRING_RETURN_IF_ERROR(rendezvous_.Exchange("ps_worker end", "").status());
+    if (rank_ != 0) return absl::OkStatus();
+    if (flags_.json) {
+      Print({{"event", "done"}});
+    } else {
+      std::fputs(CollectiveTableFooter(0, busbw_ / static_cast<double>(job_.buckets.size())).c_str(), stdout);
+    }
+    return absl::OkStatus();
+  }
+
+  static std::string HostName() {
+    char name[256] = {};
+    return gethostname(name, sizeof(name) - 1) == 0 ? name : "?";
+  }
+
+  static void Print(const Json& line) {
+    std::printf("%s\n", line.dump().c_str());
+    std::fflush(stdout);
+  }
+
+  // One round. The reply comes when all workers have pushed, so a round is a barrier too.
+  absl::Status Round(const Bucket& bucket) {
+    Mutex mutex;
+    CondVar changed;
+    std::optional<absl::Status> outcome;
+    const int64_t samples = rank_ == 0 ? AllSamples(workers_) - (workers_ - 1) : 1;
+    client_->PushPull({.bucket = bucket.index,
+                       .step = steps_++,
+                       .samples = samples,
+                       .gradient = gradient_.span().Slice(bucket.first, bucket.count),
+                       .weights = weights_.span().Slice(bucket.first, bucket.count)},
+                      [&](absl::StatusOr<ExchangeResult> result) {
+                        MutexLock lock(mutex);
+                        outcome = result.status();
+                        changed.NotifyAll();
+                      });
+    MutexLock lock(mutex);
+    while (!outcome.has_value()) changed.Wait(mutex);  // the server's deadline ends it
+    return *outcome;
+  }
+
+  // After `steps_` rounds every weight is -steps x workers x Base(i) / samples, to the bit.
+  int64_t Wrong(const Bucket& bucket) const {
+    const float factor = -static_cast<float>(steps_ * workers_) / static_cast<float>(AllSamples(workers_));
+    int64_t wrong = 0;
+    for (size_t i = 0; i < bucket.count; ++i) {
+      if (!(weights_.span().floats()[bucket.first + i] == factor * Base(i))) ++wrong;
+    }
+    return wrong;
+  }
+
+  bool Checkable() const { return flags_.checks > 0 && steps_ * workers_ * kBasePeriod < kMostExact; }
+
+  absl::Status RequireRight(const Bucket& bucket, int64_t wrong) {
+    PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                            rendezvous_.Exchange("ps_worker wrong", absl::StrCat(wrong)));
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      if (all[rank] == "0") continue;
+      return absl::DataLossError(
+          absl::StrCat(What(bucket), ": rank ", rank, " has ", all[rank], " wrong elements"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Measure(const Bucket& bucket) {
+    steps_ = 0;  // of this bucket
+    int64_t wrong = 0;
+    for (int i = 0; i < flags_.checks; ++i) {
+      PSRING_RETURN_IF_ERROR(Round(bucket));
+      wrong += Wrong(bucket);
+    }
+    if (flags_.checks > 0) PSRING_RETURN_IF_ERROR(RequireRight(bucket, wrong));
+    int64_t call_ns = std::numeric_limits<int64_t>::max();
+    for (int i = 0; i < std::max(1, flags_.warmup); ++i) {
+      const int64_t begin = MonotonicNanos();
+      PSRING_RETURN_IF_ERROR(Round(bucket));
+      call_ns = std::min(call_ns, MonotonicNanos() - begin);
+    }
+    PSRING_ASSIGN_OR_RETURN(const int64_t calls, AgreeOnCalls(call_ns));
+    std::vector<int64_t> turn_ns, limit_ns;
+    if (limits_.has_value()) PSRING_RETURN_IF_ERROR(LimitRound(bucket));  // makes its memory
+    for (int turn = 0; turn < flags_.turns; ++turn) {
+      // A turn's first round finds the caches as another's left them, and is not timed.
+      PSRING_RETURN_IF_ERROR(Round(bucket));
+      const int64_t begin = MonotonicNanos();
+      for (int64_t call = 0; call < calls; ++call) PSRING_RETURN_IF_ERROR(Round(bucket));
+      turn_ns.push_back(MonotonicNanos() - begin);
+      if (!limits_.has_value()) continue;
+      PSRING_RETURN_IF_ERROR(LimitRound(bucket));
+      const int64_t limit_begin = MonotonicNanos();
+      for (int64_t call = 0; call < calls; ++call) PSRING_RETURN_IF_ERROR(LimitRound(bucket));
+      limit_ns.push_back(MonotonicNanos() - limit_begin);
+    }
+    if (flags_.checks > 0) PSRING_RETURN_IF_ERROR(RequireRight(bucket, Checkable() ? Wrong(bucket) : 0));
+    PSRING_RETURN_IF_ERROR(Report(bucket, turn_ns, calls));
+    return limits_.has_value() ? ReportLimit(bucket, limit_ns, calls) : absl::OkStatus();
+  }
+
+  absl::StatusOr<int64_t> AgreeOnCalls(int64_t call_ns) {
+    PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                            rendezvous_.Exchange("ps_worker warm", absl::StrCat(call_ns)));
+    if (flags_.calls_per_turn > 0) return flags_.calls_per_turn;
+    int64_t slowest = 1;
+    for (const std::string& text : all) {
+      int64_t ns = 0;
+      if (absl::SimpleAtoi(text, &ns)) slowest = std::max(slowest, ns);
+    }
+    return std::max<int64_t>(1, kTurnNs / slowest);
+  }
+
+  // Over payload that is not shared the least is a raw round; over memory, one pass through it.
+  RoundLimit LimitKind() const { return client_->payload() == "shm" ? RoundLimit::kFused : RoundLimit::kRaw; }
+
+  absl::Status LimitRound(const Bucket& bucket) {
+    return limits_->Run(LimitKind(), gradient_.span().Slice(bucket.first, bucket.count),
+                        limit_weights_.span().Slice(bucket.first, bucket.count));
+  }
+
+  // A time a turn, in us a round, of all ranks' as --average says; empty on all ranks but 0.
+  absl::StatusOr<std::vector<double>> Gather(const std::vector<int64_t>& turn_ns, int64_t calls) {
+    PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                            rendezvous_.Exchange("ps_worker times", absl::StrJoin(turn_ns, " ")));
+    std::vector<double> times_us;
+    if (rank_ != 0) return times_us;
+    std::vector<std::vector<double>> of_turn(turn_ns.size());
+    for (const std::string& text : all) {
+      const std::vector<std::string> fields = absl::StrSplit(text, ' ', absl::SkipEmpty());
+      if (fields.size() != turn_ns.size()) return absl::InternalError("a worker told other times: " + text);
+      for (size_t turn = 0; turn < fields.size(); ++turn) {
+        double ns = 0;
+        if (!absl::SimpleAtod(fields[turn], &ns)) return absl::InternalError("no time: " + fields[turn]);
+        of_turn[turn].push_back(ns / 1e3 / static_cast<double>(calls));
+      }
+    }
+    for (const std::vector<double>& ranks : of_turn) {
+      double sum = 0;
+      for (const double time : ranks) sum += time;
+      times_us.push_back(flags_.average == 0   ? ranks[0]
+                         : flags_.average == 1 ? sum / static_cast<double>(ranks.size())
+                         : flags_.average == 2 ? *std::min_element(ranks.begin(), ranks.end())
+                                               : *std::max_element(ranks.begin(), ranks.end()));
+    }
+    return times_us;
+  }
+
+  static double Median(std::vector<double> values) {
+    std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2),
+                     values.end());
+    return values[values.size() / 2];
+  }
+
+  absl::Status ReportLimit(const Bucket& bucket, const std::vector<int64_t>& turn_ns, int64_t calls) {
+    PSRING_ASSIGN_OR_RETURN(const std::vector<double> times_us, Gather(turn_ns, calls));
+    if (rank_ != 0) return absl::OkStatus();
+    const uint64_t bytes = bucket.count * sizeof(float);
+    if (flags_.json) {
+      Print({{"event", "limit"},
+             {"kind", Name(LimitKind())},
+             {"collective", "ps_push_pull"},
+             {"bytes", bytes},
+             {"times_us", times_us},
+             {"calls_per_turn", calls},
+             {"wrong", -1}});
+      return absl::OkStatus();
+    }
+    const double median = Median(times_us);
+    std::printf("# limit %-6s %12llu bytes %10.2f us %8.2f GB/s\n", Name(LimitKind()),
+                static_cast<unsigned long long>(bytes), median, static_cast<double>(bytes) / median / 1e3);
+    return absl::OkStatus();
+  }
+
+  absl::Status Report(const Bucket& bucket, const std::vector<int64_t>& turn_ns, int64_t calls) {
+    PSRING_ASSIGN_OR_RETURN(const std::vector<double> times_us, Gather(turn_ns, calls));
+    if (rank_ != 0) return absl::OkStatus();
+    const uint64_t bytes = bucket.count * sizeof(float);
+    const int64_t wrong = flags_.checks > 0 ? 0 : -1;
+    if (flags_.json) {
+      Print({{"event", "row"},
+             {"combination", 0},
+             {"type", "float32"},
+             {"op", "sum"},
+             {"bytes", bytes},
+             {"count", bucket.count},
+             {"out_of_place", {{"times_us", times_us}, {"calls_per_turn", calls}, {"wrong", wrong}}}});
+      Print({{"event", "progress"}, {"done", bucket.index + 1}, {"of", job_.buckets.size()}});
+      return absl::OkStatus();
+    }
+    CollectiveRow row{.bytes = bytes, .count = bucket.count, .type = "float", .op = "sum"};
+    row.out_of_place.time_us = Median(times_us);
+    row.out_of_place.wrong = wrong;
+    SetBandwidths("ps_push_pull", workers_, bytes, row.out_of_place);
+    row.in_place.measured = false;  // the weights never are the gradient
+    busbw_ += row.out_of_place.busbw;
+    std::fputs(CollectiveTableLine(row, false).c_str(), stdout);
+    std::fflush(stdout);
+    return absl::OkStatus();
+  }
+
+  const Flags& flags_;
+  Rendezvous& rendezvous_;
+  const int rank_, workers_;
+  ServerJob job_;
+  Buffer weights_, gradient_;
+  std::unique_ptr<PsClient> client_;
+  std::optional<RoundLimitClient> limits_;
+  Buffer limit_weights_;
+  int64_t steps_ = 0;
+  double busbw_ = 0;
+};
+
+absl::Status Run(const Flags& flags) {
+  std::vector<uint64_t> sizes;
+  for (const std::string& text : flags.bytes) {
+    const absl::StatusOr<uint64_t> bytes = ParseByteSize(text);
+    if (!bytes.ok()) return absl::InvalidArgumentError(absl::StrCat("--bytes: ", bytes.status().message()));
+    if (*bytes < sizeof(float)) return absl::InvalidArgumentError("--bytes: a gradient has at least 4 bytes");
+    sizes.push_back(*bytes);
+  }
+  const GetEnv environment = InPlaceOf(ProcessEnvironment(), flags.rank, flags.world_size);
+  PSRING_ASSIGN_OR_RETURN(RendezvousOptions join, ParseRendezvous(flags.rendezvous, environment));
+  join.timeout = absl::Seconds(flags.timeout_s);
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Rendezvous> rendezvous, Rendezvous::Join(join));
+  PSRING_RETURN_IF_ERROR(RequireEqual(*rendezvous, "--bytes", absl::StrJoin(sizes, ",")));
+  PSRING_RETURN_IF_ERROR(RequireEqual(
+      *rendezvous, "the number of calls",
+      absl::StrCat(flags.turns, " ", flags.calls_per_turn, " ", flags.warmup, " ", flags.checks)));
+  return Worker(flags, sizes, *rendezvous).Run();
+}
+
+void AddFlags(CLI::App& app, Flags& flags) {
+  const auto number = [&](const char* names, int& to, const char* text, int least, int most) {
+    app.add_option(names, to, text)
+        ->check(WholeNumber(least, static_cast<uint64_t>(most)))
+        ->capture_default_str();
+  };
+  app.add_option("--rendezvous", flags.rendezvous, "env:// or tcp://host:port")->capture_default_str();
+  app.add_option("--rank", flags.rank, "In place of RANK")->check(WholeNumber(0, 1 << 20));
+  app.add_option("--world_size", flags.world_size, "In place of WORLD_SIZE")->check(WholeNumber(1, 1 << 20));
+  app.add_option("-b,--bytes", flags.bytes, "Sizes of the gradient, with K, M or G")
+      ->delimiter(',')
+      ->capture_default_str();
+  number("-n,--iters", flags.turns, "Timed turns of each size", 1, 100'000'000);
+  number("-m,--agg_iters", flags.calls_per_turn, "Rounds in a turn; 0: as many as last 200 us", 0, 1'000'000);
+  number("-w,--warmup_iters", flags.warmup, "Untimed rounds of each size", 0, 1 << 30);
+  number("-c,--check", flags.checks, "Checked rounds of each size, before the timed ones", 0, 1'000'000);
+  number("-a,--average", flags.average, "Of the workers' times: 0 rank 0's, 1 mean, 2 least, 3 most", 0, 3);
+  number("--servers", flags.servers, "Parameter servers, each with a slice of the gradient", 1, 64);
+  app.add_option("--payload", flags.payload, "auto, grpc or shm: how gradients and weights travel")
+      ->check(OneOf({"auto", "grpc", "shm"}))
+      ->capture_default_str();
+  app.add_option("--timeout", flags.timeout_s, "Seconds to wait for a silent process")
+      ->check(RealNumber({}))
+      ->capture_default_str();
+  app.add_flag("--limits", flags.limits,
+               "Also what a round costs at least, in turn with the real ones; needs a ps_server --limits");
+  app.add_flag("--json", flags.json, "For psring: JSON lines; also ends with the process that started it");
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("One worker of a parameter server that pushes and pulls without training.", "ps_worker");
+  AddFlags(app, flags);
+  ParseOrExit(app, argc, argv);
+  if (flags.json) prctl(PR_SET_PDEATHSIG, SIGKILL);
+  KeepFreedMemory();
+  const absl::Status status = Run(flags);
+  if (status.ok()) return 0;
+  return Fail("ps_worker", std::string(status.message()),
+              status.code() == absl::StatusCode::kInvalidArgument ? 2 : 1);
+}
+
+}  // namespace
+}  // namespace psring
+
+int main(int argc, char** argv) { return psring::Main(argc, argv); }

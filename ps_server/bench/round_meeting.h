@@ -1,0 +1,63 @@
+// Which workers are connected to a RoundLimitServer, and where their threads wait for one another.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/base/mutex.h"
+#include "ps_server/bench/round_limits.h"
+
+namespace psring {
+
+// What a worker asks for. A round has several stages, from 0; in each all workers ask for the same.
+struct RoundCall {
+  RoundLimit kind = RoundLimit::kRaw;
+  size_t count = 0;  // elements of the gradient
+  int stage = 0;
+  bool operator==(const RoundCall&) const = default;
+};
+
+// A worker has at most one thread between Join and Leave. So when all workers have met in stage 0, no thread
+// is in an earlier round any more. Thread-safe.
+class RoundMeeting {
+ public:
+  RoundMeeting(int workers, absl::Duration timeout)
+      : timeout_(timeout), connected_(workers), waiting_(workers) {}
+
+  // InvalidArgument: no such worker. AlreadyExists: it has joined.
+  absl::Status Join(int worker);
+  // If others are in a round, it fails for them.
+  void Leave(int worker);
+
+  // For a worker that has joined: waits until all workers are here, and returns the result of `last`, which
+  // the last one's thread runs before any returns. InvalidArgument: the others are here for another call;
+  // they wait on. DeadlineExceeded: a worker did not come within the timeout. Unavailable: a worker has left
+  // the round, or this one's connection has ended. `has_gone` tells that; any thread may ask it.
+  absl::Status Wait(int worker, const RoundCall& call, const std::function<bool()>& has_gone,
+                    const std::function<absl::Status()>& last);
+
+  // All that wait, now or later, return Cancelled.
+  void End();
+
+ private:
+  void StopWaitingLocked(int worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndMeetingLocked(const absl::Status& outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const absl::Duration timeout_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<bool> connected_ ABSL_GUARDED_BY(mutex_);                 // by worker
+  std::vector<std::function<bool()>> waiting_ ABSL_GUARDED_BY(mutex_);  // by worker: its has_gone, or null
+  size_t here_ ABSL_GUARDED_BY(mutex_) = 0;                             // workers that wait
+  RoundCall call_ ABSL_GUARDED_BY(mutex_);                              // what they ask for
+  int64_t meetings_ ABSL_GUARDED_BY(mutex_) = 0;                        // that are over
+  absl::Status outcome_ ABSL_GUARDED_BY(mutex_);                        // of the last one
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;                         // a worker has left since stage 0
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace psring

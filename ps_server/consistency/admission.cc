@@ -1,0 +1,272 @@
+#include "ps_server/consistency/admission.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+
+namespace psring {
+
+using consistency::CheckStep;
+using consistency::CheckWorker;
+using consistency::MayLeave;
+using consistency::Refuse;
+
+Admission::Admission(int workers, int backup)
+    : backup_(backup),
+      next_step_(workers, 0),
+      admitted_(workers, false),
+      left_(workers, false),
+      remaining_(workers) {
+  PSRING_CHECK(backup >= 0 && backup < workers);
+}
+
+// The spare ones are the first to be missed.
+int Admission::needed() const { return std::min(static_cast<int>(next_step_.size()) - backup_, remaining_); }
+
+absl::StatusOr<Verdict> Admission::OnAnnounce(int worker, int64_t step) {
+  PSRING_RETURN_IF_ERROR(CheckWorker(worker, next_step_.size()));
+  if (left_[worker]) {
+    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has left, and still announces"));
+  }
+  PSRING_RETURN_IF_ERROR(CheckStep(worker, step, next_step_[worker]));
+  if (step > open_step_ || admitted_[worker]) {
+    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " announced step ", step,
+                                                      ", from the future: step ", open_step_,
+                                                      " still waits for other workers"));
+  }
+  Verdict verdict{.worker = worker, .version = open_step_};
+  if (step < open_step_) {
+    next_step_[worker] = open_step_;
+    ++dropped_;
+    return verdict;
+  }
+  verdict.admitted = true;
+  admitted_[worker] = true;
+  ++admitted_count_;
+  ++next_step_[worker];
+  verdict.complete = CompleteOnceEnough();
+  return verdict;
+}
+
+absl::StatusOr<Verdict> Admission::OnLeave(int worker) {
+  PSRING_RETURN_IF_ERROR(MayLeave(worker, left_, admitted_));
+  left_[worker] = true;
+  --remaining_;
+  Verdict verdict{.worker = worker, .version = open_step_};
+  verdict.complete = CompleteOnceEnough();
+  return verdict;
+}
+
+Verdict Admission::OnLost(int worker) {
+  Verdict verdict{.worker = worker, .version = open_step_};
+  if (left_[worker]) return verdict;
+  left_[worker] = true;
+  --remaining_;
+  if (admitted_[worker]) --admitted_count_;
+  admitted_[worker] = false;
+  verdict.complete = CompleteOnceEnough();
+  return verdict;
+}
+
+absl::StatusOr<Verdict> Admission::OnJoin(int worker) {
+  PSRING_RETURN_IF_ERROR(CheckWorker(worker, next_step_.size()));
+  if (!left_[worker]) {
+    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has joined already"));
+  }
+  left_[worker] = false;
+  ++remaining_;
+  next_step_[worker] = open_step_;
+  return Verdict{.worker = worker, .version = open_step_};
+}
+
+void Admission::Restore(int64_t step, const std::vector<bool>& left) {
+  open_step_ = step;
+  next_step_.assign(next_step_.size(), step);
+  left_ = left;
+  remaining_ = static_cast<int>(std::count(left.begin(), left.end(), false));
+}
+
+int Admission::CompleteOnceEnough() {
+  if (admitted_count_ == 0 || admitted_count_ < needed()) return 0;
+  const int complete = admitted_count_;
+  admitted_.assign(admitted_.size(), false);
+  admitted_count_ = 0;
+  ++open_step_;
+  return complete;
+}
+
+Consistency::Wait Admission::WaitsFor() const {
+  Consistency::Wait wait{.step = open_step_};
+  for (size_t i = 0; admitted_count_ > 0 && i < admitted_.size(); ++i) {
+    if (!admitted_[i] && !left_[i]) wait.workers.push_back(static_cast<int>(i));
+  }
+  return wait;
+}
+
+namespace {
+
+class BackupBucket : public Consistency {
+ public:
+  BackupBucket(int workers, int backup)
+      : backup_(backup),
+        admitted_(workers, false),
+        pushed_(workers, false),
+        left_(workers, false),
+        reads_(workers, kReadsNothing) {}
+
+  std::string name() const override { return absl::StrCat("backup:", backup_); }
+  int64_t version() const override { return version_; }
+
+  absl::Status MayPush(int worker, int64_t step) const override {
+    PSRING_RETURN_IF_ERROR(CheckWorker(worker, pushed_.size()));
+    PSRING_RETURN_IF_ERROR(CheckStep(worker, step, version_ + (pushed_[worker] ? 1 : 0)));
+    if (admitted_[worker] && !pushed_[worker]) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", worker, " pushed step ", step, ", to which it was not admitted"));
+  }
+
+  Decision OnPush(int worker, int64_t step) override {
+    if (absl::Status status = MayPush(worker, step); !status.ok()) return Refuse(status);
+    pushed_[worker] = true;
+    ++pushed_count_;
+    return UpdateOnceComplete();
+  }
+
+  Decision OnVerdict(const Verdict& verdict) override {
+    const int worker = verdict.worker;
+    if (absl::Status status = CheckWorker(worker, pushed_.size()); !status.ok()) return Refuse(status);
+    if (admitted_[worker] || reads_[worker] != kReadsNothing ||
+        (verdict.admitted ? verdict.version != version_ : verdict.version < version_)) {
+      return Refuse(absl::FailedPreconditionError(absl::StrCat(
+          "worker ", worker, " announced the end of a step whose weights it cannot have received")));
+    }
+    if (verdict.admitted) {
+      admitted_[worker] = true;
+      return verdict.complete > 0 ? OnComplete(verdict.version, verdict.complete) : Decision{};
+    }
+    if (verdict.version == version_) return {.may_read = {worker}};
+    reads_[worker] = verdict.version;
+    return {};
+  }
+
+  Decision OnComplete(int64_t version, int complete) override {
+    // Whole gradients of workers that are lost since count beside those that the admission knows of.
+    complete += lost_pushes_;
+    if (version != version_ || complete < pushed_count_) {
+      return Refuse(absl::InternalError(
+          absl::StrCat("step ", version, " is complete with ", complete, " workers at version ", version_)));
+    }
+    complete_ = complete;
+    return UpdateOnceComplete();
+  }
+
+  Decision OnLeave(int worker) override {
+    std::vector<bool> waits = admitted_;
+    for (size_t i = 0; i < waits.size(); ++i) waits[i] = waits[i] || reads_[i] != kReadsNothing;
+    if (absl::Status status = MayLeave(worker, left_, waits); !status.ok()) return Refuse(status);
+    left_[worker] = true;
+    return {};
+  }
+
+  // Of a step that is complete it was one; of the open one the admission counts it no more.
+  Decision OnLost(int worker) override {
+    left_[worker] = true;
+    reads_[worker] = kReadsNothing;
+    if (!admitted_[worker]) return {};
+    if (complete_.has_value()) {
+      if (!pushed_[worker]) --*complete_;
+    } else if (pushed_[worker]) {
+      ++lost_pushes_;
+    }
+    admitted_[worker] = false;
+    return UpdateOnceComplete();
+  }
+
+  void OnReset() override {
+    // Whoever is lost does not push again, nor who has come back since and waits for the weights.
+    for (size_t i = 0; i < pushed_.size(); ++i) {
+      const bool is_gone = left_[i] || reads_[i] != kReadsNothing;
+      if (pushed_[i] && is_gone && complete_.has_value()) --*complete_;
+    }
+    lost_pushes_ = 0;
+    pushed_.assign(pushed_.size(), false);
+    pushed_count_ = 0;
+  }
+
+  int64_t JoinsAt(int worker) const override { return version_ + (pushed_[worker] ? 1 : 0); }
+  Decision OnJoin(int worker, int64_t step) override {
+    if (!left_[worker]) {
+      return Refuse(absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has joined already")));
+    }
+    left_[worker] = false;
+    return OnVerdict({.worker = worker, .version = step});
+  }
+
+  bool IsRepeat(int worker, int64_t step) const override {
+    return CheckWorker(worker, pushed_.size()).ok() && !left_[worker] && step >= 0 &&
+           step == version_ - (pushed_[worker] ? 0 : 1);
+  }
+  Decision OnRepeat(int worker, int64_t) override {
+    if (pushed_[worker]) return {};
+    return {.may_read = {worker}};
+  }
+
+  State Save() const override { return {.version = version_, .left = left_}; }
+  void Restore(const State& state) override {
+    version_ = state.version;
+    left_ = state.left;
+  }
+
+  Wait WaitsFor() const override {
+    const bool somebody_reads =
+        std::any_of(reads_.begin(), reads_.end(), [](int64_t version) { return version != kReadsNothing; });
+    Wait wait{.step = version_};
+    if (pushed_count_ == 0 && !somebody_reads) return wait;
+    for (size_t i = 0; i < admitted_.size(); ++i) {
+      if (admitted_[i] && !pushed_[i]) wait.workers.push_back(static_cast<int>(i));
+    }
+    return wait;
+  }
+
+ private:
+  static constexpr int64_t kReadsNothing = -1;
+
+  Decision UpdateOnceComplete() {
+    if (!complete_.has_value() || pushed_count_ < *complete_) return {};
+    ++version_;
+    Decision decision{.apply_count = *complete_, .empty_update = *complete_ == 0};
+    for (size_t i = 0; i < pushed_.size(); ++i) {
+      if ((!pushed_[i] || left_[i]) && reads_[i] != version_) continue;
+      decision.may_read.push_back(static_cast<int>(i));
+      reads_[i] = kReadsNothing;
+    }
+    admitted_.assign(admitted_.size(), false);
+    pushed_.assign(pushed_.size(), false);
+    pushed_count_ = 0;
+    lost_pushes_ = 0;
+    complete_.reset();
+    return decision;
+  }
+
+  const int backup_;
+  std::vector<bool> admitted_;  // to step `version_`
+  std::vector<bool> pushed_;
+  std::vector<bool> left_;
+  std::vector<int64_t> reads_;  // the version a dropped worker waits for
+  int pushed_count_ = 0;
+  int lost_pushes_ = 0;          // whole, of workers lost since, before `complete_` was known
+  std::optional<int> complete_;  // workers that make up step `version_`, once it is known
+  int64_t version_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Consistency> MakeBackupBucket(int workers, int backup) {
+  return std::make_unique<BackupBucket>(workers, backup);
+}
+
+}  // namespace psring

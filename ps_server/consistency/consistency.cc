@@ -1,0 +1,108 @@
+#include "ps_server/consistency/consistency.h"
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+
+namespace psring {
+namespace consistency {
+
+absl::Status CheckWorker(int worker, size_t workers) {
+  if (worker >= 0 && static_cast<size_t>(worker) < workers) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " is out of range: there are ", workers));
+}
+
+absl::Status CheckStep(int worker, int64_t step, int64_t next) {
+  if (step == next) return absl::OkStatus();
+  if (step == next - 1) {
+    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " pushed step ", step, " twice"));
+  }
+  return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " pushed step ", step, ", from the ",
+                                                    step < next ? "past" : "future", ": its next one is ",
+                                                    next));
+}
+
+absl::Status MayLeave(int worker, const std::vector<bool>& left, const std::vector<bool>& waits) {
+  PSRING_RETURN_IF_ERROR(CheckWorker(worker, left.size()));
+  if (left[worker]) return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has left twice"));
+  if (!waits[worker]) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("worker ", worker, " leaves before its push is answered"));
+}
+
+absl::Status HasLeft(int worker) {
+  return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has left, and still pushes"));
+}
+
+Consistency::Decision Refuse(const absl::Status& why) {
+  return {.accept = false, .reason = std::string(why.message())};
+}
+
+}  // namespace consistency
+
+namespace {
+
+constexpr int kMostStaleness = 1'000'000;
+
+absl::Status BadNumber(const std::string& name, const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat("consistency \"", name, "\": ", what));
+}
+
+}  // namespace
+
+Consistency::Decision Consistency::OnVerdict(const Verdict&) {
+  return consistency::Refuse(
+      absl::FailedPreconditionError(absl::StrCat("\"", name(), "\" drops no gradients")));
+}
+
+Consistency::Decision Consistency::OnComplete(int64_t, int) { return OnVerdict({}); }
+
+int64_t Consistency::SkipTo(int, int64_t) { return 0; }
+
+absl::StatusOr<WaitingRule> ParseWaitingRule(const std::string& name, int workers) {
+  using Kind = WaitingRule::Kind;
+  if (workers < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("workers is ", workers, ": there must be at least 1"));
+  }
+  const size_t colon = name.find(':');
+  const std::string word = name.substr(0, colon);
+  if (name == "sync") return WaitingRule{.kind = Kind::kSynchronous};
+  if (name == "async") return WaitingRule{.kind = Kind::kAsynchronous};
+  if (word != "ssp" && word != "backup") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown consistency \"", name, "\": there are sync, async, ssp:K and backup:B"));
+  }
+  int number = 0;
+  if (colon == std::string::npos || !absl::SimpleAtoi(name.substr(colon + 1), &number) || number < 0) {
+    return BadNumber(name, absl::StrCat(word, " needs a whole number, as in ", word, ":1"));
+  }
+  if (word == "ssp") {
+    if (number > kMostStaleness) {
+      return BadNumber(name, absl::StrCat("at most ", kMostStaleness, " steps; async has no bound"));
+    }
+    if (number == 0) return WaitingRule{.kind = Kind::kSynchronous};
+    return WaitingRule{.kind = Kind::kBoundedStaleness, .number = number};
+  }
+  if (number >= workers) {
+    return BadNumber(name, absl::StrCat("with ", workers, workers == 1 ? " worker" : " workers", " at most ",
+                                        workers - 1, " can be spare"));
+  }
+  return WaitingRule{.kind = Kind::kBackup, .number = number};
+}
+
+absl::StatusOr<std::unique_ptr<Consistency>> MakeConsistency(const std::string& name, int workers) {
+  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(name, workers));
+  switch (rule.kind) {
+    case WaitingRule::Kind::kSynchronous:
+      return MakeSynchronous(workers);
+    case WaitingRule::Kind::kAsynchronous:
+      return MakeAsynchronous(workers);
+    case WaitingRule::Kind::kBoundedStaleness:
+      return MakeBoundedStaleness(workers, rule.number);
+    case WaitingRule::Kind::kBackup:
+      return MakeBackupBucket(workers, rule.number);
+  }
+  return absl::InternalError("a waiting rule of no kind");
+}
+
+}  // namespace psring

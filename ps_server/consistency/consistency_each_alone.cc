@@ -1,0 +1,145 @@
+// Asynchronous and bounded staleness: each push is an update by itself.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "ps_server/consistency/consistency.h"
+
+namespace psring {
+namespace {
+
+using consistency::CheckStep;
+using consistency::CheckWorker;
+using consistency::HasLeft;
+using consistency::MayLeave;
+using consistency::Refuse;
+
+// Without `staleness` nobody waits.
+class EachAlone : public Consistency {
+ public:
+  EachAlone(int workers, int staleness)
+      : staleness_(staleness), next_step_(workers, 0), waits_(workers, false), left_(workers, false) {}
+
+  std::string name() const override { return bounded() ? absl::StrCat("ssp:", staleness_) : "async"; }
+  int64_t version() const override { return version_; }
+
+  absl::Status MayPush(int worker, int64_t step) const override {
+    PSRING_RETURN_IF_ERROR(CheckWorker(worker, next_step_.size()));
+    if (left_[worker]) return HasLeft(worker);
+    PSRING_RETURN_IF_ERROR(CheckStep(worker, step, next_step_[worker]));
+    if (!waits_[worker]) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " pushed step ", step,
+                                                      ", from the future: it may lead by ", staleness_,
+                                                      " steps, and waits for others"));
+  }
+
+  Decision OnPush(int worker, int64_t step) override {
+    if (absl::Status status = MayPush(worker, step); !status.ok()) return Refuse(status);
+    ++next_step_[worker];
+    ++version_;
+    waits_[worker] = true;
+    return {.apply_count = 1, .may_read = Released()};
+  }
+
+  Decision OnLeave(int worker) override {
+    if (absl::Status status = MayLeave(worker, left_, waits_); !status.ok()) return Refuse(status);
+    return OnLost(worker);
+  }
+
+  Decision OnLost(int worker) override {
+    left_[worker] = true;
+    waits_[worker] = false;
+    return {.may_read = Released()};
+  }
+
+  // Not before the step after its last push: what it has pushed is applied, and must not be once more.
+  int64_t JoinsAt(int worker) const override {
+    const int64_t slowest = Slowest();
+    return slowest == INT64_MAX ? next_step_[worker] : std::max(slowest, next_step_[worker]);
+  }
+
+  Decision OnJoin(int worker, int64_t step) override {
+    if (absl::Status status = CheckWorker(worker, left_.size()); !status.ok()) return Refuse(status);
+    if (!left_[worker] || step < JoinsAt(worker)) {
+      return Refuse(absl::FailedPreconditionError(absl::StrCat(
+          "worker ", worker, " cannot join at step ", step, ": the others are further, or it has joined")));
+    }
+    left_[worker] = false;
+    next_step_[worker] = step;
+    return {.may_read = {worker}};
+  }
+
+  bool IsRepeat(int worker, int64_t step) const override {
+    return CheckWorker(worker, left_.size()).ok() && !left_[worker] && step >= 0 &&
+           step == next_step_[worker] - 1;
+  }
+  Decision OnRepeat(int worker, int64_t step) override {
+    if (!IsRepeat(worker, step)) return Refuse(MayPush(worker, step));
+    waits_[worker] = true;
+    return {.may_read = Released()};
+  }
+
+  Wait WaitsFor() const override {
+    if (std::find(waits_.begin(), waits_.end(), true) == waits_.end()) return {};
+    Wait wait{.step = Slowest()};
+    for (size_t i = 0; i < next_step_.size(); ++i) {
+      if (!left_[i] && next_step_[i] == wait.step) wait.workers.push_back(static_cast<int>(i));
+    }
+    return wait;
+  }
+
+  State Save() const override { return {.version = version_, .next_step = next_step_, .left = left_}; }
+  void Restore(const State& state) override {
+    version_ = state.version;
+    next_step_ = state.next_step;
+    left_ = state.left;
+  }
+
+  int64_t SkipTo(int worker, int64_t step) override {
+    const int64_t skipped = std::max<int64_t>(0, step - next_step_[worker]);
+    next_step_[worker] += skipped;
+    return skipped;
+  }
+
+ private:
+  bool bounded() const { return staleness_ >= 0; }
+
+  // Pushes of the worker that has made fewest.
+  int64_t Slowest() const {
+    int64_t slowest = INT64_MAX;
+    for (size_t i = 0; i < next_step_.size(); ++i) {
+      if (!left_[i]) slowest = std::min(slowest, next_step_[i]);
+    }
+    return slowest;
+  }
+
+  std::vector<int> Released() {
+    std::vector<int> released;
+    const int64_t slowest = Slowest();
+    for (size_t i = 0; i < waits_.size(); ++i) {
+      if (!waits_[i] || (bounded() && next_step_[i] > slowest + staleness_)) continue;
+      waits_[i] = false;
+      released.push_back(static_cast<int>(i));
+    }
+    return released;
+  }
+
+  const int staleness_;  // -1: as much as there is
+  std::vector<int64_t> next_step_;
+  std::vector<bool> waits_;  // its push is applied, its pull not answered yet
+  std::vector<bool> left_;   // or lost
+  int64_t version_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Consistency> MakeAsynchronous(int workers) {
+  return std::make_unique<EachAlone>(workers, -1);
+}
+
+std::unique_ptr<Consistency> MakeBoundedStaleness(int workers, int staleness) {
+  PSRING_CHECK(staleness >= 1);
+  return std::make_unique<EachAlone>(workers, staleness);
+}
+
+}  // namespace psring

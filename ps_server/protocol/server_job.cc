@@ -1,0 +1,148 @@
+#include "ps_server/protocol/server_job.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/reduce/reduce.h"
+#include "ps_server/consistency/consistency.h"
+#include "ps_server/protocol/messages.h"
+
+namespace psring {
+namespace {
+
+template <typename T>
+absl::Status RequireSame(const char* field, const T& reference, const T& other, int worker) {
+  if (reference == other) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " has another job than worker 0: ", field,
+                                                 " is ", other, ", not ", reference));
+}
+
+std::string Describe(const Bucket& bucket) {
+  return absl::StrCat("bucket ", bucket.index, " at ", bucket.first, " + ", bucket.count);
+}
+
+// NaN would also differ from itself when jobs are compared.
+absl::Status ValidateNumbers(const ServerJob& job) {
+  const OptimizerConfig& optimizer = job.optimizer;
+  const LrSchedule& schedule = job.schedule;
+  for (const auto& [name, value] :
+       {std::pair("clip_norm", job.clip_norm), std::pair("momentum", optimizer.momentum),
+        std::pair("beta1", optimizer.beta1), std::pair("beta2", optimizer.beta2),
+        std::pair("epsilon", optimizer.epsilon), std::pair("learning rate", schedule.base),
+        std::pair("learning rate's scale", schedule.scale)}) {
+    if (!std::isfinite(value)) return absl::InvalidArgumentError(absl::StrCat(name, " is ", value));
+  }
+  if (schedule.warmup_samples < 0 || schedule.total_samples < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("the learning rate's warm-up is ", schedule.warmup_samples,
+                                                   " samples, of ", schedule.total_samples));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateBuckets(const ServerJob& job) {
+  if (job.parameters < 0) return absl::InvalidArgumentError(absl::StrCat("parameters is ", job.parameters));
+  if (job.buckets.size() > kMostBuckets) {
+    return absl::InvalidArgumentError(absl::StrCat("the job has ", job.buckets.size(),
+                                                   " buckets, and at most ", kMostBuckets,
+                                                   " are possible; use larger ones (--bucket_mb)"));
+  }
+  std::vector<Bucket> in_place = job.buckets;
+  for (size_t i = 0; i < in_place.size(); ++i) {
+    if (in_place[i].index != static_cast<int>(i)) {
+      return absl::InvalidArgumentError(absl::StrCat(Describe(in_place[i]), " is number ", i));
+    }
+  }
+  std::sort(in_place.begin(), in_place.end(), [](const Bucket& a, const Bucket& b) {
+    return std::pair(a.first, a.count) < std::pair(b.first, b.count);
+  });
+  const size_t parameters = static_cast<size_t>(job.parameters);
+  size_t covered = 0;
+  for (const Bucket& bucket : in_place) {
+    if (bucket.first != covered || bucket.count > parameters - covered) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("buckets must cover the ", job.parameters, " parameters once, and ", Describe(bucket),
+                       " does not start where the one before ends, or ends behind them"));
+    }
+    // A server may have no slice of a small bucket; a whole bucket is not empty.
+    if (bucket.count == 0 && job.servers == 1) {
+      return absl::InvalidArgumentError(absl::StrCat(Describe(bucket), " has no parameters; leave it out"));
+    }
+    covered += bucket.count;
+  }
+  if (covered != parameters) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("buckets cover only ", covered, " of ", job.parameters, " parameters"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RequireSameJob(const ServerJob& reference, const ServerJob& other, int worker) {
+  const auto same = [worker](const char* field, const auto& a, const auto& b) {
+    return RequireSame(field, a, b, worker);
+  };
+  PSRING_RETURN_IF_ERROR(same("workers", reference.workers, other.workers));
+  PSRING_RETURN_IF_ERROR(same("consistency", reference.consistency, other.consistency));
+  PSRING_RETURN_IF_ERROR(same("deterministic", reference.deterministic, other.deterministic));
+  PSRING_RETURN_IF_ERROR(same("serial", reference.serial, other.serial));
+  PSRING_RETURN_IF_ERROR(same("server", reference.server, other.server));
+  PSRING_RETURN_IF_ERROR(same("number of servers", reference.servers, other.servers));
+  PSRING_RETURN_IF_ERROR(same("wire", std::string(Name(reference.wire)), std::string(Name(other.wire))));
+  PSRING_RETURN_IF_ERROR(same("clip_norm", reference.clip_norm, other.clip_norm));
+  PSRING_RETURN_IF_ERROR(same("staleness_lr", reference.staleness_lr, other.staleness_lr));
+  PSRING_RETURN_IF_ERROR(same("parameters", reference.parameters, other.parameters));
+  PSRING_RETURN_IF_ERROR(same("number of buckets", reference.buckets.size(), other.buckets.size()));
+  for (size_t i = 0; i < reference.buckets.size(); ++i) {
+    PSRING_RETURN_IF_ERROR(same("bucket plan", Describe(reference.buckets[i]), Describe(other.buckets[i])));
+  }
+  const OptimizerConfig& a = reference.optimizer;
+  const OptimizerConfig& b = other.optimizer;
+  PSRING_RETURN_IF_ERROR(same("optimizer", OptimizerName(a.kind), OptimizerName(b.kind)));
+  PSRING_RETURN_IF_ERROR(same("momentum", a.momentum, b.momentum));
+  PSRING_RETURN_IF_ERROR(same("beta1", a.beta1, b.beta1));
+  PSRING_RETURN_IF_ERROR(same("beta2", a.beta2, b.beta2));
+  PSRING_RETURN_IF_ERROR(same("epsilon", a.epsilon, b.epsilon));
+  const LrSchedule& s = reference.schedule;
+  const LrSchedule& t = other.schedule;
+  PSRING_RETURN_IF_ERROR(same("learning rate's decay", static_cast<int>(s.decay), static_cast<int>(t.decay)));
+  PSRING_RETURN_IF_ERROR(same("learning rate", s.base, t.base));
+  PSRING_RETURN_IF_ERROR(same("learning rate's scale", s.scale, t.scale));
+  PSRING_RETURN_IF_ERROR(same("learning rate's warm-up samples", s.warmup_samples, t.warmup_samples));
+  PSRING_RETURN_IF_ERROR(same("learning rate's total samples", s.total_samples, t.total_samples));
+  PSRING_RETURN_IF_ERROR(same("first step", reference.start_step, other.start_step));
+  PSRING_RETURN_IF_ERROR(same("updates beyond the first step", reference.start_beyond, other.start_beyond));
+  return same("samples before the first step", reference.start_samples, other.start_samples);
+}
+
+absl::Status ValidateServerJob(const ServerJob& job) {
+  if (job.workers < 1) return absl::InvalidArgumentError(absl::StrCat("workers is ", job.workers));
+  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
+  if (!(job.clip_norm >= 0) || (job.clip_norm > 0 && rule.each_alone())) {
+    return absl::InvalidArgumentError(absl::StrCat("clip_norm ", job.clip_norm, " with \"", job.consistency,
+                                                   "\": only synchronous modes have one gradient to clip"));
+  }
+  if (job.staleness_lr && !rule.each_alone()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("staleness_lr with \"", job.consistency, "\", in which no gradient is stale"));
+  }
+  if (job.server < 0 || job.server >= job.servers) {
+    return absl::InvalidArgumentError(absl::StrCat("server ", job.server, " of ", job.servers));
+  }
+  if (job.start_step < 0 || job.start_step > kMostCount || job.start_samples < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("start_step is ", job.start_step, ", start_samples ", job.start_samples));
+  }
+  if (job.start_beyond < 0 || job.start_beyond >= (rule.each_alone() ? job.workers : 1)) {
+    return absl::InvalidArgumentError(absl::StrCat("start_beyond is ", job.start_beyond, " with \"",
+                                                   job.consistency, "\" and ", job.workers, " workers"));
+  }
+  PSRING_RETURN_IF_ERROR(ValidateNumbers(job));
+  return ValidateBuckets(job);
+}
+
+}  // namespace psring

@@ -1,0 +1,49 @@
+#include "ps_server/protocol/sharding.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "common/base/check.h"
+
+namespace psring {
+
+std::vector<std::vector<BucketSlice>> CutBuckets(const std::vector<Bucket>& buckets, int servers) {
+  PSRING_CHECK(servers >= 1);
+  const size_t parts = static_cast<size_t>(servers);
+  std::vector<std::vector<BucketSlice>> slices(parts);
+  std::vector<size_t> held(parts, 0);  // elements, by server
+  for (const Bucket& bucket : buckets) {
+    const size_t blocks = (bucket.count + kSliceAlignment - 1) / kSliceAlignment;
+    // What cannot be divided goes to those that hold least so far.
+    std::vector<size_t> order(parts);
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return held[a] < held[b]; });
+    std::vector<size_t> share(parts, blocks / parts);
+    for (size_t i = 0; i < blocks % parts; ++i) ++share[order[i]];
+    size_t first = 0;
+    for (const size_t server : order) {  // the last block may be short: to whom holds most
+      const size_t end = std::min(bucket.count, first + share[server] * kSliceAlignment);
+      slices[server].push_back({.first = first, .count = end - first});
+      held[server] += end - first;
+      first = end;
+    }
+  }
+  return slices;
+}
+
+ServerJob ShardOf(const ServerJob& whole, const std::vector<BucketSlice>& slices, int server, int servers) {
+  PSRING_CHECK(slices.size() == whole.buckets.size());
+  ServerJob shard = whole;
+  shard.server = server;
+  shard.servers = servers;
+  size_t first = 0;
+  for (size_t i = 0; i < slices.size(); ++i) {
+    shard.buckets[i].first = first;
+    shard.buckets[i].count = slices[i].count;
+    first += slices[i].count;
+  }
+  shard.parameters = static_cast<int64_t>(first);
+  return shard;
+}
+
+}  // namespace psring

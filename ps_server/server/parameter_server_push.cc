@@ -1,0 +1,268 @@
+// A push, from its first byte to the update that it leads to: exactly once, however often it is sent.
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "ps_server/protocol/pieces.h"
+#include "ps_server/server/parameter_server.h"
+
+namespace psring {
+
+absl::Status ParameterServer::CheckBucket(int worker, int bucket) const {
+  if (bucket >= 0 && static_cast<size_t>(bucket) < job_.buckets.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("worker ", worker, " names bucket ", bucket, " of ", job_.buckets.size()));
+}
+
+absl::Status ParameterServer::CheckChunk(const ChunkHeader& header, uint64_t next_offset, size_t bytes,
+                                         size_t bucket_bytes) {
+  if (header.offset != next_offset) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a chunk begins at byte ", header.offset, ", not at ", next_offset));
+  }
+  if (bytes != ChunkLength(bucket_bytes, next_offset)) {
+    return absl::InvalidArgumentError(absl::StrCat("the chunk at byte ", next_offset, " of ", bucket_bytes,
+                                                   " has ", bytes, " bytes, not ",
+                                                   ChunkLength(bucket_bytes, next_offset)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParameterServer::OnWeights(int worker, const ChunkHeader& header, Pieces payload) {
+  Worker& state = workers_[worker];
+  if (restored_) return absl::OkStatus();  // there are better ones
+  if (worker != 0 || state.weights_left == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", worker, " sent initial weights that nobody asked for"));
+  }
+  const int bucket = header.bucket;
+  PSRING_RETURN_IF_ERROR(CheckBucket(worker, bucket));
+  if (header.step != 0) return OnSlot(worker, header, payload);
+  if (state.weights_whole[bucket]) {
+    return Annotate(absl::InvalidArgumentError("initial weights that have come already"), worker, bucket);
+  }
+  uint64_t& received = state.weights_bytes[bucket];
+  const size_t bytes = TotalBytes(payload);
+  if (absl::Status status = CheckChunk(header, received, bytes, shard_->bucket_bytes(bucket)); !status.ok()) {
+    return Annotate(status, worker, bucket);
+  }
+  PSRING_RETURN_IF_ERROR(shard_->SetWeights(bucket, received, payload));
+  received += bytes;
+  if (received < shard_->bucket_bytes(bucket)) return absl::OkStatus();
+  state.weights_whole[bucket] = true;
+  if (--state.weights_left > 0) return absl::OkStatus();
+  {
+    MutexLock lock(mutex_);
+    weights_arrived_ = true;
+  }
+  return StartOnceComplete();
+}
+
+absl::Status ParameterServer::OnSlot(int worker, const ChunkHeader& header, Pieces payload) {
+  const size_t bytes = shard_->bucket_bytes(header.bucket);
+  if (header.step < 0 || header.step > shard_->slots()) {
+    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " sent slot ", header.step,
+                                                   " of an optimizer that has ", shard_->slots()));
+  }
+  const uint64_t next = header.offset <= bytes && header.offset % kChunkBytes == 0 ? header.offset : 0;
+  if (absl::Status status = CheckChunk(header, next, TotalBytes(payload), bytes); !status.ok()) {
+    return Annotate(status, worker, header.bucket);
+  }
+  return shard_->SetSlot(static_cast<int>(header.step) - 1, header.bucket, header.offset, payload);
+}
+
+absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const ChunkHeader& header, Pieces payload,
+                                                    Lane& lane) {
+  const int bucket = header.bucket;
+  PSRING_RETURN_IF_ERROR(CheckBucket(worker, bucket));
+  if (header.incarnation == 0) {
+    return Annotate(
+        absl::InvalidArgumentError("a push that does not say for which incarnation of the server"), worker,
+        bucket);
+  }
+  // Meant for a server that is no more, or for a sum that was emptied: its worker knows by now, or will.
+  if (header.incarnation != incarnation_ || header.resets < shard_->resets(bucket)) return Receipt::kTaken;
+
+  const size_t bytes = TotalBytes(payload);
+  const size_t gradient_bytes = shard_->gradient_bytes(bucket);
+  const bool whole = header.shared && header.offset == 0 && payload.size() == 1 && bytes == gradient_bytes;
+  if (header.on_gpu && !whole) {
+    return Annotate(absl::InvalidArgumentError(
+                        absl::StrCat("a gradient of ", bytes, " bytes on a GPU, of ", gradient_bytes)),
+                    worker, bucket);
+  }
+  std::shared_ptr<const void> keep;
+  if (whole) {
+    if (const std::shared_ptr<ReplySink> sink = SinkOf(worker)) keep = sink->Memory();
+  }
+  Push& push = workers_[worker].pushes[bucket];
+  if (header.step != push.step || header.resets != push.resets) {
+    const absl::StatusOr<Receipt> begun =
+        BeginPush(worker, header, {.whole = whole, .on_gpu = header.on_gpu, .stays = keep != nullptr});
+    if (!begun.ok()) return Annotate(begun.status(), worker, bucket);
+    if (*begun == Receipt::kNotYet) return Receipt::kNotYet;
+  }
+  const bool last = header.offset + bytes == gradient_bytes;
+  if (push.whole) {
+    if (!last) return Receipt::kTaken;
+    return OnRepeat(worker, bucket, /*in_place=*/header.shared, lane);
+  }
+  if (header.samples != push.samples) {
+    return Annotate(absl::InvalidArgumentError(
+                        absl::StrCat(header.samples, " samples in the middle of a push of ", push.samples)),
+                    worker, bucket);
+  }
+  if (header.offset < push.high_water && !whole) return Receipt::kTaken;  // has come before
+  if (!whole) {
+    if (absl::Status status = CheckChunk(header, push.high_water, bytes, gradient_bytes); !status.ok()) {
+      return Annotate(status, worker, bucket);
+    }
+  } else if (push.high_water > 0) {
+    return Annotate(absl::InvalidArgumentError("a whole gradient in the middle of one in chunks"), worker,
+                    bucket);
+  }
+  const absl::StatusOr<ParameterShard::Added> taken =
+      whole ? shard_->AddWhole(worker, bucket,
+                               {.gradient = payload.front(), .on_gpu = header.on_gpu, .keep = keep}, lane,
+                               push.resets)
+            : shard_->AddChunk(worker, bucket, push.high_water, payload, push.resets);
+  if (!taken.ok()) {  // the device has failed: no fault of this worker
+    Abort(taken.status());
+    return Receipt::kTaken;
+  }
+  const ParameterShard::Added& added = *taken;
+  if (!added.added) return Receipt::kTaken;  // reset meanwhile
+  // Also of what is refused: part of it may stand in the sum, which then is reset with its worker's loss.
+  push.high_water += bytes;
+  if (added.not_finite.has_value()) {
+    return Annotate(
+        absl::InvalidArgumentError(absl::StrCat(
+            "the gradient of step ", header.step, " is NaN or infinite at element ",
+            header.offset / SizeOf(job_.wire) + *added.not_finite,
+            ", and is refused: training has diverged (a lower --lr may help), or the worker is broken; "
+            "--reject_nonfinite=false lets it in")),
+        worker, bucket);
+  }
+  if (push.high_water == gradient_bytes) PSRING_RETURN_IF_ERROR(OnPushComplete(worker, bucket, lane));
+  return Receipt::kTaken;
+}
+
+absl::StatusOr<Receipt> ParameterServer::BeginPush(int worker, const ChunkHeader& header,
+                                                   const PushManner& manner) {
+  bool repeated = false;
+  PSRING_RETURN_IF_ERROR(MayBegin(worker, header, repeated));
+  Push& push = workers_[worker].pushes[header.bucket];
+  if (repeated) {
+    push = {.step = header.step, .resets = header.resets, .whole = true};
+    return Receipt::kTaken;
+  }
+  PSRING_ASSIGN_OR_RETURN(const bool begun, shard_->BeginPush(worker, header.bucket, header.step, manner));
+  if (!begun) return Receipt::kNotYet;
+  push = {.step = header.step, .resets = header.resets, .samples = header.samples};
+  return Receipt::kTaken;
+}
+
+absl::Status ParameterServer::MayBegin(int worker, const ChunkHeader& header, bool& repeated) {
+  const int bucket = header.bucket;
+  const Push& push = workers_[worker].pushes[bucket];
+  if (header.samples < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("a push of ", header.samples, " samples"));
+  }
+  // Whoever takes up memory must not have to wait for more (parameter_shard.h).
+  for (size_t other = 0; other < workers_[worker].pushes.size(); ++other) {
+    const Push& begun = workers_[worker].pushes[other];
+    if (begun.step < 0 || begun.whole || static_cast<int>(other) == bucket) continue;
+    if (!shard_->is_staged(worker, static_cast<int>(other))) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("a push in the middle of that of bucket ", other, " of step ", begun.step));
+  }
+  BucketState& state = buckets_[bucket];
+  MutexLock lock(state.mutex);
+  if (push.step >= 0 && !push.whole && push.resets == shard_->resets(bucket) && push.step != header.step) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("step ", header.step, " in the middle of the push of step ", push.step));
+  }
+  if (header.resets != shard_->resets(bucket)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a push for the sum after ", header.resets, " resets of ", shard_->resets(bucket)));
+  }
+  // Only a stream that broke, or a server that came back, makes a worker send what is here already.
+  repeated = push.step < 0 && state.consistency->IsRepeat(worker, header.step);
+  if (repeated) return absl::OkStatus();
+  if (state.may_skip[worker]) {
+    state.may_skip[worker] = false;
+    const int64_t lost = state.consistency->SkipTo(worker, header.step);
+    MutexLock worker_lock(workers_[worker].mutex);
+    workers_[worker].pushes_complete += lost;
+    MutexLock stats_lock(stats_mutex_);
+    stats_.lost_updates += lost;
+  }
+  return state.consistency->MayPush(worker, header.step);
+}
+
+absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane) {
+  Push& push = workers_[worker].pushes[bucket];
+  Replies replies;
+  {
+    BucketState& state = buckets_[bucket];
+    MutexLock lock(state.mutex);
+    if (push.resets != shard_->resets(bucket)) return absl::OkStatus();
+    push.whole = true;
+    const Consistency::Decision decision = state.consistency->OnPush(worker, push.step);
+    if (decision.accept) {
+      state.pending[worker] = {.state = Pending::State::kPushed, .step = push.step, .samples = push.samples};
+    }
+    const absl::Status status = Act(bucket, decision, lane, replies);
+    shard_->EndAnswers(bucket);
+    if (!status.ok()) return Annotate(status, worker, bucket);
+  }
+  PSRING_RETURN_IF_ERROR(OnceAllAreReduced(lane, replies));
+  // Serial: what this worker's earlier buckets have led to may go out with the last bucket of the step.
+  std::vector<Reply> released;
+  {
+    MutexLock lock(workers_[worker].mutex);
+    if (++workers_[worker].pushes_complete % static_cast<int64_t>(job_.buckets.size()) == 0) {
+      released.swap(workers_[worker].held);
+      shard_->EndStep(worker);
+    }
+  }
+  for (Reply& reply : released) replies.emplace_back(worker, std::move(reply));
+  Finish(std::move(replies));
+  return absl::OkStatus();
+}
+
+// The answer was lost on the way, or is still to come.
+absl::StatusOr<Receipt> ParameterServer::OnRepeat(int worker, int bucket, bool in_place, Lane& lane) {
+  Push& push = workers_[worker].pushes[bucket];
+  BucketState& state = buckets_[bucket];
+  {
+    MutexLock lock(state.mutex);
+    if (state.pending[worker].state != Pending::State::kNone) return Receipt::kTaken;
+  }
+  if (push.answered_again) {
+    return Annotate(absl::FailedPreconditionError(absl::StrCat(
+                        "step ", push.step, " came once more, and has been answered again already")),
+                    worker, bucket);
+  }
+  if (!shard_->BeginRepeat(worker, bucket, in_place)) return Receipt::kNotYet;
+  push.answered_again = true;
+  Replies replies;
+  {
+    MutexLock lock(state.mutex);
+    state.pending[worker] = {.state = Pending::State::kRepeated, .step = push.step};
+    {
+      MutexLock stats_lock(stats_mutex_);
+      ++stats_.answered_again;
+    }
+    const Consistency::Decision decision = state.consistency->OnRepeat(worker, push.step);
+    shard_->UseRepeat(worker, bucket);
+    const absl::Status status = Act(bucket, decision, lane, replies);
+    shard_->EndAnswers(bucket);
+    if (!status.ok()) return Annotate(status, worker, bucket);
+  }
+  Finish(std::move(replies));
+  return Receipt::kTaken;
+}
+
+}  // namespace psring

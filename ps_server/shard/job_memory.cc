@@ -1,0 +1,58 @@
+#include "ps_server/shard/job_memory.h"
+
+#include <cstddef>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "common/base/check.h"
+#include "common/device/usable_memory.h"
+#include "common/ops/optimizer.h"
+#include "ps_server/shard/parameter_shard.h"
+
+namespace psring {
+namespace {
+
+constexpr double kMiB = 1 << 20;
+// Upper bounds of what server, shard and consistency keep.
+constexpr double kBytesPerBucket = 1024;
+constexpr double kBytesPerBucketAndWorker = 256;
+
+bool HasSum(const ServerJob& job) { return AccumulationOf(job) == Accumulation::kSum; }
+
+absl::Status Require(const ServerJob& job, double bytes, const Device& device) {
+  const auto usable = static_cast<double>(UsableMemory(device));
+  if (bytes <= usable) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("%s, and %.1f MiB are available on %s; use a smaller model or more servers",
+                      DescribeNeed(job, bytes), usable / kMiB, device.name()));
+}
+
+}  // namespace
+
+JobMemory MemoryOf(const ServerJob& job, bool device_is_host) {
+  const double weights = static_cast<double>(job.parameters) * sizeof(float);
+  const size_t slots = OptimizerSlots(job.optimizer.kind).size();
+  const double buckets = static_cast<double>(job.buckets.size());
+  JobMemory need{.on_device = weights * static_cast<double>(1 + (HasSum(job) ? 1 : 0) + slots)};
+  // The copy that the job starts with, and of weights on a GPU the pinned one.
+  need.on_host = weights * (device_is_host ? 1 : 2) +
+                 buckets * (kBytesPerBucket + kBytesPerBucketAndWorker * static_cast<double>(job.workers));
+  if (!device_is_host) return need;
+  return {.on_device = need.on_device + need.on_host};
+}
+
+std::string DescribeNeed(const ServerJob& job, double bytes) {
+  return absl::StrFormat(
+      "the parameter server needs %.1f MiB for %d parameters (weights, %s%d x optimizer state) in %d buckets",
+      bytes / kMiB, job.parameters, HasSum(job) ? "sum, " : "", OptimizerSlots(job.optimizer.kind).size(),
+      job.buckets.size());
+}
+
+absl::Status RequireMemory(const ServerJob& job, const Device& device) {
+  const bool device_is_host = device.host_reads_memory();
+  const JobMemory need = MemoryOf(job, device_is_host);
+  PSRING_RETURN_IF_ERROR(Require(job, need.on_device, device));
+  return device_is_host ? absl::OkStatus() : Require(job, need.on_host, *MakeCpuDevice());
+}
+
+}  // namespace psring

@@ -1,0 +1,28 @@
+// What a job takes of a server's memory, computed before any of it is allocated.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/device/device.h"
+#include "ps_server/protocol/server_job.h"
+
+namespace psring {
+
+// In bytes; floating point, so that no number of parameters overflows.
+struct JobMemory {
+  double on_device = 0;  // weights, gradient sum, optimizer state; with `device_is_host` all of it
+  double on_host = 0;    // copies of the weights to send, state of each bucket and worker
+};
+
+// What is allocated for certain; pushes on their way come on top. Pure.
+JobMemory MemoryOf(const ServerJob& job, bool device_is_host);
+
+// "the parameter server needs 12.0 MiB for 1048576 parameters (weights, sum, 1 x optimizer state) in 3
+// buckets".
+std::string DescribeNeed(const ServerJob& job, double bytes);
+
+// ResourceExhausted if the device or the host has less memory free than `job` needs; gives both numbers.
+absl::Status RequireMemory(const ServerJob& job, const Device& device);
+
+}  // namespace psring

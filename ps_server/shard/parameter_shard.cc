@@ -1,0 +1,394 @@
+#include "ps_server/shard/parameter_shard.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "ps_server/consistency/consistency.h"
+#include "ps_server/protocol/pieces.h"
+#include "ps_server/shard/job_memory.h"
+
+namespace psring {
+
+Accumulation AccumulationOf(const ServerJob& job) {
+  const absl::StatusOr<WaitingRule> rule = ParseWaitingRule(job.consistency, job.workers);
+  if (rule.ok() && rule->each_alone()) return Accumulation::kEachAlone;
+  return job.deterministic ? Accumulation::kSumInOrder : Accumulation::kSum;
+}
+
+namespace {
+
+// Some workers may be two updates ahead of one that still receives.
+bool SendsCopies(const ServerJob& job) {
+  const absl::StatusOr<WaitingRule> rule = ParseWaitingRule(job.consistency, job.workers);
+  return rule.ok() && (rule->each_alone() || (rule->kind == WaitingRule::Kind::kBackup && rule->number > 0));
+}
+
+bool IsBounded(const ServerJob& job) {
+  const absl::StatusOr<WaitingRule> rule = ParseWaitingRule(job.consistency, job.workers);
+  return rule.ok() && rule->kind == WaitingRule::Kind::kBoundedStaleness;
+}
+
+// Gradients that are read side by side in one pass; more are added up as they arrive.
+constexpr ptrdiff_t kMostBorrowed = 4;
+
+// Room for one push at least; serial: for a whole gradient.
+size_t Window(const ServerJob& job, size_t wanted) {
+  size_t most = 0, all = 0;
+  for (const Bucket& bucket : job.buckets) {
+    most = std::max(most, bucket.count * sizeof(float));
+    all += bucket.count * sizeof(float);
+  }
+  return std::max(wanted, job.serial ? all : most);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(const ServerJob& job, Device& device,
+                                                                       const ShardOptions& options) {
+  PSRING_RETURN_IF_ERROR(RequireMemory(job, device));
+  const auto made = [&]() -> absl::StatusOr<std::unique_ptr<ParameterShard>> {
+    PSRING_ASSIGN_OR_RETURN(Optimizer optimizer,
+                            Optimizer::Create(job.optimizer, device, static_cast<size_t>(job.parameters)));
+    auto shard =
+        std::unique_ptr<ParameterShard>(new ParameterShard(job, device, std::move(optimizer), options));
+    PSRING_RETURN_IF_ERROR(shard->Allocate());
+    return shard;
+  };
+  absl::StatusOr<std::unique_ptr<ParameterShard>> shard = made();
+  if (shard.ok() || shard.status().code() != absl::StatusCode::kResourceExhausted) return shard;
+  const JobMemory need = MemoryOf(job, device.host_reads_memory());
+  return absl::ResourceExhaustedError(
+      absl::StrCat(DescribeNeed(job, need.on_device), ": ", shard.status().message()));
+}
+
+absl::Status ParameterShard::Allocate() {
+  const size_t bytes = static_cast<size_t>(parameters_) * sizeof(float);
+  PSRING_ASSIGN_OR_RETURN(Buffer weights, device_.Allocate(bytes));
+  weights_ = std::make_shared<Buffer>(std::move(weights));
+  if (accumulation_ == Accumulation::kSum) {
+    PSRING_ASSIGN_OR_RETURN(sum_, device_.Allocate(bytes));
+  }
+  host_weights_ = weights_;
+  if (!on_host_ && !sends_copies_) {
+    PSRING_ASSIGN_OR_RETURN(Buffer pinned, device_.AllocateOnHost(bytes));
+    host_weights_ = std::make_shared<Buffer>(std::move(pinned));
+  }
+  PSRING_ASSIGN_OR_RETURN(on_device_, MakeShardDevice(device_));
+  return absl::OkStatus();
+}
+
+ParameterShard::ParameterShard(const ServerJob& job, Device& device, Optimizer optimizer,
+                               const ShardOptions& options)
+    : accumulation_(AccumulationOf(job)),
+      wire_(job.wire),
+      sends_copies_(SendsCopies(job)),
+      bounded_(IsBounded(job)),
+      serial_(job.serial),
+      finite_(options.reject_nonfinite ? Finite::kRequired : Finite::kAny),
+      schedule_(job.schedule),
+      parameters_(job.parameters),
+      device_(device),
+      on_host_(device.host_reads_memory()),
+      optimizer_(std::move(optimizer)),
+      step_shares_(job.workers),
+      staging_(std::make_shared<StagingPool>(device, Window(job, options.staging_bytes))),
+      answers_(on_host_ ? staging_
+                        : std::make_shared<StagingPool>(device, staging_->window(),
+                                                        StagingPool::Memory::kPinned)) {
+  for (const Bucket& place : job.buckets) {
+    BucketState& bucket = buckets_.emplace_back();
+    bucket.place = place;
+    bucket.staged.resize(job.workers);
+    bucket.borrowed.resize(job.workers);
+    if (accumulation_ == Accumulation::kSum) {
+      bucket.chunks = std::make_unique<Chunk[]>(place.count * sizeof(float) / kChunkBytes + 1);
+    }
+  }
+}
+
+Span ParameterShard::WeightsOf(const BucketState& bucket) const {
+  return weights_->span().Slice(bucket.place.first, bucket.place.count);
+}
+
+absl::Status ParameterShard::SetWeights(int bucket, size_t offset, Pieces payload) {
+  const Span part =
+      WeightsOf(buckets_[bucket]).Slice(offset / sizeof(float), TotalBytes(payload) / sizeof(float));
+  buckets_[bucket].handed_out = false;
+  return on_device_->TakeIn(ShardDevice::Take::kSet, DType::kFloat32, payload, part, Finite::kAny).status();
+}
+
+absl::Status ParameterShard::SetSlot(int slot, int bucket, size_t offset, Pieces payload) {
+  const Bucket& place = buckets_[bucket].place;
+  const Span part = optimizer_.slots()[static_cast<size_t>(slot)]
+                        .Slice(place.first, place.count)
+                        .Slice(offset / sizeof(float), TotalBytes(payload) / sizeof(float));
+  return on_device_->TakeIn(ShardDevice::Take::kSet, DType::kFloat32, payload, part, Finite::kAny).status();
+}
+
+absl::Status ParameterShard::SetFloats(Span to, const float* values) {
+  const Bytes all = std::as_bytes(std::span(values, to.count));
+  for (size_t at = 0; at < all.size(); at += kChunkBytes) {
+    const Bytes chunk = all.subspan(at, ChunkLength(all.size(), at));
+    const Span part = to.Slice(at / sizeof(float), chunk.size() / sizeof(float));
+    PSRING_RETURN_IF_ERROR(
+        on_device_->TakeIn(ShardDevice::Take::kSet, DType::kFloat32, {&chunk, 1}, part, Finite::kAny)
+            .status());
+  }
+  return absl::OkStatus();
+}
+
+StagingPool::Share ParameterShard::Reserve(int worker, int bucket, int64_t step) {
+  if (!serial_) return staging_->Reserve(worker, bucket_bytes(bucket));
+  StepShare& of_step = step_shares_[worker];
+  if (of_step.step != step || of_step.share == nullptr) {
+    of_step.share.reset();
+    of_step = {.step = step, .share = staging_->Reserve(worker, weights_->bytes())};
+  }
+  return of_step.share;
+}
+
+absl::StatusOr<bool> ParameterShard::BeginPush(int worker, int bucket, int64_t step,
+                                               const PushManner& manner) {
+  if (accumulation_ == Accumulation::kSum) return true;
+  BucketState& state = buckets_[bucket];
+  if (accumulation_ == Accumulation::kSumInOrder) {
+    if (borrows(manner)) return true;
+    PSRING_ASSIGN_OR_RETURN(
+        state.staged[worker].buffer,
+        staging_->Take(staging_->ReserveAnyway(bucket_bytes(bucket)), bucket_bytes(bucket)));
+    return true;
+  }
+  const bool from_there = borrows(manner);
+  if (from_there && !bounded_) return true;
+  StagingPool::Share share = Reserve(worker, bucket, step);
+  if (share == nullptr) return false;
+  if (!from_there) {
+    PSRING_ASSIGN_OR_RETURN(state.staged[worker].buffer, staging_->Take(share, bucket_bytes(bucket)));
+  }
+  state.staged[worker].share = std::move(share);
+  return true;
+}
+
+bool ParameterShard::BeginRepeat(int worker, int bucket, bool in_place) {
+  if (accumulation_ != Accumulation::kEachAlone || in_place) return true;
+  const size_t bytes = bucket_bytes(bucket);
+  // Serial: the step's share may be gone already, and its other answers wait for this one.
+  StagingPool::Share share = serial_ ? staging_->ReserveAnyway(bytes) : staging_->Reserve(worker, bytes);
+  if (share == nullptr) return false;
+  buckets_[bucket].staged[worker].share = std::move(share);
+  return true;
+}
+
+void ParameterShard::UseRepeat(int worker, int bucket) {
+  BucketState& state = buckets_[bucket];
+  if (accumulation_ == Accumulation::kEachAlone) state.spare = std::exchange(state.staged[worker], {});
+}
+
+absl::StatusOr<ParameterShard::Added> ParameterShard::AddChunk(int worker, int bucket, size_t offset,
+                                                               Pieces payload, uint64_t resets) {
+  using Take = ShardDevice::Take;
+  BucketState& state = buckets_[bucket];
+  PSRING_CHECK(offset % kChunkBytes == 0 && offset + TotalBytes(payload) <= gradient_bytes(bucket));
+  const size_t first = offset / SizeOf(wire_), count = TotalBytes(payload) / SizeOf(wire_);
+  Added added;
+  if (accumulation_ != Accumulation::kSum) {
+    const Span to = state.staged[worker].buffer->span().Slice(first, count);
+    PSRING_ASSIGN_OR_RETURN(added.not_finite, on_device_->TakeIn(Take::kSet, wire_, payload, to, finite_));
+    return added;
+  }
+  const Span sum = sum_.span().Slice(state.place.first + first, count);
+  Chunk& chunk = state.chunks[offset / kChunkBytes];
+  MutexLock lock(chunk.mutex);
+  if (state.resets != resets) return Added{.added = false};
+  const Take take = std::exchange(chunk.started, true) ? Take::kAdd : Take::kSet;
+  PSRING_ASSIGN_OR_RETURN(added.not_finite, on_device_->TakeIn(take, wire_, payload, sum, finite_));
+  return added;
+}
+
+uint64_t ParameterShard::Reset(int bucket) {
+  BucketState& state = buckets_[bucket];
+  // First, so that whoever comes to a chunk that is emptied already knows that it must not add to it.
+  const uint64_t resets = ++state.resets;
+  if (accumulation_ == Accumulation::kSum) MarkSum(bucket, /*started=*/false);
+  return resets;
+}
+
+void ParameterShard::MarkSum(int bucket, bool started) {
+  for (size_t i = 0; i <= bucket_bytes(bucket) / kChunkBytes; ++i) {
+    MutexLock lock(buckets_[bucket].chunks[i].mutex);
+    buckets_[bucket].chunks[i].started = started;
+    if (i == 0) std::ranges::fill(buckets_[bucket].borrowed, Whole{});
+  }
+}
+
+void ParameterShard::DropPush(int worker, int bucket) {
+  if (accumulation_ == Accumulation::kSum) return;
+  buckets_[bucket].staged[worker] = {};
+  buckets_[bucket].borrowed[worker] = {};
+}
+
+bool ParameterShard::is_staged(int worker, int bucket) const {
+  return accumulation_ == Accumulation::kEachAlone && buckets_[bucket].staged[worker].share != nullptr;
+}
+
+size_t ParameterShard::value_count() const {
+  return weights_->span().count * (1 + optimizer_.slots().size());
+}
+
+absl::Status ParameterShard::SaveBucket(int bucket, float* values) const {
+  const Bucket& place = buckets_[bucket].place;
+  const size_t count = weights_->span().count;
+  std::vector<Span> parts = optimizer_.slots();
+  parts.insert(parts.begin(), weights_->span());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    PSRING_RETURN_IF_ERROR(on_device_->BringDown(parts[i].Slice(place.first, place.count),
+                                                 values + i * count + place.first, /*pinned=*/false));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParameterShard::LoadBucket(int bucket, const float* values) {
+  const Bucket& place = buckets_[bucket].place;
+  const size_t count = weights_->span().count;
+  std::vector<Span> parts = optimizer_.slots();
+  parts.insert(parts.begin(), weights_->span());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    PSRING_RETURN_IF_ERROR(
+        SetFloats(parts[i].Slice(place.first, place.count), values + i * count + place.first));
+  }
+  buckets_[bucket].handed_out = false;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ParameterShard::Added> ParameterShard::AddWhole(int worker, int bucket, const Whole& whole,
+                                                               Lane& lane, uint64_t resets) {
+  const Bytes gradient = whole.gradient;
+  const ConstSpan values(gradient.data(), gradient.size() / SizeOf(wire_), wire_);
+  // Nobody reads it before this push is complete.
+  const bool borrowed = borrows({.whole = true, .on_gpu = whole.on_gpu, .stays = whole.keep != nullptr}) &&
+                        Borrow(worker, bucket, whole, resets);
+  // What is not added at once is looked at before any of it is; so is what stands on a GPU.
+  if (finite_ == Finite::kRequired && (borrowed || whole.on_gpu)) {
+    Added added;
+    PSRING_ASSIGN_OR_RETURN(added.not_finite, on_device_->FirstNotFinite(values, lane));
+    if (added.not_finite.has_value()) return added;
+  }
+  if (borrowed) return Added{};
+  if (whole.on_gpu) return AddOnGpu(worker, bucket, values, lane, resets);
+  size_t offset = 0;
+  do {
+    const Bytes chunk = gradient.subspan(offset, ChunkLength(gradient.size(), offset));
+    PSRING_ASSIGN_OR_RETURN(Added added, AddChunk(worker, bucket, offset, {&chunk, 1}, resets));
+    if (added.not_finite.has_value()) *added.not_finite += offset / SizeOf(wire_);
+    if (!added.added || added.not_finite.has_value()) return added;
+    offset += chunk.size();
+  } while (offset < gradient.size());
+  return Added{};
+}
+
+bool ParameterShard::Borrow(int worker, int bucket, const Whole& whole, uint64_t resets) {
+  BucketState& state = buckets_[bucket];
+  if (accumulation_ != Accumulation::kSum) {
+    state.borrowed[worker] = whole;
+    return true;
+  }
+  MutexLock lock(state.chunks[0].mutex);
+  const auto stands = [](const Whole& other) { return other.gradient.data() != nullptr; };
+  if (state.resets != resets || std::ranges::count_if(state.borrowed, stands) == kMostBorrowed) return false;
+  state.borrowed[worker] = whole;
+  return true;
+}
+
+// Chunks that already hold somebody's gradient, and those that do not, each in as few kernels as there are
+// runs of them: one, as a rule.
+absl::StatusOr<ParameterShard::Added> ParameterShard::AddOnGpu(int worker, int bucket, ConstSpan gradient,
+                                                               Lane& lane, uint64_t resets) {
+  BucketState& state = buckets_[bucket];
+  if (accumulation_ != Accumulation::kSum) {
+    const Span to = state.staged[worker].buffer->span().Slice(0, gradient.count);
+    PSRING_RETURN_IF_ERROR(
+        on_device_->Compute(lane, [&](Ops& ops, Stream& stream) { ops.Convert(gradient, to, stream); }));
+    return Added{};
+  }
+  const size_t chunks = gradient.bytes() / kChunkBytes + 1, per_chunk = kChunkBytes / SizeOf(wire_);
+  const auto lock_all = [&] {
+    for (size_t i = 0; i < chunks; ++i) state.chunks[i].mutex.Lock();
+  };
+  const auto unlock_all = [&] {
+    for (size_t i = chunks; i > 0; --i) state.chunks[i - 1].mutex.Unlock();
+  };
+  lock_all();
+  if (state.resets != resets) {
+    unlock_all();
+    return Added{.added = false};
+  }
+  const absl::Status added = on_device_->Compute(lane, [&](Ops& ops, Stream& stream) {
+    for (size_t first = 0, end = 0; first < chunks; first = end) {
+      const bool started = state.chunks[first].started;
+      for (end = first; end < chunks && state.chunks[end].started == started; ++end) {
+        state.chunks[end].started = true;
+      }
+      const size_t at = first * per_chunk, count = std::min(gradient.count, end * per_chunk) - at;
+      const Span sum = sum_.span().Slice(state.place.first + at, count);
+      if (started) {
+        ops.Add(sum, gradient.Slice(at, count), stream);
+      } else {
+        ops.Convert(gradient.Slice(at, count), sum, stream);
+      }
+    }
+  });
+  unlock_all();
+  PSRING_RETURN_IF_ERROR(added);
+  return Added{};
+}
+
+absl::StatusOr<Snapshot> ParameterShard::Read(int bucket, Lane&) {
+  BucketState& state = buckets_[bucket];
+  const Span weights = WeightsOf(state);
+  if (!sends_copies_) {
+    const Span handed = host_weights_->span().Slice(state.place.first, state.place.count);
+    if (!on_host_ && !std::exchange(state.handed_out, true)) {
+      PSRING_RETURN_IF_ERROR(on_device_->BringDown(weights, handed.data, /*pinned=*/true));
+    }
+    return Snapshot{handed, host_weights_};
+  }
+  auto [share, copy] = std::exchange(state.spare, {});
+  if (copy == nullptr || !on_host_) {
+    if (share == nullptr) share = staging_->ReserveAnyway(weights.bytes());
+    PSRING_ASSIGN_OR_RETURN(copy, answers_->Take(std::move(share), weights.bytes()));
+  }
+  PSRING_RETURN_IF_ERROR(on_device_->BringDown(weights, copy->data(), /*pinned=*/true));
+  const Span copied = copy->span().Slice(0, weights.count);
+  return Snapshot{copied, std::move(copy)};
+}
+
+absl::Status ParameterShard::CopyWeightsTo(int bucket, std::byte* to) const {
+  return on_device_->BringDown(WeightsOf(buckets_[bucket]), to, /*pinned=*/false);
+}
+
+absl::Status ParameterShard::CopyWeightsToGpu(int bucket, std::byte* to, Lane& lane) const {
+  const Span weights = WeightsOf(buckets_[bucket]);
+  return on_device_->Compute(lane,
+                             [&](Ops&, Stream& stream) { stream.Copy(to, weights.data, weights.bytes()); });
+}
+
+absl::StatusOr<Snapshot> ParameterShard::CopyOf(ConstSpan values) const {
+  PSRING_ASSIGN_OR_RETURN(Buffer buffer, MakeCpuDevice()->Allocate(values.bytes()));
+  PSRING_RETURN_IF_ERROR(on_device_->BringDown(values, buffer.data(), /*pinned=*/false));
+  auto copy = std::make_shared<Buffer>(std::move(buffer));
+  return Snapshot{{copy->data(), values.count}, copy};
+}
+
+absl::StatusOr<Snapshot> ParameterShard::CopyWeights(int bucket) const {
+  return CopyOf(WeightsOf(buckets_[bucket]));
+}
+
+absl::StatusOr<Snapshot> ParameterShard::CopySlot(int slot, int bucket) const {
+  const Bucket& place = buckets_[bucket].place;
+  return CopyOf(optimizer_.slots()[static_cast<size_t>(slot)].Slice(place.first, place.count));
+}
+
+}  // namespace psring

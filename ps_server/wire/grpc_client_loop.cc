@@ -1,0 +1,265 @@
+// The client's thread: what comes off the stream, and what happens when there is none any more.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/check.h"
+#include "ps_server/wire/grpc_client.h"
+
+namespace psring {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(100);
+// So often in a row a stream may break behind a Join without an answer to anything. Each time the next try
+// waits twice as long, but never so long that the server gives this worker up (--worker_timeout).
+constexpr int kMostFruitless = 10;
+constexpr int kMostDoublings = 3;
+// A server that does not answer a Leave and is not there any more has ended with its last worker.
+constexpr absl::Duration kUnansweredLeave = absl::Seconds(1);
+
+}  // namespace
+
+void GrpcClient::Loop() {
+  void* tag;
+  bool ok;
+  while (true) {
+    const auto next = queue_.AsyncNext(&tag, &ok, absl::ToChronoTime(absl::Now() + kTick));
+    if (next == grpc::CompletionQueue::SHUTDOWN) return;
+    if (next == grpc::CompletionQueue::TIMEOUT) {
+      OnTick();
+      continue;
+    }
+    switch (reinterpret_cast<intptr_t>(tag)) {
+      case kStarted:
+      case kWritten:
+        OnWritten(ok, /*started=*/reinterpret_cast<intptr_t>(tag) == kStarted);
+        break;
+      case kOffered:
+        OnOffered();
+        break;
+      case kRead:
+        OnRead(ok);
+        break;
+      case kFinished:
+        break;
+      default:
+        delete static_cast<grpc::Alarm*>(tag);
+        OnPoked();
+        continue;
+    }
+    bool last = false;
+    {
+      MutexLock lock(mutex_);
+      last = --operations_ == 0;
+    }
+    if (last) OnOver();
+  }
+}
+
+void GrpcClient::OnPoked() {
+  {
+    MutexLock lock(mutex_);
+    // OnOver will do it, once nobody borrows the gradients any more.
+    if (!over_ && !session_.failure().ok()) return;
+  }
+  session_.EndExchanges();
+}
+
+void GrpcClient::OnTick() {
+  {
+    MutexLock lock(mutex_);
+    if (over_) return;
+    if (reconnecting_) {
+      if (absl::Now() < next_try_) return;
+    } else if (lost_at_ != absl::InfiniteFuture()) {
+      return;  // a call is under way
+    }
+  }
+  if (lost_at_ != absl::InfiniteFuture()) return TryToReconnect();
+  if (options_.reply_timeout == absl::InfiniteDuration()) return;
+  if (const std::string push = session_.Overdue(options_.reply_timeout); !push.empty()) {
+    End(absl::DeadlineExceededError(absl::StrCat("waited ", absl::FormatDuration(options_.reply_timeout),
+                                                 " for the parameter server at ", address(),
+                                                 " to answer the push of ", push)));
+  }
+}
+
+void GrpcClient::OnWritten(bool ok, bool started) {
+  MutexLock lock(mutex_);
+  writing_ = false;
+  if (started) {
+    ++operations_;
+    call_->ReadInitialMetadata(TagOf(kOffered));
+  }
+  if (ok) WriteLocked();
+}
+
+void GrpcClient::OnOffered() {
+  std::string offer;
+  {
+    MutexLock lock(mutex_);
+    const auto& metadata = context_->GetServerInitialMetadata();
+    const auto found = metadata.find(kOfferKey);
+    offer = found == metadata.end() ? "" : std::string(found->second.data(), found->second.size());
+    offer_ = offer;
+    offered_.NotifyAll();
+    ReadLocked();  // where the call has failed, the read tells
+  }
+  if (lost_at_ == absl::InfiniteFuture() || offer.empty()) return;
+  // To another process than before, perhaps: what it sees of our memory has to be found out anew.
+  absl::StatusOr<std::string> token = "";
+  if (options_.payload != Payload::kGrpc && session_.job().parameters > 0) {
+    token = HandOver(offer, absl::Now() + absl::Seconds(5));
+    if (!token.ok() && on_gpu_) return End(token.status());  // nothing else reaches what is pushed
+  }
+  Introduce(token.ok() ? *token : "");
+}
+
+absl::Status GrpcClient::Take() {
+  ChunkHeader header = chunk_.header();
+  header.on_gpu = header.shared && on_gpu_;
+  if (!header.shared) return session_.OnChunk(header, chunk_.payload());
+  if (!memory_.has_value() || header.weights_at > memory_->weights.bytes ||
+      header.shared_bytes > memory_->weights.bytes - header.weights_at) {
+    return absl::InternalError("the server wrote weights to a place that it was not given");
+  }
+  const Bytes weights(memory_->weights.data + header.weights_at, header.shared_bytes);
+  return session_.OnChunk(header, {&weights, 1});
+}
+
+void GrpcClient::OnRead(bool ok) {
+  if (ok) {
+    absl::Status status = chunk_.Decode(incoming_);
+    const bool joined = status.ok() && chunk_.header().kind == MessageKind::kJoin;
+    if (status.ok()) status = Take();
+    chunk_.Clear();
+    if (joined) OnJoined();
+    for (const Exchange& exchange : session_.TakeToSend()) SendGradient(exchange);
+    if (!status.ok()) {
+      End(absl::Status(status.code(),
+                       absl::StrCat("parameter server at ", address(), ": ", status.message())));
+    }
+  }
+  MutexLock lock(mutex_);
+  if (ok) {
+    ReadLocked();
+  } else {
+    finishing_ = true;
+    ++operations_;
+    call_->Finish(&end_, TagOf(kFinished));
+  }
+}
+
+void GrpcClient::OnJoined() {
+  if (lost_at_ == absl::InfiniteFuture()) return;
+  lost_at_ = absl::InfiniteFuture();
+  joined_again_ = true;
+  {
+    MutexLock lock(mutex_);
+    const bool moot =
+        asked_.has_value() && asked_->kind == MessageKind::kBarrier && session_.went_back_to().has_value();
+    if (asked_.has_value() && !asked_sent_ && !moot) {
+      asked_sent_ = EnqueueLocked({.header = *asked_});
+      if (asked_->kind == MessageKind::kLeave) left_sent_ = asked_sent_;
+    }
+  }
+  session_.EndExchanges();
+}
+
+absl::Status GrpcClient::WhyOver() const {
+  if (end_.ok()) return absl::FailedPreconditionError("this worker has left the parameter server");
+  if (context_->GetServerTrailingMetadata().count(kServerSaysKey) > 0) {
+    return absl::Status(static_cast<absl::StatusCode>(end_.error_code()),
+                        absl::StrCat("parameter server at ", address_, ": ", end_.error_message()));
+  }
+  return absl::UnavailableError(
+      absl::StrCat("lost the parameter server at ", address_, ": ", end_.error_message()));
+}
+
+void GrpcClient::OnOver() {
+  absl::Status why;
+  bool may_return = false;
+  {
+    MutexLock lock(mutex_);
+    why = WhyOver();
+    // A server that ends because it was told to may be started again; any other word of it is its last.
+    may_return = !end_.ok() && (context_->GetServerTrailingMetadata().count(kServerSaysKey) == 0 ||
+                                end_.error_code() == grpc::StatusCode::CANCELLED);
+    outgoing_.clear();
+    asked_sent_ = false;
+    call_.reset();
+    context_.reset();
+    channel_
+        .reset();  // closes the socket, and with it the last chance that somebody reads what it was sending
+    writing_ = false;
+  }
+  borrowers_.AwaitNone(absl::Now() + absl::Seconds(10));
+  if (!session_.failure().ok() || !may_return || Patience() == absl::ZeroDuration()) return GiveUp(why);
+  const bool moved = session_.answers() != answers_when_lost_;
+  if (moved) {
+    fruitless_ = 0;
+  } else if (joined_again_) {
+    ++fruitless_;
+  }
+  joined_again_ = false;
+  answers_when_lost_ = session_.answers();
+  if (fruitless_ > kMostFruitless) {
+    const std::string push = session_.Overdue(absl::ZeroDuration());
+    return GiveUp(absl::UnavailableError(
+        absl::StrCat("the stream of worker ", worker_, " to the parameter server at ", address(),
+                     " has broken ", fruitless_, " times in a row before ", push.empty() ? "anything" : push,
+                     " was answered; the last time: ", why.message())));
+  }
+  session_.OnLost();
+  if (lost_at_ == absl::InfiniteFuture()) {
+    lost_at_ = absl::Now();
+    why_lost_ = why;
+  }
+  StayLost();
+}
+
+absl::Duration GrpcClient::Patience() const { return session_.patience().value_or(options_.patience); }
+
+// To try again in a moment.
+void GrpcClient::StayLost() {
+  const absl::Duration patience = Patience();
+  if (left_sent_ && absl::Now() - lost_at_ > std::min(patience, kUnansweredLeave)) {
+    session_.TakeForAnswered(MessageKind::kLeave);
+    return GiveUp(why_lost_);
+  }
+  if (absl::Now() - lost_at_ > patience) {
+    return GiveUp(absl::UnavailableError(
+        absl::StrCat(why_lost_.message(), "; it did not come back within ", absl::FormatDuration(patience))));
+  }
+  MutexLock lock(mutex_);
+  reconnecting_ = true;
+  next_try_ = absl::Now() + kTick / 2 * (1 << std::min(fruitless_, kMostDoublings));
+}
+
+void GrpcClient::TryToReconnect() {
+  if (absl::Status failure = session_.failure(); !failure.ok()) return GiveUp(failure);
+  std::string address = this->address();
+  if (options_.find_again) {
+    // Where it cannot be asked, the server may still be where it was.
+    if (absl::StatusOr<std::string> found = options_.find_again(); found.ok()) address = *found;
+  }
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = Dial(address, absl::Now() + kTick);
+  if (!channel.ok()) return StayLost();
+  MutexLock lock(mutex_);
+  address_ = address;
+  reconnecting_ = false;
+  OpenLocked(*std::move(channel));
+}
+
+void GrpcClient::GiveUp(const absl::Status& why) {
+  session_.Fail(why);
+  session_.EndExchanges();
+  MutexLock lock(mutex_);
+  reconnecting_ = false;
+  over_ = true;
+  over_changed_.NotifyAll();
+}
+
+}  // namespace psring

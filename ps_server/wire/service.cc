@@ -1,0 +1,191 @@
+#include "ps_server/wire/service.h"
+
+#include <grpcpp/server_builder.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/check.h"
+#include "common/base/cores.h"
+#include "common/base/mutex.h"
+#include "common/net/address.h"
+#include "ps_server/wire/own_sockets.h"
+#include "ps_server/wire/service_connection.h"
+
+namespace psring {
+namespace {
+
+// A gRPC server of its own, with one completion queue and one thread: what a connection brings is read, added
+// and answered where it is still in that core's cache, and no thread hands another an event.
+class EventLoop : public Connection::Host {
+ public:
+  EventLoop(ParameterServer& server, PayloadDoor& door, Lane lane)
+      : server_(server), door_(door), lane_(std::move(lane)) {}
+  ~EventLoop() override {
+    if (queue_ == nullptr) return;
+    queue_->Shutdown();
+    if (thread_.joinable()) {
+      thread_.join();
+    } else {
+      Serve();  // to its end: what comes back of what never began
+    }
+  }
+
+  absl::Status Start() {
+    grpc::ServerBuilder builder;
+    builder.RegisterService(&raw_service_);
+    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+    // Finds a worker whose host has vanished; and lets workers ask the same of the server.
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+    // Nor does somebody who connects and never gets as far as a stream keep a socket for ever.
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10000);
+    // Nor does somebody who greets and opens none; pings are sent to those alone that have one.
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 10000);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 16);
+    queue_ = builder.AddCompletionQueue();
+    grpc_server_ = builder.BuildAndStart();
+    if (grpc_server_ == nullptr) return absl::InternalError("gRPC did not start a server");
+    OnAccepted();
+    thread_ = std::thread([this] { Serve(); });
+    return absl::OkStatus();
+  }
+
+  grpc::Server& grpc_server() { return *grpc_server_; }
+
+  // Those that wait for a worker to come are among them.
+  int connections() const {
+    MutexLock lock(mutex_);
+    return connections_;
+  }
+
+  // Nobody is let in any more; those who are here have until `deadline`.
+  void Shutdown(absl::Time deadline) {
+    {
+      MutexLock lock(mutex_);
+      stopping_ = true;
+    }
+    if (grpc_server_ != nullptr) grpc_server_->Shutdown(absl::ToChronoTime(deadline));
+  }
+  bool AwaitNobody(absl::Time deadline) {
+    MutexLock lock(mutex_);
+    while (connections_ > 0) {
+      if (!gone_.WaitUntil(mutex_, deadline) && connections_ > 0) return false;
+    }
+    return true;
+  }
+
+  void OnAccepted() override {
+    {
+      MutexLock lock(mutex_);
+      if (stopping_) return;
+      ++connections_;
+    }
+    std::make_shared<Connection>(server_, *this)->Accept(raw_service_, *queue_);
+  }
+
+  PayloadDoor& door() override { return door_; }
+  grpc::CompletionQueue& queue() override { return *queue_; }
+
+  void OnGone() override {
+    MutexLock lock(mutex_);
+    --connections_;
+    gone_.NotifyAll();
+  }
+
+ private:
+  void Serve() {
+    void* tag;
+    bool ok;
+    while (queue_->Next(&tag, &ok)) static_cast<Connection::Tag*>(tag)->Complete(ok, lane_);
+  }
+
+  ParameterServer& server_;
+  PayloadDoor& door_;
+  Lane lane_;  // the thread's
+  RawService raw_service_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::unique_ptr<grpc::Server> grpc_server_;
+  std::thread thread_;
+
+  mutable Mutex mutex_;
+  CondVar gone_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  int connections_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+class GrpcService : public Service {
+ public:
+  explicit GrpcService(ParameterServer& server) : server_(server) {}
+
+  ~GrpcService() override { PSRING_CHECK(Stop(absl::Now())); }
+
+  absl::Status Listen(const ServiceOptions& options) {
+    PSRING_ASSIGN_OR_RETURN(port_, Port::Listen(options.host, options.port));
+    PSRING_ASSIGN_OR_RETURN(door_, PayloadDoor::Open(server_.device()));
+    for (int i = 0; i < (options.threads > 0 ? options.threads : UsualThreads()); ++i) {
+      PSRING_ASSIGN_OR_RETURN(Lane lane, server_.NewLane());
+      loops_.push_back({std::make_unique<EventLoop>(server_, *door_, std::move(lane))});
+      PSRING_RETURN_IF_ERROR(loops_.back().loop->Start());
+    }
+    address_ = AddressText(options.host, port_->number());
+    port_->Serve([this]() -> grpc::Server& { return NextLoop().grpc_server(); }, options.shaper);
+    return absl::OkStatus();
+  }
+
+  std::string address() const override { return address_; }
+
+  bool Stop(absl::Time deadline) override {
+    port_.reset();
+    for (const Dealt& dealt : loops_) dealt.loop->Shutdown(deadline);
+    // Cancelled by now: their operations are coming back.
+    const absl::Time patience = std::max(deadline, absl::Now()) + absl::Seconds(5);
+    for (const Dealt& dealt : loops_) {
+      if (!dealt.loop->AwaitNobody(patience)) return false;
+    }
+    loops_.clear();
+    return true;
+  }
+
+ private:
+  struct Dealt {
+    std::unique_ptr<EventLoop> loop;
+    int64_t sockets = 0;  // ever
+  };
+
+  static int UsualThreads() { return std::clamp(static_cast<int>(AllowedCores().size()) / 2, 1, 8); }
+
+  // The one with the fewest connections; of several, who has been given the fewest. On the port's thread.
+  EventLoop& NextLoop() {
+    const auto next = std::ranges::min_element(
+        loops_, {}, [](const Dealt& dealt) { return std::pair(dealt.loop->connections(), dealt.sockets); });
+    ++next->sockets;
+    return *next->loop;
+  }
+
+  ParameterServer& server_;
+  std::unique_ptr<PayloadDoor> door_;
+  std::vector<Dealt> loops_;
+  std::unique_ptr<Port> port_;  // last: its thread deals out what connects
+  std::string address_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Service>> Service::Start(ParameterServer& server,
+                                                        const ServiceOptions& options) {
+  KeepGrpcRunning();
+  auto service = std::make_unique<GrpcService>(server);
+  PSRING_RETURN_IF_ERROR(service->Listen(options));
+  return service;
+}
+
+}  // namespace psring

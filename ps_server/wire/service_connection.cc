@@ -1,0 +1,294 @@
+#include "ps_server/wire/service_connection.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace psring {
+namespace {
+
+constexpr char kClosed[] = "its connection closed before it said that it leaves";
+constexpr int64_t kJoinSeconds = 10;  // for somebody who has connected to say who it is
+
+}  // namespace
+
+void Connection::Accept(RawService& service, grpc::ServerCompletionQueue& queue) {
+  MutexLock lock(mutex_);
+  self_ = shared_from_this();
+  ++operations_;
+  service.RequestExchange(&context_, &stream_, &queue, &queue, &connected_);
+}
+
+void Connection::Complete(Tag::Handler handler, bool ok, Lane& lane) {
+  (this->*handler)(ok, lane);
+  std::shared_ptr<Connection> last_out;
+  {
+    MutexLock lock(mutex_);
+    if (--operations_ == 0) last_out = std::move(self_);
+  }
+  if (last_out != nullptr && worker_ >= 0) server_.Disconnected(worker_, this, kClosed);
+}
+
+void Connection::OnConnected(bool ok, Lane&) {
+  if (!ok) return;  // the service stops
+  host_.OnAccepted();
+  MutexLock lock(mutex_);
+  context_.AddInitialMetadata(kOfferKey, host_.door().offer());
+  writing_ = true;
+  operations_ += 2;
+  stream_.SendInitialMetadata(&written_);
+  const gpr_timespec due =
+      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_seconds(kJoinSeconds, GPR_TIMESPAN));
+  join_alarm_.Set(&host_.queue(), due, &join_due_);
+  ReadLocked();
+}
+
+void Connection::OnJoinDue(bool rings, Lane&) {
+  if (!rings) return;  // it has joined, or gone
+  MutexLock lock(mutex_);
+  EndLocked(absl::DeadlineExceededError(absl::StrCat("no Join came within ", kJoinSeconds, " s")));
+}
+
+void Connection::OnRead(bool ok, Lane& lane) {
+  if (!ok) {
+    join_alarm_.Cancel();
+    if (worker_ >= 0) server_.Disconnected(worker_, this, kClosed);
+    MutexLock lock(mutex_);
+    return EndLocked(absl::OkStatus());
+  }
+  const absl::StatusOr<Receipt> receipt = Handle(lane);
+  MutexLock lock(mutex_);
+  if (!receipt.ok()) return EndLocked(receipt.status());
+  GoOnLocked(*receipt);
+}
+
+void Connection::GoOnLocked(Receipt receipt) {
+  if (ending_) return;
+  if (receipt == Receipt::kTaken) return ReadLocked();
+  ++operations_;
+  waits_ = !std::exchange(may_proceed_, false);
+  const gpr_clock_type clock = GPR_CLOCK_MONOTONIC;
+  held_up_.Set(&host_.queue(), waits_ ? gpr_inf_future(clock) : gpr_now(clock), &proceed_);
+}
+
+void Connection::Proceed() {
+  MutexLock lock(mutex_);
+  may_proceed_ = !waits_;
+  if (std::exchange(waits_, false)) held_up_.Cancel();
+}
+
+void Connection::OnProceed(bool, Lane& lane) {
+  {
+    MutexLock lock(mutex_);
+    if (ending_) return;
+  }
+  const Receipt receipt = Forward(lane);
+  MutexLock lock(mutex_);
+  GoOnLocked(receipt);
+}
+
+absl::StatusOr<Receipt> Connection::Handle(Lane& lane) {
+  const absl::Status status = chunk_.Decode(incoming_);
+  if (worker_ < 0) {
+    PSRING_RETURN_IF_ERROR(status);
+    PSRING_RETURN_IF_ERROR(HandleJoin());
+    return Receipt::kTaken;
+  }
+  if (status.ok()) return Forward(lane);
+  TurnAway(status);
+  return Receipt::kTaken;
+}
+
+// Parts of one answer count once, and what other workers cause does not count.
+bool Connection::ReadsItsAnswers() {
+  MutexLock lock(mutex_);
+  if (outgoing_.size() <= most_unread_) return true;
+  const auto unread = std::ranges::count_if(outgoing_, [](const Reply& reply) {
+    return reply.header.kind != MessageKind::kReset && reply.upto >= reply.weights.weights.bytes();
+  });
+  return static_cast<size_t>(unread) <= most_unread_;
+}
+
+Receipt Connection::Forward(Lane& lane) {
+  if (!ReadsItsAnswers()) {
+    TurnAway(absl::ResourceExhaustedError(
+        absl::StrCat("another message, and has not read ", most_unread_, " answers to those before")));
+    return Receipt::kTaken;
+  }
+  absl::StatusOr<Receipt> receipt =
+      chunk_.header().shared ? HandleShared(chunk_.header(), lane)
+                             : server_.Receive(worker_, this, chunk_.header(), chunk_.payload(), lane);
+  if (!receipt.ok()) {
+    TurnAway(receipt.status());
+    receipt = Receipt::kTaken;
+  }
+  if (*receipt == Receipt::kTaken) chunk_.Clear();  // the memory goes back while it is still in the cache
+  return *receipt;
+}
+
+void Connection::TurnAway(const absl::Status& why) {
+  server_.TurnAway(worker_, this,
+                   absl::Status(why.code(), absl::StrCat("worker ", worker_, " sent ", why.message())));
+}
+
+absl::Status Connection::HandleJoin() {
+  if (chunk_.header().kind != MessageKind::kJoin) {
+    return absl::FailedPreconditionError("a conversation begins with a Join");
+  }
+  PSRING_ASSIGN_OR_RETURN(JoinRequest request, DecodeJoin(chunk_.payload()));
+  chunk_.Clear();
+  if (!request.memory.empty()) {
+    std::optional<WorkerMemory> memory = host_.door().Take(request.memory);
+    if (!memory.has_value()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "worker ", request.worker, " says that it shares memory, and has not handed any over"));
+    }
+    memory_ = std::make_shared<const WorkerMemory>(*std::move(memory));
+  }
+  // The first weights, and whatever it may have asked for at once, several times over.
+  most_unread_ = 4 * (request.job.buckets.size() + 4);
+  PSRING_RETURN_IF_ERROR(server_.Join({.worker = request.worker,
+                                       .job = request.job,
+                                       .session = request.session,
+                                       .again = request.again,
+                                       .epoch = request.epoch},
+                                      shared_from_this()));
+  worker_ = request.worker;
+  join_alarm_.Cancel();
+  return absl::OkStatus();
+}
+
+// The gradient is taken straight out of the worker's memory.
+absl::StatusOr<Receipt> Connection::HandleShared(const ChunkHeader& header, Lane& lane) {
+  if (header.kind != MessageKind::kExchange || memory_ == nullptr) {
+    return absl::FailedPreconditionError("a message about shared memory, of which there is none");
+  }
+  const SharedMemory& gradients = memory_->gradients;
+  const bool on_gpu = memory_->on_gpu();
+  if (header.gradient_at > gradients.bytes() ||
+      header.shared_bytes > gradients.bytes() - header.gradient_at) {
+    return absl::InvalidArgumentError(absl::StrCat("the place of a gradient outside of its memory: ",
+                                                   header.shared_bytes, " bytes at ", header.gradient_at));
+  }
+  {
+    MutexLock lock(mutex_);
+    places_[header.bucket] = header.weights_at;
+  }
+  const auto* const begin =
+      on_gpu ? static_cast<const std::byte*>(memory_->gradients_on_gpu.data()) : gradients.data();
+  const Bytes gradient(begin + header.gradient_at, header.shared_bytes);
+  ChunkHeader chunk{.kind = header.kind,
+                    .bucket = header.bucket,
+                    .offset = header.offset,
+                    .step = header.step,
+                    .samples = header.samples,
+                    .incarnation = header.incarnation,
+                    .resets = header.resets};
+  // A whole bucket may be used as it stands; a chunk is one of several that the worker copies there in turn.
+  chunk.shared = header.gradient_at % alignof(float) == 0;
+  chunk.on_gpu = on_gpu;
+  return server_.Receive(worker_, this, chunk, {&gradient, 1}, lane);
+}
+
+ReplySink::Place Connection::PlaceOf(int bucket, size_t bytes) {
+  MutexLock lock(mutex_);
+  const auto shared = places_.find(bucket);
+  if (shared == places_.end()) return {};
+  const SharedMemory& weights = memory_->weights;
+  // A place outside is answered in Deliver.
+  if (shared->second > weights.bytes() || bytes > weights.bytes() - shared->second) return {};
+  if (!memory_->on_gpu()) return {.data = weights.data() + shared->second};
+  return {.data = static_cast<std::byte*>(memory_->weights_on_gpu.data()) + shared->second, .on_gpu = true};
+}
+
+void Connection::Deliver(Reply reply) {
+  MutexLock lock(mutex_);
+  if (ending_) return;
+  const bool last = reply.header.kind == MessageKind::kLeave;
+  const auto shared =
+      reply.header.kind == MessageKind::kExchange ? places_.find(reply.header.bucket) : places_.end();
+  if (shared != places_.end()) {
+    if (!reply.in_place) {  // PlaceOf knew none
+      return EndLocked(absl::InvalidArgumentError(absl::StrCat("the place of bucket ", reply.header.bucket,
+                                                               "'s weights lies outside of its memory")));
+    }
+    reply.header.shared = true;
+    reply.header.weights_at = shared->second;
+    places_.erase(shared);
+  }
+  reply.upto = std::min(reply.upto, reply.weights.weights.bytes());
+  const bool goes_on = reply.upto < reply.weights.weights.bytes();
+  outgoing_.push_back(std::move(reply));
+  if (last) EndLocked(absl::OkStatus());
+  if (writing_) return;
+  if (!goes_on) return WriteOrFinishLocked();
+  // On a thread of the service: this one is computing the parts that come next.
+  writing_ = true;
+  ++operations_;
+  write_alarm_.Set(&host_.queue(), gpr_now(GPR_CLOCK_MONOTONIC), &time_to_write_);
+}
+
+void Connection::Abort(const absl::Status& why) {
+  MutexLock lock(mutex_);
+  EndLocked(why);
+}
+
+void Connection::OnWritten(bool ok, Lane&) {
+  MutexLock lock(mutex_);
+  writing_ = false;
+  if (!ok) {
+    // The worker is gone; the read that is in flight says so too.
+    ending_ = true;
+    outgoing_.clear();
+  }
+  WriteOrFinishLocked();
+}
+
+void Connection::OnTimeToWrite(bool, Lane&) {
+  MutexLock lock(mutex_);
+  writing_ = false;
+  WriteOrFinishLocked();
+}
+
+void Connection::OnFinished(bool, Lane&) {}
+
+void Connection::EndLocked(const absl::Status& status) {
+  if (ending_) return;
+  ending_ = true;
+  end_ = status;
+  join_alarm_.Cancel();
+  if (std::exchange(waits_, false)) held_up_.Cancel();
+  if (!status.ok()) outgoing_.clear();
+  if (!writing_) WriteOrFinishLocked();
+}
+
+void Connection::ReadLocked() {
+  ++operations_;
+  stream_.Read(&incoming_, &read_);
+}
+
+void Connection::WriteOrFinishLocked() {
+  if (!outgoing_.empty()) {
+    Reply& front = outgoing_.front();
+    const ConstSpan weights = front.weights.weights;
+    ChunkHeader header = front.header;
+    header.offset = front.from;
+    const Bytes payload(static_cast<const std::byte*>(weights.data) + front.from,
+                        ChunkLength(weights.bytes(), front.from));
+    front.from += payload.size();
+    const grpc::ByteBuffer message = EncodeChunk(header, payload, front.weights.keep);
+    if (front.from >= front.upto) outgoing_.pop_front();
+    writing_ = true;
+    ++operations_;
+    stream_.Write(message, &written_);
+  } else if (ending_ && !finishing_) {
+    finishing_ = true;
+    ++operations_;
+    context_.AddTrailingMetadata(kServerSaysKey, "1");
+    stream_.Finish(grpc::Status(static_cast<grpc::StatusCode>(end_.code()), std::string(end_.message())),
+                   &finished_);
+  }
+}
+
+}  // namespace psring

@@ -1,0 +1,125 @@
+// One stream of a worker: messages off the socket to the server, its answers back. Private to the service.
+#pragma once
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "common/base/mutex.h"
+#include "proto/parameter_server.grpc.pb.h"
+#include "ps_server/server/parameter_server.h"
+#include "ps_server/wire/shared_payload.h"
+#include "ps_server/wire/wire.h"
+
+namespace psring {
+
+// The service of the .proto file, with messages left as bytes.
+using RawService = proto::ParameterServer::WithRawMethod_Exchange<proto::ParameterServer::Service>;
+
+// One worker's stream. Lives until its last operation has come back from the completion queue and nobody
+// delivers to it any more.
+class Connection : public ReplySink, public std::enable_shared_from_this<Connection> {
+ public:
+  // What a completion queue's tag points to.
+  class Tag {
+   public:
+    using Handler = void (Connection::*)(bool ok, Lane& lane);
+    Tag(Connection& connection, Handler handler) : connection_(connection), handler_(handler) {}
+    void Complete(bool ok, Lane& lane) { connection_.Complete(handler_, ok, lane); }
+
+   private:
+    Connection& connection_;
+    Handler handler_;
+  };
+
+  // What a connection needs of its service.
+  class Host {
+   public:
+    virtual ~Host() = default;
+    virtual void OnAccepted() = 0;  // time to wait for the next one
+    virtual void OnGone() = 0;      // the connection is about to be destroyed
+    virtual PayloadDoor& door() = 0;
+    virtual grpc::CompletionQueue& queue() = 0;
+  };
+
+  Connection(ParameterServer& server, Host& host) : server_(server), host_(host) {}
+  ~Connection() override { host_.OnGone(); }
+
+  // Waits for a worker to connect.
+  void Accept(RawService& service, grpc::ServerCompletionQueue& queue);
+
+  void Deliver(Reply reply) override;
+  void Proceed() override;
+  bool TakesParts() const override { return true; }
+  std::shared_ptr<const void> Memory() const override { return memory_; }
+  Place PlaceOf(int bucket, size_t bytes) override;
+  void Abort(const absl::Status& why) override;
+
+ private:
+  // A tag came back: runs its handler, then lets go of this connection if it was the last one out.
+  void Complete(Tag::Handler handler, bool ok, Lane& lane);
+  void OnConnected(bool ok, Lane& lane);
+  void OnRead(bool ok, Lane& lane);
+  void OnWritten(bool ok, Lane& lane);
+  void OnTimeToWrite(bool ok, Lane& lane);
+  void OnFinished(bool ok, Lane& lane);
+  void OnJoinDue(bool ok, Lane& lane);
+  void OnProceed(bool ok, Lane& lane);
+
+  // What was read; again what the server did not take.
+  absl::StatusOr<Receipt> Handle(Lane& lane);
+  Receipt Forward(Lane& lane);
+  bool ReadsItsAnswers();
+  void TurnAway(const absl::Status& why);
+  absl::Status HandleJoin();
+  absl::StatusOr<Receipt> HandleShared(const ChunkHeader& header, Lane& lane);
+  // The next message, or this one again once there is room for it. Nothing is read until then, so gRPC's flow
+  // control holds up the sender; an alarm that never rings is the operation in flight meanwhile.
+  void GoOnLocked(Receipt receipt) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ends the stream: after what is queued where `status` is OK, without it otherwise.
+  void EndLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WriteOrFinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  ParameterServer& server_;
+  Host& host_;
+  grpc::ServerContext context_;
+  grpc::GenericServerAsyncReaderWriter stream_{&context_};
+  Tag connected_{*this, &Connection::OnConnected};
+  Tag read_{*this, &Connection::OnRead};
+  Tag written_{*this, &Connection::OnWritten};
+  Tag time_to_write_{*this, &Connection::OnTimeToWrite};
+  Tag finished_{*this, &Connection::OnFinished};
+  Tag join_due_{*this, &Connection::OnJoinDue};
+  Tag proceed_{*this, &Connection::OnProceed};
+
+  // Touched by the thread that handles a read; there is one read at a time.
+  grpc::ByteBuffer incoming_;
+  ReceivedChunk chunk_;
+  int worker_ = -1;                             // until it has joined
+  size_t most_unread_ = 0;                      // answers that wait to be written; set before it joins
+  std::shared_ptr<const WorkerMemory> memory_;  // set before it joins; null: none in common
+
+  Mutex mutex_;
+  std::shared_ptr<Connection> self_ ABSL_GUARDED_BY(mutex_);  // while operations are in flight
+  int operations_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<Reply> outgoing_ ABSL_GUARDED_BY(mutex_);      // from what is not sent yet
+  std::map<int, uint64_t> places_ ABSL_GUARDED_BY(mutex_);  // of weights, by bucket whose push was shared
+  grpc::Alarm join_alarm_;                                  // rings where somebody connects and says nothing
+  grpc::Alarm write_alarm_ ABSL_GUARDED_BY(mutex_);
+  grpc::Alarm held_up_ ABSL_GUARDED_BY(mutex_);
+  bool waits_ ABSL_GUARDED_BY(mutex_) = false;        // for Proceed
+  bool may_proceed_ ABSL_GUARDED_BY(mutex_) = false;  // it came before the wait began
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status end_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace psring

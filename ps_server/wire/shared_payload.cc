@@ -1,0 +1,182 @@
+#include "ps_server/wire/shared_payload.h"
+
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <cstring>
+#include <list>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "common/base/check.h"
+#include "common/base/mutex.h"
+#include "common/cuda/cuda_sharing.h"
+#include "common/net/unix_socket.h"
+
+namespace psring {
+namespace {
+
+constexpr size_t kTokenBytes = 32;  // as text
+constexpr size_t kPageBytes = 4096;
+constexpr size_t kMostWaiting = 1024;  // handed over, and not yet taken by a Join
+constexpr absl::Duration kPatience = absl::Seconds(1);
+constexpr absl::Duration kKept = absl::Minutes(1);
+
+absl::StatusOr<std::string> NewToken() {
+  char bytes[kTokenBytes / 2];
+  if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) return absl::InternalError("getrandom failed");
+  return absl::BytesToHexString({bytes, sizeof(bytes)});
+}
+
+// What a worker sends: three files (page, gradients, weights) and "TOKEN GRADIENT_BYTES WEIGHT_BYTES",
+// followed by the handles of both where they stand on a GPU. The answer is "in", or this where the handles
+// are open:
+constexpr char kInOnGpu[] = "in, on the GPU";
+
+absl::StatusOr<SharedMemory> MapFile(FileDescriptor& file, size_t bytes) {
+  struct stat status;
+  if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || bytes == 0 ||
+      static_cast<uint64_t>(status.st_size) < bytes) {
+    return absl::InvalidArgumentError("a worker handed over memory that is smaller than it says");
+  }
+  return SharedMemory::Adopt(file.release(), bytes, /*prefault=*/false);
+}
+
+class Door : public PayloadDoor {
+ public:
+  Door(Device& device, UnixSocket listener, std::string name, std::string token)
+      : device_(device), listener_(std::move(listener)), name_(std::move(name)), token_(std::move(token)) {
+    thread_ = std::thread([this] { Serve(); });
+  }
+  ~Door() override {
+    stopping_ = true;
+    (void)UnixSocket::Connect(name_);  // wakes the thread
+    thread_.join();
+  }
+
+  std::string offer() const override { return absl::StrCat(name_, " ", token_); }
+
+  std::optional<WorkerMemory> Take(const std::string& token) override {
+    MutexLock lock(mutex_);
+    for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
+      if (it->token != token) continue;
+      std::optional<WorkerMemory> memory = std::move(it->memory);
+      waiting_.erase(it);
+      return memory;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  struct Waiting {
+    std::string token;
+    WorkerMemory memory;
+    absl::Time since;
+  };
+
+  void Serve() {
+    while (!stopping_) {
+      const absl::StatusOr<UnixSocket> worker = listener_.Accept(absl::Now() + kPatience / 2);
+      // Whoever does not follow the handshake is not let in, and goes without shared memory.
+      if (worker.ok()) (void)Admit(*worker);
+      ForgetOld();
+    }
+  }
+
+  absl::Status Admit(const UnixSocket& worker) {
+    const absl::Time deadline = absl::Now() + kPatience;
+    PSRING_ASSIGN_OR_RETURN(UnixSocket::Message message, worker.Receive(deadline));
+    const std::vector<std::string> words = absl::StrSplit(message.text, ' ');
+    Waiting handed{.since = absl::Now()};
+    uint64_t gradients = 0, weights = 0;
+    if (message.files.size() != 3 || (words.size() != 3 && words.size() != 5) ||
+        words[0].size() != kTokenBytes || !absl::SimpleAtoi(words[1], &gradients) ||
+        !absl::SimpleAtoi(words[2], &weights)) {
+      return absl::InvalidArgumentError("not a worker that hands over its memory");
+    }
+    handed.token = words[0];
+    PSRING_ASSIGN_OR_RETURN(const SharedMemory page, MapFile(message.files[0], kPageBytes));
+    if (std::memcmp(page.data(), handed.token.data(), kTokenBytes) != 0) {
+      return absl::InvalidArgumentError("the worker's token does not stand in its memory");
+    }
+    PSRING_ASSIGN_OR_RETURN(handed.memory.gradients, MapFile(message.files[1], gradients));
+    PSRING_ASSIGN_OR_RETURN(handed.memory.weights, MapFile(message.files[2], weights));
+    if (words.size() == 5) {
+      // Where one cannot be opened (another driver, a GPU that this one does not reach) the host's will do.
+      absl::StatusOr<Buffer> gpu_gradients = ImportMemory(device_, words[3], gradients);
+      absl::StatusOr<Buffer> gpu_weights = ImportMemory(device_, words[4], weights);
+      if (gpu_gradients.ok() && gpu_weights.ok()) {
+        handed.memory.gradients_on_gpu = *std::move(gpu_gradients);
+        handed.memory.weights_on_gpu = *std::move(gpu_weights);
+      }
+    }
+    const std::string answer = handed.memory.on_gpu() ? kInOnGpu : "in";
+    {
+      MutexLock lock(mutex_);
+      if (waiting_.size() >= kMostWaiting)
+        return absl::ResourceExhaustedError("too many workers at the door");
+      waiting_.push_back(std::move(handed));
+    }
+    std::memcpy(page.data() + kTokenBytes, token_.data(), kTokenBytes);
+    return worker.Send(answer, {}, deadline);
+  }
+
+  void ForgetOld() {
+    const absl::Time oldest = absl::Now() - kKept;
+    MutexLock lock(mutex_);
+    std::erase_if(waiting_, [&](const Waiting& one) { return one.since < oldest; });
+  }
+
+  Device& device_;
+  const UnixSocket listener_;
+  const std::string name_, token_;
+  std::atomic<bool> stopping_{false};
+  Mutex mutex_;
+  std::list<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PayloadDoor>> PayloadDoor::Open(Device& device) {
+  PSRING_ASSIGN_OR_RETURN(const std::string suffix, NewToken());
+  PSRING_ASSIGN_OR_RETURN(std::string token, NewToken());
+  std::string name = absl::StrCat("psring-", suffix);
+  PSRING_ASSIGN_OR_RETURN(UnixSocket listener, UnixSocket::Listen(name));
+  return std::make_unique<Door>(device, std::move(listener), std::move(name), std::move(token));
+}
+
+absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const MemoryToShare& memory,
+                                          absl::Time deadline) {
+  const std::vector<std::string> words = absl::StrSplit(offer, ' ');
+  if (words.size() != 2 || words[1].size() != kTokenBytes) {
+    return absl::UnavailableError("the server offers no shared memory");
+  }
+  PSRING_ASSIGN_OR_RETURN(std::string token, NewToken());
+  PSRING_ASSIGN_OR_RETURN(const SharedMemory page, SharedMemory::Create(kPageBytes));
+  std::memcpy(page.data(), token.data(), kTokenBytes);
+  const absl::StatusOr<UnixSocket> server = UnixSocket::Connect(words[0]);
+  if (!server.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("its local socket cannot be reached from here (", server.status().message(), ")"));
+  }
+  PSRING_RETURN_IF_ERROR(
+      server->Send(absl::StrCat(token, " ", memory.gradients_bytes, " ", memory.weights_bytes,
+                                memory.gradients_on_gpu.empty() ? "" : " ", memory.gradients_on_gpu,
+                                memory.weights_on_gpu.empty() ? "" : " ", memory.weights_on_gpu),
+                   {page.fd(), memory.gradients_fd, memory.weights_fd}, deadline));
+  PSRING_ASSIGN_OR_RETURN(const UnixSocket::Message answer, server->Receive(deadline));
+  if (std::memcmp(page.data() + kTokenBytes, words[1].data(), kTokenBytes) != 0) {
+    return absl::UnavailableError("the server's token did not appear in this worker's memory");
+  }
+  return HandedOver{.token = std::move(token), .on_gpu = answer.text == kInOnGpu};
+}
+
+}  // namespace psring

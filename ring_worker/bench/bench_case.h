@@ -1,0 +1,74 @@
+// What is measured: combinations of collective, backend, algorithm, transport and buffers, and one call of
+// one of them.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/device/device.h"
+#include "common/reduce/reduce.h"
+#include "ring_worker/groups/process_group.h"
+#include "ring_worker/schedules/schedule.h"
+
+namespace psring {
+
+// What memory a combination's buffers are made of.
+enum class BufferKind : uint8_t {
+  kPrivate,  // the process's own, as malloc gives it: what other people's benchmarks measure
+  kHuge,     // the process's own, on huge pages where the kernel has them: Device::Allocate
+  kShared,   // known to the group (Register), so that peers may read it in place: Device::AllocateShared
+};
+inline constexpr BufferKind kBufferKinds[] = {BufferKind::kPrivate, BufferKind::kHuge, BufferKind::kShared};
+const char* Name(BufferKind kind);  // "private", "huge", "shared"
+absl::StatusOr<BufferKind> ParseBufferKind(const std::string& name);
+
+struct Combination {
+  Collective collective = Collective::kAllReduce;
+  std::string backend = "native";
+  std::string algorithm;  // empty: the backend's default
+  std::string transport = "auto";
+  BufferKind buffers = BufferKind::kPrivate;
+};
+
+// "all_reduce/native/ring/shm/shared"; the third field may be empty.
+absl::StatusOr<Combination> ParseCombination(const std::string& text);
+std::string ToString(const Combination& combination);
+// For people: "all_reduce, native ring over shm, shared buffers".
+std::string Describe(const Combination& combination);
+
+// How many elements a call is given, and how many a rank's larger buffer holds: as nccl-tests cuts `bytes`.
+// Parts of a reduce-scatter or an all-gather are whole multiples of 16 bytes, so the size may come out
+// smaller, down to 0.
+struct CallShape {
+  size_t count = 0;     // per rank where the buffers differ, else of the buffer
+  size_t elements = 0;  // of the larger buffer
+};
+CallShape ShapeOf(Collective collective, DType type, size_t bytes, int ranks);
+
+enum class Placement { kOutOfPlace, kInPlace };
+
+// A rank's memory for one kind of buffers.
+struct CallBuffers {
+  void* send = nullptr;
+  void* receive = nullptr;  // in place, this is the input as well
+};
+
+// One call, finished when it returns. A broadcast out of place is, at its root, a copy and then the
+// broadcast.
+struct Call {
+  Collective collective = Collective::kAllReduce;
+  Placement placement = Placement::kOutOfPlace;
+  DType type = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;
+  CallShape shape;
+  CallBuffers buffers;
+};
+absl::Status Run(const Call& call, ProcessGroup& group, Stream& stream);
+// The same but for the end: finished when `stream` is.
+absl::Status Enqueue(const Call& call, ProcessGroup& group, Stream& stream);
+
+}  // namespace psring

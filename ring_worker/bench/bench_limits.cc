@@ -1,0 +1,251 @@
+#include "ring_worker/bench/bench_limits.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/check.h"
+#include "common/measure/collective_table.h"
+#include "common/net/tcp_socket.h"
+#include "common/reduce/reduce.h"
+#include "common/rendezvous/rendezvous_store.h"
+
+namespace psring {
+namespace {
+
+// Added and written out while it is still in the first-level cache.
+constexpr size_t kBlock = 8 << 10;
+// Sent or received in one go.
+constexpr size_t kWindow = 256 << 10;
+// Looked at so often before a rank sleeps in poll: about as long as a wake-up costs.
+constexpr int kLooks = 200;
+
+absl::Status SocketError(const char* call) {
+  return absl::UnavailableError(absl::StrCat("limits: ", call, ": ", strerror(errno)));
+}
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+};
+
+Address LoopbackAddress() {
+  Address address;
+  auto& in = reinterpret_cast<sockaddr_in&>(address.storage);
+  in.sin_family = AF_INET;
+  in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.length = sizeof(in);
+  return address;
+}
+
+// The kernel chooses a name in the abstract space: no file is left behind.
+Address UnixAddress() {
+  Address address;
+  address.storage.ss_family = AF_UNIX;
+  address.length = sizeof(sa_family_t);
+  return address;
+}
+
+absl::Status PollFor(int fd, short events, absl::Time deadline, const char* call) {
+  pollfd waiting{fd, events, 0};
+  const int64_t ms = std::max<int64_t>(0, absl::ToInt64Milliseconds(deadline - absl::Now()));
+  const int ready = poll(&waiting, 1, static_cast<int>(std::min<int64_t>(ms, 1 << 30)));
+  if (ready > 0) return absl::OkStatus();
+  return ready == 0 ? absl::DeadlineExceededError(absl::StrCat("limits: nobody came at ", call))
+                    : SocketError(call);
+}
+
+}  // namespace
+
+const char* Name(LimitKind kind) {
+  switch (kind) {
+    case LimitKind::kCopy:
+      return "copy";
+    case LimitKind::kShared:
+      return "shared";
+    case LimitKind::kTcp:
+      return "tcp";
+    case LimitKind::kUnix:
+      return "unix";
+  }
+  return "";
+}
+
+struct HostLimits::Links {
+  FileDescriptor next, before;
+
+  // Every rank listens, tells its address, connects to the next one and accepts the one before.
+  static absl::StatusOr<std::unique_ptr<Links>> Connect(Rendezvous& rendezvous, const std::string& name,
+                                                        Address address, absl::Duration timeout) {
+    const int rank = rendezvous.options().rank, ranks = rendezvous.options().world_size;
+    const absl::Time deadline = absl::Now() + timeout;
+    const int family = address.storage.ss_family;
+    const int type = SOCK_STREAM | SOCK_CLOEXEC;
+    const FileDescriptor listener(socket(family, type | SOCK_NONBLOCK, 0));
+    if (bind(listener.get(), address.get(), address.length) != 0) return SocketError("bind");
+    if (listen(listener.get(), 1) != 0) return SocketError("listen");
+    address.length = sizeof(address.storage);
+    if (getsockname(listener.get(), address.get(), &address.length) != 0) return SocketError("getsockname");
+    const std::string card(reinterpret_cast<const char*>(&address.storage), address.length);
+    PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> cards,
+                            rendezvous.Exchange("limits " + name, absl::BytesToHexString(card)));
+    const std::string next_card = absl::HexStringToBytes(cards[static_cast<size_t>((rank + 1) % ranks)]);
+    Address next_address;
+    next_address.length = static_cast<socklen_t>(std::min(next_card.size(), sizeof(next_address.storage)));
+    memcpy(&next_address.storage, next_card.data(), next_address.length);
+
+    auto links = std::make_unique<Links>();
+    links->next = FileDescriptor(socket(family, type, 0));
+    if (connect(links->next.get(), next_address.get(), next_address.length) != 0)
+      return SocketError("connect");
+    PSRING_RETURN_IF_ERROR(PollFor(listener.get(), POLLIN, deadline, "accept"));
+    links->before = FileDescriptor(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (links->before.get() < 0) return SocketError("accept");
+    if (family == AF_INET) PSRING_RETURN_IF_ERROR(PrepareTcpSocket(links->next.get()));
+    return links;
+  }
+};
+
+HostLimits::HostLimits(Rendezvous& rendezvous, HostBarrier& barrier, absl::Duration timeout)
+    : rank_(rendezvous.options().rank),
+      ranks_(rendezvous.options().world_size),
+      barrier_(barrier),
+      timeout_(timeout) {}
+
+HostLimits::~HostLimits() = default;
+
+absl::StatusOr<std::unique_ptr<HostLimits>> HostLimits::Make(Rendezvous& rendezvous, HostBarrier& barrier,
+                                                             const Buffer& copy_from, const Buffer& copy_to,
+                                                             const Buffer& shared, absl::Duration timeout) {
+  std::unique_ptr<HostLimits> limits(new HostLimits(rendezvous, barrier, timeout));
+  limits->copy_from_ = copy_from.data();
+  limits->copy_to_ = copy_to.data();
+  PSRING_ASSIGN_OR_RETURN(limits->shared_, SharedBuffers::Map(rendezvous, "limits", shared));
+  PSRING_ASSIGN_OR_RETURN(limits->tcp_, Links::Connect(rendezvous, "tcp", LoopbackAddress(), timeout));
+  PSRING_ASSIGN_OR_RETURN(limits->unix_, Links::Connect(rendezvous, "unix", UnixAddress(), timeout));
+  return limits;
+}
+
+absl::Status HostLimits::Run(LimitKind kind, Collective collective, size_t bytes) {
+  switch (kind) {
+    case LimitKind::kCopy:
+      memcpy(copy_to_, copy_from_, bytes);
+      return absl::OkStatus();
+    case LimitKind::kShared:
+      return RunShared(collective, bytes);
+    case LimitKind::kTcp:
+      return RunLinks(*tcp_, collective, bytes);
+    case LimitKind::kUnix:
+      return RunLinks(*unix_, collective, bytes);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HostLimits::RunShared(Collective collective, size_t bytes) {
+  PSRING_RETURN_IF_ERROR(barrier_.Wait());
+  const size_t elements = bytes / sizeof(float);
+  const ChunkRange part = ChunkBounds(elements, ranks_, rank_);
+  const auto at = [&](int rank, size_t element) { return shared_.of(rank) + element * sizeof(float); };
+  std::byte* const mine = shared_.of(rank_);
+  switch (collective) {
+    case Collective::kAllReduce:
+    case Collective::kReduceScatter: {
+      const bool to_all = collective == Collective::kAllReduce;
+      const void* sources[64];
+      for (size_t done = 0; done < part.length; done += kBlock / sizeof(float)) {
+        const size_t first = part.first + done;
+        const size_t count = std::min(kBlock / sizeof(float), part.length - done);
+        for (int rank = 0; rank < ranks_; ++rank) sources[rank] = at(rank, first);
+        cpu::Reduce(ReduceOp::kSum, DType::kFloat32, count, at(rank_, first), sources, ranks_);
+        for (int rank = 0; to_all && rank < ranks_; ++rank) {
+          if (rank != rank_) memcpy(at(rank, first), at(rank_, first), count * sizeof(float));
+        }
+      }
+      break;
+    }
+    case Collective::kAllGather:
+      for (int step = 1; step < ranks_; ++step) {
+        const int from = (rank_ + step) % ranks_;
+        const ChunkRange theirs = ChunkBounds(elements, ranks_, from);
+        memcpy(mine + theirs.first * sizeof(float), at(from, theirs.first), theirs.length * sizeof(float));
+      }
+      break;
+    case Collective::kBroadcast:
+      if (rank_ != 0) memcpy(mine, shared_.of(0), bytes);
+      break;
+  }
+  return barrier_.Wait();
+}
+
+absl::Status HostLimits::RunLinks(Links& links, Collective collective, size_t buffer_bytes) {
+  const auto bytes =
+      static_cast<size_t>(BusFactor(Name(collective), ranks_) * static_cast<double>(buffer_bytes));
+  // Around and around the buffer.
+  const auto at = [&](void* buffer, size_t moved) {
+    return static_cast<char*>(buffer) + moved % buffer_bytes;
+  };
+  const auto window = [&](size_t moved) {
+    return std::min({kWindow, bytes - moved, buffer_bytes - moved % buffer_bytes});
+  };
+  size_t sent = 0, received = 0;
+  absl::Time deadline = absl::InfiniteFuture();
+  for (int idle = 0; sent < bytes || received < bytes;) {
+    bool moved = false;
+    if (sent < bytes) {
+      const ssize_t n =
+          send(links.next.get(), at(copy_from_, sent), window(sent), MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (n < 0 && errno != EAGAIN && errno != EINTR) return SocketError("send");
+      if (n > 0) sent += static_cast<size_t>(n);
+      moved = n > 0;
+    }
+    if (received < bytes) {
+      const ssize_t n = recv(links.before.get(), at(copy_to_, received), window(received), MSG_DONTWAIT);
+      if (n < 0 && errno != EAGAIN && errno != EINTR) return SocketError("recv");
+      if (n == 0) {
+        return absl::UnavailableError(absl::StrCat("limits: rank ", rank_, ": rank ",
+                                                   (rank_ + ranks_ - 1) % ranks_, " closed its connection"));
+      }
+      if (n > 0) received += static_cast<size_t>(n);
+      moved = moved || n > 0;
+    }
+    if (moved) {
+      idle = 0;
+      deadline = absl::InfiniteFuture();
+      continue;
+    }
+    if (++idle < kLooks) {
+      sched_yield();
+      continue;
+    }
+    if (deadline == absl::InfiniteFuture()) deadline = absl::Now() + timeout_;
+    pollfd waiting[] = {{received < bytes ? links.before.get() : -1, POLLIN, 0},
+                        {sent < bytes ? links.next.get() : -1, POLLOUT, 0}};
+    const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now());
+    if (left_ms <= 0) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("limits: rank ", rank_, " waited ", SecondsText(timeout_), " for rank ",
+                       received < bytes ? (rank_ + ranks_ - 1) % ranks_ : (rank_ + 1) % ranks_));
+    }
+    if (poll(waiting, 2, static_cast<int>(std::min<int64_t>(left_ms, 1000))) < 0 && errno != EINTR) {
+      return SocketError("poll");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace psring

@@ -1,0 +1,64 @@
+// What this host can do at most: the work that a collective cannot avoid, and nothing else. Measured by the
+// very processes that run the collectives, in turn with them.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/device/device.h"
+#include "common/rendezvous/rendezvous.h"
+#include "ring_worker/bench/bench_barrier.h"
+#include "ring_worker/schedules/schedule.h"
+
+namespace psring {
+
+enum class LimitKind {
+  kCopy,    // every rank copies one private buffer into another, all at once
+  kShared,  // the least memory work of the collective where every rank reads and writes every other's buffer
+  kTcp,     // every rank sends to the next and receives from the one before, over loopback TCP
+  kUnix,    // the same over unix sockets
+};
+const char* Name(LimitKind kind);  // "copy", "shared", "tcp", "unix"
+
+// In kShared, with S bytes a rank and N ranks, each rank
+//   all-reduce      adds up its N-th part of all N buffers and writes the sum into all of them
+//   reduce-scatter  adds up its N-th part of all N buffers into its own
+//   all-gather      copies the other ranks' parts into its own buffer
+//   broadcast       copies the buffer of rank 0 into its own
+// between two barriers. In kTcp and kUnix each link carries BusFactor(collective) x S bytes: what a ring
+// sends over each of its links, without its rounds; out of one private buffer of S bytes and into another,
+// since a collective's values stand in memory too. So bytes x BusFactor / time is a busbw in both.
+class HostLimits {
+ public:
+  // Every rank calls it. `copy_*` are this rank's private buffers; `shared` this rank's shared one. All at
+  // least `most_bytes`, and touched before.
+  static absl::StatusOr<std::unique_ptr<HostLimits>> Make(Rendezvous& rendezvous, HostBarrier& barrier,
+                                                          const Buffer& copy_from, const Buffer& copy_to,
+                                                          const Buffer& shared, absl::Duration timeout);
+  ~HostLimits();
+
+  // Every rank calls it with the same arguments, `bytes` for `bytes` of a collective's size. Leaves anything
+  // in the buffers.
+  absl::Status Run(LimitKind kind, Collective collective, size_t bytes);
+
+ private:
+  struct Links;  // this rank's sockets to the next rank and from the one before
+
+  HostLimits(Rendezvous& rendezvous, HostBarrier& barrier, absl::Duration timeout);
+  absl::Status RunShared(Collective collective, size_t bytes);
+  absl::Status RunLinks(Links& links, Collective collective, size_t bytes);
+
+  const int rank_, ranks_;
+  HostBarrier& barrier_;
+  const absl::Duration timeout_;
+  void* copy_from_ = nullptr;
+  void* copy_to_ = nullptr;
+  SharedBuffers shared_;
+  std::unique_ptr<Links> tcp_, unix_;
+};
+
+}  // namespace psring

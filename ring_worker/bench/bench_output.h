@@ -1,0 +1,38 @@
+// What rank 0 prints: nccl-tests' table for people, JSON lines for psring.
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "ring_worker/bench/bench_run.h"
+
+namespace psring {
+
+// Both borrow `options` and `out`; what is returned must outlive the run.
+class BenchOutput {
+ public:
+  virtual ~BenchOutput() = default;
+  virtual BenchReport report() = 0;
+  virtual void Finish() {}
+};
+
+// A table a combination. The only one's rows appear as they come, those of several when all are there.
+std::unique_ptr<BenchOutput> MakeTableOutput(const BenchOptions& options, FILE* out);
+
+// A line an event:
+//   {"event":"start","ranks":[{"host":..,"pid":..,"device":..}],"groups":[{"backend":..,"algorithm":..,"transport":..}]}
+//   {"event":"row","combination":0,"type":"float32","op":"sum","bytes":..,"count":..,
+//    "out_of_place":{"times_us":[..],"calls_per_turn":..,"wrong":0},"in_place":{..}}
+//   {"event":"limit","kind":"shared","collective":"all_reduce","bytes":..,"times_us":[..],"calls_per_turn":..}
+//   {"event":"progress","done":3,"of":8}
+//   {"event":"done"}
+std::unique_ptr<BenchOutput> MakeJsonOutput(FILE* out);
+
+// The tables of this build as one JSON object: backends with what they offer, and the names of collectives.
+std::string DescribeJson();
+
+// The middle one, or the mean of the two in the middle.
+double Median(std::vector<double> values);
+
+}  // namespace psring

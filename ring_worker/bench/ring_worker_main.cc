@@ -1,0 +1,263 @@
+// One peer of a mesh: joins, runs collectives without training, checks them, and on rank 0 prints a table.
+// psring bench starts one for each rank; by hand:
+//
+//   ring_worker --rendezvous tcp://127.0.0.1:29500 --rank 0 --world_size 2 --bytes 4K,4M
+
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "common/base/byte_size.h"
+#include "common/base/check.h"
+#include "common/base/command_line.h"
+#include "common/rendezvous/own_address.h"
+#include "common/rendezvous/rendezvous.h"
+#include "ring_worker/bench/bench_output.h"
+#include "ring_worker/bench/bench_run.h"
+
+namespace psring {
+namespace {
+
+struct Flags {
+  std::string rendezvous = "env://";
+  std::string rank, world_size;  // in place of RANK and WORLD_SIZE
+  NetworkChoice network;
+  std::vector<std::string> combinations;
+  std::string collective = "all_reduce", backend = "native", algorithm, transport = "auto",
+              buffers = "private";
+  std::vector<std::string> bytes = {"4M"}, types = {"float32"}, ops = {"sum"};
+  BenchOptions bench;  // the numbers among them
+  int average = static_cast<int>(AcrossRanks::kMax);
+  std::string segment = "0", socket_buffer = "0";
+  double timeout_s = 60;
+  bool json = false, describe = false, no_pin = false;
+};
+
+absl::Status SizeFlag(const std::string& flag, const std::string& text, uint64_t most, uint64_t& bytes) {
+  const absl::StatusOr<uint64_t> size = ParseByteSize(text);
+  if (!size.ok()) return absl::InvalidArgumentError(absl::StrCat(flag, ": ", size.status().message()));
+  if (*size > most) return absl::InvalidArgumentError(absl::StrCat(flag, ": ", text, " is above 1G"));
+  bytes = *size;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BenchOptions> Understand(const Flags& flags) {
+  constexpr uint64_t kGiB = uint64_t{1} << 30;
+  BenchOptions options = flags.bench;
+  for (const std::string& text : flags.combinations) {
+    PSRING_ASSIGN_OR_RETURN(options.combinations.emplace_back(), ParseCombination(text));
+  }
+  if (flags.combinations.empty() && !options.limits) {
+    PSRING_ASSIGN_OR_RETURN(
+        options.combinations.emplace_back(),
+        ParseCombination(absl::StrJoin(
+            {flags.collective, flags.backend, flags.algorithm, flags.transport, flags.buffers}, "/")));
+  }
+  for (const std::string& text : flags.bytes) {
+    uint64_t bytes = 0;
+    PSRING_RETURN_IF_ERROR(SizeFlag("--bytes", text, UINT64_MAX, bytes));
+    options.bytes.push_back(bytes);
+  }
+  options.types.clear();
+  for (const std::string& text : flags.types) {
+    PSRING_ASSIGN_OR_RETURN(options.types.emplace_back(), ParseDType(text));
+  }
+  options.ops.clear();
+  for (const std::string& text : flags.ops) {
+    PSRING_ASSIGN_OR_RETURN(options.ops.emplace_back(), ParseReduceOp(text));
+  }
+  options.pin = !flags.no_pin;
+  options.across = static_cast<AcrossRanks>(flags.average);
+  uint64_t segment = 0, socket_buffer = 0;
+  PSRING_RETURN_IF_ERROR(SizeFlag("--segment", flags.segment, kGiB, segment));
+  PSRING_RETURN_IF_ERROR(SizeFlag("--socket_buffer", flags.socket_buffer, kGiB, socket_buffer));
+  options.group.segment_bytes = segment;
+  options.group.socket_buffer_bytes = static_cast<int>(socket_buffer);
+  options.group.timeout = absl::Seconds(flags.timeout_s);
+  PSRING_RETURN_IF_ERROR(CheckBenchOptions(options));
+  return options;
+}
+
+// A group has sockets to every other rank, and there may be many groups.
+void AllowManyFiles() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+absl::StatusOr<std::unique_ptr<Rendezvous>> Join(const Flags& flags, BenchOptions& options) {
+  const GetEnv environment = InPlaceOf(ProcessEnvironment(), flags.rank, flags.world_size);
+  PSRING_ASSIGN_OR_RETURN(RendezvousOptions join, ParseRendezvous(flags.rendezvous, environment));
+  join.timeout = absl::Seconds(flags.timeout_s);
+  PSRING_ASSIGN_OR_RETURN(options.group.bind_host, OwnAddress(flags.network, join));
+  join.bind = options.group.bind_host;
+  return Rendezvous::Join(join);
+}
+
+// Ranks that were started with different flags are told so, before they wait for each other.
+absl::Status RequireSameFlags(const Flags& flags, const BenchOptions& options, Rendezvous& rendezvous) {
+  const std::pair<const char*, std::string> texts[] = {
+      {"--algorithm", flags.algorithm},
+      {"--combination",
+       absl::StrJoin(options.combinations, ",",
+                     [](std::string* out, const Combination& c) { absl::StrAppend(out, ToString(c)); })},
+      {"--bytes", absl::StrJoin(options.bytes, ",")},
+      {"--datatype", absl::StrJoin(flags.types, ",")},
+      {"--op", absl::StrJoin(flags.ops, ",")},
+      {"--segment", flags.segment},
+      {"the number of calls", absl::StrCat(options.turns, " ", options.calls_per_turn, " ",
+                                           options.warmup_calls, " ", options.checked_calls)},
+      {"--root, --limits, --oversubscribe, --sockets or --ranks_per_node",
+       absl::StrCat(options.root, " ", options.limits, " ", options.oversubscribe, " ",
+                    options.group.sockets_per_peer, " ", options.group.ranks_per_node)}};
+  for (const auto& [what, text] : texts) PSRING_RETURN_IF_ERROR(RequireEqual(rendezvous, what, text));
+  return absl::OkStatus();
+}
+
+absl::Status Run(const Flags& flags) {
+  PSRING_ASSIGN_OR_RETURN(BenchOptions options, Understand(flags));
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Rendezvous> rendezvous, Join(flags, options));
+  PSRING_RETURN_IF_ERROR(RequireSameFlags(flags, options, *rendezvous));
+  const std::unique_ptr<BenchOutput> output =
+      flags.json ? MakeJsonOutput(stdout) : MakeTableOutput(options, stdout);
+  PSRING_RETURN_IF_ERROR(RunBench(options, *rendezvous, output->report()));
+  if (rendezvous->options().rank == 0) output->Finish();
+  return absl::OkStatus();
+}
+
+void AddFlags(CLI::App& app, Flags& flags) {
+  BenchOptions& bench = flags.bench;
+  const std::string whom = "Who";
+  app.add_option("--rendezvous", flags.rendezvous, "env://, tcp://host:port or file://path")
+      ->group(whom)
+      ->capture_default_str();
+  app.add_option("--rank", flags.rank, "In place of RANK")->group(whom)->check(WholeNumber(0, 1 << 20));
+  app.add_option("--world_size", flags.world_size, "In place of WORLD_SIZE")
+      ->group(whom)
+      ->check(WholeNumber(1, 1 << 20));
+  app.add_option("--bind", flags.network.bind, "This machine's address, by which the others reach it")
+      ->group(whom);
+  app.add_option("--interface", flags.network.interface, "The same, by its interface's name")->group(whom);
+  app.add_option("--timeout", flags.timeout_s, "Seconds to wait for a silent peer")
+      ->group(whom)
+      ->check(RealNumber({}))
+      ->capture_default_str();
+
+  const std::string what = "What";
+  app.add_option("--collective", flags.collective, "all_reduce, reduce_scatter, all_gather or broadcast")
+      ->group(what)
+      ->capture_default_str();
+  app.add_option("--backend", flags.backend, "Whose; --describe lists them")
+      ->group(what)
+      ->capture_default_str();
+  app.add_option("--algorithm", flags.algorithm, "One of the backend's; else its own choice")->group(what);
+  app.add_option("--transport", flags.transport, "One of the backend's")->group(what)->capture_default_str();
+  app.add_option("--buffers", flags.buffers,
+                 "private, huge (pages), or shared: in memory that peers may read in place")
+      ->group(what)
+      ->capture_default_str();
+  app.add_option("--combination", flags.combinations,
+                 "COLLECTIVE/BACKEND/ALGORITHM/TRANSPORT/BUFFERS in place of the five flags above; several, "
+                 "one a flag, take turns call by call")
+      ->group(what);
+  app.add_option("--device", bench.device,
+                 "Whose memory: cpu, or cuda: that of a GPU for each rank of a host, in turn")
+      ->group(what)
+      ->check(OneOf({"cpu", "cuda"}))
+      ->capture_default_str();
+  app.add_flag("--oversubscribe", bench.oversubscribe,
+               "Let ranks share a GPU: shows that it works, not how fast")
+      ->group(what);
+  app.add_flag("--limits", bench.limits, "Also what this host can do at most; alone: nothing else")
+      ->group(what);
+  app.add_option("-b,--bytes", flags.bytes, "Sizes, with K, M or G")
+      ->group(what)
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("-d,--datatype", flags.types, "float, bfloat16, half")
+      ->group(what)
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("-o,--op", flags.ops, "sum, avg, min, max")
+      ->group(what)
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("-r,--root", bench.root, "Of a broadcast")
+      ->group(what)
+      ->check(WholeNumber(0, 63))
+      ->capture_default_str();
+
+  const std::string how = "How";
+  app.add_option("-n,--iters", bench.turns, "Timed turns of each size")
+      ->group(how)
+      ->check(WholeNumber(1, 100'000'000))
+      ->capture_default_str();
+  app.add_option("-m,--agg_iters", bench.calls_per_turn,
+                 "Calls in a row in a turn; 0: as many as last 200 us")
+      ->group(how)
+      ->check(WholeNumber(0, 1'000'000))
+      ->capture_default_str();
+  app.add_option("-w,--warmup_iters", bench.warmup_calls, "Untimed calls of each size")
+      ->group(how)
+      ->check(WholeNumber(0, 1 << 30))
+      ->capture_default_str();
+  app.add_option("-c,--check", bench.checked_calls, "Checked calls of each size, before the timed ones")
+      ->group(how)
+      ->check(WholeNumber(0, 1 << 30))
+      ->capture_default_str();
+  app.add_option("-a,--average", flags.average, "Of the ranks' times: 0 rank 0's, 1 mean, 2 least, 3 most")
+      ->group(how)
+      ->check(WholeNumber(0, 3))
+      ->capture_default_str();
+  app.add_flag("--no_pin", flags.no_pin, "Let the kernel move ranks between cores")->group(how);
+  app.add_option("--segment", flags.segment, "Size of a pipelined piece; 0: what suits the transport")
+      ->group(how)
+      ->capture_default_str();
+  app.add_option("--sockets", bench.group.sockets_per_peer, "To each peer")
+      ->group(how)
+      ->check(WholeNumber(1, 64))
+      ->capture_default_str();
+  app.add_option("--socket_buffer", flags.socket_buffer, "0 lets the kernel choose")
+      ->group(how)
+      ->capture_default_str();
+  app.add_option("--ranks_per_node", bench.group.ranks_per_node,
+                 "Of the hierarchical algorithm; 0: the ranks of a host")
+      ->group(how)
+      ->check(WholeNumber(0, 64))
+      ->capture_default_str();
+  app.add_flag("--json", flags.json, "For psring: JSON lines; also ends with the process that started it")
+      ->group(how);
+  app.add_flag("--describe", flags.describe, "Print what this build offers as JSON, and do nothing")
+      ->group(how);
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("One peer of a mesh: runs collectives without training.", "ring_worker");
+  AddFlags(app, flags);
+  ParseOrExit(app, argc, argv);
+  if (flags.describe) {
+    std::printf("%s\n", DescribeJson().c_str());
+    return 0;
+  }
+  if (flags.json) prctl(PR_SET_PDEATHSIG, SIGKILL);
+  AllowManyFiles();
+  const absl::Status status = Run(flags);
+  if (status.ok()) return 0;
+  const bool bad_input =
+      status.code() == absl::StatusCode::kInvalidArgument || status.code() == absl::StatusCode::kNotFound;
+  return Fail("ring_worker", std::string(status.message()), bad_input ? 2 : 1);
+}
+
+}  // namespace
+}  // namespace psring
+
+int main(int argc, char** argv) { return psring::Main(argc, argv); }

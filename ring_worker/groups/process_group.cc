@@ -1,0 +1,198 @@
+#include "ring_worker/groups/process_group.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <random>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "ring_worker/groups/groups.h"
+
+namespace psring {
+namespace {
+
+absl::Status CountsDiffer(const char* what, size_t in, size_t out, int ranks) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " of ", in, " elements into ", out, " with ", ranks, " ranks"));
+}
+
+bool Contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Who shares this name shares memory and a network: this boot of this host, as this network namespace sees
+// it.
+std::string ThisHost() {
+  char host[256] = "", network[64] = "";
+  (void)gethostname(host, sizeof host - 1);
+  (void)readlink("/proc/self/ns/net", network, sizeof network - 1);
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  return absl::StrCat(host, " ", boot, " ", network);
+}
+
+absl::StatusOr<BackendRow> FindBackend(const std::string& name) {
+  std::vector<std::string> names;
+  for (const BackendRow& row : Backends()) {
+    if (row.name == name) return row;
+    names.push_back(row.name);
+  }
+  return absl::NotFoundError(
+      absl::StrCat("unknown backend '", name, "'; there are: ", absl::StrJoin(names, ", ")));
+}
+
+}  // namespace
+
+ProcessGroup::~ProcessGroup() = default;
+
+absl::Status ProcessGroup::AllReduce(ConstSpan in, Span out, ReduceOp op, Stream& stream) {
+  if (in.count != out.count || in.type != out.type) {
+    return CountsDiffer("all-reduce", in.count, out.count, size());
+  }
+  return Enqueue({Collective::kAllReduce, in, out, op}, stream);
+}
+
+absl::Status ProcessGroup::AllReduceTogether(const std::vector<Span>& data, ReduceOp op, Stream& stream) {
+  std::vector<CollectiveCall> calls;
+  for (const Span& span : data) calls.push_back({Collective::kAllReduce, span, span, op});
+  return EnqueueTogether(calls, stream);
+}
+
+absl::Status ProcessGroup::EnqueueTogether(const std::vector<CollectiveCall>& calls, Stream& stream) {
+  for (const CollectiveCall& call : calls) PSRING_RETURN_IF_ERROR(Enqueue(call, stream));
+  return absl::OkStatus();
+}
+
+absl::Status ProcessGroup::ReduceScatter(ConstSpan in, Span out, ReduceOp op, Stream& stream) {
+  if (in.count != out.count * size() || in.type != out.type) {
+    return CountsDiffer("reduce-scatter", in.count, out.count, size());
+  }
+  return Enqueue({Collective::kReduceScatter, in, out, op}, stream);
+}
+
+absl::Status ProcessGroup::AllGather(ConstSpan in, Span out, Stream& stream) {
+  if (in.count * size() != out.count || in.type != out.type) {
+    return CountsDiffer("all-gather", in.count, out.count, size());
+  }
+  return Enqueue({Collective::kAllGather, in, out}, stream);
+}
+
+absl::Status ProcessGroup::Broadcast(Span data, int root, Stream& stream) {
+  if (root < 0 || root >= size()) {
+    return absl::InvalidArgumentError(absl::StrCat("broadcast from rank ", root, " of ", size()));
+  }
+  return Enqueue({Collective::kBroadcast, data, data, ReduceOp::kSum, root}, stream);
+}
+
+absl::Status ProcessGroup::Barrier(Stream& stream) { return EnqueueBarrier(stream); }
+
+absl::Status ProcessGroup::Register(const Buffer&) { return absl::OkStatus(); }
+void ProcessGroup::NoteRounds(std::vector<RoundTime>*) {}
+void ProcessGroup::Unregister(const Buffer&) {}
+
+const std::vector<BackendRow>& Backends() {
+  static const std::vector<BackendRow> backends = {NativeBackend(), GlooBackend(), MpiBackend(),
+                                                   NcclBackend()};
+  return backends;
+}
+
+absl::Status CheckGroupOptions(const GroupOptions& options, Collective collective) {
+  PSRING_ASSIGN_OR_RETURN(const BackendRow backend, FindBackend(options.backend));
+  if (!backend.available) {
+    return absl::NotFoundError(absl::StrCat("this build has no ", backend.name, ": ", backend.missing));
+  }
+  const std::vector<std::string> algorithms = backend.algorithms(collective);
+  if (algorithms.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(backend.name, " offers no ", Name(collective)));
+  }
+  if (!options.algorithm.empty() && !Contains(algorithms, options.algorithm)) {
+    return absl::InvalidArgumentError(absl::StrCat("'", options.algorithm, "' is no algorithm of ",
+                                                   backend.name, " for ", Name(collective),
+                                                   "; it offers: ", absl::StrJoin(algorithms, ", ")));
+  }
+  if (!Contains(backend.transports, options.transport)) {
+    return absl::InvalidArgumentError(absl::StrCat("'", options.transport, "' is no transport of ",
+                                                   backend.name,
+                                                   "; it has: ", absl::StrJoin(backend.transports, ", ")));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<int> RanksOfPart(const std::vector<int>& colors, const std::vector<int>& keys, int color) {
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < colors.size(); ++rank) {
+    if (colors[rank] == color) ranks.push_back(static_cast<int>(rank));
+  }
+  std::stable_sort(ranks.begin(), ranks.end(),
+                   [&](int a, int b) { return keys[static_cast<size_t>(a)] < keys[static_cast<size_t>(b)]; });
+  return ranks;
+}
+
+absl::Status ProcessGroup::MeetBy(Rendezvous& rendezvous) {
+  rendezvous_ = &rendezvous;
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> hosts, rendezvous.Exchange("hosts", ThisHost()));
+  const auto own = hosts.begin() + rank();
+  info_.local_rank = static_cast<int>(std::count(hosts.begin(), own, *own));
+  info_.local_size = static_cast<int>(std::count(hosts.begin(), hosts.end(), *own));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Split(int color, int key) {
+  if (rendezvous_ == nullptr) {
+    return absl::FailedPreconditionError("this group was made without a rendezvous; it cannot be split");
+  }
+  if (color < 0 && color != kNoColor) {
+    return absl::InvalidArgumentError(absl::StrCat("a color is at least 0, or kNoColor; not ", color));
+  }
+  // Rank 0's name for what comes of it; nobody has used it before.
+  std::random_device random;
+  PSRING_ASSIGN_OR_RETURN(
+      const std::vector<std::string> cards,
+      rendezvous_->Exchange("split", absl::StrCat(color, " ", key, " ", absl::Hex(random()))));
+  std::vector<int> colors, keys;
+  std::string token;
+  for (const std::string& card : cards) {
+    const std::vector<std::string> fields = absl::StrSplit(card, ' ');
+    if (fields.size() != 3 || !absl::SimpleAtoi(fields[0], &colors.emplace_back()) ||
+        !absl::SimpleAtoi(fields[1], &keys.emplace_back())) {
+      return absl::InternalError(absl::StrCat("a rank splits its group by '", card, "'"));
+    }
+    if (token.empty()) token = fields[2];
+  }
+  std::unique_ptr<Rendezvous> part;
+  if (color != kNoColor) {
+    part = MakePartRendezvous(*rendezvous_, RanksOfPart(colors, keys, color),
+                              absl::StrCat("split ", token, " ", color));
+  }
+  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> group, MakePart(part.get(), color, key));
+  if (part == nullptr) return nullptr;
+  PSRING_RETURN_IF_ERROR(group->MeetBy(*part));
+  group->own_rendezvous_ = std::move(part);
+  return group;
+}
+
+namespace {
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeOfBackend(Rendezvous& rendezvous,
+                                                            const GroupOptions& options) {
+  if (options.backend == "gloo") return MakeGlooGroup(rendezvous, options);
+  if (options.backend == "mpi") return MakeMpiGroup(rendezvous, options);
+  if (options.backend == "nccl") return MakeNcclGroup(rendezvous, options);
+  return MakeNativeGroup(rendezvous, options);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeProcessGroup(Rendezvous& rendezvous,
+                                                               const GroupOptions& options) {
+  PSRING_RETURN_IF_ERROR(CheckGroupOptions(options, Collective::kAllReduce));
+  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> group, MakeOfBackend(rendezvous, options));
+  PSRING_RETURN_IF_ERROR(group->MeetBy(rendezvous));
+  return group;
+}
+
+}  // namespace psring

@@ -1,0 +1,101 @@
+#include "ring_worker/schedules/schedule.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+#include "ring_worker/schedules/schedules.h"
+
+namespace psring {
+
+ChunkRange ChunkBounds(size_t count, int chunks, int first_chunk, int chunk_count) {
+  PSRING_CHECK(chunks > 0 && first_chunk >= 0 && chunk_count >= 0 && first_chunk + chunk_count <= chunks);
+  // floor(c * count / chunks) without c * count, which can overflow.
+  const size_t quotient = count / chunks;
+  const size_t remainder = count % chunks;
+  const auto start = [&](size_t chunk) { return chunk * quotient + chunk * remainder / chunks; };
+  const size_t first = start(first_chunk);
+  return {first, start(size_t(first_chunk) + chunk_count) - first};
+}
+
+namespace {
+
+const Collective kCollectives[] = {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
+                                   Collective::kBroadcast};
+
+}  // namespace
+
+const char* Name(Collective collective) {
+  switch (collective) {
+    case Collective::kAllReduce:
+      return "all_reduce";
+    case Collective::kReduceScatter:
+      return "reduce_scatter";
+    case Collective::kAllGather:
+      return "all_gather";
+    case Collective::kBroadcast:
+      return "broadcast";
+  }
+  return "?";
+}
+
+absl::StatusOr<Collective> ParseCollective(const std::string& name) {
+  std::vector<std::string> names;
+  for (Collective collective : kCollectives) {
+    if (name == Name(collective)) return collective;
+    names.push_back(Name(collective));
+  }
+  return absl::NotFoundError(
+      absl::StrCat("unknown collective '", name, "'; there are: ", absl::StrJoin(names, ", ")));
+}
+
+const std::vector<ScheduleRow>& ScheduleRows() {
+  static const auto& rows = *new std::vector<ScheduleRow>{
+      {"ring", "each to the next neighbour: the fewest bytes, for large buffers", MakeRing},
+      {"star", "the parameter-server pattern: rank 0 gathers, adds, hands back", MakeStar},
+      {"direct", "every rank owns a part, as a sharded parameter server beside the workers", MakeDirect},
+      {"one-shot", "every rank reads every other, in one round: for small buffers", MakeOneShot},
+      {"halving-doubling", "halves exchanged and added, then doubled: few rounds and few bytes",
+       MakeHalvingDoubling},
+      {"double-binary-tree", "up and down two trees, each for half of the buffer", MakeDoubleBinaryTree},
+      {"hierarchical", "within the nodes, between them by rings, within the nodes", MakeHierarchical},
+  };
+  return rows;
+}
+
+std::vector<std::string> AlgorithmsFor(Collective collective) {
+  std::vector<std::string> names;
+  for (const ScheduleRow& row : ScheduleRows()) {
+    if (row.make(collective, ScheduleShape()) != nullptr) names.push_back(row.name);
+  }
+  return names;
+}
+
+absl::StatusOr<std::unique_ptr<Schedule>> MakeSchedule(const std::string& algorithm, Collective collective,
+                                                       const ScheduleShape& shape) {
+  if (shape.ranks < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no schedule for ", shape.ranks, " ranks; it takes at least one"));
+  }
+  if (shape.ranks_per_node < 1 || shape.ranks % shape.ranks_per_node != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(shape.ranks, " ranks do not stand ", shape.ranks_per_node,
+                                                   " on each node; ranks per node must divide them"));
+  }
+  if (shape.root < 0 || shape.root >= shape.ranks) {
+    return absl::InvalidArgumentError(absl::StrCat("no root ", shape.root, " among ", shape.ranks,
+                                                   " ranks; there are 0 to ", shape.ranks - 1));
+  }
+  std::vector<std::string> names;
+  for (const ScheduleRow& row : ScheduleRows()) {
+    names.push_back(row.name);
+    if (algorithm != row.name) continue;
+    std::unique_ptr<Schedule> schedule = row.make(collective, shape);
+    if (schedule != nullptr) return schedule;
+    return absl::InvalidArgumentError(absl::StrCat(algorithm, " offers no ", Name(collective), "; these do: ",
+                                                   absl::StrJoin(AlgorithmsFor(collective), ", ")));
+  }
+  return absl::NotFoundError(
+      absl::StrCat("unknown algorithm '", algorithm, "'; there are: ", absl::StrJoin(names, ", ")));
+}
+
+}  // namespace psring

@@ -1,0 +1,39 @@
+#include "ring_worker/transports/transport.h"
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "ring_worker/transports/frame.h"
+
+namespace psring {
+
+std::string ToString(const Tag& tag) {
+  return absl::StrCat("call ", tag.call, ", round ", tag.round, ", segment ", tag.segment);
+}
+
+std::string ToString(const CallInfo& call) {
+  const std::string operation(call.operation, strnlen(call.operation, sizeof call.operation));
+  return absl::StrCat("call ", call.number, ", ", operation, " (", Name(call.op), ") of ", call.elements, " ",
+                      Name(call.type), call.root == 0 ? "" : absl::StrCat(" from rank ", call.root));
+}
+
+std::string ToString(const FrameHeader& header) {
+  return absl::StrCat(ToString(header.call), " (round ", header.round, ", segment ", header.segment, ", ",
+                      header.bytes, " bytes)");
+}
+
+void Transport::Copy(void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
+
+void Transport::Scale(Span data, float factor) { cpu::Scale(data.type, data.count, data.data, factor); }
+
+absl::StatusOr<Buffer> Transport::AllocateScratch(size_t bytes) {
+  return MakeCpuDevice()->AllocateShared(bytes);
+}
+
+absl::Status FramesDiffer(int peer, const FrameHeader& theirs, int rank, const FrameHeader& ours) {
+  return absl::FailedPreconditionError(absl::StrCat("the calls of the ranks differ: rank ", peer, " is in ",
+                                                    ToString(theirs), ", rank ", rank, " in ",
+                                                    ToString(ours)));
+}
+
+}  // namespace psring

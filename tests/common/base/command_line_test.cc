@@ -1,0 +1,241 @@
+#include "common/base/command_line.h"
+
+#include <gtest/gtest.h>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace psring {
+namespace {
+
+// A front door like ours: two commands, flags of every kind.
+struct Door {
+  Door() {
+    app.set_version_flag("--version", "1.2");
+    app.require_subcommand(1);
+    CLI::App* compare = app.add_subcommand("compare", "Compares strategies.");
+    compare->add_option("--workers", workers, "How many")->delimiter(',')->check(WholeNumber(1, 64));
+    compare->add_option("--batch_size", batch_size, "Samples")->check(WholeNumber(1, 1000));
+    compare->add_option("--rate", rate, "A rate")->check(RealNumber({.high = 1, .high_allowed = true}));
+    compare->add_option("--out_dir", out_dir, "Where to");
+    compare->add_option("--schedule", schedule, "Which")->check(OneOf({"constant", "linear"}));
+    compare->add_option("--unchecked", unchecked, "A whole number");
+    compare->add_option("--label", labels, "One by one");
+    compare->add_flag("--dry_run", dry_run, "Only say what would be done");
+    compare->add_flag("!--no_eval", evaluate, "Do not evaluate");
+    CLI::App* train = app.add_subcommand("train", "Trains.");
+    train->add_option("--steps", steps, "Steps")->required();
+    train->add_option("file", file, "A file");
+  }
+
+  CLI::App app{"A front door.", "psring"};
+  std::vector<int> workers;
+  int batch_size = 0, unchecked = 0, steps = 0;
+  double rate = 0;
+  std::string out_dir = "unset", schedule, file;
+  std::vector<std::string> labels;
+  bool dry_run = false, evaluate = true;
+};
+
+std::string Error(const std::vector<std::string>& arguments) {
+  Door door;
+  const ParseOutcome outcome = Parse(door.app, arguments);
+  EXPECT_FALSE(outcome.proceed);
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_EQ(std::count(outcome.text.begin(), outcome.text.end(), '\n'), 1) << outcome.text;
+  return outcome.text.substr(0, outcome.text.find('\n'));
+}
+
+void ExpectFine(Door& door, const std::vector<std::string>& arguments) {
+  const ParseOutcome outcome = Parse(door.app, arguments);
+  EXPECT_TRUE(outcome.proceed) << outcome.text;
+}
+
+TEST(Parse, DashAndUnderscoreAreTheSameInANameButNotInAValue) {
+  for (const char* name : {"--batch_size", "--batch-size"}) {
+    Door door;
+    ExpectFine(door, {"compare", name, "7", "--out-dir", "a-b_c", "--dry-run", "--no-eval"});
+    EXPECT_EQ(door.batch_size, 7);
+    EXPECT_EQ(door.out_dir, "a-b_c");
+    EXPECT_TRUE(door.dry_run);
+    EXPECT_FALSE(door.evaluate);
+  }
+  Door door;
+  ExpectFine(door, {"compare", "--batch-size=8", "--out-dir=a-b=c_d--e"});
+  EXPECT_EQ(door.batch_size, 8);
+  EXPECT_EQ(door.out_dir, "a-b=c_d--e");
+}
+
+TEST(Parse, CommasMakeLists) {
+  Door door;
+  ExpectFine(door, {"compare", "--workers", "1,2,4"});
+  EXPECT_EQ(door.workers, (std::vector<int>{1, 2, 4}));
+  Door spaced;
+  ExpectFine(spaced, {"compare", "--workers", "1", "2", "--batch_size", "5"});
+  EXPECT_EQ(spaced.workers, (std::vector<int>{1, 2}));
+  EXPECT_EQ(spaced.batch_size, 5);
+}
+
+TEST(Parse, EmptyValueIsAValue) {
+  Door door;
+  ExpectFine(door, {"compare", "--out_dir=", "--batch_size", "5"});
+  EXPECT_EQ(door.out_dir, "");
+  EXPECT_EQ(door.batch_size, 5);
+}
+
+TEST(Parse, WordsOfACommandWithPositionalsGoThrough) {
+  Door door;
+  ExpectFine(door, {"train", "--steps", "3", "data.idx"});
+  EXPECT_EQ(door.file, "data.idx");
+}
+
+TEST(Parse, UnknownFlagIsAnsweredWithTheNearest) {
+  EXPECT_EQ(Error({"compare", "--worker", "2"}),
+            "psring compare: unknown flag --worker; did you mean --workers?");
+  EXPECT_EQ(Error({"compare", "--bacth-size=2"}),
+            "psring compare: unknown flag --bacth-size; did you mean --batch_size?");
+  EXPECT_EQ(Error({"compare", "-workers", "2"}),
+            "psring compare: unknown flag -workers; did you mean --workers?");
+  EXPECT_EQ(Error({"compare", "--batch", "2"}),
+            "psring compare: unknown flag --batch; did you mean --batch_size?");
+  EXPECT_EQ(Error({"compare", "--zzz"}), "psring compare: unknown flag --zzz");
+  EXPECT_EQ(Error({"compare", "---"}), "psring compare: unknown flag ---");
+  EXPECT_EQ(Error({"compare", "-x"}), "psring compare: unknown flag -x");
+  EXPECT_EQ(Error({"--workers", "compare"}), "psring: unknown flag --workers");
+}
+
+TEST(Parse, UnknownCommandIsAnsweredWithTheNearestOrWithAll) {
+  EXPECT_EQ(Error({"comapre"}), "psring: unknown command 'comapre'; did you mean compare?");
+  EXPECT_EQ(Error({"bake"}), "psring: unknown command 'bake'; there are compare, train");
+  EXPECT_EQ(Error({}), "psring: name a command: compare, train");
+  EXPECT_EQ(Error({"compare", "2"}), "psring compare: unexpected argument '2'");
+}
+
+TEST(Parse, ValueThatIsMissingOrGivenTwiceIsRefused) {
+  EXPECT_EQ(Error({"compare", "--batch_size"}), "psring compare: --batch_size needs a value");
+  EXPECT_EQ(Error({"compare", "--batch_size", "--dry_run"}), "psring compare: --batch_size needs a value");
+  EXPECT_EQ(Error({"compare", "--batch_size", "1", "--batch-size=2"}),
+            "psring compare: --batch_size is given twice");
+  EXPECT_EQ(Error({"compare", "--dry_run", "--dry_run"}), "psring compare: --dry_run is given twice");
+  EXPECT_EQ(Error({"compare", "--workers", "1", "--workers", "2"}),
+            "psring compare: --workers is given twice; separate its values by commas");
+  EXPECT_EQ(Error({"train"}), "psring train: --steps is required");
+  Door door;
+  ExpectFine(door, {"compare", "--label", "a", "--label", "b"});
+  EXPECT_EQ(door.labels, (std::vector<std::string>{"a", "b"})) << "collected one by one";
+}
+
+TEST(Parse, ValueOfASwitchIsTrueOrFalse) {
+  Door door;
+  EXPECT_TRUE(Parse(door.app, {"compare", "--dry_run=true", "--no_eval=false"}).proceed);
+  EXPECT_TRUE(door.dry_run);
+  EXPECT_TRUE(door.evaluate);
+  for (const char* value : {"abc", "", "2", "99999999999999999999"}) {
+    EXPECT_EQ(Error({"compare", absl::StrCat("--dry_run=", value)}),
+              absl::StrCat("psring compare: --dry_run: '", value, "' is neither true nor false"));
+  }
+}
+
+TEST(Parse, NumbersThatAreNoneOrOutOfRangeAreRefused) {
+  EXPECT_EQ(Error({"compare", "--workers", "abc"}), "psring compare: --workers: 'abc' is not a number");
+  EXPECT_EQ(Error({"compare", "--workers", "1,x,3"}), "psring compare: --workers: 'x' is not a number");
+  EXPECT_EQ(Error({"compare", "--workers", "1,,3"}), "psring compare: --workers: '1,,3' has an empty item");
+  EXPECT_EQ(Error({"compare", "--workers", "0"}),
+            "psring compare: --workers: 0 is too small; the least is 1");
+  EXPECT_EQ(Error({"compare", "--workers", "-3"}),
+            "psring compare: --workers: -3 is too small; the least is 1");
+  EXPECT_EQ(Error({"compare", "--workers", "65"}),
+            "psring compare: --workers: 65 is too large; the most is 64");
+  EXPECT_EQ(Error({"compare", "--workers", "2.5"}), "psring compare: --workers: '2.5' is not a whole number");
+  EXPECT_EQ(Error({"compare", "--workers", "99999999999999999999999"}),
+            "psring compare: --workers: 99999999999999999999999 is too large; the most is 64");
+  EXPECT_EQ(Error({"compare", "--rate", "nan"}), "psring compare: --rate: 'nan' is not a number");
+  EXPECT_EQ(Error({"compare", "--rate", "0"}), "psring compare: --rate: 0 is too small; it must be above 0");
+  EXPECT_EQ(Error({"compare", "--rate", "1.1"}),
+            "psring compare: --rate: 1.1 is too large; it must be at most 1");
+  EXPECT_EQ(Error({"compare", "--rate", "-1e3"}),
+            "psring compare: --rate: -1e3 is too small; it must be above 0");
+  EXPECT_EQ(Error({"compare", "--unchecked", "x"}), "psring compare: --unchecked: 'x' is not a number");
+  EXPECT_EQ(Error({"compare", "--unchecked", "1.5"}),
+            "psring compare: --unchecked: '1.5' is not a whole number");
+  EXPECT_EQ(Error({"compare", "--unchecked", "99999999999"}),
+            "psring compare: --unchecked: '99999999999' is out of range");
+}
+
+TEST(Parse, WordOfAChoiceIsAnsweredWithTheNearest) {
+  EXPECT_EQ(Error({"compare", "--schedule", "liner"}),
+            "psring compare: --schedule: 'liner' is not one of constant, linear; did you mean linear?");
+  EXPECT_EQ(Error({"compare", "--schedule", "cosine"}),
+            "psring compare: --schedule: 'cosine' is not one of constant, linear");
+}
+
+TEST(Parse, HelpAndVersionAreNoErrors) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"--help"}, {"-h"}, {"compare", "--help"}, {"train", "-h"}, {"--version"}}) {
+    Door door;
+    const ParseOutcome outcome = Parse(door.app, arguments);
+    EXPECT_FALSE(outcome.proceed);
+    EXPECT_EQ(outcome.exit_code, 0);
+    EXPECT_FALSE(outcome.text.empty());
+  }
+  Door door;
+  EXPECT_EQ(Parse(door.app, {"--version"}).text, "1.2\n");
+}
+
+TEST(Parse, HelpOfACommandTellsItsFlags) {
+  Door door;
+  const std::string help = Parse(door.app, {"compare", "--help"}).text;
+  for (const char* part :
+       {"Compares strategies.", "psring compare", "--workers", "--no_eval   ", "Samples"}) {
+    EXPECT_TRUE(absl::StrContains(help, part)) << part << "\n" << help;
+  }
+  EXPECT_FALSE(absl::StrContains(help, "{false}")) << help;
+}
+
+TEST(ParseOrExitDeathTest, ErrorsGoToStderrWithExitCode2) {
+  Door door;
+  const char* arguments[] = {"psring", "compare", "--worker", "2"};
+  EXPECT_EXIT(ParseOrExit(door.app, 4, arguments), testing::ExitedWithCode(2),
+              "^psring compare: unknown flag --worker; did you mean --workers\\?\n$");
+}
+
+TEST(ParseOrExitDeathTest, HelpGoesToStdoutWithExitCode0) {
+  Door door;
+  const char* arguments[] = {"psring", "--help"};
+  EXPECT_EXIT(ParseOrExit(door.app, 2, arguments), testing::ExitedWithCode(0), "^$");
+}
+
+TEST(ParseOrExit, NamesTheProgramAfterItsFile) {
+  CLI::App app;
+  const char* arguments[] = {"/usr/bin/trainer"};
+  ParseOrExit(app, 1, arguments);
+  EXPECT_EQ(app.get_name(), "trainer");
+}
+
+TEST(Printable, EscapesControlCharactersAndNothingElse) {
+  EXPECT_EQ(Printable("two lines\n  | \tof plain text: \xc3\xa9 \xe6\xaf\x94 'a' \\"),
+            "two lines\n  | \tof plain text: \xc3\xa9 \xe6\xaf\x94 'a' \\");
+  EXPECT_EQ(Printable("\x1b[2J\rover\x7f\b"), "\\x1b[2J\\x0dover\\x7f\\x08");
+  EXPECT_EQ(Printable(std::string("a\0b", 3)), "a\\x00b");
+  EXPECT_EQ(Printable("\xc2\x9b[2J"), "\\x9b[2J");  // a control sequence in one character
+  EXPECT_EQ(Printable("\xc2\xa0"), "\xc2\xa0");
+  EXPECT_EQ(Printable("\xc2"), "\xc2");
+}
+
+TEST(NearestWord, FindsTypingErrors) {
+  const std::vector<std::string> words = {"none", "single", "star", "ring", "ps-sync", "ps-async"};
+  EXPECT_EQ(NearestWord("rnig", words), "ring");
+  EXPECT_EQ(NearestWord("rings", words), "ring");
+  EXPECT_EQ(NearestWord("Ring", words), "ring");
+  EXPECT_EQ(NearestWord("ps_sync", words), "ps-sync");
+  EXPECT_EQ(NearestWord("pssync", words), "ps-sync");
+  EXPECT_EQ(NearestWord("ps-asinc", words), "ps-async");
+  EXPECT_EQ(NearestWord("sing", words), "single") << "what it begins";
+  EXPECT_EQ(NearestWord("horovod", words), "");
+  EXPECT_EQ(NearestWord("", words), "");
+  EXPECT_EQ(NearestWord("ring", {}), "");
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,151 @@
+#include "common/base/parameters.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+namespace psring {
+namespace {
+
+// A size in MiB that holds `elements` floats.
+double Mb(size_t elements) { return static_cast<double>(elements) * 4 / (1 << 20); }
+
+// First and count of each bucket.
+std::vector<std::pair<size_t, size_t>> Plan(const std::vector<int>& tensors, size_t first_elements,
+                                            size_t others_elements) {
+  ParameterLayout layout;
+  for (const int count : tensors) layout.Add("t", {count});
+  std::vector<std::pair<size_t, size_t>> ranges;
+  for (const Bucket& bucket : PlanBuckets(layout, {Mb(first_elements), Mb(others_elements)})) {
+    EXPECT_EQ(bucket.index, static_cast<int>(ranges.size()));
+    ranges.emplace_back(bucket.first, bucket.count);
+  }
+  return ranges;
+}
+
+using Ranges = std::vector<std::pair<size_t, size_t>>;
+
+TEST(ParameterLayoutTest, TensorsStandOneBehindTheOther) {
+  ParameterLayout layout;
+  EXPECT_EQ(layout.Add("fc.weight", {3, 5}), 0);
+  EXPECT_EQ(layout.Add("fc.bias", {3}), 1);
+  EXPECT_EQ(layout.Add("scale", {}), 2);
+  EXPECT_EQ(layout.count(), 19);
+  EXPECT_EQ(layout.tensors()[1].name, "fc.bias");
+  EXPECT_EQ(layout.tensors()[1].first, 15);
+  EXPECT_EQ(layout.tensors()[1].count, 3);
+  EXPECT_EQ(layout.tensors()[2].first, 18);
+  EXPECT_EQ(layout.tensors()[2].count, 1);
+}
+
+TEST(PlanBucketsTest, BucketsStartWithTheLastTensorAndKeepTensorsWhole) {
+  EXPECT_EQ(Plan({100, 10, 20, 5}, 20, 60), (Ranges{{110, 25}, {0, 110}}));
+}
+
+TEST(PlanBucketsTest, ABucketIsFullWhenItReachesItsSize) {
+  EXPECT_EQ(Plan({10, 10, 10, 10}, 10, 20), (Ranges{{30, 10}, {10, 20}, {0, 10}}));
+}
+
+TEST(PlanBucketsTest, ATensorLargerThanABucketExceedsIt) {
+  EXPECT_EQ(Plan({1000, 1, 1000, 1}, 10, 10), (Ranges{{1001, 1001}, {0, 1001}}));
+}
+
+TEST(PlanBucketsTest, ASmallModelIsOneBucket) { EXPECT_EQ(Plan({4, 3, 2}, 100, 100), (Ranges{{0, 9}})); }
+
+TEST(PlanBucketsTest, SizeZeroGivesEveryTensorABucket) {
+  EXPECT_EQ(Plan({4, 3, 2}, 0, 0), (Ranges{{7, 2}, {4, 3}, {0, 4}}));
+}
+
+TEST(PlanBucketsTest, EmptyTensorsAndModelsMakeNoBuckets) {
+  EXPECT_EQ(Plan({}, 1, 1), Ranges{});
+  EXPECT_EQ(Plan({0, 0}, 0, 0), Ranges{});
+  EXPECT_EQ(Plan({0, 4, 0}, 0, 0), (Ranges{{0, 4}}));
+}
+
+TEST(PlanBucketsTest, TheMlpsFirstBucketIsReadyAfterTwoLayers) {
+  ParameterLayout layout;
+  layout.Add("fc1.weight", {1024, 784});
+  layout.Add("fc1.bias", {1024});
+  layout.Add("fc2.weight", {1024, 1024});
+  layout.Add("fc2.bias", {1024});
+  layout.Add("fc3.weight", {10, 1024});
+  layout.Add("fc3.bias", {10});
+  const std::vector<Bucket> buckets = PlanBuckets(layout, {});
+  ASSERT_EQ(buckets.size(), 2);
+  EXPECT_EQ(buckets[0].first, layout.tensors()[2].first);
+  EXPECT_EQ(buckets[1].first, 0);
+}
+
+TEST(PlanBucketsTest, BucketsCoverEveryElementOnceFromTheEnd) {
+  std::mt19937 generator(1);
+  for (int trial = 0; trial < 200; ++trial) {
+    std::vector<int> tensors(generator() % 12);
+    size_t end = 0;
+    for (int& count : tensors) end += count = static_cast<int>(generator() % 50);
+    for (const auto& [first, count] : Plan(tensors, generator() % 60, generator() % 120)) {
+      EXPECT_GT(count, 0);
+      EXPECT_EQ(first + count, end);
+      end = first;
+    }
+    EXPECT_EQ(end, 0);
+  }
+}
+
+// First and count of each bucket of tensors that are ready in an order of their own.
+Ranges PlanReady(const std::vector<int>& tensors, const std::vector<int>& ready, size_t first_elements,
+                 size_t others_elements) {
+  ParameterLayout layout;
+  for (const int count : tensors) layout.Add("t", {count});
+  Ranges ranges;
+  for (const Bucket& bucket : PlanBuckets(layout, ready, {Mb(first_elements), Mb(others_elements)})) {
+    EXPECT_EQ(bucket.index, static_cast<int>(ranges.size()));
+    ranges.emplace_back(bucket.first, bucket.count);
+  }
+  return ranges;
+}
+
+TEST(PlanBucketsByReadiness, TheUsualOrderGivesTheUsualBuckets) {
+  EXPECT_EQ(PlanReady({100, 10, 20, 5}, {3, 2, 1, 0}, 20, 60), Plan({100, 10, 20, 5}, 20, 60));
+}
+
+TEST(PlanBucketsByReadiness, WhatIsReadyFirstGoesFirst) {
+  EXPECT_EQ(PlanReady({30, 30, 30}, {0, 2, 1}, 10, 10), (Ranges{{0, 30}, {60, 30}, {30, 30}}));
+}
+
+TEST(PlanBucketsByReadiness, NeighboursThatAreReadyTogetherAreOneBucketInWhateverOrder) {
+  EXPECT_EQ(PlanReady({10, 10, 10, 10}, {2, 3, 0, 1}, 20, 20), (Ranges{{20, 20}, {0, 20}}));
+}
+
+TEST(PlanBucketsByReadiness, WhatDoesNotStandSideBySideTravelsApartInTheOrderOfItsReadiness) {
+  EXPECT_EQ(PlanReady({10, 10, 10, 10}, {1, 3, 0, 2}, 20, 20),
+            (Ranges{{10, 10}, {30, 10}, {0, 10}, {20, 10}}));
+}
+
+TEST(PlanBucketsByReadiness, EveryOrderCoversEveryElementOnce) {
+  std::mt19937 generator(2);
+  for (int trial = 0; trial < 200; ++trial) {
+    std::vector<int> tensors(generator() % 12), ready;
+    size_t all = 0;
+    for (int& count : tensors) all += count = static_cast<int>(generator() % 50);
+    for (size_t i = 0; i < tensors.size(); ++i) ready.push_back(static_cast<int>(i));
+    std::shuffle(ready.begin(), ready.end(), generator);
+    std::vector<int> covered(all);
+    for (const auto& [first, count] : PlanReady(tensors, ready, generator() % 60, generator() % 120)) {
+      EXPECT_GT(count, 0);
+      for (size_t i = first; i < first + count; ++i) ++covered[i];
+    }
+    EXPECT_EQ(covered, std::vector<int>(all, 1));
+  }
+}
+
+TEST(TensorsInOrder, FollowsTheRangesAndWithinOneGoesFromTheLast) {
+  ParameterLayout layout;
+  for (const int count : {4, 3, 0, 2, 5}) layout.Add("t", {count});
+  EXPECT_EQ(TensorsInOrder(layout, {{0, 14}}), (std::vector<int>{4, 3, 2, 1, 0}));
+  EXPECT_EQ(TensorsInOrder(layout, {{0, 4}, {7, 7}, {4, 3}}), (std::vector<int>{0, 4, 3, 2, 1}));
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,359 @@
+// What psring says of GPUs that are not there, do not fit or fail, and that nothing of a GPU's is left
+// behind. On a machine without one: see fake_cuda.h.
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "absl/time/clock.h"
+#include "common/cuda/cuda_device.h"
+#include "common/cuda/cuda_stream.h"
+#include "common/cuda/recorded_work.h"
+#include "common/devices/make_device.h"
+#include "common/devices/make_ops.h"
+#include "tests/common/cuda/fake_cuda.h"
+
+namespace psring {
+namespace {
+
+void ExpectSaid(const absl::Status& status, const std::vector<std::string>& parts) {
+  EXPECT_FALSE(status.ok());
+  for (const std::string& part : parts) {
+    EXPECT_TRUE(absl::StrContains(status.message(), part)) << part << " in " << status;
+  }
+}
+
+class FakeCudaTest : public testing::Test {
+ protected:
+  void TearDown() override {
+    TheFakeCuda().devices = 1;
+    TheFakeCuda().driver_version = 13000;
+    TheFakeCuda().kernels_fit = true;
+    TheFakeCuda().architecture = 80;
+    TheFakeCuda().launches_fail = false;
+    TheFakeCuda().has_cudnn = true;
+    TheFakeCuda().kernel_without_cudnn = 0;
+  }
+};
+
+TEST_F(FakeCudaTest, WithoutADriverItSaysSo) {
+  TheFakeCuda().driver_version = 0;
+  EXPECT_EQ(CudaDeviceCount(), 0);
+  EXPECT_EQ(MakeDevice("auto").value()->name(), "cpu");
+  ExpectSaid(MakeDevice("cuda").status(), {"no CUDA device", "no NVIDIA driver", "--device cpu"});
+}
+
+TEST_F(FakeCudaTest, ADriverThatIsTooOldIsNamedWithBothVersions) {
+  TheFakeCuda().driver_version = 12020;
+  ExpectSaid(MakeDevice("cuda:0").status(), {"no CUDA device", "CUDA 12.2", "needs 13.0"});
+}
+
+TEST_F(FakeCudaTest, ADriverWithoutAGpuAndAnIndexBeyondTheLastAreNamed) {
+  TheFakeCuda().devices = 0;
+  ExpectSaid(MakeDevice("cuda").status(), {"no CUDA device", "no GPU"});
+  TheFakeCuda().devices = 1;
+  ExpectSaid(MakeDevice("cuda:1").status(), {"cuda:1", "there is 1 GPU"});
+  TheFakeCuda().devices = 3;
+  EXPECT_EQ(CudaDeviceCount(), 3);
+  ExpectSaid(MakeDevice("cuda:3").status(), {"there are 3 GPUs", "cuda:0"});
+  EXPECT_EQ(MakeDevice("cuda:2").value()->name(), "cuda:2");
+  EXPECT_EQ(MakeDevice("cuda:2").value()->gpu(), 2);
+  EXPECT_NE(MakeDevice("cuda:2").value()->unit(), MakeDevice("cuda:1").value()->unit());
+}
+
+TEST_F(FakeCudaTest, AGpuThatTheKernelsAreNotForIsNamedWithItsArchitecture) {
+  TheFakeCuda().kernels_fit = false;
+  TheFakeCuda().architecture = 61;
+  ExpectSaid(MakeDevice("cuda").status(), {"architecture 61", "-DPSRING_CUDA_ARCHITECTURES=61"});
+}
+
+TEST_F(FakeCudaTest, PrecisionsThatAGpuIsTooOldForAreRefusedWithItsArchitecture) {
+  const auto device = MakeDevice("cuda").value();
+  TheFakeCuda().architecture = 75;
+  ExpectSaid(MakeOps(*device, 1, Precision::kBFloat16).status(),
+             {"--precision bfloat16", "8.0 (Ampere)", "cuda:0 is of 7.5"});
+  ExpectSaid(MakeOps(*device, 1, Precision::kTf32).status(), {"--precision tf32", "7.5"});
+  EXPECT_TRUE(MakeOps(*device, 1).ok());
+  TheFakeCuda().architecture = 90;
+  EXPECT_TRUE(MakeOps(*device, 1, Precision::kBFloat16).ok());
+  EXPECT_TRUE(MakeOps(*device, 1, Precision::kTf32).ok());
+}
+
+TEST_F(FakeCudaTest, TooLittleMemorySaysHowMuchIsNeededAndHowMuchThereIs) {
+  const auto device = MakeDevice("cuda").value();
+  const absl::StatusOr<Buffer> buffer = device->Allocate(size_t{1030} << 20);
+  EXPECT_EQ(buffer.status().code(), absl::StatusCode::kResourceExhausted);
+  ExpectSaid(buffer.status(), {"cuda:0", "1030.0 MiB", "1024.0 MiB of 1024.0 MiB are free"});
+  EXPECT_TRUE(device->Allocate(1).ok());
+}
+
+TEST_F(FakeCudaTest, BuffersAreGivenBackAndOutliveTheirDevice) {
+  ASSERT_EQ(TheFakeCuda().buffers, 0);
+  {
+    auto device = MakeDevice("cuda").value();
+    const Buffer first = device->Allocate(1000).value(), second = device->AllocateOnHost(5000).value();
+    const auto stream = device->NewStream(StreamKind::kBackground, "lane");
+    device.reset();
+    stream->Copy(first.data(), second.data(), 1000);
+    EXPECT_EQ(stream->Synchronize(), absl::OkStatus());
+    EXPECT_EQ(TheFakeCuda().buffers, 1);
+    EXPECT_GE(second.shared_fd(), 0) << "pinned memory is memory that others may map";
+  }
+  EXPECT_EQ(TheFakeCuda().buffers, 0);
+}
+
+TEST_F(FakeCudaTest, ALaunchThatFailsSurfacesAtSynchronizeWithItsCall) {
+  for (const StreamKind kind : {StreamKind::kCompute, StreamKind::kBackground}) {
+    const auto device = MakeDevice("cuda").value();
+    const auto ops = MakeCudaOps(*device).value();
+    const auto stream = device->NewStream(kind, "test");
+    const Buffer a = device->Allocate(40).value(), b = device->Allocate(40).value();
+    TheFakeCuda().launches_fail = true;
+    ops->Add(a.span(), b.span(), *stream);
+    stream->Copy(a.data(), b.data(), 40);
+    for (int i = 0; i < 2; ++i)
+      ExpectSaid(stream->Synchronize(), {"cuda:0: add: launch: invalid configuration"});
+    TheFakeCuda().launches_fail = false;
+  }
+}
+
+// A convolution forward and back, and what the ops then say that they are.
+std::string NameAfterAConvolution(Precision precision, int kernel) {
+  const auto device = MakeDevice("cuda").value();
+  const auto ops = MakeOps(*device, 1, precision).value();
+  const auto stream = device->NewStream(StreamKind::kCompute, "test");
+  const ConvShape s{2, 6, 6, 3, 4, kernel, true};
+  const DType type = ActivationsOf(precision);
+  const size_t positions = size_t(2) * s.out_height() * s.out_width();
+  const Buffer x = device->Allocate(2 * 36 * 3 * SizeOf(type)).value(),
+               dx = device->Allocate(2 * 36 * 3 * SizeOf(type)).value(),
+               y = device->Allocate(positions * 4 * SizeOf(type)).value(),
+               dy = device->Allocate(positions * 4 * SizeOf(type)).value(),
+               weight = device->Allocate(size_t(12) * kernel * kernel * 4).value(),
+               dweight = device->Allocate(size_t(12) * kernel * kernel * 4).value(),
+               bias = device->Allocate(16).value(), dbias = device->Allocate(16).value();
+  ops->ConvForward(s, x.span(type), weight.span(), bias.span(), y.span(type), *stream);
+  ops->ConvBackward(s, x.span(type), weight.span(), y.span(type), dy.span(type), dx.span(type),
+                    dweight.span(), dbias.span(), *stream);
+  EXPECT_EQ(stream->Synchronize(), absl::OkStatus());
+  return ops->name();
+}
+
+TEST_F(FakeCudaTest, ConvolutionsAreTheLibrarysWhereItHasThem) {
+  if (!ConvolutionLibrary().ok()) GTEST_SKIP() << ConvolutionLibrary().status().message();
+  EXPECT_EQ(ConvolutionLibrary().value(), "cudnn 9.19.0");
+  EXPECT_EQ(NameAfterAConvolution(Precision::kFloat32, 3), "cublaslt, cudnn 9.19.0");
+  EXPECT_EQ(NameAfterAConvolution(Precision::kTf32, 3), "cublaslt, tf32, cudnn 9.19.0");
+  // Gradients of weights leave in float32.
+  EXPECT_EQ(NameAfterAConvolution(Precision::kBFloat16, 3),
+            "cublaslt, bfloat16, cudnn 9.19.0 and gathered convolutions");
+  TheFakeCuda().kernel_without_cudnn = 5;
+  EXPECT_EQ(NameAfterAConvolution(Precision::kFloat32, 5), "cublaslt, gathered convolutions");
+  TheFakeCuda().has_cudnn = false;
+  EXPECT_EQ(NameAfterAConvolution(Precision::kFloat32, 3), "cublaslt, gathered convolutions");
+  EXPECT_FALSE(ConvolutionLibrary().ok());
+}
+
+TEST_F(FakeCudaTest, RecordedWorkIsDoneWhenItIsReplayedAndNotBefore) {
+  const auto device = MakeDevice("cuda").value();
+  const auto ops = MakeUpdateOps(*device).value();
+  const auto stream = device->NewStream(StreamKind::kCompute, "test");
+  const Buffer sum = device->Allocate(4).value(), one = device->Allocate(4).value();
+  const auto value = [&](const Buffer& memory) {
+    float read = 0;
+    stream->Copy(&read, memory.data(), 4);
+    EXPECT_EQ(stream->Synchronize(), absl::OkStatus());
+    return read;
+  };
+  const float first = 1;
+  stream->Copy(one.data(), &first, 4);
+  ASSERT_EQ(BeginRecording(*stream), absl::OkStatus());
+  ops->Add(sum.span(), one.span(), *stream);
+  ops->Add(sum.span(), one.span(), *stream);
+  const std::unique_ptr<RecordedWork> work = EndRecording(*stream).value();
+  EXPECT_EQ(value(sum), 0);
+  work->Replay();
+  work->Replay();
+  EXPECT_EQ(value(sum), 4);
+  ASSERT_EQ(BeginRecording(*stream), absl::OkStatus());
+  EXPECT_EQ(EndRecording(*stream).value(), nullptr) << "nothing was recorded";
+}
+
+TEST_F(FakeCudaTest, WhatHasNoPlaceInARecordingIsNamed) {
+  const auto device = MakeDevice("cuda").value();
+  const Buffer memory = device->Allocate(4).value();
+  float host = 0;
+  const Event before = device->NewStream(StreamKind::kCompute, "another")->Record();
+  const auto lane = device->NewStream(StreamKind::kBackground, "lane");
+  const std::pair<const char*, std::function<void(Stream&)>> cases[] = {
+      {"host work", [](Stream& s) { s.Run([] { return absl::OkStatus(); }); }},
+      {"a wait for what is not recorded", [&](Stream& s) { s.WaitFor(before); }},
+      {"a point of recorded work is awaited",
+       [](Stream& s) {
+         const absl::Status awaited = s.Record().Wait(absl::Now() + absl::Seconds(20));
+         CudaStream::From(s)->Enqueue("a wait", [awaited](cudaStream_t) { return awaited; });
+       }},
+      {"only compute streams take part",
+       [&](Stream& s) {
+         lane->WaitFor(s.Record());
+         const absl::Status refused = lane->Synchronize();
+         CudaStream::From(s)->Enqueue("a lane", [refused](cudaStream_t) { return refused; });
+       }},
+      {"a wait of the host", [](Stream& s) { (void)s.Synchronize(); }},
+      {"cudaMemcpyAsync", [&](Stream& s) { s.Copy(memory.data(), &host, 4); }},
+      {"cudaMalloc", [&](Stream& s) {
+         CudaStream::From(s)->Enqueue("an op that needs memory",
+                                      [&](cudaStream_t) { return device->Allocate(4).status(); });
+       }}};
+  for (const auto& [what, work] : cases) {
+    const auto stream = device->NewStream(StreamKind::kCompute, "test");
+    ASSERT_EQ(BeginRecording(*stream), absl::OkStatus());
+    work(*stream);
+    ExpectSaid(EndRecording(*stream).status(), {"cuda:0", what});
+    ExpectSaid(stream->Synchronize(), {what});
+  }
+  ExpectSaid(BeginRecording(*device->NewStream(StreamKind::kBackground, "lane")), {"compute stream"});
+  ExpectSaid(BeginRecording(*MakeCpuDevice()->NewStream(StreamKind::kCompute, "cpu")), {"compute stream"});
+}
+
+// Whichever way what the edges of a graph leave open goes (the fake tries both): `b` is added to `sum` on a
+// stream beside, behind what sets it and before it is doubled.
+class RecordedStreams {
+ public:
+  void Enqueue(Stream& main, Stream& beside) {
+    main.Copy(b_.data(), a_.data(), 4);
+    main.Stamp(begin_ns_);
+    beside.WaitFor(main.Record());
+    ops_->Add(sum_.span(), b_.span(), beside);
+    beside.Stamp(added_ns_);
+    if (joins_) main.WaitFor(beside.Record());
+    ops_->Add(sum_.span(), sum_.span(), main);
+  }
+
+  const std::unique_ptr<Device> device_ = MakeDevice("cuda").value();
+  const std::unique_ptr<Stream> main_ = device_->NewStream(StreamKind::kCompute, "main"),
+                                beside_ = device_->NewStream(StreamKind::kCompute, "beside");
+  const std::unique_ptr<Ops> ops_ = MakeUpdateOps(*device_).value();
+  const Buffer a_ = device_->Allocate(4).value(), b_ = device_->Allocate(4).value(),
+               sum_ = device_->Allocate(4).value();
+  bool joins_ = true;
+  int64_t begin_ns_ = 0, added_ns_ = 0;
+};
+
+TEST_F(FakeCudaTest, StreamsTakePartInARecordingBetweenTheirWaits) {
+  RecordedStreams streams;
+  std::unique_ptr<RecordedWork> work;
+  float expected = 0;
+  int64_t last = 0;
+  for (int run = 0; run < 7; ++run) {
+    const float value = static_cast<float>(run + 1);
+    streams.main_->Copy(streams.a_.data(), &value, 4);
+    if (run == 1) {
+      ASSERT_EQ(BeginRecording(*streams.main_), absl::OkStatus());
+      streams.Enqueue(*streams.main_, *streams.beside_);
+      work = EndRecording(*streams.main_).value();
+    }
+    if (run > 0) {
+      work->Replay();
+    } else {
+      streams.Enqueue(*streams.main_, *streams.beside_);
+    }
+    ASSERT_EQ(streams.beside_->Synchronize(), absl::OkStatus());
+    float read = 0;
+    streams.main_->Copy(&read, streams.sum_.data(), 4);
+    ASSERT_EQ(streams.main_->Synchronize(), absl::OkStatus());
+    expected = 2 * (expected + value);
+    EXPECT_EQ(read, expected) << "run " << run;
+    EXPECT_GT(streams.begin_ns_, last) << "each run tells its own moments";
+    EXPECT_GE(streams.added_ns_, streams.begin_ns_);
+    last = streams.begin_ns_;
+  }
+}
+
+TEST_F(FakeCudaTest, AStreamThatIsNotWaitedForMakesTheRecordingFail) {
+  RecordedStreams streams;
+  streams.Enqueue(*streams.main_, *streams.beside_);
+  streams.joins_ = false;
+  ASSERT_EQ(BeginRecording(*streams.main_), absl::OkStatus());
+  streams.Enqueue(*streams.main_, *streams.beside_);
+  ExpectSaid(EndRecording(*streams.main_).status(), {"cudaStreamEndCapture"});
+}
+
+TEST_F(FakeCudaTest, WatchesAreAskedBeforeAReplayAndCallsComeBehindIt) {
+  class Watch : public CudaWatch {
+   public:
+    absl::Status Look() override { return status; }
+    absl::Status status;
+  };
+  RecordedStreams streams;
+  const auto watch = std::make_shared<Watch>();
+  int replays = 0;
+  ASSERT_EQ(BeginRecording(*streams.main_), absl::OkStatus());
+  CudaStream::From(*streams.main_)->Watch(watch);
+  CudaStream::From(*streams.main_)->recording()->behind.push_back([&](cudaStream_t) {
+    ++replays;
+    return absl::OkStatus();
+  });
+  streams.ops_->Add(streams.sum_.span(), streams.sum_.span(), *streams.main_);
+  const auto work = EndRecording(*streams.main_).value();
+  EXPECT_EQ(replays, 0);
+  work->Replay();
+  work->Replay();
+  EXPECT_EQ(replays, 2);
+  EXPECT_EQ(streams.main_->Synchronize(), absl::OkStatus());
+  watch->status = absl::UnavailableError("peer 3 is gone");
+  const int launches = TheFakeCuda().graph_launches;
+  work->Replay();
+  EXPECT_EQ(streams.main_->Synchronize(), watch->status);
+  EXPECT_EQ(TheFakeCuda().graph_launches, launches) << "work of something that has ended is not launched";
+}
+
+class NoPeer : public CudaWatch {
+ public:
+  absl::Status Look() override { return absl::UnavailableError("peer 3 is gone"); }
+};
+
+TEST_F(FakeCudaTest, AWatchEndsWaitsThatNoEventWouldEnd) {
+  const auto device = MakeDevice("cuda").value();
+  const auto stuck = device->NewStream(StreamKind::kCompute, "stuck");
+  std::atomic<bool> go_on = false;
+  const auto peer = device->NewStream(StreamKind::kBackground, "peer");
+  peer->Run([&] {
+    while (!go_on) absl::SleepFor(absl::Milliseconds(1));
+    return absl::OkStatus();
+  });
+  const Event never = peer->Record();
+  const auto watch = std::make_shared<NoPeer>();
+  CudaStream::From(*stuck)->Watch(watch);
+  EXPECT_FALSE(never.Happened());
+  // A kernel that waits for a peer.
+  CudaStream::From(*stuck)->Enqueue("collective", [&](cudaStream_t queue) {
+    return CudaStatus("cudaLaunchHostFunc", cudaLaunchHostFunc(
+                                                queue,
+                                                [](void* go) {
+                                                  while (!*static_cast<std::atomic<bool>*>(go)) {
+                                                    absl::SleepFor(absl::Milliseconds(1));
+                                                  }
+                                                },
+                                                &go_on));
+  });
+  EXPECT_EQ(stuck->Synchronize(), absl::UnavailableError("peer 3 is gone"));
+  go_on = true;
+  EXPECT_EQ(peer->Synchronize(), absl::OkStatus());
+}
+
+// Last: a GPU that has failed stays so for its process.
+TEST_F(FakeCudaTest, ZZAFailureOnTheGpuSurfacesWithTheCallsBeforeIt) {
+  const auto device = MakeDevice("cuda").value();
+  const auto ops = MakeCudaOps(*device).value();
+  const auto stream = device->NewStream(StreamKind::kCompute, "test");
+  const Buffer a = device->Allocate(40).value(), b = device->Allocate(40).value();
+  ops->Add(a.span(), b.span(), *stream);
+  EXPECT_EQ(stream->Synchronize(), absl::OkStatus());
+  TheFakeCuda().kernels_fail = true;
+  ops->Apply(SgdStep{1, 1}, a.span(), b.span(), *stream);
+  const Event behind = stream->Record();
+  ExpectSaid(behind.Wait(absl::Now() + absl::Seconds(20)), {"cuda:0", "illegal memory access", "add, sgd"});
+  ExpectSaid(stream->Synchronize(), {"illegal memory access", "CUDA_LAUNCH_BLOCKING=1"});
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,253 @@
+// cuDNN on the fake of CUDA's runtime: what cudnn.cc would find. Of the algorithms that it offers only one
+// may be used; the others make a call fail.
+#include <cstring>
+
+#include "common/cuda_ops/cudnn.h"
+#include "tests/common/cuda/fake_cuda.h"
+#include "tests/common/cuda/gpu_in_loops.h"
+
+namespace psring {
+namespace {
+
+using Part = Convolution::Part;
+
+constexpr int kGood = 1;  // in all three lists: deterministic, and what a forward call without ReLU takes
+
+struct Tensor {
+  cudnnDataType_t type = CUDNN_DATA_INT8;
+  int batch = 0, channels = 0, height = 0, width = 0;
+};
+struct Geometry {
+  bool plain = false;  // stride 1, no padding, no dilation
+  cudnnMathType_t math = CUDNN_DEFAULT_MATH;
+};
+struct Handle {
+  cudaStream_t stream = nullptr;
+};
+
+template <typename T, typename Opaque>
+T& As(Opaque* opaque) {
+  return *reinterpret_cast<T*>(opaque);
+}
+template <typename T, typename Opaque>
+cudnnStatus_t New(Opaque** opaque) {
+  *opaque = reinterpret_cast<Opaque*>(new T);
+  return CUDNN_STATUS_SUCCESS;
+}
+template <typename T, typename Opaque>
+cudnnStatus_t Delete(Opaque* opaque) {
+  delete reinterpret_cast<T*>(opaque);
+  return CUDNN_STATUS_SUCCESS;
+}
+
+size_t GetVersion() { return 91900; }
+const char* GetErrorString(cudnnStatus_t) { return "an error of the fake cuDNN"; }
+cudnnStatus_t Create(cudnnHandle_t* handle) { return New<Handle>(handle); }
+cudnnStatus_t Destroy(cudnnHandle_t handle) { return Delete<Handle>(handle); }
+cudnnStatus_t SetStream(cudnnHandle_t handle, cudaStream_t stream) {
+  As<Handle>(handle).stream = stream;
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t CreateTensor(cudnnTensorDescriptor_t* tensor) { return New<Tensor>(tensor); }
+cudnnStatus_t DestroyTensor(cudnnTensorDescriptor_t tensor) { return Delete<Tensor>(tensor); }
+cudnnStatus_t SetTensor4d(cudnnTensorDescriptor_t tensor, cudnnTensorFormat_t format, cudnnDataType_t type,
+                          int batch, int channels, int height, int width) {
+  if (format != CUDNN_TENSOR_NHWC) return CUDNN_STATUS_NOT_SUPPORTED;
+  As<Tensor>(tensor) = {type, batch, channels, height, width};
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t CreateFilter(cudnnFilterDescriptor_t* filter) { return New<Tensor>(filter); }
+cudnnStatus_t DestroyFilter(cudnnFilterDescriptor_t filter) { return Delete<Tensor>(filter); }
+cudnnStatus_t SetFilter4d(cudnnFilterDescriptor_t filter, cudnnDataType_t type, cudnnTensorFormat_t format,
+                          int out, int in, int height, int width) {
+  if (format != CUDNN_TENSOR_NHWC) return CUDNN_STATUS_NOT_SUPPORTED;
+  As<Tensor>(filter) = {type, out, in, height, width};
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t CreateActivation(cudnnActivationDescriptor_t* activation) {
+  return New<cudnnActivationMode_t>(activation);
+}
+cudnnStatus_t DestroyActivation(cudnnActivationDescriptor_t activation) {
+  return Delete<cudnnActivationMode_t>(activation);
+}
+cudnnStatus_t SetActivation(cudnnActivationDescriptor_t activation, cudnnActivationMode_t mode,
+                            cudnnNanPropagation_t, double) {
+  As<cudnnActivationMode_t>(activation) = mode;
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t CreateConvolution(cudnnConvolutionDescriptor_t* convolution) {
+  return New<Geometry>(convolution);
+}
+cudnnStatus_t DestroyConvolution(cudnnConvolutionDescriptor_t convolution) {
+  return Delete<Geometry>(convolution);
+}
+cudnnStatus_t SetConvolution2d(cudnnConvolutionDescriptor_t convolution, int pad_h, int pad_w, int u, int v,
+                               int dilation_h, int dilation_w, cudnnConvolutionMode_t mode,
+                               cudnnDataType_t compute) {
+  As<Geometry>(convolution).plain = pad_h == 0 && pad_w == 0 && u == 1 && v == 1 && dilation_h == 1 &&
+                                    dilation_w == 1 && mode == CUDNN_CROSS_CORRELATION &&
+                                    compute == CUDNN_DATA_FLOAT;
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t SetMathType(cudnnConvolutionDescriptor_t convolution, cudnnMathType_t math) {
+  As<Geometry>(convolution).math = math;
+  return CUDNN_STATUS_SUCCESS;
+}
+
+// The fast ones first, as cuDNN's heuristics have it.
+template <typename Perf>
+cudnnStatus_t Offer(cudnnFilterDescriptor_t filter, cudnnConvolutionDescriptor_t convolution, int most,
+                    int* found, Perf* all) {
+  if (As<Tensor>(filter).height == TheFakeCuda().kernel_without_cudnn) return CUDNN_STATUS_NOT_SUPPORTED;
+  using Algorithm = decltype(all->algo);
+  const cudnnMathType_t math = As<Geometry>(convolution).math;
+  const auto perf = [](int algorithm, cudnnStatus_t status, size_t memory, cudnnDeterminism_t determinism,
+                       cudnnMathType_t math) {
+    Perf one = {};
+    one.algo = static_cast<Algorithm>(algorithm);
+    one.status = status;
+    one.memory = memory;
+    one.determinism = determinism;
+    one.mathType = math;
+    return one;
+  };
+  const Perf offers[] = {
+      perf(0, CUDNN_STATUS_SUCCESS, 0, CUDNN_NON_DETERMINISTIC, math),
+      perf(3, CUDNN_STATUS_SUCCESS, size_t{1} << 40, CUDNN_DETERMINISTIC, math),
+      perf(4, CUDNN_STATUS_NOT_SUPPORTED, 0, CUDNN_DETERMINISTIC, math),
+      perf(math == CUDNN_FMA_MATH ? 5 : kGood, CUDNN_STATUS_SUCCESS, 1000, CUDNN_DETERMINISTIC,
+           CUDNN_TENSOR_OP_MATH),
+      perf(kGood, CUDNN_STATUS_SUCCESS, 1000, CUDNN_DETERMINISTIC, math),
+  };
+  *found = 0;
+  for (const Perf& one : offers) {
+    if (*found < most) all[(*found)++] = one;
+  }
+  return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t GetForward(cudnnHandle_t, cudnnTensorDescriptor_t, cudnnFilterDescriptor_t filter,
+                         cudnnConvolutionDescriptor_t convolution, cudnnTensorDescriptor_t, int most,
+                         int* found, cudnnConvolutionFwdAlgoPerf_t* all) {
+  return Offer(filter, convolution, most, found, all);
+}
+cudnnStatus_t GetBackwardFilter(cudnnHandle_t, cudnnTensorDescriptor_t, cudnnTensorDescriptor_t,
+                                cudnnConvolutionDescriptor_t convolution, cudnnFilterDescriptor_t filter,
+                                int most, int* found, cudnnConvolutionBwdFilterAlgoPerf_t* all) {
+  return Offer(filter, convolution, most, found, all);
+}
+cudnnStatus_t GetBackwardData(cudnnHandle_t, cudnnFilterDescriptor_t filter, cudnnTensorDescriptor_t,
+                              cudnnConvolutionDescriptor_t convolution, cudnnTensorDescriptor_t, int most,
+                              int* found, cudnnConvolutionBwdDataAlgoPerf_t* all) {
+  return Offer(filter, convolution, most, found, all);
+}
+
+cudnnStatus_t Convolve(Part part, cudnnHandle_t handle, const Tensor& x, const Tensor& filter,
+                       const Tensor& y, const Geometry& geometry, int algorithm, const void* from,
+                       const void* with, void* to, const void* bias, bool relu, void* workspace,
+                       size_t workspace_bytes) {
+  const bool fits = geometry.plain && x.channels == filter.channels && y.channels == filter.batch &&
+                    y.height == x.height - filter.height + 1 && y.width == x.width - filter.width + 1 &&
+                    x.type == y.type && x.type == filter.type && filter.height == filter.width;
+  if (!fits) return CUDNN_STATUS_BAD_PARAM;
+  if (algorithm != kGood || workspace_bytes < 1000) return CUDNN_STATUS_EXECUTION_FAILED;
+  if (x.type == CUDNN_DATA_BFLOAT16 && geometry.math != CUDNN_TENSOR_OP_MATH) return CUDNN_STATUS_BAD_PARAM;
+  const Convolution c{.part = part,
+                      .shape = {.batch = x.batch,
+                                .height = x.height,
+                                .width = x.width,
+                                .in_channels = x.channels,
+                                .out_channels = y.channels,
+                                .kernel = filter.height,
+                                .relu = relu},
+                      .type = x.type == CUDNN_DATA_FLOAT ? DType::kFloat32 : DType::kBFloat16,
+                      .from = from,
+                      .with = with,
+                      .to = to,
+                      .bias = bias};
+  const Precision precision = geometry.math == CUDNN_FMA_MATH ? Precision::kFloat32 : Precision::kTf32;
+  OnFakeGpu(As<Handle>(handle).stream, [=] {
+    std::memset(workspace, 0xff, 1000);
+    ConvolveInLoops(c, precision);
+  });
+  return CUDNN_STATUS_SUCCESS;
+}
+
+bool IsOne(const void* value) { return *static_cast<const float*>(value) == 1; }
+bool IsZero(const void* value) { return *static_cast<const float*>(value) == 0; }
+
+cudnnStatus_t BiasActivationForward(cudnnHandle_t handle, const void* alpha, cudnnTensorDescriptor_t x,
+                                    const void* x_data, cudnnFilterDescriptor_t filter, const void* weight,
+                                    cudnnConvolutionDescriptor_t convolution,
+                                    cudnnConvolutionFwdAlgo_t algorithm, void* workspace, size_t bytes,
+                                    const void* beta, cudnnTensorDescriptor_t, const void*,
+                                    cudnnTensorDescriptor_t bias, const void* bias_data,
+                                    cudnnActivationDescriptor_t activation, cudnnTensorDescriptor_t y,
+                                    void* y_data) {
+  const Tensor& b = As<Tensor>(bias);
+  if (!IsOne(alpha) || !IsZero(beta) || b.channels != As<Tensor>(y).channels ||
+      b.batch * b.height * b.width != 1 || b.type != As<Tensor>(y).type) {
+    return CUDNN_STATUS_BAD_PARAM;
+  }
+  return Convolve(Part::kForward, handle, As<Tensor>(x), As<Tensor>(filter), As<Tensor>(y),
+                  As<Geometry>(convolution), algorithm, x_data, weight, y_data, bias_data,
+                  As<cudnnActivationMode_t>(activation) == CUDNN_ACTIVATION_RELU, workspace, bytes);
+}
+cudnnStatus_t BackwardFilter(cudnnHandle_t handle, const void* alpha, cudnnTensorDescriptor_t x,
+                             const void* x_data, cudnnTensorDescriptor_t dy, const void* dy_data,
+                             cudnnConvolutionDescriptor_t convolution,
+                             cudnnConvolutionBwdFilterAlgo_t algorithm, void* workspace, size_t bytes,
+                             const void* beta, cudnnFilterDescriptor_t filter, void* dweight) {
+  if (!IsOne(alpha) || !IsZero(beta)) return CUDNN_STATUS_BAD_PARAM;
+  return Convolve(Part::kWeightGradient, handle, As<Tensor>(x), As<Tensor>(filter), As<Tensor>(dy),
+                  As<Geometry>(convolution), algorithm, x_data, dy_data, dweight, nullptr, false, workspace,
+                  bytes);
+}
+cudnnStatus_t BackwardData(cudnnHandle_t handle, const void* alpha, cudnnFilterDescriptor_t filter,
+                           const void* weight, cudnnTensorDescriptor_t dy, const void* dy_data,
+                           cudnnConvolutionDescriptor_t convolution, cudnnConvolutionBwdDataAlgo_t algorithm,
+                           void* workspace, size_t bytes, const void* beta, cudnnTensorDescriptor_t dx,
+                           void* dx_data) {
+  if (!IsOne(alpha) || !IsZero(beta)) return CUDNN_STATUS_BAD_PARAM;
+  return Convolve(Part::kInputGradient, handle, As<Tensor>(dx), As<Tensor>(filter), As<Tensor>(dy),
+                  As<Geometry>(convolution), algorithm, dy_data, weight, dx_data, nullptr, false, workspace,
+                  bytes);
+}
+
+}  // namespace
+
+absl::Status Cudnn::ToStatus(absl::string_view call, cudnnStatus_t status) const {
+  return status == CUDNN_STATUS_SUCCESS ? absl::OkStatus() : absl::InternalError(call);
+}
+
+absl::StatusOr<Cudnn> LoadCudnn() {
+  if (!TheFakeCuda().has_cudnn)
+    return absl::FailedPreconditionError("cuDNN was not found: the fake has none");
+  return Cudnn{.GetVersion = GetVersion,
+               .GetErrorString = GetErrorString,
+               .Create = Create,
+               .Destroy = Destroy,
+               .SetStream = SetStream,
+               .CreateTensor = CreateTensor,
+               .DestroyTensor = DestroyTensor,
+               .SetTensor4d = SetTensor4d,
+               .CreateFilter = CreateFilter,
+               .DestroyFilter = DestroyFilter,
+               .SetFilter4d = SetFilter4d,
+               .CreateActivation = CreateActivation,
+               .DestroyActivation = DestroyActivation,
+               .SetActivation = SetActivation,
+               .CreateConvolution = CreateConvolution,
+               .DestroyConvolution = DestroyConvolution,
+               .SetConvolution2d = SetConvolution2d,
+               .SetConvolutionMathType = SetMathType,
+               .GetForwardAlgorithm = GetForward,
+               .GetBackwardFilterAlgorithm = GetBackwardFilter,
+               .GetBackwardDataAlgorithm = GetBackwardData,
+               .BiasActivationForward = BiasActivationForward,
+               .BackwardFilter = BackwardFilter,
+               .BackwardData = BackwardData,
+               .version = "9.19.0"};
+}
+
+}  // namespace psring

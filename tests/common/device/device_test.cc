@@ -1,0 +1,326 @@
+#include "common/device/device.h"
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "common/devices/make_device.h"
+#include "common/measure/trace.h"
+
+namespace psring {
+namespace {
+
+using testing::Values;
+
+absl::Time Soon() { return absl::Now() + absl::Seconds(20); }
+
+std::function<absl::Status()> Work(std::function<void()> work) {
+  return [work = std::move(work)] {
+    work();
+    return absl::OkStatus();
+  };
+}
+
+std::function<absl::Status()> Failure(const std::string& message) {
+  return [message] { return absl::UnavailableError(message); };
+}
+
+TEST(CpuDeviceTest, BuffersAreAlignedZeroedAndAsLargeAsAsked) {
+  const auto device = MakeCpuDevice();
+  for (const size_t bytes :
+       {size_t{0}, size_t{1}, size_t{4096}, (size_t{2} << 20) - 1, (size_t{5} << 20) + 3}) {
+    // Twice: the second may get memory that the first has written to.
+    for (int i = 0; i < 2; ++i) {
+      const Buffer buffer = device->Allocate(bytes).value();
+      EXPECT_EQ(buffer.bytes(), bytes);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0);
+      auto* const first = static_cast<uint8_t*>(buffer.data());
+      EXPECT_TRUE(std::all_of(first, first + bytes, [](uint8_t byte) { return byte == 0; }));
+      std::fill_n(first, bytes, 0xff);
+    }
+  }
+}
+
+TEST(CpuDeviceTest, ImpossibleSizesAreAnErrorThatNamesThem) {
+  for (const size_t bytes : {size_t{1} << 60, SIZE_MAX - 5}) {
+    const auto buffer = MakeCpuDevice()->Allocate(bytes);
+    ASSERT_FALSE(buffer.ok());
+    EXPECT_EQ(buffer.status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_NE(buffer.status().message().find(std::to_string(bytes)), std::string::npos) << buffer.status();
+  }
+}
+
+TEST(MakeDeviceTest, CpuIsAlwaysThere) { EXPECT_EQ(MakeDevice("cpu").value()->name(), "cpu"); }
+
+TEST(DeviceOfRank, RanksTakeTheGpusOfTheirHostInTurn) {
+  EXPECT_EQ(DeviceOfRank("cuda", 0, 2), "cuda:0");
+  EXPECT_EQ(DeviceOfRank("cuda", 1, 2), "cuda:1");
+  EXPECT_EQ(DeviceOfRank("cuda", 2, 2), "cuda:0");
+  EXPECT_EQ(DeviceOfRank("auto", 3, 4), "cuda:3");
+}
+
+TEST(DeviceOfRank, AutoIsTheCpuWhereThereIsNoGpu) {
+  EXPECT_EQ(DeviceOfRank("auto", 1, 0), "cpu");
+  EXPECT_EQ(DeviceOfRank("cuda", 1, 0), "cuda") << "making it says why there is none";
+}
+
+TEST(DeviceOfRank, WhatIsNamedStays) {
+  EXPECT_EQ(DeviceOfRank("cpu", 1, 4), "cpu");
+  EXPECT_EQ(DeviceOfRank("cuda:2", 0, 4), "cuda:2");
+}
+
+TEST(MakeDeviceTest, AutoFindsADevice) { EXPECT_TRUE(MakeDevice("auto").ok()); }
+
+TEST(MakeDeviceTest, UnknownDevicesAreRefusedWithTheKnownOnes) {
+  for (const std::string spec : {"", "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1.5", "CPU"}) {
+    const auto device = MakeDevice(spec);
+    ASSERT_FALSE(device.ok()) << spec;
+    EXPECT_EQ(device.status().code(), absl::StatusCode::kInvalidArgument) << spec;
+    EXPECT_NE(device.status().message().find("auto, cpu, cuda"), std::string::npos) << device.status();
+  }
+}
+
+TEST(MakeDeviceTest, AnAbsentGpuIsAnErrorThatSaysWhatToDo) {
+  const auto device = MakeDevice("cuda:4711");
+  ASSERT_FALSE(device.ok());
+  EXPECT_NE(device.status().message().find("cuda:4711"), std::string::npos) << device.status();
+  EXPECT_NE(device.status().message().find("--device cpu"), std::string::npos) << device.status();
+}
+
+TEST(ComputeStreamTest, WorkRunsInsideTheCallThatEnqueuesIt) {
+  const auto stream = MakeCpuDevice()->NewStream(StreamKind::kCompute, "compute");
+  std::thread::id ran_on;
+  stream->Run(Work([&] { ran_on = std::this_thread::get_id(); }));
+  EXPECT_EQ(ran_on, std::this_thread::get_id());
+  EXPECT_TRUE(stream->Record().Happened());
+}
+
+TEST(ComputeStreamTest, WaitForBlocksTheCaller) {
+  const auto device = MakeCpuDevice();
+  const auto compute = device->NewStream(StreamKind::kCompute, "compute");
+  const auto lane = device->NewStream(StreamKind::kBackground, "lane");
+  bool done = false;
+  lane->Run(Work([&] {
+    absl::SleepFor(absl::Milliseconds(20));
+    done = true;
+  }));
+  compute->WaitFor(lane->Record());
+  EXPECT_TRUE(done);
+}
+
+TEST(BackgroundStreamTest, WorkRunsBesideTheCallerOnAThreadWithTheStreamsName) {
+  const auto stream = MakeCpuDevice()->NewStream(StreamKind::kBackground, "a lane of many words");
+  std::string name;
+  std::thread::id ran_on;
+  stream->Run(Work([&] {
+    char buffer[16];
+    pthread_getname_np(pthread_self(), buffer, sizeof(buffer));
+    name = buffer;
+    ran_on = std::this_thread::get_id();
+  }));
+  EXPECT_EQ(stream->Synchronize(), absl::OkStatus());
+  EXPECT_EQ(name, "a lane of many ");
+  EXPECT_NE(ran_on, std::this_thread::get_id());
+}
+
+TEST(BackgroundStreamTest, DestructionRunsWhatIsQueued) {
+  std::atomic<int> ran = 0;
+  {
+    const auto stream = MakeCpuDevice()->NewStream(StreamKind::kBackground, "lane");
+    for (int i = 0; i < 100; ++i) stream->Run(Work([&] { ++ran; }));
+  }
+  EXPECT_EQ(ran, 100);
+}
+
+TEST(BackgroundStreamTest, WorkWaitsForAnEventOfAnotherStream) {
+  const auto device = MakeCpuDevice();
+  const auto first = device->NewStream(StreamKind::kBackground, "first");
+  const auto second = device->NewStream(StreamKind::kBackground, "second");
+  std::vector<int> order;  // the event is what keeps the two from a race
+  first->Run(Work([&] {
+    absl::SleepFor(absl::Milliseconds(20));
+    order.push_back(1);
+  }));
+  second->WaitFor(first->Record());
+  second->Run(Work([&] { order.push_back(2); }));
+  EXPECT_EQ(second->Synchronize(), absl::OkStatus());
+  EXPECT_EQ(order, (std::vector<int>{1, 2}));
+}
+
+struct KindOfStream {
+  const char* device;
+  StreamKind kind;
+  friend std::ostream& operator<<(std::ostream& out, const KindOfStream& k) { return out << k.device; }
+};
+
+class StreamTest : public testing::TestWithParam<KindOfStream> {
+ protected:
+  void SetUp() override {
+    absl::StatusOr<std::unique_ptr<Device>> device = MakeDevice(GetParam().device);
+    if (!device.ok()) GTEST_SKIP() << device.status().message();
+    device_ = *std::move(device);
+    stream_ = device_->NewStream(GetParam().kind, "test");
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+};
+
+INSTANTIATE_TEST_SUITE_P(AllKinds, StreamTest,
+                         Values(KindOfStream{"cpu", StreamKind::kCompute},
+                                KindOfStream{"cpu", StreamKind::kBackground},
+                                KindOfStream{"cuda", StreamKind::kCompute},
+                                KindOfStream{"cuda", StreamKind::kBackground}),
+                         [](const auto& info) {
+                           return std::string(info.param.device) +
+                                  (info.param.kind == StreamKind::kCompute ? "Compute" : "Background");
+                         });
+
+TEST_P(StreamTest, MemoryOfTheDeviceStartsAsZerosAndKeepsWhatIsCopied) {
+  for (const size_t bytes : {0, 1, 4099}) {
+    const Buffer memory = device_->Allocate(bytes).value(), host = device_->AllocateOnHost(bytes).value();
+    auto* const values = static_cast<uint8_t*>(host.data());
+    std::fill_n(values, bytes, 7);
+    stream_->Copy(values, memory.data(), bytes);
+    EXPECT_EQ(stream_->Synchronize(), absl::OkStatus());
+    EXPECT_TRUE(std::all_of(values, values + bytes, [](uint8_t value) { return value == 0; }));
+    std::fill_n(values, bytes, 9);
+    stream_->Copy(memory.data(), values, bytes);
+    EXPECT_EQ(stream_->Synchronize(), absl::OkStatus());
+    std::fill_n(values, bytes, 1);
+    stream_->Copy(values, memory.data(), bytes);
+    EXPECT_EQ(stream_->Synchronize(), absl::OkStatus());
+    EXPECT_TRUE(std::all_of(values, values + bytes, [](uint8_t value) { return value == 9; }));
+    stream_->Zero(memory.data(), bytes);
+    stream_->Copy(values, memory.data(), bytes);
+    EXPECT_EQ(stream_->Synchronize(), absl::OkStatus());
+    EXPECT_TRUE(std::all_of(values, values + bytes, [](uint8_t value) { return value == 0; }));
+  }
+}
+
+TEST_P(StreamTest, StampsTellWhenTheStreamGotThere) {
+  int64_t before = 0, behind = 0;
+  const int64_t begin = MonotonicNanos();
+  stream_->Stamp(before);
+  stream_->Run(Work([] { absl::SleepFor(absl::Milliseconds(20)); }));
+  stream_->Stamp(behind);
+  EXPECT_EQ(stream_->Synchronize(), absl::OkStatus());
+  EXPECT_GE(behind - before, 19'000'000);
+  // A GPU's clock is set by the host's, some microseconds late.
+  EXPECT_GE(before, begin - 5'000'000);
+  EXPECT_LE(behind, MonotonicNanos() + 5'000'000);
+}
+
+TEST_P(StreamTest, HostWorkWaitsForTheDevicesAndIsWaitedFor) {
+  const Buffer memory = device_->Allocate(4).value(), host = device_->AllocateOnHost(4).value();
+  auto* const value = static_cast<int32_t*>(host.data());
+  *value = 1;
+  stream_->Copy(memory.data(), value, 4);
+  stream_->Run(Work([&] { *value = 2; }));  // after the copy has read it
+  int32_t seen = 0;
+  const Buffer other = device_->AllocateOnHost(4).value();
+  stream_->Copy(other.data(), memory.data(), 4);
+  stream_->Run(Work([&] { seen = *static_cast<int32_t*>(other.data()); }));
+  EXPECT_EQ(stream_->Synchronize(), absl::OkStatus());
+  EXPECT_EQ(seen, 1);
+  EXPECT_EQ(*value, 2);
+}
+
+TEST_P(StreamTest, WorkOfAnotherStreamIsWaitedForInStreamOrder) {
+  const auto first = device_->NewStream(StreamKind::kBackground, "first");
+  const Buffer memory = device_->Allocate(4).value(), host = device_->AllocateOnHost(4).value();
+  auto* const value = static_cast<int32_t*>(host.data());
+  for (int32_t i = 1; i < 20; ++i) {
+    first->Run(Work([value, i] { *value = i; }));
+    first->Copy(memory.data(), value, 4);
+    stream_->WaitFor(first->Record());
+    int32_t seen = 0;
+    stream_->Copy(&seen, memory.data(), 4);
+    EXPECT_EQ(stream_->Synchronize(), absl::OkStatus());
+    EXPECT_EQ(seen, i);
+  }
+}
+
+TEST_P(StreamTest, WorkAndCopiesRunInOrder) {
+  int a = 0, b = 0, c = 0;
+  stream_->Run(Work([&] { a = 1; }));
+  stream_->Copy(&b, &a, sizeof(a));
+  stream_->Run(Work([&] { a = b + 1; }));
+  stream_->Copy(&c, &a, sizeof(a));
+  stream_->Copy(nullptr, nullptr, 0);
+  EXPECT_EQ(stream_->Synchronize(), absl::OkStatus());
+  EXPECT_EQ(b, 1);
+  EXPECT_EQ(c, 2);
+}
+
+TEST_P(StreamTest, TheFirstErrorSkipsTheRestAndStays) {
+  bool ran = false;
+  int from = 1, to = 0;
+  stream_->Run(Failure("first"));
+  stream_->Run(Failure("second"));
+  stream_->Run(Work([&] { ran = true; }));
+  stream_->Copy(&to, &from, sizeof(to));
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(stream_->Synchronize(), absl::UnavailableError("first"));
+  EXPECT_FALSE(ran);
+  EXPECT_EQ(to, 0);
+}
+
+TEST_P(StreamTest, EventsBehindAnErrorHappenAndCarryIt) {
+  const Event before = stream_->Record();
+  stream_->Run(Failure("lost"));
+  const Event behind = stream_->Record();
+  EXPECT_EQ(before.Wait(Soon()), absl::OkStatus());
+  EXPECT_EQ(behind.Wait(Soon()), absl::UnavailableError("lost"));
+  EXPECT_TRUE(behind.Happened());
+}
+
+TEST_P(StreamTest, AnErrorTravelsWithAnEventToTheStreamThatWaits) {
+  const auto failing = device_->NewStream(StreamKind::kBackground, "failing");
+  failing->Run(Failure("peer 2 is gone"));
+  stream_->WaitFor(failing->Record());
+  bool ran = false;
+  stream_->Run(Work([&] { ran = true; }));
+  EXPECT_EQ(stream_->Synchronize(), absl::UnavailableError("peer 2 is gone"));
+  EXPECT_FALSE(ran);
+}
+
+TEST(EventTest, AnEmptyEventHasHappened) {
+  EXPECT_TRUE(Event().Happened());
+  EXPECT_EQ(Event().Wait(absl::InfinitePast()), absl::OkStatus());
+}
+
+TEST(EventTest, WaitingEndsAtItsDeadline) {
+  const auto stream = MakeCpuDevice()->NewStream(StreamKind::kBackground, "lane");
+  std::atomic<bool> go_on = false;
+  stream->Run(Work([&] {
+    while (!go_on) absl::SleepFor(absl::Milliseconds(1));
+  }));
+  const Event event = stream->Record();
+  EXPECT_EQ(event.Wait(absl::Now() + absl::Milliseconds(10)).code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_FALSE(event.Happened());
+  go_on = true;
+  EXPECT_EQ(event.Wait(Soon()), absl::OkStatus());
+}
+
+TEST(EventTest, AnEventOutlivesItsStream) {
+  Event event;
+  {
+    const auto stream = MakeCpuDevice()->NewStream(StreamKind::kBackground, "lane");
+    stream->Run(Failure("late"));
+    event = stream->Record();
+  }
+  EXPECT_EQ(event.Wait(Soon()), absl::UnavailableError("late"));
+}
+
+}  // namespace
+}  // namespace psring

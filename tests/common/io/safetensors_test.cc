@@ -1,0 +1,123 @@
+#include "common/io/safetensors.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace psring {
+namespace {
+
+std::vector<NamedTensor> Some() {
+  return {{.name = "fc1.weight", .shape = {2, 3}, .values = {1, 2, 3, 4, 5, 6}},
+          {.name = "fc1.bias", .shape = {2}, .values = {-1, .5}},
+          {.name = "nothing", .shape = {0, 7}, .values = {}},
+          {.name = "scalar", .shape = {}, .values = {42}}};
+}
+
+// A file with this header and so many bytes of data.
+std::string File(const std::string& header, size_t data_bytes) {
+  std::string bytes(8, 0);
+  for (size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>(header.size() >> (8 * i));
+  return bytes + header + std::string(data_bytes, 0);
+}
+
+std::string ErrorOf(const std::string& bytes) {
+  return std::string(DecodeSafetensors(bytes).status().message());
+}
+
+TEST(Safetensors, ComesBackAsItWas) {
+  const auto back = DecodeSafetensors(EncodeSafetensors(Some(), {{"format", "pt"}}));
+  ASSERT_TRUE(back.ok()) << back.status();
+  ASSERT_EQ(back->size(), Some().size());
+  for (const NamedTensor& tensor : Some()) {
+    const auto same = [&](const NamedTensor& other) { return other.name == tensor.name; };
+    const auto found = std::find_if(back->begin(), back->end(), same);
+    ASSERT_NE(found, back->end()) << tensor.name;
+    EXPECT_EQ(found->shape, tensor.shape);
+    EXPECT_EQ(found->values, tensor.values);
+  }
+}
+
+TEST(Safetensors, NothingIsAFileToo) {
+  const auto back = DecodeSafetensors(EncodeSafetensors({}, {}));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_TRUE(back->empty());
+}
+
+// As the format is written down: anybody's reader must find the values there.
+TEST(Safetensors, IsLaidOutAsTheFormatSays) {
+  const std::string bytes =
+      EncodeSafetensors({{.name = "a", .shape = {1}, .values = {1.5}}}, {{"step", "3"}});
+  uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), 8);
+  EXPECT_EQ(length % 8, 0);
+  std::string header = bytes.substr(8, length);
+  header.erase(header.find_last_not_of(' ') + 1);
+  EXPECT_EQ(header, R"({"__metadata__":{"step":"3"},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})");
+  float value = 0;
+  ASSERT_EQ(bytes.size(), 8 + length + 4);
+  std::memcpy(&value, bytes.data() + 8 + length, 4);
+  EXPECT_EQ(value, 1.5);
+}
+
+TEST(Safetensors, ErrorsSayWhatIsWrong) {
+  EXPECT_EQ(ErrorOf(""), "it ends early");
+  EXPECT_EQ(ErrorOf("no such thing at all"), "it ends early, or is no safetensors file");
+  EXPECT_EQ(ErrorOf(File("[]", 0)), "its header is no JSON object");
+  EXPECT_EQ(ErrorOf(File("{", 0)), "its header is no JSON object");
+  EXPECT_EQ(ErrorOf(File(R"({"a":1})", 0)), "its tensor \"a\" has no dtype, shape and data_offsets");
+  const auto tensor = [](const std::string& type, const std::string& shape, const std::string& place) {
+    return absl::StrCat(R"({"a":{"dtype":")", type, R"(","shape":)", shape, R"(,"data_offsets":)", place,
+                        "}}");
+  };
+  EXPECT_EQ(ErrorOf(File(tensor("BF16", "[2]", "[0,4]"), 4)),
+            "its tensor \"a\" is of type \"BF16\"; psring reads F32");
+  EXPECT_EQ(ErrorOf(File(tensor("F32", "[-1]", "[0,4]"), 4)), "its tensor \"a\" has a bad shape or place");
+  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[0,4,8]"), 4)), "its tensor \"a\" has a bad shape or place");
+  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[0,8]"), 4)), "its tensor \"a\" stands outside of the file");
+  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[4,0]"), 4)), "its tensor \"a\" stands outside of the file");
+  for (const char* shape : {"[2]", "[4294967296,4294967296]", "[9223372036854775807,2]"}) {
+    EXPECT_EQ(ErrorOf(File(tensor("F32", shape, "[0,4]"), 4)),
+              "its tensor \"a\" has not as many values as its shape")
+        << shape;
+  }
+  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[4,8]"), 8)), "its tensors leave holes or overlap");
+  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[0,4]"), 8)), "there are bytes that belong to no tensor");
+}
+
+TEST(Safetensors, TwoTensorsInOnePlaceAreRefused) {
+  const std::string one = R"("dtype":"F32","shape":[1],"data_offsets":[0,4]})";
+  EXPECT_EQ(ErrorOf(File(absl::StrCat("{\"a\":{", one, ",\"b\":{", one, "}"), 4)),
+            "its tensors leave holes or overlap");
+}
+
+TEST(Safetensors, CutShortAnywhereItIsAnError) {
+  const std::string whole = EncodeSafetensors(Some(), {{"format", "pt"}});
+  for (size_t length = 0; length < whole.size(); ++length) {
+    EXPECT_FALSE(DecodeSafetensors(std::string_view(whole).substr(0, length)).ok()) << length;
+  }
+}
+
+// Whatever a flipped bit makes of a file, what comes back fits together.
+TEST(Safetensors, ABitFlippedAnywhereDoesNoHarm) {
+  const std::string whole = EncodeSafetensors(Some(), {{"format", "pt"}});
+  for (size_t bit = 0; bit < 8 * whole.size(); ++bit) {
+    std::string flipped = whole;
+    flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << (bit % 8)));
+    const auto tensors = DecodeSafetensors(flipped);
+    if (!tensors.ok()) {
+      EXPECT_EQ(tensors.status().message().find('\n'), std::string::npos) << tensors.status();
+      continue;
+    }
+    for (const NamedTensor& tensor : *tensors) {
+      int64_t count = 1;
+      for (const int64_t extent : tensor.shape) count *= extent;
+      EXPECT_EQ(count, tensor.values.size());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,310 @@
+#include "common/measure/records.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <thread>
+
+#include "common/io/files.h"
+#include "common/io/hash.h"
+#include "nlohmann/json.hpp"
+
+namespace psring {
+namespace {
+
+StepRecord SomeStep() {
+  StepRecord record;
+  record.rank = 3;
+  record.step = int64_t{1} << 40;
+  record.warmup = true;
+  record.samples = 128;
+  record.begin_ns = 123456789012345678;
+  record.step_ms = 0.1;
+  record.compute_ms = 1.0 / 3;
+  record.comm_busy_ms = 1e-300;
+  record.exposed_comm_ms = 12345678.9;
+  record.payload_tx_bytes = std::numeric_limits<uint64_t>::max();
+  record.payload_rx_bytes = 7;
+  record.loss = 2.302585;
+  record.weights_hash = "00ff";
+  record.buckets = {{0, 10, 11, 12, -1}, {1, 20, 21, 22, 3}};
+  return record;
+}
+
+TEST(StepRecord, ComesBackAsItWas) {
+  const StepRecord record = SomeStep();
+  const std::string line = ToJson(record);
+  EXPECT_EQ(line.find('\n'), std::string::npos);
+  const auto back = StepRecordFromJson(line);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->rank, record.rank);
+  EXPECT_EQ(back->step, record.step);
+  EXPECT_EQ(back->warmup, record.warmup);
+  EXPECT_EQ(back->samples, record.samples);
+  EXPECT_EQ(back->begin_ns, record.begin_ns);
+  EXPECT_EQ(back->step_ms, record.step_ms);
+  EXPECT_EQ(back->compute_ms, record.compute_ms);
+  EXPECT_EQ(back->comm_busy_ms, record.comm_busy_ms);
+  EXPECT_EQ(back->exposed_comm_ms, record.exposed_comm_ms);
+  EXPECT_EQ(back->payload_tx_bytes, record.payload_tx_bytes);
+  EXPECT_EQ(back->payload_rx_bytes, record.payload_rx_bytes);
+  EXPECT_EQ(back->loss, record.loss);
+  EXPECT_EQ(back->weights_hash, record.weights_hash);
+  ASSERT_EQ(back->buckets.size(), 2);
+  EXPECT_EQ(back->buckets[1].bucket, 1);
+  EXPECT_EQ(back->buckets[1].ready_ns, 20);
+  EXPECT_EQ(back->buckets[1].begin_ns, 21);
+  EXPECT_EQ(back->buckets[1].end_ns, 22);
+  EXPECT_EQ(back->buckets[1].staleness, 3);
+  EXPECT_EQ(back->buckets[0].staleness, -1);
+  EXPECT_EQ(ToJson(*back), line);
+}
+
+TEST(StepRecord, LossThatIsNoNumberIsNullAndComesBackAsNaN) {
+  StepRecord record;
+  record.loss = std::numeric_limits<double>::infinity();
+  EXPECT_TRUE(nlohmann::json::parse(ToJson(record))["loss"].is_null());
+  const auto back = StepRecordFromJson(ToJson(record));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_TRUE(std::isnan(back->loss));
+}
+
+TEST(StepRecord, TakesAFewMicrosecondsToWrite) {
+  StepRecord record = SomeStep();
+  record.buckets.resize(4);
+  size_t bytes = 0;
+  constexpr int kRows = 2000;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < kRows; ++i) bytes += ToJson(record).size();
+  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+  RecordProperty("us_a_row", std::to_string(took.count() / kRows));
+  EXPECT_GT(bytes, 0);
+  EXPECT_LT(took.count() / kRows, 500) << "far above what it takes, even under a sanitizer";
+}
+
+TEST(StepRecord, ErrorsSayWhatIsWrong) {
+  EXPECT_EQ(StepRecordFromJson("{\"rank\":").status().message(), "step record: not JSON");
+  EXPECT_EQ(StepRecordFromJson("[]").status().message(), "step record: not a JSON object");
+  EXPECT_EQ(StepRecordFromJson("{\"rank\":1}").status().message(), "step record: \"step\" is missing");
+  EXPECT_EQ(StepRecordFromJson("{\"rank\":\"1\"}").status().message(),
+            "step record: \"rank\" has the wrong type");
+  std::string line = ToJson(SomeStep());
+  line.replace(line.find("\"bucket\":1,"), 11, "");
+  EXPECT_EQ(StepRecordFromJson(line).status().message(),
+            "step record: in \"buckets\": \"bucket\" is missing");
+}
+
+TEST(StepRecord, FieldsOfLaterVersionsAreIgnored) {
+  std::string line = ToJson(SomeStep());
+  line.insert(1, "\"new\":{\"x\":1},");
+  EXPECT_TRUE(StepRecordFromJson(line).ok());
+}
+
+TEST(RankResult, ComesBackAsItWas) {
+  RankResult result;
+  result.rank = 1;
+  result.world_size = 4;
+  result.strategy = "ring";
+  result.device = "a \"quoted\"\n\\name";
+  result.ops = "onednn";
+  result.backend = "native";
+  result.algorithm = "ring";
+  result.transport = "tcp";
+  result.payload = "grpc";
+  result.placement = "rank0";
+  result.parameters = 1863690;
+  result.global_batch = 512;
+  result.steps = 100;
+  result.samples = 12800;
+  result.wall_s = 1.25;
+  result.bucket_elements = {10, 20};
+  result.final_loss = 0.5;
+  result.weights_hash = "abc";
+  result.pushes = 200;
+  result.staleness_sum = 600;
+  result.staleness_max = 7;
+  result.dropped_gradients = 5;
+  result.peak_memory_mb = 99.5;
+  result.wire_tx_bytes = 123456;
+  result.computed_ms = 1.5;
+  result.update_ms = 2.5;
+  result.run_delay_ms = 0.25;
+  result.probe_ms = 0.125;
+  result.data_parallel = {2, .5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5, 6, 6.5, 7};
+  result.ddp = {{1, 2}, true, {3}, {"fc2.bias"}, .5, 1.5, 2.5, 3.5};
+  result.curve = {{1, 2, 3.5, 4.5, 5.5, 0.875}, {10, 20, 30, 40, 50, 1}};
+  const auto back = RankResultFromJson(ToJson(result));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->device, result.device);
+  EXPECT_EQ(back->bucket_elements, result.bucket_elements);
+  ASSERT_EQ(back->curve.size(), 2);
+  EXPECT_EQ(back->curve[0].test_accuracy, 0.875);
+  EXPECT_EQ(ToJson(*back), ToJson(result)) << "every field that is written is read";
+  // And every field is written: none of the values above is a default.
+  const auto json = nlohmann::json::parse(ToJson(result));
+  const auto standard = nlohmann::json::parse(ToJson(RankResult()));
+  for (const auto& [key, value] : json.items()) EXPECT_NE(value, standard[key]) << key;
+  for (const char* part : {"ddp", "data_parallel"}) {
+    for (const auto& [key, value] : json[part].items()) EXPECT_NE(value, standard[part][key]) << key;
+  }
+  EXPECT_EQ(json.size(), 31);
+}
+
+TEST(RankResult, OfAnEarlierVersionDoesNotSayWhatNobodyCountedThen) {
+  RankResult result;
+  result.computed_ms = result.probe_ms = 3;
+  auto json = nlohmann::json::parse(ToJson(result));
+  for (const char* field : {"computed_ms", "update_ms", "run_delay_ms", "probe_ms", "ddp", "data_parallel"}) {
+    json.erase(field);
+  }
+  const auto back = RankResultFromJson(json.dump());
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->computed_ms, -1);
+  EXPECT_EQ(back->data_parallel.replicas, 0);
+  json["data_parallel"] = {{"replicas", 2}};
+  EXPECT_NE(RankResultFromJson(json.dump()).status().message().find("in \"data_parallel\""),
+            std::string::npos);
+  json.erase("data_parallel");
+  json["probe_ms"] = "often";
+  EXPECT_EQ(RankResultFromJson(json.dump()).status().message(),
+            "rank result: \"probe_ms\" has the wrong type");
+  json.erase("probe_ms");
+  json.erase("steps");
+  EXPECT_FALSE(RankResultFromJson(json.dump()).ok());
+}
+
+TEST(ServerResult, ComesBackAsItWas) {
+  const ServerResult result = {.server = 1,
+                               .pushes = 6,
+                               .payload_rx_bytes = 7,
+                               .payload_tx_bytes = 8,
+                               .staleness_histogram = {1, 2, 3},
+                               .peak_memory_mb = 9.5};
+  const auto back = ServerResultFromJson(ToJson(result));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->staleness_histogram, result.staleness_histogram);
+  EXPECT_EQ(ToJson(*back), ToJson(result));
+}
+
+TEST(RankResult, TextThatIsNotUtf8DoesNotThrow) {
+  RankResult result;
+  result.device = "caf\xe9";
+  EXPECT_TRUE(RankResultFromJson(ToJson(result)).ok());
+}
+
+class FilesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = testing::TempDir() + "/psring_records_" + std::to_string(::getpid());
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string folder_;
+};
+
+TEST_F(FilesTest, ReadGivesWhatWasWritten) {
+  const std::string path = folder_ + "/file";
+  const std::string text = std::string("a\0b", 3) + std::string(100000, 'x');
+  ASSERT_TRUE(WriteFile(path, "before").ok());
+  ASSERT_TRUE(WriteFile(path, text).ok());
+  EXPECT_EQ(*ReadFile(path), text);
+  ASSERT_TRUE(WriteFile(path, "").ok());
+  EXPECT_EQ(*ReadFile(path), "");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1) << "nothing is left behind";
+}
+
+TEST_F(FilesTest, ReaderNeverSeesHalfAFile) {
+  const std::string path = folder_ + "/file";
+  ASSERT_TRUE(WriteFile(path, std::string(1 << 20, 'a')).ok());
+  std::atomic<bool> done = false;
+  std::thread writer([&] {
+    for (int i = 0; i < 50; ++i) ASSERT_TRUE(WriteFile(path, std::string(1 << 20, 'a' + i % 2)).ok());
+    done = true;
+  });
+  while (!done) {
+    const auto text = ReadFile(path);
+    ASSERT_TRUE(text.ok()) << text.status();
+    ASSERT_EQ(text->size(), 1 << 20);
+    ASSERT_EQ(text->front(), text->back());
+  }
+  writer.join();
+}
+
+TEST_F(FilesTest, ErrorsNameThePathAndTheReason) {
+  EXPECT_EQ(ReadFile(folder_ + "/none").status().message(),
+            "cannot read " + folder_ + "/none: No such file or directory");
+  EXPECT_EQ(ReadFile(folder_).status().message(), "cannot read " + folder_ + ": Is a directory");
+  EXPECT_EQ(WriteFile(folder_ + "/none/file", "x").message(),
+            "cannot write " + folder_ + "/none/file: No such file or directory");
+  ASSERT_TRUE(std::filesystem::create_directory(folder_ + "/folder"));
+  EXPECT_EQ(WriteFile(folder_ + "/folder", "x").message(),
+            "cannot write " + folder_ + "/folder: Is a directory");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1) << "nothing is left behind";
+}
+
+TEST(PeakMemory, CoversWhatIsHeld) {
+  std::vector<char> held(64 << 20, 'x');
+  EXPECT_GE(PeakMemoryMb(), 64);
+  EXPECT_LT(PeakMemoryMb(), 100000);
+  EXPECT_EQ(held.back(), 'x');
+}
+
+TEST(HashBytes, IsStableOverTimeAndMachines) {
+  // Recorded: runs of different builds are compared by it.
+  EXPECT_EQ(HashBytes("", 0), HashBytes(nullptr, 0));
+  EXPECT_EQ(HashBytes("psring", 6).size(), 16);
+  EXPECT_EQ(HashBytes("psring", 6), "2f8f3cbdaf6ac45c");
+}
+
+TEST(HashBytes, ChangesWithEveryBitAndWithTheLength) {
+  for (const size_t bytes : {1, 7, 8, 63, 64, 65, 200}) {
+    std::string data(bytes, '\0');
+    const std::string before = HashBytes(data.data(), data.size());
+    for (size_t bit = 0; bit < 8 * bytes; ++bit) {
+      data[bit / 8] = static_cast<char>(data[bit / 8] ^ (1 << bit % 8));
+      EXPECT_NE(HashBytes(data.data(), data.size()), before) << bytes << " bytes, bit " << bit;
+      data[bit / 8] = static_cast<char>(data[bit / 8] ^ (1 << bit % 8));
+    }
+    EXPECT_NE(HashBytes(data.data(), data.size() - 1), before) << "zeros at the end count";
+  }
+}
+
+TEST(HashBytes, ChangesWhenWordsSwap) {
+  std::vector<uint64_t> words(64);
+  for (size_t i = 0; i < words.size(); ++i) words[i] = i;
+  const std::string before = HashBytes(words.data(), words.size() * 8);
+  for (size_t i = 0; i < words.size(); ++i) {
+    for (size_t j = i + 1; j < words.size(); ++j) {
+      std::swap(words[i], words[j]);
+      EXPECT_NE(HashBytes(words.data(), words.size() * 8), before) << i << " " << j;
+      std::swap(words[i], words[j]);
+    }
+  }
+}
+
+TEST(HashBytes, DoesNotDependOnAlignment) {
+  std::string data(1000, '\0');
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 7);
+  for (size_t shift = 0; shift < 8; ++shift) {
+    const std::string shifted = std::string(shift, 'x') + data;
+    EXPECT_EQ(HashBytes(shifted.data() + shift, data.size()), HashBytes(data.data(), data.size()));
+  }
+}
+
+TEST(HashBytes, IsFast) {
+  const std::vector<char> data(16 << 20, 'x');
+  (void)HashBytes(data.data(), data.size());
+  const auto begin = std::chrono::steady_clock::now();
+  (void)HashBytes(data.data(), data.size());
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  RecordProperty("GB_a_second", std::to_string(static_cast<double>(data.size()) / took.count() / 1e9));
+}
+
+}  // namespace
+}  // namespace psring

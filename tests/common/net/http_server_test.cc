@@ -1,0 +1,159 @@
+// What the server says to requests, good and bad; and that nobody keeps it from ending.
+#include "common/net/http_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace psring {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+HttpReply Echo(const std::string& path) { return {.type = "text/x", .body = absl::StrCat("<", path, ">")}; }
+
+std::string Said(const std::string& request, bool this_host_only = true) {
+  const HttpAnswer answer = AnswerHttp(request, this_host_only, Echo);
+  return answer.complete ? answer.bytes : "(more)";
+}
+
+TEST(HttpMessage, AGetIsAnsweredByItsPathWithoutTheQuery) {
+  const std::string said = Said("GET /a/b?c=d HTTP/1.1\r\nHost: localhost:80\r\n\r\n");
+  EXPECT_THAT(said, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(said, HasSubstr("Content-Type: text/x\r\n"));
+  EXPECT_THAT(said, HasSubstr("Content-Length: 6\r\n"));
+  EXPECT_THAT(said, testing::EndsWith("\r\n\r\n</a/b>"));
+}
+
+TEST(HttpMessage, AHeadHasTheSameHeadersAndNoBody) {
+  const std::string said = Said("HEAD /a HTTP/1.0\r\n\r\n");
+  EXPECT_THAT(said, HasSubstr("Content-Length: 4\r\n"));
+  EXPECT_THAT(said, testing::EndsWith("\r\n\r\n"));
+}
+
+TEST(HttpMessage, HalfARequestIsWaitedFor) {
+  const std::string request = "GET / HTTP/1.1\r\nHost: [::1]:9\r\n\r\n";
+  for (size_t length = 0; length < request.size(); ++length)
+    EXPECT_EQ(Said(request.substr(0, length)), "(more)");
+  EXPECT_THAT(Said(request), HasSubstr("200"));
+}
+
+TEST(HttpMessage, WhatIsNoRequestIsRefused) {
+  EXPECT_THAT(Said("\r\n\r\n"), HasSubstr(" 400 "));
+  EXPECT_THAT(Said("GET\r\n\r\n"), HasSubstr(" 400 "));
+  EXPECT_THAT(Said("GET / FTP/1\r\n\r\n"), HasSubstr(" 400 "));
+  EXPECT_THAT(Said("GET http://x/ HTTP/1.1\r\n\r\n"), HasSubstr(" 400 "));
+  EXPECT_THAT(Said("GET / HTTP/2.0\r\n\r\n"), HasSubstr(" 505 "));
+  EXPECT_THAT(Said("POST / HTTP/1.1\r\n\r\n"), HasSubstr("Allow: GET, HEAD"));
+  EXPECT_THAT(Said(std::string("GET /\0 HTTP/1.1\r\n\r\n", 19)), HasSubstr("HTTP/1.1 "));
+  EXPECT_THAT(Said(std::string(kLargestHttpRequest, 'x')), HasSubstr(" 431 "));
+  EXPECT_THAT(Said(absl::StrCat("GET / HTTP/1.1\r\nx: ", std::string(9000, 'x'), "\r\n\r\n")),
+              HasSubstr(" 431 "));
+}
+
+TEST(HttpMessage, OnTheLoopbackOtherHostsNamesAreRefused) {
+  EXPECT_THAT(Said("GET / HTTP/1.1\r\nHOST:  evil.example\r\n\r\n"), HasSubstr(" 403 "));
+  EXPECT_THAT(Said("GET / HTTP/1.1\r\nHost: 127.0.0.1:4242\r\n\r\n"), HasSubstr(" 200 "));
+  EXPECT_THAT(Said("GET / HTTP/1.1\r\nHost: node7:4242\r\n\r\n", /*this_host_only=*/false),
+              HasSubstr(" 200 "));
+}
+
+class HttpServerTest : public testing::Test {
+ protected:
+  HttpServerTest() {
+    auto started = HttpServer::Start({}, Echo);
+    EXPECT_TRUE(started.ok()) << started.status();
+    server_ = *std::move(started);
+  }
+  FileDescriptor Connect() {
+    auto socket = ConnectTcp("127.0.0.1", server_->port(), absl::Now() + absl::Seconds(10));
+    EXPECT_TRUE(socket.ok()) << socket.status();
+    return *std::move(socket);
+  }
+  static void Send(const FileDescriptor& socket, const std::string& text) {
+    EXPECT_TRUE(WriteAll(socket.get(), text.data(), text.size(), absl::Now() + absl::Seconds(10)).ok());
+  }
+  // Until the other end has closed.
+  static std::string ReadAll(const FileDescriptor& socket) {
+    std::string text;
+    char block[4096];
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    while (absl::Now() < deadline) {
+      pollfd wait{socket.get(), POLLIN, 0};
+      poll(&wait, 1, 100);
+      const ssize_t n = recv(socket.get(), block, sizeof block, MSG_DONTWAIT);
+      if (n == 0) return text;
+      if (n > 0) text.append(block, static_cast<size_t>(n));
+      if (n < 0 && errno != EAGAIN) return text;
+    }
+    ADD_FAILURE() << "the server does not close";
+    return text;
+  }
+
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(HttpServerTest, SaysWhereItIsAndAnswersThere) {
+  EXPECT_EQ(server_->url(), absl::StrCat("http://127.0.0.1:", server_->port()));
+  const FileDescriptor socket = Connect();
+  Send(socket, "GET /x HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(ReadAll(socket), testing::EndsWith("</x>"));
+}
+
+TEST_F(HttpServerTest, ManyAreAnsweredAtOnce) {
+  std::vector<std::thread> readers;
+  for (int reader = 0; reader < 8; ++reader) {
+    readers.emplace_back([this, reader] {
+      for (int i = 0; i < 5; ++i) {
+        const FileDescriptor socket = Connect();
+        Send(socket, absl::StrCat("GET /", reader, " HTTP/1.1\r\n\r\n"));
+        EXPECT_THAT(ReadAll(socket), testing::EndsWith(absl::StrCat("</", reader, ">")));
+      }
+    });
+  }
+  for (std::thread& reader : readers) reader.join();
+}
+
+TEST_F(HttpServerTest, ALargeAnswerArrivesWhole) {
+  const std::string body(8 << 20, 'y');
+  auto large = HttpServer::Start({}, [&](const std::string&) { return HttpReply{.body = body}; });
+  ASSERT_TRUE(large.ok());
+  server_ = *std::move(large);
+  const FileDescriptor socket = Connect();
+  Send(socket, "GET / HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(ReadAll(socket).size(), body.size() + HttpBytes({.body = body}, true).size());
+}
+
+TEST_F(HttpServerTest, WhoSaysNothingOrRubbishOrGoesAwayKeepsNobodyFromAnAnswer) {
+  std::vector<FileDescriptor> silent;
+  for (int i = 0; i < 40; ++i) silent.push_back(Connect());
+  Send(silent[39], "\x16\x03\x01 no HTTP at all");
+  { const FileDescriptor gone = Connect(); }
+  const FileDescriptor socket = Connect();
+  Send(socket, "GET /x HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(ReadAll(socket), testing::EndsWith("</x>"));
+}
+
+TEST_F(HttpServerTest, EndsWithClientsInTheMiddleOfARequest) {
+  const FileDescriptor silent = Connect(), half = Connect();
+  Send(half, "GET / HT");
+  server_.reset();
+  EXPECT_EQ(ReadAll(half), "");
+}
+
+TEST_F(HttpServerTest, APortInUseIsNamed) {
+  const auto second = HttpServer::Start({.port = server_->port()}, Echo);
+  EXPECT_THAT(second.status().message(), HasSubstr(absl::StrCat(":", server_->port())));
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,57 @@
+#include "common/net/tcp_socket.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <string>
+
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+
+namespace psring {
+namespace {
+
+std::string CongestionControl(int fd) {
+  char name[16] = {};
+  socklen_t length = sizeof name;
+  EXPECT_EQ(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &length), 0);
+  return name;
+}
+
+TEST(TcpSocketTest, NothingIsPacedBetweenTwoEndsOfOneHost) {
+  const auto listener = ListenTcp("127.0.0.1");
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  const auto connected = ConnectTcp("127.0.0.1", listener->port, absl::Now() + absl::Seconds(5));
+  ASSERT_TRUE(connected.ok()) << connected.status();
+  EXPECT_EQ(CongestionControl(connected->get()), "reno");
+}
+
+TEST(TcpSocketTest, ASocketThatGoesToAnotherAddressKeepsTheSystemsChoice) {
+  const auto listener = ListenTcp("127.0.0.2");
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const std::string before = CongestionControl(socket.get());
+  sockaddr_in from = {};
+  from.sin_family = AF_INET;
+  from.sin_addr.s_addr = htonl(INADDR_LOOPBACK);  // 127.0.0.1: any other address than its peer's
+  ASSERT_EQ(bind(socket.get(), reinterpret_cast<sockaddr*>(&from), sizeof from), 0);
+  sockaddr_in to = from;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+  to.sin_port = htons(static_cast<uint16_t>(listener->port));
+  ASSERT_EQ(connect(socket.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+  ASSERT_TRUE(PrepareTcpSocket(socket.get()).ok());
+  EXPECT_EQ(CongestionControl(socket.get()), before);
+}
+
+TEST(TcpSocketTest, WhereNobodyListensTheErrorNamesTheAddress) {
+  const auto listener = ListenTcp("127.0.0.1");
+  const int port = listener->port;
+  shutdown(listener->socket.get(), SHUT_RDWR);
+  const auto connected = ConnectTcp("127.0.0.1", port, absl::Now() + absl::Seconds(5));
+  ASSERT_FALSE(connected.ok());
+  EXPECT_NE(std::string(connected.status().message()).find(std::to_string(port)), std::string::npos);
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,523 @@
+// One suite over every implementation of Ops, and the yardstick itself against its definition.
+#include "common/ops/ops.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <ostream>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/cuda/cuda_device.h"
+#include "common/ops/gradient_norm.h"
+#include "common/reduce/reduce.h"
+#include "tests/common/ops/ops_testing.h"
+
+namespace psring {
+namespace {
+
+using Floats = std::vector<float>;
+
+Span ViewOf(Floats& values) { return {values.data(), values.size()}; }
+
+Floats Random(size_t count, int seed) {
+  std::mt19937 generator(seed);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  Floats values(count);
+  for (float& value : values) value = uniform(generator);
+  return values;
+}
+
+// Rounding of float sums grows with what is added up, so the tolerance is relative to the largest value.
+void ExpectNear(const Floats& actual, const Floats& expected, float tolerance = 2e-5f) {
+  ASSERT_EQ(actual.size(), expected.size());
+  float largest = 0;
+  for (const float value : expected) largest = std::max(largest, std::abs(value));
+  for (size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_NEAR(actual[i], expected[i], tolerance * std::max(1.0f, largest)) << "element " << i;
+  }
+}
+
+using MadeOps = absl::StatusOr<std::unique_ptr<Ops>>;
+
+const Implementation kImplementations[] = {
+    {"Reference", [](Device&) -> MadeOps { return MakeReferenceOps(); }},
+    {"OneDnn", [](Device&) -> MadeOps { return MakeOneDnnOps(1); }},
+    {"OneDnnOnTwoThreads", [](Device&) -> MadeOps { return MakeOneDnnOps(2); }},
+    {"GpuInLoops",
+     [](Device& device) -> MadeOps { return MakeGpuOps(device, std::make_unique<HostMath>()); }},
+    // Two or three pictures at a time, of most shapes.
+    {"GpuInLoopsWithLittleScratch",
+     [](Device& device) -> MadeOps {
+       return MakeGpuOps(device, std::make_unique<HostMath>(), {.scratch_bytes = 20'000});
+     }},
+    {"GpuInLoopsWithALibraryOfConvolutions",
+     [](Device& device) -> MadeOps {
+       return MakeGpuOps(device, std::make_unique<HostMath>(/*convolves=*/true));
+     }},
+    {"Cuda", [](Device& device) { return MakeCudaOps(device); }, /*on_gpu=*/true},
+};
+
+// What the layers of both kinds compute, from the same random inputs.
+struct LayerResult {
+  Floats y, dx, dweight, dbias, masked_dy;
+};
+
+void ExpectNear(const LayerResult& actual, const LayerResult& expected) {
+  ExpectNear(actual.y, expected.y);
+  ExpectNear(actual.masked_dy, expected.masked_dy, 0);
+  ExpectNear(actual.dx, expected.dx);
+  ExpectNear(actual.dweight, expected.dweight);
+  ExpectNear(actual.dbias, expected.dbias);
+}
+
+// Outputs start as NaN, so that adding to them instead of writing them shows.
+template <typename Shape>
+LayerResult RunLayer(Ops& ops, const Shape& shape, Device& device, Stream& stream, bool want_dx = true,
+                     int seed = 1) {
+  const LayerSizes sizes = SizesOf(shape);
+  const auto put = [&](const Floats& values) { return OnDevice<float>(device, stream, values); };
+  const auto unwritten = [&](size_t count) { return put(Floats(count, std::nanf(""))); };
+  const OnDevice<float> x = put(Random(sizes.x, seed)), weight = put(Random(sizes.weight, seed + 1)),
+                        bias = put(Random(sizes.bias, seed + 2)), dy = put(Random(sizes.y, seed + 3)),
+                        y = unwritten(sizes.y), dx = unwritten(want_dx ? sizes.x : 0),
+                        dweight = unwritten(sizes.weight), dbias = unwritten(sizes.bias);
+  Forward(ops, shape, x.span(), weight.span(), bias.span(), y.span(), stream);
+  Backward(ops, shape, x.span(), weight.span(), y.span(), dy.span(), want_dx ? dx.span() : Span{},
+           dweight.span(), dbias.span(), stream);
+  return {y.Get(), dx.Get(), dweight.Get(), dbias.Get(), dy.Get()};
+}
+
+class OpsTest : public testing::TestWithParam<Implementation> {
+ protected:
+  ~OpsTest() override {
+    if (stream_ == nullptr) return;  // skipped
+    EXPECT_EQ(stream_->Synchronize(), absl::OkStatus());
+  }
+
+  void SetUp() override {
+    absl::StatusOr<std::unique_ptr<Device>> device =
+        GetParam().on_gpu ? MakeCudaDevice(0) : absl::StatusOr<std::unique_ptr<Device>>(MakeCpuDevice());
+    if (!device.ok()) GTEST_SKIP() << device.status().message();
+    device_ = *std::move(device);
+    stream_ = device_->NewStream(StreamKind::kCompute, "test");
+    ops_ = Make();
+  }
+
+  std::unique_ptr<Ops> Make() { return GetParam().make(*device_).value(); }
+
+  template <typename T>
+  OnDevice<T> Put(const std::vector<T>& values) {
+    return OnDevice<T>(*device_, *stream_, values);
+  }
+
+  // The definition, on the host.
+  template <typename Shape>
+  LayerResult ByDefinition(const Shape& shape) {
+    const auto cpu = MakeCpuDevice();
+    return RunLayer(*MakeReferenceOps(), shape, *cpu, *cpu->NewStream(StreamKind::kCompute, "reference"));
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Ops> ops_;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, OpsTest, testing::ValuesIn(kImplementations),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+std::vector<LinearShape> LinearShapes() {
+  std::vector<LinearShape> shapes;
+  for (const int batch : {1, 2, 7, 32}) {
+    for (const auto& [inputs, outputs] : {std::pair{1, 1}, {3, 5}, {17, 10}, {64, 128}, {785, 33}}) {
+      for (const bool relu : {false, true}) shapes.push_back({batch, inputs, outputs, relu});
+    }
+  }
+  return shapes;
+}
+
+std::vector<ConvShape> ConvShapes() {
+  std::vector<ConvShape> shapes;
+  for (const int batch : {1, 3, 8}) {
+    for (const bool relu : {false, true}) {
+      shapes.push_back({batch, 6, 6, 1, 4, 3, relu});
+      shapes.push_back({batch, 8, 5, 3, 7, 3, relu});
+      shapes.push_back({batch, 10, 10, 16, 32, 3, relu});
+      shapes.push_back({batch, 28, 28, 1, 32, 3, relu});
+      shapes.push_back({batch, 5, 5, 2, 3, 5, relu});  // a filter as large as the picture
+      shapes.push_back({batch, 4, 7, 3, 2, 1, relu});
+    }
+  }
+  shapes.push_back({6, 26, 26, 32, 64, 3, true});  // the large layer of the CNN: several groups of pictures
+  return shapes;
+}
+
+TEST_P(OpsTest, LinearLayersAgreeWithTheReference) {
+  for (const LinearShape& shape : LinearShapes()) {
+    SCOPED_TRACE(testing::Message() << "batch " << shape.batch << ", " << shape.inputs << "-" << shape.outputs
+                                    << (shape.relu ? ", relu" : ""));
+    ExpectNear(RunLayer(*ops_, shape, *device_, *stream_), ByDefinition(shape));
+  }
+}
+
+TEST_P(OpsTest, ConvolutionLayersAgreeWithTheReference) {
+  for (const ConvShape& shape : ConvShapes()) {
+    SCOPED_TRACE(testing::Message() << "batch " << shape.batch << ", " << shape.height << "x" << shape.width
+                                    << ", " << shape.in_channels << "-" << shape.out_channels << ", kernel "
+                                    << shape.kernel << (shape.relu ? ", relu" : ""));
+    ExpectNear(RunLayer(*ops_, shape, *device_, *stream_), ByDefinition(shape));
+  }
+}
+
+TEST_P(OpsTest, FirstLayersMaySkipTheGradientOfTheirInput) {
+  const LinearShape linear{4, 9, 6, true};
+  const ConvShape conv{4, 6, 6, 1, 8, 3, true};
+  const LayerResult linear_all = RunLayer(*ops_, linear, *device_, *stream_);
+  const LayerResult linear_skipped = RunLayer(*ops_, linear, *device_, *stream_, /*want_dx=*/false);
+  EXPECT_EQ(linear_skipped.dweight, linear_all.dweight);
+  EXPECT_EQ(linear_skipped.dbias, linear_all.dbias);
+  const LayerResult conv_all = RunLayer(*ops_, conv, *device_, *stream_);
+  const LayerResult conv_skipped = RunLayer(*ops_, conv, *device_, *stream_, /*want_dx=*/false);
+  EXPECT_EQ(conv_skipped.dweight, conv_all.dweight);
+  EXPECT_EQ(conv_skipped.dbias, conv_all.dbias);
+}
+
+TEST_P(OpsTest, SameInputsGiveTheSameBits) {
+  const auto other = Make();
+  const auto expect_same = [](const LayerResult& a, const LayerResult& b) {
+    EXPECT_EQ(a.y, b.y);
+    EXPECT_EQ(a.dx, b.dx);
+    EXPECT_EQ(a.dweight, b.dweight);
+    EXPECT_EQ(a.dbias, b.dbias);
+  };
+  const LinearShape linear{32, 200, 300, true};
+  const ConvShape conv{6, 14, 14, 16, 32, 3, true};
+  const LayerResult linear_first = RunLayer(*ops_, linear, *device_, *stream_);
+  const LayerResult conv_first = RunLayer(*ops_, conv, *device_, *stream_);
+  for (int i = 0; i < 3; ++i) {
+    expect_same(RunLayer(*ops_, linear, *device_, *stream_), linear_first);
+    expect_same(RunLayer(*other, linear, *device_, *stream_), linear_first);
+    expect_same(RunLayer(*ops_, conv, *device_, *stream_), conv_first);
+    expect_same(RunLayer(*other, conv, *device_, *stream_), conv_first);
+  }
+}
+
+TEST_P(OpsTest, RanksAsThreadsDoNotDisturbEachOther) {
+  const LinearShape linear{16, 100, 50, true};
+  const ConvShape conv{4, 10, 10, 8, 16, 3, true};
+  constexpr int kRanks = 4;
+  std::vector<LayerResult> linears(kRanks), convs(kRanks);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ranks.emplace_back([&, rank] {
+      const auto ops = Make();
+      const auto stream = device_->NewStream(StreamKind::kBackground, "rank");
+      for (int i = 0; i < 3; ++i) {
+        linears[rank] = RunLayer(*ops, linear, *device_, *stream, true, rank);
+        convs[rank] = RunLayer(*ops, conv, *device_, *stream, true, rank);
+      }
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(linears[rank].dweight, RunLayer(*ops_, linear, *device_, *stream_, true, rank).dweight);
+    EXPECT_EQ(convs[rank].dweight, RunLayer(*ops_, conv, *device_, *stream_, true, rank).dweight);
+  }
+}
+
+TEST_P(OpsTest, MaxPoolTakesTheFirstOfTheHighest) {
+  // Two channels of one 2 x 4 picture.
+  const auto x = Put<float>({1, 9, 5, 9, 0, 0, 0, -1,  //
+                             4, 9, 2, 9, 0, 0, 3, -2});
+  const auto y = Put(Floats(4));
+  const auto argmax = Put(std::vector<uint8_t>(4));
+  const PoolShape shape{1, 2, 4, 2};
+  ops_->MaxPoolForward(shape, x.span(), y.span(), argmax.data(), *stream_);
+  EXPECT_EQ(y.Get(), (Floats{5, 9, 3, 0}));
+  EXPECT_EQ(argmax.Get(), (std::vector<uint8_t>{1, 0, 3, 0}));
+  const auto dy = Put<float>({10, 20, 30, 40}), dx = Put(Floats(16, std::nanf("")));
+  ops_->MaxPoolBackward(shape, dy.span(), argmax.data(), dx.span(), *stream_);
+  EXPECT_EQ(dx.Get(), (Floats{0, 20, 10, 0, 0, 40, 0, 0,  //
+                              0, 0, 0, 0, 0, 0, 30, 0}));
+}
+
+TEST_P(OpsTest, MaxPoolSendsEachGradientToItsWinner) {
+  for (const PoolShape& shape : {PoolShape{1, 2, 2, 1}, PoolShape{3, 4, 6, 5}, PoolShape{2, 8, 4, 64}}) {
+    const size_t count = size_t(shape.batch) * shape.height * shape.width * shape.channels;
+    const Floats x = Random(count, 1);
+    const auto x_there = Put(x), y_there = Put(Floats(count / 4)),
+               dx_there = Put(Floats(count, std::nanf("")));
+    const auto argmax = Put(std::vector<uint8_t>(count / 4));
+    ops_->MaxPoolForward(shape, x_there.span(), y_there.span(), argmax.data(), *stream_);
+    // With the outputs as gradients, an input's gradient is the input itself where it won.
+    ops_->MaxPoolBackward(shape, y_there.span(), argmax.data(), dx_there.span(), *stream_);
+    const Floats y = y_there.Get(), dx = dx_there.Get();
+    size_t i = 0;
+    for (int n = 0; n < shape.batch; ++n) {
+      for (int h = 0; h < shape.height; ++h) {
+        for (int w = 0; w < shape.width; ++w) {
+          for (int c = 0; c < shape.channels; ++c, ++i) {
+            const size_t pooled =
+                ((size_t(n) * (shape.height / 2) + h / 2) * (shape.width / 2) + w / 2) * shape.channels + c;
+            EXPECT_LE(x[i], y[pooled]);
+            EXPECT_EQ(dx[i], x[i] == y[pooled] ? x[i] : 0);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(OpsTest, CrossEntropyOfEqualLogitsIsTheLogarithmOfTheClasses) {
+  const auto logits = Put(Floats(2 * 10, 3.0f)), gradient = Put(Floats(20));
+  const auto labels = Put<uint8_t>({0, 7});
+  const auto loss = Put<double>({1});
+  const auto correct = Put<int64_t>({5});
+  ops_->SoftmaxCrossEntropy(2, 10, logits.span(), labels.data(), gradient.span(), loss.data(), correct.data(),
+                            *stream_);
+  EXPECT_NEAR(loss.Get()[0], 1 + 2 * std::log(10.0), 1e-5);  // added to what stood there
+  EXPECT_EQ(correct.Get()[0], 6);                            // class 0 is the first of the highest
+  const Floats d = gradient.Get();
+  for (int i = 0; i < 20; ++i) EXPECT_NEAR(d[i], i == 0 || i == 17 ? -0.9 : 0.1, 1e-6);
+}
+
+TEST_P(OpsTest, CrossEntropyStandsLargeLogitsAndMayOverwriteThem) {
+  const auto logits = Put<float>({1000, 0, -1000});
+  const auto label = Put<uint8_t>({1});
+  const auto loss = Put<double>({0});
+  const auto correct = Put<int64_t>({0});
+  ops_->SoftmaxCrossEntropy(1, 3, logits.span(), label.data(), logits.span(), loss.data(), correct.data(),
+                            *stream_);
+  EXPECT_NEAR(loss.Get()[0], 1000, 1e-3);
+  EXPECT_EQ(correct.Get()[0], 0);
+  EXPECT_EQ(logits.Get(), (Floats{1, -1, 0}));
+  ops_->SoftmaxCrossEntropy(1, 3, logits.span(), label.data(), Span{}, loss.data(), correct.data(),
+                            *stream_);  // no gradient wanted
+  EXPECT_EQ(logits.Get(), (Floats{1, -1, 0}));
+}
+
+// More samples than parts that they are added up in, and counts that do not divide.
+TEST_P(OpsTest, CrossEntropyAddsUpTheSamplesOfABatch) {
+  for (const int batch : {1, 3, 63, 64, 65, 1000}) {
+    const Floats values = Random(size_t(batch) * 7, batch);
+    std::vector<uint8_t> labels(batch);
+    for (int i = 0; i < batch; ++i) labels[i] = i % 7;
+    double expected = 0;
+    int64_t expected_right = 0;
+    for (int i = 0; i < batch; ++i) {
+      double sum = 0;
+      const float* const z = values.data() + i * 7;
+      for (int c = 0; c < 7; ++c) sum += std::exp(double{z[c]});
+      expected += std::log(sum) - z[labels[i]];
+      expected_right += std::max_element(z, z + 7) - z == labels[i];
+    }
+    const auto logits = Put(values);
+    const auto there = Put(labels);
+    const auto loss = Put<double>({0});
+    const auto correct = Put<int64_t>({0});
+    ops_->SoftmaxCrossEntropy(batch, 7, logits.span(), there.data(), Span{}, loss.data(), correct.data(),
+                              *stream_);
+    EXPECT_NEAR(loss.Get()[0], expected, 1e-6 * batch + 1e-5) << batch;
+    EXPECT_EQ(correct.Get()[0], expected_right) << batch;
+  }
+}
+
+TEST_P(OpsTest, AddAdds) {
+  for (const size_t count : {0, 1, 3, 16, 1001}) {
+    const Floats a = Random(count, 1), b = Random(count, 2);
+    Floats expected(count);
+    for (size_t i = 0; i < count; ++i) expected[i] = a[i] + b[i];
+    const auto to = Put(a), from = Put(b);
+    ops_->Add(to.span(), from.span(), *stream_);
+    EXPECT_EQ(to.Get(), expected);
+  }
+}
+
+// As what is handed over from an address that is aligned only as floats are, or not like the others.
+TEST_P(OpsTest, AddAndUpdatesTakeAnySliceOfMemory) {
+  const size_t count = 1000;
+  const Floats a = Random(count, 1), b = Random(count, 2);
+  const float rate = .5f;
+  for (const size_t a_at : {0, 1, 2, 3, 4}) {
+    for (const size_t b_at : {0, 1, 3}) {
+      for (const size_t length : {0, 1, 2, 3, 4, 5, 9, 900}) {
+        SCOPED_TRACE(testing::Message() << length << " elements from " << a_at << " and " << b_at);
+        Floats sum = a, updated = a;
+        for (size_t i = 0; i < length; ++i) {
+          sum[a_at + i] += b[b_at + i];
+          elementwise::Sgd(1, rate, updated[a_at + i], b[b_at + i]);
+        }
+        const auto to = Put(a), weights = Put(a), from = Put(b);
+        ops_->Add(to.span().Slice(a_at, length), from.span().Slice(b_at, length), *stream_);
+        ops_->Apply(SgdStep{1, rate}, weights.span().Slice(a_at, length), from.span().Slice(b_at, length),
+                    *stream_);
+        EXPECT_EQ(to.Get(), sum);
+        EXPECT_EQ(weights.Get(), updated);
+      }
+    }
+  }
+}
+
+TEST_P(OpsTest, SixteenBitsAreConvertedAndAddedByTheirValue) {
+  for (const DType type : {DType::kBFloat16, DType::kFloat16}) {
+    for (const size_t count : {0, 1, 7, 5000}) {
+      const Floats values = Random(count, 1), start = Random(count, 2);
+      std::vector<uint16_t> bits(count);
+      cpu::Convert(DType::kFloat32, values.data(), type, bits.data(), count);
+      Floats rounded(count), sum = start;
+      cpu::Convert(type, bits.data(), DType::kFloat32, rounded.data(), count);
+      for (size_t i = 0; i < count; ++i) sum[i] += rounded[i];
+      const auto from = Put(values), back = Put(Floats(count)), to = Put(start);
+      const auto half = Put(std::vector<uint16_t>(count));
+      const Span half_span{half.data(), count, type};
+      ops_->Convert(from.span(), half_span, *stream_);
+      ops_->Convert(half_span, back.span(), *stream_);
+      ops_->Add(to.span(), half_span, *stream_);
+      EXPECT_EQ(half.Get(), bits);
+      EXPECT_EQ(back.Get(), rounded);
+      EXPECT_EQ(to.Get(), sum);
+    }
+  }
+}
+
+TEST_P(OpsTest, WhatIsNotFiniteIsFoundInEveryType) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const DType type : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    for (const float bad : {1.0f, infinity, -infinity, std::nanf("")}) {
+      for (const size_t at : {0, 4095, 4096, 5000}) {
+        Floats values = Random(5001, 1);
+        values[at] = bad;
+        std::vector<std::byte> bytes(values.size() * SizeOf(type));
+        cpu::Convert(DType::kFloat32, values.data(), type, bytes.data(), values.size());
+        const auto there = Put(bytes);
+        const auto found = Put<uint32_t>({0});
+        ops_->FindNotFinite({there.data(), values.size(), type}, found.data(), *stream_);
+        EXPECT_EQ(found.Get()[0], bad == 1 ? 0u : 1u) << bad << " at " << at;
+      }
+    }
+  }
+}
+
+TEST_P(OpsTest, SquaresAreAddedToWhatStoodThere) {
+  for (const size_t count : {0, 1, 63, 64, 65, 16383, 16384, 16385, 100'003}) {
+    const Floats values = Random(count, 3);
+    const auto there = Put(values);
+    const auto sum = Put<double>({2});
+    ops_->AddSquares(there.span(), sum.data(), *stream_);
+    const double expected = SumOfSquares(values.data(), count);
+    EXPECT_NEAR(sum.Get()[0], 2 + expected, 1e-12 * (1 + expected)) << count;
+  }
+}
+
+// The same bits, whoever computes: servers and workers may stand on different devices.
+TEST_P(OpsTest, OptimizerStepsHaveTheBitsOfTheDefinition) {
+  const auto cpu = MakeCpuDevice();
+  const auto cpu_stream = cpu->NewStream(StreamKind::kCompute, "reference");
+  const auto reference = MakeReferenceOps();
+  for (const size_t count : {1, 1000, 4099}) {
+    const Floats weights = Random(count, 1), gradient = Random(count, 2), first = Random(count, 3);
+    Floats second = Random(count, 4);
+    for (float& value : second) value = std::abs(value);
+    const auto step = [&](Ops& ops, Device& device, Stream& stream, int kind) {
+      const OnDevice<float> w(device, stream, weights), g(device, stream, gradient), a(device, stream, first),
+          b(device, stream, second);
+      if (kind == 0) ops.Apply(SgdStep{1.0f / 3, .05f}, w.span(), g.span(), stream);
+      if (kind == 1) ops.Apply(MomentumStep{1.0f / 3, .05f, .9f}, w.span(), g.span(), a.span(), stream);
+      if (kind == 2) {
+        ops.Apply(AdamStep{1.0f / 3, .001f, .9f, .999f, 1e-8f, .19f, .002f}, w.span(), g.span(), a.span(),
+                  b.span(), stream);
+      }
+      return std::vector{w.Get(), a.Get(), b.Get()};
+    };
+    for (int kind = 0; kind < 3; ++kind) {
+      EXPECT_EQ(step(*ops_, *device_, *stream_, kind), step(*reference, *cpu, *cpu_stream, kind));
+    }
+  }
+}
+
+// Derivatives of f at `at`, by central differences.
+Floats Slopes(Floats at, const std::function<double(Floats&)>& f) {
+  constexpr float kStep = 1e-2f;
+  Floats slopes(at.size());
+  for (size_t i = 0; i < at.size(); ++i) {
+    const float before = at[i];
+    at[i] = before + kStep;
+    const double above = f(at);
+    at[i] = before - kStep;
+    slopes[i] = static_cast<float>((above - f(at)) / (2 * kStep));
+    at[i] = before;
+  }
+  return slopes;
+}
+
+// The layer's gradients against the slopes of sum(y * dy): exact up to rounding, since layers are linear in
+// each argument. Without relu, whose kinks finite differences stumble over; the mask has tests of its own.
+template <typename Shape>
+void ExpectGradientsAreSlopes(Ops& ops, const Shape& shape, Stream& stream) {
+  const LayerSizes sizes = SizesOf(shape);
+  Floats x = Random(sizes.x, 1), weight = Random(sizes.weight, 2), bias = Random(sizes.bias, 3);
+  const auto device = MakeCpuDevice();
+  const LayerResult result = RunLayer(ops, shape, *device, stream);
+  const auto value = [&](Floats& x, Floats& weight, Floats& bias) {
+    Floats y(sizes.y);
+    Forward(ops, shape, ViewOf(x), ViewOf(weight), ViewOf(bias), ViewOf(y), stream);
+    double sum = 0;
+    for (size_t i = 0; i < y.size(); ++i) sum += double{y[i]} * result.masked_dy[i];
+    return sum;
+  };
+  ExpectNear(result.dx, Slopes(x, [&](Floats& v) { return value(v, weight, bias); }), 1e-3f);
+  ExpectNear(result.dweight, Slopes(weight, [&](Floats& v) { return value(x, v, bias); }), 1e-3f);
+  ExpectNear(result.dbias, Slopes(bias, [&](Floats& v) { return value(x, weight, v); }), 1e-3f);
+}
+
+class ReferenceTest : public testing::Test {
+ protected:
+  std::unique_ptr<Device> device_ = MakeCpuDevice();
+  std::unique_ptr<Stream> stream_ = device_->NewStream(StreamKind::kCompute, "test");
+  std::unique_ptr<Ops> ops_ = MakeReferenceOps();
+};
+
+TEST_F(ReferenceTest, LinearGradientsAreSlopes) {
+  ExpectGradientsAreSlopes(*ops_, LinearShape{3, 5, 4, false}, *stream_);
+}
+
+TEST_F(ReferenceTest, ConvolutionGradientsAreSlopes) {
+  ExpectGradientsAreSlopes(*ops_, ConvShape{2, 5, 4, 2, 3, 3, false}, *stream_);
+}
+
+TEST_F(ReferenceTest, CrossEntropyGradientIsItsSlope) {
+  const uint8_t labels[] = {2, 0, 4};
+  Floats logits = Random(15, 1), gradient(15);
+  const auto loss_of = [&](Floats& values, Span gradient) {
+    double loss = 0;
+    int64_t correct = 0;
+    ops_->SoftmaxCrossEntropy(3, 5, ViewOf(values), labels, gradient, &loss, &correct, *stream_);
+    return loss;
+  };
+  loss_of(logits, ViewOf(gradient));
+  ExpectNear(gradient, Slopes(logits, [&](Floats& v) { return loss_of(v, Span{}); }), 1e-3f);
+}
+
+TEST_F(ReferenceTest, ReluPassesGradientsOnlyWhereItsOutputIsPositive) {
+  Floats x = {1, -1}, weight = {2, 3, -4, 1}, bias = {0, 1}, y(2);  // w x + b: -1 and -4
+  const LinearShape shape{1, 2, 2, true};
+  bias[0] = 2;  // now 1 and -4
+  ops_->LinearForward(shape, ViewOf(x), ViewOf(weight), ViewOf(bias), ViewOf(y), *stream_);
+  EXPECT_EQ(y, (Floats{1, 0}));
+  Floats dy = {5, 7}, dx(2), dweight(4), dbias(2);
+  ops_->LinearBackward(shape, ViewOf(x), ViewOf(weight), ViewOf(y), ViewOf(dy), ViewOf(dx), ViewOf(dweight),
+                       ViewOf(dbias), *stream_);
+  EXPECT_EQ(dy, (Floats{5, 0}));
+  EXPECT_EQ(dx, (Floats{10, 15}));
+  EXPECT_EQ(dweight, (Floats{5, -5, 0, 0}));
+  EXPECT_EQ(dbias, (Floats{5, 0}));
+}
+
+}  // namespace
+}  // namespace psring

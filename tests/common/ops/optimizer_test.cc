@@ -1,0 +1,220 @@
+#include "common/ops/optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+namespace psring {
+namespace {
+
+using Floats = std::vector<float>;
+
+const OptimizerKind kKinds[] = {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdam};
+
+Span SpanOf(Floats& values) { return {values.data(), values.size()}; }
+
+Floats RandomValues(size_t count, int seed) {
+  std::mt19937 generator(seed);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  Floats values(count);
+  for (float& value : values) value = uniform(generator);
+  return values;
+}
+
+TEST(OptimizerNameTest, NamesAndKindsCorrespond) {
+  for (const OptimizerKind kind : kKinds) EXPECT_EQ(ParseOptimizer(OptimizerName(kind)).value(), kind);
+  const auto unknown = ParseOptimizer("adagrad");
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_NE(unknown.status().message().find("sgd, momentum, adam"), std::string::npos);
+}
+
+TEST(LearningRateTest, ConstantIsTheScaledBase) {
+  const LrSchedule schedule{.base = 0.1, .scale = 4};
+  EXPECT_DOUBLE_EQ(LearningRate(schedule, 0), 0.4);
+  EXPECT_DOUBLE_EQ(LearningRate(schedule, 1'000'000), 0.4);
+}
+
+TEST(LearningRateTest, WarmUpClimbsFromTheUnscaledBase) {
+  const LrSchedule schedule{.base = 0.1, .scale = 4, .warmup_samples = 1000};
+  EXPECT_DOUBLE_EQ(LearningRate(schedule, 0), 0.1);
+  EXPECT_DOUBLE_EQ(LearningRate(schedule, 500), 0.25);
+  EXPECT_DOUBLE_EQ(LearningRate(schedule, 1000), 0.4);
+}
+
+TEST(LearningRateTest, LinearDecayFallsFromTheEndOfWarmUpToZero) {
+  const LrSchedule schedule{
+      .decay = LrDecay::kLinear, .base = 0.1, .scale = 2, .warmup_samples = 100, .total_samples = 1100};
+  EXPECT_DOUBLE_EQ(LearningRate(schedule, 100), 0.2);
+  EXPECT_DOUBLE_EQ(LearningRate(schedule, 600), 0.1);
+  EXPECT_GT(LearningRate(schedule, 1099), 0);
+  EXPECT_DOUBLE_EQ(LearningRate(schedule, 1100), 0);
+  EXPECT_DOUBLE_EQ(LearningRate(schedule, 5000), 0);
+}
+
+TEST(LearningRateTest, WarmUpLongerThanTheRunNeverFalls) {
+  const LrSchedule schedule{
+      .decay = LrDecay::kLinear, .base = 0.1, .scale = 3, .warmup_samples = 100, .total_samples = 50};
+  EXPECT_DOUBLE_EQ(LearningRate(schedule, 50), 0.2);
+  EXPECT_DOUBLE_EQ(LearningRate(schedule, 100), 0);
+}
+
+class OptimizerTest : public testing::TestWithParam<OptimizerKind> {
+ protected:
+  Optimizer Make(size_t count) { return Optimizer::Create({.kind = GetParam()}, *device_, count).value(); }
+
+  // `updates` updates of all weights, cut into slices at `cuts`; the weights and slots that result. `shift`
+  // moves the weights and gradients off their alignment.
+  Floats Train(size_t count, const std::vector<size_t>& cuts, Ops& ops, size_t shift = 0) {
+    const Optimizer optimizer = Make(count);
+    Floats weights = RandomValues(count + shift, 1);
+    std::copy_n(RandomValues(count, 1).begin(), count, weights.begin() + shift);
+    for (int update = 1; update <= 3; ++update) {
+      Floats gradient = RandomValues(count, 10 + update);
+      gradient.insert(gradient.begin(), shift, 0);
+      size_t first = 0;
+      for (size_t i = 0; i <= cuts.size(); ++i) {
+        const size_t end = i < cuts.size() ? cuts[i] : count;
+        optimizer.Apply(first, SpanOf(weights).Slice(shift + first, end - first),
+                        ConstSpan(SpanOf(gradient)).Slice(shift + first, end - first), 128, 0.05, update, ops,
+                        *stream_);
+        first = end;
+      }
+    }
+    EXPECT_EQ(stream_->Synchronize(), absl::OkStatus());
+    Floats state(weights.begin() + shift, weights.end());
+    for (const Span slot : optimizer.slots()) {
+      state.insert(state.end(), slot.floats(), slot.floats() + slot.count);
+    }
+    return state;
+  }
+
+  std::unique_ptr<Device> device_ = MakeCpuDevice();
+  std::unique_ptr<Stream> stream_ = device_->NewStream(StreamKind::kCompute, "test");
+};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, OptimizerTest, testing::ValuesIn(kKinds),
+                         [](const auto& info) { return OptimizerName(info.param); });
+
+TEST_P(OptimizerTest, BitsDoNotDependOnHowTheRangeIsCutOrAligned) {
+  constexpr size_t kCount = 1003;
+  const auto ops = MakeOneDnnOps(1);
+  const Floats whole = Train(kCount, {}, *ops);
+  std::vector<size_t> every;
+  for (size_t i = 1; i < kCount; ++i) every.push_back(i);
+  // One element at a time: what a scalar loop computes, without vectors.
+  EXPECT_EQ(Train(kCount, every, *ops), whole);
+  EXPECT_EQ(Train(kCount, {1, 2, 18, 500, 999}, *ops), whole);
+  for (const size_t shift : {1, 3, 7, 15}) EXPECT_EQ(Train(kCount, {17, 333}, *ops, shift), whole);
+}
+
+// As a plain processor computes it, one rounded operation after the other; `volatile` keeps the compiler of
+// this test from fusing a product with the sum behind it.
+TEST_P(OptimizerTest, EveryOperationIsRoundedOnItsOwn) {
+  constexpr size_t kCount = 200;
+  Floats w = RandomValues(kCount, 1), m(kCount), v(kCount);
+  for (int t = 1; t <= 3; ++t) {
+    const Floats gradient = RandomValues(kCount, 10 + t);
+    const double beta1 = 0.9f, beta2 = 0.999f;
+    const float rate = 0.05f / static_cast<float>(1 - std::pow(beta1, t));
+    const float root_correction = 1 / std::sqrt(static_cast<float>(1 - std::pow(beta2, t)));
+    for (size_t i = 0; i < kCount; ++i) {
+      volatile float a, b, change;
+      volatile float g = gradient[i] * (1.0f / 128);
+      if (GetParam() == OptimizerKind::kSgd) {
+        change = 0.05f * g;
+      } else if (GetParam() == OptimizerKind::kMomentum) {
+        a = 0.9f * m[i];
+        m[i] = a + g;
+        change = 0.05f * m[i];
+      } else {
+        a = 0.9f * m[i];
+        b = (1 - 0.9f) * g;
+        m[i] = a + b;
+        a = 0.999f * v[i];
+        b = g * g;
+        b = (1 - 0.999f) * b;
+        v[i] = a + b;
+        a = std::sqrt(v[i]) * root_correction;
+        a = a + 1e-8f;
+        b = rate * m[i];
+        change = b / a;
+      }
+      w[i] = w[i] - change;
+    }
+  }
+  Floats state = Train(kCount, {}, *MakeOneDnnOps(1));
+  state.resize(kCount);
+  EXPECT_EQ(state, w);
+}
+
+TEST_P(OptimizerTest, AllCpuOpsComputeTheSameBits) {
+  EXPECT_EQ(Train(501, {100}, *MakeReferenceOps()), Train(501, {400}, *MakeOneDnnOps(1)));
+}
+
+// The textbook's formulas in double precision.
+TEST_P(OptimizerTest, FollowsItsFormula) {
+  constexpr size_t kCount = 50;
+  const Floats start = RandomValues(kCount, 1);
+  std::vector<double> w(start.begin(), start.end()), m(kCount), v(kCount);
+  for (int t = 1; t <= 3; ++t) {
+    const Floats gradient = RandomValues(kCount, 10 + t);
+    for (size_t i = 0; i < kCount; ++i) {
+      const double g = gradient[i] / 128.0;
+      switch (GetParam()) {
+        case OptimizerKind::kSgd:
+          w[i] -= 0.05 * g;
+          break;
+        case OptimizerKind::kMomentum:
+          m[i] = 0.9 * m[i] + g;
+          w[i] -= 0.05 * m[i];
+          break;
+        case OptimizerKind::kAdam:
+          m[i] = 0.9 * m[i] + 0.1 * g;
+          v[i] = 0.999 * v[i] + 0.001 * g * g;
+          w[i] -=
+              0.05 * (m[i] / (1 - std::pow(0.9, t))) / (std::sqrt(v[i] / (1 - std::pow(0.999, t))) + 1e-8);
+          break;
+      }
+    }
+  }
+  const Floats state = Train(kCount, {}, *MakeOneDnnOps(1));
+  for (size_t i = 0; i < kCount; ++i) EXPECT_NEAR(state[i], w[i], 1e-5) << i;
+}
+
+TEST_P(OptimizerTest, LeavesWhatIsOutsideTheSliceAlone) {
+  const Optimizer optimizer = Make(10);
+  Floats weights(4, 1), gradient(4, 128);
+  const auto ops = MakeOneDnnOps(1);
+  optimizer.Apply(3, SpanOf(weights), SpanOf(gradient), 128, 0.5, 1, *ops, *stream_);
+  for (const float weight : weights) EXPECT_LT(weight, 1);
+  for (const Span slot : optimizer.slots()) {
+    for (size_t i = 0; i < 10; ++i) EXPECT_EQ(slot.floats()[i] != 0, i >= 3 && i < 7) << i;
+  }
+}
+
+TEST(OptimizerSlotsTest, EachKindKeepsWhatItNeeds) {
+  const auto device = MakeCpuDevice();
+  const auto slots = [&](OptimizerKind kind) {
+    return Optimizer::Create({.kind = kind}, *device, 7).value().slots().size();
+  };
+  EXPECT_EQ(slots(OptimizerKind::kSgd), 0);
+  EXPECT_EQ(slots(OptimizerKind::kMomentum), 1);
+  EXPECT_EQ(slots(OptimizerKind::kAdam), 2);
+}
+
+TEST(AdamTest, TheFirstStepHasTheLengthOfTheLearningRate) {
+  const auto device = MakeCpuDevice();
+  const auto stream = device->NewStream(StreamKind::kCompute, "test");
+  const auto ops = MakeOneDnnOps(1);
+  const Optimizer optimizer = Optimizer::Create({.kind = OptimizerKind::kAdam}, *device, 3).value();
+  Floats weights(3, 1), gradient = {300, -0.02f, 5};
+  optimizer.Apply(0, SpanOf(weights), SpanOf(gradient), 1, 0.001, 1, *ops, *stream);
+  EXPECT_NEAR(weights[0], 0.999, 1e-6);
+  EXPECT_NEAR(weights[1], 1.001, 1e-6);
+  EXPECT_NEAR(weights[2], 0.999, 1e-6);
+}
+
+}  // namespace
+}  // namespace psring

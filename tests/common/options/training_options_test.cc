@@ -1,0 +1,401 @@
+#include "common/options/training_options.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+#include "common/base/command_line.h"
+
+namespace psring {
+namespace {
+
+// All fields as text: what makes two options differ.
+std::string Dump(const TrainingOptions& o) {
+  std::ostringstream out;
+  out.precision(17);
+  out << o.strategy << '|' << o.model << '|' << o.data << '|' << o.data_dir << '|' << o.device << '|'
+      << o.threads << '|' << o.steps << '|' << o.samples << '|' << o.epochs << '|' << o.warmup_steps << '|'
+      << o.batch << '|' << o.micro_batches << '|' << o.optimizer << '|' << o.lr << '|' << o.momentum << '|'
+      << o.schedule << '|' << o.warmup_epochs << '|' << o.linear_scaling << '|' << o.bucket_mb << '|'
+      << o.seed << '|' << o.eval_every << '|' << o.evaluate << '|' << o.check_replicas << '|' << o.ps_schedule
+      << '|' << o.backend << '|' << o.fabric << '|' << o.payload << '|' << o.server_placement << '|'
+      << o.deterministic << '|' << o.oversubscribe << '|' << o.timeout_s << '|' << o.servers << '|'
+      << o.clip_norm << '|' << o.staleness_lr << '|' << o.wire << '|' << o.workload << '|'
+      << o.compute_speedup << '|' << o.validation << '|' << o.score << '|' << o.align_steps << '|'
+      << o.straggler << '|' << o.jitter_ms << '|' << o.clock << '|' << o.compute_ms << '|' << o.network_ms
+      << '|' << o.serve_ms << '|' << o.on_worker_loss << '|' << o.worker_timeout_s << '|'
+      << o.reject_nonfinite << '|' << o.checkpoint_dir << '|' << o.checkpoint_every << '|'
+      << o.checkpoint_keep << '|' << o.resume << '|' << o.max_restarts << '|' << o.staging_mb << '|'
+      << o.accumulate << '|' << o.drop_last << '|' << o.replicas << '|' << o.precision << '|'
+      << o.ranks_per_process << '|' << o.width << '|' << o.cuda_graph;
+  return out.str();
+}
+
+struct Field {
+  const char* flag;
+  std::function<void(TrainingOptions&)> change;
+};
+
+// Every field, set to something else than its default.
+const std::vector<Field>& Fields() {
+  static const auto* fields = new std::vector<Field>{
+      {"--strategy", [](auto& o) { o.strategy = "ps-async"; }},
+      {"--payload", [](auto& o) { o.payload = "grpc"; }},
+      {"--model", [](auto& o) { o.model = "cnn"; }},
+      {"--cuda_graph", [](auto& o) { o.cuda_graph = true; }},
+      {"--width", [](auto& o) { o.width = 8192; }},
+      {"--data", [](auto& o) { o.data = "synthetic"; }},
+      {"--data_dir", [](auto& o) { o.data_dir = "/a dir/with=signs,and--dashes"; }},
+      {"--device", [](auto& o) { o.device = "cuda:3"; }},
+      {"--threads", [](auto& o) { o.threads = 2; }},
+      {"--ranks_per_process", [](auto& o) { o.ranks_per_process = 4; }},
+      {"--steps", [](auto& o) { o.steps = int64_t{1} << 40; }},
+      {"--samples", [](auto& o) { o.samples = 60000; }},
+      {"--epochs", [](auto& o) { o.epochs = 0.1; }},
+      {"--warmup_steps", [](auto& o) { o.warmup_steps = 5; }},
+      {"--batch", [](auto& o) { o.batch = 1; }},
+      {"--micro_batches", [](auto& o) { o.micro_batches = 4; }},
+      {"--replicas", [](auto& o) { o.replicas = 3; }},
+      {"--precision", [](auto& o) { o.precision = "bfloat16"; }},
+      {"--accumulate", [](auto& o) { o.accumulate = 3; }},
+      {"--drop_last", [](auto& o) { o.drop_last = "false"; }},
+      {"--optimizer", [](auto& o) { o.optimizer = "adam"; }},
+      {"--lr", [](auto& o) { o.lr = 1.0 / 3; }},
+      {"--momentum", [](auto& o) { o.momentum = 0; }},
+      {"--schedule", [](auto& o) { o.schedule = "linear"; }},
+      {"--warmup_epochs", [](auto& o) { o.warmup_epochs = 1e-7; }},
+      {"--linear_scaling", [](auto& o) { o.linear_scaling = true; }},
+      {"--bucket_mb", [](auto& o) { o.bucket_mb = 0.25; }},
+      {"--seed", [](auto& o) { o.seed = std::numeric_limits<uint64_t>::max(); }},
+      {"--eval_every", [](auto& o) { o.eval_every = 50; }},
+      {"--no_eval", [](auto& o) { o.evaluate = false; }},
+      {"--check_replicas", [](auto& o) { o.check_replicas = true; }},
+      {"--backend", [](auto& o) { o.backend = "mpi"; }},
+      {"--fabric", [](auto& o) { o.fabric = "shm"; }},
+      {"--ps_schedule", [](auto& o) { o.ps_schedule = "serial"; }},
+      {"--server_placement", [](auto& o) { o.server_placement = "dedicated"; }},
+      {"--servers", [](auto& o) { o.servers = 3; }},
+      {"--clip_norm", [](auto& o) { o.clip_norm = 0.1; }},
+      {"--staleness_lr", [](auto& o) { o.staleness_lr = "inverse"; }},
+      {"--wire", [](auto& o) { o.wire = "bfloat16"; }},
+      {"--workload", [](auto& o) { o.workload = "vgg16"; }},
+      {"--compute_speedup", [](auto& o) { o.compute_speedup = 2.5; }},
+      {"--validation", [](auto& o) { o.validation = 5000; }},
+      {"--score", [](auto& o) { o.score = "validation"; }},
+      {"--align_steps", [](auto& o) { o.align_steps = true; }},
+      {"--straggler", [](auto& o) { o.straggler = "1:3,2:1.5"; }},
+      {"--jitter_ms", [](auto& o) { o.jitter_ms = "lognormal:20:0.5"; }},
+      {"--clock", [](auto& o) { o.clock = "virtual"; }},
+      {"--compute_ms", [](auto& o) { o.compute_ms = "6"; }},
+      {"--network_ms", [](auto& o) { o.network_ms = "exp:2"; }},
+      {"--serve_ms", [](auto& o) { o.serve_ms = "1.5"; }},
+      {"--deterministic", [](auto& o) { o.deterministic = true; }},
+      {"--oversubscribe", [](auto& o) { o.oversubscribe = true; }},
+      {"--on_worker_loss", [](auto& o) { o.on_worker_loss = "continue"; }},
+      {"--worker_timeout", [](auto& o) { o.worker_timeout_s = 0.5; }},
+      {"--reject_nonfinite", [](auto& o) { o.reject_nonfinite = "false"; }},
+      {"--staging_mb", [](auto& o) { o.staging_mb = 12; }},
+      {"--checkpoint_dir", [](auto& o) { o.checkpoint_dir = "/a/place"; }},
+      {"--checkpoint_every", [](auto& o) { o.checkpoint_every = 50; }},
+      {"--checkpoint_keep", [](auto& o) { o.checkpoint_keep = 5; }},
+      {"--resume", [](auto& o) { o.resume = "latest"; }},
+      {"--max_restarts", [](auto& o) { o.max_restarts = 3; }},
+      {"--timeout", [](auto& o) { o.timeout_s = 2.5; }},
+  };
+  return *fields;
+}
+
+ParseOutcome ParseInto(TrainingOptions& options, const std::vector<std::string>& arguments) {
+  CLI::App app("", "trainer");
+  AddTrainingFlags(app, options);
+  return Parse(app, arguments);
+}
+
+std::string ParseError(const std::vector<std::string>& arguments) {
+  TrainingOptions options;
+  return ParseInto(options, arguments).text;
+}
+
+std::string ValidationError(const std::function<void(TrainingOptions&)>& change) {
+  TrainingOptions options;
+  change(options);
+  return std::string(ValidateTrainingOptions(options).message());
+}
+
+TEST(ServerReturns, OnlyWhereThereIsOneAndItsWorkersCanGoBackTogether) {
+  TrainingOptions options;
+  EXPECT_FALSE(ServerReturns(options, 1));
+  options.max_restarts = 1;
+  EXPECT_TRUE(ServerReturns(options, 1));
+  EXPECT_FALSE(ServerReturns(options, 0));
+  EXPECT_TRUE(ServerReturns(options, 2));
+  options.strategy = "ps-backup:1";
+  EXPECT_TRUE(ServerReturns(options, 1));
+  EXPECT_FALSE(ServerReturns(options, 2));
+  options.strategy = "ps-sync";
+  options.align_steps = true;
+  EXPECT_FALSE(ServerReturns(options, 1));
+}
+
+TEST(ValidateTrainingOptions, OneProcessForAllWorkersCarriesNoRanks) {
+  TrainingOptions options;
+  options.ranks_per_process = 2;
+  EXPECT_TRUE(ValidateTrainingOptions(options).ok());
+  options.clock = "virtual";
+  EXPECT_EQ(ValidateTrainingOptions(options).message(),
+            "--ranks_per_process with --clock virtual, which is one process for all workers: leave one of "
+            "them out");
+}
+
+TEST(CheckRecovery, NamesWhatDoesNotGoTogether) {
+  const auto error = [](const std::function<void(TrainingOptions&)>& change, int servers) {
+    TrainingOptions options;
+    change(options);
+    return std::string(CheckRecovery(options, servers).message());
+  };
+  for (const auto& [flag, change] :
+       std::vector<std::pair<std::string, std::function<void(TrainingOptions&)>>>{
+           {"--max_restarts", [](auto& o) { o.max_restarts = 1; }},
+           {"--checkpoint_every", [](auto& o) { o.checkpoint_every = 5; }},
+           {"--checkpoint_dir", [](auto& o) { o.checkpoint_dir = "a"; }},
+           {"--resume", [](auto& o) { o.resume = "a"; }},
+           {"--on_worker_loss continue", [](auto& o) { o.on_worker_loss = "continue"; }}}) {
+    EXPECT_EQ(error(change, 1), "");
+    const auto simulated = [&](auto& o) { change(o), o.clock = "virtual"; };
+    EXPECT_EQ(error(simulated, 1).find(flag + " with --clock virtual"), 0);
+  }
+  const auto continues = [](auto& o) { o.on_worker_loss = "continue"; };
+  EXPECT_EQ(error(continues, 2), "");
+  const auto spares = [](auto& o) { o.on_worker_loss = "continue", o.strategy = "ps-backup:1"; };
+  EXPECT_EQ(error(spares, 1), "");
+  EXPECT_NE(error(spares, 2).find("several servers of ps-backup"), std::string::npos);
+  const auto aligned = [](auto& o) { o.on_worker_loss = "continue", o.align_steps = true; };
+  EXPECT_NE(error(aligned, 1).find("--align_steps"), std::string::npos);
+  const auto spare = [](auto& o) {
+    o.on_worker_loss = "continue", o.strategy = "ps-backup:1", o.checkpoint_every = 5;
+  };
+  EXPECT_NE(error(spare, 1).find("ps-backup"), std::string::npos);
+  const auto replayed = [](auto& o) { o.workload = "vgg16", o.resume = "a"; };
+  EXPECT_NE(error(replayed, 1).find("trains nothing"), std::string::npos);
+  const auto clipped = [](auto& o) { o.on_worker_loss = "continue", o.clip_norm = 1; };
+  EXPECT_NE(error(clipped, 1).find("--clip_norm"), std::string::npos);
+  EXPECT_EQ(error([](auto& o) { o.on_worker_loss = "stop"; }, 2), "");
+}
+
+TEST(ServerFlagGiven, IsNamedAndCanBeLeftOut) {
+  EXPECT_EQ(ServerFlagGiven(TrainingOptions()), nullptr);
+  for (const auto& [flag, change] :
+       std::vector<std::pair<std::string, std::function<void(TrainingOptions&)>>>{
+           {"--servers", [](auto& o) { o.servers = 2; }},
+           {"--server_placement", [](auto& o) { o.server_placement = "colocated"; }},
+           {"--ps_schedule", [](auto& o) { o.ps_schedule = "serial"; }},
+           {"--payload", [](auto& o) { o.payload = "shm"; }},
+           {"--on_worker_loss continue", [](auto& o) { o.on_worker_loss = "continue"; }},
+           {"--worker_timeout", [](auto& o) { o.worker_timeout_s = 3; }},
+           {"--reject_nonfinite", [](auto& o) { o.reject_nonfinite = "false"; }},
+           {"--staging_mb", [](auto& o) { o.staging_mb = 7; }}}) {
+    TrainingOptions options;
+    change(options);
+    ASSERT_NE(ServerFlagGiven(options), nullptr) << flag;
+    EXPECT_EQ(ServerFlagGiven(options), flag);
+    LeaveServersOut(options);
+    EXPECT_EQ(Dump(options), Dump(TrainingOptions())) << flag;
+  }
+  TrainingOptions stops;  // as the other strategies do anyway
+  stops.on_worker_loss = "stop";
+  EXPECT_EQ(ServerFlagGiven(stops), nullptr);
+}
+
+TEST(TrainingArguments, DefaultsAreLeftOut) { EXPECT_TRUE(TrainingArguments(TrainingOptions()).empty()); }
+
+TEST(TrainingArguments, EveryFieldComesBackByItself) {
+  for (const Field& field : Fields()) {
+    TrainingOptions options;
+    field.change(options);
+    EXPECT_NE(Dump(options), Dump(TrainingOptions())) << field.flag;
+    const std::vector<std::string> arguments = TrainingArguments(options);
+    ASSERT_EQ(arguments.size(), 1) << field.flag;
+    EXPECT_EQ(std::vector<std::string>(absl::StrSplit(arguments[0], '='))[0], field.flag);
+    TrainingOptions back;
+    const ParseOutcome outcome = ParseInto(back, arguments);
+    EXPECT_TRUE(outcome.proceed) << outcome.text;
+    EXPECT_EQ(Dump(back), Dump(options)) << field.flag;
+  }
+}
+
+TEST(TrainingArguments, AllFieldsComeBackTogether) {
+  TrainingOptions options;
+  for (const Field& field : Fields()) field.change(options);
+  EXPECT_EQ(TrainingArguments(options).size(), Fields().size());
+  TrainingOptions back;
+  EXPECT_TRUE(ParseInto(back, TrainingArguments(options)).proceed);
+  EXPECT_EQ(Dump(back), Dump(options));
+}
+
+TEST(TrainingOptionsOf, IsTheInverseOfTrainingArguments) {
+  TrainingOptions options;
+  for (const Field& field : Fields()) field.change(options);
+  const auto back = TrainingOptionsOf(TrainingArguments(options));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(Dump(*back), Dump(options));
+  EXPECT_EQ(Dump(TrainingOptionsOf({}).value()), Dump(TrainingOptions()));
+}
+
+TEST(TrainingOptionsOf, RefusesWhatIsNoTrainingFlagInOneLine) {
+  const std::vector<std::vector<std::string>> wrong = {{"--record=x"},
+                                                       {"--help"},
+                                                       {"word"},
+                                                       {""},
+                                                       {"--lr"},
+                                                       {"--lr=abc"},
+                                                       {"--lr=1", "--lr=2"},
+                                                       {"--cuda_graph=abc"},
+                                                       {"--config=x"},
+                                                       {"--no_eval=1e99"},
+                                                       {"--seed=18446744073709551616"},
+                                                       {"two\nlines"}};
+  for (const std::vector<std::string>& arguments : wrong) {
+    const absl::Status status = TrainingOptionsOf(arguments).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << arguments.front();
+    EXPECT_FALSE(status.message().empty()) << arguments.front();
+    EXPECT_FALSE(absl::StrContains(status.message(), '\n')) << status;
+  }
+}
+
+TEST(TrainingFlags, AreAllInTheTableOfThisTest) {
+  CLI::App app;
+  TrainingOptions options;
+  AddTrainingFlags(app, options);
+  const size_t help = 1;
+  EXPECT_EQ(app.get_options().size() - help, Fields().size());
+}
+
+TEST(TrainingFlags, HelpTellsGroupsAndDefaults) {
+  TrainingOptions options;
+  const std::string help = ParseInto(options, {"--help"}).text;
+  for (const Field& field : Fields()) EXPECT_TRUE(absl::StrContains(help, field.flag)) << field.flag;
+  EXPECT_TRUE(absl::StrContains(help, "One step:")) << help;
+  EXPECT_TRUE(absl::StrContains(help, "(default 128)")) << help;
+  EXPECT_FALSE(absl::StrContains(help, "(default -1)")) << "that stands for: not given";
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(help, '\n'))) {
+    EXPECT_LE(line.size(), 100) << line;
+  }
+}
+
+TEST(TrainingFlags, SkippedOnesAreLeftToTheCaller) {
+  CLI::App app("", "psring");
+  TrainingOptions options;
+  AddTrainingFlags(app, options, {"--batch", "--seed"});
+  std::vector<int> batches;
+  app.add_option("--batch", batches, "A sweep")->delimiter(',');
+  EXPECT_TRUE(Parse(app, {"--batch", "32,64"}).proceed);
+  EXPECT_EQ(batches, (std::vector<int>{32, 64}));
+  EXPECT_EQ(options.batch, TrainingOptions().batch);
+  EXPECT_EQ(Parse(app, {"--seeds", "1"}).text, "psring: unknown flag --seeds\n");
+}
+
+TEST(TrainingFlags, BadValuesAreRefusedWithTheirFlag) {
+  const std::map<std::string, std::string> errors = {
+      {"--batch=0", "--batch: 0 is too small; the least is 1"},
+      {"--batch=abc", "--batch: 'abc' is not a number"},
+      {"--batch=3000000000", "--batch: 3000000000 is too large; the most is 2147483647"},
+      {"--steps=0", "--steps: 0 is too small; the least is 1"},
+      {"--steps=-5", "--steps: -5 is too small; the least is 1"},
+      {"--samples=60k", "--samples: '60k' is not a number"},
+      {"--epochs=0", "--epochs: 0 is too small; it must be above 0"},
+      {"--lr=0", "--lr: 0 is too small; it must be above 0"},
+      {"--lr=inf", "--lr: 'inf' is not a number"},
+      {"--momentum=1", "--momentum: 1 is too large; it must be below 1"},
+      {"--momentum=-0.1", "--momentum: -0.1 is too small; it must be at least 0"},
+      {"--bucket_mb=0", "--bucket_mb: 0 is too small; it must be above 0"},
+      {"--timeout=0", "--timeout: 0 is too small; it must be above 0"},
+      {"--seed=-1", "--seed: -1 is too small; the least is 0"},
+      {"--seed=18446744073709551616",
+       "--seed: 18446744073709551616 is too large; the most is 18446744073709551615"},
+      {"--optimizer=sdg", "--optimizer: 'sdg' is not one of sgd, momentum, adam; did you mean sgd?"},
+      {"--schedule=liner", "--schedule: 'liner' is not one of constant, linear; did you mean linear?"},
+      {"--ps_schedule=seriel",
+       "--ps_schedule: 'seriel' is not one of serial, pipelined; did you mean serial?"},
+      {"--server_placement=rank1",
+       "--server_placement: 'rank1' is not one of rank0, dedicated, colocated; did you mean rank0?"},
+      {"--data=fashion_mnist",
+       "--data: 'fashion_mnist' is not one of fashion-mnist, mnist, synthetic; did you mean fashion-mnist?"},
+      {"--device=gpu", "--device: 'gpu' is none of auto, cpu, cuda, cuda:I; did you mean cpu?"},
+      {"--device=cuda:x", "--device: 'cuda:x' names no GPU: 'x' is not a number"},
+      {"--strategy=", "--strategy: it is empty"},
+      {"--no_evil", "unknown flag --no_evil; did you mean --no_eval?"},
+  };
+  for (const auto& [argument, error] : errors) {
+    EXPECT_EQ(ParseError({argument}), "trainer: " + error + "\n") << argument;
+  }
+}
+
+TEST(ValidateTrainingOptions, DefaultsAreFine) {
+  EXPECT_TRUE(ValidateTrainingOptions(TrainingOptions()).ok());
+}
+
+TEST(ValidateTrainingOptions, ChecksFieldsAsTheirFlagsDo) {
+  EXPECT_EQ(ValidationError([](auto& o) { o.batch = 0; }), "--batch: 0 is too small; the least is 1");
+  EXPECT_EQ(ValidationError([](auto& o) { o.lr = -1; }), "--lr: -1 is too small; it must be above 0");
+  EXPECT_EQ(ValidationError([](auto& o) { o.momentum = -0.5; }),
+            "--momentum: -0.5 is too small; it must be at least 0");
+  EXPECT_EQ(ValidationError([](auto& o) { o.lr = std::numeric_limits<double>::quiet_NaN(); }),
+            "--lr: 'nan' is not a number");
+  EXPECT_EQ(ValidationError([](auto& o) { o.optimizer = "adm"; }),
+            "--optimizer: 'adm' is not one of sgd, momentum, adam; did you mean adam?");
+}
+
+TEST(ValidateTrainingOptions, OneBudgetAtMost) {
+  EXPECT_EQ(ValidationError([](auto& o) { o.steps = o.samples = 5; }),
+            "--steps and --samples each say how long to train; give one of them");
+  EXPECT_EQ(ValidationError([](auto& o) {
+              o.steps = 5;
+              o.samples = 5;
+              o.epochs = 1;
+            }),
+            "--steps, --samples and --epochs each say how long to train; give one of them");
+  EXPECT_EQ(ValidationError([](auto& o) { o.epochs = 3; }), "");
+}
+
+TEST(PayloadOf, IsThatOfTheFabricUnlessItIsGiven) {
+  const auto payload = [](const char* fabric, const char* given) {
+    TrainingOptions options;
+    options.fabric = fabric;
+    options.payload = given;
+    return PayloadOf(options);
+  };
+  EXPECT_EQ(payload("auto", "auto"), "auto");
+  EXPECT_EQ(payload("tcp", "auto"), "grpc");
+  EXPECT_EQ(payload("shm", "auto"), "shm");
+  EXPECT_EQ(payload("tcp", "shm"), "shm");
+  EXPECT_EQ(payload("auto", "grpc"), "grpc");
+}
+
+TEST(ValidateTrainingOptions, MicroBatchesAreForSingle) {
+  EXPECT_EQ(ValidationError([](auto& o) { o.micro_batches = 4; }), "");
+  EXPECT_EQ(ValidationError([](auto& o) {
+              o.micro_batches = 4;
+              o.strategy = "ring";
+            }),
+            "--micro_batches is for --strategy single; leave it out for ring");
+}
+
+TEST(ValidateTrainingOptions, ContradictionsAreRefused) {
+  EXPECT_EQ(ValidationError([](auto& o) {
+              o.evaluate = false;
+              o.eval_every = 5;
+            }),
+            "--eval_every and --no_eval contradict each other; give one of them");
+  EXPECT_EQ(ValidationError([](auto& o) {
+              o.optimizer = "sgd";
+              o.momentum = 0.9;
+            }),
+            "--momentum 0.9 does nothing with --optimizer sgd; leave it out or choose momentum");
+}
+
+}  // namespace
+}  // namespace psring

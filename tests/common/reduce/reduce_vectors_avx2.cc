@@ -1,0 +1,10 @@
+// Stands in for reduce_vectors_x86.cc, so that the AVX2 kernels are tested where AVX-512 would be chosen too.
+#include "common/reduce/reduce_vectors.h"
+
+namespace psring::cpu {
+
+const VectorKernels* BestVectorKernels() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") ? &kAvx2Kernels : nullptr;
+}
+
+}  // namespace psring::cpu

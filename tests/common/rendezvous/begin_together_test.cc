@@ -1,0 +1,74 @@
+#include "common/rendezvous/begin_together.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <thread>
+
+#include "common/measure/trace.h"
+#include "tests/ring_worker/fake_rendezvous.h"
+
+namespace psring {
+namespace {
+
+struct Passage {
+  int64_t arrived_ns = 0, left_ns = 0;
+  absl::Status status;
+};
+
+std::vector<Passage> PassThrough(int ranks, const std::function<std::string(int rank)>& clock) {
+  auto store = std::make_shared<FakeStore>();
+  std::vector<Passage> passages(static_cast<size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      FakeRendezvous rendezvous(store, rank, ranks);
+      Passage& mine = passages[static_cast<size_t>(rank)];
+      mine.arrived_ns = MonotonicNanos();
+      mine.status = BeginTogether(rendezvous, clock(rank));
+      mine.left_ns = MonotonicNanos();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return passages;
+}
+
+int64_t LastArrival(const std::vector<Passage>& passages) {
+  int64_t last = 0;
+  for (const Passage& passage : passages) last = std::max(last, passage.arrived_ns);
+  return last;
+}
+
+TEST(BeginTogether, WithOneClockNobodyLeavesBeforeTheMomentThatAllKnow) {
+  for (const int ranks : {1, 2, 5}) {
+    const std::vector<Passage> passages = PassThrough(ranks, [](int) { return ThisClock(); });
+    for (const Passage& passage : passages) {
+      EXPECT_TRUE(passage.status.ok()) << passage.status;
+      // A while behind the last one's arrival, in which its word reaches the others.
+      EXPECT_GE(passage.left_ns, LastArrival(passages) + 1'000'000) << ranks;
+    }
+  }
+}
+
+TEST(BeginTogether, WithSeveralClocksItIsABarrier) {
+  const std::vector<Passage> passages =
+      PassThrough(3, [](int rank) { return rank == 2 ? std::string("another") : ThisClock(); });
+  for (const Passage& passage : passages) {
+    EXPECT_TRUE(passage.status.ok()) << passage.status;
+    EXPECT_GE(passage.left_ns, LastArrival(passages));
+  }
+}
+
+TEST(BeginTogether, HandsOnTheErrorOfWhoIsMissing) {
+  FakeRendezvous rendezvous(std::make_shared<FakeStore>(), 0, 2, absl::Milliseconds(20));
+  EXPECT_EQ(BeginTogether(rendezvous).code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST(ThisClock, IsTheSameForAllOfThisHost) {
+  EXPECT_FALSE(ThisClock().empty());
+  EXPECT_EQ(ThisClock(), ThisClock());
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,187 @@
+#include "common/rendezvous/launched_as.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <map>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/rendezvous/own_address.h"
+#include "common/rendezvous/rendezvous.h"
+
+namespace psring {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+GetEnv Environment(Variables variables) {
+  return [variables](const char* name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+const Variables kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "3"},       {"OMPI_COMM_WORLD_SIZE", "4"},
+                            {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                            {"PMIX_NAMESPACE", "4711"},          {"SLURM_PROCID", "0"}};
+const Variables kHydra = {
+    {"PMI_RANK", "2"}, {"PMI_SIZE", "5"}, {"MPI_LOCALRANKID", "2"}, {"MPI_LOCALNRANKS", "5"}};
+const Variables kSrun = {{"SLURM_PROCID", "5"},
+                         {"SLURM_STEP_NUM_TASKS", "6"},
+                         {"SLURM_LOCALID", "1"},
+                         {"SLURM_NODEID", "2"},
+                         {"SLURM_STEP_TASKS_PER_NODE", "2(x3)"},
+                         {"SLURM_STEP_NODELIST", "node[03-04,7]"},
+                         {"SLURM_JOB_ID", "12345"},
+                         {"SLURM_STEP_ID", "2"}};
+
+Variables With(Variables variables, const Variables& more) {
+  for (const auto& [name, value] : more) variables[name] = value;
+  return variables;
+}
+
+TEST(LaunchedAs, ReadsEveryLaunchersNumbers) {
+  for (const auto& [variables, launcher, rank, size, local_rank, local_size] :
+       {std::tuple{kOpenMpi, "mpirun", 3, 4, 1, 4},
+        {kHydra, "mpiexec", 2, 5, 2, 5},
+        {kSrun, "srun", 5, 6, 1, 2},
+        {With(kSrun, {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "1"}}), "torchrun", 0, 2, 0,
+         1}}) {
+    SCOPED_TRACE(launcher);
+    EXPECT_TRUE(IsStartedAsARank(Environment(variables)));
+    const auto as = ReadLauncher("env://", Environment(variables));
+    ASSERT_TRUE(as.ok()) << as.status();
+    EXPECT_EQ(as->launcher, launcher);
+    EXPECT_EQ(as->rank, rank);
+    EXPECT_EQ(as->world_size, size);
+    EXPECT_EQ(as->local_rank, local_rank);
+    EXPECT_EQ(as->local_world_size, local_size);
+  }
+}
+
+TEST(LaunchedAs, ABatchScriptOfSlurmIsNoRank) {
+  EXPECT_FALSE(IsStartedAsARank(Environment({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}})));
+  EXPECT_FALSE(IsStartedAsARank(Environment({})));
+  EXPECT_FALSE(IsStartedAsARank(Environment({{"RANK", ""}, {"WORLD_SIZE", ""}})));
+}
+
+TEST(LaunchedAs, ForgetsWhoStartedIt) {
+  for (const auto* variables : {&kOpenMpi, &kHydra, &kSrun}) {
+    for (const auto& [name, value] : *variables) setenv(name.c_str(), value.c_str(), 1);
+  }
+  EXPECT_TRUE(IsStartedAsARank(ProcessEnvironment()));
+  ForgetLauncher();
+  EXPECT_FALSE(IsStartedAsARank(ProcessEnvironment()));
+  for (const auto* variables : {&kOpenMpi, &kHydra, &kSrun}) {
+    for (const auto& [name, value] : *variables) unsetenv(name.c_str());
+  }
+}
+
+TEST(LaunchedAs, ReadsSlurmsCompactLists) {
+  for (const auto& [list, host] : {std::pair{"node1", "node1"},
+                                   {"node1,node2", "node1"},
+                                   {"node[03-04,7],gpu1", "node03"},
+                                   {"rack[1-2]n[10,12]-ib,x", "rack1n10-ib"},
+                                   {"", ""},
+                                   {"node[03", ""}}) {
+    EXPECT_EQ(FirstHost(list), host) << list;
+  }
+  for (const auto& [list, index, tasks] : {std::tuple{"2(x3),1", 0, 2},
+                                           {"2(x3),1", 2, 2},
+                                           {"2(x3),1", 3, 1},
+                                           {"2(x3),1", 4, 0},
+                                           {"4", 0, 4},
+                                           {"", 0, 0},
+                                           {"x", 0, 0}}) {
+    EXPECT_EQ(TasksOnNode(list, index), tasks) << list << " " << index;
+  }
+}
+
+TEST(ParseRendezvous, RanksOfOneHostMeetInAFileOfTheirJob) {
+  const auto own = [](const std::string& job) { return absl::StrCat("/tmp/psring-", geteuid(), "-", job); };
+  EXPECT_EQ(ParseRendezvous("env://", Environment(kOpenMpi))->file, own("mpirun-4711"));
+  EXPECT_EQ(ParseRendezvous("env://", Environment(kHydra))->file,
+            own(absl::StrCat("mpiexec-child-of-", getppid())));
+  const Variables one_host = With(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", "6"}, {"SLURM_NODEID", "0"}});
+  EXPECT_EQ(ParseRendezvous("env://", Environment(one_host))->file, own("slurm-12345.2"));
+}
+
+TEST(ParseRendezvous, OverSeveralHostsSrunSaysWhereRank0IsAndMpirunIsAskedTo) {
+  const auto slurm = ParseRendezvous("env://", Environment(kSrun));
+  ASSERT_TRUE(slurm.ok()) << slurm.status();
+  EXPECT_EQ(slurm->host, "node03");
+  EXPECT_GE(slurm->port, 12'000);
+  EXPECT_LT(slurm->port, 32'000);
+  const auto other = ParseRendezvous("env://", Environment(With(kSrun, {{"SLURM_STEP_ID", "3"}})));
+  EXPECT_NE(other->port, slurm->port);
+
+  const Variables spread = With(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+  const auto refused = ParseRendezvous("env://", Environment(spread));
+  EXPECT_TRUE(absl::StrContains(refused.status().message(), "mpirun -x MASTER_ADDR=HOST"))
+      << refused.status();
+  const auto told =
+      ParseRendezvous("env://", Environment(With(spread, {{"MASTER_ADDR", "h"}, {"MASTER_PORT", "5"}})));
+  ASSERT_TRUE(told.ok()) << told.status();
+  EXPECT_EQ(told->host, "h");
+}
+
+TEST(ParseRendezvous, WhoShareAHostDoNotLeaveItToMeet) {
+  const Variables torchrun = {{"RANK", "1"},
+                              {"WORLD_SIZE", "2"},
+                              {"LOCAL_WORLD_SIZE", "2"},
+                              {"MASTER_ADDR", "me"},
+                              {"MASTER_PORT", "5"}};
+  EXPECT_EQ(ParseRendezvous("env://", Environment(torchrun))->host, "127.0.0.1");
+  EXPECT_EQ(ParseRendezvous("env://", Environment(With(torchrun, {{"PSRING_STORE_HOSTED", "1"}})))->host,
+            "me");
+  EXPECT_EQ(ParseRendezvous("env://", Environment(With(torchrun, {{"LOCAL_WORLD_SIZE", "1"}})))->host, "me");
+}
+
+TEST(ParseRendezvous, ReadsAFile) {
+  const Variables ranks = {{"RANK", "1"}, {"WORLD_SIZE", "2"}};
+  const auto options = ParseRendezvous("file:///shared/meet", Environment(ranks));
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->file, "/shared/meet");
+  EXPECT_EQ(SpecOf(*options), "file:///shared/meet");
+  EXPECT_FALSE(ParseRendezvous("file://", Environment(ranks)).ok());
+}
+
+// What a process listens on.
+
+RendezvousOptions Meeting(int world_size, int local_world_size, const std::string& host) {
+  RendezvousOptions meeting;
+  meeting.world_size = world_size;
+  meeting.local_world_size = local_world_size;
+  meeting.host = host;
+  return meeting;
+}
+
+TEST(OwnAddress, IsTheLoopbackWhereAllRanksAreOnOneHost) {
+  EXPECT_EQ(OwnAddress({}, Meeting(4, 4, "203.0.113.1")).value_or(""), "127.0.0.1");
+  EXPECT_EQ(OwnAddress({}, Meeting(1, 0, "203.0.113.1")).value_or(""), "127.0.0.1");
+  EXPECT_EQ(OwnAddress({}, Meeting(4, 0, "localhost")).value_or(""), "127.0.0.1");
+}
+
+TEST(OwnAddress, IsWhatIsAskedFor) {
+  EXPECT_EQ(OwnAddress({.interface = "lo"}, Meeting(4, 2, "203.0.113.1")).value_or(""), "127.0.0.1");
+  EXPECT_EQ(OwnAddress({.bind = "127.0.0.2"}, Meeting(4, 4, "")).value_or(""), "127.0.0.2");
+  const absl::Status unknown = OwnAddress({.interface = "eth9"}, Meeting(4, 4, "")).status();
+  EXPECT_TRUE(absl::StrContains(unknown.message(), "--interface eth9")) << unknown;
+  EXPECT_TRUE(absl::StrContains(unknown.message(), "lo (127.0.0.1)")) << unknown;
+  const absl::Status foreign = OwnAddress({.bind = "203.0.113.1"}, Meeting(4, 4, "")).status();
+  EXPECT_TRUE(absl::StrContains(foreign.message(), "must be an address of this machine")) << foreign;
+  EXPECT_FALSE(OwnAddress({.bind = "127.0.0.1", .interface = "lo"}, Meeting(4, 4, "")).ok());
+}
+
+TEST(StoreAddress, IsOneOfOursAndNeverAllOfThem) {
+  EXPECT_EQ(StoreAddress("", "localhost").value_or(""), "localhost");
+  EXPECT_EQ(StoreAddress("127.0.0.9", "203.0.113.1").value_or(""), "127.0.0.9");
+  const absl::Status foreign = StoreAddress("", "203.0.113.1").status();
+  EXPECT_TRUE(absl::StrContains(foreign.message(), "203.0.113.1, which is no address of this machine"))
+      << foreign;
+  EXPECT_FALSE(StoreAddress("", "no-such-host.invalid").ok());
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,320 @@
+#include "common/rendezvous/rendezvous_store.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "common/rendezvous/rendezvous.h"
+
+namespace psring {
+namespace {
+
+constexpr absl::Duration kLong = absl::Seconds(20);
+constexpr absl::Duration kShort = absl::Milliseconds(100);
+
+int64_t JoinAs(RendezvousStore& store, int rank, int world_size) {
+  const auto member =
+      store.Join({.rank = rank, .world_size = world_size, .name = "host:" + std::to_string(100 + rank)});
+  EXPECT_TRUE(member.ok()) << member.status();
+  return member.value_or(-1);
+}
+
+void OnStoreRanks(int ranks, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(body, rank);
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(RendezvousStore, ExchangeHandsEveryRankAllValuesInRankOrder) {
+  for (const int ranks : {1, 2, 3, 4, 8}) {
+    RendezvousStore store;
+    std::vector<int64_t> members;
+    for (int rank = 0; rank < ranks; ++rank) members.push_back(JoinAs(store, rank, ranks));
+    OnStoreRanks(ranks, [&](int rank) {
+      const auto values = store.Exchange(members[rank], "x", std::to_string(rank), kLong);
+      ASSERT_TRUE(values.ok()) << values.status();
+      ASSERT_EQ(values->size(), ranks);
+      for (int other = 0; other < ranks; ++other) EXPECT_EQ((*values)[other], std::to_string(other));
+    });
+  }
+}
+
+TEST(RendezvousStore, NameCanBeUsedAgainWithoutMixingRounds) {
+  constexpr int kRanks = 4;
+  RendezvousStore store;
+  std::vector<int64_t> members;
+  for (int rank = 0; rank < kRanks; ++rank) members.push_back(JoinAs(store, rank, kRanks));
+  OnStoreRanks(kRanks, [&](int rank) {
+    for (int round = 0; round < 200; ++round) {
+      const auto values = store.Exchange(members[rank], "x", std::to_string(round), kLong);
+      ASSERT_TRUE(values.ok()) << values.status();
+      for (const std::string& value : *values) ASSERT_EQ(value, std::to_string(round));
+    }
+  });
+}
+
+TEST(RendezvousStore, DeadlineNamesTheMissingRanksAndThoseThatNeverJoined) {
+  RendezvousStore store;
+  const int64_t zero = JoinAs(store, 0, 4), one = JoinAs(store, 1, 4);
+  JoinAs(store, 2, 4);
+  absl::Status first, second;
+  OnStoreRanks(2, [&](int rank) {
+    (rank == 0 ? first : second) =
+        store.Exchange(rank == 0 ? zero : one, "start", "", rank == 0 ? kShort : kLong).status();
+  });
+  EXPECT_EQ(first.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(first.message(), "waited 0.1 s for ranks 2 and 3 at exchange 'start'; rank 3 never joined");
+  EXPECT_EQ(second, first) << "all who wait leave together";
+}
+
+TEST(RendezvousStore, FailedExchangeStaysFailed) {
+  RendezvousStore store;
+  const int64_t zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
+  EXPECT_FALSE(store.Exchange(zero, "x", "", absl::ZeroDuration()).ok());
+  const absl::Status late = store.Exchange(one, "x", "", kLong).status();
+  EXPECT_EQ(late.message(), "waited 0 s for rank 1 at exchange 'x'");
+}
+
+TEST(RendezvousStore, LossOfARankEndsTheWaitsForIt) {
+  RendezvousStore store;
+  const int64_t zero = JoinAs(store, 0, 3), one = JoinAs(store, 1, 3);
+  const absl::Time begin = absl::Now();
+  absl::Status exchange, get;
+  std::thread waits([&] { exchange = store.Exchange(zero, "x", "", kLong).status(); });
+  std::thread gets([&] { get = store.Get("key", "the server's address", kLong).status(); });
+  absl::SleepFor(absl::Milliseconds(20));
+  store.Lose(one);
+  waits.join();
+  gets.join();
+  EXPECT_LT(absl::Now() - begin, kLong / 2);
+  EXPECT_EQ(exchange.message(), "rank 1 (host:101) has died while others waited for it at exchange 'x'");
+  EXPECT_EQ(get.message(), "rank 1 (host:101) has died while others waited for the server's address");
+}
+
+TEST(RendezvousStore, LossOfARankThatHasGivenItsValueDoesNotEndTheExchange) {
+  RendezvousStore store;
+  const int64_t zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
+  std::thread gone([&] { (void)store.Exchange(one, "x", "from 1", kLong); });
+  absl::SleepFor(absl::Milliseconds(20));
+  store.Lose(one);
+  const auto values = store.Exchange(zero, "x", "from 0", kLong);
+  gone.join();
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->at(1), "from 1");
+}
+
+TEST(RendezvousStore, LeavingEndsExchangesThatNeedTheRankButNoGet) {
+  RendezvousStore store;
+  const int64_t zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
+  store.Leave(one);
+  store.Lose(one);  // its connection ends, too
+  EXPECT_EQ(store.Exchange(zero, "x", "", kLong).status().message(),
+            "rank 1 (host:101) has left while others waited for it at exchange 'x'");
+  EXPECT_EQ(store.Get("key", "a value", kShort).status().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST(RendezvousStore, TakenRankIsRefusedWithItsOwner) {
+  RendezvousStore store;
+  const int64_t one = JoinAs(store, 1, 2);
+  const Participant twin = {.rank = 1, .world_size = 2, .name = "other:7"};
+  EXPECT_EQ(
+      store.Join(twin).status().message(),
+      "other:7 says that it is rank 1, which is taken by host:101; give every process a rank of its own");
+  store.Lose(one);
+  EXPECT_EQ(
+      store.Join(twin).status().message(),
+      "other:7 says that it is rank 1, which is taken by host:101, which has ended; start all ranks anew");
+}
+
+TEST(RendezvousStore, DifferingWorldSizeIsRefused) {
+  RendezvousStore store;
+  JoinAs(store, 0, 2);
+  EXPECT_EQ(store.Join({.rank = 1, .world_size = 3, .name = "b:2"}).status().message(),
+            "the world size of rank 1 (b:2) is 3, that of rank 0 (host:100) is 2");
+  EXPECT_EQ(store.Join({.rank = 2, .world_size = 2, .name = "b:2"}).status().message(),
+            "rank 2 is not below the world size 2");
+  EXPECT_TRUE(store.Join({.rank = -1, .world_size = 1, .name = "server:3"}).ok()) << "no rank, no world size";
+}
+
+TEST(RendezvousStore, GetWaitsForTheValue) {
+  RendezvousStore store;
+  std::thread sets([&] {
+    absl::SleepFor(absl::Milliseconds(20));
+    store.Set("other", "no");
+    store.Set("key", "value");
+  });
+  EXPECT_EQ(*store.Get("key", "a value", kLong), "value");
+  sets.join();
+  EXPECT_EQ(store.Get("none", "rank 0's address", kShort).status().message(),
+            "waited 0.1 s for rank 0's address ('none')");
+}
+
+TEST(RendezvousStore, CloseEndsAllWaits) {
+  RendezvousStore store;
+  const int64_t zero = JoinAs(store, 0, 2);
+  std::thread closes([&] {
+    absl::SleepFor(absl::Milliseconds(20));
+    store.Close(absl::UnavailableError("closed"));
+  });
+  EXPECT_EQ(store.Exchange(zero, "x", "", kLong).status().message(), "closed");
+  EXPECT_EQ(store.Get("key", "a value", kLong).status().message(), "closed");
+  closes.join();
+}
+
+TEST(RendezvousStore, IsEmptyOnceAllHaveLeftOrAreLost) {
+  RendezvousStore store;
+  EXPECT_TRUE(store.WaitUntilEmpty(absl::ZeroDuration()));
+  const int64_t zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
+  store.Leave(zero);
+  EXPECT_FALSE(store.WaitUntilEmpty(kShort));
+  store.Lose(one);
+  EXPECT_TRUE(store.WaitUntilEmpty(kLong));
+}
+
+TEST(RendezvousStore, MisuseIsAnErrorAndNoCrash) {
+  RendezvousStore store;
+  JoinAs(store, 0, 2);
+  store.Leave(17);
+  store.Lose(-1);
+  EXPECT_EQ(store.Exchange(17, "x", "", kLong).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(store.Exchange(-1, "x", "", kLong).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(RendezvousStore, RanksReadAsWords) {
+  EXPECT_EQ(RanksText({2}), "rank 2");
+  EXPECT_EQ(RanksText({2, 3}), "ranks 2 and 3");
+  EXPECT_EQ(RanksText({0, 1, 2, 3}), "ranks 0, 1, 2 and 3");
+  std::vector<int> many(100);
+  for (int i = 0; i < 100; ++i) many[i] = i;
+  EXPECT_EQ(RanksText(many), "ranks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 and 84 more");
+}
+
+// ParseRendezvous.
+
+GetEnv StoreEnvironment(std::map<std::string, std::string> variables) {
+  return [variables](const char* name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+const std::map<std::string, std::string> kTorchrun = {{"RANK", "3"},
+                                                      {"WORLD_SIZE", "4"},
+                                                      {"LOCAL_RANK", "1"},
+                                                      {"MASTER_ADDR", "node0"},
+                                                      {"MASTER_PORT", "29500"}};
+
+std::string ParseError(const std::string& spec, const std::string& name, std::optional<std::string> value) {
+  std::map<std::string, std::string> variables = kTorchrun;
+  if (value.has_value()) {
+    variables[name] = *value;
+  } else {
+    variables.erase(name);
+  }
+  const auto options = ParseRendezvous(spec, StoreEnvironment(variables));
+  return options.ok() ? "no error" : std::string(options.status().message());
+}
+
+TEST(ParseRendezvous, ReadsWhatTorchrunSets) {
+  const auto options = ParseRendezvous("env://", StoreEnvironment(kTorchrun));
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->rank, 3);
+  EXPECT_EQ(options->world_size, 4);
+  EXPECT_EQ(options->local_rank, 1);
+  EXPECT_EQ(options->host, "node0");
+  EXPECT_EQ(options->port, 29500);
+  EXPECT_FALSE(options->hosted_elsewhere);
+}
+
+TEST(ParseRendezvous, TakesMpirunsRankWhereNobodySetAnother) {
+  using Variables = std::map<std::string, std::string>;
+  const auto parse = [](Variables variables) {
+    variables["MASTER_ADDR"] = "node0";
+    variables["MASTER_PORT"] = "29500";
+    return ParseRendezvous("env://", StoreEnvironment(variables));
+  };
+  const Variables open_mpi = {
+      {"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}};
+  auto options = parse(open_mpi);
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->rank, 3);
+  EXPECT_EQ(options->world_size, 4);
+  EXPECT_EQ(options->local_rank, 1);
+
+  options = parse({{"PMI_RANK", "2"}, {"PMI_SIZE", "5"}, {"MPI_LOCALRANKID", "2"}});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->rank, 2);
+  EXPECT_EQ(options->world_size, 5);
+  EXPECT_EQ(options->local_rank, 2);
+
+  Variables both = open_mpi;
+  both["RANK"] = "0";
+  both["WORLD_SIZE"] = "2";
+  options = parse(both);
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->rank, 0);
+  EXPECT_EQ(options->world_size, 2);
+  EXPECT_EQ(options->local_rank, 0);
+
+  Variables emptied = open_mpi;
+  emptied["RANK"] = emptied["WORLD_SIZE"] = "";
+  options = parse(emptied);
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->rank, 3);
+}
+
+TEST(ParseRendezvous, StandsBesideTorchrunsOwnStore) {
+  std::map<std::string, std::string> variables = kTorchrun;
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+  EXPECT_EQ(ParseRendezvous("env://", StoreEnvironment(variables))->port, 29500);
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  EXPECT_EQ(ParseRendezvous("env://", StoreEnvironment(variables))->port, 29501);
+  variables["MASTER_PORT"] = "65535";
+  EXPECT_EQ(ParseRendezvous("env://", StoreEnvironment(variables))->port, 65534);
+}
+
+TEST(ParseRendezvous, ReadsAnAddress) {
+  auto options =
+      ParseRendezvous("tcp://10.0.0.1:4000",
+                      StoreEnvironment({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"PSRING_STORE_HOSTED", "1"}}));
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->host, "10.0.0.1");
+  EXPECT_EQ(options->port, 4000);
+  EXPECT_TRUE(options->hosted_elsewhere);
+  options = ParseRendezvous("tcp://[::1]:4000", StoreEnvironment(kTorchrun));
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->host, "::1");
+}
+
+TEST(ParseRendezvous, SaysWhatIsWrongInOneLine) {
+  EXPECT_EQ(ParseError("env://", "RANK", std::nullopt),
+            "env:// needs the variable RANK, which is not set; psring, torchrun and the like set it");
+  EXPECT_EQ(ParseError("env://", "MASTER_ADDR", ""),
+            "env:// needs the variable MASTER_ADDR, which is not set; psring, torchrun and the like set it");
+  EXPECT_EQ(ParseError("env://", "WORLD_SIZE", "four"),
+            "WORLD_SIZE is 'four'; it must be a whole number of at least 1");
+  EXPECT_EQ(ParseError("env://", "MASTER_PORT", "70000"),
+            "MASTER_PORT is '70000'; it must be a whole number from 1 to 65535");
+  EXPECT_EQ(ParseError("env://", "RANK", "-1"), "RANK is '-1'; it must be a whole number of at least 0");
+  EXPECT_EQ(ParseError("env://", "RANK", "4"), "RANK 4 is not below WORLD_SIZE 4; ranks count from 0");
+  EXPECT_EQ(ParseError("env://", "LOCAL_RANK", "x"),
+            "LOCAL_RANK is 'x'; it must be a whole number of at least 0");
+  EXPECT_EQ(ParseError("env://", "PSRING_STORE_HOSTED", "yes"),
+            "PSRING_STORE_HOSTED is 'yes'; it must be a whole number from 0 to 1");
+  EXPECT_EQ(ParseError("ftp://x", "X", ""),
+            "unknown rendezvous 'ftp://x'; there are env://, tcp://host:port and file://path");
+  for (const char* spec : {"tcp://", "tcp://host", "tcp://:1", "tcp://host:", "tcp://::1:5"}) {
+    EXPECT_EQ(ParseError(spec, "X", ""),
+              std::string("rendezvous '") + spec + "' is not of the form tcp://host:port");
+  }
+  EXPECT_EQ(ParseError("tcp://host:0", "X", ""),
+            "the port of rendezvous 'tcp://host:0' is '0'; it must be a whole number from 1 to 65535");
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,358 @@
+#include "common/rendezvous/rendezvous.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/time/clock.h"
+
+extern char** environ;
+
+namespace psring {
+namespace {
+
+void OnRanks(int ranks, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(body, rank);
+  for (std::thread& thread : threads) thread.join();
+}
+
+RendezvousOptions Options(int rank, int world_size, int port, absl::Duration timeout = absl::Seconds(20)) {
+  RendezvousOptions options;
+  options.rank = rank;
+  options.world_size = world_size;
+  options.host = "127.0.0.1";
+  options.port = port;
+  options.hosted_elsewhere = true;
+  options.timeout = timeout;
+  return options;
+}
+
+// A socket that listens on a port of its own, and never speaks.
+class SilentListener {
+ public:
+  SilentListener() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::listen(socket_, 16), 0);
+    EXPECT_EQ(::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    port_ = ntohs(address.sin_port);
+  }
+  ~SilentListener() { ::close(socket_); }
+  int port() const { return port_; }
+
+ private:
+  int socket_;
+  int port_ = 0;
+};
+
+int FreePort() { return SilentListener().port(); }
+
+class RendezvousTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto server = RendezvousServer::Start("127.0.0.1", 0);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+
+  std::unique_ptr<Rendezvous> Join(int rank, int world_size, absl::Duration timeout = absl::Seconds(20)) {
+    auto rendezvous = Rendezvous::Join(Options(rank, world_size, server_->port(), timeout));
+    EXPECT_TRUE(rendezvous.ok()) << rendezvous.status();
+    return rendezvous.ok() ? *std::move(rendezvous) : nullptr;
+  }
+
+  std::unique_ptr<RendezvousServer> server_;
+};
+
+TEST_F(RendezvousTest, RanksExchangeSetAndGet) {
+  constexpr int kRanks = 4;
+  OnRanks(kRanks, [&](int rank) {
+    auto rendezvous = Join(rank, kRanks);
+    ASSERT_NE(rendezvous, nullptr);
+    const std::string binary("\0\xff ", 3);
+    for (int round = 0; round < 20; ++round) {
+      const auto values = rendezvous->Exchange("x", binary + std::to_string(rank * 100 + round));
+      ASSERT_TRUE(values.ok()) << values.status();
+      ASSERT_EQ(values->size(), kRanks);
+      for (int other = 0; other < kRanks; ++other) {
+        ASSERT_EQ((*values)[other], binary + std::to_string(other * 100 + round));
+      }
+    }
+    ASSERT_TRUE(rendezvous->Set("key " + std::to_string(rank), binary).ok());
+    const auto value = rendezvous->Get("key " + std::to_string((rank + 1) % kRanks), "a neighbour");
+    ASSERT_TRUE(value.ok()) << value.status();
+    EXPECT_EQ(*value, binary);
+  });
+}
+
+TEST_F(RendezvousTest, ProcessWithoutARankSetsAndGets) {
+  auto rank = Join(0, 1);
+  auto server = Rendezvous::Connect(Options(0, 1, server_->port()));
+  ASSERT_TRUE(server.ok()) << server.status();
+  ASSERT_TRUE((*server)->Set("address", "here").ok());
+  EXPECT_EQ(*rank->Get("address", "the server"), "here");
+  EXPECT_EQ((*server)->Exchange("x", "").status().message(), "exchange 'x' is for ranks that have joined");
+}
+
+TEST_F(RendezvousTest, DeadlineNamesTheMissingRanks) {
+  auto zero = Join(0, 4, absl::Milliseconds(200));
+  auto one = Join(1, 4, absl::Milliseconds(200));
+  std::thread waits([&] { EXPECT_FALSE(one->Exchange("start", "").ok()); });
+  absl::SleepFor(absl::Milliseconds(50));
+  const absl::Status status = zero->Exchange("start", "").status();
+  waits.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(status.message(),
+            "waited 0.2 s for ranks 2 and 3 at exchange 'start'; ranks 2 and 3 never joined");
+  EXPECT_EQ(zero->Get("k", "the server's address").status().message(),
+            "waited 0.2 s for the server's address ('k')");
+}
+
+TEST_F(RendezvousTest, TakenRankNamesItsOwner) {
+  auto one = Join(1, 2);
+  const auto twin = Rendezvous::Join(Options(1, 2, server_->port()));
+  EXPECT_EQ(twin.status().code(), absl::StatusCode::kAlreadyExists);
+  char host[256];
+  ASSERT_EQ(::gethostname(host, sizeof(host)), 0);
+  const std::string self = std::string(host) + ":" + std::to_string(::getpid());
+  EXPECT_EQ(twin.status().message(), self + " says that it is rank 1, which is taken by " + self +
+                                         "; give every process a rank of its own");
+}
+
+TEST_F(RendezvousTest, DifferingWorldSizesAreRefused) {
+  auto zero = Join(0, 2);
+  const auto other = Rendezvous::Join(Options(1, 3, server_->port()));
+  EXPECT_TRUE(absl::StrContains(other.status().message(), "is 3, that of rank 0")) << other.status();
+  EXPECT_EQ(Rendezvous::Join(Options(3, 3, server_->port())).status().message(),
+            "rank 3 does not exist in a world size of 3");
+  // Who waits for the one that was refused waits in vain, and is told why.
+  const absl::Time begin = absl::Now();
+  const auto waited = zero->Exchange("begin", "");
+  EXPECT_TRUE(absl::StrContains(waited.status().message(), "the world size of rank 1")) << waited.status();
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
+}
+
+TEST_F(RendezvousTest, ADeadlineNamesTheRankThatCameTwice) {
+  auto zero = Join(0, 3, absl::Milliseconds(300)), one = Join(1, 3);
+  EXPECT_FALSE(Rendezvous::Join(Options(1, 3, server_->port())).ok());
+  const auto waited = zero->Exchange("begin", "");
+  for (const char* part :
+       {"ranks 1 and 2", "rank 2 never joined", "says that it is rank 1, which is taken"}) {
+    EXPECT_TRUE(absl::StrContains(waited.status().message(), part)) << waited.status();
+  }
+}
+
+TEST_F(RendezvousTest, SomeRanksExchangeAmongThemselves) {
+  OnRanks(5, [&](int rank) {
+    auto rendezvous = Join(rank, 5);
+    ASSERT_NE(rendezvous, nullptr);
+    // The odd ones, backwards; the even ones as they are: two parts under two names.
+    const std::vector<int> ranks = rank % 2 == 1 ? std::vector<int>{3, 1} : std::vector<int>{0, 2, 4};
+    const auto part = MakePartRendezvous(*rendezvous, ranks, rank % 2 == 1 ? "odd" : "even");
+    EXPECT_EQ(part->options().world_size, static_cast<int>(ranks.size()));
+    EXPECT_EQ(ranks[part->options().rank], rank);
+    for (int round = 0; round < 3; ++round) {
+      const auto values = part->Exchange("x", std::to_string(rank));
+      ASSERT_TRUE(values.ok()) << values.status();
+      for (size_t i = 0; i < ranks.size(); ++i) EXPECT_EQ((*values)[i], std::to_string(ranks[i]));
+    }
+    EXPECT_TRUE(part->Set("key", "").ok());
+    EXPECT_EQ(rendezvous->Exchange("all", "").value_or(std::vector<std::string>()).size(), 5);
+  });
+}
+
+TEST_F(RendezvousTest, RequireEqualNamesTheFirstRankThatDiffers) {
+  OnRanks(3, [&](int rank) {
+    auto rendezvous = Join(rank, 3);
+    ASSERT_NE(rendezvous, nullptr);
+    EXPECT_TRUE(RequireEqual(*rendezvous, "--batch", "128").ok());
+    const absl::Status status = RequireEqual(*rendezvous, "--model", rank == 2 ? "cnn" : "mlp");
+    EXPECT_EQ(status.message(), "--model is 'cnn' at rank 2 but 'mlp' at rank 0");
+  });
+}
+
+TEST_F(RendezvousTest, RandomBytesOnThePortDoNoHarm) {
+  auto zero = Join(0, 2);
+  std::thread exchanges([&] { EXPECT_TRUE(zero->Exchange("x", "").ok()); });
+  uint64_t random = 1;
+  for (int i = 0; i < 20; ++i) {
+    const int client = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(server_->port()));
+    ASSERT_EQ(::connect(client, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    char bytes[4096];
+    for (char& byte : bytes) byte = static_cast<char>((random = random * 6364136223846793005 + 1) >> 56);
+    // Half of them begin as HTTP/2 does.
+    const std::string preface = i % 2 == 0 ? "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" : "";
+    (void)!::send(client, preface.data(), preface.size(), MSG_NOSIGNAL);
+    (void)!::send(client, bytes, sizeof(bytes), MSG_NOSIGNAL);
+    ::close(client);
+  }
+  auto one = Join(1, 2);
+  EXPECT_TRUE(one->Exchange("x", "").ok());
+  exchanges.join();
+}
+
+TEST_F(RendezvousTest, RankThatLeavesEndsTheWaitsForIt) {
+  auto zero = Join(0, 2);
+  auto one = Join(1, 2);
+  std::thread leaves([&] {
+    absl::SleepFor(absl::Milliseconds(50));
+    one.reset();
+  });
+  const absl::Status status = zero->Exchange("x", "").status();
+  leaves.join();
+  EXPECT_TRUE(absl::StrContains(status.message(), "has left while others waited for it at exchange 'x'"))
+      << status;
+}
+
+TEST_F(RendezvousTest, EndOfTheStoreIsNamed) {
+  auto zero = Join(0, 2);
+  std::thread ends([&] { server_.reset(); });  // lingers for rank 0, and then gives it up
+  const absl::Status status = zero->Exchange("x", "").status();
+  ends.join();
+  EXPECT_EQ(status.message(), "the rendezvous store has been closed by its host");
+  EXPECT_TRUE(absl::StrContains(zero->Set("k", "v").message(), "lost the rendezvous store at 127.0.0.1:"));
+}
+
+// The child of DeathOfAProcessEndsTheWaitsForIt: joins as rank 1, says so, and waits to be killed.
+TEST(RendezvousChild, DISABLED_JoinsAndWaits) {
+  auto rendezvous = Rendezvous::Join(Options(1, 2, std::atoi(std::getenv("PSRING_TEST_PORT"))));
+  ASSERT_TRUE(rendezvous.ok()) << rendezvous.status();
+  ASSERT_TRUE((*rendezvous)->Exchange("both are here", "").ok());
+  (void)(*rendezvous)->Get("never", "the end");
+}
+
+TEST_F(RendezvousTest, DeathOfAProcessEndsTheWaitsForIt) {
+  ASSERT_EQ(::setenv("PSRING_TEST_PORT", std::to_string(server_->port()).c_str(), 1), 0);
+  std::string program = "/proc/self/exe", filter = "--gtest_filter=RendezvousChild.*",
+              disabled = "--gtest_also_run_disabled_tests";
+  char* arguments[] = {program.data(), filter.data(), disabled.data(), nullptr};
+  pid_t child = 0;
+  ASSERT_EQ(::posix_spawn(&child, program.c_str(), nullptr, nullptr, arguments, environ), 0);
+  auto zero = Join(0, 2);
+  const absl::Status together = zero->Exchange("both are here", "").status();
+  const absl::Time killed = absl::Now();
+  ::kill(child, SIGKILL);
+  ASSERT_TRUE(together.ok()) << together;
+  const absl::Status status = zero->Exchange("after its death", "").status();
+  EXPECT_LT(absl::Now() - killed, absl::Seconds(5));
+  EXPECT_TRUE(absl::StrContains(status.message(), "has died while others waited for it")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), std::to_string(child))) << status;
+  ::waitpid(child, nullptr, 0);
+}
+
+TEST(Rendezvous, RankZeroHostsTheStoreAndOthersMayComeBefore) {
+  const int port = FreePort();
+  absl::Time served;
+  OnRanks(3, [&](int rank) {
+    RendezvousOptions options = Options(rank, 3, port);
+    options.hosted_elsewhere = false;
+    if (rank == 0) {
+      absl::SleepFor(absl::Milliseconds(300));
+      served = absl::Now();
+    }
+    auto rendezvous = Rendezvous::Join(options);
+    ASSERT_TRUE(rendezvous.ok()) << rendezvous.status();
+    ASSERT_TRUE((*rendezvous)->Exchange("start", "").ok());
+    if (rank == 0) RecordProperty("ms_until_all_met", absl::ToInt64Milliseconds(absl::Now() - served));
+    EXPECT_LT(absl::Now() - served, absl::Seconds(2)) << "the next try comes at most 100 ms later";
+  });
+}
+
+// The last replies of the others are under way when rank 0 goes, and with it the store.
+TEST(Rendezvous, OthersDoNotFailWhenRankZeroIsTheFirstToGo) {
+  for (int repeat = 0; repeat < 10; ++repeat) {
+    RendezvousOptions options = Options(0, 4, 0);
+    options.hosted_elsewhere = false;
+    auto host = Rendezvous::Join(options);
+    ASSERT_TRUE(host.ok()) << host.status();
+    const int port = (*host)->options().port;
+    OnRanks(4, [&](int rank) {
+      auto rendezvous = rank == 0 ? std::move(host) : Rendezvous::Join(Options(rank, 4, port));
+      ASSERT_TRUE(rendezvous.ok()) << rendezvous.status();
+      const std::string large(1 << 20, 'x');
+      const auto values = (*rendezvous)->Exchange("end", large);
+      EXPECT_TRUE(values.ok()) << values.status();
+      if (rank != 3) return;
+      // Even a straggler may still say something: the store waits for it.
+      absl::SleepFor(absl::Milliseconds(50));
+      EXPECT_TRUE((*rendezvous)->Set("late", "").ok());
+    });
+  }
+}
+
+TEST(Rendezvous, PortInUseIsRefused) {
+  const SilentListener other;
+  RendezvousOptions options = Options(0, 2, other.port());
+  options.hosted_elsewhere = false;
+  const absl::Time begin = absl::Now();
+  EXPECT_EQ(Rendezvous::Join(options).status().message(),
+            "port " + std::to_string(other.port()) +
+                " on 127.0.0.1 is in use; end what uses it or choose another MASTER_PORT");
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(2)) << "before any waiting";
+}
+
+TEST(Rendezvous, PortOfAnotherStoreIsRefused) {
+  auto first = RendezvousServer::Start("127.0.0.1", 0);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(RendezvousServer::Start("127.0.0.1", (*first)->port()).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(RendezvousServer::Start("0.0.0.0", (*first)->port()).status().code(),
+            absl::StatusCode::kAlreadyExists);
+}
+
+TEST(Rendezvous, HostThatIsNotOursIsRefused) {
+  EXPECT_FALSE(RendezvousServer::Start("no-such-host.invalid", 0).ok());
+  const absl::Status status = RendezvousServer::Start("203.0.113.1", 0).status();
+  EXPECT_EQ(status.message(), "cannot listen on 203.0.113.1:0: Cannot assign requested address");
+}
+
+TEST(Rendezvous, StoreThatCannotBeReachedIsNamed) {
+  const int port = FreePort();
+  RendezvousOptions options = Options(1, 2, port, absl::Milliseconds(300));
+  options.hosted_elsewhere = false;
+  const absl::Time begin = absl::Now();
+  const absl::Status status = Rendezvous::Join(options).status();
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(3));
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(status.message(), "waited 0.3 s for the rendezvous store at 127.0.0.1:" + std::to_string(port) +
+                                  "; start rank 0, which hosts it, or check MASTER_ADDR, MASTER_PORT and "
+                                  "the firewall");
+}
+
+TEST(Rendezvous, SilentStrangerOnThePortRunsIntoTheDeadline) {
+  const SilentListener stranger;
+  EXPECT_EQ(Rendezvous::Join(Options(1, 2, stranger.port(), absl::Milliseconds(300))).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST(Rendezvous, ProxiesOfTheEnvironmentAreNotUsed) {
+  ASSERT_EQ(::setenv("http_proxy", "http://127.0.0.1:1", 1), 0);
+  ASSERT_EQ(::setenv("grpc_proxy", "http://127.0.0.1:1", 1), 0);
+  auto server = RendezvousServer::Start("127.0.0.1", 0);
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_TRUE(Rendezvous::Join(Options(0, 1, (*server)->port(), absl::Seconds(5))).ok());
+  ::unsetenv("http_proxy");
+  ::unsetenv("grpc_proxy");
+}
+
+}  // namespace
+}  // namespace psring

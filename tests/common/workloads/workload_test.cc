@@ -1,0 +1,114 @@
+#include "common/workloads/workload.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/match.h"
+
+namespace psring {
+namespace {
+
+constexpr char kHead[] = "# batch: 32\n# device: V100\n# forward_ms: 10\nname,bytes,ready_ms\n";
+
+Workload Parsed(const std::string& rows) {
+  absl::StatusOr<Workload> workload = ParseWorkload("mine", kHead + rows);
+  EXPECT_TRUE(workload.ok()) << workload.status();
+  return workload.ok() ? *workload : Workload();
+}
+
+void ExpectRefused(const std::string& text, const std::string& what) {
+  const absl::Status status = ParseWorkload("mine", text).status();
+  EXPECT_TRUE(absl::StrContains(status.message(), what)) << status;
+}
+
+TEST(Workload, ReadsHeaderAndRows) {
+  const Workload workload = Parsed("fc.bias,40,0.5\n\nfc.weight,4000,0.75\n");
+  EXPECT_EQ(workload.batch, 32);
+  EXPECT_EQ(workload.device, "V100");
+  EXPECT_DOUBLE_EQ(workload.forward_ms, 10);
+  EXPECT_DOUBLE_EQ(workload.backward_ms, 0.75);
+  EXPECT_EQ(workload.bytes(), 4040);
+  ASSERT_EQ(workload.tensors.size(), 2u);
+  EXPECT_EQ(workload.tensors[1].name, "fc.weight");
+}
+
+TEST(Workload, BackwardMayEndAfterTheLastGradient) {
+  const auto workload = ParseWorkload("mine", std::string("# backward_ms: 3\n") + kHead + "w,4,2\n");
+  ASSERT_TRUE(workload.ok());
+  EXPECT_DOUBLE_EQ(workload->compute_ms(), 13);
+}
+
+TEST(Workload, TensorsMayBeDeclaredInAnyOrder) {
+  std::vector<int> place;
+  const ParameterLayout usual = DeclaredLayoutOf(Parsed("b,40,1\na,80,2\n"), place);
+  EXPECT_EQ(usual.tensors()[0].name, "a");
+  EXPECT_EQ(place, (std::vector<int>{1, 0}));
+  const std::string head = "# batch: 32\n# device: V100\n# forward_ms: 10\nname,bytes,ready_ms,declared\n";
+  const auto workload = ParseWorkload("mine", head + "wide,40,1,0\nlast,80,2,2\nfirst,4,3,1\n");
+  ASSERT_TRUE(workload.ok()) << workload.status();
+  const ParameterLayout layout = DeclaredLayoutOf(*workload, place);
+  EXPECT_EQ(place, (std::vector<int>{0, 2, 1}));
+  ASSERT_EQ(layout.tensors().size(), 3u);
+  EXPECT_EQ(layout.tensors()[2].name, "last");
+  EXPECT_EQ(layout.tensors()[2].first, 11u);
+  ExpectRefused(head + "a,4,1,0\nb,4,2,0\n", "0 of b stands there before");
+  ExpectRefused(head + "a,4,1,0\nb,4,2,2\n", "2 of b is too large");
+  ExpectRefused(head + "a,4,1\n", "does not have the fields name,bytes,ready_ms,declared");
+  ExpectRefused(head + "a,4,1,first\n", "line 5: declared 'first'");
+}
+
+TEST(Workload, SaysWhatIsWrongInWhichLine) {
+  const std::string head = kHead;
+  ExpectRefused("", "no tensor");
+  ExpectRefused("name,bytes\n", "line 1: the columns must be name,bytes,ready_ms");
+  ExpectRefused(head + "w,10,1\n", "line 5: bytes '10' is no size of float32 values");
+  ExpectRefused(head + "w,8\n", "does not have the fields");
+  ExpectRefused(head + "w,8,soon\n", "ready_ms 'soon'");
+  ExpectRefused(head + "w,8,2\nv,8,1\n", "line 6: ready_ms 1 comes before that of the row above (2)");
+  ExpectRefused("# batch: none\n" + head, "line 1: batch 'none'");
+  ExpectRefused("# device: V100\n# forward_ms: 1\nname,bytes,ready_ms\nw,8,1\n", "'# batch: N' is missing");
+  ExpectRefused("# backward_ms: 1\n" + head + "w,8,2\n", "before the last gradient");
+}
+
+TEST(Workload, BuiltInOnesHaveTheSizesOfTheirModels) {
+  const std::vector<std::pair<std::string, int64_t>> bytes = {
+      {"alexnet", 244'403'360},   {"gnmt", 775'063'808},     {"inception_v3", 108'645'056},
+      {"resnet101", 178'196'640}, {"resnet50", 102'228'128}, {"vgg16", 553'463'968}};
+  EXPECT_EQ(WorkloadNames().size(), bytes.size());
+  for (const auto& [name, expected] : bytes) {
+    const absl::StatusOr<Workload> workload = LoadWorkload(name);
+    ASSERT_TRUE(workload.ok()) << workload.status();
+    EXPECT_EQ(workload->bytes(), expected) << name;
+    EXPECT_GT(workload->forward_ms, 0) << name;
+    EXPECT_FALSE(workload->source.empty()) << name;
+    EXPECT_FALSE(workload->licence.empty()) << name;
+  }
+  EXPECT_NEAR(LoadWorkload("resnet50")->backward_ms, 64.8, 0.1);
+}
+
+TEST(Workload, UnknownNamesAreAnsweredWithTheKnownOnes) {
+  const absl::Status status = LoadWorkload("resnet51").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(absl::StrContains(status.message(), "resnet50, vgg16")) << status;
+  EXPECT_TRUE(absl::StrContains(LoadWorkload("./nowhere.csv").status().message(), "nowhere.csv"));
+}
+
+TEST(Workload, AFasterDeviceDividesEveryTime) {
+  const Workload workload = Faster(Parsed("a,8,1\nb,8,3\n"), 2);
+  EXPECT_DOUBLE_EQ(workload.forward_ms, 5);
+  EXPECT_DOUBLE_EQ(workload.backward_ms, 1.5);
+  EXPECT_DOUBLE_EQ(workload.tensors[0].ready_ms, 0.5);
+}
+
+TEST(Workload, ABucketIsReadyWhenTheLastOfItsTensorsIs) {
+  // 1 MiB, then 0.5 + 0.5 MiB, then what is left.
+  const Workload workload = Parsed("a,1048576,1\nb,524288,2\nc,524288,3\nd,4,4\n");
+  const std::vector<Bucket> buckets = PlanBuckets(LayoutOf(workload), {.first_mb = 1, .others_mb = 1});
+  ASSERT_EQ(buckets.size(), 3u);
+  EXPECT_EQ(buckets[0].first, (524288u * 2 + 4) / 4);
+  EXPECT_EQ(BucketReadyMs(workload, buckets), (std::vector<double>{1, 3, 4}));
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,123 @@
+// The real binary with Gloo's and MPI's collectives: compared, interrupted, killed.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "tests/experiments/psring_in_a_folder.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+using OtherCollectivesTest = PsringInAFolder;
+
+// A strategy that this build and machine can run; else why not.
+std::string WhyNot(const Outcome& dry_run) { return dry_run.exit_code == 0 ? "" : dry_run.err; }
+
+class OthersCollectives : public OtherCollectivesTest, public testing::WithParamInterface<std::string> {
+ protected:
+  void SetUp() override {
+    OtherCollectivesTest::SetUp();
+    const std::string why = WhyNot(
+        Run({"train", "--data", "synthetic", "--strategy", GetParam(), "--workers", "2", "--dry_run"}));
+    if (!why.empty()) {
+      EXPECT_TRUE(absl::StrContains(why, "install")) << why;
+      GTEST_SKIP() << why;
+    }
+  }
+
+  pid_t StartLongTraining(const std::string& out) {
+    const pid_t psring = Start({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy",
+                                GetParam(), "--workers", "2", "--epochs", "1000", "--out", out});
+    const fs::path records = Records(out);
+    const absl::Time deadline = absl::Now() + absl::Seconds(60);
+    while (Slurp(records / "steps-rank1.jsonl").empty() && absl::Now() < deadline) {
+      absl::SleepFor(absl::Milliseconds(50));
+    }
+    return psring;
+  }
+  fs::path Records(const std::string& out) {
+    return fs::path(out) / "records/training-1" / absl::StrCat(GetParam(), "-2");
+  }
+  void ExpectNothingIsLeft(const std::string& out) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(3);
+    while (!Processes(out).empty() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
+    EXPECT_TRUE(Processes(out).empty());
+  }
+};
+
+TEST_P(OthersCollectives, AreComparedWithOursOverTheSameWires) {
+  const Outcome outcome =
+      Run({"compare", "--data", "synthetic", "--strategies", absl::StrCat("ring,", GetParam()), "--workers",
+           "2", "--repeats", "1", "--steps", "4", "--samples", "640", "--batch", "32"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  EXPECT_TRUE(absl::StrContains(outcome.out, "All payload went over TCP.")) << outcome.out;
+  const auto summary = nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"));
+  int found = 0;
+  for (const auto& row : summary) {
+    const auto& figures = row["figures"];
+    if (figures["strategy"] != GetParam()) continue;
+    ++found;
+    EXPECT_EQ(figures["backend"], GetParam());
+    EXPECT_EQ(figures["transport"], "tcp");
+    EXPECT_GT(figures["samples_per_s"], 0);
+    EXPECT_EQ(row["basis"]["payload_tx_bytes_per_worker"], "derived") << row["basis"];
+  }
+  EXPECT_EQ(found, 1);
+}
+
+TEST_P(OthersCollectives, CtrlCLeavesNothingBehind) {
+  const std::string out = (root_ / "out-folder").string();
+  const pid_t psring = StartLongTraining(out);
+  const absl::Time begin = absl::Now();
+  kill(psring, SIGINT);
+  const Outcome outcome = Finish(psring);
+  EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
+  EXPECT_EQ(outcome.err, "psring train: interrupted (SIGINT)\n");
+  ExpectNothingIsLeft(out);
+}
+
+TEST_P(OthersCollectives, AKilledRankEndsTheRest) {
+  const std::string out = (root_ / "out-folder").string();
+  const pid_t psring = StartLongTraining(out);
+  for (const std::string& process : Processes(Records(out).string())) {
+    const std::vector<std::string> variables =
+        absl::StrSplit(Slurp(fs::path("/proc") / process / "environ"), '\0');
+    for (const char* rank_1 : {"RANK=1", "OMPI_COMM_WORLD_RANK=1", "PMI_RANK=1"}) {
+      if (std::find(variables.begin(), variables.end(), rank_1) != variables.end()) {
+        kill(static_cast<pid_t>(std::stoi(process)), SIGKILL);
+      }
+    }
+  }
+  const absl::Time begin = absl::Now();
+  const Outcome outcome = Finish(psring);
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
+  EXPECT_TRUE(absl::StrContains(outcome.err, "rank 1")) << outcome.err;
+  ExpectNothingIsLeft(out);
+}
+
+TEST_P(OthersCollectives, AKilledPsringTakesItsRanksAlong) {
+  const std::string out = (root_ / "out-folder").string();
+  const pid_t psring = StartLongTraining(out);
+  kill(psring, SIGKILL);
+  Finish(psring);
+  ExpectNothingIsLeft(out);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OthersCollectives, testing::Values("gloo", "mpi"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace psring

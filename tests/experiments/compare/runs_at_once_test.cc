@@ -1,0 +1,177 @@
+// Several psring processes at the same time: each run has a folder of its own.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/file_descriptor.h"
+#include "tests/experiments/slurp.h"
+#include "tests/experiments/started.h"
+#include "tests/experiments/training_processes.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kTrain[] =
+    "train --strategy ring --workers 2 --model mlp-small --data synthetic --steps 4 --batch 8 --no_eval "
+    "--link none";
+constexpr char kTrainForLong[] =
+    "train --strategy ps-sync --workers 2 --model mlp-small --data synthetic --steps 1000000 --batch 8 "
+    "--no_eval --link none";
+constexpr char kBench[] =
+    "bench --backend native --algorithm ring --transport tcp --workers 2 -b 4K -e 4K -n 1";
+constexpr char kPredict[] = "predict --workload alexnet --strategies ring --workers 2 --link 1gbit";
+
+// The processes run in the test's folder.
+class RunsAtOnceTest : public LaunchTest {
+ protected:
+  RunsAtOnceTest() { fs::current_path(folder_); }
+  ~RunsAtOnceTest() override { fs::current_path("/"); }
+
+  static StartedOnes StartAtOnce(int count, const std::string& arguments) {
+    StartedOnes ones;
+    for (int i = 0; i < count; ++i) {
+      ones.push_back(
+          std::make_unique<Started>(Command(PSRING_BINARY, arguments), std::vector<std::string>()));
+    }
+    return ones;
+  }
+
+  // Whether `out`'s training has recorded steps, within a minute.
+  static bool Trains(Started& psring, const std::string& out, uintmax_t bytes = 1) {
+    const fs::path steps = fs::path(out) / "records/training-1/ps-sync-2/steps-rank0.jsonl";
+    for (const absl::Time deadline = absl::Now() + absl::Minutes(1); absl::Now() < deadline;) {
+      if (!psring.Look()) return false;
+      std::error_code missing;
+      if (const uintmax_t size = fs::file_size(steps, missing); !missing && size >= bytes) return true;
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    return false;
+  }
+};
+
+class EveryVerb : public RunsAtOnceTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(EveryVerb, RunsOfTheSameSecondHaveAFolderEach) {
+  constexpr int kRuns = 4;
+  StartedOnes ones = StartAtOnce(kRuns, GetParam());
+  ASSERT_TRUE(WaitForAll(ones));
+  for (const auto& one : ones) EXPECT_TRUE(one->Succeeded()) << one->Story();
+  std::set<std::string> runs;
+  for (const auto& entry : fs::directory_iterator("runs")) {
+    const std::string name = entry.path().filename();
+    if (name == "latest") continue;
+    runs.insert(name);
+    const auto manifest =
+        nlohmann::json::parse(Slurp(entry.path() / "manifest.json"), nullptr, /*allow_exceptions=*/false);
+    ASSERT_TRUE(manifest.is_object()) << name;
+    EXPECT_EQ(manifest["run_id"], name);
+    EXPECT_TRUE(fs::exists(entry.path() / "report.html")) << name;
+  }
+  EXPECT_EQ(runs.size(), kRuns);
+  EXPECT_TRUE(runs.contains(fs::read_symlink("runs/latest").string()));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Verbs, EveryVerb,
+    testing::Values(kTrain, kBench, kPredict,
+                    "compare --strategies none,ring --workers 2 --repeats 1 --model mlp-small --data "
+                    "synthetic --steps 4 --batch 8 --no_eval --link none"),
+    [](const auto& info) { return std::string(info.param).substr(0, std::string(info.param).find(' ')); });
+
+TEST_F(RunsAtOnceTest, OfTwoRunsIntoOneFolderTheSecondIsRefusedBeforeItStarts) {
+  fs::create_directory("empty");
+  for (const char* verb : {kTrain, kPredict, kBench}) {
+    for (const std::string out : {"new", "empty", "of/several/parts/"}) {
+      SCOPED_TRACE(absl::StrCat(verb, " --out ", out));
+      StartedOnes ones = StartAtOnce(2, absl::StrCat(verb, " --out ", out));
+      ASSERT_TRUE(WaitForAll(ones));
+      ASSERT_NE(ones[0]->Succeeded(), ones[1]->Succeeded()) << ones[0]->Story() << ones[1]->Story();
+      const Started& refused = *ones[ones[0]->Succeeded() ? 1 : 0];
+      EXPECT_TRUE(absl::StartsWith(refused.Story(), "ended with exit code 2")) << refused.Story();
+      EXPECT_TRUE(absl::StrContains(refused.errors(), "it is not empty: another run")) << refused.errors();
+      EXPECT_EQ(std::count(refused.errors().begin(), refused.errors().end(), '\n'), 1) << refused.errors();
+      EXPECT_EQ(refused.output(), "");
+      EXPECT_TRUE(fs::exists(fs::path(out) / "report.html"));
+      fs::remove_all("new");
+      fs::remove_all("of");
+      fs::remove_all("empty");
+      fs::create_directory("empty");
+    }
+  }
+}
+
+TEST_F(RunsAtOnceTest, AFolderOfARunThatWasKilledIsRefused) {
+  {
+    Started killed(Command(PSRING_BINARY, absl::StrCat(kTrainForLong, " --out run")), {});
+    ASSERT_TRUE(Trains(killed, "run")) << killed.Story();
+  }
+  StartedOnes again = StartAtOnce(1, absl::StrCat(kTrainForLong, " --out run"));
+  ASSERT_TRUE(WaitForAll(again));
+  EXPECT_EQ(again[0]->errors(),
+            "psring train: cannot write to run: it is not empty: another run is using it or has left its "
+            "results there; choose another folder\n");
+}
+
+TEST_F(RunsAtOnceTest, ARunThatIsRefusedAfterTheFirstLookLeavesNothing) {
+  for (const std::string out : {"", " --out new/folder"}) {
+    StartedOnes ones = StartAtOnce(1, absl::StrCat(kTrainForLong, " --time_budget 1s", out));
+    ASSERT_TRUE(WaitForAll(ones));
+    EXPECT_TRUE(absl::StrContains(ones[0]->errors(), "--time_budget")) << ones[0]->Story();
+    EXPECT_TRUE(fs::is_empty(folder_));
+  }
+}
+
+TEST_F(RunsAtOnceTest, ATrainingIgnoresWhatItsParentIgnored) {
+  Started psring(
+      {"/bin/sh", "-c",
+       absl::StrCat("trap '' HUP INT; exec ", PSRING_BINARY, " ", kTrainForLong, " --out ", Folder("run"))},
+      {});
+  ASSERT_TRUE(Trains(psring, Folder("run"))) << psring.Story();
+  std::vector<pid_t> processes = {psring.pid()};
+  for (const auto& [name, pid] : TrainingProcesses(Folder("run"))) processes.push_back(pid);
+  EXPECT_EQ(processes.size(), 4);
+  for (const pid_t pid : processes) {
+    for (const int signal : {SIGHUP, SIGINT}) kill(pid, signal);
+  }
+  const uintmax_t so_far = fs::file_size(Folder("run") + "/records/training-1/ps-sync-2/steps-rank0.jsonl");
+  EXPECT_TRUE(Trains(psring, Folder("run"), so_far + (64 << 10))) << psring.Story();
+  psring.Signal(SIGTERM);
+  for (const absl::Time deadline = absl::Now() + absl::Minutes(1); psring.Look() && absl::Now() < deadline;) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_TRUE(absl::StartsWith(psring.Story(), "ended with exit code 143")) << psring.Story();
+  EXPECT_EQ(psring.errors(), "psring train: interrupted (SIGTERM)\n");
+}
+
+TEST_F(RunsAtOnceTest, AReportIsEndedByASignal) {
+  StartedOnes training = StartAtOnce(1, absl::StrCat(kTrain, " --out run"));
+  ASSERT_TRUE(WaitForAll(training));
+  fs::remove("run/trace.json");
+  ASSERT_EQ(mkfifo("run/trace.json", 0600), 0);
+  Started report(Command(PSRING_BINARY, "report run --export charts"), {});
+  // This can be opened once the report reads it. The report then waits for bytes that never come.
+  FileDescriptor trace;
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  while (!trace.valid() && report.Look() && absl::Now() < deadline) {
+    trace = FileDescriptor(open("run/trace.json", O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  ASSERT_TRUE(trace.valid()) << report.Story();
+  report.Signal(SIGTERM);
+  while (report.Look() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(10));
+  EXPECT_TRUE(absl::StartsWith(report.Story(), "was killed by SIGTERM")) << report.Story();
+}
+
+}  // namespace
+}  // namespace psring

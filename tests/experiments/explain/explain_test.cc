@@ -1,0 +1,141 @@
+#include "experiments/explain/explain.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "experiments/report/playback.h"
+#include "experiments/texts/wrap.h"
+
+namespace psring {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string TextOf(const std::string& algorithm, int ranks, const std::string& collective = "all_reduce") {
+  return Explain({.algorithm = algorithm, .collective = collective, .shape = {.ranks = ranks}}).value();
+}
+
+TEST(ExplainTest, ARingsRoundsSayWhoSendsWhatAndWhatTheSumsBecome) {
+  const std::string text = TextOf("ring", 4);
+  EXPECT_THAT(text, HasSubstr("round 1 of 6\n   3 -> 0   chunk 3       added to what is there; then 0+3\n"));
+  EXPECT_THAT(text, HasSubstr("round 4 of 6\n   3 -> 0   chunk 0       put in its place; then all\n"));
+  EXPECT_THAT(text, HasSubstr("sent so far: each 0.25 M (1.049 MB)"));
+  EXPECT_THAT(text, HasSubstr("sent so far: each 1.5 M (6.291 MB)"));
+  EXPECT_THAT(text, HasSubstr("At the end every rank has what was promised."));
+}
+
+TEST(ExplainTest, CountsFromTheRoundsAreTheTermsOfTheTheory) {
+  EXPECT_THAT(TextOf("ring", 4),
+              HasSubstr("6 a + 1.5 M/B + 0.75 M g\n  theory                       2(N-1) a"));
+  EXPECT_THAT(TextOf("star", 4), HasSubstr("2 a + 6 M/B + 3 M g"));
+  EXPECT_THAT(TextOf("direct", 4), HasSubstr("2 a + 1.5 M/B + 0.75 M g"));
+  EXPECT_THAT(TextOf("halving-doubling", 4), HasSubstr("4 a + 1.5 M/B + 0.75 M g"));
+}
+
+TEST(ExplainTest, RanksThatSendDifferentlyAreListed) {
+  EXPECT_THAT(TextOf("star", 3), HasSubstr("sent so far: rank 0 2 M, rank 1 1 M, rank 2 1 M"));
+}
+
+TEST(ExplainTest, EverySchedulePlaysEveryCollectiveToItsPromise) {
+  for (Collective collective :
+       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather, Collective::kBroadcast}) {
+    for (const std::string& algorithm : AlgorithmsFor(collective)) {
+      for (int ranks : {1, 2, 3, 4, 5, 8, 64}) {
+        const std::string text = TextOf(algorithm, ranks, Name(collective));
+        EXPECT_THAT(text, HasSubstr("every rank has what was promised")) << algorithm << " " << ranks;
+      }
+    }
+  }
+}
+
+TEST(ExplainTest, ARoundThatIsLeftOutBreaksThePromise) {
+  const auto ring = MakeSchedule("ring", Collective::kAllReduce, {.ranks = 3}).value();
+  Playback playback(*ring, Collective::kAllReduce);
+  while (playback.next_round() < playback.rounds() - 1) playback.Step();
+  EXPECT_FALSE(playback.Fulfilled());
+  playback.Step();
+  EXPECT_TRUE(playback.Fulfilled());
+}
+
+TEST(ExplainTest, LinesFitAPage) {
+  for (const std::string& line : {TextOf("ring", 16), TextOf("direct", 8)}) {
+    size_t begin = 0;
+    for (size_t end; (end = line.find('\n', begin)) != std::string::npos; begin = end + 1) {
+      EXPECT_LE(end - begin, 110) << line.substr(begin, end - begin);
+    }
+  }
+}
+
+TEST(ExplainTest, InChineseEveryScheduleSaysTheSameFigures) {
+  for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
+    const auto in = [&](Language language) {
+      return Explain({.algorithm = algorithm, .shape = {.ranks = 6}, .language = language}).value();
+    };
+    const std::string english = in(Language::kEnglish), chinese = in(Language::kChinese);
+    // Digits outside of words, in their order, but for those that the sentences around them have.
+    const auto figures = [](const std::string& text) {
+      std::vector<std::string> lines;
+      size_t begin = text.find("  1 ->") != std::string::npos ? text.find(" -> ") - 4 : 0;
+      for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+        const std::string line = text.substr(begin, end - begin);
+        if (line.find(" -> ") != std::string::npos) lines.push_back(line.substr(0, 10));
+        if (const size_t at = line.find(" a + ");
+            at != std::string::npos && line.find("/B + ") != std::string::npos) {
+          lines.push_back(line.substr(line.find_last_of(' ', at - 1)));
+        }
+      }
+      return lines;
+    };
+    EXPECT_EQ(figures(chinese), figures(english)) << algorithm;
+    EXPECT_GT(figures(english).size(), 3u);
+    for (const char* word : {"round ", "sent so far", "At the end", "What it costs", "added to"}) {
+      EXPECT_THAT(chinese, Not(HasSubstr(word))) << algorithm;
+    }
+    EXPECT_THAT(chinese, HasSubstr("结束时每个 rank 都得到了应得的结果。"));
+  }
+}
+
+TEST(ExplainTest, ChineseLinesFitAPageToo) {
+  const std::string text =
+      Explain({.algorithm = "halving-doubling", .shape = {.ranks = 6}, .language = Language::kChinese})
+          .value();
+  size_t begin = 0;
+  for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    EXPECT_LE(TextColumns(text.substr(begin, end - begin)), 110u);
+  }
+}
+
+TEST(ExplainTest, EveryWordHasItsMeaningInBothLanguages) {
+  for (const char* word : {"rank", "bucket", "chunk", "round", "push, pull", "staleness", "exposed"}) {
+    EXPECT_THAT(ExplainWords(Language::kEnglish), HasSubstr(word));
+    EXPECT_THAT(ExplainWords(Language::kChinese), HasSubstr(word));
+  }
+}
+
+TEST(WrapTest, ChineseIsBrokenAnywhereButBeforeItsPunctuation) {
+  EXPECT_EQ(Wrap("一二三四五", "", 4), "一二\n三四\n五\n");
+  EXPECT_EQ(Wrap("一二，三", "", 4), "一\n二，\n三\n");
+  EXPECT_EQ(Wrap("ab 一二 cd", "- ", 8), "- ab 一\n  二 cd\n");
+  EXPECT_EQ(TextColumns("a一，"), 5u);
+  EXPECT_EQ(TextColumns("×µ"), 2u);
+}
+
+TEST(ExplainTest, WrongNamesListWhatThereIs) {
+  const auto message = [](const std::string& algorithm, const std::string& collective, int ranks) {
+    return std::string(Explain({.algorithm = algorithm, .collective = collective, .shape = {.ranks = ranks}})
+                           .status()
+                           .message());
+  };
+  EXPECT_THAT(message("rign", "all_reduce", 4), HasSubstr("there are: ring, star, direct, one-shot"));
+  EXPECT_THAT(message("ring", "reduce", 4), HasSubstr("there are: all_reduce, reduce_scatter"));
+  EXPECT_THAT(message("double-binary-tree", "all_gather", 4),
+              HasSubstr("offers no all_gather; these do: ring"));
+  EXPECT_THAT(message("ring", "all_reduce", 65), HasSubstr("at most 64 workers"));
+  EXPECT_THAT(message("ring", "all_reduce", 0), HasSubstr("at least one"));
+}
+
+}  // namespace
+}  // namespace psring

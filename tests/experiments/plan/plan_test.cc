@@ -1,0 +1,392 @@
+#include "experiments/plan/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "experiments/plan/estimate.h"
+#include "experiments/plan/plan_text.h"
+#include "experiments/stats/statistics.h"
+#include "tests/experiments/test_catalog.h"
+
+namespace psring {
+namespace {
+
+std::vector<std::string> Names(const std::vector<Configuration>& configurations) {
+  std::vector<std::string> names;
+  for (const Configuration& configuration : configurations) names.push_back(configuration.name());
+  return names;
+}
+
+Plan PlanFor(const CompareOptions& options, int cores = 2, const Probe& probe = TestProbe()) {
+  absl::StatusOr<Plan> plan = MakePlan(options, TestCatalog(), probe, cores);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return plan.ok() ? *plan : Plan();
+}
+
+std::string Refusal(const CompareOptions& options) {
+  return std::string(CheckCompareOptions(options, TestCatalog()).message());
+}
+
+TEST(Plan, WithoutFlagsServersAndRingAreComparedWith1And2And4Workers) {
+  const Plan plan = PlanFor({});
+  EXPECT_EQ(Names(plan.cost),
+            (std::vector<std::string>{"single x 1", "none x 1", "ring x 1", "ps-sync x 1", "ps-async x 1",
+                                      "none x 2", "ring x 2", "ps-sync x 2", "ps-async x 2", "none x 4",
+                                      "ring x 4", "ps-sync x 4", "ps-async x 4"}));
+  EXPECT_EQ(Names(plan.accuracy), (std::vector<std::string>{"single x 1", "ring x 2", "ps-async x 2"}));
+}
+
+TEST(Plan, ServersAreSweptForTheStrategiesThatHaveSome) {
+  CompareOptions options{.strategies = {"ring", "ps-sync"}, .workers = {2}, .servers = {1, 3}};
+  EXPECT_EQ(Names(PlanFor(options).cost),
+            (std::vector<std::string>{"single x 1", "none x 2", "ring x 2", "ps-sync x 2",
+                                      "ps-sync x 2 on 3 servers"}));
+  options.servers = {0};
+  options.workers = {1, 4};
+  options.training.server_placement = "colocated";
+  EXPECT_EQ(Names(PlanFor(options).cost),
+            (std::vector<std::string>{"single x 1", "none x 1", "ring x 1", "ps-sync x 1", "none x 4",
+                                      "ring x 4", "ps-sync x 4 on 4 servers"}));
+}
+
+TEST(Plan, WhatOnlySomeStrategiesUnderstandIsKeptFromTheOthers) {
+  CompareOptions options{.strategies = {"ring", "ps-sync", "ps-async"}, .workers = {2}};
+  options.training.wire = "bfloat16";
+  options.training.staleness_lr = "inverse";
+  EXPECT_EQ(Refusal(options), "");
+  for (const Configuration& configuration : PlanFor(options).cost) {
+    const bool sends = configuration.strategy.needs != StrategyNeeds::kNothing;
+    EXPECT_EQ(configuration.training.wire, sends ? "bfloat16" : "float32") << configuration.name();
+    EXPECT_EQ(configuration.training.staleness_lr,
+              configuration.strategy.name == "ps-async" ? "inverse" : "none");
+  }
+}
+
+TEST(Plan, FlagsThatNoneOfTheStrategiesUnderstandsAreRefused) {
+  CompareOptions ring{.strategies = {"ring"}, .workers = {2}, .servers = {2}};
+  EXPECT_NE(Refusal(ring).find("--servers is for"), std::string::npos);
+  ring.servers = {0};
+  ring.training.on_worker_loss = "continue";
+  EXPECT_EQ(Refusal(ring).find("--on_worker_loss continue is for the strategies that have servers"), 0);
+  ring.strategies = {"ring", "ps-sync"};
+  EXPECT_EQ(Refusal(ring), "");
+  for (const Configuration& configuration : PlanFor(ring).cost) {
+    EXPECT_EQ(configuration.training.on_worker_loss,
+              configuration.strategy.name == "ps-sync" ? "continue" : "");
+  }
+  // Each strategy by itself: of several servers with backup workers all must stop.
+  ring.servers = {1, 2};
+  EXPECT_EQ(Refusal(ring), "");
+  ring.strategies = {"ps-sync", "ps-backup:1"};
+  ring.workers = {3};
+  EXPECT_NE(Refusal(ring).find("several servers of ps-backup"), std::string::npos);
+  ring.servers = {0};
+  ring.workers = {2};
+  ring.strategies = {"ring"};
+  ring.training.on_worker_loss.clear();
+  ring.training.wire = "float16";
+  EXPECT_EQ(Refusal(ring), "");
+  ring.strategies = {"single", "dp"};
+  EXPECT_NE(Refusal(ring).find("--wire is of"), std::string::npos);
+  CompareOptions sync{.strategies = {"ps-sync"}, .workers = {2}};
+  sync.training.staleness_lr = "inverse";
+  EXPECT_NE(Refusal(sync).find("--staleness_lr is for"), std::string::npos);
+  CompareOptions all{.workers = {2}};  // ps-async is among the defaults
+  all.training.clip_norm = 1;
+  EXPECT_NE(Refusal(all).find("leave it out, or ps-async"), std::string::npos);
+  all.strategies = {"ring", "ps-sync"};
+  EXPECT_EQ(Refusal(all), "");
+  const Plan plan = PlanFor(all);
+  EXPECT_TRUE(std::any_of(plan.notes.begin(), plan.notes.end(), [](const std::string& note) {
+    return note.find("when the whole gradient is there") != std::string::npos;
+  }));
+  CompareOptions colocated{.strategies = {"ps-sync"}, .workers = {2}, .servers = {2}};
+  colocated.training.server_placement = "colocated";
+  EXPECT_NE(Refusal(colocated).find("leave --servers out"), std::string::npos);
+}
+
+TEST(Plan, TheDefaultFitsItsTimeBudgetOnTwoCores) {
+  for (double step_s : {0.002, 0.0135, 0.05, 0.14}) {
+    Probe probe = TestProbe();
+    probe.step_s = step_s;
+    const Plan plan = PlanFor({}, 2, probe);
+    EXPECT_LE(plan.expected_s, 180) << step_s;
+    EXPECT_GE(plan.rounds, step_s <= 0.05 ? kRoundsToNameAWinner : kFewestRounds) << step_s;
+  }
+}
+
+TEST(Plan, CostLaunchesMeasureAFewStepsAndDoNotEvaluate) {
+  for (const Configuration& configuration : PlanFor({}).cost) {
+    EXPECT_FALSE(configuration.training.evaluate);
+    EXPECT_GT(configuration.training.steps, 0);
+    EXPECT_GT(configuration.training.warmup_steps, 0);
+  }
+}
+
+TEST(Plan, AccuracyTrainingsSeeTheSameSamples) {
+  std::set<int64_t> samples;
+  for (const Configuration& configuration : PlanFor({}).accuracy) {
+    samples.insert(configuration.training.samples);
+    EXPECT_TRUE(configuration.training.evaluate);
+    EXPECT_EQ(configuration.training.warmup_steps, 0);
+  }
+  EXPECT_EQ(samples.size(), 1);
+  EXPECT_GT(*samples.begin(), 0);
+}
+
+TEST(Plan, EvaluationsEveryFewStepsAreOfTheAccuracyPartAlone) {
+  CompareOptions options;
+  options.training.eval_every = 7;
+  const Plan plan = PlanFor(options);
+  for (const Configuration& configuration : plan.cost) {
+    EXPECT_TRUE(ValidateTrainingOptions(configuration.training).ok()) << configuration.name();
+    EXPECT_EQ(configuration.training.eval_every, 0);
+  }
+  ASSERT_FALSE(plan.accuracy.empty());
+  for (const Configuration& configuration : plan.accuracy) {
+    EXPECT_EQ(configuration.training.eval_every, 7) << configuration.name();
+  }
+}
+
+TEST(Plan, ATargetIsOfEveryRowWhicheverPartItComesFrom) {
+  CompareOptions options;
+  options.target_accuracy = .85;
+  const Plan plan = PlanFor(options);
+  for (const auto* part : {&plan.cost, &plan.accuracy}) {
+    EXPECT_FALSE(part->empty());
+    for (const Configuration& configuration : *part) EXPECT_EQ(configuration.target_accuracy, .85);
+  }
+}
+
+TEST(Plan, MoreWorkersThanCoresAreOversubscribed) {
+  for (const Configuration& configuration : PlanFor({}, /*cores=*/2).cost) {
+    EXPECT_EQ(configuration.oversubscribed, configuration.workers > 2) << configuration.name();
+  }
+}
+
+TEST(Plan, AStrategyBringsItsReferences) {
+  const Plan plan = PlanFor({.strategies = {"ring"}, .workers = {2}});
+  EXPECT_EQ(Names(plan.cost), (std::vector<std::string>{"single x 1", "none x 2", "ring x 2"}));
+  EXPECT_EQ(Names(plan.accuracy), (std::vector<std::string>{"single x 1", "ring x 2"}));
+}
+
+TEST(Plan, SingleAloneNeedsNoReference) {
+  const Plan plan = PlanFor({.strategies = {"single"}, .workers = {1, 2, 4}});
+  EXPECT_EQ(Names(plan.cost), (std::vector<std::string>{"single x 1"}));
+}
+
+TEST(Plan, RepeatsAreRoundsAndTrainings) {
+  const Plan plan = PlanFor({.strategies = {"ring"}, .workers = {2}, .repeats = 7});
+  EXPECT_EQ(plan.rounds, 7);
+  EXPECT_EQ(plan.accuracy_repeats, 7);
+  EXPECT_FALSE(plan.rounds_fitted);
+}
+
+TEST(Plan, AnExplicitBudgetTrainsEveryWorkerCount) {
+  CompareOptions options{.strategies = {"ring"}, .workers = {1, 2}};
+  options.training.epochs = 2;
+  const Plan plan = PlanFor(options);
+  EXPECT_EQ(Names(plan.accuracy), (std::vector<std::string>{"single x 1", "ring x 1", "ring x 2"}));
+  EXPECT_EQ(plan.accuracy.front().training.epochs, 2);
+  EXPECT_FALSE(plan.accuracy_fitted);
+}
+
+TEST(Plan, NoEvalLeavesTheAccuracyPartOut) {
+  CompareOptions options;
+  options.training.evaluate = false;
+  EXPECT_TRUE(PlanFor(options).accuracy.empty());
+}
+
+TEST(Plan, TrainingsAreShortenedAlikeWhereTimeIsShort) {
+  Plan plan = PlanFor({});
+  const int64_t planned = plan.accuracy.front().training.samples;
+  EXPECT_FALSE(ShortenAccuracy(plan.accuracy_s, 0.5, plan));
+  EXPECT_TRUE(ShortenAccuracy(plan.accuracy_s, 2, plan));
+  for (const Configuration& configuration : plan.accuracy) {
+    EXPECT_NEAR(static_cast<double>(configuration.training.samples), planned / 2.0, 300);
+  }
+  EXPECT_TRUE(ShortenAccuracy(-100, 1, plan));
+  EXPECT_EQ(plan.accuracy.front().training.samples, 10 * 256);
+}
+
+TEST(Plan, ANumberOfSamplesThatTheUserChoseStays) {
+  CompareOptions options;
+  options.training.samples = 100000;
+  Plan plan = PlanFor(options);
+  EXPECT_FALSE(ShortenAccuracy(1, 1, plan));
+}
+
+TEST(Plan, SaysWhenItCannotKeepTheTimeBudget) {
+  const Plan plan = PlanFor({.repeats = 100});
+  ASSERT_FALSE(plan.notes.empty());
+  EXPECT_NE(plan.notes.back().find("longer than --time_budget"), std::string::npos);
+}
+
+TEST(Plan, AGlobalBatchLargerThanTheDataIsRefused) {
+  CompareOptions options{.workers = {1, 4}};
+  options.training.batch = 20000;
+  EXPECT_EQ(CheckBatches(options, TestCatalog(), 60000).message(),
+            "--batch 20000 times 4 workers is more than the 60000 samples there are");
+  EXPECT_TRUE(CheckBatches(options, TestCatalog(), 80000).ok());
+  options.strategies = {"single"};  // one process, whatever --workers says
+  EXPECT_TRUE(CheckBatches(options, TestCatalog(), 60000).ok());
+}
+
+TEST(Plan, BadNamesAreAnsweredWithTheNearest) {
+  EXPECT_EQ(Refusal({.strategies = {"rign"}}), "unknown strategy 'rign'; did you mean 'ring'?");
+  CompareOptions model;
+  model.training.model = "mpl";
+  EXPECT_EQ(Refusal(model), "unknown model 'mpl'; did you mean 'mlp'?");
+  EXPECT_EQ(Refusal({.strategies = {"zzzzzz"}}),
+            "unknown strategy 'zzzzzz'; there are: none, single, dp, star, ring, ps-sync, ps-backup, ps-ssp, "
+            "ps-async");
+}
+
+TEST(Plan, ANumberBelongsToAStrategysName) {
+  const Plan plan = PlanFor({.strategies = {"ps-ssp:2", "ps-ssp:8", "ps-backup:1"}, .workers = {4}});
+  std::set<std::string> folders;
+  for (const Configuration& configuration : plan.cost) folders.insert(configuration.folder());
+  EXPECT_EQ(folders,
+            (std::set<std::string>{"none-4", "ps-backup-1-4", "ps-ssp-2-4", "ps-ssp-8-4", "single-1"}));
+  const Configuration& stale = plan.cost[2];
+  EXPECT_EQ(stale.name(), "ps-ssp:2 x 4");
+  EXPECT_EQ(stale.strategy.algorithm, "ssp:2");
+  EXPECT_EQ(stale.training.strategy, "ps-ssp:2");
+  EXPECT_EQ(stale.update.strategy, "ps-ssp");
+}
+
+TEST(Plan, ANumberThatDoesNotFitIsRefused) {
+  EXPECT_EQ(Refusal({.strategies = {"ps-ssp"}}),
+            "strategy 'ps-ssp': ps-ssp:K needs a whole number from 1 (K: lead), as in ps-ssp:1");
+  EXPECT_EQ(Refusal({.strategies = {"ps-ssp:0"}}),
+            "strategy 'ps-ssp:0': ps-ssp:K needs a whole number from 1 to 1000000 (K: lead), as in ps-ssp:1");
+  EXPECT_EQ(Refusal({.strategies = {"ring:2"}}), "strategy 'ring:2': ring takes no number");
+  EXPECT_EQ(
+      Refusal({.strategies = {"ps-backup:2"}, .workers = {2, 4}}),
+      "ps-backup:2 with 2 workers: at most 1 can be spare; leave 2 out of --workers, or give a smaller B");
+  EXPECT_EQ(Refusal({.strategies = {"ps-backup:2", "ps-ssp:3"}, .workers = {3, 4}}), "");
+}
+
+TEST(Plan, WorkerCountsMustBeFrom1To64) {
+  for (int count : {0, -1, 65}) EXPECT_FALSE(Refusal({.workers = {count}}).empty()) << count;
+  EXPECT_TRUE(Refusal({.workers = {1, 64}}).empty());
+}
+
+TEST(Plan, ProcessesCarryAsManyRanksEachAsTheyAreGivenAndAlikeMany) {
+  CompareOptions options{.strategies = {"ring", "dp"}, .workers = {1, 2, 4, 8}};
+  options.training.ranks_per_process = 4;
+  for (const Configuration& configuration : PlanFor(options).cost) {
+    SCOPED_TRACE(configuration.name());
+    const int workers = configuration.workers;
+    const bool one = configuration.strategy.single_process;
+    EXPECT_EQ(configuration.training.ranks_per_process, one ? 1 : std::min(workers, 4));
+    EXPECT_EQ(configuration.processes(), workers == 8 && !one ? 2 : 1);
+    EXPECT_EQ(configuration.ranks(), one ? 1 : workers);
+  }
+  options.workers = {4, 6};
+  EXPECT_NE(
+      Refusal(options).find("--workers 6 with --ranks_per_process 4: processes of 4 ranks do not come to 6"),
+      std::string::npos)
+      << Refusal(options);
+}
+
+TEST(Plan, ReplicasAreTheWorkersOfOneProcess) {
+  const Plan plan = PlanFor({.strategies = {"dp", "ring"}, .workers = {2, 3}});
+  int found = 0;
+  for (const Configuration& configuration : plan.cost) {
+    const bool replicates = configuration.strategy.name == "dp";
+    found += replicates;
+    EXPECT_EQ(configuration.training.replicas, replicates ? configuration.workers : 1);
+    EXPECT_EQ(configuration.ranks(), replicates ? 1 : configuration.workers);
+  }
+  EXPECT_EQ(found, 2);
+}
+
+TEST(Plan, WhatDropsGradientsDoesNotCountEverySample) {
+  CompareOptions options{.strategies = {"ring", "ps-backup:1"}, .workers = {4}};
+  options.training.drop_last = "false";
+  EXPECT_EQ(
+      Refusal(options),
+      "--drop_last false counts every sample once, and ps-backup:1 drops gradients; leave one of them out");
+  options.strategies = {"ring"};
+  EXPECT_EQ(Refusal(options), "");
+}
+
+TEST(Plan, MicroBatchesAreForSingleAlone) {
+  CompareOptions options{.strategies = {"single", "ring"}};
+  options.training.micro_batches = 2;
+  EXPECT_FALSE(Refusal(options).empty());
+  options.strategies = {};
+  EXPECT_FALSE(Refusal(options).empty());
+  options.strategies = {"single"};
+  EXPECT_TRUE(Refusal(options).empty());
+}
+
+TEST(Plan, EveryRoundHasEveryConfigurationInAnotherOrder) {
+  std::set<std::vector<int>> orders;
+  for (int round = 0; round < 5; ++round) {
+    std::vector<int> order = RoundOrder(13, 1, round);
+    EXPECT_EQ(order, RoundOrder(13, 1, round));
+    orders.insert(order);
+    std::sort(order.begin(), order.end());
+    for (int i = 0; i < 13; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], i);
+  }
+  EXPECT_EQ(orders.size(), 5);
+}
+
+TEST(Plan, WarningsOfTheTrainerAreSaidOnce) {
+  Probe probe = TestProbe();
+  for (UpdateRule& rule : probe.updates) rule.warnings = {"this will hurt"};
+  const Plan plan = PlanFor({}, 2, probe);
+  EXPECT_EQ(std::count(plan.notes.begin(), plan.notes.end(), "this will hurt"), 1);
+}
+
+TEST(Plan, TheDescriptionSaysWhatIsRunAndHowLongItShouldTake) {
+  const Plan plan = PlanFor({});
+  const std::string text = DescribePlan(plan);
+  EXPECT_NE(text.find("ps-async x 4"), std::string::npos) << text;
+  EXPECT_NE(text.find("expected:  " + HumanSeconds(plan.expected_s)), std::string::npos) << text;
+}
+
+TEST(Plan, TimesAreReadAndWrittenAsPeopleDo) {
+  EXPECT_EQ(*ParseSeconds("90"), 90);
+  EXPECT_EQ(*ParseSeconds("3m"), 180);
+  EXPECT_EQ(*ParseSeconds("1h30m"), 5400);
+  for (const char* text : {"", "soon", "-3m", "0", "nan", "inf", "3 parsecs"})
+    EXPECT_FALSE(ParseSeconds(text).ok()) << text;
+  EXPECT_EQ(HumanSeconds(12.4), "12s");
+  EXPECT_EQ(HumanSeconds(170), "2m50s");
+  EXPECT_EQ(HumanSeconds(3600), "1h00m");
+}
+
+TEST(Plan, SeveralGpusAreAllUsedUnlessSomebodySaysOtherwise) {
+  using Counts = std::vector<int>;
+  TrainingOptions training;
+  for (const int gpus : {0, 1, 4}) EXPECT_EQ(DefaultWorkers(training, gpus), (Counts{1, 2, 4})) << gpus;
+  EXPECT_EQ(DefaultWorkers(training, 2), (Counts{1, 2}));
+  EXPECT_EQ(DefaultWorkers(training, 6), (Counts{1, 2, 4, 6}));
+  EXPECT_EQ(DefaultWorkers(training, 8), (Counts{1, 2, 4, 8}));
+  training.oversubscribe = true;
+  EXPECT_EQ(DefaultWorkers(training, 2), (Counts{1, 2, 4}));
+  EXPECT_EQ(DefaultWorkers({.device = "cpu"}, 8), (Counts{1, 2, 4}));
+  EXPECT_EQ(DefaultWorkers({.device = "cuda:1"}, 8), (Counts{1, 2, 4}));
+  EXPECT_EQ(DefaultWorkers({.clock = "virtual"}, 8), (Counts{1, 2, 4}));
+}
+
+TEST(Plan, AllConfigurationsComputeOnOneKindOfDevice) {
+  TrainingOptions training;
+  EXPECT_EQ(DeviceForAll(training, {1, 2, 4}, 0), "auto") << "which is the CPU";
+  EXPECT_EQ(DeviceForAll(training, {1, 2, 4}, 1), "cpu");
+  EXPECT_EQ(DeviceForAll(training, {1, 2, 4}, 3), "cpu");
+  EXPECT_EQ(DeviceForAll(training, {1, 2, 4}, 4), "auto");
+  EXPECT_EQ(DeviceForAll(training, {1}, 1), "auto");
+  training.oversubscribe = true;
+  EXPECT_EQ(DeviceForAll(training, {1, 2, 4}, 1), "auto");
+  training = {.device = "cuda"};
+  EXPECT_EQ(DeviceForAll(training, {4}, 1), "cuda") << "the trainer says that it must be shared";
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,86 @@
+// Plans that an earlier run has made.
+#include "experiments/plan/recorded_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "experiments/runs/manifest.h"
+#include "tests/experiments/test_catalog.h"
+
+namespace psring {
+namespace {
+
+using testing::HasSubstr;
+
+CompareOptions Asked() {
+  CompareOptions options;
+  options.strategies = {"ring", "ps-sync"};
+  options.workers = {2};
+  return options;
+}
+
+Plan Planned(const CompareOptions& options, double step_s) {
+  Probe probe = TestProbe();
+  probe.step_s = step_s;
+  const auto plan = MakePlan(options, TestCatalog(), probe, 2);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return plan.value_or(Plan{});
+}
+
+std::string ManifestOf(const Plan& plan, int rounds_done) {
+  return ManifestJson({.verb = "compare", .plan = plan, .rounds_done = rounds_done, .wall_s = 1});
+}
+
+TEST(RecordedPlan, AnotherMachineTakesTheSameRoundsStepsAndSamples) {
+  const Plan first = Planned(Asked(), 0.05), second = Planned(Asked(), 0.002);
+  ASSERT_NE(first.steps, second.steps);
+  ASSERT_NE(first.accuracy.front().training.samples, second.accuracy.front().training.samples);
+  const auto recorded = RecordedPlanFromJson(ManifestOf(first, first.rounds - 1));
+  ASSERT_TRUE(recorded.ok()) << recorded.status();
+  Plan plan = second;
+  ASSERT_TRUE(TakeRecordedPlan(*recorded, Asked(), plan).ok());
+  EXPECT_EQ(plan.rounds, first.rounds - 1);
+  EXPECT_EQ(plan.steps, first.steps);
+  EXPECT_FALSE(plan.rounds_fitted);
+  EXPECT_FALSE(plan.accuracy_fitted);
+  ASSERT_EQ(plan.cost.size(), first.cost.size());
+  for (size_t i = 0; i < plan.cost.size(); ++i) {
+    EXPECT_EQ(TrainingArguments(plan.cost[i].training), TrainingArguments(first.cost[i].training));
+  }
+  for (size_t i = 0; i < plan.accuracy.size(); ++i) {
+    EXPECT_EQ(TrainingArguments(plan.accuracy[i].training), TrainingArguments(first.accuracy[i].training));
+  }
+}
+
+TEST(RecordedPlan, WhatIsAskedForStays) {
+  CompareOptions asked = Asked();
+  asked.repeats = 7;
+  asked.training.steps = 9;
+  const auto recorded = RecordedPlanFromJson(ManifestOf(Planned(Asked(), 0.05), 3));
+  ASSERT_TRUE(recorded.ok());
+  Plan plan = Planned(asked, 0.002);
+  ASSERT_TRUE(TakeRecordedPlan(*recorded, asked, plan).ok());
+  EXPECT_EQ(plan.rounds, 7);
+  EXPECT_EQ(plan.steps, 9);
+  EXPECT_EQ(plan.cost.front().training.steps, 9);
+}
+
+TEST(RecordedPlan, AConfigurationThatWasNotThereIsNamed) {
+  const auto recorded = RecordedPlanFromJson(ManifestOf(Planned(Asked(), 0.05), 3));
+  ASSERT_TRUE(recorded.ok());
+  CompareOptions asked = Asked();
+  asked.workers = {3};
+  Plan plan = Planned(asked, 0.05);
+  EXPECT_THAT(TakeRecordedPlan(*recorded, asked, plan).message(), HasSubstr("x 3"));
+}
+
+TEST(RecordedPlan, OtherTextsAreRefused) {
+  for (const char* text : {"", "[]", "{}", "{\"cost\":1,\"accuracy\":{}}", "{\"cost\":{},\"accuracy\":{}}",
+                           "{\"cost\":{\"rounds_done\":2,\"configurations\":[{\"strategy\":1,"
+                           "\"workers\":\"x\",\"trainer_flags\":[]}]},\"accuracy\":{}}"}) {
+    EXPECT_FALSE(RecordedPlanFromJson(text).ok()) << text;
+  }
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,126 @@
+// Manifests made by hand, and the command lines that come of them.
+#include "experiments/runs/recorded_run.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace psring {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Json = nlohmann::json;
+
+Json Manifest(const std::vector<std::string>& command_line) {
+  return {{"schema_version", 1},
+          {"verb", command_line.at(1)},
+          {"command_line", command_line},
+          {"working_directory", "/home/ada"},
+          {"machine", {{"host", "one"}, {"cores", 2}}},
+          {"versions", {{"psring", "0.1.0"}, {"revision", "abc"}}},
+          {"binaries", {{{"path", "psring"}, {"hash", "1"}}, {{"path", "trainer"}, {"hash", "2"}}}}};
+}
+
+RecordedRun Recorded(const Json& manifest) {
+  const auto run = RecordedRunFromJson(manifest.dump());
+  EXPECT_TRUE(run.ok()) << run.status();
+  return run.value_or(RecordedRun{});
+}
+
+std::string Refused(const Json& manifest) {
+  return std::string(RecordedRunFromJson(manifest.dump()).status().message());
+}
+
+TEST(RecordedRun, FlagsStayAsTheyWereTyped) {
+  const RecordedRun run =
+      Recorded(Manifest({"psring", "compare", "--strategies", "ring,ps-sync", "--no-eval"}));
+  EXPECT_THAT(MakeRerun(run, "/runs/x", "").arguments,
+              ElementsAre("compare", "--strategies", "ring,ps-sync", "--no-eval", "--plan_of=/runs/x"));
+}
+
+TEST(RecordedRun, FilesAreNamedFromAnywhere) {
+  const RecordedRun run = Recorded(Manifest({"psring", "train", "--workload", "./mine.csv", "--data-dir=sets",
+                                             "--like", "../runs/a", "--compute_ms", "trace:runs/b"}));
+  EXPECT_THAT(MakeRerun(run, "/r", "").arguments,
+              ElementsAre("train", "--workload=/home/ada/mine.csv", "--data_dir=/home/ada/sets",
+                          "--like=/home/runs/a", "--compute_ms=trace:/home/ada/runs/b", "--plan_of=/r"));
+}
+
+TEST(RecordedRun, NamesThatAreNoFilesStay) {
+  const RecordedRun run = Recorded(Manifest(
+      {"psring", "predict", "--workload", "resnet50", "--cluster", "p3dn", "--profile", "/abs.json"}));
+  EXPECT_THAT(MakeRerun(run, "/r", "").arguments,
+              ElementsAre("predict", "--workload=resnet50", "--cluster=p3dn", "--profile=/abs.json"));
+  const RecordedRun virtually = Recorded(Manifest({"psring", "train", "--compute_ms", "6"}));
+  EXPECT_THAT(MakeRerun(virtually, "/r", "").arguments,
+              ElementsAre("train", "--compute_ms=6", "--plan_of=/r"));
+}
+
+TEST(RecordedRun, WhatWasWrittenToIsLeftOutAndSaid) {
+  const Rerun bench = MakeRerun(Recorded(Manifest({"psring", "bench", "-b", "8", "-J", "out.json",
+                                                   "--profile", "me.json", "--out", "x"})),
+                                "/r", "new");
+  EXPECT_THAT(bench.arguments, ElementsAre("bench", "-b", "8", "--out=new"));
+  EXPECT_THAT(bench.left_out, ElementsAre("-J out.json", "--profile me.json"));
+  const Rerun train =
+      MakeRerun(Recorded(Manifest({"psring", "train", "--checkpoint_dir=keep", "--seed", "3"})), "/r", "");
+  EXPECT_THAT(train.arguments, ElementsAre("train", "--seed", "3", "--plan_of=/r"));
+  EXPECT_THAT(train.left_out, ElementsAre("--checkpoint_dir=keep"));
+}
+
+TEST(RecordedRun, WhatPsringSettledTakesThePlaceOfWhatWasLeftOpen) {
+  Json manifest =
+      Manifest({"psring", "train", "--link", "auto", "--resume", "latest", "--plan_of", "runs/a"});
+  manifest["settled"] = {"--link=1000000000bit", "--device=cpu", "--resume=/c/step40"};
+  EXPECT_THAT(
+      MakeRerun(Recorded(manifest), "/r", "").arguments,
+      ElementsAre("train", "--link=1000000000bit", "--device=cpu", "--resume=/c/step40", "--plan_of=/r"));
+}
+
+TEST(RecordedRun, ARunThatFoundNoCheckpointBeginsAtTheBeginningAgain) {
+  const RecordedRun run = Recorded(Manifest({"psring", "train", "--resume", "latest", "--epochs", "1"}));
+  EXPECT_THAT(MakeRerun(run, "/r", "").arguments, ElementsAre("train", "--epochs", "1", "--plan_of=/r"));
+}
+
+TEST(RecordedRun, OtherLayoutsAndVerbsAreRefusedInALine) {
+  EXPECT_THAT(Refused("text"), HasSubstr("no JSON object"));
+  EXPECT_THAT(Refused(Json::object()), HasSubstr("layout none"));
+  Json later = Manifest({"psring", "compare"});
+  later["schema_version"] = 2;
+  EXPECT_THAT(Refused(later), HasSubstr("layout 2, and this psring knows 1"));
+  EXPECT_THAT(Refused(Manifest({"psring", "doctor"})), HasSubstr("no command line of compare"));
+  Json other = Manifest({"psring", "compare"});
+  other["verb"] = "train";
+  EXPECT_THAT(Refused(other), HasSubstr("no command line"));
+  Json wrong_types = Manifest({"psring", "compare"});
+  wrong_types["command_line"] = {1, 2};
+  EXPECT_THAT(Refused(wrong_types), HasSubstr("no command line"));
+}
+
+TEST(RecordedRun, EarlierManifestsAndSeveralMachinesAreToldWhatWasTyped) {
+  Json earlier = Manifest({"psring", "compare", "--model", "cnn"});
+  earlier.erase("working_directory");
+  EXPECT_THAT(Refused(earlier), HasSubstr("psring compare --model cnn"));
+  EXPECT_THAT(Refused(Manifest({"psring", "train", "--nnodes", "2"})), HasSubstr("several machines"));
+}
+
+TEST(RecordedRun, WhatIsNotAsItWasIsNamed) {
+  const RecordedRun run = Recorded(Manifest({"psring", "compare"}));
+  Json now = Manifest({"psring", "compare"});
+  EXPECT_THAT(Differences(run, now.dump()), testing::IsEmpty());
+  now["machine"]["cores"] = 4;
+  now["versions"]["revision"] = "def";
+  now["binaries"][1]["hash"] = "3";
+  EXPECT_THAT(Differences(run, now.dump()),
+              ElementsAre("machine: cores 2 then, 4 now", "psring: revision abc then, def now",
+                          "programs: trainer built from something else"));
+}
+
+TEST(RecordedRun, TheShellIsGivenWhatItTakesApart) {
+  EXPECT_EQ(ShellText({"psring", "--out", "a b", "it's", ""}), "psring --out 'a b' 'it'\\''s' ''");
+}
+
+}  // namespace
+}  // namespace psring

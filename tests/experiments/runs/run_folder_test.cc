@@ -1,0 +1,66 @@
+#include "experiments/runs/run_folder.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "common/io/files.h"
+#include "common/measure/records.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+class RunFolderTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = fs::path(testing::TempDir()) / absl::StrCat("psring-run-folder-", getpid());
+    fs::remove_all(root_);
+    fs::create_directory(root_);
+  }
+  void TearDown() override { fs::remove_all(root_); }
+  std::string Path(const std::string& name) const { return (root_ / name).string(); }
+  fs::path root_;
+};
+
+TEST_F(RunFolderTest, KeepsItsClaimAndHasTheFilesOfARun) {
+  auto claim = RunClaim::Make(Path("run"), "compare", absl::UnixEpoch());
+  ASSERT_TRUE(claim.ok()) << claim.status();
+  auto folder = RunFolder::Create(**claim);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_EQ(folder->run_id(), "run");
+  claim->reset();
+  EXPECT_TRUE(fs::exists(root_ / "run/runs.csv"));
+}
+
+TEST_F(RunFolderTest, ARankWithoutAResultIsNamedByItsFile) {
+  const auto records = ReadRecords(root_.string(), 1, 0);
+  ASSERT_FALSE(records.ok());
+  EXPECT_NE(records.status().message().find("result-rank0.json"), std::string::npos) << records.status();
+}
+
+TEST_F(RunFolderTest, RecordsAreReadBack) {
+  ASSERT_TRUE(WriteFile(Path("result-rank0.json"), ToJson(RankResult{.strategy = "ring", .steps = 2})).ok());
+  ASSERT_TRUE(WriteFile(Path("steps-rank0.jsonl"),
+                        ToJson(StepRecord{.step = 0}) + "\n" + ToJson(StepRecord{.step = 1}) + "\n")
+                  .ok());
+  ASSERT_TRUE(WriteFile(Path("result-server0.json"), ToJson(ServerResult{.pushes = 8})).ok());
+  const auto records = ReadRecords(root_.string(), 1, 1);
+  ASSERT_TRUE(records.ok()) << records.status();
+  EXPECT_EQ(records->ranks[0].strategy, "ring");
+  EXPECT_EQ(records->steps[0].size(), 2);
+  EXPECT_EQ(records->servers[0].pushes, 8);
+}
+
+TEST_F(RunFolderTest, ABrokenStepsFileIsNamed) {
+  ASSERT_TRUE(WriteFile(Path("result-rank0.json"), ToJson(RankResult{})).ok());
+  ASSERT_TRUE(WriteFile(Path("steps-rank0.jsonl"), "{broken\n").ok());
+  EXPECT_NE(ReadRecords(root_.string(), 1, 0).status().message().find("steps-rank0.jsonl"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace psring

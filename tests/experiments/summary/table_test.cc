@@ -1,0 +1,286 @@
+// Files, table and sentences, from rows made by hand.
+#include "experiments/summary/table.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "common/io/csv.h"
+#include "experiments/runs/run_files.h"
+#include "experiments/summary/findings.h"
+#include "experiments/texts/wrap.h"
+#include "tests/experiments/test_catalog.h"
+
+namespace psring {
+namespace {
+
+SummaryRow Row(const std::string& strategy, int workers, const std::vector<double>& rates, int cores = 2) {
+  SummaryRow row{.run_id = "run", .configuration = TestConfiguration(strategy, workers, cores)};
+  row.measured_cost = true;
+  row.rounds = static_cast<int>(rates.size());
+  row.round_samples_per_s = rates;
+  row.mean.samples_per_s = Mean(rates);
+  row.samples_per_s_95 = BootstrapMean(rates);
+  row.mean.step_ms = 13.5;
+  row.mean.compute_ms = 11.25;
+  row.mean.exposed_comm_ms = 2.25;
+  row.mean.comm_busy_ms = 6;
+  row.mean.payload_tx_bytes = 7454760;
+  if (row.configuration.strategy.needs != StrategyNeeds::kNothing) row.predicted_payload_bytes = 7454760;
+  return row;
+}
+
+std::string AllFindings(const std::vector<SummaryRow>& rows) {
+  std::string text;
+  for (const std::string& sentence : Findings(rows, Wires{.latency_s = 2e-5, .medium_bytes_per_s = 5e9}, 2)) {
+    text += sentence + "\n";
+  }
+  return text;
+}
+
+TEST(Table, FitsInto120Columns) {
+  std::vector<SummaryRow> rows;
+  for (int workers : {1, 2, 64}) {
+    for (const char* strategy : {"none", "ring", "ps-async"}) {
+      SummaryRow row = Row(strategy, workers, {114551, 109512, 114900, 115000, 114000});
+      row.speedup = 1.53;
+      row.cost_against_none_ms = 103.1;
+      row.mean.wait_ms = 102.5;
+      row.predicted_comm_ms = 104.4;
+      row.mean.staleness_mean = 62.99;
+      row.test_accuracy = 0.8611;
+      rows.push_back(row);
+    }
+  }
+  std::istringstream lines(Table(rows));
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 120) << line;
+}
+
+TEST(Table, MarksWhatIsMeasuredAndDerivedAndOversubscribed) {
+  const std::string table = Table({Row("ring", 2, {1, 2}), Row("ring", 4, {1, 2})});
+  EXPECT_NE(table.find("m measured, d derived"), std::string::npos);
+  EXPECT_NE(table.find("4*"), std::string::npos);
+  EXPECT_NE(table.find("* oversubscribed"), std::string::npos);
+  EXPECT_EQ(Table({Row("ring", 2, {1, 2})}).find("oversubscribed"), std::string::npos);
+}
+
+TEST(Table, RowsThatAreNotValidAreMarked) {
+  SummaryRow row = Row("ring", 4, {1, 2});
+  row.valid = false;
+  EXPECT_NE(Table({row}).find("4*!"), std::string::npos) << Table({row});
+  EXPECT_NE(Table({row}).find("! not valid"), std::string::npos);
+}
+
+TEST(Findings, WiresAreNamedAndWhereTheyDifferThatIsSaid) {
+  SummaryRow ring = Row("ring", 2, {1, 2}), server = Row("ps-sync", 2, {1, 2});
+  ring.sample.backend = server.sample.backend = "native";
+  ring.sample.transport = "tcp";
+  server.sample.transport = "grpc";
+  EXPECT_NE(AllFindings({ring, server}).find("All payload went over TCP."), std::string::npos);
+  ring.sample.transport = "shm";
+  const std::string text = AllFindings({ring, server});
+  EXPECT_NE(text.find("The wires differ: ps-sync over TCP; ring over shared memory."), std::string::npos)
+      << text;
+}
+
+TEST(Findings, BytesThatNobodyCountedAreNoProofOfTheory) {
+  SummaryRow ring = Row("ring", 2, {1, 2});
+  ring.sample.backend = "gloo";
+  const std::string text = AllFindings({ring});
+  EXPECT_EQ(text.find("are those of theory"), std::string::npos) << text;
+  EXPECT_NE(text.find("The bytes of ring are derived"), std::string::npos) << text;
+}
+
+TEST(Table, NumbersAreGroupedByThousands) {
+  EXPECT_EQ(WithThousands(0), "0");
+  EXPECT_EQ(WithThousands(999.4), "999");
+  EXPECT_EQ(WithThousands(14551.2), "14,551");
+  EXPECT_EQ(WithThousands(-1234567), "-1,234,567");
+}
+
+TEST(Findings, AWinnerIsNamedOnlyWhereTheIntervalExcludes1) {
+  const std::string clear =
+      AllFindings({Row("ring", 2, {120, 121, 119, 120, 122}), Row("ps-sync", 2, {100, 101, 99, 100, 100})});
+  EXPECT_NE(clear.find("ring against ps-sync with 2 workers: 1.20 times"), std::string::npos) << clear;
+  const std::string unclear =
+      AllFindings({Row("ring", 2, {120, 80, 100, 101, 99}), Row("ps-sync", 2, {100, 101, 99, 100, 100})});
+  EXPECT_NE(unclear.find("no difference shown"), std::string::npos) << unclear;
+}
+
+TEST(Findings, AFewRoundsNameNobody) {
+  const std::string text = AllFindings({Row("ring", 2, {120, 121, 119}), Row("ps-sync", 2, {100, 101, 99})});
+  EXPECT_NE(text.find("3 rounds are too few to call that a difference"), std::string::npos) << text;
+}
+
+TEST(Findings, NoWinnerIsNamedForANetwork) {
+  const std::string text =
+      AllFindings({Row("ring", 2, {120, 121, 119, 120, 122}), Row("ps-sync", 2, {100, 101, 99, 100, 100})});
+  EXPECT_NE(text.find("names no winner for a network"), std::string::npos) << text;
+  EXPECT_NE(text.find("5.0 GB/s in all, 20 us"), std::string::npos) << text;
+}
+
+TEST(Findings, AreTheSameInChinese) {
+  SummaryRow none = Row("none", 2, {120, 121, 119, 120, 122}),
+             ring = Row("ring", 2, {120, 121, 119, 120, 122}),
+             server = Row("ps-sync", 2, {100, 101, 99, 100, 100}), late = Row("ps-async", 4, {1, 2});
+  ring.cost_against_none_ms = 3.5;
+  ring.cost_against_none_95 = {3, 4};
+  late.mean.staleness_mean = 2.9;
+  late.test_accuracy = 0.861;
+  const std::vector<SummaryRow> rows = {none, ring, server, late};
+  const Wires wires{.latency_s = 2e-5, .medium_bytes_per_s = 5e9};
+  const auto english = Findings(rows, wires, 2), chinese = Findings(rows, wires, 2, Language::kChinese);
+  ASSERT_EQ(english.size(), chinese.size());
+  for (size_t i = 0; i < english.size(); ++i) {
+    EXPECT_NE(chinese[i], english[i]);
+    EXPECT_TRUE(chinese[i].ends_with("。")) << chinese[i];
+    EXPECT_EQ(chinese[i].find('$'), std::string::npos) << chinese[i];
+    EXPECT_EQ(english[i].find('$'), std::string::npos) << english[i];
+  }
+}
+
+TEST(Table, ItsColumnsStandUnderChineseHeadings) {
+  std::istringstream lines(
+      Table({Row("ring", 2, {114551, 1}), Row("ps-sync", 2, {2, 1})}, Language::kChinese));
+  std::string first, second, marks, row;
+  for (std::string* line : {&first, &second, &marks, &row}) std::getline(lines, *line);
+  EXPECT_NE(second.find("策略"), std::string::npos);
+  // The last column ends where its heading does.
+  EXPECT_EQ(TextColumns(second), TextColumns(row)) << second << "\n" << row;
+  EXPECT_EQ(TextColumns(marks), TextColumns(row));
+}
+
+TEST(Findings, OversubscribedRowsAreNotCompared) {
+  const std::string text =
+      AllFindings({Row("ring", 4, {120, 121, 119, 120, 122}), Row("ps-sync", 4, {100, 101, 99, 100, 100})});
+  EXPECT_EQ(text.find("ring against"), std::string::npos) << text;
+  EXPECT_NE(text.find("4 workers on 2 cores take turns"), std::string::npos) << text;
+}
+
+TEST(Findings, OversubscribedRowsAreComparedWhereTheSlowerOneWaitsForItsLinks) {
+  SummaryRow none = Row("none", 4, {800, 801, 799, 800, 800}),
+             ring = Row("ring", 4, {120, 121, 119, 120, 122}),
+             server = Row("ps-sync", 4, {100, 101, 99, 100, 100});
+  none.mean.step_ms = 40;
+  ring.mean.step_ms = 70;
+  server.mean.step_ms = 100;
+  for (SummaryRow* row : {&none, &ring, &server}) row->link.bits_per_s = 1e9;
+  EXPECT_NE(AllFindings({none, ring, server}).find("ring against ps-sync with 4 workers: 1.20 times"),
+            std::string::npos)
+      << AllFindings({none, ring, server});
+  none.mean.step_ms = 60;
+  EXPECT_EQ(AllFindings({none, ring, server}).find("ring against"), std::string::npos);
+}
+
+TEST(Findings, BytesBesideTheoryAreReported) {
+  SummaryRow row = Row("ring", 2, {1, 2});
+  EXPECT_NE(AllFindings({row}).find("The bytes sent are those of theory"), std::string::npos);
+  row.mean.payload_tx_bytes *= 1.01;
+  EXPECT_NE(AllFindings({row}).find("ring x 2 sent 7.529 MB where theory has 7.455"), std::string::npos)
+      << AllFindings({row});
+}
+
+TEST(Wrap, BreaksAtSpacesAndIndents) {
+  EXPECT_EQ(Wrap("one two three four", "- ", 11), "- one two\n  three\n  four\n");
+  EXPECT_EQ(Wrap("an-endless-word x", "", 5), "an-endless-word\nx\n");
+  EXPECT_EQ(Wrap("", "- "), "- \n");
+}
+
+TEST(RunFiles, SummaryCsvHasAFieldForEveryColumn) {
+  std::istringstream lines(SummaryCsv({Row("ring", 2, {1, 2}), Row("single", 1, {1, 2})}));
+  std::string header, row;
+  std::getline(lines, header);
+  const auto fields = [](const std::string& line) { return std::count(line.begin(), line.end(), ','); };
+  int rows = 0;
+  while (std::getline(lines, row)) {
+    EXPECT_EQ(fields(row), fields(header)) << row;
+    ++rows;
+  }
+  EXPECT_EQ(rows, 2);
+}
+
+TEST(RunFiles, CsvQuotesWhatNeedsIt) {
+  EXPECT_EQ(CsvField("plain"), "plain");
+  EXPECT_EQ(CsvField("a, \"b\""), "\"a, \"\"b\"\"\"");
+}
+
+TEST(RunFiles, SummaryJsonSaysTheBasisOfEveryFigure) {
+  SummaryRow row = Row("ring", 2, {100, 102});
+  row.cost_against_none_ms = 3;
+  const auto json = nlohmann::json::parse(SummaryJson({row}));
+  EXPECT_EQ(json[0]["figures"].size(), json[0]["basis"].size());
+  EXPECT_EQ(json[0]["figures"]["samples_per_s"], 101);
+  EXPECT_EQ(json[0]["basis"]["samples_per_s"], "measured");
+  EXPECT_EQ(json[0]["basis"]["predicted_comm_ms"], "derived");
+  EXPECT_TRUE(json[0]["figures"]["link_mbps"].is_null());
+  EXPECT_EQ(json[0]["cost_against_none"]["ms"], 3);
+}
+
+TEST(RunFiles, RunsCsvHasAFieldForEveryColumn) {
+  const std::string header = RunsCsvHeader(),
+                    line = RunsCsvLine({.run_id = "r", .part = "cost"}, RunFigures());
+  EXPECT_EQ(std::count(header.begin(), header.end(), ','), std::count(line.begin(), line.end(), ','));
+}
+
+TEST(RunFiles, StepsCarryTheirLaunchAndTheirWait) {
+  RunRecords records;
+  records.ranks.resize(2);
+  records.steps.resize(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    StepRecord step{.rank = rank};
+    step.buckets = {{.begin_ns = rank * 3'000'000, .end_ns = 9'000'000}};
+    records.steps[static_cast<size_t>(rank)] = {step};
+  }
+  std::istringstream lines(
+      StepsJsonl({.part = "cost", .strategy = "ring", .workers = 2, .repeat = 1}, records, true));
+  std::string line;
+  std::getline(lines, line);
+  const auto first = nlohmann::json::parse(line);
+  EXPECT_EQ(first["strategy"], "ring");
+  EXPECT_EQ(first["repeat"], 1);
+  EXPECT_EQ(first["wait_ms"], 3);
+  std::getline(lines, line);
+  EXPECT_EQ(nlohmann::json::parse(line)["rank"], 1);
+}
+
+TEST(Findings, SayWhatDeviceZeroDoesAlone) {
+  SummaryRow row = Row("dp", 2, {1, 2});
+  row.sample.parameters = 1'000'000;
+  row.sample.data_parallel = {.replicas = 2,
+                              .inputs_bytes = 1e6,
+                              .weights_bytes = 4e6,
+                              .weights_ms = 2,
+                              .gradients_bytes = 4e6,
+                              .gradients_ms = 1.5,
+                              .update_ms = .5,
+                              .device0_extra_mb = 7};
+  const std::string text = AllFindings({row});
+  EXPECT_NE(text.find("device 0 sends 5.00 MB a step (inputs 1.00, weights 4.00"), std::string::npos) << text;
+  EXPECT_NE(text.find("A ring's workers send 4.00 MB each"), std::string::npos) << text;
+  EXPECT_NE(text.find("works alone for 4.0 of 13.5 ms"), std::string::npos) << text;
+  const auto json = nlohmann::json::parse(SummaryJson({row}));
+  EXPECT_EQ(json[0]["data_parallel"]["weights_bytes"], 4e6);
+  EXPECT_EQ(json[0]["data_parallel"]["device0_alone_ms"], 4);
+  EXPECT_EQ(json[0]["figures"]["payload_tx_bytes_per_worker"], 7454760);
+}
+
+TEST(RunFiles, WhatDdpLogsIsALineARank) {
+  RunRecords records;
+  records.ranks.resize(2);
+  records.ranks[1].rank = 1;
+  records.ranks[1].ddp = {.has_rebuilt_buckets = true, .ready_order = {"fc2.bias", "fc1.bias"}};
+  std::istringstream lines(DdpJsonl({.part = "cost", .strategy = "ring", .workers = 2}, 25, records));
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_EQ(nlohmann::json::parse(line)["has_rebuilt_buckets"], false);
+  std::getline(lines, line);
+  const auto second = nlohmann::json::parse(line);
+  EXPECT_EQ(second["strategy"], "ring");
+  EXPECT_EQ(second["rank"], 1);
+  EXPECT_EQ(second["bucket_mb"], 25);
+  EXPECT_EQ(second["ready_order"][1], "fc1.bias");
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,435 @@
+// A job that several servers share, asked through every client.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "ps_server/client/ps_client.h"
+#include "ps_server/protocol/sharding.h"
+#include "tests/ps_server/cluster.h"
+#include "tests/ps_server/test_job.h"
+
+namespace psring {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Buckets with fewer elements than there are servers, so that slices are empty; once also of more than a
+// chunk a slice.
+const std::vector<size_t> kShardedSizes = {3, 1000, 1, 30'035};
+const std::vector<size_t> kLargeSizes = {3, 1000, 1, 3 * kChunkBytes / sizeof(float) + 35};
+constexpr int64_t kShardedSteps = 3;
+
+struct Servers {
+  Servers(int workers, int count, OnWorkerLoss on_worker_loss = OnWorkerLoss::kByMode) {
+    for (int server = 0; server < count; ++server) {
+      clusters.push_back(MakeCluster(ServerOptions{.workers = workers,
+                                                   .server = server,
+                                                   .servers = count,
+                                                   .timeout = absl::Seconds(30),
+                                                   .on_worker_loss = on_worker_loss}));
+    }
+  }
+  std::unique_ptr<PsClient> NewClient() const {
+    std::vector<std::unique_ptr<PsClient>> clients;
+    for (const auto& cluster : clusters) clients.push_back(cluster->NewClient());
+    return MakeShardedPsClient(std::move(clients));
+  }
+  ParameterServer& server(int i) const { return clusters[i]->server(); }
+  int count() const { return static_cast<int>(clusters.size()); }
+
+  std::vector<std::unique_ptr<Cluster>> clusters;
+};
+
+// Every rank goes through `steps` steps, as fast as it can. The weights by rank.
+std::vector<std::vector<float>> RunJob(const ServerJob& job, const Servers& servers,
+                                       int64_t steps = kShardedSteps) {
+  std::vector<std::vector<float>> weights(job.workers);
+  ForEachRank(job.workers, [&](int rank) {
+    TestWorker worker(job, rank, servers.NewClient());
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    ASSERT_EQ(worker.weights, InitialWeights(job));
+    for (int64_t step = 0; step < steps; ++step) {
+      const auto exchanges = worker.Step(step);
+      ASSERT_EQ(exchanges.status(), absl::OkStatus());
+    }
+    const uint64_t bytes = job.parameters * sizeof(float) * steps;
+    EXPECT_EQ(worker.client->traffic().payload_tx_bytes, bytes);
+    EXPECT_EQ(worker.client->traffic().payload_rx_bytes, bytes);
+    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+    weights[rank] = std::move(worker.weights);
+  });
+  uint64_t received = 0;
+  for (int server = 0; server < servers.count(); ++server) {
+    EXPECT_EQ(servers.server(server).WaitUntilOver(Soon()), absl::OkStatus());
+    received += servers.server(server).stats().payload.payload_rx_bytes;
+  }
+  EXPECT_EQ(received, job.parameters * sizeof(float) * steps * job.workers);
+  return weights;
+}
+
+class Sharded : public ::testing::TestWithParam<std::tuple<int, int>> {
+ protected:
+  int workers() const { return std::get<0>(GetParam()); }
+  int servers() const { return std::get<1>(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(Servers, Sharded,
+                         ::testing::Combine(::testing::Values(1, 2, 3, 4), ::testing::Values(1, 2, 3)),
+                         [](const auto& info) {
+                           return absl::StrCat(std::get<0>(info.param), "WorkersOn", std::get<1>(info.param));
+                         });
+
+TEST_P(Sharded, DeterministicEqualsALoopBitForBit) {
+  for (const OptimizerKind optimizer :
+       {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdam}) {
+    ServerJob job = MakeJob(workers(), optimizer == OptimizerKind::kMomentum ? kLargeSizes : kShardedSizes);
+    job.deterministic = true;
+    job.serial = optimizer == OptimizerKind::kSgd;
+    job.optimizer.kind = optimizer;
+    const Servers servers(workers(), this->servers());
+    const auto weights = RunJob(job, servers);
+    const std::vector<float> expected = TrainAlone(job, kShardedSteps);
+    for (int rank = 0; rank < workers(); ++rank)
+      EXPECT_EQ(weights[rank], expected) << OptimizerName(optimizer);
+  }
+}
+
+TEST_P(Sharded, SynchronousEqualsALoopWithinRounding) {
+  const ServerJob job = MakeJob(workers(), kShardedSizes);
+  const Servers servers(workers(), this->servers());
+  const auto weights = RunJob(job, servers);
+  for (int rank = 0; rank < workers(); ++rank) {
+    EXPECT_EQ(weights[rank], weights[0]);
+    EXPECT_LT(RelativeDistance(weights[rank], TrainAlone(job, kShardedSteps)), 1e-5);
+  }
+}
+
+TEST_P(Sharded, EachServerKeepsItsOwnVersionsAndStaleness) {
+  for (const std::string consistency : {"async", "ssp:1"}) {
+    ServerJob job = MakeJob(workers(), kShardedSizes);
+    job.consistency = consistency;
+    const Servers servers(workers(), this->servers());
+    std::atomic<int64_t> told = 0;
+    ForEachRank(workers(), [&](int rank) {
+      TestWorker worker(job, rank, servers.NewClient());
+      ASSERT_EQ(worker.Start(), absl::OkStatus());
+      for (int64_t step = 0; step < 10; ++step) {
+        const auto results = worker.Step(step);
+        ASSERT_EQ(results.status(), absl::OkStatus());
+        for (const ExchangeResult& result : *results) {
+          if (servers.count() == 1) {
+            told += result.staleness;
+            continue;
+          }
+          ASSERT_EQ(result.server_staleness.size(), servers.count());
+          told += std::accumulate(result.server_staleness.begin(), result.server_staleness.end(), int64_t{0});
+          EXPECT_EQ(result.staleness, std::ranges::max(result.server_staleness));
+          if (consistency != "async") {
+            EXPECT_LE(result.staleness, 3 * (workers() - 1));
+          }
+        }
+      }
+      ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+    });
+    int64_t counted = 0;
+    for (int server = 0; server < servers.count(); ++server) {
+      const ServerStats stats = servers.server(server).stats();
+      EXPECT_EQ(stats.pushes, static_cast<int64_t>(10 * workers() * kShardedSizes.size()));
+      counted +=
+          std::accumulate(stats.worker_staleness_sum.begin(), stats.worker_staleness_sum.end(), int64_t{0});
+    }
+    EXPECT_EQ(told, counted);
+  }
+}
+
+// Where the bound is below the norm, the update has the norm of the bound; where it is above, none is felt.
+TEST_P(Sharded, ClippingShortensTheMeanGradientToTheBoundWhateverTheServers) {
+  for (const std::string consistency : {"sync", "backup:0"}) {
+    ServerJob job = MakeJob(workers(), kShardedSizes);
+    job.consistency = consistency;
+    job.deterministic = true;
+    job.clip_norm = 3;
+    const auto weights = RunJob(job, Servers(workers(), servers()));
+    const std::vector<float> expected = TrainAlone(job, kShardedSteps);
+    for (int rank = 0; rank < workers(); ++rank) EXPECT_EQ(weights[rank], expected) << consistency;
+
+    job.optimizer.kind = OptimizerKind::kSgd;
+    job.schedule.base = 1;
+    const auto one_step = RunJob(job, Servers(workers(), servers()), 1);
+    const std::vector<float> before = InitialWeights(job);
+    double moved = 0;
+    for (size_t i = 0; i < one_step[0].size(); ++i) {
+      const double by = double{one_step[0][i]} - before[i];
+      moved += by * by;
+    }
+    EXPECT_NEAR(std::sqrt(moved), 3, 1e-5);
+
+    job.clip_norm = 1e6;
+    const auto felt_not = RunJob(job, Servers(workers(), servers()), 1);
+    job.clip_norm = 0;
+    EXPECT_EQ(felt_not[0], TrainAlone(job, 1));
+  }
+}
+
+TEST_P(Sharded, AGradientOf16BitsIsHalfTheBytesAndIsAddedUpInFloat32) {
+  for (const DType wire : {DType::kBFloat16, DType::kFloat16}) {
+    for (const std::string consistency : {"sync", "async"}) {
+      for (const bool deterministic : {false, true}) {
+        ServerJob job = MakeJob(workers(), kShardedSizes);
+        job.consistency = consistency;
+        job.deterministic = deterministic && consistency == "sync";
+        job.wire = wire;
+        job.optimizer.kind = OptimizerKind::kSgd;
+        job.schedule.base = 1;
+        const std::vector<float> before = InitialWeights(job);
+        const Servers servers(workers(), this->servers());
+        ForEachRank(workers(), [&](int rank) {
+          TestWorker worker(job, rank, servers.NewClient());
+          ASSERT_EQ(worker.Start(), absl::OkStatus());
+          // Sums of these are exact in float32 alone: 1.0078125 is bfloat16's next after 1.
+          worker.gradient.assign(job.parameters, rank == 0 ? 1.0078125f : 1024.f);
+          ASSERT_EQ(worker.StepAgain(0, /*samples=*/1).status(), absl::OkStatus());
+          EXPECT_EQ(worker.client->traffic().payload_tx_bytes, job.parameters * 2);
+          EXPECT_EQ(worker.client->traffic().payload_rx_bytes, job.parameters * 4);
+          if (consistency == "sync") {
+            const float sum = 1.0078125f + 1024.f * static_cast<float>(workers() - 1);
+            const float mean = sum * (1.0f / static_cast<float>(workers()));
+            for (size_t i = 0; i < worker.weights.size(); ++i) {
+              ASSERT_EQ(worker.weights[i], before[i] - mean) << i;
+            }
+          }
+          ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+        });
+        uint64_t received = 0;
+        for (int server = 0; server < servers.count(); ++server) {
+          received += servers.server(server).stats().payload.payload_rx_bytes;
+        }
+        EXPECT_EQ(received, static_cast<uint64_t>(job.parameters) * 2 * workers());
+      }
+    }
+  }
+}
+
+TEST(StalenessTest, ALatePushIsAppliedAtItsRateOverItsStaleness) {
+  ServerJob job = MakeJob(2, {100});
+  job.consistency = "async";
+  job.staleness_lr = true;
+  job.optimizer.kind = OptimizerKind::kSgd;
+  job.schedule.base = 1;
+  const Servers servers(2, 2);
+  TestWorker late(job, 0, servers.NewClient());
+  TestWorker early(job, 1, servers.NewClient());
+  ForEachRank(2, [&](int rank) { ASSERT_EQ((rank == 0 ? late : early).Start(), absl::OkStatus()); });
+  early.gradient.assign(100, 0);
+  for (int64_t step = 0; step < 4; ++step) ASSERT_EQ(early.StepAgain(step, 1).status(), absl::OkStatus());
+  late.gradient.assign(100, 1);
+  float expected = InitialWeights(job)[7];
+  for (const int staleness : {4, 0}) {
+    const auto result = late.StepAgain(staleness == 4 ? 0 : 1, 1);
+    ASSERT_EQ(result.status(), absl::OkStatus());
+    EXPECT_EQ(result->front().staleness, staleness);
+    expected -= staleness == 4 ? .25f : 1.f;
+    EXPECT_EQ(late.weights[7], expected);
+  }
+}
+
+TEST(ShardedTest, FetchBringsTheWeightsOfAllServers) {
+  ServerJob job = MakeJob(2, kShardedSizes);
+  const Servers servers(2, 3);
+  ForEachRank(2, [&](int rank) {
+    TestWorker worker(job, rank, servers.NewClient());
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
+    std::vector<float> fetched(job.parameters);
+    ASSERT_EQ(worker.client->Fetch({fetched.data(), fetched.size()}, Soon()), absl::OkStatus());
+    EXPECT_EQ(fetched, worker.weights);
+    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+  });
+}
+
+// Backup workers that push 2^rank everywhere, so that what a weight moves by tells whose gradients were
+// taken.
+ServerJob AlikeJob(int workers, int spare) {
+  ServerJob job = MakeJob(workers, {40, 1000, 5, 70'000});
+  job.consistency = absl::StrCat("backup:", spare);
+  job.optimizer.kind = OptimizerKind::kSgd;
+  job.schedule.base = 1;
+  return job;
+}
+
+// One of them, late now and then, up to step `last`. `see(results, step)`: of each push, and the step after
+// it.
+template <typename See>
+void GoThrough(TestWorker& worker, int64_t last, const See& see) {
+  worker.gradient.assign(worker.job.parameters, static_cast<float>(1 << worker.rank));
+  for (int64_t step = 0; step < last;) {
+    if ((step + worker.rank) % 3 == 0) absl::SleepFor(absl::Microseconds(300 * worker.rank));
+    const auto results = worker.StepAgain(step, /*samples=*/1);
+    ASSERT_EQ(results.status(), absl::OkStatus());
+    step = results->front().dropped ? results->front().version : step + 1;
+    see(*results, step);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+  ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+}
+
+// With backup workers every server makes each update of the same workers' gradients, those that the first one
+// has admitted, whatever the order in which its verdicts get to the others.
+TEST(ShardedBackup, AllServersTakeTheSameGradients) {
+  constexpr int64_t kLast = 30;
+  for (const auto& [workers, spare] : {std::pair{3, 1}, {4, 2}, {2, 0}}) {
+    const ServerJob job = AlikeJob(workers, spare);
+    const std::vector<float> before = InitialWeights(job);
+    const Servers servers(workers, 3);
+    std::atomic<int64_t> dropped = 0;
+    std::vector<std::vector<float>> weights(workers);
+    ForEachRank(workers, [&](int rank) {
+      TestWorker worker(job, rank, servers.NewClient());
+      ASSERT_EQ(worker.Start(), absl::OkStatus());
+      GoThrough(worker, kLast, [&](const std::vector<ExchangeResult>& results, int64_t step) {
+        for (const ExchangeResult& result : results) {
+          EXPECT_EQ(result.dropped, results.front().dropped);
+          EXPECT_EQ(result.version, results.front().version);
+        }
+        if (results.front().dropped) ++dropped;
+        // All of a gradient or nothing of it: one number everywhere, unless the weights are newer than the
+        // verdict, and then what is made of them is dropped.
+        if (!results.front().dropped) {
+          const float moved = worker.weights[0] - before[0];
+          for (size_t i = 0; i < worker.weights.size(); i += 997) {
+            ASSERT_NEAR(worker.weights[i] - before[i], moved, 1e-3) << "step " << step;
+          }
+        }
+      });
+      weights[rank] = worker.weights;
+    });
+    for (int server = 0; server < 3; ++server) {
+      EXPECT_EQ(servers.server(server).WaitUntilOver(Soon()), absl::OkStatus());
+      const ServerStats stats = servers.server(server).stats();
+      EXPECT_EQ(stats.pushes, static_cast<int64_t>(kLast * (workers - spare) * job.buckets.size()));
+      EXPECT_EQ(stats.dropped_gradients, dropped);
+    }
+    for (int rank = 1; rank < workers; ++rank) EXPECT_EQ(weights[rank], weights[0]);
+  }
+}
+
+// All elements of a gradient are alike, and a clipped one moves each weight by the same, whoever is in it.
+TEST(ShardedBackup, AClippedUpdateHasTheNormOfTheBoundWhosesoeverGradientsItIsMadeOf) {
+  constexpr int64_t kLast = 20;
+  for (const int count : {1, 3}) {
+    for (const auto& [workers, spare] : {std::pair{3, 1}, {4, 2}}) {
+      ServerJob job = AlikeJob(workers, spare);
+      job.clip_norm = 100;
+      const double per_step = job.clip_norm / std::sqrt(static_cast<double>(job.parameters));
+      const std::vector<float> before = InitialWeights(job);
+      const Servers servers(workers, count);
+      ForEachRank(workers, [&](int rank) {
+        TestWorker worker(job, rank, servers.NewClient());
+        ASSERT_EQ(worker.Start(), absl::OkStatus());
+        GoThrough(worker, kLast, [&](const std::vector<ExchangeResult>& results, int64_t step) {
+          if (results.front().dropped) return;
+          for (size_t i = 0; i < worker.weights.size(); i += 997) {
+            ASSERT_NEAR(worker.weights[i], before[i] - per_step * static_cast<double>(step), 1e-4);
+          }
+        });
+      });
+      for (int server = 0; server < count; ++server) {
+        EXPECT_EQ(servers.server(server).WaitUntilOver(Soon()), absl::OkStatus());
+      }
+    }
+  }
+}
+
+TEST(ShardedTest, AWorkerAtTheWrongServerIsRefusedInWords) {
+  const ServerJob job = MakeJob(1, {1000});
+  const Servers servers(1, 2);
+  std::vector<std::unique_ptr<PsClient>> crossed;
+  crossed.push_back(servers.clusters[1]->NewClient());
+  crossed.push_back(servers.clusters[0]->NewClient());
+  TestWorker worker(job, 0, MakeShardedPsClient(std::move(crossed)));
+  const absl::Status status = worker.Start();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("takes this for server"));
+}
+
+TEST(ShardedTest, TheLossOfOneServerEndsTheJobOfAllAndIsNamed) {
+  const ServerJob job = MakeJob(2, {1000, 1000});
+  const Servers servers(2, 3);
+  const absl::Time begin = absl::Now();
+  ForEachRank(2, [&](int rank) {
+    TestWorker worker(job, rank, servers.NewClient());
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    absl::Status status = worker.Step(0).status();
+    if (rank == 0) {
+      ASSERT_EQ(status, absl::OkStatus());
+      servers.server(1).Abort(
+          absl::InternalError("the disk is full"));  // the other may still be in its step 0
+    }
+    for (int64_t step = 1; status.ok() && step < 1000; ++step) status = worker.Step(step).status();
+    EXPECT_THAT(std::string(status.message()),
+                ::testing::AnyOf(HasSubstr("the disk is full"), HasSubstr("lost")));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(" of 3: "));
+  });
+  for (int server = 0; server < 3; ++server) EXPECT_FALSE(servers.server(server).WaitUntilOver(Soon())->ok());
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
+}
+
+// Each server loses it by itself; one of them has its whole gradient by then.
+TEST(ShardedTest, TheOthersGoOnWithoutALostWorkerAndItIsNotLetInAgain) {
+  for (const auto& [consistency, on_worker_loss] : {std::pair("sync", OnWorkerLoss::kContinue),
+                                                    {"async", OnWorkerLoss::kByMode},
+                                                    {"ssp:1", OnWorkerLoss::kByMode}}) {
+    SCOPED_TRACE(consistency);
+    ServerJob job = MakeJob(3, {1000, 300});
+    job.consistency = consistency;
+    const Servers servers(3, 2, on_worker_loss);
+    std::vector<std::vector<float>> weights(3);
+    ForEachRank(3, [&](int rank) {
+      if (rank == 2) {  // speaks to each as a sharded client does, and says to the first alone what it has
+        std::vector<std::unique_ptr<TestWorker>> halves(2);
+        const auto slices = CutBuckets(job.buckets, 2);
+        ForEachRank(2, [&](int server) {
+          const ServerJob shard = ShardOf(job, slices[static_cast<size_t>(server)], server, 2);
+          halves[server] = std::make_unique<TestWorker>(shard, 2, servers.clusters[server]->NewClient());
+          ASSERT_EQ(halves[server]->Start(), absl::OkStatus());
+        });
+        EXPECT_EQ(halves[0]->Step(0).status(), absl::OkStatus());
+        return;
+      }
+      TestWorker worker(job, rank, servers.NewClient());
+      ASSERT_EQ(worker.Start(), absl::OkStatus());
+      for (int64_t step = 0; step < 6; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
+      for (int server = 0; server < 2; ++server) {
+        // Asynchronous workers may have been through before it is noticed.
+        const absl::Time deadline = Soon();
+        while (servers.server(server).stats().lost_workers.empty() && absl::Now() < deadline) {
+          absl::SleepFor(absl::Milliseconds(1));
+        }
+      }
+      TestWorker again(job, 2, servers.NewClient());
+      EXPECT_THAT(std::string(again.Start().message()),
+                  HasSubstr("was lost, and several servers let nobody in"));
+      ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+      weights[rank] = worker.weights;
+    });
+    for (int server = 0; server < 2; ++server) {
+      EXPECT_EQ(servers.server(server).WaitUntilOver(Soon()), absl::OkStatus());
+      const ServerStats stats = servers.server(server).stats();
+      EXPECT_EQ(stats.lost_workers, std::vector<int64_t>{2});
+      EXPECT_EQ(stats.pushes, 2 * 2 * 6 + (server == 0 ? 2 : 0));
+    }
+    if (consistency == std::string("sync")) {
+      EXPECT_EQ(weights[0], weights[1]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,160 @@
+#include "ps_server/consistency/consistency.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace psring {
+namespace {
+
+using Decision = Consistency::Decision;
+
+// Calls `visit` with every order in which `workers` workers can push `steps` steps each. `may_push` says who
+// may go next, given how often each has pushed.
+void ForEveryOrder(int workers, int steps, const std::function<bool(const std::vector<int>&, int)>& may_push,
+                   const std::function<void(const std::vector<int>&)>& visit) {
+  std::vector<int> order, pushed(workers, 0);
+  const std::function<void()> extend = [&] {
+    if (order.size() == static_cast<size_t>(workers * steps)) return visit(order);
+    for (int worker = 0; worker < workers; ++worker) {
+      if (pushed[worker] == steps || !may_push(pushed, worker)) continue;
+      ++pushed[worker];
+      order.push_back(worker);
+      extend();
+      order.pop_back();
+      --pushed[worker];
+    }
+  };
+  extend();
+}
+
+TEST(SynchronousTest, AppliesOnceAllWorkersPushedInEveryOrder) {
+  for (int workers = 1; workers <= 3; ++workers) {
+    const int steps = 3;
+    int orders = 0;
+    const auto waits_for_nobody = [](const std::vector<int>& pushed, int worker) {
+      for (const int others : pushed) {
+        if (pushed[worker] > others) return false;
+      }
+      return true;
+    };
+    ForEveryOrder(workers, steps, waits_for_nobody, [&](const std::vector<int>& order) {
+      ++orders;
+      const auto consistency = MakeSynchronous(workers);
+      std::vector<int> next(workers, 0);
+      for (size_t i = 0; i < order.size(); ++i) {
+        ASSERT_TRUE(consistency->MayPush(order[i], next[order[i]]).ok());
+        const Decision decision = consistency->OnPush(order[i], next[order[i]]++);
+        ASSERT_TRUE(decision.accept) << decision.reason;
+        const bool last_of_step = (i + 1) % workers == 0;
+        EXPECT_EQ(decision.apply_count, last_of_step ? workers : 0);
+        std::vector<int> all;
+        for (int worker = 0; last_of_step && worker < workers; ++worker) all.push_back(worker);
+        EXPECT_EQ(decision.may_read, all);
+        EXPECT_EQ(consistency->version(), static_cast<int64_t>((i + 1) / workers));
+      }
+    });
+    int factorial = 1;
+    for (int i = 2; i <= workers; ++i) factorial *= i;
+    EXPECT_EQ(orders, factorial * factorial * factorial);
+  }
+}
+
+TEST(AsynchronousTest, AppliesEachPushAloneInEveryOrder) {
+  for (int workers = 1; workers <= 3; ++workers) {
+    int orders = 0;
+    const auto anybody = [](const std::vector<int>&, int) { return true; };
+    ForEveryOrder(workers, 3, anybody, [&](const std::vector<int>& order) {
+      ++orders;
+      const auto consistency = MakeAsynchronous(workers);
+      std::vector<int> next(workers, 0);
+      for (size_t i = 0; i < order.size(); ++i) {
+        const Decision decision = consistency->OnPush(order[i], next[order[i]]++);
+        ASSERT_TRUE(decision.accept) << decision.reason;
+        EXPECT_EQ(decision.apply_count, 1);
+        EXPECT_EQ(decision.may_read, std::vector<int>{order[i]});
+        EXPECT_EQ(consistency->version(), static_cast<int64_t>(i + 1));
+      }
+    });
+    EXPECT_EQ(orders, workers == 1 ? 1 : workers == 2 ? 20 : 1680);
+  }
+}
+
+// At every point of every order, every push but the one that is due is refused, and leaves no trace.
+void ExpectOnlyTheDueStep(Consistency& consistency, int workers, const std::vector<int>& due) {
+  for (int worker = 0; worker < workers; ++worker) {
+    for (int step = 0; step < 6; ++step) {
+      if (step == due[worker]) {
+        EXPECT_TRUE(consistency.MayPush(worker, step).ok());
+        continue;
+      }
+      const int64_t version = consistency.version();
+      EXPECT_FALSE(consistency.MayPush(worker, step).ok()) << worker << " " << step;
+      const Decision decision = consistency.OnPush(worker, step);
+      EXPECT_FALSE(decision.accept);
+      EXPECT_NE(decision.reason.find("worker " + std::to_string(worker)), std::string::npos);
+      EXPECT_EQ(decision.apply_count, 0);
+      EXPECT_TRUE(decision.may_read.empty());
+      EXPECT_EQ(consistency.version(), version);
+    }
+  }
+}
+
+TEST(SynchronousTest, RefusesWhateverIsNotDue) {
+  const int workers = 3, steps = 2;
+  const auto waits_for_nobody = [](const std::vector<int>& pushed, int worker) {
+    for (const int others : pushed) {
+      if (pushed[worker] > others) return false;
+    }
+    return true;
+  };
+  ForEveryOrder(workers, steps, waits_for_nobody, [&](const std::vector<int>& order) {
+    const auto consistency = MakeSynchronous(workers);
+    std::vector<int> pushed(workers, 0);
+    for (const int worker : order) {
+      std::vector<int> due(workers, -1);  // -1: waits for others, so nothing is
+      for (int i = 0; i < workers; ++i) {
+        if (pushed[i] == consistency->version()) due[i] = pushed[i];
+      }
+      ExpectOnlyTheDueStep(*consistency, workers, due);
+      ASSERT_TRUE(consistency->OnPush(worker, pushed[worker]++).accept);
+    }
+  });
+}
+
+TEST(AsynchronousTest, RefusesWhateverIsNotDue) {
+  const auto consistency = MakeAsynchronous(3);
+  std::vector<int> due(3, 0);
+  for (const int worker : {1, 1, 0, 2, 1}) {
+    ExpectOnlyTheDueStep(*consistency, 3, due);
+    ASSERT_TRUE(consistency->OnPush(worker, due[worker]++).accept);
+  }
+}
+
+TEST(ConsistencyTest, SaysWhatIsWrongWithAPush) {
+  const auto consistency = MakeSynchronous(2);
+  for (int step = 0; step < 2; ++step) {
+    for (int worker = 0; worker < 2; ++worker) consistency->OnPush(worker, step);
+  }
+  consistency->OnPush(0, 2);
+  EXPECT_EQ(consistency->MayPush(0, 2).message(), "worker 0 pushed step 2 twice");
+  EXPECT_EQ(consistency->MayPush(1, 0).message(), "worker 1 pushed step 0, from the past: its next one is 2");
+  EXPECT_EQ(consistency->MayPush(1, 9).message(),
+            "worker 1 pushed step 9, from the future: its next one is 2");
+  EXPECT_EQ(consistency->MayPush(0, 3).message(),
+            "worker 0 pushed step 3, from the future: step 2 still waits for other workers");
+  EXPECT_EQ(consistency->MayPush(2, 2).message(), "worker 2 is out of range: there are 2");
+  EXPECT_FALSE(consistency->OnPush(-1, 2).accept);
+}
+
+TEST(ConsistencyTest, IsMadeByName) {
+  EXPECT_EQ((*MakeConsistency("sync", 2))->name(), "sync");
+  EXPECT_EQ((*MakeConsistency("async", 2))->name(), "async");
+  EXPECT_FALSE(MakeConsistency("eventual", 2).ok());
+  EXPECT_FALSE(MakeConsistency("sync", 0).ok());
+}
+
+}  // namespace
+}  // namespace psring

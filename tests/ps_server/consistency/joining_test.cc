@@ -1,0 +1,62 @@
+// What a lost worker leaves behind, what it finds when it comes back, and what comes twice: case by case. All
+// orders: losses_test.cc.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "ps_server/consistency/consistency.h"
+
+namespace psring {
+namespace {
+
+using Decision = Consistency::Decision;
+
+TEST(JoiningTest, AResetTakesThePushesBackAndTheyComeAgain) {
+  const auto machine = MakeSynchronous(3);
+  ASSERT_TRUE(machine->OnPush(0, 0).accept);
+  ASSERT_TRUE(machine->OnPush(1, 0).accept);
+  machine->OnReset();
+  EXPECT_EQ(machine->OnLost(2).apply_count, 0);
+  EXPECT_EQ(machine->OnPush(0, 0).apply_count, 0);
+  const Decision decision = machine->OnPush(1, 0);
+  EXPECT_EQ(decision.apply_count, 2);
+  EXPECT_EQ(decision.may_read, (std::vector<int>{0, 1}));
+}
+
+TEST(JoiningTest, AWholePushOfALostWorkerCountsAndIsNotAnswered) {
+  const auto machine = MakeSynchronous(2);
+  ASSERT_TRUE(machine->OnPush(1, 0).accept);
+  ASSERT_TRUE(machine->OnLost(1).accept);
+  const Decision decision = machine->OnPush(0, 0);
+  EXPECT_EQ(decision.apply_count, 2);
+  EXPECT_EQ(decision.may_read, std::vector<int>{0});
+}
+
+TEST(JoiningTest, ARepeatIsKnownAndAppliesNothing) {
+  for (const std::string rule : {"sync", "async", "ssp:1"}) {
+    const auto machine = *MakeConsistency(rule, 1);
+    EXPECT_FALSE(machine->IsRepeat(0, 0));
+    ASSERT_EQ(machine->OnPush(0, 0).apply_count, 1);
+    EXPECT_TRUE(machine->IsRepeat(0, 0));
+    const Decision again = machine->OnRepeat(0, 0);
+    EXPECT_EQ(again.apply_count, 0);
+    EXPECT_EQ(again.may_read, std::vector<int>{0});
+    EXPECT_EQ(machine->version(), 1);
+  }
+}
+
+TEST(JoiningTest, WhatIsRestoredGoesOnWhereItWas) {
+  const auto before = MakeAsynchronous(2);
+  for (int64_t step = 0; step < 3; ++step) ASSERT_TRUE(before->OnPush(0, step).accept);
+  const auto after = MakeAsynchronous(2);
+  after->Restore(before->Save());
+  EXPECT_EQ(after->version(), 3);
+  EXPECT_TRUE(after->IsRepeat(0, 2));
+  EXPECT_EQ(after->SkipTo(0, 7), 4);  // the pushes of steps 3 to 6 went down with the server
+  EXPECT_TRUE(after->MayPush(0, 7).ok());
+  EXPECT_TRUE(after->MayPush(1, 0).ok());
+}
+
+}  // namespace
+}  // namespace psring

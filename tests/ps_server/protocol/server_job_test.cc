@@ -1,0 +1,190 @@
+#include "ps_server/protocol/server_job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/device/counting_device.h"
+#include "ps_server/protocol/messages.h"
+#include "ps_server/shard/job_memory.h"
+
+namespace psring {
+namespace {
+
+using ::testing::HasSubstr;
+
+ServerJob Job() {
+  ServerJob job{.workers = 2, .parameters = 10};
+  job.buckets = {{.index = 0, .first = 6, .count = 4}, {.index = 1, .first = 0, .count = 6}};
+  return job;
+}
+
+TEST(ServerJobTest, NamesTheFieldAndTheWorkerThatDiffer) {
+  struct Case {
+    const char* field;
+    std::function<void(ServerJob&)> change;
+  };
+  const std::vector<Case> cases = {
+      {"workers", [](ServerJob& job) { job.workers = 3; }},
+      {"consistency", [](ServerJob& job) { job.consistency = "async"; }},
+      {"deterministic", [](ServerJob& job) { job.deterministic = true; }},
+      {"serial", [](ServerJob& job) { job.serial = true; }},
+      {"server", [](ServerJob& job) { job.server = 1; }},
+      {"number of servers", [](ServerJob& job) { job.servers = 2; }},
+      {"clip_norm", [](ServerJob& job) { job.clip_norm = 1; }},
+      {"staleness_lr", [](ServerJob& job) { job.staleness_lr = true; }},
+      {"wire", [](ServerJob& job) { job.wire = DType::kFloat16; }},
+      {"parameters", [](ServerJob& job) { job.parameters = 11; }},
+      {"number of buckets", [](ServerJob& job) { job.buckets.pop_back(); }},
+      {"bucket plan", [](ServerJob& job) { job.buckets[1].count = 5; }},
+      {"optimizer", [](ServerJob& job) { job.optimizer.kind = OptimizerKind::kAdam; }},
+      {"momentum", [](ServerJob& job) { job.optimizer.momentum = 0.5; }},
+      {"beta1", [](ServerJob& job) { job.optimizer.beta1 = 0.5; }},
+      {"beta2", [](ServerJob& job) { job.optimizer.beta2 = 0.5; }},
+      {"epsilon", [](ServerJob& job) { job.optimizer.epsilon = 0.5; }},
+      {"decay", [](ServerJob& job) { job.schedule.decay = LrDecay::kLinear; }},
+      {"learning rate", [](ServerJob& job) { job.schedule.base = 1; }},
+      {"scale", [](ServerJob& job) { job.schedule.scale = 2; }},
+      {"warm-up", [](ServerJob& job) { job.schedule.warmup_samples = 2; }},
+      {"total samples", [](ServerJob& job) { job.schedule.total_samples = 2; }},
+  };
+  EXPECT_TRUE(RequireSameJob(Job(), Job(), 1).ok());
+  for (const Case& c : cases) {
+    ServerJob other = Job();
+    c.change(other);
+    const absl::Status status = RequireSameJob(Job(), other, 7);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find(c.field), std::string::npos) << status;
+    EXPECT_NE(status.message().find("worker 7"), std::string::npos) << status;
+  }
+}
+
+TEST(ServerJobTest, BucketsMustCoverEveryParameterOnce) {
+  EXPECT_TRUE(ValidateServerJob(Job()).ok());
+  EXPECT_TRUE(ValidateServerJob({.workers = 1}).ok());
+  const auto refuses = [](const std::function<void(ServerJob&)>& change) {
+    ServerJob job = Job();
+    change(job);
+    return !ValidateServerJob(job).ok();
+  };
+  EXPECT_TRUE(refuses([](ServerJob& job) { job.workers = 0; }));
+  EXPECT_TRUE(refuses([](ServerJob& job) { job.consistency = "eventual"; }));
+  EXPECT_TRUE(refuses([](ServerJob& job) { job.parameters = -1; }));
+  EXPECT_TRUE(refuses([](ServerJob& job) { job.server = 1; }));  // of one
+  EXPECT_TRUE(refuses([](ServerJob& job) { job.clip_norm = -1; }));
+  EXPECT_TRUE(refuses([](ServerJob& job) { job.clip_norm = 1, job.consistency = "async"; }));
+  EXPECT_TRUE(refuses([](ServerJob& job) { job.staleness_lr = true; }));  // synchronous
+  EXPECT_TRUE(refuses([](ServerJob& job) { job.parameters = 11; }));
+  EXPECT_TRUE(refuses([](ServerJob& job) { job.buckets[1].count = 5; }));                   // a gap
+  EXPECT_TRUE(refuses([](ServerJob& job) { job.buckets[1].count = 7; }));                   // an overlap
+  EXPECT_TRUE(refuses([](ServerJob& job) { job.buckets[0].count = ~size_t{0}; }));          // an overflow
+  EXPECT_TRUE(refuses([](ServerJob& job) { std::swap(job.buckets[0], job.buckets[1]); }));  // out of order
+}
+
+TEST(ServerJobTest, OnlyOneOfSeveralServersMayHaveNoPartOfABucket) {
+  ServerJob job = Job();
+  job.buckets.push_back({.index = 2, .first = 6, .count = 0});
+  EXPECT_THAT(std::string(ValidateServerJob(job).message()),
+              HasSubstr("bucket 2 at 6 + 0 has no parameters"));
+  job.servers = 2;
+  EXPECT_EQ(ValidateServerJob(job), absl::OkStatus());
+}
+
+TEST(ServerJobTest, BucketsAreBounded) {
+  ServerJob job{.workers = 1, .servers = 2};
+  job.buckets.resize(kMostBuckets);
+  for (size_t i = 0; i < job.buckets.size(); ++i) job.buckets[i].index = static_cast<int>(i);
+  EXPECT_EQ(ValidateServerJob(job), absl::OkStatus());
+  job.buckets.push_back({.index = static_cast<int>(kMostBuckets)});
+  EXPECT_THAT(std::string(ValidateServerJob(job).message()),
+              HasSubstr("the job has 65537 buckets, and at most 65536 are possible"));
+}
+
+TEST(ServerJobTest, NumbersMustBePossible) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  struct Case {
+    const char* says;
+    std::function<void(ServerJob&)> change;
+  };
+  const std::vector<Case> cases = {
+      {"momentum is nan", [](ServerJob& job) { job.optimizer.momentum = kNan; }},
+      {"beta1 is nan", [](ServerJob& job) { job.optimizer.beta1 = kNan; }},
+      {"beta2 is inf", [](ServerJob& job) { job.optimizer.beta2 = kInfinity; }},
+      {"epsilon is nan", [](ServerJob& job) { job.optimizer.epsilon = kNan; }},
+      {"learning rate is inf", [](ServerJob& job) { job.schedule.base = kInfinity; }},
+      {"scale is nan", [](ServerJob& job) { job.schedule.scale = kNan; }},
+      {"clip_norm is inf", [](ServerJob& job) { job.clip_norm = kInfinity; }},
+      {"clip_norm nan", [](ServerJob& job) { job.clip_norm = kNan; }},
+      {"warm-up is -1", [](ServerJob& job) { job.schedule.warmup_samples = -1; }},
+      {"of -9223372036854775808", [](ServerJob& job) { job.schedule.total_samples = INT64_MIN; }},
+      {"start_step is 1099511627777", [](ServerJob& job) { job.start_step = kMostCount + 1; }},
+      {"start_samples -1", [](ServerJob& job) { job.start_samples = -1; }},
+  };
+  for (const Case& c : cases) {
+    ServerJob job = Job();
+    c.change(job);
+    EXPECT_THAT(std::string(ValidateServerJob(job).message()), HasSubstr(c.says));
+  }
+}
+
+// A device with this much free memory.
+class SmallDevice : public CountingDevice {
+ public:
+  SmallDevice(Device& real, size_t free) : CountingDevice(real), free_(free) {}
+  std::optional<Memory> memory() const override { return Memory{.free = free_, .total = free_}; }
+
+ private:
+  const size_t free_;
+};
+
+TEST(JobMemoryTest, CountsWeightsSumStateAndWhatIsSent) {
+  ServerJob job{.workers = 2, .parameters = 1000};
+  job.optimizer.kind = OptimizerKind::kAdam;
+  EXPECT_EQ(MemoryOf(job, /*device_is_host=*/true).on_device, 4000 * (1 + 1 + 2 + 1));
+  EXPECT_EQ(MemoryOf(job, /*device_is_host=*/true).on_host, 0);
+  EXPECT_EQ(MemoryOf(job, /*device_is_host=*/false).on_device, 4000 * (1 + 1 + 2));
+  EXPECT_EQ(MemoryOf(job, /*device_is_host=*/false).on_host, 4000 * 2);
+  job.consistency = "async";
+  job.optimizer.kind = OptimizerKind::kSgd;
+  EXPECT_EQ(MemoryOf(job, /*device_is_host=*/true).on_device, 4000 * (1 + 1));
+  const double before = MemoryOf(job, true).on_device;
+  job.buckets.resize(3);
+  EXPECT_GE(MemoryOf(job, true).on_device, before + 3 * 2 * sizeof(void*));
+}
+
+TEST(JobMemoryTest, AJobThatDoesNotFitIsRefusedWithWhatThereIs) {
+  const std::unique_ptr<Device> cpu = MakeCpuDevice();
+  const SmallDevice device(*cpu, size_t{80} << 20);  // of which 70 MiB may be used
+  ServerJob job{.workers = 1, .parameters = 5 << 20};
+  job.optimizer.kind = OptimizerKind::kSgd;
+  EXPECT_EQ(RequireMemory(job, device), absl::OkStatus());
+  job.parameters = 6 << 20;
+  const absl::Status refused = RequireMemory(job, device);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(
+      refused.message(),
+      "the parameter server needs 72.0 MiB for 6291456 parameters (weights, sum, 0 x optimizer state) in "
+      "0 buckets, and 70.0 MiB are available on cpu; use a smaller model or more servers");
+  for (const int64_t parameters : {int64_t{1} << 59, int64_t{1} << 62, INT64_MAX}) {
+    job.parameters = parameters;
+    EXPECT_EQ(RequireMemory(job, *cpu).code(), absl::StatusCode::kResourceExhausted);
+  }
+}
+
+TEST(JobMemoryTest, ManyBucketsOfManyWorkersDoNotFitEither) {
+  const std::unique_ptr<Device> cpu = MakeCpuDevice();
+  ServerJob job{.workers = 65536};
+  job.buckets.resize(kMostBuckets);
+  EXPECT_EQ(RequireMemory(job, SmallDevice(*cpu, size_t{64} << 30)).code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace psring

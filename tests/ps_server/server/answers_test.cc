@@ -1,0 +1,223 @@
+// How the answers to an update leave: in parts while the rest is being made, or straight into a worker's
+// memory; and where gradients are read that stand in such memory.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/mutex.h"
+#include "common/devices/make_device.h"
+#include "ps_server/server/parameter_server.h"
+#include "tests/ps_server/test_job.h"
+
+namespace psring {
+namespace {
+
+constexpr size_t kPerChunk = kChunkBytes / sizeof(float);
+constexpr size_t kCount = 3 * kPerChunk + 10;
+
+// A worker that takes parts, or one whose memory the server shares.
+class Answers : public ReplySink {
+ public:
+  enum class Manner { kParts, kWhole, kInPlace };
+  struct Heard {
+    Reply reply;
+    std::vector<float> values;  // of [from, upto), as they were when it was delivered
+  };
+
+  explicit Answers(Manner manner) : manner_(manner) {
+    if (manner == Manner::kInPlace) memory_ = std::make_shared<std::vector<float>>(kCount, 1.0f);
+  }
+  void Deliver(Reply reply) override {
+    if (reply.header.kind != MessageKind::kExchange) return;
+    Heard heard{.reply = std::move(reply)};
+    const ConstSpan weights = heard.reply.weights.weights;
+    const size_t end = std::min(heard.reply.upto, weights.bytes());
+    if (!heard.reply.in_place) {
+      heard.values.assign(weights.floats() + heard.reply.from / sizeof(float),
+                          weights.floats() + end / sizeof(float));
+    }
+    MutexLock lock(mutex_);
+    heard_.push_back(std::move(heard));
+  }
+  void Proceed() override {}
+  void Abort(const absl::Status&) override {}
+  bool TakesParts() const override { return manner_ == Manner::kParts; }
+  std::shared_ptr<const void> Memory() const override { return memory_; }
+  Place PlaceOf(int, size_t bytes) override {
+    if (manner_ != Manner::kInPlace) return {};
+    weights_.resize(bytes / sizeof(float));
+    return {.data = reinterpret_cast<std::byte*>(weights_.data())};
+  }
+
+  std::vector<Heard> Take() {
+    MutexLock lock(mutex_);
+    return std::exchange(heard_, {});
+  }
+  std::vector<float>& gradient() { return *memory_; }
+  const std::vector<float>& weights() const { return weights_; }
+  std::weak_ptr<std::vector<float>> LetGo() {
+    std::weak_ptr<std::vector<float>> memory = memory_;
+    memory_.reset();
+    return memory;
+  }
+
+ private:
+  const Manner manner_;
+  std::shared_ptr<std::vector<float>> memory_;  // the gradient's
+  std::vector<float> weights_;
+  Mutex mutex_;
+  std::vector<Heard> heard_ ABSL_GUARDED_BY(mutex_);
+};
+
+class AnswersTest : public ::testing::Test {
+ protected:
+  void Begin(const std::vector<Answers::Manner>& manners, ServerJob change = {}) {
+    const int workers = static_cast<int>(manners.size());
+    job_ = MakeJob(workers, {kCount});
+    job_.consistency = change.consistency;
+    job_.deterministic = change.deterministic;
+    job_.serial = change.serial;
+    job_.clip_norm = change.clip_norm;
+    server_ = std::make_unique<ParameterServer>(
+        *device_, ServerOptions{.workers = workers, .on_worker_loss = OnWorkerLoss::kContinue});
+    lane_ = *server_->NewLane();
+    for (int worker = 0; worker < workers; ++worker) {
+      ears_.push_back(std::make_shared<Answers>(manners[worker]));
+      ASSERT_EQ(server_->Join({.worker = worker, .job = job_}, ears_.back()), absl::OkStatus());
+    }
+    initial_ = InitialWeights(job_);
+    SendChunks(0, initial_, {.kind = MessageKind::kWeights});
+  }
+  void SendChunks(int worker, const std::vector<float>& values, ChunkHeader header) {
+    const Bytes all = std::as_bytes(std::span(values));
+    header.incarnation = server_->incarnation();
+    for (header.offset = 0; header.offset < all.size(); header.offset += kChunkBytes) {
+      const Bytes chunk = all.subspan(header.offset, ChunkLength(all.size(), header.offset));
+      ASSERT_EQ(server_->Receive(worker, ears_[worker].get(), header, {&chunk, 1}, *lane_), Receipt::kTaken);
+    }
+  }
+  // Its gradient, one sample: over the wire, or as it stands in its memory.
+  void Push(int worker, int64_t step = 0) {
+    ChunkHeader header{.kind = MessageKind::kExchange, .step = step, .samples = 1};
+    if (ears_[worker]->Memory() == nullptr) return SendChunks(worker, std::vector<float>(kCount, 1), header);
+    header.incarnation = server_->incarnation();
+    header.shared = true;
+    const Bytes whole = std::as_bytes(std::span(ears_[worker]->gradient()));
+    ASSERT_EQ(server_->Receive(worker, ears_[worker].get(), header, {&whole, 1}, *lane_), Receipt::kTaken);
+  }
+  // After one update by this mean of the gradients (all elements alike).
+  std::vector<float> WeightsAfter(float mean) const {
+    std::vector<float> weights = initial_;
+    const float rate = static_cast<float>(job_.schedule.base);
+    for (float& weight : weights) weight -= rate * mean;
+    return weights;
+  }
+
+  std::unique_ptr<Device> device_ = *MakeDevice("cpu");
+  ServerJob job_;
+  std::vector<float> initial_;
+  std::vector<std::shared_ptr<Answers>> ears_;
+  std::unique_ptr<ParameterServer> server_;
+  std::optional<Lane> lane_;
+};
+
+using Manner = Answers::Manner;
+
+TEST_F(AnswersTest, PartsFollowOneAnotherAndAreFinalWhenTheyLeave) {
+  Begin({Manner::kParts, Manner::kWhole, Manner::kParts});
+  size_t most_parts = 0;
+  constexpr int kSteps = 20;  // threads may be so late that a step's parts all leave at once
+  for (int step = 0; step < kSteps; ++step) {
+    for (const int worker : {0, 1, 2}) Push(worker, step);
+    std::vector<std::vector<float>> got(3);
+    for (const int worker : {0, 1, 2}) {
+      const std::vector<Answers::Heard> heard = ears_[worker]->Take();
+      size_t next = 0;
+      for (const Answers::Heard& part : heard) {
+        EXPECT_EQ(part.reply.from, next);
+        EXPECT_EQ(part.reply.from % kChunkBytes, 0u);
+        EXPECT_EQ(part.reply.header.version, step + 1);
+        next = part.reply.upto;
+        got[worker].insert(got[worker].end(), part.values.begin(), part.values.end());
+      }
+      EXPECT_EQ(next, SIZE_MAX) << "the last one goes to the end";
+      if (worker == 1) {
+        EXPECT_EQ(heard.size(), 1u);
+      }
+      most_parts = std::max(most_parts, heard.size());
+    }
+    if (step == 0) {
+      EXPECT_EQ(got[1], WeightsAfter(1));
+    }
+    EXPECT_EQ(got[0], got[1]);
+    EXPECT_EQ(got[2], got[1]);
+  }
+  EXPECT_GT(most_parts, 1u);
+  EXPECT_EQ(server_->stats().pushes, 3 * kSteps) << "an answer counts once, however many parts it has";
+}
+
+TEST_F(AnswersTest, WhereAnswersAreHeldBackOrSentFromCopiesThereAreNoParts) {
+  for (const std::string consistency : {"sync", "async"}) {
+    ears_.clear();
+    Begin({Manner::kParts, Manner::kParts}, {.consistency = consistency, .serial = consistency == "sync"});
+    for (const int worker : {0, 1}) Push(worker);
+    for (const int worker : {0, 1}) EXPECT_EQ(ears_[worker]->Take().size(), 1u) << consistency;
+  }
+}
+
+TEST_F(AnswersTest, SharedGradientsAreReadByTheUpdateWhichWritesIntoTheWorkersMemory) {
+  for (const bool deterministic : {false, true}) {
+    for (const double clip_norm : {0.0, 1e9}) {
+      ears_.clear();
+      Begin({Manner::kInPlace, Manner::kParts, Manner::kInPlace},
+            {.deterministic = deterministic, .clip_norm = clip_norm});
+      Push(0);
+      Push(1);
+      // Nobody may do so; a test can see by it that nothing was copied.
+      ears_[0]->gradient().assign(kCount, 4);
+      Push(2);
+      const std::vector<float> expected = WeightsAfter((4 + 1 + 1) / 3.0f);
+      EXPECT_LT(RelativeDistance(ears_[0]->weights(), expected), 1e-6);
+      EXPECT_EQ(ears_[0]->weights(), ears_[2]->weights());
+      for (const int worker : {0, 2}) {
+        const std::vector<Answers::Heard> heard = ears_[worker]->Take();
+        ASSERT_EQ(heard.size(), 1u);
+        EXPECT_TRUE(heard[0].reply.in_place);
+        EXPECT_EQ(heard[0].reply.header.shared_bytes, kCount * sizeof(float));
+      }
+      std::vector<float> by_wire;
+      for (const Answers::Heard& part : ears_[1]->Take()) {
+        by_wire.insert(by_wire.end(), part.values.begin(), part.values.end());
+      }
+      EXPECT_EQ(by_wire, ears_[0]->weights());
+    }
+  }
+}
+
+TEST_F(AnswersTest, MoreThanFourSharedGradientsAreAddedUpAsTheyArrive) {
+  Begin(std::vector<Manner>(6, Manner::kInPlace));
+  for (int worker = 0; worker < 5; ++worker) Push(worker);
+  for (int worker = 0; worker < 5; ++worker) ears_[worker]->gradient().assign(kCount, 7);
+  Push(5);
+  EXPECT_LT(RelativeDistance(ears_[3]->weights(), WeightsAfter((4 * 7 + 2) / 6.0f)), 1e-6);
+}
+
+TEST_F(AnswersTest, TheMemoryOfAWorkerThatIsGoneIsKeptUntilItsPushHasBeenApplied) {
+  Begin({Manner::kInPlace, Manner::kInPlace});
+  Push(0);
+  server_->Disconnected(0, ears_[0].get(), "gone");
+  const std::weak_ptr<std::vector<float>> memory = ears_[0]->LetGo();
+  EXPECT_FALSE(memory.expired());
+  Push(1);
+  // Whether it was lost by then or not: what it had pushed whole counts.
+  EXPECT_LT(RelativeDistance(ears_[1]->weights(), WeightsAfter(1)), 1e-6);
+  EXPECT_TRUE(memory.expired());
+}
+
+}  // namespace
+}  // namespace psring

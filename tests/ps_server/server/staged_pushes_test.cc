@@ -1,0 +1,203 @@
+// A server that has memory for one push at a time, told chunk by chunk what its workers send.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "common/devices/make_device.h"
+#include "ps_server/server/parameter_server.h"
+#include "tests/ps_server/test_job.h"
+
+namespace psring {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr size_t kTwoChunks = kChunkBytes / sizeof(float) + 10;
+
+// A worker that reads its answers only when it is told to.
+class Receiver : public ReplySink {
+ public:
+  void Deliver(Reply reply) override {
+    if (reply.header.kind != MessageKind::kExchange) return;
+    MutexLock lock(mutex_);
+    replies_.push_back(std::move(reply));
+  }
+  void Proceed() override {
+    MutexLock lock(mutex_);
+    may_proceed_ = true;
+    changed_.NotifyAll();
+  }
+  void Abort(const absl::Status& why) override {
+    MutexLock lock(mutex_);
+    end_ = why;
+    changed_.NotifyAll();
+  }
+
+  // False: it did not within ten seconds.
+  bool AwaitProceed() {
+    MutexLock lock(mutex_);
+    const absl::Time deadline = absl::Now() + absl::Seconds(10);
+    while (!may_proceed_ && absl::Now() < deadline) changed_.WaitUntil(mutex_, deadline);
+    return std::exchange(may_proceed_, false);
+  }
+  std::string AwaitEnd() {
+    MutexLock lock(mutex_);
+    const absl::Time deadline = absl::Now() + absl::Seconds(10);
+    while (end_.ok() && absl::Now() < deadline) changed_.WaitUntil(mutex_, deadline);
+    return std::string(end_.message());
+  }
+  std::vector<Reply> Take() {
+    MutexLock lock(mutex_);
+    return std::exchange(replies_, {});
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool may_proceed_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status end_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Reply> replies_ ABSL_GUARDED_BY(mutex_);
+};
+
+class StagedPushesTest : public ::testing::Test {
+ protected:
+  void Begin(int workers, const std::string& consistency, ServerOptions options = {}) {
+    job_ = MakeJob(workers, {kTwoChunks, 100});
+    job_.consistency = consistency;
+    options.workers = workers;
+    options.staging_bytes = 1;  // so it is one bucket
+    server_ = std::make_unique<ParameterServer>(*device_, options);
+    lane_ = *server_->NewLane();
+    gradient_.assign(kTwoChunks, 1);
+    for (int worker = 0; worker < workers; ++worker) {
+      ears_.push_back(std::make_shared<Receiver>());
+      ASSERT_EQ(server_->Join({.worker = worker, .job = job_}, ears_.back()), absl::OkStatus());
+    }
+    for (const Bucket& bucket : job_.buckets) {
+      for (size_t offset = 0; offset < bucket.count * sizeof(float); offset += kChunkBytes) {
+        Send(0, {.kind = MessageKind::kWeights, .bucket = bucket.index, .offset = offset});
+      }
+    }
+  }
+  Receipt Send(int worker, ChunkHeader header) {
+    header.incarnation = server_->incarnation();
+    const size_t bytes = job_.buckets[header.bucket].count * sizeof(float);
+    const Bytes chunk =
+        std::as_bytes(std::span(gradient_)).subspan(header.offset, ChunkLength(bytes, header.offset));
+    return server_->Receive(worker, ears_[worker].get(), header, {&chunk, 1}, *lane_);
+  }
+  Receipt SendChunk(int worker, int64_t step, int bucket = 0, size_t offset = 0) {
+    return Send(worker, {.bucket = bucket, .offset = offset, .step = step, .samples = 1});
+  }
+  size_t BucketBytes() const { return kTwoChunks * sizeof(float); }
+
+  std::unique_ptr<Device> device_ = *MakeDevice(PSRING_TEST_DEVICE);
+  ServerJob job_;
+  std::vector<float> gradient_;
+  std::vector<std::shared_ptr<Receiver>> ears_;
+  std::unique_ptr<ParameterServer> server_;
+  std::optional<Lane> lane_;
+};
+
+TEST_F(StagedPushesTest, WhileOneIsStagedAnotherWaitsUntilItIsAnsweredAndRead) {
+  Begin(2, "async");
+  EXPECT_EQ(SendChunk(0, 0), Receipt::kTaken);
+  EXPECT_EQ(SendChunk(1, 0), Receipt::kNotYet);
+  EXPECT_EQ(SendChunk(0, 0, 0, kChunkBytes), Receipt::kTaken);
+  EXPECT_EQ(SendChunk(1, 0), Receipt::kNotYet) << "the answer stands where the gradient did";
+  EXPECT_EQ(ears_[0]->Take().size(), 1u);
+  EXPECT_TRUE(ears_[1]->AwaitProceed());
+  EXPECT_EQ(SendChunk(1, 0), Receipt::kTaken);
+  EXPECT_EQ(SendChunk(1, 0, 0, kChunkBytes), Receipt::kTaken);
+  EXPECT_EQ(server_->stats().staging_peak_bytes, BucketBytes());
+  EXPECT_EQ(server_->stats().pushes, 2);
+}
+
+TEST_F(StagedPushesTest, AnAnswerToSeveralIsOneCopyThatLastsUntilAllHaveReadIt) {
+  Begin(3, "ssp:1");
+  const auto push = [this](int worker, int64_t step) {
+    ASSERT_EQ(SendChunk(worker, step), Receipt::kTaken);
+    ASSERT_EQ(SendChunk(worker, step, 0, kChunkBytes), Receipt::kTaken);
+  };
+  for (int worker = 0; worker < 3; ++worker) {
+    push(worker, 0);
+    ears_[worker]->Take();
+  }
+  for (const int worker : {0, 1}) {
+    push(worker, 1);
+    ears_[worker]->Take();
+    push(worker, 2);  // waits for worker 2, and takes up nothing meanwhile
+    EXPECT_TRUE(ears_[worker]->Take().empty());
+  }
+  push(2, 1);
+  const auto first = ears_[0]->Take();
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(ears_[1]->Take().size(), 1u);
+  EXPECT_EQ(ears_[2]->Take().size(), 1u);
+  EXPECT_EQ(SendChunk(2, 2), Receipt::kNotYet) << "worker 0 still reads";
+  EXPECT_EQ(server_->stats().staging_peak_bytes, BucketBytes());
+}
+
+TEST_F(StagedPushesTest, AWorkerWhoseStreamBreaksLeavesItsRoomToOthers) {
+  for (const bool in_line : {false, true}) {
+    ears_.clear();
+    Begin(3, "async", {.worker_timeout = absl::Seconds(60)});
+    ASSERT_EQ(SendChunk(0, 0), Receipt::kTaken);
+    ASSERT_EQ(SendChunk(1, 0), Receipt::kNotYet);
+    ASSERT_EQ(SendChunk(2, 0), Receipt::kNotYet);
+    if (in_line) server_->Disconnected(1, ears_[1].get(), "cut");
+    server_->Disconnected(0, ears_[0].get(), "cut");
+    const int next = in_line ? 2 : 1;
+    EXPECT_TRUE(ears_[next]->AwaitProceed());
+    EXPECT_EQ(SendChunk(next, 0), Receipt::kTaken);
+  }
+}
+
+TEST_F(StagedPushesTest, APushInTheMiddleOfAnotherIsRefusedSinceItMightWaitForItself) {
+  Begin(1, "async");
+  EXPECT_EQ(SendChunk(0, 0), Receipt::kTaken);
+  SendChunk(0, 0, 1);
+  EXPECT_EQ(ears_[0]->AwaitEnd(), "worker 0, bucket 1: a push in the middle of that of bucket 0 of step 0");
+}
+
+TEST_F(StagedPushesTest, TheDeadlineNamesWhoTakesUpTheMemory) {
+  const ServerOptions stops{.timeout = absl::Milliseconds(200), .on_worker_loss = OnWorkerLoss::kStop};
+  Begin(3, "async", stops);
+  SendChunk(1, 0);
+  ASSERT_EQ(SendChunk(0, 0), Receipt::kNotYet);
+  ASSERT_EQ(SendChunk(2, 0), Receipt::kNotYet);
+  EXPECT_EQ(ears_[0]->AwaitEnd(),
+            "waited 200ms for worker 1 to send the rest of a push, so that there is memory for the pushes of "
+            "workers 0, 2");
+  ears_.clear();
+  Begin(2, "async", stops);
+  SendChunk(1, 0);
+  SendChunk(1, 0, 0, kChunkBytes);
+  ASSERT_EQ(SendChunk(0, 0), Receipt::kNotYet);
+  EXPECT_EQ(ears_[0]->AwaitEnd(),
+            "waited 200ms for worker 1 to read weights, so that there is memory for the pushes of worker 0");
+}
+
+TEST_F(StagedPushesTest, WhereTheJobGoesOnWhoeverIsFrozenLosesItsPlaceAndTheMemory) {
+  Begin(2, "ssp:1", {.timeout = absl::Milliseconds(200)});
+  SendChunk(1, 0);
+  ASSERT_EQ(SendChunk(0, 0), Receipt::kNotYet);
+  EXPECT_THAT(ears_[1]->AwaitEnd(), HasSubstr("worker 1 to send the rest of a push"));
+  EXPECT_TRUE(ears_[0]->AwaitProceed());
+  EXPECT_EQ(SendChunk(0, 0), Receipt::kTaken);
+  EXPECT_EQ(SendChunk(0, 0, 0, kChunkBytes), Receipt::kTaken);
+  EXPECT_EQ(ears_[0]->Take().size(), 1u);
+  // It is told first, and written down when all it held is given back.
+  for (const absl::Time deadline = Soon(); server_->stats().lost_workers.empty() && absl::Now() < deadline;) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_THAT(server_->stats().lost_workers, ElementsAre(1));
+}
+
+}  // namespace
+}  // namespace psring

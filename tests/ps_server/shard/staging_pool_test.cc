@@ -1,0 +1,120 @@
+#include "ps_server/shard/staging_pool.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+namespace psring {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class StagingPoolTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Device> device_ = MakeCpuDevice();
+  std::shared_ptr<StagingPool> pool_ = std::make_shared<StagingPool>(*device_, 100);
+};
+
+TEST_F(StagingPoolTest, ABufferIsUsedAgain) {
+  auto share = pool_->Reserve(0, 64);
+  auto first = *pool_->Take(share, 64);
+  share.reset();
+  EXPECT_EQ(pool_->Reserve(1, 64), nullptr) << "the buffer keeps its share";
+  const void* memory = first->data();
+  first.reset();
+  EXPECT_EQ((*pool_->Take(pool_->Reserve(1, 64), 64))->data(), memory);
+  EXPECT_EQ(pool_->peak_bytes(), 64u);
+}
+
+TEST_F(StagingPoolTest, OfOtherSizesNoMoreIsKeptThanTheWindow) {
+  for (const size_t bytes : {60, 50, 70, 100, 1}) {
+    ASSERT_TRUE(pool_->Take(pool_->Reserve(0, bytes), bytes).ok());
+    EXPECT_LE(pool_->peak_bytes(), 100u);
+  }
+}
+
+TEST_F(StagingPoolTest, WhoComesFirstIsServedFirstHoweverMuchItNeeds) {
+  auto all = pool_->Reserve(0, 90);
+  EXPECT_EQ(pool_->Reserve(1, 80), nullptr);
+  EXPECT_EQ(pool_->Reserve(2, 5), nullptr) << "there would be room, but worker 1 came before";
+  EXPECT_THAT(pool_->in_line(), ElementsAre(1, 2));
+  all.reset();
+  EXPECT_EQ(pool_->AwaitCall(), 1);
+  EXPECT_EQ(pool_->Reserve(2, 5), nullptr) << "not called yet";
+  const auto much = pool_->Reserve(1, 80);
+  EXPECT_NE(much, nullptr);
+  EXPECT_EQ(pool_->AwaitCall(), 2);
+  EXPECT_NE(pool_->Reserve(2, 5), nullptr);
+  EXPECT_THAT(pool_->in_line(), IsEmpty());
+}
+
+TEST_F(StagingPoolTest, WhoeverLeavesTheLineHoldsUpNobody) {
+  const auto most = pool_->Reserve(0, 90);
+  EXPECT_EQ(pool_->Reserve(1, 80), nullptr);
+  EXPECT_EQ(pool_->Reserve(2, 5), nullptr);
+  pool_->LeaveLine(1);
+  EXPECT_EQ(pool_->AwaitCall(), 2);
+}
+
+TEST_F(StagingPoolTest, BeyondTheWindowGoesOnlyWhatCannotWait) {
+  auto much = pool_->ReserveAnyway(150);
+  EXPECT_EQ(pool_->Reserve(0, 1), nullptr);
+  auto buffer = *pool_->Take(std::move(much), 150);
+  EXPECT_EQ(pool_->peak_bytes(), 150u);
+  buffer.reset();
+  EXPECT_EQ(pool_->AwaitCall(), 0);
+}
+
+TEST_F(StagingPoolTest, NamesWhoReads) {
+  auto buffer = *pool_->Take(pool_->Reserve(0, 64), 64);
+  auto first = pool_->Lend(buffer, 3);
+  const auto second = pool_->Lend(std::move(buffer), 5);
+  EXPECT_THAT(pool_->readers(), ElementsAre(3, 5));
+  first.reset();
+  EXPECT_THAT(pool_->readers(), ElementsAre(5));
+  EXPECT_EQ(pool_->Reserve(0, 64), nullptr);
+}
+
+TEST_F(StagingPoolTest, ABufferMayOutliveItsPoolsOwner) {
+  auto buffer = pool_->Lend(*pool_->Take(pool_->Reserve(0, 64), 64), 1);
+  pool_.reset();
+  buffer.reset();
+}
+
+TEST_F(StagingPoolTest, ManyWhoNeedAllOfItGetItInTurn) {
+  std::atomic<int> inside = 0, times = 0;
+  std::vector<std::atomic<bool>> called(8);
+  std::thread usher([&] {
+    while (const auto who = pool_->AwaitCall()) {
+      called[*who] = true;
+      called[*who].notify_one();
+    }
+  });
+  std::vector<std::thread> workers;
+  for (int who = 0; who < 8; ++who) {
+    workers.emplace_back([&, who] {
+      for (int i = 0; i < 200; ++i) {
+        StagingPool::Share share = pool_->Reserve(who, who % 2 == 0 ? 100 : 60);
+        while (share == nullptr) {
+          called[who].wait(false);
+          called[who] = false;
+          share = pool_->Reserve(who, who % 2 == 0 ? 100 : 60);
+        }
+        EXPECT_EQ(++inside, 1);
+        ++times;
+        --inside;
+      }
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+  EXPECT_EQ(times, 1600);
+  pool_->Close();
+  usher.join();
+}
+
+}  // namespace
+}  // namespace psring

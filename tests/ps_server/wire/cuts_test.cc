@@ -1,0 +1,231 @@
+// Streams that are cut in the middle, at bytes nobody chose, between workers and a real server.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/io/files.h"
+#include "common/measure/records.h"
+#include "common/rendezvous/rendezvous.h"
+#include "tests/ps_server/child.h"
+#include "tests/ps_server/test_job.h"
+#include "tests/ps_server/wire/cutting_proxy.h"
+#include "tests/random_moments.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kWorkers = 2;
+
+// Descriptors that a process has open.
+int OpenDescriptors(pid_t pid) {
+  int open = 0;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(absl::StrCat("/proc/", pid, "/fd"), error)) {
+    (void)entry;
+    ++open;
+  }
+  return open;
+}
+
+// Servers of one job, real ones, and a proxy before each.
+class CutServers {
+ public:
+  CutServers(int count, size_t most_bytes, std::mt19937& random)
+      : folder_(absl::StrCat(::testing::TempDir(), "/ps-cuts-", getpid())) {
+    fs::create_directories(folder_);
+    for (int server = 0; server < count; ++server) {
+      children_.push_back(std::make_unique<Child>(std::vector<std::string>{
+          PS_SERVER_BINARY, "--rendezvous", absl::StrCat("tcp://127.0.0.1:", store_->port()), "--workers",
+          absl::StrCat(kWorkers), "--server", absl::StrCat(server), "--servers", absl::StrCat(count),
+          "--record", folder_, "--timeout", "60", "--worker_timeout", "30", "--on_worker_loss", "stop"}));
+    }
+    RendezvousOptions options{.host = "127.0.0.1", .port = store_->port(), .hosted_elsewhere = true};
+    options.timeout = absl::Seconds(20);
+    auto rendezvous = Rendezvous::Connect(options);
+    PSRING_CHECK(rendezvous.ok());
+    for (int server = 0; server < count; ++server) {
+      const auto address = (*rendezvous)->Get(absl::StrCat("ps/", server), "a server");
+      PSRING_CHECK(address.ok());
+      proxies_.push_back(
+          std::make_unique<CuttingProxy>(*address, most_bytes, static_cast<uint32_t>(random())));
+    }
+  }
+  ~CutServers() {
+    children_.clear();
+    fs::remove_all(folder_);
+  }
+
+  std::unique_ptr<PsClient> NewClient(Payload payload) const {
+    std::vector<std::unique_ptr<PsClient>> clients;
+    for (const auto& proxy : proxies_) clients.push_back(MakeGrpcPsClient(proxy->address(), payload));
+    return MakeShardedPsClient(std::move(clients));
+  }
+  void Cut(bool cuts) {
+    for (const auto& proxy : proxies_) proxy->Cut(cuts);
+  }
+  int cuts() const {
+    int cuts = 0;
+    for (const auto& proxy : proxies_) cuts += proxy->cuts();
+    return cuts;
+  }
+  int open_descriptors() const {
+    int most = 0;
+    for (const auto& child : children_) most = std::max(most, OpenDescriptors(child->pid()));
+    return most;
+  }
+  // All end well; what each has left.
+  std::vector<ServerResult> Results() {
+    std::vector<ServerResult> results;
+    for (size_t server = 0; server < children_.size(); ++server) {
+      EXPECT_EQ(children_[server]->Wait(absl::Seconds(30)), 0) << children_[server]->Output();
+      const auto text = ReadFile(absl::StrCat(folder_, "/result-server", server, ".json"));
+      EXPECT_TRUE(text.ok()) << text.status();
+      results.push_back(ServerResultFromJson(text.value_or("")).value_or(ServerResult()));
+    }
+    return results;
+  }
+
+ private:
+  const std::string folder_;
+  std::unique_ptr<RendezvousServer> store_ = *RendezvousServer::Start("127.0.0.1", 0);
+  std::vector<std::unique_ptr<Child>> children_;
+  std::vector<std::unique_ptr<CuttingProxy>> proxies_;
+};
+
+struct Outcome {
+  std::vector<std::vector<float>> weights;  // by rank
+  int cuts = 0;
+  int descriptors = 0;  // that a server had open at the end, at most
+  std::vector<ServerResult> servers;
+};
+
+// To the end of the last step; then, where the payload goes over the wire in any case, also a Fetch.
+absl::Status MakeSteps(TestWorker& worker, int64_t steps, bool fetch) {
+  for (int64_t step = 0; step < steps; ++step) {
+    PSRING_ASSIGN_OR_RETURN(const std::vector<ExchangeResult> results, worker.Step(step));
+    for (const ExchangeResult& result : results) EXPECT_FALSE(result.went_back);
+  }
+  PSRING_RETURN_IF_ERROR(worker.client->Barrier(2, Soon()).status());
+  return fetch ? worker.client->Fetch({worker.weights.data(), worker.weights.size()}, Soon())
+               : absl::OkStatus();
+}
+
+// Every worker makes `steps` steps and leaves; from the first step on its streams are cut again and again.
+Outcome Train(const ServerJob& job, int servers, int64_t steps, Payload payload, bool cut,
+              std::mt19937& random) {
+  // Where the payload goes over the wire, long enough for a push and its answer: what is cut is sent from its
+  // beginning. Else there are only words.
+  const bool over_grpc = payload == Payload::kGrpc;
+  const size_t step_bytes = 2 * sizeof(float) * static_cast<size_t>(job.parameters);
+  CutServers cluster(servers, over_grpc ? 4 * step_bytes : 4000, random);
+  Outcome outcome{.weights = std::vector<std::vector<float>>(kWorkers)};
+  std::atomic<int> begun = 0, done = 0;
+  ForEachRank(kWorkers, [&](int rank) {
+    TestWorker worker(job, rank, cluster.NewClient(payload));
+    absl::Status status = worker.Start();
+    // Whoever is cut off before a job has begun is not known yet, and lost.
+    if (++begun == kWorkers) cluster.Cut(cut);
+    if (status.ok()) status = MakeSteps(worker, steps, /*fetch=*/over_grpc);
+    outcome.weights[static_cast<size_t>(rank)] = worker.weights;
+    if (++done == kWorkers) outcome.descriptors = cluster.open_descriptors();
+    while (done < kWorkers) absl::SleepFor(absl::Milliseconds(1));
+    if (status.ok()) status = worker.client->Leave(Soon());
+    EXPECT_EQ(status, absl::OkStatus()) << "worker " << rank;
+  });
+  outcome.cuts = cluster.cuts();
+  outcome.servers = cluster.Results();
+  return outcome;
+}
+
+// Each push is in the weights once, and what the servers took up for it is given back.
+void ExpectNothingIsLeft(const Outcome& cut, const Outcome& undisturbed) {
+  EXPECT_GT(cut.cuts, 3);
+  std::printf("%d cuts\n", cut.cuts);
+  for (size_t server = 0; server < cut.servers.size(); ++server) {
+    EXPECT_EQ(cut.servers[server].pushes, undisturbed.servers[server].pushes);
+    EXPECT_TRUE(cut.servers[server].lost_workers.empty());
+    // A chunk for every cut would be more.
+    EXPECT_LT(cut.servers[server].peak_memory_mb, undisturbed.servers[server].peak_memory_mb + 24);
+  }
+  // Each worker's last connection may still be ending: a socket, and what its memory was handed over with.
+  EXPECT_LE(cut.descriptors, undisturbed.descriptors + 5 * kWorkers);
+}
+
+ServerJob Job(const std::string& consistency) {
+  ServerJob job = MakeJob(kWorkers, {1000, 3 * kChunkBytes / sizeof(float) + 3, 70});
+  job.consistency = consistency;
+  return job;
+}
+
+constexpr int64_t kSteps = 15;
+
+// No stream lives long enough for the largest bucket.
+TEST(CutsTest, ALinkThatIsAlwaysCutIsGivenUpByName) {
+  AtRandomMoments(1, [](std::mt19937& random) {
+    const ServerJob job = Job("sync");
+    CutServers cluster(1, kChunkBytes, random);
+    std::atomic<int> begun = 0;
+    ForEachRank(kWorkers, [&](int rank) {
+      TestWorker worker(job, rank, cluster.NewClient(Payload::kGrpc));
+      ASSERT_EQ(worker.Start(), absl::OkStatus());
+      if (++begun == kWorkers) cluster.Cut(true);
+      while (begun < kWorkers) absl::SleepFor(absl::Milliseconds(1));
+      const std::string says(worker.Step(0).status().message());
+      // Whoever gives up first ends the job for the other.
+      const bool of_its_own = absl::StrContains(
+          says, absl::StrCat("the stream of worker ", rank, " to the parameter server at "));
+      if (of_its_own) {
+        EXPECT_TRUE(absl::StrContains(says, "times in a row before bucket 1 of step 0 was answered")) << says;
+      } else {
+        EXPECT_TRUE(absl::StrContains(says, absl::StrCat("worker ", 1 - rank))) << says;
+      }
+    });
+  });
+}
+
+TEST(CutsTest, ASynchronousJobEndsWithTheWeightsOfAnUndisturbedOne) {
+  AtRandomMoments(1, [](std::mt19937& random) {
+    for (const auto& [payload, servers] :
+         {std::pair{Payload::kGrpc, 1}, {Payload::kGrpc, 2}, {Payload::kAuto, 2}}) {
+      SCOPED_TRACE(absl::StrCat(servers, " servers, payload ", static_cast<int>(payload)));
+      ServerJob job = Job("sync");
+      // Added up as they arrive, or staged: of two gradients the sum is the same in either order.
+      job.deterministic = payload == Payload::kGrpc && servers == 2;
+      const Outcome undisturbed = Train(job, servers, kSteps, payload, /*cut=*/false, random);
+      const Outcome cut = Train(job, servers, kSteps, payload, /*cut=*/true, random);
+      const std::vector<float> expected = TrainAlone(job, kSteps);
+      for (int rank = 0; rank < kWorkers; ++rank) {
+        EXPECT_EQ(undisturbed.weights[static_cast<size_t>(rank)], expected);
+        EXPECT_EQ(cut.weights[static_cast<size_t>(rank)], expected);
+      }
+      ExpectNothingIsLeft(cut, undisturbed);
+    }
+  });
+}
+
+TEST(CutsTest, AsynchronousJobsTrainOnAndEveryPushCountsOnce) {
+  AtRandomMoments(1, [](std::mt19937& random) {
+    for (const auto& [consistency, payload] :
+         {std::pair{"async", Payload::kGrpc}, {"ssp:2", Payload::kGrpc}, {"async", Payload::kAuto}}) {
+      SCOPED_TRACE(absl::StrCat(consistency, ", payload ", static_cast<int>(payload)));
+      const ServerJob job = Job(consistency);
+      const Outcome undisturbed = Train(job, 1, kSteps, payload, /*cut=*/false, random);
+      const Outcome cut = Train(job, 1, kSteps, payload, /*cut=*/true, random);
+      EXPECT_EQ(cut.servers[0].pushes, kWorkers * kSteps * static_cast<int64_t>(job.buckets.size()));
+      ExpectNothingIsLeft(cut, undisturbed);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,136 @@
+// A TCP proxy on loopback that cuts the connections it carries, each after so many bytes as chance has it.
+#pragma once
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <list>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/check.h"
+#include "common/base/mutex.h"
+#include "common/net/address.h"
+#include "common/net/tcp_socket.h"
+
+namespace psring {
+
+class CuttingProxy {
+ public:
+  // To the server at `address`. A connection lives for at most `most_bytes`, of both directions together;
+  // every fourth one is cut among its first few hundred, in the greeting.
+  CuttingProxy(const std::string& address, size_t most_bytes, uint32_t seed)
+      : to_(*ParseAddress(address)),
+        most_bytes_(most_bytes),
+        random_(seed),
+        listener_(*ListenTcp("127.0.0.1")),
+        accepts_([this] { Accept(); }) {}
+  ~CuttingProxy() {
+    stopping_ = true;
+    accepts_.join();
+    for (std::thread& connection : connections_) connection.join();
+  }
+
+  std::string address() const { return AddressText("127.0.0.1", listener_.port); }
+  // Whether connections are cut: those that there are, too. Not before it is said.
+  void Cut(bool cuts) { cuts_ = cuts; }
+  int cuts() const { return done_; }
+
+ private:
+  struct Direction {
+    int from, to;
+    std::string pending = {};
+    bool ended = false;
+  };
+  static constexpr int kLookMs = 20;  // so often is looked for what concerns all
+
+  void Accept() {
+    while (!stopping_) {
+      pollfd waiting = {listener_.socket.get(), POLLIN, 0};
+      if (poll(&waiting, 1, kLookMs) <= 0) continue;
+      FileDescriptor worker(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (!worker.valid()) continue;
+      absl::StatusOr<FileDescriptor> server = ConnectTcp(to_.host, to_.port, absl::Now() + absl::Seconds(5));
+      if (!server.ok()) continue;
+      connections_.emplace_back([this, worker = std::move(worker), server = *std::move(server)]() mutable {
+        Carry(worker, server);
+      });
+    }
+  }
+
+  // Until one side closes, or the connection has had its bytes.
+  void Carry(FileDescriptor& worker, FileDescriptor& server) {
+    Direction directions[] = {{worker.get(), server.get()}, {server.get(), worker.get()}};
+    size_t left = SIZE_MAX;
+    while (!stopping_ && !(directions[0].ended && directions[1].ended)) {
+      if (!cuts_) left = SIZE_MAX;
+      if (cuts_ && left == SIZE_MAX) left = Lifetime();
+      pollfd waiting[2];
+      for (int i = 0; i < 2; ++i) {
+        const Direction& its = directions[i];
+        if (its.pending.empty()) {
+          waiting[i] = {its.ended ? -1 : its.from, POLLIN, 0};
+        } else {
+          waiting[i] = {its.to, POLLOUT, 0};
+        }
+      }
+      poll(waiting, 2, kLookMs);
+      for (int i = 0; i < 2; ++i) {
+        if (waiting[i].revents != 0 && !Move(directions[i], left)) return;
+      }
+      const bool flushed = directions[0].pending.empty() && directions[1].pending.empty();
+      if (left == 0 && flushed) return Break(worker, server);
+    }
+  }
+  // False: the connection is broken already.
+  static bool Move(Direction& its, size_t& left) {
+    if (its.pending.empty()) {
+      char bytes[1 << 16];
+      const ssize_t got = recv(its.from, bytes, sizeof bytes, MSG_DONTWAIT);
+      if (got < 0) return errno == EAGAIN || errno == EINTR;
+      if (got == 0) {
+        its.ended = true;
+        return shutdown(its.to, SHUT_WR) == 0;
+      }
+      const size_t passes = std::min<size_t>(static_cast<size_t>(got), left);
+      if (left != SIZE_MAX) left -= passes;
+      its.pending.assign(bytes, passes);
+    }
+    const ssize_t sent = send(its.to, its.pending.data(), its.pending.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0) return errno == EAGAIN || errno == EINTR;
+    its.pending.erase(0, static_cast<size_t>(sent));
+    return true;
+  }
+  size_t Lifetime() {
+    MutexLock lock(mutex_);
+    return 1 + random_() % (random_() % 4 == 0 ? 400 : most_bytes_);
+  }
+  // In order, or (a reset) with what is still in the kernel thrown away.
+  void Break(FileDescriptor& worker, FileDescriptor& server) {
+    MutexLock lock(mutex_);
+    const linger at_once = {.l_onoff = 1, .l_linger = 0};
+    for (FileDescriptor* end : {&worker, &server}) {
+      if (random_() % 2 == 0) setsockopt(end->get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+      *end = FileDescriptor();
+    }
+    ++done_;
+  }
+
+  const HostPort to_;
+  const size_t most_bytes_;
+  Mutex mutex_;
+  std::mt19937 random_ ABSL_GUARDED_BY(mutex_);
+  TcpListener listener_;
+  std::atomic<bool> stopping_ = false, cuts_ = false;
+  std::atomic<int> done_ = 0;
+  std::list<std::thread> connections_;  // of the thread that accepts, until it has ended
+  std::thread accepts_;                 // last: it uses the above
+};
+
+}  // namespace psring

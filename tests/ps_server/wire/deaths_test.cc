@@ -1,0 +1,221 @@
+// Real servers that die at moments nobody chose, and are started again with the same folder.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/io/files.h"
+#include "common/measure/records.h"
+#include "common/rendezvous/rendezvous.h"
+#include "ps_server/protocol/messages.h"
+#include "tests/ps_server/child.h"
+#include "tests/ps_server/test_job.h"
+#include "tests/random_moments.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::unique_ptr<Rendezvous> Meet(int port) {
+  RendezvousOptions options{.host = "127.0.0.1", .port = port, .hosted_elsewhere = true};
+  options.timeout = absl::Seconds(10);
+  auto rendezvous = Rendezvous::Connect(options);
+  PSRING_CHECK(rendezvous.ok());
+  return *std::move(rendezvous);
+}
+
+std::unique_ptr<PsClient> NewClient(Rendezvous& rendezvous, int servers) {
+  std::vector<std::unique_ptr<PsClient>> clients;
+  for (int server = 0; server < servers; ++server) {
+    const auto find = [&rendezvous, server] {
+      return rendezvous.Get(absl::StrCat("ps/", server), absl::StrCat("server ", server));
+    };
+    auto address = find();
+    for (int i = 0; i < 100 && !address.ok(); ++i) {  // it died before it could be found
+      absl::SleepFor(absl::Milliseconds(100));
+      address = find();
+    }
+    EXPECT_TRUE(address.ok()) << address.status();
+    clients.push_back(
+        MakeGrpcPsClient(address.value_or(""), {.patience = absl::Seconds(20), .find_again = find}));
+  }
+  return MakeShardedPsClient(std::move(clients));
+}
+
+ServerJob Job(int workers, const std::string& consistency) {
+  ServerJob job = MakeJob(workers, {1000, 3 * kChunkBytes / sizeof(float) + 3, 70});
+  job.consistency = consistency;
+  job.deterministic = true;
+  return job;
+}
+
+// From where it is let in to the end, back and forth with its servers; does not end while `hold` is true.
+absl::Status Train(TestWorker& worker, int64_t steps, const std::atomic<bool>& hold) {
+  PSRING_RETURN_IF_ERROR(worker.Start());
+  const Span weights{worker.weights.data(), worker.weights.size()};
+  int64_t step = worker.client->start_step();
+  while (true) {
+    while (step < steps) {
+      absl::SleepFor(absl::Milliseconds(8));
+      PSRING_ASSIGN_OR_RETURN(const std::vector<ExchangeResult> results, worker.Step(step++));
+      const auto back = std::ranges::find_if(results, &ExchangeResult::went_back);
+      if (back == results.end()) continue;
+      step = back->version;
+      PSRING_RETURN_IF_ERROR(worker.client->Fetch(weights, Soon()));
+    }
+    while (hold) absl::SleepFor(absl::Milliseconds(1));
+    PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back, worker.client->Barrier(2, Soon()));
+    if (!back.has_value()) break;
+    step = *back;
+    PSRING_RETURN_IF_ERROR(worker.client->Fetch(weights, Soon()));
+  }
+  PSRING_RETURN_IF_ERROR(worker.client->Fetch(weights, Soon()));
+  return worker.client->Leave(Soon());
+}
+
+// Servers of one job, each of which can die and be started again.
+class Servers {
+ public:
+  Servers(int servers, int workers, std::vector<std::string> flags)
+      : workers_(workers),
+        flags_(std::move(flags)),
+        folder_(absl::StrCat(::testing::TempDir(), "/ps-deaths-", getpid())),
+        rendezvous_(Meet(store_->port())) {
+    fs::remove_all(folder_);
+    children_.resize(servers);
+    for (int server = 0; server < servers; ++server) Start(server);
+  }
+  ~Servers() {
+    children_.clear();
+    fs::remove_all(folder_);
+  }
+
+  int count() const { return static_cast<int>(children_.size()); }
+  int port() const { return store_->port(); }
+  Rendezvous& rendezvous() { return *rendezvous_; }
+  const std::string& folder() const { return folder_; }
+  void Start(int server) {
+    std::vector<std::string> command = {PS_SERVER_BINARY,
+                                        "--rendezvous",
+                                        absl::StrCat("tcp://127.0.0.1:", store_->port()),
+                                        "--workers",
+                                        absl::StrCat(workers_),
+                                        "--server",
+                                        absl::StrCat(server),
+                                        "--servers",
+                                        absl::StrCat(count()),
+                                        "--checkpoint_dir",
+                                        folder_,
+                                        "--record",
+                                        folder_,
+                                        "--timeout",
+                                        "20"};
+    command.insert(command.end(), flags_.begin(), flags_.end());
+    children_[server] = std::make_unique<Child>(command);
+  }
+  void End(int server, int signal) {
+    children_[server]->Kill(signal);
+    // Told to end it gives its workers five seconds.
+    const auto ended = children_[server]->Wait(absl::Seconds(30));
+    EXPECT_TRUE(ended == -signal || ended == 128 + signal)
+        << ended.value_or(-1000) << " after " << signal << ": " << children_[server]->Output();
+  }
+  // Three deaths of whom and when it pleases. `hold` stays true until the last one is dead: as long as that
+  // the workers do not end the job, after which no server is to be started again.
+  void DieNowAndThen(std::mt19937& random, std::atomic<bool>& hold) {
+    for (int deaths = 3; deaths > 0; --deaths) {
+      absl::SleepFor(absl::Milliseconds(random() % 300));
+      const int victim = static_cast<int>(random() % children_.size());
+      End(victim, random() % 16 == 0 ? SIGTERM : SIGKILL);
+      if (deaths == 1) hold = false;
+      absl::SleepFor(absl::Milliseconds(random() % 100));
+      Start(victim);
+    }
+  }
+  // All have ended well.
+  void ExpectGoodEnds() {
+    for (const auto& child : children_) EXPECT_EQ(child->Wait(absl::Seconds(30)), 0) << child->Output();
+    for (const auto& entry : fs::directory_iterator(folder_)) {
+      EXPECT_NE(entry.path().extension(), ".checkpoint") << "of a job that has ended well";
+    }
+  }
+  ServerResult ResultOf(int server) const {
+    return *ServerResultFromJson(*ReadFile(absl::StrCat(folder_, "/result-server", server, ".json")));
+  }
+
+ private:
+  const int workers_;
+  const std::vector<std::string> flags_;
+  const std::string folder_;
+  std::unique_ptr<RendezvousServer> store_ = *RendezvousServer::Start("127.0.0.1", 0);
+  std::unique_ptr<Rendezvous> rendezvous_;
+  std::vector<std::unique_ptr<Child>> children_;
+};
+
+TEST(DeathsTest, KilledServersComeBackAndSynchronousWeightsAreThoseOfAnUndisturbedRun) {
+  AtRandomMoments(4, [](std::mt19937& random) {
+    constexpr int kWorkers = 2;
+    constexpr int64_t kSteps = 40;
+    for (const int count : {1, 2, 3}) {
+      SCOPED_TRACE(absl::StrCat(count, " servers"));
+      ServerJob job = Job(kWorkers, "sync");
+      if (random() % 3 == 0) job.clip_norm = 3;
+      Servers servers(count, kWorkers, {"--checkpoint_every", absl::StrCat(1 + random() % 7)});
+      std::atomic<bool> hold = true;
+      std::thread workers([&] {
+        ForEachRank(kWorkers, [&](int rank) {
+          TestWorker worker(job, rank, NewClient(servers.rendezvous(), count));
+          EXPECT_EQ(Train(worker, kSteps, hold), absl::OkStatus());
+          if (count == 1 || job.clip_norm == 0) {
+            EXPECT_EQ(worker.weights, TrainAlone(job, kSteps));
+          } else {  // the parts of the norm are added in another order
+            EXPECT_LT(RelativeDistance(worker.weights, TrainAlone(job, kSteps)), 1e-6);
+          }
+        });
+      });
+      servers.DieNowAndThen(random, hold);
+      workers.join();
+      servers.ExpectGoodEnds();
+    }
+  });
+}
+
+// Each shard goes on from where it was, whatever the others do.
+TEST(DeathsTest, KilledServersOfAnAsynchronousJobComeBackAndCountWhatWentDownWithThem) {
+  AtRandomMoments(4, [](std::mt19937& random) {
+    constexpr int kWorkers = 2;
+    constexpr int64_t kSteps = 40;
+    for (const std::string consistency : {"async", "ssp:2"}) {
+      SCOPED_TRACE(consistency);
+      ServerJob job = Job(kWorkers, consistency);
+      job.deterministic = false;
+      Servers servers(2, kWorkers, {"--checkpoint_every", absl::StrCat(1 + random() % 7)});
+      std::atomic<bool> hold = true;
+      std::thread workers([&] {
+        ForEachRank(kWorkers, [&](int rank) {
+          TestWorker worker(job, rank, NewClient(servers.rendezvous(), 2));
+          EXPECT_EQ(Train(worker, kSteps, hold), absl::OkStatus());
+        });
+      });
+      servers.DieNowAndThen(random, hold);
+      workers.join();
+      servers.ExpectGoodEnds();
+      for (int server = 0; server < 2; ++server) {
+        const ServerResult result = servers.ResultOf(server);
+        EXPECT_TRUE(result.restarts > 0 || result.lost_updates == 0) << result.lost_updates;
+        EXPECT_LE(result.lost_updates, kWorkers * kSteps * static_cast<int64_t>(job.buckets.size()));
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,480 @@
+// Clients that mean harm or are broken, against a real server in the middle of a training: each hears what is
+// wrong or is dropped, the others train on, and the server's memory and descriptors stay where they were.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/device/device.h"
+#include "common/rendezvous/rendezvous.h"
+#include "tests/ps_server/child.h"
+#include "tests/ps_server/test_job.h"
+#include "tests/ps_server/wire/stranger.h"
+
+namespace psring {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+constexpr int kHonest = 2;  // workers 0 and 1; worker 2's place is for those who mean harm
+constexpr int kHostile = 2;
+
+ServerJob HostileJob(const std::string& consistency) {
+  ServerJob job = MakeJob(kHonest + 1, {1000, (kChunkBytes + kTail) / sizeof(float)});
+  job.consistency = consistency;
+  job.deterministic = consistency == "sync";
+  return job;
+}
+
+// What a member of the job may do wrong, and what it hears; nothing: it is cut off.
+struct Misdeed {
+  const char* name;
+  std::function<void(Stranger&)> act;
+  const char* says;
+};
+
+Misdeed WrongPush(const char* name, const std::function<void(Words&)>& change, const char* says) {
+  return {name,
+          [change](Stranger& stranger) {
+            Words push = stranger.First();
+            change(push);
+            stranger.Say(push);
+          },
+          says};
+}
+// Wrong only in its second half, when the first stands in the sum already.
+Misdeed WrongInTheMiddle(const char* name, const std::function<void(Words&)>& change, const char* says) {
+  return {name,
+          [change](Stranger& stranger) {
+            stranger.Say(stranger.First());
+            Words push = stranger.Second();
+            change(push);
+            stranger.Say(push);
+          },
+          says};
+}
+void Poison(float value, Words& push) {
+  push.payload.replace(40, sizeof(value), reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+const std::vector<Misdeed>& Misdeeds() {
+  static const auto* const misdeeds = new std::vector<Misdeed>{
+      WrongPush(
+          "too little", [](Words& w) { w.payload = ("1234"); }, "has 4 bytes, not 1048576"),
+      WrongPush(
+          "too much", [](Words& w) { w.payload.append("1234"); }, "has 1048580 bytes, not"),
+      WrongPush(
+          "far too much", [](Words& w) { w.payload = (std::string(3 << 20, 1)); }, "larger than max"),
+      WrongPush(
+          "no beginning", [](Words& w) { w.header.offset = kChunkBytes; },
+          "begins at byte 1048576, not at 0"),
+      WrongPush(
+          "no such bucket", [](Words& w) { w.header.bucket = 7; }, "names bucket 7 of 2"),
+      WrongPush(
+          "a bucket below all", [](Words& w) { w.header.bucket = -1; }, "names bucket -1 of 2"),
+      WrongPush(
+          "the past", [](Words& w) { w.header.step = 0; }, "worker 2 pushed step 0, from the past"),
+      WrongPush(
+          "the future", [](Words& w) { w.header.step += 5; }, "from the future"),
+      WrongPush(
+          "fewer samples than none", [](Words& w) { w.header.samples = -1; }, "a push of -1 samples"),
+      {"more samples than any sum can hold",
+       [](Stranger& stranger) {
+         for (Words push : {stranger.First(), stranger.Second()}) {
+           push.header.samples = std::numeric_limits<int64_t>::max();
+           stranger.Say(push);
+         }
+       },
+       "sent samples 9223372036854775807; the most is 1099511627776"},
+      WrongPush(
+          "a step beyond all", [](Words& w) { w.header.step = std::numeric_limits<int64_t>::max(); },
+          "sent step 9223372036854775807; the most is"),
+      {"an epoch beyond all",
+       [](Stranger& stranger) {
+         stranger.Say({{.kind = MessageKind::kRewind, .version = std::numeric_limits<int64_t>::max()}, ""});
+       },
+       "sent version 9223372036854775807; the most is"},
+      WrongPush(
+          "for no server", [](Words& w) { w.header.incarnation = 0; }, "for which incarnation of the server"),
+      {"no words at all", [](Stranger& stranger) { stranger.SayBytes(Rubbish(1)); },
+       "not a chunk of a parameter server"},
+      WrongPush(
+          "a second Join", [](Words& w) { w.header.kind = MessageKind::kJoin; },
+          "which does not belong here"),
+      WrongPush(
+          "memory that is not there", [](Words& w) { w.header.shared = true; }, "of which there is none"),
+      WrongInTheMiddle(
+          "half of too much", [](Words& w) { w.payload.append("1234"); }, "has 404 bytes, not 400"),
+      WrongInTheMiddle(
+          "another step", [](Words& w) { w.header.step += 1; }, "in the middle of the push"),
+      WrongInTheMiddle(
+          "other samples", [](Words& w) { w.header.samples = 17; }, "in the middle of a push of 16"),
+      WrongInTheMiddle(
+          "NaN", [](Words& w) { Poison(std::numeric_limits<float>::quiet_NaN(), w); },
+          "is NaN or infinite at element 262154"),
+      WrongInTheMiddle(
+          "infinity", [](Words& w) { Poison(std::numeric_limits<float>::infinity(), w); },
+          "is NaN or infinite at element 262154"),
+      {"asking and never reading",
+       [](Stranger& stranger) {
+         for (int i = 0; i < 300; ++i) stranger.Say({{.kind = MessageKind::kFetch}, ""});
+       },
+       "another message, and has not read 24 answers to those before"},
+      {"cut in the middle",
+       [](Stranger& stranger) {
+         stranger.Say(stranger.First());
+         stranger.Cut();
+       },
+       ""},
+  };
+  return *misdeeds;
+}
+
+// A server process.
+class ServerTest : public ::testing::Test {
+ protected:
+  void Serve(int workers) {
+    server_ = std::make_unique<Child>(std::vector<std::string>{
+        PS_SERVER_BINARY, "--rendezvous", absl::StrCat("tcp://127.0.0.1:", store_->port()), "--workers",
+        absl::StrCat(workers), "--on_worker_loss", "continue", "--worker_timeout", "0", "--timeout", "30",
+        "--staging_mb", "8"});
+    RendezvousOptions options{.host = "127.0.0.1", .port = store_->port(), .hosted_elsewhere = true};
+    options.timeout = absl::Seconds(20);
+    const auto rendezvous = Rendezvous::Connect(options);
+    ASSERT_TRUE(rendezvous.ok()) << rendezvous.status();
+    const auto address = (*rendezvous)->Get("ps/0", "the parameter server");
+    ASSERT_TRUE(address.ok()) << address.status();
+    address_ = *address;
+  }
+  int64_t MemoryKb(const std::string& which) const {
+    std::ifstream status(absl::StrCat("/proc/", server_->pid(), "/status"));
+    for (std::string word; status >> word;) {
+      int64_t kb = 0;
+      if (word == which + ":" && status >> kb) return kb;
+    }
+    return 0;
+  }
+
+  std::unique_ptr<RendezvousServer> store_ = *RendezvousServer::Start("127.0.0.1", 0);
+  std::unique_ptr<Child> server_;
+  std::string address_;
+};
+
+// Two honest workers that train until the test stops them.
+class HostileTest : public ServerTest, public ::testing::WithParamInterface<std::string> {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(Serve(job_.workers));
+    honest_ = std::thread([this] { ForEachRank(kHonest, [this](int rank) { Train(rank); }); });
+    // Worker 2 must be there to begin with.
+    Stranger third(address_);
+    third.SayJoin(kHostile, job_);
+    ASSERT_TRUE(third.IsWelcome()) << third.LastWords();
+  }
+  void TearDown() override {
+    Stop();
+    if (HasFailure()) return;
+    EXPECT_EQ(server_->Wait(absl::Seconds(30)), 0) << server_->Output();
+  }
+
+  void Train(int rank) {
+    // One through shared memory, one over the wire.
+    TestWorker worker(job_, rank, MakeGrpcPsClient(address_, rank == 0 ? Payload::kGrpc : Payload::kAuto));
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    for (int64_t step = 0; step < last_; ++step) {
+      ASSERT_EQ(worker.Step(step).status(), absl::OkStatus()) << "worker " << rank << ", step " << step;
+      ++steps_made_[rank];
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+    weights_[rank] = worker.weights;
+  }
+  void Stop() {
+    if (!honest_.joinable()) return;
+    last_ = std::max(steps_made_[0].load(), steps_made_[1].load()) + 5;
+    honest_.join();
+  }
+  // Each honest worker makes another two steps.
+  void ExpectTheOthersTrainOn() {
+    for (int rank = 0; rank < kHonest; ++rank) {
+      const int64_t before = steps_made_[rank];
+      const absl::Time deadline = Soon();
+      while (steps_made_[rank] < before + 2 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+      ASSERT_GE(steps_made_[rank], before + 2) << "worker " << rank << " stands still";
+    }
+  }
+  // As worker 2, once the server has noticed that the one before is lost.
+  std::unique_ptr<Stranger> LetIn() {
+    for (const absl::Time deadline = Soon(); absl::Now() < deadline;) {
+      auto stranger = std::make_unique<Stranger>(address_);
+      stranger->SayJoin(kHostile, job_);
+      if (stranger->IsWelcome()) return stranger;
+      EXPECT_THAT(stranger->LastWords(), AnyOf(HasSubstr("there is a worker 2 already"),
+                                               HasSubstr("worker 2 is about to be given up")));
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    ADD_FAILURE() << "worker 2 was never let in";
+    return nullptr;
+  }
+  int OpenDescriptors() const {
+    int open = 0;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(absl::StrCat("/proc/", server_->pid(), "/fd")))
+      open += !entry.path().empty();
+    return open;
+  }
+  // A connection on which these bytes are all that is ever said.
+  int Connect(const std::string& bytes) const {
+    int port = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(address_.substr(address_.rfind(':') + 1), &port));
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in to{.sin_family = AF_INET, .sin_port = htons(static_cast<uint16_t>(port))};
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+    if (!bytes.empty()) (void)!send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    return fd;
+  }
+
+  const ServerJob job_ = HostileJob(GetParam());
+  std::thread honest_;
+  std::atomic<int64_t> last_{std::numeric_limits<int64_t>::max()};
+  std::atomic<int64_t> steps_made_[kHonest] = {};
+  std::vector<float> weights_[kHonest];
+};
+
+TEST_P(HostileTest, AMemberThatDoesWrongIsToldSoAndNothingOfItIsLeftInTheWeights) {
+  ExpectTheOthersTrainOn();
+  const int64_t memory = MemoryKb("VmRSS");
+  for (const Misdeed& misdeed : Misdeeds()) {
+    SCOPED_TRACE(misdeed.name);
+    const std::unique_ptr<Stranger> stranger = LetIn();
+    ASSERT_NE(stranger, nullptr);
+    EXPECT_GE(stranger->step(), 2);
+    misdeed.act(*stranger);
+    EXPECT_THAT(stranger->LastWords(), HasSubstr(misdeed.says));
+    ASSERT_NO_FATAL_FAILURE(ExpectTheOthersTrainOn());
+  }
+  EXPECT_LT(MemoryKb("VmHWM"), memory + (64 << 10)) << "KiB; before it was " << memory;
+  Stop();
+  if (GetParam() != "sync") return;
+  ServerJob honest = job_;
+  honest.workers = kHonest;
+  EXPECT_EQ(weights_[0], TrainAlone(honest, last_));
+  EXPECT_EQ(weights_[1], weights_[0]);
+}
+
+TEST_P(HostileTest, AMemberThatAsksForAnAnswerAgainAndAgainIsTurnedAway) {
+  ExpectTheOthersTrainOn();
+  const std::unique_ptr<Stranger> stranger = LetIn();
+  ASSERT_NE(stranger, nullptr);
+  stranger->Say(stranger->First());
+  stranger->Say(stranger->Second());
+  ASSERT_TRUE(stranger->IsAnswered()) << stranger->LastWords();
+  for (int i = 0; i < 300; ++i) stranger->Say(stranger->Second());
+  EXPECT_THAT(stranger->LastWords(), HasSubstr("came once more, and has been answered again already"));
+  ExpectTheOthersTrainOn();
+}
+
+TEST_P(HostileTest, WhoDoesNotBelongIsToldWhyAndDoesNoHarm) {
+  ExpectTheOthersTrainOn();
+  const auto answer = [&](int worker, const ServerJob& job,
+                          const std::function<void(proto::Join&)>& change = {}) {
+    Stranger stranger(address_);
+    stranger.SayJoin(worker, job, change);
+    return stranger.IsWelcome() ? "welcome" : stranger.LastWords();
+  };
+  ServerJob other_model = job_, other_sizes = job_, other_server = job_, other_rate = job_;
+  other_model.parameters += 100;
+  other_model.buckets[0].count += 100;
+  other_sizes.buckets[0].count -= 1;
+  other_server.server = 1;
+  other_server.servers = 2;
+  other_rate.schedule.base = 0.2;
+  // Worker 2's place is free: nothing but what is wrong with the job speaks against it.
+  EXPECT_THAT(answer(kHostile, other_model), HasSubstr("worker 2 has another job"));
+  EXPECT_THAT(answer(kHostile, other_sizes), HasSubstr("bucket"));
+  EXPECT_THAT(answer(kHostile, other_server), HasSubstr("server"));
+  EXPECT_THAT(answer(kHostile, other_rate), HasSubstr("learning rate"));
+  EXPECT_THAT(answer(kHostile, job_, [](auto& join) { join.set_protocol(1); }),
+              HasSubstr("speaks version 1"));
+  EXPECT_THAT(answer(1, job_), HasSubstr("there is a worker 1 already"));
+  EXPECT_THAT(answer(3, job_), HasSubstr("worker 3 is out of range"));
+  EXPECT_THAT(answer(-1, job_), HasSubstr("worker -1 is out of range"));
+  {
+    Stranger stranger(address_);
+    stranger.Say(stranger.First());
+    EXPECT_THAT(stranger.LastWords(), HasSubstr("a conversation begins with a Join"));
+  }
+  for (int i = 0; i < 50; ++i) {
+    Stranger stranger(address_);
+    if (i % 2 == 0) {
+      stranger.SayBytes(Rubbish(i));
+    } else {
+      stranger.Say({{.kind = MessageKind::kJoin}, RandomBytes(i)});
+    }
+    EXPECT_NE(stranger.LastWords(), "");
+  }
+  ExpectTheOthersTrainOn();
+}
+
+// Slow only because it waits until the server's patience ends.
+using SilenceTest = HostileTest;
+TEST_P(SilenceTest, WhoSaysNothingOrRubbishIsDroppedAndCostsNoMemory) {
+  ExpectTheOthersTrainOn();
+  const int descriptors = OpenDescriptors();
+  const int64_t memory = MemoryKb("VmRSS");
+  std::vector<std::unique_ptr<Stranger>> silent_streams;
+  for (int i = 0; i < 20; ++i) silent_streams.push_back(std::make_unique<Stranger>(address_));
+  std::vector<int> sockets;
+  const std::string greeting = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", settings("\0\0\0\4\0\0\0\0\0", 9);
+  for (int i = 0; i < 200; ++i) {
+    for (const std::string& words :
+         {std::string(), greeting, greeting + settings, RandomBytes(i), greeting + RandomBytes(i)}) {
+      sockets.push_back(Connect(words));
+    }
+  }
+  ASSERT_NO_FATAL_FAILURE(ExpectTheOthersTrainOn());
+  for (const auto& stranger : silent_streams) {
+    EXPECT_THAT(stranger->LastWords(), HasSubstr("no Join came within 10 s"));
+  }
+  silent_streams.clear();
+  const absl::Time deadline = Soon();
+  for (const int fd : sockets) {
+    pollfd closed = {fd, POLLIN, 0};
+    char byte[1 << 12];
+    ssize_t got = 1;
+    while (got > 0 &&
+           poll(&closed, 1, static_cast<int>(absl::ToInt64Milliseconds(deadline - absl::Now()))) > 0) {
+      got = recv(fd, byte, sizeof(byte), 0);
+    }
+    EXPECT_LE(got, 0) << "it is still connected";
+    close(fd);
+  }
+  // Of a thousand connections; gRPC opens a few of its own as it needs them.
+  const int most = descriptors + 10;
+  while (OpenDescriptors() > most && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_LE(OpenDescriptors(), most);
+  EXPECT_LT(MemoryKb("VmHWM"), memory + (64 << 10)) << "KiB; before it was " << memory;
+  ExpectTheOthersTrainOn();
+}
+
+// A join that no server can take, before any other worker is there.
+struct FirstJoin {
+  const char* name;
+  int worker;
+  std::function<void(proto::Join&)> change;
+  const char* says;
+};
+
+void SetBuckets(proto::Job& job, int buckets, uint64_t each) {
+  job.clear_buckets();
+  for (int i = 0; i < buckets; ++i) {
+    proto::Job::Bucket& bucket = *job.add_buckets();
+    bucket.set_first(each * static_cast<uint64_t>(i));
+    bucket.set_count(each);
+  }
+  job.set_parameters(static_cast<int64_t>(each) * buckets);
+}
+
+FirstJoin Parameters(const char* name, int worker, int64_t parameters) {
+  return {name, worker,
+          [parameters](proto::Join& join) {
+            SetBuckets(*join.mutable_job(), 1, static_cast<uint64_t>(parameters));
+          },
+          "MiB are available on cpu; use a smaller model or more servers"};
+}
+
+int64_t AllMemory() { return static_cast<int64_t>(MakeCpuDevice()->memory()->total); }
+
+const std::vector<FirstJoin>& FirstJoins() {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  static const auto* const joins = new std::vector<FirstJoin>{
+      Parameters("2To62", 0, int64_t{1} << 62),
+      Parameters("2To59", 0, int64_t{1} << 59),
+      Parameters("2To46", 0, int64_t{1} << 46),
+      Parameters("WeightsAsLargeAsTheMemory", 0, AllMemory() / 4),
+      Parameters("2To62OfWorker1", 1, int64_t{1} << 62),
+      {"AMillionEmptyBuckets", 0, [](proto::Join& join) { SetBuckets(*join.mutable_job(), 1'000'000, 0); },
+       "the job has 1000000 buckets, and at most 65536 are possible"},
+      {"TooManyBuckets", 0, [](proto::Join& join) { SetBuckets(*join.mutable_job(), 65537, 1); },
+       "the job has 65537 buckets, and at most 65536 are possible"},
+      {"AnEmptyBucket", 0, [](proto::Join& join) { join.mutable_job()->add_buckets()->set_first(0); },
+       "has no parameters; leave it out"},
+      {"AStepBeyondAll", 0, [](proto::Join& join) { join.mutable_job()->set_start_step(kMost / 65536); },
+       "worker 0's job: start_step is 140737488355327"},
+      {"AnEpochBeyondAll", 0, [](proto::Join& join) { join.set_epoch(kMost); },
+       "worker 0 names epoch 9223372036854775807"},
+      {"NaN", 0,
+       [](proto::Join& join) {
+         join.mutable_job()->mutable_optimizer()->set_momentum(std::numeric_limits<double>::quiet_NaN());
+       },
+       "momentum is nan"},
+      {"AMillionLetters", 0,
+       [](proto::Join& join) { join.mutable_job()->set_consistency(std::string(1'000'000, 'x')); },
+       "a job with a word of 1000000 bytes; the longest has 64"},
+      {"ForOtherWorkers", 1, [](proto::Join& join) { join.mutable_job()->set_workers(65536); },
+       "worker 1's job has 65536 workers; this server was started for 2"},
+      {"ForAnotherServer", 1, [](proto::Join& join) { join.mutable_job()->set_servers(64); },
+       "worker 1 takes this for server 0 of 64; it is server 0 of 1"},
+  };
+  return *joins;
+}
+
+class FirstJoinTest : public ServerTest, public ::testing::WithParamInterface<FirstJoin> {};
+
+TEST_P(FirstJoinTest, IsRefusedWithTheReasonAndARightJobTrainsOnTheSameServer) {
+  const ServerJob job = MakeJob(2, {1000, 50});
+  ASSERT_NO_FATAL_FAILURE(Serve(job.workers));
+  {
+    Stranger stranger(address_);
+    stranger.SayJoin(GetParam().worker, job, GetParam().change);
+    EXPECT_THAT(stranger.LastWords(), HasSubstr(GetParam().says));
+  }
+  EXPECT_LT(MemoryKb("VmHWM"), 256 << 10) << "KiB";
+  ForEachRank(2, [&](int rank) {
+    TestWorker worker(job, rank, MakeGrpcPsClient(address_));
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
+    EXPECT_LT(RelativeDistance(worker.weights, TrainAlone(job, 3)), 1e-5);
+    EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+  });
+  EXPECT_EQ(server_->Wait(absl::Seconds(30)), 0) << server_->Output();
+}
+
+INSTANTIATE_TEST_SUITE_P(Joins, FirstJoinTest, testing::ValuesIn(FirstJoins()),
+                         [](const auto& info) { return info.param.name; });
+
+// Otherwise the job would start with weights that no worker sent.
+TEST_F(ServerTest, InitialWeightsThatComeTwiceEndTheJob) {
+  const ServerJob job = MakeJob(1, {1000, 50});
+  ASSERT_NO_FATAL_FAILURE(Serve(job.workers));
+  Stranger stranger(address_);
+  stranger.SayJoin(0, job);
+  stranger.Say({{.kind = MessageKind::kWeights, .bucket = 0}, std::string(4000, 0)});
+  stranger.Say({{.kind = MessageKind::kWeights, .bucket = 0, .offset = 4000}, ""});
+  EXPECT_FALSE(stranger.IsWelcome());
+  EXPECT_THAT(stranger.LastWords(), HasSubstr("worker 0, bucket 0: initial weights that have come already"));
+  EXPECT_EQ(server_->Wait(absl::Seconds(30)), 1) << server_->Output();
+}
+
+INSTANTIATE_TEST_SUITE_P(Mode, SilenceTest, testing::Values("sync"));
+INSTANTIATE_TEST_SUITE_P(Modes, HostileTest, testing::Values("sync", "async"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,377 @@
+// The real binary, with real deaths.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/io/files.h"
+#include "common/measure/records.h"
+#include "common/rendezvous/rendezvous.h"
+#include "ps_server/protocol/messages.h"
+#include "tests/ps_server/child.h"
+#include "tests/ps_server/test_job.h"
+
+namespace psring {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string own_binary;
+
+// The signals that a process catches once SIGTERM is one of them: a bit each, from SIGHUP on.
+uint64_t CaughtSignals(pid_t pid) {
+  uint64_t caught = 0;
+  for (const absl::Time deadline = absl::Now() + absl::Seconds(10); absl::Now() < deadline;) {
+    const std::string status = ReadFile(absl::StrCat("/proc/", pid, "/status")).value_or("");
+    const size_t at = status.find("SigCgt:\t");
+    if (at != std::string::npos && absl::SimpleHexAtoi(status.substr(at + 8, 16), &caught) &&
+        (caught >> (SIGTERM - 1) & 1) != 0) {
+      break;
+    }
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  return caught;
+}
+
+class ProcessTest : public ::testing::Test {
+ protected:
+  std::vector<std::string> Command(int workers, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> command = {PS_SERVER_BINARY, "--rendezvous",
+                                        absl::StrCat("tcp://127.0.0.1:", store_->port()), "--workers",
+                                        absl::StrCat(workers)};
+    command.insert(command.end(), more.begin(), more.end());
+    return command;
+  }
+  // Where the server says it can be found.
+  std::string Address() const {
+    RendezvousOptions options{.host = "127.0.0.1", .port = store_->port(), .hosted_elsewhere = true};
+    options.timeout = absl::Seconds(10);
+    const auto rendezvous = Rendezvous::Connect(options);
+    PSRING_CHECK(rendezvous.ok());
+    const auto address = (*rendezvous)->Get("ps/0", "the parameter server");
+    PSRING_CHECK(address.ok());
+    return *address;
+  }
+
+  std::unique_ptr<RendezvousServer> store_ = *RendezvousServer::Start("127.0.0.1", 0);
+};
+
+TEST_F(ProcessTest, ServesAJobLeavesItsRecordAndEnds) {
+  const std::string folder = ::testing::TempDir();
+  Child server(Command(2, {"--record", folder, "--timeout", "20"}));
+  const std::string address = Address();
+  ServerJob job = MakeJob(2, {1000, kChunkBytes / sizeof(float) + 3});
+  job.deterministic = true;
+  ForEachRank(2, [&](int rank) {
+    TestWorker worker(job, rank, MakeGrpcPsClient(address));
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
+    EXPECT_EQ(worker.weights, TrainAlone(job, 3));
+    EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+  });
+  EXPECT_EQ(server.Wait(), 0) << server.Output();
+  EXPECT_EQ(server.Output(), absl::StrCat("ps_server: serving 2 workers on ", address, "\n"));
+  const auto text = ReadFile(folder + "/result-server0.json");
+  ASSERT_TRUE(text.ok()) << text.status();
+  const auto result = ServerResultFromJson(*text);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->pushes, 12);
+  EXPECT_EQ(result->payload_rx_bytes, job.parameters * 4 * 6);
+  EXPECT_EQ(result->payload_tx_bytes, job.parameters * 4 * 6);
+  EXPECT_EQ(result->staleness_histogram, std::vector<int64_t>{12});
+  EXPECT_GT(result->peak_memory_mb, 1);
+}
+
+TEST_F(ProcessTest, WhenTheServerIsKilledForGoodItsWorkersHearOfItWithinSeconds) {
+  Child server(Command(2));
+  const std::string address = Address();
+  const ServerJob job = MakeJob(2, {100000});
+  ForEachRank(2, [&](int rank) {
+    TestWorker worker(job, rank, MakeGrpcPsClient(address));
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
+    if (rank == 0) {
+      absl::SleepFor(absl::Milliseconds(200));
+      server.Kill(SIGKILL);
+    }
+    const absl::Time killed = absl::Now();
+    absl::Status status;
+    for (int64_t step = 1; status.ok(); ++step) status = worker.Step(step).status();
+    EXPECT_THAT(std::string(status.message()), HasSubstr("lost the parameter server at " + address));
+    EXPECT_LT(absl::Now() - killed, absl::Seconds(3));
+  });
+  EXPECT_EQ(server.Wait(), -SIGKILL);
+}
+
+TEST_F(ProcessTest, WhenAWorkerIsKilledTheOthersHearItsNumber) {
+  for (const std::string consistency : {"sync", "async"}) {
+    store_ = *RendezvousServer::Start("127.0.0.1", 0);
+    Child server(Command(3, {"--on_worker_loss", "stop"}));
+    const std::string address = Address();
+    ServerJob job = MakeJob(3, {100000});
+    job.consistency = consistency;
+    Child victim({own_binary, "--worker", address, "2", consistency});
+    ForEachRank(2, [&](int rank) {
+      TestWorker worker(job, rank, MakeGrpcPsClient(address));
+      ASSERT_EQ(worker.Start(), absl::OkStatus());
+      absl::Time killed = absl::InfiniteFuture();
+      absl::Status status;
+      for (int64_t step = 0; status.ok(); ++step) {
+        status = worker.Step(step).status();
+        if (rank == 0 && step == 20) {
+          victim.Kill(SIGKILL);
+          killed = absl::Now();
+        }
+      }
+      EXPECT_THAT(std::string(status.message()), HasSubstr("worker 2 was lost"));
+      if (rank == 0) {
+        EXPECT_LT(absl::Now() - killed, absl::Seconds(3));
+      }
+    });
+    EXPECT_EQ(server.Wait(), 1);
+    EXPECT_THAT(server.Output(), HasSubstr("ps_server: worker 2 was lost: its connection closed"));
+    EXPECT_EQ(victim.Wait(), -SIGKILL) << victim.Output();
+  }
+}
+
+TEST_F(ProcessTest, AStreamCutInTheMiddleOfAPushIsALostWorker) {
+  Child server(Command(2));
+  const std::string address = Address();
+  // Enough bytes to be still on their way when the sender dies.
+  Child victim({own_binary, "--worker", address, "1", "sync", "large"});
+  ServerJob job = MakeJob(2, {8'000'000});
+  TestWorker worker(job, 0, MakeGrpcPsClient(address));
+  ASSERT_EQ(worker.Start(), absl::OkStatus());
+  std::thread kills([&] {
+    absl::SleepFor(absl::Milliseconds(20));
+    victim.Kill(SIGKILL);
+  });
+  absl::Status status;
+  for (int64_t step = 0; status.ok(); ++step) status = worker.Step(step).status();
+  kills.join();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("worker 1 was lost"));
+  EXPECT_EQ(server.Wait(), 1);
+}
+
+TEST_F(ProcessTest, AbortEndsAnExchangeEvenWhereTheServerIsFrozen) {
+  Child server(Command(1));
+  const std::string address = Address();
+  TestWorker worker(MakeJob(1, {8'000'000}), 0, MakeGrpcPsClient(address));
+  ASSERT_EQ(worker.Start(), absl::OkStatus());
+  server.Kill(SIGSTOP);
+  std::thread gives_up([&] {
+    absl::SleepFor(absl::Milliseconds(300));
+    worker.client->Abort(absl::CancelledError("enough"));
+  });
+  const absl::Time begin = absl::Now();
+  EXPECT_EQ(worker.Step(0).status().message(), "enough");
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(2));
+  gives_up.join();
+}
+
+TEST_F(ProcessTest, RandomBytesOnThePortDoNoHarm) {
+  Child server(Command(1));
+  const std::string address = Address();
+  int port = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
+  std::mt19937 random(1);
+  for (int i = 0; i < 30; ++i) {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in to{.sin_family = AF_INET, .sin_port = htons(port)};
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+    std::string bytes(random() % 5000, 0);
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    if (i % 2 == 0) bytes.insert(0, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");  // so that it gets past the greeting
+    (void)!send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (i % 3 == 0) absl::SleepFor(absl::Milliseconds(5));
+    close(fd);
+  }
+  const ServerJob job = MakeJob(1, {1000});
+  TestWorker worker(job, 0, MakeGrpcPsClient(address));
+  ASSERT_EQ(worker.Start(), absl::OkStatus());
+  ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
+  ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+  EXPECT_EQ(server.Wait(), 0) << server.Output();
+}
+
+TEST_F(ProcessTest, TwoHundredSilentConnectionsAreNoHindrance) {
+  Child server(Command(1));
+  const std::string address = Address();
+  int port = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
+  std::vector<int> silent;
+  for (int i = 0; i < 200; ++i) {
+    silent.push_back(socket(AF_INET, SOCK_STREAM, 0));
+    sockaddr_in to{.sin_family = AF_INET, .sin_port = htons(port)};
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(connect(silent.back(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+  }
+  const ServerJob job = MakeJob(1, {300000});
+  TestWorker worker(job, 0, MakeGrpcPsClient(address));
+  ASSERT_EQ(worker.Start(), absl::OkStatus());
+  for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
+  EXPECT_EQ(worker.weights, TrainAlone(job, 3));
+  ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+  EXPECT_EQ(server.Wait(), 0) << server.Output();
+  for (const int fd : silent) close(fd);
+}
+
+// As a launcher does it: killed at a moment that nobody chose, started again with the same flags.
+TEST_F(ProcessTest, AfterKillNineAServerGoesOnAndTheWeightsAreTheSame) {
+  const std::string folder = absl::StrCat(::testing::TempDir(), "/ps-checkpoints-", getpid());
+  const auto command = Command(2, {"--checkpoint_dir", folder, "--checkpoint_every", "3", "--timeout", "20"});
+  RendezvousOptions meeting{.host = "127.0.0.1", .port = store_->port(), .hosted_elsewhere = true};
+  meeting.timeout = absl::Seconds(10);
+  const auto rendezvous = *Rendezvous::Connect(meeting);
+  ServerJob job = MakeJob(2, {1000, kChunkBytes / sizeof(float) + 3});
+  job.deterministic = true;
+  constexpr int64_t kSteps = 60;
+  auto server = std::make_unique<Child>(command);
+  const std::string first = Address();
+  std::atomic<int> done = 0;
+  std::thread workers([&] {
+    ForEachRank(2, [&](int rank) {
+      TestWorker worker(
+          job, rank, MakeGrpcPsClient(first, {.find_again = [&] { return rendezvous->Get("ps/0", "it"); }}));
+      EXPECT_EQ(worker.Start(), absl::OkStatus());
+      for (int64_t step = 0; step < kSteps;) {
+        absl::SleepFor(absl::Milliseconds(10));
+        const auto results = worker.Step(step++);
+        ASSERT_EQ(results.status(), absl::OkStatus());
+        for (const ExchangeResult& result : *results) {
+          if (result.went_back) step = result.version;
+        }
+        if (std::any_of(results->begin(), results->end(), [](const auto& r) { return r.went_back; })) {
+          ASSERT_EQ(worker.client->Fetch({worker.weights.data(), worker.weights.size()}, Soon()),
+                    absl::OkStatus());
+        }
+      }
+      EXPECT_EQ(worker.weights, TrainAlone(job, kSteps));
+      EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+      ++done;
+    });
+  });
+  std::mt19937 random(std::random_device{}());
+  for (int death = 0; death < 2; ++death) {
+    absl::SleepFor(absl::Milliseconds(100 + random() % 250));
+    server->Kill(SIGKILL);
+    EXPECT_EQ(server->Wait(), -SIGKILL);
+    server = std::make_unique<Child>(command);
+  }
+  workers.join();
+  EXPECT_EQ(done, 2);
+  EXPECT_EQ(server->Wait(), 0) << server->Output();
+  // A job that has ended well needs no checkpoints any more.
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(ProcessTest, SigtermEndsItWithOneLine) {
+  Child server(Command(2));
+  const std::string address = Address();
+  TestWorker worker(MakeJob(2, {10}), 0, MakeGrpcPsClient(address));
+  std::thread ends([&] {
+    absl::SleepFor(absl::Milliseconds(300));
+    server.Kill(SIGTERM);
+  });
+  EXPECT_THAT(std::string(worker.Start().message()), HasSubstr("the parameter server was told to end"));
+  ends.join();
+  EXPECT_EQ(server.Wait(), 128 + SIGTERM);
+  EXPECT_THAT(server.Output(), HasSubstr("ps_server: the parameter server was told to end\n"));
+}
+
+TEST_F(ProcessTest, ASigintThatItsParentIgnoredDoesNotEndIt) {
+  const std::vector<std::string> command = Command(1);
+  Child server({"/bin/sh", "-c", absl::StrCat("trap '' INT; exec ", absl::StrJoin(command, " "))});
+  const std::string address = Address();
+  const uint64_t caught = CaughtSignals(server.pid());
+  EXPECT_TRUE(caught >> (SIGTERM - 1) & 1);
+  EXPECT_FALSE(caught >> (SIGINT - 1) & 1);
+  server.Kill(SIGINT);
+  TestWorker worker(MakeJob(1, {10}), 0, MakeGrpcPsClient(address));
+  ASSERT_EQ(worker.Start(), absl::OkStatus());
+  ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
+  EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+  EXPECT_EQ(server.Wait(), 0) << server.Output();
+}
+
+TEST_F(ProcessTest, MissingWorkersAreNamed) {
+  Child server(Command(2, {"--timeout", "0.3"}));
+  EXPECT_EQ(server.Wait(), 1);
+  EXPECT_THAT(server.Output(), HasSubstr("ps_server: waited 300ms for workers 0, 1 to join\n"));
+}
+
+TEST_F(ProcessTest, BadInputIsOneLineAndExitCode2) {
+  struct Case {
+    std::vector<std::string> arguments;
+    const char* says;
+  };
+  for (const Case& c :
+       {Case{{"--workers", "0", "--rendezvous", "tcp://127.0.0.1:1"}, "--workers"},
+        Case{{"--workers", "x", "--rendezvous", "tcp://127.0.0.1:1"}, "--workers"},
+        Case{{"--rendezvous", "tcp://127.0.0.1:1"}, "--workers"},
+        Case{{"--workers", "1", "--rendezvous", "carrier://pigeon"}, "carrier://pigeon"},
+        Case{{"--workers", "4", "--checkpoint_every", "4611686018427387904"}, "--checkpoint_every"},
+        Case{{"--worker", "1"}, "--workers"}}) {
+    std::vector<std::string> command = {PS_SERVER_BINARY};
+    command.insert(command.end(), c.arguments.begin(), c.arguments.end());
+    Child server(command);
+    EXPECT_EQ(server.Wait(), 2);
+    const std::string output = server.Output();
+    EXPECT_THAT(output, HasSubstr(c.says));
+    EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;
+  }
+}
+
+TEST_F(ProcessTest, APortInUseIsSaid) {
+  Child server(Command(1));
+  const std::string address = Address();
+  Child second(Command(1, {"--port", address.substr(address.rfind(':') + 1)}));
+  EXPECT_EQ(second.Wait(), 1);
+  EXPECT_THAT(second.Output(), HasSubstr("ps_server: cannot listen on " + address));
+}
+
+TEST_F(ProcessTest, ANonexistentServerIsNamed) {
+  TestWorker worker(MakeJob(1, {10}), 0, MakeGrpcPsClient("127.0.0.1:1"));
+  const absl::Status status = worker.Start(absl::Now() + absl::Milliseconds(300));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no parameter server answered at 127.0.0.1:1"));
+}
+
+// Steps until it is killed.
+int Work(const std::string& address, int rank, const std::string& consistency, bool large) {
+  ServerJob job = large ? MakeJob(2, {8'000'000}) : MakeJob(3, {100000});
+  job.consistency = consistency;
+  TestWorker worker(job, rank, MakeGrpcPsClient(address));
+  absl::Status status = worker.Start();
+  for (int64_t step = 0; status.ok(); ++step) status = worker.Step(step).status();
+  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+}  // namespace
+}  // namespace psring
+
+int main(int argc, char** argv) {
+  if (argc >= 5 && std::string(argv[1]) == "--worker") {
+    return psring::Work(argv[2], std::atoi(argv[3]), argv[4], argc > 5);
+  }
+  psring::own_binary = "/proc/self/exe";
+  char path[4096] = {};
+  if (readlink("/proc/self/exe", path, sizeof(path) - 1) > 0) psring::own_binary = path;
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

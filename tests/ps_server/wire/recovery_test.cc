@@ -1,0 +1,401 @@
+// What the others notice of a worker that is lost or sends rubbish, and the workers of a server that comes
+// back: nothing but the time it takes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/io/files.h"
+#include "ps_server/wire/checkpoint_file.h"
+#include "ps_server/wire/service.h"
+#include "tests/ps_server/cluster.h"
+#include "tests/ps_server/test_job.h"
+
+namespace psring {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+namespace fs = std::filesystem;
+
+std::string Said(const absl::Status& status) { return status.ok() ? "OK" : std::string(status.message()); }
+
+ServerOptions Continuing(int workers) {
+  return {.workers = workers, .timeout = absl::Seconds(20), .on_worker_loss = OnWorkerLoss::kContinue};
+}
+
+// A folder of its own that goes with it.
+struct Folder {
+  Folder() : path(absl::StrCat(testing::TempDir(), "/psring-recovery-", getpid())) {}
+  ~Folder() { fs::remove_all(path); }
+  const std::string path;
+};
+
+TEST(RecoveryTest, AGradientThatIsNotFiniteCostsItsWorkerThePlaceAndTheOthersTrainOn) {
+  for (const std::string consistency : {"sync", "async"}) {
+    for (const float poison :
+         {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+      const auto cluster = MakeCluster(Continuing(2));
+      // Two chunks: the first of them stands in the sum already.
+      ServerJob job = MakeJob(2, {kChunkBytes / sizeof(float) + 100});
+      job.consistency = consistency;
+      ForEachRank(2, [&](int rank) {
+        TestWorker worker(job, rank, cluster->NewClient());
+        ASSERT_EQ(worker.Start(), absl::OkStatus());
+        if (rank == 1) {
+          worker.gradient[kChunkBytes / sizeof(float) + 7] = poison;
+          EXPECT_THAT(
+              Said(worker.ExchangeAgain(0, 0).status()),
+              HasSubstr("worker 1, bucket 0: the gradient of step 0 is NaN or infinite at element 262151"));
+          return;
+        }
+        for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(Said(worker.Step(step).status()), "OK");
+        ServerJob alone = job;
+        alone.workers = 1;
+        EXPECT_EQ(worker.weights, TrainAlone(alone, 3));
+        EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+      });
+      EXPECT_EQ(Said(*cluster->server().WaitUntilOver(Soon())), "OK");
+      EXPECT_THAT(cluster->server().stats().lost_workers, ElementsAre(1));
+    }
+  }
+}
+
+TEST(RecoveryTest, ANonFiniteGradientIsLetInWhereThatIsAsked) {
+  const auto cluster = MakeCluster(ServerOptions{.workers = 1, .reject_nonfinite = false});
+  TestWorker worker(MakeJob(1, {10}), 0, cluster->NewClient());
+  ASSERT_EQ(worker.Start(), absl::OkStatus());
+  worker.gradient[3] = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(Said(worker.ExchangeAgain(0, 0).status()), "OK");
+}
+
+TEST(RecoveryTest, AWorkerThatIsLostLeavesTheOthersWhatItHadPushedWhole) {
+  for (const std::string consistency : {"sync", "async", "ssp:1", "backup:1"}) {
+    const auto cluster = MakeCluster(Continuing(3));
+    ServerJob job = MakeJob(3, {1000, 300});
+    job.consistency = consistency;
+    ForEachRank(3, [&](int rank) {
+      TestWorker worker(job, rank, cluster->NewClient());
+      ASSERT_EQ(worker.Start(), absl::OkStatus());
+      if (rank == 2) return;  // destroys its client
+      for (int64_t step = 0; step < 5;) {
+        const auto results = worker.Step(step);
+        ASSERT_EQ(Said(results.status()), "OK") << consistency;
+        step = results->front().dropped ? results->front().version : step + 1;
+      }
+      EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+    });
+    EXPECT_EQ(Said(*cluster->server().WaitUntilOver(Soon())), "OK");
+    EXPECT_THAT(cluster->server().stats().lost_workers, ElementsAre(2));
+  }
+}
+
+TEST(RecoveryTest, AWorkerMayComeBackAndBeginsWhereTheOthersAre) {
+  for (const std::string consistency : {"sync", "async", "ssp:1"}) {
+    const auto cluster = MakeCluster(Continuing(2));
+    ServerJob job = MakeJob(2, {1000, 300});
+    job.consistency = consistency;
+    std::atomic<bool> came_back = false;
+    ForEachRank(2, [&](int rank) {
+      auto worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
+      ASSERT_EQ(worker->Start(), absl::OkStatus());
+      int64_t step = 0;
+      if (rank == 1) {
+        ASSERT_EQ(Said(worker->Step(step).status()), "OK");
+        worker.reset();
+        absl::Status joined;
+        do {  // until its death has been noticed
+          worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
+          joined = worker->Start();
+        } while (!joined.ok());
+        step = worker->client->start_step();
+        came_back = true;
+      }
+      const int64_t last = rank == 1 ? step + 20 : INT64_MAX;
+      for (; step < last && (rank == 1 || !came_back); ++step) {
+        ASSERT_EQ(Said(worker->Step(step).status()), "OK") << consistency;
+      }
+      for (int64_t end = step + 5; rank == 0 && step < end; ++step) {
+        ASSERT_EQ(Said(worker->Step(step).status()), "OK") << consistency;
+      }
+      EXPECT_EQ(worker->client->Leave(Soon()), absl::OkStatus());
+    });
+    EXPECT_EQ(Said(*cluster->server().WaitUntilOver(Soon())), "OK");
+  }
+}
+
+// The others are in the middle of everything meanwhile, in some bucket or other.
+TEST(RecoveryTest, AWorkerMayComeBackAgainAndAgainWhileTheOthersHurryOn) {
+  for (const std::string consistency : {"sync", "async", "ssp:1", "backup:1"}) {
+    SCOPED_TRACE(consistency);
+    const auto cluster = MakeCluster(Continuing(3));
+    ServerJob job = MakeJob(3, std::vector<size_t>(40, 3));
+    job.consistency = consistency;
+    constexpr int64_t kLives = 30;
+    std::atomic<int> lives = 0;
+    ForEachRank(3, [&](int rank) {
+      auto worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
+      ASSERT_EQ(worker->Start(), absl::OkStatus());
+      const auto step_on = [&](int64_t& step) {
+        const auto results = worker->Step(step);
+        ASSERT_EQ(Said(results.status()), "OK") << "worker " << rank;
+        step = results->front().dropped ? results->front().version : step + 1;
+      };
+      int64_t step = 0;
+      while (rank != 2 && lives < kLives) ASSERT_NO_FATAL_FAILURE(step_on(step));
+      while (rank == 2 && ++lives < kLives) {
+        worker.reset();
+        absl::Status joined;
+        do {  // until its death has been noticed
+          worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
+          joined = worker->Start();
+          if (!joined.ok()) {
+            ASSERT_THAT(Said(joined),
+                        AnyOf(HasSubstr("there is a worker 2 already"), HasSubstr("come again")));
+          }
+        } while (!joined.ok());
+        step = worker->client->start_step();
+        ASSERT_NO_FATAL_FAILURE(step_on(step));
+      }
+      EXPECT_EQ(Said(worker->client->Leave(Soon())), "OK");
+    });
+    lives = kLives;  // where one has failed
+    EXPECT_EQ(Said(*cluster->server().WaitUntilOver(Soon())), "OK");
+    EXPECT_EQ(cluster->server().stats().lost_workers.size(), kLives - 1);
+  }
+}
+
+// Whole, and not in an update yet, because another worker has still to push: it stays in the sum, or is sent
+// anew.
+TEST(RecoveryTest, AWorkerMayComeBackIntoTheVeryStepThatItHadPushed) {
+  for (const std::string consistency : {"sync", "backup:0"}) {
+    SCOPED_TRACE(consistency);
+    const auto cluster = MakeCluster(Continuing(2));
+    ServerJob job = MakeJob(2, {1000, 300});
+    job.consistency = consistency;
+    constexpr int64_t kSteps = 4;
+    std::atomic<bool> was_lost = false;
+    std::vector<std::vector<float>> weights(2);
+    const auto go_on = [&](TestWorker& worker, int64_t step) {
+      for (; step < kSteps; ++step) ASSERT_EQ(Said(worker.Step(step).status()), "OK");
+      weights[worker.rank] = worker.weights;
+      EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+    };
+    ForEachRank(2, [&](int rank) {
+      auto worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
+      ASSERT_EQ(worker->Start(), absl::OkStatus());
+      if (rank == 0) {
+        while (!was_lost) absl::SleepFor(absl::Milliseconds(1));
+        absl::SleepFor(absl::Milliseconds(100));  // most likely the other one is back by then
+        return go_on(*worker, 0);
+      }
+      std::thread pushes([&] { (void)worker->Step(0); });
+      absl::SleepFor(absl::Milliseconds(100));  // most likely enough for all of it
+      worker->client->Abort(absl::CancelledError("it dies"));
+      pushes.join();
+      worker.reset();
+      while (cluster->server().stats().lost_workers.empty()) absl::SleepFor(absl::Milliseconds(1));
+      was_lost = true;
+      TestWorker again(job, rank, cluster->NewClient());
+      ASSERT_EQ(Said(again.Start()), "OK");
+      go_on(again, again.client->start_step());
+    });
+    EXPECT_EQ(Said(*cluster->server().WaitUntilOver(Soon())), "OK");
+    EXPECT_THAT(cluster->server().stats().lost_workers, ElementsAre(1));
+    EXPECT_EQ(weights[0], weights[1]);
+  }
+}
+
+TEST(RecoveryTest, ACheckpointIsWholeOrPassedOverAndTheNewestTwoAreKept) {
+  const Folder folder;
+  const auto store = *OpenCheckpointFolder(folder.path, 3);
+  EXPECT_FALSE((*store->Load()).has_value());
+  Checkpoint checkpoint{.job = MakeJob(2, {10, 5}), .values = std::vector<float>(30, 1.5f)};
+  checkpoint.buckets = {{.version = 4, .left = {false, true}}, {.version = 4, .left = {false, true}}};
+  checkpoint.samples = {17, 18};
+  for (checkpoint.step = 2; checkpoint.step <= 4; ++checkpoint.step) {
+    checkpoint.values[7] = static_cast<float>(checkpoint.step);
+    ASSERT_EQ(store->Save(checkpoint), absl::OkStatus());
+  }
+  EXPECT_FALSE(fs::exists(folder.path + "/server3-step2.checkpoint"));
+  const std::string newest = folder.path + "/server3-step4.checkpoint";
+  auto loaded = *store->Load();
+  ASSERT_TRUE(loaded.has_value());
+  EXPECT_EQ(loaded->step, 4);
+  EXPECT_EQ(loaded->values[7], 4);
+  EXPECT_EQ(loaded->samples, checkpoint.samples);
+  EXPECT_EQ(loaded->buckets[1].left, checkpoint.buckets[1].left);
+  EXPECT_EQ(RequireSameJob(loaded->job, checkpoint.job, 0), absl::OkStatus());
+  // Cut short, then with one bit turned.
+  const std::string whole = *ReadFile(newest);
+  ASSERT_EQ(WriteFile(newest, whole.substr(0, whole.size() - 20)), absl::OkStatus());
+  EXPECT_EQ((*store->Load())->step, 3);
+  std::string turned = whole;
+  turned[turned.size() - 40] ^= 1;
+  ASSERT_EQ(WriteFile(newest, turned), absl::OkStatus());
+  EXPECT_EQ((*store->Load())->step, 3);
+}
+
+// A server whose successor stands at another port, as after a kill.
+class Lives {
+ public:
+  explicit Lives(int workers, OnWorkerLoss on_worker_loss = OnWorkerLoss::kByMode,
+                 absl::Duration timeout = absl::Seconds(20))
+      : workers_(workers),
+        on_worker_loss_(on_worker_loss),
+        timeout_(timeout),
+        store_(*OpenCheckpointFolder(folder_.path, 0)) {
+    Begin();
+  }
+
+  void Begin() {
+    auto server = std::make_unique<ParameterServer>(*device_, ServerOptions{.workers = workers_,
+                                                                            .timeout = timeout_,
+                                                                            .on_worker_loss = on_worker_loss_,
+                                                                            .checkpoints = store_.get(),
+                                                                            .checkpoint_every = 2});
+    if (auto checkpoint = *store_->Load(); checkpoint.has_value()) {
+      ASSERT_EQ(server->Restore(*checkpoint), absl::OkStatus());
+    }
+    auto service = *Service::Start(*server, {});
+    MutexLock lock(mutex_);
+    server_ = std::move(server);
+    service_ = std::move(service);
+  }
+  // Without a word, but for the closed connections.
+  void Die() {
+    std::unique_ptr<Service> service;
+    {
+      MutexLock lock(mutex_);
+      service = std::move(service_);
+    }
+    ASSERT_TRUE(service->Stop(absl::Now()));
+  }
+  std::unique_ptr<PsClient> NewClient() {
+    return MakeGrpcPsClient(*Find(), {.find_again = [this] { return Find(); }});
+  }
+  ParameterServer& server() { return *server_; }
+
+ private:
+  absl::StatusOr<std::string> Find() {
+    MutexLock lock(mutex_);
+    if (service_ == nullptr) return absl::NotFoundError("it is dead");
+    return service_->address();
+  }
+
+  const int workers_;
+  const OnWorkerLoss on_worker_loss_;
+  const absl::Duration timeout_;
+  const Folder folder_;
+  std::unique_ptr<Device> device_ = MakeCpuDevice();
+  std::unique_ptr<CheckpointStore> store_;
+  Mutex mutex_;
+  std::unique_ptr<ParameterServer> server_;
+  std::unique_ptr<Service> service_;
+};
+
+TEST(RecoveryTest, OneOfSeveralServersWithBackupWorkersDoesNotGoOnAndSaysWhatToDo) {
+  ServerJob job = MakeJob(2, {10});
+  job.consistency = "backup:1";
+  job.servers = 2;
+  const std::unique_ptr<Device> device = MakeCpuDevice();
+  ParameterServer server(*device, {.workers = 2, .servers = 2});
+  EXPECT_THAT(Said(server.Restore({.job = job})), HasSubstr("start all of it again"));
+}
+
+TEST(RecoveryTest, AfterTheServersDeathsTheWeightsAreThoseOfAnUndisturbedRun) {
+  Lives lives(2);
+  ServerJob job = MakeJob(2, {1000, 300});
+  job.deterministic = true;
+  constexpr int64_t kSteps = 40;
+  std::atomic<int64_t> furthest = 0;
+  std::thread fate([&] {
+    for (const int64_t at : {5, 23}) {
+      while (furthest < at) absl::SleepFor(absl::Milliseconds(1));
+      lives.Die();
+      absl::SleepFor(absl::Milliseconds(150));
+      lives.Begin();
+    }
+  });
+  std::atomic<int> went_back = 0;
+  ForEachRank(2, [&](int rank) {
+    TestWorker worker(job, rank, lives.NewClient());
+    const Span weights{worker.weights.data(), worker.weights.size()};
+    ASSERT_EQ(Said(worker.Start()), "OK");
+    for (int64_t step = 0; step < kSteps;) {
+      absl::SleepFor(absl::Milliseconds(3));
+      const auto results = worker.Step(step);
+      ASSERT_EQ(Said(results.status()), "OK");
+      int64_t next = step + 1;
+      bool back = false;
+      for (const ExchangeResult& result : *results) {
+        if (!result.went_back) continue;
+        back = true;
+        next = result.version;
+      }
+      if (back) {
+        ++went_back;
+        ASSERT_EQ(Said(worker.client->Fetch(weights, Soon())), "OK");
+      }
+      step = next;
+      furthest = std::max<int64_t>(furthest, step);
+    }
+    EXPECT_EQ(worker.weights, TrainAlone(job, kSteps));
+    EXPECT_EQ(Said(worker.client->Leave(Soon())), "OK");
+  });
+  fate.join();
+  EXPECT_GE(went_back, 2);
+  EXPECT_EQ(Said(*lives.server().WaitUntilOver(Soon())), "OK");
+  EXPECT_EQ(lives.server().stats().restarts, 2);
+}
+
+// Synchronous: the restarted server would begin once all are back.
+TEST(RecoveryTest, AWorkerThatDiesWithItsServerIsGivenUpAfterTheTimeout) {
+  Lives lives(3, OnWorkerLoss::kContinue, absl::Seconds(3));
+  const ServerJob job = MakeJob(3, {1000, 300});
+  constexpr int64_t kSteps = 10;
+  std::atomic<int> ready = 0;
+  std::atomic<bool> restarted = false;
+  ForEachRank(3, [&](int rank) {
+    auto worker = std::make_unique<TestWorker>(job, rank, lives.NewClient());
+    ASSERT_EQ(Said(worker->Start()), "OK");
+    for (int64_t step = 0; step < kSteps;) {
+      if (step == 5 && !restarted) {
+        ++ready;
+        if (rank == 2) {
+          while (ready < 3) absl::SleepFor(absl::Milliseconds(1));
+          lives.Die();
+          worker.reset();
+          lives.Begin();
+          restarted = true;
+          return;
+        }
+        while (!restarted) absl::SleepFor(absl::Milliseconds(1));
+      }
+      const auto results = worker->Step(step);
+      ASSERT_EQ(Said(results.status()), "OK");
+      ++step;
+      for (const ExchangeResult& result : *results) {
+        if (result.went_back) step = result.version;
+      }
+      if (!results->front().went_back) continue;
+      const Span weights{worker->weights.data(), worker->weights.size()};
+      ASSERT_EQ(Said(worker->client->Fetch(weights, Soon())), "OK");
+    }
+    EXPECT_EQ(Said(worker->client->Leave(Soon())), "OK");
+  });
+  EXPECT_EQ(Said(*lives.server().WaitUntilOver(Soon())), "OK");
+  EXPECT_THAT(lives.server().stats().lost_workers, ElementsAre(2));
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,248 @@
+// How a worker and a server find out that they share memory, and what goes through it.
+#include "ps_server/wire/shared_payload.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstring>
+#include <functional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/net/unix_socket.h"
+#include "proto/parameter_server.grpc.pb.h"
+#include "ps_server/wire/service.h"
+#include "ps_server/wire/wire.h"
+#include "tests/ps_server/cluster.h"
+#include "tests/ps_server/test_job.h"
+
+namespace psring {
+namespace {
+
+using ::testing::HasSubstr;
+
+MemoryToShare AsShared(const SharedMemory& gradients, const SharedMemory& weights) {
+  return {.gradients_fd = gradients.fd(),
+          .gradients_bytes = gradients.bytes(),
+          .weights_fd = weights.fd(),
+          .weights_bytes = weights.bytes()};
+}
+
+Device& TheCpu() {
+  static Device* const cpu = MakeCpuDevice().release();
+  return *cpu;
+}
+
+TEST(PayloadDoorTest, BothSidesSeeTheSameMemoryAfterwards) {
+  const auto door = *PayloadDoor::Open(TheCpu());
+  const SharedMemory gradients = *SharedMemory::Create(10000), weights = *SharedMemory::Create(20000);
+  const auto token = HandOverMemory(door->offer(), AsShared(gradients, weights), Soon());
+  ASSERT_TRUE(token.ok()) << token.status();
+  const std::optional<WorkerMemory> taken = door->Take(token->token);
+  ASSERT_TRUE(taken.has_value());
+  EXPECT_EQ(taken->gradients.bytes(), 10000);
+  gradients.data()[9999] = std::byte{7};
+  EXPECT_EQ(taken->gradients.data()[9999], std::byte{7});
+  taken->weights.data()[19999] = std::byte{8};
+  EXPECT_EQ(weights.data()[19999], std::byte{8});
+  EXPECT_FALSE(door->Take(token->token).has_value()) << "once";
+  EXPECT_FALSE(door->Take("").has_value());
+}
+
+TEST(PayloadDoorTest, AnotherHostsServerIsNotReached) {
+  const SharedMemory memory = *SharedMemory::Create(4096);
+  // The name of a socket on another host is nobody's here.
+  const auto elsewhere = HandOverMemory(absl::StrCat("psring-elsewhere ", std::string(32, 'a')),
+                                        AsShared(memory, memory), Soon());
+  EXPECT_THAT(std::string(elsewhere.status().message()), HasSubstr("cannot be reached from here"));
+  EXPECT_FALSE(HandOverMemory("", AsShared(memory, memory), Soon()).ok());
+  // A door that happens to have the name, and not the token.
+  const auto door = *PayloadDoor::Open(TheCpu());
+  const std::string name = std::vector<std::string>(absl::StrSplit(door->offer(), ' '))[0];
+  const auto wrong =
+      HandOverMemory(absl::StrCat(name, " ", std::string(32, 'a')), AsShared(memory, memory), Soon());
+  EXPECT_THAT(std::string(wrong.status().message()), HasSubstr("did not appear in this worker's memory"));
+}
+
+TEST(PayloadDoorTest, WhoDoesNotFollowTheHandshakeIsNotLetIn) {
+  const auto door = *PayloadDoor::Open(TheCpu());
+  const std::string name = std::vector<std::string>(absl::StrSplit(door->offer(), ' '))[0];
+  const std::string token(32, 'b');
+  const SharedMemory page = *SharedMemory::Create(4096), small = *SharedMemory::Create(4096);
+  const auto answer = [&](const std::string& text, const std::vector<int>& files) {
+    const auto socket = UnixSocket::Connect(name);
+    EXPECT_TRUE(socket.ok()) << socket.status();
+    EXPECT_TRUE(socket->Send(text, files, Soon()).ok());
+    return socket->Receive(Soon()).status();
+  };
+  std::memcpy(page.data(), token.data(), token.size());
+  EXPECT_FALSE(answer("what is this", {}).ok());
+  EXPECT_FALSE(answer(absl::StrCat(token, " 4096 4096"), {page.fd()}).ok());
+  EXPECT_FALSE(answer(absl::StrCat(token, " 4096 4097"), {page.fd(), small.fd(), small.fd()}).ok());
+  EXPECT_FALSE(
+      answer(absl::StrCat(std::string(32, 'c'), " 4096 4096"), {page.fd(), small.fd(), small.fd()}).ok());
+  EXPECT_FALSE(answer(absl::StrCat(token, " 4096 4096"), {page.fd(), 0, small.fd()}).ok());
+  EXPECT_FALSE(door->Take(token).has_value());
+  EXPECT_TRUE(answer(absl::StrCat(token, " 4096 4096"), {page.fd(), small.fd(), small.fd()}).ok());
+  EXPECT_TRUE(door->Take(token).has_value());
+}
+
+// A worker whose buffers are shared memory from the start.
+struct InPlaceWorker {
+  InPlaceWorker(const ServerJob& the_job, int the_rank, std::unique_ptr<PsClient> its_client)
+      : job(the_job),
+        rank(the_rank),
+        gradient(*device->AllocateShared(job.parameters * sizeof(float))),
+        weights(*device->AllocateShared(job.parameters * sizeof(float))),
+        client(std::move(its_client)) {
+    client->ShareMemory({gradient.span(), gradient.shared_fd()}, {weights.span(), weights.shared_fd()});
+    const std::vector<float> initial = InitialWeights(job);
+    if (rank == 0) std::memcpy(weights.data(), initial.data(), weights.bytes());
+  }
+  std::vector<float> Weights() const {
+    return {weights.span().floats(), weights.span().floats() + job.parameters};
+  }
+  absl::Status Step(int64_t step) {
+    const std::vector<float> made = Gradient(job, rank, step);
+    std::memcpy(gradient.data(), made.data(), gradient.bytes());
+    Mutex mutex;
+    CondVar changed;
+    size_t left = job.buckets.size();
+    absl::Status status;
+    for (const Bucket& bucket : job.buckets) {
+      client->PushPull({.bucket = bucket.index,
+                        .step = step,
+                        .samples = Samples(rank, step),
+                        .gradient = gradient.span().Slice(bucket.first, bucket.count),
+                        .weights = weights.span().Slice(bucket.first, bucket.count)},
+                       [&](absl::StatusOr<ExchangeResult> result) {
+                         MutexLock lock(mutex);
+                         if (!result.ok()) status = result.status();
+                         --left;
+                         changed.NotifyAll();
+                       });
+    }
+    MutexLock lock(mutex);
+    while (left > 0) changed.Wait(mutex);
+    return status;
+  }
+
+  const ServerJob job;
+  const int rank;
+  std::unique_ptr<Device> device = MakeCpuDevice();
+  Buffer gradient, weights;
+  std::unique_ptr<PsClient> client;  // before the memory
+};
+
+const std::vector<size_t> kPayloadSizes = {3, 1000, 1, 2 * kChunkBytes / sizeof(float) + 3};
+
+TEST(SharedPayloadTest, MemoryThatIsSharedFromTheStartIsUsedInPlaceAndGivesTheSameBits) {
+  for (const int workers : {1, 3}) {
+    ServerJob job = MakeJob(workers, kPayloadSizes);
+    job.deterministic = true;
+    const auto cluster = MakeCluster(workers);
+    ForEachRank(workers, [&](int rank) {
+      InPlaceWorker worker(job, rank, cluster->NewClient());
+      ASSERT_EQ(worker.client->Start(rank, job, worker.weights.span().Slice(0, job.parameters), Soon()),
+                absl::OkStatus());
+      EXPECT_EQ(worker.client->payload(), "shm");
+      for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(worker.Step(step), absl::OkStatus());
+      EXPECT_EQ(worker.Weights(), TrainAlone(job, 3));
+      EXPECT_EQ(worker.client->traffic().payload_tx_bytes, job.parameters * sizeof(float) * 3);
+      ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+    });
+    EXPECT_EQ(cluster->server().WaitUntilOver(Soon()), absl::OkStatus());
+  }
+}
+
+TEST(SharedPayloadTest, WorkersOfBothPayloadsTrainTogether) {
+  ServerJob job = MakeJob(3, kPayloadSizes);
+  job.deterministic = true;
+  const auto device = MakeCpuDevice();
+  ParameterServer server(*device, {.workers = 3, .timeout = absl::Seconds(20)});
+  const auto service = *Service::Start(server, {});
+  constexpr Payload kPayloads[] = {Payload::kGrpc, Payload::kShared, Payload::kAuto};
+  ForEachRank(3, [&](int rank) {
+    TestWorker worker(job, rank, MakeGrpcPsClient(service->address(), kPayloads[rank]));
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    EXPECT_EQ(worker.client->payload(), rank == 0 ? "grpc" : "shm");
+    for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
+    EXPECT_EQ(worker.weights, TrainAlone(job, 3));
+    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+  });
+  EXPECT_EQ(server.WaitUntilOver(Soon()), absl::OkStatus());
+}
+
+// A worker that says what it likes.
+std::string Answer(const std::function<void(proto::Join&, proto::Chunk&)>& change) {
+  const auto device = MakeCpuDevice();
+  ParameterServer server(*device, {.workers = 1, .timeout = absl::Seconds(10)});
+  const auto service = *Service::Start(server, {});
+  const ServerJob job = MakeJob(1, {1000});
+  const SharedMemory memory = *SharedMemory::Create(8192);
+
+  KeepGrpcRunning();
+  const auto stub = proto::ParameterServer::NewStub(
+      grpc::CreateChannel(service->address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  const auto stream = stub->Exchange(&context);
+  stream->WaitForInitialMetadata();
+  const auto offer = context.GetServerInitialMetadata().find(kOfferKey);
+  EXPECT_NE(offer, context.GetServerInitialMetadata().end());
+  const auto token =
+      HandOverMemory({offer->second.data(), offer->second.size()}, AsShared(memory, memory), Soon());
+  EXPECT_TRUE(token.ok()) << token.status();
+
+  proto::Join join;
+  join.ParseFromString(EncodeJoin({.worker = 0, .job = job, .memory = token->token}));
+  proto::Chunk push;
+  push.set_kind(proto::Chunk::EXCHANGE);
+  push.set_samples(1);
+  push.set_shared(true);
+  push.set_shared_bytes(4000);
+  change(join, push);
+  proto::Chunk chunk;
+  chunk.set_kind(proto::Chunk::JOIN);
+  chunk.set_payload(join.SerializeAsString());
+  stream->Write(chunk);
+  chunk.set_kind(proto::Chunk::WEIGHTS);
+  chunk.set_payload(std::string(4000, 0));
+  stream->Write(chunk);
+  if (!stream->Read(&chunk)) return stream->Finish().error_message();  // that all have joined
+  push.set_incarnation(chunk.incarnation());
+  stream->Write(push);
+  if (!stream->Read(&chunk)) return stream->Finish().error_message();
+  return absl::StrCat("version ", chunk.version());
+}
+
+TEST(SharedPayloadTest, PlacesOutsideOfTheMemoryAndFalseTokensAreRefused) {
+  using Join = proto::Join;
+  using Chunk = proto::Chunk;
+  EXPECT_EQ(Answer([](Join&, Chunk&) {}), "version 1");
+  EXPECT_EQ(Answer([](Join&, Chunk& push) { push.set_gradient_at(4192), push.set_weights_at(4192); }),
+            "version 1");
+  EXPECT_THAT(Answer([](Join&, Chunk& push) { push.set_gradient_at(4193); }),
+              HasSubstr("the place of a gradient outside of its memory: 4000 bytes at 4193"));
+  EXPECT_THAT(Answer([](Join&, Chunk& push) { push.set_gradient_at(~uint64_t{0}); }),
+              HasSubstr("outside of its memory"));
+  EXPECT_THAT(Answer([](Join&, Chunk& push) { push.set_weights_at(4193); }),
+              HasSubstr("the place of bucket 0's weights lies outside of its memory"));
+  EXPECT_THAT(Answer([](Join& join, Chunk& push) {
+                join.mutable_job()->set_consistency("async");
+                push.set_weights_at(~uint64_t{0} - 3999);
+              }),
+              HasSubstr("lies outside of its memory"));
+  EXPECT_THAT(Answer([](Join&, Chunk& push) { push.set_shared_bytes(3996); }),
+              HasSubstr("has 3996 bytes, not 4000"));
+  EXPECT_THAT(Answer([](Join& join, Chunk&) { join.set_memory(std::string(32, 'a')); }),
+              HasSubstr("has not handed any over"));
+  EXPECT_THAT(Answer([](Join& join, Chunk&) { join.clear_memory(); }), HasSubstr("of which there is none"));
+  EXPECT_THAT(Answer([](Join& join, Chunk&) { join.set_protocol(1); }),
+              HasSubstr("speaks version 1 of the parameter server's protocol"));
+}
+
+}  // namespace
+}  // namespace psring

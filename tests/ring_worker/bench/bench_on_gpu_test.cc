@@ -1,0 +1,104 @@
+// The benchmark of a GPU's memory, with threads as ranks on the fake of CUDA's runtime, whose device memory
+// kills a host that touches it: values go up and come back through a mirror, and one wrong element ends it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "ring_worker/bench/bench_run.h"
+#include "tests/common/cuda/fake_cuda.h"
+#include "tests/ring_worker/fake_rendezvous.h"
+
+namespace psring {
+namespace {
+
+using testing::HasSubstr;
+
+struct Outcome {
+  std::vector<absl::Status> statuses;
+  std::vector<RankInfo> ranks;
+  std::vector<GroupInfo> groups;
+  std::vector<BenchRow> rows;
+};
+
+Outcome Bench(BenchOptions options, int ranks) {
+  options.device = "cuda";
+  options.turns = 2;
+  options.pin = false;
+  options.group.timeout = absl::Seconds(30);
+  Outcome outcome;
+  outcome.statuses.resize(static_cast<size_t>(ranks));
+  const BenchReport report = {
+      .on_start =
+          [&](const std::vector<RankInfo>& there, const std::vector<GroupInfo>& groups) {
+            outcome.ranks = there;
+            outcome.groups = groups;
+          },
+      .on_row = [&](const BenchRow& row) { outcome.rows.push_back(row); },
+      .on_limit = [](const LimitRow&) {},
+      .on_progress = [](size_t, size_t) {}};
+  const auto store = std::make_shared<FakeStore>();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      FakeRendezvous rendezvous(store, rank, ranks);
+      outcome.statuses[static_cast<size_t>(rank)] = RunBench(options, rendezvous, report);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcome;
+}
+
+BenchOptions Of(const std::vector<std::string>& combinations) {
+  BenchOptions options;
+  for (const std::string& text : combinations) options.combinations.push_back(*ParseCombination(text));
+  options.bytes = {4096, 300000};
+  return options;
+}
+
+TEST(BenchOnGpu, EveryCollectiveIsCheckedAndTimedInTheGpusMemory) {
+  BenchOptions options = Of({"all_reduce/native/ring/cuda_ipc/shared",
+                             "all_reduce/native/direct/auto/private", "reduce_scatter/native//auto/shared",
+                             "all_gather/native//auto/private", "broadcast/native//auto/shared"});
+  options.oversubscribe = true;
+  const Outcome outcome = Bench(options, 2);
+  for (const absl::Status& status : outcome.statuses) EXPECT_EQ(status, absl::OkStatus());
+  ASSERT_EQ(outcome.ranks.size(), 2);
+  EXPECT_EQ(outcome.ranks[1].device, "cuda:0");
+  ASSERT_EQ(outcome.groups.size(), 5);
+  for (const GroupInfo& group : outcome.groups) EXPECT_EQ(group.transport, "cuda_peer on shared GPUs");
+  ASSERT_EQ(outcome.rows.size(), 10);
+  for (const BenchRow& row : outcome.rows) {
+    for (const Samples& samples : {row.out_of_place, row.in_place}) {
+      EXPECT_EQ(samples.wrong, 0);
+      EXPECT_EQ(samples.times_us.size(), 2);
+    }
+  }
+}
+
+TEST(BenchOnGpu, RanksThatWouldShareAGpuMustBeAskedFor) {
+  for (const absl::Status& status : Bench(Of({"all_reduce/native/ring/cuda_ipc/shared"}), 2).statuses) {
+    EXPECT_THAT(status.message(), HasSubstr("rank 1 would share its GPU")) << status;
+    EXPECT_THAT(status.message(), HasSubstr("--oversubscribe"));
+  }
+}
+
+TEST(BenchOnGpu, WhatWorksInTheHostsMemoryIsNotMeasuredHere) {
+  BenchOptions options = Of({"all_reduce/native/ring/shm/private"});
+  EXPECT_THAT(Bench(options, 1).statuses[0].message(), HasSubstr("works in the host's memory"));
+  EXPECT_THAT(Bench(Of({"all_reduce/native/ring/auto/huge"}), 1).statuses[0].message(),
+              HasSubstr("huge pages"));
+  options.limits = true;
+  EXPECT_THAT(Bench(options, 1).statuses[0].message(), HasSubstr("--limits"));
+}
+
+TEST(BenchOnGpu, WithoutAGpuItSaysSo) {
+  TheFakeCuda().driver_version = 0;
+  EXPECT_THAT(Bench(Of({"all_reduce/native/ring/auto/shared"}), 1).statuses[0].message(),
+              HasSubstr("no NVIDIA driver"));
+  TheFakeCuda().driver_version = 13000;
+}
+
+}  // namespace
+}  // namespace psring

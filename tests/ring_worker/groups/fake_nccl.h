@@ -1,0 +1,54 @@
+// A libnccl without GPUs: built as a shared library of NCCL's name, which our code finds as it would find the
+// real one. Its ranks are threads of one process, on the fake of CUDA's runtime; it adds, waits on the "GPU"
+// for ranks that do not come, as NCCL's kernels do, and notes every call. Its collectives can be captured;
+// like NCCL's, a communicator's end then waits until no graph holds any more of them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/check.h"
+#include "common/base/dynamic_library.h"
+
+namespace psring {
+
+// How the test speaks to the library. Names of settings: "version" (NCCL's code), "later_version" (of the
+// second and further processes that ask; 0: the same), "init_hangs", "async_error" (a ncclResult_t that every
+// communicator reports from now on).
+class FakeNccl {
+ public:
+  static FakeNccl Load() {
+    const absl::StatusOr<DynamicLibrary> library = DynamicLibrary::Open({"libnccl.so.2"});
+    PSRING_CHECK(library.ok());
+    FakeNccl fake;
+    PSRING_CHECK(library->Bind("psringFakeNcclReset", fake.reset_).ok());
+    PSRING_CHECK(library->Bind("psringFakeNcclSet", fake.set_).ok());
+    PSRING_CHECK(library->Bind("psringFakeNcclLog", fake.log_).ok());
+    return fake;
+  }
+
+  void Reset() { reset_(); }
+  void Set(const char* what, int value) { set_(what, value); }
+  // The calls of a rank, in its order: "init of 2, blocking 0", "all_reduce 100", "broadcast 7, recorded",
+  // "launch of a group of 3", "finalize", "destroy", "abort"; and at its init the variables that begin with
+  // NCCL_: "NCCL_ALGO=Ring".
+  std::vector<std::string> Log(int rank) const {
+    std::vector<std::string> lines;
+    const std::string prefix = absl::StrCat(rank, " ");
+    for (const absl::string_view line : absl::StrSplit(log_(), '\n', absl::SkipEmpty())) {
+      if (absl::StartsWith(line, prefix)) lines.emplace_back(line.substr(prefix.size()));
+    }
+    return lines;
+  }
+
+ private:
+  void (*reset_)();
+  void (*set_)(const char* what, int value);
+  const char* (*log_)();
+};
+
+}  // namespace psring

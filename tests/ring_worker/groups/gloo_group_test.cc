@@ -1,0 +1,193 @@
+// Threads as ranks, each with a gloo of its own, over loopback.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "ring_worker/groups/groups.h"
+#include "tests/ring_worker/fake_rendezvous.h"
+#include "tests/ring_worker/groups/group_checks.h"
+
+namespace psring {
+namespace {
+
+class GlooGroupTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const BackendRow& gloo = BackendNamed("gloo");
+    if (!gloo.available) GTEST_SKIP() << "this build has no gloo: " << gloo.missing;
+  }
+
+  using Body = std::function<absl::Status(ProcessGroup& group, Stream& stream)>;
+
+  // Ranks `first` and above of `ranks`; what they returned.
+  std::vector<absl::Status> RunRanks(int ranks, const GroupOptions& options, const Body& body, int first = 0,
+                                     absl::Duration rendezvous = absl::Seconds(20)) {
+    const auto store = std::make_shared<FakeStore>();
+    std::vector<absl::Status> statuses(ranks);
+    std::vector<std::thread> threads;
+    for (int rank = first; rank < ranks; ++rank) {
+      threads.emplace_back([&, rank] {
+        FakeRendezvous meeting(store, rank, ranks, rendezvous);
+        auto group = MakeProcessGroup(meeting, options);
+        if (!group.ok()) {
+          statuses[rank] = group.status();
+          return;
+        }
+        const auto stream = device_->NewStream(StreamKind::kCompute, "test");
+        statuses[rank] = body(**group, *stream);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return statuses;
+  }
+
+  GroupOptions options(const std::string& algorithm = "") {
+    GroupOptions options;
+    options.backend = "gloo";
+    options.algorithm = algorithm;
+    options.timeout = absl::Seconds(20);
+    return options;
+  }
+
+  const std::unique_ptr<Device> device_ = MakeCpuDevice();
+};
+
+TEST_F(GlooGroupTest, EveryCollectiveGivesTheRightValuesForEveryTypeSizeAndOp) {
+  for (const std::string algorithm : {"ring", "bcube"}) {
+    for (int ranks : {1, 2, 3, 4, 5}) {
+      const auto statuses = RunRanks(ranks, options(algorithm), [&](ProcessGroup& group, Stream& stream) {
+        EXPECT_EQ(group.info().backend, "gloo");
+        EXPECT_EQ(group.info().algorithm, algorithm);
+        EXPECT_EQ(group.info().transport, "tcp");
+        return CheckCollectives(group, stream, BackendNamed("gloo"));
+      });
+      for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+    }
+  }
+}
+
+TEST_F(GlooGroupTest, TheDefaultIsARingAndItsTrafficIsDerived) {
+  RunRanks(4, options(), [&](ProcessGroup& group, Stream& stream) {
+    EXPECT_EQ(group.info().algorithm, "ring");
+    TestBuffer data(DType::kFloat32, 1000, group.rank());
+    EXPECT_TRUE(group.AllReduce(data.span(), data.span(), ReduceOp::kSum, stream).ok());
+    EXPECT_TRUE(stream.Synchronize().ok());
+    EXPECT_EQ(group.traffic().payload_tx_bytes, 2 * 3 * 4000 / 4);
+    return absl::OkStatus();
+  });
+}
+
+TEST_F(GlooGroupTest, TwoGroupsOfOneStoreDoNotMeet) {
+  const auto store = std::make_shared<FakeStore>();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      FakeRendezvous meeting(store, rank, 2);
+      auto first = MakeProcessGroup(meeting, options("ring"));
+      auto second = MakeProcessGroup(meeting, options("bcube"));
+      ASSERT_TRUE(first.ok()) << first.status();
+      ASSERT_TRUE(second.ok()) << second.status();
+      const auto stream = device_->NewStream(StreamKind::kCompute, "test");
+      for (auto* group : {&*first, &*second}) {
+        const absl::Status status = CheckAllReduce(**group, *stream, 1000, DType::kFloat32, ReduceOp::kSum);
+        EXPECT_TRUE(status.ok()) << status;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(GlooGroupTest, ARankThatNeverComesIsNamedWithinTheTimeout) {
+  const absl::Time begin = absl::Now();
+  const auto statuses = RunRanks(
+      3, options(), [](ProcessGroup&, Stream&) { return absl::OkStatus(); }, 1, absl::Milliseconds(300));
+  for (int rank : {1, 2}) {
+    EXPECT_FALSE(statuses[rank].ok());
+    EXPECT_TRUE(absl::StrContains(statuses[rank].message(), "rank 0")) << statuses[rank];
+  }
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
+}
+
+TEST_F(GlooGroupTest, ARankThatDoesNotCallIsAnErrorWithinTheTimeout) {
+  GroupOptions hasty = options();
+  hasty.timeout = absl::Milliseconds(500);
+  const absl::Time begin = absl::Now();
+  const auto statuses = RunRanks(3, hasty, [](ProcessGroup& group, Stream& stream) {
+    if (group.rank() == 2) {
+      absl::SleepFor(absl::Seconds(2));  // hangs, as far as the others can see
+      return absl::OkStatus();
+    }
+    return CheckAllReduce(group, stream, 1000, DType::kFloat32, ReduceOp::kSum);
+  });
+  for (int rank : {0, 1}) {
+    EXPECT_FALSE(statuses[rank].ok());
+    EXPECT_TRUE(absl::StrContains(statuses[rank].message(), "gloo")) << statuses[rank];
+    EXPECT_TRUE(absl::StrContains(statuses[rank].message(), "500ms")) << statuses[rank];
+  }
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
+}
+
+TEST_F(GlooGroupTest, AbortMakesAWaitingCallAndLaterOnesFailWithTheReason) {
+  const absl::Time begin = absl::Now();
+  const auto statuses = RunRanks(2, options(), [](ProcessGroup& group, Stream& stream) {
+    if (group.rank() == 1) {
+      absl::SleepFor(absl::Seconds(1));
+      return absl::OkStatus();
+    }
+    std::thread other([&] {
+      absl::SleepFor(absl::Milliseconds(300));
+      group.Abort(absl::CancelledError("had enough"));
+    });
+    const absl::Status first = CheckAllReduce(group, stream, 1000, DType::kFloat32, ReduceOp::kSum);
+    other.join();
+    EXPECT_TRUE(absl::StrContains(first.message(), "had enough")) << first;
+    return CheckAllReduce(group, stream, 1000, DType::kFloat32, ReduceOp::kSum);
+  });
+  EXPECT_TRUE(absl::StrContains(statuses[0].message(), "had enough")) << statuses[0];
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(5));  // far below the group's timeout
+}
+
+TEST_F(GlooGroupTest, WhatGlooLacksIsRefusedWithWhatItHas) {
+  const absl::Status algorithm = CheckGroupOptions(options("star"), Collective::kAllReduce);
+  EXPECT_TRUE(absl::StrContains(algorithm.message(), "ring, bcube")) << algorithm;
+  const absl::Status scatter = CheckGroupOptions(options(), Collective::kReduceScatter);
+  EXPECT_TRUE(absl::StrContains(scatter.message(), "gloo offers no reduce_scatter")) << scatter;
+  GroupOptions shm = options();
+  shm.transport = "shm";
+  const absl::Status transport = CheckGroupOptions(shm, Collective::kAllReduce);
+  EXPECT_TRUE(absl::StrContains(transport.message(), "tcp")) << transport;
+}
+
+// --- of all backends
+// ------------------------------------------------------------------------------------------
+
+TEST(BackendsTest, OneThatIsAbsentIsRefusedWithWhatToInstall) {
+  for (const BackendRow& row : Backends()) {
+    if (row.available) continue;
+    GroupOptions options;
+    options.backend = row.name;
+    const absl::Status status = CheckGroupOptions(options, Collective::kAllReduce);
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+    EXPECT_TRUE(absl::StrContains(status.message(), "install")) << status;
+  }
+}
+
+TEST(BackendsTest, NcclWithoutAGpuIsRefusedInOneLine) {
+  const BackendRow& nccl = BackendNamed("nccl");
+  if (!nccl.available) GTEST_SKIP() << "this build has no NCCL: " << nccl.missing;
+  FakeRendezvous alone(std::make_shared<FakeStore>(), 0, 1);
+  GroupOptions options;
+  options.backend = "nccl";
+  const auto group = MakeProcessGroup(alone, options);
+  if (group.ok()) GTEST_SKIP() << "this machine has a GPU";
+  EXPECT_EQ(group.status().code(), absl::StatusCode::kFailedPrecondition) << group.status();
+  EXPECT_TRUE(absl::StartsWith(group.status().message(), "NCCL needs a GPU")) << group.status();
+  EXPECT_FALSE(absl::StrContains(group.status().message(), "\n"));
+}
+
+}  // namespace
+}  // namespace psring

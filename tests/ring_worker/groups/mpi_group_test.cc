@@ -1,0 +1,335 @@
+// Starts itself under mpirun, as a child with a deadline: MPI's ranks are processes.
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <sstream>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "common/base/check.h"
+#include "common/rendezvous/rendezvous.h"
+#include "experiments/processes/launcher.h"
+#include "experiments/processes/mpirun.h"
+#include "ring_worker/groups/groups.h"
+#include "tests/ring_worker/groups/group_checks.h"
+
+namespace psring {
+namespace {
+
+// --- a rank
+// ---------------------------------------------------------------------------------------------------
+
+struct Rank {
+  Rendezvous& rendezvous;
+  Stream& stream;
+
+  absl::StatusOr<std::unique_ptr<ProcessGroup>> Group(const std::string& algorithm = "",
+                                                      absl::Duration timeout = absl::Seconds(30),
+                                                      const std::string& transport = "auto") {
+    GroupOptions options;
+    options.backend = "mpi";
+    options.algorithm = algorithm;
+    options.transport = transport;
+    options.timeout = timeout;
+    return MakeProcessGroup(rendezvous, options);
+  }
+};
+
+absl::Status Collectives(Rank& rank) {
+  PSRING_ASSIGN_OR_RETURN(const auto group, rank.Group());
+  return CheckCollectives(*group, rank.stream, BackendNamed("mpi"));
+}
+
+// Values whose sums depend on the order in which they are added.
+std::vector<float> Unround(int rank) {
+  std::vector<float> values(100003);
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = 1.0f / float(1 + rank + (i * 2654435761u) % 1000003u);
+  }
+  return values;
+}
+
+// Several groups at once, each with an algorithm of its own: which one ran shows in the sum's bits, because a
+// ring adds a chunk's values in another order than a tree.
+absl::Status Algorithms(Rank& rank) {
+  std::map<std::string, std::vector<float>> sums;
+  std::vector<std::pair<std::string, std::unique_ptr<ProcessGroup>>> groups;
+  for (const std::string& name : BackendNamed("mpi").algorithms(Collective::kAllReduce)) {
+    PSRING_ASSIGN_OR_RETURN(auto group, rank.Group(name));
+    if (group->info().algorithm != name) return absl::InternalError(group->info().algorithm);
+    groups.emplace_back(name, std::move(group));
+  }
+  for (auto& [name, group] : groups) {
+    PSRING_RETURN_IF_ERROR(CheckAllReduce(*group, rank.stream, 1001, DType::kBFloat16, ReduceOp::kMean));
+    std::vector<float>& values = sums[name] = Unround(group->rank());
+    const Span span = {values.data(), values.size()};
+    PSRING_RETURN_IF_ERROR(group->AllReduce(span, span, ReduceOp::kSum, rank.stream));
+    PSRING_RETURN_IF_ERROR(rank.stream.Synchronize());
+  }
+  if (!sums.contains("ring")) return absl::OkStatus();  // MPICH's add in one order
+  if (sums["ring"] == sums["recursive-doubling"]) return absl::InternalError("ring added as a tree does");
+  // Cut into segments, it is still the ring's order.
+  if (sums["ring"] != sums["segmented-ring"]) return absl::InternalError("the two rings differ");
+  return absl::OkStatus();
+}
+
+// MPICH was told to fail where an algorithm that it is held to does not fit, rather than to take another:
+// recursive halving needs as many elements as there are ranks.
+absl::Status KeepsToItsAlgorithm(Rank& rank) {
+  for (const char* name : {"default", "recursive-doubling", "rabenseifner"}) {
+    PSRING_ASSIGN_OR_RETURN(const auto group, rank.Group(name));
+    for (const size_t count : {16, 1}) {
+      const bool fits = name != std::string("rabenseifner") || count > 1;
+      const absl::Status status = CheckAllReduce(*group, rank.stream, count, DType::kFloat32, ReduceOp::kSum);
+      if (fits) PSRING_RETURN_IF_ERROR(status);
+      if (!fits && absl::StrContains(status.message(), "algorithm is not usable")) {
+        return absl::FailedPreconditionError("it is held to it");  // no call of this job can be relied on now
+      }
+    }
+  }
+  return absl::InternalError("MPICH took another algorithm");
+}
+
+absl::Status SaysItsTransport(Rank& rank) {
+  PSRING_ASSIGN_OR_RETURN(const auto group, rank.Group("", absl::Seconds(30), "tcp"));
+  if (rank.Group("", absl::Seconds(30), "shm").ok()) return absl::InternalError("tcp passed for shm");
+  return group->info().transport == "tcp" ? absl::OkStatus() : absl::InternalError(group->info().transport);
+}
+
+absl::Status Parts(Rank& rank) {
+  for (const std::string& algorithm :
+       {std::string(), BackendNamed("mpi").algorithms(Collective::kAllReduce).back()}) {
+    PSRING_ASSIGN_OR_RETURN(const auto group, rank.Group(algorithm));
+    const bool odd = group->rank() % 2 == 1;
+    PSRING_ASSIGN_OR_RETURN(const auto part, group->Split(odd ? 1 : 0, -group->rank()));
+    PSRING_ASSIGN_OR_RETURN(const auto leaders, group->Split(part->rank() == 0 ? 0 : kNoColor, 0));
+    if ((leaders != nullptr) != (part->rank() == 0)) return absl::InternalError("who leads?");
+    if (part->info().algorithm != group->info().algorithm) return absl::InternalError("another algorithm");
+    if (part->size() != (group->size() + (odd ? 0 : 1)) / 2) return absl::InternalError("another size");
+    PSRING_RETURN_IF_ERROR(CheckAllReduce(*part, rank.stream, 1001, DType::kFloat32, ReduceOp::kSum));
+    if (leaders != nullptr) {
+      PSRING_RETURN_IF_ERROR(CheckAllReduce(*leaders, rank.stream, 1001, DType::kBFloat16, ReduceOp::kSum));
+    }
+    PSRING_RETURN_IF_ERROR(CheckAllReduce(*group, rank.stream, 1001, DType::kFloat32, ReduceOp::kSum));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status IsLate(Rank& rank) {
+  PSRING_ASSIGN_OR_RETURN(const auto first, rank.Group());  // which starts MPI, however long that takes
+  PSRING_ASSIGN_OR_RETURN(const auto group, rank.Group("", absl::Seconds(1)));
+  if (group->rank() == 1) absl::SleepFor(absl::Seconds(60));
+  return CheckAllReduce(*group, rank.stream, 1000, DType::kFloat32, ReduceOp::kSum);
+}
+
+absl::Status Dies(Rank& rank) {
+  PSRING_ASSIGN_OR_RETURN(const auto group, rank.Group());
+  if (group->rank() == 1) kill(getpid(), SIGKILL);
+  return CheckAllReduce(*group, rank.stream, 1000, DType::kFloat32, ReduceOp::kSum);
+}
+
+absl::Status Aborts(Rank& rank) {
+  PSRING_ASSIGN_OR_RETURN(const auto group, rank.Group());
+  if (group->rank() == 1) absl::SleepFor(absl::Seconds(60));
+  std::thread([&] {
+    absl::SleepFor(absl::Milliseconds(200));
+    group->Abort(absl::CancelledError("had enough"));
+  }).detach();
+  return CheckAllReduce(*group, rank.stream, 1000, DType::kFloat32, ReduceOp::kSum);
+}
+
+// As a trainer does whose data are missing: the others wait in a collective that this rank never enters.
+absl::Status LeavesWithAnError(Rank& rank) {
+  PSRING_ASSIGN_OR_RETURN(const auto group, rank.Group());
+  if (group->rank() == 1) return absl::NotFoundError("no data here");
+  return CheckAllReduce(*group, rank.stream, 1000, DType::kFloat32, ReduceOp::kSum);
+}
+
+const std::map<std::string, absl::Status (*)(Rank&)> kRankBodies = {{"collectives", Collectives},
+                                                                    {"algorithms", Algorithms},
+                                                                    {"keeps", KeepsToItsAlgorithm},
+                                                                    {"transport", SaysItsTransport},
+                                                                    {"parts", Parts},
+                                                                    {"late", IsLate},
+                                                                    {"dies", Dies},
+                                                                    {"aborts", Aborts},
+                                                                    {"leaves", LeavesWithAnError}};
+
+int RankMain(const std::string& body) {
+  const absl::Status status = [&] {
+    PSRING_ASSIGN_OR_RETURN(const RendezvousOptions join, ParseRendezvous("env://", ProcessEnvironment()));
+    PSRING_ASSIGN_OR_RETURN(const auto rendezvous, Rendezvous::Join(join));
+    const auto device = MakeCpuDevice();
+    const auto stream = device->NewStream(StreamKind::kCompute, "test");
+    Rank rank = {*rendezvous, *stream};
+    return kRankBodies.at(body)(rank);
+  }();
+  if (!status.ok()) std::fprintf(stderr, "rank: %s\n", std::string(status.message()).c_str());
+  return status.ok() ? 0 : 1;
+}
+
+// --- the test
+// -------------------------------------------------------------------------------------------------
+
+std::string OwnPath() {
+  char path[4096];
+  path[std::max<ssize_t>(0, readlink("/proc/self/exe", path, sizeof(path) - 1))] = 0;
+  return path;
+}
+
+// Processes that run this program with "--rank".
+int RanksAlive() {
+  int count = 0;
+  DIR* proc = opendir("/proc");
+  while (const dirent* entry = readdir(proc)) {
+    std::ifstream file(absl::StrCat("/proc/", entry->d_name, "/cmdline"));
+    std::stringstream text;
+    text << file.rdbuf();
+    const std::vector<std::string> words = absl::StrSplit(text.str(), '\0');
+    if (words.size() > 2 && words[0] == OwnPath() && words[1] == "--rank") ++count;
+  }
+  closedir(proc);
+  return count;
+}
+
+class MpiGroupTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const BackendRow& mpi = BackendNamed("mpi");
+    if (!mpi.available) GTEST_SKIP() << "this build has no mpi: " << mpi.missing;
+    if (const auto found = FindMpirun({.family = PSRING_TEST_MPI}); !found.ok())
+      GTEST_SKIP() << found.status().message();
+    // Open MPI keeps a folder of its own, and does not always take it away.
+    std::string name = (std::filesystem::temp_directory_path() / "psring-mpi-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    setenv("TMPDIR", folder_.c_str(), 1);
+  }
+  void TearDown() override {
+    const absl::Time deadline = absl::Now() + absl::Seconds(5);
+    while (RanksAlive() > 0 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
+    EXPECT_EQ(RanksAlive(), 0) << "processes are left behind";
+    unsetenv("TMPDIR");
+    // A process that MPI starts for one that came without mpirun tidies up there for a moment longer.
+    std::error_code busy;
+    do {
+      std::filesystem::remove_all(folder_, busy);
+    } while (std::filesystem::exists(folder_) && absl::Now() < deadline);
+  }
+
+  absl::Status Run(const std::string& body, int ranks, const std::string& transport = "auto",
+                   bool with_mpirun = true) {
+    const auto store = RendezvousServer::Start("127.0.0.1", 0);
+    PSRING_RETURN_IF_ERROR(store.status());
+    PSRING_ASSIGN_OR_RETURN(const MpirunCommand mpirun,
+                            FindMpirun({.ranks = ranks, .transport = transport, .family = PSRING_TEST_MPI}));
+    LaunchSpec spec{.what = body, .deadline = absl::Seconds(60), .grace = absl::Seconds(5)};
+    const std::string path = OwnPath();
+    for (int rank = 0; rank < (with_mpirun ? 1 : ranks); ++rank) {
+      ChildSpec child{.name = with_mpirun ? "mpirun" : absl::StrCat("rank ", rank)};
+      if (with_mpirun) {
+        child.command = mpirun.prefix;
+        child.environment = mpirun.environment;
+      }
+      child.command.insert(child.command.end(), {path, "--rank", body});
+      const auto number = [&](int value) { return with_mpirun ? std::string() : absl::StrCat(value); };
+      child.environment.insert(
+          child.environment.end(),
+          {"MASTER_ADDR=127.0.0.1", absl::StrCat("MASTER_PORT=", (*store)->port()), "PSRING_STORE_HOSTED=1",
+           absl::StrCat("RANK=", number(rank)), absl::StrCat("WORLD_SIZE=", number(ranks)), "LOCAL_RANK="});
+      spec.children.push_back(child);
+    }
+    return RunChildren(spec, interrupt_);
+  }
+
+  Interrupt interrupt_;
+  std::string folder_;
+};
+
+TEST_F(MpiGroupTest, EveryCollectiveGivesTheRightValuesForEveryTypeSizeAndOp) {
+  for (int ranks : {1, 2, 3, 4}) {
+    const absl::Status status = Run("collectives", ranks);
+    EXPECT_TRUE(status.ok()) << ranks << " ranks: " << status;
+  }
+}
+
+TEST_F(MpiGroupTest, GroupsOfOneProcessKeepTheAlgorithmsThatTheyWereMadeWith) {
+  if (BackendNamed("mpi").algorithms(Collective::kAllReduce).size() == 1) {
+    GTEST_SKIP() << "this MPI does not let an algorithm be chosen";
+  }
+  const absl::Status status = Run("algorithms", 4);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(MpiGroupTest, MpichIsHeldToAnAlgorithmInEveryCall) {
+  if (PSRING_TEST_MPI != std::string("MPICH")) GTEST_SKIP() << "this is " << PSRING_TEST_MPI;
+  setenv("MPIR_CVAR_COLLECTIVE_FALLBACK", "error", 1);
+  const absl::Status status = Run("keeps", 4);
+  unsetenv("MPIR_CVAR_COLLECTIVE_FALLBACK");
+  EXPECT_TRUE(absl::StrContains(status.message(), "it is held to it")) << status;
+}
+
+TEST_F(MpiGroupTest, PartsOfAGroupAreCommunicatorsOfTheirOwn) {
+  const absl::Status status = Run("parts", 5);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(MpiGroupTest, ATransportIsTheJobsAndNoOther) {
+  const absl::Status status = Run("transport", 2, "tcp");
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(MpiGroupTest, WithoutMpirunItSaysSo) {
+  const absl::Status status = Run("collectives", 2, "auto", /*with_mpirun=*/false);
+  EXPECT_TRUE(absl::StrContains(status.message(), "started without mpirun")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "MPI job of size 1")) << status;
+}
+
+TEST_F(MpiGroupTest, ARankThatDoesNotComeEndsTheJobAtTheDeadlineWithOneLine) {
+  const absl::Time begin = absl::Now();
+  const absl::Status status = Run("late", 2);
+  EXPECT_TRUE(absl::StrContains(status.message(), "all_reduce of 1000 float32 elements")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "has waited 1s for the other 1 rank")) << status;
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(15));
+}
+
+TEST_F(MpiGroupTest, ARankThatDiesEndsTheJobAtOnce) {
+  const absl::Time begin = absl::Now();
+  EXPECT_FALSE(Run("dies", 3).ok());
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(15));
+}
+
+TEST_F(MpiGroupTest, AbortEndsTheJobWithTheReason) {
+  const absl::Status status = Run("aborts", 2);
+  EXPECT_TRUE(absl::StrContains(status.message(), "had enough")) << status;
+}
+
+TEST_F(MpiGroupTest, ARankThatLeavesWithAnErrorDoesNotHangInFinalize) {
+  const absl::Time begin = absl::Now();
+  const absl::Status status = Run("leaves", 3);
+  EXPECT_TRUE(absl::StrContains(status.message(), "no data here")) << status;
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(15));
+}
+
+}  // namespace
+}  // namespace psring
+
+int main(int argc, char** argv) {
+  if (argc == 3 && std::strcmp(argv[1], "--rank") == 0) return psring::RankMain(argv[2]);
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,420 @@
+// The product of transports, algorithms, ranks and sizes, with threads as ranks.
+#include "ring_worker/groups/process_group.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/ring_worker/mesh.h"
+
+namespace psring {
+namespace {
+
+// Not whole numbers: their sums depend on the order in which they are added.
+float Value(int rank, size_t i) { return 1.0f / float(1 + rank + (i * 2654435761u) % 1000003u); }
+
+std::vector<float> Values(int rank, size_t count) {
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) values[i] = Value(rank, i);
+  return values;
+}
+
+void ExpectIsSum(const std::vector<float>& got, int ranks) {
+  for (size_t i = 0; i < got.size(); ++i) {
+    double sum = 0;
+    for (int rank = 0; rank < ranks; ++rank) sum += Value(rank, i);
+    ASSERT_NEAR(got[i], sum, 1e-6 * sum * ranks) << "element " << i;
+  }
+}
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
+// {transport, algorithm}
+class ProcessGroupTest : public testing::TestWithParam<std::tuple<std::string, std::string>> {
+ protected:
+  std::string transport() const { return std::get<0>(GetParam()); }
+  GroupOptions options() const {
+    GroupOptions options;
+    options.algorithm = std::get<1>(GetParam());
+    options.timeout = absl::Seconds(60);
+    return options;
+  }
+};
+
+TEST_P(ProcessGroupTest, AllReduceLeavesTheSumOnEveryRankWithEqualBits) {
+  for (int ranks : {1, 2, 3, 5, 8}) {
+    const std::vector<size_t> sizes = {1, 1000, 300007};
+    std::vector<std::vector<std::vector<float>>> results(sizes.size(),
+                                                         std::vector<std::vector<float>>(ranks));
+    RunRanks(transport(), ranks, options(), [&](ProcessGroup& group, Stream& stream) {
+      for (size_t s = 0; s < sizes.size(); ++s) {
+        const std::vector<float> in = Values(group.rank(), sizes[s]);
+        std::vector<float> out(sizes[s], -1);
+        PSRING_RETURN_IF_ERROR(group.AllReduce(ConstSpan(in.data(), in.size()), Span{out.data(), out.size()},
+                                               ReduceOp::kSum, stream));
+        PSRING_RETURN_IF_ERROR(stream.Synchronize());
+        EXPECT_TRUE(SameBits(in, Values(group.rank(), sizes[s]))) << "the input has changed";
+        results[s][group.rank()] = out;
+      }
+      return absl::OkStatus();
+    });
+    for (size_t s = 0; s < sizes.size(); ++s) {
+      SCOPED_TRACE(absl::StrCat(ranks, " ranks, ", sizes[s], " elements"));
+      ExpectIsSum(results[s][0], ranks);
+      for (int rank = 1; rank < ranks; ++rank) EXPECT_TRUE(SameBits(results[s][rank], results[s][0]));
+    }
+  }
+}
+
+TEST_P(ProcessGroupTest, TheSumHasTheSameBitsOnEveryRun) {
+  const size_t count = 100003;
+  std::vector<float> first;
+  for (int run = 0; run < 5; ++run) {
+    std::vector<float> result;
+    RunRanks(transport(), 4, options(), [&](ProcessGroup& group, Stream& stream) {
+      // Another rank is late each time.
+      if (group.rank() == run % 4) absl::SleepFor(absl::Milliseconds(20));
+      std::vector<float> data = Values(group.rank(), count);
+      const Span span = {data.data(), count};
+      PSRING_RETURN_IF_ERROR(group.AllReduce(span, span, ReduceOp::kSum, stream));
+      PSRING_RETURN_IF_ERROR(stream.Synchronize());
+      if (group.rank() == 0) result = data;
+      return absl::OkStatus();
+    });
+    if (run == 0) first = result;
+    EXPECT_TRUE(SameBits(first, result)) << "run " << run;
+  }
+}
+
+TEST_P(ProcessGroupTest, TheSegmentSizeDoesNotChangeTheBits) {
+  const size_t count = 20011;  // more than is moved whole
+  std::vector<float> whole;
+  for (size_t segment_bytes : {size_t{1} << 17, size_t{4096}, size_t{100}}) {
+    GroupOptions small = options();
+    small.segment_bytes = segment_bytes;
+    std::vector<float> result;
+    RunRanks(transport(), 3, small, [&](ProcessGroup& group, Stream& stream) {
+      std::vector<float> data = Values(group.rank(), count);
+      const Span span = {data.data(), count};
+      PSRING_RETURN_IF_ERROR(group.AllReduce(span, span, ReduceOp::kSum, stream));
+      PSRING_RETURN_IF_ERROR(stream.Synchronize());
+      if (group.rank() == 2) result = data;
+      return absl::OkStatus();
+    });
+    if (whole.empty()) whole = result;
+    EXPECT_TRUE(SameBits(whole, result)) << segment_bytes;
+  }
+}
+
+TEST_P(ProcessGroupTest, ManyCallsInARowNeedNoSynchronisationBetweenThem) {
+  RunRanks(transport(), 3, options(), [&](ProcessGroup& group, Stream& stream) {
+    std::vector<std::vector<float>> buffers;
+    for (int call = 0; call < 50; ++call) buffers.push_back(Values(group.rank(), 17 * call));
+    for (auto& buffer : buffers) {
+      const Span span = {buffer.data(), buffer.size()};
+      PSRING_RETURN_IF_ERROR(group.AllReduce(span, span, ReduceOp::kSum, stream));
+    }
+    PSRING_RETURN_IF_ERROR(stream.Synchronize());
+    for (const auto& buffer : buffers) ExpectIsSum(buffer, 3);
+    return absl::OkStatus();
+  });
+}
+
+TEST_P(ProcessGroupTest, PayloadIsExactlyWhatTheScheduleSays) {
+  for (int ranks : {1, 2, 3, 4, 7}) {
+    for (size_t count : {size_t{0}, size_t{5}, size_t{840}, size_t{100003}}) {
+      std::vector<Traffic> traffic(ranks);
+      RunRanks(transport(), ranks, options(), [&](ProcessGroup& group, Stream& stream) {
+        std::vector<float> data = Values(group.rank(), count);
+        const Span span = {data.data(), count};
+        PSRING_RETURN_IF_ERROR(group.AllReduce(span, span, ReduceOp::kSum, stream));
+        PSRING_RETURN_IF_ERROR(stream.Synchronize());
+        PSRING_RETURN_IF_ERROR(group.Barrier(stream));  // moves nothing; peers have read what we sent
+        PSRING_RETURN_IF_ERROR(stream.Synchronize());
+        traffic[group.rank()] = group.traffic();
+        return absl::OkStatus();
+      });
+      SCOPED_TRACE(absl::StrCat(ranks, " ranks, ", count, " elements"));
+      uint64_t sent = 0, received = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        sent += traffic[rank].payload_tx_bytes;
+        received += traffic[rank].payload_rx_bytes;
+        if (options().algorithm == "ring") {
+          // 2(N-1)/N of the buffer, up to the rounding of chunks to whole elements: rank p leaves out chunk
+          // p + 1 of the scatter-reduce and chunk p + 2 of the all-gather, and receives all but p and p + 1.
+          const auto chunk = [&](int c) { return ChunkBounds(count, ranks, c % ranks).length; };
+          const size_t tx = 2 * count - chunk(rank + 1) - chunk(rank + 2);
+          const size_t rx = 2 * count - chunk(rank) - chunk(rank + 1);
+          EXPECT_EQ(traffic[rank].payload_tx_bytes, 4 * tx);
+          EXPECT_EQ(traffic[rank].payload_rx_bytes, 4 * rx);
+          EXPECT_LE(std::abs(double(tx) - 2.0 * (ranks - 1) * count / ranks), count % ranks == 0 ? 0 : 2);
+        } else if (options().algorithm == "star") {
+          const uint64_t bytes = 4 * count * (rank == 0 ? ranks - 1 : 1) * (ranks > 1);
+          EXPECT_EQ(traffic[rank].payload_tx_bytes, bytes);
+          EXPECT_EQ(traffic[rank].payload_rx_bytes, bytes);
+        }
+      }
+      if (options().algorithm == "ring" || options().algorithm == "star" || options().algorithm == "direct") {
+        EXPECT_EQ(sent, 8 * count * (ranks - 1));
+      }
+      EXPECT_EQ(received, sent);
+    }
+  }
+}
+
+TEST_P(ProcessGroupTest, BroadcastGivesTheRootsValuesToAll) {
+  for (int ranks : {1, 2, 3, 8}) {
+    RunRanks(transport(), ranks, options(), [&](ProcessGroup& group, Stream& stream) {
+      for (size_t count : {size_t{0}, size_t{1}, size_t{300001}}) {
+        for (int root : {0, ranks - 1}) {
+          std::vector<float> data = Values(group.rank(), count);
+          PSRING_RETURN_IF_ERROR(group.Broadcast({data.data(), count}, root, stream));
+          PSRING_RETURN_IF_ERROR(stream.Synchronize());
+          EXPECT_TRUE(SameBits(data, Values(root, count)));
+        }
+      }
+      return absl::OkStatus();
+    });
+  }
+}
+
+TEST_P(ProcessGroupTest, NobodyLeavesABarrierBeforeAllHaveEntered) {
+  std::atomic<int> entered = 0;
+  RunRanks(transport(), 5, options(), [&](ProcessGroup& group, Stream& stream) {
+    absl::SleepFor(absl::Milliseconds(10 * ((group.rank() * 3) % 5)));
+    ++entered;
+    PSRING_RETURN_IF_ERROR(group.Barrier(stream));
+    PSRING_RETURN_IF_ERROR(stream.Synchronize());
+    EXPECT_EQ(entered, 5);
+    return absl::OkStatus();
+  });
+}
+
+TEST_P(ProcessGroupTest, WrongArgumentsAreRefusedBeforeAnythingMoves) {
+  RunRanks(transport(), 2, options(), [&](ProcessGroup& group, Stream& stream) {
+    std::vector<float> data(8);
+    EXPECT_EQ(group.AllReduce({data.data(), 8}, {data.data(), 7}, ReduceOp::kSum, stream).code(),
+              absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(group.Broadcast({data.data(), 8}, 2, stream).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(group.Broadcast({data.data(), 8}, -1, stream).code(), absl::StatusCode::kInvalidArgument);
+    return absl::OkStatus();
+  });
+}
+
+// Small whole numbers: their sums over 16 ranks are exact in every type.
+float Whole(int rank, size_t i) { return static_cast<float>((rank * 3 + i) % 7) - 2; }
+
+float ExpectedOf(ReduceOp op, int ranks, size_t i) {
+  float result = Whole(0, i);
+  for (int rank = 1; rank < ranks; ++rank) {
+    const float value = Whole(rank, i);
+    result = op == ReduceOp::kMin   ? std::min(result, value)
+             : op == ReduceOp::kMax ? std::max(result, value)
+                                    : result + value;
+  }
+  return op == ReduceOp::kMean ? result / static_cast<float>(ranks) : result;
+}
+
+// One rank's buffer of any type, private or shared.
+class Elements {
+ public:
+  Elements(Device& device, ProcessGroup& group, bool shared, DType type, size_t count)
+      : group_(group), type_(type) {
+    buffer_ = *(shared ? device.AllocateShared(4 * count + 4) : device.Allocate(4 * count + 4));
+    EXPECT_EQ(group_.Register(buffer_), absl::OkStatus());
+  }
+  ~Elements() { group_.Unregister(buffer_); }
+  Span span(size_t first, size_t count) const { return buffer_.span(type_).Slice(first, count); }
+
+  void Fill(size_t first, size_t count, const std::function<float(size_t)>& value) {
+    std::vector<float> values(count);
+    for (size_t i = 0; i < count; ++i) values[i] = value(i);
+    cpu::Convert(DType::kFloat32, values.data(), type_, span(first, count).data, count);
+  }
+  void Expect(size_t first, size_t count, double tolerance, const std::function<float(size_t)>& value) const {
+    std::vector<float> values(count);
+    cpu::Convert(type_, span(first, count).data, DType::kFloat32, values.data(), count);
+    for (size_t i = 0; i < count; ++i) {
+      ASSERT_NEAR(values[i], value(i), tolerance * std::abs(value(i))) << "element " << first + i;
+    }
+  }
+
+ private:
+  ProcessGroup& group_;
+  DType type_;
+  Buffer buffer_;
+};
+
+// Everything that a group offers, on one mesh of `ranks` ranks.
+absl::Status UseAll(ProcessGroup& group, Stream& stream, Device& device, DType type, ReduceOp op, bool shared,
+                    size_t count) {
+  const int ranks = group.size(), me = group.rank();
+  Elements a(device, group, shared, type, count * ranks), b(device, group, shared, type, count * ranks);
+  const double tolerance = op == ReduceOp::kMean ? (type == DType::kFloat32 ? 1e-6 : 1e-2) : 0;
+  const auto mine = [&](size_t i) { return Whole(me, i); };
+  const auto all = [&](size_t i) { return ExpectedOf(op, ranks, i); };
+
+  for (bool in_place : {false, true}) {
+    Elements& out = in_place ? a : b;
+    a.Fill(0, count, mine);
+    PSRING_RETURN_IF_ERROR(group.AllReduce(a.span(0, count), out.span(0, count), op, stream));
+    PSRING_RETURN_IF_ERROR(stream.Synchronize());
+    out.Expect(0, count, tolerance, all);
+    if (!in_place) a.Expect(0, count, 0, mine);
+  }
+  for (bool in_place : {false, true}) {
+    Elements& out = in_place ? a : b;
+    const size_t at = in_place ? me * count : 0;
+    a.Fill(0, count * ranks, mine);
+    PSRING_RETURN_IF_ERROR(group.ReduceScatter(a.span(0, count * ranks), out.span(at, count), op, stream));
+    PSRING_RETURN_IF_ERROR(stream.Synchronize());
+    out.Expect(at, count, tolerance, [&](size_t i) { return all(me * count + i); });
+    a.Expect(0, me * count, 0, mine);  // the rest of the input has kept its values
+  }
+  for (bool in_place : {false, true}) {
+    Elements& in = in_place ? b : a;
+    const size_t at = in_place ? me * count : 0;
+    b.Fill(0, count * ranks, [](size_t) { return -9; });
+    in.Fill(at, count, mine);
+    PSRING_RETURN_IF_ERROR(group.AllGather(in.span(at, count), b.span(0, count * ranks), stream));
+    PSRING_RETURN_IF_ERROR(stream.Synchronize());
+    for (int rank = 0; rank < ranks; ++rank) {
+      b.Expect(rank * count, count, 0, [&](size_t i) { return Whole(rank, i); });
+    }
+  }
+  const int root = static_cast<int>(count) % ranks;
+  a.Fill(0, count, mine);
+  PSRING_RETURN_IF_ERROR(group.Broadcast(a.span(0, count), root, stream));
+  PSRING_RETURN_IF_ERROR(stream.Synchronize());
+  a.Expect(0, count, 0, [&](size_t i) { return Whole(root, i); });
+  // Nobody may still be reading what is given back.
+  PSRING_RETURN_IF_ERROR(group.Barrier(stream));
+  return stream.Synchronize();
+}
+
+TEST_P(ProcessGroupTest, EveryCollectiveRankCountSizeTypeAndOpGivesExactResults) {
+  const std::unique_ptr<Device> device = MakeCpuDevice();
+  const DType types[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
+  const ReduceOp ops[] = {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMin, ReduceOp::kMax};
+  for (int ranks = 1; ranks <= 16; ++ranks) {
+    SCOPED_TRACE(absl::StrCat(ranks, " ranks"));
+    RunRanks(transport(), ranks, options(), [&](ProcessGroup& group, Stream& stream) {
+      int turn = ranks;  // all ranks take the same turns
+      for (size_t count : {size_t{0}, size_t{1}, size_t{3}, size_t{1000}}) {
+        for (DType type : types) {
+          const ReduceOp op = ops[turn % 4];
+          PSRING_RETURN_IF_ERROR(UseAll(group, stream, *device, type, op, turn % 3 == 0, count));
+          ++turn;
+        }
+      }
+      if (ranks > 5) return absl::OkStatus();
+      return UseAll(group, stream, *device, types[ranks % 3], ops[ranks % 4], ranks % 2 == 0,
+                    ((1 << 20) + 3) / ranks);
+    });
+  }
+}
+
+// Rounds of this rank in which it moves anything, and whom it receives from in them.
+std::map<int, std::set<int>> RoundsOf(const Schedule& schedule, int rank) {
+  std::map<int, std::set<int>> rounds;
+  std::vector<Transfer> transfers;
+  for (int round = 0; round < schedule.rounds(rank); ++round) {
+    schedule.Round(rank, round, transfers);
+    for (const Transfer& transfer : transfers) {
+      std::set<int>& senders = rounds[round];
+      if (transfer.action != Action::kSend) senders.insert(transfer.peer);
+    }
+  }
+  return rounds;
+}
+
+TEST_P(ProcessGroupTest, SaysWhenEachRoundWasUnderWay) {
+  GroupOptions asked = options();
+  asked.segment_bytes = 2048;
+  const bool by_host = asked.algorithm == "hierarchical";  // whose rounds depend on who shares a host
+  for (int ranks : {2, 3}) {
+    for (size_t size : {size_t{1}, size_t{20'003}}) {  // in one piece, and in many
+      SCOPED_TRACE(absl::StrCat(ranks, " ranks, ", size, " elements"));
+      std::vector<std::vector<RoundTime>> noted(ranks);
+      RunRanks(transport(), ranks, asked, [&](ProcessGroup& group, Stream& stream) {
+        std::vector<float> data = Values(group.rank(), size);
+        const Span span{data.data(), data.size()};
+        std::vector<RoundTime>& rounds = noted[group.rank()];
+        for (std::vector<RoundTime>* into : {(std::vector<RoundTime>*)nullptr, &rounds, &rounds}) {
+          group.NoteRounds(into);
+          PSRING_RETURN_IF_ERROR(group.AllReduce(span, span, ReduceOp::kSum, stream));
+          PSRING_RETURN_IF_ERROR(stream.Synchronize());
+        }
+        group.NoteRounds(nullptr);
+        PSRING_RETURN_IF_ERROR(group.AllReduce(span, span, ReduceOp::kSum, stream));
+        return stream.Synchronize();
+      });
+      const auto schedule = MakeSchedule(asked.algorithm, Collective::kAllReduce, {.ranks = ranks});
+      ASSERT_TRUE(schedule.ok());
+      for (int rank = 0; rank < ranks; ++rank) {
+        const std::vector<RoundTime>& rounds = noted[rank];
+        ASSERT_EQ(rounds.size() % 2, 0u);
+        const size_t each = rounds.size() / 2;  // of two calls
+        ASSERT_GT(each, 0u);
+        for (size_t i = 0; i < rounds.size(); ++i) {
+          EXPECT_LE(rounds[i].begin_ns, rounds[i].end_ns);
+          EXPECT_EQ(rounds[i].round, rounds[i % each].round);
+          if (i % each == 0) continue;
+          EXPECT_GT(rounds[i].round, rounds[i - 1].round);
+          EXPECT_GE(rounds[i].begin_ns, rounds[i - 1].begin_ns);
+          EXPECT_GE(rounds[i].end_ns, rounds[i - 1].end_ns);
+        }
+        EXPECT_GE(rounds[each].begin_ns, rounds[each - 1].end_ns);
+        if (by_host) continue;
+        // Those of the schedule, and none is over before its senders have begun it.
+        const std::map<int, std::set<int>> expected = RoundsOf(**schedule, rank);
+        ASSERT_EQ(each, expected.size());
+        size_t i = 0;
+        for (const auto& [round, senders] : expected) {
+          EXPECT_EQ(rounds[i].round, round);
+          for (const int sender : senders) {
+            const auto there = std::find_if(noted[sender].begin(), noted[sender].end(),
+                                            [&](const RoundTime& r) { return r.round == round; });
+            ASSERT_NE(there, noted[sender].end());
+            EXPECT_GE(rounds[i].end_ns, there->begin_ns);
+          }
+          ++i;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ProcessGroupTest,
+                         testing::Combine(testing::Values("in_process", "tcp", "shm", "mixed"),
+                                          testing::ValuesIn(AlgorithmsFor(Collective::kAllReduce))),
+                         [](const auto& info) {
+                           std::string name =
+                               absl::StrCat(std::get<0>(info.param), "_", std::get<1>(info.param));
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST(MakeScheduledGroupTest, AnUnknownAlgorithmIsRefused) {
+  GroupOptions options;
+  options.algorithm = "mesh";
+  EXPECT_EQ(MakeScheduledGroup(std::move(MakeInProcessTransports(1)[0]), options).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,165 @@
+// Parts of a group, with threads as ranks.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/ring_worker/fake_rendezvous.h"
+#include "tests/ring_worker/groups/group_checks.h"
+#include "tests/ring_worker/mesh.h"
+
+namespace psring {
+namespace {
+
+TEST(RanksOfPart, AreOrderedByKeyThenByTheWholesOrder) {
+  EXPECT_EQ(RanksOfPart({0, 1, 0, 1, 0}, {0, 0, 0, 0, 0}, 0), (std::vector<int>{0, 2, 4}));
+  EXPECT_EQ(RanksOfPart({0, 1, 0, 1, 0}, {9, 0, 9, -1, 3}, 0), (std::vector<int>{4, 0, 2}));
+  EXPECT_EQ(RanksOfPart({0, 1, 0, 1, 0}, {9, 0, 9, -1, 3}, 1), (std::vector<int>{3, 1}));
+  EXPECT_TRUE(RanksOfPart({0, kNoColor}, {0, 0}, 7).empty());
+}
+
+// {backend, transport}
+class SplitTest : public testing::TestWithParam<std::tuple<std::string, std::string>> {
+ protected:
+  void SetUp() override {
+    const BackendRow& backend = BackendNamed(std::get<0>(GetParam()));
+    if (!backend.available) GTEST_SKIP() << "this build has no " << backend.name << ": " << backend.missing;
+  }
+
+  void OnRanks(
+      int ranks,
+      const std::function<absl::Status(ProcessGroup& group, Rendezvous& meeting, Stream& stream)>& body) {
+    const auto store = std::make_shared<FakeStore>();
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks; ++rank) {
+      threads.emplace_back([&, rank] {
+        FakeRendezvous meeting(store, rank, ranks);
+        GroupOptions options;
+        options.backend = std::get<0>(GetParam());
+        options.transport = std::get<1>(GetParam());
+        options.timeout = absl::Seconds(20);
+        auto group = MakeProcessGroup(meeting, options);
+        ASSERT_TRUE(group.ok()) << group.status();
+        const auto stream = device_->NewStream(StreamKind::kCompute, "test");
+        const absl::Status status = body(**group, meeting, *stream);
+        EXPECT_TRUE(status.ok()) << "rank " << rank << ": " << status;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  // All of a part's ranks add their number in the whole.
+  static absl::Status ExpectSum(ProcessGroup& part, Stream& stream, float mine, float sum) {
+    std::vector<float> values(1000, mine);
+    const Span span = {values.data(), values.size()};
+    PSRING_RETURN_IF_ERROR(part.AllReduce(span, span, ReduceOp::kSum, stream));
+    PSRING_RETURN_IF_ERROR(stream.Synchronize());
+    EXPECT_EQ(values, std::vector<float>(1000, sum));
+    return absl::OkStatus();
+  }
+
+  const std::unique_ptr<Device> device_ = MakeCpuDevice();
+};
+
+TEST_P(SplitTest, EveryRankFindsItselfAmongThoseOfItsHost) {
+  OnRanks(3, [](ProcessGroup& group, Rendezvous&, Stream&) {
+    EXPECT_EQ(group.local_size(), 3);
+    EXPECT_EQ(group.local_rank(), group.rank());
+    return absl::OkStatus();
+  });
+}
+
+TEST_P(SplitTest, PartsWorkSideBySideBesideTheWhole) {
+  OnRanks(5, [](ProcessGroup& group, Rendezvous&, Stream& stream) {
+    const float mine = static_cast<float>(group.rank());
+    // Even and odd, the odd backwards.
+    PSRING_ASSIGN_OR_RETURN(const auto part,
+                            group.Split(group.rank() % 2, group.rank() % 2 == 1 ? -group.rank() : 0));
+    EXPECT_EQ(part->size(), group.rank() % 2 == 0 ? 3 : 2);
+    EXPECT_EQ(part->rank(), group.rank() % 2 == 0 ? group.rank() / 2 : group.rank() == 3 ? 0 : 1);
+    EXPECT_EQ(part->local_size(), part->size());
+    EXPECT_EQ(part->info().backend, group.info().backend);
+    PSRING_RETURN_IF_ERROR(ExpectSum(*part, stream, mine, group.rank() % 2 == 0 ? 0 + 2 + 4 : 1 + 3));
+    PSRING_RETURN_IF_ERROR(ExpectSum(group, stream, mine, 0 + 1 + 2 + 3 + 4));
+    return ExpectSum(*part, stream, mine, group.rank() % 2 == 0 ? 0 + 2 + 4 : 1 + 3);
+  });
+}
+
+TEST_P(SplitTest, ARankMayBeInNoPartAndPartsCanBeSplit) {
+  OnRanks(4, [](ProcessGroup& group, Rendezvous&, Stream& stream) {
+    PSRING_ASSIGN_OR_RETURN(const auto part, group.Split(group.rank() == 1 ? kNoColor : 5, 0));
+    EXPECT_EQ(part == nullptr, group.rank() == 1);
+    if (part != nullptr) {
+      EXPECT_EQ(part->size(), 3);
+      PSRING_ASSIGN_OR_RETURN(const auto alone, part->Split(part->rank(), 0));
+      EXPECT_EQ(alone->size(), 1);
+      PSRING_RETURN_IF_ERROR(ExpectSum(*alone, stream, 7, 7));
+      PSRING_ASSIGN_OR_RETURN(const auto again, part->Split(0, -part->rank()));
+      EXPECT_EQ(again->rank(), 2 - part->rank());
+      PSRING_RETURN_IF_ERROR(ExpectSum(*again, stream, 1, 3));
+    }
+    PSRING_RETURN_IF_ERROR(group.Barrier(stream));
+    return stream.Synchronize();
+  });
+}
+
+// What a hierarchical all-reduce does by hand: add within each node, then over the nodes, then hand back.
+TEST_P(SplitTest, NodesAndTheirLeadersMakeUpAnAllReduceOfAll) {
+  OnRanks(6, [](ProcessGroup& group, Rendezvous&, Stream& stream) {
+    const int per_node = 2, node = group.rank() / per_node;
+    PSRING_ASSIGN_OR_RETURN(const auto within, group.Split(node, 0));
+    PSRING_ASSIGN_OR_RETURN(const auto across, group.Split(within->rank() == 0 ? 0 : kNoColor, 0));
+    std::vector<float> values(101, static_cast<float>(group.rank()));
+    const Span span = {values.data(), values.size()};
+    PSRING_RETURN_IF_ERROR(within->AllReduce(span, span, ReduceOp::kSum, stream));
+    if (across != nullptr) PSRING_RETURN_IF_ERROR(across->AllReduce(span, span, ReduceOp::kSum, stream));
+    PSRING_RETURN_IF_ERROR(within->Broadcast(span, 0, stream));
+    PSRING_RETURN_IF_ERROR(stream.Synchronize());
+    EXPECT_EQ(values, std::vector<float>(101, 0 + 1 + 2 + 3 + 4 + 5));
+    return absl::OkStatus();
+  });
+}
+
+TEST_P(SplitTest, AColorBelowZeroIsRefused) {
+  OnRanks(1, [](ProcessGroup& group, Rendezvous&, Stream&) {
+    EXPECT_EQ(group.Split(-2, 0).status().code(), absl::StatusCode::kInvalidArgument);
+    return absl::OkStatus();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, SplitTest,
+                         testing::Values(std::tuple("native", "shm"), std::tuple("native", "tcp"),
+                                         std::tuple("gloo", "tcp")),
+                         [](const auto& info) {
+                           return absl::StrCat(std::get<0>(info.param), "_", std::get<1>(info.param));
+                         });
+
+TEST(Split, ARankThatDoesNotComeIsNamed) {
+  const auto store = std::make_shared<FakeStore>();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      FakeRendezvous meeting(store, rank, 2, absl::Seconds(rank == 0 ? 1 : 20));
+      auto group = MakeProcessGroup(meeting, {});
+      ASSERT_TRUE(group.ok()) << group.status();
+      if (rank == 1) return;
+      const absl::Status late = (*group)->Split(0, 0).status();
+      EXPECT_TRUE(absl::StrContains(late.message(), "rank 1")) << late;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Split, AGroupThatNobodyMetByIsNotSplit) {
+  RunRanks("in_process", 2, {}, [](ProcessGroup& group, Stream&) {
+    EXPECT_EQ(group.Split(0, 0).status().code(), absl::StatusCode::kFailedPrecondition);
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace
+}  // namespace psring

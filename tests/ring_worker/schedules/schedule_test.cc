@@ -1,0 +1,334 @@
+#include "ring_worker/schedules/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <set>
+
+namespace psring {
+namespace {
+
+constexpr Collective kCollectives[] = {Collective::kAllReduce, Collective::kReduceScatter,
+                                       Collective::kAllGather, Collective::kBroadcast};
+
+std::unique_ptr<Schedule> Make(const std::string& algorithm, Collective collective, ScheduleShape shape) {
+  return MakeSchedule(algorithm, collective, shape).value();
+}
+
+std::vector<Transfer> RoundOf(const Schedule& schedule, int rank, int round) {
+  std::vector<Transfer> transfers;
+  schedule.Round(rank, round, transfers);
+  return transfers;
+}
+
+size_t ElementsSent(const Schedule& schedule, int rank, size_t count) {
+  size_t sent = 0;
+  for (int round = 0; round < schedule.rounds(rank); ++round) {
+    for (const Transfer& t : RoundOf(schedule, rank, round)) {
+      if (t.action != Action::kSend) continue;
+      sent += ChunkBounds(count, schedule.chunks(), t.first_chunk, t.chunk_count).length;
+    }
+  }
+  return sent;
+}
+
+TEST(ChunkBoundsTest, ChunksCoverTheBufferOnceAndDifferByAtMostOneElement) {
+  for (size_t count : {0, 1, 2, 3, 7, 16, 1000, 1048579}) {
+    for (int chunks = 1; chunks <= 17; ++chunks) {
+      size_t next = 0;
+      for (int c = 0; c < chunks; ++c) {
+        const ChunkRange range = ChunkBounds(count, chunks, c);
+        EXPECT_EQ(range.first, next);
+        EXPECT_GE(range.length, count / chunks);
+        EXPECT_LE(range.length, count / chunks + 1);
+        next += range.length;
+      }
+      EXPECT_EQ(next, count);
+    }
+  }
+}
+
+TEST(ChunkBoundsTest, SeveralChunksAreTheUnionOfTheirParts) {
+  const ChunkRange all = ChunkBounds(1001, 7, 2, 3);
+  EXPECT_EQ(all.first, ChunkBounds(1001, 7, 2).first);
+  EXPECT_EQ(all.first + all.length, ChunkBounds(1001, 7, 5).first);
+}
+
+TEST(ChunkBoundsTest, HugeBuffersDoNotOverflow) {
+  const size_t count = SIZE_MAX / 2;
+  const ChunkRange last = ChunkBounds(count, 1000, 999);
+  EXPECT_EQ(last.first + last.length, count);
+}
+
+TEST(RingTest, EveryRankSendsOneChunkARoundToTheRightAndReceivesOneFromTheLeft) {
+  const auto ring = Make("ring", Collective::kAllReduce, {.ranks = 5});
+  for (int rank = 0; rank < 5; ++rank) {
+    ASSERT_EQ(ring->rounds(rank), 8);
+    for (int round = 0; round < 8; ++round) {
+      const std::vector<Transfer> transfers = RoundOf(*ring, rank, round);
+      ASSERT_EQ(transfers.size(), 2);
+      EXPECT_EQ(transfers[0].action, Action::kSend);
+      EXPECT_EQ(transfers[0].peer, (rank + 1) % 5);
+      EXPECT_EQ(transfers[1].action, round < 4 ? Action::kReceiveAdd : Action::kReceive);
+      EXPECT_EQ(transfers[1].peer, (rank + 4) % 5);
+      EXPECT_EQ(transfers[0].chunk_count, 1);
+      EXPECT_EQ(transfers[1].chunk_count, 1);
+    }
+  }
+}
+
+TEST(RingTest, ARankPassesOnWhatItHasJustReceived) {
+  for (Collective collective : {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather}) {
+    const auto ring = Make("ring", collective, {.ranks = 7});
+    for (int rank = 0; rank < 7; ++rank) {
+      for (int round = 1; round < ring->rounds(rank); ++round) {
+        EXPECT_EQ(RoundOf(*ring, rank, round - 1)[1].first_chunk, RoundOf(*ring, rank, round)[0].first_chunk);
+      }
+    }
+  }
+}
+
+TEST(RingTest, ABroadcastIsAChainFromItsRoot) {
+  const auto chain = Make("ring", Collective::kBroadcast, {.ranks = 4, .root = 2});
+  EXPECT_EQ(RoundOf(*chain, 2, 0), (std::vector<Transfer>{{Action::kSend, 3, 0, 1}}));
+  EXPECT_EQ(RoundOf(*chain, 0, 1), (std::vector<Transfer>{{Action::kReceive, 3, 0, 1}}));
+  EXPECT_EQ(RoundOf(*chain, 0, 2), (std::vector<Transfer>{{Action::kSend, 1, 0, 1}}));
+  EXPECT_EQ(ElementsSent(*chain, 1, 100), 0);
+}
+
+TEST(StarTest, RankZeroAddsInRankOrder) {
+  const auto star = Make("star", Collective::kAllReduce, {.ranks = 4});
+  EXPECT_EQ(RoundOf(*star, 0, 0), (std::vector<Transfer>{{Action::kReceiveAdd, 1, 0, 1},
+                                                         {Action::kReceiveAdd, 2, 0, 1},
+                                                         {Action::kReceiveAdd, 3, 0, 1}}));
+}
+
+TEST(DirectTest, AnOwnerAddsToItsOwnValueTheOthersInRankOrder) {
+  const auto direct = Make("direct", Collective::kAllReduce, {.ranks = 4});
+  EXPECT_EQ(RoundOf(*direct, 2, 0), (std::vector<Transfer>{{Action::kSend, 3, 3, 1},
+                                                           {Action::kSend, 0, 0, 1},
+                                                           {Action::kSend, 1, 1, 1},
+                                                           {Action::kReceiveAdd, 0, 2, 1},
+                                                           {Action::kReceiveAdd, 1, 2, 1},
+                                                           {Action::kReceiveAdd, 3, 2, 1}}));
+}
+
+TEST(OneShotTest, EveryRankFormsTheSumFromRankZeroToTheLast) {
+  const auto one_shot = Make("one-shot", Collective::kAllReduce, {.ranks = 3});
+  EXPECT_TRUE(one_shot->copies_sends());
+  EXPECT_EQ(RoundOf(*one_shot, 0, 0), (std::vector<Transfer>{{Action::kSend, 1, 0, 1},
+                                                             {Action::kSend, 2, 0, 1},
+                                                             {Action::kReceiveAdd, 1, 0, 1},
+                                                             {Action::kReceiveAdd, 2, 0, 1}}));
+  EXPECT_EQ(RoundOf(*one_shot, 1, 0), (std::vector<Transfer>{{Action::kSend, 2, 0, 1},
+                                                             {Action::kSend, 0, 0, 1},
+                                                             {Action::kReceive, 0, 0, 1},
+                                                             {Action::kReceiveAdd, 1, 0, 1},
+                                                             {Action::kReceiveAdd, 2, 0, 1}}));
+}
+
+TEST(OneShotTest, EverythingIsOneRound) {
+  for (Collective collective : kCollectives) {
+    for (int ranks = 2; ranks <= 9; ++ranks) {
+      EXPECT_EQ(Make("one-shot", collective, {.ranks = ranks})->rounds(0), 1);
+    }
+  }
+}
+
+TEST(DoubleBinaryTreeTest, NoRankButTheRootHasChildrenInBothTrees) {
+  for (int ranks = 2; ranks <= 64; ++ranks) {
+    for (int root : {0, ranks / 2}) {
+      const auto trees = Make("double-binary-tree", Collective::kBroadcast, {.ranks = ranks, .root = root});
+      for (int rank = 0; rank < ranks; ++rank) {
+        std::set<int> trees_sent_down;
+        int children = 0;
+        for (int round = 0; round < trees->rounds(rank); ++round) {
+          for (const Transfer& t : RoundOf(*trees, rank, round)) {
+            if (t.action != Action::kSend) continue;
+            trees_sent_down.insert(t.first_chunk);
+            ++children;
+          }
+        }
+        EXPECT_EQ(children <= 2 && (rank == root || trees_sent_down.size() <= 1), true)
+            << ranks << " " << rank;
+      }
+    }
+  }
+}
+
+TEST(DoubleBinaryTreeTest, ATreeIsAsLowAsItCanBe) {
+  for (const auto& [ranks, levels] :
+       {std::pair(2, 1), {3, 2}, {4, 2}, {5, 3}, {8, 3}, {9, 4}, {16, 4}, {64, 6}}) {
+    EXPECT_EQ(Make("double-binary-tree", Collective::kBroadcast, {.ranks = ranks})->rounds(0), levels);
+    EXPECT_EQ(Make("double-binary-tree", Collective::kAllReduce, {.ranks = ranks})->rounds(0), 2 * levels);
+  }
+}
+
+TEST(HierarchicalTest, WithOneRankANodeItIsTheRingAndWithOneNodeItIsDirect) {
+  for (int ranks : {2, 5, 8}) {
+    for (const auto& [per_node, algorithm] : {std::pair(1, "ring"), {ranks, "direct"}}) {
+      const auto hierarchical =
+          Make("hierarchical", Collective::kAllReduce, {.ranks = ranks, .ranks_per_node = per_node});
+      const auto same = Make(algorithm, Collective::kAllReduce, {.ranks = ranks});
+      ASSERT_EQ(hierarchical->rounds(0), same->rounds(0));
+      for (int rank = 0; rank < ranks; ++rank) {
+        for (int round = 0; round < same->rounds(rank); ++round) {
+          EXPECT_EQ(RoundOf(*hierarchical, rank, round), RoundOf(*same, rank, round));
+        }
+      }
+    }
+  }
+}
+
+TEST(BytesTest, RingDirectAndHalvingDoublingSendTheLeastThereCanBe) {
+  for (int ranks = 1; ranks <= 64; ++ranks) {
+    const size_t count = size_t(ranks) * 120;
+    for (const char* algorithm : {"ring", "direct", "halving-doubling"}) {
+      if (algorithm == std::string("halving-doubling") && (ranks & (ranks - 1)) != 0) continue;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const auto sent = [&](Collective collective) {
+          return ElementsSent(*Make(algorithm, collective, {.ranks = ranks}), rank, count);
+        };
+        EXPECT_EQ(sent(Collective::kAllReduce), 2 * (count - 120)) << algorithm << " " << ranks;
+        EXPECT_EQ(sent(Collective::kReduceScatter), count - 120);
+        EXPECT_EQ(sent(Collective::kAllGather), count - 120);
+      }
+    }
+  }
+}
+
+TEST(BytesTest, HalvingDoublingTakesTwoRoundsARankMoreToFold) {
+  for (const auto& [ranks, rounds] :
+       {std::pair(2, 2), {3, 4}, {4, 4}, {5, 6}, {6, 6}, {7, 6}, {8, 6}, {64, 12}}) {
+    EXPECT_EQ(Make("halving-doubling", Collective::kAllReduce, {.ranks = ranks})->rounds(0), rounds);
+  }
+  const auto folded = Make("halving-doubling", Collective::kAllReduce, {.ranks = 5});
+  EXPECT_EQ(ElementsSent(*folded, 0, 400), 400);        // rank 0 gives all it has to rank 1
+  EXPECT_EQ(ElementsSent(*folded, 1, 400), 600 + 400);  // 2 * 3/4, and the result back to rank 0
+  EXPECT_EQ(ElementsSent(*folded, 2, 400), 600);
+}
+
+TEST(BytesTest, DoubleBinaryTreeSendsTwiceTheBufferAtMostAndAsMuchAsARingOnAverage) {
+  for (int ranks = 2; ranks <= 64; ++ranks) {
+    const auto trees = Make("double-binary-tree", Collective::kAllReduce, {.ranks = ranks});
+    size_t all = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const size_t sent = ElementsSent(*trees, rank, 100);
+      EXPECT_LE(sent, 200) << rank << " of " << ranks;
+      all += sent;
+    }
+    EXPECT_EQ(all, 2 * size_t(ranks - 1) * 100);
+  }
+}
+
+TEST(BytesTest, HierarchicalSendsAShareOfTheBufferToOtherNodes) {
+  const size_t count = 2400;
+  for (int per_node : {1, 2, 3, 4}) {
+    const int nodes = 12 / per_node;
+    const auto schedule =
+        Make("hierarchical", Collective::kAllReduce, {.ranks = 12, .ranks_per_node = per_node});
+    for (int rank = 0; rank < 12; ++rank) {
+      size_t within = 0, between = 0;
+      for (int round = 0; round < schedule->rounds(rank); ++round) {
+        for (const Transfer& t : RoundOf(*schedule, rank, round)) {
+          if (t.action != Action::kSend) continue;
+          const bool same_node = t.peer / per_node == rank / per_node;
+          (same_node ? within : between) += ChunkBounds(count, 12, t.first_chunk, t.chunk_count).length;
+        }
+      }
+      EXPECT_EQ(within, 2 * count * (per_node - 1) / per_node);
+      EXPECT_EQ(between, 2 * count / per_node * (nodes - 1) / nodes);
+    }
+  }
+}
+
+TEST(ScheduleTest, EveryAlgorithmOffersAllReduceAndMostOfThemAll) {
+  const std::vector<std::string> all = {
+      "ring", "star", "direct", "one-shot", "halving-doubling", "double-binary-tree", "hierarchical"};
+  const std::vector<std::string> four(all.begin(), all.begin() + 5);
+  EXPECT_EQ(AlgorithmsFor(Collective::kAllReduce), all);
+  EXPECT_EQ(AlgorithmsFor(Collective::kReduceScatter), four);
+  EXPECT_EQ(AlgorithmsFor(Collective::kAllGather), four);
+  EXPECT_EQ(AlgorithmsFor(Collective::kBroadcast), std::vector<std::string>(all.begin(), all.begin() + 6));
+}
+
+TEST(ScheduleTest, OneRankHasNothingToDo) {
+  for (Collective collective : kCollectives) {
+    for (const std::string& algorithm : AlgorithmsFor(collective)) {
+      EXPECT_EQ(Make(algorithm, collective, {.ranks = 1})->rounds(0), 0) << algorithm;
+    }
+  }
+}
+
+TEST(ScheduleTest, OnlyOneShotAllReduceReceivesWhereItSends) {
+  for (Collective collective : kCollectives) {
+    for (const std::string& algorithm : AlgorithmsFor(collective)) {
+      EXPECT_EQ(Make(algorithm, collective, {.ranks = 4})->copies_sends(),
+                algorithm == "one-shot" && collective == Collective::kAllReduce)
+          << algorithm;
+    }
+  }
+}
+
+TEST(ScheduleTest, RanksOfOneClassMoveEquallyMuchInEveryRound) {
+  for (Collective collective : kCollectives) {
+    for (const std::string& algorithm : AlgorithmsFor(collective)) {
+      for (int ranks = 1; ranks <= 9; ++ranks) {
+        const auto schedule =
+            Make(algorithm, collective,
+                 {.ranks = ranks, .ranks_per_node = ranks % 3 == 0 ? 3 : 1, .root = ranks / 2});
+        const auto moved = [&](int rank) {
+          std::vector<std::pair<int, int>> rounds;
+          for (int round = 0; round < schedule->rounds(rank); ++round) {
+            rounds.emplace_back();
+            for (const Transfer& t : RoundOf(*schedule, rank, round)) {
+              if (t.peer == rank) continue;
+              (t.action == Action::kSend ? rounds.back().first : rounds.back().second) += t.chunk_count;
+            }
+          }
+          return rounds;
+        };
+        for (int a = 0; a < ranks; ++a) {
+          for (int b = 0; b < a; ++b) {
+            if (schedule->symmetry_class(a) != schedule->symmetry_class(b)) continue;
+            EXPECT_EQ(moved(a), moved(b)) << algorithm << " " << Name(collective) << " " << a << " " << b;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ScheduleTest, AnUnknownNameIsAnsweredWithThoseThereAre) {
+  const auto schedule = MakeSchedule("rign", Collective::kAllReduce, {.ranks = 4});
+  EXPECT_EQ(schedule.status(),
+            absl::NotFoundError(
+                "unknown algorithm 'rign'; there are: ring, star, direct, one-shot, halving-doubling, "
+                "double-binary-tree, hierarchical"));
+  EXPECT_EQ(ParseCollective("all_to_all").status(),
+            absl::NotFoundError(
+                "unknown collective 'all_to_all'; there are: all_reduce, reduce_scatter, all_gather, "
+                "broadcast"));
+  for (Collective collective : kCollectives) EXPECT_EQ(ParseCollective(Name(collective)).value(), collective);
+}
+
+TEST(ScheduleTest, ACollectiveThatIsNotOfferedIsAnsweredWithWhoOffersIt) {
+  EXPECT_EQ(
+      MakeSchedule("hierarchical", Collective::kAllGather, {.ranks = 4}).status(),
+      absl::InvalidArgumentError(
+          "hierarchical offers no all_gather; these do: ring, star, direct, one-shot, halving-doubling"));
+}
+
+TEST(ScheduleTest, ShapesThatAreNoneAreRefused) {
+  for (const ScheduleShape& shape : {ScheduleShape{.ranks = 0},
+                                     {.ranks = 4, .ranks_per_node = 3},
+                                     {.ranks = 4, .ranks_per_node = 0},
+                                     {.ranks = 4, .root = 4},
+                                     {.ranks = 4, .root = -1}}) {
+    EXPECT_EQ(MakeSchedule("ring", Collective::kAllReduce, shape).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
+}  // namespace
+}  // namespace psring

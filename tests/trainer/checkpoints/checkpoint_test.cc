@@ -1,0 +1,406 @@
+#include "trainer/checkpoints/checkpoint.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/io/files.h"
+#include "common/io/safetensors.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A convolution of 2 filters over 3 channels, and a linear layer behind a picture of 2 x 2 with 2 channels.
+ParameterLayout SmallLayout() {
+  ParameterLayout layout;
+  layout.Add("conv1.weight", {2, 2, 1, 3}, {.height = 2, .width = 1, .channels = 3});
+  layout.Add("conv1.bias", {2});
+  layout.Add("fc1.weight", {1, 8}, {.height = 2, .width = 2, .channels = 2});
+  layout.Add("fc1.bias", {1});
+  return layout;
+}
+
+TrainingCheckpoint SmallCheckpoint(OptimizerKind kind = OptimizerKind::kAdam) {
+  TrainingCheckpoint checkpoint;
+  TrainingPosition& p = checkpoint.position;
+  p.model = "mlp";
+  p.data = "synthetic";
+  p.strategy = "ring";
+  p.data_count = 1000;
+  p.drawn_batch = 32;
+  p.workers = 2;
+  p.seed = UINT64_MAX;
+  p.optimizer.kind = kind;
+  p.schedule = {.decay = LrDecay::kLinear, .base = .1, .scale = 2, .warmup_samples = 5, .total_samples = 99};
+  p.flags = {"--lr=0.1"};
+  p.sequence = 7;
+  p.step = 40;
+  p.updates = 40;
+  p.samples = 1280;
+  p.epoch = 1;
+  p.epoch_samples = 288;
+  p.ready_order = {"fc1.bias", "fc1.weight", "conv1.bias", "conv1.weight"};
+  p.worker_steps = {39, 41};
+  const size_t count = SmallLayout().count();
+  for (size_t i = 0; i < count; ++i) checkpoint.weights.push_back(static_cast<float>(i));
+  for (size_t slot = 0; slot < OptimizerSlots(kind).size(); ++slot) {
+    checkpoint.slots.emplace_back(count, static_cast<float>(slot) + .25f);
+  }
+  return checkpoint;
+}
+
+std::string FileOf(const CheckpointFiles& files, const std::string& name) {
+  for (const auto& [file, bytes] : files) {
+    if (file == name) return bytes;
+  }
+  return "";
+}
+
+CheckpointBytes BytesOf(const CheckpointFiles& files) {
+  return {.path = "here",
+          .position = FileOf(files, kPositionFile),
+          .model = FileOf(files, kModelFile),
+          .optimizer = FileOf(files, kOptimizerFile),
+          .has_optimizer = true};
+}
+
+TEST(Checkpoint, ComesBackAsItWas) {
+  for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdam}) {
+    const TrainingCheckpoint was = SmallCheckpoint(kind);
+    const auto back = DecodeCheckpoint(BytesOf(EncodeCheckpoint(was, SmallLayout())), SmallLayout());
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(back->weights, was.weights);
+    EXPECT_EQ(back->slots, was.slots);
+    const TrainingPosition &a = back->position, &b = was.position;
+    EXPECT_EQ(std::tie(a.model, a.data, a.strategy, a.asynchronous, a.data_count, a.drawn_batch, a.workers),
+              std::tie(b.model, b.data, b.strategy, b.asynchronous, b.data_count, b.drawn_batch, b.workers));
+    EXPECT_EQ(std::tie(a.seed, a.wire, a.flags, a.sequence, a.step, a.updates, a.samples, a.epoch),
+              std::tie(b.seed, b.wire, b.flags, b.sequence, b.step, b.updates, b.samples, b.epoch));
+    EXPECT_EQ(a.epoch_samples, b.epoch_samples);
+    EXPECT_EQ(a.ready_order, b.ready_order);
+    EXPECT_EQ(a.worker_steps, b.worker_steps);
+    EXPECT_EQ(a.optimizer, b.optimizer);
+    EXPECT_EQ(a.schedule, b.schedule);
+  }
+}
+
+TEST(Checkpoint, TensorsStandAsPyTorchHasThem) {
+  const CheckpointFiles files = EncodeCheckpoint(SmallCheckpoint(), SmallLayout());
+  const auto model = DecodeSafetensors(FileOf(files, kModelFile));
+  ASSERT_TRUE(model.ok());
+  ASSERT_EQ(model->size(), 4);
+  EXPECT_EQ((*model)[0].name, "conv1.weight");
+  EXPECT_EQ((*model)[0].shape, (std::vector<int64_t>{2, 3, 2, 1}));
+  // Ours was [out][height][width][in] = 0 1 2 | 3 4 5 for the first filter.
+  EXPECT_EQ((*model)[0].values, (std::vector<float>{0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11}));
+  EXPECT_EQ((*model)[2].name, "fc1.weight");
+  EXPECT_EQ((*model)[2].shape, (std::vector<int64_t>{1, 8}));
+  EXPECT_EQ((*model)[2].values, (std::vector<float>{14, 16, 18, 20, 15, 17, 19, 21}));
+  const auto optimizer = DecodeSafetensors(FileOf(files, kOptimizerFile));
+  ASSERT_TRUE(optimizer.ok());
+  ASSERT_EQ(optimizer->size(), 8);
+  EXPECT_EQ((*optimizer)[0].name, "exp_avg.conv1.weight");
+  EXPECT_EQ((*optimizer)[1].name, "exp_avg_sq.conv1.weight");
+}
+
+TEST(Checkpoint, AWorkersRoundingErrorsComeBackAsTheyWere) {
+  std::vector<float> residual(SmallLayout().count());
+  for (size_t i = 0; i < residual.size(); ++i) residual[i] = static_cast<float>(i) / 64;
+  TrainingCheckpoint was = SmallCheckpoint();
+  was.worker_files = {{WorkerFile(1), EncodeResidual({residual.data(), residual.size()}, SmallLayout())}};
+  const CheckpointFiles files = EncodeCheckpoint(was, SmallLayout());
+  EXPECT_EQ(HashesIn(FileOf(files, kPositionFile))->size(), 3);
+  CheckpointBytes bytes = BytesOf(files);
+  std::vector<float> back;
+  ASSERT_TRUE(DecodeResidual(bytes, SmallLayout(), back).ok());
+  EXPECT_TRUE(back.empty()) << "worker 0 has none";
+  bytes.residual = FileOf(files, WorkerFile(1));
+  ASSERT_TRUE(DecodeResidual(bytes, SmallLayout(), back).ok());
+  EXPECT_EQ(back, residual);
+  bytes.residual.resize(bytes.residual.size() - 1);
+  EXPECT_EQ(DecodeResidual(bytes, SmallLayout(), back).code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(Checkpoint, OfAnotherModelNamesTheTensor) {
+  const CheckpointBytes bytes = BytesOf(EncodeCheckpoint(SmallCheckpoint(), SmallLayout()));
+  const auto error = [&](const ParameterLayout& layout) {
+    const auto decoded = DecodeCheckpoint(bytes, layout);
+    EXPECT_EQ(decoded.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(decoded.status().message());
+  };
+  ParameterLayout more = SmallLayout();
+  more.Add("fc2.bias", {1});
+  EXPECT_EQ(error(more), "here: it is of another model: there is no fc2.bias in it");
+  ParameterLayout fewer;
+  fewer.Add("conv1.bias", {2});
+  EXPECT_EQ(error(fewer), "here: it is of another model: there is a \"conv1.weight\" in it");
+  ParameterLayout other;
+  other.Add("conv1.weight", {2, 6});
+  EXPECT_EQ(error(other), "here: it is of another model: conv1.weight is [2,3,2,1], and here [2,6]");
+}
+
+// The folder of a checkpoint, to be damaged.
+class LoadedCheckpoint : public testing::Test {
+ protected:
+  LoadedCheckpoint() : folder_(fs::path(testing::TempDir()) / absl::StrCat("checkpoint-", getpid())) {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  ~LoadedCheckpoint() override { fs::remove_all(folder_); }
+
+  void Save(int64_t step, int64_t sequence, bool with_worker = false) {
+    TrainingCheckpoint checkpoint = SmallCheckpoint(OptimizerKind::kMomentum);
+    checkpoint.position.step = step;
+    checkpoint.position.sequence = sequence;
+    const std::vector<float> residual(SmallLayout().count(), .5f);
+    if (with_worker) {
+      checkpoint.worker_files = {
+          {WorkerFile(1), EncodeResidual({residual.data(), residual.size()}, SmallLayout())}};
+    }
+    ASSERT_TRUE(SaveCheckpoint(folder_.string(), step, EncodeCheckpoint(checkpoint, SmallLayout()), 9).ok());
+  }
+  absl::StatusOr<TrainingCheckpoint> Load(const std::string& path) {
+    notes_.clear();
+    const auto bytes = LoadCheckpoint(path, notes_);
+    if (!bytes.ok()) return bytes.status();
+    return DecodeCheckpoint(*bytes, SmallLayout());
+  }
+  fs::path File(int64_t step, const char* name) const { return folder_ / absl::StrCat("step", step) / name; }
+  static void Put(const fs::path& path, const std::string& bytes) { std::ofstream(path) << bytes; }
+
+  const fs::path folder_;
+  std::vector<std::string> notes_;
+};
+
+TEST_F(LoadedCheckpoint, AFolderMeansItsNewestAndAFileItsCheckpoint) {
+  Save(10, 1);
+  Save(20, 2);
+  for (const auto& [path, step] : {std::pair{folder_, 20},
+                                   {folder_ / "step10", 10},
+                                   {folder_ / "step10" / "", 10},
+                                   {File(10, kModelFile), 10},
+                                   {File(10, kPositionFile), 10}}) {
+    const auto loaded = Load(path.string());
+    ASSERT_TRUE(loaded.ok()) << path << loaded.status();
+    EXPECT_EQ(loaded->position.step, step) << path;
+    EXPECT_EQ(loaded->slots.size(), 1);
+    EXPECT_TRUE(notes_.empty());
+  }
+  EXPECT_EQ(Load((folder_ / "none").string()).status().code(), absl::StatusCode::kNotFound);
+  fs::create_directories(folder_ / "empty");
+  EXPECT_EQ(Load((folder_ / "empty").string()).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(LoadedCheckpoint, AFileFromElsewhereIsWeightsAlone) {
+  Save(10, 1);
+  fs::copy(File(10, kModelFile), folder_ / "theirs.safetensors");
+  const auto loaded = Load((folder_ / "theirs.safetensors").string());
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->position.step, 0);
+  EXPECT_EQ(loaded->weights, SmallCheckpoint().weights);
+  EXPECT_TRUE(loaded->slots.empty());
+}
+
+TEST_F(LoadedCheckpoint, DamagedItGivesWayToTheOneBefore) {
+  Save(10, 1);
+  Save(20, 2, /*with_worker=*/true);
+  const std::string workers = WorkerFile(1);
+  for (const char* name : {kModelFile, kOptimizerFile, kPositionFile, workers.c_str()}) {
+    const std::string whole = *ReadFile(File(20, name).string());
+    Put(File(20, name), whole.substr(0, whole.size() / 2));
+    const auto loaded = Load(folder_.string());
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(loaded->position.step, 10);
+    ASSERT_EQ(notes_.size(), 1) << name;
+    EXPECT_TRUE(absl::StrContains(notes_[0], "step20 is damaged")) << notes_[0];
+    Put(File(20, name), whole);
+  }
+}
+
+TEST_F(LoadedCheckpoint, CutShortAnywhereItIsOneLineOfError) {
+  Save(10, 1);
+  for (const char* name : {kModelFile, kOptimizerFile, kPositionFile}) {
+    const std::string whole = *ReadFile(File(10, name).string());
+    const size_t last = name == std::string(kPositionFile) ? whole.size() - 1 : whole.size();  // a newline
+    for (size_t length = 0; length < last; ++length) {
+      Put(File(10, name), whole.substr(0, length));
+      const auto loaded = Load(folder_.string());
+      ASSERT_FALSE(loaded.ok()) << name << " " << length;
+      EXPECT_EQ(loaded.status().message().find('\n'), std::string::npos) << loaded.status();
+    }
+    Put(File(10, name), whole);
+  }
+}
+
+TEST_F(LoadedCheckpoint, ABitFlippedInAnyByteIsNoticed) {
+  Save(10, 1);
+  const TrainingCheckpoint was = *Load(folder_.string());
+  for (const char* name : {kModelFile, kOptimizerFile, kPositionFile}) {
+    const std::string whole = *ReadFile(File(10, name).string());
+    for (size_t byte = 0; byte < whole.size(); ++byte) {
+      const size_t bit = 8 * byte + byte % 8;
+      std::string flipped = whole;
+      flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << (bit % 8)));
+      Put(File(10, name), flipped);
+      const auto loaded = Load(folder_.string());
+      if (!loaded.ok()) {
+        EXPECT_EQ(loaded.status().message().find('\n'), std::string::npos) << loaded.status();
+        continue;
+      }
+      // Only what means nothing: blanks of the JSON, an escape for the letter itself.
+      EXPECT_EQ(name, std::string(kPositionFile)) << bit;
+      EXPECT_EQ(loaded->position.step, was.position.step);
+      EXPECT_EQ(loaded->position.flags, was.position.flags);
+    }
+    Put(File(10, name), whole);
+  }
+}
+
+TEST_F(LoadedCheckpoint, OfANewerPsringIsSaid) {
+  Save(10, 1);
+  std::string text = *ReadFile(File(10, kPositionFile).string());
+  text.replace(text.find("\"version\": 1"), 12, "\"version\": 2");
+  Put(File(10, kPositionFile), text);
+  const absl::Status status = Load(folder_.string()).status();
+  EXPECT_TRUE(absl::StrContains(status.message(), "newer psring: its format is version 2")) << status;
+}
+
+// What a run says to itself at its beginning.
+TrainingPosition Now(int workers) {
+  TrainingPosition now = SmallCheckpoint().position;
+  now.workers = workers;
+  now.drawn_batch = 16 * workers;
+  now.step = now.updates = now.samples = now.epoch = now.epoch_samples = 0;
+  return now;
+}
+
+ResumePlan Resume(const TrainingPosition& from, const TrainingPosition& now) {
+  return PlanResume(from, now, now.data_count / now.drawn_batch, /*has_slots=*/true, /*residuals=*/0,
+                    SmallLayout());
+}
+
+TEST(ResumePlan, TheSameRunGoesOnWhereItWasWithoutAWord) {
+  const ResumePlan plan = Resume(SmallCheckpoint().position, Now(2));
+  EXPECT_EQ(plan.step, 40);
+  EXPECT_EQ(plan.samples, 1280);
+  EXPECT_TRUE(plan.with_slots);
+  EXPECT_EQ(plan.ready_order, (std::vector<int>{3, 2, 1, 0}));
+  EXPECT_TRUE(plan.notes.empty()) << absl::StrJoin(plan.notes, "\n");
+}
+
+TEST(ResumePlan, AnOrderThatIsNotOfAllTensorsIsNone) {
+  for (const std::vector<std::string>& order : {std::vector<std::string>{"fc1.bias"},
+                                                {"fc1.bias", "fc1.bias", "conv1.bias", "conv1.weight"},
+                                                {"fc1.bias", "fc1.weight", "conv1.bias", "fc9.weight"}}) {
+    TrainingPosition from = SmallCheckpoint().position;
+    from.ready_order = order;
+    EXPECT_TRUE(Resume(from, Now(2)).ready_order.empty());
+  }
+}
+
+TEST(ResumePlan, WithOtherWorkersTheSamplerStandsAtTheSameSample) {
+  TrainingPosition from = SmallCheckpoint().position;
+  from.optimizer.kind = OptimizerKind::kMomentum;
+  TrainingPosition now = Now(1);
+  now.optimizer.kind = OptimizerKind::kMomentum;
+  // Epoch 1, 288 samples: of 62 steps an epoch of 16 samples, 18 of the second.
+  EXPECT_EQ(Resume(from, now).step, 62 + 18);
+  EXPECT_EQ(Resume(from, now).samples, 1280);
+  ASSERT_EQ(Resume(from, now).notes.size(), 1);
+  now = Now(4);
+  now.optimizer.kind = OptimizerKind::kMomentum;
+  EXPECT_EQ(Resume(from, now).step, 15 + 4);  // 256 of them are whole steps of 64
+  const std::string notes = absl::StrJoin(Resume(from, now).notes, "\n");
+  EXPECT_TRUE(absl::StrContains(notes, "32 samples of epoch 1 are drawn once more")) << notes;
+}
+
+TEST(ResumePlan, AtTheEndOfAnEpochOtherWorkersBeginTheNext) {
+  TrainingPosition from = SmallCheckpoint().position;
+  from.epoch_samples = 992;                  // all 31 steps
+  EXPECT_EQ(Resume(from, Now(4)).step, 30);  // 15 of 64 an epoch
+}
+
+TEST(ResumePlan, WhatCannotBeCarriedOverIsSaid) {
+  const TrainingPosition from = SmallCheckpoint().position;
+  const auto notes = [&](const std::function<void(TrainingPosition&)>& change, bool slots) {
+    TrainingPosition now = Now(2);
+    change(now);
+    const ResumePlan plan = Resume(from, now);
+    EXPECT_EQ(plan.with_slots, slots);
+    return absl::StrJoin(plan.notes, "\n");
+  };
+  EXPECT_EQ(notes([](auto& p) { p.optimizer.kind = OptimizerKind::kSgd; }, false),
+            "the optimizer is sgd and was adam: its state is not carried over");
+  EXPECT_EQ(notes(
+                [](auto& p) {
+                  p.flags = {"--lr=0.2", "--steps=9"};
+                },
+                true),
+            "flags differ: --lr=0.2 now, --lr=0.1 in the checkpoint");
+  EXPECT_TRUE(absl::StrContains(notes([](auto& p) { p.asynchronous = true; }, true), "asynchronous"));
+  EXPECT_FALSE(absl::StrContains(notes([](auto& p) { p.wire = "bfloat16"; }, true), "rounding"));
+  EXPECT_TRUE(absl::StrContains(notes([](auto& p) { p.data_count = 900; }, true), "900 samples to train on"));
+}
+
+TEST(ResumePlan, WhatRoundingHadLeftIsCarriedOverToTheSameWorkersAlone) {
+  TrainingPosition from = SmallCheckpoint().position;
+  from.wire = "bfloat16";
+  const auto plan = [&](int residuals, int workers, const char* wire, const char* strategy) {
+    TrainingPosition now = Now(workers);
+    now.wire = wire;
+    now.strategy = strategy;
+    return PlanResume(from, now, now.data_count / now.drawn_batch, true, residuals, SmallLayout());
+  };
+  EXPECT_TRUE(plan(2, 2, "bfloat16", "ring").with_residuals);
+  EXPECT_TRUE(plan(2, 2, "bfloat16", "ring").notes.empty());
+  EXPECT_TRUE(plan(1, 2, "bfloat16", "ring").with_residuals);
+  EXPECT_EQ(plan(1, 2, "bfloat16", "ring").notes,
+            (std::vector<std::string>{"some of what rounding to bfloat16 had left to be sent is dropped: the "
+                                      "checkpoint has that of 1 of 2 workers"}));
+  for (const auto& [workers, wire, strategy] : {std::tuple{1, "bfloat16", "ring"},
+                                                {2, "float16", "ring"},
+                                                {2, "float32", "ring"},
+                                                {2, "bfloat16", "ps-sync"}}) {
+    const ResumePlan other = plan(2, workers, wire, strategy);
+    EXPECT_FALSE(other.with_residuals);
+    const std::string notes = absl::StrJoin(other.notes, "\n");
+    EXPECT_TRUE(absl::StrContains(notes, "what rounding to bfloat16 had left to be sent is dropped"))
+        << notes;
+  }
+}
+
+TEST(ResumePlan, AsynchronousWorkersGoOnEachWhereItWas) {
+  TrainingPosition from = SmallCheckpoint().position;
+  from.asynchronous = true;
+  from.worker_steps = {38, 42};
+  from.updates = 80;
+  TrainingPosition now = Now(2);
+  now.asynchronous = true;
+  EXPECT_EQ(Resume(from, now).worker_steps, from.worker_steps);
+  EXPECT_TRUE(Resume(from, now).notes.empty()) << absl::StrJoin(Resume(from, now).notes, "\n");
+  now.data_count = 900;  // another order of samples
+  EXPECT_TRUE(Resume(from, now).worker_steps.empty());
+  TrainingPosition three = Now(3);
+  three.asynchronous = true;
+  EXPECT_TRUE(Resume(from, three).worker_steps.empty());
+  EXPECT_TRUE(absl::StrContains(absl::StrJoin(Resume(from, three).notes, "\n"), "twice or never"));
+}
+
+TEST(ResumePlan, WeightsAloneAreABeginning) {
+  const ResumePlan plan = PlanResume({}, Now(2), 31, /*has_slots=*/false, /*residuals=*/0, SmallLayout());
+  EXPECT_EQ(plan.step, 0);
+  EXPECT_EQ(plan.samples, 0);
+  EXPECT_FALSE(plan.with_slots);
+  EXPECT_TRUE(plan.notes.empty()) << absl::StrJoin(plan.notes, "\n");
+}
+
+}  // namespace
+}  // namespace psring

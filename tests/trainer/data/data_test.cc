@@ -1,0 +1,199 @@
+#include "trainer/data/data.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string BigEndian(uint32_t value) {
+  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16), static_cast<char>(value >> 8),
+          static_cast<char>(value)};
+}
+
+std::string Images(uint32_t count, uint32_t height, uint32_t width) {
+  std::string file = std::string("\0\0\x08\x03", 4) + BigEndian(count) + BigEndian(height) + BigEndian(width);
+  for (uint32_t i = 0; i < count * height * width; ++i) file.push_back(static_cast<char>(i % 251));
+  return file;
+}
+
+std::string Labels(const std::string& labels) {
+  return std::string("\0\0\x08\x01", 4) + BigEndian(static_cast<uint32_t>(labels.size())) + labels;
+}
+
+class DataFiles : public testing::Test {
+ protected:
+  DataFiles() : dir_(fs::temp_directory_path() / absl::StrCat("psring-data-", ::getpid())) {
+    fs::create_directories(dir_);
+    Write("train-images-idx3-ubyte", Images(3, 4, 5));
+    Write("train-labels-idx1-ubyte", Labels(std::string("\0\x09\x05", 3)));
+    Write("t10k-images-idx3-ubyte", Images(2, 4, 5));
+    Write("t10k-labels-idx1-ubyte", Labels("\x01\x02"));
+  }
+  ~DataFiles() override { fs::remove_all(dir_); }
+
+  void Write(const std::string& name, const std::string& bytes) {
+    std::ofstream(dir_ / name, std::ios::binary) << bytes;
+  }
+  // Replaces `name` with `name`.gz; returns the compressed bytes.
+  std::string Compress(const std::string& name, const std::string& bytes) {
+    fs::remove(dir_ / name);
+    const std::string path = (dir_ / (name + ".gz")).string();
+    gzFile file = gzopen(path.c_str(), "wb");
+    gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size()));
+    gzclose(file);
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  void ExpectError(const std::string& file, const std::string& what) {
+    const auto data = LoadData("mnist", dir_.string(), 1);
+    ASSERT_FALSE(data.ok());
+    const std::string message(data.status().message());
+    EXPECT_NE(message.find(file.empty() ? dir_.string() : (dir_ / file).string()), std::string::npos)
+        << message;
+    EXPECT_NE(message.find(what), std::string::npos) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+
+  const fs::path dir_;
+};
+
+TEST_F(DataFiles, AreReadPlainAndCompressed) {
+  Compress("train-images-idx3-ubyte", Images(3, 4, 5));
+  for (const std::string name : {"mnist", "fashion-mnist"}) {
+    const auto data = LoadData(name, dir_.string(), 1);
+    ASSERT_TRUE(data.ok()) << data.status();
+    EXPECT_EQ(data->train.count(), 3);
+    EXPECT_EQ(data->test.count(), 2);
+    EXPECT_EQ(data->train.height, 4);
+    EXPECT_EQ(data->train.width, 5);
+    EXPECT_EQ(data->train.images.size(), 60);
+    EXPECT_EQ(data->train.images[59], 59);
+    EXPECT_EQ(data->train.labels, (std::vector<uint8_t>{0, 9, 5}));
+    EXPECT_NEAR(data->train.mean, name == "mnist" ? .1307 : .2860, 1e-6);
+  }
+}
+
+TEST_F(DataFiles, AMissingFileIsNamed) {
+  fs::remove(dir_ / "t10k-labels-idx1-ubyte");
+  ExpectError("t10k-labels-idx1-ubyte", "no such file");
+}
+
+TEST_F(DataFiles, ATruncatedFileIsNamed) {
+  Write("train-images-idx3-ubyte", Images(3, 4, 5).substr(0, 70));
+  ExpectError("train-images-idx3-ubyte", "truncated: ends 6 bytes early");
+  Write("train-images-idx3-ubyte", "");
+  ExpectError("train-images-idx3-ubyte", "truncated");
+}
+
+TEST_F(DataFiles, ATruncatedGzipFileIsNamed) {
+  const std::string whole = Compress("train-images-idx3-ubyte", Images(50, 20, 20));
+  for (const size_t size : {whole.size() - 20, whole.size() - 4, whole.size() / 2, size_t{3}}) {
+    Write("train-images-idx3-ubyte.gz", whole.substr(0, size));
+    ExpectError("train-images-idx3-ubyte.gz", "");
+  }
+}
+
+TEST_F(DataFiles, ACorruptGzipFileIsNamed) {
+  std::string bytes = Compress("train-images-idx3-ubyte", Images(3, 4, 5));
+  bytes[bytes.size() - 6] ^= 1;  // in its checksum
+  Write("train-images-idx3-ubyte.gz", bytes);
+  ExpectError("train-images-idx3-ubyte.gz", "corrupt");
+}
+
+TEST_F(DataFiles, WhatIsNotAnIdxFileIsNamed) {
+  Write("train-images-idx3-ubyte", "<html>404 Not Found</html>");
+  ExpectError("train-images-idx3-ubyte", "not an idx file");
+  Write("train-images-idx3-ubyte", Labels("\x01\x02\x03"));
+  ExpectError("train-images-idx3-ubyte", "not an idx file");
+  // Three dimensions whose product no memory holds.
+  Write("train-images-idx3-ubyte", std::string("\0\0\x08\x03", 4) + std::string(12, '\xff'));
+  ExpectError("train-images-idx3-ubyte", "not an idx file");
+}
+
+TEST_F(DataFiles, MoreThanTheHeaderSaysIsNamed) {
+  Write("train-images-idx3-ubyte", Images(3, 4, 5) + "x");
+  ExpectError("train-images-idx3-ubyte", "longer");
+}
+
+TEST_F(DataFiles, ALabelThatIsTooHighIsNamed) {
+  Write("train-labels-idx1-ubyte", Labels("\x01\x0a\x05"));
+  ExpectError("train-labels-idx1-ubyte", "label 10 of picture 1");
+}
+
+TEST_F(DataFiles, CountsThatDifferAreNamed) {
+  Write("train-labels-idx1-ubyte", Labels("\x01\x02"));
+  ExpectError("train-labels-idx1-ubyte", "2 labels");
+}
+
+TEST_F(DataFiles, SplitsOfDifferentSizesAreRefused) {
+  Write("t10k-images-idx3-ubyte", Images(2, 5, 4));
+  ExpectError("", "test pictures 5x4");
+}
+
+TEST(Data, AnUnknownNameIsAnsweredWithTheNearest) {
+  EXPECT_EQ(LoadData("fashon-mnist", "", 1).status().message(),
+            "unknown data 'fashon-mnist'; did you mean 'fashion-mnist'? There are fashion-mnist, mnist, "
+            "synthetic");
+  EXPECT_FALSE(LoadData("mnist", "", 1).ok());
+  EXPECT_NE(LoadData("mnist", "/nowhere", 1).status().message().find("/nowhere/train-images"),
+            std::string::npos);
+}
+
+TEST(Data, SyntheticPicturesAreTheSameForTheSameSeed) {
+  const SyntheticShape shape{.height = 6, .width = 5, .train = 500, .test = 20};
+  const DataSplits a = MakeSyntheticData(shape, 1), b = MakeSyntheticData(shape, 1),
+                   c = MakeSyntheticData(shape, 2);
+  EXPECT_EQ(a.train.images, b.train.images);
+  EXPECT_EQ(a.test.labels, b.test.labels);
+  EXPECT_NE(a.train.images, c.train.images);
+  EXPECT_EQ(a.train.images.size(), 500 * 30);
+  EXPECT_EQ(a.test.count(), 20);
+}
+
+TEST(Data, NormalisedSyntheticPixelsHaveMean0AndDeviation1) {
+  const Dataset data = MakeSyntheticData({.train = 200, .test = 1}, 1).train;
+  std::vector<int64_t> all(data.count());
+  for (int64_t i = 0; i < data.count(); ++i) all[i] = i;
+  std::vector<float> inputs(data.images.size());
+  std::vector<uint8_t> labels(data.count());
+  GatherBatch(data, all, inputs.data(), labels.data());
+  double sum = 0, squares = 0;
+  for (const float x : inputs) {
+    sum += x;
+    squares += x * x;
+  }
+  EXPECT_NEAR(sum / inputs.size(), 0, .05);
+  EXPECT_NEAR(squares / inputs.size(), 1, .05);
+  EXPECT_EQ(labels, data.labels);
+}
+
+TEST(Data, GatherBatchNormalisesThePicturesAskedFor) {
+  const Dataset data{.height = 1,
+                     .width = 2,
+                     .images = {0, 255, 51, 102, 7, 8},
+                     .labels = {4, 5, 6},
+                     .mean = .5f,
+                     .deviation = .25f};
+  float inputs[4];
+  uint8_t labels[2];
+  GatherBatch(data, {1, 0}, inputs, labels);
+  EXPECT_FLOAT_EQ(inputs[0], (51 / 255.f - .5f) / .25f);
+  EXPECT_FLOAT_EQ(inputs[1], (102 / 255.f - .5f) / .25f);
+  EXPECT_FLOAT_EQ(inputs[2], -2);
+  EXPECT_FLOAT_EQ(inputs[3], 2);
+  EXPECT_EQ(labels[0], 5);
+  EXPECT_EQ(labels[1], 4);
+}
+
+}  // namespace
+}  // namespace psring

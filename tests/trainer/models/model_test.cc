@@ -1,0 +1,197 @@
+#include "trainer/models/model.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "trainer/data/data.h"
+#include "trainer/models/replayed_model.h"
+#include "trainer/step/evaluation.h"
+
+namespace psring {
+namespace {
+
+// A model with its weights, and a batch.
+struct Fixture {
+  std::unique_ptr<Device> device = MakeCpuDevice();
+  std::unique_ptr<Ops> ops = MakeReferenceOps();
+  std::unique_ptr<Stream> stream = device->NewStream(StreamKind::kCompute, "compute");
+  Dataset data;
+  std::unique_ptr<Model> model;
+  std::vector<float> weights, gradient, inputs;
+  std::vector<uint8_t> labels;
+
+  explicit Fixture(const std::string& name, int max_batch = 4)
+      : data(MakeSyntheticData({.height = 10, .width = 10, .train = 11, .test = 1}, 1).train),
+        model(*(*FindModel(name))->make(data, max_batch, *device, *ops)),
+        weights(model->InitialWeights(1)),
+        gradient(weights.size()),
+        inputs(max_batch * data.image_size()),
+        labels(max_batch) {}
+
+  ConstSpan weight_span() const { return {weights.data(), weights.size()}; }
+  Batch Gather(const std::vector<int64_t>& indices) {
+    GatherBatch(data, indices, inputs.data(), labels.data());
+    return {.size = static_cast<int>(indices.size()),
+            .inputs = {inputs.data(), indices.size() * data.image_size()},
+            .labels = labels.data()};
+  }
+  double Loss(const Batch& batch) {
+    BatchScore score;
+    model->Forward(weight_span(), batch, &score, *stream);
+    EXPECT_TRUE(stream->Synchronize().ok());
+    return score.loss_sum;
+  }
+};
+
+class EveryModel : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryModel, BackwardIsTheSlopeOfForward) {
+  Fixture f(GetParam());
+  const Batch batch = f.Gather({0, 1, 2});
+  f.Loss(batch);
+  f.model->Backward(f.weight_span(), batch, {f.gradient.data(), f.gradient.size()}, *f.stream,
+                    [](ReadyRange) {});
+  // The steepest element of each tensor, moved a little to both sides.
+  for (const Tensor& tensor : f.model->parameters().tensors()) {
+    size_t steepest = tensor.first;
+    for (size_t i = tensor.first; i < tensor.first + tensor.count; ++i) {
+      if (std::abs(f.gradient[i]) > std::abs(f.gradient[steepest])) steepest = i;
+    }
+    constexpr float kMove = 2e-3f;
+    const float weight = f.weights[steepest];
+    f.weights[steepest] = weight + kMove;
+    const double above = f.Loss(batch);
+    f.weights[steepest] = weight - kMove;
+    const double below = f.Loss(batch);
+    f.weights[steepest] = weight;
+    const double slope = (above - below) / (2 * double{kMove});
+    EXPECT_NEAR(f.gradient[steepest], slope, .03 * std::abs(slope) + 1e-3) << tensor.name;
+  }
+}
+
+TEST_P(EveryModel, FinishesItsLayersLastFirstAndCoversAll) {
+  Fixture f(GetParam());
+  const Batch batch = f.Gather({3});
+  f.Loss(batch);
+  const float kUntouched = 12345;
+  std::fill(f.gradient.begin(), f.gradient.end(), kUntouched);
+  size_t rest = f.gradient.size();  // elements below are still to come
+  f.model->Backward(f.weight_span(), batch, {f.gradient.data(), f.gradient.size()}, *f.stream,
+                    [&](ReadyRange range) {
+                      ASSERT_EQ(range.first + range.count, rest);
+                      rest = range.first;
+                      for (size_t i = range.first; i < f.gradient.size(); ++i) {
+                        ASSERT_NE(f.gradient[i], kUntouched) << "said to be complete: element " << i;
+                      }
+                    });
+  EXPECT_EQ(rest, 0);
+}
+
+TEST_P(EveryModel, AnEmptyBatchHasNoGradient) {
+  Fixture f(GetParam());
+  const Batch batch = f.Gather({});
+  EXPECT_EQ(f.Loss(batch), 0);
+  std::fill(f.gradient.begin(), f.gradient.end(), 1.0f);
+  bool done = false;
+  f.model->Backward(f.weight_span(), batch, {f.gradient.data(), f.gradient.size()}, *f.stream,
+                    [&](ReadyRange range) { done = range.first == 0 && range.count == f.gradient.size(); });
+  EXPECT_TRUE(done);
+  EXPECT_EQ(std::set<float>(f.gradient.begin(), f.gradient.end()), std::set<float>{0});
+}
+
+TEST_P(EveryModel, StartsFromTheSeed) {
+  const Fixture f(GetParam());
+  EXPECT_EQ(f.model->InitialWeights(1), f.weights);
+  EXPECT_NE(f.model->InitialWeights(2), f.weights);
+  // Uniform in +- 1 / sqrt(fan in): for the first layer's weight the products behind an output are its
+  // inputs.
+  const Tensor& first = f.model->parameters().tensors().front();
+  size_t fan_in = 1;
+  for (size_t i = 1; i < first.shape.size(); ++i) fan_in *= first.shape[i];
+  double largest = 0;
+  for (size_t i = 0; i < first.count; ++i) largest = std::max<double>(largest, std::abs(f.weights[i]));
+  EXPECT_LE(largest, 1 / std::sqrt(fan_in));
+  EXPECT_GT(largest, .9 / std::sqrt(fan_in));
+}
+
+TEST_P(EveryModel, EvaluationCountsEachSampleOnce) {
+  Fixture f(GetParam());
+  // 11 samples in batches of 4: the last is short.
+  BatchMemory memory = BatchMemory::Create(f.data, 4, *f.device).value();
+  const auto score = Evaluate(*f.model, f.weight_span(), f.data, 4, memory, *f.stream);
+  ASSERT_TRUE(score.ok()) << score.status();
+  double loss = 0;
+  for (int64_t i = 0; i < 11; ++i) loss += f.Loss(f.Gather({i}));
+  EXPECT_NEAR(score->loss_sum, loss, 1e-4);
+}
+
+std::vector<std::string> ModelNames() {
+  std::vector<std::string> names;
+  for (const ModelRow& row : Models()) names.emplace_back(row.name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, EveryModel, testing::ValuesIn(ModelNames()), [](const auto& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+TEST(Models, HaveTheSizesTheyAreKnownFor) {
+  const auto device = MakeCpuDevice();
+  const auto ops = MakeReferenceOps();
+  const Dataset shape{.height = 28, .width = 28};
+  const auto parameters = [&](const char* name) {
+    return (*(*FindModel(name))->make(shape, 1, *device, *ops))->parameters().count();
+  };
+  EXPECT_EQ(parameters("mlp"), 1'863'690);
+  EXPECT_EQ(parameters("mlp-small"), 266'610);
+  EXPECT_EQ(parameters("cnn"), 1'199'882);
+}
+
+TEST(Models, AreAsWideAsAsked) {
+  const auto device = MakeCpuDevice();
+  const auto ops = MakeReferenceOps();
+  const Dataset shape{.height = 28, .width = 28};
+  TrainingOptions options;
+  options.width = 40;
+  for (const char* name : {"mlp", "mlp-small"}) {
+    options.model = name;
+    EXPECT_EQ((*ModelOf(options)->make(shape, 1, *device, *ops))->parameters().count(),
+              784 * 40 + 40 + 40 * 40 + 40 + 40 * 10 + 10);
+  }
+  options.model = "cnn";
+  EXPECT_EQ(ModelOf(options).status().message(),
+            "--width is of the hidden layers of mlp and mlp-small, and --model is cnn; leave it out");
+}
+
+TEST(Models, APictureThatDoesNotFitIsRefused) {
+  const auto device = MakeCpuDevice();
+  const auto ops = MakeReferenceOps();
+  const Dataset odd{.height = 27, .width = 28};
+  EXPECT_EQ((*FindModel("cnn"))->make(odd, 1, *device, *ops).status().message(),
+            "the cnn needs pictures of even size, 6x6 at least; these are 27x28");
+}
+
+TEST(Models, AnUnknownNameIsAnsweredWithTheNearest) {
+  EXPECT_EQ(FindModel("mpl").status().message(),
+            "unknown model 'mpl'; did you mean 'mlp'? There are mlp, mlp-small, cnn");
+}
+
+TEST(Snapshots, AreRefusedBeforeTheyFillTheMemory) {
+  EXPECT_TRUE(CheckSnapshots(0, 1'000'000, 1'000'000'000).ok());
+  EXPECT_TRUE(CheckSnapshots(10, 640, 1000).ok());
+  EXPECT_EQ(
+      CheckSnapshots(10, 650, 1000).message(),
+      "--eval_every 10 asks for 65 evaluations in 650 steps, and copies of the weights for 64 are kept; "
+      "take --eval_every 11 or more");
+  // 64 MiB each: 8 fit into 512 MiB.
+  EXPECT_TRUE(CheckSnapshots(10, 80, 16 << 20).ok());
+  EXPECT_FALSE(CheckSnapshots(10, 90, 16 << 20).ok());
+  EXPECT_TRUE(CheckSnapshots(12, 90, 16 << 20).ok());
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,110 @@
+#include "trainer/models/replayed_model.h"
+
+#include <gtest/gtest.h>
+
+#include "common/measure/trace.h"
+
+namespace psring {
+namespace {
+
+Workload Recorded() {
+  Workload workload;
+  workload.name = "recorded";
+  workload.batch = 4;
+  workload.forward_ms = 20;
+  workload.backward_ms = 60;
+  workload.tensors = {{"last", 40, 10}, {"middle", 80, 30}, {"first", 400, 40}};
+  return workload;
+}
+
+double MsSince(int64_t begin_ns) { return 1e-6 * static_cast<double>(MonotonicNanos() - begin_ns); }
+
+TEST(Replay, GradientsOfTheirTrueSizesAreReadyAtTheRecordedTimes) {
+  const auto model = MakeReplayedModel(Recorded());
+  ASSERT_EQ(model->parameters().count(), 130);
+  const auto device = MakeCpuDevice();
+  const auto stream = device->NewStream(StreamKind::kCompute, "compute");
+  std::vector<float> weights = model->InitialWeights(1), gradient(130);
+  ASSERT_EQ(weights.size(), 130);
+  const Span span{gradient.data(), gradient.size(), DType::kFloat32};
+  const ConstSpan of_weights{weights.data(), weights.size(), DType::kFloat32};
+  const Batch batch{.size = 4};
+  BatchScore score;
+
+  const int64_t begin = MonotonicNanos();
+  model->Forward(of_weights, batch, &score, *stream);
+  EXPECT_GE(MsSince(begin), 20);
+  EXPECT_EQ(score.loss_sum, 0);
+
+  const int64_t backward = MonotonicNanos();
+  std::vector<size_t> firsts;
+  std::vector<double> ready_ms;
+  model->Backward(of_weights, batch, span, *stream, [&](ReadyRange range) {
+    firsts.push_back(range.first);
+    ready_ms.push_back(MsSince(backward));
+  });
+  EXPECT_GE(MsSince(backward), 60);
+  EXPECT_EQ(firsts, (std::vector<size_t>{120, 100, 0}));
+  const std::vector<double> recorded = {10, 30, 40};
+  for (size_t i = 0; i < recorded.size(); ++i) EXPECT_GE(ready_ms[i], recorded[i]);
+  // Late by what a busy machine needs to wake somebody, but no delay is added to the one before.
+  EXPECT_LT(MsSince(backward), 60 + 60);
+  for (size_t first : firsts) EXPECT_EQ(gradient[first], 4);
+  EXPECT_EQ(gradient[1], 0);
+}
+
+TEST(Replay, AFasterDeviceHasItsGradientsSooner) {
+  TrainingOptions options;
+  options.workload = "resnet50";
+  options.compute_speedup = 4;
+  const auto row = ModelOf(options);
+  ASSERT_TRUE(row.ok()) << row.status();
+  const auto device = MakeCpuDevice();
+  const auto ops = MakeReferenceOps();
+  const auto data = DataOf(options);
+  ASSERT_TRUE(data.ok());
+  const auto model = row->make(data->train, 32, *device, *ops);
+  ASSERT_TRUE(model.ok());
+  EXPECT_NEAR(static_cast<double>((*model)->parameters().count()), 25.6e6, 0.1e6);
+  const auto stream = device->NewStream(StreamKind::kCompute, "compute");
+  BatchScore score;
+  const int64_t begin = MonotonicNanos();
+  (*model)->Forward({}, {.size = 32}, &score, *stream);
+  EXPECT_GE(MsSince(begin), 63.3 / 4);
+  EXPECT_LT(MsSince(begin), 63.3);
+}
+
+TEST(Replay, AWorkloadSettlesTheBatchAndThatNothingIsEvaluated) {
+  TrainingOptions options;
+  options.workload = "vgg16";
+  ASSERT_TRUE(ApplyWorkload(options).ok());
+  EXPECT_GT(options.batch, 0);
+  EXPECT_FALSE(options.evaluate);
+  EXPECT_EQ(options.momentum, 0);
+  const TrainingOptions once = options;
+  ASSERT_TRUE(ApplyWorkload(options).ok()) << "a child process does it again";
+  EXPECT_EQ(options.batch, once.batch);
+}
+
+TEST(Replay, FlagsThatContradictAWorkloadAreRefused) {
+  const auto refused = [](auto change) {
+    TrainingOptions options;
+    options.workload = "resnet50";
+    change(options);
+    return !ApplyWorkload(options).ok();
+  };
+  EXPECT_FALSE(refused([](TrainingOptions&) {}));
+  EXPECT_TRUE(refused([](TrainingOptions& o) { o.model = "cnn"; }));
+  EXPECT_TRUE(refused([](TrainingOptions& o) { o.data = "synthetic"; }));
+  EXPECT_TRUE(refused([](TrainingOptions& o) { o.batch = 7; }));
+  EXPECT_TRUE(refused([](TrainingOptions& o) { o.micro_batches = 2; }));
+  EXPECT_TRUE(refused([](TrainingOptions& o) { o.eval_every = 5; }));
+  EXPECT_TRUE(refused([](TrainingOptions& o) { o.workload = "resnet5"; }));
+  EXPECT_TRUE(refused([](TrainingOptions& o) { o.workload = "/no/such/file.csv"; }));
+  TrainingOptions speedup;
+  speedup.compute_speedup = 2;
+  EXPECT_FALSE(ApplyWorkload(speedup).ok());
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,125 @@
+// One process with replicas: the very bits of a process without any, and exactly the traffic of DataParallel.
+#include "trainer/step/data_parallel.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/trainer/cluster.h"
+
+namespace psring {
+namespace {
+
+RankOutcome Train(const TrainingOptions& options, const DataSplits& data) {
+  std::vector<RankOutcome> outcomes = RunRanks(options, 1, data);
+  EXPECT_TRUE(outcomes[0].result.ok()) << outcomes[0].result.status();
+  return std::move(outcomes[0]);
+}
+
+TrainingOptions Replicated(int replicas) {
+  TrainingOptions options = SmallOptions("dp");
+  options.replicas = replicas;
+  return options;
+}
+
+// One process that adds as many micro-batches.
+TrainingOptions Reference(TrainingOptions options) {
+  options.strategy = "single";
+  options.micro_batches = options.replicas;
+  options.replicas = 1;
+  return options;
+}
+
+class Replicas : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Counts, Replicas, testing::Range(1, 6));
+
+TEST_P(Replicas, EndWithTheBitsOfOneProcessThatAddsAsManyBatches) {
+  const DataSplits data = SmallData();
+  for (const std::string optimizer : {"sgd", "momentum", "adam"}) {
+    for (const double clip_norm : {0.0, 0.2}) {
+      TrainingOptions options = Replicated(GetParam());
+      options.optimizer = optimizer;
+      options.clip_norm = clip_norm;
+      EXPECT_EQ(Train(options, data).weights, Train(Reference(options), data).weights)
+          << optimizer << ", clipped to " << clip_norm;
+    }
+  }
+}
+
+TEST_P(Replicas, ComputeInBFloat16AsOneProcessDoes) {
+  if (BFloat16Support() == BFloat16::kNone) GTEST_SKIP() << "no AVX-512";
+  const DataSplits data = SmallData();
+  TrainingOptions options = Replicated(GetParam());
+  options.precision = "bfloat16";
+  EXPECT_EQ(Train(options, data).weights, Train(Reference(options), data).weights);
+}
+
+TEST_P(Replicas, ShareAShortLastBatchAndSomeHaveNothing) {
+  for (const int train : {5, 33, 37}) {
+    const DataSplits data = MakeSyntheticData({.height = 8, .width = 8, .train = train, .test = 10}, 5);
+    TrainingOptions options = Replicated(GetParam());
+    options.drop_last = "false";
+    options.steps = 0;
+    options.epochs = 3;
+    const RankOutcome outcome = Train(options, data);
+    EXPECT_EQ(outcome.result->samples, 3 * train);
+    EXPECT_EQ(outcome.weights, Train(Reference(options), data).weights) << train << " samples";
+  }
+}
+
+TEST_P(Replicas, AccumulateAndEvaluateLikeOneProcess) {
+  const DataSplits data = SmallData();
+  TrainingOptions options = Replicated(GetParam());
+  options.accumulate = 3;
+  options.evaluate = true;
+  options.eval_every = 10;
+  const RankOutcome outcome = Train(options, data);
+  EXPECT_EQ(outcome.result->global_batch, 3 * GetParam() * options.batch);
+  const RankOutcome reference = Train(Reference(options), data);
+  EXPECT_LE(RelativeL2(outcome.weights, reference.weights), 1e-5);
+  ASSERT_EQ(outcome.result->curve.size(), 2);
+  EXPECT_NEAR(outcome.result->curve[1].test_accuracy, reference.result->curve[1].test_accuracy, .02);
+}
+
+TEST_P(Replicas, MoveEachKindOfTrafficExactlyOnceAStep) {
+  TrainingOptions options = Replicated(GetParam());
+  options.warmup_steps = 2;
+  const DataSplits data = SmallData();
+  const RankOutcome outcome = Train(options, data);
+  const DataParallelFigures& figures = outcome.result->data_parallel;
+  const double others = GetParam() - 1;
+  const double gradient = 4.0 * static_cast<double>(outcome.result->parameters);
+  EXPECT_EQ(figures.replicas, GetParam());
+  EXPECT_NEAR(figures.inputs_bytes, others * 8 * 64 * 4, 1e-6) << "8 pictures of 8x8";
+  EXPECT_NEAR(figures.weights_bytes, others * gradient, 1e-6 * gradient);
+  EXPECT_NEAR(figures.outputs_bytes, others * 8 * 10 * 4, 1e-6) << "10 classes";
+  EXPECT_NEAR(figures.output_gradients_bytes, figures.outputs_bytes, 1e-6);
+  EXPECT_NEAR(figures.gradients_bytes, others * gradient, 1e-6 * gradient);
+  EXPECT_GT(figures.compute_ms, 0);
+  EXPECT_GT(figures.device0_alone_ms(), 0);
+  // Momentum is a copy of the weights that only device 0 has.
+  EXPECT_GT(figures.device0_extra_mb * (1 << 20), gradient);
+  for (const StepRecord& step : outcome.steps) {
+    EXPECT_EQ(static_cast<double>(step.payload_tx_bytes), others * (gradient + 8 * 64 * 4 + 8 * 10 * 4));
+    EXPECT_EQ(static_cast<double>(step.payload_rx_bytes), others * (gradient + 8 * 10 * 4));
+    EXPECT_LE(step.compute_ms + step.exposed_comm_ms, step.step_ms);
+    EXPECT_GT(step.compute_ms, 0);
+  }
+}
+
+TEST(DataParallelRefuses, WhatItCannotDoInOneLine) {
+  const auto refusal = [](void (*change)(TrainingOptions&)) {
+    TrainingOptions options = Replicated(2);
+    change(options);
+    return std::string(RunRanks(options, 1, SmallData())[0].result.status().message());
+  };
+  EXPECT_NE(refusal([](TrainingOptions& o) { o.straggler = "1:3"; }).find("--straggler"), std::string::npos);
+  EXPECT_NE(refusal([](TrainingOptions& o) { o.wire = "float16"; }).find("--wire"), std::string::npos);
+  EXPECT_NE(refusal([](TrainingOptions& o) { o.micro_batches = 2; }).find("--micro_batches"),
+            std::string::npos);
+  EXPECT_NE(refusal([](TrainingOptions& o) { o.strategy = "ring"; }).find("--replicas is for"),
+            std::string::npos);
+  EXPECT_NE(refusal([](TrainingOptions& o) { o.batch = 1000; }).find("larger than the data"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace psring

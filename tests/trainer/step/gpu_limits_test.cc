@@ -1,0 +1,98 @@
+// What a training says before it begins on a GPU that is not up to it: on the fake of
+// tests/common/fake_cuda.h.
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+#include "absl/strings/match.h"
+#include "tests/common/cuda/fake_cuda.h"
+#include "tests/trainer/cluster.h"
+
+namespace psring {
+namespace {
+
+absl::Status Begin(const TrainingOptions& options) {
+  const std::vector<RankOutcome> outcomes = RunRanks(options, 1, SmallData());
+  EXPECT_TRUE(outcomes[0].steps.empty() || outcomes[0].result.ok());
+  return outcomes[0].result.status();
+}
+
+TEST(GpuLimits, TooLittleMemoryIsSaidBeforeAnyIsTaken) {
+  TrainingOptions options = SmallOptions("single");
+  options.device = "cuda";
+  TheFakeCuda().memory = (size_t{32} << 20) + (64 << 10);  // cuBLASLt's workspace and little more
+  const absl::Status refused = Begin(options);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(absl::StrContains(refused.message(), "cuda:0: training needs at least ")) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), " of 32.1 MiB are free")) << refused;
+  EXPECT_EQ(TheFakeCuda().buffers, 0);
+  TheFakeCuda().memory = size_t{1} << 30;
+  EXPECT_EQ(Begin(options), absl::OkStatus());
+}
+
+// All of a step where no host takes part in it; else forward, and a piece of backward for each of three
+// layers.
+TEST(GpuLimits, GraphsAreLaunchedFromTheSecondStepOn) {
+  for (const auto& [strategy, optimizer, a_step] :
+       {std::tuple("single", "momentum", 1), std::tuple("single", "adam", 1),
+        std::tuple("ps-sync", "sgd", 4)}) {
+    TrainingOptions options = SmallOptions(strategy);
+    options.device = "cuda";
+    options.optimizer = optimizer;
+    options.cuda_graph = true;
+    options.steps = 10;
+    const int before = TheFakeCuda().graph_launches;
+    EXPECT_EQ(Begin(options), absl::OkStatus());
+    EXPECT_EQ(TheFakeCuda().graph_launches - before, 9 * a_step) << strategy << " " << optimizer;
+    EXPECT_EQ(TheFakeCuda().graphs, 0) << "all are given back";
+  }
+}
+
+// The first finds its memory; behind it the buckets' order is agreed on.
+TEST(GpuLimits, StepsButTheFirstTakeNoMemory) {
+  for (const auto& [strategy, workers] :
+       {std::pair("single", 1), std::pair("ring", 2), std::pair("star", 3), std::pair("ps-sync", 2)}) {
+    for (const char* model : {"mlp-small", "cnn"}) {
+      TrainingOptions options = SmallOptions(strategy);
+      options.device = "cuda";
+      options.model = model;
+      options.batch = 2;
+      options.steps = 4;
+      const auto watched = [](Worker& worker) {
+        if (worker.rank != 0) return;
+        worker.on_step = [steps = 0, before = int64_t{0}](const StepRecord&) mutable {
+          const int64_t now = TheFakeCuda().allocations;
+          // Others may still be in their first when this one has its second behind it.
+          if (++steps > 3) {
+            EXPECT_EQ(now, before);
+          }
+          before = now;
+        };
+      };
+      for (const RankOutcome& outcome : RunRanks(options, workers, SmallData(), watched)) {
+        EXPECT_EQ(outcome.result.status(), absl::OkStatus());
+      }
+    }
+  }
+}
+
+TEST(GpuLimits, GraphsAreForGpus) {
+  TrainingOptions options = SmallOptions("single");
+  options.cuda_graph = true;
+  EXPECT_EQ(Begin(options).message(),
+            "--cuda_graph is for GPUs (cuda), and this device is cpu; leave it out");
+}
+
+TEST(GpuLimits, APrecisionThatTheGpuIsTooOldForIsRefused) {
+  TrainingOptions options = SmallOptions("single");
+  options.device = "cuda";
+  options.precision = "tf32";
+  TheFakeCuda().architecture = 75;
+  EXPECT_EQ(Begin(options).message(),
+            "--precision tf32 needs a GPU of compute capability 8.0 (Ampere) or newer, and cuda:0 is of 7.5; "
+            "leave it out");
+  TheFakeCuda().architecture = 80;
+}
+
+}  // namespace
+}  // namespace psring

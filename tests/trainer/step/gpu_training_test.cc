@@ -1,0 +1,264 @@
+// Training on a GPU comes to what it comes to on the CPU. Built twice: on the fake of
+// tests/common/fake_cuda.h, which any machine can run and which kills a process whose host code touches
+// device memory; and on CUDA, which skips where there is no GPU.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "common/devices/make_device.h"
+#include "tests/trainer/cluster.h"
+
+namespace psring {
+namespace {
+
+const DataSplits& GpuData() {
+  static const DataSplits data = SmallData();
+  return data;
+}
+
+struct GpuCase {
+  std::string strategy;
+  int workers;
+  friend std::ostream& operator<<(std::ostream& out, const GpuCase& c) { return out << c.strategy; }
+};
+
+class OnGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto device = MakeDevice("cuda");
+    if (!device.ok()) GTEST_SKIP() << device.status().message();
+  }
+
+  static std::vector<RankOutcome> Train(TrainingOptions options, int workers, const std::string& device) {
+    options.device = device;
+    std::vector<RankOutcome> outcomes = RunRanks(options, workers, GpuData());
+    for (const RankOutcome& outcome : outcomes) EXPECT_TRUE(outcome.result.ok()) << outcome.result.status();
+    return outcomes;
+  }
+
+  static void ExpectTheSame(const TrainingOptions& options, int workers, double tolerance = 1e-4) {
+    const std::vector<RankOutcome> cpu = Train(options, workers, "cpu"),
+                                   gpu = Train(options, workers, "cuda");
+    for (size_t rank = 0; rank < gpu.size(); ++rank) {
+      ASSERT_TRUE(gpu[rank].result.ok());
+      EXPECT_EQ(gpu[rank].result->device, "cuda:0");
+      EXPECT_LT(RelativeL2(gpu[rank].weights, cpu[rank].weights), tolerance) << "rank " << rank;
+      ASSERT_EQ(gpu[rank].steps.size(), cpu[rank].steps.size());
+      for (size_t i = 0; i < gpu[rank].steps.size(); ++i) {
+        const StepRecord& step = gpu[rank].steps[i];
+        EXPECT_NEAR(step.loss, cpu[rank].steps[i].loss, 1e-3) << "step " << i;
+        EXPECT_EQ(step.weights_hash, gpu[0].steps[i].weights_hash) << "replicas differ after step " << i;
+        EXPECT_GT(step.compute_ms, 0);
+        EXPECT_LE(step.compute_ms, step.step_ms + 5) << "the GPU's clock may be some ms off";
+        EXPECT_GE(step.exposed_comm_ms, 0);
+        for (const BucketRecord& bucket : step.buckets) {
+          EXPECT_GT(bucket.ready_ns, 0);
+          EXPECT_LE(bucket.begin_ns, bucket.end_ns);
+        }
+      }
+    }
+  }
+};
+
+class GpuTraining : public OnGpu, public testing::WithParamInterface<GpuCase> {
+ protected:
+  int workers() const { return GetParam().workers; }
+  TrainingOptions Options() const {
+    TrainingOptions options = SmallOptions(GetParam().strategy);
+    options.check_replicas = true;
+    options.steps = 8;
+    return options;
+  }
+};
+
+// Each way in which gradients reach those who add them up.
+std::vector<GpuCase> Cases() {
+  return {{"single", 1}, {"ring", 2}, {"ring", 3}, {"star", 3}, {"ps-sync", 1}, {"ps-sync", 3}};
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, GpuTraining, testing::ValuesIn(Cases()), [](const auto& info) {
+  std::string name = absl::StrCat(info.param.strategy, "_", info.param.workers);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+TEST_P(GpuTraining, EndsWhereTheCpuEnds) {
+  TrainingOptions options = Options();
+  for (const char* optimizer : {"momentum", "adam"}) {
+    options.optimizer = optimizer;
+    ExpectTheSame(options, workers(), std::string(optimizer) == "adam" ? 1e-3 : 1e-4);
+  }
+}
+
+TEST_P(GpuTraining, OfAConvolutionalNetworkToo) {
+  TrainingOptions options = Options();
+  options.model = "cnn";
+  options.batch = 2;
+  options.steps = 2;
+  options.bucket_mb = .05;
+  ExpectTheSame(options, workers());
+}
+
+TEST_P(GpuTraining, ClipsByTheSameNorm) {
+  TrainingOptions options = Options();
+  options.clip_norm = .3;
+  options.steps = 4;
+  ExpectTheSame(options, workers());
+}
+
+TEST_P(GpuTraining, EvaluatesTheWeightsOfEachMoment) {
+  TrainingOptions options = Options();
+  options.evaluate = true;
+  options.eval_every = 4;
+  const std::vector<RankOutcome> cpu = Train(options, workers(), "cpu"),
+                                 gpu = Train(options, workers(), "cuda");
+  ASSERT_TRUE(gpu[0].result.ok());
+  ASSERT_EQ(gpu[0].result->curve.size(), 2);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_NEAR(gpu[0].result->curve[i].test_loss, cpu[0].result->curve[i].test_loss, 1e-3);
+    EXPECT_NEAR(gpu[0].result->curve[i].test_accuracy, cpu[0].result->curve[i].test_accuracy, .011);
+  }
+}
+
+// Both devices round activations; where a CPU adds in another order, the last bit of some differs.
+TEST_F(OnGpu, TrainsInBFloat16AsTheCpuDoes) {
+  if (BFloat16Support() == BFloat16::kNone) GTEST_SKIP() << "no AVX-512 to compare with";
+  for (const std::string strategy : {"single", "ring", "ps-sync"}) {
+    for (const char* model : {"mlp-small", "cnn"}) {
+      TrainingOptions options = SmallOptions(strategy);
+      options.model = model;
+      options.check_replicas = true;
+      options.precision = "bfloat16";
+      options.batch = 4;
+      options.steps = 4;
+      const int workers = strategy == "single" ? 1 : 2;
+      const std::vector<RankOutcome> cpu = Train(options, workers, "cpu"),
+                                     gpu = Train(options, workers, "cuda");
+      ASSERT_TRUE(gpu[0].result.ok());
+      EXPECT_LT(RelativeL2(gpu[0].weights, cpu[0].weights), 1e-2) << strategy << " " << model;
+      for (const RankOutcome& outcome : gpu) EXPECT_EQ(outcome.weights, gpu[0].weights);
+      options.precision = "float32";
+      EXPECT_NE(Train(options, workers, "cuda")[0].weights, gpu[0].weights);
+    }
+  }
+}
+
+TEST_F(OnGpu, TrainsInTf32CloseToFloat32) {
+  TrainingOptions options = SmallOptions("ring");
+  options.check_replicas = true;
+  const std::vector<RankOutcome> exact = Train(options, 2, "cuda");
+  options.precision = "tf32";
+  const std::vector<RankOutcome> tf32 = Train(options, 2, "cuda");
+  ASSERT_TRUE(tf32[0].result.ok());
+  EXPECT_NE(tf32[0].weights, exact[0].weights);
+  EXPECT_LT(RelativeL2(tf32[0].weights, exact[0].weights), 1e-2);
+  EXPECT_EQ(tf32[0].weights, tf32[1].weights);
+}
+
+// The same kernels on the same memory in the same order, so the same bits.
+TEST_F(OnGpu, GraphsEndWithTheBitsOfPlainTraining) {
+  for (const std::string strategy : {"single", "none", "ring", "star", "ps-sync"}) {
+    for (const char* model : {"mlp-small", "cnn"}) {
+      for (const char* precision : {"float32", "bfloat16"}) {
+        TrainingOptions options = SmallOptions(strategy);
+        options.model = model;
+        options.precision = precision;
+        options.batch = 3;
+        options.steps = 5;
+        options.bucket_mb = .05;
+        options.deterministic = strategy == "ps-sync";
+        const int workers = strategy == "single" ? 1 : 2;
+        const std::vector<RankOutcome> plain = Train(options, workers, "cuda");
+        options.cuda_graph = true;
+        const std::vector<RankOutcome> graphs = Train(options, workers, "cuda");
+        for (size_t rank = 0; rank < graphs.size(); ++rank) {
+          EXPECT_EQ(graphs[rank].weights, plain[rank].weights) << strategy << " " << model;
+          ASSERT_EQ(graphs[rank].steps.size(), plain[rank].steps.size());
+          for (size_t i = 0; i < graphs[rank].steps.size(); ++i) {
+            EXPECT_EQ(graphs[rank].steps[i].loss, plain[rank].steps[i].loss) << "step " << i;
+            EXPECT_EQ(graphs[rank].steps[i].buckets.size(), plain[rank].steps[i].buckets.size());
+          }
+        }
+      }
+    }
+  }
+}
+
+// What a graph was recorded with holds for its step alone where it changes from step to step.
+TEST_F(OnGpu, GraphsUpdateWithTheNumbersOfTheirStep) {
+  for (const std::string what : {"adam", "linear", "clipped"}) {
+    TrainingOptions options = SmallOptions("single");
+    options.steps = 8;
+    if (what == "adam") options.optimizer = "adam";
+    if (what == "linear") options.schedule = "linear";
+    if (what == "clipped") options.clip_norm = .3;
+    const std::vector<RankOutcome> plain = Train(options, 1, "cuda");
+    options.cuda_graph = true;
+    EXPECT_EQ(Train(options, 1, "cuda")[0].weights, plain[0].weights) << what;
+  }
+}
+
+// Batches of several sizes and places of a step: each is recorded by itself.
+TEST_F(OnGpu, GraphsAreOfEveryKindOfBatch) {
+  TrainingOptions options = SmallOptions("single");
+  options.micro_batches = 2;
+  options.accumulate = 2;
+  options.batch = 30;  // 400 samples: the last step of an epoch has 40
+  options.drop_last = "false";
+  options.steps = 12;
+  options.evaluate = true;
+  const std::vector<RankOutcome> plain = Train(options, 1, "cuda");
+  options.cuda_graph = true;
+  EXPECT_EQ(Train(options, 1, "cuda")[0].weights, plain[0].weights);
+}
+
+TEST_F(OnGpu, OurSchedulesAddOutOfTheGradientsOnTheGpu) {
+  for (const auto& [strategy, workers] : {std::pair("ring", 2), std::pair("ring", 3), std::pair("star", 3)}) {
+    TrainingOptions options = SmallOptions(strategy);
+    options.backend = "native";
+    options.check_replicas = true;
+    options.optimizer = "adam";
+    options.steps = 8;
+    ExpectTheSame(options, workers, 1e-3);
+    for (const RankOutcome& outcome : Train(options, workers, "cuda")) {
+      EXPECT_EQ(outcome.result->payload, "cuda_peer on shared GPUs");
+    }
+  }
+}
+
+TEST_F(OnGpu, MicroBatchesAndShortLastBatchesCountBySamples) {
+  TrainingOptions options = SmallOptions("single");
+  options.check_replicas = true;
+  options.micro_batches = 3;
+  options.batch = 30;  // 400 samples: the last step of an epoch has 40
+  options.steps = 6;
+  ExpectTheSame(options, 1);
+}
+
+TEST_F(OnGpu, AsynchronousAndSixteenBitPushesLearn) {
+  TrainingOptions options = SmallOptions("ps-async");
+  options.wire = "bfloat16";
+  options.steps = 30;
+  const std::vector<RankOutcome> gpu = Train(options, 2, "cuda");
+  ASSERT_TRUE(gpu[0].result.ok());
+  EXPECT_LT(gpu[0].steps.back().loss, gpu[0].steps.front().loss);
+}
+
+TEST_F(OnGpu, AReplayedWorkloadKeepsItsTimes) {
+  const std::string file = testing::TempDir() + "/gpu_training.csv";
+  std::ofstream(file) << "# forward_ms: 2\n# backward_ms: 9\n# batch: 4\n# device: none\n"
+                         "name,bytes,ready_ms\nlast,4000,3\nfirst,8000,8\n";
+  TrainingOptions options = SmallOptions("ring");
+  options.workload = file;
+  options.steps = 2;
+  const std::vector<RankOutcome> gpu = Train(options, 2, "cuda");
+  std::remove(file.c_str());
+  ASSERT_TRUE(gpu[0].result.ok());
+  EXPECT_GE(gpu[0].steps[0].compute_ms, 10.9);
+}
+
+}  // namespace
+}  // namespace psring

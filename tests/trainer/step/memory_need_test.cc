@@ -1,0 +1,69 @@
+#include "trainer/step/memory_need.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "tests/trainer/cluster.h"
+#include "trainer/models/replayed_model.h"
+
+namespace psring {
+namespace {
+
+constexpr size_t kParameters = 266'610;  // of mlp-small
+
+class MemoryNeeded : public testing::Test {
+ protected:
+  MemoryNeed Of(const TrainingOptions& options, const OptimizerConfig* optimizer) {
+    const Dataset data{.height = 28, .width = 28};
+    return MemoryNeedOf(options, ModelOf(options).value(), data, options.batch, optimizer, *device_, *ops_)
+        .value();
+  }
+  static TrainingOptions SmallMlp(int batch) {
+    TrainingOptions options;
+    options.model = "mlp-small";
+    options.batch = batch;
+    return options;
+  }
+
+  std::unique_ptr<Device> device_ = MakeCpuDevice();
+  std::unique_ptr<Ops> ops_ = MakeReferenceOps();
+};
+
+TEST_F(MemoryNeeded, IsThatOfWeightsGradientsStateAndABatch) {
+  const OptimizerConfig momentum{.kind = OptimizerKind::kMomentum}, adam{.kind = OptimizerKind::kAdam};
+  const MemoryNeed need = Of(SmallMlp(10), &momentum);
+  EXPECT_EQ(need.parameters, 2 * 4 * kParameters);
+  EXPECT_EQ(need.optimizer, 4 * kParameters);
+  // Each layer's outputs and their gradients, pictures, labels, the score.
+  EXPECT_EQ(need.batch, 10 * (2 * 4 * (300 + 100 + 10) + 4 * 784 + 1) + sizeof(BatchScore));
+  EXPECT_EQ(need.total(), need.parameters + need.optimizer + need.batch);
+  EXPECT_EQ(Of(SmallMlp(10), &adam).optimizer, 2 * 4 * kParameters);
+  EXPECT_EQ(Of(SmallMlp(10), nullptr).optimizer, 0) << "a server has it";
+}
+
+TEST_F(MemoryNeeded, GrowsWithBatchWidthAndAddedGradients) {
+  TrainingOptions options = SmallMlp(20);
+  EXPECT_GT(Of(options, nullptr).batch, 19 * Of(SmallMlp(1), nullptr).batch);
+  options.micro_batches = 2;
+  options.accumulate = 2;
+  EXPECT_EQ(Of(options, nullptr).parameters, 4 * 4 * kParameters);
+  options.width = 1000;
+  EXPECT_GT(Of(options, nullptr).parameters, 4 * 4 * 4 * kParameters);
+}
+
+TEST(CheckMemory, SaysWhatIsNeededAndWhatThereIs) {
+  const MemoryNeed need{.parameters = size_t{600} << 20, .optimizer = size_t{300} << 20, .batch = 1 << 20};
+  EXPECT_TRUE(CheckMemory(need, {.free = need.total(), .total = size_t{2} << 30}, 128, "cuda:1").ok());
+  const absl::Status refused =
+      CheckMemory(need, {.free = need.total() - 1, .total = size_t{2} << 30}, 128, "cuda:1");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(refused.message(),
+            "cuda:1: training needs at least 901.0 MiB of memory (weights and gradients 600.0 MiB, "
+            "optimizer 300.0 MiB, activations of 128 samples 1.0 MiB), and 901.0 MiB of 2.00 GiB are free; "
+            "take a smaller --batch or network, or --device cpu");
+  EXPECT_TRUE(absl::EndsWith(CheckMemory(need, {.free = 1, .total = 2}, 128, "cpu").message(),
+                             "take a smaller --batch or network"));
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,253 @@
+// Steps that are recorded as a whole, with NCCL's all-reduces in them, end where others end, count what
+// others count, and do not hang: on the fake of CUDA's runtime and a libnccl that needs no GPU (fake_nccl.h).
+// That fake runs what a graph's edges leave open now in one order, now in the other.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tests/common/cuda/fake_cuda.h"
+#include "tests/ring_worker/groups/fake_nccl.h"
+#include "tests/trainer/cluster.h"
+
+namespace psring {
+namespace {
+
+const DataSplits& Data() {
+  static const DataSplits data = SmallData();
+  return data;
+}
+
+class RecordedSteps : public testing::Test {
+ protected:
+  RecordedSteps() { Begin(3); }
+  ~RecordedSteps() override {
+    nccl_.Reset();
+    TheFakeCuda().devices = 1;
+  }
+
+  void Begin(int ranks) {
+    nccl_.Reset();
+    TheFakeCuda().devices = ranks;
+  }
+
+  static TrainingOptions Options() {
+    TrainingOptions options = SmallOptions("ring");
+    options.device = "cuda";
+    options.backend = "nccl";
+    options.check_replicas = true;
+    options.steps = 8;
+    return options;
+  }
+
+  // How often NCCL was told of an all-reduce, and how often of one that is recorded.
+  std::pair<int, int> Told(int rank) const {
+    std::pair<int, int> told;
+    for (const std::string& line : nccl_.Log(rank)) {
+      if (!absl::StartsWith(line, "all_reduce")) continue;
+      ++(absl::EndsWith(line, "recorded") ? told.second : told.first);
+    }
+    return told;
+  }
+
+  // To the bits of the same training without graphs; returns the ranks with.
+  std::vector<RankOutcome> ExpectTheBitsOfPlainTraining(TrainingOptions options, int ranks = 3) {
+    Begin(ranks);
+    const std::vector<RankOutcome> plain = RunRanks(options, ranks, Data());
+    Begin(ranks);
+    options.cuda_graph = true;
+    std::vector<RankOutcome> recorded = RunRanks(options, ranks, Data());
+    for (size_t rank = 0; rank < recorded.size(); ++rank) {
+      EXPECT_TRUE(plain[rank].result.ok()) << plain[rank].result.status();
+      EXPECT_TRUE(recorded[rank].result.ok()) << recorded[rank].result.status();
+      EXPECT_EQ(recorded[rank].weights, plain[rank].weights) << "rank " << rank;
+      EXPECT_EQ(recorded[rank].steps.size(), plain[rank].steps.size());
+      for (size_t i = 0; i < std::min(recorded[rank].steps.size(), plain[rank].steps.size()); ++i) {
+        const StepRecord &with = recorded[rank].steps[i], &without = plain[rank].steps[i];
+        EXPECT_EQ(with.weights_hash, without.weights_hash) << "step " << i;
+        EXPECT_EQ(with.loss, without.loss) << "step " << i;
+        EXPECT_EQ(with.payload_tx_bytes, without.payload_tx_bytes) << "step " << i;
+        EXPECT_EQ(with.payload_rx_bytes, without.payload_rx_bytes) << "step " << i;
+        EXPECT_EQ(with.buckets.size(), without.buckets.size());
+      }
+    }
+    EXPECT_EQ(TheFakeCuda().graphs, 0) << "all are given back";
+    return recorded;
+  }
+
+  FakeNccl nccl_ = FakeNccl::Load();
+};
+
+TEST_F(RecordedSteps, AreOneLaunchWithTheirAllReducesInIt) {
+  TrainingOptions options = Options();
+  options.cuda_graph = true;
+  const int before = TheFakeCuda().graph_launches;
+  const std::vector<RankOutcome> outcomes = RunRanks(options, 3, Data());
+  for (int rank = 0; rank < 3; ++rank) {
+    ASSERT_TRUE(outcomes[rank].result.ok()) << outcomes[rank].result.status();
+    // In the first step, whose buckets are others, and in the second, which is recorded; then never again.
+    const auto [plain, recorded] = Told(rank);
+    EXPECT_GT(plain, 0);
+    EXPECT_EQ(recorded, outcomes[rank].steps.back().buckets.size());
+    EXPECT_LE(plain, 4);
+    EXPECT_EQ(nccl_.Log(rank).back(), "destroy") << absl::StrJoin(nccl_.Log(rank), ", ");
+  }
+  EXPECT_EQ(TheFakeCuda().graph_launches - before, 3 * 7) << "of three ranks, in all steps but the first";
+}
+
+TEST_F(RecordedSteps, EndWithTheBitsOfPlainTraining) {
+  for (const char* model : {"mlp-small", "cnn"}) {
+    for (const char* optimizer : {"sgd", "momentum", "adam"}) {
+      SCOPED_TRACE(absl::StrCat(model, " ", optimizer));
+      TrainingOptions options = Options();
+      options.model = model;
+      options.optimizer = optimizer;
+      if (options.model == "cnn") {
+        options.batch = 2;
+        options.steps = 4;
+        options.bucket_mb = .05;
+      }
+      ExpectTheBitsOfPlainTraining(options);
+    }
+  }
+}
+
+TEST_F(RecordedSteps, UpdateWithTheNumbersOfTheirStep) {
+  TrainingOptions linear = Options(), warm = Options(), clipped = Options();
+  linear.schedule = "linear";
+  warm.linear_scaling = true;
+  warm.warmup_epochs = .2;
+  clipped.clip_norm = .3;
+  for (const TrainingOptions& options : {linear, warm, clipped}) ExpectTheBitsOfPlainTraining(options);
+}
+
+// A graph for each batch of a step; the last one holds what comes of the sums. A short last step, which comes
+// once an epoch, is recorded by itself, on all ranks alike.
+TEST_F(RecordedSteps, AreOfEveryKindOfStep) {
+  TrainingOptions options = Options();
+  options.accumulate = 2;
+  options.batch = 20;  // 400 samples: 3 full steps of 120, and one of 40
+  options.drop_last = "false";
+  options.steps = 14;
+  for (const bool changes : {false, true}) {
+    options.schedule = changes ? "linear" : "constant";
+    ExpectTheBitsOfPlainTraining(options);
+  }
+  options.accumulate = 1;
+  options.batch = 133;  // 399, and a step of one sample: two ranks have none
+  ExpectTheBitsOfPlainTraining(options);
+}
+
+TEST_F(RecordedSteps, TellTheirOwnTimes) {
+  for (const char* optimizer : {"momentum", "adam"}) {
+    TrainingOptions options = Options();
+    options.optimizer = optimizer;
+    const std::vector<RankOutcome> ranks = ExpectTheBitsOfPlainTraining(options);
+    for (const RankOutcome& rank : ranks) {
+      int64_t last = 0;
+      for (const StepRecord& step : rank.steps) {
+        EXPECT_GT(step.compute_ms, 0);
+        EXPECT_GE(step.exposed_comm_ms, 0);
+        EXPECT_GT(step.comm_busy_ms, 0);
+        for (const BucketRecord& bucket : step.buckets) {
+          EXPECT_GT(bucket.begin_ns, last) << "step " << step.step << " has an earlier one's times";
+          EXPECT_LE(bucket.begin_ns, bucket.end_ns);
+          EXPECT_GT(bucket.ready_ns, last);
+        }
+        for (const BucketRecord& bucket : step.buckets) last = std::max(last, bucket.end_ns);
+      }
+    }
+  }
+}
+
+// NCCL advises against recordings where ranks share a process, so there all-reduces stay outside.
+TEST_F(RecordedSteps, AreForRanksThatAreProcesses) {
+  TrainingOptions options = Options();
+  options.ranks_per_process = 3;
+  ExpectTheBitsOfPlainTraining(options);
+  EXPECT_EQ(Told(0).second, 0);
+  EXPECT_GT(Told(0).first, 8);
+}
+
+TEST_F(RecordedSteps, DoNotWaitForAPeerThatIsGone) {
+  TrainingOptions options = Options();
+  options.cuda_graph = true;
+  options.check_replicas = false;
+  options.timeout_s = 1;
+  const auto dies = [](Worker& worker) {
+    if (worker.rank != 1) return;
+    worker.objection = [steps = 0]() mutable {
+      return ++steps < 4 ? absl::OkStatus() : absl::CancelledError("killed");
+    };
+  };
+  const std::vector<RankOutcome> outcomes = RunRanks(options, 3, Data(), dies);
+  for (const int survivor : {0, 2}) {
+    const absl::Status status = outcomes[survivor].result.status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+    for (const std::string& said :
+         {std::string("step 4: "), absl::StrCat("rank ", survivor), std::string("all_reduce of "),
+          std::string("repeated from a recording"), std::string("of the other 2 ranks has not come")}) {
+      EXPECT_TRUE(absl::StrContains(status.message(), said)) << status;
+    }
+    EXPECT_EQ(nccl_.Log(survivor).back(), "abort") << absl::StrJoin(nccl_.Log(survivor), ", ");
+  }
+}
+
+TEST_F(RecordedSteps, HearOfWhatNcclHearsOf) {
+  TrainingOptions options = Options();
+  options.cuda_graph = true;
+  const auto fails = [this](Worker& worker) {
+    if (worker.rank != 1) return;
+    worker.objection = [this, steps = 0]() mutable {
+      if (++steps < 4) return absl::OkStatus();
+      nccl_.Set("async_error", 6);  // ncclRemoteError
+      return absl::CancelledError("killed");
+    };
+  };
+  const std::vector<RankOutcome> outcomes = RunRanks(options, 3, Data(), fails);
+  for (const int survivor : {0, 2}) {
+    const absl::Status status = outcomes[survivor].result.status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "remote process exited")) << status;
+  }
+}
+
+// Plain steps as well: the GPU stands still from a step's end until somebody waits, and then there is nothing
+// left to enqueue.
+TEST_F(RecordedSteps, AndOthersAreAllEnqueuedBeforeTheHostWaits) {
+  for (const bool graph : {false, true}) {
+    for (const bool alone : {true, false}) {
+      SCOPED_TRACE(absl::StrCat(alone ? "single" : "ring", graph ? ", recorded" : ""));
+      TrainingOptions options = Options();
+      if (alone) {
+        options.strategy = "single";
+        options.backend = "";
+      }
+      options.check_replicas = false;
+      options.cuda_graph = graph;
+      const auto watched = [&](Worker& worker) {
+        FakeCuda::Pace& pace = TheFakeCuda().pace[static_cast<size_t>(worker.rank)];
+        const auto on_step = worker.on_step;
+        worker.on_step = [&pace, on_step, steps = 0,
+                          last_step = options.steps](const StepRecord& step) mutable {
+          on_step(step);
+          // The first step ends with a look at the order in which gradients were ready. Until the host learns
+          // that all is done, it puts no more than the event on the GPU that it waits for.
+          if (++steps > 2) {
+            EXPECT_FALSE(pace.stands_still);
+            EXPECT_GE(pace.enqueued_at_wait + 2, pace.enqueued) << "step " << step.step;
+          }
+          if (steps > 1) pace.stands_still = steps < last_step;
+        };
+      };
+      for (const RankOutcome& outcome : RunRanks(options, alone ? 1 : 3, Data(), watched)) {
+        EXPECT_TRUE(outcome.result.ok()) << outcome.result.status();
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,353 @@
+// Training that is stopped at any step and gone on with ends where undisturbed training does; threads as
+// ranks.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <numeric>
+#include <optional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tests/ring_worker/fake_rendezvous.h"
+#include "tests/trainer/cluster.h"
+#include "trainer/checkpoints/checkpoint.h"
+
+namespace psring {
+namespace {
+
+using Files = std::map<std::string, std::string>;  // of a checkpoint, by name
+using Kept = std::map<int64_t, Files>;             // by step
+
+CheckpointBytes BytesOf(const Files& files, int rank = 0) {
+  const auto file = [&](const std::string& name) {
+    const auto found = files.find(name);
+    return found == files.end() ? std::string() : found->second;
+  };
+  return {.path = "kept",
+          .position = file(kPositionFile),
+          .model = file(kModelFile),
+          .optimizer = file(kOptimizerFile),
+          .residual = file(WorkerFile(rank)),
+          .has_optimizer = true};
+}
+
+// Trains, and keeps its checkpoints in `kept`. `stop_after`: rank 0 is told to end after so many steps, and
+// with it, where `stop_all` says so, every rank.
+std::vector<RankOutcome> Train(const TrainingOptions& options, int workers, Kept& kept,
+                               const Files* resume = nullptr, int stop_after = -1,
+                               std::vector<std::string>* notes = nullptr, bool stop_all = false) {
+  const DataSplits data = SmallData();
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / absl::StrCat("psring-resume-", getpid());
+  std::filesystem::create_directories(folder);
+  const auto store = std::make_shared<FakeStore>();
+  std::vector<std::unique_ptr<FakeRendezvous>> rendezvous(workers);
+  std::vector<std::unique_ptr<WorkerParts>> parts(workers);
+  std::vector<CheckpointBytes> from(workers);
+  const bool each_alone =
+      absl::StartsWith(options.strategy, "ps-async") || absl::StartsWith(options.strategy, "ps-ssp");
+  auto outcomes = RunRanks(options, workers, data, [&](Worker& worker) {
+    if (resume != nullptr) {
+      from[worker.rank] = BytesOf(*resume, worker.rank);
+      worker.resume = &from[worker.rank];
+    }
+    if (workers > 1 && (options.wire != "float32" || each_alone)) {
+      rendezvous[worker.rank] = std::make_unique<FakeRendezvous>(store, worker.rank, workers);
+      std::vector<int> blind;
+      auto met = WorkerParts::Meet(*rendezvous[worker.rank], folder.string(), blind);
+      ASSERT_TRUE(met.ok()) << met.status();
+      EXPECT_TRUE(blind.empty());
+      parts[worker.rank] = *std::move(met);
+      worker.parts = parts[worker.rank].get();
+    }
+    worker.save = [&kept](int64_t step, const CheckpointFiles& files) {
+      kept[step] = Files(files.begin(), files.end());
+      return absl::OkStatus();
+    };
+    if (notes != nullptr && worker.rank == 0) {
+      worker.on_note = [notes](const std::string& note) { notes->push_back(note); };
+    }
+    if (worker.rank == 0 || stop_all) {
+      worker.stops = [stop_after, n = 0]() mutable { return ++n == stop_after; };
+    }
+  });
+  parts.clear();
+  EXPECT_TRUE(std::filesystem::is_empty(folder));  // nothing of the ranks' own is left
+  std::filesystem::remove_all(folder);
+  return outcomes;
+}
+
+TrainingOptions Options(const std::string& strategy) {
+  TrainingOptions options = SmallOptions(strategy);
+  options.steps = 60;  // beyond the first epoch
+  options.schedule = "linear";
+  options.deterministic = absl::StartsWith(strategy, "ps-");
+  options.checkpoint_dir = "kept";
+  return options;
+}
+
+std::vector<float> WeightsOf(const std::vector<RankOutcome>& outcomes) {
+  for (const RankOutcome& outcome : outcomes) EXPECT_TRUE(outcome.result.ok()) << outcome.result.status();
+  return outcomes.front().weights;
+}
+
+struct Case {
+  const char* strategy;
+  int workers;
+  std::function<void(TrainingOptions&)> change = [](TrainingOptions&) {};
+};
+
+class Stopped : public testing::TestWithParam<Case> {};
+
+TEST_P(Stopped, AtAnyStepItEndsWithTheWeightsOfUndisturbedTraining) {
+  for (const char* optimizer : {"momentum", "adam", "sgd"}) {
+    TrainingOptions options = Options(GetParam().strategy);
+    options.optimizer = optimizer;
+    if (options.optimizer == std::string("sgd")) options.momentum = -1;
+    GetParam().change(options);
+    Kept undisturbed;
+    const std::vector<float> weights = WeightsOf(Train(options, GetParam().workers, undisturbed));
+    ASSERT_EQ(undisturbed.size(), 1) << "only at the end";
+    for (const int stop_after : {1, 24, 25, 59}) {
+      SCOPED_TRACE(absl::StrCat(optimizer, ", stopped after ", stop_after));
+      Kept kept;
+      const auto stopped = Train(options, GetParam().workers, kept, nullptr, stop_after);
+      EXPECT_TRUE(absl::StrContains(stopped[0].result.status().message(), "told to end"))
+          << stopped[0].result.status();
+      ASSERT_TRUE(kept.contains(stop_after));
+      std::vector<std::string> notes;
+      const auto resumed = Train(options, GetParam().workers, kept, &kept[stop_after], -1, &notes);
+      EXPECT_EQ(WeightsOf(resumed), weights);
+      EXPECT_EQ(resumed[0].steps.size(), static_cast<size_t>(60 - stop_after));
+      EXPECT_TRUE(notes.empty()) << absl::StrJoin(notes, "\n");
+      // The checkpoints of the end are the same, byte for byte.
+      for (const auto& [name, bytes] : undisturbed[60]) {
+        if (name != kPositionFile) {
+          EXPECT_TRUE(kept[60][name] == bytes) << name;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Strategies, Stopped,
+    testing::Values(Case{"single", 1}, Case{"single", 1, [](auto& o) { o.micro_batches = 3; }},
+                    Case{"dp", 1, [](auto& o) { o.replicas = 2; }}, Case{"ring", 2},
+                    Case{"ring", 3, [](auto& o) { o.clip_norm = .5; }},
+                    // Accumulated, with an epoch of 23 steps whose last is short.
+                    Case{"ring", 3, [](auto& o) { o.accumulate = 2, o.batch = 3, o.drop_last = "false"; }},
+                    Case{"star", 2}, Case{"ps-sync", 2}, Case{"ps-sync", 3, [](auto& o) { o.servers = 2; }},
+                    Case{"ps-sync", 2, [](auto& o) { o.accumulate = 2, o.drop_last = "false"; }},
+                    Case{"ps-sync", 2, [](auto& o) { o.clip_norm = .5; }},
+                    // What rounding has left of each rank's gradients comes along.
+                    Case{"ring", 3, [](auto& o) { o.wire = "bfloat16"; }},
+                    Case{"ring", 2, [](auto& o) { o.wire = "float16", o.accumulate = 2; }},
+                    Case{"ps-sync", 1, [](auto& o) { o.wire = "bfloat16"; }},
+                    Case{"ps-sync", 3, [](auto& o) { o.wire = "bfloat16", o.accumulate = 2; }},
+                    Case{"ps-sync", 2, [](auto& o) { o.wire = "float16", o.servers = 2; }}),
+    [](const auto& info) {
+      std::string name = absl::StrCat(info.param.strategy, "On", info.param.workers, "No", info.index);
+      std::erase_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); });
+      return name;
+    });
+
+TEST(Resume, EveryFewStepsACheckpointIsKept) {
+  TrainingOptions options = Options("ring");
+  options.checkpoint_every = 25;
+  Kept kept;
+  const std::vector<float> weights = WeightsOf(Train(options, 2, kept));
+  ASSERT_EQ(kept.size(), 3);
+  for (const int64_t step : {25, 50, 60}) {
+    ASSERT_TRUE(kept.contains(step));
+    Kept more;
+    EXPECT_EQ(WeightsOf(Train(options, 2, more, &kept[step])), weights) << step;
+  }
+}
+
+TEST(Resume, AnotherSynchronousStrategyGoesOnWithTheVeryBits) {
+  TrainingOptions single = Options("single");
+  single.micro_batches = 2;
+  TrainingOptions server = Options("ps-sync");
+  TrainingOptions servers = server;
+  servers.servers = 2;
+  Kept kept;
+  const std::vector<float> weights = WeightsOf(Train(single, 1, kept));
+  const std::vector<std::pair<TrainingOptions, int>> ways = {{single, 1}, {server, 2}, {servers, 2}};
+  for (const auto& [before, workers_before] : ways) {
+    Kept of_before;
+    Train(before, workers_before, of_before, nullptr, 31);
+    ASSERT_TRUE(of_before.contains(31));
+    for (const auto& [after, workers_after] : ways) {
+      Kept none;
+      EXPECT_EQ(WeightsOf(Train(after, workers_after, none, &of_before[31])), weights)
+          << before.strategy << " to " << after.strategy;
+    }
+  }
+}
+
+// From a ring of two after 30 steps to anything.
+TEST(Resume, OtherStrategiesAndWorkersGoOnFromWhatCanBeCarriedOver) {
+  Kept kept;
+  Train(Options("ring"), 2, kept, nullptr, 30);
+  ASSERT_TRUE(kept.contains(30));
+  // 30 steps of 16 samples: one epoch of 400, and 80 samples more.
+  struct Way {
+    const char* strategy;
+    int workers;
+    int64_t step;
+    const char* note;
+  };
+  for (const Way& way :
+       {Way{"ring", 1, 60, "step 30 becomes step 60"},
+        Way{"star", 3, 16 + 3, "8 samples of epoch 1 are drawn once more"},
+        Way{"ps-backup:1", 3, 16 + 3, "becomes step 19"}, Way{"ps-async", 2, 30, "asynchronous"},
+        Way{"ps-ssp:2", 3, 16 + 3, "asynchronous"}, Way{"none", 2, 30, ""}}) {
+    SCOPED_TRACE(absl::StrCat(way.strategy, " x ", way.workers));
+    TrainingOptions options = Options(way.strategy);
+    options.deterministic = false;
+    options.steps = way.step + 10;
+    Kept more;
+    std::vector<std::string> lines;
+    const auto outcomes = Train(options, way.workers, more, &kept[30], -1, &lines);
+    int64_t steps = 0;
+    for (const RankOutcome& outcome : outcomes) {
+      ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
+      EXPECT_EQ(outcome.steps.front().step, way.step);
+      steps += static_cast<int64_t>(outcome.steps.size());
+    }
+    if (way.strategy == std::string("ps-async")) {
+      EXPECT_EQ(steps, 10 * way.workers);
+    }
+    const std::string notes = absl::StrJoin(lines, "\n");
+    EXPECT_TRUE(absl::StrContains(notes, way.note)) << notes;
+    ASSERT_TRUE(more.contains(way.step + 10));
+    // It began with the checkpoint's weights, and has learnt since.
+    const auto position = DecodePosition(BytesOf(more[way.step + 10]));
+    ASSERT_TRUE(position.ok());
+    EXPECT_GT(position->samples, 480);
+    EXPECT_EQ(position->sequence, 2);
+  }
+}
+
+TEST(Resume, AsynchronousWorkersAreToldToEndAndGoOn) {
+  for (const char* strategy : {"ps-async", "ps-ssp:1", "ps-backup:1"}) {
+    SCOPED_TRACE(strategy);
+    TrainingOptions options = Options(strategy);
+    options.deterministic = false;
+    options.checkpoint_every = 20;
+    Kept kept;
+    WeightsOf(Train(options, 3, kept));
+    ASSERT_TRUE(kept.contains(60));
+    ASSERT_GE(kept.size(), 2);
+    const Files middle = kept.begin()->second;
+    const int64_t step = kept.begin()->first;
+    const auto resumed = Train(options, 3, kept, &middle);
+    WeightsOf(resumed);
+    EXPECT_GE(resumed[0].steps.front().step, step);
+  }
+}
+
+TEST(Resume, RoundingErrorsThatFitNoOtherRunAreDroppedInOneLine) {
+  TrainingOptions options = Options("ring");
+  options.wire = "bfloat16";
+  options.checkpoint_every = 20;
+  Kept kept;
+  const std::vector<float> weights = WeightsOf(Train(options, 2, kept));
+  ASSERT_TRUE(kept[20].contains(WorkerFile(0)) && kept[20].contains(WorkerFile(1)));
+  const auto notes = [&](int workers, const std::function<void(TrainingOptions&)>& change,
+                         const std::function<void(Files&)>& lose) {
+    TrainingOptions other = options;
+    change(other);
+    Files from = kept[20];
+    lose(from);
+    Kept none;
+    std::vector<std::string> lines;
+    const std::vector<RankOutcome> outcomes = Train(other, workers, none, &from, -1, &lines);
+    WeightsOf(outcomes);
+    std::erase_if(lines, [](const std::string& line) { return !absl::StrContains(line, "rounding"); });
+    return absl::StrJoin(lines, "\n");
+  };
+  const auto same = [](TrainingOptions&) {};
+  const auto whole = [](Files&) {};
+  const std::string what = "what rounding to bfloat16 had left to be sent is dropped: ";
+  EXPECT_EQ(notes(3, same, whole), what + "there are 3 workers, and were 2");
+  EXPECT_EQ(notes(
+                2, [](auto& o) { o.strategy = "star"; }, whole),
+            what + "the strategy was ring");
+  EXPECT_EQ(notes(
+                2, [](auto& o) { o.wire = "float16"; }, whole),
+            what + "gradients now travel as float16");
+  EXPECT_EQ(notes(2, same, whole), "");
+}
+
+TEST(Resume, AsynchronousWorkersGoOnEachAtItsOwnSamples) {
+  for (const char* strategy : {"ps-async", "ps-ssp:2"}) {
+    for (const char* wire : {"float32", "bfloat16"}) {
+      SCOPED_TRACE(absl::StrCat(strategy, " ", wire));
+      TrainingOptions options = Options(strategy);
+      options.deterministic = false;
+      options.wire = wire;
+      options.jitter_ms = "1";
+      options.checkpoint_every = 25;
+      const auto position_of = [](const Files& files) { return *DecodePosition(BytesOf(files)); };
+      Kept kept;
+      std::vector<std::string> notes;
+      Train(options, 3, kept, nullptr, 30, &notes, /*stop_all=*/true);
+      ASSERT_EQ(kept.size(), 2) << "that of every 25 steps, and that of the end";
+      for (const auto& [step, files] : kept) {
+        const TrainingPosition at = position_of(files);
+        ASSERT_EQ(at.worker_steps.size(), 3);
+        EXPECT_EQ(std::accumulate(at.worker_steps.begin(), at.worker_steps.end(), int64_t{0}), at.updates);
+        EXPECT_EQ(at.step, at.updates / 3);
+        for (int worker = 0; worker < 3; ++worker) {
+          EXPECT_EQ(files.contains(WorkerFile(worker)), wire != std::string("float32"));
+        }
+      }
+      const Files end = kept.rbegin()->second;
+      const TrainingPosition stopped = position_of(end);
+      EXPECT_EQ(stopped.worker_steps, (std::vector<int64_t>{30, 30, 30}));
+      // From the middle one, where an asynchronous worker is ahead of others.
+      const TrainingPosition middle = position_of(kept.begin()->second);
+      const Files from = kept.begin()->second;
+      const auto resumed = Train(options, 3, kept, &from, -1, &notes);
+      WeightsOf(resumed);
+      EXPECT_TRUE(notes.empty()) << absl::StrJoin(notes, "\n");
+      const TrainingPosition last = position_of(kept[60]);
+      EXPECT_EQ(last.updates, 180);
+      for (int worker = 0; worker < 3; ++worker) {
+        EXPECT_EQ(last.worker_steps[worker],
+                  middle.worker_steps[worker] + static_cast<int64_t>(resumed[worker].steps.size()));
+      }
+    }
+  }
+}
+
+TEST(Resume, AtTheEndNothingIsLeftToTrainButToEvaluate) {
+  TrainingOptions options = Options("ps-sync");
+  Kept kept;
+  const std::vector<float> weights = WeightsOf(Train(options, 2, kept));
+  options.evaluate = true;
+  Kept more;
+  const auto outcomes = Train(options, 2, more, &kept[60]);
+  EXPECT_EQ(WeightsOf(outcomes), weights);
+  EXPECT_TRUE(outcomes[0].steps.empty());
+  EXPECT_EQ(outcomes[0].result->curve.size(), 1);
+}
+
+TEST(Resume, OfAnotherModelIsRefused) {
+  Kept kept;
+  WeightsOf(Train(Options("single"), 1, kept));
+  TrainingOptions other = Options("single");
+  other.model = "mlp";
+  Kept more;
+  const auto outcomes = Train(other, 1, more, &kept[60]);
+  EXPECT_TRUE(absl::StrContains(outcomes[0].result.status().message(), "another model"))
+      << outcomes[0].result.status();
+}
+
+}  // namespace
+}  // namespace psring

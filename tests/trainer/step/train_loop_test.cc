@@ -1,0 +1,323 @@
+#include "trainer/step/train_loop.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/io/files.h"
+#include "tests/trainer/cluster.h"
+#include "trainer/models/replayed_model.h"
+
+namespace psring {
+namespace {
+
+// Lets one rank take `ms` longer for every step.
+std::function<void(Worker&)> SlowFor(int rank, int ms) {
+  return [rank, ms](Worker& worker) {
+    if (worker.rank != rank) return;
+    worker.on_progress = [ms](int64_t, int64_t, double) { absl::SleepFor(absl::Milliseconds(ms)); };
+  };
+}
+
+TEST(TrainLoop, LearnsTheSyntheticPictures) {
+  const DataSplits data = MakeSyntheticData({.height = 12, .width = 12, .train = 8000, .test = 501}, 1);
+  TrainingOptions options = SmallOptions("single");
+  options.steps = 0;
+  options.epochs = 1;
+  options.batch = 32;
+  options.evaluate = true;
+  const auto outcomes = RunRanks(options, 1, data);
+  ASSERT_TRUE(outcomes[0].result.ok()) << outcomes[0].result.status();
+  const RankResult& result = *outcomes[0].result;
+  ASSERT_EQ(result.curve.size(), 1);
+  EXPECT_GT(result.curve[0].test_accuracy, .3);  // of ten classes; 144 noisy pixels tell no more
+  EXPECT_EQ(result.curve[0].samples, 8000);
+  EXPECT_LT(result.final_loss, outcomes[0].steps[0].loss);
+  // 501 samples, in batches of 128: accuracy is a whole number of 501ths.
+  const double right = result.curve[0].test_accuracy * 501;
+  EXPECT_NEAR(right, std::round(right), 1e-6);
+}
+
+TEST(TrainLoop, SnapshotsDoNotDisturbTraining) {
+  const DataSplits data = SmallData();
+  for (const auto& [strategy, workers] : {std::pair{"single", 1}, {"ring", 2}, {"ps-sync", 2}}) {
+    TrainingOptions options = SmallOptions(strategy);
+    options.deterministic = true;
+    const auto without = RunRanks(options, workers, data);
+    options.evaluate = true;
+    options.eval_every = 8;
+    const auto with = RunRanks(options, workers, data);
+    ASSERT_TRUE(with[0].result.ok()) << with[0].result.status();
+    EXPECT_EQ(with[0].weights, without[0].weights) << strategy;
+    const std::vector<CurvePoint>& curve = with[0].result->curve;
+    ASSERT_EQ(curve.size(), 3);  // 8, 16 and the end
+    for (size_t i = 0; i < curve.size(); ++i) {
+      const int64_t steps = i < 2 ? 8 * (i + 1) : 20;
+      EXPECT_EQ(curve[i].updates, steps);
+      EXPECT_EQ(curve[i].samples, steps * options.batch * workers);
+      EXPECT_GT(curve[i].wall_s, i == 0 ? 0 : curve[i - 1].wall_s);
+      EXPECT_GT(curve[i].train_loss, 0);
+    }
+    for (int rank = 1; rank < workers; ++rank) EXPECT_TRUE(with[rank].result->curve.empty());
+  }
+}
+
+TEST(TrainLoop, AsynchronousWorkersEndWithOneSetOfWeights) {
+  const auto outcomes = RunRanks(SmallOptions("ps-async"), 3, SmallData());
+  int64_t pushes = 0;
+  for (const RankOutcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
+    EXPECT_EQ(outcome.weights, outcomes[0].weights);
+    EXPECT_EQ(outcome.result->weights_hash, outcomes[0].result->weights_hash);
+    pushes += outcome.result->pushes;
+    // Nobody can be late by more updates than the others have made.
+    EXPECT_LT(outcome.result->staleness_max, 3 * 20);
+  }
+  EXPECT_EQ(pushes, 3 * 20 * 3);  // workers times steps times buckets
+}
+
+TEST(TrainLoop, AsynchronousWorkersShareTheStepsByTheirSpeed) {
+  TrainingOptions options = SmallOptions("ps-async");
+  options.evaluate = true;
+  options.eval_every = 5;
+  options.warmup_steps = 2;
+  const auto outcomes = RunRanks(options, 3, SmallData(), SlowFor(2, 3));
+  size_t steps = 0;
+  for (const RankOutcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
+    steps += outcome.steps.size();
+  }
+  EXPECT_EQ(steps, 3 * 22) << "all of them, and none too many";
+  EXPECT_LT(outcomes[2].steps.size(), std::max(outcomes[0].steps.size(), outcomes[1].steps.size()));
+  EXPECT_EQ(outcomes[0].result->curve.back().updates, 66);
+  EXPECT_EQ(outcomes[0].result->curve.back().samples, 66 * options.batch);
+}
+
+TEST(TrainLoop, AStragglerComputesLongerAndItsBucketsAreLateInProportion) {
+  TrainingOptions options = SmallOptions("ps-sync");
+  options.straggler = "1:20";
+  options.jitter_ms = "1";
+  const auto outcomes = RunRanks(options, 2, SmallData());
+  for (const RankOutcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
+    const bool slowed = outcome.result->rank == 1;
+    double own = 0, slept = 0;
+    for (const StepRecord& step : outcome.steps) {
+      EXPECT_LE(step.delay_ms, step.compute_ms);
+      own += step.compute_ms - step.delay_ms;
+      slept += step.delay_ms;
+      if (!slowed) continue;
+      // The last layer's bucket was not ready as early as it would have been without the straggling.
+      EXPECT_GT(step.buckets.front().ready_ns - step.begin_ns, 1'000'000);
+    }
+    EXPECT_GE(slept, 20 * 1.0);
+    if (slowed) {
+      EXPECT_NEAR(slept - 20, 19 * own, .4 * 19 * own) << "a sleep takes a little longer";
+    }
+  }
+  EXPECT_EQ(outcomes[0].weights, outcomes[1].weights);
+}
+
+TEST(TrainLoop, UnderBoundedStalenessNobodyIsLateByMoreThanTheBound) {
+  for (const int bound : {1, 3}) {
+    const auto outcomes =
+        RunRanks(SmallOptions(absl::StrCat("ps-ssp:", bound)), 3, SmallData(), SlowFor(2, 3));
+    for (const RankOutcome& outcome : outcomes) {
+      ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
+      EXPECT_EQ(outcome.result->algorithm, absl::StrCat("ssp:", bound));
+      EXPECT_EQ(outcome.weights, outcomes[0].weights);
+      EXPECT_EQ(outcome.result->pushes, 20 * 3);
+      EXPECT_LE(outcome.result->staleness_max, (2 * bound + 1) * 2);
+      EXPECT_EQ(outcome.result->dropped_gradients, 0);
+    }
+    // The others ran ahead, but not for long: they began no step before rank 2 was done with the one K before
+    // the one before.
+    for (int64_t step = bound + 1; step < 20; ++step) {
+      const StepRecord& slow = outcomes[2].steps[step - bound - 1];
+      const StepRecord& fast = outcomes[0].steps[step];
+      EXPECT_GE(fast.begin_ns, slow.buckets.back().begin_ns) << "step " << step;
+    }
+  }
+}
+
+TEST(TrainLoop, ABackupWorkerThatIsLateSkipsStepsAndEndsWithTheOthers) {
+  TrainingOptions options = SmallOptions("ps-backup:1");
+  options.warmup_steps = 2;
+  options.check_replicas = true;
+  options.evaluate = true;
+  options.eval_every = 8;
+  const auto outcomes = RunRanks(options, 3, SmallData(), SlowFor(2, 3));
+  std::map<int64_t, std::string> hash_of_version;
+  int64_t in_updates = 0;
+  for (const RankOutcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
+    EXPECT_EQ(outcome.weights, outcomes[0].weights);
+    EXPECT_EQ(outcome.result->strategy, "ps-backup:1");
+    EXPECT_EQ(outcome.result->global_batch, 2 * options.batch);
+    EXPECT_EQ(outcome.result->staleness_max, 0);
+    int64_t dropped = 0;
+    for (size_t i = 0; i < outcome.steps.size(); ++i) {
+      const StepRecord& record = outcome.steps[i];
+      dropped += record.dropped;
+      in_updates += !record.dropped;
+      EXPECT_EQ(record.payload_tx_bytes, record.dropped ? 0 : record.payload_rx_bytes);
+      // What a worker goes on from is one version, whole, and the same for everybody.
+      const int64_t next = i + 1 < outcome.steps.size() ? outcome.steps[i + 1].step : 22;
+      if (!record.dropped) {
+        EXPECT_EQ(next, record.step + 1);
+      }
+      const std::string& hash = hash_of_version.emplace(next, record.weights_hash).first->second;
+      EXPECT_EQ(hash, record.weights_hash) << "version " << next;
+    }
+    EXPECT_EQ(outcome.result->dropped_gradients, dropped);
+  }
+  EXPECT_EQ(in_updates, 22 * 2) << "two of three in every update";
+  EXPECT_GT(outcomes[2].result->dropped_gradients, 0);
+  EXPECT_LT(outcomes[2].steps.size(), 22);
+  EXPECT_EQ(outcomes[0].result->curve.back().samples, 22 * 2 * options.batch);
+}
+
+// A workload whose first tensor is ready first: in the declared order it would go last.
+class Wide : public testing::Test {
+ protected:
+  Wide() : path_(testing::TempDir() + absl::StrCat("wide-", getpid(), ".csv")) {
+    const absl::Status written = WriteFile(
+        path_,
+        "# batch: 4\n# device: none\n# forward_ms: 0\nname,bytes,ready_ms,declared\nwide,4000,0.1,0\n"
+        "last,8000,0.2,3\nmiddle,8000,0.3,2\nfirst,8000,6,1\n");
+    EXPECT_TRUE(written.ok()) << written;
+  }
+  ~Wide() override { std::remove(path_.c_str()); }
+
+  TrainingOptions Options(const std::string& strategy) const {
+    TrainingOptions options;
+    options.strategy = strategy;
+    options.workload = path_;
+    options.steps = 4;
+    options.bucket_mb = .004;
+    options.timeout_s = 30;
+    EXPECT_TRUE(ApplyWorkload(options).ok());
+    return options;
+  }
+
+ private:
+  const std::string path_;
+};
+
+TEST_F(Wide, BucketsAreRebuiltInTheOrderInWhichGradientsWereReady) {
+  const TrainingOptions options = Options("ring");
+  const auto data = DataOf(options);
+  const auto outcomes = RunRanks(options, 3, *data);
+  for (const RankOutcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
+    const DdpFigures& ddp = outcome.result->ddp;
+    EXPECT_TRUE(ddp.has_rebuilt_buckets);
+    EXPECT_EQ(ddp.ready_order, (std::vector<std::string>{"wide", "last", "middle", "first"}));
+    EXPECT_EQ(ddp.bucket_bytes, (std::vector<int64_t>{8000, 8000, 8000, 4000}));
+    EXPECT_EQ(ddp.rebuilt_bucket_bytes, (std::vector<int64_t>{4000, 8000, 8000, 8000}));
+    EXPECT_EQ(outcome.result->bucket_elements, (std::vector<int64_t>{1000, 2000, 2000, 2000}));
+    EXPECT_EQ(outcome.weights, outcomes[0].weights);
+    ASSERT_EQ(outcome.steps.size(), 4);
+    for (size_t step = 1; step < 4; ++step) {
+      const StepRecord& record = outcome.steps[step];
+      ASSERT_EQ(record.buckets.size(), 4);
+      // The wide part is there long before the layer beside which it is declared.
+      EXPECT_LT(record.buckets[0].ready_ns, record.buckets[1].ready_ns);
+    }
+  }
+  // Every tensor's first gradient is 4, the batch; so is their mean 1 in every step.
+  TrainingOptions alone = Options("single");
+  const auto reference = RunRanks(alone, 1, *data);
+  ASSERT_TRUE(reference[0].result.ok()) << reference[0].result.status();
+  EXPECT_FALSE(reference[0].result->ddp.has_rebuilt_buckets);
+  EXPECT_LE(RelativeL2(outcomes[0].weights, reference[0].weights), 1e-6);
+  for (const size_t first : {0, 1000, 3000, 5000}) EXPECT_NE(outcomes[0].weights[first], 0);
+}
+
+TEST_F(Wide, AServersBucketsArePlannedInThatOrderFromTheBeginning) {
+  const TrainingOptions options = Options("ps-sync");
+  const auto outcomes = RunRanks(options, 2, *DataOf(options));
+  for (const RankOutcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
+    const DdpFigures& ddp = outcome.result->ddp;
+    EXPECT_FALSE(ddp.has_rebuilt_buckets);
+    EXPECT_EQ(ddp.ready_order.front(), "wide");
+    EXPECT_EQ(ddp.bucket_bytes, (std::vector<int64_t>{4000, 8000, 8000, 8000}));
+    EXPECT_EQ(outcome.result->bucket_elements, (std::vector<int64_t>{1000, 2000, 2000, 2000}));
+    EXPECT_EQ(outcome.weights, outcomes[0].weights);
+    for (const StepRecord& record : outcome.steps) {
+      EXPECT_LT(record.buckets[0].ready_ns, record.buckets[1].ready_ns);
+    }
+  }
+  // One sample was tried, and has left nothing.
+  TrainingOptions alone = Options("single");
+  const auto reference = RunRanks(alone, 1, *DataOf(alone));
+  ASSERT_TRUE(reference[0].result.ok()) << reference[0].result.status();
+  EXPECT_LE(RelativeL2(outcomes[0].weights, reference[0].weights), 1e-6);
+}
+
+TEST(TrainLoop, DdpsTimesAreThoseOfTheStep) {
+  TrainingOptions options = SmallOptions("ring");
+  options.accumulate = 2;
+  const auto outcomes = RunRanks(options, 2, SmallData());
+  for (const RankOutcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
+    const DdpFigures& ddp = outcome.result->ddp;
+    double compute_ms = 0, comm_ms = 0;
+    for (const StepRecord& step : outcome.steps) {
+      compute_ms += step.compute_ms / 20;
+      comm_ms += step.comm_busy_ms / 20;
+    }
+    EXPECT_NEAR(ddp.forward_ms + ddp.backward_ms, compute_ms, 1e-6);
+    EXPECT_NEAR(ddp.comm_ms, comm_ms, 1e-6);
+    EXPECT_LE(ddp.overlap_ms, ddp.comm_ms);
+    EXPECT_LE(ddp.overlap_ms, ddp.backward_ms);
+    EXPECT_EQ(ddp.rebuilt_bucket_bytes, ddp.bucket_bytes) << "the last layer is ready first";
+  }
+}
+
+TEST(TrainLoop, ADivergingRunEndsWithTheStepAndAWayOut) {
+  TrainingOptions options = SmallOptions("single");
+  options.lr = 1e20;
+  const auto outcomes = RunRanks(options, 1, SmallData());
+  const std::string message(outcomes[0].result.status().message());
+  EXPECT_TRUE(message.starts_with("step ")) << message;
+  EXPECT_NE(message.find("lower --lr"), std::string::npos) << message;
+}
+
+TEST(TrainLoop, BadOptionsAreRefusedBeforeAnyStep) {
+  const auto error = [](const TrainingOptions& options, int workers = 1) {
+    const auto outcomes = RunRanks(options, workers, SmallData());
+    EXPECT_TRUE(outcomes[0].steps.empty());
+    return std::string(outcomes[0].result.status().message());
+  };
+  TrainingOptions options = SmallOptions("single");
+  options.batch = 401;
+  EXPECT_NE(error(options).find("larger than the data"), std::string::npos);
+  EXPECT_NE(error(SmallOptions("single"), 2).find("one process"), std::string::npos);
+  options = SmallOptions("single");
+  options.evaluate = true;
+  options.eval_every = 1;
+  options.steps = 100;
+  EXPECT_NE(error(options).find("--eval_every 2 or more"), std::string::npos);
+  options = SmallOptions("single");
+  options.model = "resnet";
+  EXPECT_NE(error(options).find("unknown model"), std::string::npos);
+}
+
+TEST(TrainLoop, WarnsOfMomentumOnLateGradientsOnce) {
+  TrainingOptions options = SmallOptions("ps-async");
+  options.momentum = .9;
+  const auto outcomes = RunRanks(options, 2, SmallData());
+  EXPECT_EQ(outcomes[0].warnings.size(), 1);
+  EXPECT_EQ(outcomes[1].warnings.size(), 0);
+}
+
+}  // namespace
+}  // namespace psring

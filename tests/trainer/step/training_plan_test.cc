@@ -1,0 +1,163 @@
+#include "trainer/step/training_plan.h"
+
+#include <gtest/gtest.h>
+
+namespace psring {
+namespace {
+
+StepPlan Steps(const TrainingOptions& options, int world_size = 1) {
+  const auto plan = PlanSteps(options, 60000, world_size);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return plan.value_or(StepPlan());
+}
+
+UpdatePlan Updates(const TrainingOptions& options, int world_size = 1) {
+  const auto plan = PlanUpdates(options, **FindStrategy(options.strategy), **FindModel(options.model),
+                                Steps(options, world_size), 60000);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return plan.value_or(UpdatePlan());
+}
+
+TEST(PlanSteps, EpochsSamplesAndStepsCountWhatAllWorkersSee) {
+  EXPECT_EQ(Steps({}).steps, 468);
+  EXPECT_EQ(Steps({.epochs = 3}).steps, 3 * 468);
+  EXPECT_EQ(Steps({.epochs = 3}, 4).steps, 3 * 117);
+  EXPECT_EQ(Steps({.epochs = .5}, 4).steps, 59);  // 58.5, to the nearest
+  EXPECT_EQ(Steps({.samples = 51200}, 4).steps, 100);
+  EXPECT_EQ(Steps({.samples = 1}, 4).steps, 1);
+  EXPECT_EQ(Steps({.steps = 7}, 4).steps, 7);
+  EXPECT_EQ(Steps({.epochs = 3, .micro_batches = 4}).steps, 3 * 117);
+}
+
+TEST(PlanSteps, TheScheduleEndsWithTheLastSample) {
+  const StepPlan plan = Steps({.steps = 10, .warmup_steps = 5, .batch = 100}, 3);
+  EXPECT_EQ(plan.global_batch, 300);
+  EXPECT_EQ(plan.total_steps(), 15);
+  EXPECT_EQ(plan.total_samples, 15 * 300);
+}
+
+TEST(PlanSteps, AccumulatedBatchesCountAsBatches) {
+  EXPECT_EQ(Steps({.epochs = 3, .accumulate = 2}, 2).steps, 3 * 117);
+  EXPECT_EQ(Steps({.batch = 100, .accumulate = 5}, 3).global_batch, 1500);
+  const StepPlan spare = Steps({.strategy = "ps-backup:1", .batch = 100, .accumulate = 5}, 3);
+  EXPECT_EQ(spare.global_batch, 1000);
+  EXPECT_EQ(spare.drawn_batch, 1500);
+}
+
+TEST(PlanSteps, AShortLastBatchIsAStepOfItsOwnWhereItIsNotDropped) {
+  const StepPlan plan = Steps({.epochs = 2, .warmup_steps = 1, .batch = 7000, .drop_last = "false"}, 2);
+  EXPECT_EQ(plan.steps_per_epoch, 5);  // the last has 4000
+  EXPECT_EQ(plan.steps, 10);
+  EXPECT_EQ(plan.total_samples, 2 * 60000 + 14000);
+  EXPECT_EQ(plan.SamplesBefore(4), 56000);
+  EXPECT_EQ(plan.SamplesBefore(5), 60000);
+  EXPECT_EQ(plan.SamplesBefore(6), 74000);
+  EXPECT_EQ(plan.SamplesIn(2 * 6, 2), 74000) << "two updates a step";
+  EXPECT_EQ(plan.SamplesIn(9, 2), 58000);
+  // Samples come to the step that is nearest.
+  EXPECT_EQ(Steps({.samples = 60000, .batch = 7000, .drop_last = "false"}, 2).steps, 5);
+  EXPECT_EQ(Steps({.samples = 116000, .batch = 7000, .drop_last = "false"}, 2).steps, 9);
+  // Without it nothing changes.
+  EXPECT_EQ(Steps({.batch = 7000}, 2).steps, 4);
+  EXPECT_EQ(Steps({.batch = 7000}, 2).SamplesBefore(5), 70000);
+}
+
+TEST(PlanSteps, DataSmallerThanABatchIsOneShortStepWhereItIsNotDropped) {
+  const auto plan = PlanSteps({.batch = 128, .drop_last = "false"}, 5, 4);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->steps, 1);
+  EXPECT_EQ(plan->total_samples, 5);
+}
+
+TEST(PlanSteps, ABatchLargerThanTheDataIsRefused) {
+  EXPECT_EQ(PlanSteps({.batch = 60001}, 60000, 1).status().message(),
+            "--batch 60001 is larger than the data (60000 samples)");
+  EXPECT_EQ(PlanSteps({.batch = 20000}, 60000, 4).status().message(),
+            "--batch 20000 times 4 workers or micro-batches is larger than the data (60000 samples)");
+  EXPECT_EQ(PlanSteps({.batch = 60000}, 60000, 1)->steps, 1);
+}
+
+TEST(PlanUpdates, TheStrategyChoosesMomentumAndTheModelTheRate) {
+  const UpdatePlan ring = Updates({.strategy = "ring"});
+  EXPECT_EQ(ring.optimizer.kind, OptimizerKind::kMomentum);
+  EXPECT_EQ(ring.optimizer.momentum, .9);
+  EXPECT_EQ(ring.schedule.base, .05);
+  const UpdatePlan async = Updates({.strategy = "ps-async"});
+  EXPECT_EQ(async.optimizer.kind, OptimizerKind::kSgd);
+  EXPECT_EQ(async.schedule.base, (*FindModel("mlp"))->default_async_lr);
+  EXPECT_EQ(Updates({.strategy = "ring", .optimizer = "adam"}).schedule.base, .001);
+  EXPECT_EQ(Updates({.strategy = "ring", .optimizer = "sgd"}).schedule.base, async.schedule.base);
+}
+
+TEST(PlanUpdates, WhatIsAskedForCounts) {
+  const UpdatePlan plan =
+      Updates({.strategy = "ps-async", .lr = .2, .momentum = .5, .schedule = "linear", .warmup_epochs = .5});
+  EXPECT_EQ(plan.optimizer.kind, OptimizerKind::kMomentum);
+  EXPECT_EQ(plan.optimizer.momentum, .5);
+  EXPECT_EQ(plan.schedule.base, .2);
+  EXPECT_EQ(plan.schedule.decay, LrDecay::kLinear);
+  EXPECT_EQ(plan.schedule.warmup_samples, 30000);
+}
+
+TEST(PlanUpdates, LinearScalingCountsTheSamplesBehindOneUpdate) {
+  TrainingOptions options{.linear_scaling = true};
+  for (const auto& [strategy, scale] :
+       {std::pair{"ring", 4}, {"star", 4}, {"ps-sync", 4}, {"ps-async", 1}, {"none", 1}}) {
+    options.strategy = strategy;
+    EXPECT_EQ(Updates(options, 4).schedule.scale, scale) << strategy;
+  }
+  options.strategy = "single";
+  options.micro_batches = 4;
+  EXPECT_EQ(Updates(options).schedule.scale, 4);
+  options.linear_scaling = false;
+  EXPECT_EQ(Updates(options).schedule.scale, 1);
+  EXPECT_EQ(Updates({.strategy = "ring", .accumulate = 3, .linear_scaling = true}, 4).schedule.scale, 12);
+  EXPECT_EQ(Updates({.strategy = "ps-async", .accumulate = 3, .linear_scaling = true}, 4).schedule.scale, 3);
+}
+
+TEST(PlanWarnings, MomentumOnLateGradientsIsOne) {
+  const auto warnings = [](const TrainingOptions& options) {
+    return PlanWarnings(**FindStrategy(options.strategy), Updates(options)).size();
+  };
+  EXPECT_EQ(warnings({.strategy = "ps-async", .momentum = .9}), 1);
+  EXPECT_EQ(warnings({.strategy = "ps-async"}), 0);
+  EXPECT_EQ(warnings({.strategy = "ps-ssp:2", .momentum = .9}), 1);
+  EXPECT_EQ(warnings({.strategy = "ring", .momentum = .9}), 0);
+}
+
+TEST(CheckStrategy, WhatConcernsOnlySomeStrategiesIsRefusedByTheOthersInOneLine) {
+  const auto refusal = [](const char* strategy, void (*change)(TrainingOptions&)) {
+    TrainingOptions options;
+    options.strategy = strategy;
+    change(options);
+    return std::string(CheckStrategy(options, **FindStrategy(strategy), 2).message());
+  };
+  const auto clip = [](TrainingOptions& o) { o.clip_norm = 1; };
+  const auto inverse = [](TrainingOptions& o) { o.staleness_lr = "inverse"; };
+  const auto half = [](TrainingOptions& o) { o.wire = "float16"; };
+  EXPECT_NE(refusal("ps-async", clip).find("--clip_norm is for synchronous strategies"), std::string::npos);
+  EXPECT_NE(refusal("ps-ssp:2", clip).find("ps-ssp:2"), std::string::npos);
+  for (const char* strategy : {"ring", "ps-sync", "ps-backup:1", "none"})
+    EXPECT_EQ(refusal(strategy, clip), "");
+  EXPECT_NE(refusal("ps-sync", inverse).find("--staleness_lr is for asynchronous"), std::string::npos);
+  EXPECT_NE(refusal("ring", inverse).find("ring"), std::string::npos);
+  EXPECT_EQ(refusal("ps-async", inverse), "");
+  EXPECT_NE(refusal("none", half).find("--wire is of gradients"), std::string::npos);
+  EXPECT_EQ(refusal("ring", half), "");
+  EXPECT_EQ(refusal("ps-async", half), "");
+  const auto all = [](TrainingOptions& o) { o.drop_last = "false"; };
+  EXPECT_NE(refusal("ps-backup:1", all).find("--drop_last false"), std::string::npos);
+  EXPECT_EQ(refusal("ring", all), "");
+}
+
+TEST(CheckStrategy, SingleIsOneProcessAndAloneHasMicroBatches) {
+  const StrategyRow& single = **FindStrategy("single");
+  const StrategyRow& ring = **FindStrategy("ring");
+  EXPECT_FALSE(CheckStrategy({}, single, 2).ok());
+  EXPECT_TRUE(CheckStrategy({.micro_batches = 4}, single, 1).ok());
+  EXPECT_FALSE(CheckStrategy({.micro_batches = 4}, ring, 1).ok());
+  EXPECT_TRUE(CheckStrategy({}, ring, 2).ok());
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,91 @@
+// Which collectives a strategy asks for, and what is refused by looking at the flags.
+#include "trainer/strategies/group_options.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+
+namespace psring {
+namespace {
+
+const StrategyRow& Row(const std::string& name) { return **FindStrategy(name); }
+
+TrainingOptions Flags(const std::string& backend, const std::string& fabric = "auto") {
+  TrainingOptions options;
+  options.backend = backend;
+  options.fabric = fabric;
+  return options;
+}
+
+TEST(GroupOptionsTest, AStrategySaysWhatMovesAndTheBackendWhoMovesIt) {
+  const GroupOptions ours = GroupOptionsOf(Row("ring"), Flags("", "shm"));
+  EXPECT_EQ(ours.backend, "native");
+  EXPECT_EQ(ours.algorithm, "ring");
+  EXPECT_EQ(ours.transport, "shm");
+  const GroupOptions theirs = GroupOptionsOf(Row("ring"), Flags("gloo", "tcp"));
+  EXPECT_EQ(theirs.backend, "gloo");
+  EXPECT_EQ(theirs.algorithm, "ring");
+  EXPECT_EQ(theirs.transport, "tcp");
+}
+
+TEST(GroupOptionsTest, AStrategyOfSomebodyElseStaysTheirs) {
+  const GroupOptions mpi = GroupOptionsOf(Row("mpi"), Flags("gloo", "tcp"));
+  EXPECT_EQ(mpi.backend, "mpi");
+  EXPECT_EQ(mpi.algorithm, "default");
+  EXPECT_EQ(GroupOptionsOf(Row("nccl"), Flags("", "tcp")).transport, "tcp");
+}
+
+TEST(GroupOptionsTest, BetweenGpusRingIsNcclsUnlessSomebodySaysOtherwise) {
+  const bool has_nccl = CheckGroupOptions({.backend = "nccl"}, Collective::kAllReduce).ok();
+  const GroupOptions ring = GroupOptionsOf(Row("ring"), Flags(""), /*gpu=*/1);
+  EXPECT_EQ(ring.backend, has_nccl ? "nccl" : "native");
+  EXPECT_EQ(ring.algorithm, "ring");
+  EXPECT_EQ(ring.gpu, 1);
+  EXPECT_EQ(GroupOptionsOf(Row("ring"), Flags("native"), 1).backend, "native");
+  EXPECT_EQ(GroupOptionsOf(Row("star"), Flags(""), 1).backend, "native");
+  EXPECT_EQ(GroupOptionsOf(Row("ring"), Flags("")).backend, "native") << "on the CPU";
+}
+
+TEST(GroupOptionsTest, MpiHasOneRankAProcess) {
+  for (const auto& [strategy, backend] : {std::pair{"mpi", ""}, {"ring", "mpi"}}) {
+    TrainingOptions options = Flags(backend);
+    options.ranks_per_process = 2;
+    const absl::Status status = CheckGroup(Row(strategy), options);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(absl::StrContains(status.message(), "MPI has one rank a process")) << status;
+  }
+  TrainingOptions ring = Flags("");
+  ring.ranks_per_process = 2;
+  EXPECT_TRUE(CheckGroup(Row("ring"), ring).ok());
+}
+
+TEST(GroupOptionsTest, OurGroupsAreToldOfTheGpuButWhereTheHostRounds) {
+  TrainingOptions options = Flags("native");
+  EXPECT_EQ(GroupOptionsOf(Row("ring"), options, 1).gpu, 1);
+  options.wire = "bfloat16";
+  EXPECT_EQ(GroupOptionsOf(Row("ring"), options, 1).gpu, -1);
+  EXPECT_EQ(GroupOptionsOf(Row("star"), options, 1).gpu, -1);
+}
+
+TEST(GroupOptionsTest, FlagsThatWouldDoNothingAreRefused) {
+  EXPECT_TRUE(CheckGroupFlagsCount(Row("ring"), Flags("gloo", "tcp")).ok());
+  EXPECT_TRUE(CheckGroupFlagsCount(Row("gloo"), Flags("gloo")).ok());
+  EXPECT_TRUE(CheckGroupFlagsCount(Row("single"), Flags("")).ok());
+  for (const auto& [strategy, flags] : std::vector<std::pair<std::string, TrainingOptions>>{
+           {"gloo", Flags("mpi")}, {"none", Flags("native")}, {"none", Flags("", "tcp")}}) {
+    const absl::Status status = CheckGroupFlagsCount(Row(strategy), flags);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << strategy;
+    EXPECT_TRUE(absl::StrContains(status.message(), "leave it out")) << status;
+  }
+}
+
+TEST(GroupOptionsTest, WhatABackendDoesNotOfferIsRefusedWithWhatItDoes) {
+  EXPECT_TRUE(CheckGroup(Row("single"), Flags("gloo")).ok());
+  EXPECT_TRUE(CheckGroup(Row("ring"), Flags("", "tcp")).ok());
+  const absl::Status status = CheckGroup(Row("star"), Flags("gloo"));
+  EXPECT_FALSE(status.ok());
+  EXPECT_TRUE(absl::StartsWith(status.message(), "strategy star: ")) << status;
+}
+
+}  // namespace
+}  // namespace psring

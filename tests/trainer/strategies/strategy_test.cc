@@ -1,0 +1,311 @@
+// Strategies at their own door: gradients that the test made up, no network.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/random.h"
+#include "tests/trainer/cluster.h"
+#include "trainer/step/bucket_pipeline.h"
+#include "trainer/strategies/sync_strategy.h"
+
+namespace psring {
+namespace {
+
+constexpr size_t kCount = 1003;
+constexpr double kLr = .5;
+constexpr int64_t kSamples = 7;  // of each rank
+
+// One rank: its buffers, its strategy.
+struct Rank {
+  std::unique_ptr<Device> device = MakeCpuDevice();
+  std::unique_ptr<Ops> ops = MakeReferenceOps();
+  std::unique_ptr<Stream> compute = device->NewStream(StreamKind::kCompute, "compute");
+  Trace trace{0};
+  std::vector<Bucket> buckets = {{0, 900, 103}, {1, 7, 893}, {2, 0, 7}};
+  std::vector<float> weights, gradient;
+  std::unique_ptr<SyncStrategy> strategy;
+
+  Rank(const StrategyRow& row, int rank, int workers, const Connections& connections) {
+    Random random(3, rank);
+    for (size_t i = 0; i < kCount; ++i) {
+      weights.push_back(random.Uniform(-1, 1));
+      gradient.push_back(random.Uniform(-10, 10));
+    }
+    auto made = row.make({.algorithm = row.algorithm,
+                          .rank = rank,
+                          .world_size = workers,
+                          .device = *device,
+                          .ops = *ops,
+                          .compute = *compute,
+                          .buckets = buckets,
+                          .optimizer = {.kind = OptimizerKind::kSgd},
+                          .schedule = {.base = kLr},
+                          .trace = trace,
+                          .timeout = absl::Seconds(10),
+                          .group = connections.group(rank),
+                          .client = connections.client(rank)});
+    PSRING_CHECK(made.ok());
+    strategy = *std::move(made);
+  }
+
+  absl::Status Start() {
+    return strategy->Start({.weights = HostView::Of(Span{weights.data(), kCount}),
+                            .gradient = HostView::Of(Span{gradient.data(), kCount})});
+  }
+
+  absl::StatusOr<StepReport> Step(int64_t step, int workers) {
+    PSRING_RETURN_IF_ERROR(strategy->BeginStep({.step = step,
+                                                .samples = kSamples,
+                                                .global_samples = kSamples * workers,
+                                                .global_samples_before = step * kSamples * workers}));
+    for (const Bucket& bucket : buckets) strategy->GradientReady(bucket, compute->Record());
+    return strategy->FinishStep();
+  }
+};
+
+struct Job {
+  Connections connections;
+  std::vector<std::unique_ptr<Rank>> ranks;
+
+  Job(const std::string& strategy, int workers) {
+    const StrategyRow& row = **FindStrategy(strategy);
+    connections = Connect(row, workers, absl::Seconds(10));
+    for (int rank = 0; rank < workers; ++rank) {
+      ranks.push_back(std::make_unique<Rank>(row, rank, workers, connections));
+    }
+    OnThreads(workers, [&](int rank) {
+      const absl::Status started = ranks[rank]->Start();
+      EXPECT_TRUE(started.ok()) << started;
+    });
+  }
+  ~Job() { ranks.clear(); }
+};
+
+class SynchronousStrategy : public testing::TestWithParam<std::tuple<std::string, int>> {};
+
+TEST_P(SynchronousStrategy, StartsEveryRankFromTheWeightsOfRank0) {
+  const auto& [strategy, workers] = GetParam();
+  const Job job(strategy, workers);
+  const std::vector<float> rank0 = job.ranks[0]->weights;
+  Random random(3, 0);
+  EXPECT_EQ(rank0[0], random.Uniform(-1, 1));
+  for (const auto& rank : job.ranks) EXPECT_EQ(rank->weights, rank0);
+}
+
+TEST_P(SynchronousStrategy, TheGradientOfAStepStaysWithinTheBoundOfASum) {
+  const auto& [strategy, workers] = GetParam();
+  const Job job(strategy, workers);
+  const std::vector<float> before = job.ranks[0]->weights;
+  std::vector<double> sum(kCount), magnitudes(kCount);
+  for (const auto& rank : job.ranks) {
+    for (size_t i = 0; i < kCount; ++i) {
+      sum[i] += rank->gradient[i];
+      magnitudes[i] += std::abs(rank->gradient[i]);
+    }
+  }
+  OnThreads(workers, [&, workers = workers](int rank) {
+    const auto report = job.ranks[rank]->Step(0, workers);
+    EXPECT_TRUE(report.ok()) << report.status();
+  });
+  // Adding n numbers in any order errs by at most (n - 1) u times the sum of their magnitudes (Higham
+  // 2002, 4.2); scaling, the rate and the subtraction round once each.
+  constexpr double kUnit = 0x1p-24;
+  for (size_t i = 0; i < kCount; ++i) {
+    const double scale = kLr / (kSamples * workers);
+    const double expected = before[i] - scale * sum[i];
+    const double bound =
+        1.01 * kUnit *
+        (scale * (workers - 1) * magnitudes[i] + 3 * scale * std::abs(sum[i]) + std::abs(expected));
+    for (const auto& rank : job.ranks) ASSERT_NEAR(rank->weights[i], expected, bound) << "element " << i;
+  }
+}
+
+TEST(AllReduceStrategy, ItsFirstStepsSayWhenEachRoundWasUnderWay) {
+  constexpr int kWorkers = 3, kNoted = 100;
+  const Job job("ring", kWorkers);
+  OnThreads(kWorkers, [&](int rank) {
+    for (int64_t step = 0; step <= kNoted; ++step) {
+      const auto report = job.ranks[rank]->Step(step, kWorkers);
+      ASSERT_TRUE(report.ok()) << report.status();
+    }
+  });
+  for (const auto& rank : job.ranks) {
+    std::map<std::pair<int64_t, int>, std::vector<TraceSpan>> rounds;
+    std::map<std::pair<int64_t, int>, TraceSpan> whole;
+    for (const TraceSpan& span : rank->trace.spans()) {
+      if (span.kind == SpanKind::kRound) rounds[{span.step, span.bucket}].push_back(span);
+      if (span.kind == SpanKind::kCommunication) whole[{span.step, span.bucket}] = span;
+    }
+    EXPECT_EQ(rounds.size(), kNoted * rank->buckets.size());
+    for (const auto& [what, spans] : rounds) {
+      ASSERT_EQ(spans.size(), 4u);  // 2(N-1)
+      for (size_t i = 0; i < spans.size(); ++i) {
+        EXPECT_EQ(spans[i].round, static_cast<int>(i));
+        EXPECT_GE(spans[i].begin_ns, whole[what].begin_ns);
+        EXPECT_LE(spans[i].end_ns, whole[what].end_ns);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, SynchronousStrategy,
+                         testing::Combine(testing::Values("ring", "star", "ps-sync"), testing::Range(1, 5)),
+                         [](const auto& info) {
+                           std::string name =
+                               absl::StrCat(std::get<0>(info.param), "_", std::get<1>(info.param));
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+class AsynchronousStrategy : public testing::TestWithParam<int> {};
+
+TEST_P(AsynchronousStrategy, IsLateByTheUpdatesOfTheOthers) {
+  const int workers = GetParam();
+  const Job job("ps-async", workers);
+  constexpr int64_t kSteps = 10;
+  int64_t pushes = 0, staleness = 0;
+  // In turn, so that it is known who comes when.
+  for (int64_t step = 0; step < kSteps; ++step) {
+    for (int rank = 0; rank < workers; ++rank) {
+      const auto report = job.ranks[rank]->Step(step, workers);
+      ASSERT_TRUE(report.ok()) << report.status();
+      for (const BucketRecord& bucket : report->buckets) {
+        EXPECT_EQ(bucket.staleness, step == 0 ? rank : workers - 1);
+        ++pushes;
+        staleness += bucket.staleness;
+      }
+    }
+  }
+  // N - 1 on average, but for the first round, before which there was nothing to be late for.
+  EXPECT_EQ(staleness, (workers - 1) * pushes - 3 * workers * (workers - 1) / 2);
+}
+
+TEST_P(AsynchronousStrategy, MakesAnUpdateOfEachPushAndCollectsThemAll) {
+  const int workers = GetParam();
+  const Job job("ps-async", workers);
+  std::vector<double> expected(job.ranks[0]->weights.begin(), job.ranks[0]->weights.end());
+  for (const auto& rank : job.ranks) {
+    const auto report = rank->Step(0, workers);
+    ASSERT_TRUE(report.ok()) << report.status();
+    for (size_t i = 0; i < kCount; ++i) {
+      expected[i] -= kLr / kSamples * rank->gradient[i];  // the mean over its own batch
+      ASSERT_NEAR(rank->weights[i], expected[i], 1e-5);
+    }
+  }
+  OnThreads(workers, [&](int rank) {
+    Rank& mine = *job.ranks[rank];
+    const absl::Status collected = mine.strategy->Collect({mine.weights.data(), kCount});
+    EXPECT_TRUE(collected.ok()) << collected;
+  });
+  for (const auto& rank : job.ranks) EXPECT_EQ(rank->weights, job.ranks.back()->weights);
+  EXPECT_NEAR(job.ranks[0]->weights[17], expected[17], 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Workers, AsynchronousStrategy, testing::Range(1, 5));
+
+TEST(Abort, EndsAStrategyThatWaits) {
+  for (const std::string strategy : {"ring", "star", "ps-sync"}) {
+    const Job job(strategy, 2);
+    absl::Status finished;
+    OnThreads(2, [&](int rank) {
+      if (rank == 0) {
+        finished = job.ranks[0]->Step(0, 2).status();  // rank 1 never comes
+      } else {
+        absl::SleepFor(absl::Milliseconds(50));
+        job.ranks[0]->strategy->Abort(absl::CancelledError("enough"));
+      }
+    });
+    EXPECT_NE(finished.message().find("enough"), std::string::npos) << strategy << ": " << finished;
+  }
+}
+
+// Notes what it is handed.
+class NotingStrategy : public SyncStrategy {
+ public:
+  absl::Status Start(const TrainingState&) override { return absl::OkStatus(); }
+  absl::Status BeginStep(const StepInfo&) override { return absl::OkStatus(); }
+  void GradientReady(const Bucket& bucket, Event ready) override {
+    EXPECT_TRUE(ready.Happened());
+    buckets.push_back(bucket.index);
+  }
+  absl::StatusOr<StepReport> FinishStep() override { return StepReport(); }
+  absl::StatusOr<bool> Save(Span, const std::vector<Span>&) override { return false; }
+  absl::Status Collect(Span) override { return absl::OkStatus(); }
+  void Abort(absl::Status) override {}
+
+  std::vector<int> buckets;
+};
+
+TEST(BucketPipeline, HandsOverABucketWithTheLastOfItsLayers) {
+  const auto device = MakeCpuDevice();
+  const auto compute = device->NewStream(StreamKind::kCompute, "compute");
+  const std::vector<Bucket> buckets = {{0, 90, 10}, {1, 80, 10}, {2, 30, 50}, {3, 0, 30}};
+  NotingStrategy strategy;
+  BucketPipeline pipeline(buckets, *compute, strategy);
+  for (int step = 0; step < 2; ++step) {
+    strategy.buckets.clear();
+    pipeline.BeginStep();
+    pipeline.Ready({95, 5});  // a part of bucket 0
+    EXPECT_EQ(strategy.buckets, std::vector<int>({}));
+    pipeline.Ready({80, 15});  // two at once
+    EXPECT_EQ(strategy.buckets, std::vector<int>({0, 1}));
+    pipeline.Ready({31, 49});
+    EXPECT_EQ(strategy.buckets, std::vector<int>({0, 1}));
+    EXPECT_FALSE(pipeline.all_ready());
+    pipeline.Ready({0, 31});
+    EXPECT_EQ(strategy.buckets, std::vector<int>({0, 1, 2, 3}));
+    EXPECT_TRUE(pipeline.all_ready());
+  }
+}
+
+TEST(BucketPipeline, KeepsTheOrderOfTheBucketsWhateverIsReadyFirst) {
+  const auto device = MakeCpuDevice();
+  const auto compute = device->NewStream(StreamKind::kCompute, "compute");
+  const std::vector<Bucket> buckets = {{0, 60, 40}, {1, 20, 40}, {2, 0, 20}};
+  NotingStrategy strategy;
+  BucketPipeline pipeline(buckets, *compute, strategy);
+  pipeline.BeginStep();
+  pipeline.Ready({0, 20});
+  pipeline.Ready({20, 30});
+  EXPECT_EQ(strategy.buckets, std::vector<int>({})) << "every rank must send bucket 0 first";
+  pipeline.Ready({60, 40});
+  EXPECT_EQ(strategy.buckets, std::vector<int>({0}));
+  pipeline.Ready({50, 10});
+  EXPECT_EQ(strategy.buckets, std::vector<int>({0, 1, 2}));
+  EXPECT_TRUE(pipeline.all_ready());
+  ASSERT_EQ(pipeline.order().size(), 4);
+  EXPECT_EQ(pipeline.order()[3].first, 50);
+}
+
+TEST(Registry, AnUnknownNameIsAnsweredWithTheNearest) {
+  EXPECT_EQ(FindStrategy("rign").status().message(),
+            "unknown strategy 'rign'; did you mean 'ring'? There are none, single, dp, star, ring, direct, "
+            "halving-doubling, double-binary-tree, gloo, mpi, nccl, ps-sync, ps-backup:B, "
+            "ps-ssp:K, ps-async");
+  EXPECT_EQ((*FindStrategy("ring"))->needs, Needs::kProcessGroup);
+}
+
+TEST(Registry, ANumberBelongsToTheName) {
+  const StrategyRow* row = *FindStrategy("ps-ssp:12");
+  EXPECT_STREQ(row->name, "ps-ssp");
+  EXPECT_EQ(AlgorithmOf(*row, "ps-ssp:12"), "ssp:12");
+  EXPECT_EQ(AlgorithmOf(**FindStrategy("ps-backup:0"), "ps-backup:0"), "backup:0");
+  EXPECT_EQ(AlgorithmOf(**FindStrategy("ps-sync"), "ps-sync"), "sync");
+  const auto says = [](const std::string& name) {
+    return std::string(FindStrategy(name).status().message());
+  };
+  EXPECT_EQ(
+      says("ps-ssp"),
+      "strategy 'ps-ssp': ps-ssp:K needs a whole number from 1 (K: the most steps that a worker may lead "
+      "by), as in ps-ssp:1");
+  for (const std::string wrong : {"ps-ssp:0", "ps-ssp:", "ps-ssp:1:2", "ps-ssp:1000001", "ps-backup:-1"}) {
+    EXPECT_NE(says(wrong).find("needs a whole number from "), std::string::npos) << wrong;
+  }
+  EXPECT_EQ(says("ring:2"), "strategy 'ring:2': ring takes no number");
+  EXPECT_NE(says("ps-spp:2").find("did you mean 'ps-ssp:K'?"), std::string::npos) << says("ps-spp:2");
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "trainer/checkpoints/checkpoint.h"
+
+namespace psring {
+namespace {
+
+// Flags that change where and how a run is run, not what it computes.
+bool IsIncidental(const std::string& flag) {
+  for (const char* name :
+       {"--checkpoint_",    "--resume",           "--max_restarts",   "--timeout",     "--worker_timeout",
+        "--on_worker_loss", "--data_dir",         "--device",         "--threads",     "--steps",
+        "--samples",        "--epochs",           "--no_eval",        "--eval_every",  "--payload",
+        "--fabric",         "--bucket_mb",        "--check_replicas", "--align_steps", "--strategy",
+        "--ps_schedule",    "--ranks_per_process"}) {
+    if (absl::StartsWith(flag, name)) return true;
+  }
+  return false;
+}
+
+std::vector<std::string> Without(const std::vector<std::string>& flags,
+                                 const std::vector<std::string>& others) {
+  std::vector<std::string> left;
+  for (const std::string& flag : flags) {
+    if (!IsIncidental(flag) && std::find(others.begin(), others.end(), flag) == others.end()) {
+      left.push_back(flag);
+    }
+  }
+  return left;
+}
+
+// Nothing where not each tensor stands in it once.
+std::vector<int> OrderOf(const std::vector<std::string>& names, const ParameterLayout& layout) {
+  std::vector<int> order;
+  std::set<std::string> seen;
+  for (const std::string& name : names) {
+    const auto& tensors = layout.tensors();
+    const auto same = [&](const Tensor& tensor) { return tensor.name == name; };
+    const auto found = std::find_if(tensors.begin(), tensors.end(), same);
+    if (found == tensors.end() || !seen.insert(name).second) return {};
+    order.push_back(static_cast<int>(found - tensors.begin()));
+  }
+  return order.size() == layout.tensors().size() ? order : std::vector<int>();
+}
+
+std::string Words(const std::vector<std::string>& flags) {
+  return flags.empty() ? "the defaults" : absl::StrJoin(flags, " ");
+}
+
+}  // namespace
+
+ResumePlan PlanResume(const TrainingPosition& from, const TrainingPosition& now, int64_t steps_per_epoch,
+                      bool has_slots, int residuals, const ParameterLayout& layout) {
+  ResumePlan plan{.samples = from.samples, .ready_order = OrderOf(from.ready_order, layout)};
+  const auto say = [&](auto... parts) { plan.notes.push_back(absl::StrCat(parts...)); };
+  const bool begun = from.step > 0;
+
+  // Steps count what the sampler has drawn.
+  if (begun && from.drawn_batch == now.drawn_batch &&
+      from.step == from.epoch * steps_per_epoch + from.epoch_samples / now.drawn_batch) {
+    plan.step = from.step;
+  } else if (begun) {
+    const int64_t in_epoch = std::min(steps_per_epoch, from.epoch_samples / now.drawn_batch);
+    plan.step = from.epoch * steps_per_epoch + in_epoch;
+    const int64_t again = from.epoch_samples - in_epoch * now.drawn_batch;
+    say("a step draws ", now.drawn_batch, " samples, and drew ", from.drawn_batch, ": step ", from.step,
+        " becomes step ", plan.step);
+    if (again > 0 && in_epoch < steps_per_epoch) {
+      say(again, " samples of epoch ", from.epoch, " are drawn once more: ", from.epoch_samples,
+          " are no whole number of steps");
+    }
+  }
+  if (begun && from.data_count != now.data_count) {
+    say("there are ", now.data_count, " samples to train on, and were ", from.data_count,
+        ": they go on in another order");
+  }
+  const bool same_draws =
+      from.workers == now.workers && from.drawn_batch == now.drawn_batch && from.data_count == now.data_count;
+  if (begun && same_draws && from.asynchronous && now.asynchronous &&
+      from.worker_steps.size() == static_cast<size_t>(now.workers)) {
+    plan.worker_steps = from.worker_steps;
+    plan.beyond = static_cast<int>(from.updates % from.workers);
+  } else if (begun && (from.asynchronous || now.asynchronous)) {
+    say("all workers go on with step ", plan.step,
+        ": asynchronous ones that were ahead or behind draw some samples "
+        "twice or never");
+  }
+
+  const std::string was = OptimizerName(from.optimizer.kind), is = OptimizerName(now.optimizer.kind);
+  plan.with_slots =
+      has_slots && from.optimizer.kind == now.optimizer.kind && !OptimizerSlots(now.optimizer.kind).empty();
+  if (has_slots && was != is) {
+    say("the optimizer is ", is, " and was ", was, ": its state is not carried over");
+  }
+  const int64_t updates = now.asynchronous ? plan.step * now.workers + plan.beyond : plan.step;
+  if (plan.with_slots && now.optimizer.kind == OptimizerKind::kAdam && updates != from.updates) {
+    say("Adam's t goes on with ", updates, " instead of ", from.updates);
+  }
+  // One worker sends nothing, unless it is to a server.
+  if (begun && from.wire != "float32" && from.workers + residuals > 1) {
+    const std::string why =
+        now.wire != from.wire           ? absl::StrCat("gradients now travel as ", now.wire)
+        : now.strategy != from.strategy ? absl::StrCat("the strategy was ", from.strategy)
+        : now.workers != from.workers
+            ? absl::StrCat("there are ", now.workers, " workers, and were ", from.workers)
+        : residuals < from.workers
+            ? absl::StrCat("the checkpoint has that of ", residuals, " of ", from.workers, " workers")
+            : "";
+    plan.with_residuals =
+        now.wire == from.wire && now.strategy == from.strategy && now.workers == from.workers;
+    if (!why.empty()) {
+      say(plan.with_residuals ? "some of what" : "what", " rounding to ", from.wire,
+          " had left to be sent is dropped: ", why);
+    }
+  }
+  const std::vector<std::string> flags_now = Without(now.flags, from.flags),
+                                 flags_then = Without(from.flags, now.flags);
+  if (begun && !(flags_now.empty() && flags_then.empty())) {
+    say("flags differ: ", Words(flags_now), " now, ", Words(flags_then), " in the checkpoint");
+  }
+  return plan;
+}
+
+}  // namespace psring

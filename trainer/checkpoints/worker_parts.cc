@@ -1,0 +1,121 @@
+#include "trainer/checkpoints/worker_parts.h"
+
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "common/base/check.h"
+#include "common/io/checkpoint_folder.h"
+#include "common/io/files.h"
+#include "common/io/hash.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kStops[] = "checkpoint/stops";
+constexpr char kNoFile[] = "-";
+constexpr char kSees[] = "sees";
+
+std::string KeyOf(int rank, const std::string& moment) {
+  return absl::StrCat("checkpoint/", moment, "/", rank);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WorkerParts>> WorkerParts::Meet(Rendezvous& rendezvous,
+                                                               const std::string& folder,
+                                                               std::vector<int>& blind) {
+  const int rank = rendezvous.options().rank;
+  absl::StatusOr<std::string> made = rank == 0 ? MakePartsFolder(folder) : std::string();
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> told,
+                          rendezvous.Exchange("checkpoint/folder", made.value_or("")));
+  PSRING_RETURN_IF_ERROR(made.status());
+  auto parts = std::unique_ptr<WorkerParts>(new WorkerParts(rendezvous, told.front()));
+  std::error_code error;
+  parts->sees_folder_ = fs::is_directory(told.front(), error);
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> seen,
+                          rendezvous.Exchange("checkpoint/folder seen", parts->sees_folder_ ? kSees : ""));
+  for (size_t other = 0; other < seen.size(); ++other) {
+    if (seen[other] != kSees) blind.push_back(static_cast<int>(other));
+  }
+  return parts;
+}
+
+WorkerParts::~WorkerParts() {
+  std::error_code error;
+  if (rendezvous_.options().rank == 0) fs::remove_all(folder_, error);
+}
+
+std::string WorkerParts::FileOf(int rank, const std::string& moment) const {
+  return absl::StrCat(folder_, "/", moment, "-", WorkerFile(rank));
+}
+
+absl::Status WorkerParts::Leave(const std::string& moment, const WorkerPart& part) {
+  const int rank = rendezvous_.options().rank;
+  std::string hash = kNoFile;
+  if (!part.residual.empty() && sees_folder_) {
+    const std::string file = FileOf(rank, moment);
+    std::ofstream out(file, std::ios::binary | std::ios::trunc);
+    out << part.residual;
+    out.close();
+    if (out.good()) hash = HashBytes(part.residual.data(), part.residual.size());
+  }
+  return rendezvous_.Set(KeyOf(rank, moment), absl::StrCat(part.next, " ", hash));
+}
+
+absl::StatusOr<WorkerPart> WorkerParts::Take(int rank, const std::string& moment, std::optional<int64_t> next,
+                                             absl::Time deadline) {
+  const absl::Time begin = absl::Now();
+  const std::string whom = absl::StrCat("rank ", rank, "'s part of a checkpoint");
+  for (absl::Duration pause = absl::Milliseconds(1);; pause = std::min(2 * pause, absl::Milliseconds(20))) {
+    // An error may be about somebody else, such as a server that has died and come back.
+    const absl::StatusOr<std::optional<std::string>> told = rendezvous_.TryGet(KeyOf(rank, moment), whom);
+    if (told.ok() && told->has_value()) {
+      const std::pair<std::string, std::string> fields = absl::StrSplit(**told, absl::MaxSplits(' ', 1));
+      WorkerPart part;
+      const bool sound = absl::SimpleAtoi(fields.first, &part.next) && part.next >= 0 &&
+                         (!next.has_value() || part.next == *next);
+      if (sound && fields.second == kNoFile) return part;
+      if (sound) {
+        const std::string file = FileOf(rank, moment);
+        part.residual = ReadFile(file).value_or("");
+        // It may be about to be written once more.
+        if (HashBytes(part.residual.data(), part.residual.size()) == fields.second) {
+          std::error_code error;
+          fs::remove(file, error);
+          return part;
+        }
+      }
+    }
+    if (absl::Now() >= deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          "waited ", absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1))), " for ",
+          whom));
+    }
+    absl::SleepFor(pause);
+  }
+}
+
+absl::Status WorkerParts::MeetRank(int rank, const std::string& where) {
+  const int own = rendezvous_.options().rank;
+  PSRING_CHECK(own == 0 || own == rank);
+  return rendezvous_.ExchangeAmong({0, rank}, absl::StrCat("checkpoint/", where, "/with ", rank), "")
+      .status();
+}
+
+absl::Status WorkerParts::SayThatItStops(int64_t next) { return rendezvous_.Set(kStops, absl::StrCat(next)); }
+
+std::optional<int64_t> WorkerParts::StopsBefore() {
+  const absl::StatusOr<std::optional<std::string>> told = rendezvous_.TryGet(kStops, "rank 0");
+  int64_t next = 0;
+  if (!told.ok() || !told->has_value() || !absl::SimpleAtoi(**told, &next)) return std::nullopt;
+  return next;
+}
+
+}  // namespace psring

@@ -1,0 +1,234 @@
+#include "trainer/data/data.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <numeric>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/random.h"
+#include "trainer/data/names.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kDebianFashionMnist[] = "/usr/share/datasets/fashion-mnist";
+
+// One idx file (http://yann.lecun.com/exdb/mnist): 0, 0, 8 for bytes, the number of dimensions, the
+// dimensions as big-endian 32-bit numbers, the bytes.
+struct IdxFile {
+  std::vector<int64_t> dimensions;
+  std::vector<uint8_t> bytes;
+};
+
+struct CloseFile {
+  void operator()(gzFile file) const { gzclose(file); }
+};
+
+// A plain or gzipped file, read in order; zlib tells them apart by itself.
+class ByteReader {
+ public:
+  explicit ByteReader(const std::string& path) : path_(path), file_(gzopen(path.c_str(), "rb")) {
+    if (file_ != nullptr) gzbuffer(file_.get(), 1 << 18);
+  }
+
+  // Exactly `count` bytes, or an error that names the file.
+  absl::Status Read(uint8_t* to, int64_t count) {
+    if (file_ == nullptr) return absl::NotFoundError(absl::StrCat(path_, ": cannot be opened"));
+    for (int64_t done = 0; done < count;) {
+      const unsigned wanted = static_cast<unsigned>(std::min<int64_t>(count - done, 1 << 30));
+      const int got = gzread(file_.get(), to + done, wanted);
+      if (got < 0) return Corrupt();
+      if (got == 0) {
+        // zlib reports a stream that was cut off in the middle only here.
+        return absl::DataLossError(absl::StrCat(path_, ": truncated: ends ", count - done, " bytes early"));
+      }
+      done += got;
+    }
+    return absl::OkStatus();
+  }
+
+  // Also makes zlib check the sum at the end of the file.
+  absl::Status ExpectEnd() {
+    uint8_t byte;
+    const int got = gzread(file_.get(), &byte, 1);
+    if (got > 0) return absl::DataLossError(absl::StrCat(path_, ": longer than its header says"));
+    int error = Z_OK;
+    gzerror(file_.get(), &error);
+    return got == 0 && error == Z_OK ? absl::OkStatus() : Corrupt();
+  }
+
+ private:
+  absl::Status Corrupt() const {
+    int error = Z_OK;
+    const char* what = gzerror(file_.get(), &error);
+    return absl::DataLossError(absl::StrCat(path_, ": corrupt: ", what));
+  }
+
+  const std::string path_;
+  std::unique_ptr<gzFile_s, CloseFile> file_;
+};
+
+absl::StatusOr<IdxFile> ReadIdx(const std::string& path, int dimensions) {
+  ByteReader reader(path);
+  uint8_t header[4];
+  PSRING_RETURN_IF_ERROR(reader.Read(header, 4));
+  if (header[0] != 0 || header[1] != 0 || header[2] != 8 || header[3] != dimensions) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": not an idx file of bytes with ", dimensions, " dimension(s)"));
+  }
+  IdxFile file;
+  int64_t size = 1;
+  for (int i = 0; i < dimensions; ++i) {
+    uint8_t d[4];
+    PSRING_RETURN_IF_ERROR(reader.Read(d, 4));
+    file.dimensions.push_back(int64_t{d[0]} << 24 | d[1] << 16 | d[2] << 8 | d[3]);
+    // Refused before memory is asked for: a corrupt header may name any size.
+    constexpr int64_t kMaxBytes = int64_t{1} << 33;
+    if (file.dimensions.back() == 0 || size > kMaxBytes / file.dimensions.back()) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": not an idx file: its header makes no sense"));
+    }
+    size *= file.dimensions.back();
+  }
+  file.bytes.resize(size);
+  PSRING_RETURN_IF_ERROR(reader.Read(file.bytes.data(), size));
+  PSRING_RETURN_IF_ERROR(reader.ExpectEnd());
+  return file;
+}
+
+// `name` or `name`.gz in `dir`.
+absl::StatusOr<std::string> FindFile(const std::string& dir, const std::string& name) {
+  std::error_code error;
+  for (const char* suffix : {"", ".gz"}) {
+    const fs::path path = fs::path(dir) / (name + suffix);
+    if (fs::exists(path, error)) return path.string();
+  }
+  return absl::NotFoundError(absl::StrCat((fs::path(dir) / name).string(), "[.gz]: no such file"));
+}
+
+absl::StatusOr<Dataset> ReadSplit(const std::string& dir, const std::string& prefix) {
+  PSRING_ASSIGN_OR_RETURN(const std::string images_path, FindFile(dir, prefix + "-images-idx3-ubyte"));
+  PSRING_ASSIGN_OR_RETURN(const std::string labels_path, FindFile(dir, prefix + "-labels-idx1-ubyte"));
+  PSRING_ASSIGN_OR_RETURN(IdxFile images, ReadIdx(images_path, 3));
+  PSRING_ASSIGN_OR_RETURN(IdxFile labels, ReadIdx(labels_path, 1));
+  if (images.dimensions[0] != labels.dimensions[0]) {
+    return absl::InvalidArgumentError(absl::StrCat(images_path, " holds ", images.dimensions[0],
+                                                   " pictures, but ", labels_path, " ", labels.dimensions[0],
+                                                   " labels"));
+  }
+  Dataset data{.height = static_cast<int>(images.dimensions[1]),
+               .width = static_cast<int>(images.dimensions[2]),
+               .images = std::move(images.bytes),
+               .labels = std::move(labels.bytes)};
+  for (int64_t i = 0; i < data.count(); ++i) {
+    if (data.labels[i] >= data.classes) {
+      return absl::InvalidArgumentError(absl::StrCat(labels_path, ": label ", data.labels[i], " of picture ",
+                                                     i, " is above ", data.classes - 1));
+    }
+  }
+  return data;
+}
+
+absl::StatusOr<DataSplits> ReadSplits(const std::string& name, const std::string& dir, float mean,
+                                      float deviation) {
+  DataSplits splits{.name = name};
+  PSRING_ASSIGN_OR_RETURN(splits.train, ReadSplit(dir, "train"));
+  PSRING_ASSIGN_OR_RETURN(splits.test, ReadSplit(dir, "t10k"));
+  if (splits.train.height != splits.test.height || splits.train.width != splits.test.width) {
+    return absl::InvalidArgumentError(absl::StrCat(dir, ": training pictures are ", splits.train.height, "x",
+                                                   splits.train.width, ", test pictures ", splits.test.height,
+                                                   "x", splits.test.width));
+  }
+  for (Dataset* data : {&splits.train, &splits.test}) {
+    data->mean = mean;
+    data->deviation = deviation;
+  }
+  return splits;
+}
+
+}  // namespace
+
+const std::vector<DataRow>& DataRows() {
+  static const std::vector<DataRow> rows = {
+      {"fashion-mnist", "60,000 pictures of clothes; Debian's dataset-fashion-mnist, or from --data_dir"},
+      {"mnist", "handwritten digits, or any other four idx files, from --data_dir"},
+      {"synthetic", "a pattern per class under noise; needs no files"},
+  };
+  return rows;
+}
+
+absl::StatusOr<DataSplits> LoadData(const std::string& name, const std::string& dir, uint64_t seed) {
+  if (name == "synthetic") return MakeSyntheticData({}, seed);
+  if (name == "fashion-mnist") {
+    // The mean and standard deviation over the training pixels, as is usual for the two sets.
+    const std::string from = dir.empty() ? kDebianFashionMnist : dir;
+    auto splits = ReadSplits(name, from, .2860f, .3530f);
+    if (dir.empty() && absl::IsNotFound(splits.status())) {
+      return absl::NotFoundError(absl::StrCat(splits.status().message(),
+                                              " (install it: apt-get install dataset-fashion-mnist; or name "
+                                              "its folder: --data_dir)"));
+    }
+    return splits;
+  }
+  if (name == "mnist") {
+    if (dir.empty()) {
+      return absl::InvalidArgumentError("--data mnist needs --data_dir, the folder of its four idx files");
+    }
+    return ReadSplits(name, dir, .1307f, .3081f);
+  }
+  std::vector<std::string> names;
+  for (const DataRow& row : DataRows()) names.push_back(row.name);
+  return UnknownName("data", name, names);
+}
+
+absl::Status HoldOut(int64_t count, bool score_them, DataSplits& data) {
+  if (count == 0) return absl::OkStatus();
+  Dataset& train = data.train;
+  if (count >= train.count()) {
+    return absl::InvalidArgumentError(absl::StrCat("--validation ", count, " would leave nothing of the ",
+                                                   train.count(), " training samples; hold out fewer"));
+  }
+  constexpr uint64_t kSplitSeed = 0x76616c6964;  // one split for all runs: rates are picked on it
+  std::vector<int64_t> order(static_cast<size_t>(train.count()));
+  std::iota(order.begin(), order.end(), 0);
+  Random(kSplitSeed).Shuffle(order);
+  const auto middle = order.end() - count;
+  std::sort(order.begin(), middle);
+  std::sort(middle, order.end());
+  const auto pick = [&](auto begin, auto end) {
+    Dataset part = train;
+    part.images.clear();
+    part.labels.clear();
+    for (auto index = begin; index != end; ++index) {
+      const auto image = train.images.begin() + *index * train.image_size();
+      part.images.insert(part.images.end(), image, image + train.image_size());
+      part.labels.push_back(train.labels[static_cast<size_t>(*index)]);
+    }
+    return part;
+  };
+  if (score_them) data.test = pick(middle, order.end());
+  data.train = pick(order.begin(), middle);
+  return absl::OkStatus();
+}
+
+void GatherBatch(const Dataset& data, const std::vector<int64_t>& indices, float* inputs, uint8_t* labels) {
+  std::array<float, 256> normalised;
+  for (int byte = 0; byte < 256; ++byte) normalised[byte] = (byte / 255.0f - data.mean) / data.deviation;
+
+  const int64_t size = data.image_size();
+  for (size_t i = 0; i < indices.size(); ++i) {
+    PSRING_CHECK(indices[i] >= 0 && indices[i] < data.count());
+    const uint8_t* image = data.images.data() + indices[i] * size;
+    float* to = inputs + i * size;
+    for (int64_t p = 0; p < size; ++p) to[p] = normalised[image[p]];
+    labels[i] = data.labels[indices[i]];
+  }
+}
+
+}  // namespace psring

@@ -1,0 +1,119 @@
+#include "trainer/models/replayed_model.h"
+
+#include <sys/prctl.h>
+
+#include <cerrno>
+#include <cmath>
+#include <ctime>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/measure/trace.h"
+
+namespace psring {
+namespace {
+
+constexpr int64_t kSamples = 1 << 16;
+
+void SleepUntil(int64_t monotonic_ns) {
+  const timespec until = {.tv_sec = monotonic_ns / 1'000'000'000, .tv_nsec = monotonic_ns % 1'000'000'000};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
+  }
+}
+
+int64_t Nanos(double ms) { return std::llround(1e6 * ms); }
+
+class ReplayedModel : public Model {
+ public:
+  explicit ReplayedModel(const Workload& workload)
+      : workload_(workload), layout_(DeclaredLayoutOf(workload, place_)) {}
+
+  const ParameterLayout& parameters() const override { return layout_; }
+
+  std::vector<float> InitialWeights(uint64_t) const override { return std::vector<float>(layout_.count()); }
+
+  void Forward(ConstSpan weights, const Batch& batch, BatchScore*, Stream& stream) override {
+    Outputs(weights, batch, stream);
+  }
+
+  Span OutputGradient(int) override { return {}; }
+
+  ConstSpan Outputs(ConstSpan, const Batch&, Stream& stream) override {
+    stream.Run([this] {
+      // The kernel may otherwise add 50 us to every wait.
+      prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
+      SleepUntil(MonotonicNanos() + Nanos(workload_.forward_ms));
+      return absl::OkStatus();
+    });
+    return {};
+  }
+
+  void Backward(ConstSpan, const Batch& batch, Span gradient, Stream& stream,
+                const GradientReady& ready) override {
+    const int64_t begin = MonotonicNanos();
+    samples_ = static_cast<float>(batch.size);
+    const std::vector<Tensor>& tensors = layout_.tensors();
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const Tensor& tensor = tensors[static_cast<size_t>(place_[i])];
+      stream.Run([this, i, begin] {
+        SleepUntil(begin + Nanos(workload_.tensors[i].ready_ms));
+        return absl::OkStatus();
+      });
+      stream.Copy(gradient.floats() + tensor.first, &samples_, sizeof(samples_));
+      ready({tensor.first, tensor.count});
+    }
+    stream.Run([this, begin] {
+      SleepUntil(begin + Nanos(workload_.backward_ms));
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  const Workload workload_;
+  std::vector<int> place_;  // of the workload's tensors in the layout
+  const ParameterLayout layout_;
+  float samples_ = 0;  // in the batch
+};
+
+}  // namespace
+
+std::unique_ptr<Model> MakeReplayedModel(const Workload& workload) {
+  return std::make_unique<ReplayedModel>(workload);
+}
+
+absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options) {
+  if (options.workload.empty()) {
+    PSRING_ASSIGN_OR_RETURN(const ModelRow* found, FindModel(options.model));
+    ModelRow row = *found;
+    if (options.width == 0) return row;
+    if (row.widened == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--width is of the hidden layers of mlp and mlp-small, and --model is ", row.name,
+                       "; leave it out"));
+    }
+    row.make = row.widened(options.width);
+    return row;
+  }
+  PSRING_ASSIGN_OR_RETURN(const Workload recorded, LoadWorkload(options.workload));
+  return ModelRow{.name = "replay",
+                  .summary = "a recorded workload",
+                  .default_lr = .01,
+                  .default_async_lr = .01,
+                  .make = [workload = Faster(recorded, options.compute_speedup)](
+                              const Dataset&, int, Device&, Ops&) -> absl::StatusOr<std::unique_ptr<Model>> {
+                    return MakeReplayedModel(workload);
+                  }};
+}
+
+absl::StatusOr<DataSplits> DataOf(const TrainingOptions& options) {
+  if (options.workload.empty()) return LoadData(options.data, options.data_dir, options.seed);
+  DataSplits data{.name = "none"};
+  for (Dataset* part : {&data.train, &data.test}) {
+    *part = {.height = 1, .width = 1, .classes = 1};
+    part->images.assign(kSamples, 0);
+    part->labels.assign(kSamples, 0);
+  }
+  return data;
+}
+
+}  // namespace psring

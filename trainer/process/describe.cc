@@ -1,0 +1,114 @@
+#include "trainer/process/describe.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/devices/make_device.h"
+#include "common/io/hash.h"
+#include "trainer/models/replayed_model.h"
+#include "trainer/process/resume.h"
+#include "trainer/step/training_plan.h"
+#include "trainer/strategies/group_options.h"
+#include "trainer/strategies/sync_strategy.h"
+
+namespace psring {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* NeedsName(Needs needs) {
+  switch (needs) {
+    case Needs::kNothing:
+      return "nothing";
+    case Needs::kProcessGroup:
+      return "process_group";
+    case Needs::kParameterServer:
+      return "parameter_server";
+  }
+  return "";
+}
+
+// Counted on a model that is made for a batch of one.
+int64_t CountParameters(const ModelRow& row) {
+  const Dataset shape{.height = 28, .width = 28};
+  const std::unique_ptr<Device> device = MakeCpuDevice();
+  const std::unique_ptr<Ops> ops = MakeReferenceOps();
+  auto model = row.make(shape, /*max_batch=*/1, *device, *ops);
+  PSRING_CHECK(model.ok());
+  return static_cast<int64_t>((*model)->parameters().count());
+}
+
+}  // namespace
+
+std::string DescribeAsJson() {
+  Json strategies = Json::array(), models = Json::array(), data = Json::array();
+  for (const StrategyRow& row : Strategies()) {
+    strategies.push_back({{"name", row.name},
+                          {"summary", row.summary},
+                          {"needs", NeedsName(row.needs)},
+                          {"backend", row.backend},
+                          {"algorithm", row.algorithm},
+                          {"synchronous", row.synchronous},
+                          {"single_process", row.single_process},
+                          {"replicates", row.replicates},
+                          {"default_momentum", row.default_momentum},
+                          {"number", row.number.letter},
+                          {"number_meaning", row.number.meaning},
+                          {"number_least", row.number.least},
+                          {"number_below_workers", row.number.below_workers}});
+  }
+  for (const ModelRow& row : Models()) {
+    models.push_back({{"name", row.name},
+                      {"summary", row.summary},
+                      {"default_lr", row.default_lr},
+                      {"default_async_lr", row.default_async_lr},
+                      {"parameters", CountParameters(row)}});
+  }
+  for (const DataRow& row : DataRows()) data.push_back({{"name", row.name}, {"summary", row.summary}});
+  return Json{{"strategies", strategies}, {"models", models}, {"data", data}}.dump(2);
+}
+
+absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int world_size) {
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice(options.device));
+  PSRING_RETURN_IF_ERROR(CheckDevice(options, *device));
+  PSRING_ASSIGN_OR_RETURN(const ModelRow row, ModelOf(options));
+  PSRING_ASSIGN_OR_RETURN(DataSplits data, DataOf(options));
+  PSRING_RETURN_IF_ERROR(HoldOut(options.validation, options.score == "validation", data));
+  PSRING_ASSIGN_OR_RETURN(const StepPlan steps, PlanSteps(options, data.train.count(), world_size));
+  const std::unique_ptr<Ops> ops = MakeReferenceOps();
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
+                          row.make(data.train, /*max_batch=*/1, *device, *ops));
+  PSRING_ASSIGN_OR_RETURN(const std::optional<CheckpointBytes> resume,
+                          ReadResume(options, [](const std::string&) {}));
+  if (resume.has_value()) {
+    const absl::StatusOr<TrainingCheckpoint> checkpoint = DecodeCheckpoint(*resume, model->parameters());
+    if (!checkpoint.ok()) {
+      return absl::Status(checkpoint.status().code(),
+                          absl::StrCat("--resume: ", checkpoint.status().message()));
+    }
+  }
+  Json updates = Json::array();
+  for (const StrategyRow& strategy : Strategies()) {
+    PSRING_ASSIGN_OR_RETURN(const UpdatePlan plan,
+                            PlanUpdates(options, strategy, row, steps, data.train.count()));
+    const bool has_momentum = plan.optimizer.kind == OptimizerKind::kMomentum;
+    updates.push_back({{"strategy", strategy.name},
+                       {"optimizer", OptimizerName(plan.optimizer.kind)},
+                       {"lr", plan.schedule.base},
+                       {"momentum", has_momentum ? plan.optimizer.momentum : 0},
+                       {"warnings", PlanWarnings(strategy, plan)},
+                       {"refused", std::string(CheckGroup(strategy, options).message())}});
+  }
+  const auto hash = [](const std::vector<uint8_t>& bytes) { return HashBytes(bytes.data(), bytes.size()); };
+  return Json{{"samples", data.train.count()},
+              {"test_samples", data.test.count()},
+              {"data_hash", absl::StrCat(hash(data.train.images), hash(data.train.labels),
+                                         hash(data.test.images), hash(data.test.labels))},
+              {"parameters", model->parameters().count()},
+              {"device", device->name()},
+              {"updates", updates}}
+      .dump(2);
+}
+
+}  // namespace psring

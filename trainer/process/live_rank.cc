@@ -1,0 +1,267 @@
+#include "trainer/process/live_rank.h"
+
+#include <cstdio>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/check.h"
+#include "common/cuda/cuda_device.h"
+#include "common/devices/make_device.h"
+#include "common/measure/open_metrics.h"
+#include "common/rendezvous/begin_together.h"
+#include "trainer/models/replayed_model.h"
+#include "trainer/process/interface_counter.h"
+#include "trainer/process/resume.h"
+#include "trainer/step/device_choice.h"
+#include "trainer/strategies/group_options.h"
+
+namespace psring {
+namespace {
+
+// Between SIGTERM and giving up, where checkpoints are kept: for the step that is under way, and the writing.
+constexpr absl::Duration kStopWithCheckpoint = absl::Seconds(20);
+constexpr absl::Duration kStopOfOthers = absl::Seconds(5);
+
+// How often a rank that waits for nobody looks whether others were told that there are more.
+constexpr absl::Duration kSurplusLook = absl::Milliseconds(200);
+
+void Warn(const std::string& text) { std::fprintf(stderr, "trainer: note: %s\n", text.c_str()); }
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> ConnectGroup(const TrainerFlags& flags,
+                                                           const StrategyRow& strategy, const Device& device,
+                                                           Rendezvous& rendezvous, const std::string& address,
+                                                           LinkShaper* shaper) {
+  GroupOptions options = GroupOptionsOf(strategy, flags.training, device.gpu());
+  options.bind_host = address;
+  options.shaper = shaper;
+  return MakeProcessGroup(rendezvous, options);
+}
+
+absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const TrainerFlags& flags, Rendezvous* rendezvous,
+                                                        const std::string& address, LinkShaper* shaper) {
+  if (rendezvous == nullptr) {
+    return absl::InvalidArgumentError(
+        "a parameter-server strategy needs --rendezvous, through which it finds its server");
+  }
+  PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(PayloadOf(flags.training)));
+  const int servers = ServersOf(flags.training, rendezvous->options().world_size);
+  const bool returns = ServerReturns(flags.training, servers);
+  std::vector<std::unique_ptr<PsClient>> clients;
+  for (int server = 0; server < servers; ++server) {
+    const std::string whom =
+        servers == 1 ? "the parameter server" : absl::StrCat("parameter server ", server, " of ", servers);
+    const auto find = [rendezvous, server, whom] {
+      return rendezvous->Get(absl::StrCat("ps/", server), whom);
+    };
+    absl::StatusOr<std::string> found = find();
+    // One that died before it could be found may be started again.
+    const absl::Time patience = absl::Now() + absl::Seconds(flags.training.timeout_s);
+    while (returns && absl::IsUnavailable(found.status()) && absl::Now() < patience) {
+      absl::SleepFor(absl::Milliseconds(100));
+      found = find();
+    }
+    PSRING_ASSIGN_OR_RETURN(const std::string server_address, std::move(found));
+    clients.push_back(MakeGrpcPsClient(
+        server_address, {.payload = payload,
+                         .reply_timeout = absl::Seconds(flags.training.timeout_s),
+                         .patience = returns ? absl::Seconds(flags.training.timeout_s) : absl::ZeroDuration(),
+                         .find_again = find,
+                         .link = {.shaper = shaper, .source = shaper != nullptr ? address : ""}}));
+  }
+  return MakeShardedPsClient(std::move(clients));
+}
+
+}  // namespace
+
+absl::StatusOr<Kept> ReadKept(const TrainingOptions& training) {
+  Kept kept;
+  PSRING_ASSIGN_OR_RETURN(kept.bytes,
+                          ReadResume(training, [&](const std::string& text) { kept.notes.push_back(text); }));
+  PSRING_RETURN_IF_ERROR(OpenCheckpointsOf(training, kept.bytes));
+  return kept;
+}
+
+absl::StatusOr<const DataSplits*> SharedData::Get() {
+  const auto load = [this]() -> absl::StatusOr<DataSplits> {
+    PSRING_ASSIGN_OR_RETURN(DataSplits data, DataOf(options_));
+    PSRING_RETURN_IF_ERROR(HoldOut(options_.validation, options_.score == "validation", data));
+    return data;
+  };
+  MutexLock lock(mutex_);
+  if (!data_.has_value()) data_.emplace(load());
+  if (!data_->ok()) return data_->status();
+  return &**data_;
+}
+
+LiveRank::LiveRank(const LiveProcess& process, int index)
+    : process_(process),
+      flags_(process.flags),
+      index_(index),
+      alone_(process.part == nullptr),
+      join_(alone_ ? RendezvousOptions() : process.part->join),
+      trace_(join_.rank + index) {
+  join_.rank += index;
+  join_.local_rank += index;
+  if (!alone_) address_ = process.part->address;
+  progress_ = MakeProgress(flags_.progress, join_.rank, join_.world_size);
+}
+
+LiveRank::~LiveRank() { process_.stop.OnStop(join_.rank, nullptr); }
+
+void LiveRank::Note(const std::string& text) const {
+  if (!progress_->Note(text)) Warn(text);
+}
+
+// The other ranks, which were started alike and do not share what they may not.
+absl::Status LiveRank::Meet() {
+  if (alone_) return absl::OkStatus();
+  const TrainingOptions& training = flags_.training;
+  PSRING_ASSIGN_OR_RETURN(rendezvous_, Rendezvous::Join(join_));
+  PSRING_RETURN_IF_ERROR(RequireEqualFlags(*rendezvous_, SharedArguments(training)));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> units,
+                          rendezvous_->Exchange("device", device_->unit()));
+  PSRING_RETURN_IF_ERROR(CheckSharing(units, training.oversubscribe));
+  if (GroupOptionsOf(*strategy_, training, device_->gpu()).backend != "nccl") return absl::OkStatus();
+  return CheckSharingInProcess(units, training.ranks_per_process);
+}
+
+// What the strategy needs to reach the others.
+absl::Status LiveRank::Connect() {
+  const Part* const part = process_.part;
+  if (part != nullptr && index_ == 0 && !part->servers.empty()) {
+    // They die with the thread that starts them.
+    PSRING_RETURN_IF_ERROR(process_.threads.OnMainThread([&]() -> absl::Status {
+      PSRING_ASSIGN_OR_RETURN(servers_, OwnServers::Start(part->servers, join_.timeout));
+      return absl::OkStatus();
+    }));
+  }
+  if (strategy_->needs == Needs::kProcessGroup && join_.world_size > 1) {
+    PSRING_ASSIGN_OR_RETURN(
+        group_, ConnectGroup(flags_, *strategy_, *device_, *rendezvous_, address_, process_.shaper));
+  }
+  if (strategy_->needs == Needs::kParameterServer) {
+    PSRING_ASSIGN_OR_RETURN(
+        client_, ConnectServer(flags_, rendezvous_.get(), alone_ ? "" : address_, process_.shaper));
+  }
+  return absl::OkStatus();
+}
+
+void LiveRank::StopInOrder() {
+  const bool keeps = !flags_.training.checkpoint_dir.empty();
+  if (group_ == nullptr && client_ == nullptr && !keeps) return;
+  process_.stop.OnStop(
+      join_.rank,
+      [this](absl::Status why) {
+        if (group_ != nullptr) group_->Abort(why);
+        if (client_ != nullptr) client_->Abort(why);
+      },
+      // Rank 0 ends its step and keeps a checkpoint; the others end with it.
+      [this, keeps] {
+        return !keeps || !stepping_ ? absl::ZeroDuration()
+               : join_.rank == 0    ? kStopWithCheckpoint
+                                    : kStopOfOthers;
+      });
+}
+
+absl::Status LiveRank::ServeMetrics() {
+  if (flags_.metrics_port < 0) return absl::OkStatus();
+  metrics_.emplace(join_.rank, flags_.training.strategy);
+  const auto answer = [this](const std::string& path) -> HttpReply {
+    if (path != "/metrics") return {.code = 404, .body = "there is /metrics\n"};
+    return {.type = kOpenMetricsType, .body = metrics_->Text()};
+  };
+  const int port = flags_.metrics_port == 0 ? 0 : flags_.metrics_port + join_.rank;
+  PSRING_ASSIGN_OR_RETURN(readers_, HttpServer::Start({.host = address_, .port = port}, answer));
+  Note(absl::StrCat("metrics of rank ", join_.rank, ": ", readers_->url(), "/metrics"));
+  return absl::OkStatus();
+}
+
+void LiveRank::Listen(Worker& worker, StepProbe& probe) {
+  worker.save = [this](int64_t step, const CheckpointFiles& files) {
+    const TrainingOptions& training = flags_.training;
+    return SaveCheckpoint(training.checkpoint_dir, step, files, training.checkpoint_keep);
+  };
+  worker.stops = [this] { return process_.stop.signal() != 0; };
+  if (rendezvous_ != nullptr) {
+    worker.barrier = [this] { return rendezvous_->Exchange("barrier", "").status(); };
+    worker.begin_together = [this] { return BeginTogether(*rendezvous_); };
+  }
+  if (rendezvous_ != nullptr && join_.world_size == 1) {
+    worker.objection = [this, next = absl::Now()]() mutable {
+      if (absl::Now() < next) return absl::OkStatus();
+      next = absl::Now() + kSurplusLook;
+      return rendezvous_->Surplus();
+    };
+  }
+  worker.on_warning = Warn;
+  worker.on_note = [this](const std::string& text) { Note(text); };
+  worker.on_step = [this, &probe](const StepRecord& record) {
+    stepping_ = true;
+    samples_ += record.samples;
+    moved_ = moved_ + Traffic{record.payload_tx_bytes, record.payload_rx_bytes};
+    if (metrics_.has_value()) metrics_->Count(record);
+    probe.OnStep(record, [&] {
+      if (records_ != nullptr) records_->Add(record);
+    });
+  };
+  worker.on_progress = [this](int64_t done, int64_t planned, double loss) {
+    progress_->Step({.done = done, .planned = planned, .samples = samples_, .moved = moved_, .loss = loss});
+  };
+  worker.on_evaluation = [this](const CurvePoint& point) { progress_->Evaluated(point); };
+}
+
+absl::Status LiveRank::Train(Kept kept) {
+  const TrainingOptions& training = flags_.training;
+  progress_->Started();
+  PSRING_ASSIGN_OR_RETURN(device_,
+                          MakeDevice(DeviceOfRank(training.device, join_.local_rank, CudaDeviceCount())));
+  PSRING_ASSIGN_OR_RETURN(strategy_, FindStrategy(training.strategy));
+  if (!flags_.record.empty()) {
+    PSRING_ASSIGN_OR_RETURN(records_, RecordWriter::Open(flags_.record, join_.rank));
+  }
+  PSRING_RETURN_IF_ERROR(Meet());
+  PSRING_ASSIGN_OR_RETURN(const DataSplits* const data, process_.data.Get());
+  const auto note = [this](const std::string& text) { Note(text); };
+  PSRING_ASSIGN_OR_RETURN(
+      const std::optional<CheckpointBytes> resume,
+      ShareCheckpoint(training, *strategy_, join_.rank, rendezvous_.get(), std::move(kept.bytes), note));
+  for (const std::string& text : kept.notes) Note(text);
+  if (rendezvous_ != nullptr && join_.world_size > 1) {
+    PSRING_ASSIGN_OR_RETURN(parts_, PartsOf(training, *strategy_, *rendezvous_, note));
+  }
+  PSRING_RETURN_IF_ERROR(Connect());
+  StopInOrder();
+  PSRING_RETURN_IF_ERROR(ServeMetrics());
+
+  Worker worker{.rank = join_.rank,
+                .world_size = join_.world_size,
+                .device = *device_,
+                .data = *data,
+                .trace = trace_,
+                .group = group_.get(),
+                .registered = &registered_,
+                .client = client_.get(),
+                .resume = resume.has_value() ? &*resume : nullptr,
+                .parts = parts_.get()};
+  StepProbe::Counter sent;
+  if (!flags_.count_interface.empty()) sent = [this] { return InterfaceTxBytes(flags_.count_interface); };
+  PSRING_ASSIGN_OR_RETURN(StepProbe probe, StepProbe::Start(std::move(sent), training.ranks_per_process));
+  Listen(worker, probe);
+
+  progress_->Ready();
+  absl::StatusOr<RankResult> result = RunWorker(training, worker);
+  process_.stop.OnStop(join_.rank, nullptr);
+  PSRING_RETURN_IF_ERROR(result.status());
+  probe.Fill(trace_, *result);
+  result->peak_memory_mb /= training.ranks_per_process;
+  if (servers_ != nullptr) {
+    client_.reset();  // our leave is what the servers wait for
+    PSRING_RETURN_IF_ERROR(servers_->WaitUntilDone(join_.timeout));
+  }
+  if (records_ != nullptr) PSRING_RETURN_IF_ERROR(records_->Finish(trace_, *result));
+  progress_->Done(*result);
+  return absl::OkStatus();
+}
+
+}  // namespace psring

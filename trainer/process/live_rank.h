@@ -1,0 +1,119 @@
+// One live rank: how it meets the others, trains, and leaves its records. A process carries one, or several
+// on a thread each.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+#include "common/device/device.h"
+#include "common/measure/trace.h"
+#include "common/net/http_server.h"
+#include "common/net/link_shaper.h"
+#include "common/rendezvous/rendezvous.h"
+#include "ps_server/client/ps_client.h"
+#include "ring_worker/groups/process_group.h"
+#include "trainer/checkpoints/checkpoint.h"
+#include "trainer/checkpoints/worker_parts.h"
+#include "trainer/data/data.h"
+#include "trainer/process/own_servers.h"
+#include "trainer/process/progress.h"
+#include "trainer/process/rank_threads.h"
+#include "trainer/process/record_writer.h"
+#include "trainer/process/stop_signal.h"
+#include "trainer/process/trainer_flags.h"
+#include "trainer/process/worker_metrics.h"
+#include "trainer/step/step_probe.h"
+#include "trainer/step/train_loop.h"
+#include "trainer/strategies/sync_strategy.h"
+
+namespace psring {
+
+// How a process takes part in a job of several ranks.
+struct Part {
+  RendezvousOptions join;                         // of its first rank
+  std::string address = "127.0.0.1";              // of this process, as others reach it
+  std::vector<std::vector<std::string>> servers;  // flags of those that it starts beside its first rank
+  std::vector<std::string> becomes;               // it is to be the server of these flags, and no worker
+};
+
+// What rank 0 found where --resume says.
+struct Kept {
+  std::optional<CheckpointBytes> bytes;
+  std::vector<std::string> notes;
+};
+absl::StatusOr<Kept> ReadKept(const TrainingOptions& training);
+
+// One copy for all ranks of a process, who only read it; loaded by whoever comes first. Thread-safe.
+class SharedData {
+ public:
+  explicit SharedData(const TrainingOptions& options) : options_(options) {}
+  absl::StatusOr<const DataSplits*> Get();
+
+ private:
+  const TrainingOptions& options_;
+  Mutex mutex_;
+  std::optional<absl::StatusOr<DataSplits>> data_ ABSL_GUARDED_BY(mutex_);
+};
+
+// What the ranks of a process share; all of it outlives them.
+struct LiveProcess {
+  const TrainerFlags& flags;
+  const Part* part = nullptr;  // null: its one rank is alone
+  StopSignal& stop;
+  RankThreads& threads;
+  SharedData& data;
+  LinkShaper* shaper = nullptr;  // the link of this machine, where psring keeps it
+};
+
+// Used by one thread.
+class LiveRank {
+ public:
+  // `index`: which rank of the process's.
+  LiveRank(const LiveProcess& process, int index);
+  // Lets go of all connections, which others may notice.
+  ~LiveRank();
+
+  // From the first connection to the last record. Errors name the step and the peer, not this rank.
+  absl::Status Train(Kept kept);
+
+ private:
+  absl::Status Meet();
+  absl::Status Connect();
+  void StopInOrder();
+  absl::Status ServeMetrics();
+  void Listen(Worker& worker, StepProbe& probe);
+  void Note(const std::string& text) const;
+
+  const LiveProcess process_;
+  const TrainerFlags& flags_;
+  const int index_;
+  const bool alone_;
+  RendezvousOptions join_;
+  std::string address_ = "127.0.0.1";
+  const StrategyRow* strategy_ = nullptr;
+
+  // What stands further down uses what stands above.
+  std::unique_ptr<Progress> progress_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<RecordWriter> records_;
+  std::unique_ptr<Rendezvous> rendezvous_;
+  std::unique_ptr<WorkerParts> parts_;  // of checkpoints
+  std::unique_ptr<OwnServers> servers_;
+  std::vector<Buffer> registered_;  // the group knows them, so they live longer than it
+  std::unique_ptr<ProcessGroup> group_;
+  std::unique_ptr<PsClient> client_;
+  std::atomic<bool> stepping_ = false;
+  Trace trace_;
+  int64_t samples_ = 0;
+  Traffic moved_;
+  std::optional<WorkerMetrics> metrics_;
+  std::unique_ptr<HttpServer> readers_;
+};
+
+}  // namespace psring

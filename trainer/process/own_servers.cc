@@ -1,0 +1,166 @@
+#include "trainer/process/own_servers.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/check.h"
+
+namespace psring {
+namespace {
+
+constexpr absl::Duration kServerGrace = absl::Seconds(2);
+
+absl::StatusOr<std::string> FindServer() {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::string path = (self.parent_path() / "ps_server").string();
+  if (error || access(path.c_str(), X_OK) != 0) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no ", path, " to start as the parameter server; build it: ./run build"));
+  }
+  return path;
+}
+
+std::vector<char*> Pointers(const std::string& program, const std::vector<std::string>& arguments) {
+  std::vector<char*> pointers = {const_cast<char*>(program.c_str())};
+  for (const std::string& argument : arguments) pointers.push_back(const_cast<char*>(argument.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// StopSignal has kept them from this process's threads; a server takes them itself.
+void TakeAllSignals() {
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+std::string HowItEnded(int status) {
+  if (WIFSIGNALED(status)) return absl::StrCat("was killed by SIG", sigabbrev_np(WTERMSIG(status)));
+  return absl::StrCat("ended with exit code ", WEXITSTATUS(status));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<OwnServers>> OwnServers::Start(
+    const std::vector<std::vector<std::string>>& arguments, absl::Duration timeout) {
+  std::unique_ptr<OwnServers> servers(new OwnServers());
+  PSRING_ASSIGN_OR_RETURN(const std::string program, FindServer());
+  for (const auto& one : arguments) PSRING_RETURN_IF_ERROR(servers->StartOne(program, one));
+  const absl::Time deadline = absl::Now() + timeout;
+  for (Server& server : servers->servers_) {
+    PSRING_RETURN_IF_ERROR(WaitUntilServing(server, deadline, timeout));
+  }
+  return servers;
+}
+
+absl::Status OwnServers::StartOne(const std::string& program, const std::vector<std::string>& arguments) {
+  const std::vector<char*> argv = Pointers(program, arguments);
+  int out[2];
+  if (pipe2(out, O_CLOEXEC) != 0) return absl::InternalError(absl::StrCat("pipe: ", strerror(errno)));
+  const pid_t parent = getpid();
+  // _Fork, because fork would run gRPC's handlers; only what is safe between fork and exec follows.
+  const pid_t pid = _Fork();
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(127);
+    dup2(out[1], STDOUT_FILENO);
+    TakeAllSignals();
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  const int error = errno;
+  close(out[1]);
+  if (pid < 0) {
+    close(out[0]);
+    return absl::InternalError(absl::StrCat("fork: ", strerror(error)));
+  }
+  servers_.push_back({pid, out[0]});
+  return absl::OkStatus();
+}
+
+absl::Status OwnServers::WaitUntilServing(Server& server, absl::Time deadline, absl::Duration timeout) {
+  std::string said;
+  while (!absl::StrContains(said, "serving")) {
+    pollfd waiting = {server.out_fd, POLLIN, 0};
+    const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now());
+    if (left_ms <= 0) {
+      return absl::DeadlineExceededError(absl::StrCat("waited ", absl::FormatDuration(timeout),
+                                                      " for the parameter server beside this rank (process ",
+                                                      server.pid, ") to serve"));
+    }
+    if (poll(&waiting, 1, static_cast<int>(std::min<int64_t>(left_ms, 1000))) <= 0) continue;
+    char bytes[512];
+    const ssize_t n = read(server.out_fd, bytes, sizeof bytes);
+    if (n < 0 && errno == EINTR) continue;
+    if (n > 0) {
+      said.append(bytes, static_cast<size_t>(n));
+      continue;
+    }
+    int status = 0;
+    waitpid(server.pid, &status, 0);
+    server.pid = -1;
+    return absl::UnavailableError(
+        absl::StrCat("the parameter server beside this rank ", HowItEnded(status), " before it served"));
+  }
+  return absl::OkStatus();
+}
+
+// True: all have ended.
+bool OwnServers::ReapUntil(absl::Time deadline, absl::Status& first_failure) {
+  while (true) {
+    for (Server& server : servers_) {
+      int status = 0;
+      if (server.pid < 0 || waitpid(server.pid, &status, WNOHANG) != server.pid) continue;
+      server.pid = -1;
+      if (first_failure.ok() && !(WIFEXITED(status) && WEXITSTATUS(status) == 0)) {
+        first_failure =
+            absl::AbortedError(absl::StrCat("the parameter server beside this rank ", HowItEnded(status)));
+      }
+    }
+    bool running = false;
+    for (const Server& server : servers_) running = running || server.pid >= 0;
+    if (!running) return true;
+    if (absl::Now() >= deadline) return false;
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+}
+
+absl::Status OwnServers::WaitUntilDone(absl::Duration timeout) {
+  absl::Status failure;
+  if (ReapUntil(absl::Now() + timeout, failure)) return failure;
+  return absl::DeadlineExceededError(absl::StrCat("waited ", absl::FormatDuration(timeout),
+                                                  " for the parameter server beside this rank to end"));
+}
+
+OwnServers::~OwnServers() {
+  absl::Status failure;
+  for (const int signal : {SIGTERM, SIGKILL}) {
+    for (const Server& server : servers_) {
+      if (server.pid >= 0) kill(server.pid, signal);
+    }
+    if (ReapUntil(absl::Now() + kServerGrace, failure)) break;
+  }
+  for (const Server& server : servers_) close(server.out_fd);
+}
+
+absl::Status BecomeServer(const std::vector<std::string>& arguments) {
+  PSRING_ASSIGN_OR_RETURN(const std::string program, FindServer());
+  const std::vector<char*> argv = Pointers(program, arguments);
+  TakeAllSignals();
+  execv(argv[0], argv.data());
+  return absl::InternalError(absl::StrCat("cannot become ", program, ": ", strerror(errno)));
+}
+
+}  // namespace psring

@@ -1,0 +1,73 @@
+#include "trainer/process/record_writer.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/check.h"
+#include "common/base/file_descriptor.h"
+#include "common/io/durable_file.h"
+#include "common/io/files.h"
+
+namespace psring {
+namespace {
+
+// A rank that was killed and is started again may find its predecessor still ending.
+constexpr absl::Duration kPredecessorEnds = absl::Seconds(2);
+
+// False: another process has the lock. Not every file system has locks; on one without, nothing keeps runs
+// apart.
+bool Lock(int file) {
+  const absl::Time deadline = absl::Now() + kPredecessorEnds;
+  while (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    if (absl::Now() >= deadline) return false;
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string RecordWriter::Path(const std::string& stem, const std::string& extension) const {
+  return absl::StrCat(folder_, "/", stem, "-rank", rank_, ".", extension);
+}
+
+absl::StatusOr<std::unique_ptr<RecordWriter>> RecordWriter::Open(const std::string& folder, int rank) {
+  auto writer = std::unique_ptr<RecordWriter>(new RecordWriter(folder, rank));
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  const std::string path = writer->Path("steps", "jsonl");
+  FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+  if (!file.valid()) return FileError("write", path);
+  if (!Lock(file.get())) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "cannot write ", path, ": another run is writing it; give each run a --record folder of its own"));
+  }
+  // EINVAL: a pipe, which has nothing to remove.
+  if (ftruncate(file.get(), 0) != 0 && errno != EINVAL) return FileError("write", path);
+  std::filesystem::remove(writer->Path("result", "json"), error);  // who reads it takes the run for complete
+  writer->steps_.reset(fdopen(file.get(), "w"));
+  if (writer->steps_ == nullptr) return FileError("write", path);
+  file.release();  // steps_ owns it, and the lock with it
+  return writer;
+}
+
+void RecordWriter::Add(const StepRecord& record) {
+  std::fprintf(steps_.get(), "%s\n", ToJson(record).c_str());  // a failure shows in Finish
+}
+
+absl::Status RecordWriter::Finish(const Trace& trace, const RankResult& result) {
+  if (std::fflush(steps_.get()) != 0 || std::ferror(steps_.get()) != 0) {
+    return absl::UnavailableError(absl::StrCat("cannot write ", Path("steps", "jsonl")));
+  }
+  PSRING_RETURN_IF_ERROR(WriteFile(Path("trace", "json"),
+                                   absl::StrCat("{\"traceEvents\":[\n", ChromeTraceEvents(trace), "\n]}\n")));
+  return WriteFile(Path("result", "json"), ToJson(result) + "\n");
+}
+
+}  // namespace psring

@@ -1,0 +1,39 @@
+// What a rank leaves in the record folder; see common/records.h for the files.
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/measure/records.h"
+#include "common/measure/trace.h"
+
+namespace psring {
+
+// One thread at a time.
+class RecordWriter {
+ public:
+  // Makes `folder` where it is missing, and removes an earlier result of this rank. Until this object ends,
+  // or its process, no other process can open the same rank's records. Errors name the path.
+  static absl::StatusOr<std::unique_ptr<RecordWriter>> Open(const std::string& folder, int rank);
+
+  void Add(const StepRecord& record);
+  // The trace, then the result, which says that all else is complete.
+  absl::Status Finish(const Trace& trace, const RankResult& result);
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+
+  RecordWriter(std::string folder, int rank) : folder_(std::move(folder)), rank_(rank) {}
+  std::string Path(const std::string& stem, const std::string& extension) const;
+
+  const std::string folder_;
+  const int rank_;
+  std::unique_ptr<std::FILE, Close> steps_;
+};
+
+}  // namespace psring

@@ -1,0 +1,189 @@
+// trainer: one rank of any strategy, or several on a thread each; started by psring, mpirun, srun or
+// torchrun, or by hand.
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/command_line.h"
+#include "common/base/keep_freed_memory.h"
+#include "common/cuda/cuda_device.h"
+#include "common/net/link_flags.h"
+#include "common/options/server_arguments.h"
+#include "common/rendezvous/own_address.h"
+#include "common/rendezvous/rendezvous.h"
+#include "trainer/process/describe.h"
+#include "trainer/process/live_rank.h"
+#include "trainer/process/own_servers.h"
+#include "trainer/process/rank_threads.h"
+#include "trainer/process/stop_signal.h"
+#include "trainer/process/trainer_flags.h"
+#include "trainer/process/virtual_main.h"
+#include "trainer/strategies/sync_strategy.h"
+
+namespace psring {
+namespace {
+
+// The job that this process belongs to.
+struct Job {
+  bool has_others = false;  // other ranks than the one of this process
+  Part part;
+  std::unique_ptr<RendezvousServer> store;  // where nobody else has one
+};
+
+// A launcher counts processes; from here on ranks are counted.
+void CountRanks(int each, RendezvousOptions& join) {
+  for (int* count : {&join.rank, &join.world_size, &join.local_rank, &join.local_world_size}) *count *= each;
+}
+
+// Where nobody else starts the servers, some processes do, or are servers.
+absl::Status TakeRole(const TrainerFlags& flags, Part& part) {
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
+  if (strategy->needs != Needs::kParameterServer) return absl::OkStatus();
+  if (part.join.hosted_elsewhere || flags.servers_elsewhere) return absl::OkStatus();
+  RendezvousOptions& join = part.join;
+  const int each = flags.training.ranks_per_process;
+  PSRING_ASSIGN_OR_RETURN(const ServerRole role,
+                          ServerRoleOf(flags.training, join.rank / each, join.world_size / each));
+  const auto arguments = [&](int server, int local_rank) {
+    return ServerArguments(flags.training, {.server = server,
+                                            .servers = role.servers,
+                                            .workers = role.workers,
+                                            .rendezvous = SpecOf(join),
+                                            .bind = part.address,
+                                            .record = flags.record,
+                                            .local_rank = local_rank,
+                                            .gpus = CudaDeviceCount(),
+                                            .metrics_port = flags.metrics_port});
+  };
+  if (role.becomes >= 0) part.becomes = arguments(role.becomes, join.local_rank);
+  const bool beside_each = flags.training.server_placement == "colocated";
+  for (const int server : role.starts) {
+    part.servers.push_back(arguments(server, join.local_rank + (beside_each ? server - join.rank : 0)));
+  }
+  if (join.on_one_host()) join.local_world_size = role.workers;
+  join.world_size = role.workers;
+  return absl::OkStatus();
+}
+
+// Errors are about what was asked for.
+absl::StatusOr<Job> FindJob(const TrainerFlags& flags) {
+  Job job;
+  RendezvousOptions& join = job.part.join;
+  std::string spec = flags.rendezvous;
+  if (spec.empty() && IsStartedAsARank(ProcessEnvironment())) spec = "env://";
+  const int each = flags.check_only || flags.alone_for_all() ? 1 : flags.training.ranks_per_process;
+  job.has_others = !spec.empty() || each > 1;
+  if (!job.has_others) return job;
+  if (!spec.empty()) {
+    PSRING_ASSIGN_OR_RETURN(join, ParseRendezvous(spec, ProcessEnvironment()));
+  } else {
+    join.local_world_size = 1;
+    join.host = job.part.address;
+    PSRING_ASSIGN_OR_RETURN(job.store, RendezvousServer::Start(join.host, 0));
+    join.port = job.store->port();
+  }
+  CountRanks(each, join);
+  join.timeout = absl::Seconds(flags.training.timeout_s);
+  PSRING_ASSIGN_OR_RETURN(job.part.address, OwnAddress(flags.network, join));
+  join.bind = job.part.address;
+  if (!flags.check_only) PSRING_RETURN_IF_ERROR(TakeRole(flags, job.part));
+  if (job.store != nullptr) join.hosted_elsewhere = true;
+  return job;
+}
+
+absl::Status TrainAlone(const TrainerFlags& flags) {
+  const VirtualFlags for_all{.training = flags.training,
+                             .workers = std::max(1, flags.workers),
+                             .record = flags.record,
+                             .progress = flags.progress};
+  return flags.replay.empty() ? TrainVirtually(for_all) : ReplayFile(for_all, flags.replay);
+}
+
+// The exit code.
+int TrainLive(const TrainerFlags& flags, const Job& job, StopSignal& stop) {
+  const RendezvousOptions& join = job.part.join;
+  absl::StatusOr<Kept> kept = Kept();
+  if (join.rank == 0) kept = ReadKept(flags.training);
+  if (!kept.ok()) return Fail("trainer", std::string(kept.status().message()), 2);
+
+  const auto report = [&](const RankFailure& failure) {
+    const std::string who = job.has_others ? absl::StrCat("rank ", failure.rank, ": ") : "";
+    return Fail("trainer", absl::StrCat(who, failure.status.message()),
+                stop.signal() != 0 ? 128 + stop.signal() : 1);
+  };
+  RankThreads threads(
+      {.first_rank = join.rank,
+       .count = flags.training.ranks_per_process,
+       .abort_others = [&](int rank, const absl::Status& why) { stop.AbortOthers(rank, why); },
+       .told_to_end = [&] { return stop.signal() != 0; },
+       .give_up = [&](const RankFailure& failure) { _exit(report(failure)); }});
+  SharedData data(flags.training);
+  const std::unique_ptr<LinkShaper> shaper = MakeLinkShaper(flags.link);
+  const LiveProcess process{.flags = flags,
+                            .part = job.has_others ? &job.part : nullptr,
+                            .stop = stop,
+                            .threads = threads,
+                            .data = data,
+                            .shaper = shaper.get()};
+  const std::optional<RankFailure> failure = threads.Run([&](int rank) {
+    LiveRank live(process, rank - join.rank);
+    const absl::Status status = live.Train(rank == 0 ? *std::move(kept) : Kept());
+    if (!status.ok()) threads.Failed(rank, status);
+    return status;
+  });
+  return failure.has_value() ? report(*failure) : 0;
+}
+
+bool IsSet(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && *value != 0;
+}
+
+// mpirun's ranks are its children, and nobody else's: should it be killed, they must not stay behind.
+void DieWithMpirun() {
+  if (IsSet("OMPI_COMM_WORLD_RANK") || IsSet("PMI_RANK")) prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+int Main(int argc, char** argv) {
+  DieWithMpirun();
+  KeepFreedMemory();
+  TrainerFlags flags = ParseTrainerFlags(argc, argv);
+  if (flags.describe) {
+    std::printf("%s\n", DescribeAsJson().c_str());
+    return 0;
+  }
+  absl::Status checked = ApplyWorkload(flags.training);
+  if (!checked.ok()) return Fail("trainer", std::string(checked.message()), 2);
+  StopSignal stop;
+
+  const absl::StatusOr<Job> job = FindJob(flags);
+  checked = job.status();
+  if (checked.ok()) checked = CheckTrainerFlags(flags, job->part.join.world_size);
+  if (checked.ok() && !job->part.becomes.empty()) checked = BecomeServer(job->part.becomes);
+  if (!checked.ok()) return Fail("trainer", std::string(checked.message()), 2);
+
+  if (flags.check_only) {
+    const absl::StatusOr<std::string> text = CheckAsJson(flags.training, job->part.join.world_size);
+    if (!text.ok()) return Fail("trainer", std::string(text.status().message()), 2);
+    std::printf("%s\n", text->c_str());
+    return 0;
+  }
+  if (!flags.alone_for_all()) return TrainLive(flags, *job, stop);
+  const absl::Status trained = TrainAlone(flags);
+  if (trained.ok()) return 0;
+  if (absl::IsInvalidArgument(trained)) return Fail("trainer", std::string(trained.message()), 2);
+  return Fail("trainer", std::string(trained.message()), stop.signal() != 0 ? 128 + stop.signal() : 1);
+}
+
+}  // namespace
+}  // namespace psring
+
+int main(int argc, char** argv) { return psring::Main(argc, argv); }

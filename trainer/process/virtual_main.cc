@@ -1,0 +1,108 @@
+#include "trainer/process/virtual_main.h"
+
+#include <cstdio>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/io/files.h"
+#include "common/measure/arrivals.h"
+#include "common/measure/records.h"
+#include "nlohmann/json.hpp"
+#include "trainer/process/progress.h"
+#include "trainer/process/record_writer.h"
+#include "trainer/virtual/replay.h"
+#include "trainer/virtual/virtual_training.h"
+
+namespace psring {
+namespace {
+
+absl::StatusOr<DataSplits> LoadSplits(const TrainingOptions& options) {
+  PSRING_ASSIGN_OR_RETURN(DataSplits data, LoadData(options.data, options.data_dir, options.seed));
+  PSRING_RETURN_IF_ERROR(HoldOut(options.validation, options.score == "validation", data));
+  return data;
+}
+
+// What each rank leaves.
+struct RankRecords {
+  std::unique_ptr<RecordWriter> writer;
+  std::unique_ptr<Trace> trace;
+};
+
+// All workers are computed by this process, on the host, whatever the machine has.
+absl::StatusOr<std::unique_ptr<Device>> HostDevice(const std::string& spec) {
+  if (spec == "auto" || spec == "cpu") return MakeCpuDevice();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--device ", spec, ": --clock virtual and --replay compute on the CPU; leave --device out"));
+}
+
+}  // namespace
+
+absl::Status TrainVirtually(const VirtualFlags& flags) {
+  const std::unique_ptr<Progress> progress = MakeProgress(flags.progress, /*rank=*/0, flags.workers);
+  progress->Started();
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, HostDevice(flags.training.device));
+  std::vector<RankRecords> records;
+  for (int rank = 0; rank < flags.workers && !flags.record.empty(); ++rank) {
+    RankRecords& of_rank = records.emplace_back();
+    PSRING_ASSIGN_OR_RETURN(of_rank.writer, RecordWriter::Open(flags.record, rank));
+    // A trace of many workers for long opens in no viewer; all of them together hold as much as one live
+    // rank.
+    of_rank.trace = std::make_unique<Trace>(rank, (size_t{1} << 16) / static_cast<size_t>(flags.workers));
+  }
+  PSRING_ASSIGN_OR_RETURN(const DataSplits data, LoadSplits(flags.training));
+
+  int64_t samples = 0;  // of rank 0
+  VirtualRun run{.workers = flags.workers, .device = *device, .data = data};
+  run.on_step = [&](const StepRecord& record) {
+    if (record.rank == 0) samples += record.samples;
+    if (records.empty()) return;
+    RankRecords& of_rank = records[static_cast<size_t>(record.rank)];
+    of_rank.writer->Add(record);
+    for (const TraceSpan& span : SpansOf(record)) of_rank.trace->Add(span);
+  };
+  run.on_progress = [&](int64_t done, int64_t planned, double loss) {
+    progress->Step({.done = done, .planned = planned, .samples = samples, .loss = loss});
+  };
+  run.on_warning = [](const std::string& warning) {
+    std::fprintf(stderr, "trainer: note: %s\n", warning.c_str());
+  };
+  run.on_evaluation = [&](const CurvePoint& point) { progress->Evaluated(point); };
+  progress->Ready();
+  PSRING_ASSIGN_OR_RETURN(const VirtualOutcome outcome, RunVirtual(flags.training, run));
+  for (size_t server = 0; server < outcome.servers.size() && !flags.record.empty(); ++server) {
+    PSRING_RETURN_IF_ERROR(WriteFile(absl::StrCat(flags.record, "/result-server", server, ".json"),
+                                     ToJson(outcome.servers[server])));
+  }
+  for (size_t rank = 0; rank < records.size(); ++rank) {
+    PSRING_RETURN_IF_ERROR(records[rank].writer->Finish(*records[rank].trace, outcome.ranks[rank]));
+  }
+  progress->Done(outcome.ranks.front());
+  return absl::OkStatus();
+}
+
+absl::Status ReplayFile(const VirtualFlags& flags, const std::string& file) {
+  const std::unique_ptr<Progress> progress = MakeProgress(flags.progress, /*rank=*/0, /*world_size=*/1);
+  progress->Started();
+  PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(file));
+  const absl::StatusOr<Arrivals> arrivals = ArrivalsFromBytes(bytes);
+  if (!arrivals.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--replay ", file, ": ", arrivals.status().message()));
+  }
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, HostDevice(flags.training.device));
+  PSRING_ASSIGN_OR_RETURN(const DataSplits data, LoadSplits(flags.training));
+  Replay replay{.device = *device, .data = data};
+  replay.on_progress = [&](int64_t done, int64_t all) {
+    progress->Step({.done = done, .planned = all, .samples = done});
+  };
+  progress->Ready();
+  PSRING_ASSIGN_OR_RETURN(const ReplayOutcome outcome, ReplayArrivals(flags.training, *arrivals, replay));
+  std::printf(
+      "%s\n",
+      nlohmann::json{{"weights_hash", outcome.weights_hash}, {"updates", outcome.updates}}.dump().c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace psring

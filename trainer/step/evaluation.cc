@@ -1,0 +1,37 @@
+#include "trainer/step/evaluation.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "trainer/data/sampler.h"
+
+namespace psring {
+
+absl::Status CheckSnapshots(int64_t eval_every, int64_t total_steps, size_t parameters) {
+  constexpr int64_t kMaxCount = 64;
+  constexpr int64_t kMaxBytes = int64_t{512} << 20;
+  if (eval_every == 0) return absl::OkStatus();  // the end alone needs no copy
+  const int64_t bytes = std::max<int64_t>(1, parameters * sizeof(float));
+  const int64_t kept = std::max<int64_t>(1, std::min(kMaxCount, kMaxBytes / bytes));
+  const int64_t wanted = total_steps / eval_every;
+  if (wanted <= kept) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("--eval_every ", eval_every, " asks for ", wanted, " evaluations in ", total_steps,
+                   " steps, and copies of the weights for ", kept, " are kept; take --eval_every ",
+                   (total_steps + kept - 1) / kept, " or more"));
+}
+
+absl::StatusOr<BatchScore> Evaluate(Model& model, ConstSpan weights, const Dataset& data, int batch,
+                                    BatchMemory& memory, Stream& stream) {
+  memory.ClearScore(stream);
+  for (const std::vector<int64_t>& indices : EvaluationBatches(data.count(), batch, /*rank=*/0, 1)) {
+    PSRING_ASSIGN_OR_RETURN(const Batch part, memory.Load(data, indices, stream));
+    model.Forward(weights, part, memory.score(), stream);
+  }
+  memory.DownloadScore(stream);
+  PSRING_RETURN_IF_ERROR(stream.Synchronize());
+  return memory.downloaded_score();
+}
+
+}  // namespace psring

@@ -1,0 +1,48 @@
+#include "trainer/step/memory_need.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/check.h"
+#include "common/device/counting_device.h"
+#include "trainer/models/batch_memory.h"
+
+namespace psring {
+namespace {
+
+std::string Readable(size_t bytes) {
+  constexpr double kMiB = 1 << 20;
+  const double mib = static_cast<double>(bytes) / kMiB;
+  return mib < 1024 ? absl::StrFormat("%.1f MiB", mib) : absl::StrFormat("%.2f GiB", mib / 1024);
+}
+
+}  // namespace
+
+absl::StatusOr<MemoryNeed> MemoryNeedOf(const TrainingOptions& options, const ModelRow& model,
+                                        const Dataset& data, int max_batch, const OptimizerConfig* optimizer,
+                                        Device& device, Ops& ops) {
+  MemoryNeed need;
+  CountingDevice batch(device), state(device);
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> made, model.make(data, max_batch, batch, ops));
+  PSRING_RETURN_IF_ERROR(BatchMemory::Create(data, max_batch, batch).status());
+  need.batch = batch.bytes();
+  const size_t parameters = made->parameters().count();
+  const size_t copies = 2 + (options.micro_batches > 1 ? 1 : 0) + (options.accumulate > 1 ? 1 : 0);
+  need.parameters = copies * parameters * sizeof(float);
+  if (optimizer != nullptr) {
+    PSRING_RETURN_IF_ERROR(Optimizer::Create(*optimizer, state, parameters).status());
+  }
+  need.optimizer = state.bytes();
+  return need;
+}
+
+absl::Status CheckMemory(const MemoryNeed& need, const Device::Memory& memory, int max_batch,
+                         const std::string& device) {
+  if (need.total() <= memory.free) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      device, ": training needs at least ", Readable(need.total()), " of memory (weights and gradients ",
+      Readable(need.parameters), ", optimizer ", Readable(need.optimizer), ", activations of ", max_batch,
+      " samples ", Readable(need.batch), "), and ", Readable(memory.free), " of ", Readable(memory.total),
+      " are free; take a smaller --batch or network", device == "cpu" ? "" : ", or --device cpu"));
+}
+
+}  // namespace psring

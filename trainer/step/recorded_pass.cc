@@ -1,0 +1,47 @@
+#include "trainer/step/recorded_pass.h"
+
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace psring {
+
+absl::Status RecordedPass::Run(Stream& stream, const std::function<void(const Ready& cut)>& enqueue,
+                               const Ready& ready) {
+  switch (runs_++) {
+    case 0:
+      enqueue(ready);
+      return absl::OkStatus();
+    case 1:
+      return Record(stream, enqueue, ready);
+    default:
+      for (const Piece& piece : pieces_) {
+        if (piece.work != nullptr) piece.work->Replay();
+        if (piece.ready.has_value()) ready(*piece.ready);
+      }
+      return absl::OkStatus();
+  }
+}
+
+absl::Status RecordedPass::Record(Stream& stream, const std::function<void(const Ready& cut)>& enqueue,
+                                  const Ready& ready) {
+  absl::Status status = BeginRecording(stream);
+  // Ends a piece, and does it.
+  const auto end = [&](std::optional<ReadyRange> range) {
+    if (!status.ok()) return;
+    absl::StatusOr<std::unique_ptr<RecordedWork>> work = EndRecording(stream);
+    status = work.status();
+    if (!status.ok()) return;
+    pieces_.push_back({*std::move(work), range});
+    if (pieces_.back().work != nullptr) pieces_.back().work->Replay();
+  };
+  enqueue([&](ReadyRange range) {
+    end(range);
+    ready(range);
+    if (status.ok()) status = BeginRecording(stream);
+  });
+  end(std::nullopt);
+  return status;
+}
+
+}  // namespace psring

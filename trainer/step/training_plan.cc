@@ -1,0 +1,182 @@
+#include "trainer/step/training_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/delays.h"
+#include "common/devices/make_ops.h"
+
+namespace psring {
+
+bool IsAsynchronous(const StrategyRow& strategy) {
+  return strategy.needs == Needs::kParameterServer && !strategy.synchronous;
+}
+
+int SpareWorkers(const std::string& strategy) {
+  const absl::StatusOr<const StrategyRow*> row = FindStrategy(strategy);
+  return row.ok() && (*row)->number.below_workers ? NumberOf(strategy) : 0;
+}
+
+int64_t StepPlan::SamplesBefore(int64_t step) const {
+  const int64_t in_epoch = step % steps_per_epoch * global_batch;
+  return step / steps_per_epoch * epoch_samples + std::min(in_epoch, epoch_samples);
+}
+
+int64_t StepPlan::SamplesIn(int64_t updates, int per_step) const {
+  const int64_t steps = updates / per_step;
+  const int64_t before = SamplesBefore(steps);
+  return before + (SamplesBefore(steps + 1) - before) * (updates % per_step) / per_step;
+}
+
+absl::StatusOr<StepPlan> PlanSteps(const TrainingOptions& options, int64_t data_count, int world_size) {
+  const int64_t worker_batch = WorkerBatch(options);
+  StepPlan plan{.warmup_steps = options.warmup_steps,
+                .drawn_batch = worker_batch * world_size * options.micro_batches * options.replicas};
+  const bool drops_last = options.drop_last == "true";
+  if (drops_last && plan.drawn_batch > data_count) {
+    const int64_t shares = plan.drawn_batch / options.batch;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--batch ", options.batch,
+                     shares > 1 ? absl::StrCat(" times ", shares, " workers or micro-batches") : "",
+                     " is larger than the data (", data_count, " samples)"));
+  }
+  // What spare workers draw is dropped, as a rule, and budgets count what is in an update.
+  plan.global_batch = plan.drawn_batch - worker_batch * SpareWorkers(options.strategy);
+  const int64_t left_over = drops_last ? 0 : plan.global_batch - 1;
+  plan.steps_per_epoch = (data_count + left_over) / plan.global_batch;
+  plan.epoch_samples = std::min(data_count, plan.steps_per_epoch * plan.global_batch);
+  const double per_epoch = static_cast<double>(plan.steps_per_epoch);
+  double steps = options.epochs > 0 ? options.epochs * per_epoch : per_epoch;
+  if (options.samples > 0) {
+    const int64_t epochs = options.samples / plan.epoch_samples;
+    const int64_t rest = options.samples % plan.epoch_samples;
+    steps = static_cast<double>(epochs) * per_epoch +
+            static_cast<double>(rest) / static_cast<double>(plan.global_batch);
+  }
+  if (options.steps > 0) steps = static_cast<double>(options.steps);
+  plan.steps = std::max<int64_t>(1, std::llround(steps));
+  plan.total_samples = plan.SamplesBefore(plan.total_steps());
+  return plan;
+}
+
+absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const StrategyRow& strategy,
+                                       const ModelRow& model, const StepPlan& steps, int64_t data_count) {
+  UpdatePlan plan;
+  PSRING_ASSIGN_OR_RETURN(plan.optimizer.kind, ParseOptimizer(options.optimizer));
+  if (plan.optimizer.kind == OptimizerKind::kMomentum) {
+    plan.optimizer.momentum = options.momentum >= 0 ? options.momentum : strategy.default_momentum;
+    // The same update without a velocity to keep.
+    if (plan.optimizer.momentum == 0) plan.optimizer.kind = OptimizerKind::kSgd;
+  }
+  const double momentum = plan.optimizer.kind == OptimizerKind::kMomentum ? plan.optimizer.momentum : 0;
+
+  plan.schedule.base = options.lr;
+  if (options.lr == 0) {
+    constexpr double kAdamLr = .001;  // Kingma & Ba 2015
+    if (plan.optimizer.kind == OptimizerKind::kAdam) {
+      plan.schedule.base = kAdamLr;
+    } else if (IsAsynchronous(strategy) || momentum == 0) {
+      plan.schedule.base = model.default_async_lr * (1 - momentum);
+    } else {
+      plan.schedule.base = model.default_lr;
+    }
+  }
+  plan.schedule.decay = options.schedule == "linear" ? LrDecay::kLinear : LrDecay::kConstant;
+  // Linear scaling counts the samples behind one update: those of all workers only where all are in it.
+  if (options.linear_scaling) {
+    plan.schedule.scale = strategy.synchronous ? static_cast<double>(steps.global_batch) / options.batch
+                                               : static_cast<double>(options.accumulate);
+  }
+  plan.schedule.warmup_samples = std::llround(options.warmup_epochs * data_count);
+  plan.schedule.total_samples = steps.total_samples;
+  return plan;
+}
+
+absl::Status CheckDevice(const TrainingOptions& options, const Device& device) {
+  PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options.precision));
+  PSRING_RETURN_IF_ERROR(CheckPrecision(device, precision));
+  if (!options.cuda_graph || device.gpu() >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--cuda_graph is for GPUs (cuda), and this device is ", device.name(), "; leave it out"));
+}
+
+absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& strategy, int world_size) {
+  if (strategy.number.below_workers && NumberOf(options.strategy) >= world_size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--strategy ", options.strategy, " with ", world_size, world_size == 1 ? " worker" : " workers",
+        ": at most ", world_size - 1, " can be spare; give fewer, or more --workers"));
+  }
+  PSRING_RETURN_IF_ERROR(CheckStragglers(options.straggler, world_size));
+  if (strategy.needs == Needs::kParameterServer) {
+    PSRING_RETURN_IF_ERROR(CheckRecovery(options, ServersOf(options, world_size)));
+  } else if (const char* flag = ServerFlagGiven(options); flag != nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        flag, " is for the strategies that have servers (ps-sync and the like); leave it out for ",
+        options.strategy));
+  }
+  if (strategy.single_process && world_size > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--strategy ", strategy.name, " is one process; it cannot have ", world_size, " workers (",
+        strategy.replicates ? "--replicas are its devices" : "--micro_batches adds as many gradients", ")"));
+  }
+  if (!strategy.replicates && options.replicas > 1) {
+    return absl::InvalidArgumentError(absl::StrCat("--replicas is for --strategy dp; ", options.strategy,
+                                                   " has a process for each worker"));
+  }
+  if (strategy.replicates && options.micro_batches > 1) {
+    return absl::InvalidArgumentError("--micro_batches belongs to --strategy single, not to dp");
+  }
+  if (strategy.replicates && (options.straggler != "none" || options.jitter_ms != "none")) {
+    return absl::InvalidArgumentError(
+        "--straggler and --jitter_ms slow processes down, and the replicas of dp are threads of one; leave "
+        "them out");
+  }
+  if (strategy.replicates && options.clock == "virtual") {
+    return absl::InvalidArgumentError(
+        "--clock virtual does not know how long dp's copies take; leave one of them out");
+  }
+  if (IsAsynchronous(strategy) && options.clip_norm > 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--clip_norm is for synchronous strategies, which have one gradient to clip; leave it out for ",
+        options.strategy));
+  }
+  if (!IsAsynchronous(strategy) && options.staleness_lr != "none") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--staleness_lr is for asynchronous strategies (ps-async, ps-ssp:K); leave it out for ",
+                     options.strategy, ", whose gradients are never stale"));
+  }
+  if (strategy.needs == Needs::kNothing && options.wire != "float32") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--wire is of gradients on their way to others; leave it out for ", options.strategy,
+                     ", which sends none"));
+  }
+  if (strategy.number.below_workers && options.drop_last == "false") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--drop_last false counts every sample once, and --strategy ", options.strategy,
+                     " drops gradients; leave one of them out"));
+  }
+  if (!strategy.single_process && options.micro_batches > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--micro_batches belongs to --strategy single, not to ", strategy.name));
+  }
+  return absl::OkStatus();
+}
+
+bool SharedStepsAreOver(int64_t version, int workers, int64_t total_steps) {
+  return version > workers * (total_steps - 1);
+}
+
+std::vector<std::string> PlanWarnings(const StrategyRow& strategy, const UpdatePlan& updates) {
+  std::vector<std::string> warnings;
+  if (IsAsynchronous(strategy) && updates.optimizer.kind == OptimizerKind::kMomentum &&
+      updates.optimizer.momentum >= .5) {
+    warnings.push_back(absl::StrCat(
+        "--momentum ", updates.optimizer.momentum, " with ", strategy.name, " at --lr ",
+        updates.schedule.base, ": late gradients add up; at lr 0.05 this diverges with a staleness of 3"));
+  }
+  return warnings;
+}
+
+}  // namespace psring

@@ -1,0 +1,80 @@
+// The gradients of N workers, computed by one process one after the other: what each of N processes would
+// compute from the same weights, bit for bit on one machine.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/parameters.h"
+#include "common/device/device.h"
+#include "common/measure/records.h"
+#include "common/ops/ops.h"
+#include "common/options/training_options.h"
+#include "ps_server/protocol/server_job.h"
+#include "trainer/data/data.h"
+#include "trainer/data/sampler.h"
+#include "trainer/models/batch_memory.h"
+#include "trainer/models/model.h"
+#include "trainer/step/training_plan.h"
+#include "trainer/strategies/sync_strategy.h"
+
+namespace psring {
+
+// A worker's gradient is kept until its next one is computed; its weights only while that is done.
+class LogicalWorkers {
+ public:
+  // Host memory. InvalidArgument, NotFound: flags, as RunWorker has them. ResourceExhausted: N gradients (and
+  // `copies_each` more buffers of that size for each worker) do not fit into memory.
+  static absl::StatusOr<std::unique_ptr<LogicalWorkers>> Create(const TrainingOptions& options, int workers,
+                                                                const DataSplits& data, Device& device,
+                                                                int copies_each);
+
+  // The gradient of `worker`'s `step` on `weights`; returns the mean loss over its samples. OutOfRange: the
+  // loss is not finite.
+  absl::StatusOr<double> Compute(int worker, int64_t step, ConstSpan weights);
+  Span gradient(int worker) const { return gradients_[static_cast<size_t>(worker)].span(); }
+  // In that gradient.
+  int64_t samples(int worker) const { return samples_[static_cast<size_t>(worker)]; }
+
+  std::vector<float> InitialWeights() const { return model_->InitialWeights(options_.seed); }
+  // Of the test data (or what --score says).
+  absl::StatusOr<CurvePoint> Score(ConstSpan weights, CurvePoint point);
+
+  const StepPlan& plan() const { return plan_; }
+  const StrategyRow& strategy() const { return *strategy_; }
+  const std::vector<std::string>& warnings() const { return warnings_; }
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  size_t parameters() const { return model_->parameters().count(); }
+  std::string ops_name() const { return ops_->name(); }
+  // What a server must know to keep `workers` of them in step by `consistency`.
+  ServerJob JobOf(const std::string& consistency, int workers) const;
+
+ private:
+  LogicalWorkers(const TrainingOptions& options, const DataSplits& data) : options_(options), data_(data) {}
+
+  const TrainingOptions options_;
+  const DataSplits& data_;
+  const StrategyRow* strategy_ = nullptr;
+  StepPlan plan_;
+  UpdatePlan updates_;
+  std::vector<std::string> warnings_;
+  std::vector<Bucket> buckets_;
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Stream> compute_;
+  std::unique_ptr<Model> model_;
+  std::optional<BatchMemory> batches_;
+  Buffer micro_gradient_;                     // where several are added up to one
+  std::vector<Buffer> gradients_;             // by worker
+  std::vector<int64_t> samples_;              // in those
+  std::vector<DistributedSampler> samplers_;  // by worker
+  std::vector<int64_t> next_step_;            // that a sampler draws, by worker
+};
+
+// ResourceExhausted, with what to do, where `bytes` for each of `workers` are more than `available`. Pure.
+absl::Status CheckCopiesFit(int workers, uint64_t bytes_each, uint64_t available);
+
+}  // namespace psring

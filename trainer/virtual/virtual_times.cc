@@ -1,0 +1,95 @@
+#include <cmath>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/base/check.h"
+#include "common/io/files.h"
+#include "trainer/virtual/virtual_clock.h"
+
+namespace psring {
+namespace {
+
+int64_t Ns(double ms) { return std::llround(ms * 1e6); }
+
+}  // namespace
+
+absl::StatusOr<VirtualTimes::Source> VirtualTimes::Read(const std::string& flag, const std::string& text) {
+  Source source;
+  absl::string_view path = text;
+  absl::Status status;
+  if (absl::ConsumePrefix(&path, kTracePrefix)) {
+    const absl::StatusOr<std::string> json = ReadFile(std::string(path));
+    status = json.status();
+    if (status.ok()) {
+      absl::StatusOr<StepTimes> times = StepTimesFromJson(*json);
+      status = times.status();
+      if (status.ok()) source.trace = *std::move(times);
+    }
+  } else {
+    absl::StatusOr<TimeDistribution> distribution = ParseTimeDistribution(text);
+    status = distribution.status();
+    if (status.ok()) source.distribution = *distribution;
+  }
+  if (status.ok()) return source;
+  return absl::InvalidArgumentError(absl::StrCat(flag, " ", text, ": ", status.message()));
+}
+
+absl::StatusOr<VirtualTimes> VirtualTimes::Create(const TrainingOptions& options, int workers) {
+  if (options.compute_ms.empty()) {
+    return absl::InvalidArgumentError(
+        "--clock virtual needs --compute_ms, how long a step's computing takes (psring measures it itself)");
+  }
+  VirtualTimes times;
+  times.seed_ = options.seed;
+  times.workers_ = workers;
+  PSRING_ASSIGN_OR_RETURN(times.stragglers_, ParseStragglers(options.straggler));
+  PSRING_ASSIGN_OR_RETURN(times.jitter_, ParseTimeDistribution(options.jitter_ms));
+  PSRING_ASSIGN_OR_RETURN(times.serve_, ParseTimeDistribution(options.serve_ms));
+  PSRING_ASSIGN_OR_RETURN(times.compute_, Read("--compute_ms", options.compute_ms));
+  PSRING_ASSIGN_OR_RETURN(times.network_, Read("--network_ms", options.network_ms));
+  return times;
+}
+
+VirtualTimes::Compute VirtualTimes::ComputeOf(int worker, int64_t step) const {
+  double compute_ms = 0;
+  Compute compute;
+  if (compute_.trace) {
+    const MeasuredStep at = MeasuredStepFor(*compute_.trace, worker, step);
+    compute_ms = compute_.trace->workers[at.worker].compute_ms[at.step];
+    compute.other_ns = Ns(compute_.trace->workers[at.worker].other_ms[at.step]);
+  } else {
+    compute_ms = DrawMs(compute_.distribution, seed_, TimeUse::kCompute, worker, step);
+  }
+  compute.delay_ns = Ns(compute_ms * (SlownessOf(stragglers_, worker) - 1) +
+                        DrawMs(jitter_, seed_, TimeUse::kJitter, worker, step));
+  compute.own_ns = Ns(compute_ms) + compute.delay_ns;
+  return compute;
+}
+
+// A measured exchange is there and back; how much of it is which makes no difference here.
+int64_t VirtualTimes::PushNs(int worker, int64_t step) const {
+  if (!network_.trace) return Ns(DrawMs(network_.distribution, seed_, TimeUse::kPush, worker, step));
+  return AllReduceNs(worker, step) / 2;
+}
+
+int64_t VirtualTimes::PullNs(int worker, int64_t step) const {
+  if (!network_.trace) return Ns(DrawMs(network_.distribution, seed_, TimeUse::kPull, worker, step));
+  return AllReduceNs(worker, step) - PushNs(worker, step);
+}
+
+int64_t VirtualTimes::ServeNs(int worker, int64_t step) const {
+  return Ns(DrawMs(serve_, seed_, TimeUse::kServe, worker, step));
+}
+
+int64_t VirtualTimes::AllReduceNs(int worker, int64_t step) const {
+  if (network_.trace) {
+    const MeasuredStep at = MeasuredStepFor(*network_.trace, worker, step);
+    return Ns(network_.trace->workers[at.worker].exchange_ms[at.step]);
+  }
+  // One exchange for all: drawn once a step.
+  const double share = 2.0 * (workers_ - 1) / workers_;
+  return Ns(share * DrawMs(network_.distribution, seed_, TimeUse::kPush, 0, step));
+}
+
+}  // namespace psring

@@ -1,0 +1,324 @@
+#include "trainer/virtual/virtual_training.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/io/hash.h"
+#include "ps_server/server/inline_server.h"
+#include "trainer/virtual/logical_workers.h"
+#include "trainer/virtual/virtual_clock.h"
+
+namespace psring {
+namespace {
+
+constexpr double kMs = 1e-6;  // ns
+// Where the clock begins: a time of 0 means "never" in a record.
+constexpr int64_t kBeginNs = 1'000'000'000;
+
+Topology TopologyOf(const StrategyRow& strategy) {
+  if (strategy.needs == Needs::kNothing) return Topology::kAlone;
+  if (strategy.needs == Needs::kProcessGroup) return Topology::kAllReduce;
+  return strategy.number.below_workers ? Topology::kBackupServer : Topology::kServer;
+}
+
+// What the clock drives: gradients, servers, records.
+class VirtualTraining : public LogicalCluster {
+ public:
+  VirtualTraining(const TrainingOptions& options, VirtualRun& run) : options_(options), run_(run) {}
+
+  absl::Status Prepare();
+  absl::Status Run();
+  absl::StatusOr<VirtualOutcome> Collect();
+
+  absl::Status Compute(int worker, int64_t step) override;
+  absl::StatusOr<bool> Announce(int worker, int64_t step) override {
+    return servers_.front()->Announce(worker, step);
+  }
+  absl::Status Push(int worker, int64_t step) override;
+  absl::StatusOr<std::vector<Answer>> TakeAnswers() override;
+  absl::Status Finished(const VirtualStep& step) override;
+
+ private:
+  // A worker as its records show it.
+  struct WorkerState {
+    double loss = 0;               // of the gradient it has computed
+    int64_t samples = 0;           // in it
+    int64_t answered_samples = 0;  // in the one before, which was answered
+    std::vector<double> losses;
+    RankResult result;
+  };
+
+  InlineServer& ServerOf(int worker) {
+    return *servers_[topology_ == Topology::kAlone ? static_cast<size_t>(worker) : 0];
+  }
+  // Where `worker`'s number is asked of a server of its own.
+  int NumberAt(int worker) const { return topology_ == Topology::kAlone ? 0 : worker; }
+  Answer AnswerFor(const InlineServer::Answer& answer, int worker) const;
+  absl::Status Evaluate(const Answer& answer, int64_t version);
+  uint64_t GradientBytes() const { return logical_->parameters() * sizeof(float); }
+  RankResult Describe(int worker) const;
+
+  const TrainingOptions& options_;
+  VirtualRun& run_;
+  std::unique_ptr<LogicalWorkers> logical_;
+  Topology topology_ = Topology::kServer;
+  bool shares_steps_ = false;
+  std::vector<std::unique_ptr<InlineServer>> servers_;  // one; without communication one a worker
+  Buffer weights_;                                      // of whoever computes
+  std::vector<WorkerState> workers_;
+  int64_t steps_done_ = 0;  // by all workers together, in steps of a worker
+  // Rank 0's curve: weights of the moment, its time not known before they have arrived.
+  double trained_s_ = 0;
+  size_t snapshot_losses_ = 0;
+  std::optional<CurvePoint> point_;
+  std::vector<float> final_weights_;
+};
+
+absl::Status VirtualTraining::Prepare() {
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow* row, FindStrategy(options_.strategy));
+  topology_ = TopologyOf(*row);
+  // Beside the gradients: a server's copies of what it answers, or each worker's own weights and optimizer.
+  const int copies_each = topology_ == Topology::kAlone ? 4 : 1;
+  PSRING_ASSIGN_OR_RETURN(
+      logical_, LogicalWorkers::Create(options_, run_.workers, run_.data, run_.device, copies_each));
+  for (const std::string& warning : logical_->warnings()) run_.on_warning(warning);
+  const std::string algorithm = AlgorithmOf(*row, options_.strategy);
+  shares_steps_ = algorithm == "async";
+  const bool has_server = row->needs == Needs::kParameterServer;
+  const int servers = topology_ == Topology::kAlone ? run_.workers : 1;
+  const ServerJob job = logical_->JobOf(has_server ? algorithm : "sync", run_.workers / servers);
+  std::vector<float> initial = logical_->InitialWeights();
+  const Span weights{initial.data(), initial.size()};
+  for (int i = 0; i < servers; ++i) {
+    PSRING_ASSIGN_OR_RETURN(servers_.emplace_back(), InlineServer::Start(job, weights, run_.device));
+  }
+  PSRING_ASSIGN_OR_RETURN(weights_, run_.device.Allocate(GradientBytes()));
+  std::memcpy(weights_.data(), initial.data(), GradientBytes());
+  for (int worker = 0; worker < run_.workers; ++worker) {
+    workers_.push_back({.result = Describe(worker)});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VirtualTraining::Run() {
+  PSRING_ASSIGN_OR_RETURN(const VirtualTimes times, VirtualTimes::Create(options_, run_.workers));
+  VirtualClock clock(topology_, run_.workers, options_.warmup_steps, times, *this);
+  return clock.Run();
+}
+
+absl::Status VirtualTraining::Compute(int worker, int64_t step) {
+  PSRING_ASSIGN_OR_RETURN(workers_[static_cast<size_t>(worker)].loss,
+                          logical_->Compute(worker, step, weights_.span()));
+  workers_[static_cast<size_t>(worker)].samples = logical_->samples(worker);
+  return absl::OkStatus();
+}
+
+absl::Status VirtualTraining::Push(int worker, int64_t step) {
+  for (const Bucket& bucket : logical_->buckets()) {
+    PSRING_RETURN_IF_ERROR(
+        ServerOf(worker).Push(NumberAt(worker), step, logical_->samples(worker), bucket.index,
+                              logical_->gradient(worker).Slice(bucket.first, bucket.count)));
+  }
+  return absl::OkStatus();
+}
+
+// Answered workers compute their next gradient at once, on the weights of the answer: what happens to the
+// weights while these travel does not concern them, and no copy has to be kept.
+absl::StatusOr<std::vector<LogicalCluster::Answer>> VirtualTraining::TakeAnswers() {
+  std::vector<Answer> answers;
+  for (size_t s = 0; s < servers_.size(); ++s) {
+    for (const InlineServer::Answer& heard : servers_[s]->TakeAnswers()) {
+      const int worker = topology_ == Topology::kAlone ? static_cast<int>(s) : heard.worker;
+      Answer answer = AnswerFor(heard, worker);
+      servers_[s]->CopyWeights(heard.worker, weights_.span());
+      WorkerState& state = workers_[static_cast<size_t>(worker)];
+      state.losses.push_back(state.loss);
+      state.answered_samples = state.samples;
+      if (worker == 0) PSRING_RETURN_IF_ERROR(Evaluate(answer, heard.version));
+      if (!answer.over) PSRING_RETURN_IF_ERROR(Compute(worker, answer.next_step));
+      answers.push_back(std::move(answer));
+    }
+  }
+  return answers;
+}
+
+LogicalCluster::Answer VirtualTraining::AnswerFor(const InlineServer::Answer& heard, int worker) const {
+  Answer answer{.worker = worker, .next_step = heard.step + 1, .dropped = heard.dropped};
+  if (heard.dropped) answer.next_step = heard.version;
+  const int64_t total = logical_->plan().total_steps();
+  answer.over =
+      shares_steps_ ? SharedStepsAreOver(heard.version, run_.workers, total) : answer.next_step >= total;
+  if (logical_->strategy().needs == Needs::kParameterServer) answer.staleness = heard.staleness;
+  return answer;
+}
+
+// Rank 0's weights, after every --eval_every steps of all workers' work.
+absl::Status VirtualTraining::Evaluate(const Answer& answer, int64_t version) {
+  const bool alone = IsAsynchronous(logical_->strategy());
+  const int64_t before = steps_done_;
+  steps_done_ = alone ? version / run_.workers : answer.next_step;
+  const int64_t every = options_.eval_every;
+  if (!options_.evaluate || every == 0 || steps_done_ / every == before / every ||
+      steps_done_ >= logical_->plan().total_steps()) {
+    return absl::OkStatus();
+  }
+  const int64_t updates = alone ? version : steps_done_;
+  const std::vector<double>& losses = workers_.front().losses;
+  const auto since = losses.begin() + static_cast<std::ptrdiff_t>(snapshot_losses_);
+  PSRING_ASSIGN_OR_RETURN(
+      point_, logical_->Score(weights_.span(),
+                              {.samples = logical_->plan().SamplesIn(updates, alone ? run_.workers : 1),
+                               .updates = updates,
+                               .train_loss = std::accumulate(since, losses.end(), 0.0) /
+                                             static_cast<double>(losses.end() - since)}));
+  snapshot_losses_ = losses.size();
+  return absl::OkStatus();
+}
+
+absl::Status VirtualTraining::Finished(const VirtualStep& step) {
+  WorkerState& state = workers_[static_cast<size_t>(step.worker)];
+  const bool talks = logical_->strategy().needs != Needs::kNothing;
+  const uint64_t bytes = GradientBytes();
+  const uint64_t sent =
+      logical_->strategy().needs == Needs::kProcessGroup
+          ? 2 * bytes * static_cast<uint64_t>(run_.workers - 1) / static_cast<uint64_t>(run_.workers)
+          : bytes;
+  StepRecord record{.rank = step.worker,
+                    .step = step.step,
+                    .warmup = step.warmup,
+                    .samples = state.answered_samples,
+                    .dropped = step.dropped,
+                    .begin_ns = kBeginNs + step.begin_ns,
+                    .step_ms = kMs * static_cast<double>(step.over_ns - step.begin_ns),
+                    .compute_ms = kMs * static_cast<double>(step.compute.own_ns),
+                    .delay_ms = kMs * static_cast<double>(step.compute.delay_ns)};
+  record.loss = state.losses.empty() ? 0 : state.losses.back();
+  if (talks) {
+    record.comm_busy_ms = record.exposed_comm_ms = kMs * static_cast<double>(step.over_ns - step.ready_ns);
+    record.payload_tx_bytes = step.dropped ? 0 : sent;
+    record.payload_rx_bytes = sent;
+    for (const Bucket& bucket : logical_->buckets()) {
+      record.buckets.push_back({.bucket = bucket.index,
+                                .ready_ns = kBeginNs + step.ready_ns,
+                                .begin_ns = kBeginNs + step.ready_ns,
+                                .end_ns = kBeginNs + step.over_ns});
+    }
+  }
+  RankResult& result = state.result;
+  if (step.dropped) ++result.dropped_gradients;
+  if (!step.warmup) {
+    if (!step.dropped) result.samples += record.samples;
+    result.wall_s += record.step_ms / 1000;
+  }
+  for (size_t b = 0; b < step.staleness.size() && !step.dropped; ++b) {
+    record.buckets[b].staleness = step.staleness[b];
+    record.buckets[b].staleness_sum = step.staleness[b];
+    ++result.pushes;
+    result.staleness_sum += step.staleness[b];
+    result.staleness_max = std::max(result.staleness_max, step.staleness[b]);
+  }
+  run_.on_step(record);
+  if (step.worker != 0) return absl::OkStatus();
+  trained_s_ += record.step_ms / 1000;
+  if (point_) {
+    point_->wall_s = trained_s_;
+    result.curve.push_back(*point_);
+    run_.on_evaluation(*point_);
+    point_.reset();
+  }
+  run_.on_progress(std::min(steps_done_, logical_->plan().total_steps()), logical_->plan().total_steps(),
+                   record.loss);
+  return absl::OkStatus();
+}
+
+RankResult VirtualTraining::Describe(int worker) const {
+  const StrategyRow& row = logical_->strategy();
+  RankResult result;
+  result.rank = worker;
+  result.world_size = run_.workers;
+  result.strategy = options_.strategy;
+  result.device = run_.device.name();
+  result.ops = logical_->ops_name();
+  result.backend = row.backend;
+  result.algorithm = AlgorithmOf(row, options_.strategy);
+  if (row.needs == Needs::kParameterServer) result.placement = options_.server_placement;
+  result.parameters = static_cast<int64_t>(logical_->parameters());
+  result.global_batch = logical_->plan().global_batch;
+  result.steps = logical_->plan().steps;
+  for (const Bucket& bucket : logical_->buckets()) {
+    result.bucket_elements.push_back(static_cast<int64_t>(bucket.count));
+  }
+  return result;
+}
+
+absl::StatusOr<VirtualOutcome> VirtualTraining::Collect() {
+  VirtualOutcome outcome;
+  const bool together = topology_ != Topology::kAlone;
+  for (int worker = 0; worker < run_.workers; ++worker) {
+    WorkerState& state = workers_[static_cast<size_t>(worker)];
+    if (worker == 0 || !together) PSRING_RETURN_IF_ERROR(ServerOf(worker).Fetch(weights_.span()));
+    state.result.weights_hash = HashBytes(weights_.data(), weights_.bytes());
+    const auto tail = state.losses.end() -
+                      std::max<std::ptrdiff_t>(1, static_cast<std::ptrdiff_t>(state.losses.size() / 10));
+    state.result.final_loss =
+        std::accumulate(tail, state.losses.end(), 0.0) / static_cast<double>(state.losses.end() - tail);
+    state.result.peak_memory_mb = PeakMemoryMb();
+    if (worker == 0) {
+      const float* weights = weights_.span().floats();
+      outcome.weights.assign(weights, weights + weights_.span().count);
+      if (options_.evaluate) {
+        const StepPlan& plan = logical_->plan();
+        const bool alone = IsAsynchronous(logical_->strategy());
+        const std::vector<double>& losses = state.losses;
+        auto since = losses.begin() + static_cast<std::ptrdiff_t>(snapshot_losses_);
+        if (since == losses.end()) --since;
+        const int64_t updates = plan.total_steps() * (alone ? run_.workers : 1);
+        PSRING_ASSIGN_OR_RETURN(
+            const CurvePoint point,
+            logical_->Score(weights_.span(), {.samples = plan.total_samples,
+                                              .updates = updates,
+                                              .wall_s = trained_s_,
+                                              .train_loss = std::accumulate(since, losses.end(), 0.0) /
+                                                            static_cast<double>(losses.end() - since)}));
+        state.result.curve.push_back(point);
+        run_.on_evaluation(point);
+      }
+    }
+    outcome.ranks.push_back(state.result);
+  }
+  if (logical_->strategy().needs == Needs::kParameterServer)
+    outcome.servers.push_back(servers_.front()->Result());
+  return outcome;
+}
+
+}  // namespace
+
+absl::StatusOr<VirtualOutcome> RunVirtual(const TrainingOptions& options, VirtualRun& run) {
+  VirtualTraining training(options, run);
+  PSRING_RETURN_IF_ERROR(training.Prepare());
+  PSRING_RETURN_IF_ERROR(training.Run());
+  return training.Collect();
+}
+
+std::vector<TraceSpan> SpansOf(const StepRecord& record) {
+  const auto ns = [](double ms) { return static_cast<int64_t>(ms * 1e6); };
+  const int64_t end_ns = record.begin_ns + ns(record.step_ms);
+  const int64_t ready_ns = record.buckets.empty() ? end_ns : record.buckets.front().ready_ns;
+  std::vector<TraceSpan> spans = {{.kind = SpanKind::kBackward,  // forward is in it
+                                   .step = record.step,
+                                   .begin_ns = ready_ns - ns(record.compute_ms),
+                                   .end_ns = ready_ns}};
+  if (record.exposed_comm_ms > 0) {
+    spans.push_back(
+        {.kind = SpanKind::kExposed, .step = record.step, .begin_ns = ready_ns, .end_ns = end_ns});
+  }
+  return spans;
+}
+
+}  // namespace psring

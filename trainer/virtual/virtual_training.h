@@ -1,0 +1,45 @@
+// Training in simulated time: N logical workers in one process, real gradients, the server of live runs, and
+// a virtual clock that says in which order things happen. The same flags give the same bits. What comes out
+// are the records of N ranks and a server, as live ones leave them; their times are the clock's.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/device/device.h"
+#include "common/measure/records.h"
+#include "common/measure/trace.h"
+#include "common/options/training_options.h"
+#include "trainer/data/data.h"
+
+namespace psring {
+
+inline constexpr int kMostLogicalWorkers = 256;
+
+struct VirtualRun {
+  int workers = 1;
+  Device& device;
+  const DataSplits& data;
+  // A step of any worker is over; in the order of virtual time.
+  std::function<void(const StepRecord&)> on_step = [](const StepRecord&) {};
+  std::function<void(int64_t steps_done, int64_t steps_planned, double loss)> on_progress =
+      [](int64_t, int64_t, double) {};
+  std::function<void(const std::string& warning)> on_warning = [](const std::string&) {};
+  std::function<void(const CurvePoint&)> on_evaluation = [](const CurvePoint&) {};
+};
+
+struct VirtualOutcome {
+  std::vector<RankResult> ranks;
+  std::vector<ServerResult> servers;  // one, or none
+  std::vector<float> weights;         // in the end: the server's, or rank 0's
+};
+
+// Errors as RunWorker's; they name worker and step.
+absl::StatusOr<VirtualOutcome> RunVirtual(const TrainingOptions& options, VirtualRun& run);
+
+// The spans that a worker's step leaves in its trace.
+std::vector<TraceSpan> SpansOf(const StepRecord& record);
+
+}  // namespace psring
