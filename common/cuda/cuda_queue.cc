@@ -198,7 +198,13 @@ CudaQueue::~CudaQueue() {
     const absl::StatusOr<CudaStream::Captured> captured = EndCapture();
     if (captured.ok()) cudaGraphDestroy(captured->graph);
   }
-  if (error_.ok()) (void)Await();
+  if (error_.ok()) {
+    (void)Await();
+  } else if (done_ != nullptr && cudaEventRecord(done_, stream_) == cudaSuccess) {
+    // Work that was enqueued before the error may still use memory that its owner frees next.
+    const absl::Time deadline = absl::Now() + kGivenUp;
+    while (cudaEventQuery(done_) == cudaErrorNotReady && absl::Now() < deadline) absl::SleepFor(kLook);
+  }
   for (const PendingStamp& stamp : stamps_) {
     if (!stamp.recorded) context_->GiveBack(Use::kTime, stamp.event);
   }

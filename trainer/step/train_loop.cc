@@ -19,6 +19,11 @@ absl::Status AtStep(int64_t step, const absl::Status& status) {
 
 }  // namespace
 
+Training::~Training() {
+  strategy_.reset();
+  compute_.reset();
+}
+
 absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
   std::vector<float> initial = model_->InitialWeights(options_.seed);
   if (worker_.resume != nullptr) PSRING_RETURN_IF_ERROR(LoadCheckpoint(initial));
