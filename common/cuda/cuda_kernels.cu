@@ -1,6 +1,5 @@
-#include "common/cuda/cuda_kernels.h"
-
 #include "common/cuda/cuda_for_each.h"
+#include "common/cuda/cuda_kernels.h"
 
 namespace psring::gpu {
 namespace {

@@ -1,6 +1,5 @@
-#include "common/cuda/cuda_reduce_kernels.h"
-
 #include "common/cuda/cuda_for_each.h"
+#include "common/cuda/cuda_reduce_kernels.h"
 
 namespace psring::gpu {
 namespace {
@@ -14,7 +13,8 @@ constexpr size_t kMostBlocks = 64;
 
 cudaError_t Launch(size_t count, const ReduceKernel& kernel, cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
-  std::visit([=](const auto& f) { LaunchInPacks(count, f, OnStream<kThreads, kMostBlocks>{stream}); }, kernel);
+  std::visit([=](const auto& f) { LaunchInPacks(count, f, OnStream<kThreads, kMostBlocks>{stream}); },
+             kernel);
   return cudaGetLastError();
 }
 

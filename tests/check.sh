@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Checks that take longer than tests or need more tools: formatting, clang-tidy and sanitizers. Called by `./run check`,
+# which installs the tools. --all: clang-tidy on all sources, and all test cases with sanitizers instead of one in four.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+
+all=
+case ${1:-} in
+  '') ;;
+  --all) all=yes ;;
+  *)
+    echo "run check: unknown flag $1; the only flag is --all" >&2
+    exit 2
+    ;;
+esac
+
+# Tests that start no other process, by sanitizer.
+address_tests=(common_test common_ops_test ring_worker_test ps_server_test ps_direct_test ps_grpc_test ps_shared_test
+               ps_wire_test trainer_test experiments_test)
+thread_tests=(common_test ring_worker_test ps_server_test ps_direct_test)
+# Debian's gRPC is not built for the thread sanitizer, and reports races of its own.
+not_with_threads='-*Rendezvous*:RingWorker*'
+shards=4
+
+step() { echo "check: $1 ($((SECONDS / 60)) min so far)"; }
+
+formatting() {
+  step formatting
+  git ls-files '*.h' '*.cc' '*.cu' | xargs clang-format --dry-run -Werror
+}
+
+# The sources that differ from the last release, or else from main.
+changed_sources() {
+  local base
+  base=$(git describe --tags --abbrev=0 2>/dev/null || git merge-base HEAD origin/main 2>/dev/null ||
+         git merge-base HEAD main 2>/dev/null || git rev-parse HEAD)
+  git diff --name-only --diff-filter=d "$base" -- '*.cc' ':!tests'
+}
+
+tidy() {
+  local sources
+  if [[ -n $all ]]; then
+    mapfile -t sources < <(git ls-files '*.cc' ':!tests')
+  else
+    mapfile -t sources < <(changed_sources)
+  fi
+  step "clang-tidy on ${#sources[@]} files"
+  # One command per source, which a unity build does not have; generated headers must exist.
+  cmake --preset debug -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DBUILD_TESTING=OFF >/dev/null
+  PSRING_PRESET=debug ./run build psring_proto
+  # Files of parts that were not found have no command.
+  local built=() source
+  for source in "${sources[@]}"; do
+    ! grep -q "\"file\": \"$root/$source\"" build/debug/compile_commands.json || built+=("$source")
+  done
+  ((${#built[@]} == 0)) ||
+    printf '%s\0' "${built[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy -p build/debug --quiet --warnings-as-errors='*'
+}
+
+# sanitized PRESET GTEST_FILTER TEST...
+sanitized() {
+  local preset=$1 filter=$2 test shard
+  shift 2
+  step "building ${#} test binaries with the $preset preset"
+  PSRING_PRESET=$preset ./run build "$@"
+  for test in "$@"; do
+    step "$test ($preset)"
+    for ((shard = 0; shard < (${#all} ? shards : 1); ++shard)); do
+      GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard "build/$preset/bin/$test" --gtest_brief=1 --gtest_filter="$filter"
+    done
+  done
+}
+
+formatting
+tidy
+sanitized asan '*' "${address_tests[@]}"
+sanitized tsan "$not_with_threads" "${thread_tests[@]}"
+step "all passed"
