@@ -438,7 +438,9 @@ class ServerSimulation {
       group.dropped = true;
       group.next_step = verdict->version;
     }
-    for (size_t b = 0; b < buckets_.size(); ++b) Act(buckets_[b]->OnVerdict(*verdict), static_cast<int>(b));
+    for (size_t b = 0; b < buckets_.size(); ++b) {
+      Act(dynamic_cast<BackupBucket&>(*buckets_[b]).OnVerdict(*verdict), static_cast<int>(b));
+    }
   }
 
   // Workers in step have one group each, or all of them the same one.

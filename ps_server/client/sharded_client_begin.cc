@@ -19,7 +19,7 @@ absl::Status ShardedClient::AgreeOnStart(Span weights, absl::Time deadline) {
   {
     MutexLock lock(mutex_);
     // The word of a server comes to Start and here on two ways.
-    while (!common_.has_heard_of_all() && failure_.ok()) changed_.Wait(mutex_);
+    while (!common_.knows_all() && failure_.ok()) changed_.Wait(mutex_);
     PSRING_RETURN_IF_ERROR(failure_);
     started_ = true;
     if (rule.each_alone()) return absl::OkStatus();  // each shard goes on from where it was
@@ -58,8 +58,8 @@ void ShardedClient::OnBegin(int server, const ChunkHeader& word) {
 }
 
 ShardedClient::Call ShardedClient::CallBackLocked() const {
-  return {common_.ServersToTell(),
-          {.kind = MessageKind::kRewind, .step = common_.step(), .version = common_.epoch_to_tell()}};
+  return {common_.ServersToRewind(),
+          {.kind = MessageKind::kRewind, .step = common_.step(), .version = common_.epoch_to_send()}};
 }
 
 // Whoever is lost at the moment says, when it is there again, where it begins, or hears it then.
@@ -85,7 +85,7 @@ absl::Status ShardedClient::AwaitAgreement(absl::Time deadline) {
   while (failure_.ok() && !common_.agreed()) {
     if (absl::Now() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat("waited for servers ",
-                                                      absl::StrJoin(common_.ServersToTell(), ", "),
+                                                      absl::StrJoin(common_.ServersToRewind(), ", "),
                                                       " to go back to step ", common_.step()));
     }
     changed_.WaitUntil(mutex_, deadline);

@@ -61,7 +61,7 @@ void ShardedClient::OnJoined(int server, const ChunkHeader& word) {
   {
     MutexLock lock(mutex_);
     if (!started_) {
-      if (common_.has_heard_of(server) && word.dropped) goes_back_ = true;
+      if (common_.knows(server) && word.dropped) goes_back_ = true;
       common_.OnBegin(server, word.version, word.step);
       changed_.NotifyAll();
       return;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
@@ -24,13 +23,14 @@ Admission::Admission(int workers, int backup)
   PSRING_CHECK(backup >= 0 && backup < workers);
 }
 
-// The spare ones are the first to be missed.
+// Workers that have left reduce the backups first.
 int Admission::needed() const { return std::min(static_cast<int>(next_step_.size()) - backup_, remaining_); }
 
 absl::StatusOr<Verdict> Admission::OnAnnounce(int worker, int64_t step) {
   PSRING_RETURN_IF_ERROR(CheckWorker(worker, next_step_.size()));
   if (left_[worker]) {
-    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has left, and still announces"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", worker, " has left and must not announce a gradient"));
   }
   PSRING_RETURN_IF_ERROR(CheckStep(worker, step, next_step_[worker]));
   if (step > open_step_ || admitted_[worker]) {
@@ -109,17 +109,13 @@ Consistency::Wait Admission::WaitsFor() const {
 
 namespace {
 
-class BackupBucket : public Consistency {
+class BackupMachine : public BackupBucket {
  public:
-  BackupBucket(int workers, int backup)
-      : backup_(backup),
-        admitted_(workers, false),
+  explicit BackupMachine(int workers)
+      : admitted_(workers, false),
         pushed_(workers, false),
         left_(workers, false),
         reads_(workers, kReadsNothing) {}
-
-  std::string name() const override { return absl::StrCat("backup:", backup_); }
-  int64_t version() const override { return version_; }
 
   absl::Status MayPush(int worker, int64_t step) const override {
     PSRING_RETURN_IF_ERROR(CheckWorker(worker, pushed_.size()));
@@ -141,8 +137,8 @@ class BackupBucket : public Consistency {
     if (absl::Status status = CheckWorker(worker, pushed_.size()); !status.ok()) return Refuse(status);
     if (admitted_[worker] || reads_[worker] != kReadsNothing ||
         (verdict.admitted ? verdict.version != version_ : verdict.version < version_)) {
-      return Refuse(absl::FailedPreconditionError(absl::StrCat(
-          "worker ", worker, " announced the end of a step whose weights it cannot have received")));
+      return Refuse(absl::FailedPreconditionError(
+          absl::StrCat("worker ", worker, " announced a step whose weights it cannot have received")));
     }
     if (verdict.admitted) {
       admitted_[worker] = true;
@@ -154,7 +150,7 @@ class BackupBucket : public Consistency {
   }
 
   Decision OnComplete(int64_t version, int complete) override {
-    // Whole gradients of workers that are lost since count beside those that the admission knows of.
+    // The admission does not know the whole gradients of workers that were lost since; they count too.
     complete += lost_pushes_;
     if (version != version_ || complete < pushed_count_) {
       return Refuse(absl::InternalError(
@@ -172,7 +168,7 @@ class BackupBucket : public Consistency {
     return {};
   }
 
-  // Of a step that is complete it was one; of the open one the admission counts it no more.
+  // In a complete step the worker is counted; in the open one the admission has uncounted it.
   Decision OnLost(int worker) override {
     left_[worker] = true;
     reads_[worker] = kReadsNothing;
@@ -187,7 +183,7 @@ class BackupBucket : public Consistency {
   }
 
   void OnReset() override {
-    // Whoever is lost does not push again, nor who has come back since and waits for the weights.
+    // A lost worker does not push again, nor one that has joined since and waits for weights.
     for (size_t i = 0; i < pushed_.size(); ++i) {
       const bool is_gone = left_[i] || reads_[i] != kReadsNothing;
       if (pushed_[i] && is_gone && complete_.has_value()) --*complete_;
@@ -222,10 +218,10 @@ class BackupBucket : public Consistency {
   }
 
   Wait WaitsFor() const override {
-    const bool somebody_reads =
+    const bool any_reads =
         std::any_of(reads_.begin(), reads_.end(), [](int64_t version) { return version != kReadsNothing; });
     Wait wait{.step = version_};
-    if (pushed_count_ == 0 && !somebody_reads) return wait;
+    if (pushed_count_ == 0 && !any_reads) return wait;
     for (size_t i = 0; i < admitted_.size(); ++i) {
       if (admitted_[i] && !pushed_[i]) wait.workers.push_back(static_cast<int>(i));
     }
@@ -252,21 +248,20 @@ class BackupBucket : public Consistency {
     return decision;
   }
 
-  const int backup_;
   std::vector<bool> admitted_;  // to step `version_`
   std::vector<bool> pushed_;
   std::vector<bool> left_;
   std::vector<int64_t> reads_;  // the version a dropped worker waits for
   int pushed_count_ = 0;
-  int lost_pushes_ = 0;          // whole, of workers lost since, before `complete_` was known
-  std::optional<int> complete_;  // workers that make up step `version_`, once it is known
-  int64_t version_ = 0;
+  int lost_pushes_ = 0;          // whole pushes of workers lost before `complete_` was known
+  std::optional<int> complete_;  // number of workers in step `version_`, once known
 };
 
 }  // namespace
 
-std::unique_ptr<Consistency> MakeBackupBucket(int workers, int backup) {
-  return std::make_unique<BackupBucket>(workers, backup);
+std::unique_ptr<BackupBucket> MakeBackupBucket(int workers, int backup) {
+  PSRING_CHECK(backup >= 0 && backup < workers);
+  return std::make_unique<BackupMachine>(workers);
 }
 
 }  // namespace psring

@@ -25,7 +25,7 @@ int64_t CommonStep::step() const {
   return earliest.value_or(0);
 }
 
-bool CommonStep::has_heard_of_all() const {
+bool CommonStep::knows_all() const {
   return std::ranges::all_of(began_, [](const auto& began) { return began.has_value(); });
 }
 
@@ -34,18 +34,18 @@ bool CommonStep::in_one_epoch() const {
       began_, [this](const auto& began) { return began.has_value() && began->epoch == newest_epoch(); });
 }
 
-// All there, but not at the same step: the next one.
-int64_t CommonStep::epoch_to_tell() const { return newest_epoch() + (in_one_epoch() && !agreed() ? 1 : 0); }
+// In one epoch but at different steps: the next epoch.
+int64_t CommonStep::epoch_to_send() const { return newest_epoch() + (in_one_epoch() && !agreed() ? 1 : 0); }
 
 bool CommonStep::agreed() const {
   return in_one_epoch() &&
          std::ranges::all_of(began_, [this](const auto& began) { return began->step == step(); });
 }
 
-std::vector<int> CommonStep::ServersToTell() const {
+std::vector<int> CommonStep::ServersToRewind() const {
   std::vector<int> servers;
   for (size_t server = 0; server < began_.size(); ++server) {
-    const bool there = began_[server].has_value() && began_[server]->epoch >= epoch_to_tell();
+    const bool there = began_[server].has_value() && began_[server]->epoch >= epoch_to_send();
     if (!there) servers.push_back(static_cast<int>(server));
   }
   return servers;

@@ -1,8 +1,11 @@
 #include "ps_server/consistency/consistency.h"
 
+#include <algorithm>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "ps_server/consistency/admission.h"
 
 namespace psring {
 namespace consistency {
@@ -31,7 +34,7 @@ absl::Status MayLeave(int worker, const std::vector<bool>& left, const std::vect
 }
 
 absl::Status HasLeft(int worker) {
-  return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has left, and still pushes"));
+  return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has left and must not push"));
 }
 
 Consistency::Decision Refuse(const absl::Status& why) {
@@ -50,14 +53,15 @@ absl::Status BadNumber(const std::string& name, const std::string& what) {
 
 }  // namespace
 
-Consistency::Decision Consistency::OnVerdict(const Verdict&) {
-  return consistency::Refuse(
-      absl::FailedPreconditionError(absl::StrCat("\"", name(), "\" drops no gradients")));
+int64_t SkipTo(Consistency& consistency, int worker, int64_t step) {
+  Consistency::State state = consistency.Save();
+  if (state.next_step.empty()) return 0;
+  int64_t& next = state.next_step[static_cast<size_t>(worker)];
+  const int64_t skipped = std::max<int64_t>(0, step - next);
+  next += skipped;
+  consistency.Restore(state);
+  return skipped;
 }
-
-Consistency::Decision Consistency::OnComplete(int64_t, int) { return OnVerdict({}); }
-
-int64_t Consistency::SkipTo(int, int64_t) { return 0; }
 
 absl::StatusOr<WaitingRule> ParseWaitingRule(const std::string& name, int workers) {
   using Kind = WaitingRule::Kind;
@@ -65,18 +69,18 @@ absl::StatusOr<WaitingRule> ParseWaitingRule(const std::string& name, int worker
     return absl::InvalidArgumentError(absl::StrCat("workers is ", workers, ": there must be at least 1"));
   }
   const size_t colon = name.find(':');
-  const std::string word = name.substr(0, colon);
+  const std::string kind = name.substr(0, colon);
   if (name == "sync") return WaitingRule{.kind = Kind::kSynchronous};
   if (name == "async") return WaitingRule{.kind = Kind::kAsynchronous};
-  if (word != "ssp" && word != "backup") {
+  if (kind != "ssp" && kind != "backup") {
     return absl::InvalidArgumentError(
-        absl::StrCat("unknown consistency \"", name, "\": there are sync, async, ssp:K and backup:B"));
+        absl::StrCat("unknown consistency \"", name, "\"; use sync, async, ssp:K or backup:B"));
   }
   int number = 0;
   if (colon == std::string::npos || !absl::SimpleAtoi(name.substr(colon + 1), &number) || number < 0) {
-    return BadNumber(name, absl::StrCat(word, " needs a whole number, as in ", word, ":1"));
+    return BadNumber(name, absl::StrCat(kind, " needs a whole number, as in ", kind, ":1"));
   }
-  if (word == "ssp") {
+  if (kind == "ssp") {
     if (number > kMostStaleness) {
       return BadNumber(name, absl::StrCat("at most ", kMostStaleness, " steps; async has no bound"));
     }
@@ -102,7 +106,7 @@ absl::StatusOr<std::unique_ptr<Consistency>> MakeConsistency(const std::string& 
     case WaitingRule::Kind::kBackup:
       return MakeBackupBucket(workers, rule.number);
   }
-  return absl::InternalError("a waiting rule of no kind");
+  return absl::InternalError("a waiting rule without a kind");
 }
 
 }  // namespace psring

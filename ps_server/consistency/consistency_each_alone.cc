@@ -14,14 +14,10 @@ using consistency::HasLeft;
 using consistency::MayLeave;
 using consistency::Refuse;
 
-// Without `staleness` nobody waits.
 class EachAlone : public Consistency {
  public:
   EachAlone(int workers, int staleness)
       : staleness_(staleness), next_step_(workers, 0), waits_(workers, false), left_(workers, false) {}
-
-  std::string name() const override { return bounded() ? absl::StrCat("ssp:", staleness_) : "async"; }
-  int64_t version() const override { return version_; }
 
   absl::Status MayPush(int worker, int64_t step) const override {
     PSRING_RETURN_IF_ERROR(CheckWorker(worker, next_step_.size()));
@@ -52,7 +48,7 @@ class EachAlone : public Consistency {
     return {.may_read = Released()};
   }
 
-  // Not before the step after its last push: what it has pushed is applied, and must not be once more.
+  // Not before the step after its last push: that push is applied and must not be applied again.
   int64_t JoinsAt(int worker) const override {
     const int64_t slowest = Slowest();
     return slowest == INT64_MAX ? next_step_[worker] : std::max(slowest, next_step_[worker]);
@@ -61,8 +57,9 @@ class EachAlone : public Consistency {
   Decision OnJoin(int worker, int64_t step) override {
     if (absl::Status status = CheckWorker(worker, left_.size()); !status.ok()) return Refuse(status);
     if (!left_[worker] || step < JoinsAt(worker)) {
-      return Refuse(absl::FailedPreconditionError(absl::StrCat(
-          "worker ", worker, " cannot join at step ", step, ": the others are further, or it has joined")));
+      return Refuse(
+          absl::FailedPreconditionError(absl::StrCat("worker ", worker, " cannot join at step ", step,
+                                                     ": the others are ahead of it, or it has joined")));
     }
     left_[worker] = false;
     next_step_[worker] = step;
@@ -95,16 +92,10 @@ class EachAlone : public Consistency {
     left_ = state.left;
   }
 
-  int64_t SkipTo(int worker, int64_t step) override {
-    const int64_t skipped = std::max<int64_t>(0, step - next_step_[worker]);
-    next_step_[worker] += skipped;
-    return skipped;
-  }
-
  private:
   bool bounded() const { return staleness_ >= 0; }
 
-  // Pushes of the worker that has made fewest.
+  // Number of pushes of the worker with the fewest.
   int64_t Slowest() const {
     int64_t slowest = INT64_MAX;
     for (size_t i = 0; i < next_step_.size(); ++i) {
@@ -124,11 +115,10 @@ class EachAlone : public Consistency {
     return released;
   }
 
-  const int staleness_;  // -1: as much as there is
+  const int staleness_;  // -1: not bounded
   std::vector<int64_t> next_step_;
   std::vector<bool> waits_;  // its push is applied, its pull not answered yet
   std::vector<bool> left_;   // or lost
-  int64_t version_ = 0;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// One update for one push of every worker.
+// One update per push of every worker.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -14,18 +14,15 @@ using consistency::HasLeft;
 using consistency::MayLeave;
 using consistency::Refuse;
 
-class Synchronous : public Consistency {
+class Synchronous : public Consistency, public SummedPushes {
  public:
   explicit Synchronous(int workers)
       : pushed_(workers, false), left_(workers, false), reads_(workers, kReadsNothing) {}
 
-  std::string name() const override { return "sync"; }
-  int64_t version() const override { return version_; }
-
   absl::Status MayPush(int worker, int64_t step) const override {
     PSRING_RETURN_IF_ERROR(CheckWorker(worker, pushed_.size()));
     if (left_[worker]) return HasLeft(worker);
-    // Every step makes a version, so the step to push now is the version to build on.
+    // Every step makes one version, so the step to push is the version that it builds on.
     PSRING_RETURN_IF_ERROR(CheckStep(worker, step, NextStep(worker)));
     if (!pushed_[worker] && reads_[worker] == kReadsNothing) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " pushed step ", step,
@@ -102,16 +99,16 @@ class Synchronous : public Consistency {
   int64_t NextStep(int worker) const {
     return reads_[worker] != kReadsNothing ? reads_[worker] : version_ + (pushed_[worker] ? 1 : 0);
   }
-  // The step cannot be completed without it.
+  // The step cannot be complete without this worker.
   bool IsMissing(size_t worker) const {
     return !pushed_[worker] && !left_[worker] && reads_[worker] == kReadsNothing;
   }
 
   Decision UpdateOnceComplete() {
-    // Where all that remain have come back and wait for this version, there is nobody to push.
-    const bool somebody_reads =
+    // If all remaining workers have joined again and wait for this version, nobody is left to push.
+    const bool any_reads =
         std::any_of(reads_.begin(), reads_.end(), [](int64_t version) { return version != kReadsNothing; });
-    if (waiting_ == 0 && !somebody_reads) return {};
+    if (waiting_ == 0 && !any_reads) return {};
     for (size_t i = 0; i < pushed_.size(); ++i) {
       if (IsMissing(i)) return {};
     }
@@ -128,9 +125,8 @@ class Synchronous : public Consistency {
 
   std::vector<bool> pushed_;    // towards the next version
   std::vector<bool> left_;      // or lost
-  std::vector<int64_t> reads_;  // the version that a worker which joins waits for
+  std::vector<int64_t> reads_;  // the version that a joining worker waits for
   int waiting_ = 0;             // pushes towards the next version
-  int64_t version_ = 0;
 };
 
 }  // namespace

@@ -223,6 +223,9 @@ class ParameterServer {
   struct BucketState {
     Mutex mutex;
     std::unique_ptr<Consistency> consistency ABSL_GUARDED_BY(mutex);
+    BackupBucket* backup ABSL_GUARDED_BY(mutex) =
+        nullptr;  // capabilities of `consistency`; null: it has none
+    SummedPushes* summed ABSL_GUARDED_BY(mutex) = nullptr;
     std::vector<Pending> pending ABSL_GUARDED_BY(mutex);           // by worker
     std::vector<int64_t> received_version ABSL_GUARDED_BY(mutex);  // by worker
     std::vector<bool> may_skip ABSL_GUARDED_BY(mutex);      // by worker: its first push after a restore

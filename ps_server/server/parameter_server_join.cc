@@ -330,6 +330,8 @@ absl::Status ParameterServer::PrepareLocked(const ServerJob& job) {
   for (size_t i = 0; i < bucket_count; ++i) {
     MutexLock lock(buckets_[i].mutex);
     PSRING_ASSIGN_OR_RETURN(buckets_[i].consistency, MakeConsistency(job.consistency, job.workers));
+    buckets_[i].backup = dynamic_cast<BackupBucket*>(buckets_[i].consistency.get());
+    buckets_[i].summed = dynamic_cast<SummedPushes*>(buckets_[i].consistency.get());
     buckets_[i].pending.resize(job.workers);
     buckets_[i].received_version.resize(job.workers);
     buckets_[i].may_skip.resize(job.workers);

@@ -149,7 +149,7 @@ absl::Status ParameterServer::TakeOut(int worker, Lane& lane, Replies& replies) 
     PSRING_RETURN_IF_ERROR(Act(bucket, state.consistency->OnLost(worker), lane, replies));
     if (verdict.complete > 0) {
       PSRING_RETURN_IF_ERROR(
-          Act(bucket, state.consistency->OnComplete(verdict.version, verdict.complete), lane, replies));
+          Act(bucket, state.backup->OnComplete(verdict.version, verdict.complete), lane, replies));
     }
   }
   return absl::OkStatus();
@@ -160,7 +160,8 @@ absl::Status ParameterServer::TakeOut(int worker, Lane& lane, Replies& replies) 
 void ParameterServer::ResetBucket(int bucket, Replies& replies) {
   BucketState& state = buckets_[bucket];
   const uint64_t resets = shard_->Reset(bucket);
-  state.consistency->OnReset();
+  PSRING_CHECK(state.summed != nullptr);  // pushes that are updates by themselves stand in no sum
+  state.summed->OnReset();
   const int64_t step = state.consistency->version();
   for (int worker = 0; worker < options_.workers; ++worker) {
     Pending& pending = state.pending[worker];

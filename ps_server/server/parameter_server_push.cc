@@ -192,7 +192,7 @@ absl::Status ParameterServer::MayBegin(int worker, const ChunkHeader& header, bo
   if (repeated) return absl::OkStatus();
   if (state.may_skip[worker]) {
     state.may_skip[worker] = false;
-    const int64_t lost = state.consistency->SkipTo(worker, header.step);
+    const int64_t lost = SkipTo(*state.consistency, worker, header.step);
     MutexLock worker_lock(workers_[worker].mutex);
     workers_[worker].pushes_complete += lost;
     MutexLock stats_lock(stats_mutex_);

@@ -53,9 +53,9 @@ absl::Status ParameterServer::OnAnnounce(int worker, const ChunkHeader& header, 
       // A carried verdict may be overtaken by the step that it names. Newer weights do no harm then: that
       // step is complete, so the gradient that the worker makes of them is sure to be dropped as well.
       if (dropped) of_bucket.version = std::max(verdict.version, state.consistency->version());
-      const Consistency::Decision decision =
-          completes_only ? state.consistency->OnComplete(verdict.version, verdict.complete)
-                         : state.consistency->OnVerdict(of_bucket);
+      const Consistency::Decision decision = completes_only
+                                                 ? state.backup->OnComplete(verdict.version, verdict.complete)
+                                                 : state.backup->OnVerdict(of_bucket);
       // A verdict that is refused must not replace a push that waits.
       if (dropped && decision.accept) {
         state.pending[worker] = {.state = Pending::State::kDropped, .step = step};
@@ -104,8 +104,7 @@ absl::Status ParameterServer::OnLeave(int worker, Lane& lane) {
       MutexLock bucket_lock(state.mutex);
       absl::Status status = Act(bucket, state.consistency->OnLeave(worker), lane, replies);
       if (status.ok() && verdict.complete > 0) {
-        const Consistency::Decision decision =
-            state.consistency->OnComplete(verdict.version, verdict.complete);
+        const Consistency::Decision decision = state.backup->OnComplete(verdict.version, verdict.complete);
         status = Act(bucket, decision, lane, replies);
       }
       if (!status.ok()) return Annotate(status, worker, bucket);

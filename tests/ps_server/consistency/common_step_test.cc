@@ -132,11 +132,11 @@ struct StepWorld {
     from.to_worker.pop_front();
     heard[worker][number] = word;
     const CommonStep its = CommonOf(worker);
-    for (const int server : its.ServersToTell()) {
+    for (const int server : its.ServersToRewind()) {
       Connection& to = connections[worker][static_cast<size_t>(server)];
       // Who has not heard its welcome yet does not know that it is connected, and says nothing.
       if (to.welcomed && to.to_worker.empty()) {
-        to.to_server.push_back({.epoch = its.epoch_to_tell(), .step = its.step()});
+        to.to_server.push_back({.epoch = its.epoch_to_send(), .step = its.step()});
       }
     }
   }
@@ -230,13 +230,13 @@ TEST(CommonStep, WhateverDiesAndInWhateverOrderItIsHeardAllAgreeOnTheNewestStepT
 
 TEST(CommonStep, AServerThatHasNotBeenHeardOfIsNoAgreement) {
   CommonStep common(2);
-  EXPECT_FALSE(common.has_heard_of_all());
+  EXPECT_FALSE(common.knows_all());
   common.OnBegin(1, 0, 7);
   EXPECT_FALSE(common.agreed());
   common.OnBegin(0, 0, 7);
-  EXPECT_TRUE(common.has_heard_of_all());
+  EXPECT_TRUE(common.knows_all());
   EXPECT_TRUE(common.agreed());
-  EXPECT_TRUE(common.ServersToTell().empty());
+  EXPECT_TRUE(common.ServersToRewind().empty());
 }
 
 // Both come from checkpoints with the job, so that they are in one epoch.
@@ -246,8 +246,8 @@ TEST(CommonStep, ServersThatBeginAtDifferentStepsAreAllToldTheEarlierInTheNextEp
   common.OnBegin(1, 1, 4);
   EXPECT_FALSE(common.agreed());
   EXPECT_EQ(common.step(), 4);
-  EXPECT_EQ(common.epoch_to_tell(), 2);
-  EXPECT_EQ(common.ServersToTell(), (std::vector<int>{0, 1}));
+  EXPECT_EQ(common.epoch_to_send(), 2);
+  EXPECT_EQ(common.ServersToRewind(), (std::vector<int>{0, 1}));
 }
 
 }  // namespace

@@ -150,8 +150,8 @@ TEST(ConsistencyTest, SaysWhatIsWrongWithAPush) {
 }
 
 TEST(ConsistencyTest, IsMadeByName) {
-  EXPECT_EQ((*MakeConsistency("sync", 2))->name(), "sync");
-  EXPECT_EQ((*MakeConsistency("async", 2))->name(), "async");
+  EXPECT_EQ((*MakeConsistency("sync", 2))->OnPush(0, 0).apply_count, 0) << "waits for worker 1";
+  EXPECT_EQ((*MakeConsistency("async", 2))->OnPush(0, 0).apply_count, 1);
   EXPECT_FALSE(MakeConsistency("eventual", 2).ok());
   EXPECT_FALSE(MakeConsistency("sync", 0).ok());
 }

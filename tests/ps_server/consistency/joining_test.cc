@@ -16,7 +16,7 @@ TEST(JoiningTest, AResetTakesThePushesBackAndTheyComeAgain) {
   const auto machine = MakeSynchronous(3);
   ASSERT_TRUE(machine->OnPush(0, 0).accept);
   ASSERT_TRUE(machine->OnPush(1, 0).accept);
-  machine->OnReset();
+  dynamic_cast<SummedPushes&>(*machine).OnReset();
   EXPECT_EQ(machine->OnLost(2).apply_count, 0);
   EXPECT_EQ(machine->OnPush(0, 0).apply_count, 0);
   const Decision decision = machine->OnPush(1, 0);
@@ -53,7 +53,7 @@ TEST(JoiningTest, WhatIsRestoredGoesOnWhereItWas) {
   after->Restore(before->Save());
   EXPECT_EQ(after->version(), 3);
   EXPECT_TRUE(after->IsRepeat(0, 2));
-  EXPECT_EQ(after->SkipTo(0, 7), 4);  // the pushes of steps 3 to 6 went down with the server
+  EXPECT_EQ(SkipTo(*after, 0, 7), 4);  // the pushes of steps 3 to 6 went down with the server
   EXPECT_TRUE(after->MayPush(0, 7).ok());
   EXPECT_TRUE(after->MayPush(1, 0).ok());
 }

@@ -110,6 +110,7 @@ class World {
     bool was_lost = false;
   };
 
+  BackupBucket& Backup(int bucket) { return dynamic_cast<BackupBucket&>(*machines_[bucket]); }
   void Announce(int worker) {
     Worker& w = workers_[worker];
     const absl::StatusOr<Verdict> verdict = admission_->OnAnnounce(worker, w.step);
@@ -119,7 +120,7 @@ class World {
     } else {
       w.at = At::kWaits;
     }
-    for (int bucket = 0; bucket < kBuckets; ++bucket) Act(bucket, machines_[bucket]->OnVerdict(*verdict));
+    for (int bucket = 0; bucket < kBuckets; ++bucket) Act(bucket, Backup(bucket).OnVerdict(*verdict));
   }
   static void SendAll(Worker& w) {
     w.at = At::kPushes;
@@ -149,11 +150,11 @@ class World {
   }
   void Complete(int bucket, const Verdict& verdict) {
     if (verdict.complete == 0) return;
-    Act(bucket, machines_[bucket]->OnComplete(verdict.version, verdict.complete));
+    Act(bucket, Backup(bucket).OnComplete(verdict.version, verdict.complete));
   }
   // All whose gradients were in the sum and who are still there send them again.
   void Reset(int bucket) {
-    machines_[bucket]->OnReset();
+    dynamic_cast<SummedPushes&>(*machines_[bucket]).OnReset();
     for (const int pusher : towards_[bucket]) {
       Worker& w = workers_[pusher];
       if (w.at == At::kLost || w.joins) continue;

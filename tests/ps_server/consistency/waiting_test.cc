@@ -306,7 +306,7 @@ class BackupWorld : public WaitingWorld {
 
   const int backup_;
   Admission admission_;
-  std::vector<std::unique_ptr<Consistency>> buckets_;
+  std::vector<std::unique_ptr<BackupBucket>> buckets_;
   std::vector<std::vector<int>> pushed_;   // by bucket, towards its next version
   std::vector<std::vector<int>> made_of_;  // by step
   int64_t dropped_ = 0;
@@ -400,7 +400,7 @@ TEST(WaitingRuleTest, IsReadFromItsNameAndRefusedInOneLine) {
     const char* says;
   };
   for (const Bad& bad :
-       {Bad{"eventual", "there are sync, async, ssp:K and backup:B"}, Bad{"sync:1", "unknown consistency"},
+       {Bad{"eventual", "use sync, async, ssp:K or backup:B"}, Bad{"sync:1", "unknown consistency"},
         Bad{"ssp", "ssp needs a whole number, as in ssp:1"}, Bad{"ssp:", "needs a whole number"},
         Bad{"ssp:-1", "needs a whole number"}, Bad{"ssp:1x", "needs a whole number"},
         Bad{"ssp:2000000", "at most 1000000 steps"},
