@@ -72,7 +72,7 @@ std::vector<std::unique_ptr<ProcessGroup>> MeetInAStore(int workers, const Group
 }  // namespace
 
 bool RunsOnThreads(const StrategyRow& strategy) {
-  if (strategy.needs != Needs::kProcessGroup) return true;
+  if (!strategy.needs.process_group) return true;
   const std::string backend = strategy.backend;
   if (backend != "native" && backend != "gloo") return false;  // MPI's ranks are processes, NCCL's GPUs
   return CheckGroupOptions({.backend = backend, .algorithm = strategy.algorithm}, Collective::kAllReduce)
@@ -86,10 +86,10 @@ Connections Connect(const StrategyRow& strategy, int workers, absl::Duration tim
   if (std::string(strategy.backend) == "gloo" && workers > 1) {
     connections.groups =
         MeetInAStore(workers, {.backend = "gloo", .algorithm = strategy.algorithm, .timeout = timeout});
-  } else if (strategy.needs == Needs::kProcessGroup && workers > 1 && gpu >= 0) {
+  } else if (strategy.needs.process_group && workers > 1 && gpu >= 0) {
     connections.groups =
         MeetInAStore(workers, {.algorithm = strategy.algorithm, .timeout = timeout, .gpu = gpu});
-  } else if (strategy.needs == Needs::kProcessGroup && workers > 1) {
+  } else if (strategy.needs.process_group && workers > 1) {
     for (auto& transport : MakeInProcessTransports(workers)) {
       auto group =
           MakeScheduledGroup(std::move(transport), {.algorithm = strategy.algorithm, .timeout = timeout});
@@ -97,7 +97,7 @@ Connections Connect(const StrategyRow& strategy, int workers, absl::Duration tim
       connections.groups.push_back(*std::move(group));
     }
   }
-  if (strategy.needs == Needs::kParameterServer) {
+  if (strategy.needs.servers) {
     for (int server = 0; server < servers; ++server) {
       connections.servers.push_back(std::make_unique<ParameterServer>(
           *connections.device, ServerOptions{.workers = workers,

@@ -14,7 +14,7 @@
 #include "ring_worker/groups/process_group.h"
 #include "trainer/data/data.h"
 #include "trainer/step/train_loop.h"
-#include "trainer/strategies/sync_strategy.h"
+#include "trainer/strategies/strategies.h"
 
 namespace psring {
 

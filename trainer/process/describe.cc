@@ -10,23 +10,19 @@
 #include "trainer/process/resume.h"
 #include "trainer/step/training_plan.h"
 #include "trainer/strategies/group_options.h"
-#include "trainer/strategies/sync_strategy.h"
+#include "trainer/strategies/strategies.h"
 
 namespace psring {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-const char* NeedsName(Needs needs) {
-  switch (needs) {
-    case Needs::kNothing:
-      return "nothing";
-    case Needs::kProcessGroup:
-      return "process_group";
-    case Needs::kParameterServer:
-      return "parameter_server";
-  }
-  return "";
+// Both: "process_group+parameter_server".
+std::string NeedsText(Needs needs) {
+  if (needs.none()) return "nothing";
+  return absl::StrCat(needs.process_group ? "process_group" : "",
+                      needs.process_group && needs.servers ? "+" : "",
+                      needs.servers ? "parameter_server" : "");
 }
 
 // Counted on a model that is made for a batch of one.
@@ -46,7 +42,7 @@ std::string DescribeAsJson() {
   for (const StrategyRow& row : Strategies()) {
     strategies.push_back({{"name", row.name},
                           {"summary", row.summary},
-                          {"needs", NeedsName(row.needs)},
+                          {"needs", NeedsText(row.needs)},
                           {"backend", row.backend},
                           {"algorithm", row.algorithm},
                           {"synchronous", row.synchronous},

@@ -136,11 +136,13 @@ absl::Status LiveRank::Connect() {
       return absl::OkStatus();
     }));
   }
-  if (strategy_->needs == Needs::kProcessGroup && join_.world_size > 1) {
+  if (strategy_->needs.process_group && join_.world_size > 1) {
     PSRING_ASSIGN_OR_RETURN(
         group_, ConnectGroup(flags_, *strategy_, *device_, *rendezvous_, address_, process_.shaper));
+    const std::string note = BackendNote(*strategy_, flags_.training, device_->gpu());
+    if (join_.rank == 0 && !note.empty()) Note(note);
   }
-  if (strategy_->needs == Needs::kParameterServer) {
+  if (strategy_->needs.servers) {
     PSRING_ASSIGN_OR_RETURN(
         client_, ConnectServer(flags_, rendezvous_.get(), alone_ ? "" : address_, process_.shaper));
   }

@@ -30,7 +30,7 @@
 #include "trainer/process/worker_metrics.h"
 #include "trainer/step/step_probe.h"
 #include "trainer/step/train_loop.h"
-#include "trainer/strategies/sync_strategy.h"
+#include "trainer/strategies/strategies.h"
 
 namespace psring {
 

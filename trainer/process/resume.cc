@@ -91,7 +91,7 @@ absl::StatusOr<std::optional<CheckpointBytes>> ShareCheckpoint(const TrainingOpt
                            .has_optimizer = first.front() == '+'};
   }
   if (rank == 0) return bytes;
-  if (strategy.needs == Needs::kNothing) {
+  if (strategy.needs.none()) {
     PSRING_ASSIGN_OR_RETURN(bytes, ReadResume(options, [](const std::string&) {}));
     if (bytes.has_value() && bytes->position == first.substr(1)) return bytes;
     return absl::FailedPreconditionError(
@@ -104,8 +104,8 @@ absl::StatusOr<std::optional<CheckpointBytes>> ShareCheckpoint(const TrainingOpt
 absl::StatusOr<std::unique_ptr<WorkerParts>> PartsOf(const TrainingOptions& options,
                                                      const StrategyRow& strategy, Rendezvous& rendezvous,
                                                      const NoteSink& note) {
-  const bool each_alone = strategy.needs == Needs::kParameterServer && !strategy.synchronous;
-  if (options.checkpoint_dir.empty() || (options.wire == "float32" && !each_alone)) return nullptr;
+  if (options.checkpoint_dir.empty() || (options.wire == "float32" && !strategy.asynchronous()))
+    return nullptr;
   std::vector<int> blind;
   PSRING_ASSIGN_OR_RETURN(auto parts, WorkerParts::Meet(rendezvous, options.checkpoint_dir, blind));
   if (!blind.empty() && options.wire != "float32" && rendezvous.options().rank == 0) {

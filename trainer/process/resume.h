@@ -12,7 +12,7 @@
 #include "common/rendezvous/rendezvous.h"
 #include "trainer/checkpoints/checkpoint.h"
 #include "trainer/checkpoints/worker_parts.h"
-#include "trainer/strategies/sync_strategy.h"
+#include "trainer/strategies/strategies.h"
 
 namespace psring {
 

@@ -11,7 +11,7 @@
 #include "trainer/process/resume.h"
 #include "trainer/step/training_plan.h"
 #include "trainer/strategies/group_options.h"
-#include "trainer/strategies/sync_strategy.h"
+#include "trainer/strategies/strategies.h"
 #include "trainer/virtual/virtual_training.h"
 
 namespace psring {

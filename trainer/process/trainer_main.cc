@@ -26,7 +26,7 @@
 #include "trainer/process/stop_signal.h"
 #include "trainer/process/trainer_flags.h"
 #include "trainer/process/virtual_main.h"
-#include "trainer/strategies/sync_strategy.h"
+#include "trainer/strategies/strategies.h"
 
 namespace psring {
 namespace {
@@ -46,7 +46,7 @@ void CountRanks(int each, RendezvousOptions& join) {
 // Where nobody else starts the servers, some processes do, or are servers.
 absl::Status TakeRole(const TrainerFlags& flags, Part& part) {
   PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
-  if (strategy->needs != Needs::kParameterServer) return absl::OkStatus();
+  if (!strategy->needs.servers) return absl::OkStatus();
   if (part.join.hosted_elsewhere || flags.servers_elsewhere) return absl::OkStatus();
   RendezvousOptions& join = part.join;
   const int each = flags.training.ranks_per_process;

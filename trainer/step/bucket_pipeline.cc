@@ -27,7 +27,7 @@ void BucketPipeline::Ready(ReadyRange range) {
   // One event serves all buckets that end with this layer.
   const size_t first = next_;
   while (next_ < buckets_.size() && missing_[next_] == 0) ++next_;
-  strategy_.GradientsReady(absl::MakeConstSpan(buckets_).subspan(first, next_ - first), compute_.Record());
+  strategy_.GradientReady(absl::MakeConstSpan(buckets_).subspan(first, next_ - first), compute_.Record());
 }
 
 }  // namespace psring

@@ -10,13 +10,18 @@
 
 namespace psring {
 
-bool IsAsynchronous(const StrategyRow& strategy) {
-  return strategy.needs == Needs::kParameterServer && !strategy.synchronous;
-}
-
 int SpareWorkers(const std::string& strategy) {
   const absl::StatusOr<const StrategyRow*> row = FindStrategy(strategy);
   return row.ok() && (*row)->number.below_workers ? NumberOf(strategy) : 0;
+}
+
+CheckpointPlan PlanCheckpoints(const TrainingOptions& options, const StrategyRow& strategy) {
+  const bool has_spare = SpareWorkers(options.strategy) > 0, asynchronous = strategy.asynchronous();
+  // Rank 0 reads a server's state in one piece: synchronous workers cannot get ahead unless some are spare.
+  return {.pauses_updates = asynchronous,
+          .ranks_meet = asynchronous || !strategy.needs.servers,
+          .same_step = !asynchronous && !has_spare,
+          .barrier = !strategy.needs.servers || has_spare};
 }
 
 int64_t StepPlan::SamplesBefore(int64_t step) const {
@@ -77,7 +82,7 @@ absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const Str
     constexpr double kAdamLr = .001;  // Kingma & Ba 2015
     if (plan.optimizer.kind == OptimizerKind::kAdam) {
       plan.schedule.base = kAdamLr;
-    } else if (IsAsynchronous(strategy) || momentum == 0) {
+    } else if (strategy.asynchronous() || momentum == 0) {
       plan.schedule.base = model.default_async_lr * (1 - momentum);
     } else {
       plan.schedule.base = model.default_lr;
@@ -109,7 +114,7 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
         ": at most ", world_size - 1, " can be spare; give fewer, or more --workers"));
   }
   PSRING_RETURN_IF_ERROR(CheckStragglers(options.straggler, world_size));
-  if (strategy.needs == Needs::kParameterServer) {
+  if (strategy.needs.servers) {
     PSRING_RETURN_IF_ERROR(CheckRecovery(options, ServersOf(options, world_size)));
   } else if (const char* flag = ServerFlagGiven(options); flag != nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -137,17 +142,17 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
     return absl::InvalidArgumentError(
         "--clock virtual does not know how long dp's copies take; leave one of them out");
   }
-  if (IsAsynchronous(strategy) && options.clip_norm > 0) {
+  if (strategy.asynchronous() && options.clip_norm > 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--clip_norm is for synchronous strategies, which have one gradient to clip; leave it out for ",
         options.strategy));
   }
-  if (!IsAsynchronous(strategy) && options.staleness_lr != "none") {
+  if (!strategy.asynchronous() && options.staleness_lr != "none") {
     return absl::InvalidArgumentError(
         absl::StrCat("--staleness_lr is for asynchronous strategies (ps-async, ps-ssp:K); leave it out for ",
                      options.strategy, ", whose gradients are never stale"));
   }
-  if (strategy.needs == Needs::kNothing && options.wire != "float32") {
+  if (strategy.needs.none() && options.wire != "float32") {
     return absl::InvalidArgumentError(
         absl::StrCat("--wire is of gradients on their way to others; leave it out for ", options.strategy,
                      ", which sends none"));
@@ -170,7 +175,7 @@ bool SharedStepsAreOver(int64_t version, int workers, int64_t total_steps) {
 
 std::vector<std::string> PlanWarnings(const StrategyRow& strategy, const UpdatePlan& updates) {
   std::vector<std::string> warnings;
-  if (IsAsynchronous(strategy) && updates.optimizer.kind == OptimizerKind::kMomentum &&
+  if (strategy.asynchronous() && updates.optimizer.kind == OptimizerKind::kMomentum &&
       updates.optimizer.momentum >= .5) {
     warnings.push_back(absl::StrCat(
         "--momentum ", updates.optimizer.momentum, " with ", strategy.name, " at --lr ",

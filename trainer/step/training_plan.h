@@ -9,7 +9,7 @@
 #include "common/ops/optimizer.h"
 #include "common/options/training_options.h"
 #include "trainer/models/model.h"
-#include "trainer/strategies/sync_strategy.h"
+#include "trainer/strategies/strategies.h"
 
 namespace psring {
 
@@ -63,8 +63,14 @@ bool SharedStepsAreOver(int64_t version, int workers, int64_t total_steps);
 // One line each, for stderr: what is legal and will probably hurt.
 std::vector<std::string> PlanWarnings(const StrategyRow& strategy, const UpdatePlan& updates);
 
-// A parameter server that makes an update of each push.
-bool IsAsynchronous(const StrategyRow& strategy);
+// How ranks make a checkpoint together.
+struct CheckpointPlan {
+  bool pauses_updates;  // each worker's push is an update, so workers wait while rank 0 reads the server
+  bool ranks_meet;      // the others meet rank 0 with their parts, or are lost
+  bool same_step;       // all ranks' parts are of one step
+  bool barrier;         // all ranks wait until it is written
+};
+CheckpointPlan PlanCheckpoints(const TrainingOptions& options, const StrategyRow& strategy);
 
 // The workers whose gradients are dropped in every step: B of "ps-backup:B", else 0.
 int SpareWorkers(const std::string& strategy);

@@ -1,4 +1,4 @@
-// What a training says of itself: a step's figures, copies of its weights and their scores, the result.
+// What is recorded of a training: figures of each step, copies of the weights with their scores, the result.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -7,10 +7,60 @@
 #include "trainer/step/training.h"
 
 namespace psring {
+namespace {
 
-// `figures`: of this step.
-void Training::Describe(DataParallelFigures figures, StepRecord& record) {
-  // What is left of forward and backward is what all replicas did at once, and the loss.
+double Milliseconds(int64_t nanos) { return nanos * 1e-6; }
+
+// In MiB, for `parameters` of float32.
+double StateMb(const OptimizerConfig& optimizer, size_t parameters) {
+  return static_cast<double>(OptimizerSlots(optimizer.kind).size() * parameters * sizeof(float)) / (1 << 20);
+}
+
+}  // namespace
+
+// After the streams were synchronized and the clock was advanced.
+StepRecord Training::RecordOf(const StepInfo& info, StepReport report, int64_t begin_ns, int64_t end_ns) {
+  ComputeTimes times;
+  for (const GradientPass::Stamps& stamps : gradient_pass_->stamps()) {
+    AddSpan(SpanKind::kForward, info.step, stamps.forward_ns, stamps.backward_ns);
+    AddSpan(SpanKind::kBackward, info.step, stamps.backward_ns, stamps.end_ns);
+    times.forward_ns += stamps.backward_ns - stamps.forward_ns;
+    times.backward_ns += stamps.end_ns - stamps.backward_ns;
+    times.last_backward = {stamps.backward_ns, stamps.end_ns};
+  }
+  const int64_t computed_ns = times.last_backward.second;
+  if (report.exposed_ns > 0) {
+    AddSpan(SpanKind::kExposed, info.step, computed_ns, computed_ns + report.exposed_ns);
+  }
+  std::vector<std::pair<int64_t, int64_t>> in_flight;
+  for (const BucketRecord& bucket : report.buckets) in_flight.emplace_back(bucket.begin_ns, bucket.end_ns);
+  const double loss_sum = batches_->downloaded_score().loss_sum;
+  StepRecord record{
+      .rank = worker_.rank,
+      .step = info.step,
+      .warmup = info.step<plan_.warmup_steps, .samples = info.samples, .dropped = report.dropped,
+                          .begin_ns = begin_ns, .step_ms = Milliseconds(end_ns - begin_ns),
+                          .compute_ms = Milliseconds(times.forward_ns + times.backward_ns),
+                          .delay_ms = Milliseconds(delay_->slept_ns()),
+                          .comm_busy_ms = Milliseconds(BusyNanos(in_flight)),
+                          .exposed_comm_ms = Milliseconds(report.exposed_ns),
+                          .payload_tx_bytes = report.traffic.payload_tx_bytes,
+                          .payload_rx_bytes = report.traffic.payload_rx_bytes, .loss = info.samples> 0
+                    ? loss_sum / info.samples
+                    : 0};
+  if (!record.warmup) ddp_.Add(times, std::move(in_flight));
+  if (replicas_ != nullptr) {
+    DataParallelFigures figures = replicas_->Take();
+    figures.update_ms = Milliseconds(end_ns - computed_ns);
+    AddReplicas(figures, record);
+  }
+  record.buckets = std::move(report.buckets);
+  return record;
+}
+
+// `figures`: of this step, with the strategy dp.
+void Training::AddReplicas(DataParallelFigures figures, StepRecord& record) {
+  // The rest of forward and backward is computing by all replicas at once, and the loss.
   record.compute_ms -= figures.moved_ms();
   record.comm_busy_ms = record.exposed_comm_ms = figures.moved_ms();
   record.payload_tx_bytes = static_cast<uint64_t>(figures.from_device0_bytes());
@@ -28,14 +78,7 @@ void Training::Describe(DataParallelFigures figures, StepRecord& record) {
         &DataParallelFigures::loss_ms, &DataParallelFigures::update_ms, &DataParallelFigures::compute_ms}) {
     mean.*field += share * figures.*field;
   }
-  mean.device0_extra_mb = figures.device0_extra_mb + StateMb();
-}
-
-// The optimizer's state, which device 0 alone holds.
-double Training::StateMb() const {
-  const OptimizerKind kind = updates_.optimizer.kind;
-  const int slots = kind == OptimizerKind::kAdam ? 2 : kind == OptimizerKind::kMomentum ? 1 : 0;
-  return static_cast<double>(slots) * static_cast<double>(weights_.bytes()) / (1 << 20);
+  mean.device0_extra_mb = figures.device0_extra_mb + StateMb(updates_.optimizer, weights_.span().count);
 }
 
 void Training::AddSpan(SpanKind kind, int64_t step, int64_t begin_ns, int64_t end_ns) {
@@ -44,10 +87,10 @@ void Training::AddSpan(SpanKind kind, int64_t step, int64_t begin_ns, int64_t en
 
 void Training::Count(const StepRecord& record) {
   if (record.dropped) ++result_.dropped_gradients;
-  made_.push_back({.step = record.step,
-                   .samples = record.warmup || record.dropped ? 0 : record.samples,
-                   .drawn = record.samples,
-                   .loss = record.loss});
+  losses_.Add({.step = record.step,
+               .samples = record.samples,
+               .counted = record.warmup || record.dropped ? 0 : record.samples,
+               .loss = record.loss});
   trained_s_ += record.step_ms / 1000;
   if (!record.warmup) {
     if (!record.dropped) result_.samples += record.samples;
@@ -61,7 +104,7 @@ void Training::Count(const StepRecord& record) {
   }
 }
 
-// The device has done all that was asked of it.
+// With no work in progress.
 absl::StatusOr<ConstSpan> Training::WeightsOnHost() {
   const HostView view = HostView::Of(weights_, host_weights_);
   view.Download(*compute_);
@@ -69,34 +112,20 @@ absl::StatusOr<ConstSpan> Training::WeightsOnHost() {
   return ConstSpan(view.host);
 }
 
-absl::Status Training::KeepSnapshot(int64_t steps_done) {
-  // Where others have ended the training: the loss before.
-  const size_t since = snapshot_made_ == made_.size() && !made_.empty() ? made_.size() - 1 : snapshot_made_;
-  snapshot_made_ = made_.size();
+absl::Status Training::KeepSnapshot() {
   PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WeightsOnHost());
-  snapshots_.push_back({.point = {.samples = global_samples_,
-                                  .updates = IsAsynchronous(*strategy_row_) ? version_ : steps_done,
+  snapshots_.push_back({.point = {.samples = clock_->samples(),
+                                  .updates = clock_->updates(),
                                   .wall_s = trained_s_,
-                                  .train_loss = MeanLoss(since)},
+                                  .train_loss = losses_.TakeMean()},
                         .weights = {weights.floats(), weights.floats() + weights.count}});
   return absl::OkStatus();
-}
-
-// Over the samples of this rank's steps from made_[first] on.
-double Training::MeanLoss(size_t first) const {
-  double sum = 0;
-  int64_t samples = 0;
-  for (size_t i = first; i < made_.size(); ++i) {
-    sum += made_[i].loss * static_cast<double>(made_[i].drawn);
-    samples += made_[i].drawn;
-  }
-  return sum / static_cast<double>(std::max<int64_t>(1, samples));
 }
 
 absl::Status Training::ScoreCurve() {
   const Dataset& test = worker_.data.test;
   for (WeightsCopy& snapshot : snapshots_) {
-    const Span weights = gradient_.device;  // which is no longer needed for gradients
+    const Span weights = gradient_.device;  // not needed for gradients any more
     compute_->Copy(weights.data, snapshot.weights.data(), weights.bytes());
     PSRING_ASSIGN_OR_RETURN(const BatchScore score,
                             Evaluate(*model_, weights, test, kEvaluationBatch, *batches_, *compute_));
@@ -108,7 +137,7 @@ absl::Status Training::ScoreCurve() {
   return absl::OkStatus();
 }
 
-// All of the result that is known without the curve.
+// All of the result except the curve.
 absl::Status Training::Describe() {
   result_.rank = worker_.rank;
   result_.world_size = worker_.world_size;
@@ -116,15 +145,14 @@ absl::Status Training::Describe() {
   result_.device = worker_.device.name();
   result_.ops = ops_->name();
   result_.algorithm = AlgorithmOf(*strategy_row_, options_.strategy);
-  // One worker of a group has nobody to talk to, and does not ask for a group.
-  if (strategy_row_->needs == Needs::kProcessGroup && worker_.group != nullptr) {
+  if (worker_.group != nullptr) {  // not for a single worker
     result_.backend = worker_.group->info().backend;
     result_.algorithm = worker_.group->info().algorithm;
     result_.transport = worker_.group->info().transport;
     const bool pinned = worker_.device.gpu() >= 0 && !worker_.group->info().on_gpu;
     result_.payload = absl::StrCat(worker_.group->info().transport, pinned ? " through pinned memory" : "");
   }
-  if (strategy_row_->needs == Needs::kParameterServer) {
+  if (worker_.client != nullptr) {
     result_.backend = "native";
     result_.transport = worker_.client->payload();
     result_.payload = worker_.client->payload();
@@ -135,8 +163,7 @@ absl::Status Training::Describe() {
   result_.steps = plan_.steps;
   ddp_.Describe(result_.ddp);
   for (const Bucket& bucket : buckets_) result_.bucket_elements.push_back(bucket.count);
-  const size_t made = made_.size();
-  result_.final_loss = MeanLoss(made - std::min(made, std::max<size_t>(1, made / 10)));
+  result_.final_loss = losses_.MeanOfLastTenth();
   PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WeightsOnHost());
   result_.weights_hash = HashBytes(weights.data, weights.bytes());
   return absl::OkStatus();

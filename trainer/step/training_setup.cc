@@ -1,4 +1,4 @@
-// How a rank's training is put together: model, memory, strategy, buckets.
+// Creates a rank's training: plan, model, memory, buckets, strategy.
 #include <algorithm>
 #include <utility>
 
@@ -16,106 +16,42 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   auto training = std::unique_ptr<Training>(new Training(options, worker));
   Training& t = *training;
   const Dataset& data = worker.data.train;
-  Device& device = worker.device;
-
-  // All that can be refused is refused before anything is allocated.
-  PSRING_ASSIGN_OR_RETURN(t.strategy_row_, FindStrategy(options.strategy));
+  PSRING_RETURN_IF_ERROR(t.Plan());
   PSRING_ASSIGN_OR_RETURN(const ModelRow model_row, ModelOf(options));
-  PSRING_RETURN_IF_ERROR(CheckStrategy(options, *t.strategy_row_, worker.world_size));
-  PSRING_RETURN_IF_ERROR(CheckDevice(options, device));
-  PSRING_ASSIGN_OR_RETURN(t.plan_, PlanSteps(options, data.count(), worker.world_size));
-  PSRING_ASSIGN_OR_RETURN(const UpdatePlan updates,
-                          PlanUpdates(options, *t.strategy_row_, model_row, t.plan_, data.count()));
-  t.updates_ = updates;
-
-  if (worker.rank == 0) {
-    for (const std::string& warning : PlanWarnings(*t.strategy_row_, updates)) worker.on_warning(warning);
-  }
-
   PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options.precision));
   const int max_batch = std::max(options.batch * options.replicas, kEvaluationBatch);
-  t.compute_ = device.NewStream(StreamKind::kCompute, "compute");
-  PSRING_ASSIGN_OR_RETURN(t.ops_, MakeOps(device, options.threads, precision));
-  if (precision == Precision::kBFloat16 && device.host_reads_memory() && worker.rank == 0 &&
+  t.compute_ = worker.device.NewStream(StreamKind::kCompute, "compute");
+  PSRING_ASSIGN_OR_RETURN(t.ops_, MakeOps(worker.device, options.threads, precision));
+  if (precision == Precision::kBFloat16 && worker.device.host_reads_memory() && worker.rank == 0 &&
       BFloat16Support() == BFloat16::kEmulated) {
     worker.on_warning(
-        "--precision bfloat16 on a CPU without AVX512-BF16: it is emulated, and slower than float32");
+        "--precision bfloat16 is emulated on this CPU, which lacks AVX512-BF16; it is slower than float32");
   }
-  if (const std::optional<Device::Memory> memory = device.memory()) {
-    const bool has_server = t.strategy_row_->needs == Needs::kParameterServer;
-    PSRING_ASSIGN_OR_RETURN(const MemoryNeed need,
-                            MemoryNeedOf(options, model_row, data, max_batch,
-                                         has_server ? nullptr : &updates.optimizer, device, *t.ops_));
-    PSRING_RETURN_IF_ERROR(CheckMemory(need, *memory, max_batch, device.name()));
-  }
+  PSRING_RETURN_IF_ERROR(t.CheckMemoryOf(model_row, max_batch));
   PSRING_RETURN_IF_ERROR(t.MakeModel(model_row, max_batch));
-  const size_t parameters = t.model_->parameters().count();
   if (options.evaluate && worker.rank == 0) {
-    PSRING_RETURN_IF_ERROR(CheckSnapshots(options.eval_every, t.plan_.total_steps(), parameters));
+    PSRING_RETURN_IF_ERROR(
+        CheckSnapshots(options.eval_every, t.plan_.total_steps(), t.model_->parameters().count()));
   }
-  // A parameter server on this host works in these buffers itself.
-  t.server_shares_ = t.strategy_row_->needs == Needs::kParameterServer && PayloadOf(options) != "grpc";
-  const size_t bytes = parameters * sizeof(float);
-  PSRING_ASSIGN_OR_RETURN(t.weights_,
-                          t.server_shares_ ? device.AllocateShared(bytes) : device.Allocate(bytes));
-  PSRING_RETURN_IF_ERROR(t.AllocateGradient(bytes));
-  if (worker.group != nullptr && worker.rank == 0 && !worker.group->info().through_host.empty()) {
-    worker.on_note(
-        absl::StrCat("gradients go through pinned host memory: ", worker.group->info().through_host));
-  }
-  if (options.micro_batches > 1) {
-    PSRING_ASSIGN_OR_RETURN(t.worker_gradient_, device.Allocate(bytes));
-  }
-  if (options.accumulate > 1) {
-    PSRING_ASSIGN_OR_RETURN(t.micro_gradient_, device.Allocate(bytes));
-  }
-  PSRING_ASSIGN_OR_RETURN(t.host_weights_, AllocateHostSide(device, t.weights_));
-  PSRING_ASSIGN_OR_RETURN(t.batches_, BatchMemory::Create(data, max_batch, device));
-
-  t.buckets_ = PlanBuckets(t.model_->parameters(), t.BucketSizesAsked());
-  if (t.strategy_row_->needs == Needs::kParameterServer) PSRING_RETURN_IF_ERROR(t.PlanBucketsByTrial());
-  t.result_.ddp.bucket_bytes = BytesOf(t.buckets_);
-  PSRING_ASSIGN_OR_RETURN(const DType wire, ParseDType(options.wire));
-  // Asynchronous workers never go back.
-  const bool goes_back = t.strategy_row_->needs == Needs::kParameterServer && t.strategy_row_->synchronous &&
-                         ServerReturns(options, ServersOf(options, worker.world_size));
-  const int64_t kept_every = goes_back ? options.checkpoint_every : 0;
-  PSRING_ASSIGN_OR_RETURN(t.strategy_,
-                          t.strategy_row_->make({.algorithm = AlgorithmOf(*t.strategy_row_, options.strategy),
-                                                 .rank = worker.rank,
-                                                 .world_size = worker.world_size,
-                                                 .device = device,
-                                                 .ops = *t.ops_,
-                                                 .compute = *t.compute_,
-                                                 .buckets = t.buckets_,
-                                                 .optimizer = updates.optimizer,
-                                                 .schedule = updates.schedule,
-                                                 .trace = worker.trace,
-                                                 .timeout = absl::Seconds(options.timeout_s),
-                                                 .threads = options.threads,
-                                                 .group = worker.group,
-                                                 .client = worker.client,
-                                                 .deterministic = options.deterministic,
-                                                 .serial = options.ps_schedule == "serial",
-                                                 .clip_norm = options.clip_norm,
-                                                 .staleness_lr = options.staleness_lr == "inverse",
-                                                 .wire = wire,
-                                                 .cuda_graph = options.cuda_graph,
-                                                 .shares_process = options.ranks_per_process > 1,
-                                                 .kept_every = kept_every,
-                                                 .on_note = worker.on_note}));
-  t.shares_steps_ = AlgorithmOf(*t.strategy_row_, options.strategy) == "async";
-  t.stamps_.reserve(static_cast<size_t>(options.micro_batches * options.accumulate));
-  t.pipeline_.emplace(t.buckets_, *t.compute_, *t.strategy_);
-
+  PSRING_RETURN_IF_ERROR(t.Allocate(max_batch));
+  PSRING_RETURN_IF_ERROR(t.MakeStrategy());
   PSRING_ASSIGN_OR_RETURN(t.delay_, ComputeDelay::Create(options, worker.rank, MonotonicNanos));
-  if (t.delay_->active() && device.name() != "cpu") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--straggler and --jitter_ms are for --device cpu, where computing is done when a call "
-                     "returns; this is ",
-                     device.name()));
+  if (t.delay_->active() && worker.device.name() != "cpu") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--straggler and --jitter_ms need --device cpu, where a call returns after its computing; "
+        "this device is ",
+        worker.device.name()));
   }
-
+  PSRING_ASSIGN_OR_RETURN(t.gradient_pass_, GradientPass::Create(options, {.device = worker.device,
+                                                                           .compute = *t.compute_,
+                                                                           .ops = *t.ops_,
+                                                                           .model = *t.model_,
+                                                                           .batches = *t.batches_,
+                                                                           .delay = *t.delay_,
+                                                                           .strategy = t.strategy_,
+                                                                           .buckets = t.buckets_,
+                                                                           .weights = t.weights_.span(),
+                                                                           .gradient = t.gradient_.device}));
   t.sampler_.emplace(
       SamplerOptions{.count = data.count(),
                      .rank = worker.rank,
@@ -124,8 +60,35 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                      .micro_batches = options.micro_batches * options.replicas * options.accumulate,
                      .seed = options.seed,
                      .drop_last = options.drop_last == "true"});
+  t.clock_.emplace(t.plan_, worker.world_size, CountingOf(*t.strategy_row_));
   if (worker.resume != nullptr) PSRING_RETURN_IF_ERROR(t.PlanResumption());
   return training;
+}
+
+// Everything that can be rejected before memory is allocated.
+absl::Status Training::Plan() {
+  const int64_t samples = worker_.data.train.count();
+  PSRING_ASSIGN_OR_RETURN(strategy_row_, FindStrategy(options_.strategy));
+  PSRING_ASSIGN_OR_RETURN(const ModelRow model_row, ModelOf(options_));
+  PSRING_RETURN_IF_ERROR(CheckStrategy(options_, *strategy_row_, worker_.world_size));
+  PSRING_RETURN_IF_ERROR(CheckDevice(options_, worker_.device));
+  PSRING_ASSIGN_OR_RETURN(plan_, PlanSteps(options_, samples, worker_.world_size));
+  PSRING_ASSIGN_OR_RETURN(updates_, PlanUpdates(options_, *strategy_row_, model_row, plan_, samples));
+  checkpoints_ = PlanCheckpoints(options_, *strategy_row_);
+  server_shares_ = worker_.client != nullptr && PayloadOf(options_) != "grpc";
+  if (worker_.rank > 0) return absl::OkStatus();
+  for (const std::string& warning : PlanWarnings(*strategy_row_, updates_)) worker_.on_warning(warning);
+  return absl::OkStatus();
+}
+
+absl::Status Training::CheckMemoryOf(const ModelRow& row, int max_batch) {
+  const std::optional<Device::Memory> memory = worker_.device.memory();
+  if (!memory.has_value()) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(
+      const MemoryNeed need,
+      MemoryNeedOf(options_, row, worker_.data.train, max_batch,
+                   worker_.client != nullptr ? nullptr : &updates_.optimizer, worker_.device, *ops_));
+  return CheckMemory(need, *memory, max_batch, worker_.device.name());
 }
 
 absl::Status Training::MakeModel(const ModelRow& row, int max_batch) {
@@ -137,7 +100,7 @@ absl::Status Training::MakeModel(const ModelRow& row, int max_batch) {
   }
   if (device.name() != "cpu") {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--strategy dp is for --device cpu, whose replicas are threads; this is ", device.name()));
+        "--strategy dp needs --device cpu, where replicas are threads; this device is ", device.name()));
   }
   const int max_share = (max_batch + options_.replicas - 1) / options_.replicas;
   const DataParallelOptions options{.replicas = options_.replicas,
@@ -160,14 +123,82 @@ absl::Status Training::MakeModel(const ModelRow& row, int max_batch) {
   return absl::OkStatus();
 }
 
-// For a parameter server on a GPU of this host; empty where there can be none, or the driver does not share.
+// Weights, gradients, batches.
+absl::Status Training::Allocate(int max_batch) {
+  Device& device = worker_.device;
+  const size_t bytes = model_->parameters().count() * sizeof(float);
+  PSRING_ASSIGN_OR_RETURN(weights_, server_shares_ ? device.AllocateShared(bytes) : device.Allocate(bytes));
+  PSRING_RETURN_IF_ERROR(AllocateGradient(bytes));
+  if (worker_.group != nullptr && worker_.rank == 0 && !worker_.group->info().through_host.empty()) {
+    worker_.on_note(
+        absl::StrCat("gradients go through pinned host memory: ", worker_.group->info().through_host));
+  }
+  PSRING_ASSIGN_OR_RETURN(host_weights_, AllocateHostSide(device, weights_));
+  PSRING_ASSIGN_OR_RETURN(batches_, BatchMemory::Create(worker_.data.train, max_batch, device));
+  return absl::OkStatus();
+}
+
+// The order in which gradients become ready for one sample. A server keeps a version of each bucket, and
+// several servers divide the buckets, so they are planned once, before this worker joins.
+absl::Status Training::PlanBucketsByTrial() {
+  const std::vector<float> initial = model_->InitialWeights(options_.seed);
+  compute_->Copy(weights_.data(), initial.data(), weights_.bytes());
+  PSRING_ASSIGN_OR_RETURN(const Batch batch, batches_->Load(worker_.data.train, {0}, *compute_));
+  batches_->ClearScore(*compute_);
+  model_->Forward(weights_.span(), batch, batches_->score(), *compute_);
+  std::vector<ReadyRange> order;
+  model_->Backward(weights_.span(), batch, gradient_.device, *compute_,
+                   [&](ReadyRange range) { order.push_back(range); });
+  PSRING_RETURN_IF_ERROR(compute_->Synchronize());
+  const ParameterLayout& layout = model_->parameters();
+  buckets_ = PlanBuckets(layout, TensorsInOrder(layout, order), BucketSizesAsked());
+  return absl::OkStatus();
+}
+
+absl::Status Training::MakeStrategy() {
+  buckets_ = PlanBuckets(model_->parameters(), BucketSizesAsked());
+  if (worker_.client != nullptr) PSRING_RETURN_IF_ERROR(PlanBucketsByTrial());
+  result_.ddp.bucket_bytes = BytesOf(buckets_);
+  PSRING_ASSIGN_OR_RETURN(const DType wire, ParseDType(options_.wire));
+  // NCCL advises against recordings by several ranks of one process.
+  const bool group_records =
+      worker_.group == nullptr || (worker_.group->info().recordable && options_.ranks_per_process == 1);
+  StrategyContext context{.rank = worker_.rank,
+                          .world_size = worker_.world_size,
+                          .device = worker_.device,
+                          .ops = *ops_,
+                          .compute = *compute_,
+                          .trace = worker_.trace,
+                          .threads = options_.threads,
+                          .buckets = buckets_,
+                          .update = {.optimizer = updates_.optimizer,
+                                     .schedule = updates_.schedule,
+                                     .clip_norm = options_.clip_norm},
+                          .wire = wire,
+                          .records_steps = options_.cuda_graph && group_records,
+                          .group = worker_.group};
+  if (worker_.client != nullptr) {
+    const bool returns = ServerReturns(options_, ServersOf(options_, worker_.world_size));
+    context.servers = {.client = worker_.client,
+                       .consistency = AlgorithmOf(*strategy_row_, options_.strategy),
+                       .deterministic = options_.deterministic,
+                       .serial = options_.ps_schedule == "serial",
+                       .staleness_lr = options_.staleness_lr == "inverse",
+                       .kept_every = returns && strategy_row_->synchronous ? options_.checkpoint_every : 0,
+                       .timeout = absl::Seconds(options_.timeout_s),
+                       .on_note = worker_.on_note};
+  }
+  PSRING_ASSIGN_OR_RETURN(strategy_, strategy_row_->make(context));
+  return absl::OkStatus();
+}
+
+// For a parameter server on a GPU of this host; empty: none can use it, or the driver does not share memory.
 std::string Training::OnGpu(const Buffer& memory) const {
   if (!server_shares_ || worker_.device.gpu() < 0) return "";
   return ExportMemory(worker_.device, memory).value_or("");
 }
 
-// What is sent lies in memory that peers of this host may read in place: the server, or the ranks of the
-// group.
+// The gradient is in memory that the server or the group's ranks on this host can read in place.
 absl::Status Training::AllocateGradient(size_t bytes) {
   const bool group_shares = worker_.group != nullptr && worker_.registered != nullptr;
   PSRING_ASSIGN_OR_RETURN(own_gradient_, server_shares_ || group_shares ? worker_.device.AllocateShared(bytes)

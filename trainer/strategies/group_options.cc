@@ -7,10 +7,8 @@
 namespace psring {
 namespace {
 
-bool HasGroup(const StrategyRow& strategy) { return strategy.needs == Needs::kProcessGroup; }
-
 bool TakesBackend(const StrategyRow& strategy) {
-  return HasGroup(strategy) && std::string_view(strategy.backend) == "native";
+  return strategy.needs.process_group && std::string_view(strategy.backend) == "native";
 }
 
 bool HasNccl() { return CheckGroupOptions({.backend = "nccl"}, Collective::kAllReduce).ok(); }
@@ -20,8 +18,6 @@ std::string BackendOf(const StrategyRow& strategy, const TrainingOptions& option
   const bool is_ring = std::string_view(strategy.name) == "ring";
   return is_ring && gpu >= 0 && HasNccl() ? "nccl" : strategy.backend;
 }
-
-bool TakesFabric(const StrategyRow& strategy) { return strategy.needs != Needs::kNothing; }
 
 }  // namespace
 
@@ -35,8 +31,15 @@ GroupOptions GroupOptionsOf(const StrategyRow& strategy, const TrainingOptions& 
           .gpu = rounds_on_host ? -1 : gpu};
 }
 
+std::string BackendNote(const StrategyRow& strategy, const TrainingOptions& options, int gpu) {
+  const std::string backend = BackendOf(strategy, options, gpu);
+  if (!TakesBackend(strategy) || !options.backend.empty() || backend == strategy.backend) return "";
+  return absl::StrCat("--strategy ", strategy.name, " between GPUs uses NCCL's ring; give --backend ",
+                      strategy.backend, " for psring's own");
+}
+
 absl::Status CheckGroup(const StrategyRow& strategy, const TrainingOptions& options) {
-  if (!HasGroup(strategy)) return absl::OkStatus();
+  if (!strategy.needs.process_group) return absl::OkStatus();
   if (options.ranks_per_process > 1 && BackendOf(strategy, options, /*gpu=*/-1) == "mpi") {
     return absl::InvalidArgumentError(absl::StrCat(
         "strategy ", strategy.name, ": MPI has one rank a process; leave --ranks_per_process out"));
@@ -50,11 +53,11 @@ absl::Status CheckGroupFlagsCount(const StrategyRow& strategy, const TrainingOpt
   if (!options.backend.empty() && !TakesBackend(strategy) && options.backend != strategy.backend) {
     return absl::InvalidArgumentError(
         absl::StrCat("--backend ", options.backend, " does nothing for --strategy ", strategy.name,
-                     HasGroup(strategy) ? absl::StrCat(", which is ", strategy.backend, "'s own")
-                                        : ", which has no collectives",
+                     strategy.needs.process_group ? absl::StrCat(", which is ", strategy.backend, "'s own")
+                                                  : ", which has no collectives",
                      "; leave it out"));
   }
-  if (options.fabric != "auto" && !TakesFabric(strategy)) {
+  if (options.fabric != "auto" && strategy.needs.none()) {
     return absl::InvalidArgumentError(absl::StrCat("--fabric ", options.fabric,
                                                    " does nothing for --strategy ", strategy.name,
                                                    ", which sends nothing; leave it out"));

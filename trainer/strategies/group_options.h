@@ -1,24 +1,29 @@
-// From a strategy and the flags to a process group's options. Pure.
+// A process group's options, from a strategy and the flags. Pure.
 #pragma once
+
+#include <string>
 
 #include "absl/status/status.h"
 #include "common/options/training_options.h"
 #include "ring_worker/groups/process_group.h"
-#include "trainer/strategies/sync_strategy.h"
+#include "trainer/strategies/strategies.h"
 
 namespace psring {
 
-// Of a strategy that needs a process group. Strategies that are somebody else's stay theirs: --backend is for
-// those that say how to move, not who moves. Between GPUs, `ring` is NCCL pinned to its ring unless --backend
-// says otherwise; ours are told of the GPU but where gradients travel in 16 bits, to which the host rounds
-// them. `gpu`: Device::gpu() of this rank.
+// For a strategy that needs a process group. --backend replaces the backend of strategies that are native; a
+// strategy that names another library keeps it. Without --backend, `ring` between GPUs uses NCCL's ring if
+// NCCL is in this build (see BackendNote). Native groups work on GPU memory unless gradients are rounded to
+// 16 bits, which happens on the host. `gpu`: Device::gpu() of this rank.
 GroupOptions GroupOptionsOf(const StrategyRow& strategy, const TrainingOptions& options, int gpu = -1);
 
-// InvalidArgument or NotFound where the backend of `strategy` is not in this build, or does not offer its
+// What to tell the user if GroupOptionsOf chose another backend than the strategy's; else empty.
+std::string BackendNote(const StrategyRow& strategy, const TrainingOptions& options, int gpu);
+
+// InvalidArgument or NotFound: the backend of `strategy` is not in this build, or does not offer its
 // algorithm or fabric. OK for strategies without a group.
 absl::Status CheckGroup(const StrategyRow& strategy, const TrainingOptions& options);
 
-// InvalidArgument where --backend or --fabric is given and would do nothing.
+// InvalidArgument: --backend or --fabric is given but has no effect.
 absl::Status CheckGroupFlagsCount(const StrategyRow& strategy, const TrainingOptions& options);
 
 }  // namespace psring

@@ -1,5 +1,5 @@
-// Each bucket's gradient goes to the server, and the weights it led to come back in its place; the optimizer
-// lives on the server.
+// Sends each bucket's gradient to the servers and receives updated weights. The optimizer is on the servers.
+#include <algorithm>
 #include <numeric>
 #include <optional>
 
@@ -15,13 +15,14 @@
 namespace psring {
 namespace {
 
-class ParameterServerStrategy : public SyncStrategy {
+class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public Residuals {
  public:
   explicit ParameterServerStrategy(const StrategyContext& context)
       : context_(context),
-        client_(*context.client),
-        each_alone_(absl::StartsWith(context.algorithm, "async") ||
-                    absl::StartsWith(context.algorithm, "ssp")),
+        servers_(context_.servers),
+        client_(*servers_.client),
+        asynchronous_(absl::StartsWith(servers_.consistency, "async") ||
+                      absl::StartsWith(servers_.consistency, "ssp")),
         ready_ns_(context.buckets.size()),
         arrivals_(context.device.NewStream(StreamKind::kCompute, "arrivals")) {}
 
@@ -33,21 +34,21 @@ class ParameterServerStrategy : public SyncStrategy {
     }
   }
 
-  absl::Status Start(const TrainingState& state) override {
+  absl::StatusOr<int64_t> Start(const TrainingState& state) override {
     state_ = state;
     state_.weights.Download(context_.compute);
     PSRING_RETURN_IF_ERROR(context_.compute.Synchronize());
     const ServerJob job{.workers = context_.world_size,
-                        .consistency = context_.algorithm,
-                        .deterministic = context_.deterministic,
-                        .serial = context_.serial,
-                        .clip_norm = context_.clip_norm,
-                        .staleness_lr = context_.staleness_lr,
+                        .consistency = servers_.consistency,
+                        .deterministic = servers_.deterministic,
+                        .serial = servers_.serial,
+                        .clip_norm = context_.update.clip_norm,
+                        .staleness_lr = servers_.staleness_lr,
                         .wire = context_.wire,
                         .parameters = static_cast<int64_t>(state.weights.host.count),
                         .buckets = context_.buckets,
-                        .optimizer = context_.optimizer,
-                        .schedule = context_.schedule,
+                        .optimizer = context_.update.optimizer,
+                        .schedule = context_.update.schedule,
                         .start_step = state.step,
                         .start_samples = state.samples,
                         .start_beyond = state.beyond};
@@ -57,30 +58,29 @@ class ParameterServerStrategy : public SyncStrategy {
                                                                /*shared=*/state.gradient_fd >= 0, *host_));
       sent = {feedback_->encoded(), feedback_->encoded_fd()};
       if (state.residual.count > 0) feedback_->Load(state.residual);
-      if (context_.kept_every > 0) feedback_->Keep(state.step);
+      if (servers_.kept_every > 0) feedback_->Keep(state.step);
     }
     client_.ShareMemory(sent, {state.weights.host, state.weights_fd, state.weights_on_gpu});
     if (state.has_slots) client_.BeginWith(state.slots);
     PSRING_RETURN_IF_ERROR(
-        client_.Start(context_.rank, job, state.weights.host, absl::Now() + context_.timeout));
+        client_.Start(context_.rank, job, state.weights.host, absl::Now() + servers_.timeout));
     on_gpu_ = client_.payload() == "cuda_ipc";
-    return UploadWeights();
+    PSRING_RETURN_IF_ERROR(UploadWeights());
+    return std::max(state.step, client_.start_step());
   }
 
-  int64_t start_step() const override { return client_.start_step(); }
-
-  // No deadline of its own: a server that is alive says whom it misses, and a dead one is noticed.
-  absl::StatusOr<std::optional<Stage>> AwaitStage(int stage) override {
+  // Without a deadline: a running server names the missing workers, and the client detects a lost server.
+  absl::StatusOr<std::optional<int64_t>> Await(Stage stage) override {
     PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back,
-                            client_.Barrier(stage, absl::InfiniteFuture()));
+                            client_.Barrier(static_cast<int>(stage), absl::InfiniteFuture()));
     if (back.has_value()) PSRING_RETURN_IF_ERROR(GoBackTo(*back));
-    return Stage{.goes_back_to = back};
+    return back;
   }
 
   absl::Status BeginStep(const StepInfo& info) override {
     info_ = info;
     if (feedback_.has_value()) {
-      if (context_.kept_every > 0 && info.step % context_.kept_every == 0) feedback_->Keep(info.step);
+      if (servers_.kept_every > 0 && info.step % servers_.kept_every == 0) feedback_->Keep(info.step);
       feedback_->BeginStep(info.step);
     }
     traffic_before_ = client_.traffic();
@@ -92,33 +92,15 @@ class ParameterServerStrategy : public SyncStrategy {
     return error_;
   }
 
-  void GradientReady(const Bucket& bucket, Event ready) override {
-    {
-      MutexLock lock(mutex_);
-      records_[bucket.index].bucket = bucket.index;
-      ++in_flight_;
-    }
-    context_.compute.Stamp(ready_ns_[static_cast<size_t>(bucket.index)]);
-    // On the CPU the gradient is complete already, and a thread to wait for it would only cost. Once a lane
-    // is in use, everything goes through it, in order.
-    if (lane_ == nullptr && state_.gradient.is_one() && ready.Happened()) {
-      Push(bucket);
-      return;
-    }
-    if (lane_ == nullptr) lane_ = context_.device.NewStream(StreamKind::kBackground, "push");
-    lane_->WaitFor(ready);
-    if (!on_gpu_) state_.gradient.Slice(bucket.first, bucket.count).Download(*lane_);
-    lane_->Run([this, bucket] {  // on a GPU: when all before it is done
-      Push(bucket);
-      return absl::OkStatus();
-    });
+  void GradientReady(absl::Span<const Bucket> buckets, Event ready) override {
+    for (const Bucket& bucket : buckets) Send(bucket, ready);
   }
 
   absl::StatusOr<StepReport> FinishStep() override {
     context_.compute.Stamp(backward_ns_);
     if (lane_ != nullptr) PSRING_RETURN_IF_ERROR(lane_->Synchronize());
-    // Beyond the client's own deadline, which names the push; it does not count while a server is looked for.
-    PSRING_RETURN_IF_ERROR(WaitForReplies(absl::Now() + 3 * context_.timeout + absl::Seconds(5)));
+    // Longer than the client's own deadline, which names the push and pauses while it looks for a server.
+    PSRING_RETURN_IF_ERROR(WaitForReplies(absl::Now() + 3 * servers_.timeout + absl::Seconds(5)));
     std::optional<int64_t> went_back_to;
     {
       MutexLock lock(mutex_);
@@ -140,9 +122,9 @@ class ParameterServerStrategy : public SyncStrategy {
   }
 
   absl::Status Collect(Span weights) override {
-    const absl::Time deadline = absl::Now() + context_.timeout;
-    if (each_alone_) {
-      // This rank's weights lack what the others pushed after its last exchange.
+    const absl::Time deadline = absl::Now() + servers_.timeout;
+    if (asynchronous_) {
+      // This rank's weights lack the others' pushes after its last exchange.
       PSRING_RETURN_IF_ERROR(FetchWeights());
     }
     if (weights.data != state_.weights.device.data) {
@@ -153,7 +135,7 @@ class ParameterServerStrategy : public SyncStrategy {
   }
 
   absl::StatusOr<bool> Save(Span weights, const std::vector<Span>& slots) override {
-    const absl::Time deadline = absl::Now() + context_.timeout;
+    const absl::Time deadline = absl::Now() + servers_.timeout;
     PSRING_ASSIGN_OR_RETURN(bool of_this_step, client_.FetchState(0, weights, deadline));
     for (size_t i = 0; i < slots.size() && of_this_step; ++i) {
       PSRING_ASSIGN_OR_RETURN(of_this_step, client_.FetchState(static_cast<int>(i) + 1, slots[i], deadline));
@@ -161,6 +143,7 @@ class ParameterServerStrategy : public SyncStrategy {
     return of_this_step;
   }
 
+  // Empty before Start.
   ConstSpan ResidualBefore(int64_t step) const override {
     return feedback_.has_value() ? feedback_->Before(step) : ConstSpan();
   }
@@ -177,19 +160,38 @@ class ParameterServerStrategy : public SyncStrategy {
     return context_.compute.Synchronize();
   }
 
-  // All of them, as the server has them now.
+  // All weights, as the server has them now.
   absl::Status FetchWeights() {
-    PSRING_RETURN_IF_ERROR(client_.Fetch(state_.weights.host, absl::Now() + context_.timeout));
+    PSRING_RETURN_IF_ERROR(client_.Fetch(state_.weights.host, absl::Now() + servers_.timeout));
     return UploadWeights();
   }
 
-  // With the server, which has come back with older weights.
+  // The server has restarted with the weights of an earlier step.
   absl::Status GoBackTo(int64_t step) {
     if (feedback_.has_value() && !feedback_->GoBackTo(step)) {
-      context_.on_note(absl::StrCat("worker ", context_.rank, " goes back to step ", step,
-                                    ", and what rounding had left of its gradients then is not known"));
+      servers_.on_note(absl::StrCat("worker ", context_.rank, " returns to step ", step,
+                                    ", for which its rounding errors were not kept; they restart at zero"));
     }
     return FetchWeights();
+  }
+
+  void Send(const Bucket& bucket, Event ready) {
+    {
+      MutexLock lock(mutex_);
+      records_[bucket.index].bucket = bucket.index;
+      ++in_flight_;
+    }
+    context_.compute.Stamp(ready_ns_[static_cast<size_t>(bucket.index)]);
+    // On a CPU the gradient is already complete and needs no thread that waits for it. Once a lane exists,
+    // all buckets use it, in order.
+    if (lane_ == nullptr && state_.gradient.is_one() && ready.Happened()) return Push(bucket);
+    if (lane_ == nullptr) lane_ = context_.device.NewStream(StreamKind::kBackground, "push");
+    lane_->WaitFor(ready);
+    if (!on_gpu_) state_.gradient.Slice(bucket.first, bucket.count).Download(*lane_);
+    lane_->Run([this, bucket] {
+      Push(bucket);
+      return absl::OkStatus();
+    });
   }
 
   void Push(const Bucket& bucket) {
@@ -251,7 +253,7 @@ class ParameterServerStrategy : public SyncStrategy {
     return in_flight_ == 0;
   }
 
-  // Returns when nothing is in flight any more, with the first error; at the latest by `deadline`.
+  // Waits until no exchange is in flight; returns the first error.
   absl::Status WaitForReplies(absl::Time deadline) {
     MutexLock lock(mutex_);
     while (in_flight_ > 0) {
@@ -260,7 +262,7 @@ class ParameterServerStrategy : public SyncStrategy {
       for (const BucketRecord& record : records_) {
         if (record.end_ns == 0) missing.push_back(record.bucket);
       }
-      return absl::DeadlineExceededError(absl::StrCat("waited ", absl::FormatDuration(context_.timeout),
+      return absl::DeadlineExceededError(absl::StrCat("waited ", absl::FormatDuration(servers_.timeout),
                                                       " for the parameter server's reply to bucket ",
                                                       absl::StrJoin(missing, ", ")));
     }
@@ -268,29 +270,30 @@ class ParameterServerStrategy : public SyncStrategy {
   }
 
   const StrategyContext context_;
+  const ServerUse& servers_;
   PsClient& client_;
-  const bool each_alone_;                                 // other workers' updates come between this one's
-  const std::unique_ptr<Device> host_ = MakeCpuDevice();  // whose memory the client sends from
+  const bool asynchronous_;
+  const std::unique_ptr<Device> host_ = MakeCpuDevice();  // the client sends from its memory
   TrainingState state_;
-  bool on_gpu_ = false;                    // the server reads gradients there
-  std::optional<ErrorFeedback> feedback_;  // where gradients travel in 16 bits
+  bool on_gpu_ = false;                    // the server reads gradients from the GPU
+  std::optional<ErrorFeedback> feedback_;  // for gradients that are sent in 16 bits
   StepInfo info_;
   Traffic traffic_before_;
-  // The compute stream writes into these until it is synchronised.
+  // The compute stream writes into these until it is synchronized.
   std::vector<int64_t> ready_ns_;  // by bucket
   int64_t backward_ns_ = 0;        // backward was done
-  int64_t arrived_ns_ = 0;         // the weights were where the next step reads them
+  int64_t arrived_ns_ = 0;         // the weights were in place for the next step
 
   Mutex mutex_;
   CondVar changed_;
   std::vector<BucketRecord> records_ ABSL_GUARDED_BY(mutex_);  // by bucket
   int in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
   bool dropped_ ABSL_GUARDED_BY(mutex_) = false;    // this step's gradient
-  bool went_back_ ABSL_GUARDED_BY(mutex_) = false;  // the server, to an earlier step
+  bool went_back_ ABSL_GUARDED_BY(mutex_) = false;  // the server restarted from an earlier step
   int64_t next_step_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t version_ ABSL_GUARDED_BY(mutex_) = 0;  // of bucket 0
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
-  // Weights on their way from the host to the device; used by the client's threads.
+  // Copies weights from the host to the device; used by the client's threads.
   const std::unique_ptr<Stream> arrivals_ ABSL_GUARDED_BY(mutex_);
 
   std::unique_ptr<Stream> lane_;  // last: its work uses the above
@@ -298,9 +301,13 @@ class ParameterServerStrategy : public SyncStrategy {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<SyncStrategy>> MakeParameterServer(const StrategyContext& context) {
-  PSRING_CHECK(context.client != nullptr);
-  return std::make_unique<ParameterServerStrategy>(context);
+absl::StatusOr<Strategy> MakeParameterServer(const StrategyContext& context) {
+  PSRING_CHECK(context.servers.client != nullptr);
+  auto made = std::make_unique<ParameterServerStrategy>(context);
+  Strategy strategy{.barrier = made.get()};
+  if (context.wire != DType::kFloat32) strategy.residuals = made.get();
+  strategy.sync = std::move(made);
+  return strategy;
 }
 
 }  // namespace psring

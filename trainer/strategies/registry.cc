@@ -1,4 +1,4 @@
-// Every way of synchronising, one row each. `compare`, --help and the conformance test read this table.
+// The strategies, one row each. `compare`, --help and the conformance test read this table.
 #include <algorithm>
 
 #include "absl/strings/numbers.h"
@@ -13,27 +13,18 @@ const std::vector<StrategyRow>& Strategies() {
   static const std::vector<StrategyRow> strategies = {
       {.name = "none",
        .summary = "no communication, replicas drift apart: the ceiling of speed",
-       .needs = Needs::kNothing,
-       .backend = "",
-       .algorithm = "",
        .synchronous = false,
        .single_process = false,
        .default_momentum = .9,
        .make = MakeNone},
       {.name = "single",
        .summary = "one process: the reference of results",
-       .needs = Needs::kNothing,
-       .backend = "",
-       .algorithm = "",
        .synchronous = true,
        .single_process = true,
        .default_momentum = .9,
        .make = MakeNone},
       {.name = "dp",
        .summary = "PyTorch's DataParallel: one process, replicas fed by device 0, which adds and updates",
-       .needs = Needs::kNothing,
-       .backend = "",
-       .algorithm = "",
        .synchronous = true,
        .single_process = true,
        .default_momentum = .9,
@@ -41,7 +32,7 @@ const std::vector<StrategyRow>& Strategies() {
        .replicates = true},
       {.name = "star",
        .summary = "all-reduce through rank 0, which gathers, adds and hands back",
-       .needs = Needs::kProcessGroup,
+       .needs = {.process_group = true},
        .backend = "native",
        .algorithm = "star",
        .synchronous = true,
@@ -50,7 +41,7 @@ const std::vector<StrategyRow>& Strategies() {
        .make = MakeAllReduce},
       {.name = "ring",
        .summary = "ring all-reduce: scatter-reduce, then all-gather",
-       .needs = Needs::kProcessGroup,
+       .needs = {.process_group = true},
        .backend = "native",
        .algorithm = "ring",
        .synchronous = true,
@@ -59,7 +50,7 @@ const std::vector<StrategyRow>& Strategies() {
        .make = MakeAllReduce},
       {.name = "direct",
        .summary = "all-reduce in which every rank owns a shard: servers beside all workers",
-       .needs = Needs::kProcessGroup,
+       .needs = {.process_group = true},
        .backend = "native",
        .algorithm = "direct",
        .synchronous = true,
@@ -68,7 +59,7 @@ const std::vector<StrategyRow>& Strategies() {
        .make = MakeAllReduce},
       {.name = "halving-doubling",
        .summary = "all-reduce between partners at doubling distance: few rounds",
-       .needs = Needs::kProcessGroup,
+       .needs = {.process_group = true},
        .backend = "native",
        .algorithm = "halving-doubling",
        .synchronous = true,
@@ -77,7 +68,7 @@ const std::vector<StrategyRow>& Strategies() {
        .make = MakeAllReduce},
       {.name = "double-binary-tree",
        .summary = "all-reduce up and down two trees: few rounds, full speed",
-       .needs = Needs::kProcessGroup,
+       .needs = {.process_group = true},
        .backend = "native",
        .algorithm = "double-binary-tree",
        .synchronous = true,
@@ -86,7 +77,7 @@ const std::vector<StrategyRow>& Strategies() {
        .make = MakeAllReduce},
       {.name = "gloo",
        .summary = "Gloo's ring all-reduce",
-       .needs = Needs::kProcessGroup,
+       .needs = {.process_group = true},
        .backend = "gloo",
        .algorithm = "ring",
        .synchronous = true,
@@ -95,7 +86,7 @@ const std::vector<StrategyRow>& Strategies() {
        .make = MakeAllReduce},
       {.name = "mpi",
        .summary = "MPI's all-reduce, as its tuner likes it; started through mpirun",
-       .needs = Needs::kProcessGroup,
+       .needs = {.process_group = true},
        .backend = "mpi",
        .algorithm = "default",
        .synchronous = true,
@@ -104,7 +95,7 @@ const std::vector<StrategyRow>& Strategies() {
        .make = MakeAllReduce},
       {.name = "nccl",
        .summary = "NCCL's all-reduce between GPUs, as its tuner likes it",
-       .needs = Needs::kProcessGroup,
+       .needs = {.process_group = true},
        .backend = "nccl",
        .algorithm = "default",
        .synchronous = true,
@@ -113,7 +104,7 @@ const std::vector<StrategyRow>& Strategies() {
        .make = MakeAllReduce},
       {.name = "ps-sync",
        .summary = "parameter server, one update for all workers' gradients",
-       .needs = Needs::kParameterServer,
+       .needs = {.servers = true},
        .backend = "native",
        .algorithm = "sync",
        .synchronous = true,
@@ -122,7 +113,7 @@ const std::vector<StrategyRow>& Strategies() {
        .make = MakeParameterServer},
       {.name = "ps-backup",
        .summary = "parameter server, B workers spare: the gradients that come last are dropped",
-       .needs = Needs::kParameterServer,
+       .needs = {.servers = true},
        .backend = "native",
        .algorithm = "backup",
        .synchronous = true,
@@ -132,7 +123,7 @@ const std::vector<StrategyRow>& Strategies() {
        .number = {.letter = "B", .meaning = "spare workers", .least = 0, .below_workers = true}},
       {.name = "ps-ssp",
        .summary = "parameter server, each gradient an update, no worker more than K steps ahead",
-       .needs = Needs::kParameterServer,
+       .needs = {.servers = true},
        .backend = "native",
        .algorithm = "ssp",
        .synchronous = false,
@@ -140,11 +131,10 @@ const std::vector<StrategyRow>& Strategies() {
        .default_momentum = 0,
        .make = MakeParameterServer,
        .number = {.letter = "K", .meaning = "the most steps that a worker may lead by", .least = 1}},
-      // Momentum adds up gradients that are late by N-1 updates: with 0.9 it diverges where plain SGD does
-      // not.
+      // Momentum accumulates gradients that are N-1 updates late: 0.9 diverges where plain SGD converges.
       {.name = "ps-async",
        .summary = "parameter server, an update for each worker's gradient as it arrives",
-       .needs = Needs::kParameterServer,
+       .needs = {.servers = true},
        .backend = "native",
        .algorithm = "async",
        .synchronous = false,
@@ -159,11 +149,11 @@ namespace {
 
 constexpr int kMostNumber = 1'000'000;
 
-std::string NameForPeople(const StrategyRow& row) {
+std::string DisplayName(const StrategyRow& row) {
   return row.has_number() ? absl::StrCat(row.name, ":", row.number.letter) : row.name;
 }
 
-// `colon`: where it stands in `name`, or npos.
+// `colon`: its position in `name`, or npos.
 absl::Status CheckNumber(const StrategyRow& row, const std::string& name, size_t colon) {
   if (!row.has_number()) {
     return colon == std::string::npos ? absl::OkStatus()
@@ -177,7 +167,7 @@ absl::Status CheckNumber(const StrategyRow& row, const std::string& name, size_t
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("strategy '", name, "': ", NameForPeople(row), " needs a whole number from ",
+      absl::StrCat("strategy '", name, "': ", DisplayName(row), " needs a whole number from ",
                    row.number.least, given ? absl::StrCat(" to ", kMostNumber) : "", " (", row.number.letter,
                    ": ", row.number.meaning, "), as in ", row.name, ":", std::max(1, row.number.least)));
 }
@@ -193,7 +183,7 @@ absl::StatusOr<const StrategyRow*> FindStrategy(const std::string& name) {
       PSRING_RETURN_IF_ERROR(CheckNumber(row, name, colon));
       return &row;
     }
-    names.push_back(NameForPeople(row));
+    names.push_back(DisplayName(row));
   }
   return UnknownName("strategy", name, names);
 }

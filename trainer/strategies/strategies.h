@@ -1,29 +1,113 @@
-// The makers behind the rows of registry.cc.
+// The table of strategies (registry.cc) and what their makers receive.
 #pragma once
 
-#include <memory>
+#include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
-#include "trainer/strategies/sync_strategy.h"
+#include "absl/time/time.h"
+#include "common/base/parameters.h"
+#include "common/device/device.h"
+#include "common/measure/trace.h"
+#include "common/ops/optimizer.h"
+#include "trainer/strategies/capabilities.h"
 
 namespace psring {
 
-// Whether an update is the same work in every step of as many samples, so that a recording may hold it: Adam
-// corrects by the number of the step, schedules by the samples so far, clipping by the gradient.
-inline bool UpdatesRepeat(const StrategyContext& context) {
-  return context.optimizer.kind != OptimizerKind::kAdam && context.schedule.decay == LrDecay::kConstant &&
-         context.schedule.warmup_samples == 0 && context.clip_norm == 0;
-}
+class Ops;
+class ProcessGroup;
+class PsClient;
+
+// How summed gradients change weights.
+struct UpdateRule {
+  OptimizerConfig optimizer;
+  LrSchedule schedule;
+  double clip_norm = 0;  // bound on the norm of the mean gradient over all parameters; 0: not clipped
+};
+
+// For strategies with parameter servers.
+struct ServerUse {
+  PsClient* client = nullptr;
+  std::string consistency;  // "sync", "ssp:2"
+  bool deterministic = false;
+  bool serial = false;
+  bool staleness_lr = false;  // asynchronous: the learning rate is divided by the staleness
+  // Synchronous servers that restart after a failure: the interval in steps of the residuals that are kept to
+  // go back to; 0: servers do not restart.
+  int64_t kept_every = 0;
+  absl::Duration timeout = absl::Seconds(60);
+  std::function<void(const std::string& note)> on_note = [](const std::string&) {};
+};
+
+// What a strategy is made from. Borrowed; outlives the strategy.
+struct StrategyContext {
+  int rank = 0;
+  int world_size = 1;
+  Device& device;
+  Ops& ops;         // for the compute thread
+  Stream& compute;  // the stream of forward and backward
+  Trace& trace;
+  int threads = 1;  // for Ops of the strategy's own
+  std::vector<Bucket> buckets;
+  UpdateRule update;
+  DType wire = DType::kFloat32;   // of gradients in transit
+  bool records_steps = false;     // with --cuda_graph, if the group permits it
+  ProcessGroup* group = nullptr;  // null: no group needed, or a single rank
+  ServerUse servers = {};
+};
+
+// What a strategy communicates through; it may use both.
+struct Needs {
+  bool process_group = false;
+  bool servers = false;
+  bool none() const { return !process_group && !servers; }
+};
+
+// The number in "ps-ssp:2". No letter: the strategy has none.
+struct StrategyNumber {
+  const char* letter = "";
+  const char* meaning = "";
+  int least = 0;
+  bool below_workers = false;
+};
+
+struct StrategyRow {
+  const char* name;
+  const char* summary;
+  Needs needs = {};
+  const char* backend = "";    // of its collectives or servers: "native", "gloo", "mpi", "nccl"; "": none
+  const char* algorithm = "";  // of the process group, or the server's consistency without its number
+  bool synchronous;            // all ranks hold equal weights after every step
+  bool single_process;         // rejects a world size above 1
+  double default_momentum;
+  absl::StatusOr<Strategy> (*make)(const StrategyContext& context);
+  StrategyNumber number = {};
+  bool replicates = false;  // one process with a replica of the model on each of several devices
+
+  bool has_number() const { return *number.letter != 0; }
+  // Each push to a server is an update of its own.
+  bool asynchronous() const { return needs.servers && !synchronous; }
+};
+const std::vector<StrategyRow>& Strategies();
+
+// The row of a name as users give it: "ring", "ps-ssp:2". NotFound lists all names and the nearest;
+// InvalidArgument: a number is missing, too small, or not accepted.
+absl::StatusOr<const StrategyRow*> FindStrategy(const std::string& name);
+// The number in `name`, which has a row; 0: it has none.
+int NumberOf(const std::string& name);
+// The row's algorithm with the name's number: "sync", "ssp:2".
+std::string AlgorithmOf(const StrategyRow& row, const std::string& name);
 
 // none.cc: no communication; every rank applies its own gradient.
-absl::StatusOr<std::unique_ptr<SyncStrategy>> MakeNone(const StrategyContext& context);
+absl::StatusOr<Strategy> MakeNone(const StrategyContext& context);
 
-// all_reduce.cc: the group sums the gradients, every rank makes the same update. A single rank needs no
+// all_reduce.cc: the group sums the gradients, and every rank makes the same update. A single rank needs no
 // group.
-absl::StatusOr<std::unique_ptr<SyncStrategy>> MakeAllReduce(const StrategyContext& context);
+absl::StatusOr<Strategy> MakeAllReduce(const StrategyContext& context);
 
-// parameter_server.cc: the server sums and updates; the context's algorithm says who waits for whom.
-absl::StatusOr<std::unique_ptr<SyncStrategy>> MakeParameterServer(const StrategyContext& context);
+// parameter_server.cc: the servers sum and update.
+absl::StatusOr<Strategy> MakeParameterServer(const StrategyContext& context);
 
 }  // namespace psring

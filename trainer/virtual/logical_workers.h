@@ -20,7 +20,7 @@
 #include "trainer/models/batch_memory.h"
 #include "trainer/models/model.h"
 #include "trainer/step/training_plan.h"
-#include "trainer/strategies/sync_strategy.h"
+#include "trainer/strategies/strategies.h"
 
 namespace psring {
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include "common/base/check.h"
 #include "common/io/hash.h"
 #include "ps_server/server/inline_server.h"
+#include "trainer/step/loss_history.h"
 #include "trainer/virtual/logical_workers.h"
 #include "trainer/virtual/virtual_clock.h"
 
@@ -22,8 +22,8 @@ constexpr double kMs = 1e-6;  // ns
 constexpr int64_t kBeginNs = 1'000'000'000;
 
 Topology TopologyOf(const StrategyRow& strategy) {
-  if (strategy.needs == Needs::kNothing) return Topology::kAlone;
-  if (strategy.needs == Needs::kProcessGroup) return Topology::kAllReduce;
+  if (strategy.needs.none()) return Topology::kAlone;
+  if (strategy.needs.process_group) return Topology::kAllReduce;
   return strategy.number.below_workers ? Topology::kBackupServer : Topology::kServer;
 }
 
@@ -50,7 +50,8 @@ class VirtualTraining : public LogicalCluster {
     double loss = 0;               // of the gradient it has computed
     int64_t samples = 0;           // in it
     int64_t answered_samples = 0;  // in the one before, which was answered
-    std::vector<double> losses;
+    LossHistory losses;
+    double last_loss = 0;  // of the last answered gradient
     RankResult result;
   };
 
@@ -75,7 +76,6 @@ class VirtualTraining : public LogicalCluster {
   int64_t steps_done_ = 0;  // by all workers together, in steps of a worker
   // Rank 0's curve: weights of the moment, its time not known before they have arrived.
   double trained_s_ = 0;
-  size_t snapshot_losses_ = 0;
   std::optional<CurvePoint> point_;
   std::vector<float> final_weights_;
 };
@@ -90,7 +90,7 @@ absl::Status VirtualTraining::Prepare() {
   for (const std::string& warning : logical_->warnings()) run_.on_warning(warning);
   const std::string algorithm = AlgorithmOf(*row, options_.strategy);
   shares_steps_ = algorithm == "async";
-  const bool has_server = row->needs == Needs::kParameterServer;
+  const bool has_server = row->needs.servers;
   const int servers = topology_ == Topology::kAlone ? run_.workers : 1;
   const ServerJob job = logical_->JobOf(has_server ? algorithm : "sync", run_.workers / servers);
   std::vector<float> initial = logical_->InitialWeights();
@@ -138,7 +138,8 @@ absl::StatusOr<std::vector<LogicalCluster::Answer>> VirtualTraining::TakeAnswers
       Answer answer = AnswerFor(heard, worker);
       servers_[s]->CopyWeights(heard.worker, weights_.span());
       WorkerState& state = workers_[static_cast<size_t>(worker)];
-      state.losses.push_back(state.loss);
+      state.losses.Add({.step = heard.step, .samples = 1, .loss = state.loss});
+      state.last_loss = state.loss;
       state.answered_samples = state.samples;
       if (worker == 0) PSRING_RETURN_IF_ERROR(Evaluate(answer, heard.version));
       if (!answer.over) PSRING_RETURN_IF_ERROR(Compute(worker, answer.next_step));
@@ -154,13 +155,13 @@ LogicalCluster::Answer VirtualTraining::AnswerFor(const InlineServer::Answer& he
   const int64_t total = logical_->plan().total_steps();
   answer.over =
       shares_steps_ ? SharedStepsAreOver(heard.version, run_.workers, total) : answer.next_step >= total;
-  if (logical_->strategy().needs == Needs::kParameterServer) answer.staleness = heard.staleness;
+  if (logical_->strategy().needs.servers) answer.staleness = heard.staleness;
   return answer;
 }
 
 // Rank 0's weights, after every --eval_every steps of all workers' work.
 absl::Status VirtualTraining::Evaluate(const Answer& answer, int64_t version) {
-  const bool alone = IsAsynchronous(logical_->strategy());
+  const bool alone = logical_->strategy().asynchronous();
   const int64_t before = steps_done_;
   steps_done_ = alone ? version / run_.workers : answer.next_step;
   const int64_t every = options_.eval_every;
@@ -169,24 +170,20 @@ absl::Status VirtualTraining::Evaluate(const Answer& answer, int64_t version) {
     return absl::OkStatus();
   }
   const int64_t updates = alone ? version : steps_done_;
-  const std::vector<double>& losses = workers_.front().losses;
-  const auto since = losses.begin() + static_cast<std::ptrdiff_t>(snapshot_losses_);
   PSRING_ASSIGN_OR_RETURN(
       point_, logical_->Score(weights_.span(),
                               {.samples = logical_->plan().SamplesIn(updates, alone ? run_.workers : 1),
                                .updates = updates,
-                               .train_loss = std::accumulate(since, losses.end(), 0.0) /
-                                             static_cast<double>(losses.end() - since)}));
-  snapshot_losses_ = losses.size();
+                               .train_loss = workers_.front().losses.TakeMean()}));
   return absl::OkStatus();
 }
 
 absl::Status VirtualTraining::Finished(const VirtualStep& step) {
   WorkerState& state = workers_[static_cast<size_t>(step.worker)];
-  const bool talks = logical_->strategy().needs != Needs::kNothing;
+  const bool talks = !logical_->strategy().needs.none();
   const uint64_t bytes = GradientBytes();
   const uint64_t sent =
-      logical_->strategy().needs == Needs::kProcessGroup
+      logical_->strategy().needs.process_group
           ? 2 * bytes * static_cast<uint64_t>(run_.workers - 1) / static_cast<uint64_t>(run_.workers)
           : bytes;
   StepRecord record{.rank = step.worker,
@@ -198,7 +195,7 @@ absl::Status VirtualTraining::Finished(const VirtualStep& step) {
                     .step_ms = kMs * static_cast<double>(step.over_ns - step.begin_ns),
                     .compute_ms = kMs * static_cast<double>(step.compute.own_ns),
                     .delay_ms = kMs * static_cast<double>(step.compute.delay_ns)};
-  record.loss = state.losses.empty() ? 0 : state.losses.back();
+  record.loss = state.last_loss;
   if (talks) {
     record.comm_busy_ms = record.exposed_comm_ms = kMs * static_cast<double>(step.over_ns - step.ready_ns);
     record.payload_tx_bytes = step.dropped ? 0 : sent;
@@ -247,7 +244,7 @@ RankResult VirtualTraining::Describe(int worker) const {
   result.ops = logical_->ops_name();
   result.backend = row.backend;
   result.algorithm = AlgorithmOf(row, options_.strategy);
-  if (row.needs == Needs::kParameterServer) result.placement = options_.server_placement;
+  if (row.needs.servers) result.placement = options_.server_placement;
   result.parameters = static_cast<int64_t>(logical_->parameters());
   result.global_batch = logical_->plan().global_batch;
   result.steps = logical_->plan().steps;
@@ -264,36 +261,27 @@ absl::StatusOr<VirtualOutcome> VirtualTraining::Collect() {
     WorkerState& state = workers_[static_cast<size_t>(worker)];
     if (worker == 0 || !together) PSRING_RETURN_IF_ERROR(ServerOf(worker).Fetch(weights_.span()));
     state.result.weights_hash = HashBytes(weights_.data(), weights_.bytes());
-    const auto tail = state.losses.end() -
-                      std::max<std::ptrdiff_t>(1, static_cast<std::ptrdiff_t>(state.losses.size() / 10));
-    state.result.final_loss =
-        std::accumulate(tail, state.losses.end(), 0.0) / static_cast<double>(state.losses.end() - tail);
+    state.result.final_loss = state.losses.MeanOfLastTenth();
     state.result.peak_memory_mb = PeakMemoryMb();
     if (worker == 0) {
       const float* weights = weights_.span().floats();
       outcome.weights.assign(weights, weights + weights_.span().count);
       if (options_.evaluate) {
         const StepPlan& plan = logical_->plan();
-        const bool alone = IsAsynchronous(logical_->strategy());
-        const std::vector<double>& losses = state.losses;
-        auto since = losses.begin() + static_cast<std::ptrdiff_t>(snapshot_losses_);
-        if (since == losses.end()) --since;
+        const bool alone = logical_->strategy().asynchronous();
         const int64_t updates = plan.total_steps() * (alone ? run_.workers : 1);
-        PSRING_ASSIGN_OR_RETURN(
-            const CurvePoint point,
-            logical_->Score(weights_.span(), {.samples = plan.total_samples,
-                                              .updates = updates,
-                                              .wall_s = trained_s_,
-                                              .train_loss = std::accumulate(since, losses.end(), 0.0) /
-                                                            static_cast<double>(losses.end() - since)}));
+        PSRING_ASSIGN_OR_RETURN(const CurvePoint point,
+                                logical_->Score(weights_.span(), {.samples = plan.total_samples,
+                                                                  .updates = updates,
+                                                                  .wall_s = trained_s_,
+                                                                  .train_loss = state.losses.TakeMean()}));
         state.result.curve.push_back(point);
         run_.on_evaluation(point);
       }
     }
     outcome.ranks.push_back(state.result);
   }
-  if (logical_->strategy().needs == Needs::kParameterServer)
-    outcome.servers.push_back(servers_.front()->Result());
+  if (logical_->strategy().needs.servers) outcome.servers.push_back(servers_.front()->Result());
   return outcome;
 }
 

@@ -138,17 +138,20 @@ TEST(RankThreads, WhatMustNotDieWithARankIsDoneByTheMainThread) {
   }
 }
 
-TEST(RankThreads, NobodyIsGivenUpWhereSomebodyElseEndsThem) {
-  Gate gate;
-  std::atomic<bool> told = true;
+TEST(RankThreads, DoesNotGiveUpOnRanksThatASignalStops) {
+  Gate asked_again;  // after the patience is over
+  int asked = 0;
   RankThreads running({.count = 2,
-                       .told_to_end = [&] { return told.load(); },
+                       .told_to_end =
+                           [&] {
+                             if (++asked == 2) asked_again.Open();
+                             return true;
+                           },
                        .patience = absl::Milliseconds(1),
                        .give_up = [](const RankFailure&) { FAIL() << "it was given up"; }});
   const auto failure = running.Run([&](int rank) -> absl::Status {
     if (rank == 0) return absl::CancelledError("told to end");
-    absl::SleepFor(absl::Milliseconds(300));  // longer than patience and the look behind it
-    return absl::OkStatus();
+    return asked_again.Pass();
   });
   ASSERT_TRUE(failure.has_value());
   EXPECT_EQ(failure->rank, 0);

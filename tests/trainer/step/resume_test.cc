@@ -115,7 +115,7 @@ TEST_P(Stopped, AtAnyStepItEndsWithTheWeightsOfUndisturbedTraining) {
       SCOPED_TRACE(absl::StrCat(optimizer, ", stopped after ", stop_after));
       Kept kept;
       const auto stopped = Train(options, GetParam().workers, kept, nullptr, stop_after);
-      EXPECT_TRUE(absl::StrContains(stopped[0].result.status().message(), "told to end"))
+      EXPECT_TRUE(absl::StrContains(stopped[0].result.status().message(), "stopped by a signal"))
           << stopped[0].result.status();
       ASSERT_TRUE(kept.contains(stop_after));
       std::vector<std::string> notes;

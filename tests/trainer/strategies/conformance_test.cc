@@ -296,7 +296,7 @@ uint64_t RingElements(uint64_t count, int n, int rank) {
 TEST_P(Conformance, MovesExactlyTheBytesOfTheory) {
   const std::vector<RankOutcome> outcomes = RunRanks(SmallOptions(name()), workers(), Data());
   ExpectAllOk(outcomes);
-  if (row().needs == Needs::kProcessGroup && name() != "ring" && name() != "star") {
+  if (row().needs.process_group && name() != "ring" && name() != "star") {
     // Whoever sends what, in all it is a gradient up and a gradient down for every rank but one.
     double sent = 0;
     for (const RankOutcome& outcome : outcomes) sent += double(outcome.steps.front().payload_tx_bytes);
@@ -308,7 +308,7 @@ TEST_P(Conformance, MovesExactlyTheBytesOfTheory) {
     const RankResult& result = *outcomes[rank].result;
     const uint64_t gradient = result.parameters * sizeof(float);
     uint64_t sent = 0, received = 0;
-    if (row().needs == Needs::kParameterServer) {
+    if (row().needs.servers) {
       sent = received = gradient;
     } else if (name() == "star" && workers() > 1) {
       sent = received = rank == 0 ? (workers() - 1) * gradient : gradient;
@@ -373,7 +373,7 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Conformance,
                          testing::ValuesIn(Settings([](const Setting&) { return true; })), SettingName);
 
 INSTANTIATE_TEST_SUITE_P(Strategies, Dependence, testing::ValuesIn(Settings([](const Setting& s) {
-                           return s.row->needs != Needs::kNothing && s.workers > 1;
+                           return !s.row->needs.none() && s.workers > 1;
                          })),
                          SettingName);
 
@@ -428,7 +428,7 @@ TEST_P(DeterministicServer, EqualsTheReferenceWithAccumulatedAndShortBatches) {
 INSTANTIATE_TEST_SUITE_P(Workers, DeterministicServer, testing::Range(1, 5));
 
 TEST_P(SynchronousConformance, In16BitsItEndsCloseToFloat32AndSendsHalf) {
-  if (row().needs != Needs::kProcessGroup || workers() == 1) GTEST_SKIP() << "no all-reduce";
+  if (!row().needs.process_group || workers() == 1) GTEST_SKIP() << "no all-reduce";
   for (const auto& [wire, clip_norm, tolerance] :
        {std::tuple{"bfloat16", 0.0, 5e-3}, {"float16", kClipNorm, 1e-3}}) {
     TrainingOptions options = SmallOptions(name());

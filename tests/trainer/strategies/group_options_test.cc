@@ -46,6 +46,18 @@ TEST(GroupOptionsTest, BetweenGpusRingIsNcclsUnlessSomebodySaysOtherwise) {
   EXPECT_EQ(GroupOptionsOf(Row("ring"), Flags("")).backend, "native") << "on the CPU";
 }
 
+TEST(GroupOptionsTest, SaysWhereNcclReplacesTheStrategysBackend) {
+  const bool has_nccl = CheckGroupOptions({.backend = "nccl"}, Collective::kAllReduce).ok();
+  EXPECT_EQ(BackendNote(Row("ring"), Flags(""), /*gpu=*/1),
+            has_nccl ? "--strategy ring between GPUs uses NCCL's ring; give --backend native for psring's own"
+                     : "");
+  EXPECT_EQ(BackendNote(Row("ring"), Flags("native"), 1), "");
+  EXPECT_EQ(BackendNote(Row("ring"), Flags("gloo"), 1), "");
+  EXPECT_EQ(BackendNote(Row("star"), Flags(""), 1), "");
+  EXPECT_EQ(BackendNote(Row("nccl"), Flags(""), 1), "");
+  EXPECT_EQ(BackendNote(Row("ring"), Flags(""), -1), "") << "on the CPU";
+}
+
 TEST(GroupOptionsTest, MpiHasOneRankAProcess) {
   for (const auto& [strategy, backend] : {std::pair{"mpi", ""}, {"ring", "mpi"}}) {
     TrainingOptions options = Flags(backend);

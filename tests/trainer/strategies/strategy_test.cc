@@ -1,14 +1,15 @@
-// Strategies at their own door: gradients that the test made up, no network.
+// Strategies through their interface, with made-up gradients and no network.
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <latch>
 #include <map>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/step/bucket_pipeline.h"
-#include "trainer/strategies/sync_strategy.h"
+#include "trainer/strategies/strategies.h"
 
 namespace psring {
 namespace {
@@ -25,7 +26,7 @@ struct Rank {
   Trace trace{0};
   std::vector<Bucket> buckets = {{0, 900, 103}, {1, 7, 893}, {2, 0, 7}};
   std::vector<float> weights, gradient;
-  std::unique_ptr<SyncStrategy> strategy;
+  Strategy strategy;
 
   Rank(const StrategyRow& row, int rank, int workers, const Connections& connections) {
     Random random(3, rank);
@@ -33,35 +34,42 @@ struct Rank {
       weights.push_back(random.Uniform(-1, 1));
       gradient.push_back(random.Uniform(-10, 10));
     }
-    auto made = row.make({.algorithm = row.algorithm,
-                          .rank = rank,
+    auto made = row.make({.rank = rank,
                           .world_size = workers,
                           .device = *device,
                           .ops = *ops,
                           .compute = *compute,
-                          .buckets = buckets,
-                          .optimizer = {.kind = OptimizerKind::kSgd},
-                          .schedule = {.base = kLr},
                           .trace = trace,
-                          .timeout = absl::Seconds(10),
+                          .buckets = buckets,
+                          .update = {.optimizer = {.kind = OptimizerKind::kSgd}, .schedule = {.base = kLr}},
                           .group = connections.group(rank),
-                          .client = connections.client(rank)});
+                          .servers = {.client = connections.client(rank),
+                                      .consistency = row.algorithm,
+                                      .timeout = absl::Seconds(10)}});
     PSRING_CHECK(made.ok());
     strategy = *std::move(made);
   }
 
   absl::Status Start() {
-    return strategy->Start({.weights = HostView::Of(Span{weights.data(), kCount}),
-                            .gradient = HostView::Of(Span{gradient.data(), kCount})});
+    return strategy.sync
+        ->Start({.weights = HostView::Of(Span{weights.data(), kCount}),
+                 .gradient = HostView::Of(Span{gradient.data(), kCount})})
+        .status();
+  }
+
+  // Up to the last GradientReady.
+  absl::Status BeginStep(int64_t step, int workers) {
+    PSRING_RETURN_IF_ERROR(strategy.sync->BeginStep({.step = step,
+                                                     .samples = kSamples,
+                                                     .global_samples = kSamples * workers,
+                                                     .global_samples_before = step * kSamples * workers}));
+    for (const Bucket& bucket : buckets) strategy.sync->GradientReady({&bucket, 1}, compute->Record());
+    return absl::OkStatus();
   }
 
   absl::StatusOr<StepReport> Step(int64_t step, int workers) {
-    PSRING_RETURN_IF_ERROR(strategy->BeginStep({.step = step,
-                                                .samples = kSamples,
-                                                .global_samples = kSamples * workers,
-                                                .global_samples_before = step * kSamples * workers}));
-    for (const Bucket& bucket : buckets) strategy->GradientReady(bucket, compute->Record());
-    return strategy->FinishStep();
+    PSRING_RETURN_IF_ERROR(BeginStep(step, workers));
+    return strategy.sync->FinishStep();
   }
 };
 
@@ -196,7 +204,7 @@ TEST_P(AsynchronousStrategy, MakesAnUpdateOfEachPushAndCollectsThemAll) {
   }
   OnThreads(workers, [&](int rank) {
     Rank& mine = *job.ranks[rank];
-    const absl::Status collected = mine.strategy->Collect({mine.weights.data(), kCount});
+    const absl::Status collected = mine.strategy.sync->Collect({mine.weights.data(), kCount});
     EXPECT_TRUE(collected.ok()) << collected;
   });
   for (const auto& rank : job.ranks) EXPECT_EQ(rank->weights, job.ranks.back()->weights);
@@ -208,13 +216,18 @@ INSTANTIATE_TEST_SUITE_P(Workers, AsynchronousStrategy, testing::Range(1, 5));
 TEST(Abort, EndsAStrategyThatWaits) {
   for (const std::string strategy : {"ring", "star", "ps-sync"}) {
     const Job job(strategy, 2);
+    Rank& waiting = *job.ranks[0];
     absl::Status finished;
+    std::latch pushed(1);
     OnThreads(2, [&](int rank) {
       if (rank == 0) {
-        finished = job.ranks[0]->Step(0, 2).status();  // rank 1 never comes
+        const absl::Status begun = waiting.BeginStep(0, 2);
+        EXPECT_TRUE(begun.ok()) << begun;
+        pushed.count_down();
+        finished = waiting.strategy.sync->FinishStep().status();  // rank 1 makes no step
       } else {
-        absl::SleepFor(absl::Milliseconds(50));
-        job.ranks[0]->strategy->Abort(absl::CancelledError("enough"));
+        pushed.wait();
+        waiting.strategy.sync->Abort(absl::CancelledError("enough"));
       }
     });
     EXPECT_NE(finished.message().find("enough"), std::string::npos) << strategy << ": " << finished;
@@ -224,11 +237,11 @@ TEST(Abort, EndsAStrategyThatWaits) {
 // Notes what it is handed.
 class NotingStrategy : public SyncStrategy {
  public:
-  absl::Status Start(const TrainingState&) override { return absl::OkStatus(); }
+  absl::StatusOr<int64_t> Start(const TrainingState&) override { return 0; }
   absl::Status BeginStep(const StepInfo&) override { return absl::OkStatus(); }
-  void GradientReady(const Bucket& bucket, Event ready) override {
+  void GradientReady(absl::Span<const Bucket> ready_buckets, Event ready) override {
     EXPECT_TRUE(ready.Happened());
-    buckets.push_back(bucket.index);
+    for (const Bucket& bucket : ready_buckets) buckets.push_back(bucket.index);
   }
   absl::StatusOr<StepReport> FinishStep() override { return StepReport(); }
   absl::StatusOr<bool> Save(Span, const std::vector<Span>&) override { return false; }
@@ -284,7 +297,8 @@ TEST(Registry, AnUnknownNameIsAnsweredWithTheNearest) {
             "unknown strategy 'rign'; did you mean 'ring'? There are none, single, dp, star, ring, direct, "
             "halving-doubling, double-binary-tree, gloo, mpi, nccl, ps-sync, ps-backup:B, "
             "ps-ssp:K, ps-async");
-  EXPECT_EQ((*FindStrategy("ring"))->needs, Needs::kProcessGroup);
+  EXPECT_TRUE((*FindStrategy("ring"))->needs.process_group);
+  EXPECT_FALSE((*FindStrategy("ring"))->needs.servers);
 }
 
 TEST(Registry, ANumberBelongsToTheName) {

@@ -1,0 +1,85 @@
+// The gradient of one step: forward and backward over the step's batches.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/device/device.h"
+#include "common/options/training_options.h"
+#include "trainer/data/data.h"
+#include "trainer/models/batch_memory.h"
+#include "trainer/models/model.h"
+#include "trainer/step/bucket_pipeline.h"
+#include "trainer/step/compute_delay.h"
+#include "trainer/step/recorded_pass.h"
+#include "trainer/strategies/capabilities.h"
+
+namespace psring {
+
+// Used by the training thread.
+class GradientPass {
+ public:
+  // Borrowed.
+  struct Parts {
+    Device& device;
+    Stream& compute;
+    Ops& ops;
+    Model& model;
+    BatchMemory& batches;
+    ComputeDelay& delay;
+    const Strategy& strategy;
+    const std::vector<Bucket>& buckets;  // may change between two steps
+    Span weights;
+    Span gradient;
+  };
+  static absl::StatusOr<std::unique_ptr<GradientPass>> Create(const TrainingOptions& options,
+                                                              const Parts& parts);
+
+  // Whether a step of `batches` batches and `global_samples` samples repeats a recording.
+  bool Repeats(size_t batches, int64_t global_samples) const;
+
+  // Enqueues, between the strategy's BeginStep and FinishStep: the sum of the gradients of `batches`, samples
+  // of `data` by index. Each bucket goes to the strategy when its gradient is complete. `delay_step` selects
+  // the step's random delay (--jitter_ms).
+  absl::Status Compute(const Dataset& data, const std::vector<std::vector<int64_t>>& batches,
+                       const StepInfo& info, int64_t delay_step);
+
+  // Of each batch of the last step, after the compute stream was synchronized.
+  struct Stamps {
+    int64_t forward_ns = 0, backward_ns = 0, end_ns = 0;
+  };
+  const std::vector<Stamps>& stamps() const { return stamps_; }
+  // The order in which the last step's gradients became ready.
+  const std::vector<ReadyRange>& order() const { return pipeline_.order(); }
+
+ private:
+  GradientPass(const TrainingOptions& options, const Parts& parts)
+      : options_(options), parts_(parts), pipeline_(parts.buckets, parts.compute, *parts.strategy.sync) {}
+
+  absl::Status ForwardAndBackward(size_t batch_of_step, const Batch& batch, int64_t delay_step);
+  absl::Status Forward(const Batch& batch);
+  absl::Status Backward(int batch_of_step, const Batch& batch);
+  bool records_steps() const { return parts_.strategy.recording != nullptr; }
+  bool records_passes() const { return options_.cuda_graph && !records_steps(); }
+
+  const TrainingOptions& options_;
+  const Parts parts_;
+  BucketPipeline pipeline_;
+  Buffer worker_gradient_;  // of one of the workers that micro-batches represent
+  Buffer micro_gradient_;   // of one of several accumulated batches
+  // With --cuda_graph, if the strategy records steps: by the batch's index in the step and the step's global
+  // samples, which determine the samples of each rank's batch.
+  std::map<std::pair<size_t, int64_t>, RecordedPass> step_passes_;
+  // Else: by the samples of a batch; backward also by the batch's index, which determines where its gradient
+  // goes.
+  std::map<int, RecordedPass> forward_passes_;
+  std::map<std::pair<int, int>, RecordedPass> backward_passes_;
+  std::vector<Stamps> stamps_;  // written by the compute stream; each batch's at a fixed address
+};
+
+}  // namespace psring

@@ -1,0 +1,73 @@
+// What some strategies offer beyond SyncStrategy. The caller asks for a capability and has a fallback.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/parameters.h"
+#include "common/device/device.h"
+#include "trainer/strategies/sync_strategy.h"
+
+namespace psring {
+
+// With --cuda_graph: all GPU work between BeginStep and FinishStep, together with forward and backward, may
+// be recorded once and repeated in steps with as many samples. Without it each pass is recorded separately.
+class StepRecording {
+ public:
+  // After the last GradientReady, within the recording: joins the strategy's streams to the compute stream.
+  virtual void FinishBackward() = 0;
+
+ protected:
+  ~StepRecording() = default;
+};
+
+// Buckets may be planned again after the first step. Without it the first plan remains.
+class BucketOrder {
+ public:
+  // Every rank calls it. `ready`: tensors by index in the order in which their gradients became ready; on
+  // return rank 0's.
+  virtual absl::Status Agree(std::vector<int>& ready) = 0;
+  // Between two steps, after Agree: the buckets of later GradientReady calls.
+  virtual void Rebuild(std::vector<Bucket> buckets) = 0;
+
+ protected:
+  ~BucketOrder() = default;
+};
+
+enum class Stage { kFirstStep = 0, kFirstMeasuredStep = 1, kEnd = 2 };
+
+// A barrier of the strategy's own. Without it ranks meet through the rendezvous.
+class StageBarrier {
+ public:
+  // Waits for all ranks. Returns the step to continue with if a server restarted from an earlier one.
+  virtual absl::StatusOr<std::optional<int64_t>> Await(Stage stage) = 0;
+
+ protected:
+  ~StageBarrier() = default;
+};
+
+// Gradients are sent in 16 bits and rounding errors are kept (ErrorFeedback).
+class Residuals {
+ public:
+  // This rank's rounding errors at the beginning of `step`; see ErrorFeedback::Before. With no work in
+  // progress; also after an error.
+  virtual ConstSpan ResidualBefore(int64_t step) const = 0;
+
+ protected:
+  ~Residuals() = default;
+};
+
+// A strategy with its capabilities; null: it does not have them.
+struct Strategy {
+  std::unique_ptr<SyncStrategy> sync;
+  StepRecording* recording = nullptr;
+  BucketOrder* order = nullptr;
+  StageBarrier* barrier = nullptr;
+  Residuals* residuals = nullptr;
+};
+
+}  // namespace psring

@@ -1,0 +1,42 @@
+// Where a process group reads and writes a rank's data: in place, or in a copy in host memory.
+#pragma once
+
+#include "absl/status/status.h"
+#include "common/base/check.h"
+#include "common/device/device.h"
+#include "common/device/host_view.h"
+#include "ring_worker/groups/process_group.h"
+
+namespace psring {
+
+class Staging {
+ public:
+  Staging(const Device& device, ProcessGroup& group)
+      : group_(group), in_place_(group.info().on_gpu || device.host_reads_memory()) {}
+
+  bool in_place() const { return in_place_; }
+  // The side of `view` that the group works on.
+  Span Seen(const HostView& view) const { return in_place_ ? view.device : view.host; }
+
+  // From the device to where the group works, and back, in stream order.
+  void ToGroup(const HostView& view, Stream& stream) const {
+    if (!in_place_) view.Download(stream);
+  }
+  void FromGroup(const HostView& view, Stream& stream) const {
+    if (!in_place_) view.Upload(stream);
+  }
+
+  // Rank 0's values to every rank.
+  absl::Status Broadcast(const HostView& view, Stream& stream) const {
+    ToGroup(view, stream);
+    PSRING_RETURN_IF_ERROR(group_.Broadcast(Seen(view), /*root=*/0, stream));
+    FromGroup(view, stream);
+    return absl::OkStatus();
+  }
+
+ private:
+  ProcessGroup& group_;
+  const bool in_place_;
+};
+
+}  // namespace psring
