@@ -1,13 +1,13 @@
 #include "experiments/report/kineto.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "experiments/report/chart_data.h"
 #include "experiments/runs/run_trace.h"
 #include "experiments/runs/untrusted_json.h"
 
@@ -24,7 +24,7 @@ struct ProfiledLaunch {
   double begin = 0, end = 0;
 };
 
-// What a GPU does; waiting and rounds are other views of the same time.
+// Waiting and rounds are other views of the same time.
 bool IsWork(const std::string& name) {
   return name == "forward" || name == "backward" || name == "optimizer" || name == "communication";
 }
@@ -51,7 +51,7 @@ class RankTrace {
   }
 
   std::string Text(int rank, size_t ranks) const {
-    // The tool finds a file's rank by its text, blanks and all.
+    // The tool searches for this exact text, including the spaces.
     return absl::StrCat("{\"schemaVersion\": 1,\n\"distributedInfo\": {\"rank\": ", rank,
                         ", \"world_size\": ", ranks, "},\n\"traceEvents\": ", DumpUntrusted(events_), "}\n");
   }
@@ -61,6 +61,14 @@ class RankTrace {
 };
 
 }  // namespace
+
+std::string FileName(const std::string& name) {
+  std::string file = name;
+  for (char& c : file) {
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '_') c = '-';
+  }
+  return file.starts_with('.') ? absl::StrCat("-", file) : file;
+}
 
 std::map<std::string, std::string> KinetoTraces(const std::string& trace_json) {
   std::map<std::string, std::string> files;

@@ -1,7 +1,6 @@
-// A run's trace as HolisticTraceAnalysis reads one: a folder a launch, a file a rank, spans as PyTorch's
-// profiler (Kineto) writes a GPU's kernels. That tool tells kinds by names, and knows communication by a name
-// that begins with "nccl": so a bucket's exchange is called ncclKernel_psring here, whoever moved it. Steps
-// are ProfilerStep#N. Pure.
+// A run's trace in the format of PyTorch's profiler (Kineto), as HolisticTraceAnalysis reads it: a folder per
+// launch, a file per rank. That tool recognises kinds by name: communication kernels begin with "nccl", so a
+// bucket's exchange is called ncclKernel_psring whatever moved it; steps are ProfilerStep#N. Pure.
 #pragma once
 
 #include <map>
@@ -9,8 +8,12 @@
 
 namespace psring {
 
-// From the text of a run's trace.json, which may be anybody's: texts by path, "ring-x-4/rank-0.json". Empty:
-// it has no launch with spans.
+// `trace_json`: the untrusted text of a run's trace.json. Returns texts by path, "ring-x-4/rank-0.json";
+// empty if no launch has spans.
 std::map<std::string, std::string> KinetoTraces(const std::string& trace_json);
+
+// `name` as a file name: every character except letters, digits, '.' and '_' becomes '-'; never starts with
+// '.'.
+std::string FileName(const std::string& name);
 
 }  // namespace psring

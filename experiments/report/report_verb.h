@@ -1,4 +1,4 @@
-// psring report: makes the page of runs again.
+// psring report: creates the page of existing runs.
 #pragma once
 
 #include <string>
@@ -16,12 +16,12 @@ namespace psring {
 
 struct RawReportFlags {
   std::vector<std::string> runs;
-  std::string out, language = "en", export_to;
+  std::string out, language = "en", kineto;
 };
 
 CLI::App* AddReport(CLI::App& app, RawReportFlags& raw);
 
-// Returns the exit code. A folder of several that is no run is said on stderr, and the others are shown.
+// Returns the exit code. Folders that are not runs are reported on stderr and skipped.
 int RunReport(const RawReportFlags& raw, Display& display);
 
 // Writes FOLDER/report.html at the end of a run; it opens in `language`.

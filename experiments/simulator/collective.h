@@ -1,16 +1,14 @@
-// How long a collective takes on a described network: drives the very Schedule that the workers run. Pure.
+// The time of a collective on a described network: simulates the Schedule that the workers run. Pure.
 //
-// Each rank goes through rounds and slabs in the order of groups/execution.h: chunks are cut into segments,
-// slab s starts round r behind slab s + depth's round r - 1, at most 2 * depth are under way, and a round of
-// a slab starts when the slab's round before it is done. What a rank sends another goes over one connection,
-// in order. A transfer of b bytes has come after its share of the links has carried b, plus the latency; what
-// is added is added then. Where connections between nodes have sockets (Cluster::socket_bytes) a sender is
-// done as soon as one has taken its bytes, and bytes that nobody waits for yet go ahead and take their share
-// of the receiver's card; elsewhere bytes wait for their receiver, and their sender for them.
+// Each rank goes through rounds and slabs in the order of ring_worker/groups/execution.h: chunks are cut into
+// slabs; slab s starts round r after round r - 1 of slab s + depth; at most 2 * depth are in flight; a slab's
+// round starts when its previous round is done. A rank sends to another over one connection, in order. A
+// transfer arrives one latency after its share of the links has carried its bytes; additions follow then. If
+// connections between nodes have sockets (Cluster::socket_bytes), a send is done when its socket has the
+// bytes, and bytes can arrive before their receive starts; otherwise sender and receiver wait for each other.
 //
-// *class*: ranks that do the same at the same time, because the schedule says so (Schedule::symmetry_class)
-// and because they stand at the same place of like nodes. One of each is simulated and stands for all, which
-// is exact.
+// *class*: ranks that do the same at the same time, because Schedule::symmetry_class says so and they have
+// the same place on like nodes. Simulating one rank per class is exact.
 #pragma once
 
 #include <cstdint>
@@ -29,19 +27,19 @@ struct Pipelining {
 
 struct CollectiveTime {
   double seconds = 0;  // until the last rank is done
-  double mean_s = 0;   // until a rank is done, on average: a star's root sends while others wait
-  // Of them, as if at full rate: the busiest card, the busiest link inside a node, the fabric between nodes.
+  double mean_s = 0;   // until a rank is done, on average
+  // Busy time at full rate of the busiest card, the busiest link inside a node, and the fabric between nodes.
   double card_busy_s = 0, intra_busy_s = 0, fabric_busy_s = 0;
   double adding_s = 0;   // of the rank that adds most
-  int64_t classes = 0;   // that were simulated
-  bool coarser = false;  // the segments were made longer to bound the work
+  int64_t classes = 0;   // simulated
+  bool coarser = false;  // larger slabs than asked for, to bound the work
 };
 
-// Work beyond this many transfers is made coarser, then refused.
+// With more transfers than this the slabs become larger; if that is not enough, it is an error.
 inline constexpr int64_t kMostTransfers = 6'000'000;
 
-// `tokens`: what is left of the cards' burst when it begins; by default all.
-// ResourceExhausted: too many classes times rounds; the schedule has no symmetry that helps.
+// `tokens`: bytes left of the cards' burst at the start; by default all.
+// ResourceExhausted: too many classes times rounds.
 absl::StatusOr<CollectiveTime> SimulateCollective(const Schedule& schedule, const Cluster& cluster,
                                                   double bytes, const Pipelining& pipelining,
                                                   std::optional<double> tokens = std::nullopt);

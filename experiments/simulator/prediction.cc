@@ -16,18 +16,18 @@
 namespace psring {
 namespace {
 
-constexpr int kDrawnSteps = 200;  // of jitter, for strategies in step
+constexpr int kDrawnSteps = 200;  // of jitter, for synchronous strategies
 
 bool IsCollective(const StrategyInfo& strategy) { return strategy.needs == StrategyNeeds::kProcessGroup; }
 bool IsServer(const StrategyInfo& strategy) { return strategy.needs == StrategyNeeds::kParameterServer; }
 
-// Where most of the communication's time goes.
+// What is busy for most of the communication time.
 void NameLimit(const std::vector<std::pair<const char*, double>>& parts, Prediction& prediction) {
   const auto most = std::max_element(parts.begin(), parts.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   prediction.limit = most->first;
   prediction.limit_part = most->second;
-  // Where nothing is busy half of the time, messages wait for messages.
+  // If nothing is busy for half of the time, latency dominates.
   if (most->second < 0.5) {
     prediction.limit = "latency";
     prediction.limit_part = 1 - most->second;
@@ -83,15 +83,15 @@ absl::StatusOr<Predictor::Cost> Predictor::CollectiveCost(const std::string& alg
   return Cost{seconds, seconds, seconds, 0, 0, 0, true};
 }
 
-// In order, as they follow one another where nobody is late: where buckets wait for buckets, what a burst has
-// let pass comes back during the update in between alone.
+// In order, without late ranks: if buckets wait for buckets, the burst refills only during the update between
+// them.
 absl::StatusOr<std::vector<Predictor::Cost>> Predictor::BucketCosts(const PredictCase& point,
                                                                     const Cluster& cluster) const {
   const double all = cluster.burst_bytes * cluster.cards_per_node;
   const double rate = cluster.link_bytes_per_s * cluster.fraction * cluster.cards_per_node;
   std::map<std::pair<double, double>, Cost> known;  // by bytes and tokens
   std::vector<Cost> costs;
-  double end = -INFINITY;  // of the bucket before
+  double end = -INFINITY;  // of the previous bucket
   for (size_t b = 0; b < bucket_bytes_.size(); ++b) {
     const double bytes = options_.wire_part * bucket_bytes_[b];
     const double ready = workload_.forward_ms / 1e3 + ready_s_[b];
@@ -114,9 +114,9 @@ absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const 
   Prediction prediction{
       .tx_bytes = 2 * (n - 1) / n * bytes, .rx_bytes = 2 * (n - 1) / n * bytes, .method = "simulated"};
   PSRING_ASSIGN_OR_RETURN(const std::vector<Cost> of_buckets, BucketCosts(point, cluster));
-  std::vector<double> costs;  // with the updates behind them
+  std::vector<double> costs;  // including the updates after them
   Cost sum{};
-  double update = 0;  // behind the last bucket: its own, or all of them where a norm is waited for
+  double update = 0;  // after the last bucket: its own, or all of them when clipping
   for (size_t b = 0; b < of_buckets.size(); ++b) {
     const Cost& cost = of_buckets[b];
     const double own = bucket_bytes_[b] * cluster.worker_update_s_per_byte;
@@ -132,9 +132,9 @@ absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const 
            .theory = sum.theory || cost.theory};
   }
   if (options_.clips) costs.back() += update;
-  // Who begins every step together with all others waits for the last of them outside of its step.
+  // With aligned steps, waiting for the last worker is not part of a step.
   const double earlier = options_.align_steps ? of_buckets.back().seconds - of_buckets.back().mean : 0;
-  // Steps differ only by how long the slowest rank computes.
+  // Steps differ only by the computing time of the slowest rank.
   Random random(options_.seed);
   const int steps = options_.steps > 0                                         ? options_.steps
                     : options_.jitter > 0 || !options_.delays.jitter.is_zero() ? kDrawnSteps
@@ -142,7 +142,7 @@ absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const 
   const double forward = workload_.forward_ms / 1e3, backward = workload_.backward_ms / 1e3;
   double period = 0;
   for (int step = 0; step < steps; ++step) {
-    // A bucket is ready when the last worker has it.
+    // A bucket is ready when the last worker has computed it.
     double computed = 0, mean = 0;
     std::vector<double> ready(ready_s_.size(), 0);
     for (int worker = 0; worker < point.workers; ++worker) {
@@ -158,7 +158,7 @@ absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const 
       mean += own / n;
     }
     const Overlap overlap = OverlapBuckets(ready, costs, computed);
-    // The last update stands between the last arrival and the step's end.
+    // The last update follows the last arrival and ends the step.
     const double arrived = std::max(computed, overlap.ends.back() - update);
     period += (computed + overlap.exposed) / steps;
     prediction.step += (computed + std::max(0.0, overlap.exposed - earlier)) / steps;
@@ -201,7 +201,7 @@ absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& point, const Cl
            .delays = options_.delays,
            .slow_workers = options_.slow_workers,
            .slowness = options_.slowness,
-           // Exactly equal workers would meet at the server in every step, which no machine does.
+           // Exactly equal workers would collide at the server in every step, which real ones do not.
            .jitter = (alone || spare) && options_.delays.jitter.is_zero() ? std::max(options_.jitter, 0.02)
                                                                           : options_.jitter,
            .seed = options_.seed,
@@ -224,7 +224,7 @@ absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& point, const Cl
     prediction.staleness_mean = time.staleness_mean;
     prediction.staleness_max = time.staleness_max;
   }
-  // Parts of the whole time; of the communication's they are as much more.
+  // Shares of the whole time, converted to shares of the communication time.
   const double part = prediction.busy > 0 ? std::max(1.0, prediction.step / prediction.busy) : 1;
   NameLimit({{"server links", part * time.server_card},
              {"worker links", part * time.worker_card},
@@ -239,7 +239,7 @@ absl::StatusOr<Prediction> Predictor::Predict(const PredictCase& point, const Cl
   PSRING_RETURN_IF_ERROR(CheckWorkers(cluster, point.workers));
   if (IsServer(point.strategy)) return Servers(point, cluster);
   if (IsCollective(point.strategy)) return AllReduce(point, cluster);
-  // Nobody waits for anybody: each at its own speed.
+  // Workers do not wait for one another.
   const double compute = workload_.compute_ms() / 1e3;
   double rate = 0;
   for (int worker = 0; worker < point.workers; ++worker) {
@@ -260,7 +260,7 @@ absl::StatusOr<double> Predictor::ExchangeSeconds(const PredictCase& point, cons
                                            cluster.burst_bytes * cluster.cards_per_node));
     return cost.seconds;
   }
-  // In the pieces in which the servers' clients send.
+  // In pieces, as the servers' clients send.
   constexpr double kPiece = 1 << 20;
   const size_t pieces = static_cast<size_t>(std::clamp(std::ceil(bytes / kPiece), 1.0, 64.0));
   PSRING_ASSIGN_OR_RETURN(

@@ -1,8 +1,8 @@
-// From a question (which model, which cluster, which strategies) to simulated steps. Pure.
+// Simulated steps of a strategy for a workload on a cluster. Pure.
 //
-// All-reduces: buckets go one after the other, each as long as its collective takes on the cluster
-// (simulator/collective.h), and none before the slowest rank's gradient is ready; a bucket's update stands
-// behind it, before the next one. Servers: simulator/servers.h.
+// All-reduces: buckets are exchanged one after another, each for the time of its collective on the cluster
+// (simulator/collective.h) and not before the slowest rank's gradient is ready; each is followed by its
+// update. Servers: simulator/servers.h.
 #pragma once
 
 #include <map>
@@ -24,21 +24,20 @@ struct PredictOptions {
   ServerPlace place = ServerPlace::kRank0;
   bool pipelined = true;
   bool align_steps =
-      false;  // all workers begin every step together; then a step is from there to a worker's end
+      false;  // all workers start every step together; a step then lasts until the worker's own end
   int slow_workers = 0;
   double slowness = 1;
   double jitter = 0;
-  double late_s =
-      0;  // collectives: by how much the slowest worker's gradient is later than the mean's, measured
+  double late_s = 0;  // collectives: measured delay of the slowest worker's gradient against the mean
   uint64_t seed = 1;
-  double wire_part = 1;  // of a gradient's bytes that travel: 1/2 in 16 bits
+  double wire_part = 1;  // bytes sent over those in float32
   bool clips = false;    // all updates wait for the norm of the whole gradient
-  Delays delays;         // times that a live run sleeps; of its steps `first_step` on, `steps` of them
+  Delays delays;         // delays of a live run, of `steps` steps from `first_step`
   int64_t first_step = 0;
   int steps = 0;  // 0: enough
 };
 
-// One point of the question.
+// One case to predict.
 struct PredictCase {
   StrategyInfo strategy;
   int workers = 1;
@@ -48,18 +47,18 @@ struct PredictCase {
 // Times in s, of one worker's mean step.
 struct Prediction {
   double step = 0, compute = 0, exposed = 0, busy = 0, wait = 0;
-  double update = 0;         // of the workers' own updates, whether or not anything waits for them
-  double samples_per_s = 0;  // of all workers
+  double update = 0;                               // of the workers' own updates, exposed or not
+  double samples_per_s = 0;                        // sum over workers
   double staleness_mean = -1, staleness_max = -1;  // below 0: none
-  double dropped_share = 0;                        // spare workers: of all steps
+  double dropped_share = 0;                        // spare workers: share of all steps
   double tx_bytes = 0, rx_bytes = 0,
-         server_bytes = 0;  // payload a step: of a worker on average, of all servers together
-  std::string limit;        // what the step is made of, or waits for: "computing", "links between nodes", ...
-  double limit_part = 0;    // how much of the communication's time that works
-  std::string method;       // "simulated", or "theory" where the schedule is too large to simulate
+         server_bytes = 0;  // payload per step: of a worker on average, of all servers together
+  std::string limit;        // what limits the step: "computing", "links between nodes", ...
+  double limit_part = 0;    // the share of the communication time in which it is busy
+  std::string method;       // "simulated", or "theory" if the schedule is too large to simulate
 };
 
-// InvalidArgument: what the simulator cannot do, in one line.
+// InvalidArgument: the simulator does not support the strategy.
 absl::Status CheckStrategy(const StrategyInfo& strategy);
 
 class Predictor {
@@ -72,17 +71,17 @@ class Predictor {
 
   absl::StatusOr<Prediction> Predict(const PredictCase& point, const Cluster& cluster);
 
-  // Seconds of one exchange of `bytes` in one piece, nothing computed beside it.
+  // Seconds of one exchange of `bytes` in one piece, without computation.
   absl::StatusOr<double> ExchangeSeconds(const PredictCase& point, const Cluster& cluster,
                                          double bytes) const;
 
  private:
   struct Cost {
-    double seconds, mean;  // until the last rank is done, until one is on average
+    double seconds, mean;  // until the last rank is done; mean over ranks
     double card, intra, fabric, adding;
     bool theory;
   };
-  // `tokens`: what is left of a burst when it begins.
+  // `tokens`: bytes of the burst left at the start.
   absl::StatusOr<Cost> CollectiveCost(const std::string& algorithm, int workers, const Cluster& cluster,
                                       double bytes, double tokens) const;
   absl::StatusOr<std::vector<Cost>> BucketCosts(const PredictCase& point, const Cluster& cluster) const;

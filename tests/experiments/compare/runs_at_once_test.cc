@@ -159,7 +159,7 @@ TEST_F(RunsAtOnceTest, AReportIsEndedByASignal) {
   ASSERT_TRUE(WaitForAll(training));
   fs::remove("run/trace.json");
   ASSERT_EQ(mkfifo("run/trace.json", 0600), 0);
-  Started report(Command(PSRING_BINARY, "report run --export charts"), {});
+  Started report(Command(PSRING_BINARY, "report run --kineto traces"), {});
   // This can be opened once the report reads it. The report then waits for bytes that never come.
   FileDescriptor trace;
   const absl::Time deadline = absl::Now() + absl::Seconds(30);

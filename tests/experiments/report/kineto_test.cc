@@ -24,7 +24,7 @@ constexpr char kRank[] = R"({"traceEvents":[
 
 std::string OfRank(int rank) { return absl::StrReplaceAll(kRank, {{"%", absl::StrCat(rank)}}); }
 
-TEST(Kineto, NamesKindsAsHolisticTraceAnalysisTellsThem) {
+TEST(Kineto, UsesTheNamesThatHolisticTraceAnalysisRecognises) {
   const std::string trace =
       TraceJson({{.name = "ring x 2", .strategy = "ring", .workers = 2, .ranks = {OfRank(0), OfRank(1)}}});
   const auto files = KinetoTraces(trace);
@@ -42,13 +42,13 @@ TEST(Kineto, NamesKindsAsHolisticTraceAnalysisTellsThem) {
   EXPECT_EQ(exchange["ts"].get<double>() - second["traceEvents"][1]["ts"].get<double>(), 10);
 }
 
-TEST(Kineto, OfWhatIsNoTraceThereIsNothing) {
+TEST(Kineto, ReturnsNothingForOtherFiles) {
   for (const char* text : {"", "[]", "{}", R"({"traceEvents":3})", R"({"traceEvents":[1,{"ph":2}]})"}) {
     EXPECT_TRUE(KinetoTraces(text).empty()) << text;
   }
 }
 
-TEST(Kineto, ALaunchesNameIsNoWayOutOfItsFolder) {
+TEST(Kineto, ALaunchNameCannotLeaveTheFolder) {
   const auto files = KinetoTraces(TraceJson({{.name = "../../etc/x", .ranks = {OfRank(0)}}}));
   ASSERT_EQ(files.size(), 1u);
   EXPECT_EQ(files.begin()->first.find(".."), 1u) << files.begin()->first;

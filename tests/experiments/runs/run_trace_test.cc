@@ -56,7 +56,7 @@ std::map<int64_t, Arrow> ArrowsOf(const Json& events) {
   return arrows;
 }
 
-LaunchTrace Collective(const std::string& algorithm, int workers) {
+LaunchTrace CollectiveLaunch(const std::string& algorithm, int workers) {
   LaunchTrace launch = {.name = algorithm, .workers = workers, .backend = "native", .algorithm = algorithm};
   for (int rank = 0; rank < workers; ++rank) launch.ranks.push_back(RankTrace(rank, 10 + rank, 100 + rank));
   return launch;
@@ -82,7 +82,7 @@ TEST(RunTrace, OfARoundBecomesOneFileWithALineThatNamesTheLaunches) {
 }
 
 TEST(RunTrace, InARingEveryRankSendsToItsNeighbour) {
-  const std::map<int64_t, Arrow> arrows = ArrowsOf(EventsOf(Collective("ring", 3)));
+  const std::map<int64_t, Arrow> arrows = ArrowsOf(EventsOf(CollectiveLaunch("ring", 3)));
   ASSERT_EQ(arrows.size(), 3u);
   for (const auto& [id, arrow] : arrows) {
     EXPECT_EQ(arrow.to, (arrow.from + 1) % 3);
@@ -95,7 +95,7 @@ TEST(RunTrace, InARingEveryRankSendsToItsNeighbour) {
 TEST(RunTrace, ArrowsAreThoseOfTheSchedule) {
   const auto pairs = [](const std::string& algorithm, int workers) {
     std::set<std::pair<int64_t, int64_t>> found;
-    for (const auto& [id, arrow] : ArrowsOf(EventsOf(Collective(algorithm, workers))))
+    for (const auto& [id, arrow] : ArrowsOf(EventsOf(CollectiveLaunch(algorithm, workers))))
       found.emplace(arrow.from, arrow.to);
     return found;
   };
@@ -161,12 +161,12 @@ TEST(RunTrace, LongLaunchesHaveArrowsInEvenlySpacedSteps) {
 }
 
 TEST(RunTrace, NothingIsSaidOfPathsThatNobodyKnows) {
-  LaunchTrace launch = Collective("ring", 3);
+  LaunchTrace launch = CollectiveLaunch("ring", 3);
   launch.backend = "nccl";
   EXPECT_TRUE(ArrowsOf(EventsOf(launch)).empty());
-  EXPECT_TRUE(ArrowsOf(EventsOf(Collective("hierarchical", 2))).empty());
-  EXPECT_TRUE(ArrowsOf(EventsOf(Collective("no such", 2))).empty());
-  launch = Collective("ring", 3);
+  EXPECT_TRUE(ArrowsOf(EventsOf(CollectiveLaunch("hierarchical", 2))).empty());
+  EXPECT_TRUE(ArrowsOf(EventsOf(CollectiveLaunch("no such", 2))).empty());
+  launch = CollectiveLaunch("ring", 3);
   launch.ranks.erase(launch.ranks.begin() + 1);  // a worker that was lost: who is left has one neighbour
   EXPECT_EQ(ArrowsOf(EventsOf(launch)).size(), 1u);
   EXPECT_EQ(Json::parse(TraceJson({}))["traceEvents"].size(), 2u);

@@ -1,0 +1,63 @@
+// A schedule as the simulation sees it: per class of ranks, which messages each round sends and receives, and
+// over which connections. Pure.
+//
+// *class*: ranks that do the same at the same time; see collective.h.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "experiments/simulator/cluster.h"
+#include "ring_worker/schedules/schedule.h"
+
+namespace psring {
+
+// Ranks are in one class if their schedule's classes, their place within the node and the classes of their
+// node's ranks are the same.
+struct RankClasses {
+  std::vector<int> of;     // by rank
+  std::vector<int> first;  // by class: its lowest rank, which represents it
+  std::vector<int> size;   // by class: number of ranks; also of nodes, since a place of a node is one rank
+};
+
+// The messages of one round between a rank of this class and ranks of class `peer` that have one length.
+struct MessageGroup {
+  int peer;
+  bool same_node;
+  int chunks;
+  int first_peer;  // the lowest of the ranks
+  int messages = 0;
+  int pair = 0;         // number of (from, to, same_node)
+  int connection = -1;  // of a send
+  bool adds = false;    // of a receive
+};
+
+struct RoundMessages {
+  int round;
+  std::vector<MessageGroup> sends, receives;
+};
+
+// Messages from one rank to the same peers, one after the other.
+struct PlannedConnection {
+  int from, to;  // classes
+  bool same_node;
+  int messages;  // alike, to as many peers
+};
+
+struct CollectivePlan {
+  RankClasses classes;
+  std::vector<std::vector<RoundMessages>> rounds;  // by class: rounds with messages
+  std::vector<PlannedConnection> connections;
+  int64_t most_rounds = 0;
+  int64_t slabs = 1;     // pieces that a chunk is cut into
+  bool coarser = false;  // fewer than asked for
+};
+
+// `wanted_slabs` is lowered to bound the work. ResourceExhausted: the schedule is too large.
+absl::StatusOr<CollectivePlan> PlanCollective(const Schedule& schedule, const Shape& shape,
+                                              int64_t wanted_slabs);
+
+}  // namespace psring

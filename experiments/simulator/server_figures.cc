@@ -1,0 +1,50 @@
+#include "experiments/simulator/server_figures.h"
+
+namespace psring {
+
+void ServerFigures::AddStep(const Step& step, double now) {
+  computing_ += step.workers * step.computing;
+  stepping_ += step.workers * step.stepping;
+  busy_ += step.workers * step.busy;
+  waiting_ += step.workers * step.waiting;
+  counted_ += step.workers;
+  if (step.dropped) dropped_ += step.workers;
+  last_ = now;
+}
+
+ServerTime ServerFigures::Result(const ServerRun& run, const ServerLayout& layout,
+                                 const FluidNetwork& network, double processor_busy_s,
+                                 bool staleness_known) const {
+  ServerTime time{.simulated = static_cast<int>(layout.groups.size())};
+  const double seconds = last_ - began_;
+  time.worker_steps_per_s = (counted_ - dropped_) / seconds;
+  time.dropped_share = dropped_ / counted_;
+  time.step_s = run.align_steps ? stepping_ / counted_ : run.workers * seconds / counted_;
+  time.compute_s = computing_ / counted_;
+  time.exposed_s = std::max(0.0, time.step_s - time.compute_s);
+  time.busy_s = busy_ / counted_;
+  time.wait_s = waiting_ / counted_;
+  if (pushes_ > 0 && staleness_known) {
+    time.staleness_mean = staleness_sum_ / pushes_;
+    time.staleness_max = staleness_max_;
+  }
+  const auto part = [&](int resource) {
+    return std::max(0.0, network.BusySeconds(resource) / network.now());
+  };
+  const auto cards = [&](const std::vector<int>& ports) {
+    double most = 0;
+    for (size_t i = 0; i + 1 < ports.size(); i += 2) {
+      // Serial: first one direction, then the other.
+      const double out = part(ports[i]), in = part(ports[i + 1]);
+      most = std::max(most, run.pipelined ? std::max(out, in) : out + in);
+    }
+    return most;
+  };
+  time.server_card = cards(layout.server_ports);
+  time.worker_card = cards(layout.worker_ports);
+  time.fabric = part(layout.fabric);
+  time.server_processor = processor_busy_s / network.now() + part(layout.processor);
+  return time;
+}
+
+}  // namespace psring

@@ -1,0 +1,39 @@
+// From the events of a server simulation to the figures of ServerTime. Pure.
+#pragma once
+
+#include <algorithm>
+
+#include "experiments/simulator/server_layout.h"
+
+namespace psring {
+
+// Sums over what was measured. A worker's step counts with the number of workers that it represents.
+class ServerFigures {
+ public:
+  void Begin(double now) { began_ = last_ = now; }
+
+  struct Step {
+    double workers, computing, stepping, busy, waiting;  // seconds of one worker
+    bool dropped;
+  };
+  void AddStep(const Step& step, double now);
+
+  // Staleness in updates.
+  void AddPush(double workers, double staleness) {
+    staleness_sum_ += workers * staleness;
+    staleness_max_ = std::max(staleness_max_, staleness);
+    pushes_ += workers;
+  }
+
+  // `staleness_known`: even the slowest workers have taken enough steps. `processor_busy_s`: in jobs that the
+  // network does not carry.
+  ServerTime Result(const ServerRun& run, const ServerLayout& layout, const FluidNetwork& network,
+                    double processor_busy_s, bool staleness_known) const;
+
+ private:
+  double began_ = 0, last_ = 0, computing_ = 0, stepping_ = 0, busy_ = 0, waiting_ = 0;
+  double counted_ = 0, dropped_ = 0;  // workers' steps
+  double staleness_sum_ = 0, staleness_max_ = 0, pushes_ = 0;
+};
+
+}  // namespace psring

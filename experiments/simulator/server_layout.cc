@@ -1,0 +1,207 @@
+#include "experiments/simulator/server_layout.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+
+namespace psring {
+namespace {
+
+// Nodes with the same counts are alike.
+struct NodeKind {
+  int workers = 0, slow = 0, servers = 0;
+  auto operator<=>(const NodeKind&) const = default;
+};
+
+// Colocated servers are spread evenly: server s is on the node of worker floor(s N / S).
+std::vector<NodeKind> Nodes(const ServerRun& run, const Shape& shape) {
+  std::vector<NodeKind> nodes(static_cast<size_t>(shape.nodes), NodeKind{.workers = shape.ranks_per_node});
+  for (int worker = 0; worker < run.slow_workers; ++worker)
+    ++nodes[static_cast<size_t>(worker / shape.ranks_per_node)].slow;
+  switch (run.place) {
+    case ServerPlace::kRank0:
+      nodes.front().servers = run.servers;
+      break;
+    case ServerPlace::kColocated:
+      for (int64_t server = 0; server < run.servers; ++server) {
+        ++nodes[static_cast<size_t>(server * run.workers / run.servers / shape.ranks_per_node)].servers;
+      }
+      break;
+    case ServerPlace::kDedicated:
+      nodes.insert(nodes.end(), static_cast<size_t>(run.servers), NodeKind{.servers = 1});
+      break;
+  }
+  return nodes;
+}
+
+struct NodePorts {
+  int out, in;
+};
+
+class LayoutBuilder {
+ public:
+  LayoutBuilder(const ServerRun& run, const Cluster& cluster, bool each_alone, FluidNetwork& network)
+      : run_(run),
+        cluster_(cluster),
+        each_alone_(each_alone),
+        network_(network),
+        shape_(ShapeOf(cluster, run.workers)),
+        nodes_(Nodes(run, shape_)),
+        card_(cluster.link_bytes_per_s * cluster.fraction),
+        cards_(card_ * cluster.cards_per_node),
+        intra_(cluster.intra_bytes_per_s > 0 ? cluster.intra_bytes_per_s : FluidNetwork::kUnlimited) {
+    for (const NodeKind& node : nodes_) ++count_[node];
+    layout_.simulated_workers = run.workers;
+  }
+
+  ServerLayout Build(Simulated simulated) {
+    AddSharedResources();
+    switch (simulated) {
+      case Simulated::kGroups:
+        AddGroups();
+        break;
+      case Simulated::kSample:
+        AddSample();
+        break;
+      case Simulated::kEach:
+        for (const NodeKind& kind : nodes_) AddNode(kind, 1);
+        break;
+    }
+    return std::move(layout_);
+  }
+
+ private:
+  void AddSharedResources() {
+    layout_.fabric =
+        network_.AddResource(cluster_.oversubscription > 1 ? cards_ * shape_.nodes / cluster_.oversubscription
+                                                           : FluidNetwork::kUnlimited);
+    const double add = cluster_.server_add_s_per_byte;
+    layout_.processor =
+        network_.AddResource(add > 0 && !each_alone_ ? run_.servers / add : FluidNetwork::kUnlimited);
+    // The cards of all nodes of one kind together.
+    for (const auto& [kind, of_kind] : count_) {
+      const NodePorts ports = AddPorts(cards_ * of_kind, of_kind);
+      ports_[kind] = ports;
+      if (kind.servers > 0) layout_.server_ports.insert(layout_.server_ports.end(), {ports.out, ports.in});
+      if (kind.workers > 0) layout_.worker_ports.insert(layout_.worker_ports.end(), {ports.out, ports.in});
+    }
+  }
+
+  NodePorts AddPorts(double bytes_per_s, int nodes) {
+    const double bytes = cluster_.burst_bytes * cluster_.cards_per_node * nodes;
+    const FluidNetwork::Burst burst{bytes, bytes, FullSpeed(cluster_) * cluster_.cards_per_node * nodes};
+    const int out = network_.AddResource(bytes_per_s, burst);
+    return {out, network_.AddResource(bytes_per_s, burst)};
+  }
+
+  void AddGroups() {
+    for (const auto& [kind, of_kind] : count_) {
+      for (const bool slow : {false, true}) {
+        const int workers = of_kind * (slow ? kind.slow : kind.workers - kind.slow);
+        const int out = network_.AddResource(FluidNetwork::kUnlimited);
+        const NodePorts node = {out, network_.AddResource(FluidNetwork::kUnlimited)};
+        if (workers > 0) AddGroup(kind, workers, slow, 1, node, intra_ * workers);
+      }
+    }
+  }
+
+  // At least one node of each kind.
+  void AddSample() {
+    const double part = std::min(1.0, static_cast<double>(run_.most_alone) / run_.workers);
+    layout_.simulated_workers = 0;
+    for (const auto& [kind, of_kind] : count_) {
+      if (kind.workers == 0) continue;
+      const int taken = each_alone_ ? std::max(1, static_cast<int>(of_kind * part)) : of_kind;
+      for (int i = 0; i < taken; ++i) AddNode(kind, static_cast<double>(of_kind) / taken);
+      layout_.simulated_workers += taken * kind.workers;
+    }
+  }
+
+  // Each worker of a node as a group.
+  void AddNode(const NodeKind& kind, double weight) {
+    const NodePorts node = AddPorts(cards_, 1);
+    for (int place = 0; place < kind.workers; ++place) {
+      AddGroup(kind, 1, place < kind.slow, weight, node, intra_);
+    }
+  }
+
+  void AddGroup(const NodeKind& kind, int workers, bool slow, double weight, NodePorts node,
+                double own_intra) {
+    const int first =
+        layout_.groups.empty() ? 0 : layout_.groups.back().first_worker + layout_.groups.back().workers;
+    const double w = workers, all = w * weight, s = run_.servers;
+    const double here = kind.servers / s;  // share of every bucket that stays on the worker's node
+    using Uses = std::vector<FluidNetwork::Use>;
+    Uses push, pull;
+    const auto use = [](Uses& uses, int resource, double load) {
+      if (load > 1e-12) uses.push_back({resource, load});
+    };
+    const int local = network_.AddResource(own_intra);
+    use(push, local, w * here);
+    use(pull, local, w * here);
+    use(push, node.out, w * (1 - here));
+    use(pull, node.in, w * (1 - here));
+    use(push, layout_.fabric, all * (1 - here));
+    use(pull, layout_.fabric, all * (1 - here));
+    use(push, layout_.processor, all);
+    for (const auto& [other, of_kind] : count_) {
+      const double away = other.servers * (of_kind - (other == kind ? 1 : 0)) / s;
+      // A kind's port carries what its workers send and what its servers receive.
+      use(push, ports_[other].in, all * away);
+      use(pull, ports_[other].out, all * away);
+      if (other == kind) {
+        use(push, ports_[kind].out, all * (1 - here));
+        use(pull, ports_[kind].in, all * (1 - here));
+      }
+    }
+    // One worker fills at most one card.
+    const double fastest = cluster_.burst_bytes > 0 ? FullSpeed(cluster_) : card_;
+    const double most = here < 1 ? fastest / (1 - here) : FluidNetwork::kUnlimited;
+    const int push_kind = network_.AddKind(std::move(push), most);
+    const int pull_kind = network_.AddKind(std::move(pull), most);
+    layout_.groups.push_back({weight, first, workers, slow, push_kind, pull_kind});
+  }
+
+  const ServerRun& run_;
+  const Cluster& cluster_;
+  const bool each_alone_;
+  FluidNetwork& network_;
+  const Shape shape_;
+  const std::vector<NodeKind> nodes_;
+  const double card_, cards_, intra_;  // bytes/s
+  std::map<NodeKind, int> count_;
+  std::map<NodeKind, NodePorts> ports_;
+  ServerLayout layout_;
+};
+
+}  // namespace
+
+absl::Status CheckServers(const ServerRun& run, const WaitingRule& rule) {
+  if (run.clips && rule.each_alone()) {
+    return absl::InvalidArgumentError(
+        "a gradient can be clipped by its norm only if the pushes of all workers make one update");
+  }
+  PSRING_CHECK(run.delays.slowness.empty() || static_cast<int>(run.delays.slowness.size()) == run.workers);
+  if (run.servers < 1)
+    return absl::InvalidArgumentError(absl::StrCat(run.servers, " servers; at least 1 is needed"));
+  if (run.place == ServerPlace::kColocated && run.servers > run.workers) {
+    return absl::InvalidArgumentError(absl::StrCat(run.servers, " servers cannot be colocated with ",
+                                                   run.workers, " workers, one with each"));
+  }
+  if (run.slow_workers > run.workers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(run.slow_workers, " of ", run.workers, " workers cannot be slow"));
+  }
+  return absl::OkStatus();
+}
+
+ServerLayout LayOutServers(const ServerRun& run, const Cluster& cluster, Simulated simulated, bool each_alone,
+                           FluidNetwork& network) {
+  return LayoutBuilder(run, cluster, each_alone, network).Build(simulated);
+}
+
+}  // namespace psring

@@ -1,0 +1,43 @@
+// Which workers a server simulation simulates, and which network resources each of them uses. Pure.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "experiments/simulator/cluster.h"
+#include "experiments/simulator/fluid_network.h"
+#include "experiments/simulator/servers.h"
+#include "ps_server/consistency/consistency.h"
+
+namespace psring {
+
+enum class Simulated {
+  kGroups,  // one group for all workers that act alike
+  kSample,  // single workers, at most ServerRun::most_alone if each push is an update by itself
+  kEach,    // every worker, in the order of their numbers
+};
+
+// Workers first_worker to first_worker + workers - 1 act alike.
+struct GroupLayout {
+  double weight = 1;  // number of workers that one of these represents
+  int first_worker = 0, workers = 1;
+  bool slow = false;
+  int push_kind = 0, pull_kind = 0;  // kinds of flow in the network
+};
+
+struct ServerLayout {
+  std::vector<GroupLayout> groups;
+  int simulated_workers = 0;
+  int fabric = 0, processor = 0;                // resources
+  std::vector<int> server_ports, worker_ports;  // resources, in pairs: out, in
+};
+
+// InvalidArgument: clipping where each push is an update, no servers, more colocated servers or slow workers
+// than workers.
+absl::Status CheckServers(const ServerRun& run, const WaitingRule& rule);
+
+// Adds the resources and kinds of flow to `network`. `each_alone`: each push is an update by itself.
+ServerLayout LayOutServers(const ServerRun& run, const Cluster& cluster, Simulated simulated, bool each_alone,
+                           FluidNetwork& network);
+
+}  // namespace psring
