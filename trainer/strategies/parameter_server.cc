@@ -59,15 +59,16 @@ class ParameterServerStrategy : public SyncStrategy {
       if (state.residual.count > 0) feedback_->Load(state.residual);
       if (context_.kept_every > 0) feedback_->Keep(state.step);
     }
-    client_.ShareMemory(sent, {state.weights.host, state.weights_fd, state.weights_on_gpu});
-    if (state.has_slots) client_.BeginWith(state.slots);
-    PSRING_RETURN_IF_ERROR(
-        client_.Start(context_.rank, job, state.weights.host, absl::Now() + context_.timeout));
-    on_gpu_ = client_.payload() == "cuda_ipc";
+    WorkerBuffers memory{.weights = state.weights.host,
+                        .shared_gradients = sent,
+                        .shared_weights = {state.weights.host, state.weights_fd, state.weights_on_gpu}};
+    if (state.has_slots) memory.slots = state.slots;
+    PSRING_RETURN_IF_ERROR(client_.Start(context_.rank, job, memory, absl::Now() + context_.timeout));
+    on_gpu_ = client_.status().payload == "cuda_ipc";
     return UploadWeights();
   }
 
-  int64_t start_step() const override { return client_.start_step(); }
+  int64_t start_step() const override { return client_.status().start_step; }
 
   // No deadline of its own: a server that is alive says whom it misses, and a dead one is noticed.
   absl::StatusOr<std::optional<Stage>> AwaitStage(int stage) override {
@@ -83,7 +84,7 @@ class ParameterServerStrategy : public SyncStrategy {
       if (context_.kept_every > 0 && info.step % context_.kept_every == 0) feedback_->Keep(info.step);
       feedback_->BeginStep(info.step);
     }
-    traffic_before_ = client_.traffic();
+    traffic_before_ = client_.status().traffic;
     MutexLock lock(mutex_);
     records_.assign(context_.buckets.size(), {});
     next_step_ = info.step + 1;
@@ -128,7 +129,7 @@ class ParameterServerStrategy : public SyncStrategy {
     context_.compute.Stamp(arrived_ns_);
     if (went_back_to.has_value()) PSRING_RETURN_IF_ERROR(GoBackTo(*went_back_to));
     PSRING_RETURN_IF_ERROR(context_.compute.Synchronize());
-    StepReport report{.traffic = client_.traffic() - traffic_before_,
+    StepReport report{.traffic = client_.status().traffic - traffic_before_,
                       .exposed_ns = arrived_ns_ - backward_ns_};
     MutexLock lock(mutex_);
     for (BucketRecord& record : records_) record.ready_ns = ready_ns_[static_cast<size_t>(record.bucket)];
@@ -154,9 +155,10 @@ class ParameterServerStrategy : public SyncStrategy {
 
   absl::StatusOr<bool> Save(Span weights, const std::vector<Span>& slots) override {
     const absl::Time deadline = absl::Now() + context_.timeout;
-    PSRING_ASSIGN_OR_RETURN(bool of_this_step, client_.FetchState(0, weights, deadline));
+    PSRING_ASSIGN_OR_RETURN(bool of_this_step, client_.Read({.values = weights}, deadline));
     for (size_t i = 0; i < slots.size() && of_this_step; ++i) {
-      PSRING_ASSIGN_OR_RETURN(of_this_step, client_.FetchState(static_cast<int>(i) + 1, slots[i], deadline));
+      PSRING_ASSIGN_OR_RETURN(of_this_step,
+                              client_.Read({.values = slots[i], .slot = static_cast<int>(i) + 1}, deadline));
     }
     return of_this_step;
   }
