@@ -99,7 +99,7 @@ class Worker {
   absl::Status Run() {
     PSRING_RETURN_IF_ERROR(Allocate());
     PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(flags_.payload));
-    std::vector<std::unique_ptr<PsClient>> clients;
+    std::vector<std::unique_ptr<OneServerClient>> clients;
     for (int server = 0; server < flags_.servers; ++server) {
       PSRING_ASSIGN_OR_RETURN(
           const std::string address,
@@ -107,8 +107,11 @@ class Worker {
       clients.push_back(MakeGrpcPsClient(address, payload));
     }
     client_ = MakeShardedPsClient(std::move(clients));
-    client_->ShareMemory({gradient_.span(), gradient_.shared_fd()}, {weights_.span(), weights_.shared_fd()});
-    PSRING_RETURN_IF_ERROR(client_->Start(rank_, job_, weights_.span(), Deadline()));
+    PSRING_RETURN_IF_ERROR(client_->Start(rank_, job_,
+                                          {.weights = weights_.span(),
+                                           .shared_gradients = {gradient_.span(), gradient_.shared_fd()},
+                                           .shared_weights = {weights_.span(), weights_.shared_fd()}},
+                                          Deadline()));
     if (flags_.limits) {
       PSRING_ASSIGN_OR_RETURN(const std::string limits,
                               rendezvous_.Get("ps/0/limits", "a ps_server --limits"));
@@ -156,7 +159,8 @@ class Worker {
     if (rank_ != 0) return absl::OkStatus();
     if (!flags_.json) {
       std::printf("# ps_worker, %d workers, payload %s; time: the median of %d turns, GB = 10^9 bytes\n%s",
-                  workers_, client_->payload().c_str(), flags_.turns, CollectiveTableHeader(false).c_str());
+                  workers_, std::string(client_->status().payload).c_str(), flags_.turns,
+                  CollectiveTableHeader(false).c_str());
       return absl::OkStatus();
     }
     Json line = {
@@ -167,7 +171,7 @@ class Worker {
            {"algorithm",
             absl::StrCat(job_.consistency,
                          flags_.servers > 1 ? absl::StrCat(" on ", flags_.servers, " servers") : "")},
-           {"transport", client_->payload() == "shm" ? "shm" : "tcp"}}}}};
+           {"transport", client_->status().payload == "shm" ? "shm" : "tcp"}}}}};
     for (const std::string& card : cards) {
       const std::pair<std::string, std::string> fields = absl::StrSplit(card, absl::MaxSplits(' ', 1));
       int pid = 0;
@@ -290,7 +294,9 @@ class Worker {
   }
 
   // Over payload that is not shared the least is a raw round; over memory, one pass through it.
-  RoundLimit LimitKind() const { return client_->payload() == "shm" ? RoundLimit::kFused : RoundLimit::kRaw; }
+  RoundLimit LimitKind() const {
+    return client_->status().payload == "shm" ? RoundLimit::kFused : RoundLimit::kRaw;
+  }
 
   absl::Status LimitRound(const Bucket& bucket) {
     return limits_->Run(LimitKind(), gradient_.span().Slice(bucket.first, bucket.count),

@@ -14,10 +14,15 @@ namespace {
 
 size_t BytesOf(const Bucket& bucket) { return bucket.count * sizeof(float); }
 
-absl::Status Unexpected(const ChunkHeader& header) {
-  return absl::InternalError(absl::StrCat("the server sent a message of kind ", static_cast<int>(header.kind),
-                                          " for bucket ", header.bucket, " at byte ", header.offset,
-                                          " of step ", header.step, ", which nobody asked for"));
+absl::Status Unexpected(const std::string& what) {
+  return absl::InternalError(absl::StrCat("the server sent ", what, ", which was not requested"));
+}
+std::string Described(const message::Weights& chunk) {
+  return absl::StrCat("weights of bucket ", chunk.bucket, " at byte ", chunk.offset);
+}
+std::string Described(const message::Answer& chunk) {
+  return absl::StrCat("an answer for bucket ", chunk.bucket, " of step ", chunk.step, " at byte ",
+                      chunk.offset);
 }
 
 }  // namespace
@@ -26,14 +31,14 @@ absl::StatusOr<Payload> ParsePayload(const std::string& name) {
   if (name == "auto") return Payload::kAuto;
   if (name == "grpc") return Payload::kGrpc;
   if (name == "shm") return Payload::kShared;
-  return absl::InvalidArgumentError(absl::StrCat("unknown payload '", name, "'; there are auto, grpc, shm"));
+  return absl::InvalidArgumentError(absl::StrCat("unknown payload '", name, "'; use auto, grpc or shm"));
 }
 
 absl::Status ClientSession::Begin(const ServerJob& job, Span weights) {
   PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
   if (weights.count != static_cast<size_t>(job.parameters)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("room for ", weights.count, " weights, and the job has ", job.parameters));
+        absl::StrCat("memory for ", weights.count, " weights, but the job has ", job.parameters));
   }
   job_ = job;
   PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
@@ -46,13 +51,13 @@ absl::Status ClientSession::Begin(const ServerJob& job, Span weights) {
   return absl::OkStatus();
 }
 
-void ClientSession::ExpectWeights(Span weights, bool goes_on) {
+void ClientSession::ExpectWeights(Span weights, bool resumes) {
   MutexLock lock(mutex_);
   PSRING_CHECK(weights.count == static_cast<size_t>(job_.parameters));
   weights_ = weights;
   weights_received_.assign(job_.buckets.size(), 0);
   answered_.reset();
-  if (goes_on) went_back_to_.reset();
+  if (resumes) went_back_to_.reset();
 }
 
 void ClientSession::ExpectAnswer() {
@@ -79,7 +84,7 @@ ClientSession::ToSend ClientSession::Add(const Exchange& exchange, PsClient::Don
         absl::FailedPreconditionError(absl::StrCat("bucket ", exchange.bucket, " has an exchange in flight"));
     ended_.push_back({std::move(done), failure_});
   } else if (went_back_to_.has_value()) {
-    // Of a step that is given up.
+    // Of an abandoned step.
     ended_.push_back({std::move(done), ExchangeResult{.version = *went_back_to_, .went_back = true}});
   } else {
     slot = Pending{.exchange = exchange, .done = std::move(done), .since = absl::Now()};
@@ -90,7 +95,7 @@ ClientSession::ToSend ClientSession::Add(const Exchange& exchange, PsClient::Don
   return ToSend::kNothing;
 }
 
-std::optional<ChunkHeader> ClientSession::BeginSending(const Exchange& exchange) {
+std::optional<message::Gradient> ClientSession::BeginSending(const Exchange& exchange) {
   MutexLock lock(mutex_);
   std::optional<Pending>& slot = pending_[exchange.bucket];
   if (!failure_.ok() || !connected_ || !slot.has_value() || slot->sent ||
@@ -98,18 +103,19 @@ std::optional<ChunkHeader> ClientSession::BeginSending(const Exchange& exchange)
     return std::nullopt;
   }
   slot->sent = true;
-  return ChunkHeader{.kind = MessageKind::kExchange,
-                     .bucket = exchange.bucket,
-                     .step = exchange.step,
-                     .samples = exchange.samples,
-                     .incarnation = incarnation_,
-                     .resets = resets_[exchange.bucket]};
+  return message::Gradient{.bucket = exchange.bucket,
+                           .step = exchange.step,
+                           .samples = exchange.samples,
+                           .incarnation = incarnation_,
+                           .resets = resets_[exchange.bucket]};
 }
 
-ChunkHeader ClientSession::Addressed(ChunkHeader word) const {
-  MutexLock lock(mutex_);
-  word.incarnation = incarnation_;
-  return word;
+message::ToServer ClientSession::Addressed(message::ToServer message) const {
+  if (auto* const announcement = std::get_if<message::Announcement>(&message)) {
+    MutexLock lock(mutex_);
+    announcement->incarnation = incarnation_;
+  }
+  return message;
 }
 
 void ClientSession::OnLost() {
@@ -153,45 +159,42 @@ std::string ClientSession::Overdue(absl::Duration timeout) const {
   return "";
 }
 
-void ClientSession::OnJoined(const ChunkHeader& header) {
+void ClientSession::OnWelcome(const message::Welcome& welcome) {
   MutexLock lock(mutex_);
   connected_ = true;
-  patience_ = absl::Milliseconds(header.patience_ms);
-  epoch_ = header.version;
-  const bool first = std::exchange(incarnation_, header.incarnation) == 0;
+  patience_ = absl::Milliseconds(welcome.patience_ms);
+  epoch_ = welcome.epoch;
+  const bool first = std::exchange(incarnation_, welcome.incarnation) == 0;
   if (first) {
-    start_step_ = header.step;
-    answered_ = MessageKind::kJoin;
+    start_step_ = welcome.step;
+    answered_ = Question::kJoin;
     changed_.NotifyAll();
     return;
   }
   announced_.clear();
   to_send_.clear();
-  if (header.dropped) went_back_to_ = header.step;
+  if (welcome.went_back) went_back_to_ = welcome.step;
   for (std::optional<Pending>& slot : pending_) {
     if (!slot.has_value()) continue;
     slot->since = absl::Now();
-    if (!header.dropped) {
+    if (!welcome.went_back) {
       to_send_.push_back(slot->exchange);
       continue;
     }
-    ended_.push_back({std::move(slot->done), ExchangeResult{.version = header.step, .went_back = true}});
+    ended_.push_back({std::move(slot->done), ExchangeResult{.version = welcome.step, .went_back = true}});
     slot.reset();
   }
-  // In the order in which they came.
   std::stable_sort(to_send_.begin(), to_send_.end(),
                    [](const Exchange& a, const Exchange& b) { return a.step < b.step; });
   changed_.NotifyAll();
 }
 
-absl::Status ClientSession::OnReset(const ChunkHeader& header) {
-  if (header.bucket < 0 || static_cast<size_t>(header.bucket) >= job_.buckets.size()) {
-    return Unexpected(header);
-  }
+absl::Status ClientSession::OnReset(const message::Reset& reset) {
+  if (!IsBucket(reset.bucket)) return Unexpected(absl::StrCat("a reset of bucket ", reset.bucket));
   MutexLock lock(mutex_);
   interrupted_ = true;
-  resets_[header.bucket] = header.resets;
-  std::optional<Pending>& slot = pending_[header.bucket];
+  resets_[reset.bucket] = reset.resets;
+  std::optional<Pending>& slot = pending_[reset.bucket];
   if (slot.has_value() && slot->sent) {
     slot->sent = false;
     to_send_.push_back(slot->exchange);
@@ -199,48 +202,41 @@ absl::Status ClientSession::OnReset(const ChunkHeader& header) {
   return absl::OkStatus();
 }
 
-absl::Status ClientSession::OnChunk(const ChunkHeader& header, Pieces payload) {
-  switch (header.kind) {
-    case MessageKind::kWeights:
-      return OnWeights(header, payload);
-    case MessageKind::kExchange:
-      return OnExchange(header, payload);
-    case MessageKind::kAnnounce:
-      return OnAdmitted(header);
-    case MessageKind::kNorm:
-      heard_(header);
-      return absl::OkStatus();
-    case MessageKind::kReset:
-      return OnReset(header);
-    case MessageKind::kJoin:
-      OnJoined(header);
-      heard_(header);
-      return absl::OkStatus();
-    case MessageKind::kRewind:
-      return Unexpected(header);
-    case MessageKind::kBarrier:
-    case MessageKind::kFetch:
-    case MessageKind::kLeave: {
-      if (header.kind == MessageKind::kLeave) heard_(header);
-      MutexLock lock(mutex_);
-      ++answers_;
-      answered_ = header.kind;
-      changed_.NotifyAll();
-      return absl::OkStatus();
-    }
-  }
-  return Unexpected(header);
+void ClientSession::OnAnswered(Question question) {
+  MutexLock lock(mutex_);
+  ++answers_;
+  answered_ = question;
+  changed_.NotifyAll();
 }
 
-absl::Status ClientSession::OnAdmitted(const ChunkHeader& header) {
-  {
-    MutexLock lock(mutex_);
-    if (announced_.empty() || announced_.size() < pending_.size() || announced_.front().step != header.step) {
-      return Unexpected(header);
-    }
-    to_send_.swap(announced_);
+absl::Status ClientSession::OnMessage(const message::ToWorker& message, Pieces payload, bool on_gpu) {
+  if (const auto* answer = std::get_if<message::Answer>(&message)) return OnAnswer(*answer, payload, on_gpu);
+  if (const auto* weights = std::get_if<message::Weights>(&message)) return OnWeights(*weights, payload);
+  if (const auto* reset = std::get_if<message::Reset>(&message)) return OnReset(*reset);
+  if (std::holds_alternative<message::BarrierPassed>(message)) {
+    OnAnswered(Question::kBarrier);
+    return absl::OkStatus();
   }
-  heard_(header);
+  if (std::holds_alternative<message::FetchDone>(message)) {
+    OnAnswered(Question::kFetch);
+    return absl::OkStatus();
+  }
+  if (const auto* admitted = std::get_if<message::Admitted>(&message)) {
+    PSRING_RETURN_IF_ERROR(OnAdmitted(*admitted));
+  } else if (const auto* welcome = std::get_if<message::Welcome>(&message)) {
+    OnWelcome(*welcome);
+  }
+  listener_(message);
+  if (std::holds_alternative<message::Left>(message)) OnAnswered(Question::kLeave);
+  return absl::OkStatus();
+}
+
+absl::Status ClientSession::OnAdmitted(const message::Admitted& admitted) {
+  MutexLock lock(mutex_);
+  if (announced_.empty() || announced_.size() < pending_.size() || announced_.front().step != admitted.step) {
+    return Unexpected(absl::StrCat("an admission to step ", admitted.step));
+  }
+  to_send_.swap(announced_);
   return absl::OkStatus();
 }
 
@@ -249,38 +245,36 @@ std::vector<Exchange> ClientSession::TakeToSend() {
   return std::exchange(to_send_, {});
 }
 
-absl::Status ClientSession::OnWeights(const ChunkHeader& header, Pieces payload) {
-  if (header.bucket < 0 || static_cast<size_t>(header.bucket) >= job_.buckets.size())
-    return Unexpected(header);
-  const Bucket& bucket = job_.buckets[header.bucket];
+absl::Status ClientSession::OnWeights(const message::Weights& chunk, Pieces payload) {
+  if (!IsBucket(chunk.bucket)) return Unexpected(Described(chunk));
+  const Bucket& bucket = job_.buckets[chunk.bucket];
   MutexLock lock(mutex_);
-  uint64_t& received = weights_received_[header.bucket];
+  uint64_t& received = weights_received_[chunk.bucket];
   const size_t bytes = TotalBytes(payload);
   if (weights_.data == nullptr) return absl::OkStatus();  // nobody waits any more
-  if (header.offset != received || bytes > BytesOf(bucket) - received) return Unexpected(header);
-  // Under the lock, so that whoever gives up waiting may free the memory.
+  if (chunk.offset != received || bytes > BytesOf(bucket) - received) return Unexpected(Described(chunk));
+  // Under the lock, so that a caller that stops waiting may free the memory.
   CopyPieces(payload, static_cast<std::byte*>(weights_.Slice(bucket.first, bucket.count).data) + received);
   received += bytes;
   return absl::OkStatus();
 }
 
-absl::Status ClientSession::OnExchange(const ChunkHeader& header, Pieces payload) {
-  if (header.bucket < 0 || static_cast<size_t>(header.bucket) >= job_.buckets.size())
-    return Unexpected(header);
+absl::Status ClientSession::OnAnswer(const message::Answer& chunk, Pieces payload, bool on_gpu) {
+  if (!IsBucket(chunk.bucket)) return Unexpected(Described(chunk));
   Pending* pending = nullptr;
   {
     MutexLock lock(mutex_);
-    std::optional<Pending>& slot = pending_[header.bucket];
-    const bool late = !slot.has_value() || header.step < slot->exchange.step;
+    std::optional<Pending>& slot = pending_[chunk.bucket];
+    const bool late = !slot.has_value() || chunk.step < slot->exchange.step;
     if (late && interrupted_) return absl::OkStatus();  // the second answer to what was sent twice
-    if (!slot.has_value()) return Unexpected(header);
-    pending = &*slot;  // stays: only this thread ends an exchange
+    if (!slot.has_value()) return Unexpected(Described(chunk));
+    pending = &*slot;  // remains valid: only this thread ends an exchange
   }
   const size_t size = pending->exchange.weights.bytes();
   const size_t bytes = TotalBytes(payload);
-  if (header.step != pending->exchange.step || header.offset != pending->received ||
+  if (chunk.step != pending->exchange.step || chunk.offset != pending->received ||
       bytes > size - pending->received) {
-    return Unexpected(header);
+    return Unexpected(Described(chunk));
   }
   CopyPieces(payload, static_cast<std::byte*>(pending->exchange.weights.data) + pending->received);
   pending->received += bytes;
@@ -291,17 +285,15 @@ absl::Status ClientSession::OnExchange(const ChunkHeader& header, Pieces payload
     MutexLock lock(mutex_);
     ++answers_;
     done = std::move(pending->done);
-    traffic_ = traffic_ + Traffic{.payload_tx_bytes = header.dropped ? 0 : pending->exchange.gradient.bytes(),
+    traffic_ = traffic_ + Traffic{.payload_tx_bytes = chunk.dropped ? 0 : pending->exchange.gradient.bytes(),
                                   .payload_rx_bytes = size};
-    pending_[header.bucket].reset();
-    if (header.dropped) {
-      std::erase_if(announced_, [&](const Exchange& exchange) { return exchange.step == header.step; });
+    pending_[chunk.bucket].reset();
+    if (chunk.dropped) {
+      std::erase_if(announced_, [&](const Exchange& exchange) { return exchange.step == chunk.step; });
     }
   }
-  done(ExchangeResult{.version = header.version,
-                      .staleness = header.staleness,
-                      .dropped = header.dropped,
-                      .on_gpu = header.on_gpu});
+  done(ExchangeResult{
+      .version = chunk.version, .staleness = chunk.staleness, .dropped = chunk.dropped, .on_gpu = on_gpu});
   return absl::OkStatus();
 }
 
@@ -316,9 +308,9 @@ int64_t ClientSession::answers() const {
   return answers_;
 }
 
-void ClientSession::TakeForAnswered(MessageKind kind) {
+void ClientSession::TakeAsAnswered(Question question) {
   MutexLock lock(mutex_);
-  answered_ = kind;
+  answered_ = question;
   changed_.NotifyAll();
 }
 
@@ -342,11 +334,11 @@ void ClientSession::EndExchanges() {
   for (Ended& exchange : ended) exchange.done(std::move(exchange.result));
 }
 
-absl::Status ClientSession::Await(MessageKind kind, absl::Time deadline, const std::string& whom) {
+absl::Status ClientSession::Await(Question question, absl::Time deadline, const std::string& whom) {
   MutexLock lock(mutex_);
   const absl::Time begin = absl::Now();
-  const bool heeds = kind == MessageKind::kBarrier;  // who went back is at no barrier any more
-  while (failure_.ok() && answered_ != kind && !(heeds && went_back_to_.has_value())) {
+  const bool may_go_back = question == Question::kBarrier;  // a server that went back answers no barrier
+  while (failure_.ok() && answered_ != question && !(may_go_back && went_back_to_.has_value())) {
     if (absl::Now() >= deadline) {
       failure_ = absl::DeadlineExceededError(absl::StrCat(
           "waited ", absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1))), " for ",
@@ -357,7 +349,7 @@ absl::Status ClientSession::Await(MessageKind kind, absl::Time deadline, const s
     changed_.WaitUntil(mutex_, deadline);
   }
   weights_ = {};
-  return answered_ == kind ? absl::OkStatus() : failure_;
+  return answered_ == question ? absl::OkStatus() : failure_;
 }
 
 Traffic ClientSession::traffic() const {

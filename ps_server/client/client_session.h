@@ -1,5 +1,5 @@
-// A worker's half of the conversation in messages.h, whatever carries it: which exchanges are in flight,
-// where the weights go that come back, and what the conversation has come to. Both clients stand on it.
+// A worker's half of the conversation (protocol/protocol.md), independent of the transport: which exchanges
+// are in flight, where received weights go, and what has been answered. DirectClient and GrpcClient use it.
 #pragma once
 
 #include <cstdint>
@@ -17,70 +17,73 @@
 
 namespace psring {
 
-// OnChunk, TakeToSend and EndExchanges are called by the client's own thread; the other methods by any.
+// What the worker waits for.
+enum class Question { kJoin, kBarrier, kFetch, kLeave };
+
+// OnMessage, TakeToSend and EndExchanges are called by the client's own thread; the other functions by any.
 class ClientSession {
  public:
-  // Once, before anything else. `weights`: where Join's weights go.
+  // Once, before anything else. `weights`: where the initial weights go.
   absl::Status Begin(const ServerJob& job, Span weights);
   const ServerJob& job() const { return job_; }
-  // Where Fetch's weights go, until Await(kFetch) returns. `goes_on`: with them the worker goes on, also
-  // where the server went back.
-  void ExpectWeights(Span weights, bool goes_on = true);
+  // Where the values of a Fetch go, until Await(kFetch) returns. See PsClient::ReadRequest.
+  void ExpectWeights(Span weights, bool resumes);
 
-  // See PsClient. Once, before Begin.
-  void OnWord(std::function<void(const ChunkHeader&)> heard) { heard_ = std::move(heard); }
+  // See OneServerClient. Once, before Begin.
+  void SetListener(std::function<void(const message::ToWorker&)> listener) {
+    listener_ = std::move(listener);
+  }
 
   // What the client has to send next.
   enum class ToSend { kNothing, kGradient, kAnnouncement };
 
-  // Notes an exchange. Where it does not fit, or the session has failed, nothing is to be sent, and
-  // EndExchanges is due. With backup workers the last bucket of a step asks for the announcement of them all.
+  // Adds an exchange. If it is not possible, or the session has failed, nothing is to be sent, and
+  // EndExchanges is due. With backup workers the last bucket of a step asks for its announcement.
   ToSend Add(const Exchange& exchange, PsClient::Done done);
 
-  // How an exchange is to be sent now. Nothing where it is not to be: it has ended, its server is lost (it
-  // comes up in TakeToSend once there is one again), or somebody else sends it already.
-  std::optional<ChunkHeader> BeginSending(const Exchange& exchange);
+  // The message with which an exchange is sent now. Nothing if the exchange has ended, is being sent already,
+  // or its server is lost (TakeToSend returns it after reconnecting).
+  std::optional<message::Gradient> BeginSending(const Exchange& exchange);
 
-  // A message for the server as it is now.
-  ChunkHeader Addressed(ChunkHeader word) const;
+  // The message for the server's current incarnation.
+  message::ToServer Addressed(message::ToServer message) const;
 
-  // Takes what the server says. An error means that it does not follow the conversation.
-  absl::Status OnChunk(const ChunkHeader& header, Pieces payload);
+  // `on_gpu`: the message's weights are on the GPU already. An error means that the server violates the
+  // protocol.
+  absl::Status OnMessage(const message::ToWorker& message, Pieces payload, bool on_gpu = false);
 
-  // The exchanges that are to be sent now, in this order, because the server has admitted them, asks for them
-  // once more, or is there again.
+  // The exchanges to send now, in this order, because the server has admitted them, has reset their bucket,
+  // or is connected again.
   std::vector<Exchange> TakeToSend();
 
-  // The stream is gone. Nothing is sent until the next Join is answered.
+  // The stream has ended. Nothing is sent until the next Welcome.
   void OnLost();
-  // Since the last answer to Join.
+  // Since the last Welcome.
   bool connected() const;
-  // For so long the session may be taken up again after its stream was lost, says the server; nothing before
-  // its first answer.
+  // How long the worker may try to reconnect, from the first Welcome; nothing before it.
   std::optional<absl::Duration> patience() const;
   int64_t start_step() const;
-  // Of the server, as it has told last.
+  // Of the server, from the last Welcome.
   int64_t epoch() const;
-  // A push that has been in flight for longer than `timeout`, in words; empty where there is none.
+  // Names a push that has been in flight for longer than `timeout`; empty if there is none.
   std::string Overdue(absl::Duration timeout) const;
 
-  // The first failure counts. Wakes those that wait; exchanges end with the next EndExchanges.
+  // The first failure is kept. Wakes waiting threads; exchanges end with the next EndExchanges.
   void Fail(const absl::Status& why);
   absl::Status failure() const;
-  // Exchanges and questions that were answered so far.
+  // Number of exchanges and questions answered so far.
   int64_t answers() const;
-  // As if the server had answered a question of that kind.
-  void TakeForAnswered(MessageKind kind);
-  // Ends the exchanges that have come to an end without an answer: all of them once the session has failed.
+  // As if the server had answered the question.
+  void TakeAsAnswered(Question question);
+  // Ends the exchanges that end without an answer: all of them if the session has failed.
   void EndExchanges();
 
-  // Waits for the server's answer of this kind: OK, or the failure. `whom` completes "waited too long for
-  // ...". After an error no weights are written any more.
-  absl::Status Await(MessageKind kind, absl::Time deadline, const std::string& whom);
-  // An answer that came before does not count for the next Await.
+  // Waits for the server's answer: OK, or the failure. `whom` completes the error "waited ... for". After an
+  // error no weights are written any more.
+  absl::Status Await(Question question, absl::Time deadline, const std::string& whom);
+  // An earlier answer does not count for the next Await.
   void ExpectAnswer();
-  // Where the server went back meanwhile: the step. Until the next ExpectWeights with which the worker goes
-  // on.
+  // The step to which the server went back, until the next ExpectWeights with `resumes`.
   std::optional<int64_t> went_back_to() const;
 
   Traffic traffic() const;
@@ -90,25 +93,26 @@ class ClientSession {
     Exchange exchange;
     PsClient::Done done;
     uint64_t received = 0;
-    bool sent = false;  // to the server as it is now, into the sum as it is now
+    bool sent = false;  // to the server's current incarnation, for the current sum
     absl::Time since;
   };
 
-  absl::Status OnWeights(const ChunkHeader& header, Pieces payload);
-  absl::Status OnExchange(const ChunkHeader& header, Pieces payload);
-
-  absl::Status OnAdmitted(const ChunkHeader& header);
-  absl::Status OnReset(const ChunkHeader& header);
-  void OnJoined(const ChunkHeader& header);
+  bool IsBucket(int bucket) const { return bucket >= 0 && static_cast<size_t>(bucket) < job_.buckets.size(); }
+  absl::Status OnWeights(const message::Weights& chunk, Pieces payload);
+  absl::Status OnAnswer(const message::Answer& chunk, Pieces payload, bool on_gpu);
+  absl::Status OnAdmitted(const message::Admitted& admitted);
+  absl::Status OnReset(const message::Reset& reset);
+  void OnWelcome(const message::Welcome& welcome);
+  void OnAnswered(Question question);
 
   ServerJob job_;
-  bool announces_ = false;  // backup workers, at the server that decides
-  std::function<void(const ChunkHeader&)> heard_ = [](const ChunkHeader&) {};
+  bool announces_ = false;  // backup workers, for the server that decides
+  std::function<void(const message::ToWorker&)> listener_ = [](const message::ToWorker&) {};
   mutable Mutex mutex_;
   CondVar changed_;
   int64_t answers_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
-  std::optional<MessageKind> answered_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Question> answered_ ABSL_GUARDED_BY(mutex_);
   Span weights_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint64_t> weights_received_ ABSL_GUARDED_BY(mutex_);       // by bucket
   std::vector<std::optional<Pending>> pending_ ABSL_GUARDED_BY(mutex_);  // by bucket
@@ -121,7 +125,7 @@ class ClientSession {
   std::vector<Ended> ended_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint64_t> resets_ ABSL_GUARDED_BY(mutex_);  // by bucket
   bool connected_ ABSL_GUARDED_BY(mutex_) = false;
-  bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;  // ever: an answer may then come twice
+  bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;  // ever: an answer may then arrive twice
   uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t start_step_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -130,7 +134,8 @@ class ClientSession {
   Traffic traffic_ ABSL_GUARDED_BY(mutex_);
 };
 
-// How long a client waits beyond its deadline for the server to say first whom it misses.
+// How long a client waits beyond its deadline, so that the server's error, which names who is missing,
+// arrives first.
 inline constexpr int kServerSpeaksFirstMs = 2000;
 
 }  // namespace psring

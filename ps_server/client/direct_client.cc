@@ -1,4 +1,4 @@
-// The client without a wire: hands the server its worker's memory, cut into the same chunks.
+// The client without a wire: passes the worker's memory to the server, in the same chunks.
 
 #include <deque>
 #include <thread>
@@ -16,14 +16,14 @@
 namespace psring {
 namespace {
 
-// What the client's thread has to do, in order. The server fills it too, from other workers' threads, so
-// nobody ever waits for another worker while holding something up: all ranks may be threads of one process.
+// The client's thread does these in order. The server adds to it from other workers' threads without waiting:
+// all ranks may be threads of one process.
 class Inbox : public ReplySink {
  public:
   struct Poke {};
-  struct GoOn {};  // there is room for what the server did not take
+  struct GoOn {};  // the server can take what it has not taken
   struct Stop {};
-  using Event = std::variant<Exchange, ChunkHeader, Reply, absl::Status, Poke, GoOn, Stop>;
+  using Event = std::variant<Exchange, message::ToServer, Reply, absl::Status, Poke, GoOn, Stop>;
 
   void Put(Event event) {
     MutexLock lock(mutex_);
@@ -49,7 +49,7 @@ class Inbox : public ReplySink {
   std::deque<Event> events_ ABSL_GUARDED_BY(mutex_);
 };
 
-class DirectClient : public PsClient {
+class DirectClient : public OneServerClient {
  public:
   explicit DirectClient(ParameterServer& server) : server_(server) {}
 
@@ -61,38 +61,33 @@ class DirectClient : public PsClient {
     thread_.join();
   }
 
-  std::string payload() const override { return "in_process"; }
-
-  void ShareMemory(const SharedSpan&, const SharedSpan&) override {}  // one process has all of it in common
-
-  void BeginWith(std::vector<ConstSpan> slots) override { slots_ = std::move(slots); }
-
-  absl::Status Start(int worker, const ServerJob& job, Span weights, absl::Time deadline) override {
+  absl::Status Start(int worker, const ServerJob& job, const WorkerBuffers& memory,
+                     absl::Time deadline) override {
     PSRING_CHECK(!thread_.joinable());
-    PSRING_RETURN_IF_ERROR(session_.Begin(job, weights));
+    PSRING_RETURN_IF_ERROR(session_.Begin(job, memory.weights));
     PSRING_ASSIGN_OR_RETURN(lane_, server_.NewLane());
     PSRING_RETURN_IF_ERROR(server_.Join({.worker = worker, .job = job}, inbox_));
     worker_ = worker;
     if (worker == 0) {
-      for (size_t slot = slots_.size() + 1; slot-- > 0;) {  // the weights last: with them the job may start
-        const ConstSpan values = slot > 0 ? slots_[slot - 1] : weights;
+      for (size_t slot = memory.slots.size() + 1; slot-- > 0;) {  // the weights last: they start the job
+        const ConstSpan values = slot > 0 ? memory.slots[slot - 1] : memory.weights;
         for (const Bucket& bucket : job.buckets) {
           outgoing_.push_back(
-              {{.kind = MessageKind::kWeights, .bucket = bucket.index, .step = static_cast<int64_t>(slot)},
+              {message::InitialWeights{.bucket = bucket.index, .slot = static_cast<int64_t>(slot)},
                values.Slice(bucket.first, bucket.count)});
         }
       }
       SendWhatIsTaken();
     }
     thread_ = std::thread([this] { Loop(); });
-    return session_.Await(MessageKind::kJoin, deadline + absl::Milliseconds(kServerSpeaksFirstMs),
+    return session_.Await(Question::kJoin, deadline + absl::Milliseconds(kServerSpeaksFirstMs),
                           "all workers to join");
   }
 
   void PushPull(const Exchange& exchange, Done done) override {
     switch (session_.Add(exchange, std::move(done))) {
       case ClientSession::ToSend::kAnnouncement:
-        inbox_->Put(session_.Addressed({.kind = MessageKind::kAnnounce, .step = exchange.step}));
+        inbox_->Put(session_.Addressed(message::Announcement{.step = exchange.step}));
         break;
       case ClientSession::ToSend::kGradient:
         inbox_->Put(exchange);
@@ -103,64 +98,61 @@ class DirectClient : public PsClient {
     }
   }
 
-  int64_t start_step() const override { return session_.start_step(); }
-
   absl::StatusOr<std::optional<int64_t>> Barrier(int number, absl::Time deadline) override {
     session_.ExpectAnswer();
-    inbox_->Put(ChunkHeader{.kind = MessageKind::kBarrier, .step = number});
-    PSRING_RETURN_IF_ERROR(session_.Await(MessageKind::kBarrier, deadline, "the other workers"));
+    inbox_->Put(message::ToServer(message::Barrier{.number = number}));
+    PSRING_RETURN_IF_ERROR(session_.Await(Question::kBarrier, deadline, "the other workers"));
     return session_.went_back_to();
   }
 
-  absl::Status Fetch(Span weights, absl::Time deadline) override {
-    session_.ExpectWeights(weights);
-    inbox_->Put(ChunkHeader{.kind = MessageKind::kFetch});
-    return session_.Await(MessageKind::kFetch, deadline, "the server's weights");
-  }
-
-  absl::StatusOr<bool> FetchState(int slot, Span values, absl::Time deadline) override {
-    session_.ExpectWeights(values, /*goes_on=*/false);
-    inbox_->Put(ChunkHeader{.kind = MessageKind::kFetch, .step = slot});
-    PSRING_RETURN_IF_ERROR(session_.Await(MessageKind::kFetch, deadline, "the server's state"));
+  absl::StatusOr<bool> Read(const ReadRequest& request, absl::Time deadline) override {
+    session_.ExpectWeights(request.values, request.resumes);
+    inbox_->Put(message::ToServer(message::Fetch{.slot = request.slot}));
+    PSRING_RETURN_IF_ERROR(session_.Await(Question::kFetch, deadline, "the server's weights"));
     return !session_.went_back_to().has_value();
   }
 
   absl::Status Leave(absl::Time deadline) override {
-    inbox_->Put(ChunkHeader{.kind = MessageKind::kLeave});
-    return session_.Await(MessageKind::kLeave, deadline, "the server to take note of our leaving");
+    inbox_->Put(message::ToServer(message::Leave{}));
+    return session_.Await(Question::kLeave, deadline, "the server to confirm that this worker leaves");
   }
 
   void Abort(absl::Status why) override { inbox_->Put(std::move(why)); }
 
-  Traffic traffic() const override { return session_.traffic(); }
+  ClientStatus status() const override {
+    return {.payload = "in_process", .start_step = session_.start_step(), .traffic = session_.traffic()};
+  }
 
-  void OnWord(std::function<void(const ChunkHeader&)> heard) override { session_.OnWord(std::move(heard)); }
-  void Tell(const ChunkHeader& word) override { inbox_->Put(session_.Addressed(word)); }
+  void SetListener(std::function<void(const message::ToWorker&)> listener) override {
+    session_.SetListener(std::move(listener));
+  }
+  void Send(const message::ToServer& message) override { inbox_->Put(session_.Addressed(message)); }
 
  private:
   // A message on its way out, chunk by chunk.
   struct Outgoing {
-    ChunkHeader header;
+    message::ToServer message;
     ConstSpan data;
+    uint64_t offset = 0;  // of what is not sent yet
   };
 
   void Loop() {
     while (true) {
       Inbox::Event event = inbox_->Take();
       if (auto* exchange = std::get_if<Exchange>(&event)) {
-        Send(*exchange);
-      } else if (auto* word = std::get_if<ChunkHeader>(&event)) {
-        outgoing_.push_back({*word, {}});
+        SendGradient(*exchange);
+      } else if (auto* message = std::get_if<message::ToServer>(&event)) {
+        outgoing_.push_back({*message, {}});
       } else if (auto* reply = std::get_if<Reply>(&event)) {
         const Bytes bytes(static_cast<const std::byte*>(reply->weights.weights.data),
                           reply->weights.weights.bytes());
-        if (absl::Status status = session_.OnChunk(reply->header, {&bytes, 1}); !status.ok()) {
+        if (absl::Status status = session_.OnMessage(reply->message, {&bytes, 1}); !status.ok()) {
           session_.Fail(status);
         }
-        for (const Exchange& admitted : session_.TakeToSend()) Send(admitted);
+        for (const Exchange& admitted : session_.TakeToSend()) SendGradient(admitted);
       } else if (auto* why = std::get_if<absl::Status>(&event)) {
         session_.Fail(*why);
-        // A worker that gives up is lost to the others. Where the server itself has failed, it knows.
+        // To the others this worker is lost. If the server itself has failed, it ignores this.
         server_.Disconnected(worker_, inbox_.get(), std::string(why->message()));
       } else if (std::holds_alternative<Inbox::GoOn>(event)) {
         held_up_ = false;
@@ -173,21 +165,22 @@ class DirectClient : public PsClient {
     }
   }
 
-  void Send(const Exchange& exchange) {
-    const std::optional<ChunkHeader> header = session_.BeginSending(exchange);
-    if (header.has_value()) outgoing_.push_back({*header, exchange.gradient});
+  void SendGradient(const Exchange& exchange) {
+    const std::optional<message::Gradient> message = session_.BeginSending(exchange);
+    if (message.has_value()) outgoing_.push_back({*message, exchange.gradient});
   }
 
-  // Replies are read all the while: the server may need the memory that they take up.
+  // Does not wait: replies are read meanwhile, because the server may need the memory that they use.
   void SendWhatIsTaken() {
     while (!outgoing_.empty()) {
-      auto& [header, data] = outgoing_.front();
-      const Bytes chunk(static_cast<const std::byte*>(data.data) + header.offset,
-                        ChunkLength(data.bytes(), header.offset));
-      held_up_ = server_.Receive(worker_, inbox_.get(), header, {&chunk, 1}, *lane_) == Receipt::kNotYet;
+      auto& [message, data, offset] = outgoing_.front();
+      const Bytes chunk(static_cast<const std::byte*>(data.data) + offset, ChunkLength(data.bytes(), offset));
+      message::SetOffset(message, offset);
+      held_up_ = server_.Receive(worker_, inbox_.get(), message, {.pieces = {&chunk, 1}}, *lane_) ==
+                 Receipt::kNotYet;
       if (held_up_) return;
-      header.offset += chunk.size();
-      if (header.offset == data.bytes()) outgoing_.pop_front();
+      offset += chunk.size();
+      if (offset == data.bytes()) outgoing_.pop_front();
     }
   }
 
@@ -196,15 +189,14 @@ class DirectClient : public PsClient {
   ClientSession session_;
   std::optional<Lane> lane_;
   int worker_ = -1;
-  std::vector<ConstSpan> slots_;   // worker 0's, until Start has returned
-  std::deque<Outgoing> outgoing_;  // the thread's own, once it runs
+  std::deque<Outgoing> outgoing_;  // only the thread's, once it runs
   bool held_up_ = false;
   std::thread thread_;
 };
 
 }  // namespace
 
-std::unique_ptr<PsClient> MakeDirectPsClient(ParameterServer& server) {
+std::unique_ptr<OneServerClient> MakeDirectPsClient(ParameterServer& server) {
   return std::make_unique<DirectClient>(server);
 }
 

@@ -1,4 +1,4 @@
-// The client of several servers: cuts exchanges into slices, and puts the answers together.
+// The client of several servers: cuts exchanges into slices and combines the answers.
 #include "ps_server/client/sharded_client.h"
 
 #include <algorithm>
@@ -10,94 +10,83 @@
 
 namespace psring {
 
-ShardedClient::Speaking::Speaking(ShardedClient& client) : client_(client) {
+ShardedClient::Relaying::Relaying(ShardedClient& client) : client_(client) {
   MutexLock lock(client_.mutex_);
-  ++client_.speaking_;
+  ++client_.relaying_;
 }
 
-ShardedClient::Speaking::~Speaking() {
+ShardedClient::Relaying::~Relaying() {
   MutexLock lock(client_.mutex_);
-  --client_.speaking_;
+  --client_.relaying_;
   client_.changed_.NotifyAll();
 }
 
-// The clients end one after the other: before the first does, none may have anything to say to it any more.
+// The clients are destroyed one after the other; before that, no thread of one may use another.
 ShardedClient::~ShardedClient() {
   Fail(absl::CancelledError("its client was destroyed before it left"));
   MutexLock lock(mutex_);
-  while (speaking_ > 0) changed_.Wait(mutex_);
+  while (relaying_ > 0) changed_.Wait(mutex_);
 }
 
-std::string ShardedClient::payload() const {
-  const std::string first = servers_.front()->payload();
-  const bool same = std::all_of(servers_.begin(), servers_.end(),
-                                [&](const auto& server) { return server->payload() == first; });
-  return same ? first : "mixed";
-}
-
-// All of it to each: a slice stands there at an offset of its own.
-void ShardedClient::ShareMemory(const SharedSpan& gradients, const SharedSpan& weights) {
-  // Of servers that reach the GPU and others that do not, each would want the weights of its slice elsewhere.
-  const SharedSpan host_gradients{gradients.span, gradients.fd}, host_weights{weights.span, weights.fd};
-  for (const auto& server : servers_) server->ShareMemory(host_gradients, host_weights);
-}
-
-void ShardedClient::BeginWith(std::vector<ConstSpan> slots) { slots_ = std::move(slots); }
-
-absl::Status ShardedClient::Start(int worker, const ServerJob& job, Span weights, absl::Time deadline) {
+absl::Status ShardedClient::Start(int worker, const ServerJob& job, const WorkerBuffers& memory,
+                                  absl::Time deadline) {
   PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
   job_ = job;
   worker_ = worker;
-  carries_verdicts_ = absl::StartsWith(job.consistency, "backup");
+  relays_verdicts_ = absl::StartsWith(job.consistency, "backup");
   slices_ = CutBuckets(job.buckets, count());
   {
     MutexLock lock(mutex_);
     held_.resize(servers_.size());
   }
   for (int server = 0; server < count(); ++server) {
-    servers_[server]->OnWord([this, server](const ChunkHeader& word) { OnWordOf(server, word); });
+    servers_[server]->SetListener(
+        [this, server](const message::ToWorker& message) { OnMessage(server, message); });
   }
+  // Servers that reach the GPU and others that do not would need the weights in different places.
+  const SharedSpan gradients{memory.shared_gradients.span, memory.shared_gradients.fd};
+  const SharedSpan weights{memory.shared_weights.span, memory.shared_weights.fd};
   PSRING_RETURN_IF_ERROR(OnEach([&](int server) -> absl::Status {
     const ServerJob shard = ShardOf(job, slices_[server], server, count());
     std::vector<float> part(static_cast<size_t>(shard.parameters));
-    std::vector<std::vector<float>> slots(worker == 0 ? slots_.size() : 0, part);
-    std::vector<ConstSpan> spans;
+    std::vector<std::vector<float>> slots(worker == 0 ? memory.slots.size() : 0, part);
+    if (worker == 0) Gather(server, shard, memory.weights, part);
+    // Each server gets all of the shared memory: a slice has an offset of its own in it.
+    WorkerBuffers of_server{
+        .weights = {part.data(), part.size()}, .shared_gradients = gradients, .shared_weights = weights};
     for (size_t i = 0; i < slots.size(); ++i) {
-      Gather(server, shard, slots_[i], slots[i]);
-      spans.emplace_back(slots[i].data(), slots[i].size());
+      Gather(server, shard, memory.slots[i], slots[i]);
+      of_server.slots.emplace_back(slots[i].data(), slots[i].size());
     }
-    if (worker == 0) Gather(server, shard, weights, part);
-    servers_[server]->BeginWith(spans);
-    PSRING_RETURN_IF_ERROR(servers_[server]->Start(worker, shard, {part.data(), part.size()}, deadline));
+    PSRING_RETURN_IF_ERROR(servers_[server]->Start(worker, shard, of_server, deadline));
     // Worker 0's are its own, unless the job had begun before.
-    Scatter(server, shard, part, weights);
+    Scatter(server, shard, part, memory.weights);
     return absl::OkStatus();
   }));
-  return AgreeOnStart(weights, deadline);
+  return AgreeOnStart(memory.weights, deadline);
 }
 
 void ShardedClient::PushPull(const Exchange& exchange, Done done) {
   auto joint = std::make_shared<Joint>(std::move(done), servers_.size());
   for (int i = 0; i < count(); ++i) {
-    // Each worker begins with another server, so that they do not all send to the same one first. With spare
-    // workers the first one last: with its last bucket it may decide at once, and then all is held for the
-    // others.
-    const int server = carries_verdicts_ ? count() - 1 - i : (worker_ + i) % count();
+    // Each worker begins with another server, so that they do not all send to the same one first. With backup
+    // workers the first server comes last, because it may decide at once, after its last bucket; by then
+    // everything is held for the others.
+    const int server = relays_verdicts_ ? count() - 1 - i : (worker_ + i) % count();
     const BucketSlice slice = slices_[server][exchange.bucket];
     Part part{.exchange = exchange, .joint = joint};
     part.exchange.gradient = exchange.gradient.Slice(slice.first, slice.count);
     part.exchange.weights = exchange.weights.Slice(slice.first, slice.count);
-    bool given_up = false;
+    bool abandoned = false;
     {
       MutexLock lock(mutex_);
-      given_up = failure_.ok() && goes_back_;
-      // Once it has failed nothing is decided any more.
-      if (failure_.ok() && !goes_back_ && server > 0 && carries_verdicts_) {
+      abandoned = failure_.ok() && goes_back_;
+      if (failure_.ok() && !goes_back_ && server > 0 && relays_verdicts_) {
         held_[server].push_back(std::move(part));
         continue;
       }
     }
-    if (given_up) {
+    if (abandoned) {
       Arrived(server, part, ExchangeResult{.went_back = true});
     } else {
       Send(server, part);
@@ -105,7 +94,6 @@ void ShardedClient::PushPull(const Exchange& exchange, Done done) {
   }
 }
 
-// Of all: any may come back from its death meanwhile.
 absl::StatusOr<std::optional<int64_t>> ShardedClient::Barrier(int number, absl::Time deadline) {
   std::atomic<bool> back = false;
   PSRING_RETURN_IF_ERROR(OnEach([&](int server) -> absl::Status {
@@ -114,61 +102,53 @@ absl::StatusOr<std::optional<int64_t>> ShardedClient::Barrier(int number, absl::
     return absl::OkStatus();
   }));
   MutexLock lock(mutex_);
-  while (back && !goes_back_ && failure_.ok()) changed_.Wait(mutex_);  // the word of it is on its way
+  while (back && !goes_back_ && failure_.ok()) changed_.Wait(mutex_);  // its Welcome is on its way
   if (!goes_back_) return std::nullopt;
   PSRING_RETURN_IF_ERROR(AwaitAgreement(deadline));
   return common_.step();
 }
 
-absl::Status ShardedClient::Fetch(Span weights, absl::Time deadline) {
-  {
+absl::StatusOr<bool> ShardedClient::Read(const ReadRequest& request, absl::Time deadline) {
+  if (request.resumes) {
     MutexLock lock(mutex_);
     if (goes_back_) PSRING_RETURN_IF_ERROR(AwaitAgreement(deadline));
     goes_back_ = false;
   }
-  return FetchParts(weights, [&](int server, Span part) { return servers_[server]->Fetch(part, deadline); });
-}
-
-absl::StatusOr<bool> ShardedClient::FetchState(int slot, Span values, absl::Time deadline) {
   std::atomic<bool> all = true;
-  PSRING_RETURN_IF_ERROR(FetchParts(values, [&](int server, Span part) -> absl::Status {
-    PSRING_ASSIGN_OR_RETURN(const bool fetched, servers_[server]->FetchState(slot, part, deadline));
-    if (!fetched) all = false;
+  PSRING_RETURN_IF_ERROR(OnEach([&](int server) -> absl::Status {
+    const ServerJob shard = ShardOf(job_, slices_[server], server, count());
+    std::vector<float> part(static_cast<size_t>(shard.parameters));
+    ReadRequest of_server = request;
+    of_server.values = {part.data(), part.size()};
+    PSRING_ASSIGN_OR_RETURN(const bool current, servers_[server]->Read(of_server, deadline));
+    if (!current) all = false;
+    Scatter(server, shard, part, request.values);
     return absl::OkStatus();
   }));
   MutexLock lock(mutex_);
   return all && !goes_back_;
 }
 
-absl::Status ShardedClient::FetchParts(Span whole, const FetchPart& fetch) {
-  return OnEach([&](int server) -> absl::Status {
-    const ServerJob shard = ShardOf(job_, slices_[server], server, count());
-    std::vector<float> part(static_cast<size_t>(shard.parameters));
-    PSRING_RETURN_IF_ERROR(fetch(server, {part.data(), part.size()}));
-    Scatter(server, shard, part, whole);
-    return absl::OkStatus();
-  });
-}
-
 absl::Status ShardedClient::Leave(absl::Time deadline) {
-  // The first one's answer may say that a step is complete without this worker; the others hear of it before
-  // it leaves them.
-  if (carries_verdicts_) {
+  // The first server's answer may say that a step is complete without this worker; relay it before leaving
+  // the others.
+  if (relays_verdicts_) {
     PSRING_RETURN_IF_ERROR(Named(0, servers_.front()->Leave(deadline)));
   }
   return OnEach([&](int server) {
-    return server == 0 && carries_verdicts_ ? absl::OkStatus() : servers_[server]->Leave(deadline);
+    return server == 0 && relays_verdicts_ ? absl::OkStatus() : servers_[server]->Leave(deadline);
   });
 }
 
-Traffic ShardedClient::traffic() const {
-  Traffic all;
-  for (const auto& server : servers_) all = all + server->traffic();
+ClientStatus ShardedClient::status() const {
+  ClientStatus all = servers_.front()->status();
+  for (size_t server = 1; server < servers_.size(); ++server) {
+    const ClientStatus one = servers_[server]->status();
+    if (one.payload != all.payload) all.payload = "mixed";
+    all.traffic = all.traffic + one.traffic;
+  }
+  all.start_step = start_step_;
   return all;
-}
-
-void ShardedClient::Tell(const ChunkHeader& word) {
-  for (const auto& server : servers_) server->Tell(word);
 }
 
 absl::Status ShardedClient::Named(int server, const absl::Status& status) const {
@@ -203,13 +183,10 @@ void ShardedClient::Send(int server, const Part& part) {
 }
 
 void ShardedClient::Arrived(int server, const Part& part, absl::StatusOr<ExchangeResult> result) {
-  const Speaking speaking(*this);
+  const Relaying relaying(*this);
   if (!result.ok()) Fail(Named(server, result.status()));
-  if (server == 0 && carries_verdicts_ && result.ok() && result->dropped) {
-    Carry({.kind = MessageKind::kAnnounce,
-           .step = part.exchange.step,
-           .version = result->version,
-           .dropped = true});
+  if (server == 0 && relays_verdicts_ && result.ok() && result->dropped) {
+    Relay({.step = part.exchange.step, .dropped = true, .version = result->version});
   }
   Joint& joint = *part.joint;
   absl::StatusOr<ExchangeResult> outcome;
@@ -221,7 +198,7 @@ void ShardedClient::Arrived(int server, const Part& part, absl::StatusOr<Exchang
       ExchangeResult& all = joint.result;
       all.dropped = result->dropped;
       all.went_back = all.went_back || result->went_back;
-      // What is dropped goes on with what the first server says: the others' weights may be newer.
+      // A dropped worker continues with the first server's version: the others' weights may be newer.
       if (result->dropped ? server == 0 : !joint.any || result->version < all.version) {
         all.version = result->version;
       }
@@ -246,23 +223,23 @@ ShardedClient::HeldParts ShardedClient::TakeHeldLocked() {
 
 void ShardedClient::Fail(const absl::Status& why) {
   HeldParts held;
-  Joints given_up;
+  Joints abandoned;
   {
     MutexLock lock(mutex_);
     if (!failure_.ok()) return;
     failure_ = why;
     held = TakeHeldLocked();
-    given_up.swap(given_up_);
+    abandoned.swap(abandoned_);
     changed_.NotifyAll();
   }
   for (const auto& server : servers_) server->Abort(why);
   for (int server = 1; server < count(); ++server) {
-    for (const Part& part : held[server]) Send(server, part);  // comes back with the failure
+    for (const Part& part : held[server]) Send(server, part);  // ends with the failure
   }
-  for (const std::shared_ptr<Joint>& joint : given_up) GoBack(joint);
+  for (const std::shared_ptr<Joint>& joint : abandoned) GoBack(joint);
 }
 
-std::unique_ptr<PsClient> MakeShardedPsClient(std::vector<std::unique_ptr<PsClient>> servers) {
+std::unique_ptr<PsClient> MakeShardedPsClient(std::vector<std::unique_ptr<OneServerClient>> servers) {
   PSRING_CHECK(!servers.empty());
   if (servers.size() == 1) return std::move(servers.front());
   return std::make_unique<ShardedClient>(std::move(servers));

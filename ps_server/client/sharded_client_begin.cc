@@ -1,4 +1,4 @@
-// With which step a worker of several servers begins, and begins again where one of them was dead
+// The step with which a worker of several servers begins, and begins again after one of them has restarted
 // (common_step.h).
 #include <algorithm>
 #include <utility>
@@ -10,61 +10,60 @@
 
 namespace psring {
 
-// All servers have let this worker in. Where they come from checkpoints of different steps they go back to
-// the earliest.
+// This worker has joined all servers. If they begin at checkpoints of different steps, all go back to the
+// earliest.
 absl::Status ShardedClient::AgreeOnStart(Span weights, absl::Time deadline) {
-  for (const auto& server : servers_) start_step_ = std::max(start_step_, server->start_step());
+  for (const auto& server : servers_) start_step_ = std::max(start_step_, server->status().start_step);
   PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job_.consistency, job_.workers));
-  Call call;
+  RewindCall call;
   {
     MutexLock lock(mutex_);
-    // The word of a server comes to Start and here on two ways.
+    // Start may return before the listener has seen the Welcome.
     while (!common_.knows_all() && failure_.ok()) changed_.Wait(mutex_);
     PSRING_RETURN_IF_ERROR(failure_);
     started_ = true;
-    if (rule.each_alone()) return absl::OkStatus();  // each shard goes on from where it was
-    // A server that died meanwhile has sent its client back, though all may agree by now: Fetch ends that.
+    if (rule.each_alone()) return absl::OkStatus();  // each shard continues from its own step
+    // A server that restarted meanwhile has sent its client back, even if all agree by now: Fetch ends that.
     goes_back_ = goes_back_ || !common_.agreed();
     if (!goes_back_) return absl::OkStatus();
-    call = CallBackLocked();
+    call = RewindsLocked();
   }
-  TellToGoBack(call);
+  SendRewinds(call);
   PSRING_RETURN_IF_ERROR(Fetch(weights, deadline));
   MutexLock lock(mutex_);
   start_step_ = common_.step();
   return absl::OkStatus();
 }
 
-void ShardedClient::OnBegin(int server, const ChunkHeader& word) {
+void ShardedClient::OnBegin(int server, const message::Welcome& welcome) {
   HeldParts held;
-  Joints given_up;
-  Call call;
+  Joints abandoned;
+  RewindCall call;
   {
     MutexLock lock(mutex_);
     goes_back_ = true;
-    common_.OnBegin(server, word.version, word.step);
+    common_.OnBegin(server, welcome.epoch, welcome.step);
     norms_.clear();
     total_.reset();
     held = TakeHeldLocked();
-    call = CallBackLocked();
-    if (common_.agreed()) given_up.swap(given_up_);
+    call = RewindsLocked();
+    if (common_.agreed()) abandoned.swap(abandoned_);
     changed_.NotifyAll();
   }
-  TellToGoBack(call);
+  SendRewinds(call);
   for (int other = 0; other < count(); ++other) {
     for (const Part& part : held[other]) Arrived(other, part, ExchangeResult{.went_back = true});
   }
-  for (const std::shared_ptr<Joint>& joint : given_up) GoBack(joint);
+  for (const std::shared_ptr<Joint>& joint : abandoned) GoBack(joint);
 }
 
-ShardedClient::Call ShardedClient::CallBackLocked() const {
-  return {common_.ServersToRewind(),
-          {.kind = MessageKind::kRewind, .step = common_.step(), .version = common_.epoch_to_send()}};
+ShardedClient::RewindCall ShardedClient::RewindsLocked() const {
+  return {common_.ServersToRewind(), {.step = common_.step(), .epoch = common_.epoch_to_send()}};
 }
 
-// Whoever is lost at the moment says, when it is there again, where it begins, or hears it then.
-void ShardedClient::TellToGoBack(const Call& call) {
-  for (const int server : call.servers) servers_[server]->Tell(call.word);
+// A server that is lost at the moment gets its Rewind, if it still needs one, after reconnecting.
+void ShardedClient::SendRewinds(const RewindCall& call) {
+  for (const int server : call.servers) servers_[server]->Send(call.message);
 }
 
 void ShardedClient::GoBack(const std::shared_ptr<Joint>& joint) {
@@ -72,7 +71,7 @@ void ShardedClient::GoBack(const std::shared_ptr<Joint>& joint) {
   {
     MutexLock lock(mutex_);
     if (failure_.ok() && !common_.agreed()) {
-      given_up_.push_back(joint);
+      abandoned_.push_back(joint);
       return;
     }
     outcome->version = common_.step();

@@ -24,19 +24,6 @@ uint64_t NewIncarnation() {
   return static_cast<uint64_t>(absl::ToUnixNanos(absl::Now())) ^ static_cast<uint64_t>(getpid()) << 48;
 }
 
-// Bounds all counts of a message at once, so that no sum or product of them overflows. A step of -1 has a
-// meaning.
-absl::Status CheckCounts(int worker, const ChunkHeader& header) {
-  for (const auto& [name, value] :
-       {std::pair("step", header.step), std::pair("samples", header.samples),
-        std::pair("version", header.version), std::pair("complete", header.complete)}) {
-    if (value >= -1 && value <= kMostCount) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", worker, " sent ", name, " ", value, "; the most is ", kMostCount));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 ParameterServer::ParameterServer(Device& device, const ServerOptions& options)
@@ -82,8 +69,8 @@ absl::StatusOr<Lane> ParameterServer::NewLane() const {
   return lane;
 }
 
-Receipt ParameterServer::Receive(int worker, const ReplySink* sink, const ChunkHeader& header, Pieces payload,
-                                 Lane& lane) {
+Receipt ParameterServer::Receive(int worker, const ReplySink* sink, const message::ToServer& message,
+                                 const ReceivedPayload& payload, Lane& lane) {
   if (failed_) return Receipt::kTaken;
   last_arrival_ns_ = MonotonicNanos();
   absl::StatusOr<Receipt> receipt = Receipt::kTaken;
@@ -91,57 +78,52 @@ Receipt ParameterServer::Receive(int worker, const ReplySink* sink, const ChunkH
     MutexLock receive_lock(workers_[worker].receive);
     {
       MutexLock lock(workers_[worker].mutex);
-      // It has another stream by now, or no place any more.
+      // The worker has another stream by now, or is not in the job any more.
       if (workers_[worker].sink.get() != sink) return Receipt::kTaken;
     }
-    receipt = Dispatch(worker, header, payload, lane);
+    receipt = Dispatch(worker, message, payload, lane);
   }
   if (receipt.ok()) return *receipt;
   TurnAway(worker, sink, receipt.status());
   return Receipt::kTaken;
 }
 
-absl::StatusOr<Receipt> ParameterServer::Dispatch(int worker, const ChunkHeader& header, Pieces payload,
-                                                  Lane& lane) {
-  PSRING_RETURN_IF_ERROR(CheckCounts(worker, header));
-  // The total of a step's norm may come from whoever is last, when the step is long done.
-  if (workers_[worker].left && header.kind == MessageKind::kNorm) return Receipt::kTaken;
-  if (workers_[worker].left) {
-    if (header.kind == MessageKind::kLeave) return Receipt::kTaken;
-    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has left, and still sends"));
-  }
+absl::StatusOr<Receipt> ParameterServer::Dispatch(int worker, const message::ToServer& message,
+                                                  const ReceivedPayload& payload, Lane& lane) {
   const auto taken = [](const absl::Status& status) {
     return status.ok() ? absl::StatusOr<Receipt>(Receipt::kTaken) : status;
   };
-  if (header.kind == MessageKind::kWeights) return taken(OnWeights(worker, header, payload));
-  if (header.kind == MessageKind::kRewind) {
-    // Before the start it is nowhere to go back from.
-    if (!started_ || header.version <= epoch_) return Receipt::kTaken;
-    return taken(OnRewind(worker, header));
+  if (workers_[worker].left) {
+    // The total of a step's norm may come when the step is complete.
+    if (std::holds_alternative<message::NormTotal>(message)) return Receipt::kTaken;
+    if (std::holds_alternative<message::Leave>(message)) return Receipt::kTaken;
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", worker, " has left and must not send messages"));
+  }
+  if (const auto* weights = std::get_if<message::InitialWeights>(&message)) {
+    return taken(OnWeights(worker, *weights, payload.pieces));
+  }
+  if (const auto* rewind = std::get_if<message::Rewind>(&message)) {
+    if (!started_ || rewind->epoch <= epoch_) return Receipt::kTaken;  // nothing to go back from
+    return taken(OnRewind(worker, *rewind));
   }
   if (!started_) {
     return absl::FailedPreconditionError(
-        absl::StrCat("worker ", worker, " sent something before all workers have joined"));
+        absl::StrCat("worker ", worker, " sent a message before all workers have joined"));
   }
-  switch (header.kind) {
-    case MessageKind::kExchange:
-      return OnGradient(worker, header, payload, lane);
-    case MessageKind::kFetch:
-      return taken(OnFetch(worker, header));
-    case MessageKind::kLeave:
-      return taken(OnLeave(worker, lane));
-    case MessageKind::kAnnounce:
-      if (header.incarnation != incarnation_) return Receipt::kTaken;
-      return taken(OnAnnounce(worker, header, lane));
-    case MessageKind::kNorm:
-      return taken(OnNorm(header, lane));
-    case MessageKind::kBarrier:
-      return taken(OnBarrier(worker, header.step));
-    default:
-      return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " sent a message of kind ",
-                                                     static_cast<int>(header.kind),
-                                                     ", which does not belong here"));
+  if (const auto* chunk = std::get_if<message::Gradient>(&message))
+    return OnGradient(worker, *chunk, payload, lane);
+  if (const auto* fetch = std::get_if<message::Fetch>(&message)) return taken(OnFetch(worker, *fetch));
+  if (std::holds_alternative<message::Leave>(message)) return taken(OnLeave(worker, lane));
+  if (const auto* announcement = std::get_if<message::Announcement>(&message)) {
+    if (announcement->incarnation != incarnation_) return Receipt::kTaken;
+    return taken(OnAnnounce(worker, *announcement, lane));
   }
+  if (const auto* total = std::get_if<message::NormTotal>(&message)) return taken(OnNormTotal(*total, lane));
+  if (const auto* barrier = std::get_if<message::Barrier>(&message)) {
+    return taken(OnBarrier(worker, barrier->number));
+  }
+  return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " sent a second Join"));
 }
 
 absl::Status ParameterServer::Act(int bucket, const Consistency::Decision& decision, Lane& lane,
@@ -197,7 +179,7 @@ absl::Status ParameterServer::MakeUpdate(int bucket, const Update& update, const
     for (auto& [reader, reply] : begun.replies) {
       if (reply.in_place) continue;
       reply.begun_on->Deliver(
-          {.header = reply.header, .weights = reply.weights, .from = reply.from, .upto = made});
+          {.message = reply.message, .weights = reply.weights, .from = reply.from, .upto = made});
       reply.from = made;
     }
   };
@@ -219,31 +201,31 @@ absl::StatusOr<ParameterServer::Begun> ParameterServer::BeginAnswers(int bucket,
     const std::shared_ptr<ReplySink> sink = SinkOf(reader);
     if (sink == nullptr) continue;
     const ReplySink::Place place = sink->PlaceOf(bucket, shard_->bucket_bytes(bucket));
-    Reply reply{.header = AnswerHeader(reader, bucket), .begun_on = sink};
+    message::Answer answer = AnswerMessage(reader, bucket);
+    Reply reply{.begun_on = sink};
     if (place.data != nullptr && !place.on_gpu) {
       begun.places.push_back(place.data);
       reply.in_place = true;
-      reply.header.shared_bytes = shard_->bucket_bytes(bucket);
+      answer.shared = message::WeightsPlace{.bytes = shard_->bucket_bytes(bucket)};
     } else if (sink->TakesParts() && !shard_->sends_copies() && !job_.serial) {
       PSRING_ASSIGN_OR_RETURN(reply.weights, shard_->Read(bucket, lane));
     } else {
       continue;
     }
+    reply.message = answer;
     begun.replies.emplace(reader, std::move(reply));
   }
   return begun;
 }
 
-ChunkHeader ParameterServer::AnswerHeader(int worker, int bucket) const {
+message::Answer ParameterServer::AnswerMessage(int worker, int bucket) const {
   const Pending& pending = buckets_[bucket].pending[worker];
   const bool dropped = pending.state == Pending::State::kDropped;
-  return {.kind = MessageKind::kExchange,
-          .bucket = bucket,
+  return {.bucket = bucket,
           .step = pending.step,
           .version = buckets_[bucket].consistency->version(),
           .staleness = dropped ? 0 : pending.staleness,
-          .dropped = dropped,
-          .repeated = pending.state == Pending::State::kRepeated};
+          .dropped = dropped};
 }
 
 absl::Status ParameterServer::Answer(int bucket, const std::vector<int>& readers, Begun begun, Lane& lane,
@@ -261,12 +243,13 @@ absl::Status ParameterServer::Answer(int bucket, const std::vector<int>& readers
       MutexLock lock(worker.mutex);
       // Until it has pushed, nothing changes any more that it must have seen.
       if (--worker.buckets_to_read == 0) {
-        replies.emplace_back(reader, Reply{.header = WelcomeHeader(worker.joins_at)});
+        replies.emplace_back(reader, Reply{.message = WelcomeMessage(worker.joins_at)});
       }
       continue;
     }
     PSRING_CHECK(pending.state != Pending::State::kNone && pending.state != Pending::State::kPushed);
-    Reply reply{.header = AnswerHeader(reader, bucket)};
+    message::Answer answer = AnswerMessage(reader, bucket);
+    Reply reply{.repeated = pending.state == Pending::State::kRepeated};
     pending.state = Pending::State::kNone;
     if (const auto found = begun.replies.find(reader); found != begun.replies.end()) {
       reply = std::move(found->second);
@@ -274,7 +257,7 @@ absl::Status ParameterServer::Answer(int bucket, const std::vector<int>& readers
       PSRING_ASSIGN_OR_RETURN(reply.begun_on, CopyInPlace(reader, bucket, lane));
       reply.in_place = reply.begun_on != nullptr;
       if (reply.in_place) {
-        reply.header.shared_bytes = shard_->bucket_bytes(bucket);
+        answer.shared = message::WeightsPlace{.bytes = shard_->bucket_bytes(bucket)};
       } else {
         if (!weights.has_value()) {
           PSRING_ASSIGN_OR_RETURN(weights, shard_->Read(bucket, lane));
@@ -284,6 +267,7 @@ absl::Status ParameterServer::Answer(int bucket, const std::vector<int>& readers
           reply.weights.keep = shard_->staging().Lend(std::move(reply.weights.keep), reader);
         }
       }
+      reply.message = answer;
     }
     replies.emplace_back(reader, std::move(reply));
   }
@@ -305,28 +289,27 @@ absl::StatusOr<std::shared_ptr<ReplySink>> ParameterServer::CopyInPlace(int work
   return sink;
 }
 
-absl::Status ParameterServer::OnFetch(int worker, const ChunkHeader& header) {
-  if (header.step < 0 || header.step > shard_->slots()) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " asked for slot ", header.step,
+absl::Status ParameterServer::OnFetch(int worker, const message::Fetch& fetch) {
+  if (fetch.slot < 0 || fetch.slot > shard_->slots()) {
+    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " asked for slot ", fetch.slot,
                                                    " of an optimizer that has ", shard_->slots()));
   }
-  PSRING_ASSIGN_OR_RETURN(std::vector<Reply> weights, AllWeights(static_cast<int>(header.step)));
+  PSRING_ASSIGN_OR_RETURN(std::vector<Reply> weights, AllWeights(static_cast<int>(fetch.slot)));
   for (Reply& bucket : weights) Deliver(worker, std::move(bucket));
-  Deliver(worker, {.header = {.kind = MessageKind::kFetch}});
+  Deliver(worker, {.message = message::FetchDone{}});
   return absl::OkStatus();
 }
 
 void ParameterServer::Finish(Replies replies) {
   CheckpointIfDue();
   for (auto& [reader, reply] : replies) {
-    if (reply.header.kind == MessageKind::kJoin) {
+    if (const auto* welcome = std::get_if<message::Welcome>(&reply.message)) {
       bool again = false;
       {
         MutexLock lock(workers_[reader].mutex);
         again = workers_[reader].joins_again;
       }
-      if (absl::Status status = Welcome(reader, reply.header.step, again, /*went_back=*/again);
-          !status.ok()) {
+      if (absl::Status status = Welcome(reader, welcome->step, again, /*went_back=*/again); !status.ok()) {
         Abort(status);
       }
       continue;
@@ -340,15 +323,15 @@ void ParameterServer::Deliver(int worker, Reply reply) {
   {
     Worker& state = workers_[worker];
     MutexLock lock(state.mutex);
-    const bool exchange = reply.header.kind == MessageKind::kExchange;
+    const auto* const answer = std::get_if<message::Answer>(&reply.message);
     const int64_t buckets = static_cast<int64_t>(job_.buckets.size());
-    if (exchange && job_.serial && reply.header.step >= state.pushes_complete / buckets) {
+    if (answer != nullptr && job_.serial && answer->step >= state.pushes_complete / buckets) {
       state.held.push_back(std::move(reply));
       return;
     }
-    if (exchange && !reply.header.repeated) {
+    if (answer != nullptr && !reply.repeated) {
       MutexLock stats_lock(stats_mutex_);
-      Count(worker, reply.header);
+      Count(worker, *answer);
     }
     sink = state.sink;
   }
@@ -361,7 +344,7 @@ void ParameterServer::Deliver(int worker, Reply reply) {
   if (sink != nullptr) sink->Deliver(std::move(reply));
 }
 
-void ParameterServer::Count(int worker, const ChunkHeader& answer) {
+void ParameterServer::Count(int worker, const message::Answer& answer) {
   const uint64_t bytes = shard_->bucket_bytes(answer.bucket);
   const uint64_t received = answer.dropped ? 0 : shard_->gradient_bytes(answer.bucket);
   stats_.payload = stats_.payload + Traffic{.payload_tx_bytes = bytes, .payload_rx_bytes = received};

@@ -40,12 +40,13 @@ namespace psring {
 
 class ReplySink;
 
-// Header and whole payload of an answer; the carrier cuts it into chunks. `weights` stays readable while it
-// is held.
+// A message and its entire payload; the transport cuts it into chunks. `weights` stay readable while the
+// reply exists.
 struct Reply {
-  ChunkHeader header;
-  Snapshot weights;
-  bool in_place = false;  // the weights stand at the sink's PlaceOf already, and not here
+  message::ToWorker message;
+  Snapshot weights = {};
+  bool in_place = false;  // the weights are at the sink's PlaceOf already, and not in `weights`
+  bool repeated = false;  // the first answer was lost, and has been counted
   // A part of it, in bytes of the weights: from a chunk's beginning to another's, or to the end. Parts come
   // in ascending order, and only to who TakesParts.
   size_t from = 0, upto = SIZE_MAX;
@@ -104,7 +105,15 @@ struct ServerOptions {
   Arrivals* arrivals = nullptr;
 };
 
-// What became of a message. kNotYet: there is no memory for it now, and nothing of it was taken.
+// A message's payload. `stays`: it is in aligned memory of the worker, which does not change until the
+// exchange is answered; then it may be an entire bucket at once, and must be if it is `on_gpu`.
+struct ReceivedPayload {
+  Pieces pieces = {};
+  bool stays = false;
+  bool on_gpu = false;
+};
+
+// Whether a message was taken. kNotYet: there is no memory for it now, and nothing of it was taken.
 enum class Receipt { kTaken, kNotYet };
 
 // How a worker introduces itself.
@@ -143,7 +152,8 @@ class ParameterServer {
   // and may be a whole bucket at once; it is one where it stands `on_gpu`. kNotYet: the worker's connection
   // is not to be read from before its sink hears Proceed; then the same message comes again, and those behind
   // it.
-  Receipt Receive(int worker, const ReplySink* sink, const ChunkHeader& header, Pieces payload, Lane& lane);
+  Receipt Receive(int worker, const ReplySink* sink, const message::ToServer& message,
+                  const ReceivedPayload& payload, Lane& lane);
 
   // The worker's connection is gone. Unless it has left, or comes back in time, it is lost. `sink` hears
   // nothing afterwards.
@@ -262,7 +272,7 @@ class ParameterServer {
   // `first_weights`: those of the start; null: as they are now.
   absl::Status Welcome(int worker, int64_t step, bool again, bool went_back,
                        const std::vector<Reply>* first_weights = nullptr);
-  ChunkHeader WelcomeHeader(int64_t step) const;
+  message::Welcome WelcomeMessage(int64_t step) const;
   void TellResets(int worker);
   // Every bucket as it is now, for Join and Fetch; `slot` above 0: of that slot of the optimizer.
   absl::StatusOr<std::vector<Reply>> AllWeights(int slot = 0);
@@ -271,7 +281,8 @@ class ParameterServer {
 
   // parameter_server.cc
   static absl::Status Annotate(const absl::Status& status, int worker, int bucket);
-  absl::StatusOr<Receipt> Dispatch(int worker, const ChunkHeader& header, Pieces payload, Lane& lane);
+  absl::StatusOr<Receipt> Dispatch(int worker, const message::ToServer& message,
+                                   const ReceivedPayload& payload, Lane& lane);
   std::shared_ptr<ReplySink> SinkOf(int worker) const;
   // An update of the bucket, and the answers to it. They begin to leave while it is made.
   struct Update {
@@ -283,12 +294,13 @@ class ParameterServer {
                           Replies& replies) ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
   // What has been done of the answers by the time the update is made.
   struct Begun {
-    std::map<int, Reply> replies;    // by worker: what is still to come; in place, or in parts
+    // By worker: what is still to come; in place, or in parts.
+    std::map<int, Reply> replies;
     std::vector<std::byte*> places;  // there as long as the replies
   };
   absl::StatusOr<Begun> BeginAnswers(int bucket, const std::vector<int>& readers, Lane& lane)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
-  ChunkHeader AnswerHeader(int worker, int bucket) const
+  message::Answer AnswerMessage(int worker, int bucket) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
   // Straight into the worker's memory, where it has a place for them: to whom. Null: it has none.
   absl::StatusOr<std::shared_ptr<ReplySink>> CopyInPlace(int worker, int bucket, Lane& lane)
@@ -298,35 +310,35 @@ class ParameterServer {
   // Answers `readers` with the bucket's weights.
   absl::Status Answer(int bucket, const std::vector<int>& readers, Begun begun, Lane& lane, Replies& replies)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(buckets_[bucket].mutex);
-  absl::Status OnFetch(int worker, const ChunkHeader& header);
+  absl::Status OnFetch(int worker, const message::Fetch& fetch);
   void Deliver(int worker, Reply reply);
   // After a decision, with no lock held: a checkpoint where one is due, then the replies.
   void Finish(Replies replies);
-  void Count(int worker, const ChunkHeader& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stats_mutex_);
+  void Count(int worker, const message::Answer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stats_mutex_);
 
   // parameter_server_clipping.cc
   // Once the last bucket of a step has been added up, makes the updates, or asks for the total of all servers
   // first. After every Act, without a bucket's lock.
   absl::Status OnceAllAreReduced(Lane& lane, Replies& replies);
   absl::Status ApplyReduced(double sum_of_squares, Lane& lane, Replies& replies);
-  absl::Status OnNorm(const ChunkHeader& header, Lane& lane);
+  absl::Status OnNormTotal(const message::NormTotal& total, Lane& lane);
 
   // parameter_server_push.cc
-  absl::Status OnWeights(int worker, const ChunkHeader& header, Pieces payload);
-  absl::Status OnSlot(int worker, const ChunkHeader& header, Pieces payload);
-  absl::StatusOr<Receipt> OnGradient(int worker, const ChunkHeader& header, Pieces payload, Lane& lane);
-  absl::StatusOr<Receipt> BeginPush(int worker, const ChunkHeader& header, const PushManner& manner);
-  absl::Status MayBegin(int worker, const ChunkHeader& header, bool& repeated);
+  absl::Status OnWeights(int worker, const message::InitialWeights& chunk, Pieces payload);
+  absl::Status OnSlot(int worker, const message::InitialWeights& chunk, Pieces payload);
+  absl::StatusOr<Receipt> OnGradient(int worker, const message::Gradient& chunk,
+                                     const ReceivedPayload& payload, Lane& lane);
+  absl::StatusOr<Receipt> BeginPush(int worker, const message::Gradient& chunk, const PushManner& manner);
+  absl::Status MayBegin(int worker, const message::Gradient& chunk, bool& repeated);
   absl::Status OnPushComplete(int worker, int bucket, Lane& lane);
   absl::StatusOr<Receipt> OnRepeat(int worker, int bucket, bool in_place, Lane& lane);
   absl::Status CheckBucket(int worker, int bucket) const;
-  static absl::Status CheckChunk(const ChunkHeader& header, uint64_t next_offset, size_t bytes,
-                                 size_t bucket_bytes);
+  static absl::Status CheckChunk(uint64_t offset, uint64_t next_offset, size_t bytes, size_t bucket_bytes);
 
   // parameter_server_waiting.cc
-  absl::Status OnAnnounce(int worker, const ChunkHeader& header, Lane& lane);
+  absl::Status OnAnnounce(int worker, const message::Announcement& announcement, Lane& lane);
   // Backup workers: what is decided of the gradient; by this server, or by the first of several.
-  absl::StatusOr<Verdict> VerdictOf(int worker, const ChunkHeader& header)
+  absl::StatusOr<Verdict> VerdictOf(int worker, const message::Announcement& announcement)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(admission_mutex_);
   absl::Status OnLeave(int worker, Lane& lane);
   void NoteDropped(int worker, int64_t next_step);
@@ -350,7 +362,7 @@ class ParameterServer {
   // False: the buckets are at different versions just now.
   bool TakeCheckpoint(bool finished);
 
-  absl::Status OnRewind(int worker, const ChunkHeader& header);
+  absl::Status OnRewind(int worker, const message::Rewind& rewind);
 
   // parameter_server_watch.cc
   void Watch();

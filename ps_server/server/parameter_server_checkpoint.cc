@@ -83,16 +83,16 @@ bool ParameterServer::CheckpointNow(absl::Time deadline) {
 
 // Every worker that has heard of another server's death says so; the first counts, for then all their streams
 // end, and in the next life the others ask for an epoch that has begun.
-absl::Status ParameterServer::OnRewind(int worker, const ChunkHeader& header) {
-  if (writer_ == nullptr || rule_.each_alone() || header.step < 0) {
+absl::Status ParameterServer::OnRewind(int worker, const message::Rewind& rewind) {
+  if (writer_ == nullptr || rule_.each_alone() || rewind.step < 0) {
     return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " wants to go back to step ",
-                                                      header.step, ", and there is no such way"));
+                                                      rewind.step, ", and there is no such way"));
   }
   {
     MutexLock lock(mutex_);
-    if (!goes_back_to_.has_value()) goes_back_to_ = Rewind{.step = header.step, .epoch = header.version};
+    if (!goes_back_to_.has_value()) goes_back_to_ = Rewind{.step = rewind.step, .epoch = rewind.epoch};
   }
-  Abort(absl::CancelledError(absl::StrCat("the job goes back to step ", header.step, " or before")));
+  Abort(absl::CancelledError(absl::StrCat("the job goes back to step ", rewind.step, " or before")));
   return absl::OkStatus();
 }
 

@@ -28,17 +28,17 @@ absl::Status ParameterServer::OnceAllAreReduced(Lane& lane, Replies& replies) {
   awaited_norm_ = step;
   for (const int worker : workers) {
     replies.push_back(
-        {worker, {.header = {.kind = MessageKind::kNorm, .step = step, .sum_of_squares = sum_of_squares}}});
+        {worker, {.message = message::NormPart{.step = step, .sum_of_squares = sum_of_squares}}});
   }
   return absl::OkStatus();
 }
 
-absl::Status ParameterServer::OnNorm(const ChunkHeader& header, Lane& lane) {
-  int64_t step = header.step;
+absl::Status ParameterServer::OnNormTotal(const message::NormTotal& total, Lane& lane) {
+  int64_t step = total.step;
   // Every worker that is in the step tells the same total; the first will do.
   if (step < 0 || !awaited_norm_.compare_exchange_strong(step, -1)) return absl::OkStatus();
   Replies replies;
-  PSRING_RETURN_IF_ERROR(ApplyReduced(header.sum_of_squares, lane, replies));
+  PSRING_RETURN_IF_ERROR(ApplyReduced(total.sum_of_squares, lane, replies));
   Finish(std::move(replies));
   return absl::OkStatus();
 }

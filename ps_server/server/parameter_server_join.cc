@@ -47,7 +47,7 @@ absl::Status ParameterServer::Join(const Joining& joining, std::shared_ptr<Reply
       MutexLock lock(workers_[worker].mutex);
       workers_[worker].sink = std::move(sink);
     }
-    Deliver(worker, {.header = WelcomeHeader(0)});
+    Deliver(worker, {.message = WelcomeMessage(0)});
     return absl::OkStatus();
   }
   if (comes_back && options_.servers > 1) {
@@ -110,7 +110,7 @@ absl::Status ParameterServer::Resume(int worker, std::shared_ptr<ReplySink> sink
   }
   if (old != nullptr) old->Abort(absl::CancelledError("this worker has another stream by now"));
   TellResets(worker);
-  Deliver(worker, {.header = WelcomeHeader(0)});
+  Deliver(worker, {.message = WelcomeMessage(0)});
   return absl::OkStatus();
 }
 
@@ -119,7 +119,7 @@ void ParameterServer::TellResets(int worker) {
     const int bucket = static_cast<int>(i);
     const uint64_t resets = shard_->resets(bucket);
     if (resets == 0) continue;
-    Deliver(worker, {.header = {.kind = MessageKind::kReset, .bucket = bucket, .resets = resets}});
+    Deliver(worker, {.message = message::Reset{.bucket = bucket, .resets = resets}});
   }
 }
 
@@ -182,26 +182,25 @@ absl::Status ParameterServer::TakeIn(int worker, bool again, Replies& replies) {
     pending = {};
     MutexLock worker_lock(workers_[worker].mutex);
     if (--workers_[worker].buckets_to_read == 0) {
-      replies.emplace_back(worker, Reply{.header = WelcomeHeader(step)});
+      replies.emplace_back(worker, Reply{.message = WelcomeMessage(step)});
     }
   }
   return absl::OkStatus();
 }
 
-ChunkHeader ParameterServer::WelcomeHeader(int64_t step) const {
+message::Welcome ParameterServer::WelcomeMessage(int64_t step) const {
   absl::Duration patience = options_.worker_timeout;
   if (options_.checkpoints != nullptr) patience = std::max(options_.timeout, patience);
-  return {.kind = MessageKind::kJoin,
-          .step = step,
-          .version = epoch_,
+  return {.step = step,
+          .epoch = epoch_,
           .incarnation = incarnation_,
           .patience_ms = absl::ToInt64Milliseconds(patience)};
 }
 
 absl::Status ParameterServer::Welcome(int worker, int64_t step, bool again, bool went_back,
                                       const std::vector<Reply>* first_weights) {
-  ChunkHeader header = WelcomeHeader(step);
-  header.dropped = went_back;
+  message::Welcome welcome = WelcomeMessage(step);
+  welcome.went_back = went_back;
   if (!again && (worker != 0 || step > 0 || restored_)) {
     // Its pushes of a step begin together: what a bucket may have had of it before is not waited for.
     std::vector<Reply> weights;
@@ -212,7 +211,7 @@ absl::Status ParameterServer::Welcome(int worker, int64_t step, bool again, bool
     for (const Reply& bucket : *first_weights) Deliver(worker, bucket);
   }
   TellResets(worker);
-  Deliver(worker, {.header = header});
+  Deliver(worker, {.message = welcome});
   return absl::OkStatus();
 }
 
@@ -415,10 +414,7 @@ absl::StatusOr<std::vector<Reply>> ParameterServer::AllWeights(int slot) {
     MutexLock lock(buckets_[bucket].mutex);
     PSRING_ASSIGN_OR_RETURN(Snapshot copy,
                             slot > 0 ? shard_->CopySlot(slot - 1, bucket) : shard_->CopyWeights(bucket));
-    replies.push_back({.header = {.kind = MessageKind::kWeights,
-                                  .bucket = bucket,
-                                  .version = buckets_[bucket].consistency->version()},
-                       .weights = std::move(copy)});
+    replies.push_back({.message = message::Weights{.bucket = bucket}, .weights = std::move(copy)});
   }
   return replies;
 }

@@ -162,7 +162,6 @@ void ParameterServer::ResetBucket(int bucket, Replies& replies) {
   const uint64_t resets = shard_->Reset(bucket);
   PSRING_CHECK(state.summed != nullptr);  // pushes that are updates by themselves stand in no sum
   state.summed->OnReset();
-  const int64_t step = state.consistency->version();
   for (int worker = 0; worker < options_.workers; ++worker) {
     Pending& pending = state.pending[worker];
     if (pending.state == Pending::State::kPushed && pending.joins) {
@@ -172,9 +171,7 @@ void ParameterServer::ResetBucket(int bucket, Replies& replies) {
       MutexLock lock(workers_[worker].mutex);
       --workers_[worker].pushes_complete;
     }
-    replies.emplace_back(
-        worker,
-        Reply{.header = {.kind = MessageKind::kReset, .bucket = bucket, .step = step, .resets = resets}});
+    replies.emplace_back(worker, Reply{.message = message::Reset{.bucket = bucket, .resets = resets}});
   }
 }
 

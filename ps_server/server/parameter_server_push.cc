@@ -15,11 +15,11 @@ absl::Status ParameterServer::CheckBucket(int worker, int bucket) const {
       absl::StrCat("worker ", worker, " names bucket ", bucket, " of ", job_.buckets.size()));
 }
 
-absl::Status ParameterServer::CheckChunk(const ChunkHeader& header, uint64_t next_offset, size_t bytes,
+absl::Status ParameterServer::CheckChunk(uint64_t offset, uint64_t next_offset, size_t bytes,
                                          size_t bucket_bytes) {
-  if (header.offset != next_offset) {
+  if (offset != next_offset) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a chunk begins at byte ", header.offset, ", not at ", next_offset));
+        absl::StrCat("a chunk begins at byte ", offset, ", not at ", next_offset));
   }
   if (bytes != ChunkLength(bucket_bytes, next_offset)) {
     return absl::InvalidArgumentError(absl::StrCat("the chunk at byte ", next_offset, " of ", bucket_bytes,
@@ -29,22 +29,23 @@ absl::Status ParameterServer::CheckChunk(const ChunkHeader& header, uint64_t nex
   return absl::OkStatus();
 }
 
-absl::Status ParameterServer::OnWeights(int worker, const ChunkHeader& header, Pieces payload) {
+absl::Status ParameterServer::OnWeights(int worker, const message::InitialWeights& chunk, Pieces payload) {
   Worker& state = workers_[worker];
   if (restored_) return absl::OkStatus();  // there are better ones
   if (worker != 0 || state.weights_left == 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("worker ", worker, " sent initial weights that nobody asked for"));
   }
-  const int bucket = header.bucket;
+  const int bucket = chunk.bucket;
   PSRING_RETURN_IF_ERROR(CheckBucket(worker, bucket));
-  if (header.step != 0) return OnSlot(worker, header, payload);
+  if (chunk.slot != 0) return OnSlot(worker, chunk, payload);
   if (state.weights_whole[bucket]) {
     return Annotate(absl::InvalidArgumentError("initial weights that have come already"), worker, bucket);
   }
   uint64_t& received = state.weights_bytes[bucket];
   const size_t bytes = TotalBytes(payload);
-  if (absl::Status status = CheckChunk(header, received, bytes, shard_->bucket_bytes(bucket)); !status.ok()) {
+  if (absl::Status status = CheckChunk(chunk.offset, received, bytes, shard_->bucket_bytes(bucket));
+      !status.ok()) {
     return Annotate(status, worker, bucket);
   }
   PSRING_RETURN_IF_ERROR(shard_->SetWeights(bucket, received, payload));
@@ -59,35 +60,36 @@ absl::Status ParameterServer::OnWeights(int worker, const ChunkHeader& header, P
   return StartOnceComplete();
 }
 
-absl::Status ParameterServer::OnSlot(int worker, const ChunkHeader& header, Pieces payload) {
-  const size_t bytes = shard_->bucket_bytes(header.bucket);
-  if (header.step < 0 || header.step > shard_->slots()) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " sent slot ", header.step,
+absl::Status ParameterServer::OnSlot(int worker, const message::InitialWeights& chunk, Pieces payload) {
+  const size_t bytes = shard_->bucket_bytes(chunk.bucket);
+  if (chunk.slot < 0 || chunk.slot > shard_->slots()) {
+    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " sent slot ", chunk.slot,
                                                    " of an optimizer that has ", shard_->slots()));
   }
-  const uint64_t next = header.offset <= bytes && header.offset % kChunkBytes == 0 ? header.offset : 0;
-  if (absl::Status status = CheckChunk(header, next, TotalBytes(payload), bytes); !status.ok()) {
-    return Annotate(status, worker, header.bucket);
+  const uint64_t next = chunk.offset <= bytes && chunk.offset % kChunkBytes == 0 ? chunk.offset : 0;
+  if (absl::Status status = CheckChunk(chunk.offset, next, TotalBytes(payload), bytes); !status.ok()) {
+    return Annotate(status, worker, chunk.bucket);
   }
-  return shard_->SetSlot(static_cast<int>(header.step) - 1, header.bucket, header.offset, payload);
+  return shard_->SetSlot(static_cast<int>(chunk.slot) - 1, chunk.bucket, chunk.offset, payload);
 }
 
-absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const ChunkHeader& header, Pieces payload,
-                                                    Lane& lane) {
-  const int bucket = header.bucket;
+absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const message::Gradient& chunk,
+                                                    const ReceivedPayload& payload, Lane& lane) {
+  const int bucket = chunk.bucket;
   PSRING_RETURN_IF_ERROR(CheckBucket(worker, bucket));
-  if (header.incarnation == 0) {
+  if (chunk.incarnation == 0) {
     return Annotate(
         absl::InvalidArgumentError("a push that does not say for which incarnation of the server"), worker,
         bucket);
   }
   // Meant for a server that is no more, or for a sum that was emptied: its worker knows by now, or will.
-  if (header.incarnation != incarnation_ || header.resets < shard_->resets(bucket)) return Receipt::kTaken;
+  if (chunk.incarnation != incarnation_ || chunk.resets < shard_->resets(bucket)) return Receipt::kTaken;
 
-  const size_t bytes = TotalBytes(payload);
+  const size_t bytes = TotalBytes(payload.pieces);
   const size_t gradient_bytes = shard_->gradient_bytes(bucket);
-  const bool whole = header.shared && header.offset == 0 && payload.size() == 1 && bytes == gradient_bytes;
-  if (header.on_gpu && !whole) {
+  const bool whole =
+      payload.stays && chunk.offset == 0 && payload.pieces.size() == 1 && bytes == gradient_bytes;
+  if (payload.on_gpu && !whole) {
     return Annotate(absl::InvalidArgumentError(
                         absl::StrCat("a gradient of ", bytes, " bytes on a GPU, of ", gradient_bytes)),
                     worker, bucket);
@@ -97,25 +99,26 @@ absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const ChunkHeade
     if (const std::shared_ptr<ReplySink> sink = SinkOf(worker)) keep = sink->Memory();
   }
   Push& push = workers_[worker].pushes[bucket];
-  if (header.step != push.step || header.resets != push.resets) {
+  if (chunk.step != push.step || chunk.resets != push.resets) {
     const absl::StatusOr<Receipt> begun =
-        BeginPush(worker, header, {.whole = whole, .on_gpu = header.on_gpu, .stays = keep != nullptr});
+        BeginPush(worker, chunk, {.whole = whole, .on_gpu = payload.on_gpu, .stays = keep != nullptr});
     if (!begun.ok()) return Annotate(begun.status(), worker, bucket);
     if (*begun == Receipt::kNotYet) return Receipt::kNotYet;
   }
-  const bool last = header.offset + bytes == gradient_bytes;
+  const bool last = chunk.offset + bytes == gradient_bytes;
   if (push.whole) {
     if (!last) return Receipt::kTaken;
-    return OnRepeat(worker, bucket, /*in_place=*/header.shared, lane);
+    return OnRepeat(worker, bucket, /*in_place=*/payload.stays, lane);
   }
-  if (header.samples != push.samples) {
+  if (chunk.samples != push.samples) {
     return Annotate(absl::InvalidArgumentError(
-                        absl::StrCat(header.samples, " samples in the middle of a push of ", push.samples)),
+                        absl::StrCat(chunk.samples, " samples in the middle of a push of ", push.samples)),
                     worker, bucket);
   }
-  if (header.offset < push.high_water && !whole) return Receipt::kTaken;  // has come before
+  if (chunk.offset < push.high_water && !whole) return Receipt::kTaken;  // has come before
   if (!whole) {
-    if (absl::Status status = CheckChunk(header, push.high_water, bytes, gradient_bytes); !status.ok()) {
+    if (absl::Status status = CheckChunk(chunk.offset, push.high_water, bytes, gradient_bytes);
+        !status.ok()) {
       return Annotate(status, worker, bucket);
     }
   } else if (push.high_water > 0) {
@@ -124,9 +127,9 @@ absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const ChunkHeade
   }
   const absl::StatusOr<ParameterShard::Added> taken =
       whole ? shard_->AddWhole(worker, bucket,
-                               {.gradient = payload.front(), .on_gpu = header.on_gpu, .keep = keep}, lane,
-                               push.resets)
-            : shard_->AddChunk(worker, bucket, push.high_water, payload, push.resets);
+                               {.gradient = payload.pieces.front(), .on_gpu = payload.on_gpu, .keep = keep},
+                               lane, push.resets)
+            : shard_->AddChunk(worker, bucket, push.high_water, payload.pieces, push.resets);
   if (!taken.ok()) {  // the device has failed: no fault of this worker
     Abort(taken.status());
     return Receipt::kTaken;
@@ -138,8 +141,8 @@ absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const ChunkHeade
   if (added.not_finite.has_value()) {
     return Annotate(
         absl::InvalidArgumentError(absl::StrCat(
-            "the gradient of step ", header.step, " is NaN or infinite at element ",
-            header.offset / SizeOf(job_.wire) + *added.not_finite,
+            "the gradient of step ", chunk.step, " is NaN or infinite at element ",
+            chunk.offset / SizeOf(job_.wire) + *added.not_finite,
             ", and is refused: training has diverged (a lower --lr may help), or the worker is broken; "
             "--reject_nonfinite=false lets it in")),
         worker, bucket);
@@ -148,26 +151,26 @@ absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const ChunkHeade
   return Receipt::kTaken;
 }
 
-absl::StatusOr<Receipt> ParameterServer::BeginPush(int worker, const ChunkHeader& header,
+absl::StatusOr<Receipt> ParameterServer::BeginPush(int worker, const message::Gradient& chunk,
                                                    const PushManner& manner) {
   bool repeated = false;
-  PSRING_RETURN_IF_ERROR(MayBegin(worker, header, repeated));
-  Push& push = workers_[worker].pushes[header.bucket];
+  PSRING_RETURN_IF_ERROR(MayBegin(worker, chunk, repeated));
+  Push& push = workers_[worker].pushes[chunk.bucket];
   if (repeated) {
-    push = {.step = header.step, .resets = header.resets, .whole = true};
+    push = {.step = chunk.step, .resets = chunk.resets, .whole = true};
     return Receipt::kTaken;
   }
-  PSRING_ASSIGN_OR_RETURN(const bool begun, shard_->BeginPush(worker, header.bucket, header.step, manner));
+  PSRING_ASSIGN_OR_RETURN(const bool begun, shard_->BeginPush(worker, chunk.bucket, chunk.step, manner));
   if (!begun) return Receipt::kNotYet;
-  push = {.step = header.step, .resets = header.resets, .samples = header.samples};
+  push = {.step = chunk.step, .resets = chunk.resets, .samples = chunk.samples};
   return Receipt::kTaken;
 }
 
-absl::Status ParameterServer::MayBegin(int worker, const ChunkHeader& header, bool& repeated) {
-  const int bucket = header.bucket;
+absl::Status ParameterServer::MayBegin(int worker, const message::Gradient& chunk, bool& repeated) {
+  const int bucket = chunk.bucket;
   const Push& push = workers_[worker].pushes[bucket];
-  if (header.samples < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("a push of ", header.samples, " samples"));
+  if (chunk.samples < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("a push of ", chunk.samples, " samples"));
   }
   // Whoever takes up memory must not have to wait for more (parameter_shard.h).
   for (size_t other = 0; other < workers_[worker].pushes.size(); ++other) {
@@ -179,26 +182,26 @@ absl::Status ParameterServer::MayBegin(int worker, const ChunkHeader& header, bo
   }
   BucketState& state = buckets_[bucket];
   MutexLock lock(state.mutex);
-  if (push.step >= 0 && !push.whole && push.resets == shard_->resets(bucket) && push.step != header.step) {
+  if (push.step >= 0 && !push.whole && push.resets == shard_->resets(bucket) && push.step != chunk.step) {
     return absl::InvalidArgumentError(
-        absl::StrCat("step ", header.step, " in the middle of the push of step ", push.step));
+        absl::StrCat("step ", chunk.step, " in the middle of the push of step ", push.step));
   }
-  if (header.resets != shard_->resets(bucket)) {
+  if (chunk.resets != shard_->resets(bucket)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a push for the sum after ", header.resets, " resets of ", shard_->resets(bucket)));
+        absl::StrCat("a push for the sum after ", chunk.resets, " resets of ", shard_->resets(bucket)));
   }
   // Only a stream that broke, or a server that came back, makes a worker send what is here already.
-  repeated = push.step < 0 && state.consistency->IsRepeat(worker, header.step);
+  repeated = push.step < 0 && state.consistency->IsRepeat(worker, chunk.step);
   if (repeated) return absl::OkStatus();
   if (state.may_skip[worker]) {
     state.may_skip[worker] = false;
-    const int64_t lost = SkipTo(*state.consistency, worker, header.step);
+    const int64_t lost = SkipTo(*state.consistency, worker, chunk.step);
     MutexLock worker_lock(workers_[worker].mutex);
     workers_[worker].pushes_complete += lost;
     MutexLock stats_lock(stats_mutex_);
     stats_.lost_updates += lost;
   }
-  return state.consistency->MayPush(worker, header.step);
+  return state.consistency->MayPush(worker, chunk.step);
 }
 
 absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane) {

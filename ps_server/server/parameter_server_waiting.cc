@@ -9,38 +9,39 @@
 
 namespace psring {
 
-absl::StatusOr<Verdict> ParameterServer::VerdictOf(int worker, const ChunkHeader& header) {
-  if (admission_.has_value()) return admission_->OnAnnounce(worker, header.step);
+absl::StatusOr<Verdict> ParameterServer::VerdictOf(int worker, const message::Announcement& announcement) {
+  if (admission_.has_value()) return admission_->OnAnnounce(worker, announcement.step);
   const bool carried = job_.server > 0 && job_.consistency.starts_with("backup");
   if (!carried) {
-    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " announced step ", header.step,
-                                                      ", and \"", job_.consistency, "\" admits all"));
+    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " announced step ",
+                                                      announcement.step, ", and \"", job_.consistency,
+                                                      "\" admits all"));
   }
-  const Verdict verdict{.worker = worker,
-                        .admitted = header.step >= 0 && !header.dropped,
-                        .version = header.step >= 0 && !header.dropped ? header.step : header.version,
-                        .complete = static_cast<int>(header.complete)};
-  const bool sound = header.complete >= 0 && header.complete <= options_.workers &&
-                     (header.step >= 0 || header.complete > 0) &&
-                     (!header.dropped || header.version > header.step);
+  const Verdict verdict{
+      .worker = worker,
+      .admitted = announcement.step >= 0 && !announcement.dropped,
+      .version = announcement.step >= 0 && !announcement.dropped ? announcement.step : announcement.version,
+      .complete = static_cast<int>(announcement.complete)};
+  const bool sound = announcement.complete >= 0 && announcement.complete <= options_.workers &&
+                     (announcement.step >= 0 || announcement.complete > 0) &&
+                     (!announcement.dropped || announcement.version > announcement.step);
   if (sound) return verdict;
-  return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " carries a verdict on step ",
-                                                 header.step, " that makes no sense: version ",
-                                                 header.version, ", ", header.complete, " workers"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "worker ", worker, " carries a verdict on step ", announcement.step, " that makes no sense: version ",
+      announcement.version, ", ", announcement.complete, " workers"));
 }
 
 // Every bucket hears of the verdict before the next one is made, so that those that an update is made of, and
 // the version that a dropped worker reads, are the same in all of them.
-absl::Status ParameterServer::OnAnnounce(int worker, const ChunkHeader& header, Lane& lane) {
-  const int64_t step = header.step;
+absl::Status ParameterServer::OnAnnounce(int worker, const message::Announcement& announcement, Lane& lane) {
+  const int64_t step = announcement.step;
   const bool completes_only = step < 0;
   Replies replies;
   {
     MutexLock lock(admission_mutex_);
-    PSRING_ASSIGN_OR_RETURN(const Verdict verdict, VerdictOf(worker, header));
+    PSRING_ASSIGN_OR_RETURN(const Verdict verdict, VerdictOf(worker, announcement));
     if (verdict.admitted && admission_.has_value()) {
-      replies.push_back(
-          {worker, {.header = {.kind = MessageKind::kAnnounce, .step = step, .complete = verdict.complete}}});
+      replies.push_back({worker, {.message = message::Admitted{.step = step, .complete = verdict.complete}}});
     } else if (!verdict.admitted && !completes_only) {
       NoteDropped(worker, verdict.version);
     }
@@ -83,7 +84,7 @@ void ParameterServer::NoteDropped(int worker, int64_t next_step) {
 // Those that wait may have waited for this worker alone.
 absl::Status ParameterServer::OnLeave(int worker, Lane& lane) {
   if (workers_[worker].left) {  // and was not told so, since its stream broke
-    Deliver(worker, {.header = {.kind = MessageKind::kLeave}});
+    Deliver(worker, {.message = message::Left{}});
     return absl::OkStatus();
   }
   for (const Push& push : workers_[worker].pushes) {
@@ -114,9 +115,8 @@ absl::Status ParameterServer::OnLeave(int worker, Lane& lane) {
   workers_[worker].left = true;
   Finish(std::move(replies));
   // Answered first: once all have left, the server may be torn down.
-  Deliver(worker, {.header = {.kind = MessageKind::kLeave,
-                              .version = verdict.complete > 0 ? verdict.version : 0,
-                              .complete = verdict.complete}});
+  Deliver(worker, {.message = message::Left{.version = verdict.complete > 0 ? verdict.version : 0,
+                                            .complete = verdict.complete}});
   {
     MutexLock lock(mutex_);
     attendance_[worker].presence = Presence::kLeft;
@@ -167,7 +167,7 @@ void ParameterServer::ReleaseBarriers() {
     writer_->Flush();
   }
   for (const auto& [worker, number] : released) {
-    Deliver(worker, {.header = {.kind = MessageKind::kBarrier, .step = number}});
+    Deliver(worker, {.message = message::BarrierPassed{.number = number}});
   }
 }
 

@@ -48,17 +48,13 @@ GrpcClient::~GrpcClient() {
   thread_.join();
 }
 
-void GrpcClient::ShareMemory(const SharedSpan& gradients, const SharedSpan& weights) {
-  gradients_ = gradients;
-  weights_ = weights;
-}
-
-absl::Status GrpcClient::Start(int worker, const ServerJob& job, Span weights, absl::Time deadline) {
+absl::Status GrpcClient::Start(int worker, const ServerJob& job, const WorkerBuffers& memory,
+                               absl::Time deadline) {
   PSRING_CHECK(!thread_.joinable());
   KeepGrpcRunning();
   worker_ = worker;
-  initial_ = weights;
-  PSRING_RETURN_IF_ERROR(session_.Begin(job, weights));
+  caller_ = memory;
+  PSRING_RETURN_IF_ERROR(session_.Begin(job, memory.weights));
   PSRING_RETURN_IF_ERROR(Connect(deadline));
   absl::StatusOr<std::string> token = "";
   if (options_.payload != Payload::kGrpc && job.parameters > 0) {
@@ -75,17 +71,17 @@ absl::Status GrpcClient::Start(int worker, const ServerJob& job, Span weights, a
     token =
         offer.has_value()
             ? HandOver(*offer, until)
-            : absl::StatusOr<std::string>(absl::DeadlineExceededError("it said nothing about shared memory"));
+            : absl::StatusOr<std::string>(absl::DeadlineExceededError("it made no offer to share memory"));
     if (!token.ok() && options_.payload == Payload::kShared) {
       End(token.status());
       return absl::FailedPreconditionError(
           absl::StrCat("the parameter server at ", address(), " shares no memory with worker ", worker, ": ",
-                       token.status().message(), "; --payload auto goes over gRPC instead"));
+                       token.status().message(), "; --payload auto uses gRPC instead"));
     }
   }
   Introduce(token.ok() ? *token : "");
   const absl::Status status =
-      session_.Await(MessageKind::kJoin, deadline + absl::Milliseconds(kServerSpeaksFirstMs),
+      session_.Await(Question::kJoin, deadline + absl::Milliseconds(kServerSpeaksFirstMs),
                      absl::StrCat("all workers to join (parameter server at ", address(), ")"));
   if (!status.ok()) End(status);
   borrowers_.AwaitNone(absl::Now() + absl::Seconds(10));
@@ -100,13 +96,13 @@ absl::StatusOr<std::string> GrpcClient::HandOver(const std::string& offer, absl:
   }
   const size_t bytes = static_cast<size_t>(session_.job().parameters) * sizeof(float);
   const bool first = !session_.patience().has_value();
-  SharedSpan gradients = gradients_, weights = weights_;
-  // The caller knows by now where its gradients are read.
+  SharedSpan gradients = caller_.shared_gradients, weights = caller_.shared_weights;
+  // The caller was told at the start where its gradients are read.
   if (options_.payload != Payload::kAuto || (!first && !on_gpu_)) gradients.on_gpu.clear();
   PSRING_ASSIGN_OR_RETURN(ClientMemory memory, ClientMemory::Create(gradients, weights, bytes));
   PSRING_ASSIGN_OR_RETURN(HandedOver handed, memory.HandOver(offer, deadline));
   if (!first && on_gpu_ && !handed.on_gpu) {
-    return absl::FailedPreconditionError("the server that came back does not reach this worker's GPU");
+    return absl::FailedPreconditionError("the restarted server cannot reach this worker's GPU");
   }
   on_gpu_ = handed.on_gpu;
   MutexLock lock(mutex_);
@@ -123,15 +119,12 @@ void GrpcClient::Introduce(const std::string& token) {
                                                               .session = session_id_,
                                                               .again = again,
                                                               .epoch = session_.epoch()}));
-  Enqueue({.header = {.kind = MessageKind::kJoin}, .data = std::as_bytes(std::span(*join)), .keep = join});
+  Enqueue({.message = message::Join{}, .data = std::as_bytes(std::span(*join)), .keep = join});
   if (again || worker_ != 0) return;
-  for (size_t slot = initial_slots_.size() + 1;
-       slot-- > 0;) {  // the weights last: with them the job may start
-    const ConstSpan values = slot > 0 ? initial_slots_[slot - 1] : initial_;
+  for (size_t slot = caller_.slots.size() + 1; slot-- > 0;) {  // the weights last: they start the job
+    const ConstSpan values = slot > 0 ? caller_.slots[slot - 1] : caller_.weights;
     for (const Bucket& bucket : session_.job().buckets) {
-      Enqueue({.header = {.kind = MessageKind::kWeights,
-                          .bucket = bucket.index,
-                          .step = static_cast<int64_t>(slot)},
+      Enqueue({.message = message::InitialWeights{.bucket = bucket.index, .slot = static_cast<int64_t>(slot)},
                .data = BytesOf(values.Slice(bucket.first, bucket.count)),
                .keep = borrowers_.Add()});
     }
@@ -147,76 +140,74 @@ void GrpcClient::PushPull(const Exchange& exchange, Done done) {
   }
   if (to_send == ClientSession::ToSend::kGradient) SendGradient(exchange);
   if (to_send == ClientSession::ToSend::kAnnouncement) {
-    Tell({.kind = MessageKind::kAnnounce, .step = exchange.step});
+    Send(message::Announcement{.step = exchange.step});
   }
   if (session_.went_back_to().has_value()) Poke();  // it has ended already
 }
 
 absl::StatusOr<std::optional<int64_t>> GrpcClient::Barrier(int number, absl::Time deadline) {
-  PSRING_RETURN_IF_ERROR(Ask({.kind = MessageKind::kBarrier, .step = number}, deadline,
-                             "all workers to get as far as this one"));
+  PSRING_RETURN_IF_ERROR(Ask(Question::kBarrier, message::Barrier{.number = number}, deadline,
+                             "all workers to reach the barrier"));
   return session_.went_back_to();
 }
 
-absl::Status GrpcClient::Fetch(Span weights, absl::Time deadline) {
-  session_.ExpectWeights(weights);
-  return Ask({.kind = MessageKind::kFetch}, deadline, "the weights");
-}
-
-absl::StatusOr<bool> GrpcClient::FetchState(int slot, Span values, absl::Time deadline) {
-  session_.ExpectWeights(values, /*goes_on=*/false);
-  PSRING_RETURN_IF_ERROR(Ask({.kind = MessageKind::kFetch, .step = slot}, deadline, "the server's state"));
+absl::StatusOr<bool> GrpcClient::Read(const ReadRequest& request, absl::Time deadline) {
+  session_.ExpectWeights(request.values, request.resumes);
+  PSRING_RETURN_IF_ERROR(
+      Ask(Question::kFetch, message::Fetch{.slot = request.slot}, deadline, "the server's weights"));
   return !session_.went_back_to().has_value();
 }
 
 absl::Status GrpcClient::Leave(absl::Time deadline) {
   left_sent_ = session_.connected();
-  return Ask({.kind = MessageKind::kLeave}, deadline, "leave to go");
+  return Ask(Question::kLeave, message::Leave{}, deadline, "the confirmation that this worker leaves");
 }
 
-absl::Status GrpcClient::Ask(const ChunkHeader& request, absl::Time deadline, const std::string& what) {
+absl::Status GrpcClient::Ask(Question question, const message::ToServer& message, absl::Time deadline,
+                             const std::string& what) {
   session_.ExpectAnswer();
   {
     MutexLock lock(mutex_);
-    asked_ = request;
-    asked_sent_ = session_.connected() && EnqueueLocked({.header = request});
+    asked_ = Asked{.question = question, .message = message};
+    asked_sent_ = session_.connected() && EnqueueLocked({.message = message});
   }
-  absl::Status status = session_.Await(request.kind, deadline + absl::Milliseconds(kServerSpeaksFirstMs),
+  absl::Status status = session_.Await(question, deadline + absl::Milliseconds(kServerSpeaksFirstMs),
                                        absl::StrCat(what, " (parameter server at ", address(), ")"));
   {
     MutexLock lock(mutex_);
     asked_.reset();
   }
   if (!status.ok()) End(status);
-  // What was sent is the caller's again, and nobody reads it any more.
+  // Nothing reads the caller's memory any more.
   borrowers_.AwaitNone(absl::Now() + absl::Seconds(10));
   return status;
 }
 
 void GrpcClient::SendGradient(const Exchange& exchange) {
-  const std::optional<ChunkHeader> header = session_.BeginSending(exchange);
-  if (!header.has_value()) return;
+  std::optional<message::Gradient> message = session_.BeginSending(exchange);
+  if (!message.has_value()) return;
   MutexLock lock(mutex_);
-  Outgoing outgoing{.header = *header, .data = BytesOf(exchange.gradient), .keep = borrowers_.Add()};
+  std::byte* staging = nullptr;
   if (memory_.has_value()) {
     const size_t mirrored = session_.job().buckets[exchange.bucket].first * sizeof(float);
     const ClientMemory::Area& gradients = memory_->gradients;
     const auto gradient_at = gradients.PlaceOf(exchange.gradient, mirrored);
     const auto weights_at = memory_->weights.PlaceOf(exchange.weights, mirrored);
     PSRING_CHECK(!on_gpu_ || (gradient_at.has_value() && weights_at.has_value()));
-    // Memory that is not what was shared goes over the wire.
+    // Memory that is not shared goes over the wire.
     if (gradient_at.has_value() && weights_at.has_value()) {
-      outgoing.header.shared = true;
-      outgoing.header.gradient_at = *gradient_at;
-      outgoing.header.weights_at = *weights_at;
-      outgoing.staging = gradients.mirror.data() != nullptr ? gradients.data + *gradient_at : nullptr;
+      message->shared = message::SharedPlaces{.gradient_at = *gradient_at, .weights_at = *weights_at};
+      staging = gradients.mirror.data() != nullptr ? gradients.data + *gradient_at : nullptr;
     }
   }
-  EnqueueLocked(std::move(outgoing));
+  EnqueueLocked({.message = *message,
+                 .data = BytesOf(exchange.gradient),
+                 .keep = borrowers_.Add(),
+                 .staging = staging});
 }
 
 absl::Status GrpcClient::Connect(absl::Time deadline) {
-  // A server that was started anew since has another address by now.
+  // A server that was restarted has another address.
   absl::StatusOr<std::shared_ptr<grpc::Channel>> dialled = absl::UnknownError("");
   do {
     dialled =
@@ -270,7 +261,7 @@ void GrpcClient::Enqueue(Outgoing outgoing) {
 }
 
 bool GrpcClient::EnqueueLocked(Outgoing outgoing) {
-  if (finishing_ || over_ || reconnecting_) return false;  // what waits for it is about to hear of the end
+  if (finishing_ || over_ || reconnecting_) return false;  // whoever waits for it is about to be notified
   outgoing_.push_back(std::move(outgoing));
   if (!writing_) WriteLocked();
   return true;
@@ -279,32 +270,36 @@ bool GrpcClient::EnqueueLocked(Outgoing outgoing) {
 void GrpcClient::WriteLocked() {
   if (outgoing_.empty() || finishing_) return;
   Outgoing& front = outgoing_.front();
-  if (front.header.shared) return WriteSharedLocked(front);
-  const Bytes data = front.data;
-  const Bytes chunk = data.subspan(front.header.offset, ChunkLength(data.size(), front.header.offset));
-  const grpc::ByteBuffer message = EncodeChunk(front.header, chunk, front.keep);
-  front.header.offset += chunk.size();
-  if (front.header.offset == data.size()) outgoing_.pop_front();
+  if (const auto* gradient = std::get_if<message::Gradient>(&front.message);
+      gradient != nullptr && gradient->shared.has_value()) {
+    return WriteSharedLocked(front, *gradient);
+  }
+  const Bytes chunk = front.data.subspan(front.offset, ChunkLength(front.data.size(), front.offset));
+  message::SetOffset(front.message, front.offset);
+  const grpc::ByteBuffer bytes = Encode(front.message, chunk, front.keep);
+  front.offset += chunk.size();
+  if (front.offset == front.data.size()) outgoing_.pop_front();
   writing_ = true;
   ++operations_;
-  call_->Write(message, TagOf(kWritten));
+  call_->Write(bytes, TagOf(kWritten));
 }
 
-// What stands in shared memory is announced at once; what has to be copied there first, chunk by chunk, so
-// that the server adds what is still in the cache.
-void GrpcClient::WriteSharedLocked(Outgoing& front) {
-  const uint64_t done = front.header.offset;
-  ChunkHeader header = front.header;
-  header.gradient_at += done;
-  header.shared_bytes = front.staging == nullptr ? front.data.size() : ChunkLength(front.data.size(), done);
-  if (front.staging != nullptr && header.shared_bytes > 0) {
-    std::memcpy(front.staging + done, front.data.data() + done, header.shared_bytes);
+// A gradient in shared memory is announced at once. One that has to be copied there is announced chunk by
+// chunk, so that the server adds what is still in the cache.
+void GrpcClient::WriteSharedLocked(Outgoing& front, const message::Gradient& gradient) {
+  message::Gradient chunk = gradient;
+  chunk.offset = front.offset;
+  chunk.shared->gradient_at += front.offset;
+  chunk.shared->bytes =
+      front.staging == nullptr ? front.data.size() : ChunkLength(front.data.size(), front.offset);
+  if (front.staging != nullptr && chunk.shared->bytes > 0) {
+    std::memcpy(front.staging + front.offset, front.data.data() + front.offset, chunk.shared->bytes);
   }
-  front.header.offset += header.shared_bytes;
-  if (front.header.offset == front.data.size()) outgoing_.pop_front();
+  front.offset += chunk.shared->bytes;
+  if (front.offset == front.data.size()) outgoing_.pop_front();
   writing_ = true;
   ++operations_;
-  call_->Write(EncodeChunk(header, {}, nullptr), TagOf(kWritten));
+  call_->Write(Encode(message::ToServer(chunk), {}, nullptr), TagOf(kWritten));
 }
 
 void GrpcClient::ReadLocked() {
@@ -312,11 +307,11 @@ void GrpcClient::ReadLocked() {
   call_->Read(&incoming_, TagOf(kRead));
 }
 
-std::unique_ptr<PsClient> MakeGrpcPsClient(const std::string& address, GrpcClientOptions options) {
+std::unique_ptr<OneServerClient> MakeGrpcPsClient(const std::string& address, GrpcClientOptions options) {
   return std::make_unique<GrpcClient>(address, std::move(options));
 }
 
-std::unique_ptr<PsClient> MakeGrpcPsClient(const std::string& address, Payload payload) {
+std::unique_ptr<OneServerClient> MakeGrpcPsClient(const std::string& address, Payload payload) {
   return MakeGrpcPsClient(address, GrpcClientOptions{.payload = payload});
 }
 

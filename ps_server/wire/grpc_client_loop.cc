@@ -1,4 +1,4 @@
-// The client's thread: what comes off the stream, and what happens when there is none any more.
+// The client's thread: reads from the stream, and reconnects when it is lost.
 
 #include <algorithm>
 #include <utility>
@@ -12,11 +12,11 @@ namespace psring {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(100);
-// So often in a row a stream may break behind a Join without an answer to anything. Each time the next try
-// waits twice as long, but never so long that the server gives this worker up (--worker_timeout).
+// How many consecutive streams may break after a Join without an answer to anything. The time before the next
+// attempt doubles, but stays so short that the server does not give up this worker (--worker_timeout).
 constexpr int kMostFruitless = 10;
 constexpr int kMostDoublings = 3;
-// A server that does not answer a Leave and is not there any more has ended with its last worker.
+// A server that does not answer a Leave and cannot be reached has ended with its last worker.
 constexpr absl::Duration kUnansweredLeave = absl::Seconds(1);
 
 }  // namespace
@@ -61,7 +61,7 @@ void GrpcClient::Loop() {
 void GrpcClient::OnPoked() {
   {
     MutexLock lock(mutex_);
-    // OnOver will do it, once nobody borrows the gradients any more.
+    // OnOver does it when nobody borrows the gradients any more.
     if (!over_ && !session_.failure().ok()) return;
   }
   session_.EndExchanges();
@@ -105,37 +105,38 @@ void GrpcClient::OnOffered() {
     offer = found == metadata.end() ? "" : std::string(found->second.data(), found->second.size());
     offer_ = offer;
     offered_.NotifyAll();
-    ReadLocked();  // where the call has failed, the read tells
+    ReadLocked();  // if the call has failed, the read fails too
   }
   if (lost_at_ == absl::InfiniteFuture() || offer.empty()) return;
-  // To another process than before, perhaps: what it sees of our memory has to be found out anew.
+  // Perhaps a different process: determine again which memory it shares.
   absl::StatusOr<std::string> token = "";
   if (options_.payload != Payload::kGrpc && session_.job().parameters > 0) {
     token = HandOver(offer, absl::Now() + absl::Seconds(5));
-    if (!token.ok() && on_gpu_) return End(token.status());  // nothing else reaches what is pushed
+    if (!token.ok() && on_gpu_) return End(token.status());  // gradients are on the GPU
   }
   Introduce(token.ok() ? *token : "");
 }
 
 absl::Status GrpcClient::Take() {
-  ChunkHeader header = chunk_.header();
-  header.on_gpu = header.shared && on_gpu_;
-  if (!header.shared) return session_.OnChunk(header, chunk_.payload());
-  if (!memory_.has_value() || header.weights_at > memory_->weights.bytes ||
-      header.shared_bytes > memory_->weights.bytes - header.weights_at) {
-    return absl::InternalError("the server wrote weights to a place that it was not given");
+  const auto* const answer = std::get_if<message::Answer>(&received_.message());
+  if (answer == nullptr || !answer->shared.has_value()) {
+    return session_.OnMessage(received_.message(), received_.payload());
   }
-  const Bytes weights(memory_->weights.data + header.weights_at, header.shared_bytes);
-  return session_.OnChunk(header, {&weights, 1});
+  const auto& [bytes, at] = *answer->shared;
+  if (!memory_.has_value() || at > memory_->weights.bytes || bytes > memory_->weights.bytes - at) {
+    return absl::InternalError("the server wrote weights outside of the shared memory");
+  }
+  const Bytes weights(memory_->weights.data + at, bytes);
+  return session_.OnMessage(received_.message(), {&weights, 1}, on_gpu_);
 }
 
 void GrpcClient::OnRead(bool ok) {
   if (ok) {
-    absl::Status status = chunk_.Decode(incoming_);
-    const bool joined = status.ok() && chunk_.header().kind == MessageKind::kJoin;
+    absl::Status status = received_.Decode(incoming_);
+    const bool welcome = status.ok() && std::holds_alternative<message::Welcome>(received_.message());
     if (status.ok()) status = Take();
-    chunk_.Clear();
-    if (joined) OnJoined();
+    received_.Clear();
+    if (welcome) OnWelcome();
     for (const Exchange& exchange : session_.TakeToSend()) SendGradient(exchange);
     if (!status.ok()) {
       End(absl::Status(status.code(),
@@ -152,17 +153,17 @@ void GrpcClient::OnRead(bool ok) {
   }
 }
 
-void GrpcClient::OnJoined() {
+void GrpcClient::OnWelcome() {
   if (lost_at_ == absl::InfiniteFuture()) return;
   lost_at_ = absl::InfiniteFuture();
   joined_again_ = true;
   {
     MutexLock lock(mutex_);
     const bool moot =
-        asked_.has_value() && asked_->kind == MessageKind::kBarrier && session_.went_back_to().has_value();
+        asked_.has_value() && asked_->question == Question::kBarrier && session_.went_back_to().has_value();
     if (asked_.has_value() && !asked_sent_ && !moot) {
-      asked_sent_ = EnqueueLocked({.header = *asked_});
-      if (asked_->kind == MessageKind::kLeave) left_sent_ = asked_sent_;
+      asked_sent_ = EnqueueLocked({.message = asked_->message});
+      if (asked_->question == Question::kLeave) left_sent_ = asked_sent_;
     }
   }
   session_.EndExchanges();
@@ -184,15 +185,14 @@ void GrpcClient::OnOver() {
   {
     MutexLock lock(mutex_);
     why = WhyOver();
-    // A server that ends because it was told to may be started again; any other word of it is its last.
+    // A server that was cancelled may be started again; after any other error of its own it has ended.
     may_return = !end_.ok() && (context_->GetServerTrailingMetadata().count(kServerSaysKey) == 0 ||
                                 end_.error_code() == grpc::StatusCode::CANCELLED);
     outgoing_.clear();
     asked_sent_ = false;
     call_.reset();
     context_.reset();
-    channel_
-        .reset();  // closes the socket, and with it the last chance that somebody reads what it was sending
+    channel_.reset();  // closes the socket: nothing reads the memory that it was sending from
     writing_ = false;
   }
   borrowers_.AwaitNone(absl::Now() + absl::Seconds(10));
@@ -209,8 +209,8 @@ void GrpcClient::OnOver() {
     const std::string push = session_.Overdue(absl::ZeroDuration());
     return GiveUp(absl::UnavailableError(
         absl::StrCat("the stream of worker ", worker_, " to the parameter server at ", address(),
-                     " has broken ", fruitless_, " times in a row before ", push.empty() ? "anything" : push,
-                     " was answered; the last time: ", why.message())));
+                     " has broken ", fruitless_, " consecutive times before ",
+                     push.empty() ? "anything" : push, " was answered; the last error: ", why.message())));
   }
   session_.OnLost();
   if (lost_at_ == absl::InfiniteFuture()) {
@@ -222,11 +222,11 @@ void GrpcClient::OnOver() {
 
 absl::Duration GrpcClient::Patience() const { return session_.patience().value_or(options_.patience); }
 
-// To try again in a moment.
+// Schedules the next attempt.
 void GrpcClient::StayLost() {
   const absl::Duration patience = Patience();
   if (left_sent_ && absl::Now() - lost_at_ > std::min(patience, kUnansweredLeave)) {
-    session_.TakeForAnswered(MessageKind::kLeave);
+    session_.TakeAsAnswered(Question::kLeave);
     return GiveUp(why_lost_);
   }
   if (absl::Now() - lost_at_ > patience) {
@@ -242,7 +242,7 @@ void GrpcClient::TryToReconnect() {
   if (absl::Status failure = session_.failure(); !failure.ok()) return GiveUp(failure);
   std::string address = this->address();
   if (options_.find_again) {
-    // Where it cannot be asked, the server may still be where it was.
+    // If the address cannot be looked up, the server may still be at the old one.
     if (absl::StatusOr<std::string> found = options_.find_again(); found.ok()) address = *found;
   }
   absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = Dial(address, absl::Now() + kTick);

@@ -8,8 +8,8 @@
 namespace psring {
 namespace {
 
-constexpr char kClosed[] = "its connection closed before it said that it leaves";
-constexpr int64_t kJoinSeconds = 10;  // for somebody who has connected to say who it is
+constexpr char kClosed[] = "its connection closed before it left";
+constexpr int64_t kJoinSeconds = 10;  // from connecting to Join
 
 }  // namespace
 
@@ -44,8 +44,8 @@ void Connection::OnConnected(bool ok, Lane&) {
   ReadLocked();
 }
 
-void Connection::OnJoinDue(bool rings, Lane&) {
-  if (!rings) return;  // it has joined, or gone
+void Connection::OnJoinDue(bool expired, Lane&) {
+  if (!expired) return;  // joined or disconnected
   MutexLock lock(mutex_);
   EndLocked(absl::DeadlineExceededError(absl::StrCat("no Join came within ", kJoinSeconds, " s")));
 }
@@ -60,10 +60,10 @@ void Connection::OnRead(bool ok, Lane& lane) {
   const absl::StatusOr<Receipt> receipt = Handle(lane);
   MutexLock lock(mutex_);
   if (!receipt.ok()) return EndLocked(receipt.status());
-  GoOnLocked(*receipt);
+  ContinueLocked(*receipt);
 }
 
-void Connection::GoOnLocked(Receipt receipt) {
+void Connection::ContinueLocked(Receipt receipt) {
   if (ending_) return;
   if (receipt == Receipt::kTaken) return ReadLocked();
   ++operations_;
@@ -85,11 +85,11 @@ void Connection::OnProceed(bool, Lane& lane) {
   }
   const Receipt receipt = Forward(lane);
   MutexLock lock(mutex_);
-  GoOnLocked(receipt);
+  ContinueLocked(receipt);
 }
 
 absl::StatusOr<Receipt> Connection::Handle(Lane& lane) {
-  const absl::Status status = chunk_.Decode(incoming_);
+  const absl::Status status = received_.Decode(incoming_);
   if (worker_ < 0) {
     PSRING_RETURN_IF_ERROR(status);
     PSRING_RETURN_IF_ERROR(HandleJoin());
@@ -100,12 +100,13 @@ absl::StatusOr<Receipt> Connection::Handle(Lane& lane) {
   return Receipt::kTaken;
 }
 
-// Parts of one answer count once, and what other workers cause does not count.
+// Parts of one answer count once; messages that other workers cause do not count.
 bool Connection::ReadsItsAnswers() {
   MutexLock lock(mutex_);
   if (outgoing_.size() <= most_unread_) return true;
   const auto unread = std::ranges::count_if(outgoing_, [](const Reply& reply) {
-    return reply.header.kind != MessageKind::kReset && reply.upto >= reply.weights.weights.bytes();
+    return !std::holds_alternative<message::Reset>(reply.message) &&
+           reply.upto >= reply.weights.weights.bytes();
   });
   return static_cast<size_t>(unread) <= most_unread_;
 }
@@ -113,17 +114,19 @@ bool Connection::ReadsItsAnswers() {
 Receipt Connection::Forward(Lane& lane) {
   if (!ReadsItsAnswers()) {
     TurnAway(absl::ResourceExhaustedError(
-        absl::StrCat("another message, and has not read ", most_unread_, " answers to those before")));
+        absl::StrCat("another message without having read ", most_unread_, " answers to earlier ones")));
     return Receipt::kTaken;
   }
+  const auto* const gradient = std::get_if<message::Gradient>(&received_.message());
   absl::StatusOr<Receipt> receipt =
-      chunk_.header().shared ? HandleShared(chunk_.header(), lane)
-                             : server_.Receive(worker_, this, chunk_.header(), chunk_.payload(), lane);
+      gradient != nullptr && gradient->shared.has_value()
+          ? HandleShared(*gradient, lane)
+          : server_.Receive(worker_, this, received_.message(), {.pieces = received_.payload()}, lane);
   if (!receipt.ok()) {
     TurnAway(receipt.status());
     receipt = Receipt::kTaken;
   }
-  if (*receipt == Receipt::kTaken) chunk_.Clear();  // the memory goes back while it is still in the cache
+  if (*receipt == Receipt::kTaken) received_.Clear();  // releases the memory while it is still in the cache
   return *receipt;
 }
 
@@ -133,20 +136,20 @@ void Connection::TurnAway(const absl::Status& why) {
 }
 
 absl::Status Connection::HandleJoin() {
-  if (chunk_.header().kind != MessageKind::kJoin) {
+  if (!std::holds_alternative<message::Join>(received_.message())) {
     return absl::FailedPreconditionError("a conversation begins with a Join");
   }
-  PSRING_ASSIGN_OR_RETURN(JoinRequest request, DecodeJoin(chunk_.payload()));
-  chunk_.Clear();
+  PSRING_ASSIGN_OR_RETURN(JoinRequest request, DecodeJoin(received_.payload()));
+  received_.Clear();
   if (!request.memory.empty()) {
     std::optional<WorkerMemory> memory = host_.door().Take(request.memory);
     if (!memory.has_value()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "worker ", request.worker, " says that it shares memory, and has not handed any over"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("worker ", request.worker, " names shared memory that it has not handed over"));
     }
     memory_ = std::make_shared<const WorkerMemory>(*std::move(memory));
   }
-  // The first weights, and whatever it may have asked for at once, several times over.
+  // Several times the first weights and everything that a worker may ask for at once.
   most_unread_ = 4 * (request.job.buckets.size() + 4);
   PSRING_RETURN_IF_ERROR(server_.Join({.worker = request.worker,
                                        .job = request.job,
@@ -159,36 +162,29 @@ absl::Status Connection::HandleJoin() {
   return absl::OkStatus();
 }
 
-// The gradient is taken straight out of the worker's memory.
-absl::StatusOr<Receipt> Connection::HandleShared(const ChunkHeader& header, Lane& lane) {
-  if (header.kind != MessageKind::kExchange || memory_ == nullptr) {
-    return absl::FailedPreconditionError("a message about shared memory, of which there is none");
+// The server reads the gradient from the worker's memory.
+absl::StatusOr<Receipt> Connection::HandleShared(const message::Gradient& gradient, Lane& lane) {
+  if (memory_ == nullptr) {
+    return absl::FailedPreconditionError("a gradient in shared memory, but shares no memory");
   }
+  const auto& [bytes, gradient_at, weights_at] = *gradient.shared;
   const SharedMemory& gradients = memory_->gradients;
   const bool on_gpu = memory_->on_gpu();
-  if (header.gradient_at > gradients.bytes() ||
-      header.shared_bytes > gradients.bytes() - header.gradient_at) {
-    return absl::InvalidArgumentError(absl::StrCat("the place of a gradient outside of its memory: ",
-                                                   header.shared_bytes, " bytes at ", header.gradient_at));
+  if (gradient_at > gradients.bytes() || bytes > gradients.bytes() - gradient_at) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the place of a gradient outside of its memory: ", bytes, " bytes at ", gradient_at));
   }
   {
     MutexLock lock(mutex_);
-    places_[header.bucket] = header.weights_at;
+    places_[gradient.bucket] = weights_at;
   }
   const auto* const begin =
       on_gpu ? static_cast<const std::byte*>(memory_->gradients_on_gpu.data()) : gradients.data();
-  const Bytes gradient(begin + header.gradient_at, header.shared_bytes);
-  ChunkHeader chunk{.kind = header.kind,
-                    .bucket = header.bucket,
-                    .offset = header.offset,
-                    .step = header.step,
-                    .samples = header.samples,
-                    .incarnation = header.incarnation,
-                    .resets = header.resets};
-  // A whole bucket may be used as it stands; a chunk is one of several that the worker copies there in turn.
-  chunk.shared = header.gradient_at % alignof(float) == 0;
-  chunk.on_gpu = on_gpu;
-  return server_.Receive(worker_, this, chunk, {&gradient, 1}, lane);
+  const Bytes piece(begin + gradient_at, bytes);
+  // A whole bucket may be used in place; a chunk is one of several that the worker copies there in turn.
+  return server_.Receive(
+      worker_, this, gradient,
+      {.pieces = {&piece, 1}, .stays = gradient_at % alignof(float) == 0, .on_gpu = on_gpu}, lane);
 }
 
 ReplySink::Place Connection::PlaceOf(int bucket, size_t bytes) {
@@ -196,7 +192,7 @@ ReplySink::Place Connection::PlaceOf(int bucket, size_t bytes) {
   const auto shared = places_.find(bucket);
   if (shared == places_.end()) return {};
   const SharedMemory& weights = memory_->weights;
-  // A place outside is answered in Deliver.
+  // Deliver reports a place outside of the memory.
   if (shared->second > weights.bytes() || bytes > weights.bytes() - shared->second) return {};
   if (!memory_->on_gpu()) return {.data = weights.data() + shared->second};
   return {.data = static_cast<std::byte*>(memory_->weights_on_gpu.data()) + shared->second, .on_gpu = true};
@@ -205,25 +201,24 @@ ReplySink::Place Connection::PlaceOf(int bucket, size_t bytes) {
 void Connection::Deliver(Reply reply) {
   MutexLock lock(mutex_);
   if (ending_) return;
-  const bool last = reply.header.kind == MessageKind::kLeave;
-  const auto shared =
-      reply.header.kind == MessageKind::kExchange ? places_.find(reply.header.bucket) : places_.end();
-  if (shared != places_.end()) {
-    if (!reply.in_place) {  // PlaceOf knew none
-      return EndLocked(absl::InvalidArgumentError(absl::StrCat("the place of bucket ", reply.header.bucket,
-                                                               "'s weights lies outside of its memory")));
+  const bool last = std::holds_alternative<message::Left>(reply.message);
+  if (auto* const answer = std::get_if<message::Answer>(&reply.message)) {
+    if (const auto shared = places_.find(answer->bucket); shared != places_.end()) {
+      if (!reply.in_place) {  // PlaceOf returned none
+        return EndLocked(absl::InvalidArgumentError(
+            absl::StrCat("the place of bucket ", answer->bucket, "'s weights lies outside of its memory")));
+      }
+      answer->shared->at = shared->second;
+      places_.erase(shared);
     }
-    reply.header.shared = true;
-    reply.header.weights_at = shared->second;
-    places_.erase(shared);
   }
   reply.upto = std::min(reply.upto, reply.weights.weights.bytes());
-  const bool goes_on = reply.upto < reply.weights.weights.bytes();
+  const bool has_more = reply.upto < reply.weights.weights.bytes();
   outgoing_.push_back(std::move(reply));
   if (last) EndLocked(absl::OkStatus());
   if (writing_) return;
-  if (!goes_on) return WriteOrFinishLocked();
-  // On a thread of the service: this one is computing the parts that come next.
+  if (!has_more) return WriteOrFinishLocked();
+  // On a thread of the service: this thread computes the next parts.
   writing_ = true;
   ++operations_;
   write_alarm_.Set(&host_.queue(), gpr_now(GPR_CLOCK_MONOTONIC), &time_to_write_);
@@ -238,7 +233,7 @@ void Connection::OnWritten(bool ok, Lane&) {
   MutexLock lock(mutex_);
   writing_ = false;
   if (!ok) {
-    // The worker is gone; the read that is in flight says so too.
+    // The worker has disconnected; the read in flight fails too.
     ending_ = true;
     outgoing_.clear();
   }
@@ -272,12 +267,11 @@ void Connection::WriteOrFinishLocked() {
   if (!outgoing_.empty()) {
     Reply& front = outgoing_.front();
     const ConstSpan weights = front.weights.weights;
-    ChunkHeader header = front.header;
-    header.offset = front.from;
+    message::SetOffset(front.message, front.from);
     const Bytes payload(static_cast<const std::byte*>(weights.data) + front.from,
                         ChunkLength(weights.bytes(), front.from));
     front.from += payload.size();
-    const grpc::ByteBuffer message = EncodeChunk(header, payload, front.weights.keep);
+    const grpc::ByteBuffer message = Encode(front.message, payload, front.weights.keep);
     if (front.from >= front.upto) outgoing_.pop_front();
     writing_ = true;
     ++operations_;

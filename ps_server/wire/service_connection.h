@@ -1,4 +1,4 @@
-// One stream of a worker: messages off the socket to the server, its answers back. Private to the service.
+// One stream of a worker: passes its messages to the server and sends the answers. Private to the service.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -19,11 +19,10 @@
 
 namespace psring {
 
-// The service of the .proto file, with messages left as bytes.
+// The service of the .proto file, with messages as bytes.
 using RawService = proto::ParameterServer::WithRawMethod_Exchange<proto::ParameterServer::Service>;
 
-// One worker's stream. Lives until its last operation has come back from the completion queue and nobody
-// delivers to it any more.
+// Exists until its last operation has returned from the completion queue and nobody delivers to it any more.
 class Connection : public ReplySink, public std::enable_shared_from_this<Connection> {
  public:
   // What a completion queue's tag points to.
@@ -38,11 +37,11 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
     Handler handler_;
   };
 
-  // What a connection needs of its service.
+  // What a connection needs from its service.
   class Host {
    public:
     virtual ~Host() = default;
-    virtual void OnAccepted() = 0;  // time to wait for the next one
+    virtual void OnAccepted() = 0;  // wait for the next connection
     virtual void OnGone() = 0;      // the connection is about to be destroyed
     virtual PayloadDoor& door() = 0;
     virtual grpc::CompletionQueue& queue() = 0;
@@ -62,7 +61,7 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   void Abort(const absl::Status& why) override;
 
  private:
-  // A tag came back: runs its handler, then lets go of this connection if it was the last one out.
+  // Runs the handler of a tag that has returned; releases this connection after the last one.
   void Complete(Tag::Handler handler, bool ok, Lane& lane);
   void OnConnected(bool ok, Lane& lane);
   void OnRead(bool ok, Lane& lane);
@@ -72,17 +71,18 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   void OnJoinDue(bool ok, Lane& lane);
   void OnProceed(bool ok, Lane& lane);
 
-  // What was read; again what the server did not take.
+  // Handles the message that was read; Forward also repeats one that the server did not take.
   absl::StatusOr<Receipt> Handle(Lane& lane);
   Receipt Forward(Lane& lane);
   bool ReadsItsAnswers();
   void TurnAway(const absl::Status& why);
   absl::Status HandleJoin();
-  absl::StatusOr<Receipt> HandleShared(const ChunkHeader& header, Lane& lane);
-  // The next message, or this one again once there is room for it. Nothing is read until then, so gRPC's flow
-  // control holds up the sender; an alarm that never rings is the operation in flight meanwhile.
-  void GoOnLocked(Receipt receipt) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Ends the stream: after what is queued where `status` is OK, without it otherwise.
+  absl::StatusOr<Receipt> HandleShared(const message::Gradient& gradient, Lane& lane);
+  // Reads the next message, or handles this one again when the server has memory for it. Nothing is read
+  // until then, so gRPC's flow control delays the sender; an alarm without a deadline is the operation in
+  // flight.
+  void ContinueLocked(Receipt receipt) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ends the stream: after what is queued if `status` is OK, else without it.
   void EndLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteOrFinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -101,21 +101,21 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
 
   // Touched by the thread that handles a read; there is one read at a time.
   grpc::ByteBuffer incoming_;
-  ReceivedChunk chunk_;
+  Received<message::ToServer> received_;
   int worker_ = -1;                             // until it has joined
-  size_t most_unread_ = 0;                      // answers that wait to be written; set before it joins
-  std::shared_ptr<const WorkerMemory> memory_;  // set before it joins; null: none in common
+  size_t most_unread_ = 0;                      // limit of answers that wait to be written; set before Join
+  std::shared_ptr<const WorkerMemory> memory_;  // set before Join; null: none in common
 
   Mutex mutex_;
   std::shared_ptr<Connection> self_ ABSL_GUARDED_BY(mutex_);  // while operations are in flight
   int operations_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<Reply> outgoing_ ABSL_GUARDED_BY(mutex_);      // from what is not sent yet
   std::map<int, uint64_t> places_ ABSL_GUARDED_BY(mutex_);  // of weights, by bucket whose push was shared
-  grpc::Alarm join_alarm_;                                  // rings where somebody connects and says nothing
+  grpc::Alarm join_alarm_;                                  // for a peer that connects and sends no Join
   grpc::Alarm write_alarm_ ABSL_GUARDED_BY(mutex_);
   grpc::Alarm held_up_ ABSL_GUARDED_BY(mutex_);
   bool waits_ ABSL_GUARDED_BY(mutex_) = false;        // for Proceed
-  bool may_proceed_ ABSL_GUARDED_BY(mutex_) = false;  // it came before the wait began
+  bool may_proceed_ ABSL_GUARDED_BY(mutex_) = false;  // Proceed came before the wait began
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;

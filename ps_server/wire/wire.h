@@ -1,5 +1,5 @@
-// Chunks as gRPC carries them: proto/parameter_server.proto's encoding, written and read by hand around the
-// payload, so that a megabyte of floats is never copied for the sake of its envelope.
+// Messages as gRPC transports them: the encoding of proto/parameter_server.proto, written and read by hand
+// around the payload, so that the payload is never copied.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -20,31 +20,36 @@ namespace proto {
 class Job;
 }
 
-// A message that refers to `payload` without copying it. gRPC may hold it for longer than the write takes:
-// the memory must stay readable until `keep` is released, from whatever thread.
-grpc::ByteBuffer EncodeChunk(const ChunkHeader& header, Bytes payload, std::shared_ptr<const void> keep);
+// Encodes a message that refers to `payload` without copying it. gRPC may hold it for longer than the write
+// takes: the memory must stay readable until `keep` is released, on any thread.
+grpc::ByteBuffer Encode(const message::ToServer& message, Bytes payload, std::shared_ptr<const void> keep);
+grpc::ByteBuffer Encode(const message::ToWorker& message, Bytes payload, std::shared_ptr<const void> keep);
 
-// A received message, taken apart in place.
-class ReceivedChunk {
+// A received message and its payload, in place. `Message`: message::ToServer or message::ToWorker.
+template <typename Message>
+class Received {
  public:
-  // Replaces what was there. InvalidArgument unless the message is a chunk. Clears `message`.
-  absl::Status Decode(grpc::ByteBuffer& message);
+  // Replaces the previous message. InvalidArgument unless `bytes` are such a message; the counts of a
+  // ToServer are within kMostCount. Clears `bytes`.
+  absl::Status Decode(grpc::ByteBuffer& bytes);
 
-  const ChunkHeader& header() const { return header_; }
+  const Message& message() const { return message_; }
   Pieces payload() const { return pieces_; }  // until the next Decode or Clear
   void Clear();
 
  private:
-  ChunkHeader header_;
+  Message message_;
   std::vector<grpc::Slice> slices_;
   std::vector<Bytes> pieces_;
 };
+extern template class Received<message::ToServer>;
+extern template class Received<message::ToWorker>;
 
 // The payload of a Join.
 struct JoinRequest {
   int worker = 0;
   ServerJob job;
-  std::string memory;  // the token of the memory that it shares; empty: none
+  std::string memory;  // token of the memory that the worker shares; empty: none
   uint64_t session = 0;
   bool again = false;
   int64_t epoch = 0;
@@ -56,14 +61,14 @@ void EncodeJob(const ServerJob& from, proto::Job& to);
 absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job);
 
 inline constexpr char kExchangeMethod[] = "/psring.proto.ParameterServer/Exchange";
-// Trailing metadata by which a client tells the server's own words from those of its gRPC library.
+// Trailing metadata that marks an error of the server, as opposed to one of the gRPC library.
 inline constexpr char kServerSaysKey[] = "psring-server-says";
-// Initial metadata by which a server offers to share memory.
+// Initial metadata with the server's offer to share memory.
 inline constexpr char kOfferKey[] = "psring-shared-memory";
 inline constexpr int kMaxMessageBytes = 2 * static_cast<int>(kChunkBytes);
 
-// Keeps the gRPC library up until the process ends. It shuts down with its last user otherwise, and where a
-// large write was cut short that takes up to ten seconds, in which nobody hears of the error.
+// Keeps the gRPC library initialised until the process ends. Otherwise it shuts down with its last user;
+// after an interrupted large write this takes up to ten seconds, during which the error is not reported.
 void KeepGrpcRunning();
 
 }  // namespace psring

@@ -13,7 +13,7 @@ namespace psring {
 class Cluster {
  public:
   virtual ~Cluster() = default;
-  virtual std::unique_ptr<PsClient> NewClient() = 0;
+  virtual std::unique_ptr<OneServerClient> NewClient() = 0;
   virtual ParameterServer& server() = 0;
 };
 

@@ -7,7 +7,7 @@ namespace {
 class DirectCluster : public Cluster {
  public:
   explicit DirectCluster(const ServerOptions& options) : server_(*device_, options) {}
-  std::unique_ptr<PsClient> NewClient() override { return MakeDirectPsClient(server_); }
+  std::unique_ptr<OneServerClient> NewClient() override { return MakeDirectPsClient(server_); }
   ParameterServer& server() override { return server_; }
 
  private:

@@ -13,7 +13,7 @@ class GrpcCluster : public Cluster {
     PSRING_CHECK(service.ok());
     service_ = std::move(*service);
   }
-  std::unique_ptr<PsClient> NewClient() override {
+  std::unique_ptr<OneServerClient> NewClient() override {
     return MakeGrpcPsClient(service_->address(), PSRING_TEST_PAYLOAD);
   }
   ParameterServer& server() override { return server_; }

@@ -54,7 +54,7 @@ TestWorker::TestWorker(const ServerJob& its_job, int its_rank, std::unique_ptr<P
 }
 
 absl::Status TestWorker::Start(absl::Time deadline) {
-  return client->Start(rank, job, {weights.data(), weights.size()}, deadline);
+  return client->Start(rank, job, {.weights = {weights.data(), weights.size()}, .slots = slots}, deadline);
 }
 
 absl::StatusOr<std::vector<ExchangeResult>> TestWorker::Step(int64_t step) {

@@ -43,6 +43,7 @@ struct TestWorker {
   std::vector<float> weights;
   std::vector<float> gradient;
   std::vector<uint16_t> rounded;
+  std::vector<ConstSpan> slots;      // initial ones of the optimizer; worker 0
   std::unique_ptr<PsClient> client;  // ends first: exchanges in flight use what stands above
 };
 

@@ -108,7 +108,7 @@ Connections Connect(const StrategyRow& strategy, int workers, absl::Duration tim
                                              .arrivals = arrivals}));
     }
     for (int rank = 0; rank < workers; ++rank) {
-      std::vector<std::unique_ptr<PsClient>> clients;
+      std::vector<std::unique_ptr<OneServerClient>> clients;
       for (const auto& server : connections.servers) clients.push_back(MakeDirectPsClient(*server));
       connections.clients.push_back(MakeShardedPsClient(std::move(clients)));
     }

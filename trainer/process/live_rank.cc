@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const TrainerFlags& flag
   PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(PayloadOf(flags.training)));
   const int servers = ServersOf(flags.training, rendezvous->options().world_size);
   const bool returns = ServerReturns(flags.training, servers);
-  std::vector<std::unique_ptr<PsClient>> clients;
+  std::vector<std::unique_ptr<OneServerClient>> clients;
   for (int server = 0; server < servers; ++server) {
     const std::string whom =
         servers == 1 ? "the parameter server" : absl::StrCat("parameter server ", server, " of ", servers);

@@ -154,8 +154,8 @@ absl::Status Training::Describe() {
   }
   if (worker_.client != nullptr) {
     result_.backend = "native";
-    result_.transport = worker_.client->payload();
-    result_.payload = worker_.client->payload();
+    result_.transport = worker_.client->status().payload;
+    result_.payload = worker_.client->status().payload;
     result_.placement = options_.server_placement;
   }
   result_.parameters = static_cast<int64_t>(weights_.span().count);

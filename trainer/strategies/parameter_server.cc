@@ -60,13 +60,14 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
       if (state.residual.count > 0) feedback_->Load(state.residual);
       if (servers_.kept_every > 0) feedback_->Keep(state.step);
     }
-    client_.ShareMemory(sent, {state.weights.host, state.weights_fd, state.weights_on_gpu});
-    if (state.has_slots) client_.BeginWith(state.slots);
-    PSRING_RETURN_IF_ERROR(
-        client_.Start(context_.rank, job, state.weights.host, absl::Now() + servers_.timeout));
-    on_gpu_ = client_.payload() == "cuda_ipc";
+    WorkerBuffers memory{.weights = state.weights.host,
+                         .shared_gradients = sent,
+                         .shared_weights = {state.weights.host, state.weights_fd, state.weights_on_gpu}};
+    if (state.has_slots) memory.slots = state.slots;
+    PSRING_RETURN_IF_ERROR(client_.Start(context_.rank, job, memory, absl::Now() + servers_.timeout));
+    on_gpu_ = client_.status().payload == "cuda_ipc";
     PSRING_RETURN_IF_ERROR(UploadWeights());
-    return std::max(state.step, client_.start_step());
+    return std::max(state.step, client_.status().start_step);
   }
 
   // Without a deadline: a running server names the missing workers, and the client detects a lost server.
@@ -83,7 +84,7 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
       if (servers_.kept_every > 0 && info.step % servers_.kept_every == 0) feedback_->Keep(info.step);
       feedback_->BeginStep(info.step);
     }
-    traffic_before_ = client_.traffic();
+    traffic_before_ = client_.status().traffic;
     MutexLock lock(mutex_);
     records_.assign(context_.buckets.size(), {});
     next_step_ = info.step + 1;
@@ -110,7 +111,7 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
     context_.compute.Stamp(arrived_ns_);
     if (went_back_to.has_value()) PSRING_RETURN_IF_ERROR(GoBackTo(*went_back_to));
     PSRING_RETURN_IF_ERROR(context_.compute.Synchronize());
-    StepReport report{.traffic = client_.traffic() - traffic_before_,
+    StepReport report{.traffic = client_.status().traffic - traffic_before_,
                       .exposed_ns = arrived_ns_ - backward_ns_};
     MutexLock lock(mutex_);
     for (BucketRecord& record : records_) record.ready_ns = ready_ns_[static_cast<size_t>(record.bucket)];
@@ -136,9 +137,10 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
 
   absl::StatusOr<bool> Save(Span weights, const std::vector<Span>& slots) override {
     const absl::Time deadline = absl::Now() + servers_.timeout;
-    PSRING_ASSIGN_OR_RETURN(bool of_this_step, client_.FetchState(0, weights, deadline));
+    PSRING_ASSIGN_OR_RETURN(bool of_this_step, client_.Read({.values = weights}, deadline));
     for (size_t i = 0; i < slots.size() && of_this_step; ++i) {
-      PSRING_ASSIGN_OR_RETURN(of_this_step, client_.FetchState(static_cast<int>(i) + 1, slots[i], deadline));
+      PSRING_ASSIGN_OR_RETURN(of_this_step,
+                              client_.Read({.values = slots[i], .slot = static_cast<int>(i) + 1}, deadline));
     }
     return of_this_step;
   }

@@ -38,8 +38,8 @@ JobResult RunJob(const ServerJob& job, int64_t steps = kSteps) {
       result.exchanges[rank].push_back(*exchanges);
     }
     const uint64_t bytes = job.parameters * sizeof(float) * steps;
-    EXPECT_EQ(worker.client->traffic().payload_tx_bytes, bytes);
-    EXPECT_EQ(worker.client->traffic().payload_rx_bytes, bytes);
+    EXPECT_EQ(worker.client->status().traffic.payload_tx_bytes, bytes);
+    EXPECT_EQ(worker.client->status().traffic.payload_rx_bytes, bytes);
     ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
     result.weights[rank] = std::move(worker.weights);
   });
@@ -436,7 +436,8 @@ TEST_P(Workers, AJobGoesOnFromWhatAWorkerHasKept) {
       if (rank == 0) {
         for (size_t slot = 0; slot <= slots.size(); ++slot) {
           std::vector<float>& to = slot > 0 ? slots[slot - 1] : weights;
-          const auto kept = worker.client->FetchState(static_cast<int>(slot), {to.data(), count}, Soon());
+          const auto kept =
+              worker.client->Read({.values = {to.data(), count}, .slot = static_cast<int>(slot)}, Soon());
           ASSERT_TRUE(kept.ok() && *kept) << kept.status();
         }
         EXPECT_EQ(weights, worker.weights);
@@ -452,12 +453,10 @@ TEST_P(Workers, AJobGoesOnFromWhatAWorkerHasKept) {
       TestWorker worker(job, rank, after->NewClient());
       if (rank == 0) {
         worker.weights = weights;
-        std::vector<ConstSpan> spans;
-        for (const auto& slot : slots) spans.emplace_back(slot.data(), slot.size());
-        worker.client->BeginWith(spans);
+        for (const auto& slot : slots) worker.slots.emplace_back(slot.data(), slot.size());
       }
       ASSERT_EQ(worker.Start(), absl::OkStatus());
-      EXPECT_EQ(worker.client->start_step(), kFirst);
+      EXPECT_EQ(worker.client->status().start_step, kFirst);
       EXPECT_EQ(worker.weights, weights);
       for (int64_t step = kFirst; step < kAll; ++step)
         ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
@@ -472,7 +471,7 @@ TEST(ExchangeTest, ASlotThatTheOptimizerDoesNotHaveIsRefused) {
   TestWorker worker(MakeJob(1, {8}), 0, cluster->NewClient());
   ASSERT_EQ(worker.Start(), absl::OkStatus());
   std::vector<float> values(8);
-  EXPECT_FALSE(worker.client->FetchState(3, {values.data(), values.size()}, Soon()).ok());
+  EXPECT_FALSE(worker.client->Read({.values = {values.data(), values.size()}, .slot = 3}, Soon()).ok());
 }
 
 }  // namespace

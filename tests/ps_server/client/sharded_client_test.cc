@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 
 // A server's client that says what its test has it say when it starts, and notes what is asked of it. Once it
 // was sent back, a push is answered with that until a Fetch, as ClientSession does.
-class ScriptedClient : public PsClient {
+class ScriptedClient : public OneServerClient {
  public:
   explicit ScriptedClient(std::function<void(ScriptedClient&)> on_start) : on_start_(std::move(on_start)) {}
   ~ScriptedClient() override { on_end(); }
@@ -28,42 +28,39 @@ class ScriptedClient : public PsClient {
   // A word of the server's: it begins, for the first time or (`dropped`) again.
   void Begins(int64_t epoch, int64_t step, bool dropped) {
     if (dropped) sent_back_ = true;
-    heard_({.kind = MessageKind::kJoin, .step = step, .version = epoch, .dropped = dropped});
+    listener_(message::Welcome{.step = step, .epoch = epoch, .went_back = dropped});
   }
-  void Says(const ChunkHeader& word) { heard_(word); }
+  void Receives(const message::ToWorker& message) { listener_(message); }
   std::function<void()> on_end = [] {};
-  std::function<void(const ChunkHeader&)> on_tell = [](const ChunkHeader&) {};
+  std::function<void(const message::ToServer&)> on_send = [](const message::ToServer&) {};
   std::vector<int64_t> pushed;  // steps
   int fetched = 0;
 
-  std::string payload() const override { return "scripted"; }
-  void ShareMemory(const SharedSpan&, const SharedSpan&) override {}
-  void BeginWith(std::vector<ConstSpan>) override {}
-  absl::Status Start(int, const ServerJob&, Span, absl::Time) override {
+  absl::Status Start(int, const ServerJob&, const WorkerBuffers&, absl::Time) override {
     on_start_(*this);
     return absl::OkStatus();
   }
-  int64_t start_step() const override { return 0; }
   void PushPull(const Exchange& exchange, Done done) override {
     if (!sent_back_) pushed.push_back(exchange.step);
     done(ExchangeResult{.version = sent_back_ ? 0 : exchange.step + 1, .went_back = sent_back_});
   }
   absl::StatusOr<std::optional<int64_t>> Barrier(int, absl::Time) override { return std::nullopt; }
-  absl::Status Fetch(Span, absl::Time) override {
+  absl::StatusOr<bool> Read(const ReadRequest&, absl::Time) override {
     ++fetched;
     sent_back_ = false;
-    return absl::OkStatus();
+    return true;
   }
-  absl::StatusOr<bool> FetchState(int, Span, absl::Time) override { return true; }
   absl::Status Leave(absl::Time) override { return absl::OkStatus(); }
   void Abort(absl::Status) override {}
-  Traffic traffic() const override { return {}; }
-  void OnWord(std::function<void(const ChunkHeader&)> heard) override { heard_ = std::move(heard); }
-  void Tell(const ChunkHeader& word) override { on_tell(word); }
+  ClientStatus status() const override { return {.payload = "scripted"}; }
+  void SetListener(std::function<void(const message::ToWorker&)> listener) override {
+    listener_ = std::move(listener);
+  }
+  void Send(const message::ToServer& message) override { on_send(message); }
 
  private:
   const std::function<void(ScriptedClient&)> on_start_;
-  std::function<void(const ChunkHeader&)> heard_;
+  std::function<void(const message::ToWorker&)> listener_;
   bool sent_back_ = false;
 };
 
@@ -83,7 +80,7 @@ TEST(ShardedBegin, AServerThatDiedWhileAWorkerBeganIsFetchedFromThoughAllAgreeBy
   });
   ScriptedClient& died = *first;
   ScriptedClient& other = *second;
-  std::vector<std::unique_ptr<PsClient>> servers;
+  std::vector<std::unique_ptr<OneServerClient>> servers;
   servers.push_back(std::move(first));
   servers.push_back(std::move(second));
   TestWorker worker(MakeJob(1, {100}), 0, MakeShardedPsClient(std::move(servers)));
@@ -98,7 +95,7 @@ TEST(ShardedBegin, AServerThatDiedWhileAWorkerBeganIsFetchedFromThoughAllAgreeBy
 }
 
 TEST(ShardedBegin, WhereNobodyDiedNothingIsFetched) {
-  std::vector<std::unique_ptr<PsClient>> servers;
+  std::vector<std::unique_ptr<OneServerClient>> servers;
   std::vector<ScriptedClient*> scripted;
   for (int i = 0; i < 2; ++i) {
     auto client = std::make_unique<ScriptedClient>(
@@ -114,18 +111,18 @@ TEST(ShardedBegin, WhereNobodyDiedNothingIsFetched) {
 // A step's norm may become known when its workers have all they need, and leave.
 TEST(ShardedEnd, WhatAServerSaysWhileTheClientsEndIsCarriedToNobody) {
   std::vector<std::string> told;
-  std::vector<std::unique_ptr<PsClient>> servers;
+  std::vector<std::unique_ptr<OneServerClient>> servers;
   std::vector<ScriptedClient*> scripted;
   for (int i = 0; i < 3; ++i) {
     auto client = std::make_unique<ScriptedClient>(
         [](ScriptedClient& its) { its.Begins(/*epoch=*/0, /*step=*/0, /*dropped=*/false); });
-    client->on_tell = [&told, i](const ChunkHeader&) { told.push_back(absl::StrCat("server ", i)); };
+    client->on_send = [&told, i](const message::ToServer&) { told.push_back(absl::StrCat("server ", i)); };
     scripted.push_back(client.get());
     servers.push_back(std::move(client));
   }
-  const ChunkHeader part{.kind = MessageKind::kNorm, .step = 7, .sum_of_squares = 1};
+  const message::NormPart part{.step = 7, .sum_of_squares = 1};
   for (ScriptedClient* client : scripted) {
-    client->on_end = [client, &part] { client->Says(part); };
+    client->on_end = [client, &part] { client->Receives(part); };
   }
   {
     TestWorker worker(MakeJob(1, {100}), 0, MakeShardedPsClient(std::move(servers)));

@@ -38,7 +38,7 @@ struct Servers {
     }
   }
   std::unique_ptr<PsClient> NewClient() const {
-    std::vector<std::unique_ptr<PsClient>> clients;
+    std::vector<std::unique_ptr<OneServerClient>> clients;
     for (const auto& cluster : clusters) clients.push_back(cluster->NewClient());
     return MakeShardedPsClient(std::move(clients));
   }
@@ -61,8 +61,8 @@ std::vector<std::vector<float>> RunJob(const ServerJob& job, const Servers& serv
       ASSERT_EQ(exchanges.status(), absl::OkStatus());
     }
     const uint64_t bytes = job.parameters * sizeof(float) * steps;
-    EXPECT_EQ(worker.client->traffic().payload_tx_bytes, bytes);
-    EXPECT_EQ(worker.client->traffic().payload_rx_bytes, bytes);
+    EXPECT_EQ(worker.client->status().traffic.payload_tx_bytes, bytes);
+    EXPECT_EQ(worker.client->status().traffic.payload_rx_bytes, bytes);
     ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
     weights[rank] = std::move(worker.weights);
   });
@@ -196,8 +196,8 @@ TEST_P(Sharded, AGradientOf16BitsIsHalfTheBytesAndIsAddedUpInFloat32) {
           // Sums of these are exact in float32 alone: 1.0078125 is bfloat16's next after 1.
           worker.gradient.assign(job.parameters, rank == 0 ? 1.0078125f : 1024.f);
           ASSERT_EQ(worker.StepAgain(0, /*samples=*/1).status(), absl::OkStatus());
-          EXPECT_EQ(worker.client->traffic().payload_tx_bytes, job.parameters * 2);
-          EXPECT_EQ(worker.client->traffic().payload_rx_bytes, job.parameters * 4);
+          EXPECT_EQ(worker.client->status().traffic.payload_tx_bytes, job.parameters * 2);
+          EXPECT_EQ(worker.client->status().traffic.payload_rx_bytes, job.parameters * 4);
           if (consistency == "sync") {
             const float sum = 1.0078125f + 1024.f * static_cast<float>(workers() - 1);
             const float mean = sum * (1.0f / static_cast<float>(workers()));
@@ -350,7 +350,7 @@ TEST(ShardedBackup, AClippedUpdateHasTheNormOfTheBoundWhosesoeverGradientsItIsMa
 TEST(ShardedTest, AWorkerAtTheWrongServerIsRefusedInWords) {
   const ServerJob job = MakeJob(1, {1000});
   const Servers servers(1, 2);
-  std::vector<std::unique_ptr<PsClient>> crossed;
+  std::vector<std::unique_ptr<OneServerClient>> crossed;
   crossed.push_back(servers.clusters[1]->NewClient());
   crossed.push_back(servers.clusters[0]->NewClient());
   TestWorker worker(job, 0, MakeShardedPsClient(std::move(crossed)));

@@ -27,13 +27,15 @@ class Answers : public ReplySink {
   struct Heard {
     Reply reply;
     std::vector<float> values;  // of [from, upto), as they were when it was delivered
+
+    const message::Answer& answer() const { return std::get<message::Answer>(reply.message); }
   };
 
   explicit Answers(Manner manner) : manner_(manner) {
     if (manner == Manner::kInPlace) memory_ = std::make_shared<std::vector<float>>(kCount, 1.0f);
   }
   void Deliver(Reply reply) override {
-    if (reply.header.kind != MessageKind::kExchange) return;
+    if (!std::holds_alternative<message::Answer>(reply.message)) return;
     Heard heard{.reply = std::move(reply)};
     const ConstSpan weights = heard.reply.weights.weights;
     const size_t end = std::min(heard.reply.upto, weights.bytes());
@@ -87,28 +89,30 @@ class AnswersTest : public ::testing::Test {
         *device_, ServerOptions{.workers = workers, .on_worker_loss = OnWorkerLoss::kContinue});
     lane_ = *server_->NewLane();
     for (int worker = 0; worker < workers; ++worker) {
-      ears_.push_back(std::make_shared<Answers>(manners[worker]));
-      ASSERT_EQ(server_->Join({.worker = worker, .job = job_}, ears_.back()), absl::OkStatus());
+      inboxes_.push_back(std::make_shared<Answers>(manners[worker]));
+      ASSERT_EQ(server_->Join({.worker = worker, .job = job_}, inboxes_.back()), absl::OkStatus());
     }
     initial_ = InitialWeights(job_);
-    SendChunks(0, initial_, {.kind = MessageKind::kWeights});
+    SendChunks(0, initial_, message::InitialWeights{});
   }
-  void SendChunks(int worker, const std::vector<float>& values, ChunkHeader header) {
+  void SendChunks(int worker, const std::vector<float>& values, message::ToServer message) {
     const Bytes all = std::as_bytes(std::span(values));
-    header.incarnation = server_->incarnation();
-    for (header.offset = 0; header.offset < all.size(); header.offset += kChunkBytes) {
-      const Bytes chunk = all.subspan(header.offset, ChunkLength(all.size(), header.offset));
-      ASSERT_EQ(server_->Receive(worker, ears_[worker].get(), header, {&chunk, 1}, *lane_), Receipt::kTaken);
+    for (size_t offset = 0; offset < all.size(); offset += kChunkBytes) {
+      const Bytes chunk = all.subspan(offset, ChunkLength(all.size(), offset));
+      message::SetOffset(message, offset);
+      ASSERT_EQ(server_->Receive(worker, inboxes_[worker].get(), message, {.pieces = {&chunk, 1}}, *lane_),
+                Receipt::kTaken);
     }
   }
   // Its gradient, one sample: over the wire, or as it stands in its memory.
   void Push(int worker, int64_t step = 0) {
-    ChunkHeader header{.kind = MessageKind::kExchange, .step = step, .samples = 1};
-    if (ears_[worker]->Memory() == nullptr) return SendChunks(worker, std::vector<float>(kCount, 1), header);
-    header.incarnation = server_->incarnation();
-    header.shared = true;
-    const Bytes whole = std::as_bytes(std::span(ears_[worker]->gradient()));
-    ASSERT_EQ(server_->Receive(worker, ears_[worker].get(), header, {&whole, 1}, *lane_), Receipt::kTaken);
+    const message::Gradient message{.step = step, .samples = 1, .incarnation = server_->incarnation()};
+    if (inboxes_[worker]->Memory() == nullptr)
+      return SendChunks(worker, std::vector<float>(kCount, 1), message);
+    const Bytes whole = std::as_bytes(std::span(inboxes_[worker]->gradient()));
+    ASSERT_EQ(server_->Receive(worker, inboxes_[worker].get(), message,
+                               {.pieces = {&whole, 1}, .stays = true}, *lane_),
+              Receipt::kTaken);
   }
   // After one update by this mean of the gradients (all elements alike).
   std::vector<float> WeightsAfter(float mean) const {
@@ -121,7 +125,7 @@ class AnswersTest : public ::testing::Test {
   std::unique_ptr<Device> device_ = *MakeDevice("cpu");
   ServerJob job_;
   std::vector<float> initial_;
-  std::vector<std::shared_ptr<Answers>> ears_;
+  std::vector<std::shared_ptr<Answers>> inboxes_;
   std::unique_ptr<ParameterServer> server_;
   std::optional<Lane> lane_;
 };
@@ -136,12 +140,12 @@ TEST_F(AnswersTest, PartsFollowOneAnotherAndAreFinalWhenTheyLeave) {
     for (const int worker : {0, 1, 2}) Push(worker, step);
     std::vector<std::vector<float>> got(3);
     for (const int worker : {0, 1, 2}) {
-      const std::vector<Answers::Heard> heard = ears_[worker]->Take();
+      const std::vector<Answers::Heard> heard = inboxes_[worker]->Take();
       size_t next = 0;
       for (const Answers::Heard& part : heard) {
         EXPECT_EQ(part.reply.from, next);
         EXPECT_EQ(part.reply.from % kChunkBytes, 0u);
-        EXPECT_EQ(part.reply.header.version, step + 1);
+        EXPECT_EQ(part.answer().version, step + 1);
         next = part.reply.upto;
         got[worker].insert(got[worker].end(), part.values.begin(), part.values.end());
       }
@@ -163,38 +167,38 @@ TEST_F(AnswersTest, PartsFollowOneAnotherAndAreFinalWhenTheyLeave) {
 
 TEST_F(AnswersTest, WhereAnswersAreHeldBackOrSentFromCopiesThereAreNoParts) {
   for (const std::string consistency : {"sync", "async"}) {
-    ears_.clear();
+    inboxes_.clear();
     Begin({Manner::kParts, Manner::kParts}, {.consistency = consistency, .serial = consistency == "sync"});
     for (const int worker : {0, 1}) Push(worker);
-    for (const int worker : {0, 1}) EXPECT_EQ(ears_[worker]->Take().size(), 1u) << consistency;
+    for (const int worker : {0, 1}) EXPECT_EQ(inboxes_[worker]->Take().size(), 1u) << consistency;
   }
 }
 
 TEST_F(AnswersTest, SharedGradientsAreReadByTheUpdateWhichWritesIntoTheWorkersMemory) {
   for (const bool deterministic : {false, true}) {
     for (const double clip_norm : {0.0, 1e9}) {
-      ears_.clear();
+      inboxes_.clear();
       Begin({Manner::kInPlace, Manner::kParts, Manner::kInPlace},
             {.deterministic = deterministic, .clip_norm = clip_norm});
       Push(0);
       Push(1);
       // Nobody may do so; a test can see by it that nothing was copied.
-      ears_[0]->gradient().assign(kCount, 4);
+      inboxes_[0]->gradient().assign(kCount, 4);
       Push(2);
       const std::vector<float> expected = WeightsAfter((4 + 1 + 1) / 3.0f);
-      EXPECT_LT(RelativeDistance(ears_[0]->weights(), expected), 1e-6);
-      EXPECT_EQ(ears_[0]->weights(), ears_[2]->weights());
+      EXPECT_LT(RelativeDistance(inboxes_[0]->weights(), expected), 1e-6);
+      EXPECT_EQ(inboxes_[0]->weights(), inboxes_[2]->weights());
       for (const int worker : {0, 2}) {
-        const std::vector<Answers::Heard> heard = ears_[worker]->Take();
+        const std::vector<Answers::Heard> heard = inboxes_[worker]->Take();
         ASSERT_EQ(heard.size(), 1u);
         EXPECT_TRUE(heard[0].reply.in_place);
-        EXPECT_EQ(heard[0].reply.header.shared_bytes, kCount * sizeof(float));
+        EXPECT_EQ(heard[0].answer().shared->bytes, kCount * sizeof(float));
       }
       std::vector<float> by_wire;
-      for (const Answers::Heard& part : ears_[1]->Take()) {
+      for (const Answers::Heard& part : inboxes_[1]->Take()) {
         by_wire.insert(by_wire.end(), part.values.begin(), part.values.end());
       }
-      EXPECT_EQ(by_wire, ears_[0]->weights());
+      EXPECT_EQ(by_wire, inboxes_[0]->weights());
     }
   }
 }
@@ -202,20 +206,20 @@ TEST_F(AnswersTest, SharedGradientsAreReadByTheUpdateWhichWritesIntoTheWorkersMe
 TEST_F(AnswersTest, MoreThanFourSharedGradientsAreAddedUpAsTheyArrive) {
   Begin(std::vector<Manner>(6, Manner::kInPlace));
   for (int worker = 0; worker < 5; ++worker) Push(worker);
-  for (int worker = 0; worker < 5; ++worker) ears_[worker]->gradient().assign(kCount, 7);
+  for (int worker = 0; worker < 5; ++worker) inboxes_[worker]->gradient().assign(kCount, 7);
   Push(5);
-  EXPECT_LT(RelativeDistance(ears_[3]->weights(), WeightsAfter((4 * 7 + 2) / 6.0f)), 1e-6);
+  EXPECT_LT(RelativeDistance(inboxes_[3]->weights(), WeightsAfter((4 * 7 + 2) / 6.0f)), 1e-6);
 }
 
 TEST_F(AnswersTest, TheMemoryOfAWorkerThatIsGoneIsKeptUntilItsPushHasBeenApplied) {
   Begin({Manner::kInPlace, Manner::kInPlace});
   Push(0);
-  server_->Disconnected(0, ears_[0].get(), "gone");
-  const std::weak_ptr<std::vector<float>> memory = ears_[0]->LetGo();
+  server_->Disconnected(0, inboxes_[0].get(), "gone");
+  const std::weak_ptr<std::vector<float>> memory = inboxes_[0]->LetGo();
   EXPECT_FALSE(memory.expired());
   Push(1);
   // Whether it was lost by then or not: what it had pushed whole counts.
-  EXPECT_LT(RelativeDistance(ears_[1]->weights(), WeightsAfter(1)), 1e-6);
+  EXPECT_LT(RelativeDistance(inboxes_[1]->weights(), WeightsAfter(1)), 1e-6);
   EXPECT_TRUE(memory.expired());
 }
 

@@ -23,7 +23,7 @@ constexpr size_t kTwoChunks = kChunkBytes / sizeof(float) + 10;
 class Receiver : public ReplySink {
  public:
   void Deliver(Reply reply) override {
-    if (reply.header.kind != MessageKind::kExchange) return;
+    if (!std::holds_alternative<message::Answer>(reply.message)) return;
     MutexLock lock(mutex_);
     replies_.push_back(std::move(reply));
   }
@@ -75,31 +75,34 @@ class StagedPushesTest : public ::testing::Test {
     lane_ = *server_->NewLane();
     gradient_.assign(kTwoChunks, 1);
     for (int worker = 0; worker < workers; ++worker) {
-      ears_.push_back(std::make_shared<Receiver>());
-      ASSERT_EQ(server_->Join({.worker = worker, .job = job_}, ears_.back()), absl::OkStatus());
+      inboxes_.push_back(std::make_shared<Receiver>());
+      ASSERT_EQ(server_->Join({.worker = worker, .job = job_}, inboxes_.back()), absl::OkStatus());
     }
     for (const Bucket& bucket : job_.buckets) {
       for (size_t offset = 0; offset < bucket.count * sizeof(float); offset += kChunkBytes) {
-        Send(0, {.kind = MessageKind::kWeights, .bucket = bucket.index, .offset = offset});
+        Send(0, bucket.index, offset, message::InitialWeights{.bucket = bucket.index, .offset = offset});
       }
     }
   }
-  Receipt Send(int worker, ChunkHeader header) {
-    header.incarnation = server_->incarnation();
-    const size_t bytes = job_.buckets[header.bucket].count * sizeof(float);
-    const Bytes chunk =
-        std::as_bytes(std::span(gradient_)).subspan(header.offset, ChunkLength(bytes, header.offset));
-    return server_->Receive(worker, ears_[worker].get(), header, {&chunk, 1}, *lane_);
+  Receipt Send(int worker, int bucket, size_t offset, const message::ToServer& message) {
+    const size_t bytes = job_.buckets[bucket].count * sizeof(float);
+    const Bytes chunk = std::as_bytes(std::span(gradient_)).subspan(offset, ChunkLength(bytes, offset));
+    return server_->Receive(worker, inboxes_[worker].get(), message, {.pieces = {&chunk, 1}}, *lane_);
   }
   Receipt SendChunk(int worker, int64_t step, int bucket = 0, size_t offset = 0) {
-    return Send(worker, {.bucket = bucket, .offset = offset, .step = step, .samples = 1});
+    return Send(worker, bucket, offset,
+                message::Gradient{.bucket = bucket,
+                                  .offset = offset,
+                                  .step = step,
+                                  .samples = 1,
+                                  .incarnation = server_->incarnation()});
   }
   size_t BucketBytes() const { return kTwoChunks * sizeof(float); }
 
   std::unique_ptr<Device> device_ = *MakeDevice(PSRING_TEST_DEVICE);
   ServerJob job_;
   std::vector<float> gradient_;
-  std::vector<std::shared_ptr<Receiver>> ears_;
+  std::vector<std::shared_ptr<Receiver>> inboxes_;
   std::unique_ptr<ParameterServer> server_;
   std::optional<Lane> lane_;
 };
@@ -110,8 +113,8 @@ TEST_F(StagedPushesTest, WhileOneIsStagedAnotherWaitsUntilItIsAnsweredAndRead) {
   EXPECT_EQ(SendChunk(1, 0), Receipt::kNotYet);
   EXPECT_EQ(SendChunk(0, 0, 0, kChunkBytes), Receipt::kTaken);
   EXPECT_EQ(SendChunk(1, 0), Receipt::kNotYet) << "the answer stands where the gradient did";
-  EXPECT_EQ(ears_[0]->Take().size(), 1u);
-  EXPECT_TRUE(ears_[1]->AwaitProceed());
+  EXPECT_EQ(inboxes_[0]->Take().size(), 1u);
+  EXPECT_TRUE(inboxes_[1]->AwaitProceed());
   EXPECT_EQ(SendChunk(1, 0), Receipt::kTaken);
   EXPECT_EQ(SendChunk(1, 0, 0, kChunkBytes), Receipt::kTaken);
   EXPECT_EQ(server_->stats().staging_peak_bytes, BucketBytes());
@@ -126,34 +129,34 @@ TEST_F(StagedPushesTest, AnAnswerToSeveralIsOneCopyThatLastsUntilAllHaveReadIt) 
   };
   for (int worker = 0; worker < 3; ++worker) {
     push(worker, 0);
-    ears_[worker]->Take();
+    inboxes_[worker]->Take();
   }
   for (const int worker : {0, 1}) {
     push(worker, 1);
-    ears_[worker]->Take();
+    inboxes_[worker]->Take();
     push(worker, 2);  // waits for worker 2, and takes up nothing meanwhile
-    EXPECT_TRUE(ears_[worker]->Take().empty());
+    EXPECT_TRUE(inboxes_[worker]->Take().empty());
   }
   push(2, 1);
-  const auto first = ears_[0]->Take();
+  const auto first = inboxes_[0]->Take();
   ASSERT_EQ(first.size(), 1u);
-  EXPECT_EQ(ears_[1]->Take().size(), 1u);
-  EXPECT_EQ(ears_[2]->Take().size(), 1u);
+  EXPECT_EQ(inboxes_[1]->Take().size(), 1u);
+  EXPECT_EQ(inboxes_[2]->Take().size(), 1u);
   EXPECT_EQ(SendChunk(2, 2), Receipt::kNotYet) << "worker 0 still reads";
   EXPECT_EQ(server_->stats().staging_peak_bytes, BucketBytes());
 }
 
 TEST_F(StagedPushesTest, AWorkerWhoseStreamBreaksLeavesItsRoomToOthers) {
   for (const bool in_line : {false, true}) {
-    ears_.clear();
+    inboxes_.clear();
     Begin(3, "async", {.worker_timeout = absl::Seconds(60)});
     ASSERT_EQ(SendChunk(0, 0), Receipt::kTaken);
     ASSERT_EQ(SendChunk(1, 0), Receipt::kNotYet);
     ASSERT_EQ(SendChunk(2, 0), Receipt::kNotYet);
-    if (in_line) server_->Disconnected(1, ears_[1].get(), "cut");
-    server_->Disconnected(0, ears_[0].get(), "cut");
+    if (in_line) server_->Disconnected(1, inboxes_[1].get(), "cut");
+    server_->Disconnected(0, inboxes_[0].get(), "cut");
     const int next = in_line ? 2 : 1;
-    EXPECT_TRUE(ears_[next]->AwaitProceed());
+    EXPECT_TRUE(inboxes_[next]->AwaitProceed());
     EXPECT_EQ(SendChunk(next, 0), Receipt::kTaken);
   }
 }
@@ -162,7 +165,8 @@ TEST_F(StagedPushesTest, APushInTheMiddleOfAnotherIsRefusedSinceItMightWaitForIt
   Begin(1, "async");
   EXPECT_EQ(SendChunk(0, 0), Receipt::kTaken);
   SendChunk(0, 0, 1);
-  EXPECT_EQ(ears_[0]->AwaitEnd(), "worker 0, bucket 1: a push in the middle of that of bucket 0 of step 0");
+  EXPECT_EQ(inboxes_[0]->AwaitEnd(),
+            "worker 0, bucket 1: a push in the middle of that of bucket 0 of step 0");
 }
 
 TEST_F(StagedPushesTest, TheDeadlineNamesWhoTakesUpTheMemory) {
@@ -171,15 +175,15 @@ TEST_F(StagedPushesTest, TheDeadlineNamesWhoTakesUpTheMemory) {
   SendChunk(1, 0);
   ASSERT_EQ(SendChunk(0, 0), Receipt::kNotYet);
   ASSERT_EQ(SendChunk(2, 0), Receipt::kNotYet);
-  EXPECT_EQ(ears_[0]->AwaitEnd(),
+  EXPECT_EQ(inboxes_[0]->AwaitEnd(),
             "waited 200ms for worker 1 to send the rest of a push, so that there is memory for the pushes of "
             "workers 0, 2");
-  ears_.clear();
+  inboxes_.clear();
   Begin(2, "async", stops);
   SendChunk(1, 0);
   SendChunk(1, 0, 0, kChunkBytes);
   ASSERT_EQ(SendChunk(0, 0), Receipt::kNotYet);
-  EXPECT_EQ(ears_[0]->AwaitEnd(),
+  EXPECT_EQ(inboxes_[0]->AwaitEnd(),
             "waited 200ms for worker 1 to read weights, so that there is memory for the pushes of worker 0");
 }
 
@@ -187,11 +191,11 @@ TEST_F(StagedPushesTest, WhereTheJobGoesOnWhoeverIsFrozenLosesItsPlaceAndTheMemo
   Begin(2, "ssp:1", {.timeout = absl::Milliseconds(200)});
   SendChunk(1, 0);
   ASSERT_EQ(SendChunk(0, 0), Receipt::kNotYet);
-  EXPECT_THAT(ears_[1]->AwaitEnd(), HasSubstr("worker 1 to send the rest of a push"));
-  EXPECT_TRUE(ears_[0]->AwaitProceed());
+  EXPECT_THAT(inboxes_[1]->AwaitEnd(), HasSubstr("worker 1 to send the rest of a push"));
+  EXPECT_TRUE(inboxes_[0]->AwaitProceed());
   EXPECT_EQ(SendChunk(0, 0), Receipt::kTaken);
   EXPECT_EQ(SendChunk(0, 0, 0, kChunkBytes), Receipt::kTaken);
-  EXPECT_EQ(ears_[0]->Take().size(), 1u);
+  EXPECT_EQ(inboxes_[0]->Take().size(), 1u);
   // It is told first, and written down when all it held is given back.
   for (const absl::Time deadline = Soon(); server_->stats().lost_workers.empty() && absl::Now() < deadline;) {
     absl::SleepFor(absl::Milliseconds(1));

@@ -33,20 +33,22 @@ class GpuWorker {
         host_gradient_(*device.AllocateOnHost(weights_.bytes())),
         stream_(device.NewStream(StreamKind::kCompute, "worker")),
         client_(MakeGrpcPsClient(address, payload)) {
-    client_->ShareMemory(
-        {host_gradient_.span(), host_gradient_.shared_fd(), *ExportMemory(device, gradient_)},
-        {host_weights_.span(), host_weights_.shared_fd(), *ExportMemory(device, weights_)});
+    memory_ = {
+        .weights = host_weights_.span(),
+        .shared_gradients = {host_gradient_.span(), host_gradient_.shared_fd(),
+                             *ExportMemory(device, gradient_)},
+        .shared_weights = {host_weights_.span(), host_weights_.shared_fd(), *ExportMemory(device, weights_)}};
   }
 
   absl::Status Start() {
     const std::vector<float> initial = InitialWeights(job_);
     std::copy(initial.begin(), initial.end(), host_weights_.span().floats());
-    return client_->Start(rank_, job_, host_weights_.span(), Soon());
+    return client_->Start(rank_, job_, memory_, Soon());
   }
 
   // The weights of every bucket after one exchange of each; where each was written.
   absl::StatusOr<std::vector<float>> Step(int64_t step, const std::vector<float>& gradient) {
-    const bool on_gpu = client_->payload() == "cuda_ipc";
+    const bool on_gpu = client_->status().payload == "cuda_ipc";
     // The other side holds what must not be used.
     const float nan = std::numeric_limits<float>::quiet_NaN();
     std::fill_n(host_gradient_.span().floats(), gradient.size(), nan);
@@ -90,6 +92,7 @@ class GpuWorker {
   const int rank_;
   const Buffer weights_, gradient_, host_weights_, host_gradient_;
   const std::unique_ptr<Stream> stream_;
+  WorkerBuffers memory_;
   const std::unique_ptr<PsClient> client_;  // ends first: the server writes into the above
 };
 
@@ -130,7 +133,7 @@ TEST_F(CudaIpcTest, TrainingEndsWhereItEndsOverTheWire) {
         GpuWorker worker(job, rank, *gpu_, serving.service->address(),
                          near ? Payload::kAuto : Payload::kGrpc);
         ASSERT_EQ(worker.Start(), absl::OkStatus());
-        EXPECT_EQ(worker.client().payload(), near ? "cuda_ipc" : "grpc");
+        EXPECT_EQ(worker.client().status().payload, near ? "cuda_ipc" : "grpc");
         for (int64_t step = 0; step < kSteps; ++step) {
           const auto weights = worker.Step(step, Gradient(job, rank, step));
           ASSERT_TRUE(weights.ok()) << weights.status();
@@ -173,7 +176,7 @@ TEST_F(CudaIpcTest, WhereTheGpuIsNotReachedTheHostsMemoryIsShared) {
     Serving serving(on_gpu ? *gpu_ : *cpu_, {.workers = 1, .timeout = absl::Seconds(30)});
     GpuWorker worker(job, 0, *gpu_, serving.service->address());
     ASSERT_EQ(worker.Start(), absl::OkStatus());
-    EXPECT_EQ(worker.client().payload(), "shm");
+    EXPECT_EQ(worker.client().status().payload, "shm");
     const auto weights = worker.Step(0, Gradient(job, 0, 0));
     ASSERT_TRUE(weights.ok()) << weights.status();
     EXPECT_EQ(*weights, TrainAlone(job, 1));
@@ -186,7 +189,7 @@ TEST_F(CudaIpcTest, WhoAsksForTheHostsMemoryGetsIt) {
   Serving serving(*gpu_, {.workers = 1, .timeout = absl::Seconds(30)});
   GpuWorker worker(job, 0, *gpu_, serving.service->address(), Payload::kShared);
   ASSERT_EQ(worker.Start(), absl::OkStatus());
-  EXPECT_EQ(worker.client().payload(), "shm");
+  EXPECT_EQ(worker.client().status().payload, "shm");
   EXPECT_EQ(*worker.Step(0, Gradient(job, 0, 0)), TrainAlone(job, 1));
   EXPECT_EQ(worker.client().Leave(Soon()), absl::OkStatus());
 }

@@ -66,7 +66,7 @@ class CutServers {
   }
 
   std::unique_ptr<PsClient> NewClient(Payload payload) const {
-    std::vector<std::unique_ptr<PsClient>> clients;
+    std::vector<std::unique_ptr<OneServerClient>> clients;
     for (const auto& proxy : proxies_) clients.push_back(MakeGrpcPsClient(proxy->address(), payload));
     return MakeShardedPsClient(std::move(clients));
   }
@@ -185,7 +185,8 @@ TEST(CutsTest, ALinkThatIsAlwaysCutIsGivenUpByName) {
       const bool of_its_own = absl::StrContains(
           says, absl::StrCat("the stream of worker ", rank, " to the parameter server at "));
       if (of_its_own) {
-        EXPECT_TRUE(absl::StrContains(says, "times in a row before bucket 1 of step 0 was answered")) << says;
+        EXPECT_TRUE(absl::StrContains(says, "consecutive times before bucket 1 of step 0 was answered"))
+            << says;
       } else {
         EXPECT_TRUE(absl::StrContains(says, absl::StrCat("worker ", 1 - rank))) << says;
       }

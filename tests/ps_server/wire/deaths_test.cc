@@ -33,7 +33,7 @@ std::unique_ptr<Rendezvous> Meet(int port) {
 }
 
 std::unique_ptr<PsClient> NewClient(Rendezvous& rendezvous, int servers) {
-  std::vector<std::unique_ptr<PsClient>> clients;
+  std::vector<std::unique_ptr<OneServerClient>> clients;
   for (int server = 0; server < servers; ++server) {
     const auto find = [&rendezvous, server] {
       return rendezvous.Get(absl::StrCat("ps/", server), absl::StrCat("server ", server));
@@ -61,7 +61,7 @@ ServerJob Job(int workers, const std::string& consistency) {
 absl::Status Train(TestWorker& worker, int64_t steps, const std::atomic<bool>& hold) {
   PSRING_RETURN_IF_ERROR(worker.Start());
   const Span weights{worker.weights.data(), worker.weights.size()};
-  int64_t step = worker.client->start_step();
+  int64_t step = worker.client->status().start_step;
   while (true) {
     while (step < steps) {
       absl::SleepFor(absl::Milliseconds(8));

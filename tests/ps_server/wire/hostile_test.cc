@@ -48,96 +48,97 @@ struct Misdeed {
   const char* says;
 };
 
-Misdeed WrongPush(const char* name, const std::function<void(Words&)>& change, const char* says) {
+Misdeed WrongPush(const char* name, const std::function<void(Sent&)>& change, const char* says) {
   return {name,
           [change](Stranger& stranger) {
-            Words push = stranger.First();
+            Sent push = stranger.First();
             change(push);
-            stranger.Say(push);
+            stranger.Send(push);
           },
           says};
 }
 // Wrong only in its second half, when the first stands in the sum already.
-Misdeed WrongInTheMiddle(const char* name, const std::function<void(Words&)>& change, const char* says) {
+Misdeed WrongInTheMiddle(const char* name, const std::function<void(Sent&)>& change, const char* says) {
   return {name,
           [change](Stranger& stranger) {
-            stranger.Say(stranger.First());
-            Words push = stranger.Second();
+            stranger.Send(stranger.First());
+            Sent push = stranger.Second();
             change(push);
-            stranger.Say(push);
+            stranger.Send(push);
           },
           says};
 }
-void Poison(float value, Words& push) {
+void Poison(float value, Sent& push) {
   push.payload.replace(40, sizeof(value), reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
 const std::vector<Misdeed>& Misdeeds() {
   static const auto* const misdeeds = new std::vector<Misdeed>{
       WrongPush(
-          "too little", [](Words& w) { w.payload = ("1234"); }, "has 4 bytes, not 1048576"),
+          "too little", [](Sent& w) { w.payload = ("1234"); }, "has 4 bytes, not 1048576"),
       WrongPush(
-          "too much", [](Words& w) { w.payload.append("1234"); }, "has 1048580 bytes, not"),
+          "too much", [](Sent& w) { w.payload.append("1234"); }, "has 1048580 bytes, not"),
       WrongPush(
-          "far too much", [](Words& w) { w.payload = (std::string(3 << 20, 1)); }, "larger than max"),
+          "far too much", [](Sent& w) { w.payload = (std::string(3 << 20, 1)); }, "larger than max"),
       WrongPush(
-          "no beginning", [](Words& w) { w.header.offset = kChunkBytes; },
+          "no beginning", [](Sent& w) { w.gradient().offset = kChunkBytes; },
           "begins at byte 1048576, not at 0"),
       WrongPush(
-          "no such bucket", [](Words& w) { w.header.bucket = 7; }, "names bucket 7 of 2"),
+          "no such bucket", [](Sent& w) { w.gradient().bucket = 7; }, "names bucket 7 of 2"),
       WrongPush(
-          "a bucket below all", [](Words& w) { w.header.bucket = -1; }, "names bucket -1 of 2"),
+          "a bucket below all", [](Sent& w) { w.gradient().bucket = -1; }, "names bucket -1 of 2"),
       WrongPush(
-          "the past", [](Words& w) { w.header.step = 0; }, "worker 2 pushed step 0, from the past"),
+          "the past", [](Sent& w) { w.gradient().step = 0; }, "worker 2 pushed step 0, from the past"),
       WrongPush(
-          "the future", [](Words& w) { w.header.step += 5; }, "from the future"),
+          "the future", [](Sent& w) { w.gradient().step += 5; }, "from the future"),
       WrongPush(
-          "fewer samples than none", [](Words& w) { w.header.samples = -1; }, "a push of -1 samples"),
+          "fewer samples than none", [](Sent& w) { w.gradient().samples = -1; }, "a push of -1 samples"),
       {"more samples than any sum can hold",
        [](Stranger& stranger) {
-         for (Words push : {stranger.First(), stranger.Second()}) {
-           push.header.samples = std::numeric_limits<int64_t>::max();
-           stranger.Say(push);
+         for (Sent push : {stranger.First(), stranger.Second()}) {
+           push.gradient().samples = std::numeric_limits<int64_t>::max();
+           stranger.Send(push);
          }
        },
        "sent samples 9223372036854775807; the most is 1099511627776"},
       WrongPush(
-          "a step beyond all", [](Words& w) { w.header.step = std::numeric_limits<int64_t>::max(); },
+          "a step beyond all", [](Sent& w) { w.gradient().step = std::numeric_limits<int64_t>::max(); },
           "sent step 9223372036854775807; the most is"),
       {"an epoch beyond all",
        [](Stranger& stranger) {
-         stranger.Say({{.kind = MessageKind::kRewind, .version = std::numeric_limits<int64_t>::max()}, ""});
+         stranger.Send({message::Rewind{.epoch = std::numeric_limits<int64_t>::max()}, ""});
        },
        "sent version 9223372036854775807; the most is"},
       WrongPush(
-          "for no server", [](Words& w) { w.header.incarnation = 0; }, "for which incarnation of the server"),
-      {"no words at all", [](Stranger& stranger) { stranger.SayBytes(Rubbish(1)); },
+          "for no server", [](Sent& w) { w.gradient().incarnation = 0; },
+          "for which incarnation of the server"),
+      {"no words at all", [](Stranger& stranger) { stranger.SendBytes(Rubbish(1)); },
        "not a chunk of a parameter server"},
       WrongPush(
-          "a second Join", [](Words& w) { w.header.kind = MessageKind::kJoin; },
-          "which does not belong here"),
+          "a second Join", [](Sent& w) { w.message = message::Join{}; }, "sent a second Join"),
       WrongPush(
-          "memory that is not there", [](Words& w) { w.header.shared = true; }, "of which there is none"),
+          "memory that is not there", [](Sent& w) { w.gradient().shared = message::SharedPlaces{}; },
+          "in shared memory, but shares no memory"),
       WrongInTheMiddle(
-          "half of too much", [](Words& w) { w.payload.append("1234"); }, "has 404 bytes, not 400"),
+          "half of too much", [](Sent& w) { w.payload.append("1234"); }, "has 404 bytes, not 400"),
       WrongInTheMiddle(
-          "another step", [](Words& w) { w.header.step += 1; }, "in the middle of the push"),
+          "another step", [](Sent& w) { w.gradient().step += 1; }, "in the middle of the push"),
       WrongInTheMiddle(
-          "other samples", [](Words& w) { w.header.samples = 17; }, "in the middle of a push of 16"),
+          "other samples", [](Sent& w) { w.gradient().samples = 17; }, "in the middle of a push of 16"),
       WrongInTheMiddle(
-          "NaN", [](Words& w) { Poison(std::numeric_limits<float>::quiet_NaN(), w); },
+          "NaN", [](Sent& w) { Poison(std::numeric_limits<float>::quiet_NaN(), w); },
           "is NaN or infinite at element 262154"),
       WrongInTheMiddle(
-          "infinity", [](Words& w) { Poison(std::numeric_limits<float>::infinity(), w); },
+          "infinity", [](Sent& w) { Poison(std::numeric_limits<float>::infinity(), w); },
           "is NaN or infinite at element 262154"),
       {"asking and never reading",
        [](Stranger& stranger) {
-         for (int i = 0; i < 300; ++i) stranger.Say({{.kind = MessageKind::kFetch}, ""});
+         for (int i = 0; i < 300; ++i) stranger.Send({message::Fetch{}, ""});
        },
-       "another message, and has not read 24 answers to those before"},
+       "another message without having read 24 answers to earlier ones"},
       {"cut in the middle",
        [](Stranger& stranger) {
-         stranger.Say(stranger.First());
+         stranger.Send(stranger.First());
          stranger.Cut();
        },
        ""},
@@ -183,8 +184,8 @@ class HostileTest : public ServerTest, public ::testing::WithParamInterface<std:
     honest_ = std::thread([this] { ForEachRank(kHonest, [this](int rank) { Train(rank); }); });
     // Worker 2 must be there to begin with.
     Stranger third(address_);
-    third.SayJoin(kHostile, job_);
-    ASSERT_TRUE(third.IsWelcome()) << third.LastWords();
+    third.SendJoin(kHostile, job_);
+    ASSERT_TRUE(third.IsWelcome()) << third.End();
   }
   void TearDown() override {
     Stop();
@@ -222,10 +223,10 @@ class HostileTest : public ServerTest, public ::testing::WithParamInterface<std:
   std::unique_ptr<Stranger> LetIn() {
     for (const absl::Time deadline = Soon(); absl::Now() < deadline;) {
       auto stranger = std::make_unique<Stranger>(address_);
-      stranger->SayJoin(kHostile, job_);
+      stranger->SendJoin(kHostile, job_);
       if (stranger->IsWelcome()) return stranger;
-      EXPECT_THAT(stranger->LastWords(), AnyOf(HasSubstr("there is a worker 2 already"),
-                                               HasSubstr("worker 2 is about to be given up")));
+      EXPECT_THAT(stranger->End(), AnyOf(HasSubstr("there is a worker 2 already"),
+                                         HasSubstr("worker 2 is about to be given up")));
       absl::SleepFor(absl::Milliseconds(5));
     }
     ADD_FAILURE() << "worker 2 was never let in";
@@ -266,7 +267,7 @@ TEST_P(HostileTest, AMemberThatDoesWrongIsToldSoAndNothingOfItIsLeftInTheWeights
     ASSERT_NE(stranger, nullptr);
     EXPECT_GE(stranger->step(), 2);
     misdeed.act(*stranger);
-    EXPECT_THAT(stranger->LastWords(), HasSubstr(misdeed.says));
+    EXPECT_THAT(stranger->End(), HasSubstr(misdeed.says));
     ASSERT_NO_FATAL_FAILURE(ExpectTheOthersTrainOn());
   }
   EXPECT_LT(MemoryKb("VmHWM"), memory + (64 << 10)) << "KiB; before it was " << memory;
@@ -282,11 +283,11 @@ TEST_P(HostileTest, AMemberThatAsksForAnAnswerAgainAndAgainIsTurnedAway) {
   ExpectTheOthersTrainOn();
   const std::unique_ptr<Stranger> stranger = LetIn();
   ASSERT_NE(stranger, nullptr);
-  stranger->Say(stranger->First());
-  stranger->Say(stranger->Second());
-  ASSERT_TRUE(stranger->IsAnswered()) << stranger->LastWords();
-  for (int i = 0; i < 300; ++i) stranger->Say(stranger->Second());
-  EXPECT_THAT(stranger->LastWords(), HasSubstr("came once more, and has been answered again already"));
+  stranger->Send(stranger->First());
+  stranger->Send(stranger->Second());
+  ASSERT_TRUE(stranger->IsAnswered()) << stranger->End();
+  for (int i = 0; i < 300; ++i) stranger->Send(stranger->Second());
+  EXPECT_THAT(stranger->End(), HasSubstr("came once more, and has been answered again already"));
   ExpectTheOthersTrainOn();
 }
 
@@ -295,8 +296,8 @@ TEST_P(HostileTest, WhoDoesNotBelongIsToldWhyAndDoesNoHarm) {
   const auto answer = [&](int worker, const ServerJob& job,
                           const std::function<void(proto::Join&)>& change = {}) {
     Stranger stranger(address_);
-    stranger.SayJoin(worker, job, change);
-    return stranger.IsWelcome() ? "welcome" : stranger.LastWords();
+    stranger.SendJoin(worker, job, change);
+    return stranger.IsWelcome() ? "welcome" : stranger.End();
   };
   ServerJob other_model = job_, other_sizes = job_, other_server = job_, other_rate = job_;
   other_model.parameters += 100;
@@ -310,24 +311,23 @@ TEST_P(HostileTest, WhoDoesNotBelongIsToldWhyAndDoesNoHarm) {
   EXPECT_THAT(answer(kHostile, other_sizes), HasSubstr("bucket"));
   EXPECT_THAT(answer(kHostile, other_server), HasSubstr("server"));
   EXPECT_THAT(answer(kHostile, other_rate), HasSubstr("learning rate"));
-  EXPECT_THAT(answer(kHostile, job_, [](auto& join) { join.set_protocol(1); }),
-              HasSubstr("speaks version 1"));
+  EXPECT_THAT(answer(kHostile, job_, [](auto& join) { join.set_protocol(1); }), HasSubstr("has version 1"));
   EXPECT_THAT(answer(1, job_), HasSubstr("there is a worker 1 already"));
   EXPECT_THAT(answer(3, job_), HasSubstr("worker 3 is out of range"));
   EXPECT_THAT(answer(-1, job_), HasSubstr("worker -1 is out of range"));
   {
     Stranger stranger(address_);
-    stranger.Say(stranger.First());
-    EXPECT_THAT(stranger.LastWords(), HasSubstr("a conversation begins with a Join"));
+    stranger.Send(stranger.First());
+    EXPECT_THAT(stranger.End(), HasSubstr("a conversation begins with a Join"));
   }
   for (int i = 0; i < 50; ++i) {
     Stranger stranger(address_);
     if (i % 2 == 0) {
-      stranger.SayBytes(Rubbish(i));
+      stranger.SendBytes(Rubbish(i));
     } else {
-      stranger.Say({{.kind = MessageKind::kJoin}, RandomBytes(i)});
+      stranger.Send({message::Join{}, RandomBytes(i)});
     }
-    EXPECT_NE(stranger.LastWords(), "");
+    EXPECT_NE(stranger.End(), "");
   }
   ExpectTheOthersTrainOn();
 }
@@ -350,7 +350,7 @@ TEST_P(SilenceTest, WhoSaysNothingOrRubbishIsDroppedAndCostsNoMemory) {
   }
   ASSERT_NO_FATAL_FAILURE(ExpectTheOthersTrainOn());
   for (const auto& stranger : silent_streams) {
-    EXPECT_THAT(stranger->LastWords(), HasSubstr("no Join came within 10 s"));
+    EXPECT_THAT(stranger->End(), HasSubstr("no Join came within 10 s"));
   }
   silent_streams.clear();
   const absl::Time deadline = Soon();
@@ -426,7 +426,7 @@ const std::vector<FirstJoin>& FirstJoins() {
        "momentum is nan"},
       {"AMillionLetters", 0,
        [](proto::Join& join) { join.mutable_job()->set_consistency(std::string(1'000'000, 'x')); },
-       "a job with a word of 1000000 bytes; the longest has 64"},
+       "a job with a name of 1000000 bytes; the maximum is 64"},
       {"ForOtherWorkers", 1, [](proto::Join& join) { join.mutable_job()->set_workers(65536); },
        "worker 1's job has 65536 workers; this server was started for 2"},
       {"ForAnotherServer", 1, [](proto::Join& join) { join.mutable_job()->set_servers(64); },
@@ -442,8 +442,8 @@ TEST_P(FirstJoinTest, IsRefusedWithTheReasonAndARightJobTrainsOnTheSameServer) {
   ASSERT_NO_FATAL_FAILURE(Serve(job.workers));
   {
     Stranger stranger(address_);
-    stranger.SayJoin(GetParam().worker, job, GetParam().change);
-    EXPECT_THAT(stranger.LastWords(), HasSubstr(GetParam().says));
+    stranger.SendJoin(GetParam().worker, job, GetParam().change);
+    EXPECT_THAT(stranger.End(), HasSubstr(GetParam().says));
   }
   EXPECT_LT(MemoryKb("VmHWM"), 256 << 10) << "KiB";
   ForEachRank(2, [&](int rank) {
@@ -464,11 +464,11 @@ TEST_F(ServerTest, InitialWeightsThatComeTwiceEndTheJob) {
   const ServerJob job = MakeJob(1, {1000, 50});
   ASSERT_NO_FATAL_FAILURE(Serve(job.workers));
   Stranger stranger(address_);
-  stranger.SayJoin(0, job);
-  stranger.Say({{.kind = MessageKind::kWeights, .bucket = 0}, std::string(4000, 0)});
-  stranger.Say({{.kind = MessageKind::kWeights, .bucket = 0, .offset = 4000}, ""});
+  stranger.SendJoin(0, job);
+  stranger.Send({message::InitialWeights{.bucket = 0}, std::string(4000, 0)});
+  stranger.Send({message::InitialWeights{.bucket = 0, .offset = 4000}, ""});
   EXPECT_FALSE(stranger.IsWelcome());
-  EXPECT_THAT(stranger.LastWords(), HasSubstr("worker 0, bucket 0: initial weights that have come already"));
+  EXPECT_THAT(stranger.End(), HasSubstr("worker 0, bucket 0: initial weights that have come already"));
   EXPECT_EQ(server_->Wait(absl::Seconds(30)), 1) << server_->Output();
 }
 

@@ -117,7 +117,7 @@ TEST(RecoveryTest, AWorkerMayComeBackAndBeginsWhereTheOthersAre) {
           worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
           joined = worker->Start();
         } while (!joined.ok());
-        step = worker->client->start_step();
+        step = worker->client->status().start_step;
         came_back = true;
       }
       const int64_t last = rank == 1 ? step + 20 : INT64_MAX;
@@ -163,7 +163,7 @@ TEST(RecoveryTest, AWorkerMayComeBackAgainAndAgainWhileTheOthersHurryOn) {
                         AnyOf(HasSubstr("there is a worker 2 already"), HasSubstr("come again")));
           }
         } while (!joined.ok());
-        step = worker->client->start_step();
+        step = worker->client->status().start_step;
         ASSERT_NO_FATAL_FAILURE(step_on(step));
       }
       EXPECT_EQ(Said(worker->client->Leave(Soon())), "OK");
@@ -207,7 +207,7 @@ TEST(RecoveryTest, AWorkerMayComeBackIntoTheVeryStepThatItHadPushed) {
       was_lost = true;
       TestWorker again(job, rank, cluster->NewClient());
       ASSERT_EQ(Said(again.Start()), "OK");
-      go_on(again, again.client->start_step());
+      go_on(again, again.client->status().start_step);
     });
     EXPECT_EQ(Said(*cluster->server().WaitUntilOver(Soon())), "OK");
     EXPECT_THAT(cluster->server().stats().lost_workers, ElementsAre(1));

@@ -98,9 +98,15 @@ struct InPlaceWorker {
         gradient(*device->AllocateShared(job.parameters * sizeof(float))),
         weights(*device->AllocateShared(job.parameters * sizeof(float))),
         client(std::move(its_client)) {
-    client->ShareMemory({gradient.span(), gradient.shared_fd()}, {weights.span(), weights.shared_fd()});
     const std::vector<float> initial = InitialWeights(job);
     if (rank == 0) std::memcpy(weights.data(), initial.data(), weights.bytes());
+  }
+  absl::Status Start() {
+    return client->Start(rank, job,
+                         {.weights = weights.span().Slice(0, job.parameters),
+                          .shared_gradients = {gradient.span(), gradient.shared_fd()},
+                          .shared_weights = {weights.span(), weights.shared_fd()}},
+                         Soon());
   }
   std::vector<float> Weights() const {
     return {weights.span().floats(), weights.span().floats() + job.parameters};
@@ -146,12 +152,11 @@ TEST(SharedPayloadTest, MemoryThatIsSharedFromTheStartIsUsedInPlaceAndGivesTheSa
     const auto cluster = MakeCluster(workers);
     ForEachRank(workers, [&](int rank) {
       InPlaceWorker worker(job, rank, cluster->NewClient());
-      ASSERT_EQ(worker.client->Start(rank, job, worker.weights.span().Slice(0, job.parameters), Soon()),
-                absl::OkStatus());
-      EXPECT_EQ(worker.client->payload(), "shm");
+      ASSERT_EQ(worker.Start(), absl::OkStatus());
+      EXPECT_EQ(worker.client->status().payload, "shm");
       for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(worker.Step(step), absl::OkStatus());
       EXPECT_EQ(worker.Weights(), TrainAlone(job, 3));
-      EXPECT_EQ(worker.client->traffic().payload_tx_bytes, job.parameters * sizeof(float) * 3);
+      EXPECT_EQ(worker.client->status().traffic.payload_tx_bytes, job.parameters * sizeof(float) * 3);
       ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
     });
     EXPECT_EQ(cluster->server().WaitUntilOver(Soon()), absl::OkStatus());
@@ -168,7 +173,7 @@ TEST(SharedPayloadTest, WorkersOfBothPayloadsTrainTogether) {
   ForEachRank(3, [&](int rank) {
     TestWorker worker(job, rank, MakeGrpcPsClient(service->address(), kPayloads[rank]));
     ASSERT_EQ(worker.Start(), absl::OkStatus());
-    EXPECT_EQ(worker.client->payload(), rank == 0 ? "grpc" : "shm");
+    EXPECT_EQ(worker.client->status().payload, rank == 0 ? "grpc" : "shm");
     for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
     EXPECT_EQ(worker.weights, TrainAlone(job, 3));
     ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
@@ -238,10 +243,10 @@ TEST(SharedPayloadTest, PlacesOutsideOfTheMemoryAndFalseTokensAreRefused) {
   EXPECT_THAT(Answer([](Join&, Chunk& push) { push.set_shared_bytes(3996); }),
               HasSubstr("has 3996 bytes, not 4000"));
   EXPECT_THAT(Answer([](Join& join, Chunk&) { join.set_memory(std::string(32, 'a')); }),
-              HasSubstr("has not handed any over"));
-  EXPECT_THAT(Answer([](Join& join, Chunk&) { join.clear_memory(); }), HasSubstr("of which there is none"));
+              HasSubstr("names shared memory that it has not handed over"));
+  EXPECT_THAT(Answer([](Join& join, Chunk&) { join.clear_memory(); }), HasSubstr("but shares no memory"));
   EXPECT_THAT(Answer([](Join& join, Chunk&) { join.set_protocol(1); }),
-              HasSubstr("speaks version 1 of the parameter server's protocol"));
+              HasSubstr("has version 1 of the parameter server's protocol"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Somebody who talks to a parameter server over gRPC, and says what he likes.
+// A peer that sends a parameter server arbitrary messages over gRPC.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -18,11 +18,13 @@
 
 namespace psring {
 
-constexpr size_t kTail = 400;  // bytes of the second chunk of a stranger's bucket 1
+constexpr size_t kTail = 400;  // bytes of the second chunk of bucket 1
 
-struct Words {
-  ChunkHeader header;
+struct Sent {
+  message::ToServer message;
   std::string payload;
+
+  message::Gradient& gradient() { return std::get<message::Gradient>(message); }
 };
 inline std::string RandomBytes(int seed) {
   std::mt19937 random(static_cast<uint32_t>(seed));
@@ -36,7 +38,7 @@ inline grpc::ByteBuffer Rubbish(int seed) {
 }
 inline Bytes AsBytes(const std::string& text) { return std::as_bytes(std::span(text)); }
 
-// One conversation with the server, in words of its own.
+// One conversation with the server.
 class Stranger {
  public:
   explicit Stranger(const std::string& address)
@@ -49,59 +51,62 @@ class Stranger {
   }
   ~Stranger() {
     context_.TryCancel();
-    if (!finished_) LastWords();
+    if (!finished_) End();
   }
 
-  void Say(const Words& words) { SayBytes(EncodeChunk(words.header, AsBytes(words.payload), nullptr)); }
-  void SayBytes(const grpc::ByteBuffer& bytes) { stream_->Write(bytes); }
-  void SayJoin(int worker, const ServerJob& job, const std::function<void(proto::Join&)>& change = {}) {
+  void Send(const Sent& sent) { SendBytes(Encode(sent.message, AsBytes(sent.payload), nullptr)); }
+  void SendBytes(const grpc::ByteBuffer& bytes) { stream_->Write(bytes); }
+  void SendJoin(int worker, const ServerJob& job, const std::function<void(proto::Join&)>& change = {}) {
     proto::Join join;
     join.ParseFromString(EncodeJoin({.worker = worker, .job = job, .session = 77}));
     if (change) change(join);
-    Say({{.kind = MessageKind::kJoin}, join.SerializeAsString()});
+    Send({message::Join{}, join.SerializeAsString()});
   }
-  // Until it is told that it may begin; false: it was not let in.
+  // Waits for the Welcome; false: the stream has ended.
   bool IsWelcome() {
-    ReceivedChunk chunk;
+    Received<message::ToWorker> received;
     for (grpc::ByteBuffer bytes; stream_->Read(&bytes);) {
-      if (!chunk.Decode(bytes).ok()) return false;
-      if (chunk.header().kind == MessageKind::kReset) resets_[chunk.header().bucket] = chunk.header().resets;
-      if (chunk.header().kind != MessageKind::kJoin) continue;
-      step_ = chunk.header().step;
-      incarnation_ = chunk.header().incarnation;
+      if (!received.Decode(bytes).ok()) return false;
+      if (const auto* reset = std::get_if<message::Reset>(&received.message())) {
+        resets_[reset->bucket] = reset->resets;
+      }
+      const auto* welcome = std::get_if<message::Welcome>(&received.message());
+      if (welcome == nullptr) continue;
+      step_ = welcome->step;
+      incarnation_ = welcome->incarnation;
       return true;
     }
     return false;
   }
-  // Until the first of its pushes is answered; false: it never is.
+  // Waits for the first answer to a push; false: the stream has ended.
   bool IsAnswered() {
-    ReceivedChunk chunk;
+    Received<message::ToWorker> received;
     for (grpc::ByteBuffer bytes; stream_->Read(&bytes);) {
-      if (chunk.Decode(bytes).ok() && chunk.header().kind == MessageKind::kExchange) return true;
+      if (received.Decode(bytes).ok() && std::holds_alternative<message::Answer>(received.message()))
+        return true;
     }
     return false;
   }
-  // The first chunk of its gradient of bucket 1, as it should be; the second one.
-  Words First() const {
+  // The first chunk of its gradient of bucket 1, valid; the second one.
+  Sent First() const {
     const auto reset = resets_.find(1);
-    return {{.kind = MessageKind::kExchange,
-             .bucket = 1,
-             .step = step_,
-             .samples = 16,
-             .incarnation = incarnation_,
-             .resets = reset == resets_.end() ? 0 : reset->second},
+    return {message::Gradient{.bucket = 1,
+                              .step = step_,
+                              .samples = 16,
+                              .incarnation = incarnation_,
+                              .resets = reset == resets_.end() ? 0 : reset->second},
             std::string(kChunkBytes, 1)};
   }
-  Words Second() const {
-    Words words = First();
-    words.header.offset = kChunkBytes;
-    words.payload.resize(kTail);
-    return words;
+  Sent Second() const {
+    Sent sent = First();
+    sent.gradient().offset = kChunkBytes;
+    sent.payload.resize(kTail);
+    return sent;
   }
   int64_t step() const { return step_; }
   void Cut() { context_.TryCancel(); }
-  // What the server ends the conversation with.
-  std::string LastWords() {
+  // The error with which the server ends the conversation.
+  std::string End() {
     for (grpc::ByteBuffer bytes; stream_->Read(&bytes);) {
     }
     finished_ = true;

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstring>
+#include <functional>
 #include <random>
 #include <string>
 
@@ -29,84 +31,142 @@ grpc::ByteBuffer Cut(const std::string& bytes, size_t piece) {
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
-const std::vector<ChunkHeader> kHeaders = {
-    {.kind = MessageKind::kLeave},
-    {.kind = MessageKind::kExchange,
-     .bucket = 300,
-     .offset = uint64_t{1} << 40,
-     .step = 128,
-     .samples = 127,
-     .version = 1 << 20,
-     .staleness = 5},
-    {.kind = MessageKind::kAnnounce, .step = 7},
-    {.kind = MessageKind::kAnnounce, .step = -1, .version = 9, .complete = 3},
-    {.kind = MessageKind::kNorm, .step = 7, .sum_of_squares = 1.0 / 3},
-    {.kind = MessageKind::kRewind, .step = 12, .version = 3},
-    {.kind = MessageKind::kExchange,
-     .bucket = 1,
-     .dropped = true,
-     .shared = true,
-     .shared_bytes = 4000,
-     .gradient_at = ~uint64_t{0},
-     .weights_at = 1},
-    {.kind = MessageKind::kExchange,
-     .bucket = -1,
-     .offset = ~uint64_t{0},
-     .step = -1,
-     .samples = INT64_MIN,
-     .version = -2,
-     .staleness = INT64_MAX},
-};
-
-TEST(WireTest, ChunksAreWhatTheProtoFileSays) {
+// Encodes a message, has the protobuf library read it, cuts it into pieces of several sizes and decodes
+// these.
+template <typename Message>
+proto::Chunk RoundTrip(const Message& message) {
   const std::string payload = "some bytes";
-  for (const ChunkHeader& header : kHeaders) {
-    const grpc::ByteBuffer encoded = EncodeChunk(header, std::as_bytes(std::span(payload)), nullptr);
-    proto::Chunk parsed;
-    ASSERT_TRUE(parsed.ParseFromString(Flatten(encoded)));
-    EXPECT_EQ(static_cast<int>(parsed.kind()), static_cast<int>(header.kind));
-    EXPECT_EQ(parsed.bucket(), header.bucket);
-    EXPECT_EQ(parsed.offset(), header.offset);
-    EXPECT_EQ(parsed.step(), header.step);
-    EXPECT_EQ(parsed.samples(), header.samples);
-    EXPECT_EQ(parsed.dropped(), header.dropped);
-    EXPECT_EQ(parsed.shared(), header.shared);
-    EXPECT_EQ(parsed.shared_bytes(), header.shared_bytes);
-    EXPECT_EQ(parsed.gradient_at(), header.gradient_at);
-    EXPECT_EQ(parsed.weights_at(), header.weights_at);
-    EXPECT_EQ(parsed.version(), header.version);
-    EXPECT_EQ(parsed.staleness(), header.staleness);
-    EXPECT_EQ(parsed.payload(), payload);
-
-    for (const size_t piece : {1, 2, 7, 1000}) {
-      grpc::ByteBuffer received = Cut(parsed.SerializeAsString(), piece);
-      ReceivedChunk chunk;
-      ASSERT_TRUE(chunk.Decode(received).ok());
-      EXPECT_EQ(chunk.header(), header);
-      std::string back;
-      for (const Bytes& bytes : chunk.payload()) {
-        back.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-      }
-      EXPECT_EQ(back, payload);
+  const grpc::ByteBuffer encoded = Encode(message, std::as_bytes(std::span(payload)), nullptr);
+  proto::Chunk parsed;
+  EXPECT_TRUE(parsed.ParseFromString(Flatten(encoded)));
+  EXPECT_EQ(parsed.payload(), payload);
+  for (const size_t piece : {1, 2, 7, 1000}) {
+    grpc::ByteBuffer bytes = Cut(Flatten(encoded), piece);
+    Received<Message> received;
+    EXPECT_EQ(received.Decode(bytes), absl::OkStatus());
+    EXPECT_EQ(received.message(), message);
+    std::string back;
+    for (const Bytes& part : received.payload()) {
+      back.append(reinterpret_cast<const char*>(part.data()), part.size());
     }
+    EXPECT_EQ(back, payload);
   }
+  grpc::ByteBuffer alone = Encode(message, {}, nullptr);
+  Received<Message> received;
+  EXPECT_EQ(received.Decode(alone), absl::OkStatus());
+  EXPECT_EQ(received.message(), message);
+  EXPECT_TRUE(received.payload().empty());
+  return parsed;
+}
+proto::Chunk ToServer(const message::ToServer& message) { return RoundTrip(message); }
+proto::Chunk ToWorker(const message::ToWorker& message) { return RoundTrip(message); }
+
+TEST(WireTest, EveryMessageToTheServerIsEncodedAsInTheProtoFile) {
+  EXPECT_EQ(ToServer(message::Join{}).kind(), proto::Chunk::JOIN);
+  EXPECT_EQ(ToServer(message::Leave{}).kind(), proto::Chunk::LEAVE);
+  const proto::Chunk weights = ToServer(message::InitialWeights{.bucket = 300, .offset = 7, .slot = 2});
+  EXPECT_EQ(weights.kind(), proto::Chunk::WEIGHTS);
+  EXPECT_EQ(weights.bucket(), 300);
+  EXPECT_EQ(weights.offset(), 7u);
+  EXPECT_EQ(weights.step(), 2);
+  const proto::Chunk gradient = ToServer(message::Gradient{.bucket = -1,
+                                                           .offset = ~uint64_t{0},
+                                                           .step = 128,
+                                                           .samples = 127,
+                                                           .incarnation = ~uint64_t{0},
+                                                           .resets = 3});
+  EXPECT_EQ(gradient.kind(), proto::Chunk::EXCHANGE);
+  EXPECT_EQ(gradient.bucket(), -1);
+  EXPECT_EQ(gradient.offset(), ~uint64_t{0});
+  EXPECT_EQ(gradient.step(), 128);
+  EXPECT_EQ(gradient.samples(), 127);
+  EXPECT_EQ(gradient.incarnation(), ~uint64_t{0});
+  EXPECT_EQ(gradient.resets(), 3u);
+  EXPECT_FALSE(gradient.shared());
+  const proto::Chunk shared = ToServer(message::Gradient{
+      .shared = message::SharedPlaces{.bytes = 4000, .gradient_at = ~uint64_t{0}, .weights_at = 1}});
+  EXPECT_TRUE(shared.shared());
+  EXPECT_EQ(shared.shared_bytes(), 4000u);
+  EXPECT_EQ(shared.gradient_at(), ~uint64_t{0});
+  EXPECT_EQ(shared.weights_at(), 1u);
+  const proto::Chunk verdict = ToServer(
+      message::Announcement{.step = -1, .incarnation = 5, .dropped = true, .version = 9, .complete = 3});
+  EXPECT_EQ(verdict.kind(), proto::Chunk::ANNOUNCE);
+  EXPECT_EQ(verdict.step(), -1);
+  EXPECT_EQ(verdict.incarnation(), 5u);
+  EXPECT_TRUE(verdict.dropped());
+  EXPECT_EQ(verdict.version(), 9);
+  EXPECT_EQ(verdict.complete(), 3);
+  const proto::Chunk norm = ToServer(message::NormTotal{.step = 7, .sum_of_squares = 1.0 / 3});
+  EXPECT_EQ(norm.kind(), proto::Chunk::NORM);
+  EXPECT_EQ(std::bit_cast<double>(norm.sum_of_squares()), 1.0 / 3);
+  EXPECT_EQ(ToServer(message::Fetch{.slot = 1}).step(), 1);
+  EXPECT_EQ(ToServer(message::Barrier{.number = 2}).step(), 2);
+  const proto::Chunk rewind = ToServer(message::Rewind{.step = 12, .epoch = 3});
+  EXPECT_EQ(rewind.kind(), proto::Chunk::REWIND);
+  EXPECT_EQ(rewind.step(), 12);
+  EXPECT_EQ(rewind.version(), 3);
 }
 
-TEST(WireTest, AChunkWithoutPayloadIsAChunk) {
-  for (const ChunkHeader& header : kHeaders) {
-    grpc::ByteBuffer message = EncodeChunk(header, {}, nullptr);
-    ReceivedChunk chunk;
-    ASSERT_TRUE(chunk.Decode(message).ok());
-    EXPECT_EQ(chunk.header(), header);
-    EXPECT_TRUE(chunk.payload().empty());
-  }
+TEST(WireTest, EveryMessageToTheWorkerIsEncodedAsInTheProtoFile) {
+  const proto::Chunk welcome = ToWorker(message::Welcome{
+      .step = 5, .epoch = 2, .incarnation = ~uint64_t{0}, .patience_ms = INT64_MAX, .went_back = true});
+  EXPECT_EQ(welcome.kind(), proto::Chunk::JOIN);
+  EXPECT_EQ(welcome.step(), 5);
+  EXPECT_EQ(welcome.version(), 2);
+  EXPECT_EQ(welcome.incarnation(), ~uint64_t{0});
+  EXPECT_EQ(welcome.patience_ms(), INT64_MAX);
+  EXPECT_TRUE(welcome.dropped());
+  EXPECT_EQ(ToWorker(message::Weights{.bucket = 4, .offset = 8}).kind(), proto::Chunk::WEIGHTS);
+  const proto::Chunk answer =
+      ToWorker(message::Answer{.bucket = 300,
+                               .offset = uint64_t{1} << 40,
+                               .step = -1,
+                               .version = -2,
+                               .staleness = INT64_MAX,
+                               .dropped = true,
+                               .shared = message::WeightsPlace{.bytes = 40, .at = 8}});
+  EXPECT_EQ(answer.kind(), proto::Chunk::EXCHANGE);
+  EXPECT_EQ(answer.bucket(), 300);
+  EXPECT_EQ(answer.offset(), uint64_t{1} << 40);
+  EXPECT_EQ(answer.step(), -1);
+  EXPECT_EQ(answer.version(), -2);
+  EXPECT_EQ(answer.staleness(), INT64_MAX);
+  EXPECT_TRUE(answer.dropped());
+  EXPECT_TRUE(answer.shared());
+  EXPECT_EQ(answer.shared_bytes(), 40u);
+  EXPECT_EQ(answer.weights_at(), 8u);
+  EXPECT_EQ(ToWorker(message::Admitted{.step = 7, .complete = 2}).complete(), 2);
+  EXPECT_EQ(ToWorker(message::NormPart{.step = 7, .sum_of_squares = 2}).kind(), proto::Chunk::NORM);
+  EXPECT_EQ(ToWorker(message::Reset{.bucket = 1, .resets = 6}).resets(), 6u);
+  EXPECT_EQ(ToWorker(message::FetchDone{}).kind(), proto::Chunk::FETCH);
+  EXPECT_EQ(ToWorker(message::BarrierPassed{.number = 1}).kind(), proto::Chunk::BARRIER);
+  EXPECT_EQ(ToWorker(message::Left{.version = 9, .complete = 3}).version(), 9);
+}
+
+TEST(WireTest, AServerRefusesCountsOutOfRangeAndMessagesOfServers) {
+  const auto decodes = [](const std::function<void(proto::Chunk&)>& change) {
+    proto::Chunk chunk;
+    chunk.set_kind(proto::Chunk::EXCHANGE);
+    change(chunk);
+    grpc::ByteBuffer bytes = Cut(chunk.SerializeAsString(), 10);
+    return std::string(Received<message::ToServer>().Decode(bytes).message());
+  };
+  EXPECT_EQ(decodes([](proto::Chunk&) {}), "");
+  EXPECT_EQ(decodes([](proto::Chunk& chunk) { chunk.set_samples(kMostCount + 1); }),
+            "samples 1099511627777; the most is 1099511627776");
+  EXPECT_EQ(decodes([](proto::Chunk& chunk) { chunk.set_step(-2); }), "step -2; the most is 1099511627776");
+  EXPECT_EQ(decodes([](proto::Chunk& chunk) { chunk.set_kind(proto::Chunk::RESET); }),
+            "a message of kind 8, which only servers send");
+  EXPECT_NE(decodes([](proto::Chunk& chunk) { chunk.set_kind(proto::Chunk::FETCH), chunk.set_shared(true); }),
+            "");
 }
 
 TEST(WireTest, ThePayloadIsBorrowedAndLetGo) {
   const auto memory = std::make_shared<std::string>(1000, 'x');
   {
     const grpc::ByteBuffer message =
-        EncodeChunk({.kind = MessageKind::kExchange}, std::as_bytes(std::span(*memory)), memory);
+        Encode(message::ToWorker(message::Answer{}), std::as_bytes(std::span(*memory)), memory);
     EXPECT_GT(memory.use_count(), 1);
     std::vector<grpc::Slice> slices;
     ASSERT_TRUE(message.Dump(&slices).ok());
@@ -117,11 +177,12 @@ TEST(WireTest, ThePayloadIsBorrowedAndLetGo) {
 
 TEST(WireTest, WhatIsNoChunkIsRefused) {
   const std::string payload(100, 'x');
-  const std::string whole = Flatten(EncodeChunk(kHeaders[1], std::as_bytes(std::span(payload)), nullptr));
+  const std::string whole = Flatten(
+      Encode(message::ToServer(message::Gradient{.bucket = 300, .offset = uint64_t{1} << 40, .step = 128}),
+             std::as_bytes(std::span(payload)), nullptr));
   const auto decodes = [](const std::string& bytes) {
     grpc::ByteBuffer message = Cut(bytes, 10);
-    ReceivedChunk chunk;
-    return chunk.Decode(message).ok();
+    return Received<message::ToServer>().Decode(message).ok();
   };
   EXPECT_TRUE(decodes(whole));
   EXPECT_FALSE(decodes(""));
@@ -139,9 +200,14 @@ TEST(WireTest, RandomBytesDoNoHarm) {
     for (char& byte : bytes) byte = static_cast<char>(random());
     if (bytes.size() > 2 && i % 2 == 0) bytes[0] = 0x08, bytes[1] = 3;  // begins like one
     grpc::ByteBuffer message = Cut(bytes, 1 + random() % 50);
-    ReceivedChunk chunk;
-    if (chunk.Decode(message).ok()) {
-      EXPECT_LE(TotalBytes(chunk.payload()), bytes.size());
+    Received<message::ToServer> to_server;
+    if (to_server.Decode(message).ok()) {
+      EXPECT_LE(TotalBytes(to_server.payload()), bytes.size());
+    }
+    message = Cut(bytes, 1 + random() % 50);
+    Received<message::ToWorker> to_worker;
+    if (to_worker.Decode(message).ok()) {
+      EXPECT_LE(TotalBytes(to_worker.payload()), bytes.size());
     }
     const Bytes all = std::as_bytes(std::span(bytes));
     (void)DecodeJoin({&all, 1});
@@ -152,7 +218,7 @@ TEST(WireTest, AWordThatIsTooLongIsNotRepeated) {
   const std::string encoded = EncodeJoin({.job = {.consistency = std::string(1'000'000, 'x')}});
   const Bytes bytes = std::as_bytes(std::span(encoded));
   EXPECT_EQ(DecodeJoin({&bytes, 1}).status().message(),
-            "a job with a word of 1000000 bytes; the longest has 64");
+            "a job with a name of 1000000 bytes; the maximum is 64");
 }
 
 TEST(WireTest, AJoinArrivesAsItWasSent) {
