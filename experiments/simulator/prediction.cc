@@ -135,7 +135,7 @@ absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const 
   // Who begins every step together with all others waits for the last of them outside of its step.
   const double earlier = options_.align_steps ? of_buckets.back().seconds - of_buckets.back().mean : 0;
   // Steps differ only by how long the slowest rank computes.
-  Random random(options_.seed);
+  RandomDurations random(options_.seed);
   const int steps = options_.steps > 0                                         ? options_.steps
                     : options_.jitter > 0 || !options_.delays.jitter.is_zero() ? kDrawnSteps
                                                                                : 1;

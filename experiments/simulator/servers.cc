@@ -555,7 +555,7 @@ class ServerSimulation {
   bool one_by_one_ = false, all_alone_ = false;  // all_alone_: one by one, and no sample of them
   int simulated_workers_ = 0;
   int64_t warmup_ = 0, steps_ = 0;
-  Random random_;
+  RandomDurations random_;
   FluidNetwork network_;
   int fabric_ = 0, processor_ = 0;
   std::vector<int> server_ports_, worker_ports_;
