@@ -23,7 +23,7 @@ absl::StatusOr<double> ParseBitRate(const std::string& text) {
   double number = 0;
   if (digits == 0 || !absl::SimpleAtod(text.substr(0, digits), &number)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is no rate; write a number and its unit, such as 1gbit or 200mbit"));
+        absl::StrCat("'", text, "' is not a rate; write a number and its unit, such as 1gbit or 200mbit"));
   }
   for (const auto& [name, factor] : kUnits) {
     if (unit != name) continue;

@@ -1,4 +1,4 @@
-// Rates of links as people write them: "1gbit", "200mbit", "2.5gbit".
+// Link rates as users write them: "1gbit", "200mbit", "2.5gbit".
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace psring {
 
-// Bits per second: a plain decimal and one of bit, kbit, mbit, gbit, tbit (decimal units, as tc and switches
-// have them), 1kbit to 100tbit. InvalidArgument, in one line, where the unit is missing or it is no rate.
+// Bits per second: a plain decimal number and one of bit, kbit, mbit, gbit, tbit (decimal units, as in tc),
+// from 1kbit to 100tbit. InvalidArgument, in one line, if the unit is missing or the number is out of range.
 absl::StatusOr<double> ParseBitRate(const std::string& text);
 
 // "1 Gbit/s", "2.5 Gbit/s", "200 Mbit/s".

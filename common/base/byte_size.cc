@@ -18,7 +18,7 @@ constexpr double kMostBytes = 1099511627776;  // 2^40
 absl::StatusOr<uint64_t> ParseByteSize(const std::string& text) {
   const auto refused = [&text] {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is no size; write bytes, or a number with K, M or G"));
+        absl::StrCat("'", text, "' is not a size; write bytes, or a number with K, M or G"));
   };
   std::string digits = text;
   if (digits.size() > 1 && absl::ascii_toupper(digits.back()) == 'B') digits.pop_back();
@@ -36,7 +36,7 @@ absl::StatusOr<uint64_t> ParseByteSize(const std::string& text) {
   if (!absl::SimpleAtod(digits, &number)) return refused();
   const double bytes = number * unit;
   if (bytes != std::floor(bytes)) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no whole number of bytes"));
+    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a whole number of bytes"));
   }
   if (bytes > kMostBytes) return absl::InvalidArgumentError(absl::StrCat("'", text, "' is above 1024G"));
   return static_cast<uint64_t>(bytes);

@@ -8,10 +8,11 @@
 
 namespace psring {
 
-// A whole number of bytes, at most 2^40. K, M and G may be small, and a B may follow ("4KiB" is none).
+// A whole number of bytes, at most 2^40. K, M and G may be lower-case and may be followed by B ("4KiB" is
+// invalid).
 absl::StatusOr<uint64_t> ParseByteSize(const std::string& text);
 
-// "4K", "1.5M", "1000": the shortest of what ParseByteSize reads back to the same number.
+// "4K", "1.5M", "1000": the shortest text that ParseByteSize reads back as the same number.
 std::string ByteSizeText(uint64_t bytes);
 
 }  // namespace psring

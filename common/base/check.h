@@ -1,4 +1,5 @@
-// PSRING_CHECK: for mistakes of ours, never for input. Prints file, line, condition and message, then aborts.
+// PSRING_CHECK is for programming errors, never for input. Prints file, line, condition and message, then
+// aborts.
 #pragma once
 
 #include <cstdio>
@@ -19,7 +20,7 @@ namespace psring::internal {
 #define PSRING_CHECK(condition) \
   (static_cast<bool>(condition) ? void(0) : ::psring::internal::CheckFailed(__FILE__, __LINE__, #condition))
 
-// Hands an error to the caller; goes on otherwise.
+// Returns an error to the caller; otherwise continues.
 #define PSRING_RETURN_IF_ERROR(expression)                                  \
   do {                                                                      \
     if (absl::Status psring_status_ = (expression); !psring_status_.ok()) { \
@@ -30,7 +31,7 @@ namespace psring::internal {
 #define PSRING_CONCAT_INNER_(a, b) a##b
 #define PSRING_CONCAT_(a, b) PSRING_CONCAT_INNER_(a, b)
 
-// PSRING_ASSIGN_OR_RETURN(auto value, Compute()): the value of a StatusOr, or its error to the caller.
+// PSRING_ASSIGN_OR_RETURN(auto value, Compute()): assigns the value of a StatusOr, or returns its error.
 #define PSRING_ASSIGN_OR_RETURN(declaration, expression) \
   PSRING_ASSIGN_OR_RETURN_(PSRING_CONCAT_(psring_statusor_, __LINE__), declaration, expression)
 #define PSRING_ASSIGN_OR_RETURN_(holder, declaration, expression) \

@@ -57,8 +57,8 @@ bool LooksLikeFlag(const std::string& text) {
   return text.size() > 1 && text[0] == '-' && !LooksLikeNumber(text);
 }
 
-// Rewrites a command line into the one spelling that CLI11 is left to read: registered names, a value as a
-// word of its own. Finds what CLI11 would not say well: unknown words, repeats, values that are missing.
+// Rewrites a command line into the only spelling that CLI11 has to parse: registered names, each value a
+// separate argument. Reports what CLI11 would report badly: unknown names, repeats, missing values.
 class Reader {
  public:
   explicit Reader(CLI::App& app) : app_(&app), program_(app.get_name()) {}
@@ -102,7 +102,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  // Reads arguments[i], and arguments[++i] where that is its value.
+  // Reads arguments[i], and arguments[++i] if that is its value.
   absl::Status ReadFlag(const std::vector<std::string>& arguments, size_t& i) {
     const std::string& word = arguments[i];
     const size_t equals = word.find('=');
@@ -144,7 +144,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  // CLI11 throws what is no CLI::Error for numbers that are too large.
+  // For numbers that are too large, CLI11 throws an exception that is not a CLI::Error.
   static absl::Status CheckSwitch(const std::string& name, const std::string& value) {
     bool unused;
     if (absl::SimpleAtob(value, &unused)) return absl::OkStatus();
@@ -173,7 +173,7 @@ class Reader {
     return {nullptr, ""};
   }
 
-  // One dash instead of two is a way of mistyping, too.
+  // One dash instead of two is a common typing error.
   std::string NearestFlag(std::string typed) const {
     if (!absl::StartsWith(typed, "--")) typed = "-" + typed;
     std::vector<std::string> names;
@@ -186,7 +186,7 @@ class Reader {
     return nearest.empty() ? "" : "--" + nearest;
   }
 
-  // The apps whose flags may stand here: the command, and its parents where it lets them through.
+  // The apps whose flags are accepted here: the command, and its parents if it has fallthrough.
   std::vector<CLI::App*> Reach() const {
     std::vector<CLI::App*> apps = {app_};
     while (apps.back()->get_fallthrough() && apps.back()->get_parent() != nullptr) {
@@ -206,10 +206,11 @@ class Reader {
   std::string program_;
   std::vector<std::string> words_;
   std::map<const CLI::Option*, int> times_;
-  bool collecting_ = false;  // the last flag takes several words
+  bool collecting_ = false;  // the last flag takes several values
 };
 
-// CLI11's, but a flag's lines read "--batch N    Samples per worker and step (default 128)", wrapped.
+// CLI11's formatter, but a flag's lines read "--batch N    Samples per worker and step (default 128)",
+// wrapped.
 class HelpFormatter : public CLI::Formatter {
  public:
   HelpFormatter() {
@@ -269,7 +270,7 @@ void UseFormatter(CLI::App& app, const std::shared_ptr<HelpFormatter>& formatter
 
 constexpr RealRange kAnyReal = {.low = -std::numeric_limits<double>::infinity()};
 
-// Options that were registered without one of our checks: CLI11 could not convert their value.
+// The error of options without one of our checks, whose value CLI11 could not convert.
 std::string ExplainConversion(CLI::App& app, const std::string& what) {
   for (const CLI::Option* option : OptionsOf(app)) {
     const std::string name = option->get_name();

@@ -1,11 +1,11 @@
-// The processor's cores that this process may run on.
+// The CPU cores that this process may run on.
 #pragma once
 
 #include <vector>
 
 namespace psring {
 
-// Their numbers as the kernel knows them, ascending; never empty.
+// Kernel numbers, ascending; never empty.
 std::vector<int> AllowedCores();
 
 }  // namespace psring

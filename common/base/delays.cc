@@ -13,13 +13,13 @@
 namespace psring {
 namespace {
 
-constexpr double kMostMs = 3.6e6;  // an hour a step is a slip of the pen
+constexpr double kMostMs = 3.6e6;  // an hour per step must be a typing error
 constexpr double kMostSigma = 10;
 constexpr double kMostFactor = 1000;
 
 absl::Status NoTime(const std::string& text, const std::string& why) {
   return absl::InvalidArgumentError(
-      absl::StrCat("'", text, "' is no time: ", why, "; write none, 6 (ms), exp:20 or lognormal:20:0.5"));
+      absl::StrCat("'", text, "' is not a time: ", why, "; write none, 6 (ms), exp:20 or lognormal:20:0.5"));
 }
 
 // In (0, 1]: its logarithm is finite.
@@ -65,7 +65,7 @@ absl::StatusOr<TimeDistribution> ParseTimeDistribution(const std::string& text) 
 
 double DrawMs(const TimeDistribution& distribution, uint64_t seed, TimeUse use, int worker, int64_t step) {
   if (distribution.kind == TimeDistribution::Kind::kConstant) return distribution.scale_ms;
-  // A sequence a worker and use; steps are its members, each with a state of its own.
+  // A sequence per worker and use; each step is a member with its own state.
   Random of_worker(seed, static_cast<uint64_t>(use) << 32 | static_cast<uint32_t>(worker));
   Random random(of_worker.Next(), static_cast<uint64_t>(step));
   if (distribution.kind == TimeDistribution::Kind::kExponential) {

@@ -1,5 +1,5 @@
-// A library that is looked for when it is first needed: programs start on machines that lack it, and say so
-// only to those who asked for what it does.
+// A library that is loaded when it is first needed: programs start on machines that lack it, and report that
+// only to users of its functions.
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@ namespace psring {
 
 class DynamicLibrary {
  public:
-  // The first of `names` that the dynamic linker finds: file names go through LD_LIBRARY_PATH and the
-  // system's folders, paths do not. It stays loaded until the process ends. NotFound says what the linker
-  // said of each.
+  // Loads the first of `names` that the dynamic linker finds: file names are searched in LD_LIBRARY_PATH and
+  // the system's folders, paths are not. The library stays loaded until the process ends. NotFound contains
+  // the linker's message for each name.
   static absl::StatusOr<DynamicLibrary> Open(const std::vector<std::string>& names);
 
-  // Fails where the library has no such function.
+  // An error if the library has no such function.
   template <typename Function>
   absl::Status Bind(const char* symbol, Function*& function) const {
     void* address = nullptr;

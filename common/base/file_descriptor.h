@@ -1,4 +1,4 @@
-// Owns an open file, socket or the like.
+// Owns an open file, socket or similar.
 #pragma once
 
 #include <unistd.h>

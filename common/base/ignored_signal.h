@@ -1,5 +1,5 @@
-// Signals that a process ignores because its parent had it start so: SIGHUP under nohup, SIGINT in a
-// background job of a script. They stay ignored, so ask before installing a handler.
+// Signals that a process ignores because its parent started it so: SIGHUP under nohup, SIGINT in a script's
+// background job. They must stay ignored, so check before installing a handler.
 #pragma once
 
 #include <signal.h>

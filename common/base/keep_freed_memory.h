@@ -2,8 +2,8 @@
 
 namespace psring {
 
-// Makes malloc keep freed memory for the next message, for the whole process: memory that goes back to the
-// kernel with every message costs more in page faults than the network does.
+// Makes malloc keep freed memory, for the entire process: returning it to the kernel after every message
+// costs more in page faults than the network does.
 void KeepFreedMemory();
 
 }  // namespace psring

@@ -1,5 +1,5 @@
-// An annotated mutex and condition variable over the standard ones. (absl::Mutex as packaged by Debian gives
-// false alarms under the thread sanitizer, so the house does not use it.)
+// An annotated mutex and condition variable over the standard ones. (Debian's build of absl::Mutex causes
+// false positives under the thread sanitizer.)
 #pragma once
 
 #include <chrono>
@@ -42,13 +42,13 @@ class CondVar {
     lock.release();
   }
 
-  // False when `deadline` passed first.
+  // False if `deadline` passed first.
   bool WaitUntil(Mutex& mutex, absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (deadline == absl::InfiniteFuture()) {
       Wait(mutex);
       return true;
     }
-    // By the steady clock, so that a step of the wall clock neither shortens nor stretches the wait.
+    // Uses the steady clock, so that setting the wall clock does not change the wait.
     const auto until = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(deadline - absl::Now());
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     const bool in_time = condition_.wait_until(lock, until) == std::cv_status::no_timeout;

@@ -22,12 +22,12 @@ namespace {
 
 constexpr double kElementsPerMb = (1 << 20) / sizeof(float);
 
-// A run of tensors that stand side by side, and when the last of them is ready.
+// A run of adjacent tensors, and when the last of them is ready.
 struct Run {
   size_t first, count, ready;
 };
 
-// `tensors`: where they stand and the order in which they are ready.
+// `tensors`: their positions and the order in which they are ready.
 std::vector<Run> RunsOf(std::vector<Run> tensors) {
   std::sort(tensors.begin(), tensors.end(), [](const Run& a, const Run& b) { return a.first < b.first; });
   std::vector<Run> runs;
@@ -83,7 +83,7 @@ std::vector<int> TensorsInOrder(const ParameterLayout& layout, const std::vector
     }
   };
   for (const ReadyRange& range : ranges) take(range.first, range.first + range.count);
-  take(0, layout.count());  // tensors without elements may stand between two ranges
+  take(0, layout.count());  // tensors without elements may lie between two ranges
   PSRING_CHECK(order.size() == tensors.size());
   return order;
 }

@@ -1,4 +1,4 @@
-// Random numbers that are the same on every machine and with every standard library: the standard
+// Random numbers that are the same on every machine and with every standard library; the standard
 // distributions and std::shuffle are not.
 #pragma once
 
@@ -9,14 +9,32 @@
 
 namespace psring {
 
-// SplitMix64 (Steele, Lea & Flood 2014). Distinct (seed, stream) pairs give unrelated sequences.
-class Random {
+// Steele, Lea & Flood 2014.
+class SplitMix64 {
  public:
-  explicit Random(uint64_t seed, uint64_t stream = 0) : state_(Mix(seed) ^ Mix(~stream)) {}
+  explicit SplitMix64(uint64_t state) : state_(state) {}
 
   uint64_t Next() { return Mix(state_ += 0x9e3779b97f4a7c15); }
 
-  // In [0, bound), bound below 2^32; by multiplication (Lemire 2019), whose bias of 2^-32 is nothing here.
+  static uint64_t Mix(uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+  }
+
+ private:
+  uint64_t state_;
+};
+
+// Distinct (seed, stream) pairs give unrelated sequences.
+class Random {
+ public:
+  explicit Random(uint64_t seed, uint64_t stream = 0)
+      : generator_(SplitMix64::Mix(seed) ^ SplitMix64::Mix(~stream)) {}
+
+  uint64_t Next() { return generator_.Next(); }
+
+  // In [0, bound), bound below 2^32; by multiplication (Lemire 2019), with a bias of at most 2^-32.
   uint32_t Below(uint32_t bound) { return static_cast<uint32_t>(((Next() >> 32) * bound) >> 32); }
 
   // In [low, high).
@@ -32,13 +50,7 @@ class Random {
   }
 
  private:
-  static uint64_t Mix(uint64_t z) {
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-  }
-
-  uint64_t state_;
+  SplitMix64 generator_;
 };
 
 }  // namespace psring

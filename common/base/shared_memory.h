@@ -12,14 +12,14 @@
 
 namespace psring {
 
-// A mapping of a file that has no name (memfd): nothing is left of it when the last process that maps it has
-// ended, however it ended. Move-only.
+// A mapping of a file without a name (memfd): the kernel frees it when the last process that maps it ends,
+// however it ends. Move-only.
 class SharedMemory {
  public:
   SharedMemory() = default;
-  // Zero-filled; takes no memory before it is touched. ResourceExhausted says how much was asked for.
+  // Zero-filled; pages are allocated when touched. ResourceExhausted contains the requested size.
   static absl::StatusOr<SharedMemory> Create(size_t bytes);
-  // Maps what another process made, and takes the descriptor over. `prefault`: no page faults later.
+  // Maps memory of another process and takes ownership of the descriptor. `prefault`: no page faults later.
   static absl::StatusOr<SharedMemory> Adopt(int fd, size_t bytes, bool prefault);
   SharedMemory(SharedMemory&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),
@@ -45,13 +45,13 @@ class SharedMemory {
   int fd_ = -1;
 };
 
-// Sleeps while `word` holds `value`, until a FutexWake or for `longest`. Wakes without a reason now and then.
-// Works across processes that map the word.
+// Sleeps while `word` holds `value`, until a FutexWake or for `longest`. Can wake spuriously. Works across
+// processes that map the word.
 void FutexWait(const std::atomic<uint32_t>& word, uint32_t value, absl::Duration longest);
 // Wakes every sleeper.
 void FutexWake(const std::atomic<uint32_t>& word);
 
-// Of spinning: tells the processor to let its sibling go first.
+// In spin loops: lets the sibling hardware thread run.
 inline void SpinPause() {
 #ifdef __x86_64__
   __builtin_ia32_pause();

@@ -1,4 +1,4 @@
-// The half of command_line.h that is about single words: which is near, which is a number in range.
+// The part of command_line.h that handles single words: nearest names, numbers in range.
 #include <algorithm>
 #include <cmath>
 

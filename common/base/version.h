@@ -2,7 +2,7 @@
 
 namespace psring {
 
-// "1.2.3": the version that the top-level CMakeLists.txt states.
+// "1.2.3": the version in the top-level CMakeLists.txt.
 extern const char* const kVersion;
 
 }  // namespace psring

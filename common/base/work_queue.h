@@ -1,4 +1,4 @@
-// A thread that works through a queue: what stands behind every background stream.
+// A thread that processes a queue: the implementation of background streams.
 #pragma once
 
 #include <deque>
@@ -14,7 +14,7 @@ class WorkQueue {
  public:
   // `name` labels the thread; the kernel keeps 15 characters.
   explicit WorkQueue(const std::string& name);
-  // Does what is queued, then returns.
+  // Runs what is queued, then returns.
   ~WorkQueue();
 
   // From any thread; items run one at a time, in order.
@@ -27,7 +27,7 @@ class WorkQueue {
   CondVar not_idle_;
   std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last: it uses the other members
 };
 
 }  // namespace psring

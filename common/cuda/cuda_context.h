@@ -1,4 +1,4 @@
-// What the streams, events and buffers of one GPU share. Internal to the files that speak CUDA.
+// What the streams, events and buffers of one GPU share. Used only by files that call CUDA.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,7 +17,7 @@ namespace psring {
 // "cudaMalloc: out of memory", as Internal.
 absl::Status CudaStatus(absl::string_view call, cudaError_t error);
 
-// Thread-safe. Events go round, because making one takes longer than recording it.
+// Thread-safe. Events are reused, because creating one takes longer than recording it.
 class CudaContext {
  public:
   explicit CudaContext(int index);
@@ -26,7 +26,7 @@ class CudaContext {
   int index() const { return index_; }
   const std::string& name() const { return name_; }  // "cuda:0"
 
-  // CUDA's calls are meant for the device that the calling thread has selected.
+  // Selects this GPU for the CUDA calls of the calling thread.
   absl::Status Select() const;
 
   enum class EventUse { kOrder, kTime };

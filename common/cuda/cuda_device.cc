@@ -24,7 +24,7 @@ absl::Status NoDevice(int index, const std::string& why) {
       absl::StrCat("--device cuda:", index, ": no CUDA device: ", why, "; or use --device cpu"));
 }
 
-// What `error` of cudaGetDeviceCount says about this machine.
+// The cause of an `error` of cudaGetDeviceCount on this machine.
 absl::Status NoDriver(int index, cudaError_t error) {
   int driver = 0, runtime = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
@@ -73,16 +73,16 @@ class CudaDevice : public Device {
     Memory memory = {};
     if (!context_->Select().ok()) return std::nullopt;
     if (cudaMemGetInfo(&memory.free, &memory.total) == cudaSuccess) return memory;
-    (void)cudaGetLastError();  // nobody asked for more than a look
+    (void)cudaGetLastError();  // clears the error, which the caller did not cause
     return std::nullopt;
   }
 
-  // Plain device memory: its IPC handle opens in other processes.
+  // Ordinary device memory, whose IPC handle other processes can open.
   absl::StatusOr<Buffer> Allocate(size_t bytes) override {
     PSRING_RETURN_IF_ERROR(context_->Select());
     void* data = nullptr;
     if (const cudaError_t error = cudaMalloc(&data, bytes == 0 ? 1 : bytes); error != cudaSuccess) {
-      (void)cudaGetLastError();  // this one is answered here
+      (void)cudaGetLastError();  // clears the error, which is handled here
       return OutOfMemory(bytes, error);
     }
     Buffer buffer(data, bytes, [context = context_](void* memory) {

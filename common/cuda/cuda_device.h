@@ -1,5 +1,4 @@
-// The door to GPUs. CMake compiles the implementation where CUDA was found, and cuda_device_absent.cc
-// otherwise.
+// GPUs. CMake compiles the implementation if it finds CUDA, otherwise cuda_device_absent.cc.
 #pragma once
 
 #include <memory>
@@ -10,25 +9,25 @@
 
 namespace psring {
 
-// How many GPUs this build can train on, here and now. 0 without CUDA, without a driver or without a device.
+// The number of GPUs that this build can train on. 0 without CUDA, without a driver or without a device.
 int CudaDeviceCount();
 
-// GPU `index`. FailedPrecondition says what is missing: no CUDA in this build, no driver, a driver that is
-// too old (both versions), no such device (how many there are), a GPU that this build has no kernels for.
+// GPU `index`. FailedPrecondition names what is missing: CUDA in this build, the driver, a recent enough
+// driver (both versions), the device (how many there are), or kernels for this GPU in this build.
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index);
 
-// Whether `device`, a GPU, computes so. InvalidArgument names its architecture.
+// Whether `device`, a GPU, supports the precision. InvalidArgument names its architecture.
 absl::Status CheckCudaPrecision(const Device& device, Precision precision);
 
-// The ops of `device`, which must be a GPU. FailedPrecondition where cuBLASLt is not found, with where it was
-// looked for; InvalidArgument: CheckCudaPrecision. Convolutions are cuDNN's where it is found.
+// The ops of `device`, which must be a GPU. FailedPrecondition if cuBLASLt is not found, with the places
+// searched; InvalidArgument: see CheckCudaPrecision. Convolutions use cuDNN if it is found.
 absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device, Precision precision = Precision::kFloat32);
 
-// The same without matrix products, and so without cuBLASLt.
+// Ops without matrix products, which do not need cuBLASLt.
 absl::StatusOr<std::unique_ptr<Ops>> MakeCudaUpdateOps(Device& device);
 
-// What convolves on this machine's GPUs: "cudnn 9.19.0". The error says why there is no such library; then
-// convolutions are matrix products.
+// The convolution library of this machine's GPUs: "cudnn 9.19.0". An error says why there is none;
+// convolutions are then matrix products.
 absl::StatusOr<std::string> ConvolutionLibrary();
 
 }  // namespace psring

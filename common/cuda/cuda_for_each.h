@@ -1,4 +1,4 @@
-// Launches a kernel of one element a thread, or a pack of them, on a stream. For .cu files.
+// Launches a kernel with one element, or one pack, per thread. For .cu files.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,14 +13,14 @@ __global__ void __launch_bounds__(kThreads) ForEach(size_t count, F f) {
   for (size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += stride) f(i);
 }
 
-// Of more blocks than these the threads do several elements each.
-template <unsigned kThreads, size_t kMostBlocks>
+// With more work than `kMaxBlocks` blocks, each thread processes several elements.
+template <unsigned kThreads, size_t kMaxBlocks>
 struct OnStream {
   cudaStream_t stream;
   template <typename F>
   void operator()(size_t count, const F& f) const {
     const size_t blocks = (count + kThreads - 1) / kThreads;
-    const unsigned grid = static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
+    const unsigned grid = static_cast<unsigned>(blocks < kMaxBlocks ? blocks : kMaxBlocks);
     ForEach<kThreads><<<grid, kThreads, 0, stream>>>(count, f);
   }
 };

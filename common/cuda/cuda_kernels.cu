@@ -5,13 +5,13 @@ namespace psring::gpu {
 namespace {
 
 constexpr unsigned kThreads = 256;
-constexpr size_t kMostBlocks = 0x7fffffff;
+constexpr size_t kMaxBlocks = 0x7fffffff;
 
 }  // namespace
 
 cudaError_t Launch(size_t count, const Kernel& kernel, cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
-  std::visit([=](const auto& f) { LaunchWide(count, f, OnStream<kThreads, kMostBlocks>{stream}); }, kernel);
+  std::visit([=](const auto& f) { LaunchWide(count, f, OnStream<kThreads, kMaxBlocks>{stream}); }, kernel);
   return cudaGetLastError();
 }
 

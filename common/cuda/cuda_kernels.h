@@ -1,4 +1,4 @@
-// The kernels of gpu_kernels.h on a GPU. Without abseil, for the sake of nvcc's time.
+// The kernels of gpu_kernels.h on a GPU. Without abseil, to keep nvcc fast.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,7 +9,7 @@
 
 namespace psring::gpu {
 
-// Calls `kernel` for 0 ... count - 1, in no order, on the selected device.
+// Calls `kernel` for 0 ... count - 1, in any order, on the selected device.
 cudaError_t Launch(size_t count, const Kernel& kernel, cudaStream_t stream);
 
 // Whether the selected device can run this build's kernels.

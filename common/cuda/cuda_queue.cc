@@ -14,12 +14,13 @@ namespace {
 
 using Use = CudaContext::EventUse;
 
-constexpr absl::Duration kSpin = absl::Milliseconds(1);  // a step's waits; then it sleeps between looks
+constexpr absl::Duration kSpin =
+    absl::Milliseconds(1);  // covers a step's waits; then it sleeps between polls
 constexpr absl::Duration kLook = absl::Microseconds(50);
-// Longer than anything that a GPU does for us between two waits. What depends on others has a watch, which
-// knows better.
+// Longer than any GPU work of ours between two waits. Work that depends on peers has a watch with a shorter
+// deadline.
 constexpr absl::Duration kStuck = absl::Minutes(10);
-// For work whose peers are gone to come to its end.
+// Time for work whose peers are gone to end.
 constexpr absl::Duration kGivenUp = absl::Seconds(1);
 constexpr int64_t kOldOriginNs = 10'000'000'000;
 
@@ -27,7 +28,7 @@ absl::Status Prefixed(absl::string_view prefix, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(prefix, ": ", status.message()));
 }
 
-// A point of a CudaQueue, marked by the thread that works for the queue.
+// A point of a CudaQueue, marked by the queue's thread.
 class CudaEvent : public Event::State {
  public:
   CudaEvent(std::shared_ptr<CudaContext> context, std::shared_ptr<CudaWaits> waits)
@@ -37,8 +38,8 @@ class CudaEvent : public Event::State {
     if (event_ != nullptr) context_->GiveBack(Use::kOrder, event_);
   }
 
-  // `error` of the work so far; where it is OK, `stream` is what marks the point: in `recording`, where that
-  // is not null.
+  // `error` of the work so far; if it is OK, `stream` marks the point, within `recording` unless that is
+  // null.
   absl::Status Record(absl::Status error, cudaStream_t stream, std::shared_ptr<CudaRecording> recording) {
     cudaEvent_t event = nullptr;
     if (error.ok()) {
@@ -69,13 +70,13 @@ class CudaEvent : public Event::State {
     return waits_->Await(event_, deadline);
   }
 
-  // Where it is a point of: null, nowhere that is recorded.
+  // The recording that contains the point; null: none.
   absl::StatusOr<std::shared_ptr<CudaRecording>> recording() {
     PSRING_RETURN_IF_ERROR(WaitUntilRecorded(absl::Now() + kStuck));
     return recording_;
   }
 
-  // Work that comes later on `stream` starts after this event, and may never start for the same reasons.
+  // Later work on `stream` starts after this event, and may never start for the same reasons.
   absl::Status Precede(cudaStream_t stream, CudaWaits& waits) {
     PSRING_RETURN_IF_ERROR(WaitUntilRecorded(absl::Now() + kStuck));
     if (&waits != waits_.get()) waits.AddThoseOf(*waits_);
@@ -109,7 +110,8 @@ class CudaEvent : public Event::State {
 void CudaWaits::Add(std::weak_ptr<CudaWatch> watch) {
   MutexLock lock(mutex_);
   std::erase_if(watches_, [&](const std::weak_ptr<CudaWatch>& w) {
-    return w.expired() || (!w.owner_before(watch) && !watch.owner_before(w));  // gone, or here already
+    return w.expired() ||
+           (!w.owner_before(watch) && !watch.owner_before(w));  // destroyed, or present already
   });
   watches_.push_back(std::move(watch));
 }
@@ -136,7 +138,7 @@ absl::Status CudaWaits::Await(cudaEvent_t event, absl::Time deadline) {
     if (state != cudaErrorNotReady) return Failed(state);
     const absl::Time now = absl::Now();
     if (absl::Status gone = AskWatches(); !gone.ok()) {
-      // What it waited for returns now, and the work behind it is done: in memory that its owners free next.
+      // What it waited for ends now, and with it the work, whose memory is freed next.
       while (cudaEventQuery(event) == cudaErrorNotReady && absl::Now() < now + kGivenUp) {
         absl::SleepFor(kLook);
       }
@@ -167,7 +169,7 @@ absl::Status CudaWaits::AskWatches() {
   return absl::OkStatus();
 }
 
-// The GPU does not say which call it was, so the candidates are named.
+// The GPU does not tell which call failed, so the error names the candidates.
 absl::Status CudaWaits::Failed(cudaError_t error) {
   std::string calls;
   MutexLock lock(mutex_);
@@ -232,7 +234,7 @@ void CudaQueue::Enqueue(const char* what, const std::function<absl::Status(cudaS
   waits_->Note(what);
   error_ = context_->Select();
   if (error_.ok()) error_ = work(stream_);
-  // A kernel that cannot be launched says so here.
+  // A failed kernel launch is reported here.
   if (error_.ok()) error_ = CudaStatus("launch", cudaGetLastError());
   if (!error_.ok()) error_ = Prefixed(absl::StrCat(context_->name(), ": ", what), error_);
 }
@@ -260,7 +262,7 @@ void CudaQueue::Stamp(int64_t& ns) {
   absl::StatusOr<cudaEvent_t> event = context_->TakeEvent(Use::kTime);
   error_ = event.status();
   if (!error_.ok()) return;
-  if (IsRecorded()) {  // the graph marks it each time that it gets there
+  if (IsRecorded()) {  // the graph marks it at each replay
     recording_->stamps.push_back({*event, &ns});
     error_ = CudaStatus("cudaEventRecordWithFlags",
                         cudaEventRecordWithFlags(*event, stream_, cudaEventRecordExternal));
@@ -270,7 +272,7 @@ void CudaQueue::Stamp(int64_t& ns) {
   error_ = CudaStatus("cudaEventRecord", cudaEventRecord(*event, stream_));
 }
 
-// The host learns of the event some microseconds after it: about what a record's clock is good for.
+// The host notices the event some microseconds late, which is the accuracy of records.
 absl::Status CudaQueue::SetClock() {
   PSRING_RETURN_IF_ERROR(context_->Select());
   if (origin_ == nullptr) {
@@ -317,7 +319,7 @@ void CudaQueue::WaitFor(const Event& event) {
   if (error_.ok()) error_ = of_a_gpu->Precede(stream_, *waits_);
 }
 
-// This queue waits for a point of `recorded`; null: of nothing that is recorded.
+// This queue waits for a point of `recorded`; null: for a point that is not recorded.
 absl::Status CudaQueue::TakePart(const std::shared_ptr<CudaRecording>& recorded) {
   if (recorded == recording()) return absl::OkStatus();
   if (recorded == nullptr) {
@@ -333,7 +335,7 @@ absl::Status CudaQueue::TakePart(const std::shared_ptr<CudaRecording>& recorded)
   return absl::OkStatus();
 }
 
-// Other threads go on as they like meanwhile: a capture is this thread's affair.
+// Only this thread captures; other threads are not affected.
 absl::Status CudaQueue::BeginCapture() {
   if (error_.ok()) error_ = context_->Select();
   if (error_.ok()) {
@@ -351,8 +353,8 @@ absl::StatusOr<CudaStream::Captured> CudaQueue::EndCapture() {
   recording_->under_way = false;
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
-  if (ended != cudaSuccess) (void)cudaGetLastError();  // this one is answered here
-  // What failed in between says more than that the capture did.
+  if (ended != cudaSuccess) (void)cudaGetLastError();  // clears the error, which is handled here
+  // An error during the capture is more specific than the capture's own.
   if (error_.ok()) error_ = CudaStatus("cudaStreamEndCapture", ended);
   if (error_.ok()) return CudaStream::Captured{graph, recording_};
   if (graph != nullptr) cudaGraphDestroy(graph);
@@ -361,7 +363,7 @@ absl::StatusOr<CudaStream::Captured> CudaQueue::EndCapture() {
 
 void CudaQueue::Replay(cudaGraphExec_t graph, CudaRecording& recording) {
   for (const auto& watch : recording.watches) waits_->Add(watch);
-  // Work of something that has ended must not be launched.
+  // A recording whose watch has ended must not be launched.
   if (error_.ok()) error_ = waits_->AskWatches();
   if (error_.ok() && origin_ == nullptr && !recording.stamps.empty()) error_ = SetClock();
   Enqueue("graph", [&](cudaStream_t stream) {

@@ -1,5 +1,5 @@
-// One CUDA stream and what psring remembers about it. Used by one thread at a time; cuda_stream.cc puts the
-// two kinds of Stream around it.
+// One CUDA stream and its state. Used by one thread at a time; cuda_stream.cc builds the two kinds of Stream
+// on it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,20 +20,20 @@
 
 namespace psring {
 
-// What a wait for a stream needs to know, shared with the events of the stream. Thread-safe.
+// The part of a stream's state that waits need, shared with the stream's events. Thread-safe.
 class CudaWaits {
  public:
   explicit CudaWaits(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
 
   void Add(std::weak_ptr<CudaWatch> watch);
   void AddThoseOf(CudaWaits& other);
-  // Notes that `what` was enqueued, for the error of something that fails later.
+  // Notes that `what` was enqueued, for the error message of a later failure.
   void Note(const char* what);
 
-  // Until `event` has happened. DeadlineExceeded names the device; the GPU's own failure comes with the last
-  // calls before it.
+  // Waits until `event` has happened. DeadlineExceeded names the device; an error of the GPU contains the
+  // last calls before it.
   absl::Status Await(cudaEvent_t event, absl::Time deadline);
-  // The first error that one of them has.
+  // The first error of any watch.
   absl::Status AskWatches();
 
  private:
@@ -50,23 +50,23 @@ class CudaQueue {
  public:
   // `records`: may take part in recordings.
   CudaQueue(std::shared_ptr<CudaContext> context, bool records);
-  // Waits for what is queued.
+  // Waits for the queued work.
   ~CudaQueue();
 
   void Copy(void* to, const void* from, size_t bytes);
   void Zero(void* to, size_t bytes);
   void Enqueue(const char* what, const std::function<absl::Status(cudaStream_t)>& work);
-  // Waits, then works.
+  // Waits for the queued work, then runs the function.
   void Run(const std::function<absl::Status()>& work);
   void Watch(std::weak_ptr<CudaWatch> watch);
   void Stamp(int64_t& ns);
-  // A point of this queue that Record can be told to mark later, from the queue's thread.
+  // A point of this queue that Record marks later, on the queue's thread.
   std::shared_ptr<Event::State> NewEvent();
   void Record(Event::State& event);
   void WaitFor(const Event& event);
   absl::Status Synchronize();
-  // Until EndCapture, what is enqueued is noted and not done; all that is no work of the GPU's is an error.
-  // Another queue takes part from where it waits for an event of one that does.
+  // Until EndCapture, enqueued work is recorded instead of run; anything but GPU work is an error. Another
+  // queue takes part from where it waits for an event of one that does.
   absl::Status BeginCapture();
   absl::StatusOr<CudaStream::Captured> EndCapture();
   std::shared_ptr<CudaRecording> recording() const { return IsRecorded() ? recording_ : nullptr; }
@@ -76,12 +76,12 @@ class CudaQueue {
   struct PendingStamp {
     cudaEvent_t event;
     int64_t* ns;
-    bool recorded = false;  // the event is a recording's
+    bool recorded = false;  // the event belongs to a recording
   };
 
   absl::Status Open();
   bool IsRecorded() const { return recording_ != nullptr && recording_->under_way; }
-  // Notes the error where work is being captured, to which `what` cannot belong.
+  // Stores an error if work is being captured, which `what` cannot be part of.
   void RefuseInCapture(const char* what);
   absl::Status TakePart(const std::shared_ptr<CudaRecording>& recording);
   absl::Status Await();
@@ -94,9 +94,10 @@ class CudaQueue {
   cudaEvent_t done_ = nullptr;
   absl::Status error_;
   const bool records_;
-  bool began_ = false;                        // the recording under way
-  std::shared_ptr<CudaRecording> recording_;  // the last that it took part in
-  // Times are told from an event whose moment is known: milliseconds in a float, so it must not be long ago.
+  bool began_ = false;                        // the current recording began here
+  std::shared_ptr<CudaRecording> recording_;  // the last one in which it took part
+  // Times are computed from an event with a known time. CUDA returns milliseconds as a float, so that event
+  // must be recent.
   cudaEvent_t origin_ = nullptr;
   int64_t origin_ns_ = 0;
   std::vector<PendingStamp> stamps_;

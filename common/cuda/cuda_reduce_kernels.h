@@ -1,4 +1,4 @@
-// The kernels of gpu_reduce.h on a GPU. Without abseil, for the sake of nvcc's time.
+// The kernels of gpu_reduce.h on a GPU. Without abseil, to keep nvcc fast.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,8 +9,8 @@
 
 namespace psring::gpu {
 
-// For elements 0 ... count - 1, on the selected device. Takes few of the GPU's processors, since it mostly
-// waits for a link, and others compute meanwhile.
+// For elements 0 ... count - 1, on the selected device. Uses few of the GPU's processors, since it mostly
+// waits for a link while other kernels compute.
 cudaError_t Launch(size_t count, const ReduceKernel& kernel, cudaStream_t stream);
 
 }  // namespace psring::gpu

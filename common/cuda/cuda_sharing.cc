@@ -12,17 +12,17 @@
 namespace psring {
 
 absl::StatusOr<std::string> ExportMemory(Device& device, const Buffer& memory) {
-  if (device.gpu() < 0) return absl::FailedPreconditionError(absl::StrCat(device.name(), " is no GPU"));
+  if (device.gpu() < 0) return absl::FailedPreconditionError(absl::StrCat(device.name(), " is not a GPU"));
   PSRING_RETURN_IF_ERROR(CudaStatus("cudaSetDevice", cudaSetDevice(device.gpu())));
   cudaIpcMemHandle_t handle = {};
   const cudaError_t error = cudaIpcGetMemHandle(&handle, memory.data());
-  if (error != cudaSuccess) (void)cudaGetLastError();  // this one is answered here
+  if (error != cudaSuccess) (void)cudaGetLastError();  // clears the error, which is handled here
   PSRING_RETURN_IF_ERROR(CudaStatus(absl::StrCat(device.name(), ": cudaIpcGetMemHandle"), error));
   return absl::BytesToHexString({handle.reserved, sizeof(handle.reserved)});
 }
 
 absl::StatusOr<Buffer> ImportMemory(Device& device, const std::string& text, size_t bytes) {
-  if (device.gpu() < 0) return absl::FailedPreconditionError(absl::StrCat(device.name(), " is no GPU"));
+  if (device.gpu() < 0) return absl::FailedPreconditionError(absl::StrCat(device.name(), " is not a GPU"));
   cudaIpcMemHandle_t handle = {};
   if (text.size() != 2 * sizeof(handle.reserved)) {
     return absl::InvalidArgumentError("not a handle of a GPU's memory");

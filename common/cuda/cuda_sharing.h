@@ -1,5 +1,5 @@
-// Memory of a GPU that processes of one host share (CUDA IPC). CMake compiles the implementation where CUDA
-// was found, and cuda_sharing_absent.cc otherwise.
+// GPU memory that processes of one host share (CUDA IPC). CMake compiles the implementation if it finds CUDA,
+// otherwise cuda_sharing_absent.cc.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,14 @@
 
 namespace psring {
 
-// With what another process of this host opens `memory`, all of it, which `device` has allocated: printable.
-// It must not be freed while somebody has it open. FailedPrecondition: not a GPU's. Errors are CUDA's.
+// A printable handle with which another process of this host opens all of `memory`, which `device` has
+// allocated. The memory must not be freed while it is open elsewhere. FailedPrecondition: not a GPU's. Errors
+// are CUDA's.
 absl::StatusOr<std::string> ExportMemory(Device& device, const Buffer& memory);
 
-// The memory behind `handle` of another process, `bytes` long, of the same GPU or of one that `device`
-// reaches directly; given back with its last owner. What a stream of this process does with it is in no order
-// with the other's streams: whoever hands memory over waits for its own work first.
+// The memory of another process's `handle`, `bytes` long, on the same GPU or on one that `device` reaches
+// directly; closed with its last owner. Streams of different processes are not ordered: synchronise before
+// handing memory over.
 absl::StatusOr<Buffer> ImportMemory(Device& device, const std::string& handle, size_t bytes);
 
 }  // namespace psring

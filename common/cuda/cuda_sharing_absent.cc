@@ -4,11 +4,11 @@
 namespace psring {
 
 absl::StatusOr<std::string> ExportMemory(Device& device, const Buffer&) {
-  return absl::FailedPreconditionError(absl::StrCat(device.name(), " is no GPU"));
+  return absl::FailedPreconditionError(absl::StrCat(device.name(), " is not a GPU"));
 }
 
 absl::StatusOr<Buffer> ImportMemory(Device& device, const std::string&, size_t) {
-  return absl::FailedPreconditionError(absl::StrCat(device.name(), " is no GPU"));
+  return absl::FailedPreconditionError(absl::StrCat(device.name(), " is not a GPU"));
 }
 
 }  // namespace psring

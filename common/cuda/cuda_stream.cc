@@ -9,7 +9,7 @@
 namespace psring {
 namespace {
 
-// The caller's own: its calls enqueue on the GPU and return.
+// The caller's own stream: its calls enqueue on the GPU and return.
 class ComputeStream : public CudaStream {
  public:
   explicit ComputeStream(std::shared_ptr<CudaContext> context)
@@ -42,7 +42,7 @@ class ComputeStream : public CudaStream {
   CudaQueue queue_;
 };
 
-// A thread that enqueues, so that host work may stand between the GPU's without stopping anybody else.
+// A thread that enqueues, so that host work between GPU work does not block other threads.
 class BackgroundStream : public CudaStream {
  public:
   BackgroundStream(std::shared_ptr<CudaContext> context, const std::string& name)
@@ -69,7 +69,7 @@ class BackgroundStream : public CudaStream {
   void Watch(std::weak_ptr<CudaWatch> watch) override {
     thread_.Push([this, watch = std::move(watch)] { queue_.Watch(watch); });
   }
-  // What another thread enqueues is no place for a caller's recording.
+  // Work of another thread cannot be part of a caller's recording.
   absl::Status BeginCapture() override {
     return absl::UnimplementedError("only a GPU's compute stream can be recorded");
   }
@@ -85,7 +85,7 @@ class BackgroundStream : public CudaStream {
     return Event(std::move(event));
   }
 
-  // Every item ends by a deadline of its own, so this wait does too.
+  // Every item has its own deadline, so this wait ends too.
   absl::Status Synchronize() override {
     Mutex mutex;
     CondVar changed;

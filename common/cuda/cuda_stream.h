@@ -1,8 +1,8 @@
-// Streams of a GPU: CUDA's own, with errors that are kept until somebody asks, and waits that end.
+// Streams of a GPU: CUDA's, with errors that are kept until requested and waits that end.
 //
-// Nobody waits inside CUDA: whoever must wait looks at an event, again and again, and between the looks asks
-// the stream's *watches* whether something outside this GPU has gone wrong, such as a peer that died in the
-// middle of a collective, for which an event would never answer.
+// No thread waits inside CUDA. A wait polls an event, and in between asks the stream's *watches* whether
+// something outside this GPU has failed, such as a peer that died during a collective, whose event would
+// never happen.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,17 +19,17 @@
 
 namespace psring {
 
-// Asked by every thread that waits for a stream; thread-safe.
+// Queried by every thread that waits for a stream; thread-safe.
 class CudaWatch {
  public:
   virtual ~CudaWatch() = default;
-  // An error ends the wait, and becomes the stream's.
+  // An error ends the wait and becomes the stream's.
   virtual absl::Status Look() = 0;
 };
 
 class CudaStream;
 
-// What belongs to recorded work besides its graph (recorded_work.h). One thread: the one that records, and
+// The state of recorded work besides its graph (recorded_work.h). Used by the thread that records and
 // replays.
 class CudaRecording {
  public:
@@ -43,9 +43,9 @@ class CudaRecording {
 
   bool under_way = true;
   std::vector<Stamp> stamps;
-  // Of the streams that took part: asked before the work is replayed, too.
+  // The watches of the streams that took part; also queried before a replay.
   std::vector<std::weak_ptr<CudaWatch>> watches;
-  // Called whenever the work has been put on a stream, with that; not while it is recorded.
+  // Called with the stream whenever the work has been enqueued; not while it is recorded.
   std::vector<std::function<absl::Status(cudaStream_t)>> behind;
 
  private:
@@ -54,30 +54,30 @@ class CudaRecording {
 
 class CudaStream : public Stream {
  public:
-  // The GPU's stream that `stream` is; null: it is no GPU's.
+  // The GPU stream behind `stream`; null if it is not a GPU's.
   static CudaStream* From(Stream& stream) { return dynamic_cast<CudaStream*>(&stream); }
 
-  // `work` puts work of the GPU on the given CUDA stream, in this stream's order, and does not wait for it.
-  // It runs on the caller's thread (kCompute) or on the stream's own. `what` names it in errors, and lives
-  // as long as the program.
+  // `work` enqueues GPU work on the given CUDA stream, in this stream's order, and does not wait for it. It
+  // runs on the caller's thread (kCompute) or on the stream's own. `what` names it in errors and must be a
+  // string literal.
   virtual void Enqueue(const char* what, std::function<absl::Status(cudaStream_t)> work) = 0;
 
-  // In stream order, like everything else; for as long as `watch` lives elsewhere.
+  // Adds a watch, in stream order, for as long as its owner keeps it.
   virtual void Watch(std::weak_ptr<CudaWatch> watch) = 0;
 
-  // See recorded_work.h, which is the door to these. Compute streams only.
+  // For recorded_work.h. Compute streams only.
   virtual absl::Status BeginCapture() = 0;
   struct Captured {
     cudaGraph_t graph;  // the caller owns it
     std::shared_ptr<CudaRecording> recording;
   };
   virtual absl::StatusOr<Captured> EndCapture() = 0;
-  // That this stream takes part in now; null: what is enqueued is done.
+  // The recording in which this stream takes part; null: work is run, not recorded.
   virtual std::shared_ptr<CudaRecording> recording() = 0;
   virtual void Replay(cudaGraphExec_t graph, CudaRecording& recording) = 0;
 };
 
-// A stream that cannot be made is one that has failed: Synchronize tells.
+// If a stream cannot be created, a failed one is returned: Synchronize returns the error.
 std::unique_ptr<Stream> NewCudaStream(std::shared_ptr<CudaContext> context, StreamKind kind,
                                       const std::string& name);
 

@@ -1,8 +1,8 @@
-// What one thread of a GPU does: a kernel is a struct of arguments with a function of the element's number.
-// None of them needs its neighbours, so a plain loop computes the same, and the tests of a machine without a
-// GPU run them so. C++17, since CUDA's compilers read it too.
+// GPU kernels: structs of arguments with a function of the element's number. Elements are independent, so a
+// plain loop computes the same, which is how tests run them without a GPU. C++17, since CUDA's compilers read
+// it too.
 //
-// Counts in which a kernel divides are below 2^32 (gpu_ops.cc sees to it): 64-bit division is slow on GPUs.
+// Counts in which a kernel divides are below 2^32 (gpu_ops.cc ensures it): 64-bit division is slow on GPUs.
 #pragma once
 
 #include <array>
@@ -10,39 +10,31 @@
 #include <cstdint>
 #include <variant>
 
+#include "common/cuda/gpu_packs.h"
 #include "common/ops/elementwise.h"
 #include "common/reduce/sixteen_bits.h"
 
 namespace psring::gpu {
 
-// What walks over memory and computes little gets four elements a thread where it can: loads of 16 bytes keep
-// enough of them in flight to fill a GPU's memory. Such a kernel has Four, for elements `at` ... `at` + 3,
-// and says which addresses it walks over.
-struct alignas(16) Quad {
-  float at[4];
-};
-PSRING_HOST_DEVICE inline Quad& QuadAt(float* values) { return *reinterpret_cast<Quad*>(values); }
-PSRING_HOST_DEVICE inline const Quad& QuadAt(const float* values) {
-  return *reinterpret_cast<const Quad*>(values);
-}
-
 struct ApplySgd {
+  using Element = float;
   float scale, rate;
   float* weights;
   const float* gradient;
   PSRING_HOST_DEVICE void operator()(size_t i) const {
     elementwise::Sgd(scale, rate, weights[i], gradient[i]);
   }
-  PSRING_HOST_DEVICE void Four(size_t at) const {
-    Quad w = QuadAt(weights + at);
-    const Quad g = QuadAt(gradient + at);
+  PSRING_HOST_DEVICE void Wide(size_t at) const {
+    Pack<float> w = PackAt(weights + at);
+    const Pack<float> g = PackAt(gradient + at);
     for (int k = 0; k < 4; ++k) elementwise::Sgd(scale, rate, w.at[k], g.at[k]);
-    QuadAt(weights + at) = w;
+    PackAt(weights + at) = w;
   }
-  std::array<const float*, 2> walks() const { return {weights, gradient}; }
+  std::array<const void*, 2> walks() const { return {weights, gradient}; }
 };
 
 struct ApplyMomentum {
+  using Element = float;
   float scale, rate, momentum;
   float* weights;
   const float* gradient;
@@ -50,17 +42,18 @@ struct ApplyMomentum {
   PSRING_HOST_DEVICE void operator()(size_t i) const {
     elementwise::Momentum(scale, rate, momentum, weights[i], gradient[i], velocity[i]);
   }
-  PSRING_HOST_DEVICE void Four(size_t at) const {
-    Quad w = QuadAt(weights + at), v = QuadAt(velocity + at);
-    const Quad g = QuadAt(gradient + at);
+  PSRING_HOST_DEVICE void Wide(size_t at) const {
+    Pack<float> w = PackAt(weights + at), v = PackAt(velocity + at);
+    const Pack<float> g = PackAt(gradient + at);
     for (int k = 0; k < 4; ++k) elementwise::Momentum(scale, rate, momentum, w.at[k], g.at[k], v.at[k]);
-    QuadAt(weights + at) = w;
-    QuadAt(velocity + at) = v;
+    PackAt(weights + at) = w;
+    PackAt(velocity + at) = v;
   }
-  std::array<const float*, 3> walks() const { return {weights, gradient, velocity}; }
+  std::array<const void*, 3> walks() const { return {weights, gradient, velocity}; }
 };
 
 struct ApplyAdam {
+  using Element = float;
   elementwise::AdamRates rates;
   float* weights;
   const float* gradient;
@@ -68,15 +61,15 @@ struct ApplyAdam {
   PSRING_HOST_DEVICE void operator()(size_t i) const {
     elementwise::Adam(rates, weights[i], gradient[i], mean[i], variance[i]);
   }
-  PSRING_HOST_DEVICE void Four(size_t at) const {
-    Quad w = QuadAt(weights + at), m = QuadAt(mean + at), v = QuadAt(variance + at);
-    const Quad g = QuadAt(gradient + at);
+  PSRING_HOST_DEVICE void Wide(size_t at) const {
+    Pack<float> w = PackAt(weights + at), m = PackAt(mean + at), v = PackAt(variance + at);
+    const Pack<float> g = PackAt(gradient + at);
     for (int k = 0; k < 4; ++k) elementwise::Adam(rates, w.at[k], g.at[k], m.at[k], v.at[k]);
-    QuadAt(weights + at) = w;
-    QuadAt(mean + at) = m;
-    QuadAt(variance + at) = v;
+    PackAt(weights + at) = w;
+    PackAt(mean + at) = m;
+    PackAt(variance + at) = v;
   }
-  std::array<const float*, 4> walks() const { return {weights, gradient, mean, variance}; }
+  std::array<const void*, 4> walks() const { return {weights, gradient, mean, variance}; }
 };
 
 // to[i] += the value of from[i].
@@ -89,16 +82,17 @@ struct Add {
 
 template <>
 struct Add<float> {
+  using Element = float;
   float* to;
   const float* from;
   PSRING_HOST_DEVICE void operator()(size_t i) const { to[i] += from[i]; }
-  PSRING_HOST_DEVICE void Four(size_t at) const {
-    Quad sum = QuadAt(to + at);
-    const Quad more = QuadAt(from + at);
+  PSRING_HOST_DEVICE void Wide(size_t at) const {
+    Pack<float> sum = PackAt(to + at);
+    const Pack<float> more = PackAt(from + at);
     for (int k = 0; k < 4; ++k) sum.at[k] += more.at[k];
-    QuadAt(to + at) = sum;
+    PackAt(to + at) = sum;
   }
-  std::array<const float*, 2> walks() const { return {to, from}; }
+  std::array<const void*, 2> walks() const { return {to, from}; }
 };
 
 // to[i] = the value of from[i], rounded to nearest even.
@@ -111,21 +105,22 @@ struct Convert {
   }
 };
 
-// Weights on their way into a product.
+// Weights before a product.
 template <typename To>
 struct Convert<float, To> {
+  using Element = float;
   const float* from;
   To* to;
   PSRING_HOST_DEVICE void operator()(size_t i) const { to[i] = elementwise::Store<To>(from[i]); }
-  PSRING_HOST_DEVICE void Four(size_t at) const {
-    const Quad values = QuadAt(from + at);
+  PSRING_HOST_DEVICE void Wide(size_t at) const {
+    const Pack<float> values = PackAt(from + at);
     for (int k = 0; k < 4; ++k) to[at + k] = elementwise::Store<To>(values.at[k]);
   }
-  std::array<const float*, 1> walks() const { return {from}; }
+  std::array<const void*, 1> walks() const { return {from}; }
 };
 
-// *found = 1 where value i is NaN or infinite. Many threads may write the same there, and nobody anything
-// else.
+// *found = 1 if value i is NaN or infinite. Several threads may write this value, and nothing else is
+// written.
 template <typename T>
 struct FindNotFinite {
   const T* values;
@@ -136,43 +131,8 @@ struct FindNotFinite {
   }
 };
 
-// Runs `f` in fours: group 0 is the elements before the first that is aligned, group i the four behind those
-// of group i - 1; the last may be short.
-template <typename F>
-struct InFours {
-  F f;
-  size_t head, count;
-  PSRING_HOST_DEVICE void operator()(size_t group) const {
-    if (group == 0) {
-      for (size_t i = 0; i < head; ++i) f(i);
-      return;
-    }
-    const size_t at = head + 4 * (group - 1);
-    if (count - at >= 4) return f.Four(at);
-    for (size_t i = at; i < count; ++i) f(i);
-  }
-};
-
-// Calls `launch(n, g)` once, where g(0) ... g(n - 1) do what f(0) ... f(count - 1) do: in fours, where `f`
-// can and all that it walks over is aligned alike.
-template <typename F, typename Launch>
-auto LaunchWide(size_t count, const F& f, const Launch& launch) -> decltype(f.walks(), launch(count, f)) {
-  const auto walks = f.walks();
-  const uintptr_t beyond = reinterpret_cast<uintptr_t>(walks[0]) % sizeof(Quad);
-  for (const float* const other : walks) {
-    if (reinterpret_cast<uintptr_t>(other) % sizeof(Quad) != beyond) return launch(count, f);
-  }
-  const size_t to_boundary = (sizeof(Quad) - beyond) % sizeof(Quad) / sizeof(float);
-  const size_t head = to_boundary < count ? to_boundary : count;
-  return launch(1 + (count - head + 3) / 4, InFours<F>{f, head, count});
-}
-template <typename F, typename Launch, typename... None>
-auto LaunchWide(size_t count, const F& f, const Launch& launch, None...) -> decltype(launch(count, f)) {
-  return launch(count, f);
-}
-
-// Neighbours read neighbouring columns. Element i is column i % columns of chunk i / columns; it masks its
-// part of dy where y is given and not positive, and adds it up.
+// Neighbouring threads read neighbouring columns. Element i is column i % columns of chunk i / columns; it
+// masks its part of dy where y is given and not positive, and adds it up.
 template <typename T>
 struct MaskAndSumColumns {
   uint32_t rows, columns, rows_per_chunk;
@@ -236,7 +196,7 @@ struct GatherTaps {
   }
 };
 
-// Back: dx[picture][h][w][c] is the sum over the taps that read it, rounded once.
+// The inverse: dx[picture][h][w][c] is the sum over the taps that read it, rounded once.
 template <typename T>
 struct SumTaps {
   Taps s;
@@ -309,7 +269,7 @@ struct MaxPoolGradient {
   }
 };
 
-// Element i is a sample. A label that is no class makes the loss NaN.
+// Element i is a sample. A label that is not a class makes the loss NaN.
 template <typename T>
 struct CrossEntropy {
   int classes;
@@ -328,8 +288,8 @@ struct CrossEntropy {
   }
 };
 
-// sums[i] = the sum of part i of `count` values, cut into parts of `length`; of their squares where they are
-// floats. The order is always the same, so the bits are.
+// sums[i] = the sum of part i of `count` values, in parts of `length`; of their squares if they are floats.
+// The order is fixed, so the bits are reproducible.
 struct SumParts {
   size_t count, length;
   const double* values;
@@ -354,7 +314,7 @@ struct SumSquares {
   }
 };
 
-// One thread: adds up what is left.
+// One thread: adds up the partial sums.
 struct AddScore {
   uint32_t count;
   const double *losses, *rights;

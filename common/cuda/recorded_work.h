@@ -1,6 +1,5 @@
-// Work that is put on a stream once and then repeated as a whole: a GPU is told of it by one call instead of
-// one a kernel (a CUDA graph). CMake compiles the implementation where CUDA was found, and
-// recorded_work_absent.cc otherwise.
+// Work that is enqueued once and then repeated as a whole: one call launches it instead of one per kernel (a
+// CUDA graph). CMake compiles the implementation if it finds CUDA, otherwise recorded_work_absent.cc.
 #pragma once
 
 #include <memory>
@@ -14,19 +13,20 @@ namespace psring {
 class RecordedWork {
  public:
   virtual ~RecordedWork() = default;
-  // Puts all of it on the stream that it was recorded from, which must still be there. It reads and writes
-  // the memory that was named then.
+  // Enqueues all of it on the stream on which it was recorded, which must still exist. It reads and writes
+  // the memory that was used then.
   virtual void Replay() = 0;
 };
 
-// From here on what this thread puts on `stream`, a GPU's compute stream, is noted instead of done. That may
-// be copies and zeroes within device and pinned memory, ops in shapes that they have computed before, which
-// need no memory any more, and collectives of a group that says so. Another compute stream takes part from
-// where it waits for an event recorded here, and `stream` must wait for an event of its end; such events are
-// the recording's own. A stamp tells the moment at each replay, and its place must last as long as they do.
-// Host work, and waits of the host or for what is not recorded, fail, and End says so.
+// From now on, work that this thread enqueues on `stream`, a GPU's compute stream, is recorded instead of
+// run. Allowed are copies and zeroing within device and pinned memory, ops with shapes that they have
+// computed before (so that they allocate nothing), and collectives of a group that is recordable. Another
+// compute stream takes part from where it waits for an event recorded here, and `stream` must wait for an
+// event at its end; such events belong to the recording. A stamp is taken at each replay, and its variable
+// must outlive them. Host work, and waits of the host or for anything that is not recorded, fail; End returns
+// the error.
 absl::Status BeginRecording(Stream& stream);
-// Null where there was nothing.
+// Null if nothing was recorded.
 absl::StatusOr<std::unique_ptr<RecordedWork>> EndRecording(Stream& stream);
 
 }  // namespace psring

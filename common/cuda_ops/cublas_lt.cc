@@ -4,8 +4,7 @@
 #include "common/base/check.h"
 #include "common/base/dynamic_library.h"
 
-// PSRING_CUDA_LIBRARIES comes from CMake: where the build found CUDA, which is where it will be on this
-// machine.
+// PSRING_CUDA_LIBRARIES comes from CMake: the folder in which the build found CUDA.
 
 namespace psring {
 

@@ -1,4 +1,4 @@
-// cuBLASLt's functions, from the library that the machine has when it is first asked: see dynamic_library.h.
+// cuBLASLt's functions, from the library that is loaded on first use: see dynamic_library.h.
 #pragma once
 
 #include <cublasLt.h>
@@ -27,7 +27,7 @@ struct CublasLt {
   absl::Status ToStatus(absl::string_view call, cublasStatus_t status) const;
 };
 
-// FailedPrecondition says where the library was looked for, and where it comes from.
+// FailedPrecondition says where the library was searched for, and how to install it.
 absl::StatusOr<CublasLt> LoadCublasLt();
 
 }  // namespace psring

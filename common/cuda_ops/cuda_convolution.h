@@ -1,5 +1,5 @@
-// Convolutions by a library of their own. CMake compiles cudnn_convolution.cc where cuDNN's headers were
-// found, and cudnn_convolution_absent.cc otherwise.
+// Convolutions by a library. CMake compiles cudnn_convolution.cc if it finds cuDNN's headers, otherwise
+// cudnn_convolution_absent.cc.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,14 +18,13 @@ class CudaConvolution {
   virtual ~CudaConvolution() = default;
   virtual const std::string& name() const = 0;  // "cudnn 9.19.0"
 
-  // Enqueues it on `stream`. False: the library has nothing for this shape and type, and nothing was done.
-  // The same call gives the same bits, on every GPU of one kind: algorithms that add in no fixed order are
-  // never chosen, and none is chosen by trying how long it takes.
+  // Enqueues it on `stream`. False: the library does not support this shape and type, and nothing was
+  // enqueued. The same call gives the same bits on all GPUs of one kind: algorithms that add in no fixed
+  // order are never chosen, and none is chosen by timing.
   virtual absl::StatusOr<bool> Run(const Convolution& convolution, cudaStream_t stream) = 0;
 };
 
-// On `device`, which is the calling thread's. FailedPrecondition: this
-// build or this machine has none, and why.
+// For `device`, which must be selected. FailedPrecondition says why this build or machine has none.
 absl::StatusOr<std::unique_ptr<CudaConvolution>> MakeCudaConvolution(Device& device, Precision precision);
 
 }  // namespace psring

@@ -1,5 +1,5 @@
-// The part of a GpuMath that is the same whoever multiplies: work in a stream's order, kernels on that
-// stream.
+// The part of a GpuMath that does not depend on the matrix library: work in a stream's order, and kernels on
+// that stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,19 +13,18 @@ namespace psring {
 
 class CudaLauncher : public GpuMath {
  public:
-  // `stream` is one of a CUDA device.
+  // `stream` belongs to a CUDA device.
   void Enqueue(Stream& stream, const char* what, std::function<absl::Status()> work) override;
   absl::Status Launch(size_t count, const gpu::Kernel& kernel) override;
 
  protected:
-  cudaStream_t queue() const { return queue_; }  // of the work under way
+  cudaStream_t queue() const { return queue_; }  // of the current work
 
  private:
   cudaStream_t queue_ = nullptr;
 };
 
-// With matrix products by cuBLASLt, for `device`, which computes in `precision`. FailedPrecondition where
-// cuBLASLt is not found.
+// Matrix products by cuBLASLt, for `device`, in `precision`. FailedPrecondition if cuBLASLt is not found.
 absl::StatusOr<std::unique_ptr<GpuMath>> MakeCudaMath(Device& device, Precision precision);
 
 }  // namespace psring

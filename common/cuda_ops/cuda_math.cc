@@ -16,7 +16,7 @@
 namespace psring {
 namespace {
 
-// What NVIDIA recommends for its newest GPUs; older ones ask for less.
+// NVIDIA's recommendation for its newest GPUs; older ones need less.
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 
 // The largest power of two, up to 256, that divides an address: algorithms differ in what they need.
@@ -25,11 +25,11 @@ uint32_t AlignmentOf(const void* address) {
   return lowest_bit == 0 ? 256 : static_cast<uint32_t>(std::min<uintptr_t>(256, lowest_bit));
 }
 
-// A product as cuBLASLt is told of it, with the algorithm that it has chosen. Made once for a kind of
-// product.
+// The cuBLASLt descriptors of a product, with the chosen algorithm. Created once per kind of product.
 //
-// cuBLASLt's matrices are column-major, and a row-major matrix read so is its transpose. So c^T = b^T a^T is
-// computed: b comes first, and bias, which belongs to c's columns, to the rows of c^T, as cuBLASLt has it.
+// cuBLASLt's matrices are column-major, so it sees a row-major matrix as its transpose. Therefore c^T = b^T
+// a^T is computed: b comes first, and the bias, which belongs to c's columns, belongs to the rows of c^T, as
+// cuBLASLt requires.
 class Plan {
  public:
   Plan(const CublasLt& lt, Precision precision) : lt_(lt), precision_(precision) {}
@@ -49,7 +49,7 @@ class Plan {
         lt_.ToStatus("cublasLtMatmulDescCreate", lt_.MatmulDescCreate(&product_, compute, CUDA_R_32F)));
     PSRING_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_TRANSA, p.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
     PSRING_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_TRANSB, p.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
-    if (p.bias != nullptr) {  // of c's type, as cuBLASLt takes it where it is told nothing else
+    if (p.bias != nullptr) {  // of c's type, cuBLASLt's default
       PSRING_RETURN_IF_ERROR(
           Set(CUBLASLT_MATMUL_DESC_EPILOGUE, p.relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS));
       PSRING_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias));
@@ -190,7 +190,7 @@ class CudaMath : public CudaLauncher {
   const cublasLtHandle_t handle_;
   const Buffer workspace_;
   std::map<Key, std::unique_ptr<Plan>> plans_;
-  // Looked for by the first convolution.
+  // Loaded by the first convolution.
   std::optional<absl::StatusOr<std::unique_ptr<CudaConvolution>>> library_;
 };
 

@@ -1,4 +1,4 @@
-// The ops of a GPU, and whether it computes as it is asked to.
+// The ops of a GPU, and whether it supports the requested precision.
 #include <cuda_runtime_api.h>
 
 #include "absl/strings/str_cat.h"
@@ -20,7 +20,7 @@ class CudaUpdates : public CudaLauncher {
 
 }  // namespace
 
-// Ampere, of compute capability 8.0, brought both.
+// Ampere (compute capability 8.0) introduced both.
 absl::Status CheckCudaPrecision(const Device& device, Precision precision) {
   if (precision == Precision::kFloat32) return absl::OkStatus();
   int major = 0, minor = 0;

@@ -25,9 +25,9 @@ gpu::ReduceKernel ReduceOf(DType type, void* to, const gpu::Terms& terms) {
 gpu::ReduceKernel ReduceOf(ReduceOp op, DType type, void* to, const gpu::Terms& terms) {
   switch (op) {
     case ReduceOp::kMin:
-      return ReduceOf<gpu::Least>(type, to, terms);
+      return ReduceOf<gpu::Min>(type, to, terms);
     case ReduceOp::kMax:
-      return ReduceOf<gpu::Most>(type, to, terms);
+      return ReduceOf<gpu::Max>(type, to, terms);
     case ReduceOp::kSum:
     case ReduceOp::kMean:
       break;
@@ -51,8 +51,8 @@ gpu::ReduceKernel ScaleOf(DType type, void* data, float factor) {
 
 absl::Status EnqueueReduce(ReduceOp op, DType type, size_t count, void* to, const void* const* sources,
                            int source_count, cudaStream_t stream) {
-  PSRING_CHECK(source_count >= 1 && source_count <= gpu::kMostTerms);
-  if (source_count == 1) {  // copy engines leave the processors to others
+  PSRING_CHECK(source_count >= 1 && source_count <= gpu::kMaxTerms);
+  if (source_count == 1) {  // a copy engine leaves the processors free
     return CudaStatus("cudaMemcpyAsync",
                       cudaMemcpyAsync(to, sources[0], count * SizeOf(type), cudaMemcpyDefault, stream));
   }

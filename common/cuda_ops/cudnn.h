@@ -1,4 +1,4 @@
-// cuDNN's functions, from the library that the machine has when it is first asked: see dynamic_library.h.
+// cuDNN's functions, from the library that is loaded on first use: see dynamic_library.h.
 #pragma once
 
 #include <cudnn.h>
@@ -42,7 +42,7 @@ struct Cudnn {
   absl::Status ToStatus(absl::string_view call, cudnnStatus_t status) const;
 };
 
-// FailedPrecondition says where the library was looked for.
+// FailedPrecondition says where the library was searched for.
 absl::StatusOr<Cudnn> LoadCudnn();
 
 }  // namespace psring

@@ -17,18 +17,18 @@
 namespace psring {
 namespace {
 
-// At most: more than the fast algorithms ask for with the pictures that psring knows.
+// More than the fast algorithms need for psring's pictures.
 constexpr size_t kConvolutionWorkspaceBytes = size_t{64} << 20;
 
 using Part = Convolution::Part;
 
-// cuDNN 9 has many kinds of it.
+// cuDNN 9 has several "not supported" codes.
 bool IsNotSupported(cudnnStatus_t status) {
   return status == CUDNN_STATUS_NOT_SUPPORTED || status / 1000 * 1000 == CUDNN_STATUS_NOT_SUPPORTED;
 }
 
-// One convolution as cuDNN is told of it, with the algorithm that its heuristics put first among those that
-// we may use. Made once for a shape.
+// The cuDNN descriptors of a convolution, with the first permitted algorithm of cuDNN's heuristics. Created
+// once per shape.
 class Plan {
  public:
   Plan(const Cudnn& cudnn, cudnnHandle_t handle, Precision precision)
@@ -44,7 +44,7 @@ class Plan {
     if (convolution_ != nullptr) cudnn_.DestroyConvolution(convolution_);
   }
 
-  // False: cuDNN has no algorithm that we may use.
+  // False: cuDNN has no permitted algorithm.
   absl::StatusOr<bool> Make(const Convolution& c) {
     PSRING_RETURN_IF_ERROR(Describe(c));
     switch (c.part) {
@@ -66,12 +66,12 @@ class Plan {
     return absl::InternalError("no such part of a convolution");
   }
 
-  // False: cuDNN will not do it after all. `workspace`: of workspace_bytes().
+  // False: cuDNN rejects the call after all. `workspace`: of workspace_bytes().
   absl::StatusOr<bool> Run(const Convolution& c, void* workspace) {
     const float one = 1, zero = 0;
     cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
     switch (c.part) {
-      case Part::kForward:  // what it may add to the product, y itself, counts zero times
+      case Part::kForward:  // the optional summand, here y itself, has the factor 0
         status = cudnn_.BiasActivationForward(handle_, &one, x_, c.from, filter_, c.with, convolution_,
                                               forward_algorithm_, workspace, workspace_bytes_, &zero, y_,
                                               c.to, bias_, c.bias, activation_, y_, c.to);
@@ -126,7 +126,7 @@ class Plan {
                  cudnn_.SetTensor4d(tensor, CUDNN_TENSOR_NHWC, type, batch, channels, height, width));
   }
 
-  // cuDNN would otherwise compute float32 in tf32.
+  // By default cuDNN would compute float32 in tf32.
   cudnnMathType_t MathAsked() const {
     switch (precision_) {
       case Precision::kFloat32:
@@ -145,11 +145,11 @@ class Plan {
         [this](int most, int* found, cudnnConvolutionFwdAlgoPerf_t* all) {
           return cudnn_.GetForwardAlgorithm(handle_, x_, filter_, convolution_, y_, most, found, all);
         },
-        // Without an activation the fused call takes this one alone.
+        // Without an activation, the fused call supports only this algorithm.
         relu ? std::nullopt : std::optional(CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM));
   }
 
-  // The first that is deterministic, needs no larger workspace than we have and computes as asked.
+  // The first one that is deterministic, fits the workspace and has the requested precision.
   template <typename Perf, typename Algorithm, typename Ask>
   absl::StatusOr<bool> Choose(Algorithm& algorithm, const Ask& ask,
                               std::optional<Algorithm> only = std::nullopt) {

@@ -10,12 +10,12 @@
 namespace psring {
 namespace {
 
-// Parts of sums that one last thread adds up.
+// Partial sums that one last thread adds up.
 constexpr size_t kParts = 64;
-// Threads that add squares side by side: enough for a large GPU, and few enough to add up quickly.
+// Threads that add squares in parallel: enough for a large GPU, and few enough to add up quickly.
 constexpr size_t kSquareThreads = size_t{1} << 14;
 
-// f(a value of the C++ type that stands for `type`).
+// f(a value of the C++ type for `type`).
 template <typename F>
 absl::Status WithType(DType type, const F& f) {
   switch (type) {

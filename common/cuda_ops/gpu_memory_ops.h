@@ -1,5 +1,5 @@
-// The ops of GPUs that only walk over memory: a kernel or two each. Linear and convolution layers are
-// gpu_ops.cc's.
+// The elementwise and pooling ops of GPUs: a kernel or two each. Linear and convolution layers are in
+// gpu_ops.cc.
 #pragma once
 
 #include <initializer_list>
@@ -44,7 +44,7 @@ class GpuMemoryOps : public Ops {
     return type_ == DType::kFloat32 ? f(float{}) : f(elementwise::BFloat16{});
   }
 
-  // Memory for parts of sums, until the next call.
+  // Memory for partial sums, valid until the next call.
   template <typename T>
   absl::StatusOr<T*> ReserveSums(size_t count) {
     PSRING_ASSIGN_OR_RETURN(void* const memory, sums_.Reserve(count * sizeof(T)));

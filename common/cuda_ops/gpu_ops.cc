@@ -82,7 +82,7 @@ class GpuOps : public GpuMemoryOps {
     CheckTypes({x, y, dy, dx});
     math().Enqueue(stream, "convolution backward", [=, this]() -> absl::Status {
       PSRING_RETURN_IF_ERROR(MaskAndSum(dy.count / s.out_channels, s.out_channels, s.relu, y, dy, dbias));
-      // A library would round the weight's gradient of a bfloat16 layer to bfloat16.
+      // A library would round the weight gradient of a bfloat16 layer to bfloat16.
       bool has_dweight = false;
       if (activations() != DType::kFloat32) {
         gathered_ = true;
@@ -127,29 +127,29 @@ class GpuOps : public GpuMemoryOps {
   }
 
  private:
-  // Pictures that are worked on together, and where they stand.
+  // Pictures that are processed together, and their memory.
   struct Group {
     int first, count;
     size_t x_at, x_count, y_at, y_count;
     LinearShape as_linear;  // of the gathered matrix
   };
 
-  // As products take them: of the activations' type.
+  // Converted to the type of products, the activations' type.
   struct Weights {
     const void *weight, *bias;
   };
 
-  // By the library that there may be.
+  // By a library, if there is one.
   absl::StatusOr<bool> Convolve(const Convolution& convolution) {
     absl::StatusOr<bool> done = math().Convolve(convolution);
     if (done.ok()) (*done ? by_library_ : gathered_) = true;
     return done;
   }
 
-  // There until the next call, in stream order. No bias: null.
+  // Valid until the next call, in stream order. No bias: null.
   absl::StatusOr<Weights> Rounded(ConstSpan weight, ConstSpan bias) {
     if (activations() == DType::kFloat32) return Weights{weight.data, bias.data};
-    // Where the bias begins is as well aligned as where the weight does.
+    // The bias begins at the same alignment as the weight.
     const size_t bias_at = (weight.count + 127) / 128 * 128;
     PSRING_ASSIGN_OR_RETURN(void* const memory,
                             rounded_.Reserve((bias_at + bias.count) * SizeOf(DType::kBFloat16)));
@@ -254,9 +254,9 @@ class GpuOps : public GpuMemoryOps {
                             .c = dx});
   }
 
-  // Of dy [rows][columns]: masked where `relu` and y is 0; then its columns' sums, into dbias.
+  // For dy [rows][columns]: masks it where `relu` and y is 0, then adds its columns into dbias.
   absl::Status MaskAndSum(size_t rows, size_t columns, bool relu, ConstSpan y, Span dy, Span dbias) {
-    // Few enough chunks that the second pass is short, and many enough to keep a GPU busy with one column.
+    // Few enough chunks for a short second pass, and enough to keep a GPU busy with one column.
     const size_t length = std::max<size_t>(kRowsPerChunk, (rows + 255) / 256);
     const size_t chunks = (rows + length - 1) / length;
     PSRING_CHECK(rows <= UINT32_MAX && chunks * columns <= UINT32_MAX);
@@ -277,7 +277,7 @@ class GpuOps : public GpuMemoryOps {
 
   const size_t matrix_bytes_;
   GpuScratch matrix_, rounded_;
-  bool by_library_ = false, gathered_ = false;  // which convolutions there have been
+  bool by_library_ = false, gathered_ = false;  // the kinds of convolutions so far
 };
 
 }  // namespace

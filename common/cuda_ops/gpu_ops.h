@@ -1,13 +1,13 @@
-// The ops as GPUs compute them: linear layers are matrix products, convolutions a library's or products, too,
-// all else is a kernel that computes an element a thread. Pure in the sense that it decides what is launched,
-// in which order and on which memory; who multiplies, convolves and launches is a GpuMath: CUDA's in
-// cuda_math.cc, a plain loop in the tests.
+// The ops on GPUs: linear layers are matrix products, convolutions are library calls or matrix products, all
+// else are kernels with one element per thread. This class decides what is launched, in which order and on
+// which memory. A GpuMath multiplies, convolves and launches: CUDA's in cuda_math.cc, plain loops in the
+// tests.
 //
-// A convolution that no library takes gathers, for each output position, the inputs under the filter, and
-// multiplies that matrix; it does so for as many pictures at a time as keep the matrix small. With bfloat16
-// activations each op rounds the float32 weights on their way in, and products that are gradients of weights
-// leave in float32. A column sum or a norm goes in two or
-// three launches, in an order that never changes, so that the same inputs give the same bits.
+// A convolution without library support gathers, for each output position, the inputs under the filter, and
+// multiplies that matrix, for as many pictures at a time as keep the matrix small. With bfloat16 activations
+// each op rounds the float32 weights first, and products that are gradients of weights are written in
+// float32. Column sums and norms take two or three launches in a fixed order, so that the same inputs give
+// the same bits.
 #pragma once
 
 #include <functional>
@@ -21,8 +21,8 @@
 
 namespace psring {
 
-// c [m][n] = a b + bias, row-major, added up in float32. a is [m][k], b is [k][n]; where it says transposed,
-// memory holds the transposed matrix.
+// c [m][n] = a b + bias, row-major, added up in float32. a is [m][k], b is [k][n]; a matrix marked as
+// transposed is stored transposed.
 struct MatrixProduct {
   size_t m, n, k;
   DType inputs = DType::kFloat32;  // of a and b
@@ -33,15 +33,15 @@ struct MatrixProduct {
   DType output = DType::kFloat32;  // of c and bias
   void* c;
   const void* bias = nullptr;  // [n]; null: none
-  bool relu = false;           // with a bias
-  bool add = false;            // to what c holds; without a bias
+  bool relu = false;           // only with a bias
+  bool add = false;            // add to c; only without a bias
 };
 
-// What a library of convolutions is asked for: one of the three products of a layer (see ConvShape), added up
-// in float32.
+// A request to a convolution library: one of the three products of a layer (see ConvShape), added up in
+// float32.
 struct Convolution {
   enum class Part : uint8_t {
-    kForward,         // x and weight to y, with bias and what shape.relu says
+    kForward,         // x and weight to y, with bias, and relu if shape.relu
     kWeightGradient,  // x and dy to dweight
     kInputGradient,   // dy and weight to dx
   };
@@ -59,22 +59,22 @@ class GpuMath {
  public:
   virtual ~GpuMath() = default;
   virtual std::string_view name() const = 0;
-  // Puts what `work` launches and multiplies on `stream`. `what` lives as long as the program.
+  // Runs `work`, which launches and multiplies, in the order of `stream`. `what` must be a string literal.
   virtual void Enqueue(Stream& stream, const char* what, std::function<absl::Status()> work) = 0;
   // Inside such work.
   virtual absl::Status Launch(size_t count, const gpu::Kernel& kernel) = 0;
   virtual absl::Status Multiply(const MatrixProduct& product) = 0;
-  // False where there is no library for it: then nothing was done.
+  // False if there is no library for it; nothing was enqueued then.
   virtual absl::StatusOr<bool> Convolve(const Convolution& /*convolution*/) { return false; }
   virtual std::string_view convolver() const { return ""; }  // the library's name, once it has convolved
 };
 
 struct GpuOpsOptions {
   DType activations = DType::kFloat32;      // or bfloat16
-  size_t scratch_bytes = size_t{64} << 20;  // about what a gathered convolution's matrix may take
+  size_t scratch_bytes = size_t{64} << 20;  // approximate limit of a gathered convolution's matrix
 };
 
-// `device` gives the scratch memory, and must outlive the ops.
+// `device` allocates the scratch memory and must outlive the ops.
 std::unique_ptr<Ops> MakeGpuOps(Device& device, std::unique_ptr<GpuMath> math,
                                 const GpuOpsOptions& options = {});
 

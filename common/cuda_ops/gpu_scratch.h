@@ -1,4 +1,4 @@
-// Device memory in which results stand between launches.
+// Device memory for intermediate results between launches.
 #pragma once
 
 #include <algorithm>
@@ -12,12 +12,12 @@
 
 namespace psring {
 
-// Grows with the first calls and stays as it is then: nothing is allocated in the steps after them.
+// Grows during the first calls; later steps allocate nothing.
 class GpuScratch {
  public:
   explicit GpuScratch(Device& device) : device_(device) {}
 
-  // At least `bytes`; what it held before is gone.
+  // At least `bytes`; earlier contents are lost.
   absl::StatusOr<void*> Reserve(size_t bytes) {
     if (bytes > buffer_.bytes()) {
       // Queued work may still use the smaller one. Sizes double at least, so these stay few.

@@ -1,5 +1,5 @@
-// A device that gives no memory and counts how much it was asked for: what something would take is found by
-// making it there.
+// A device that allocates no memory and counts the requested bytes: it finds out how much memory an object
+// would need by constructing it.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@
 
 namespace psring {
 
-// Stands for `real`, which must outlive it. Its buffers have a size and no memory; whoever only keeps them
-// does not notice.
+// Imitates `real`, which must outlive it. Its buffers have a size and no memory, so they must not be
+// accessed.
 class CountingDevice : public Device {
  public:
   explicit CountingDevice(Device& real) : real_(real) {}
 
-  size_t bytes() const { return bytes_; }  // asked for so far, of the device's own memory
+  size_t bytes() const { return bytes_; }  // requested so far, of the device's own memory
 
   std::string name() const override { return real_.name(); }
   int gpu() const override { return real_.gpu(); }

@@ -55,7 +55,7 @@ class CpuEvent : public Event::State {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The caller's own stream: everything has happened when the call that enqueues it returns.
+// The caller's own stream: all work is done when the call that enqueues it returns.
 class InlineStream : public Stream {
  public:
   void Copy(void* to, const void* from, size_t bytes) override {
@@ -74,7 +74,7 @@ class InlineStream : public Stream {
 
   Event Record() override { return error_.ok() ? Event() : Event(std::make_shared<CpuEvent>(error_)); }
 
-  // Without a deadline, as on a GPU: whoever records the event sees to it that its work ends.
+  // Without a deadline, as on a GPU: the code that records an event must ensure that its work ends.
   void WaitFor(const Event& event) override {
     if (error_.ok()) error_ = event.Wait(absl::InfiniteFuture());
   }
@@ -128,8 +128,8 @@ class ThreadStream : public Stream {
   absl::Status Synchronize() override { return Record().Wait(absl::InfiniteFuture()); }
 
  private:
-  absl::Status error_;  // of the queue's thread alone; others learn it from events
-  WorkQueue queue_;     // last: its work uses the above
+  absl::Status error_;  // used by the queue's thread only; others get it from events
+  WorkQueue queue_;     // last: its work uses the members above
 };
 
 constexpr size_t kAlignment = 64;
@@ -144,7 +144,7 @@ class CpuDevice : public Device {
   std::string name() const override { return "cpu"; }
   bool host_reads_memory() const override { return true; }
 
-  // What may still be taken without swapping, and within the limits of this process's control groups.
+  // Memory that is available without swapping, within the limits of this process's control groups.
   std::optional<Memory> memory() const override {
     std::ifstream info("/proc/meminfo");
     Memory memory = {};
@@ -172,7 +172,7 @@ class CpuDevice : public Device {
     absl::StatusOr<SharedMemory> made = SharedMemory::Create((bytes / kHugePage + 1) * kHugePage);
     if (!made.ok()) return made.status();
     auto memory = std::make_shared<SharedMemory>(*std::move(made));
-    // A wish, as below; for one page or less it would only waste the rest of a huge one.
+    // Only a hint, as below; for one page or less it would waste the rest of a huge page.
     if (bytes >= kHugePage) madvise(memory->data(), memory->bytes(), MADV_HUGEPAGE);
     return Buffer(
         memory->data(), bytes, [memory](void*) {}, memory->fd());
@@ -194,8 +194,8 @@ class CpuDevice : public Device {
     return Buffer(data, bytes, [](void* p) { std::free(p); });
   }
 
-  // On huge pages where the kernel has them to give: weights and activations are walked from end to end many
-  // times a second, and a 4 KiB page each 4 KiB is felt.
+  // On huge pages if the kernel has them: weights and activations are read from end to end many times per
+  // second, and page faults and TLB misses of 4 KiB pages are measurable.
   static absl::StatusOr<Buffer> AllocateHuge(size_t bytes) {
     const size_t length = (bytes + kHugePage - 1) / kHugePage * kHugePage;
     const size_t mapped = length + kHugePage;  // so that an aligned range lies inside
@@ -207,7 +207,7 @@ class CpuDevice : public Device {
     if (aligned > start) munmap(start, aligned - start);
     const size_t behind = start + mapped - (aligned + length);
     if (behind > 0) munmap(aligned + length, behind);
-    madvise(aligned, length, MADV_HUGEPAGE);  // a wish: without it the pages are small
+    madvise(aligned, length, MADV_HUGEPAGE);  // a hint: without it the pages are small
     return Buffer(aligned, bytes, [length](void* p) { munmap(p, length); });
   }
 };

@@ -1,8 +1,7 @@
-// Devices, streams, events and buffers: the one way in which psring owns memory and orders work, on CPUs and
-// GPUs.
+// Devices, streams, events and buffers: how psring owns memory and orders work, on CPUs and GPUs.
 //
 // A *stream* is a queue of work on one device that runs in order. An *event* marks a point in a stream; other
-// streams and host threads wait for it. Everything that touches device memory is enqueued on a stream.
+// streams and host threads wait for it. Every access to device memory is enqueued on a stream.
 #pragma once
 
 #include <cstddef>
@@ -33,14 +32,14 @@ constexpr size_t SizeOf(DType type) {
   return 0;
 }
 
-// A view of `count` elements of device memory: not indexable on the host in general. Borrows.
+// A view of `count` elements of device memory, which the host cannot index in general. Does not own them.
 struct Span {
   void* data = nullptr;
   size_t count = 0;
   DType type = DType::kFloat32;
 
   size_t bytes() const { return count * SizeOf(type); }
-  // Elements [first, first + length). The range must lie inside.
+  // Elements [first, first + length), which must lie inside the span.
   Span Slice(size_t first, size_t length) const {
     PSRING_CHECK(first <= count && length <= count - first);
     return {static_cast<std::byte*>(data) + first * SizeOf(type), length, type};
@@ -73,7 +72,7 @@ struct ConstSpan {
   }
 };
 
-// A point in a stream. Copies share it. A default-constructed event has happened already. Thread-safe.
+// A point in a stream. Copies refer to the same point. A default-constructed event has happened. Thread-safe.
 class Event {
  public:
   class State {
@@ -100,38 +99,38 @@ class Event {
 };
 
 // A queue of work on one device, run in order. Methods may be called from any thread, one at a time. After
-// the first failure the rest of the queued work is skipped; events recorded behind it still happen, and carry
+// the first failure the rest of the queued work is skipped; events recorded later still happen and contain
 // the error.
 class Stream {
  public:
   // Runs what is queued, then returns.
   virtual ~Stream() = default;
 
-  // Between any two places in device memory and on the host. Host memory that is not the device's own
-  // (AllocateOnHost) makes it slow, since the call may then wait.
+  // Between any two places in device memory and on the host. With host memory other than AllocateOnHost's the
+  // copy is slow and the call may block.
   virtual void Copy(void* to, const void* from, size_t bytes) = 0;
 
   virtual void Zero(void* to, size_t bytes) = 0;
 
-  // Host work in stream order. On the CPU this is how every op runs. `work` must not wait for later work of
-  // the stream. On a GPU's compute stream the call waits for what is queued, and then does it.
+  // Host work in stream order. On the CPU every op runs this way. `work` must not wait for later work of the
+  // stream. On a GPU's compute stream the call waits for the queued work and then runs `work` itself.
   virtual void Run(std::function<absl::Status()> work) = 0;
 
-  // Puts the moment at which the stream gets here, as MonotonicNanos tells it, into `ns`. There once
-  // Synchronize has returned, also after an error: then the value means nothing.
+  // Stores the time at which the stream reaches this point (MonotonicNanos) in `ns`, at the latest when
+  // Synchronize returns. After an error the value is meaningless.
   virtual void Stamp(int64_t& ns) = 0;
 
   virtual Event Record() = 0;
 
-  // Work enqueued later starts after `event`. An error that the event carries becomes this stream's error.
+  // Work enqueued later starts after `event`. An error in the event becomes this stream's error.
   virtual void WaitFor(const Event& event) = 0;
 
-  // Blocks until all enqueued work is done. The first error of any earlier work, with the call that caused
-  // it.
+  // Blocks until all enqueued work is done. Returns the first error of any earlier work, with the call that
+  // caused it.
   virtual absl::Status Synchronize() = 0;
 };
 
-// Device memory that is freed with its last owner. 64-byte aligned, zero-filled. Move-only.
+// Device memory, freed with its owner. 64-byte aligned, zero-filled. Move-only.
 class Buffer {
  public:
   using Free = std::function<void(void*)>;
@@ -142,8 +141,8 @@ class Buffer {
 
   void* data() const { return data_.get(); }
   size_t bytes() const { return bytes_; }
-  // The file behind memory that other processes may map, its first byte ours; -1: the memory is private.
-  // Belongs to the buffer.
+  // The file of memory that other processes may map; the buffer begins at its first byte and owns it. -1: the
+  // memory is private.
   int shared_fd() const { return shared_fd_; }
   Span span(DType type = DType::kFloat32) const { return {data_.get(), bytes_ / SizeOf(type), type}; }
 
@@ -154,8 +153,8 @@ class Buffer {
 };
 
 enum class StreamKind {
-  kCompute,     // the caller's own: on the CPU, work runs inside the call that enqueues it
-  kBackground,  // runs beside the caller: a thread of its own, which on a GPU enqueues
+  kCompute,     // on the CPU, work runs inside the call that enqueues it
+  kBackground,  // has its own thread, which on a GPU enqueues
 };
 
 // One CPU (all its cores) or one GPU. Thread-safe.
@@ -164,21 +163,21 @@ class Device {
   virtual ~Device() = default;
 
   virtual std::string name() const = 0;  // "cpu", "cuda:0"
-  // A GPU: its number on this host, and a name that no other GPU in the world has; else -1 and nothing.
+  // The index of a GPU on this host and a name that identifies it worldwide; for a CPU, -1 and "".
   virtual int gpu() const { return -1; }
   virtual std::string unit() const { return ""; }
-  // In bytes; a CPU's is what its machine has to give. Nothing where that cannot be told.
+  // In bytes; for a CPU, of its machine. nullopt if unknown.
   struct Memory {
     size_t free, total;
   };
   virtual std::optional<Memory> memory() const { return std::nullopt; }
-  virtual absl::StatusOr<Buffer> Allocate(size_t bytes) = 0;  // ResourceExhausted says how much was asked for
-  // Memory that other processes of this host may map, so that a peer can read it in place; a GPU's is plain
-  // device memory, which has no file.
+  virtual absl::StatusOr<Buffer> Allocate(size_t bytes) = 0;  // ResourceExhausted contains the requested size
+  // Memory that other processes of this host may map, so that a peer can read it in place. On a GPU it is
+  // ordinary device memory without a file.
   virtual absl::StatusOr<Buffer> AllocateShared(size_t bytes) = 0;
   // Whether host code may read and write this device's memory in place.
   virtual bool host_reads_memory() const = 0;
-  // Host memory that streams of this device copy from and to at full speed, and that other processes of this
+  // Host memory that this device's streams copy from and to at full speed and that other processes of this
   // host may map.
   virtual absl::StatusOr<Buffer> AllocateOnHost(size_t bytes) = 0;
   // `name` labels the thread or queue in debuggers and traces.

@@ -1,4 +1,4 @@
-// Marks what both processors and GPUs run.
+// Marks functions that run on CPUs and GPUs.
 #pragma once
 
 #ifdef __CUDACC__

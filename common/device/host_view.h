@@ -1,5 +1,5 @@
-// What stands on a device, as the host sees it: one and the same memory where the host reads the device's in
-// place (a CPU), else pinned memory of the same size, to and from which streams copy.
+// Device memory as the host sees it: the memory itself if the host can access it (a CPU), otherwise pinned
+// memory of the same size, to and from which streams copy.
 #pragma once
 
 #include <cstddef>
@@ -9,20 +9,20 @@
 
 namespace psring {
 
-// The host's side of `memory`; empty where that is `memory` itself.
+// The host's copy of `memory`; empty if the host accesses `memory` itself.
 inline absl::StatusOr<Buffer> AllocateHostSide(Device& device, const Buffer& memory) {
   if (device.host_reads_memory()) return Buffer();
   return device.AllocateOnHost(memory.bytes());
 }
 
-// Borrows both sides.
+// Does not own either memory.
 struct HostView {
   Span device;
   Span host;
 
   // Memory that the host reads in place.
   static HostView Of(Span memory) { return {memory, memory}; }
-  // `host_side` as AllocateHostSide made it for `memory`.
+  // `host_side` is what AllocateHostSide returned for `memory`.
   static HostView Of(const Buffer& memory, const Buffer& host_side) {
     return {memory.span(), host_side.data() != nullptr ? host_side.span() : memory.span()};
   }
@@ -32,7 +32,7 @@ struct HostView {
     return {device.Slice(first, count), host.Slice(first, count)};
   }
 
-  // In stream order; the host may touch its side again when the stream has got here.
+  // In stream order; the host may access its copy again when the stream has reached this point.
   void Upload(Stream& stream) const {
     if (!is_one()) stream.Copy(device.data, host.data, host.bytes());
   }
@@ -57,7 +57,7 @@ class DeviceValue {
   void Download(Stream& stream) const {
     if (host_side_.data() != nullptr) stream.Copy(host_side_.data(), memory_.data(), sizeof(T));
   }
-  // Of the last Download, once the stream has got there.
+  // The value of the last Download, once the stream has reached it.
   const T& on_host() const {
     return *static_cast<const T*>(host_side_.data() != nullptr ? host_side_.data() : memory_.data());
   }

@@ -12,7 +12,7 @@
 namespace psring {
 namespace {
 
-// Nothing if the file is missing or does not hold a number ("max").
+// nullopt if the file is missing or does not hold a number ("max").
 std::optional<size_t> ReadNumber(const std::string& path) {
   std::ifstream file(path);
   std::string word;
@@ -31,7 +31,7 @@ size_t ReadStatistic(const std::string& path, const std::string& key) {
   return 0;
 }
 
-// The names of a version's files.
+// The file names of a version.
 struct Files {
   const char* mount;
   const char* limit;
@@ -42,7 +42,7 @@ constexpr Files kVersion1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "
                              "total_inactive_file"};
 constexpr Files kVersion2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
 
-// Version 1 says "no limit" with a number of about 2^63.
+// Version 1 expresses "no limit" as a number of about 2^63.
 constexpr size_t kNoLimit = size_t{1} << 60;
 
 std::optional<Device::Memory> MemoryOfGroup(const std::string& folder, const Files& files) {
@@ -67,7 +67,8 @@ std::optional<Device::Memory> ControlGroupMemory(const std::string& root) {
     const bool version_1 = std::ranges::count(controllers, "memory") > 0;
     if (!version_1 && !absl::StartsWith(line, "0::")) continue;
     const Files& files = version_1 ? kVersion1 : kVersion2;
-    // Every group above has a say. In a container the path may not exist; its own group is then at the top.
+    // Every ancestor group limits as well. In a container the path may not exist; its own group is then at
+    // the top.
     for (std::string path = fields[2] == "/" ? "" : fields[2];; path.erase(path.rfind('/'))) {
       const auto memory = MemoryOfGroup(absl::StrCat(root, files.mount, path), files);
       if (memory.has_value() && (!tightest.has_value() || memory->free < tightest->free)) tightest = memory;

@@ -9,14 +9,14 @@
 
 namespace psring {
 
-// Whether `device` computes so. InvalidArgument says what would.
+// Whether `device` supports the precision. InvalidArgument names a device that does.
 absl::Status CheckPrecision(const Device& device, Precision precision);
 
 // The fastest Ops for `device`, which must outlive them. InvalidArgument: see CheckPrecision.
 absl::StatusOr<std::unique_ptr<Ops>> MakeOps(Device& device, int threads,
                                              Precision precision = Precision::kFloat32);
 
-// For who only adds, looks and updates: without layers, so that a GPU needs no library for them.
+// For callers that only add, inspect and update: without layers, so that a GPU needs no library for them.
 absl::StatusOr<std::unique_ptr<Ops>> MakeUpdateOps(Device& device);
 
 }  // namespace psring

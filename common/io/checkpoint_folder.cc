@@ -36,12 +36,12 @@ absl::Status WriteThrough(const std::string& path, const std::string& bytes) {
   return ForceToDisk(file.get(), path);
 }
 
-// In one go, also where `to` is there already: whoever looks finds the old one or the new one.
+// Atomically, also if `to` exists: a reader finds the old one or the new one.
 absl::Status MoveInPlace(const std::string& from, const std::string& to) {
   if (rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
   if (errno != ENOTEMPTY && errno != EEXIST) return FileError("rename", from);
   if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return absl::OkStatus();
-  // A file system without exchange: for a moment there is none, and the one before is the newest.
+  // Without support for exchange there is none for a moment, and the previous checkpoint is the newest.
   const std::string old = to + ".old" + kUnfinished;
   if (rename(to.c_str(), old.c_str()) != 0 || rename(from.c_str(), to.c_str()) != 0) {
     return FileError("rename", from);
@@ -57,7 +57,7 @@ int64_t SequenceIn(const fs::path& position_file) {
   return sequence != json.end() && sequence->is_number_unsigned() ? sequence->get<int64_t>() : -1;
 }
 
-// What begins and ends so.
+// Names with this prefix and suffix.
 void RemoveFrom(const std::string& folder, const char* prefix, const char* suffix) {
   std::vector<fs::path> left;
   std::error_code error;
@@ -107,7 +107,7 @@ absl::Status OpenCheckpoints(const std::string& folder, int64_t sequence) {
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "--checkpoint_dir ", folder, " holds a checkpoint of step ", there.front().step,
-      " from which this run does not go on; --resume latest does, and another folder leaves it alone"));
+      " from which this run does not continue; use --resume latest, or choose another folder"));
 }
 
 absl::StatusOr<std::string> MakePartsFolder(const std::string& folder) {
@@ -136,7 +136,7 @@ absl::Status SaveCheckpoint(const std::string& folder, int64_t step, const Check
   if (status.ok()) {
     const std::vector<CheckpointPath> all = ListCheckpoints(folder);
     for (size_t i = static_cast<size_t>(keep); i < all.size(); ++i) {
-      // What says that it is one goes first, so that a removal which is cut short leaves no half of one.
+      // Removes the marker file first, so that an interrupted removal leaves no incomplete checkpoint.
       fs::remove(fs::path(all[i].path) / kPositionFile, error);
       fs::remove_all(all[i].path, error);
     }

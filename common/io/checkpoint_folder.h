@@ -1,5 +1,5 @@
-// Checkpoints of training on the disk: a folder of folders step<N>, each with a few files, whole or not there
-// at all. What the files say is trainer/checkpoint.h's affair.
+// Training checkpoints on disk: a folder of folders step<N>, each with a few files, each complete or absent.
+// trainer/checkpoints defines what the files contain.
 #pragma once
 
 #include <cstdint>
@@ -13,39 +13,38 @@
 
 namespace psring {
 
-// The file of a checkpoint that says where training stood; a folder without it is no checkpoint.
+// The file with the training state; a folder without it is not a checkpoint.
 inline constexpr char kPositionFile[] = "training.json";
 inline constexpr char kModelFile[] = "model.safetensors";
 inline constexpr char kOptimizerFile[] = "optimizer.safetensors";
 
-// What one worker alone has: worker<RANK>.safetensors.
+// State of one worker: worker<RANK>.safetensors.
 std::string WorkerFile(int rank);
 
 struct CheckpointPath {
   int64_t step = 0;
-  // Counts the checkpoints of a training, over all the runs that have gone on with it: steps do not, because
-  // a run with more workers makes fewer. -1: it cannot be read.
+  // Counts the checkpoints of a training over all runs that continued it. Steps do not, since a run with more
+  // workers makes fewer. -1: unreadable.
   int64_t sequence = -1;
   std::string path;  // of its folder
 };
 
-// Newest first: by `sequence`. Empty where `folder` does not exist.
+// Newest first, by `sequence`. Empty if `folder` does not exist.
 std::vector<CheckpointPath> ListCheckpoints(const std::string& folder);
 
-// Makes `folder` where it is missing, and takes away what writers before have left unfinished in it.
-// InvalidArgument where one cannot write there, or where it holds a
-// checkpoint behind `sequence`, from which the run goes on: that is of another one, and would be taken for
-// the newest.
+// Creates `folder` if it does not exist, and removes what earlier writers left unfinished. InvalidArgument if
+// it is not writable, or if it contains a checkpoint later than `sequence`, from which the run continues: it
+// belongs to another training and would be taken for the newest.
 absl::Status OpenCheckpoints(const std::string& folder, int64_t sequence);
 
 using CheckpointFiles = std::vector<std::pair<std::string, std::string>>;  // name, bytes
 
-// Where the ranks of a run leave what the writer is to put into a checkpoint: a new folder within `folder`,
-// which the next OpenCheckpoints takes away where this run does not.
+// Where the ranks of a run store what the writer puts into a checkpoint: a new folder within `folder`. If
+// this run does not remove it, the next OpenCheckpoints does.
 absl::StatusOr<std::string> MakePartsFolder(const std::string& folder);
 
-// Writes step<step> beside its place, forces it to the disk and renames it; then takes away older ones beyond
-// the newest `keep`, and what earlier writers have left unfinished. One writer a folder.
+// Writes a temporary folder, forces it to disk and renames it to step<step>; then removes all but the newest
+// `keep` checkpoints, and unfinished ones of earlier writers. One writer per folder.
 absl::Status SaveCheckpoint(const std::string& folder, int64_t step, const CheckpointFiles& files, int keep);
 
 }  // namespace psring

@@ -1,10 +1,17 @@
+// CSV as in RFC 4180, with "\n" at the end of a record.
 #pragma once
 
 #include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
 
 namespace psring {
 
-// A field of a CSV file: quoted if it contains a comma, a quote or a newline.
-std::string CsvField(const std::string& text);
+// One record. Fields that contain a comma, a quote or a line break are quoted.
+std::string CsvLine(const std::vector<std::string>& fields);
+
+// The fields of a record that contains no line break. A quote that is not closed extends to the end.
+std::vector<std::string> ParseCsvLine(absl::string_view line);
 
 }  // namespace psring

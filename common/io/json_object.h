@@ -1,5 +1,5 @@
-// One JSON object whose text another process wrote. Every field is read with its type and its bounds, so that
-// nothing in the text can throw, or make a reader allocate more than it expects.
+// A JSON object whose text comes from another process. Every field is read with its type and bounds, so that
+// no text can throw, or make a reader allocate more than it expects.
 #pragma once
 
 #include <cstddef>

@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 
 constexpr size_t kLengthBytes = 8;
 constexpr char kMetadata[] = "__metadata__";
-constexpr size_t kMostNameBytes = 64;  // of a name in an error
+constexpr size_t kMostNameBytes = 64;  // of a name in an error message
 
 uint64_t LengthAt(std::string_view bytes) {
   uint64_t length = 0;
@@ -26,7 +26,7 @@ uint64_t LengthAt(std::string_view bytes) {
 
 absl::Status Damaged(const std::string& why) { return absl::DataLossError(why); }
 
-// Of a tensor whose file may hold anything under it.
+// A tensor's name, which may contain anything.
 std::string Quoted(const std::string& name) {
   std::string shown =
       Json(name.substr(0, kMostNameBytes)).dump(-1, ' ', true, Json::error_handler_t::replace);
@@ -43,7 +43,7 @@ std::optional<std::vector<int64_t>> Numbers(const Json& json) {
   return numbers;
 }
 
-// Elements of such a tensor; nothing where they cannot be in a file of `most` bytes.
+// The number of elements; nullopt if they cannot fit into a file of `most` bytes.
 std::optional<uint64_t> Elements(const std::vector<int64_t>& shape, uint64_t most) {
   uint64_t count = 1;
   for (const int64_t extent : shape) {
@@ -81,7 +81,7 @@ absl::StatusOr<Place> ReadPlace(const std::string& name, const Json& json, uint6
               .end = static_cast<uint64_t>((*offsets)[1]),
               .name = name,
               .shape = *shape};
-  if (place.begin > place.end || place.end > data_bytes) return bad("stands outside of the file");
+  if (place.begin > place.end || place.end > data_bytes) return bad("is outside of the file");
   const std::optional<uint64_t> count = Elements(place.shape, data_bytes);
   if (!count.has_value() || place.end - place.begin != *count * sizeof(float)) {
     return bad("has not as many values as its shape");
@@ -104,7 +104,7 @@ std::string EncodeSafetensors(const std::vector<NamedTensor>& tensors,
     end += bytes;
   }
   std::string text = header.dump();
-  while (text.size() % 8 != 0) text.push_back(' ');  // the format's way to align what follows
+  while (text.size() % 8 != 0) text.push_back(' ');  // the format aligns the data this way
   std::string bytes(kLengthBytes, 0);
   for (size_t i = 0; i < kLengthBytes; ++i) bytes[i] = static_cast<char>(text.size() >> (8 * i));
   bytes.reserve(kLengthBytes + text.size() + end);
@@ -119,10 +119,10 @@ absl::StatusOr<std::vector<NamedTensor>> DecodeSafetensors(std::string_view byte
   if (bytes.size() < kLengthBytes) return Damaged("it ends early");
   const uint64_t header_bytes = LengthAt(bytes);
   bytes.remove_prefix(kLengthBytes);
-  if (header_bytes > bytes.size()) return Damaged("it ends early, or is no safetensors file");
+  if (header_bytes > bytes.size()) return Damaged("it is truncated, or not a safetensors file");
   const Json header = Json::parse(bytes.substr(0, header_bytes), nullptr, /*allow_exceptions=*/false);
   const std::string_view data = bytes.substr(header_bytes);
-  if (!header.is_object()) return Damaged("its header is no JSON object");
+  if (!header.is_object()) return Damaged("its header is not a JSON object");
 
   std::vector<Place> places;
   for (const auto& [name, json] : header.items()) {
@@ -135,7 +135,7 @@ absl::StatusOr<std::vector<NamedTensor>> DecodeSafetensors(std::string_view byte
   });
   uint64_t end = 0;
   for (const Place& place : places) {
-    if (place.begin != end) return Damaged("its tensors leave holes or overlap");
+    if (place.begin != end) return Damaged("its tensors have gaps or overlap");
     end = place.end;
   }
   if (end < data.size()) return Damaged("there are bytes that belong to no tensor");

@@ -1,6 +1,6 @@
-// Tensors in a file that others can read: the safetensors format (huggingface/safetensors). Eight bytes of
-// length, little-endian; a JSON header that names every tensor with its type, shape and place; the data, in
-// the order of their places, without holes. Float32 alone is written and read. Pure; files are the caller's.
+// The safetensors format for tensors in a file (huggingface/safetensors): eight bytes of length,
+// little-endian; a JSON header with the name, type, shape and offsets of every tensor; the data in the order
+// of the offsets, without gaps. Only float32 is supported. Pure; the caller reads and writes files.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ struct NamedTensor {
 std::string EncodeSafetensors(const std::vector<NamedTensor>& tensors,
                               const std::map<std::string, std::string>& metadata);
 
-// Any bytes are taken: DataLoss says in one line what is wrong with them (it ends early, no JSON, a place
-// outside of the file, a shape that does not fit, two tensors in one place), Unimplemented names a tensor of
-// another type. Ordered by place.
+// Accepts any bytes: DataLoss says in one line what is wrong (truncated, not JSON, an offset outside of the
+// file, a shape that does not fit, overlapping tensors), Unimplemented names a tensor of another type.
+// Ordered by offset.
 absl::StatusOr<std::vector<NamedTensor>> DecodeSafetensors(std::string_view bytes);
 
 }  // namespace psring

@@ -38,7 +38,7 @@ absl::StatusOr<Arrivals> ArrivalsFromBytes(const std::string& bytes) {
   const OrderedJson json = OrderedJson::parse(bytes.substr(0, end), nullptr, /*allow_exceptions=*/false);
   if (end == std::string::npos || !json.is_object() || json.value("format", "") != kFormat ||
       !json.contains("updates") || !json["updates"].is_array()) {
-    return absl::InvalidArgumentError(absl::StrCat("this is no record of arrivals (\"", kFormat, "\")"));
+    return absl::InvalidArgumentError(absl::StrCat("this is not a record of arrivals (\"", kFormat, "\")"));
   }
   Arrivals arrivals{.consistency = json.value("consistency", ""), .workers = json.value("workers", 0)};
   const size_t width = Width(arrivals.workers);

@@ -6,7 +6,7 @@
 namespace psring {
 namespace {
 
-// As many digits behind the point as `width` has room for.
+// As many decimals as fit into `width`.
 std::string Fitted(double value, int width) {
   for (int digits = 2; digits >= 0; --digits) {
     std::string text = absl::StrFormat("%*.*f", width, digits, value);

@@ -1,5 +1,5 @@
-// The table that nccl-tests prints, column for column, so that scripts that read one read the other. Lines
-// that hold no data begin with #. Pure.
+// The table that nccl-tests prints, column for column, so that the same scripts can read both. Lines without
+// data begin with #. Pure.
 #pragma once
 
 #include <cstdint>
@@ -7,31 +7,31 @@
 
 namespace psring {
 
-// One of a row's two halves: a call whose result goes into a buffer of its own, or into its input.
+// One half of a row: a call whose result goes into a separate buffer, or into its input.
 struct PlacementFigures {
-  bool measured = true;          // false: there is no such call; its columns say N/A
+  bool measured = true;          // false: there is no such call; its columns show N/A
   double time_us = 0;            // of one call
   double algbw = 0, busbw = 0;   // 10^9 bytes/s
-  int64_t wrong = -1;            // elements over all ranks; -1: nobody looked
-  double percent_of_limit = -1;  // of the machine's limit; below 0: none was measured
+  int64_t wrong = -1;            // elements over all ranks; -1: not checked
+  double percent_of_limit = -1;  // of the machine's limit; below 0: not measured
 };
 
 struct CollectiveRow {
   uint64_t bytes = 0;  // of the larger of a rank's input and output
-  uint64_t count = 0;  // elements, as the call is given them
+  uint64_t count = 0;  // elements, as passed to the call
   std::string type, op = "none";
   int root = -1;
   PlacementFigures out_of_place, in_place;
 };
 
-// What turns bytes/time into the speed of the busiest link, whatever the number of ranks (nccl-tests'
-// doc/PERFORMANCE.md derives it): all_reduce 2(N-1)/N, reduce_scatter and all_gather (N-1)/N, others 1.
+// Converts bytes/time into the speed of the busiest link, independent of the number of ranks (derived in
+// nccl-tests' doc/PERFORMANCE.md): all_reduce 2(N-1)/N, reduce_scatter and all_gather (N-1)/N, others 1.
 double BusFactor(const std::string& collective, int ranks);
 
 // Sets algbw and busbw from the time.
 void SetBandwidths(const std::string& collective, int ranks, uint64_t bytes, PlacementFigures& figures);
 
-// `limits`: two more columns at the end of each line, percent of the limit out of place and in place.
+// `limits`: adds two columns at the end of each line, percent of the limit out of place and in place.
 std::string CollectiveTableHeader(bool limits);
 std::string CollectiveTableLine(const CollectiveRow& row, bool limits);
 

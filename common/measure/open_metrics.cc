@@ -21,7 +21,7 @@ std::string NumberText(double value) {
   return absl::StrFormat("%.12g", value);
 }
 
-// A bound must look like a float, and alike at every reading.
+// A bound must look like a float, and the same in every scrape.
 std::string BoundText(double bound) {
   const std::string text = NumberText(bound);
   return text.find_first_of(".e") == std::string::npos ? absl::StrCat(text, ".0") : text;

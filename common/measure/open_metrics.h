@@ -1,4 +1,6 @@
-// Figures in the text format of OpenMetrics 1.0, which Prometheus and its kin read. Pure.
+// Metrics in the text format of OpenMetrics 1.0, which Prometheus reads. Pure. prometheus-cpp is not used:
+// its registry keeps live counters, so a snapshot of ours needs a collector and a family per metric, which is
+// longer than this file.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +12,24 @@ namespace psring {
 
 inline constexpr char kOpenMetricsType[] = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-// Families in the order of their calls; a name once.
+// Families appear in the order of the calls; names must be distinct.
 class OpenMetrics {
  public:
   using Labels = std::vector<std::pair<std::string, std::string>>;
 
-  // Of all samples ("rank" of this process).
+  // Labels of all samples ("rank" of this process).
   explicit OpenMetrics(Labels labels) : labels_(std::move(labels)) {}
 
-  // `unit`: "seconds", "bytes", or empty; names of families with a unit end with it, as the format wants, and
-  // `name` is given without it. A counter's sample is called <family>_total.
+  // `unit`: "seconds", "bytes", or empty. The format requires family names to end with their unit; `name` is
+  // given without it. A counter's sample is named <family>_total.
   void Counter(const std::string& name, const std::string& unit, const std::string& help, double value);
   void Gauge(const std::string& name, const std::string& unit, const std::string& help, double value);
-  // `counts`: of the values up to each of `bounds` and above the one before, then of those above the last.
+  // `counts`: the number of values up to each bound and above the previous one, then of those above the last
+  // bound.
   void Histogram(const std::string& name, const std::string& unit, const std::string& help,
                  const std::vector<double>& bounds, const std::vector<uint64_t>& counts, double sum);
 
-  // All of it, with the format's end.
+  // The complete text, with the format's end marker.
   std::string Text() const { return text_ + "# EOF\n"; }
 
  private:

@@ -15,8 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The fields of each record, once: the writer and the reader below both visit them, so they cannot drift
-// apart.
+// The fields of each record, listed once: both writer and reader visit them.
 template <typename Visitor, typename Record>
 void VisitBucket(Visitor& visit, Record& bucket) {
   visit("bucket", bucket.bucket);
@@ -140,8 +139,8 @@ void VisitServerResult(Visitor& visit, Record& result) {
   visit("peak_memory_mb", result.peak_memory_mb);
 }
 
-// One JSON object on one line. Written by hand rather than through a document: a step record is made every
-// step, and its making is not to be seen in the run.
+// One JSON object on one line. Written directly rather than through a document, because a step record is
+// written in every step and must not slow down the run.
 class ObjectWriter {
  public:
   explicit ObjectWriter(std::string& text) : text_(text) { text_ += '{'; }
@@ -194,7 +193,7 @@ class ObjectWriter {
 
   void Value(bool value) { text_ += value ? "true" : "false"; }
   void Value(double value) {
-    // JSON knows no infinity and no NaN, and a diverged loss is one.
+    // JSON has neither infinity nor NaN, and a diverged loss is one of them.
     if (std::isfinite(value)) {
       Digits(value);
     } else {
@@ -205,7 +204,7 @@ class ObjectWriter {
   void Value(T value) {
     Digits(value);
   }
-  // In the shortest form that reads back to the same value.
+  // The shortest text that reads back as the same value.
   template <typename T>
   void Digits(T value) {
     char digits[32];
@@ -229,8 +228,8 @@ class ObjectWriter {
   bool first_ = true;
 };
 
-// Reads the fields of one JSON object; remembers the first thing that is wrong. Fields it is not asked for
-// are ignored, so that records may grow.
+// Reads the fields of one JSON object and keeps the first error. Other fields are ignored, so that later
+// versions can add some.
 class ObjectReader {
  public:
   explicit ObjectReader(const Json& object) : object_(object) {
@@ -242,7 +241,7 @@ class ObjectReader {
     const Json* found = Find(key);
     if (found != nullptr && !Read(*found, value)) Wrong(key);
   }
-  // What earlier versions did not write stays as it is.
+  // Fields that earlier versions did not write keep their defaults.
   template <typename T>
   void Optional(const char* key, T& value) {
     if (problem_.empty() && object_.contains(key)) (*this)(key, value);

@@ -1,6 +1,6 @@
-// What a process of a run leaves for its launcher: the door between the trainer and the server, which write,
-// and experiments, which reads. A record folder holds, for each rank r,
-//   steps-rank<r>.jsonl   a StepRecord a line
+// What a process of a run writes for its launcher: trainer and server write, experiments reads. A record
+// folder contains, for each rank r,
+//   steps-rank<r>.jsonl   a StepRecord per line
 //   trace-rank<r>.json    Chrome trace
 //   result-rank<r>.json   a RankResult, written last: a rank without one has failed
 // and result-server<s>.json, a ServerResult, for each server.
@@ -19,9 +19,9 @@ namespace psring {
 struct BucketRecord {
   int bucket = 0;
   int64_t ready_ns = 0;  // its gradient is complete
-  int64_t begin_ns = 0;  // its communication starts: ready, and the lane is free
+  int64_t begin_ns = 0;  // its communication starts: ready, and the previous bucket's is done
   int64_t end_ns = 0;    // its result is in place
-  // Parameter servers only. Of several servers each has its own: the most, and the sum over so many pushes.
+  // Parameter servers only. Each server has its own staleness: the maximum, and the sum over `pushes` pushes.
   int64_t staleness = -1;
   int64_t staleness_sum = 0;
   int64_t pushes = 1;
@@ -32,48 +32,48 @@ struct StepRecord {
   int64_t step = 0;  // from 0
   bool warmup = false;
   int64_t samples = 0;   // of this rank
-  bool dropped = false;  // backup workers: the gradient came too late for any update
+  bool dropped = false;  // backup workers: the gradient came too late for every update
   int64_t begin_ns = 0;
   double step_ms = 0;
-  double compute_ms = 0;       // forward + backward, with what was slept between them
-  double delay_ms = 0;         // of it: slept for --straggler and --jitter_ms
+  double compute_ms = 0;       // forward + backward, including sleeps between them
+  double delay_ms = 0;         // part of it: sleeps for --straggler and --jitter_ms
   double comm_busy_ms = 0;     // at least one bucket in flight
-  double exposed_comm_ms = 0;  // the compute stream stands still for synchronisation
+  double exposed_comm_ms = 0;  // the compute stream waits for synchronisation
   uint64_t payload_tx_bytes = 0;
   uint64_t payload_rx_bytes = 0;
   double loss = 0;           // mean over this rank's samples
-  std::string weights_hash;  // only where asked for (--check_replicas): after the step
+  std::string weights_hash;  // after the step; only if requested (--check_replicas)
   std::vector<BucketRecord> buckets;
 };
 
-// One evaluation, of the weights as they were at a moment of training.
+// One evaluation of the weights at some point of training.
 struct CurvePoint {
   int64_t samples = 0;  // trained on by all workers before it
   int64_t updates = 0;
-  double wall_s = 0;      // of training, evaluation not counted
-  double train_loss = 0;  // mean since the point before
+  double wall_s = 0;      // of training, without evaluation
+  double train_loss = 0;  // mean since the previous point
   double test_loss = 0;
   double test_accuracy = 0;
 };
 
-// What PyTorch's DistributedDataParallel logs of itself (get_ddp_logging_data), of one rank.
+// What PyTorch's DistributedDataParallel logs about itself (get_ddp_logging_data), for one rank.
 struct DdpFigures {
   std::vector<int64_t> bucket_bytes;  // planned from the order in which parameters are declared
-  bool has_rebuilt_buckets = false;   // planned anew after the first step
+  bool has_rebuilt_buckets = false;   // planned again after the first step
   std::vector<int64_t> rebuilt_bucket_bytes;
-  std::vector<std::string> ready_order;  // tensors by name; where buckets were rebuilt it is rank 0's
+  std::vector<std::string> ready_order;  // tensors by name; rank 0's if buckets were rebuilt
   // Means over the measured steps.
   double forward_ms = 0;
   double backward_ms = 0;
   double comm_ms = 0;     // at least one bucket in flight
-  double overlap_ms = 0;  // of it: while backward went on
+  double overlap_ms = 0;  // part of it: during backward
 };
 
-// The strategy dp: what goes between device 0 and the other replicas in one step, by kind. Copies and
-// additions are device 0's, one after the other, while all others stand still; only computing is done by all
-// at once.
+// The strategy dp: what is transferred between device 0 and the other replicas in one step, by kind. Copies
+// and additions run on device 0 one after the other while all others wait; only computation runs on all at
+// once.
 struct DataParallelFigures {
-  int64_t replicas = 0;                                        // 0: it was another strategy
+  int64_t replicas = 0;                                        // 0: another strategy
   double inputs_bytes = 0, inputs_ms = 0;                      // from device 0
   double weights_bytes = 0, weights_ms = 0;                    // from device 0
   double output_gradients_bytes = 0, output_gradients_ms = 0;  // from device 0
@@ -87,7 +87,7 @@ struct DataParallelFigures {
   double moved_ms() const { return inputs_ms + weights_ms + output_gradients_ms + outputs_ms + gradients_ms; }
   double from_device0_bytes() const { return inputs_bytes + weights_bytes + output_gradients_bytes; }
   double to_device0_bytes() const { return outputs_bytes + gradients_bytes; }
-  // In which only device 0 works.
+  // The time in which only device 0 works.
   double device0_alone_ms() const { return moved_ms() + loss_ms + update_ms; }
 };
 
@@ -103,16 +103,16 @@ struct RankResult {
   std::vector<int64_t> bucket_elements;
   double final_loss = 0;  // mean over the last 10% of its steps
   std::string weights_hash;
-  int64_t pushes = 0;  // parameter servers: exchanges of this rank, a bucket and server each, all steps
+  int64_t pushes = 0;  // parameter servers: exchanges of this rank, one per bucket and server, all steps
   int64_t staleness_sum = 0;
   int64_t staleness_max = 0;
   int64_t dropped_gradients = 0;  // backup workers: steps of this rank that are in no update
-  double peak_memory_mb = 0;      // of its process, shared evenly among the ranks in that
+  double peak_memory_mb = 0;      // of its process, divided evenly among the ranks in it
   DdpFigures ddp;
   DataParallelFigures data_parallel;  // means over the measured steps
-  int64_t wire_tx_bytes = -1;         // by the interface's counter, in the measured steps; -1: nobody counted
-  // Means over the measured steps; below 0: not known, as in records of earlier versions.
-  double computed_ms = -1;   // from a step's begin until its whole gradient was handed over
+  int64_t wire_tx_bytes = -1;         // by the interface's counter, in the measured steps; -1: not counted
+  // Means over the measured steps; below 0: unknown, as in records of earlier versions.
+  double computed_ms = -1;   // from the step's begin until its complete gradient was handed over
   double update_ms = -1;     // the optimizer's, on this rank
   double run_delay_ms = -1;  // its process's threads could have run and waited for a processor, all of them
                              // together, shared evenly among the ranks in it
@@ -127,15 +127,16 @@ struct ServerResult {
   uint64_t payload_tx_bytes = 0;
   std::vector<int64_t> staleness_histogram;  // index: staleness
   int64_t dropped_gradients = 0;             // backup workers: of whole steps, over all workers
-  int64_t restarts = 0;                      // it went on from a checkpoint after its death
-  int64_t lost_updates = 0;                  // asynchronous: pushes of a bucket that were lost with it
+  int64_t restarts = 0;                      // restarts from a checkpoint after the server's death
+  int64_t lost_updates = 0;                  // asynchronous: pushes of a bucket that were lost in a restart
   std::vector<int64_t> lost_workers;         // in the order of their loss
-  std::vector<int64_t> lost_at_step;         // the step that each was at
+  std::vector<int64_t> lost_at_step;         // the step at which each was lost
   double peak_memory_mb = 0;
 };
 
-// One line each, without its end. A number that is none (a diverged loss) is null, and comes back as NaN.
-// Reading: InvalidArgument names the field that is missing or wrong; fields of later versions are ignored.
+// One line each, without a line break. A value that is not a number (a diverged loss) is null, and read as
+// NaN. Reading: InvalidArgument names the field that is missing or invalid; fields of later versions are
+// ignored.
 std::string ToJson(const StepRecord& record);
 absl::StatusOr<StepRecord> StepRecordFromJson(const std::string& line);
 std::string ToJson(const DdpFigures& figures);
@@ -145,7 +146,7 @@ absl::StatusOr<RankResult> RankResultFromJson(const std::string& text);
 std::string ToJson(const ServerResult& result);
 absl::StatusOr<ServerResult> ServerResultFromJson(const std::string& text);
 
-// The most memory this process ever held, in MiB (VmHWM).
+// The peak memory of this process, in MiB (VmHWM).
 double PeakMemoryMb();
 
 }  // namespace psring

@@ -19,7 +19,7 @@ absl::Status Read(const OrderedJson& worker, const char* key, std::vector<double
   }
   for (const OrderedJson& value : *found) {
     if (!value.is_number() || !(value.get<double>() >= 0)) {
-      return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" holds what is no time"));
+      return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" contains a value that is not a time"));
     }
     values.push_back(value.get<double>());
   }
@@ -42,12 +42,12 @@ absl::StatusOr<StepTimes> StepTimesFromJson(const std::string& text) {
   const OrderedJson json = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("workers") || !json["workers"].is_array() ||
       json["workers"].empty()) {
-    return absl::InvalidArgumentError("these are no step times: \"workers\" is missing");
+    return absl::InvalidArgumentError("these are not step times: \"workers\" is missing");
   }
   StepTimes times;
   for (const OrderedJson& worker : json["workers"]) {
     WorkerTimes& read = times.workers.emplace_back();
-    if (!worker.is_object()) return absl::InvalidArgumentError("a worker's step times are no object");
+    if (!worker.is_object()) return absl::InvalidArgumentError("a worker's step times are not an object");
     PSRING_RETURN_IF_ERROR(Read(worker, "compute_ms", read.compute_ms));
     PSRING_RETURN_IF_ERROR(Read(worker, "other_ms", read.other_ms));
     PSRING_RETURN_IF_ERROR(Read(worker, "exchange_ms", read.exchange_ms));
@@ -72,7 +72,7 @@ MeasuredStep MeasuredStepFor(const StepTimes& times, int worker, int64_t step) {
   }
   const size_t cold = std::min(steps - 1, (steps + 9) / 10);
   const size_t warm = steps - cold;
-  // By the golden ratio, so that those who share a worker's times are apart however many they are.
+  // By the golden ratio, which spreads the workers that share one worker's times.
   const double turns = static_cast<double>(turn) * 0.6180339887498949;
   const size_t shift = static_cast<size_t>((turns - std::floor(turns)) * static_cast<double>(warm));
   found.step = cold + (turn == 0 ? at - steps : at + shift) % warm;

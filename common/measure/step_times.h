@@ -1,4 +1,4 @@
-// How long the steps of a measured run took, worker by worker: what a virtual clock makes its times of.
+// The durations of the steps of a measured run, by worker: the input of a virtual clock.
 #pragma once
 
 #include <cstdint>
@@ -9,26 +9,28 @@
 
 namespace psring {
 
-// One worker's measured steps, in order, in ms; equally many of each.
+// One worker's measured steps, in order, in ms; all three have the same size.
 struct WorkerTimes {
-  std::vector<double> compute_ms;   // forward and backward, without artificial delays
-  std::vector<double> other_ms;     // between the end of the step before and the gradient, besides computing
-  std::vector<double> exchange_ms;  // from when nobody was waited for any more until the weights were there
+  std::vector<double> compute_ms;  // forward and backward, without artificial delays
+  std::vector<double> other_ms;    // between the end of the previous step and the gradient, besides computing
+  std::vector<double>
+      exchange_ms;  // from when no worker was awaited any more until the weights were in place
 
   size_t steps() const { return compute_ms.size(); }
 };
 
 struct StepTimes {
-  std::vector<WorkerTimes> workers;  // one at least, with a step each at least
+  std::vector<WorkerTimes> workers;  // at least one, with at least one step each
 };
 
-// As JSON. Reading: InvalidArgument says what is missing.
+// As JSON. Reading: InvalidArgument names what is missing.
 std::string ToJson(const StepTimes& times);
 absl::StatusOr<StepTimes> StepTimesFromJson(const std::string& text);
 
-// Which of `times` stands for `worker`'s `step`: its own where there is one, so that what workers of one host
-// suffered together they suffer together again. More steps go on after the first tenth, which may have been
-// slow because all was cold. More workers than were measured take turns, there too, each from another place.
+// The element of `times` for `worker`'s `step`: its own if there is one, so that disturbances of several
+// workers of one host stay simultaneous. Further steps repeat from after the first tenth, which may have been
+// slow because caches were cold. With more workers than were measured, measured workers are reused, each with
+// another offset.
 struct MeasuredStep {
   size_t worker = 0;
   size_t step = 0;

@@ -10,7 +10,7 @@
 namespace psring {
 namespace {
 
-// Viewers need the spans of one row to nest, but the buckets of one kind may overlap in any way: each span
+// Viewers require the spans of one row to nest, but buckets of one kind may overlap in any way: each span
 // goes to the first row of its kind that is free when it begins.
 struct PlacedSpan {
   TraceSpan span;
@@ -34,7 +34,7 @@ std::vector<PlacedSpan> Place(std::vector<TraceSpan> spans) {
   return placed;
 }
 
-constexpr int kRowsPerKind = 1000;  // more lanes than that would be unreadable anyway
+constexpr int kRowsPerKind = 1000;  // more rows would be unreadable
 
 int RowId(SpanKind kind, int lane) {
   return (static_cast<int>(kind) + 1) * kRowsPerKind + std::min(lane, kRowsPerKind - 1);
@@ -146,7 +146,7 @@ std::string ChromeTraceEvents(const Trace& trace) {
   }
 
   if (const int64_t dropped = trace.dropped(); dropped > 0) {
-    // At the end of what is known, so that the reader sees where the trace became blind.
+    // At the end of the known data, so that the reader sees where the trace ends.
     const int64_t at_ns = placed.empty() ? 0 : placed.back().span.end_ns;
     absl::StrAppendFormat(
         &text,

@@ -1,5 +1,5 @@
-// What happened when, in one rank: spans and byte counters. Cheap enough to leave on: an append under a lock
-// to memory reserved beforehand.
+// What happened when, in one rank: spans and byte counters. Cheap enough to be always on: an append under a
+// lock to reserved memory.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ int64_t MonotonicNanos();
 enum class SpanKind : uint8_t {
   kForward,
   kBackward,
-  kCommunication,  // a bucket in flight: from the first byte that may move to the last that has arrived
-  kRound,          // of a schedule, within a bucket's communication: where the program itself moves it
-  kExposed,        // the compute stream stands still for synchronisation
+  kCommunication,  // a bucket in flight: from its first possible byte to its last received one
+  kRound,          // of a schedule, within a bucket's communication, if psring moves the bytes itself
+  kExposed,        // the compute stream waits for synchronisation
   kOptimizer,
   kOther,
 };
@@ -47,7 +47,8 @@ struct Traffic {
   }
 };
 
-// Thread-safe. Holds at most `capacity` spans; later ones are counted and dropped, and the writer says so.
+// Thread-safe. Holds at most `capacity` spans; later ones are counted and dropped, and the writer reports the
+// number.
 class Trace {
  public:
   static constexpr size_t kCapacity = 1 << 16;
@@ -69,11 +70,11 @@ class Trace {
   int64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// The union of intervals: time in which at least one of `spans` lasts, in nanoseconds.
+// The union of intervals, in ns: the time during which at least one of `spans` lasts.
 int64_t BusyNanos(std::vector<std::pair<int64_t, int64_t>> intervals);
 
-// Chrome trace events (an array's elements, one object a line, comma-separated): pid = rank, a row a kind and
-// more rows where spans of one kind overlap. Opens in Perfetto once wrapped in {"traceEvents":[...]}.
+// Chrome trace events (an array's elements, one object per line, comma-separated): pid = rank, a row per kind
+// and more rows where spans of one kind overlap. Perfetto opens it once wrapped in {"traceEvents":[...]}.
 std::string ChromeTraceEvents(const Trace& trace);
 
 }  // namespace psring

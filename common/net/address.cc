@@ -21,7 +21,7 @@ struct Addresses {
   addrinfo* first = nullptr;
 };
 
-// Empty, or why the name does not resolve.
+// Empty, or the reason why the name does not resolve.
 std::string Resolve(const std::string& host, int port, Addresses& addresses) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
@@ -52,7 +52,7 @@ absl::StatusOr<HostPort> ParseAddress(const std::string& text) {
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos || colon == 0 || !absl::SimpleAtoi(text.substr(colon + 1), &address.port) ||
       address.port < 0 || address.port > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is no host:port"));
+    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not host:port"));
   }
   address.host = text.substr(0, colon);
   if (address.host.size() > 2 && address.host.front() == '[' && address.host.back() == ']') {

@@ -3,10 +3,10 @@
 
 namespace psring {
 
-// Before anything in this process uses gRPC, and before it has many threads: has every thread that waits on a
-// completion queue poll the sockets of that queue itself (GRPC_POLL_STRATEGY=poll, unless the environment
-// says otherwise). By default one thread polls for all and hands each what came for it, which costs a switch
-// between threads for a few microseconds of work.
+// Makes every thread that waits on a completion queue poll the sockets of that queue itself
+// (GRPC_POLL_STRATEGY=poll, unless the environment sets it). By default one thread polls for all and passes
+// on the results, which costs a thread switch for a few microseconds of work. Call it before anything in this
+// process uses gRPC and before many threads exist.
 void ChooseGrpcPolling();
 
 }  // namespace psring

@@ -65,7 +65,7 @@ HttpAnswer AnswerHttp(const std::string& received, bool this_host_only,
       absl::StrSplit(absl::string_view(received).substr(0, end), "\r\n");
   const std::vector<absl::string_view> words = absl::StrSplit(lines.front(), ' ');
   if (words.size() != 3 || words[1].empty() || words[1].front() != '/' || words[2].substr(0, 5) != "HTTP/") {
-    return Refuse(400, "this is no HTTP request");
+    return Refuse(400, "this is not an HTTP request");
   }
   if (words[2] != "HTTP/1.1" && words[2] != "HTTP/1.0") return Refuse(505, "this server speaks HTTP/1.1");
   const bool head_only = words[0] == "HEAD";
@@ -75,7 +75,7 @@ HttpAnswer AnswerHttp(const std::string& received, bool this_host_only,
       const std::pair<absl::string_view, absl::string_view> field =
           absl::StrSplit(lines[i], absl::MaxSplits(':', 1));
       if (absl::AsciiStrToLower(field.first) == "host" && !IsLoopback(HostOf(field.second))) {
-        return Refuse(403, "this server answers to localhost alone", head_only);
+        return Refuse(403, "this server answers only requests for localhost", head_only);
       }
     }
   }

@@ -1,4 +1,4 @@
-// The little of HTTP/1.1 that a page and a text of figures need. Pure.
+// The part of HTTP/1.1 that serving a page and metrics needs. Pure.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,19 @@ struct HttpReply {
   std::string body;
 };
 
-// The bytes of `reply`, after which the connection ends. `head_only`: without its body, as HEAD wants it.
+// The bytes of `reply`, after which the connection is closed. `head_only`: without its body, for HEAD.
 std::string HttpBytes(const HttpReply& reply, bool head_only);
 
 inline constexpr size_t kLargestHttpRequest = 8192;
 
 struct HttpAnswer {
-  bool complete = false;  // else more of the request is to come
+  bool complete = false;  // otherwise more of the request must be received
   std::string bytes;
 };
-// What a server says to `received`, all that has come so far: an error to what is no request, too long, or
-// neither GET nor HEAD; else what `answer` says to its path, without a query ("/metrics").
-// `this_host_only`: a request that names another host is refused, which keeps web pages of others, whose
-// names lead here, from reading along (DNS rebinding).
+// The server's reply to `received`, everything received so far: an error if it is malformed, too long, or
+// neither GET nor HEAD; else the result of `answer` for its path without the query ("/metrics").
+// `this_host_only`: rejects requests that name another host, so that other sites' pages whose names resolve
+// to this host cannot read the data (DNS rebinding).
 HttpAnswer AnswerHttp(const std::string& received, bool this_host_only,
                       const std::function<HttpReply(const std::string& path)>& answer);
 

@@ -17,7 +17,7 @@
 namespace psring {
 namespace {
 
-constexpr size_t kMostConnections = 16;                 // beyond, the oldest goes
+constexpr size_t kMostConnections = 16;                 // with more, the oldest is closed
 constexpr absl::Duration kPatience = absl::Seconds(5);  // from a connection's begin to its end
 
 struct Connection {
@@ -28,7 +28,7 @@ struct Connection {
   bool answered = false;
 };
 
-// Reads, answers, writes as far as goes without waiting. False: it is over.
+// Reads, replies and writes as far as possible without waiting. False: the connection is finished.
 bool Serve(Connection& connection, bool this_host_only, const HttpServer::Answer& answer) {
   char block[4096];
   while (!connection.answered) {
@@ -48,7 +48,7 @@ bool Serve(Connection& connection, bool this_host_only, const HttpServer::Answer
     if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
     connection.sent += static_cast<size_t>(n);
   }
-  // What it says beside its request is taken, so that closing does not cut our answer off.
+  // Data after the request is read, so that closing does not cut off our reply.
   shutdown(connection.socket.get(), SHUT_WR);
   while (recv(connection.socket.get(), block, sizeof block, MSG_DONTWAIT) > 0) {
   }
@@ -96,7 +96,7 @@ void HttpServer::Serve() {
     if (ready < 0 && errno != EINTR) return;
     if (ready < 0) continue;
     if (waits[0].revents != 0) return;
-    // From the last to the first, so that those that are over can be taken out.
+    // Backwards, so that finished connections can be removed.
     for (size_t i = connections.size(); i-- > 0;) {
       const bool goes_on =
           absl::Now() < connections[i].deadline &&
@@ -106,7 +106,7 @@ void HttpServer::Serve() {
     if (waits[1].revents == 0) continue;
     FileDescriptor socket(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.valid()) {
-      // Out of descriptors: whoever holds one will time out.
+      // Out of descriptors: pending connections will time out.
       if (errno == EMFILE || errno == ENFILE) {
         connections.clear();
         absl::SleepFor(absl::Milliseconds(50));

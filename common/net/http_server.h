@@ -1,6 +1,6 @@
-// A small HTTP/1.1 server for reading along: one thread that sleeps until somebody asks, one answer a
-// connection. Why none of a library: it must end at once whatever its clients do, and stand in the trainer,
-// where neither threads nor TLS may come along.
+// A small HTTP/1.1 server for monitoring: one thread that sleeps until a request comes, one reply per
+// connection. A library is not used because the server must stop at once whatever its clients do, and run in
+// the trainer without more threads or TLS.
 #pragma once
 
 #include <functional>
@@ -22,12 +22,12 @@ struct HttpServerOptions {
 
 class HttpServer {
  public:
-  // A path to what is there. On the server's thread.
+  // The reply to a path. Called on the server's thread.
   using Answer = std::function<HttpReply(const std::string& path)>;
 
-  // Unavailable, where it cannot listen: names the address.
+  // Unavailable if it cannot listen: names the address.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HttpServerOptions& options, Answer answer);
-  // At once: who has not been answered is not.
+  // Stops at once; pending requests are not answered.
   ~HttpServer();
 
   // "http://127.0.0.1:4242"
@@ -41,7 +41,7 @@ class HttpServer {
   const std::string host_;
   const Answer answer_;
   TcpListener listener_;
-  FileDescriptor end_;  // an eventfd: readable once it is over
+  FileDescriptor end_;  // an eventfd: readable once the server must stop
   std::thread thread_;
 };
 

@@ -1,4 +1,4 @@
-// The flags by which a launcher tells a process what link it stands on.
+// The flags by which a launcher describes a process's link.
 #pragma once
 
 #include "common/net/link_shaper.h"
@@ -11,7 +11,7 @@ namespace psring {
 
 void AddLinkFlags(CLI::App& app, LinkShape& shape);
 
-// Where `shape` holds anything back; else null.
+// Null if `shape` limits nothing.
 std::unique_ptr<LinkShaper> MakeLinkShaper(const LinkShape& shape);
 
 }  // namespace psring

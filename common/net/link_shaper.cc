@@ -22,12 +22,18 @@ namespace psring {
 namespace {
 
 constexpr double kWirePerPayload = 1514.0 / 1448.0;
-constexpr size_t kPiece = 32 << 10;      // what a connection moves before it is the next one's turn
-constexpr size_t kHeldBack = 256 << 10;  // what a direction of a connection takes in before it has passed on
-constexpr int64_t kLongNs = 1'000'000'000;
+constexpr size_t kPiece = 32 << 10;      // bytes that a connection moves in its turn
+constexpr size_t kHeldBack = 256 << 10;  // most bytes that a direction of a connection buffers
+constexpr int64_t kSecondNs = 1'000'000'000, kLongestSleepNs = kSecondNs / 10;
 constexpr absl::Duration kSendPatience = absl::Seconds(5);
 
 }  // namespace
+
+int64_t LinkClock::NowNs() { return MonotonicNanos(); }
+
+int64_t LinkClock::SleepNs(int64_t next_ns) {
+  return std::clamp<int64_t>(next_ns - MonotonicNanos(), 0, kLongestSleepNs);
+}
 
 TokenBucket::TokenBucket(double bits_per_s, int64_t burst_bytes)
     : ns_per_byte_(bits_per_s > 0 ? 8e9 / bits_per_s : 0),
@@ -38,7 +44,7 @@ void TokenBucket::Take(int64_t now_ns, int64_t bytes) {
   ready_ns_ = full_ns_ - burst_ns_;
 }
 
-// One direction of a connection: what was read, and when it may go on.
+// One direction of a connection: the data that was read, and when it may be sent.
 struct LinkShaper::Flow {
   struct Piece {
     int64_t ready_ns = 0;
@@ -53,9 +59,9 @@ struct LinkShaper::Flow {
 
   std::deque<Piece> pieces;
   size_t held = 0;
-  bool readable = true, writable = true;  // until a call says otherwise; then poll() says so
-  bool ended = false;                     // nothing more comes
-  bool closed = false;                    // and all of it has been passed on
+  bool readable = true, writable = true;  // until a call fails with EAGAIN; then poll() tells
+  bool ended = false;                     // nothing more will arrive
+  bool closed = false;                    // and everything has been sent
 
   bool may_read() const { return !ended && held < most_held; }
 };
@@ -65,9 +71,10 @@ struct LinkShaper::Pair {
   Flow out, in;
 };
 
-LinkShaper::LinkShaper(const LinkShape& shape)
+LinkShaper::LinkShaper(const LinkShape& shape, std::unique_ptr<LinkClock> clock)
     : shape_(shape),
       latency_ns_(static_cast<int64_t>(shape.latency_s * 1e9)),
+      clock_(std::move(clock)),
       out_(shape.bits_per_s, shape.burst_bytes),
       in_(shape.bits_per_s, shape.burst_bytes),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -97,10 +104,10 @@ absl::StatusOr<FileDescriptor> LinkShaper::Wrap(FileDescriptor tcp) {
   pair->ours = FileDescriptor(sockets[1]);
   pair->tcp = std::move(tcp);
   if (shape_.bits_per_s > 0) {
-    // The link is ours to keep: no second one is to pace what passes.
+    // The shaper limits the rate; the congestion control must not pace as well.
     (void)setsockopt(pair->tcp.get(), IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
   }
-  // While a byte is on its way, a link's worth of others follow it.
+  // Buffers the bytes that the link carries during one latency.
   const double under_way = shape_.latency_s * (shape_.bits_per_s > 0 ? shape_.bits_per_s : 1e11) / 8;
   pair->out = {.from = pair->ours.get(),
                .to = pair->tcp.get(),
@@ -127,7 +134,7 @@ void LinkShaper::Run() {
       added_.clear();
       if (closing_ && (pairs_.empty() || absl::Now() >= close_by_)) return;
     }
-    int64_t next_ns = MonotonicNanos() + kLongNs;
+    int64_t next_ns = INT64_MAX;
     const bool moved = Turn(next_ns);
     std::erase_if(pairs_, [](const auto& pair) { return pair->out.closed && pair->in.closed; });
     if (moved) continue;
@@ -138,8 +145,8 @@ void LinkShaper::Run() {
         polled.push_back({!flow->writable && !flow->closed ? flow->to : -1, POLLOUT, 0});
       }
     }
-    const int64_t left = std::clamp<int64_t>(next_ns - MonotonicNanos(), 0, kLongNs / 10);
-    const timespec timeout = {.tv_sec = left / kLongNs, .tv_nsec = left % kLongNs};
+    const int64_t left = clock_->SleepNs(next_ns);
+    const timespec timeout = {.tv_sec = left / kSecondNs, .tv_nsec = left % kSecondNs};
     if (ppoll(polled.data(), polled.size(), &timeout, nullptr) <= 0) continue;
     if (polled[0].revents != 0) {
       uint64_t rings;
@@ -164,8 +171,8 @@ bool LinkShaper::Turn(int64_t& next_ns) {
       const size_t index = (begin + i) % count;
       Flow& flow = out ? pairs_[index]->out : pairs_[index]->in;
       moved |= Fill(flow);
-      if (!Pour(flow, MonotonicNanos(), next_ns)) continue;
-      first = (index + 1) % count;  // whoever waits for a token has the next one
+      if (!Pour(flow, clock_->NowNs(), next_ns)) continue;
+      first = (index + 1) % count;  // a flow that waits for a token gets the next one
       moved = true;
     }
   }
@@ -182,12 +189,12 @@ bool LinkShaper::Fill(Flow& flow) {
     flow.readable = false;
     return false;
   }
-  if (got <= 0) {  // an error is an end too: whoever reads learns of it there
+  if (got <= 0) {  // an error ends the flow; its reader sees the end
     flow.ended = true;
     return true;
   }
   piece.bytes.resize(static_cast<size_t>(got));
-  piece.ready_ns = flow.latency_ns > 0 ? MonotonicNanos() + flow.latency_ns : 0;
+  piece.ready_ns = flow.latency_ns > 0 ? clock_->NowNs() + flow.latency_ns : 0;
   flow.held += piece.bytes.size();
   flow.pieces.push_back(std::move(piece));
   return true;
@@ -215,7 +222,7 @@ bool LinkShaper::Pour(Flow& flow, int64_t now_ns, int64_t& next_ns) {
     flow.writable = false;
     return false;
   }
-  if (sent < 0) {  // the reader is gone: what is held goes nowhere, and the writer is told
+  if (sent < 0) {  // the reader is gone: drop the data and notify the writer
     flow.pieces.clear();
     flow.held = 0;
     flow.ended = flow.closed = true;

@@ -1,10 +1,10 @@
-// One machine's link, kept by the program itself where the kernel does not: a rate in each direction, a
-// latency for what leaves. All connections of the process share it, so that a server feels the incast of
-// its workers.
+// Emulates the link of one machine inside the program, for hosts where the kernel cannot: a rate in each
+// direction and a latency for outgoing data. All connections of the process share the link, so that a server
+// experiences the incast of its workers.
 //
-// Between a connection and its user the shaper puts a socket of its own; one thread moves the bytes, held
-// back by two token buckets, each connection in its turn. What is charged for a byte is what it takes on an
-// Ethernet link with full frames, 1514 for 1448.
+// The shaper inserts a socket between a connection and its user. One thread moves the bytes, limited by two
+// token buckets and serving the connections in turn. A payload byte is charged as on an Ethernet link with
+// full frames: 1514 bytes for 1448.
 #pragma once
 
 #include <cstdint>
@@ -21,47 +21,58 @@
 namespace psring {
 
 struct LinkShape {
-  double bits_per_s = 0;    // of each direction; 0: as fast as it goes
-  int64_t burst_bytes = 0;  // that pass at full speed after a pause
-  double latency_s = 0;     // added to what leaves
+  double bits_per_s = 0;    // in each direction; 0: no limit
+  int64_t burst_bytes = 0;  // sent without delay after a pause
+  double latency_s = 0;     // added to outgoing data
 
   bool shapes() const { return bits_per_s > 0 || latency_s > 0; }
 };
 
 class LinkShaper;
 
-// Where a connection of ours begins.
+// The local end of a connection.
 struct LinkEnd {
-  LinkShaper* shaper = nullptr;  // of what leads to other machines; null: none
+  LinkShaper* shaper = nullptr;  // for connections to other machines; null: none
   std::string source = {};       // this machine's address; empty: the system chooses
 };
 
-// Tokens by the clock. Pure.
+// Pure: the caller supplies the time.
 class TokenBucket {
  public:
   TokenBucket(double bits_per_s, int64_t burst_bytes);
-  // When something may be taken: at or before `now_ns` means now.
+  // The earliest time of the next Take.
   int64_t ReadyNs() const { return ready_ns_; }
-  // Takes `bytes`, also where that leaves a debt, which is what makes the next one wait.
+  // May leave a debt, which delays the next Take.
   void Take(int64_t now_ns, int64_t bytes);
 
  private:
   const double ns_per_byte_;  // 0: no limit
   const int64_t burst_ns_;
   int64_t full_ns_ = 0;   // when the bucket is full again
-  int64_t ready_ns_ = 0;  // when there is a token again
+  int64_t ready_ns_ = 0;  // when a token is available again
 };
 
-// Thread-safe. What it wraps lives on until both ends have closed it.
+// The shaper's time; tests replace it. Called by the shaper's thread.
+class LinkClock {
+ public:
+  virtual ~LinkClock() = default;
+  virtual int64_t NowNs();  // MonotonicNanos
+  // No data may move before `next_ns` (INT64_MAX: before a socket becomes ready). Returns the longest real
+  // time, in ns, to wait for sockets.
+  virtual int64_t SleepNs(int64_t next_ns);
+};
+
+// Thread-safe. A wrapped connection exists until both ends have closed it.
 class LinkShaper {
  public:
-  explicit LinkShaper(const LinkShape& shape);
-  // Lets what is under way arrive, for at most 5 s; then ends every connection that it wraps.
+  explicit LinkShaper(const LinkShape& shape,
+                      std::unique_ptr<LinkClock> clock = std::make_unique<LinkClock>());
+  // Delivers data in flight for at most 5 s, then closes every wrapped connection.
   ~LinkShaper();
   LinkShaper(const LinkShaper&) = delete;
   LinkShaper& operator=(const LinkShaper&) = delete;
 
-  // A stream socket, not blocking, to use in the place of `tcp`.
+  // A non-blocking stream socket to use instead of `tcp`.
   absl::StatusOr<FileDescriptor> Wrap(FileDescriptor tcp);
 
  private:
@@ -69,23 +80,24 @@ class LinkShaper {
   struct Flow;
 
   void Run();
-  // Moves what may be moved now; false where nothing did. `next_ns`: the earliest time at which more may be.
+  // Moves what may be moved now; false if nothing moved. `next_ns`: lowered to when more may be moved.
   bool Turn(int64_t& next_ns);
   bool Fill(Flow& flow);
   bool Pour(Flow& flow, int64_t now_ns, int64_t& next_ns);
 
   const LinkShape shape_;
   const int64_t latency_ns_;
-  TokenBucket out_, in_;  // the thread's own, as are the pairs
+  const std::unique_ptr<LinkClock> clock_;
+  TokenBucket out_, in_;  // used by the thread only, as are the pairs
   std::vector<std::unique_ptr<Pair>> pairs_;
-  size_t first_out_ = 0, first_in_ = 0;  // whose turn it is
+  size_t first_out_ = 0, first_in_ = 0;  // the pair that is served next
 
   FileDescriptor wake_;
   Mutex mutex_;
   std::vector<std::unique_ptr<Pair>> added_ ABSL_GUARDED_BY(mutex_);
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time close_by_ ABSL_GUARDED_BY(mutex_);
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last: it uses the other members
 };
 
 }  // namespace psring

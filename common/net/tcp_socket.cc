@@ -69,7 +69,7 @@ absl::StatusOr<TcpListener> ListenTcp(const std::string& host, int port) {
   TcpListener listener;
   PSRING_ASSIGN_OR_RETURN(listener.socket, OpenSocket(*addresses));
   const std::string what = absl::StrCat("cannot listen on ", AddressText(host, port));
-  const int on = 1;  // connections that a process before us has left there do no harm
+  const int on = 1;  // the port may have old connections in TIME_WAIT
   if (port != 0) (void)setsockopt(listener.socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (bind(listener.socket.get(), addresses->ai_addr, addresses->ai_addrlen) != 0) return SystemError(what);
   if (listen(listener.socket.get(), SOMAXCONN) != 0) return SystemError(what);
@@ -130,7 +130,7 @@ absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& host, int port, abs
 absl::Status PrepareTcpSocket(int fd) {
   const int on = 1;
   if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0) return SystemError("TCP_NODELAY");
-  // Every Linux has it and lets everybody use it; where not, the system's choice works as well, only slower.
+  // Available on every Linux to every user; otherwise the system's default works too, only slower.
   constexpr absl::string_view kUnpaced = "reno";
   if (WithinHost(fd)) (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kUnpaced.data(), kUnpaced.size());
   return absl::OkStatus();

@@ -1,4 +1,4 @@
-// TCP connections that do not block, and waits with deadlines.
+// Non-blocking TCP connections, and waits with deadlines.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace psring {
 // "WHAT: Connection refused", from errno.
 absl::Status SystemError(const std::string& what);
 
-// What is left until `deadline`, for poll(): rounded up, at least 0, at most an hour.
+// The time until `deadline`, for poll(): rounded up, at least 0, at most an hour.
 int PollTimeoutMs(absl::Time deadline);
 
 struct TcpListener {
@@ -23,21 +23,20 @@ struct TcpListener {
 // `port` 0: the system chooses.
 absl::StatusOr<TcpListener> ListenTcp(const std::string& host, int port = 0);
 
-// DeadlineExceeded or Unavailable name the address. `source`: this machine's address that the connection
-// begins at; empty: the system chooses.
+// DeadlineExceeded and Unavailable name the address. `source`: the local address of the connection; empty:
+// the system chooses.
 absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& host, int port, absl::Time deadline,
                                           const std::string& source = "");
 
-// Both ends of a connection have one address.
+// Whether both ends of a connection have the same address.
 bool WithinHost(int fd);
 
-// For sockets that are connected by other means: as ConnectTcp leaves its own. Nothing waits for more to
-// send; and where both ends have the same address, so that no link lies between them, congestion control is
-// Reno's. There is no congestion on the way through one host's memory, and one that paces what is sent by a
-// timer (BBR, the system's choice on many hosts) halves what passes, more so where others want the cores.
+// Sets the options of ConnectTcp for sockets that were connected otherwise: no delay, and, if both ends have
+// the same address, Reno congestion control. Within one host there is no congestion, and a congestion control
+// that paces by a timer (BBR, the default on many hosts) halves the throughput, or worse on busy cores.
 absl::Status PrepareTcpSocket(int fd);
 
-// All of `bytes`; for short messages at the start.
+// Writes all `bytes`; for short messages during setup.
 absl::Status WriteAll(int fd, const void* data, size_t bytes, absl::Time deadline);
 
 }  // namespace psring

@@ -28,7 +28,7 @@ struct Address {
 absl::StatusOr<Address> AddressOf(const std::string& name) {
   Address result;
   if (name.empty() || name.size() + 1 > sizeof(result.address.sun_path)) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", name, "\" is no name for a socket"));
+    return absl::InvalidArgumentError(absl::StrCat("\"", name, "\" is not a valid name for a socket"));
   }
   result.address.sun_family = AF_UNIX;
   std::memcpy(result.address.sun_path + 1, name.data(), name.size());  // a leading 0 makes it abstract

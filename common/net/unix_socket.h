@@ -1,5 +1,5 @@
-// Messages between processes of one host, with open files in them. Addresses are abstract: a name, and
-// nothing in the file system, so that nothing is left behind however a process ends.
+// Messages between processes of one host, which can carry open files. Addresses are abstract names without a
+// file, so nothing is left over however a process ends.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace psring {
 
-// One end of a connection, or a listener; one thread at a time. Every wait ends at its deadline, with
+// One end of a connection, or a listener; one thread at a time. Every wait ends at its deadline with
 // DeadlineExceeded.
 class UnixSocket {
  public:
@@ -24,25 +24,25 @@ class UnixSocket {
   static constexpr size_t kMostText = 4096;
   static constexpr size_t kMostFiles = 8;
 
-  // No socket.
+  // An invalid socket.
   UnixSocket() = default;
-  // One that was accepted by other means.
+  // A socket that was accepted otherwise.
   explicit UnixSocket(FileDescriptor fd) : fd_(std::move(fd)) {}
 
   bool valid() const { return fd_.valid(); }
   int fd() const { return fd_.get(); }  // non-blocking; for poll() and for bytes without files
 
-  // `name`: of at most 100 characters. AlreadyExists where somebody listens there.
+  // `name`: at most 100 characters. AlreadyExists if another process listens there.
   static absl::StatusOr<UnixSocket> Listen(const std::string& name);
-  // Unavailable where nobody listens under that name on this host (in this network namespace).
+  // Unavailable if no process listens under that name in this network namespace.
   static absl::StatusOr<UnixSocket> Connect(const std::string& name);
 
-  // The next connection. PermissionDenied: it was another user's, and is closed.
+  // The next connection. PermissionDenied: it came from another user, and is closed.
   absl::StatusOr<UnixSocket> Accept(absl::Time deadline) const;
 
-  // A whole message or none. `files` stay the caller's.
+  // A whole message or none. The caller keeps the ownership of `files`.
   absl::Status Send(const std::string& text, const std::vector<int>& files, absl::Time deadline) const;
-  // Unavailable: the other side has closed. InvalidArgument: longer than a message may be.
+  // Unavailable: the peer has closed. InvalidArgument: longer than a message may be.
   absl::StatusOr<Message> Receive(absl::Time deadline) const;
 
  private:

@@ -1,10 +1,9 @@
-// Loops over memory that all CPU implementations of Ops share: compiled for several instruction sets, the
-// best of which is chosen when the program starts.
+// Elementwise loops that all CPU implementations of Ops share, compiled for several instruction sets; the
+// best one is chosen when the program starts.
 //
-// Each element's result depends on that element's inputs alone and is rounded after every operation (the
-// compiler may not contract to fused multiply-add), so it is the same bits on every processor, however a
-// range is cut or aligned. Pointers may not overlap unless said
-// otherwise.
+// Each element's result depends only on that element's inputs and is rounded after every operation (no
+// contraction to fused multiply-add), so the bits are the same on every processor, whatever the range and
+// alignment. Pointers may not overlap unless said otherwise.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +21,7 @@ void Apply(const MomentumStep& step, size_t count, float* weights, const float* 
 void Apply(const AdamStep& step, size_t count, float* weights, const float* gradient, float* mean,
            float* variance);
 
-// How a bfloat16 stands in memory: the upper half of a float.
+// The storage of a bfloat16: the upper half of a float.
 enum class BFloat16Bits : uint16_t {};
 
 // dy = 0 where y is 0 (y is an output of relu, never negative).

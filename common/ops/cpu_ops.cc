@@ -15,7 +15,7 @@ namespace {
 const cpu::BFloat16Bits* Bits(ConstSpan span) { return static_cast<const cpu::BFloat16Bits*>(span.data); }
 cpu::BFloat16Bits* Bits(Span span) { return static_cast<cpu::BFloat16Bits*>(span.data); }
 
-// take(first, floats, count) for block after block of `values`, which may be of any type.
+// take(first, floats, count) for each block of `values`, of any type.
 template <typename Take>
 void ForEachBlock(ConstSpan values, const Take& take) {
   if (values.type == DType::kFloat32) return take(size_t{0}, values.floats(), values.count);
@@ -74,7 +74,7 @@ void CpuOps::SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const
       cpu::SoftmaxCrossEntropy(batch, classes, logits.floats(), labels, dlogits.floats(), loss_sum, correct);
       return absl::OkStatus();
     }
-    // In float32 inside: a loss is a difference of logarithms.
+    // Computed in float32: a loss is a difference of logarithms.
     std::vector<float> values(logits.count);
     cpu::Convert(logits.type, logits.data, DType::kFloat32, values.data(), values.size());
     cpu::SoftmaxCrossEntropy(batch, classes, values.data(), labels, values.data(), loss_sum, correct);
@@ -98,7 +98,7 @@ void CpuOps::Add(Span to, ConstSpan from, Stream& stream) {
 void CpuOps::FindNotFinite(ConstSpan values, uint32_t* found, Stream& stream) {
   stream.Run([=] {
     ForEachBlock(values, [&](size_t, const float* block, size_t count) {
-      float sum = 0;  // 0, or NaN from the first that is not finite
+      float sum = 0;  // 0, or NaN from the first non-finite value on
       for (size_t i = 0; i < count; ++i) sum += block[i] - block[i];
       if (!(sum == 0)) *found = 1;
     });

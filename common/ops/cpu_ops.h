@@ -1,5 +1,4 @@
-// What every CPU implementation of Ops has in common: the ops that only walk over memory. Linear and
-// convolution layers are left to the implementations.
+// The ops that all CPU implementations of Ops share; derived classes add linear and convolution layers.
 #pragma once
 
 #include "common/ops/ops.h"

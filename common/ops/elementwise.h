@@ -1,9 +1,8 @@
-// What training does to single elements, written once for processors and GPUs: the CPU's loops
-// (cpu_kernels.cc) and the GPU's kernels (gpu_kernels.h) call these. C++17, since CUDA's compilers read it
-// too.
+// Elementwise arithmetic of training, written once for CPUs and GPUs: the CPU's loops (cpu_kernels.cc) and
+// the GPU's kernels (gpu_kernels.h) call it. C++17, since CUDA's compilers read it too.
 //
-// Every operation is rounded on its own. Both sides are compiled without contraction to fused multiply-adds,
-// so what is made of +, -, *, / and square roots is the same bits on both.
+// Every operation is rounded separately. Both sides are compiled without contraction to fused multiply-adds,
+// so results of +, -, *, / and square roots have the same bits on both.
 #pragma once
 
 #include <cmath>
@@ -14,7 +13,7 @@
 
 namespace psring::elementwise {
 
-// Arguments as in ops.h; `w`, `v` and the like are changed in place.
+// Arguments as in ops.h; `w`, `v` and the like are updated in place.
 PSRING_HOST_DEVICE inline void Sgd(float scale, float rate, float& w, float gradient) {
   w -= rate * (gradient * scale);
 }
@@ -26,7 +25,7 @@ PSRING_HOST_DEVICE inline void Momentum(float scale, float rate, float momentum,
   w -= rate * v;
 }
 
-// Adam's constants of one step: the bias corrections are folded in.
+// Adam's constants for one step, including the bias corrections.
 struct AdamRates {
   float scale, beta1, beta2, epsilon, rate, root_correction;
 };
@@ -45,7 +44,7 @@ struct Itself {
   PSRING_HOST_DEVICE float operator()(float value) const { return value; }
 };
 
-// The highest of a window's four, the first on a tie, and which it was. `value_of`: what is compared.
+// The maximum of a window's four values (the first on a tie) and its index. `value_of`: the value to compare.
 template <typename T, typename ValueOf = Itself>
 PSRING_HOST_DEVICE inline T HighestOfFour(T a, T b, T c, T d, uint32_t& where, ValueOf value_of = {}) {
   T best = a;
@@ -60,7 +59,7 @@ PSRING_HOST_DEVICE inline T HighestOfFour(T a, T b, T c, T d, uint32_t& where, V
 }
 
 // One sample: its loss, and whether the highest logit (the first on a tie) is the label's. `d`: as in
-// Ops::SoftmaxCrossEntropy. `label` must be below `classes`. All is computed in float32.
+// Ops::SoftmaxCrossEntropy. `label` must be below `classes`. Computed in float32.
 template <typename T>
 PSRING_HOST_DEVICE inline double SoftmaxCrossEntropy(int classes, const T* z, int label, T* d, bool& right) {
   int best = 0;

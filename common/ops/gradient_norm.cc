@@ -6,7 +6,7 @@
 namespace psring {
 
 double SumOfSquares(const float* values, size_t count) {
-  // Lanes of their own, so that the compiler may use vectors without changing the order of anything.
+  // Separate accumulators, so that the compiler can use vectors without changing any order.
   constexpr size_t kLanes = 8;
   double lanes[kLanes] = {};
   size_t i = 0;

@@ -23,7 +23,7 @@ Desc Filter(const ConvShape& s, ConvType type, ImageTag tag) {
   return Desc({s.out_channels, s.in_channels, s.kernel, s.kernel}, type, tag);
 }
 Desc PlainFilter(const ConvShape& s) { return Filter(s, kFloat32, ImageTag::ohwi); }
-// Filters are small against activations: reordering them on every call is cheap.
+// Filters are small compared to activations: reordering them in every call is cheap.
 Desc AnyFilter(const ConvShape& s, const Workplace& workplace) {
   return Filter(s, workplace.activation_type(), ImageTag::any);
 }
@@ -33,9 +33,9 @@ Desc Bias(const ConvShape& s) { return Desc({s.out_channels}, kFloat32, ImageTag
 size_t InputElements(const ConvShape& s) { return size_t(s.height) * s.width * s.in_channels; }
 size_t OutputElements(const ConvShape& s) { return size_t(s.out_height()) * s.out_width() * s.out_channels; }
 
-// As many pictures as a core's level 2 cache holds with their gradients, for each thread; a divisor of the
-// batch, so that one set of primitives does. (In NHWC a whole batch of the 32-64 layer takes 35 ms, groups of
-// 1 to 8 pictures take 26; oneDNN's own blocked layout takes 27 and 25.)
+// As many pictures as fit with their gradients into a core's level 2 cache, for each thread; a divisor of the
+// batch, so that one set of primitives suffices. (In NHWC a whole batch of the 32-64 layer takes 35 ms,
+// groups of 1 to 8 pictures take 26; oneDNN's own blocked layout takes 27 and 25.)
 ConvShape GroupOf(const ConvShape& shape, int threads, DType type) {
   constexpr size_t kCacheBytes = 2 << 20;
   const size_t picture_bytes = 2 * SizeOf(type) * (InputElements(shape) + OutputElements(shape));

@@ -1,4 +1,4 @@
-// A oneDNN primitive that is made once and called often, on whatever memory the caller has at hand.
+// A oneDNN primitive that is created once and called often, on any memory.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,14 @@
 
 namespace psring::onednn {
 
-// Where kernels work and what they share. Grows to the needs of the hungriest kernel, and stays. One thread
+// The stream and scratch memory of all kernels. The scratch grows to the largest need and is kept. One thread
 // at a time.
 //
-// The scratch memory does not cover oneDNN's GEMM, which computes float32 linear layers on processors without
-// AVX-512: it allocates aligned buffers in each call, and no attribute replaces them. posix_memalign of glibc
-// 2.36 cuts such a buffer out of a larger block. If a small allocation that is never freed takes what was cut
-// off, the freed buffer is too small for the next call, and the heap grows by a buffer. So code that runs in
-// every step must not leave a small block on the heap each time: reserve a vector instead.
+// oneDNN's GEMM does not use the scratch memory. It computes float32 linear layers on processors without
+// AVX-512, and allocates aligned buffers in each call, which no attribute replaces. posix_memalign of glibc
+// 2.36 cuts such a buffer out of a larger block. If a small allocation that is never freed takes the
+// remainder, the freed buffer is too small for the next call and the heap grows. So code that runs in every
+// step must not leave a small block on the heap each time: reserve a vector instead.
 class Workplace {
  public:
   // `activations`: what layers read and write; float32 or bfloat16.
@@ -30,7 +30,7 @@ class Workplace {
   dnnl::engine& engine() { return engine_; }
   dnnl::stream& stream() { return stream_; }
 
-  // At least as much as every Reserve so far has asked for.
+  // At least as much as any Reserve so far has requested.
   void* scratch() const { return bytes_ == 0 ? nullptr : scratch_.get_data_handle(); }
   void Reserve(size_t bytes);
 
@@ -42,7 +42,7 @@ class Workplace {
   size_t bytes_ = 0;
 };
 
-// An argument of a primitive, such as DNNL_ARG_SRC, and where it stands.
+// An argument of a primitive, such as DNNL_ARG_SRC, and its memory.
 struct Argument {
   int id;
   const void* data;
@@ -53,7 +53,7 @@ class Kernel {
  public:
   Kernel(const dnnl::primitive_desc_base& desc, Workplace& workplace);
 
-  // Takes every argument of the primitive, in the layouts that its descriptor tells. Returns when it is done.
+  // Takes every argument of the primitive, in the layouts of its descriptor. Returns when it is done.
   void Run(std::initializer_list<Argument> arguments);
 
  private:

@@ -1,5 +1,5 @@
-// Linear and convolution layers of one shape on oneDNN: their primitives, made once, and what goes between
-// them. Constructors and calls throw dnnl::error. Borrow the workplace.
+// Linear and convolution layers of one shape on oneDNN: their primitives, created once, and the reordering
+// between them. Constructors and calls throw dnnl::error. Borrow the workplace.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ class OrderedWeights {
   void FromPlain(const float* plain) { reorder_.Run({{DNNL_ARG_FROM, plain}, {DNNL_ARG_TO, data()}}); }
   void ToPlain(float* plain) { reorder_.Run({{DNNL_ARG_FROM, data()}, {DNNL_ARG_TO, plain}}); }
   void* data() const { return memory_.get_data_handle(); }
-  // Where they are float32.
+  // The float32 values.
   float* floats() const { return static_cast<float*>(data()); }
   size_t count() const { return memory_.get_desc().get_size() / sizeof(float); }
 
@@ -38,7 +38,7 @@ class LinearForward {
  private:
   dnnl::matmul::primitive_desc desc_;
   Kernel multiply_;
-  std::optional<OrderedWeights> weights_;  // where they are not read as they stand
+  std::optional<OrderedWeights> weights_;  // if the primitive cannot read them directly
 };
 
 class LinearBackward {
@@ -52,7 +52,7 @@ class LinearBackward {
   DType type_;
   dnnl::inner_product_backward_data::primitive_desc desc_;
   Kernel data_, weights_;
-  std::optional<OrderedWeights> ordered_;  // where they are not read as they stand
+  std::optional<OrderedWeights> ordered_;  // if the primitive cannot write them directly
 };
 
 class ConvForward {
@@ -66,7 +66,7 @@ class ConvForward {
   OrderedWeights filter_;
 };
 
-// Works on a few pictures at a time: masks dy, then reads it for dx and dweight while it is in the cache.
+// Processes a few pictures at a time: masks dy, then reads it for dx and dweight while it is in the cache.
 class ConvBackward {
  public:
   ConvBackward(const ConvShape& shape, int threads, Workplace& workplace);
@@ -89,10 +89,10 @@ class ConvBackward {
   };
 
   const ConvShape shape_;
-  const ConvShape group_shape_;  // of the pictures that are worked on together
+  const ConvShape group_shape_;  // of the pictures that are processed together
   Workplace& workplace_;
   Weights weights_;
-  std::optional<Data> data_;  // made when a dx is first asked for: a first layer never does
+  std::optional<Data> data_;  // created when a dx is first requested: a first layer never needs it
 };
 
 // dy = 0 where y is 0, for `count` elements of `type`.

@@ -9,9 +9,9 @@ using Type = dnnl::memory::data_type;
 
 Desc Matrix(int rows, int columns, Type type, Tag tag = Tag::ab) { return Desc({rows, columns}, type, tag); }
 
-// Plain layouts throughout for float32: on the shapes of training (weights used once a step and direction)
-// reordering the weights costs more than a blocked layout saves. Weights in bfloat16 have to be made anyway,
-// in whatever layout is best.
+// Plain layouts for float32: for the shapes of training (weights used once per step and direction) reordering
+// the weights costs more than a blocked layout saves. bfloat16 weights must be converted anyway, so they get
+// the best layout.
 Desc WeightsFor(int rows, int columns, Type type, Tag plain) {
   return Matrix(rows, columns, type, type == Type::f32 ? plain : Tag::any);
 }

@@ -81,7 +81,7 @@ class OneDnnOps : public CpuOps {
     PSRING_CHECK(a.type == activations() && b.type == activations());
   }
 
-  // The layer of this shape, made when first asked for.
+  // The layer of this shape, created on first use.
   template <typename Shape, typename L, typename... Args>
   static L& Layer(std::map<Shape, std::unique_ptr<L>>& layers, const Shape& shape, Args&&... args) {
     std::unique_ptr<L>& layer = layers[shape];
@@ -89,12 +89,12 @@ class OneDnnOps : public CpuOps {
     return *layer;
   }
 
-  // oneDNN speaks in exceptions; they end here.
+  // Converts oneDNN's exceptions to a status.
   template <typename Shape, typename Work>
   void Enqueue(Stream& stream, const Shape& shape, Work work) {
     stream.Run([threads = threads_, shape, work = std::move(work)] {
       omp_set_num_threads(
-          threads);  // counts for the thread that runs the stream, which may not be the caller
+          threads);  // applies to the thread that runs the stream, which may not be the caller
       try {
         work();
       } catch (const dnnl::error& error) {
@@ -105,7 +105,7 @@ class OneDnnOps : public CpuOps {
   }
 
   const int threads_;
-  // First: the layers borrow it.
+  // Declared first: the layers borrow it.
   onednn::Workplace workplace_;
   std::map<LinearShape, std::unique_ptr<onednn::LinearForward>> linear_forward_;
   std::map<LinearShape, std::unique_ptr<onednn::LinearBackward>> linear_backward_;

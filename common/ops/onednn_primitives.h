@@ -1,9 +1,9 @@
-// What differs between the versions of oneDNN: how a primitive is described. CMake compiles primitives_v2.cc
-// or primitives_v3.cc, after the version of the headers it finds.
+// The differences between oneDNN 2 and 3: how a primitive is described. CMake compiles
+// onednn_primitives_v2.cc or onednn_primitives_v3.cc, depending on the headers.
 //
-// Weights and diff_weights may be of format `any`: oneDNN then chooses a layout of its own, which the result
-// tells. Scratch memory is the caller's (one buffer for all primitives). Throws dnnl::error where oneDNN has
-// no implementation.
+// Weights and diff_weights may be of format `any`: oneDNN then chooses a layout, which the result contains.
+// The caller provides the scratch memory (one buffer for all primitives). Throws dnnl::error if oneDNN has no
+// implementation.
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>

@@ -1,4 +1,4 @@
-// oneDNN 2: an operation descriptor first, a primitive descriptor from it.
+// oneDNN 2: a primitive descriptor is built from an operation descriptor.
 #include "common/ops/onednn_primitives.h"
 
 namespace psring::onednn {
@@ -21,7 +21,7 @@ dnnl::primitive_attr Attributes(bool relu = false) {
 const dnnl::memory::dims kStride = {1, 1};
 const dnnl::memory::dims kPadding = {0, 0};
 
-// Weights of the type that forward reads beside such an x: their gradient may be of another.
+// Weights of the type that forward reads with such an x; their gradient may have another type.
 Desc ForForward(const Desc& dweight, const Desc& x) {
   if (dweight.data_type() == x.data_type()) return dweight;
   return Desc(dweight.dims(), x.data_type(), dnnl::memory::format_tag::any);

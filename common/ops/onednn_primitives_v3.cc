@@ -1,4 +1,4 @@
-// oneDNN 3: a primitive descriptor straight from its parts.
+// oneDNN 3: a primitive descriptor is built directly.
 #include "common/ops/onednn_primitives.h"
 
 namespace psring::onednn {
@@ -21,7 +21,7 @@ dnnl::primitive_attr Attributes(bool relu = false) {
 const dnnl::memory::dims kStride = {1, 1};
 const dnnl::memory::dims kPadding = {0, 0};
 
-// Weights of the type that forward reads beside such an x: their gradient may be of another.
+// Weights of the type that forward reads with such an x; their gradient may have another type.
 Desc ForForward(const Desc& dweight, const Desc& x) {
   if (dweight.get_data_type() == x.get_data_type()) return dweight;
   return Desc(dweight.get_dims(), x.get_data_type(), dnnl::memory::format_tag::any);

@@ -1,21 +1,20 @@
-// The arithmetic of training: each op enqueues on a stream and returns. Several implementations stand behind
-// one door and pass one test suite: plain C++ (reference_ops.cc), oneDNN (onednn_ops.cc) and GPUs
-// (gpu_ops.cc).
+// The arithmetic of training: each op enqueues on a stream and returns. Several implementations share one
+// interface and one test suite: plain C++ (reference_ops.cc), oneDNN (onednn_ops.cc) and GPUs (gpu_ops.cc).
 //
-// All that an op is given, also where sums and labels stand, is memory of the stream's device.
+// All arguments of an op, including sums and labels, are in memory of the stream's device.
 //
-// Layouts: row-major; pictures are NHWC (channels last); filters are [out][kernel_h][kernel_w][in]; a batch
-// is the outermost index. All gradients are *sums* over the batch: who applies them divides by the number of
-// samples, so that a short batch weighs by its samples. Spans may not overlap unless said otherwise.
+// Layouts: row-major; pictures are NHWC (channels last); filters are [out][kernel_h][kernel_w][in]; the batch
+// is the outermost index. All gradients are *sums* over the batch; the caller divides by the number of
+// samples, so that a short batch is weighted by its samples. Spans may not overlap unless said otherwise.
 //
-// Inputs and outputs of layers, and their gradients (x, y, dy, dx, logits, dlogits), are of the type that
-// activations() says. Weights, biases and their gradients are float32, whatever it is: with bfloat16
-// activations products are of bfloat16 numbers, added up in float32. Weights are rounded on their way in; a
-// GPU rounds biases, too.
+// Inputs and outputs of layers, and their gradients (x, y, dy, dx, logits, dlogits), have the type
+// activations(). Weights, biases and their gradients are always float32: with bfloat16 activations, products
+// are of bfloat16 numbers, added up in float32. Weights are rounded before the product; a GPU rounds biases,
+// too.
 //
-// An Ops caches what it needs per shape, so the first call with a new shape is slow. Use one Ops from one
-// thread and on one stream at a time; give every rank its own. Shapes that do not fit the spans are our bugs
-// (PSRING_CHECK).
+// An Ops caches what it needs per shape, so the first call with a new shape is slow. Use an Ops from one
+// thread and on one stream at a time; give every rank its own. Shapes that do not fit the spans are
+// programming errors (PSRING_CHECK).
 #pragma once
 
 #include <cstddef>
@@ -29,16 +28,16 @@
 
 namespace psring {
 
-// Of layers: what activations are stored in, and what products are made of.
+// The type in which layers store activations and multiply.
 enum class Precision : uint8_t {
   kFloat32,
-  kTf32,      // float32 whose products keep 10 bits behind the point, added up in float32; GPUs alone
+  kTf32,      // float32 whose products keep 10 mantissa bits, added up in float32; GPUs only
   kBFloat16,  // bfloat16, added up in float32
 };
 constexpr DType ActivationsOf(Precision precision) {
   return precision == Precision::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
 }
-// "float32", "tf32", "bfloat16". InvalidArgument names them.
+// "float32", "tf32", "bfloat16". InvalidArgument lists them.
 absl::StatusOr<Precision> ParsePrecision(const std::string& name);
 
 struct LinearShape {
@@ -76,12 +75,13 @@ struct AdamStep {  // Kingma & Ba 2015, with the bias corrections folded in by t
 class Ops {
  public:
   virtual ~Ops() = default;
-  // "reference", "onednn, bfloat16", "cublaslt, tf32, cudnn 9.19.0": of a GPU with what has convolved so far,
-  // a library, or matrix products of gathered inputs ("cublaslt, gathered convolutions").
+  // "reference", "onednn, bfloat16", "cublaslt, tf32, cudnn 9.19.0". For a GPU with the method of
+  // convolutions so far: a library, or matrix products of gathered inputs ("cublaslt, gathered
+  // convolutions").
   virtual std::string name() const = 0;
   virtual DType activations() const { return DType::kFloat32; }
 
-  // By value, to nearest even. From or to float32.
+  // Converts values, to nearest even, from or to float32.
   virtual void Convert(ConstSpan from, Span to, Stream& stream) = 0;
 
   // x [batch][inputs], weight [outputs][inputs], bias [outputs], y [batch][outputs].
@@ -99,31 +99,31 @@ class Ops {
   virtual void ConvBackward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy,
                             Span dx, Span dweight, Span dbias, Stream& stream) = 0;
 
-  // y [batch][height/2][width/2][channels]; argmax holds, per output, which of the window's four (row-major)
-  // won (the first, on a tie).
+  // y [batch][height/2][width/2][channels]; argmax holds, per output, the index (row-major) of the window's
+  // maximum (the first on a tie).
   virtual void MaxPoolForward(const PoolShape& shape, ConstSpan x, Span y, uint8_t* argmax,
                               Stream& stream) = 0;
   virtual void MaxPoolBackward(const PoolShape& shape, ConstSpan dy, const uint8_t* argmax, Span dx,
                                Stream& stream) = 0;
 
   // logits [batch][classes], labels [batch]. Adds the batch's summed loss to *loss_sum and its number of
-  // right answers (highest logit, the first on a tie) to *correct. dlogits = softmax - onehot (a sum's
-  // gradient: not divided by the batch); may be the same memory as logits; skipped where dlogits.data is
-  // null.
+  // correct predictions (highest logit, the first on a tie) to *correct. dlogits = softmax - onehot (the
+  // gradient of the sum, not divided by the batch); may be the same memory as logits; skipped if dlogits.data
+  // is null.
   virtual void SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const uint8_t* labels,
                                    Span dlogits, double* loss_sum, int64_t* correct, Stream& stream) = 0;
 
-  // to += from, which may be of any type; `to` is of floats.
+  // to += from, which may have any type; `to` is float32.
   virtual void Add(Span to, ConstSpan from, Stream& stream) = 0;
 
-  // *found = 1 where one of `values` is NaN or infinite; else it stays as it is.
+  // *found = 1 if one of `values` is NaN or infinite; otherwise unchanged.
   virtual void FindNotFinite(ConstSpan values, uint32_t* found, Stream& stream) = 0;
 
-  // *sum += the squares of `values`, added up in double, in an order of the implementation's own that never
-  // changes; on the CPU SumOfSquares of gradient_norm.h.
+  // *sum += the squares of `values`, added up in double, in a fixed order of the implementation; on the CPU
+  // SumOfSquares of gradient_norm.h.
   virtual void AddSquares(ConstSpan values, double* sum, Stream& stream) = 0;
 
-  // `weights`, `gradient` and the optimizer's slots have one count.
+  // `weights`, `gradient` and the optimizer's slots have the same count.
   virtual void Apply(const SgdStep& step, Span weights, ConstSpan gradient, Stream& stream) = 0;
   virtual void Apply(const MomentumStep& step, Span weights, ConstSpan gradient, Span velocity,
                      Stream& stream) = 0;
@@ -132,11 +132,11 @@ class Ops {
 };
 
 std::unique_ptr<Ops> MakeReferenceOps();
-// `threads`: how many cores one op may use. bfloat16 only where BFloat16Support() is not kNone.
+// `threads`: the number of cores that one op may use. bfloat16 only if BFloat16Support() is not kNone.
 std::unique_ptr<Ops> MakeOneDnnOps(int threads, DType activations = DType::kFloat32);
 
-// What the CPU makes of bfloat16: with AVX512-BF16 it multiplies them; with AVX-512 alone oneDNN converts
-// them on the way, which is slower than float32.
+// The CPU's support for bfloat16: with AVX512-BF16 it multiplies them; with AVX-512 only, oneDNN converts
+// them, which is slower than float32.
 enum class BFloat16 { kNone, kEmulated, kNative };
 BFloat16 BFloat16Support();
 

@@ -1,4 +1,4 @@
-// What every implementation of Ops has in common.
+// Checks that every implementation of Ops shares.
 #pragma once
 
 #include "common/ops/elementwise.h"

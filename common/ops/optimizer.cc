@@ -9,8 +9,8 @@
 namespace psring {
 namespace {
 
-// 1 - beta^t for the float that the kernel multiplies with: at t = 1 the corrected mean is then the gradient
-// itself, whatever beta rounds to.
+// 1 - beta^t for the float beta that the kernel uses: at t = 1 the corrected mean is then exactly the
+// gradient.
 float BiasCorrection(double beta, int64_t t) {
   const double rounded = static_cast<float>(beta);
   return static_cast<float>(1 - std::pow(rounded, static_cast<double>(t)));

@@ -1,5 +1,5 @@
-// Optimizers and learning-rate schedules. The same code runs in a worker (all-reduce strategies) and in the
-// server, on slices of the flat parameters, so that both compute the same bits.
+// Optimizers and learning-rate schedules. Workers (all-reduce strategies) and servers run the same code on
+// slices of the flat parameters, so both compute the same bits.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ enum class OptimizerKind { kSgd, kMomentum, kAdam };
 absl::StatusOr<OptimizerKind> ParseOptimizer(const std::string& name);  // "sgd", "momentum", "adam"
 std::string OptimizerName(OptimizerKind kind);
 
-// What the slots of its state are called, in order; PyTorch's words.
+// The names of the slots of its state, in order, as in PyTorch.
 const std::vector<std::string>& OptimizerSlots(OptimizerKind kind);
 
 struct OptimizerConfig {
@@ -32,35 +32,35 @@ struct OptimizerConfig {
 
 enum class LrDecay { kConstant, kLinear };
 
-// The learning rate as a function of the samples that went into earlier updates, so that every mode sees the
-// same schedule whatever its number of updates.
+// The learning rate as a function of the samples in earlier updates, so that every mode has the same schedule
+// whatever its number of updates.
 struct LrSchedule {
   LrDecay decay = LrDecay::kConstant;
   double base = 0.05;  // the rate of one update, after warm-up and before decay
   double scale =
       1;  // linear scaling (Goyal et al. 2017): samples behind one update / samples in a worker's batch
   int64_t warmup_samples = 0;  // from base (unscaled) linearly up to base * scale
-  int64_t total_samples = 0;   // where linear decay reaches 0
+  int64_t total_samples = 0;   // at which linear decay reaches 0
   bool operator==(const LrSchedule&) const = default;
 };
 
 double LearningRate(const LrSchedule& schedule, int64_t samples_before);
 
-// The optimizer's state for `count` parameters: 0, 1 or 2 slots of the same count, on the device. Distinct
-// ranges may be applied from distinct threads at once, each with an Ops of its own.
+// The optimizer's state for `count` parameters on the device: 0, 1 or 2 slots of that count. Distinct ranges
+// may be applied concurrently by distinct threads, each with its own Ops.
 class Optimizer {
  public:
   static absl::StatusOr<Optimizer> Create(const OptimizerConfig& config, Device& device, size_t count);
 
   // One update of elements [first, first + weights.count) of the state's range. `gradient` is a sum over
-  // `samples` samples, whose mean is multiplied by `factor` first (gradient_norm.h). `update` counts the
+  // `samples` samples; its mean is multiplied by `factor` first (gradient_norm.h). `update` counts the
   // updates of this range from 1 (Adam's t).
   void Apply(size_t first, Span weights, ConstSpan gradient, int64_t samples, double learning_rate,
              int64_t update, Ops& ops, Stream& stream, double factor = 1) const;
 
   const OptimizerConfig& config() const { return config_; }
-  std::vector<Span> slots() const;  // of OptimizerSlots
-  // For checkpoints: each slot's values, in or out, as work of `stream`.
+  std::vector<Span> slots() const;  // in the order of OptimizerSlots
+  // For checkpoints: each slot's values, read or written in the order of `stream`.
   void Load(const std::vector<ConstSpan>& slots, Stream& stream) const;
   void Save(const std::vector<Span>& slots, Stream& stream) const;
 

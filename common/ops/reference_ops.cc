@@ -1,4 +1,4 @@
-// The ops as their definitions read: the yardstick for the fast ones. Sums are kept in double precision.
+// The ops implemented by definition: the reference for the fast ones. Sums are kept in double precision.
 #include <algorithm>
 #include <vector>
 
@@ -23,8 +23,8 @@ void Linear(const LinearShape& s, const float* x, const float* weight, const flo
   }
 }
 
-// A convolution as its positions: f(y's offset, x's offset, weight's offset, in_channels) for every output
-// channel, output position and filter position; the offsets are those of input channel 0.
+// Visits a convolution: f(y's offset, x's offset, weight's offset, in_channels) for every output channel,
+// output position and filter position; the offsets are those of input channel 0.
 template <typename F>
 void ForEachTap(const ConvShape& s, const F& f) {
   for (int n = 0; n < s.batch; ++n) {

@@ -17,7 +17,7 @@
 namespace psring {
 namespace {
 
-// The name that psring prints comes first.
+// psring prints the first name.
 template <typename T>
 struct NameRow {
   const char* name;
@@ -101,8 +101,8 @@ PSRING_INLINE void PassOfOneToThree(int n, size_t begin, size_t count, float* to
 // Elements of a block: its partial results, 8 KiB, stay in the first-level cache.
 constexpr size_t kBlock = 2048;
 
-// Two to four sources in one pass over memory; more in several passes over each block, the last of which
-// alone writes to `to`, since `to` may be any of the sources.
+// Two to four sources in one pass over memory; more in several passes over each block, of which only the last
+// writes to `to`, since `to` may be any of the sources.
 template <ReduceOp op>
 PSRING_INLINE void ReduceSources(size_t count, float* to, const void* const* sources, int source_count) {
   const float* const first = static_cast<const float*>(sources[0]);
@@ -118,7 +118,7 @@ PSRING_INLINE void ReduceSources(size_t count, float* to, const void* const* sou
   }
 }
 
-// For elements [begin, end) of 16-bit types: one source a pass, so that there are few loops.
+// For elements [begin, end) of 16-bit types: one source per pass, to keep the number of loops small.
 template <ReduceOp op, typename T>
 void ReduceBySource(size_t begin, size_t end, T* to, const void* const* sources, int source_count) {
   float partial[kBlock];
@@ -130,7 +130,7 @@ void ReduceBySource(size_t begin, size_t end, T* to, const void* const* sources,
   }
 }
 
-// Whole runs in vector registers where the processor can, the rest portably.
+// Uses vector registers for whole runs if the processor can, portable loops for the rest.
 template <typename T>
 void Reduce16Bit(ReduceOp op, const VectorKernels::OneType* vectors, size_t count, void* to,
                  const void* const* sources, int n) {

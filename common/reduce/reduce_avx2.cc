@@ -22,7 +22,7 @@ struct Avx2 {
     const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
     const __m256i rounded = _mm256_blendv_epi8(_mm256_srli_epi32(carried, 16),
                                                _mm256_or_si256(high, _mm256_set1_epi32(0x40)), nan);
-    // Packs within each half: the two halves' results stand in the first and third quarter.
+    // Packs within each half: the results are in the first and third quarter.
     const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(rounded, rounded), 0x08);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(packed));
   }
@@ -34,7 +34,7 @@ struct Avx2 {
   static Vector Broadcast(float value) { return _mm256_set1_ps(value); }
   static Vector Multiply(Vector a, Vector b) { return _mm256_mul_ps(a, b); }
   static Vector Add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
-  // The instructions answer their second operand where one is NaN, so b's are put back.
+  // The instructions return their second operand if one is NaN, so NaNs of b are restored.
   static Vector Min(Vector a, Vector b) { return NanOf(b, _mm256_min_ps(b, a)); }
   static Vector Max(Vector a, Vector b) { return NanOf(b, _mm256_max_ps(b, a)); }
 

@@ -32,7 +32,7 @@ struct Avx512 {
   static Vector Broadcast(float value) { return _mm512_set1_ps(value); }
   static Vector Multiply(Vector a, Vector b) { return _mm512_mul_ps(a, b); }
   static Vector Add(Vector a, Vector b) { return _mm512_add_ps(a, b); }
-  // The instructions answer their second operand where one is NaN, so b's are put back.
+  // The instructions return their second operand if one is NaN, so NaNs of b are restored.
   static Vector Min(Vector a, Vector b) { return NanOf(b, _mm512_min_ps(b, a)); }
   static Vector Max(Vector a, Vector b) { return NanOf(b, _mm512_max_ps(b, a)); }
 

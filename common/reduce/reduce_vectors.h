@@ -1,22 +1,21 @@
 // Reductions of 16-bit types in vector registers, for processors that convert float16 in hardware: compilers
-// do not find these instructions by themselves. reduce.cc alone uses this, and has portable loops of the same
-// bits.
+// do not generate these instructions. Used only by reduce.cc, which has portable loops with the same bits.
 //
-// Included by files that are compiled for one instruction set, so it includes nothing whose inline functions
-// could get into the program that way.
+// Included by files that are compiled for one instruction set, so it must not include headers whose inline
+// functions the linker could then share with other files.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "common/reduce/sixteen_bits.h"  // always inlined, all of it
+#include "common/reduce/sixteen_bits.h"  // always inlined
 
 namespace psring::cpu {
 
 using elementwise::BFloat16;
 using elementwise::Float16;
 
-// Elements that the kernels take at a time; their `count` is a multiple of it.
+// Elements that the kernels process at a time; their `count` is a multiple of it.
 constexpr size_t kRun = 64;
 
 struct VectorKernels {
@@ -31,7 +30,7 @@ struct VectorKernels {
   OneType bfloat16, float16;
 };
 
-// The best this processor has; null if it has none, or is none for which there are kernels.
+// The best kernels for this processor; null if there are none.
 const VectorKernels* BestVectorKernels();
 
 // By instruction set: reduce_avx2.cc (with F16C), reduce_avx512.cc.
@@ -39,11 +38,12 @@ extern const VectorKernels kAvx2Kernels;
 extern const VectorKernels kAvx512Kernels;
 
 // The kernels of one instruction set. `Lanes` has a Vector of `width` floats and Load, Store, Add, Min, Max,
-// Multiply, Broadcast; Min and Max answer NaN where either side is NaN. It must be a type of its file alone.
+// Multiply, Broadcast; Min and Max return NaN if either side is NaN. It must be a type that is local to its
+// file.
 template <typename Lanes>
 struct VectorLoops {
   using Vector = typename Lanes::Vector;
-  static constexpr int kVectors = 4;  // in flight together, so that the loop over the sources costs little
+  static constexpr int kVectors = 4;  // in flight together, to amortise the loop over the sources
   static constexpr size_t kStep = kVectors * Lanes::width;
   static_assert(kRun % kStep == 0);
 

@@ -1,8 +1,8 @@
-// Floats that are stored in 16 bits, and their values: the same bits on processors and GPUs. C++17, since
-// CUDA's compilers read it too.
+// Floats that are stored in 16 bits: the same bits on CPUs and GPUs. C++17, since CUDA's compilers read it
+// too.
 //
-// Written in integers and without branches, so that loops over them vectorise with any instruction set, and
-// as the instructions of reduce_vectors.h have it.
+// Written in integers and without branches, so that loops vectorise with any instruction set; the results
+// equal those of the instructions in reduce_vectors.h.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ namespace psring::elementwise {
 struct BFloat16 {
   uint16_t bits;
 };
-// As IEEE 754 has it.
+// IEEE 754 half precision.
 struct Float16 {
   uint16_t bits;
 };
 
-// Always inlined: what a function calls that is compiled for several instruction sets must be part of each.
+// Always inlined: a function that is compiled for several instruction sets must contain its callees.
 #define PSRING_EVERYWHERE PSRING_HOST_DEVICE __attribute__((always_inline)) inline
 
 template <typename To, typename From>
@@ -39,8 +39,7 @@ PSRING_EVERYWHERE float Load(Float16 value) {
   const int32_t magnitude = (value.bits & 0x7fff) << 13;
   const int32_t normal = magnitude + kBias;
   const int32_t special = normal + kBias;  // infinity and NaN: the highest exponent of both formats
-  // A subnormal's digits as those of a number of exponent -14, from which that number's leading 1 is taken
-  // away.
+  // A subnormal's digits as those of a number with exponent -14, minus that number's leading 1.
   const float subnormal = BitsAs<float>(normal + (1 << 23)) - BitsAs<float>(kBias + (1 << 23));
   int32_t bits = magnitude < (0x7c00 << 13) ? normal : special;
   bits = magnitude < (0x0400 << 13) ? BitsAs<int32_t>(subnormal) : bits;
@@ -68,9 +67,9 @@ PSRING_EVERYWHERE Float16 Store<Float16>(float value) {
       126 << 23;  // 0.5f: its last digit is worth 2^-24, as that of float16's subnormals
   const uint32_t bits = BitsAs<uint32_t>(value);
   const int32_t magnitude = bits & 0x7fffffff;
-  // What is too large carries over into infinity's pattern, if it does not lie far beyond.
+  // Values that are too large round up to infinity's pattern, unless they are far above it.
   const int32_t normal = (magnitude - kBias + 0xfff + ((magnitude >> 13) & 1)) >> 13;
-  // The adder rounds, at the digit where a subnormal ends.
+  // The addition rounds at the last digit of a subnormal.
   const float shifted = BitsAs<float>(magnitude) + BitsAs<float>(kHalf);
   const int32_t subnormal = BitsAs<int32_t>(shifted) - kHalf;
   int32_t half = magnitude < (113 << 23) ? subnormal : normal;

@@ -1,24 +1,22 @@
 #include "common/rendezvous/begin_together.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <ctime>
-#include <fstream>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/host_identity.h"
 #include "common/measure/trace.h"
 
 namespace psring {
 namespace {
 
-// Within it the word of the last one's arrival has come to all, and the burst of their links has come back.
+// Within this time all ranks know of the last one's arrival, and links have recovered their burst.
 constexpr int64_t kLeadNs = 3'000'000;
 
 void SleepUntil(int64_t monotonic_ns) {
@@ -29,13 +27,7 @@ void SleepUntil(int64_t monotonic_ns) {
 
 }  // namespace
 
-std::string ThisClock() {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  char time_namespace[64] = "";
-  (void)!readlink("/proc/self/ns/time", time_namespace, sizeof time_namespace - 1);
-  return absl::StrCat(boot, time_namespace);
-}
+std::string ThisClock() { return absl::StrCat(BootId(), NamespaceId("time")); }
 
 absl::Status BeginTogether(Rendezvous& rendezvous, const std::string& clock) {
   const absl::StatusOr<std::vector<std::string>> values =

@@ -1,4 +1,4 @@
-// Ranks that begin something at one moment, because their clocks are one.
+// Lets ranks that share a clock start at the same moment.
 #pragma once
 
 #include <string>
@@ -8,14 +8,13 @@
 
 namespace psring {
 
-// Who shares this name reads one monotonic clock: this boot of this kernel, as this time namespace sees it.
+// Equal for processes that read the same monotonic clock: one running kernel and time namespace.
 std::string ThisClock();
 
-// Every rank calls it, and leaves with all others. Leaving a barrier is no beginning together: its word
-// reaches one rank after the other, and later those whose links or processors are busy. So where all ranks
-// have one clock they agree on a moment a little later than the last one's arrival and sleep until then
-// (Hunold & Carpen-Amarie 2016, "window-based synchronization"). Elsewhere it is a barrier. Errors are the
-// rendezvous'.
+// Collective. Leaving a barrier is not a simultaneous start: its message reaches one rank after the other,
+// and later those whose links or processors are busy. So ranks that share a clock agree on a moment shortly
+// after the last one's arrival and sleep until then (Hunold & Carpen-Amarie 2016, "window-based
+// synchronization"). Otherwise this is a barrier. Errors are the rendezvous'.
 absl::Status BeginTogether(Rendezvous& rendezvous, const std::string& clock = ThisClock());
 
 }  // namespace psring

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/host_identity.h"
 #include "common/base/mutex.h"
 #include "common/rendezvous/file_store.h"
 #include "common/rendezvous/roster.h"
@@ -19,9 +20,9 @@
 namespace psring {
 namespace {
 
-// Keys: "value/KEY" what Set has set; "member/N" who joined as the N-th; "left/N" that it has left;
-// "refused/N" who was not let in; "round/NAME/I/RANK" what a rank gave at the I-th exchange of a name;
-// "failed/NAME/I" how that failed, for all of its ranks.
+// Keys: "value/KEY": a value; "member/N": the N-th member; "left/N": it has left; "refused/N": it was
+// rejected; "round/NAME/I/RANK": a rank's value in the I-th exchange of a name; "failed/NAME/I": the error of
+// that exchange, for all of its ranks.
 using Values = FileStore::Values;
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(1), kLongestPause = absl::Milliseconds(50);
@@ -183,7 +184,7 @@ class FileRendezvous final : public Rendezvous {
     bool done = false;
   };
 
-  // Looks until `look` is done, and once more when it is too late.
+  // Polls until `look` is done, and once more after the deadline.
   absl::Status Wait(const std::function<absl::StatusOr<Step>(const Values&, bool too_late)>& look) {
     const absl::Time deadline = absl::Now() + options_.timeout;
     for (absl::Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
@@ -234,11 +235,7 @@ class FileRendezvous final : public Rendezvous {
 
 }  // namespace
 
-std::string ProcessName() {
-  char host[256] = "unknown-host";
-  ::gethostname(host, sizeof(host) - 1);
-  return absl::StrCat(host, ":", ::getpid());
-}
+std::string ProcessName() { return absl::StrCat(HostName(), ":", ::getpid()); }
 
 absl::StatusOr<std::unique_ptr<Rendezvous>> EnterFile(const RendezvousOptions& options, int rank) {
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<FileStore> store, FileStore::Open(options.file, options.timeout));

@@ -1,4 +1,4 @@
-// A rendezvous whose store is a file: no port, no process that hosts it. For rendezvous.cc alone.
+// A rendezvous whose store is a file: no port, no hosting process. Used by rendezvous.cc only.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@ namespace psring {
 // "host:pid" of this process.
 std::string ProcessName();
 
-// Joins as `rank`, or as no rank where that is -1, in `options.file`. Waits look at the file again and again.
-// The last one to leave removes it.
+// Joins as `rank` (-1: not a rank) in `options.file`. Waits poll the file. The last process to leave removes
+// it.
 absl::StatusOr<std::unique_ptr<Rendezvous>> EnterFile(const RendezvousOptions& options, int rank);
 
 }  // namespace psring

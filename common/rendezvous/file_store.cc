@@ -8,11 +8,11 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/random_token.h"
 #include "common/rendezvous/roster.h"
 
 namespace psring {
@@ -25,7 +25,7 @@ constexpr std::array<char, 16> kMagic = {'p', 's', 'r', 'i', 'n', 'g', ' ',  's'
 struct Header {
   std::array<char, 16> magic = kMagic;
   std::array<char, 16> token = {};
-  uint64_t end = sizeof(Header);  // of what counts: an entry that was not finished does not
+  uint64_t end = sizeof(Header);  // of valid data: an unfinished entry is not part of it
 };
 static_assert(sizeof(Header) == 40);
 
@@ -34,13 +34,13 @@ struct EntryHead {
   uint64_t value_bytes = 0;
 } __attribute__((packed));
 
-// Of the open file, so that two stores of one process are two users.
+// Locks belong to the open file, so two stores of one process are two users.
 flock LockOf(short type, off_t first, off_t bytes) {
   flock lock = {};
   lock.l_type = type;
   lock.l_whence = SEEK_SET;
   lock.l_start = first;
-  lock.l_len = bytes;  // 0: all that follows
+  lock.l_len = bytes;  // 0: to the end of the file
   return lock;
 }
 
@@ -67,13 +67,6 @@ bool WriteAt(int fd, const void* from, size_t bytes, off_t at) {
   return true;
 }
 
-std::string NewToken() {
-  std::random_device random;
-  std::string token(16, '0');
-  for (char& digit : token) digit = "0123456789abcdef"[random() % 16];
-  return token;
-}
-
 }  // namespace
 
 absl::Status FileStore::Failed(const std::string& what) const {
@@ -89,14 +82,14 @@ absl::StatusOr<std::unique_ptr<FileStore>> FileStore::Open(const std::string& pa
 
 FileStore::~FileStore() = default;
 
-// O_NOFOLLOW: where everybody may write, as in /tmp, a link of somebody else's could lead anywhere.
+// O_NOFOLLOW: in a world-writable folder such as /tmp, another user's link could point anywhere.
 absl::Status FileStore::OpenFile() {
   file_ = FileDescriptor(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file_.valid()) return Failed("it cannot be opened");
   struct stat status;
   if (fstat(file_.get(), &status) != 0) return Failed("it cannot be looked at");
   if (!S_ISREG(status.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat("rendezvous file ", path_, " is no file; name another"));
+    return absl::InvalidArgumentError(absl::StrCat("rendezvous file ", path_, " is not a file; choose another"));
   }
   if (status.st_uid != geteuid()) {
     return absl::InvalidArgumentError(
@@ -105,7 +98,7 @@ absl::Status FileStore::OpenFile() {
   return absl::OkStatus();
 }
 
-// By asking again: a lock that is waited for knows no deadline.
+// By polling: a blocking lock has no deadline.
 absl::Status FileStore::Lock() {
   const absl::Time deadline = absl::Now() + timeout_;
   for (absl::Duration pause = absl::Milliseconds(1);; pause = std::min(2 * pause, absl::Milliseconds(20))) {
@@ -128,7 +121,7 @@ void FileStore::Unlock() {
   (void)fcntl(file_.get(), F_OFD_SETLK, &lock);
 }
 
-// Whether the name still leads to what is open: its last user may have removed it before the lock was ours.
+// Whether the name still refers to the open file: its last user may have removed it before we locked it.
 bool FileStore::StillThere() const {
   struct stat opened, named;
   return fstat(file_.get(), &opened) == 0 && stat(path_.c_str(), &named) == 0 &&
@@ -154,7 +147,7 @@ absl::Status FileStore::ReadOrBegin() {
   struct stat status;
   if (fstat(file_.get(), &status) != 0) return Failed("it cannot be looked at");
   if (!token_.empty() || (status.st_size > 0 && !IsAlone())) return Read();
-  // Empty, or nobody's: a run begins.
+  // Empty, or without users: a new run begins.
   Header old;
   const bool ours =
       status.st_size >= off_t{sizeof old} && ReadAt(file_.get(), &old, sizeof old, 0) && old.magic == kMagic;
@@ -163,7 +156,7 @@ absl::Status FileStore::ReadOrBegin() {
         absl::StrCat("rendezvous file ", path_, " holds something else; name one that does not exist"));
   }
   Header header;
-  token_ = NewToken();
+  token_ = RandomToken(16);
   std::copy(token_.begin(), token_.end(), header.token.begin());
   if (ftruncate(file_.get(), 0) != 0 || !WriteAt(file_.get(), &header, sizeof header, 0)) {
     return Failed("it cannot be written");
@@ -214,7 +207,7 @@ absl::Status FileStore::Append(const Values& values) {
     values_[key] = value;
   }
   const uint64_t end = read_ + bytes.size();
-  // What counts is said last: whoever dies in between has written nothing.
+  // The end of valid data is written last: a process that dies before has written nothing.
   if (!WriteAt(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(read_)) ||
       !WriteAt(file_.get(), &end, sizeof end, offsetof(Header, end))) {
     return Failed("it cannot be written");

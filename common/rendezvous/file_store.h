@@ -1,10 +1,10 @@
-// A key-value store in a file that all of its users see: on one host, or on a network file system whose locks
-// hold between hosts (NFS's do). Values are only ever added. Who uses it holds a lock of its own in it, which
-// the kernel takes away when the process ends, however it ends: so the living are told from the dead, and a
-// file that an earlier run has left from one that is in use.
+// A key-value store in a file that all of its users can access: on one host, or on a network file system
+// whose locks work between hosts (NFS's do). Values are only added. Each user holds a lock in the file, which
+// the kernel releases when the process ends, however it ends. So live users are distinguished from dead ones,
+// and the file of an earlier run from one in use.
 //
-// Bytes of the file: a header (what it is, the run's token, how much behind it counts), then entries. Locks
-// are of bytes beyond any content: one for whoever reads or writes, one for each user.
+// Contents: a header (type, the run's token, the number of valid bytes), then entries. Locks are on bytes
+// beyond any content: one for the current reader or writer, one for each user.
 #pragma once
 
 #include <cstdint>
@@ -26,26 +26,26 @@ class FileStore {
  public:
   using Values = std::map<std::string, std::string>;
 
-  // Makes the file where it is not there. One that nobody uses is a left-over, and emptied. InvalidArgument:
-  // what stands there is not ours, and is not touched; Unavailable: it cannot be made or locked, with the
-  // system's reason; DeadlineExceeded: somebody keeps it locked.
+  // Creates the file if it does not exist. A file without users is a leftover and is emptied.
+  // InvalidArgument: the file is not a rendezvous file, and is left unchanged; Unavailable: it cannot be
+  // created or locked, with the system's reason; DeadlineExceeded: another process keeps it locked.
   static absl::StatusOr<std::unique_ptr<FileStore>> Open(const std::string& path, absl::Duration timeout);
   ~FileStore();
   FileStore(const FileStore&) = delete;
   FileStore& operator=(const FileStore&) = delete;
 
-  // Calls `change` with all values while nobody else reads or writes; what it returns is added. Its error, or
-  // Open's.
+  // Calls `change` with all values while no other process reads or writes, and adds the values that it
+  // returns. Returns the error of `change`, or Open's.
   using Change = std::function<absl::StatusOr<Values>(const Values& values)>;
   absl::Status Update(const Change& change);
 
-  // Only within `change`: marks user `number` as alive, for as long as this store lives.
+  // Only within `change`: marks user `number` as alive until this store is destroyed.
   absl::Status Hold(int64_t number);
   // Whether another process, or another store of this one, holds `number`.
   bool IsHeld(int64_t number) const;
-  // Only within `change`: nobody else holds any number.
+  // Only within `change`: whether no other user exists.
   bool IsAlone() const;
-  // Only within `change`: takes the file away.
+  // Only within `change`: removes the file.
   void Remove();
 
  private:
@@ -63,8 +63,8 @@ class FileStore {
   const std::string path_;
   const absl::Duration timeout_;
   FileDescriptor file_;
-  std::string token_;  // of the run that this store is of; empty: of none yet
-  uint64_t read_ = 0;  // up to here
+  std::string token_;  // of this store's run; empty: of none yet
+  uint64_t read_ = 0;  // the end of what has been read
   Values values_;
 };
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kMostInt = std::numeric_limits<int>::max();
 
-// What a launcher calls a process's number, how many there are, and the same on its host.
+// A launcher's variables for rank, world size, local rank and local world size.
 struct Names {
   const char *launcher, *rank, *size, *local_rank, *local_size;
 };
@@ -28,7 +28,7 @@ constexpr Names kNames[] = {
     {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-    // Of a step alone: a batch script has a number, too, and is no rank.
+    // Of a step only: a batch script has a number, too, and is not a rank.
     {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr},
 };
 
@@ -52,7 +52,7 @@ absl::StatusOr<int> Needed(const std::string& scheme, const char* name, int leas
                                                  ", which is not set; psring, torchrun and the like set it"));
 }
 
-// Jobs of a Slurm cluster that run side by side seldom differ by a multiple of this.
+// Numbers of concurrent jobs on a Slurm cluster rarely differ by a multiple of this.
 constexpr int kPorts = 20'000, kFirstPort = 12'000;
 
 void ReadSlurm(const GetEnv& get_env, LaunchedAs& as) {
@@ -123,7 +123,7 @@ absl::StatusOr<LaunchedAs> ReadLauncher(const std::string& scheme, const GetEnv&
     }
     if (!as.job.empty()) as.job = absl::StrCat("mpirun-", as.job);
   }
-  // All of them are children of one process, where they are on one host.
+  // On one host all ranks are children of one process.
   if (as.job.empty() && (as.launcher == "mpirun" || as.launcher == "mpiexec")) {
     as.job = absl::StrCat(as.launcher, "-child-of-", ::getppid());
   }

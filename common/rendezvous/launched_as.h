@@ -1,7 +1,7 @@
-// Who started this process, and as what: the variables by which launchers number their processes. Pure, but
-// for the process's own environment.
+// Which launcher started this process, and with which numbers. Pure, except for reading this process's own
+// environment.
 //
-// In this order, the first that has set anything:
+// The first of these that has set any variable:
 //   torchrun, psring          RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT
 //   Open MPI's mpirun         OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE
 //   MPICH's mpiexec (Hydra)   PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS
@@ -19,37 +19,37 @@ namespace psring {
 
 using GetEnv = std::function<std::optional<std::string>(const char* name)>;
 GetEnv ProcessEnvironment();
-// `environment`, but with RANK and WORLD_SIZE from flags, where these are not empty.
+// `environment`, with RANK and WORLD_SIZE replaced by flags that are not empty.
 GetEnv InPlaceOf(GetEnv environment, std::string rank, std::string world_size);
 
 struct LaunchedAs {
   std::string launcher;  // "torchrun", "mpirun", "mpiexec", "srun"
   int rank = 0;
   int world_size = 1;
-  int local_rank = 0;        // 0 where nobody said
-  int local_world_size = 0;  // 0 where nobody said
-  // Where the launcher knows them: the host of rank 0, a port that all ranks of the job come to by
-  // themselves, and a name that no other job on this host has.
+  int local_rank = 0;        // 0 if unknown
+  int local_world_size = 0;  // 0 if unknown
+  // If the launcher tells: the host of rank 0, a port that all ranks of the job derive independently, and a
+  // name that no other job on this host has.
   std::string master_host;
   int master_port = 0;
   std::string job;
 };
 
-// Whether anybody has numbered this process.
+// Whether a launcher has numbered this process.
 bool IsStartedAsARank(const GetEnv& get_env);
 
-// InvalidArgument names the variable that is missing or wrong. `scheme` is what needs it: "env://".
+// InvalidArgument names the variable that is missing or invalid. `scheme` is what needs it: "env://".
 absl::StatusOr<LaunchedAs> ReadLauncher(const std::string& scheme, const GetEnv& get_env);
 
-// Forgets who started this process, so that its own children are not taken for what it was started as.
+// Clears the launcher's variables, so that child processes do not inherit them.
 void ForgetLauncher();
 
-// The first of Slurm's compact list: "node03" of "node[03-04,7],gpu1". Empty where it is no such list.
+// The first host of Slurm's compact list: "node03" of "node[03-04,7],gpu1". Empty if malformed.
 std::string FirstHost(const std::string& nodelist);
-// Tasks on node `index` of Slurm's compact list "2(x3),1"; 0 where it says nothing of it.
+// Tasks on node `index` of Slurm's compact list "2(x3),1"; 0 if not listed.
 int TasksOnNode(const std::string& tasks_per_node, int index);
 
-// A whole number in [least, most]; InvalidArgument says that `name` is none.
+// A whole number in [least, most]; InvalidArgument names `name`.
 absl::StatusOr<int> NumberOf(const std::string& name, const std::string& text, int least, int most);
 
 }  // namespace psring

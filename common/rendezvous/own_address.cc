@@ -35,7 +35,8 @@ std::string TextOf(const sockaddr* address) {
   return text;
 }
 
-// Of interfaces that are up; IPv4's first. Link-local addresses of IPv6 mean nothing to another machine.
+// Addresses of interfaces that are up; IPv4 first. Excludes link-local IPv6 addresses, which are not valid on
+// other machines.
 std::vector<std::pair<std::string, std::string>> InterfacesAndAddresses() {
   std::vector<std::pair<std::string, std::string>> found;
   ifaddrs* list = nullptr;
@@ -65,7 +66,7 @@ absl::StatusOr<std::string> AddressOfInterface(const std::string& name) {
                    names.size() == 1 ? "is " : "are ", absl::StrJoin(names, ", ")));
 }
 
-// This machine's only address that others can reach.
+// The only address of this machine that others can reach.
 absl::StatusOr<std::string> OnlyAddress() {
   std::vector<std::string> addresses;
   for (const auto& [interface, address] : InterfacesAndAddresses()) {
@@ -85,8 +86,7 @@ struct Resolved {
   addrinfo* first = nullptr;
 };
 
-// The address that this machine's packets to `host` leave from; nothing is sent. Empty: there is no way
-// there.
+// The source address of packets to `host`; nothing is sent. Empty: no route.
 std::string SourceOfRoute(const std::string& host) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_DGRAM;
@@ -123,7 +123,7 @@ absl::StatusOr<std::string> OwnAddress(const NetworkChoice& choice, const Rendez
   }
   if (meeting.on_one_host() || meeting.world_size == 1) return std::string(kLoopback);
   if (!meeting.file.empty()) {
-    if (meeting.local_world_size == 0) return std::string(kLoopback);  // nobody speaks of other hosts
+    if (meeting.local_world_size == 0) return std::string(kLoopback);  // the launcher knows no other hosts
     return OnlyAddress();
   }
   if (IsLoopback(meeting.host)) return std::string(kLoopback);
@@ -150,7 +150,7 @@ absl::StatusOr<std::string> StoreAddress(const std::string& bind, const std::str
   if (loopback) return OnlyAddress();
   return absl::InvalidArgumentError(
       absl::StrCat("cannot listen at ", host,
-                   ", which is no address of this machine; start rank 0 there, or "
+                   ", which is not an address of this machine; start rank 0 there, or "
                    "give --bind ADDRESS where others reach this machine by another name"));
 }
 

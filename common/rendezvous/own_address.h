@@ -1,5 +1,5 @@
-// Which of this machine's addresses a process listens on, and tells others to reach it by. Nothing listens on
-// all networks at once unless it is asked to.
+// The address of this machine on which a process listens and by which others reach it. Nothing listens on all
+// networks unless requested.
 #pragma once
 
 #include <string>
@@ -9,21 +9,21 @@
 
 namespace psring {
 
-// --bind and --interface; at most one is given.
+// --bind and --interface; at most one is set.
 struct NetworkChoice {
   std::string bind;       // an address of this machine
   std::string interface;  // "eth0": its first address, IPv4's before IPv6's
 };
 
-// The address that `choice` names. Where it names none: the loopback's where all ranks are on this host, else
-// the one from which this machine reaches the store. InvalidArgument: no such interface (lists those there
-// are), not an address of ours, or none can be told without being asked for.
+// The address that `choice` names. If it names none: the loopback address if all ranks are on this host, else
+// the address from which this machine reaches the store. InvalidArgument: no such interface (lists the
+// existing ones), not an address of this machine, or the address cannot be determined.
 absl::StatusOr<std::string> OwnAddress(const NetworkChoice& choice, const RendezvousOptions& meeting);
 
-// Where a store listens that others find at `host`: on the address of ours that `host` stands for; where it
-// stands for none (another machine hands on what comes there), or for our loopback (as Debian's /etc/hosts
-// has a machine's own name), on `bind`, or, in the second case, on the only other address that there is.
-// InvalidArgument: none of that is the case.
+// The address on which a store listens that others find at `host`: the address of this machine to which
+// `host` resolves. If it resolves to none (another machine forwards the connections) or to loopback (Debian's
+// /etc/hosts does so for the machine's own name): `bind`, or, for loopback, the only other address.
+// InvalidArgument if none of these applies.
 absl::StatusOr<std::string> StoreAddress(const std::string& bind, const std::string& host);
 
 }  // namespace psring

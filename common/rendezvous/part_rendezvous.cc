@@ -13,7 +13,7 @@ class PartRendezvous final : public Rendezvous {
   PartRendezvous(Rendezvous& whole, std::vector<int> ranks, const std::string& name)
       : whole_(whole), ranks_(std::move(ranks)), prefix_(absl::StrCat(name, "/")), options_(whole.options()) {
     options_.world_size = static_cast<int>(ranks_.size());
-    options_.local_rank = options_.local_world_size = 0;  // nobody has said
+    options_.local_rank = options_.local_world_size = 0;  // unknown
     for (int rank = 0; rank < options_.world_size; ++rank) {
       if (ranks_[static_cast<size_t>(rank)] == whole.options().rank) options_.rank = rank;
     }
@@ -40,7 +40,7 @@ class PartRendezvous final : public Rendezvous {
     for (const int rank : own) of_whole.push_back(ranks_[static_cast<size_t>(rank)]);
     PSRING_ASSIGN_OR_RETURN(std::vector<std::string> values,
                             whole_.ExchangeAmong(of_whole, prefix_ + name, value));
-    // They come in the order of the whole's numbers.
+    // In the order of the numbers in the whole.
     std::sort(of_whole.begin(), of_whole.end());
     std::vector<std::string> ordered;
     for (const int rank : own) {

@@ -28,11 +28,11 @@ namespace {
 
 constexpr char kFromTheStore[] = "psring";  // in a status's details: its message is complete
 constexpr int kMostMessageBytes = 64 << 20;
-// How long a store that is about to go waits for those who still use it: their last replies may be under way.
+// How long a closing store waits for its users, whose last replies may be in transit.
 constexpr absl::Duration kLinger = absl::Seconds(5);
-// The server answers by the call's own timeout; only a store that is wedged lets this pass, too.
+// The server enforces the call's own timeout; this one passes only if the store hangs.
 constexpr absl::Duration kGrace = absl::Seconds(5);
-// A peer that does not answer to a ping within the same time again is gone.
+// A peer that does not answer a ping within this time again is lost.
 constexpr int kPingMs = 10'000;
 constexpr absl::Duration kLongestTimeout = absl::Hours(24 * 30);
 
@@ -42,7 +42,7 @@ grpc::Status ToGrpc(const absl::Status& status) {
                       kFromTheStore);
 }
 
-// Each waiting call holds a thread of gRPC's: simple, and enough for hundreds of ranks.
+// Each pending call holds a gRPC thread: simple, and sufficient for hundreds of ranks.
 class Service final : public proto::Rendezvous::Service {
  public:
   explicit Service(RendezvousStore& store) : store_(store) {}
@@ -118,18 +118,18 @@ class GrpcRendezvousServer final : public RendezvousServer {
   }
 
   absl::Status Listen(const std::string& host, int port) {
-    // Asks the system before gRPC does, since gRPC keeps the reason to its log.
+    // Checks the address before gRPC does, since gRPC only logs the reason.
     PSRING_RETURN_IF_ERROR(CheckThatPortIsFree(host, port, "end what uses it or choose another MASTER_PORT"));
     ChooseGrpcPolling();
     grpc::ServerBuilder builder;
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // else two stores would share one port
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // otherwise two stores could share one port
     builder.AddListeningPort(AddressText(host, port), grpc::InsecureServerCredentials(), &port_);
     Serve(builder);
     if (server_ != nullptr && port_ > 0) return absl::OkStatus();
     return absl::UnavailableError(absl::StrCat("cannot serve on ", AddressText(host, port)));
   }
 
-  // gRPC listens by itself only in the network that its thread is in; here we accept, and it serves.
+  // gRPC can listen only in its thread's network namespace; so we accept, and gRPC serves.
   absl::Status ListenOn(int listener) {
     ChooseGrpcPolling();
     listener_ = listener;
@@ -165,7 +165,7 @@ class GrpcRendezvousServer final : public RendezvousServer {
  private:
   void Serve(grpc::ServerBuilder& builder) {
     builder.SetMaxReceiveMessageSize(kMostMessageBytes);
-    // A host that vanishes without a word is lost, too.
+    // A host that vanishes is lost, too.
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingMs);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kPingMs / 2);
@@ -178,21 +178,22 @@ class GrpcRendezvousServer final : public RendezvousServer {
   RendezvousStore store_;
   Service service_{store_};
   int port_ = 0;
-  int listener_ = -1;  // where we accept
+  int listener_ = -1;  // on which we accept
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::thread accepting_;
-  std::unique_ptr<grpc::Server> server_;  // last: its threads use what stands above
+  std::unique_ptr<grpc::Server> server_;  // last: its threads use the members above
 };
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   ChooseGrpcPolling();
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // ranks talk to each other, whatever the environment says
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of our own shows our own end
-  // Ranks may come before the store is up, and should not lose time by it.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // ranks connect directly, whatever the environment says
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
+                   1);  // a connection of its own, so that its end is noticed
+  // Ranks may start before the store, and should not lose time by it.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);  // in fact the longest that one attempt may take
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);  // in effect the limit of one attempt
   arguments.SetMaxReceiveMessageSize(kMostMessageBytes);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingMs);
@@ -201,7 +202,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
 
 class GrpcRendezvous final : public Rendezvous {
  public:
-  // `dial_host`: where this process finds options.host.
+  // `dial_host`: how this process reaches options.host.
   GrpcRendezvous(const RendezvousOptions& options, const std::string& dial_host,
                  std::unique_ptr<RendezvousServer> server)
       : options_(options),
@@ -212,7 +213,7 @@ class GrpcRendezvous final : public Rendezvous {
   ~GrpcRendezvous() override {
     if (attendance_ != nullptr) {
       grpc::ClientContext context;
-      SetDeadline(context, absl::Seconds(2));  // where the store is gone there is nobody to take leave of
+      SetDeadline(context, absl::Seconds(2));  // if the store is gone, there is nothing to leave
       proto::LeaveRequest request;
       request.set_member(member_);
       proto::LeaveReply reply;
@@ -343,7 +344,7 @@ class GrpcRendezvous final : public Rendezvous {
                                                    Host(), ", which hosts it, has ended"));
       case grpc::UNIMPLEMENTED:
         return absl::FailedPreconditionError(
-            absl::StrCat("what answers at ", address_, " is no rendezvous store; check MASTER_PORT"));
+            absl::StrCat("what answers at ", address_, " is not a rendezvous store; check MASTER_PORT"));
       default:
         return absl::Status(
             code, absl::StrCat("rendezvous store at ", address_, " ", when, ": ", status.error_message()));
@@ -352,7 +353,7 @@ class GrpcRendezvous final : public Rendezvous {
 
   const RendezvousOptions options_;
   const std::string address_;
-  std::unique_ptr<RendezvousServer> server_;  // where this process hosts the store
+  std::unique_ptr<RendezvousServer> server_;  // if this process hosts the store
   std::unique_ptr<proto::Rendezvous::Stub> stub_;
   int64_t member_ = -1;
   grpc::ClientContext attend_context_;

@@ -1,4 +1,4 @@
-// The half of rendezvous.h that needs no network.
+// The part of rendezvous.h that needs no network.
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ absl::Status ReadAddress(const std::string& address, const std::string& spec, Re
   return absl::OkStatus();
 }
 
-// Where the store of env:// is.
+// Determines the store of env://.
 absl::Status ReadMaster(const LaunchedAs& as, const GetEnv& get_env, RendezvousOptions& options) {
   options.host = get_env("MASTER_ADDR").value_or("");
   const std::string port = get_env("MASTER_PORT").value_or("");
@@ -83,7 +83,7 @@ absl::StatusOr<RendezvousOptions> ParseRendezvous(const std::string& spec, const
   }
   if (env) {
     PSRING_RETURN_IF_ERROR(ReadMaster(as, get_env, options));
-    // Who shares a host need not leave it to meet.
+    // Ranks on one host need not leave it to communicate.
     if (options.file.empty() && options.on_one_host() && !options.hosted_elsewhere)
       options.host = "127.0.0.1";
   } else if (file) {

@@ -12,7 +12,7 @@ absl::StatusOr<int64_t> RendezvousStore::Join(const Participant& process) {
   MutexLock lock(mutex_);
   PSRING_RETURN_IF_ERROR(closed_);
   absl::StatusOr<int64_t> member = roster_.Join(process);
-  changed_.NotifyAll();  // who waits for a rank that was refused waits in vain
+  changed_.NotifyAll();  // waits for a rejected rank must fail
   return member;
 }
 

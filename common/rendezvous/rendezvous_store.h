@@ -1,6 +1,5 @@
-// What the rendezvous service knows: who takes part, which values are there, which exchange waits for whom.
-// No network, so that it is tested with threads alone; rendezvous.cc puts gRPC around it. A wait fails as
-// soon as it is known that it cannot succeed.
+// The state of the rendezvous service: members, values and pending exchanges. Free of networking, so tests
+// need only threads; rendezvous.cc adds gRPC. A wait fails as soon as it cannot succeed any more.
 #pragma once
 
 #include <cstdint>
@@ -21,22 +20,22 @@ namespace psring {
 // Thread-safe.
 class RendezvousStore {
  public:
-  // `noun`: what errors call a rank.
+  // `noun`: how errors name a rank.
   explicit RendezvousStore(const std::string& noun = "rank") : roster_(noun) {}
 
   // See Roster::Join.
   absl::StatusOr<int64_t> Join(const Participant& process);
   void Leave(int64_t member);
-  void Lose(int64_t member);  // nothing happens where it has left before
+  void Lose(int64_t member);  // no effect if it has left before
 
   void Set(const std::string& key, const std::string& value);
 
-  // Unavailable where a member is lost meanwhile.
+  // Unavailable if a member is lost meanwhile.
   absl::StatusOr<std::string> Get(const std::string& key, const std::string& whom, absl::Duration timeout);
 
-  // The values of `ranks` (empty: of all) in rank order. Every rank that waits gets the same error:
-  // DeadlineExceeded names the ranks that are missing, Unavailable the missing one that has left, is lost or
-  // was refused. A failed exchange stays failed; one that succeeded may be held again under its name.
+  // The values of `ranks` (empty: of all) in rank order. Every waiting rank gets the same error:
+  // DeadlineExceeded names the missing ranks, Unavailable the missing one that has left, is lost or was
+  // rejected. A failed exchange stays failed; a successful one may be repeated under its name.
   absl::StatusOr<std::vector<std::string>> Exchange(int64_t member, const std::string& name,
                                                     const std::string& value, absl::Duration timeout,
                                                     const std::vector<int>& ranks = {});
@@ -46,7 +45,7 @@ class RendezvousStore {
   // Waits until every member has left or is lost. False: some have not.
   bool WaitUntilEmpty(absl::Duration timeout);
 
-  // Every waiting call and every later wait returns `why`.
+  // Every pending and later wait returns `why`.
   void Close(absl::Status why);
 
  private:
@@ -64,7 +63,7 @@ class RendezvousStore {
   CondVar changed_;
   Roster roster_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::string> values_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, std::shared_ptr<Round>> rounds_ ABSL_GUARDED_BY(mutex_);  // not complete
+  std::map<std::string, std::shared_ptr<Round>> rounds_ ABSL_GUARDED_BY(mutex_);  // incomplete ones
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
 };
 

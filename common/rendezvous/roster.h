@@ -1,8 +1,8 @@
-// Who takes part in a rendezvous, and what follows from who does not: the decisions that every store makes
-// alike, in words that name the culprit. Pure.
+// The members of a rendezvous and the consequences of missing ones: the decisions that every store shares,
+// with error messages that name the process at fault. Pure.
 //
-// A *member* is a process that has joined: a rank, or one without a rank. It *leaves* when it says so and is
-// *lost* when it ends otherwise.
+// A *member* is a process that has joined: a rank, or a process without a rank. It *leaves* deliberately and
+// is *lost* when it ends otherwise.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +33,11 @@ class Roster {
 
   explicit Roster(std::string noun = "rank") : noun_(std::move(noun)) {}
 
-  // The member's number. AlreadyExists: the rank is taken, or was; InvalidArgument: no such rank, or another
-  // world size than that of the ranks before. Who was refused is remembered, for the errors of the others.
+  // The member's number. AlreadyExists: the rank is or was taken; InvalidArgument: no such rank, or a world
+  // size that differs from earlier ranks'. Rejected processes are remembered for the error messages of
+  // others.
   absl::StatusOr<int64_t> Join(const Participant& process);
-  void Depart(int64_t member, Presence how);  // nothing happens where it has departed before
+  void Depart(int64_t member, Presence how);  // no effect if it has departed before
   void Refuse(int rank, std::string why) { refused_.push_back({rank, std::move(why)}); }
 
   bool HasRank(int64_t member) const;
@@ -44,16 +45,16 @@ class Roster {
   int64_t size() const { return static_cast<int64_t>(members_.size()); }
   bool AnyoneHere() const;
 
-  // Why a wait for the ranks `missing` at exchange `name` can no longer succeed: one of them has departed, or
-  // came and was refused. OK while it can.
+  // Why a wait for the ranks `missing` at exchange `name` cannot succeed any more: one of them has departed
+  // or was rejected. OK if it still can.
   absl::Status Hopeless(const std::vector<int>& missing, const std::string& name) const;
-  // DeadlineExceeded names them, those among them that never joined, and who was refused.
+  // DeadlineExceeded names them, those among them that never joined, and rejected processes.
   absl::Status TooLate(const std::vector<int>& missing, const std::string& name,
                        absl::Duration timeout) const;
-  // Unavailable where a rank has come that this job has no place for: one of the two was told a wrong world
+  // Unavailable if a rank has come for which this job has no place: one of the two was given a wrong world
   // size.
   absl::Status Surplus() const;
-  // Unavailable where any member is lost while `whom` is waited for.
+  // Unavailable if any member is lost while `whom` is awaited.
   absl::Status LossDuring(const std::string& whom) const;
 
  private:

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
+#include "common/io/csv.h"
 #include "common/io/files.h"
 #include "common/workloads/workload_tables.h"
 
@@ -21,16 +22,16 @@ namespace {
 constexpr char kColumns[] = "name,bytes,ready_ms";
 constexpr char kDeclared[] = ",declared";
 
-// The lines of one file, and what has been seen of it so far.
+// Parses the lines of one file.
 class Reader {
  public:
   explicit Reader(const std::string& name) { workload_.name = name; }
 
   absl::Status Line(std::string text) {
     ++line_;
-    // No name holds a quote that would have to be kept.
-    text = absl::StrJoin(absl::StrSplit(text, '"'), "");
     absl::StripAsciiWhitespace(&text);
+    // A spreadsheet may have quoted a comment or a name.
+    text = absl::StrJoin(ParseCsvLine(text), ",");
     if (text.empty()) return absl::OkStatus();
     if (text.front() == '#') return Header(text.substr(1));
     if (!columns_) {
@@ -47,7 +48,7 @@ class Reader {
   }
 
   absl::StatusOr<Workload> Finish() {
-    if (workload_.tensors.empty()) return Missing("there is no tensor in it");
+    if (workload_.tensors.empty()) return Missing("it contains no tensor");
     if (workload_.batch == 0) return Missing("the line '# batch: N' is missing");
     if (workload_.device.empty()) return Missing("the line '# device: NAME' is missing");
     if (!forward_) return Missing("the line '# forward_ms: X' is missing");
@@ -70,7 +71,7 @@ class Reader {
       if (!fits) {
         return Missing(absl::StrCat("the column declared must hold each number from 0 to ", count - 1,
                                     " once; ", tensor.declared, " of ", tensor.name,
-                                    tensor.declared < count ? " stands there before" : " is too large"));
+                                    tensor.declared < count ? " appears twice" : " is too large"));
       }
       taken[static_cast<size_t>(tensor.declared)] = true;
     }
@@ -89,7 +90,7 @@ class Reader {
     const std::string value(absl::StripAsciiWhitespace(parts.second));
     if (key == "batch") {
       if (!absl::SimpleAtoi(value, &workload_.batch) || workload_.batch < 1) {
-        return Wrong(absl::StrCat("batch '", value, "' is no whole number above 0"));
+        return Wrong(absl::StrCat("batch '", value, "' is not a whole number above 0"));
       }
     } else if (key == "forward_ms") {
       forward_ = true;
@@ -113,11 +114,11 @@ class Reader {
 
   absl::Status Milliseconds(const std::string& what, absl::string_view text, double& value) const {
     if (absl::SimpleAtod(text, &value) && std::isfinite(value) && value >= 0) return absl::OkStatus();
-    return Wrong(absl::StrCat(what, " '", text, "' is no time in ms"));
+    return Wrong(absl::StrCat(what, " '", text, "' is not a time in ms"));
   }
 
   absl::Status Tensor(const std::string& text) {
-    // A name may hold commas: the figures are the last two fields.
+    // A name may contain commas: the figures are the last fields.
     std::vector<std::string> fields = absl::StrSplit(text, ',');
     if (fields.size() < (declared_ ? 4 : 3)) {
       return Wrong(
@@ -126,7 +127,7 @@ class Reader {
     GradientTensor tensor;
     if (declared_) {
       if (!absl::SimpleAtoi(fields.back(), &tensor.declared) || tensor.declared < 0) {
-        return Wrong(absl::StrCat("declared '", fields.back(), "' is no whole number from 0"));
+        return Wrong(absl::StrCat("declared '", fields.back(), "' is not a whole number from 0"));
       }
       fields.pop_back();
     }
@@ -134,7 +135,7 @@ class Reader {
     PSRING_RETURN_IF_ERROR(Milliseconds("ready_ms", ready, tensor.ready_ms));
     fields.pop_back();
     if (!absl::SimpleAtoi(fields.back(), &tensor.bytes) || tensor.bytes < 4 || tensor.bytes % 4 != 0) {
-      return Wrong(absl::StrCat("bytes '", fields.back(), "' is no size of float32 values"));
+      return Wrong(absl::StrCat("bytes '", fields.back(), "' is not a size of float32 values"));
     }
     fields.pop_back();
     tensor.name = absl::StrJoin(fields, ",");
@@ -205,7 +206,7 @@ ParameterLayout LayoutOf(const Workload& workload) {
 
 ParameterLayout DeclaredLayoutOf(const Workload& workload, std::vector<int>& place) {
   const size_t count = workload.tensors.size();
-  std::vector<size_t> at(count);  // the tensor that is declared there
+  std::vector<size_t> at(count);  // the tensor that is declared at each position
   place.clear();
   for (size_t i = 0; i < count; ++i) {
     const int declared = workload.tensors[i].declared;

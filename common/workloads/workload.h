@@ -1,16 +1,16 @@
 // What a model asks of the network, and when: its gradient tensors in the order in which backward finishes
-// them. Recorded once on somebody's GPU, then replayed on a timer or simulated. Pure, but for LoadWorkload.
+// them. Recorded once on a GPU, then replayed on a timer or simulated. Pure, except for LoadWorkload.
 //
 // As a file:
-//     # batch: 32                 samples of one worker's step
-//     # device: V100              where it was recorded
-//     # forward_ms: 63.3          from the step's begin until backward begins
-//     # backward_ms: 64.8         optional: until backward ends; else the last ready_ms
-//     name,bytes,ready_ms
-//     fc.bias,4000,0.5526         ready_ms: since backward began, never less than in the row above
-// A fourth column `declared` says where a tensor stands in the model (from 0), for models whose backward does
-// not finish the last one first; without it that is what is assumed. Other `# key: value` lines (model,
-// sample, source, licence, note) say what it is and where it comes from.
+//    # batch: 32                 samples of one worker's step
+//    # device: V100              where it was recorded
+//    # forward_ms: 63.3          from the step's begin until backward begins
+//    # backward_ms: 64.8         optional: until backward ends; else the last ready_ms
+//    name,bytes,ready_ms
+//    fc.bias,4000,0.5526         ready_ms: since backward began, never less than in the row above
+// An optional fourth column `declared` is the position of the tensor in the model (from 0), for models whose
+// backward does not finish the last tensor first. Other `# key: value` lines (model, sample, source, licence,
+// note) describe the workload and its origin.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct GradientTensor {
   std::string name;
   int64_t bytes = 0;    // float32: a multiple of 4, at least 4
   double ready_ms = 0;  // since backward began
-  int declared = -1;    // its place in the model; -1: the tensors are declared the other way round
+  int declared = -1;    // its position in the model; -1: tensors are declared in reverse order
 };
 
 struct Workload {
@@ -44,21 +44,21 @@ struct Workload {
 // Errors name the line and what is wrong with it.
 absl::StatusOr<Workload> ParseWorkload(const std::string& name, const std::string& text);
 
-// Those that are built in.
+// The built-in workloads.
 std::vector<std::string> WorkloadNames();
 
-// A built-in name, or the path of a file (what holds a '/' or ends in ".csv"). NotFound lists the built-in
-// ones; errors of a file name its path.
+// A built-in name, or the path of a file (contains a '/' or ends in ".csv"). NotFound lists the built-in
+// names; errors of a file name its path.
 absl::StatusOr<Workload> LoadWorkload(const std::string& name_or_path);
 
-// The same on a device that computes `speedup` times as fast (above 0).
+// The same workload on a device that computes `speedup` times as fast (above 0).
 Workload Faster(Workload workload, double speedup);
 
 // Its tensors as a flat buffer whose end is ready first, for PlanBuckets: tensor i of the workload is tensor
 // size - 1 - i of the layout.
 ParameterLayout LayoutOf(const Workload& workload);
 
-// Its tensors as the model declares them, one behind the other; `place[i]`: the index of tensor i there.
+// Its tensors in the order in which the model declares them; `place[i]`: the index of tensor i there.
 ParameterLayout DeclaredLayoutOf(const Workload& workload, std::vector<int>& place);
 
 // When each bucket's gradient is complete, in ms since backward began. `buckets`: PlanBuckets over

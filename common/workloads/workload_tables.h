@@ -1,4 +1,4 @@
-// The workloads that are built in: the files of common/workloads/, put into the program by CMake.
+// The built-in workloads: the files of common/workloads/, compiled into the program by CMake.
 #pragma once
 
 #include <vector>

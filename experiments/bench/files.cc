@@ -9,7 +9,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "common/io/csv.h"
 #include "common/measure/collective_table.h"
 #include "experiments/runs/manifest.h"
@@ -218,10 +217,7 @@ std::string BenchCsv(const BenchRequest& request, const BenchResult& result, con
           {Number(limit.value_or(0), limit.has_value()), absl::StrCat(cell.out_of_place.calls_per_turn),
            absl::StrCat(cell.out_of_place.times_us.size()),
            combination.workers > run.machine.cores ? "true" : "false", Number(Mean(table.foreign_cpu_pct))});
-      text += absl::StrJoin(fields, ",", [](std::string* out, const std::string& field) {
-        absl::StrAppend(out, CsvField(field));
-      });
-      text += "\n";
+      text += CsvLine(fields);
     }
   }
   return text;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/io/csv.h"
 
 namespace psring {
 namespace {
@@ -50,10 +51,10 @@ void TakeRate(const std::vector<TriedRate>& tried, Configuration& configuration)
 std::string RatesCsv(const std::vector<TriedRate>& tried) {
   std::string text = "strategy,workers,lr,validation_accuracy,validation_loss,picked\n";
   for (const TriedRate& rate : tried) {
-    absl::StrAppendFormat(&text, "%s,%d,%g,%s,%s,%s\n", rate.strategy, rate.workers, rate.lr,
-                          rate.accuracy ? absl::StrFormat("%.6g", *rate.accuracy) : "",
-                          rate.accuracy ? absl::StrFormat("%.6g", rate.loss) : "",
-                          rate.picked ? "true" : "false");
+    text +=
+        CsvLine({rate.strategy, absl::StrCat(rate.workers), absl::StrFormat("%g", rate.lr),
+                 rate.accuracy ? absl::StrFormat("%.6g", *rate.accuracy) : "",
+                 rate.accuracy ? absl::StrFormat("%.6g", rate.loss) : "", rate.picked ? "true" : "false"});
   }
   return text;
 }

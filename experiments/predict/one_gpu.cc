@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/io/csv.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "experiments/compare/experiment.h"
@@ -124,7 +125,7 @@ std::string WorkloadCsv(const Workload& workload) {
       "%.6f\nname,bytes,ready_ms\n",
       workload.model, workload.batch, workload.device, workload.forward_ms, workload.backward_ms);
   for (const GradientTensor& tensor : workload.tensors) {
-    absl::StrAppendFormat(&csv, "%s,%d,%.6f\n", tensor.name, tensor.bytes, tensor.ready_ms);
+    csv += CsvLine({tensor.name, absl::StrCat(tensor.bytes), absl::StrFormat("%.6f", tensor.ready_ms)});
   }
   return csv;
 }

@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/host_identity.h"
 #include "common/cuda/cuda_device.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
@@ -37,12 +38,6 @@ constexpr size_t kMostReportBytes = 64 << 10;  // of what another node says went
 
 bool WasKilled(const absl::Status& status) {
   return absl::StrContains(status.message(), "was killed by SIG");
-}
-
-std::string HostName() {
-  char host[256] = "unknown-host";
-  (void)gethostname(host, sizeof host - 1);
-  return host;
 }
 
 absl::Status CheckNames(const std::vector<std::string>& names) {

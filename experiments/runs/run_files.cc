@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "common/io/csv.h"
 
 namespace psring {
@@ -114,24 +113,16 @@ std::string OrEmpty(const std::optional<T>& value) {
   return value ? Number(static_cast<double>(*value)) : "";
 }
 
-std::string Line(const std::vector<std::string>& fields) {
-  return absl::StrCat(absl::StrJoin(fields, ",",
-                                    [](std::string* out, const std::string& field) {
-                                      absl::StrAppend(out, CsvField(field));
-                                    }),
-                      "\n");
-}
-
 }  // namespace
 
 std::string CellsCsv(const std::vector<std::vector<Cell>>& rows) {
   std::vector<std::string> header;
   for (const Cell& cell : rows.front()) header.push_back(cell.column);
-  std::string text = Line(header);
+  std::string text = CsvLine(header);
   for (const std::vector<Cell>& row : rows) {
     std::vector<std::string> fields;
     for (const Cell& cell : row) fields.push_back(CellText(cell));
-    text += Line(fields);
+    text += CsvLine(fields);
   }
   return text;
 }
@@ -219,34 +210,34 @@ std::string RunsCsvHeader() {
 }
 
 std::string RunsCsvLine(const RunLabel& label, const RunFigures& figures) {
-  return Line({label.run_id,
-               label.part,
-               label.strategy,
-               absl::StrCat(label.workers),
-               absl::StrCat(label.repeat),
-               absl::StrCat(label.seed),
-               absl::StrCat(figures.steps),
-               absl::StrCat(figures.samples),
-               Number(figures.wall_s),
-               Number(figures.samples_per_s),
-               Number(figures.step_ms),
-               Number(figures.compute_ms),
-               Number(figures.comm_busy_ms),
-               OrEmpty(figures.wait_ms),
-               Number(figures.exposed_comm_ms),
-               absl::StrFormat("%.0f", figures.payload_tx_bytes),
-               absl::StrFormat("%.0f", figures.payload_rx_bytes),
-               figures.server_payload_bytes ? absl::StrFormat("%.0f", *figures.server_payload_bytes) : "",
-               OrEmpty(figures.staleness_mean),
-               OrEmpty(figures.staleness_max),
-               Number(figures.loss),
-               OrEmpty(figures.test_accuracy),
-               figures.replicas_equal ? (*figures.replicas_equal ? "true" : "false") : "",
-               Number(figures.worker_peak_memory_mb),
-               OrEmpty(figures.server_peak_memory_mb),
-               Number(figures.foreign_cpu_pct),
-               label.records,
-               absl::StrCat(label.servers)});
+  return CsvLine({label.run_id,
+                  label.part,
+                  label.strategy,
+                  absl::StrCat(label.workers),
+                  absl::StrCat(label.repeat),
+                  absl::StrCat(label.seed),
+                  absl::StrCat(figures.steps),
+                  absl::StrCat(figures.samples),
+                  Number(figures.wall_s),
+                  Number(figures.samples_per_s),
+                  Number(figures.step_ms),
+                  Number(figures.compute_ms),
+                  Number(figures.comm_busy_ms),
+                  OrEmpty(figures.wait_ms),
+                  Number(figures.exposed_comm_ms),
+                  absl::StrFormat("%.0f", figures.payload_tx_bytes),
+                  absl::StrFormat("%.0f", figures.payload_rx_bytes),
+                  figures.server_payload_bytes ? absl::StrFormat("%.0f", *figures.server_payload_bytes) : "",
+                  OrEmpty(figures.staleness_mean),
+                  OrEmpty(figures.staleness_max),
+                  Number(figures.loss),
+                  OrEmpty(figures.test_accuracy),
+                  figures.replicas_equal ? (*figures.replicas_equal ? "true" : "false") : "",
+                  Number(figures.worker_peak_memory_mb),
+                  OrEmpty(figures.server_peak_memory_mb),
+                  Number(figures.foreign_cpu_pct),
+                  label.records,
+                  absl::StrCat(label.servers)});
 }
 
 std::string CurvesCsvHeader() {
@@ -256,10 +247,10 @@ std::string CurvesCsvHeader() {
 std::string CurvesCsvLines(const RunLabel& label, const std::vector<CurvePoint>& curve) {
   std::string text;
   for (const CurvePoint& point : curve) {
-    text += Line({label.strategy, absl::StrCat(label.workers), absl::StrCat(label.seed),
-                  absl::StrCat(point.samples), absl::StrCat(point.updates), Number(point.wall_s),
-                  Number(point.train_loss), Number(point.test_loss), Number(point.test_accuracy),
-                  absl::StrCat(label.servers)});
+    text += CsvLine({label.strategy, absl::StrCat(label.workers), absl::StrCat(label.seed),
+                     absl::StrCat(point.samples), absl::StrCat(point.updates), Number(point.wall_s),
+                     Number(point.train_loss), Number(point.test_loss), Number(point.test_accuracy),
+                     absl::StrCat(label.servers)});
   }
   return text;
 }

@@ -135,7 +135,7 @@ absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const 
   // With aligned steps, waiting for the last worker is not part of a step.
   const double earlier = options_.align_steps ? of_buckets.back().seconds - of_buckets.back().mean : 0;
   // Steps differ only by the computing time of the slowest rank.
-  Random random(options_.seed);
+  RandomDurations random(options_.seed);
   const int steps = options_.steps > 0                                         ? options_.steps
                     : options_.jitter > 0 || !options_.delays.jitter.is_zero() ? kDrawnSteps
                                                                                : 1;

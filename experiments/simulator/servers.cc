@@ -346,7 +346,7 @@ class ServerSimulation {
   bool one_by_one_ = false;             // every group is one worker
   ServerLayout layout_;
   int64_t warmup_ = 0, steps_ = 0;
-  Random random_;
+  RandomDurations random_;
   FluidNetwork network_;
   std::vector<WorkerGroup> groups_;
   std::vector<std::unique_ptr<Consistency>> buckets_;

@@ -7,7 +7,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/delays.h"
 #include "common/io/csv.h"
@@ -147,8 +146,7 @@ std::string Line(const SummaryRow& row, const std::string& round, const RunFigur
   fields.push_back(kBasis);
   fields.push_back(row.prediction ? absl::StrCat("computing as in ", row.prediction->compute_from)
                                   : row.why_not_predicted);
-  for (std::string& field : fields) field = CsvField(field);
-  return absl::StrCat(absl::StrJoin(fields, ","), "\n");
+  return CsvLine(fields);
 }
 
 // "waiting +2.1, unexplained -0.3", the larger first.

@@ -30,6 +30,7 @@
 #include "common/base/byte_size.h"
 #include "common/base/check.h"
 #include "common/base/command_line.h"
+#include "common/base/host_identity.h"
 #include "common/base/keep_freed_memory.h"
 #include "common/base/mutex.h"
 #include "common/measure/collective_table.h"
@@ -191,11 +192,6 @@ class Worker {
       std::fputs(CollectiveTableFooter(0, busbw_ / static_cast<double>(job_.buckets.size())).c_str(), stdout);
     }
     return absl::OkStatus();
-  }
-
-  static std::string HostName() {
-    char name[256] = {};
-    return gethostname(name, sizeof(name) - 1) == 0 ? name : "?";
   }
 
   static void Print(const Json& line) {

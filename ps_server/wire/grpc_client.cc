@@ -4,22 +4,19 @@
 
 #include <algorithm>
 #include <cstring>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/random_token.h"
 #include "ps_server/wire/own_sockets.h"
 #include "ps_server/wire/shared_payload.h"
 
 namespace psring {
 namespace {
 
-uint64_t NewSession() {
-  std::random_device random;
-  return (static_cast<uint64_t>(random()) << 32 | random()) | 1;
-}
+uint64_t NewSession() { return KernelRandom() | 1; }  // never 0
 
 }  // namespace
 

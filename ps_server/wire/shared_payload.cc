@@ -1,6 +1,5 @@
 #include "ps_server/wire/shared_payload.h"
 
-#include <sys/random.h>
 #include <sys/stat.h>
 
 #include <atomic>
@@ -10,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/mutex.h"
+#include "common/base/random_token.h"
 #include "common/cuda/cuda_sharing.h"
 #include "common/net/unix_socket.h"
 
@@ -28,12 +27,6 @@ constexpr size_t kPageBytes = 4096;
 constexpr size_t kMostWaiting = 1024;  // handed over, and not yet taken by a Join
 constexpr absl::Duration kPatience = absl::Seconds(1);
 constexpr absl::Duration kKept = absl::Minutes(1);
-
-absl::StatusOr<std::string> NewToken() {
-  char bytes[kTokenBytes / 2];
-  if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) return absl::InternalError("getrandom failed");
-  return absl::BytesToHexString({bytes, sizeof(bytes)});
-}
 
 // What a worker sends: three files (page, gradients, weights) and "TOKEN GRADIENT_BYTES WEIGHT_BYTES",
 // followed by the handles of both where they stand on a GPU. The answer is "in", or this where the handles
@@ -146,8 +139,8 @@ class Door : public PayloadDoor {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PayloadDoor>> PayloadDoor::Open(Device& device) {
-  PSRING_ASSIGN_OR_RETURN(const std::string suffix, NewToken());
-  PSRING_ASSIGN_OR_RETURN(std::string token, NewToken());
+  const std::string suffix = RandomToken(kTokenBytes);
+  std::string token = RandomToken(kTokenBytes);
   std::string name = absl::StrCat("psring-", suffix);
   PSRING_ASSIGN_OR_RETURN(UnixSocket listener, UnixSocket::Listen(name));
   return std::make_unique<Door>(device, std::move(listener), std::move(name), std::move(token));
@@ -159,7 +152,7 @@ absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const Memory
   if (words.size() != 2 || words[1].size() != kTokenBytes) {
     return absl::UnavailableError("the server offers no shared memory");
   }
-  PSRING_ASSIGN_OR_RETURN(std::string token, NewToken());
+  std::string token = RandomToken(kTokenBytes);
   PSRING_ASSIGN_OR_RETURN(const SharedMemory page, SharedMemory::Create(kPageBytes));
   std::memcpy(page.data(), token.data(), kTokenBytes);
   const absl::StatusOr<UnixSocket> server = UnixSocket::Connect(words[0]);

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
-#include <fstream>
 #include <string>
 
 #include "absl/strings/numbers.h"
@@ -21,23 +20,18 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/cores.h"
+#include "common/base/host_identity.h"
 #include "common/rendezvous/rendezvous_store.h"
 
 namespace psring {
 namespace {
 
-constexpr int kSpins = 4000;  // about 20 us, where there is a core to spin on
+constexpr int kSpins = 4000;  // about 20 us, if there is a core for each rank
 constexpr int kYieldsBetweenLooks = 256;
-constexpr int kLooksBeforeSleep = 64;  // then the wait is a long one
+constexpr int kLooksBeforeSleep = 64;  // then the wait sleeps
 
-// Which kernel, and which of its views of processes.
-std::string HostIdentity() {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  char pid_namespace[PATH_MAX] = {};
-  if (readlink("/proc/self/ns/pid", pid_namespace, sizeof(pid_namespace) - 1) < 0) pid_namespace[0] = 0;
-  return absl::StrCat(boot, " ", pid_namespace);
-}
+// Identifies the kernel and the PID namespace.
+std::string HostIdentity() { return absl::StrCat(BootId(), " ", NamespaceId("pid")); }
 
 absl::Status MapError(int rank, absl::string_view why) {
   return absl::FailedPreconditionError(absl::StrCat("cannot see the memory of rank ", rank, ": ", why));
@@ -47,7 +41,7 @@ absl::StatusOr<SharedMemory> MapOne(int rank, const std::string& card) {
   const std::vector<std::string> fields = absl::StrSplit(card, ' ');
   size_t bytes = 0;
   if (fields.size() != 3 || !absl::SimpleAtoi(fields[2], &bytes)) {
-    return absl::InternalError(absl::StrCat("rank ", rank, " published strange memory: ", card));
+    return absl::InternalError(absl::StrCat("rank ", rank, " published invalid memory: ", card));
   }
   const std::string path = absl::StrCat("/proc/", fields[0], "/fd/", fields[1]);
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
@@ -76,12 +70,12 @@ absl::StatusOr<SharedBuffers> SharedBuffers::Map(Rendezvous& rendezvous, const s
   for (size_t rank = 0; rank < cards.size(); ++rank) {
     PSRING_ASSIGN_OR_RETURN(buffers.maps_.emplace_back(), MapOne(static_cast<int>(rank), cards[rank]));
   }
-  // Nobody goes on, and perhaps away, before all have looked.
+  // No rank may continue, and possibly end, before all have mapped its memory.
   PSRING_RETURN_IF_ERROR(rendezvous.Exchange(absl::StrCat("mapped ", name), "").status());
   return buffers;
 }
 
-// Alone on its cache lines (and its neighbour's, which processors fetch along).
+// On separate cache lines (and the adjacent ones, which processors prefetch).
 struct alignas(128) HostBarrier::Slot {
   std::atomic<uint64_t> arrivals;
   std::atomic<uint32_t> gave_up;  // set after `reason`
@@ -132,7 +126,7 @@ absl::Status HostBarrier::Wait() {
       if (deadline == absl::InfiniteFuture()) deadline = absl::Now() + timeout_;
       PSRING_RETURN_IF_ERROR(Look(deadline));
       if (turns > spins_ + kYieldsBetweenLooks * kLooksBeforeSleep) {
-        turns += kYieldsBetweenLooks - 1;  // the next turn looks again
+        turns += kYieldsBetweenLooks - 1;  // the next turn checks again
         const timespec moment{0, 200'000};
         nanosleep(&moment, nullptr);
       }
@@ -149,7 +143,7 @@ absl::Status HostBarrier::Look(absl::Time deadline) const {
     missing.push_back(peer);
     ends.push_back({pid_fds_[static_cast<size_t>(peer)], POLLIN, 0});
   }
-  // Who says why comes before who is merely gone: the former is nearer to the cause.
+  // A rank that gave its reason is reported before one that has ended: it is closer to the cause.
   for (const int peer : missing) {
     if (slot(peer).gave_up.load(std::memory_order_acquire) == 0) continue;
     return absl::UnavailableError(slot(peer).reason);

@@ -1,4 +1,4 @@
-// Where the ranks of a benchmark stand in line before a call is timed, and memory that all of them see.
+// The barrier before each timed call, and memory that all ranks of a benchmark share.
 #pragma once
 
 #include <atomic>
@@ -19,24 +19,24 @@ namespace psring {
 // Every rank's buffer of shared memory, mapped into this process.
 class SharedBuffers {
  public:
-  // Every rank calls it, with the same `name` and a buffer of Device::AllocateShared, which must outlive all
-  // ranks' mappings. FailedPrecondition where the ranks are not on one host.
+  // Collective, with the same `name` and a buffer of Device::AllocateShared, which must outlive all ranks'
+  // mappings. FailedPrecondition if the ranks are not on one host.
   static absl::StatusOr<SharedBuffers> Map(Rendezvous& rendezvous, const std::string& name,
                                            const Buffer& mine);
 
   std::byte* of(int rank) const { return maps_[static_cast<size_t>(rank)].data(); }
 
  private:
-  // The whole file of `mine`'s size; unmapped with its owner.
+  // Has the size of `mine`; unmapped with its owner.
   std::vector<SharedMemory> maps_;
 };
 
-// True where all ranks run under one kernel and see each other's processes.
+// True if all ranks run under one kernel and can access each other's processes.
 absl::StatusOr<bool> OnOneHost(Rendezvous& rendezvous);
 
-// Ranks of one host meet in shared memory: a line of memory a rank, which it alone writes. A waiting rank
-// spins where there is a core for each rank, then yields; long waits sleep. Costs some tenths of a
-// microsecond between two ranks that are there, so it stands between timed calls without being felt in them.
+// A barrier in shared memory for ranks of one host: one cache line per rank, which only it writes. A waiting
+// rank spins if there is a core for each rank, then yields; long waits sleep. Costs a few tenths of a
+// microsecond between two ranks, negligible for the timed calls.
 class HostBarrier {
  public:
   static absl::StatusOr<std::unique_ptr<HostBarrier>> Make(Rendezvous& rendezvous, Device& device,
@@ -44,10 +44,10 @@ class HostBarrier {
   ~HostBarrier();
 
   // Returns when every rank has called it as often as this one. Unavailable names a rank that has ended or
-  // given up (and why), DeadlineExceeded those that did not come in time.
+  // given up (and why), DeadlineExceeded those that are late.
   absl::Status Wait();
 
-  // This rank will not come again, because of `why`; whoever waits for it learns so.
+  // This rank will not come again because of `why`, which the waiting ranks return.
   void GiveUp(const absl::Status& why);
 
  private:
@@ -56,7 +56,7 @@ class HostBarrier {
   HostBarrier(int rank, int ranks, absl::Duration timeout) : rank_(rank), ranks_(ranks), timeout_(timeout) {}
   Slot& slot(int rank) const;
   bool Arrived(int rank) const;
-  // Looked at now and then in a long wait: whether it is hopeless.
+  // Called now and then in a long wait: an error if a rank has ended or the deadline has passed.
   absl::Status Look(absl::Time deadline) const;
 
   const int rank_, ranks_;

@@ -23,14 +23,14 @@ absl::StatusOr<BufferKind> ParseBufferKind(const std::string& name) {
     if (name == Name(kind)) return kind;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("'", name, "' are no buffers; there are private|huge|shared"));
+      absl::StrCat("'", name, "' is not a kind of buffers; the kinds are private|huge|shared"));
 }
 
 absl::StatusOr<Combination> ParseCombination(const std::string& text) {
   const std::vector<std::string> fields = absl::StrSplit(text, '/');
   if (fields.size() != 5) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is no COLLECTIVE/BACKEND/ALGORITHM/TRANSPORT/private|huge|shared"));
+        absl::StrCat("'", text, "' is not COLLECTIVE/BACKEND/ALGORITHM/TRANSPORT/private|huge|shared"));
   }
   Combination combination;
   PSRING_ASSIGN_OR_RETURN(combination.collective, ParseCollective(fields[0]));

@@ -1,5 +1,4 @@
-// What is measured: combinations of collective, backend, algorithm, transport and buffers, and one call of
-// one of them.
+// What is measured: combinations of collective, backend, algorithm, transport and buffers, and a single call.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +14,11 @@
 
 namespace psring {
 
-// What memory a combination's buffers are made of.
+// The kind of memory of a combination's buffers.
 enum class BufferKind : uint8_t {
-  kPrivate,  // the process's own, as malloc gives it: what other people's benchmarks measure
-  kHuge,     // the process's own, on huge pages where the kernel has them: Device::Allocate
-  kShared,   // known to the group (Register), so that peers may read it in place: Device::AllocateShared
+  kPrivate,  // the process's own, as malloc gives it: as in other benchmarks
+  kHuge,     // the process's own, on huge pages if the kernel has them: Device::Allocate
+  kShared,   // registered with the group, so that peers may read it in place: Device::AllocateShared
 };
 inline constexpr BufferKind kBufferKinds[] = {BufferKind::kPrivate, BufferKind::kHuge, BufferKind::kShared};
 const char* Name(BufferKind kind);  // "private", "huge", "shared"
@@ -36,14 +35,13 @@ struct Combination {
 // "all_reduce/native/ring/shm/shared"; the third field may be empty.
 absl::StatusOr<Combination> ParseCombination(const std::string& text);
 std::string ToString(const Combination& combination);
-// For people: "all_reduce, native ring over shm, shared buffers".
+// For display: "all_reduce, native ring over shm, shared buffers".
 std::string Describe(const Combination& combination);
 
-// How many elements a call is given, and how many a rank's larger buffer holds: as nccl-tests cuts `bytes`.
-// Parts of a reduce-scatter or an all-gather are whole multiples of 16 bytes, so the size may come out
-// smaller, down to 0.
+// The element count of a call and of a rank's larger buffer, derived from `bytes` as in nccl-tests. Parts of
+// a reduce-scatter or an all-gather are multiples of 16 bytes, so the size may be smaller, down to 0.
 struct CallShape {
-  size_t count = 0;     // per rank where the buffers differ, else of the buffer
+  size_t count = 0;     // per rank if the buffers differ, else of the buffer
   size_t elements = 0;  // of the larger buffer
 };
 CallShape ShapeOf(Collective collective, DType type, size_t bytes, int ranks);
@@ -68,7 +66,7 @@ struct Call {
   CallBuffers buffers;
 };
 absl::Status Run(const Call& call, ProcessGroup& group, Stream& stream);
-// The same but for the end: finished when `stream` is.
+// The same, finished when `stream` is.
 absl::Status Enqueue(const Call& call, ProcessGroup& group, Stream& stream);
 
 }  // namespace psring

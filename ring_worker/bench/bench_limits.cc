@@ -31,7 +31,7 @@ namespace {
 constexpr size_t kBlock = 8 << 10;
 // Sent or received in one go.
 constexpr size_t kWindow = 256 << 10;
-// Looked at so often before a rank sleeps in poll: about as long as a wake-up costs.
+// Polls this often before a rank sleeps: about the cost of a wake-up.
 constexpr int kLooks = 200;
 
 absl::Status SocketError(const char* call) {
@@ -53,7 +53,7 @@ Address LoopbackAddress() {
   return address;
 }
 
-// The kernel chooses a name in the abstract space: no file is left behind.
+// The kernel chooses a name in the abstract namespace: no file is left over.
 Address UnixAddress() {
   Address address;
   address.storage.ss_family = AF_UNIX;
@@ -66,7 +66,7 @@ absl::Status PollFor(int fd, short events, absl::Time deadline, const char* call
   const int64_t ms = std::max<int64_t>(0, absl::ToInt64Milliseconds(deadline - absl::Now()));
   const int ready = poll(&waiting, 1, static_cast<int>(std::min<int64_t>(ms, 1 << 30)));
   if (ready > 0) return absl::OkStatus();
-  return ready == 0 ? absl::DeadlineExceededError(absl::StrCat("limits: nobody came at ", call))
+  return ready == 0 ? absl::DeadlineExceededError(absl::StrCat("limits: no rank responded in ", call))
                     : SocketError(call);
 }
 
@@ -195,7 +195,7 @@ absl::Status HostLimits::RunShared(Collective collective, size_t bytes) {
 absl::Status HostLimits::RunLinks(Links& links, Collective collective, size_t buffer_bytes) {
   const auto bytes =
       static_cast<size_t>(BusFactor(Name(collective), ranks_) * static_cast<double>(buffer_bytes));
-  // Around and around the buffer.
+  // Repeatedly around the buffer.
   const auto at = [&](void* buffer, size_t moved) {
     return static_cast<char*>(buffer) + moved % buffer_bytes;
   };

@@ -1,5 +1,5 @@
-// What this host can do at most: the work that a collective cannot avoid, and nothing else. Measured by the
-// very processes that run the collectives, in turn with them.
+// Upper limits of this host: only the work that a collective cannot avoid, measured by the same processes as
+// the collectives, in turn with them.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@
 namespace psring {
 
 enum class LimitKind {
-  kCopy,    // every rank copies one private buffer into another, all at once
-  kShared,  // the least memory work of the collective where every rank reads and writes every other's buffer
+  kCopy,    // every rank copies one private buffer into another, at the same time
+  kShared,  // the minimum of memory accesses if every rank reads and writes every other's buffer
   kTcp,     // every rank sends to the next and receives from the one before, over loopback TCP
   kUnix,    // the same over unix sockets
 };
@@ -34,15 +34,14 @@ const char* Name(LimitKind kind);  // "copy", "shared", "tcp", "unix"
 // since a collective's values stand in memory too. So bytes x BusFactor / time is a busbw in both.
 class HostLimits {
  public:
-  // Every rank calls it. `copy_*` are this rank's private buffers; `shared` this rank's shared one. All at
-  // least `most_bytes`, and touched before.
+  // Collective. `copy_*` are this rank's private buffers, `shared` its shared one. All have at least the
+  // largest size, and have been touched.
   static absl::StatusOr<std::unique_ptr<HostLimits>> Make(Rendezvous& rendezvous, HostBarrier& barrier,
                                                           const Buffer& copy_from, const Buffer& copy_to,
                                                           const Buffer& shared, absl::Duration timeout);
   ~HostLimits();
 
-  // Every rank calls it with the same arguments, `bytes` for `bytes` of a collective's size. Leaves anything
-  // in the buffers.
+  // Collective with the same arguments; `bytes` is the collective's size. Overwrites the buffers.
   absl::Status Run(LimitKind kind, Collective collective, size_t bytes);
 
  private:

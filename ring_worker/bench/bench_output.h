@@ -1,4 +1,4 @@
-// What rank 0 prints: nccl-tests' table for people, JSON lines for psring.
+// The output of rank 0: nccl-tests' table for people, JSON lines for psring.
 #pragma once
 
 #include <cstdio>
@@ -9,7 +9,7 @@
 
 namespace psring {
 
-// Both borrow `options` and `out`; what is returned must outlive the run.
+// Both borrow `options` and `out`; the result must outlive the run.
 class BenchOutput {
  public:
   virtual ~BenchOutput() = default;
@@ -17,7 +17,7 @@ class BenchOutput {
   virtual void Finish() {}
 };
 
-// A table a combination. The only one's rows appear as they come, those of several when all are there.
+// A table per combination. With one combination rows are printed as they come, with several at the end.
 std::unique_ptr<BenchOutput> MakeTableOutput(const BenchOptions& options, FILE* out);
 
 // A line an event:
@@ -29,10 +29,10 @@ std::unique_ptr<BenchOutput> MakeTableOutput(const BenchOptions& options, FILE* 
 //   {"event":"done"}
 std::unique_ptr<BenchOutput> MakeJsonOutput(FILE* out);
 
-// The tables of this build as one JSON object: backends with what they offer, and the names of collectives.
+// The tables of this build as one JSON object: backends with their algorithms, and the names of collectives.
 std::string DescribeJson();
 
-// The middle one, or the mean of the two in the middle.
+// The middle value, or the mean of the two middle values.
 double Median(std::vector<double> values);
 
 }  // namespace psring

@@ -1,9 +1,9 @@
 // Measures several combinations side by side: one set of processes holds a group for each, and for every size
-// they take turns, call by call, so that whatever disturbs the machine disturbs all alike.
+// they take turns, so that disturbances of the machine affect all alike.
 //
-// A *turn* is a few calls of one combination in a row, behind a barrier, timed together. Their number is
-// chosen so that a turn lasts long enough for a clock (kTurn): a single call of one microsecond would mostly
-// measure who came first through the barrier. A turn's time over its calls is one *sample*.
+// A *turn* is a few consecutive calls of one combination after a barrier, timed together. Their number is
+// chosen so that a turn lasts at least kTurn: a single call of one microsecond would mostly measure the order
+// in which ranks leave the barrier. A turn's time divided by its calls is one *sample*.
 #pragma once
 
 #include <cstdint>
@@ -20,34 +20,35 @@
 
 namespace psring {
 
-// What ranks' times become: nccl-tests' -a.
+// How the ranks' times are combined: nccl-tests' -a.
 enum class AcrossRanks { kRankZero = 0, kMean = 1, kMin = 2, kMax = 3 };
 
 struct BenchOptions {
-  std::vector<Combination> combinations;  // may be empty where limits are asked for
+  std::vector<Combination> combinations;  // may be empty if limits are measured
   std::vector<size_t> bytes;
   std::vector<DType> types = {DType::kFloat32};
   std::vector<ReduceOp> ops = {ReduceOp::kSum};  // of all_reduce and reduce_scatter
   int root = 0;                                  // of broadcast
   int turns = 20;
-  int calls_per_turn = 0;  // 0: as many as last kTurn
+  int calls_per_turn = 0;  // 0: as many as fit into kTurn
   int warmup_calls = 5;    // of each combination and size
   int checked_calls = 1;   // before the timed ones; above 0, the last timed turn is checked as well
   AcrossRanks across = AcrossRanks::kMax;
   bool limits = false;
-  std::string device = "cpu";  // whose memory: cpu, or cuda, where the ranks of a host take its GPUs in turn
+  std::string device =
+      "cpu";  // the memory to measure: cpu, or cuda, where the ranks of a host take its GPUs in turn
   bool oversubscribe = false;  // ranks may share a GPU
-  bool pin = true;     // each rank's calling thread to a core of its own, where the host has one for each
-  GroupOptions group;  // what is not the combination's: segment, sockets, timeout, ...
+  bool pin = true;             // pin each rank's calling thread to its own core, if there are enough
+  GroupOptions group;          // options that combinations do not set: segment, sockets, timeout, ...
 };
 
 inline constexpr absl::Duration kTurn = absl::Microseconds(200);
 
-// The samples of one combination, placement and size, in order; of all ranks they are one by `across`.
+// The samples of one combination, placement and size, in order, combined over ranks by `across`.
 struct Samples {
   std::vector<double> times_us;  // of one call
   int64_t calls_per_turn = 0;
-  int64_t wrong = -1;  // elements over all ranks: 0, or -1 where nobody looked; others are errors
+  int64_t wrong = -1;  // elements over all ranks: 0, or -1 if not checked; others are errors
 };
 
 struct BenchRow {
@@ -72,20 +73,20 @@ struct RankInfo {
   std::string device = "cpu";  // "cuda:1"
 };
 
-// What rank 0 is told while it measures. On other ranks nothing is called.
+// Called on rank 0 during the run, and not on other ranks.
 struct BenchReport {
-  // All ranks are there and every group is made: `groups` by combination.
+  // All groups exist: `groups` by combination.
   std::function<void(const std::vector<RankInfo>& ranks, const std::vector<GroupInfo>& groups)> on_start;
   std::function<void(const BenchRow&)> on_row;
   std::function<void(const LimitRow&)> on_limit;
   std::function<void(size_t done, size_t of)> on_progress;  // sizes, over all types and reductions
 };
 
-// Every rank calls it with the same options. Errors name the combination, and the rank and element where a
-// value is wrong; rows up to there have been reported. Nobody returns OK before everybody may.
+// Collective with the same options. Errors name the combination, and rank and element of a wrong value; rows
+// before the error have been reported. No rank returns OK before all have finished.
 absl::Status RunBench(const BenchOptions& options, Rendezvous& rendezvous, const BenchReport& report);
 
-// What RunBench would refuse by looking at the options alone.
+// The errors of RunBench that follow from the options only.
 absl::Status CheckBenchOptions(const BenchOptions& options);
 
 // Whether a collective has a reduction.

@@ -14,7 +14,8 @@ constexpr size_t kHashBlock = 4096;
 
 }  // namespace
 
-// bfloat16 has whole numbers up to 256, and half the ranks of 64 may add up first: (3 + 3) * 32 stays below.
+// bfloat16 represents integers up to 256 exactly, and half of 64 ranks may be added first: (3 + 3) * 32 is
+// below.
 TestValues::TestValues(DType type, int ranks)
     : type_(type),
       ranks_(ranks),
@@ -63,7 +64,7 @@ void TestValues::Fill(int rank, size_t first, Span data) const {
   std::vector<float> start(head);
   for (size_t i = 0; i < head; ++i) start[i] = period[(first + i) % period.size()];
   cpu::Convert(DType::kFloat32, start.data(), type_, data.data, head);
-  // The rest repeats what stands there already.
+  // The rest repeats the first period.
   char* const bytes = static_cast<char*>(data.data);
   for (size_t done = head * SizeOf(type_); done < data.bytes();) {
     const size_t more = std::min(done, data.bytes() - done);
@@ -98,7 +99,7 @@ Mismatch TestValues::CompareWithPeriod(const std::vector<float>& period, float t
 }
 
 Mismatch TestValues::Compare(int rank, size_t first, ConstSpan data) const {
-  // Exact whatever the sign: nothing below zero is within a tolerance of 0 but itself.
+  // Exact for any sign: with a tolerance of 0 only equal values pass.
   std::vector<float> period = PeriodOf(rank);
   return CompareWithPeriod(period, 0, first, data);
 }
@@ -107,7 +108,7 @@ Mismatch TestValues::CompareReduced(ReduceOp op, size_t first, ConstSpan data) c
   std::vector<float> period(base_period_ * delta_period_);
   for (size_t i = 0; i < period.size(); ++i) period[i] = Reduced(op, i);
   // 1/N and the product are each rounded by at most half a unit in the last place of 24 bits; an
-  // implementation that divides before it adds rounds once a rank.
+  // implementation that divides before it adds rounds once per rank.
   const bool rounds = op == ReduceOp::kMean && type_ == DType::kFloat32;
   const float tolerance = rounds ? static_cast<float>(ranks_ + 2) * 0x1p-24f : 0;
   return CompareWithPeriod(period, tolerance, first, data);

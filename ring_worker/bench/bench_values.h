@@ -1,5 +1,5 @@
-// The numbers that a benchmark sends, and what must come back. Whole numbers so small that every partial sum
-// is exact in every type, in whatever order ranks are added; so a check asks for equality. Pure.
+// The values that a benchmark sends, and the expected results. The values are integers so small that every
+// partial sum is exact in every type, in any order of addition; so results must be equal. Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,17 @@
 
 namespace psring {
 
-// What did not come out as it must.
+// The wrong elements of a result.
 struct Mismatch {
   size_t wrong = 0;  // elements
   size_t first = 0;  // the first of them
   float got = 0, wanted = 0;
 };
 
-// Element i of rank r is k(i) + d(r, i). k counts up from 1 and starts over; d is 0 over all ranks, because
-// ranks come in pairs of which one adds what the other takes away (of an odd number the one in the middle
-// adds nothing). Hence sum N k(i), mean k(i), and both minimum and maximum differ from every rank's own.
+// Element i of rank r is k(i) + d(r, i). k counts up from 1 and starts over. d sums to 0 over all ranks:
+// ranks form pairs, of which one adds what the other subtracts (with an odd number the middle one adds
+// nothing). Hence the sum is N k(i), the mean k(i), and both minimum and maximum differ from every rank's own
+// value.
 class TestValues {
  public:
   // At most 64 ranks.
@@ -32,8 +33,8 @@ class TestValues {
   // data[i] = Of(rank, first + i).
   void Fill(int rank, size_t first, Span data) const;
 
-  // Holds data[i] against Of(rank, first + i), or against Reduced(op, first + i). The mean of float32 may be
-  // off by the rounding of 1/N and of one product; everything else must be equal.
+  // Compares data[i] with Of(rank, first + i), or with Reduced(op, first + i). The mean of float32 may differ
+  // by the rounding of 1/N and of one product; everything else must be equal.
   Mismatch Compare(int rank, size_t first, ConstSpan data) const;
   Mismatch CompareReduced(ReduceOp op, size_t first, ConstSpan data) const;
 
@@ -47,7 +48,7 @@ class TestValues {
   const size_t base_period_, delta_period_;  // of k and d in i; coprime
 };
 
-// Fills with a pattern that is a NaN in every type: what a call forgets to write is then found.
+// Fills with a pattern that is a NaN in every type, to find elements that a call does not write.
 void Poison(Span data);
 
 }  // namespace psring

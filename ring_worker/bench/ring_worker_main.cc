@@ -1,5 +1,5 @@
-// One peer of a mesh: joins, runs collectives without training, checks them, and on rank 0 prints a table.
-// psring bench starts one for each rank; by hand:
+// One rank of a group without training: runs collectives, checks them, and on rank 0 prints a table. psring
+// bench starts one for each rank; by hand:
 //
 //   ring_worker --rendezvous tcp://127.0.0.1:29500 --rank 0 --world_size 2 --bytes 4K,4M
 
@@ -27,13 +27,13 @@ namespace {
 
 struct Flags {
   std::string rendezvous = "env://";
-  std::string rank, world_size;  // in place of RANK and WORLD_SIZE
+  std::string rank, world_size;  // instead of RANK and WORLD_SIZE
   NetworkChoice network;
   std::vector<std::string> combinations;
   std::string collective = "all_reduce", backend = "native", algorithm, transport = "auto",
               buffers = "private";
   std::vector<std::string> bytes = {"4M"}, types = {"float32"}, ops = {"sum"};
-  BenchOptions bench;  // the numbers among them
+  BenchOptions bench;  // the numeric options
   int average = static_cast<int>(AcrossRanks::kMax);
   std::string segment = "0", socket_buffer = "0";
   double timeout_s = 60;
@@ -102,7 +102,7 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> Join(const Flags& flags, BenchOption
   return Rendezvous::Join(join);
 }
 
-// Ranks that were started with different flags are told so, before they wait for each other.
+// Ranks with different flags get an error before they wait for each other.
 absl::Status RequireSameFlags(const Flags& flags, const BenchOptions& options, Rendezvous& rendezvous) {
   const std::pair<const char*, std::string> texts[] = {
       {"--algorithm", flags.algorithm},
@@ -176,7 +176,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_flag("--oversubscribe", bench.oversubscribe,
                "Let ranks share a GPU: shows that it works, not how fast")
       ->group(what);
-  app.add_flag("--limits", bench.limits, "Also what this host can do at most; alone: nothing else")
+  app.add_flag("--limits", bench.limits, "Also this host's upper limits; without combinations: only these")
       ->group(what);
   app.add_option("-b,--bytes", flags.bytes, "Sizes, with K, M or G")
       ->group(what)

@@ -5,7 +5,7 @@
 namespace psring {
 
 Traffic DerivedTraffic(const CollectiveCall& call, int ranks) {
-  // In a reduce-scatter the input is the whole buffer, in an all-gather the output.
+  // The whole buffer is the input of a reduce-scatter and the output of an all-gather.
   const uint64_t whole = std::max(call.in.bytes(), call.out.bytes());
   const uint64_t passes = call.collective == Collective::kAllReduce ? 2 : 1;
   const uint64_t bytes = passes * whole * uint64_t(ranks - 1) / uint64_t(ranks);

@@ -1,6 +1,6 @@
-// Payload of one call where the library that moves it does not say: derived from what a bandwidth-optimal
-// algorithm must send, averaged over the ranks. An algorithm that sends more (recursive doubling, lg N M) is
-// counted as if it did not.
+// Payload of one call of a library that does not report it: derived from what a bandwidth-optimal algorithm
+// sends, averaged over the ranks. The surplus of other algorithms (recursive doubling sends lg N M) is not
+// counted.
 #pragma once
 
 #include "ring_worker/groups/process_group.h"

@@ -7,7 +7,7 @@
 namespace psring {
 
 void Execution::CopyBytes(std::byte* to, const std::byte* from, size_t bytes) const {
-  if (to != from && bytes > 0) transport_.Copy(to, from, bytes);
+  if (to != from && bytes > 0) device_.Copy(to, from, bytes);
 }
 
 // The first element of a chunk in the whole buffer.
@@ -15,7 +15,7 @@ size_t Execution::FirstOf(int chunk) const {
   return ChunkBounds(memory_.count, program_->chunks, chunk).first;
 }
 
-// Where a chunk's values stand that are to be read: `fresh` while nothing has been received into it.
+// The address of a chunk to read: `fresh` while nothing has been received into it.
 const std::byte* Execution::Read(int chunk, bool fresh) const {
   if (!fresh || whole_) return Write(chunk);
   if (memory_.collective == Collective::kAllGather) return memory_.in;
@@ -50,8 +50,8 @@ absl::Status Execution::Run(const Program& program, bool whole, uint32_t call, c
 
   const int64_t rounds = static_cast<int64_t>(program.rounds.size()), slabs = slabs_, depth = pace.depth;
   for (int64_t wave = 0; wave < slabs + (rounds - 1) * depth; ++wave) {
-    // Older slabs first. All ranks have one order, so the earliest unfinished transfer of all waits for
-    // nothing but itself: no deadlock.
+    // Older slabs first. All ranks use the same order, so the earliest unfinished transfer of all can always
+    // complete: there is no deadlock.
     const int64_t first = std::max<int64_t>(0, (wave - slabs + depth) / depth);
     for (int64_t round = std::min(rounds - 1, wave / depth); round >= first; --round) {
       if (program.rounds[round].empty()) continue;
@@ -65,7 +65,7 @@ absl::Status Execution::Run(const Program& program, bool whole, uint32_t call, c
   return absl::OkStatus();
 }
 
-// A short buffer is moved to where it is worked on, once.
+// A short buffer is copied once to the memory in which the call works.
 void Execution::CopyWhole() const {
   const size_t bytes = memory_.count * SizeOf(memory_.type);
   switch (memory_.collective) {
@@ -119,13 +119,13 @@ absl::Status Execution::FinishOldest() {
   return absl::OkStatus();
 }
 
-// Slab by slab rounds begin, and end, in their order.
+// For each slab, rounds begin and end in order.
 void Execution::NoteEnd(int round) {
   PSRING_CHECK((*rounds_)[next_end_].round == round);
   (*rounds_)[next_end_++].end_ns = MonotonicNanos();
 }
 
-// Nobody reads or writes the slab any more, on this rank.
+// On this rank no transfer reads or writes the slab any more.
 void Execution::SlabDone(uint32_t slab) const {
   const size_t width = SizeOf(memory_.type);
   const bool scatter = memory_.collective == Collective::kReduceScatter;
@@ -138,7 +138,7 @@ void Execution::SlabDone(uint32_t slab) const {
     }
     const bool reduces = scatter || memory_.collective == Collective::kAllReduce;
     if (reduces && memory_.op == ReduceOp::kMean && memory_.size > 1) {
-      transport_.Scale({at, piece.length, memory_.type}, 1.0f / static_cast<float>(memory_.size));
+      device_.Scale({at, piece.length, memory_.type}, 1.0f / static_cast<float>(memory_.size));
     }
     if (scatter && whole_) CopyBytes(memory_.out, at, piece.length * width);
   }

@@ -1,9 +1,8 @@
 // Runs a program over a transport, on the calling thread.
 //
-// Chunks are cut into segments, all chunks into as many; segment s of all chunks together is *slab* s, and
-// slabs have nothing to do with one another. Slab s starts its round r behind slab s + depth's round r - 1,
-// so that several are on their way at a time, and one slab goes through all its rounds while it is in the
-// cache.
+// All chunks are cut into the same number of segments; segment s of all chunks together is *slab* s, and
+// slabs are independent. Slab s starts its round r after slab s + depth's round r - 1, so that several slabs
+// are in flight, and each slab passes all its rounds while it is in the cache.
 #pragma once
 
 #include <vector>
@@ -11,21 +10,22 @@
 #include "absl/status/status.h"
 #include "ring_worker/groups/process_group.h"
 #include "ring_worker/groups/program.h"
+#include "ring_worker/transports/device_work.h"
 #include "ring_worker/transports/fifo.h"
 #include "ring_worker/transports/transport.h"
 
 namespace psring {
 
-// Where the chunks of one call stand: chunk c of `count` elements in all.
+// The chunks of one call in memory: chunk c of `count` elements in total.
 struct CallMemory {
   Collective collective = Collective::kAllReduce;
   size_t count = 0;
   DType type = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   int rank = 0, size = 1;
-  const std::byte* in = nullptr;  // all-gather: this rank's chunk alone
-  std::byte* out = nullptr;       // reduce-scatter: this rank's chunk alone
-  std::byte* scratch = nullptr;   // reduce-scatter: room for all chunks
+  const std::byte* in = nullptr;  // all-gather: only this rank's chunk
+  std::byte* out = nullptr;       // reduce-scatter: only this rank's chunk
+  std::byte* scratch = nullptr;   // reduce-scatter: memory for all chunks
 };
 
 struct Pace {
@@ -36,12 +36,12 @@ struct Pace {
 
 class Execution {
  public:
-  explicit Execution(Transport& transport) : transport_(transport) {}
+  Execution(Transport& transport, DeviceWork& device) : transport_(transport), device_(device) {}
 
-  // As ProcessGroup has it. A rank's own: what its first segment begins and its last one ends.
+  // See ProcessGroup. A round begins with this rank's first segment and ends with its last.
   void NoteRounds(std::vector<RoundTime>* rounds) { rounds_ = rounds; }
 
-  // All of one call. Errors are the transport's.
+  // Runs one call. Errors are the transport's.
   absl::Status Run(const Program& program, bool whole, uint32_t call, const CallMemory& memory,
                    const Pace& pace);
 
@@ -64,6 +64,7 @@ class Execution {
   void NoteEnd(int round);
 
   Transport& transport_;
+  DeviceWork& device_;
   // Of the call that runs:
   const Program* program_ = nullptr;
   bool whole_ = false;
@@ -72,7 +73,7 @@ class Execution {
   CallMemory memory_;
   Pace pace_;
   Fifo<InFlight> in_flight_;
-  std::vector<RoundTime>* rounds_ = nullptr;  // null: nobody wants to know
+  std::vector<RoundTime>* rounds_ = nullptr;  // null: not recorded
   size_t next_end_ = 0;                       // the first of the call's rounds that has not ended
 };
 

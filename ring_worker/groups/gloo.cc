@@ -1,5 +1,5 @@
-// Gloo's collectives over TCP: its newer ones, which are functions of a context. It has no reduce-scatter
-// among them (the older class of that name knows neither deadlines nor counts that differ), so none is
+// Gloo's collectives over TCP, its newer ones, which are functions of a context. They do not include
+// reduce-scatter (the older class of that name supports neither deadlines nor unequal counts), so it is not
 // offered.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
@@ -11,12 +11,11 @@
 #include <gloo/transport/tcp/device.h>
 #include <signal.h>
 
-#include <random>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/mutex.h"
+#include "common/base/random_token.h"
 #include "ring_worker/groups/derived_traffic.h"
 #include "ring_worker/groups/gloo_connections.h"
 #include "ring_worker/groups/groups.h"
@@ -24,14 +23,14 @@
 namespace psring {
 namespace {
 
-// Gloo's messages, without the place in its sources.
+// Gloo's messages, without the source location.
 std::string Message(const std::exception& error) {
   const std::string text = error.what();
   const size_t end = text.front() == '[' ? text.find("] ") : std::string::npos;
   return end == std::string::npos ? text : text.substr(end + 2);
 }
 
-// What gloo throws becomes a status; nothing passes beyond.
+// Converts gloo's exceptions to a status.
 template <typename Work>
 absl::Status Caught(const std::string& what, const Work& work) {
   try {
@@ -45,7 +44,8 @@ absl::Status Caught(const std::string& what, const Work& work) {
   }
 }
 
-// Gloo's keys and values in our rendezvous, whose waits have deadlines of their own and name who is missing.
+// Stores gloo's keys and values in our rendezvous, whose waits have their own deadlines and name the missing
+// rank.
 class RendezvousStore final : public gloo::rendezvous::Store {
  public:
   RendezvousStore(Rendezvous& rendezvous, std::string prefix)
@@ -88,8 +88,8 @@ ReduceFunction FunctionOf(ReduceOp op, DType type) {
            : op == ReduceOp::kMax ? static_cast<Loop>(gloo::max<float>)
                                   : static_cast<Loop>(gloo::sum<float>);
   }
-  // Two bytes and a function: gloo's own float16 rounds alike and adds one element at a time, and bfloat16 it
-  // does not know.
+  // A 2-byte type and a function: gloo's float16 rounds the same but adds one element at a time, and gloo has
+  // no bfloat16.
   if (op == ReduceOp::kMean) op = ReduceOp::kSum;
   return [op, type](void* to, const void* a, const void* b, size_t count) {
     const void* sources[] = {a, b};
@@ -113,7 +113,7 @@ class GlooGroup final : public ProcessGroup {
       if (!aborted_.ok()) return;
       aborted_ = why.ok() ? absl::CancelledError("aborted") : std::move(why);
     }
-    // A gloo that writes addresses differently lets go of its peers; a waiting call runs into its deadline.
+    // If gloo's address format changes, no connection matches, and a waiting call ends at its deadline.
     if (EndConnections(addresses_) < size() - 1) context_->closeConnections();
   }
 
@@ -170,8 +170,8 @@ class GlooGroup final : public ProcessGroup {
                                                     ", within ", absl::FormatDuration(timeout_)),
                                        work);
     if (status.ok()) return status;
-    PSRING_RETURN_IF_ERROR(Aborted());  // the cause, where what was caught is its consequence
-    Abort(status);                      // so that the peers need not run into their deadlines
+    PSRING_RETURN_IF_ERROR(Aborted());  // the cause, if the caught error is its consequence
+    Abort(status);                      // so that the peers do not wait for their deadlines
     return status;
   }
 
@@ -180,12 +180,12 @@ class GlooGroup final : public ProcessGroup {
     return aborted_;
   }
 
-  // T is as wide as the elements; what they mean is the reduction function's affair.
+  // T has the size of the elements; the reduction function interprets them.
   template <typename T>
   void Call(const CollectiveCall& call, uint32_t number) {
     T* const in = static_cast<T*>(const_cast<void*>(call.in.data));
     T* const out = static_cast<T*>(call.out.data);
-    if (call.out.count == 0) return;  // of equal counts, which is all that is promised
+    if (call.out.count == 0) return;  // counts are equal
     switch (call.collective) {
       case Collective::kAllReduce: {
         gloo::AllreduceOptions options(context_);
@@ -215,7 +215,7 @@ class GlooGroup final : public ProcessGroup {
         return;
       }
       case Collective::kReduceScatter:
-        return;  // refused by Enqueue
+        return;  // rejected by Enqueue
     }
   }
 
@@ -256,8 +256,8 @@ BackendRow GlooBackend() {
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeGlooGroup(Rendezvous& rendezvous,
                                                             const GroupOptions& options) {
-  // Gloo writes to a peer's socket without MSG_NOSIGNAL: where the peer has died that would end us without a
-  // word.
+  // Gloo writes to sockets without MSG_NOSIGNAL: if the peer has died, SIGPIPE would end this process
+  // silently.
   struct sigaction pipe_action;
   if (sigaction(SIGPIPE, nullptr, &pipe_action) == 0 && pipe_action.sa_handler == SIG_DFL)
     signal(SIGPIPE, SIG_IGN);
@@ -266,9 +266,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeGlooGroup(Rendezvous& rendezvo
   const std::string algorithm = options.algorithm.empty() ? "ring" : options.algorithm;
   // Names the ranks that are missing, before gloo waits for them; and agrees on keys that no earlier group of
   // this store has used.
-  std::random_device random;
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> tokens,
-                          rendezvous.Exchange("gloo group", absl::StrCat(absl::Hex(random()))));
+                          rendezvous.Exchange("gloo group", RandomToken(8)));
   RendezvousStore store(rendezvous, absl::StrCat("gloo/", tokens[0], "/"));
   auto context = std::make_shared<gloo::rendezvous::Context>(rank, size);
   PSRING_RETURN_IF_ERROR(

@@ -11,7 +11,7 @@
 namespace psring {
 namespace {
 
-// The bytes that tell an address from another: family, port and host. Empty: no TCP address.
+// The bytes that identify an address: family, port and host. Empty: not a TCP address.
 std::string_view Significant(const sockaddr_storage& address) {
   const char* const bytes = reinterpret_cast<const char*>(&address);
   if (address.ss_family == AF_INET) return {bytes, offsetof(sockaddr_in, sin_addr) + sizeof(in_addr)};

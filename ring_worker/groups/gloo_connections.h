@@ -1,6 +1,5 @@
-// Ends gloo's connections from outside. Gloo has no call that makes a waiting one return, and its pairs keep
-// their sockets to themselves; but the end of a connection is something that its own thread sees and tells
-// whoever waits. For gloo.cc alone.
+// Closes gloo's connections from outside. Gloo cannot cancel a waiting call and does not expose its sockets,
+// but its own thread notices the end of a connection and wakes the waiting call. Used only by gloo.cc.
 #pragma once
 
 #include <string>
@@ -8,9 +7,9 @@
 
 namespace psring {
 
-// Shuts down every connected TCP socket of this process of which one end's address stands in `published`:
-// what gloo's ranks told each other, which holds the addresses that they listen on, as the system writes
-// them. The number of sockets.
+// Shuts down every connected TCP socket of this process one of whose addresses is in `published`: the values
+// that gloo's ranks exchanged, which contain their listening addresses in binary form. Returns the number of
+// sockets.
 int EndConnections(const std::vector<std::string>& published);
 
 }  // namespace psring

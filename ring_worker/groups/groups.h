@@ -1,4 +1,4 @@
-// The makers behind MakeProcessGroup, one backend a file. A backend that this build lacks is its absent twin.
+// The factories behind MakeProcessGroup, one backend per file. Missing libraries are replaced by *_absent.cc.
 #pragma once
 
 #include <memory>
@@ -8,16 +8,16 @@
 
 namespace psring {
 
-// scheduled.cc: our own; runs a schedule over a transport, which it owns.
+// scheduled.cc: psring's own backend, which runs a schedule over a transport.
 BackendRow NativeBackend();
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNativeGroup(Rendezvous& rendezvous,
                                                               const GroupOptions& options);
-// Over any transport. `through_host`: see GroupInfo.
+// Over any transport, which the group owns. `through_host`: see GroupInfo.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeScheduledGroup(std::unique_ptr<Transport> transport,
                                                                  const GroupOptions& options,
                                                                  const std::string& through_host = "");
 
-// gloo.cc, mpi.cc, nccl.cc or, where the library was not found, *_absent.cc.
+// gloo.cc, mpi.cc, nccl.cc or, if the library was not found, *_absent.cc.
 BackendRow GlooBackend();
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeGlooGroup(Rendezvous& rendezvous,
                                                             const GroupOptions& options);

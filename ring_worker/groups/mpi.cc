@@ -1,5 +1,5 @@
-// MPI's collectives: its blocking calls, on the stream. Abort and a call beyond its deadline end the job:
-// MPI knows no gentler way to make every rank return.
+// MPI's collectives: its blocking calls, in stream order. Abort and a call beyond its deadline end the job,
+// because MPI offers no other way to make every rank return.
 #include <mpi.h>
 
 #include <algorithm>
@@ -25,8 +25,8 @@ std::vector<std::string> Algorithms(Collective collective) {
                                               : std::vector<std::string>{"default"};
 }
 
-// 16-bit types are unknown to MPI: to it they are two bytes and a function. What stands in `in` belongs to
-// the lower rank, so the order is in, then inout.
+// MPI has no 16-bit types: they are two bytes and a function. `in` belongs to the lower rank, so the order is
+// in, then inout.
 template <ReduceOp op, DType type>
 void Combine(void* in, void* inout, int* count, MPI_Datatype*) {
   const void* sources[] = {in, inout};
@@ -56,7 +56,7 @@ bool Overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
   return first < second + b_bytes && second < first + a_bytes;
 }
 
-// Makes a communicator by `make`, whose all-reduce is `algorithm`.
+// Creates a communicator with `make`, whose all-reduce uses `algorithm`.
 absl::StatusOr<MPI_Comm> MakeCommunicator(const char* what, const std::string& algorithm,
                                           absl::Duration timeout, const std::function<int(MPI_Comm&)>& make) {
   MPI_Comm comm = MPI_COMM_NULL;
@@ -79,7 +79,7 @@ class MpiGroup final : public ProcessGroup {
       : ProcessGroup(std::move(info)), comm_(comm), timeout_(timeout) {}
 
   ~MpiGroup() override {
-    if (session_.broken()) return;  // the peers would not follow
+    if (session_.broken()) return;  // the peers would not take part
     for (MPI_Op& op : ops_) {
       if (op != MPI_OP_NULL) MPI_Op_free(&op);
     }
@@ -183,8 +183,8 @@ class MpiGroup final : public ProcessGroup {
     return code;
   }
 
-  // MPI_IN_PLACE would leave the result at the buffer's begin; here it may belong at this rank's part of the
-  // input, which MPI does not allow as an output beside it. Then it goes by way of a buffer of our own.
+  // MPI_IN_PLACE would leave the result at the beginning of the buffer. Here it may belong at this rank's
+  // part of the input, which MPI does not allow as an output; so it goes through a separate buffer.
   int ReduceScatterBlock(const CollectiveCall& call) {
     const Reduction reduction = ReductionOf(call.in.type, call.op);
     const bool aside = Overlap(call.in.data, call.in.bytes(), call.out.data, call.out.bytes());
@@ -196,7 +196,7 @@ class MpiGroup final : public ProcessGroup {
     return code;
   }
 
-  // The mean is a sum to MPI.
+  // MPI computes the mean as a sum.
   Reduction ReductionOf(DType type, ReduceOp op) {
     if (type == DType::kFloat32) {
       return {MPI_FLOAT, op == ReduceOp::kMin ? MPI_MIN : op == ReduceOp::kMax ? MPI_MAX : MPI_SUM};
@@ -215,9 +215,9 @@ class MpiGroup final : public ProcessGroup {
   MPI_Comm comm_;
   const absl::Duration timeout_;
   uint64_t calls_ = 0;
-  std::vector<MPI_Op> ops_ = std::vector<MPI_Op>(3 * 4, MPI_OP_NULL);  // by type and op, made when needed
+  std::vector<MPI_Op> ops_ = std::vector<MPI_Op>(3 * 4, MPI_OP_NULL);  // by type and op, created when needed
   std::vector<char> aside_;
-  absl::Status refused_;  // the algorithm, by this MPI
+  absl::Status refused_;  // the algorithm was rejected by this MPI
   mutable Mutex mutex_;
   Traffic traffic_ ABSL_GUARDED_BY(mutex_);
 };
@@ -238,7 +238,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeMpiGroup(Rendezvous& rendezvou
   const int rank = rendezvous.options().rank;
   const int size = rendezvous.options().world_size;
   const std::string algorithm = options.algorithm.empty() ? "default" : options.algorithm;
-  // MPI_Init waits for everybody without a word about who is missing; this names them.
+  // MPI_Init waits for all ranks without naming missing ones; this exchange does.
   PSRING_RETURN_IF_ERROR(rendezvous.Exchange("mpi group", algorithm).status());
   MpiSession& session = MpiSession::OfThisProcess();
   PSRING_RETURN_IF_ERROR(session.Start(rank, size, options.timeout));
@@ -253,7 +253,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeMpiGroup(Rendezvous& rendezvou
                           MakeCommunicator("MPI_Comm_dup", algorithm, options.timeout, [](MPI_Comm& made) {
                             return MPI_Comm_dup(MPI_COMM_WORLD, &made);
                           }));
-  // Left to itself, MPI uses shared memory between the ranks of one host; between hosts it does not say.
+  // By default MPI uses shared memory between the ranks of one host; between hosts it does not report the
+  // transport.
   const std::string transport =
       started_with == "auto" && session.all_ranks_on_one_host() ? "shm" : started_with;
   return std::make_unique<MpiGroup>(GroupInfo{rank, size, "mpi", algorithm, transport}, comm,

@@ -1,4 +1,4 @@
-// Stands in where the library was not found.
+// Compiled if the library was not found.
 #include "ring_worker/groups/groups.h"
 
 namespace psring {

@@ -13,18 +13,18 @@
 namespace psring {
 namespace {
 
-// What coll_tuned_allreduce_algorithm calls them, in Open MPI.
+// Their numbers in Open MPI's coll_tuned_allreduce_algorithm.
 struct OfOpenMpi {
   const char* name;
   int number;
-  int segment_bytes;  // 0: not cut
+  int segment_bytes;  // 0: not segmented
 };
 constexpr OfOpenMpi kOfOpenMpi[] = {{"ring", 4, 0},
-                                    {"segmented-ring", 5, 1 << 20},  // as Open MPI's own tuner cuts it
+                                    {"segmented-ring", 5, 1 << 20},  // the size that Open MPI's tuner uses
                                     {"rabenseifner", 6, 0},
                                     {"recursive-doubling", 3, 0}};
 
-// And MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM, in MPICH, whose numbers differ from version to version.
+// Their names in MPICH's MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM, whose numbers differ between versions.
 struct OfMpich {
   const char* name;
   const char* value;
@@ -32,7 +32,7 @@ struct OfMpich {
 constexpr OfMpich kOfMpich[] = {{"rabenseifner", "reduce_scatter_allgather"},
                                 {"recursive-doubling", "recursive_doubling"}};
 
-// An integer of the tools interface. The interface stays open with it.
+// An integer variable of the tools interface, which stays initialised while this exists.
 class Variable {
  public:
   static absl::StatusOr<Variable> Find(const char* name) {
@@ -62,7 +62,7 @@ class Variable {
                    : absl::UnimplementedError(absl::StrCat("this MPI does not let ", name_, " be set"));
   }
 
-  // The number of a value that MPICH's description lists, in order, as "auto - Internal ... nb - Force ...".
+  // The number of a value in the list of MPICH's description, "auto - Internal ... nb - Force ...".
   absl::StatusOr<int> NumberOf(const std::string& value) const {
     const size_t at = description_.find(value + " ");
     if (at == std::string::npos) {
@@ -89,7 +89,7 @@ absl::Status OpenTools() {
               : absl::UnimplementedError("this MPI has no tools interface to choose an algorithm by");
 }
 
-// Null `algorithm`: as if nobody had asked.
+// Null `algorithm`: restores the default.
 absl::Status SetOpenMpi(const OfOpenMpi* algorithm) {
   const char* rules = std::getenv("OMPI_MCA_coll_tuned_use_dynamic_rules");
   if (rules == nullptr || std::strcmp(rules, "1") != 0) {
@@ -106,7 +106,7 @@ absl::Status SetOpenMpi(const OfOpenMpi* algorithm) {
   return segment->Write(algorithm != nullptr ? algorithm->segment_bytes : 0);
 }
 
-// Its devices have compositions of their own, which would come before the algorithm.
+// Device-specific compositions would take precedence over the algorithm.
 absl::Status SetMpich(const OfMpich* algorithm) {
   PSRING_RETURN_IF_ERROR(OpenTools());
   static absl::StatusOr<Variable> choice = Variable::Find("MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM");

@@ -24,23 +24,23 @@ namespace psring {
 namespace {
 
 constexpr absl::Duration kLook = absl::Milliseconds(100);
-// MPI_Finalize waits for every rank, and a rank may still have an evaluation to do.
+// MPI_Finalize waits for every rank, and a rank may still be evaluating.
 constexpr absl::Duration kFinalizeTimeout = absl::Minutes(10);
 constexpr unsigned kAbortSeconds = 5;
 constexpr int kLeaveMs = 5000;
 constexpr absl::Duration kUntilHeard = absl::Milliseconds(300);
-constexpr int64_t kLingerNanos = 20'000'000;  // in which the barrier gets through to the others
+constexpr int64_t kLingerNanos = 20'000'000;  // time for the barrier's messages to reach the others
 
 std::string ErrorText(int code) {
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;
   if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) return absl::StrCat("error ", code);
-  // MPICH's is a stack of lines.
+  // MPICH's message has several lines.
   return absl::StrReplaceAll(std::string(text, size_t(length)), {{"\n", "; "}});
 }
 
-// MPICH's mpiexec kills the ranks that still run when one has ended that has not taken leave of it.
-// MPI_Finalize does; in its place, this says the same words of PMI 1.1.
+// MPICH's mpiexec kills the remaining ranks when one ends without finalising PMI. MPI_Finalize does that;
+// this function sends the same PMI 1.1 command instead.
 void TakeLeaveOfMpiexec() {
   const char* const hydra = getenv("HYDI_CONTROL_FD");
   const char* const number = getenv("PMI_FD");
@@ -53,9 +53,9 @@ void TakeLeaveOfMpiexec() {
   if (poll(&answered, 1, kLeaveMs) > 0) (void)!read(fd, answer, sizeof answer);
 }
 
-// In place of MPI_Finalize. MPICH 4.0 over UCX 1.13 closes its connections there, and a rank whose own are
-// closed moves nothing any more for one that still waits for its last acknowledgement: over TCP one launch in
-// thirty never ended.
+// Replaces MPI_Finalize for MPICH. MPICH 4.0 over UCX 1.13 closes its connections there, and a rank with
+// closed connections makes no progress for one that still waits for its last acknowledgement: over TCP one
+// launch in thirty never ended.
 int PartInPeace() {
   const int code = MPI_Barrier(MPI_COMM_WORLD);
   int there = 0;
@@ -76,7 +76,7 @@ std::string LibraryVersion() {
 }  // namespace
 
 MpiSession& MpiSession::OfThisProcess() {
-  static MpiSession* session = new MpiSession();  // never destroyed: the process's exit still uses it
+  static MpiSession* session = new MpiSession();  // never destroyed: used during the process's exit
   return *session;
 }
 
@@ -91,7 +91,7 @@ bool MpiSession::IsMpich() {
 }
 
 std::string MpiSession::TransportOfJob() {
-  // mpirun hands its --mca settings on in this form.
+  // mpirun passes its --mca settings on in this form.
   if (const char* btl = getenv("OMPI_MCA_btl"); btl != nullptr && *btl != 0 && *btl != '^') {
     bool shm = false, tcp = false, other = false;
     for (absl::string_view name : absl::StrSplit(btl, ',')) {
@@ -198,10 +198,10 @@ void MpiSession::Watch() {
   }
 }
 
-// MPI moves bytes only inside its calls. A rank that has its result and computes on may still owe a peer the
-// rest of that peer's, which would wait until our next call, and for ever where there is none.
+// MPI moves bytes only inside its calls. A rank that has its result and continues computing may not have sent
+// all of a peer's part, which would then wait until our next call, or forever if there is none.
 void MpiSession::MakeProgress() {
-  if (!calls_.TryLock()) return;  // a call is under way, and must be watched
+  if (!calls_.TryLock()) return;  // a call is in progress, and must be watched
   int finalized = 0, there = 0;
   if (started_ && !broken_ && MPI_Finalized(&finalized) == MPI_SUCCESS && finalized == 0) {
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE);
@@ -213,21 +213,21 @@ void MpiSession::EndJob(const std::string& why) {
   broken_ = true;
   std::fprintf(stderr, "%s; the job ends\n", why.c_str());
   std::fflush(nullptr);
-  // MPI_Abort talks to mpirun; should that hang as well, the kernel ends this process, and mpirun the rest.
+  // MPI_Abort contacts mpirun; if that hangs as well, the kernel ends this process, and mpirun the rest.
   signal(SIGALRM, SIG_DFL);
   sigset_t alarms;
   sigemptyset(&alarms);
   sigaddset(&alarms, SIGALRM);
   pthread_sigmask(SIG_UNBLOCK, &alarms, nullptr);
   alarm(kAbortSeconds);
-  // MPICH's mpiexec drops what it has not passed on yet when a rank aborts.
+  // MPICH's mpiexec drops output that it has not forwarded when a rank aborts.
   if (IsMpich()) absl::SleepFor(kUntilHeard);
   if (started_) MPI_Abort(MPI_COMM_WORLD, 1);
   _exit(1);
 }
 
-// A rank that ends with an error leaves without MPI_Finalize: it would wait there for ranks that wait for
-// this one. mpirun sees it leave and ends the others.
+// A rank that ends with an error skips MPI_Finalize, where it would wait for ranks that wait for it. mpirun
+// notices its end and ends the others.
 void MpiSession::Finish(int exit_code) {
   if (broken_ || (exit_code != 0 && size_ > 1)) return;
   if (IsMpich()) {

@@ -1,6 +1,6 @@
-// The one MPI of a process: initialised by the first group, finalised when the process ends. MPI lets nobody
-// take a call back, so a call that lasts too long ends the whole job, by MPI_Abort, after a line that says
-// what was waited for. For mpi.cc alone.
+// The only MPI of a process: initialised by the first group, finalised when the process ends. MPI calls
+// cannot be cancelled, so a call beyond its deadline ends the entire job by MPI_Abort, after a line that
+// names what it waited for. Used only by mpi.cc.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 namespace psring {
 
-// What a rank waits for; put into words only when it is too late.
+// What a rank waits for; formatted only for the error.
 struct MpiWait {
   const char* what = "";
   size_t count = 0;
@@ -23,22 +23,22 @@ struct MpiWait {
   uint64_t call = 0;
 };
 
-// Thread-safe. Lives as long as the process: MPI can be initialised only once.
+// Thread-safe. Exists until the process ends: MPI can be initialised only once.
 class MpiSession {
  public:
   static MpiSession& OfThisProcess();
 
-  // MPI_Init_thread, unless it has been done. Its rank and size must be those of the rendezvous.
+  // Calls MPI_Init_thread unless that has been done. MPI's rank and size must equal the rendezvous'.
   absl::Status Start(int rank, int size, absl::Duration timeout);
 
-  // One MPI call at a time. `call` returns MPI's error code. The first failure is remembered: a job of which
-  // a call has failed is not finalised, because its peers would not follow.
+  // One MPI call at a time. `call` returns MPI's error code. The first failure is kept: after a failed call
+  // the job is not finalised, because its peers would not take part.
   absl::Status Run(const MpiWait& wait, absl::Duration timeout, const std::function<int()>& call);
 
-  // Says why on stderr, and ends every process of the job.
+  // Prints the reason on stderr and ends every process of the job.
   [[noreturn]] void EndJob(const std::string& why);
 
-  // How mpirun was told to send: "shm", "tcp" or "auto".
+  // The transport that mpirun was told to use: "shm", "tcp" or "auto".
   static std::string TransportOfJob();
   static bool IsOpenMpi();
   static bool IsMpich();
@@ -55,7 +55,7 @@ class MpiSession {
   Mutex calls_;  // held during a call
   Mutex mutex_;
   MpiWait waiting_ ABSL_GUARDED_BY(mutex_);
-  int64_t begin_ns_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: nothing is waited for
+  int64_t begin_ns_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: no call is in progress
   int64_t timeout_ns_ ABSL_GUARDED_BY(mutex_) = 0;
   bool watched_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<bool> started_{false};

@@ -1,9 +1,9 @@
-// NCCL's collectives. On streams of a GPU they stand in stream order, like any other work of the GPU, so
-// that buckets overlap with backward and nobody waits before the step's end; nccl_communicator.h says how
-// failures are heard of.
+// NCCL's collectives. On a GPU's streams they run in stream order like other GPU work, so that buckets
+// overlap with backward and no thread waits before the step's end; nccl_communicator.h explains how failures
+// are detected.
 //
-// Host memory, which a benchmark of the host has, goes through device buffers that the group keeps, and
-// info().transport says so.
+// Host memory, which the host benchmark uses, goes through device buffers of the group, and info().transport
+// says so.
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
@@ -54,7 +54,7 @@ ncclRedOp_t OpOf(ReduceOp op) {
   return ncclSum;
 }
 
-// Device memory that grows to what is asked for.
+// Device memory that grows to the requested size.
 class StagingBuffer {
  public:
   ~StagingBuffer() { cudaFree(data_); }
@@ -115,7 +115,7 @@ class NcclGroup final : public ProcessGroup {
     return absl::OkStatus();
   }
 
-  // One launch for all: a group call.
+  // One launch for all of them: an NCCL group.
   absl::Status EnqueueTogether(const std::vector<CollectiveCall>& calls, Stream& stream) override {
     CudaStream* const on_gpu = CudaStream::From(stream);
     if (on_gpu == nullptr || calls.size() < 2) return ProcessGroup::EnqueueTogether(calls, stream);
@@ -126,7 +126,7 @@ class NcclGroup final : public ProcessGroup {
     return absl::OkStatus();
   }
 
-  // A byte of everybody's.
+  // A byte from every rank.
   absl::Status EnqueueBarrier(Stream& stream) override {
     stream.Run([this]() -> absl::Status {
       PSRING_RETURN_IF_ERROR(Prepare());
@@ -158,7 +158,7 @@ class NcclGroup final : public ProcessGroup {
 
   absl::Status ThroughDevice(const CollectiveCall& call) {
     PSRING_RETURN_IF_ERROR(Prepare());
-    // A part of the other stays one: NCCL's in-place forms have the same places as ours.
+    // In-place forms stay in place: NCCL's have the same layout as ours.
     PSRING_RETURN_IF_ERROR(staged_in_.Reserve(call.in.bytes()));
     PSRING_RETURN_IF_ERROR(staged_out_.Reserve(call.out.bytes()));
     PSRING_RETURN_IF_ERROR(CudaStatus(
@@ -166,12 +166,12 @@ class NcclGroup final : public ProcessGroup {
         cudaMemcpyAsync(staged_in_.data(), call.in.data, call.in.bytes(), cudaMemcpyDefault, stream_)));
     PSRING_RETURN_IF_ERROR(Start(call, staged_in_.data(), staged_out_.data(), stream_));
     PSRING_RETURN_IF_ERROR(communicator_->Wait());
-    // Only now: a copy to pageable memory would stand in the driver until the collective is done.
+    // Deferred: a copy to pageable memory would block in the driver until the collective is done.
     return CudaStatus("cudaMemcpy",
                       cudaMemcpy(call.out.data, staged_out_.data(), call.out.bytes(), cudaMemcpyDefault));
   }
 
-  // Of host memory: the stream that it goes through.
+  // For host memory: the stream of its device buffers.
   absl::Status Prepare() {
     PSRING_RETURN_IF_ERROR(CudaStatus("cudaSetDevice", cudaSetDevice(gpu_)));
     if (stream_ != nullptr) return absl::OkStatus();
@@ -218,7 +218,7 @@ class NcclGroup final : public ProcessGroup {
         if (result != ncclSuccess && result != ncclInProgress) break;
         if (call.in.count > 0) result = Tell(nccl, comm, call, call.in.data, call.out.data, stream);
       }
-      // A group that was begun is ended, or the thread's next call would belong to it.
+      // A started NCCL group must be ended, or the thread's next call would belong to it.
       const ncclResult_t ended = nccl.GroupEnd();
       return result == ncclSuccess || result == ncclInProgress ? ended : result;
     };
@@ -238,7 +238,7 @@ class NcclGroup final : public ProcessGroup {
     return absl::OkStatus();
   }
 
-  // One event behind each replay says when all of its collectives are done.
+  // One event after each replay tells when all of its collectives are done.
   void NoteRecorded(const std::string& what, const Traffic& traffic,
                     const std::shared_ptr<CudaRecording>& recording) {
     if (recorded_in_.lock() != recording) {
@@ -265,7 +265,7 @@ class NcclGroup final : public ProcessGroup {
   std::shared_ptr<NcclCommunicator> communicator_;
   cudaStream_t stream_ = nullptr;
   StagingBuffer staged_in_, staged_out_;
-  // What the recording under way, or the last, holds of ours.
+  // Our collectives in the current or last recording.
   struct Recorded {
     std::string first;
     int calls = 0;
@@ -284,8 +284,8 @@ absl::StatusOr<std::string> GpuName(int gpu) {
   return absl::BytesToHexString({properties.uuid.bytes, sizeof(properties.uuid.bytes)});
 }
 
-// Whether two ranks have one GPU. NCCL takes them for hosts of their own then, by a name that a process has
-// one of: so they must not be one process.
+// Whether two ranks share a GPU. They then pose to NCCL as separate hosts, by a name that is per process: so
+// they must be separate processes.
 absl::StatusOr<bool> SharesGpu(Rendezvous& rendezvous, const std::string& name) {
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> cards,
                           rendezvous.Exchange("nccl gpus", absl::StrCat(name, " ", ThisProcess())));
@@ -314,7 +314,7 @@ BackendRow NcclBackend() {
           .missing = "",
           .algorithms =
               [](Collective collective) {
-                // The others' default is a ring as well, where NCCL has no choice.
+                // The default is a ring, as with other backends.
                 return collective == Collective::kAllReduce ? std::vector<std::string>{"default", "ring"}
                                                             : std::vector<std::string>{"default"};
               },

@@ -11,7 +11,7 @@
 namespace psring {
 namespace {
 
-constexpr absl::Duration kSpin = absl::Microseconds(200);  // then it sleeps between looks
+constexpr absl::Duration kSpin = absl::Microseconds(200);  // then it sleeps between queries
 constexpr absl::Duration kPoll = absl::Microseconds(50);
 
 void Pause(absl::Time begin) {
@@ -48,7 +48,7 @@ absl::Status NcclCommunicator::Split(int color, int key, NcclCommunicator* part)
       return Fail(told);
     }
   }
-  // Only when the whole is done with it the part is there.
+  // The part exists only when the parent has finished the split.
   PSRING_RETURN_IF_ERROR(AwaitIdle("split"));
   if (part == nullptr) return absl::OkStatus();
   {
@@ -81,7 +81,7 @@ absl::Status NcclCommunicator::Start(const std::string& what, cudaStream_t strea
   return Launched(what, stream);
 }
 
-// CUDA lets a thread that records ask about no event.
+// CUDA does not allow event queries on a thread that records.
 absl::Status NcclCommunicator::Record(const std::string& what, const Call& call) {
   {
     MutexLock lock(mutex_);
@@ -171,7 +171,7 @@ absl::Status NcclCommunicator::ExamineWithoutEvents() {
   return absl::OkStatus();
 }
 
-// What has gone wrong so far, in any of the ways in which something can.
+// The first error from any source.
 absl::Status NcclCommunicator::Examine() {
   PSRING_RETURN_IF_ERROR(ExamineWithoutEvents());
   while (!in_flight_.empty()) {

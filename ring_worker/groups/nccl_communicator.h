@@ -1,9 +1,9 @@
-// One rank's NCCL communicator, whose calls return at once and whose failures are asked for.
+// One rank's NCCL communicator in non-blocking mode.
 //
-// NCCL's kernels wait for their peers on the GPU, for ever if a peer is gone; NCCL knows of that only when it
-// is asked. So this is a CudaWatch of every stream that it works on: whoever waits for such a stream asks it,
-// and an error, or a collective that is not done in time, ends the communicator, which makes the kernels
-// return.
+// NCCL's kernels wait for their peers on the GPU, forever if a peer is gone, and NCCL reports that only when
+// queried. So this is a CudaWatch of every stream that it works on: a thread that waits for such a stream
+// queries it, and an error, or a collective beyond its deadline, aborts the communicator, which makes the
+// kernels return.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -30,27 +30,28 @@ class NcclCommunicator final : public CudaWatch {
       : nccl_(std::move(nccl)), rank_(rank), size_(size), timeout_(timeout) {}
   ~NcclCommunicator() override;
 
-  // With all ranks; returns when it can be used.
+  // Collective; returns when the communicator can be used.
   absl::Status Connect(const ncclUniqueId& id);
-  // With all ranks, while nothing is under way: those of one color become `part`, which has not been
-  // connected, in the order of `key`. `part` is null for NCCL_SPLIT_NOCOLOR. Returns when the part can be
+  // Collective, while nothing is in progress: the ranks of one color become `part`, which must not be
+  // connected yet, in the order of `key`. `part` is null for NCCL_SPLIT_NOCOLOR. Returns when the part can be
   // used.
   absl::Status Split(int color, int key, NcclCommunicator* part);
 
   using Call = std::function<ncclResult_t(const NcclLibrary&, ncclComm_t)>;
-  // `call` puts a collective on `stream`; returns when NCCL has taken it in, which is long before it is done.
+  // `call` enqueues a collective on `stream`; returns when NCCL has accepted it, long before it is done.
   absl::Status Start(const std::string& what, cudaStream_t stream, const Call& call);
-  // The same while `stream` is recorded: nothing is under way before it is replayed, each time with Launched
-  // behind it. Graphs that hold it must be gone before the communicator, whose end waits for them.
+  // The same while `stream` is recorded: nothing is in progress before a replay, each of which must be
+  // followed by Launched. Graphs that contain it must be destroyed before the communicator, whose destructor
+  // waits for them.
   absl::Status Record(const std::string& what, const Call& call);
-  // What was started on `stream` so far is under way: `what`.
+  // Notes that what was started on `stream` so far is in progress as `what`.
   absl::Status Launched(const std::string& what, cudaStream_t stream);
-  // Until all that was started is done.
+  // Waits until everything that was started is done.
   absl::Status Wait();
 
   absl::Status Look() override;
 
-  // From any thread; who waits learns `why`. The communicator itself is ended by the next who uses or asks
+  // From any thread; waiting threads get `why`. The next thread that uses or queries the communicator aborts
   // it.
   void Abort(absl::Status why);
   absl::Status aborted() const;
@@ -64,7 +65,7 @@ class NcclCommunicator final : public CudaWatch {
 
   std::string Named(const std::string& what) const;
   absl::Status Late(const std::string& what) const;
-  // Until NCCL has taken in what it was told.
+  // Waits until NCCL has accepted the operation.
   absl::Status AwaitIdle(const std::string& what);
   absl::StatusOr<bool> IsIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Examine() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

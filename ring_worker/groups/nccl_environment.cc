@@ -26,7 +26,7 @@ Variables NcclVariables(const NcclWishes& wishes) {
 
 namespace {
 
-// The environment is the process's, and so is this.
+// One per process, like the environment.
 struct Held {
   int by = 0;
   std::optional<std::string> before;

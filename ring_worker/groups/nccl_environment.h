@@ -1,4 +1,4 @@
-// NCCL is told how to work by environment variables, which it reads while a communicator is made.
+// NCCL is configured by environment variables, which it reads when a communicator is created.
 #pragma once
 
 #include <string>
@@ -10,18 +10,18 @@ namespace psring {
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
 struct NcclWishes {
-  bool ring = false;        // the ring algorithm, whatever the tuner thinks
-  bool sockets = false;     // TCP alone: the same wires as everybody's
-  bool loopback = false;    // all ranks are on this host, and its other interfaces are not to be used
-  bool shares_gpu = false;  // several ranks on one GPU, which NCCL refuses where it can tell
+  bool ring = false;        // use the ring algorithm regardless of the tuner
+  bool sockets = false;     // only TCP, as with other backends
+  bool loopback = false;    // all ranks are on this host, and its other interfaces must not be used
+  bool shares_gpu = false;  // several ranks share a GPU, which NCCL rejects if it notices
   int rank = 0;
 };
 
-// Pure. Ranks that share a GPU claim to be hosts of their own, which leaves them sockets to talk over.
+// Pure. Ranks that share a GPU pose as separate hosts, so NCCL uses sockets between them.
 Variables NcclVariables(const NcclWishes& wishes);
 
-// Set for as long as this lives, or another of the same; then as they were before the first. Several threads
-// may make communicators at once: only the first of them writes what another may be reading.
+// Sets the variables while it exists, and restores them after the last instance. Threads may create
+// communicators concurrently; only the first instance writes the environment.
 class ScopedVariables {
  public:
   explicit ScopedVariables(const Variables& variables);

@@ -4,7 +4,7 @@
 #include "common/base/check.h"
 #include "common/base/dynamic_library.h"
 
-// PSRING_NCCL_LIBRARIES comes from CMake: where the build would look for NCCL.
+// PSRING_NCCL_LIBRARIES comes from CMake: the folder in which the build searches for NCCL.
 
 namespace psring {
 namespace {
@@ -50,7 +50,7 @@ absl::StatusOr<NcclLibrary> LoadNccl() {
   int version = 0;
   PSRING_RETURN_IF_ERROR(f.ToStatus("ncclGetVersion", f.GetVersion(&version)));
   f.version = VersionText(version);
-  // A newer one of the same major version understands our configuration; an older one may not.
+  // A newer library of the same major version understands our configuration; an older one may not.
   if (version < NCCL_VERSION_CODE) {
     return absl::FailedPreconditionError(
         absl::StrCat("this machine's NCCL is ", f.version, ", and this build needs ",

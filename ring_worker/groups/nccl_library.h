@@ -1,5 +1,5 @@
-// NCCL's functions, from the library that the machine has when a group of GPUs is made: see
-// common/dynamic_library.h.
+// NCCL's functions, from the library that is loaded when a group of GPUs is created: see
+// common/base/dynamic_library.h.
 #pragma once
 
 #include <nccl.h>
@@ -31,12 +31,12 @@ struct NcclLibrary {
 
   std::string version;  // "2.28.9"
 
-  // Unavailable, "what: unhandled cuda error"; work under way is no error.
+  // Unavailable, "what: unhandled cuda error"; an operation in progress is not an error.
   absl::Status ToStatus(const std::string& what, ncclResult_t result) const;
 };
 
-// FailedPrecondition: not found (where it was looked for, and where it comes from), or older than what this
-// build was made for (both versions).
+// FailedPrecondition: not found (where it was searched for, and how to install it), or older than the version
+// of this build (both versions).
 absl::StatusOr<NcclLibrary> LoadNccl();
 
 }  // namespace psring

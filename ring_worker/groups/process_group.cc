@@ -1,15 +1,13 @@
 #include "ring_worker/groups/process_group.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <fstream>
-#include <random>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/base/host_identity.h"
+#include "common/base/random_token.h"
 #include "ring_worker/groups/groups.h"
 
 namespace psring {
@@ -24,16 +22,8 @@ bool Contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Who shares this name shares memory and a network: this boot of this host, as this network namespace sees
-// it.
-std::string ThisHost() {
-  char host[256] = "", network[64] = "";
-  (void)gethostname(host, sizeof host - 1);
-  (void)readlink("/proc/self/ns/net", network, sizeof network - 1);
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  return absl::StrCat(host, " ", boot, " ", network);
-}
+// Equal for processes that can share memory and a network: those of one running kernel and network namespace.
+std::string ThisHost() { return absl::StrCat(HostName(), " ", BootId(), " ", NamespaceId("net")); }
 
 absl::StatusOr<BackendRow> FindBackend(const std::string& name) {
   std::vector<std::string> names;
@@ -110,12 +100,12 @@ absl::Status CheckGroupOptions(const GroupOptions& options, Collective collectiv
     return absl::InvalidArgumentError(absl::StrCat(backend.name, " offers no ", Name(collective)));
   }
   if (!options.algorithm.empty() && !Contains(algorithms, options.algorithm)) {
-    return absl::InvalidArgumentError(absl::StrCat("'", options.algorithm, "' is no algorithm of ",
+    return absl::InvalidArgumentError(absl::StrCat("'", options.algorithm, "' is not an algorithm of ",
                                                    backend.name, " for ", Name(collective),
                                                    "; it offers: ", absl::StrJoin(algorithms, ", ")));
   }
   if (!Contains(backend.transports, options.transport)) {
-    return absl::InvalidArgumentError(absl::StrCat("'", options.transport, "' is no transport of ",
+    return absl::InvalidArgumentError(absl::StrCat("'", options.transport, "' is not a transport of ",
                                                    backend.name,
                                                    "; it has: ", absl::StrJoin(backend.transports, ", ")));
   }
@@ -148,11 +138,9 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Split(int color, int
   if (color < 0 && color != kNoColor) {
     return absl::InvalidArgumentError(absl::StrCat("a color is at least 0, or kNoColor; not ", color));
   }
-  // Rank 0's name for what comes of it; nobody has used it before.
-  std::random_device random;
-  PSRING_ASSIGN_OR_RETURN(
-      const std::vector<std::string> cards,
-      rendezvous_->Exchange("split", absl::StrCat(color, " ", key, " ", absl::Hex(random()))));
+  // Rank 0's token names the part; no other split uses it.
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> cards,
+                          rendezvous_->Exchange("split", absl::StrCat(color, " ", key, " ", RandomToken(8))));
   std::vector<int> colors, keys;
   std::string token;
   for (const std::string& card : cards) {

@@ -1,4 +1,5 @@
-// A schedule, prepared to be run many times by one rank: what is the same in every call is worked out once.
+// A schedule prepared for one rank and many calls: everything that is the same in every call is computed
+// once.
 #pragma once
 
 #include <memory>
@@ -11,13 +12,13 @@ namespace psring {
 struct SendStep {
   int peer;
   int first_chunk, chunk_count;
-  bool copy;   // a receive of the same round writes there
-  bool fresh;  // nothing has been received there before: it is still the caller's input
+  bool copy;   // a receive of the same round writes to this memory
+  bool fresh;  // nothing has been received into it: it is still the caller's input
 };
 
 struct GatherStep {
   int first_chunk, chunk_count;
-  std::vector<int> sources;  // from left to right; the rank itself stands for its own values
+  std::vector<int> sources;  // from left to right; the rank itself means its own values
   bool fresh;                // our own values are still the caller's input
 };
 
@@ -33,14 +34,14 @@ struct RoundSteps {
 
 struct Program {
   int chunks = 1;
-  // As many rounds for every rank; those in which this rank has nothing to do are empty.
+  // The same number for every rank; rounds without transfers of this rank are empty.
   std::vector<RoundSteps> rounds;
-  int last_round = -1;        // the last in which it has; -1: none
-  std::vector<bool> written;  // by chunk: this rank receives into it at some time
+  int last_round = -1;        // the last round that is not empty; -1: none
+  std::vector<bool> written;  // by chunk: this rank receives into it in some round
 };
 
-// `whole`: a transfer of several chunks stays one; else it becomes one a chunk, which can then be cut into
-// segments. Sender and receiver must agree.
+// `whole`: a transfer of several chunks stays one; otherwise it becomes one per chunk, which can then be cut
+// into segments. Sender and receiver must agree.
 Program MakeProgram(const Schedule& schedule, int rank, bool whole);
 
 }  // namespace psring

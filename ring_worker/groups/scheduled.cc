@@ -1,4 +1,4 @@
-// Our own backend: a schedule for every collective, run over a transport.
+// psring's own backend: a schedule for every collective, run over a transport.
 
 #include <algorithm>
 #include <deque>
@@ -15,10 +15,10 @@ namespace {
 
 constexpr char kGpuTransport[] = "cuda_ipc";
 
-// Up to here a call moves whole transfers: cutting them up would only make more of them.
+// Up to this size a call moves whole transfers; cutting them would only increase their number.
 constexpr size_t kWholeBytes = 64 << 10;
 
-// What an algorithm does not offer another does.
+// Collectives that an algorithm does not offer use another one.
 std::string AlgorithmOf(const std::string& algorithm, Collective collective) {
   const std::vector<std::string> offered = AlgorithmsFor(collective);
   if (std::find(offered.begin(), offered.end(), algorithm) != offered.end()) return algorithm;
@@ -27,22 +27,23 @@ std::string AlgorithmOf(const std::string& algorithm, Collective collective) {
 
 class ScheduledGroup final : public ProcessGroup {
  public:
-  // `asked`: the options as the caller gave them, for parts; `options`: as they suit this transport.
+  // `asked`: the caller's options, for parts; `options`: with this transport's defaults.
   ScheduledGroup(std::unique_ptr<Transport> transport, const GroupOptions& asked, const GroupOptions& options,
                  int ranks_per_node, const std::string& through_host)
-      : ProcessGroup({.rank = transport->rank(),
-                      .size = transport->size(),
+      : ProcessGroup({.rank = transport->info().rank,
+                      .size = transport->info().size,
                       .backend = "native",
                       .algorithm = options.algorithm,
-                      .transport = transport->name(),
-                      .on_gpu = transport->on_gpu(),
+                      .transport = transport->info().name,
+                      .on_gpu = dynamic_cast<DeviceWork*>(transport.get()) != nullptr,
                       .through_host = through_host}),
         transport_(std::move(transport)),
+        device_(info().on_gpu ? dynamic_cast<DeviceWork&>(*transport_) : host_),
         asked_(asked),
         options_(options),
         ranks_per_node_(ranks_per_node),
-        pace_{options.segment_bytes, transport_->traits().depth, options.timeout},
-        execution_(*transport_) {}
+        pace_{options.segment_bytes, transport_->info().traits.depth, options.timeout},
+        execution_(*transport_, device_) {}
 
   absl::Status Register(const Buffer& buffer) override { return transport_->Register(buffer); }
   void Unregister(const Buffer& buffer) override { transport_->Unregister(buffer); }
@@ -64,11 +65,11 @@ class ScheduledGroup final : public ProcessGroup {
       MutexLock lock(mutex_);
       calls_.PushBack() = call;
     }
-    transport_->Enqueue(stream, [this] { return RunNext(); });
+    device_.Enqueue(stream, [this] { return RunNext(); });
     return absl::OkStatus();
   }
 
-  // An all-reduce of nothing: every rank hears of every other.
+  // An all-reduce of zero elements: every rank receives from every other.
   absl::Status EnqueueBarrier(Stream& stream) override {
     return Enqueue({Collective::kAllReduce, ConstSpan(), Span()}, stream);
   }
@@ -76,7 +77,7 @@ class ScheduledGroup final : public ProcessGroup {
   absl::StatusOr<std::unique_ptr<ProcessGroup>> MakePart(Rendezvous* part, int, int) override {
     if (part == nullptr) return nullptr;
     GroupOptions options = asked_;
-    options.ranks_per_node = 0;  // of the whole's numbers; a part's nodes are its hosts
+    options.ranks_per_node = 0;  // refers to the numbers of the whole; a part's nodes are its hosts
     return MakeNativeGroup(*part, options);
   }
 
@@ -88,7 +89,7 @@ class ScheduledGroup final : public ProcessGroup {
       calls_.PopFront();
     }
     absl::Status status = Run(call);
-    if (!status.ok()) transport_->Abort(status);  // so that the peers need not run into their deadlines
+    if (!status.ok()) transport_->Abort(status);  // so that the peers do not wait for their deadlines
     return status;
   }
 
@@ -134,24 +135,26 @@ class ScheduledGroup final : public ProcessGroup {
     return &prepared_.back();
   }
 
-  // Kept: mapping memory anew for every call would cost more than the call.
+  // Kept, because mapping memory for every call would cost more than the call.
   absl::StatusOr<std::byte*> Scratch(size_t bytes) {
     const size_t present = scratch_.empty() ? 0 : scratch_.back().bytes();
     if (scratch_.empty() || present < bytes) {
-      PSRING_ASSIGN_OR_RETURN(Buffer larger, transport_->AllocateScratch(std::max(bytes, 2 * present)));
+      PSRING_ASSIGN_OR_RETURN(Buffer larger, device_.Allocate(std::max(bytes, 2 * present)));
       PSRING_RETURN_IF_ERROR(transport_->Register(larger));
-      scratch_.push_back(std::move(larger));  // peers may still read the one before
+      scratch_.push_back(std::move(larger));  // peers may still read the previous one
     }
     return static_cast<std::byte*>(scratch_.back().data());
   }
 
   const std::unique_ptr<Transport> transport_;
+  HostWork host_;
+  DeviceWork& device_;  // the transport on a GPU, otherwise host_
   const GroupOptions asked_;
   const GroupOptions options_;
   const int ranks_per_node_;
   const Pace pace_;
 
-  // Of the thread that runs the calls:
+  // Used by the thread that runs the calls:
   Execution execution_;
   std::deque<Prepared> prepared_;
   std::deque<Buffer> scratch_;
@@ -174,7 +177,7 @@ BackendRow NativeBackend() {
 
 namespace {
 
-// Between GPUs, where the ranks of all reach one another's; else what is null, and `why_not` set.
+// A transport between GPUs if all ranks reach each other's; otherwise null, and `why_not` is set.
 absl::StatusOr<std::unique_ptr<Transport>> BetweenGpus(Rendezvous& rendezvous, const GroupOptions& options,
                                                        std::string& why_not) {
   PSRING_ASSIGN_OR_RETURN(GpuReach reach, FindGpuReach(rendezvous, options.gpu, ThisProcess()));
@@ -194,7 +197,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNativeGroup(Rendezvous& rendez
                                                               const GroupOptions& options) {
   const bool must = options.transport == kGpuTransport;
   std::string note;
-  // Every rank comes here, also one without a GPU: the others must hear of it. A link's rate is kept by TCP.
+  // Collective, also for ranks without a GPU: the others must learn it. Only TCP supports a link with a rate.
   if (must || (options.transport == "auto" && options.shaper == nullptr)) {
     std::string why_not;
     PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Transport> between_gpus,
@@ -222,17 +225,16 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeScheduledGroup(std::unique_ptr
                                                                  const std::string& through_host) {
   GroupOptions used = options;
   if (used.algorithm.empty()) used.algorithm = "ring";
-  const TransportTraits traits = transport->traits();
-  if (used.segment_bytes == 0) used.segment_bytes = traits.segment_bytes;
-  if (used.segment_bytes > traits.most_segment_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("segments of ", used.segment_bytes, " bytes; ",
-                                                   transport->name(), " takes at most ",
-                                                   traits.most_segment_bytes));
+  const TransportInfo& info = transport->info();
+  if (used.segment_bytes == 0) used.segment_bytes = info.traits.segment_bytes;
+  if (used.segment_bytes > info.traits.max_segment_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("segments of ", used.segment_bytes, " bytes; ", info.name,
+                                                   " takes at most ", info.traits.max_segment_bytes));
   }
-  const int ranks_per_node = used.ranks_per_node > 0 ? used.ranks_per_node : transport->ranks_per_node();
-  // What cannot be made is refused now, not in the first call.
+  const int ranks_per_node = used.ranks_per_node > 0 ? used.ranks_per_node : info.ranks_per_node;
+  // An unsupported algorithm is an error now, not in the first call.
   PSRING_RETURN_IF_ERROR(MakeSchedule(used.algorithm, Collective::kAllReduce,
-                                      {.ranks = transport->size(), .ranks_per_node = ranks_per_node})
+                                      {.ranks = info.size, .ranks_per_node = ranks_per_node})
                              .status());
   return std::make_unique<ScheduledGroup>(std::move(transport), options, used, ranks_per_node, through_host);
 }

@@ -3,15 +3,15 @@
 namespace psring {
 namespace {
 
-// Every rank owns the chunk of its number, as a sharded parameter server of which a shard stands beside each
-// worker (BytePS, Jiang et al. 2020). Scatter: each rank sends every owner its chunk, and the owner adds to
-// its own value the others' in rank order. Gather: each owner sends its chunk to everyone.
+// Every rank owns the chunk of its number, like a sharded parameter server with a shard beside each worker
+// (BytePS, Jiang et al. 2020). Scatter: each rank sends every owner its chunk, and the owner adds the others'
+// values to its own in rank order. Gather: each owner sends its chunk to every rank.
 //
 //   all-reduce      both: 2 rounds, 2(N-1)/N M sent
 //   reduce-scatter  the first: 1 round, (N-1)/N M sent
 //   all-gather      the second: 1 round, (N-1)/N M sent
-//   broadcast       both, the root having all chunks from the start: (N-2)/N M sent, the root 2(N-1)/N M
-//                   (van de Geijn's scatter and all-gather, in Thakur, Rabenseifner & Gropp 2005)
+//   broadcast       both, where the root has all chunks from the start: (N-2)/N M sent, the root 2(N-1)/N M
+//                  (van de Geijn's scatter and all-gather, in Thakur, Rabenseifner & Gropp 2005)
 class Direct final : public EvenSchedule {
  public:
   Direct(Collective collective, int ranks, int root)
@@ -23,7 +23,7 @@ class Direct final : public EvenSchedule {
   void Round(int rank, int round, std::vector<Transfer>& transfers) const override {
     transfers.clear();
     const bool scatter = round == 0 && collective_ != Collective::kAllGather;
-    // Sends begin with the next rank, so that they do not all go to the same one at a time.
+    // Sends start with the next rank, so that they do not all go to the same rank first.
     for (int step = 1; step < ranks(); ++step) {
       const int peer = Wrap(rank + step, ranks());
       if (scatter ? Holds(rank) : peer != root_) {
@@ -43,7 +43,7 @@ class Direct final : public EvenSchedule {
   int symmetry_class(int rank) const override { return rank == root_ ? 1 : 0; }
 
  private:
-  // Whether `rank` has something for every owner.
+  // Whether `rank` sends to every owner.
   bool Holds(int rank) const { return root_ < 0 || rank == root_; }
 
   const Collective collective_;

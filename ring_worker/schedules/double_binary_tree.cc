@@ -7,20 +7,21 @@ namespace psring {
 namespace {
 
 // Sanders, Speck & Traeff 2009. The root feeds two binary trees over the other m = N-1 ranks, each for half
-// of the buffer (chunk 0 and chunk 1). No rank has children in both trees, so that each sends at most 2 M,
+// of the buffer (chunk 0 and chunk 1). No rank has children in both trees, so each rank sends at most 2 M,
 // and on average as much as in a ring.
 //
-// A tree stands on *positions* 1 to m in order: odd positions are leaves, and the higher the power of two in
-// a position, the nearer it is to the top. The second tree is the first over mirrored positions where m is
-// even and shifted by one where m is odd, which makes the interior of the one leaves of the other. Rounds
-// follow the levels, of which there are L = floor(lg m) + 1 below the root, in both trees at once: up, where
-// each rank adds its children's sums to its own value, the lower position's first, then down.
+// A tree is built on *positions* 1 to m in order: odd positions are leaves, and a position is the higher in
+// the tree the larger its power of two. The second tree is the first over mirrored positions if m is even,
+// and shifted by one if m is odd, so that interior positions of one are leaves of the other. Rounds follow
+// the levels, of which there are L = floor(lg m) + 1 below the root, in both trees at once: up, where each
+// rank adds its children's sums to its own value, the lower position's first, then down.
 //
 //   all-reduce  up and down: 2L rounds, at most 2 M sent, 2(N-1)/N M on average; the root of both trees is
-//   rank 0 broadcast   down: L rounds, at most M sent, (N-1)/N M on average
-// In one piece a round lasts as long as half of the buffer; in many segments, one behind the other on the
-// trees, all links are busy at once. There is no reduce-scatter and no all-gather: all of a sum goes through
-// the roots.
+//              rank 0
+//   broadcast   down: L rounds, at most M sent, (N-1)/N M on average
+// With one segment a round lasts as long as half of the buffer; with many segments pipelined through the
+// trees, all links are busy at once. There is no reduce-scatter or all-gather, because the entire sum passes
+// through the roots.
 class DoubleBinaryTree final : public EvenSchedule {
  public:
   DoubleBinaryTree(Collective collective, int ranks, int root)
@@ -34,7 +35,7 @@ class DoubleBinaryTree final : public EvenSchedule {
   void Round(int rank, int round, std::vector<Transfer>& transfers) const override {
     transfers.clear();
     const bool up = round < up_rounds_;
-    // Between this level and the one above it; the root's is 0.
+    // Between this level and the one above it; the root's level is 0.
     const int level = up ? levels_ - round : round - up_rounds_ + 1;
     for (int tree = 0; tree < 2; ++tree) {
       const int position = PositionOf(tree, rank);
@@ -60,8 +61,8 @@ class DoubleBinaryTree final : public EvenSchedule {
   static int Levels(int positions) { return std::bit_width(unsigned(positions)); }
   static int LowestBit(int position) { return position & -position; }
 
-  // The tree over 1 to 2^L - 1 is complete. Of a smaller one those positions are missing that are too high;
-  // what would hang below a missing one hangs below the next above it that is there.
+  // The tree over 1 to 2^L - 1 is complete. A smaller one lacks the positions above m; the child of a missing
+  // position is attached to that position's nearest existing ancestor.
   int Parent(int position) const {
     const int bit = LowestBit(position);
     const int parent = (position ^ bit) | (2 * bit);

@@ -8,17 +8,18 @@ namespace {
 // Rabenseifner's algorithm, after Thakur, Rabenseifner & Gropp 2005. P = 2^k is the largest power of two up
 // to N.
 //
-// Fold: of the first 2(N-P) ranks each even one gives what it has to its odd neighbour, which stands for both
-// from here on. The P ranks that go on have *places* 0 to P-1, in rank order. Halve, k rounds: partners whose
-// places differ in one bit, the highest first, exchange and add halves of what they still work on; place p
-// ends with the sum in block p. Double: the same rounds backwards, and each hands over what it has complete.
-// Unfold: odd ranks give their neighbours the result. In every addition both partners hold one of the same
+// Fold: of the first 2(N-P) ranks, each even one sends its values to its odd neighbour, which represents both
+// from then on. The P remaining ranks have *places* 0 to P-1, in rank order. Halve, k rounds: partners whose
+// places differ in one bit, the highest first, exchange and add halves of their current range; place p ends
+// with the sum in block p. Double: the same rounds in reverse, and each partner sends its complete range.
+// Unfold: odd ranks send their neighbours the result. In every addition both partners hold one of the same
 // two operands, and each block is added at one place only, so all ranks have the same bits.
 //
-//   all-reduce      2k rounds, 2(P-1)/P M sent; other N than powers of two: 2 rounds and M more for the
-//   folded reduce-scatter  fold, halve, unfold: k rounds, (N-1)/N M sent where N = P all-gather      fold,
-//   double, unfold: k rounds, (N-1)/N M sent where N = P
-// All-reduce has P equal chunks. The others have N, of which a place that stands for two ranks holds two.
+//   all-reduce      2k rounds, 2(P-1)/P M sent; if N is not a power of two: 2 rounds and M more for folded
+// ranks
+//   reduce-scatter  fold, halve, unfold: k rounds, (N-1)/N M sent if N = P
+//   all-gather      fold, double, unfold: k rounds, (N-1)/N M sent if N = P
+// All-reduce has P equal chunks. The others have N, of which a place that represents two ranks holds two.
 class HalvingDoubling final : public EvenSchedule {
  public:
   HalvingDoubling(Collective collective, int ranks)
@@ -26,7 +27,7 @@ class HalvingDoubling final : public EvenSchedule {
 
   void Round(int rank, int round, std::vector<Transfer>& transfers) const override {
     transfers.clear();
-    const bool folded = rank < 2 * folded_;  // into another, or another into it
+    const bool folded = rank < 2 * folded_;  // sends its values to another rank, or receives another's
     const int first_halving = folded_ > 0 ? 1 : 0;
     if (round < first_halving || round == first_halving + halvings_ + doublings_) {
       if (folded && round == 0) Fold(rank, transfers);
@@ -43,7 +44,7 @@ class HalvingDoubling final : public EvenSchedule {
     }
   }
 
-  // With a fold, ranks differ in how long they wait for whom.
+  // With a fold, ranks wait for different peers.
   int symmetry_class(int rank) const override { return folded_ == 0 ? 0 : rank; }
 
  private:
@@ -65,8 +66,8 @@ class HalvingDoubling final : public EvenSchedule {
     return place < folded_ ? 2 * place : place + folded_;
   }
 
-  // `bit`: in which the partners' places differ. Those `bit` places that agree in all higher bits work on one
-  // half.
+  // `bit`: the bit in which the partners' places differ. Places that agree in all higher bits work on the
+  // same half.
   void Exchange(int place, int bit, bool halve, std::vector<Transfer>& transfers) const {
     const int partner = place ^ bit;
     const auto half = [&](Action action, int of) {
@@ -105,9 +106,9 @@ class HalvingDoubling final : public EvenSchedule {
 };
 
 // Van de Geijn's broadcast (in the same paper): the root scatters P chunks down a binomial tree, then
-// doubling as above gathers them everywhere. Places are counted from the root on; the N-P ranks behind the
-// last place get it all from the first places in one more round. 2k rounds, at most 2(P-1)/P M sent, or M
-// more where N > P.
+// doubling as above gathers them everywhere. Places are counted from the root; the N-P ranks after the last
+// place receive everything from the first places in one more round. 2k rounds, at most 2(P-1)/P M sent, or M
+// more if N > P.
 class ScatterGather final : public EvenSchedule {
  public:
   ScatterGather(int ranks, int root)
@@ -123,14 +124,14 @@ class ScatterGather final : public EvenSchedule {
     } else if (place >= places_) {
       return;
     } else if (round < steps_) {
-      // What place p holds, for p a multiple of 2 * bit, is blocks p to p + 2 * bit: the upper half goes on.
+      // Place p, for p a multiple of 2 * bit, holds blocks p to p + 2 * bit; it sends the upper half.
       const int bit = places_ >> (round + 1);
       if (place % (2 * bit) == 0) transfers.push_back({Action::kSend, RankAt(place + bit), place + bit, bit});
       if (place % (2 * bit) == bit) transfers.push_back({Action::kReceive, RankAt(place - bit), place, bit});
     } else {
       const int bit = 1 << (round - steps_);
       const int partner = place ^ bit;
-      // Who sent a block on still has it.
+      // The sender of a block keeps it.
       if (partner % (2 * bit) != 0) {
         transfers.push_back({Action::kSend, RankAt(partner), place & ~(bit - 1), bit});
       }

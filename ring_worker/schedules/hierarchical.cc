@@ -3,15 +3,15 @@
 namespace psring {
 namespace {
 
-// Nodes with fast links inside and slow ones between them: G ranks on each of n nodes, N = n G. Within a node
-// each rank owns a shard, adds it up over the node's ranks in their order (its own value first), all-reduces
-// it with the ranks of the same number on the other nodes by a ring, and gives it back to the node's ranks.
-// So each of the node's ranks carries a G-th of what leaves the node, all at once.
+// For nodes with fast links inside and slow links between them: G ranks on each of n nodes, N = n G. Each
+// rank of a node owns a shard, adds it up over the node's ranks in their order (its own value first),
+// all-reduces it by a ring with the ranks of the same number on the other nodes, and sends it to the node's
+// ranks. So each rank of a node carries 1/G of the traffic between nodes, all at once.
 //
 //   all-reduce  2 + 2(n-1) rounds; sent within the node 2(G-1)/G M, to other nodes 2(n-1)/n M/G
 //
-// (Two-level schemes are old; Goyal et al. 2017, for one, reduce within a server before they leave it.) Shard
-// g is chunks g n to g n + n - 1, a chunk for each node. With G = 1 it is the ring, with n = 1 direct.
+// (Two-level schemes are common; Goyal et al. 2017, for example, reduce within a server first.) Shard g is
+// chunks g n to g n + n - 1, one chunk per node. With G = 1 this is the ring, with n = 1 direct.
 class Hierarchical final : public EvenSchedule {
  public:
   Hierarchical(int nodes, int local_ranks)

@@ -3,12 +3,11 @@
 namespace psring {
 namespace {
 
-// Everything in a single round: for messages so small that the number of rounds is all that counts.
+// Everything in one round: for messages so small that only the number of rounds matters.
 //
-//   all-reduce      every rank reads every other: (N-1) M sent. Each forms the whole sum for itself, from
-//   rank
-//                   0's value to the last's, so that all have the same bits. The one schedule in which a rank
-//                   receives where it sends from.
+//   all-reduce      every rank sends to every other: (N-1) M sent. Each forms the whole sum itself, from rank
+//                  0's value to the last's, so that all have the same bits. The only schedule in which a rank
+//                  receives into a chunk that it sends.
 //   reduce-scatter  each rank's chunk goes to its owner: (N-1)/N M sent
 //   all-gather      every rank sends its chunk to every other: (N-1)/N M sent
 //   broadcast       the root sends to every other: (N-1) M sent by the root
@@ -44,13 +43,13 @@ class OneShot final : public EvenSchedule {
     return collective == Collective::kReduceScatter || collective == Collective::kAllGather ? ranks : 1;
   }
 
-  // What goes from one rank to another.
+  // What one rank sends to another.
   int Chunk(int from, int to) const {
     if (collective_ == Collective::kReduceScatter) return to;
     return collective_ == Collective::kAllGather ? from : 0;
   }
 
-  // Rank 0's value is what the others' sums begin with, so they take their own in at its place.
+  // Sums start with rank 0's value, so other ranks add their own value at their position.
   bool AddsItself(int rank) const { return collective_ == Collective::kAllReduce && rank > 0; }
 
   Action Receives(int peer) const {

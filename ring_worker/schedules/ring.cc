@@ -3,13 +3,14 @@
 namespace psring {
 namespace {
 
-// Everything moves to the right, one chunk a round: what a rank receives in one round it sends in the next.
+// Data moves to the right, one chunk per round: a rank sends in each round what it received in the previous
+// one.
 //
-// Scatter-reduce: a chunk sets out from one rank and each rank on its way adds its own share; after N-1
-// rounds the last one holds the whole sum. All-gather: each chunk goes once around. So a chunk's sum is
-// formed in one fixed order, and all ranks hold copies of one result.
+// Scatter-reduce: a chunk starts at one rank, and each rank on its way adds its own share; after N-1 rounds
+// the last one holds the complete sum. All-gather: each chunk goes once around. So a chunk's sum is formed in
+// one fixed order, and all ranks hold copies of one result.
 //
-//   all-reduce      both: 2(N-1) rounds, 2(N-1)/N M sent, the least there can be
+//   all-reduce      both: 2(N-1) rounds, 2(N-1)/N M sent, the minimum
 //   reduce-scatter  the first: N-1 rounds, (N-1)/N M sent
 //   all-gather      the second: N-1 rounds, (N-1)/N M sent
 // (Patarasuk & Yuan 2009.)
@@ -18,7 +19,7 @@ class Ring final : public EvenSchedule {
   Ring(Collective collective, int ranks)
       : EvenSchedule("ring", ranks, ranks, (collective == Collective::kAllReduce ? 2 : 1) * (ranks - 1)),
         adding_rounds_(collective == Collective::kAllGather ? 0 : ranks - 1),
-        // Rank p sends chunk p first. In a reduce-scatter p - 1, so that chunk p, the last to come, is p's.
+        // Rank p sends chunk p first; in a reduce-scatter p - 1, so that its last received chunk is p.
         shift_(collective == Collective::kReduceScatter ? 1 : 0) {}
 
   void Round(int rank, int round, std::vector<Transfer>& transfers) const override {
@@ -35,9 +36,8 @@ class Ring final : public EvenSchedule {
   const int shift_;
 };
 
-// A chain from the root around the ring: N-1 rounds, M sent (the last rank sends nothing). In the whole it is
-// slow; in many segments, one behind the other on the chain, it takes the time of little more than one
-// transfer.
+// A chain from the root around the ring: N-1 rounds, M sent (the last rank sends nothing). As one segment it
+// is slow; with many segments pipelined through the chain, it takes little more than one transfer's time.
 class Chain final : public EvenSchedule {
  public:
   Chain(int ranks, int root) : EvenSchedule("ring", ranks, 1, ranks - 1), root_(root) {}

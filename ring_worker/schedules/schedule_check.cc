@@ -10,8 +10,8 @@
 namespace psring {
 namespace {
 
-// Sums of the ranks' contributions, each expression once: equal numbers mean equal expressions, but for the
-// order of an addition's two operands. Number r, below `ranks`, is rank r's contribution itself.
+// Sums of the ranks' contributions, each expression stored once: equal numbers mean equal expressions, except
+// for the order of an addition's two operands. Number r, below `ranks`, is rank r's contribution.
 class Expressions {
  public:
   explicit Expressions(int ranks) : words_((ranks + 63) / 64) {
@@ -35,7 +35,7 @@ class Expressions {
     return static_cast<int>(found->second);
   }
 
-  // How often rank's contribution is in it: 0, 1, or 2 for more than once.
+  // How often rank's contribution is part of it: 0, 1, or 2 for more than once.
   int Times(int expression, int rank) const {
     const size_t word = size_t(expression) * words_ + rank / 64;
     return static_cast<int>((once_[word] >> rank % 64 & 1) + (twice_[word] >> rank % 64 & 1));
@@ -69,10 +69,10 @@ class Checker {
       rounds = std::max(rounds, schedule_.rounds(rank));
       held_.insert(held_.end(), chunks_, rank);
     }
-    // Equal rounds suffice against deadlock: a rank finishes its rounds in order, so of all rounds that are
-    // not finished everywhere take the lowest. Every rank that takes part in it has finished all below, hence
-    // has started it, and all that its transfers wait for is under way in it. So it finishes, and so does the
-    // next.
+    // Equal rounds exclude deadlock: each rank finishes its rounds in order, so consider the lowest round
+    // that is not finished everywhere. Every rank that takes part in it has finished all lower ones, hence
+    // has started it, and everything that its transfers wait for has been started in it. So it finishes, and
+    // by induction so do all rounds.
     for (round_ = 0; round_ < rounds; ++round_) {
       status = CheckRound();
       if (!status.ok()) return status;
@@ -135,7 +135,7 @@ class Checker {
     return status;
   }
 
-  // What a rank's own list must keep.
+  // The rules for a single rank's list.
   absl::Status CheckTransfers(int rank, const std::vector<Transfer>& transfers) {
     constexpr int kNobody = -1;
     first_receive_.assign(chunks_, kNobody);
@@ -177,7 +177,7 @@ class Checker {
     return absl::OkStatus();
   }
 
-  // The k-th send from a to b meets b's k-th receive from a.
+  // The k-th send from a to b matches b's k-th receive from a.
   absl::Status CheckMeetings(std::vector<Move>& sends, const std::vector<Move>& receives_in_order) const {
     std::vector<Move> receives;
     for (const Move& move : receives_in_order) {
@@ -213,7 +213,7 @@ class Checker {
     return absl::StrCat(": it is done after ", rounds, " rounds");
   }
 
-  // Sends read what stood there before the round, so the new values stand apart until all are formed.
+  // Sends read the values before the round, so new values are kept separate until all are formed.
   void Apply(const std::vector<Move>& receives) {
     next_ = held_;
     for (const auto& [from, to, transfer] : receives) {
@@ -263,7 +263,7 @@ class Checker {
   int round_ = 0;
   Expressions expressions_;
   std::vector<int> held_, next_;    // [rank][chunk]: numbers of expressions
-  std::vector<int> first_receive_;  // [chunk]: of the rank and round at hand
+  std::vector<int> first_receive_;  // [chunk]: in the current rank and round
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
-// The makers behind the rows of schedule.cc, one algorithm a file. Null: the collective is not offered.
+// The factories behind the rows of schedule.cc, one algorithm per file. Null: the collective is not offered.
 //
-// In the comments of these files: N ranks, a buffer of M bytes; "sent" is per rank.
+// Notation in the comments of these files: N ranks, a buffer of M bytes; "sent" is per rank.
 #pragma once
 
 #include <memory>
@@ -37,10 +37,10 @@ class EvenSchedule : public Schedule {
   const int rounds_;
 };
 
-// n modulo `ranks`, for n that may be negative.
+// n modulo `ranks`, for possibly negative n.
 inline int Wrap(int n, int ranks) { return ((n % ranks) + ranks) % ranks; }
 
-// Appends a transfer of all `chunks` chunks but one: up to two ranges.
+// Appends a transfer of all `chunks` chunks except one: up to two ranges.
 inline void PushAllBut(int but, int chunks, Action action, int peer, std::vector<Transfer>& transfers) {
   if (but > 0) transfers.push_back({action, peer, 0, but});
   if (but < chunks - 1) transfers.push_back({action, peer, but + 1, chunks - 1 - but});

@@ -3,8 +3,8 @@
 namespace psring {
 namespace {
 
-// The parameter server's pattern on one of the ranks, in two rounds: the centre takes in what every other
-// rank has, in rank order so that a sum's bits are always the same, and hands out what each of them wants.
+// The parameter server's pattern on one of the ranks, in two rounds: the centre receives every other rank's
+// values, in rank order so that a sum's bits are always the same, and sends each rank its result.
 //
 //   all-reduce      M sent, the centre (N-1) M
 //   reduce-scatter  M sent, the centre (N-1)/N M
@@ -39,13 +39,13 @@ class Star final : public EvenSchedule {
     return collective == Collective::kReduceScatter || collective == Collective::kAllGather ? ranks : 1;
   }
 
-  // What `leaf` brings to the centre, as either side sees it.
+  // What `leaf` sends to the centre, from either side's view.
   void Gather(int leaf, Action action, int peer, std::vector<Transfer>& transfers) const {
     const bool one = collective_ == Collective::kAllGather;
     transfers.push_back({action, peer, one ? leaf : 0, one ? 1 : chunks()});
   }
 
-  // What `leaf` gets from it.
+  // What `leaf` receives from it.
   void HandOut(int leaf, Action action, int peer, std::vector<Transfer>& transfers) const {
     if (collective_ == Collective::kAllGather) return PushAllBut(leaf, chunks(), action, peer, transfers);
     transfers.push_back({action, peer, collective_ == Collective::kReduceScatter ? leaf : 0, 1});

@@ -3,7 +3,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <utility>
 
@@ -15,22 +14,23 @@
 #include "common/cuda_ops/cuda_reduce.h"
 #include "ring_worker/transports/cuda_loans.h"
 #include "ring_worker/transports/cuda_watch.h"
+#include "ring_worker/transports/device_work.h"
 #include "ring_worker/transports/fifo.h"
 #include "ring_worker/transports/shared_link.h"
 
 namespace psring {
 namespace {
 
-// A round's overhead is some microseconds, in which a link of 300 GB/s moves 1 to 3 MiB. Reckoned, not
+// A round's overhead is some microseconds, in which a link of 300 GB/s moves 1 to 3 MiB. Estimated, not
 // measured.
 constexpr size_t kSegmentBytes = 4 << 20;
 constexpr int kDepth = 2;
-// Loans whose memory nobody has wanted to write yet are not asked back before there are so many. What peers
-// say of them meanwhile must find room between the hosts: those, and those of the segments on their way.
+// Loans whose memory is not needed for writing stay open up to this number. The peers' acknowledgements must
+// fit between the hosts: those, and those of the segments in flight.
 constexpr size_t kLeftOpen = 4;
 static_assert(kLeftOpen + 2 * kDepth + 1 < SharedArena::kSlots);
 
-constexpr absl::Duration kGoodbye = absl::Seconds(10);
+constexpr absl::Duration kPeersTimeout = absl::Seconds(10);
 constexpr size_t kLeastBlock = 64 << 10;
 
 template <typename T>
@@ -42,13 +42,13 @@ Span WordsOf(T& value) {
   return {&value, sizeof(T) / sizeof(float)};
 }
 
-class CudaIpcTransport final : public Transport {
+class CudaIpcTransport final : public Transport, public DeviceWork {
  public:
   CudaIpcTransport(CudaIpcParts parts, std::unique_ptr<Device> device)
-      : rank_(parts.loans->rank()),
-        size_(parts.loans->size()),
+      : Transport(InfoOf(parts)),
+        rank_(parts.loans->info().rank),
+        size_(parts.loans->info().size),
         some_apart_(parts.reach.some_apart),
-        shares_gpu_(parts.reach.shares_gpu),
         same_process_(parts.reach.same_process),
         timeout_(parts.timeout),
         device_(std::move(device)),
@@ -68,36 +68,24 @@ class CudaIpcTransport final : public Transport {
     return absl::OkStatus();
   }
 
-  // Peers may still be about to wait for an event of this rank's, and have its memory open.
+  // Peers may be about to wait for an event of this rank, and have its memory open.
   ~CudaIpcTransport() override {
     (void)Select();
     peers_.clear();
     if (!watch_->failure().ok()) {
-      events_.Abandon();  // nobody says when they are through
+      events_.Abandon();  // it is unknown when the peers are done
     } else if (size_ > 1) {
-      SayGoodbye();
+      AwaitPeers();
     }
     if (behind_ != nullptr) cudaEventDestroy(behind_);
   }
-
-  std::string name() const override {
-    return absl::StrCat(some_apart_ ? "cuda_ipc" : "cuda_peer", shares_gpu_ ? " on shared GPUs" : "");
-  }
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  TransportTraits traits() const override {
-    return {.segment_bytes = kSegmentBytes, .most_segment_bytes = SIZE_MAX, .depth = kDepth};
-  }
-  int ranks_per_node() const override { return loans_->ranks_per_node(); }
-
-  bool on_gpu() const override { return true; }
 
   void Enqueue(Stream& stream, std::function<absl::Status()> call) override {
     CudaStream* const on_gpu = CudaStream::From(stream);
     if (on_gpu == nullptr) {
       stream.Run([this] {
         return absl::InvalidArgumentError(
-            absl::StrCat("rank ", rank_, ": ", name(), " works on a GPU's streams, and this is none"));
+            absl::StrCat("rank ", rank_, ": ", info().name, " works on a GPU's streams, and this is none"));
       });
       return;
     }
@@ -135,10 +123,10 @@ class CudaIpcTransport final : public Transport {
     if (from.bytes() > 0) Try(Lend(from, copy, opened, loan));
     const absl::StatusOr<Moment> ready = Now();
     Try(ready.status());
-    if (!failed_.ok()) return;  // whoever waits for it learns of it when this rank's call ends
+    if (!failed_.ok()) return;  // the peer is notified when this rank's call ends
     loan.ready = *ready;
     loans_->Send(peer, tag, AsWords(loan), /*copy=*/true);
-    sent_bytes_ += from.bytes();
+    CountSent(from.bytes());
   }
 
   void Receive(Tag tag, Span to, ReduceOp op, const void* own, absl::Span<const int> sources) override {
@@ -168,7 +156,7 @@ class CudaIpcTransport final : public Transport {
     if (!sources_.empty()) {
       PSRING_ASSIGN_OR_RETURN(returned_, Now());
       for (const int source : sources_) returns_->Send(source, tag, AsWords(returned_), /*copy=*/true);
-      // They find room, so this does not wait; but the tag is free for what TakeBack receives.
+      // They fit, so this does not block; but it frees the tag for TakeBack's receives.
       PSRING_RETURN_IF_ERROR(returns_->Wait(tag, timeout));
     }
     while (open_.size() > kLeftOpen && open_.front().awaited) {
@@ -193,7 +181,7 @@ class CudaIpcTransport final : public Transport {
     marked_ = false;
     Try(EnqueueScale(data.type, data.count, data.data, factor, queue_));
   }
-  absl::StatusOr<Buffer> AllocateScratch(size_t bytes) override { return device_->Allocate(bytes); }
+  absl::StatusOr<Buffer> Allocate(size_t bytes) override { return device_->Allocate(bytes); }
 
   void Abort(absl::Status why) override {
     watch_->Fail(why);
@@ -201,19 +189,17 @@ class CudaIpcTransport final : public Transport {
     returns_->Abort(std::move(why));
   }
 
-  Traffic traffic() const override { return {sent_bytes_, received_bytes_}; }
-
  private:
   struct Range {
     const std::byte *first, *end;
   };
-  // What was lent under one tag and has not been taken back.
+  // Memory lent under one tag and not taken back.
   struct OpenLoans {
     Tag tag;
     bool awaited = false;  // Wait has returned, or is about to
     std::vector<int> peers;
     std::vector<Range> ranges;
-    std::vector<size_t> blocks;  // of ours, that hold copies
+    std::vector<size_t> blocks;  // of ours, with copies
   };
   struct Receiving {
     Tag tag;
@@ -221,12 +207,20 @@ class CudaIpcTransport final : public Transport {
     ReduceOp op;
     const void* own;
     std::vector<int> sources;
-    std::vector<Loan> loans;  // beside sources
+    std::vector<Loan> loans;  // parallel to sources
   };
   struct Block {
     Buffer memory;
     bool taken = false;
   };
+
+  static TransportInfo InfoOf(const CudaIpcParts& parts) {
+    TransportInfo info = parts.loans->info();
+    info.name = absl::StrCat(parts.reach.some_apart ? "cuda_ipc" : "cuda_peer",
+                             parts.reach.shares_gpu ? " on shared GPUs" : "");
+    info.traits = {.segment_bytes = kSegmentBytes, .max_segment_bytes = SIZE_MAX, .depth = kDepth};
+    return info;
+  }
 
   absl::Status Select() const { return CudaStatus("cudaSetDevice", cudaSetDevice(device_->gpu())); }
 
@@ -235,7 +229,7 @@ class CudaIpcTransport final : public Transport {
   }
   absl::Status State() const { return failed_.ok() ? watch_->failure() : failed_; }
 
-  // Calls are in one order, whatever streams they are put on.
+  // Calls run in one order, on whatever streams they are enqueued.
   absl::Status Begin(cudaStream_t queue) {
     PSRING_RETURN_IF_ERROR(State());
     if (queue_ != nullptr && queue != queue_) {
@@ -254,7 +248,7 @@ class CudaIpcTransport final : public Transport {
     return watch_->Note(call_, queue_);
   }
 
-  // The point that the stream has been told so far. Where nothing was told since the last, that one.
+  // An event at the current end of the stream; the last one if nothing was enqueued since.
   absl::StatusOr<Moment> Now() {
     if (!marked_) {
       PSRING_ASSIGN_OR_RETURN(mark_, events_.Record(queue_));
@@ -266,7 +260,7 @@ class CudaIpcTransport final : public Transport {
   absl::Status Lend(ConstSpan from, bool copy, OpenLoans& opened, Loan& loan) {
     const auto* first = static_cast<const std::byte*>(from.data);
     if (copy || !regions_.Describe(first, from.bytes(), loan)) {
-      // Peers add fastest what lies alike between 16-byte boundaries.
+      // Peers add fastest if all operands have the same offset from a 16-byte boundary.
       const size_t beyond = reinterpret_cast<uintptr_t>(first) % 16;
       PSRING_ASSIGN_OR_RETURN(const size_t number, TakeBlock(from.bytes() + beyond));
       std::byte* const copied = static_cast<std::byte*>(blocks_[number].memory.data()) + beyond;
@@ -281,7 +275,7 @@ class CudaIpcTransport final : public Transport {
     return absl::OkStatus();
   }
 
-  // After the first calls there is always one.
+  // After the first calls this never allocates.
   absl::StatusOr<size_t> TakeBlock(size_t bytes) {
     size_t best = blocks_.size();
     for (size_t i = 0; i < blocks_.size(); ++i) {
@@ -297,7 +291,7 @@ class CudaIpcTransport final : public Transport {
     return best;
   }
 
-  // One receive whose loans are here: what is read is waited for by the stream.
+  // One receive whose loans have arrived: the stream waits for the values.
   absl::Status Take(const Receiving& receiving, absl::Duration timeout) {
     const Span& to = receiving.to;
     PSRING_RETURN_IF_ERROR(MayWrite(to.data, to.bytes(), timeout));
@@ -316,7 +310,7 @@ class CudaIpcTransport final : public Transport {
       PSRING_ASSIGN_OR_RETURN(const cudaEvent_t ready, Blame(source, peer.EventOf(loan.ready)));
       PSRING_RETURN_IF_ERROR(CudaStatus("cudaStreamWaitEvent", cudaStreamWaitEvent(queue_, ready, 0)));
       terms_.push_back(values);
-      received_bytes_ += to.bytes();
+      CountReceived(to.bytes());
     }
     if (to.bytes() == 0) return absl::OkStatus();
     marked_ = false;
@@ -331,7 +325,8 @@ class CudaIpcTransport final : public Transport {
                                                              " lends it: ", result.status().message()));
   }
 
-  // The stream may write there when this returns: peers that were lent it have read it by then, in its order.
+  // When this returns the stream may write there: peers to which it was lent have read it by then, in stream
+  // order.
   absl::Status MayWrite(const void* to, size_t bytes, absl::Duration timeout) {
     const auto* const first = static_cast<const std::byte*>(to);
     size_t back = 0;
@@ -347,7 +342,7 @@ class CudaIpcTransport final : public Transport {
     return absl::OkStatus();
   }
 
-  // The oldest loans: each of their readers says when it has read.
+  // The oldest loans: each of their readers sends the event of its last read.
   absl::Status TakeBack(absl::Duration timeout) {
     const OpenLoans& oldest = open_.front();
     moments_.resize(oldest.peers.size());
@@ -366,13 +361,13 @@ class CudaIpcTransport final : public Transport {
     return absl::OkStatus();
   }
 
-  // Returns when all ranks are through, if they come soon.
-  void SayGoodbye() {
-    CallInfo goodbye;
-    goodbye.number = call_.number + 1;
-    absl::string_view("goodbye").copy(goodbye.operation, sizeof goodbye.operation - 1);
-    loans_->BeginCall(goodbye);
-    const Tag tag = {goodbye.number, 0, 0};
+  // Returns when all ranks are done, within a limit.
+  void AwaitPeers() {
+    CallInfo last;
+    last.number = call_.number + 1;
+    absl::string_view("shutdown").copy(last.operation, sizeof last.operation - 1);
+    loans_->BeginCall(last);
+    const Tag tag = {last.number, 0, 0};
     std::vector<float> words(static_cast<size_t>(size_));
     for (int peer = 0; peer < size_; ++peer) {
       if (peer != rank_) loans_->Send(peer, tag, ConstSpan(&words[static_cast<size_t>(rank_)], 1), true);
@@ -381,11 +376,11 @@ class CudaIpcTransport final : public Transport {
       if (peer == rank_) continue;
       loans_->Receive(tag, {&words[static_cast<size_t>(peer)], 1}, ReduceOp::kSum, nullptr, {peer});
     }
-    (void)loans_->Wait(tag, std::min(timeout_, kGoodbye));
+    (void)loans_->Wait(tag, std::min(timeout_, kPeersTimeout));
   }
 
   const int rank_, size_;
-  const bool some_apart_, shares_gpu_;
+  const bool some_apart_;
   const std::vector<bool> same_process_;
   const absl::Duration timeout_;
   const std::unique_ptr<Device> device_;
@@ -397,18 +392,17 @@ class CudaIpcTransport final : public Transport {
   const std::shared_ptr<CudaCallWatch> watch_;
   cudaEvent_t behind_ = nullptr;  // the last call
 
-  // Of the call that runs:
+  // Of the current call:
   CallInfo call_;
   cudaStream_t queue_ = nullptr;
-  bool marked_ = false;  // nothing was told since mark_
+  bool marked_ = false;  // nothing was enqueued since mark_
   Moment mark_ = {}, returned_ = {};
-  absl::Status failed_;  // of what returns nothing
+  absl::Status failed_;  // of functions that return nothing
   Fifo<OpenLoans> open_;
   Fifo<Receiving> receiving_;
-  std::vector<int> sources_;        // of the tag that is awaited
-  std::vector<const void*> terms_;  // kept, for their memory
+  std::vector<int> sources_;        // of the awaited tag
+  std::vector<const void*> terms_;  // a member to keep its memory
   std::vector<Moment> moments_;     // likewise
-  std::atomic<uint64_t> sent_bytes_ = 0, received_bytes_ = 0;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Stands in where CUDA was not found: no rank of such a build has a GPU.
+// Compiled without CUDA: no rank of such a build has a GPU.
 #include <algorithm>
 
 #include "common/base/check.h"
@@ -8,7 +8,7 @@ namespace psring {
 
 absl::StatusOr<GpuReach> FindGpuReach(Rendezvous& rendezvous, int, const std::string&) {
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> cards, rendezvous.Exchange("gpu reach", ""));
-  // Others may have CUDA, and wait for what became of it.
+  // Ranks with CUDA wait for the second exchange.
   if (std::any_of(cards.begin(), cards.end(), [](const std::string& card) { return !card.empty(); })) {
     PSRING_RETURN_IF_ERROR(rendezvous.Exchange("gpu reached", "").status());
   }

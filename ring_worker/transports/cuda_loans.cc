@@ -14,7 +14,7 @@ namespace psring {
 absl::Status LentRegions::Add(const Buffer& buffer) {
   cudaPointerAttributes where = {};
   const cudaError_t known = cudaPointerGetAttributes(&where, buffer.data());
-  if (known != cudaSuccess) (void)cudaGetLastError();  // memory that CUDA has never heard of
+  if (known != cudaSuccess) (void)cudaGetLastError();  // memory unknown to CUDA
   if (known != cudaSuccess || where.type != cudaMemoryTypeDevice || where.device != device_.gpu() ||
       buffer.bytes() == 0) {
     return absl::OkStatus();
@@ -94,7 +94,7 @@ absl::StatusOr<const std::byte*> BorrowedGpu::At(const Loan& loan) {
   if (regions_.size() <= loan.region) regions_.resize(loan.region + 1);
   Region& region = regions_[loan.region];
   if (region.generation != loan.generation) {
-    region.memory = Buffer();  // what had the number before has been given up by its owner
+    region.memory = Buffer();  // the owner has freed the memory that had this number before
     PSRING_ASSIGN_OR_RETURN(
         region.memory,
         ImportMemory(device_, absl::BytesToHexString({loan.handle, sizeof(loan.handle)}), loan.bytes));

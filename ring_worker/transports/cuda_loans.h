@@ -1,9 +1,8 @@
-// A GPU's memory and moments as other ranks of the host see them: what is handed over, and what is made of
-// it.
+// A GPU's memory and events as other ranks of the host access them.
 //
-// *region*: memory of cudaMalloc that peers may read. *moment*: an event of CUDA's, recorded in a stream.
-// A rank of another process opens their IPC handles; one of the same process takes them as they are, since a
-// handle cannot be opened where it was made.
+// *region*: memory from cudaMalloc that peers may read. *moment*: a CUDA event recorded in a stream. A rank
+// of another process opens their IPC handles; one of the same process uses the addresses, since a handle
+// cannot be opened in its own process.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,7 +17,7 @@
 
 namespace psring {
 
-// Both travel as they stand, between processes of one host and build.
+// Both are sent as bytes between processes of one host and build.
 struct Moment {
   uint64_t address;  // cudaEvent_t, in its own process
   uint32_t event;    // its number
@@ -26,12 +25,12 @@ struct Moment {
   char handle[sizeof(cudaIpcEventHandle_t)];
 };
 struct Loan {
-  uint64_t offset;          // of what is lent, in the region
-  uint64_t address, bytes;  // the region's, in its own process
-  uint32_t region;          // its number; numbers are used again,
-  uint32_t generation;      // and this says for the how many-th time
+  uint64_t offset;          // of the memory in the region
+  uint64_t address, bytes;  // of the region, in its own process
+  uint32_t region;          // its number; numbers are reused,
+  uint32_t generation;      // and this counts the uses
   char handle[sizeof(cudaIpcMemHandle_t)];
-  Moment ready;  // then the values are there
+  Moment ready;  // when the values are complete
 };
 static_assert(sizeof(Loan) % sizeof(float) == 0 && sizeof(Moment) % sizeof(float) == 0);
 
@@ -41,10 +40,10 @@ class LentRegions {
   // `exported`: some peer is another process.
   LentRegions(Device& device, bool exported) : device_(device), exported_(exported) {}
 
-  // Nothing happens for memory that is not this GPU's.
+  // No effect for memory that is not this GPU's.
   absl::Status Add(const Buffer& buffer);
   void Remove(const Buffer& buffer);
-  // Describes `bytes` from `data` on but for `ready`; false: they lie in no region.
+  // Describes `bytes` from `data`, except for `ready`; false: they are in no region.
   bool Describe(const void* data, size_t bytes, Loan& loan) const;
 
  private:
@@ -60,17 +59,17 @@ class LentRegions {
   std::vector<Region> regions_;
 };
 
-// Events that take turns. A later moment of an event stands for an earlier one too, because all are recorded
-// in one order.
+// Events that are reused in turn. A later moment of an event implies the earlier one, because all are
+// recorded in one order.
 class LentEvents {
  public:
   ~LentEvents();
   // On the selected device.
   absl::Status Create(bool exported);
-  // Marks the point that `stream` has been told so far.
+  // Marks the current end of `stream`.
   absl::StatusOr<Moment> Record(cudaStream_t stream);
   const std::vector<Moment>& all() const { return events_; }
-  // They end with the process.
+  // Leaves the events to the end of the process.
   void Abandon() { events_.clear(); }
 
  private:
@@ -79,7 +78,7 @@ class LentEvents {
   size_t next_ = 0;
 };
 
-// What one peer has lent. Opens what it has not seen before; closes everything when it ends.
+// One peer's regions and events. Opens new ones; closes all in its destructor.
 class BorrowedGpu {
  public:
   BorrowedGpu(Device& device, bool same_process) : device_(device), same_process_(same_process) {}

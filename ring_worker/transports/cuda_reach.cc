@@ -1,16 +1,16 @@
-// Who reaches whose GPU: found out by trying, with every peer, before anything depends on it.
+// Which ranks reach which GPUs: tested with every peer before anything depends on it.
 #include <cuda_runtime_api.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/host_identity.h"
 #include "common/cuda/cuda_context.h"
 #include "common/cuda/cuda_device.h"
 #include "common/cuda/cuda_sharing.h"
@@ -23,17 +23,11 @@ namespace {
 
 constexpr char kSeparator = '|';
 
-std::string ThisKernel() {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  return boot;
-}
-
-// What a rank says of itself. An empty one: it has no GPU, or none of use.
+// A rank's description. Empty: it has no usable GPU.
 struct Card {
   std::string kernel, process, unit;
   int gpu = -1;
-  std::string memory, event;  // handles of a region and of an event, to be tried
+  std::string memory, event;  // handles of a region and of an event, for testing
 };
 
 std::string Text(const Card& card) {
@@ -46,7 +40,7 @@ absl::StatusOr<Card> Parse(int rank, const std::string& text) {
   const std::vector<std::string> words = absl::StrSplit(text, kSeparator);
   Card card;
   if (words.size() != 6 || !absl::SimpleAtoi(words[3], &card.gpu)) {
-    return absl::InternalError(absl::StrCat("rank ", rank, " says of its GPU: ", text));
+    return absl::InternalError(absl::StrCat("rank ", rank, " describes its GPU as: ", text));
   }
   card.kernel = words[0];
   card.process = words[1];
@@ -56,7 +50,7 @@ absl::StatusOr<Card> Parse(int rank, const std::string& text) {
   return card;
 }
 
-// Handles are good to have, not needed where all ranks are threads.
+// Failing to create handles is no error if all ranks are threads.
 struct Probe {
   Buffer memory;
   LentEvents events;
@@ -110,11 +104,7 @@ absl::Status ReachProcess(Device& device, const Card& mine, const Card& peer) {
 
 }  // namespace
 
-std::string ThisProcess() {
-  char pids[64] = "";
-  (void)!readlink("/proc/self/ns/pid", pids, sizeof pids - 1);
-  return absl::StrCat(ThisKernel(), " ", pids, " ", getpid());
-}
+std::string ThisProcess() { return absl::StrCat(BootId(), " ", NamespaceId("pid"), " ", getpid()); }
 
 absl::StatusOr<GpuReach> FindGpuReach(Rendezvous& rendezvous, int gpu, const std::string& process) {
   const int rank = rendezvous.options().rank;
@@ -126,9 +116,9 @@ absl::StatusOr<GpuReach> FindGpuReach(Rendezvous& rendezvous, int gpu, const std
     absl::StatusOr<std::unique_ptr<Device>> made = MakeCudaDevice(gpu);
     if (made.ok()) {
       device = *std::move(made);
-      mine = {.kernel = ThisKernel(), .process = process, .unit = device->unit(), .gpu = gpu};
+      mine = {.kernel = BootId(), .process = process, .unit = device->unit(), .gpu = gpu};
       if (absl::Status offered = Offer(*device, probe, mine); !offered.ok()) {
-        mine.memory.clear();  // other processes will say so
+        mine.memory.clear();  // other processes will report it
         mine.event.clear();
       }
     }
@@ -156,11 +146,11 @@ absl::StatusOr<GpuReach> FindGpuReach(Rendezvous& rendezvous, int gpu, const std
   }
   if (!without.empty()) {
     reach.why_not = absl::StrCat("rank ", without.front(), " has no GPU");
-  } else if (texts.size() > static_cast<size_t>(gpu::kMostTerms)) {
-    reach.why_not = absl::StrCat("there are more than ", gpu::kMostTerms, " ranks");
+  } else if (texts.size() > static_cast<size_t>(gpu::kMaxTerms)) {
+    reach.why_not = absl::StrCat("there are more than ", gpu::kMaxTerms, " ranks");
   }
-  if (units.empty()) return reach;  // nobody tried anything
-  // All have tried when this is over, and what was offered may go.
+  if (units.empty()) return reach;  // no rank had anything to test
+  // When this returns all ranks have tested, and the offered memory may be freed.
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all, rendezvous.Exchange("gpu reached", why));
   for (const std::string& one : all) {
     if (reach.why_not.empty()) reach.why_not = one;

@@ -1,4 +1,4 @@
-// Knows which calls a GPU was told to do, and says when one of them takes too long: see CudaWatch.
+// Tracks the calls in flight on a GPU and reports one that exceeds its deadline: see CudaWatch.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,10 +20,10 @@ class CudaCallWatch final : public CudaWatch {
   CudaCallWatch(int rank, int size, absl::Duration timeout) : rank_(rank), size_(size), timeout_(timeout) {}
   ~CudaCallWatch() override;
 
-  // All of `call` has been told to `queue`.
+  // All of `call` has been enqueued on `queue`.
   absl::Status Note(const CallInfo& call, cudaStream_t queue);
   absl::Status Look() override;
-  // The first stays.
+  // The first failure is kept.
   void Fail(absl::Status why);
   absl::Status failure() const;
 

@@ -1,5 +1,5 @@
-// A queue that keeps its memory: after its longest moment it allocates no more, neither for itself nor for
-// what its elements own.
+// A queue that keeps its memory: once it has had its maximum size, it allocates no more, neither for itself
+// nor for what its elements own.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ class Fifo {
   bool empty() const { return begin_ == end_; }
   size_t size() const { return end_ - begin_; }
 
-  // The element at the end, in the state in which an earlier one left it.
+  // Appends an element, which keeps the state of an earlier one.
   T& PushBack() {
     if (size() == slots_.size()) Grow();
     return slots_[end_++ & (slots_.size() - 1)];
@@ -36,7 +36,7 @@ class Fifo {
   T& back() { return (*this)[size() - 1]; }
   const T& back() const { return (*this)[size() - 1]; }
 
-  // How many elements have ever been taken: what stands at i is the (popped() + i)-th that was pushed.
+  // Elements removed so far: the element at i is the (popped() + i)-th that was pushed.
   size_t popped() const { return begin_; }
 
  private:

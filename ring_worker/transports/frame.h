@@ -1,4 +1,4 @@
-// What stands before every payload, and how a receiver knows that it is the one it waits for.
+// The header of every payload, which tells the receiver whether it is the expected one.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace psring {
 
-// Both sides have the same byte order: the magic number says so.
+// Both sides must have the same byte order, which the magic number verifies.
 struct FrameHeader {
   uint32_t magic = 0x52535032;
   uint32_t round = 0, segment = 0;
@@ -24,7 +24,7 @@ static_assert(sizeof(FrameHeader) == 80);
 // "call 3, ring all_reduce (sum) of 1000 float32 (round 0, segment 12, 256 bytes)"
 std::string ToString(const FrameHeader& header);
 
-// The ranks' calls differ: says what both are in.
+// The error for ranks whose calls differ; names both calls.
 absl::Status FramesDiffer(int peer, const FrameHeader& theirs, int rank, const FrameHeader& ours);
 
 }  // namespace psring

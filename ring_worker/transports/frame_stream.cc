@@ -80,7 +80,7 @@ absl::Status FrameStream::CompareHeaders() const {
   const FrameHeader& expected = in_.front().expected;
   if (header_ == expected) return absl::OkStatus();
   if (header_.magic == expected.magic) return FramesDiffer(peer_, header_, rank_, expected);
-  return absl::DataLossError(absl::StrCat("rank ", peer_, " sent no frame: it begins with ",
+  return absl::DataLossError(absl::StrCat("rank ", peer_, " sent an invalid frame: it begins with ",
                                           absl::Hex(header_.magic), ", not ", absl::Hex(expected.magic)));
 }
 
@@ -90,7 +90,7 @@ void FrameStream::TakePayload(std::vector<std::byte>& window, size_t bytes) {
     in.received += bytes;
     return;
   }
-  // The carried bytes belong in front of those that were read behind their place.
+  // The carried bytes precede those that were read after their place.
   std::memcpy(window.data(), carry_, carried_);
   const size_t there = carried_ + bytes;
   const size_t whole = there - there % SizeOf(in.to.type);

@@ -1,4 +1,4 @@
-// Frames on one TCP connection to a peer: a header, then payload. Nothing here waits.
+// Frames on one TCP connection to a peer: a header, then payload. Non-blocking.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ namespace psring {
 struct OutgoingFrame {
   FrameHeader header;
   const std::byte* payload = nullptr;
-  uint64_t transfer = 0;             // the mesh's number of what this frame belongs to
-  std::vector<std::byte> copy = {};  // holds the payload where the caller's memory may change
+  uint64_t transfer = 0;             // the number of the mesh's Transfers
+  std::vector<std::byte> copy = {};  // the payload if the caller's memory may change
   size_t sent = 0;                   // header and payload
 
   size_t payload_sent() const { return sent < sizeof header ? 0 : sent - sizeof header; }
@@ -28,9 +28,9 @@ struct IncomingFrame {
   FrameHeader expected;
   Span to;
   ReduceOp op = ReduceOp::kSum;
-  const std::byte* base = nullptr;  // to = base op what arrives; null: what arrives
-  uint64_t gather = 0;              // the mesh's number of what this frame belongs to
-  size_t received = 0;              // of the payload; carried bytes not counted
+  const std::byte* base = nullptr;  // to = base op received; null: to = received
+  uint64_t gather = 0;              // the number of the mesh's gather
+  size_t received = 0;              // of the payload, without the carried bytes
 };
 
 // One thread at a time.
@@ -39,13 +39,13 @@ class FrameStream {
   FrameStream(int rank, int peer, FileDescriptor socket)
       : rank_(rank), peer_(peer), socket_(std::move(socket)) {}
 
-  // Frames leave and arrive in the order in which they were added.
+  // Frames are sent and received in the order in which they were added.
   Fifo<OutgoingFrame>& out() { return out_; }
   Fifo<IncomingFrame>& in() { return in_; }
   const Fifo<OutgoingFrame>& out() const { return out_; }
   const Fifo<IncomingFrame>& in() const { return in_; }
 
-  // False from a call that moved less than it might have, until the socket is said to be ready.
+  // False after a call that moved less than requested, until SetReady.
   bool may_write() const { return writable_ && !out_.empty(); }
   bool may_read() const { return readable_ && !in_.empty(); }
   int fd() const { return socket_.get(); }
@@ -56,15 +56,14 @@ class FrameStream {
 
   struct Moved {
     size_t bytes = 0;       // of payload
-    bool complete = false;  // the first frame is through: the caller takes it off the queue
+    bool complete = false;  // the first frame is complete: the caller removes it from the queue
   };
 
-  // Writes of the first frame what the socket takes. Unavailable: the connection is lost, and the message
-  // says how.
+  // Writes as much of the first frame as the socket accepts. Unavailable: the connection is lost.
   absl::StatusOr<Moved> Write();
 
-  // Reads of the first frame what is there, at most a window, and puts it in its place. Unavailable as above;
-  // other errors: what arrives is not what is expected, and the message names both.
+  // Reads what is available of the first frame, at most a window, and puts it in place. Unavailable as above;
+  // other errors: the received frame is not the expected one, and the message names both.
   absl::StatusOr<Moved> Read(std::vector<std::byte>& window);
 
  private:
@@ -76,9 +75,9 @@ class FrameStream {
   FileDescriptor socket_;
   Fifo<OutgoingFrame> out_;
   Fifo<IncomingFrame> in_;
-  FrameHeader header_;  // of the frame that is coming in
+  FrameHeader header_;  // of the frame being received
   size_t header_received_ = 0;
-  std::byte carry_[sizeof(float)];  // bytes that do not make an element yet
+  std::byte carry_[sizeof(float)];  // bytes of an incomplete element
   size_t carried_ = 0;
   bool readable_ = false;
   bool writable_ = true;

@@ -15,20 +15,19 @@ struct PostedSend {
   Tag tag;
   CallInfo call;
   ConstSpan from;
-  std::shared_ptr<std::vector<std::byte>> copy;  // holds the values where the sender's memory may change
+  std::shared_ptr<std::vector<std::byte>> copy;  // the values if the sender's memory may change
 };
 
-// What the ranks share. A send is posted to the receiver, who takes it straight from the sender's memory.
+// Shared by the ranks. A send is posted to the receiver, which reads the sender's memory directly.
 struct Exchange {
   explicit Exchange(int ranks) : ranks(ranks) {}
 
   struct Rank {
     std::map<int, std::deque<PostedSend>> inbox;  // by sender
     std::vector<Tag> unread_sends;
-    int reads_in_progress = 0;  // of this rank's memory, by others, outside the lock
+    int reads_in_progress = 0;  // of this rank's memory, by other ranks, outside the lock
     bool left = false;
     absl::Status failure;
-    Traffic traffic;
     CondVar changed;
   };
 
@@ -39,26 +38,25 @@ struct Exchange {
 class InProcessTransport final : public Transport {
  public:
   InProcessTransport(int rank, int size, std::shared_ptr<Exchange> exchange)
-      : rank_(rank), size_(size), exchange_(std::move(exchange)) {}
+      : Transport({.name = "in_process",
+                   .rank = rank,
+                   .size = size,
+                   .ranks_per_node = size,
+                   .traits = {.segment_bytes = 64 << 10, .max_segment_bytes = SIZE_MAX, .depth = 2}}),
+        rank_(rank),
+        size_(size),
+        exchange_(std::move(exchange)) {}
 
   ~InProcessTransport() override {
     MutexLock lock(exchange_->mutex);
     self().left = true;
-    // Nobody may read this rank's memory any more. Copies can still be read.
+    // Other ranks must not read this rank's memory any more. Copies can still be read.
     for (Exchange::Rank& rank : exchange_->ranks) {
       std::erase_if(rank.inbox[rank_], [](const PostedSend& send) { return send.copy == nullptr; });
     }
     while (self().reads_in_progress > 0) self().changed.Wait(exchange_->mutex);
     for (Exchange::Rank& rank : exchange_->ranks) rank.changed.NotifyAll();
   }
-
-  std::string name() const override { return "in_process"; }
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  TransportTraits traits() const override {
-    return {.segment_bytes = 64 << 10, .most_segment_bytes = SIZE_MAX, .depth = 2};
-  }
-  int ranks_per_node() const override { return size_; }
 
   void BeginCall(const CallInfo& call) override { call_ = call; }
 
@@ -70,6 +68,7 @@ class InProcessTransport final : public Transport {
       send.copy = std::make_shared<std::vector<std::byte>>(bytes, bytes + from.bytes());
       send.from.data = send.copy->data();
     }
+    CountSent(from.bytes());
     MutexLock lock(exchange_->mutex);
     if (!copy) self().unread_sends.push_back(tag);
     Exchange::Rank& receiver = exchange_->ranks[peer];
@@ -116,11 +115,6 @@ class InProcessTransport final : public Transport {
     Fail(std::move(why));
   }
 
-  Traffic traffic() const override {
-    MutexLock lock(exchange_->mutex);
-    return exchange_->ranks[rank_].traffic;
-  }
-
  private:
   struct PendingReceive {
     Tag tag;
@@ -154,7 +148,7 @@ class InProcessTransport final : public Transport {
     return !receives_.empty() && FirstMissing() < 0;
   }
 
-  // Completes the first receive if its sends are there. Lets go of the lock while it moves the data.
+  // Completes the first receive if its sends have arrived. Releases the lock while it moves the data.
   bool TakeFront() ABSL_EXCLUSIVE_LOCKS_REQUIRED(exchange_->mutex) {
     if (!FrontIsThere()) return false;
     const PendingReceive receive = std::move(receives_.front());
@@ -190,8 +184,7 @@ class InProcessTransport final : public Transport {
       Exchange::Rank& sender = exchange_->ranks[source];
       --sender.reads_in_progress;
       if (source != rank_) {
-        sender.traffic.payload_tx_bytes += send->from.bytes();
-        self().traffic.payload_rx_bytes += send->from.bytes();
+        CountReceived(send->from.bytes());
         auto& unread = sender.unread_sends;
         if (send->copy == nullptr) unread.erase(std::find(unread.begin(), unread.end(), send->tag));
         ++send;
@@ -209,7 +202,7 @@ class InProcessTransport final : public Transport {
     return std::find(unread.begin(), unread.end(), tag) != unread.end();
   }
 
-  // Peers that this rank's unfinished transfers are with: senders first, then those that have not read.
+  // Peers of this rank's unfinished transfers: senders first, then those that have not read.
   std::vector<int> Awaited() ABSL_EXCLUSIVE_LOCKS_REQUIRED(exchange_->mutex) {
     std::vector<int> peers;
     if (!receives_.empty() && FirstMissing() >= 0) peers.push_back(FirstMissing());
@@ -239,7 +232,7 @@ class InProcessTransport final : public Transport {
   const int size_;
   const std::shared_ptr<Exchange> exchange_;
   CallInfo call_;
-  std::deque<PendingReceive> receives_;  // of the one thread that calls
+  std::deque<PendingReceive> receives_;  // used by the calling thread only
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The mesh's door: connections, and transfers as they are asked for.
+// The mesh: setup, and starting transfers.
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -9,12 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/cores.h"
+#include "ring_worker/transports/mesh_layout.h"
 #include "ring_worker/transports/mesh_transport.h"
 
 namespace psring {
 namespace {
 
-// In a mesh of more ranks the slots of all pairs would take gigabytes.
+// In a larger mesh the slots of all pairs would take gigabytes.
 constexpr int kMostTouching = 16;
 
 uint64_t HashOf(const CallInfo& call) {
@@ -61,14 +62,14 @@ absl::Status MeshTransport::Connect(std::vector<PeerConnections> connections, co
   }
   polled_.reserve(1 + size() * (1 + options.sockets_per_peer));
   terms_.reserve(size() + 1);
-  // Ranks that are reached over TCP may stand on this host too.
+  // Ranks that are reached over TCP may be on this host too.
   crowded_ = size() > static_cast<int>(AllowedCores().size());
   return absl::OkStatus();
 }
 
 MeshTransport::~MeshTransport() {
   MutexLock lock(failure_mutex_);
-  if (failure_.ok()) TellAll(absl::StatusCode::kOk, "");
+  if (failure_.ok()) NotifyPeers(absl::StatusCode::kOk, "");
 }
 
 void MeshTransport::BeginCall(const CallInfo& call) {
@@ -101,9 +102,9 @@ void MeshTransport::Send(int to, Tag tag, ConstSpan from, bool copy) {
   frame.transfer = transfers;
   frame.sent = 0;
   frame.payload = payload;
-  // At once, so that the peer need not wait for our next wait.
+  // Immediately, so that the peer does not depend on our next wait.
   if (stream.out().size() == 1 && early_failure_.ok()) early_failure_ = Write(to, stream);
-  if (copy && !stream.out().empty()) {  // ours is the last
+  if (copy && !stream.out().empty()) {  // our frame is the last
     OutgoingFrame& unsent = stream.out().back();
     unsent.payload = Keep(unsent.copy, payload, header.bytes);
   }
@@ -125,7 +126,7 @@ void MeshTransport::Receive(Tag tag, Span to, ReduceOp op, const void* own, absl
     PSRING_CHECK(source >= 0 && source < size());
     if (source != rank_) gather.all_shared &= peers_[source].shared != nullptr;
   }
-  // What comes before our own value overwrites it.
+  // Earlier sources overwrite our own value.
   if (!gather.all_shared && own == to.data && own != nullptr && sources.front() != rank_) {
     gather.own = Keep(gather.own_copy, gather.own, to.bytes());
   }
@@ -175,9 +176,9 @@ void MeshTransport::Abort(absl::Status why) {
   if (!failure_.ok()) return;
   failure_ = std::move(why);
   aborted_.store(true, std::memory_order_release);
-  // A reason that came from another rank is handed on as it is.
-  TellAll(failure_.code(), relayed_ ? std::string(failure_.message())
-                                    : absl::StrCat("rank ", rank_, " gave up: ", failure_.message()));
+  // A reason that came from another rank is passed on unchanged.
+  NotifyPeers(failure_.code(), relayed_ ? std::string(failure_.message())
+                                        : absl::StrCat("rank ", rank_, " gave up: ", failure_.message()));
   if (arena_) arena_->Ring();
   const uint64_t one = 1;
   PSRING_CHECK(write(wake_.get(), &one, sizeof one) == sizeof one);
@@ -193,10 +194,10 @@ uint64_t MeshTransport::Open(const Tag& tag) {
   return transfers_.popped() + transfers_.size() - 1;
 }
 
-void MeshTransport::TellAll(absl::StatusCode code, const std::string& message) {
+void MeshTransport::NotifyPeers(absl::StatusCode code, const std::string& message) {
   for (Peer& peer : peers_) {
     if (peer.control == nullptr) continue;
-    SayFarewell(peer.control->fd(), code, message);
+    SendFinalMessage(peer.control->fd(), code, message);
     if (peer.shared != nullptr) peer.shared->theirs().Ring();
   }
 }
@@ -205,25 +206,31 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeMeshTransport(Rendezvous& rendezv
                                                              const MeshOptions& options) {
   if (options.sockets_per_peer < 1 || options.sockets_per_peer > 64) {
     return absl::InvalidArgumentError(
-        absl::StrCat("1 to 64 sockets may lead to a peer, not ", options.sockets_per_peer));
+        absl::StrCat("sockets_per_peer must be 1 to 64, not ", options.sockets_per_peer));
   }
   const int size = rendezvous.options().world_size;
   PSRING_ASSIGN_OR_RETURN(std::vector<PeerConnections> connections, ConnectMesh(rendezvous, options));
-  bool shares = false;
+  int shared_peers = 0;
   for (const PeerConnections& peer : connections) {
     if (options.socket_buffer_bytes > 0)
       PSRING_RETURN_IF_ERROR(SetBuffers(peer, options.socket_buffer_bytes));
-    shares |= peer.unix_socket.valid();
+    shared_peers += peer.unix_socket.valid() ? 1 : 0;
   }
   PSRING_ASSIGN_OR_RETURN(const MeshLayout layout, AgreeOnLayout(rendezvous, connections));
   FileDescriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return SystemError("cannot open an eventfd");
   std::optional<SharedArena> arena;
-  if (shares) {
+  if (shared_peers > 0) {
     PSRING_ASSIGN_OR_RETURN(arena, SharedArena::Create(size, wake.get()));
   }
-  auto mesh = std::make_unique<MeshTransport>(rendezvous.options().rank, size, std::move(wake),
-                                              std::move(arena), layout);
+  const TransportInfo info = {.name = shared_peers == 0          ? "tcp"
+                                      : shared_peers == size - 1 ? "shm"
+                                                                 : "shm+tcp",
+                              .rank = rendezvous.options().rank,
+                              .size = size,
+                              .ranks_per_node = layout.ranks_per_node,
+                              .traits = TraitsOf(layout)};
+  auto mesh = std::make_unique<MeshTransport>(info, std::move(wake), std::move(arena));
   PSRING_RETURN_IF_ERROR(
       mesh->Connect(std::move(connections), options, absl::Now() + rendezvous.options().timeout));
   return mesh;

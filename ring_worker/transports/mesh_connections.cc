@@ -7,7 +7,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <random>
 #include <string>
 
 #include "absl/strings/numbers.h"
@@ -16,14 +15,15 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/random_token.h"
 #include "common/net/link_shaper.h"
 
 namespace psring {
 namespace {
 
-using Token = std::array<char, 32>;  // hex digits; random, made by rank 0, told through the rendezvous
+using Token = std::array<char, 32>;  // random hex digits, created by rank 0 and passed through the rendezvous
 
-enum class Channel : uint32_t { kControl, kUnix, kData };  // kData + i: the i-th of them
+enum class Channel : uint32_t { kControl, kUnix, kData };  // kData + i: connection i
 
 // The first bytes on every connection.
 struct Hello {
@@ -34,7 +34,7 @@ struct Hello {
 };
 static_assert(sizeof(Hello) == 48);
 
-// More than this many connections that have not said hello: the oldest is dropped.
+// If more connections than this have not sent a hello, the oldest is dropped.
 constexpr size_t kMostStrangers = 256;
 
 struct Stranger {
@@ -43,13 +43,6 @@ struct Stranger {
   Hello hello;
   size_t received = 0;
 };
-
-Token NewToken() {
-  std::random_device random;
-  Token token;
-  for (char& digit : token) digit = "0123456789abcdef"[random() % 16];
-  return token;
-}
 
 class MeshBuilder {
  public:
@@ -64,22 +57,20 @@ class MeshBuilder {
     const std::string& host = options_.bind_host;
     if (host.empty() || host == "0.0.0.0" || host == "::") {
       return absl::InvalidArgumentError(
-          absl::StrCat("\"", host, "\" is no address that other ranks can reach; name one of this machine"));
+          absl::StrCat("\"", host, "\" is not an address that other ranks can reach; choose one of this machine"));
     }
     PSRING_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(host));
-    // A name that only this host and network namespace know: who reaches it can share memory with us.
-    const Token name = NewToken();
-    const std::string unix_name = absl::StrCat("psring-", absl::string_view(name.data(), name.size()));
+    // Known only in this host and network namespace: a rank that can connect to it can share memory with us.
+    const std::string unix_name = absl::StrCat("psring-", RandomToken(sizeof(Token)));
     UnixSocket unix_listener;
     if (options_.transport != "tcp") {
       PSRING_ASSIGN_OR_RETURN(unix_listener, UnixSocket::Listen(unix_name));
     }
-    const Token token = NewToken();
     PSRING_ASSIGN_OR_RETURN(
         std::vector<std::string> cards,
         rendezvous_.Exchange(
-            "mesh", absl::StrCat(listener.port, " ", host, " ", absl::string_view(token.data(), token.size()),
-                                 " ", unix_name, " ", options_.transport, " ", options_.sockets_per_peer)));
+            "mesh", absl::StrCat(listener.port, " ", host, " ", RandomToken(sizeof(Token)), " ", unix_name,
+                                 " ", options_.transport, " ", options_.sockets_per_peer)));
     deadline_ = absl::Now() + rendezvous_.options().timeout;
     for (int peer = 0; peer < size_; ++peer) PSRING_RETURN_IF_ERROR(ReadCard(peer, cards[peer]));
     PSRING_RETURN_IF_ERROR(AcceptHigherRanks(listener.socket.get(), unix_listener.fd()));
@@ -98,7 +89,7 @@ class MeshBuilder {
     int port = 0, sockets = 0;
     if (fields.size() != 6 || !absl::SimpleAtoi(fields[0], &port) || fields[2].size() != sizeof(Token) ||
         !absl::SimpleAtoi(fields[5], &sockets)) {
-      return absl::InternalError(absl::StrCat("rank ", peer, " published a strange address: ", card));
+      return absl::InternalError(absl::StrCat("rank ", peer, " published an invalid address: ", card));
     }
     if (peer == 0) std::copy(fields[2].begin(), fields[2].end(), token_.begin());
     if (fields[4] != options_.transport || sockets != options_.sockets_per_peer) {
@@ -106,7 +97,7 @@ class MeshBuilder {
           "rank ", peer, " wants transport ", fields[4], " with ", sockets, " sockets a peer, rank ", rank_,
           " ", options_.transport, " with ", options_.sockets_per_peer));
     }
-    // Connects to lower ranks at once; their backlog takes the connection even before they accept.
+    // Connects to lower ranks at once; their backlog accepts the connection even before they call accept.
     if (peer >= rank_) return absl::OkStatus();
     PeerConnections& mine = peers_[peer];
     if (options_.transport == "shm" || (options_.transport == "auto" && OnOneNode(peer))) {
@@ -158,7 +149,7 @@ class MeshBuilder {
                         absl::StrCat("rank ", rank_, " cannot reach rank ", peer, ": ", why.message()));
   }
 
-  // Where a TCP connection belongs; null where it is not wanted.
+  // The place of a TCP connection; null if it is not expected.
   FileDescriptor* Slot(const Hello& hello) {
     PeerConnections& peer = peers_[hello.rank];
     if (hello.channel == static_cast<uint32_t>(Channel::kControl)) return &peer.control;
@@ -186,7 +177,7 @@ class MeshBuilder {
   absl::Status AcceptHigherRanks(int listener, int unix_listener) {
     std::vector<pollfd> waiting;
     while (!Missing().empty()) {
-      waiting.assign({{listener, POLLIN, 0}, {unix_listener, POLLIN, 0}});  // -1 is left out
+      waiting.assign({{listener, POLLIN, 0}, {unix_listener, POLLIN, 0}});  // poll() ignores -1
       const size_t listeners = waiting.size();
       for (const Stranger& stranger : strangers_) waiting.push_back({stranger.socket.get(), POLLIN, 0});
       const int ready = poll(waiting.data(), waiting.size(), PollTimeoutMs(deadline_));
@@ -220,7 +211,7 @@ class MeshBuilder {
     return absl::OkStatus();
   }
 
-  // True when it is no stranger any more: it has become a peer, or it is to be dropped.
+  // True if the connection is no longer pending: it belongs to a peer now, or must be dropped.
   bool HearHello(Stranger& stranger) {
     char* const hello = reinterpret_cast<char*>(&stranger.hello);
     const ssize_t n =

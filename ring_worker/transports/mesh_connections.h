@@ -1,4 +1,4 @@
-// Connects every rank with every other, and lets nobody else in.
+// Connects every rank with every other, and rejects all other connections.
 #pragma once
 
 #include <vector>
@@ -11,17 +11,18 @@
 
 namespace psring {
 
-// What leads to one peer. Control is apart from data so that bad news overtakes payload: see mesh.cc.
+// The connections to one peer. Control is separate from data so that errors overtake payload: see
+// mesh_transport.h.
 struct PeerConnections {
   FileDescriptor control;
-  // Either: where memory can be shared, a Unix socket, over which descriptors are handed.
+  // Either a Unix socket, which passes descriptors, if memory can be shared,
   UnixSocket unix_socket;
-  // Or: TCP connections for payload.
+  // or TCP connections for payload.
   std::vector<FileDescriptor> data;
 };
 
 // By rank; this rank's own entry is empty. Waits as long as the rendezvous does; the error names the ranks
-// that did not connect. FailedPrecondition: `transport` is shm and a rank stands on another host.
+// that did not connect. FailedPrecondition: `transport` is shm and a rank is on another host.
 absl::StatusOr<std::vector<PeerConnections>> ConnectMesh(Rendezvous& rendezvous, const MeshOptions& options);
 
 }  // namespace psring

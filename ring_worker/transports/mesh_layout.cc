@@ -26,7 +26,7 @@ absl::StatusOr<MeshView> Parse(const std::string& text, int rank) {
       absl::SimpleAtob(words[3], &view.near)) {
     return view;
   }
-  return absl::InternalError(absl::StrCat("rank ", rank, " describes where it stands as '", text,
+  return absl::InternalError(absl::StrCat("rank ", rank, " describes its placement as '", text,
                                           "': are all ranks of the same build?"));
 }
 
@@ -80,20 +80,20 @@ absl::StatusOr<MeshLayout> AgreeOnLayout(Rendezvous& rendezvous,
 }
 
 TransportTraits TraitsOf(const MeshLayout& layout) {
-  // What was just added is sent on, or read by a peer, while it is still in a second-level cache: one segment
-  // in between, where no link between hosts need be kept full. Several cost a fifth to a third more time.
+  // Received values are sent on, or read by a peer, while they are in the second-level cache: one segment
+  // between them, if no link between hosts must be kept busy. Several cost a fifth to a third more time.
   if (layout.all_share) {
-    // Ranks that take turns on a core share its cache as well.
+    // Ranks that share a core share its cache as well.
     return {.segment_bytes = layout.some_crowded ? kSlotBytes / 2 : kSlotBytes,
-            .most_segment_bytes = kSlotBytes,
+            .max_segment_bytes = kSlotBytes,
             .depth = 1};
   }
   if (layout.some_share) {
-    return {.segment_bytes = kSlotBytes, .most_segment_bytes = kSlotBytes, .depth = 8};
+    return {.segment_bytes = kSlotBytes, .max_segment_bytes = kSlotBytes, .depth = 8};
   }
-  if (layout.all_near) return {.segment_bytes = 384 << 10, .most_segment_bytes = SIZE_MAX, .depth = 1};
+  if (layout.all_near) return {.segment_bytes = 384 << 10, .max_segment_bytes = SIZE_MAX, .depth = 1};
   // 8 segments are 4 MiB: 100 Gbit/s for 0.3 ms.
-  return {.segment_bytes = 512 << 10, .most_segment_bytes = SIZE_MAX, .depth = 8};
+  return {.segment_bytes = 512 << 10, .max_segment_bytes = SIZE_MAX, .depth = 8};
 }
 
 }  // namespace psring

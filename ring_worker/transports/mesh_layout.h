@@ -1,4 +1,4 @@
-// Where the ranks of a mesh stand, as all of them see it, and what that means for how a buffer is cut.
+// The placement of a mesh's ranks, as all of them see it, and what follows for the size of segments.
 #pragma once
 
 #include <span>
@@ -13,17 +13,17 @@
 namespace psring {
 
 struct MeshLayout {
-  int ranks_per_node = 1;   // see Transport
-  bool some_share = false;  // memory
+  int ranks_per_node = 1;   // see TransportInfo
+  bool some_share = false;  // some ranks share memory
   bool all_share = true;
   bool all_near = true;       // no connection that carries payload leaves its host
   bool some_crowded = false;  // more ranks share memory than there are cores for them
 };
 
-// What one rank sees of the mesh.
+// The mesh from one rank's point of view.
 struct MeshView {
-  int sharing = 1;       // ranks with which it shares memory, itself among them
-  bool in_line = true;   // they are neighbours, and could be one of several nodes of this size
+  int sharing = 1;       // ranks with which it shares memory, including itself
+  bool in_line = true;   // they have consecutive numbers, and could be one of several nodes of this size
   bool crowded = false;  // they are more than the cores that it may use
   bool near = true;      // none of its connections that carry payload leaves the host
   bool operator==(const MeshView&) const = default;
@@ -33,11 +33,11 @@ struct MeshView {
 MeshView ViewOf(int rank, const std::vector<bool>& shares, int cores, bool near);
 MeshLayout LayoutOf(std::span<const MeshView> by_rank);
 
-// One exchange: all ranks leave with the same answer. `connections` by rank, as ConnectMesh makes them.
+// Collective: all ranks get the same result. `connections` by rank, from ConnectMesh.
 absl::StatusOr<MeshLayout> AgreeOnLayout(Rendezvous& rendezvous,
                                          const std::vector<PeerConnections>& connections);
 
-// Pure, and so the same on every rank: all must cut a buffer alike.
+// Pure: all ranks must use the same segments.
 TransportTraits TraitsOf(const MeshLayout& layout);
 
 }  // namespace psring

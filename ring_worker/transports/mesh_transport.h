@@ -1,14 +1,13 @@
-// The mesh (MakeMeshTransport), for mesh*.cc alone: what a rank keeps of its peers and of transfers under
-// way.
+// The mesh (MakeMeshTransport): a rank's peers and its transfers in progress. Used only by mesh*.cc.
 //
-// Every rank is connected with every other. *Control* connections carry at most one farewell each, and are
-// watched whenever a rank sleeps: bad news must not stand in line behind payload that nobody reads. Payload
+// Every rank is connected with every other. *Control* connections carry at most one final message each, and
+// are polled whenever a rank sleeps, so that an error does not queue after payload that nobody reads. Payload
 // goes through shared memory between ranks of one host (shared_link.h), else over TCP (frame_stream.h).
 //
-// There are no threads: bytes move inside Send and Wait, on the caller's thread. Where nothing can move it
-// spins for a moment, then sleeps: on its bell, a futex, where it waits for ranks of this host alone, else in
-// poll(), which its bell ends too. Frames of one peer come in the order in which receives are started; a
-// sum's terms are added in the order in which they were listed, whoever is fast.
+// There are no threads: bytes move inside Send and Wait, on the caller's thread. If nothing can move, it
+// spins briefly, then sleeps: on a futex (its bell) if it waits only for ranks of this host, else in poll(),
+// which the bell ends too. Frames of one peer arrive in the order in which receives are started; a sum's
+// terms are added in the order listed, independent of their arrival.
 #pragma once
 
 #include <poll.h>
@@ -22,11 +21,10 @@
 #include "absl/container/inlined_vector.h"
 #include "common/base/check.h"
 #include "common/base/mutex.h"
-#include "ring_worker/transports/farewell.h"
+#include "ring_worker/transports/control_connection.h"
 #include "ring_worker/transports/fifo.h"
 #include "ring_worker/transports/frame_stream.h"
 #include "ring_worker/transports/mesh_connections.h"
-#include "ring_worker/transports/mesh_layout.h"
 #include "ring_worker/transports/shared_link.h"
 #include "ring_worker/transports/transport.h"
 
@@ -34,26 +32,17 @@ namespace psring {
 
 class MeshTransport final : public Transport {
  public:
-  MeshTransport(int rank, int size, FileDescriptor wake, std::optional<SharedArena> arena,
-                const MeshLayout& layout)
-      : rank_(rank),
+  MeshTransport(const TransportInfo& info, FileDescriptor wake, std::optional<SharedArena> arena)
+      : Transport(info),
+        rank_(info.rank),
         wake_(std::move(wake)),
         arena_(std::move(arena)),
-        layout_(layout),
-        peers_(size),
+        peers_(static_cast<size_t>(info.size)),
         window_(kWindowBytes + sizeof(float)) {}
 
   absl::Status Connect(std::vector<PeerConnections> connections, const MeshOptions& options,
                        absl::Time deadline);
   ~MeshTransport() override;
-
-  std::string name() const override {
-    return shared_peers_ == 0 ? "tcp" : shared_peers_ == size() - 1 ? "shm" : "shm+tcp";
-  }
-  int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(peers_.size()); }
-  int ranks_per_node() const override { return layout_.ranks_per_node; }
-  TransportTraits traits() const override { return TraitsOf(layout_); }
 
   void BeginCall(const CallInfo& call) override;
   void Send(int to, Tag tag, ConstSpan from, bool copy) override;
@@ -62,11 +51,10 @@ class MeshTransport final : public Transport {
   absl::Status Register(const Buffer& buffer) override;
   void Unregister(const Buffer& buffer) override;
   void Abort(absl::Status why) override;
-  Traffic traffic() const override {
-    return {sent_bytes_.load(std::memory_order_relaxed), received_bytes_.load(std::memory_order_relaxed)};
-  }
 
  private:
+  int size() const { return static_cast<int>(peers_.size()); }
+
   // All transfers of one tag.
   struct Transfers {
     Tag tag;
@@ -76,24 +64,24 @@ class MeshTransport final : public Transport {
   // A receive: sources are applied from left to right.
   struct Gather {
     FrameHeader expected;
-    uint64_t transfers = 0;  // number
+    uint64_t transfers = 0;  // the number of its Transfers
     Span to;
     ReduceOp op = ReduceOp::kSum;
     const std::byte* own = nullptr;
     absl::InlinedVector<int, 16> sources;
-    size_t next = 0;          // sources before this one are in `to`
-    bool all_shared = false;  // every peer's frame can be read in place: one pass when all are there
+    size_t next = 0;          // sources before this index are in `to`
+    bool all_shared = false;  // every peer's frame can be read in place: one pass when all have arrived
     bool complete = false;
     std::vector<std::byte> own_copy;
   };
 
-  // A frame that found no room yet, or that the peer reads in place.
+  // A frame for which there is no space yet, or that the peer reads in place.
   struct WaitingFrame {
     FrameHeader header;
     const std::byte* payload = nullptr;
     uint64_t transfers = 0;
     bool copy = false;
-    std::vector<std::byte> kept;  // the payload, where the caller's memory may change
+    std::vector<std::byte> kept;  // a copy of the payload if the caller's memory may change
   };
   struct UnreadFrame {
     uint64_t number = 0;
@@ -108,9 +96,9 @@ class MeshTransport final : public Transport {
     Fifo<UnreadFrame> unread;
     // or
     std::vector<FrameStream> streams;
-    uint64_t frames_out = 0, frames_in = 0;  // frame i goes over stream i modulo their number
+    uint64_t frames_out = 0, frames_in = 0;  // frame i uses stream i modulo their number
 
-    Fifo<uint64_t> expected;  // gathers that still need a frame of this peer
+    Fifo<uint64_t> expected;  // gathers that still need a frame from this peer
   };
 
   FrameHeader Header(const Tag& tag, size_t bytes) const {
@@ -127,14 +115,14 @@ class MeshTransport final : public Transport {
     return memory.data();
   }
 
-  // What source i's values are combined with; null: they are the first.
+  // The values that source i is combined with; null: it is the first.
   static const std::byte* BaseOf(const Gather& gather, size_t i) {
     if (i == 0) return nullptr;
     return i == 1 && gather.next == 1 ? gather.own : static_cast<const std::byte*>(gather.to.data);
   }
 
   // mesh.cc
-  // The number of the tag's transfers, one more of which has been started.
+  // Counts one more transfer of the tag; returns the number of its Transfers.
   uint64_t Open(const Tag& tag);
   void Finish(uint64_t number) { --transfers_[number - transfers_.popped()].unfinished; }
   bool Done(uint64_t number) const {
@@ -144,27 +132,22 @@ class MeshTransport final : public Transport {
     MutexLock lock(failure_mutex_);
     return failure_;
   }
-  void TellAll(absl::StatusCode code, const std::string& message)
+  void NotifyPeers(absl::StatusCode code, const std::string& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(failure_mutex_);
-  // Written by one thread, read by any.
-  static void Count(std::atomic<uint64_t>& total, uint64_t bytes) {
-    total.store(total.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
-  }
 
-  // mesh_turn.cc: what moves.
-  // Moves what can be moved at once. True if that was anything.
+  // mesh_turn.cc: moving data. Moves what can be moved now. True if anything moved.
   absl::StatusOr<bool> Turn();
   bool SendShared(Peer& peer, const FrameHeader& header, const std::byte* payload, bool copy,
                   uint64_t transfers);
   bool TurnShared(Peer& peer);
-  // Applies what is there of frames in shared memory. True if that was anything.
+  // Applies the frames that are in shared memory. True if there were any.
   absl::StatusOr<bool> TakeShared(Gather& gather, uint64_t number);
-  // Our own values, where it is their turn; then the gather may be complete.
+  // Adds our own values when their position is reached, and completes the gather after the last source.
   void Advance(Gather& gather);
   bool MayRead(int rank, const FrameStream& stream) const {
     return stream.may_read() && WantsRead(rank, stream);
   }
-  // The first frame is this peer's next one, and its values' turn has come.
+  // The first frame is the next one from this peer, and its position in the sum is reached.
   bool WantsRead(int rank, const FrameStream& stream) const {
     if (stream.in().empty()) return false;
     const Gather& gather = gathers_[stream.in().front().gather - gathers_.popped()];
@@ -173,26 +156,25 @@ class MeshTransport final : public Transport {
   absl::Status Write(int rank, FrameStream& stream);
   absl::Status Read(int rank, FrameStream& stream);
 
-  // mesh_wait.cc: what is waited for, and who is to blame.
+  // mesh_wait.cc: waiting, and naming the peer at fault.
   absl::Status Progress(uint64_t number, const Tag& tag, absl::Duration timeout);
-  // Until something may be able to move, somebody has spoken, or `left` is over.
+  // Until something may be able to move, a control message arrives, or `left` is over.
   absl::Status SleepUntilNews(absl::Duration left, uint64_t number);
   absl::Status Poll(absl::Duration longest);
-  absl::Status Hear(int rank);
-  // A peer of this host that has left, but whose frame or reading is still needed. What it sent before it
-  // left is still in its memory, which we map.
-  absl::Status MissThoseWhoLeft();
+  absl::Status ReceiveControl(int rank);
+  // An error if a peer of this host has left whose frame or read is still needed. What it sent before is
+  // still in its memory, which this rank maps.
+  absl::Status CheckDepartures();
   absl::Status HasLeft(int rank) const;
   absl::Status TooLate(uint64_t number, const Tag& tag, absl::Duration waited) const;
-  // Why a transfer with `rank` failed. Where its data connection is lost, the reason is on its control
-  // connection, or will be soon.
+  // Why a transfer with `rank` failed. If its data connection is lost, the reason is on its control
+  // connection, or arrives soon.
   absl::Status Explain(int rank, const absl::Status& symptom);
 
   const int rank_;
   const FileDescriptor wake_;
-  std::optional<SharedArena> arena_;  // before peers_, who use it
-  const MeshLayout layout_;
-  std::vector<Peer> peers_;  // by rank; this rank's own is not used
+  std::optional<SharedArena> arena_;  // declared before peers_, which use it
+  std::vector<Peer> peers_;           // by rank; this rank's own entry is unused
   int shared_peers_ = 0;
   bool crowded_ = false;  // more ranks on this host than cores
   uint64_t naps_ = 0;
@@ -201,15 +183,14 @@ class MeshTransport final : public Transport {
   uint64_t call_hash_ = 0;
   Fifo<Transfers> transfers_;
   Fifo<Gather> gathers_;
-  std::vector<std::byte> window_;   // what TCP delivers and is to be added
-  std::vector<const void*> terms_;  // kept, for their memory
+  std::vector<std::byte> window_;   // received over TCP, to be added
+  std::vector<const void*> terms_;  // a member to keep its memory
   std::vector<pollfd> polled_;
   absl::Status early_failure_;  // of a Send; Wait returns it
-  std::atomic<uint64_t> sent_bytes_ = 0, received_bytes_ = 0;
 
   Mutex failure_mutex_;
   absl::Status failure_ ABSL_GUARDED_BY(failure_mutex_);
-  bool relayed_ ABSL_GUARDED_BY(failure_mutex_) = false;  // the failure is what a peer said
+  bool relayed_ ABSL_GUARDED_BY(failure_mutex_) = false;  // the failure came from a peer
   std::atomic<bool> aborted_ = false;
 };
 

@@ -1,4 +1,4 @@
-// What a rank does whenever it looks: sends what finds room, and adds what has come.
+// Progress: sends frames for which there is space, and adds what has arrived.
 #include "common/reduce/reduce.h"
 #include "ring_worker/transports/mesh_transport.h"
 
@@ -6,7 +6,7 @@ namespace psring {
 
 absl::StatusOr<bool> MeshTransport::Turn() {
   bool moved = false;
-  // Sends first: others wait for them. In turns, so that neither direction starves.
+  // Sends first, since peers wait for them; both directions in turn, so that neither starves.
   for (int rank = 0; rank < size(); ++rank) {
     Peer& peer = peers_[rank];
     if (peer.shared != nullptr) moved |= TurnShared(peer);
@@ -32,7 +32,7 @@ bool MeshTransport::SendShared(Peer& peer, const FrameHeader& header, const std:
                                uint64_t transfers) {
   bool taken = false;
   if (!peer.shared->TrySend(header, call_hash_, payload, copy, taken)) return false;
-  Count(sent_bytes_, header.bytes);
+  CountSent(header.bytes);
   if (taken) {
     Finish(transfers);
   } else {
@@ -88,7 +88,7 @@ absl::StatusOr<bool> MeshTransport::TakeShared(Gather& gather, uint64_t number) 
     if (source == rank_) continue;
     peers_[source].shared->Pop();
     peers_[source].expected.PopFront();
-    Count(received_bytes_, gather.expected.bytes);
+    CountReceived(gather.expected.bytes);
   }
   gather.next = last;
   Advance(gather);
@@ -111,7 +111,7 @@ void MeshTransport::Advance(Gather& gather) {
 absl::Status MeshTransport::Write(int rank, FrameStream& stream) {
   const absl::StatusOr<FrameStream::Moved> moved = stream.Write();
   if (!moved.ok()) return Explain(rank, moved.status());
-  Count(sent_bytes_, moved->bytes);
+  CountSent(moved->bytes);
   if (!moved->complete) return absl::OkStatus();
   Finish(stream.out().front().transfer);
   stream.out().PopFront();
@@ -121,7 +121,7 @@ absl::Status MeshTransport::Write(int rank, FrameStream& stream) {
 absl::Status MeshTransport::Read(int rank, FrameStream& stream) {
   const absl::StatusOr<FrameStream::Moved> moved = stream.Read(window_);
   if (!moved.ok()) return Explain(rank, moved.status());
-  Count(received_bytes_, moved->bytes);
+  CountReceived(moved->bytes);
   if (!moved->complete) return absl::OkStatus();
   Gather& gather = gathers_[stream.in().front().gather - gathers_.popped()];
   stream.in().PopFront();

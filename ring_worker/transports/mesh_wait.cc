@@ -1,4 +1,4 @@
-// How a rank waits, and how a wait ends badly: who is missing, and why.
+// Waiting, and its errors: which peer is missing, and why.
 #include <poll.h>
 #include <sched.h>
 #include <unistd.h>
@@ -15,10 +15,10 @@
 namespace psring {
 namespace {
 
-// How long a lost data connection waits for the reason to arrive on its control connection.
-constexpr absl::Duration kFarewellPatience = absl::Seconds(1);
+// How long to wait for the reason on the control connection after a data connection is lost.
+constexpr absl::Duration kFinalMessageTimeout = absl::Seconds(1);
 
-// A rank asleep on its futex hears nothing of control connections; it looks at them so often.
+// A rank asleep on its futex does not notice control messages; it checks for them at this interval.
 constexpr absl::Duration kLongestNap = absl::Milliseconds(20);
 
 constexpr int64_t kSpinNs = 100'000;  // longer than it takes to add a segment
@@ -45,7 +45,7 @@ absl::Status MeshTransport::Progress(uint64_t number, const Tag& tag, absl::Dura
     if (waited_since == 0) waited_since = now;
     if (idle_since == 0) idle_since = now;
     if (now - idle_since < kSpinNs) {
-      // Sleeping costs more than asking again and again; where others want the core, they go first.
+      // Spinning is cheaper than sleeping; on crowded cores, other threads go first.
       if (crowded_) sched_yield();
       if (shared_peers_ < size() - 1) PSRING_RETURN_IF_ERROR(Poll(absl::ZeroDuration()));
       continue;
@@ -65,7 +65,7 @@ absl::Status MeshTransport::SleepUntilNews(absl::Duration left, uint64_t number)
     }
   }
   if (shared_peers_ > 0) {
-    // From here on whoever has news rings; what came before is found by one more turn.
+    // From now on peers with news ring the bell; one more turn finds what came before.
     arena_->bell().store(static_cast<uint32_t>(sockets ? Sleep::kInPoll : Sleep::kOnFutex));
     absl::StatusOr<bool> moved = Turn();
     if (!moved.ok() || *moved || Done(number) || aborted_.load(std::memory_order_acquire)) {
@@ -78,13 +78,13 @@ absl::Status MeshTransport::SleepUntilNews(absl::Duration left, uint64_t number)
     status = Poll(left);
   } else {
     FutexWait(arena_->bell(), static_cast<uint32_t>(Sleep::kOnFutex), std::min(left, kLongestNap));
-    // Not rung: time to look around.
+    // Not woken by the bell: check the sockets.
     if (arena_->bell().load() != static_cast<uint32_t>(Sleep::kAwake) || ++naps_ % 64 == 0) {
       status = Poll(absl::ZeroDuration());
     }
   }
   if (arena_) arena_->bell().store(static_cast<uint32_t>(Sleep::kAwake));
-  if (status.ok() && arena_) status = MissThoseWhoLeft();
+  if (status.ok() && arena_) status = CheckDepartures();
   return status;
 }
 
@@ -93,7 +93,7 @@ absl::Status MeshTransport::Poll(absl::Duration longest) {
   for (int rank = 0; rank < size(); ++rank) {
     if (rank == rank_) continue;
     const Peer& peer = peers_[rank];
-    // A negative descriptor is left out.
+    // poll() ignores a negative descriptor.
     polled_.push_back({peer.control->left() ? -1 : peer.control->fd(), POLLIN, 0});
     for (const FrameStream& stream : peer.streams) {
       const short events = (WantsRead(rank, stream) ? POLLIN : 0) | (stream.out().empty() ? 0 : POLLOUT);
@@ -111,7 +111,7 @@ absl::Status MeshTransport::Poll(absl::Duration longest) {
   for (int rank = 0; rank < size(); ++rank) {
     if (rank == rank_) continue;
     Peer& peer = peers_[rank];
-    if (polled_[at++].revents != 0) PSRING_RETURN_IF_ERROR(Hear(rank));
+    if (polled_[at++].revents != 0) PSRING_RETURN_IF_ERROR(ReceiveControl(rank));
     for (FrameStream& stream : peer.streams) {
       const short events = polled_[at++].revents;
       const short broken = POLLHUP | POLLERR | POLLNVAL;
@@ -121,17 +121,17 @@ absl::Status MeshTransport::Poll(absl::Duration longest) {
   return absl::OkStatus();
 }
 
-absl::Status MeshTransport::Hear(int rank) {
+absl::Status MeshTransport::ReceiveControl(int rank) {
   ControlConnection& control = *peers_[rank].control;
-  absl::Status heard = control.Hear();
+  absl::Status received = control.Receive();
   if (control.gave_up()) {
     MutexLock lock(failure_mutex_);
     relayed_ = true;
   }
-  return heard;
+  return received;
 }
 
-absl::Status MeshTransport::MissThoseWhoLeft() {
+absl::Status MeshTransport::CheckDepartures() {
   for (int rank = 0; rank < size(); ++rank) {
     const Peer& peer = peers_[rank];
     if (peer.shared == nullptr || !peer.control->left()) continue;
@@ -175,10 +175,10 @@ absl::Status MeshTransport::TooLate(uint64_t number, const Tag& tag, absl::Durat
 absl::Status MeshTransport::Explain(int rank, const absl::Status& symptom) {
   if (!absl::IsUnavailable(symptom)) return symptom;
   ControlConnection& control = *peers_[rank].control;
-  const absl::Time deadline = absl::Now() + kFarewellPatience;
+  const absl::Time deadline = absl::Now() + kFinalMessageTimeout;
   while (!control.left() && absl::Now() < deadline) {
     pollfd waiting = {control.fd(), POLLIN, 0};
-    if (poll(&waiting, 1, PollTimeoutMs(deadline)) > 0) PSRING_RETURN_IF_ERROR(Hear(rank));
+    if (poll(&waiting, 1, PollTimeoutMs(deadline)) > 0) PSRING_RETURN_IF_ERROR(ReceiveControl(rank));
   }
   if (control.left()) return HasLeft(rank);
   return absl::UnavailableError(absl::StrCat("rank ", rank, " is lost: ", symptom.message()));

@@ -24,7 +24,7 @@ size_t ArenaBytes(int ranks) {
 constexpr int64_t kArena = -1;
 constexpr absl::Duration kHandOverPatience = absl::Seconds(10);
 
-// How memory is handed over: its files, and "BYTES NUMBER", where the number is a region's or kArena.
+// How memory is passed: its files, and "BYTES NUMBER", where the number is a region's or kArena.
 struct Offered {
   uint64_t bytes = 0;
   int64_t number = kArena;
@@ -41,7 +41,7 @@ absl::StatusOr<Offered> Take(const UnixSocket& socket, size_t files, absl::Time 
   Offered offered;
   if (message.files.size() != files || words.size() != 2 || !absl::SimpleAtoi(words[0], &offered.bytes) ||
       !absl::SimpleAtoi(words[1], &offered.number)) {
-    return absl::DataLossError("what came over the Unix socket is no shared memory");
+    return absl::DataLossError("the message on the Unix socket does not describe shared memory");
   }
   offered.files = std::move(message.files);
   return offered;
@@ -80,15 +80,17 @@ SharedArena::Channel& SharedArena::channel(int peer) {
 }
 
 void SharedArena::Ring() {
-  // Whoever is about to sleep stores to the bell first and looks for news afterwards; we store the news first
-  // and look at the bell afterwards. All four are sequentially consistent, so one of us sees the other.
+  // A rank that goes to sleep stores to the bell first and then checks for frames; the sender stores the
+  // frame first and then checks the bell. All four are sequentially consistent, so at least one sees the
+  // other.
   std::atomic<uint32_t>& bell = header().bell;
   if (bell.load() == static_cast<uint32_t>(Sleep::kAwake)) return;
   const uint32_t was = bell.exchange(static_cast<uint32_t>(Sleep::kAwake));
   if (was == static_cast<uint32_t>(Sleep::kOnFutex)) FutexWake(bell);
   if (was == static_cast<uint32_t>(Sleep::kInPoll)) {
     const uint64_t one = 1;
-    (void)!write(wake_fd_, &one, sizeof one);  // full: then it is awake already
+    (void)!write(wake_fd_, &one,
+                 sizeof one);  // fails only if the counter is full; then the owner is awake already
   }
 }
 
@@ -108,7 +110,7 @@ CallInfo SharedArena::RecentCall(uint32_t number) const {
   if (call.number == number) return call;
   CallInfo forgotten;
   forgotten.number = number;
-  std::strcpy(forgotten.operation, "something long past");
+  std::strcpy(forgotten.operation, "an earlier call");
   return forgotten;
 }
 
@@ -140,7 +142,7 @@ bool SharedLink::TrySend(const FrameHeader& header, uint64_t call_hash, const st
   }
   if (taken) {
     PSRING_CHECK(header.bytes <= kSlotBytes);
-    // The first that is free, so that few are used where few are needed, and stay in the cache.
+    // The first free slot, so that few slots are in use and stay in the cache.
     size_t slot = 0;
     while (slot < SharedArena::kSlots && slot_frame_[slot] > consumed) ++slot;
     if (slot == SharedArena::kSlots) return false;
@@ -187,10 +189,10 @@ absl::StatusOr<const std::byte*> SharedLink::Payload(const FrameHeader& expected
   }
 }
 
-// All slots at once, when the first one is used so far: page faults are for the first calls.
+// Touches all slots when the first one is used, so that page faults happen in the first calls only.
 void SharedLink::TouchSlots(SharedArena::Channel& channel, size_t bytes, size_t& touched) {
   for (auto& slot : channel.slots) {
-    // Adding nothing changes nothing, whoever is at work there.
+    // Adding 0 maps the page and is safe with concurrent users.
     for (size_t at = touched / 4096 * 4096; touch_ && at < bytes; at += 4096) {
       reinterpret_cast<std::atomic<uint32_t>*>(slot + at)->fetch_add(0, std::memory_order_relaxed);
     }
@@ -212,7 +214,7 @@ absl::Status SharedLink::Register(const Buffer& buffer) {
       Hand(socket_, static_cast<uint64_t>(file.st_size), next_region_, {buffer.shared_fd()});
   if (!handed.ok()) {
     return absl::Status(handed.code(),
-                        absl::StrCat("rank ", peer_, " takes no memory of ours: ", handed.message()));
+                        absl::StrCat("rank ", peer_, " does not accept shared memory: ", handed.message()));
   }
   regions_.push_back({next_region_++, static_cast<const std::byte*>(buffer.data()), buffer.bytes()});
   return absl::OkStatus();
@@ -222,7 +224,7 @@ void SharedLink::Unregister(const Buffer& buffer) {
   std::erase_if(regions_, [&](const Region& region) { return region.data == buffer.data(); });
 }
 
-// The peer sent the region before it named it, so it is there.
+// The peer sent the region before it used it, so the message is there.
 absl::Status SharedLink::TakeRegions(int32_t wanted) {
   absl::StatusOr<Offered> offered = Take(socket_, 1, absl::Now() + kHandOverPatience);
   if (!offered.ok()) {

@@ -1,10 +1,10 @@
-// Frames between two ranks of one host, through memory that both map. Nothing here waits, and nothing enters
-// the kernel but a peer that sleeps being woken.
+// Frames between two ranks of one host, through memory that both map. Nothing here waits, and the kernel is
+// entered only to wake a sleeping peer.
 //
-// Every rank owns an *arena*: a *bell*, its recent calls (for error messages), and a *channel* to each peer.
-// A channel is a ring of entries, one a frame, and some *slots*. A payload that stands in registered memory
-// is read in place by the receiver, who says when it is done; any other is copied into a slot first, small
-// enough to stay in the cache until the receiver has taken it.
+// Every rank owns an *arena*: a *bell* (a futex), its recent calls (for error messages), and a *channel* to
+// each peer. A channel is a ring of entries, one per frame, and some *slots*. The receiver reads a payload in
+// registered memory in place and acknowledges it; any other payload is copied into a slot first, small enough
+// to stay in the cache until the receiver has read it.
 #pragma once
 
 #include <atomic>
@@ -25,32 +25,32 @@ namespace psring {
 
 inline constexpr size_t kSlotBytes = 128 << 10;
 
-// Payloads below this are copied into a slot even where they could be read in place: that spares the sender
-// the wait for the receiver.
+// Smaller payloads are copied into a slot even if they could be read in place, so that the sender need not
+// wait for the receiver.
 inline constexpr size_t kInPlaceBytes = 16 << 10;
 
-// How a rank that sleeps is woken.
+// How a rank waits, and so how it is woken.
 enum class Sleep : uint32_t { kAwake, kOnFutex, kInPoll };
 
-// The memory that one rank offers to those of its host.
+// The memory that one rank shares with the ranks of its host.
 class SharedArena {
  public:
   // This rank's own. `wake_fd` is an eventfd that ends its poll().
   static absl::StatusOr<SharedArena> Create(int ranks, int wake_fd);
-  // A peer's, from what Offer sent over `socket`.
+  // A peer's, received from its Offer over `socket`.
   static absl::StatusOr<SharedArena> Adopt(int ranks, const UnixSocket& socket, absl::Time deadline);
   absl::Status Offer(const UnixSocket& socket) const;
 
-  // Wakes the arena's owner if it sleeps. What was stored before is seen by it.
+  // Wakes the arena's owner if it sleeps. The owner then sees everything stored before.
   void Ring();
   std::atomic<uint32_t>& bell() { return header().bell; }
 
-  // The owner's recent calls, so that a peer can say what it is in.
+  // The owner's recent calls, for a peer's error messages.
   void NoteCall(const CallInfo& call);
   CallInfo RecentCall(uint32_t number) const;
 
   struct Entry {
-    std::atomic<uint64_t> number;  // n + 1 once the n-th frame is here
+    std::atomic<uint64_t> number;  // n + 1 once the n-th frame has been written
     uint64_t call_hash;
     uint64_t bytes;
     uint64_t offset;  // in the slot or the region
@@ -59,7 +59,7 @@ class SharedArena {
   };
   static_assert(sizeof(Entry) == 48);
   static constexpr size_t kEntries = 64;
-  // Twice the segments that a group keeps on their way: a peer is at most so far behind.
+  // Twice the segments in flight of a group, the most by which a peer can lag.
   static constexpr size_t kSlots = 12;
 
   struct Channel {
@@ -67,7 +67,7 @@ class SharedArena {
       Entry entry;
     };
     Cell cells[kEntries];
-    alignas(64) std::atomic<uint64_t> consumed;  // frames that the receiver is done with
+    alignas(64) std::atomic<uint64_t> consumed;  // frames that the receiver has finished with
     alignas(4096) std::byte slots[kSlots][kSlotBytes];
   };
   Channel& channel(int peer);
@@ -87,18 +87,18 @@ class SharedArena {
 // One thread at a time.
 class SharedLink {
  public:
-  // `mine` outlives the link; `socket` leads to the peer.
-  // `touch`: all slots get their pages when the first one is used, not each when it is.
+  // `mine` must outlive the link; `socket` is connected to the peer. `touch`: maps the pages of all slots
+  // when the first one is used.
   SharedLink(int rank, int peer, SharedArena& mine, SharedArena theirs, UnixSocket socket, bool touch);
 
   // --- sending ---
-  // Starts the frame; false: no room now, call again. On return either the payload has been taken (`taken`),
-  // or the receiver reads it in place until consumed() has passed the frame's number, sent() - 1.
+  // Starts the frame; false: no space now, call again. On return either the payload has been copied
+  // (`taken`), or the receiver reads it in place until consumed() exceeds the frame's number, sent() - 1.
   bool TrySend(const FrameHeader& header, uint64_t call_hash, const std::byte* payload, bool copy,
                bool& taken);
   uint64_t sent() const { return sent_; }
   uint64_t consumed() const { return out_.consumed.load(); }
-  // Memory that the peer may read in place from now on.
+  // Lets the peer read this memory in place from now on.
   absl::Status Register(const Buffer& buffer);
   void Unregister(const Buffer& buffer);
 
@@ -106,9 +106,9 @@ class SharedLink {
   bool HasFrame() const {
     return in_.cells[received_ % SharedArena::kEntries].entry.number.load() == received_ + 1;
   }
-  // Where the first frame's payload stands. Needs HasFrame(). FailedPrecondition: the peer's call is another.
+  // The first frame's payload. Needs HasFrame(). FailedPrecondition: the peer's call differs.
   absl::StatusOr<const std::byte*> Payload(const FrameHeader& expected, uint64_t call_hash);
-  // Done with it: the peer may write there again.
+  // Releases the first frame: the peer may write there again.
   void Pop();
 
   SharedArena& theirs() { return theirs_; }
@@ -134,11 +134,11 @@ class SharedLink {
   const UnixSocket socket_;
   SharedArena::Channel& out_;
   SharedArena::Channel& in_;
-  std::vector<Region> regions_;  // ours that the peer knows
+  std::vector<Region> regions_;  // known to the peer
   int32_t next_region_ = 0;
   std::vector<PeerRegion> peer_regions_;
   uint64_t sent_ = 0, received_ = 0;
-  size_t touched_out_ = 0, touched_in_ = 0;        // of each slot: no more page faults there
+  size_t touched_out_ = 0, touched_in_ = 0;        // bytes of each slot whose pages are mapped
   uint64_t slot_frame_[SharedArena::kSlots] = {};  // 1 + the frame that last used it
 };
 

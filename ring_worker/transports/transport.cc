@@ -22,14 +22,6 @@ std::string ToString(const FrameHeader& header) {
                       header.bytes, " bytes)");
 }
 
-void Transport::Copy(void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
-
-void Transport::Scale(Span data, float factor) { cpu::Scale(data.type, data.count, data.data, factor); }
-
-absl::StatusOr<Buffer> Transport::AllocateScratch(size_t bytes) {
-  return MakeCpuDevice()->AllocateShared(bytes);
-}
-
 absl::Status FramesDiffer(int peer, const FrameHeader& theirs, int rank, const FrameHeader& ours) {
   return absl::FailedPreconditionError(absl::StrCat("the calls of the ranks differ: rank ", peer, " is in ",
                                                     ToString(theirs), ", rank ", rank, " in ",

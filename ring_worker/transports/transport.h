@@ -1,15 +1,16 @@
-// Moves slices of memory between ranks. Implementations: in-process (threads as ranks, for tests), the mesh
-// (shared memory between ranks of one host, TCP between hosts) and CUDA IPC (between GPUs of one host).
+// Moves memory between ranks. Implementations: in-process (ranks are threads, for tests), the mesh (shared
+// memory between ranks of one host, TCP between hosts) and CUDA IPC (between GPUs of one host).
 //
-// A transfer is named by its peer and tag; each side names it the same. Sends and receives are started, then
-// awaited together.
+// A transfer is identified by its peer and tag; both sides use the same tag. Sends and receives are started
+// first and awaited together.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -25,7 +26,7 @@ namespace psring {
 
 class LinkShaper;
 
-// Which transfers: the group's call number, the schedule's round, the segment of that round.
+// Identifies a transfer: the group's call number, the schedule's round, the segment of that round.
 struct Tag {
   uint32_t call = 0;
   uint32_t round = 0;
@@ -35,8 +36,8 @@ struct Tag {
 
 std::string ToString(const Tag& tag);  // "call 3, round 0, segment 12"
 
-// What all ranks must agree on. It travels with every transfer, so that ranks whose calls differ are told so
-// by name, instead of waiting for each other.
+// What all ranks must agree on. It travels with every transfer, so that ranks whose calls differ get an error
+// that names both calls instead of waiting for each other.
 struct CallInfo {
   uint32_t number = 0;  // Tag::call of its transfers
   DType type = DType::kFloat32;
@@ -52,84 +53,93 @@ std::string ToString(const CallInfo& call);
 
 // Sizes that suit a transport.
 struct TransportTraits {
-  size_t segment_bytes;       // in which slices move best
-  size_t most_segment_bytes;  // no single transfer may be larger
-  int depth;                  // segments whose transfers are under way before the first one's are awaited
+  size_t segment_bytes;      // the fastest size of a transfer
+  size_t max_segment_bytes;  // upper limit of a single transfer
+  int depth;                 // segments in flight before the first one is awaited
 };
 
-// One thread at a time calls everything but Abort. In the steady state nothing here allocates.
+// What does not change while a transport exists.
+struct TransportInfo {
+  std::string name;  // "shm", "tcp", "shm+tcp", "in_process", "cuda_ipc"
+  int rank = 0;
+  int size = 1;
+  // Ranks of this host that share memory, if this number is the same on every host; otherwise 1.
+  int ranks_per_node = 1;
+  TransportTraits traits;
+};
+
+// Everything except Abort is called by one thread at a time. In the steady state no function allocates.
 class Transport {
  public:
+  explicit Transport(TransportInfo info) : info_(std::move(info)) {}
   virtual ~Transport() = default;
 
-  virtual std::string name() const = 0;  // "shm", "tcp", "shm+tcp", "in_process"
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
-  virtual TransportTraits traits() const = 0;
-  // Of this host: the ranks among which memory is shared, where that is the same number everywhere; else 1.
-  virtual int ranks_per_node() const = 0;
+  const TransportInfo& info() const { return info_; }
 
-  // The transfers that follow belong to `call`. No transfer of an earlier call may be unfinished.
+  // The transfers that follow belong to `call`. All transfers of earlier calls must be complete.
   virtual void BeginCall(const CallInfo& call) = 0;
 
-  // Start a transfer and return. The memory must stay as it is until Wait(tag) has returned; with `copy` only
-  // until the next Wait of any tag. Between two ranks, sends and the peer's receives must be started in the
-  // same order. Transfers of one tag are started one after the other.
+  // Start a transfer and return. The memory must not change until Wait(tag) has returned; with `copy`, until
+  // the next Wait of any tag. Between two ranks, sends and the peer's receives must be started in the same
+  // order. Transfers of one tag are started one after the other.
   virtual void Send(int peer, Tag tag, ConstSpan from, bool copy = false) = 0;
   // to[i] = the sources' values combined with `op` from left to right: `sources` are peers, each of which
-  // sends as many elements, and possibly this rank itself, which stands for the values at `own` (null where
-  // it is not among them). `own` is `to.data` or does not overlap with it. The bits do not depend on who is
-  // fast.
+  // sends to.count elements, and possibly this rank, whose values are at `own` (null if it is not a source).
+  // `own` equals `to.data` or does not overlap it. The bits do not depend on the order of arrival.
   virtual void Receive(Tag tag, Span to, ReduceOp op, const void* own, absl::Span<const int> sources) = 0;
 
-  // Returns when every transfer of this rank with `tag` is complete: what was sent has been read (or copied
-  // away), what was to be received stands in its place. Errors name the peer: it closed its connection, its
-  // call differs, it gave up, or it was still silent at the deadline. After an error the transport is
-  // aborted.
+  // Returns when every transfer of this rank with `tag` is complete: what was sent has been read (or copied),
+  // and what was to be received is in place. On a GPU (DeviceWork) "complete" means complete in the order of
+  // the call's stream. Errors name the peer: it closed its connection, its call differs, it gave up, or it
+  // sent nothing before the deadline. After an error the transport is aborted.
   virtual absl::Status Wait(Tag tag, absl::Duration timeout) = 0;
 
   // See ProcessGroup::Register.
   virtual absl::Status Register(const Buffer& buffer) = 0;
   virtual void Unregister(const Buffer& buffer) = 0;
 
-  // Where the memory of transfers is: the host's, unless these say otherwise. On a GPU "complete" means
-  // complete in the order of the stream that the call was put on: what that stream does later sees it.
-  virtual bool on_gpu() const { return false; }
-  // Does `call`, all of one call, when `stream` gets there.
-  virtual void Enqueue(Stream& stream, std::function<absl::Status()> call) { stream.Run(std::move(call)); }
-  // Within this rank's memory, in the order of its transfers. What fails is said by a later Wait, or in the
-  // stream.
-  virtual void Copy(void* to, const void* from, size_t bytes);
-  virtual void Scale(Span data, float factor);
-  // Memory that peers may read, for the group to work in.
-  virtual absl::StatusOr<Buffer> AllocateScratch(size_t bytes);
-
-  // From any thread: every waiting call and every later one returns `why`; peers learn of it. The first error
-  // stays.
+  // From any thread: every pending and later wait returns `why`, and the peers are notified. The first error
+  // is kept.
   virtual void Abort(absl::Status why) = 0;
 
-  // Payload bytes so far; headers are not counted.
-  virtual Traffic traffic() const = 0;
+  // Payload bytes so far; headers are not counted. From any thread.
+  Traffic traffic() const {
+    return {sent_bytes_.load(std::memory_order_relaxed), received_bytes_.load(std::memory_order_relaxed)};
+  }
+
+ protected:
+  // On the thread that calls the transport.
+  void CountSent(uint64_t bytes) { Add(sent_bytes_, bytes); }
+  void CountReceived(uint64_t bytes) { Add(received_bytes_, bytes); }
+
+ private:
+  // One thread writes and any thread reads, so a read-modify-write operation is not needed.
+  static void Add(std::atomic<uint64_t>& total, uint64_t bytes) {
+    total.store(total.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+  }
+
+  const TransportInfo info_;
+  std::atomic<uint64_t> sent_bytes_ = 0, received_bytes_ = 0;
 };
 
 // `ranks` connected transports in one process.
 std::vector<std::unique_ptr<Transport>> MakeInProcessTransports(int ranks);
 
 struct MeshOptions {
-  // auto: shared memory where two ranks stand on one host, TCP elsewhere; shm: an error where they do not;
-  // tcp
+  // auto: shared memory between ranks of one host, TCP between hosts; shm: shared memory only, an error if
+  // the ranks are on several hosts; tcp
   std::string transport = "auto";
   std::string bind_host = "127.0.0.1";  // an address of this machine that the other ranks can reach
   int sockets_per_peer = 1;             // TCP connections that carry payload
-  int socket_buffer_bytes = 0;          // 0: the kernel chooses, and adapts
-  // Above 0 and with auto: memory is shared only among so many ranks with consecutive numbers, as if each
-  // such lot had a host of its own.
+  int socket_buffer_bytes = 0;          // 0: the kernel chooses and adapts
+  // Above 0 and with auto: only ranks r with equal r / ranks_per_node share memory, as if each such set had a
+  // host of its own.
   int ranks_per_node = 0;
-  LinkShaper* shaper = nullptr;  // through which payload goes over TCP; null: none. Outlives the transport
+  LinkShaper* shaper =
+      nullptr;  // limits the rate of payload over TCP; null: no limit. Outlives the transport
 };
-// Every rank calls it: listens on a port that the system chooses, publishes the address through the
-// rendezvous and connects to every other rank. A connection that does not show this job's token is dropped:
-// random bytes do no harm.
+// Collective: listens on a port that the system chooses, publishes the address through the rendezvous and
+// connects to every other rank. A connection that does not present this job's token is dropped.
 absl::StatusOr<std::unique_ptr<Transport>> MakeMeshTransport(Rendezvous& rendezvous,
                                                              const MeshOptions& options);
 

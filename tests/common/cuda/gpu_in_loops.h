@@ -16,22 +16,14 @@
 
 namespace psring {
 
-// Backwards: the order of a GPU's threads is nobody's business.
-inline void LaunchInLoop(size_t count, const gpu::Kernel& kernel) {
-  std::visit(
-      [count](const auto& k) {
-        gpu::LaunchWide(count, k, [](size_t threads, const auto& thread) {
-          for (size_t i = threads; i-- > 0;) thread(i);
-        });
-      },
-      kernel);
-}
-
-inline void LaunchInLoop(size_t count, const gpu::ReduceKernel& kernel) {
+// Backwards: a result must not depend on the order of a GPU's threads. `Kernel`: gpu::Kernel or
+// gpu::ReduceKernel.
+template <typename Kernel>
+void LaunchInLoop(size_t count, const Kernel& kernel) {
   if (count == 0) return;
   std::visit(
       [count](const auto& k) {
-        gpu::LaunchInPacks(count, k, [](size_t threads, const auto& thread) {
+        gpu::LaunchWide(count, k, [](size_t threads, const auto& thread) {
           for (size_t i = threads; i-- > 0;) thread(i);
         });
       },

@@ -64,9 +64,9 @@ TEST(Safetensors, IsLaidOutAsTheFormatSays) {
 
 TEST(Safetensors, ErrorsSayWhatIsWrong) {
   EXPECT_EQ(ErrorOf(""), "it ends early");
-  EXPECT_EQ(ErrorOf("no such thing at all"), "it ends early, or is no safetensors file");
-  EXPECT_EQ(ErrorOf(File("[]", 0)), "its header is no JSON object");
-  EXPECT_EQ(ErrorOf(File("{", 0)), "its header is no JSON object");
+  EXPECT_EQ(ErrorOf("no such thing at all"), "it is truncated, or not a safetensors file");
+  EXPECT_EQ(ErrorOf(File("[]", 0)), "its header is not a JSON object");
+  EXPECT_EQ(ErrorOf(File("{", 0)), "its header is not a JSON object");
   EXPECT_EQ(ErrorOf(File(R"({"a":1})", 0)), "its tensor \"a\" has no dtype, shape and data_offsets");
   const auto tensor = [](const std::string& type, const std::string& shape, const std::string& place) {
     return absl::StrCat(R"({"a":{"dtype":")", type, R"(","shape":)", shape, R"(,"data_offsets":)", place,
@@ -76,21 +76,21 @@ TEST(Safetensors, ErrorsSayWhatIsWrong) {
             "its tensor \"a\" is of type \"BF16\"; psring reads F32");
   EXPECT_EQ(ErrorOf(File(tensor("F32", "[-1]", "[0,4]"), 4)), "its tensor \"a\" has a bad shape or place");
   EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[0,4,8]"), 4)), "its tensor \"a\" has a bad shape or place");
-  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[0,8]"), 4)), "its tensor \"a\" stands outside of the file");
-  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[4,0]"), 4)), "its tensor \"a\" stands outside of the file");
+  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[0,8]"), 4)), "its tensor \"a\" is outside of the file");
+  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[4,0]"), 4)), "its tensor \"a\" is outside of the file");
   for (const char* shape : {"[2]", "[4294967296,4294967296]", "[9223372036854775807,2]"}) {
     EXPECT_EQ(ErrorOf(File(tensor("F32", shape, "[0,4]"), 4)),
               "its tensor \"a\" has not as many values as its shape")
         << shape;
   }
-  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[4,8]"), 8)), "its tensors leave holes or overlap");
+  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[4,8]"), 8)), "its tensors have gaps or overlap");
   EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[0,4]"), 8)), "there are bytes that belong to no tensor");
 }
 
 TEST(Safetensors, TwoTensorsInOnePlaceAreRefused) {
   const std::string one = R"("dtype":"F32","shape":[1],"data_offsets":[0,4]})";
   EXPECT_EQ(ErrorOf(File(absl::StrCat("{\"a\":{", one, ",\"b\":{", one, "}"), 4)),
-            "its tensors leave holes or overlap");
+            "its tensors have gaps or overlap");
 }
 
 TEST(Safetensors, CutShortAnywhereItIsAnError) {

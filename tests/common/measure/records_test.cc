@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -73,19 +72,6 @@ TEST(StepRecord, LossThatIsNoNumberIsNullAndComesBackAsNaN) {
   const auto back = StepRecordFromJson(ToJson(record));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_TRUE(std::isnan(back->loss));
-}
-
-TEST(StepRecord, TakesAFewMicrosecondsToWrite) {
-  StepRecord record = SomeStep();
-  record.buckets.resize(4);
-  size_t bytes = 0;
-  constexpr int kRows = 2000;
-  const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < kRows; ++i) bytes += ToJson(record).size();
-  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
-  RecordProperty("us_a_row", std::to_string(took.count() / kRows));
-  EXPECT_GT(bytes, 0);
-  EXPECT_LT(took.count() / kRows, 500) << "far above what it takes, even under a sanitizer";
 }
 
 TEST(StepRecord, ErrorsSayWhatIsWrong) {
@@ -295,15 +281,6 @@ TEST(HashBytes, DoesNotDependOnAlignment) {
     const std::string shifted = std::string(shift, 'x') + data;
     EXPECT_EQ(HashBytes(shifted.data() + shift, data.size()), HashBytes(data.data(), data.size()));
   }
-}
-
-TEST(HashBytes, IsFast) {
-  const std::vector<char> data(16 << 20, 'x');
-  (void)HashBytes(data.data(), data.size());
-  const auto begin = std::chrono::steady_clock::now();
-  (void)HashBytes(data.data(), data.size());
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  RecordProperty("GB_a_second", std::to_string(static_cast<double>(data.size()) / took.count() / 1e9));
 }
 
 }  // namespace

@@ -49,7 +49,9 @@ using MadeOps = absl::StatusOr<std::unique_ptr<Ops>>;
 const Implementation kImplementations[] = {
     {"Reference", [](Device&) -> MadeOps { return MakeReferenceOps(); }},
     {"OneDnn", [](Device&) -> MadeOps { return MakeOneDnnOps(1); }},
+#if !defined(__SANITIZE_THREAD__)  // does not see the synchronization inside the OpenMP runtime
     {"OneDnnOnTwoThreads", [](Device&) -> MadeOps { return MakeOneDnnOps(2); }},
+#endif
     {"GpuInLoops",
      [](Device& device) -> MadeOps { return MakeGpuOps(device, std::make_unique<HostMath>()); }},
     // Two or three pictures at a time, of most shapes.

@@ -178,7 +178,7 @@ TEST(StoreAddress, IsOneOfOursAndNeverAllOfThem) {
   EXPECT_EQ(StoreAddress("", "localhost").value_or(""), "localhost");
   EXPECT_EQ(StoreAddress("127.0.0.9", "203.0.113.1").value_or(""), "127.0.0.9");
   const absl::Status foreign = StoreAddress("", "203.0.113.1").status();
-  EXPECT_TRUE(absl::StrContains(foreign.message(), "203.0.113.1, which is no address of this machine"))
+  EXPECT_TRUE(absl::StrContains(foreign.message(), "203.0.113.1, which is not an address of this machine"))
       << foreign;
   EXPECT_FALSE(StoreAddress("", "no-such-host.invalid").ok());
 }

@@ -52,7 +52,7 @@ TEST(Workload, TensorsMayBeDeclaredInAnyOrder) {
   ASSERT_EQ(layout.tensors().size(), 3u);
   EXPECT_EQ(layout.tensors()[2].name, "last");
   EXPECT_EQ(layout.tensors()[2].first, 11u);
-  ExpectRefused(head + "a,4,1,0\nb,4,2,0\n", "0 of b stands there before");
+  ExpectRefused(head + "a,4,1,0\nb,4,2,0\n", "0 of b appears twice");
   ExpectRefused(head + "a,4,1,0\nb,4,2,2\n", "2 of b is too large");
   ExpectRefused(head + "a,4,1\n", "does not have the fields name,bytes,ready_ms,declared");
   ExpectRefused(head + "a,4,1,first\n", "line 5: declared 'first'");
@@ -62,7 +62,7 @@ TEST(Workload, SaysWhatIsWrongInWhichLine) {
   const std::string head = kHead;
   ExpectRefused("", "no tensor");
   ExpectRefused("name,bytes\n", "line 1: the columns must be name,bytes,ready_ms");
-  ExpectRefused(head + "w,10,1\n", "line 5: bytes '10' is no size of float32 values");
+  ExpectRefused(head + "w,10,1\n", "line 5: bytes '10' is not a size of float32 values");
   ExpectRefused(head + "w,8\n", "does not have the fields");
   ExpectRefused(head + "w,8,soon\n", "ready_ms 'soon'");
   ExpectRefused(head + "w,8,2\nv,8,1\n", "line 6: ready_ms 1 comes before that of the row above (2)");

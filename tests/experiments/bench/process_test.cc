@@ -70,7 +70,7 @@ TEST_F(BenchTest, BadInputIsOneLineAndStartsNothing) {
     std::string line;
   };
   const std::vector<Case> cases = {
-      {{"-b", "4X"}, "'4X' is no size"},
+      {{"-b", "4X"}, "'4X' is not a size"},
       {{"-b", "-1"}, "--minbytes"},
       {{"-b", "2M", "-e", "1M"}, "above"},
       {{"-i", "1K", "-f", "2"}, "exclude"},

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <latch>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "ring_worker/groups/groups.h"
 #include "tests/ring_worker/fake_rendezvous.h"
@@ -116,11 +118,13 @@ TEST_F(GlooGroupTest, ARankThatDoesNotCallIsAnErrorWithinTheTimeout) {
   GroupOptions hasty = options();
   hasty.timeout = absl::Milliseconds(500);
   const absl::Time begin = absl::Now();
-  const auto statuses = RunRanks(3, hasty, [](ProcessGroup& group, Stream& stream) {
+  std::latch others_end(2);
+  const auto statuses = RunRanks(3, hasty, [&](ProcessGroup& group, Stream& stream) {
     if (group.rank() == 2) {
-      absl::SleepFor(absl::Seconds(2));  // hangs, as far as the others can see
+      others_end.wait();
       return absl::OkStatus();
     }
+    const absl::Cleanup ended = [&] { others_end.count_down(); };
     return CheckAllReduce(group, stream, 1000, DType::kFloat32, ReduceOp::kSum);
   });
   for (int rank : {0, 1}) {
@@ -133,11 +137,13 @@ TEST_F(GlooGroupTest, ARankThatDoesNotCallIsAnErrorWithinTheTimeout) {
 
 TEST_F(GlooGroupTest, AbortMakesAWaitingCallAndLaterOnesFailWithTheReason) {
   const absl::Time begin = absl::Now();
-  const auto statuses = RunRanks(2, options(), [](ProcessGroup& group, Stream& stream) {
+  std::latch other_ends(1);
+  const auto statuses = RunRanks(2, options(), [&](ProcessGroup& group, Stream& stream) {
     if (group.rank() == 1) {
-      absl::SleepFor(absl::Seconds(1));
+      other_ends.wait();
       return absl::OkStatus();
     }
+    const absl::Cleanup ended = [&] { other_ends.count_down(); };
     std::thread other([&] {
       absl::SleepFor(absl::Milliseconds(300));
       group.Abort(absl::CancelledError("had enough"));

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -127,11 +129,15 @@ TEST_F(NcclGroupTest, BucketsThatAreReadyTogetherAreOneLaunch) {
 }
 
 TEST_F(NcclGroupTest, ARankThatDoesNotComeIsAnErrorAtOurDeadlineAndAnAbort) {
+  std::latch others_end(2);
   const auto statuses =
-      RunRanks(3, {.timeout = absl::Milliseconds(300)}, [](auto& group, auto& device, auto& stream) {
-        if (group.rank() != 2) return AddOnes(group, device, stream);
-        absl::SleepFor(absl::Seconds(1));
-        return absl::OkStatus();
+      RunRanks(3, {.timeout = absl::Milliseconds(300)}, [&](auto& group, auto& device, auto& stream) {
+        if (group.rank() == 2) {
+          others_end.wait();
+          return absl::OkStatus();
+        }
+        const absl::Cleanup ended = [&] { others_end.count_down(); };
+        return AddOnes(group, device, stream);
       });
   for (const int survivor : {0, 1}) {
     EXPECT_EQ(statuses[survivor].code(), absl::StatusCode::kDeadlineExceeded) << statuses[survivor];
@@ -160,11 +166,13 @@ TEST_F(NcclGroupTest, WhatNcclHearsOfIsAskedForAndEveryRankAborts) {
 }
 
 TEST_F(NcclGroupTest, AnAbortFromAnotherThreadReleasesWhoWaits) {
-  const auto statuses = RunRanks(2, {}, [](auto& group, auto& device, auto& stream) {
+  std::latch other_ends(1);
+  const auto statuses = RunRanks(2, {}, [&](auto& group, auto& device, auto& stream) {
     if (group.rank() == 1) {
-      absl::SleepFor(absl::Milliseconds(300));
+      other_ends.wait();
       return absl::OkStatus();
     }
+    const absl::Cleanup ended = [&] { other_ends.count_down(); };
     std::thread other([&] {
       absl::SleepFor(absl::Milliseconds(50));
       group.Abort(absl::CancelledError("the user has stopped it"));

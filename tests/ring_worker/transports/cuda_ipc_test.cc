@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <latch>
 #include <map>
 #include <memory>
 #include <string>
@@ -13,6 +14,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/cuda/cuda_stream.h"
@@ -317,13 +319,15 @@ TEST_F(CudaIpc, PayloadIsWhatTheScheduleSays) {
 }
 
 TEST_F(CudaIpc, APeerThatDoesNotComeIsNamedAtTheDeadline) {
+  std::latch others_end(2);
   const auto statuses =
       RunToStatus({.count = 3, .timeout = absl::Milliseconds(300)}, [&](const Here& here) -> absl::Status {
         OnGpu values(here, DType::kFloat32, 1000, true);
-        if (here.group.rank() == 1) {  // as if it had something better to do
-          absl::SleepFor(absl::Seconds(1));
+        if (here.group.rank() == 1) {
+          others_end.wait();
           return absl::OkStatus();
         }
+        const absl::Cleanup ended = [&] { others_end.count_down(); };
         PSRING_RETURN_IF_ERROR(
             here.group.AllReduce(values.span(), values.span(), ReduceOp::kSum, here.stream));
         return here.stream.Synchronize();

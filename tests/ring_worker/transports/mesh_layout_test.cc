@@ -84,8 +84,8 @@ TEST(MeshLayoutTest, ATransferFitsIntoItsSlotWhereverSomeShareMemory) {
     for (const bool crowded : {false, true}) {
       const TransportTraits traits =
           TraitsOf({.some_share = true, .all_share = all, .some_crowded = crowded});
-      EXPECT_LE(traits.most_segment_bytes, kSlotBytes);
-      EXPECT_LE(traits.segment_bytes, traits.most_segment_bytes);
+      EXPECT_LE(traits.max_segment_bytes, kSlotBytes);
+      EXPECT_LE(traits.segment_bytes, traits.max_segment_bytes);
     }
   }
 }

@@ -1,0 +1,48 @@
+// The only message on a control connection: "I am done", or "I gave up, because ...". A control connection
+// that ends without it belongs to a process that died.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/net/tcp_socket.h"
+
+namespace psring {
+
+struct FinalMessage {
+  uint32_t magic = 0x42535031;
+  int32_t code = 0;  // absl::StatusCode; 0: done
+  uint32_t length = 0;
+  char message[1012] = {};
+};
+static_assert(sizeof(FinalMessage) == 1024);
+
+// Fits into an empty socket buffer; errors are ignored, because the peer is gone then. From any thread.
+void SendFinalMessage(int fd, absl::StatusCode code, const std::string& message);
+
+// One peer's control connection. One thread at a time.
+class ControlConnection {
+ public:
+  ControlConnection(int rank, int peer, FileDescriptor socket)
+      : rank_(rank), peer_(peer), socket_(std::move(socket)) {}
+
+  int fd() const { return socket_.get(); }
+  bool left() const { return left_; }        // its message says that it is done
+  bool gave_up() const { return gave_up_; }  // the error of Receive is the peer's reason
+
+  // Reads what has arrived, without waiting. The peer's reason if it gave up, Unavailable if it died, OK if
+  // it is done or has sent nothing yet.
+  absl::Status Receive();
+
+ private:
+  const int rank_, peer_;
+  const FileDescriptor socket_;
+  FinalMessage message_;
+  size_t received_ = 0;
+  bool left_ = false;
+  bool gave_up_ = false;
+};
+
+}  // namespace psring

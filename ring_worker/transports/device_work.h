@@ -1,0 +1,38 @@
+// What a collective does in its own rank's memory, apart from transfers: on the host, or on a GPU.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/device/device.h"
+
+namespace psring {
+
+// A transport that works in a GPU's memory implements this interface as well; others work in host memory and
+// are combined with HostWork. Called by the same thread as the transport.
+class DeviceWork {
+ public:
+  virtual ~DeviceWork() = default;
+
+  // Runs `call`, one collective call, in the order of `stream`.
+  virtual void Enqueue(Stream& stream, std::function<absl::Status()> call) = 0;
+
+  // Inside `call`, in the order of its transfers. An error is returned by a later Wait or by the stream.
+  virtual void Copy(void* to, const void* from, size_t bytes) = 0;
+  virtual void Scale(Span data, float factor) = 0;
+
+  // Memory that peers can read, as working memory of the group.
+  virtual absl::StatusOr<Buffer> Allocate(size_t bytes) = 0;
+};
+
+class HostWork final : public DeviceWork {
+ public:
+  void Enqueue(Stream& stream, std::function<absl::Status()> call) override;
+  void Copy(void* to, const void* from, size_t bytes) override;
+  void Scale(Span data, float factor) override;
+  absl::StatusOr<Buffer> Allocate(size_t bytes) override;
+};
+
+}  // namespace psring
