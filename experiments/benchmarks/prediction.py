@@ -107,7 +107,7 @@ def why_not_valid(row):
     """Empty where it is valid; at a priority above all others' it does not matter what these do."""
     reasons = row["note"].split("; ")
     if row["shared"]:
-        reasons = [reason for reason in reasons if not reason.startswith("others used")]
+        reasons = [reason for reason in reasons if not reason.startswith("other programs used")]
     return "" if row["valid"] else "; ".join(reasons)
 
 

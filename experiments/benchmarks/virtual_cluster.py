@@ -104,7 +104,7 @@ def main():
     for (name, workers), of_case in sorted(runs.items()):
         factor, phases = (RING[2], RING[3]) if name == "ring" else CASES[name][1:]
         for one in of_case:
-            why = [part for part in one.note.split("; ") if not (options.realtime and part.startswith("others used"))]
+            why = [part for part in one.note.split("; ") if not (options.realtime and part.startswith("other programs used"))]
             check(one.valid or not why, f"{name} x {workers}: not valid: {'; '.join(why)}")
         seconds = measured[name, workers] = statistics.median(s for one in of_case for s in one.exchange_s)
         rate = statistics.median(one.bytes_per_s for one in of_case)

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Runs every test and, where there are GPUs, every kind of training on them, and leaves one folder with what came
-# of it. Returns 0 where nothing failed.
+# Runs all tests and, with GPUs, all kinds of training on them, and writes the results to one folder. Returns 0 if
+# nothing failed.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=${1:-$PWD/results-$(hostname)-$(date -u +%Y%m%dT%H%M%SZ)}
 mkdir -p "$out" || exit 1
 failed=0
 
-# CUDA's libraries, as pip installs them.
+# CUDA libraries installed by pip.
 for folder in $(python3 -c 'import glob, site, sys
 places = site.getsitepackages() + [site.getusersitepackages()] + sys.path
 print(*sorted({lib for place in places for lib in glob.glob(place + "/nvidia/*/lib")}))' 2>/dev/null); do
@@ -15,9 +15,9 @@ print(*sorted({lib for place in places for lib in glob.glob(place + "/nvidia/*/l
 done
 export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
 
-say() { echo "$*" | tee -a "$out/summary.txt"; }
+log() { echo "$*" | tee -a "$out/summary.txt"; }
 
-# step NAME SECONDS COMMAND...: its output goes to NAME.log.
+# step NAME SECONDS COMMAND...: writes its output to NAME.log.
 step() {
   local name=$1 seconds=$2 status
   shift 2
@@ -26,9 +26,9 @@ step() {
   local skipped
   skipped=$(grep -c '^\[  SKIPPED \] [A-Za-z].*[./]' "$out/$name.log")
   case $status in
-    0) say "passed   $name${skipped:+$( ((skipped)) && echo " ($skipped skipped)")}" ;;
-    124 | 137) say "TOO LATE $name, after $seconds s"; failed=1 ;;
-    *) say "FAILED   $name: $(tail -n 1 "$out/$name.log")"; failed=1 ;;
+    0) log "passed   $name${skipped:+$( ((skipped)) && echo " ($skipped skipped)")}" ;;
+    124 | 137) log "TOO LATE $name, after $seconds s"; failed=1 ;;
+    *) log "FAILED   $name: $(tail -n 1 "$out/$name.log")"; failed=1 ;;
   esac
 }
 
@@ -39,13 +39,13 @@ for test in "$here"/tests/*; do
 done
 
 gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | grep -c .)
-say "GPUs: $gpus"
+log "GPUs: $gpus"
 train() { # NAME FLAGS...
   local data="--data synthetic"
   [[ $* == *--workload* ]] && data=
   step "train-$1" 900 "$here/bin/psring" train $data --out "$out/$1" "${@:2}"
 }
-# compare_speed OURS THEIRS [GOAL]: samples/s of a training beside PyTorch's, as a line of the summary.
+# compare_speed OURS THEIRS [GOAL]: samples/s of a training compared with PyTorch, in the summary.
 compare_speed() {
   python3 - "$out" "$1" "$2" "${3:-}" <<'END' 2>/dev/null | tee -a "$out/summary.txt"
 import csv, json, sys
@@ -59,24 +59,24 @@ print(f"speed    {ours} {mine:,.0f} samples/s, {theirs} {peer:,.0f}: {mine / pee
 END
   return 0
 }
-# goal WHAT VALUE LEAST: a figure beside what it should be at least. Missing it is no failure, and is said.
+# goal WHAT VALUE LEAST: reports whether a figure reaches its goal. Missing it is not a failure.
 goal() {
   awk -v what="$1" -v value="$2" -v least="$3" 'BEGIN {
     verdict = (value + 0 >= least + 0) ? "met" : "MISSED"
     printf "goal     %s: %.2f, at least %s: %s\n", what, value, least, verdict
   }' | tee -a "$out/summary.txt"
 }
-# column RUN NAME: of the first row of a training's summary.
+# column RUN NAME: a value of the first row of a training's summary.
 column() {
   python3 -c 'import csv, sys
 print(next(csv.DictReader(open(sys.argv[1])))[sys.argv[2]])' "$out/$1/summary.csv" "$2" 2>/dev/null || echo 0
 }
-# agree OURS THEIRS: the weights in two trainings' last checkpoints; at most 1e-4 apart, relative, in L2.
+# agree OURS THEIRS: compares the weights of two trainings' last checkpoints: relative L2 difference at most 1e-4.
 agree() {
-  local said
+  local output
   if ! command -v python3 >/dev/null; then
-    say "skipped  weights of $1 and $2: no python3"
-  elif said=$(python3 - "$out/checkpoints/$1" "$out/checkpoints/$2" <<'END' 2>&1
+    log "skipped  weights of $1 and $2: no python3"
+  elif output=$(python3 - "$out/checkpoints/$1" "$out/checkpoints/$2" <<'END' 2>&1
 import array, glob, json, math, struct, sys
 def weights(folder):
     newest = max(glob.glob(folder + "/step*"), key=lambda path: int(path.rsplit("step", 1)[1]))
@@ -92,13 +92,13 @@ print(f"{apart:.2e} apart")
 sys.exit(not apart <= 1e-4)
 END
   ); then
-    say "passed   weights of $1 and $2: ${said##*$'\n'}"
+    log "passed   weights of $1 and $2: ${output##*$'\n'}"
   else
-    say "FAILED   weights of $1 and $2: ${said##*$'\n'}"
+    log "FAILED   weights of $1 and $2: ${output##*$'\n'}"
     failed=1
   fi
 }
-# Of 20 steps of SGD, with a checkpoint.
+# Trains 20 steps of SGD and writes a checkpoint.
 steps_of() { # NAME FLAGS...
   train "$1" "${@:2}" --model mlp --optimizer sgd --steps 20 --warmup_steps 1 --checkpoint_dir "$out/checkpoints/$1"
 }
@@ -107,15 +107,14 @@ train cpu-ring --device cpu --strategy ring --workers 2 --model mlp-small --step
 train cpu-ps-sync --device cpu --strategy ps-sync --workers 2 --model mlp-small --steps 50
 step op-bandwidth-cpu 120 "$here/bin/op_bandwidth" cpu 64
 if ((gpus > 0)); then
-  # Adding and optimizer steps beside a copy.
   step op-bandwidth 300 "$here/bin/op_bandwidth" cuda 256
   while read -r op share; do
-    goal "$op beside a copy" "$share" 0.85
+    goal "$op relative to a copy" "$share" 0.85
   done < <(awk '$1 ~ /^(add|sgd|momentum|adam)$/ {print $1, $3}' "$out/op-bandwidth.log")
   for model in mlp cnn; do
     train "single-$model" --device cuda --strategy single --model $model --steps 500 --warmup_steps 20
     train "single-graph-$model" --device cuda --strategy single --model $model --steps 500 --warmup_steps 20 --cuda_graph
-    # PyTorch on the same GPU, by itself and compiled.
+    # PyTorch on the same GPU, eager and compiled.
     if python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
       peer=(python3 "$here/pytorch_peer.py" --device cuda --model $model --steps 500 --warmup_steps 20)
       step "pytorch-$model" 900 "${peer[@]}"
@@ -128,8 +127,8 @@ if ((gpus > 0)); then
     done
     train "none-$model" --device cuda --strategy none --workers "$gpus" --model $model --steps 500 --warmup_steps 20
   done
-  ((${#peer[@]})) || say "skipped  beside PyTorch: python3 has no torch that sees a GPU"
-  # Large products, beside torch.compile in the same precision; at least as fast.
+  ((${#peer[@]})) || log "skipped  comparison with PyTorch: python3 has no torch with a GPU"
+  # Large products, compared with torch.compile in the same precision; the goal is the same speed.
   wide=(--device cuda --model mlp --width 8192 --batch 4096 --steps 50 --warmup_steps 10)
   for precision in float32 tf32 bfloat16; do
     train "wide-$precision" --strategy single --lr 0.001 --precision $precision "${wide[@]}"
@@ -140,7 +139,7 @@ if ((gpus > 0)); then
       compare_speed "wide-graph-$precision" "pytorch-wide-$precision" 1
     fi
   done
-  # With two ranks at least, which share a GPU where there is one: functional, not a measurement.
+  # At least two ranks, which share a GPU if there is only one (functional, not a measurement).
   workers=$((gpus > 1 ? gpus : 2))
   share=$( ((gpus > 1)) || echo --oversubscribe)
   for strategy in ring nccl star ps-sync ps-async ps-ssp:1 ps-backup:1; do
@@ -152,14 +151,14 @@ if ((gpus > 0)); then
     train "$strategy-graph-$workers" --device cuda --strategy $strategy --workers $workers $share --model mlp --steps 200 \
       --warmup_steps 10 --check_replicas --cuda_graph
   done
-  # Our schedules between GPUs, in segments of several rounds, and through the host beside them.
+  # Native schedules between GPUs and through host memory.
   for strategy in ring star; do
     train "native-$strategy-$workers" --device cuda --strategy $strategy --backend native --workers $workers $share \
       --model mlp --steps 200 --check_replicas
   done
   train "native-ring-pinned-$workers" --device cuda --strategy ring --backend native --fabric shm --workers $workers $share \
     --model mlp --steps 200 --check_replicas
-  # Every element is checked. Collectives of the two in turn, then NCCL's over sockets.
+  # Collectives of psring and NCCL, then NCCL over sockets. Every element is checked.
   for collective in all_reduce reduce_scatter all_gather broadcast; do
     step "bench-$collective" 600 "$here/bin/psring" bench --device cuda --workers $workers $share --collective $collective \
       -b 4K -e 256M -f 16 -d float,bfloat16 --out "$out/bench-$collective"
@@ -168,15 +167,15 @@ if ((gpus > 0)); then
     --algorithm ring,direct,one-shot,halving-doubling,double-binary-tree -b 4K -e 64M -f 16 --out "$out/bench-algorithms"
   step bench-nccl-tcp 600 "$here/bin/psring" bench --device cuda --workers $workers $share --backend nccl --transport tcp \
     -b 4K -e 16M -f 16 --out "$out/bench-nccl-tcp"
-  # A round of 98 MiB with the server on GPU 0: out of the worker's GPU memory (auto), through pinned memory, over gRPC.
+  # A round of 98 MiB with the server on GPU 0: from GPU memory by CUDA IPC (auto), through pinned memory, over gRPC.
   for payload in auto shm grpc; do
     train "round-$payload" --device cuda --strategy ps-sync --workers 1 --workload resnet50 --align_steps \
       --payload $payload --steps 30 --warmup_steps 3
   done
-  goal "a server's round over CUDA IPC, beside pinned memory, times as fast" \
+  goal "speed-up of a server's round by CUDA IPC over pinned memory" \
     "$(awk -v ipc="$(column round-auto comm_busy_ms)" -v pinned="$(column round-shm comm_busy_ms)" \
       'BEGIN {print (ipc > 0) ? pinned / ipc : 0}')" 5
-  # Synchronous strategies beside single, which adds as many micro-batches.
+  # Synchronous strategies compared with single, which accumulates as many micro-batches.
   for ranks in 1 2 4; do
     steps_of "single-as-$ranks" --device cuda --strategy single --micro_batches $ranks
     for strategy in ring star ps-sync; do
@@ -189,18 +188,16 @@ if ((gpus > 0)); then
   train "nccl-tcp-$workers" --device cuda --strategy nccl --fabric tcp --workers $workers $share --steps 200
   if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck; do
-      for ops in ops_test reduced_precision_ops_test; do
-        step "$tool-$ops" 1800 compute-sanitizer --tool $tool --error-exitcode 9 "$here/tests/$ops" \
-          --gtest_filter='*Cuda*'
-      done
+      step "$tool-ops" 1800 compute-sanitizer --tool $tool --error-exitcode 9 "$here/tests/common_ops_test" \
+        --gtest_filter='*Cuda*'
       step "$tool-shard" 1800 compute-sanitizer --tool $tool --error-exitcode 9 "$here/tests/ps_on_gpu_test" \
         --gtest_filter='Devices/*'
     done
   else
-    say "skipped  memcheck and racecheck: no compute-sanitizer"
+    log "skipped  memcheck and racecheck: no compute-sanitizer"
   fi
 else
-  say "skipped  all that needs a GPU: training, collectives, a server's rounds, bandwidth, PyTorch, compute-sanitizer"
+  log "skipped  everything that needs a GPU: training, collectives, server rounds, bandwidth, PyTorch, compute-sanitizer"
 fi
-say "$( ((failed)) && echo "something failed" || echo "all is well"); see $out"
+log "$( ((failed)) && echo "some steps failed" || echo "no step failed"); see $out"
 exit $failed

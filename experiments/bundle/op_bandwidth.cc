@@ -1,5 +1,5 @@
-// How fast the ops that only walk over memory do so, beside a plain copy on the same device and in the same
-// run: op_bandwidth [DEVICE [MIB]]. Bytes are those that an op must read and write. A table; no verdict.
+// Measures the memory bandwidth of element-wise ops relative to a copy on the same device:
+// op_bandwidth [DEVICE [MIB]]. Bytes are those that an op must read and write.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

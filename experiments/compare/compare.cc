@@ -73,7 +73,7 @@ absl::Status SweepRates(const ExperimentFlags& flags, Experiment& experiment, Di
   PSRING_RETURN_IF_ERROR(PickRates(tried));
   PSRING_RETURN_IF_ERROR(experiment.WriteRates(tried));
   for (auto* configurations : {&plan.cost, &plan.accuracy}) {
-    for (Configuration& configuration : *configurations) TakeRate(tried, configuration);
+    for (Configuration& configuration : *configurations) UsePickedRate(tried, configuration);
   }
   const std::string note =
       Say(flags.options.language, kRatesPicked, flags.options.training.validation, DescribeRates(tried));

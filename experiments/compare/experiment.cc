@@ -284,14 +284,14 @@ absl::Status Experiment::KeepScalars(const RunLabel& run, const Configuration& c
 
 absl::Status Experiment::Predict(const std::vector<ConfigurationRuns>& runs, std::vector<SummaryRow>& rows) {
   if (!flags_.predict || !manifest_.wires) return absl::OkStatus();
-  PredictionGround ground{.wires = *manifest_.wires, .cores = prepared_.machine.cores};
+  PredictionInputs inputs{.wires = *manifest_.wires, .cores = prepared_.machine.cores};
   const TrainingOptions& training = flags_.options.training;
   if (!training.workload.empty()) {
     PSRING_ASSIGN_OR_RETURN(const Workload recorded, LoadWorkload(training.workload));
-    ground.workload = Faster(recorded, training.compute_speedup);
+    inputs.workload = Faster(recorded, training.compute_speedup);
   }
   display_.Redraw("simulating what was measured");
-  PredictRows(ground, rows);
+  PredictRows(inputs, rows);
   return folder_.Write("residuals.csv", ResidualsCsv(rows, runs));
 }
 

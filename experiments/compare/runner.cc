@@ -189,7 +189,7 @@ std::optional<NetworkFigures> NetworkOf(const std::vector<NodeCounters>& before,
   if (after.size() != before.size() || steps == 0) return std::nullopt;
   const std::vector<NodeCounters> nodes = Difference(after, before);
   const double part = 1 / static_cast<double>(steps);
-  NetworkFigures figures{.again_ms = part * SendingAgainMs(nodes, bits_per_s)};
+  NetworkFigures figures{.again_ms = part * RetransmissionMs(nodes, bits_per_s)};
   for (const NodeCounters& node : nodes) {
     figures.retransmitted_segments += part * static_cast<double>(node.retransmitted_segments);
     figures.timeouts += part * static_cast<double>(node.timeouts);
@@ -268,7 +268,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     PSRING_ASSIGN_OR_RETURN(ChildSpec mpirun, Mpirun(configuration, job, ground, folder, binaries));
     spec.children.push_back(std::move(mpirun));
     spec.grace = absl::Seconds(8);  // mpirun ends its ranks in turn, by SIGTERM and SIGKILL
-    spec.is_noise = IsMpirunsFrame;
+    spec.is_noise = IsMpirunBoilerplate;
   }
   for (int process = 0; process < configuration.processes() && !by_mpirun && !simulated; ++process) {
     if (!ground.IsHere(ground.NodeOfRank(process * each))) continue;
@@ -314,7 +314,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
   display.Redraw(absl::StrCat(label, configuration.name(), "  ", progress.Bar()));
 
   if (site.nodes == nullptr) return RunChildren(spec, interrupt);
-  PSRING_RETURN_IF_ERROR(site.nodes->HandOut(job, spec));
+  PSRING_RETURN_IF_ERROR(site.nodes->PublishLaunch(job, spec));
   const absl::Time deadline = absl::Now() + spec.deadline;
   const absl::Status own = RunChildren(spec, interrupt);
   return site.nodes->Gather(own, folder, deadline, /*may_restart=*/restarts > 0, interrupt, display);

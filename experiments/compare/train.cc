@@ -161,11 +161,11 @@ std::vector<std::string> SharedFlags(const ExperimentFlags& flags) {
 absl::Status TrainOnNodes(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
   if (!flags.nodes.several() || flags.dry_run) return Train(flags, nullptr, interrupt, display);
   PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
-  NodeOwn own{.binaries = binaries,
-              .training = flags.options.training,
-              .nodes = flags.nodes.nodes,
-              .per_node = flags.nodes.per_node,
-              .metrics_port = flags.metrics_port};
+  NodeSetup own{.binaries = binaries,
+                .training = flags.options.training,
+                .nodes = flags.nodes.nodes,
+                .per_node = flags.nodes.per_node,
+                .metrics_port = flags.metrics_port};
   // A checkpoint that only node 0 can see is found by node 0.
   (void)ResolveResume(own.training);
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Nodes> nodes, Nodes::Join(flags.nodes, SharedFlags(flags)));

@@ -1,6 +1,7 @@
 #include "experiments/host/connections.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
@@ -42,67 +43,63 @@ void Sleep(double seconds) { std::this_thread::sleep_for(std::chrono::duration<d
 
 }  // namespace
 
-Socket::~Socket() {
-  if (fd_ >= 0) close(fd_);
+void PrepareForMeasuring(const FileDescriptor& socket) {
+  const timeval timeout{5, 0};
+  const int yes = 1;
+  fcntl(socket.get(), F_SETFL, fcntl(socket.get(), F_GETFL) & ~O_NONBLOCK);
+  setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+  setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));  // fails on a shaper's local socket
 }
 
-absl::StatusOr<SocketPair> ConnectSockets(Socket near, Socket listener, const char* host) {
+absl::StatusOr<SocketPair> ConnectSockets(FileDescriptor near, FileDescriptor listener, const char* host) {
   const auto failed = [host](const char* call) {
     return absl::UnavailableError(absl::StrCat("measuring over ", host, ": ", call, ": ", strerror(errno)));
   };
-  const timeval patience{5, 0};
-  for (const Socket* socket : {&near, &listener}) {
-    if (socket->fd() < 0) return failed("socket");
-    setsockopt(socket->fd(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-    setsockopt(socket->fd(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+  for (const FileDescriptor* socket : {&near, &listener}) {
+    if (!socket->valid()) return failed("socket");
+    PrepareForMeasuring(*socket);
   }
   sockaddr_in address{};
   address.sin_family = AF_INET;
   if (inet_pton(AF_INET, host, &address.sin_addr) != 1) return failed("address");
   socklen_t length = sizeof(address);
-  if (bind(listener.fd(), reinterpret_cast<sockaddr*>(&address), length) != 0) return failed("bind");
-  if (listen(listener.fd(), 1) != 0) return failed("listen");
-  if (getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &length) != 0)
-    return failed("getsockname");
-  SocketPair connection{std::move(near), Socket()};
-  if (connect(connection.near.fd(), reinterpret_cast<sockaddr*>(&address), length) != 0)
-    return failed("connect");
-  connection.far = Socket(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (connection.far.fd() < 0) return failed("accept");
-  for (const Socket* socket : {&connection.near, &connection.far}) {
-    const int yes = 1;
-    setsockopt(socket->fd(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
-    setsockopt(socket->fd(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-    setsockopt(socket->fd(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-  }
-  return connection;
+  auto* const name = reinterpret_cast<sockaddr*>(&address);
+  if (bind(listener.get(), name, length) != 0) return failed("bind");
+  if (listen(listener.get(), 1) != 0) return failed("listen");
+  if (getsockname(listener.get(), name, &length) != 0) return failed("getsockname");
+  if (connect(near.get(), name, length) != 0) return failed("connect");
+  FileDescriptor far(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!far.valid()) return failed("accept");
+  PrepareForMeasuring(far);
+  return SocketPair{std::move(near), std::move(far)};
 }
 
 absl::StatusOr<SocketPair> ConnectOverLoopback() {
-  return ConnectSockets(Socket(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)),
-                        Socket(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), "127.0.0.1");
+  return ConnectSockets(FileDescriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)),
+                        FileDescriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), "127.0.0.1");
 }
 
 absl::StatusOr<double> MeasureLatency(SocketPair connection, double seconds) {
-  std::thread echo([fd = connection.far.fd()] {
-    char word[4];
-    while (ReceiveAll(fd, word, sizeof(word)) && SendAll(fd, word, sizeof(word))) {
+  std::thread echo([fd = connection.far.get()] {
+    char message[4];
+    while (ReceiveAll(fd, message, sizeof(message)) && SendAll(fd, message, sizeof(message))) {
     }
   });
-  char word[4] = {};
+  const int fd = connection.near.get();
+  char message[4] = {};
   std::vector<double> round_trips;
   const int64_t begin = MonotonicNanos();
-  bool well = true;
-  while (well && SecondsSince(begin) < seconds) {
+  bool connected = true;
+  while (connected && SecondsSince(begin) < seconds) {
     const int64_t sent = MonotonicNanos();
-    well = SendAll(connection.near.fd(), word, sizeof(word)) &&
-           ReceiveAll(connection.near.fd(), word, sizeof(word));
+    connected = SendAll(fd, message, sizeof(message)) && ReceiveAll(fd, message, sizeof(message));
     round_trips.push_back(SecondsSince(sent));
   }
-  shutdown(connection.near.fd(), SHUT_RDWR);
+  shutdown(fd, SHUT_RDWR);
   echo.join();
-  if (!well) return absl::UnavailableError("measuring latency: the connection broke");
-  // The median: a round trip in which somebody else had the processor is not the wire's.
+  if (!connected) return absl::UnavailableError("measuring latency: the connection broke");
+  // The median excludes round trips during which another process had the processor.
   std::nth_element(round_trips.begin(), round_trips.begin() + static_cast<ptrdiff_t>(round_trips.size() / 2),
                    round_trips.end());
   return round_trips[round_trips.size() / 2] / 2;
@@ -114,12 +111,12 @@ absl::StatusOr<std::vector<double>> MeasureRates(std::vector<SocketPair> connect
   std::vector<std::atomic<int64_t>> received(connections.size());
   std::vector<std::thread> threads;
   for (size_t i = 0; i < connections.size(); ++i) {
-    threads.emplace_back([&stop, fd = connections[i].near.fd()] {
+    threads.emplace_back([&stop, fd = connections[i].near.get()] {
       const std::vector<char> block(kBlock);
       while (!stop && SendAll(fd, block.data(), block.size())) {
       }
     });
-    threads.emplace_back([&received, i, fd = connections[i].far.fd()] {
+    threads.emplace_back([&received, i, fd = connections[i].far.get()] {
       std::vector<char> block(kBlock);
       for (ssize_t got; (got = recv(fd, block.data(), block.size(), 0)) > 0;) received[i] += got;
     });
@@ -135,8 +132,8 @@ absl::StatusOr<std::vector<double>> MeasureRates(std::vector<SocketPair> connect
   }
   stop = true;
   for (const SocketPair& connection : connections) {
-    shutdown(connection.near.fd(), SHUT_RDWR);  // whoever is in the middle of a block need not end it
-    shutdown(connection.far.fd(), SHUT_RDWR);
+    shutdown(connection.near.get(), SHUT_RDWR);  // unblocks threads in the middle of a block
+    shutdown(connection.far.get(), SHUT_RDWR);
   }
   for (std::thread& thread : threads) thread.join();
   for (double rate : rates) {
@@ -149,7 +146,7 @@ namespace {
 
 constexpr size_t kArray = (16 << 20) / sizeof(float);
 
-// Seconds a byte of an array of kArray, over passes for `seconds`.
+// Seconds per byte of an array of kArray elements, averaged over passes for `seconds`.
 template <typename Pass>
 double SecondsPerByte(double seconds, Pass pass) {
   const int64_t begin = MonotonicNanos();
@@ -161,7 +158,7 @@ double SecondsPerByte(double seconds, Pass pass) {
   return SecondsSince(begin) / static_cast<double>(bytes);
 }
 
-// Keeps the compiler from folding passes into one.
+// Prevents the compiler from merging passes.
 void Touch(void* data) { asm volatile("" : : "r"(data) : "memory"); }
 
 }  // namespace

@@ -1,51 +1,37 @@
-// TCP connections whose both ends this process holds, and what they carry: how wires are measured.
+// Measures TCP connections with both ends in this process, and the memory bandwidth of one thread.
 #pragma once
 
-#include <functional>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/file_descriptor.h"
 
 namespace psring {
 
-class Socket {
- public:
-  explicit Socket(int fd = -1) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Socket();
-  int fd() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
 struct SocketPair {
-  Socket near, far;
+  FileDescriptor near, far;
 };
 
-// From `near`, a socket that is not connected yet, to `host`, an address of the network that `listener`
-// belongs to. Waits are bounded (5 s), so that a broken network ends in an error.
-absl::StatusOr<SocketPair> ConnectSockets(Socket near, Socket listener, const char* host);
+// Makes the socket blocking, with time-outs of 5 s and without Nagle's algorithm.
+void PrepareForMeasuring(const FileDescriptor& socket);
+
+// Connects the unconnected socket `near` to `listener`, which it binds to the address `host`. Every call
+// blocks for at most 5 s.
+absl::StatusOr<SocketPair> ConnectSockets(FileDescriptor near, FileDescriptor listener, const char* host);
 // Both ends on 127.0.0.1.
 absl::StatusOr<SocketPair> ConnectOverLoopback();
 
-// Half of a ping-pong of 4 bytes between two threads, in s: the median over `seconds`.
+// Half the median round trip of 4 bytes between two threads over `seconds`, in s.
 absl::StatusOr<double> MeasureLatency(SocketPair connection, double seconds);
 
-// Bytes/s that arrive at the far end of each connection, while all near ends send at once: over `seconds`,
-// after `warmup` seconds in which windows open.
+// Bytes/s received on each connection over `seconds`, while all send at once. The first `warmup` seconds, in
+// which TCP's windows open, do not count.
 absl::StatusOr<std::vector<double>> MeasureRates(std::vector<SocketPair> connections, double warmup,
                                                  double seconds);
 
-// Seconds to add a byte: one thread adding float32 arrays that do not fit into its caches.
+// Seconds per byte of adding float32 arrays that exceed the caches, with one thread.
 double MeasureAdd(double seconds);
-// The same for an optimizer's step with momentum, which reads three arrays and writes two.
+// The same for an optimizer step with momentum, which reads three arrays and writes two.
 double MeasureUpdate(double seconds);
 
 }  // namespace psring

@@ -1,5 +1,4 @@
-// Which GPUs there are. Two files hold it: gpu_probe_cuda.cc where CUDA was found, gpu_probe_absent.cc
-// elsewhere.
+// Lists the GPUs. Implemented by gpu_probe_cuda.cc if the build has CUDA, else by gpu_probe_absent.cc.
 #pragma once
 
 #include <string>
@@ -9,8 +8,7 @@
 
 namespace psring {
 
-// Names, in the order of their numbers. The error says why there are none: no CUDA in this build, no driver,
-// no device.
+// Names by device number. The error states why there are none: no CUDA in this build, no driver, no device.
 absl::StatusOr<std::vector<std::string>> FindGpus();
 
 }  // namespace psring

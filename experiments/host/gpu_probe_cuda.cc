@@ -7,10 +7,9 @@ namespace psring {
 
 absl::StatusOr<std::vector<std::string>> FindGpus() {
   int count = 0;
-  // Without a driver this is an error like any other, not a crash.
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaErrorInsufficientDriver) {
-    return absl::UnavailableError("no NVIDIA driver, or one that is older than this build's CUDA");
+    return absl::UnavailableError("no NVIDIA driver, or a driver older than this build's CUDA");
   }
   if (error != cudaSuccess) return absl::UnavailableError(cudaGetErrorString(error));
   std::vector<std::string> names;

@@ -29,7 +29,7 @@ std::string Slurp(const std::string& path) {
   return text.str();
 }
 
-// Cores that a container's quota leaves (cgroup v2: "max 100000" or "200000 100000"); 0: no quota.
+// Cores in the container's quota (cgroup v2: "max 100000" or "200000 100000"); 0: no quota.
 double QuotaCores() {
   const std::vector<std::string> fields =
       absl::StrSplit(absl::StripAsciiWhitespace(Slurp("/sys/fs/cgroup/cpu.max")), ' ');
@@ -41,7 +41,7 @@ double QuotaCores() {
   return quota / period;
 }
 
-// The value behind `key` in lines such as "model name : AMD EPYC" or `PRETTY_NAME="Debian"`.
+// The value of `key` in lines such as "model name : AMD EPYC" or `PRETTY_NAME="Debian"`.
 std::string Field(const std::string& text, const std::string& key, char separator) {
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     if (!absl::StartsWith(line, key)) continue;
@@ -95,8 +95,7 @@ double BusySeconds(const std::string& proc_stat, const std::vector<int>& cpus, d
         std::find(cpus.begin(), cpus.end(), cpu) == cpus.end()) {
       continue;
     }
-    // Of user nice system idle iowait irq softirq steal.
-    for (int i : {1, 2, 3, 8}) {
+    for (int i : {1, 2, 3, 8}) {  // user, nice, system, steal (proc(5))
       double value = 0;
       if (absl::SimpleAtod(fields[i], &value)) ticks += value;
     }

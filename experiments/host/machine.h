@@ -1,4 +1,4 @@
-// What this machine is, and how much of it others take while we measure.
+// Describes this machine and measures how much of its processors other programs use.
 #pragma once
 
 #include <cstdint>
@@ -8,26 +8,25 @@
 namespace psring {
 
 struct Machine {
-  int cores = 1;  // that this process may use: affinity, and a container's quota
+  int cores = 1;  // available to this process, by its affinity and the container's quota
   std::string cpu_model;
   int64_t memory_mb = 0;
   std::string system;  // "Debian GNU/Linux 12 (bookworm)"
   std::string kernel;  // "6.1.0-18-amd64"
   std::string host;
-  std::string gpu_convolutions;  // who computes them: "cudnn 9.19.0", "cublaslt"; empty: no GPU
+  std::string gpu_convolutions;  // the library that computes them: "cudnn 9.19.0", "cublaslt"; empty: no GPU
 };
 Machine DescribeMachine();
 
-// Above this share of the processors, others disturb a measurement. Half of two cores is 25%.
+// Other programs using more than this share of the processors disturb a measurement.
 inline constexpr double kMostForeignCpuPct = 33;
 
-// Seconds in which the processors `cpus` ran processes of anybody, from the text of /proc/stat. Interrupts do
-// not count: most of them move the experiment's own packets, which no process is charged for. Pure.
+// Seconds in which the processors `cpus` ran any process, from the text of /proc/stat. Interrupts do not
+// count: most of them handle the experiment's own packets and are charged to no process. Pure.
 double BusySeconds(const std::string& proc_stat, const std::vector<int>& cpus, double ticks_per_second);
 
-// The share of the processors that others used between its construction and Percent(): everything that was
-// busy, minus this process and its children. Children count once they have been waited for, so ask after
-// that.
+// The share of the processors that other programs used between construction and Percent(): all busy time
+// minus that of this process and its children. Children count once they have been waited for.
 class ForeignCpu {
  public:
   ForeignCpu();

@@ -7,15 +7,15 @@
 namespace psring {
 namespace {
 
-constexpr double kPayloadBytesPerS = 1.2e9;  // through the loopback, with adding and copying
-constexpr double kEvaluationShare = 0.4;     // a sample's forward pass, as a share of its time in training
+constexpr double kPayloadBytesPerS = 1.2e9;  // over the loopback, including adding and copying
+constexpr double kEvaluationShare = 0.4;     // forward pass / training time of a sample
 
 ServerPlace PlaceOf(const std::string& placement) {
   if (placement == "dedicated") return ServerPlace::kDedicated;
   return placement == "colocated" ? ServerPlace::kColocated : ServerPlace::kRank0;
 }
 
-// Slept in a step, by the worker that sleeps most.
+// The delay per step of the most delayed worker.
 double DelaySeconds(const TrainingOptions& training, const Probe& probe) {
   double slowest = 1;
   if (const auto stragglers = ParseStragglers(training.straggler); stragglers.ok()) {
@@ -57,7 +57,7 @@ double StepSeconds(const Configuration& configuration, const Probe& probe, int c
   double exchange_s = moved / kPayloadBytesPerS;
   const std::optional<Scheme> scheme = SchemeOf(configuration.strategy);
   if (probe.link && scheme && *scheme != Scheme::kNone) {
-    // Workers on one server queue up, whether they wait for one another or not.
+    // Workers queue at a server even if they do not wait for one another.
     CommPattern pattern = PatternOf(configuration, *scheme);
     if (pattern.scheme == Scheme::kServerAsync) pattern.scheme = Scheme::kServerSync;
     exchange_s += ExchangeSeconds(pattern, bytes, *probe.link);

@@ -38,13 +38,11 @@ std::string ToJson(const LaunchNote& note) {
 
 absl::StatusOr<LaunchNote> LaunchNoteFromJson(const std::string& text) {
   const OrderedJson json = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("strategy") || !json.contains("trainer_flags") ||
-      !json["trainer_flags"].is_array()) {
-    return absl::InvalidArgumentError("this is no launch.json of psring's");
-  }
   const auto number = [&](const char* key) { return !json.contains(key) || json[key].is_number_integer(); };
-  if (!json["strategy"].is_string() || !number("workers") || !number("servers")) {
-    return absl::InvalidArgumentError("this is no launch.json of psring's");
+  if (!json.is_object() || !json.contains("strategy") || !json["strategy"].is_string() ||
+      !json.contains("trainer_flags") || !json["trainer_flags"].is_array() || !number("workers") ||
+      !number("servers")) {
+    return absl::InvalidArgumentError("this is not a launch.json of psring");
   }
   LaunchNote note{.strategy = json.value("strategy", ""),
                   .workers = json.value("workers", 1),
@@ -75,8 +73,8 @@ absl::StatusOr<std::vector<LaunchNote>> ListLaunches(const std::string& run) {
     }
   }
   if (found.empty()) {
-    return absl::NotFoundError(absl::StrCat("'", run, "' is no folder of a run: there is no records/*/*/",
-                                            kName, "; name one under runs/"));
+    return absl::NotFoundError(absl::StrCat("'", run, "' is not a run folder: it has no records/*/*/", kName,
+                                            "; name a folder under runs/"));
   }
   std::sort(found.begin(), found.end());
   std::vector<LaunchNote> notes;

@@ -1,4 +1,4 @@
-// What a run folder knows of each of its launches: enough to start the same processes again.
+// Describes each launch in a run folder, so that the same processes can be started again.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ struct LaunchNote {
   std::string strategy;
   int workers = 1;
   int servers = 0;
-  std::vector<std::string> trainer_flags;  // of each of its trainers
-  std::string folder;                      // where it was found; not in the file
+  std::vector<std::string> trainer_flags;
+  std::string folder;  // the record folder; not in the file
 };
 
 LaunchNote NoteOf(const Configuration& configuration);
@@ -26,8 +26,7 @@ absl::StatusOr<LaunchNote> LaunchNoteFromJson(const std::string& text);
 // The value of a flag among `trainer_flags`, or `otherwise`.
 std::string FlagOf(const LaunchNote& note, const std::string& flag, const std::string& otherwise);
 
-// Those of a run's folder, or the one of a single record folder, ordered by path. NotFound where there are
-// none.
+// The launches of a run folder or of one record folder, ordered by path. NotFound: there are none.
 absl::StatusOr<std::vector<LaunchNote>> ListLaunches(const std::string& run);
 
 }  // namespace psring

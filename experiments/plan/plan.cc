@@ -4,6 +4,7 @@
 #include <cmath>
 #include <random>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -19,14 +20,13 @@
 namespace psring {
 namespace {
 
-// What the default comparison runs.
 const char* const kDefaultCost[] = {"none", "ring", "ps-sync", "ps-async"};
 const char* const kDefaultAccuracy[] = {"single", "ring", "ps-async"};
 
 constexpr int kMostRounds = 12;
-constexpr double kCostShare = 0.55;       // of the time budget; the accuracy part has the rest
-constexpr double kMostCostShare = 0.75;   // if the cost part needs it for enough rounds
-constexpr double kMeasuredSeconds = 0.7;  // of one process's steps in a launch of the cost part
+constexpr double kCostShare = 0.55;       // of the time budget; the accuracy part gets the rest
+constexpr double kMostCostShare = 0.75;   // if the cost part needs it for kRoundsToNameAWinner
+constexpr double kMeasuredSeconds = 0.7;  // duration of one process's measured steps in a cost launch
 
 absl::StatusOr<ModelInfo> ModelOf(const Catalog& catalog, const TrainingOptions& training,
                                   int64_t parameters) {
@@ -40,10 +40,6 @@ absl::StatusOr<ModelInfo> ModelOf(const Catalog& catalog, const TrainingOptions&
   return ModelInfo{.name = absl::StrCat(training.workload, " (replayed)"), .parameters = parameters};
 }
 
-bool Contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 std::vector<std::string> CostStrategies(const CompareOptions& options, std::vector<std::string>& notes) {
   std::vector<std::string> names = {"single"};
   if (options.strategies.empty()) {
@@ -52,11 +48,11 @@ std::vector<std::string> CostStrategies(const CompareOptions& options, std::vect
   }
   const bool only_single = options.strategies == std::vector<std::string>{"single"};
   std::vector<std::string> added;
-  if (!Contains(options.strategies, "single")) added.push_back("single");
+  if (!absl::c_linear_search(options.strategies, "single")) added.push_back("single");
   if (!only_single) names.push_back("none");
-  if (!only_single && !Contains(options.strategies, "none")) added.push_back("none");
+  if (!only_single && !absl::c_linear_search(options.strategies, "none")) added.push_back("none");
   for (const std::string& name : options.strategies) {
-    if (!Contains(names, name)) names.push_back(name);
+    if (!absl::c_linear_search(names, name)) names.push_back(name);
   }
   if (!added.empty()) {
     notes.push_back(Say(options.language, kReferencesAdded, Joined(options.language, added, kAnd)));
@@ -68,13 +64,13 @@ std::vector<std::string> AccuracyStrategies(const CompareOptions& options) {
   if (options.strategies.empty()) return {std::begin(kDefaultAccuracy), std::end(kDefaultAccuracy)};
   std::vector<std::string> names = {"single"};
   for (const std::string& name : options.strategies) {
-    // Replicas that never meet have no common accuracy.
-    if (name != "none" && !Contains(names, name)) names.push_back(name);
+    // Workers that do not communicate have no common accuracy.
+    if (name != "none" && !absl::c_linear_search(names, name)) names.push_back(name);
   }
   return names;
 }
 
-// The largest count that has its cores and still synchronises something; else the smallest that synchronises.
+// The largest count of at least 2 with a core per worker, else the smallest of at least 2.
 int AccuracyWorkers(const std::vector<int>& workers, int cores) {
   int best = 0;
   for (int count : workers) {
@@ -101,10 +97,7 @@ absl::StatusOr<std::vector<Configuration>> Configurations(const std::vector<std:
         of_one.servers = server_count;
         PSRING_ASSIGN_OR_RETURN(const Configuration configuration,
                                 MakeConfiguration(name, count, of_one, catalog, probe, cores));
-        const bool there =
-            std::any_of(configurations.begin(), configurations.end(),
-                        [&](const Configuration& other) { return other.folder() == configuration.folder(); });
-        if (!there) configurations.push_back(configuration);
+        AddIfNew(configuration, configurations);
       }
     }
   }
@@ -132,15 +125,15 @@ void PlanCost(const CompareOptions& options, const Probe& probe, int cores, Plan
   plan.rounds = options.repeats;
   if (!plan.rounds_fitted) return;
   const double budget = kCostShare * options.time_budget_s;
-  // Too slow for enough rounds: shorter rounds before fewer ones, because only rounds make intervals.
+  // If time is short, rounds get shorter before they get fewer, because intervals are over rounds.
   while (training.steps == 0 && plan.steps > 6 && plan.round_s * kRoundsToNameAWinner > budget) {
     plan.steps = std::max(6, plan.steps * 3 / 4);
     plan.round_s = round_seconds();
   }
-  // The trainings of the accuracy part take what is left, so they give way to the rounds that name a winner.
-  const bool room = plan.round_s * kRoundsToNameAWinner <= kMostCostShare * options.time_budget_s;
+  // Enough rounds to name a winner take precedence over the accuracy trainings.
+  const bool fits = plan.round_s * kRoundsToNameAWinner <= kMostCostShare * options.time_budget_s;
   plan.rounds = std::clamp(static_cast<int>(budget / plan.round_s),
-                           room ? kRoundsToNameAWinner : kFewestRounds, kMostRounds);
+                           fits ? kRoundsToNameAWinner : kFewestRounds, kMostRounds);
 }
 
 void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, Plan& plan) {
@@ -150,6 +143,8 @@ void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, 
   double fixed_s = 0, per_sample_s = 0;
   int64_t global_batch = 0;
   const double evaluation_s = EvaluationSeconds(training, probe);
+  const double tried_rates = options.lrs.size() > 1 ? static_cast<double>(options.lrs.size()) : 0;
+  const double trainings = plan.accuracy_repeats + tried_rates;
   for (const Configuration& configuration : plan.accuracy) {
     fixed_s += LaunchOverheadSeconds(configuration, probe, cores) + evaluation_s;
     per_sample_s += 1 / SamplesPerSecond(configuration, probe, cores);
@@ -157,10 +152,7 @@ void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, 
   }
   int64_t samples = training.samples;
   if (plan.accuracy_fitted) {
-    const double left =
-        (options.time_budget_s - plan.rounds * plan.round_s) * 0.9 /
-            (plan.accuracy_repeats + (options.lrs.size() > 1 ? static_cast<double>(options.lrs.size()) : 0)) -
-        fixed_s;
+    const double left = (options.time_budget_s - plan.rounds * plan.round_s) * 0.9 / trainings - fixed_s;
     const double epochs = left / per_sample_s / static_cast<double>(probe.samples);
     const int64_t wanted = epochs >= 1
                                ? probe.samples * static_cast<int64_t>(std::min(3.0, std::floor(epochs)))
@@ -169,9 +161,7 @@ void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, 
   } else if (samples == 0) {
     samples = static_cast<int64_t>(training.epochs * static_cast<double>(probe.samples));
   }
-  const double sweeps = options.lrs.size() > 1 ? static_cast<double>(options.lrs.size()) : 0;
-  plan.accuracy_s =
-      (fixed_s + per_sample_s * static_cast<double>(samples)) * (plan.accuracy_repeats + sweeps);
+  plan.accuracy_s = (fixed_s + per_sample_s * static_cast<double>(samples)) * trainings;
   for (Configuration& configuration : plan.accuracy) {
     configuration.training.steps = 0;
     configuration.training.warmup_steps = 0;
@@ -180,13 +170,13 @@ void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, 
   }
 }
 
-// A comparison has one --backend and one --fabric for all. --backend says who moves what ring or star
-// describe; a strategy that is somebody's own stays theirs. NCCL chooses its wires itself.
-void KeepWhatConcernsIt(Configuration& configuration) {
+// Resets flags that do not apply to the configuration's strategy. --backend replaces the implementation of
+// native schedules only; NCCL chooses its transport itself.
+void ResetOtherStrategiesFlags(Configuration& configuration) {
   TrainingOptions& training = configuration.training;
   const bool has_group = configuration.strategy.needs == StrategyNeeds::kProcessGroup;
   if (!has_group || configuration.strategy.backend != "native") training.backend.clear();
-  if (configuration.strategy.single_process) {  // the reference: one worker, undisturbed
+  if (configuration.strategy.single_process) {  // the reference is undisturbed
     training.straggler = "none";
     training.jitter_ms = "none";
   }
@@ -197,7 +187,6 @@ void KeepWhatConcernsIt(Configuration& configuration) {
   if (!IsAsynchronousServer(configuration.strategy)) training.staleness_lr = "none";
 }
 
-// What was done to the workers on purpose.
 void AddDisturbances(const CompareOptions& options, std::vector<std::string>& notes) {
   const std::string text = DescribeDisturbances(options.training, options.language);
   if (!text.empty()) notes.push_back(Say(options.language, kUndisturbedReference, text));
@@ -206,11 +195,9 @@ void AddDisturbances(const CompareOptions& options, std::vector<std::string>& no
 void AddWarnings(int cores, Language language, Plan& plan) {
   int crowded = 0;
   for (const Configuration& configuration : plan.cost) {
-    for (const std::string& warning : configuration.update.warnings) {
-      if (!Contains(plan.notes, warning)) plan.notes.push_back(warning);
-    }
     if (configuration.oversubscribed) crowded = std::max(crowded, configuration.workers);
   }
+  AddUpdateWarnings(plan);
   AddClippingNote(language, plan);
   AddLayoutNote(language, plan);
   if (crowded > 0) {
@@ -220,12 +207,24 @@ void AddWarnings(int cores, Language language, Plan& plan) {
 
 }  // namespace
 
+void AddIfNew(const Configuration& configuration, std::vector<Configuration>& configurations) {
+  const auto same = [&](const Configuration& other) { return other.folder() == configuration.folder(); };
+  if (absl::c_none_of(configurations, same)) configurations.push_back(configuration);
+}
+
+void AddUpdateWarnings(Plan& plan) {
+  for (const Configuration& configuration : plan.cost) {
+    for (const std::string& warning : configuration.update.warnings) {
+      if (!absl::c_linear_search(plan.notes, warning)) plan.notes.push_back(warning);
+    }
+  }
+}
+
 void AddClippingNote(Language language, Plan& plan) {
-  const bool serves = std::any_of(plan.cost.begin(), plan.cost.end(), [](const Configuration& configuration) {
+  const bool clips = absl::c_any_of(plan.cost, [](const Configuration& configuration) {
     return configuration.servers() > 0 && configuration.training.clip_norm > 0;
   });
-  if (!serves) return;
-  plan.notes.push_back(In(language, kClippingNote));
+  if (clips) plan.notes.push_back(In(language, kClippingNote));
 }
 
 void AddLayoutNote(Language language, Plan& plan) {
@@ -246,9 +245,9 @@ std::string Configuration::name() const {
 void PlanCurve(double samples, const Probe& probe, Configuration& configuration) {
   TrainingOptions& training = configuration.training;
   if (training.eval_every > 0 || !training.evaluate) return;
-  // Points where they are cheap; a target is looked for with 5% of the training between two of them.
+  // A few points if they are cheap; for a target accuracy, one per 5% of the training.
   constexpr double kTargetPoints = 20;
-  constexpr double kSnapshotBytes = 512 << 20;  // that a live trainer keeps
+  constexpr double kSnapshotBytes = 512 << 20;  // of copies of the weights that a live trainer keeps
   const double kept = configuration.simulated()
                           ? kTargetPoints
                           : std::floor(kSnapshotBytes / (4.0 * static_cast<double>(probe.parameters)));
@@ -280,7 +279,7 @@ std::string DescribeDisturbances(const TrainingOptions& training, Language langu
 }
 
 std::string Configuration::folder() const {
-  // "ps-ssp-2-4": a colon in a path is trouble for other tools.
+  // "ps-ssp-2-4": some tools do not support colons in paths.
   return absl::StrCat(absl::StrReplaceAll(strategy.name, {{":", "-"}}), "-", workers,
                       servers() > 1 ? absl::StrCat("-on-", servers()) : "");
 }
@@ -291,18 +290,18 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
   Configuration configuration;
   PSRING_ASSIGN_OR_RETURN(configuration.strategy, FindStrategy(catalog, strategy));
   PSRING_ASSIGN_OR_RETURN(configuration.model, ModelOf(catalog, training, probe.parameters));
-  const bool alone = configuration.strategy.single_process && !configuration.strategy.replicates;
-  configuration.workers = alone ? 1 : workers;
+  const bool one_worker = configuration.strategy.single_process && !configuration.strategy.replicates;
+  configuration.workers = one_worker ? 1 : workers;
   configuration.training = training;
   if (configuration.strategy.replicates) configuration.training.replicas = workers;
-  // Fewer than would fill a process share one.
+  // Fewer ranks than a process holds share one process.
   configuration.training.ranks_per_process = std::min(training.ranks_per_process, configuration.ranks());
   configuration.training.strategy = configuration.strategy.name;
   for (const UpdateRule& rule : probe.updates) {
     if (rule.strategy == BaseName(strategy)) configuration.update = rule;
   }
-  KeepWhatConcernsIt(configuration);
-  // Logical workers take no turns, and replayed computing takes no core.
+  ResetOtherStrategiesFlags(configuration);
+  // Simulated workers and replayed computing need no core.
   configuration.oversubscribed = training.clock != "virtual" && training.workload.empty() &&
                                  configuration.workers * training.threads > cores;
   return configuration;
@@ -334,16 +333,15 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
   cost_training.eval_every = 0;
   PSRING_ASSIGN_OR_RETURN(plan.cost, Configurations(CostStrategies(options, plan.notes), options.workers,
                                                     options.servers, cost_training, catalog, probe, cores));
-  // A row is of both parts.
   for (Configuration& configuration : plan.cost) configuration.target_accuracy = options.target_accuracy;
   PlanCost(options, probe, cores, plan);
   plan.expected_s = plan.rounds * plan.round_s;
   if (options.training.evaluate) {
-    // A budget of samples or epochs says that accuracy is the question: then every worker count is trained.
-    const bool asked =
+    // With an explicit budget, every worker count is trained.
+    const bool budget_given =
         !options.strategies.empty() && (options.training.samples > 0 || options.training.epochs > 0);
     const std::vector<int> workers =
-        asked ? options.workers : std::vector<int>{AccuracyWorkers(options.workers, cores)};
+        budget_given ? options.workers : std::vector<int>{AccuracyWorkers(options.workers, cores)};
     PSRING_ASSIGN_OR_RETURN(
         plan.accuracy, Configurations(AccuracyStrategies(options), workers, options.servers, options.training,
                                       catalog, probe, cores));

@@ -1,9 +1,8 @@
-// From flags to what will be run: configurations, rounds, steps, and how long that should take. Pure.
+// Turns flags into a plan: configurations, rounds, steps and the expected duration. Pure.
 //
-// An experiment has two parts. The *cost* part is several short rounds; every round launches every
-// configuration once, in a new order, so that a slow minute of the machine meets all of them. It says what a
-// step costs. The *accuracy* part trains a few configurations once, on the same number of samples, and says
-// what that buys.
+// An experiment has two parts. The *cost* part measures the time of a step in several short rounds; each
+// round launches every configuration once, in a new order, so that a slow phase of the machine affects all of
+// them. The *accuracy* part trains a few configurations on the same number of samples.
 #pragma once
 
 #include <cstdint>
@@ -23,25 +22,25 @@ inline constexpr int kMostWorkers = 64;
 inline constexpr int kMostLogicalWorkers = 256;  // --clock virtual
 inline constexpr int kFewestRounds = 3;
 
-// What `psring compare` was asked for.
+// The flags of `psring compare`.
 struct CompareOptions {
   std::vector<std::string> strategies;  // empty: the default comparison
   std::vector<int> workers = {1, 2, 4};
-  std::vector<int> servers = {0};          // of each server strategy; 0: as --server_placement has it
-  TrainingOptions training;                // its strategy is not used
-  double target_accuracy = 0;              // 0: none
-  std::vector<double> lrs;                 // more than one: the best of them is picked for each strategy
-  int repeats = 0;                         // rounds, and trainings of the accuracy part; 0: fitted, and 1
-  double time_budget_s = 180;              // what is left open is fitted into it
-  Language language = Language::kEnglish;  // of what is said to people
+  std::vector<int> servers = {0};  // of each server strategy; 0: as --server_placement implies
+  TrainingOptions training;        // its `strategy` is not used
+  double target_accuracy = 0;      // 0: none
+  std::vector<double> lrs;         // more than one: the best one is picked for each strategy
+  int repeats = 0;                 // rounds and accuracy trainings; 0: rounds are fitted, one training
+  double time_budget_s = 180;      // rounds, steps and samples that are not set are fitted into it
+  Language language = Language::kEnglish;  // of texts for users
 };
 
-// How a strategy updates the weights, flags and defaults resolved: the trainer's own words.
+// How a strategy updates the weights, as the trainer reports it.
 struct UpdateRule {
   std::string strategy, optimizer;
   double lr = 0, momentum = 0;
-  std::vector<std::string> warnings;  // legal, and will probably hurt
-  std::string refused;                // why its collectives are not to be had; empty: they are
+  std::vector<std::string> warnings;  // settings that are valid but will probably hurt
+  std::string refused;                // why its collectives are unavailable; empty: they are available
 };
 
 struct Configuration {
@@ -53,13 +52,9 @@ struct Configuration {
   bool oversubscribed = false;
   double target_accuracy = 0;  // 0: none
 
-  // Its times are those of a virtual clock.
   bool simulated() const { return training.clock == "virtual"; }
-  // Whose collectives: --backend, where it concerns the strategy.
   std::string backend() const { return training.backend.empty() ? strategy.backend : training.backend; }
-  // That train.
   int ranks() const { return strategy.single_process ? 1 : workers; }
-  // That carry them, each as many.
   int processes() const { return ranks() / training.ranks_per_process; }
   int servers() const {
     return strategy.needs == StrategyNeeds::kParameterServer ? ServersOf(training, workers) : 0;
@@ -68,21 +63,20 @@ struct Configuration {
   std::string folder() const;  // "ring-4", "ps-sync-4-on-2"
 };
 
-// What was learnt before the plan is made: of the data and model, and of one process that trains for a
-// moment.
+// Facts about the data, the model and one short training, known before planning.
 struct Probe {
   int64_t samples = 0;       // in the training data
   int64_t test_samples = 0;  // in the test data
   int64_t parameters = 0;    // of the model
-  std::string data_hash;     // of what is trained on and tested with
+  std::string data_hash;     // of training and test data
   std::vector<UpdateRule> updates;
   double step_s = 0;          // one step of one process
-  double launch_s = 0;        // one launch, besides its steps
-  std::optional<Wires> link;  // what is asked for of a virtual cluster's links
+  double launch_s = 0;        // one launch without its steps
+  std::optional<Wires> link;  // the requested links of a virtual cluster
 };
 
 struct Plan {
-  bool simulated = false;  // `cost` are trainings on a virtual clock, and there are no others
+  bool simulated = false;  // `cost` holds trainings on a virtual clock; `accuracy` is empty
   std::vector<Configuration> cost;
   int rounds = 0;
   int warmup_steps = 0, steps = 0;  // of a launch in the cost part
@@ -90,59 +84,61 @@ struct Plan {
   int accuracy_repeats = 0;
   bool rounds_fitted = false, accuracy_fitted = false;
   double round_s = 0, accuracy_s = 0, expected_s = 0;
-  std::vector<std::string> notes;  // for people: what was added, what will not be said, what is unwise
+  std::vector<std::string> notes;  // for users: additions, limitations, warnings
 };
 
-// Bad input, in one line, from what needs no data and no processes: unknown or unfitting names, worker
-// counts, micro-batches. The checks of single flags are ValidateTrainingOptions'.
+// Checks combinations of flags, without data or processes: names, worker counts, micro-batches.
+// ValidateTrainingOptions checks single flags.
 absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& catalog);
 
-// Numbers of workers that are compared where nobody says: 1, 2 and 4; with several GPUs to themselves, powers
-// of two up to all of them, and all of them.
+// Worker counts without --workers: 1, 2 and 4; with several GPUs, powers of two up to all of them, and all.
 std::vector<int> DefaultWorkers(const TrainingOptions& training, int gpus);
 
-// One device for all that is compared, whatever their number: "auto" is the CPU where `gpus` are too few for
-// `workers` and may not be shared, since times on different devices say nothing about strategies.
+// The device of all configurations. "auto" is the CPU if `gpus` are too few for `workers` and may not be
+// shared: times on different devices cannot be compared.
 std::string DeviceForAll(const TrainingOptions& training, const std::vector<int>& workers, int gpus);
 
-// Whether the comparison has more workers than this machine's one GPU, and the user asked neither to share
-// that GPU nor for another device: then it is measured with one worker and predicted for more.
+// Whether the comparison has several workers for this machine's only GPU, without a flag to share it or to
+// use another device. It is then measured with one worker and predicted for more.
 bool GoesBeyondOneGpu(const CompareOptions& options, int gpus);
 
-// `options` must have passed both checks.
+// `options` must have passed CheckCompareOptions and ValidateTrainingOptions.
 absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& catalog, const Probe& probe,
                               int cores);
 
-// Lets every training of the accuracy part take fewer samples, all the same number, where they would not be
-// done in `left_s` when everything takes `slowness` times as long as planned. False: nothing was changed,
-// because it fits or because the user chose the number. Never below ten global batches.
+// Reduces the samples of all accuracy trainings equally, to at least ten global batches, if they would take
+// more than `left_s` at `slowness` times the planned duration. False: nothing changed, because they fit or
+// the user chose the number.
 bool ShortenAccuracy(double left_s, double slowness, Plan& plan);
 
-// One configuration of `strategy`.
 absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int workers,
                                                 const TrainingOptions& training, const Catalog& catalog,
                                                 const Probe& probe, int cores);
-// Where a parameter server clips: what that costs.
+// Adds `configuration` unless `configurations` has it.
+void AddIfNew(const Configuration& configuration, std::vector<Configuration>& configurations);
+// Adds a note if a parameter server clips.
 void AddClippingNote(Language language, Plan& plan);
-// Where processes carry several ranks.
+// Adds a note if processes have several ranks.
 void AddLayoutNote(Language language, Plan& plan);
-// What is compared where no strategies are named.
+// Adds the trainer's warnings about the configurations in `plan.cost`.
+void AddUpdateWarnings(Plan& plan);
+// The strategies compared without --strategies.
 std::vector<std::string> DefaultStrategies();
 
-// "worker 1 computes 3 times as long": what --straggler and --jitter_ms do to the workers; empty: nothing.
+// Describes --straggler and --jitter_ms: "worker 1 computes 3 times as long"; empty: neither is set.
 std::string DescribeDisturbances(const TrainingOptions& training, Language language = Language::kEnglish);
 
-// Where --eval_every is not given: a curve of some points; of more where a target is looked for on it.
-// `samples`: of the training, over all workers.
+// Without --eval_every, sets the evaluation interval for a curve of a few points, or more if there is a
+// target accuracy. `samples`: of the training, over all workers.
 void PlanCurve(double samples, const Probe& probe, Configuration& configuration);
 
-// InvalidArgument: an all-reduce whose time a virtual clock does not know.
+// InvalidArgument: the virtual clock has no model of the strategy's all-reduce.
 absl::Status CheckVirtualStrategy(const StrategyInfo& strategy, const TrainingOptions& training);
 
-// InvalidArgument where for some strategy and worker count no whole global batch fits into the data.
+// InvalidArgument: for some worker count, a global batch exceeds the data.
 absl::Status CheckBatches(const CompareOptions& options, const Catalog& catalog, int64_t samples);
 
-// The order of `count` configurations in a round: shuffled by seed and round.
+// The order of `count` configurations in a round, shuffled by seed and round.
 std::vector<int> RoundOrder(int count, uint64_t seed, int round);
 
 }  // namespace psring

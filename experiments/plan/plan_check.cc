@@ -1,4 +1,4 @@
-// Whether what was asked for can be planned: bad input gets its line before anything starts.
+// Checks of CompareOptions.
 #include <algorithm>
 #include <vector>
 
@@ -13,13 +13,13 @@
 namespace psring {
 namespace {
 
-// What only some strategies understand must be understood by one of those that are named.
+// A flag for some strategies needs at least one of them in --strategies.
 absl::Status CheckServerFlags(const CompareOptions& options, const Catalog& catalog) {
   const TrainingOptions& training = options.training;
   const bool servers_given = options.servers != std::vector<int>{0};
   if (servers_given && training.server_placement == "colocated") {
     return absl::InvalidArgumentError(
-        "--server_placement colocated has one server beside each worker; leave --servers out");
+        "--server_placement colocated starts one server beside each worker; omit --servers");
   }
   const std::vector<int>& counts =
       training.server_placement == "colocated" ? options.workers : options.servers;
@@ -37,23 +37,21 @@ absl::Status CheckServerFlags(const CompareOptions& options, const Catalog& cata
     any_asynchronous = any_asynchronous || IsAsynchronousServer(strategy);
     if (IsAsynchronousServer(strategy) && training.clip_norm > 0) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "--clip_norm is for synchronous strategies, which have one gradient to clip; leave it out, or ",
-          name));
+          "--clip_norm is for synchronous strategies, which have one gradient to clip; omit it or ", name));
     }
   }
   const char* server_flag = servers_given ? "--servers" : ServerFlagGiven(training);
   if (!any_server && server_flag != nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(
-        server_flag,
-        " is for the strategies that have servers (ps-sync and the like); name one, or leave it out"));
+        server_flag, " is for parameter-server strategies (such as ps-sync); name one, or omit the flag"));
   }
   if (!any_sends && training.wire != "float32") {
     return absl::InvalidArgumentError(
-        "--wire is of gradients on their way to others; name a strategy that sends any, or leave it out");
+        "--wire sets the type of gradients that are sent; name a strategy that sends any, or omit the flag");
   }
   if (!any_asynchronous && training.staleness_lr != "none") {
     return absl::InvalidArgumentError(
-        "--staleness_lr is for asynchronous strategies (ps-async, ps-ssp:K); name one, or leave it out");
+        "--staleness_lr is for asynchronous strategies (ps-async, ps-ssp:K); name one, or omit the flag");
   }
   return absl::OkStatus();
 }
@@ -63,50 +61,46 @@ absl::Status CheckServerFlags(const CompareOptions& options, const Catalog& cata
 absl::Status CheckVirtualStrategy(const StrategyInfo& strategy, const TrainingOptions& training) {
   if (training.clock != "virtual") return absl::OkStatus();
   if (strategy.replicates) {
-    return absl::InvalidArgumentError(absl::StrCat("--clock virtual does not know how long the copies of ",
-                                                   strategy.name, " take; leave it out"));
+    return absl::InvalidArgumentError(absl::StrCat("--clock virtual has no model of the copies of ",
+                                                   strategy.name, "; omit ", strategy.name));
   }
   if (strategy.needs != StrategyNeeds::kProcessGroup) return absl::OkStatus();
   if (strategy.backend == "native" && absl::StartsWith(training.network_ms, kTracePrefix)) {
-    return absl::OkStatus();  // as long as the measured one took
+    return absl::OkStatus();  // takes the measured time
   }
   const std::vector<std::string> known = {"ring", "direct", "halving-doubling"};
   if (strategy.backend == "native" && std::ranges::count(known, strategy.algorithm) > 0)
     return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--clock virtual knows the time of ", absl::StrJoin(known, ", "),
-                   " (2(N-1)/N of a gradient's), not of ", strategy.name, "; take one of those"));
+  return absl::InvalidArgumentError(absl::StrCat("--clock virtual supports ", absl::StrJoin(known, ", "),
+                                                 " (which send 2(N-1)/N of a gradient), not ",
+                                                 strategy.name));
 }
 
 absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& catalog) {
+  bool any_workers = options.strategies.empty();
   for (const std::string& name : options.strategies) {
     PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));
     for (int count : options.workers) {
       if (!strategy.number_below_workers || strategy.number < count) continue;
       return absl::InvalidArgumentError(absl::StrFormat(
-          "%s with %d %s: at most %d can be spare; leave %d out of --workers, or give a smaller %s", name,
-          count, count == 1 ? "worker" : "workers", count - 1, count, strategy.number_letter));
+          "%s with %d %s: at most %d can be spare; omit %d from --workers, or use a smaller %s", name, count,
+          count == 1 ? "worker" : "workers", count - 1, count, strategy.number_letter));
     }
-    for (int count : options.workers) {
-      if (strategy.single_process) break;
-      PSRING_RETURN_IF_ERROR(CheckStragglers(options.training.straggler, count));
-    }
+    any_workers = any_workers || !strategy.single_process;
     if (strategy.number_below_workers && options.training.drop_last == "false") {
-      return absl::InvalidArgumentError(absl::StrCat("--drop_last false counts every sample once, and ", name,
-                                                     " drops gradients; leave one of them out"));
+      return absl::InvalidArgumentError(absl::StrCat("--drop_last false counts every sample once, but ", name,
+                                                     " drops gradients; omit one of them"));
     }
     if (options.training.micro_batches > 1 && name != "single") {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--micro_batches is for the strategy single, which stands for many workers; ", name,
-                       " has workers of its own"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--micro_batches is for the strategy single, which represents several workers; omit ", name));
     }
   }
   for (int count : options.workers) {
-    if (!options.strategies.empty()) break;
-    PSRING_RETURN_IF_ERROR(CheckStragglers(options.training.straggler, count));
+    if (any_workers) PSRING_RETURN_IF_ERROR(CheckStragglers(options.training.straggler, count));
   }
   if (options.training.micro_batches > 1 && options.strategies.empty()) {
-    return absl::InvalidArgumentError("--micro_batches is for --strategies single alone");
+    return absl::InvalidArgumentError("--micro_batches is only for --strategies single");
   }
   if (options.training.workload.empty()) {
     PSRING_RETURN_IF_ERROR(FindModel(catalog, options.training.model).status());
@@ -125,11 +119,10 @@ absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& c
   const int each = options.training.ranks_per_process;
   for (int count : options.workers) {
     if (count < each || count % each == 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrFormat("--workers %d with --ranks_per_process %d: processes of %d ranks do not come to %d; "
-                        "give a multiple of %d, "
-                        "or fewer than that, who share one process",
-                        count, each, each, count, each));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--workers %d with --ranks_per_process %d: %d is not a multiple of %d; use a multiple, "
+        "or fewer workers, which share one process",
+        count, each, count, each));
   }
   PSRING_RETURN_IF_ERROR(CheckServerFlags(options, catalog));
   if (options.repeats < 0) return absl::InvalidArgumentError("--repeats must not be negative");
@@ -146,12 +139,12 @@ absl::Status CheckBatches(const CompareOptions& options, const Catalog& catalog,
   for (int workers : one_process ? std::vector<int>{1} : options.workers) {
     const int64_t shares = int64_t{workers} * training.micro_batches * training.accumulate;
     if (training.drop_last == "false" || shares * training.batch <= samples) continue;
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "--batch %d times %d %s is more than the %d samples there are", training.batch, shares,
-        shares > workers ? "micro-batches"
-        : shares == 1    ? "worker"
-                         : "workers",
-        samples));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--batch %d times %d %s exceeds the %d samples of the data", training.batch, shares,
+                        shares > workers ? "micro-batches"
+                        : shares == 1    ? "worker"
+                                         : "workers",
+                        samples));
   }
   return absl::OkStatus();
 }

@@ -68,7 +68,7 @@ absl::StatusOr<double> ParseSeconds(const std::string& text) {
     return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a time; write 90s, 3m or 1h"));
   }
   if (duration <= absl::ZeroDuration() || duration == absl::InfiniteDuration()) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a time above 0"));
+    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a positive time"));
   }
   return absl::ToDoubleSeconds(duration);
 }

@@ -1,4 +1,4 @@
-// A plan in words, and times as people read and write them. Pure.
+// Describes a plan for users; formats and parses durations. Pure.
 #pragma once
 
 #include <string>
@@ -9,7 +9,6 @@
 
 namespace psring {
 
-// The plan for people, some lines.
 std::string DescribePlan(const Plan& plan, Language language = Language::kEnglish);
 
 // "5 rounds".
@@ -18,7 +17,7 @@ std::string RoundsText(int rounds, Language language);
 // "2m50s", "12s".
 std::string HumanSeconds(double seconds);
 
-// "180", "180s", "3m", "1h", "1m30s": seconds.
+// Seconds, of "180", "180s", "3m", "1h" or "1m30s".
 absl::StatusOr<double> ParseSeconds(const std::string& text);
 
 }  // namespace psring

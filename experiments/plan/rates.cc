@@ -27,14 +27,14 @@ absl::Status PickRates(std::vector<TriedRate>& tried) {
     }
     if (best == nullptr) {
       return absl::FailedPreconditionError(
-          absl::StrCat(row.strategy, " x ", row.workers, " diverged with every --lr; give lower ones"));
+          absl::StrCat(row.strategy, " x ", row.workers, " diverged with every --lr; use lower ones"));
     }
     best->picked = true;
   }
   return absl::OkStatus();
 }
 
-void TakeRate(const std::vector<TriedRate>& tried, Configuration& configuration) {
+void UsePickedRate(const std::vector<TriedRate>& tried, Configuration& configuration) {
   const TriedRate* nearest = nullptr;
   for (const TriedRate& rate : tried) {
     if (!rate.picked || rate.strategy != configuration.strategy.name) continue;

@@ -26,7 +26,7 @@ absl::StatusOr<std::vector<LaunchNote>> NotesOf(const Json& part) {
   return notes;
 }
 
-// What the planner fits, and what it measures where --clock virtual has no --compute_ms.
+// Copies what the planner fits, and the --compute_ms that it measures for --clock virtual.
 absl::Status TakeFitted(const std::vector<LaunchNote>& notes, const TrainingOptions& asked,
                         Configuration& configuration) {
   for (const LaunchNote& note : notes) {
@@ -48,7 +48,7 @@ absl::Status TakeFitted(const std::vector<LaunchNote>& notes, const TrainingOpti
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("--plan_of: that run had no ", configuration.name(), "; leave --plan_of out"));
+      absl::StrCat("--plan_of: that run has no ", configuration.name(), "; omit --plan_of"));
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ absl::StatusOr<RecordedPlan> RecordedPlanFromJson(const std::string& manifest) {
   RecordedPlan plan{.rounds = NumberAt(json["cost"], "rounds_done"),
                     .warmup_steps = NumberAt(json["cost"], "warmup_steps"),
                     .steps = NumberAt(json["cost"], "steps")};
-  // A run that was cut short has its plan all the same.
+  // An interrupted run still has its plan.
   if (plan.rounds == 0) plan.rounds = NumberAt(json["cost"], "rounds_planned");
   if (plan.rounds == 0) return absl::InvalidArgumentError("its manifest has no rounds");
   PSRING_ASSIGN_OR_RETURN(plan.cost, NotesOf(json["cost"]));

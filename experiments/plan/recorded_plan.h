@@ -1,4 +1,4 @@
-// An earlier run's rounds, steps and samples in the place of fitted ones: --plan_of RUN. Pure.
+// --plan_of RUN: uses an earlier run's rounds, steps and samples instead of fitting them. Pure.
 #pragma once
 
 #include <string>
@@ -11,15 +11,15 @@
 namespace psring {
 
 struct RecordedPlan {
-  int rounds = 0;  // that were done
+  int rounds = 0;  // completed
   int warmup_steps = 0, steps = 0;
   std::vector<LaunchNote> cost, accuracy;
 };
-// From the text of a manifest.json. InvalidArgument: it is none of a compare or train that ended.
+// From the text of a manifest.json. InvalidArgument: it is not of compare or train, or has no rounds.
 absl::StatusOr<RecordedPlan> RecordedPlanFromJson(const std::string& manifest);
 
-// Gives `plan` what was recorded, where `asked` leaves it open. InvalidArgument names a configuration that
-// the recorded run did not have.
+// Copies recorded values into `plan` unless `asked` sets them. InvalidArgument names a configuration that the
+// recorded run does not have.
 absl::Status TakeRecordedPlan(const RecordedPlan& recorded, const CompareOptions& asked, Plan& plan);
 
 }  // namespace psring

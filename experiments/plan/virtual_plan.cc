@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
@@ -12,10 +13,6 @@
 
 namespace psring {
 namespace {
-
-bool Names(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 // Processor time of one configuration's training on `samples` samples.
 double TrainingSeconds(const Configuration& configuration, const Probe& probe, double samples) {
@@ -27,8 +24,7 @@ double TrainingSeconds(const Configuration& configuration, const Probe& probe, d
 
 absl::Status CheckVirtualOptions(const CompareOptions& options, const Catalog& catalog) {
   if (!options.training.backend.empty()) {
-    return absl::InvalidArgumentError(
-        "--backend with --clock virtual: nobody's library runs there; leave it out");
+    return absl::InvalidArgumentError("--backend does not apply to --clock virtual; omit it");
   }
   if (options.training.compute_ms.empty()) return absl::OkStatus();
   for (const std::string& name : options.strategies) {
@@ -45,15 +41,13 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalo
   if (training.samples > 0 || training.epochs > 0) training.steps = 0;
   std::vector<std::string> names = options.strategies;
   if (names.empty()) names = {"ring", "ps-sync", "ps-async"};
-  if (!Names(names, "single")) {
+  if (!absl::c_linear_search(names, "single")) {
     names.insert(names.begin(), "single");
     plan.notes.push_back(In(options.language, kSingleAdded));
   }
   if (training.compute_ms.empty()) {
     training.compute_ms = absl::StrFormat("%.4g", 1e3 * probe.step_s);
-    plan.notes.push_back(
-        absl::StrCat("a step's computing takes ", training.compute_ms,
-                     " ms, as measured just now; give --compute_ms to make times repeatable"));
+    plan.notes.push_back(Say(options.language, kComputeMeasured, training.compute_ms));
   }
   int64_t global_batch = 0;
   for (const int workers : options.workers) {
@@ -62,14 +56,10 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalo
                               MakeConfiguration(name, workers, training, catalog, probe, cores));
       PSRING_RETURN_IF_ERROR(CheckVirtualStrategy(configuration.strategy, training));
       configuration.target_accuracy = options.target_accuracy;
-      // Replicas that never meet have no common accuracy.
+      // Workers that do not communicate have no common accuracy.
       if (name == "none") configuration.training.evaluate = false;
-      const bool there = std::any_of(plan.cost.begin(), plan.cost.end(), [&](const Configuration& other) {
-        return other.folder() == configuration.folder();
-      });
-      if (there) continue;
       global_batch = std::max(global_batch, configuration.workers * WorkerBatch(training));
-      plan.cost.push_back(configuration);
+      AddIfNew(configuration, plan.cost);
     }
   }
   plan.rounds = std::max(1, options.repeats);
@@ -98,11 +88,7 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalo
     plan.round_s += ExpectedLaunchSeconds(configuration, probe, cores);
   }
   plan.expected_s = trainings * plan.round_s;
-  for (const Configuration& configuration : plan.cost) {
-    for (const std::string& warning : configuration.update.warnings) {
-      if (!Names(plan.notes, warning)) plan.notes.push_back(warning);
-    }
-  }
+  AddUpdateWarnings(plan);
   if (const std::string text = DescribeDisturbances(training, options.language); !text.empty()) {
     plan.notes.push_back(Say(options.language, kUndisturbedReference, text));
   }

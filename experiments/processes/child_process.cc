@@ -1,6 +1,7 @@
 #include "experiments/processes/child_process.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -19,7 +20,7 @@ extern char** environ;
 namespace psring {
 namespace {
 
-// A line longer than this is handed on in pieces.
+// Longer lines are reported in pieces.
 constexpr size_t kLongestLine = 1 << 20;
 
 std::vector<std::string> MergedEnvironment(const std::vector<std::string>& extra) {
@@ -41,27 +42,27 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   return pointers;
 }
 
-// In the child, between fork and exec: only async-signal-safe calls. Failures of exec travel through
-// `error_fd`, which exec closes.
+// Runs in the child between fork and exec: only async-signal-safe calls. Writes errno to `error_fd`, which a
+// successful exec closes.
 [[noreturn]] void BecomeChild(char* const* argv, char* const* envp, pid_t group, pid_t parent, int out_fd,
-                              int err_fd, int error_fd, const NetworkPlace& place,
+                              int err_fd, int error_fd, const ChildNetwork& network,
                               const std::vector<int>& inherits) {
   const auto fail = [error_fd](int error) {
     if (write(error_fd, &error, sizeof(error)) < 0) _exit(126);
     _exit(127);
   };
-  if (const int error = EnterPlace(place); error != 0) fail(error);
+  if (!EnterNetwork(network)) fail(errno);
   for (int fd : inherits) fcntl(fd, F_SETFD, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);     // after entering: whoever gains rights loses this
+  prctl(PR_SET_PDEATHSIG, SIGKILL);     // after setns, which may clear it (prctl(2))
   if (getppid() != parent) _exit(127);  // the parent died before the line above
   setpgid(0, group);
   const int null_fd = open("/dev/null", O_RDONLY);
   dup2(null_fd, STDIN_FILENO);
   dup2(out_fd, STDOUT_FILENO);
   dup2(err_fd, STDERR_FILENO);
-  struct sigaction ignore_nothing {};
-  ignore_nothing.sa_handler = SIG_DFL;
-  sigaction(SIGPIPE, &ignore_nothing, nullptr);
+  struct sigaction by_default {};
+  by_default.sa_handler = SIG_DFL;
+  sigaction(SIGPIPE, &by_default, nullptr);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -78,9 +79,15 @@ void CloseAll(std::initializer_list<int> fds) {
 
 }  // namespace
 
+bool EnterNetwork(const ChildNetwork& network) {
+  if (network.net_fd < 0) return true;
+  if (network.user_fd >= 0 && setns(network.user_fd, CLONE_NEWUSER) != 0) return false;
+  return setns(network.net_fd, CLONE_NEWNET) == 0;
+}
+
 absl::StatusOr<ChildProcess> StartProcess(const std::vector<std::string>& command,
                                           const std::vector<std::string>& environment, pid_t group,
-                                          const NetworkPlace& place, const std::vector<int>& inherits) {
+                                          const ChildNetwork& network, const std::vector<int>& inherits) {
   const std::vector<std::string> merged = MergedEnvironment(environment);
   const std::vector<char*> argv = Pointers(command);
   const std::vector<char*> envp = Pointers(merged);
@@ -94,13 +101,12 @@ absl::StatusOr<ChildProcess> StartProcess(const std::vector<std::string>& comman
     return fail("pipe");
   }
   const pid_t parent = getpid();
-  // _Fork, because fork would run gRPC's fork handlers, which complain about its running threads; between
-  // here and exec the child needs nothing that they repair.
+  // fork would run gRPC's fork handlers, which complain about its threads. The child does not need them.
   const pid_t pid = _Fork();
   if (pid < 0) return fail("fork");
   if (pid == 0)
-    BecomeChild(argv.data(), envp.data(), group, parent, out[1], err[1], exec_error[1], place, inherits);
-  setpgid(pid, group == 0 ? pid : group);  // also here: whichever of the two comes first
+    BecomeChild(argv.data(), envp.data(), group, parent, out[1], err[1], exec_error[1], network, inherits);
+  setpgid(pid, group == 0 ? pid : group);  // also in the parent, which may be first
   CloseAll({out[1], err[1], exec_error[1]});
   out[1] = err[1] = exec_error[1] = -1;
 
@@ -154,7 +160,7 @@ void LineReader::Read(const std::function<void(const std::string&)>& on_line) {
   while (fd_ >= 0) {
     const ssize_t got = read(fd_, buffer, sizeof(buffer));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return;  // nothing more for now
+    if (got < 0) return;  // EAGAIN
     if (got == 0) {
       if (!rest_.empty()) on_line(rest_);
       Close();

@@ -1,4 +1,4 @@
-// One child process and the lines that come out of it: the thin layer under the launcher.
+// Starts one child process and reads its output line by line.
 #pragma once
 
 #include <sys/types.h>
@@ -8,41 +8,49 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "experiments/processes/network_place.h"
 
 namespace psring {
 
+// The network namespace that a child enters before exec. The descriptors are borrowed.
+struct ChildNetwork {
+  int user_fd = -1;  // the user namespace that owns the network; -1: the caller's
+  int net_fd = -1;   // -1: the caller's
+};
+
+// Enters `network` (async-signal-safe, for use between fork and exec). False: see errno.
+bool EnterNetwork(const ChildNetwork& network);
+
 struct ChildProcess {
   pid_t pid = -1;
-  int pid_fd = -1;  // readable once the child has ended; closed when it has been waited for
-  int out_fd = -1;  // its stdout and stderr, non-blocking; whoever reads them closes them
+  int pid_fd = -1;  // readable once the child has ended; closed by TryWait
+  int out_fd = -1;  // stdout and stderr, non-blocking; the reader closes them
   int err_fd = -1;
   bool running = false;
   int wait_status = 0;
 
-  bool TryWait();  // true once, when the child has ended: nothing is left of it then
+  bool TryWait();  // reaps the child if it has ended; true the first time it has
   bool Succeeded() const;
   bool Signalled() const;
   bool EndedWith(int exit_code) const;
   std::string HowItEnded() const;  // "ended with exit code 3", "was killed by SIGSEGV (Segmentation fault)"
 };
 
-// Starts `command` in process group `group` (0: a new one, named after the child) with `environment` on top
-// of ours, stdin from /dev/null, and SIGKILL at the death of the calling thread. It stands at `place` in the
-// network, and finds the descriptors `inherits` open under their numbers.
+// Starts `command` in process group `group` (0: its own) and in `network`, with `environment` added to ours
+// and stdin from /dev/null. It inherits the descriptors `inherits`, and gets SIGKILL when the calling thread
+// ends.
 absl::StatusOr<ChildProcess> StartProcess(const std::vector<std::string>& command,
                                           const std::vector<std::string>& environment, pid_t group,
-                                          const NetworkPlace& place = {},
+                                          const ChildNetwork& network = {},
                                           const std::vector<int>& inherits = {});
 
-// Splits what arrives on a non-blocking descriptor into lines.
+// Reads lines from a non-blocking descriptor.
 class LineReader {
  public:
   LineReader() = default;
   explicit LineReader(int fd) : fd_(fd) {}
 
   int fd() const { return fd_; }  // -1 once everything has been read
-  // Reads what is there. A last line without a newline counts when the writer is gone.
+  // Reads what is available. A last line without a newline is reported at the end of the file.
   void Read(const std::function<void(const std::string&)>& on_line);
   void Close();
 

@@ -18,17 +18,17 @@ namespace {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
-// What a signal handler may touch.
+// Used by the signal handler.
 std::atomic<int> g_pipe{-1};
 std::atomic<int> g_signal{0};
 
 void OnSignal(int signal) {
   const int saved_errno = errno;
   int none = 0;
-  g_signal.compare_exchange_strong(none, signal);  // the first one is the reason
+  g_signal.compare_exchange_strong(none, signal);
   const char byte = 0;
   if (write(g_pipe, &byte, 1) < 0) {
-    // The pipe is full: it is readable already.
+    // The pipe is full, so it is readable already.
   }
   errno = saved_errno;
 }

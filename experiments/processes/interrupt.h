@@ -1,13 +1,13 @@
-// Ctrl-C, SIGTERM and SIGHUP, seen by code that waits in poll().
+// Makes Ctrl-C, SIGTERM and SIGHUP visible to code that waits in poll().
 #pragma once
 
 #include "absl/status/status.h"
 
 namespace psring {
 
-// From its construction on the three signals no longer end the process: they make fd() readable for good. A
-// second Ctrl-C does no more than the first, because the ending itself has a deadline. SIGHUP and SIGINT stay
-// ignored if they were (nohup, background jobs of scripts). At most one at a time.
+// While it exists, the three signals do not end the process but make fd() readable for good. Later signals
+// have no effect, because the shutdown itself has a deadline. SIGHUP and SIGINT stay ignored if they were
+// (nohup, background jobs of scripts). At most one instance at a time.
 class Interrupt {
  public:
   Interrupt();
@@ -16,7 +16,7 @@ class Interrupt {
   Interrupt& operator=(const Interrupt&) = delete;
 
   int fd() const { return read_fd_; }
-  // The first of the signals that has come; 0: none.
+  // The first signal received; 0: none.
   int signal() const;
   // OK, or Cancelled: "interrupted (SIGINT)".
   absl::Status Check() const;

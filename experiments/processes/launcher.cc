@@ -14,14 +14,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "experiments/processes/child_process.h"
 
 namespace psring {
 namespace {
 
 constexpr size_t kLastLines = 12;
 
-// A started child and what it has said so far.
+// A started child and its last output.
 struct Child {
   const ChildSpec* spec = nullptr;
   ChildProcess process;
@@ -49,7 +48,7 @@ class Launch {
       verdict = Turn(deadline_);
     }
     if (running_ > 0) EndTheRest(absl::IsCancelled(verdict) ? spec_.interrupt_grace : spec_.grace);
-    // What the pipes still hold, so that the last lines are there; then the verdict may quote them.
+    // The error quotes the last lines, which may still be in the pipes.
     for (size_t i = 0; i < children_.size(); ++i) Drain(i);
     return first_failed_ >= 0 && !absl::IsCancelled(verdict) ? Describe(first_failed_) : verdict;
   }
@@ -73,7 +72,7 @@ class Launch {
   }
 
   absl::Status StartChild(Child& child) {
-    auto started = StartProcess(child.spec->command, child.spec->environment, group_, child.spec->place,
+    auto started = StartProcess(child.spec->command, child.spec->environment, group_, child.spec->network,
                                 child.spec->inherits);
     if (!started.ok()) {
       return absl::InternalError(
@@ -87,10 +86,10 @@ class Launch {
     return absl::OkStatus();
   }
 
-  // Waits for something to happen, at most until `until`, and takes note of it.
+  // Waits for an event, at most until `until`, and handles it.
   absl::Status Turn(absl::Time until) {
     std::vector<pollfd> fds = {{interrupt_.fd(), POLLIN, 0}};
-    std::vector<std::pair<size_t, int>> owners;  // child, 0 stdout, 1 stderr, 2 its end
+    std::vector<std::pair<size_t, int>> owners;  // child; 0: stdout, 1: stderr, 2: end of the process
     for (size_t i = 0; i < children_.size(); ++i) {
       const Child& child = children_[i];
       const int sources[] = {child.out.fd(), child.err.fd(),
@@ -101,7 +100,7 @@ class Launch {
         owners.push_back({i, source});
       }
     }
-    // Where the kernel has no pidfd, a child's end is found by looking now and then.
+    // Without pidfd in the kernel, the end of a child is found by polling.
     const int64_t longest_ms = std::any_of(children_.begin(), children_.end(), Unwatched) ? 50
                                : spec_.check != nullptr                                   ? 200
                                                                                           : 1000;
@@ -157,16 +156,16 @@ class Launch {
     Child& child = children_[i];
     if (!child.process.TryWait()) return;
     --running_;
-    if (child.process.Succeeded() || ending_ || LivesOn(i)) return;
-    // Several deaths seen in one turn: a signal is a cause, an orderly failure is more often a consequence.
+    if (child.process.Succeeded() || ending_ || Survives(i)) return;
+    // Of several failures in one turn, a signal is likely the cause and an exit code a consequence.
     if (first_failed_ < 0 ||
         (child.process.Signalled() && !children_[static_cast<size_t>(first_failed_)].process.Signalled())) {
       first_failed_ = static_cast<int>(i);
     }
   }
 
-  // Whether its death is none of the whole: it is started anew, or the others can do without it.
-  bool LivesOn(size_t i) {
+  // Whether the launch continues after the child's death: it is restarted, or the others do not need it.
+  bool Survives(size_t i) {
     Child& child = children_[i];
     const bool killed = child.process.Signalled() || child.process.EndedWith(128 + SIGTERM);
     if (!killed) return false;
@@ -195,17 +194,19 @@ class Launch {
   void EndTheRest(absl::Duration grace) {
     ending_ = true;
     const absl::Time deadline = absl::Now() + grace;
-    // What the workers still want of a server they may have.
-    Signal(SIGTERM, [](const Child& child) { return !child.spec->serves; });
+    // Workers may still need their servers.
+    const auto is_server = [](const Child& child) { return child.spec->serves; };
+    const auto all_ended = [this] { return running_ == 0; };
+    Signal(SIGTERM, std::not_fn(is_server));
     ReapUntil(deadline, [this] { return OnlyServersRun(); });
-    Signal(SIGTERM, [](const Child& child) { return child.spec->serves; });
-    ReapUntil(std::max(deadline, absl::Now() + spec_.grace), [this] { return running_ == 0; });
+    Signal(SIGTERM, is_server);
+    ReapUntil(std::max(deadline, absl::Now() + spec_.grace), all_ended);
     Signal(SIGKILL, [](const Child&) { return true; });
-    // Nobody survives SIGKILL, but the kernel may need a moment; a process stuck in it is left to the kernel.
-    ReapUntil(absl::Now() + absl::Seconds(2), [this] { return running_ == 0; });
+    // The kernel may take a moment to kill a process.
+    ReapUntil(absl::Now() + absl::Seconds(2), all_ended);
   }
 
-  // By looking again and again: the interrupt's pipe stays readable and would make poll spin.
+  // Polls, because the interrupt's pipe stays readable.
   void ReapUntil(absl::Time deadline, const std::function<bool()>& done) {
     while (!done()) {
       for (size_t i = 0; i < children_.size(); ++i) {
@@ -237,7 +238,7 @@ class Launch {
     std::string message = absl::StrCat(spec_.what, ": ", child.spec->name, " ", child.process.HowItEnded());
     if (const std::string known = spec_.last_known(i); !known.empty()) absl::StrAppend(&message, ", ", known);
     if (child.last_lines.empty()) {
-      absl::StrAppend(&message, "; it said nothing");
+      absl::StrAppend(&message, "; it printed nothing");
     } else {
       absl::StrAppend(&message, "; its last lines:");
       for (const std::string& line : child.last_lines) absl::StrAppend(&message, "\n  | ", line);
@@ -264,10 +265,11 @@ absl::Status RunChildren(const LaunchSpec& spec, const Interrupt& interrupt) {
 }
 
 absl::StatusOr<std::string> RunForOutput(const std::vector<std::string>& command, absl::Duration deadline,
-                                         const Interrupt& interrupt) {
+                                         const Interrupt& interrupt, const ChildNetwork& network) {
   std::string output;
-  LaunchSpec spec{
-      .what = command.front(), .children = {{.name = "it", .command = command}}, .deadline = deadline};
+  LaunchSpec spec{.what = command.front(),
+                  .children = {{.name = "it", .command = command, .network = network}},
+                  .deadline = deadline};
   spec.on_line = [&](int, const std::string& line) {
     absl::StrAppend(&output, line, "\n");
     return true;

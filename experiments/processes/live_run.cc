@@ -35,8 +35,8 @@ void LiveRun::Begin(const std::string& launch, int ranks) {
   next_point_ns_ = 0;
 }
 
-LiveRun::Sums LiveRun::Now() const {
-  Sums sums{.at_ns = clock_()};
+LiveRun::Totals LiveRun::Now() const {
+  Totals sums{.at_ns = clock_()};
   for (const ProgressEvent& rank : ranks_) {
     sums.samples += static_cast<double>(rank.samples);
     sums.tx_bytes += static_cast<double>(rank.tx_bytes);
@@ -61,14 +61,14 @@ void LiveRun::Note(const ProgressEvent& event) {
   ProgressEvent& last = ranks_[static_cast<size_t>(event.rank)];
   const ProgressEvent before = last;
   last = event;
-  if (event.event != "step") {  // what counts no steps leaves the counts as they were
+  if (event.event != "step") {  // other events have no counts
     last.step = before.step, last.steps = before.steps, last.loss = before.loss;
     last.samples = before.samples, last.tx_bytes = before.tx_bytes;
     return;
   }
-  const Sums now = Now();
+  const Totals now = Now();
   recent_.push_back(now);
-  // The last that is old enough to be held against, and all after it.
+  // Keeps the newest entry that is at least kRateOver old, and all after it.
   while (recent_.size() > 2 && now.at_ns - recent_[1].at_ns >= kRateOver) recent_.erase(recent_.begin());
   const double seconds = 1e-9 * static_cast<double>(now.at_ns - recent_.front().at_ns);
   if (seconds > 0.3) {
@@ -129,7 +129,7 @@ std::string LiveRun::Json() const {
       json["points"].push_back({point.seconds, point.samples_per_s, OrNull(point.loss)});
     }
   }
-  // Labels hold paths at most.
+  // Labels may contain paths that are not UTF-8.
   return json.dump(-1, ' ', false, psring::Json::error_handler_t::replace);
 }
 

@@ -1,4 +1,4 @@
-// What is known of a run while it goes on, for the page that --live serves.
+// The state of a running experiment, for the page that --live serves.
 #pragma once
 
 #include <cstdint>
@@ -11,29 +11,29 @@
 
 namespace psring {
 
-// Told by the thread that launches, read by the one that serves.
+// Written by the launching thread, read by the HTTP server's.
 class LiveRun {
  public:
-  // `report`: where the page will be when all is done. `link_bits_per_s`: of each worker; 0: not known.
+  // `report`: path of the final report. `link_bits_per_s`: of each worker; 0: unknown.
   LiveRun(const std::string& run_id, const std::string& report, double link_bits_per_s,
           Clock clock = MonotonicNanos);
 
-  // A launch of so many processes begins: "round 1/5  ring x 4".
+  // A launch ("round 1/5  ring x 4") begins.
   void Begin(const std::string& launch, int ranks);
   void Note(const ProgressEvent& event);
-  // It is over.
+  // The launch has ended.
   void End(const std::string& outcome);
 
   // {run_id, report, elapsed_s, launch, launch_s, steps, steps_planned, samples_per_s, mbit_per_s, link_pct,
   // loss, ranks: [{rank, doing, step, steps, loss}], points: [[seconds, samples/s, loss]], done: [{launch,
-  // outcome, seconds}]}. Rates are over the last two seconds or more; a figure that is not known is null.
-  // mbit_per_s: sent by a worker on average; at most kMostPoints points, neighbours left out as they grow.
+  // outcome, seconds}]}. Rates are over the last two seconds or more; unknown figures are null. mbit_per_s is
+  // the mean sent per worker. Of more than kMostPoints points every other one is dropped.
   std::string Json() const;
 
   static constexpr size_t kMostPoints = 240;
 
  private:
-  struct Sums {
+  struct Totals {
     int64_t at_ns = 0;
     double samples = 0, tx_bytes = 0;
   };
@@ -44,7 +44,7 @@ class LiveRun {
     std::string launch, outcome;
     double seconds;
   };
-  Sums Now() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Totals Now() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   double Loss() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string run_id_, report_;
@@ -53,10 +53,10 @@ class LiveRun {
   const int64_t begin_ns_;
 
   mutable Mutex mutex_;
-  std::string launch_ ABSL_GUARDED_BY(mutex_);  // empty: none is under way
+  std::string launch_ ABSL_GUARDED_BY(mutex_);  // empty: none is running
   int64_t launch_ns_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<ProgressEvent> ranks_ ABSL_GUARDED_BY(mutex_);  // the last of each, counts kept
-  std::vector<Sums> recent_ ABSL_GUARDED_BY(mutex_);          // of the last seconds
+  std::vector<ProgressEvent> ranks_ ABSL_GUARDED_BY(mutex_);  // the last of each, with the last counts
+  std::vector<Totals> recent_ ABSL_GUARDED_BY(mutex_);        // of the last seconds
   double samples_per_s_ ABSL_GUARDED_BY(mutex_) = -1, bits_per_s_ ABSL_GUARDED_BY(mutex_) = -1;
   std::vector<Point> points_ ABSL_GUARDED_BY(mutex_);
   int64_t point_every_ns_ ABSL_GUARDED_BY(mutex_) = 0, next_point_ns_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -37,7 +37,7 @@ absl::StatusOr<std::string> FindInPath(const std::string& program) {
   return absl::NotFoundError(absl::StrCat("there is no ", program, " on this machine's PATH"));
 }
 
-// What `mpirun --version` prints. Ended after a deadline: a version that wants a network may hang.
+// The output of `mpirun --version`, which may hang if MPI needs a network.
 absl::StatusOr<std::string> VersionText(const std::string& mpirun) {
   PSRING_ASSIGN_OR_RETURN(ChildProcess child, StartProcess({mpirun, "--version"}, {}, 0));
   LineReader out(child.out_fd), err(child.err_fd);
@@ -51,7 +51,7 @@ absl::StatusOr<std::string> VersionText(const std::string& mpirun) {
       kill(child.pid, SIGKILL);
     }
     pollfd fds[] = {{out.fd(), POLLIN, 0}, {err.fd(), POLLIN, 0}, {child.pid_fd, POLLIN, 0}};
-    poll(fds, 3, 20);  // descriptors below zero are passed over
+    poll(fds, 3, 20);  // ignores descriptors below zero
     out.Read(keep);
     err.Read(keep);
   }
@@ -75,7 +75,7 @@ struct FoundMpirun {
   std::string path, version, family;
 };
 
-// The first that is of the family; an error says what was found in its place.
+// The first mpirun of the family; the error names those of other families.
 absl::StatusOr<FoundMpirun> FindOf(const std::string& family) {
   std::vector<std::string> names = {"mpirun"};
   if (family == kOpenMpi) names.push_back("mpirun.openmpi");
@@ -102,17 +102,15 @@ absl::StatusOr<FoundMpirun> FindOf(const std::string& family) {
                    InstallOf(family)));
 }
 
-// As `--mca` settings, which ranks inherit, whatever else this machine's configuration says.
-absl::StatusOr<MpirunCommand> OpenMpi(const std::string& mpirun, const MpirunOptions& options) {
+// `--mca` settings take precedence over the machine's configuration, and ranks inherit them.
+absl::StatusOr<MpirunCommand> OpenMpiCommand(const std::string& mpirun, const MpirunOptions& options) {
   MpirunCommand command{
       .prefix = {mpirun, "-n", absl::StrCat(options.ranks), "--oversubscribe", "--bind-to", "none"}};
   const auto set = [&](const char* name, const char* value) {
     command.prefix.insert(command.prefix.end(), {"--mca", name, value});
   };
-  // Networks that this machine does not have are no news.
   set("btl_base_warn_component_unused", "0");
   if (options.transport != "auto") {
-    // ob1 moves bytes over the listed ways and no others.
     set("pml", "ob1");
     set("btl", options.transport == "shm" ? "self,vader" : "self,tcp");
     if (options.transport == "tcp") set("btl_tcp_if_include", "lo");
@@ -121,7 +119,7 @@ absl::StatusOr<MpirunCommand> OpenMpi(const std::string& mpirun, const MpirunOpt
   const auto folder = std::make_shared<TemporaryFolder>(std::move(made));
   set("btl_vader_backing_directory", folder->path().c_str());
   command.folder = folder;
-  // Must stand at MPI_Init for a process to choose an algorithm for a communicator later on.
+  // Must be set before MPI_Init so that a process can choose a communicator's algorithm.
   command.environment.push_back("OMPI_MCA_coll_tuned_use_dynamic_rules=1");
   if (geteuid() == 0) {
     command.environment.push_back("OMPI_ALLOW_RUN_AS_ROOT=1");
@@ -130,10 +128,10 @@ absl::StatusOr<MpirunCommand> OpenMpi(const std::string& mpirun, const MpirunOpt
   return command;
 }
 
-// Which network MPICH was built for stands among its configure options. Ranks of one host use shared memory
-// unless MPIR_CVAR_NOLOCAL makes them strangers; then the network's own settings keep it to TCP on loopback.
-absl::StatusOr<MpirunCommand> Mpich(const std::string& mpirun, const std::string& version,
-                                    const MpirunOptions& options) {
+// MPICH's network is one of its configure options. Ranks of one host use shared memory unless
+// MPIR_CVAR_NOLOCAL is set; the network's own settings then select TCP over the loopback.
+absl::StatusOr<MpirunCommand> MpichCommand(const std::string& mpirun, const std::string& version,
+                                           const MpirunOptions& options) {
   MpirunCommand command{.prefix = {mpirun, "-n", absl::StrCat(options.ranks)}};
   if (options.transport == "auto") return command;
   const auto built_for = [&](const char* device) {
@@ -151,9 +149,9 @@ absl::StatusOr<MpirunCommand> Mpich(const std::string& mpirun, const std::string
   } else if (built_for("ch3") && !shm) {
     command.environment = {"MPIR_CVAR_NOLOCAL=1", "MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE=lo"};
   } else if (!built_for("ch3")) {
-    return absl::UnimplementedError(absl::StrCat(
-        mpirun, " is an MPICH that does not say which network it was built for, so psring cannot hold it to ",
-        options.transport, ": use --transport auto, or Open MPI"));
+    return absl::UnimplementedError(
+        absl::StrCat(mpirun, " is an MPICH that does not name its network, so psring cannot select ",
+                     options.transport, "; use --transport auto, or Open MPI"));
   }
   return command;
 }
@@ -170,9 +168,10 @@ absl::StatusOr<MpirunCommand> FindMpirun(const MpirunOptions& options) {
                                                    absl::StrJoin(transports, ", ")));
   }
   PSRING_ASSIGN_OR_RETURN(const FoundMpirun found, FindOf(options.family));
-  absl::StatusOr<MpirunCommand> command =
-      found.family == kMpich ? Mpich(found.path, found.version, options) : OpenMpi(found.path, options);
-  // The ranks read it back: what a transport is called differs between MPIs.
+  absl::StatusOr<MpirunCommand> command = found.family == kMpich
+                                              ? MpichCommand(found.path, found.version, options)
+                                              : OpenMpiCommand(found.path, options);
+  // Ranks report this name, because MPIs name their transports differently.
   if (command.ok()) command->environment.push_back("PSRING_MPI_TRANSPORT=" + options.transport);
   return command;
 }
@@ -192,7 +191,7 @@ absl::StatusOr<std::string> DescribeMpirun(const std::string& family) {
   return mpirun;
 }
 
-bool IsMpirunsFrame(const std::string& line) {
+bool IsMpirunBoilerplate(const std::string& line) {
   static const char* const kBegins[] = {"-----",
                                         "Primary job  terminated",
                                         "a non-zero exit code. Per user-direction",

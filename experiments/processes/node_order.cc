@@ -18,11 +18,11 @@ constexpr size_t kMostNameBytes = 256;
 constexpr size_t kMostFailureBytes = 8 << 10;
 constexpr double kLongestDeadlineS = 365 * 24 * 3600.0;
 
-// "ps-backup" of "ps-backup:2": node 0 may write the number in another way.
+// "ps-backup" of "ps-backup:2".
 std::string BaseOf(const std::string& strategy) { return strategy.substr(0, strategy.find(':')); }
 
-// Node 0 plans these for each launch.
-void TakePlanned(const TrainingOptions& from, TrainingOptions& to) {
+// Copies what node 0 plans for each launch.
+void CopyPlanned(const TrainingOptions& from, TrainingOptions& to) {
   to.steps = from.steps;
   to.samples = from.samples;
   to.epochs = from.epochs;
@@ -32,8 +32,8 @@ void TakePlanned(const TrainingOptions& from, TrainingOptions& to) {
   if (BaseOf(from.strategy) == BaseOf(to.strategy)) to.strategy = from.strategy;
 }
 
-// Rank 0 alone reads and writes checkpoints; the other ranks only know whether there are any.
-void TakePaths(const TrainingOptions& own, const std::string& folder, TrainingOptions& training) {
+// Only rank 0 reads and writes checkpoints; the other ranks need to know whether there are any.
+void SubstitutePaths(const TrainingOptions& own, const std::string& folder, TrainingOptions& training) {
   training.data_dir = own.data_dir;
   const bool restarted = !training.resume.empty() && training.resume == training.checkpoint_dir;
   if (!training.checkpoint_dir.empty()) {
@@ -44,9 +44,9 @@ void TakePaths(const TrainingOptions& own, const std::string& folder, TrainingOp
   training.resume = known ? own.resume : !training.checkpoint_dir.empty() ? training.checkpoint_dir : folder;
 }
 
-// Node 0 may leave out flags that mean nothing to the strategy, and no more.
+// Node 0 may only omit flags, which it does if the strategy does not use them.
 absl::Status CheckAgainstOwn(TrainingOptions training, const TrainingOptions& own) {
-  TakePlanned(own, training);
+  CopyPlanned(own, training);
   training.data_dir = own.data_dir;
   training.checkpoint_dir = own.checkpoint_dir;
   training.resume = own.resume;
@@ -81,7 +81,7 @@ absl::StatusOr<NodeOrder> NodeOrderFromJson(const std::string& text) {
   NodeOrder order;
   PSRING_ASSIGN_OR_RETURN(order.over, json.Bool("over"));
   if (order.over) {
-    // A byte that is not UTF-8 was replaced by three.
+    // A byte that is not UTF-8 has been replaced by three.
     PSRING_ASSIGN_OR_RETURN(order.failure, json.Text("failure", 3 * kMostFailureBytes));
     return order;
   }
@@ -98,7 +98,7 @@ absl::StatusOr<NodeOrder> NodeOrderFromJson(const std::string& text) {
   return order;
 }
 
-absl::StatusOr<TrainingJob> JobOf(const NodeOrder& order, const NodeOwn& own, const std::string& store_host,
+absl::StatusOr<TrainingJob> JobOf(const NodeOrder& order, const NodeSetup& own, const std::string& store_host,
                                   const std::string& folder) {
   const int per_node = std::max(1, own.per_node);
   TrainingJob job{.local_processes = per_node,
@@ -108,7 +108,7 @@ absl::StatusOr<TrainingJob> JobOf(const NodeOrder& order, const NodeOwn& own, co
   PSRING_ASSIGN_OR_RETURN(job.training, TrainingOptionsOf(order.training));
   PSRING_RETURN_IF_ERROR(CheckAgainstOwn(job.training, own.training));
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(job.training));
-  TakePaths(own.training, folder, job.training);
+  SubstitutePaths(own.training, folder, job.training);
   job.workers = (own.nodes - ServerNodes(own.training)) * per_node * job.training.ranks_per_process;
   if (order.has_servers) job.servers = ServersOf(job.training, job.workers);
   return job;
@@ -121,7 +121,7 @@ absl::StatusOr<std::vector<std::string>> NamedRecords(const std::string& text,
     std::string name(line);
     const auto known = std::find(expected.begin(), expected.end(), name);
     if (known == expected.end() || std::find(names.begin(), names.end(), name) != names.end()) {
-      return absl::InvalidArgumentError("it names a file that this node does not leave, or names one twice");
+      return absl::InvalidArgumentError("it names an unknown file, or a file twice");
     }
     names.push_back(std::move(name));
   }

@@ -1,8 +1,8 @@
-// What node 0 has another node start, and how that node checks it. Until jobs have a secret, anyone who can
-// reach the rendezvous store can write an order, so an order is data and never a command: a node starts its
-// own binaries with the flags that it was started with itself, in its own folders, on its own address. An
-// order sets only the budget, the evaluation interval, the seed, the strategy's number and the port of node
-// 0's store, and may leave flags out. Pure.
+// What node 0 asks another node to start, and how that node validates it. Pure.
+//
+// Anyone who can reach the rendezvous store can write an order, so an order is data and never a command: a
+// node starts its own binaries with its own flags, folders and address. An order sets only the budget, the
+// evaluation interval, the seed, the strategy's number and the port of node 0's store, and may omit flags.
 #pragma once
 
 #include <string>
@@ -16,22 +16,21 @@
 namespace psring {
 
 struct NodeOrder {
-  bool over = false;    // there is nothing more to start, and the rest is not set
-  std::string failure;  // with `over`: why; empty: all is well
+  bool over = false;    // the run is over; only `failure` is set
+  std::string failure;  // with `over`: why the run failed; empty: it succeeded
   std::string what;     // "ring x 4"
   double deadline_s = 0;
-  std::vector<std::string> training;  // flags, as TrainingArguments writes them
-  bool has_servers = false;           // the strategy's
+  std::vector<std::string> training;  // flags as TrainingArguments writes them
+  bool has_servers = false;           // whether the strategy has servers
   bool outlives_workers = false;
   int store_port = 0;
 };
 std::string ToJson(const NodeOrder& order);
-// InvalidArgument, in one line, for text that is not an order: no JSON, a field of another type, or out of
-// bounds.
+// InvalidArgument: not JSON, or a field is missing, out of bounds or of another type.
 absl::StatusOr<NodeOrder> NodeOrderFromJson(const std::string& text);
 
-// What a node that takes orders was started with.
-struct NodeOwn {
+// How a node other than node 0 was started.
+struct NodeSetup {
   Binaries binaries;
   TrainingOptions training;
   int nodes = 1;
@@ -39,13 +38,13 @@ struct NodeOwn {
   int metrics_port = -1;
 };
 
-// The job that `order`, which is not `over`, stands for. The store is at `store_host`. Paths are those of
-// `own`; where only node 0 was told one, `folder` stands for it, because only rank 0 uses its files.
-// InvalidArgument names what an order may not change.
-absl::StatusOr<TrainingJob> JobOf(const NodeOrder& order, const NodeOwn& own, const std::string& store_host,
+// The job that `order`, which is not `over`, describes. The store is at `store_host`. Paths are `own`'s; a
+// path that only node 0 has is replaced by `folder`, because only rank 0 uses its files. InvalidArgument
+// names a flag that an order may not change.
+absl::StatusOr<TrainingJob> JobOf(const NodeOrder& order, const NodeSetup& own, const std::string& store_host,
                                   const std::string& folder);
 
-// The files that a node says it sends, one per line. InvalidArgument: one is not in `expected` or occurs
+// Parses a node's list of record files, one per line. InvalidArgument: a name is not in `expected` or occurs
 // twice.
 absl::StatusOr<std::vector<std::string>> NamedRecords(const std::string& text,
                                                       const std::vector<std::string>& expected);

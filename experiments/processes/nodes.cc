@@ -27,14 +27,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr absl::Duration kLook = absl::Milliseconds(100);
-// A process that fails in order may do so because another one, elsewhere, was killed: that one comes first.
-constexpr absl::Duration kForTheCause = absl::Milliseconds(1500);
-// Until node 0 says what becomes of a launch that has failed here: it ends its own processes first.
-constexpr absl::Duration kForTheVerdict = absl::Seconds(30);
+constexpr absl::Duration kPollInterval = absl::Milliseconds(100);
+// After an exit with an error, to learn whether a process killed on another node was the cause.
+constexpr absl::Duration kCauseTimeout = absl::Milliseconds(1500);
+// For node 0 to report the outcome of a failed launch, after it has ended its own processes.
+constexpr absl::Duration kVerdictTimeout = absl::Seconds(30);
+// For node 0 to collect the records of all nodes after the launch's own deadline.
+constexpr absl::Duration kCollectTimeout = absl::Minutes(10);
 constexpr int kClockReadings = 20;
-constexpr size_t kMostHostNameBytes = 256;     // of a host
-constexpr size_t kMostReportBytes = 64 << 10;  // of what another node says went wrong
+constexpr size_t kMostHostNameBytes = 256;
+constexpr size_t kMostReportBytes = 64 << 10;  // of another node's failure
 
 bool WasKilled(const absl::Status& status) {
   return absl::StrContains(status.message(), "was killed by SIG");
@@ -50,7 +52,7 @@ absl::Status CheckNames(const std::vector<std::string>& names) {
   return absl::OkStatus();
 }
 
-// A node's psring prints it behind its own name.
+// The error of a lost node or store.
 absl::Status Lost(const absl::Status& status) {
   return absl::Status(absl::StatusCode::kUnavailable, status.message());
 }
@@ -59,7 +61,7 @@ absl::Status Lost(const absl::Status& status) {
 
 absl::Status CheckNodes(const NodesOptions& options) {
   if (!options.network.bind.empty() && !options.network.interface.empty()) {
-    return absl::InvalidArgumentError("--bind and --interface both say which network to use; give one");
+    return absl::InvalidArgumentError("--bind and --interface both select the network; use one of them");
   }
   if (options.node < 0 || options.node >= options.nodes) {
     return absl::InvalidArgumentError(
@@ -70,8 +72,7 @@ absl::Status CheckNodes(const NodesOptions& options) {
         absl::StrCat("--nnodes ", options.nodes, " needs --master_addr, the address of node 0"));
   }
   if (!options.several() && !options.master_addr.empty()) {
-    return absl::InvalidArgumentError(
-        "--master_addr is for several machines; give --nnodes, or leave it out");
+    return absl::InvalidArgumentError("--master_addr is for several machines; give --nnodes or omit it");
   }
   return absl::OkStatus();
 }
@@ -94,7 +95,7 @@ absl::StatusOr<std::string> OnClock(const ClockMap& clock, const std::string& na
   if (!absl::StartsWith(name, "trace-")) return text;
   Json trace = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   Json& events = trace.is_object() ? trace["traceEvents"] : trace;
-  if (!events.is_array()) return absl::InvalidArgumentError(absl::StrCat(name, " is no trace"));
+  if (!events.is_array()) return absl::InvalidArgumentError(absl::StrCat(name, " is not a trace"));
   for (Json& event : events) {
     if (event.is_object() && event.contains("ts") && event["ts"].is_number()) {
       const auto ns = static_cast<int64_t>(std::llround(1e3 * event["ts"].get<double>()));
@@ -118,10 +119,10 @@ absl::StatusOr<std::unique_ptr<Nodes>> Nodes::Join(const NodesOptions& options,
   join.noun = "node";
   PSRING_ASSIGN_OR_RETURN(const std::string address, OwnAddress(options.network, join));
   join.bind = address;
-  PSRING_ASSIGN_OR_RETURN(nodes->meeting_, Rendezvous::Join(join));
-  PSRING_RETURN_IF_ERROR(RequireEqualFlags(*nodes->meeting_, flags));
-  PSRING_ASSIGN_OR_RETURN(nodes->addresses_, nodes->meeting_->Exchange("addresses", address));
-  PSRING_ASSIGN_OR_RETURN(nodes->hosts_, nodes->meeting_->Exchange("hosts", HostName()));
+  PSRING_ASSIGN_OR_RETURN(nodes->rendezvous_, Rendezvous::Join(join));
+  PSRING_RETURN_IF_ERROR(RequireEqualFlags(*nodes->rendezvous_, flags));
+  PSRING_ASSIGN_OR_RETURN(nodes->addresses_, nodes->rendezvous_->Exchange("addresses", address));
+  PSRING_ASSIGN_OR_RETURN(nodes->hosts_, nodes->rendezvous_->Exchange("hosts", HostName()));
   PSRING_RETURN_IF_ERROR(CheckNames(nodes->addresses_));
   PSRING_RETURN_IF_ERROR(CheckNames(nodes->hosts_));
   PSRING_RETURN_IF_ERROR(nodes->CompareClocks());
@@ -129,7 +130,8 @@ absl::StatusOr<std::unique_ptr<Nodes>> Nodes::Join(const NodesOptions& options,
 }
 
 absl::Status Nodes::CompareClocks() {
-  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> clocks, meeting_->Exchange("clocks", ThisClock()));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> clocks,
+                          rendezvous_->Exchange("clocks", ThisClock()));
   own_clock_ = clocks[static_cast<size_t>(options_.node)] != clocks[0];
   return absl::OkStatus();
 }
@@ -137,13 +139,13 @@ absl::Status Nodes::CompareClocks() {
 absl::StatusOr<ClockOffset> Nodes::MeasureClock() {
   std::vector<ClockReading> readings;
   for (int i = 0; i < kClockReadings; ++i) {
-    PSRING_ASSIGN_OR_RETURN(readings.emplace_back(), meeting_->ReadClock());
+    PSRING_ASSIGN_OR_RETURN(readings.emplace_back(), rendezvous_->ReadClock());
   }
   return OffsetOf(readings);
 }
 
 Nodes::~Nodes() {
-  if (meeting_ != nullptr && leads()) End(absl::OkStatus());
+  if (rendezvous_ != nullptr && leads()) End(absl::OkStatus());
 }
 
 std::string Nodes::Key(const char* what, int node) const {
@@ -154,40 +156,50 @@ void Nodes::End(const absl::Status& status) {
   if (ended_) return;
   ended_ = true;
   const NodeOrder order{.over = true, .failure = std::string(status.message())};
-  for (int node = 1; node < options_.nodes; ++node) (void)meeting_->Set(Key("order", node), ToJson(order));
+  for (int node = 1; node < options_.nodes; ++node) (void)rendezvous_->Set(Key("order", node), ToJson(order));
 }
 
-absl::Status Nodes::WaitFor(const Wanted& wanted, const Interrupt& interrupt, Display& display) {
-  absl::Time deadline = wanted.deadline;
-  std::string refused;
+absl::Status Nodes::WaitFor(const ValueRequest& request, const Interrupt& interrupt, Display& display) {
+  absl::Time deadline = request.deadline;
+  std::string rejected;
   absl::Status why;
   while (true) {
-    if (leads()) PSRING_RETURN_IF_ERROR(Trouble());
-    const absl::StatusOr<std::optional<std::string>> value = meeting_->TryGet(wanted.key, wanted.whom);
+    if (leads()) PSRING_RETURN_IF_ERROR(ReportedFailure());
+    const absl::StatusOr<std::optional<std::string>> value = rendezvous_->TryGet(request.key, request.whom);
     if (!value.ok()) return Lost(value.status());
-    if (value->has_value() && (why.ok() || **value != refused)) {
-      const absl::Status taken = wanted.take(**value);
-      if (taken.ok()) return taken;
+    if (value->has_value() && (why.ok() || **value != rejected)) {
+      const absl::Status accepted = request.accept(**value);
+      if (accepted.ok()) return accepted;
       if (why.ok()) {
-        deadline = std::min(deadline, absl::Now() + wanted.patience);
-        display.Say(absl::StrCat("note:      ignored ", wanted.what, ": ", taken.message()));
+        deadline = std::min(deadline, absl::Now() + request.patience);
+        display.Say(absl::StrCat("note:      ignored ", request.what, ": ", accepted.message()));
       }
-      why = taken;
-      refused = **value;
+      why = accepted;
+      rejected = **value;
     }
     PSRING_RETURN_IF_ERROR(interrupt.Check());
     if (absl::Now() >= deadline) {
       return absl::DeadlineExceededError(
-          absl::StrCat("waited too long for ", wanted.whom,
-                       why.ok() ? "" : absl::StrCat("; ignored ", wanted.what, ": ", why.message())));
+          absl::StrCat("waited too long for ", request.whom,
+                       why.ok() ? "" : absl::StrCat("; ignored ", request.what, ": ", why.message())));
     }
-    absl::SleepFor(kLook);
+    absl::SleepFor(kPollInterval);
   }
 }
 
-absl::Status Nodes::Trouble() {
+absl::Status Nodes::AwaitFailure(absl::Duration timeout, const Interrupt& interrupt,
+                                 absl::string_view known) {
+  for (const absl::Time deadline = absl::Now() + timeout;; absl::SleepFor(kPollInterval)) {
+    const absl::Status failure = ReportedFailure();
+    if (!failure.ok() && failure.message() != known) return failure;
+    PSRING_RETURN_IF_ERROR(interrupt.Check());
+    if (absl::Now() >= deadline) return absl::OkStatus();
+  }
+}
+
+absl::Status Nodes::ReportedFailure() {
   const absl::StatusOr<std::optional<std::string>> reported =
-      meeting_->TryGet(Key(leads() ? "failed" : "verdict"), "the other nodes");
+      rendezvous_->TryGet(Key(leads() ? "failed" : "verdict"), "the other nodes");
   if (!reported.ok()) return Lost(reported.status());
   if (!reported->has_value() || (*reported)->empty()) return absl::OkStatus();
   const std::pair<std::string, std::string> code_and_why =
@@ -195,19 +207,19 @@ absl::Status Nodes::Trouble() {
   int code = 0;
   const bool known = absl::SimpleAtoi(code_and_why.first, &code) && code > 0 &&
                      code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
-  if (!known) return absl::OkStatus();  // no node writes that
+  if (!known) return absl::OkStatus();  // not written by a node
   return absl::Status(static_cast<absl::StatusCode>(code), code_and_why.second.substr(0, kMostReportBytes));
 }
 
 void Nodes::Report(const char* key, const absl::Status& status) {
   const std::string text =
       status.ok() ? "" : absl::StrCat(static_cast<int>(status.code()), " ", status.message());
-  (void)meeting_->Set(Key(key), text);
+  (void)rendezvous_->Set(Key(key), text);
 }
 
-bool Nodes::AllFollow() {
+bool Nodes::AllNodesFollow() {
   for (int node = 1; node < options_.nodes; ++node) {
-    const auto ended = meeting_->TryGet(absl::StrCat("ended/", node), "the other nodes");
+    const auto ended = rendezvous_->TryGet(absl::StrCat("ended/", node), "the other nodes");
     if (!ended.ok() || ended->has_value()) return false;
   }
   return true;
@@ -217,7 +229,7 @@ NodeLayout Nodes::LayoutOf(const TrainingOptions& training) const {
   return {.nodes = options_.nodes, .per_node = std::max(1, options_.per_node) * training.ranks_per_process};
 }
 
-absl::Status Nodes::HandOut(const TrainingJob& job, LaunchSpec& spec) {
+absl::Status Nodes::PublishLaunch(const TrainingJob& job, LaunchSpec& spec) {
   job_ = job;
   TrainingOptions training = job.training;
   training.data_dir.clear();  // each machine has its own
@@ -228,9 +240,9 @@ absl::Status Nodes::HandOut(const TrainingJob& job, LaunchSpec& spec) {
                         .outlives_workers = job.outlives_workers,
                         .store_port = job.store_port};
   for (int node = 1; node < options_.nodes; ++node) {
-    PSRING_RETURN_IF_ERROR(meeting_->Set(Key("order", node), ToJson(order)));
+    PSRING_RETURN_IF_ERROR(rendezvous_->Set(Key("order", node), ToJson(order)));
   }
-  spec.check = [this] { return Trouble(); };
+  spec.check = [this] { return ReportedFailure(); };
   return absl::OkStatus();
 }
 
@@ -239,7 +251,7 @@ absl::Status Nodes::TakeRecords(int node, const std::string& folder, absl::Time 
   const std::string whom = absl::StrCat("node ", node, " (", host(node), ") to end");
   const std::vector<std::string> expected = RecordNames(job_, PartOf(job_, LayoutOf(job_.training), node));
   std::vector<std::string> names;
-  const auto take = [&](const std::string& text) -> absl::Status {
+  const auto accept = [&](const std::string& text) -> absl::Status {
     PSRING_ASSIGN_OR_RETURN(names, NamedRecords(text, expected));
     return absl::OkStatus();
   };
@@ -248,16 +260,16 @@ absl::Status Nodes::TakeRecords(int node, const std::string& folder, absl::Time 
                                   .what = absl::StrCat("a list of files of node ", node),
                                   .deadline = deadline,
                                   .patience = absl::InfiniteDuration(),
-                                  .take = take},
+                                  .accept = accept},
                                  interrupt, display));
-  const absl::StatusOr<std::string> within = meeting_->Get(Key("within", node), whom);
+  const absl::StatusOr<std::string> within = rendezvous_->Get(Key("within", node), whom);
   if (int64_t ns = 0; within.ok() && absl::SimpleAtoi(*within, &ns)) {
     clocks_within_ = std::max(clocks_within_, absl::Nanoseconds(ns));
   }
-  // Each at most a message of the store's.
   for (const std::string& name : names) {
-    PSRING_ASSIGN_OR_RETURN(const std::string text, meeting_->Get(absl::StrCat(Key("file", node), "/", name),
-                                                                  absl::StrCat("node ", node, "'s ", name)));
+    PSRING_ASSIGN_OR_RETURN(const std::string text,
+                            rendezvous_->Get(absl::StrCat(Key("file", node), "/", name),
+                                             absl::StrCat("node ", node, "'s ", name)));
     PSRING_RETURN_IF_ERROR(WriteFile(absl::StrCat(folder, "/", name), text));
   }
   return absl::OkStatus();
@@ -268,46 +280,41 @@ absl::Status Nodes::Gather(const absl::Status& own, const std::string& folder, a
   absl::Status verdict = own;
   clocks_within_ = absl::ZeroDuration();
   if (absl::IsAborted(own) && !WasKilled(own)) {
-    for (const absl::Time until = absl::Now() + kForTheCause; absl::Now() < until;) {
-      const absl::Status trouble = Trouble();
-      if (!trouble.ok() && trouble.message() != own.message()) {
-        verdict = trouble;
-        break;
-      }
-      absl::SleepFor(kLook);
+    if (const absl::Status cause = AwaitFailure(kCauseTimeout, interrupt, own.message()); !cause.ok()) {
+      verdict = cause;
     }
   }
   for (int node = 1; node < options_.nodes && verdict.ok(); ++node) {
     verdict = TakeRecords(node, folder, deadline, interrupt, display);
   }
   if (absl::IsAborted(verdict)) {
-    if (!AllFollow()) verdict = Lost(verdict);
-    if (absl::IsAborted(verdict) && may_restart) (void)meeting_->Set(Key("again"), "");
+    if (!AllNodesFollow()) verdict = Lost(verdict);
+    if (absl::IsAborted(verdict) && may_restart) (void)rendezvous_->Set(Key("again"), "");
   }
-  // The others wait for this, however it ended.
+  // The other nodes wait for this in any case.
   Report("verdict", verdict);
-  if (verdict.ok()) (void)meeting_->Set(Key("well"), "");
+  if (verdict.ok()) (void)rendezvous_->Set(Key("well"), "");
   ++launch_;
   return verdict;
 }
 
-absl::Status Nodes::Follow(const NodeOwn& own, const Interrupt& interrupt, Display& display) {
+absl::Status Nodes::Follow(const NodeSetup& own, const Interrupt& interrupt, Display& display) {
   const absl::Status status = FollowAll(own, interrupt, display);
-  // A node that leaves in order is not lost, so the others must be told.
+  // The store does not notice a node that ends in an orderly way.
   if (!status.ok()) {
-    (void)meeting_->Set(absl::StrCat("ended/", options_.node), "");
+    (void)rendezvous_->Set(absl::StrCat("ended/", options_.node), "");
     Report("failed", absl::AbortedError(absl::StrCat("node ", options_.node, " (", host(options_.node),
                                                      "): ", status.message())));
   }
   return status;
 }
 
-absl::Status Nodes::FollowAll(const NodeOwn& own, const Interrupt& interrupt, Display& display) {
+absl::Status Nodes::FollowAll(const NodeSetup& own, const Interrupt& interrupt, Display& display) {
   for (;; ++launch_) {
     PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());
     NodeOrder order;
     TrainingJob job;
-    const auto take = [&](const std::string& text) -> absl::Status {
+    const auto accept = [&](const std::string& text) -> absl::Status {
       PSRING_ASSIGN_OR_RETURN(order, NodeOrderFromJson(text));
       if (order.over) return absl::OkStatus();
       PSRING_ASSIGN_OR_RETURN(job, JobOf(order, own, address(0), folder.path()));
@@ -318,7 +325,7 @@ absl::Status Nodes::FollowAll(const NodeOwn& own, const Interrupt& interrupt, Di
                                     .what = "an order for this node",
                                     .deadline = absl::InfiniteFuture(),
                                     .patience = options_.timeout,
-                                    .take = take},
+                                    .accept = accept},
                                    interrupt, display));
     if (order.over) {
       if (order.failure.empty()) return absl::OkStatus();
@@ -326,14 +333,15 @@ absl::Status Nodes::FollowAll(const NodeOwn& own, const Interrupt& interrupt, Di
     }
     const absl::Status status = FollowOne(order, job, own, folder.path(), interrupt, display);
     if (status.ok()) continue;
-    const auto again = meeting_->TryGet(Key("again"), "node 0");
+    const auto again = rendezvous_->TryGet(Key("again"), "node 0");
     if (!again.ok() || !again->has_value()) return status;
-    display.Say(absl::StrCat("note:      ", status.message(), "; node 0 starts all of it again"));
+    display.Say(absl::StrCat("note:      ", status.message(), "; node 0 restarts the launch"));
   }
 }
 
-absl::Status Nodes::FollowOne(const NodeOrder& order, const TrainingJob& job, const NodeOwn& own,
+absl::Status Nodes::FollowOne(const NodeOrder& order, const TrainingJob& job, const NodeSetup& own,
                               const std::string& folder, const Interrupt& interrupt, Display& display) {
+  const absl::Time collected_by = absl::Now() + absl::Seconds(order.deadline_s) + kCollectTimeout;
   const JobHost machine{.binaries = own.binaries,
                         .records = folder,
                         .address = address(options_.node),
@@ -346,59 +354,56 @@ absl::Status Nodes::FollowOne(const NodeOrder& order, const TrainingJob& job, co
   }
   for (const int server : part.servers) spec.children.push_back(ServerProcess(job, machine, server));
   display.Say(absl::StrCat("node ", options_.node, ":    ", order.what, ": ", spec.children.size(),
-                           spec.children.size() == 1 ? " process" : " processes", " of it here"));
+                           spec.children.size() == 1 ? " process" : " processes", " on this node"));
   spec.on_line = [](int, const std::string& line) { return ParseProgress(line).has_value(); };
-  spec.check = [this] { return Trouble(); };
+  spec.check = [this] { return ReportedFailure(); };
   ClockOffset before, after;
   if (own_clock_) {
     PSRING_ASSIGN_OR_RETURN(before, MeasureClock());
   }
   absl::Status ended = RunChildren(spec, interrupt);
-  if (absl::IsAborted(ended) && !WasKilled(ended)) {
-    for (const absl::Time until = absl::Now() + kForTheCause; absl::Now() < until && Trouble().ok();) {
-      absl::SleepFor(kLook);
-    }
-  }
-  const absl::Status known = Trouble();  // node 0 has spoken, or a node is lost
-  if (!known.ok()) return known;
+  const bool exited = absl::IsAborted(ended) && !WasKilled(ended);
+  const absl::Status cause = exited ? AwaitFailure(kCauseTimeout, interrupt) : ReportedFailure();
+  if (!cause.ok()) return cause;
   if (!ended.ok()) {
     ended = absl::Status(ended.code(), absl::StrCat("on node ", options_.node, " (", host(options_.node),
                                                     "): ", ended.message()));
-    if (absl::IsCancelled(ended)) return ended;  // this node ends, and nothing is launched again
+    if (absl::IsCancelled(ended)) return ended;
     Report("failed", ended);
-    // Node 0 takes it from here, and all print one line.
-    for (const absl::Time until = absl::Now() + kForTheVerdict; absl::Now() < until;) {
-      if (const absl::Status verdict = Trouble(); !verdict.ok()) return verdict;
-      PSRING_RETURN_IF_ERROR(interrupt.Check());
-      absl::SleepFor(kLook);
-    }
-    return ended;
+    // All nodes print node 0's verdict.
+    const absl::Status verdict = AwaitFailure(kVerdictTimeout, interrupt);
+    return verdict.ok() ? ended : verdict;
   }
   if (own_clock_) {
     PSRING_ASSIGN_OR_RETURN(after, MeasureClock());
   }
   PSRING_RETURN_IF_ERROR(SendRecords(job, ClockMap(before, after), folder));
   while (true) {
-    PSRING_RETURN_IF_ERROR(Trouble());
-    PSRING_ASSIGN_OR_RETURN(const std::optional<std::string> well, meeting_->TryGet(Key("well"), "node 0"));
+    PSRING_RETURN_IF_ERROR(ReportedFailure());
+    PSRING_ASSIGN_OR_RETURN(const std::optional<std::string> well,
+                            rendezvous_->TryGet(Key("well"), "node 0"));
     if (well.has_value()) return absl::OkStatus();
     PSRING_RETURN_IF_ERROR(interrupt.Check());
-    absl::SleepFor(kLook);
+    if (absl::Now() >= collected_by) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("waited too long for node 0 (", host(0), ") to collect the records of ", order.what));
+    }
+    absl::SleepFor(kPollInterval);
   }
 }
 
 absl::Status Nodes::SendRecords(const TrainingJob& job, const ClockMap& clock, const std::string& folder) {
-  PSRING_RETURN_IF_ERROR(meeting_->Set(Key("within", options_.node), absl::StrCat(clock.within())));
+  PSRING_RETURN_IF_ERROR(rendezvous_->Set(Key("within", options_.node), absl::StrCat(clock.within())));
   std::string names;
   for (const std::string& name : RecordNames(job, PartOf(job, LayoutOf(job.training), options_.node))) {
     const absl::StatusOr<std::string> written = ReadFile(absl::StrCat(folder, "/", name));
     if (absl::IsNotFound(written.status())) continue;
     PSRING_RETURN_IF_ERROR(written.status());
     PSRING_ASSIGN_OR_RETURN(const std::string text, OnClock(clock, name, *written));
-    PSRING_RETURN_IF_ERROR(meeting_->Set(absl::StrCat(Key("file", options_.node), "/", name), text));
+    PSRING_RETURN_IF_ERROR(rendezvous_->Set(absl::StrCat(Key("file", options_.node), "/", name), text));
     absl::StrAppend(&names, name, "\n");
   }
-  return meeting_->Set(Key("done", options_.node), names);
+  return rendezvous_->Set(Key("done", options_.node), names);
 }
 
 }  // namespace psring

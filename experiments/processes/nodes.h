@@ -1,10 +1,10 @@
-// Several machines that run one psring together. A *node* is a psring on a machine of its own; all are
-// started with the same command but for --node_rank, as torchrun has it. Node 0 leads: it hosts the store by
-// which the nodes meet, decides what is launched, and keeps what comes of it. The others follow: they start
-// what they are told to, and send back the records.
+// Runs psring on several machines. A *node* is one psring process per machine; all are started with the same
+// flags except --node_rank, as with torchrun. Node 0 leads: it hosts the rendezvous store, decides what is
+// launched, and keeps the results. The other nodes follow: they start their part of each launch and send back
+// its records.
 //
-// Anyone who can reach the store can write to it, so a node checks what it reads there (node_order.h). It
-// ignores a value that no node of the job would write, because the node's own value may still replace it.
+// Anyone who can reach the store can write to it, so a node validates what it reads there (node_order.h). It
+// ignores invalid values, because the right node may still replace them.
 #pragma once
 
 #include <functional>
@@ -28,8 +28,8 @@ namespace psring {
 
 struct NodesOptions {
   int nodes = 1;
-  int per_node = 0;  // workers on each; 0: not said
-  int node = 0;      // this one's number
+  int per_node = 0;  // workers on each; 0: not set
+  int node = 0;      // the number of this one
   std::string master_addr;
   int master_port = 29500;
   NetworkChoice network;
@@ -38,86 +38,84 @@ struct NodesOptions {
   bool several() const { return nodes > 1; }
 };
 
-// InvalidArgument: what contradicts itself, or is missing.
+// InvalidArgument: flags are missing or contradict each other.
 absl::Status CheckNodes(const NodesOptions& options);
 
-// The times in a record file (steps-*.jsonl, trace-*.json), on the clock that `clock` leads to; other files
-// come back as they are. InvalidArgument: it is no such file.
+// Converts the times in a record file (steps-*.jsonl, trace-*.json) by `clock`; other files stay unchanged.
+// InvalidArgument: the file is malformed.
 absl::StatusOr<std::string> OnClock(const ClockMap& clock, const std::string& name, const std::string& text);
 
 class Nodes {
  public:
-  // Waits for all nodes. Errors name those that do not come, or have other flags than node 0 (`flags`: those
-  // that must be the same).
+  // Waits for all nodes. Errors name nodes that do not join or whose `flags` differ from node 0's.
   static absl::StatusOr<std::unique_ptr<Nodes>> Join(const NodesOptions& options,
                                                      const std::vector<std::string>& flags);
-  // A leader that has not said how it ends ends well.
+  // Node 0: calls End(OK) unless End was called.
   ~Nodes();
 
   const NodesOptions& options() const { return options_; }
   bool leads() const { return options_.node == 0; }
   const std::string& address(int node) const { return addresses_[static_cast<size_t>(node)]; }
   const std::string& host(int node) const { return hosts_[static_cast<size_t>(node)]; }
-  // Records of other nodes come with node 0's times, give or take so much in the launch that was gathered
-  // last; 0 where all nodes read one clock.
+  // Accuracy of the conversion of other nodes' times to node 0's clock in the last gathered launch; 0 if all
+  // nodes share one clock.
   absl::Duration clocks_within() const { return clocks_within_; }
 
-  // Which node runs what of a job.
   NodeLayout LayoutOf(const TrainingOptions& training) const;
 
-  // Node 0's side of a launch: tells the other nodes to start their parts of `job`. `spec` has node 0's own
-  // part, which then also ends when another node reports a failure.
-  absl::Status HandOut(const TrainingJob& job, LaunchSpec& spec);
-  // After node 0's own processes have ended as `own` says: waits for the others, whose records come into
-  // `folder`; or has them end. The verdict on the whole: the first cause, where it can be told. Aborted with
-  // `may_restart`: the others know that the same is launched again. Where that cannot be, because a node has
-  // ended, it is Unavailable.
+  // Node 0: asks the other nodes to start their parts of `job`. Makes `spec`, node 0's own part, end when
+  // another node reports a failure.
+  absl::Status PublishLaunch(const TrainingJob& job, LaunchSpec& spec);
+  // Node 0, after its own processes have ended with `own`: waits for the other nodes and writes their records
+  // to `folder`, or ends the launch on all nodes. Returns the outcome of the launch, of several failures the
+  // first cause if known. Aborted with `may_restart`: the other nodes expect the same launch again.
+  // Unavailable: a node has ended, so there can be no restart.
   absl::Status Gather(const absl::Status& own, const std::string& folder, absl::Time deadline,
                       bool may_restart, const Interrupt& interrupt, Display& display);
-  // Tells the others how all of it ended.
+  // Node 0: tells the other nodes how the run ended.
   void End(const absl::Status& status);
 
-  // The other nodes' side, until node 0 says that it is over. `own`: what this node was started with.
-  absl::Status Follow(const NodeOwn& own, const Interrupt& interrupt, Display& display);
+  // Other nodes: runs this node's part of each launch until node 0 calls End.
+  absl::Status Follow(const NodeSetup& own, const Interrupt& interrupt, Display& display);
 
  private:
   Nodes() = default;
   absl::Status CompareClocks();
-  // Node 0's clock as seen from here.
+  // The offset to node 0's clock.
   absl::StatusOr<ClockOffset> MeasureClock();
-  // What another node has reported of the present launch; the store's own error where a node is lost.
-  absl::Status Trouble();
-  // Tells the others what has become of this node's part, or (node 0) of the whole.
+  // The failure that another node reported for this launch, or the store's error if a node is lost.
+  absl::Status ReportedFailure();
+  // Waits up to `timeout` for a reported failure other than `known`; OK: there is none.
+  absl::Status AwaitFailure(absl::Duration timeout, const Interrupt& interrupt, absl::string_view known = "");
+  // Reports the outcome of this node's part or, on node 0, of the launch.
   void Report(const char* key, const absl::Status& status);
-  // Whether all other nodes still follow.
-  bool AllFollow();
-  // A value of the store that another node writes once, and that anyone else may have written before.
-  struct Wanted {
+  bool AllNodesFollow();
+  // A value that another node writes once, and that others may have written before.
+  struct ValueRequest {
     std::string key;
     std::string whom;  // completes "waited too long for"
     std::string what;  // completes "ignored"
     absl::Time deadline;
-    absl::Duration patience;                                     // after a value that was refused
-    std::function<absl::Status(const std::string& value)> take;  // its error refuses the value
+    absl::Duration patience;                                       // after an invalid value
+    std::function<absl::Status(const std::string& value)> accept;  // an error: the value is invalid
   };
-  // Waits for a value that `take` accepts. A refused one is ignored, with a note. That loses least for the
-  // job: the node that should write the value usually replaces it.
-  absl::Status WaitFor(const Wanted& wanted, const Interrupt& interrupt, Display& display);
-  absl::Status FollowAll(const NodeOwn& own, const Interrupt& interrupt, Display& display);
-  absl::Status FollowOne(const NodeOrder& order, const TrainingJob& job, const NodeOwn& own,
+  // Waits for a valid value. Ignores invalid ones with a note, because the right node usually replaces them.
+  absl::Status WaitFor(const ValueRequest& request, const Interrupt& interrupt, Display& display);
+  absl::Status FollowAll(const NodeSetup& own, const Interrupt& interrupt, Display& display);
+  absl::Status FollowOne(const NodeOrder& order, const TrainingJob& job, const NodeSetup& own,
                          const std::string& folder, const Interrupt& interrupt, Display& display);
-  // This node's records of `job`, with node 0's times.
+  // Sends this node's records of `job`, with times on node 0's clock.
   absl::Status SendRecords(const TrainingJob& job, const ClockMap& clock, const std::string& folder);
-  // Waits until `node` has ended its part, and takes its records into `folder`.
+  // Waits until `node` has ended its part and writes its records to `folder`.
   absl::Status TakeRecords(int node, const std::string& folder, absl::Time deadline,
                            const Interrupt& interrupt, Display& display);
   std::string Key(const char* what, int node = -1) const;
 
   NodesOptions options_;
-  std::unique_ptr<Rendezvous> meeting_;
+  std::unique_ptr<Rendezvous> rendezvous_;
   std::vector<std::string> addresses_, hosts_;
-  TrainingJob job_;         // node 0: of the present launch
-  bool own_clock_ = false;  // this node does not read node 0's
+  TrainingJob job_;         // node 0: of the current launch
+  bool own_clock_ = false;  // whether this node's clock is not node 0's
   absl::Duration clocks_within_;
   int launch_ = 0;
   bool ended_ = false;

@@ -41,8 +41,7 @@ void LaunchProgress::Note(const ProgressEvent& event) {
   ProgressEvent& last = ranks_[static_cast<size_t>(event.rank)];
   const ProgressEvent before = last;
   last = event;
-  // Events that count no steps leave the count as it was.
-  if (event.steps == 0) {
+  if (event.steps == 0) {  // the event has no counts
     last.step = before.step;
     last.steps = before.steps;
     last.loss = before.loss;
@@ -52,17 +51,17 @@ void LaunchProgress::Note(const ProgressEvent& event) {
 std::string LaunchProgress::LastKnown(int rank) const {
   if (rank < 0 || rank >= static_cast<int>(ranks_.size())) return "";
   const ProgressEvent& last = ranks_[static_cast<size_t>(rank)];
-  if (last.event.empty()) return "it never reported";
-  if (last.event == "start") return "it started, but did not get ready";
-  if (last.event == "evaluate") return "last heard of in its evaluation";
-  if (last.event == "done") return "it had reported that it was done";
-  return absl::StrCat("last heard of at step ", last.step, " of ", last.steps);
+  if (last.event.empty()) return "it never reported progress";
+  if (last.event == "start") return "it started but did not become ready";
+  if (last.event == "evaluate") return "last seen in its evaluation";
+  if (last.event == "done") return "it had reported completion";
+  return absl::StrCat("last seen at step ", last.step, " of ", last.steps);
 }
 
 size_t LaunchProgress::Last(size_t first, size_t count) const {
-  const auto behind = [](const ProgressEvent& a, const ProgressEvent& b) { return a.step < b.step; };
+  const auto slower = [](const ProgressEvent& a, const ProgressEvent& b) { return a.step < b.step; };
   const auto begin = ranks_.begin() + static_cast<std::ptrdiff_t>(first);
-  return static_cast<size_t>(std::min_element(begin, begin + static_cast<std::ptrdiff_t>(count), behind) -
+  return static_cast<size_t>(std::min_element(begin, begin + static_cast<std::ptrdiff_t>(count), slower) -
                              ranks_.begin());
 }
 

@@ -1,4 +1,4 @@
-// What a person sees while configurations run: one line that is redrawn on a terminal, plain lines elsewhere.
+// Progress of running configurations: one line that is redrawn on a terminal, plain lines elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -15,45 +15,45 @@ struct ProgressEvent {
   int rank = 0;
   int64_t step = 0, steps = 0;
   double loss = 0;
-  std::string text;                   // of a "note"
-  int64_t samples = 0, tx_bytes = 0;  // of a "step": of this rank so far
+  std::string text;                   // "note" only
+  int64_t samples = 0, tx_bytes = 0;  // "step" only: this rank's totals
 };
 std::optional<ProgressEvent> ParseProgress(const std::string& line);
 
-// How far a launch is.
+// The progress of a launch.
 class LaunchProgress {
  public:
   explicit LaunchProgress(int ranks) : ranks_(static_cast<size_t>(ranks)) {}
 
   void Note(const ProgressEvent& event);
-  std::string LastKnown(int rank) const;  // "last heard of at step 12 of 25", "it never got ready"
-  // The same of the one that is furthest behind, of `count` ranks: "rank 2: last heard of at step 12 of 25".
-  // Empty where there are none of these.
+  std::string LastKnown(int rank) const;  // "last seen at step 12 of 25"
+  // The same of the slowest of `count` ranks from `first`: "rank 2: last seen at step 12 of 25". Empty if
+  // these ranks do not exist.
   std::string LastKnownOfLast(int first, int count) const;
-  // "[#####.....] 12/25 steps, loss 0.53": of the rank that is furthest behind.
+  // "[#####.....] 12/25 steps, loss 0.53", of the slowest rank.
   std::string Bar() const;
 
  private:
   size_t Last(size_t first, size_t count) const;
 
-  std::vector<ProgressEvent> ranks_;  // the last of each
+  std::vector<ProgressEvent> ranks_;  // the last event of each
 };
 
-// Whatever a line holds is made printable (common/command_line.h).
+// Escapes control characters of all lines (see Printable).
 class Display {
  public:
   Display(FILE* out, bool terminal) : out_(out), terminal_(terminal) {}
-  // Ends the line that is being redrawn.
   ~Display() { Clear(); }
 
   bool terminal() const { return terminal_; }
-  // A line that stays.
+  // Prints a line.
   void Say(const std::string& line);
-  // A line that stays, where nothing is redrawn.
+  // Prints a line unless this is a terminal.
   void SayPlain(const std::string& line);
-  // Replaces the line being redrawn; at most ten times a second, because drawing takes time from those we
-  // measure. Nothing where this is no terminal.
+  // On a terminal, replaces the line being redrawn, at most ten times a second because drawing takes
+  // processor time from the experiment.
   void Redraw(const std::string& line);
+  // Erases the line being redrawn.
   void Clear();
 
  private:

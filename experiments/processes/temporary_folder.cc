@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whose process has ended. A number that is in use again only means that a folder stays a little longer.
+// Whether the process that created the folder has ended. If its pid is in use again, the folder stays.
 bool IsLeftOver(const std::string& name) {
   const std::vector<std::string> parts = absl::StrSplit(name, '-');
   int pid = 0;
@@ -39,11 +39,11 @@ void RemoveLeftOvers(const fs::path& base) {
 
 absl::StatusOr<TemporaryFolder> TemporaryFolder::Create(const std::string& base) {
   std::error_code error;
-  const fs::path place = base.empty() ? fs::temp_directory_path(error) : fs::path(base);
-  RemoveLeftOvers(place);
-  std::string name = (place / absl::StrCat("psring-", getpid(), "-XXXXXX")).string();
+  const fs::path parent = base.empty() ? fs::temp_directory_path(error) : fs::path(base);
+  RemoveLeftOvers(parent);
+  std::string name = (parent / absl::StrCat("psring-", getpid(), "-XXXXXX")).string();
   if (error || mkdtemp(name.data()) == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat("cannot make a temporary folder: ", name));
+    return absl::FailedPreconditionError(absl::StrCat("cannot create a temporary folder: ", name));
   }
   return TemporaryFolder(name);
 }

@@ -1,4 +1,4 @@
-// A folder that goes with its owner.
+// A folder that is removed with its owner.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@ namespace psring {
 
 class TemporaryFolder {
  public:
-  // "BASE/psring-PID-XXXXXX"; an empty base is the system's place for such things. Removes what psrings that
-  // were killed have left there. FailedPrecondition names what could not be made.
+  // Creates "BASE/psring-PID-XXXXXX"; an empty base is the system's temporary folder. Removes folders of
+  // killed psring processes there. FailedPrecondition names the path that cannot be created.
   static absl::StatusOr<TemporaryFolder> Create(const std::string& base = "");
   TemporaryFolder(TemporaryFolder&& other) noexcept : path_(std::exchange(other.path_, "")) {}
   ~TemporaryFolder();

@@ -7,7 +7,7 @@
 namespace psring {
 namespace {
 
-// The variables that torchrun would set, which counts processes.
+// The variables that torchrun sets. It counts processes, not ranks.
 std::vector<std::string> Environment(const TrainingJob& job, int process) {
   std::vector<std::string> environment = StoreEnvironment(job);
   environment.insert(

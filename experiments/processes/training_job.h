@@ -1,6 +1,5 @@
-// The processes of one training: which machine runs them and how each is started. Node 0 and the nodes that
-// follow it derive both from the same few values, so no command line, environment variable or path is sent
-// from one machine to another. Pure.
+// The processes of one training: which node runs them and how each is started. All nodes derive both from the
+// same few values, so no command line, environment variable or path is sent between machines. Pure.
 #pragma once
 
 #include <string>
@@ -17,10 +16,10 @@ struct Binaries {
   std::vector<std::string> all() const { return {trainer, ps_server}; }
 };
 
-// How many nodes are dedicated to parameter servers; they are the last ones.
+// The number of nodes dedicated to parameter servers, which are the last ones.
 int ServerNodes(const TrainingOptions& training);
 
-// Which node runs a rank or a server.
+// Assigns ranks and servers to nodes.
 struct NodeLayout {
   int nodes = 1;
   int per_node = 1;  // ranks
@@ -34,36 +33,36 @@ struct TrainingJob {
   int workers = 1;                // ranks that train
   int servers = 0;                // parameter servers
   int local_processes = 1;        // trainers per machine
-  bool outlives_workers = false;  // it continues without a worker that was killed
+  bool outlives_workers = false;  // it continues without a killed worker
   std::string store_host;         // of the rendezvous store, which psring hosts
   int store_port = 0;
 
   int processes() const { return workers / training.ranks_per_process; }
 };
 
-// What concerns one machine only.
+// The part of a job's setup that differs between machines.
 struct JobHost {
   Binaries binaries;
   std::string records;  // folder
-  std::string address;  // its processes listen here; empty: a trainer is not told
+  std::string address;  // its processes listen here; empty: the trainer's default
   int gpus = 0;
   int metrics_port = -1;  // of rank 0; 0: the system chooses; below 0: none
 };
 
-// MASTER_ADDR, MASTER_PORT and the note that a launcher hosts the store.
+// MASTER_ADDR, MASTER_PORT and PSRING_STORE_HOSTED: the launcher hosts the store.
 std::vector<std::string> StoreEnvironment(const TrainingJob& job);
-// Without what numbers the process.
+// The same for all trainers; their environment holds their numbers.
 std::vector<std::string> TrainerCommand(const TrainingOptions& training, const JobHost& host);
-// Trainer number `process` of the job, numbered as torchrun numbers its processes.
+// Trainer number `process` of the job, in torchrun's numbering of processes.
 ChildSpec TrainerProcess(const TrainingJob& job, const JobHost& host, int process);
 ChildSpec ServerProcess(const TrainingJob& job, const JobHost& host, int server);
 
-// What one node runs of a job: numbers of trainers and of servers.
+// One node's part of a job: the numbers of its trainers and servers.
 struct NodePart {
   std::vector<int> processes, servers;
 };
 NodePart PartOf(const TrainingJob& job, const NodeLayout& layout, int node);
-// The names of all files that those processes may leave in their record folder.
+// The names of all files that these processes may write to their record folder.
 std::vector<std::string> RecordNames(const TrainingJob& job, const NodePart& part);
 
 }  // namespace psring

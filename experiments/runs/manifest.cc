@@ -19,7 +19,7 @@ Json Configurations(const std::vector<Configuration>& configurations) {
                     {"optimizer", configuration.update.optimizer},
                     {"lr", configuration.update.lr},
                     {"momentum", configuration.update.momentum},
-                    // What to give to `trainer` to have the same: flags at their default are left out.
+                    // The trainer's flags that are not at their defaults.
                     {"trainer_flags", TrainingArguments(configuration.training)}});
   }
   return list;
@@ -75,11 +75,10 @@ std::string ManifestJson(const Manifest& manifest) {
                          {"burst_bytes", link.burst_bytes},
                          {"congestion_control", link.congestion_control},
                          {"queueing", link.in_turn ? "in turn" : "first in, first out"}});
-    Json apart = Json::array();
-    for (double bits_per_s : link.links) apart.push_back(bits_per_s / 1e6);
-    // Payload in Mbit/s.
+    Json each = Json::array();
+    for (double bits_per_s : link.links) each.push_back(bits_per_s / 1e6);
     json["link"]["preflight"] = {{"slowest_without_limit_mbps", link.capacity / 1e6},
-                                 {"each_link_mbps", apart},
+                                 {"each_link_mbps", each},
                                  {"slowest_of_ring_mbps", link.ring / 1e6},
                                  {"incast_mbps", link.incast / 1e6},
                                  {"basis", "measured"}};

@@ -1,4 +1,4 @@
-// manifest.json: everything a reader needs to run the same again, and to know on what it was run.
+// manifest.json: what is needed to repeat a run, and the machine that it ran on.
 #pragma once
 
 #include <optional>
@@ -21,7 +21,7 @@ struct Manifest {
   std::optional<Wires> wires;
   LinkReport link;
   Plan plan;
-  TrainingOptions disturbances;  // what was asked for: of it --straggler and --jitter_ms
+  TrainingOptions disturbances;  // only --straggler and --jitter_ms are used
   Provenance provenance;
   int rounds_done = 0;
   double wall_s = 0;  // 0: not finished

@@ -31,8 +31,8 @@ absl::StatusOr<StepTimes> TimesOf(const StrategyInfo& strategy, const LaunchNote
     for (size_t i = 0; i < records.steps[rank].size(); ++i) {
       const StepRecord& step = records.steps[rank][i];
       if (step.warmup) continue;
-      // What a worker does between two steps is time too.
-      const int64_t begin = before == nullptr ? step.begin_ns : OverNs(*before);
+      // The time between two steps counts as part of the second.
+      const int64_t begin = before == nullptr ? step.begin_ns : EndNs(*before);
       const double ready_ms = 1e-6 * static_cast<double>(ReadyNs(step) - begin);
       double own_ms = step.compute_ms - step.delay_ms;
       if (factor > 1) {
@@ -45,7 +45,7 @@ absl::StatusOr<StepTimes> TimesOf(const StrategyInfo& strategy, const LaunchNote
       before = &step;
     }
     if (worker.steps() == 0) {
-      return absl::DataLossError(absl::StrCat("worker ", rank, " left no measured step"));
+      return absl::DataLossError(absl::StrCat("worker ", rank, " has no measured step"));
     }
   }
   return times;
@@ -62,22 +62,14 @@ absl::StatusOr<MeasuredRun> MeasuredRun::Open(const std::string& path, const Cat
   }
   if (run.launches_.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", path, "' was simulated itself; name a run with --clock wall"));
+        absl::StrCat("'", path, "' is a simulated run; name a run with --clock wall"));
   }
   return run;
 }
 
-std::string MeasuredRun::straggler() const {
+std::string MeasuredRun::FirstValue(const std::string& flag) const {
   for (const Launch& launch : launches_) {
-    const std::string value = FlagOf(launch.note, "--straggler", "none");
-    if (value != "none") return value;
-  }
-  return "none";
-}
-
-std::string MeasuredRun::jitter_ms() const {
-  for (const Launch& launch : launches_) {
-    const std::string value = FlagOf(launch.note, "--jitter_ms", "none");
+    const std::string value = FlagOf(launch.note, flag, "none");
     if (value != "none") return value;
   }
   return "none";
@@ -118,13 +110,13 @@ absl::StatusOr<StepTimes> MeasuredRun::TimesFor(const Configuration& configurati
     which = absl::StrCat(first->note.strategy, " x ", first->note.workers);
     return times;
   }
-  std::set<std::string> there;
+  std::set<std::string> measured;
   for (const Launch& launch : launches_) {
-    there.insert(absl::StrCat(launch.note.strategy, " x ", launch.note.workers));
+    measured.insert(absl::StrCat(launch.note.strategy, " x ", launch.note.workers));
   }
   return absl::NotFoundError(absl::StrCat("'", path_, "' has no times for ", configuration.name(),
-                                          ": it measured ", absl::StrJoin(there, ", "), "; leave ",
-                                          wanted.name, " out, or give --compute_ms and --network_ms"));
+                                          "; it measured ", absl::StrJoin(measured, ", "), "; omit ",
+                                          wanted.name, ", or set --compute_ms and --network_ms"));
 }
 
 }  // namespace psring

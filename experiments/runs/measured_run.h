@@ -1,4 +1,4 @@
-// An earlier run, as the source of a virtual clock's times.
+// Reads step times of an earlier run for a virtual clock.
 #pragma once
 
 #include <string>
@@ -12,27 +12,26 @@
 
 namespace psring {
 
-// How long the steps of a launch took, from the records of its measured steps. *Derived*: an exchange's time
-// begins when nobody is waited for any more (waiting.h); the computing of a worker that was slowed down is
-// what its sleeps say, that of others all of their forward and backward pass, in which pushes begin. Pure.
-// DataLoss where a worker has no measured step.
+// Times of a launch's measured steps. *Derived*: an exchange begins when its waiting ends (waiting.h). The
+// computing time of a delayed worker follows from its delay; that of others is their forward and backward
+// pass, during which pushes begin. Pure. DataLoss: a worker has no measured step.
 absl::StatusOr<StepTimes> TimesOf(const StrategyInfo& strategy, const LaunchNote& note,
                                   const RunRecords& records);
 
 class MeasuredRun {
  public:
-  // NotFound, InvalidArgument: it is no run, or a simulated one.
+  // NotFound, InvalidArgument: it is not a run, or a simulated one.
   static absl::StatusOr<MeasuredRun> Open(const std::string& path, const Catalog& catalog);
 
   const std::string& path() const { return path_; }
-  // What its workers were disturbed with: --straggler and --jitter_ms of its first disturbed launch.
-  std::string straggler() const;
-  std::string jitter_ms() const;
+  // --straggler and --jitter_ms of the first launch that has them; "none" if none has.
+  std::string straggler() const { return FirstValue("--straggler"); }
+  std::string jitter_ms() const { return FirstValue("--jitter_ms"); }
 
-  // All launches that were like `configuration`, one after the other: of its strategy and number of workers;
-  // else of the same kind (all with a server, or all without) and number; else of the same kind; else, where
-  // `any_kind` (of the times those of computing will do), of any. NotFound says what there is. `which`: the
-  // launches that were taken, in words.
+  // The times of all launches like `configuration`, one after the other: with its strategy and worker count,
+  // else of the same kind (with or without a server) and worker count, else of the same kind, else, with
+  // `any_kind` (only computing times matter), of any kind. Sets `which` to a description. NotFound lists the
+  // run's launches.
   absl::StatusOr<StepTimes> TimesFor(const Configuration& configuration, bool any_kind,
                                      std::string& which) const;
 
@@ -41,6 +40,8 @@ class MeasuredRun {
     LaunchNote note;
     StrategyInfo strategy;
   };
+  std::string FirstValue(const std::string& flag) const;
+
   std::string path_;
   std::vector<Launch> launches_;
 };

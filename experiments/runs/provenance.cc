@@ -14,9 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The file that stands for an input: itself, or of a folder the one that says what is in it; empty: there is
-// none, as for names of what is built in.
-fs::path StandsFor(const fs::path& input) {
+// The file that represents an input: itself, or the file that describes a folder; empty: none.
+fs::path RepresentativeFile(const fs::path& input) {
   std::error_code error;
   if (!fs::is_directory(input, error)) return fs::is_regular_file(input, error) ? input : "";
   for (const char* name : {"manifest.json", kPositionFile}) {
@@ -47,7 +46,7 @@ absl::StatusOr<Provenance> DescribeProvenance(const std::vector<std::string>& bi
     provenance.binaries.push_back(std::move(mark));
   }
   for (const std::string& input : inputs) {
-    const fs::path file = StandsFor(input);
+    const fs::path file = RepresentativeFile(input);
     if (input.empty() || file.empty()) continue;
     PSRING_ASSIGN_OR_RETURN(provenance.inputs.emplace_back(), MarkFile(fs::absolute(file, error).string()));
   }

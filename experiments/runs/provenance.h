@@ -1,5 +1,5 @@
-// What a run was made of, so that it can be made again: where psring stood, which programs and files it used,
-// and what it settled by itself where flags left something open.
+// The provenance of a run, so that it can be repeated: working directory, programs, input files, and the
+// values that psring chose for flags that were not set.
 #pragma once
 
 #include <string>
@@ -11,26 +11,24 @@ namespace psring {
 
 struct FileMark {
   std::string path;
-  std::string hash;  // HashBytes of all of it
+  std::string hash;  // HashBytes
 };
-// NotFound, Unavailable: it cannot be read.
+// NotFound, Unavailable: the file cannot be read.
 absl::StatusOr<FileMark> MarkFile(const std::string& path);
 
 struct Provenance {
   std::string working_directory;
-  std::vector<FileMark> binaries;  // psring's own, and those it starts; `path`: the name alone
-  std::vector<FileMark> inputs;    // files that flags name, absolute
-  // The training data: what to ask `trainer --check_only`, and the hash that it answered. Empty: there is
-  // none.
+  std::vector<FileMark> binaries;  // psring and the programs it starts; `path` is the file name
+  std::vector<FileMark> inputs;    // files that flags name, with absolute paths
+  // The training data: flags for `trainer --check_only`, and the hash that it reports. Empty: none.
   std::vector<std::string> data_flags;
   std::string data_hash;
-  // Flags that put what psring chose in the place of what was left open ("--link=1e+09bit").
+  // Flags for the values that psring chose ("--link=1e+09bit").
   std::vector<std::string> settled;
 };
 
-// This process's folder and program, `binaries` and `inputs`; of `inputs` what is no file is left out (names
-// of what is built in), and of a folder the file that stands for it is marked: a run's manifest.json, a
-// checkpoint's training.json.
+// Describes this process, `binaries` and `inputs`. Inputs that are not files (built-in names) are omitted; a
+// folder is represented by a run's manifest.json or a checkpoint's training.json.
 absl::StatusOr<Provenance> DescribeProvenance(const std::vector<std::string>& binaries,
                                               const std::vector<std::string>& inputs);
 

@@ -11,19 +11,14 @@
 #include "absl/strings/str_replace.h"
 #include "common/base/command_line.h"
 #include "common/base/delays.h"
+#include "experiments/runs/untrusted_json.h"
 
 namespace psring {
 namespace {
 
-// Somebody else may have written it: nothing here throws.
-using Json = nlohmann::ordered_json;
+using Json = UntrustedJson;
 
 constexpr int kLayout = 1;
-
-std::string TextAt(const Json& json, const char* key) {
-  const auto found = json.find(key);
-  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
-}
 
 std::vector<std::string> WordsAt(const Json& json, const char* key) {
   std::vector<std::string> words;
@@ -45,11 +40,11 @@ std::vector<FileMark> MarksAt(const Json& json, const char* key) {
   return marks;
 }
 
-// One flag as it was typed, with its value where that follows it.
+// A flag as typed.
 struct Flag {
   std::string name;  // canonical, without dashes
   std::string value;
-  std::vector<std::string> words;  // as typed
+  std::vector<std::string> words;
 };
 
 // `takes_value`: names of flags whose value may be the next word.
@@ -66,8 +61,8 @@ std::vector<Flag> FlagsOf(const std::vector<std::string>& words, const std::set<
       flag.name = word.substr(1, 1);  // "-J out.json", "-Jout.json"
       flag.value = word.substr(2);
     }
-    const bool alone = word.find('=') == std::string::npos && flag.value.empty();
-    if (alone && takes_value.contains(flag.name) && i + 1 < words.size()) {
+    const bool no_value = word.find('=') == std::string::npos && flag.value.empty();
+    if (no_value && takes_value.contains(flag.name) && i + 1 < words.size()) {
       flag.value = words[++i];
       flag.words.push_back(flag.value);
     }
@@ -76,7 +71,7 @@ std::vector<Flag> FlagsOf(const std::vector<std::string>& words, const std::set<
   return flags;
 }
 
-// Where a run writes beside its own folder: by flag, and by verb where a name means two things.
+// Whether a flag names an output besides the run folder; a name may differ in meaning between verbs.
 bool IsOutput(const std::string& verb, const std::string& name) {
   if (verb == "bench") return name == "out" || name == "J" || name == "output_file" || name == "profile";
   return name == "out" || name == "checkpoint_dir";
@@ -88,7 +83,7 @@ const std::set<std::string>& PathFlags() {
   return *names;
 }
 
-// `value` of a flag in PathFlags, named from anywhere. A built-in name stays as it is.
+// Makes the value of a flag in PathFlags absolute, unless it is a built-in name.
 std::string Absolute(const std::string& value, const std::string& name, const std::string& directory) {
   const bool trace = absl::StartsWith(value, kTracePrefix);
   if ((name == "compute_ms" || name == "network_ms") && !trace) return value;
@@ -106,19 +101,18 @@ std::string Brief(const Json& json) { return json.is_string() ? json.get<std::st
 }  // namespace
 
 absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) return absl::InvalidArgumentError("its manifest.json is broken: no JSON object");
+  const Json json = ParseUntrusted(text);
+  if (!json.is_object()) return absl::InvalidArgumentError("its manifest.json is not a JSON object");
   const auto layout = json.find("schema_version");
   if (layout == json.end() || *layout != kLayout) {
     return absl::InvalidArgumentError(
         absl::StrCat("its manifest has layout ", layout == json.end() ? "none" : layout->dump(),
-                     ", and this psring knows ", kLayout, "; take the psring that made it"));
+                     "; this psring supports ", kLayout, "; use the psring that wrote it"));
   }
   RecordedRun run{.verb = TextAt(json, "verb"), .command_line = WordsAt(json, "command_line"), .json = text};
   if (run.command_line.size() < 2 || run.command_line[1] != run.verb ||
       (run.verb != "compare" && run.verb != "train" && run.verb != "bench" && run.verb != "predict")) {
-    return absl::InvalidArgumentError(
-        "its manifest holds no command line of compare, train, bench or predict");
+    return absl::InvalidArgumentError("its manifest has no command line of compare, train, bench or predict");
   }
   run.provenance = {.working_directory = TextAt(json, "working_directory"),
                     .binaries = MarksAt(json, "binaries"),
@@ -130,13 +124,13 @@ absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text) {
   }
   if (run.provenance.working_directory.empty() || run.provenance.binaries.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("an earlier psring made it, and did not keep on what; what was typed then: ",
+        absl::StrCat("an earlier psring wrote it, without its inputs; its command line was: ",
                      ShellText(run.command_line)));
   }
   for (const Flag& flag : FlagsOf(run.command_line, {})) {
     if (flag.name != "nnodes") continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        "it ran on several machines; start the same on each of them again: ", ShellText(run.command_line)));
+        "it ran on several machines; repeat the command on each of them: ", ShellText(run.command_line)));
   }
   return run;
 }
@@ -172,7 +166,7 @@ Rerun MakeRerun(const RecordedRun& recorded, const std::string& run, const std::
 }
 
 std::vector<std::string> Differences(const RecordedRun& recorded, const std::string& now) {
-  const Json then = Json::parse(recorded.json, nullptr, false), here = Json::parse(now, nullptr, false);
+  const Json then = ParseUntrusted(recorded.json), here = ParseUntrusted(now);
   std::vector<std::string> lines;
   for (const auto& [part, name] : {std::pair{"machine", "machine"}, {"versions", "psring"}}) {
     if (!then.contains(part) || !then[part].is_object() || !here.contains(part)) continue;
@@ -189,7 +183,8 @@ std::vector<std::string> Differences(const RecordedRun& recorded, const std::str
     }
   }
   if (!programs.empty()) {
-    lines.push_back(absl::StrCat("programs: ", absl::StrJoin(programs, ", "), " built from something else"));
+    lines.push_back(
+        absl::StrCat("programs: ", absl::StrJoin(programs, ", "), " were built from other sources"));
   }
   return lines;
 }

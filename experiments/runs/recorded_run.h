@@ -1,4 +1,4 @@
-// A run as its manifest tells it, and the command line that makes it again. Pure.
+// Reads a run from its manifest and derives the command line that repeats it. Pure.
 #pragma once
 
 #include <string>
@@ -11,28 +11,27 @@ namespace psring {
 
 struct RecordedRun {
   std::string verb;
-  std::vector<std::string> command_line;  // as it was typed, the program's name first
+  std::vector<std::string> command_line;  // as typed, the program's name first
   Provenance provenance;
-  std::string json;  // all of the manifest
+  std::string json;  // the manifest
 };
-// From the text of a manifest.json. InvalidArgument in one line: it is none, of another layout, of a verb
-// that leaves nothing to do again, of several machines, or of a psring that did not keep what is needed.
+// From the text of a manifest.json. InvalidArgument: it is malformed, has another layout, or is of another
+// verb, of several machines or of an earlier version without the necessary values.
 absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text);
 
 struct Rerun {
   std::vector<std::string> arguments;  // the verb, then flags
-  std::vector<std::string> left_out;   // flags that name places that the first run wrote to
+  std::vector<std::string> left_out;   // flags that name files or folders that the first run wrote to
 };
-// The recorded flags, with what was settled in the place of what was left open; files are named from
-// anywhere. `run`: its folder, from which --plan_of takes rounds, steps and samples. `out`: where the new run
-// goes; empty: to a folder of its own under runs/.
+// The recorded flags plus the settled ones, with absolute paths. `run`: the recorded run's folder, for
+// --plan_of. `out`: the new run's folder; empty: one under runs/.
 Rerun MakeRerun(const RecordedRun& recorded, const std::string& run, const std::string& out);
 
-// What is not as it was, a line each: "machine: cores 2 then, 4 now". Of `now`, a manifest made here,
-// machine, versions and binaries count.
+// Differences in machine, versions and binaries from the manifest `now`, one line each:
+// "machine: cores 2 then, 4 now".
 std::vector<std::string> Differences(const RecordedRun& recorded, const std::string& now);
 
-// For a shell: quoted where it must be.
+// Joins and quotes words for a shell.
 std::string ShellText(const std::vector<std::string>& words);
 
 }  // namespace psring

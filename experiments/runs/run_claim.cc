@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Runs that end before they start remove folders that this one may be about to use.
+// Another run that fails early may remove a folder between our calls.
 constexpr int kAttempts = 100;
 
 absl::Status CannotWrite(const std::string& path, absl::string_view why) {
@@ -26,13 +26,13 @@ absl::Status CannotWrite(const std::string& path, absl::string_view why) {
 }
 
 absl::Status Taken(const std::string& path) {
-  return absl::AlreadyExistsError(
-      absl::StrCat("cannot write to ", path,
-                   ": it is not empty: another run is using it or has left its results there; choose another "
-                   "folder"));
+  return absl::AlreadyExistsError(absl::StrCat(
+      "cannot write to ", path,
+      ": it is not empty, another run may use it or have written its results there; choose another "
+      "folder"));
 }
 
-// Appends the folders that it creates to `made`, outermost first. 0, or errno: EEXIST if `path` exists.
+// Creates `path` and missing parents and appends them to `made`, outermost first. 0, or errno.
 int MakeFolders(const fs::path& path, std::vector<std::string>& made) {
   if (mkdir(path.c_str(), 0777) != 0) {
     if (errno != ENOENT) return errno;
@@ -103,7 +103,7 @@ absl::Status RunClaim::Keep() {
 }
 
 absl::Status RunClaim::LinkLatest() const {
-  // Relative, so that the whole folder may be moved; renamed into place, so that it always points somewhere.
+  // The link is relative, so that the folder can be moved, and replaced by an atomic rename.
   const fs::path run(path_);
   const fs::path link = run.parent_path() / "latest";
   const fs::path fresh = run.parent_path() / absl::StrCat(".latest-", run.filename().string());

@@ -1,4 +1,4 @@
-// Gives each run a folder that no other run uses.
+// Reserves a folder for a run.
 #pragma once
 
 #include <memory>
@@ -11,22 +11,22 @@
 
 namespace psring {
 
-// The claim is an empty manifest.json, created exclusively (O_EXCL), also against machines that share the
-// file system. It is the first file in a run's folder. The run replaces it by its own manifest.
+// The claim is an empty manifest.json created with O_EXCL, which also works between machines that share the
+// file system. It is the first file in a run's folder; the run later replaces it by its manifest.
 class RunClaim {
  public:
-  // Claims `out`, which may exist as an empty folder. If `out` is empty, claims runs/<UTC time>-<verb>, or
-  // the same with "-2", "-3", ... if other runs have that name. Creates missing folders. FailedPrecondition
-  // names the path: it is not empty, it is a file, permission is missing.
+  // Claims `out`, which must not exist or be an empty folder. If `out` is "", claims runs/<UTC time>-<verb>,
+  // with
+  // "-2", "-3", ... appended if other runs have that name. FailedPrecondition names the path and the reason.
   static absl::StatusOr<std::unique_ptr<RunClaim>> Make(const std::string& out, const std::string& verb,
                                                         absl::Time now);
   RunClaim(const RunClaim&) = delete;
-  // Without Keep: removes what Make has created.
+  // Without Keep, removes what Make created.
   ~RunClaim();
 
-  const std::string& path() const { return path_; }  // without a slash at its end
+  const std::string& path() const { return path_; }  // without a trailing slash
 
-  // The run starts: its folder stays. If Make chose the name, points runs/latest to it.
+  // Keeps the folder. If Make chose its name, points runs/latest to it.
   absl::Status Keep();
 
  private:
@@ -35,7 +35,7 @@ class RunClaim {
   // AlreadyExists: another run has the folder, or it is not empty.
   absl::Status Take();
   absl::Status LinkLatest() const;
-  // 0, or errno: ENOENT if somebody else has just removed the folder or a part of its path.
+  // 0, or errno: ENOENT if another process has removed the folder or a part of its path.
   int CreateManifest();
   std::string manifest() const { return path_ + "/manifest.json"; }
 

@@ -13,7 +13,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Enough digits for a figure, few enough to read.
 std::string Number(double value) { return std::isfinite(value) ? absl::StrFormat("%.6g", value) : ""; }
 
 std::string CellText(const Cell& cell) {
@@ -22,7 +21,7 @@ std::string CellText(const Cell& cell) {
     std::string operator()(bool value) const { return value ? "true" : "false"; }
     std::string operator()(int64_t value) const { return absl::StrCat(value); }
     std::string operator()(double value) const {
-      // Bytes are exact: no rounding to six digits where the value is a whole number.
+      // Whole numbers, such as bytes, are exact.
       return value == std::floor(value) && std::abs(value) < 1e15 ? absl::StrFormat("%.0f", value)
                                                                   : Number(value);
     }
@@ -42,7 +41,6 @@ Json CellJson(const Cell& cell) {
   return std::visit(Visitor(), cell.value);
 }
 
-// Each worker's figures: how long it waited, how late its gradients were.
 Json WorkersJson(const SummaryRow& row) {
   const char* measured = BasisName(row.TimeBasis());
   Json list = Json::array();
@@ -79,16 +77,16 @@ Json FiguresAndBasis(const std::vector<Cell>& row) {
   return {{"figures", figures}, {"basis", basis}};
 }
 
-Json PredictionJson(const RowPrediction& beside) {
-  const Prediction& p = beside.prediction;
-  const Residual& residual = beside.residual;
+Json PredictionJson(const RowPrediction& row) {
+  const Prediction& p = row.prediction;
+  const Residual& residual = row.residual;
   return {{"step_ms", 1e3 * p.step},
           {"samples_per_s", p.samples_per_s},
           {"compute_ms", 1e3 * p.compute},
           {"exposed_comm_ms", 1e3 * p.exposed},
           {"comm_busy_ms", 1e3 * p.busy},
           {"limited_by", p.limit},
-          {"computing_as_in", beside.compute_from},
+          {"computing_as_in", row.compute_from},
           {"basis", p.method},
           {"residual",
            {{"ms", residual.total()},
@@ -102,7 +100,7 @@ Json PredictionJson(const RowPrediction& beside) {
             {"basis", "derived"}}}};
 }
 
-// A JSON object's begin that says which launch it is of.
+// The begin of a JSON object, identifying its launch.
 std::string JsonPrefix(const RunLabel& label) {
   return absl::StrFormat("{\"part\":\"%s\",\"strategy\":\"%s\",\"workers\":%d,\"servers\":%d,\"repeat\":%d,",
                          label.part, label.strategy, label.workers, label.servers, label.repeat);
@@ -201,12 +199,9 @@ std::string SummaryJson(const std::vector<SummaryRow>& rows) {
 
 std::string RunsCsvHeader() {
   return "run_id,part,strategy,workers,repeat,seed,steps,samples,wall_s,samples_per_s,step_ms,compute_ms,"
-         "comm_busy_ms,"
-         "wait_ms,exposed_comm_ms,payload_tx_bytes_per_worker,payload_rx_bytes_per_worker,server_payload_"
-         "bytes,"
-         "staleness_mean,staleness_max,loss,test_accuracy,replicas_equal,worker_peak_memory_mb,server_peak_"
-         "memory_mb,"
-         "foreign_cpu_pct,records,servers\n";
+         "comm_busy_ms,wait_ms,exposed_comm_ms,payload_tx_bytes_per_worker,payload_rx_bytes_per_worker,"
+         "server_payload_bytes,staleness_mean,staleness_max,loss,test_accuracy,replicas_equal,"
+         "worker_peak_memory_mb,server_peak_memory_mb,foreign_cpu_pct,records,servers\n";
 }
 
 std::string RunsCsvLine(const RunLabel& label, const RunFigures& figures) {

@@ -1,4 +1,4 @@
-// The texts of a run folder's files, from rows and records. Pure.
+// Formats the files of a run folder from rows and records. Pure.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace psring {
 
-// A launch, as runs.csv, steps.jsonl and curves.csv name it.
+// Identifies a launch in runs.csv, steps.jsonl and curves.csv.
 struct RunLabel {
   std::string run_id;
   std::string part;  // "cost" or "accuracy"
@@ -17,11 +17,11 @@ struct RunLabel {
   int workers = 1;
   int repeat = 0;  // round or training, from 0
   uint64_t seed = 1;
-  std::string records;  // its record folder, from the run folder
+  std::string records;  // its record folder, relative to the run folder
   int servers = 0;
 };
 
-// Rows of cells that have the same columns, of which there is at least one row.
+// `rows` is not empty, and all rows have the same columns.
 std::string CellsCsv(const std::vector<std::vector<Cell>>& rows);
 std::string CellsJson(const std::vector<std::vector<Cell>>& rows);
 
@@ -35,11 +35,10 @@ std::string RunsCsvLine(const RunLabel& label, const RunFigures& figures);
 std::string CurvesCsvHeader();
 std::string CurvesCsvLines(const RunLabel& label, const std::vector<CurvePoint>& curve);
 
-// A StepRecord a line, with the launch it belongs to and its derived wait_ms in front.
+// One StepRecord per line, after its launch and derived wait_ms.
 std::string StepsJsonl(const RunLabel& label, const RunRecords& records, bool synchronous);
 
-// What DDP logs, a line a rank: DdpFigures with the launch they belong to, the rank and the bucket size asked
-// for in front.
+// One line of DdpFigures per rank, after its launch, rank and requested bucket size.
 std::string DdpJsonl(const RunLabel& label, double bucket_mb, const RunRecords& records);
 
 }  // namespace psring

@@ -52,7 +52,7 @@ absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int
     for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
       absl::StatusOr<StepRecord> step = StepRecordFromJson(std::string(line));
       if (!step.ok()) return absl::DataLossError(absl::StrCat(path, ": ", step.status().message()));
-      // Steps that were made again, because the server had gone back, count once.
+      // Steps repeated after a server went back to a checkpoint count once.
       while (!steps.empty() && steps.back().step >= step->step) steps.pop_back();
       steps.push_back(*std::move(step));
     }
@@ -78,7 +78,7 @@ absl::StatusOr<std::string> RunFolder::RecordFolder(const RunLabel& label) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error)
-    return absl::FailedPreconditionError(absl::StrCat("cannot make ", folder, ": ", error.message()));
+    return absl::FailedPreconditionError(absl::StrCat("cannot create ", folder, ": ", error.message()));
   return folder;
 }
 
@@ -105,7 +105,7 @@ absl::Status RunFolder::KeepTrace(const RunLabel& label, const Configuration& co
   trace.strategy = configuration.strategy.name;
   trace.workers = configuration.workers;
   trace.servers = configuration.servers();
-  // What is not known of the group only leaves its arrows out.
+  // Without the group's backend and algorithm, the trace has no arrows.
   const absl::StatusOr<std::string> result =
       ReadFile(absl::StrFormat("%s/%s/result-rank0.json", path_, label.records));
   if (result.ok()) {
@@ -117,7 +117,7 @@ absl::Status RunFolder::KeepTrace(const RunLabel& label, const Configuration& co
   for (int rank = 0; rank < configuration.ranks(); ++rank) {
     absl::StatusOr<std::string> text =
         ReadFile(absl::StrFormat("%s/%s/trace-rank%d.json", path_, label.records, rank));
-    if (text.ok()) trace.ranks.push_back(*std::move(text));  // a worker that was lost has left none
+    if (text.ok()) trace.ranks.push_back(*std::move(text));  // lost workers have none
   }
   return absl::OkStatus();
 }

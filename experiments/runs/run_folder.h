@@ -1,4 +1,4 @@
-// The folder that a run leaves. Its files' texts come from run_files.h; this is where they are put.
+// Reads a launch's records and writes a run's folder. run_files.h formats the files.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace psring {
 
-// Reads what the processes of a launch left in `folder`. Errors name the file.
+// Reads the records of a launch. Errors name the file.
 absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int servers);
 
 class RunFolder {
@@ -25,14 +25,14 @@ class RunFolder {
   const std::string& path() const { return path_; }
   std::string run_id() const;  // its last part
 
-  // Where a launch puts its records; made on demand.
+  // The folder for a launch's records; creates it.
   absl::StatusOr<std::string> RecordFolder(const RunLabel& label);
 
   absl::Status Write(const std::string& name, const std::string& text) const;
   // Appends the launch to runs.csv, curves.csv, steps.jsonl, ddp.jsonl.
   absl::Status Append(const RunLabel& label, const Configuration& configuration, const RunRecords& records,
                       const RunFigures& figures);
-  // Adds the launch's trace to those that WriteTrace writes.
+  // Adds the launch's trace to WriteTrace's output.
   absl::Status KeepTrace(const RunLabel& label, const Configuration& configuration);
   absl::Status WriteTrace() const;
 

@@ -20,12 +20,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMostArrows = 20000;  // of a launch
-constexpr double kInside = 0.001;      // us: a flow belongs to the span that its moment lies in
+constexpr size_t kMostArrows = 20000;  // per launch
+constexpr double kInside = 0.001;      // us; a flow event must lie inside its span
 constexpr double kNoTime = std::numeric_limits<double>::infinity();
 
-// The events of a rank's trace, which may come from another machine: a bare list of objects, an array, or
-// {"traceEvents": [...]}.
+// The events of a rank's trace: a list of objects without brackets, an array, or {"traceEvents": [...]}.
 Json Events(const std::string& text) {
   Json json = ParseUntrusted(text);
   if (json.is_discarded()) json = ParseUntrusted(absl::StrCat("[", text, "]"));
@@ -34,16 +33,15 @@ Json Events(const std::string& text) {
   return json.is_array() ? json : Json::array();
 }
 
-// A rank's bucket in flight.
+// A rank's exchange of a bucket.
 struct Flight {
   int64_t row, lane;  // pid, tid
   double begin, end;
 };
 using What = std::pair<int64_t, int64_t>;  // step and bucket
-// What belongs together, by rank.
 using Flights = std::map<What, std::map<int64_t, Flight>>;
 
-// A whole number from 0 to INT32_MAX, as our traces have them; null where there is none.
+// A whole number from 0 to INT32_MAX, as in our traces.
 std::optional<int64_t> WholeAt(const Json& json, const char* key) {
   const auto found = json.find(key);
   if (found == json.end() || !found->is_number_unsigned() || found->get<uint64_t>() > INT32_MAX) {
@@ -63,7 +61,7 @@ void NoteFlight(const Json& event, Flights& flights) {
   flights[{*step, *bucket}][*rank] = {*rank, *lane, ts, ts + NumberAt(event, "dur", 0)};
 }
 
-// Who sends to whom at all in an all-reduce of this launch.
+// All pairs of sender and receiver in an all-reduce of this launch.
 std::set<std::pair<int, int>> SendersAndReceivers(const LaunchTrace& launch) {
   std::set<std::pair<int, int>> pairs;
   if (launch.backend != "native" || launch.servers > 0 || launch.workers < 2) return pairs;
@@ -82,7 +80,7 @@ std::set<std::pair<int, int>> SendersAndReceivers(const LaunchTrace& launch) {
   return pairs;
 }
 
-// Those of evenly spaced steps, so that about kMostArrows are drawn where a bucket has `each`.
+// Keeps evenly spaced steps, for about kMostArrows arrows with `each` per bucket.
 Flights Thinned(Flights flights, size_t each) {
   const size_t stride = (flights.size() * each + kMostArrows - 1) / kMostArrows;
   if (stride < 2) return flights;
@@ -132,11 +130,10 @@ void DrawCollective(const Flights& flights, const std::set<std::pair<int, int>>&
   }
 }
 
-// Lanes of the servers' row, a worker's own: its exchanges may overlap, and viewers drop what neither nests
-// nor follows.
+// Each worker has several lanes in the servers' row, because viewers drop spans that overlap without nesting.
 constexpr int64_t kLanesPerWorker = 1000;
 
-// By bucket and rank: the first lane that is free.
+// By bucket and rank: the first free lane.
 std::map<std::pair<What, int64_t>, int64_t> LanesOf(const Flights& flights) {
   std::map<int64_t, std::vector<std::pair<Flight, What>>> by_rank;
   for (const auto& [bucket, of_ranks] : flights) {
@@ -158,7 +155,7 @@ std::map<std::pair<What, int64_t>, int64_t> LanesOf(const Flights& flights) {
   return lanes;
 }
 
-// `rows`: the lanes that have anything in them.
+// Adds the used lanes to `rows`.
 void DrawServers(const LaunchTrace& launch, const Flights& flights, std::vector<std::string>& lines,
                  ArrowWriter& arrows, std::set<int64_t>& rows) {
   const auto lanes = LanesOf(flights);
@@ -224,7 +221,7 @@ std::string TraceJson(const std::vector<LaunchTrace>& launches) {
     DrawCollective(Thinned(flights, pairs.size()), pairs, arrows);
     if (launch.servers > 0) DrawServers(launch, Thinned(flights, 2 * launch.workers), lines, arrows, served);
   }
-  if (!served.empty()) lines.push_back(NameRow(kServersRow, "servers, as workers saw them", kServersRow));
+  if (!served.empty()) lines.push_back(NameRow(kServersRow, "servers, as seen by workers", kServersRow));
   for (const int64_t lane : served) {
     lines.push_back(
         absl::StrFormat(R"({"name":"thread_name","ph":"M","pid":%d,"tid":%d,"args":{"name":"worker %d"}})",

@@ -1,13 +1,14 @@
-// A run's trace.json from those of its ranks: one Chrome trace, pid = rank, that opens in Perfetto. Pure.
+// Combines the ranks' traces of a run into trace.json: one Chrome trace, pid = rank, that opens in Perfetto.
+// Pure.
 //
-// Nobody notes when a message leaves or comes: a rank's span of a bucket runs from its first byte that may
-// move to its last that has arrived. So what is added here, from the schedule and those spans, is *derived*:
-//   arrows   flow events from who sends to who receives, a pair and bucket one; from the sender's first
-//            moment to the receiver's last. Of psring's own schedules and servers: other people's
-//            collectives choose their paths themselves, and the hierarchical one's depend on hosts, which
-//            records do not name.
-//   servers  a row of their own, with each worker's exchange of a bucket as that worker saw it.
-// Of long launches evenly spaced steps have them: about 20,000 arrows a launch.
+// Messages are not recorded individually: a rank's span of a bucket runs from its first sendable byte to its
+// last received one. The following is therefore *derived* from the schedule and these spans:
+//   arrows   one flow event per bucket and pair of ranks, from the begin of the sender's span to the end of
+//   the
+//            receiver's. Only for psring's schedules and servers; not for "hierarchical", whose paths depend
+//            on hosts, which records do not name.
+//   servers  a separate row with each worker's exchanges as that worker recorded them.
+// Long launches have about 20,000 arrows, for evenly spaced steps.
 #pragma once
 
 #include <string>
@@ -15,22 +16,20 @@
 
 namespace psring {
 
-// No rank has these numbers: a row that names the launches, and the servers'.
+// Rows of the launches' names and of the servers, beyond any rank.
 inline constexpr int kLaunchesRow = 1000000;
 inline constexpr int kServersRow = 1000001;
 
-// Of one launch: what it was, and the texts of its ranks' trace files.
+// One launch and the contents of its ranks' trace files.
 struct LaunchTrace {
   std::string name;  // "ring x 4"
   std::string strategy;
   int workers = 1;
   int servers = 0;
-  // What the process group says of itself; empty where there is none. Of servers the algorithm is their rule.
-  std::string backend, algorithm;
+  std::string backend, algorithm;  // as the process group or server reports them; empty: none
   std::vector<std::string> ranks;
 };
 
-// Launches follow each other on the machine's clock.
 std::string TraceJson(const std::vector<LaunchTrace>& launches);
 
 }  // namespace psring

@@ -9,7 +9,7 @@
 namespace psring {
 namespace {
 
-constexpr uint32_t kPolynomial = 0x82f63b78;  // Castagnoli's, its bits reversed
+constexpr uint32_t kPolynomial = 0x82f63b78;  // Castagnoli, bits reversed
 
 constexpr std::array<uint32_t, 256> MakeTable() {
   std::array<uint32_t, 256> table{};
@@ -28,7 +28,7 @@ std::string LittleEndian(Number value) {
   return bytes;
 }
 
-// Its length, the length's check, the bytes, their check.
+// A TFRecord: length, checksum of the length, bytes, checksum of the bytes.
 void AppendRecord(const proto::TensorBoardEvent& event, std::string& file) {
   const std::string bytes = event.SerializeAsString();
   const std::string length = LittleEndian<uint64_t>(bytes.size());

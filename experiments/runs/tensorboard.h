@@ -1,4 +1,4 @@
-// A launch's scalars as a TensorBoard event file. Pure.
+// Writes a launch's scalars as a TensorBoard event file. Pure.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,13 @@ struct Scalar {
   double value = 0;
 };
 
-// Of every step, means over the ranks that made it: train/loss, time/step_ms, time/compute_ms,
-// time/communication_ms, time/exposed_communication_ms, staleness/mean; throughput/samples_per_s, their sum.
-// Of every evaluation, at its number of updates: test/accuracy, test/loss. `zero_s`: the time, since 1970, at
-// which the records' clock was 0. What is not finite is left out.
+// For each step, means over its ranks: train/loss, time/step_ms, time/compute_ms, time/communication_ms,
+// time/exposed_communication_ms, staleness/mean; throughput/samples_per_s is their sum. For each evaluation,
+// at its number of updates: test/accuracy, test/loss. `zero_s`: the time since 1970 when the records' clock
+// was 0. Values that are not finite are omitted.
 std::vector<Scalar> ScalarsOf(const RunRecords& records, double zero_s);
 
-// An event file: TFRecords of Event, the format's version first. Scalars of one step that follow each other
-// share an event.
+// An event file: TFRecords of Event, the version first. Consecutive scalars of one step share an event.
 std::string TensorBoardFile(const std::vector<Scalar>& scalars, double begin_s);
 
 // CRC-32C (Castagnoli) of `bytes`, as TFRecord masks it.

@@ -1,4 +1,4 @@
-// JSON that somebody else may have written: nothing here throws, whatever the text holds.
+// Parses JSON from untrusted sources without exceptions.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,16 +8,15 @@ namespace psring {
 
 using UntrustedJson = nlohmann::ordered_json;
 
-// Discarded (is_discarded()) where `text` is no JSON; what is nested deeper than anything of ours is left
-// out.
+// is_discarded() if `text` is not JSON. Values nested deeper than 32 levels are omitted.
 UntrustedJson ParseUntrusted(const std::string& text);
 
-// Broken UTF-8 is replaced.
+// Replaces invalid UTF-8.
 std::string DumpUntrusted(const UntrustedJson& json);
 
-// `otherwise` where `json` is no object, or has no such number.
+// `otherwise` if `json` is not an object or has no such number.
 double NumberAt(const UntrustedJson& json, const char* key, double otherwise);
-// Empty likewise.
+// Empty if `json` is not an object or has no such text.
 std::string TextAt(const UntrustedJson& json, const char* key);
 
 }  // namespace psring

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kResamples = 10000;
 
-// 95% interval of `statistic` over resampled indices of `count` rounds. A fixed seed: the same numbers give
-// the same interval. The generator is used without a distribution, whose result would depend on the library.
+// 95% interval of `statistic` over resampled indices of `count` rounds. The seed is fixed, and no library
+// distribution is used, so the same numbers give the same interval everywhere.
 Interval Bootstrap(size_t count, const std::function<double(const std::vector<size_t>&)>& statistic) {
   std::mt19937_64 random(20240229);
   std::vector<double> results(kResamples);
@@ -43,10 +43,10 @@ double Mean(const std::vector<double>& values) {
 double Quantile(std::vector<double> values, double fraction) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
-  const double place = fraction * static_cast<double>(values.size() - 1);
-  const size_t below = static_cast<size_t>(place);
+  const double position = fraction * static_cast<double>(values.size() - 1);
+  const size_t below = static_cast<size_t>(position);
   const size_t above = std::min(below + 1, values.size() - 1);
-  return values[below] + (place - static_cast<double>(below)) * (values[above] - values[below]);
+  return values[below] + (position - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
 std::optional<Interval> BootstrapMean(const std::vector<double>& values) {

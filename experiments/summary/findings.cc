@@ -12,14 +12,13 @@
 #include "experiments/plan/plan_text.h"
 #include "experiments/summary/residuals.h"
 #include "experiments/summary/table.h"
-#include "experiments/summary/waiting_findings.h"
 #include "experiments/texts/findings.h"
 
 namespace psring {
 namespace {
 
 constexpr double kMostRecording = 0.01;  // of a step
-constexpr double kSameBytes = 1e-3;      // relative: chunks are whole floats
+constexpr double kSameBytes = 1e-3;      // relative; chunks have whole floats
 
 const SummaryRow* Find(const std::vector<SummaryRow>& rows, const std::string& strategy, int workers) {
   for (const SummaryRow& row : rows) {
@@ -32,13 +31,12 @@ bool IsServer(const SummaryRow& row) {
   return row.configuration.strategy.needs == StrategyNeeds::kParameterServer;
 }
 
-// gRPC is TCP too.
-std::string WiresName(const std::string& transport, Language language) {
+std::string TransportName(const std::string& transport, Language language) {
   if (transport == "tcp" || transport == "grpc") return "TCP";
   return transport == "shm" ? In(language, kSharedMemory) : transport;
 }
 
-// "ps-sync on 2 servers": where a sentence names the workers already.
+// "ps-sync on 2 servers", for sentences that name the workers elsewhere.
 std::string NameOf(const SummaryRow& row, Language language) {
   const int servers = row.configuration.servers();
   const std::string& name = row.configuration.strategy.name;
@@ -54,7 +52,7 @@ std::string Range(const std::optional<Interval>& interval, Language language) {
   return Say(language, kInterval, Fixed(interval->low), Fixed(interval->high));
 }
 
-// "a figure (its interval)".
+// "figure (interval)".
 std::string WithRange(const std::string& figure, const std::optional<Interval>& interval, int digits,
                       Language language) {
   if (!interval) return figure;
@@ -69,17 +67,16 @@ std::string WinnerText(const PairedComparison& pair, int rounds, Language langua
   return Say(language, kPairEven, ratio, range, count);
 }
 
-// What computing may take of a step that the network decides.
+// The largest share of computing in a step that counts as limited by the network.
 constexpr double kMostComputing = 0.5;
 
-// With more workers than cores, computing takes turns. That does not matter where a shaped link takes most of
-// the step.
+// Whether a shaped link takes most of the step, so that oversubscribed cores do not matter.
 bool NetworkDecides(const SummaryRow* none, const SummaryRow& row) {
   return none != nullptr && none->link.bits_per_s > 0 &&
          none->mean.step_ms <= kMostComputing * row.mean.step_ms;
 }
 
-// Whether that holds for all strategies with `workers` workers.
+// The same for all strategies with `workers` workers.
 bool NetworkDecides(const std::vector<SummaryRow>& rows, int workers) {
   const SummaryRow* none = Find(rows, "none", workers);
   return std::all_of(rows.begin(), rows.end(), [&](const SummaryRow& row) {
@@ -88,7 +85,7 @@ bool NetworkDecides(const std::vector<SummaryRow>& rows, int workers) {
   });
 }
 
-// Worker counts whose times mean something: several workers, and a core for each or a network that decides.
+// Worker counts with meaningful times: several workers, with a core for each or limited by the network.
 std::vector<int> TimedCounts(const std::vector<SummaryRow>& rows) {
   std::set<int> counts;
   for (const SummaryRow& row : rows) {
@@ -116,7 +113,7 @@ void AddCosts(const std::vector<SummaryRow>& rows, Sentences& findings) {
   }
 }
 
-// Every all-reduce strategy against every server strategy that gives the same mathematics.
+// Compares every all-reduce strategy with every server strategy that computes the same updates.
 void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires, Sentences& findings) {
   std::vector<std::string> pairs;
   std::set<int> counts;
@@ -136,13 +133,12 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
             server.round_samples_per_s.size() != group.round_samples_per_s.size()) {
           continue;
         }
-        // Computing that takes turns is the same for both, so it moves the ratio towards 1, never past it.
-        // Where the network does not even decide the slower one's step, the ratio says nothing.
+        // Sharing cores slows both equally, which moves the ratio towards 1. If the network does not limit
+        // even the slower one, the ratio is meaningless.
         const SummaryRow& slower = group.mean.step_ms > server.mean.step_ms ? group : server;
         if (group.configuration.oversubscribed && !NetworkDecides(none, slower)) continue;
-        // In one process they use no link.
-        const bool alone = group.configuration.training.ranks_per_process == workers;
-        if (group.link.bits_per_s > 0 && workers > 1 && alone) continue;
+        const bool one_process = group.configuration.training.ranks_per_process == workers;
+        if (group.link.bits_per_s > 0 && one_process) continue;  // it uses no link
         const PairedComparison pair = ComparePairs(group.round_samples_per_s, server.round_samples_per_s);
         pairs.push_back(findings.Say(kPair, group.configuration.strategy.name,
                                      NameOf(server, findings.language()), workers,
@@ -173,7 +169,7 @@ void AddBytes(const std::vector<SummaryRow>& rows, Sentences& findings) {
   std::vector<std::string> off;
   int compared = 0;
   for (const SummaryRow& row : rows) {
-    // Others' bytes are derived from the same formula, so they would prove nothing.
+    // Derived bytes come from the same formula.
     if (!row.predicted_payload_bytes || BytesAreDerived(row)) continue;
     ++compared;
     const double predicted = *row.predicted_payload_bytes;
@@ -204,7 +200,7 @@ void AddStaleness(const std::vector<SummaryRow>& rows, Sentences& findings) {
   for (const SummaryRow& row : rows) {
     const StrategyInfo& strategy = row.configuration.strategy;
     if (!row.mean.staleness_mean || strategy.synchronous || row.configuration.workers < 2) continue;
-    if (strategy.number > 0) {  // bounded staleness: of every other worker, from K steps behind to K ahead
+    if (strategy.number > 0) {  // bounded: every other worker is from K steps behind to K ahead
       bounded.push_back(findings.Say(kBoundedOne, row.configuration.name(), Fixed(*row.mean.staleness_mean),
                                      row.mean.staleness_max.value_or(0),
                                      (2 * int64_t{strategy.number} + 1) * (row.configuration.workers - 1)));
@@ -262,17 +258,16 @@ void AddTarget(const std::vector<SummaryRow>& rows, Sentences& findings) {
 
 void AddSimulated(const std::vector<SummaryRow>& rows, Sentences& findings) {
   const TrainingOptions& training = rows.back().configuration.training;
-  const auto words = [&](const std::string& time, const Phrase& of_a_run) {
+  const auto describe = [&](const std::string& time, const Phrase& of_a_run) {
     if (absl::StartsWith(time, kTracePrefix)) {
       return findings.Say(of_a_run, time.substr(std::string(kTracePrefix).size()));
     }
     return time == "none" ? findings.Say(kNoTime) : findings.Say(kMilliseconds, time);
   };
-  findings.Add(kSimulatedTimes, words(training.compute_ms, kAsLongAsIn),
-               words(training.network_ms, kHalfOfExchange), words(training.serve_ms, kAsLongAsIn));
+  findings.Add(kSimulatedTimes, describe(training.compute_ms, kAsLongAsIn),
+               describe(training.network_ms, kHalfOfExchange), describe(training.serve_ms, kAsLongAsIn));
 }
 
-// Why people moved on from DataParallel.
 void AddDataParallel(const std::vector<SummaryRow>& rows, Sentences& findings) {
   for (const SummaryRow& row : rows) {
     const DataParallelFigures& dp = row.sample.data_parallel;
@@ -292,12 +287,11 @@ void AddDataParallel(const std::vector<SummaryRow>& rows, Sentences& findings) {
   }
 }
 
-// What moved the payload of each strategy that has any.
-void AddWires(const std::vector<SummaryRow>& rows, Sentences& findings) {
-  std::map<std::string, std::set<std::string>> strategies;  // by wires
+void AddTransports(const std::vector<SummaryRow>& rows, Sentences& findings) {
+  std::map<std::string, std::set<std::string>> strategies;  // by transport
   for (const SummaryRow& row : rows) {
     if (!row.sample.transport.empty()) {
-      strategies[WiresName(row.sample.transport, findings.language())].insert(
+      strategies[TransportName(row.sample.transport, findings.language())].insert(
           row.configuration.strategy.name);
     }
   }
@@ -307,13 +301,13 @@ void AddWires(const std::vector<SummaryRow>& rows, Sentences& findings) {
     return;
   }
   std::vector<std::string> parts;
-  for (const auto& [wires, names] : strategies) {
-    parts.push_back(findings.Say(kOverWire, findings.Joined(names), wires));
+  for (const auto& [transport, names] : strategies) {
+    parts.push_back(findings.Say(kOverWire, findings.Joined(names), transport));
   }
   findings.Add(kWiresDiffer, findings.Joined(parts, kSemicolon));
 }
 
-// What spans, counters and the steps' lines cost, where they cost most.
+// The largest cost of recording.
 void AddRecording(const std::vector<SummaryRow>& rows, Sentences& findings) {
   const SummaryRow* most = nullptr;
   const auto share = [](const SummaryRow& row) { return *row.mean.probe_ms / row.mean.step_ms; };
@@ -360,7 +354,7 @@ std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std
   for (const std::string& finding : WaitingFindings(rows, language)) findings.AddText(finding);
   AddAccuracy(rows, findings);
   AddDataParallel(rows, findings);
-  AddWires(rows, findings);
+  AddTransports(rows, findings);
   AddTarget(rows, findings);
   if (simulated) AddSimulated(rows, findings);
   AddRecording(rows, findings);

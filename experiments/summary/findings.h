@@ -1,4 +1,4 @@
-// What the rows mean, and what they do not, in a few plain sentences. Pure.
+// Interprets the rows of the summary in a few sentences. Pure.
 #pragma once
 
 #include <optional>
@@ -10,10 +10,14 @@
 
 namespace psring {
 
-// A sentence or two each. A winner is named only where the interval of the paired ratio excludes 1 over
-// enough rounds; and none between server and ring as far as networks go, since all of it ran over one
-// loopback.
+// One or two sentences each. A winner is named only if the interval of the paired ratio excludes 1 over
+// enough rounds. On the bare loopback, no winner between server and ring is named for networks.
 std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
                                   int cores, Language language = Language::kEnglish);
+
+// The costs of synchrony and asynchrony, part of Findings. Empty without disturbed workers: waiting then depends
+// on the machine, not on the strategies.
+std::vector<std::string> WaitingFindings(const std::vector<SummaryRow>& rows,
+                                         Language language = Language::kEnglish);
 
 }  // namespace psring

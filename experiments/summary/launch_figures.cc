@@ -14,8 +14,7 @@
 namespace psring {
 namespace {
 
-// The same step of every rank, for steps that every rank has: a worker whose gradient came too late skips
-// some.
+// A step's records of all ranks that have it. A worker whose gradient came too late skips steps.
 std::vector<const StepRecord*> StepOfAllRanks(const RunRecords& records, int64_t step) {
   std::vector<const StepRecord*> together;
   for (const auto& steps : records.steps) {
@@ -26,7 +25,6 @@ std::vector<const StepRecord*> StepOfAllRanks(const RunRecords& records, int64_t
   return together;
 }
 
-// From the first measured step's begin to the last one's end, over all ranks.
 double WallSeconds(const RunRecords& records) {
   int64_t begin = INT64_MAX, end = INT64_MIN;
   for (const auto& steps : records.steps) {
@@ -39,8 +37,7 @@ double WallSeconds(const RunRecords& records) {
   return end > begin ? 1e-9 * static_cast<double>(end - begin) : 0;
 }
 
-// Of workers that have nothing to do with each other: one that is done before the others takes nothing from
-// what they could do together.
+// For independent workers: the time in which some have finished and others not does not count.
 double SumOfSpeeds(const RunRecords& records) {
   double sum = 0;
   for (const auto& steps : records.steps) {
@@ -67,8 +64,8 @@ std::optional<double> MeanWait(const RunRecords& records) {
   return Mean(waits);
 }
 
-// How much later than the mean of all ranks the slowest has its first bucket, each counted from its own
-// begin: what a collective waits for that all begin together.
+// The slowest rank's first bucket minus the mean of all ranks', each from its own step's begin: how long a
+// collective waits if all ranks begin together.
 double MeanLate(const RunRecords& records) {
   std::vector<double> late;
   for (const StepRecord& first : records.steps.front()) {
@@ -99,7 +96,7 @@ void AddStaleness(const Configuration& configuration, const RunRecords& records,
 
 std::string Incidents(const std::vector<ServerResult>& servers) {
   std::vector<std::string> incidents;
-  std::map<int64_t, int64_t> lost;  // worker, step: of several servers the first that did without it
+  std::map<int64_t, int64_t> lost;  // worker -> the first step without it, over all servers
   for (const ServerResult& server : servers) {
     for (size_t i = 0; i < server.lost_workers.size() && i < server.lost_at_step.size(); ++i) {
       const auto [worker, is_new] = lost.emplace(server.lost_workers[i], server.lost_at_step[i]);
@@ -149,8 +146,8 @@ void AddServers(const Configuration& configuration, const RunRecords& records, R
   }
 }
 
-// Per worker and step, where somebody counted. Where the server stands beside rank 0 they send through one
-// interface, and the ranks of that process are left out.
+// Per worker and step, from the interfaces' counters. Ranks in the process beside the server are left out,
+// because they share its interface.
 std::optional<double> WireBytes(const Configuration& configuration, const RunRecords& records,
                                 int64_t steps) {
   const bool beside_server =
@@ -196,7 +193,7 @@ void AddPace(const Configuration& configuration, const RunRecords& records, RunF
   for (const std::vector<double>& of_bucket : ready) figures.bucket_ready_ms.push_back(Mean(of_bucket));
 }
 
-// --oversubscribe: on how many GPUs all ranks stand, where that is fewer than there are ranks.
+// With --oversubscribe, the number of GPUs if there are fewer than ranks; else 0.
 int GpusShared(const Configuration& configuration, const RunRecords& records) {
   if (!configuration.training.oversubscribe) return 0;
   std::set<std::string> devices;
@@ -247,10 +244,10 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
       tx += static_cast<double>(step.payload_tx_bytes);
       rx += static_cast<double>(step.payload_rx_bytes);
     }
-    // Of spare workers one may be late for every measured step.
+    // With backup workers, one may be late in every measured step.
     if (steps == 0 && !configuration.strategy.number_below_workers && configuration.training.resume.empty()) {
       return absl::DataLossError(
-          absl::StrCat(configuration.name(), ": rank ", rank, " left no measured steps"));
+          absl::StrCat(configuration.name(), ": rank ", rank, " has no measured steps"));
     }
     figures.steps = std::max(figures.steps, steps);
     losses.push_back(records.ranks[rank].final_loss);
@@ -269,9 +266,9 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
                      ": nothing is left to train; give more --epochs, --samples or --steps"));
   }
   if (figures.every_step_ms.empty()) {
-    return absl::DataLossError(absl::StrCat(configuration.name(), ": no rank left any measured steps"));
+    return absl::DataLossError(absl::StrCat(configuration.name(), ": no rank has measured steps"));
   }
-  // Asynchronous workers share the steps out among themselves.
+  // Asynchronous workers divide the steps among themselves.
   if (configuration.strategy.algorithm == "async") {
     figures.steps = static_cast<int64_t>(figures.every_step_ms.size() / records.ranks.size());
   }
@@ -289,7 +286,7 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   figures.wire_tx_bytes = WireBytes(configuration, records, figures.steps);
   const bool communicates = configuration.strategy.needs != StrategyNeeds::kNothing;
   if (configuration.strategy.synchronous && communicates) figures.wait_ms = MeanWait(records);
-  // Logical workers have one set of weights.
+  // Simulated workers share one set of weights.
   if (configuration.strategy.synchronous && communicates && !configuration.simulated()) {
     figures.replicas_equal = std::all_of(
         records.ranks.begin(), records.ranks.end(),
@@ -300,7 +297,7 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   AddServers(configuration, records, figures);
   figures.workers = WorkerFiguresOf(configuration.strategy, records);
   figures.gpus_shared = GpusShared(configuration, records);
-  if (configuration.strategy.number > 0) {  // not everybody waits for everybody
+  if (configuration.strategy.number > 0) {  // workers do not wait for all others
     double waited = 0;
     for (const WorkerFigures& worker : figures.workers) waited += worker.wait_ms * worker.steps;
     figures.wait_ms = waited / rank_steps;

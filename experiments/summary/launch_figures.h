@@ -1,4 +1,4 @@
-// From the records of one launch to its figures. Pure.
+// Computes the figures of one launch from its records. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,14 @@
 
 namespace psring {
 
-// What the links of a virtual cluster counted during a launch, a step (warm-up included), over all nodes.
+// Counters of a virtual cluster's links per step (warm-up included), summed over all nodes.
 struct NetworkFigures {
-  double retransmitted_segments = 0, timeouts = 0;  // TCP's
-  double queue_drops = 0;                           // packets, of the switch's ports
-  // *Derived*: of the node that had most, in ms: those segments at the link's rate, and the shortest
-  // time-out.
-  double again_ms = 0;
+  double retransmitted_segments = 0, timeouts = 0;  // TCP
+  double queue_drops = 0;                           // packets dropped by the switch's ports
+  double again_ms = 0;                              // *derived*: RetransmissionMs
 };
 
-// What one launch of one configuration left behind.
+// The records of one launch of one configuration.
 struct RunRecords {
   std::vector<RankResult> ranks;               // by rank
   std::vector<std::vector<StepRecord>> steps;  // by rank
@@ -29,64 +27,64 @@ struct RunRecords {
   std::optional<NetworkFigures> network;
 };
 
-// A rank's waiting for its peers in one step, in ms, *derived*: over the buckets, the time from our begin
-// until the last rank's begin, as far as our exchange lasted that long. Overlapping waits count once. `steps`
-// holds this step of every rank; clocks are one, because the ranks stand on one host.
+// The time in ms that a rank waits for its peers in one step, *derived*: for each bucket, from the rank's
+// begin until the last rank's begin, but not beyond the end of its own exchange. Overlapping waits count
+// once. `steps` holds this step of every rank, with times on one clock.
 double WaitMs(const std::vector<const StepRecord*>& steps, int rank);
 
-// One worker's figures in one launch. Warm-up steps count for staleness and dropped gradients only.
+// One worker's figures in one launch. Warm-up steps count only for staleness and dropped gradients. Lost
+// workers have no figures.
 struct WorkerFigures {
-  int rank = 0;  // one that was lost has no figures
+  int rank = 0;
   double steps = 0;
-  double step_ms = 0, compute_ms = 0, delay_ms = 0, exposed_comm_ms = 0, wait_ms = 0;  // of a mean step
-  double waited_s = 0;                                                                 // in all
+  double step_ms = 0, compute_ms = 0, delay_ms = 0, exposed_comm_ms = 0, wait_ms = 0;  // means over steps
+  double waited_s = 0;                                                                 // in total
   std::optional<double> staleness_mean;
-  std::optional<double> staleness_theory;  // asynchronous: sum over the others of their rate over its own
+  std::optional<double> staleness_theory;  // asynchronous: sum of the others' rates / its own rate
   std::optional<int64_t> staleness_max;
   double dropped_gradients = 0;
 };
-// The figures of one launch. Warm-up steps count for the staleness only. Bytes are per step and worker.
+// The figures of one launch. Warm-up steps count only for staleness. Bytes are per step and worker.
 struct RunFigures {
-  int64_t steps = 0;  // measured, per worker
-  int64_t samples =
-      0;              // measured, over all workers; those of dropped gradients are in no update, and not here
-  double wall_s = 0;  // of the measured steps: first begin to last end over all workers
+  int64_t steps = 0;    // measured, per worker
+  int64_t samples = 0;  // measured, over all workers, without those of dropped gradients
+  double wall_s = 0;    // from the first measured step's begin to the last one's end, over all workers
   double samples_per_s = 0;
   double step_ms = 0, compute_ms = 0, comm_busy_ms = 0, exposed_comm_ms = 0;  // means over ranks and steps
-  std::optional<double> wait_ms;                                              // strategies that wait
-  // Means over ranks and steps; empty: not known, as in records of earlier versions.
-  std::optional<double> computed_ms;  // from a step's begin until its whole gradient was handed over
+  std::optional<double> wait_ms;                                              // of strategies that wait
+  // Means over ranks and steps; empty: unknown, as in records of earlier versions.
+  std::optional<double> computed_ms;  // from a step's begin until its gradient was complete
   std::optional<double> update_ms, run_delay_ms, probe_ms;  // as in RankResult
-  double waited_ms = 0;                                     // of a step, whatever its rule of waiting
-  std::vector<double> bucket_ready_ms;                      // by bucket: since the step's begin
-  double late_ms = 0;  // of a step: the slowest rank's first bucket, after the mean of all ranks'
+  double waited_ms = 0;                                     // per step, by the strategy's waiting rule
+  std::vector<double> bucket_ready_ms;                      // by bucket, from the step's begin
+  double late_ms = 0;  // the slowest rank's first bucket after the mean of all ranks', per step
   std::optional<NetworkFigures> network;
   std::vector<double> every_step_ms;
   double payload_tx_bytes = 0, payload_rx_bytes = 0;
   std::optional<double> wire_tx_bytes;
-  std::optional<double> server_payload_bytes;  // in and out, of the server that has most
+  std::optional<double> server_payload_bytes;  // in and out, of the busiest server
   std::vector<double> each_server_payload_bytes;
   std::optional<double> staleness_mean;
   std::optional<int64_t> staleness_max;
   std::optional<double> dropped_gradients;  // backup workers: of the whole launch, warm-up included
-  std::optional<double> dropped_share;      // of all gradients that were computed
+  std::optional<double> dropped_share;      // of all computed gradients
   std::vector<WorkerFigures> workers;       // by rank
   std::vector<double> staleness_histogram;  // index: staleness; pushes of a bucket
   double loss = 0;
   std::optional<double> test_accuracy;
-  std::optional<double> time_to_target_s;  // wall time of training, to the first evaluation at the target
+  std::optional<double> time_to_target_s;  // training time until the first evaluation at the target
   std::optional<bool> replicas_equal;
   double worker_peak_memory_mb = 0;
-  std::optional<double> server_peak_memory_mb;  // of the server that has most
+  std::optional<double> server_peak_memory_mb;  // of the largest server
   double foreign_cpu_pct = 0;
-  int gpus_shared = 0;    // all ranks stand on so few GPUs that some share one; 0: none does
-  std::string incidents;  // workers that were lost, servers that were started anew; mostly empty
+  int gpus_shared = 0;    // the number of GPUs if ranks share some; else 0
+  std::string incidents;  // lost workers and restarted servers; usually empty
 };
 
-// Time to the first point of a curve with at least `target`; empty where there is none.
+// Time of the first point with at least `target`.
 std::optional<double> TimeToTarget(const std::vector<CurvePoint>& curve, double target);
 
-// Errors: a rank or server without a result, a rank without measured steps.
+// DataLoss: a rank has no measured steps. InvalidArgument: --resume left nothing to train.
 absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const RunRecords& records);
 
 }  // namespace psring

@@ -18,11 +18,10 @@ namespace psring {
 namespace {
 
 constexpr double kNotable = 0.05;  // of the measured step
-// What TCP's sockets hold: Linux grows them with what is carried in a round trip, to a few MB (tcp(7):
-// tcp_rmem, tcp_wmem).
+// Socket buffers: Linux grows them to a few MB (tcp(7): tcp_rmem, tcp_wmem).
 constexpr double kSocketBytes = 2 << 20;
 constexpr double kLeastPart = 0.1;  // of a residual, to be named
-// Of the columns, in every row: a file that is cut in pieces still says it.
+// The basis of the columns, repeated in every row.
 constexpr char kBasis[] =
     "measured measured; predicted simulated; residual derived; computing measured; waiting derived; update "
     "measured; "
@@ -32,15 +31,15 @@ absl::Status NotSimulated(const std::string& why) { return absl::FailedPrecondit
 
 absl::Status CheckSimulated(const SummaryRow& row) {
   PSRING_RETURN_IF_ERROR(CheckStrategy(row.configuration.strategy));
-  if (!row.measured_cost) return NotSimulated("no steps were measured for their time");
+  if (!row.measured_cost) return NotSimulated("its step time was not measured");
   if (row.link.bits_per_s <= 0) return NotSimulated("its links have no rate");
   if (row.configuration.training.ranks_per_process > 1)
-    return NotSimulated("ranks of one process share a link, and simulated ones have one each");
-  if (BytesAreDerived(row)) return NotSimulated("other people's collectives are not simulated");
+    return NotSimulated("ranks of one process share a link, but each simulated rank has its own");
+  if (BytesAreDerived(row)) return NotSimulated("collectives of external libraries are not simulated");
   return absl::OkStatus();
 }
 
-// What --straggler and --jitter_ms add to computing, as the live workers have slept it.
+// The delays of --straggler and --jitter_ms that the live workers slept.
 absl::StatusOr<Delays> DelaysOf(const Configuration& configuration) {
   const TrainingOptions& training = configuration.training;
   Delays delays{.seed = training.seed};
@@ -52,7 +51,7 @@ absl::StatusOr<Delays> DelaysOf(const Configuration& configuration) {
   return delays;
 }
 
-// A bucket a tensor; `delays` are taken out of what was measured.
+// A workload with one tensor per bucket, from measured times minus `delays`.
 Workload AsMeasured(const SummaryRow& pace, const SummaryRow& row, const Delays& delays) {
   const double slept_ms = delays.jitter.mean_ms(), slowness = Mean(delays.slowness);
   const auto without = [&](double ms) {
@@ -77,19 +76,19 @@ bool SameBuckets(const Workload& workload, const BucketSizes& sizes, const std::
       [](const Bucket& bucket, int64_t count) { return static_cast<int64_t>(bucket.count) == count; });
 }
 
-Cluster ClusterOf(const SummaryRow& row, const SummaryRow* none, const PredictionGround& ground) {
-  const auto turns = [&](int processes) { return std::max(1.0, double(processes) / ground.cores); };
+Cluster ClusterOf(const SummaryRow& row, const SummaryRow* none, const PredictionInputs& inputs) {
+  const auto turns = [&](int processes) { return std::max(1.0, double(processes) / inputs.cores); };
   const int workers = row.configuration.workers, servers = std::max(1, row.configuration.servers());
-  const Wires& wires = ground.wires;
+  const Wires& wires = inputs.wires;
   Cluster cluster;
   cluster.link_bytes_per_s = wires.bytes_per_s;
-  cluster.fraction = 1;  // it was measured as payload
+  cluster.fraction = 1;  // the measured rate is payload
   cluster.latency_s = wires.latency_s;
   cluster.burst_bytes = wires.burst_bytes;
   cluster.socket_bytes = kSocketBytes;
   cluster.add_s_per_byte = wires.add_s_per_byte * turns(workers);
   cluster.server_add_s_per_byte = wires.add_s_per_byte * turns(servers);
-  // Plain SGD touches as much memory as adding.
+  // Plain SGD accesses as much memory as adding.
   const double update =
       row.configuration.update.momentum > 0 ? wires.update_s_per_byte : wires.add_s_per_byte;
   cluster.server_update_s_per_byte = update * turns(servers);
@@ -105,7 +104,7 @@ bool Communicates(const SummaryRow& row) {
   return row.configuration.strategy.needs != StrategyNeeds::kNothing;
 }
 
-const SummaryRow* NoneBeside(const std::vector<SummaryRow>& rows, const SummaryRow& row) {
+const SummaryRow* NoneWithSameWorkers(const std::vector<SummaryRow>& rows, const SummaryRow& row) {
   for (const SummaryRow& other : rows) {
     if (other.configuration.strategy.name == "none" && other.measured_cost &&
         other.configuration.workers == row.configuration.workers) {
@@ -134,7 +133,6 @@ std::string Line(const SummaryRow& row, const std::string& round, const RunFigur
     for (const double part :
          {residual.measured, residual.predicted, residual.total(), residual.computing, residual.waiting,
           residual.update, residual.congestion, residual.scheduling, residual.unexplained}) {
-      // Enough digits for a reader's sum to come out.
       fields.push_back(absl::StrFormat("%.9g", part));
     }
   }
@@ -149,7 +147,7 @@ std::string Line(const SummaryRow& row, const std::string& round, const RunFigur
   return CsvLine(fields);
 }
 
-// "waiting +2.1, unexplained -0.3", the larger first.
+// "waiting +2.1, unexplained -0.3", the largest first.
 std::string PartsText(const Residual& residual, Language language) {
   std::vector<std::pair<double, Phrase>> parts = {
       {residual.computing, kPartComputing},   {residual.waiting, kPartWaiting},
@@ -176,8 +174,7 @@ Residual ResidualOf(const RunFigures& measured, const Prediction& predicted) {
   };
   if (measured.computed_ms) takes(residual.computing, *measured.computed_ms - 1e3 * predicted.compute);
   takes(residual.waiting, measured.waited_ms - 1e3 * predicted.wait);
-  // Where all communication hides behind computing, so do the updates; what stands behind it is the last
-  // one's.
+  // If computing hides all communication, it hides the updates too.
   if (measured.update_ms && (measured.exposed_comm_ms > 0 || predicted.exposed > 0)) {
     takes(residual.update, *measured.update_ms - 1e3 * predicted.update);
   }
@@ -191,7 +188,7 @@ Residual ResidualOf(const RunFigures& measured, const Prediction& predicted) {
 }
 
 absl::StatusOr<RowPrediction> PredictRow(const SummaryRow& row, const SummaryRow* none,
-                                         const PredictionGround& ground) {
+                                         const PredictionInputs& inputs) {
   PSRING_RETURN_IF_ERROR(CheckSimulated(row));
   const TrainingOptions& training = row.configuration.training;
   PredictOptions options{.place = PatternOf(row.configuration, Scheme::kNone).place,
@@ -206,48 +203,48 @@ absl::StatusOr<RowPrediction> PredictRow(const SummaryRow& row, const SummaryRow
     options.steps = static_cast<int>(row.mean.steps);
   }
   Workload workload;
-  RowPrediction beside;
+  RowPrediction result;
   const bool measured = none != nullptr && none->mean.computed_ms &&
                         none->sample.bucket_elements == row.sample.bucket_elements &&
                         none->mean.bucket_ready_ms.size() == none->sample.bucket_elements.size();
-  if (ground.workload && !measured) {
-    workload = *ground.workload;
+  if (inputs.workload && !measured) {
+    workload = *inputs.workload;
     options.buckets = {.first_mb = std::min(1.0, training.bucket_mb), .others_mb = training.bucket_mb};
     if (!SameBuckets(workload, options.buckets, row.sample.bucket_elements)) {
-      return NotSimulated("its buckets follow another order than the recording's");
+      return NotSimulated("its buckets have another order than the recording");
     }
-    // Nothing is given away before the last backward pass.
+    // Nothing is sent before the last micro-batch's backward pass.
     workload.forward_ms += (training.accumulate - 1) * workload.compute_ms();
     workload.batch *= training.accumulate;
-    beside.compute_from = absl::StrCat("the recording of ", workload.name);
+    result.compute_from = absl::StrCat("the recording of ", workload.name);
   } else {
     const SummaryRow& pace = none != nullptr ? *none : row;
-    // In a row itself what is late is in its waiting.
+    // Measured in the row itself, lateness is part of its waiting.
     if (none != nullptr && !options.delays.any()) options.late_s = 1e-3 * pace.mean.late_ms;
     if (!pace.mean.computed_ms || pace.mean.bucket_ready_ms.size() != row.sample.bucket_elements.size()) {
-      return NotSimulated("nobody measured how long computing takes");
+      return NotSimulated("the time of computing was not measured");
     }
     workload = AsMeasured(pace, row, options.delays);
     options.buckets = {.first_mb = 0, .others_mb = 0};
-    beside.compute_from = workload.name;
+    result.compute_from = workload.name;
   }
   Predictor predictor(std::move(workload), options);
-  PSRING_ASSIGN_OR_RETURN(beside.prediction, predictor.Predict({.strategy = row.configuration.strategy,
+  PSRING_ASSIGN_OR_RETURN(result.prediction, predictor.Predict({.strategy = row.configuration.strategy,
                                                                 .workers = row.configuration.workers,
                                                                 .servers = row.configuration.servers()},
-                                                               ClusterOf(row, none, ground)));
-  beside.residual = ResidualOf(row.mean, beside.prediction);
-  return beside;
+                                                               ClusterOf(row, none, inputs)));
+  result.residual = ResidualOf(row.mean, result.prediction);
+  return result;
 }
 
-void PredictRows(const PredictionGround& ground, std::vector<SummaryRow>& rows) {
+void PredictRows(const PredictionInputs& inputs, std::vector<SummaryRow>& rows) {
   for (SummaryRow& row : rows) {
     if (!Communicates(row)) continue;
-    absl::StatusOr<RowPrediction> beside = PredictRow(row, NoneBeside(rows, row), ground);
-    if (beside.ok()) {
-      row.prediction = *std::move(beside);
+    absl::StatusOr<RowPrediction> prediction = PredictRow(row, NoneWithSameWorkers(rows, row), inputs);
+    if (prediction.ok()) {
+      row.prediction = *std::move(prediction);
     } else {
-      row.why_not_predicted = std::string(beside.status().message());
+      row.why_not_predicted = std::string(prediction.status().message());
     }
   }
 }
@@ -290,7 +287,7 @@ std::vector<std::string> ResidualFindings(const std::vector<SummaryRow>& rows, L
     if (worst == nullptr || errors.back() > std::abs(error(*worst))) worst = &row;
   }
   if (worst != nullptr) {
-    findings.Add(kHeldAgainst,
+    findings.Add(kAgainstSimulator,
                  errors.size() == 1 ? findings.Say(kOneCase) : findings.Say(kCases, errors.size()),
                  absl::StrFormat("%.1f", 100 * Quantile(errors, 0.5)),
                  absl::StrFormat("%+.1f", 100 * error(*worst)), worst->configuration.name());

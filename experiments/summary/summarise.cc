@@ -15,7 +15,6 @@ namespace {
 
 constexpr double kMostSpread = 0.01;  // of the servers' bytes
 
-// The mean of one figure over rounds.
 double MeanOver(const std::vector<RunFigures>& runs, const std::function<double(const RunFigures&)>& figure) {
   std::vector<double> values;
   for (const RunFigures& run : runs) values.push_back(figure(run));
@@ -99,7 +98,7 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
   return mean;
 }
 
-// Over rounds, of the figures that charts show. Without what is waited for, communication is what moves.
+// Intervals over rounds of the figures in charts.
 std::vector<FigureInterval> IntervalsOf(const std::vector<RunFigures>& rounds) {
   std::vector<FigureInterval> intervals;
   const auto add = [&](const char* figure, auto value) {
@@ -167,12 +166,11 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
     std::vector<double> bucket_bytes;
     for (int64_t elements : runs.sample.bucket_elements)
       bucket_bytes.push_back(ExchangeBytes(runs.configuration, elements));
-    // A machine's link that several ranks share carries as much for a ring as one rank's; for others the
-    // formulas know of no such machines.
+    // The formulas assume one rank per link. A ring uses each link once also if several ranks share it.
     const bool links = wires && wires->medium_bytes_per_s == 0;
     const bool shared = links && runs.configuration.training.ranks_per_process > 1;
     const bool known = !shared || (*scheme == Scheme::kRing && runs.configuration.processes() > 1);
-    // The wires that were measured are the loopback's.
+    // The measured wires are TCP's.
     const bool over_tcp = row.sample.transport == "tcp" || row.sample.transport == "grpc";
     if (wires && known && !runs.configuration.simulated() && (over_tcp || row.sample.transport.empty()))
       row.predicted_comm_ms =
@@ -182,7 +180,7 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
   return row;
 }
 
-// The row that `row` is held against: of `strategy` with `workers`, measured in the same rounds.
+// The row of `strategy` with `workers`, measured in the same rounds as `row`.
 const SummaryRow* Reference(const std::vector<SummaryRow>& rows, const SummaryRow& row,
                             const std::string& strategy, int workers) {
   for (const SummaryRow& other : rows) {
@@ -196,7 +194,7 @@ const SummaryRow* Reference(const std::vector<SummaryRow>& rows, const SummaryRo
 
 std::string NoteOf(const SummaryRow& row) {
   std::vector<std::string> notes;
-  if (row.configuration.simulated()) notes.push_back("simulated in time, measured in learning");
+  if (row.configuration.simulated()) notes.push_back("times simulated, learning measured");
   const double target = row.configuration.target_accuracy;
   if (target > 0 && row.test_accuracy && !row.time_to_target_s) {
     notes.push_back(absl::StrFormat("%d of %d trainings reached an accuracy of %g", row.reached_target,
@@ -205,10 +203,10 @@ std::string NoteOf(const SummaryRow& row) {
   if (row.configuration.oversubscribed) notes.push_back("oversubscribed");
   if (const int each = row.configuration.training.ranks_per_process; each > 1) {
     const bool all = row.configuration.processes() == 1;
-    notes.push_back(absl::StrCat(each, all ? " ranks in one process" : " ranks a process",
+    notes.push_back(absl::StrCat(each, all ? " ranks in one process" : " ranks per process",
                                  row.link.bits_per_s == 0 ? ""
                                  : all                    ? ", which use no link"
-                                                          : ", behind one link"));
+                                                          : ", on one link"));
   }
   if (row.mean.gpus_shared > 0) {
     notes.push_back(absl::StrFormat("functional, not a measurement: %d ranks share %d GPU%s",
@@ -217,19 +215,20 @@ std::string NoteOf(const SummaryRow& row) {
   }
   const DataParallelFigures& replicas = row.sample.data_parallel;
   if (replicas.replicas > 0) {
-    notes.push_back(absl::StrFormat(
-        "bytes are device 0's; it works alone for %.2f ms of a step and holds %.1f MB more than the others%s",
-        replicas.device0_alone_ms(), replicas.device0_extra_mb,
-        row.link.bits_per_s > 0 ? "; one machine, no link in between" : ""));
+    notes.push_back(
+        absl::StrFormat("bytes are device 0's; the others are idle for %.2f ms of a step while it works; it "
+                        "holds %.1f MB more%s",
+                        replicas.device0_alone_ms(), replicas.device0_extra_mb,
+                        row.link.bits_per_s > 0 ? "; one machine, no link used" : ""));
   }
   if (row.foreign_cpu_pct > kMostForeignCpuPct)
-    notes.push_back(absl::StrFormat("others used %.0f%% of the processors", row.foreign_cpu_pct));
+    notes.push_back(absl::StrFormat("other programs used %.0f%% of the processors", row.foreign_cpu_pct));
   const std::vector<double>& shards = row.mean.each_server_payload_bytes;
   if (shards.size() > 1) {
     const auto [least, most] = std::minmax_element(shards.begin(), shards.end());
     if (*most > (1 + kMostSpread) * *least) {
       notes.push_back(
-          absl::StrFormat("unbalanced shards: %.0f to %.0f bytes a step and server", *least, *most));
+          absl::StrFormat("unbalanced shards: %.0f to %.0f bytes per step and server", *least, *most));
     }
   }
   if (row.configuration.training.straggler != "none") {

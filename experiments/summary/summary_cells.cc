@@ -1,4 +1,4 @@
-// The columns of the summary, in the order that other tools rely on.
+// The columns of the summary. Other tools rely on their names and order.
 #include "experiments/summary/summarise.h"
 
 namespace psring {
@@ -30,11 +30,11 @@ std::vector<Cell> Cells(const SummaryRow& row) {
   const int64_t one_step = WorkerBatch(training) * training.micro_batches;
   const int spare = configuration.strategy.number_below_workers ? configuration.strategy.number : 0;
   const auto given = Basis::kGiven;
-  const auto measured = Basis::kMeasured;  // learning, and this machine
-  const auto timed = row.TimeBasis();      // times, and what follows from their order
+  const auto measured = Basis::kMeasured;  // also with a virtual clock
+  const auto timed = row.TimeBasis();
   const auto derived = Basis::kDerived;
   const auto bytes = BytesAreDerived(row) ? derived : measured;
-  const auto if_it_talks = [&](double value) { return communicates ? Value(value) : Value(); };
+  const auto if_communicates = [&](double value) { return communicates ? Value(value) : Value(); };
   return {
       {"schema_version", kSchemaVersion, given},
       {"run_id", row.run_id, given},
@@ -52,7 +52,7 @@ std::vector<Cell> Cells(const SummaryRow& row) {
       {"model", configuration.model.name, given},
       {"parameters", row.sample.parameters, given},
       {"batch_per_worker", int64_t{training.batch}, given},
-      // Asynchronous pushes make an update each, from one worker's batch.
+      // An asynchronous update is from one worker's batch.
       {"global_batch",
        configuration.strategy.synchronous ? one_step * (configuration.workers - spare) : one_step, given},
       {"bucket_mb", training.bucket_mb, given},
@@ -70,12 +70,12 @@ std::vector<Cell> Cells(const SummaryRow& row) {
       {"step_ms_p10", row.step_ms_p10, timed},
       {"step_ms_p90", row.step_ms_p90, timed},
       {"compute_ms", mean.compute_ms, timed},
-      {"comm_busy_ms", if_it_talks(mean.comm_busy_ms), timed},
+      {"comm_busy_ms", if_communicates(mean.comm_busy_ms), timed},
       {"wait_ms", OrEmpty(mean.wait_ms), derived},
-      {"exposed_comm_ms", if_it_talks(mean.exposed_comm_ms), timed},
+      {"exposed_comm_ms", if_communicates(mean.exposed_comm_ms), timed},
       {"predicted_comm_ms", OrEmpty(row.predicted_comm_ms), derived},
-      {"payload_tx_bytes_per_worker", if_it_talks(mean.payload_tx_bytes), bytes},
-      {"payload_rx_bytes_per_worker", if_it_talks(mean.payload_rx_bytes), bytes},
+      {"payload_tx_bytes_per_worker", if_communicates(mean.payload_tx_bytes), bytes},
+      {"payload_rx_bytes_per_worker", if_communicates(mean.payload_rx_bytes), bytes},
       {"predicted_payload_bytes_per_worker", OrEmpty(row.predicted_payload_bytes), derived},
       {"server_payload_bytes", OrEmpty(mean.server_payload_bytes), bytes},
       {"wire_tx_bytes_per_worker", OrEmpty(mean.wire_tx_bytes), measured},

@@ -14,9 +14,9 @@ namespace {
 
 struct Column {
   Heading heading;
-  const char* mark;  // "m", "d" or ""
+  const char* mark;  // "m", "d", "s" or ""
   std::function<std::string(const SummaryRow&)> text;
-  bool learned = false;  // measured also where times are simulated
+  bool learned = false;  // measured even if times are simulated
 };
 
 std::string Ms(const std::optional<double>& ms) {
@@ -30,12 +30,10 @@ std::string Megabytes(const std::optional<double>& bytes) {
 
 bool MovesGradients(const SummaryRow& row) { return row.configuration.strategy.moves_gradients(); }
 
-std::optional<double> IfItTalks(const SummaryRow& row, double value) {
+std::optional<double> IfCommunicates(const SummaryRow& row, double value) {
   return MovesGradients(row) ? std::optional<double>(value) : std::nullopt;
 }
 
-// `samples/s` and what belongs to it are blank where only an accuracy training was run beside cost rounds of
-// others.
 std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
   const bool several_servers = std::any_of(
       rows.begin(), rows.end(), [](const SummaryRow& row) { return row.configuration.servers() > 1; });
@@ -77,12 +75,13 @@ std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
          return row.cost_against_none_ms ? absl::StrFormat("%+.1f", *row.cost_against_none_ms) : "";
        }},
       {kHeadCompute, "m", [](const SummaryRow& row) { return Ms(row.mean.compute_ms); }},
-      {kHeadExposed, "m", [](const SummaryRow& row) { return Ms(IfItTalks(row, row.mean.exposed_comm_ms)); }},
-      {kHeadBusy, "m", [](const SummaryRow& row) { return Ms(IfItTalks(row, row.mean.comm_busy_ms)); }},
+      {kHeadExposed, "m",
+       [](const SummaryRow& row) { return Ms(IfCommunicates(row, row.mean.exposed_comm_ms)); }},
+      {kHeadBusy, "m", [](const SummaryRow& row) { return Ms(IfCommunicates(row, row.mean.comm_busy_ms)); }},
       {kHeadWait, "d", [](const SummaryRow& row) { return Ms(row.mean.wait_ms); }},
       {kHeadTheory, "d", [](const SummaryRow& row) { return Ms(row.predicted_comm_ms); }},
       {kHeadSent, "m",
-       [](const SummaryRow& row) { return Megabytes(IfItTalks(row, row.mean.payload_tx_bytes)); }},
+       [](const SummaryRow& row) { return Megabytes(IfCommunicates(row, row.mean.payload_tx_bytes)); }},
       {kHeadSentTheory, "d", [](const SummaryRow& row) { return Megabytes(row.predicted_payload_bytes); }},
       {kHeadStale, "m",
        [](const SummaryRow& row) {

@@ -1,4 +1,4 @@
-// The summary as a table that fits 120 columns. Pure.
+// Formats the summary as a table of at most 120 columns. Pure.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace psring {
 
-// A line a row, grouped by number of workers; under the names a line that marks each column m (measured) or d
-// (derived), and below it the legend. Empty columns are left out.
+// One line per row, grouped by number of workers. Below the headings, a line marks each column as m
+// (measured), d (derived) or s (simulated). A legend follows. Empty columns are omitted.
 std::string Table(const std::vector<SummaryRow>& rows, Language language = Language::kEnglish);
 
 // 14551.2 -> "14,551".

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kNever = INT64_MIN;
 
-// By step: when each worker's gradient was ready. Steps that a worker skipped are not there.
+// By worker and step: when the gradient was ready. Skipped steps are missing.
 using ReadySteps = std::vector<std::map<int64_t, int64_t>>;
 
 ReadySteps ReadyStepsOf(const RunRecords& records, bool admitted_only) {
@@ -47,7 +47,7 @@ int64_t ReadyNs(const StepRecord& step) {
   return step.begin_ns + static_cast<int64_t>((step.step_ms - step.exposed_comm_ms) * 1e6);
 }
 
-int64_t OverNs(const StepRecord& step) { return step.begin_ns + static_cast<int64_t>(step.step_ms * 1e6); }
+int64_t EndNs(const StepRecord& step) { return step.begin_ns + static_cast<int64_t>(step.step_ms * 1e6); }
 
 std::vector<std::vector<StepWait>> WaitsOf(const StrategyInfo& strategy, const RunRecords& records) {
   std::vector<std::vector<StepWait>> waits;
@@ -58,15 +58,15 @@ std::vector<std::vector<StepWait>> WaitsOf(const StrategyInfo& strategy, const R
   for (size_t rank = 0; rank < records.steps.size(); ++rank) {
     for (size_t i = 0; i < records.steps[rank].size(); ++i) {
       const StepRecord& step = records.steps[rank][i];
-      const int64_t own = ReadyNs(step), over = OverNs(step);
+      const int64_t own = ReadyNs(step), end = EndNs(step);
       int64_t released = own;
       if (rule.kind == WaitingRule::Kind::kBoundedStaleness) {
         released = std::max(own, LastReady(ready, step.step - rule.number));
       } else if (rule.kind != WaitingRule::Kind::kAsynchronous && !step.dropped) {
         released = std::max(own, LastReady(ready, step.step));
       }
-      released = std::min(released, over);
-      waits[rank][i] = {.waited_ms = Ms(released - own), .exchange_ms = Ms(over - released)};
+      released = std::min(released, end);
+      waits[rank][i] = {.waited_ms = Ms(released - own), .exchange_ms = Ms(end - released)};
     }
   }
   return waits;

@@ -1,10 +1,9 @@
-#include "experiments/summary/waiting_findings.h"
-
 #include <algorithm>
 #include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "experiments/summary/findings.h"
 #include "experiments/summary/table.h"
 #include "experiments/texts/findings.h"
 
@@ -15,7 +14,6 @@ bool WaitsForOthers(const SummaryRow& row) {
   return row.configuration.strategy.needs != StrategyNeeds::kNothing;
 }
 
-// Everybody waits for everybody.
 bool WaitsForAll(const SummaryRow& row) {
   return WaitsForOthers(row) && row.configuration.strategy.synchronous &&
          row.configuration.strategy.number == 0;
@@ -29,7 +27,7 @@ std::string Range(std::vector<double> values, Language language) {
   return low == high ? low : Say(language, kRange, low, high);
 }
 
-// "ring x 4: 7,012 samples/s; its workers waited 61% of the time (1% to 68%)".
+// "ring 7,012 samples/s, each worker waits 1 to 68% of its time for others".
 std::string Waited(const SummaryRow& row, Language language) {
   std::vector<double> shares;
   for (const WorkerFigures& worker : row.mean.workers) {
@@ -54,7 +52,7 @@ std::string Late(const SummaryRow& row, Language language) {
   }
   if (ranks.empty()) return "";
   const bool rates = row.mean.workers.front().staleness_theory.has_value();
-  const bool all = ranks.back() + 1 == static_cast<int>(ranks.size());  // or some were lost
+  const bool all = ranks.back() + 1 == static_cast<int>(ranks.size());  // false: some were lost
   return absl::StrCat(
       Say(language, kLate, row.configuration.strategy.name,
           absl::StrFormat("%.2f", row.mean.staleness_mean.value_or(0)),
@@ -62,7 +60,7 @@ std::string Late(const SummaryRow& row, Language language) {
       rates ? In(language, kLateByRates) : "");
 }
 
-// Speed and accuracy of `row` against the best synchronous row.
+// Speed and accuracy of `row` compared with the fastest synchronous row.
 std::string Against(const SummaryRow& row, const SummaryRow& reference, Language language) {
   std::string text = Say(language, kAgainst, row.configuration.strategy.name,
                          absl::StrFormat("%.2f", row.mean.samples_per_s / reference.mean.samples_per_s),

@@ -1,4 +1,4 @@
-// What `compare` and `train` say below their table.
+// The findings that `compare` and `train` print below their table.
 #pragma once
 
 #include "experiments/texts/phrase.h"
@@ -13,10 +13,9 @@ inline constexpr Phrase kInterval = {"95%: $0 to $1", "95% 区间 $0 至 $1"};
 inline constexpr Phrase kBetween = {"$0 ($1 to $2)", "$0（$1 至 $2）"};
 inline constexpr Phrase kRange = {"$0 to $1", "$0 至 $1"};
 
-// What synchronisation costs, and who wins.
+// Cost of synchronization and comparison of strategies.
 inline constexpr Phrase kCosts = {
-    "With $0 workers a step without any communication takes $1 ms. Keeping the replicas in step costs on "
-    "top: $2.",
+    "With $0 workers, a step without communication takes $1 ms. Synchronizing the replicas adds: $2.",
     "$0 个 worker 时，完全不通信的一步需要 $1 毫秒。让各副本保持同步的额外代价：$2。"};
 inline constexpr Phrase kCost = {"$0 $1 ms", "$0 $1 毫秒"};
 inline constexpr Phrase kPairWins = {"$0 times the samples/s ($1, $2)", "每秒样本数为后者的 $0 倍（$1，$2）"};
@@ -27,52 +26,55 @@ inline constexpr Phrase kPairEven = {"no difference shown (ratio $0, $1, $2)",
 inline constexpr Phrase kPair = {"$0 against $1 with $2 workers: $3", "$2 个 worker 时 $0 对 $1：$3"};
 inline constexpr Phrase kPairsOnLink = {"On $0: $1.", "在 $0 上：$1。"};
 inline constexpr Phrase kServerInTheory = {
-    "Theory for large gradients gives one server on rank 0 N/2 times a ring's time (N times with "
-    "--ps_schedule serial): its link carries the gradients of all others.",
+    "For large gradients, one server on rank 0 takes N/2 times as long as a ring in theory (N times with "
+    "--ps_schedule serial), because its link carries the gradients of all others.",
     "理论上，梯度大时，位于 rank 0 的一台服务器用时是环的 N/2 倍（--ps_schedule serial 时为 N "
     "倍）：它的链路要承载其他所有 worker 的梯度。"};
 inline constexpr Phrase kServerOfMachinesInTheory = {
-    "A machine has $0 workers behind its link. Theory for large gradients gives one server on rank 0 "
-    "N(N-$0)/(2(N-1)) times a ring's time (twice that with --ps_schedule serial): its link carries the "
-    "gradients of all workers elsewhere, and a ring passes each link once.",
+    "Each machine has $0 workers on one link. For large gradients, one server on rank 0 takes "
+    "N(N-$0)/(2(N-1)) times as long as a ring in theory (twice that with --ps_schedule serial), because its "
+    "link carries the gradients of all workers on other machines, while a ring uses each link once.",
     "每台机器有 $0 个 worker 共用一条链路。理论上，梯度大时，位于 rank 0 的一台服务器用时是环的 "
     "N(N-$0)/(2(N-1)) 倍（--ps_schedule serial 时再乘 2）：它的链路要承载其他机器上所有 worker "
     "的梯度，而环只经过每条链路一次。"};
 inline constexpr Phrase kPairsOnLoopback = {
-    "$0. That compares two programs and the processor time they need, on one machine.",
+    "$0. This compares two programs and the processor time that they need on one machine.",
     "$0。这比较的是同一台机器上的两个程序及其所需的处理器时间。"};
 inline constexpr Phrase kNoNetwork = {
-    "It names no winner for a network: all ranks shared one loopback$0, on which a server has no link of its "
-    "own to fill and a ring none to spread over. Where every machine has its own link, theory gives one "
-    "server on rank 0 N/2 times a ring's time (N times with --ps_schedule serial) for large gradients.",
+    "It names no winner for a network: all ranks shared one loopback$0, so a server had no link of its own "
+    "to "
+    "fill and a ring had no links to spread over. If every machine has its own link, one server on rank 0 "
+    "takes N/2 times as long as a ring in theory for large gradients (N times with --ps_schedule serial).",
     "不就网络判定胜者：所有 rank "
     "共用一个回环接口$"
     "0，服务器没有自己的链路可占满，环也没有多条链路可分摊。若每台机器各有链路，梯度大时理论上位于 "
     "rank 0 的一台服务器用时是环的 N/2 倍（--ps_schedule serial 时为 N 倍）。"};
-inline constexpr Phrase kLoopbackSpeed = {" ($0 GB/s in all, $1 us)", "（共 $0 GB/s，$1 微秒）"};
+inline constexpr Phrase kLoopbackSpeed = {" ($0 GB/s in total, $1 us)", "（共 $0 GB/s，$1 微秒）"};
 
 // Bytes.
-inline constexpr Phrase kBytesDiffer = {"$0 sent $1 MB where theory has $2", "$0 发送 $1 MB，理论为 $2 MB"};
+inline constexpr Phrase kBytesDiffer = {"$0 sent $1 MB, theory predicts $2 MB",
+                                        "$0 发送 $1 MB，理论为 $2 MB"};
 inline constexpr Phrase kBytesOff = {"Bytes differ from theory: $0.", "字节数与理论不符：$0。"};
 inline constexpr Phrase kBytesAgree = {
-    "The bytes sent are those of theory: an all-reduce sends 2(N-1)/N of the gradient per worker and step, a "
-    "server's worker one gradient (and one set of weights back).",
+    "The bytes sent match theory: with an all-reduce each worker sends 2(N-1)/N of the gradient per step, "
+    "with "
+    "a server one gradient (and receives one set of weights).",
     "发送的字节数与理论一致：all-reduce 中每个 worker 每步发送梯度的 2(N-1)/N 倍；使用服务器时每个 worker "
     "发送一份梯度（并收回一份权重）。"};
 inline constexpr Phrase kBytesDerived = {
-    "The bytes of $0 are derived, 2(N-1)/N of the gradient: other people's collectives do not count theirs.",
-    "$0 的字节数为推导值，即梯度的 2(N-1)/N：别人的集合通信库不作计数。"};
+    "The bytes of $0 are derived, 2(N-1)/N of the gradient, because external libraries do not count them.",
+    "$0 的字节数为推导值，即梯度的 2(N-1)/N：外部的集合通信库不作计数。"};
 
 // Staleness.
 inline constexpr Phrase kBoundedOne = {"$0 $1 (at most $2; the bound is $3)", "$0 $1（最多 $2；上界 $3）"};
-inline constexpr Phrase kBounded = {"Mean staleness in updates under a bound on the workers' lead: $0.",
+inline constexpr Phrase kBounded = {"Mean staleness (in updates) with a bound on the workers' lead: $0.",
                                     "限制 worker 领先步数时的平均陈旧度（更新数）：$0。"};
 inline constexpr Phrase kStaleOne = {"$0 updates with $1 workers (at most $2)",
                                      "$1 个 worker 时 $0 次更新（最多 $2）"};
 inline constexpr Phrase kStaleOneOnServers = {"$0 updates with $1 workers on $3 servers (at most $2)",
                                               "$1 个 worker、$3 台服务器时 $0 次更新（最多 $2）"};
 inline constexpr Phrase kStale = {
-    "The mean staleness of asynchronous gradients was $0; theory says N-1 while all workers push.",
+    "The mean staleness of asynchronous gradients was $0; in theory it is N-1 while all workers push.",
     "异步梯度的平均陈旧度：$0；理论上所有 worker 持续推送时为 N-1。"};
 
 // Accuracy.
@@ -80,18 +82,18 @@ inline constexpr Phrase kAccuracy = {"Test accuracy after $0 samples over all wo
                                      "所有 worker 共训练 $0 个样本后的测试准确率（$1）：$2。"};
 inline constexpr Phrase kOneSeed = {"one seed", "一个随机种子"};
 inline constexpr Phrase kSeeds = {"mean of $0 seeds", "$0 个随机种子的平均"};
-inline constexpr Phrase kSeedMoves = {" Another seed alone moves this by several thousandths.",
+inline constexpr Phrase kSeedMoves = {" Another seed changes this by several thousandths.",
                                       "仅换一个随机种子就会有千分之几的变化。"};
 inline constexpr Phrase kFewerUpdates = {
-    " Synchronous strategies make fewer and larger updates the more workers there are.",
+    " With more workers, synchronous strategies make fewer updates with larger batches.",
     "worker 越多，同步策略的更新次数越少、每次所用的批越大。"};
-inline constexpr Phrase kTargetMissed = {"$0 ($1 of $2 trainings did)", "$0（$2 次训练中 $1 次达到）"};
+inline constexpr Phrase kTargetMissed = {"$0 ($1 of $2 trainings reached it)", "$0（$2 次训练中 $1 次达到）"};
 inline constexpr Phrase kTargetOne = {"$0 $1 s", "$0 $1 秒"};
 inline constexpr Phrase kTarget = {
-    "To a test accuracy of $0: $1$2. Taken from the curve, so late by up to the time between two "
-    "evaluations, which is not in it.",
+    "Time to a test accuracy of $0: $1$2. It is read from the curve, so it is late by up to the time between "
+    "two evaluations; the evaluations themselves are not included.",
     "达到测试准确率 $0：$1$2。取自曲线，因此最多迟两次评估之间的时间；评估本身不计入。"};
-inline constexpr Phrase kNobody = {"nobody", "无"};
+inline constexpr Phrase kNobody = {"none", "无"};
 inline constexpr Phrase kNotReached = {"; not reached by $0", "；未达到：$0"};
 
 // Simulated time.
@@ -103,84 +105,90 @@ inline constexpr Phrase kHalfOfExchange = {"half of what an exchange took in $0"
 inline constexpr Phrase kOfRun = {" $0", " $0"};
 inline constexpr Phrase kSimulatedTimes = {
     "Times are simulated: a step computes for $0, a gradient or a set of weights takes $1 on a worker's "
-    "link, and a push $2 at the server, one after the other. Learning is measured: real gradients on the "
-    "weights that this order yields.",
+    "link, "
+    "and the server handles pushes one at a time, for $2 each. Learning is measured: the gradients are real, "
+    "computed on the weights that result from this order.",
     "时间为模拟值：一步计算 $0；一份梯度或权重在 worker 的链路上用 $1；每次 push 在服务器上用 "
     "$2，依次进行。学习效果为实测：在这一次序得到的权重上计算真实梯度。"};
 
 // DataParallel.
 inline constexpr Phrase kDataParallelBytes = {
-    "dp with $0 workers: device 0 sends $1 MB a step (inputs $2, weights $3, the outputs' gradients $4) and "
-    "takes $5 MB (outputs $6, gradients $7): the model N-1 = $8 times each way. ",
+    "dp with $0 workers: device 0 sends $1 MB per step (inputs $2, weights $3, gradients of the outputs $4) "
+    "and "
+    "receives $5 MB (outputs $6, gradients $7), the model N-1 = $8 times in each direction. ",
     "$0 个 worker 的 dp：设备 0 每步发送 $1 MB（输入 $2、权重 $3、输出的梯度 $4），接收 $5 MB（输出 $6、梯度 "
     "$7）：模型往返各 N-1 = $8 次。"};
-inline constexpr Phrase kDataParallelRing = {"A ring's workers send $0 MB each, and never twice the model. ",
-                                             "环的每个 worker 发送 $0 MB，永远不到模型的两倍。"};
+inline constexpr Phrase kDataParallelRing = {
+    "In a ring each worker sends $0 MB, always less than twice the model. ",
+    "环的每个 worker 发送 $0 MB，永远不到模型的两倍。"};
 inline constexpr Phrase kDataParallelAlone = {
-    "Device 0 works alone for $0 of $1 ms (copies and additions $2, loss $3, update $4) and holds $5 MB that "
-    "the others do not.",
+    "The other devices are idle for $0 of $1 ms while device 0 works (copies and additions $2, loss $3, "
+    "update "
+    "$4). Device 0 holds $5 MB more than the others.",
     "每步 $1 毫秒中，设备 0 独自工作 $0 毫秒（拷贝与相加 $2、损失 $3、更新 $4），并比其他设备多占 $5 MB。"};
 
-// Wires, recording, caveats.
+// Transports, recording, caveats.
 inline constexpr Phrase kSharedMemory = {"shared memory", "共享内存"};
 inline constexpr Phrase kOneWire = {"All payload went over $0.", "所有数据都经由 $0 传输。"};
 inline constexpr Phrase kOverWire = {"$0 over $1", "$0 经由 $1"};
 inline constexpr Phrase kWiresDiffer = {
-    "The wires differ: $0. What separates these rows is the wire as much as the strategy; --fabric tcp gives "
-    "all but NCCL the same.",
+    "The transports differ: $0. Differences between these rows are due to the transport as well as the "
+    "strategy; --fabric tcp gives all but NCCL the same one.",
     "传输方式不同：$0。这些行之间的差别既来自策略，也来自传输方式；--fabric tcp 让除 NCCL 外的都相同。"};
 inline constexpr Phrase kRecording = {
-    "Recording cost at most $0% of a step ($1: $2 ms, outside of its time, measured)$3",
+    "Recording took at most $0% of a step ($1: $2 ms, not included in the step's time, measured)$3",
     "记录的开销最多为一步的 $0%（$1：$2 毫秒，不计入该步时间，测量）$3"};
-inline constexpr Phrase kRecordingDear = {": more than the 1% that it is meant to; take longer steps.",
+inline constexpr Phrase kRecordingDear = {", above the target of 1%; use longer steps.",
                                           "：超过预定的 1%；请用更长的步。"};
 inline constexpr Phrase kRecordingFine = {".", "。"};
 inline constexpr Phrase kAnd = {" and ", " 与 "};
 inline constexpr Phrase kTakeTurns = {
-    "$0 workers on $1 $2 take turns: their bytes and staleness hold, their times do not carry over to "
-    "machines with a core for each.",
+    "$0 workers share $1 $2: their bytes and staleness are valid, but their times do not apply to machines "
+    "with "
+    "one core per worker.",
     "$0 个 worker 在 $1 个核上轮流运行：字节数与陈旧度有效，时间不能推广到每个 worker 各有一核的机器。"};
 inline constexpr Phrase kForeign = {
-    "Others used more than a third of the processors during $0: run it again on a quiet machine before you "
-    "rely on that.",
+    "Other programs used more than a third of the processors during $0; repeat it on an idle machine before "
+    "you rely on it.",
     "$0 期间，其他程序占用了三分之一以上的处理器：请在空闲的机器上重跑之后再采信。"};
 inline constexpr Phrase kEveryRow = {"every row", "所有行"};
 
-// Who waited.
+// Waiting.
 inline constexpr Phrase kSamplesPerSecond = {"$0 $1 samples/s", "$0 每秒 $1 个样本"};
-inline constexpr Phrase kWaitsShare = {", a worker waiting $0% of its time for others",
+inline constexpr Phrase kWaitsShare = {", each worker waits $0% of its time for others",
                                        "，每个 worker 有 $0% 的时间在等别人"};
 inline constexpr Phrase kLate = {"$0: $1 on average; workers $2: $3", "$0：平均 $1；worker $2：$3"};
-inline constexpr Phrase kLateByRates = {" (in brackets: the others' rates over its own)",
-                                        "（括号内：其他 worker 的速率之和除以自己的速率）"};
+inline constexpr Phrase kLateByRates = {
+    " (in parentheses: the sum of the other workers' rates divided by its own)",
+    "（括号内：其他 worker 的速率之和除以自己的速率）"};
 inline constexpr Phrase kAgainst = {"$0 $1 times the samples/s of $2", "$0 的每秒样本数是 $2 的 $1 倍"};
-inline constexpr Phrase kAgainstAccuracy = {", test accuracy $0 against $1", "，测试准确率 $0 对 $1"};
-inline constexpr Phrase kAgainstDropped = {", $0% of the gradients computed for nothing",
-                                           "，$0% 的梯度白算了"};
+inline constexpr Phrase kAgainstAccuracy = {", test accuracy $0 versus $1", "，测试准确率 $0 对 $1"};
+inline constexpr Phrase kAgainstDropped = {", $0% of the gradients dropped", "，$0% 的梯度白算了"};
 inline constexpr Phrase kSynchronyCosts = {
-    "What synchrony costs with $0 workers, where $1: $2$3. Every step lasts as long as its slowest worker.",
+    "Cost of synchrony with $0 workers ($1): $2$3. Every step takes as long as its slowest worker.",
     "$0 个 worker、$1 时，同步的代价：$2$3。每一步都要等最慢的 worker。"};
-inline constexpr Phrase kWithoutCommunication = {"; without any communication they make $0",
+inline constexpr Phrase kWithoutCommunication = {"; without communication $0 samples/s",
                                                  "；完全不通信时每秒 $0 个样本"};
-inline constexpr Phrase kNotWaiting = {"What not waiting gains and costs with $0 workers: $1$2",
+inline constexpr Phrase kNotWaiting = {"Effect of not waiting with $0 workers: $1$2",
                                        "$0 个 worker 时，不等待的得与失：$1$2"};
 inline constexpr Phrase kSentenceEnd = {". ", "。"};
-inline constexpr Phrase kLateBy = {"Gradients are late by so many updates: $0.", "梯度迟到的更新次数：$0。"};
+inline constexpr Phrase kLateBy = {"Staleness of the gradients in updates: $0.", "梯度迟到的更新次数：$0。"};
 
-// Measured beside predicted.
+// Measurement and prediction.
 inline constexpr Phrase kCases = {"$0 cases", "$0 例"};
 inline constexpr Phrase kOneCase = {"1 case", "1 例"};
-inline constexpr Phrase kHeldAgainst = {
-    "Held against the simulator ($0): measured steps are off by $1% in the median, $2% at worst ($3); "
-    "residuals.csv has every part.",
+inline constexpr Phrase kAgainstSimulator = {
+    "Compared with the simulator ($0): measured steps differ by $1% in the median and $2% at most ($3); "
+    "residuals.csv lists the parts.",
     "与模拟器对照（$0）：实测步长偏差的中位数为 $1%，最大 $2%（$3）；各部分见 residuals.csv。"};
-inline constexpr Phrase kResidual = {"$0: a step took $1 ms where the simulator has $2. Of the $3 ms: $4.",
-                                     "$0：一步实测 $1 毫秒，模拟为 $2。相差的 $3 毫秒：$4。"};
+inline constexpr Phrase kResidual = {
+    "$0: a step took $1 ms, the simulator predicts $2 ms. Parts of the $3 ms: $4.",
+    "$0：一步实测 $1 毫秒，模拟为 $2。相差的 $3 毫秒：$4。"};
 inline constexpr Phrase kNotPredicted = {"Not predicted: $0.", "未作预测：$0。"};
 inline constexpr Phrase kPartComputing = {"computing", "计算"};
 inline constexpr Phrase kPartWaiting = {"waiting for a peer", "等待同伴"};
 inline constexpr Phrase kPartUpdate = {"updates", "参数更新"};
-inline constexpr Phrase kPartCongestion = {"sending again (at most)", "重传（至多）"};
+inline constexpr Phrase kPartCongestion = {"retransmission (at most)", "重传（至多）"};
 inline constexpr Phrase kPartScheduling = {"waiting for a processor (at most)", "等待处理器（至多）"};
 inline constexpr Phrase kPartUnexplained = {"unexplained", "无法解释"};
 

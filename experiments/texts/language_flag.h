@@ -1,4 +1,4 @@
-// --lang, the same for every verb that speaks to people.
+// The flag --lang, shared by all verbs with bilingual output.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ class Option;
 
 namespace psring {
 
-// `language` becomes "en" or "zh".
+// Sets `language` to "en" or "zh".
 CLI::Option* AddLanguageFlag(CLI::App& verb, std::string& language, const std::string& what);
 
 }  // namespace psring

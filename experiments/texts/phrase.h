@@ -1,6 +1,5 @@
-// What psring says to people, in English and in Chinese. A phrase has both side by side; the tables of
-// phrases stand in this folder, a file a verb or part of one, and nowhere else is there a word of Chinese.
-// What scripts read (columns of files, nccl-tests' table) and the one line of an error are English.
+// Bilingual texts for users. A phrase holds English and Chinese side by side; all phrases are in this folder.
+// Text for scripts (file columns, nccl-tests' table) and error messages are English only.
 #pragma once
 
 #include <string>
@@ -14,12 +13,12 @@ namespace psring {
 
 enum class Language { kEnglish, kChinese };
 
-// "en" or "zh"; --lang lets nothing else through.
+// Of "en" or "zh", the values that --lang accepts.
 inline Language LanguageOf(const std::string& text) {
   return text == "zh" ? Language::kChinese : Language::kEnglish;
 }
 
-// $0, $1, ... are filled in; figures come as text.
+// $0, $1, ... are placeholders (absl::Substitute).
 struct Phrase {
   const char* english;
   const char* chinese;
@@ -42,7 +41,7 @@ std::string Joined(Language language, const List& parts, const Phrase& separator
   return absl::StrJoin(parts, In(language, separator));
 }
 
-// A list of sentences in one language while it is made.
+// Collects sentences in one language.
 class Sentences {
  public:
   explicit Sentences(Language language) : language_(language) {}

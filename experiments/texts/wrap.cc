@@ -8,7 +8,7 @@
 namespace psring {
 namespace {
 
-// The character of `text` that begins at `at`: its bytes, and whether it is as wide as Chinese ones are.
+// Length of the character that begins at `at`, and whether it takes two columns.
 struct Character {
   size_t bytes = 1;
   bool wide = false;
@@ -24,15 +24,15 @@ Character CharacterAt(const std::string& text, size_t at) {
   return {bytes, wide};
 }
 
-// What no line may begin with.
-bool ClosesWhatIsBefore(const std::string& character) {
+// Punctuation that must not begin a line.
+bool IsClosingPunctuation(const std::string& character) {
   for (const char* mark : {"，", "。", "；", "：", "、", "）", "”", "？", "！"}) {
     if (character == mark) return true;
   }
   return false;
 }
 
-// What stays in one line.
+// Text that is not broken.
 struct Piece {
   std::string text;
   bool space_before = false;
@@ -51,7 +51,7 @@ std::vector<Piece> PiecesOf(const std::string& text) {
       continue;
     }
     const bool may_break =
-        (character.wide || after_wide) && !pieces.back().text.empty() && !ClosesWhatIsBefore(bytes);
+        (character.wide || after_wide) && !pieces.back().text.empty() && !IsClosingPunctuation(bytes);
     if (may_break) pieces.push_back({});
     pieces.back().text += bytes;
     after_wide = character.wide;

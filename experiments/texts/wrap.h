@@ -1,16 +1,16 @@
-// Text in lines of a width. Pure.
+// Breaks text into lines. Pure.
 #pragma once
 
 #include <string>
 
 namespace psring {
 
-// How many columns of a terminal `text` (UTF-8) takes: two for each character of Chinese, else one.
+// Terminal columns that `text` (UTF-8) takes: two for each Chinese character, else one.
 size_t TextColumns(const std::string& text);
 
-// `text` broken at spaces, and between characters of Chinese, into lines of at most `width` columns: `prefix`
-// in front of the first, as many spaces in front of the others. Ends with a newline. A word that is longer
-// than a line stands alone.
+// Breaks `text` at spaces and between Chinese characters into lines of at most `width` columns. The first
+// line begins with `prefix`, the others with as many spaces. Ends with a newline. A word longer than a line
+// gets a line of its own.
 std::string Wrap(const std::string& text, const std::string& prefix, size_t width = 110);
 
 }  // namespace psring

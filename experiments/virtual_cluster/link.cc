@@ -30,12 +30,11 @@ const char* ShapingName(Shaping shaping) {
 
 absl::Status CheckLink(const LinkOptions& options) {
   if (options.shaping == "none" && options.wanted()) {
-    return absl::InvalidArgumentError(
-        "--shaping none leaves no way to keep --link and --latency; leave one of them out");
+    return absl::InvalidArgumentError("--shaping none contradicts --link and --latency; omit it or them");
   }
   if ((options.shaping == "netns" || options.shaping == "userspace") && !options.wanted()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--shaping ", options.shaping, " needs to know the link; add --link 1gbit"));
+        absl::StrCat("--shaping ", options.shaping, " needs a rate; add --link 1gbit"));
   }
   return absl::OkStatus();
 }
@@ -49,7 +48,7 @@ absl::StatusOr<double> ParseLatency(const std::string& text) {
   absl::Duration duration;
   if (!absl::ParseDuration(text, &duration)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is no time; write a number and its unit, such as 0.5ms or 100us"));
+        absl::StrCat("'", text, "' is not a time; write a number with a unit, such as 0.5ms or 100us"));
   }
   if (duration < absl::ZeroDuration() || duration > absl::Seconds(10)) {
     return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not between 0 and 10s"));

@@ -1,8 +1,7 @@
-// What a virtual cluster's links are asked to be, and what they turned out to be. Pure.
+// The links of a virtual cluster, as requested and as measured. Pure.
 //
-// A *node* stands for a machine: a worker, or a server on a machine of its own. Each has one *link* to one
-// switch, with the same rate in both directions (full duplex). A shaped link is a token bucket: after a pause
-// its first `burst` bytes pass at full speed.
+// A *node* represents a machine: a worker, or a dedicated server. Each node has one full-duplex *link* to one
+// switch. A shaped link is a token bucket: after a pause, its first `burst_bytes` pass at full speed.
 #pragma once
 
 #include <cstdint>
@@ -16,62 +15,61 @@ namespace psring {
 
 enum class Shaping {
   kNone,       // processes share this machine's loopback
-  kNetns,      // a network namespace a node, its link shaped by the kernel
-  kUserspace,  // psring's own transports hold themselves back
+  kNetns,      // each node is a network namespace whose link the kernel shapes
+  kUserspace,  // psring's own transports limit their rate
 };
 const char* ShapingName(Shaping shaping);  // "none", "netns", "userspace"
 
 struct LinkOptions {
-  double bits_per_s = 0;  // 0: as fast as this machine goes
+  double bits_per_s = 0;  // 0: unlimited
   double latency_s = 0;   // added to every message, one way
   std::string shaping = "auto";
 
   bool wanted() const { return bits_per_s > 0 || latency_s > 0; }
 };
 
-// InvalidArgument: shaping that contradicts the rest.
+// InvalidArgument if --shaping contradicts the other flags.
 absl::Status CheckLink(const LinkOptions& options);
 
-// "none" is 0. "1gbit": see ParseBitRate.
+// Bits/s; "none" is 0, "1gbit" see ParseBitRate.
 absl::StatusOr<double> ParseLink(const std::string& text);
-// "0.5ms", "100us", "0"; at most 10 s. Without a unit it is refused.
+// Seconds, of "0.5ms", "100us", "0"; at most 10 s. Values other than 0 need a unit.
 absl::StatusOr<double> ParseLatency(const std::string& text);
 
-// About 1 ms of the rate: 128 KiB at 1 Gbit/s; never less than what a sender hands to the kernel in one go at
-// slow rates (16 KiB).
+// 1 ms of the rate (128 KiB at 1 Gbit/s), and at least 16 KiB, which a sender writes at once.
 int64_t BurstBytes(double bits_per_s);
-// What a switch's port holds before it drops: 16 ms of the rate, 256 KiB at least.
+// The queue of a switch port: 16 ms of the rate, and at least 256 KiB.
 int64_t QueueBytes(double bits_per_s);
 
-// What is known of a cluster once it stands and was measured.
+// A cluster's links, as built and measured.
 struct LinkReport {
   Shaping shaping = Shaping::kNone;
   double bits_per_s = 0;  // 0: unshaped
-  double latency_s = 0;   // asked for
+  double latency_s = 0;   // requested
   int64_t burst_bytes = 0;
   std::string congestion_control;
-  bool in_turn = false;  // who share a link are served in turn, not in order of arrival
-  // Payload, in bits/s, *measured* before the experiment.
-  double capacity = 0;  // the slowest of all links without a limit, while every node sends; 0: not known
-  std::vector<double> links;  // each node's, sending to the next one while all others are silent
-  double ring = 0;            // the slowest of all links, while every node sends to the next one
+  bool in_turn = false;  // senders that share a link are served round robin, not in order of arrival
+  // Payload in bits/s, *measured* before the experiment.
+  double capacity = 0;        // of the slowest link without a limit, while every node sends; 0: unknown
+  std::vector<double> links;  // of each node to the next one, while all others are idle
+  double ring = 0;            // of the slowest link, while every node sends to the next one
   double incast = 0;          // into one node, from all others
 
   double mbps() const { return bits_per_s / 1e6; }
 };
 
-// A link whose payload is less than this share of its rate is not limited by its rate, but by this host. At
-// most 1448 of 1538 bytes (0.941) to 1448 of 1514 (0.956) of a frame are payload.
+// A link whose payload is below this share of its rate is limited by this host, not by its rate. Of a full
+// frame, 1448 of 1538 bytes (0.941) to 1448 of 1514 bytes (0.956) are payload.
 inline constexpr double kLeastShare = 0.85;
 
-// Rates to choose from when none was asked for, in bits/s, fastest first.
+// Rates to choose from without --link, in bits/s, fastest first.
 inline constexpr double kDefaultRates[] = {1e9, 500e6, 250e6, 100e6};
 
-// A host has headroom for a rate if its links, without a limit and while every node sends, carry this many
-// times as much: processes also need processor time to compute, to add and to serialize.
+// A host has headroom for a rate if its unlimited links carry this many times as much while every node sends:
+// computing, adding and serializing also need processor time.
 inline constexpr double kHeadroom = 1.5;
 
-// Names the first measurement in `report` that falls short of the rate; empty: none does.
+// Describes the first measurement in `report` below kLeastShare of the rate; empty: none.
 std::string WhyNotCarried(const LinkReport& report);
 
 // "1 Gbit/s links (netns, cubic)", "this machine's loopback".

@@ -15,7 +15,7 @@ namespace {
 constexpr double kSegmentBytes = 1448;
 constexpr double kLeastTimeoutMs = 200;
 
-std::vector<absl::string_view> Words(absl::string_view line) {
+std::vector<absl::string_view> SplitFields(absl::string_view line) {
   return absl::StrSplit(line, absl::ByAnyChar(" \t(),"), absl::SkipEmpty());
 }
 
@@ -27,10 +27,10 @@ absl::StatusOr<int64_t> NetworkCounterOf(const std::string& text, const std::str
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     if (!absl::StartsWith(line, absl::StrCat(protocol, ": "))) continue;
     if (names.empty()) {
-      names = Words(line);
+      names = SplitFields(line);
       continue;
     }
-    const std::vector<absl::string_view> numbers = Words(line);
+    const std::vector<absl::string_view> numbers = SplitFields(line);
     const auto found = std::find(names.begin(), names.end(), name);
     const size_t at = static_cast<size_t>(found - names.begin());
     int64_t value = 0;
@@ -41,23 +41,23 @@ absl::StatusOr<int64_t> NetworkCounterOf(const std::string& text, const std::str
 }
 
 absl::StatusOr<int64_t> QueueDropsOf(const std::string& text, const std::string& interface) {
-  bool here = false;
+  bool matches = false;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    const std::vector<absl::string_view> words = Words(line);
-    if (!words.empty() && words[0] == "qdisc") {
-      const auto dev = std::find(words.begin(), words.end(), "dev");
-      here = dev != words.end() && dev + 1 != words.end() && *(dev + 1) == interface &&
-             std::find(words.begin(), words.end(), "root") != words.end();
+    const std::vector<absl::string_view> fields = SplitFields(line);
+    if (!fields.empty() && fields[0] == "qdisc") {
+      const auto dev = std::find(fields.begin(), fields.end(), "dev");
+      matches = dev != fields.end() && dev + 1 != fields.end() && *(dev + 1) == interface &&
+                std::find(fields.begin(), fields.end(), "root") != fields.end();
       continue;
     }
-    const auto dropped = std::find(words.begin(), words.end(), "dropped");
+    const auto dropped = std::find(fields.begin(), fields.end(), "dropped");
     int64_t value = 0;
-    if (here && dropped != words.end() && dropped + 1 != words.end() &&
+    if (matches && dropped != fields.end() && dropped + 1 != fields.end() &&
         absl::SimpleAtoi(*(dropped + 1), &value)) {
       return value;
     }
   }
-  return absl::NotFoundError(absl::StrCat("tc names no root queue of ", interface));
+  return absl::NotFoundError(absl::StrCat("tc shows no root queue of ", interface));
 }
 
 std::vector<NodeCounters> Difference(const std::vector<NodeCounters>& after,
@@ -72,7 +72,7 @@ std::vector<NodeCounters> Difference(const std::vector<NodeCounters>& after,
   return difference;
 }
 
-double SendingAgainMs(const std::vector<NodeCounters>& nodes, double bits_per_s) {
+double RetransmissionMs(const std::vector<NodeCounters>& nodes, double bits_per_s) {
   double most = 0;
   for (const NodeCounters& node : nodes) {
     const double resent =

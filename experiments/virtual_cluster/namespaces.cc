@@ -22,20 +22,20 @@
 namespace psring {
 namespace {
 
-constexpr char kMend[] =
-    "as root it works, or with: sudo sysctl -w kernel.unprivileged_userns_clone=1 "
-    "kernel.apparmor_restrict_unprivileged_userns=0 (a container: --privileged); --shaping userspace needs "
-    "none";
+constexpr char kHowToFix[] =
+    "run as root, or sudo sysctl -w kernel.unprivileged_userns_clone=1 "
+    "kernel.apparmor_restrict_unprivileged_userns=0 (in a container: --privileged), or use "
+    "--shaping userspace";
 
-// What a helper child sends back: a descriptor, or the errno of the step that failed.
-struct Answer {
+// The result of a helper child: a descriptor, or the errno of the failed step.
+struct ChildReply {
   int error = 0;
   int step = 0;
 };
 
-void SendFd(int socket, Answer answer, int fd) {
+void SendFd(int socket, ChildReply reply, int fd) {
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  iovec part = {&answer, sizeof answer};
+  iovec part = {&reply, sizeof reply};
   msghdr message = {};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
@@ -51,9 +51,9 @@ void SendFd(int socket, Answer answer, int fd) {
   if (sendmsg(socket, &message, MSG_NOSIGNAL) < 0) _exit(1);
 }
 
-int ReceiveFd(int socket, Answer& answer) {
+int ReceiveFd(int socket, ChildReply& reply) {
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  iovec part = {&answer, sizeof answer};
+  iovec part = {&reply, sizeof reply};
   msghdr message = {};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
@@ -63,8 +63,8 @@ int ReceiveFd(int socket, Answer& answer) {
   do {
     got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   } while (got < 0 && errno == EINTR);
-  if (got != sizeof answer) {
-    answer.error = EPIPE;  // it died without a word
+  if (got != sizeof reply) {
+    reply.error = EPIPE;  // the child died
     return -1;
   }
   int fd = -1;
@@ -74,33 +74,44 @@ int ReceiveFd(int socket, Answer& answer) {
   return fd;
 }
 
-// Runs `make` in a child process and returns the descriptor that it made there. `make` gets an Answer to note
-// which step failed, returns a descriptor or -1 with errno, and may only do what is safe between fork and
-// exec. `steps` are the steps' names, for the error.
+// Runs `make` in a child process and returns the descriptor that it opens there, or -1 with errno. `make` may
+// only do what is safe between fork and exec; it sets reply.step. `steps` describe the failure of each step.
 template <typename Make>
-absl::StatusOr<int> FromChild(absl::Span<const char* const> steps, const Make& make) {
+absl::StatusOr<FileDescriptor> FromChild(absl::Span<const char* const> steps, const Make& make) {
   int sockets[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
     return absl::InternalError(absl::StrCat("socketpair: ", strerror(errno)));
   }
   const pid_t pid = _Fork();  // as in child_process.cc
   if (pid == 0) {
-    Answer answer;
-    const int fd = make(answer);
-    if (fd < 0) answer.error = errno != 0 ? errno : EINVAL;
-    SendFd(sockets[1], answer, fd);
+    ChildReply reply;
+    const int fd = make(reply);
+    if (fd < 0) reply.error = errno != 0 ? errno : EINVAL;
+    SendFd(sockets[1], reply, fd);
     _exit(0);
   }
   const int fork_error = errno;
   close(sockets[1]);
-  Answer answer;
-  const int fd = pid > 0 ? ReceiveFd(sockets[0], answer) : -1;
+  ChildReply reply;
+  FileDescriptor fd(pid > 0 ? ReceiveFd(sockets[0], reply) : -1);
   close(sockets[0]);
   if (pid < 0) return absl::InternalError(absl::StrCat("fork: ", strerror(fork_error)));
   waitpid(pid, nullptr, 0);
-  if (fd >= 0) return fd;
+  if (fd.valid()) return fd;
   return absl::FailedPreconditionError(
-      absl::StrCat(steps[static_cast<size_t>(answer.step)], ": ", strerror(answer.error)));
+      absl::StrCat(steps[static_cast<size_t>(reply.step)], ": ", strerror(reply.error)));
+}
+
+// FromChild inside `network`; `failure` describes the failure of `open`.
+template <typename Open>
+absl::StatusOr<FileDescriptor> FromNetwork(const ChildNetwork& network, const char* failure,
+                                           const Open& open) {
+  const char* const steps[] = {"a node's network cannot be entered", failure};
+  return FromChild(steps, [&](ChildReply& reply) {
+    if (!EnterNetwork(network)) return -1;
+    reply.step = 1;
+    return open();
+  });
 }
 
 bool WriteAtOnce(const char* path, const char* text) {
@@ -114,13 +125,13 @@ bool WriteAtOnce(const char* path, const char* text) {
   return written;
 }
 
-// A user namespace in which this user is root; over networks that it owns it may do everything.
-absl::StatusOr<int> NewUserNamespace() {
+// A user namespace in which this user is root and owns the networks created there.
+absl::StatusOr<FileDescriptor> NewUserNamespace() {
   const std::string users = absl::StrCat("0 ", geteuid(), " 1"), groups = absl::StrCat("0 ", getegid(), " 1");
   static const char* const kSteps[] = {"a user namespace is not permitted", "its user cannot be mapped"};
-  return FromChild(kSteps, [&](Answer& answer) {
+  return FromChild(kSteps, [&](ChildReply& reply) {
     if (unshare(CLONE_NEWUSER) != 0) return -1;
-    answer.step = 1;
+    reply.step = 1;
     if (!WriteAtOnce("/proc/self/setgroups", "deny") || !WriteAtOnce("/proc/self/uid_map", users.c_str()) ||
         !WriteAtOnce("/proc/self/gid_map", groups.c_str())) {
       return -1;
@@ -129,12 +140,12 @@ absl::StatusOr<int> NewUserNamespace() {
   });
 }
 
-absl::StatusOr<int> NewNetworkNamespace(int user_fd) {
+absl::StatusOr<FileDescriptor> NewNetworkNamespace(int user_fd) {
   static const char* const kSteps[] = {"the user namespace cannot be entered",
                                        "a network namespace is not permitted"};
-  return FromChild(kSteps, [user_fd](Answer& answer) {
+  return FromChild(kSteps, [user_fd](ChildReply& reply) {
     if (user_fd >= 0 && setns(user_fd, CLONE_NEWUSER) != 0) return -1;
-    answer.step = 1;
+    reply.step = 1;
     if (unshare(CLONE_NEWNET) != 0) return -1;
     return open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
   });
@@ -147,9 +158,10 @@ std::string FindTool(const std::string& name) {
   return "";
 }
 
-// `tool -batch` of `lines` inside `place`, with `inherits` open under their numbers.
-absl::Status Batch(const std::string& tool, const NetworkPlace& place, const std::vector<std::string>& lines,
-                   const std::vector<int>& inherits, const Interrupt& interrupt) {
+// Runs `tool -batch` with `lines` inside `network`; it inherits the descriptors `inherits`.
+absl::Status Batch(const std::string& tool, const ChildNetwork& network,
+                   const std::vector<std::string>& lines, const std::vector<int>& inherits,
+                   const Interrupt& interrupt) {
   const std::string path = FindTool(tool);
   if (path.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(tool, " is missing: sudo apt-get install -y iproute2"));
@@ -157,10 +169,12 @@ absl::Status Batch(const std::string& tool, const NetworkPlace& place, const std
   PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());
   const std::string file = folder.path() + "/batch";
   std::ofstream(file) << absl::StrJoin(lines, "\n") << "\n";
-  LaunchSpec spec{
-      .what = tool,
-      .children = {{.name = tool, .command = {path, "-batch", file}, .place = place, .inherits = inherits}},
-      .deadline = absl::Seconds(30)};
+  LaunchSpec spec{.what = tool,
+                  .children = {{.name = tool,
+                                .command = {path, "-batch", file},
+                                .network = network,
+                                .inherits = inherits}},
+                  .deadline = absl::Seconds(30)};
   const absl::Status status = RunChildren(spec, interrupt);
   if (status.ok() || status.code() == absl::StatusCode::kCancelled) return status;
   const std::string message(status.message());
@@ -169,26 +183,15 @@ absl::Status Batch(const std::string& tool, const NetworkPlace& place, const std
       absl::StrCat(tool, ": ", last == message.npos ? message : message.substr(last + 5)));
 }
 
-}  // namespace
-
-namespace {
-
-// A file of /proc/net as it is inside `place`.
-absl::StatusOr<std::string> ReadIn(const NetworkPlace& place, const char* path) {
-  static const char* const kSteps[] = {"a node's network cannot be entered", "its counters cannot be read"};
-  PSRING_ASSIGN_OR_RETURN(const int fd, FromChild(kSteps, [&](Answer& answer) {
-                            if (const int error = EnterPlace(place); error != 0) {
-                              errno = error;
-                              return -1;
-                            }
-                            answer.step = 1;
+// The contents of a file of /proc/net inside `network`.
+absl::StatusOr<std::string> ReadIn(const ChildNetwork& network, const char* path) {
+  PSRING_ASSIGN_OR_RETURN(const FileDescriptor file, FromNetwork(network, "its counters cannot be read", [&] {
                             return open(path, O_RDONLY | O_CLOEXEC);
                           }));
   std::string text;
   char part[4096];
   ssize_t got;
-  while ((got = read(fd, part, sizeof part)) > 0) text.append(part, static_cast<size_t>(got));
-  close(fd);
+  while ((got = read(file.get(), part, sizeof part)) > 0) text.append(part, static_cast<size_t>(got));
   if (got < 0) return absl::InternalError(absl::StrCat(path, ": ", strerror(errno)));
   return text;
 }
@@ -196,16 +199,9 @@ absl::StatusOr<std::string> ReadIn(const NetworkPlace& place, const char* path) 
 }  // namespace
 
 absl::StatusOr<std::vector<NodeCounters>> Namespaces::Counters(const Interrupt& interrupt) const {
-  const std::string tc = FindTool("tc");
-  std::string queues;
-  LaunchSpec spec{.what = "tc",
-                  .children = {{.name = "tc", .command = {tc, "-s", "qdisc", "show"}, .place = the_switch()}},
-                  .deadline = absl::Seconds(30)};
-  spec.on_line = [&](int, const std::string& line) {
-    absl::StrAppend(&queues, line, "\n");
-    return true;
-  };
-  PSRING_RETURN_IF_ERROR(RunChildren(spec, interrupt));
+  PSRING_ASSIGN_OR_RETURN(
+      const std::string queues,
+      RunForOutput({FindTool("tc"), "-s", "qdisc", "show"}, absl::Seconds(30), interrupt, switch_network()));
   std::vector<NodeCounters> counters;
   for (int i = 0; i < nodes(); ++i) {
     PSRING_ASSIGN_OR_RETURN(const std::string snmp, ReadIn(node(i), "/proc/self/net/snmp"));
@@ -218,17 +214,9 @@ absl::StatusOr<std::vector<NodeCounters>> Namespaces::Counters(const Interrupt& 
   return counters;
 }
 
-absl::StatusOr<int> OpenSocketIn(const NetworkPlace& place) {
-  static const char* const kSteps[] = {"a node's network cannot be entered",
-                                       "a socket cannot be opened there"};
-  return FromChild(kSteps, [&place](Answer& answer) {
-    if (const int error = EnterPlace(place); error != 0) {
-      errno = error;
-      return -1;
-    }
-    answer.step = 1;
-    return socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  });
+absl::StatusOr<FileDescriptor> OpenSocketIn(const ChildNetwork& network) {
+  return FromNetwork(network, "a socket cannot be opened there",
+                     [] { return socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); });
 }
 
 std::string Namespaces::Address(int node) {
@@ -236,35 +224,27 @@ std::string Namespaces::Address(int node) {
 }
 std::string Namespaces::SwitchAddress() { return "10.86.255.254"; }
 
-Namespaces::~Namespaces() {
-  for (int fd : net_fds_) close(fd);
-  if (switch_fd_ >= 0) close(switch_fd_);
-  if (user_fd_ >= 0) close(user_fd_);
-}
-
 absl::StatusOr<std::unique_ptr<Namespaces>> Namespaces::Create(int nodes, double bits_per_s,
                                                                const Interrupt& interrupt) {
   PSRING_CHECK(nodes > 0 && nodes < 254 * 255);
   auto namespaces = std::unique_ptr<Namespaces>(new Namespaces());
   absl::Status status = namespaces->Make(nodes);
   if (!status.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat(status.message(), "; ", kMend));
+    return absl::FailedPreconditionError(absl::StrCat(status.message(), "; ", kHowToFix));
   }
   PSRING_RETURN_IF_ERROR(namespaces->Connect(bits_per_s, interrupt));
   return namespaces;
 }
 
 absl::Status Namespaces::Make(int nodes) {
-  absl::StatusOr<int> first = NewNetworkNamespace(-1);
+  absl::StatusOr<FileDescriptor> first = NewNetworkNamespace(-1);
   if (!first.ok()) {
-    PSRING_ASSIGN_OR_RETURN(user_fd_, NewUserNamespace());
-    first = NewNetworkNamespace(user_fd_);
+    PSRING_ASSIGN_OR_RETURN(user_, NewUserNamespace());
+    first = NewNetworkNamespace(user_.get());
   }
-  PSRING_RETURN_IF_ERROR(first.status());
-  switch_fd_ = *first;
+  PSRING_ASSIGN_OR_RETURN(switch_, std::move(first));
   for (int i = 0; i < nodes; ++i) {
-    PSRING_ASSIGN_OR_RETURN(const int fd, NewNetworkNamespace(user_fd_));
-    net_fds_.push_back(fd);
+    PSRING_ASSIGN_OR_RETURN(nodes_.emplace_back(), NewNetworkNamespace(user_.get()));
   }
   return absl::OkStatus();
 }
@@ -272,14 +252,16 @@ absl::Status Namespaces::Make(int nodes) {
 absl::Status Namespaces::Connect(double bits_per_s, const Interrupt& interrupt) {
   std::vector<std::string> ip = {"link set lo up", "link add psring0 type bridge", "link set psring0 up",
                                  absl::StrCat("addr add ", SwitchAddress(), "/16 dev psring0")};
+  std::vector<int> inherits;
   for (int i = 0; i < nodes(); ++i) {
     const std::string port = absl::StrCat("psring-p", i);
-    ip.push_back(absl::StrCat("link add ", port, " type veth peer name eth0 netns /proc/self/fd/",
-                              net_fds_[static_cast<size_t>(i)]));
+    inherits.push_back(node(i).net_fd);
+    ip.push_back(
+        absl::StrCat("link add ", port, " type veth peer name eth0 netns /proc/self/fd/", inherits.back()));
     ip.push_back(absl::StrCat("link set ", port, " master psring0 up"));
   }
-  PSRING_RETURN_IF_ERROR(Batch("ip", the_switch(), ip, net_fds_, interrupt));
-  PSRING_RETURN_IF_ERROR(Tune(the_switch()));
+  PSRING_RETURN_IF_ERROR(Batch("ip", switch_network(), ip, inherits, interrupt));
+  PSRING_RETURN_IF_ERROR(Tune(switch_network()));
   for (int i = 0; i < nodes(); ++i) {
     PSRING_RETURN_IF_ERROR(Tune(node(i)));
     PSRING_RETURN_IF_ERROR(
@@ -304,12 +286,12 @@ absl::Status Namespaces::ShapeAll(double bits_per_s, const Interrupt& interrupt)
     for (std::string& line : Shaper(absl::StrCat("psring-p", i), "src", bits_per_s)) ports.push_back(line);
     PSRING_RETURN_IF_ERROR(Batch("tc", node(i), Shaper("eth0", "dst", bits_per_s), {}, interrupt));
   }
-  return Batch("tc", the_switch(), ports, {}, interrupt);
+  return Batch("tc", switch_network(), ports, {}, interrupt);
 }
 
-// A token bucket; behind it, where the kernel has what it takes, a queue for each other node, served in turn.
-// In one queue for all TCP shares a link as chance has it, and repeats differ. Offloads are left on: what the
-// kernel moves as one packet is counted by the frames that it stands for.
+// A token bucket, followed by one queue for each other node, served round robin if the kernel can. With one
+// queue for all, TCP shares a link unevenly and repeats differ. Offloads stay on: the kernel counts a large
+// packet by the frames it represents.
 std::vector<std::string> Namespaces::Shaper(const std::string& interface, const std::string& other_end,
                                             double bits_per_s) const {
   const int64_t queue = QueueBytes(bits_per_s);
@@ -317,7 +299,7 @@ std::vector<std::string> Namespaces::Shaper(const std::string& interface, const 
       absl::StrFormat("qdisc replace dev %s root handle 1: tbf rate %.0fbit burst %d limit %d", interface,
                       bits_per_s, BurstBytes(bits_per_s), queue)};
   if (!in_turn_) return lines;
-  // htb for its round robin alone: its own rates are never reached.
+  // htb is used only for its round robin; its rates are never reached.
   lines.push_back(absl::StrFormat("qdisc add dev %s parent 1:1 handle 2: htb default ffff", interface));
   const auto add_class = [&](int id) {
     lines.push_back(absl::StrFormat(
@@ -325,7 +307,7 @@ std::vector<std::string> Namespaces::Shaper(const std::string& interface, const 
         interface, id));
     lines.push_back(absl::StrFormat("qdisc add dev %s parent 2:%x bfifo limit %d", interface, id, queue));
   };
-  add_class(0xffff);  // what is no node's: the store's, and the switch's own
+  add_class(0xffff);  // the rendezvous store's and the switch's own traffic
   for (int other = 0; other < nodes(); ++other) {
     const int id = other + 1;
     add_class(id);
@@ -336,30 +318,22 @@ std::vector<std::string> Namespaces::Shaper(const std::string& interface, const 
   return lines;
 }
 
-// TCP as most machines have it, whatever this one's default is; and no connection learns from those before
-// it, so that repeats are alike.
-absl::Status Namespaces::Tune(const NetworkPlace& place) {
-  static const char* const kSteps[] = {"a node's network cannot be entered",
-                                       "TCP's congestion control cannot be set"};
+// Sets the usual congestion control, whatever this machine's default is, and disables TCP's metrics cache so
+// that repeats do not depend on earlier connections.
+absl::Status Namespaces::Tune(const ChildNetwork& network) {
   for (const char* const control : {"cubic", "reno"}) {
-    const absl::StatusOr<int> set = FromChild(kSteps, [&](Answer& answer) {
-      if (const int error = EnterPlace(place); error != 0) {
-        errno = error;
-        return -1;
-      }
-      answer.step = 1;
+    const auto set = FromNetwork(network, "TCP's congestion control cannot be set", [&] {
       WriteAtOnce("/proc/sys/net/ipv4/tcp_no_metrics_save", "1");
       const char* const path = "/proc/sys/net/ipv4/tcp_congestion_control";
       if (!WriteAtOnce(path, control)) return -1;
       return open(path, O_RDONLY | O_CLOEXEC);
     });
     if (!set.ok()) continue;
-    close(*set);
     congestion_control_ = control;
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(
-      "neither cubic nor reno can be chosen as TCP's congestion control inside of a network namespace");
+      "TCP's congestion control can be set to neither cubic nor reno inside a network namespace");
 }
 
 std::string WhyNoNamespaces(const Interrupt& interrupt) {

@@ -1,12 +1,11 @@
-// Network namespaces: one for the switch, one for each node, a link between the two.
+// Network namespaces: one for the switch and one for each node, connected by a link.
 //
-// They have no names in the file system and stand in no list: a namespace lives as long as a process is in it
-// or a descriptor of it is open, and only psring and its children have one. So when psring ends, however it
-// ends, the kernel takes all of it away, with its interfaces and addresses; there is nothing to find and to
-// clean up. The host's own network is not touched, and nothing leads from the namespaces to it.
+// The namespaces have no names. Only psring and its children hold descriptors of them, so the kernel removes
+// them, with their interfaces and addresses, however psring ends. They are not connected to the host's
+// network.
 //
-// Addresses, private to the namespaces: the switch has 10.86.255.254, node i 10.86.i/254.i%254+1, all /16.
-// Interfaces: "psring0", the bridge, with ports "psring-p<i>"; in a node "eth0".
+// Addresses: the switch has 10.86.255.254, node i 10.86.i/254.i%254+1, all /16.
+// Interfaces: the bridge "psring0" with ports "psring-p<i>"; "eth0" in a node.
 #pragma once
 
 #include <memory>
@@ -15,8 +14,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/base/file_descriptor.h"
+#include "experiments/processes/child_process.h"
 #include "experiments/processes/interrupt.h"
-#include "experiments/processes/network_place.h"
 #include "experiments/virtual_cluster/link.h"
 #include "experiments/virtual_cluster/link_counters.h"
 
@@ -24,48 +24,45 @@ namespace psring {
 
 class Namespaces {
  public:
-  // Makes them for `nodes` nodes, with iproute2, as root or else in an unprivileged user namespace, and
-  // shapes every link in both directions. FailedPrecondition: this host does not allow it, and the message
-  // says what failed and what mends it; nothing is left then.
+  // Creates the namespaces of `nodes` nodes with iproute2, as root or else in an unprivileged user namespace,
+  // and shapes every link in both directions. FailedPrecondition: this host does not allow it; the message
+  // states what failed and how to fix it.
   static absl::StatusOr<std::unique_ptr<Namespaces>> Create(int nodes, double bits_per_s,
                                                             const Interrupt& interrupt);
-  ~Namespaces();
-  Namespaces(const Namespaces&) = delete;
-  Namespaces& operator=(const Namespaces&) = delete;
 
-  int nodes() const { return static_cast<int>(net_fds_.size()); }
-  NetworkPlace node(int index) const { return {user_fd_, net_fds_[static_cast<size_t>(index)]}; }
-  NetworkPlace the_switch() const { return {user_fd_, switch_fd_}; }
+  int nodes() const { return static_cast<int>(nodes_.size()); }
+  ChildNetwork node(int index) const { return {user_.get(), nodes_[static_cast<size_t>(index)].get()}; }
+  ChildNetwork switch_network() const { return {user_.get(), switch_.get()}; }
   static std::string Address(int node);
   static std::string SwitchAddress();
-  // TCP's, the first of cubic and reno that the kernel lets a namespace choose.
+  // TCP's: cubic, or reno if the kernel does not let a namespace choose cubic.
   const std::string& congestion_control() const { return congestion_control_; }
-  // By node, since they were made. Takes some milliseconds a node.
+  // By node, since its creation. Takes some milliseconds per node.
   absl::StatusOr<std::vector<NodeCounters>> Counters(const Interrupt& interrupt) const;
-  // Links serve those who share them in turn; else, in a kernel that cannot do that, in order of arrival.
+  // Whether senders that share a link are served round robin; false if the kernel lacks htb or u32.
   bool in_turn() const { return in_turn_; }
 
  private:
   Namespaces() = default;
   absl::Status Make(int nodes);
   absl::Status Connect(double bits_per_s, const Interrupt& interrupt);
-  absl::Status Tune(const NetworkPlace& place);
+  absl::Status Tune(const ChildNetwork& network);
   absl::Status Shape(double bits_per_s, const Interrupt& interrupt);
   absl::Status ShapeAll(double bits_per_s, const Interrupt& interrupt);
   std::vector<std::string> Shaper(const std::string& interface, const std::string& other_end,
                                   double bits_per_s) const;
 
-  int user_fd_ = -1;
-  int switch_fd_ = -1;
-  std::vector<int> net_fds_;
+  FileDescriptor user_;  // the user namespace; invalid as root
+  FileDescriptor switch_;
+  std::vector<FileDescriptor> nodes_;
   std::string congestion_control_;
   bool in_turn_ = false;
 };
 
-// A TCP socket that belongs to the network of `place`, whoever uses it. The caller closes it.
-absl::StatusOr<int> OpenSocketIn(const NetworkPlace& place);
+// Opens a TCP socket in `network`.
+absl::StatusOr<FileDescriptor> OpenSocketIn(const ChildNetwork& network);
 
-// Empty, or why this host cannot make them: what was tried and what the system said.
+// Why this host does not allow namespaces; empty: it does.
 std::string WhyNoNamespaces(const Interrupt& interrupt);
 
 }  // namespace psring

@@ -12,7 +12,7 @@
 namespace psring {
 namespace {
 
-// What a user can do where the host carries `capacity` bits/s on each link while `nodes` send.
+// What a user can do if the host carries `capacity` bits/s on each link while `nodes` send.
 std::string Advice(double capacity, int nodes) {
   const double rate = RateWithHeadroom(capacity, kDefaultRates[0]);
   return absl::StrCat("use --link ", rate > 0 ? absl::StrFormat("%.0fmbit", rate / 1e6) : "none",

@@ -1,4 +1,4 @@
-// Builds a virtual cluster whose links this host can carry.
+// Builds a virtual cluster with links that this host can carry.
 #pragma once
 
 #include <memory>
@@ -15,17 +15,17 @@ namespace psring {
 struct CarriedCluster {
   std::shared_ptr<const VirtualCluster> cluster;  // measured
   Wires wires;                                    // for the cost model, as measured on it
-  std::string why_lower;                          // why its rate is below the requested one; empty: it is not
+  std::string why_lower;                          // why its rate is below the requested one, or empty
 };
 
-// The fastest of kDefaultRates that is at most `most` and for which links of `capacity` have headroom; 0:
-// none. All in bits/s. Pure.
+// The fastest of kDefaultRates that is at most `most` and for which links of `capacity` have headroom, or 0.
+// All in bits/s. Pure.
 double RateWithHeadroom(double capacity, double most);
 
 // A cluster of `nodes` with links of `options.bits_per_s`. With `may_lower`, the rate is the fastest of
 // kDefaultRates, up to the requested one, that this host carries with headroom while every node sends. Takes
-// 2 s, or up to 10 s where rates fall short. FailedPrecondition: the host does not carry the rate, or none of
-// them; the message says what it carries and what to do.
+// 2 s, or up to 10 s if rates fall short. FailedPrecondition: the host carries no such rate; the message
+// states what it carries and what to do.
 absl::StatusOr<CarriedCluster> BuildCarriedCluster(const LinkOptions& options, bool may_lower,
                                                    Shaping shaping, int nodes, const Interrupt& interrupt);
 

@@ -1,11 +1,9 @@
 #include "experiments/virtual_cluster/virtual_cluster.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -21,30 +19,22 @@
 namespace psring {
 namespace {
 
-constexpr double kNoLimit = 100e9;  // bits/s: more than any host carries
-constexpr int kTries = 3;           // other programs may have disturbed the first ones
+constexpr double kNoLimit = 100e9;  // bits/s, more than any host carries
+constexpr int kTries = 3;           // other programs may disturb a measurement
 
-// How long phases of the preflight take, in s.
-constexpr double kWarmup = 0.06;      // windows open, buckets empty, at least
-constexpr double kWarmupBytes = 6e6;  // windows open with what is carried, so slow links take longer
+// Duration of the preflight's phases, in s.
+constexpr double kWarmup = 0.06;      // at least: TCP's windows open and token buckets empty
+constexpr double kWarmupBytes = 6e6;  // windows open with the bytes carried, so slow links take longer
 constexpr double kMostWarmup = 0.5;
 constexpr double kMeasured = 0.2;
 constexpr double kRingMeasured = 0.4;
-constexpr double kAllLinksApart = 1.5;  // of measuring them one after the other
-// When several senders share a link, TCP's slow start overfills the switch's queue. At 1 Gbit/s and 4 nodes
-// 3,500 segments are lost in the first 0.1 s, and receivers see nothing of what follows a lost segment until
-// it has been sent again, over round trips of up to 50 ms. The measured part begins after that.
+constexpr double kAllLinksApart = 1.5;  // all links, one after the other
+// When several senders share a link, TCP's slow start overfills the switch's queue: at 1 Gbit/s with 4 nodes,
+// 3,500 segments are lost in the first 0.1 s and are sent again over round trips of up to 50 ms. Measuring
+// begins after that.
 constexpr double kIncastWarmup = 0.5;
 constexpr double kIncastMeasured = 1;
 constexpr double kDrain = 0.03;  // queues empty
-
-// Reads and writes that wait, as the measurements want them.
-void MakeBlocking(int fd) {
-  const timeval patience{5, 0};
-  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-}
 
 }  // namespace
 
@@ -102,20 +92,17 @@ LinkShape VirtualCluster::OwnShare() const {
   return share;
 }
 
-// Between two nodes as their processes would.
+// Connects two nodes as their processes would.
 absl::StatusOr<SocketPair> VirtualCluster::Connect(int from, int to) const {
   if (namespaces_ != nullptr) {
-    PSRING_ASSIGN_OR_RETURN(const int near, OpenSocketIn(namespaces_->node(from)));
-    Socket near_socket(near);
-    PSRING_ASSIGN_OR_RETURN(const int far, OpenSocketIn(namespaces_->node(to)));
-    return ConnectSockets(std::move(near_socket), Socket(far), Address(to).c_str());
+    PSRING_ASSIGN_OR_RETURN(FileDescriptor near, OpenSocketIn(namespaces_->node(from)));
+    PSRING_ASSIGN_OR_RETURN(FileDescriptor far, OpenSocketIn(namespaces_->node(to)));
+    return ConnectSockets(std::move(near), std::move(far), Address(to).c_str());
   }
   PSRING_ASSIGN_OR_RETURN(SocketPair connection, ConnectOverLoopback());
   for (auto& [socket, node] : {std::pair(&connection.near, from), {&connection.far, to}}) {
-    PSRING_ASSIGN_OR_RETURN(FileDescriptor shaped,
-                            shapers_[static_cast<size_t>(node)]->Wrap(FileDescriptor(socket->release())));
-    MakeBlocking(shaped.get());
-    *socket = Socket(shaped.release());
+    PSRING_ASSIGN_OR_RETURN(*socket, shapers_[static_cast<size_t>(node)]->Wrap(std::move(*socket)));
+    PrepareForMeasuring(*socket);
   }
   return connection;
 }
@@ -125,7 +112,7 @@ double VirtualCluster::Warmup() const {
   return std::clamp(8 * kWarmupBytes / report_.bits_per_s, kWarmup, kMostWarmup);
 }
 
-// Bytes/s of each pair, all at once.
+// Bytes/s of each pair, while all send at once.
 absl::StatusOr<std::vector<double>> VirtualCluster::Rates(const std::vector<std::pair<int, int>>& pairs,
                                                           double warmup, double seconds) const {
   std::vector<SocketPair> connections;
@@ -137,7 +124,7 @@ absl::StatusOr<std::vector<double>> VirtualCluster::Rates(const std::vector<std:
   return rates;
 }
 
-// Bits/s, of the best of a few tries where the first ones fall short: a link is what it can carry.
+// Bits/s of the best of up to kTries, until one reaches kLeastShare of the rate.
 absl::StatusOr<double> VirtualCluster::BestRate(
     const std::vector<std::pair<int, int>>& pairs, double warmup, double seconds,
     const std::function<double(const std::vector<double>&)>& figure) const {
@@ -155,7 +142,6 @@ void VirtualCluster::StartShapers() {
   for (int node = 0; node < nodes_; ++node) shapers_.push_back(std::make_unique<LinkShaper>(OwnShare()));
 }
 
-// From every node to the next one.
 std::vector<std::pair<int, int>> VirtualCluster::Ring() const {
   std::vector<std::pair<int, int>> ring;
   for (int node = 0; node < nodes_; ++node) ring.push_back({node, (node + 1) % nodes_});
@@ -176,18 +162,17 @@ absl::StatusOr<double> VirtualCluster::MeasureCapacity(const LinkOptions& option
 }
 
 absl::StatusOr<Wires> VirtualCluster::Measure(double capacity) {
-  const int nodes = nodes_;
   Wires wires{.add_s_per_byte = MeasureAdd(0.1), .update_s_per_byte = MeasureUpdate(0.1)};
-  if (nodes == 1) return wires;  // nothing is sent
+  if (nodes_ == 1) return wires;  // nothing is sent
   report_.capacity = capacity;
   StartShapers();
   const std::vector<std::pair<int, int>> ring = Ring();
   std::vector<std::pair<int, int>> incast;
-  for (int node = 1; node < nodes; ++node) incast.push_back({node, 0});
+  for (int node = 1; node < nodes_; ++node) incast.push_back({node, 0});
   PSRING_ASSIGN_OR_RETURN(SocketPair connection, Connect(0, 1));
   PSRING_ASSIGN_OR_RETURN(wires.latency_s, MeasureLatency(std::move(connection), 0.1));
-  if (namespaces_ != nullptr) wires.latency_s += report_.latency_s;  // the processes' own part
-  const double each = std::clamp(kAllLinksApart / nodes, 0.05, kMeasured);
+  if (namespaces_ != nullptr) wires.latency_s += report_.latency_s;  // which processes add
+  const double each = std::clamp(kAllLinksApart / nodes_, 0.05, kMeasured);
   const auto slowest = [](const std::vector<double>& rates) {
     return *std::min_element(rates.begin(), rates.end());
   };
@@ -210,14 +195,15 @@ std::vector<NodeCounters> VirtualCluster::Counters(const Interrupt& interrupt) c
   return namespaces_->Counters(interrupt).value_or(std::vector<NodeCounters>());
 }
 
-// Without namespaces each node has an address of the loopback's, by which processes know their neighbours.
+// Without namespaces each node has its own loopback address, by which processes recognise ranks of their
+// node.
 std::string VirtualCluster::Address(int node) const {
   if (namespaces_ != nullptr) return Namespaces::Address(node);
   return absl::StrFormat("127.86.%d.%d", node / 254, node % 254 + 1);
 }
 
 void VirtualCluster::Place(int node, ChildSpec& child) const {
-  if (namespaces_ != nullptr) child.place = namespaces_->node(node);
+  if (namespaces_ != nullptr) child.network = namespaces_->node(node);
   const LinkShape share = OwnShare();
   if (share.bits_per_s > 0) {
     child.command.push_back(absl::StrFormat("--link_bits_per_s=%.0f", share.bits_per_s));
@@ -232,13 +218,13 @@ absl::StatusOr<std::unique_ptr<RendezvousServer>> VirtualCluster::HostStore(std:
     return RendezvousServer::Start(host, 0);
   }
   host = Namespaces::SwitchAddress();
-  PSRING_ASSIGN_OR_RETURN(const int fd, OpenSocketIn(namespaces_->the_switch()));
-  Socket listener(fd);
+  PSRING_ASSIGN_OR_RETURN(FileDescriptor listener, OpenSocketIn(namespaces_->switch_network()));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   inet_pton(AF_INET, host.c_str(), &address.sin_addr);
-  if (bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 || listen(fd, SOMAXCONN) != 0) {
-    return absl::InternalError(absl::StrCat("cannot listen at the switch, ", host, ": ", strerror(errno)));
+  if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
+      listen(listener.get(), SOMAXCONN) != 0) {
+    return absl::InternalError(absl::StrCat("cannot listen on the switch, ", host, ": ", strerror(errno)));
   }
   return RendezvousServer::StartOn(listener.release());
 }

@@ -1,4 +1,4 @@
-// A cluster on one machine: nodes with links of their own, on which the processes of a configuration stand.
+// A cluster on one machine: each node has its own link and runs some processes of a configuration.
 #pragma once
 
 #include <functional>
@@ -20,56 +20,56 @@
 
 namespace psring {
 
-// Which node a process stands on: that of some ranks on a node of their own; a server beside rank 0, beside
-// its worker, or on a node of its own behind the workers'. Pure.
+// The node of a server: rank 0's, its worker's, or one of its own after the workers' nodes. Pure.
 int NodeOfServer(const Configuration& configuration, int server);
 int NodesOf(const Configuration& configuration);
 
 class VirtualCluster {
  public:
-  // How `options` are kept here: where it is left open by namespaces, or else by psring's own transports;
-  // then `why` says why. FailedPrecondition: namespaces are asked for, and this host does not make them.
+  // How to shape links on this host. Without --shaping: namespaces if the host allows them, else psring's
+  // transports, and `why` states the reason. FailedPrecondition: --shaping netns, and the host does not allow
+  // it.
   static absl::StatusOr<Shaping> Choose(const LinkOptions& options, const Interrupt& interrupt,
                                         std::string& why);
 
-  // `nodes` of them, shaped. FailedPrecondition: this host does not allow it.
+  // FailedPrecondition: this host does not allow the shaping.
   static absl::StatusOr<std::unique_ptr<VirtualCluster>> Create(const LinkOptions& options, Shaping shaping,
                                                                 int nodes, const Interrupt& interrupt);
 
-  // The payload, in bits/s, of the slowest link of `nodes` while every node sends to the next one and links
-  // have no limit. Takes less than 1 s.
+  // Payload in bits/s of the slowest of `nodes` unlimited links while every node sends to the next one. Takes
+  // less than 1 s.
   static absl::StatusOr<double> MeasureCapacity(const LinkOptions& options, Shaping shaping, int nodes,
                                                 const Interrupt& interrupt);
 
-  // Measures each link while the others are idle, the ring and the incast, in about 4 s, longer where one
-  // falls short, and stores the results in report(), with `capacity` (see MeasureCapacity). Returns what the
-  // cost model needs: payload at the links' *measured* rate (the median), the latency of a message.
+  // Measures each link while the others are idle, the ring and the incast, and stores the results and
+  // `capacity` (see MeasureCapacity) in report(). Takes about 4 s, more if a link falls short. Returns the
+  // cost model's input: the links' median *measured* rate and the latency of a message.
   absl::StatusOr<Wires> Measure(double capacity);
 
   const LinkReport& report() const { return report_; }
 
-  // What the links have counted so far, by node. Empty where nobody counts: links that the transports hold
-  // back, a rate that is not kept, a kernel without such counters.
+  // The links' counters so far, by node. Empty if there are none: kUserspace, unlimited links, or a kernel
+  // without such counters.
   std::vector<NodeCounters> Counters(const Interrupt& interrupt) const;
 
-  // The address by which a process on `node` is reached.
+  // The address of processes on `node`.
   std::string Address(int node) const;
-  // What a node sends leaves by this interface, and nothing else does; empty: nodes have none of their own.
+  // The interface that carries all traffic of a node and no other; empty: none.
   std::string interface() const { return namespaces_ != nullptr ? "eth0" : ""; }
-  // Puts a child that has not been started there.
+  // Makes `child`, not yet started, run on `node`.
   void Place(int node, ChildSpec& child) const;
-  // A store that all nodes reach, at the switch; `host` is where.
+  // Starts a rendezvous store at the switch, which all nodes reach; sets `host` to its address.
   absl::StatusOr<std::unique_ptr<RendezvousServer>> HostStore(std::string& host) const;
 
  private:
   VirtualCluster() = default;
-  // What a process on a node keeps of its link itself.
+  // The part of the shaping that processes of a node do themselves.
   LinkShape OwnShare() const;
-  // For a cluster that the transports hold back: shapers for the measurements.
+  // kUserspace: starts shapers for the measurements.
   void StartShapers();
   std::vector<std::pair<int, int>> Ring() const;
   absl::StatusOr<SocketPair> Connect(int from, int to) const;
-  // All times in s.
+  // Times are in s, rates in bytes/s, BestRate in bits/s.
   double Warmup() const;
   absl::StatusOr<std::vector<double>> Rates(const std::vector<std::pair<int, int>>& pairs, double warmup,
                                             double seconds) const;

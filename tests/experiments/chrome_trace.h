@@ -1,6 +1,6 @@
-// What a trace must be so that Perfetto and chrome://tracing show all of it. From the Trace Event Format
-// (Chromium's document) and from what Perfetto's importer drops: spans of one row that overlap without
-// nesting, flows without both ends or outside of a span.
+// Checks that Perfetto and chrome://tracing show all of a trace: the Trace Event Format (Chromium's
+// document), and what Perfetto's importer drops: overlapping spans in one row that do not nest, and flows
+// without two ends inside spans.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,6 @@ namespace psring {
 
 class ChromeTraceCheck {
  public:
-  // `trace`: the whole file.
   static void Expect(const nlohmann::json& trace) {
     ASSERT_TRUE(trace.is_object() && trace.contains("traceEvents") && trace["traceEvents"].is_array());
     ChromeTraceCheck check;
@@ -60,7 +59,7 @@ class ChromeTraceCheck {
       ASSERT_TRUE(event.contains("id") && event["id"].is_number_integer());
       ASSERT_TRUE(event.contains("cat") && event["cat"].is_string());
       const bool encloses = event.value("bp", "") == "e";
-      EXPECT_TRUE(phase == "s" || encloses) << "else it joins the next span, not this one";
+      EXPECT_TRUE(phase == "s" || encloses) << "without it, the flow joins the next span";
       auto& ends = phase == "s" ? starts_ : finishes_;
       EXPECT_TRUE(ends.emplace(event["id"], End{{pid, tid}, ts}).second) << "twice";
     } else {
@@ -87,7 +86,7 @@ class ChromeTraceCheck {
       std::sort(spans.begin(), spans.end(), [](const auto& a, const auto& b) {
         return a.first != b.first ? a.first < b.first : a.second > b.second;
       });
-      std::vector<double> open;  // ends of the spans that are under way
+      std::vector<double> open;  // ends of the enclosing spans
       for (const auto& [begin, end] : spans) {
         while (!open.empty() && open.back() <= begin + kRounding) open.pop_back();
         const double around = open.empty() ? end : open.back();

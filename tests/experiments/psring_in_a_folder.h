@@ -1,4 +1,4 @@
-// A test with a folder of its own, in which it runs the real psring.
+// Runs the real psring in a folder of the test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@
 
 namespace psring {
 
-// Processes whose command line names this folder, a test's.
+// The processes whose command lines contain `folder`.
 inline std::vector<std::string> Processes(const std::string& folder) {
   std::vector<std::string> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -34,10 +34,10 @@ struct Outcome {
   std::string out, err;
 };
 
-// psring runs in `root_`/work; what it prints goes to files beside that.
+// psring runs in `root_`/work; its output goes to `root_`/out and `root_`/err.
 class PsringInAFolder : public testing::Test {
  protected:
-  // `begin`: what stands before all arguments, such as a verb.
+  // `begin`: the first arguments, such as the verb.
   explicit PsringInAFolder(std::vector<std::string> begin = {}) : begin_(std::move(begin)) {}
   void SetUp() override {
     root_ = std::filesystem::path(testing::TempDir()) / absl::StrCat("psring-process-", getpid());
@@ -47,12 +47,12 @@ class PsringInAFolder : public testing::Test {
   void TearDown() override { std::filesystem::remove_all(root_); }
 
   pid_t Start(const std::vector<std::string>& arguments) {
-    fflush(nullptr);  // or the child would write it again
+    fflush(nullptr);  // buffered output must not be written twice
     const pid_t pid = fork();
     if (pid != 0) return pid;
-    signal(SIGINT, SIG_DFL);  // a background job of a script ignores it
+    signal(SIGINT, SIG_DFL);  // ignored in background jobs of scripts
     if (chdir((root_ / "work").c_str()) != 0) _exit(126);
-    setenv("TMPDIR", root_.c_str(), 1);  // what an mpirun that is killed leaves behind goes with the test
+    setenv("TMPDIR", root_.c_str(), 1);  // temporary files of a killed mpirun are removed with the test
     if (freopen((root_ / "out").c_str(), "w", stdout) == nullptr) _exit(126);
     if (freopen((root_ / "err").c_str(), "w", stderr) == nullptr) _exit(126);
     std::vector<char*> argv = {const_cast<char*>(PSRING_BINARY)};

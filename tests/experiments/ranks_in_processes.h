@@ -1,4 +1,4 @@
-// Trainers that carry one rank or several each, started as torchrun numbers them.
+// Starts trainers with one or several ranks per process, with torchrun's variables.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,10 +18,9 @@ namespace psring {
 inline constexpr char kShort[] =
     "--model mlp-small --data synthetic --steps 4 --batch 8 --no_eval --timeout 20";
 
-// The file is the rendezvous of all.
 class OneProcessTest : public LaunchTest {
  protected:
-  // `processes` trainers, as torchrun numbers them; one stands alone, as by hand.
+  // Starts `processes` trainers that meet in a file; a single one as by hand.
   StartedOnes Start(int processes, const std::string& flags) {
     StartedOnes ones;
     for (int process = 0; process < processes; ++process) {
@@ -37,7 +36,7 @@ class OneProcessTest : public LaunchTest {
     return ones;
   }
 
-  // By rank: the weights that it ends with.
+  // Trains, and returns the final weights' hash of each rank.
   std::vector<std::string> Trained(int processes, int each, const std::string& flags) {
     const std::string records = Folder("records");
     std::filesystem::remove_all(records);

@@ -7,7 +7,7 @@
 
 namespace psring {
 
-// All of a file, also of one in /proc; empty where there is none.
+// The contents of a file, also in /proc; empty if it does not exist.
 inline std::string Slurp(const std::filesystem::path& path) {
   std::stringstream text;
   text << std::ifstream(path).rdbuf();

@@ -1,4 +1,4 @@
-// Programs that a test starts and waits for, each with what it said and how it ended.
+// Starts programs in tests and collects their output and exit status.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "common/base/file_descriptor.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "common/rendezvous/launched_as.h"
@@ -24,11 +25,11 @@
 
 namespace psring {
 
-// One process; ended with this, and everything that it started with it.
+// A process, killed by the destructor with its process group. psring's children die with psring.
 class Started {
  public:
   Started(const std::vector<std::string>& command, const std::vector<std::string>& environment,
-          const NetworkPlace& place = {}) {
+          const ChildNetwork& place = {}) {
     signal(SIGINT, SIG_DFL);  // a background job of a script ignores it
     auto started = StartProcess(command, environment, /*group=*/0, place);
     EXPECT_TRUE(started.ok()) << started.status();
@@ -47,7 +48,7 @@ class Started {
   }
   Started(const Started&) = delete;
 
-  // Takes in what it has said so far. True while it runs.
+  // Reads its output so far. True while it runs.
   bool Look() {
     const bool running = process_.running && !process_.TryWait();
     out_.Read([this](const std::string& line) { absl::StrAppend(&output_, line, "\n"); });
@@ -69,7 +70,20 @@ class Started {
 
 using StartedOnes = std::vector<std::unique_ptr<Started>>;
 
-// Until all have ended; false: after a minute some had not.
+// Reads the output of all `ones` until `condition()` holds; false: one has ended before, or 30 s have passed.
+template <typename Condition>
+bool WaitUntil(const StartedOnes& ones, const Condition& condition) {
+  for (const absl::Time deadline = absl::Now() + absl::Seconds(30); absl::Now() < deadline;) {
+    bool all_run = true;
+    for (const auto& one : ones) all_run = one->Look() && all_run;
+    if (condition()) return true;
+    if (!all_run) return false;
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  return false;
+}
+
+// Waits until all have ended; false: some had not after a minute.
 inline bool WaitForAll(StartedOnes& ones) {
   for (const absl::Time deadline = absl::Now() + absl::Minutes(1); absl::Now() < deadline;) {
     bool running = false;
@@ -80,7 +94,7 @@ inline bool WaitForAll(StartedOnes& ones) {
   return false;
 }
 
-// A test with a folder of its own, and with nobody's numbers in its environment.
+// A test with its own folder and without a launcher's variables in its environment.
 class LaunchTest : public testing::Test {
  protected:
   LaunchTest() {
@@ -93,20 +107,24 @@ class LaunchTest : public testing::Test {
 
   std::string Folder(const std::string& name) const { return absl::StrCat(folder_, "/", name); }
 
-  // Of this host; nobody has it now.
+  // A free port below the ephemeral ports, so that connections of other programs do not take it in the
+  // meantime.
   static int FreePort() {
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    close(fd);
-    return ntohs(address.sin_port);
+    static int next = getpid() % 16384;
+    for (int tries = 0; tries < 16384; ++tries) {
+      const int port = 12000 + next++ % 16384;
+      const FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      sockaddr_in address = {};
+      address.sin_family = AF_INET;
+      address.sin_port = htons(static_cast<uint16_t>(port));
+      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) return port;
+    }
+    ADD_FAILURE() << "no free port";
+    return 0;
   }
 
-  // The weights' hashes of all ranks whose records are somewhere below `folder`; one, where all are equal.
+  // The weights' hashes of all ranks with records below `folder`.
   static std::vector<std::string> Weights(const std::string& folder) {
     std::vector<std::string> hashes;
     std::error_code error;

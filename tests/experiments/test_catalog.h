@@ -1,4 +1,4 @@
-// A trainer's answers, for tests that need no trainer.
+// A catalog and a probe as the trainer reports them.
 #pragma once
 
 #include "experiments/plan/plan.h"

@@ -1,5 +1,5 @@
-// A training that psring has started: its processes, found by their arguments and environment, and how far it
-// has come, by its checkpoints.
+// Observes a training that psring has started: its processes, by their arguments and environment, and its
+// progress, by its checkpoints.
 #pragma once
 
 #include <sys/types.h>
@@ -18,7 +18,7 @@
 
 namespace psring {
 
-// Those whose records go below `out`, by what they are: "rank 1", "server".
+// Processes with records below `out`, by role: "rank 1", "server".
 inline std::vector<std::pair<std::string, pid_t>> TrainingProcesses(const std::string& out) {
   const std::string end_of_variable(1, '\0');
   std::vector<std::pair<std::string, pid_t>> found;
@@ -31,19 +31,19 @@ inline std::vector<std::pair<std::string, pid_t>> TrainingProcesses(const std::s
     const std::string environment = absl::StrCat(end_of_variable, Slurp(entry.path() / "environ"));
     const size_t rank = environment.find(absl::StrCat(end_of_variable, "RANK="));
     const bool serves = absl::StrContains(command.substr(0, command.find('\0')), "ps_server");
-    if (!serves && rank == std::string::npos) continue;  // it is about to be one, or has ended
+    if (!serves && rank == std::string::npos) continue;  // before exec, or ended
     found.emplace_back(serves ? "server" : absl::StrCat("rank ", environment.substr(rank + 6, 1)), pid);
   }
   return found;
 }
 
-// Whether one of that step or a later one is there.
+// Whether there is a checkpoint of `step` or a later one.
 inline bool HasCheckpoint(const std::string& folder, int64_t step) {
   const std::vector<CheckpointPath> there = ListCheckpoints(folder);
   return !there.empty() && there.front().step >= step;
 }
 
-// False: it is not there by `deadline`.
+// Waits for HasCheckpoint until `deadline`.
 inline bool AwaitCheckpoint(const std::string& folder, int64_t step, absl::Time deadline) {
   while (!HasCheckpoint(folder, step)) {
     if (absl::Now() >= deadline) return false;

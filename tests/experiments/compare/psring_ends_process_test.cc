@@ -71,7 +71,7 @@ TEST_F(VirtualClusterTest, RanksOfOneProcessAreAMachineBehindOneLink) {
       EXPECT_TRUE(figures["predicted_comm_ms"].is_null());
       continue;
     }
-    EXPECT_TRUE(absl::StrContains(figures["note"].get<std::string>(), "2 ranks a process, behind one link"));
+    EXPECT_TRUE(absl::StrContains(figures["note"].get<std::string>(), "2 ranks per process, on one link"));
     // One rank of each machine's two sends to the other machine; to a server all of the second machine's do.
     EXPECT_NEAR(figures["wire_tx_bytes_per_worker"].get<double>() / payload, (ring ? 0.5 : 1) * 1.035, 0.035);
     EXPECT_GT(figures["comm_busy_ms"].get<double>(), 0.9 * 1e3 * (ring ? 1 : 2) * payload / 125e6);

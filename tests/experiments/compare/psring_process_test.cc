@@ -66,7 +66,7 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"train", "--strategy", "ring", "--payload", "shm"}, "strategies that have servers"},
       {{"train", "--strategy", "ring", "--on_worker_loss", "continue"}, "strategies that have servers"},
       {{"train", "--strategy", "ps-sync", "--clock", "virtual", "--payload", "grpc"}, "--network_ms"},
-      {{"replay", "/no/such/run"}, "no folder of a run"},
+      {{"replay", "/no/such/run"}, "not a run folder"},
       {{"compare", "--score", "validation"}, "--validation"},
       {{"compare", "--epochs", "0"}, "--epochs"},
       {{"compare", "--samples", "9", "--epochs", "1"}, "--samples and --epochs"},
@@ -352,7 +352,7 @@ TEST_F(PsringTest, PredictionsStandBesideWhatWasMeasuredAndResidualsAddUp) {
       Run({"compare", "--predict", "--workload", "./mine.csv", "--strategies", "ring,ps-sync,ps-backup:1",
            "--workers", "2", "--repeats", "2", "--steps", "3", "--link", "200mbit"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
-  EXPECT_TRUE(absl::StrContains(outcome.out, "Held against the simulator (3 cases)")) << outcome.out;
+  EXPECT_TRUE(absl::StrContains(outcome.out, "Compared with the simulator (3 cases)")) << outcome.out;
   EXPECT_TRUE(absl::StrContains(outcome.out, "Recording cost at most")) << outcome.out;
 
   int predicted = 0;

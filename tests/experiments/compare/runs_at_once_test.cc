@@ -119,7 +119,7 @@ TEST_F(RunsAtOnceTest, AFolderOfARunThatWasKilledIsRefused) {
   StartedOnes again = StartAtOnce(1, absl::StrCat(kTrainForLong, " --out run"));
   ASSERT_TRUE(WaitForAll(again));
   EXPECT_EQ(again[0]->errors(),
-            "psring train: cannot write to run: it is not empty: another run is using it or has left its "
+            "psring train: cannot write to run: it is not empty, another run may use it or have written its "
             "results there; choose another folder\n");
 }
 

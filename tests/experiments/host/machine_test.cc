@@ -13,7 +13,7 @@ constexpr char kStat[] =
     "cpu1 200 0 0 400 0 0 0 0 0 0\n"
     "intr 12345\n";
 
-TEST(Machine, BusyLeavesOutIdlingWaitingForDisksAndInterrupts) {
+TEST(Machine, BusyExcludesIdleIoWaitAndInterrupts) {
   EXPECT_DOUBLE_EQ(BusySeconds(kStat, {0}, 100), 1.33);
   EXPECT_DOUBLE_EQ(BusySeconds(kStat, {0, 1}, 100), 3.33);
   EXPECT_DOUBLE_EQ(BusySeconds("", {0}, 100), 0);
@@ -35,7 +35,7 @@ TEST(Machine, OurOwnWorkIsNotForeign) {
   EXPECT_LE(percent, 100);
 }
 
-TEST(Calibrate, TheLoopbackHasASpeedAndALatency) {
+TEST(Calibrate, MeasuresTheLoopback) {
   const auto wires = CalibrateLoopback(2, absl::Milliseconds(200));
   ASSERT_TRUE(wires.ok()) << wires.status();
   EXPECT_GT(wires->latency_s, 1e-7);

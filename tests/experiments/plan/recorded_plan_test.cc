@@ -1,4 +1,4 @@
-// Plans that an earlier run has made.
+// Plans of an earlier run.
 #include "experiments/plan/recorded_plan.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ std::string ManifestOf(const Plan& plan, int rounds_done) {
   return ManifestJson({.verb = "compare", .plan = plan, .rounds_done = rounds_done, .wall_s = 1});
 }
 
-TEST(RecordedPlan, AnotherMachineTakesTheSameRoundsStepsAndSamples) {
+TEST(RecordedPlan, SetsRoundsStepsAndSamples) {
   const Plan first = Planned(Asked(), 0.05), second = Planned(Asked(), 0.002);
   ASSERT_NE(first.steps, second.steps);
   ASSERT_NE(first.accuracy.front().training.samples, second.accuracy.front().training.samples);
@@ -52,7 +52,7 @@ TEST(RecordedPlan, AnotherMachineTakesTheSameRoundsStepsAndSamples) {
   }
 }
 
-TEST(RecordedPlan, WhatIsAskedForStays) {
+TEST(RecordedPlan, KeepsValuesThatAreSet) {
   CompareOptions asked = Asked();
   asked.repeats = 7;
   asked.training.steps = 9;
@@ -65,7 +65,7 @@ TEST(RecordedPlan, WhatIsAskedForStays) {
   EXPECT_EQ(plan.cost.front().training.steps, 9);
 }
 
-TEST(RecordedPlan, AConfigurationThatWasNotThereIsNamed) {
+TEST(RecordedPlan, NamesAMissingConfiguration) {
   const auto recorded = RecordedPlanFromJson(ManifestOf(Planned(Asked(), 0.05), 3));
   ASSERT_TRUE(recorded.ok());
   CompareOptions asked = Asked();
@@ -74,7 +74,7 @@ TEST(RecordedPlan, AConfigurationThatWasNotThereIsNamed) {
   EXPECT_THAT(TakeRecordedPlan(*recorded, asked, plan).message(), HasSubstr("x 3"));
 }
 
-TEST(RecordedPlan, OtherTextsAreRefused) {
+TEST(RecordedPlan, RejectsOtherTexts) {
   for (const char* text : {"", "[]", "{}", "{\"cost\":1,\"accuracy\":{}}", "{\"cost\":{},\"accuracy\":{}}",
                            "{\"cost\":{\"rounds_done\":2,\"configurations\":[{\"strategy\":1,"
                            "\"workers\":\"x\",\"trainer_flags\":[]}]},\"accuracy\":{}}"}) {

@@ -1,4 +1,4 @@
-// Loaded into a program before the C library: its wall clock is an hour ahead, by whichever way it asks.
+// LD_PRELOAD library that sets a program's wall clock one hour ahead.
 #include <dlfcn.h>
 #include <linux/futex.h>
 #include <stdarg.h>
@@ -34,7 +34,7 @@ long syscall(long number, ...) {
   long a[6];
   for (long& argument : a) argument = va_arg(arguments, long);
   va_end(arguments);
-  // The kernel's own clock is right, so a deadline by ours is not yet due.
+  // The kernel's clock is not shifted, so our deadlines are in its future.
   timespec due = {};
   if (number == SYS_futex && (a[1] & FUTEX_CLOCK_REALTIME) != 0 && a[3] != 0) {
     due = *reinterpret_cast<const timespec*>(a[3]);

@@ -20,7 +20,7 @@ class InterruptTest : public testing::Test {
   }
 };
 
-TEST_F(InterruptTest, TheFirstSignalIsTheOneThatIsReported) {
+TEST_F(InterruptTest, ReportsTheFirstSignal) {
   const Interrupt interrupt;
   EXPECT_TRUE(interrupt.Check().ok());
   EXPECT_EQ(interrupt.signal(), 0);
@@ -30,7 +30,7 @@ TEST_F(InterruptTest, TheFirstSignalIsTheOneThatIsReported) {
   EXPECT_EQ(interrupt.Check().message(), "interrupted (SIGTERM)");
 }
 
-TEST_F(InterruptTest, SighupAndSigintThatAreIgnoredStayIgnored) {
+TEST_F(InterruptTest, IgnoredSighupAndSigintStayIgnored) {
   for (const int ignored : {SIGHUP, SIGINT}) signal(ignored, SIG_IGN);
   {
     const Interrupt interrupt;

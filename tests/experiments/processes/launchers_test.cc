@@ -1,4 +1,4 @@
-// However a training is started, it ends with the same weights: the real binaries, under the real launchers.
+// A training ends with the same weights under every launcher. The real binaries and launchers.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ const std::vector<std::string> kStrategies = {"--strategy ring", "--strategy ps-
 
 class LaunchersTest : public LaunchTest {
  protected:
-  // What this machine's launcher makes of it.
+  // The weights of the training under psring's own launcher.
   std::string Reference(const std::string& strategy) {
     const std::string folder = Folder(absl::StrCat("reference", references_++));
     StartedOnes psring;
@@ -35,14 +35,14 @@ class LaunchersTest : public LaunchTest {
     return TheWeights(folder);
   }
 
-  // All ranks' weights are there, and equal.
+  // The weights, which must be those of all ranks.
   static std::string TheWeights(const std::string& folder) {
     const std::vector<std::string> weights = Weights(folder);
     EXPECT_EQ(weights, std::vector<std::string>(kRanks, weights.empty() ? "" : weights.front()));
     return weights.empty() ? "no weights" : weights.front();
   }
 
-  // `launcher` and its arguments start the trainer.
+  // The trainer, started by `launcher`, ends with the reference's weights.
   void ExpectTheSame(const std::string& launcher, const std::vector<std::string>& environment,
                      const std::string& more = "") {
     int number = 0;
@@ -63,7 +63,7 @@ class LaunchersTest : public LaunchTest {
   int references_ = 0;
 };
 
-// Two machines, as the kernel makes them of one.
+// Two machines, represented by namespaces.
 class NamespacesLaunchTest : public LaunchersTest {
  protected:
   void SetUp() override {
@@ -85,7 +85,7 @@ class NamespacesLaunchTest : public LaunchersTest {
   std::unique_ptr<Namespaces> machines_;
 };
 
-TEST_F(NamespacesLaunchTest, TwoMachinesInTorchrunsWordsTrainToTheSameWeights) {
+TEST_F(NamespacesLaunchTest, TwoMachinesWithTorchrunsFlagsTrainToTheSameWeights) {
   for (const std::string placement : {"", " --server_placement colocated"}) {
     for (const std::string& strategy : kStrategies) {
       const bool serves = absl::StrContains(strategy, "ps-");
@@ -118,9 +118,8 @@ TEST_F(NamespacesLaunchTest, OneProcessForAllDevicesOfAMachineTrainsToTheSameWei
   }
 }
 
-// By the clock of a machine that was started seventeen minutes earlier, everything would seem to have waited
-// as long.
-TEST_F(LaunchersTest, TimesOfAMachineWithAnotherClockAreNode0s) {
+// Node 1's monotonic clock is 1000 s ahead.
+TEST_F(LaunchersTest, ConvertsTimesToNode0sClock) {
   const std::vector<std::string> elsewhen = {"/usr/bin/unshare", "--fork",      "--kill-child",
                                              "--time",           "--monotonic", "1000"};
   std::vector<std::string> probe = elsewhen;
@@ -166,24 +165,24 @@ TEST_F(LaunchersTest, TimesOfAMachineWithAnotherClockAreNode0s) {
   }
 }
 
-// A child of `parent`; waits until there is one. 0: there was none for long.
-pid_t ChildOf(pid_t parent) {
+// Waits until the first child of `parent` is not `previous`, which a test has killed. 0: not within 30 s.
+pid_t NextChildOf(pid_t parent, pid_t previous) {
   for (const absl::Time deadline = absl::Now() + absl::Seconds(30); absl::Now() < deadline;) {
     std::string children;
     std::getline(std::ifstream(absl::StrCat("/proc/", parent, "/task/", parent, "/children")), children);
     pid_t pid = 0;
-    if (const auto all = Words(children); !all.empty() && absl::SimpleAtoi(all.front(), &pid)) return pid;
+    const auto all = Words(children);
+    if (!all.empty() && absl::SimpleAtoi(all.front(), &pid) && pid != previous) return pid;
     absl::SleepFor(absl::Milliseconds(5));
   }
   return 0;
 }
 
-// For as long as a busy machine may take to get there.
 bool AwaitCheckpoint(const std::string& folder, int64_t step) {
   return psring::AwaitCheckpoint(folder, step, absl::Now() + absl::Seconds(30));
 }
 
-TEST_F(NamespacesLaunchTest, AProcessThatDiesOnAnotherMachineStartsAllOfThemAgain) {
+TEST_F(NamespacesLaunchTest, AProcessKilledOnAnotherMachineRestartsAll) {
   const std::string training =
       "--model mlp-small --data synthetic --steps 300 --batch 16 --no_eval --timeout 20 "
       "--strategy ring --jitter_ms 2";
@@ -202,9 +201,8 @@ TEST_F(NamespacesLaunchTest, AProcessThatDiesOnAnotherMachineStartsAllOfThemAgai
   pid_t before = 0;
   for (const int64_t step : {10, 100}) {
     ASSERT_TRUE(AwaitCheckpoint(Folder("checkpoints"), step)) << nodes[0]->Story() << nodes[1]->Story();
-    pid_t trainer = before;
-    while (trainer == before) trainer = ChildOf(nodes[1]->pid());
-    ASSERT_GT(trainer, 1);
+    const pid_t trainer = NextChildOf(nodes[1]->pid(), before);
+    ASSERT_GT(trainer, 1) << nodes[1]->Story();
     kill(trainer, SIGKILL);
     before = trainer;
   }
@@ -215,7 +213,7 @@ TEST_F(NamespacesLaunchTest, AProcessThatDiesOnAnotherMachineStartsAllOfThemAgai
   EXPECT_EQ(TheWeights(Folder("run")), TheWeights(Folder("undisturbed")));
 }
 
-TEST_F(NamespacesLaunchTest, AMachineThatIsGoneEndsTheJobWhateverItsRestarts) {
+TEST_F(NamespacesLaunchTest, ANodeThatEndsEndsTheJobDespiteMaxRestarts) {
   StartedOnes nodes;
   for (int node : {0, 1}) {
     nodes.push_back(
@@ -232,7 +230,7 @@ TEST_F(NamespacesLaunchTest, AMachineThatIsGoneEndsTheJobWhateverItsRestarts) {
   EXPECT_FALSE(absl::StrContains(nodes[0]->output(), "started again")) << nodes[0]->output();
 }
 
-TEST_F(NamespacesLaunchTest, ADedicatedServerHasTheLastMachine) {
+TEST_F(NamespacesLaunchTest, ADedicatedServerRunsOnTheLastMachine) {
   StartedOnes nodes;
   for (int node : {0, 1}) {
     nodes.push_back(Node(
@@ -240,28 +238,25 @@ TEST_F(NamespacesLaunchTest, ADedicatedServerHasTheLastMachine) {
   }
   EXPECT_TRUE(WaitForAll(nodes));
   for (const auto& node : nodes) EXPECT_TRUE(node->Succeeded()) << node->Story();
-  EXPECT_TRUE(absl::StrContains(nodes[1]->output(), "1 process of it here")) << nodes[1]->output();
+  EXPECT_TRUE(absl::StrContains(nodes[1]->output(), "1 process on this node")) << nodes[1]->output();
   EXPECT_EQ(TheWeights(Folder("run")), Reference(kStrategies[1]));
 }
 
-TEST_F(NamespacesLaunchTest, ANodeThatIsLostEndsAllWithALineThatNamesIt) {
+TEST_F(NamespacesLaunchTest, ALostNodeIsNamedAndEndsAll) {
   for (const int victim : {0, 1}) {
     SCOPED_TRACE(victim);
     std::filesystem::remove_all(Folder("run"));
     StartedOnes nodes;
     for (int node : {0, 1}) {
-      nodes.push_back(Node(node,
-                           "--strategy ring --model mlp-small --data synthetic --steps 1000000 --no_eval "
-                           "--nproc_per_node 2 --timeout 20"));
+      nodes.push_back(Node(node, absl::StrCat("--strategy ring --model mlp-small --data synthetic --no_eval "
+                                              "--steps 1000000 --nproc_per_node 2 --timeout 20 "
+                                              "--checkpoint_every 10 --checkpoint_dir ",
+                                              Folder(absl::StrCat("checkpoints", victim)))));
     }
-    const auto trains = [&] {
-      nodes[0]->Look();
-      nodes[1]->Look();
-      return absl::StrContains(nodes[1]->output(), "2 processes of it here");
-    };
-    for (int i = 0; i < 3000 && !trains(); ++i) absl::SleepFor(absl::Milliseconds(10));
-    ASSERT_TRUE(trains()) << nodes[0]->Story() << nodes[1]->Story();
-    absl::SleepFor(absl::Milliseconds(500));
+    ASSERT_TRUE(
+        WaitUntil(nodes, [&] { return HasCheckpoint(Folder(absl::StrCat("checkpoints", victim)), 10); }))
+        << nodes[0]->Story() << nodes[1]->Story();
+    EXPECT_TRUE(absl::StrContains(nodes[1]->output(), "2 processes on this node")) << nodes[1]->Story();
     nodes[static_cast<size_t>(victim)]->Signal(SIGKILL);
     EXPECT_TRUE(WaitForAll(nodes));
     const std::string& says = nodes[static_cast<size_t>(1 - victim)]->errors();
@@ -305,11 +300,11 @@ TEST_F(LaunchersTest, UnderMpirunTheLastRanksCanBeServers) {
   }
 }
 
-// PyTorch's own: whichever stands in PATH, or where PSRING_TORCHRUN says.
+// PyTorch's torchrun, from PATH or PSRING_TORCHRUN.
 TEST_F(LaunchersTest, TorchrunTrainsToTheSameWeights) {
   std::string torchrun = "torchrun";
   if (const char* named = getenv("PSRING_TORCHRUN"); named != nullptr) torchrun = named;
-  // Debian 12's cannot start anything: its PyTorch is older than its Python.
+  // Debian 12's does not work: its PyTorch is too old for its Python.
   const auto works = RunForOutput({"/usr/bin/env", torchrun, "--standalone", "--no_python", "true"},
                                   absl::Seconds(60), Interrupt());
   if (!works.ok()) GTEST_SKIP() << "no torchrun that works: pip install torch, or set PSRING_TORCHRUN";
@@ -317,7 +312,7 @@ TEST_F(LaunchersTest, TorchrunTrainsToTheSameWeights) {
       absl::StrCat("/usr/bin/env ", torchrun, " --standalone --nproc_per_node ", kRanks, " --no_python"), {});
 }
 
-// In a script, because daemons have to be started, and nothing may be left of them.
+// A script starts Slurm's daemons and removes them afterwards.
 class SlurmLaunchTest : public LaunchersTest {
  protected:
   void SetUp() override {
@@ -325,7 +320,7 @@ class SlurmLaunchTest : public LaunchersTest {
          {"/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/bin/srun", "/usr/sbin/munged"}) {
       if (access(program, X_OK) != 0) GTEST_SKIP() << "no " << program << ": install slurm-wlm and munge";
     }
-    if (geteuid() != 0) GTEST_SKIP() << "a Slurm of our own wants root";
+    if (geteuid() != 0) GTEST_SKIP() << "starting Slurm needs root";
   }
 };
 
@@ -333,7 +328,7 @@ TEST_F(SlurmLaunchTest, SrunTrainsToTheSameWeights) {
   ExpectTheSame(absl::StrCat("/bin/sh ", PSRING_SLURM_SCRIPT, " srun -n ", kRanks, " --overcommit"), {});
 }
 
-// The very file that stands ready for users, but for the size of the job.
+// The script that users get, with another job size.
 TEST_F(SlurmLaunchTest, TheBatchScriptTrainsToTheSameWeights) {
   const std::filesystem::path build = std::filesystem::path(PSRING_TRAINER).parent_path().parent_path();
   StartedOnes launched;
@@ -349,8 +344,8 @@ TEST_F(SlurmLaunchTest, TheBatchScriptTrainsToTheSameWeights) {
   EXPECT_TRUE(absl::StrContains(Slurp(Folder("says.txt")), "5 steps in ")) << Slurp(Folder("says.txt"));
 }
 
-// And a rank that fails ends them all, with its line in the job's output.
-TEST_F(SlurmLaunchTest, TheBatchScriptEndsWithTheRankThatFails) {
+// A failing rank ends all ranks, and its error is in the job's output.
+TEST_F(SlurmLaunchTest, TheBatchScriptEndsWhenARankFails) {
   const std::filesystem::path build = std::filesystem::path(PSRING_TRAINER).parent_path().parent_path();
   StartedOnes launched;
   launched.push_back(std::make_unique<Started>(

@@ -1,4 +1,4 @@
-// A run as its events tell it, on a clock that the test turns.
+// LiveRun with a fake clock.
 #include "experiments/processes/live_run.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ class LiveRunTest : public testing::Test {
   LiveRun run_{"r1", "runs/r1/report.html", 100e6, [this] { return now_ns_; }};
 };
 
-TEST_F(LiveRunTest, BeforeTheFirstLaunchThereIsOnlyTheRun) {
+TEST_F(LiveRunTest, HasOnlyTheRunBeforeTheFirstLaunch) {
   now_ns_ += 2'500'000'000;
   const Json json = Read();
   EXPECT_EQ(json["run_id"], "r1");
@@ -39,7 +39,7 @@ TEST_F(LiveRunTest, BeforeTheFirstLaunchThereIsOnlyTheRun) {
 TEST_F(LiveRunTest, RatesAreOverTheLastSecondsAndAllRanks) {
   run_.Begin("ring x 2", 2);
   for (int tenth = 0; tenth <= 50; ++tenth) {
-    // Twice as fast in the end.
+    // Twice as fast at the end.
     const int64_t done = tenth <= 20 ? tenth : 20 + 2 * (tenth - 20);
     Step(0, done, 10 * done, 100'000 * done, 2);
     Step(1, done, 10 * done, 100'000 * done, 1);
@@ -55,7 +55,7 @@ TEST_F(LiveRunTest, RatesAreOverTheLastSecondsAndAllRanks) {
   EXPECT_GE(json["points"].size(), 4u);
 }
 
-TEST_F(LiveRunTest, ProgressIsThatOfTheRankFurthestBehind) {
+TEST_F(LiveRunTest, ProgressIsTheSlowestRanks) {
   run_.Begin("ring x 3", 3);
   Step(0, 9, 9, 0, 1);
   run_.Note({.event = "ready", .rank = 1});
@@ -65,14 +65,14 @@ TEST_F(LiveRunTest, ProgressIsThatOfTheRankFurthestBehind) {
   EXPECT_EQ(json["ranks"][2]["doing"], "starting");
   EXPECT_TRUE(json["ranks"][2]["loss"].is_null());
   EXPECT_TRUE(json["samples_per_s"].is_null());
-  // An evaluation counts no steps, and takes none away.
+  // An evaluation does not change the counts.
   run_.Note({.event = "evaluate", .rank = 0});
   json = Read();
   EXPECT_EQ(json["ranks"][0]["doing"], "evaluate");
   EXPECT_EQ(json["ranks"][0]["step"], 9);
 }
 
-TEST_F(LiveRunTest, WhatIsDoneStaysWithItsOutcome) {
+TEST_F(LiveRunTest, ListsFinishedLaunchesWithTheirOutcome) {
   run_.Begin("a", 1);
   now_ns_ += 3'000'000'000;
   run_.End("ok");
@@ -87,7 +87,7 @@ TEST_F(LiveRunTest, WhatIsDoneStaysWithItsOutcome) {
   EXPECT_EQ(json["launch"], "");
 }
 
-TEST_F(LiveRunTest, ALongLaunchIsThinnedAndNeverTooLong) {
+TEST_F(LiveRunTest, LimitsThePointsOfALongLaunch) {
   run_.Begin("long", 1);
   for (int i = 0; i < 20000; ++i) {
     Step(0, i, i, 0, 1);
@@ -99,7 +99,7 @@ TEST_F(LiveRunTest, ALongLaunchIsThinnedAndNeverTooLong) {
   EXPECT_GT(json["points"].back()[0].get<double>(), 4000);
 }
 
-TEST_F(LiveRunTest, RanksThatAreNoneAndLossesThatAreNoneDoNoHarm) {
+TEST_F(LiveRunTest, IgnoresInvalidRanksAndLosses) {
   run_.Note({.event = "step", .rank = 5});
   run_.Begin("a", 1);
   run_.Note({.event = "step", .rank = -1});

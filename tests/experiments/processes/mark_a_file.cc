@@ -1,5 +1,4 @@
-// Loaded into a program by LD_PRELOAD, it leaves the file that PSRING_TEST_MARK names: a trace of foreign
-// code.
+// LD_PRELOAD library that creates the file PSRING_TEST_MARK, to detect that foreign code has run.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>

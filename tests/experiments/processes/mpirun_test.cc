@@ -1,4 +1,4 @@
-// The mpirun of a test is a script that says who it is; one test starts the machine's own.
+// Tests use scripts that print an mpirun's version; one test starts the machine's own mpirun.
 #include "experiments/processes/mpirun.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ class MpirunTest : public testing::Test {
     setenv("PATH", path_.c_str(), 1);
     fs::remove_all(folder_);
   }
-  // From here on PATH finds this one alone.
+  // PATH then has only this mpirun.
   void Install(const std::string& says, const std::string& name = "mpirun") {
     const fs::path file = folder_ / name;
     std::ofstream(file) << "#!/bin/sh\necho '" << says << "'\n";
@@ -51,7 +51,7 @@ class MpirunTest : public testing::Test {
   fs::path folder_;
 };
 
-TEST_F(MpirunTest, WithoutOneItSaysWhatToInstall) {
+TEST_F(MpirunTest, StatesWhatToInstallIfMissing) {
   setenv("PATH", folder_.c_str(), 1);
   const absl::Status status = FindMpirun({.family = "Open MPI"}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
@@ -59,7 +59,7 @@ TEST_F(MpirunTest, WithoutOneItSaysWhatToInstall) {
   EXPECT_TRUE(absl::StrContains(FindMpirun({.family = "MPICH"}).status().message(), "install mpich"));
 }
 
-TEST_F(MpirunTest, OfSeveralTheBuildsOwnIsTaken) {
+TEST_F(MpirunTest, PrefersTheMpiOfTheBuild) {
   Install("mpirun (Open MPI) 4.1.4");
   const absl::Status status = FindMpirun({.family = "MPICH"}).status();
   EXPECT_EQ(status.message(),
@@ -71,7 +71,7 @@ TEST_F(MpirunTest, OfSeveralTheBuildsOwnIsTaken) {
   EXPECT_EQ(*DescribeMpirun("Open MPI"), absl::StrCat("Open MPI 4.1.4, ", folder_.string(), "/mpirun"));
 }
 
-TEST_F(MpirunTest, OpenMpiMayRunMoreRanksThanCoresAndBindsNone) {
+TEST_F(MpirunTest, OpenMpiAllowsMoreRanksThanCoresAndDoesNotBind) {
   Install("mpirun (Open MPI) 4.1.4");
   const absl::StatusOr<MpirunCommand> command = FindMpirun({.ranks = 4, .family = ""});
   ASSERT_TRUE(command.ok()) << command.status();
@@ -82,7 +82,7 @@ TEST_F(MpirunTest, OpenMpiMayRunMoreRanksThanCoresAndBindsNone) {
   EXPECT_EQ(Sets(*command, "OMPI_ALLOW_RUN_AS_ROOT=1"), geteuid() == 0);
 }
 
-TEST_F(MpirunTest, OpenMpiIsHeldToOneTransport) {
+TEST_F(MpirunTest, OpenMpiUsesOneTransport) {
   Install("mpirun (Open MPI) 4.1.4");
   const absl::StatusOr<MpirunCommand> shm = FindMpirun({.ranks = 2, .transport = "shm", .family = ""});
   ASSERT_TRUE(shm.ok()) << shm.status();
@@ -92,7 +92,7 @@ TEST_F(MpirunTest, OpenMpiIsHeldToOneTransport) {
   EXPECT_TRUE(absl::StrContains(Line(*tcp), "--mca pml ob1 --mca btl self,tcp --mca btl_tcp_if_include lo"));
 }
 
-TEST_F(MpirunTest, MpichIsSteeredByEnvironmentAccordingToItsNetwork) {
+TEST_F(MpirunTest, MpichsEnvironmentDependsOnItsNetwork) {
   InstallMpich("ch4:ucx");
   absl::StatusOr<MpirunCommand> command = FindMpirun({.ranks = 3, .transport = "tcp", .family = ""});
   ASSERT_TRUE(command.ok()) << command.status();
@@ -108,22 +108,22 @@ TEST_F(MpirunTest, MpichIsSteeredByEnvironmentAccordingToItsNetwork) {
             absl::StatusCode::kUnimplemented);
 }
 
-TEST_F(MpirunTest, ItIsDescribedInOneLine) {
+TEST_F(MpirunTest, DescribesItInOneLine) {
   Install("mpirun (Open MPI) 4.1.4");
   EXPECT_EQ(*DescribeMpirun(""), absl::StrCat("Open MPI 4.1.4, ", folder_.string(), "/mpirun"));
   InstallMpich("ch4:ofi");
   EXPECT_EQ(*DescribeMpirun(""), absl::StrCat("MPICH 4.0.2, ", folder_.string(), "/mpirun"));
 }
 
-TEST_F(MpirunTest, ItsFramesAreToldFromWhatMatters) {
-  EXPECT_TRUE(IsMpirunsFrame("-----------------------------"));
-  EXPECT_TRUE(IsMpirunsFrame("MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD"));
-  EXPECT_FALSE(IsMpirunsFrame(
+TEST_F(MpirunTest, RecognizesBoilerplate) {
+  EXPECT_TRUE(IsMpirunBoilerplate("-----------------------------"));
+  EXPECT_TRUE(IsMpirunBoilerplate("MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD"));
+  EXPECT_FALSE(IsMpirunBoilerplate(
       "mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 9 (Killed)."));
-  EXPECT_FALSE(IsMpirunsFrame("trainer: rank 1: no data"));
+  EXPECT_FALSE(IsMpirunBoilerplate("trainer: rank 1: no data"));
 }
 
-TEST_F(MpirunTest, StrangersAndBadOptionsAreRefusedInOneLine) {
+TEST_F(MpirunTest, RejectsOtherMpisAndBadOptionsInOneLine) {
   Install("mpirun of somebody else");
   EXPECT_EQ(FindMpirun({.family = ""}).status().code(), absl::StatusCode::kUnimplemented);
   Install("mpirun (Open MPI) 4.1.4");
@@ -133,7 +133,7 @@ TEST_F(MpirunTest, StrangersAndBadOptionsAreRefusedInOneLine) {
   EXPECT_TRUE(absl::StrContains(status.message(), "auto, shm, tcp")) << status;
 }
 
-TEST_F(MpirunTest, TheMachinesOwnStartsThatManyRanks) {
+TEST_F(MpirunTest, StartsTheRequestedRanks) {
   const absl::StatusOr<MpirunCommand> mpirun = FindMpirun({.ranks = 3});
   if (!mpirun.ok()) GTEST_SKIP() << mpirun.status().message();
   Interrupt interrupt;

@@ -13,11 +13,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Two nodes of two trainers each.
-NodeOwn Own() {
-  NodeOwn own{.binaries = {.trainer = "/bin-of-psring/trainer", .ps_server = "/bin-of-psring/ps_server"},
-              .nodes = 2,
-              .per_node = 2};
+// Two nodes with two trainers each.
+NodeSetup Own() {
+  NodeSetup own{.binaries = {.trainer = "/bin-of-psring/trainer", .ps_server = "/bin-of-psring/ps_server"},
+                .nodes = 2,
+                .per_node = 2};
   own.training.strategy = "ps-sync";
   own.training.lr = 0.5;
   own.training.data_dir = "/own/data";
@@ -34,14 +34,14 @@ NodeOrder Order(TrainingOptions training) {
           .store_port = 1234};
 }
 
-absl::StatusOr<TrainingJob> JobWith(const std::vector<std::string>& flags, const NodeOwn& own = Own()) {
+absl::StatusOr<TrainingJob> JobWith(const std::vector<std::string>& flags, const NodeSetup& own = Own()) {
   NodeOrder order = Order(own.training);
   order.training.insert(order.training.end(), flags.begin(), flags.end());
   return JobOf(order, own, "10.0.0.1", "/own/folder");
 }
 
-// The command lines of all processes that node 1 would start.
-std::vector<std::string> WordsOf(const TrainingJob& job, const NodeOwn& own) {
+// The command lines of all processes of node 1.
+std::vector<std::string> WordsOf(const TrainingJob& job, const NodeSetup& own) {
   const JobHost host{.binaries = own.binaries, .records = "/own/folder", .address = "10.0.0.2"};
   std::vector<std::string> words;
   const auto add = [&](const ChildSpec& child) {
@@ -53,7 +53,7 @@ std::vector<std::string> WordsOf(const TrainingJob& job, const NodeOwn& own) {
   return words;
 }
 
-TEST(NodeOrder, ComesBackFromItsText) {
+TEST(NodeOrder, RoundTrips) {
   const NodeOrder order = Order(Own().training);
   const auto back = NodeOrderFromJson(ToJson(order));
   ASSERT_TRUE(back.ok()) << back.status();
@@ -64,16 +64,16 @@ TEST(NodeOrder, ComesBackFromItsText) {
   EXPECT_TRUE(absl::StartsWith(over->failure, "broken "));
 }
 
-TEST(NodeOrder, OfALongFailureIsStillAnOrder) {
+TEST(NodeOrder, RoundTripsALongFailure) {
   EXPECT_TRUE(NodeOrderFromJson(ToJson({.over = true, .failure = std::string(1 << 20, '\xff')})).ok());
   EXPECT_TRUE(NodeOrderFromJson(ToJson({.over = true, .failure = std::string(1 << 20, '\x01')})).ok());
 }
 
-TEST(NodeOrder, WithAFieldOfAnotherTypeIsRefusedWithItsName) {
+TEST(NodeOrder, NamesAFieldOfAnotherType) {
   const Json sound = Json::parse(ToJson(Order(Own().training)));
   ASSERT_TRUE(NodeOrderFromJson(sound.dump()).ok());
   for (const auto& [key, value] : sound.items()) {
-    if (key == "failure") continue;  // of those that are over
+    if (key == "failure") continue;  // not read unless `over`
     for (const Json& other :
          {Json(), Json(5.5), Json("text"), Json(true), Json::array({5}), Json::object()}) {
       if (other.type() == value.type()) continue;
@@ -92,7 +92,7 @@ TEST(NodeOrder, WithAFieldOfAnotherTypeIsRefusedWithItsName) {
   EXPECT_FALSE(NodeOrderFromJson(R"({"over": 1})").ok());
 }
 
-TEST(NodeOrder, WithHugeOrStrangeValuesIsRefused) {
+TEST(NodeOrder, RejectsValuesOutOfBounds) {
   const auto with = [](const char* key, const Json& value) {
     Json order = Json::parse(ToJson(Order(Own().training)));
     order[key] = value;
@@ -109,13 +109,13 @@ TEST(NodeOrder, WithHugeOrStrangeValuesIsRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(with("more", std::string(1 << 20, 'x'))));
 }
 
-TEST(JobOf, TakesWhatNode0PlansAndTheRestFromThisNode) {
-  NodeOwn own = Own();
+TEST(JobOf, TakesNode0sPlanAndThisNodesFlags) {
+  NodeSetup own = Own();
   TrainingOptions planned = own.training;
   planned.steps = 7;
   planned.seed = 3;
   planned.eval_every = 2;
-  planned.lr = 0;  // left out
+  planned.lr = 0;  // omitted
   const auto job = JobOf(Order(planned), own, "10.0.0.1", "/own/folder");
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->training.steps, 7);
@@ -129,8 +129,8 @@ TEST(JobOf, TakesWhatNode0PlansAndTheRestFromThisNode) {
             (std::vector<std::string>{"MASTER_ADDR=10.0.0.1", "MASTER_PORT=1234", "PSRING_STORE_HOSTED=1"}));
 }
 
-TEST(JobOf, TakesAnotherSpellingOfTheStrategysNumber) {
-  NodeOwn own = Own();
+TEST(JobOf, AcceptsAnotherNumberOfTheStrategy) {
+  NodeSetup own = Own();
   own.training.strategy = "ps-backup:01";
   TrainingOptions planned = own.training;
   planned.strategy = "ps-backup:1";
@@ -139,23 +139,23 @@ TEST(JobOf, TakesAnotherSpellingOfTheStrategysNumber) {
   EXPECT_EQ(job->training.strategy, "ps-backup:1");
 }
 
-TEST(JobOf, RefusesFlagsThatThisNodeWasNotStartedWith) {
+TEST(JobOf, RejectsFlagsThatThisNodeWasNotStartedWith) {
   for (const std::string flag : {"--lr=0.25", "--model=cnn", "--width=65536", "--batch=100000",
                                  "--strategy=ring", "--workload=/etc/x.csv", "--ranks_per_process=64",
                                  "--server_placement=colocated", "--staging_mb=1048576"}) {
-    NodeOwn own = Own();
+    NodeSetup own = Own();
     own.training.lr = 0;
     own.training.strategy = "single";
     const absl::Status status = JobWith({flag}, own).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << flag << " " << status;
   }
-  NodeOwn own = Own();
+  NodeSetup own = Own();
   own.training.ranks_per_process = 4;
   EXPECT_TRUE(JobWith({}, own).ok());
   EXPECT_FALSE(JobOf(Order(Own().training), own, "10.0.0.1", "/own/folder").ok());
 }
 
-TEST(JobOf, RefusesWordsThatAreNoTrainingFlags) {
+TEST(JobOf, RejectsUnknownFlags) {
   for (const std::string word : {"--record=/tmp/x", "--rendezvous=file:///tmp/x", "--bind=0.0.0.0", "--help",
                                  "--no_such_flag", "word", "", "--steps", "--steps=abc", "--steps=-1",
                                  "--cuda_graph=abc", "--no_eval=99999999999999999999", "--seed=1,2"}) {
@@ -164,8 +164,8 @@ TEST(JobOf, RefusesWordsThatAreNoTrainingFlags) {
   EXPECT_TRUE(absl::IsInvalidArgument(JobWith({"--steps=1", "--steps=2"}).status()));
 }
 
-// Holds for flags that are still to come, too.
-TEST(JobOf, NoFlagBringsAForeignPathToAProcess) {
+// Covers all flags, including future ones.
+TEST(JobOf, NoFlagPassesANode0PathToAProcess) {
   const std::string foreign = "/foreign/path";
   CLI::App app;
   TrainingOptions unused;
@@ -182,11 +182,11 @@ TEST(JobOf, NoFlagBringsAForeignPathToAProcess) {
       }
     }
   }
-  EXPECT_GE(paths, 1);  // such as --resume, for which this node's own stands
+  EXPECT_GE(paths, 1);  // such as --resume
 }
 
-TEST(JobOf, CheckpointsAreThisNodesOwnOrNowhere) {
-  NodeOwn own = Own();
+TEST(JobOf, UsesThisNodesCheckpointFolderOrATemporaryOne) {
+  NodeSetup own = Own();
   own.training.checkpoint_every = 10;
   const auto elsewhere = JobWith({"--checkpoint_dir=/node/0/run", "--resume=/node/0/run"}, own);
   ASSERT_TRUE(elsewhere.ok()) << elsewhere.status();
@@ -202,13 +202,13 @@ TEST(JobOf, CheckpointsAreThisNodesOwnOrNowhere) {
   NodeOrder order = Order(own.training);
   EXPECT_EQ(JobOf(order, own, "a", "/own/folder")->training.resume, "/own/earlier");
   TrainingOptions again = own.training;
-  again.resume = again.checkpoint_dir = "/node/0/run";  // it was restarted
+  again.resume = again.checkpoint_dir = "/node/0/run";  // a restart
   order = Order(again);
   EXPECT_EQ(JobOf(order, own, "a", "/own/folder")->training.checkpoint_dir, "/own/kept");
   EXPECT_EQ(JobOf(order, own, "a", "/own/folder")->training.resume, "/own/kept");
 }
 
-TEST(NamedRecords, TakesOnlyFilesThatTheNodeLeaves) {
+TEST(NamedRecords, AcceptsOnlyExpectedFiles) {
   TrainingJob job{.workers = 4, .servers = 2, .local_processes = 1};
   job.training.ranks_per_process = 2;
   job.training.server_placement = "dedicated";

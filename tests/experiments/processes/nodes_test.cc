@@ -11,7 +11,7 @@
 namespace psring {
 namespace {
 
-TEST(NodeLayout, PutsRanksInOrderAndServersWhereTheyAreWanted) {
+TEST(NodeLayout, AssignsRanksInOrderAndServersByPlacement) {
   const NodeLayout layout{.nodes = 3, .per_node = 2};
   for (const auto& [rank, node] : {std::pair{0, 0}, {1, 0}, {2, 1}, {5, 2}}) {
     EXPECT_EQ(layout.NodeOfRank(rank), node);
@@ -23,7 +23,7 @@ TEST(NodeLayout, PutsRanksInOrderAndServersWhereTheyAreWanted) {
   EXPECT_EQ(layout.NodeOfServer("dedicated", 1, 2), 2);
 }
 
-TEST(CheckNodes, SaysWhatIsMissing) {
+TEST(CheckNodes, NamesMissingFlags) {
   EXPECT_TRUE(CheckNodes({}).ok());
   EXPECT_TRUE(CheckNodes({.nodes = 2, .node = 1, .master_addr = "a"}).ok());
   EXPECT_TRUE(absl::StrContains(CheckNodes({.nodes = 2}).message(), "needs --master_addr"));
@@ -33,7 +33,7 @@ TEST(CheckNodes, SaysWhatIsMissing) {
   EXPECT_FALSE(CheckNodes({.network = {.bind = "127.0.0.1", .interface = "lo"}}).ok());
 }
 
-TEST(OnClock, MovesTimesAndNothingElse) {
+TEST(OnClock, ConvertsOnlyTimes) {
   const auto ahead = [](int64_t ns) { return ClockMap({.at = 0, .ahead = ns}, {.at = 9000, .ahead = ns}); };
   StepRecord step;
   step.begin_ns = 1000;
@@ -77,7 +77,7 @@ TEST(ServerRole, FollowsThePlacement) {
   EXPECT_EQ(ServerRoleOf(training, 3, 4)->servers, 4);
 }
 
-TEST(ServerRole, OfProcessesWithSeveralRanksCountsBoth) {
+TEST(ServerRole, CountsRanksOfProcessesWithSeveralRanks) {
   TrainingOptions training;
   training.ranks_per_process = 3;
   EXPECT_EQ(ServerRoleOf(training, 0, 2)->workers, 6);
@@ -93,7 +93,7 @@ TEST(ServerRole, OfProcessesWithSeveralRanksCountsBoth) {
                                 "makes the last 1 process of 1 a server, and leaves none to train"));
 }
 
-TEST(ServerArguments, AServerStandsOnTheDeviceOfTheRankBesideIt) {
+TEST(ServerArguments, AServerUsesTheDeviceOfTheRankBesideIt) {
   const auto device = [](const std::string& spec, int local_rank, int gpus) {
     TrainingOptions training;
     training.device = spec;

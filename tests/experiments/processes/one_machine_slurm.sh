@@ -1,10 +1,10 @@
 #!/bin/sh
-# Runs a command with a Slurm of its own, of this machine alone: one_machine_slurm.sh srun -n 2 ...
-# Needs slurm-wlm and munge, and root. Nothing is left of it: no daemon, no file, no port.
+# Runs a command in a temporary Slurm of this machine: one_machine_slurm.sh srun -n 2 ...
+# Needs slurm-wlm, munge and root. Removes its daemons and files afterwards.
 set -eu
 folder=$(mktemp -d "${TMPDIR:-/tmp}/psring-slurm-XXXXXX")
 daemons=
-# Daemons, and those that slurmd has left behind for the job's steps, which have our configuration.
+# Our daemons, and slurmd's step daemons with our configuration.
 ours() {
   for pid in $daemons; do
     if kill -0 "$pid" 2>/dev/null; then echo "$pid"; fi
@@ -83,17 +83,17 @@ daemons="$daemons $!"
 for i in $(seq 100); do
   if sinfo -h -o %T 2>/dev/null | grep -q idle; then break; fi
   if [ "$i" = 100 ]; then
-    echo "one_machine_slurm: no node became idle; the daemons say:" >&2
+    echo "one_machine_slurm: no node became idle; logs of the daemons:" >&2
     tail -n 5 "$folder"/*.log "$folder"/out* >&2
     exit 1
   fi
   sleep 0.2
 done
-# A node that says it is idle may still refuse its first step.
+# A node that is reported as idle may still reject its first step.
 for i in 1 2 3; do
   if timeout 10 srun -n 1 true > "$folder/out3" 2>&1; then break; fi
   if [ "$i" = 3 ]; then
-    echo "one_machine_slurm: no step can be run; the daemons say:" >&2
+    echo "one_machine_slurm: no step can be run; logs of the daemons:" >&2
     tail -n 5 "$folder"/*.log "$folder"/out* >&2
     exit 1
   fi

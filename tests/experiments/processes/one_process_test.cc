@@ -1,5 +1,5 @@
-// Several ranks in one process, a thread each: no rank that fails leaves the others waiting, what is stopped
-// can be gone on with in any layout, and psring lays ranks out and says so.
+// Several ranks in one process, one thread each: a failing rank ends the others, any layout can resume a
+// checkpoint, and psring reports the layout.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -18,8 +18,8 @@
 namespace psring {
 namespace {
 
-TEST_F(OneProcessTest, ARankThatCannotBeginIsNamedAndEndsAll) {
-  // It cannot write its records.
+TEST_F(OneProcessTest, ARankThatCannotStartIsNamedAndEndsAll) {
+  // Rank 2 cannot write its records.
   std::filesystem::create_directories(Folder("records/steps-rank2.jsonl"));
   StartedOnes ones = Start(
       1, absl::StrCat("--strategy ring --ranks_per_process 4 ", kShort, " --record ", Folder("records")));
@@ -28,8 +28,8 @@ TEST_F(OneProcessTest, ARankThatCannotBeginIsNamedAndEndsAll) {
   EXPECT_TRUE(absl::StartsWith(ones[0]->errors(), "trainer: rank 2: cannot write ")) << ones[0]->Story();
 }
 
-TEST_F(OneProcessTest, ARankThatFailsAmongRanksThatTrainIsNamedAndEndsAll) {
-  // Its port is taken, which it finds when all are connected.
+TEST_F(OneProcessTest, ARankThatFailsIsNamedAndEndsAll) {
+  // The last rank's metrics port is taken, which it notices after all have connected.
   const FileDescriptor taken(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -41,7 +41,6 @@ TEST_F(OneProcessTest, ARankThatFailsAmongRanksThatTrainIsNamedAndEndsAll) {
   for (const auto& [strategy, processes] : std::vector<std::pair<const char*, int>>{
            {"ring", 1}, {"ring --fabric tcp", 2}, {"gloo", 2}, {"ps-sync", 1}, {"ps-async", 1}}) {
     SCOPED_TRACE(absl::StrCat(strategy, " on ", processes));
-    // The last rank's is the port that is taken.
     const int ranks = 3 * processes;
     StartedOnes ones = Start(
         processes,
@@ -56,18 +55,14 @@ TEST_F(OneProcessTest, ARankThatFailsAmongRanksThatTrainIsNamedAndEndsAll) {
   }
 }
 
-TEST_F(OneProcessTest, AKilledProcessIsMissedByTheRanksOfTheOther) {
+TEST_F(OneProcessTest, RanksReportAKilledPeerProcess) {
   for (const char* strategy : {"ring", "ring --fabric tcp", "gloo", "ps-sync"}) {
     SCOPED_TRACE(strategy);
     StartedOnes ones =
         Start(2, absl::StrCat("--model mlp-small --data synthetic --steps 1000000 --timeout 20 ",
                               "--progress json --ranks_per_process 2 --strategy ", strategy));
-    for (const absl::Time deadline = absl::Now() + absl::Seconds(50);
-         !absl::StrContains(ones[1]->output(), "\"step\",\"rank\":3") && absl::Now() < deadline;) {
-      ones[0]->Look();
-      ones[1]->Look();
-      absl::SleepFor(absl::Milliseconds(5));
-    }
+    EXPECT_TRUE(WaitUntil(ones, [&] { return absl::StrContains(ones[1]->output(), "\"step\",\"rank\":3"); }))
+        << ones[1]->Story();
     ones[1]->Signal(SIGKILL);
     EXPECT_TRUE(WaitForAll(ones));
     EXPECT_FALSE(ones[0]->Succeeded());
@@ -78,7 +73,7 @@ TEST_F(OneProcessTest, AKilledProcessIsMissedByTheRanksOfTheOther) {
   }
 }
 
-TEST_F(OneProcessTest, SigtermKeepsACheckpointAndAnyLayoutGoesOnFromIt) {
+TEST_F(OneProcessTest, SigtermKeepsACheckpointThatAnyLayoutCanResume) {
   const std::string flags = absl::StrCat(
       "--strategy ring --model mlp-small --data synthetic --batch 8 --no_eval --timeout 20 --jitter_ms 2 "
       "--schedule linear --steps 200 --checkpoint_every 10 --checkpoint_dir ",
@@ -111,7 +106,7 @@ TEST_F(OneProcessTest, BadInputIsOneLine) {
   }
 }
 
-TEST_F(OneProcessTest, AProcessWithAnotherNumberOfRanksIsNamed) {
+TEST_F(OneProcessTest, NamesAProcessWithAnotherNumberOfRanks) {
   const std::string meet = absl::StrCat(" --rendezvous file://", Folder("meet"));
   StartedOnes ones;
   for (int process : {0, 1}) {
@@ -153,7 +148,7 @@ TEST_F(OneProcessTest, PsringLaysRanksOutAndSaysSo) {
     SCOPED_TRACE(absl::StrCat(figures["strategy"].get<std::string>(), " ", workers, ": ", note));
     ++rows;
     EXPECT_EQ(absl::StrContains(note, "2 ranks in one process"), workers == 2);
-    EXPECT_EQ(absl::StrContains(note, "2 ranks a process"), workers == 4);
+    EXPECT_EQ(absl::StrContains(note, "2 ranks per process"), workers == 4);
     EXPECT_EQ(std::filesystem::exists(absl::StrCat(out, "/records/cost-1/ring-4/log-ranks2-3.txt")), true);
     if (figures["strategy"] == "none" || figures["strategy"] == "single") continue;
     EXPECT_EQ(figures["replicas_equal"], true);

@@ -16,14 +16,14 @@ TEST(Progress, ReadsTheTrainersLines) {
   EXPECT_EQ(event->steps, 25);
 }
 
-TEST(Progress, OtherLinesAreNoProgress) {
+TEST(Progress, IgnoresOtherLines) {
   for (const char* line : {"", "hello", "{", "{}", "[1]", R"({"event":3})", R"({"step":3})"}) {
     EXPECT_FALSE(ParseProgress(line).has_value()) << line;
   }
   EXPECT_EQ(ParseProgress(R"({"event":"step","loss":null,"step":"x"})")->step, 0);
 }
 
-TEST(Progress, TheBarShowsTheRankThatIsFurthestBehind) {
+TEST(Progress, TheBarShowsTheSlowestRank) {
   LaunchProgress progress(2);
   EXPECT_EQ(progress.Bar(), "[....................] starting");
   progress.Note({.event = "step", .rank = 0, .step = 20, .steps = 20, .loss = 0.25});
@@ -31,18 +31,18 @@ TEST(Progress, TheBarShowsTheRankThatIsFurthestBehind) {
   EXPECT_EQ(progress.Bar(), "[##########..........] 10/20 steps, loss 0.500");
 }
 
-TEST(Progress, WhatWasLastKnownOfARankIsSaid) {
+TEST(Progress, DescribesARanksLastKnownState) {
   LaunchProgress progress(2);
-  EXPECT_EQ(progress.LastKnown(1), "it never reported");
+  EXPECT_EQ(progress.LastKnown(1), "it never reported progress");
   progress.Note({.event = "start", .rank = 1});
-  EXPECT_EQ(progress.LastKnown(1), "it started, but did not get ready");
+  EXPECT_EQ(progress.LastKnown(1), "it started but did not become ready");
   progress.Note({.event = "step", .rank = 1, .step = 3, .steps = 9});
-  EXPECT_EQ(progress.LastKnown(1), "last heard of at step 3 of 9");
-  progress.Note({.event = "step", .rank = 7, .step = 3, .steps = 9});  // no such rank: no harm
+  EXPECT_EQ(progress.LastKnown(1), "last seen at step 3 of 9");
+  progress.Note({.event = "step", .rank = 7, .step = 3, .steps = 9});  // ignored: no such rank
   EXPECT_EQ(progress.LastKnown(7), "");
   progress.Note({.event = "step", .rank = 0, .step = 1, .steps = 9});
-  EXPECT_EQ(progress.LastKnownOfLast(0, 2), "rank 0: last heard of at step 1 of 9");
-  EXPECT_EQ(progress.LastKnownOfLast(1, 1), "rank 1: last heard of at step 3 of 9");
+  EXPECT_EQ(progress.LastKnownOfLast(0, 2), "rank 0: last seen at step 1 of 9");
+  EXPECT_EQ(progress.LastKnownOfLast(1, 1), "rank 1: last seen at step 3 of 9");
   EXPECT_EQ(progress.LastKnownOfLast(2, 2), "");  // a server's number
 }
 
@@ -61,9 +61,9 @@ std::string Shown(bool terminal) {
   return text;
 }
 
-TEST(Progress, ATerminalSeesOneLineThatIsRedrawn) { EXPECT_EQ(Shown(true), "\rhalf\033[K\r\033[Kdone\n"); }
+TEST(Progress, RedrawsOneLineOnATerminal) { EXPECT_EQ(Shown(true), "\rhalf\033[K\r\033[Kdone\n"); }
 
-TEST(Progress, ElsewhereLinesStay) { EXPECT_EQ(Shown(false), "plain\ndone\n"); }
+TEST(Progress, PrintsPlainLinesElsewhere) { EXPECT_EQ(Shown(false), "plain\ndone\n"); }
 
 }  // namespace
 }  // namespace psring

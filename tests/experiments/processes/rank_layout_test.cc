@@ -1,4 +1,4 @@
-// However ranks are laid out over processes, the real trainers end with the same weights.
+// Real trainers end with the same weights in every layout of ranks over processes.
 #include <gtest/gtest.h>
 
 #include "tests/experiments/ranks_in_processes.h"
@@ -8,12 +8,12 @@ namespace {
 
 class Synchronous : public OneProcessTest, public testing::WithParamInterface<const char*> {};
 
-TEST_P(Synchronous, HoweverRanksAreLaidOutTheyEndWithTheSameBits) {
+TEST_P(Synchronous, AllLayoutsEndWithTheSameBits) {
   const std::string flags = absl::StrCat("--strategy ", GetParam(), " ", kShort);
   const std::vector<std::string> apart = Trained(4, 1, flags);
-  ASSERT_EQ(apart.size(), 4) << "a process a rank";
+  ASSERT_EQ(apart.size(), 4) << "one process per rank";
   EXPECT_EQ(Trained(2, 2, flags), apart) << "two processes of two ranks";
-  EXPECT_EQ(Trained(1, 4, flags), apart) << "one process, which nobody launched";
+  EXPECT_EQ(Trained(1, 4, flags), apart) << "one process without a launcher";
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, Synchronous,
@@ -31,7 +31,7 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Synchronous,
                            return name;
                          });
 
-TEST_F(OneProcessTest, WorkersThatDoNotWaitForAllTrainInOneProcess) {
+TEST_F(OneProcessTest, AsynchronousWorkersTrainInOneProcess) {
   for (const char* strategy : {"ps-async", "ps-ssp:1", "ps-backup:1", "ps-async --payload grpc"}) {
     SCOPED_TRACE(strategy);
     EXPECT_EQ(Trained(1, 3, absl::StrCat("--strategy ", strategy, " ", kShort)).size(), 3);

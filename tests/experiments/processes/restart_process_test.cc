@@ -1,4 +1,4 @@
-// Processes of a real psring that are killed, and what goes on from a checkpoint by itself.
+// Kills processes of a real psring, which restarts from a checkpoint.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST_F(RestartTest, AKilledRankOfARingEndsAllAndTheyGoOnFromTheLastCheckpoint) {
+TEST_F(RestartTest, AKilledRankRestartsAllFromTheLastCheckpoint) {
   const std::string undisturbed = Undisturbed(kRing);
   Start(kRing, Out("run"), absl::StrCat("--max_restarts 1 --checkpoint_dir ", Folder()));
   const pid_t rank1 = PidOf("rank 1");
@@ -28,16 +28,16 @@ TEST_F(RestartTest, AKilledRankOfARingEndsAllAndTheyGoOnFromTheLastCheckpoint) {
   EXPECT_TRUE(absl::StrContains(output(), "rank 1 was killed by SIGKILL")) << output();
   EXPECT_TRUE(absl::StrContains(output(), "all ranks are started again, from ")) << output();
   EXPECT_TRUE(AllEnd());
-  // Nothing of the writer that was killed, and no more than the newest two.
+  // The newest two checkpoints, and no file of the killed writer.
   EXPECT_EQ(std::distance(fs::directory_iterator(Folder()), fs::directory_iterator()), 2);
 }
 
-TEST_F(RestartTest, AKilledProcessTakesItsRanksWithItAndAllGoOnFromTheLastCheckpoint) {
+TEST_F(RestartTest, AKilledProcessOfSeveralRanksRestartsAllFromTheLastCheckpoint) {
   const std::string four = "--strategy ring --workers 4 --jitter_ms 2";
   const std::string undisturbed = Undisturbed(four);
   Start(absl::StrCat(four, " --ranks_per_process 2"), Out("run"),
         absl::StrCat("--max_restarts 1 --checkpoint_dir ", Folder()));
-  const pid_t second = PidOf("rank 1");  // of the processes
+  const pid_t second = PidOf("rank 1");  // RANK counts processes
   AwaitCheckpoint(Folder(), SomeStep());
   Kill(second, SIGKILL);
   EXPECT_EQ(Wait(), 0) << output();
@@ -46,7 +46,7 @@ TEST_F(RestartTest, AKilledProcessTakesItsRanksWithItAndAllGoOnFromTheLastCheckp
   EXPECT_TRUE(AllEnd());
 }
 
-TEST_F(RestartTest, AKilledServerComesBackAloneAndAKilledWorkerTakesAllWithIt) {
+TEST_F(RestartTest, AKilledServerIsRestartedAloneAndAKilledWorkerRestartsAll) {
   const std::string undisturbed = Undisturbed(kSingle);
   Start(kServer, Out("run"), absl::StrCat("--max_restarts 3 --checkpoint_dir ", Folder()));
   const pid_t rank1 = PidOf("rank 1"), server = PidOf("server");
@@ -55,7 +55,7 @@ TEST_F(RestartTest, AKilledServerComesBackAloneAndAKilledWorkerTakesAllWithIt) {
   AwaitCheckpoint(Folder(), 100 + SomeStep());
   Kill(rank1, SIGKILL);
   AwaitCheckpoint(Folder(), 210);
-  Kill(PidOf("server"), SIGKILL);  // that of a job which began from a checkpoint
+  Kill(PidOf("server"), SIGKILL);  // of a job that was resumed from a checkpoint
   EXPECT_EQ(Wait(), 0) << output();
   EXPECT_EQ(Hash(Out("run")), undisturbed);
   EXPECT_TRUE(absl::StrContains(output(), "the server was killed by SIGKILL (Killed); it is started anew"))
@@ -64,7 +64,7 @@ TEST_F(RestartTest, AKilledServerComesBackAloneAndAKilledWorkerTakesAllWithIt) {
   EXPECT_TRUE(AllEnd());
 }
 
-TEST_F(RestartTest, WorkersGoBackWithAKilledServerToWhatRoundingHadLeftThen) {
+TEST_F(RestartTest, WorkersRestoreRoundingResidualsAfterAServerRestart) {
   const std::string undisturbed = Undisturbed(kServerIn16Bits);
   Start(kServerIn16Bits, Out("run"), absl::StrCat("--max_restarts 2 --checkpoint_dir ", Folder()));
   for (int death = 0; death < 2; ++death) {
@@ -78,7 +78,7 @@ TEST_F(RestartTest, WorkersGoBackWithAKilledServerToWhatRoundingHadLeftThen) {
   EXPECT_TRUE(AllEnd());
 }
 
-TEST_F(RestartTest, OneOfTwoServersComesBackAloneAndTheirRestartsAreCountedTogether) {
+TEST_F(RestartTest, OneOfTwoServersIsRestartedAloneAndRestartsAreCountedTogether) {
   const std::string undisturbed = Undisturbed(kSingle);
   Start(absl::StrCat(kServer, " --servers 2"), Out("run"),
         absl::StrCat("--max_restarts 2 --checkpoint_dir ", Folder()));
@@ -98,8 +98,8 @@ TEST_F(RestartTest, OneOfTwoServersComesBackAloneAndTheirRestartsAreCountedToget
   EXPECT_TRUE(AllEnd());
 }
 
-// What was pushed since its last checkpoint is lost, and everything else counts.
-TEST_F(RestartTest, AnAsynchronousRunWhoseServerIsKilledEndsAtItsAccuracy) {
+// Only pushes since the server's last checkpoint are lost.
+TEST_F(RestartTest, AnAsynchronousRunReachesItsAccuracyAfterServerRestarts) {
   evaluates_ = true;
   for (const std::string strategy : {"ps-async", "ps-ssp:2"}) {
     SCOPED_TRACE(strategy);
@@ -123,7 +123,7 @@ TEST_F(RestartTest, AnAsynchronousRunWhoseServerIsKilledEndsAtItsAccuracy) {
   }
 }
 
-TEST_F(RestartTest, ARankThatAlwaysDiesEndsTheJobAfterSoManyRestarts) {
+TEST_F(RestartTest, ARankThatAlwaysDiesEndsTheJobAfterMaxRestarts) {
   Start(kRing, Out("run"), "--max_restarts 2");
   pid_t last = -1;
   for (int death = 0; death < 3; ++death) {

@@ -1,5 +1,4 @@
-// A real psring that trains with checkpoints in a folder of its own, and whose processes a test kills at
-// moments that nobody chose.
+// Runs a real psring with checkpoints and kills its processes at random moments.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,10 +19,11 @@
 #include "absl/time/clock.h"
 #include "common/io/checkpoint_folder.h"
 #include "tests/experiments/training_processes.h"
+#include "tests/random_moments.h"
 
 namespace psring {
 
-constexpr absl::Duration kLong = absl::Seconds(100);  // nothing takes so long, however slow the machine
+constexpr absl::Duration kLong = absl::Seconds(100);  // a deadline for anything, also on a slow machine
 
 class RestartTest : public testing::Test {
  protected:
@@ -31,6 +31,7 @@ class RestartTest : public testing::Test {
       : root_(std::filesystem::path(testing::TempDir()) /
               absl::StrCat("psring-restart-", getpid(), "-",
                            testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    std::printf("PSRING_SEED=%lld\n", static_cast<long long>(seed_));
     std::filesystem::remove_all(root_);
     std::filesystem::create_directories(root_ / "work");
   }
@@ -42,9 +43,9 @@ class RestartTest : public testing::Test {
     std::filesystem::remove_all(root_);
   }
 
-  // psring train, with checkpoints; its records in `out`, or where it puts them itself.
+  // Starts psring train with checkpoints; its run folder is `out`, or the default if empty.
   void Start(const std::string& strategy, const std::string& out, const std::string& more = "") {
-    fflush(nullptr);  // or the child would write it again
+    fflush(nullptr);  // buffered output must not be written twice
     out_ = out;
     psring_ = fork();
     if (psring_ != 0) return;
@@ -78,9 +79,8 @@ class RestartTest : public testing::Test {
   std::string output() const { return Slurp(root_ / "out") + Slurp(root_ / "err"); }
 
   std::vector<std::pair<std::string, pid_t>> Processes() const { return TrainingProcesses(out_); }
-  // Never anybody else: kill(-1) would be everybody.
   void Kill(pid_t pid, int signal) const {
-    ASSERT_GT(pid, 1) << "it is not there: " << output();
+    ASSERT_GT(pid, 1) << "no such process: " << output();  // kill(-1) would signal all processes
     kill(pid, signal);
   }
   pid_t PidOf(const std::string& who) const {
@@ -100,7 +100,7 @@ class RestartTest : public testing::Test {
     return false;
   }
 
-  // Waits until a checkpoint of that step or a later one is there.
+  // Waits for a checkpoint of `step` or a later one.
   void AwaitCheckpoint(const std::filesystem::path& folder, int64_t step) const {
     if (psring::AwaitCheckpoint(folder.string(), step, absl::Now() + kLong)) return;
     FAIL() << "no checkpoint of step " << step << ": " << output();
@@ -116,7 +116,7 @@ class RestartTest : public testing::Test {
   nlohmann::json Row(const std::string& out) const {
     return nlohmann::json::parse(Slurp(std::filesystem::path(out) / "summary.json"))[0];
   }
-  // Of a run that nobody disturbs; each is made once.
+  // The weights of an undisturbed run; each is trained once.
   std::string Undisturbed(const std::string& strategy) {
     static std::map<std::string, std::string> known;
     std::string& hash = known[strategy];
@@ -128,21 +128,22 @@ class RestartTest : public testing::Test {
   }
   std::string Out(const std::string& name) const { return (root_ / name).string(); }
   std::string Folder() const { return (root_ / "checkpoints").string(); }
-  // Some step long before the end.
+  // A random step long before the end.
   int64_t SomeStep() { return 10 + static_cast<int64_t>(random_() % 90); }
 
   const std::filesystem::path root_;
   std::string out_;
-  bool evaluates_ = false;  // whether what is started from now on says its accuracy in the end
+  bool evaluates_ = false;  // whether runs started from now on evaluate
   pid_t psring_ = -1;
-  std::mt19937 random_{std::random_device{}()};
+  const int64_t seed_ = FromEnvironment("PSRING_SEED", 1);
+  std::mt19937 random_{static_cast<uint32_t>(seed_)};
 };
 
 constexpr char kSingle[] = "--strategy single --micro_batches 2";
 constexpr char kRing[] = "--strategy ring --workers 2 --jitter_ms 2";
 constexpr char kThreads[] = "--strategy ring --workers 2 --jitter_ms 2 --ranks_per_process 2";
 constexpr char kServer[] = "--strategy ps-sync --workers 2 --deterministic --jitter_ms 2";
-// What rounding leaves of each rank's gradients is a state of its own.
+// Rounding residuals are part of each rank's state.
 constexpr char kRingIn16Bits[] = "--strategy ring --workers 3 --jitter_ms 2 --wire bfloat16";
 constexpr char kServerIn16Bits[] =
     "--strategy ps-sync --workers 2 --deterministic --jitter_ms 2 --wire bfloat16";

@@ -1,5 +1,4 @@
-// A real psring that is killed or told to end: what it kept, where another one goes on, and that nothing is
-// left.
+// Kills or interrupts a real psring and resumes from its checkpoints.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -27,7 +26,7 @@ class Killed : public RestartTest, public testing::WithParamInterface<const char
            : what == kRing || what == kThreads ? "ring-2"
                                                : "ps-sync-2";
   }
-  // The server adds as one process does that makes both batches; threads as processes do.
+  // Strategies that end with the same bits.
   std::string Reference() const {
     return GetParam() == std::string(kServer)    ? kSingle
            : GetParam() == std::string(kThreads) ? kRing
@@ -35,7 +34,7 @@ class Killed : public RestartTest, public testing::WithParamInterface<const char
   }
 };
 
-TEST_P(Killed, ByKillNineOfPsringItselfNothingIsLeftAndAResumedRunEndsTheSame) {
+TEST_P(Killed, PsringKilledLeavesNothingAndAResumedRunEndsWithTheSameWeights) {
   const std::string undisturbed = Undisturbed(Reference());
   const std::string checkpoints = absl::StrCat("--checkpoint_dir ", Folder(), " --resume latest");
   Start(GetParam(), Out("killed"), checkpoints);
@@ -48,9 +47,9 @@ TEST_P(Killed, ByKillNineOfPsringItselfNothingIsLeftAndAResumedRunEndsTheSame) {
   EXPECT_EQ(Hash(Out("resumed")), undisturbed);
 }
 
-TEST_P(Killed, BySigtermACheckpointOfThatVeryStepIsKept) {
+TEST_P(Killed, SigtermKeepsACheckpointOfThatStep) {
   const std::string undisturbed = Undisturbed(Reference());
-  // Every step one would be too many: so it is the signal's if it is between two.
+  // No --checkpoint_every here, so the newest checkpoint may be the signal's.
   Start(GetParam(), Out("stopped"));
   const fs::path folder = fs::path(Out("stopped")) / "records" / "training-1" / Records() / "checkpoints";
   AwaitCheckpoint(folder, SomeStep());
@@ -74,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Killed,
                          testing::Values(kSingle, kRing, kServer, kRingIn16Bits, kServerIn16Bits, kThreads),
                          NameOf);
 
-TEST_F(RestartTest, LatestIsTheRunBeforeUnderAnyStrategyAndWhatIsNotCarriedOverIsSaid) {
+TEST_F(RestartTest, LatestIsThePreviousRunOfAnyStrategyAndDroppedStateIsReported) {
   Start(kRing, "");
   EXPECT_EQ(Wait(), 0) << output();
   EXPECT_TRUE(absl::StrContains(output(), "/step300")) << output();
@@ -85,7 +84,7 @@ TEST_F(RestartTest, LatestIsTheRunBeforeUnderAnyStrategyAndWhatIsNotCarriedOverI
   EXPECT_TRUE(absl::StrContains(output(), "the optimizer is sgd and was momentum")) << output();
 }
 
-TEST_F(RestartTest, WhatCannotBeResumedIsOneLineBeforeAnythingStarts) {
+TEST_F(RestartTest, InvalidResumeFailsWithOneLineBeforeAnythingStarts) {
   fs::create_directories(root_ / "work" / "empty");
   fs::create_directories(root_ / "work" / "broken" / "step3");
   std::ofstream(root_ / "work" / "broken" / "step3" / kPositionFile) << "{";

@@ -1,5 +1,5 @@
-// Someone who is not part of a job on several machines reaches its rendezvous store, and writes what node 0
-// or node 1 would: the real binaries, on the loopback.
+// A client that is not part of a job on several machines writes values of node 0 or node 1 to its rendezvous
+// store. The real binaries, on the loopback.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -44,9 +44,9 @@ class StrangersTest : public LaunchTest {
         std::vector<std::string>{absl::StrCat("TMPDIR=", folder_)});
   }
 
-  // A whole job in whose store the stranger has written before node 1 was started: node 0, which hosts the
-  // store, waits for node 1. A node may replace a value before the other node sees it, so these tests do not
-  // assert that it was refused: FollowerTest and node_order_test do.
+  // Runs a job in whose store the stranger writes before node 1 starts. A node may replace a value before the
+  // other one sees it, so these tests do not assert that it was rejected: FollowerTest and node_order_test
+  // do.
   StartedOnes JobWith(const std::vector<std::pair<std::string, std::string>>& written) {
     StartedOnes nodes;
     nodes.push_back(Node(0));
@@ -68,7 +68,7 @@ class StrangersTest : public LaunchTest {
   const int port_ = FreePort();
 };
 
-TEST_F(StrangersTest, AnOrderWithAnEnvironmentRunsNoForeignCode) {
+TEST_F(StrangersTest, AnOrderCannotSetTheEnvironment) {
   const std::string mark = Folder("mark");
   const Json order = {
       {"what", "ring x 2"},
@@ -88,12 +88,12 @@ TEST_F(StrangersTest, AnOrderWithAnEnvironmentRunsNoForeignCode) {
   ExpectAnUndisturbedJob(nodes);
 }
 
-TEST_F(StrangersTest, AnOrderWithAWrongTypeEndsNobody) {
+TEST_F(StrangersTest, AnOrderWithAWrongTypeIsHarmless) {
   const StartedOnes nodes = JobWith({{"order/0/1", R"({"over": false, "processes": [], "what": 5})"}});
   ExpectAnUndisturbedJob(nodes);
 }
 
-TEST_F(StrangersTest, AFileOutsideTheRunsFolderIsNotWritten) {
+TEST_F(StrangersTest, RecordsStayInsideTheRunFolder) {
   const std::string escaping = "../../../../escaped";  // from run/records/training-1/ring-2
   const StartedOnes nodes =
       JobWith({{"done/0/1", escaping + "\n"}, {"within/0/1", "0"}, {"file/0/1/" + escaping, "foreign"}});
@@ -101,7 +101,7 @@ TEST_F(StrangersTest, AFileOutsideTheRunsFolderIsNotWritten) {
   ExpectAnUndisturbedJob(nodes);
 }
 
-TEST_F(StrangersTest, WhatAStrangerWritesCannotMoveTheTerminalsCursor) {
+TEST_F(StrangersTest, EscapesControlCharactersOfAReportedFailure) {
   const StartedOnes nodes = JobWith({{"failed/0", "10 gone\x1b[2Jwrong"}});
   for (const auto& node : nodes) {
     EXPECT_FALSE(node->Succeeded());
@@ -110,14 +110,14 @@ TEST_F(StrangersTest, WhatAStrangerWritesCannotMoveTheTerminalsCursor) {
   }
 }
 
-// Node 1 in this process, and node 0 that has not said anything yet.
+// Node 0 and node 1 in this process.
 class FollowerTest : public LaunchTest {
  protected:
   struct Followed {
     absl::Status status;
-    std::string said;
+    std::string printed;
   };
-  // Node 1 finds `order`, and once it has said something, that all is over; unless node 0 is `silent`.
+  // Node 1 reads `order`. Unless `silent`, node 0 ends the run once node 1 has printed a line.
   Followed After(const std::string& order, bool silent = false) {
     const NodesOptions options{.nodes = 2,
                                .per_node = 1,
@@ -125,48 +125,54 @@ class FollowerTest : public LaunchTest {
                                .master_port = FreePort(),
                                .network = {.bind = "127.0.0.1"},
                                .timeout = silent ? absl::Seconds(4) : absl::Seconds(20)};
-    const std::string said = Folder("said");
+    const std::string printed = Folder("printed");
     Followed followed;
     std::thread node1([&] {
       NodesOptions follows = options;
       follows.node = 1;
       auto nodes = Nodes::Join(follows, {});
       ASSERT_TRUE(nodes.ok()) << nodes.status();
-      FILE* const out = fopen(said.c_str(), "we");
+      FILE* const out = fopen(printed.c_str(), "we");
       Display display(out, /*terminal=*/false);
       followed.status = (*nodes)->Follow(own_, interrupt_, display);
       fclose(out);
     });
     auto nodes = Nodes::Join(options, {});
-    EXPECT_TRUE(nodes.ok()) << nodes.status();
+    if (!nodes.ok()) {
+      ADD_FAILURE() << nodes.status();
+      node1.join();
+      return followed;
+    }
     if (const auto stranger = Stranger(options.master_port); stranger != nullptr) {
       EXPECT_TRUE(stranger->Set("order/0/1", order).ok());
     }
     const absl::Time deadline = absl::Now() + absl::Seconds(20);
-    while (!silent && Slurp(said).empty() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
+    while (!silent && Slurp(printed).empty() && absl::Now() < deadline) {
+      absl::SleepFor(absl::Milliseconds(5));
+    }
     if (!silent) (*nodes)->End(absl::OkStatus());
     node1.join();
-    followed.said = Slurp(said);
+    followed.printed = Slurp(printed);
     return followed;
   }
 
-  NodeOrder Sound() const {
+  NodeOrder ValidOrder() const {
     return {
         .what = "ring x 2", .deadline_s = 100, .training = TrainingArguments(own_.training), .store_port = 1};
   }
 
-  static NodeOwn Own() {
-    NodeOwn own{
+  static NodeSetup Own() {
+    NodeSetup own{
         .binaries = {.trainer = PSRING_TRAINER, .ps_server = PSRING_TRAINER}, .nodes = 2, .per_node = 1};
     own.training.strategy = "ring";
     return own;
   }
 
-  const NodeOwn own_ = Own();
+  const NodeSetup own_ = Own();
   Interrupt interrupt_;
 };
 
-TEST_F(FollowerTest, IgnoresOrdersThatAreNotNode0s) {
+TEST_F(FollowerTest, IgnoresInvalidOrders) {
   std::vector<std::string> orders = {"", "[]", std::string(1 << 20, '['), R"({"over": true, "failure": 5})"};
   orders.push_back(Json({{"over", false},
                          {"what", "ring x 2"},
@@ -179,23 +185,23 @@ TEST_F(FollowerTest, IgnoresOrdersThatAreNotNode0s) {
                             {"environment", {"PATH=/tmp"}}}}}})
                        .dump());
   for (const char* flag : {"--no_such_flag", "--record=/tmp", "--model=cnn"}) {
-    NodeOrder order = Sound();
+    NodeOrder order = ValidOrder();
     order.training.push_back(flag);
     orders.push_back(ToJson(order));
   }
-  Json order_without_name = Json::parse(ToJson(Sound()));
+  Json order_without_name = Json::parse(ToJson(ValidOrder()));
   order_without_name["what"] = 5;
   orders.push_back(order_without_name.dump());
   for (const std::string& order : orders) {
     SCOPED_TRACE(order.substr(0, 200));
     const Followed followed = After(order);
     EXPECT_TRUE(followed.status.ok()) << followed.status;
-    EXPECT_TRUE(absl::StrContains(followed.said, "ignored an order for this node: ")) << followed.said;
-    EXPECT_EQ(std::count(followed.said.begin(), followed.said.end(), '\n'), 1) << followed.said;
+    EXPECT_TRUE(absl::StrContains(followed.printed, "ignored an order for this node: ")) << followed.printed;
+    EXPECT_EQ(std::count(followed.printed.begin(), followed.printed.end(), '\n'), 1) << followed.printed;
   }
 }
 
-TEST_F(FollowerTest, Node0RefusesANodeWhoseNameIsHuge) {
+TEST_F(FollowerTest, Node0RejectsANodeWithAHugeName) {
   const NodesOptions options{.nodes = 2,
                              .master_addr = "127.0.0.1",
                              .master_port = FreePort(),
@@ -221,7 +227,7 @@ TEST_F(FollowerTest, Node0RefusesANodeWhoseNameIsHuge) {
   EXPECT_TRUE(absl::StrContains(status.message(), "node 1")) << status;
 }
 
-TEST_F(FollowerTest, WaitsForNode0sOwnOrderOnlyForTheTimeout) {
+TEST_F(FollowerTest, WaitsForAValidOrderUntilTheTimeout) {
   const Followed followed = After(R"({"over": false})", /*silent=*/true);
   EXPECT_TRUE(absl::IsDeadlineExceeded(followed.status)) << followed.status;
   EXPECT_TRUE(absl::StrContains(followed.status.message(), "\"what\" is missing")) << followed.status;

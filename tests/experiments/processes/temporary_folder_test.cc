@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(TemporaryFolderTest, GoesWithItsOwnerAndAllThatIsInIt) {
+TEST(TemporaryFolderTest, IsRemovedWithItsContents) {
   std::string path;
   {
     const auto folder = TemporaryFolder::Create();
@@ -27,7 +27,7 @@ TEST(TemporaryFolderTest, GoesWithItsOwnerAndAllThatIsInIt) {
   EXPECT_FALSE(fs::exists(path));
 }
 
-TEST(TemporaryFolderTest, WhatAKilledProcessLeftIsRemovedAndNothingElse) {
+TEST(TemporaryFolderTest, RemovesOnlyFoldersOfKilledProcesses) {
   const auto outer = TemporaryFolder::Create();
   ASSERT_TRUE(outer.ok());
   const pid_t child = fork();
@@ -43,7 +43,7 @@ TEST(TemporaryFolderTest, WhatAKilledProcessLeftIsRemovedAndNothingElse) {
   EXPECT_TRUE(fs::exists(foreign));
 }
 
-TEST(TemporaryFolderTest, APlaceThatIsNoneIsRefusedByName) {
+TEST(TemporaryFolderTest, NamesABaseThatDoesNotExist) {
   const auto folder = TemporaryFolder::Create("/no/such/place");
   EXPECT_EQ(folder.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(folder.status().message().find("/no/such/place"), std::string::npos);

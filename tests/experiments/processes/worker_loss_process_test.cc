@@ -1,4 +1,4 @@
-// Workers of real trainings that are killed at moments nobody chose: the others go on or stop, as configured.
+// Kills workers of real trainings at random moments: the others continue or stop, as configured.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,18 +28,18 @@ class WorkerLossTest : public LaunchTest,
   bool goes_on() const { return std::get<1>(GetParam()) == "continue"; }
   int servers() const { return std::get<2>(GetParam()); }
 
-  // Flags of a training that lasts longer than a step of it takes to be seen, with checkpoints to see it by.
+  // Flags of a training with checkpoints, by which the test observes its progress.
   std::string Training() const {
     return absl::StrCat(
         "--strategy ", strategy(), " --on_worker_loss ", std::get<1>(GetParam()), " --servers ", servers(),
         " --model mlp-small --data synthetic --batch 16 --no_eval --jitter_ms 3 --timeout 30 --steps ",
         kSteps, " --checkpoint_every 10 --checkpoint_dir ", Folder("checkpoints"));
   }
-  // Starts from nothing: a round before this one may have left its own.
+  // Removes files of an earlier round.
   void Clear() const {
     for (const auto& entry : fs::directory_iterator(folder_)) fs::remove_all(entry.path());
   }
-  // Until a checkpoint of that step or a later one is there; false: the training has ended first.
+  // Waits for a checkpoint of `step` or a later one; false: the training has ended before.
   bool Reaches(int64_t step, StartedOnes& ones) const {
     while (std::ranges::all_of(ones, [](const auto& one) { return one->Look(); })) {
       if (HasCheckpoint(Folder("checkpoints"), step)) return true;
@@ -47,7 +47,7 @@ class WorkerLossTest : public LaunchTest,
     }
     return false;
   }
-  // Some step long before the end, and some moment in it.
+  // Waits for a random moment of a random step long before the end.
   bool ReachesSomeMoment(std::mt19937& random, StartedOnes& ones) const {
     const int64_t step = 10 + static_cast<int64_t>(random() % 80);
     const bool there = Reaches(step, ones);
@@ -61,7 +61,7 @@ class WorkerLossTest : public LaunchTest,
     }
     return {};
   }
-  // Each server says whom it lost and when; the others made all steps and have the same weights.
+  // Each server reports the lost worker and its step; the others made all steps and have the same weights.
   void ExpectTheOthersTrainedToTheEnd(int victim) const {
     for (int i = 0; i < servers(); ++i) {
       const auto server = ServerResultFromJson(Slurp(Record(absl::StrCat("result-server", i, ".json"))));
@@ -69,11 +69,11 @@ class WorkerLossTest : public LaunchTest,
       ASSERT_EQ(server->lost_workers, std::vector<int64_t>{victim});
       const int64_t lost_at = server->lost_at_step.at(0);
       if (strategy() == "ps-sync") {
-        // One bucket a step; the victim's last push was whole or was not.
+        // One bucket per step; the victim's last push may be complete.
         const int64_t others = (kWorkers - 1) * kSteps;
         EXPECT_TRUE(server->pushes == others + lost_at || server->pushes == others + lost_at + 1)
             << server->pushes << " pushes, lost at step " << lost_at;
-      } else {  // the workers share the steps; one that the victim had begun is not made
+      } else {  // the workers divide the steps; the victim's last one may be missing
         EXPECT_GE(server->pushes, kWorkers * kSteps - 1);
       }
     }
@@ -86,13 +86,13 @@ class WorkerLossTest : public LaunchTest,
       ASSERT_TRUE(result.ok()) << result.status();
       EXPECT_EQ(weights.value_or(result->weights_hash), result->weights_hash);
       weights = result->weights_hash;
-      EXPECT_LT(result->final_loss, 1.5) << "guessing one of ten has a loss of 2.3";
+      EXPECT_LT(result->final_loss, 1.5) << "guessing has a loss of 2.3";
     }
   }
 };
 
-// As torchrun would. Rank 0 has the server beside it, so that one of the others dies.
-TEST_P(WorkerLossTest, OfRanksThatAreStartedByHandTheOthersHearOfIt) {
+// The victim is not rank 0, which has the server beside it.
+TEST_P(WorkerLossTest, RanksStartedByHandReportALostWorker) {
   AtRandomMoments(1, [&](std::mt19937& random) {
     Clear();
     StartedOnes ranks;
@@ -107,7 +107,7 @@ TEST_P(WorkerLossTest, OfRanksThatAreStartedByHandTheOthersHearOfIt) {
     ranks[static_cast<size_t>(victim)]->Signal(SIGKILL);
     ASSERT_TRUE(WaitForAll(ranks));
     const std::string lost = absl::StrCat("worker ", victim, " was lost");
-    EXPECT_TRUE(absl::StrContains(ranks[0]->errors(), lost)) << ranks[0]->Story();  // the server's words
+    EXPECT_TRUE(absl::StrContains(ranks[0]->errors(), lost)) << ranks[0]->Story();  // printed by the server
     for (int rank = 0; rank < kWorkers; ++rank) {
       const Started& one = *ranks[static_cast<size_t>(rank)];
       if (rank == victim) continue;
@@ -121,7 +121,7 @@ TEST_P(WorkerLossTest, OfRanksThatAreStartedByHandTheOthersHearOfIt) {
   });
 }
 
-TEST_P(WorkerLossTest, OfPsringsRanksAnyMayDieAndTheRunSaysSo) {
+TEST_P(WorkerLossTest, PsringReportsALostWorker) {
   AtRandomMoments(1, [&](std::mt19937& random) {
     Clear();
     StartedOnes psring;

@@ -1,4 +1,4 @@
-// Manifests made by hand, and the command lines that come of them.
+// Command lines derived from hand-written manifests.
 #include "experiments/runs/recorded_run.h"
 
 #include <gmock/gmock.h>
@@ -33,14 +33,14 @@ std::string Refused(const Json& manifest) {
   return std::string(RecordedRunFromJson(manifest.dump()).status().message());
 }
 
-TEST(RecordedRun, FlagsStayAsTheyWereTyped) {
+TEST(RecordedRun, KeepsFlagsAsTyped) {
   const RecordedRun run =
       Recorded(Manifest({"psring", "compare", "--strategies", "ring,ps-sync", "--no-eval"}));
   EXPECT_THAT(MakeRerun(run, "/runs/x", "").arguments,
               ElementsAre("compare", "--strategies", "ring,ps-sync", "--no-eval", "--plan_of=/runs/x"));
 }
 
-TEST(RecordedRun, FilesAreNamedFromAnywhere) {
+TEST(RecordedRun, MakesPathsAbsolute) {
   const RecordedRun run = Recorded(Manifest({"psring", "train", "--workload", "./mine.csv", "--data-dir=sets",
                                              "--like", "../runs/a", "--compute_ms", "trace:runs/b"}));
   EXPECT_THAT(MakeRerun(run, "/r", "").arguments,
@@ -48,7 +48,7 @@ TEST(RecordedRun, FilesAreNamedFromAnywhere) {
                           "--like=/home/runs/a", "--compute_ms=trace:/home/ada/runs/b", "--plan_of=/r"));
 }
 
-TEST(RecordedRun, NamesThatAreNoFilesStay) {
+TEST(RecordedRun, KeepsBuiltInNames) {
   const RecordedRun run = Recorded(Manifest(
       {"psring", "predict", "--workload", "resnet50", "--cluster", "p3dn", "--profile", "/abs.json"}));
   EXPECT_THAT(MakeRerun(run, "/r", "").arguments,
@@ -58,7 +58,7 @@ TEST(RecordedRun, NamesThatAreNoFilesStay) {
               ElementsAre("train", "--compute_ms=6", "--plan_of=/r"));
 }
 
-TEST(RecordedRun, WhatWasWrittenToIsLeftOutAndSaid) {
+TEST(RecordedRun, OmitsAndListsOutputs) {
   const Rerun bench = MakeRerun(Recorded(Manifest({"psring", "bench", "-b", "8", "-J", "out.json",
                                                    "--profile", "me.json", "--out", "x"})),
                                 "/r", "new");
@@ -70,7 +70,7 @@ TEST(RecordedRun, WhatWasWrittenToIsLeftOutAndSaid) {
   EXPECT_THAT(train.left_out, ElementsAre("--checkpoint_dir=keep"));
 }
 
-TEST(RecordedRun, WhatPsringSettledTakesThePlaceOfWhatWasLeftOpen) {
+TEST(RecordedRun, AddsTheValuesThatPsringChose) {
   Json manifest =
       Manifest({"psring", "train", "--link", "auto", "--resume", "latest", "--plan_of", "runs/a"});
   manifest["settled"] = {"--link=1000000000bit", "--device=cpu", "--resume=/c/step40"};
@@ -79,17 +79,17 @@ TEST(RecordedRun, WhatPsringSettledTakesThePlaceOfWhatWasLeftOpen) {
       ElementsAre("train", "--link=1000000000bit", "--device=cpu", "--resume=/c/step40", "--plan_of=/r"));
 }
 
-TEST(RecordedRun, ARunThatFoundNoCheckpointBeginsAtTheBeginningAgain) {
+TEST(RecordedRun, ARunWithoutACheckpointStartsAtTheBeginningAgain) {
   const RecordedRun run = Recorded(Manifest({"psring", "train", "--resume", "latest", "--epochs", "1"}));
   EXPECT_THAT(MakeRerun(run, "/r", "").arguments, ElementsAre("train", "--epochs", "1", "--plan_of=/r"));
 }
 
-TEST(RecordedRun, OtherLayoutsAndVerbsAreRefusedInALine) {
-  EXPECT_THAT(Refused("text"), HasSubstr("no JSON object"));
+TEST(RecordedRun, RejectsOtherLayoutsAndVerbs) {
+  EXPECT_THAT(Refused("text"), HasSubstr("not a JSON object"));
   EXPECT_THAT(Refused(Json::object()), HasSubstr("layout none"));
   Json later = Manifest({"psring", "compare"});
   later["schema_version"] = 2;
-  EXPECT_THAT(Refused(later), HasSubstr("layout 2, and this psring knows 1"));
+  EXPECT_THAT(Refused(later), HasSubstr("layout 2; this psring supports 1"));
   EXPECT_THAT(Refused(Manifest({"psring", "doctor"})), HasSubstr("no command line of compare"));
   Json other = Manifest({"psring", "compare"});
   other["verb"] = "train";
@@ -99,14 +99,14 @@ TEST(RecordedRun, OtherLayoutsAndVerbsAreRefusedInALine) {
   EXPECT_THAT(Refused(wrong_types), HasSubstr("no command line"));
 }
 
-TEST(RecordedRun, EarlierManifestsAndSeveralMachinesAreToldWhatWasTyped) {
+TEST(RecordedRun, RejectionsQuoteTheCommandLine) {
   Json earlier = Manifest({"psring", "compare", "--model", "cnn"});
   earlier.erase("working_directory");
   EXPECT_THAT(Refused(earlier), HasSubstr("psring compare --model cnn"));
   EXPECT_THAT(Refused(Manifest({"psring", "train", "--nnodes", "2"})), HasSubstr("several machines"));
 }
 
-TEST(RecordedRun, WhatIsNotAsItWasIsNamed) {
+TEST(RecordedRun, NamesDifferences) {
   const RecordedRun run = Recorded(Manifest({"psring", "compare"}));
   Json now = Manifest({"psring", "compare"});
   EXPECT_THAT(Differences(run, now.dump()), testing::IsEmpty());
@@ -115,10 +115,10 @@ TEST(RecordedRun, WhatIsNotAsItWasIsNamed) {
   now["binaries"][1]["hash"] = "3";
   EXPECT_THAT(Differences(run, now.dump()),
               ElementsAre("machine: cores 2 then, 4 now", "psring: revision abc then, def now",
-                          "programs: trainer built from something else"));
+                          "programs: trainer were built from other sources"));
 }
 
-TEST(RecordedRun, TheShellIsGivenWhatItTakesApart) {
+TEST(RecordedRun, QuotesForTheShell) {
   EXPECT_EQ(ShellText({"psring", "--out", "a b", "it's", ""}), "psring --out 'a b' 'it'\\''s' ''");
 }
 

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// In a folder of its own, where runs/ is made.
+// In a temporary working directory.
 class RunClaimTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -41,7 +41,7 @@ class RunClaimTest : public testing::Test {
   fs::path root_;
 };
 
-TEST_F(RunClaimTest, IsNamedAfterTimeAndVerbWithANumberForLaterRunsOfTheSameSecond) {
+TEST_F(RunClaimTest, IsNamedByTimeVerbAndANumberWithinOneSecond) {
   std::vector<std::unique_ptr<RunClaim>> claims;
   for (const char* path :
        {"runs/19700101T000000Z-train", "runs/19700101T000000Z-train-2", "runs/19700101T000000Z-train-3"}) {
@@ -53,7 +53,7 @@ TEST_F(RunClaimTest, IsNamedAfterTimeAndVerbWithANumberForLaterRunsOfTheSameSeco
   }
 }
 
-TEST_F(RunClaimTest, AClaimThatIsNotKeptLeavesWhatWasThereBefore) {
+TEST_F(RunClaimTest, AnAbandonedClaimRestoresThePreviousState) {
   fs::create_directory("empty");
   for (const std::string out : {"", "empty", "a/b/c", "a/b/c/"}) {
     auto claim = Claim(out);
@@ -64,9 +64,10 @@ TEST_F(RunClaimTest, AClaimThatIsNotKeptLeavesWhatWasThereBefore) {
   }
 }
 
-TEST_F(RunClaimTest, AClaimedFolderIsRefusedWhetherItsRunGoesOnOrWasKilled) {
+TEST_F(RunClaimTest, RejectsAClaimedFolderAlsoIfItsRunWasKilled) {
   const std::string says =
-      "cannot write to a/b: it is not empty: another run is using it or has left its results there; choose "
+      "cannot write to a/b: it is not empty, another run may use it or have written its results there; "
+      "choose "
       "another folder";
   auto claim = Claim("a/b");
   ASSERT_TRUE(claim.ok()) << claim.status();
@@ -78,7 +79,7 @@ TEST_F(RunClaimTest, AClaimedFolderIsRefusedWhetherItsRunGoesOnOrWasKilled) {
   EXPECT_TRUE(fs::exists("a/b/manifest.json")) << "a refused run must not remove the other run's files";
 }
 
-TEST_F(RunClaimTest, AFileOrAFolderOfOtherFilesIsRefusedWithItsPath) {
+TEST_F(RunClaimTest, NamesAFileOrANonEmptyFolder) {
   ASSERT_TRUE(WriteFile("file", "x").ok());
   EXPECT_EQ(Refusal("file"), "cannot write to file: it is a file");
   EXPECT_EQ(Refusal("file/below"), "cannot write to file/below: Not a directory");
@@ -87,7 +88,7 @@ TEST_F(RunClaimTest, AFileOrAFolderOfOtherFilesIsRefusedWithItsPath) {
   EXPECT_EQ(Refusal("/proc/psring"), "cannot write to /proc/psring: No such file or directory");
 }
 
-TEST_F(RunClaimTest, OfManyAtOnceEachGetsAFolderOfItsOwn) {
+TEST_F(RunClaimTest, ConcurrentClaimsGetDifferentFolders) {
   constexpr int kThreads = 8, kTimes = 50;
   Mutex mutex;
   std::vector<std::unique_ptr<RunClaim>> claims;
@@ -111,8 +112,8 @@ TEST_F(RunClaimTest, OfManyAtOnceEachGetsAFolderOfItsOwn) {
   EXPECT_EQ(std::distance(fs::directory_iterator("runs"), {}), kThreads * kTimes + 1);
 }
 
-// All the while runs that end before they start remove the folders that they have made.
-TEST_F(RunClaimTest, OfManyWithOneFolderAtMostOneHasItAtAnyTime) {
+// Meanwhile, runs that fail early remove the folders that they created.
+TEST_F(RunClaimTest, AtMostOneClaimHasAFolderAtAnyTime) {
   constexpr int kThreads = 8, kTimes = 200;
   Mutex mutex;
   int claimed = 0, holders = 0;
@@ -144,7 +145,7 @@ TEST_F(RunClaimTest, OfManyWithOneFolderAtMostOneHasItAtAnyTime) {
   EXPECT_TRUE(last.ok()) << last.status();
 }
 
-TEST_F(RunClaimTest, LatestIsTheLastRunThatStarted) {
+TEST_F(RunClaimTest, LatestIsTheLastStartedRun) {
   auto one = Claim(""), two = Claim(""), elsewhere = Claim("elsewhere");
   ASSERT_TRUE(one.ok() && two.ok() && elsewhere.ok());
   EXPECT_FALSE(fs::exists(fs::symlink_status("runs/latest")));

@@ -26,7 +26,7 @@ class RunFolderTest : public testing::Test {
   fs::path root_;
 };
 
-TEST_F(RunFolderTest, KeepsItsClaimAndHasTheFilesOfARun) {
+TEST_F(RunFolderTest, KeepsItsClaimAndCreatesTheFiles) {
   auto claim = RunClaim::Make(Path("run"), "compare", absl::UnixEpoch());
   ASSERT_TRUE(claim.ok()) << claim.status();
   auto folder = RunFolder::Create(**claim);
@@ -36,13 +36,13 @@ TEST_F(RunFolderTest, KeepsItsClaimAndHasTheFilesOfARun) {
   EXPECT_TRUE(fs::exists(root_ / "run/runs.csv"));
 }
 
-TEST_F(RunFolderTest, ARankWithoutAResultIsNamedByItsFile) {
+TEST_F(RunFolderTest, NamesAMissingResultFile) {
   const auto records = ReadRecords(root_.string(), 1, 0);
   ASSERT_FALSE(records.ok());
   EXPECT_NE(records.status().message().find("result-rank0.json"), std::string::npos) << records.status();
 }
 
-TEST_F(RunFolderTest, RecordsAreReadBack) {
+TEST_F(RunFolderTest, ReadsRecords) {
   ASSERT_TRUE(WriteFile(Path("result-rank0.json"), ToJson(RankResult{.strategy = "ring", .steps = 2})).ok());
   ASSERT_TRUE(WriteFile(Path("steps-rank0.jsonl"),
                         ToJson(StepRecord{.step = 0}) + "\n" + ToJson(StepRecord{.step = 1}) + "\n")
@@ -55,7 +55,7 @@ TEST_F(RunFolderTest, RecordsAreReadBack) {
   EXPECT_EQ(records->servers[0].pushes, 8);
 }
 
-TEST_F(RunFolderTest, ABrokenStepsFileIsNamed) {
+TEST_F(RunFolderTest, NamesABrokenStepsFile) {
   ASSERT_TRUE(WriteFile(Path("result-rank0.json"), ToJson(RankResult{})).ok());
   ASSERT_TRUE(WriteFile(Path("steps-rank0.jsonl"), "{broken\n").ok());
   EXPECT_NE(ReadRecords(root_.string(), 1, 0).status().message().find("steps-rank0.jsonl"),

@@ -1,4 +1,4 @@
-// Arrows and rows of a run's trace, from spans made by hand.
+// Arrows and rows of a run's trace, from hand-written spans.
 #include "experiments/runs/run_trace.h"
 
 #include <gtest/gtest.h>
@@ -18,14 +18,14 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A rank whose bucket `bucket` of step 0 is in flight from `begin` to `end` (us).
+// A rank that exchanges bucket `bucket` of step 0 from `begin` to `end` (us).
 std::string RankTrace(int rank, double begin, double end, int bucket = 0) {
   return absl::StrFormat(
       R"({"traceEvents":[{"ph":"X","pid":%d,"tid":3000,"name":"communication","ts":%f,"dur":%f,"args":{"step":0,"bucket":%d}}]})",
       rank, begin, end - begin, bucket);
 }
 
-// Ranks made by hand have no names, which a real one's file begins with.
+// Adds the rows' names, which hand-written traces do not have.
 std::string NamedRank(int rank) {
   return absl::StrFormat(R"({"ph":"M","pid":%d,"tid":0,"name":"process_name","args":{"name":"rank %d"}})",
                          rank, rank);
@@ -62,7 +62,7 @@ LaunchTrace CollectiveLaunch(const std::string& algorithm, int workers) {
   return launch;
 }
 
-TEST(RunTrace, OfARoundBecomesOneFileWithALineThatNamesTheLaunches) {
+TEST(RunTrace, CombinesLaunchesWithARowOfTheirNames) {
   const std::string one = R"({"traceEvents":[{"name":"forward","ph":"X","pid":0,"tid":1,"ts":10,"dur":5}]})";
   const std::string two = R"({"name":"forward","ph":"X","pid":1,"tid":1,"ts":12,"dur":8})";
   const Json events = EventsOf({.name = "ring x 2", .workers = 2, .ranks = {one, two}});
@@ -87,7 +87,7 @@ TEST(RunTrace, InARingEveryRankSendsToItsNeighbour) {
   for (const auto& [id, arrow] : arrows) {
     EXPECT_EQ(arrow.to, (arrow.from + 1) % 3);
     EXPECT_EQ(arrow.leaves, 10 + arrow.from);
-    EXPECT_NEAR(arrow.arrives, 100 + arrow.to, 0.002);  // inside the span that it ends with
+    EXPECT_NEAR(arrow.arrives, 100 + arrow.to, 0.002);  // inside the receiver's span
     EXPECT_LT(arrow.arrives, 100 + arrow.to);
   }
 }
@@ -104,7 +104,7 @@ TEST(RunTrace, ArrowsAreThoseOfTheSchedule) {
   EXPECT_EQ(pairs("halving-doubling", 4).size(), 8u);
 }
 
-TEST(RunTrace, PushesAndPullsGoToARowOfTheServers) {
+TEST(RunTrace, ServersHaveARowForPushesAndPulls) {
   LaunchTrace launch = {.name = "ps-async x 2", .workers = 2, .servers = 1, .backend = "native"};
   launch.algorithm = "async";
   launch.ranks = {RankTrace(0, 10, 50), RankTrace(1, 30, 90, 7)};
@@ -128,7 +128,7 @@ TEST(RunTrace, PushesAndPullsGoToARowOfTheServers) {
   EXPECT_EQ(exchanges, 2);
 }
 
-TEST(RunTrace, ExchangesOfAWorkerThatOverlapStandInLanes) {
+TEST(RunTrace, OverlappingExchangesGetLanes) {
   LaunchTrace launch = {.name = "ps-sync x 1", .workers = 1, .servers = 1, .backend = "native"};
   launch.ranks = {RankTrace(0, 10, 50), absl::StrReplaceAll(RankTrace(0, 30, 90, 1), {{"3000", "3001"}}),
                   RankTrace(0, 60, 70, 2)};
@@ -160,19 +160,19 @@ TEST(RunTrace, LongLaunchesHaveArrowsInEvenlySpacedSteps) {
   EXPECT_TRUE(steps.contains(24999));
 }
 
-TEST(RunTrace, NothingIsSaidOfPathsThatNobodyKnows) {
+TEST(RunTrace, DrawsNoArrowsForUnknownPaths) {
   LaunchTrace launch = CollectiveLaunch("ring", 3);
   launch.backend = "nccl";
   EXPECT_TRUE(ArrowsOf(EventsOf(launch)).empty());
   EXPECT_TRUE(ArrowsOf(EventsOf(CollectiveLaunch("hierarchical", 2))).empty());
   EXPECT_TRUE(ArrowsOf(EventsOf(CollectiveLaunch("no such", 2))).empty());
   launch = CollectiveLaunch("ring", 3);
-  launch.ranks.erase(launch.ranks.begin() + 1);  // a worker that was lost: who is left has one neighbour
+  launch.ranks.erase(launch.ranks.begin() + 1);  // a lost worker
   EXPECT_EQ(ArrowsOf(EventsOf(launch)).size(), 1u);
   EXPECT_EQ(Json::parse(TraceJson({}))["traceEvents"].size(), 2u);
 }
 
-TEST(RunTrace, LeavesOutEventsThatAreNone) {
+TEST(RunTrace, OmitsInvalidEvents) {
   const std::string deep = std::string(100000, '[') + std::string(100000, ']');
   std::string sound = RankTrace(0, 10, 20);
   for (const std::string& event : {std::string("5"), std::string("null"), std::string(R"("text")"), deep}) {

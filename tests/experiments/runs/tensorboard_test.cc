@@ -1,5 +1,4 @@
-// Event files, read back by a reader of their format that shares nothing with the writer: lengths, checks and
-// protobuf's wire are taken apart by hand.
+// Event files, read by an independent parser of TFRecords and protobuf's wire format.
 #include "experiments/runs/tensorboard.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +23,7 @@ Number Take(const std::string& bytes, size_t at) {
   return value;
 }
 
-// Bit by bit, from the definition.
+// CRC-32C by its definition, bit by bit.
 uint32_t Crc32c(const std::string& bytes) {
   uint32_t crc = 0xffffffff;
   for (const char c : bytes) {
@@ -39,14 +38,14 @@ uint32_t Unmasked(uint32_t masked) {
   return (rotated >> 17) | (rotated << 15);
 }
 
-// The payloads of a file; every check must hold.
+// The payloads of a file; expects valid checksums.
 std::vector<std::string> RecordsOf(const std::string& file) {
   std::vector<std::string> records;
   for (size_t at = 0; at < file.size();) {
     const uint64_t length = Take<uint64_t>(file, at);
     EXPECT_EQ(Unmasked(Take<uint32_t>(file, at + 8)), Crc32c(file.substr(at, 8)));
     if (at + 16 + length > file.size()) {
-      ADD_FAILURE() << "a record ends behind its file";
+      ADD_FAILURE() << "a record extends beyond the file";
       break;
     }
     records.push_back(file.substr(at + 12, length));
@@ -66,7 +65,7 @@ uint64_t Varint(const std::string& bytes, size_t& at) {
   return value;
 }
 
-// A message's fields by number: their bytes as they stand (varints as text).
+// A message's fields by number: their bytes, or varints as text.
 std::multimap<int, std::string> Fields(const std::string& message) {
   std::multimap<int, std::string> fields;
   for (size_t at = 0; at < message.size();) {
@@ -124,13 +123,13 @@ std::vector<Read> ReadBack(const std::string& file) {
   return values;
 }
 
-TEST(TensorBoard, TheCheckIsThatOfTheStandardsExample) {
+TEST(TensorBoard, TheChecksumMatchesRfc3720) {
   // RFC 3720, B.4: 32 zero bytes.
   EXPECT_EQ(Unmasked(MaskedCrc32c(std::string(32, '\0'))), 0x8a9136aau);
   EXPECT_EQ(Unmasked(MaskedCrc32c("123456789")), 0xe3069283u);
 }
 
-TEST(TensorBoard, WhatIsWrittenIsReadBack) {
+TEST(TensorBoard, RoundTripsScalars) {
   const auto values = ReadBack(TensorBoardFile({{1000.5, 0, "train/loss", 2.25},
                                                 {1000.5, 0, "time/step_ms", 7},
                                                 {1001, 300, "train/loss", -0.5},
@@ -147,7 +146,7 @@ TEST(TensorBoard, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(values[3].value, 1e30f);
 }
 
-TEST(TensorBoard, AFileWithoutScalarsHasItsVersionAlone) {
+TEST(TensorBoard, AFileWithoutScalarsHasOnlyItsVersion) {
   EXPECT_EQ(RecordsOf(TensorBoardFile({}, 5)).size(), 1u);
 }
 
@@ -170,9 +169,9 @@ std::map<std::string, double> At(const std::vector<Scalar>& scalars, int64_t ste
   return values;
 }
 
-TEST(TensorBoard, AStepsScalarsAreMeansOverItsRanksAndRatesAddUp) {
+TEST(TensorBoard, ScalarsAreMeansOverRanksAndRatesAreSums) {
   RunRecords records;
-  records.steps = {{Step(0, 2, 10), Step(1, 1, 10)}, {Step(0, 4, 20)}};  // rank 1 made one step
+  records.steps = {{Step(0, 2, 10), Step(1, 1, 10)}, {Step(0, 4, 20)}};  // rank 1 has one step
   records.steps[0][0].buckets = {{.staleness = 1}, {.staleness = 2}};
   records.steps[1][0].buckets = {{.staleness = 6}, {.staleness = -1}};
   records.ranks.emplace_back();
@@ -191,7 +190,7 @@ TEST(TensorBoard, AStepsScalarsAreMeansOverItsRanksAndRatesAddUp) {
   EXPECT_EQ(scalars.back().wall_s, 106);
 }
 
-TEST(TensorBoard, ALossThatIsNoneIsLeftOut) {
+TEST(TensorBoard, OmitsAnUndefinedLoss) {
   RunRecords records;
   records.steps = {{Step(0, std::numeric_limits<double>::quiet_NaN(), 10)}};
   EXPECT_FALSE(At(ScalarsOf(records, 0), 0).contains("train/loss"));

@@ -8,7 +8,7 @@
 namespace psring {
 namespace {
 
-TEST(Statistics, QuantilesLieBetweenOrderStatistics) {
+TEST(Statistics, QuantilesInterpolateOrderStatistics) {
   EXPECT_DOUBLE_EQ(Quantile({3, 1, 2}, 0.5), 2);
   EXPECT_DOUBLE_EQ(Quantile({4, 1, 2, 3}, 0.5), 2.5);
   EXPECT_DOUBLE_EQ(Quantile({1, 2}, 0), 1);
@@ -21,7 +21,7 @@ TEST(Statistics, OneValueHasNoInterval) {
   EXPECT_FALSE(BootstrapMean({5}).has_value());
 }
 
-TEST(Statistics, EqualValuesHaveAnIntervalOfNoWidth) {
+TEST(Statistics, EqualValuesHaveAnIntervalOfWidth0) {
   const auto interval = BootstrapMean({7, 7, 7});
   ASSERT_TRUE(interval.has_value());
   EXPECT_DOUBLE_EQ(interval->low, 7);
@@ -35,7 +35,7 @@ TEST(Statistics, TwoValuesSpanTheWholeRange) {
   EXPECT_DOUBLE_EQ(interval->high, 3);
 }
 
-TEST(Statistics, TheIntervalOfManyNormalValuesIsTheTextbooksOne) {
+TEST(Statistics, TheIntervalOfManyNormalValuesMatchesTheNormalApproximation) {
   std::mt19937_64 random(3);
   std::normal_distribution<double> normal(100, 10);
   std::vector<double> values(400);
@@ -52,7 +52,7 @@ TEST(Statistics, TheSameNumbersGiveTheSameInterval) {
   EXPECT_EQ(BootstrapMean(values)->low, BootstrapMean(values)->low);
 }
 
-TEST(Statistics, PairsCancelWhatARoundDidToBoth) {
+TEST(Statistics, PairsCancelTheEffectOfARound) {
   // Rounds differ by a factor of 10; within each the first is 20% above the second.
   const std::vector<double> second = {10, 100, 30, 70, 50};
   std::vector<double> first;
@@ -64,12 +64,12 @@ TEST(Statistics, PairsCancelWhatARoundDidToBoth) {
   EXPECT_TRUE(pair.differs);
 }
 
-TEST(Statistics, NobodyWinsWhereTheIntervalHolds1) {
+TEST(Statistics, NoWinnerIfTheIntervalContains1) {
   const PairedComparison pair = ComparePairs({10, 11, 9, 10, 12}, {10, 10, 11, 10, 10});
   EXPECT_FALSE(pair.differs);
 }
 
-TEST(Statistics, NobodyWinsOverFewRounds) {
+TEST(Statistics, NoWinnerOverFewRounds) {
   EXPECT_FALSE(ComparePairs({12, 12, 12}, {10, 10, 10}).differs);
   EXPECT_FALSE(ComparePairs({12}, {10}).differs);
   EXPECT_FALSE(ComparePairs({}, {}).differs);

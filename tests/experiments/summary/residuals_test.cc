@@ -16,7 +16,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-// A step of 100 ms where the simulator has 80.
+// A step of 100 ms; the simulator predicts 80.
 RunFigures Measured() {
   return {.step_ms = 100,
           .exposed_comm_ms = 60,
@@ -40,7 +40,7 @@ double Sum(const Residual& r) {
   return r.computing + r.waiting + r.update + r.congestion + r.scheduling + r.unexplained;
 }
 
-TEST(Residual, IsTakenApartByName) {
+TEST(Residual, HasNamedParts) {
   const Residual residual = ResidualOf(Measured(), Predicted());
   EXPECT_DOUBLE_EQ(residual.total(), 20);
   EXPECT_NEAR(residual.computing, 1, 1e-9);
@@ -52,14 +52,14 @@ TEST(Residual, IsTakenApartByName) {
   EXPECT_NEAR(Sum(residual), 20, 1e-9);
 }
 
-TEST(Residual, WhatIsOnlyAtMostExplainsNoMoreThanIsLeft) {
+TEST(Residual, UpperBoundsExplainAtMostTheRest) {
   RunFigures measured = Measured();
-  measured.step_ms = 85;  // 5 more, of which computing, waiting and updating are 4
+  measured.step_ms = 85;  // 5 ms more, 4 of them computing, waiting and updating
   Residual residual = ResidualOf(measured, Predicted());
   EXPECT_NEAR(residual.congestion, 1, 1e-9);
   EXPECT_NEAR(residual.scheduling, 0, 1e-9);
   EXPECT_NEAR(residual.unexplained, 0, 1e-9);
-  measured.step_ms = 70;  // faster than predicted: neither has anything to explain
+  measured.step_ms = 70;  // faster than predicted: congestion and scheduling explain nothing
   residual = ResidualOf(measured, Predicted());
   EXPECT_NEAR(residual.congestion, 0, 1e-9);
   EXPECT_NEAR(residual.scheduling, 0, 1e-9);
@@ -67,7 +67,7 @@ TEST(Residual, WhatIsOnlyAtMostExplainsNoMoreThanIsLeft) {
   EXPECT_NEAR(Sum(residual), -10, 1e-9);
 }
 
-TEST(Residual, WhatNobodyCountedIsUnexplained) {
+TEST(Residual, UncountedPartsAreUnexplained) {
   RunFigures measured = Measured();
   measured.network.reset();
   measured.run_delay_ms.reset();
@@ -91,14 +91,14 @@ SummaryRow Row(const std::string& strategy, int workers) {
   return row;
 }
 
-const PredictionGround kGround{
+const PredictionInputs kGround{
     .wires = {.bytes_per_s = 1e8, .add_s_per_byte = 1e-10, .update_s_per_byte = 1e-10}, .cores = 8};
 
 TEST(PredictRow, TakesComputingAndUpdatesFromNone) {
   const SummaryRow none = Row("none", 2);
   const auto beside = PredictRow(Row("ring", 2), &none, kGround);
   ASSERT_TRUE(beside.ok()) << beside.status();
-  // 2 MB from 10 ms on, for 20 ms and 1 of updating; then 6 MB for 60 ms, and 3 of updating.
+  // 2 MB from 10 ms on take 20 ms and 1 ms of updating; then 6 MB take 60 ms and 3 ms of updating.
   EXPECT_NEAR(beside->prediction.step, 0.094, 5e-4);
   EXPECT_DOUBLE_EQ(beside->prediction.compute, 0.020);
   EXPECT_NEAR(beside->prediction.update, 0.004, 1e-9);
@@ -106,8 +106,8 @@ TEST(PredictRow, TakesComputingAndUpdatesFromNone) {
   EXPECT_NEAR(beside->residual.total(), 60 - 1e3 * beside->prediction.step, 1e-9);
 }
 
-TEST(PredictRow, AWorkloadHasItsOwnTimes) {
-  PredictionGround ground = kGround;
+TEST(PredictRow, UsesAWorkloadsTimesWithoutNone) {
+  PredictionInputs ground = kGround;
   ground.workload = Workload{.name = "mine",
                              .batch = 1,
                              .forward_ms = 30,
@@ -121,14 +121,14 @@ TEST(PredictRow, AWorkloadHasItsOwnTimes) {
   SummaryRow row = Row("ring", 2);
   row.configuration.training.accumulate = 3;
   EXPECT_DOUBLE_EQ(PredictRow(row, nullptr, ground)->prediction.compute, 3 * 0.040);
-  // What `none` took for them beside is nearer than what was recorded elsewhere.
+  // Times measured in `none` take precedence over recorded ones.
   const SummaryRow none = Row("none", 2);
   EXPECT_EQ(PredictRow(Row("ring", 2), &none, ground)->compute_from, "none x 2");
   row.sample.bucket_elements = {1'500'000, 500'000};
   EXPECT_THAT(std::string(PredictRow(row, &none, ground).status().message()), HasSubstr("another order"));
 }
 
-TEST(PredictRow, IsTheServersPlaceAndSchedule) {
+TEST(PredictRow, UsesTheServersPlacementAndSchedule) {
   const SummaryRow none = Row("none", 4);
   SummaryRow row = Row("ps-sync", 4);
   const double beside_rank0 = PredictRow(row, &none, kGround)->prediction.step;
@@ -136,13 +136,13 @@ TEST(PredictRow, IsTheServersPlaceAndSchedule) {
   const double dedicated = PredictRow(row, &none, kGround)->prediction.step;
   row.configuration.training.ps_schedule = "serial";
   const double serial = PredictRow(row, &none, kGround)->prediction.step;
-  EXPECT_LT(beside_rank0, dedicated);  // three workers' bytes against four's
+  EXPECT_LT(beside_rank0, dedicated);  // the bytes of three workers instead of four
   EXPECT_LT(dedicated, serial);
-  // All is pushed, then all is pulled: 2 x 4 x 8 MB, from the first bucket's readiness on.
+  // All pushes, then all pulls: 2 x 4 x 8 MB, from the first bucket's readiness on.
   EXPECT_NEAR(serial, 0.010 + 0.640, 0.02);
 }
 
-TEST(PredictRow, SaysWhatItDoesNotKnow) {
+TEST(PredictRow, ReportsUnsupportedCases) {
   const SummaryRow none = Row("none", 2);
   const auto why = [&](SummaryRow row) {
     return std::string(PredictRow(row, &none, kGround).status().message());
@@ -153,15 +153,15 @@ TEST(PredictRow, SaysWhatItDoesNotKnow) {
   EXPECT_THAT(why(row), HasSubstr("no rate"));
   row = Row("ring", 2);
   row.sample.backend = "gloo";
-  EXPECT_THAT(why(row), HasSubstr("other people's"));
+  EXPECT_THAT(why(row), HasSubstr("external libraries"));
   SummaryRow blind = Row("none", 2);
   blind.mean.computed_ms.reset();
   EXPECT_THAT(std::string(PredictRow(Row("ring", 2), &blind, kGround).status().message()),
-              HasSubstr("how long computing takes"));
+              HasSubstr("the time of computing was not measured"));
 }
 
 // 8 MB in two buckets, ready at 10 and 20 ms, at 100 MB/s.
-TEST(PredictRow, KnowsWhatTravelsAndWhatIsWaitedFor) {
+TEST(PredictRow, ModelsWireTypeAndClipping) {
   const SummaryRow none = Row("none", 2);
   const auto step = [&](const SummaryRow& row) {
     const auto beside = PredictRow(row, &none, kGround);
@@ -170,25 +170,26 @@ TEST(PredictRow, KnowsWhatTravelsAndWhatIsWaitedFor) {
   };
   SummaryRow row = Row("ring", 2);
   row.configuration.training.wire = "bfloat16";
-  // 1 MB from 10 ms on, then 3 MB; updates of 1 and 3 ms behind them.
+  // 1 MB from 10 ms on, then 3 MB; followed by updates of 1 and 3 ms.
   EXPECT_NEAR(step(row), 0.010 + 0.010 + 0.001 + 0.030 + 0.003, 5e-4);
   row = Row("ring", 2);
   const double unclipped = step(row);
   row.configuration.training.clip_norm = 1;
-  EXPECT_NEAR(step(row), unclipped, 5e-4);  // updates stand behind one another either way
+  EXPECT_NEAR(step(row), unclipped, 5e-4);  // updates are sequential in both cases
   row = Row("ps-sync", 2);
   const double waits_for_buckets = step(row);
   row.configuration.training.clip_norm = 1;
-  EXPECT_GT(step(row), waits_for_buckets + 0.01);  // the first bucket's weights do not come early
+  EXPECT_GT(step(row),
+            waits_for_buckets + 0.01);  // the first bucket's weights come after the last bucket's gradient
   EXPECT_GT(step(Row("ps-backup:1", 2)), 0);
 }
 
-TEST(PredictRow, SlowsDownWhoWasSlowedDown) {
+TEST(PredictRow, AppliesStragglers) {
   SummaryRow none = Row("none", 2), row = Row("ring", 2);
   const double even = PredictRow(row, &none, kGround)->prediction.step;
   none.configuration.training.straggler = row.configuration.training.straggler = "1:3";
   row.mean.steps = 10;
-  // In none both took 40 ms on average, which is 20 for the one and 60 for the other.
+  // In `none` both take 40 ms on average: 20 and 60.
   none.mean.computed_ms = 40;
   none.mean.bucket_ready_ms = {20, 40};
   const auto beside = PredictRow(row, &none, kGround);
@@ -200,16 +201,16 @@ TEST(PredictRow, SlowsDownWhoWasSlowedDown) {
   EXPECT_NEAR(PredictRow(row, &none, kGround)->prediction.compute, 0.004 + 0.036, 1e-9);
 }
 
-TEST(PredictRow, OfStepsThatBeginTogetherIsAWorkersOwnStep) {
+TEST(PredictRow, WithAlignedStepsPredictsAWorkersOwnStep) {
   const SummaryRow none = Row("none", 2);
   SummaryRow row = Row("ps-sync", 2);
   const double period = PredictRow(row, &none, kGround)->prediction.step;
   row.configuration.training.align_steps = true;
-  // The worker beside the server has its weights before the other one.
+  // The worker beside the server gets its weights first.
   EXPECT_LT(PredictRow(row, &none, kGround)->prediction.step, period - 0.01);
 }
 
-TEST(ResidualsCsv, HasALineARoundAndOneForTheMeanWhosePartsAddUp) {
+TEST(ResidualsCsv, HasALinePerRoundAndOneForTheMean) {
   std::vector<SummaryRow> rows = {Row("none", 2), Row("ring", 2)};
   PredictRows(kGround, rows);
   ASSERT_TRUE(rows[1].prediction.has_value()) << rows[1].why_not_predicted;
@@ -219,7 +220,7 @@ TEST(ResidualsCsv, HasALineARoundAndOneForTheMeanWhosePartsAddUp) {
     runs.push_back({.configuration = row.configuration, .cost = {row.mean, row.mean}});
   const std::string csv = ResidualsCsv(rows, runs);
   const std::vector<std::string> lines = absl::StrSplit(csv, '\n', absl::SkipEmpty());
-  ASSERT_EQ(lines.size(), 1 + 3);  // none has nothing to predict
+  ASSERT_EQ(lines.size(), 1 + 3);  // no lines for `none`
   const size_t columns = std::vector<std::string>(absl::StrSplit(lines[0], ',')).size();
   for (const std::string& line : lines) {
     EXPECT_EQ(std::vector<std::string>(absl::StrSplit(line, ',')).size(), columns) << line;
@@ -234,37 +235,38 @@ TEST(ResidualsCsv, HasALineARoundAndOneForTheMeanWhosePartsAddUp) {
   EXPECT_NEAR(parts, total, 1e-6);
 }
 
-TEST(ResidualFindings, NameTheWorstAndWhatIsWorthASentence) {
+TEST(ResidualFindings, NameTheWorstAndNotableResiduals) {
   std::vector<SummaryRow> rows = {Row("none", 2), Row("ring", 2), Row("ring", 4)};
   rows[2].sample.backend = "gloo";
   PredictRows(kGround, rows);
   rows[1].prediction->residual = {.measured = 100, .predicted = 80, .waiting = 15, .unexplained = 5};
   const std::vector<std::string> findings = ResidualFindings(rows);
   ASSERT_EQ(findings.size(), 3);
-  EXPECT_THAT(findings[0], HasSubstr("+25.0% at worst (ring x 2)"));
-  EXPECT_THAT(findings[1],
-              HasSubstr("ring x 2: a step took 100.0 ms where the simulator has 80.0. Of the +20.0 ms: "
-                        "waiting for a peer +15.0, unexplained +5.0."));
+  EXPECT_THAT(findings[0], HasSubstr("+25.0% at most (ring x 2)"));
+  EXPECT_THAT(
+      findings[1],
+      HasSubstr("ring x 2: a step took 100.0 ms, the simulator predicts 80.0 ms. Parts of the +20.0 ms: "
+                "waiting for a peer +15.0, unexplained +5.0."));
   EXPECT_THAT(findings[2], HasSubstr("Not predicted: ring x 4"));
   EXPECT_THAT(Table(rows), HasSubstr("+25.0"));
   EXPECT_THAT(Table(rows), HasSubstr("s simulated"));
   rows[1].prediction->residual = {.measured = 81, .predicted = 80, .unexplained = 1};
-  EXPECT_EQ(ResidualFindings(rows).size(), 2);  // nothing that is worth a sentence
+  EXPECT_EQ(ResidualFindings(rows).size(), 2);  // no notable residual
 }
 
-TEST(ResidualFindings, WithoutPredictionsAreNone) {
+TEST(ResidualFindings, AreEmptyWithoutPredictions) {
   const std::vector<SummaryRow> rows = {Row("none", 2), Row("ring", 2)};
   EXPECT_THAT(ResidualFindings(rows), IsEmpty());
   EXPECT_THAT(Table(rows), Not(HasSubstr("lated")));
 }
 
-TEST(Findings, SayWhatRecordingCost) {
+TEST(Findings, StateTheCostOfRecording) {
   std::vector<SummaryRow> rows = {Row("ring", 2)};
   rows[0].mean.probe_ms = 0.06;
   EXPECT_THAT(Findings(rows, std::nullopt, 8),
-              testing::Contains(HasSubstr("Recording cost at most 0.1% of a step")));
+              testing::Contains(HasSubstr("Recording took at most 0.1% of a step")));
   rows[0].mean.probe_ms = 1.2;
-  EXPECT_THAT(Findings(rows, std::nullopt, 8), testing::Contains(HasSubstr("more than the 1%")));
+  EXPECT_THAT(Findings(rows, std::nullopt, 8), testing::Contains(HasSubstr("above the target of 1%")));
 }
 
 }  // namespace

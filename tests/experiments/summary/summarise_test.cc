@@ -23,7 +23,7 @@ StepRecord Step(int rank, int64_t step, int64_t begin_ms, double step_ms) {
           .loss = 0.5};
 }
 
-// `ranks` ranks, a warm-up step and two measured ones of 10 ms.
+// `ranks` ranks with a warm-up step and two measured steps of 10 ms.
 RunRecords Records(int ranks, double step_ms = 10) {
   RunRecords records;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -55,7 +55,7 @@ ConfigurationRuns Runs(const std::string& strategy, int workers, const std::vect
   return runs;
 }
 
-TEST(Summarise, WarmUpCountsForNothing) {
+TEST(Summarise, ExcludesWarmUp) {
   const auto figures = FiguresOf(TestConfiguration("ring", 2), Records(2));
   ASSERT_TRUE(figures.ok());
   EXPECT_EQ(figures->steps, 2);
@@ -97,7 +97,7 @@ TEST(Summarise, WaitsThatOverlapCountOnceAndEndWithTheExchange) {
   EXPECT_DOUBLE_EQ(WaitMs({&early, &late}, 0), 8);  // [0, 5] and [2, 8]
 }
 
-TEST(Summarise, ReplicasThatDifferAreSeen) {
+TEST(Summarise, DetectsDifferentReplicas) {
   RunRecords records = Records(2);
   EXPECT_EQ(FiguresOf(TestConfiguration("ring", 2), records)->replicas_equal, true);
   records.ranks[1].weights_hash = "other";
@@ -128,18 +128,18 @@ TEST(Summarise, ServerBytesArePerStep) {
   EXPECT_DOUBLE_EQ(*figures->server_peak_memory_mb, 50);
 }
 
-TEST(Summarise, DroppedGradientsAreCountedAndTheirSamplesAreNot) {
+TEST(Summarise, CountsDroppedGradientsButNotTheirSamples) {
   RunRecords records = Records(3);
   records.servers = {
       {.pushes = 12, .payload_rx_bytes = 3000, .payload_tx_bytes = 6000, .dropped_gradients = 2}};
-  records.steps[2][1].dropped = true;  // and skips the last step
+  records.steps[2][1].dropped = true;  // it skips the last step
   records.steps[2].resize(2);
   const auto figures = FiguresOf(TestConfiguration("ps-backup:1", 3), records);
   ASSERT_TRUE(figures.ok()) << figures.status();
   EXPECT_EQ(figures->samples, 4 * 128);
   EXPECT_DOUBLE_EQ(*figures->dropped_gradients, 2);
   EXPECT_DOUBLE_EQ(*figures->server_payload_bytes,
-                   3000);  // 12 pushes are 3 steps of two workers' two buckets
+                   3000);  // 12 pushes: 3 steps with two buckets of two workers
   EXPECT_FALSE(FiguresOf(TestConfiguration("ps-sync", 3), records)->dropped_gradients.has_value());
 }
 
@@ -147,7 +147,7 @@ TEST(Summarise, ARankWithoutMeasuredStepsIsAnError) {
   RunRecords records = Records(2);
   records.steps[1].resize(1);
   EXPECT_EQ(FiguresOf(TestConfiguration("ring", 2), records).status().message(),
-            "ring x 2: rank 1 left no measured steps");
+            "ring x 2: rank 1 has no measured steps");
 }
 
 TEST(Summarise, CostIsTheDifferenceToNoneOfTheSameRounds) {
@@ -159,7 +159,7 @@ TEST(Summarise, CostIsTheDifferenceToNoneOfTheSameRounds) {
   EXPECT_FALSE(rows[1].cost_against_none_ms.has_value());
 }
 
-TEST(Summarise, FiguresOfChartsHaveIntervalsOverRounds) {
+TEST(Summarise, ChartFiguresHaveIntervalsOverRounds) {
   ConfigurationRuns runs = Runs("ring", 2, {10, 20, 30});
   for (size_t round = 0; round < runs.cost.size(); ++round) {
     runs.cost[round].comm_busy_ms = 5 + static_cast<double>(round);
@@ -181,7 +181,7 @@ TEST(Summarise, FiguresOfChartsHaveIntervalsOverRounds) {
   EXPECT_TRUE(Summarise("run", {Runs("ring", 2, {10})}, {})[0].intervals_95.empty());
 }
 
-TEST(Summarise, SpeedUpIsAgainstSingleAndBlankWhereOversubscribed) {
+TEST(Summarise, SpeedUpIsRelativeToSingleAndBlankIfOversubscribed) {
   const auto rows = Summarise(
       "run", {Runs("single", 1, {10, 10}, 2), Runs("none", 2, {10, 10}, 2), Runs("none", 4, {20, 20}, 2)},
       {});
@@ -193,15 +193,15 @@ TEST(Summarise, SpeedUpIsAgainstSingleAndBlankWhereOversubscribed) {
   EXPECT_TRUE(rows[2].valid);
 }
 
-TEST(Summarise, ARowThatOthersDisturbedIsNotValid) {
+TEST(Summarise, ADisturbedRowIsNotValid) {
   ConfigurationRuns runs = Runs("single", 1, {10, 10});
   runs.cost[1].foreign_cpu_pct = 60;
   const auto rows = Summarise("run", {runs}, {});
   EXPECT_FALSE(rows[0].valid);
-  EXPECT_NE(rows[0].note.find("others used 60%"), std::string::npos) << rows[0].note;
+  EXPECT_NE(rows[0].note.find("other programs used 60%"), std::string::npos) << rows[0].note;
 }
 
-TEST(Summarise, RanksThatShareAGpuAreNoMeasurement) {
+TEST(Summarise, RanksThatShareAGpuAreNotValid) {
   ConfigurationRuns runs{.configuration = TestConfiguration("ring", 3)};
   RunRecords records = Records(3);
   for (int rank = 0; rank < 3; ++rank) records.ranks[rank].device = rank == 1 ? "cuda:1" : "cuda:0";
@@ -217,7 +217,7 @@ TEST(Summarise, RanksThatShareAGpuAreNoMeasurement) {
   EXPECT_TRUE(row().valid);
 }
 
-TEST(Summarise, RanksOfOneProcessAreSaidAndShareTheirLink) {
+TEST(Summarise, RanksOfOneProcessShareALink) {
   const Wires links{.latency_s = 1e-3, .bytes_per_s = 4e6};
   Wires loopback = links;
   loopback.medium_bytes_per_s = 8e6;
@@ -227,10 +227,10 @@ TEST(Summarise, RanksOfOneProcessAreSaidAndShareTheirLink) {
     return Summarise("run", {runs}, wires, link)[0];
   };
   const LinkReport link{.bits_per_s = 32e6};
-  EXPECT_EQ(row("ring", 4, loopback, {}).note, "2 ranks a process");
+  EXPECT_EQ(row("ring", 4, loopback, {}).note, "2 ranks per process");
   EXPECT_TRUE(row("star", 4, loopback, {}).predicted_comm_ms.has_value());
-  // Each link carries what a rank sends to the next machine; theory for others knows no such machines.
-  EXPECT_EQ(row("ring", 4, links, link).note, "2 ranks a process, behind one link");
+  // Each link carries one rank's traffic of a ring; for other strategies there is no theory.
+  EXPECT_EQ(row("ring", 4, links, link).note, "2 ranks per process, on one link");
   EXPECT_TRUE(row("ring", 4, links, link).predicted_comm_ms.has_value());
   EXPECT_FALSE(row("star", 4, links, link).predicted_comm_ms.has_value());
   EXPECT_FALSE(row("ps-sync", 4, links, link).predicted_comm_ms.has_value());
@@ -238,19 +238,19 @@ TEST(Summarise, RanksOfOneProcessAreSaidAndShareTheirLink) {
   EXPECT_FALSE(row("ring", 2, links, link).predicted_comm_ms.has_value());
 }
 
-TEST(Summarise, WhatLeavesBesideAServerIsNotAWorkers) {
+TEST(Summarise, WireBytesExcludeRanksBesideAServer) {
   ConfigurationRuns runs{.configuration = TestConfiguration("ps-sync", 4)};
   RunRecords records = Records(4);
   for (int rank = 0; rank < 4; ++rank) records.ranks[rank].wire_tx_bytes = rank < 2 ? 20000 : 2000 + rank;
   EXPECT_DOUBLE_EQ(*FiguresOf(runs.configuration, records)->wire_tx_bytes, (20000 + 2002 + 2003) / 3.0 / 2);
-  runs.configuration.training.ranks_per_process = 2;  // two are beside it
+  runs.configuration.training.ranks_per_process = 2;  // two ranks are beside the server
   EXPECT_DOUBLE_EQ(*FiguresOf(runs.configuration, records)->wire_tx_bytes, (2002 + 2003) / 2.0 / 2);
 }
 
-TEST(Summarise, PredictionsComeFromTheBuckets) {
+TEST(Summarise, PredictsCommunicationByBucket) {
   const Wires wires{.latency_s = 1e-3, .bytes_per_s = 4e6};
   const auto rows = Summarise("run", {Runs("ring", 2, {10})}, wires);
-  // Two buckets, 2 messages each; 4000 bytes in all over 4 MB/s.
+  // Two buckets with 2 messages each; 4000 bytes in total at 4 MB/s.
   EXPECT_NEAR(*rows[0].predicted_comm_ms, 4 + 1, 1e-9);
   EXPECT_NEAR(*rows[0].predicted_payload_bytes, 4000, 1e-9);
 }
@@ -266,7 +266,7 @@ TEST(Summarise, AccuracyTrainingsDoNotTouchTheCost) {
   EXPECT_EQ(rows[0].trainings, 1);
 }
 
-TEST(Summarise, TheColumnsAreThoseThatToolsRelyOn) {
+TEST(Summarise, HasTheDocumentedColumns) {
   std::string columns;
   for (const Cell& cell : Cells(SummaryRow{}))
     columns += std::string(columns.empty() ? "" : " ") + cell.column;

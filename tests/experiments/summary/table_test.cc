@@ -1,4 +1,4 @@
-// Files, table and sentences, from rows made by hand.
+// Files, table and findings of hand-written rows.
 #include "experiments/summary/table.h"
 
 #include <gtest/gtest.h>
@@ -65,14 +65,14 @@ TEST(Table, MarksWhatIsMeasuredAndDerivedAndOversubscribed) {
   EXPECT_EQ(Table({Row("ring", 2, {1, 2})}).find("oversubscribed"), std::string::npos);
 }
 
-TEST(Table, RowsThatAreNotValidAreMarked) {
+TEST(Table, MarksInvalidRows) {
   SummaryRow row = Row("ring", 4, {1, 2});
   row.valid = false;
   EXPECT_NE(Table({row}).find("4*!"), std::string::npos) << Table({row});
   EXPECT_NE(Table({row}).find("! not valid"), std::string::npos);
 }
 
-TEST(Findings, WiresAreNamedAndWhereTheyDifferThatIsSaid) {
+TEST(Findings, NameTransportsAndTheirDifferences) {
   SummaryRow ring = Row("ring", 2, {1, 2}), server = Row("ps-sync", 2, {1, 2});
   ring.sample.backend = server.sample.backend = "native";
   ring.sample.transport = "tcp";
@@ -80,26 +80,26 @@ TEST(Findings, WiresAreNamedAndWhereTheyDifferThatIsSaid) {
   EXPECT_NE(AllFindings({ring, server}).find("All payload went over TCP."), std::string::npos);
   ring.sample.transport = "shm";
   const std::string text = AllFindings({ring, server});
-  EXPECT_NE(text.find("The wires differ: ps-sync over TCP; ring over shared memory."), std::string::npos)
+  EXPECT_NE(text.find("The transports differ: ps-sync over TCP; ring over shared memory."), std::string::npos)
       << text;
 }
 
-TEST(Findings, BytesThatNobodyCountedAreNoProofOfTheory) {
+TEST(Findings, DerivedBytesAreNotComparedWithTheory) {
   SummaryRow ring = Row("ring", 2, {1, 2});
   ring.sample.backend = "gloo";
   const std::string text = AllFindings({ring});
-  EXPECT_EQ(text.find("are those of theory"), std::string::npos) << text;
+  EXPECT_EQ(text.find("match theory"), std::string::npos) << text;
   EXPECT_NE(text.find("The bytes of ring are derived"), std::string::npos) << text;
 }
 
-TEST(Table, NumbersAreGroupedByThousands) {
+TEST(Table, GroupsNumbersByThousands) {
   EXPECT_EQ(WithThousands(0), "0");
   EXPECT_EQ(WithThousands(999.4), "999");
   EXPECT_EQ(WithThousands(14551.2), "14,551");
   EXPECT_EQ(WithThousands(-1234567), "-1,234,567");
 }
 
-TEST(Findings, AWinnerIsNamedOnlyWhereTheIntervalExcludes1) {
+TEST(Findings, NameAWinnerOnlyIfTheIntervalExcludes1) {
   const std::string clear =
       AllFindings({Row("ring", 2, {120, 121, 119, 120, 122}), Row("ps-sync", 2, {100, 101, 99, 100, 100})});
   EXPECT_NE(clear.find("ring against ps-sync with 2 workers: 1.20 times"), std::string::npos) << clear;
@@ -108,16 +108,16 @@ TEST(Findings, AWinnerIsNamedOnlyWhereTheIntervalExcludes1) {
   EXPECT_NE(unclear.find("no difference shown"), std::string::npos) << unclear;
 }
 
-TEST(Findings, AFewRoundsNameNobody) {
+TEST(Findings, NameNoWinnerOverFewRounds) {
   const std::string text = AllFindings({Row("ring", 2, {120, 121, 119}), Row("ps-sync", 2, {100, 101, 99})});
   EXPECT_NE(text.find("3 rounds are too few to call that a difference"), std::string::npos) << text;
 }
 
-TEST(Findings, NoWinnerIsNamedForANetwork) {
+TEST(Findings, NameNoWinnerForANetwork) {
   const std::string text =
       AllFindings({Row("ring", 2, {120, 121, 119, 120, 122}), Row("ps-sync", 2, {100, 101, 99, 100, 100})});
   EXPECT_NE(text.find("names no winner for a network"), std::string::npos) << text;
-  EXPECT_NE(text.find("5.0 GB/s in all, 20 us"), std::string::npos) << text;
+  EXPECT_NE(text.find("5.0 GB/s in total, 20 us"), std::string::npos) << text;
 }
 
 TEST(Findings, AreTheSameInChinese) {
@@ -140,7 +140,7 @@ TEST(Findings, AreTheSameInChinese) {
   }
 }
 
-TEST(Table, ItsColumnsStandUnderChineseHeadings) {
+TEST(Table, AlignsColumnsUnderChineseHeadings) {
   std::istringstream lines(
       Table({Row("ring", 2, {114551, 1}), Row("ps-sync", 2, {2, 1})}, Language::kChinese));
   std::string first, second, marks, row;
@@ -155,10 +155,10 @@ TEST(Findings, OversubscribedRowsAreNotCompared) {
   const std::string text =
       AllFindings({Row("ring", 4, {120, 121, 119, 120, 122}), Row("ps-sync", 4, {100, 101, 99, 100, 100})});
   EXPECT_EQ(text.find("ring against"), std::string::npos) << text;
-  EXPECT_NE(text.find("4 workers on 2 cores take turns"), std::string::npos) << text;
+  EXPECT_NE(text.find("4 workers share 2 cores"), std::string::npos) << text;
 }
 
-TEST(Findings, OversubscribedRowsAreComparedWhereTheSlowerOneWaitsForItsLinks) {
+TEST(Findings, OversubscribedRowsAreComparedIfTheNetworkLimitsTheSlowerOne) {
   SummaryRow none = Row("none", 4, {800, 801, 799, 800, 800}),
              ring = Row("ring", 4, {120, 121, 119, 120, 122}),
              server = Row("ps-sync", 4, {100, 101, 99, 100, 100});
@@ -173,11 +173,11 @@ TEST(Findings, OversubscribedRowsAreComparedWhereTheSlowerOneWaitsForItsLinks) {
   EXPECT_EQ(AllFindings({none, ring, server}).find("ring against"), std::string::npos);
 }
 
-TEST(Findings, BytesBesideTheoryAreReported) {
+TEST(Findings, ReportBytesThatDifferFromTheory) {
   SummaryRow row = Row("ring", 2, {1, 2});
-  EXPECT_NE(AllFindings({row}).find("The bytes sent are those of theory"), std::string::npos);
+  EXPECT_NE(AllFindings({row}).find("The bytes sent match theory"), std::string::npos);
   row.mean.payload_tx_bytes *= 1.01;
-  EXPECT_NE(AllFindings({row}).find("ring x 2 sent 7.529 MB where theory has 7.455"), std::string::npos)
+  EXPECT_NE(AllFindings({row}).find("ring x 2 sent 7.529 MB, theory predicts 7.455"), std::string::npos)
       << AllFindings({row});
 }
 
@@ -200,12 +200,12 @@ TEST(RunFiles, SummaryCsvHasAFieldForEveryColumn) {
   EXPECT_EQ(rows, 2);
 }
 
-TEST(RunFiles, CsvQuotesWhatNeedsIt) {
+TEST(RunFiles, QuotesCsvFields) {
   EXPECT_EQ(CsvField("plain"), "plain");
   EXPECT_EQ(CsvField("a, \"b\""), "\"a, \"\"b\"\"\"");
 }
 
-TEST(RunFiles, SummaryJsonSaysTheBasisOfEveryFigure) {
+TEST(RunFiles, SummaryJsonHasTheBasisOfEveryFigure) {
   SummaryRow row = Row("ring", 2, {100, 102});
   row.cost_against_none_ms = 3;
   const auto json = nlohmann::json::parse(SummaryJson({row}));
@@ -223,7 +223,7 @@ TEST(RunFiles, RunsCsvHasAFieldForEveryColumn) {
   EXPECT_EQ(std::count(header.begin(), header.end(), ','), std::count(line.begin(), line.end(), ','));
 }
 
-TEST(RunFiles, StepsCarryTheirLaunchAndTheirWait) {
+TEST(RunFiles, StepsHaveTheirLaunchAndWait) {
   RunRecords records;
   records.ranks.resize(2);
   records.steps.resize(2);
@@ -244,7 +244,7 @@ TEST(RunFiles, StepsCarryTheirLaunchAndTheirWait) {
   EXPECT_EQ(nlohmann::json::parse(line)["rank"], 1);
 }
 
-TEST(Findings, SayWhatDeviceZeroDoesAlone) {
+TEST(Findings, DescribeTheWorkOfDevice0) {
   SummaryRow row = Row("dp", 2, {1, 2});
   row.sample.parameters = 1'000'000;
   row.sample.data_parallel = {.replicas = 2,
@@ -256,16 +256,17 @@ TEST(Findings, SayWhatDeviceZeroDoesAlone) {
                               .update_ms = .5,
                               .device0_extra_mb = 7};
   const std::string text = AllFindings({row});
-  EXPECT_NE(text.find("device 0 sends 5.00 MB a step (inputs 1.00, weights 4.00"), std::string::npos) << text;
-  EXPECT_NE(text.find("A ring's workers send 4.00 MB each"), std::string::npos) << text;
-  EXPECT_NE(text.find("works alone for 4.0 of 13.5 ms"), std::string::npos) << text;
+  EXPECT_NE(text.find("device 0 sends 5.00 MB per step (inputs 1.00, weights 4.00"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("In a ring each worker sends 4.00 MB"), std::string::npos) << text;
+  EXPECT_NE(text.find("are idle for 4.0 of 13.5 ms"), std::string::npos) << text;
   const auto json = nlohmann::json::parse(SummaryJson({row}));
   EXPECT_EQ(json[0]["data_parallel"]["weights_bytes"], 4e6);
   EXPECT_EQ(json[0]["data_parallel"]["device0_alone_ms"], 4);
   EXPECT_EQ(json[0]["figures"]["payload_tx_bytes_per_worker"], 7454760);
 }
 
-TEST(RunFiles, WhatDdpLogsIsALineARank) {
+TEST(RunFiles, DdpFiguresHaveALinePerRank) {
   RunRecords records;
   records.ranks.resize(2);
   records.ranks[1].rank = 1;

@@ -1,5 +1,5 @@
-// Who waited for whom, what that makes of a measured run's times, and which rate is picked: with numbers made
-// by hand.
+// Waiting, times of measured runs, targets, picked learning rates and virtual plans, with hand-written
+// numbers.
 #include "experiments/summary/waiting.h"
 
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include "experiments/plan/rates.h"
 #include "experiments/plan/virtual_plan.h"
 #include "experiments/runs/measured_run.h"
+#include "experiments/summary/findings.h"
 #include "experiments/summary/table.h"
-#include "experiments/summary/waiting_findings.h"
 #include "tests/experiments/test_catalog.h"
 
 namespace psring {
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
 
-// A step that begins, is ready and is over at these ms.
+// A step with these times in ms.
 StepRecord Step(int rank, int64_t step, int64_t begin, int64_t ready, int64_t over, bool dropped = false) {
   return {.rank = rank,
           .step = step,
@@ -57,7 +57,7 @@ TEST(Waiting, SynchronousWorkersWaitForTheLastOne) {
   }
 }
 
-TEST(Waiting, AsynchronousWorkersWaitForNobody) {
+TEST(Waiting, AsynchronousWorkersDoNotWait) {
   const RunRecords records = RecordsOf({{Step(0, 0, 0, 10, 15)}, {Step(1, 0, 0, 30, 34)}});
   const auto waits = WaitsOf(Strategy("ps-async"), records);
   EXPECT_DOUBLE_EQ(waits[0][0].waited_ms, 0);
@@ -65,8 +65,8 @@ TEST(Waiting, AsynchronousWorkersWaitForNobody) {
   EXPECT_DOUBLE_EQ(waits[1][0].exchange_ms, 4);
 }
 
-TEST(Waiting, UnderABoundOneWaitsForTheStepThatManyBefore) {
-  // ssp:1: worker 0's step 1 is answered once worker 1 has pushed its step 0, at 30.
+TEST(Waiting, WithABoundWorkersWaitForThatManyStepsBefore) {
+  // ssp:1: worker 0's step 1 is answered after worker 1 has pushed its step 0, at 30 ms.
   const RunRecords records = RecordsOf(
       {{Step(0, 0, 0, 10, 12), Step(0, 1, 12, 22, 32)}, {Step(1, 0, 0, 30, 32), Step(1, 1, 32, 62, 64)}});
   const auto waits = WaitsOf(Strategy("ps-ssp:1"), records);
@@ -76,7 +76,7 @@ TEST(Waiting, UnderABoundOneWaitsForTheStepThatManyBefore) {
   EXPECT_DOUBLE_EQ(waits[1][1].waited_ms, 0);
 }
 
-TEST(Waiting, WithBackupWorkersOneWaitsForTheAdmittedOnly) {
+TEST(Waiting, WithBackupWorkersOnlyAdmittedOnesAreWaitedFor) {
   const RunRecords records =
       RecordsOf({{Step(0, 0, 0, 10, 15)}, {Step(1, 0, 0, 12, 15)}, {Step(2, 0, 0, 30, 33, true)}});
   const auto waits = WaitsOf(Strategy("ps-backup:1"), records);
@@ -85,12 +85,12 @@ TEST(Waiting, WithBackupWorkersOneWaitsForTheAdmittedOnly) {
   EXPECT_DOUBLE_EQ(waits[2][0].waited_ms, 0);
 }
 
-TEST(Waiting, StalenessOfRatesIsTheOthersOverOnesOwn) {
+TEST(Waiting, StalenessOfRatesIsTheOthersSumOverTheOwn) {
   EXPECT_EQ(StalenessOfRates({1, 1, 1}), (std::vector<double>{2, 2, 2}));
   EXPECT_EQ(StalenessOfRates({2, 1}), (std::vector<double>{.5, 2}));
 }
 
-TEST(Waiting, EveryWorkersFiguresAreKeptApart) {
+TEST(Waiting, ComputesFiguresByWorker) {
   RunRecords records = RecordsOf({{Step(0, 0, 0, 10, 20), Step(0, 1, 20, 30, 40)}, {Step(1, 0, 0, 38, 40)}});
   records.ranks[0].pushes = 2;
   records.ranks[0].staleness_sum = 1;
@@ -105,30 +105,31 @@ TEST(Waiting, EveryWorkersFiguresAreKeptApart) {
   EXPECT_DOUBLE_EQ(*figures->workers[0].staleness_theory, .5);
   EXPECT_DOUBLE_EQ(*figures->workers[1].staleness_theory, 2);
   EXPECT_EQ(figures->workers[1].staleness_max, 2);
-  EXPECT_EQ(figures->steps, 1) << "of three, shared by two";
+  EXPECT_EQ(figures->steps, 1) << "three steps divided by two workers";
   const auto mean = MeanWorkers({*figures, *figures});
   EXPECT_DOUBLE_EQ(mean[1].step_ms, 40);
   EXPECT_DOUBLE_EQ(*mean[1].staleness_mean, 2);
 }
 
-TEST(Waiting, WorkersThatDoNotCommunicateAddTheirSpeedsUp) {
+TEST(Waiting, AddsSpeedsOfIndependentWorkers) {
   const auto figures =
       FiguresOf(TestConfiguration("none", 2), RecordsOf({{Step(0, 0, 0, 10, 10)}, {Step(1, 0, 0, 40, 40)}}));
   EXPECT_DOUBLE_EQ(figures->samples_per_s, 128 / .01 + 128 / .04);
 }
 
-TEST(Waiting, AMeasuredRunsTimesAreWhatIsLeftOnceNobodyIsWaitedFor) {
+TEST(Waiting, MeasuredTimesExcludeWaiting) {
   RunRecords records = RecordsOf(
       {{Step(0, 0, 0, 10, 33), Step(0, 1, 35, 45, 68)}, {Step(1, 0, 0, 30, 33), Step(1, 1, 35, 65, 68)}});
   const LaunchNote undisturbed;
   const auto times = TimesOf(Strategy("ps-sync"), undisturbed, records);
   ASSERT_TRUE(times.ok()) << times.status();
   EXPECT_EQ(times->workers[0].compute_ms, (std::vector<double>{9, 9}));
-  EXPECT_EQ(times->workers[0].other_ms, (std::vector<double>{1, 3})) << "with the 2 ms between the steps";
+  EXPECT_EQ(times->workers[0].other_ms, (std::vector<double>{1, 3}))
+      << "including the 2 ms between the steps";
   EXPECT_EQ(times->workers[0].exchange_ms, (std::vector<double>{3, 3}));
   EXPECT_EQ(times->workers[1].compute_ms, (std::vector<double>{29, 29}));
 
-  // Of 29 ms worker 1 has slept 18, for twice what its layers took: these 9, and 2 for something else.
+  // Of 29 ms, worker 1 slept 18, twice the 9 of its layers; 2 are other time.
   for (StepRecord& step : records.steps[1]) step.delay_ms = 18;
   const LaunchNote slowed{.trainer_flags = {"--straggler=1:3"}};
   const auto own = TimesOf(Strategy("ps-sync"), slowed, records);
@@ -139,7 +140,7 @@ TEST(Waiting, AMeasuredRunsTimesAreWhatIsLeftOnceNobodyIsWaitedFor) {
   EXPECT_FALSE(TimesOf(Strategy("ps-sync"), undisturbed, records).ok());
 }
 
-TEST(Waiting, FindingsSayWhatWaitingAndNotWaitingCost) {
+TEST(Waiting, FindingsStateTheCostsOfWaitingAndNotWaiting) {
   std::vector<SummaryRow> rows;
   for (const char* name : {"none", "ps-sync", "ps-async", "ps-backup:1"}) {
     SummaryRow& row = rows.emplace_back();
@@ -158,16 +159,16 @@ TEST(Waiting, FindingsSayWhatWaitingAndNotWaitingCost) {
   const std::vector<std::string> findings = WaitingFindings(rows);
   ASSERT_EQ(findings.size(), 2);
   EXPECT_NE(findings[0].find("worker 1 computes 3 times as long"), std::string::npos) << findings[0];
-  EXPECT_NE(findings[0].find("waiting 0 to 60% of its time"), std::string::npos) << findings[0];
+  EXPECT_NE(findings[0].find("waits 0 to 60% of its time"), std::string::npos) << findings[0];
   EXPECT_NE(findings[1].find("ps-async 2.00 times the samples/s of ps-sync"), std::string::npos)
       << findings[1];
   EXPECT_NE(findings[1].find("25% of the gradients"), std::string::npos) << findings[1];
   EXPECT_NE(findings[1].find("3.00 (3.10)"), std::string::npos) << findings[1];
   for (SummaryRow& row : rows) row.configuration.training.straggler = "none";
-  EXPECT_TRUE(WaitingFindings(rows).empty()) << "nobody was disturbed";
+  EXPECT_TRUE(WaitingFindings(rows).empty()) << "no worker was disturbed";
 }
 
-TEST(Target, IsReachedAtTheFirstPointThatHasIt) {
+TEST(Target, IsReachedAtTheFirstPoint) {
   const std::vector<CurvePoint> curve = {{.wall_s = 1, .test_accuracy = .5},
                                          {.wall_s = 2, .test_accuracy = .85},
                                          {.wall_s = 3, .test_accuracy = .8}};
@@ -176,7 +177,7 @@ TEST(Target, IsReachedAtTheFirstPointThatHasIt) {
   EXPECT_EQ(TimeToTarget(curve, .86), std::nullopt);
 }
 
-TEST(Target, IsEmptyWithANoteUnlessAllTrainingsGotThere) {
+TEST(Target, IsEmptyWithANoteUnlessAllTrainingsReachIt) {
   ConfigurationRuns runs{.configuration = TestConfiguration("ring", 2)};
   runs.configuration.target_accuracy = .8;
   RunFigures reached{.samples_per_s = 1, .step_ms = 1, .test_accuracy = .9, .time_to_target_s = 4};
@@ -195,24 +196,24 @@ TEST(Target, IsEmptyWithANoteUnlessAllTrainingsGotThere) {
   EXPECT_EQ(row.note, "1 of 2 trainings reached an accuracy of 0.8");
 }
 
-TEST(Rates, TheBestOnTheValidationSamplesIsPickedForEachStrategy) {
+TEST(Rates, PicksTheBestValidationAccuracyForEachStrategy) {
   std::vector<TriedRate> tried = {{"ring", 4, .01, .8},
                                   {"ring", 4, .05, .9},
                                   {"ring", 4, .1},
                                   {"ps-async", 4, .01, .7},
                                   {"ps-async", 4, .05, .7}};
   ASSERT_TRUE(PickRates(tried).ok());
-  EXPECT_EQ(DescribeRates(tried), "ring x 4 0.05, ps-async x 4 0.01") << "the lower of equals";
+  EXPECT_EQ(DescribeRates(tried), "ring x 4 0.05, ps-async x 4 0.01") << "of equal ones the lower";
   Configuration configuration = TestConfiguration("ring", 2);
-  TakeRate(tried, configuration);
-  EXPECT_EQ(configuration.training.lr, .05) << "the same strategy with another number of workers";
+  UsePickedRate(tried, configuration);
+  EXPECT_EQ(configuration.training.lr, .05) << "of another worker count";
   EXPECT_EQ(configuration.update.lr, .05);
   EXPECT_NE(RatesCsv(tried).find("ring,4,0.1,,,false\n"), std::string::npos) << "it diverged";
   std::vector<TriedRate> diverged = {{"ring", 4, 10}};
-  EXPECT_EQ(PickRates(diverged).message(), "ring x 4 diverged with every --lr; give lower ones");
+  EXPECT_EQ(PickRates(diverged).message(), "ring x 4 diverged with every --lr; use lower ones");
 }
 
-TEST(Launches, AreReadAsTheyWereWritten) {
+TEST(Launches, RoundTrip) {
   const Configuration configuration = TestConfiguration("ps-ssp:2", 4);
   const auto read = LaunchNoteFromJson(ToJson(NoteOf(configuration)));
   ASSERT_TRUE(read.ok()) << read.status();
@@ -230,7 +231,7 @@ CompareOptions VirtualOptions() {
   return options;
 }
 
-TEST(VirtualPlan, IsTrainingsOfAllInOneProcessEach) {
+TEST(VirtualPlan, HasOneTrainingPerConfigurationAndRound) {
   const auto plan = MakeVirtualPlan(VirtualOptions(), TestCatalog(), TestProbe(), 2);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_TRUE(plan->simulated);
@@ -243,20 +244,20 @@ TEST(VirtualPlan, IsTrainingsOfAllInOneProcessEach) {
   }
 }
 
-TEST(VirtualPlan, WhatItKnowsNoTimeForIsRefused) {
+TEST(VirtualPlan, RejectsStrategiesWithoutATimeModel) {
   CompareOptions options = VirtualOptions();
   EXPECT_TRUE(CheckCompareOptions(options, TestCatalog()).ok());
   options.workers = {257};
   EXPECT_FALSE(CheckCompareOptions(options, TestCatalog()).ok());
   options = VirtualOptions();
   options.strategies = {"star"};
-  EXPECT_NE(MakeVirtualPlan(options, TestCatalog(), TestProbe(), 2).status().message().find("not of star"),
+  EXPECT_NE(MakeVirtualPlan(options, TestCatalog(), TestProbe(), 2).status().message().find("not star"),
             std::string::npos);
   options.training.backend = "gloo";
   EXPECT_FALSE(CheckVirtualOptions(options, TestCatalog()).ok());
 }
 
-TEST(VirtualPlan, RowsSayWhatIsSimulatedAndWhatIsMeasured) {
+TEST(VirtualPlan, RowsStateWhatIsSimulatedAndMeasured) {
   SummaryRow row;
   row.configuration = TestConfiguration("ps-async", 4);
   row.configuration.training.clock = "virtual";

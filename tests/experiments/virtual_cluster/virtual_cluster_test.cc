@@ -23,7 +23,7 @@ TEST(Link, LatencyNeedsAUnit) {
   }
 }
 
-TEST(Link, ShapingThatContradictsTheLinkIsRefused) {
+TEST(Link, RejectsShapingThatContradictsTheLink) {
   EXPECT_TRUE(CheckLink({}).ok());
   EXPECT_TRUE(CheckLink({.bits_per_s = 1e9, .shaping = "netns"}).ok());
   EXPECT_TRUE(CheckLink({.latency_s = 1e-3}).ok());
@@ -32,11 +32,11 @@ TEST(Link, ShapingThatContradictsTheLinkIsRefused) {
   EXPECT_FALSE(CheckLink({.shaping = "userspace"}).ok());
 }
 
-TEST(Link, NamesTheFirstMeasurementThatFallsShortOfTheRate) {
+TEST(Link, NamesTheFirstMeasurementBelowTheRate) {
   LinkReport report{
       .shaping = Shaping::kNetns, .bits_per_s = 1e9, .links = {9.5e8, 9.4e8}, .ring = 9.4e8, .incast = 9.5e8};
   EXPECT_EQ(WhyNotCarried(report), "");
-  report.incast = 8.93e8;  // windows of several senders vary; the cost model uses what was measured
+  report.incast = 8.93e8;  // windows of several senders vary
   EXPECT_EQ(WhyNotCarried(report), "");
   report.links[1] = 8.4e8;
   EXPECT_EQ(WhyNotCarried(report), "the link of node 1 carried 840 of 1000 Mbit/s");
@@ -64,7 +64,7 @@ TEST(Link, TheBurstIsAboutAMillisecondOfTheRate) {
   EXPECT_EQ(BurstBytes(1e6), 16 << 10);
 }
 
-TEST(Link, AServerStandsBesideRankZeroOrBehindTheWorkers) {
+TEST(Link, AServersNodeIsRank0sItsWorkersOrAfterTheWorkers) {
   Configuration configuration = TestConfiguration("ps-sync", 3);
   EXPECT_EQ(NodeOfServer(configuration, 0), 0);
   EXPECT_EQ(NodesOf(configuration), 3);
@@ -73,7 +73,7 @@ TEST(Link, AServerStandsBesideRankZeroOrBehindTheWorkers) {
   EXPECT_EQ(NodesOf(configuration), 4);
   EXPECT_EQ(NodesOf(TestConfiguration("ring", 5)), 5);
   configuration = TestConfiguration("ps-sync", 6);
-  configuration.training.ranks_per_process = 2;  // a machine each
+  configuration.training.ranks_per_process = 2;
   EXPECT_EQ(NodesOf(configuration), 3);
   configuration.training.server_placement = "dedicated";
   EXPECT_EQ(NodeOfServer(configuration, 0), 3);
@@ -94,7 +94,7 @@ TEST(LinkCounters, AreFoundByName) {
   EXPECT_FALSE(NetworkCounterOf("Tcp: RetransSegs\n", "Tcp", "RetransSegs").ok());
 }
 
-TEST(LinkCounters, DropsAreThoseOfAPortsRoot) {
+TEST(LinkCounters, DropsAreOfTheRootQueue) {
   const std::string tc =
       "qdisc tbf 1: dev psring-p0 root refcnt 5 rate 1Gbit\n"
       " Sent 900 bytes 7 pkt (dropped 5, overlimits 3 requeues 0) \n backlog 0b 0p requeues 0\n"
@@ -106,17 +106,17 @@ TEST(LinkCounters, DropsAreThoseOfAPortsRoot) {
   EXPECT_FALSE(QueueDropsOf(tc, "psring-p2").ok());
 }
 
-TEST(LinkCounters, SendingAgainTakesTheNodeThatHasMostOfIt) {
+TEST(LinkCounters, RetransmissionTimeIsTheMaximumOverNodes) {
   const std::vector<NodeCounters> nodes = Difference({{110, 2, 7}, {40, 1, 0}}, {{10, 2, 3}, {0, 0, 0}});
   EXPECT_EQ(nodes[0].retransmitted_segments, 100);
   EXPECT_EQ(nodes[0].queue_drops, 4);
-  // 100 segments of 1448 bytes at 1 Gbit/s; 40 and a time-out of 200 ms.
-  EXPECT_DOUBLE_EQ(SendingAgainMs({nodes[0]}, 1e9), 1.1584);
-  EXPECT_DOUBLE_EQ(SendingAgainMs(nodes, 1e9), 40 * 1448 * 8 / 1e6 + 200);
-  EXPECT_DOUBLE_EQ(SendingAgainMs({}, 1e9), 0);
+  // 100 segments of 1448 bytes at 1 Gbit/s; 40 segments and a time-out of 200 ms.
+  EXPECT_DOUBLE_EQ(RetransmissionMs({nodes[0]}, 1e9), 1.1584);
+  EXPECT_DOUBLE_EQ(RetransmissionMs(nodes, 1e9), 40 * 1448 * 8 / 1e6 + 200);
+  EXPECT_DOUBLE_EQ(RetransmissionMs({}, 1e9), 0);
 }
 
-// Real ones, where this host makes them.
+// Real namespaces, if this host allows them.
 class NamespacesTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -139,14 +139,14 @@ std::set<std::string> HostInterfaces() {
   return names;
 }
 
-TEST_F(NamespacesTest, EveryLinkTheRingAndTheIncastKeepToTheRate) {
+TEST_F(NamespacesTest, LinksRingAndIncastKeepTheRate) {
   const auto cluster = Make(1e8, 3);
   ASSERT_NE(cluster, nullptr);
   const auto wires = cluster->Measure(/*capacity=*/0);
   ASSERT_TRUE(wires.ok()) << wires.status();
   const LinkReport& report = cluster->report();
   ASSERT_EQ(report.links.size(), 3);
-  // Above only by what the measured window caught of a queue; below where others hold the processors.
+  // Above the rate by bytes queued before the measured window; below it if other programs use the processors.
   for (double link : report.links) {
     EXPECT_LT(link, 1.03e8);
     EXPECT_GT(link, 0.8e8);
@@ -160,7 +160,7 @@ TEST_F(NamespacesTest, EveryLinkTheRingAndTheIncastKeepToTheRate) {
 }
 
 // No host carries 10 Tbit/s; every host that runs these tests carries 100 Mbit/s.
-TEST_F(NamespacesTest, AClusterIsBuiltOnlyOfLinksThatThisHostCarries) {
+TEST_F(NamespacesTest, BuildsOnlyLinksThatThisHostCarries) {
   const auto refused =
       BuildCarriedCluster({.bits_per_s = 1e13}, /*may_lower=*/false, Shaping::kNetns, 2, interrupt_);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
@@ -184,13 +184,13 @@ TEST_F(NamespacesTest, TheHostsOwnNetworkIsNotTouched) {
   const auto cluster = Make(1e9, 2);
   ASSERT_NE(cluster, nullptr);
   EXPECT_EQ(HostInterfaces(), before);
-  // The nodes' addresses are nobody's here.
+  // The nodes' addresses do not exist on the host.
   Socket here(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)),
       there(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   EXPECT_FALSE(ConnectSockets(std::move(here), std::move(there), Namespaces::Address(0).c_str()).ok());
 }
 
-TEST_F(NamespacesTest, AChildFindsItselfOnItsNode) {
+TEST_F(NamespacesTest, AChildRunsOnItsNode) {
   const auto cluster = Make(1e9, 2);
   ASSERT_NE(cluster, nullptr);
   ChildSpec child{.name = "cat", .command = {"/bin/cat", "/proc/self/net/fib_trie"}};
