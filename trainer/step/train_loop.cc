@@ -17,6 +17,11 @@ absl::Status AtStep(int64_t step, const absl::Status& status) {
 
 }  // namespace
 
+Training::~Training() {
+  strategy_ = {};
+  compute_.reset();
+}
+
 absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
   PSRING_ASSIGN_OR_RETURN(const int64_t first, Start());
   if (absl::Status trained = Steps(first); !trained.ok()) {

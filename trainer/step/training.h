@@ -28,6 +28,8 @@ namespace psring {
 class Training {
  public:
   static absl::StatusOr<std::unique_ptr<Training>> Create(const TrainingOptions& options, Worker& worker);
+  // Waits for the device: after an error, its work may still use the memory that is freed here.
+  ~Training();
 
   absl::StatusOr<RankResult> Run(std::vector<float>* final_weights);
 

@@ -347,7 +347,7 @@ TEST(ResumePlan, NotesWhatIsNotRestored) {
             "flags differ: --lr=0.2 now, --lr=0.1 in the checkpoint");
   EXPECT_TRUE(absl::StrContains(notes([](auto& p) { p.asynchronous = true; }, true), "asynchronous"));
   EXPECT_FALSE(absl::StrContains(notes([](auto& p) { p.wire = "bfloat16"; }, true), "rounding"));
-  EXPECT_TRUE(absl::StrContains(notes([](auto& p) { p.data_count = 900; }, true), "900 samples to train on"));
+  EXPECT_TRUE(absl::StrContains(notes([](auto& p) { p.data_count = 900; }, true), "900 training samples"));
 }
 
 TEST(ResumePlan, ResidualsAreRestoredOnlyForTheSameWorkers) {

@@ -414,8 +414,8 @@ TEST_F(TrainerProcess, RejectsASecondTrainerWithTheSameRecordFolder) {
   EXPECT_EQ(second.Wait(), 1);
   const std::string path = (dir_ / "records" / "steps-rank0.jsonl").string();
   EXPECT_EQ(second.errors(), absl::StrCat("trainer: cannot write ", path,
-                                          ": another run is writing it; give each run a --record folder of "
-                                          "its own\n"));
+                                          ": another run is writing it; give each run its own --record "
+                                          "folder\n"));
   first->Signal(SIGKILL);
   EXPECT_EQ(first->Wait(), 128 + SIGKILL);
   // A killed run does not block the folder.
@@ -485,8 +485,8 @@ TEST_F(TrainerProcess, InvalidInputGivesOneLineAndAnExitCode) {
            {"--data synthetic", 2, "RANK", {"RANK=2", "WORLD_SIZE=2", "MASTER_ADDR=h", "MASTER_PORT=1"}},
            {"--data synthetic --rendezvous tcp://", 2, "tcp://"},
            {"--data synthetic --strategy ps-sync --backend gloo", 2, "has no collectives"},
-           {"--data synthetic --strategy gloo --backend mpi", 2, "gloo's own"},
-           {"--data synthetic --fabric tcp", 2, "which sends nothing"},
+           {"--data synthetic --strategy gloo --backend mpi", 2, "which always uses gloo"},
+           {"--data synthetic --fabric tcp", 2, "which does not communicate"},
            {"--data synthetic --device cuda:999", 1, "no CUDA device"},
            // Ranks of mpirun are never single processes, even without a rendezvous.
            {"--data synthetic", 2, "MASTER_ADDR", {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2"}},

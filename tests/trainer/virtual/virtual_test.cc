@@ -265,7 +265,7 @@ TEST(VirtualClock, RejectsWhatDoesNotFitIntoMemoryWithAnAlternative) {
   const absl::Status refused = CheckCopiesFit(256, uint64_t{1} << 30, uint64_t{16} << 30);
   EXPECT_EQ(
       refused.message(),
-      "256 logical workers need 256.0 GiB, and 16.0 GiB of memory are free; give --workers 12 at most, or a "
+      "256 logical workers need 256.0 GiB, and 16.0 GiB of memory are free; use at most --workers 12, or a "
       "smaller --model");
 }
 
