@@ -13,7 +13,7 @@
 namespace psring {
 namespace {
 
-// All ranks wait for each other; a rank that never comes is an error after a while.
+// All ranks wait for each other, for at most 30 s.
 class ThreadBarrier {
  public:
   explicit ThreadBarrier(int ranks) : ranks_(ranks) {}
@@ -29,7 +29,7 @@ class ThreadBarrier {
     const absl::Time deadline = absl::Now() + absl::Seconds(30);
     while (round == round_) {
       if (!changed_.WaitUntil(mutex_, deadline) && round == round_) {
-        return absl::DeadlineExceededError("a rank did not come to the barrier");
+        return absl::DeadlineExceededError("a rank did not reach the barrier");
       }
     }
     return absl::OkStatus();
@@ -53,7 +53,7 @@ void OnThreads(int ranks, const std::function<void(int rank)>& body) {
 
 namespace {
 
-// Of ranks that are threads as well, and meet in a store of their own.
+// For ranks that are threads, with their own rendezvous store.
 std::vector<std::unique_ptr<ProcessGroup>> MeetInAStore(int workers, const GroupOptions& options,
                                                         bool gpu_each = false) {
   std::vector<std::unique_ptr<ProcessGroup>> groups(workers);

@@ -1,4 +1,4 @@
-// Threads as ranks: RunWorker on several threads of one process, over the in-process transport or the direct
+// Ranks as threads: RunWorker on several threads of one process, with the in-process transport or the direct
 // client of a parameter server.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace psring {
 
-// What the ranks of a strategy talk through: groups, clients, or nothing.
+// How the ranks of a strategy communicate: groups, clients, or neither.
 struct Connections {
   std::unique_ptr<Device> device;
   std::vector<std::unique_ptr<ParameterServer>> servers;  // before the clients, which use them
@@ -28,11 +28,11 @@ struct Connections {
   ProcessGroup* group(int rank) const { return groups.empty() ? nullptr : groups[rank].get(); }
   PsClient* client(int rank) const { return clients.empty() ? nullptr : clients[rank].get(); }
 };
-// `gpu`: of a process group between GPUs, all of whose ranks stand on this one.
+// `gpu`: for a process group between GPUs, the GPU of all ranks.
 Connections Connect(const StrategyRow& strategy, int workers, absl::Duration timeout, int servers = 1,
                     Arrivals* arrivals = nullptr, int gpu = -1);
 
-// Whether this build can run the strategy with threads as ranks: MPI's and NCCL's it cannot.
+// Whether the strategy runs with threads as ranks in this build; MPI's and NCCL's do not.
 bool RunsOnThreads(const StrategyRow& strategy);
 
 struct RankOutcome {
@@ -48,7 +48,7 @@ std::vector<RankOutcome> RunRanks(
     const TrainingOptions& options, int workers, const DataSplits& data,
     const std::function<void(Worker&)>& adjust = [](Worker&) {}, Arrivals* arrivals = nullptr);
 
-// Runs `body(rank)` on a thread each, and waits for all.
+// Runs `body(rank)` on one thread per rank and waits for all.
 void OnThreads(int ranks, const std::function<void(int rank)>& body);
 
 // Small pictures, and options that train a small network on them for a few steps.

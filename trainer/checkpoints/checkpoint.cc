@@ -20,14 +20,14 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// PyTorch's shape of a tensor of ours.
+// PyTorch's shape of a tensor.
 std::vector<int64_t> PyTorchShape(const Tensor& tensor) {
   const std::vector<int>& shape = tensor.shape;
   if (shape.size() != 4) return {shape.begin(), shape.end()};
   return {shape[0], shape[3], shape[1], shape[2]};
 }
 
-// Calls `move(ours, PyTorch's)` for each element's index in the tensor, in both orders.
+// Calls `move` with each element's index in psring's and in PyTorch's order.
 template <typename Move>
 void ForEachElement(const Tensor& tensor, const Move& move) {
   const PictureShape& picture = tensor.picture;
@@ -52,7 +52,7 @@ NamedTensor ToPyTorch(const std::string& name, const Tensor& tensor, const std::
 
 std::string ShapeText(const std::vector<int64_t>& shape) { return Json(shape).dump(); }
 
-// Every tensor of the layout, under `prefix`, out of what a file holds. `unused` loses those that were found.
+// Reads every tensor of the layout, named with `prefix`, and removes it from `unused`.
 absl::Status FromPyTorch(const std::string& prefix, const ParameterLayout& layout,
                          std::map<std::string, const NamedTensor*>& unused, std::vector<float>& flat) {
   flat.resize(layout.count());
@@ -60,12 +60,12 @@ absl::Status FromPyTorch(const std::string& prefix, const ParameterLayout& layou
     const auto found = unused.find(prefix + tensor.name);
     if (found == unused.end()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("it is of another model: there is no ", prefix, tensor.name, " in it"));
+          absl::StrCat("it is of another model: it has no ", prefix, tensor.name));
     }
     const NamedTensor& stored = *found->second;
     if (stored.shape != PyTorchShape(tensor)) {
       return absl::InvalidArgumentError(absl::StrCat("it is of another model: ", prefix, tensor.name, " is ",
-                                                     ShapeText(stored.shape), ", and here ",
+                                                     ShapeText(stored.shape), ", but here ",
                                                      ShapeText(PyTorchShape(tensor))));
     }
     float* to = flat.data() + tensor.first;
@@ -139,8 +139,7 @@ absl::StatusOr<CheckpointBytes> LoadCheckpoint(const std::string& path, std::vec
     if (fs::exists(fs::path(path) / kPositionFile, error)) return ReadFolder(path);
     const std::vector<CheckpointPath> there = ListCheckpoints(path);
     if (there.empty()) {
-      return absl::NotFoundError(
-          absl::StrCat(path, " holds no checkpoint: there is no step<N>/", kPositionFile, " in it"));
+      return absl::NotFoundError(absl::StrCat(path, " contains no checkpoint: no step<N>/", kPositionFile));
     }
     absl::Status first_damage;
     std::optional<CheckpointBytes> newest;
@@ -157,10 +156,10 @@ absl::StatusOr<CheckpointBytes> LoadCheckpoint(const std::string& path, std::vec
     if (!newest.has_value()) return first_damage;
     newest->sequence = there.front().sequence;
     if (!first_damage.ok())
-      notes.push_back(absl::StrCat(first_damage.message(), "; ", newest->path, " is taken"));
+      notes.push_back(absl::StrCat(first_damage.message(), "; ", newest->path, " is used instead"));
     return *std::move(newest);
   }
-  if (!fs::exists(path, error)) return absl::NotFoundError(absl::StrCat("there is no ", path));
+  if (!fs::exists(path, error)) return absl::NotFoundError(absl::StrCat(path, " does not exist"));
   const fs::path beside = fs::path(path).parent_path();
   const std::string name = fs::path(path).filename();
   if ((name == kModelFile || name == kOptimizerFile || name == kPositionFile) &&
@@ -201,9 +200,9 @@ absl::StatusOr<TrainingCheckpoint> DecodeCheckpoint(const CheckpointBytes& bytes
     for (const NamedTensor& tensor : model) unused[tensor.name] = &tensor;
     PSRING_RETURN_IF_ERROR(FromPyTorch("", layout, unused, checkpoint.weights));
     if (!unused.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "it is of another model: there is a ",
-          Json(unused.begin()->first).dump(-1, ' ', true, Json::error_handler_t::replace), " in it"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("it is of another model: it has a ",
+                       Json(unused.begin()->first).dump(-1, ' ', true, Json::error_handler_t::replace)));
     }
     if (!bytes.has_optimizer) return absl::OkStatus();
     PSRING_ASSIGN_OR_RETURN(const std::vector<NamedTensor> state, DecodeSafetensors(bytes.optimizer));

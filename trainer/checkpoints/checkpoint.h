@@ -1,10 +1,10 @@
-// What a checkpoint of training holds, and what can be made of one by a run that is not quite the same. Pure;
-// where it is kept is common/checkpoint_folder.h's affair.
+// The contents of a checkpoint, and how a run with other settings continues from it. Pure; the folder is in
+// common/io/checkpoint_folder.h.
 //
-// model.safetensors and optimizer.safetensors name tensors by their layers, shaped and ordered as PyTorch has
-// them (filters [out][in][height][width], inputs behind a picture [channels][height][width]), without a word
-// of devices or of how replicas were kept in step; training.json says where training stood. Where gradients
-// travel in 16 bits worker<R>.safetensors holds what rounding has left of worker R's.
+// model.safetensors and optimizer.safetensors name tensors by their layers, with PyTorch's shapes and order
+// (filters [out][in][height][width], inputs after a picture [channels][height][width]), independent of
+// devices and strategy. training.json is the position of training. With gradients in 16 bits
+// worker<R>.safetensors contains worker R's residual (ErrorFeedback).
 #pragma once
 
 #include <cstdint>
@@ -20,58 +20,58 @@
 
 namespace psring {
 
-// Everything else is a function of these: of random numbers, the order of an epoch of seed and epoch, delays
-// of seed, worker and step.
+// All other state is a function of these: an epoch's order of seed and epoch, delays of seed, worker and
+// step.
 struct TrainingCheckpoint {
   TrainingPosition position;
-  std::vector<float> weights;             // as the model's layout has them
-  std::vector<std::vector<float>> slots;  // of OptimizerSlots, in their order
-  CheckpointFiles worker_files = {};      // what EncodeResidual made, as WorkerFile names it
+  std::vector<float> weights;             // in the order of the model's layout
+  std::vector<std::vector<float>> slots;  // in the order of OptimizerSlots
+  CheckpointFiles worker_files = {};      // from EncodeResidual, named by WorkerFile
 };
 
 CheckpointFiles EncodeCheckpoint(const TrainingCheckpoint& checkpoint, const ParameterLayout& layout);
-// One worker's, of as many elements as the layout has.
+// One worker's residual, with an element per parameter.
 std::string EncodeResidual(ConstSpan residual, const ParameterLayout& layout);
 
-// Where a checkpoint was found, as bytes. A file of weights from elsewhere has no position and no optimizer.
+// The files of a checkpoint. A file of weights from another source has no position and no optimizer.
 struct CheckpointBytes {
-  std::string path;    // as errors call it
-  std::string folder;  // it is this one, whole; empty: weights from elsewhere
+  std::string path;    // as named in errors
+  std::string folder;  // of a complete checkpoint; empty: weights from another source
   std::string position, model, optimizer;
   std::string residual;        // this rank's worker file
-  bool has_optimizer = false;  // also where its bytes are on another rank
+  bool has_optimizer = false;  // true also if its bytes are on another rank
   int64_t sequence = 0;        // at least that of the newest in its folder, which may be damaged
 };
 
-// Reads a folder step<N>, the newest whole one of a folder of these, or a file in one. A file of another
-// place is taken for weights alone. `note` gets a line where the newest is damaged and one before is taken.
-// NotFound where there is nothing, DataLoss where all are damaged.
+// Reads a folder step<N>, the newest complete one in a folder of these, or a file in one. Any other file is
+// read as weights only. `notes` gets a line if the newest is damaged and an earlier one is used. NotFound: no
+// checkpoint; DataLoss: all are damaged.
 absl::StatusOr<CheckpointBytes> LoadCheckpoint(const std::string& path, std::vector<std::string>& notes);
 
-// The errors say in one line, with the path, what is wrong: damaged (DataLoss), of a newer psring or another
-// type (Unimplemented), of another model (InvalidArgument; names the tensor).
+// Errors are one line with the path: damaged (DataLoss), of a newer psring or another type (Unimplemented),
+// of another model (InvalidArgument; names the tensor).
 absl::StatusOr<TrainingPosition> DecodePosition(const CheckpointBytes& bytes);
 absl::StatusOr<TrainingCheckpoint> DecodeCheckpoint(const CheckpointBytes& bytes,
                                                     const ParameterLayout& layout);
-// Stays empty where there is none.
+// `residual` stays empty if there is none.
 absl::Status DecodeResidual(const CheckpointBytes& bytes, const ParameterLayout& layout,
                             std::vector<float>& residual);
 
-// How a run goes on from a checkpoint.
+// How a run continues from a checkpoint.
 struct ResumePlan {
   int64_t step = 0;
   int64_t samples = 0;
-  bool with_slots = false;       // the optimizer's state is of use
-  bool with_residuals = false;   // what rounding has left of each worker's gradients is, too
-  std::vector<int> ready_order;  // the layout's tensors; empty: not known
-  // Where each worker goes on in its samples, where they need not all be at `step`, and how many more updates
-  // than that of each worker there were.
+  bool with_slots = false;       // the optimizer's state is used
+  bool with_residuals = false;   // each worker's residual is used
+  std::vector<int> ready_order;  // the layout's tensors by index; empty: unknown
+  // Each worker's next step, if not all are at `step`; and the number of updates beyond `step` of each
+  // worker.
   std::vector<int64_t> worker_steps;
   int beyond = 0;
-  std::vector<std::string> notes;  // what cannot be carried over exactly, a line each
+  std::vector<std::string> notes;  // what is not restored exactly, one line each
 };
-// `now`: the run's own, at its beginning. `steps_per_epoch`: of its sampler. `has_slots`: of the checkpoint.
-// `residuals`: so many workers' are in it.
+// `now`: of this run at its beginning. `steps_per_epoch`: of its sampler. `has_slots` and `residuals`:
+// whether the checkpoint contains optimizer slots, and how many workers' residuals.
 ResumePlan PlanResume(const TrainingPosition& from, const TrainingPosition& now, int64_t steps_per_epoch,
                       bool has_slots, int residuals, const ParameterLayout& layout);
 

@@ -34,7 +34,7 @@ std::vector<std::string> Without(const std::vector<std::string>& flags,
   return left;
 }
 
-// Nothing where not each tensor stands in it once.
+// Empty unless each tensor is in it once.
 std::vector<int> OrderOf(const std::vector<std::string>& names, const ParameterLayout& layout) {
   std::vector<int> order;
   std::set<std::string> seen;
@@ -60,7 +60,7 @@ ResumePlan PlanResume(const TrainingPosition& from, const TrainingPosition& now,
   const auto say = [&](auto... parts) { plan.notes.push_back(absl::StrCat(parts...)); };
   const bool begun = from.step > 0;
 
-  // Steps count what the sampler has drawn.
+  // A step is counted by the samples drawn.
   if (begun && from.drawn_batch == now.drawn_batch &&
       from.step == from.epoch * steps_per_epoch + from.epoch_samples / now.drawn_batch) {
     plan.step = from.step;
@@ -68,16 +68,16 @@ ResumePlan PlanResume(const TrainingPosition& from, const TrainingPosition& now,
     const int64_t in_epoch = std::min(steps_per_epoch, from.epoch_samples / now.drawn_batch);
     plan.step = from.epoch * steps_per_epoch + in_epoch;
     const int64_t again = from.epoch_samples - in_epoch * now.drawn_batch;
-    say("a step draws ", now.drawn_batch, " samples, and drew ", from.drawn_batch, ": step ", from.step,
+    say("a step draws ", now.drawn_batch, " samples, before it drew ", from.drawn_batch, ": step ", from.step,
         " becomes step ", plan.step);
     if (again > 0 && in_epoch < steps_per_epoch) {
-      say(again, " samples of epoch ", from.epoch, " are drawn once more: ", from.epoch_samples,
-          " are no whole number of steps");
+      say(again, " samples of epoch ", from.epoch, " are drawn again: ", from.epoch_samples,
+          " are not a whole number of steps");
     }
   }
   if (begun && from.data_count != now.data_count) {
-    say("there are ", now.data_count, " samples to train on, and were ", from.data_count,
-        ": they go on in another order");
+    say("there are ", now.data_count, " training samples, before there were ", from.data_count,
+        ": their order changes");
   }
   const bool same_draws =
       from.workers == now.workers && from.drawn_batch == now.drawn_batch && from.data_count == now.data_count;
@@ -86,8 +86,8 @@ ResumePlan PlanResume(const TrainingPosition& from, const TrainingPosition& now,
     plan.worker_steps = from.worker_steps;
     plan.beyond = static_cast<int>(from.updates % from.workers);
   } else if (begun && (from.asynchronous || now.asynchronous)) {
-    say("all workers go on with step ", plan.step,
-        ": asynchronous ones that were ahead or behind draw some samples "
+    say("all workers continue with step ", plan.step,
+        ": asynchronous workers that were ahead or behind draw some samples "
         "twice or never");
   }
 
@@ -95,27 +95,27 @@ ResumePlan PlanResume(const TrainingPosition& from, const TrainingPosition& now,
   plan.with_slots =
       has_slots && from.optimizer.kind == now.optimizer.kind && !OptimizerSlots(now.optimizer.kind).empty();
   if (has_slots && was != is) {
-    say("the optimizer is ", is, " and was ", was, ": its state is not carried over");
+    say("the optimizer is ", is, " and was ", was, ": its state is not restored");
   }
   const int64_t updates = now.asynchronous ? plan.step * now.workers + plan.beyond : plan.step;
   if (plan.with_slots && now.optimizer.kind == OptimizerKind::kAdam && updates != from.updates) {
-    say("Adam's t goes on with ", updates, " instead of ", from.updates);
+    say("Adam's t continues with ", updates, " instead of ", from.updates);
   }
-  // One worker sends nothing, unless it is to a server.
+  // A single worker sends only to a server.
   if (begun && from.wire != "float32" && from.workers + residuals > 1) {
     const std::string why =
-        now.wire != from.wire           ? absl::StrCat("gradients now travel as ", now.wire)
+        now.wire != from.wire           ? absl::StrCat("gradients are now sent as ", now.wire)
         : now.strategy != from.strategy ? absl::StrCat("the strategy was ", from.strategy)
         : now.workers != from.workers
-            ? absl::StrCat("there are ", now.workers, " workers, and were ", from.workers)
+            ? absl::StrCat("there are ", now.workers, " workers, before there were ", from.workers)
         : residuals < from.workers
-            ? absl::StrCat("the checkpoint has that of ", residuals, " of ", from.workers, " workers")
+            ? absl::StrCat("the checkpoint has those of ", residuals, " of ", from.workers, " workers")
             : "";
     plan.with_residuals =
         now.wire == from.wire && now.strategy == from.strategy && now.workers == from.workers;
     if (!why.empty()) {
-      say(plan.with_residuals ? "some of what" : "what", " rounding to ", from.wire,
-          " had left to be sent is dropped: ", why);
+      say(plan.with_residuals ? "some" : "the", " rounding errors of ", from.wire,
+          " gradients are dropped: ", why);
     }
   }
   const std::vector<std::string> flags_now = Without(now.flags, from.flags),

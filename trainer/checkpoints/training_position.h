@@ -1,4 +1,4 @@
-// Where a training stands, as the JSON of a checkpoint says it. Pure.
+// The position of training in a checkpoint, as JSON. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace psring {
 
-// Where a training stands, and which it is.
+// Identifies a training and its position.
 struct TrainingPosition {
   std::string model, data, strategy;
   bool asynchronous = false;
@@ -26,24 +26,24 @@ struct TrainingPosition {
   std::vector<std::string> flags;
 
   int64_t sequence = 0;  // see CheckpointPath
-  int64_t step = 0;      // to go on with: so many are made, of each worker
+  int64_t step = 0;      // the next step of each worker
   int64_t updates = 0;
   int64_t samples = 0;        // in these updates: the learning rate's clock
   int64_t epoch = 0;          // the sampler's
-  int64_t epoch_samples = 0;  // so many of the epoch's order are drawn
-  // In which gradients become ready: buckets were planned by it, and in another order sums may differ in
-  // their last bits.
+  int64_t epoch_samples = 0;  // drawn from the epoch's order
+  // Tensors in the order in which gradients become ready, from which buckets were planned; with other buckets
+  // sums may differ in their last bits.
   std::vector<std::string> ready_order = {};
-  // Asynchronous workers, each at a step of its own: the one it goes on with. Empty: all at `step`.
+  // Asynchronous workers: each worker's next step. Empty: all are at `step`.
   std::vector<int64_t> worker_steps = {};
 };
 
-// The text of kPositionFile; with the hashes of the files that stand beside it, and of itself.
+// The text of kPositionFile, with hashes of the other files and of itself.
 std::string EncodePosition(const TrainingPosition& position, const CheckpointFiles& files);
 
-// Any text is taken. DataLoss says in one line what is wrong with it; Unimplemented: it is of a newer psring.
+// Accepts any text. DataLoss: one line describes the damage; Unimplemented: it is of a newer psring.
 absl::StatusOr<TrainingPosition> ParsePosition(const std::string& text);
-// Those of the files beside it, by their names. Errors as above.
+// The hashes of the other files by name. Errors as above.
 absl::StatusOr<std::map<std::string, std::string>> HashesIn(const std::string& text);
 
 }  // namespace psring

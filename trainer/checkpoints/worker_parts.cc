@@ -74,7 +74,7 @@ absl::StatusOr<WorkerPart> WorkerParts::Take(int rank, const std::string& moment
   const absl::Time begin = absl::Now();
   const std::string whom = absl::StrCat("rank ", rank, "'s part of a checkpoint");
   for (absl::Duration pause = absl::Milliseconds(1);; pause = std::min(2 * pause, absl::Milliseconds(20))) {
-    // An error may be about somebody else, such as a server that has died and come back.
+    // An error may concern another process, such as a server that was restarted.
     const absl::StatusOr<std::optional<std::string>> told = rendezvous_.TryGet(KeyOf(rank, moment), whom);
     if (told.ok() && told->has_value()) {
       const std::pair<std::string, std::string> fields = absl::StrSplit(**told, absl::MaxSplits(' ', 1));
@@ -85,7 +85,7 @@ absl::StatusOr<WorkerPart> WorkerParts::Take(int rank, const std::string& moment
       if (sound) {
         const std::string file = FileOf(rank, moment);
         part.residual = ReadFile(file).value_or("");
-        // It may be about to be written once more.
+        // It may be written again soon.
         if (HashBytes(part.residual.data(), part.residual.size()) == fields.second) {
           std::error_code error;
           fs::remove(file, error);

@@ -1,9 +1,8 @@
-// How rank 0 comes by what a checkpoint holds of each worker alone: the step that it goes on with, and what
-// rounding to 16 bits has left of its gradients.
+// Collects on rank 0 the workers' own parts of a checkpoint: each worker's next step and residual.
 //
-// A rank leaves its part and goes on: the residual as a file in a folder beside the checkpoints, the rest,
-// with the file's hash, in the rendezvous store. Rank 0 takes the parts that belong to its checkpoint, and
-// writes them with it, so that one rename makes all of it count. A *moment* names what belongs together.
+// A rank leaves its part and continues: the residual as a file in a folder beside the checkpoints, the rest,
+// with the file's hash, in the rendezvous store. Rank 0 takes the parts of its checkpoint and writes them
+// with it, so that one rename commits everything. A *moment* is the name that parts of one checkpoint share.
 #pragma once
 
 #include <memory>
@@ -19,30 +18,30 @@
 namespace psring {
 
 struct WorkerPart {
-  int64_t next = 0;      // the step that the worker goes on with
-  std::string residual;  // a file, as EncodeResidual makes it; empty: there is none
+  int64_t next = 0;      // the worker's next step
+  std::string residual;  // a file from EncodeResidual; empty: none
 };
 
 class WorkerParts {
  public:
-  // Every rank calls it; `folder` is rank 0's --checkpoint_dir. `blind`, on rank 0: the ranks that do not see
-  // it, such as those of a machine with another disk; their residuals stay with them. `rendezvous` outlives
+  // Every rank calls it; `folder` is rank 0's --checkpoint_dir. `blind`, on rank 0: the ranks that cannot see
+  // it, such as those on a machine with another disk; their residuals are not saved. `rendezvous` outlives
   // this.
   static absl::StatusOr<std::unique_ptr<WorkerParts>> Meet(Rendezvous& rendezvous, const std::string& folder,
                                                            std::vector<int>& blind);
-  ~WorkerParts();  // on rank 0: what was left goes
+  ~WorkerParts();  // on rank 0: deletes the folder of parts
 
-  // Does not wait. What cannot be written rank 0 is told.
+  // Does not wait. If the file cannot be written, the store says so.
   absl::Status Leave(const std::string& moment, const WorkerPart& part);
-  // On rank 0: waits until `rank` has left its part of that moment, and of step `next` where that is given.
+  // On rank 0: waits until `rank` has left its part of that moment, with step `next` if given.
   // DeadlineExceeded names the rank.
   absl::StatusOr<WorkerPart> Take(int rank, const std::string& moment, std::optional<int64_t> next,
                                   absl::Time deadline);
 
-  // Rank 0 and `rank` wait for each other, as Rendezvous::Exchange does; each pair once at each `where`.
+  // Rank 0 and `rank` wait for each other, as in Rendezvous::Exchange; once per pair and `where`.
   absl::Status MeetRank(int rank, const std::string& where);
 
-  // Rank 0 says that it stops before step `next`, and ranks that have failed look whether it did.
+  // Rank 0 announces that it stops before step `next`; ranks that have failed read the announcement.
   absl::Status SayThatItStops(int64_t next);
   std::optional<int64_t> StopsBefore();
 

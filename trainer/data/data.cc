@@ -31,7 +31,7 @@ struct CloseFile {
   void operator()(gzFile file) const { gzclose(file); }
 };
 
-// A plain or gzipped file, read in order; zlib tells them apart by itself.
+// Reads a plain or gzipped file in order; zlib detects which.
 class ByteReader {
  public:
   explicit ByteReader(const std::string& path) : path_(path), file_(gzopen(path.c_str(), "rb")) {
@@ -46,7 +46,7 @@ class ByteReader {
       const int got = gzread(file_.get(), to + done, wanted);
       if (got < 0) return Corrupt();
       if (got == 0) {
-        // zlib reports a stream that was cut off in the middle only here.
+        // zlib reports a truncated stream only here.
         return absl::DataLossError(absl::StrCat(path_, ": truncated: ends ", count - done, " bytes early"));
       }
       done += got;
@@ -54,7 +54,7 @@ class ByteReader {
     return absl::OkStatus();
   }
 
-  // Also makes zlib check the sum at the end of the file.
+  // Also makes zlib verify the checksum at the end of the file.
   absl::Status ExpectEnd() {
     uint8_t byte;
     const int got = gzread(file_.get(), &byte, 1);
@@ -89,10 +89,10 @@ absl::StatusOr<IdxFile> ReadIdx(const std::string& path, int dimensions) {
     uint8_t d[4];
     PSRING_RETURN_IF_ERROR(reader.Read(d, 4));
     file.dimensions.push_back(int64_t{d[0]} << 24 | d[1] << 16 | d[2] << 8 | d[3]);
-    // Refused before memory is asked for: a corrupt header may name any size.
+    // Checked before allocating: a corrupt header may contain any size.
     constexpr int64_t kMaxBytes = int64_t{1} << 33;
     if (file.dimensions.back() == 0 || size > kMaxBytes / file.dimensions.back()) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": not an idx file: its header makes no sense"));
+      return absl::InvalidArgumentError(absl::StrCat(path, ": not an idx file: its header is invalid"));
     }
     size *= file.dimensions.back();
   }
@@ -118,7 +118,7 @@ absl::StatusOr<Dataset> ReadSplit(const std::string& dir, const std::string& pre
   PSRING_ASSIGN_OR_RETURN(IdxFile images, ReadIdx(images_path, 3));
   PSRING_ASSIGN_OR_RETURN(IdxFile labels, ReadIdx(labels_path, 1));
   if (images.dimensions[0] != labels.dimensions[0]) {
-    return absl::InvalidArgumentError(absl::StrCat(images_path, " holds ", images.dimensions[0],
+    return absl::InvalidArgumentError(absl::StrCat(images_path, " contains ", images.dimensions[0],
                                                    " pictures, but ", labels_path, " ", labels.dimensions[0],
                                                    " labels"));
   }
@@ -191,10 +191,10 @@ absl::Status HoldOut(int64_t count, bool score_them, DataSplits& data) {
   if (count == 0) return absl::OkStatus();
   Dataset& train = data.train;
   if (count >= train.count()) {
-    return absl::InvalidArgumentError(absl::StrCat("--validation ", count, " would leave nothing of the ",
+    return absl::InvalidArgumentError(absl::StrCat("--validation ", count, " would leave none of the ",
                                                    train.count(), " training samples; hold out fewer"));
   }
-  constexpr uint64_t kSplitSeed = 0x76616c6964;  // one split for all runs: rates are picked on it
+  constexpr uint64_t kSplitSeed = 0x76616c6964;  // one split for all runs: learning rates are chosen on it
   std::vector<int64_t> order(static_cast<size_t>(train.count()));
   std::iota(order.begin(), order.end(), 0);
   Random(kSplitSeed).Shuffle(order);

@@ -1,4 +1,4 @@
-// Pictures and labels, in memory, as bytes.
+// Pictures and labels as bytes in memory.
 #pragma once
 
 #include <cstdint>
@@ -33,14 +33,12 @@ struct DataSplits {
 };
 
 // `name`: "fashion-mnist" (Debian's dataset-fashion-mnist unless `dir` is given), "mnist" (from `dir`: four
-// idx files, plain or .gz), "synthetic" (learnable, made from `seed`, needs no files). Errors name the file
-// and what is wrong with it: missing, truncated, not an idx file, a label that is too high, counts that
-// differ.
+// idx files, plain or .gz), "synthetic" (learnable, generated from `seed`, needs no files). Errors name the
+// file and the problem: missing, truncated, not an idx file, a label that is too high, counts that differ.
 absl::StatusOr<DataSplits> LoadData(const std::string& name, const std::string& dir, uint64_t seed);
 
-// Takes the last `count` samples of one fixed order (whatever the seed of a run) out of the training data.
-// `score_them`: they become the test data, whose place nobody else then takes. InvalidArgument where too few
-// would be left.
+// Removes the last `count` samples of a fixed order, independent of the run's seed, from the training data.
+// `score_them`: they replace the test data. InvalidArgument: too few samples would remain.
 absl::Status HoldOut(int64_t count, bool score_them, DataSplits& data);
 
 struct SyntheticShape {

@@ -1,4 +1,4 @@
-// The answer to a name that is in no table.
+// The error for a name that is not in a table.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Which samples a worker sees, in which order. Pure: a function of count, seed, epoch, rank and world size.
+// The order of a worker's samples. Pure: a function of count, seed, epoch, rank and world size.
 #pragma once
 
 #include <cstdint>
@@ -14,29 +14,29 @@ struct SamplerOptions {
   int micro_batches = 1;  // that a worker draws for a step
   uint64_t seed = 1;
   bool shuffle = true;
-  bool drop_last =
-      true;  // drop the last, incomplete global batch of an epoch; else it is shared out, nothing padded
+  // Drop the last, incomplete global batch of an epoch; else distribute it without padding.
+  bool drop_last = true;
 };
 
-// One global step's share of this rank.
+// This rank's share of a step.
 struct SampledStep {
   int64_t epoch = 0;
-  // Indices into the data, by micro-batch; in a short last step some, or all of a rank's, may be empty.
+  // Indices into the data, by micro-batch; in a short last step some or all may be empty.
   std::vector<std::vector<int64_t>> batches;
   int64_t samples = 0;         // in these
   int64_t global_samples = 0;  // over all ranks, in this step
 };
 
-// Steps without end, one epoch after the other: the epoch's permutation of all samples (from seed and epoch),
-// strided by rank, so that step s of all ranks together is slice [s * G, (s + 1) * G) of the permutation,
-// where G is batch * micro_batches * world_size. Micro-batch m of M of rank r is what rank r * M + m of M
-// times as many would have drawn. A new order every epoch by itself.
+// Unlimited steps, epoch after epoch. An epoch is a permutation of all samples (from seed and epoch), strided
+// by rank: step s of all ranks together is slice [s * G, (s + 1) * G) of the permutation, with G = batch *
+// micro_batches * world_size. Micro-batch m of M of rank r is the batch of rank r * M + m of M times as many
+// ranks.
 class DistributedSampler {
  public:
   explicit DistributedSampler(const SamplerOptions& options);
 
   SampledStep Next();
-  // As if `step` calls of Next had been made.
+  // As after `step` calls of Next.
   void SeekTo(int64_t step);
   int64_t steps_per_epoch() const;
 
@@ -50,7 +50,7 @@ class DistributedSampler {
   std::vector<int64_t> order_;
 };
 
-// Every sample once over all ranks, in order, last batch short: for evaluation.
+// For evaluation: every sample once over all ranks, in order; the last batch may be short.
 std::vector<std::vector<int64_t>> EvaluationBatches(int64_t count, int batch, int rank, int world_size);
 
 }  // namespace psring

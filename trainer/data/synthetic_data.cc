@@ -1,5 +1,5 @@
-// Pictures that need no files: a pattern per class, drowned in noise. A linear model can tell them apart, but
-// not all of them, so that accuracy still says something.
+// Generated pictures: a pattern per class plus strong noise. A linear model classifies many but not all of
+// them, so that accuracy is informative.
 #include "common/base/random.h"
 #include "trainer/data/data.h"
 
@@ -7,7 +7,7 @@ namespace psring {
 namespace {
 
 constexpr float kMean = 128;
-constexpr float kPattern = 11;    // a class's pattern: uniform in +- this, in grey levels
+constexpr float kPattern = 11;    // amplitude of a class's uniform pattern, in grey levels
 constexpr uint64_t kNoise = 192;  // width of the uniform noise: kMean + kPattern + kNoise / 2 < 256
 
 Dataset Make(const SyntheticShape& shape, int64_t count, const std::vector<float>& patterns, uint64_t seed,
@@ -25,7 +25,7 @@ Dataset Make(const SyntheticShape& shape, int64_t count, const std::vector<float
     data.labels[i] = static_cast<uint8_t>(label);
     const float* pattern = patterns.data() + label * size;
     uint8_t* image = data.images.data() + i * size;
-    uint64_t bits = 0;  // eight pixels' noise from one number: this is what start-up waits for
+    uint64_t bits = 0;  // the noise of eight pixels from one number, which shortens start-up
     for (int64_t p = 0; p < size; ++p, bits >>= 8) {
       if (p % 8 == 0) bits = random.Next();
       image[p] = static_cast<uint8_t>(pattern[p] + static_cast<float>(((bits & 255) * kNoise) >> 8));
@@ -37,7 +37,7 @@ Dataset Make(const SyntheticShape& shape, int64_t count, const std::vector<float
 }  // namespace
 
 DataSplits MakeSyntheticData(const SyntheticShape& shape, uint64_t seed) {
-  // Patterns do not depend on the seed's samples: both splits show the same classes.
+  // Both splits use the same patterns.
   std::vector<float> patterns(size_t{10} * shape.height * shape.width);
   Random random(seed, 1);
   for (float& value : patterns) value = kMean - kNoise / 2 + random.Uniform(-kPattern, kPattern);

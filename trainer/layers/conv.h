@@ -6,10 +6,10 @@
 
 namespace psring {
 
-// A convolution, stride 1, no padding, and max(0, y) where the shape says so.
+// A convolution with stride 1, no padding, and ReLU if the shape says so.
 class ConvLayer : public Layer {
  public:
-  // `shape.batch` does not count.
+  // `shape.batch` is ignored.
   ConvLayer(const std::string& name, const ConvShape& shape, ParameterLayout& layout);
 
   ReadyRange parameters() const override { return parameters_.range(); }

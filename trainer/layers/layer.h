@@ -1,5 +1,5 @@
-// A layer of a network that is a plain sequence: it owns its outputs, reads its weights from the flat buffer
-// and writes its gradients into the other.
+// A layer of a sequential network. It owns its outputs, reads its weights from one flat buffer and writes its
+// gradients into another.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,7 @@ class Layer {
  public:
   virtual ~Layer() = default;
 
-  // Before the first Forward: room for the outputs of `max_batch` samples, and for their gradients, of
-  // `type`.
+  // Before the first Forward: allocates outputs and their gradients for `max_batch` samples of `type`.
   virtual absl::Status Allocate(int max_batch, DType type, Device& device) {
     type_ = type;
     PSRING_ASSIGN_OR_RETURN(y_, device.Allocate(max_batch * outputs_ * SizeOf(type)));
@@ -30,7 +29,7 @@ class Layer {
   size_t outputs() const { return outputs_; }
   // Of the last Forward.
   Span output(int batch) const { return y_.span(type_).Slice(0, batch * outputs_); }
-  // The layer behind, or the loss, writes it; Backward may change it.
+  // Written by the next layer or the loss; Backward may change it.
   Span output_gradient(int batch) const { return dy_.span(type_).Slice(0, batch * outputs_); }
 
   // The elements of the flat buffers that belong to this layer; none by default.
@@ -39,10 +38,10 @@ class Layer {
   // Fills this layer's part of `weights`, on the host.
   virtual void Initialize(Random& random, std::vector<float>& weights) const = 0;
 
-  // `x` is the layer's input, `weights` the whole flat buffer.
+  // `x` is the layer's input, `weights` the entire flat buffer.
   virtual void Forward(int batch, ConstSpan weights, ConstSpan x, Ops& ops, Stream& stream) = 0;
-  // From output_gradient to this layer's part of `gradient` (the whole flat buffer) and, unless dx.data is
-  // null, to the gradient of `x`.
+  // Computes from output_gradient this layer's part of `gradient` (the entire flat buffer) and, unless
+  // dx.data is null, the gradient of `x`.
   virtual void Backward(int batch, ConstSpan weights, ConstSpan x, Span dx, Span gradient, Ops& ops,
                         Stream& stream) = 0;
 
@@ -55,12 +54,12 @@ class Layer {
   Buffer y_, dy_;
 };
 
-// Where a layer's weight and bias stand.
+// The position of a layer's weight and bias in the flat buffers.
 struct WeightAndBias {
   Tensor weight, bias;
-  size_t fan_in;  // products behind one output
+  size_t fan_in;  // products per output
 
-  // `picture`: what one output's inputs are, where they are one.
+  // `picture`: the shape of one output's inputs, if they are a picture.
   WeightAndBias(const std::string& name, std::vector<int> weight_shape, ParameterLayout& layout,
                 PictureShape picture = {});
   ReadyRange range() const { return {weight.first, weight.count + bias.count}; }

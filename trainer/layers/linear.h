@@ -6,7 +6,7 @@
 
 namespace psring {
 
-// y = x w^T + b, and max(0, y) where `relu` says so. `picture`: what x is, where it is one.
+// y = x w^T + b, followed by ReLU if `relu`. `picture`: the shape of x, if it is a picture.
 class LinearLayer : public Layer {
  public:
   LinearLayer(const std::string& name, int inputs, int outputs, bool relu, ParameterLayout& layout,

@@ -7,7 +7,7 @@ namespace psring {
 // The largest of each 2 x 2 window, per channel.
 class MaxPoolLayer : public Layer {
  public:
-  // `shape.batch` does not count.
+  // `shape.batch` is ignored.
   explicit MaxPoolLayer(const PoolShape& shape);
 
   absl::Status Allocate(int max_batch, DType type, Device& device) override;

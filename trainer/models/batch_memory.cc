@@ -6,7 +6,7 @@
 namespace psring {
 namespace {
 
-// A stream that stands still for so long has failed.
+// A stream without progress for this time has failed.
 constexpr absl::Duration kStuck = absl::Minutes(10);
 
 }  // namespace

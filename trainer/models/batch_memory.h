@@ -1,4 +1,4 @@
-// A batch's way onto the device, and its score's way back.
+// Copies batches to the device and scores back.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,13 @@
 
 namespace psring {
 
-// One thread, and one stream at a time.
+// One thread and one stream at a time.
 class BatchMemory {
  public:
-  // For batches of up to `max_batch` pictures such as those of `data`.
+  // For batches of up to `max_batch` pictures of `data`'s size.
   static absl::StatusOr<BatchMemory> Create(const Dataset& data, int max_batch, Device& device);
 
-  // Samples `indices`, on the device once `stream` gets there. Waits until the batch before has left the
-  // host.
+  // Samples `indices`, on the device in stream order. Waits until the previous batch has left the host.
   absl::StatusOr<Batch> Load(const Dataset& data, const std::vector<int64_t>& indices, Stream& stream);
 
   // On the device.

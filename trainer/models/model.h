@@ -38,17 +38,17 @@ class Model {
   // host; the same on every machine.
   virtual std::vector<float> InitialWeights(uint64_t seed) const = 0;
 
-  // Forward and loss. Adds to *score, on the device, when the stream gets there. Keeps what Backward needs.
+  // Forward and loss. Adds to *score, on the device, in stream order. Keeps what Backward needs.
   virtual void Forward(ConstSpan weights, const Batch& batch, BatchScore* score, Stream& stream) = 0;
 
-  // The first part of Forward: all but the loss. [batch][classes], of the Ops' activation type; empty where
-  // the batch is, or where the model computes nothing.
+  // Forward without the loss: [batch][classes], of the Ops' activation type. Empty for an empty batch or a
+  // model that computes nothing.
   virtual ConstSpan Outputs(ConstSpan weights, const Batch& batch, Stream& stream) = 0;
-  // Where Backward reads the gradient of those: Forward writes it, or whoever called Outputs instead.
+  // The gradient of the outputs, which Backward reads. Written by Forward, or by the caller of Outputs.
   virtual Span OutputGradient(int batch) = 0;
 
-  // Called when the work is enqueued from which on these elements of the gradient are complete and no later
-  // work of this step reads those weights.
+  // Called when, in stream order, these elements of the gradient are complete and no later work of this step
+  // reads their weights.
   using GradientReady = std::function<void(ReadyRange range)>;
 
   // Gradients (sums over the batch) of the last Forward into `gradient`. `ready` gets every element once, in
@@ -65,12 +65,12 @@ struct ModelRow {
   using Make = std::function<absl::StatusOr<std::unique_ptr<Model>>(const Dataset& data, int max_batch,
                                                                     Device& device, Ops& ops)>;
   Make make;
-  // The same with `width` neurons in each hidden layer; null where there is no such number.
+  // The same with `width` neurons in each hidden layer; null: the model has no such layers.
   std::function<Make(int width)> widened = nullptr;
 };
 const std::vector<ModelRow>& Models();
 
-// NotFound names the nearest, and all there are.
+// NotFound lists all names and the nearest.
 absl::StatusOr<const ModelRow*> FindModel(const std::string& name);
 
 }  // namespace psring

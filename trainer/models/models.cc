@@ -38,7 +38,7 @@ ModelRow::Make Perceptron(const std::vector<int>& hidden) {
 
 ModelRow::Make TwoHiddenLayers(int width) { return Perceptron({width, width}); }
 
-// LeNet's idea with today's 3 x 3 filters; the network of PyTorch's MNIST example, without dropout.
+// The network of PyTorch's MNIST example, without dropout.
 absl::StatusOr<std::unique_ptr<Model>> MakeCnn(const Dataset& data, int max_batch, Device& device, Ops& ops) {
   const ConvShape conv1{.height = data.height,
                         .width = data.width,
@@ -81,7 +81,7 @@ const std::vector<ModelRow>& Models() {
        .make = Perceptron({1024, 1024}),
        .widened = TwoHiddenLayers},
       {.name = "mlp-small",
-       .summary = "784-300-100-10 with ReLU: little to send, and quick",
+       .summary = "784-300-100-10 with ReLU: small gradients, short steps",
        .default_lr = .05,
        .default_async_lr = .1,
        .make = Perceptron({300, 100}),  // LeNet-300-100 (LeCun et al. 1998)

@@ -40,7 +40,7 @@ class ReplayedModel : public Model {
 
   ConstSpan Outputs(ConstSpan, const Batch&, Stream& stream) override {
     stream.Run([this] {
-      // The kernel may otherwise add 50 us to every wait.
+      // The kernel's default timer slack adds up to 50 us to every wait.
       prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
       SleepUntil(MonotonicNanos() + Nanos(workload_.forward_ms));
       return absl::OkStatus();
@@ -88,7 +88,7 @@ absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options) {
     if (options.width == 0) return row;
     if (row.widened == nullptr) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--width is of the hidden layers of mlp and mlp-small, and --model is ", row.name,
+          absl::StrCat("--width sets the hidden layers of mlp and mlp-small, but --model is ", row.name,
                        "; leave it out"));
     }
     row.make = row.widened(options.width);

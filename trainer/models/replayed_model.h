@@ -1,5 +1,5 @@
-// A recorded workload in a network's place: gradients of its true sizes become ready at the recorded times,
-// and computing is a timer, which leaves the processor to those who communicate.
+// A recorded workload instead of a network: gradients of the recorded sizes become ready at the recorded
+// times. A timer replaces computing, so the processor is free for communication.
 #pragma once
 
 #include <memory>
@@ -12,16 +12,16 @@
 
 namespace psring {
 
-// What `options` train: a row of Models(), --width wide, or with --workload a row made for the recording.
-// InvalidArgument: a model without a width is given one.
+// The model of `options`: a row of Models(), with --width, or a row for the recording of --workload.
+// InvalidArgument: --width for a model without it.
 absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options);
 
-// The data that they train on; a recording has none, and gets samples without content.
+// The training data; a recording gets samples without content.
 absl::StatusOr<DataSplits> DataOf(const TrainingOptions& options);
 
-// Forward waits for forward_ms. Backward writes one value of each tensor, reports it when it is due, and ends
-// after backward_ms, by the clock, so that delays do not add up; the rest of the gradient stays 0. Weights
-// begin as zeros. The loss is 0.
+// Forward waits for forward_ms. Backward writes one value of each tensor, reports the tensor at its time, and
+// ends after backward_ms. Times are absolute, so that delays do not add up. The rest of the gradient, the
+// initial weights and the loss are 0.
 std::unique_ptr<Model> MakeReplayedModel(const Workload& workload);
 
 }  // namespace psring

@@ -33,7 +33,7 @@ std::vector<float> Sequence::InitialWeights(uint64_t seed) const {
 
 ConstSpan Sequence::Outputs(ConstSpan weights, const Batch& batch, Stream& stream) {
   PSRING_CHECK(batch.size <= max_batch_);
-  if (batch.size == 0) return {};  // a rank's share of a short last batch may be nothing
+  if (batch.size == 0) return {};  // a rank's share of a short last batch may be empty
   ConstSpan x = InputsOf(batch);
   if (x.type != batch.inputs.type) {
     ops_.Convert(batch.inputs, inputs_.span(x.type).Slice(0, x.count), stream);
@@ -60,7 +60,7 @@ void Sequence::Backward(ConstSpan weights, const Batch& batch, Span gradient, St
     return;
   }
   for (size_t i = layers_.size(); i-- > 0;) {
-    // Nobody asks for the gradient of the pictures.
+    // The gradient of the pictures is not needed.
     const ConstSpan x = i > 0 ? ConstSpan(layers_[i - 1]->output(batch.size)) : InputsOf(batch);
     const Span dx = i > 0 ? layers_[i - 1]->output_gradient(batch.size) : Span{};
     layers_[i]->Backward(batch.size, weights, x, dx, gradient, ops_, stream);

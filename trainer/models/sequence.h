@@ -8,11 +8,11 @@
 
 namespace psring {
 
-// A model that is one layer after the other, with softmax cross-entropy behind the last.
+// A model of consecutive layers, with softmax cross-entropy after the last.
 class Sequence : public Model {
  public:
-  // `layers` have put their parameters into `layout`, in order. `inputs`: elements of a sample. `ops` must
-  // outlive the model.
+  // `layers` have added their parameters to `layout`, in order. `inputs`: elements of a sample. `ops`
+  // outlives the model.
   static absl::StatusOr<std::unique_ptr<Model>> Create(ParameterLayout layout,
                                                        std::vector<std::unique_ptr<Layer>> layers,
                                                        size_t inputs, int max_batch, Device& device,
@@ -36,7 +36,7 @@ class Sequence : public Model {
 
   const int max_batch_;
   Ops& ops_;
-  Buffer inputs_;  // of the last Forward, where layers do not read float32
+  Buffer inputs_;  // of the last Forward, if layers do not read float32
 };
 
 }  // namespace psring

@@ -25,7 +25,6 @@ std::string NeedsText(Needs needs) {
                       needs.servers ? "parameter_server" : "");
 }
 
-// Counted on a model that is made for a batch of one.
 int64_t CountParameters(const ModelRow& row) {
   const Dataset shape{.height = 28, .width = 28};
   const std::unique_ptr<Device> device = MakeCpuDevice();

@@ -1,4 +1,4 @@
-// What this trainer can do, for the front door, so that nobody keeps a second table.
+// The trainer's tables as JSON, for psring.
 #pragma once
 
 #include <string>
@@ -11,14 +11,15 @@ namespace psring {
 // {"strategies": [{name, summary, needs, backend, algorithm, synchronous, single_process, replicates,
 // default_momentum}],
 //  "models": [{name, summary, default_lr, default_async_lr, parameters}], "data": [{name, summary}]}
-// `needs`: "nothing", "process_group" or "parameter_server". `parameters`: on 28x28 pictures.
+// `needs`: "nothing", "process_group", "parameter_server", or the last two joined by "+". `parameters`: for
+// 28x28 pictures.
 std::string DescribeAsJson();
 
-// What `options` come to, without training: opens the device, loads the data, builds the model. The error is
-// the one that a training would end with.
+// What `options` mean, without training: opens the device, loads the data, builds the model. Returns the
+// error that training would return.
 // {"samples", "test_samples", "parameters", "device",
 //  "updates": [{strategy, optimizer, lr, momentum, warnings: [...], refused}]}, an update for each strategy;
-//  `refused`: why its collectives are not to be had with --backend and --fabric; else empty
+//  `refused`: why its collectives are not available with --backend and --fabric; else empty
 absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int world_size);
 
 }  // namespace psring

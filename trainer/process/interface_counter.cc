@@ -13,7 +13,7 @@
 namespace psring {
 
 absl::StatusOr<int64_t> InterfaceTxBytesOf(const std::string& proc_net_dev, const std::string& interface) {
-  constexpr size_t kTxBytes = 8;  // behind eight fields of what was received
+  constexpr size_t kTxBytes = 8;  // after eight receive counters
   std::vector<std::string> names;
   for (absl::string_view line : absl::StrSplit(proc_net_dev, '\n')) {
     const std::pair<absl::string_view, absl::string_view> parts =

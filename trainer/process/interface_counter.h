@@ -1,4 +1,4 @@
-// What really leaves this process's machine, headers and all, whoever sends it.
+// Bytes that leave this machine, with headers, from all processes.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace psring {
 
-// Bytes that the network interface has sent so far, by the kernel's count, in this process's own network
-// namespace. What the card or the kernel cuts into frames later counts with one header. NotFound names the
-// interfaces that there are.
+// Bytes that the network interface has sent so far, as counted by the kernel, in this process's network
+// namespace. Data that is split into frames later (segmentation offload) counts with one header. NotFound
+// lists the interfaces.
 absl::StatusOr<int64_t> InterfaceTxBytes(const std::string& interface);
 
 // The same from the text of /proc/net/dev. Pure.

@@ -19,12 +19,12 @@
 namespace psring {
 namespace {
 
-// Between SIGTERM and giving up, where checkpoints are kept: for the step that is under way, and the writing.
+// Time after SIGTERM to finish the current step and write a checkpoint.
 constexpr absl::Duration kStopWithCheckpoint = absl::Seconds(20);
 constexpr absl::Duration kStopOfOthers = absl::Seconds(5);
 
-// How often a rank that waits for nobody looks whether others were told that there are more.
-constexpr absl::Duration kSurplusLook = absl::Milliseconds(200);
+// How often a rank that believes to be the only one checks for others.
+constexpr absl::Duration kSurplusCheck = absl::Milliseconds(200);
 
 void Warn(const std::string& text) { std::fprintf(stderr, "trainer: note: %s\n", text.c_str()); }
 
@@ -41,8 +41,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> ConnectGroup(const TrainerFlags& f
 absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const TrainerFlags& flags, Rendezvous* rendezvous,
                                                         const std::string& address, LinkShaper* shaper) {
   if (rendezvous == nullptr) {
-    return absl::InvalidArgumentError(
-        "a parameter-server strategy needs --rendezvous, through which it finds its server");
+    return absl::InvalidArgumentError("a parameter-server strategy needs --rendezvous to find its server");
   }
   PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(PayloadOf(flags.training)));
   const int servers = ServersOf(flags.training, rendezvous->options().world_size);
@@ -55,7 +54,7 @@ absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const TrainerFlags& flag
       return rendezvous->Get(absl::StrCat("ps/", server), whom);
     };
     absl::StatusOr<std::string> found = find();
-    // One that died before it could be found may be started again.
+    // A server that failed before it was found may be restarted.
     const absl::Time patience = absl::Now() + absl::Seconds(flags.training.timeout_s);
     while (returns && absl::IsUnavailable(found.status()) && absl::Now() < patience) {
       absl::SleepFor(absl::Milliseconds(100));
@@ -98,12 +97,12 @@ LiveRank::LiveRank(const LiveProcess& process, int index)
     : process_(process),
       flags_(process.flags),
       index_(index),
-      alone_(process.part == nullptr),
-      join_(alone_ ? RendezvousOptions() : process.part->join),
+      is_only_rank_(process.part == nullptr),
+      join_(is_only_rank_ ? RendezvousOptions() : process.part->join),
       trace_(join_.rank + index) {
   join_.rank += index;
   join_.local_rank += index;
-  if (!alone_) address_ = process.part->address;
+  if (!is_only_rank_) address_ = process.part->address;
   progress_ = MakeProgress(flags_.progress, join_.rank, join_.world_size);
 }
 
@@ -113,9 +112,9 @@ void LiveRank::Note(const std::string& text) const {
   if (!progress_->Note(text)) Warn(text);
 }
 
-// The other ranks, which were started alike and do not share what they may not.
+// Checks that the other ranks have equal flags and share only devices that may be shared.
 absl::Status LiveRank::Meet() {
-  if (alone_) return absl::OkStatus();
+  if (is_only_rank_) return absl::OkStatus();
   const TrainingOptions& training = flags_.training;
   PSRING_ASSIGN_OR_RETURN(rendezvous_, Rendezvous::Join(join_));
   PSRING_RETURN_IF_ERROR(RequireEqualFlags(*rendezvous_, SharedArguments(training)));
@@ -126,11 +125,11 @@ absl::Status LiveRank::Meet() {
   return CheckSharingInProcess(units, training.ranks_per_process);
 }
 
-// What the strategy needs to reach the others.
+// The group and the servers that the strategy needs.
 absl::Status LiveRank::Connect() {
   const Part* const part = process_.part;
   if (part != nullptr && index_ == 0 && !part->servers.empty()) {
-    // They die with the thread that starts them.
+    // They are killed with the thread that starts them.
     PSRING_RETURN_IF_ERROR(process_.threads.OnMainThread([&]() -> absl::Status {
       PSRING_ASSIGN_OR_RETURN(servers_, OwnServers::Start(part->servers, join_.timeout));
       return absl::OkStatus();
@@ -144,12 +143,12 @@ absl::Status LiveRank::Connect() {
   }
   if (strategy_->needs.servers) {
     PSRING_ASSIGN_OR_RETURN(
-        client_, ConnectServer(flags_, rendezvous_.get(), alone_ ? "" : address_, process_.shaper));
+        client_, ConnectServer(flags_, rendezvous_.get(), is_only_rank_ ? "" : address_, process_.shaper));
   }
   return absl::OkStatus();
 }
 
-void LiveRank::StopInOrder() {
+void LiveRank::AbortOnSignal() {
   const bool keeps = !flags_.training.checkpoint_dir.empty();
   if (group_ == nullptr && client_ == nullptr && !keeps) return;
   process_.stop.OnStop(
@@ -158,7 +157,7 @@ void LiveRank::StopInOrder() {
         if (group_ != nullptr) group_->Abort(why);
         if (client_ != nullptr) client_->Abort(why);
       },
-      // Rank 0 ends its step and keeps a checkpoint; the others end with it.
+      // Rank 0 finishes its step and writes a checkpoint; the others wait for it.
       [this, keeps] {
         return !keeps || !stepping_ ? absl::ZeroDuration()
                : join_.rank == 0    ? kStopWithCheckpoint
@@ -170,7 +169,7 @@ absl::Status LiveRank::ServeMetrics() {
   if (flags_.metrics_port < 0) return absl::OkStatus();
   metrics_.emplace(join_.rank, flags_.training.strategy);
   const auto answer = [this](const std::string& path) -> HttpReply {
-    if (path != "/metrics") return {.code = 404, .body = "there is /metrics\n"};
+    if (path != "/metrics") return {.code = 404, .body = "not found; see /metrics\n"};
     return {.type = kOpenMetricsType, .body = metrics_->Text()};
   };
   const int port = flags_.metrics_port == 0 ? 0 : flags_.metrics_port + join_.rank;
@@ -179,7 +178,7 @@ absl::Status LiveRank::ServeMetrics() {
   return absl::OkStatus();
 }
 
-void LiveRank::Listen(Worker& worker, StepProbe& probe) {
+void LiveRank::SetCallbacks(Worker& worker, StepProbe& probe) {
   worker.save = [this](int64_t step, const CheckpointFiles& files) {
     const TrainingOptions& training = flags_.training;
     return SaveCheckpoint(training.checkpoint_dir, step, files, training.checkpoint_keep);
@@ -192,7 +191,7 @@ void LiveRank::Listen(Worker& worker, StepProbe& probe) {
   if (rendezvous_ != nullptr && join_.world_size == 1) {
     worker.objection = [this, next = absl::Now()]() mutable {
       if (absl::Now() < next) return absl::OkStatus();
-      next = absl::Now() + kSurplusLook;
+      next = absl::Now() + kSurplusCheck;
       return rendezvous_->Surplus();
     };
   }
@@ -233,7 +232,7 @@ absl::Status LiveRank::Train(Kept kept) {
     PSRING_ASSIGN_OR_RETURN(parts_, PartsOf(training, *strategy_, *rendezvous_, note));
   }
   PSRING_RETURN_IF_ERROR(Connect());
-  StopInOrder();
+  AbortOnSignal();
   PSRING_RETURN_IF_ERROR(ServeMetrics());
 
   Worker worker{.rank = join_.rank,
@@ -249,7 +248,7 @@ absl::Status LiveRank::Train(Kept kept) {
   StepProbe::Counter sent;
   if (!flags_.count_interface.empty()) sent = [this] { return InterfaceTxBytes(flags_.count_interface); };
   PSRING_ASSIGN_OR_RETURN(StepProbe probe, StepProbe::Start(std::move(sent), training.ranks_per_process));
-  Listen(worker, probe);
+  SetCallbacks(worker, probe);
 
   progress_->Ready();
   absl::StatusOr<RankResult> result = RunWorker(training, worker);
@@ -258,7 +257,7 @@ absl::Status LiveRank::Train(Kept kept) {
   probe.Fill(trace_, *result);
   result->peak_memory_mb /= training.ranks_per_process;
   if (servers_ != nullptr) {
-    client_.reset();  // our leave is what the servers wait for
+    client_.reset();  // the servers exit when all clients have left
     PSRING_RETURN_IF_ERROR(servers_->WaitUntilDone(join_.timeout));
   }
   if (records_ != nullptr) PSRING_RETURN_IF_ERROR(records_->Finish(trace_, *result));

@@ -1,5 +1,5 @@
-// One live rank: how it meets the others, trains, and leaves its records. A process carries one, or several
-// on a thread each.
+// One live rank: connects to the others, trains, and writes its records. A process runs one, or several with
+// one thread each.
 #pragma once
 
 #include <atomic>
@@ -37,19 +37,19 @@ namespace psring {
 // How a process takes part in a job of several ranks.
 struct Part {
   RendezvousOptions join;                         // of its first rank
-  std::string address = "127.0.0.1";              // of this process, as others reach it
-  std::vector<std::vector<std::string>> servers;  // flags of those that it starts beside its first rank
-  std::vector<std::string> becomes;               // it is to be the server of these flags, and no worker
+  std::string address = "127.0.0.1";              // at which other hosts reach this process
+  std::vector<std::vector<std::string>> servers;  // flags of the servers that its first rank starts
+  std::vector<std::string> becomes;               // not empty: the process becomes a server with these flags
 };
 
-// What rank 0 found where --resume says.
+// What rank 0 read for --resume.
 struct Kept {
   std::optional<CheckpointBytes> bytes;
   std::vector<std::string> notes;
 };
 absl::StatusOr<Kept> ReadKept(const TrainingOptions& training);
 
-// One copy for all ranks of a process, who only read it; loaded by whoever comes first. Thread-safe.
+// The data set, one read-only copy for all ranks of a process, loaded on first use. Thread-safe.
 class SharedData {
  public:
   explicit SharedData(const TrainingOptions& options) : options_(options) {}
@@ -61,51 +61,52 @@ class SharedData {
   std::optional<absl::StatusOr<DataSplits>> data_ ABSL_GUARDED_BY(mutex_);
 };
 
-// What the ranks of a process share; all of it outlives them.
+// What the ranks of a process share. Outlives them.
 struct LiveProcess {
   const TrainerFlags& flags;
-  const Part* part = nullptr;  // null: its one rank is alone
+  const Part* part = nullptr;  // null: the job is this one rank
   StopSignal& stop;
   RankThreads& threads;
   SharedData& data;
-  LinkShaper* shaper = nullptr;  // the link of this machine, where psring keeps it
+  LinkShaper* shaper = nullptr;  // null: the link is not shaped by psring
 };
 
 // Used by one thread.
 class LiveRank {
  public:
-  // `index`: which rank of the process's.
+  // `index`: of the rank within the process.
   LiveRank(const LiveProcess& process, int index);
-  // Lets go of all connections, which others may notice.
+  // Closes all connections, which other ranks may notice.
   ~LiveRank();
 
-  // From the first connection to the last record. Errors name the step and the peer, not this rank.
+  // Everything from the first connection to the last record. Errors name the step and the peer, not this
+  // rank.
   absl::Status Train(Kept kept);
 
  private:
   absl::Status Meet();
   absl::Status Connect();
-  void StopInOrder();
+  void AbortOnSignal();
   absl::Status ServeMetrics();
-  void Listen(Worker& worker, StepProbe& probe);
+  void SetCallbacks(Worker& worker, StepProbe& probe);
   void Note(const std::string& text) const;
 
   const LiveProcess process_;
   const TrainerFlags& flags_;
   const int index_;
-  const bool alone_;
+  const bool is_only_rank_;
   RendezvousOptions join_;
   std::string address_ = "127.0.0.1";
   const StrategyRow* strategy_ = nullptr;
 
-  // What stands further down uses what stands above.
+  // In order of use: later members use earlier ones.
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<RecordWriter> records_;
   std::unique_ptr<Rendezvous> rendezvous_;
   std::unique_ptr<WorkerParts> parts_;  // of checkpoints
   std::unique_ptr<OwnServers> servers_;
-  std::vector<Buffer> registered_;  // the group knows them, so they live longer than it
+  std::vector<Buffer> registered_;  // with the group; must outlive it
   std::unique_ptr<ProcessGroup> group_;
   std::unique_ptr<PsClient> client_;
   std::atomic<bool> stepping_ = false;

@@ -27,7 +27,7 @@ absl::StatusOr<std::string> FindServer() {
   const std::string path = (self.parent_path() / "ps_server").string();
   if (error || access(path.c_str(), X_OK) != 0) {
     return absl::NotFoundError(
-        absl::StrCat("there is no ", path, " to start as the parameter server; build it: ./run build"));
+        absl::StrCat("cannot find ", path, ", the parameter server; build it: ./run build"));
   }
   return path;
 }
@@ -39,7 +39,7 @@ std::vector<char*> Pointers(const std::string& program, const std::vector<std::s
   return pointers;
 }
 
-// StopSignal has kept them from this process's threads; a server takes them itself.
+// Unblocks the signals that StopSignal has blocked in this process; a server handles them itself.
 void TakeAllSignals() {
   sigset_t none;
   sigemptyset(&none);
@@ -48,7 +48,7 @@ void TakeAllSignals() {
 
 std::string HowItEnded(int status) {
   if (WIFSIGNALED(status)) return absl::StrCat("was killed by SIG", sigabbrev_np(WTERMSIG(status)));
-  return absl::StrCat("ended with exit code ", WEXITSTATUS(status));
+  return absl::StrCat("exited with code ", WEXITSTATUS(status));
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ absl::Status OwnServers::StartOne(const std::string& program, const std::vector<
   int out[2];
   if (pipe2(out, O_CLOEXEC) != 0) return absl::InternalError(absl::StrCat("pipe: ", strerror(errno)));
   const pid_t parent = getpid();
-  // _Fork, because fork would run gRPC's handlers; only what is safe between fork and exec follows.
+  // _Fork does not run gRPC's fork handlers. Only async-signal-safe calls follow until exec.
   const pid_t pid = _Fork();
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -96,9 +96,9 @@ absl::Status OwnServers::WaitUntilServing(Server& server, absl::Time deadline, a
     pollfd waiting = {server.out_fd, POLLIN, 0};
     const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now());
     if (left_ms <= 0) {
-      return absl::DeadlineExceededError(absl::StrCat("waited ", absl::FormatDuration(timeout),
-                                                      " for the parameter server beside this rank (process ",
-                                                      server.pid, ") to serve"));
+      return absl::DeadlineExceededError(absl::StrCat(
+          "waited ", absl::FormatDuration(timeout),
+          " for the parameter server that this rank started (process ", server.pid, ") to serve"));
     }
     if (poll(&waiting, 1, static_cast<int>(std::min<int64_t>(left_ms, 1000))) <= 0) continue;
     char bytes[512];
@@ -111,13 +111,13 @@ absl::Status OwnServers::WaitUntilServing(Server& server, absl::Time deadline, a
     int status = 0;
     waitpid(server.pid, &status, 0);
     server.pid = -1;
-    return absl::UnavailableError(
-        absl::StrCat("the parameter server beside this rank ", HowItEnded(status), " before it served"));
+    return absl::UnavailableError(absl::StrCat("the parameter server that this rank started ",
+                                               HowItEnded(status), " before it served"));
   }
   return absl::OkStatus();
 }
 
-// True: all have ended.
+// True: all have exited.
 bool OwnServers::ReapUntil(absl::Time deadline, absl::Status& first_failure) {
   while (true) {
     for (Server& server : servers_) {
@@ -125,8 +125,8 @@ bool OwnServers::ReapUntil(absl::Time deadline, absl::Status& first_failure) {
       if (server.pid < 0 || waitpid(server.pid, &status, WNOHANG) != server.pid) continue;
       server.pid = -1;
       if (first_failure.ok() && !(WIFEXITED(status) && WEXITSTATUS(status) == 0)) {
-        first_failure =
-            absl::AbortedError(absl::StrCat("the parameter server beside this rank ", HowItEnded(status)));
+        first_failure = absl::AbortedError(
+            absl::StrCat("the parameter server that this rank started ", HowItEnded(status)));
       }
     }
     bool running = false;
@@ -140,8 +140,8 @@ bool OwnServers::ReapUntil(absl::Time deadline, absl::Status& first_failure) {
 absl::Status OwnServers::WaitUntilDone(absl::Duration timeout) {
   absl::Status failure;
   if (ReapUntil(absl::Now() + timeout, failure)) return failure;
-  return absl::DeadlineExceededError(absl::StrCat("waited ", absl::FormatDuration(timeout),
-                                                  " for the parameter server beside this rank to end"));
+  return absl::DeadlineExceededError(absl::StrCat(
+      "waited ", absl::FormatDuration(timeout), " for the parameter server that this rank started to exit"));
 }
 
 OwnServers::~OwnServers() {

@@ -1,5 +1,4 @@
-// Parameter servers that this process starts beside itself, because its launcher knows only ranks; and a rank
-// that becomes one.
+// Parameter servers that a trainer process starts if its launcher starts only ranks, or becomes itself.
 #pragma once
 
 #include <memory>
@@ -14,15 +13,15 @@ namespace psring {
 
 class OwnServers {
  public:
-  // Starts ps_server, which stands beside this program, once for each command line; what they write to stderr
-  // goes where ours does. They die with the calling thread, however it ends: call it from main's. Returns
-  // when each says that it serves. Unavailable: one has ended instead; DeadlineExceeded: it says nothing.
+  // Starts the ps_server in this program's folder once per command line, with this process's stderr. The
+  // servers are killed when the calling thread ends, so call it from the main thread. Returns when each has
+  // reported that it serves. Unavailable: one has exited; DeadlineExceeded: one has not reported.
   static absl::StatusOr<std::unique_ptr<OwnServers>> Start(
       const std::vector<std::vector<std::string>>& arguments, absl::Duration timeout);
-  // Ends those that still run: SIGTERM, and SIGKILL 2 s later.
+  // Sends SIGTERM to those still running, and SIGKILL 2 s later.
   ~OwnServers();
 
-  // Waits until they have ended by themselves, which they do when all workers have left.
+  // Waits until they have exited, which they do when all workers have left.
   absl::Status WaitUntilDone(absl::Duration timeout);
 
  private:
@@ -36,10 +35,10 @@ class OwnServers {
   static absl::Status WaitUntilServing(Server& server, absl::Time deadline, absl::Duration timeout);
   bool ReapUntil(absl::Time deadline, absl::Status& first_failure);
 
-  std::vector<Server> servers_;  // that have not been waited for
+  std::vector<Server> servers_;  // not yet reaped
 };
 
-// This process is a server from here on: it comes back only with an error.
+// Replaces this process with a server; returns only on error.
 absl::Status BecomeServer(const std::vector<std::string>& arguments);
 
 }  // namespace psring

@@ -8,7 +8,7 @@
 namespace psring {
 namespace {
 
-// Lets one call through in a while.
+// Limits how often something is printed.
 class Throttle {
  public:
   Throttle(int64_t every_ms, Clock clock) : every_ns_(every_ms * 1'000'000), clock_(std::move(clock)) {}
@@ -33,6 +33,7 @@ class Silent : public Progress {
   void Step(const StepProgress&) override {}
   void Evaluated(const CurvePoint&) override {}
   void Done(const RankResult&) override {}
+  bool Note(const std::string&) override { return false; }
 };
 
 class JsonLines : public Progress {
@@ -77,7 +78,7 @@ class JsonLines : public Progress {
 
  private:
   static void Print(const nlohmann::ordered_json& event) {
-    // A path in a note may be any bytes.
+    // A path in a note may contain invalid UTF-8.
     using Handler = nlohmann::ordered_json::error_handler_t;
     std::printf("%s\n", event.dump(-1, ' ', false, Handler::replace).c_str());
     std::fflush(stdout);
@@ -95,7 +96,7 @@ class PlainLines : public Progress {
   void Started() override {}
   void Ready() override {
     begin_ns_ = clock_();
-    // The first seconds tell little.
+    // The rate of the first seconds is not representative.
     (void)throttle_.Pass();
   }
   void Step(const StepProgress& step) override {
@@ -107,6 +108,7 @@ class PlainLines : public Progress {
     Print(absl::StrFormat("after %d samples: test accuracy %.4f, test loss %.4f", point.samples,
                           point.test_accuracy, point.test_loss));
   }
+  bool Note(const std::string& /*text*/) override { return false; }
   void Done(const RankResult& result) override {
     if (result.wall_s <= 0) return;
     Print(absl::StrFormat("%d steps in %.2f s: %.0f samples/s", result.steps, result.wall_s,

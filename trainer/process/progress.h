@@ -1,4 +1,4 @@
-// What a rank says on its stdout while it works.
+// What a rank prints on stdout during training.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace psring {
 struct StepProgress {
   int64_t done = 0, planned = 0;  // steps
   int64_t samples = 0;            // of this rank so far
-  Traffic moved;                  // likewise
+  Traffic moved;                  // of this rank so far
   double loss = 0;
 };
 
@@ -23,22 +23,19 @@ class Progress {
   virtual ~Progress() = default;
 
   virtual void Started() = 0;
-  // Data and connections are there; training begins.
+  // Data and connections are ready; training begins.
   virtual void Ready() = 0;
-  // Called after every step; speaks a few times a second at most, and of the last step always.
+  // Called after every step; prints at most a few times per second, and always for the last step.
   virtual void Step(const StepProgress& step) = 0;
   virtual void Evaluated(const CurvePoint& point) = 0;
   virtual void Done(const RankResult& result) = 0;
-  // What people should know, where this speaks to a launcher that tells them. False: say it on stderr.
-  virtual bool Note(const std::string& text) {
-    (void)text;
-    return false;
-  }
+  // A message for the user. False: this kind does not print it; print it on stderr.
+  virtual bool Note(const std::string& text) = 0;
 };
 
 // `kind`:
-//   plain  lines for people, from rank 0 alone
-//   json   from every rank, for a launcher, an object a line: {"event": "start" | "ready" | "step" |
+//   plain  readable lines, from rank 0 only
+//   json   for a launcher, from every rank, one object per line: {"event": "start" | "ready" | "step" |
 //          "evaluate" | "done" | "note", "rank": 0, ...}
 //   none   nothing
 std::unique_ptr<Progress> MakeProgress(const std::string& kind, int rank, int world_size,

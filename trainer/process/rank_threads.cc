@@ -13,8 +13,8 @@
 namespace psring {
 namespace {
 
-// So often it looks whether somebody else has begun to end the ranks.
-constexpr absl::Duration kLook = absl::Milliseconds(200);
+// How often is_stopping is checked.
+constexpr absl::Duration kCheckEvery = absl::Milliseconds(200);
 
 }  // namespace
 
@@ -36,12 +36,12 @@ std::optional<RankFailure> RankThreads::Run(const std::function<absl::Status(int
       changed_.NotifyAll();
     });
   }
-  std::optional<RankFailure> failure = Attend();
+  std::optional<RankFailure> failure = WaitForRanks();
   for (std::thread& thread : threads) thread.join();
   return failure;
 }
 
-std::optional<RankFailure> RankThreads::Attend() {
+std::optional<RankFailure> RankThreads::WaitForRanks() {
   mutex_.Lock();
   while (returned_ < options_.count) {
     if (!asked_.empty()) {
@@ -55,12 +55,12 @@ std::optional<RankFailure> RankThreads::Attend() {
       continue;
     }
     const absl::Time now = absl::Now();
-    if (first_.has_value() && !options_.told_to_end() && now >= give_up_at_) {
+    if (first_.has_value() && !options_.is_stopping() && now >= give_up_at_) {
       options_.give_up(*first_);
       PSRING_CHECK(false);  // it does not return
     }
-    changed_.WaitUntil(mutex_,
-                       first_.has_value() ? std::max(give_up_at_, now + kLook) : absl::InfiniteFuture());
+    changed_.WaitUntil(
+        mutex_, first_.has_value() ? std::max(give_up_at_, now + kCheckEvery) : absl::InfiniteFuture());
   }
   const std::optional<RankFailure> first = first_;
   mutex_.Unlock();

@@ -1,4 +1,4 @@
-// The ranks that one process carries, a thread each: how they run side by side, and how they end together.
+// Runs the ranks of one process, one thread each, and ends them together.
 #pragma once
 
 #include <deque>
@@ -21,27 +21,27 @@ class RankThreads {
   struct Options {
     int first_rank = 0;
     int count = 1;
-    // Makes whatever the others wait for return `why`; called once, with the first failure. From any thread.
+    // Makes the other ranks' waits return `why`. Called once, for the first failure, from any thread.
     std::function<void(int rank, const absl::Status& why)> abort_others = [](int, const absl::Status&) {};
-    // Somebody else ends the ranks, in his own time: nobody is given up here.
-    std::function<bool()> told_to_end = [] { return false; };
-    absl::Duration patience = absl::Seconds(5);  // with the others, from the first failure on
-    // They have not come back in time. It ends the process: their threads still run.
+    // A signal is stopping the ranks: give_up is not called.
+    std::function<bool()> is_stopping = [] { return false; };
+    absl::Duration patience = absl::Seconds(5);  // for the others to return after the first failure
+    // They have not returned in time. It must exit the process, because their threads still run.
     std::function<void(const RankFailure&)> give_up;
   };
 
   explicit RankThreads(Options options) : options_(std::move(options)) {}
 
-  // Runs `body(rank)` for each, on a thread each where there are several, and returns when all have returned:
-  // the first failure, if there was one. One call.
+  // Runs `body(rank)` for each rank, on separate threads if there are several. Returns the first failure, if
+  // any, after all have returned. Call it once.
   std::optional<RankFailure> Run(const std::function<absl::Status(int rank)>& body);
 
-  // From a rank's thread, before it lets go of what others wait for, which would make them fail as well. What
-  // its body returns comes too late to be told from a consequence.
+  // From a rank's thread, before it closes connections, which makes other ranks fail as well. The status that
+  // its body returns could come after theirs and look like a consequence.
   void Failed(int rank, const absl::Status& status);
 
-  // From a rank's thread: has the thread that called Run do `work`, which the death of a rank's thread must
-  // not undo, and waits for it.
+  // From a rank's thread: runs `work` on the thread that called Run, for effects that must outlive the rank's
+  // thread, and waits for it.
   absl::Status OnMainThread(const std::function<absl::Status()>& work);
 
  private:
@@ -50,7 +50,7 @@ class RankThreads {
     std::optional<absl::Status> done;
   };
 
-  std::optional<RankFailure> Attend();
+  std::optional<RankFailure> WaitForRanks();
 
   const Options options_;
   Mutex mutex_;

@@ -17,11 +17,11 @@
 namespace psring {
 namespace {
 
-// A rank that was killed and is started again may find its predecessor still ending.
+// A restarted rank may start before its killed predecessor has exited.
 constexpr absl::Duration kPredecessorEnds = absl::Seconds(2);
 
-// False: another process has the lock. Not every file system has locks; on one without, nothing keeps runs
-// apart.
+// False: another process has the lock. On a file system without locks, runs are not protected from each
+// other.
 bool Lock(int file) {
   const absl::Time deadline = absl::Now() + kPredecessorEnds;
   while (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
@@ -46,19 +46,20 @@ absl::StatusOr<std::unique_ptr<RecordWriter>> RecordWriter::Open(const std::stri
   if (!file.valid()) return FileError("write", path);
   if (!Lock(file.get())) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "cannot write ", path, ": another run is writing it; give each run a --record folder of its own"));
+        "cannot write ", path, ": another run is writing it; give each run its own --record folder"));
   }
-  // EINVAL: a pipe, which has nothing to remove.
+  // EINVAL: a pipe, which cannot be truncated.
   if (ftruncate(file.get(), 0) != 0 && errno != EINVAL) return FileError("write", path);
-  std::filesystem::remove(writer->Path("result", "json"), error);  // who reads it takes the run for complete
+  std::filesystem::remove(writer->Path("result", "json"),
+                          error);  // its presence means that the run is complete
   writer->steps_.reset(fdopen(file.get(), "w"));
   if (writer->steps_ == nullptr) return FileError("write", path);
-  file.release();  // steps_ owns it, and the lock with it
+  file.release();  // steps_ owns it, with the lock
   return writer;
 }
 
 void RecordWriter::Add(const StepRecord& record) {
-  std::fprintf(steps_.get(), "%s\n", ToJson(record).c_str());  // a failure shows in Finish
+  std::fprintf(steps_.get(), "%s\n", ToJson(record).c_str());  // an error is reported by Finish
 }
 
 absl::Status RecordWriter::Finish(const Trace& trace, const RankResult& result) {

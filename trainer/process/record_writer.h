@@ -1,4 +1,4 @@
-// What a rank leaves in the record folder; see common/records.h for the files.
+// Writes a rank's files in the record folder; see common/measure/records.h.
 #pragma once
 
 #include <cstdio>
@@ -15,12 +15,12 @@ namespace psring {
 // One thread at a time.
 class RecordWriter {
  public:
-  // Makes `folder` where it is missing, and removes an earlier result of this rank. Until this object ends,
-  // or its process, no other process can open the same rank's records. Errors name the path.
+  // Creates `folder` if necessary and removes an earlier result of this rank. While this object exists, no
+  // other process can open the same rank's records. Errors name the path.
   static absl::StatusOr<std::unique_ptr<RecordWriter>> Open(const std::string& folder, int rank);
 
   void Add(const StepRecord& record);
-  // The trace, then the result, which says that all else is complete.
+  // Writes the trace, then the result, which marks the record as complete.
   absl::Status Finish(const Trace& trace, const RankResult& result);
 
  private:

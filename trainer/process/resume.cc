@@ -21,7 +21,8 @@ absl::StatusOr<std::optional<CheckpointBytes>> ReadResume(const TrainingOptions&
   if (path == kLatestCheckpoint) {
     path = options.checkpoint_dir;
     if (ListCheckpoints(path).empty()) {
-      note(absl::StrCat("--resume latest: there is no checkpoint in ", path, " yet; this is the beginning"));
+      note(absl::StrCat("--resume latest: no checkpoint in ", path,
+                        " yet; training starts from the beginning"));
       return std::nullopt;
     }
   }
@@ -36,8 +37,8 @@ absl::StatusOr<std::optional<CheckpointBytes>> ReadResume(const TrainingOptions&
 
 namespace {
 
-// This rank's own file of the checkpoint that rank 0 has read, which lies at a path that others see, too, or
-// do not. Every rank calls it.
+// Reads this rank's own file of the checkpoint that rank 0 has read. Every rank calls it; some may not see
+// rank 0's path.
 absl::Status ReadResidual(const std::string& position, int rank, Rendezvous& rendezvous,
                           const std::optional<CheckpointBytes>& read, const NoteSink& note,
                           std::string& residual) {
@@ -55,8 +56,7 @@ absl::Status ReadResidual(const std::string& position, int rank, Rendezvous& ren
       residual = ReadFile(file).value_or("");
       if (HashBytes(residual.data(), residual.size()) != known->second) {
         residual.clear();
-        missing = absl::StrCat("rank ", rank, " does not see ", file,
-                               "; what rounding had left of its gradients is dropped");
+        missing = absl::StrCat("rank ", rank, " does not see ", file, "; its rounding errors are dropped");
       }
     }
   }
@@ -95,7 +95,7 @@ absl::StatusOr<std::optional<CheckpointBytes>> ShareCheckpoint(const TrainingOpt
     PSRING_ASSIGN_OR_RETURN(bytes, ReadResume(options, [](const std::string&) {}));
     if (bytes.has_value() && bytes->position == first.substr(1)) return bytes;
     return absl::FailedPreconditionError(
-        absl::StrCat("--resume: this rank finds another checkpoint at ", options.resume, " than rank 0"));
+        absl::StrCat("--resume: at ", options.resume, " this rank finds a different checkpoint than rank 0"));
   }
   return CheckpointBytes{
       .path = "rank 0's checkpoint", .position = first.substr(1), .has_optimizer = first.front() == '+'};
@@ -110,8 +110,8 @@ absl::StatusOr<std::unique_ptr<WorkerParts>> PartsOf(const TrainingOptions& opti
   PSRING_ASSIGN_OR_RETURN(auto parts, WorkerParts::Meet(rendezvous, options.checkpoint_dir, blind));
   if (!blind.empty() && options.wire != "float32" && rendezvous.options().rank == 0) {
     note(absl::StrCat(RanksText(blind), blind.size() == 1 ? " does" : " do", " not see ",
-                      options.checkpoint_dir, ": what rounding leaves of ",
-                      blind.size() == 1 ? "its" : "their", " gradients will be in no checkpoint"));
+                      options.checkpoint_dir, ": checkpoints will not contain ",
+                      blind.size() == 1 ? "its" : "their", " rounding errors"));
   }
   return parts;
 }

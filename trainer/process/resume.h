@@ -1,4 +1,4 @@
-// How the ranks of a run come by the checkpoint that --resume names.
+// How the ranks of a run read and share the checkpoint of --resume.
 #pragma once
 
 #include <functional>
@@ -21,27 +21,27 @@ inline constexpr char kLatestCheckpoint[] = "latest";
 
 using NoteSink = std::function<void(const std::string&)>;
 
-// What --resume names; nothing where training begins: without it, and with `latest` where there is none yet.
+// The checkpoint that --resume names. Nothing: training begins, without --resume or with `latest` before the
+// first checkpoint.
 absl::StatusOr<std::optional<CheckpointBytes>> ReadResume(const TrainingOptions& options,
                                                           const NoteSink& note);
 
-// Every rank calls it: rank 0, with what it has read, tells the others where training stands. What a strategy
-// brings to the others itself, weights and optimizer state, is on rank 0 alone; where nobody communicates all
-// ranks read, and what the checkpoint holds of each worker alone each reads itself: where one does not see
-// it, rank 0's `note` says so. `rendezvous`: null, where this rank is alone.
+// Every rank calls it. Rank 0 sends the position of training from what it has read. Weights and optimizer
+// state stay on rank 0, since the strategy sends them; without communication all ranks read the checkpoint.
+// Each worker reads its own part; if one cannot see the file, rank 0's `note` gets a message. `rendezvous`:
+// null for a single rank.
 absl::StatusOr<std::optional<CheckpointBytes>> ShareCheckpoint(const TrainingOptions& options,
                                                                const StrategyRow& strategy, int rank,
                                                                Rendezvous* rendezvous,
                                                                std::optional<CheckpointBytes> bytes,
                                                                const NoteSink& note);
 
-// Every rank calls it. What a checkpoint holds of each worker alone comes together through this; null where
-// there is nothing of the kind.
+// Every rank calls it. Collects the workers' own parts of a checkpoint; null if there are none.
 absl::StatusOr<std::unique_ptr<WorkerParts>> PartsOf(const TrainingOptions& options,
                                                      const StrategyRow& strategy, Rendezvous& rendezvous,
                                                      const NoteSink& note);
 
-// Rank 0, before training: --checkpoint_dir is there, and holds nothing of another run.
+// On rank 0, before training: creates --checkpoint_dir, and checks that it contains no other run.
 absl::Status OpenCheckpointsOf(const TrainingOptions& options, const std::optional<CheckpointBytes>& resume);
 
 }  // namespace psring

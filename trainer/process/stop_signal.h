@@ -1,4 +1,4 @@
-// Ends the ranks of a process in order when it is told to stop, or when one of them has failed.
+// Stops the ranks of a process after SIGTERM or SIGINT, or after one of them has failed.
 #pragma once
 
 #include <signal.h>
@@ -15,28 +15,27 @@
 
 namespace psring {
 
-// Waits for SIGTERM, and for SIGINT unless the process ignores it, on a thread of its own; make it before any
-// other thread, which then leave these signals to it. On the first one it aborts what OnStop has named, so
-// that the ranks' threads come back with an error, and ends the process itself where that has not happened a
-// moment later. Where OnStop has asked for patience, the ranks may come back by themselves first: signal()
-// tells them.
+// Waits for SIGTERM, and for SIGINT unless the process ignores it, on its own thread. Create it before any
+// other thread, so that the others have these signals blocked. On the first signal it calls the aborts of
+// OnStop, so that the ranks' threads return with an error, and exits the process if they do not do so in
+// time. If OnStop asked for patience, ranks may return by themselves first when they see signal().
 class StopSignal {
  public:
   StopSignal();
   ~StopSignal();
 
-  // `abort` is called at once where the signal, or another rank's failure, has come before. It must be safe
-  // from another thread, until OnStop(rank, nullptr). `patience`: asked when the signal comes, how long
-  // `abort` is to wait; of several ranks the longest counts for all.
+  // `abort` is called immediately if a signal or another rank's failure came earlier. It is called from
+  // another thread, at any time until OnStop(rank, nullptr). `patience`: called when the signal arrives, how
+  // long to wait before `abort`; the longest of all ranks applies.
   void OnStop(
       int rank, std::function<void(absl::Status)> abort,
       std::function<absl::Duration()> patience = [] { return absl::ZeroDuration(); });
 
-  // `rank` has failed, the first of all: the others end, too, because of `why`. Nothing happens where the
-  // signal has come, which ends them in its own time.
+  // `rank` was the first to fail: aborts the others with `why`. Does nothing after a signal, which stops them
+  // anyway.
   void AbortOthers(int rank, const absl::Status& why);
 
-  // 0: none has come.
+  // 0: none yet.
   int signal() const { return signal_; }
 
  private:

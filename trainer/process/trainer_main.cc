@@ -1,5 +1,5 @@
-// trainer: one rank of any strategy, or several on a thread each; started by psring, mpirun, srun or
-// torchrun, or by hand.
+// trainer: one rank of any strategy, or several with one thread each; started by psring, mpirun, srun,
+// torchrun or a user.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -33,17 +33,17 @@ namespace {
 
 // The job that this process belongs to.
 struct Job {
-  bool has_others = false;  // other ranks than the one of this process
+  bool has_others = false;  // there are more ranks than this process's one
   Part part;
-  std::unique_ptr<RendezvousServer> store;  // where nobody else has one
+  std::unique_ptr<RendezvousServer> store;  // if no launcher has one
 };
 
-// A launcher counts processes; from here on ranks are counted.
+// Converts a launcher's numbers, which count processes, to ranks.
 void CountRanks(int each, RendezvousOptions& join) {
   for (int* count : {&join.rank, &join.world_size, &join.local_rank, &join.local_world_size}) *count *= each;
 }
 
-// Where nobody else starts the servers, some processes do, or are servers.
+// If no launcher starts servers, some processes start them or become servers.
 absl::Status TakeRole(const TrainerFlags& flags, Part& part) {
   PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
   if (!strategy->needs.servers) return absl::OkStatus();
@@ -73,7 +73,6 @@ absl::Status TakeRole(const TrainerFlags& flags, Part& part) {
   return absl::OkStatus();
 }
 
-// Errors are about what was asked for.
 absl::StatusOr<Job> FindJob(const TrainerFlags& flags) {
   Job job;
   RendezvousOptions& join = job.part.join;
@@ -99,7 +98,7 @@ absl::StatusOr<Job> FindJob(const TrainerFlags& flags) {
   return job;
 }
 
-absl::Status TrainAlone(const TrainerFlags& flags) {
+absl::Status TrainAllWorkers(const TrainerFlags& flags) {
   const VirtualFlags for_all{.training = flags.training,
                              .workers = std::max(1, flags.workers),
                              .record = flags.record,
@@ -123,7 +122,7 @@ int TrainLive(const TrainerFlags& flags, const Job& job, StopSignal& stop) {
       {.first_rank = join.rank,
        .count = flags.training.ranks_per_process,
        .abort_others = [&](int rank, const absl::Status& why) { stop.AbortOthers(rank, why); },
-       .told_to_end = [&] { return stop.signal() != 0; },
+       .is_stopping = [&] { return stop.signal() != 0; },
        .give_up = [&](const RankFailure& failure) { _exit(report(failure)); }});
   SharedData data(flags.training);
   const std::unique_ptr<LinkShaper> shaper = MakeLinkShaper(flags.link);
@@ -147,7 +146,7 @@ bool IsSet(const char* variable) {
   return value != nullptr && *value != 0;
 }
 
-// mpirun's ranks are its children, and nobody else's: should it be killed, they must not stay behind.
+// Ranks that mpirun started exit if it is killed.
 void DieWithMpirun() {
   if (IsSet("OMPI_COMM_WORLD_RANK") || IsSet("PMI_RANK")) prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
@@ -177,7 +176,7 @@ int Main(int argc, char** argv) {
     return 0;
   }
   if (!flags.alone_for_all()) return TrainLive(flags, *job, stop);
-  const absl::Status trained = TrainAlone(flags);
+  const absl::Status trained = TrainAllWorkers(flags);
   if (trained.ok()) return 0;
   if (absl::IsInvalidArgument(trained)) return Fail("trainer", std::string(trained.message()), 2);
   return Fail("trainer", std::string(trained.message()), stop.signal() != 0 ? 128 + stop.signal() : 1);

@@ -25,13 +25,12 @@ absl::StatusOr<DataSplits> LoadSplits(const TrainingOptions& options) {
   return data;
 }
 
-// What each rank leaves.
 struct RankRecords {
   std::unique_ptr<RecordWriter> writer;
   std::unique_ptr<Trace> trace;
 };
 
-// All workers are computed by this process, on the host, whatever the machine has.
+// All workers are computed on the host.
 absl::StatusOr<std::unique_ptr<Device>> HostDevice(const std::string& spec) {
   if (spec == "auto" || spec == "cpu") return MakeCpuDevice();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -48,8 +47,7 @@ absl::Status TrainVirtually(const VirtualFlags& flags) {
   for (int rank = 0; rank < flags.workers && !flags.record.empty(); ++rank) {
     RankRecords& of_rank = records.emplace_back();
     PSRING_ASSIGN_OR_RETURN(of_rank.writer, RecordWriter::Open(flags.record, rank));
-    // A trace of many workers for long opens in no viewer; all of them together hold as much as one live
-    // rank.
+    // Viewers cannot open very large traces, so all workers together get the capacity of one live rank.
     of_rank.trace = std::make_unique<Trace>(rank, (size_t{1} << 16) / static_cast<size_t>(flags.workers));
   }
   PSRING_ASSIGN_OR_RETURN(const DataSplits data, LoadSplits(flags.training));

@@ -1,4 +1,4 @@
-// The trainer's process where it stands for all workers at once: simulated time, and runs made again.
+// A trainer process that represents all workers: simulated time, and replays of runs.
 #pragma once
 
 #include <string>
@@ -15,10 +15,10 @@ struct VirtualFlags {
   std::string progress;  // as MakeProgress has it
 };
 
-// --clock virtual: leaves the records of all ranks and of the server.
+// --clock virtual: writes the records of all ranks and of the server.
 absl::Status TrainVirtually(const VirtualFlags& flags);
 
-// --replay FILE: prints {"weights_hash": ..., "updates": ...} on stdout, last.
+// --replay FILE: prints {"weights_hash": ..., "updates": ...} as the last line on stdout.
 absl::Status ReplayFile(const VirtualFlags& flags, const std::string& file);
 
 }  // namespace psring

@@ -61,7 +61,7 @@ std::string WorkerMetrics::Text() const {
   metrics.Counter("psring_compute", "seconds", "Time in forward and backward.", read(compute_s_));
   metrics.Counter("psring_communication", "seconds", "Time with at least one bucket in flight.",
                   read(comm_s_));
-  metrics.Counter("psring_wait", "seconds", "Time in which computing stood still for synchronisation.",
+  metrics.Counter("psring_wait", "seconds", "Time in which computing waited for synchronization.",
                   read(wait_s_));
   metrics.Gauge("psring_loss", "", "Mean loss over the samples of the last step.", read(loss_));
   metrics.Histogram("psring_step", "seconds", "Length of a step.", {kStepSeconds.begin(), kStepSeconds.end()},

@@ -1,5 +1,4 @@
-// A worker's figures for whoever reads along (--metrics_port). One thread counts, any thread reads, without a
-// lock.
+// A worker's figures for --metrics_port. One thread counts, any thread reads, without a lock.
 #pragma once
 
 #include <array>
@@ -17,11 +16,11 @@ class WorkerMetrics {
 
   // After every step, from the training thread.
   void Count(const StepRecord& step);
-  // OpenMetrics. From any thread; figures of a step that is just being counted may be of the one before.
+  // OpenMetrics. From any thread; while a step is being counted, some figures may not include it.
   std::string Text() const;
 
  private:
-  // One thread writes, so adding needs no exchange.
+  // Only one thread writes, so no atomic read-modify-write is needed.
   template <typename Number>
   static void Add(std::atomic<Number>& sum, Number value) {
     sum.store(sum.load(std::memory_order_relaxed) + value, std::memory_order_relaxed);

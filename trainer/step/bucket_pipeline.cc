@@ -24,7 +24,7 @@ void BucketPipeline::Ready(ReadyRange range) {
     missing_[b] -= to - from;
   }
   if (all_ready() || missing_[next_] > 0) return;
-  // One event serves all buckets that end with this layer.
+  // One event for all buckets that end with this layer.
   const size_t first = next_;
   while (next_ < buckets_.size() && missing_[next_] == 0) ++next_;
   strategy_.GradientReady(absl::MakeConstSpan(buckets_).subspan(first, next_ - first), compute_.Record());

@@ -9,22 +9,23 @@
 
 namespace psring {
 
-// Hands the buckets to the strategy, in their order, each as soon as backward has finished all of its layers
-// (and those of the buckets before it), with an event of the compute stream, so that its communication
-// overlaps with the backward pass of the layers before it. Used by the training thread.
+// Passes buckets to the strategy in order, each as soon as backward has finished all of its layers and the
+// buckets before it, with an event of the compute stream. Their communication then overlaps with the backward
+// pass of earlier layers. Used by the training thread.
 class BucketPipeline {
  public:
-  // `buckets` cover the gradient; between two steps they may be others. All are borrowed.
+  // `buckets` cover the gradient; they may change between two steps. All are borrowed.
   BucketPipeline(const std::vector<Bucket>& buckets, Stream& compute, SyncStrategy& strategy)
       : buckets_(buckets), compute_(compute), strategy_(strategy) {}
 
   void BeginStep();
 
-  // These elements of the gradient are complete once the compute stream gets here; each comes once a step.
+  // These elements of the gradient are complete at this point of the compute stream. Once per step and
+  // element.
   void Ready(ReadyRange range);
 
   bool all_ready() const { return next_ == buckets_.size(); }
-  // What came in this step, in its order.
+  // The ranges of this step, in the order of Ready.
   const std::vector<ReadyRange>& order() const { return order_; }
 
  private:
@@ -32,7 +33,7 @@ class BucketPipeline {
   Stream& compute_;
   SyncStrategy& strategy_;
   std::vector<size_t> missing_;  // elements, by bucket
-  size_t next_ = 0;              // the first that was not handed over
+  size_t next_ = 0;              // the first that was not passed on
   std::vector<ReadyRange> order_;
 };
 

@@ -1,5 +1,5 @@
-// Makes a worker slower than its processor, by sleeping: --straggler and --jitter_ms in a live run. A
-// sleeping worker leaves its processor to others, which one with less to compute would do as well.
+// Slows a worker down by sleeping: --straggler and --jitter_ms in a live run. A sleeping worker frees its
+// processor for others, as a worker on a slower machine of its own would.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,22 @@
 
 namespace psring {
 
-// Used by the training thread. Computing is taken to be done when a call returns, as it is on a CPU.
+// Used by the training thread. Assumes that computing is done when a call returns, as on a CPU.
 class ComputeDelay {
  public:
-  // InvalidArgument: flags that cannot be read.
+  // InvalidArgument: flags that cannot be parsed.
   static absl::StatusOr<ComputeDelay> Create(const TrainingOptions& options, int worker, Clock clock);
 
   bool active() const { return factor_ != 1 || !jitter_.is_zero(); }
 
-  // The computing of `step` begins: sleeps the step's random delay.
+  // Begins `step`: sleeps for the step's random delay.
   void Begin(int64_t step);
 
-  // Some more has been computed. Sleeps until that has taken `factor` times the processor's time; what a
-  // sleep was too long by is taken from the step's next. So every layer, and with it every bucket, is late in
-  // proportion.
+  // After some computing: sleeps until it has taken `factor` times the processor's time. A sleep that took
+  // too long shortens the step's next one. So every layer, and its bucket, is delayed in proportion.
   void Prolong();
 
-  // What was done since the last call is no computing.
+  // What was done since the last call does not count as computing.
   void Resume() {
     if (factor_ != 1) awake_since_ns_ = clock_();
   }
@@ -47,7 +46,7 @@ class ComputeDelay {
   Clock clock_;
   int64_t awake_since_ns_ = 0;
   int64_t slept_ns_ = 0;
-  double owed_ns_ = 0;  // sleep that is due; below 0 after one that took too long
+  double owed_ns_ = 0;  // sleep still due; negative after one that took too long
 };
 
 }  // namespace psring

@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<DataParallel>> DataParallel::Create(
         replica.inputs, device.Allocate(size_t(options.max_share) * options.sample_elements * sizeof(float)));
     replica.lane = device.NewStream(StreamKind::kBackground, absl::StrCat("replica ", r));
   }
-  // The other replicas' part of the batch, and all outputs with their gradients.
+  // The other replicas' inputs, and all outputs with their gradients.
   made->figures_.device0_extra_mb =
       static_cast<double>(2 * output_bytes + size_t(options.max_batch - options.max_share) *
                                                  options.sample_elements * sizeof(float)) /
@@ -92,7 +92,8 @@ ConstSpan DataParallel::Outputs(ConstSpan weights, const Batch& batch, Stream& s
   const Span gathered = outputs_.span(ops_.activations()).Slice(0, size_t(batch.size) * options_.classes);
   for (size_t r = 0; r < replicas_.size(); ++r) {
     const ConstSpan outputs = replicas_[r].outputs;
-    if (outputs.count == 0) continue;  // a share of a short batch, or a recording, which computes nothing
+    if (outputs.count == 0)
+      continue;  // an empty share of a short batch, or a recorded workload, which computes nothing
     const Span place = gathered.Slice(size_t(ShareOf(batch.size, r).first) * options_.classes, outputs.count);
     stream.Copy(place.data, outputs.data, outputs.bytes());
     if (r > 0) figures_.outputs_bytes += outputs.bytes();

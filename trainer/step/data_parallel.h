@@ -1,5 +1,5 @@
-// What torch.nn.DataParallel does, with its traffic: one process, a replica of the model and a thread for
-// each device, and device 0 in the middle of everything.
+// What torch.nn.DataParallel does, with its traffic: one process with a replica and a thread per device, and
+// device 0 in the centre.
 #pragma once
 
 #include <functional>
@@ -23,22 +23,22 @@ struct DataParallelOptions {
   Clock clock = MonotonicNanos;
 };
 
-// A model like any other to whoever trains it. Its Forward deals the batch out from device 0, copies the
-// weights to the other replicas, lets all compute, gathers their outputs on device 0 and takes the loss
-// there. Its Backward deals out the outputs' gradients, lets all compute, and adds the replicas' gradients on
-// device 0, in order. Replica 0 is device 0's: what it reads and writes is not moved.
+// Forward distributes the batch from device 0, copies the weights to the other replicas, computes on all,
+// gathers the outputs on device 0 and computes the loss there. Backward distributes the outputs' gradients,
+// computes on all, and adds the replicas' gradients on device 0, in order. Replica 0 is on device 0: its data
+// is not moved.
 //
-// Share r of N of a batch of n is n / N samples, and one more where r < n % N, one share behind the other.
+// Share r of N of a batch of n has n / N samples, and one more if r < n % N; shares are consecutive.
 class DataParallel : public Model {
  public:
-  // One replica: its model and the Ops that it computes with.
+  // One replica: a model and its Ops.
   struct Parts {
     std::unique_ptr<Ops> ops;
     std::unique_ptr<Model> model;
   };
 
-  // `make` is called once a replica. `device` is all of the devices, as a CPU is; `ops` is device 0's. Both
-  // are borrowed.
+  // `make` is called once per replica. `device` stands for all devices, as a CPU does; `ops` is device 0's.
+  // Both are borrowed.
   static absl::StatusOr<std::unique_ptr<DataParallel>> Create(
       const DataParallelOptions& options, Device& device, Ops& ops,
       const std::function<absl::StatusOr<Parts>()>& make);
@@ -53,13 +53,13 @@ class DataParallel : public Model {
   void Backward(ConstSpan weights, const Batch& batch, Span gradient, Stream& stream,
                 const GradientReady& ready) override;
 
-  // Bytes and times since the last call, of everything that the stream has done. After Synchronize.
+  // Bytes and times since the last call. After Synchronize.
   DataParallelFigures Take();
 
  private:
   struct Replica {
     Parts parts;
-    std::unique_ptr<Stream> lane;  // replica 0 computes on the caller's
+    std::unique_ptr<Stream> lane;  // null for replica 0, which uses the caller's
     Buffer weights, gradient, inputs;
     Batch batch;  // of the last Outputs
     ConstSpan outputs;
@@ -67,11 +67,11 @@ class DataParallel : public Model {
 
   DataParallel(const DataParallelOptions& options, Ops& ops) : options_(options), ops_(ops) {}
 
-  // The samples of `replica`'s share: the first, and how many.
+  // The first sample of `replica`'s share, and the number of samples.
   std::pair<int, int> ShareOf(int batch, size_t replica) const;
-  // Every replica does `work(replica, stream)` on its thread; later work of `stream` sees all of it.
+  // Runs `work(replica, stream)` for every replica on its thread; later work of `stream` follows all of it.
   void OnAll(Stream& stream, const std::function<void(Replica& replica, Stream& stream)>& work);
-  // What the stream did since the last such call took this long.
+  // Adds to `ms` the stream's time since the last call.
   void Charge(double& ms, Stream& stream);
 
   const DataParallelOptions options_;

@@ -1,4 +1,4 @@
-// Sums for the times that PyTorch's DistributedDataParallel logs of itself.
+// Sums of the times that PyTorch's DistributedDataParallel reports (get_ddp_logging_data).
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace psring {
 struct ComputeTimes {
   int64_t forward_ns = 0;  // of all its batches
   int64_t backward_ns = 0;
-  std::pair<int64_t, int64_t> last_backward;  // begin and end: the one in which buckets go
+  std::pair<int64_t, int64_t> last_backward;  // begin and end; the one during which buckets are sent
 };
 
 class DdpSums {
@@ -21,7 +21,7 @@ class DdpSums {
   // `in_flight`: begin and end of each bucket's communication.
   void Add(const ComputeTimes& times, std::vector<std::pair<int64_t, int64_t>> in_flight);
 
-  // Fills in the means, in ms.
+  // Sets the means, in ms.
   void Describe(DdpFigures& figures) const;
 
  private:

@@ -18,8 +18,8 @@ absl::Status CheckSharing(const std::vector<std::string>& units, bool may_share)
     return absl::FailedPreconditionError(
         absl::StrCat("ranks ", absl::StrJoin(sharers, ", "), " would share a GPU: there ",
                      gpus == 1 ? "is " : "are ", gpus, gpus == 1 ? " GPU" : " GPUs", " for ", units.size(),
-                     " ranks; start fewer, or give --oversubscribe (good for a test of what works, worthless "
-                     "for speed) or "
+                     " ranks; start fewer, or give --oversubscribe (for functional tests only: timings are "
+                     "not meaningful) or "
                      "--device cpu"));
   }
   return absl::OkStatus();
@@ -34,7 +34,7 @@ absl::Status CheckSharingInProcess(const std::vector<std::string>& units, int ra
     if (is_first) continue;
     return absl::FailedPreconditionError(absl::StrCat(
         "ranks ", found->second, " and ", rank,
-        " of one process share a GPU, which NCCL does not take; leave --ranks_per_process out, or "
+        " of one process share a GPU, which NCCL does not support; leave --ranks_per_process out, or "
         "give --backend native"));
   }
   return absl::OkStatus();

@@ -1,4 +1,4 @@
-// Whether ranks may compute where they do. Pure.
+// Checks which ranks share a GPU. Pure.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace psring {
 
-// `units` as Device::unit() of every rank, by rank. FailedPrecondition where ranks share a GPU and nobody has
-// said that they may; names the ranks.
+// `units`: Device::unit() of every rank, by rank. FailedPrecondition names ranks that share a GPU without
+// --oversubscribe.
 absl::Status CheckSharing(const std::vector<std::string>& units, bool may_share);
 
-// NCCL's communicators: FailedPrecondition where ranks of one process share a GPU, which only ranks of
-// several processes may.
+// For NCCL. FailedPrecondition: ranks of one process share a GPU, which NCCL permits only to ranks of
+// different processes.
 absl::Status CheckSharingInProcess(const std::vector<std::string>& units, int ranks_per_process);
 
 }  // namespace psring

@@ -11,15 +11,15 @@ namespace psring {
 absl::Status CheckSnapshots(int64_t eval_every, int64_t total_steps, size_t parameters) {
   constexpr int64_t kMaxCount = 64;
   constexpr int64_t kMaxBytes = int64_t{512} << 20;
-  if (eval_every == 0) return absl::OkStatus();  // the end alone needs no copy
+  if (eval_every == 0) return absl::OkStatus();  // the final weights need no copy
   const int64_t bytes = std::max<int64_t>(1, parameters * sizeof(float));
   const int64_t kept = std::max<int64_t>(1, std::min(kMaxCount, kMaxBytes / bytes));
   const int64_t wanted = total_steps / eval_every;
   if (wanted <= kept) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("--eval_every ", eval_every, " asks for ", wanted, " evaluations in ", total_steps,
-                   " steps, and copies of the weights for ", kept, " are kept; take --eval_every ",
-                   (total_steps + kept - 1) / kept, " or more"));
+  return absl::ResourceExhaustedError(absl::StrCat("--eval_every ", eval_every, " asks for ", wanted,
+                                                   " evaluations in ", total_steps, " steps, but at most ",
+                                                   kept, " copies of the weights are kept; use --eval_every ",
+                                                   (total_steps + kept - 1) / kept, " or more"));
 }
 
 absl::StatusOr<BatchScore> Evaluate(Model& model, ConstSpan weights, const Dataset& data, int batch,

@@ -1,5 +1,4 @@
-// Test accuracy without disturbing training: copies of the weights are taken on the way and scored
-// afterwards.
+// Test accuracy, from copies of the weights that are taken during training and scored after it.
 #pragma once
 
 #include <vector>
@@ -14,18 +13,18 @@
 
 namespace psring {
 
-// Weights as they were at a moment of training. test_loss and test_accuracy of `point` are filled later.
+// Weights at one point of training. test_loss and test_accuracy of `point` are set later.
 struct WeightsCopy {
   CurvePoint point;
   std::vector<float> weights;
 };
 
-// ResourceExhausted, with the --eval_every to take instead, where `total_steps` steps would leave more
-// snapshots than are kept: 64, and 512 MiB. Ask before training.
+// ResourceExhausted, with a possible --eval_every: `total_steps` steps would need more than 64 snapshots, or
+// more than 512 MiB. Call it before training.
 absl::Status CheckSnapshots(int64_t eval_every, int64_t total_steps, size_t parameters);
 
-// Loss and right answers over all of `data`, each sample once. `memory` is for `batch` samples at least, on
-// the device of `stream`.
+// Loss and number of correct answers over `data`, each sample once. `memory`: for at least `batch` samples,
+// on the device of `stream`.
 absl::StatusOr<BatchScore> Evaluate(Model& model, ConstSpan weights, const Dataset& data, int batch,
                                     BatchMemory& memory, Stream& stream);
 

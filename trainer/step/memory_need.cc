@@ -42,7 +42,7 @@ absl::Status CheckMemory(const MemoryNeed& need, const Device::Memory& memory, i
       device, ": training needs at least ", Readable(need.total()), " of memory (weights and gradients ",
       Readable(need.parameters), ", optimizer ", Readable(need.optimizer), ", activations of ", max_batch,
       " samples ", Readable(need.batch), "), and ", Readable(memory.free), " of ", Readable(memory.total),
-      " are free; take a smaller --batch or network", device == "cpu" ? "" : ", or --device cpu"));
+      " are free; use a smaller --batch or network", device == "cpu" ? "" : ", or --device cpu"));
 }
 
 }  // namespace psring

@@ -1,4 +1,4 @@
-// Whether a training fits into its device's memory, asked before it takes any.
+// Whether training fits into its device's memory, checked before allocating.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace psring {
 
-// In bytes. What libraries take for themselves, and what a strategy needs besides, is not in it.
+// In bytes, without what libraries and strategies allocate.
 struct MemoryNeed {
   size_t parameters = 0;  // weights and gradients
   size_t optimizer = 0;   // its state
@@ -23,12 +23,12 @@ struct MemoryNeed {
   size_t total() const { return parameters + optimizer + batch; }
 };
 
-// Of a rank that trains `model` on `device`. `optimizer`: null where a server has its state.
+// For a rank that trains `model` on `device`. `optimizer`: null if its state is on a server.
 absl::StatusOr<MemoryNeed> MemoryNeedOf(const TrainingOptions& options, const ModelRow& model,
                                         const Dataset& data, int max_batch, const OptimizerConfig* optimizer,
                                         Device& device, Ops& ops);
 
-// ResourceExhausted says what is needed, for what, and what there is. Pure.
+// ResourceExhausted lists what is needed and what is available. Pure.
 absl::Status CheckMemory(const MemoryNeed& need, const Device::Memory& memory, int max_batch,
                          const std::string& device);
 

@@ -26,7 +26,7 @@ absl::Status RecordedPass::Run(Stream& stream, const std::function<void(const Re
 absl::Status RecordedPass::Record(Stream& stream, const std::function<void(const Ready& cut)>& enqueue,
                                   const Ready& ready) {
   absl::Status status = BeginRecording(stream);
-  // Ends a piece, and does it.
+  // Ends a piece and executes it.
   const auto end = [&](std::optional<ReadyRange> range) {
     if (!status.ok()) return;
     absl::StatusOr<std::unique_ptr<RecordedWork>> work = EndRecording(stream);

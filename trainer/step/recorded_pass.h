@@ -14,26 +14,25 @@
 
 namespace psring {
 
-// The first run only enqueues: ops find their algorithms and their memory. The second records, the others
-// repeat what it recorded. What calls `cut` is cut there: a backward pass where gradients become ready, so
-// that what comes of that (events, stamps, other streams) stands between the recorded pieces and not in them.
-// One thread.
+// The first run only enqueues, so that ops choose algorithms and allocate memory. The second run records, and
+// later runs repeat the recording. A call of `cut` ends one recorded piece and begins the next: a backward
+// pass is cut where gradients become ready, so that the resulting work (events, stamps, other streams) is
+// between the pieces and not in them. One thread.
 class RecordedPass {
  public:
   using Ready = std::function<void(ReadyRange range)>;
 
-  // Whether the next run repeats what was recorded, without calling `enqueue`.
+  // Whether the next run repeats the recording, without calling `enqueue`.
   bool repeats() const { return runs_ > 1; }
 
-  // `enqueue` puts the pass on `stream`, a GPU's compute stream and always the same, and calls its argument
-  // where a range is ready; each time `ready` is called in its place, in stream order, with nothing being
-  // recorded.
+  // `enqueue` puts the pass on `stream`, always the same compute stream of a GPU, and calls its argument
+  // where a range is ready. For each such call `ready` is called, in stream order, outside recordings.
   absl::Status Run(Stream& stream, const std::function<void(const Ready& cut)>& enqueue, const Ready& ready);
 
  private:
   struct Piece {
-    std::unique_ptr<RecordedWork> work;  // null: there is nothing before the cut
-    std::optional<ReadyRange> ready;     // behind it; nothing behind the last
+    std::unique_ptr<RecordedWork> work;  // null: nothing before the cut
+    std::optional<ReadyRange> ready;     // after it; none after the last piece
   };
 
   absl::Status Record(Stream& stream, const std::function<void(const Ready& cut)>& enqueue,

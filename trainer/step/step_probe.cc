@@ -21,7 +21,7 @@ constexpr int kTriedSpans = 2000;
 
 double Ms(int64_t ns) { return 1e-6 * static_cast<double>(ns); }
 
-// Of one span, into memory that nobody has touched, as in a run.
+// The cost of one span, in untouched memory as in a run.
 double SpanMs() {
   Trace trace(0, kTriedSpans);
   const int64_t begin = trace.Now();
@@ -52,7 +52,7 @@ std::optional<int64_t> RunDelayNanos() {
   std::error_code error;
   for (const auto& thread : fs::directory_iterator("/proc/self/task", error)) {
     const absl::StatusOr<std::string> text = ReadFile(thread.path().string() + "/schedstat");
-    if (!text.ok()) continue;  // it has just ended
+    if (!text.ok()) continue;  // the thread has just exited
     if (const std::optional<int64_t> delay = RunDelayOf(*text)) sum = sum.value_or(0) + *delay;
   }
   return sum;
@@ -60,7 +60,7 @@ std::optional<int64_t> RunDelayNanos() {
 
 std::optional<StepMeans> MeansOf(const std::vector<TraceSpan>& spans,
                                  const std::map<int64_t, int64_t>& begins) {
-  std::map<int64_t, int64_t> computed;  // by step: when the last backward pass was over
+  std::map<int64_t, int64_t> computed;  // by step: end of the last backward pass
   std::map<int64_t, int64_t> updated;   // by step: nanoseconds
   for (const TraceSpan& span : spans) {
     if (!begins.contains(span.step)) continue;
@@ -90,7 +90,7 @@ absl::StatusOr<StepProbe> StepProbe::Start(Counter sent, int ranks, Clock clock,
   return probe;
 }
 
-// Between the last step before the measured ones and the last of these.
+// Readings: after the last warm-up step, and during the measured steps.
 void StepProbe::Count(const StepRecord& step) {
   if (step.warmup) {
     ReadSent();
@@ -100,7 +100,7 @@ void StepProbe::Count(const StepRecord& step) {
   ++steps_;
   if (begins_.size() < Trace::kCapacity) begins_.emplace_back(step.step, step.begin_ns);
   const bool due = clock_() - read_ns_ >= kBetweenReadings;
-  // Behind the first, second, fourth, ... step as well, so that short runs have a count near their end.
+  // Also after the first, second, fourth, ... step, so that short runs have a reading near their end.
   if (due || steps_ >= next_sent_) ReadSent();
   while (next_sent_ <= steps_) next_sent_ *= 2;
   if (due) ReadDelay();
@@ -120,19 +120,19 @@ void StepProbe::ReadDelay() {
 
 void StepProbe::Fill(const Trace& trace, RankResult& result) {
   if (steps_ == 0) return;
-  if (last_delay_.steps < 0) ReadDelay();  // all of it took less time than lies between two readings
+  if (last_delay_.steps < 0) ReadDelay();  // the run was shorter than the interval of readings
   const auto a_step = [this](const Reading& first, const Reading& last) -> std::optional<double> {
     if (first.steps < 0 || last.steps <= first.steps || last.value < first.value) return std::nullopt;
     return static_cast<double>(last.value - first.value) /
            static_cast<double>((last.steps - first.steps) * ranks_);
   };
   if (const auto delay = a_step(first_delay_, last_delay_)) result.run_delay_ms = 1e-6 * *delay;
-  // Of the steps behind the last reading there is no count: as many bytes as of the others.
+  // Steps after the last reading are assumed to send as much as the others.
   if (const auto sent = a_step(first_sent_, last_sent_)) {
     result.wire_tx_bytes = std::llround(*sent * static_cast<double>(steps_));
   }
   const std::vector<TraceSpan> spans = trace.spans();
-  // Of a step that was repeated, the last begin.
+  // The last begin of a step that was repeated.
   const std::map<int64_t, int64_t> begins(begins_.rbegin(), begins_.rend());
   if (const std::optional<StepMeans> means = MeansOf(spans, begins)) {
     result.computed_ms = means->computed_ms;

@@ -18,7 +18,7 @@ absl::Status AtStep(int64_t step, const absl::Status& status) {
 }  // namespace
 
 Training::~Training() {
-  strategy_.reset();
+  strategy_ = {};
   compute_.reset();
 }
 

@@ -1,4 +1,4 @@
-// The straight path of training: one rank, any strategy.
+// Trains one rank with any strategy.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@
 
 namespace psring {
 
-// What one rank stands on; assembled by main, or by a test with threads as ranks.
+// What one rank is given; assembled by main, or by a test whose ranks are threads.
 struct Worker {
   int rank = 0;
   int world_size = 1;
@@ -30,44 +30,42 @@ struct Worker {
   const DataSplits& data;
   Trace& trace;
   ProcessGroup* group = nullptr;
-  // Where buffers are kept that the group has been told of: must live longer than the group. Null: none are.
+  // Owns the buffers that are registered with the group; must outlive the group. Null: none are registered.
   std::vector<Buffer>* registered = nullptr;
   PsClient* client = nullptr;
   // Waits for all ranks.
   std::function<absl::Status()> barrier = [] { return absl::OkStatus(); };
-  // The same before a step of --align_steps, and all leave it at one moment where that can be had.
+  // The same for --align_steps; on one host, all ranks return at the same time.
   std::function<absl::Status()> begin_together = [] { return absl::OkStatus(); };
   // Called after every step, on the training thread, outside the measured time.
   std::function<void(const StepRecord&)> on_step = [](const StepRecord&) {};
   std::function<void(int64_t steps_done, int64_t steps_planned, double loss)> on_progress =
       [](int64_t, int64_t, double) {};
-  // Training goes on from here; null: it begins. Every rank has the position, rank 0 the tensors, too (of a
-  // strategy that does not communicate: all ranks).
+  // The checkpoint to resume from; null: none. Every rank has the position. Rank 0 also has the tensors;
+  // without communication all ranks have them.
   const CheckpointBytes* resume = nullptr;
-  // What a checkpoint holds of each worker alone comes to rank 0 through these. Null: there is no such thing,
-  // or nobody else.
+  // Brings the workers' own parts of a checkpoint to rank 0. Null: there are none, or a single rank.
   WorkerParts* parts = nullptr;
-  // Keeps a checkpoint, on rank 0: where --checkpoint_dir is given, every --checkpoint_every steps, when
-  // `stops`, and at the end. The other ranks wait for it at a barrier.
+  // Writes a checkpoint, on rank 0 with --checkpoint_dir: every --checkpoint_every steps, when `stops`, and
+  // at the end. The other ranks wait at a barrier.
   std::function<absl::Status(int64_t step, const CheckpointFiles& files)> save =
       [](int64_t, const CheckpointFiles&) { return absl::OkStatus(); };
-  // Asked after each step: whether this rank was told to end.
+  // Called after each step: whether a signal has stopped this rank.
   std::function<bool()> stops = [] { return false; };
-  // Asked after each step: why training must not go on after all.
+  // Called after each step: an error ends training.
   std::function<absl::Status()> objection = [] { return absl::OkStatus(); };
-  // Before training, on rank 0: what is legal and will probably hurt.
+  // Before training, on rank 0: settings that are valid but probably harmful.
   std::function<void(const std::string& warning)> on_warning = [](const std::string&) {};
-  // What cannot be carried over exactly: on rank 0 before training, where it goes on from a checkpoint; by a
-  // checkpoint, or back to one.
+  // State that could not be saved to or restored from a checkpoint exactly; also other notes for the user.
   std::function<void(const std::string& note)> on_note = [](const std::string&) {};
   // After training, for each point of the curve; on the rank that evaluates.
   std::function<void(const CurvePoint&)> on_evaluation = [](const CurvePoint&) {};
 };
 
-// Trains and, on rank 0, evaluates. Evaluation happens after training, on copies of the weights taken at
-// their moments, so it disturbs neither speed nor staleness. The weights of the end are left in
-// `final_weights` where that is given. Bad flags are InvalidArgument or NotFound, before any work; an error
-// of a step names the step, and its peers learn of it by way of the group or the server.
+// Trains and, on rank 0, evaluates. Evaluation follows training and uses copies of the weights taken during
+// it, so it affects neither speed nor staleness. `final_weights`: null, or receives the final weights.
+// Invalid flags are InvalidArgument or NotFound, before any work. An error of a step names the step; the
+// group or the server reports it to the peers.
 absl::StatusOr<RankResult> RunWorker(const TrainingOptions& options, Worker& worker,
                                      std::vector<float>* final_weights = nullptr);
 

@@ -47,7 +47,7 @@ absl::StatusOr<StepPlan> PlanSteps(const TrainingOptions& options, int64_t data_
                      shares > 1 ? absl::StrCat(" times ", shares, " workers or micro-batches") : "",
                      " is larger than the data (", data_count, " samples)"));
   }
-  // What spare workers draw is dropped, as a rule, and budgets count what is in an update.
+  // Budgets count the samples in updates; the gradients of spare workers are normally dropped.
   plan.global_batch = plan.drawn_batch - worker_batch * SpareWorkers(options.strategy);
   const int64_t left_over = drops_last ? 0 : plan.global_batch - 1;
   plan.steps_per_epoch = (data_count + left_over) / plan.global_batch;
@@ -72,7 +72,7 @@ absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const Str
   PSRING_ASSIGN_OR_RETURN(plan.optimizer.kind, ParseOptimizer(options.optimizer));
   if (plan.optimizer.kind == OptimizerKind::kMomentum) {
     plan.optimizer.momentum = options.momentum >= 0 ? options.momentum : strategy.default_momentum;
-    // The same update without a velocity to keep.
+    // The same update, without memory for a velocity.
     if (plan.optimizer.momentum == 0) plan.optimizer.kind = OptimizerKind::kSgd;
   }
   const double momentum = plan.optimizer.kind == OptimizerKind::kMomentum ? plan.optimizer.momentum : 0;
@@ -89,7 +89,7 @@ absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const Str
     }
   }
   plan.schedule.decay = options.schedule == "linear" ? LrDecay::kLinear : LrDecay::kConstant;
-  // Linear scaling counts the samples behind one update: those of all workers only where all are in it.
+  // Linear scaling counts the samples in one update.
   if (options.linear_scaling) {
     plan.schedule.scale = strategy.synchronous ? static_cast<double>(steps.global_batch) / options.batch
                                                : static_cast<double>(options.accumulate);
@@ -104,7 +104,7 @@ absl::Status CheckDevice(const TrainingOptions& options, const Device& device) {
   PSRING_RETURN_IF_ERROR(CheckPrecision(device, precision));
   if (!options.cuda_graph || device.gpu() >= 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("--cuda_graph is for GPUs (cuda), and this device is ", device.name(), "; leave it out"));
+      absl::StrCat("--cuda_graph needs a GPU, but this device is ", device.name(), "; leave it out"));
 }
 
 absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& strategy, int world_size) {
@@ -117,9 +117,9 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
   if (strategy.needs.servers) {
     PSRING_RETURN_IF_ERROR(CheckRecovery(options, ServersOf(options, world_size)));
   } else if (const char* flag = ServerFlagGiven(options); flag != nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        flag, " is for the strategies that have servers (ps-sync and the like); leave it out for ",
-        options.strategy));
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " is for the strategies that have servers (such as ps-sync); leave it out for ",
+                     options.strategy));
   }
   if (strategy.single_process && world_size > 1) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -135,12 +135,11 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
   }
   if (strategy.replicates && (options.straggler != "none" || options.jitter_ms != "none")) {
     return absl::InvalidArgumentError(
-        "--straggler and --jitter_ms slow processes down, and the replicas of dp are threads of one; leave "
-        "them out");
+        "--straggler and --jitter_ms slow processes down, but the replicas of dp are threads of one process; "
+        "leave them out");
   }
   if (strategy.replicates && options.clock == "virtual") {
-    return absl::InvalidArgumentError(
-        "--clock virtual does not know how long dp's copies take; leave one of them out");
+    return absl::InvalidArgumentError("--clock virtual does not model dp's copies; leave one of them out");
   }
   if (strategy.asynchronous() && options.clip_norm > 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -154,7 +153,7 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
   }
   if (strategy.needs.none() && options.wire != "float32") {
     return absl::InvalidArgumentError(
-        absl::StrCat("--wire is of gradients on their way to others; leave it out for ", options.strategy,
+        absl::StrCat("--wire sets the type of gradients that are sent; leave it out for ", options.strategy,
                      ", which sends none"));
   }
   if (strategy.number.below_workers && options.drop_last == "false") {
@@ -177,9 +176,10 @@ std::vector<std::string> PlanWarnings(const StrategyRow& strategy, const UpdateP
   std::vector<std::string> warnings;
   if (strategy.asynchronous() && updates.optimizer.kind == OptimizerKind::kMomentum &&
       updates.optimizer.momentum >= .5) {
-    warnings.push_back(absl::StrCat(
-        "--momentum ", updates.optimizer.momentum, " with ", strategy.name, " at --lr ",
-        updates.schedule.base, ": late gradients add up; at lr 0.05 this diverges with a staleness of 3"));
+    warnings.push_back(
+        absl::StrCat("--momentum ", updates.optimizer.momentum, " with ", strategy.name, " at --lr ",
+                     updates.schedule.base,
+                     ": stale gradients accumulate; at lr 0.05 this diverges with a staleness of 3"));
   }
   return warnings;
 }

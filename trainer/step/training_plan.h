@@ -1,4 +1,4 @@
-// What the flags come to, once data, world size, model and strategy are known. Pure.
+// Decisions from the flags, data, world size, model and strategy. Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,50 +17,48 @@ namespace psring {
 struct StepPlan {
   int64_t warmup_steps = 0;
   int64_t steps = 0;          // measured ones
-  int64_t global_batch = 0;   // samples of all workers' gradients that make up one step
-  int64_t total_samples = 0;  // over all workers, warm-up included: where a linear schedule ends
-  int64_t drawn_batch = 0;    // samples that all workers draw for a step: more where some are spare
+  int64_t global_batch = 0;   // samples in one step's gradient, over all workers
+  int64_t total_samples = 0;  // over all workers, with warm-up: where a linear schedule ends
+  int64_t drawn_batch =
+      0;  // samples that all workers draw for a step; more than global_batch with spare ones
   int64_t steps_per_epoch = 0;
-  int64_t epoch_samples = 0;  // in the updates of one epoch; fewer than steps_per_epoch global batches where
-                              // the last is short
+  int64_t epoch_samples = 0;  // in the updates of one epoch, whose last batch may be short
   int64_t total_steps() const { return warmup_steps + steps; }
   // In the updates of all steps before `step`.
   int64_t SamplesBefore(int64_t step) const;
-  // In the first `updates`, `per_step` of which the workers make in a step's time. Exact where that is 1;
-  // else a step's last batch, where it is short, counts as if it were spread evenly.
+  // In the first `updates`, of which each step has `per_step`. If that is above 1, the samples of a short
+  // last batch are distributed evenly among the step's updates.
   int64_t SamplesIn(int64_t updates, int per_step) const;
 };
 
-// The budget is the first of --steps, --samples and --epochs that is given; one epoch where none is. Samples
-// and epochs are rounded to the nearest whole step, one at least. InvalidArgument: a global batch that is
-// larger than the data, where a last batch that is short is dropped.
+// The budget is the first given of --steps, --samples and --epochs; default one epoch. Samples and epochs are
+// rounded to the nearest whole step, at least one. InvalidArgument: short batches are dropped and the global
+// batch is larger than the data.
 absl::StatusOr<StepPlan> PlanSteps(const TrainingOptions& options, int64_t data_count, int world_size);
 
-// The rule of an update and its rate.
 struct UpdatePlan {
   OptimizerConfig optimizer;
   LrSchedule schedule;
 };
 
-// Where --lr is not given it is, for momentum, the model's rate, for plain SGD and the asynchronous modes
-// (whose momentum is 0 unless asked for) the model's asynchronous rate times 1 - momentum, and .001 for Adam.
+// Default of --lr: with momentum the model's rate; for plain SGD and asynchronous modes (default momentum 0)
+// the model's asynchronous rate times 1 - momentum; for Adam .001.
 absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const StrategyRow& strategy,
                                        const ModelRow& model, const StepPlan& steps, int64_t data_count);
 
-// InvalidArgument where `device` does not compute as --precision and --cuda_graph ask.
+// InvalidArgument: `device` does not support --precision or --cuda_graph.
 absl::Status CheckDevice(const TrainingOptions& options, const Device& device);
 
-// InvalidArgument where `strategy` cannot run so: `single` on several ranks, micro-batches elsewhere, no
-// worker that is not spare.
+// InvalidArgument: `strategy` does not support the flags or the world size.
 absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& strategy, int world_size);
 
-// Asynchronous workers share the steps: whoever is faster makes more of them, so that nobody runs on alone
-// with weights that no longer change under it. Whether a worker that has read `version` is done. While all
-// run, each of the others has one gradient on its way; so the first to read version T - N + 1 stops, the N -
-// 1 gradients on their way stop the others, and the updates are T = N * `total_steps`, exactly.
+// Whether a worker that has read `version` is done. Asynchronous workers share the steps: faster ones make
+// more, so that no worker continues without others' updates. While all run, each other worker has one
+// gradient in flight. So the first to read version T - N + 1 stops, the N - 1 gradients in flight stop the
+// others, and there are exactly T = N * `total_steps` updates.
 bool SharedStepsAreOver(int64_t version, int workers, int64_t total_steps);
 
-// One line each, for stderr: what is legal and will probably hurt.
+// Settings that are valid but probably harmful, one line each.
 std::vector<std::string> PlanWarnings(const StrategyRow& strategy, const UpdatePlan& updates);
 
 // How ranks make a checkpoint together.

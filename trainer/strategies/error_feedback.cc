@@ -9,9 +9,9 @@
 namespace psring {
 namespace {
 
-constexpr size_t kBlock = 4096;  // elements that stay in the first cache from one pass to the next
+constexpr size_t kBlock = 4096;  // elements that stay in the first-level cache between passes
 constexpr float kLargestFloat16 = 65504;
-// A server keeps its newest two checkpoints, several servers three (ps_server/checkpoint_file.h).
+// A server keeps its newest two checkpoints, several servers three.
 constexpr size_t kMostKept = 3;
 
 }  // namespace
@@ -36,7 +36,7 @@ void ErrorFeedback::Load(ConstSpan residual) {
 }
 
 void ErrorFeedback::BeginStep(int64_t step) {
-  if (step == step_) return;  // once more: it reads what it has read
+  if (step == step_) return;  // repeated: it reads the same half again
   newest_ = 1 - newest_;
   step_ = step;
 }
@@ -82,7 +82,7 @@ void ErrorFeedback::Keep(int64_t step) {
 
 bool ErrorFeedback::GoBackTo(int64_t step) {
   kept_.erase(kept_.upper_bound(step), kept_.end());
-  if (step == step_ || step == step_ + 1) return true;  // both are there as it is
+  if (step == step_ || step == step_ + 1) return true;  // both halves already fit
   const auto found = kept_.find(step);
   step_ = step - 1;
   std::memset(left(newest_).data, 0, left(newest_).bytes());

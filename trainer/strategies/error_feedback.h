@@ -1,10 +1,9 @@
-// Gradients in 16 bits on their way to a server or other ranks, without losing what the rounding takes away:
-// it is kept, and added to the next gradient of the same bucket (Seide et al. 2014, "1-bit stochastic
-// gradient descent"; Karimireddy et al. 2019, "Error feedback fixes SignSGD").
+// Rounds gradients to 16 bits for sending. The rounding error, the *residual*, is kept and added to the next
+// gradient of the same bucket (Seide et al. 2014, "1-bit stochastic gradient descent"; Karimireddy et al.
+// 2019, "Error feedback fixes SignSGD").
 //
-// The *residual* is what is still to be sent. A step reads what the steps before it have left and writes its
-// own beside it, so that both are there until the next step begins: whoever has to go on with the step that
-// is under way, because others never got there, finds what that step began with.
+// A step reads the residual of the steps before it and writes its own to a second buffer. Until the next step
+// begins both exist, so a rank can still return to the beginning of a step that other ranks did not finish.
 #pragma once
 
 #include <cstdint>
@@ -18,34 +17,34 @@ namespace psring {
 
 class ErrorFeedback {
  public:
-  // For gradients of `count` elements that travel as `wire`, a type of 16 bits. `shared`: in memory that
-  // other processes may map.
+  // For gradients of `count` elements that are sent as `wire`, a 16-bit type. `shared`: the encoded gradient
+  // is in memory that other processes may map.
   static absl::StatusOr<ErrorFeedback> Create(DType wire, size_t count, bool shared, Device& device);
 
-  // The encoded gradient, of all buckets: where Encode's results stand.
+  // The encoded gradient of all buckets; Encode's results are parts of it.
   Span encoded() const { return {encoded_.data(), count_, wire_}; }
   int encoded_fd() const { return encoded_.shared_fd(); }
 
-  // Before the first step: what training goes on with; nothing is left to be sent otherwise.
+  // Before the first step: the residual to begin with; default 0.
   void Load(ConstSpan residual);
 
-  // Between two steps, with no Encode under way. Every range is encoded once a step.
+  // Between two steps, with no Encode in progress. Every range is encoded once per step.
   void BeginStep(int64_t step);
 
-  // Elements [first, first + gradient.count) of the gradient, plus what the steps before have left of them,
-  // to nearest even; what float16 cannot hold is cut to its largest number. Stays until the next Encode of
-  // the same range. Host memory; different ranges from different threads at once.
+  // Elements [first, first + gradient.count) of the gradient plus their residual, rounded to nearest even;
+  // for float16 clipped to its largest number. Valid until the next Encode of the same range. Host memory;
+  // different ranges may be encoded by different threads at once.
   ConstSpan Encode(size_t first, ConstSpan gradient);
 
-  // The step's Encode of the range was not used: as if it had not been made.
+  // Undoes the step's Encode of the range, whose result was not used.
   void TakeBack(size_t first, size_t count);
 
-  // What is still to be sent when `step` begins: the step under way, or a later one where all ranges of that
-  // are encoded. Until the next BeginStep.
+  // The residual at the beginning of `step`: the current step, or the next one if all ranges are encoded.
+  // Valid until the next BeginStep.
   ConstSpan Before(int64_t step) const;
 
-  // Keeps a copy of Before(step); of those kept the newest few. GoBackTo(step): the next step is `step` once
-  // more. False: it is not known any more; then nothing is left to be sent.
+  // Keep: stores a copy of Before(step); only the newest few are stored. GoBackTo: the next step is `step`
+  // again. False: its residual is not stored any more, and becomes 0.
   void Keep(int64_t step);
   bool GoBackTo(int64_t step);
 
@@ -56,8 +55,8 @@ class ErrorFeedback {
   size_t count_ = 0;
   Buffer encoded_;
   Buffer halves_[2];
-  int newest_ = 0;     // the half that the step under way writes; before the first one, what it begins with
-  int64_t step_ = -1;  // under way
+  int newest_ = 0;     // the half that the current step writes; before the first step, what it reads
+  int64_t step_ = -1;  // the current one
   std::map<int64_t, std::vector<float>> kept_;
 };
 

@@ -42,7 +42,7 @@ absl::Status CheckGroup(const StrategyRow& strategy, const TrainingOptions& opti
   if (!strategy.needs.process_group) return absl::OkStatus();
   if (options.ranks_per_process > 1 && BackendOf(strategy, options, /*gpu=*/-1) == "mpi") {
     return absl::InvalidArgumentError(absl::StrCat(
-        "strategy ", strategy.name, ": MPI has one rank a process; leave --ranks_per_process out"));
+        "strategy ", strategy.name, ": MPI has one rank per process; leave --ranks_per_process out"));
   }
   const absl::Status status = CheckGroupOptions(GroupOptionsOf(strategy, options), Collective::kAllReduce);
   if (status.ok()) return status;
@@ -52,15 +52,15 @@ absl::Status CheckGroup(const StrategyRow& strategy, const TrainingOptions& opti
 absl::Status CheckGroupFlagsCount(const StrategyRow& strategy, const TrainingOptions& options) {
   if (!options.backend.empty() && !TakesBackend(strategy) && options.backend != strategy.backend) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--backend ", options.backend, " does nothing for --strategy ", strategy.name,
-                     strategy.needs.process_group ? absl::StrCat(", which is ", strategy.backend, "'s own")
+        absl::StrCat("--backend ", options.backend, " has no effect with --strategy ", strategy.name,
+                     strategy.needs.process_group ? absl::StrCat(", which always uses ", strategy.backend)
                                                   : ", which has no collectives",
                      "; leave it out"));
   }
   if (options.fabric != "auto" && strategy.needs.none()) {
     return absl::InvalidArgumentError(absl::StrCat("--fabric ", options.fabric,
-                                                   " does nothing for --strategy ", strategy.name,
-                                                   ", which sends nothing; leave it out"));
+                                                   " has no effect with --strategy ", strategy.name,
+                                                   ", which does not communicate; leave it out"));
   }
   return absl::OkStatus();
 }

@@ -15,7 +15,7 @@ namespace psring {
 namespace {
 
 constexpr int kEvaluationBatch = 128;
-constexpr double kShareOfMemory = 0.8;  // the rest is for the data and for others
+constexpr double kShareOfMemory = 0.8;  // the rest is for the data and other processes
 
 }  // namespace
 
@@ -27,7 +27,7 @@ absl::Status CheckCopiesFit(int workers, uint64_t bytes_each, uint64_t available
   return absl::ResourceExhaustedError(
       absl::StrFormat("%d logical workers need %.1f GiB, and %.1f GiB of memory are free; %s", workers,
                       needed / (1 << 30), static_cast<double>(available) / (1 << 30),
-                      most >= 1 ? absl::StrCat("give --workers ", most, " at most, or a smaller --model")
+                      most >= 1 ? absl::StrCat("use at most --workers ", most, ", or a smaller --model")
                                 : "choose a smaller --model"));
 }
 
@@ -40,9 +40,9 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
   PSRING_ASSIGN_OR_RETURN(const ModelRow model_row, ModelOf(options));
   PSRING_RETURN_IF_ERROR(CheckStrategy(options, *w.strategy_, workers));
   if (options.wire != "float32") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--wire ", options.wire,
-                     ": logical workers push float32; what a 16-bit wire lost cannot be made again"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--wire ", options.wire,
+        ": logical workers push float32; rounding errors of a 16-bit wire cannot be reproduced"));
   }
   PSRING_ASSIGN_OR_RETURN(w.plan_, PlanSteps(options, data.train.count(), workers));
   PSRING_ASSIGN_OR_RETURN(w.updates_,

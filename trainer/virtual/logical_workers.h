@@ -1,5 +1,5 @@
-// The gradients of N workers, computed by one process one after the other: what each of N processes would
-// compute from the same weights, bit for bit on one machine.
+// The gradients of N workers, computed one after the other by one process: on one machine the same bits that
+// N processes compute from the same weights.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@
 
 namespace psring {
 
-// A worker's gradient is kept until its next one is computed; its weights only while that is done.
+// Keeps each worker's gradient until its next one is computed, but not its weights.
 class LogicalWorkers {
  public:
-  // Host memory. InvalidArgument, NotFound: flags, as RunWorker has them. ResourceExhausted: N gradients (and
+  // Host memory. InvalidArgument, NotFound: as for RunWorker. ResourceExhausted: N gradients (and
   // `copies_each` more buffers of that size for each worker) do not fit into memory.
   static absl::StatusOr<std::unique_ptr<LogicalWorkers>> Create(const TrainingOptions& options, int workers,
                                                                 const DataSplits& data, Device& device,
@@ -37,7 +37,7 @@ class LogicalWorkers {
   // loss is not finite.
   absl::StatusOr<double> Compute(int worker, int64_t step, ConstSpan weights);
   Span gradient(int worker) const { return gradients_[static_cast<size_t>(worker)].span(); }
-  // In that gradient.
+  // In worker's gradient.
   int64_t samples(int worker) const { return samples_[static_cast<size_t>(worker)]; }
 
   std::vector<float> InitialWeights() const { return model_->InitialWeights(options_.seed); }
@@ -50,7 +50,7 @@ class LogicalWorkers {
   const std::vector<Bucket>& buckets() const { return buckets_; }
   size_t parameters() const { return model_->parameters().count(); }
   std::string ops_name() const { return ops_->name(); }
-  // What a server must know to keep `workers` of them in step by `consistency`.
+  // The job of a server with `workers` workers.
   ServerJob JobOf(const std::string& consistency, int workers) const;
 
  private:
@@ -67,14 +67,14 @@ class LogicalWorkers {
   std::unique_ptr<Stream> compute_;
   std::unique_ptr<Model> model_;
   std::optional<BatchMemory> batches_;
-  Buffer micro_gradient_;                     // where several are added up to one
+  Buffer micro_gradient_;                     // for accumulation
   std::vector<Buffer> gradients_;             // by worker
-  std::vector<int64_t> samples_;              // in those
+  std::vector<int64_t> samples_;              // in gradients_
   std::vector<DistributedSampler> samplers_;  // by worker
-  std::vector<int64_t> next_step_;            // that a sampler draws, by worker
+  std::vector<int64_t> next_step_;            // of the sampler, by worker
 };
 
-// ResourceExhausted, with what to do, where `bytes` for each of `workers` are more than `available`. Pure.
+// ResourceExhausted, with an alternative: `bytes_each` for each of `workers` exceed `available`. Pure.
 absl::Status CheckCopiesFit(int workers, uint64_t bytes_each, uint64_t available);
 
 }  // namespace psring

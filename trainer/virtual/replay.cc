@@ -17,19 +17,19 @@ absl::Status CheckBelongs(const LogicalWorkers& logical, const TrainingOptions& 
                           const Arrivals& arrivals) {
   const std::string consistency = AlgorithmOf(logical.strategy(), options.strategy);
   if (consistency != arrivals.consistency) {
-    return absl::InvalidArgumentError(absl::StrCat("these arrivals are of a server that waits as \"",
+    return absl::InvalidArgumentError(absl::StrCat("these arrivals are of a server with consistency \"",
                                                    arrivals.consistency, "\", and --strategy ",
                                                    options.strategy, " is \"", consistency, "\""));
   }
   if (logical.buckets().size() != arrivals.updates.size()) {
     return absl::InvalidArgumentError(absl::StrCat("these arrivals are of ", arrivals.updates.size(),
-                                                   " buckets, and these flags make ",
+                                                   " buckets, but these flags give ",
                                                    logical.buckets().size()));
   }
   return absl::OkStatus();
 }
 
-// A worker that has computed a gradient, and the buckets of it that are not applied yet.
+// A worker's computed gradient, and its buckets that are not yet applied.
 struct Pusher {
   int64_t step = 0;
   std::vector<bool> waits;  // by bucket
@@ -56,8 +56,8 @@ absl::StatusOr<ReplayOutcome> ReplayArrivals(const TrainingOptions& options, con
     pushers[static_cast<size_t>(worker)].waits.assign(buckets.size(), true);
     PSRING_RETURN_IF_ERROR(logical->Compute(worker, 0, all).status());
   }
-  // Each bucket goes on for as long as the next push in its order is there. Whoever is answered in all of
-  // them has its next gradient computed at once: also where the run ended before it was pushed.
+  // Advances each bucket while the next push in its order is available. A worker that is answered in all
+  // buckets computes its next gradient immediately, even if the run ended before it was pushed.
   std::vector<size_t> next(buckets.size());
   int64_t updates = 0;
   for (const auto& bucket : arrivals.updates) updates += static_cast<int64_t>(bucket.size());
@@ -88,9 +88,9 @@ absl::StatusOr<ReplayOutcome> ReplayArrivals(const TrainingOptions& options, con
     }
   }
   if (done < updates) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("these arrivals cannot have come in this order: after ", done, " of ", updates,
-                     " pushes none of those that should be next has been computed"));
+    return absl::InvalidArgumentError(absl::StrCat("the order of these arrivals is impossible: after ", done,
+                                                   " of ", updates,
+                                                   " pushes, none of the next ones has been computed"));
   }
   ReplayOutcome outcome{.updates = static_cast<int64_t>(arrivals.updates.front().size())};
   PSRING_RETURN_IF_ERROR(server->Fetch(all));

@@ -1,4 +1,4 @@
-// An asynchronous run made again: the gradients of all its workers, applied in the order in which they came.
+// Repeats an asynchronous run: applies the gradients of all workers in the recorded order of arrival.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,13 @@ struct Replay {
 };
 
 struct ReplayOutcome {
-  std::string weights_hash;  // of the server's weights in the end, as RankResult has it
+  std::string weights_hash;  // of the server's final weights, as in RankResult
   std::vector<float> weights;
   int64_t updates = 0;  // of the first bucket
 };
 
 // `options` are those of the run. The same processor and libraries give the same bits. InvalidArgument: the
-// arrivals do not belong to these options (other workers, buckets, strategy), or cannot have come in this
-// order.
+// arrivals do not match the options (workers, buckets, strategy), or their order is impossible.
 absl::StatusOr<ReplayOutcome> ReplayArrivals(const TrainingOptions& options, const Arrivals& arrivals,
                                              Replay& replay);
 

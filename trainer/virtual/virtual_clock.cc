@@ -62,7 +62,7 @@ absl::Status VirtualClock::Run() {
   return absl::OkStatus();
 }
 
-// The gradient of `step` is known: what remains of it is its time.
+// The gradient of `step` is computed; only its time is simulated.
 absl::Status VirtualClock::Begin(int worker, int64_t step) {
   Worker& state = workers_[static_cast<size_t>(worker)];
   state.now = {.worker = worker, .step = step, .warmup = step < warmup_steps_, .begin_ns = now_ns_};
@@ -92,7 +92,7 @@ absl::Status VirtualClock::OnReady(int worker) {
   return absl::OkStatus();
 }
 
-// In the order of ranks, whoever was ready first: the sum of an all-reduce does not depend on that.
+// In order of ranks: the sum of an all-reduce does not depend on who was ready first.
 absl::Status VirtualClock::OnAllReady() {
   ready_ = 0;
   for (const Worker& worker : workers_) {

@@ -1,13 +1,13 @@
-// Simulated time for real learning: when N logical workers compute, send, queue at the server and wait, given
-// how long each of these takes. Who waits for whom is not decided here: the server that is driven is the one
-// of live runs (ps_server/inline_server.h). Pure but for what it calls.
+// Simulated time for real training: when N logical workers compute, send, queue at the server and wait, given
+// the duration of each. The server of live runs (ps_server/server/inline_server.h) decides who waits for
+// whom.
 //
-// One thread takes events in the order of their time, those of one time by worker. A worker's step:
-//   ready     its computing is over, as long as it takes
+// One thread processes events in order of time, events at one time by worker. A worker's step:
+//   ready     it has computed its gradient
 //   arrived   its gradient is at the server (backup workers: if it was admitted when it was ready)
 //   served    the server has added it; pushes are served one at a time, first come first served
-//   over      the weights that answer it are back; the next step begins
-// A whole gradient moves at once: buckets do not overlap with computing. An all-reduce begins when the last
+//   over      the weights of the answer have arrived; the next step begins
+// A gradient is sent in one piece: buckets do not overlap with computing. An all-reduce begins when the last
 // worker is ready.
 #pragma once
 
@@ -27,25 +27,25 @@
 
 namespace psring {
 
-// How long things take, in ns: functions of worker and step alone.
+// Durations in ns; functions of worker and step only.
 class VirtualTimes {
  public:
   struct Compute {
-    int64_t other_ns = 0;  // besides computing, before it
-    int64_t own_ns = 0;    // computing, with delay_ns in it
-    int64_t delay_ns = 0;  // what the worker is slowed down by
+    int64_t other_ns = 0;  // before computing
+    int64_t own_ns = 0;    // computing, including delay_ns
+    int64_t delay_ns = 0;  // --straggler and --jitter_ms
   };
 
-  // Reads the files that --compute_ms and --network_ms name. InvalidArgument: flags or files that cannot be
-  // read; no --compute_ms.
+  // Reads the files of --compute_ms and --network_ms. InvalidArgument: invalid flags or files; no
+  // --compute_ms.
   static absl::StatusOr<VirtualTimes> Create(const TrainingOptions& options, int workers);
 
   Compute ComputeOf(int worker, int64_t step) const;
   int64_t PushNs(int worker, int64_t step) const;
   int64_t PullNs(int worker, int64_t step) const;
   int64_t ServeNs(int worker, int64_t step) const;
-  // An all-reduce: 2(N-1)/N of a gradient's time on a link (a ring's share, Patarasuk & Yuan 2009), or as
-  // long as the measured exchange.
+  // An all-reduce: 2(N-1)/N of a gradient's time on a link (a ring, Patarasuk & Yuan 2009), or the measured
+  // exchange.
   int64_t AllReduceNs(int worker, int64_t step) const;
 
  private:
@@ -62,7 +62,7 @@ class VirtualTimes {
   Source compute_, network_;
 };
 
-// What one worker did in one step, when. In ns.
+// The times of one worker's step, in ns.
 struct VirtualStep {
   int worker = 0;
   int64_t step = 0;
@@ -73,7 +73,7 @@ struct VirtualStep {
   std::vector<int64_t> staleness;  // by bucket; empty without a server
 };
 
-// What happens when the clock says so. Calls come in the order of virtual time.
+// What the clock drives. Calls come in order of virtual time.
 class LogicalCluster {
  public:
   struct Answer {
@@ -85,15 +85,15 @@ class LogicalCluster {
   };
 
   virtual ~LogicalCluster() = default;
-  // The worker's gradient of `step`, on the weights that it has: those of the start, or of its last answer.
+  // Computes the worker's gradient of `step` on the weights of the start or of its last answer.
   virtual absl::Status Compute(int worker, int64_t step) = 0;
   // Backup workers: whether the worker's gradient is admitted.
   virtual absl::StatusOr<bool> Announce(int worker, int64_t step) = 0;
-  // The whole gradient is with the server, or with the all-reduce: there all workers' follow each other.
+  // The gradient has arrived at the server, or at the all-reduce, where all workers' arrive in turn.
   virtual absl::Status Push(int worker, int64_t step) = 0;
-  // Whom the calls so far have answered.
+  // The workers answered since the last call.
   virtual absl::StatusOr<std::vector<Answer>> TakeAnswers() = 0;
-  // A step is over; `now_ns` is its end.
+  // A step is over.
   virtual absl::Status Finished(const VirtualStep& step) = 0;
 };
 
@@ -104,7 +104,7 @@ class VirtualClock {
   VirtualClock(Topology topology, int workers, int64_t warmup_steps, const VirtualTimes& times,
                LogicalCluster& cluster);
 
-  // From the start until every worker is over. An error of a step names worker and step.
+  // Runs until all workers are over. An error of a step names worker and step.
   absl::Status Run();
 
  private:
@@ -112,7 +112,7 @@ class VirtualClock {
   struct Event {
     int64_t at_ns = 0;
     int worker = 0;
-    int64_t number = 0;  // in the order in which they were planned
+    int64_t number = 0;  // in order of planning
     What what = What::kReady;
     bool operator>(const Event& other) const {
       return std::tie(at_ns, worker, number) > std::tie(other.at_ns, other.worker, other.number);
@@ -120,8 +120,8 @@ class VirtualClock {
   };
   struct Worker {
     VirtualStep now;
-    LogicalCluster::Answer answer;  // the one that is on its way
-    bool parked = false;            // at the barrier before the measured steps
+    LogicalCluster::Answer answer;  // in transit
+    bool parked = false;            // waits at the barrier before the measured steps
   };
 
   void Plan(int64_t at_ns, int worker, What what);
@@ -141,7 +141,7 @@ class VirtualClock {
   int64_t events_planned_ = 0;
   int64_t now_ns_ = 0;
   int64_t server_free_ns_ = 0;
-  int ready_ = 0;  // all-reduce: workers that wait for the others
+  int ready_ = 0;  // all-reduce: number of workers that wait
   int parked_ = 0;
   bool warm_ = false;
 };

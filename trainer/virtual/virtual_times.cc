@@ -38,7 +38,7 @@ absl::StatusOr<VirtualTimes::Source> VirtualTimes::Read(const std::string& flag,
 absl::StatusOr<VirtualTimes> VirtualTimes::Create(const TrainingOptions& options, int workers) {
   if (options.compute_ms.empty()) {
     return absl::InvalidArgumentError(
-        "--clock virtual needs --compute_ms, how long a step's computing takes (psring measures it itself)");
+        "--clock virtual needs --compute_ms, the duration of a step's computing (psring measures it)");
   }
   VirtualTimes times;
   times.seed_ = options.seed;
@@ -67,7 +67,7 @@ VirtualTimes::Compute VirtualTimes::ComputeOf(int worker, int64_t step) const {
   return compute;
 }
 
-// A measured exchange is there and back; how much of it is which makes no difference here.
+// A measured exchange includes both directions; their proportion makes no difference here.
 int64_t VirtualTimes::PushNs(int worker, int64_t step) const {
   if (!network_.trace) return Ns(DrawMs(network_.distribution, seed_, TimeUse::kPush, worker, step));
   return AllReduceNs(worker, step) / 2;
@@ -87,7 +87,7 @@ int64_t VirtualTimes::AllReduceNs(int worker, int64_t step) const {
     const MeasuredStep at = MeasuredStepFor(*network_.trace, worker, step);
     return Ns(network_.trace->workers[at.worker].exchange_ms[at.step]);
   }
-  // One exchange for all: drawn once a step.
+  // One exchange for all workers: drawn once per step.
   const double share = 2.0 * (workers_ - 1) / workers_;
   return Ns(share * DrawMs(network_.distribution, seed_, TimeUse::kPush, 0, step));
 }

@@ -18,7 +18,7 @@ namespace psring {
 namespace {
 
 constexpr double kMs = 1e-6;  // ns
-// Where the clock begins: a time of 0 means "never" in a record.
+// The clock's first time; 0 means "never" in a record.
 constexpr int64_t kBeginNs = 1'000'000'000;
 
 Topology TopologyOf(const StrategyRow& strategy) {
@@ -27,7 +27,6 @@ Topology TopologyOf(const StrategyRow& strategy) {
   return strategy.number.below_workers ? Topology::kBackupServer : Topology::kServer;
 }
 
-// What the clock drives: gradients, servers, records.
 class VirtualTraining : public LogicalCluster {
  public:
   VirtualTraining(const TrainingOptions& options, VirtualRun& run) : options_(options), run_(run) {}
@@ -45,7 +44,7 @@ class VirtualTraining : public LogicalCluster {
   absl::Status Finished(const VirtualStep& step) override;
 
  private:
-  // A worker as its records show it.
+  // What is recorded of a worker.
   struct WorkerState {
     double loss = 0;               // of the gradient it has computed
     int64_t samples = 0;           // in it
@@ -58,7 +57,7 @@ class VirtualTraining : public LogicalCluster {
   InlineServer& ServerOf(int worker) {
     return *servers_[topology_ == Topology::kAlone ? static_cast<size_t>(worker) : 0];
   }
-  // Where `worker`'s number is asked of a server of its own.
+  // `worker`'s number at its server.
   int NumberAt(int worker) const { return topology_ == Topology::kAlone ? 0 : worker; }
   Answer AnswerFor(const InlineServer::Answer& answer, int worker) const;
   absl::Status Evaluate(const Answer& answer, int64_t version);
@@ -71,10 +70,10 @@ class VirtualTraining : public LogicalCluster {
   Topology topology_ = Topology::kServer;
   bool shares_steps_ = false;
   std::vector<std::unique_ptr<InlineServer>> servers_;  // one; without communication one a worker
-  Buffer weights_;                                      // of whoever computes
+  Buffer weights_;                                      // of the worker that computes
   std::vector<WorkerState> workers_;
   int64_t steps_done_ = 0;  // by all workers together, in steps of a worker
-  // Rank 0's curve: weights of the moment, its time not known before they have arrived.
+  // Rank 0's curve: a point is complete when its weights have arrived.
   double trained_s_ = 0;
   std::optional<CurvePoint> point_;
   std::vector<float> final_weights_;
@@ -83,7 +82,7 @@ class VirtualTraining : public LogicalCluster {
 absl::Status VirtualTraining::Prepare() {
   PSRING_ASSIGN_OR_RETURN(const StrategyRow* row, FindStrategy(options_.strategy));
   topology_ = TopologyOf(*row);
-  // Beside the gradients: a server's copies of what it answers, or each worker's own weights and optimizer.
+  // In addition to gradients: a server's copies of its answers, or each worker's weights and optimizer.
   const int copies_each = topology_ == Topology::kAlone ? 4 : 1;
   PSRING_ASSIGN_OR_RETURN(
       logical_, LogicalWorkers::Create(options_, run_.workers, run_.data, run_.device, copies_each));
@@ -128,20 +127,20 @@ absl::Status VirtualTraining::Push(int worker, int64_t step) {
   return absl::OkStatus();
 }
 
-// Answered workers compute their next gradient at once, on the weights of the answer: what happens to the
-// weights while these travel does not concern them, and no copy has to be kept.
+// Answered workers compute their next gradient immediately, on the weights of the answer, so that no copy of
+// these weights is needed while they are in transit.
 absl::StatusOr<std::vector<LogicalCluster::Answer>> VirtualTraining::TakeAnswers() {
   std::vector<Answer> answers;
   for (size_t s = 0; s < servers_.size(); ++s) {
-    for (const InlineServer::Answer& heard : servers_[s]->TakeAnswers()) {
-      const int worker = topology_ == Topology::kAlone ? static_cast<int>(s) : heard.worker;
-      Answer answer = AnswerFor(heard, worker);
-      servers_[s]->CopyWeights(heard.worker, weights_.span());
+    for (const InlineServer::Answer& received : servers_[s]->TakeAnswers()) {
+      const int worker = topology_ == Topology::kAlone ? static_cast<int>(s) : received.worker;
+      Answer answer = AnswerFor(received, worker);
+      servers_[s]->CopyWeights(received.worker, weights_.span());
       WorkerState& state = workers_[static_cast<size_t>(worker)];
-      state.losses.Add({.step = heard.step, .samples = 1, .loss = state.loss});
+      state.losses.Add({.step = received.step, .samples = 1, .loss = state.loss});
       state.last_loss = state.loss;
       state.answered_samples = state.samples;
-      if (worker == 0) PSRING_RETURN_IF_ERROR(Evaluate(answer, heard.version));
+      if (worker == 0) PSRING_RETURN_IF_ERROR(Evaluate(answer, received.version));
       if (!answer.over) PSRING_RETURN_IF_ERROR(Compute(worker, answer.next_step));
       answers.push_back(std::move(answer));
     }
@@ -149,13 +148,13 @@ absl::StatusOr<std::vector<LogicalCluster::Answer>> VirtualTraining::TakeAnswers
   return answers;
 }
 
-LogicalCluster::Answer VirtualTraining::AnswerFor(const InlineServer::Answer& heard, int worker) const {
-  Answer answer{.worker = worker, .next_step = heard.step + 1, .dropped = heard.dropped};
-  if (heard.dropped) answer.next_step = heard.version;
+LogicalCluster::Answer VirtualTraining::AnswerFor(const InlineServer::Answer& received, int worker) const {
+  Answer answer{.worker = worker, .next_step = received.step + 1, .dropped = received.dropped};
+  if (received.dropped) answer.next_step = received.version;
   const int64_t total = logical_->plan().total_steps();
   answer.over =
-      shares_steps_ ? SharedStepsAreOver(heard.version, run_.workers, total) : answer.next_step >= total;
-  if (logical_->strategy().needs.servers) answer.staleness = heard.staleness;
+      shares_steps_ ? SharedStepsAreOver(received.version, run_.workers, total) : answer.next_step >= total;
+  if (logical_->strategy().needs.servers) answer.staleness = received.staleness;
   return answer;
 }
 

@@ -1,6 +1,6 @@
 // Training in simulated time: N logical workers in one process, real gradients, the server of live runs, and
-// a virtual clock that says in which order things happen. The same flags give the same bits. What comes out
-// are the records of N ranks and a server, as live ones leave them; their times are the clock's.
+// a virtual clock that determines the order of events. The same flags give the same bits. The results are
+// records of N ranks and a server, as of live runs, with the clock's times.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ struct VirtualRun {
   int workers = 1;
   Device& device;
   const DataSplits& data;
-  // A step of any worker is over; in the order of virtual time.
+  // After each step of any worker, in order of virtual time.
   std::function<void(const StepRecord&)> on_step = [](const StepRecord&) {};
   std::function<void(int64_t steps_done, int64_t steps_planned, double loss)> on_progress =
       [](int64_t, int64_t, double) {};
@@ -33,13 +33,13 @@ struct VirtualRun {
 struct VirtualOutcome {
   std::vector<RankResult> ranks;
   std::vector<ServerResult> servers;  // one, or none
-  std::vector<float> weights;         // in the end: the server's, or rank 0's
+  std::vector<float> weights;         // final: the server's, or rank 0's
 };
 
-// Errors as RunWorker's; they name worker and step.
+// Errors as for RunWorker; they name worker and step.
 absl::StatusOr<VirtualOutcome> RunVirtual(const TrainingOptions& options, VirtualRun& run);
 
-// The spans that a worker's step leaves in its trace.
+// The spans of a worker's step in its trace.
 std::vector<TraceSpan> SpansOf(const StepRecord& record);
 
 }  // namespace psring

@@ -80,7 +80,7 @@ TEST_F(RestartTest, LatestIsThePreviousRunOfAnyStrategyAndDroppedStateIsReported
   Start("--strategy ps-async --workers 2", "", "--resume latest");
   EXPECT_EQ(Wait(), 2) << output();
   EXPECT_TRUE(absl::StrContains(output(), "nothing is left to train")) << output();
-  EXPECT_TRUE(absl::StrContains(output(), "all workers go on with step 300: asynchronous")) << output();
+  EXPECT_TRUE(absl::StrContains(output(), "all workers continue with step 300: asynchronous")) << output();
   EXPECT_TRUE(absl::StrContains(output(), "the optimizer is sgd and was momentum")) << output();
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A convolution of 2 filters over 3 channels, and a linear layer behind a picture of 2 x 2 with 2 channels.
+// A convolution of 2 filters over 3 channels, and a linear layer after a picture of 2 x 2 with 2 channels.
 ParameterLayout SmallLayout() {
   ParameterLayout layout;
   layout.Add("conv1.weight", {2, 2, 1, 3}, {.height = 2, .width = 1, .channels = 3});
@@ -72,7 +72,7 @@ CheckpointBytes BytesOf(const CheckpointFiles& files) {
           .has_optimizer = true};
 }
 
-TEST(Checkpoint, ComesBackAsItWas) {
+TEST(Checkpoint, IsDecodedAsEncoded) {
   for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdam}) {
     const TrainingCheckpoint was = SmallCheckpoint(kind);
     const auto back = DecodeCheckpoint(BytesOf(EncodeCheckpoint(was, SmallLayout())), SmallLayout());
@@ -92,14 +92,14 @@ TEST(Checkpoint, ComesBackAsItWas) {
   }
 }
 
-TEST(Checkpoint, TensorsStandAsPyTorchHasThem) {
+TEST(Checkpoint, TensorsHavePyTorchsShapesAndOrder) {
   const CheckpointFiles files = EncodeCheckpoint(SmallCheckpoint(), SmallLayout());
   const auto model = DecodeSafetensors(FileOf(files, kModelFile));
   ASSERT_TRUE(model.ok());
   ASSERT_EQ(model->size(), 4);
   EXPECT_EQ((*model)[0].name, "conv1.weight");
   EXPECT_EQ((*model)[0].shape, (std::vector<int64_t>{2, 3, 2, 1}));
-  // Ours was [out][height][width][in] = 0 1 2 | 3 4 5 for the first filter.
+  // psring's order was [out][height][width][in] = 0 1 2 | 3 4 5 for the first filter.
   EXPECT_EQ((*model)[0].values, (std::vector<float>{0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11}));
   EXPECT_EQ((*model)[2].name, "fc1.weight");
   EXPECT_EQ((*model)[2].shape, (std::vector<int64_t>{1, 8}));
@@ -111,7 +111,7 @@ TEST(Checkpoint, TensorsStandAsPyTorchHasThem) {
   EXPECT_EQ((*optimizer)[1].name, "exp_avg_sq.conv1.weight");
 }
 
-TEST(Checkpoint, AWorkersRoundingErrorsComeBackAsTheyWere) {
+TEST(Checkpoint, ResidualsAreDecodedAsEncoded) {
   std::vector<float> residual(SmallLayout().count());
   for (size_t i = 0; i < residual.size(); ++i) residual[i] = static_cast<float>(i) / 64;
   TrainingCheckpoint was = SmallCheckpoint();
@@ -138,13 +138,13 @@ TEST(Checkpoint, OfAnotherModelNamesTheTensor) {
   };
   ParameterLayout more = SmallLayout();
   more.Add("fc2.bias", {1});
-  EXPECT_EQ(error(more), "here: it is of another model: there is no fc2.bias in it");
+  EXPECT_EQ(error(more), "here: it is of another model: it has no fc2.bias");
   ParameterLayout fewer;
   fewer.Add("conv1.bias", {2});
-  EXPECT_EQ(error(fewer), "here: it is of another model: there is a \"conv1.weight\" in it");
+  EXPECT_EQ(error(fewer), "here: it is of another model: it has a \"conv1.weight\"");
   ParameterLayout other;
   other.Add("conv1.weight", {2, 6});
-  EXPECT_EQ(error(other), "here: it is of another model: conv1.weight is [2,3,2,1], and here [2,6]");
+  EXPECT_EQ(error(other), "here: it is of another model: conv1.weight is [2,3,2,1], but here [2,6]");
 }
 
 // The folder of a checkpoint, to be damaged.
@@ -180,7 +180,7 @@ class LoadedCheckpoint : public testing::Test {
   std::vector<std::string> notes_;
 };
 
-TEST_F(LoadedCheckpoint, AFolderMeansItsNewestAndAFileItsCheckpoint) {
+TEST_F(LoadedCheckpoint, AFolderGivesItsNewestAndAFileItsCheckpoint) {
   Save(10, 1);
   Save(20, 2);
   for (const auto& [path, step] : {std::pair{folder_, 20},
@@ -199,7 +199,7 @@ TEST_F(LoadedCheckpoint, AFolderMeansItsNewestAndAFileItsCheckpoint) {
   EXPECT_EQ(Load((folder_ / "empty").string()).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(LoadedCheckpoint, AFileFromElsewhereIsWeightsAlone) {
+TEST_F(LoadedCheckpoint, AnotherFileGivesOnlyWeights) {
   Save(10, 1);
   fs::copy(File(10, kModelFile), folder_ / "theirs.safetensors");
   const auto loaded = Load((folder_ / "theirs.safetensors").string());
@@ -209,7 +209,7 @@ TEST_F(LoadedCheckpoint, AFileFromElsewhereIsWeightsAlone) {
   EXPECT_TRUE(loaded->slots.empty());
 }
 
-TEST_F(LoadedCheckpoint, DamagedItGivesWayToTheOneBefore) {
+TEST_F(LoadedCheckpoint, UsesThePreviousIfTheNewestIsDamaged) {
   Save(10, 1);
   Save(20, 2, /*with_worker=*/true);
   const std::string workers = WorkerFile(1);
@@ -225,7 +225,7 @@ TEST_F(LoadedCheckpoint, DamagedItGivesWayToTheOneBefore) {
   }
 }
 
-TEST_F(LoadedCheckpoint, CutShortAnywhereItIsOneLineOfError) {
+TEST_F(LoadedCheckpoint, TruncationAnywhereIsAnErrorOfOneLine) {
   Save(10, 1);
   for (const char* name : {kModelFile, kOptimizerFile, kPositionFile}) {
     const std::string whole = *ReadFile(File(10, name).string());
@@ -240,7 +240,7 @@ TEST_F(LoadedCheckpoint, CutShortAnywhereItIsOneLineOfError) {
   }
 }
 
-TEST_F(LoadedCheckpoint, ABitFlippedInAnyByteIsNoticed) {
+TEST_F(LoadedCheckpoint, DetectsAFlippedBitInAnyByte) {
   Save(10, 1);
   const TrainingCheckpoint was = *Load(folder_.string());
   for (const char* name : {kModelFile, kOptimizerFile, kPositionFile}) {
@@ -255,7 +255,7 @@ TEST_F(LoadedCheckpoint, ABitFlippedInAnyByteIsNoticed) {
         EXPECT_EQ(loaded.status().message().find('\n'), std::string::npos) << loaded.status();
         continue;
       }
-      // Only what means nothing: blanks of the JSON, an escape for the letter itself.
+      // Only changes without effect are accepted: whitespace of the JSON, an escape for the same letter.
       EXPECT_EQ(name, std::string(kPositionFile)) << bit;
       EXPECT_EQ(loaded->position.step, was.position.step);
       EXPECT_EQ(loaded->position.flags, was.position.flags);
@@ -264,7 +264,7 @@ TEST_F(LoadedCheckpoint, ABitFlippedInAnyByteIsNoticed) {
   }
 }
 
-TEST_F(LoadedCheckpoint, OfANewerPsringIsSaid) {
+TEST_F(LoadedCheckpoint, NamesANewerVersion) {
   Save(10, 1);
   std::string text = *ReadFile(File(10, kPositionFile).string());
   text.replace(text.find("\"version\": 1"), 12, "\"version\": 2");
@@ -273,7 +273,7 @@ TEST_F(LoadedCheckpoint, OfANewerPsringIsSaid) {
   EXPECT_TRUE(absl::StrContains(status.message(), "newer psring: its format is version 2")) << status;
 }
 
-// What a run says to itself at its beginning.
+// The position of a run at its beginning.
 TrainingPosition Now(int workers) {
   TrainingPosition now = SmallCheckpoint().position;
   now.workers = workers;
@@ -287,7 +287,7 @@ ResumePlan Resume(const TrainingPosition& from, const TrainingPosition& now) {
                     SmallLayout());
 }
 
-TEST(ResumePlan, TheSameRunGoesOnWhereItWasWithoutAWord) {
+TEST(ResumePlan, TheSameRunContinuesWithoutNotes) {
   const ResumePlan plan = Resume(SmallCheckpoint().position, Now(2));
   EXPECT_EQ(plan.step, 40);
   EXPECT_EQ(plan.samples, 1280);
@@ -296,7 +296,7 @@ TEST(ResumePlan, TheSameRunGoesOnWhereItWasWithoutAWord) {
   EXPECT_TRUE(plan.notes.empty()) << absl::StrJoin(plan.notes, "\n");
 }
 
-TEST(ResumePlan, AnOrderThatIsNotOfAllTensorsIsNone) {
+TEST(ResumePlan, IgnoresAnOrderWithMissingTensors) {
   for (const std::vector<std::string>& order : {std::vector<std::string>{"fc1.bias"},
                                                 {"fc1.bias", "fc1.bias", "conv1.bias", "conv1.weight"},
                                                 {"fc1.bias", "fc1.weight", "conv1.bias", "fc9.weight"}}) {
@@ -306,7 +306,7 @@ TEST(ResumePlan, AnOrderThatIsNotOfAllTensorsIsNone) {
   }
 }
 
-TEST(ResumePlan, WithOtherWorkersTheSamplerStandsAtTheSameSample) {
+TEST(ResumePlan, WithOtherWorkersTheSamplerContinuesAtTheSameSample) {
   TrainingPosition from = SmallCheckpoint().position;
   from.optimizer.kind = OptimizerKind::kMomentum;
   TrainingPosition now = Now(1);
@@ -319,16 +319,16 @@ TEST(ResumePlan, WithOtherWorkersTheSamplerStandsAtTheSameSample) {
   now.optimizer.kind = OptimizerKind::kMomentum;
   EXPECT_EQ(Resume(from, now).step, 15 + 4);  // 256 of them are whole steps of 64
   const std::string notes = absl::StrJoin(Resume(from, now).notes, "\n");
-  EXPECT_TRUE(absl::StrContains(notes, "32 samples of epoch 1 are drawn once more")) << notes;
+  EXPECT_TRUE(absl::StrContains(notes, "32 samples of epoch 1 are drawn again")) << notes;
 }
 
-TEST(ResumePlan, AtTheEndOfAnEpochOtherWorkersBeginTheNext) {
+TEST(ResumePlan, AtTheEndOfAnEpochOtherWorkersBeginTheNextEpoch) {
   TrainingPosition from = SmallCheckpoint().position;
   from.epoch_samples = 992;                  // all 31 steps
   EXPECT_EQ(Resume(from, Now(4)).step, 30);  // 15 of 64 an epoch
 }
 
-TEST(ResumePlan, WhatCannotBeCarriedOverIsSaid) {
+TEST(ResumePlan, NotesWhatIsNotRestored) {
   const TrainingPosition from = SmallCheckpoint().position;
   const auto notes = [&](const std::function<void(TrainingPosition&)>& change, bool slots) {
     TrainingPosition now = Now(2);
@@ -338,7 +338,7 @@ TEST(ResumePlan, WhatCannotBeCarriedOverIsSaid) {
     return absl::StrJoin(plan.notes, "\n");
   };
   EXPECT_EQ(notes([](auto& p) { p.optimizer.kind = OptimizerKind::kSgd; }, false),
-            "the optimizer is sgd and was adam: its state is not carried over");
+            "the optimizer is sgd and was adam: its state is not restored");
   EXPECT_EQ(notes(
                 [](auto& p) {
                   p.flags = {"--lr=0.2", "--steps=9"};
@@ -347,10 +347,10 @@ TEST(ResumePlan, WhatCannotBeCarriedOverIsSaid) {
             "flags differ: --lr=0.2 now, --lr=0.1 in the checkpoint");
   EXPECT_TRUE(absl::StrContains(notes([](auto& p) { p.asynchronous = true; }, true), "asynchronous"));
   EXPECT_FALSE(absl::StrContains(notes([](auto& p) { p.wire = "bfloat16"; }, true), "rounding"));
-  EXPECT_TRUE(absl::StrContains(notes([](auto& p) { p.data_count = 900; }, true), "900 samples to train on"));
+  EXPECT_TRUE(absl::StrContains(notes([](auto& p) { p.data_count = 900; }, true), "900 training samples"));
 }
 
-TEST(ResumePlan, WhatRoundingHadLeftIsCarriedOverToTheSameWorkersAlone) {
+TEST(ResumePlan, ResidualsAreRestoredOnlyForTheSameWorkers) {
   TrainingPosition from = SmallCheckpoint().position;
   from.wire = "bfloat16";
   const auto plan = [&](int residuals, int workers, const char* wire, const char* strategy) {
@@ -363,8 +363,8 @@ TEST(ResumePlan, WhatRoundingHadLeftIsCarriedOverToTheSameWorkersAlone) {
   EXPECT_TRUE(plan(2, 2, "bfloat16", "ring").notes.empty());
   EXPECT_TRUE(plan(1, 2, "bfloat16", "ring").with_residuals);
   EXPECT_EQ(plan(1, 2, "bfloat16", "ring").notes,
-            (std::vector<std::string>{"some of what rounding to bfloat16 had left to be sent is dropped: the "
-                                      "checkpoint has that of 1 of 2 workers"}));
+            (std::vector<std::string>{"some rounding errors of bfloat16 gradients are dropped: the "
+                                      "checkpoint has those of 1 of 2 workers"}));
   for (const auto& [workers, wire, strategy] : {std::tuple{1, "bfloat16", "ring"},
                                                 {2, "float16", "ring"},
                                                 {2, "float32", "ring"},
@@ -372,12 +372,11 @@ TEST(ResumePlan, WhatRoundingHadLeftIsCarriedOverToTheSameWorkersAlone) {
     const ResumePlan other = plan(2, workers, wire, strategy);
     EXPECT_FALSE(other.with_residuals);
     const std::string notes = absl::StrJoin(other.notes, "\n");
-    EXPECT_TRUE(absl::StrContains(notes, "what rounding to bfloat16 had left to be sent is dropped"))
-        << notes;
+    EXPECT_TRUE(absl::StrContains(notes, "the rounding errors of bfloat16 gradients are dropped")) << notes;
   }
 }
 
-TEST(ResumePlan, AsynchronousWorkersGoOnEachWhereItWas) {
+TEST(ResumePlan, AsynchronousWorkersContinueAtTheirOwnSteps) {
   TrainingPosition from = SmallCheckpoint().position;
   from.asynchronous = true;
   from.worker_steps = {38, 42};
@@ -394,7 +393,7 @@ TEST(ResumePlan, AsynchronousWorkersGoOnEachWhereItWas) {
   EXPECT_TRUE(absl::StrContains(absl::StrJoin(Resume(from, three).notes, "\n"), "twice or never"));
 }
 
-TEST(ResumePlan, WeightsAloneAreABeginning) {
+TEST(ResumePlan, WeightsWithoutPositionBeginTraining) {
   const ResumePlan plan = PlanResume({}, Now(2), 31, /*has_slots=*/false, /*residuals=*/0, SmallLayout());
   EXPECT_EQ(plan.step, 0);
   EXPECT_EQ(plan.samples, 0);

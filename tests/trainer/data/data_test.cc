@@ -110,7 +110,7 @@ TEST_F(DataFiles, ACorruptGzipFileIsNamed) {
   ExpectError("train-images-idx3-ubyte.gz", "corrupt");
 }
 
-TEST_F(DataFiles, WhatIsNotAnIdxFileIsNamed) {
+TEST_F(DataFiles, AFileThatIsNotIdxIsNamed) {
   Write("train-images-idx3-ubyte", "<html>404 Not Found</html>");
   ExpectError("train-images-idx3-ubyte", "not an idx file");
   Write("train-images-idx3-ubyte", Labels("\x01\x02\x03"));
@@ -120,7 +120,7 @@ TEST_F(DataFiles, WhatIsNotAnIdxFileIsNamed) {
   ExpectError("train-images-idx3-ubyte", "not an idx file");
 }
 
-TEST_F(DataFiles, MoreThanTheHeaderSaysIsNamed) {
+TEST_F(DataFiles, AFileLongerThanItsHeaderSaysIsNamed) {
   Write("train-images-idx3-ubyte", Images(3, 4, 5) + "x");
   ExpectError("train-images-idx3-ubyte", "longer");
 }
@@ -135,12 +135,12 @@ TEST_F(DataFiles, CountsThatDifferAreNamed) {
   ExpectError("train-labels-idx1-ubyte", "2 labels");
 }
 
-TEST_F(DataFiles, SplitsOfDifferentSizesAreRefused) {
+TEST_F(DataFiles, RejectSplitsOfDifferentSizes) {
   Write("t10k-images-idx3-ubyte", Images(2, 5, 4));
   ExpectError("", "test pictures 5x4");
 }
 
-TEST(Data, AnUnknownNameIsAnsweredWithTheNearest) {
+TEST(Data, AnUnknownNameSuggestsTheNearest) {
   EXPECT_EQ(LoadData("fashon-mnist", "", 1).status().message(),
             "unknown data 'fashon-mnist'; did you mean 'fashion-mnist'? There are fashion-mnist, mnist, "
             "synthetic");
@@ -177,7 +177,7 @@ TEST(Data, NormalisedSyntheticPixelsHaveMean0AndDeviation1) {
   EXPECT_EQ(labels, data.labels);
 }
 
-TEST(Data, GatherBatchNormalisesThePicturesAskedFor) {
+TEST(Data, GatherBatchNormalizesTheRequestedPictures) {
   const Dataset data{.height = 1,
                      .width = 2,
                      .images = {0, 255, 51, 102, 7, 8},

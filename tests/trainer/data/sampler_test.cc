@@ -33,7 +33,7 @@ std::vector<int64_t> Sorted(const std::vector<std::vector<int64_t>>& steps) {
 
 class SamplerAcrossRanks : public testing::TestWithParam<int> {};
 
-TEST_P(SamplerAcrossRanks, EverySampleOnceAnEpoch) {
+TEST_P(SamplerAcrossRanks, DrawEverySampleOncePerEpoch) {
   for (const int64_t count : {1, 7, 40, 41, 64}) {
     const SamplerOptions options{.count = count, .world_size = GetParam(), .batch = 4, .drop_last = false};
     std::vector<int64_t> expected(count);
@@ -42,14 +42,14 @@ TEST_P(SamplerAcrossRanks, EverySampleOnceAnEpoch) {
   }
 }
 
-TEST_P(SamplerAcrossRanks, DropLastLeavesOutOnlyTheIncompleteGlobalBatch) {
+TEST_P(SamplerAcrossRanks, DropLastOmitsOnlyTheIncompleteGlobalBatch) {
   const SamplerOptions options{.count = 41, .world_size = GetParam(), .batch = 4};
   const std::vector<int64_t> seen = Sorted(EpochBySteps(options, 0));
   EXPECT_EQ(seen.size(), 41 / (4 * GetParam()) * (4 * GetParam()));
   EXPECT_EQ(std::adjacent_find(seen.begin(), seen.end()), seen.end()) << "a sample came twice";
 }
 
-TEST_P(SamplerAcrossRanks, AStepOfAllRanksIsAStepOfOneWithTheirBatches) {
+TEST_P(SamplerAcrossRanks, AStepOfAllRanksEqualsAStepOfOneWithTheirBatches) {
   const int workers = GetParam();
   const auto many = EpochBySteps({.count = 100, .world_size = workers, .batch = 5}, 1);
   const auto one = EpochBySteps({.count = 100, .batch = 5 * workers}, 1);
@@ -70,7 +70,7 @@ TEST(Sampler, GivesEachRankEveryNthOfThePermutation) {
   }
 }
 
-TEST(Sampler, TakesANewOrderEveryEpochByItself) {
+TEST(Sampler, UsesANewOrderEveryEpoch) {
   const SamplerOptions options{.count = 64, .batch = 64};
   DistributedSampler sampler(options);
   const SampledStep first = sampler.Next(), second = sampler.Next(), third = sampler.Next();
@@ -79,7 +79,7 @@ TEST(Sampler, TakesANewOrderEveryEpochByItself) {
   EXPECT_NE(second.batches, third.batches);
 }
 
-TEST(Sampler, OrdersDependOnTheSeedAlone) {
+TEST(Sampler, OrdersDependOnlyOnTheSeed) {
   SamplerOptions options{.count = 64, .batch = 16};
   EXPECT_EQ(EpochBySteps(options, 0), EpochBySteps(options, 0));
   const auto before = EpochBySteps(options, 0);
@@ -87,7 +87,7 @@ TEST(Sampler, OrdersDependOnTheSeedAlone) {
   EXPECT_NE(EpochBySteps(options, 0), before);
 }
 
-TEST(Sampler, SeekToIsAsGoodAsWalkingThere) {
+TEST(Sampler, SeekToEqualsCallingNext) {
   for (const bool drop_last : {true, false}) {
     const SamplerOptions options{.count = 50, .rank = 1, .world_size = 2, .batch = 7, .drop_last = drop_last};
     DistributedSampler walking(options);
@@ -102,7 +102,7 @@ TEST(Sampler, SeekToIsAsGoodAsWalkingThere) {
   }
 }
 
-TEST(Sampler, AShortLastBatchIsSharedOutAndCounted) {
+TEST(Sampler, DistributesAndCountsAShortLastBatch) {
   // 9 samples, 2 ranks of 4: the last step has one sample, for rank 0.
   for (int rank = 0; rank < 2; ++rank) {
     DistributedSampler sampler({.count = 9, .rank = rank, .world_size = 2, .batch = 4, .drop_last = false});
@@ -113,7 +113,7 @@ TEST(Sampler, AShortLastBatchIsSharedOutAndCounted) {
   }
 }
 
-TEST(Sampler, MicroBatchesAreWhatAsManyRanksWouldHaveDrawn) {
+TEST(Sampler, MicroBatchesEqualTheBatchesOfAsManyRanks) {
   for (const bool drop_last : {true, false}) {
     for (int rank = 0; rank < 2; ++rank) {
       SamplerOptions options{.count = 53, .rank = rank, .world_size = 2, .batch = 4, .drop_last = drop_last};

@@ -47,7 +47,7 @@ struct Fixture {
 
 class EveryModel : public testing::TestWithParam<std::string> {};
 
-TEST_P(EveryModel, BackwardIsTheSlopeOfForward) {
+TEST_P(EveryModel, BackwardIsTheDerivativeOfForward) {
   Fixture f(GetParam());
   const Batch batch = f.Gather({0, 1, 2});
   f.Loss(batch);
@@ -71,7 +71,7 @@ TEST_P(EveryModel, BackwardIsTheSlopeOfForward) {
   }
 }
 
-TEST_P(EveryModel, FinishesItsLayersLastFirstAndCoversAll) {
+TEST_P(EveryModel, ReportsAllLayersLastFirst) {
   Fixture f(GetParam());
   const Batch batch = f.Gather({3});
   f.Loss(batch);
@@ -83,7 +83,7 @@ TEST_P(EveryModel, FinishesItsLayersLastFirstAndCoversAll) {
                       ASSERT_EQ(range.first + range.count, rest);
                       rest = range.first;
                       for (size_t i = range.first; i < f.gradient.size(); ++i) {
-                        ASSERT_NE(f.gradient[i], kUntouched) << "said to be complete: element " << i;
+                        ASSERT_NE(f.gradient[i], kUntouched) << "reported as complete: element " << i;
                       }
                     });
   EXPECT_EQ(rest, 0);
@@ -101,11 +101,11 @@ TEST_P(EveryModel, AnEmptyBatchHasNoGradient) {
   EXPECT_EQ(std::set<float>(f.gradient.begin(), f.gradient.end()), std::set<float>{0});
 }
 
-TEST_P(EveryModel, StartsFromTheSeed) {
+TEST_P(EveryModel, InitialWeightsDependOnTheSeed) {
   const Fixture f(GetParam());
   EXPECT_EQ(f.model->InitialWeights(1), f.weights);
   EXPECT_NE(f.model->InitialWeights(2), f.weights);
-  // Uniform in +- 1 / sqrt(fan in): for the first layer's weight the products behind an output are its
+  // Uniform in +- 1 / sqrt(fan in): for the first layer's weight the fan in is the number of
   // inputs.
   const Tensor& first = f.model->parameters().tensors().front();
   size_t fan_in = 1;
@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(Models, EveryModel, testing::ValuesIn(ModelNames()), []
   return name;
 });
 
-TEST(Models, HaveTheSizesTheyAreKnownFor) {
+TEST(Models, HaveTheirKnownSizes) {
   const auto device = MakeCpuDevice();
   const auto ops = MakeReferenceOps();
   const Dataset shape{.height = 28, .width = 28};
@@ -151,7 +151,7 @@ TEST(Models, HaveTheSizesTheyAreKnownFor) {
   EXPECT_EQ(parameters("cnn"), 1'199'882);
 }
 
-TEST(Models, AreAsWideAsAsked) {
+TEST(Models, HaveTheRequestedWidth) {
   const auto device = MakeCpuDevice();
   const auto ops = MakeReferenceOps();
   const Dataset shape{.height = 28, .width = 28};
@@ -164,10 +164,10 @@ TEST(Models, AreAsWideAsAsked) {
   }
   options.model = "cnn";
   EXPECT_EQ(ModelOf(options).status().message(),
-            "--width is of the hidden layers of mlp and mlp-small, and --model is cnn; leave it out");
+            "--width sets the hidden layers of mlp and mlp-small, but --model is cnn; leave it out");
 }
 
-TEST(Models, APictureThatDoesNotFitIsRefused) {
+TEST(Models, RejectPicturesThatDoNotFit) {
   const auto device = MakeCpuDevice();
   const auto ops = MakeReferenceOps();
   const Dataset odd{.height = 27, .width = 28};
@@ -175,18 +175,18 @@ TEST(Models, APictureThatDoesNotFitIsRefused) {
             "the cnn needs pictures of even size, 6x6 at least; these are 27x28");
 }
 
-TEST(Models, AnUnknownNameIsAnsweredWithTheNearest) {
+TEST(Models, AnUnknownNameSuggestsTheNearest) {
   EXPECT_EQ(FindModel("mpl").status().message(),
             "unknown model 'mpl'; did you mean 'mlp'? There are mlp, mlp-small, cnn");
 }
 
-TEST(Snapshots, AreRefusedBeforeTheyFillTheMemory) {
+TEST(Snapshots, AreRejectedIfTheyNeedTooMuchMemory) {
   EXPECT_TRUE(CheckSnapshots(0, 1'000'000, 1'000'000'000).ok());
   EXPECT_TRUE(CheckSnapshots(10, 640, 1000).ok());
   EXPECT_EQ(
       CheckSnapshots(10, 650, 1000).message(),
-      "--eval_every 10 asks for 65 evaluations in 650 steps, and copies of the weights for 64 are kept; "
-      "take --eval_every 11 or more");
+      "--eval_every 10 asks for 65 evaluations in 650 steps, but at most 64 copies of the weights are kept; "
+      "use --eval_every 11 or more");
   // 64 MiB each: 8 fit into 512 MiB.
   EXPECT_TRUE(CheckSnapshots(10, 80, 16 << 20).ok());
   EXPECT_FALSE(CheckSnapshots(10, 90, 16 << 20).ok());

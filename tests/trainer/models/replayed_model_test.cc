@@ -19,7 +19,7 @@ Workload Recorded() {
 
 double MsSince(int64_t begin_ns) { return 1e-6 * static_cast<double>(MonotonicNanos() - begin_ns); }
 
-TEST(Replay, GradientsOfTheirTrueSizesAreReadyAtTheRecordedTimes) {
+TEST(Replay, GradientsAreReadyAtTheRecordedTimes) {
   const auto model = MakeReplayedModel(Recorded());
   ASSERT_EQ(model->parameters().count(), 130);
   const auto device = MakeCpuDevice();
@@ -47,13 +47,13 @@ TEST(Replay, GradientsOfTheirTrueSizesAreReadyAtTheRecordedTimes) {
   EXPECT_EQ(firsts, (std::vector<size_t>{120, 100, 0}));
   const std::vector<double> recorded = {10, 30, 40};
   for (size_t i = 0; i < recorded.size(); ++i) EXPECT_GE(ready_ms[i], recorded[i]);
-  // Late by what a busy machine needs to wake somebody, but no delay is added to the one before.
+  // Late by the wake-up time of a busy machine, but delays do not add up.
   EXPECT_LT(MsSince(backward), 60 + 60);
   for (size_t first : firsts) EXPECT_EQ(gradient[first], 4);
   EXPECT_EQ(gradient[1], 0);
 }
 
-TEST(Replay, AFasterDeviceHasItsGradientsSooner) {
+TEST(Replay, AFasterDeviceHasItsGradientsEarlier) {
   TrainingOptions options;
   options.workload = "resnet50";
   options.compute_speedup = 4;
@@ -74,7 +74,7 @@ TEST(Replay, AFasterDeviceHasItsGradientsSooner) {
   EXPECT_LT(MsSince(begin), 63.3);
 }
 
-TEST(Replay, AWorkloadSettlesTheBatchAndThatNothingIsEvaluated) {
+TEST(Replay, AWorkloadSetsTheBatchAndDisablesEvaluation) {
   TrainingOptions options;
   options.workload = "vgg16";
   ASSERT_TRUE(ApplyWorkload(options).ok());
@@ -86,7 +86,7 @@ TEST(Replay, AWorkloadSettlesTheBatchAndThatNothingIsEvaluated) {
   EXPECT_EQ(options.batch, once.batch);
 }
 
-TEST(Replay, FlagsThatContradictAWorkloadAreRefused) {
+TEST(Replay, RejectsFlagsThatContradictAWorkload) {
   const auto refused = [](auto change) {
     TrainingOptions options;
     options.workload = "resnet50";

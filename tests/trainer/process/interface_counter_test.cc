@@ -16,12 +16,12 @@ constexpr char kText[] =
     "  eth0:12345678     900    0    0    0     0          0         0 98765432     800    0    0    0     0 "
     "      0\n";
 
-TEST(InterfaceCounter, TakesWhatTheNamedInterfaceHasSent) {
+TEST(InterfaceCounter, ReadsTheBytesSentByAnInterface) {
   EXPECT_EQ(*InterfaceTxBytesOf(kText, "eth0"), 98765432);
   EXPECT_EQ(*InterfaceTxBytesOf(kText, "lo"), 100);
 }
 
-TEST(InterfaceCounter, NamesTheInterfacesThatThereAre) {
+TEST(InterfaceCounter, ListsTheInterfaces) {
   const auto none = InterfaceTxBytesOf(kText, "eth1");
   EXPECT_EQ(none.status().code(), absl::StatusCode::kNotFound);
   EXPECT_TRUE(absl::StrContains(none.status().message(), "lo, eth0")) << none.status();

@@ -25,9 +25,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What one step may add: its spans in the trace (4 to 8 of 48 bytes, until the trace is full), its entry for
-// the loss curve (32 bytes in a vector that doubles) and its begin (16 bytes). This is 270 to 460 bytes; 100
-// to 450 were measured. The bound is about twice that. A GEMM buffer that is lost in each step takes 16 to
+// What one step may add: its spans in the trace (4 to 8 of 48 bytes, until the trace is full), its block in
+// the loss history (48 bytes, until that is full) and its begin (16 bytes). This is 290 to 480 bytes; 100 to
+// 450 were measured. The bound is about twice that. A GEMM buffer that is lost in each step takes 16 to
 // 140 KiB.
 constexpr int64_t kMostKbPerStep = 1;
 

@@ -16,7 +16,7 @@
 namespace psring {
 namespace {
 
-// What ranks wait for: until `open`, or until somebody has aborted it.
+// Ranks wait until it is opened or aborted.
 class Gate {
  public:
   absl::Status Pass() {
@@ -47,7 +47,7 @@ class Gate {
   absl::Status why_;
 };
 
-TEST(RankThreads, EveryRankRunsOnceOnAThreadOfItsOwn) {
+TEST(RankThreads, RunsEveryRankOnceOnItsOwnThread) {
   for (int count : {1, 2, 5}) {
     std::mutex mutex;
     std::set<int> ranks;
@@ -67,7 +67,7 @@ TEST(RankThreads, EveryRankRunsOnceOnAThreadOfItsOwn) {
   }
 }
 
-TEST(RankThreads, TheFirstFailureIsNamedAndEndsTheOthers) {
+TEST(RankThreads, NamesTheFirstFailureAndAbortsTheOthers) {
   for (int guilty : {4, 5, 6}) {
     Gate gate;
     std::atomic<int> aborted = 0;
@@ -89,8 +89,8 @@ TEST(RankThreads, TheFirstFailureIsNamedAndEndsTheOthers) {
   }
 }
 
-// A rank that lets go of its connections makes others fail before its own thread is back.
-TEST(RankThreads, ACauseThatIsToldInTimeIsNotTakenForItsConsequence) {
+// A rank that closes its connections makes others fail before its own thread returns.
+TEST(RankThreads, ReportsTheCauseAndNotItsConsequence) {
   Gate gone, noticed;
   RankThreads running({.count = 2});
   const auto failure = running.Run([&](int rank) -> absl::Status {
@@ -112,14 +112,14 @@ TEST(RankThreads, ACauseThatIsToldInTimeIsNotTakenForItsConsequence) {
   EXPECT_EQ(failure->status.message(), "diverged");
 }
 
-TEST(RankThreads, OneAloneFailsLikeOneOfMany) {
+TEST(RankThreads, ReportsTheFailureOfASingleRank) {
   RankThreads running({.first_rank = 3});
   const auto failure = running.Run([](int) { return absl::InternalError("alone"); });
   ASSERT_TRUE(failure.has_value());
   EXPECT_EQ(failure->rank, 3);
 }
 
-TEST(RankThreads, WhatMustNotDieWithARankIsDoneByTheMainThread) {
+TEST(RankThreads, RunsWorkOnTheMainThread) {
   for (int count : {1, 3}) {
     const std::thread::id main = std::this_thread::get_id();
     std::atomic<int> done = 0;
@@ -142,22 +142,22 @@ TEST(RankThreads, DoesNotGiveUpOnRanksThatASignalStops) {
   Gate asked_again;  // after the patience is over
   int asked = 0;
   RankThreads running({.count = 2,
-                       .told_to_end =
+                       .is_stopping =
                            [&] {
                              if (++asked == 2) asked_again.Open();
                              return true;
                            },
                        .patience = absl::Milliseconds(1),
-                       .give_up = [](const RankFailure&) { FAIL() << "it was given up"; }});
+                       .give_up = [](const RankFailure&) { FAIL() << "give_up was called"; }});
   const auto failure = running.Run([&](int rank) -> absl::Status {
-    if (rank == 0) return absl::CancelledError("told to end");
+    if (rank == 0) return absl::CancelledError("stopped");
     return asked_again.Pass();
   });
   ASSERT_TRUE(failure.has_value());
   EXPECT_EQ(failure->rank, 0);
 }
 
-TEST(RankThreadsDeathTest, WhoDoesNotComeBackIsGivenUpWithTheFirstCause) {
+TEST(RankThreadsDeathTest, GivesUpWithTheFirstCauseIfARankDoesNotReturn) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {

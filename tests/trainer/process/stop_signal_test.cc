@@ -9,13 +9,13 @@
 namespace psring {
 namespace {
 
-TEST(StopSignal, AFailureAbortsTheOtherRanksAlone) {
+TEST(StopSignal, AFailureAbortsOnlyTheOtherRanks) {
   StopSignal stop;
   std::map<int, absl::Status> aborted;
   for (int rank : {3, 4, 5}) {
     stop.OnStop(rank, [&aborted, rank](absl::Status why) { aborted[rank] = std::move(why); });
   }
-  stop.OnStop(5, nullptr);  // it has come back
+  stop.OnStop(5, nullptr);  // it has returned
   stop.AbortOthers(4, absl::InternalError("rank 4: no more"));
   ASSERT_EQ(aborted.size(), 1);
   EXPECT_EQ(aborted[3].message(), "rank 4: no more");
@@ -49,11 +49,11 @@ TEST(StopSignal, ASignalAbortsEveryRankAfterTheLongestPatience) {
   EXPECT_GE(absl::Now() - begin, absl::Milliseconds(200));
   EXPECT_EQ(stop.signal(), SIGTERM);
   for (int rank : {0, 1}) EXPECT_EQ(aborted[rank].message(), "stopped by SIGTERM");
-  // Who fails now does so because of the signal, which sees to the others.
+  // A failure after the signal is a consequence of it and aborts no other rank.
   aborted.clear();
   stop.AbortOthers(0, absl::InternalError("a consequence"));
   EXPECT_TRUE(aborted.empty());
-  // One that is connected only now ends at once.
+  // A rank that connects after the signal is aborted immediately.
   stop.OnStop(2, [&](absl::Status why) { aborted[2] = std::move(why); });
   EXPECT_EQ(aborted[2].message(), "stopped by SIGTERM");
   for (int rank : {0, 1, 2}) stop.OnStop(rank, nullptr);

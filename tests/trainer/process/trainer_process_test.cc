@@ -1,5 +1,5 @@
-// The real binaries, as a launcher starts them: ranks meet over TCP, move gradients over TCP or gRPC, and
-// leave their records.
+// The real programs, as a launcher starts them: ranks connect over TCP, exchange gradients over TCP or gRPC,
+// and write their records.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -127,7 +127,7 @@ class TrainerProcess : public testing::Test {
 
 constexpr char kShort[] = " --model mlp-small --data synthetic --steps 6 --batch 16 --check_replicas";
 
-TEST_F(TrainerProcess, ARingOfTwoOverTcpLeavesEqualReplicasAndItsRecords) {
+TEST_F(TrainerProcess, ARingOfTwoOverTcpHasEqualReplicasAndWritesRecords) {
   std::vector<std::unique_ptr<Child>> ranks;
   for (int rank = 0; rank < 2; ++rank) {
     ranks.push_back(
@@ -162,7 +162,7 @@ TEST_F(TrainerProcess, ARingOfTwoOverTcpLeavesEqualReplicasAndItsRecords) {
   EXPECT_NE(ranks[0]->output().find("\"evaluate\""), std::string::npos);
 }
 
-TEST_F(TrainerProcess, ADeterministicServerOverGrpcEqualsTheReferenceBitForBit) {
+TEST_F(TrainerProcess, ADeterministicServerOverGrpcEqualsTheReference) {
   Child server("server", dir_,
                {PSRING_PS_SERVER, "--workers", "2", "--rendezvous", Rendezvous(), "--record", dir_.string()},
                Environment(0, 2));
@@ -181,7 +181,7 @@ TEST_F(TrainerProcess, ADeterministicServerOverGrpcEqualsTheReferenceBitForBit) 
   EXPECT_EQ(Result(0).weights_hash, result.weights_hash);
 }
 
-TEST_F(TrainerProcess, SeveralServersTrainToTheBitsOfTheReference) {
+TEST_F(TrainerProcess, SeveralServersEqualTheReference) {
   std::map<std::string, std::string> hashes;  // by clipping
   for (const std::string clip : {"", " --clip_norm 0.2"}) {
     const auto alone = StartAlone(absl::StrCat("--strategy single --micro_batches 2 --record ",
@@ -274,7 +274,7 @@ TEST_F(TrainerProcess, BoundedStalenessAndBackupWorkersRunAsProcesses) {
   }
 }
 
-// Names in /dev/shm that could be ours.
+// Names in /dev/shm that may be psring's.
 std::set<std::string> SharedFiles() {
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator("/dev/shm")) {
@@ -284,7 +284,7 @@ std::set<std::string> SharedFiles() {
   return names;
 }
 
-TEST_F(TrainerProcess, TheServersPayloadGoesAsAskedAndGivesTheSameBits) {
+TEST_F(TrainerProcess, TheServersPayloadIsAsRequestedAndGivesTheSameBits) {
   std::set<std::string> hashes;
   for (const std::string payload : {"grpc", "shm", "auto"}) {
     SCOPED_TRACE(payload);
@@ -308,7 +308,7 @@ TEST_F(TrainerProcess, TheServersPayloadGoesAsAskedAndGivesTheSameBits) {
 
 class Killed : public TrainerProcess, public testing::WithParamInterface<std::string> {};
 
-TEST_P(Killed, OverSharedMemoryEndsTheRestAndLeavesNothing) {
+TEST_P(Killed, OverSharedMemoryStopsTheRestAndLeavesNoFiles) {
   const bool kill_server = GetParam() == "server";
   const std::set<std::string> before = SharedFiles();
   Child server("server", dir_, {PSRING_PS_SERVER, "--workers", "2", "--rendezvous", Rendezvous()},
@@ -340,7 +340,7 @@ TEST_P(Killed, OverSharedMemoryEndsTheRestAndLeavesNothing) {
 INSTANTIATE_TEST_SUITE_P(TrainerProcess, Killed, testing::Values("worker", "server"),
                          [](const auto& info) { return info.param; });
 
-TEST_F(TrainerProcess, RanksWithOtherFlagsAreNamed) {
+TEST_F(TrainerProcess, NamesRanksWithDifferentFlags) {
   const auto rank0 = StartTrainer(0, 2, absl::StrCat("--strategy ring", kShort));
   const auto rank1 = StartTrainer(1, 2, absl::StrCat("--strategy ring --lr 0.5", kShort));
   EXPECT_EQ(rank0->Wait(), 1);
@@ -349,7 +349,7 @@ TEST_F(TrainerProcess, RanksWithOtherFlagsAreNamed) {
   EXPECT_NE(rank0->errors().find("--lr=0.5"), std::string::npos) << rank0->errors();
 }
 
-TEST_F(TrainerProcess, ARankThatIsKilledEndsTheOther) {
+TEST_F(TrainerProcess, AKilledRankStopsTheOther) {
   const std::string flags =
       "--strategy ring --model mlp-small --data synthetic --steps 1000000 --progress json --no_eval";
   const auto rank0 = StartTrainer(0, 2, flags);
@@ -366,7 +366,7 @@ TEST_F(TrainerProcess, ARankThatIsKilledEndsTheOther) {
   EXPECT_FALSE(fs::exists(dir_ / "records" / "result-rank0.json"));
 }
 
-TEST_F(TrainerProcess, ATerminatedRankStopsInOrderAndSaysSo) {
+TEST_F(TrainerProcess, ATerminatedRankStopsAndReportsIt) {
   const std::string flags =
       "--strategy ring --model mlp-small --data synthetic --steps 1000000 --progress json --no_eval";
   const auto rank0 = StartTrainer(0, 2, flags);
@@ -381,7 +381,7 @@ TEST_F(TrainerProcess, ATerminatedRankStopsInOrderAndSaysSo) {
   EXPECT_NE(rank1->errors().find("rank 0"), std::string::npos) << rank1->errors();
 }
 
-TEST_F(TrainerProcess, ASigintThatItsParentIgnoredDoesNotEndIt) {
+TEST_F(TrainerProcess, IgnoresASigintThatItsParentIgnored) {
   Child trainer(
       "alone", dir_,
       {"/bin/sh", "-c",
@@ -400,7 +400,7 @@ TEST_F(TrainerProcess, ASigintThatItsParentIgnoredDoesNotEndIt) {
   EXPECT_EQ(trainer.Wait(), 128 + SIGTERM);
 }
 
-TEST_F(TrainerProcess, ASecondTrainerWithOneRecordFolderIsRefused) {
+TEST_F(TrainerProcess, RejectsASecondTrainerWithTheSameRecordFolder) {
   const std::string flags =
       absl::StrCat("--strategy single --model mlp-small --data synthetic --no_eval --record ",
                    (dir_ / "records").string(), " --steps ");
@@ -414,18 +414,18 @@ TEST_F(TrainerProcess, ASecondTrainerWithOneRecordFolderIsRefused) {
   EXPECT_EQ(second.Wait(), 1);
   const std::string path = (dir_ / "records" / "steps-rank0.jsonl").string();
   EXPECT_EQ(second.errors(), absl::StrCat("trainer: cannot write ", path,
-                                          ": another run is writing it; give each run a --record folder of "
-                                          "its own\n"));
+                                          ": another run is writing it; give each run its own --record "
+                                          "folder\n"));
   first->Signal(SIGKILL);
   EXPECT_EQ(first->Wait(), 128 + SIGKILL);
-  // A run that was killed is no obstacle.
+  // A killed run does not block the folder.
   Child third("third", dir_, arguments, {});
   EXPECT_EQ(third.Wait(), 0) << third.errors();
   EXPECT_EQ(Result(0).steps, 3);
 }
 
-// The kernel sees to it, also before MPI could: between its start and MPI_Init.
-TEST_F(TrainerProcess, ARankOfMpirunDoesNotOutliveIt) {
+// The kernel ensures this even between the rank's start and MPI_Init.
+TEST_F(TrainerProcess, ARankExitsIfMpirunIsKilled) {
   const std::string record = (dir_ / "orphan").string();
   const auto running = [&] {
     for (const auto& entry : fs::directory_iterator("/proc")) {
@@ -462,7 +462,7 @@ TEST_F(TrainerProcess, DescribesItsTables) {
   }
 }
 
-TEST_F(TrainerProcess, BadInputIsOneLineAndACode) {
+TEST_F(TrainerProcess, InvalidInputGivesOneLineAndAnExitCode) {
   struct Case {
     std::string flags;
     int code;
@@ -485,10 +485,10 @@ TEST_F(TrainerProcess, BadInputIsOneLineAndACode) {
            {"--data synthetic", 2, "RANK", {"RANK=2", "WORLD_SIZE=2", "MASTER_ADDR=h", "MASTER_PORT=1"}},
            {"--data synthetic --rendezvous tcp://", 2, "tcp://"},
            {"--data synthetic --strategy ps-sync --backend gloo", 2, "has no collectives"},
-           {"--data synthetic --strategy gloo --backend mpi", 2, "gloo's own"},
-           {"--data synthetic --fabric tcp", 2, "which sends nothing"},
+           {"--data synthetic --strategy gloo --backend mpi", 2, "which always uses gloo"},
+           {"--data synthetic --fabric tcp", 2, "which does not communicate"},
            {"--data synthetic --device cuda:999", 1, "no CUDA device"},
-           // mpirun's ranks are no single processes, even where nobody says how they meet.
+           // Ranks of mpirun are never single processes, even without a rendezvous.
            {"--data synthetic", 2, "MASTER_ADDR", {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2"}},
        }) {
     const auto child = StartAlone(bad.flags, bad.environment);

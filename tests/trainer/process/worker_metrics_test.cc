@@ -1,4 +1,4 @@
-// Steps made by hand, and what a reader is told of them.
+// The metrics of hand-made steps.
 #include "trainer/process/worker_metrics.h"
 
 #include <gmock/gmock.h>
@@ -46,7 +46,7 @@ TEST(WorkerMetrics, SumsOverSteps) {
   EXPECT_THAT(text, testing::EndsWith("# EOF\n"));
 }
 
-TEST(WorkerMetrics, AStepLongerThanAllBoundsIsCountedAboveThem) {
+TEST(WorkerMetrics, CountsAStepLongerThanAllBounds) {
   WorkerMetrics metrics(0, "ring");
   StepRecord step = Step();
   step.step_ms = 1e6;
@@ -55,7 +55,7 @@ TEST(WorkerMetrics, AStepLongerThanAllBoundsIsCountedAboveThem) {
   EXPECT_THAT(metrics.Text(), HasSubstr("strategy=\"ring\",le=\"+Inf\"} 1\n"));
 }
 
-TEST(WorkerMetrics, IsReadWhileItCounts) {
+TEST(WorkerMetrics, CanBeReadWhileCounting) {
   WorkerMetrics metrics(0, "ring");
   std::thread reader([&] {
     for (int i = 0; i < 200; ++i) EXPECT_THAT(metrics.Text(), testing::EndsWith("# EOF\n"));

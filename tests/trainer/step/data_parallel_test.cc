@@ -1,4 +1,4 @@
-// One process with replicas: the very bits of a process without any, and exactly the traffic of DataParallel.
+// One process with replicas: the same bits as without, and exactly the traffic of DataParallel.
 #include "trainer/step/data_parallel.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ TrainingOptions Reference(TrainingOptions options) {
 class Replicas : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Counts, Replicas, testing::Range(1, 6));
 
-TEST_P(Replicas, EndWithTheBitsOfOneProcessThatAddsAsManyBatches) {
+TEST_P(Replicas, EqualOneProcessThatAddsAsManyBatches) {
   const DataSplits data = SmallData();
   for (const std::string optimizer : {"sgd", "momentum", "adam"}) {
     for (const double clip_norm : {0.0, 0.2}) {
@@ -44,7 +44,7 @@ TEST_P(Replicas, EndWithTheBitsOfOneProcessThatAddsAsManyBatches) {
   }
 }
 
-TEST_P(Replicas, ComputeInBFloat16AsOneProcessDoes) {
+TEST_P(Replicas, ComputeInBFloat16LikeOneProcess) {
   if (BFloat16Support() == BFloat16::kNone) GTEST_SKIP() << "no AVX-512";
   const DataSplits data = SmallData();
   TrainingOptions options = Replicated(GetParam());
@@ -52,7 +52,7 @@ TEST_P(Replicas, ComputeInBFloat16AsOneProcessDoes) {
   EXPECT_EQ(Train(options, data).weights, Train(Reference(options), data).weights);
 }
 
-TEST_P(Replicas, ShareAShortLastBatchAndSomeHaveNothing) {
+TEST_P(Replicas, ShareAShortLastBatchOfWhichSomeGetNothing) {
   for (const int train : {5, 33, 37}) {
     const DataSplits data = MakeSyntheticData({.height = 8, .width = 8, .train = train, .test = 10}, 5);
     TrainingOptions options = Replicated(GetParam());
@@ -79,7 +79,7 @@ TEST_P(Replicas, AccumulateAndEvaluateLikeOneProcess) {
   EXPECT_NEAR(outcome.result->curve[1].test_accuracy, reference.result->curve[1].test_accuracy, .02);
 }
 
-TEST_P(Replicas, MoveEachKindOfTrafficExactlyOnceAStep) {
+TEST_P(Replicas, MoveEachKindOfTrafficExactlyOncePerStep) {
   TrainingOptions options = Replicated(GetParam());
   options.warmup_steps = 2;
   const DataSplits data = SmallData();
@@ -105,7 +105,7 @@ TEST_P(Replicas, MoveEachKindOfTrafficExactlyOnceAStep) {
   }
 }
 
-TEST(DataParallelRefuses, WhatItCannotDoInOneLine) {
+TEST(DataParallelRefuses, UnsupportedFlagsInOneLine) {
   const auto refusal = [](void (*change)(TrainingOptions&)) {
     TrainingOptions options = Replicated(2);
     change(options);

@@ -7,7 +7,7 @@
 namespace psring {
 namespace {
 
-TEST(CheckSharing, EveryRankHasAGpuOfItsOwnUnlessItIsSaidThatTheyMayShare) {
+TEST(CheckSharing, EveryRankHasItsOwnGpuUnlessSharingIsAllowed) {
   EXPECT_TRUE(CheckSharing({"", "", ""}, false).ok()) << "CPUs are shared";
   EXPECT_TRUE(CheckSharing({"a", "b"}, false).ok());
   EXPECT_TRUE(CheckSharing({"a", "b", "a"}, true).ok());
@@ -19,7 +19,7 @@ TEST(CheckSharing, EveryRankHasAGpuOfItsOwnUnlessItIsSaidThatTheyMayShare) {
   EXPECT_TRUE(absl::StrContains(CheckSharing({"a", "a"}, false).message(), "is 1 GPU for 2 ranks"));
 }
 
-TEST(CheckSharingInProcess, RanksOfOneProcessMayNotShareWhereThoseOfSeveralMay) {
+TEST(CheckSharingInProcess, RanksOfOneProcessMayNotShareAGpu) {
   EXPECT_TRUE(CheckSharingInProcess({"a", "b", "a", "b"}, 2).ok());
   EXPECT_TRUE(CheckSharingInProcess({"a", "a", "a"}, 1).ok());
   EXPECT_TRUE(CheckSharingInProcess({"", ""}, 2).ok()) << "CPUs are shared";

@@ -1,5 +1,4 @@
-// What a training says before it begins on a GPU that is not up to it: on the fake of
-// tests/common/fake_cuda.h.
+// Limits of GPUs that are reported before training; on a fake CUDA runtime (fake_cuda.h).
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -17,7 +16,7 @@ absl::Status Begin(const TrainingOptions& options) {
   return outcomes[0].result.status();
 }
 
-TEST(GpuLimits, TooLittleMemoryIsSaidBeforeAnyIsTaken) {
+TEST(GpuLimits, TooLittleMemoryIsReportedBeforeAllocating) {
   TrainingOptions options = SmallOptions("single");
   options.device = "cuda";
   TheFakeCuda().memory = (size_t{32} << 20) + (64 << 10);  // cuBLASLt's workspace and little more
@@ -30,9 +29,9 @@ TEST(GpuLimits, TooLittleMemoryIsSaidBeforeAnyIsTaken) {
   EXPECT_EQ(Begin(options), absl::OkStatus());
 }
 
-// All of a step where no host takes part in it; else forward, and a piece of backward for each of three
+// One graph for a step without host work; otherwise one for forward and one per layer of backward, of three
 // layers.
-TEST(GpuLimits, GraphsAreLaunchedFromTheSecondStepOn) {
+TEST(GpuLimits, GraphsAreLaunchedFromTheSecondStep) {
   for (const auto& [strategy, optimizer, a_step] :
        {std::tuple("single", "momentum", 1), std::tuple("single", "adam", 1),
         std::tuple("ps-sync", "sgd", 4)}) {
@@ -44,12 +43,12 @@ TEST(GpuLimits, GraphsAreLaunchedFromTheSecondStepOn) {
     const int before = TheFakeCuda().graph_launches;
     EXPECT_EQ(Begin(options), absl::OkStatus());
     EXPECT_EQ(TheFakeCuda().graph_launches - before, 9 * a_step) << strategy << " " << optimizer;
-    EXPECT_EQ(TheFakeCuda().graphs, 0) << "all are given back";
+    EXPECT_EQ(TheFakeCuda().graphs, 0) << "all are released";
   }
 }
 
-// The first finds its memory; behind it the buckets' order is agreed on.
-TEST(GpuLimits, StepsButTheFirstTakeNoMemory) {
+// The first step allocates memory; after it ranks agree on the order of buckets.
+TEST(GpuLimits, OnlyTheFirstStepAllocates) {
   for (const auto& [strategy, workers] :
        {std::pair("single", 1), std::pair("ring", 2), std::pair("star", 3), std::pair("ps-sync", 2)}) {
     for (const char* model : {"mlp-small", "cnn"}) {
@@ -62,7 +61,7 @@ TEST(GpuLimits, StepsButTheFirstTakeNoMemory) {
         if (worker.rank != 0) return;
         worker.on_step = [steps = 0, before = int64_t{0}](const StepRecord&) mutable {
           const int64_t now = TheFakeCuda().allocations;
-          // Others may still be in their first when this one has its second behind it.
+          // Other ranks may still be in their first step when this one has finished its second.
           if (++steps > 3) {
             EXPECT_EQ(now, before);
           }
@@ -76,14 +75,13 @@ TEST(GpuLimits, StepsButTheFirstTakeNoMemory) {
   }
 }
 
-TEST(GpuLimits, GraphsAreForGpus) {
+TEST(GpuLimits, GraphsNeedAGpu) {
   TrainingOptions options = SmallOptions("single");
   options.cuda_graph = true;
-  EXPECT_EQ(Begin(options).message(),
-            "--cuda_graph is for GPUs (cuda), and this device is cpu; leave it out");
+  EXPECT_EQ(Begin(options).message(), "--cuda_graph needs a GPU, but this device is cpu; leave it out");
 }
 
-TEST(GpuLimits, APrecisionThatTheGpuIsTooOldForIsRefused) {
+TEST(GpuLimits, RejectsAPrecisionThatTheGpuDoesNotSupport) {
   TrainingOptions options = SmallOptions("single");
   options.device = "cuda";
   options.precision = "tf32";

@@ -1,6 +1,6 @@
-// Training on a GPU comes to what it comes to on the CPU. Built twice: on the fake of
-// tests/common/fake_cuda.h, which any machine can run and which kills a process whose host code touches
-// device memory; and on CUDA, which skips where there is no GPU.
+// Training on a GPU gives the results of the CPU. Built twice: on a fake CUDA runtime (fake_cuda.h), which
+// runs on any machine and kills a process whose host code accesses device memory; and on CUDA, skipped
+// without GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ class OnGpu : public testing::Test {
         EXPECT_NEAR(step.loss, cpu[rank].steps[i].loss, 1e-3) << "step " << i;
         EXPECT_EQ(step.weights_hash, gpu[0].steps[i].weights_hash) << "replicas differ after step " << i;
         EXPECT_GT(step.compute_ms, 0);
-        EXPECT_LE(step.compute_ms, step.step_ms + 5) << "the GPU's clock may be some ms off";
+        EXPECT_LE(step.compute_ms, step.step_ms + 5) << "the GPU's clock may differ by some ms";
         EXPECT_GE(step.exposed_comm_ms, 0);
         for (const BucketRecord& bucket : step.buckets) {
           EXPECT_GT(bucket.ready_ns, 0);
@@ -74,7 +74,7 @@ class GpuTraining : public OnGpu, public testing::WithParamInterface<GpuCase> {
   }
 };
 
-// Each way in which gradients reach those who add them up.
+// Each way of moving gradients to where they are added.
 std::vector<GpuCase> Cases() {
   return {{"single", 1}, {"ring", 2}, {"ring", 3}, {"star", 3}, {"ps-sync", 1}, {"ps-sync", 3}};
 }
@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(Strategies, GpuTraining, testing::ValuesIn(Cases()), []
   return name;
 });
 
-TEST_P(GpuTraining, EndsWhereTheCpuEnds) {
+TEST_P(GpuTraining, EqualsTheCpu) {
   TrainingOptions options = Options();
   for (const char* optimizer : {"momentum", "adam"}) {
     options.optimizer = optimizer;
@@ -93,7 +93,7 @@ TEST_P(GpuTraining, EndsWhereTheCpuEnds) {
   }
 }
 
-TEST_P(GpuTraining, OfAConvolutionalNetworkToo) {
+TEST_P(GpuTraining, EqualsTheCpuForAConvolutionalNetwork) {
   TrainingOptions options = Options();
   options.model = "cnn";
   options.batch = 2;
@@ -109,7 +109,7 @@ TEST_P(GpuTraining, ClipsByTheSameNorm) {
   ExpectTheSame(options, workers());
 }
 
-TEST_P(GpuTraining, EvaluatesTheWeightsOfEachMoment) {
+TEST_P(GpuTraining, EvaluatesTheWeightsOfEachSnapshot) {
   TrainingOptions options = Options();
   options.evaluate = true;
   options.eval_every = 4;
@@ -123,8 +123,8 @@ TEST_P(GpuTraining, EvaluatesTheWeightsOfEachMoment) {
   }
 }
 
-// Both devices round activations; where a CPU adds in another order, the last bit of some differs.
-TEST_F(OnGpu, TrainsInBFloat16AsTheCpuDoes) {
+// Both devices round activations; because a CPU adds in another order, some differ in the last bit.
+TEST_F(OnGpu, TrainsInBFloat16LikeTheCpu) {
   if (BFloat16Support() == BFloat16::kNone) GTEST_SKIP() << "no AVX-512 to compare with";
   for (const std::string strategy : {"single", "ring", "ps-sync"}) {
     for (const char* model : {"mlp-small", "cnn"}) {
@@ -159,7 +159,7 @@ TEST_F(OnGpu, TrainsInTf32CloseToFloat32) {
 }
 
 // The same kernels on the same memory in the same order, so the same bits.
-TEST_F(OnGpu, GraphsEndWithTheBitsOfPlainTraining) {
+TEST_F(OnGpu, GraphsGiveTheBitsOfPlainTraining) {
   for (const std::string strategy : {"single", "none", "ring", "star", "ps-sync"}) {
     for (const char* model : {"mlp-small", "cnn"}) {
       for (const char* precision : {"float32", "bfloat16"}) {
@@ -187,8 +187,8 @@ TEST_F(OnGpu, GraphsEndWithTheBitsOfPlainTraining) {
   }
 }
 
-// What a graph was recorded with holds for its step alone where it changes from step to step.
-TEST_F(OnGpu, GraphsUpdateWithTheNumbersOfTheirStep) {
+// Numbers that change from step to step must not be recorded.
+TEST_F(OnGpu, GraphsUpdateWithTheirStepsNumbers) {
   for (const std::string what : {"adam", "linear", "clipped"}) {
     TrainingOptions options = SmallOptions("single");
     options.steps = 8;
@@ -201,8 +201,8 @@ TEST_F(OnGpu, GraphsUpdateWithTheNumbersOfTheirStep) {
   }
 }
 
-// Batches of several sizes and places of a step: each is recorded by itself.
-TEST_F(OnGpu, GraphsAreOfEveryKindOfBatch) {
+// Batches of several sizes and positions in a step have separate recordings.
+TEST_F(OnGpu, GraphsExistForEveryKindOfBatch) {
   TrainingOptions options = SmallOptions("single");
   options.micro_batches = 2;
   options.accumulate = 2;
@@ -215,7 +215,7 @@ TEST_F(OnGpu, GraphsAreOfEveryKindOfBatch) {
   EXPECT_EQ(Train(options, 1, "cuda")[0].weights, plain[0].weights);
 }
 
-TEST_F(OnGpu, OurSchedulesAddOutOfTheGradientsOnTheGpu) {
+TEST_F(OnGpu, NativeSchedulesAddGradientsOnTheGpu) {
   for (const auto& [strategy, workers] : {std::pair("ring", 2), std::pair("ring", 3), std::pair("star", 3)}) {
     TrainingOptions options = SmallOptions(strategy);
     options.backend = "native";
@@ -238,7 +238,7 @@ TEST_F(OnGpu, MicroBatchesAndShortLastBatchesCountBySamples) {
   ExpectTheSame(options, 1);
 }
 
-TEST_F(OnGpu, AsynchronousAndSixteenBitPushesLearn) {
+TEST_F(OnGpu, AsynchronousAnd16BitPushesLearn) {
   TrainingOptions options = SmallOptions("ps-async");
   options.wire = "bfloat16";
   options.steps = 30;

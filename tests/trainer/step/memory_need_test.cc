@@ -29,7 +29,7 @@ class MemoryNeeded : public testing::Test {
   std::unique_ptr<Ops> ops_ = MakeReferenceOps();
 };
 
-TEST_F(MemoryNeeded, IsThatOfWeightsGradientsStateAndABatch) {
+TEST_F(MemoryNeeded, IncludesWeightsGradientsStateAndABatch) {
   const OptimizerConfig momentum{.kind = OptimizerKind::kMomentum}, adam{.kind = OptimizerKind::kAdam};
   const MemoryNeed need = Of(SmallMlp(10), &momentum);
   EXPECT_EQ(need.parameters, 2 * 4 * kParameters);
@@ -51,7 +51,7 @@ TEST_F(MemoryNeeded, GrowsWithBatchWidthAndAddedGradients) {
   EXPECT_GT(Of(options, nullptr).parameters, 4 * 4 * 4 * kParameters);
 }
 
-TEST(CheckMemory, SaysWhatIsNeededAndWhatThereIs) {
+TEST(CheckMemory, NamesWhatIsNeededAndAvailable) {
   const MemoryNeed need{.parameters = size_t{600} << 20, .optimizer = size_t{300} << 20, .batch = 1 << 20};
   EXPECT_TRUE(CheckMemory(need, {.free = need.total(), .total = size_t{2} << 30}, 128, "cuda:1").ok());
   const absl::Status refused =
@@ -60,9 +60,9 @@ TEST(CheckMemory, SaysWhatIsNeededAndWhatThereIs) {
   EXPECT_EQ(refused.message(),
             "cuda:1: training needs at least 901.0 MiB of memory (weights and gradients 600.0 MiB, "
             "optimizer 300.0 MiB, activations of 128 samples 1.0 MiB), and 901.0 MiB of 2.00 GiB are free; "
-            "take a smaller --batch or network, or --device cpu");
+            "use a smaller --batch or network, or --device cpu");
   EXPECT_TRUE(absl::EndsWith(CheckMemory(need, {.free = 1, .total = 2}, 128, "cpu").message(),
-                             "take a smaller --batch or network"));
+                             "use a smaller --batch or network"));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Steps that are recorded as a whole, with NCCL's all-reduces in them, end where others end, count what
-// others count, and do not hang: on the fake of CUDA's runtime and a libnccl that needs no GPU (fake_nccl.h).
-// That fake runs what a graph's edges leave open now in one order, now in the other.
+// Steps that are recorded with NCCL's all-reduces give the results and records of other steps, and do not
+// hang. Uses a fake CUDA runtime and a fake libnccl (fake_nccl.h), which varies the order that a graph leaves
+// open.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ class RecordedSteps : public testing::Test {
     return options;
   }
 
-  // How often NCCL was told of an all-reduce, and how often of one that is recorded.
+  // The number of plain and of recorded all-reduces in NCCL's log.
   std::pair<int, int> Told(int rank) const {
     std::pair<int, int> told;
     for (const std::string& line : nccl_.Log(rank)) {
@@ -52,7 +52,7 @@ class RecordedSteps : public testing::Test {
     return told;
   }
 
-  // To the bits of the same training without graphs; returns the ranks with.
+  // Trains without and with graphs and compares; returns the ranks with graphs.
   std::vector<RankOutcome> ExpectTheBitsOfPlainTraining(TrainingOptions options, int ranks = 3) {
     Begin(ranks);
     const std::vector<RankOutcome> plain = RunRanks(options, ranks, Data());
@@ -73,21 +73,21 @@ class RecordedSteps : public testing::Test {
         EXPECT_EQ(with.buckets.size(), without.buckets.size());
       }
     }
-    EXPECT_EQ(TheFakeCuda().graphs, 0) << "all are given back";
+    EXPECT_EQ(TheFakeCuda().graphs, 0) << "all are released";
     return recorded;
   }
 
   FakeNccl nccl_ = FakeNccl::Load();
 };
 
-TEST_F(RecordedSteps, AreOneLaunchWithTheirAllReducesInIt) {
+TEST_F(RecordedSteps, AreOneLaunchIncludingTheirAllReduces) {
   TrainingOptions options = Options();
   options.cuda_graph = true;
   const int before = TheFakeCuda().graph_launches;
   const std::vector<RankOutcome> outcomes = RunRanks(options, 3, Data());
   for (int rank = 0; rank < 3; ++rank) {
     ASSERT_TRUE(outcomes[rank].result.ok()) << outcomes[rank].result.status();
-    // In the first step, whose buckets are others, and in the second, which is recorded; then never again.
+    // Called in the first step, with other buckets, and in the second, which is recorded; then never again.
     const auto [plain, recorded] = Told(rank);
     EXPECT_GT(plain, 0);
     EXPECT_EQ(recorded, outcomes[rank].steps.back().buckets.size());
@@ -97,7 +97,7 @@ TEST_F(RecordedSteps, AreOneLaunchWithTheirAllReducesInIt) {
   EXPECT_EQ(TheFakeCuda().graph_launches - before, 3 * 7) << "of three ranks, in all steps but the first";
 }
 
-TEST_F(RecordedSteps, EndWithTheBitsOfPlainTraining) {
+TEST_F(RecordedSteps, GiveTheBitsOfPlainTraining) {
   for (const char* model : {"mlp-small", "cnn"}) {
     for (const char* optimizer : {"sgd", "momentum", "adam"}) {
       SCOPED_TRACE(absl::StrCat(model, " ", optimizer));
@@ -114,7 +114,7 @@ TEST_F(RecordedSteps, EndWithTheBitsOfPlainTraining) {
   }
 }
 
-TEST_F(RecordedSteps, UpdateWithTheNumbersOfTheirStep) {
+TEST_F(RecordedSteps, UpdateWithTheirStepsNumbers) {
   TrainingOptions linear = Options(), warm = Options(), clipped = Options();
   linear.schedule = "linear";
   warm.linear_scaling = true;
@@ -123,9 +123,9 @@ TEST_F(RecordedSteps, UpdateWithTheNumbersOfTheirStep) {
   for (const TrainingOptions& options : {linear, warm, clipped}) ExpectTheBitsOfPlainTraining(options);
 }
 
-// A graph for each batch of a step; the last one holds what comes of the sums. A short last step, which comes
-// once an epoch, is recorded by itself, on all ranks alike.
-TEST_F(RecordedSteps, AreOfEveryKindOfStep) {
+// One graph per batch of a step; the last contains what follows from the sums. A short last step of an epoch
+// has its own recording on all ranks.
+TEST_F(RecordedSteps, ExistForEveryKindOfStep) {
   TrainingOptions options = Options();
   options.accumulate = 2;
   options.batch = 20;  // 400 samples: 3 full steps of 120, and one of 40
@@ -140,7 +140,7 @@ TEST_F(RecordedSteps, AreOfEveryKindOfStep) {
   ExpectTheBitsOfPlainTraining(options);
 }
 
-TEST_F(RecordedSteps, TellTheirOwnTimes) {
+TEST_F(RecordedSteps, ReportTheirOwnTimes) {
   for (const char* optimizer : {"momentum", "adam"}) {
     TrainingOptions options = Options();
     options.optimizer = optimizer;
@@ -162,8 +162,8 @@ TEST_F(RecordedSteps, TellTheirOwnTimes) {
   }
 }
 
-// NCCL advises against recordings where ranks share a process, so there all-reduces stay outside.
-TEST_F(RecordedSteps, AreForRanksThatAreProcesses) {
+// NCCL advises against recordings by several ranks of a process, so there all-reduces stay outside.
+TEST_F(RecordedSteps, RequireRanksInSeparateProcesses) {
   TrainingOptions options = Options();
   options.ranks_per_process = 3;
   ExpectTheBitsOfPlainTraining(options);
@@ -171,7 +171,7 @@ TEST_F(RecordedSteps, AreForRanksThatAreProcesses) {
   EXPECT_GT(Told(0).first, 8);
 }
 
-TEST_F(RecordedSteps, DoNotWaitForAPeerThatIsGone) {
+TEST_F(RecordedSteps, DoNotWaitForALostPeer) {
   TrainingOptions options = Options();
   options.cuda_graph = true;
   options.check_replicas = false;
@@ -195,7 +195,7 @@ TEST_F(RecordedSteps, DoNotWaitForAPeerThatIsGone) {
   }
 }
 
-TEST_F(RecordedSteps, HearOfWhatNcclHearsOf) {
+TEST_F(RecordedSteps, ReportNcclsAsynchronousErrors) {
   TrainingOptions options = Options();
   options.cuda_graph = true;
   const auto fails = [this](Worker& worker) {
@@ -214,9 +214,8 @@ TEST_F(RecordedSteps, HearOfWhatNcclHearsOf) {
   }
 }
 
-// Plain steps as well: the GPU stands still from a step's end until somebody waits, and then there is nothing
-// left to enqueue.
-TEST_F(RecordedSteps, AndOthersAreAllEnqueuedBeforeTheHostWaits) {
+// The same for plain steps: the host waits only after it has enqueued all of a step.
+TEST_F(RecordedSteps, AndPlainStepsAreEnqueuedBeforeTheHostWaits) {
   for (const bool graph : {false, true}) {
     for (const bool alone : {true, false}) {
       SCOPED_TRACE(absl::StrCat(alone ? "single" : "ring", graph ? ", recorded" : ""));
@@ -233,8 +232,8 @@ TEST_F(RecordedSteps, AndOthersAreAllEnqueuedBeforeTheHostWaits) {
         worker.on_step = [&pace, on_step, steps = 0,
                           last_step = options.steps](const StepRecord& step) mutable {
           on_step(step);
-          // The first step ends with a look at the order in which gradients were ready. Until the host learns
-          // that all is done, it puts no more than the event on the GPU that it waits for.
+          // After the first step ranks agree on the order of buckets. While the host waits, it enqueues only
+          // the event that it waits for.
           if (++steps > 2) {
             EXPECT_FALSE(pace.stands_still);
             EXPECT_GE(pace.enqueued_at_wait + 2, pace.enqueued) << "step " << step.step;

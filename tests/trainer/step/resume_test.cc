@@ -1,5 +1,5 @@
-// Training that is stopped at any step and gone on with ends where undisturbed training does; threads as
-// ranks.
+// Training that is stopped at any step and resumed ends with the weights of uninterrupted training; ranks are
+// threads.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -34,8 +34,8 @@ CheckpointBytes BytesOf(const Files& files, int rank = 0) {
           .has_optimizer = true};
 }
 
-// Trains, and keeps its checkpoints in `kept`. `stop_after`: rank 0 is told to end after so many steps, and
-// with it, where `stop_all` says so, every rank.
+// Trains and stores the checkpoints in `kept`. `stop_after`: rank 0, or with `stop_all` every rank, is
+// stopped after so many steps.
 std::vector<RankOutcome> Train(const TrainingOptions& options, int workers, Kept& kept,
                                const Files* resume = nullptr, int stop_after = -1,
                                std::vector<std::string>* notes = nullptr, bool stop_all = false) {
@@ -75,7 +75,7 @@ std::vector<RankOutcome> Train(const TrainingOptions& options, int workers, Kept
     }
   });
   parts.clear();
-  EXPECT_TRUE(std::filesystem::is_empty(folder));  // nothing of the ranks' own is left
+  EXPECT_TRUE(std::filesystem::is_empty(folder));  // the ranks' parts are deleted
   std::filesystem::remove_all(folder);
   return outcomes;
 }
@@ -102,7 +102,7 @@ struct Case {
 
 class Stopped : public testing::TestWithParam<Case> {};
 
-TEST_P(Stopped, AtAnyStepItEndsWithTheWeightsOfUndisturbedTraining) {
+TEST_P(Stopped, AtAnyStepItEndsWithTheWeightsOfUninterruptedTraining) {
   for (const char* optimizer : {"momentum", "adam", "sgd"}) {
     TrainingOptions options = Options(GetParam().strategy);
     options.optimizer = optimizer;
@@ -143,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"star", 2}, Case{"ps-sync", 2}, Case{"ps-sync", 3, [](auto& o) { o.servers = 2; }},
                     Case{"ps-sync", 2, [](auto& o) { o.accumulate = 2, o.drop_last = "false"; }},
                     Case{"ps-sync", 2, [](auto& o) { o.clip_norm = .5; }},
-                    // What rounding has left of each rank's gradients comes along.
+                    // With each rank's residual.
                     Case{"ring", 3, [](auto& o) { o.wire = "bfloat16"; }},
                     Case{"ring", 2, [](auto& o) { o.wire = "float16", o.accumulate = 2; }},
                     Case{"ps-sync", 1, [](auto& o) { o.wire = "bfloat16"; }},
@@ -155,7 +155,7 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-TEST(Resume, EveryFewStepsACheckpointIsKept) {
+TEST(Resume, WritesCheckpointsAtTheInterval) {
   TrainingOptions options = Options("ring");
   options.checkpoint_every = 25;
   Kept kept;
@@ -168,7 +168,7 @@ TEST(Resume, EveryFewStepsACheckpointIsKept) {
   }
 }
 
-TEST(Resume, AnotherSynchronousStrategyGoesOnWithTheVeryBits) {
+TEST(Resume, AnotherSynchronousStrategyContinuesWithTheSameBits) {
   TrainingOptions single = Options("single");
   single.micro_batches = 2;
   TrainingOptions server = Options("ps-sync");
@@ -189,8 +189,8 @@ TEST(Resume, AnotherSynchronousStrategyGoesOnWithTheVeryBits) {
   }
 }
 
-// From a ring of two after 30 steps to anything.
-TEST(Resume, OtherStrategiesAndWorkersGoOnFromWhatCanBeCarriedOver) {
+// From a ring of two after 30 steps to other strategies.
+TEST(Resume, OtherStrategiesAndWorkersContinueFromTheCheckpoint) {
   Kept kept;
   Train(Options("ring"), 2, kept, nullptr, 30);
   ASSERT_TRUE(kept.contains(30));
@@ -203,7 +203,7 @@ TEST(Resume, OtherStrategiesAndWorkersGoOnFromWhatCanBeCarriedOver) {
   };
   for (const Way& way :
        {Way{"ring", 1, 60, "step 30 becomes step 60"},
-        Way{"star", 3, 16 + 3, "8 samples of epoch 1 are drawn once more"},
+        Way{"star", 3, 16 + 3, "8 samples of epoch 1 are drawn again"},
         Way{"ps-backup:1", 3, 16 + 3, "becomes step 19"}, Way{"ps-async", 2, 30, "asynchronous"},
         Way{"ps-ssp:2", 3, 16 + 3, "asynchronous"}, Way{"none", 2, 30, ""}}) {
     SCOPED_TRACE(absl::StrCat(way.strategy, " x ", way.workers));
@@ -225,7 +225,7 @@ TEST(Resume, OtherStrategiesAndWorkersGoOnFromWhatCanBeCarriedOver) {
     const std::string notes = absl::StrJoin(lines, "\n");
     EXPECT_TRUE(absl::StrContains(notes, way.note)) << notes;
     ASSERT_TRUE(more.contains(way.step + 10));
-    // It began with the checkpoint's weights, and has learnt since.
+    // It began with the checkpoint's weights and has improved since.
     const auto position = DecodePosition(BytesOf(more[way.step + 10]));
     ASSERT_TRUE(position.ok());
     EXPECT_GT(position->samples, 480);
@@ -233,7 +233,7 @@ TEST(Resume, OtherStrategiesAndWorkersGoOnFromWhatCanBeCarriedOver) {
   }
 }
 
-TEST(Resume, AsynchronousWorkersAreToldToEndAndGoOn) {
+TEST(Resume, AsynchronousWorkersStopAndContinue) {
   for (const char* strategy : {"ps-async", "ps-ssp:1", "ps-backup:1"}) {
     SCOPED_TRACE(strategy);
     TrainingOptions options = Options(strategy);
@@ -251,7 +251,7 @@ TEST(Resume, AsynchronousWorkersAreToldToEndAndGoOn) {
   }
 }
 
-TEST(Resume, RoundingErrorsThatFitNoOtherRunAreDroppedInOneLine) {
+TEST(Resume, DropsResidualsThatDoNotFitWithANote) {
   TrainingOptions options = Options("ring");
   options.wire = "bfloat16";
   options.checkpoint_every = 20;
@@ -273,18 +273,18 @@ TEST(Resume, RoundingErrorsThatFitNoOtherRunAreDroppedInOneLine) {
   };
   const auto same = [](TrainingOptions&) {};
   const auto whole = [](Files&) {};
-  const std::string what = "what rounding to bfloat16 had left to be sent is dropped: ";
-  EXPECT_EQ(notes(3, same, whole), what + "there are 3 workers, and were 2");
+  const std::string what = "the rounding errors of bfloat16 gradients are dropped: ";
+  EXPECT_EQ(notes(3, same, whole), what + "there are 3 workers, before there were 2");
   EXPECT_EQ(notes(
                 2, [](auto& o) { o.strategy = "star"; }, whole),
             what + "the strategy was ring");
   EXPECT_EQ(notes(
                 2, [](auto& o) { o.wire = "float16"; }, whole),
-            what + "gradients now travel as float16");
+            what + "gradients are now sent as float16");
   EXPECT_EQ(notes(2, same, whole), "");
 }
 
-TEST(Resume, AsynchronousWorkersGoOnEachAtItsOwnSamples) {
+TEST(Resume, AsynchronousWorkersContinueAtTheirOwnSamples) {
   for (const char* strategy : {"ps-async", "ps-ssp:2"}) {
     for (const char* wire : {"float32", "bfloat16"}) {
       SCOPED_TRACE(absl::StrCat(strategy, " ", wire));
@@ -310,7 +310,7 @@ TEST(Resume, AsynchronousWorkersGoOnEachAtItsOwnSamples) {
       const Files end = kept.rbegin()->second;
       const TrainingPosition stopped = position_of(end);
       EXPECT_EQ(stopped.worker_steps, (std::vector<int64_t>{30, 30, 30}));
-      // From the middle one, where an asynchronous worker is ahead of others.
+      // From the checkpoint in the middle, with an asynchronous worker ahead of others.
       const TrainingPosition middle = position_of(kept.begin()->second);
       const Files from = kept.begin()->second;
       const auto resumed = Train(options, 3, kept, &from, -1, &notes);
@@ -326,7 +326,7 @@ TEST(Resume, AsynchronousWorkersGoOnEachAtItsOwnSamples) {
   }
 }
 
-TEST(Resume, AtTheEndNothingIsLeftToTrainButToEvaluate) {
+TEST(Resume, AFinishedTrainingIsOnlyEvaluated) {
   TrainingOptions options = Options("ps-sync");
   Kept kept;
   const std::vector<float> weights = WeightsOf(Train(options, 2, kept));
@@ -338,7 +338,7 @@ TEST(Resume, AtTheEndNothingIsLeftToTrainButToEvaluate) {
   EXPECT_EQ(outcomes[0].result->curve.size(), 1);
 }
 
-TEST(Resume, OfAnotherModelIsRefused) {
+TEST(Resume, RejectsAnotherModel) {
   Kept kept;
   WeightsOf(Train(Options("single"), 1, kept));
   TrainingOptions other = Options("single");

@@ -6,14 +6,14 @@
 namespace psring {
 namespace {
 
-TEST(RunDelay, IsTheSecondFigureOfSchedstat) {
+TEST(RunDelay, IsTheSecondNumberOfSchedstat) {
   EXPECT_EQ(RunDelayOf("1200 345 6\n"), 345);
   EXPECT_EQ(RunDelayOf(""), std::nullopt);
   EXPECT_EQ(RunDelayOf("12"), std::nullopt);
   EXPECT_EQ(RunDelayOf("a b c"), std::nullopt);
 }
 
-TEST(StepMeans, CountTheMeasuredStepsAlone) {
+TEST(StepMeans, CountOnlyMeasuredSteps) {
   const std::vector<TraceSpan> spans = {
       {.kind = SpanKind::kBackward, .step = 0, .begin_ns = 0, .end_ns = 900'000'000},  // warm-up
       {.kind = SpanKind::kForward, .step = 1, .begin_ns = 1'000'000, .end_ns = 2'000'000},
@@ -32,7 +32,7 @@ TEST(StepMeans, CountTheMeasuredStepsAlone) {
   EXPECT_FALSE(MeansOf(spans, {}).has_value());
 }
 
-TEST(StepProbe, SaysWhatKeepingAStepCostAndNothingOfWarmUp) {
+TEST(StepProbe, ReportsTheCostOfRecordingWithoutWarmUp) {
   int64_t now = 0;
   const Clock clock = [&now] { return now; };
   auto probe = StepProbe::Start(nullptr, /*ranks=*/1, clock, clock);
@@ -53,7 +53,7 @@ TEST(StepProbe, SaysWhatKeepingAStepCostAndNothingOfWarmUp) {
   EXPECT_EQ(result.wire_tx_bytes, -1);
 }
 
-TEST(StepProbe, WithoutMeasuredStepsSaysNothing) {
+TEST(StepProbe, ReportsNothingWithoutMeasuredSteps) {
   auto probe = StepProbe::Start(nullptr);
   ASSERT_TRUE(probe.ok());
   RankResult result;
@@ -75,7 +75,7 @@ int ReadingsOf(int steps, int64_t step_ms, int64_t& wire_tx_bytes, int ranks = 1
   EXPECT_TRUE(probe.ok()) << probe.status();
   for (int64_t step = 0; step <= steps; ++step) {
     now += step_ms * 1'000'000;
-    sent += step == 0 ? 500'000 : 1000;  // greetings are no step's
+    sent += step == 0 ? 500'000 : 1000;  // messages before the steps do not count
     probe->OnStep(StepRecord{.step = step, .warmup = step == 0}, [] {});
   }
   RankResult result;
@@ -84,19 +84,19 @@ int ReadingsOf(int steps, int64_t step_ms, int64_t& wire_tx_bytes, int ranks = 1
   return readings;
 }
 
-TEST(StepProbe, CountsWhatMeasuredStepsSentByReadingNowAndThen) {
+TEST(StepProbe, CountsBytesSentFromOccasionalReadings) {
   int64_t bytes = 0;
   EXPECT_LT(ReadingsOf(2001, 5, bytes), 120);  // ten seconds: ten a second, and some at first
   EXPECT_EQ(bytes, 2'001'000);
   ReadingsOf(3, 5, bytes);
   EXPECT_EQ(bytes, 3000);
-  ReadingsOf(20, 50, bytes, /*ranks=*/2);  // of one process, which share what it sent
+  ReadingsOf(20, 50, bytes, /*ranks=*/2);  // of one process, which share its bytes
   EXPECT_EQ(bytes, 10'000);
   EXPECT_EQ(ReadingsOf(30, 150, bytes), 33);  // long steps: every one
   EXPECT_EQ(bytes, 30'000);
 }
 
-TEST(StepProbe, AllocatesNothingThatStaysForEachStep) {
+TEST(StepProbe, DoesNotGrowWithSteps) {
   auto probe = StepProbe::Start(nullptr, /*ranks=*/1, [] { return int64_t{0}; });
   ASSERT_TRUE(probe.ok());
   const auto allocated = [] {
@@ -111,7 +111,7 @@ TEST(StepProbe, AllocatesNothingThatStaysForEachStep) {
   EXPECT_LT(allocated(), before + (64 << 10));
 }
 
-TEST(StepProbe, TakesTheLastBeginOfARepeatedStep) {
+TEST(StepProbe, UsesTheLastBeginOfARepeatedStep) {
   auto probe = StepProbe::Start(nullptr);
   ASSERT_TRUE(probe.ok());
   Trace trace(0);
@@ -126,7 +126,7 @@ TEST(StepProbe, TakesTheLastBeginOfARepeatedStep) {
   EXPECT_DOUBLE_EQ(result.computed_ms, 5);
 }
 
-TEST(StepProbe, RefusesACounterThatCannotBeRead) {
+TEST(StepProbe, RejectsACounterThatCannotBeRead) {
   EXPECT_EQ(StepProbe::Start([] { return absl::NotFoundError("no interface"); }).status().code(),
             absl::StatusCode::kNotFound);
 }

@@ -17,7 +17,7 @@
 namespace psring {
 namespace {
 
-// Lets one rank take `ms` longer for every step.
+// Makes one rank `ms` slower in every step.
 std::function<void(Worker&)> SlowFor(int rank, int ms) {
   return [rank, ms](Worker& worker) {
     if (worker.rank != rank) return;
@@ -36,7 +36,7 @@ TEST(TrainLoop, LearnsTheSyntheticPictures) {
   ASSERT_TRUE(outcomes[0].result.ok()) << outcomes[0].result.status();
   const RankResult& result = *outcomes[0].result;
   ASSERT_EQ(result.curve.size(), 1);
-  EXPECT_GT(result.curve[0].test_accuracy, .3);  // of ten classes; 144 noisy pixels tell no more
+  EXPECT_GT(result.curve[0].test_accuracy, .3);  // of ten classes; 144 noisy pixels allow no more
   EXPECT_EQ(result.curve[0].samples, 8000);
   EXPECT_LT(result.final_loss, outcomes[0].steps[0].loss);
   // 501 samples, in batches of 128: accuracy is a whole number of 501ths.
@@ -44,7 +44,7 @@ TEST(TrainLoop, LearnsTheSyntheticPictures) {
   EXPECT_NEAR(right, std::round(right), 1e-6);
 }
 
-TEST(TrainLoop, SnapshotsDoNotDisturbTraining) {
+TEST(TrainLoop, SnapshotsDoNotAffectTraining) {
   const DataSplits data = SmallData();
   for (const auto& [strategy, workers] : {std::pair{"single", 1}, {"ring", 2}, {"ps-sync", 2}}) {
     TrainingOptions options = SmallOptions(strategy);
@@ -76,13 +76,13 @@ TEST(TrainLoop, AsynchronousWorkersEndWithOneSetOfWeights) {
     EXPECT_EQ(outcome.weights, outcomes[0].weights);
     EXPECT_EQ(outcome.result->weights_hash, outcomes[0].result->weights_hash);
     pushes += outcome.result->pushes;
-    // Nobody can be late by more updates than the others have made.
+    // Staleness cannot exceed the number of the others' updates.
     EXPECT_LT(outcome.result->staleness_max, 3 * 20);
   }
   EXPECT_EQ(pushes, 3 * 20 * 3);  // workers times steps times buckets
 }
 
-TEST(TrainLoop, AsynchronousWorkersShareTheStepsByTheirSpeed) {
+TEST(TrainLoop, FasterAsynchronousWorkersMakeMoreSteps) {
   TrainingOptions options = SmallOptions("ps-async");
   options.evaluate = true;
   options.eval_every = 5;
@@ -93,13 +93,13 @@ TEST(TrainLoop, AsynchronousWorkersShareTheStepsByTheirSpeed) {
     ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
     steps += outcome.steps.size();
   }
-  EXPECT_EQ(steps, 3 * 22) << "all of them, and none too many";
+  EXPECT_EQ(steps, 3 * 22) << "exactly the budget";
   EXPECT_LT(outcomes[2].steps.size(), std::max(outcomes[0].steps.size(), outcomes[1].steps.size()));
   EXPECT_EQ(outcomes[0].result->curve.back().updates, 66);
   EXPECT_EQ(outcomes[0].result->curve.back().samples, 66 * options.batch);
 }
 
-TEST(TrainLoop, AStragglerComputesLongerAndItsBucketsAreLateInProportion) {
+TEST(TrainLoop, AStragglersBucketsAreDelayedInProportion) {
   TrainingOptions options = SmallOptions("ps-sync");
   options.straggler = "1:20";
   options.jitter_ms = "1";
@@ -113,7 +113,7 @@ TEST(TrainLoop, AStragglerComputesLongerAndItsBucketsAreLateInProportion) {
       own += step.compute_ms - step.delay_ms;
       slept += step.delay_ms;
       if (!slowed) continue;
-      // The last layer's bucket was not ready as early as it would have been without the straggling.
+      // The last layer's bucket is ready later than without the straggler.
       EXPECT_GT(step.buckets.front().ready_ns - step.begin_ns, 1'000'000);
     }
     EXPECT_GE(slept, 20 * 1.0);
@@ -124,7 +124,7 @@ TEST(TrainLoop, AStragglerComputesLongerAndItsBucketsAreLateInProportion) {
   EXPECT_EQ(outcomes[0].weights, outcomes[1].weights);
 }
 
-TEST(TrainLoop, UnderBoundedStalenessNobodyIsLateByMoreThanTheBound) {
+TEST(TrainLoop, StalenessIsWithinTheBound) {
   for (const int bound : {1, 3}) {
     const auto outcomes =
         RunRanks(SmallOptions(absl::StrCat("ps-ssp:", bound)), 3, SmallData(), SlowFor(2, 3));
@@ -136,8 +136,7 @@ TEST(TrainLoop, UnderBoundedStalenessNobodyIsLateByMoreThanTheBound) {
       EXPECT_LE(outcome.result->staleness_max, (2 * bound + 1) * 2);
       EXPECT_EQ(outcome.result->dropped_gradients, 0);
     }
-    // The others ran ahead, but not for long: they began no step before rank 2 was done with the one K before
-    // the one before.
+    // The others were ahead by at most K: they began no step s before rank 2 had finished step s - K - 1.
     for (int64_t step = bound + 1; step < 20; ++step) {
       const StepRecord& slow = outcomes[2].steps[step - bound - 1];
       const StepRecord& fast = outcomes[0].steps[step];
@@ -146,7 +145,7 @@ TEST(TrainLoop, UnderBoundedStalenessNobodyIsLateByMoreThanTheBound) {
   }
 }
 
-TEST(TrainLoop, ABackupWorkerThatIsLateSkipsStepsAndEndsWithTheOthers) {
+TEST(TrainLoop, ALateBackupWorkerSkipsStepsAndEndsWithTheOthers) {
   TrainingOptions options = SmallOptions("ps-backup:1");
   options.warmup_steps = 2;
   options.check_replicas = true;
@@ -167,7 +166,7 @@ TEST(TrainLoop, ABackupWorkerThatIsLateSkipsStepsAndEndsWithTheOthers) {
       dropped += record.dropped;
       in_updates += !record.dropped;
       EXPECT_EQ(record.payload_tx_bytes, record.dropped ? 0 : record.payload_rx_bytes);
-      // What a worker goes on from is one version, whole, and the same for everybody.
+      // All workers continue from one complete version.
       const int64_t next = i + 1 < outcome.steps.size() ? outcome.steps[i + 1].step : 22;
       if (!record.dropped) {
         EXPECT_EQ(next, record.step + 1);
@@ -183,7 +182,7 @@ TEST(TrainLoop, ABackupWorkerThatIsLateSkipsStepsAndEndsWithTheOthers) {
   EXPECT_EQ(outcomes[0].result->curve.back().samples, 22 * 2 * options.batch);
 }
 
-// A workload whose first tensor is ready first: in the declared order it would go last.
+// A workload whose first tensor is ready first; in the declared order it would be sent last.
 class Wide : public testing::Test {
  protected:
   Wide() : path_(testing::TempDir() + absl::StrCat("wide-", getpid(), ".csv")) {
@@ -210,7 +209,7 @@ class Wide : public testing::Test {
   const std::string path_;
 };
 
-TEST_F(Wide, BucketsAreRebuiltInTheOrderInWhichGradientsWereReady) {
+TEST_F(Wide, BucketsAreRebuiltInTheOrderOfReadiness) {
   const TrainingOptions options = Options("ring");
   const auto data = DataOf(options);
   const auto outcomes = RunRanks(options, 3, *data);
@@ -227,7 +226,7 @@ TEST_F(Wide, BucketsAreRebuiltInTheOrderInWhichGradientsWereReady) {
     for (size_t step = 1; step < 4; ++step) {
       const StepRecord& record = outcome.steps[step];
       ASSERT_EQ(record.buckets.size(), 4);
-      // The wide part is there long before the layer beside which it is declared.
+      // The wide part is ready long before the layer next to which it is declared.
       EXPECT_LT(record.buckets[0].ready_ns, record.buckets[1].ready_ns);
     }
   }
@@ -240,7 +239,7 @@ TEST_F(Wide, BucketsAreRebuiltInTheOrderInWhichGradientsWereReady) {
   for (const size_t first : {0, 1000, 3000, 5000}) EXPECT_NE(outcomes[0].weights[first], 0);
 }
 
-TEST_F(Wide, AServersBucketsArePlannedInThatOrderFromTheBeginning) {
+TEST_F(Wide, AServersBucketsAreInThatOrderFromTheBeginning) {
   const TrainingOptions options = Options("ps-sync");
   const auto outcomes = RunRanks(options, 2, *DataOf(options));
   for (const RankOutcome& outcome : outcomes) {
@@ -255,14 +254,14 @@ TEST_F(Wide, AServersBucketsArePlannedInThatOrderFromTheBeginning) {
       EXPECT_LT(record.buckets[0].ready_ns, record.buckets[1].ready_ns);
     }
   }
-  // One sample was tried, and has left nothing.
+  // The trial with one sample left no trace.
   TrainingOptions alone = Options("single");
   const auto reference = RunRanks(alone, 1, *DataOf(alone));
   ASSERT_TRUE(reference[0].result.ok()) << reference[0].result.status();
   EXPECT_LE(RelativeL2(outcomes[0].weights, reference[0].weights), 1e-6);
 }
 
-TEST(TrainLoop, DdpsTimesAreThoseOfTheStep) {
+TEST(TrainLoop, DdpTimesMatchTheStep) {
   TrainingOptions options = SmallOptions("ring");
   options.accumulate = 2;
   const auto outcomes = RunRanks(options, 2, SmallData());
@@ -282,7 +281,7 @@ TEST(TrainLoop, DdpsTimesAreThoseOfTheStep) {
   }
 }
 
-TEST(TrainLoop, ADivergingRunEndsWithTheStepAndAWayOut) {
+TEST(TrainLoop, ADivergingRunNamesTheStepAndARemedy) {
   TrainingOptions options = SmallOptions("single");
   options.lr = 1e20;
   const auto outcomes = RunRanks(options, 1, SmallData());
@@ -291,7 +290,7 @@ TEST(TrainLoop, ADivergingRunEndsWithTheStepAndAWayOut) {
   EXPECT_NE(message.find("lower --lr"), std::string::npos) << message;
 }
 
-TEST(TrainLoop, BadOptionsAreRefusedBeforeAnyStep) {
+TEST(TrainLoop, RejectsInvalidOptionsBeforeAnyStep) {
   const auto error = [](const TrainingOptions& options, int workers = 1) {
     const auto outcomes = RunRanks(options, workers, SmallData());
     EXPECT_TRUE(outcomes[0].steps.empty());
@@ -311,7 +310,7 @@ TEST(TrainLoop, BadOptionsAreRefusedBeforeAnyStep) {
   EXPECT_NE(error(options).find("unknown model"), std::string::npos);
 }
 
-TEST(TrainLoop, WarnsOfMomentumOnLateGradientsOnce) {
+TEST(TrainLoop, WarnsOnceOfMomentumWithStaleGradients) {
   TrainingOptions options = SmallOptions("ps-async");
   options.momentum = .9;
   const auto outcomes = RunRanks(options, 2, SmallData());

@@ -18,7 +18,7 @@ UpdatePlan Updates(const TrainingOptions& options, int world_size = 1) {
   return plan.value_or(UpdatePlan());
 }
 
-TEST(PlanSteps, EpochsSamplesAndStepsCountWhatAllWorkersSee) {
+TEST(PlanSteps, EpochsSamplesAndStepsCountAllWorkers) {
   EXPECT_EQ(Steps({}).steps, 468);
   EXPECT_EQ(Steps({.epochs = 3}).steps, 3 * 468);
   EXPECT_EQ(Steps({.epochs = 3}, 4).steps, 3 * 117);
@@ -44,7 +44,7 @@ TEST(PlanSteps, AccumulatedBatchesCountAsBatches) {
   EXPECT_EQ(spare.drawn_batch, 1500);
 }
 
-TEST(PlanSteps, AShortLastBatchIsAStepOfItsOwnWhereItIsNotDropped) {
+TEST(PlanSteps, AShortLastBatchIsAStepUnlessDropped) {
   const StepPlan plan = Steps({.epochs = 2, .warmup_steps = 1, .batch = 7000, .drop_last = "false"}, 2);
   EXPECT_EQ(plan.steps_per_epoch, 5);  // the last has 4000
   EXPECT_EQ(plan.steps, 10);
@@ -54,22 +54,22 @@ TEST(PlanSteps, AShortLastBatchIsAStepOfItsOwnWhereItIsNotDropped) {
   EXPECT_EQ(plan.SamplesBefore(6), 74000);
   EXPECT_EQ(plan.SamplesIn(2 * 6, 2), 74000) << "two updates a step";
   EXPECT_EQ(plan.SamplesIn(9, 2), 58000);
-  // Samples come to the step that is nearest.
+  // Samples are rounded to the nearest step.
   EXPECT_EQ(Steps({.samples = 60000, .batch = 7000, .drop_last = "false"}, 2).steps, 5);
   EXPECT_EQ(Steps({.samples = 116000, .batch = 7000, .drop_last = "false"}, 2).steps, 9);
-  // Without it nothing changes.
+  // The same without a short batch.
   EXPECT_EQ(Steps({.batch = 7000}, 2).steps, 4);
   EXPECT_EQ(Steps({.batch = 7000}, 2).SamplesBefore(5), 70000);
 }
 
-TEST(PlanSteps, DataSmallerThanABatchIsOneShortStepWhereItIsNotDropped) {
+TEST(PlanSteps, DataSmallerThanABatchIsOneShortStepUnlessDropped) {
   const auto plan = PlanSteps({.batch = 128, .drop_last = "false"}, 5, 4);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->steps, 1);
   EXPECT_EQ(plan->total_samples, 5);
 }
 
-TEST(PlanSteps, ABatchLargerThanTheDataIsRefused) {
+TEST(PlanSteps, RejectsABatchLargerThanTheData) {
   EXPECT_EQ(PlanSteps({.batch = 60001}, 60000, 1).status().message(),
             "--batch 60001 is larger than the data (60000 samples)");
   EXPECT_EQ(PlanSteps({.batch = 20000}, 60000, 4).status().message(),
@@ -89,7 +89,7 @@ TEST(PlanUpdates, TheStrategyChoosesMomentumAndTheModelTheRate) {
   EXPECT_EQ(Updates({.strategy = "ring", .optimizer = "sgd"}).schedule.base, async.schedule.base);
 }
 
-TEST(PlanUpdates, WhatIsAskedForCounts) {
+TEST(PlanUpdates, FlagsOverrideDefaults) {
   const UpdatePlan plan =
       Updates({.strategy = "ps-async", .lr = .2, .momentum = .5, .schedule = "linear", .warmup_epochs = .5});
   EXPECT_EQ(plan.optimizer.kind, OptimizerKind::kMomentum);
@@ -99,7 +99,7 @@ TEST(PlanUpdates, WhatIsAskedForCounts) {
   EXPECT_EQ(plan.schedule.warmup_samples, 30000);
 }
 
-TEST(PlanUpdates, LinearScalingCountsTheSamplesBehindOneUpdate) {
+TEST(PlanUpdates, LinearScalingCountsTheSamplesInOneUpdate) {
   TrainingOptions options{.linear_scaling = true};
   for (const auto& [strategy, scale] :
        {std::pair{"ring", 4}, {"star", 4}, {"ps-sync", 4}, {"ps-async", 1}, {"none", 1}}) {
@@ -115,7 +115,7 @@ TEST(PlanUpdates, LinearScalingCountsTheSamplesBehindOneUpdate) {
   EXPECT_EQ(Updates({.strategy = "ps-async", .accumulate = 3, .linear_scaling = true}, 4).schedule.scale, 3);
 }
 
-TEST(PlanWarnings, MomentumOnLateGradientsIsOne) {
+TEST(PlanWarnings, WarnOfMomentumWithStaleGradients) {
   const auto warnings = [](const TrainingOptions& options) {
     return PlanWarnings(**FindStrategy(options.strategy), Updates(options)).size();
   };
@@ -125,7 +125,7 @@ TEST(PlanWarnings, MomentumOnLateGradientsIsOne) {
   EXPECT_EQ(warnings({.strategy = "ring", .momentum = .9}), 0);
 }
 
-TEST(CheckStrategy, WhatConcernsOnlySomeStrategiesIsRefusedByTheOthersInOneLine) {
+TEST(CheckStrategy, RejectsFlagsOfOtherStrategiesInOneLine) {
   const auto refusal = [](const char* strategy, void (*change)(TrainingOptions&)) {
     TrainingOptions options;
     options.strategy = strategy;
@@ -142,7 +142,7 @@ TEST(CheckStrategy, WhatConcernsOnlySomeStrategiesIsRefusedByTheOthersInOneLine)
   EXPECT_NE(refusal("ps-sync", inverse).find("--staleness_lr is for asynchronous"), std::string::npos);
   EXPECT_NE(refusal("ring", inverse).find("ring"), std::string::npos);
   EXPECT_EQ(refusal("ps-async", inverse), "");
-  EXPECT_NE(refusal("none", half).find("--wire is of gradients"), std::string::npos);
+  EXPECT_NE(refusal("none", half).find("--wire sets the type"), std::string::npos);
   EXPECT_EQ(refusal("ring", half), "");
   EXPECT_EQ(refusal("ps-async", half), "");
   const auto all = [](TrainingOptions& o) { o.drop_last = "false"; };
@@ -150,13 +150,27 @@ TEST(CheckStrategy, WhatConcernsOnlySomeStrategiesIsRefusedByTheOthersInOneLine)
   EXPECT_EQ(refusal("ring", all), "");
 }
 
-TEST(CheckStrategy, SingleIsOneProcessAndAloneHasMicroBatches) {
+TEST(CheckStrategy, OnlySingleHasMicroBatchesAndItIsOneProcess) {
   const StrategyRow& single = **FindStrategy("single");
   const StrategyRow& ring = **FindStrategy("ring");
   EXPECT_FALSE(CheckStrategy({}, single, 2).ok());
   EXPECT_TRUE(CheckStrategy({.micro_batches = 4}, single, 1).ok());
   EXPECT_FALSE(CheckStrategy({.micro_batches = 4}, ring, 1).ok());
   EXPECT_TRUE(CheckStrategy({}, ring, 2).ok());
+}
+
+TEST(PlanCheckpoints, FollowsFromWhatAnUpdateIs) {
+  const auto plan = [](const char* strategy) {
+    TrainingOptions options;
+    options.strategy = strategy;
+    return PlanCheckpoints(options, **FindStrategy(strategy));
+  };
+  const CheckpointPlan ring = plan("ring"), server = plan("ps-sync"), backup = plan("ps-backup:1"),
+                       pushing = plan("ps-ssp:1");
+  EXPECT_TRUE(ring.ranks_meet && ring.same_step && ring.barrier && !ring.pauses_updates);
+  EXPECT_TRUE(!server.ranks_meet && server.same_step && !server.barrier && !server.pauses_updates);
+  EXPECT_TRUE(!backup.ranks_meet && !backup.same_step && backup.barrier && !backup.pauses_updates);
+  EXPECT_TRUE(pushing.ranks_meet && !pushing.same_step && !pushing.barrier && pushing.pauses_updates);
 }
 
 }  // namespace

@@ -20,12 +20,12 @@ const DataSplits& Data() {
   return data;
 }
 
-// Each strategy on 1 to 4 workers, but one process by itself.
+// Each strategy on 1 to 4 workers; strategies of one process on 1.
 struct Setting {
   const StrategyRow* row;
   int workers;
 
-  // As users give it; with its smallest number, where it has one.
+  // As users give it, with its smallest number if it has one.
   std::string name() const {
     return row->has_number() ? absl::StrCat(row->name, ":", row->number.least) : row->name;
   }
@@ -45,7 +45,7 @@ void ExpectAllOk(const std::vector<RankOutcome>& outcomes) {
   for (const RankOutcome& outcome : outcomes) ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
 }
 
-// The weights that `single --micro_batches workers` ends with.
+// The final weights of `single --micro_batches workers`.
 const std::vector<float>& Reference(const std::string& optimizer, int workers, double clip_norm = 0) {
   static std::map<std::tuple<std::string, int, double>, std::vector<float>> references;
   std::vector<float>& weights = references[{optimizer, workers, clip_norm}];
@@ -76,7 +76,7 @@ std::string SettingName(const testing::TestParamInfo<Setting>& info) {
 
 class SynchronousConformance : public Conformance {};
 
-TEST_P(SynchronousConformance, ReplicasAreEqualAfterEachStepAndEndWhereTheReferenceEnds) {
+TEST_P(SynchronousConformance, ReplicasAreEqualAfterEachStepAndCloseToTheReference) {
   for (const std::string& optimizer : kOptimizers) {
     SCOPED_TRACE(optimizer);
     TrainingOptions options = SmallOptions(name());
@@ -94,8 +94,8 @@ TEST_P(SynchronousConformance, ReplicasAreEqualAfterEachStepAndEndWhereTheRefere
       }
       EXPECT_EQ(outcomes[rank].result->weights_hash, outcomes[0].steps[19].weights_hash);
     }
-    EXPECT_EQ(hashes.size(), 20) << "a step left the weights as they were";
-    // Ten times stricter than the promise: rounding alone makes a few 1e-8. Adam has a test of its own.
+    EXPECT_EQ(hashes.size(), 20) << "a step did not change the weights";
+    // Ten times stricter than documented: rounding causes a few 1e-8. Adam has a separate test.
     if (optimizer == "adam") continue;
     EXPECT_LE(RelativeL2(outcomes[0].weights, Reference(optimizer, workers())), 1e-5);
   }
@@ -117,7 +117,7 @@ std::vector<float> FirstGradient(const std::string& strategy, int workers, int m
   return gradient;
 }
 
-TEST_P(SynchronousConformance, TheFirstGradientIsTheReferencesButForRoundingOfSums) {
+TEST_P(SynchronousConformance, TheFirstGradientEqualsTheReferenceUpToRounding) {
   const std::vector<float> expected = FirstGradient("single", 1, workers());
   const std::vector<float> gradient = FirstGradient(name(), workers(), 1);
   EXPECT_GT(*std::max_element(expected.begin(), expected.end()), 1e-3);
@@ -128,7 +128,7 @@ TEST_P(SynchronousConformance, TheFirstGradientIsTheReferencesButForRoundingOfSu
 
 // Adam divides by the gradient's own size, so an element whose gradient is only rounding noise moves by a
 // full step in either direction. All others must agree.
-TEST_P(SynchronousConformance, AdamMovesEveryElementAsTheReferenceDoesWhereTheGradientIsAboveNoise) {
+TEST_P(SynchronousConformance, AdamMovesElementsLikeTheReference) {
   TrainingOptions options = SmallOptions(name());
   options.optimizer = "adam";
   options.lr = 1e-3;
@@ -154,10 +154,10 @@ TEST_P(SynchronousConformance, AdamMovesEveryElementAsTheReferenceDoesWhereTheGr
   EXPECT_GT(compared, gradient.size() / 2);
 }
 
-// Small enough to be felt in every step, so that the weights are others than without it.
+// Small enough to clip in every step, so that the weights differ from those without it.
 constexpr double kClipNorm = 0.2;
 
-TEST_P(SynchronousConformance, ClippedReplicasEndWhereTheClippedReferenceEnds) {
+TEST_P(SynchronousConformance, ClippedReplicasAreCloseToTheClippedReference) {
   TrainingOptions options = SmallOptions(name());
   options.optimizer = "sgd";
   options.clip_norm = kClipNorm;
@@ -169,7 +169,7 @@ TEST_P(SynchronousConformance, ClippedReplicasEndWhereTheClippedReferenceEnds) {
   EXPECT_GT(RelativeL2(clipped, Reference("sgd", workers())), 1e-3);
 }
 
-TEST_P(SynchronousConformance, AccumulatedBatchesAreOneStepAndTravelOnce) {
+TEST_P(SynchronousConformance, AccumulatedBatchesAreOneStepAndSentOnce) {
   TrainingOptions options = SmallOptions(name());
   options.optimizer = "sgd";
   options.accumulate = 3;
@@ -188,7 +188,7 @@ TEST_P(SynchronousConformance, AccumulatedBatchesAreOneStepAndTravelOnce) {
       EXPECT_EQ(outcomes[rank].steps[step].payload_tx_bytes, without[rank].steps[step].payload_tx_bytes);
     }
   }
-  // One process, one batch of as many samples: no micro-batch anywhere.
+  // One process with one batch of as many samples, without micro-batches.
   TrainingOptions alone = SmallOptions("single");
   alone.optimizer = "sgd";
   alone.clip_norm = kClipNorm;
@@ -198,8 +198,9 @@ TEST_P(SynchronousConformance, AccumulatedBatchesAreOneStepAndTravelOnce) {
   EXPECT_LE(RelativeL2(outcomes[0].weights, reference[0].weights), 1e-5);
 }
 
-// 33 samples for 4 workers of 8 leave one sample for the last step; 5 leave a worker with none at once.
-TEST_P(SynchronousConformance, EverySampleCountsOnceWhereTheLastBatchIsShort) {
+// 33 samples for 4 workers of 8 leave one sample for the last step; 5 leave one worker without samples
+// immediately.
+TEST_P(SynchronousConformance, EverySampleCountsOnceInAShortLastBatch) {
   if (row().number.below_workers) GTEST_SKIP() << "drops gradients";
   for (const auto& [train, accumulate] : {std::pair{5, 1}, {33, 2}, {61, 1}}) {
     SCOPED_TRACE(absl::StrCat(train, " samples, ", accumulate, " batches a step"));
@@ -241,7 +242,7 @@ TEST_P(Conformance, RecordsEveryStep) {
   options.warmup_steps = 2;
   const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), Data());
   ExpectAllOk(outcomes);
-  // Asynchronous workers share the steps: who is faster makes more of them.
+  // Asynchronous workers share the steps: faster ones make more.
   const bool shares = name() == "ps-async";
   size_t all_steps = 0;
   for (const RankOutcome& outcome : outcomes) all_steps += outcome.steps.size();
@@ -288,16 +289,16 @@ TEST_P(Conformance, RecordsEveryStep) {
 // in each of the two halves.
 uint64_t RingElements(uint64_t count, int n, int rank) {
   const auto chunk = [&](int c) { return (c + 1) * count / n - c * count / n; };
-  // Scatter-reduce ends with the chunk after the own, which is therefore never sent; all-gather starts with
-  // it and never sends the one after that.
+  // Scatter-reduce ends with the chunk after the rank's own, which it never sends; all-gather starts with
+  // that chunk and never sends the one after it.
   return 2 * count - chunk((rank + 1) % n) - chunk((rank + 2) % n);
 }
 
-TEST_P(Conformance, MovesExactlyTheBytesOfTheory) {
+TEST_P(Conformance, SendsExactlyTheTheoreticalBytes) {
   const std::vector<RankOutcome> outcomes = RunRanks(SmallOptions(name()), workers(), Data());
   ExpectAllOk(outcomes);
   if (row().needs.process_group && name() != "ring" && name() != "star") {
-    // Whoever sends what, in all it is a gradient up and a gradient down for every rank but one.
+    // In total, one gradient in each direction for every rank except one.
     double sent = 0;
     for (const RankOutcome& outcome : outcomes) sent += double(outcome.steps.front().payload_tx_bytes);
     const double gradient = double(outcomes[0].result->parameters) * sizeof(float);
@@ -317,7 +318,7 @@ TEST_P(Conformance, MovesExactlyTheBytesOfTheory) {
         sent += 4 * RingElements(elements, workers(), rank);
         received += 4 * RingElements(elements, workers(), (rank + workers() - 1) % workers());
       }
-      // 2(N-1)/N of the gradient, but for the rounding of the chunks.
+      // 2(N-1)/N of the gradient, up to the rounding of chunks.
       EXPECT_NEAR(sent, 2.0 * (workers() - 1) / workers() * gradient, 2 * 4 * result.bucket_elements.size());
     }
     for (const StepRecord& record : outcomes[rank].steps) {
@@ -329,16 +330,16 @@ TEST_P(Conformance, MovesExactlyTheBytesOfTheory) {
 
 class Dependence : public Conformance {};
 
-TEST_P(Dependence, ARankThatFailsEndsTheOthers) {
+TEST_P(Dependence, AFailedRankStopsTheOthers) {
   const int failing = workers() - 1;
   TrainingOptions options = SmallOptions(name());
   options.warmup_steps = 3;
-  options.steps = 10'000;  // an asynchronous rank must not be through before it hears of the failure
-  // Of Gloo's ranks only a neighbour is sure to see a connection end; the others may wait to the end.
+  options.steps = 10'000;  // so that an asynchronous rank does not finish before the failure reaches it
+  // With Gloo only neighbours are sure to see a closed connection; the others may wait for their timeout.
   if (name() == "gloo") options.timeout_s = 5;
   const absl::Time begin = absl::Now();
   const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), Data(), [&](Worker& worker) {
-    // A server's workers wait at the server.
+    // Workers of a server wait at the server.
     if (worker.client != nullptr && worker.rank == failing) {
       worker.on_step = [client = worker.client](const StepRecord& record) {
         if (record.step == 2) client->Abort(absl::InternalError("the disk is full"));
@@ -361,7 +362,7 @@ TEST_P(Dependence, ARankThatFailsEndsTheOthers) {
           message.find(absl::StrCat("rank ", failing)) != std::string::npos ||
           message.find(absl::StrCat("worker ", failing)) != std::string::npos ||
           message.find("the disk is full") != std::string::npos ||
-          // Others' collectives see a connection end, and do not know whose fault it was.
+          // Other libraries see a closed connection and do not know the cause.
           (std::string(row().backend) != "native" && message.find(row().backend) != std::string::npos))
           << "rank " << rank << ": " << message;
       EXPECT_NE(message.find("step "), std::string::npos) << message;
@@ -427,7 +428,7 @@ TEST_P(DeterministicServer, EqualsTheReferenceWithAccumulatedAndShortBatches) {
 
 INSTANTIATE_TEST_SUITE_P(Workers, DeterministicServer, testing::Range(1, 5));
 
-TEST_P(SynchronousConformance, In16BitsItEndsCloseToFloat32AndSendsHalf) {
+TEST_P(SynchronousConformance, With16BitsItIsCloseToFloat32AndSendsHalf) {
   if (!row().needs.process_group || workers() == 1) GTEST_SKIP() << "no all-reduce";
   for (const auto& [wire, clip_norm, tolerance] :
        {std::tuple{"bfloat16", 0.0, 5e-3}, {"float16", kClipNorm, 1e-3}}) {
@@ -440,7 +441,7 @@ TEST_P(SynchronousConformance, In16BitsItEndsCloseToFloat32AndSendsHalf) {
     ExpectAllOk(full);
     for (int rank = 0; rank < workers(); ++rank) {
       EXPECT_EQ(half[rank].weights, half[0].weights);
-      // To the rounding of chunks.
+      // Up to the rounding of chunks.
       EXPECT_NEAR(2.0 * static_cast<double>(half[rank].steps[5].payload_tx_bytes),
                   static_cast<double>(full[rank].steps[5].payload_tx_bytes), 2 * 4 * 3);
     }
@@ -449,7 +450,7 @@ TEST_P(SynchronousConformance, In16BitsItEndsCloseToFloat32AndSendsHalf) {
   }
 }
 
-TEST(Wire, ShortTrainingIn16BitsEndsCloseToFloat32AndSendsHalf) {
+TEST(Wire, ShortTrainingWith16BitsIsCloseToFloat32AndSendsHalf) {
   TrainingOptions options = SmallOptions("ps-sync");
   options.evaluate = true;
   options.servers = 2;
@@ -467,7 +468,7 @@ TEST(Wire, ShortTrainingIn16BitsEndsCloseToFloat32AndSendsHalf) {
   }
 }
 
-// Everything at once: bfloat16 inside and on the wire, accumulated, clipped, with a short last batch.
+// Combined: bfloat16 activations and wire, accumulation, clipping, a short last batch.
 TEST(BFloat16Training, KeepsReplicasEqualAndEndsCloseToFloat32) {
   if (BFloat16Support() == BFloat16::kNone) GTEST_SKIP() << "no AVX-512";
   for (const std::string strategy : {"ring", "ps-sync"}) {
@@ -495,7 +496,7 @@ TEST(BFloat16Training, KeepsReplicasEqualAndEndsCloseToFloat32) {
   }
 }
 
-TEST(Determinism, TheSameSeedGivesTheSameBitsAndAnotherSeedOthers) {
+TEST(Determinism, ResultsDependOnlyOnTheSeed) {
   for (const auto& [strategy, workers] : {std::pair{"single", 1}, {"ring", 3}, {"star", 3}}) {
     TrainingOptions options = SmallOptions(strategy);
     const auto first = RunRanks(options, workers, Data());
@@ -510,7 +511,7 @@ TEST(Determinism, TheSameSeedGivesTheSameBitsAndAnotherSeedOthers) {
   }
 }
 
-TEST(Accumulate, OneProcessAddsBatchesAsItAddsMicroBatches) {
+TEST(Accumulate, AccumulatedBatchesEqualMicroBatches) {
   TrainingOptions options = SmallOptions("single");
   options.accumulate = 3;
   const auto accumulated = RunRanks(options, 1, Data());
@@ -518,7 +519,7 @@ TEST(Accumulate, OneProcessAddsBatchesAsItAddsMicroBatches) {
   EXPECT_EQ(accumulated[0].weights, Reference("momentum", 3));
 }
 
-TEST(ShortLastBatch, DoesNotHoldUpWorkersThatMakeUpdatesOfTheirOwn) {
+TEST(ShortLastBatch, DoesNotDelayAsynchronousWorkers) {
   const DataSplits data = MakeSyntheticData({.height = 8, .width = 8, .train = 33, .test = 10}, /*seed=*/5);
   for (const std::string strategy : {"ps-async", "ps-ssp:1", "none"}) {
     TrainingOptions options = SmallOptions(strategy);
@@ -534,7 +535,7 @@ TEST(ShortLastBatch, DoesNotHoldUpWorkersThatMakeUpdatesOfTheirOwn) {
   }
 }
 
-TEST(None, ReplicasDriftApartAndOneOfThemIsSingle) {
+TEST(None, ReplicasDivergeAndASingleOneEqualsSingle) {
   const auto drifting = RunRanks(SmallOptions("none"), 2, Data());
   const auto alone = RunRanks(SmallOptions("none"), 1, Data());
   const auto single = RunRanks(SmallOptions("single"), 1, Data());

@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/reduce/reduce.h"
 
 namespace psring {
@@ -29,9 +30,11 @@ class ErrorFeedbackTest : public testing::TestWithParam<DType> {
 INSTANTIATE_TEST_SUITE_P(Types, ErrorFeedbackTest, testing::Values(DType::kBFloat16, DType::kFloat16),
                          [](const auto& info) { return std::string(Name(info.param)); });
 
-TEST_P(ErrorFeedbackTest, WhatWasSentAndWhatIsLeftAddUpToTheGradientsExactly) {
+TEST_P(ErrorFeedbackTest, SentValuesAndResidualAddUpToTheGradients) {
   ErrorFeedback feedback = Make(10'000);
-  std::mt19937 random(3);
+  constexpr int kSeed = 3;
+  SCOPED_TRACE(absl::StrCat("random seed ", kSeed));
+  std::mt19937 random(kSeed);
   std::vector<double> all(10'000), sent(10'000);
   for (int step = 0; step < 50; ++step) {
     feedback.BeginStep(step);
@@ -50,7 +53,7 @@ TEST_P(ErrorFeedbackTest, WhatWasSentAndWhatIsLeftAddUpToTheGradientsExactly) {
   }
 }
 
-TEST_P(ErrorFeedbackTest, AGradientTooSmallToChangeTheLastPlaceArrivesInTheEnd) {
+TEST_P(ErrorFeedbackTest, SmallGradientsAreSentEventually) {
   ErrorFeedback feedback = Make(1);
   const float step = 1 + 1.0f / 4096;  // rounds to 1 in both types
   double sent = 0;
@@ -61,7 +64,7 @@ TEST_P(ErrorFeedbackTest, AGradientTooSmallToChangeTheLastPlaceArrivesInTheEnd) 
   EXPECT_NEAR(sent, 4097, 1. / 64);
 }
 
-TEST_P(ErrorFeedbackTest, EachRangeHasItsOwn) {
+TEST_P(ErrorFeedbackTest, EachRangeHasItsOwnResidual) {
   ErrorFeedback feedback = Make(8);
   const std::vector<float> gradient(4, 1 + 1.0f / 4096);
   feedback.BeginStep(0);
@@ -75,7 +78,7 @@ const std::vector<float> kGradient = {1 + 1.0f / 4096, -3 - 1.0f / 1024};
 
 std::vector<float> Values(ConstSpan span) { return {span.floats(), span.floats() + span.count}; }
 
-TEST_P(ErrorFeedbackTest, WhatIsTakenBackLeavesTheResidualAsItWas) {
+TEST_P(ErrorFeedbackTest, TakeBackRestoresTheResidual) {
   ErrorFeedback feedback = Make(2);
   feedback.BeginStep(0);
   feedback.Encode(0, View(kGradient));
@@ -86,7 +89,7 @@ TEST_P(ErrorFeedbackTest, WhatIsTakenBackLeavesTheResidualAsItWas) {
   EXPECT_EQ(Values(feedback.Before(2)), before);
 }
 
-TEST_P(ErrorFeedbackTest, AStepThatIsUnderWayLeavesWhatItBeganWith) {
+TEST_P(ErrorFeedbackTest, KeepsTheResidualFromTheBeginningOfAStep) {
   ErrorFeedback feedback = Make(2);
   std::vector<std::vector<float>> began;
   for (int step = 0; step < 3; ++step) {
@@ -100,7 +103,7 @@ TEST_P(ErrorFeedbackTest, AStepThatIsUnderWayLeavesWhatItBeganWith) {
   }
 }
 
-TEST_P(ErrorFeedbackTest, ItGoesOnWithWhatWasLoaded) {
+TEST_P(ErrorFeedbackTest, BeginsWithALoadedResidual) {
   ErrorFeedback whole = Make(2), first = Make(2), second = Make(2);
   for (int step = 0; step < 7; ++step) {
     ErrorFeedback& half = step < 4 ? first : second;
@@ -112,8 +115,8 @@ TEST_P(ErrorFeedbackTest, ItGoesOnWithWhatWasLoaded) {
   EXPECT_EQ(Values(second.Before(7)), Values(whole.Before(7)));
 }
 
-// Every step from which one may be sent back, and every step to which.
-TEST_P(ErrorFeedbackTest, GoingBackItIsAsItWasThen) {
+// Going back from every step to every earlier step.
+TEST_P(ErrorFeedbackTest, GoBackRestoresTheResidualOfThatStep) {
   for (int from = 0; from < 9; ++from) {
     for (int to = 0; to <= from + 1; ++to) {
       ErrorFeedback feedback = Make(2);
@@ -125,7 +128,7 @@ TEST_P(ErrorFeedbackTest, GoingBackItIsAsItWasThen) {
         feedback.Encode(0, View(kGradient));
       }
       began.push_back(Values(feedback.Before(from + 1)));
-      // Of the even ones the newest three are kept; the step under way and the next one are always known.
+      // The newest three of the even steps are kept; the current step and the next are always known.
       const int newest = from / 2 * 2;
       const bool known = to >= from || (to % 2 == 0 && to >= newest - 4);
       EXPECT_EQ(feedback.GoBackTo(to), known) << from << " to " << to;
@@ -137,7 +140,7 @@ TEST_P(ErrorFeedbackTest, GoingBackItIsAsItWasThen) {
   }
 }
 
-TEST(ErrorFeedback, WhatFloat16CannotHoldIsSentLater) {
+TEST(ErrorFeedback, SendsValuesAboveFloat16sRangeLater) {
   const auto device = MakeCpuDevice();
   ErrorFeedback feedback = *ErrorFeedback::Create(DType::kFloat16, 1, false, *device);
   const std::vector<float> large = {100'000}, nothing = {0};

@@ -1,4 +1,4 @@
-// Which collectives a strategy asks for, and what is refused by looking at the flags.
+// The collectives of a strategy, and flags that are rejected.
 #include "trainer/strategies/group_options.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ TrainingOptions Flags(const std::string& backend, const std::string& fabric = "a
   return options;
 }
 
-TEST(GroupOptionsTest, AStrategySaysWhatMovesAndTheBackendWhoMovesIt) {
+TEST(GroupOptionsTest, TheBackendFlagReplacesANativeBackend) {
   const GroupOptions ours = GroupOptionsOf(Row("ring"), Flags("", "shm"));
   EXPECT_EQ(ours.backend, "native");
   EXPECT_EQ(ours.algorithm, "ring");
@@ -28,14 +28,14 @@ TEST(GroupOptionsTest, AStrategySaysWhatMovesAndTheBackendWhoMovesIt) {
   EXPECT_EQ(theirs.transport, "tcp");
 }
 
-TEST(GroupOptionsTest, AStrategyOfSomebodyElseStaysTheirs) {
+TEST(GroupOptionsTest, StrategiesOfOtherLibrariesKeepTheirBackend) {
   const GroupOptions mpi = GroupOptionsOf(Row("mpi"), Flags("gloo", "tcp"));
   EXPECT_EQ(mpi.backend, "mpi");
   EXPECT_EQ(mpi.algorithm, "default");
   EXPECT_EQ(GroupOptionsOf(Row("nccl"), Flags("", "tcp")).transport, "tcp");
 }
 
-TEST(GroupOptionsTest, BetweenGpusRingIsNcclsUnlessSomebodySaysOtherwise) {
+TEST(GroupOptionsTest, RingBetweenGpusUsesNcclUnlessABackendIsGiven) {
   const bool has_nccl = CheckGroupOptions({.backend = "nccl"}, Collective::kAllReduce).ok();
   const GroupOptions ring = GroupOptionsOf(Row("ring"), Flags(""), /*gpu=*/1);
   EXPECT_EQ(ring.backend, has_nccl ? "nccl" : "native");
@@ -58,20 +58,20 @@ TEST(GroupOptionsTest, SaysWhereNcclReplacesTheStrategysBackend) {
   EXPECT_EQ(BackendNote(Row("ring"), Flags(""), -1), "") << "on the CPU";
 }
 
-TEST(GroupOptionsTest, MpiHasOneRankAProcess) {
+TEST(GroupOptionsTest, MpiHasOneRankPerProcess) {
   for (const auto& [strategy, backend] : {std::pair{"mpi", ""}, {"ring", "mpi"}}) {
     TrainingOptions options = Flags(backend);
     options.ranks_per_process = 2;
     const absl::Status status = CheckGroup(Row(strategy), options);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_TRUE(absl::StrContains(status.message(), "MPI has one rank a process")) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "MPI has one rank per process")) << status;
   }
   TrainingOptions ring = Flags("");
   ring.ranks_per_process = 2;
   EXPECT_TRUE(CheckGroup(Row("ring"), ring).ok());
 }
 
-TEST(GroupOptionsTest, OurGroupsAreToldOfTheGpuButWhereTheHostRounds) {
+TEST(GroupOptionsTest, NativeGroupsUseTheGpuUnlessTheHostRounds) {
   TrainingOptions options = Flags("native");
   EXPECT_EQ(GroupOptionsOf(Row("ring"), options, 1).gpu, 1);
   options.wire = "bfloat16";
@@ -79,7 +79,7 @@ TEST(GroupOptionsTest, OurGroupsAreToldOfTheGpuButWhereTheHostRounds) {
   EXPECT_EQ(GroupOptionsOf(Row("star"), options, 1).gpu, -1);
 }
 
-TEST(GroupOptionsTest, FlagsThatWouldDoNothingAreRefused) {
+TEST(GroupOptionsTest, RejectsFlagsWithoutEffect) {
   EXPECT_TRUE(CheckGroupFlagsCount(Row("ring"), Flags("gloo", "tcp")).ok());
   EXPECT_TRUE(CheckGroupFlagsCount(Row("gloo"), Flags("gloo")).ok());
   EXPECT_TRUE(CheckGroupFlagsCount(Row("single"), Flags("")).ok());
@@ -91,7 +91,7 @@ TEST(GroupOptionsTest, FlagsThatWouldDoNothingAreRefused) {
   }
 }
 
-TEST(GroupOptionsTest, WhatABackendDoesNotOfferIsRefusedWithWhatItDoes) {
+TEST(GroupOptionsTest, RejectsWhatABackendDoesNotSupport) {
   EXPECT_TRUE(CheckGroup(Row("single"), Flags("gloo")).ok());
   EXPECT_TRUE(CheckGroup(Row("ring"), Flags("", "tcp")).ok());
   const absl::Status status = CheckGroup(Row("star"), Flags("gloo"));

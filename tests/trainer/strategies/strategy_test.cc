@@ -15,6 +15,7 @@ namespace psring {
 namespace {
 
 constexpr size_t kCount = 1003;
+constexpr uint64_t kSeed = 3;  // of weights and gradients
 constexpr double kLr = .5;
 constexpr int64_t kSamples = 7;  // of each rank
 
@@ -29,7 +30,7 @@ struct Rank {
   Strategy strategy;
 
   Rank(const StrategyRow& row, int rank, int workers, const Connections& connections) {
-    Random random(3, rank);
+    Random random(kSeed, rank);
     for (size_t i = 0; i < kCount; ++i) {
       weights.push_back(random.Uniform(-1, 1));
       gradient.push_back(random.Uniform(-10, 10));
@@ -97,13 +98,14 @@ TEST_P(SynchronousStrategy, StartsEveryRankFromTheWeightsOfRank0) {
   const auto& [strategy, workers] = GetParam();
   const Job job(strategy, workers);
   const std::vector<float> rank0 = job.ranks[0]->weights;
-  Random random(3, 0);
+  Random random(kSeed, 0);
   EXPECT_EQ(rank0[0], random.Uniform(-1, 1));
   for (const auto& rank : job.ranks) EXPECT_EQ(rank->weights, rank0);
 }
 
-TEST_P(SynchronousStrategy, TheGradientOfAStepStaysWithinTheBoundOfASum) {
+TEST_P(SynchronousStrategy, TheGradientIsWithinTheErrorBoundOfASum) {
   const auto& [strategy, workers] = GetParam();
+  SCOPED_TRACE(absl::StrCat("random seed ", kSeed));
   const Job job(strategy, workers);
   const std::vector<float> before = job.ranks[0]->weights;
   std::vector<double> sum(kCount), magnitudes(kCount);
@@ -130,7 +132,7 @@ TEST_P(SynchronousStrategy, TheGradientOfAStepStaysWithinTheBoundOfASum) {
   }
 }
 
-TEST(AllReduceStrategy, ItsFirstStepsSayWhenEachRoundWasUnderWay) {
+TEST(AllReduceStrategy, TracesTheRoundsOfItsFirstSteps) {
   constexpr int kWorkers = 3, kNoted = 100;
   const Job job("ring", kWorkers);
   OnThreads(kWorkers, [&](int rank) {
@@ -169,12 +171,12 @@ INSTANTIATE_TEST_SUITE_P(Strategies, SynchronousStrategy,
 
 class AsynchronousStrategy : public testing::TestWithParam<int> {};
 
-TEST_P(AsynchronousStrategy, IsLateByTheUpdatesOfTheOthers) {
+TEST_P(AsynchronousStrategy, StalenessCountsTheUpdatesOfOthers) {
   const int workers = GetParam();
   const Job job("ps-async", workers);
   constexpr int64_t kSteps = 10;
   int64_t pushes = 0, staleness = 0;
-  // In turn, so that it is known who comes when.
+  // In turn, so that the order of arrival is known.
   for (int64_t step = 0; step < kSteps; ++step) {
     for (int rank = 0; rank < workers; ++rank) {
       const auto report = job.ranks[rank]->Step(step, workers);
@@ -186,11 +188,11 @@ TEST_P(AsynchronousStrategy, IsLateByTheUpdatesOfTheOthers) {
       }
     }
   }
-  // N - 1 on average, but for the first round, before which there was nothing to be late for.
+  // N - 1 on average, except in the first round, before which there were no updates.
   EXPECT_EQ(staleness, (workers - 1) * pushes - 3 * workers * (workers - 1) / 2);
 }
 
-TEST_P(AsynchronousStrategy, MakesAnUpdateOfEachPushAndCollectsThemAll) {
+TEST_P(AsynchronousStrategy, EachPushIsAnUpdateAndCollectReturnsAll) {
   const int workers = GetParam();
   const Job job("ps-async", workers);
   std::vector<double> expected(job.ranks[0]->weights.begin(), job.ranks[0]->weights.end());
@@ -213,7 +215,7 @@ TEST_P(AsynchronousStrategy, MakesAnUpdateOfEachPushAndCollectsThemAll) {
 
 INSTANTIATE_TEST_SUITE_P(Workers, AsynchronousStrategy, testing::Range(1, 5));
 
-TEST(Abort, EndsAStrategyThatWaits) {
+TEST(Abort, EndsAWaitingStrategy) {
   for (const std::string strategy : {"ring", "star", "ps-sync"}) {
     const Job job(strategy, 2);
     Rank& waiting = *job.ranks[0];
@@ -234,7 +236,7 @@ TEST(Abort, EndsAStrategyThatWaits) {
   }
 }
 
-// Notes what it is handed.
+// Records the buckets it is given.
 class NotingStrategy : public SyncStrategy {
  public:
   absl::StatusOr<int64_t> Start(const TrainingState&) override { return 0; }
@@ -251,7 +253,7 @@ class NotingStrategy : public SyncStrategy {
   std::vector<int> buckets;
 };
 
-TEST(BucketPipeline, HandsOverABucketWithTheLastOfItsLayers) {
+TEST(BucketPipeline, PassesABucketOnWithItsLastLayer) {
   const auto device = MakeCpuDevice();
   const auto compute = device->NewStream(StreamKind::kCompute, "compute");
   const std::vector<Bucket> buckets = {{0, 90, 10}, {1, 80, 10}, {2, 30, 50}, {3, 0, 30}};
@@ -273,7 +275,7 @@ TEST(BucketPipeline, HandsOverABucketWithTheLastOfItsLayers) {
   }
 }
 
-TEST(BucketPipeline, KeepsTheOrderOfTheBucketsWhateverIsReadyFirst) {
+TEST(BucketPipeline, KeepsTheOrderOfBuckets) {
   const auto device = MakeCpuDevice();
   const auto compute = device->NewStream(StreamKind::kCompute, "compute");
   const std::vector<Bucket> buckets = {{0, 60, 40}, {1, 20, 40}, {2, 0, 20}};
@@ -292,7 +294,7 @@ TEST(BucketPipeline, KeepsTheOrderOfTheBucketsWhateverIsReadyFirst) {
   EXPECT_EQ(pipeline.order()[3].first, 50);
 }
 
-TEST(Registry, AnUnknownNameIsAnsweredWithTheNearest) {
+TEST(Registry, AnUnknownNameSuggestsTheNearest) {
   EXPECT_EQ(FindStrategy("rign").status().message(),
             "unknown strategy 'rign'; did you mean 'ring'? There are none, single, dp, star, ring, direct, "
             "halving-doubling, double-binary-tree, gloo, mpi, nccl, ps-sync, ps-backup:B, "
@@ -301,7 +303,7 @@ TEST(Registry, AnUnknownNameIsAnsweredWithTheNearest) {
   EXPECT_FALSE((*FindStrategy("ring"))->needs.servers);
 }
 
-TEST(Registry, ANumberBelongsToTheName) {
+TEST(Registry, ParsesTheNumberInAName) {
   const StrategyRow* row = *FindStrategy("ps-ssp:12");
   EXPECT_STREQ(row->name, "ps-ssp");
   EXPECT_EQ(AlgorithmOf(*row, "ps-ssp:12"), "ssp:12");
@@ -310,10 +312,9 @@ TEST(Registry, ANumberBelongsToTheName) {
   const auto says = [](const std::string& name) {
     return std::string(FindStrategy(name).status().message());
   };
-  EXPECT_EQ(
-      says("ps-ssp"),
-      "strategy 'ps-ssp': ps-ssp:K needs a whole number from 1 (K: the most steps that a worker may lead "
-      "by), as in ps-ssp:1");
+  EXPECT_EQ(says("ps-ssp"),
+            "strategy 'ps-ssp': ps-ssp:K needs a whole number from 1 (K: the most steps that a worker may be "
+            "ahead), as in ps-ssp:1");
   for (const std::string wrong : {"ps-ssp:0", "ps-ssp:", "ps-ssp:1:2", "ps-ssp:1000001", "ps-backup:-1"}) {
     EXPECT_NE(says(wrong).find("needs a whole number from "), std::string::npos) << wrong;
   }

@@ -1,5 +1,4 @@
-// Buckets that one event makes ready go to the group as one call, where the group says that it joins them;
-// the training is the same.
+// Buckets that one event completes are one call of a group that joins calls; results are the same.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -11,7 +10,7 @@
 namespace psring {
 namespace {
 
-// As NCCL's group; but the calls are made one by one.
+// Like NCCL's group, but executes the calls one by one.
 class JoiningGroup : public ProcessGroup {
  public:
   explicit JoiningGroup(ProcessGroup& group) : ProcessGroup(InfoOf(group)), group_(group) {}
@@ -46,7 +45,7 @@ class JoiningGroup : public ProcessGroup {
   std::atomic<int> most_together_ = 0;
 };
 
-TEST(Together, BucketsThatAreReadyAtOnceAreOneCallAndTrainTheSame) {
+TEST(Together, BucketsReadyAtOnceAreOneCallWithTheSameResults) {
   for (const double clip_norm : {0.0, .3}) {
     TrainingOptions options = SmallOptions("ring");
     options.model = "mlp-small";

@@ -1,4 +1,4 @@
-// The virtual clock: what the theory says of waiting holds exactly, and learning is that of live runs.
+// The virtual clock: waiting times follow the theory exactly, and results equal those of live runs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -67,7 +67,7 @@ Simulated Simulate(const TrainingOptions& options, int workers, const DataSplits
   return simulated;
 }
 
-TEST(VirtualClock, TheSameFlagsGiveTheSameBitsAndAnotherSeedOthers) {
+TEST(VirtualClock, ResultsDependOnlyOnFlagsAndSeed) {
   const DataSplits data = SmallData();
   for (const char* strategy : {"ps-sync", "ps-async", "ps-ssp:2", "ps-backup:1", "ring", "none"}) {
     TrainingOptions options = VirtualOptions(strategy);
@@ -84,13 +84,13 @@ TEST(VirtualClock, TheSameFlagsGiveTheSameBitsAndAnotherSeedOthers) {
   }
 }
 
-TEST(VirtualClock, SynchronousTrainingEndsWithTheBitsOfTheReference) {
+TEST(VirtualClock, SynchronousTrainingEqualsTheReference) {
   const DataSplits data = SmallData();
   for (const int workers : {1, 3, 4}) {
     TrainingOptions reference = SmallOptions("single");
     reference.micro_batches = workers;
     const std::vector<float> expected = RunRanks(reference, 1, data)[0].weights;
-    // Worker 0 comes last, so the sum in order of arrival would be another.
+    // Worker 0 arrives last, so a sum in order of arrival would differ.
     for (const char* strategy : {"ring", "ps-sync"}) {
       TrainingOptions options = VirtualOptions(strategy);
       options.deterministic = true;
@@ -100,7 +100,7 @@ TEST(VirtualClock, SynchronousTrainingEndsWithTheBitsOfTheReference) {
   }
 }
 
-TEST(VirtualClock, ASynchronousStepLastsAsLongAsItsSlowestWorkerAndTheWires) {
+TEST(VirtualClock, ASynchronousStepTakesTheSlowestWorkerPlusTheNetwork) {
   TrainingOptions options = VirtualOptions("ps-sync");
   options.straggler = "1:3";
   const Simulated server = Simulate(options, 4, SmallData());
@@ -115,7 +115,7 @@ TEST(VirtualClock, ASynchronousStepLastsAsLongAsItsSlowestWorkerAndTheWires) {
   }
 }
 
-TEST(VirtualClock, PushesThatComeAtOnceAreServedOneAfterTheOther) {
+TEST(VirtualClock, SimultaneousPushesAreServedInTurn) {
   TrainingOptions options = VirtualOptions("ps-sync");
   options.serve_ms = "2";
   for (const StepRecord& step : Simulate(options, 4, SmallData()).steps) {
@@ -130,9 +130,9 @@ TEST(VirtualClock, PushesThatComeAtOnceAreServedOneAfterTheOther) {
   EXPECT_NEAR(static_cast<double>(simulated.steps.size()) / seconds, 500, 15);
 }
 
-// While all push, each update is one that the N - 1 gradients on their way miss. Only as the workers begin
-// (or end) there are fewer: N(N-1)/2 misses less over T pushes.
-TEST(VirtualClock, MeanStalenessOfAsynchronousGradientsIsOneLessThanTheWorkers) {
+// While all push, each update is missed by the N - 1 gradients in flight, except at the beginning or the end:
+// N(N-1)/2 fewer misses over T pushes.
+TEST(VirtualClock, MeanAsynchronousStalenessIsOneLessThanTheWorkers) {
   const DataSplits data = SmallData();
   for (const int workers : {2, 4, 7}) {
     for (const char* straggler : {"none", "1:3", "0:1.7,1:5"}) {
@@ -143,7 +143,7 @@ TEST(VirtualClock, MeanStalenessOfAsynchronousGradientsIsOneLessThanTheWorkers) 
       const Simulated simulated = Simulate(options, workers, data);
       const int64_t buckets = static_cast<int64_t>(simulated.outcome->ranks[0].bucket_elements.size());
       const int64_t updates = 60 * workers;
-      EXPECT_EQ(simulated.pushes(), updates * buckets) << "every update was made by somebody, none too many";
+      EXPECT_EQ(simulated.pushes(), updates * buckets) << "every update counts once";
       EXPECT_EQ(simulated.staleness_sum(), buckets * (updates * (workers - 1) - workers * (workers - 1) / 2))
           << workers << " workers, straggler " << straggler;
       EXPECT_EQ(simulated.outcome->servers[0].pushes, updates * buckets);
@@ -151,7 +151,7 @@ TEST(VirtualClock, MeanStalenessOfAsynchronousGradientsIsOneLessThanTheWorkers) 
   }
 }
 
-TEST(VirtualClock, AWorkersGradientsAreLateByTheOthersRatesOverItsOwn) {
+TEST(VirtualClock, AWorkersStalenessIsTheOthersRatesOverItsOwn) {
   TrainingOptions options = VirtualOptions("ps-async");
   options.compute_ms = "lognormal:6:0.1";
   options.network_ms = "none";
@@ -167,7 +167,7 @@ TEST(VirtualClock, AWorkersGradientsAreLateByTheOthersRatesOverItsOwn) {
 }
 
 // The clock of a worker is the step that it is released to compute.
-TEST(VirtualClock, UnderBoundedStalenessClocksSpreadByTheBoundAtMostAndOldUpdatesAreVisible) {
+TEST(VirtualClock, BoundedStalenessLimitsTheSpreadOfClocks) {
   for (const int bound : {1, 2, 4}) {
     for (const int workers : {2, 4, 5}) {
       TrainingOptions options = VirtualOptions(absl::StrCat("ps-ssp:", bound));
@@ -189,7 +189,7 @@ TEST(VirtualClock, UnderBoundedStalenessClocksSpreadByTheBoundAtMostAndOldUpdate
         spread = std::max(spread, *most - *least);
       }
       EXPECT_LE(spread, bound) << workers << " workers";
-      EXPECT_EQ(spread, bound) << "a straggler of 4 brings the others to the bound";
+      EXPECT_EQ(spread, bound) << "with a straggler of factor 4 the others reach the bound";
       // Visible: who begins step c has waited for all pushes of step c - K - 1.
       for (const StepRecord& step : simulated.steps) {
         for (const StepRecord& other : simulated.steps) {
@@ -201,7 +201,7 @@ TEST(VirtualClock, UnderBoundedStalenessClocksSpreadByTheBoundAtMostAndOldUpdate
   }
 }
 
-TEST(VirtualClock, BackupWorkersLeaveTheSlowestBehind) {
+TEST(VirtualClock, BackupWorkersDoNotWaitForTheSlowest) {
   TrainingOptions options = VirtualOptions("ps-backup:1");
   options.straggler = "2:3";
   const Simulated simulated = Simulate(options, 4, SmallData());
@@ -211,12 +211,12 @@ TEST(VirtualClock, BackupWorkersLeaveTheSlowestBehind) {
   EXPECT_EQ(simulated.outcome->servers[0].dropped_gradients, static_cast<int64_t>(slow.size()));
   for (const StepRecord& step : fast) {
     EXPECT_FALSE(step.dropped);
-    EXPECT_DOUBLE_EQ(step.step_ms, 8) << "nobody waits for worker 2";
+    EXPECT_DOUBLE_EQ(step.step_ms, 8) << "no worker waits for worker 2";
   }
   for (const StepRecord& step : slow) EXPECT_TRUE(step.dropped);
 }
 
-TEST(VirtualClock, WorkersBeginTheMeasuredStepsTogether) {
+TEST(VirtualClock, WorkersBeginMeasuredStepsTogether) {
   for (const char* strategy : {"ps-async", "ps-ssp:1", "ring", "none", "ps-backup:1"}) {
     TrainingOptions options = VirtualOptions(strategy);
     options.warmup_steps = 3;
@@ -232,7 +232,7 @@ TEST(VirtualClock, WorkersBeginTheMeasuredStepsTogether) {
   }
 }
 
-TEST(VirtualClock, EvaluationsCostNoTimeAndDoNotDisturbTraining) {
+TEST(VirtualClock, EvaluationsTakeNoTimeAndDoNotAffectTraining) {
   const DataSplits data = SmallData();
   for (const char* strategy : {"ps-async", "ps-sync"}) {
     TrainingOptions options = VirtualOptions(strategy);
@@ -260,16 +260,16 @@ TEST(VirtualClock, ManyWorkersRunInOneProcess) {
   EXPECT_EQ(simulated.outcome->ranks.size(), 256);
 }
 
-TEST(VirtualClock, WhatDoesNotFitIntoMemoryIsRefusedWithAWayOut) {
+TEST(VirtualClock, RejectsWhatDoesNotFitIntoMemoryWithAnAlternative) {
   EXPECT_TRUE(CheckCopiesFit(256, 8 << 20, uint64_t{4} << 30).ok());
   const absl::Status refused = CheckCopiesFit(256, uint64_t{1} << 30, uint64_t{16} << 30);
   EXPECT_EQ(
       refused.message(),
-      "256 logical workers need 256.0 GiB, and 16.0 GiB of memory are free; give --workers 12 at most, or a "
+      "256 logical workers need 256.0 GiB, and 16.0 GiB of memory are free; use at most --workers 12, or a "
       "smaller --model");
 }
 
-TEST(VirtualClock, ADivergingRunEndsWithWorkerAndStep) {
+TEST(VirtualClock, ADivergingRunNamesWorkerAndStep) {
   TrainingOptions options = VirtualOptions("ps-async");
   options.lr = 1e20;
   const std::unique_ptr<Device> device = MakeCpuDevice();
@@ -279,8 +279,8 @@ TEST(VirtualClock, ADivergingRunEndsWithWorkerAndStep) {
   EXPECT_NE(outcome.status().message().find("training diverged"), std::string::npos) << outcome.status();
 }
 
-// Live workers, threads that run as chance has it; then the same again from the order that chance had.
-TEST(Replay, AnAsynchronousRunIsMadeAgainBitForBit) {
+// Runs live workers as threads, then replays their order of arrival.
+TEST(Replay, RepeatsAnAsynchronousRunBitForBit) {
   const DataSplits data = SmallData();
   for (const char* strategy : {"ps-async", "ps-ssp:1", "ps-ssp:3"}) {
     for (const int workers : {1, 2, 4}) {
@@ -301,7 +301,7 @@ TEST(Replay, AnAsynchronousRunIsMadeAgainBitForBit) {
   }
 }
 
-TEST(Replay, ArrivalsThatDoNotBelongOrCannotHaveBeenAreRefused) {
+TEST(Replay, RejectsArrivalsThatDoNotMatchOrAreImpossible) {
   const DataSplits data = SmallData();
   const std::unique_ptr<Device> device = MakeCpuDevice();
   Replay replay{.device = *device, .data = data};
@@ -312,9 +312,9 @@ TEST(Replay, ArrivalsThatDoNotBelongOrCannotHaveBeenAreRefused) {
   const std::vector<uint16_t> impossible = {0, 0, 0, 1};
   const Arrivals arrivals{
       .consistency = "ssp:1", .workers = 2, .updates = {impossible, impossible, impossible}};
-  EXPECT_NE(error("ps-ssp:1", arrivals).find("cannot have come in this order"), std::string::npos)
+  EXPECT_NE(error("ps-ssp:1", arrivals).find("the order of these arrivals is impossible"), std::string::npos)
       << error("ps-ssp:1", arrivals);
-  EXPECT_NE(error("ps-async", arrivals).find("waits as \"ssp:1\""), std::string::npos);
+  EXPECT_NE(error("ps-async", arrivals).find("consistency \"ssp:1\""), std::string::npos);
   EXPECT_NE(error("ps-ssp:1", {.consistency = "ssp:1", .workers = 2, .updates = {{0, 1}}}).find("1 buckets"),
             std::string::npos);
 }
