@@ -1,5 +1,5 @@
-// The small rules that all our commands share: `-` and `_` are the same in a flag's name, an unknown word is
-// answered with the nearest known one, and bad input is one line on stderr and exit code 2.
+// Command-line rules of all programs: `-` and `_` are the same in a flag's name, an unknown flag is answered
+// with the nearest known one, and bad input is one line on stderr and exit code 2.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,8 @@
 #include <limits>
 #include <string>
 #include <vector>
+
+#include "absl/status/statusor.h"
 
 namespace CLI {
 class App;
@@ -17,27 +19,40 @@ namespace psring {
 // `word` in lower case, with `_` for `-`: equal for words that our commands take as the same.
 std::string CanonicalWord(std::string word);
 
-// The known word that `word` begins, or else the one with the smallest edit distance to it (a swap of
-// neighbours counts once, `-` and `_` are the same); empty where none is near (more than a third differs).
+// The known word that starts with `word`, or else the one with the smallest edit distance (a swap of
+// neighbours counts once, `-` and `_` are the same); empty if more than a third differs.
 std::string NearestWord(const std::string& word, const std::vector<std::string>& known);
 
-// What a command line comes to: go on, or print `text` and exit.
+// --help lists the flags that most users need, --help-all every flag. The group of a flag that only
+// --help-all lists, under the heading `group`.
+std::string InHelpAll(const std::string& group);
+
+// Heading of the flags --debug.*, which only --help-all lists (as InHelpAll).
+inline constexpr char kDebugGroup[] = "Debugging psring itself";
+
+// Adds --config FILE to `app`. Parse takes the flags in FILE (base/config_file.h) as if they were typed; a
+// flag on the command line replaces the one in the file.
+void AddConfigFlag(CLI::App& app, const std::string& group);
+
+// The result of parsing: continue, or print `text` and exit.
 struct ParseOutcome {
   bool proceed = true;
   int exit_code = 0;  // 0: `text` is help or version, for stdout; 2: an error's one line, for stderr
   std::string text;   // ends with a newline unless empty
+  std::vector<std::string> arguments = {};  // as given, with --config replaced by the flags of its file
 };
 
-// Parses `arguments` (without the program's name) into what is bound to `app`. Subcommand-aware. Repeats of a
-// flag are refused, except where its values are collected one by one. Flags are registered with `_`.
+// Parses `arguments` (without the program's name) into what is bound to `app`, subcommands included. A flag
+// given twice is an error, unless its values are collected one by one. Flags are registered with `_`.
 ParseOutcome Parse(CLI::App& app, const std::vector<std::string>& arguments);
 
-// Parse, then does what it comes to: prints "psring compare: unknown flag --worker; did you mean --workers?"
-// and exits 2, or prints help and exits 0, or returns.
-void ParseOrExit(CLI::App& app, int argc, const char* const* argv);
+// As Parse, but prints errors ("psring compare: unknown flag --worker; did you mean --workers?") and exits
+// with 2, or prints help and exits with 0. Returns the command line, argv[0] included, with --config replaced
+// by the flags of its file.
+std::vector<std::string> ParseOrExit(CLI::App& app, int argc, const char* const* argv);
 
-// Checks for CLI::Option::check. Empty where `text` is fine, else what is wrong with it: CLI11 puts the
-// flag's name in front ("--workers: 'abc' is not a number").
+// Checks for CLI::Option::check: empty if `text` is valid, else what is wrong with it. CLI11 prepends the
+// flag's name ("--workers: 'abc' is not a number").
 using ValueCheck = std::function<std::string(const std::string& text)>;
 
 ValueCheck WholeNumber(int64_t least, uint64_t most);
@@ -52,8 +67,16 @@ ValueCheck RealNumber(const RealRange& range);
 
 ValueCheck OneOf(const std::vector<std::string>& words);
 
-// `text` with its control characters, except newlines and tabs, as "\x1b": part of it may come from another
-// process, and is not to move the terminal's cursor.
+// Every part of a comma-separated list passes `check`.
+ValueCheck ListOf(ValueCheck check);
+
+// "1,2,4", "2,4,...,64": after two numbers, `...` continues by their factor if that reaches the last number,
+// else by their difference. Numbers are from 1 to `most`, in the order given.
+absl::StatusOr<std::vector<int>> ParseCounts(const std::string& text, int most);
+ValueCheck CountsText(int most);
+
+// `text` with control characters, except newlines and tabs, as "\x1b": text from other processes must not
+// control the terminal.
 std::string Printable(const std::string& text);
 
 // "psring: MESSAGE" on stderr, printable; returns `code`.

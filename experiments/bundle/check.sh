@@ -157,7 +157,7 @@ if ((gpus > 0)); then
     train "native-$strategy-$workers" --device cuda --strategy $strategy --backend native --workers $workers $share \
       --model mlp --steps 200 --check_replicas
   done
-  train "native-ring-pinned-$workers" --device cuda --strategy ring --backend native --fabric shm --workers $workers $share \
+  train "native-ring-pinned-$workers" --device cuda --strategy ring --backend native --transport shm --workers $workers $share \
     --model mlp --steps 200 --check_replicas
   # Every element is checked. Collectives of the two in turn, then NCCL's over sockets.
   for collective in all_reduce reduce_scatter all_gather broadcast; do
@@ -169,9 +169,9 @@ if ((gpus > 0)); then
   step bench-nccl-tcp 600 "$here/bin/psring" bench --device cuda --workers $workers $share --backend nccl --transport tcp \
     -b 4K -e 16M -f 16 --out "$out/bench-nccl-tcp"
   # A round of 98 MiB with the server on GPU 0: out of the worker's GPU memory (auto), through pinned memory, over gRPC.
-  for payload in auto shm grpc; do
-    train "round-$payload" --device cuda --strategy ps-sync --workers 1 --workload resnet50 --align_steps \
-      --payload $payload --steps 30 --warmup_steps 3
+  for transport in auto shm tcp; do
+    train "round-$transport" --device cuda --strategy ps-sync --workers 1 --workload resnet50 --align_steps \
+      --transport $transport --steps 30 --warmup_steps 3
   done
   goal "a server's round over CUDA IPC, beside pinned memory, times as fast" \
     "$(awk -v ipc="$(column round-auto comm_busy_ms)" -v pinned="$(column round-shm comm_busy_ms)" \
@@ -186,7 +186,7 @@ if ((gpus > 0)); then
     steps_of "ring-graph-as-$ranks" --device cuda --strategy ring --workers $ranks --oversubscribe --check_replicas --cuda_graph
     agree "ring-graph-as-$ranks" "single-as-$ranks"
   done
-  train "nccl-tcp-$workers" --device cuda --strategy nccl --fabric tcp --workers $workers $share --steps 200
+  train "nccl-tcp-$workers" --device cuda --strategy nccl --transport tcp --workers $workers $share --steps 200
   if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck; do
       for ops in ops_test reduced_precision_ops_test; do

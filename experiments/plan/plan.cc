@@ -180,7 +180,7 @@ void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, 
   }
 }
 
-// A comparison has one --backend and one --fabric for all. --backend says who moves what ring or star
+// A comparison has one --backend and one --transport for all. --backend says who moves what ring or star
 // describe; a strategy that is somebody's own stays theirs. NCCL chooses its wires itself.
 void KeepWhatConcernsIt(Configuration& configuration) {
   TrainingOptions& training = configuration.training;
@@ -191,7 +191,7 @@ void KeepWhatConcernsIt(Configuration& configuration) {
     training.jitter_ms = "none";
   }
   const bool sends = configuration.strategy.needs != StrategyNeeds::kNothing;
-  if (!sends || configuration.backend() == "nccl") training.fabric = "auto";
+  if (!sends || configuration.backend() == "nccl") training.transport = "auto";
   if (configuration.strategy.needs != StrategyNeeds::kParameterServer) LeaveServersOut(training);
   if (!sends) training.wire = "float32";
   if (!IsAsynchronousServer(configuration.strategy)) training.staleness_lr = "none";

@@ -25,9 +25,6 @@ struct PredictOptions {
   bool pipelined = true;
   bool align_steps =
       false;  // all workers begin every step together; then a step is from there to a worker's end
-  int slow_workers = 0;
-  double slowness = 1;
-  double jitter = 0;
   double late_s =
       0;  // collectives: by how much the slowest worker's gradient is later than the mean's, measured
   uint64_t seed = 1;

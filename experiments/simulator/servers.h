@@ -32,12 +32,14 @@ inline constexpr int kMostInStep = 256;
 
 // Workers that are slowed down on purpose, by the very times that a live run sleeps (common/delays.h).
 struct Delays {
-  std::vector<double> slowness;  // by worker: its computing takes so many times as long; empty: nobody's does
+  std::vector<double> slowness;  // by worker: its computing takes so many times as long; missing: 1
   TimeDistribution jitter;       // before a step's computing
   uint64_t seed = 0;
 
   bool any() const { return !slowness.empty() || !jitter.is_zero(); }
-  double SlownessOf(int worker) const { return slowness.empty() ? 1 : slowness[static_cast<size_t>(worker)]; }
+  double SlownessOf(int worker) const {
+    return static_cast<size_t>(worker) < slowness.size() ? slowness[static_cast<size_t>(worker)] : 1;
+  }
   double JitterSeconds(int worker, int64_t step) const {
     return jitter.is_zero() ? 0 : DrawMs(jitter, seed, TimeUse::kJitter, worker, step) / 1e3;
   }

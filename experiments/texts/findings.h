@@ -126,9 +126,10 @@ inline constexpr Phrase kSharedMemory = {"shared memory", "共享内存"};
 inline constexpr Phrase kOneWire = {"All payload went over $0.", "所有数据都经由 $0 传输。"};
 inline constexpr Phrase kOverWire = {"$0 over $1", "$0 经由 $1"};
 inline constexpr Phrase kWiresDiffer = {
-    "The wires differ: $0. What separates these rows is the wire as much as the strategy; --fabric tcp gives "
+    "The wires differ: $0. What separates these rows is the wire as much as the strategy; --transport tcp "
+    "gives "
     "all but NCCL the same.",
-    "传输方式不同：$0。这些行之间的差别既来自策略，也来自传输方式；--fabric tcp 让除 NCCL 外的都相同。"};
+    "传输方式不同：$0。这些行之间的差别既来自策略，也来自传输方式；--transport tcp 让除 NCCL 外的都相同。"};
 inline constexpr Phrase kRecording = {
     "Recording cost at most $0% of a step ($1: $2 ms, outside of its time, measured)$3",
     "记录的开销最多为一步的 $0%（$1：$2 毫秒，不计入该步时间，测量）$3"};

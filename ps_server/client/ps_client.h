@@ -47,8 +47,8 @@ struct ExchangeResult {
 // How a worker's gradients and weights travel. kAuto: through shared memory where it turns out that worker
 // and server have some in common (of GPUs where both compute on them, else of the host), else over gRPC.
 enum class Payload { kAuto, kGrpc, kShared };
-// Of "auto", "grpc" or "shm".
-absl::StatusOr<Payload> ParsePayload(const std::string& name);
+// From the value of --transport: "auto", "tcp" (gRPC) or "shm".
+absl::StatusOr<Payload> ParsePayload(const std::string& transport);
 
 // Memory of the caller's that other processes may map. `fd`: its file, of which `data` is the first byte.
 // `on_gpu`: what of this stands on a GPU, at the same offsets, as a handle for other processes

@@ -80,7 +80,7 @@ absl::Status GrpcClient::Start(int worker, const ServerJob& job, Span weights, a
       End(token.status());
       return absl::FailedPreconditionError(
           absl::StrCat("the parameter server at ", address(), " shares no memory with worker ", worker, ": ",
-                       token.status().message(), "; --payload auto goes over gRPC instead"));
+                       token.status().message(), "; --transport auto uses gRPC instead"));
     }
   }
   Introduce(token.ok() ? *token : "");

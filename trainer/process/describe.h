@@ -18,7 +18,7 @@ std::string DescribeAsJson();
 // the one that a training would end with.
 // {"samples", "test_samples", "parameters", "device",
 //  "updates": [{strategy, optimizer, lr, momentum, warnings: [...], refused}]}, an update for each strategy;
-//  `refused`: why its collectives are not to be had with --backend and --fabric; else empty
+//  `refused`: why its collectives are not to be had with --backend and --transport; else empty
 absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int world_size);
 
 }  // namespace psring

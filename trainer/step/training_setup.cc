@@ -54,7 +54,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
     PSRING_RETURN_IF_ERROR(CheckSnapshots(options.eval_every, t.plan_.total_steps(), parameters));
   }
   // A parameter server on this host works in these buffers itself.
-  t.server_shares_ = t.strategy_row_->needs == Needs::kParameterServer && PayloadOf(options) != "grpc";
+  t.server_shares_ = t.strategy_row_->needs == Needs::kParameterServer && options.transport != "tcp";
   const size_t bytes = parameters * sizeof(float);
   PSRING_ASSIGN_OR_RETURN(t.weights_,
                           t.server_shares_ ? device.AllocateShared(bytes) : device.Allocate(bytes));

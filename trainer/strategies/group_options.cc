@@ -21,7 +21,7 @@ std::string BackendOf(const StrategyRow& strategy, const TrainingOptions& option
   return is_ring && gpu >= 0 && HasNccl() ? "nccl" : strategy.backend;
 }
 
-bool TakesFabric(const StrategyRow& strategy) { return strategy.needs != Needs::kNothing; }
+bool TakesTransport(const StrategyRow& strategy) { return strategy.needs != Needs::kNothing; }
 
 }  // namespace
 
@@ -30,7 +30,7 @@ GroupOptions GroupOptionsOf(const StrategyRow& strategy, const TrainingOptions& 
   const bool rounds_on_host = backend == "native" && options.wire != "float32";
   return {.backend = backend,
           .algorithm = strategy.algorithm,
-          .transport = options.fabric,
+          .transport = options.transport,
           .timeout = absl::Seconds(options.timeout_s),
           .gpu = rounds_on_host ? -1 : gpu};
 }
@@ -54,8 +54,8 @@ absl::Status CheckGroupFlagsCount(const StrategyRow& strategy, const TrainingOpt
                                         : ", which has no collectives",
                      "; leave it out"));
   }
-  if (options.fabric != "auto" && !TakesFabric(strategy)) {
-    return absl::InvalidArgumentError(absl::StrCat("--fabric ", options.fabric,
+  if (options.transport != "auto" && !TakesTransport(strategy)) {
+    return absl::InvalidArgumentError(absl::StrCat("--transport ", options.transport,
                                                    " does nothing for --strategy ", strategy.name,
                                                    ", which sends nothing; leave it out"));
   }

@@ -15,10 +15,10 @@ namespace psring {
 GroupOptions GroupOptionsOf(const StrategyRow& strategy, const TrainingOptions& options, int gpu = -1);
 
 // InvalidArgument or NotFound where the backend of `strategy` is not in this build, or does not offer its
-// algorithm or fabric. OK for strategies without a group.
+// algorithm or transport. OK for strategies without a group.
 absl::Status CheckGroup(const StrategyRow& strategy, const TrainingOptions& options);
 
-// InvalidArgument where --backend or --fabric is given and would do nothing.
+// InvalidArgument where --backend or --transport is given and would do nothing.
 absl::Status CheckGroupFlagsCount(const StrategyRow& strategy, const TrainingOptions& options);
 
 }  // namespace psring
