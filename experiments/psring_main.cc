@@ -1,4 +1,4 @@
-// psring: the front door.
+// The program psring: one subcommand per verb.
 #include <unistd.h>
 
 #include <cstdio>
@@ -33,25 +33,24 @@ int Main(int argc, char** argv) {
   CLI::App app("Compares how data-parallel training keeps its replicas in step.", "psring");
   app.require_subcommand(1);
   RawExperimentFlags compare_raw, train_raw;
-  // Curves end lower than they wander when the rate goes down to 0, and accuracies can be told apart sooner.
+  // A rate that decays to 0 ends at a lower loss with less noise, so that accuracies differ sooner.
   compare_raw.training.schedule = "linear";
-  // One network for all strategies of a comparison: shared memory would answer another question.
-  compare_raw.training.fabric = "tcp";
+  // A comparison stands for a network, so that all strategies use one, not shared memory.
+  compare_raw.training.transport = "tcp";
   compare_raw.link = "auto";
   CLI::App* compare = AddCompare(app, compare_raw);
   AddTrain(app, train_raw);
   RawBenchFlags bench_raw;
   CLI::App* bench = AddBench(app, bench_raw);
   std::string replayed;
-  CLI::App* replay = app.add_subcommand(
-      "replay",
-      "Make the live asynchronous runs of a run's folder again, and hold the weights against theirs");
+  CLI::App* replay =
+      app.add_subcommand("replay", "Repeat the asynchronous runs of a run's folder and compare the weights");
   replay->add_option("run", replayed, "The folder: runs/latest, or one of its record folders")
       ->required()
       ->option_text("RUN");
   RawPredictFlags predict_raw;
   CLI::App* predict = AddPredict(app, predict_raw);
-  CLI::App* doctor = app.add_subcommand("doctor", "What this machine has, what is missing, and the mend");
+  CLI::App* doctor = app.add_subcommand("doctor", "What this machine has, and a fix for each problem");
   std::string doctor_language = "en";
   AddLanguageFlag(*doctor, doctor_language, "en or zh");
   RawExplainFlags explain_raw;
@@ -60,15 +59,14 @@ int Main(int argc, char** argv) {
   CLI::App* rerun = AddRerun(app, rerun_raw);
   RawReportFlags report_raw;
   CLI::App* report = AddReport(app, report_raw);
-  ParseOrExit(app, argc, argv);
+  const std::vector<std::string> command_line = ParseOrExit(app, argc, argv);
 
   Display display(stdout, isatty(STDOUT_FILENO) == 1);
   if (explain->parsed()) return RunExplain(explain_raw);
   if (report->parsed()) return RunReport(report_raw, display);
 
-  // The verbs that start processes end them when a signal comes.
+  // The verbs below start processes; a signal ends them.
   const Interrupt interrupt;
-  const std::vector<std::string> command_line(argv, argv + argc);
   const auto run_verb = [&]() -> int {
     if (rerun->parsed()) return RunRerun(rerun_raw, interrupt, display);
     if (doctor->parsed()) return RunDoctor(interrupt, LanguageOf(doctor_language));

@@ -266,9 +266,10 @@ int main(int argc, char** argv) {
                  "seconds in which a worker whose connection broke may come back before it is lost")
       ->check(psring::RealNumber({.low = 0, .low_allowed = true}))
       ->capture_default_str();
-  app.add_option("--reject_nonfinite", flags.reject_nonfinite, "refuse a gradient with NaN or infinity in it")
+  app.add_option("--debug.reject_nonfinite", flags.reject_nonfinite,
+                 "refuse a gradient with NaN or infinity in it")
       ->capture_default_str();
-  app.add_option("--staging_mb", flags.staging_mb,
+  app.add_option("--debug.staging_mb", flags.staging_mb,
                  "asynchronous modes: MB for gradients and answers on their way over gRPC, for all workers "
                  "together (at least one bucket); whoever finds no room is not read from until there is")
       ->check(psring::WholeNumber(1, 1 << 20))

@@ -20,11 +20,16 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/base/check.h"
+#include "common/base/config_file.h"
 #include "common/base/version.h"
 
 namespace psring {
 namespace {
+
+constexpr char kInHelpAll[] = " (--help-all)";  // ends the groups of InHelpAll
+constexpr char kConfig[] = "--config";
 
 std::string DidYouMean(const std::string& nearest) {
   return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
@@ -64,18 +69,37 @@ class Reader {
   explicit Reader(CLI::App& app) : app_(&app), program_(app.get_name()) {}
 
   absl::StatusOr<std::vector<std::string>> Read(const std::vector<std::string>& arguments) {
+    std::vector<std::string> rest;
     for (size_t i = 0; i < arguments.size(); ++i) {
       if (arguments[i] == "--") {
-        words_.insert(words_.end(), arguments.begin() + static_cast<ptrdiff_t>(i), arguments.end());
+        rest.assign(arguments.begin() + static_cast<ptrdiff_t>(i), arguments.end());
         break;
       }
+      const size_t first = i;
+      const bool had_config = !config_.empty();
       if (LooksLikeFlag(arguments[i])) {
         PSRING_RETURN_IF_ERROR(ReadFlag(arguments, i));
       } else {
         PSRING_RETURN_IF_ERROR(ReadWord(arguments[i]));
       }
+      if (!had_config && !config_.empty()) continue;
+      expanded_.insert(expanded_.end(), arguments.begin() + static_cast<ptrdiff_t>(first),
+                       arguments.begin() + static_cast<ptrdiff_t>(i) + 1);
     }
+    if (!config_.empty()) PSRING_RETURN_IF_ERROR(ReadConfig());
+    words_.insert(words_.end(), rest.begin(), rest.end());
+    expanded_.insert(expanded_.end(), rest.begin(), rest.end());
     return words_;
+  }
+
+  // The arguments, with --config replaced by the flags of its file.
+  const std::vector<std::string>& expanded() const { return expanded_; }
+  // "FILE: " if `message` names a flag that came from the file of --config, else empty.
+  std::string Origin(const std::string& message) const {
+    const bool from_file = std::any_of(
+        from_config_.begin(), from_config_.end(),
+        [&](const std::string& name) { return absl::StartsWith(message, absl::StrCat(name, ":")); });
+    return from_file ? absl::StrCat(config_, ": ") : "";
   }
 
   // "psring compare": the program and the commands read so far.
@@ -99,6 +123,29 @@ class Reader {
                                        : DidYouMean(nearest)));
     }
     words_.push_back(word);
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadConfig() {
+    PSRING_ASSIGN_OR_RETURN(const std::vector<ConfigItem> items, ReadConfigFile(config_));
+    const std::map<const CLI::Option*, int> typed = times_;
+    for (const ConfigItem& item : items) {
+      const auto [option, name] = Find(absl::StrCat(item.key.size() == 1 ? "-" : "--", item.key));
+      if (typed.contains(option)) continue;  // the command line overrides the file
+      const std::vector<std::string> word = {
+          absl::StrCat(item.key.size() == 1 ? "-" : "--", item.key, "=", item.value)};
+      size_t i = 0;
+      absl::Status status =
+          option != nullptr &&
+                  (name == kConfig || name == "--help" || name == "--help-all" || name == "--version")
+              ? absl::InvalidArgumentError(absl::StrCat(item.key, " has no effect in a file"))
+              : ReadFlag(word, i);
+      if (!status.ok()) {
+        return absl::InvalidArgumentError(absl::StrCat(config_, ":", item.line, ": ", status.message()));
+      }
+      from_config_.push_back(name);
+      expanded_.push_back(word.front());
+    }
     return absl::OkStatus();
   }
 
@@ -138,6 +185,11 @@ class Reader {
       if (std::find(items.begin(), items.end(), "") != items.end()) {
         return absl::InvalidArgumentError(absl::StrCat(name, ": '", value, "' has an empty item"));
       }
+    }
+    if (name == kConfig) {
+      if (value.empty()) return absl::InvalidArgumentError("--config needs a file");
+      config_ = std::move(value);
+      return absl::OkStatus();
     }
     words_.push_back(name);
     words_.push_back(std::move(value));
@@ -205,12 +257,15 @@ class Reader {
   CLI::App* app_;
   std::string program_;
   std::vector<std::string> words_;
+  std::vector<std::string> expanded_;
   std::map<const CLI::Option*, int> times_;
-  bool collecting_ = false;  // the last flag takes several values
+  std::string config_;                    // the file of --config
+  std::vector<std::string> from_config_;  // names of the flags that it gave
+  bool collecting_ = false;               // the last flag takes several values
 };
 
-// CLI11's formatter, but a flag's lines read "--batch N    Samples per worker and step (default 128)",
-// wrapped.
+// CLI11's formatter, but a flag's lines read "--batch N    Samples per worker and step (default 128)", wrapped; and
+// --help leaves out the groups of InHelpAll.
 class HelpFormatter : public CLI::Formatter {
  public:
   HelpFormatter() {
@@ -233,9 +288,40 @@ class HelpFormatter : public CLI::Formatter {
     return InColumns("  " + names, description);
   }
 
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
+    if (mode == CLI::AppFormatMode::Sub) return make_expanded(app);
+    return absl::StrCat(make_description(app), make_usage(app, std::move(name)), make_positionals(app),
+                        Groups(app, mode), make_subcommands(app, mode), "\n", make_footer(app));
+  }
+
+  // A command within the help of all commands.
+  std::string make_expanded(const CLI::App* app) const override {
+    return absl::StrCat("\n", app->get_display_name(), "\n", make_description(app), make_positionals(app),
+                        Groups(app, CLI::AppFormatMode::Sub));
+  }
+
  private:
   static constexpr size_t kColumn = 27;
   static constexpr size_t kWidth = 100;
+
+  std::string Groups(const CLI::App* app, CLI::AppFormatMode mode) const {
+    std::vector<std::pair<std::string, std::vector<const CLI::Option*>>> groups;
+    for (const CLI::Option* option : app->get_options([](const CLI::Option*) { return true; })) {
+      absl::string_view heading = option->get_group();
+      const bool in_help_all = absl::ConsumeSuffix(&heading, kInHelpAll);
+      if (heading.empty() || !option->nonpositional()) continue;
+      if (in_help_all && mode == CLI::AppFormatMode::Normal) continue;
+      auto group =
+          std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == heading; });
+      if (group == groups.end()) group = groups.insert(groups.end(), {std::string(heading), {}});
+      group->second.push_back(option);
+    }
+    // Debugging comes last.
+    std::stable_partition(groups.begin(), groups.end(), [](const auto& g) { return g.first != kDebugGroup; });
+    std::string text;
+    for (const auto& [heading, options] : groups) absl::StrAppend(&text, make_group(heading, false, options));
+    return text;
+  }
 
   static std::vector<std::string> DashedNames(const CLI::Option& option) {
     std::vector<std::string> names;
@@ -263,9 +349,18 @@ class HelpFormatter : public CLI::Formatter {
   }
 };
 
-void UseFormatter(CLI::App& app, const std::shared_ptr<HelpFormatter>& formatter) {
+// Returns whether --help leaves out some flags of `app` or of its commands; then there is --help-all.
+bool PrepareHelp(CLI::App& app, const std::shared_ptr<HelpFormatter>& formatter) {
   app.formatter(formatter);
-  for (CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; })) UseFormatter(*sub, formatter);
+  bool hides = false;
+  for (const CLI::Option* option : app.get_options([](CLI::Option*) { return true; })) {
+    hides = hides || absl::EndsWith(option->get_group(), kInHelpAll);
+  }
+  for (CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; })) {
+    hides = PrepareHelp(*sub, formatter) || hides;
+  }
+  if (hides) app.set_help_all_flag("--help-all", "Print this and the flags that are rarely needed");
+  return hides;
 }
 
 constexpr RealRange kAnyReal = {.low = -std::numeric_limits<double>::infinity()};
@@ -287,46 +382,62 @@ std::string ExplainConversion(CLI::App& app, const std::string& what) {
 
 ParseOutcome Wrong(const std::string& program, const std::string& message) {
   const std::string line(absl::StripTrailingAsciiWhitespace(message));
-  return {false, 2, absl::StrCat(program, ": ", absl::StrReplaceAll(line, {{"\n", " "}}), "\n")};
+  return {false, 2, absl::StrCat(program, ": ", Printable(absl::StrReplaceAll(line, {{"\n", " "}})), "\n")};
 }
 
 }  // namespace
 
+std::string InHelpAll(const std::string& group) { return absl::StrCat(group, kInHelpAll); }
+
+void AddConfigFlag(CLI::App& app, const std::string& group) {
+  app.add_option(kConfig)
+      ->description(
+          "Read flags from FILE, as `batch = 64`; the command line overrides it. Every run's folder has a "
+          "config.toml that repeats the run")
+      ->group(group)
+      ->option_text("FILE");
+}
+
 ParseOutcome Parse(CLI::App& app, const std::vector<std::string>& arguments) {
-  UseFormatter(app, std::make_shared<HelpFormatter>());
+  PrepareHelp(app, std::make_shared<HelpFormatter>());
   Reader reader(app);
   absl::StatusOr<std::vector<std::string>> words = reader.Read(arguments);
   if (!words.ok()) return Wrong(reader.program(), std::string(words.status().message()));
   std::reverse(words->begin(), words->end());  // CLI11 takes them from the back
   try {
     app.parse(*std::move(words));
-    return {};
+    return {.arguments = reader.expanded()};
   } catch (const CLI::Success& help) {
     std::ostringstream out, error;
     app.exit(help, out, error);
     // CLI11 leaves two empty lines between groups of flags.
     return {false, 0, absl::StrReplaceAll(out.str(), {{"\n\n\n", "\n\n"}})};
   } catch (const CLI::ConversionError& error) {
-    return Wrong(reader.program(), ExplainConversion(reader.app(), error.what()));
+    const std::string message = ExplainConversion(reader.app(), error.what());
+    return Wrong(reader.program(), reader.Origin(message) + message);
   } catch (const CLI::RequiredError& error) {
     if (!absl::StartsWith(error.what(), "A subcommand")) return Wrong(reader.program(), error.what());
     return Wrong(reader.program(),
                  absl::StrCat("name a command: ", absl::StrJoin(CommandsOf(reader.app()), ", ")));
   } catch (const CLI::ParseError& error) {
-    return Wrong(reader.program(), error.what());
+    return Wrong(reader.program(), reader.Origin(error.what()) + error.what());
   }
 }
 
-void ParseOrExit(CLI::App& app, int argc, const char* const* argv) {
+std::vector<std::string> ParseOrExit(CLI::App& app, int argc, const char* const* argv) {
   if (app.get_name().empty() && argc > 0) {
     const std::vector<std::string> path = absl::StrSplit(argv[0], '/');
     app.name(path.back());
   }
   app.set_version_flag("--version", absl::StrCat(app.get_name(), " ", kVersion), "Print the version");
-  const ParseOutcome outcome = Parse(app, std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
-  if (outcome.proceed) return;
-  std::fputs(outcome.text.c_str(), outcome.exit_code == 0 ? stdout : stderr);
-  std::exit(outcome.exit_code);
+  ParseOutcome outcome = Parse(app, std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+  if (!outcome.proceed) {
+    std::fputs(outcome.text.c_str(), outcome.exit_code == 0 ? stdout : stderr);
+    std::exit(outcome.exit_code);
+  }
+  std::vector<std::string> command_line = std::move(outcome.arguments);
+  if (argc > 0) command_line.insert(command_line.begin(), argv[0]);
+  return command_line;
 }
 
 std::string Printable(const std::string& text) {

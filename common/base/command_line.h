@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+
 namespace CLI {
 class App;
 }
@@ -17,27 +19,40 @@ namespace psring {
 // `word` in lower case, with `_` for `-`: equal for names that our commands treat as the same.
 std::string CanonicalWord(std::string word);
 
-// The known name that starts with `word`, or else the one with the smallest edit distance (swapping
-// neighbours counts once; `-` and `_` are the same); empty if more than a third differs.
+// The known word that starts with `word`, or else the one with the smallest edit distance (a swap of
+// neighbours counts once, `-` and `_` are the same); empty if more than a third differs.
 std::string NearestWord(const std::string& word, const std::vector<std::string>& known);
+
+// --help lists the flags that most users need, --help-all every flag. The group of a flag that only
+// --help-all lists, under the heading `group`.
+std::string InHelpAll(const std::string& group);
+
+// Heading of the flags --debug.*, which only --help-all lists (as InHelpAll).
+inline constexpr char kDebugGroup[] = "Debugging psring itself";
+
+// Adds --config FILE to `app`. Parse takes the flags in FILE (base/config_file.h) as if they were typed; a
+// flag on the command line replaces the one in the file.
+void AddConfigFlag(CLI::App& app, const std::string& group);
 
 // The result of parsing: continue, or print `text` and exit.
 struct ParseOutcome {
   bool proceed = true;
   int exit_code = 0;  // 0: `text` is help or version, for stdout; 2: one line of error, for stderr
   std::string text;   // ends with a newline unless empty
+  std::vector<std::string> arguments = {};  // as given, with --config replaced by the flags of its file
 };
 
-// Parses `arguments` (without the program's name) into the variables bound to `app`, including subcommands.
-// Repeated flags are errors unless the flag collects values. Flags are registered with `_`.
+// Parses `arguments` (without the program's name) into what is bound to `app`, subcommands included. A flag
+// given twice is an error, unless its values are collected one by one. Flags are registered with `_`.
 ParseOutcome Parse(CLI::App& app, const std::vector<std::string>& arguments);
 
-// Parses, then prints "psring compare: unknown flag --worker; did you mean --workers?" and exits 2, or prints
-// help and exits 0, or returns.
-void ParseOrExit(CLI::App& app, int argc, const char* const* argv);
+// As Parse, but prints errors ("psring compare: unknown flag --worker; did you mean --workers?") and exits
+// with 2, or prints help and exits with 0. Returns the command line, argv[0] included, with --config replaced
+// by the flags of its file.
+std::vector<std::string> ParseOrExit(CLI::App& app, int argc, const char* const* argv);
 
-// Checks for CLI::Option::check. Empty if `text` is valid, else the reason; CLI11 puts the flag's name before
-// it ("--workers: 'abc' is not a number").
+// Checks for CLI::Option::check: empty if `text` is valid, else what is wrong with it. CLI11 prepends the
+// flag's name ("--workers: 'abc' is not a number").
 using ValueCheck = std::function<std::string(const std::string& text)>;
 
 ValueCheck WholeNumber(int64_t least, uint64_t most);
@@ -52,8 +67,16 @@ ValueCheck RealNumber(const RealRange& range);
 
 ValueCheck OneOf(const std::vector<std::string>& words);
 
-// `text` with its control characters, except newlines and tabs, as "\x1b". Part of it may come from another
-// process and must not control the terminal.
+// Every part of a comma-separated list passes `check`.
+ValueCheck ListOf(ValueCheck check);
+
+// "1,2,4", "2,4,...,64": after two numbers, `...` continues by their factor if that reaches the last number,
+// else by their difference. Numbers are from 1 to `most`, in the order given.
+absl::StatusOr<std::vector<int>> ParseCounts(const std::string& text, int most);
+ValueCheck CountsText(int most);
+
+// `text` with control characters, except newlines and tabs, as "\x1b": text from other processes must not
+// control the terminal.
 std::string Printable(const std::string& text);
 
 // Prints "psring: MESSAGE" on stderr, escaped by Printable; returns `code`.

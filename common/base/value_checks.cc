@@ -1,12 +1,14 @@
 // The part of command_line.h that handles single words: nearest names, numbers in range.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "common/base/command_line.h"
 
 namespace psring {
@@ -110,6 +112,60 @@ ValueCheck OneOf(const std::vector<std::string>& words) {
     return absl::StrCat("'", text, "' is not one of ", absl::StrJoin(words, ", "),
                         nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?"));
   };
+}
+
+ValueCheck ListOf(ValueCheck check) {
+  return [check = std::move(check)](const std::string& text) {
+    for (absl::string_view part : absl::StrSplit(text, ',')) {
+      if (std::string wrong = check(std::string(part)); !wrong.empty()) return wrong;
+    }
+    return std::string();
+  };
+}
+
+absl::StatusOr<std::vector<int>> ParseCounts(const std::string& text, int most) {
+  const auto wrong = [&](const std::string& why) {
+    return absl::InvalidArgumentError(absl::StrCat("'", text, "': ", why));
+  };
+  constexpr char kDots[] = "... needs two numbers before it and the last number after it, as in 2,4,...,64";
+  std::vector<int> list;
+  bool dots = false;
+  for (absl::string_view part : absl::StrSplit(text, ',')) {
+    part = absl::StripAsciiWhitespace(part);
+    if (part == "...") {
+      if (list.size() < 2 || dots) return wrong(kDots);
+      dots = true;
+      continue;
+    }
+    const std::string bad = WholeNumber(1, static_cast<uint64_t>(most))(std::string(part));
+    int number = 0;
+    if (!bad.empty() || !absl::SimpleAtoi(part, &number)) return absl::InvalidArgumentError(bad);
+    if (!dots) {
+      list.push_back(number);
+      continue;
+    }
+    dots = false;
+    const int64_t last = list.back(), before = list[list.size() - 2];
+    const int64_t factor = last > before && last % before == 0 ? last / before : 1, step = last - before;
+    int64_t reached = last;
+    while (factor > 1 && reached < number) reached *= factor;
+    if (factor > 1 && reached == number) {
+      for (int64_t next = last; next < number;) list.push_back(static_cast<int>(next *= factor));
+      continue;
+    }
+    if (step <= 0 || number < last || (number - last) % step != 0) {
+      return wrong(absl::StrCat("\"", before, ",", last, ",...,", number,
+                                "\" is neither a geometric nor an arithmetic sequence"));
+    }
+    if ((number - last) / step > 10'000) return wrong("the sequence has more than 10000 numbers");
+    for (int64_t next = last; next < number;) list.push_back(static_cast<int>(next += step));
+  }
+  if (dots) return wrong(kDots);
+  return list;
+}
+
+ValueCheck CountsText(int most) {
+  return [most](const std::string& text) { return std::string(ParseCounts(text, most).status().message()); };
 }
 
 }  // namespace psring

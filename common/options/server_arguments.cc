@@ -17,8 +17,8 @@ std::vector<std::string> ServerArguments(const TrainingOptions& training, const 
       absl::StrCat("--device=", DeviceOfRank(training.device, place.local_rank, place.gpus)),
       absl::StrCat("--timeout=", training.timeout_s),
       absl::StrCat("--worker_timeout=", training.worker_timeout_s),
-      absl::StrCat("--reject_nonfinite=", training.reject_nonfinite),
-      absl::StrCat("--staging_mb=", training.staging_mb)};
+      absl::StrCat("--debug.reject_nonfinite=", training.reject_nonfinite),
+      absl::StrCat("--debug.staging_mb=", training.staging_mb)};
   if (!place.record.empty()) arguments.push_back(absl::StrCat("--record=", place.record));
   if (place.metrics_port >= 0) {
     const int port = place.metrics_port == 0 ? 0 : place.metrics_port + place.workers + place.server;

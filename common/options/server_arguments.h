@@ -1,5 +1,5 @@
-// The command line of one parameter server of a training run: the same for whoever starts it, psring or a
-// trainer.
+// The command line of one parameter server of a training run: used by psring and by
+// trainers that start servers.
 #pragma once
 
 #include <string>
@@ -22,17 +22,17 @@ struct ServerStart {
   int metrics_port = -1;   // that of rank 0; 0: the system chooses; below 0: no metrics
 };
 
-// Flags alone, without the program. Checkpoints are the caller's affair.
+// Without the program's name. Checkpoint flags are added by the caller.
 std::vector<std::string> ServerArguments(const TrainingOptions& training, const ServerStart& place);
 
-// What a process is where a launcher that knows only processes has started it, and a strategy wants servers.
-// --server_placement: `rank0` has the process of rank 0 start all of them beside itself; `colocated` every
-// process one for each of its ranks; with `dedicated` the last processes are the servers. Pure.
+// The role of a process that was started by a launcher which knows only processes, if the strategy needs
+// servers. --server_placement: with `rank0` the process of rank 0 starts all of them; with `colocated` every
+// process starts one for each of its ranks; with `dedicated` the last processes are the servers. Pure.
 struct ServerRole {
   int workers = 1;          // the ranks that train: those below this number
   int servers = 1;          // of all
   int becomes = -1;         // this process is to be this server, and no worker
-  std::vector<int> starts;  // the servers that this process starts beside itself
+  std::vector<int> starts;  // the servers that this process starts
 };
 // `process` of `processes`, each of --ranks_per_process ranks. InvalidArgument: no rank would be left to
 // train.

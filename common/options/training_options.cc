@@ -16,11 +16,6 @@ namespace psring {
 
 int64_t WorkerBatch(const TrainingOptions& options) { return int64_t{options.batch} * options.accumulate; }
 
-std::string PayloadOf(const TrainingOptions& options) {
-  if (options.payload != "auto" || options.fabric == "auto") return options.payload;
-  return options.fabric == "tcp" ? "grpc" : "shm";
-}
-
 bool Checkpoints(const TrainingOptions& options) {
   return !options.checkpoint_dir.empty() || options.checkpoint_every > 0;
 }
@@ -68,11 +63,10 @@ void ForEachServerFlag(const See& see) {
   see("--servers", &TrainingOptions::servers);
   see("--server_placement", &TrainingOptions::server_placement);
   see("--ps_schedule", &TrainingOptions::ps_schedule);
-  see("--payload", &TrainingOptions::payload);
   see("--on_worker_loss continue", &TrainingOptions::on_worker_loss);
   see("--worker_timeout", &TrainingOptions::worker_timeout_s);
-  see("--reject_nonfinite", &TrainingOptions::reject_nonfinite);
-  see("--staging_mb", &TrainingOptions::staging_mb);
+  see("--debug.reject_nonfinite", &TrainingOptions::reject_nonfinite);
+  see("--debug.staging_mb", &TrainingOptions::staging_mb);
 }
 
 }  // namespace
@@ -156,7 +150,8 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& options) {
         "--server_placement colocated has one server beside each worker; leave --servers out");
   }
   if (options.score == "validation" && options.validation == 0) {
-    return absl::InvalidArgumentError("--score validation needs --validation N, the samples to hold out");
+    return absl::InvalidArgumentError(
+        "--debug.score validation needs --validation N, the samples to hold out");
   }
   if (options.cuda_graph) {
     const char* hindrance = options.device == "cpu"      ? "--device cpu: it is for GPUs"
@@ -184,9 +179,9 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& options) {
     }
   } else if (options.servers > 1 || options.server_placement == "colocated") {
     return absl::InvalidArgumentError("--clock virtual has one server; leave --servers and colocated out");
-  } else if (options.payload != "auto") {
+  } else if (options.transport == "shm") {
     return absl::InvalidArgumentError(
-        "--payload with --clock virtual: nothing is sent; give --network_ms, the time of one gradient");
+        "--transport shm with --clock virtual: nothing is sent; give --network_ms, the time of one gradient");
   } else if (options.wire != "float32") {
     return absl::InvalidArgumentError(absl::StrCat(
         "--wire ", options.wire, " with --clock virtual: its gradients are float32; leave it out"));

@@ -40,7 +40,7 @@ struct TrainingOptions {
   bool cuda_graph = false;         // forward and backward, or whole steps, recorded and repeated
   int batch = 128;                 // per worker
   int micro_batches = 1;           // single only
-  int replicas = 1;                // dp only: devices in one process
+  int replicas = 1;                // dp only: devices in one process (--workers)
   int accumulate = 1;              // batches of a worker that are added up before one update
   std::string drop_last = "true";  // true, false: of an epoch's last batch where it is short
   std::string optimizer = "momentum";
@@ -59,11 +59,10 @@ struct TrainingOptions {
   bool check_replicas = false;  // hash the weights after every step
   bool align_steps = false;     // all ranks begin every step together
 
-  std::string backend;          // native, gloo, mpi, nccl; empty: the strategy's
-  std::string fabric = "auto";  // auto, tcp, shm: what collectives move over
+  std::string backend;             // native, gloo, mpi, nccl; empty: the strategy's
+  std::string transport = "auto";  // auto, tcp, shm: of collectives and of a parameter server's payload
 
   std::string ps_schedule = "pipelined";   // serial, pipelined
-  std::string payload = "auto";            // of a parameter server: auto, grpc, shm
   int servers = 0;                         // 0: 1, or one a worker where they are colocated
   std::string server_placement = "rank0";  // rank0, dedicated, colocated
   bool deterministic = false;              // the server adds in rank order
@@ -91,9 +90,6 @@ struct TrainingOptions {
 
 // The samples of one worker behind one gradient that it gives away: --batch times --accumulate.
 int64_t WorkerBatch(const TrainingOptions& options);
-
-// How a parameter server's payload travels: --payload, or what --fabric says of all wires ("tcp": "grpc").
-std::string PayloadOf(const TrainingOptions& options);
 
 // Whether checkpoints of training are asked for.
 bool Checkpoints(const TrainingOptions& options);

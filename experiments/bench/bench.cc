@@ -24,6 +24,7 @@
 #include "experiments/compare/experiment.h"
 #include "experiments/processes/mpirun.h"
 #include "experiments/report/report_verb.h"
+#include "experiments/runs/recorded_run.h"
 #include "experiments/runs/run_claim.h"
 #include "experiments/texts/bench.h"
 #include "experiments/theory/machine_profile.h"
@@ -148,6 +149,11 @@ absl::Status Bench(BenchFlags flags, const Interrupt& interrupt, Display& displa
   const int64_t begin = MonotonicNanos();
   BenchResult result(plan);
   absl::Status status = outputs.Write("manifest.json", BenchManifest(flags.request, plan, run));
+  if (status.ok()) {
+    status = outputs.Write(
+        "config.toml",
+        ConfigOf({.verb = "bench", .command_line = run.command_line, .provenance = run.provenance}, ""));
+  }
   if (status.ok()) {
     status = Measure(flags, plan, binaries, outputs, expected_s, interrupt, display, result);
   }

@@ -1,4 +1,4 @@
-// psring bench: collectives of every backend, side by side, held against what the machine can do.
+// psring bench: collectives of every backend, compared with each other and with the machine's limits.
 #pragma once
 
 #include "experiments/bench/flags.h"

@@ -1,5 +1,4 @@
-// What collectives there are to measure, in ring_worker's own words: psring asks `ring_worker --describe` and
-// keeps no list of its own. Pure.
+// The collectives that can be measured, from `ring_worker --describe`; psring keeps no list of its own. Pure.
 #pragma once
 
 #include <map>

@@ -11,7 +11,7 @@
 
 namespace psring {
 
-// What a run was, beside its figures.
+// A run without its figures.
 struct BenchRun {
   std::string run_id;
   std::vector<std::string> command_line;
@@ -21,7 +21,7 @@ struct BenchRun {
   double wall_s = 0;  // 0: not finished
 };
 
-// nccl-tests' -J, version 3 of its layout, with what it has no place for in fields of its own. Of all
+// nccl-tests' -J, version 3 of its layout, with extra fields. Of all
 // combinations; nccl-tests would write a file each.
 std::string BenchJson(const BenchRequest& request, const BenchResult& result, const BenchRun& run);
 

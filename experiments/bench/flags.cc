@@ -24,15 +24,6 @@ std::string CheckSize(const std::string& text) { return std::string(ParseByteSiz
 
 std::string CheckText(const std::string& text) { return text.empty() ? "a name is missing" : ""; }
 
-ValueCheck ListOf(ValueCheck check) {
-  return [check](const std::string& text) {
-    for (absl::string_view part : absl::StrSplit(text, ',')) {
-      if (const std::string wrong = check(std::string(part)); !wrong.empty()) return wrong;
-    }
-    return std::string();
-  };
-}
-
 std::string CheckType(const std::string& text) {
   return text == "all" ? "" : std::string(ParseDType(text).status().message());
 }
@@ -44,7 +35,7 @@ std::string CheckOp(const std::string& text) {
 std::string CheckJsonPath(const std::string& text) {
   return absl::EndsWith(absl::AsciiStrToLower(text), ".json")
              ? ""
-             : absl::StrCat("'", text, "' does not end in .json, the only kind there is");
+             : absl::StrCat("'", text, "' does not end in .json, the only format");
 }
 
 std::vector<std::string> Names(const std::string& text) {
@@ -57,7 +48,7 @@ absl::StatusOr<SizeSweep> UnderstandSizes(const RawBenchFlags& raw) {
   if (!raw.sizes.empty()) {
     if (!raw.min_bytes.empty() || !raw.max_bytes.empty() || !raw.step_bytes.empty() ||
         !raw.step_factor.empty()) {
-      return absl::InvalidArgumentError("--sizes says it all; leave -b, -e, -i and -f out");
+      return absl::InvalidArgumentError("--sizes excludes -b, -e, -i and -f; leave one of them out");
     }
     for (const std::string& text : Names(raw.sizes)) {
       PSRING_ASSIGN_OR_RETURN(sweep.list.emplace_back(), ParseByteSize(text));
@@ -70,7 +61,7 @@ absl::StatusOr<SizeSweep> UnderstandSizes(const RawBenchFlags& raw) {
   if (!raw.max_bytes.empty()) {
     PSRING_ASSIGN_OR_RETURN(sweep.most, ParseByteSize(raw.max_bytes));
   }
-  // Who names one end means that the other follows where it must.
+  // With only one end given, the other follows if necessary.
   if (raw.max_bytes.empty()) sweep.most = std::max(sweep.most, sweep.least);
   if (raw.min_bytes.empty()) sweep.least = std::min(sweep.least, sweep.most);
   if (!raw.step_bytes.empty()) {
@@ -104,13 +95,13 @@ absl::StatusOr<std::vector<std::string>> NamesOf(const std::string& text, const 
 }  // namespace
 
 CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
-  CLI::App* verb = app.add_subcommand(
-      "bench", "Measure collectives: nccl-tests' flags and table, every backend, limits of the machine");
+  CLI::App* verb =
+      app.add_subcommand("bench", "Measure collectives of every backend, with nccl-tests' flags and table");
   const auto add = [&](const char* group, const char* names, std::string& to, const char* value,
                        const char* text, ValueCheck check) {
     verb->add_option(names, to, text)->group(group)->option_text(value)->check(check);
   };
-  const auto number = [&](const char* group, const char* names, int& to, const char* text, int least,
+  const auto number = [&](const std::string& group, const char* names, int& to, const char* text, int least,
                           int most) {
     verb->add_option(names, to, text)
         ->group(group)
@@ -119,104 +110,102 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
         ->capture_default_str();
   };
 
-  const char* what = "What is measured (several with commas: every one with every one, in turn call by call)";
+  const char* what = "What is measured (comma-separated: all combinations, alternating call by call)";
+  const std::string all_of_what = InHelpAll(what);
   add(what, "--collective,--collectives", raw.collectives, "NAMES",
       "all_reduce, reduce_scatter, all_gather, broadcast, or ps_push_pull: a round of the gRPC parameter "
       "server, which knows no backend, algorithm or transport [all_reduce]",
       ListOf(CheckText));
   add(what, "--backend,--backends", raw.backends, "NAMES",
-      "native, gloo, mpi, nccl [all that this build has, but for nccl; on GPUs native and nccl]",
-      ListOf(CheckText));
+      "native, gloo, mpi, nccl [all in this build except nccl; on GPUs native and nccl]", ListOf(CheckText));
   add(what, "--algorithm,--algorithms", raw.algorithms, "NAMES",
-      "Of the backend [native: ring, direct and one-shot; others: what they choose themselves]",
-      ListOf(CheckText));
+      "Of the backend [native: ring, direct and one-shot; others: their own choice]", ListOf(CheckText));
   add(what, "--transport,--transports", raw.transports, "NAMES",
-      "shm, tcp, auto; on GPUs cuda_ipc, of nccl auto and tcp [all but auto; on GPUs cuda_ipc, and nccl as "
-      "it chooses]",
+      "shm, tcp, auto; on GPUs cuda_ipc, for nccl auto and tcp [all except auto; on GPUs cuda_ipc, and "
+      "auto for nccl]",
       ListOf(CheckText));
-  add(what, "--buffers", raw.buffers, "KINDS",
-      "private: each process's own memory, as malloc gives it; huge: the same on huge pages; shared: memory "
-      "that peers may read in place, as psring's trainer has it [private; native over shm: shared too]",
+  add(all_of_what.c_str(), "--buffers", raw.buffers, "KINDS",
+      "private: each process's own memory, from malloc; huge: the same on huge pages; shared: memory that "
+      "peers read in place, as in psring's trainer [private; native over shm: shared too]",
       ListOf(OneOf({"private", "huge", "shared"})));
-  add(what, "--workers", raw.workers, "N,...", "Processes, 1 to 64 [2]",
-      ListOf(WholeNumber(1, kMostBenchWorkers)));
+  add(what, "--workers", raw.workers, "N,...", "Processes, 1 to 64 [2]", CountsText(kMostBenchWorkers));
   add(what, "--servers", raw.servers, "S,...",
       "Parameter servers of ps_push_pull, each with a slice of every gradient [1]",
-      ListOf(WholeNumber(1, kMostBenchServers)));
+      CountsText(kMostBenchServers));
   add(what, "--device", raw.device, "DEVICE",
-      "Whose memory: cpu, or cuda: a GPU for each process, in turn; native then runs over cuda_ipc, and nccl "
-      "is "
-      "measured beside it [cpu]",
+      "Location of the buffers: cpu, or cuda: rank i uses GPU i; native then runs over cuda_ipc, and nccl is "
+      "measured too [cpu]",
       OneOf({"cpu", "cuda"}));
   verb->add_flag("--oversubscribe", raw.oversubscribe,
-                 "Let processes share a GPU: shows that it works, not how fast")
-      ->group(what);
+                 "Let processes share a GPU: a functional test, not a speed test")
+      ->group(all_of_what);
   verb->add_flag("--limits", raw.limits,
-                 "Measure in turn with the rest what this machine can do at most, and hold every row "
-                 "against it")
+                 "Also measure the limits of this machine, alternating with the rest, and compare every row "
+                 "with them")
       ->group(what);
 
   const char* sizes = "Sizes, with K, M or G (nccl-tests' flags)";
   add(sizes, "-b,--minbytes", raw.min_bytes, "SIZE", "Smallest [4K; nccl-tests 32M]", CheckSize);
   add(sizes, "-e,--maxbytes", raw.max_bytes, "SIZE", "Largest [16M; nccl-tests 32M]", CheckSize);
-  add(sizes, "-i,--stepbytes", raw.step_bytes, "SIZE", "Added from size to size", CheckSize);
+  add(sizes, "-i,--stepbytes", raw.step_bytes, "SIZE", "Increment between sizes", CheckSize);
   add(sizes, "-f,--stepfactor", raw.step_factor, "N",
-      "Multiplied from size to size [16 without -i; nccl-tests adds 1M]", WholeNumber(2, 1 << 30));
+      "Factor between sizes [16 without -i; nccl-tests adds 1M]", WholeNumber(2, 1 << 30));
 
-  add(sizes, "--sizes", raw.sizes, "SIZE,...", "These and no others, in place of the four above",
+  add(sizes, "--sizes", raw.sizes, "SIZE,...", "Exactly these, instead of the four flags above",
       ListOf(CheckSize));
 
   const char* calls = "Calls (nccl-tests' flags)";
   add(calls, "-d,--datatype", raw.types, "TYPES", "float, bfloat16, half, all [float]", ListOf(CheckType));
-  add(calls, "-o,--op", raw.ops, "OPS", "sum, avg, min, max, all; where there is a reduction [sum]",
-      ListOf(CheckOp));
-  number(calls, "-r,--root", raw.root, "Of a broadcast", 0, kMostBenchWorkers - 1);
+  add(calls, "-o,--op", raw.ops, "OPS", "sum, avg, min, max, all; of reductions [sum]", ListOf(CheckOp));
+  number(InHelpAll(calls), "-r,--root", raw.root, "Of a broadcast", 0, kMostBenchWorkers - 1);
   number(calls, "-n,--iters", raw.iterations,
          "Timed iterations; their median is the time (nccl-tests: their mean)", 1, 1'000'000);
-  number(calls, "-m,--agg_iters", raw.aggregated,
+  number(InHelpAll(calls), "-m,--agg_iters", raw.aggregated,
          "Calls in a row in an iteration; 0: as many as last 200 us, at least 1 (nccl-tests 1)", 0,
          1'000'000);
   number(calls, "-w,--warmup_iters", raw.warmup, "Calls before them, not timed (nccl-tests 1)", 0, 1'000'000);
   number(calls, "-c,--check", raw.checks,
-         "Calls whose every element is checked; 0: none, and #wrong says N/A. One wrong element, and no "
-         "figure is printed",
+         "Calls whose every element is checked; 0: none, and #wrong is N/A. With one wrong element no figure "
+         "is printed",
          0, 1'000'000);
-  number(calls, "-a,--average", raw.average,
+  number(InHelpAll(calls), "-a,--average", raw.average,
          "Of the ranks' times: 0 rank 0's, 1 mean, 2 least, 3 most (nccl-tests 1)", 0, 3);
 
-  const char* tuning = "Tuning of native";
-  add(tuning, "--segment", raw.segment, "SIZE", "A chunk is moved in pieces of it [what suits the transport]",
-      CheckSize);
-  add(tuning, "--sockets", raw.sockets, "N", "To each peer [1]", WholeNumber(1, 64));
-  add(tuning, "--ranks_per_node", raw.ranks_per_node, "N", "Of the hierarchical algorithm [all: one host]",
-      WholeNumber(1, kMostBenchWorkers));
+  add(all_of_what.c_str(), "--ranks_per_node", raw.ranks_per_node, "N",
+      "Of the hierarchical algorithm [all: one host]", WholeNumber(1, kMostBenchWorkers));
+  add(kDebugGroup, "--debug.segment", raw.segment, "SIZE",
+      "native: size of the pieces in which a chunk is moved [depends on the transport]", CheckSize);
+  add(kDebugGroup, "--debug.sockets", raw.sockets, "N", "native: sockets to each peer [1]",
+      WholeNumber(1, 64));
 
   const char* results = "How often, machine and results";
-  number(results, "--rounds", raw.rounds,
-         "Launches of everything, one after another, between which the iterations are divided; 0: 1, or 3 "
-         "where it takes several launches (several --workers, MPI over several transports)",
+  number(InHelpAll(results), "--rounds", raw.rounds,
+         "Launches of everything, one after another, which share the iterations; 0: 1, or 3 if it takes "
+         "several launches (several --workers, MPI over several transports)",
          0, 1000);
-  verb->add_flag("--no_pin", raw.no_pin,
-                 "Let the kernel move processes between cores. Else, where there is a core for each, each "
-                 "one's calling thread keeps to its own")
-      ->group(results);
+  verb->add_flag(
+          "--no_pin", raw.no_pin,
+          "Let the kernel move processes between cores. Else, with a core for each process, its calling "
+          "thread is pinned")
+      ->group(InHelpAll(results));
   verb->add_option("--timeout", raw.timeout_s, "Seconds to wait for a silent process")
-      ->group(results)
+      ->group(InHelpAll(results))
       ->option_text("S")
       ->check(RealNumber({}))
       ->capture_default_str();
   add(results, "--profile", raw.profile, "FILE",
-      "Latency, rate and speed of adding, fitted from the native all-reduces: what psring predict --profile "
-      "takes",
+      "Write latency, rate and speed of adding, fitted from the native all-reduces, for psring predict "
+      "--profile",
       CheckText);
   add(results, "-J,--output_file", raw.json_file, "FILE",
       "nccl-tests' JSON, with more fields; never overwrites: FILE.0 and so on", CheckJsonPath);
   add(results, "--out", raw.out, "DIR", "Folder for the results, new or empty; else runs/<UTC time>-bench",
       CheckText);
-  AddLanguageFlag(*verb, raw.language, "Of what is printed around the tables, and of the page: en or zh")
+  AddLanguageFlag(*verb, raw.language, "Language of the text around the tables, and of the page: en or zh")
       ->group(results);
   verb->add_flag("--dry_run", raw.dry_run, "Print the plan and the expected time, and do nothing")
       ->group(results);
+  AddConfigFlag(*verb, results);
   return verb;
 }
 
@@ -236,20 +225,10 @@ absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
   request.transports = Names(raw.transports);
   request.buffers = Names(raw.buffers);
   if (!raw.workers.empty()) {
-    request.workers.clear();
-    for (const std::string& text : Names(raw.workers)) {
-      if (!absl::SimpleAtoi(text, &request.workers.emplace_back())) {
-        return absl::InvalidArgumentError(absl::StrCat("--workers: '", text, "'"));
-      }
-    }
+    PSRING_ASSIGN_OR_RETURN(request.workers, ParseCounts(raw.workers, kMostBenchWorkers));
   }
   if (!raw.servers.empty()) {
-    request.servers.clear();
-    for (const std::string& text : Names(raw.servers)) {
-      if (!absl::SimpleAtoi(text, &request.servers.emplace_back())) {
-        return absl::InvalidArgumentError(absl::StrCat("--servers: '", text, "'"));
-      }
-    }
+    PSRING_ASSIGN_OR_RETURN(request.servers, ParseCounts(raw.servers, kMostBenchServers));
     if (std::find(request.collectives.begin(), request.collectives.end(), kPushPull) ==
         request.collectives.end()) {
       return absl::InvalidArgumentError(

@@ -1,9 +1,9 @@
-// What a figure of bench is held against: the least work that this host can be asked to do for it, measured
-// by the same processes in turn with it (--limits of ring_worker and ps_worker). Pure.
+// The limit of a figure of bench: the least work that a collective needs, measured by the same processes,
+// alternating with it (--limits of ring_worker and ps_worker). Pure.
 //
 //   over shared memory  every rank adds up its part of all ranks' buffers, straight out of them, and writes
 //                       the sum into all of them, between two barriers (for other collectives: what they
-//                       cannot avoid). Nothing is copied twice, so nobody does less.
+//                       cannot avoid). Nothing is copied twice, so this is the minimum.
 //   over TCP            every rank sends what a ring sends over each of its links to the next rank, all at
 //                       once, in one go: the ring without its rounds and without adding. With L bytes/s over
 //                       all N links that is a busbw of L / N.
@@ -24,7 +24,7 @@
 
 namespace psring {
 
-// "shared", "tcp", "raw", "fused", as the workers name them; empty where there is none to hold it against.
+// "shared", "tcp", "raw", "fused", as the workers name them; empty if it has no limit.
 std::string LimitKindOf(const BenchCombination& combination, const std::string& transport);
 
 // Every measurement of the limits of a run.

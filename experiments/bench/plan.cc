@@ -29,7 +29,7 @@ absl::Status Unknown(const std::string& what, const std::string& name,
                                                        : absl::StrCat("did you mean '", near, "'?")));
 }
 
-// In the order in which they stand, each once.
+// In the same order, without duplicates.
 template <typename T>
 std::vector<T> Once(const std::vector<T>& list) {
   std::vector<T> once;
@@ -105,14 +105,14 @@ class Planner {
     }
     if (Contains(request_.buffers, "huge")) {
       return absl::InvalidArgumentError(
-          "huge pages are of the host's memory; on GPUs there are private and shared buffers");
+          "huge pages are for the host's memory; GPUs have private and shared buffers");
     }
     for (const int workers : request_.workers) {
       if (workers <= request_.gpus) continue;
       if (!request_.oversubscribe) {
         return absl::InvalidArgumentError(
             absl::StrCat("--workers ", workers, " on ", request_.gpus, request_.gpus == 1 ? " GPU" : " GPUs",
-                         ": take fewer, or give --oversubscribe (shows that it works, not how fast)"));
+                         ": take fewer, or give --oversubscribe (a functional test, not a speed test)"));
       }
       Note("ranks share GPUs: functional, not a measurement");
     }
@@ -166,7 +166,7 @@ class Planner {
         return absl::InvalidArgumentError(absl::StrCat("--device cuda is for native and nccl; ", backend.name,
                                                        " works in the host's memory"));
       }
-      // Wants a GPU, and this is a benchmark of the host unless told otherwise.
+      // Needs a GPU; by default the host is measured.
       if (!named && !on_gpus() && backend.name == "nccl") continue;
       if (backend.name == "mpi" && !mpirun_.ok()) {
         if (named) return mpirun_;
@@ -334,7 +334,7 @@ class Planner {
       launches[where].combinations.push_back(i);
     }
     for (BenchLaunch& launch : launches) launch.limits = request_.limits;
-    // Limits alone may be asked for.
+    // A launch may measure only limits.
     std::erase_if(launches, [&](const BenchLaunch& launch) {
       return launch.combinations.empty() && (!launch.limits || !push_pulls.empty());
     });
@@ -376,8 +376,7 @@ absl::StatusOr<std::vector<uint64_t>> SizesOf(const SizeSweep& sweep) {
   for (uint64_t size = sweep.least; size <= sweep.most;) {
     sizes.push_back(size);
     if (sizes.size() > kMostSizes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("that makes more than ", kMostSizes, " sizes; take a larger step"));
+      return absl::InvalidArgumentError(absl::StrCat("more than ", kMostSizes, " sizes; take a larger step"));
     }
     // From 0 a factor leads nowhere.
     if (factor > 0 && size == 0) break;

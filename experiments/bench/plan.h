@@ -25,7 +25,7 @@ struct SizeSweep {
 inline constexpr uint64_t kDefaultFactor = 16;
 
 // least, then times the factor or plus the step, while not above most. InvalidArgument: least above most,
-// both steps, a factor that does not grow, more sizes than anybody reads (1000), one size twice.
+// both steps, a factor that does not grow, more than 1000 sizes, one size twice.
 absl::StatusOr<std::vector<uint64_t>> SizesOf(const SizeSweep& sweep);
 
 struct BenchRequest {
@@ -43,7 +43,7 @@ struct BenchRequest {
   std::string device = "cpu";                    // or cuda: a GPU's memory
   int gpus = 0;                                  // of this machine
   bool oversubscribe = false;                    // ranks may share one
-  bool pin = true;                               // ranks to cores of their own, where there are enough
+  bool pin = true;                               // ranks to cores of their own, if there are enough
   std::string segment, sockets, ranks_per_node;  // as given; empty: the worker's default
   double timeout_s = 60;
 };
@@ -65,7 +65,7 @@ struct BenchLaunch {
   BenchLaunchKind kind = BenchLaunchKind::kPlain;
   std::string mpi_transport;  // kMpirun: what MPI may send over, fixed for the job
   int workers = 2;
-  std::vector<size_t> combinations;  // indices; may be empty where limits alone are measured
+  std::vector<size_t> combinations;  // indices; empty if only limits are measured
   bool limits = false;
   std::string name() const;  // "2 workers (mpirun, shm)"
 };
@@ -79,7 +79,7 @@ struct BenchPlan {
   std::vector<std::string> notes;
 };
 
-// What is not named is chosen so: every backend of this build but nccl, which wants GPUs; of native the
+// Defaults: every backend of this build except nccl, which needs GPUs; of native the
 // algorithms ring, direct and one-shot where it has them, of others what they choose themselves; every
 // transport but auto; private buffers, and for native over shared memory shared ones as well. On GPUs: native
 // over cuda_ipc with buffers that are registered, and nccl where this build has it.

@@ -1,4 +1,4 @@
-// What the workers of a benchmark said, put together over rounds: the figures behind the tables. Pure.
+// The workers' measurements, collected over rounds: the figures of the tables. Pure.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct BenchCell {
 
 struct BenchTable {
   BenchCombination combination;
-  std::string algorithm, transport;  // what the group says it is
+  std::string algorithm, transport;  // as reported by the group
   std::vector<BenchCell> cells;
   std::vector<double> foreign_cpu_pct;  // of each launch
 };
@@ -51,8 +51,8 @@ class BenchResult {
  public:
   explicit BenchResult(const BenchPlan& plan);
 
-  // A line that a worker of `launch` printed. False: it is none of the benchmark's. Lines that are, and do
-  // not make sense, count as missing.
+  // A line that a worker of `launch` printed. False: not a line of the benchmark. Invalid lines
+  // count as missing.
   bool Note(const BenchLaunch& launch, const std::string& line);
   void NoteForeignCpu(const BenchLaunch& launch, double percent);
 
@@ -63,7 +63,7 @@ class BenchResult {
   const std::vector<BenchTable>& tables() const { return tables_; }
   const MeasuredLimits& limits() const { return limits_; }
   const std::map<int, std::vector<BenchRank>>& ranks() const { return ranks_; }  // by number of workers
-  size_t done() const { return done_; }  // of `of`, of the launch that speaks
+  size_t done() const { return done_; }  // of `of`, of the current launch
   size_t of() const { return of_; }
 
   // The row that is printed and written.

@@ -38,17 +38,17 @@ Words WorkerFlags(const BenchRequest& request, const BenchPlan& plan, const Benc
                  absl::StrCat("--timeout=", request.timeout_s)};
   if (launch.kind == BenchLaunchKind::kPushPull) {
     const bool shm = plan.combinations[launch.combinations[0]].transport == "shm";
-    flags.push_back(shm ? "--payload=shm" : "--payload=grpc");
+    flags.push_back(shm ? "--transport=shm" : "--transport=tcp");
     if (launch.limits) flags.push_back("--limits");
     flags.push_back(absl::StrCat("--servers=", plan.combinations[launch.combinations[0]].servers));
     return flags;
   }
   Append(flags, {absl::StrCat("--datatype=", absl::StrJoin(request.types, ",")),
                  absl::StrCat("--op=", absl::StrJoin(request.ops, ",")),
-                 // Where there is a broadcast its root was held against the number of workers.
+                 // The root of a broadcast was checked against the number of workers.
                  absl::StrCat("--root=", request.root < launch.workers ? request.root : 0)});
-  if (!request.segment.empty()) flags.push_back(absl::StrCat("--segment=", request.segment));
-  if (!request.sockets.empty()) flags.push_back(absl::StrCat("--sockets=", request.sockets));
+  if (!request.segment.empty()) flags.push_back(absl::StrCat("--debug.segment=", request.segment));
+  if (!request.sockets.empty()) flags.push_back(absl::StrCat("--debug.sockets=", request.sockets));
   if (!request.ranks_per_node.empty()) {
     flags.push_back(absl::StrCat("--ranks_per_node=", request.ranks_per_node));
   }
@@ -76,7 +76,7 @@ absl::StatusOr<std::vector<ChildSpec>> Children(const BenchRequest& request, con
   Append(command, WorkerFlags(request, plan, launch));
   std::vector<ChildSpec> children;
   if (launch.kind == BenchLaunchKind::kMpirun) {
-    // Ranks learn who they are from what mpirun sets.
+    // mpirun's environment numbers the ranks.
     PSRING_ASSIGN_OR_RETURN(const MpirunCommand mpirun,
                             FindMpirun({.ranks = launch.workers, .transport = launch.mpi_transport}));
     ChildSpec& child = children.emplace_back();

@@ -1,4 +1,4 @@
-// Starts the processes of a benchmark's launch, listens to what they measured, and leaves none behind.
+// Starts the processes of a benchmark's launch, collects their measurements, and ends all of them.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace psring {
 
-// The binaries that stand beside this one.
+// In the folder of this program.
 struct BenchBinaries {
   std::string ring_worker, ps_worker, ps_server;
   std::vector<std::string> all() const { return {ring_worker, ps_worker, ps_server}; }

@@ -22,7 +22,7 @@ std::string StepText(const SizeSweep& sweep) {
   return absl::StrFormat("%d(factor)", sweep.step_factor > 0 ? sweep.step_factor : kDefaultFactor);
 }
 
-// "native ring, shm, shared buffers": what tells a table from the others.
+// "native ring, shm, shared buffers": the title of a table.
 std::string ShortName(const BenchTable& table) {
   const BenchCombination& combination = table.combination;
   return absl::StrCat(combination.backend, table.algorithm.empty() ? "" : " ", table.algorithm, ", ",

@@ -22,10 +22,10 @@ EPOCHS = {"mlp": 3, "mlp-small": 3, "cnn": 1}
 CONTENDERS = {
     "single, float32": ["--strategy", "single"],
     "single, bfloat16": ["--strategy", "single", "--precision", "bfloat16"],
-    "ring x 2 over TCP, float32": ["--strategy", "ring", "--workers", "2", "--fabric", "tcp"],
-    "ring x 2 over TCP, bfloat16 on the wire": ["--strategy", "ring", "--workers", "2", "--fabric", "tcp",
+    "ring x 2 over TCP, float32": ["--strategy", "ring", "--workers", "2", "--transport", "tcp"],
+    "ring x 2 over TCP, bfloat16 on the wire": ["--strategy", "ring", "--workers", "2", "--transport", "tcp",
                                                 "--wire", "bfloat16"],
-    "ring x 2 over TCP, bfloat16 and on the wire": ["--strategy", "ring", "--workers", "2", "--fabric", "tcp",
+    "ring x 2 over TCP, bfloat16 and on the wire": ["--strategy", "ring", "--workers", "2", "--transport", "tcp",
                                                     "--precision", "bfloat16", "--wire", "bfloat16"],
 }
 

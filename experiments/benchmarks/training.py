@@ -31,12 +31,12 @@ def cpu_ticks():
     return sum(fields), sum(fields) - fields[3] - fields[4]
 
 
-def run_psring(model, strategy, workers, fabric="auto"):
+def run_psring(model, strategy, workers, transport="auto"):
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "run")
         done = subprocess.run([os.path.join(ROOT, "build/release/bin/psring"), "train", "--strategy", strategy,
                                "--workers", str(workers), "--model", model, "--steps", str(STEPS[model]),
-                               "--warmup_steps", "10", "--no_eval", "--lr", "0.02", "--fabric", fabric,
+                               "--warmup_steps", "10", "--no_eval", "--lr", "0.02", "--transport", transport,
                                "--out", out],
                               capture_output=True, text=True, timeout=600)
         if done.returncode:

@@ -52,7 +52,7 @@ def pair(strategy, workers, epochs, seed, model):
     flags = ["--strategy", strategy, "--workers", str(workers), "--model", model, "--epochs", str(epochs),
              "--schedule", "linear", "--seed", str(seed)]
     with tempfile.TemporaryDirectory() as live_folder, tempfile.TemporaryDirectory() as virtual_folder:
-        live = psring([*flags, "--straggler", STRAGGLER, "--fabric", "tcp"], live_folder)
+        live = psring([*flags, "--straggler", STRAGGLER, "--transport", "tcp"], live_folder)
         virtual = psring([*flags, "--clock", "virtual", "--like", live], virtual_folder)
         return figures(live), figures(virtual)
 

@@ -156,7 +156,7 @@ if ((gpus > 0)); then
     train "native-$strategy-$workers" --device cuda --strategy $strategy --backend native --workers $workers $share \
       --model mlp --steps 200 --check_replicas
   done
-  train "native-ring-pinned-$workers" --device cuda --strategy ring --backend native --fabric shm --workers $workers $share \
+  train "native-ring-pinned-$workers" --device cuda --strategy ring --backend native --transport shm --workers $workers $share \
     --model mlp --steps 200 --check_replicas
   # Collectives of psring and NCCL, then NCCL over sockets. Every element is checked.
   for collective in all_reduce reduce_scatter all_gather broadcast; do
@@ -167,10 +167,10 @@ if ((gpus > 0)); then
     --algorithm ring,direct,one-shot,halving-doubling,double-binary-tree -b 4K -e 64M -f 16 --out "$out/bench-algorithms"
   step bench-nccl-tcp 600 "$here/bin/psring" bench --device cuda --workers $workers $share --backend nccl --transport tcp \
     -b 4K -e 16M -f 16 --out "$out/bench-nccl-tcp"
-  # A round of 98 MiB with the server on GPU 0: from GPU memory by CUDA IPC (auto), through pinned memory, over gRPC.
-  for payload in auto shm grpc; do
-    train "round-$payload" --device cuda --strategy ps-sync --workers 1 --workload resnet50 --align_steps \
-      --payload $payload --steps 30 --warmup_steps 3
+  # A round of 98 MiB with the server on GPU 0: out of the worker's GPU memory (auto), through pinned memory, over gRPC.
+  for transport in auto shm tcp; do
+    train "round-$transport" --device cuda --strategy ps-sync --workers 1 --workload resnet50 --align_steps \
+      --transport $transport --steps 30 --warmup_steps 3
   done
   goal "speed-up of a server's round by CUDA IPC over pinned memory" \
     "$(awk -v ipc="$(column round-auto comm_busy_ms)" -v pinned="$(column round-shm comm_busy_ms)" \
@@ -185,7 +185,7 @@ if ((gpus > 0)); then
     steps_of "ring-graph-as-$ranks" --device cuda --strategy ring --workers $ranks --oversubscribe --check_replicas --cuda_graph
     agree "ring-graph-as-$ranks" "single-as-$ranks"
   done
-  train "nccl-tcp-$workers" --device cuda --strategy nccl --fabric tcp --workers $workers $share --steps 200
+  train "nccl-tcp-$workers" --device cuda --strategy nccl --transport tcp --workers $workers $share --steps 200
   if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck; do
       step "$tool-ops" 1800 compute-sanitizer --tool $tool --error-exitcode 9 "$here/tests/common_ops_test" \

@@ -19,7 +19,7 @@ constexpr int kDepth = 4;  // records/training-1/ring-2/checkpoints
 std::vector<std::string> FoldersIn(const std::string& run) {
   std::vector<std::string> folders;
   std::error_code error;
-  // With a slash behind it: runs/latest is a link.
+  // With a trailing slash, because runs/latest is a link.
   for (fs::recursive_directory_iterator at(run + "/", error), end; !error && at != end; at.increment(error)) {
     if (at.depth() >= kDepth) at.disable_recursion_pending();
     std::error_code none;

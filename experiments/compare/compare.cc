@@ -57,7 +57,7 @@ void ShortenTrainings(const ExperimentFlags& flags, int rounds, Experiment& expe
   display.Say(absl::StrCat(In(flags.options.language, kNoteLine), note));
 }
 
-// Tries all rates with each strategy and gives every configuration the one that is best for it.
+// Tries all rates with each strategy and gives every configuration its best rate.
 absl::Status SweepRates(const ExperimentFlags& flags, Experiment& experiment, Display& display, Plan& plan) {
   const std::vector<double>& lrs = flags.options.lrs;
   if (lrs.size() < 2) return absl::OkStatus();
@@ -100,7 +100,7 @@ absl::Status RunSimulated(const ExperimentFlags& flags, const Plan& plan, Experi
 absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrupt& interrupt,
                                     Display& display) {
   if (!flags.options.training.resume.empty()) {
-    return absl::InvalidArgumentError("--resume goes on with one training: psring train takes it");
+    return absl::InvalidArgumentError("--resume continues one training; use psring train");
   }
   PSRING_ASSIGN_OR_RETURN(const Prepared prepared, Prepare(flags, "compare", interrupt, display));
   const bool simulated = flags.options.training.clock == "virtual";

@@ -17,22 +17,20 @@ struct ExperimentFlags {
   CompareOptions options;
   std::string out;
   bool dry_run = false;
-  bool predict = false;  // hold the rows against the simulator
+  bool predict = false;  // compare the rows with the simulator
   bool time_budget_given = false;
   LinkOptions link;
   NodesOptions nodes;
-  bool link_is_default =
-      false;                 // nobody asked for it: given up where something in the comparison cannot have it
-  int metrics_port = -1;     // below 0: none
-  bool live = false;         // a page on a port of this machine while it goes on
-  int live_port = 0;         // 0: the system chooses
-  bool tensorboard = false;  // each launch's scalars, as event files
-  std::string plan_of;       // a run whose rounds, steps and samples are taken; empty: they are fitted
+  bool link_is_default = false;  // not given: dropped if something in the comparison does not support it
+  int metrics_port = -1;         // below 0: none
+  bool live = false;             // serve a page with progress on this machine
+  int live_port = 0;             // 0: the system chooses
+  bool tensorboard = false;      // each launch's scalars, as event files
+  std::string plan_of;           // a run whose rounds, steps and samples are taken; empty: they are fitted
   std::vector<std::string> command_line;
 };
 
-// Returns the run's folder, or "" with --dry_run. Everything that people should read goes to `display`
-// (stdout).
+// Returns the run's folder, or "" with --dry_run. Prints to `display` (stdout).
 absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrupt& interrupt,
                                     Display& display);
 

@@ -22,6 +22,7 @@
 #include "experiments/plan/plan_text.h"
 #include "experiments/report/page/assets.h"
 #include "experiments/report/report_verb.h"
+#include "experiments/runs/recorded_run.h"
 #include "experiments/runs/tensorboard.h"
 #include "experiments/summary/findings.h"
 #include "experiments/summary/residuals.h"
@@ -34,7 +35,7 @@ namespace {
 
 constexpr double kClockShare = 0.05;  // of a step
 
-// Whether any process of a launch has left word that training diverged.
+// Whether the log of any process of a launch says that training diverged.
 bool SaysDiverged(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
@@ -45,7 +46,7 @@ bool SaysDiverged(const std::string& folder) {
   return false;
 }
 
-// Of --resume: the checkpoint that a training begins with, where it is known by now which one that is.
+// The checkpoint of --resume, if it is already known which one that is.
 std::string ResumedFrom(const TrainingOptions& training) {
   if (training.resume.empty()) return "";
   TrainingOptions place = training;
@@ -112,7 +113,7 @@ absl::StatusOr<TriedRate> Experiment::TryRate(const Configuration& configuration
   const absl::StatusOr<Launched> launched =
       Launch(tried, folder, label, expected_s, prepared_.binaries, site_, interrupt_, display_);
   if (!launched.ok()) {
-    // Too high a rate is an answer, too. Who says so need not be the one that ended first.
+    // A rate that is too high is a valid result. Any process may have reported it, not only the first to end.
     if (SaysDiverged(folder)) return rate;
     return launched.status();
   }
@@ -147,8 +148,17 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
       .provenance = provenance};
   PSRING_RETURN_IF_ERROR(experiment->MeasureWires());
   PSRING_RETURN_IF_ERROR(experiment->LetRead());
-  PSRING_RETURN_IF_ERROR(experiment->folder_.Write("manifest.json", ManifestJson(experiment->manifest_)));
+  PSRING_RETURN_IF_ERROR(experiment->WriteManifest(false));
   return experiment;
+}
+
+absl::Status Experiment::WriteManifest(bool finished) const {
+  PSRING_RETURN_IF_ERROR(folder_.Write("manifest.json", ManifestJson(manifest_)));
+  const std::string run = finished ? std::filesystem::absolute(folder_.path()).string() : "";
+  return folder_.Write("config.toml", ConfigOf({.verb = manifest_.verb,
+                                                .command_line = manifest_.command_line,
+                                                .provenance = manifest_.provenance},
+                                               run));
 }
 
 absl::Status Experiment::LetRead() {
@@ -212,7 +222,7 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
                      .servers = configuration.servers()};
   PSRING_ASSIGN_OR_RETURN(std::string folder, folder_.RecordFolder(run));
   PSRING_RETURN_IF_ERROR(ResolveTimes(folder, seeded));
-  // One training keeps its checkpoints where it was told to; of several each has a place of its own.
+  // One training uses --checkpoint_dir itself; each of several uses a subfolder.
   std::string& checkpoints = seeded.training.checkpoint_dir;
   if (!checkpoints.empty() && (manifest_.verb != "train" || manifest_.plan.rounds > 1)) {
     absl::StrAppend(&checkpoints, "/", absl::StripPrefix(run.records, "records/"));
@@ -299,7 +309,7 @@ double Experiment::seconds() const { return 1e-9 * static_cast<double>(Monotonic
 
 absl::Status Experiment::Report(int rounds_done) {
   display_.Clear();
-  // In the plan's order, not in that of the shuffled rounds.
+  // In the order of the plan; rounds are shuffled.
   std::vector<ConfigurationRuns> runs;
   for (const auto* part : {&manifest_.plan.cost, &manifest_.plan.accuracy}) {
     for (const Configuration& configuration : *part) {
@@ -316,7 +326,7 @@ absl::Status Experiment::Report(int rounds_done) {
   PSRING_RETURN_IF_ERROR(folder_.Write("summary.csv", SummaryCsv(rows)));
   PSRING_RETURN_IF_ERROR(folder_.Write("summary.json", SummaryJson(rows)));
   PSRING_RETURN_IF_ERROR(folder_.WriteTrace());
-  PSRING_RETURN_IF_ERROR(folder_.Write("manifest.json", ManifestJson(manifest_)));
+  PSRING_RETURN_IF_ERROR(WriteManifest(true));
 
   const auto findings = [&](Language in) {
     return Findings(rows, manifest_.wires, prepared_.machine.cores, in);
@@ -335,6 +345,7 @@ absl::Status Experiment::Report(int rounds_done) {
                                           flags_.tensorboard ? folder_.path() + "/tensorboard" : "");
   absl::StrAppend(&text, "\n",
                   Say(language(), kAllOfIt, HumanSeconds(manifest_.wall_s), folder_.path(), beside));
+  absl::StrAppend(&text, "\n", Say(language(), kRepeatLine, manifest_.verb, folder_.path()));
   display_.Say(text);
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// What compare and train share: the launches and what is kept of them, the report.
+// Shared by compare and train: launches, their records, the report.
 #pragma once
 
 #include <memory>
@@ -27,8 +27,7 @@ class Experiment {
                                                            const Plan& plan, const Interrupt& interrupt,
                                                            Display& display);
 
-  // Trains `configuration` with the rate `lr`, scored on the validation samples. That it diverges is no
-  // error.
+  // Trains `configuration` with the rate `lr`, scored on the validation samples. Divergence is not an error.
   absl::StatusOr<TriedRate> TryRate(const Configuration& configuration, double lr, const std::string& label);
 
   // Launches `configuration` and keeps its figures. `part`: "cost", "accuracy", or "training", which is both.
@@ -61,7 +60,10 @@ class Experiment {
 
   ConfigurationRuns& RunsOf(const Configuration& configuration);
 
-  // What the cost model needs to know of the network, and where the processes run.
+  // manifest.json, and config.toml, which repeats the run (`finished`: with its rounds, steps and samples).
+  absl::Status WriteManifest(bool finished) const;
+
+  // What the cost model needs to know about the network, and where the processes run.
   absl::Status MeasureWires();
   // --live and --metrics_port.
   absl::Status LetRead();
@@ -70,7 +72,7 @@ class Experiment {
   absl::Status KeepScalars(const RunLabel& run, const Configuration& configuration,
                            const RunRecords& records) const;
 
-  // Where it was asked for: predictions beside `rows`, and residuals.csv.
+  // With --predict: adds predictions to `rows`, and writes residuals.csv.
   absl::Status Predict(const std::vector<ConfigurationRuns>& runs, std::vector<SummaryRow>& rows);
 
   Language language() const { return flags_.options.language; }
@@ -81,15 +83,15 @@ class Experiment {
   Display& display_;
   RunFolder folder_;
   Site site_;
-  std::unique_ptr<LiveRun> live_;            // null: nobody reads along
+  std::unique_ptr<LiveRun> live_;            // null: no live page
   std::unique_ptr<HttpServer> live_server_;  // of live_
   Manifest manifest_;
   int64_t begin_ns_ = 0;
-  int repeats_left_ = 0;  // launches that may be repeated because others took too much of the processors
+  int repeats_left_ = 0;  // launches that may be repeated because other programs used the processors
   std::vector<ConfigurationRuns> runs_;
 };
 
-// Prints `status` the way the front door does, and gives the exit code that belongs to it.
+// Prints `status` as "psring VERB: ..." and returns the exit code for it.
 int ReportFailure(const std::string& verb, const absl::Status& status, Display& display);
 
 }  // namespace psring

@@ -2,7 +2,6 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "common/base/command_line.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/texts/language_flag.h"
@@ -10,14 +9,12 @@
 namespace psring {
 namespace {
 
-ValueCheck ListOf(ValueCheck check) {
-  return [check](const std::string& text) {
-    for (absl::string_view part : absl::StrSplit(text, ',')) {
-      if (const std::string wrong = check(std::string(part)); !wrong.empty()) return wrong;
-    }
-    return std::string();
-  };
-}
+constexpr char kWhat[] = "What is compared";
+constexpr char kHowOften[] = "How often";
+constexpr char kNetwork[] = "Network";
+constexpr char kMachines[] =
+    "Several machines (as torchrun; the same command on each except for --node_rank)";
+constexpr char kResults[] = "Machine and results";
 
 std::string CheckName(const std::string& text) { return text.empty() ? "a name is missing" : ""; }
 
@@ -33,203 +30,152 @@ std::string CheckLatency(const std::string& text) {
   return std::string(ParseLatency(text).status().message());
 }
 
+// Adds a flag with a value.
+template <typename T>
+CLI::Option* Add(CLI::App& verb, const std::string& group, const char* names, T& to, const char* value,
+                 const char* help, const ValueCheck& check) {
+  return verb.add_option(names, to, help)->group(group)->option_text(value)->check(check);
+}
+
+void AddNodeFlags(CLI::App& verb, NodesOptions& nodes) {
+  Add(verb, kMachines, "--nproc_per_node", nodes.per_node, "N",
+      "Processes on each machine, instead of --workers; workers are this times --ranks_per_process",
+      WholeNumber(1, kMostWorkers));
+  Add(verb, kMachines, "--node_rank", nodes.node, "I", "This machine; 0 leads and prints the result",
+      WholeNumber(0, kMostWorkers - 1))
+      ->capture_default_str();
+  Add(verb, kMachines, "--master_addr", nodes.master_addr, "HOST", "Node 0's name or address", CheckName);
+  Add(verb, InHelpAll(kMachines), "--master_port", nodes.master_port, "PORT",
+      "Port on which node 0 listens for the others", WholeNumber(1, 65535))
+      ->capture_default_str();
+  Add(verb, InHelpAll(kMachines), "--bind", nodes.network.bind, "ADDRESS",
+      "This machine's address that its processes listen on; else the loopback, or with several machines the "
+      "address that leads to node 0",
+      CheckName);
+  Add(verb, InHelpAll(kMachines), "--interface", nodes.network.interface, "NAME",
+      "As --bind, by the name of the network interface", CheckName);
+}
+
+// The flags of both verbs.
 void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
-  verb.add_option("--target_accuracy", raw.target_accuracy,
-                  "Also say how long training took to the first evaluation with this test accuracy; without "
-                  "--eval_every there are 20 of them")
-      ->group("Evaluation and checks")
-      ->option_text("X")
-      ->check(RealNumber({.low = 0, .high = 1}));
-  verb.add_option(
-          "--like", raw.like,
-          "With --clock virtual: computing and exchanges last as long as in this earlier run, step by "
-          "step (--compute_ms trace:RUN --network_ms trace:RUN), and its stragglers and delays are taken "
-          "over where none are given")
-      ->group("Virtual clock (one process computes the real gradients of all workers; times are simulated)")
-      ->option_text("RUN")
-      ->check(CheckName);
-  verb.add_option("--repeats", raw.repeats, "")
-      ->group("How often")
-      ->option_text("N")
-      ->check(WholeNumber(1, 1000));
-  verb.add_option("--time_budget", raw.time_budget, "")
-      ->group("How often")
-      ->option_text("TIME")
-      ->check(CheckSeconds);
-  verb.add_option("--plan_of", raw.plan_of,
-                  "Rounds, steps and samples that are left open are those of this earlier run, not fitted")
-      ->group("How often")
-      ->option_text("RUN")
-      ->check(CheckName);
+  Add(verb, "Evaluation and checks", "--target_accuracy", raw.target_accuracy, "X",
+      "Also print the time to the first evaluation with this test accuracy; without --eval_every there are "
+      "20 evaluations",
+      RealNumber({.low = 0, .high = 1}));
+  Add(verb,
+      InHelpAll(
+          "Virtual clock (one process computes the real gradients of all workers; times are simulated)"),
+      "--like", raw.like, "RUN",
+      "With --clock virtual: take the times of computing and exchanging from this earlier run, step by step "
+      "(--compute_ms trace:RUN --network_ms trace:RUN), and its stragglers and delays unless given",
+      CheckName);
+  Add(verb, kHowOften, "--repeats", raw.repeats, "N", "", WholeNumber(1, 1000));
+  Add(verb, kHowOften, "--time_budget", raw.time_budget, "TIME", "", CheckSeconds);
+  Add(verb, InHelpAll(kHowOften), "--plan_of", raw.plan_of, "RUN",
+      "Take the rounds, steps and samples that are not given from this earlier run instead of fitting them",
+      CheckName);
   verb.add_flag("--dry_run", raw.dry_run, "Print the plan and the expected time, and do nothing")
-      ->group("How often");
-  verb.add_option(
-          "--link", raw.link,
-          "A virtual cluster: the rate of every machine's link, both ways, such as 1gbit or 200mbit; "
-          "none: all processes share this machine's loopback; auto: without a GPU, 1gbit or the fastest "
-          "of 500mbit, 250mbit and 100mbit that this machine carries")
-      ->group("Network")
-      ->option_text("RATE")
-      ->check(CheckLink)
+      ->group(kHowOften);
+  Add(verb, kNetwork, "--link", raw.link, "RATE",
+      "A virtual cluster: the rate of every machine's link, both ways, such as 1gbit or 200mbit; none: all "
+      "processes share this machine's loopback; auto: without a GPU, 1gbit or the fastest of 500mbit, "
+      "250mbit and 100mbit that this machine can carry",
+      CheckLink)
       ->capture_default_str();
-  verb.add_option("--latency", raw.latency, "Added to every message of the virtual cluster, one way: 0.5ms")
-      ->group("Network")
-      ->option_text("TIME")
-      ->check(CheckLatency)
+  Add(verb, kNetwork, "--latency", raw.latency, "TIME",
+      "Added to every message of the virtual cluster, one way: 0.5ms", CheckLatency)
       ->capture_default_str();
-  verb.add_option(
-          "--shaping", raw.shaping,
-          "How the link is kept: netns (a network namespace a machine), userspace (psring's transports "
-          "hold back), none, or auto")
-      ->group("Network")
-      ->option_text("HOW")
-      ->check(OneOf({"auto", "netns", "userspace", "none"}))
+  Add(verb, InHelpAll(kNetwork), "--shaping", raw.shaping, "HOW",
+      "How the link's rate is limited: netns (a network namespace per machine), userspace (in psring's "
+      "transports), none, or auto",
+      OneOf({"auto", "netns", "userspace", "none"}))
       ->capture_default_str();
-  const char* machines = "Several machines (torchrun's words; the same command on each but for --node_rank)";
-  verb.add_option("--nnodes", raw.nodes.nodes, "How many machines")
-      ->group(machines)
-      ->option_text("N")
-      ->check(WholeNumber(1, kMostWorkers))
-      ->capture_default_str();
-  verb.add_option("--nproc_per_node", raw.nodes.per_node,
-                  "Processes on each, in place of --workers: as many workers, or times --ranks_per_process")
-      ->group(machines)
-      ->option_text("N")
-      ->check(WholeNumber(1, kMostWorkers));
-  verb.add_option("--node_rank", raw.nodes.node, "Which of them this is; 0 leads and prints the result")
-      ->group(machines)
-      ->option_text("I")
-      ->check(WholeNumber(0, kMostWorkers - 1))
-      ->capture_default_str();
-  verb.add_option("--master_addr", raw.nodes.master_addr, "Node 0's name or address")
-      ->group(machines)
-      ->option_text("HOST")
-      ->check(CheckName);
-  verb.add_option("--master_port", raw.nodes.master_port, "On which node 0 listens for the others")
-      ->group(machines)
-      ->option_text("PORT")
-      ->check(WholeNumber(1, 65535))
-      ->capture_default_str();
-  verb.add_option("--bind", raw.nodes.network.bind,
-                  "This machine's address that its processes listen on; else the loopback, or with several "
-                  "machines the address that leads to node 0")
-      ->group(machines)
-      ->option_text("ADDRESS")
-      ->check(CheckName);
-  verb.add_option("--interface", raw.nodes.network.interface, "The same, by its network interface's name")
-      ->group(machines)
-      ->option_text("NAME")
-      ->check(CheckName);
   verb.add_flag("--live", raw.live,
                 "While it runs, serve a page with progress, throughput, loss and link use on this machine's "
-                "loopback; its address is printed")
-      ->group("Machine and results");
-  verb.add_option("--live_port", raw.live_port, "The port of --live; else the system chooses")
-      ->group("Machine and results")
-      ->option_text("PORT")
-      ->check(WholeNumber(1, 65535));
-  verb.add_option(
-          "--metrics_port", raw.metrics_port,
-          "Every worker and server serves steps, bytes, waits and staleness as OpenMetrics: rank r at "
-          "http://ADDRESS:PORT+r/metrics, server s at PORT+workers+s; ADDRESS is the loopback or --bind, in "
-          "a virtual cluster the node's own; 0: the system chooses, and the addresses are printed")
-      ->group("Machine and results")
-      ->option_text("PORT")
-      ->check(WholeNumber(0, 65535));
-  verb.add_flag(
-          "--tensorboard", raw.tensorboard,
-          "Also write loss, accuracy, samples/s, communication and staleness of every step as TensorBoard's "
-          "event files, in tensorboard/ of the run's folder")
-      ->group("Machine and results");
-  AddLanguageFlag(verb, raw.language, "What is printed, and what the page opens with: en or zh")
-      ->group("Machine and results");
-  verb.add_option("--out", raw.out, "Folder for the results, new or empty; else runs/<UTC time>-<verb>")
-      ->group("Machine and results")
-      ->option_text("DIR")
-      ->check(CheckName);
+                "loopback, and print its address")
+      ->group(kResults);
+  Add(verb, InHelpAll(kResults), "--live_port", raw.live_port, "PORT",
+      "The port of --live; else the system chooses", WholeNumber(1, 65535));
+  Add(verb, InHelpAll(kResults), "--metrics_port", raw.metrics_port, "PORT",
+      "Every worker and server serves steps, bytes, waits and staleness as OpenMetrics: rank r at "
+      "http://ADDRESS:PORT+r/metrics, server s at PORT+workers+s; ADDRESS is the loopback or --bind, in a "
+      "virtual cluster the node's own; 0: the system chooses the ports and psring prints them",
+      WholeNumber(0, 65535));
+  verb.add_flag("--tensorboard", raw.tensorboard,
+                "Also write loss, accuracy, samples/s, communication and staleness of every step as "
+                "TensorBoard event files, in tensorboard/ of the run's folder")
+      ->group(InHelpAll(kResults));
+  AddLanguageFlag(verb, raw.language, "Language of the output, and initially of the page: en or zh")
+      ->group(kResults);
+  Add(verb, kResults, "--out", raw.out, "DIR",
+      "Folder for the results, new or empty; else runs/<UTC time>-<verb>", CheckName);
+  AddConfigFlag(verb, kResults);
 }
 
 }  // namespace
 
 CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   CLI::App* verb = app.add_subcommand(
-      "compare", "Compare strategies: what a step costs under each, and what accuracy it leads to");
-  // Flags whose meaning is the verb's own.
-  verb->add_option(
-          "--strategies,--strategy", raw.strategies,
-          "Several, with commas; single and none are added as references. By default none, ring, ps-sync, "
-          "ps-async; accuracy of single, ring and ps-async")
-      ->group("What is compared")
-      ->option_text("NAMES")
-      ->check(ListOf(CheckName));
-  verb->add_option("--workers", raw.workers,
-                   "Several, with commas [1,2,4; on several GPUs 1,2,4,... all; with --straggler 4]")
-      ->group("What is compared")
-      ->option_text("N,...")
-      ->check(ListOf(WholeNumber(1, kMostLogicalWorkers)));
-  verb->add_option("--servers", raw.servers,
-                   "Parameter servers that share the parameters, each with a slice of every bucket; several, "
-                   "with commas; else 1, or one a worker where they are colocated")
-      ->group("What is compared")
-      ->option_text("S,...")
-      ->check(ListOf(WholeNumber(1, kMostServers)));
+      "compare", "Compare strategies: what a step costs with each, and the accuracy it leads to");
+  // Flags with a meaning of their own in this verb.
+  Add(*verb, kWhat, "--strategies,--strategy", raw.strategies, "NAMES",
+      "Comma-separated; single and none are added as references. By default none, ring, ps-sync, ps-async; "
+      "accuracy of single, ring and ps-async",
+      ListOf(CheckName));
+  Add(*verb, kWhat, "--workers", raw.workers, "N,...",
+      "Comma-separated [1,2,4; on several GPUs 1,2,4,... all; with --straggler 4]",
+      CountsText(kMostLogicalWorkers));
+  Add(*verb, kWhat, "--servers", raw.servers, "S,...",
+      "Parameter servers that share the parameters, each with a slice of every bucket; comma-separated; else "
+      "1, or one per worker if colocated",
+      CountsText(kMostServers));
   AddSharedFlags(*verb, raw);
-  verb->add_flag(
-          "--predict", raw.predict,
-          "Beside every measured row the simulator's prediction of the very same case, and in residuals.csv "
-          "where the two part; needs links with a rate (--link)")
-      ->group("What is compared");
-  verb->add_option(
-          "--lr", raw.lrs,
-          "Learning rate of one update; of several, with commas, each strategy gets the one with the best "
-          "accuracy on 5,000 training samples held out (--validation); else the model's")
-      ->group("One step")
-      ->option_text("X,...")
-      ->check(ListOf(RealNumber({})));
+  Add(*verb, InHelpAll(kMachines), "--nnodes", raw.nodes.nodes, "N", "Only for psring train",
+      WholeNumber(1, kMostWorkers));
+  verb->add_flag("--predict", raw.predict,
+                 "Add the simulator's prediction of each row, and residuals.csv with the differences; needs "
+                 "links with a rate (--link)")
+      ->group(kWhat);
+  Add(*verb, "One step", "--lr", raw.lrs, "X,...",
+      "Learning rate of one update. Of several, comma-separated, each strategy gets the one with the best "
+      "accuracy on 5,000 held-out training samples (--validation); else the model's",
+      ListOf(RealNumber({})));
   verb->get_option("--repeats")
       ->description(
           "Rounds of the cost part, and trainings (with the next seed each) of the accuracy part; else as "
           "many rounds as fit into --time_budget, and one training");
-  verb->get_option("--time_budget")->description("What is left open is fitted into it [3m]");
-  verb->add_option("--steps", raw.training.steps, "Measured steps of a launch in the cost part; else fitted")
-      ->group("How often")
-      ->option_text("N")
-      ->check(WholeNumber(1, 1'000'000'000));
-  verb->add_option("--samples", raw.training.samples,
-                   "Of each training in the accuracy part, over all workers; else fitted")
-      ->group("How often")
-      ->option_text("N")
-      ->check(WholeNumber(1, INT64_MAX));
-  verb->add_option("--epochs", raw.training.epochs, "The same, in passes over the data")
-      ->group("How often")
-      ->option_text("X")
-      ->check(RealNumber({}));
-  verb->add_option("--warmup_steps", raw.training.warmup_steps,
-                   "Steps before the measured ones in the cost part [3]")
-      ->group("How often")
-      ->option_text("N")
-      ->check(WholeNumber(0, 1'000'000));
+  verb->get_option("--time_budget")->description("Whatever is not given is chosen to fit into it [3m]");
+  Add(*verb, kHowOften, "--steps", raw.training.steps, "N",
+      "Measured steps of a launch in the cost part; else fitted", WholeNumber(1, 1'000'000'000));
+  Add(*verb, kHowOften, "--samples", raw.training.samples, "N",
+      "Of each training in the accuracy part, over all workers; else fitted", WholeNumber(1, INT64_MAX));
+  Add(*verb, kHowOften, "--epochs", raw.training.epochs, "X", "As --samples, in passes over the data",
+      RealNumber({}));
+  Add(*verb, InHelpAll(kHowOften), "--warmup_steps", raw.training.warmup_steps, "N",
+      "Steps before the measured ones in the cost part [3]", WholeNumber(0, 1'000'000));
   AddTrainingFlags(*verb, raw.training,
-                   {"--strategy", "--replicas", "--servers", "--steps", "--samples", "--epochs",
-                    "--warmup_steps", "--lr"});
+                   {"--strategy", "--servers", "--steps", "--samples", "--epochs", "--warmup_steps", "--lr"});
   verb->get_option("--no_eval")->description("Leave the accuracy part out");
   return verb;
 }
 
 CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
   CLI::App* verb = app.add_subcommand("train", "Train one network with one strategy");
-  verb->add_option("--strategy,--strategies", raw.strategies, "How replicas are kept in step [single]")
-      ->group("What is trained")
-      ->option_text("NAME")
-      ->check(ListOf(CheckName));
-  verb->add_option("--workers", raw.workers, "Workers [1]")
-      ->group("What is trained")
-      ->option_text("N")
-      ->check(ListOf(WholeNumber(1, kMostLogicalWorkers)));
+  Add(*verb, "What is trained", "--strategy,--strategies", raw.strategies, "NAME",
+      "How the replicas are synchronised [single]", ListOf(CheckName));
+  Add(*verb, "What is trained", "--workers", raw.workers, "N", "Workers [1]",
+      CountsText(kMostLogicalWorkers));
   AddSharedFlags(*verb, raw);
+  Add(*verb, kMachines, "--nnodes", raw.nodes.nodes, "N", "How many machines", WholeNumber(1, kMostWorkers))
+      ->capture_default_str();
+  AddNodeFlags(*verb, raw.nodes);
   verb->get_option("--repeats")->description("Trainings, each with the next seed [1]");
-  verb->get_option("--time_budget")->description("Refuse to start what should take longer");
-  AddTrainingFlags(*verb, raw.training, {"--strategy", "--replicas"});
+  verb->get_option("--time_budget")
+      ->description("Refuse to start a training that would take longer")
+      ->group(InHelpAll(kHowOften));
+  verb->get_option("--target_accuracy")->group(InHelpAll("Evaluation and checks"));
+  AddTrainingFlags(*verb, raw.training, {"--strategy"});
+  verb->get_option("--resume")->group("Checkpoints and failure");
   return verb;
 }
 

@@ -15,12 +15,13 @@ class App;
 
 namespace psring {
 
-// What the flags of a verb are read into, before they are understood.
+// The flags of a verb as parsed.
 struct RawExperimentFlags {
   TrainingOptions training;
-  std::string strategies, workers, servers, repeats, out, time_budget, lrs, like, plan_of, language = "en";
+  std::string strategies, workers, servers, out, time_budget, lrs, like, plan_of, language = "en";
   std::string link = "none", latency = "0", shaping = "auto";
   double target_accuracy = 0;
+  int repeats = 0;  // 0: not given
   bool dry_run = false, predict = false, tensorboard = false, live = false;
   int live_port = 0, metrics_port = -1;
   NodesOptions nodes;
@@ -30,7 +31,7 @@ struct RawExperimentFlags {
 CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw);
 CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw);
 
-// What was parsed, as the verb takes it. InvalidArgument says in one line which flags contradict each other.
+// The parsed flags as the verb's options. InvalidArgument: one line about flags that contradict each other.
 absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
                                                   const std::vector<std::string>& command_line);
 absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,

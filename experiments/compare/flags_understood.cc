@@ -1,4 +1,4 @@
-// From what was parsed to what the verbs take; what is left to say no to is said in one line.
+// From the parsed flags to the verbs' options; contradictions are errors of one line.
 #include <algorithm>
 #include <cstdio>
 
@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/command_line.h"
 #include "common/base/delays.h"
 #include "common/cuda/cuda_device.h"
 #include "experiments/compare/flags.h"
@@ -20,11 +21,10 @@ namespace {
 
 constexpr double kLinkOfCpus = 1e9;  // bit/s
 
-// A comparison is of most use where every machine has its own link, and 1 Gbit/s is what two cores can carry.
-// GPUs have better wires of their own, unless all run on the CPU for want of them, or because that was asked
-// for; what shares memory has none.
+// By default a comparison runs on a virtual cluster with a rate that two cores can carry, but not on GPUs,
+// which have faster links of their own, and not with shared memory.
 double DefaultLink(const RawExperimentFlags& raw, const std::vector<int>& workers) {
-  if (raw.shaping == "none" || raw.training.fabric == "shm" || raw.training.payload == "shm") return 0;
+  if (raw.shaping == "none" || raw.training.transport == "shm") return 0;
   const int gpus = CudaDeviceCount();
   return gpus == 0 || DeviceForAll(raw.training, workers, gpus) == "cpu" ? kLinkOfCpus : 0;
 }
@@ -44,7 +44,7 @@ absl::Status UnderstandRates(const RawExperimentFlags& raw, CompareOptions& opti
     return absl::OkStatus();
   }
   if (!options.training.evaluate) {
-    return absl::InvalidArgumentError("--lr with several rates picks by accuracy; leave --no_eval out");
+    return absl::InvalidArgumentError("--lr with several rates selects one by accuracy; leave --no_eval out");
   }
   if (options.training.validation == 0) options.training.validation = kValidationSamples;
   return absl::OkStatus();
@@ -65,7 +65,7 @@ absl::Status UnderstandLike(const RawExperimentFlags& raw, TrainingOptions& trai
   return absl::OkStatus();
 }
 
-// What both verbs have in common.
+// The part that both verbs share.
 absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
                                            const std::vector<std::string>& command_line) {
   ExperimentFlags flags;
@@ -80,7 +80,7 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   }
   flags.metrics_port = raw.metrics_port;
   if (raw.metrics_port >= 0 && raw.training.clock == "virtual") {
-    return absl::InvalidArgumentError("--metrics_port is for processes that run; leave --clock virtual out");
+    return absl::InvalidArgumentError("--metrics_port is for real processes; leave --clock virtual out");
   }
   flags.command_line = command_line;
   CompareOptions& options = flags.options;
@@ -90,23 +90,13 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   if (!raw.strategies.empty()) options.strategies = absl::StrSplit(raw.strategies, ',');
   options.workers = DefaultWorkers(raw.training, CudaDeviceCount());
   if (!raw.workers.empty()) {
-    options.workers.clear();
-    for (absl::string_view text : absl::StrSplit(raw.workers, ',')) {
-      int count = 0;
-      if (!absl::SimpleAtoi(text, &count))
-        return absl::InvalidArgumentError(absl::StrCat("--workers: '", text, "'"));
-      options.workers.push_back(count);
-    }
+    PSRING_ASSIGN_OR_RETURN(options.workers, ParseCounts(raw.workers, kMostLogicalWorkers));
   }
-  options.servers = raw.servers.empty() ? std::vector<int>{raw.training.servers} : std::vector<int>();
-  for (absl::string_view text : absl::StrSplit(raw.servers, ',', absl::SkipEmpty())) {
-    if (!absl::SimpleAtoi(text, &options.servers.emplace_back())) {
-      return absl::InvalidArgumentError(absl::StrCat("--servers: '", text, "'"));
-    }
+  options.servers = {raw.training.servers};
+  if (!raw.servers.empty()) {
+    PSRING_ASSIGN_OR_RETURN(options.servers, ParseCounts(raw.servers, kMostServers));
   }
-  if (!raw.repeats.empty() && !absl::SimpleAtoi(raw.repeats, &options.repeats)) {
-    return absl::InvalidArgumentError(absl::StrCat("--repeats: '", raw.repeats, "'"));
-  }
+  if (raw.repeats > 0) options.repeats = raw.repeats;
   flags.link_is_default = raw.link == "auto";
   if (flags.link_is_default) {
     flags.link.bits_per_s = DefaultLink(raw, options.workers);
@@ -117,11 +107,12 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   flags.link.shaping = raw.shaping;
   PSRING_RETURN_IF_ERROR(CheckLink(flags.link));
   if (flags.link.wanted()) {
-    if (raw.training.fabric == "shm" || raw.training.payload == "shm") {
+    if (raw.training.transport == "shm") {
       return absl::InvalidArgumentError(
-          "machines of a virtual cluster share no memory; leave shm out, or --link and --latency");
+          "machines of a virtual cluster share no memory; leave --transport shm out, or --link and "
+          "--latency");
     }
-    options.training.fabric = "tcp";
+    options.training.transport = "tcp";
   }
   if (!raw.time_budget.empty()) {
     PSRING_ASSIGN_OR_RETURN(options.time_budget_s, ParseSeconds(raw.time_budget));
@@ -141,10 +132,11 @@ void ResolveDevice(ExperimentFlags& flags) {
   TrainingOptions& training = flags.options.training;
   const std::string device = DeviceForAll(training, flags.options.workers, gpus);
   if (device != training.device && gpus > 0) {
-    std::fprintf(stderr,
-                 "psring: note: %d GPU%s: too few for that many workers, so all run on the CPU; to share, "
-                 "--device cuda --oversubscribe\n",
-                 gpus, gpus == 1 ? "" : "s");
+    std::fprintf(
+        stderr,
+        "psring: note: %d GPU%s: too few for that many workers, so all run on the CPU; to share them, "
+        "--device cuda --oversubscribe\n",
+        gpus, gpus == 1 ? "" : "s");
   }
   training.device = device;
 }
@@ -153,30 +145,26 @@ void ResolveDevice(ExperimentFlags& flags) {
 
 absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
                                                   const std::vector<std::string>& command_line) {
-  const NodesOptions& nodes = raw.nodes;
-  if (nodes.several() || nodes.per_node > 0 || !nodes.master_addr.empty() || !nodes.network.bind.empty() ||
-      !nodes.network.interface.empty()) {
+  if (raw.nodes.several()) {
     return absl::InvalidArgumentError(
-        "compare runs on one machine, its loopback or a virtual cluster (--link); over several machines "
-        "train "
-        "each strategy with psring train --nnodes, or see what they would cost: psring predict");
+        "compare runs on one machine, its loopback or a virtual cluster (--link); on several machines train "
+        "each strategy with psring train --nnodes, or predict the cost with psring predict");
   }
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
-  // Whoever waits needs others.
+  // Waiting needs several workers.
   if (raw.workers.empty() && flags.options.training.straggler != "none") flags.options.workers = {4};
   if (!GoesBeyondOneGpu(flags.options, CudaDeviceCount())) ResolveDevice(flags);
   TrainingOptions checked = flags.options.training;
-  checked.steps = 0;          // counts for the cost part: it does not contradict --samples or --epochs
+  checked.steps = 0;          // of the cost part: it does not contradict --samples or --epochs
   checked.micro_batches = 1;  // CheckCompareOptions knows the strategies
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(checked));
   flags.predict = raw.predict;
   if (flags.predict && checked.clock == "virtual") {
     return absl::InvalidArgumentError(
-        "--predict holds a measured run against the simulator; leave --clock virtual out");
+        "--predict compares a measured run with the simulator; leave --clock virtual out");
   }
   if (flags.predict && flags.link.bits_per_s <= 0) {
-    return absl::InvalidArgumentError(
-        "--predict needs links with a rate, which the simulator can know; add --link 1gbit");
+    return absl::InvalidArgumentError("--predict needs links with a known rate; add --link 1gbit");
   }
   return flags;
 }

@@ -20,7 +20,7 @@
 namespace psring {
 namespace {
 
-// A link that somebody's payload does not pass would only be a number in a table.
+// All payload must pass the shaped link, or its rate would be meaningless.
 absl::Status CheckShaped(const Configuration& configuration, const LinkOptions& link, Shaping shaping) {
   const std::string backend = configuration.backend();
   if (shaping != Shaping::kNone && configuration.training.ranks_per_process > 1 &&
@@ -40,15 +40,15 @@ absl::Status CheckShaped(const Configuration& configuration, const LinkOptions& 
   if (backend == "nccl") why = "NCCL chooses its wires itself";
   if (backend == "gloo" && link.latency_s > 0) why = "--latency is kept by psring's own transports";
   if (backend == "gloo" && shaping != Shaping::kNetns)
-    why = "without namespaces only psring's own transports hold back";
+    why = "without namespaces only psring's own transports limit the rate";
   if (why.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(configuration.strategy.name,
                                                  " cannot be given links with a rate: ", why,
                                                  "; leave it out, or --link none"));
 }
 
-// The strategies whose collectives this experiment uses must be had: built, and offering what is asked of
-// them; MPI started by an mpirun, NCCL on a GPU.
+// The collectives of this experiment must be available: built, offering what is asked of them; MPI with an
+// mpirun, NCCL with a GPU.
 absl::Status CheckCollectives(const ExperimentFlags& flags, const Prepared& prepared) {
   std::vector<std::string> names = flags.options.strategies;
   if (names.empty()) names = DefaultStrategies();
@@ -64,7 +64,7 @@ absl::Status CheckCollectives(const ExperimentFlags& flags, const Prepared& prep
       PSRING_RETURN_IF_ERROR(CheckShaped(configuration, prepared.link, prepared.shaping));
       if (configuration.backend() == "mpi") {
         PSRING_RETURN_IF_ERROR(
-            FindMpirun({.ranks = configuration.workers, .transport = configuration.training.fabric})
+            FindMpirun({.ranks = configuration.workers, .transport = configuration.training.transport})
                 .status());
       }
       if (configuration.backend() == "nccl") {
@@ -168,7 +168,7 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   prepared.machine = DescribeMachine();
   TrainingOptions checked = flags.options.training;
   checked.strategy = "single";
-  checked.steps = 0;  // of the cost part, where --samples or --epochs may stand beside it
+  checked.steps = 0;  // of the cost part, which allows --samples or --epochs too
   checked.micro_batches = 1;
   checked.staleness_lr = "none";  // of some of the strategies; CheckCompareOptions knows them
   checked.wire = "float32";

@@ -36,9 +36,9 @@ struct Prepared {
 absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string& verb,
                                  const Interrupt& interrupt, Display& display);
 
-// The run whose times `time` asks for, as "trace:RUN"; null: no run's.
+// The run that `time` ("trace:RUN") names; null: none.
 const MeasuredRun* MeasuredIn(const Prepared& prepared, const std::string& time);
-// Its times for `configuration`, of `computing` or of exchanges; `which` says whose they are.
+// Its times for `configuration`, of `computing` or of exchanges; `which`: the configuration they come from.
 absl::StatusOr<StepTimes> MeasuredTimes(const Prepared& prepared, const std::string& time, bool computing,
                                         const Configuration& configuration, std::string& which);
 

@@ -52,17 +52,17 @@ absl::StatusOr<std::vector<LaunchNote>> AsynchronousLaunches(const std::string& 
     if (note.servers > 1) {
       return absl::FailedPreconditionError(
           absl::StrCat(note.folder, ": ", note.strategy, " had ", note.servers,
-                       " servers; only runs with one can be made again, give --servers 1"));
+                       " servers; only runs with one server can be replayed, give --servers 1"));
     }
     found.push_back(note);
   }
   if (!found.empty()) return found;
   return absl::FailedPreconditionError(absl::StrCat("'", run,
-                                                    "' holds no order of arrivals: it is kept of live "
-                                                    "asynchronous runs (ps-async, ps-ssp) that ended well, "
-                                                    "none of whose servers was started again, workers lost "
-                                                    "or streams broken; of others nothing depends on it: "
-                                                    "run the same flags and --seed again instead"));
+                                                    "' has no recorded order of arrivals. It is kept for "
+                                                    "real asynchronous runs (ps-async, ps-ssp) without "
+                                                    "restarted servers, lost workers or broken streams; "
+                                                    "other runs do not depend on it: repeat them with the "
+                                                    "same flags and --seed"));
 }
 
 absl::StatusOr<int> ReplayAll(const std::string& run, const Interrupt& interrupt, Display& display) {

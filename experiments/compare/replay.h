@@ -1,5 +1,4 @@
-// psring replay: an asynchronous run made again from its order of arrivals, and its weights held against
-// those that it left.
+// psring replay: repeats an asynchronous run from its recorded order of arrivals and compares the weights.
 #pragma once
 
 #include <string>

@@ -34,7 +34,7 @@ namespace fs = std::filesystem;
 // Longer than a trainer takes that ends with a checkpoint.
 constexpr absl::Duration kGraceWithCheckpoint = absl::Seconds(25);
 
-// What a launch stands on.
+// Where and how a launch runs.
 struct Ground {
   Site site;
   NodeLayout layout;  // of site.nodes
@@ -43,7 +43,7 @@ struct Ground {
   std::string store_host;
   int attempt = 0;  // above 0: the job was started again
 
-  // A file of a process, beside those of earlier attempts.
+  // A process's log; those of earlier attempts stay.
   std::string LogPath(const std::string& folder, const std::string& who) const {
     return absl::StrCat(folder, "/log-", who, attempt > 0 ? absl::StrCat("-restart", attempt) : "", ".txt");
   }
@@ -63,7 +63,7 @@ struct Ground {
   }
   // Of several machines this psring starts the processes of node 0 only.
   bool IsHere(int node) const { return site.nodes == nullptr || node == 0; }
-  // Only beside psring itself: what it goes on from is in a folder there, and so is who starts it again.
+  // Only on psring's own machine, which has the server's saved state and restarts it.
   bool Returns(const Configuration& configuration, int server) const {
     return ServerReturns(configuration.training, configuration.servers()) &&
            (site.nodes == nullptr || NodeOf(configuration, server) == 0);
@@ -93,8 +93,8 @@ bool GoesOnWithoutAWorker(const Configuration& configuration) {
   return wanted.empty() ? !configuration.strategy.synchronous : wanted == "continue";
 }
 
-// Where a server keeps what it goes on from after its own death: for itself alone, and of one attempt,
-// because workers that are started again bring what they begin with.
+// A server saves its state for its own restart, separately for each attempt, because restarted workers bring
+// their own weights.
 std::vector<std::string> StateArguments(const TrainingOptions& training, const std::string& folder,
                                         int attempt) {
   return {absl::StrCat("--checkpoint_dir=", folder, "/server-state-", attempt),
@@ -135,12 +135,12 @@ ChildSpec Trainer(const TrainingJob& job, int process, const Ground& ground, con
   return child;
 }
 
-// All ranks behind one child: MPI wants its processes started by its own hand, which numbers them.
+// All ranks under one child: MPI's processes must be started and numbered by mpirun.
 absl::StatusOr<ChildSpec> Mpirun(const Configuration& configuration, const TrainingJob& job,
                                  const Ground& ground, const std::string& folder, const Binaries& binaries) {
   PSRING_ASSIGN_OR_RETURN(
       const MpirunCommand mpirun,
-      FindMpirun({.ranks = configuration.workers, .transport = configuration.training.fabric}));
+      FindMpirun({.ranks = configuration.workers, .transport = configuration.training.transport}));
   ChildSpec child{.name = "mpirun",
                   .command = mpirun.prefix,
                   .environment = StoreEnvironment(job),
@@ -149,7 +149,7 @@ absl::StatusOr<ChildSpec> Mpirun(const Configuration& configuration, const Train
   const JobHost host{.binaries = binaries, .records = folder, .metrics_port = ground.site.metrics_port};
   for (const std::string& word : TrainerCommand(job.training, host)) child.command.push_back(word);
   for (const std::string& variable : mpirun.environment) child.environment.push_back(variable);
-  // Empty, in case somebody has numbered psring itself.
+  // Empty, in case psring itself runs under a launcher.
   for (const char* variable : {"RANK=", "WORLD_SIZE=", "LOCAL_RANK="}) child.environment.push_back(variable);
   return child;
 }
@@ -303,8 +303,8 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
   if (Checkpoints(configuration.training)) spec.interrupt_grace = kGraceWithCheckpoint;
   spec.on_death = [&](const std::string& what, bool again) {
     if (again) --restarts;
-    display.Say(
-        absl::StrCat("note:      ", what, again ? "; it is started anew and goes on" : "; the others go on"));
+    display.Say(absl::StrCat("note:      ", what,
+                             again ? "; it is restarted and continues" : "; the others continue"));
   };
   spec.last_known = [&](int child) {
     if (each == 1 && !by_mpirun) return progress.LastKnown(child);
@@ -347,7 +347,7 @@ absl::Status RunWithRestarts(const Configuration& configuration, const std::stri
     if (status.ok() && !newest.empty()) display.Say(absl::StrCat("checkpoint: ", newest));
     if (status.ok() || newest.empty()) return status;
     return absl::Status(status.code(),
-                        absl::StrCat(status.message(), "\n--resume ", newest, " goes on from there"));
+                        absl::StrCat(status.message(), "\n--resume ", newest, " continues from there"));
   }
 }
 

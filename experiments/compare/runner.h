@@ -19,7 +19,7 @@ namespace psring {
 // In the folder of this program. NotFound names the one that is missing.
 absl::StatusOr<Binaries> FindBinaries();
 
-// What the trainer can do: `trainer --describe`.
+// The output of `trainer --describe`.
 absl::StatusOr<Catalog> AskTrainer(const Binaries& binaries, const Interrupt& interrupt);
 
 // Has the trainer load the data and build the model without training. Bad input comes back as the trainer's
@@ -33,26 +33,25 @@ struct Launched {
   double wall_s = 0;
 };
 
-// Where the processes of a launch stand: on the nodes of a virtual cluster, on several machines, or, where
-// both are null, on this machine, at `address`.
+// Where the processes of a launch run: on the nodes of a virtual cluster, on several machines, or, if both
+// are null, on this machine, at `address`.
 struct Site {
   const VirtualCluster* cluster = nullptr;
   Nodes* nodes = nullptr;
   std::string address = "127.0.0.1";
-  int metrics_port =
-      -1;  // of rank 0; the servers' are behind the ranks'; 0: the system chooses; below 0: none
-  LiveRun* live = nullptr;  // hears of what goes on; null: nobody does
+  int metrics_port = -1;    // of rank 0; the servers' follow the ranks'; 0: the system chooses; below 0: none
+  LiveRun* live = nullptr;  // receives progress; may be null
 };
 
 // Starts `configuration` with its processes' records in `folder`, and waits for it; where a process of it
 // dies, again, --max_restarts times at most, from its last checkpoint. Checkpoints are kept in
-// --checkpoint_dir, or beside the records. `label` is what the progress line shows in front. `expected_s`
-// sets the deadline: generously beyond it.
+// --checkpoint_dir, or with the records. `label` begins the progress line. `expected_s` sets the
+// deadline, which is much later.
 absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::string& folder,
                                 const std::string& label, double expected_s, const Binaries& binaries,
                                 const Site& site, const Interrupt& interrupt, Display& display);
 
-// Trains with one process for a moment, and notes in `probe` how fast that is.
+// Trains briefly with one process to measure its speed for `probe`.
 absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const TrainingOptions& training,
                          const Interrupt& interrupt, Display& display, Probe& probe);
 

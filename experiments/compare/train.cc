@@ -33,9 +33,9 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
   PSRING_RETURN_IF_ERROR(CheckVirtualStrategy(configuration.strategy, configuration.training));
   const std::string& backend = options.training.backend;
   if ((!backend.empty() && backend != configuration.backend()) ||
-      (configuration.training.fabric != options.training.fabric && !flags.link.wanted())) {
+      (configuration.training.transport != options.training.transport && !flags.link.wanted())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--backend or --fabric does nothing for --strategy ", configuration.strategy.name,
+        absl::StrCat("--backend or --transport does nothing for --strategy ", configuration.strategy.name,
                      configuration.strategy.needs == StrategyNeeds::kProcessGroup
                          ? absl::StrCat(", which is ", configuration.backend(), "'s own")
                          : ", which has no collectives",
@@ -92,7 +92,7 @@ absl::Status CheckSpread(const Configuration& configuration, const ExperimentFla
   if (!flags.nodes.several()) return absl::OkStatus();
   if (configuration.simulated() || flags.link.wanted()) {
     return absl::InvalidArgumentError(
-        "--nnodes is for machines that run; --clock virtual and --link stand for them on one: leave one out");
+        "--nnodes needs real machines; --clock virtual and --link simulate them on one: leave one out");
   }
   if (configuration.backend() == "mpi") {
     return absl::InvalidArgumentError(
@@ -147,7 +147,7 @@ absl::Status Train(const ExperimentFlags& asked, Nodes* nodes, const Interrupt& 
   return experiment->Report(plan.rounds);
 }
 
-// The flags that every node must share. What is written where is each machine's own affair.
+// The flags that must be the same on every node; paths may differ.
 std::vector<std::string> SharedFlags(const ExperimentFlags& flags) {
   TrainingOptions training = flags.options.training;
   const TrainingOptions standard;

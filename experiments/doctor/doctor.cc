@@ -28,90 +28,62 @@
 namespace psring {
 namespace {
 
-// What `./run` installs.
-const char* const kNeeded[] = {"g++",
-                               "cmake",
-                               "ninja-build",
-                               "ccache",
-                               "protobuf-compiler",
-                               "protobuf-compiler-grpc",
-                               "libprotobuf-dev",
-                               "libgrpc++-dev",
-                               "libabsl-dev",
-                               "libgtest-dev",
-                               "libgmock-dev",
-                               "libdnnl-dev",
-                               "libcli11-dev",
-                               "nlohmann-json3-dev",
-                               "zlib1g-dev",
-                               "libgloo-dev",
-                               "libopenmpi-dev",
-                               "openmpi-bin",
-                               "iproute2",
-                               "xz-utils",
-                               "libjs-d3",
-                               "dataset-fashion-mnist"};
-
 Examination ExamineCores(const Machine& machine, Language language) {
   return {.what = In(language, kCores),
           .found = machine.cores >= 2,
           .detail = absl::StrCat(machine.cores, machine.cpu_model.empty() ? "" : ", " + machine.cpu_model),
-          .mend = In(language, kCoresMend)};
+          .fix = In(language, kCoresFix)};
 }
 
 Examination ExamineMemory(const Machine& machine, Language language) {
   return {.what = In(language, kMemory),
           .found = machine.memory_mb >= 2000,
           .detail = absl::StrFormat("%d MiB", machine.memory_mb),
-          .mend = In(language, kMemoryMend)};
+          .fix = In(language, kMemoryFix)};
 }
 
 Examination ExamineSharedMemory(Language language) {
   struct statvfs info {};
   if (statvfs("/dev/shm", &info) != 0) {
-    return {.what = "/dev/shm", .detail = In(language, kNotMounted), .mend = "mount -t tmpfs tmpfs /dev/shm"};
+    return {.what = "/dev/shm", .detail = In(language, kNotMounted), .fix = "mount -t tmpfs tmpfs /dev/shm"};
   }
   const double megabytes =
       static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize) / (1 << 20);
   return {.what = "/dev/shm",
           .found = megabytes >= 512,
           .detail = Say(language, kFree, absl::StrFormat("%.0f", megabytes)),
-          .mend = In(language, kSharedMemoryMend)};
+          .fix = In(language, kSharedMemoryFix)};
 }
 
 Examination ExaminePackages(const Interrupt& interrupt, Language language) {
   Examination result{.what = In(language, kPackages)};
+  const std::vector<std::string> needed = absl::StrSplit(kDebianPackages, ' ');
   std::vector<std::string> command = {"/usr/bin/dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n"};
-  command.insert(command.end(), std::begin(kNeeded), std::end(kNeeded));
-  std::string installed;
-  // dpkg-query fails when it does not know one of the names, and lists the others; so its output counts, not
-  // its end.
+  command.insert(command.end(), needed.begin(), needed.end());
+  // dpkg-query fails if it does not know one of the packages, but lists the others: its exit code is ignored.
   command.insert(command.begin(), {"/bin/sh", "-c", "\"$@\" 2>/dev/null; true", "sh"});
-  const absl::StatusOr<std::string> output = RunForOutput(command, absl::Seconds(20), interrupt);
-  if (output.ok()) installed = *output;
+  const std::string installed = RunForOutput(command, absl::Seconds(20), interrupt).value_or("");
   if (installed.empty()) {
     result.found = true;
     result.detail = In(language, kPackagesNotAsked);
     return result;
   }
+  const std::vector<std::string> lines = absl::StrSplit(installed, '\n');
   std::vector<std::string> missing;
-  for (const char* package : kNeeded) {
-    bool there = false;
-    for (absl::string_view line : absl::StrSplit(installed, '\n')) {
-      there = there || line == absl::StrCat(package, " installed");
-    }
-    if (!there) missing.push_back(package);
+  for (const std::string& package : needed) {
+    if (std::ranges::find(lines, absl::StrCat(package, " installed")) == lines.end())
+      missing.push_back(package);
   }
   result.found = missing.empty();
   result.detail =
-      missing.empty() ? Say(language, kPackagesThere, std::size(kNeeded)) : absl::StrJoin(missing, " ");
-  result.mend = absl::StrCat("sudo apt-get install -y --no-install-recommends ", absl::StrJoin(missing, " "));
+      missing.empty() ? Say(language, kPackagesThere, needed.size()) : absl::StrJoin(missing, " ");
+  result.fix = absl::StrCat("sudo apt-get install -y --no-install-recommends ", absl::StrJoin(missing, " "));
   return result;
 }
 
 Examination ExamineData(const absl::StatusOr<Binaries>& binaries, const Interrupt& interrupt,
                         Language language) {
-  Examination result{.what = "Fashion-MNIST", .mend = In(language, kDataMend), .required = true};
+  Examination result{.what = "Fashion-MNIST", .fix = In(language, kDataFix), .required = true};
   if (!binaries.ok()) {
     result.detail = In(language, kDataNotAsked);
     return result;
@@ -130,7 +102,7 @@ Examination ExamineGpus(Language language) {
           .detail = gpus.ok() ? absl::StrCat(absl::StrJoin(*gpus, "; "),
                                              gpus->size() > 1 ? In(language, kSeveralGpus) : "")
                               : std::string(gpus.status().message()),
-          .mend = In(language, kBuiltWithCuda ? kGpusMend : kCudaMend)};
+          .fix = In(language, kBuiltWithCuda ? kGpusFix : kCudaFix)};
 }
 
 Examination ExamineConvolutions(Language language) {
@@ -139,20 +111,20 @@ Examination ExamineConvolutions(Language language) {
           .found = library.ok(),
           .detail = library.ok() ? Say(language, kConvolutions, *library)
                                  : Say(language, kNoConvolutions, std::string(library.status().message())),
-          .mend = In(language, kBuiltWithCudnn ? kCudnnMend : kCudnnBuildMend)};
+          .fix = In(language, kBuiltWithCudnn ? kCudnnFix : kCudnnBuildFix)};
 }
 
-// Other people's collectives. The next `./run` builds with what has been installed since.
-Examination BuiltWith(const std::string& what, const std::string& backend, bool found, const Phrase& mend,
+// Libraries with collectives. The next `./run` builds with what is installed by then.
+Examination BuiltWith(const std::string& what, const std::string& backend, bool found, const Phrase& fix,
                       Language language) {
   return {.what = what,
           .found = found,
           .detail = found ? Say(language, kInBuild, backend) : Say(language, kNotInBuild, backend),
-          .mend = In(language, mend)};
+          .fix = In(language, fix)};
 }
 
 Examination ExamineMpi(Language language) {
-  Examination result = BuiltWith("MPI", "mpi", kBuiltWithMpi, kMpiMend, language);
+  Examination result = BuiltWith("MPI", "mpi", kBuiltWithMpi, kMpiFix, language);
   if (*kMpiFamily != 0) absl::StrAppend(&result.detail, ", ", Say(language, kMadeWith, kMpiFamily));
   if (!result.found) return result;
   const absl::StatusOr<std::string> mpirun = DescribeMpirun();
@@ -161,18 +133,18 @@ Examination ExamineMpi(Language language) {
   return result;
 }
 
-// What the virtual cluster stands on.
+// The virtual cluster needs them.
 Examination ExamineNamespaces(const Interrupt& interrupt, Language language) {
   const std::string why = WhyNoNamespaces(interrupt);
   return {.what = In(language, kNamespaces),
           .found = why.empty(),
           .detail = why.empty() ? In(language, kNamespacesThere) : Say(language, kNamespacesMissing, why),
-          .mend = In(language, kNamespacesMend)};
+          .fix = In(language, kNamespacesFix)};
 }
 
 Examination ExamineTc(Language language) {
   Examination result{
-      .what = "tc", .detail = In(language, kNotInstalled), .mend = "sudo apt-get install -y iproute2"};
+      .what = "tc", .detail = In(language, kNotInstalled), .fix = "sudo apt-get install -y iproute2"};
   for (const char* path : {"/usr/sbin/tc", "/sbin/tc", "/usr/bin/tc"}) {
     if (access(path, X_OK) == 0) {
       result.found = true;
@@ -197,14 +169,14 @@ std::vector<Examination> Examine(const Interrupt& interrupt, Language language) 
           {.what = In(language, kBinaries),
            .found = binaries.ok(),
            .detail = binaries.ok() ? binaries->trainer : std::string(binaries.status().message()),
-           .mend = "./run build",
+           .fix = "./run build",
            .required = true},
           ExaminePackages(interrupt, language),
           ExamineData(binaries, interrupt, language),
           ExamineGpus(language),
           ExamineConvolutions(language),
-          BuiltWith("NCCL", "nccl", kBuiltWithNccl, kNcclMend, language),
-          BuiltWith("Gloo", "gloo", kBuiltWithGloo, kGlooMend, language),
+          BuiltWith("NCCL", "nccl", kBuiltWithNccl, kNcclFix, language),
+          BuiltWith("Gloo", "gloo", kBuiltWithGloo, kGlooFix, language),
           ExamineMpi(language),
           ExamineNamespaces(interrupt, language),
           ExamineTc(language)};
@@ -220,7 +192,7 @@ std::string DescribeExaminations(const std::vector<Examination>& examinations, L
     absl::StrAppend(&text, padded(examination.what, 14), " ", padded(In(language, verdict), 3), "  ",
                     examination.detail, "\n");
     if (!examination.found) {
-      absl::StrAppend(&text, std::string(20, ' '), Say(language, kMend, examination.mend), "\n");
+      absl::StrAppend(&text, std::string(20, ' '), Say(language, kFix, examination.fix), "\n");
     }
   }
   return text;

@@ -1,4 +1,4 @@
-// psring doctor: what this machine has, what is missing, and the mend.
+// psring doctor: what this machine has, with a fix for each problem.
 #pragma once
 
 #include <string>
@@ -9,17 +9,19 @@
 
 namespace psring {
 
+extern const char* const kDebianPackages;  // the packages that ./run installs, separated by spaces
+
 struct Examination {
   std::string what;  // "GPUs"
   bool found = false;
   std::string detail;  // what was found, or why not
-  std::string mend;    // for what was not found: what to type
+  std::string fix;     // if not found: the command to type
   bool required = false;
 };
 
 std::vector<Examination> Examine(const Interrupt& interrupt, Language language = Language::kEnglish);
 
-// A line each: "yes", "no" or "NO" (required), and the mend below a no.
+// A line each: "yes", "no" or "NO" (required), with the fix below a no.
 std::string DescribeExaminations(const std::vector<Examination>& examinations,
                                  Language language = Language::kEnglish);
 

@@ -181,7 +181,7 @@ void ResetOtherStrategiesFlags(Configuration& configuration) {
     training.jitter_ms = "none";
   }
   const bool sends = configuration.strategy.needs != StrategyNeeds::kNothing;
-  if (!sends || configuration.backend() == "nccl") training.fabric = "auto";
+  if (!sends || configuration.backend() == "nccl") training.transport = "auto";
   if (configuration.strategy.needs != StrategyNeeds::kParameterServer) LeaveServersOut(training);
   if (!sends) training.wire = "float32";
   if (!IsAsynchronousServer(configuration.strategy)) training.staleness_lr = "none";

@@ -13,6 +13,7 @@
 #include "common/base/bit_rate.h"
 #include "common/base/check.h"
 #include "common/base/command_line.h"
+#include "common/base/delays.h"
 #include "experiments/texts/language_flag.h"
 
 namespace psring {
@@ -38,7 +39,7 @@ absl::Status Latency(const std::string& flag, const std::string& text, double& s
   if (!absl::ParseDuration(text, &duration) || duration < absl::ZeroDuration() ||
       duration > absl::Seconds(1)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(flag, ": '", text, "' is no latency; write 25us or 0.5ms"));
+        absl::StrCat(flag, ": '", text, "' is not a latency; write 25us or 0.5ms"));
   }
   seconds = absl::ToDoubleSeconds(duration);
   return absl::OkStatus();
@@ -46,25 +47,31 @@ absl::Status Latency(const std::string& flag, const std::string& text, double& s
 
 absl::Status Whole(const std::string& flag, const std::string& text, int& value) {
   if (text.empty() || absl::SimpleAtoi(text, &value)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(flag, ": '", text, "' is no whole number"));
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": '", text, "' is not a whole number"));
 }
 
 absl::Status Real(const std::string& flag, const std::string& text, double& value) {
   if (text.empty() || absl::SimpleAtod(text, &value)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(flag, ": '", text, "' is no number"));
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": '", text, "' is not a number"));
 }
 
-// "2:1.5": so many workers, so many times as slow.
-absl::Status Stragglers(const std::string& text, PredictOptions& options) {
-  if (text.empty()) return absl::OkStatus();
-  const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits(':', 1));
-  if (absl::SimpleAtoi(parts.first, &options.slow_workers) && options.slow_workers >= 1 &&
-      absl::SimpleAtod(parts.second, &options.slowness) && options.slowness >= 1 &&
-      options.slowness <= 1000) {
-    return absl::OkStatus();
+// Ascending, none twice.
+absl::StatusOr<std::vector<int>> Counts(const std::string& flag, const std::string& text) {
+  absl::StatusOr<std::vector<int>> counts = ParseCounts(text, kMostPredicted);
+  if (!counts.ok()) return Wrong(flag, counts.status());
+  const std::set<int> sorted(counts->begin(), counts->end());
+  return std::vector<int>(sorted.begin(), sorted.end());
+}
+
+absl::StatusOr<Delays> UnderstandDelays(const RawPredictFlags& raw, int least_workers) {
+  Delays delays{.seed = raw.seed};
+  PSRING_RETURN_IF_ERROR(CheckStragglers(raw.straggler, least_workers));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<Straggler> stragglers, ParseStragglers(raw.straggler));
+  for (int worker = 0; worker < least_workers && !stragglers.empty(); ++worker) {
+    delays.slowness.push_back(SlownessOf(stragglers, worker));
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--stragglers: '", text, "' does not say how many workers are how many times as slow, as in 1:2"));
+  PSRING_ASSIGN_OR_RETURN(delays.jitter, ParseTimeDistribution(raw.jitter_ms));
+  return delays;
 }
 
 absl::StatusOr<Cluster> UnderstandCluster(const RawPredictFlags& raw) {
@@ -86,55 +93,10 @@ absl::StatusOr<Cluster> UnderstandCluster(const RawPredictFlags& raw) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<int>> ParseCounts(const std::string& text, int most) {
-  const auto wrong = [&](const std::string& why) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "': ", why));
-  };
-  std::vector<int64_t> list;
-  bool goes_on = false;
-  for (absl::string_view part : absl::StrSplit(text, ',')) {
-    part = absl::StripAsciiWhitespace(part);
-    if (part == "...") {
-      if (list.size() < 2 || goes_on)
-        return wrong("before ... stand two numbers, and behind it the last one, as in 2,4,...,64");
-      goes_on = true;
-      continue;
-    }
-    int64_t number = 0;
-    if (!absl::SimpleAtoi(part, &number) || number < 1 || number > most) {
-      return wrong(absl::StrCat("'", part, "' is no whole number from 1 to ", most));
-    }
-    if (goes_on) {
-      goes_on = false;
-      const int64_t last = list.back(), before = list[list.size() - 2];
-      int64_t reached = last;
-      if (last > before && last % before == 0) {
-        while (reached < number) reached *= last / before;
-      }
-      if (reached == number) {
-        for (int64_t next = last; next < number;) list.push_back(next *= last / before);
-        continue;
-      }
-      if (last <= before || number < last || (number - last) % (last - before) != 0) {
-        return wrong(absl::StrCat("neither by factor nor by difference does ", before, ",", last,
-                                  " go on to ", number));
-      }
-      if ((number - last) / (last - before) > 10'000) return wrong("that are too many numbers");
-      for (int64_t next = last; next < number;) list.push_back(next += last - before);
-      continue;
-    }
-    list.push_back(number);
-  }
-  if (goes_on) return wrong("behind ... stands the last number, as in 2,4,...,64");
-  const std::set<int64_t> sorted(list.begin(), list.end());
-  return std::vector<int>(sorted.begin(), sorted.end());
-}
-
 CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   CLI::App* verb = app.add_subcommand(
-      "predict",
-      "What a step would cost on machines and networks that are not here: simulated, nothing is run");
-  const auto add = [&](const char* group, const char* names, auto& to, const char* value,
+      "predict", "Simulate what a step would cost on other machines and networks; nothing is run");
+  const auto add = [&](const std::string& group, const char* names, auto& to, const char* value,
                        const std::string& text) {
     return verb->add_option(names, to, text)->group(group)->option_text(value);
   };
@@ -147,53 +109,56 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       absl::StrCat("Recorded layer times: ", absl::StrJoin(WorkloadNames(), ", "),
                    ", or a CSV file [resnet50]"));
   add(what, "--strategies,--strategy", raw.strategies, "NAMES",
-      "Several with commas: all-reduces by algorithm (ring, star, direct, halving-doubling, "
-      "double-binary-tree, hierarchical), "
-      "ps-sync, ps-async, ps-ssp:K, none [ring,ps-sync,ps-async]");
+      "Comma-separated: all-reduces by algorithm (ring, star, direct, halving-doubling, "
+      "double-binary-tree, hierarchical), ps-sync, ps-async, ps-ssp:K, none [ring,ps-sync,ps-async]");
   add(what, "--workers", raw.workers, "N,...",
-      "Several with commas; 2,4,8,...,4096 is understood [2,4,8,...,64]");
-  add(what, "--servers", raw.servers, "S,...", "Several with commas; for parameter servers [1]");
-  add(what, "--server_placement", raw.server_placement, "PLACE",
-      "rank0: all on rank 0's host; dedicated: a machine each; colocated: one beside each of S workers "
+      "Comma-separated, or a sequence such as 2,4,8,...,4096 [2,4,8,...,64]");
+  add(what, "--servers", raw.servers, "S,...", "Comma-separated; for parameter servers [1]");
+  add(InHelpAll(what), "--server_placement", raw.server_placement, "PLACE",
+      "rank0: all on rank 0's host; dedicated: a machine each; colocated: one with each of S workers "
       "[rank0]")
       ->check(OneOf({"rank0", "dedicated", "colocated"}));
-  add(what, "--ps_schedule", raw.ps_schedule, "WHEN",
+  add(InHelpAll(what), "--ps_schedule", raw.ps_schedule, "WHEN",
       "serial (push everything, then pull) or pipelined [pipelined]")
       ->check(OneOf({"serial", "pipelined"}));
-  add(what, "--bucket_mb", raw.bucket_mb, "MIB", "Size of a bucket; the first has 1 at most [25]")
+  add(InHelpAll(what), "--bucket_mb", raw.bucket_mb, "MIB", "Size of a bucket; the first has 1 at most [25]")
       ->check(RealNumber({}));
   add(what, "--batch", raw.batch, "N",
       "Samples of a worker's step; computing is scaled from the recorded batch")
       ->check(WholeNumber(1, 1'000'000));
-  add(what, "--compute_speedup", raw.compute_speedup, "X",
-      "Devices so many times as fast as the recorded one [1]")
+  add(InHelpAll(what), "--compute_speedup", raw.compute_speedup, "X",
+      "How many times as fast as the recorded device [1]")
       ->check(RealNumber({}));
-  add(what, "--stragglers", raw.stragglers, "K:X", "K workers X times as slow");
-  add(what, "--jitter", raw.jitter, "CV", "Coefficient of variation of a step's computing time [0]")
-      ->check(RealNumber({.high = 2, .low_allowed = true, .high_allowed = true}));
-  add(what, "--seed", raw.seed, "N", "Of what is random [1]");
+  add(what, "--straggler", raw.straggler, "W:F,...", "Worker W (from 0) computes F times as long; or none")
+      ->check(StragglersText());
+  add(what, "--jitter_ms", raw.jitter_ms, "TIME",
+      "A random delay before each step: exp:MEAN, lognormal:MEDIAN:SIGMA, a number, or none")
+      ->check(TimeDistributionText());
+  add(InHelpAll(what), "--seed", raw.seed, "N", "Of random delays [1]");
 
   const char* network = "The network";
   add(network, "--cluster", raw.cluster, "NAME",
-      absl::StrCat(absl::StrJoin(clusters, "; "), "; or a JSON file. The flags below change it"));
-  add(network, "--link", raw.link, "RATE",
-      "Of a node's card to other nodes, one direction, with its unit: 25gbit");
+      absl::StrCat(absl::StrJoin(clusters, "; "), "; or a JSON file. The flags below override it"));
+  add(network, "--link", raw.link, "RATE", "Of a node's network card, one direction, with a unit: 25gbit");
   add(network, "--gpus_per_node", raw.gpus_per_node, "N", "Workers on a node [1]");
-  add(network, "--intra", raw.intra, "RATE", "Of a GPU to those of its node, one direction: 300gbit");
-  add(network, "--cards_per_node", raw.cards_per_node, "N", "[1]");
-  add(network, "--rings", raw.rings, "N", "Rings side by side, which use as many cards [1]");
+  add(network, "--intra", raw.intra, "RATE",
+      "Of a GPU to the other GPUs of its node, one direction: 300gbit");
+  add(InHelpAll(network), "--cards_per_node", raw.cards_per_node, "N", "Network cards of a node [1]");
+  add(InHelpAll(network), "--rings", raw.rings, "N", "Parallel rings, which use as many cards [1]");
   add(network, "--latency", raw.latency, "TIME", "Of a message between nodes, software included [25us]");
-  add(network, "--intra_latency", raw.intra_latency, "TIME", "Within a node [5us]");
-  add(network, "--fraction", raw.fraction, "X", "Of the cards' rate that a program gets [0.9]");
-  add(network, "--oversubscription", raw.oversubscription, "X",
-      "All cards' rates over what the fabric carries [1]");
+  add(InHelpAll(network), "--intra_latency", raw.intra_latency, "TIME", "Within a node [5us]");
+  add(InHelpAll(network), "--fraction", raw.fraction, "X",
+      "Share of the cards' rate that a program gets [0.9]");
+  add(InHelpAll(network), "--oversubscription", raw.oversubscription, "X",
+      "Sum of the cards' rates over the rate of the fabric [1]");
   add(network, "--profile", raw.profile, "FILE",
-      "What psring bench measured (its bench.json): latency and speed of adding are fitted from it");
+      "Result of psring bench (its bench.json), from which latency and speed of adding are fitted");
 
   add("Results", "--out", raw.out, "DIR",
       "Folder for the results, new or empty; else runs/<UTC time>-predict");
-  AddLanguageFlag(*verb, raw.language, "What is printed, and what the page opens with: en or zh")
+  AddLanguageFlag(*verb, raw.language, "Language of the output, and initially of the page: en or zh")
       ->group("Results");
+  AddConfigFlag(*verb, "Results");
   return verb;
 }
 
@@ -207,18 +172,14 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
   PSRING_ASSIGN_OR_RETURN(flags.workload, LoadWorkload(raw.workload));
   double speedup = raw.compute_speedup;
   if (raw.batch > 0) {
-    // Time by sample stays what it was recorded as.
+    // The time per sample stays as recorded.
     speedup *= static_cast<double>(flags.workload.batch) / raw.batch;
     flags.workload.batch = raw.batch;
   }
   flags.workload = Faster(std::move(flags.workload), speedup);
   flags.strategies = absl::StrSplit(raw.strategies, ',');
-  absl::StatusOr<std::vector<int>> counts = ParseCounts(raw.workers, kMostPredicted);
-  if (!counts.ok()) return Wrong("--workers", counts.status());
-  flags.workers = *counts;
-  counts = ParseCounts(raw.servers, kMostPredicted);
-  if (!counts.ok()) return Wrong("--servers", counts.status());
-  flags.servers = *counts;
+  PSRING_ASSIGN_OR_RETURN(flags.workers, Counts("--workers", raw.workers));
+  PSRING_ASSIGN_OR_RETURN(flags.servers, Counts("--servers", raw.servers));
   PSRING_ASSIGN_OR_RETURN(flags.cluster, UnderstandCluster(raw));
   PSRING_RETURN_IF_ERROR(CheckCluster(flags.cluster));
   for (const int workers : flags.workers) PSRING_RETURN_IF_ERROR(CheckWorkers(flags.cluster, workers));
@@ -227,13 +188,8 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
                             : raw.server_placement == "colocated" ? ServerPlace::kColocated
                                                                   : ServerPlace::kRank0,
                    .pipelined = raw.ps_schedule == "pipelined",
-                   .jitter = raw.jitter,
                    .seed = raw.seed};
-  PSRING_RETURN_IF_ERROR(Stragglers(raw.stragglers, flags.options));
-  if (flags.options.slow_workers > flags.workers.front()) {
-    return absl::InvalidArgumentError(absl::StrCat("--stragglers: ", flags.options.slow_workers, " of ",
-                                                   flags.workers.front(), " workers cannot be slow"));
-  }
+  PSRING_ASSIGN_OR_RETURN(flags.options.delays, UnderstandDelays(raw, flags.workers.front()));
   return flags;
 }
 

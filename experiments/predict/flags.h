@@ -19,9 +19,9 @@ struct RawPredictFlags {
               workers = "2,4,8,...,64";
   std::string cluster, link, intra, latency, intra_latency, gpus_per_node, cards_per_node, rings, fraction,
       oversubscription;
-  std::string server_placement = "rank0", ps_schedule = "pipelined", stragglers, profile, out,
-              language = "en";
-  double bucket_mb = 25, compute_speedup = 1, jitter = 0;
+  std::string server_placement = "rank0", ps_schedule = "pipelined", straggler = "none", jitter_ms = "none",
+              profile, out, language = "en";
+  double bucket_mb = 25, compute_speedup = 1;
   int batch = 0;
   uint64_t seed = 1;
 };
@@ -44,9 +44,5 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw);
 // InvalidArgument or NotFound in one line.
 absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
                                                const std::vector<std::string>& command_line);
-
-// "2,4,8,...,4096", "1,2,...,8", "4": after two numbers `...` goes on as they do, by factor where the end can
-// be reached that way, else by difference. Ascending, none twice.
-absl::StatusOr<std::vector<int>> ParseCounts(const std::string& text, int most);
 
 }  // namespace psring

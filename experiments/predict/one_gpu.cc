@@ -20,7 +20,7 @@
 namespace psring {
 namespace {
 
-// Where nobody says: what `compare` takes without a GPU.
+// By default, as `compare` without a GPU.
 constexpr double kLink = 1e9;
 // Of a bucket, while layers are timed: one comes to its end in every layer that matters.
 constexpr double kLayerMb = .25;
@@ -31,7 +31,7 @@ ExperimentFlags OnTheGpu(const ExperimentFlags& flags) {
   measured.options.strategies = {"single", "none"};
   measured.options.workers = {1};
   measured.options.training.device = "cuda";
-  measured.options.training.fabric = "auto";
+  measured.options.training.transport = "auto";
   measured.options.training.bucket_mb = std::min(measured.options.training.bucket_mb, kLayerMb);
   measured.link = {};
   measured.predict = false;

@@ -16,6 +16,7 @@
 #include "experiments/compare/experiment.h"
 #include "experiments/predict/report.h"
 #include "experiments/report/report_verb.h"
+#include "experiments/runs/recorded_run.h"
 #include "experiments/runs/run_claim.h"
 #include "experiments/runs/run_files.h"
 #include "experiments/texts/predict.h"
@@ -25,7 +26,7 @@
 namespace psring {
 namespace {
 
-// As the trainer knows them; an all-reduce that it does not offer as a strategy goes by its algorithm's name.
+// The trainer's strategies, and all-reduces that are not strategies, by the name of their algorithm.
 absl::StatusOr<StrategyInfo> Find(const Catalog& catalog, const std::string& name) {
   absl::StatusOr<StrategyInfo> strategy = FindStrategy(catalog, name);
   if (strategy.ok()) {
@@ -72,7 +73,7 @@ class PredictionRun {
     const std::vector<PredictCase> cases = CasesOf(strategies);
     if (cases.empty()) {
       return absl::InvalidArgumentError(
-          "nothing to predict: a single process communicates with nobody, and servers beside "
+          "nothing to predict: a single process does not communicate, and servers beside "
           "workers need as many of those");
     }
     for (const PredictCase& point : cases) PSRING_RETURN_IF_ERROR(PredictRow(point));
@@ -90,6 +91,10 @@ class PredictionRun {
     manifest.run_id = report_.run_id;
     manifest.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
     PSRING_RETURN_IF_ERROR(WriteFile(path + "/manifest.json", ManifestJson(manifest)));
+    PSRING_RETURN_IF_ERROR(WriteFile(path + "/config.toml", ConfigOf({.verb = manifest.verb,
+                                                                      .command_line = manifest.command_line,
+                                                                      .provenance = manifest.provenance},
+                                                                     "")));
     PSRING_RETURN_IF_ERROR(WriteRunReport(path, flags_.language));
     display_.Say(absl::StrCat(PredictText(report_, flags_.language), "\n",
                               Say(flags_.language, kPredictAllOfIt, path)));
@@ -142,7 +147,7 @@ class PredictionRun {
     return absl::OkStatus();
   }
 
-  // More servers are never slower, so halving finds the fewest.
+  // More servers are never slower, so bisection finds the fewest.
   absl::Status MatchServers(const std::vector<StrategyInfo>& strategies) {
     const auto first = [&](const auto& is) { return std::find_if(strategies.begin(), strategies.end(), is); };
     const auto all_reduce =

@@ -108,7 +108,7 @@ void AddServersToMatch(const PredictReport& report, Sentences& text) {
            place == ServerPlace::kRank0 ? text.Say(kSharedLink) : "");
 }
 
-// Spare workers: whose work counts for nothing.
+// Of spare workers, whose gradients are dropped.
 void AddDropped(const PredictReport& report, Sentences& text) {
   std::vector<std::string> parts;
   for (const PredictedRow& row : report.rows) {
@@ -289,7 +289,7 @@ std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow
   using Value = decltype(Cell::value);
   const auto when = [](bool there, auto value) { return there ? Value(value) : Value(); };
   const std::vector<std::string> outside = OutsideValidatedRange(report, Language::kEnglish);
-  // Every other column is one that only a run can fill.
+  // Only a real run has the other columns.
   const std::vector<std::pair<const char*, Value>> figures = {
       {"run_id", report.run_id},
       {"strategy", row.point.strategy.name},

@@ -34,13 +34,13 @@ struct PredictedRow {
   std::string name(Language language = Language::kEnglish) const;  // "ring", "ps-sync, 8 servers"
 };
 
-// What was asked beside the rows.
+// Answers beyond the rows.
 struct PredictFindings {
   // By number of workers: the fewest servers with which ps-sync is no slower than the first all-reduce; 0:
   // none up to as many as there are workers.
   std::string matched_strategy;
   std::vector<std::pair<int, int>> servers_to_match;
-  // Of one exchange with most workers, nothing computed: sizes in bytes, ascending, and who is fastest.
+  // Of one exchange with most workers, nothing computed: sizes in bytes, ascending, and the fastest strategy.
   std::vector<std::pair<double, PredictCase>> fastest_by_size;
 };
 

@@ -39,6 +39,9 @@ std::vector<std::string> TrainerCommand(const TrainingOptions& training, const J
   if (host.metrics_port >= 0) command.push_back(absl::StrCat("--metrics_port=", host.metrics_port));
   if (!host.address.empty()) command.push_back(absl::StrCat("--bind=", host.address));
   for (const std::string& argument : TrainingArguments(training)) command.push_back(argument);
+  if (training.replicas > 1 && training.clock == "wall") {
+    command.push_back(absl::StrCat("--workers=", training.replicas));
+  }
   return command;
 }
 

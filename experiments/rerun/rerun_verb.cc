@@ -26,10 +26,10 @@ namespace fs = std::filesystem;
 
 absl::StatusOr<RecordedRun> ReadRecordedRun(const std::string& folder) {
   std::error_code error;
-  if (!fs::is_directory(folder, error)) return absl::NotFoundError(absl::StrCat(folder, " is no folder"));
+  if (!fs::is_directory(folder, error)) return absl::NotFoundError(absl::StrCat(folder, " is not a folder"));
   const std::string path = folder + "/manifest.json";
   if (!fs::exists(path, error)) {
-    return absl::NotFoundError(absl::StrCat(folder, " is not a run's folder: it holds no manifest.json"));
+    return absl::NotFoundError(absl::StrCat(folder, " is not a run's folder: it has no manifest.json"));
   }
   PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   absl::StatusOr<RecordedRun> run = RecordedRunFromJson(text);
@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<std::string>> BinariesOf(const std::string& verb) {
   return binaries.all();
 }
 
-// Data and files that are not what the run saw, a line each.
+// Data and files that changed since the run, one line each.
 absl::StatusOr<std::vector<std::string>> ChangedInputs(const RecordedRun& run, const Interrupt& interrupt) {
   std::vector<std::string> changed;
   for (const FileMark& input : run.provenance.inputs) {
@@ -69,7 +69,7 @@ absl::StatusOr<std::vector<std::string>> ChangedInputs(const RecordedRun& run, c
   }
   const auto json = nlohmann::json::parse(*answer, nullptr, false);
   if (!json.is_object() || json.value("data_hash", "") != run.provenance.data_hash) {
-    changed.push_back("the training data are others");
+    changed.push_back("the training data have changed");
   }
   return changed;
 }
@@ -79,18 +79,18 @@ absl::Status DoAgain(const RawRerunFlags& raw, const Interrupt& interrupt, Displ
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> binaries, BinariesOf(run.verb));
   PSRING_ASSIGN_OR_RETURN(const Provenance here, DescribeProvenance(binaries, {}));
   std::error_code error;
-  // "latest" is a link, which the new run will turn.
+  // "latest" is a link that the new run changes.
   const Rerun rerun = MakeRerun(run, fs::canonical(raw.run, error).string(), raw.out);
   display.Say(absl::StrCat("again:     psring ", ShellText(rerun.arguments)));
   for (const std::string& words : rerun.left_out) {
-    display.Say(absl::StrCat("left out:  ", words, ", where the first run has written"));
+    display.Say(absl::StrCat("left out:  ", words, ", an output of the first run"));
   }
   const std::string now = ManifestJson({.machine = DescribeMachine(), .plan = {}, .provenance = here});
   for (const std::string& line : Differences(run, now)) display.Say(absl::StrCat("differs:   ", line));
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> changed, ChangedInputs(run, interrupt));
   if (!changed.empty() && !raw.anyway) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        absl::StrJoin(changed, "; "), ": it would not be the same run; --anyway does it all the same"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(absl::StrJoin(changed, "; "), ": it would not be the same run; --anyway runs it"));
   }
   for (const std::string& line : changed) display.Say(absl::StrCat("differs:   ", line));
   if (raw.dry_run) return absl::OkStatus();
@@ -111,15 +111,15 @@ absl::Status DoAgain(const RawRerunFlags& raw, const Interrupt& interrupt, Displ
 CLI::App* AddRerun(CLI::App& app, RawRerunFlags& raw) {
   CLI::App* verb = app.add_subcommand(
       "rerun",
-      "Do a run again from its manifest: the same flags, rounds, steps and samples, into a new folder");
+      "Repeat a run from its manifest, after checking that its inputs are unchanged: the same flags, rounds, "
+      "steps and samples, in a new folder");
   verb->add_option("run", raw.run, "The folder of a compare, train, bench or predict")
       ->required()
       ->option_text("RUN");
   verb->add_option("--out", raw.out, "Folder for the results, new or empty; else runs/<UTC time>-<verb>")
       ->option_text("DIR");
-  verb->add_flag("--anyway", raw.anyway, "Also where the data or a file that it read are others now");
-  verb->add_flag("--dry_run", raw.dry_run,
-                 "Print the command line and what is not as it was, and do nothing");
+  verb->add_flag("--anyway", raw.anyway, "Run even if the data or an input file changed");
+  verb->add_flag("--dry_run", raw.dry_run, "Print the command line and the differences, and do nothing");
   return verb;
 }
 

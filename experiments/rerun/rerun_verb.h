@@ -1,4 +1,4 @@
-// psring rerun: does a run again from its manifest.
+// psring rerun: repeats a run from its manifest.
 #pragma once
 
 #include <string>
@@ -19,8 +19,8 @@ struct RawRerunFlags {
 
 CLI::App* AddRerun(CLI::App& app, RawRerunFlags& raw);
 
-// Says what is typed again and what is not as it was, then becomes that run: where all is well this does not
-// return. Else the exit code, after one line.
+// Prints the command line and the differences, then replaces this process with that run; on success it does
+// not return. Otherwise prints one line and returns the exit code.
 int RunRerun(const RawRerunFlags& raw, const Interrupt& interrupt, Display& display);
 
 }  // namespace psring

@@ -6,10 +6,12 @@
 #include <set>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/command_line.h"
+#include "common/base/config_file.h"
 #include "common/base/delays.h"
 #include "experiments/runs/untrusted_json.h"
 
@@ -158,11 +160,31 @@ Rerun MakeRerun(const RecordedRun& recorded, const std::string& run, const std::
   }
   const std::vector<std::string>& settled = recorded.provenance.settled;
   rerun.arguments.insert(rerun.arguments.end(), settled.begin(), settled.end());
-  if (recorded.verb == "compare" || recorded.verb == "train") {
+  if (!run.empty() && (recorded.verb == "compare" || recorded.verb == "train")) {
     rerun.arguments.push_back(absl::StrCat("--plan_of=", run));
   }
   if (!out.empty()) rerun.arguments.push_back(absl::StrCat("--out=", out));
   return rerun;
+}
+
+std::string ConfigOf(const RecordedRun& recorded, const std::string& run) {
+  const Rerun rerun = MakeRerun(recorded, run, "");
+  std::string text = absl::StrCat("# Repeats this run: psring ", recorded.verb, " --config FILE\n");
+  for (const std::string& flag : rerun.left_out) absl::StrAppend(&text, "# left out: ", flag, "\n");
+  const std::vector<std::string>& words = rerun.arguments;
+  for (size_t i = 1; i < words.size(); ++i) {
+    const size_t equals = words[i].find('=');
+    std::string name = words[i].substr(0, equals), value = "true";
+    double number = 0;
+    if (equals != std::string::npos) {
+      value = words[i].substr(equals + 1);
+    } else if (i + 1 < words.size() &&
+               (words[i + 1].empty() || words[i + 1][0] != '-' || absl::SimpleAtod(words[i + 1], &number))) {
+      value = words[++i];
+    }
+    absl::StrAppend(&text, ConfigLine(CanonicalWord(name.substr(name.starts_with("--") ? 2 : 1)), value));
+  }
+  return text;
 }
 
 std::vector<std::string> Differences(const RecordedRun& recorded, const std::string& now) {

@@ -13,7 +13,7 @@ struct RecordedRun {
   std::string verb;
   std::vector<std::string> command_line;  // as typed, the program's name first
   Provenance provenance;
-  std::string json;  // the manifest
+  std::string json = {};  // all of the manifest
 };
 // From the text of a manifest.json. InvalidArgument: it is malformed, has another layout, or is of another
 // verb, of several machines or of an earlier version without the necessary values.
@@ -24,8 +24,11 @@ struct Rerun {
   std::vector<std::string> left_out;   // flags that name files or folders that the first run wrote to
 };
 // The recorded flags plus the settled ones, with absolute paths. `run`: the recorded run's folder, for
-// --plan_of. `out`: the new run's folder; empty: one under runs/.
+// --plan_of; empty: rounds and steps are planned again. `out`: the new run's folder; empty: one under runs/.
 Rerun MakeRerun(const RecordedRun& recorded, const std::string& run, const std::string& out);
+
+// The text of a config.toml with the flags of MakeRerun: `psring VERB --config FILE` repeats the run.
+std::string ConfigOf(const RecordedRun& recorded, const std::string& run);
 
 // Differences in machine, versions and binaries from the manifest `now`, one line each:
 // "machine: cores 2 then, 4 now".

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -10,7 +11,6 @@
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "experiments/simulator/collective.h"
-#include "experiments/simulator/random.h"
 #include "experiments/simulator/servers.h"
 
 namespace psring {
@@ -20,6 +20,23 @@ constexpr int kDrawnSteps = 200;  // of jitter, for synchronous strategies
 
 bool IsCollective(const StrategyInfo& strategy) { return strategy.needs == StrategyNeeds::kProcessGroup; }
 bool IsServer(const StrategyInfo& strategy) { return strategy.needs == StrategyNeeds::kParameterServer; }
+
+// Too many workers to simulate one by one: stragglers of one factor are simulated as a group, and count as
+// the first workers.
+void GroupStragglers(ServerRun& run) {
+  if (!run.delays.jitter.is_zero()) return;
+  std::set<double> factors;
+  int slow = 0;
+  for (const double factor : run.delays.slowness) {
+    if (factor == 1) continue;
+    factors.insert(factor);
+    ++slow;
+  }
+  if (factors.size() != 1) return;
+  run.slow_workers = slow;
+  run.slowness = *factors.begin();
+  run.delays.slowness.clear();
+}
 
 // What is busy for most of the communication time.
 void NameLimit(const std::vector<std::pair<const char*, double>>& parts, Prediction& prediction) {
@@ -134,11 +151,8 @@ absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const 
   if (options_.clips) costs.back() += update;
   // With aligned steps, waiting for the last worker is not part of a step.
   const double earlier = options_.align_steps ? of_buckets.back().seconds - of_buckets.back().mean : 0;
-  // Steps differ only by the computing time of the slowest rank.
-  RandomDurations random(options_.seed);
-  const int steps = options_.steps > 0                                         ? options_.steps
-                    : options_.jitter > 0 || !options_.delays.jitter.is_zero() ? kDrawnSteps
-                                                                               : 1;
+  // Steps differ only by how long the slowest rank computes.
+  const int steps = options_.steps > 0 ? options_.steps : options_.delays.jitter.is_zero() ? 1 : kDrawnSteps;
   const double forward = workload_.forward_ms / 1e3, backward = workload_.backward_ms / 1e3;
   double period = 0;
   for (int step = 0; step < steps; ++step) {
@@ -146,9 +160,7 @@ absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const 
     double computed = 0, mean = 0;
     std::vector<double> ready(ready_s_.size(), 0);
     for (int worker = 0; worker < point.workers; ++worker) {
-      double factor = worker < options_.slow_workers ? options_.slowness : 1;
-      if (options_.jitter > 0) factor *= random.LogNormal(options_.jitter);
-      factor *= options_.delays.SlownessOf(worker);
+      const double factor = options_.delays.SlownessOf(worker);
       const double late = options_.delays.JitterSeconds(worker, options_.first_step + step);
       for (size_t b = 0; b < ready.size(); ++b) {
         ready[b] = std::max(ready[b], late + factor * (forward + ready_s_[b]) + options_.late_s);
@@ -183,31 +195,26 @@ absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& point, const Cl
   const double bytes = static_cast<double>(workload_.bytes());
   const bool alone = IsAsynchronousServer(point.strategy);
   const bool spare = absl::StartsWith(point.strategy.algorithm, "backup:");
-  PSRING_ASSIGN_OR_RETURN(
-      const ServerTime time,
-      SimulateServers(
-          {.consistency = point.strategy.algorithm,
-           .workers = point.workers,
-           .servers = point.servers,
-           .place = options_.place,
-           .pipelined = options_.pipelined,
-           .align_steps = options_.align_steps,
-           .forward_s = workload_.forward_ms / 1e3,
-           .backward_s = workload_.backward_ms / 1e3,
-           .bucket_bytes = bucket_bytes_,
-           .ready_s = ready_s_,
-           .pushed_part = options_.wire_part,
-           .clips = options_.clips,
-           .delays = options_.delays,
-           .slow_workers = options_.slow_workers,
-           .slowness = options_.slowness,
-           // Exactly equal workers would collide at the server in every step, which real ones do not.
-           .jitter = (alone || spare) && options_.delays.jitter.is_zero() ? std::max(options_.jitter, 0.02)
-                                                                          : options_.jitter,
-           .seed = options_.seed,
-           .warmup_steps = static_cast<int>(options_.first_step),
-           .steps = options_.steps},
-          cluster));
+  ServerRun run = {.consistency = point.strategy.algorithm,
+                   .workers = point.workers,
+                   .servers = point.servers,
+                   .place = options_.place,
+                   .pipelined = options_.pipelined,
+                   .align_steps = options_.align_steps,
+                   .forward_s = workload_.forward_ms / 1e3,
+                   .backward_s = workload_.backward_ms / 1e3,
+                   .bucket_bytes = bucket_bytes_,
+                   .ready_s = ready_s_,
+                   .pushed_part = options_.wire_part,
+                   .clips = options_.clips,
+                   .delays = options_.delays,
+                   // Exactly equal workers would collide at the server in every step, which real ones do not.
+                   .jitter = (alone || spare) && options_.delays.jitter.is_zero() ? 0.02 : 0,
+                   .seed = options_.seed,
+                   .warmup_steps = static_cast<int>(options_.first_step),
+                   .steps = options_.steps};
+  if (point.workers > kMostInStep) GroupStragglers(run);
+  PSRING_ASSIGN_OR_RETURN(const ServerTime time, SimulateServers(run, cluster));
   Prediction prediction{
       .step = time.step_s,
       .compute = time.compute_s,
@@ -243,7 +250,7 @@ absl::StatusOr<Prediction> Predictor::Predict(const PredictCase& point, const Cl
   const double compute = workload_.compute_ms() / 1e3;
   double rate = 0;
   for (int worker = 0; worker < point.workers; ++worker) {
-    rate += 1 / (compute * (worker < options_.slow_workers ? options_.slowness : 1));
+    rate += 1 / (compute * (options_.delays.SlownessOf(worker)));
   }
   return Prediction{.step = point.workers / rate,
                     .compute = point.workers / rate,

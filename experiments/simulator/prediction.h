@@ -25,9 +25,6 @@ struct PredictOptions {
   bool pipelined = true;
   bool align_steps =
       false;  // all workers start every step together; a step then lasts until the worker's own end
-  int slow_workers = 0;
-  double slowness = 1;
-  double jitter = 0;
   double late_s = 0;  // collectives: measured delay of the slowest worker's gradient against the mean
   uint64_t seed = 1;
   double wire_part = 1;  // bytes sent over those in float32

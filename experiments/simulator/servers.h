@@ -32,12 +32,14 @@ inline constexpr int kMostInStep = 256;
 
 // Deliberate delays: the same times as in a live run (common/base/delays.h).
 struct Delays {
-  std::vector<double> slowness;  // by worker: factor of its computing time; empty: 1
+  std::vector<double> slowness;  // by worker: factor of its computing time; missing: 1
   TimeDistribution jitter;       // before the computation of a step
   uint64_t seed = 0;
 
   bool any() const { return !slowness.empty() || !jitter.is_zero(); }
-  double SlownessOf(int worker) const { return slowness.empty() ? 1 : slowness[static_cast<size_t>(worker)]; }
+  double SlownessOf(int worker) const {
+    return static_cast<size_t>(worker) < slowness.size() ? slowness[static_cast<size_t>(worker)] : 1;
+  }
   double JitterSeconds(int worker, int64_t step) const {
     return jitter.is_zero() ? 0 : DrawMs(jitter, seed, TimeUse::kJitter, worker, step) / 1e3;
   }

@@ -1,4 +1,4 @@
-// What `bench` says around nccl-tests' tables, which stay as their parsers know them. Every line begins with
+// Output of `bench` around nccl-tests' tables, whose format is fixed. Every line begins with
 // #.
 #pragma once
 
@@ -41,7 +41,8 @@ inline constexpr Phrase kServerLimits = {
     "# added, the weights updated and written for every worker, in one pass through memory.",
     "# $0 个 worker 时服务器一轮的极限，微秒。raw：同样的内容走普通 TCP。fused：一遍内存访问中\n"
     "# 加完所有梯度、更新权重并写给每个 worker。"};
-inline constexpr Phrase kBenchAllOfIt = {"# all of it: $0/report.html and beside it ($1 s)",
-                                         "# 全部结果：$0/report.html 及同一目录（$1 秒）"};
+inline constexpr Phrase kBenchAllOfIt = {
+    "# results: $0/report.html and in its folder ($1 s); repeat: psring bench --config $0/config.toml",
+    "# 全部结果：$0/report.html 及同一目录（$1 秒）；重复运行：psring bench --config $0/config.toml"};
 
 }  // namespace psring

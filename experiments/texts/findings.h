@@ -133,8 +133,8 @@ inline constexpr Phrase kOneWire = {"All payload went over $0.", "所有数据�
 inline constexpr Phrase kOverWire = {"$0 over $1", "$0 经由 $1"};
 inline constexpr Phrase kWiresDiffer = {
     "The transports differ: $0. Differences between these rows are due to the transport as well as the "
-    "strategy; --fabric tcp gives all but NCCL the same one.",
-    "传输方式不同：$0。这些行之间的差别既来自策略，也来自传输方式；--fabric tcp 让除 NCCL 外的都相同。"};
+    "strategy; --transport tcp gives all but NCCL the same one.",
+    "传输方式不同：$0。这些行之间的差别既来自策略，也来自传输方式；--transport tcp 让除 NCCL 外的都相同。"};
 inline constexpr Phrase kRecording = {
     "Recording took at most $0% of a step ($1: $2 ms, not included in the step's time, measured)$3",
     "记录的开销最多为一步的 $0%（$1：$2 毫秒，不计入该步时间，测量）$3"};

@@ -1,4 +1,4 @@
-// What `compare` and `train` say before and while they run.
+// Output of `compare` and `train` before and while they run.
 #pragma once
 
 #include "experiments/texts/phrase.h"
@@ -32,9 +32,9 @@ inline constexpr Phrase kLinkLatency = {" with $0 ms", "、延迟 $0 毫秒"};
 inline constexpr Phrase kLoopbackText = {"this machine's loopback", "本机回环接口"};
 
 // Notes of a plan.
-inline constexpr Phrase kReferencesAdded = {"$0 added: speed-up is held against single, cost against none",
+inline constexpr Phrase kReferencesAdded = {"$0 added: speed-up is relative to single, cost to none",
                                             "已加入 $0：加速比以 single 为准，代价以 none 为准"};
-inline constexpr Phrase kSingleAdded = {"single added: speed-up is held against it",
+inline constexpr Phrase kSingleAdded = {"single added: speed-up is relative to it",
                                         "已加入 single：加速比以它为准"};
 inline constexpr Phrase kCrowdedNote = {
     "$0 workers on $1 $2 take turns (oversubscribed): no speed-up is given for them",
@@ -53,7 +53,7 @@ inline constexpr Phrase kClippingNote = {
 inline constexpr Phrase kClocksAgree = {"the machines' clocks agree to $0 ms",
                                         "各机器的时钟相差不超过 $0 毫秒"};
 inline constexpr Phrase kClocksApart = {
-    "the machines' clocks agree to $0 ms, too little to tell who waited for whom",
+    "the machines' clocks agree to $0 ms, not precise enough to tell which rank waited for which",
     "各机器的时钟相差可达 $0 毫秒，不足以判断谁在等谁"};
 inline constexpr Phrase kLayoutNote = {"a process carries $0 workers, a thread each",
                                        "一个进程带 $0 个 worker，每个 worker 一个线程"};
@@ -80,9 +80,11 @@ inline constexpr Phrase kTrainingsShortened = {
     "the trainings take $0 samples each instead of $1, for a time budget of $2",
     "为符合时间预算 $2，每次训练由 $1 个样本改为 $0 个"};
 inline constexpr Phrase kRatesPicked = {
-    "learning rates picked on $0 validation samples that nobody trains on (all tried: rates.csv): $1",
+    "learning rates selected on $0 held-out validation samples (all results: rates.csv): $1",
     "在 $0 个不参与训练的验证样本上选定学习率（全部试验见 rates.csv）：$1"};
-inline constexpr Phrase kAllOfIt = {"$0; all of it: $1/report.html, and beside it $2",
+inline constexpr Phrase kAllOfIt = {"$0; results: $1/report.html, in the same folder $2",
                                     "$0；全部结果：$1/report.html，同一目录下还有 $2"};
+inline constexpr Phrase kRepeatLine = {"repeat: psring $0 --config $1/config.toml",
+                                       "重复运行：psring $0 --config $1/config.toml"};
 
 }  // namespace psring

@@ -1,4 +1,4 @@
-// What `predict` says.
+// Output of `predict`.
 #pragma once
 
 #include "experiments/texts/phrase.h"
@@ -55,7 +55,7 @@ inline constexpr Phrase kCrossover = {"Crossover in workers: $0.", "随 worker �
 inline constexpr Phrase kSizeAt = {"$0 at $1", "$1 时 $0"};
 inline constexpr Phrase kSizeFrom = {"$0 from $1 on", "$1 起 $0"};
 inline constexpr Phrase kSizeCrossover = {
-    "Crossover in size, of one exchange with $0 workers that compute nothing beside it: fastest is $1.",
+    "Crossover in size, of one exchange with $0 workers and no computing: fastest is $1.",
     "随大小的转折（$0 个 worker 的一次交换，同时不计算），最快的是：$1。"};
 inline constexpr Phrase kServersWith = {"$0 with $1 workers", "$1 个 worker 需 $0 台"};
 inline constexpr Phrase kServersNone = {"no number with $0 workers", "$0 个 worker 时多少台都不够"};
@@ -71,7 +71,7 @@ inline constexpr Phrase kDropped = {"Of $0 workers' gradients come too late, and
                                     "$0 个 worker 的梯度中，来得太迟、不计入每秒样本数的比例：$1。"};
 
 inline constexpr Phrase kOutside = {
-    "Outside the range in which this was checked against published runs: $0. Take it as what the model says, "
+    "Outside the range in which this was checked against published runs: $0. It is what the model says, "
     "not as what will be.",
     "超出与已发表结果核对过的范围：$0。请当作模型的说法，而非必然的结果。"};
 inline constexpr Phrase kOutsideWorkers = {"$0 workers (checked up to $1)", "$0 个 worker（核对到 $1 个）"};
@@ -106,7 +106,9 @@ inline constexpr Phrase kBeyondOneGpu = {
     "\nMore GPUs like this one ($0), *simulated* from the times in $1/workload.csv:\n",
     "\n更多同样的 GPU（$0），由 $1/workload.csv 中的时间*模拟*：\n"};
 inline constexpr Phrase kPredictAllOfIt = {
-    "all of it: $0/report.html, and beside it summary.csv, summary.json, predict.txt, manifest.json",
-    "全部结果：$0/report.html，同一目录下还有 summary.csv、summary.json、predict.txt、manifest.json"};
+    "results: $0/report.html, in the same folder summary.csv, summary.json, predict.txt, manifest.json\n"
+    "repeat: psring predict --config $0/config.toml",
+    "全部结果：$0/report.html，同一目录下还有 summary.csv、summary.json、predict.txt、manifest.json\n"
+    "重复运行：psring predict --config $0/config.toml"};
 
 }  // namespace psring

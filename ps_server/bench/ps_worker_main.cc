@@ -55,7 +55,7 @@ struct Flags {
   int turns = 20, calls_per_turn = 0, warmup = 5, checks = 1, average = 3;
   int servers = 1;
   double timeout_s = 60;
-  std::string payload = "auto";
+  std::string transport = "auto";
   bool limits = false;
   bool json = false;
 };
@@ -99,7 +99,7 @@ class Worker {
 
   absl::Status Run() {
     PSRING_RETURN_IF_ERROR(Allocate());
-    PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(flags_.payload));
+    PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(flags_.transport));
     std::vector<std::unique_ptr<OneServerClient>> clients;
     for (int server = 0; server < flags_.servers; ++server) {
       PSRING_ASSIGN_OR_RETURN(
@@ -141,7 +141,7 @@ class Worker {
     const size_t bytes = static_cast<size_t>(job_.parameters) * sizeof(float);
     for (Buffer* buffer : {&weights_, &gradient_}) {
       PSRING_ASSIGN_OR_RETURN(
-          *buffer, flags_.payload == "grpc" ? device->Allocate(bytes) : device->AllocateShared(bytes));
+          *buffer, flags_.transport == "tcp" ? device->Allocate(bytes) : device->AllocateShared(bytes));
     }
     for (const Bucket& bucket : job_.buckets) {
       float* const gradient = gradient_.span().floats() + bucket.first;
@@ -428,8 +428,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
   number("-c,--check", flags.checks, "Checked rounds of each size, before the timed ones", 0, 1'000'000);
   number("-a,--average", flags.average, "Of the workers' times: 0 rank 0's, 1 mean, 2 least, 3 most", 0, 3);
   number("--servers", flags.servers, "Parameter servers, each with a slice of the gradient", 1, 64);
-  app.add_option("--payload", flags.payload, "auto, grpc or shm: how gradients and weights travel")
-      ->check(OneOf({"auto", "grpc", "shm"}))
+  app.add_option("--transport", flags.transport, "How gradients and weights travel: auto, tcp (gRPC) or shm")
+      ->check(OneOf({"auto", "tcp", "shm"}))
       ->capture_default_str();
   app.add_option("--timeout", flags.timeout_s, "Seconds to wait for a silent process")
       ->check(RealNumber({}))

@@ -27,11 +27,12 @@ std::string Described(const message::Answer& chunk) {
 
 }  // namespace
 
-absl::StatusOr<Payload> ParsePayload(const std::string& name) {
-  if (name == "auto") return Payload::kAuto;
-  if (name == "grpc") return Payload::kGrpc;
-  if (name == "shm") return Payload::kShared;
-  return absl::InvalidArgumentError(absl::StrCat("unknown payload '", name, "'; use auto, grpc or shm"));
+absl::StatusOr<Payload> ParsePayload(const std::string& transport) {
+  if (transport == "auto") return Payload::kAuto;
+  if (transport == "tcp") return Payload::kGrpc;
+  if (transport == "shm") return Payload::kShared;
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown transport '", transport, "'; use auto, tcp or shm"));
 }
 
 absl::Status ClientSession::Begin(const ServerJob& job, Span weights) {

@@ -48,8 +48,8 @@ struct ExchangeResult {
 // How gradients and weights travel. kAuto: through shared memory if worker and server have some in common (of
 // GPUs if both compute on them, else of the host), else over gRPC.
 enum class Payload { kAuto, kGrpc, kShared };
-// From "auto", "grpc" or "shm".
-absl::StatusOr<Payload> ParsePayload(const std::string& name);
+// From the value of --transport: "auto", "tcp" (gRPC) or "shm".
+absl::StatusOr<Payload> ParsePayload(const std::string& transport);
 
 // Memory of the caller that other processes may map. `fd`: its file, of which `data` is the first byte.
 // `on_gpu`: a handle of GPU memory with the same contents at the same offsets (cuda_sharing.h); empty: none.

@@ -144,7 +144,7 @@ absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const message::G
             "the gradient of step ", chunk.step, " is NaN or infinite at element ",
             chunk.offset / SizeOf(job_.wire) + *added.not_finite,
             ", and is refused: training has diverged (a lower --lr may help), or the worker is broken; "
-            "--reject_nonfinite=false lets it in")),
+            "--debug.reject_nonfinite=false accepts it")),
         worker, bucket);
   }
   if (push.high_water == gradient_bytes) PSRING_RETURN_IF_ERROR(OnPushComplete(worker, bucket, lane));

@@ -73,7 +73,7 @@ absl::Status GrpcClient::Start(int worker, const ServerJob& job, const WorkerBuf
       End(token.status());
       return absl::FailedPreconditionError(
           absl::StrCat("the parameter server at ", address(), " shares no memory with worker ", worker, ": ",
-                       token.status().message(), "; --payload auto uses gRPC instead"));
+                       token.status().message(), "; --transport auto uses gRPC instead"));
     }
   }
   Introduce(token.ok() ? *token : "");

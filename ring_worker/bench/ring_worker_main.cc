@@ -76,8 +76,8 @@ absl::StatusOr<BenchOptions> Understand(const Flags& flags) {
   options.pin = !flags.no_pin;
   options.across = static_cast<AcrossRanks>(flags.average);
   uint64_t segment = 0, socket_buffer = 0;
-  PSRING_RETURN_IF_ERROR(SizeFlag("--segment", flags.segment, kGiB, segment));
-  PSRING_RETURN_IF_ERROR(SizeFlag("--socket_buffer", flags.socket_buffer, kGiB, socket_buffer));
+  PSRING_RETURN_IF_ERROR(SizeFlag("--debug.segment", flags.segment, kGiB, segment));
+  PSRING_RETURN_IF_ERROR(SizeFlag("--debug.socket_buffer", flags.socket_buffer, kGiB, socket_buffer));
   options.group.segment_bytes = segment;
   options.group.socket_buffer_bytes = static_cast<int>(socket_buffer);
   options.group.timeout = absl::Seconds(flags.timeout_s);
@@ -112,10 +112,10 @@ absl::Status RequireSameFlags(const Flags& flags, const BenchOptions& options, R
       {"--bytes", absl::StrJoin(options.bytes, ",")},
       {"--datatype", absl::StrJoin(flags.types, ",")},
       {"--op", absl::StrJoin(flags.ops, ",")},
-      {"--segment", flags.segment},
+      {"--debug.segment", flags.segment},
       {"the number of calls", absl::StrCat(options.turns, " ", options.calls_per_turn, " ",
                                            options.warmup_calls, " ", options.checked_calls)},
-      {"--root, --limits, --oversubscribe, --sockets or --ranks_per_node",
+      {"--root, --limits, --oversubscribe, --debug.sockets or --ranks_per_node",
        absl::StrCat(options.root, " ", options.limits, " ", options.oversubscribe, " ",
                     options.group.sockets_per_peer, " ", options.group.ranks_per_node)}};
   for (const auto& [what, text] : texts) PSRING_RETURN_IF_ERROR(RequireEqual(rendezvous, what, text));
@@ -218,14 +218,14 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->check(WholeNumber(0, 3))
       ->capture_default_str();
   app.add_flag("--no_pin", flags.no_pin, "Let the kernel move ranks between cores")->group(how);
-  app.add_option("--segment", flags.segment, "Size of a pipelined piece; 0: what suits the transport")
+  app.add_option("--debug.segment", flags.segment, "Size of a pipelined piece; 0: what suits the transport")
       ->group(how)
       ->capture_default_str();
-  app.add_option("--sockets", bench.group.sockets_per_peer, "To each peer")
+  app.add_option("--debug.sockets", bench.group.sockets_per_peer, "To each peer")
       ->group(how)
       ->check(WholeNumber(1, 64))
       ->capture_default_str();
-  app.add_option("--socket_buffer", flags.socket_buffer, "0 lets the kernel choose")
+  app.add_option("--debug.socket_buffer", flags.socket_buffer, "0 lets the kernel choose")
       ->group(how)
       ->capture_default_str();
   app.add_option("--ranks_per_node", bench.group.ranks_per_node,

@@ -19,7 +19,7 @@ std::string DescribeAsJson();
 // error that training would return.
 // {"samples", "test_samples", "parameters", "device",
 //  "updates": [{strategy, optimizer, lr, momentum, warnings: [...], refused}]}, an update for each strategy;
-//  `refused`: why its collectives are not available with --backend and --fabric; else empty
+//  `refused`: why its collectives are not available with --backend and --transport; else empty
 absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int world_size);
 
 }  // namespace psring

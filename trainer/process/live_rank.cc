@@ -43,7 +43,7 @@ absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const TrainerFlags& flag
   if (rendezvous == nullptr) {
     return absl::InvalidArgumentError("a parameter-server strategy needs --rendezvous to find its server");
   }
-  PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(PayloadOf(flags.training)));
+  PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(flags.training.transport));
   const int servers = ServersOf(flags.training, rendezvous->options().world_size);
   const bool returns = ServerReturns(flags.training, servers);
   std::vector<std::unique_ptr<OneServerClient>> clients;

@@ -22,18 +22,19 @@ TrainerFlags ParseTrainerFlags(int argc, char** argv) {
   AddTrainingFlags(app, flags.training);
   app.add_option("--rendezvous", flags.rendezvous,
                  "env://, tcp://HOST:PORT or file://PATH, with RANK and WORLD_SIZE in the environment; by "
-                 "default env:// where RANK (or mpirun's, or srun's) is set, else this rank is alone")
+                 "default env:// where RANK (or mpirun's, or srun's) is set, else a single process")
       ->group("This process");
   app.add_option("--bind", flags.network.bind,
-                 "This machine's address that this rank, and a server beside it, listen on; by default the "
-                 "loopback where all ranks are on one host, else the address that leads to rank 0")
+                 "This machine's address that this rank and its servers listen on; by default the "
+                 "loopback if all ranks are on one host, else the address that leads to rank 0")
       ->group("This process");
   app.add_option("--interface", flags.network.interface, "The same, by its network interface's name: eth0")
       ->group("This process");
-  app.add_flag("--servers_elsewhere", flags.servers_elsewhere,
-               "Parameter servers are started by hand; else, where psring is not the launcher, rank 0 starts "
-               "them, or with --server_placement colocated every rank one, or with dedicated the last ranks "
-               "are servers")
+  app.add_flag(
+         "--servers_elsewhere", flags.servers_elsewhere,
+         "Do not start parameter servers. Otherwise, if psring is not the launcher, rank 0 starts them; "
+         "with --server_placement colocated every rank starts one; with dedicated the last ranks are "
+         "servers")
       ->group("This process");
   app.add_option("--record", flags.record, "Folder for steps, trace and result, of this run only")
       ->group("This process");
@@ -42,31 +43,32 @@ TrainerFlags ParseTrainerFlags(int argc, char** argv) {
       ->check(OneOf({"plain", "json", "none"}))
       ->capture_default_str();
   app.add_option("--count_interface", flags.count_interface,
-                 "Network interface whose sent bytes are recorded: right where nobody else uses it")
+                 "Network interface whose sent bytes are recorded, which includes those of other programs")
       ->group("This process");
   AddLinkFlags(app, flags.link);
   app.add_flag("--describe", flags.describe, "Print strategies, models and data as JSON, and exit")
       ->group("This process");
-  app.add_option(
-         "--metrics_port", flags.metrics_port,
-         "Serve this rank's steps, bytes, waits and staleness as OpenMetrics at "
-         "http://ADDRESS:PORT+rank/metrics, where it listens for others (--bind); the servers that it "
-         "starts take the ports behind the ranks'; 0: the system chooses, and the log says which")
+  app.add_option("--metrics_port", flags.metrics_port,
+                 "Serve this rank's steps, bytes, waits and staleness as OpenMetrics at "
+                 "http://ADDRESS:PORT+rank/metrics, on its --bind address; the servers that it "
+                 "starts use the ports after the ranks'; 0: the system chooses, and the log shows the port")
       ->group("This process")
       ->option_text("PORT")
       ->check(WholeNumber(0, 65535));
   app.add_flag("--check_only", flags.check_only,
-               "Load the data, build the model, print what the flags come to as JSON, and exit")
+               "Load the data, build the model, print the resulting settings as JSON, and exit")
       ->group("This process");
-  app.add_option("--workers", flags.workers,
-                 "With --clock virtual: how many workers this process stands for [1]")
+  app.add_option(
+         "--workers", flags.workers,
+         "Workers in this process: logical ones with --clock virtual, replicas with --strategy dp [1]")
       ->group("This process")
       ->check(WholeNumber(1, kMostLogicalWorkers));
   app.add_option("--replay", flags.replay,
-                 "Make an asynchronous run again, from the order of arrivals that its server left "
+                 "Repeat an asynchronous run from the order of arrivals that its server recorded "
                  "(arrivals-server0.bin); the other flags are those of that run")
       ->group("This process");
   ParseOrExit(app, argc, argv);
+  if (!flags.alone_for_all()) flags.training.replicas = std::max(1, flags.workers);
   return flags;
 }
 
@@ -82,13 +84,9 @@ absl::Status CheckTrainerFlags(const TrainerFlags& flags, int world_size) {
       return absl::InvalidArgumentError(absl::StrCat(flag, " needs --checkpoint_dir DIR"));
     }
   }
-  if (flags.workers > 0 && !flags.alone_for_all()) {
-    return absl::InvalidArgumentError(
-        "--workers is for --clock virtual; live workers are processes, which psring starts");
-  }
   if (flags.alone_for_all() && world_size > 1) {
     return absl::InvalidArgumentError(
-        "--clock virtual and --replay are one process; start it without RANK and WORLD_SIZE");
+        "--clock virtual and --replay use one process; start it without RANK and WORLD_SIZE");
   }
   if (!flags.replay.empty()) return absl::OkStatus();  // the arrivals say how many workers there were
   if (flags.alone_for_all()) return CheckStrategy(flags.training, *strategy, std::max(1, flags.workers));
@@ -104,7 +102,7 @@ std::vector<std::string> SharedArguments(TrainingOptions options) {
   options.data_dir = standard.data_dir;
   options.device = standard.device;
   options.threads = standard.threads;
-  // Rank 0's count; the others need only know whether there are any.
+  // Only rank 0 uses the paths; the others need to know whether they are given.
   if (!options.checkpoint_dir.empty()) options.checkpoint_dir = "given";
   if (!options.resume.empty()) options.resume = "given";
   return TrainingArguments(options);

@@ -1,4 +1,4 @@
-// The flags of the binary: those of training, and what concerns this process alone.
+// The flags of the program: those of training, and those of this process.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace psring {
 
 struct TrainerFlags {
   TrainingOptions training;
-  std::string rendezvous;  // empty: env:// where RANK or mpirun's is set, else alone
+  std::string rendezvous;  // empty: env:// where RANK or mpirun's is set, else a single process
   NetworkChoice network;
   bool servers_elsewhere = false;
   std::string record;
@@ -22,21 +22,21 @@ struct TrainerFlags {
   LinkShape link;
   bool describe = false;
   bool check_only = false;
-  int workers = 0;  // 0: as many processes as there are
+  int workers = 0;  // in this process: logical, or replicas of dp; 0: not given
   std::string replay;
   int metrics_port = -1;  // below 0: none
 
-  // This process stands for all workers.
+  // This process computes for all workers.
   bool alone_for_all() const { return training.clock == "virtual" || !replay.empty(); }
 };
 
-// Prints help, or one line, and ends the process where there is nothing to run.
+// Exits after printing help or an error.
 TrainerFlags ParseTrainerFlags(int argc, char** argv);
 
-// What can be refused by looking at the flags alone.
+// Checks that need only the flags.
 absl::Status CheckTrainerFlags(const TrainerFlags& flags, int world_size);
 
-// The flags that every rank must share; where its data and cores are is a rank's own affair.
+// The flags that must be the same on every rank; data folder, device and threads may differ.
 std::vector<std::string> SharedArguments(TrainingOptions options);
 
 }  // namespace psring

@@ -124,11 +124,12 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
   if (strategy.single_process && world_size > 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--strategy ", strategy.name, " is one process; it cannot have ", world_size, " workers (",
-        strategy.replicates ? "--replicas are its devices" : "--micro_batches adds as many gradients", ")"));
+        strategy.replicates ? "--workers N are its devices" : "--micro_batches adds as many gradients", ")"));
   }
   if (!strategy.replicates && options.replicas > 1) {
-    return absl::InvalidArgumentError(absl::StrCat("--replicas is for --strategy dp; ", options.strategy,
-                                                   " has a process for each worker"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--workers is for --strategy dp and --clock virtual; with ", options.strategy,
+                     " every worker is a process, started by psring, torchrun, mpirun or srun"));
   }
   if (strategy.replicates && options.micro_batches > 1) {
     return absl::InvalidArgumentError("--micro_batches belongs to --strategy single, not to dp");

@@ -26,7 +26,7 @@ GroupOptions GroupOptionsOf(const StrategyRow& strategy, const TrainingOptions& 
   const bool rounds_on_host = backend == "native" && options.wire != "float32";
   return {.backend = backend,
           .algorithm = strategy.algorithm,
-          .transport = options.fabric,
+          .transport = options.transport,
           .timeout = absl::Seconds(options.timeout_s),
           .gpu = rounds_on_host ? -1 : gpu};
 }
@@ -57,8 +57,8 @@ absl::Status CheckGroupFlagsCount(const StrategyRow& strategy, const TrainingOpt
                                                   : ", which has no collectives",
                      "; leave it out"));
   }
-  if (options.fabric != "auto" && strategy.needs.none()) {
-    return absl::InvalidArgumentError(absl::StrCat("--fabric ", options.fabric,
+  if (options.transport != "auto" && strategy.needs.none()) {
+    return absl::InvalidArgumentError(absl::StrCat("--transport ", options.transport,
                                                    " has no effect with --strategy ", strategy.name,
                                                    ", which does not communicate; leave it out"));
   }

@@ -20,10 +20,10 @@ GroupOptions GroupOptionsOf(const StrategyRow& strategy, const TrainingOptions& 
 std::string BackendNote(const StrategyRow& strategy, const TrainingOptions& options, int gpu);
 
 // InvalidArgument or NotFound: the backend of `strategy` is not in this build, or does not offer its
-// algorithm or fabric. OK for strategies without a group.
+// algorithm or transport. OK for strategies without a group.
 absl::Status CheckGroup(const StrategyRow& strategy, const TrainingOptions& options);
 
-// InvalidArgument: --backend or --fabric is given but has no effect.
+// InvalidArgument: --backend or --transport is given but has no effect.
 absl::Status CheckGroupFlagsCount(const StrategyRow& strategy, const TrainingOptions& options);
 
 }  // namespace psring

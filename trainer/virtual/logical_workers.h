@@ -41,7 +41,7 @@ class LogicalWorkers {
   int64_t samples(int worker) const { return samples_[static_cast<size_t>(worker)]; }
 
   std::vector<float> InitialWeights() const { return model_->InitialWeights(options_.seed); }
-  // Of the test data (or what --score says).
+  // Of the test data (or of the validation data: --debug.score).
   absl::StatusOr<CurvePoint> Score(ConstSpan weights, CurvePoint point);
 
   const StepPlan& plan() const { return plan_; }

@@ -1,6 +1,10 @@
 #include "common/base/command_line.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/match.h"
@@ -191,6 +195,92 @@ TEST(Parse, HelpOfACommandTellsItsFlags) {
     EXPECT_TRUE(absl::StrContains(help, part)) << part << "\n" << help;
   }
   EXPECT_FALSE(absl::StrContains(help, "{false}")) << help;
+}
+
+TEST(Parse, HelpAllAddsRareFlagsUnderTheSameHeadingAndDebuggingLast) {
+  const auto help = [](const char* which) {
+    CLI::App app("", "program");
+    std::string value;
+    app.add_option("--debug.this", value, "For developers")->group(kDebugGroup);
+    app.add_option("--common", value, "For all")->group("Things");
+    app.add_option("--other", value, "For all")->group("Others");
+    app.add_option("--rare", value, "For few")->group(InHelpAll("Things"));
+    return Parse(app, {which}).text;
+  };
+  EXPECT_TRUE(absl::StrContains(help("--help"), "Things:\n  --common"));
+  EXPECT_FALSE(absl::StrContains(help("--help"), "--rare"));
+  EXPECT_FALSE(absl::StrContains(help("--help"), "--debug"));
+  const std::string all = help("--help-all");
+  EXPECT_EQ(all.find("Things:"), all.rfind("Things"));
+  EXPECT_LT(all.find("--common"), all.find("--rare"));
+  EXPECT_LT(all.find("--rare"), all.find("Others:"));
+  EXPECT_LT(all.find("--other"), all.find("--debug.this"));
+}
+
+class ConfigFlagTest : public testing::Test {
+ protected:
+  ConfigFlagTest() { AddConfigFlag(*door_.app.get_subcommand("compare"), "Results"); }
+  ~ConfigFlagTest() override { std::remove(file_.c_str()); }
+
+  ParseOutcome ParseWith(const std::string& text, const std::vector<std::string>& more) {
+    std::ofstream(file_) << text;
+    std::vector<std::string> arguments = {"compare", "--config", file_};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Parse(door_.app, arguments);
+  }
+
+  const std::string file_ = absl::StrCat(testing::TempDir(), "/config-", getpid(), ".toml");
+  Door door_;
+};
+
+TEST_F(ConfigFlagTest, TheCommandLineOverridesTheFile) {
+  const ParseOutcome outcome = ParseWith(
+      "# flags\nworkers = [1, 2]\nbatch-size = 7\nout_dir = \"a # b\"\ndry_run = true\nno_eval = true\n",
+      {"--batch_size", "8"});
+  EXPECT_TRUE(outcome.proceed) << outcome.text;
+  EXPECT_EQ(door_.workers, (std::vector<int>{1, 2}));
+  EXPECT_EQ(door_.batch_size, 8);
+  EXPECT_EQ(door_.out_dir, "a # b");
+  EXPECT_TRUE(door_.dry_run);
+  EXPECT_FALSE(door_.evaluate);
+  EXPECT_EQ(outcome.arguments,
+            (std::vector<std::string>{"compare", "--batch_size", "8", "--workers=1,2", "--out_dir=a # b",
+                                      "--dry_run=true", "--no_eval=true"}));
+}
+
+TEST_F(ConfigFlagTest, ABadFileIsOneLineThatNamesIt) {
+  for (const auto& [text, what] : {std::pair{"batch_size = 0", "--batch_size"},
+                                   {"\nbatch_sise = 1", ":2: unknown flag --batch_sise; did you mean"},
+                                   {"batch_size = 1\nbatch-size = 2", ":2: --batch_size is given twice"},
+                                   {"config = \"x\"", ":1: config has no effect in a file"},
+                                   {"dry_run = 5", "neither true nor false"},
+                                   {"out_dir = here", ":1: here needs quotes"},
+                                   {"just words", "'=' expected"}}) {
+    const ParseOutcome outcome = ParseWith(text, {});
+    EXPECT_EQ(outcome.exit_code, 2) << text;
+    EXPECT_TRUE(absl::StrContains(outcome.text, file_)) << outcome.text;
+    EXPECT_TRUE(absl::StrContains(outcome.text, what)) << outcome.text;
+    EXPECT_EQ(std::count(outcome.text.begin(), outcome.text.end(), '\n'), 1) << outcome.text;
+  }
+  EXPECT_TRUE(absl::StrContains(Parse(door_.app, {"compare", "--config", "/no/file"}).text,
+                                "cannot read /no/file: No such file"));
+}
+
+TEST(ParseCounts, DotsContinueByFactorOrByDifference) {
+  using Counts = std::vector<int>;
+  EXPECT_EQ(*ParseCounts("2,4,8,...,64", 4096), (Counts{2, 4, 8, 16, 32, 64}));
+  EXPECT_EQ(*ParseCounts("1,2,...,8", 4096), (Counts{1, 2, 4, 8}));
+  EXPECT_EQ(*ParseCounts("2,4,...,10", 4096), (Counts{2, 4, 6, 8, 10}));
+  EXPECT_EQ(*ParseCounts("1,3,...,9,100", 4096), (Counts{1, 3, 9, 100}));
+  EXPECT_EQ(*ParseCounts("8,2,2", 4096), (Counts{8, 2, 2}));
+}
+
+TEST(ParseCounts, RejectsWhatIsNoSequence) {
+  for (const char* text :
+       {"", "0", "2,...,8", "2,4,...", "4,2,...,8", "2,4,...,11", "2,x", "5000", "2,4,...,...,8"}) {
+    EXPECT_FALSE(ParseCounts(text, 4096).ok()) << text;
+    EXPECT_FALSE(CountsText(4096)(text).empty()) << text;
+  }
 }
 
 TEST(ParseOrExitDeathTest, ErrorsGoToStderrWithExitCode2) {

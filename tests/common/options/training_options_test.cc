@@ -22,15 +22,14 @@ std::string Dump(const TrainingOptions& o) {
       << o.batch << '|' << o.micro_batches << '|' << o.optimizer << '|' << o.lr << '|' << o.momentum << '|'
       << o.schedule << '|' << o.warmup_epochs << '|' << o.linear_scaling << '|' << o.bucket_mb << '|'
       << o.seed << '|' << o.eval_every << '|' << o.evaluate << '|' << o.check_replicas << '|' << o.ps_schedule
-      << '|' << o.backend << '|' << o.fabric << '|' << o.payload << '|' << o.server_placement << '|'
-      << o.deterministic << '|' << o.oversubscribe << '|' << o.timeout_s << '|' << o.servers << '|'
-      << o.clip_norm << '|' << o.staleness_lr << '|' << o.wire << '|' << o.workload << '|'
-      << o.compute_speedup << '|' << o.validation << '|' << o.score << '|' << o.align_steps << '|'
-      << o.straggler << '|' << o.jitter_ms << '|' << o.clock << '|' << o.compute_ms << '|' << o.network_ms
-      << '|' << o.serve_ms << '|' << o.on_worker_loss << '|' << o.worker_timeout_s << '|'
-      << o.reject_nonfinite << '|' << o.checkpoint_dir << '|' << o.checkpoint_every << '|'
-      << o.checkpoint_keep << '|' << o.resume << '|' << o.max_restarts << '|' << o.staging_mb << '|'
-      << o.accumulate << '|' << o.drop_last << '|' << o.replicas << '|' << o.precision << '|'
+      << '|' << o.backend << '|' << o.transport << '|' << o.server_placement << '|' << o.deterministic << '|'
+      << o.oversubscribe << '|' << o.timeout_s << '|' << o.servers << '|' << o.clip_norm << '|'
+      << o.staleness_lr << '|' << o.wire << '|' << o.workload << '|' << o.compute_speedup << '|'
+      << o.validation << '|' << o.score << '|' << o.align_steps << '|' << o.straggler << '|' << o.jitter_ms
+      << '|' << o.clock << '|' << o.compute_ms << '|' << o.network_ms << '|' << o.serve_ms << '|'
+      << o.on_worker_loss << '|' << o.worker_timeout_s << '|' << o.reject_nonfinite << '|' << o.checkpoint_dir
+      << '|' << o.checkpoint_every << '|' << o.checkpoint_keep << '|' << o.resume << '|' << o.max_restarts
+      << '|' << o.staging_mb << '|' << o.accumulate << '|' << o.drop_last << '|' << o.precision << '|'
       << o.ranks_per_process << '|' << o.width << '|' << o.cuda_graph;
   return out.str();
 }
@@ -44,7 +43,6 @@ struct Field {
 const std::vector<Field>& Fields() {
   static const auto* fields = new std::vector<Field>{
       {"--strategy", [](auto& o) { o.strategy = "ps-async"; }},
-      {"--payload", [](auto& o) { o.payload = "grpc"; }},
       {"--model", [](auto& o) { o.model = "cnn"; }},
       {"--cuda_graph", [](auto& o) { o.cuda_graph = true; }},
       {"--width", [](auto& o) { o.width = 8192; }},
@@ -59,7 +57,6 @@ const std::vector<Field>& Fields() {
       {"--warmup_steps", [](auto& o) { o.warmup_steps = 5; }},
       {"--batch", [](auto& o) { o.batch = 1; }},
       {"--micro_batches", [](auto& o) { o.micro_batches = 4; }},
-      {"--replicas", [](auto& o) { o.replicas = 3; }},
       {"--precision", [](auto& o) { o.precision = "bfloat16"; }},
       {"--accumulate", [](auto& o) { o.accumulate = 3; }},
       {"--drop_last", [](auto& o) { o.drop_last = "false"; }},
@@ -75,7 +72,7 @@ const std::vector<Field>& Fields() {
       {"--no_eval", [](auto& o) { o.evaluate = false; }},
       {"--check_replicas", [](auto& o) { o.check_replicas = true; }},
       {"--backend", [](auto& o) { o.backend = "mpi"; }},
-      {"--fabric", [](auto& o) { o.fabric = "shm"; }},
+      {"--transport", [](auto& o) { o.transport = "shm"; }},
       {"--ps_schedule", [](auto& o) { o.ps_schedule = "serial"; }},
       {"--server_placement", [](auto& o) { o.server_placement = "dedicated"; }},
       {"--servers", [](auto& o) { o.servers = 3; }},
@@ -85,7 +82,7 @@ const std::vector<Field>& Fields() {
       {"--workload", [](auto& o) { o.workload = "vgg16"; }},
       {"--compute_speedup", [](auto& o) { o.compute_speedup = 2.5; }},
       {"--validation", [](auto& o) { o.validation = 5000; }},
-      {"--score", [](auto& o) { o.score = "validation"; }},
+      {"--debug.score", [](auto& o) { o.score = "validation"; }},
       {"--align_steps", [](auto& o) { o.align_steps = true; }},
       {"--straggler", [](auto& o) { o.straggler = "1:3,2:1.5"; }},
       {"--jitter_ms", [](auto& o) { o.jitter_ms = "lognormal:20:0.5"; }},
@@ -97,8 +94,8 @@ const std::vector<Field>& Fields() {
       {"--oversubscribe", [](auto& o) { o.oversubscribe = true; }},
       {"--on_worker_loss", [](auto& o) { o.on_worker_loss = "continue"; }},
       {"--worker_timeout", [](auto& o) { o.worker_timeout_s = 0.5; }},
-      {"--reject_nonfinite", [](auto& o) { o.reject_nonfinite = "false"; }},
-      {"--staging_mb", [](auto& o) { o.staging_mb = 12; }},
+      {"--debug.reject_nonfinite", [](auto& o) { o.reject_nonfinite = "false"; }},
+      {"--debug.staging_mb", [](auto& o) { o.staging_mb = 12; }},
       {"--checkpoint_dir", [](auto& o) { o.checkpoint_dir = "/a/place"; }},
       {"--checkpoint_every", [](auto& o) { o.checkpoint_every = 50; }},
       {"--checkpoint_keep", [](auto& o) { o.checkpoint_keep = 5; }},
@@ -193,11 +190,10 @@ TEST(ServerFlagGiven, IsNamedAndCanBeLeftOut) {
            {"--servers", [](auto& o) { o.servers = 2; }},
            {"--server_placement", [](auto& o) { o.server_placement = "colocated"; }},
            {"--ps_schedule", [](auto& o) { o.ps_schedule = "serial"; }},
-           {"--payload", [](auto& o) { o.payload = "shm"; }},
            {"--on_worker_loss continue", [](auto& o) { o.on_worker_loss = "continue"; }},
            {"--worker_timeout", [](auto& o) { o.worker_timeout_s = 3; }},
-           {"--reject_nonfinite", [](auto& o) { o.reject_nonfinite = "false"; }},
-           {"--staging_mb", [](auto& o) { o.staging_mb = 7; }}}) {
+           {"--debug.reject_nonfinite", [](auto& o) { o.reject_nonfinite = "false"; }},
+           {"--debug.staging_mb", [](auto& o) { o.staging_mb = 7; }}}) {
     TrainingOptions options;
     change(options);
     ASSERT_NE(ServerFlagGiven(options), nullptr) << flag;
@@ -274,9 +270,20 @@ TEST(TrainingFlags, AreAllInTheTableOfThisTest) {
   EXPECT_EQ(app.get_options().size() - help, Fields().size());
 }
 
-TEST(TrainingFlags, HelpTellsGroupsAndDefaults) {
+TEST(TrainingFlags, HelpListsTheFlagsThatMostUsersNeed) {
   TrainingOptions options;
   const std::string help = ParseInto(options, {"--help"}).text;
+  for (const char* flag : {"--strategy ", "--model ", "--batch ", "--straggler ", "--help-all "}) {
+    EXPECT_TRUE(absl::StrContains(help, flag)) << flag;
+  }
+  for (const char* flag : {"--momentum", "--align_steps", "--debug"}) {
+    EXPECT_FALSE(absl::StrContains(help, flag)) << flag;
+  }
+}
+
+TEST(TrainingFlags, HelpAllListsGroupsAndDefaults) {
+  TrainingOptions options;
+  const std::string help = ParseInto(options, {"--help-all"}).text;
   for (const Field& field : Fields()) EXPECT_TRUE(absl::StrContains(help, field.flag)) << field.flag;
   EXPECT_TRUE(absl::StrContains(help, "One step:")) << help;
   EXPECT_TRUE(absl::StrContains(help, "(default 128)")) << help;
@@ -359,20 +366,6 @@ TEST(ValidateTrainingOptions, OneBudgetAtMost) {
             }),
             "--steps, --samples and --epochs each say how long to train; give one of them");
   EXPECT_EQ(ValidationError([](auto& o) { o.epochs = 3; }), "");
-}
-
-TEST(PayloadOf, IsThatOfTheFabricUnlessItIsGiven) {
-  const auto payload = [](const char* fabric, const char* given) {
-    TrainingOptions options;
-    options.fabric = fabric;
-    options.payload = given;
-    return PayloadOf(options);
-  };
-  EXPECT_EQ(payload("auto", "auto"), "auto");
-  EXPECT_EQ(payload("tcp", "auto"), "grpc");
-  EXPECT_EQ(payload("shm", "auto"), "shm");
-  EXPECT_EQ(payload("tcp", "shm"), "shm");
-  EXPECT_EQ(payload("auto", "grpc"), "grpc");
 }
 
 TEST(ValidateTrainingOptions, MicroBatchesAreForSingle) {

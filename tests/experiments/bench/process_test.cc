@@ -91,7 +91,7 @@ TEST_F(BenchTest, BadInputIsOneLineAndStartsNothing) {
       {{"--backend", "native", "--transport", "pigeon"}, "tcp"},
       {{"--backend", "glo"}, "gloo"},
       {{"--buffers", "public"}, "private"},
-      {{"--segment", "huge"}, "--segment"},
+      {{"--debug.segment", "huge"}, "--debug.segment"},
       {{"--iter", "3"}, "--iters"},
       {{"-e", "1000G", "-b", "1000G"}, "this machine has"},
       {{"--out", "/proc/psring"}, "/proc/psring"},

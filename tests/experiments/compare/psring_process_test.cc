@@ -63,11 +63,11 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"compare", "--servers", "0"}, "the least is 1"},
       {{"compare", "--staleness_lr", "often"}, "none, inverse"},
       {{"compare", "--on_worker_loss", "panic"}, "stop, continue"},
-      {{"train", "--strategy", "ring", "--payload", "shm"}, "strategies that have servers"},
+      {{"train", "--strategy", "ring", "--ps_schedule", "serial"}, "strategies that have servers"},
       {{"train", "--strategy", "ring", "--on_worker_loss", "continue"}, "strategies that have servers"},
-      {{"train", "--strategy", "ps-sync", "--clock", "virtual", "--payload", "grpc"}, "--network_ms"},
+      {{"train", "--strategy", "ps-sync", "--clock", "virtual", "--transport", "shm"}, "--network_ms"},
       {{"replay", "/no/such/run"}, "not a run folder"},
-      {{"compare", "--score", "validation"}, "--validation"},
+      {{"compare", "--debug.score", "validation"}, "--validation"},
       {{"compare", "--epochs", "0"}, "--epochs"},
       {{"compare", "--samples", "9", "--epochs", "1"}, "--samples and --epochs"},
       {{"compare", "--repeats", "many"}, "--repeats"},
@@ -77,7 +77,7 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"compare", "--link", "1gbit", "--shaping", "none"}, "--shaping none"},
       {{"compare", "--link", "none", "--shaping", "netns"}, "--link 1gbit"},
       {{"compare", "--latency", "1"}, "0.5ms"},
-      {{"train", "--strategy", "ring", "--link", "1gbit", "--fabric", "shm"}, "share no memory"},
+      {{"train", "--strategy", "ring", "--link", "1gbit", "--transport", "shm"}, "share no memory"},
       {{"compare", "--predict", "--link", "none"}, "--link 1gbit"},
       {{"compare", "--predict", "--clock", "virtual"}, "--clock virtual"},
       {{"compare", "--micro_batches", "2"}, "--micro_batches"},
@@ -91,7 +91,7 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"train", "--strategy", "single", "--workers", "2"}, "one process"},
       {{"train", "--strategy", "ring", "--micro_batches", "2"}, "--micro_batches"},
       {{"train", "--steps", "5", "--epochs", "1"}, "--steps and --epochs"},
-      {{"train", "--fabric", "pigeon"}, "--fabric"},
+      {{"train", "--transport", "pigeon"}, "--transport"},
       {{"compare", "--workload", "resnet5"}, "resnet50"},
       {{"compare", "--workload", "./none.csv"}, "none.csv"},
       {{"compare", "--workload", "resnet50", "--model", "cnn"}, "--model"},
@@ -105,7 +105,7 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"predict", "--cluster", "p3dn", "--workers", "12"}, "12 workers do not fill nodes of 8 GPUs"},
       {{"train", "--data", "synthetic", "--strategy", "none", "--workers", "2", "--backend", "native"},
        "no collectives"},
-      {{"train", "--data", "synthetic", "--strategy", "none", "--workers", "2", "--fabric", "tcp"},
+      {{"train", "--data", "synthetic", "--strategy", "none", "--workers", "2", "--transport", "tcp"},
        "no collectives"},
   };
   for (const Case& bad : cases) {
@@ -282,7 +282,7 @@ TEST_F(PsringTest, RatesArePickedOnSamplesThatNobodyTrainsOn) {
       nlohmann::json::parse(Slurp(root_ / "work/run/records/training-1/ps-async-4/launch.json"));
   const std::string flags = launch["trainer_flags"].dump();
   EXPECT_TRUE(absl::StrContains(flags, "--validation=5000")) << flags;
-  EXPECT_FALSE(absl::StrContains(flags, "--score")) << "the test set\n" << flags;
+  EXPECT_FALSE(absl::StrContains(flags, "--debug.score")) << "the test set\n" << flags;
 }
 
 // Where this machine makes no namespaces this is what it does; it can everywhere.

@@ -13,23 +13,6 @@
 namespace psring {
 namespace {
 
-using Counts = std::vector<int>;
-
-TEST(Counts, DotsGoOnByFactorOrByDifference) {
-  EXPECT_EQ(*ParseCounts("2,4,8,...,64", 4096), (Counts{2, 4, 8, 16, 32, 64}));
-  EXPECT_EQ(*ParseCounts("1,2,...,8", 4096), (Counts{1, 2, 4, 8}));
-  EXPECT_EQ(*ParseCounts("2,4,...,10", 4096), (Counts{2, 4, 6, 8, 10}));
-  EXPECT_EQ(*ParseCounts("1,3,...,9,100", 4096), (Counts{1, 3, 9, 100}));
-  EXPECT_EQ(*ParseCounts("8,2,2", 4096), (Counts{2, 8}));
-}
-
-TEST(Counts, WhatDoesNotGoOnIsRefused) {
-  for (const char* text :
-       {"", "0", "2,...,8", "2,4,...", "4,2,...,8", "2,4,...,11", "2,x", "5000", "2,4,...,...,8"}) {
-    EXPECT_FALSE(ParseCounts(text, 4096).ok()) << text;
-  }
-}
-
 absl::Status Refused(const RawPredictFlags& raw) { return UnderstandPredict(raw, {}).status(); }
 
 TEST(PredictFlags, BadInputIsOneLineThatSaysWhatToDo) {
@@ -46,9 +29,8 @@ TEST(PredictFlags, BadInputIsOneLineThatSaysWhatToDo) {
   says({.link = "1gbit", .gpus_per_node = "8"}, "write --intra");
   says({}, "write --link 25gbit");
   says({.cluster = "dgx"}, "there are: dgx-h100, p3dn, 8x10gbe");
-  says({.link = "1gbit", .latency = "5"}, "--latency: '5' is no latency");
-  says({.link = "1gbit", .stragglers = "2"}, "--stragglers");
-  says({.workers = "2,4", .link = "1gbit", .stragglers = "3:2"}, "3 of 2 workers");
+  says({.link = "1gbit", .latency = "5"}, "--latency: '5' is not a latency");
+  says({.workers = "2,4", .link = "1gbit", .straggler = "2:2"}, "no worker 2");
 }
 
 TEST(PredictFlags, AClusterIsChangedByTheFlagsBesideIt) {
@@ -150,13 +132,14 @@ TEST(Predictor, ABurstShortensTheFirstBucketAndThoseBehindAPause) {
   EXPECT_NEAR(predictor.Predict(ring, network)->busy, without - 2 * 0.002, 2e-4);
 }
 
-TEST(Predictor, StragglersAndJitterHoldUpARing) {
-  Predictor slow(Block(), {.slow_workers = 1, .slowness = 2});
+TEST(Predictor, StragglersAndJitterDelayARing) {
+  Predictor slow(Block(), {.delays = {.slowness = {2}}});
   EXPECT_NEAR(slow.Predict({.strategy = kRing, .workers = 4}, Network())->step, 0.2 + 0.15, 1e-3);
   EXPECT_NEAR(slow.Predict({.strategy = kRing, .workers = 4}, Network())->wait, 0.2 - 0.125, 1e-6);
-  Predictor jittery(Block(), {.jitter = 0.1});
-  // The largest of four is a standard deviation above the mean.
-  EXPECT_NEAR(jittery.Predict({.strategy = kRing, .workers = 4}, Network())->step, 0.11 + 0.15, 3e-3);
+  const TimeDistribution exponential{.kind = TimeDistribution::Kind::kExponential, .scale_ms = 10};
+  Predictor jittery(Block(), {.delays = {.jitter = exponential}});
+  // The largest of four exponential delays is 1 + 1/2 + 1/3 + 1/4 times their mean.
+  EXPECT_NEAR(jittery.Predict({.strategy = kRing, .workers = 4}, Network())->step, 0.1 + 0.0208 + 0.15, 3e-3);
 }
 
 TEST(Predictor, WhatOthersChooseIsNotPredicted) {

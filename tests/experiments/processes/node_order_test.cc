@@ -142,7 +142,7 @@ TEST(JobOf, AcceptsAnotherNumberOfTheStrategy) {
 TEST(JobOf, RejectsFlagsThatThisNodeWasNotStartedWith) {
   for (const std::string flag : {"--lr=0.25", "--model=cnn", "--width=65536", "--batch=100000",
                                  "--strategy=ring", "--workload=/etc/x.csv", "--ranks_per_process=64",
-                                 "--server_placement=colocated", "--staging_mb=1048576"}) {
+                                 "--server_placement=colocated", "--debug.staging_mb=1048576"}) {
     NodeSetup own = Own();
     own.training.lr = 0;
     own.training.strategy = "single";

@@ -39,7 +39,7 @@ TEST_F(OneProcessTest, ARankThatFailsIsNamedAndEndsAll) {
   ASSERT_EQ(listen(taken.get(), 1), 0);
   ASSERT_EQ(getsockname(taken.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
   for (const auto& [strategy, processes] : std::vector<std::pair<const char*, int>>{
-           {"ring", 1}, {"ring --fabric tcp", 2}, {"gloo", 2}, {"ps-sync", 1}, {"ps-async", 1}}) {
+           {"ring", 1}, {"ring --transport tcp", 2}, {"gloo", 2}, {"ps-sync", 1}, {"ps-async", 1}}) {
     SCOPED_TRACE(absl::StrCat(strategy, " on ", processes));
     const int ranks = 3 * processes;
     StartedOnes ones = Start(
@@ -56,7 +56,7 @@ TEST_F(OneProcessTest, ARankThatFailsIsNamedAndEndsAll) {
 }
 
 TEST_F(OneProcessTest, RanksReportAKilledPeerProcess) {
-  for (const char* strategy : {"ring", "ring --fabric tcp", "gloo", "ps-sync"}) {
+  for (const char* strategy : {"ring", "ring --transport tcp", "gloo", "ps-sync"}) {
     SCOPED_TRACE(strategy);
     StartedOnes ones =
         Start(2, absl::StrCat("--model mlp-small --data synthetic --steps 1000000 --timeout 20 ",

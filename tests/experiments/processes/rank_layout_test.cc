@@ -17,11 +17,11 @@ TEST_P(Synchronous, AllLayoutsEndWithTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, Synchronous,
-                         testing::Values("none", "ring --fabric tcp", "ring --fabric shm --accumulate 2",
-                                         "ring --wire bfloat16", "direct --drop_last false",
-                                         "double-binary-tree --optimizer adam", "gloo",
-                                         "ps-sync --deterministic",
-                                         "ps-sync --deterministic --payload grpc --servers 2",
+                         testing::Values("none", "ring --transport tcp",
+                                         "ring --transport shm --accumulate 2", "ring --wire bfloat16",
+                                         "direct --drop_last false", "double-binary-tree --optimizer adam",
+                                         "gloo", "ps-sync --deterministic",
+                                         "ps-sync --deterministic --transport tcp --servers 2",
                                          "ps-sync --deterministic --server_placement colocated"),
                          [](const testing::TestParamInfo<const char*>& info) {
                            std::string name;
@@ -32,7 +32,7 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Synchronous,
                          });
 
 TEST_F(OneProcessTest, AsynchronousWorkersTrainInOneProcess) {
-  for (const char* strategy : {"ps-async", "ps-ssp:1", "ps-backup:1", "ps-async --payload grpc"}) {
+  for (const char* strategy : {"ps-async", "ps-ssp:1", "ps-backup:1", "ps-async --transport tcp"}) {
     SCOPED_TRACE(strategy);
     EXPECT_EQ(Trained(1, 3, absl::StrCat("--strategy ", strategy, " ", kShort)).size(), 3);
   }

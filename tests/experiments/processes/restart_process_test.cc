@@ -58,7 +58,7 @@ TEST_F(RestartTest, AKilledServerIsRestartedAloneAndAKilledWorkerRestartsAll) {
   Kill(PidOf("server"), SIGKILL);  // of a job that was resumed from a checkpoint
   EXPECT_EQ(Wait(), 0) << output();
   EXPECT_EQ(Hash(Out("run")), undisturbed);
-  EXPECT_TRUE(absl::StrContains(output(), "the server was killed by SIGKILL (Killed); it is started anew"))
+  EXPECT_TRUE(absl::StrContains(output(), "the server was killed by SIGKILL (Killed); it is restarted"))
       << output();
   EXPECT_TRUE(absl::StrContains(output(), "1 restart is left")) << output();
   EXPECT_TRUE(AllEnd());
@@ -93,7 +93,7 @@ TEST_F(RestartTest, OneOfTwoServersIsRestartedAloneAndRestartsAreCountedTogether
   }
   EXPECT_EQ(Wait(), 0) << output();
   EXPECT_EQ(Hash(Out("run")), undisturbed);
-  EXPECT_TRUE(absl::StrContains(output(), "was killed by SIGKILL (Killed); it is started anew")) << output();
+  EXPECT_TRUE(absl::StrContains(output(), "was killed by SIGKILL (Killed); it is restarted")) << output();
   EXPECT_FALSE(absl::StrContains(output(), "all ranks are started again")) << output();
   EXPECT_TRUE(AllEnd());
 }

@@ -39,6 +39,22 @@ TEST_F(RerunTest, ATrainingIsMadeAgainBitForBit) {
   const std::vector<std::string> weights = Weights(Folder("first"));
   ASSERT_EQ(weights.size(), 2u);
   EXPECT_EQ(Weights(Folder("again")), weights);
+  // The run's own config.toml does the same, and a repetition's command line holds the flags themselves.
+  EXPECT_THAT(first->output(),
+              HasSubstr(absl::StrCat("psring train --config ", Folder("first"), "/config.toml")));
+  const auto config =
+      Run(absl::StrCat("train --config ", Folder("first"), "/config.toml --out ", Folder("config")));
+  ASSERT_TRUE(config->Succeeded()) << config->Story();
+  EXPECT_EQ(Weights(Folder("config")), weights);
+  for (const char* part : {"cost", "accuracy"}) {
+    EXPECT_EQ(Manifest("config")[part]["configurations"], Manifest("first")[part]["configurations"]);
+  }
+  EXPECT_THAT(Manifest("config")["command_line"].dump(), testing::Not(HasSubstr("--config")));
+  // The command line overrides the file.
+  const auto other =
+      Run(absl::StrCat("train --config ", Folder("first"), "/config.toml --seed 6 --out ", Folder("other")));
+  ASSERT_TRUE(other->Succeeded()) << other->Story();
+  EXPECT_NE(Weights(Folder("other")), weights);
 }
 
 TEST_F(RerunTest, AComparisonTakesTheRoundsAndStepsThatTheFirstHad) {
@@ -60,6 +76,11 @@ TEST_F(RerunTest, AComparisonTakesTheRoundsAndStepsThatTheFirstHad) {
   ASSERT_TRUE(again->Succeeded()) << again->Story();
   EXPECT_EQ(Manifest("again")["cost"]["steps"], 8);
   EXPECT_EQ(Manifest("again")["cost"]["rounds_done"], 4);
+  const auto config =
+      Run(absl::StrCat("compare --config ", Folder("again"), "/config.toml --out ", Folder("config")));
+  ASSERT_TRUE(config->Succeeded()) << config->Story();
+  EXPECT_EQ(Manifest("config")["cost"]["steps"], 8);
+  EXPECT_EQ(Manifest("config")["cost"]["rounds_done"], 4);
 }
 
 TEST_F(RerunTest, APredictionAndABenchmarkAreMadeAgain) {
@@ -74,6 +95,10 @@ TEST_F(RerunTest, APredictionAndABenchmarkAreMadeAgain) {
     return json;
   };
   EXPECT_EQ(figures("predicted"), figures("predict"));
+  const auto config =
+      Run(absl::StrCat("predict --config ", Folder("predict"), "/config.toml --out ", Folder("config")));
+  ASSERT_TRUE(config->Succeeded()) << config->Story();
+  EXPECT_EQ(figures("config"), figures("predict"));
   const auto bench =
       Run(absl::StrCat("bench --sizes 4K --algorithm ring --backend native --transport shm -n 2 -J ",
                        Folder("out.json"), " --out ", Folder("bench")));
@@ -81,6 +106,9 @@ TEST_F(RerunTest, APredictionAndABenchmarkAreMadeAgain) {
   const auto benched = Run(absl::StrCat("rerun ", Folder("bench"), " --out ", Folder("benched")));
   ASSERT_TRUE(benched->Succeeded()) << benched->Story();
   EXPECT_THAT(benched->output(), HasSubstr("left out:  -J"));
+  const auto dry = Run(absl::StrCat("bench --dry_run --config ", Folder("bench"), "/config.toml"));
+  EXPECT_TRUE(dry->Succeeded()) << dry->Story();
+  EXPECT_THAT(dry->output(), HasSubstr("4096"));
   EXPECT_TRUE(fs::exists(Folder("benched") + "/bench.csv"));
 }
 
@@ -109,8 +137,8 @@ TEST_F(RerunTest, WhatIsNotAsItWasIsSaidAndChangedFilesAreRefused) {
 
 TEST_F(RerunTest, WhatIsNoRunIsALine) {
   fs::create_directory(Folder("empty"));
-  EXPECT_THAT(Run("rerun /no/such/run")->errors(), HasSubstr("/no/such/run is no folder"));
-  EXPECT_THAT(Run(absl::StrCat("rerun ", Folder("empty")))->errors(), HasSubstr("holds no manifest.json"));
+  EXPECT_THAT(Run("rerun /no/such/run")->errors(), HasSubstr("/no/such/run is not a folder"));
+  EXPECT_THAT(Run(absl::StrCat("rerun ", Folder("empty")))->errors(), HasSubstr("has no manifest.json"));
   ASSERT_TRUE(WriteFile(Folder("empty") + "/manifest.json", "{\"schema_version\": 7}").ok());
   EXPECT_THAT(Run(absl::StrCat("rerun ", Folder("empty")))->errors(), HasSubstr("layout 7"));
 }

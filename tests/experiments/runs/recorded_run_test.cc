@@ -122,5 +122,17 @@ TEST(RecordedRun, QuotesForTheShell) {
   EXPECT_EQ(ShellText({"psring", "--out", "a b", "it's", ""}), "psring --out 'a b' 'it'\\''s' ''");
 }
 
+TEST(ConfigOf, HoldsTheFlagsOfARerun) {
+  const RecordedRun run{
+      .verb = "train",
+      .command_line = {"psring", "train", "--strategy", "ring", "--no-eval", "--straggler=1:3", "--lr", "0.1",
+                       "--out", "x", "--checkpoint_dir=/c"},
+      .provenance = {.working_directory = "/home", .settled = {"--device=cpu"}}};
+  EXPECT_EQ(ConfigOf(run, "/r"),
+            "# Repeats this run: psring train --config FILE\n# left out: --checkpoint_dir=/c\n"
+            "strategy = \"ring\"\nno_eval = true\nstraggler = \"1:3\"\nlr = 0.1\ndevice = \"cpu\"\n"
+            "plan_of = \"/r\"\n");
+}
+
 }  // namespace
 }  // namespace psring

@@ -153,7 +153,7 @@ class ServerTest : public ::testing::Test {
     server_ = std::make_unique<Child>(std::vector<std::string>{
         PS_SERVER_BINARY, "--rendezvous", absl::StrCat("tcp://127.0.0.1:", store_->port()), "--workers",
         absl::StrCat(workers), "--on_worker_loss", "continue", "--worker_timeout", "0", "--timeout", "30",
-        "--staging_mb", "8"});
+        "--debug.staging_mb", "8"});
     RendezvousOptions options{.host = "127.0.0.1", .port = store_->port(), .hosted_elsewhere = true};
     options.timeout = absl::Seconds(20);
     const auto rendezvous = Rendezvous::Connect(options);

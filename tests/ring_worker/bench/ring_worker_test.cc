@@ -253,7 +253,7 @@ TEST_F(RingWorkerTest, BadInputIsOneLineAndExitCodeTwo) {
       {{"--bytes=4X"}, "'4X' is not a size"},
       {{"--bytes=-1"}, "'-1' is not a size"},
       {{"--iters=0"}, "--iters"},
-      {{"--segment=2G"}, "--segment"},
+      {{"--debug.segment=2G"}, "--debug.segment"},
       {{"--iter=3"}, "--iters"},
       {{store, "--rank=2", "--world_size=2"}, "2"},
       {{"--rendezvous=udp://here"}, "udp"},

@@ -131,7 +131,7 @@ TEST_F(TrainerProcess, ARingOfTwoOverTcpHasEqualReplicasAndWritesRecords) {
   std::vector<std::unique_ptr<Child>> ranks;
   for (int rank = 0; rank < 2; ++rank) {
     ranks.push_back(
-        StartTrainer(rank, 2, absl::StrCat("--progress json --strategy ring --fabric tcp", kShort)));
+        StartTrainer(rank, 2, absl::StrCat("--progress json --strategy ring --transport tcp", kShort)));
   }
   for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks[rank]->Wait(), 0) << ranks[rank]->errors();
   const RankResult result0 = Result(0), result1 = Result(1);
@@ -190,9 +190,9 @@ TEST_F(TrainerProcess, SeveralServersEqualTheReference) {
     hashes[clip] = Result(0).weights_hash;
   }
   EXPECT_NE(hashes[""], hashes[" --clip_norm 0.2"]);
-  for (const auto& [servers, flags, clip] : {std::tuple{2, "--payload shm", ""},
-                                             {3, "--payload grpc", ""},
-                                             {3, "--payload shm", " --clip_norm 0.2"}}) {
+  for (const auto& [servers, flags, clip] : {std::tuple{2, "--transport shm", ""},
+                                             {3, "--transport tcp", ""},
+                                             {3, "--transport shm", " --clip_norm 0.2"}}) {
     SCOPED_TRACE(absl::StrCat(servers, " ", flags, clip));
     store_ = *RendezvousServer::Start("127.0.0.1", 0);
     std::vector<std::unique_ptr<Child>> children;
@@ -221,8 +221,8 @@ TEST_F(TrainerProcess, BackupWorkersOnSeveralServersAndGradientsIn16BitsRunAsPro
   for (const std::string flags :
        {"--strategy ps-backup:1 --servers 3",
         "--strategy ps-backup:1 --servers 2 --clip_norm 0.5 --wire bfloat16",
-        "--strategy ps-async --servers 2 --staleness_lr inverse --wire float16 --payload shm",
-        "--strategy ps-sync --server_placement colocated --wire bfloat16 --payload grpc"}) {
+        "--strategy ps-async --servers 2 --staleness_lr inverse --wire float16 --transport shm",
+        "--strategy ps-sync --server_placement colocated --wire bfloat16 --transport tcp"}) {
     SCOPED_TRACE(flags);
     store_ = *RendezvousServer::Start("127.0.0.1", 0);
     const int servers = flags.find("--servers 2") != std::string::npos ? 2 : 3;
@@ -286,20 +286,20 @@ std::set<std::string> SharedFiles() {
 
 TEST_F(TrainerProcess, TheServersPayloadIsAsRequestedAndGivesTheSameBits) {
   std::set<std::string> hashes;
-  for (const std::string payload : {"grpc", "shm", "auto"}) {
-    SCOPED_TRACE(payload);
+  for (const std::string transport : {"tcp", "shm", "auto"}) {
+    SCOPED_TRACE(transport);
     store_ = *RendezvousServer::Start("127.0.0.1", 0);
-    Child server("server-" + payload, dir_,
+    Child server("server-" + transport, dir_,
                  {PSRING_PS_SERVER, "--workers", "2", "--rendezvous", Rendezvous()}, Environment(0, 2));
     std::vector<std::unique_ptr<Child>> ranks;
     for (int rank = 0; rank < 2; ++rank) {
       ranks.push_back(StartTrainer(
-          rank, 2, absl::StrCat("--strategy ps-sync --deterministic --payload ", payload, kShort)));
+          rank, 2, absl::StrCat("--strategy ps-sync --deterministic --transport ", transport, kShort)));
     }
     for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks[rank]->Wait(), 0) << ranks[rank]->errors();
     EXPECT_EQ(server.Wait(), 0) << server.errors();
     for (int rank = 0; rank < 2; ++rank) {
-      EXPECT_EQ(Result(rank).payload, payload == "grpc" ? "grpc" : "shm");
+      EXPECT_EQ(Result(rank).payload, transport == "tcp" ? "grpc" : "shm");
       hashes.insert(Result(rank).weights_hash);
     }
   }
@@ -314,7 +314,7 @@ TEST_P(Killed, OverSharedMemoryStopsTheRestAndLeavesNoFiles) {
   Child server("server", dir_, {PSRING_PS_SERVER, "--workers", "2", "--rendezvous", Rendezvous()},
                Environment(0, 2));
   const std::string flags =
-      "--strategy ps-sync --payload shm --model mlp-small --data synthetic --steps 1000000 --progress json "
+      "--strategy ps-sync --transport shm --model mlp-small --data synthetic --steps 1000000 --progress json "
       "--no_eval";
   const auto rank0 = StartTrainer(0, 2, flags);
   const auto rank1 = StartTrainer(1, 2, flags);
@@ -486,7 +486,7 @@ TEST_F(TrainerProcess, InvalidInputGivesOneLineAndAnExitCode) {
            {"--data synthetic --rendezvous tcp://", 2, "tcp://"},
            {"--data synthetic --strategy ps-sync --backend gloo", 2, "has no collectives"},
            {"--data synthetic --strategy gloo --backend mpi", 2, "which always uses gloo"},
-           {"--data synthetic --fabric tcp", 2, "which does not communicate"},
+           {"--data synthetic --transport tcp", 2, "which does not communicate"},
            {"--data synthetic --device cuda:999", 1, "no CUDA device"},
            // Ranks of mpirun are never single processes, even without a rendezvous.
            {"--data synthetic", 2, "MASTER_ADDR", {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2"}},

@@ -115,7 +115,7 @@ TEST(DataParallelRefuses, UnsupportedFlagsInOneLine) {
   EXPECT_NE(refusal([](TrainingOptions& o) { o.wire = "float16"; }).find("--wire"), std::string::npos);
   EXPECT_NE(refusal([](TrainingOptions& o) { o.micro_batches = 2; }).find("--micro_batches"),
             std::string::npos);
-  EXPECT_NE(refusal([](TrainingOptions& o) { o.strategy = "ring"; }).find("--replicas is for"),
+  EXPECT_NE(refusal([](TrainingOptions& o) { o.strategy = "ring"; }).find("--workers is for"),
             std::string::npos);
   EXPECT_NE(refusal([](TrainingOptions& o) { o.batch = 1000; }).find("larger than the data"),
             std::string::npos);

@@ -10,10 +10,10 @@ namespace {
 
 const StrategyRow& Row(const std::string& name) { return **FindStrategy(name); }
 
-TrainingOptions Flags(const std::string& backend, const std::string& fabric = "auto") {
+TrainingOptions Flags(const std::string& backend, const std::string& transport = "auto") {
   TrainingOptions options;
   options.backend = backend;
-  options.fabric = fabric;
+  options.transport = transport;
   return options;
 }
 

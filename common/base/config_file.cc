@@ -1,0 +1,178 @@
+#include "common/base/config_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+
+namespace psring {
+namespace {
+
+constexpr size_t kMostConfigBytes = 1 << 20;
+
+bool IsKeyCharacter(char c) { return absl::ascii_isalnum(c) || c == '_' || c == '-' || c == '.'; }
+
+class ConfigParser {
+ public:
+  ConfigParser(const std::string& text, const std::string& file) : text_(text), file_(file) {}
+
+  absl::StatusOr<std::vector<ConfigItem>> Parse() {
+    std::string section;
+    std::vector<ConfigItem> items;
+    std::set<std::string> keys;
+    for (SkipBlank(true); !AtEnd(); SkipBlank(true)) {
+      if (Take('[')) {
+        PSRING_ASSIGN_OR_RETURN(section, Key());
+        if (!Take(']')) return Error("']' expected after a section's name");
+      } else {
+        ConfigItem item{.line = line_};
+        PSRING_ASSIGN_OR_RETURN(const std::string key, Key());
+        item.key = section.empty() ? key : absl::StrCat(section, ".", key);
+        if (!Take('=')) return Error(absl::StrCat("'=' expected after ", key));
+        PSRING_ASSIGN_OR_RETURN(item.value, Peek() == '[' ? List() : Scalar());
+        if (!keys.insert(item.key).second) return Error(absl::StrCat(item.key, " is given twice"));
+        items.push_back(std::move(item));
+      }
+      SkipBlank(false);
+      if (!AtEnd() && Peek() != '\n') return Error("unexpected text at the end of the line");
+    }
+    return items;
+  }
+
+ private:
+  bool AtEnd() const { return at_ >= text_.size(); }
+  char Peek() const { return AtEnd() ? '\0' : text_[at_]; }
+  char Next() {
+    const char c = text_[at_++];
+    if (c == '\n') ++line_;
+    return c;
+  }
+  // Skips white space, then `c` if it is next, then white space.
+  bool Take(char c) {
+    SkipBlank(false);
+    if (AtEnd() || Peek() != c) return false;
+    Next();
+    SkipBlank(false);
+    return true;
+  }
+  void SkipBlank(bool lines) {
+    while (!AtEnd() && (Peek() == ' ' || Peek() == '\t' || Peek() == '\r' || Peek() == '#' ||
+                        (lines && Peek() == '\n'))) {
+      if (Peek() == '#') {
+        while (!AtEnd() && Peek() != '\n') Next();
+      } else {
+        Next();
+      }
+    }
+  }
+
+  absl::Status Error(const std::string& what) const {
+    return absl::InvalidArgumentError(absl::StrCat(file_, ":", line_, ": ", what));
+  }
+
+  absl::StatusOr<std::string> Key() {
+    std::string key;
+    while (!AtEnd() && IsKeyCharacter(Peek())) key += Next();
+    if (key.empty()) return Error("a flag's name expected, as in: batch = 64");
+    return key;
+  }
+
+  absl::StatusOr<std::string> List() {
+    Next();
+    std::string list;
+    for (SkipBlank(true); Peek() != ']'; SkipBlank(true)) {
+      PSRING_ASSIGN_OR_RETURN(const std::string item, Scalar());
+      absl::StrAppend(&list, list.empty() ? "" : ",", item);
+      SkipBlank(true);
+      if (Peek() == ',') {
+        Next();
+      } else if (Peek() != ']') {
+        return Error("',' or ']' expected in a list");
+      }
+    }
+    Next();
+    return list;
+  }
+
+  absl::StatusOr<std::string> Scalar() {
+    if (Peek() == '"' || Peek() == '\'') return Quoted(Next());
+    std::string word;
+    while (!AtEnd() && (IsKeyCharacter(Peek()) || Peek() == '+')) word += Next();
+    double number = 0;
+    if (word == "true" || word == "false" || absl::SimpleAtod(word, &number)) return word;
+    return Error(absl::StrCat(word.empty() ? "a value" : word, word.empty() ? " expected" : " needs quotes"));
+  }
+
+  absl::StatusOr<std::string> Quoted(char quote) {
+    std::string value;
+    while (!AtEnd() && Peek() != quote && Peek() != '\n') {
+      const char c = Next();
+      if (c != '\\' || quote == '\'') {
+        value += c;
+        continue;
+      }
+      const char escaped = AtEnd() ? '\0' : Next();
+      if (escaped == 'n' || escaped == 't') {
+        value += escaped == 'n' ? '\n' : '\t';
+      } else if (escaped == '"' || escaped == '\\') {
+        value += escaped;
+      } else {
+        return Error("unknown escape in a string");
+      }
+    }
+    if (Peek() != quote) return Error("a string has no closing quote");
+    Next();
+    return value;
+  }
+
+  const std::string& text_;
+  const std::string& file_;
+  size_t at_ = 0;
+  int line_ = 1;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<ConfigItem>> ParseConfig(const std::string& text, const std::string& file) {
+  return ConfigParser(text, file).Parse();
+}
+
+absl::StatusOr<std::vector<ConfigItem>> ReadConfigFile(const std::string& file) {
+  std::ifstream in(file);
+  std::string text(kMostConfigBytes + 1, '\0');
+  if (in) in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (in.bad() || !(in || in.eof())) {
+    return absl::NotFoundError(absl::StrCat("--config: cannot read ", file, ": ", std::strerror(errno)));
+  }
+  text.resize(static_cast<size_t>(in.gcount()));
+  if (text.size() > kMostConfigBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("--config: ", file, " is larger than 1 MiB"));
+  }
+  return ParseConfig(text, file);
+}
+
+std::string ConfigLine(const std::string& key, const std::string& value) {
+  double number = 0;
+  bool bare = value == "true" || value == "false" || absl::SimpleAtod(value, &number);
+  for (const char c : value) bare = bare && (IsKeyCharacter(c) || c == '+');
+  if (bare) return absl::StrCat(key, " = ", value, "\n");
+  std::string quoted;
+  for (const char c : value) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    if (c == '\n' || c == '\t') {
+      absl::StrAppend(&quoted, c == '\n' ? "\\n" : "\\t");
+    } else {
+      quoted += c;
+    }
+  }
+  return absl::StrCat(key, " = \"", quoted, "\"\n");
+}
+
+}  // namespace psring

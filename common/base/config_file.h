@@ -1,0 +1,28 @@
+// Flags in a file: the subset of TOML that flags need. CLI11's own reader (2.1) drops what follows a '#'
+// inside strings, has no escapes and skips lines that it does not understand.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace psring {
+
+struct ConfigItem {
+  std::string key;    // of a [section]: "section.key"
+  std::string value;  // unquoted; a list's items separated by commas
+  int line = 0;       // from 1
+};
+
+// Accepts comments, [sections], strings ("..." with escapes, '...'), numbers, booleans and flat lists.
+// InvalidArgument: "FILE:3: ..."; also for a key given twice.
+absl::StatusOr<std::vector<ConfigItem>> ParseConfig(const std::string& text, const std::string& file);
+
+// ParseConfig of a file of at most 1 MiB.
+absl::StatusOr<std::vector<ConfigItem>> ReadConfigFile(const std::string& file);
+
+// "key = value\n", quoted if necessary, so that ParseConfig returns `value`.
+std::string ConfigLine(const std::string& key, const std::string& value);
+
+}  // namespace psring
