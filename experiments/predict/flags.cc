@@ -14,6 +14,7 @@
 #include "common/base/check.h"
 #include "common/base/command_line.h"
 #include "experiments/texts/language_flag.h"
+#include "ring_worker/schedules/schedule.h"
 
 namespace psring {
 namespace {
@@ -147,9 +148,9 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       absl::StrCat("Recorded layer times: ", absl::StrJoin(WorkloadNames(), ", "),
                    ", or a CSV file [resnet50]"));
   add(what, "--strategies,--strategy", raw.strategies, "NAMES",
-      "Several with commas: all-reduces by algorithm (ring, star, direct, halving-doubling, "
-      "double-binary-tree, hierarchical), "
-      "ps-sync, ps-async, ps-ssp:K, none [ring,ps-sync,ps-async]");
+      absl::StrCat("Several with commas: all-reduces by algorithm (",
+                   absl::StrJoin(AlgorithmsFor(Collective::kAllReduce), ", "),
+                   "), ps-sync, ps-async, ps-ssp:K, none [ring,ps-sync,ps-async]"));
   add(what, "--workers", raw.workers, "N,...",
       "Several with commas; 2,4,8,...,4096 is understood [2,4,8,...,64]");
   add(what, "--servers", raw.servers, "S,...", "Several with commas; for parameter servers [1]");

@@ -171,7 +171,8 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
     // formulas know of no such machines.
     const bool links = wires && wires->medium_bytes_per_s == 0;
     const bool shared = links && runs.configuration.training.ranks_per_process > 1;
-    const bool known = !shared || (*scheme == Scheme::kRing && runs.configuration.processes() > 1);
+    const bool known =
+        !shared || (*scheme == Scheme::AllReduce("ring") && runs.configuration.processes() > 1);
     // The wires that were measured are the loopback's.
     const bool over_tcp = row.sample.transport == "tcp" || row.sample.transport == "grpc";
     if (wires && known && !runs.configuration.simulated() && (over_tcp || row.sample.transport.empty()))

@@ -151,6 +151,7 @@ struct GroupOptions {
   // Ranks on a node, for the hierarchical algorithm; with transport auto they share memory, and others do
   // not. 0: those of one host.
   int ranks_per_node = 0;
+  const ScheduleTable* schedules = nullptr;  // null: ScheduleRows()
   int gpu = -1;                  // native, nccl: the GPU that this rank's memory is on; -1: it is the host's
   LinkShaper* shaper = nullptr;  // the link that payload over TCP goes through; outlives the group
 };
