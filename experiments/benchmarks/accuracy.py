@@ -6,15 +6,11 @@
 Prints and writes experiments/results/accuracy.md. Takes about 10 minutes on two cores.
 """
 import argparse
-import csv
 import datetime
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import runs
 
 # section, strategy, workers, model, epochs, seeds, more flags
 CASES = [
@@ -29,17 +25,9 @@ CASES = [
 ]
 
 
-def train(strategy, workers, model, epochs, seed, more):
-    with tempfile.TemporaryDirectory() as folder:
-        out = os.path.join(folder, "run")
-        command = [os.path.join(ROOT, "build/release/bin/psring"), "train", "--strategy", strategy, "--workers",
-                   str(workers), "--model", model, "--epochs", str(epochs), "--schedule", "linear", "--seed", str(seed),
-                   "--out", out, *more]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
-        if done.returncode:
-            sys.exit(f"{' '.join(command)} failed: {done.stderr}")
-        with open(os.path.join(out, "summary.csv")) as f:
-            return float(next(csv.DictReader(f))["test_accuracy"])
+def accuracy(strategy, workers, model, epochs, seed, more):
+    return float(runs.train(["--strategy", strategy, "--workers", str(workers), "--model", model, "--epochs", str(epochs),
+                             "--schedule", "linear", "--seed", str(seed), *more])["test_accuracy"])
 
 
 def main():
@@ -56,16 +44,13 @@ def main():
             continue
         values = []
         for seed in range(1, seeds + 1):
-            values.append(train(strategy, workers, model, epochs, seed, more))
+            values.append(accuracy(strategy, workers, model, epochs, seed, more))
             print(f"{strategy} x{workers} {model} seed {seed}: {values[-1]:.4f}", file=sys.stderr)
         lines.append(f"| {model} | {epochs} | {strategy} | {workers} | {seeds} | {statistics.mean(values):.4f} | "
                      f"{min(values):.4f} | {max(values):.4f} |")
         print(lines[-1], flush=True)
     if not args.only:
-        folder = os.path.join(ROOT, "experiments", "results")
-        os.makedirs(folder, exist_ok=True)
-        with open(os.path.join(folder, "accuracy.md"), "w") as f:
-            f.write("\n".join(lines) + "\n")
+        runs.write_result("accuracy.md", "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -11,33 +11,22 @@ off. About 10 minutes on two cores; others on
 the machine do no harm but to speed, since what they cost is in the times.
 """
 import argparse
-import csv
 import datetime
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import runs
+
 STRATEGIES = ["ps-sync", "ps-ssp:2", "ps-async", "ps-backup:1", "ring"]
 STRAGGLER = "1:2"
 ALLOWED = .05
 
 
-def psring(arguments, folder):
-    out = os.path.join(folder, "run")
-    command = [os.path.join(ROOT, "build/release/bin/psring"), "train", *arguments, "--out", out]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)} failed: {done.stderr}")
-    return out
-
-
 def figures(run):
-    with open(os.path.join(run, "summary.csv")) as f:
-        row = next(csv.DictReader(f))
+    row = runs.summary_row(run)
     with open(os.path.join(run, "summary.json")) as f:
         workers = json.load(f)[0]["workers"]["figures"]
     return {"samples_per_s": float(row["samples_per_s"]), "accuracy": float(row["test_accuracy"]),
@@ -52,13 +41,14 @@ def pair(strategy, workers, epochs, seed, model):
     flags = ["--strategy", strategy, "--workers", str(workers), "--model", model, "--epochs", str(epochs),
              "--schedule", "linear", "--seed", str(seed)]
     with tempfile.TemporaryDirectory() as live_folder, tempfile.TemporaryDirectory() as virtual_folder:
-        live = psring([*flags, "--straggler", STRAGGLER, "--transport", "tcp"], live_folder)
-        virtual = psring([*flags, "--clock", "virtual", "--like", live], virtual_folder)
+        live, virtual = os.path.join(live_folder, "run"), os.path.join(virtual_folder, "run")
+        runs.train_into(live, [*flags, "--straggler", STRAGGLER, "--transport", "tcp"])
+        runs.train_into(virtual, [*flags, "--clock", "virtual", "--like", live])
         return figures(live), figures(virtual)
 
 
-def mean(runs, key):
-    values = [run[key] for run in runs]
+def mean(trainings, key):
+    values = [run[key] for run in trainings]
     return None if values[0] is None else statistics.mean(values)
 
 
@@ -120,10 +110,7 @@ def main():
         lines += ["", *rows]
         failed += wrong
     if not args.only:
-        folder = os.path.join(ROOT, "experiments", "results")
-        os.makedirs(folder, exist_ok=True)
-        with open(os.path.join(folder, "virtual_clock.md"), "w") as f:
-            f.write("\n".join(lines) + "\n")
+        runs.write_result("virtual_clock.md", "\n".join(lines) + "\n")
     if failed:
         sys.exit(f"off: {', '.join(failed)}")
 

@@ -42,8 +42,9 @@ std::string BytesText(int64_t chunks, const Schedule& schedule, int64_t bytes) {
 // One schedule, explained in one language.
 class Explanation {
  public:
-  Explanation(const ExplainFlags& flags, const Schedule& schedule, Collective collective)
-      : flags_(flags), schedule_(schedule), collective_(collective) {}
+  Explanation(const ExplainFlags& flags, const ScheduleRow& row, const Schedule& schedule,
+              Collective collective)
+      : flags_(flags), row_(row), schedule_(schedule), collective_(collective) {}
 
   std::string Text() const {
     Playback playback(schedule_, collective_, flags_.shape.root);
@@ -76,15 +77,8 @@ class Explanation {
   }
 
   std::string Summary() const {
-    if (flags_.language == Language::kChinese) {
-      for (const ScheduleInChinese& row : kSchedulesInChinese) {
-        if (flags_.algorithm == row.name) return row.summary;
-      }
-    }
-    for (const ScheduleRow& row : ScheduleRows()) {
-      if (flags_.algorithm == row.name) return row.summary;
-    }
-    return "";
+    const bool chinese = flags_.language == Language::kChinese && *row_.summary_chinese != 0;
+    return chinese ? row_.summary_chinese : row_.summary;
   }
 
   std::string Goal() const {
@@ -177,37 +171,34 @@ class Explanation {
     absl::StrAppend(&text, "  ", Padded(In(kCounted), wide), "  ", traffic.rounds, " a + ",
                     Part(traffic.busiest_link, schedule_), "/B + ", Part(traffic.most_added, schedule_),
                     " g\n");
-    const FormulaText* formula =
-        collective_ == Collective::kAllReduce ? FormulaOf(flags_.algorithm) : nullptr;
-    if (formula != nullptr) {
-      absl::StrAppend(&text, "  ", Padded(In(kTheory), wide), "  ", formula->latency, " + ", formula->bytes,
-                      " + ", formula->adding, "\n");
-    }
-    text += Wrap(In(kTermsNote), "  ");
-    if (flags_.algorithm == "double-binary-tree" && formula != nullptr) text += Wrap(In(kTreeNote), "  ");
-    if (flags_.algorithm == "halving-doubling" && formula != nullptr &&
-        !std::has_single_bit(unsigned(schedule_.ranks()))) {
-      text += Wrap(In(kFoldNote), "  ");
-    }
+    const bool has_theory = collective_ == Collective::kAllReduce && row_.cost != nullptr;
+    if (!has_theory) return text + Wrap(In(kTermsNote), "  ");
+    const ScheduleCost cost = row_.cost(schedule_.ranks(), static_cast<double>(flags_.bytes));
+    absl::StrAppend(&text, "  ", Padded(In(kTheory), wide), "  ", cost.latency, " + ", cost.bytes, " + ",
+                    cost.adding, "\n", Wrap(In(kTermsNote), "  "));
+    const Phrase note = {cost.note, cost.note_chinese};
+    const std::string said = In(note);
+    if (!said.empty()) text += Wrap(said, "  ");
     return text;
   }
 
   const ExplainFlags& flags_;
+  const ScheduleRow& row_;
   const Schedule& schedule_;
   const Collective collective_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::string> Explain(const ExplainFlags& flags) {
+absl::StatusOr<std::string> Explain(const ExplainFlags& flags, const ScheduleTable& rows) {
   PSRING_ASSIGN_OR_RETURN(const Collective collective, ParseCollective(flags.collective));
   if (flags.shape.ranks > kMostPlayed) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "explain takes at most ", kMostPlayed, " workers; nobody reads the rounds of ", flags.shape.ranks));
+    return absl::InvalidArgumentError(
+        absl::StrCat("explain takes at most ", kMostPlayed, " workers, not ", flags.shape.ranks));
   }
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule,
-                          MakeSchedule(flags.algorithm, collective, flags.shape));
-  return Explanation(flags, *schedule, collective).Text();
+                          MakeSchedule(flags.algorithm, collective, flags.shape, rows));
+  return Explanation(flags, *FindSchedule(flags.algorithm, rows), *schedule, collective).Text();
 }
 
 std::string ExplainWords(Language language) {

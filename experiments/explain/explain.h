@@ -1,4 +1,4 @@
-// psring explain: a schedule's rounds in plain words, computed from the very Schedule that the workers run.
+// psring explain: the rounds of a schedule in words, computed from the Schedule that the workers run.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ struct ExplainFlags {
   Language language = Language::kEnglish;
 };
 
-// The whole text, lines of at most 110 characters, except for tables of more chunks than fit. Pure. Errors
-// are those of MakeSchedule and ParseCollective, or a number of ranks that nobody would read.
-absl::StatusOr<std::string> Explain(const ExplainFlags& flags);
+// Lines of at most 110 characters. Pure. Errors: those of MakeSchedule and ParseCollective; InvalidArgument
+// above kMostPlayed ranks.
+absl::StatusOr<std::string> Explain(const ExplainFlags& flags, const ScheduleTable& rows = ScheduleRows());
 
-// The glossary: the words that psring's texts use.
+// The glossary of psring's texts.
 std::string ExplainWords(Language language);
 
 }  // namespace psring

@@ -15,6 +15,7 @@
 #include "common/base/command_line.h"
 #include "common/base/delays.h"
 #include "experiments/texts/language_flag.h"
+#include "ring_worker/schedules/schedule.h"
 
 namespace psring {
 namespace {
@@ -109,8 +110,9 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       absl::StrCat("Recorded layer times: ", absl::StrJoin(WorkloadNames(), ", "),
                    ", or a CSV file [resnet50]"));
   add(what, "--strategies,--strategy", raw.strategies, "NAMES",
-      "Comma-separated: all-reduces by algorithm (ring, star, direct, halving-doubling, "
-      "double-binary-tree, hierarchical), ps-sync, ps-async, ps-ssp:K, none [ring,ps-sync,ps-async]");
+      absl::StrCat("Comma-separated: all-reduces by algorithm (",
+                   absl::StrJoin(AlgorithmsFor(Collective::kAllReduce), ", "),
+                   "), ps-sync, ps-async, ps-ssp:K, none [ring,ps-sync,ps-async]"));
   add(what, "--workers", raw.workers, "N,...",
       "Comma-separated, or a sequence such as 2,4,8,...,4096 [2,4,8,...,64]");
   add(what, "--servers", raw.servers, "S,...", "Comma-separated; for parameter servers [1]");

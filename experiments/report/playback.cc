@@ -91,18 +91,4 @@ bool Playback::Fulfilled() const {
   return true;
 }
 
-const FormulaText* FormulaOf(const std::string& algorithm) {
-  static constexpr FormulaText kFormulas[] = {
-      {"ring", "2(N-1) a", "2(N-1)/N M/B", "(N-1)/N M g"},
-      {"star", "2 a", "2(N-1) M/B", "(N-1) M g"},
-      {"direct", "2 a", "2(N-1)/N M/B", "(N-1)/N M g"},
-      {"halving-doubling", "2 lg N a", "2(N-1)/N M/B", "(N-1)/N M g"},
-      {"double-binary-tree", "2 lg N a", "2 M/B", "0"},
-  };
-  for (const FormulaText& formula : kFormulas) {
-    if (algorithm == formula.algorithm) return &formula;
-  }
-  return nullptr;
-}
-
 }  // namespace psring

@@ -56,11 +56,4 @@ class Playback {
   PlayedTraffic traffic_;
 };
 
-// The three terms of an all-reduce's time in letters, as DESIGN's table has them; empty where no row has one.
-struct FormulaText {
-  const char* algorithm;
-  const char *latency, *bytes, *adding;
-};
-const FormulaText* FormulaOf(const std::string& algorithm);
-
 }  // namespace psring

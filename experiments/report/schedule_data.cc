@@ -45,21 +45,22 @@ Json ByWorkers(CommPattern pattern) {
 
 }  // namespace
 
-std::string SchedulesJson(const std::vector<int>& ranks) {
+std::string SchedulesJson(const std::vector<int>& ranks, const ScheduleTable& rows) {
   Json list = Json::array();
   for (int count : std::set<int>(ranks.begin(), ranks.end())) {
     if (count < 2 || count > kMostRanks) continue;
-    for (const ScheduleRow& row : ScheduleRows()) {
-      const FormulaText* formula = FormulaOf(row.name);
+    for (const ScheduleRow& row : rows) {
       const std::unique_ptr<Schedule> schedule = row.make(Collective::kAllReduce, {.ranks = count});
-      if (schedule == nullptr || formula == nullptr) continue;
+      if (schedule == nullptr || row.cost == nullptr) continue;
+      const ScheduleCost cost = row.cost(count, 1);
       Json added = Json::array();
       const Json rounds = RoundsOf(*schedule, added);
       list.push_back({{"algorithm", row.name},
                       {"ranks", count},
                       {"chunks", schedule->chunks()},
-                      {"summary", row.summary},
-                      {"formula", {formula->latency, formula->bytes, formula->adding}},
+                      {"summary", {row.summary, row.summary_chinese}},
+                      {"note", {cost.note, cost.note_chinese}},
+                      {"formula", {cost.latency, cost.bytes, cost.adding}},
                       {"rounds", rounds},
                       {"added", added}});
     }
@@ -67,14 +68,12 @@ std::string SchedulesJson(const std::vector<int>& ranks) {
   return Json({{"schedules", list}}).dump();
 }
 
-std::string TheoryJson() {
+std::string TheoryJson(const ScheduleTable& rows) {
   Json workers = Json::array(), schemes = Json::object(), server = Json::object();
   for (int n = 1; n <= kMostWorkers; ++n) workers.push_back(n);
-  schemes["ring"] = ByWorkers({.scheme = Scheme::kRing});
-  schemes["star"] = ByWorkers({.scheme = Scheme::kStar});
-  schemes["direct"] = ByWorkers({.scheme = Scheme::kDirect});
-  schemes["halving-doubling"] = ByWorkers({.scheme = Scheme::kHalvingDoubling});
-  schemes["double-binary-tree"] = ByWorkers({.scheme = Scheme::kDoubleBinaryTree});
+  for (const ScheduleRow& row : rows) {
+    if (row.cost != nullptr) schemes[row.name] = ByWorkers({.scheme = {Scheme::Kind::kAllReduce, &row}});
+  }
   const std::vector<int> counts = {1, 2, 4, 8, 16, 32, 64};
   const std::pair<const char*, ServerPlace> places[] = {{"rank0", ServerPlace::kRank0},
                                                         {"dedicated", ServerPlace::kDedicated}};

@@ -169,7 +169,8 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
     // The formulas assume one rank per link. A ring uses each link once also if several ranks share it.
     const bool links = wires && wires->medium_bytes_per_s == 0;
     const bool shared = links && runs.configuration.training.ranks_per_process > 1;
-    const bool known = !shared || (*scheme == Scheme::kRing && runs.configuration.processes() > 1);
+    const bool known =
+        !shared || (*scheme == Scheme::AllReduce("ring") && runs.configuration.processes() > 1);
     // The measured wires are TCP's.
     const bool over_tcp = row.sample.transport == "tcp" || row.sample.transport == "grpc";
     if (wires && known && !runs.configuration.simulated() && (over_tcp || row.sample.transport.empty()))

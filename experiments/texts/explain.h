@@ -56,31 +56,6 @@ inline constexpr Phrase kTermsNote = {
     "decides. g: "
     "in each round the rank that adds most decides.",
     "a：各轮依次进行，每轮付出一条消息的延迟。B：每轮由最忙的链路决定。g：每轮由相加最多的 rank 决定。"};
-inline constexpr Phrase kTreeNote = {
-    "Theory's row is for many segments that follow each other on the trees, which keeps all links busy; "
-    "played in "
-    "one piece, as here, the two trees cost more.",
-    "理论一行对应许多小段在两棵树上依次流水，使所有链路保持忙碌；像这里整块传输时，两棵树的代价更高。"};
-inline constexpr Phrase kFoldNote = {
-    "Theory's row is for powers of two; the ranks beyond fold into others first, which costs about 2a + 2M/B "
-    "more.",
-    "理论一行对应 2 的幂；多出的 rank 先并入其他 rank，约多付 2a + 2M/B。"};
-
-// A schedule in a sentence, by its name; English is the schedule's own.
-struct ScheduleInChinese {
-  const char* name;
-  const char* summary;
-};
-inline constexpr ScheduleInChinese kSchedulesInChinese[] = {
-    {"ring", "先散射归约，再全收集，沿环每次移动 N 分之一"},
-    {"star", "rank 0 收集、相加、再发回：参数服务器的通信方式"},
-    {"direct", "每个 rank 拥有一片，收集它、相加、再发回"},
-    {"one-shot", "每个 rank 把一切发给所有其他 rank，各自相加"},
-    {"halving-doubling", "与距离逐次加倍的伙伴交换逐次减半的部分，再反过来"},
-    {"double-binary-tree", "两棵互补的二叉树，各管一半"},
-    {"hierarchical", "先在节点内，再在节点之间，再回到节点内"},
-};
-
 // `psring explain words`: the words that all of psring's texts use.
 struct Word {
   const char* word;

@@ -1,7 +1,6 @@
 #include "experiments/theory/cost_model.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "common/base/check.h"
@@ -50,30 +49,23 @@ double RemoteShare(const CommPattern& pattern) {
   return pattern.place == ServerPlace::kDedicated ? 1 : (n - 1) / n;
 }
 
-// Of N ranks, those beyond the largest power of two hand all they have to another one and get the sum back.
-CommTerms HalvingDoublingTerms(int workers, double bytes) {
-  const double n = workers;
-  const double power = std::bit_floor(static_cast<unsigned>(workers));
-  const bool folds = power < n;
-  return {.messages = 2 * std::log2(power) + (folds ? 2 : 0),
-          .link_bytes = 2 * (power - 1) / power * bytes + (folds ? 2 * bytes : 0),
-          .medium_bytes = 2 * (n - 1) * bytes,
-          .added_bytes = (power - 1) / power * bytes + (folds ? bytes : 0)};
-}
-
 }  // namespace
 
-std::optional<Scheme> SchemeOf(const StrategyInfo& strategy) {
+Scheme Scheme::AllReduce(const std::string& algorithm) {
+  const ScheduleRow* row = FindSchedule(algorithm);
+  PSRING_CHECK(row != nullptr && row->cost != nullptr);
+  return {Kind::kAllReduce, row};
+}
+
+std::optional<Scheme> SchemeOf(const StrategyInfo& strategy, const ScheduleTable& rows) {
   switch (strategy.needs) {
     case StrategyNeeds::kNothing:
       return Scheme::kNone;
-    case StrategyNeeds::kProcessGroup:
-      if (strategy.algorithm == "ring") return Scheme::kRing;
-      if (strategy.algorithm == "star") return Scheme::kStar;
-      if (strategy.algorithm == "direct") return Scheme::kDirect;
-      if (strategy.algorithm == "halving-doubling") return Scheme::kHalvingDoubling;
-      if (strategy.algorithm == "double-binary-tree") return Scheme::kDoubleBinaryTree;
-      return std::nullopt;
+    case StrategyNeeds::kProcessGroup: {
+      const ScheduleRow* row = FindSchedule(strategy.algorithm, rows);
+      if (row == nullptr || row->cost == nullptr) return std::nullopt;
+      return Scheme{Scheme::Kind::kAllReduce, row};
+    }
     case StrategyNeeds::kParameterServer:
       if (strategy.algorithm == "sync") return Scheme::kServerSync;
       if (strategy.algorithm == "async" || strategy.algorithm.starts_with("ssp:"))
@@ -84,37 +76,21 @@ std::optional<Scheme> SchemeOf(const StrategyInfo& strategy) {
 }
 
 CommTerms TermsOf(const CommPattern& pattern, double bytes) {
-  const double n = pattern.workers;
-  const double all_reduced = 2 * (n - 1) * bytes;  // sent by all ranks together
-  switch (pattern.scheme) {
-    case Scheme::kNone:
+  switch (pattern.scheme.kind) {
+    case Scheme::Kind::kNone:
       return {};
-    case Scheme::kServerSync:
+    case Scheme::Kind::kAllReduce:
+      return pattern.workers == 1 ? CommTerms() : pattern.scheme.schedule->cost(pattern.workers, bytes).terms;
+    case Scheme::Kind::kServerSync:
       return ServerTerms(pattern, bytes);
-    case Scheme::kServerAsync:
+    case Scheme::Kind::kServerAsync:
       return {.messages = 2 * RemoteShare(pattern),
               .link_bytes = RemoteShare(pattern) * bytes *
                             (pattern.pipelined ? std::max(pattern.pushed, 1.0) : pattern.pushed + 1),
               .medium_bytes = (pattern.pushed + 1) * bytes,
               .added_bytes = bytes / pattern.servers};
-    default:
-      break;
   }
-  if (pattern.workers == 1) return {};
-  switch (pattern.scheme) {
-    case Scheme::kRing:
-      return {2 * (n - 1), all_reduced / n, all_reduced, (n - 1) / n * bytes};
-    case Scheme::kStar:
-      return {2, all_reduced, all_reduced, (n - 1) * bytes};
-    case Scheme::kDirect:
-      return {2, all_reduced / n, all_reduced, (n - 1) / n * bytes};
-    case Scheme::kHalvingDoubling:
-      return HalvingDoublingTerms(pattern.workers, bytes);
-    case Scheme::kDoubleBinaryTree:
-      return {2 * std::ceil(std::log2(n)), 2 * bytes, all_reduced, 0};
-    default:
-      return {};
-  }
+  return {};
 }
 
 double ExchangeSeconds(const CommPattern& pattern, double bytes, const Wires& wires) {
@@ -134,25 +110,22 @@ double ExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bu
 
 double BurstSeconds(const CommPattern& pattern, double bytes, const Wires& wires) {
   if (wires.burst_bytes <= 0 || wires.bytes_per_s <= 0) return 0;
-  const bool phases_differ = pattern.scheme == Scheme::kStar || pattern.scheme == Scheme::kServerAsync ||
-                             (pattern.scheme == Scheme::kServerSync && !pattern.pipelined);
+  const bool phases_differ = pattern.scheme == Scheme::kServerAsync ||
+                             (pattern.scheme == Scheme::kServerSync && !pattern.pipelined) ||
+                             (pattern.scheme.kind == Scheme::Kind::kAllReduce && pattern.workers > 1 &&
+                              pattern.scheme.schedule->cost(pattern.workers, bytes).one_direction);
   const double saved = (phases_differ ? 2 : 1) * wires.burst_bytes / wires.bytes_per_s;
   return std::min(saved, ExchangeSeconds(pattern, bytes, wires));
 }
 
 double PayloadBytesPerWorker(const CommPattern& pattern, double bytes) {
-  const double n = pattern.workers;
-  switch (pattern.scheme) {
-    case Scheme::kNone:
+  switch (pattern.scheme.kind) {
+    case Scheme::Kind::kNone:
       return 0;
-    case Scheme::kRing:
-    case Scheme::kStar:
-    case Scheme::kDirect:
-    case Scheme::kHalvingDoubling:
-    case Scheme::kDoubleBinaryTree:
-      return 2 * (n - 1) / n * bytes;
-    case Scheme::kServerSync:
-    case Scheme::kServerAsync:
+    case Scheme::Kind::kAllReduce:
+      return pattern.workers == 1 ? 0 : pattern.scheme.schedule->cost(pattern.workers, bytes).payload_bytes;
+    case Scheme::Kind::kServerSync:
+    case Scheme::Kind::kServerAsync:
       return pattern.pushed * bytes;
   }
   return 0;
@@ -169,7 +142,8 @@ double HierarchicalSeconds(int nodes, int ranks_per_node, double bytes, const Wi
 }
 
 double FlatRingSeconds(int nodes, int ranks_per_node, double bytes, const Wires& outer) {
-  return ExchangeSeconds({.scheme = Scheme::kRing, .workers = nodes * ranks_per_node}, bytes, outer);
+  return ExchangeSeconds({.scheme = Scheme::AllReduce("ring"), .workers = nodes * ranks_per_node}, bytes,
+                         outer);
 }
 
 double LowerBoundSeconds(int workers, double bytes, const Wires& wires, bool helpers) {

@@ -9,11 +9,13 @@
 // costs, and asynchronous servers, stand in cost_model_waiting.h.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "experiments/theory/catalog.h"
+#include "ring_worker/schedules/schedule.h"
 
 namespace psring {
 
@@ -26,19 +28,26 @@ struct Wires {
   double burst_bytes = 0;         // that a link passes at full speed after a pause: a shaper's token bucket
 };
 
-enum class Scheme {
-  kNone,    // no communication
-  kRing,    // 2(N-1)a + 2(N-1)/N M/B + (N-1)/N M g
-  kStar,    // 2a + 2(N-1)M/B + (N-1)M g: rank 0 gathers, adds, hands back
-  kDirect,  // every rank owns a shard, as S = N colocated servers: 2a + 2(N-1)/N M/B + (N-1)/N M g
-  // 2 lg N a + 2(N-1)/N M/B + (N-1)/N M g where N is a power of two; else the ranks beyond the largest power
-  // fold into others first: 2a + 2M/B + M g more, with that power for N
-  kHalvingDoubling,
-  kDoubleBinaryTree,  // pipelined: about 2 lg N a + 2M/B
-  kServerSync,        // one server or several; see ServerPlace
-  kServerAsync,  // a worker's push and pull with nobody else on the wire: serial 2a + 2M/B + M g, pipelined
-                 // 2a + M/B + M g; the mean over workers, so (N-1)/N of it where servers stand beside them
+// How gradients are exchanged.
+struct Scheme {
+  enum class Kind : uint8_t { kNone, kAllReduce, kServerSync, kServerAsync };
+
+  static const Scheme kNone;
+  // One server or several; see ServerPlace.
+  static const Scheme kServerSync;
+  // A worker's push and pull while nobody else uses the links: serial 2a + 2M/B + M g, pipelined 2a + M/B + M
+  // g. The mean over workers, so (N-1)/N of it with servers on the workers' hosts.
+  static const Scheme kServerAsync;
+  // By a row of ScheduleRows() that has a cost.
+  static Scheme AllReduce(const std::string& algorithm);
+
+  Kind kind = Kind::kNone;
+  const ScheduleRow* schedule = nullptr;  // of kAllReduce; has a cost
+  bool operator==(const Scheme&) const = default;
 };
+inline constexpr Scheme Scheme::kNone{};
+inline constexpr Scheme Scheme::kServerSync{Kind::kServerSync};
+inline constexpr Scheme Scheme::kServerAsync{Kind::kServerAsync};
 
 // Where S servers stand, each with M/S. `serial` is push everything, then pull; `pipelined` is both at once,
 // so that a full-duplex link carries them side by side. Every server adds N M/S.
@@ -53,7 +62,7 @@ enum class ServerPlace {
 };
 
 struct CommPattern {
-  Scheme scheme = Scheme::kNone;
+  Scheme scheme;
   int workers = 1;
   ServerPlace place = ServerPlace::kRank0;
   bool pipelined = true;
@@ -61,18 +70,11 @@ struct CommPattern {
   double pushed = 1;  // bytes that a gradient has on its way to a server, over those it has in float32
 };
 
-// Of a row of the catalog. Empty for an algorithm this model does not know.
-std::optional<Scheme> SchemeOf(const StrategyInfo& strategy);
+// Empty if the theory has no formula for the strategy's algorithm.
+std::optional<Scheme> SchemeOf(const StrategyInfo& strategy, const ScheduleTable& rows = ScheduleRows());
 
-// What one exchange asks of the wires: every scheme is linear in a, 1/B and g, which is what lets them be
-// fitted from measurements (machine_profile.h).
-struct CommTerms {
-  double messages = 0;             // one after the other: times a
-  double link_bytes = 0;           // through the busiest link, one direction: over B
-  double medium_bytes = 0;         // of all ranks together, where they share one medium
-  double added_bytes = 0;          // one after the other on the busiest rank: times g
-  bool adds_while_moving = false;  // the sum is formed while bytes come in: the slower of the two counts
-};
+// What one exchange needs from the links. Linear in a, 1/B and g, so these can be fitted from measurements
+// (machine_profile.h).
 CommTerms TermsOf(const CommPattern& pattern, double bytes);
 
 // Seconds for one exchange of `bytes`.

@@ -31,7 +31,7 @@ struct MachineProfile {
 };
 
 struct ProfilePoint {
-  Scheme scheme = Scheme::kRing;
+  Scheme scheme;
   int workers = 2;
   double bytes = 0, seconds = 0;
 };

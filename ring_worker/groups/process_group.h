@@ -150,6 +150,7 @@ struct GroupOptions {
   // Ranks per node, for the hierarchical algorithm; with transport auto only these share memory. 0: the ranks
   // of one host.
   int ranks_per_node = 0;
+  const ScheduleTable* schedules = nullptr;  // null: ScheduleRows()
   int gpu = -1;                  // native, nccl: the GPU of this rank's memory; -1: host memory
   LinkShaper* shaper = nullptr;  // limits the rate of payload over TCP; outlives the group
 };

@@ -19,10 +19,14 @@ constexpr char kGpuTransport[] = "cuda_ipc";
 constexpr size_t kWholeBytes = 64 << 10;
 
 // Collectives that an algorithm does not offer use another one.
-std::string AlgorithmOf(const std::string& algorithm, Collective collective) {
-  const std::vector<std::string> offered = AlgorithmsFor(collective);
+std::string AlgorithmOf(const std::string& algorithm, Collective collective, const ScheduleTable& rows) {
+  const std::vector<std::string> offered = AlgorithmsFor(collective, rows);
   if (std::find(offered.begin(), offered.end(), algorithm) != offered.end()) return algorithm;
   return collective == Collective::kBroadcast ? "star" : "ring";
+}
+
+const ScheduleTable& SchedulesOf(const GroupOptions& options) {
+  return options.schedules != nullptr ? *options.schedules : ScheduleRows();
 }
 
 class ScheduledGroup final : public ProcessGroup {
@@ -126,10 +130,11 @@ class ScheduledGroup final : public ProcessGroup {
       if (prepared.collective == collective && prepared.root == root && prepared.whole == whole)
         return &prepared;
     }
-    const std::string algorithm = AlgorithmOf(options_.algorithm, collective);
+    const std::string algorithm = AlgorithmOf(options_.algorithm, collective, SchedulesOf(options_));
     PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule,
                             MakeSchedule(algorithm, collective,
-                                         {.ranks = size(), .ranks_per_node = ranks_per_node_, .root = root}));
+                                         {.ranks = size(), .ranks_per_node = ranks_per_node_, .root = root},
+                                         SchedulesOf(options_)));
     prepared_.push_back({collective, root, whole, absl::StrCat(algorithm, " ", Name(collective)),
                          MakeProgram(*schedule, rank(), whole)});
     return &prepared_.back();
@@ -171,7 +176,7 @@ BackendRow NativeBackend() {
           .summary = "psring's own schedules and transports",
           .available = true,
           .missing = "",
-          .algorithms = AlgorithmsFor,
+          .algorithms = [](Collective collective) { return AlgorithmsFor(collective); },
           .transports = {"auto", "shm", "tcp", kGpuTransport}};
 }
 
@@ -234,7 +239,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeScheduledGroup(std::unique_ptr
   const int ranks_per_node = used.ranks_per_node > 0 ? used.ranks_per_node : info.ranks_per_node;
   // An unsupported algorithm is an error now, not in the first call.
   PSRING_RETURN_IF_ERROR(MakeSchedule(used.algorithm, Collective::kAllReduce,
-                                      {.ranks = info.size, .ranks_per_node = ranks_per_node})
+                                      {.ranks = info.size, .ranks_per_node = ranks_per_node},
+                                      SchedulesOf(used))
                              .status());
   return std::make_unique<ScheduledGroup>(std::move(transport), options, used, ranks_per_node, through_host);
 }

@@ -56,4 +56,13 @@ std::unique_ptr<Schedule> MakeDirect(Collective collective, const ScheduleShape&
   return std::make_unique<Direct>(collective, shape.ranks, shape.root);
 }
 
+ScheduleCost DirectCost(int ranks, double bytes) {
+  const double n = ranks, all = 2 * (n - 1) * bytes;
+  return {.terms = {2, all / n, all, (n - 1) / n * bytes},
+          .payload_bytes = LeastPayload(n, bytes),
+          .latency = "2 a",
+          .bytes = "2(N-1)/N M/B",
+          .adding = "(N-1)/N M g"};
+}
+
 }  // namespace psring

@@ -60,4 +60,13 @@ std::unique_ptr<Schedule> MakeRing(Collective collective, const ScheduleShape& s
   return std::make_unique<Ring>(collective, shape.ranks);
 }
 
+ScheduleCost RingCost(int ranks, double bytes) {
+  const double n = ranks, all = 2 * (n - 1) * bytes;
+  return {.terms = {2 * (n - 1), all / n, all, (n - 1) / n * bytes},
+          .payload_bytes = LeastPayload(n, bytes),
+          .latency = "2(N-1) a",
+          .bytes = "2(N-1)/N M/B",
+          .adding = "(N-1)/N M g"};
+}
+
 }  // namespace psring

@@ -49,30 +49,44 @@ absl::StatusOr<Collective> ParseCollective(const std::string& name) {
       absl::StrCat("unknown collective '", name, "'; there are: ", absl::StrJoin(names, ", ")));
 }
 
-const std::vector<ScheduleRow>& ScheduleRows() {
-  static const auto& rows = *new std::vector<ScheduleRow>{
-      {"ring", "each to the next neighbour: the fewest bytes, for large buffers", MakeRing},
-      {"star", "the parameter-server pattern: rank 0 gathers, adds, hands back", MakeStar},
-      {"direct", "every rank owns a part, as a sharded parameter server beside the workers", MakeDirect},
-      {"one-shot", "every rank reads every other, in one round: for small buffers", MakeOneShot},
+const ScheduleTable& ScheduleRows() {
+  static const auto& rows = *new ScheduleTable{
+      {"ring", "each to the next neighbour: the fewest bytes, for large buffers", MakeRing, RingCost,
+       "先散射归约，再全收集，沿环每次移动 N 分之一"},
+      {"star", "the parameter-server pattern: rank 0 gathers, adds, hands back", MakeStar, StarCost,
+       "rank 0 收集、相加、再发回：参数服务器的通信方式"},
+      {"direct", "every rank owns a part, as a sharded parameter server beside the workers", MakeDirect,
+       DirectCost, "每个 rank 拥有一片，收集它、相加、再发回"},
+      {"one-shot", "every rank reads every other, in one round: for small buffers", MakeOneShot, nullptr,
+       "每个 rank 把一切发给所有其他 rank，各自相加"},
       {"halving-doubling", "halves exchanged and added, then doubled: few rounds and few bytes",
-       MakeHalvingDoubling},
-      {"double-binary-tree", "up and down two trees, each for half of the buffer", MakeDoubleBinaryTree},
-      {"hierarchical", "within the nodes, between them by rings, within the nodes", MakeHierarchical},
+       MakeHalvingDoubling, HalvingDoublingCost, "与距离逐次加倍的伙伴交换逐次减半的部分，再反过来"},
+      {"double-binary-tree", "up and down two trees, each for half of the buffer", MakeDoubleBinaryTree,
+       DoubleBinaryTreeCost, "两棵互补的二叉树，各管一半"},
+      {"hierarchical", "within the nodes, between them by rings, within the nodes", MakeHierarchical, nullptr,
+       "先在节点内，再在节点之间，再回到节点内"},
   };
   return rows;
 }
 
-std::vector<std::string> AlgorithmsFor(Collective collective) {
+std::vector<std::string> AlgorithmsFor(Collective collective, const ScheduleTable& rows) {
   std::vector<std::string> names;
-  for (const ScheduleRow& row : ScheduleRows()) {
+  for (const ScheduleRow& row : rows) {
     if (row.make(collective, ScheduleShape()) != nullptr) names.push_back(row.name);
   }
   return names;
 }
 
+const ScheduleRow* FindSchedule(const std::string& algorithm, const ScheduleTable& rows) {
+  for (const ScheduleRow& row : rows) {
+    if (algorithm == row.name) return &row;
+  }
+  return nullptr;
+}
+
 absl::StatusOr<std::unique_ptr<Schedule>> MakeSchedule(const std::string& algorithm, Collective collective,
-                                                       const ScheduleShape& shape) {
+                                                       const ScheduleShape& shape,
+                                                       const ScheduleTable& rows) {
   if (shape.ranks < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("no schedule for ", shape.ranks, " ranks; it takes at least one"));
@@ -85,15 +99,14 @@ absl::StatusOr<std::unique_ptr<Schedule>> MakeSchedule(const std::string& algori
     return absl::InvalidArgumentError(absl::StrCat("no root ", shape.root, " among ", shape.ranks,
                                                    " ranks; there are 0 to ", shape.ranks - 1));
   }
-  std::vector<std::string> names;
-  for (const ScheduleRow& row : ScheduleRows()) {
-    names.push_back(row.name);
-    if (algorithm != row.name) continue;
-    std::unique_ptr<Schedule> schedule = row.make(collective, shape);
+  if (const ScheduleRow* row = FindSchedule(algorithm, rows)) {
+    std::unique_ptr<Schedule> schedule = row->make(collective, shape);
     if (schedule != nullptr) return schedule;
     return absl::InvalidArgumentError(absl::StrCat(algorithm, " offers no ", Name(collective), "; these do: ",
-                                                   absl::StrJoin(AlgorithmsFor(collective), ", ")));
+                                                   absl::StrJoin(AlgorithmsFor(collective, rows), ", ")));
   }
+  std::vector<std::string> names;
+  for (const ScheduleRow& row : rows) names.push_back(row.name);
   return absl::NotFoundError(
       absl::StrCat("unknown algorithm '", algorithm, "'; there are: ", absl::StrJoin(names, ", ")));
 }

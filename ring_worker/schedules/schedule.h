@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "ring_worker/schedules/cost.h"
 
 namespace psring {
 
@@ -88,14 +89,24 @@ struct ScheduleRow {
   const char* summary;
   // Null if the algorithm does not offer the collective.
   std::unique_ptr<Schedule> (*make)(Collective collective, const ScheduleShape& shape);
+  // Of an all-reduce; terms are for at least two ranks. Null: no closed form, so theory leaves the schedule
+  // out.
+  ScheduleCost (*cost)(int ranks, double bytes) = nullptr;
+  const char* summary_chinese = "";
 };
-// Every algorithm, one row each; --help, the checker's tests and the benchmark read this table.
-const std::vector<ScheduleRow>& ScheduleRows();
-std::vector<std::string> AlgorithmsFor(Collective collective);
+using ScheduleTable = std::vector<ScheduleRow>;
+
+// Every algorithm, one row each. Process groups, simulator, theory, report, explain, --help, benchmark and
+// tests read this table; functions with a `rows` parameter accept another one.
+const ScheduleTable& ScheduleRows();
+std::vector<std::string> AlgorithmsFor(Collective collective, const ScheduleTable& rows = ScheduleRows());
+// Null if there is none of this name.
+const ScheduleRow* FindSchedule(const std::string& algorithm, const ScheduleTable& rows = ScheduleRows());
 
 // NotFound: an unknown name; lists the known ones. InvalidArgument: the algorithm does not offer the
 // collective (lists those that do), or the shape is invalid.
 absl::StatusOr<std::unique_ptr<Schedule>> MakeSchedule(const std::string& algorithm, Collective collective,
-                                                       const ScheduleShape& shape);
+                                                       const ScheduleShape& shape,
+                                                       const ScheduleTable& rows = ScheduleRows());
 
 }  // namespace psring

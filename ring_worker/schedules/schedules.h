@@ -19,6 +19,12 @@ std::unique_ptr<Schedule> MakeHalvingDoubling(Collective collective, const Sched
 std::unique_ptr<Schedule> MakeDoubleBinaryTree(Collective collective, const ScheduleShape& shape);
 std::unique_ptr<Schedule> MakeHierarchical(Collective collective, const ScheduleShape& shape);
 
+ScheduleCost RingCost(int ranks, double bytes);
+ScheduleCost StarCost(int ranks, double bytes);
+ScheduleCost DirectCost(int ranks, double bytes);
+ScheduleCost HalvingDoublingCost(int ranks, double bytes);
+ScheduleCost DoubleBinaryTreeCost(int ranks, double bytes);
+
 // A schedule whose ranks all have the same number of rounds.
 class EvenSchedule : public Schedule {
  public:

@@ -62,4 +62,14 @@ std::unique_ptr<Schedule> MakeStar(Collective collective, const ScheduleShape& s
                                 collective == Collective::kBroadcast ? shape.root : 0);
 }
 
+ScheduleCost StarCost(int ranks, double bytes) {
+  const double n = ranks, all = 2 * (n - 1) * bytes;
+  return {.terms = {2, all, all, (n - 1) * bytes},
+          .payload_bytes = LeastPayload(n, bytes),
+          .latency = "2 a",
+          .bytes = "2(N-1) M/B",
+          .adding = "(N-1) M g",
+          .one_direction = true};
+}
+
 }  // namespace psring

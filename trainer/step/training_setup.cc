@@ -75,7 +75,7 @@ absl::Status Training::Plan() {
   PSRING_ASSIGN_OR_RETURN(plan_, PlanSteps(options_, samples, worker_.world_size));
   PSRING_ASSIGN_OR_RETURN(updates_, PlanUpdates(options_, *strategy_row_, model_row, plan_, samples));
   checkpoints_ = PlanCheckpoints(options_, *strategy_row_);
-  server_shares_ = worker_.client != nullptr && PayloadOf(options_) != "grpc";
+  server_shares_ = worker_.client != nullptr && options_.transport != "tcp";
   if (worker_.rank > 0) return absl::OkStatus();
   for (const std::string& warning : PlanWarnings(*strategy_row_, updates_)) worker_.on_warning(warning);
   return absl::OkStatus();

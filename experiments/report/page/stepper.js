@@ -159,11 +159,10 @@ function drawPanel(parent, {schedule}) {
   const flying = svg.append('g');
   const terms = schedule.formula.map((term, i) => make('span', {title: t(['term_latency', 'term_bytes', 'term_adding'][i])}, term));
   const counts = make('div', {class: 'counts'}), clockNote = make('p', {class: 'note clock'});
-  const folds = schedule.algorithm === 'halving-doubling' && (ranks & (ranks - 1)) !== 0;
-  const said = (key) => (TEXTS[key] ? make('p', {class: 'note'}, t(key)) : null);
+  const said = (pair) => (inLanguage(pair) ? make('p', {class: 'note'}, inLanguage(pair)) : null);
   parent.append(make('figure', {'data-algorithm': schedule.algorithm}, make('h3', {}, schedule.algorithm),
-      said(`schedule_${schedule.algorithm}`), make('p', {class: 'terms'}, terms[0], ' + ', terms[1], ' + ', terms[2]), svg.node(),
-      counts, clockNote, schedule.algorithm === 'double-binary-tree' ? said('tree_note') : null, folds ? said('fold_note') : null));
+      said(schedule.summary), make('p', {class: 'terms'}, terms[0], ' + ', terms[1], ' + ', terms[2]), svg.node(),
+      counts, clockNote, said(schedule.note)));
 
   const replay = (score) => {
     played = score;

@@ -159,10 +159,6 @@ const TEXTS = {
   term_latency: ['latency: each round costs a message', '延迟：每轮一条消息'],
   term_bytes: ['bytes: the busiest link decides', '字节：最忙的链路决定'],
   term_adding: ['adding: the rank that adds most decides', '相加：加得最多的 rank 决定'],
-  tree_note: ['In one piece, as here, the trees cost more than their formula, which is for many segments behind one another.',
-    '此处整块传输，代价高于公式；公式对应许多小段依次流水。'],
-  fold_note: ['Where N is no power of two, some ranks fold into others first: about 2a + 2M/B more than the formula.',
-    'N 不是 2 的幂时，部分 rank 先并入其他 rank：比公式约多 2a + 2M/B。'],
   // Theory.
   theory_intro: ['Time of one exchange of the whole gradient, computed in this page from psring\'s cost models. Dashed lines are computed; full points are this run\'s means. Move a slider and see which scheme wins where.',
     '按 psring 的代价模型在本页计算一次完整梯度交换的时间。虚线为计算值；实心点为本次运行的均值。移动滑块，看哪种方案在哪里占优。'],
@@ -220,3 +216,6 @@ function t(key, ...values) {
   if (!pair) return key;
   return pair[language === 'zh' ? 1 : 0].replace(/\{(\d)\}/g, (_, i) => (values[i] === undefined ? '' : values[i]));
 }
+
+// A pair [English, Chinese] of psring's data; Chinese can be missing.
+const inLanguage = ([english, chinese]) => (language === 'zh' && chinese) || english;

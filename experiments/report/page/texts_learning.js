@@ -71,11 +71,6 @@ Object.assign(TEXTS, {
   waiting_progress: ['steps a second', '每秒步数'], waiting_staleness: ['staleness', '陈旧度'], waiting_rate: ['steps/s of a worker', '每个 worker 的步/秒'], waiting_updates: ['staleness, mean / most', '陈旧度，平均 / 最大'],
   // The stepper's panels.
   letters: ['N workers, M bytes of gradient; B bytes a second through a link, each way; a seconds of latency for a message; g seconds to add a byte.', 'N 个 worker，梯度 M 字节；链路每个方向每秒 B 字节；一条消息延迟 a 秒；相加一个字节 g 秒。'],
-  schedule_ring: ['everyone passes chunks on to a neighbour', '每个 rank 把块传给邻居'],
-  schedule_star: ['rank 0 is the server: it gathers, adds, hands back', 'rank 0 当服务器：收集、相加、发回'],
-  schedule_direct: ['everyone serves one chunk: N servers beside N workers', '每个 rank 负责一块：N 个 worker 旁有 N 台服务器'],
-  'schedule_halving-doubling': ['partners at doubling distance swap halves', '距离倍增的伙伴互换一半'],
-  'schedule_double-binary-tree': ['up and down two trees, half the gradient in each', '沿两棵树上行再下行，各传一半梯度'],
   // The stepper's clock.
   traced: ['on this run\'s clock', '用本次运行的时钟'],
   clock_traced: ['{0} ms in all, from this run\'s trace: each round ends when the last rank had all of it, counted from the last rank\'s begin, all buckets added up (measured). Within a round its three terms are drawn as the sliders have them.', '共 {0} 毫秒，来自本次运行的时间线：每轮到最后一个 rank 收齐为止，从最后一个 rank 开始算起，各桶相加（测量）。一轮之内三项的比例按滑块画出。'],

@@ -205,7 +205,7 @@ TEST(MachineProfile, FindsWhatTheTimesWereMadeOf) {
   // Over links of their own moving and adding grow alike; over one medium they do not.
   const Wires truth{.latency_s = 30e-6, .add_s_per_byte = 0.2e-9, .medium_bytes_per_s = 2e9};
   std::vector<ProfilePoint> points;
-  for (const Scheme scheme : {Scheme::kRing, Scheme::kStar}) {
+  for (const Scheme scheme : {Scheme::AllReduce("ring"), Scheme::AllReduce("star")}) {
     for (const int workers : {2, 4}) {
       for (double bytes = 4096; bytes < 1e8; bytes *= 8) {
         points.push_back(
@@ -231,7 +231,7 @@ TEST(MachineProfile, FindsWhatTheTimesWereMadeOf) {
 TEST(MachineProfile, AddingIsNotToldFromMovingWithOneNumberOfWorkers) {
   std::vector<ProfilePoint> points;
   for (double bytes = 4096; bytes < 1e8; bytes *= 8)
-    points.push_back({Scheme::kRing, 2, bytes, 1e-4 + bytes / 1e9});
+    points.push_back({Scheme::AllReduce("ring"), 2, bytes, 1e-4 + bytes / 1e9});
   const auto profile = FitProfile(points, true);
   ASSERT_TRUE(profile.ok()) << profile.status();
   EXPECT_EQ(profile->not_told_apart, (std::vector<std::string>{"g"}));
@@ -243,8 +243,8 @@ TEST(MachineProfile, KeepsTheRateWhereNoiseWouldGiveAllToAdding) {
   // More workers take longer than their bytes: the best fit would have a negative rate.
   std::vector<ProfilePoint> points;
   for (double bytes = 4096; bytes < 1e8; bytes *= 8) {
-    points.push_back({Scheme::kRing, 2, bytes, 1e-4 + bytes / 1e9});
-    points.push_back({Scheme::kRing, 3, bytes, 1e-4 + 1.2 * bytes / 1e9});
+    points.push_back({Scheme::AllReduce("ring"), 2, bytes, 1e-4 + bytes / 1e9});
+    points.push_back({Scheme::AllReduce("ring"), 3, bytes, 1e-4 + 1.2 * bytes / 1e9});
   }
   const auto profile = FitProfile(points, true);
   ASSERT_TRUE(profile.ok()) << profile.status();

@@ -322,8 +322,9 @@ TEST(TheoryJsonTest, ItsTermsGiveTheCostModelsSeconds) {
                            std::max(terms[1].get<double>() * bytes / wires.bytes_per_s,
                                     terms[2].get<double>() * bytes / wires.medium_bytes_per_s) +
                            terms[3].get<double>() * bytes * wires.add_s_per_byte;
-    EXPECT_DOUBLE_EQ(seconds,
-                     ExchangeSeconds({.scheme = Scheme::kHalvingDoubling, .workers = workers}, bytes, wires));
+    EXPECT_DOUBLE_EQ(
+        seconds,
+        ExchangeSeconds({.scheme = Scheme::AllReduce("halving-doubling"), .workers = workers}, bytes, wires));
   }
 }
 

@@ -16,7 +16,7 @@ double Seconds(Scheme scheme, int workers, ServerPlace place, bool pipelined,
 }
 
 double Ring(int workers, const Wires& wires = kBandwidth) {
-  return Seconds(Scheme::kRing, workers, ServerPlace::kRank0, true, wires);
+  return Seconds(Scheme::AllReduce("ring"), workers, ServerPlace::kRank0, true, wires);
 }
 
 TEST(CostModel, RingMovesTwiceTheBufferWhateverTheNumberOfWorkers) {
@@ -39,7 +39,7 @@ TEST(CostModel, ServerOnRank0OverRingIsN) {
   for (int n : {2, 3, 4, 8, 64}) {
     EXPECT_NEAR(Seconds(Scheme::kServerSync, n, ServerPlace::kRank0, false) / Ring(n), n, 1e-9) << n;
     EXPECT_NEAR(Seconds(Scheme::kServerSync, n, ServerPlace::kRank0, true) / Ring(n), n / 2.0, 1e-9) << n;
-    EXPECT_NEAR(Seconds(Scheme::kStar, n, ServerPlace::kRank0, true) / Ring(n), n, 1e-9) << n;
+    EXPECT_NEAR(Seconds(Scheme::AllReduce("star"), n, ServerPlace::kRank0, true) / Ring(n), n, 1e-9) << n;
   }
 }
 
@@ -48,23 +48,24 @@ TEST(CostModel, OtherAllReducesMoveWhatARingMovesInFewerRounds) {
   const auto seconds = [](Scheme scheme, int workers, const Wires& wires) {
     return Seconds(scheme, workers, ServerPlace::kRank0, true, wires);
   };
-  for (Scheme scheme : {Scheme::kDirect, Scheme::kHalvingDoubling, Scheme::kDoubleBinaryTree}) {
+  for (Scheme scheme : {Scheme::AllReduce("direct"), Scheme::AllReduce("halving-doubling"),
+                        Scheme::AllReduce("double-binary-tree")}) {
     EXPECT_DOUBLE_EQ(seconds(scheme, 1, kBandwidth), 0);
     EXPECT_DOUBLE_EQ(PayloadBytesPerWorker({.scheme = scheme, .workers = 3}, kGradientBytes),
                      4.0 / 3 * kGradientBytes);
   }
-  EXPECT_DOUBLE_EQ(seconds(Scheme::kDirect, 8, kBandwidth), Ring(8));
-  EXPECT_DOUBLE_EQ(seconds(Scheme::kDirect, 8, latency), 2e-3);
-  EXPECT_DOUBLE_EQ(seconds(Scheme::kHalvingDoubling, 8, kBandwidth), Ring(8));
-  EXPECT_DOUBLE_EQ(seconds(Scheme::kHalvingDoubling, 8, latency), 6e-3);
-  EXPECT_DOUBLE_EQ(seconds(Scheme::kDoubleBinaryTree, 8, kBandwidth), 0.2);
-  EXPECT_DOUBLE_EQ(seconds(Scheme::kDoubleBinaryTree, 8, latency), 6e-3);
-  EXPECT_DOUBLE_EQ(seconds(Scheme::kDoubleBinaryTree, 5, latency), 6e-3);
+  EXPECT_DOUBLE_EQ(seconds(Scheme::AllReduce("direct"), 8, kBandwidth), Ring(8));
+  EXPECT_DOUBLE_EQ(seconds(Scheme::AllReduce("direct"), 8, latency), 2e-3);
+  EXPECT_DOUBLE_EQ(seconds(Scheme::AllReduce("halving-doubling"), 8, kBandwidth), Ring(8));
+  EXPECT_DOUBLE_EQ(seconds(Scheme::AllReduce("halving-doubling"), 8, latency), 6e-3);
+  EXPECT_DOUBLE_EQ(seconds(Scheme::AllReduce("double-binary-tree"), 8, kBandwidth), 0.2);
+  EXPECT_DOUBLE_EQ(seconds(Scheme::AllReduce("double-binary-tree"), 8, latency), 6e-3);
+  EXPECT_DOUBLE_EQ(seconds(Scheme::AllReduce("double-binary-tree"), 5, latency), 6e-3);
 }
 
 TEST(CostModel, HalvingDoublingFoldsTheRanksBeyondAPowerOfTwo) {
   const auto seconds = [](int workers, const Wires& wires) {
-    return Seconds(Scheme::kHalvingDoubling, workers, ServerPlace::kRank0, true, wires);
+    return Seconds(Scheme::AllReduce("halving-doubling"), workers, ServerPlace::kRank0, true, wires);
   };
   EXPECT_DOUBLE_EQ(seconds(5, {.latency_s = 1e-3}), seconds(4, {.latency_s = 1e-3}) + 2e-3);
   EXPECT_DOUBLE_EQ(seconds(5, kBandwidth), seconds(4, kBandwidth) + 0.2);
@@ -143,7 +144,7 @@ TEST(CostModel, OneLoopbackCarriesTheBytesOfAllRanks) {
 }
 
 TEST(CostModel, BucketsAddUp) {
-  const CommPattern ring{.scheme = Scheme::kRing, .workers = 4};
+  const CommPattern ring{.scheme = Scheme::AllReduce("ring"), .workers = 4};
   const Wires wires{.latency_s = 1e-3, .bytes_per_s = 1e9};
   EXPECT_DOUBLE_EQ(ExchangeSeconds(ring, std::vector<double>{60e6, 40e6}, wires),
                    ExchangeSeconds(ring, kGradientBytes, wires) + 6e-3);
@@ -151,8 +152,9 @@ TEST(CostModel, BucketsAddUp) {
 
 TEST(CostModel, PayloadOfARingIsTwoNMinus1OverNAndOfAServerOneGradient) {
   for (int n : {1, 2, 4}) {
-    EXPECT_DOUBLE_EQ(PayloadBytesPerWorker({.scheme = Scheme::kRing, .workers = n}, kGradientBytes),
-                     2.0 * (n - 1) / n * kGradientBytes);
+    EXPECT_DOUBLE_EQ(
+        PayloadBytesPerWorker({.scheme = Scheme::AllReduce("ring"), .workers = n}, kGradientBytes),
+        2.0 * (n - 1) / n * kGradientBytes);
     EXPECT_DOUBLE_EQ(PayloadBytesPerWorker({.scheme = Scheme::kServerAsync, .workers = n}, kGradientBytes),
                      kGradientBytes);
   }
@@ -177,7 +179,7 @@ TEST(CostModel, SeveralDedicatedServersShareTheLoadUntilAWorkersOwnLinkIsFull) {
 
 TEST(CostModel, ServersBesideAllWorkersEqualTheDirectAllReduce) {
   for (int n : {2, 3, 8}) {
-    const double direct = Seconds(Scheme::kDirect, n, ServerPlace::kRank0, true);
+    const double direct = Seconds(Scheme::AllReduce("direct"), n, ServerPlace::kRank0, true);
     EXPECT_DOUBLE_EQ(Servers(n, n, ServerPlace::kColocated, true), direct);
     EXPECT_DOUBLE_EQ(Servers(n, n, ServerPlace::kColocated, false), direct);
   }
@@ -205,8 +207,8 @@ TEST(CostModel, NothingIsFasterThanTheLowerBound) {
   EXPECT_DOUBLE_EQ(LowerBoundSeconds(4, kGradientBytes, {.latency_s = 1e-3, .bytes_per_s = 1e9}, false),
                    0.152);
   EXPECT_DOUBLE_EQ(LowerBoundSeconds(4, kGradientBytes, kBandwidth, true), 0.1);
-  for (Scheme scheme :
-       {Scheme::kRing, Scheme::kStar, Scheme::kDirect, Scheme::kHalvingDoubling, Scheme::kDoubleBinaryTree}) {
+  for (Scheme scheme : {Scheme::AllReduce("ring"), Scheme::AllReduce("star"), Scheme::AllReduce("direct"),
+                        Scheme::AllReduce("halving-doubling"), Scheme::AllReduce("double-binary-tree")}) {
     for (int n : {2, 3, 4, 7, 64}) {
       EXPECT_GE(Seconds(scheme, n, ServerPlace::kRank0, true) + 1e-12,
                 LowerBoundSeconds(n, kGradientBytes, kBandwidth, false));

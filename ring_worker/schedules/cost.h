@@ -1,0 +1,30 @@
+// The cost of an all-reduce in closed form.
+//
+// Symbols: N ranks, M bytes, a seconds of latency per message, B bytes/s of a link in one direction, g
+// seconds to add a byte.
+#pragma once
+
+namespace psring {
+
+// What one exchange needs: seconds = messages a + link_bytes/B + added_bytes g.
+struct CommTerms {
+  double messages = 0;             // one after another
+  double link_bytes = 0;           // through the busiest link in one direction
+  double medium_bytes = 0;         // of all ranks together, if they share one medium
+  double added_bytes = 0;          // one after another on the busiest rank
+  bool adds_while_moving = false;  // the larger of moving and adding counts instead of both
+};
+
+struct ScheduleCost {
+  CommTerms terms;
+  double payload_bytes = 0;              // sent by a rank, on average
+  const char *latency, *bytes, *adding;  // the terms in symbols: "2(N-1) a"
+  bool one_direction = false;            // the busiest link is used first in one direction, then in the other
+  const char *note = "",
+             *note_chinese = "";  // where the rounds cost something else than the symbols, and why
+};
+
+// Sent by each rank on average if no byte is sent twice.
+inline double LeastPayload(double ranks, double bytes) { return 2 * (ranks - 1) / ranks * bytes; }
+
+}  // namespace psring
