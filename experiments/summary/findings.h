@@ -15,8 +15,8 @@ namespace psring {
 std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
                                   int cores, Language language = Language::kEnglish);
 
-// The costs of synchrony and asynchrony, part of Findings. Empty without disturbed workers: waiting then depends
-// on the machine, not on the strategies.
+// The costs of synchrony and asynchrony, part of Findings. Empty without disturbed workers: waiting then
+// depends on the machine, not on the strategies.
 std::vector<std::string> WaitingFindings(const std::vector<SummaryRow>& rows,
                                          Language language = Language::kEnglish);
 

@@ -185,7 +185,7 @@ TEST_F(NamespacesTest, TheHostsOwnNetworkIsNotTouched) {
   ASSERT_NE(cluster, nullptr);
   EXPECT_EQ(HostInterfaces(), before);
   // The nodes' addresses do not exist on the host.
-  Socket here(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)),
+  FileDescriptor here(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)),
       there(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   EXPECT_FALSE(ConnectSockets(std::move(here), std::move(there), Namespaces::Address(0).c_str()).ok());
 }
