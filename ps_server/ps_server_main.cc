@@ -114,7 +114,7 @@ struct Surroundings {
 struct Life {
   std::optional<Checkpoint> checkpoint;  // that it goes on from
   std::optional<int64_t> epoch = {};     // that it was told to begin; nothing: the first life of this process
-  std::optional<ParameterServer::Rewind> goes_back_to = {};  // with the next life
+  std::optional<message::Rewind> goes_back_to = {};  // with the next life
   int64_t restarts = 0;
 };
 

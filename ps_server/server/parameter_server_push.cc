@@ -1,4 +1,4 @@
-// A push, from its first byte to the update that it leads to: exactly once, however often it is sent.
+// Initial weights and gradients. Each push is applied exactly once, however often it is sent.
 
 #include <utility>
 
@@ -8,15 +8,14 @@
 #include "ps_server/server/parameter_server.h"
 
 namespace psring {
+namespace {
 
-absl::Status ParameterServer::CheckBucket(int worker, int bucket) const {
-  if (bucket >= 0 && static_cast<size_t>(bucket) < job_.buckets.size()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("worker ", worker, " names bucket ", bucket, " of ", job_.buckets.size()));
+absl::Status Annotated(const absl::Status& status, int worker, int bucket) {
+  return absl::Status(status.code(),
+                      absl::StrCat("worker ", worker, ", bucket ", bucket, ": ", status.message()));
 }
 
-absl::Status ParameterServer::CheckChunk(uint64_t offset, uint64_t next_offset, size_t bytes,
-                                         size_t bucket_bytes) {
+absl::Status CheckChunk(uint64_t offset, uint64_t next_offset, size_t bytes, size_t bucket_bytes) {
   if (offset != next_offset) {
     return absl::InvalidArgumentError(
         absl::StrCat("a chunk begins at byte ", offset, ", not at ", next_offset));
@@ -29,24 +28,32 @@ absl::Status ParameterServer::CheckChunk(uint64_t offset, uint64_t next_offset, 
   return absl::OkStatus();
 }
 
+}  // namespace
+
+absl::Status ParameterServer::CheckBucket(int worker, int bucket) const {
+  if (bucket >= 0 && static_cast<size_t>(bucket) < job_.buckets.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("worker ", worker, " names bucket ", bucket, " of ", job_.buckets.size()));
+}
+
 absl::Status ParameterServer::OnWeights(int worker, const message::InitialWeights& chunk, Pieces payload) {
-  Worker& state = workers_[worker];
-  if (restored_) return absl::OkStatus();  // there are better ones
+  WorkerStream& state = workers_[worker];
+  if (restored_) return absl::OkStatus();  // the checkpoint's are newer
   if (worker != 0 || state.weights_left == 0) {
     return absl::FailedPreconditionError(
-        absl::StrCat("worker ", worker, " sent initial weights that nobody asked for"));
+        absl::StrCat("worker ", worker, " sent initial weights that were not requested"));
   }
   const int bucket = chunk.bucket;
   PSRING_RETURN_IF_ERROR(CheckBucket(worker, bucket));
   if (chunk.slot != 0) return OnSlot(worker, chunk, payload);
   if (state.weights_whole[bucket]) {
-    return Annotate(absl::InvalidArgumentError("initial weights that have come already"), worker, bucket);
+    return Annotated(absl::InvalidArgumentError("initial weights that have arrived already"), worker, bucket);
   }
   uint64_t& received = state.weights_bytes[bucket];
   const size_t bytes = TotalBytes(payload);
   if (absl::Status status = CheckChunk(chunk.offset, received, bytes, shard_->bucket_bytes(bucket));
       !status.ok()) {
-    return Annotate(status, worker, bucket);
+    return Annotated(status, worker, bucket);
   }
   PSRING_RETURN_IF_ERROR(shard_->SetWeights(bucket, received, payload));
   received += bytes;
@@ -68,7 +75,7 @@ absl::Status ParameterServer::OnSlot(int worker, const message::InitialWeights& 
   }
   const uint64_t next = chunk.offset <= bytes && chunk.offset % kChunkBytes == 0 ? chunk.offset : 0;
   if (absl::Status status = CheckChunk(chunk.offset, next, TotalBytes(payload), bytes); !status.ok()) {
-    return Annotate(status, worker, chunk.bucket);
+    return Annotated(status, worker, chunk.bucket);
   }
   return shard_->SetSlot(static_cast<int>(chunk.slot) - 1, chunk.bucket, chunk.offset, payload);
 }
@@ -78,11 +85,10 @@ absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const message::G
   const int bucket = chunk.bucket;
   PSRING_RETURN_IF_ERROR(CheckBucket(worker, bucket));
   if (chunk.incarnation == 0) {
-    return Annotate(
-        absl::InvalidArgumentError("a push that does not say for which incarnation of the server"), worker,
-        bucket);
+    return Annotated(absl::InvalidArgumentError("a push without the incarnation of the server"), worker,
+                     bucket);
   }
-  // Meant for a server that is no more, or for a sum that was emptied: its worker knows by now, or will.
+  // For an earlier server, or for a sum that was emptied; the worker is notified of either.
   if (chunk.incarnation != incarnation_ || chunk.resets < shard_->resets(bucket)) return Receipt::kTaken;
 
   const size_t bytes = TotalBytes(payload.pieces);
@@ -90,19 +96,19 @@ absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const message::G
   const bool whole =
       payload.stays && chunk.offset == 0 && payload.pieces.size() == 1 && bytes == gradient_bytes;
   if (payload.on_gpu && !whole) {
-    return Annotate(absl::InvalidArgumentError(
-                        absl::StrCat("a gradient of ", bytes, " bytes on a GPU, of ", gradient_bytes)),
-                    worker, bucket);
+    return Annotated(absl::InvalidArgumentError(
+                         absl::StrCat("a gradient of ", bytes, " bytes on a GPU, of ", gradient_bytes)),
+                     worker, bucket);
   }
   std::shared_ptr<const void> keep;
   if (whole) {
-    if (const std::shared_ptr<ReplySink> sink = SinkOf(worker)) keep = sink->Memory();
+    if (const std::shared_ptr<ReplySink> sink = workers_[worker].Sink()) keep = sink->Memory();
   }
   Push& push = workers_[worker].pushes[bucket];
   if (chunk.step != push.step || chunk.resets != push.resets) {
     const absl::StatusOr<Receipt> begun =
         BeginPush(worker, chunk, {.whole = whole, .on_gpu = payload.on_gpu, .stays = keep != nullptr});
-    if (!begun.ok()) return Annotate(begun.status(), worker, bucket);
+    if (!begun.ok()) return Annotated(begun.status(), worker, bucket);
     if (*begun == Receipt::kNotYet) return Receipt::kNotYet;
   }
   const bool last = chunk.offset + bytes == gradient_bytes;
@@ -111,41 +117,40 @@ absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const message::G
     return OnRepeat(worker, bucket, /*in_place=*/payload.stays, lane);
   }
   if (chunk.samples != push.samples) {
-    return Annotate(absl::InvalidArgumentError(
-                        absl::StrCat(chunk.samples, " samples in the middle of a push of ", push.samples)),
-                    worker, bucket);
+    return Annotated(absl::InvalidArgumentError(
+                         absl::StrCat(chunk.samples, " samples in the middle of a push of ", push.samples)),
+                     worker, bucket);
   }
-  if (chunk.offset < push.high_water && !whole) return Receipt::kTaken;  // has come before
+  if (chunk.offset < push.high_water && !whole) return Receipt::kTaken;  // arrived before
   if (!whole) {
     if (absl::Status status = CheckChunk(chunk.offset, push.high_water, bytes, gradient_bytes);
         !status.ok()) {
-      return Annotate(status, worker, bucket);
+      return Annotated(status, worker, bucket);
     }
   } else if (push.high_water > 0) {
-    return Annotate(absl::InvalidArgumentError("a whole gradient in the middle of one in chunks"), worker,
-                    bucket);
+    return Annotated(absl::InvalidArgumentError("a whole gradient in the middle of one in chunks"), worker,
+                     bucket);
   }
   const absl::StatusOr<ParameterShard::Added> taken =
       whole ? shard_->AddWhole(worker, bucket,
                                {.gradient = payload.pieces.front(), .on_gpu = payload.on_gpu, .keep = keep},
                                lane, push.resets)
             : shard_->AddChunk(worker, bucket, push.high_water, payload.pieces, push.resets);
-  if (!taken.ok()) {  // the device has failed: no fault of this worker
+  if (!taken.ok()) {  // the device has failed, not the worker
     Abort(taken.status());
     return Receipt::kTaken;
   }
   const ParameterShard::Added& added = *taken;
   if (!added.added) return Receipt::kTaken;  // reset meanwhile
-  // Also of what is refused: part of it may stand in the sum, which then is reset with its worker's loss.
+  // Also for a refused chunk: part of it may be in the sum, which is reset when the worker is lost.
   push.high_water += bytes;
   if (added.not_finite.has_value()) {
-    return Annotate(
-        absl::InvalidArgumentError(absl::StrCat(
-            "the gradient of step ", chunk.step, " is NaN or infinite at element ",
-            chunk.offset / SizeOf(job_.wire) + *added.not_finite,
-            ", and is refused: training has diverged (a lower --lr may help), or the worker is broken; "
-            "--debug.reject_nonfinite=false accepts it")),
-        worker, bucket);
+    return Annotated(absl::InvalidArgumentError(absl::StrCat(
+                         "the gradient of step ", chunk.step, " is NaN or infinite at element ",
+                         chunk.offset / SizeOf(job_.wire) + *added.not_finite,
+                         ": training has diverged (a lower --lr may help), or the worker is faulty; "
+                         "--debug.reject_nonfinite=false accepts it")),
+                     worker, bucket);
   }
   if (push.high_water == gradient_bytes) PSRING_RETURN_IF_ERROR(OnPushComplete(worker, bucket, lane));
   return Receipt::kTaken;
@@ -153,10 +158,25 @@ absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const message::G
 
 absl::StatusOr<Receipt> ParameterServer::BeginPush(int worker, const message::Gradient& chunk,
                                                    const PushManner& manner) {
-  bool repeated = false;
-  PSRING_RETURN_IF_ERROR(MayBegin(worker, chunk, repeated));
-  Push& push = workers_[worker].pushes[chunk.bucket];
-  if (repeated) {
+  if (chunk.samples < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("a push of ", chunk.samples, " samples"));
+  }
+  std::vector<Push>& pushes = workers_[worker].pushes;
+  // A worker that uses staging memory must not have to wait for more (parameter_shard.h).
+  for (size_t other = 0; other < pushes.size(); ++other) {
+    const Push& begun = pushes[other];
+    if (begun.step < 0 || begun.whole || static_cast<int>(other) == chunk.bucket) continue;
+    if (!shard_->is_staged(worker, static_cast<int>(other))) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("a push in the middle of that of bucket ", other, " of step ", begun.step));
+  }
+  PSRING_ASSIGN_OR_RETURN(const BucketRounds::Begun may, rounds_->MayBegin(worker, chunk));
+  if (may.lost_updates > 0) {
+    MutexLock stats_lock(stats_mutex_);
+    stats_.lost_updates += may.lost_updates;
+  }
+  Push& push = pushes[static_cast<size_t>(chunk.bucket)];
+  if (may.repeated) {
     push = {.step = chunk.step, .resets = chunk.resets, .whole = true};
     return Receipt::kTaken;
   }
@@ -166,67 +186,17 @@ absl::StatusOr<Receipt> ParameterServer::BeginPush(int worker, const message::Gr
   return Receipt::kTaken;
 }
 
-absl::Status ParameterServer::MayBegin(int worker, const message::Gradient& chunk, bool& repeated) {
-  const int bucket = chunk.bucket;
-  const Push& push = workers_[worker].pushes[bucket];
-  if (chunk.samples < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("a push of ", chunk.samples, " samples"));
-  }
-  // Whoever takes up memory must not have to wait for more (parameter_shard.h).
-  for (size_t other = 0; other < workers_[worker].pushes.size(); ++other) {
-    const Push& begun = workers_[worker].pushes[other];
-    if (begun.step < 0 || begun.whole || static_cast<int>(other) == bucket) continue;
-    if (!shard_->is_staged(worker, static_cast<int>(other))) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("a push in the middle of that of bucket ", other, " of step ", begun.step));
-  }
-  BucketState& state = buckets_[bucket];
-  MutexLock lock(state.mutex);
-  if (push.step >= 0 && !push.whole && push.resets == shard_->resets(bucket) && push.step != chunk.step) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("step ", chunk.step, " in the middle of the push of step ", push.step));
-  }
-  if (chunk.resets != shard_->resets(bucket)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a push for the sum after ", chunk.resets, " resets of ", shard_->resets(bucket)));
-  }
-  // Only a stream that broke, or a server that came back, makes a worker send what is here already.
-  repeated = push.step < 0 && state.consistency->IsRepeat(worker, chunk.step);
-  if (repeated) return absl::OkStatus();
-  if (state.may_skip[worker]) {
-    state.may_skip[worker] = false;
-    const int64_t lost = SkipTo(*state.consistency, worker, chunk.step);
-    MutexLock worker_lock(workers_[worker].mutex);
-    workers_[worker].pushes_complete += lost;
-    MutexLock stats_lock(stats_mutex_);
-    stats_.lost_updates += lost;
-  }
-  return state.consistency->MayPush(worker, chunk.step);
-}
-
 absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane) {
-  Push& push = workers_[worker].pushes[bucket];
   Replies replies;
-  {
-    BucketState& state = buckets_[bucket];
-    MutexLock lock(state.mutex);
-    if (push.resets != shard_->resets(bucket)) return absl::OkStatus();
-    push.whole = true;
-    const Consistency::Decision decision = state.consistency->OnPush(worker, push.step);
-    if (decision.accept) {
-      state.pending[worker] = {.state = Pending::State::kPushed, .step = push.step, .samples = push.samples};
-    }
-    const absl::Status status = Act(bucket, decision, lane, replies);
-    shard_->EndAnswers(bucket);
-    if (!status.ok()) return Annotate(status, worker, bucket);
-  }
-  PSRING_RETURN_IF_ERROR(OnceAllAreReduced(lane, replies));
-  // Serial: what this worker's earlier buckets have led to may go out with the last bucket of the step.
+  PSRING_RETURN_IF_ERROR(rounds_->OnPush(worker, bucket, lane, replies));
+  WorkerStream& stream = workers_[worker];
+  if (!stream.pushes[static_cast<size_t>(bucket)].whole) return absl::OkStatus();  // reset meanwhile
+  // Serial: the answers for this worker's earlier buckets are sent after the last bucket of the step.
   std::vector<Reply> released;
   {
-    MutexLock lock(workers_[worker].mutex);
-    if (++workers_[worker].pushes_complete % static_cast<int64_t>(job_.buckets.size()) == 0) {
-      released.swap(workers_[worker].held);
+    MutexLock lock(stream.mutex);
+    if (++stream.pushes_complete % static_cast<int64_t>(job_.buckets.size()) == 0) {
+      released.swap(stream.held);
       shard_->EndStep(worker);
     }
   }
@@ -235,35 +205,23 @@ absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane)
   return absl::OkStatus();
 }
 
-// The answer was lost on the way, or is still to come.
+// The answer was lost, or is not sent yet.
 absl::StatusOr<Receipt> ParameterServer::OnRepeat(int worker, int bucket, bool in_place, Lane& lane) {
-  Push& push = workers_[worker].pushes[bucket];
-  BucketState& state = buckets_[bucket];
-  {
-    MutexLock lock(state.mutex);
-    if (state.pending[worker].state != Pending::State::kNone) return Receipt::kTaken;
-  }
+  Push& push = workers_[worker].pushes[static_cast<size_t>(bucket)];
+  if (rounds_->IsUnanswered(worker, bucket)) return Receipt::kTaken;
   if (push.answered_again) {
-    return Annotate(absl::FailedPreconditionError(absl::StrCat(
-                        "step ", push.step, " came once more, and has been answered again already")),
-                    worker, bucket);
+    return Annotated(absl::FailedPreconditionError(absl::StrCat(
+                         "step ", push.step, " was repeated, and has been answered again already")),
+                     worker, bucket);
   }
   if (!shard_->BeginRepeat(worker, bucket, in_place)) return Receipt::kNotYet;
   push.answered_again = true;
-  Replies replies;
   {
-    MutexLock lock(state.mutex);
-    state.pending[worker] = {.state = Pending::State::kRepeated, .step = push.step};
-    {
-      MutexLock stats_lock(stats_mutex_);
-      ++stats_.answered_again;
-    }
-    const Consistency::Decision decision = state.consistency->OnRepeat(worker, push.step);
-    shard_->UseRepeat(worker, bucket);
-    const absl::Status status = Act(bucket, decision, lane, replies);
-    shard_->EndAnswers(bucket);
-    if (!status.ok()) return Annotate(status, worker, bucket);
+    MutexLock stats_lock(stats_mutex_);
+    ++stats_.answered_again;
   }
+  Replies replies;
+  PSRING_RETURN_IF_ERROR(rounds_->OnRepeat(worker, bucket, lane, replies));
   Finish(std::move(replies));
   return Receipt::kTaken;
 }

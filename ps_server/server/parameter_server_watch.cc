@@ -1,4 +1,4 @@
-// How a job of the parameter server ends: everybody has left, somebody is lost, or a wait took too long.
+// How a worker is lost, and how a job ends: all workers have left, or the job has failed.
 
 #include <algorithm>
 #include <iterator>
@@ -14,11 +14,102 @@ namespace {
 
 constexpr absl::Duration kIdle = absl::Seconds(3);
 
-std::string Name(const std::vector<int>& workers) {
-  return absl::StrCat(workers.size() == 1 ? "worker " : "workers ", absl::StrJoin(workers, ", "));
+}  // namespace
+
+void ParameterServer::Disconnected(int worker, const ReplySink* sink, const std::string& why) {
+  MutexLock receive_lock(workers_[worker].receive);
+  MutexLock lock(mutex_);
+  {
+    MutexLock worker_lock(workers_[worker].mutex);
+    if (workers_[worker].sink.get() != sink) return;
+    workers_[worker].sink.reset();
+  }
+  DropStaged(worker);
+  const int64_t patience_ns = started_ ? absl::ToInt64Nanoseconds(options_.worker_timeout) : 0;
+  if (!members_.Disconnect(worker, MonotonicNanos(), patience_ns, why)) return;
+  poked_ = true;
+  changed_.NotifyAll();
 }
 
-}  // namespace
+// A worker that violates the protocol is lost.
+void ParameterServer::TurnAway(int worker, const ReplySink* from, const absl::Status& why) {
+  if (workers_[worker].Sink().get() != from) return;
+  if (why.code() == absl::StatusCode::kInternal || !ContinuesWithout(worker)) return Abort(why);
+  std::shared_ptr<ReplySink> sink;
+  {
+    MutexLock lock(mutex_);
+    if (!members_.Expel(worker, MonotonicNanos(), std::string(why.message()))) return;
+    poked_ = true;
+    changed_.NotifyAll();
+    MutexLock worker_lock(workers_[worker].mutex);
+    sink = std::exchange(workers_[worker].sink, nullptr);
+  }
+  if (sink != nullptr) sink->Abort(why);
+}
+
+// Of several servers, each loses a worker by itself, when its own stream breaks: the push that was in transit
+// may be in one server's update and not in another's. All lose it, because its client then ends the other
+// streams.
+bool ParameterServer::ContinuesWithout(int worker) {
+  // The first start needs every worker; at a restart one may have died with the server.
+  if (!started_ && !restored_) return false;
+  if (options_.on_worker_loss == OnWorkerLoss::kStop) return false;
+  if (options_.on_worker_loss == OnWorkerLoss::kByMode && !rule_.each_alone()) return false;
+  // A bucket of a step whose norm is not known yet cannot be taken back.
+  if (job_.clip_norm > 0) return false;
+  // Nobody would relay to the others what the first server decides without the worker.
+  if (options_.servers > 1 && rule_.kind == WaitingRule::Kind::kBackup) return false;
+  MutexLock lock(mutex_);
+  return members_.OthersRemain(worker);
+}
+
+// On the watchdog's thread: the others continue without the worker, or the job fails.
+void ParameterServer::Lose(int worker, const std::string& why, Lane& lane) {
+  const std::string lost = absl::StrCat("worker ", worker, " was lost: ", why);
+  if (!ContinuesWithout(worker)) return Abort(absl::UnavailableError(lost));
+  Replies replies;
+  std::shared_ptr<ReplySink> sink;
+  {
+    MutexLock receive_lock(workers_[worker].receive);
+    {
+      MutexLock lock(mutex_);
+      if (!members_.IsGone(worker)) return;  // it has reconnected meanwhile
+      MutexLock worker_lock(workers_[worker].mutex);
+      sink = std::exchange(workers_[worker].sink, nullptr);
+    }
+    DropStaged(worker);
+    if (absl::Status status = rounds_->OnLost(worker, lane, replies); !status.ok()) return Abort(status);
+    int64_t step = 0;
+    for (const Push& push : workers_[worker].pushes) step = std::max(step, push.step);
+    {
+      MutexLock lock(mutex_);
+      members_.Lose(worker);
+      changed_.NotifyAll();
+    }
+    MutexLock stats_lock(stats_mutex_);
+    stats_.lost_workers.push_back(worker);
+    stats_.lost_at_step.push_back(step);
+  }
+  if (sink != nullptr) sink->Abort(absl::UnavailableError(lost));
+  options_.on_note(absl::StrCat(lost, "; the others continue"));
+  Finish(std::move(replies));
+  ReleaseBarriers();
+  // Workers that have joined a restarted server may wait for this one.
+  if (absl::Status status = StartOnceComplete(); !status.ok()) Abort(status);
+}
+
+void ParameterServer::DropStaged(int worker) {
+  if (!started_) return;
+  for (size_t i = 0; i < job_.buckets.size(); ++i) {
+    const int bucket = static_cast<int>(i);
+    Push& push = workers_[worker].pushes[i];
+    if (push.step < 0 || push.whole || !shard_->is_staged(worker, bucket)) continue;
+    shard_->DropPush(worker, bucket);
+    push.step = -1;
+  }
+  shard_->EndStep(worker);
+  shard_->staging().LeaveLine(worker);
+}
 
 void ParameterServer::Abort(const absl::Status& why) {
   {
@@ -42,28 +133,13 @@ std::optional<absl::Status> ParameterServer::WaitUntilOver(absl::Time deadline) 
   MutexLock lock(mutex_);
   while (true) {
     if (!failure_.ok()) return failure_;
-    int here = 0, left = 0;
-    for (const Attendance& worker : attendance_) {
-      const bool may_come = worker.presence == Presence::kAbsent && !was_finished_;
-      if (may_come || worker.presence == Presence::kJoined) ++here;
-      if (worker.presence == Presence::kLeft) ++left;
-    }
-    // Whoever still comes to a server that was restarted after the last step only wants to leave.
+    const auto [expected, left] = members_.CountExpectedAndLeft(was_finished_);
+    // A worker that joins a server which was restarted after the last step only has to leave.
     const bool idle = was_finished_ && MonotonicNanos() - last_arrival_ns_ > absl::ToInt64Nanoseconds(kIdle);
-    if (here == 0 && (left > 0 || idle)) return absl::OkStatus();
+    if (expected == 0 && (left > 0 || idle)) return absl::OkStatus();
     if (absl::Now() >= deadline) return std::nullopt;
     changed_.WaitUntil(mutex_, deadline);
   }
-}
-
-ServerStats ParameterServer::stats() const {
-  ServerStats stats;
-  {
-    MutexLock lock(stats_mutex_);
-    stats = stats_;
-  }
-  if (started_) stats.staging_peak_bytes = shard_->staging().peak_bytes();
-  return stats;
 }
 
 void ParameterServer::Watch() {
@@ -80,51 +156,39 @@ void ParameterServer::Watch() {
       if (stopping_) return;
       poked_ = false;
       if (!failure_.ok()) continue;
-      const int64_t now = MonotonicNanos();
-      for (int worker = 0; worker < options_.workers && !was_finished_; ++worker) {
-        const Attendance& known = attendance_[worker];
-        const bool may_be_missed = known.presence == Presence::kJoined || known.presence == Presence::kAbsent;
-        if (!may_be_missed || known.gone_ns == 0 || now - known.gone_ns < known.patience_ns) continue;
-        lost.emplace_back(worker, known.why);
-      }
+      if (!was_finished_) lost = members_.Overdue(MonotonicNanos());
     }
     for (const auto& [worker, why] : lost) Lose(worker, why, *lane);
     const absl::Duration silence = absl::Nanoseconds(MonotonicNanos() - last_arrival_ns_);
     if (silence < options_.timeout) continue;
-    const Missing missing = WaitedFor();
+    const BucketRounds::Missing missing = WaitsFor();
     if (missing.what.empty()) continue;
     const std::string waited =
         absl::StrCat("waited ", absl::FormatDuration(options_.timeout), " for ", missing.what);
     last_arrival_ns_ = MonotonicNanos();
-    bool goes_on = !missing.workers.empty();
-    for (const int worker : missing.workers) goes_on = goes_on && GoesOnWithout(worker);
-    if (!goes_on) {
+    bool continues = !missing.workers.empty();
+    for (const int worker : missing.workers) continues = continues && ContinuesWithout(worker);
+    if (!continues) {
       Abort(absl::DeadlineExceededError(waited));
       continue;
     }
     for (const int worker : missing.workers) {
-      std::shared_ptr<ReplySink> sink;
-      {
-        MutexLock lock(workers_[worker].mutex);
-        sink = workers_[worker].sink;
-      }
+      const std::shared_ptr<ReplySink> sink = workers_[worker].Sink();
       if (sink != nullptr) TurnAway(worker, sink.get(), absl::DeadlineExceededError(waited));
     }
   }
 }
 
-void ParameterServer::CallThoseInLine() {
+// Tells workers in the queue for memory when there is some.
+void ParameterServer::CallQueuedWorkers() {
   while (const std::optional<int> worker = shard_->staging().AwaitCall()) {
-    std::shared_ptr<ReplySink> sink;
-    {
-      MutexLock lock(workers_[*worker].mutex);
-      sink = workers_[*worker].sink;
-    }
+    const std::shared_ptr<ReplySink> sink = workers_[*worker].Sink();
     if (sink != nullptr) sink->Proceed();
   }
 }
 
-ParameterServer::Missing ParameterServer::HoldsMemory() {
+// The workers that use the memory for which others wait.
+BucketRounds::Missing ParameterServer::HoldsMemory() {
   const StagingPool& staging = shard_->staging();
   const std::vector<int> line = staging.in_line();
   if (line.empty()) return {};
@@ -140,55 +204,32 @@ ParameterServer::Missing ParameterServer::HoldsMemory() {
   }
   const std::vector<int> readers = staging.readers();
   std::vector<std::string> what;
-  if (!senders.empty()) what.push_back(absl::StrCat(Name(senders), " to send the rest of a push"));
-  if (!readers.empty()) what.push_back(absl::StrCat(Name(readers), " to read weights"));
-  if (what.empty()) return {};  // their turn comes just now
-  Missing missing{senders, absl::StrCat(absl::StrJoin(what, ", and "), ", so that there is memory for the ",
-                                        "pushes of ", Name(line))};
+  if (!senders.empty()) what.push_back(absl::StrCat(WorkersText(senders), " to send the rest of a push"));
+  if (!readers.empty()) what.push_back(absl::StrCat(WorkersText(readers), " to read weights"));
+  if (what.empty()) return {};  // the others get it now
+  BucketRounds::Missing missing{
+      senders, absl::StrCat(absl::StrJoin(what, ", and "), ", so that there is memory for the ", "pushes of ",
+                            WorkersText(line))};
   std::ranges::copy_if(readers, std::back_inserter(missing.workers),
                        [&](int reader) { return std::ranges::count(senders, reader) == 0; });
   return missing;
 }
 
-ParameterServer::Missing ParameterServer::WaitedFor() {
+// The workers that others wait for; nobody if no one waits.
+BucketRounds::Missing ParameterServer::WaitsFor() {
   if (!started_) {
     MutexLock lock(mutex_);
-    std::vector<int> absent;
-    for (int worker = 0; worker < options_.workers; ++worker) {
-      if (attendance_[worker].presence == Presence::kAbsent) absent.push_back(worker);
-    }
-    return {{}, absent.empty() ? "worker 0's initial weights" : absl::StrCat(Name(absent), " to join")};
+    const std::vector<int> absent = members_.Absent();
+    return {{},
+            absent.empty() ? "worker 0's initial weights" : absl::StrCat(WorkersText(absent), " to join")};
   }
-  // First: whoever is waited for may itself wait for memory.
-  if (Missing missing = HoldsMemory(); !missing.what.empty()) return missing;
-  for (size_t bucket = 0; bucket < job_.buckets.size(); ++bucket) {
-    BucketState& state = buckets_[bucket];
-    MutexLock lock(state.mutex);
-    const Consistency::Wait wait = state.consistency->WaitsFor();
-    if (!wait.workers.empty()) {
-      return {wait.workers,
-              absl::StrCat(Name(wait.workers), " to push bucket ", bucket, " of step ", wait.step)};
-    }
-  }
-  {
-    MutexLock lock(admission_mutex_);
-    const Consistency::Wait wait = admission_.has_value() ? admission_->WaitsFor() : Consistency::Wait{};
-    if (!wait.workers.empty()) {
-      return {wait.workers,
-              absl::StrCat(Name(wait.workers), " to announce the gradient of step ", wait.step)};
-    }
-  }
+  // First: a worker that others wait for may itself wait for memory.
+  if (BucketRounds::Missing missing = HoldsMemory(); !missing.what.empty()) return missing;
+  if (BucketRounds::Missing missing = rounds_->WaitsFor(); !missing.what.empty()) return missing;
   MutexLock lock(mutex_);
-  std::vector<int> missing;
-  bool somebody_waits = false;
-  for (int worker = 0; worker < options_.workers; ++worker) {
-    const Attendance& known = attendance_[worker];
-    if (known.presence != Presence::kJoined && known.presence != Presence::kAbsent) continue;
-    if (known.barrier < 0) missing.push_back(worker);
-    somebody_waits = somebody_waits || known.barrier >= 0;
-  }
-  if (!somebody_waits) return {};
-  return {missing, absl::StrCat(Name(missing), " to get as far as the others, who wait for the next stage")};
+  const std::vector<int> missing = members_.MissingAtBarrier();
+  if (missing.empty()) return {};
+  return {missing, absl::StrCat(WorkersText(missing), " to reach the barrier at which the others wait")};
 }
 
 }  // namespace psring

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <latch>
 #include <string>
 #include <thread>
 
@@ -36,21 +37,24 @@ TEST(FailureTest, AJobForAnotherNumberOfWorkersIsRefused) {
 TEST(FailureTest, ANumberThatIsTakenOrOutOfRangeIsRefusedWithoutHarm) {
   const ServerJob job = MakeJob(2, {10});
   const auto cluster = MakeCluster(2);
+  std::latch refused(2);
+  // Two workers want number 0: the job waits for worker 1, which joins when one of them has been refused.
   ForEachRank(4, [&](int i) {
     if (i == 3) {
       TestWorker stranger(job, 2, cluster->NewClient());
       EXPECT_THAT(Said(stranger.Start()), HasSubstr("worker 2 is out of range: this server has 2 workers"));
+      refused.count_down();
       return;
     }
-    if (i == 2) {  // once worker 0 has surely joined
-      absl::SleepFor(absl::Milliseconds(200));
-      TestWorker twin(job, 0, cluster->NewClient());
-      EXPECT_THAT(Said(twin.Start()), HasSubstr("there is a worker 0 already"));
+    if (i == 1) refused.wait();
+    TestWorker worker(job, i == 1 ? 1 : 0, cluster->NewClient());
+    const absl::Status started = worker.Start();
+    if (i != 1 && !started.ok()) {
+      EXPECT_THAT(Said(started), HasSubstr("there is a worker 0 already"));
+      refused.count_down();
       return;
     }
-    if (i == 1) absl::SleepFor(absl::Milliseconds(600));
-    TestWorker worker(job, i, cluster->NewClient());
-    EXPECT_EQ(worker.Start(), absl::OkStatus());
+    EXPECT_EQ(started, absl::OkStatus());
     EXPECT_EQ(worker.Step(0).status(), absl::OkStatus());
     EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
   });

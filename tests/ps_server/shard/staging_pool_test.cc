@@ -81,8 +81,11 @@ TEST_F(StagingPoolTest, NamesWhoReads) {
 
 TEST_F(StagingPoolTest, ABufferMayOutliveItsPoolsOwner) {
   auto buffer = pool_->Lend(*pool_->Take(pool_->Reserve(0, 64), 64), 1);
+  const std::weak_ptr<StagingPool> pool = pool_;
   pool_.reset();
+  EXPECT_FALSE(pool.expired()) << "the buffer keeps its pool";
   buffer.reset();
+  EXPECT_TRUE(pool.expired());
 }
 
 TEST_F(StagingPoolTest, ManyWhoNeedAllOfItGetItInTurn) {

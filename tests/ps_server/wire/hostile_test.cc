@@ -225,8 +225,8 @@ class HostileTest : public ServerTest, public ::testing::WithParamInterface<std:
       auto stranger = std::make_unique<Stranger>(address_);
       stranger->SendJoin(kHostile, job_);
       if (stranger->IsWelcome()) return stranger;
-      EXPECT_THAT(stranger->End(), AnyOf(HasSubstr("there is a worker 2 already"),
-                                         HasSubstr("worker 2 is about to be given up")));
+      EXPECT_THAT(stranger->End(),
+                  AnyOf(HasSubstr("there is a worker 2 already"), HasSubstr("worker 2 is being given up")));
       absl::SleepFor(absl::Milliseconds(5));
     }
     ADD_FAILURE() << "worker 2 was never let in";
@@ -468,7 +468,7 @@ TEST_F(ServerTest, InitialWeightsThatComeTwiceEndTheJob) {
   stranger.Send({message::InitialWeights{.bucket = 0}, std::string(4000, 0)});
   stranger.Send({message::InitialWeights{.bucket = 0, .offset = 4000}, ""});
   EXPECT_FALSE(stranger.IsWelcome());
-  EXPECT_THAT(stranger.End(), HasSubstr("worker 0, bucket 0: initial weights that have come already"));
+  EXPECT_THAT(stranger.End(), HasSubstr("worker 0, bucket 0: initial weights that have arrived already"));
   EXPECT_EQ(server_->Wait(absl::Seconds(30)), 1) << server_->Output();
 }
 

@@ -1,0 +1,59 @@
+// When a server takes a checkpoint, and the thread that writes it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/base/mutex.h"
+#include "ps_server/consistency/consistency.h"
+#include "ps_server/server/checkpoint.h"
+#include "ps_server/server/checkpoint_writer.h"
+
+namespace psring {
+
+// Thread-safe. Synchronous modes: a checkpoint is due at a version that all buckets have reached and none has
+// passed. The last bucket to reach it finds out, and its replies are delayed until the copy is made: without
+// them no worker makes the next step. Modes in which each push is an update: every bucket is copied in turn.
+class Checkpointing {
+ public:
+  // `store` null: no checkpoints. `every`: steps; 0: only when asked. `on_error` runs on the writer's thread.
+  Checkpointing(CheckpointStore* store, int64_t every, std::function<void(const absl::Status&)> on_error);
+
+  bool enabled() const { return writer_ != nullptr; }
+  // Before the first NoteVersion.
+  void Begin(bool each_alone, int workers, size_t buckets);
+
+  void NoteVersion(int bucket, int64_t version);
+  // Whether a checkpoint is due, once.
+  bool TakeDue() { return due_ && due_.exchange(false); }
+
+  // A checkpoint is due as soon as one is possible. AwaitWritten: false if none was by `deadline`.
+  void Ask() { asked_ = true; }
+  bool AwaitWritten(absl::Time deadline);
+
+  // Writes it in the background; waits for the one before.
+  void Write(Checkpoint checkpoint);
+  // Waits until everything is written.
+  void Flush() { writer_->Flush(); }
+
+ private:
+  const int64_t every_;
+  bool each_alone_ = false;
+  int workers_ = 1;
+  size_t buckets_ = 0;
+  std::atomic<bool> due_{false};
+  std::atomic<bool> asked_{false};
+  Mutex mutex_;
+  CondVar written_;
+  int64_t version_ ABSL_GUARDED_BY(mutex_) = -1;
+  size_t reached_ ABSL_GUARDED_BY(mutex_) = 0;  // buckets that have reached version_
+  int writes_ ABSL_GUARDED_BY(mutex_) = 0;      // in progress
+  std::unique_ptr<CheckpointWriter> writer_;
+};
+
+}  // namespace psring

@@ -1,0 +1,96 @@
+// Which workers are in the job: who has joined, left or is lost, who is disconnected and for how long, and
+// who waits at a barrier. Pure: no locks, no clock; the caller passes the time in nanoseconds.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ps_server/protocol/server_job.h"
+
+namespace psring {
+
+// A worker's Join.
+struct Joining {
+  int worker = 0;
+  ServerJob job;
+  uint64_t session = 0;  // of one process's client; 0: it never joins again
+  bool again = false;    // it has had a Welcome before, and its stream has broken since
+  int64_t epoch = 0;     // the newest of this server's that the worker knows (common_step.h)
+};
+
+// "worker 1" or "workers 1, 2".
+std::string WorkersText(const std::vector<int>& workers);
+
+class Membership {
+ public:
+  static constexpr int kBarriers = 3;
+  enum class Presence { kAbsent, kJoined, kLeft, kLost };
+  struct Member {
+    Presence presence = Presence::kAbsent;
+    uint64_t session = 0;
+    bool again = false;
+    int64_t epoch = 0;
+    int64_t gone_ns = 0;      // since when its stream is broken; 0: it is not
+    int64_t patience_ns = 0;  // how long it may be
+    std::string why;          // its stream is broken
+    int barrier = -1;         // at which it waits
+  };
+
+  explicit Membership(int workers) : members_(static_cast<size_t>(workers)) {}
+  const Member& of(int worker) const { return members_[static_cast<size_t>(worker)]; }
+  Presence presence(int worker) const { return of(worker).presence; }
+
+  // What a Join means. kAnsweredAgain: the worker has left, and the answer to its Leave was lost.
+  enum class Entry { kFirst, kResumes, kReturns, kAnsweredAgain };
+  // Cancelled: the worker is being given up and may try again. AlreadyExists: the number is taken.
+  absl::StatusOr<Entry> EntryOf(const Joining& joining, bool started) const;
+  void Join(const Joining& joining);
+  void Resume(int worker) { at(worker).gone_ns = 0; }
+  void Leave(int worker) { at(worker).presence = Presence::kLeft; }
+  // The stream is broken. False: the worker is not in the job.
+  bool Disconnect(int worker, int64_t now_ns, int64_t patience_ns, const std::string& why);
+  // Like Disconnect, but the worker may not resume.
+  bool Expel(int worker, int64_t now_ns, const std::string& why);
+  // A restarted server: the worker has `patience_ns` to find it. `lost`: it was lost before.
+  void AwaitReturn(int worker, bool lost, int64_t now_ns, int64_t patience_ns);
+  // Whether the worker is gone and still in the job, so that it may be lost.
+  bool IsGone(int worker) const;
+  void Lose(int worker);
+
+  // The workers that others may wait for: joined, or absent and expected.
+  bool Expected(int worker) const {
+    return presence(worker) == Presence::kJoined || presence(worker) == Presence::kAbsent;
+  }
+  // Joined workers, and whether they joined again.
+  std::vector<std::pair<int, bool>> Present() const;
+  std::vector<int> Absent() const;
+  // Workers that were gone for too long, with the reason.
+  std::vector<std::pair<int, std::string>> Overdue(int64_t now_ns) const;
+  // Whether a worker remains that is not lost.
+  bool OthersRemain(int worker) const;
+  int64_t NewestEpoch() const;
+  // Expected and left workers. `finished`: the job's steps are made, so absent ones are not expected.
+  std::pair<int, int> CountExpectedAndLeft(bool finished) const;
+
+  // Barriers. 0 and 1 stay open once passed.
+  void ReachBarrier(int worker, int number) { at(worker).barrier = number; }
+  void PassBarriers(int end);  // those below `end`
+  struct Released {
+    std::vector<std::pair<int, int>> workers;  // worker, barrier
+    bool last = false;                         // all have reached the last barrier, for the first time
+  };
+  Released ReleaseBarriers();
+  // The workers that those at a barrier wait for; nobody if none waits.
+  std::vector<int> MissingAtBarrier() const;
+
+ private:
+  Member& at(int worker) { return members_[static_cast<size_t>(worker)]; }
+  std::vector<Member> members_;
+  bool passed_[kBarriers] = {};
+};
+
+}  // namespace psring

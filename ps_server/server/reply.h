@@ -1,0 +1,73 @@
+// What the server sends to a worker, and the worker's stream that sends it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "ps_server/protocol/messages.h"
+#include "ps_server/shard/parameter_shard.h"
+
+namespace psring {
+
+class ReplySink;
+
+// A message and its entire payload; the transport cuts it into chunks. `weights` stay readable while the
+// reply exists.
+struct Reply {
+  message::ToWorker message;
+  Snapshot weights = {};
+  bool in_place = false;  // the weights are at the sink's PlaceOf already, and not in `weights`
+  bool repeated = false;  // the first answer was lost, and has been counted
+  // A part of it, in bytes of the weights: from the beginning of a chunk to that of another, or to the end.
+  // Parts come in ascending order, and only to sinks with TakesParts.
+  size_t from = 0, upto = SIZE_MAX;
+  // Used by the server: the sink that got what is before `from`, or in whose memory the weights are.
+  std::shared_ptr<ReplySink> begun_on = {};
+};
+
+// By worker. The caller delivers them when it holds no lock.
+using Replies = std::vector<std::pair<int, Reply>>;
+
+// One worker's stream. Called from any thread, concurrently; must not block or call the server.
+class ReplySink {
+ public:
+  virtual ~ReplySink() = default;
+  virtual void Deliver(Reply reply) = 0;
+  // The message that Receive did not take may be repeated. May come before that call has returned.
+  virtual void Proceed() = 0;
+  // Whether a reply may come in parts, the first of them while the others are still being computed.
+  virtual bool TakesParts() const { return false; }
+  // Keeps the memory readable that contains gradients with ReceivedPayload::stays, until their exchange is
+  // answered; null: they have to be read at once.
+  virtual std::shared_ptr<const void> Memory() const { return nullptr; }
+  // Where the weights (`bytes`) that answer the exchange of `bucket` may be written directly; null: nowhere.
+  // Called before Deliver.
+  struct Place {
+    std::byte* data = nullptr;
+    bool on_gpu = false;  // memory of a GPU that the server's reaches
+  };
+  virtual Place PlaceOf(int bucket, size_t bytes) {
+    (void)bucket, (void)bytes;
+    return {};
+  }
+  // The worker is not in the job any more, or the job has failed; nothing is delivered afterwards. At most
+  // once.
+  virtual void Abort(const absl::Status& why) = 0;
+};
+
+// A message's payload. `stays`: it is in aligned memory of the worker, which does not change until the
+// exchange is answered; then it may be an entire bucket at once, and must be if it is `on_gpu`.
+struct ReceivedPayload {
+  Pieces pieces = {};
+  bool stays = false;
+  bool on_gpu = false;
+};
+
+// Whether a message was taken. kNotYet: there is no memory for it now, and nothing of it was taken.
+enum class Receipt { kTaken, kNotYet };
+
+}  // namespace psring

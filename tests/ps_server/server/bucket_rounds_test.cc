@@ -1,0 +1,166 @@
+#include "ps_server/server/bucket_rounds.h"
+
+#include <gtest/gtest.h>
+
+#include "common/devices/make_device.h"
+#include "common/devices/make_ops.h"
+#include "tests/ps_server/test_job.h"
+
+namespace psring {
+namespace {
+
+constexpr size_t kElements = 100;
+
+class BucketRoundsTest : public ::testing::Test {
+ protected:
+  void Begin(ServerJob job) {
+    job_ = std::move(job);
+    shard_ = *ParameterShard::Create(job_, *device_);
+    workers_ = std::make_unique<WorkerStream[]>(static_cast<size_t>(job_.workers));
+    for (int i = 0; i < job_.workers; ++i) workers_[i].pushes.resize(job_.buckets.size());
+    checkpointing_.Begin(false, job_.workers, job_.buckets.size());
+    rounds_ = *BucketRounds::Create(job_, *shard_, workers_.get(), checkpointing_, nullptr);
+    lane_.ops = *MakeUpdateOps(*device_);
+    lane_.stream = device_->NewStream(StreamKind::kCompute, "test");
+  }
+  ServerJob Job(int workers, const std::string& consistency) {
+    ServerJob job = MakeJob(workers, {kElements, kElements});
+    job.consistency = consistency;
+    return job;
+  }
+  // A whole push of the bucket, every element `value`.
+  absl::Status Push(int worker, int bucket, int64_t step, float value = 1) {
+    const message::Gradient chunk{.bucket = bucket, .step = step, .samples = 1};
+    PSRING_RETURN_IF_ERROR(rounds_->MayBegin(worker, chunk).status());
+    PSRING_RETURN_IF_ERROR(shard_->BeginPush(worker, bucket, step).status());
+    workers_[worker].pushes[bucket] = {.step = step, .samples = 1};
+    const std::vector<float> gradient(kElements, value);
+    const Bytes bytes = std::as_bytes(std::span(gradient));
+    PSRING_RETURN_IF_ERROR(shard_->AddChunk(worker, bucket, 0, {&bytes, 1}).status());
+    workers_[worker].pushes[bucket].high_water = bytes.size();
+    return rounds_->OnPush(worker, bucket, lane_, replies_);
+  }
+  // The answers since the last call: worker, bucket, version.
+  std::vector<std::tuple<int, int, int64_t>> TakeAnswers() {
+    std::vector<std::tuple<int, int, int64_t>> answers;
+    for (const auto& [worker, reply] : std::exchange(replies_, {})) {
+      if (const auto* answer = std::get_if<message::Answer>(&reply.message)) {
+        answers.emplace_back(worker, answer->bucket, answer->version);
+      }
+    }
+    return answers;
+  }
+  using Answers = std::vector<std::tuple<int, int, int64_t>>;
+
+  std::unique_ptr<Device> device_ = *MakeDevice("cpu");
+  ServerJob job_;
+  std::unique_ptr<ParameterShard> shard_;
+  std::unique_ptr<WorkerStream[]> workers_;
+  Checkpointing checkpointing_{nullptr, 0, [](const absl::Status&) {}};
+  std::unique_ptr<BucketRounds> rounds_;
+  Lane lane_;
+  Replies replies_;
+};
+
+TEST_F(BucketRoundsTest, ASynchronousUpdateAnswersAllWorkersOfTheBucket) {
+  Begin(Job(2, "sync"));
+  ASSERT_EQ(Push(0, 0, 0), absl::OkStatus());
+  EXPECT_EQ(TakeAnswers(), Answers{});
+  EXPECT_TRUE(rounds_->IsUnanswered(0, 0));
+  EXPECT_EQ(rounds_->WaitsFor().what, "worker 1 to push bucket 0 of step 0");
+  ASSERT_EQ(Push(1, 0, 0), absl::OkStatus());
+  EXPECT_EQ(TakeAnswers(), (Answers{{0, 0, 1}, {1, 0, 1}}));
+  EXPECT_FALSE(rounds_->IsUnanswered(0, 0));
+  EXPECT_EQ(rounds_->WaitsFor().what, "");
+}
+
+TEST_F(BucketRoundsTest, AsynchronousPushesAreAnsweredAtOnce) {
+  Begin(Job(2, "async"));
+  ASSERT_EQ(Push(1, 0, 0), absl::OkStatus());
+  EXPECT_EQ(TakeAnswers(), (Answers{{1, 0, 1}}));
+  ASSERT_EQ(Push(0, 0, 0), absl::OkStatus());
+  EXPECT_EQ(TakeAnswers(), (Answers{{0, 0, 2}}));
+}
+
+TEST_F(BucketRoundsTest, ClippingAnswersWhenAllBucketsAreReduced) {
+  ServerJob job = Job(1, "sync");
+  job.clip_norm = 1;
+  Begin(job);
+  ASSERT_EQ(Push(0, 0, 0), absl::OkStatus());
+  EXPECT_EQ(TakeAnswers(), Answers{});
+  EXPECT_FALSE(rounds_->Save()->has_value()) << "an update is decided and not made";
+  ASSERT_EQ(Push(0, 1, 0), absl::OkStatus());
+  EXPECT_EQ(TakeAnswers(), (Answers{{0, 0, 1}, {0, 1, 1}}));
+}
+
+TEST_F(BucketRoundsTest, WithSeveralServersTheNormIsAwaited) {
+  ServerJob job = Job(1, "sync");
+  job.clip_norm = 1;
+  job.servers = 2;
+  Begin(job);
+  for (const int bucket : {0, 1}) ASSERT_EQ(Push(0, bucket, 0), absl::OkStatus());
+  ASSERT_EQ(replies_.size(), 1u);
+  const auto part = std::get<message::NormPart>(replies_.front().second.message);
+  EXPECT_EQ(part.sum_of_squares, 2.0 * kElements);
+  replies_.clear();
+  ASSERT_EQ(rounds_->OnNormTotal({.step = 0, .sum_of_squares = 4}, lane_, replies_), absl::OkStatus());
+  EXPECT_EQ(TakeAnswers().size(), 2u);
+  ASSERT_EQ(rounds_->OnNormTotal({.step = 0, .sum_of_squares = 4}, lane_, replies_), absl::OkStatus());
+  EXPECT_EQ(TakeAnswers(), Answers{}) << "the first total is used";
+}
+
+TEST_F(BucketRoundsTest, TheLossOfAWorkerInTheMiddleOfAPushResetsTheBucket) {
+  Begin(Job(2, "sync"));
+  ASSERT_EQ(Push(0, 0, 0), absl::OkStatus());
+  workers_[1].pushes[0] = {.step = 0, .samples = 1, .high_water = 4};  // part of it is in the sum
+  ASSERT_EQ(rounds_->OnLost(1, lane_, replies_), absl::OkStatus());
+  ASSERT_EQ(replies_.size(), 2u);
+  EXPECT_EQ(std::get<message::Reset>(replies_.front().second.message).resets, 1u);
+  replies_.clear();
+  EXPECT_FALSE(rounds_->IsUnanswered(0, 0));
+  EXPECT_FALSE(rounds_->MayBegin(0, {.step = 0}).ok()) << "for the sum before the reset";
+  workers_[0].pushes[0] = {};
+  EXPECT_TRUE(rounds_->MayBegin(0, {.step = 0, .resets = 1}).ok());
+}
+
+TEST_F(BucketRoundsTest, ALeavingWorkerCompletesTheStepOfTheOthers) {
+  Begin(Job(2, "sync"));
+  ASSERT_EQ(Push(0, 1, 0), absl::OkStatus());
+  ASSERT_EQ(rounds_->OnLeave(1, lane_, replies_).status(), absl::OkStatus());
+  EXPECT_EQ(TakeAnswers(), (Answers{{0, 1, 1}}));
+}
+
+TEST_F(BucketRoundsTest, BackupWorkersAreAdmittedInTheOrderOfTheirAnnouncements) {
+  Begin(Job(2, "backup:1"));
+  const auto first = rounds_->OnAnnounce(1, {.step = 0}, lane_, replies_);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_TRUE(first->admitted);
+  const auto second = rounds_->OnAnnounce(0, {.step = 0}, lane_, replies_);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_FALSE(second->admitted);
+  replies_.clear();
+  for (const int bucket : {0, 1}) ASSERT_EQ(Push(1, bucket, 0), absl::OkStatus());
+  EXPECT_EQ(TakeAnswers().size(), 4u) << "the dropped worker gets the weights too";
+}
+
+TEST_F(BucketRoundsTest, AnAnnouncementInASynchronousJobIsRefused) {
+  Begin(Job(1, "sync"));
+  EXPECT_FALSE(rounds_->OnAnnounce(0, {.step = 0}, lane_, replies_).ok());
+}
+
+TEST_F(BucketRoundsTest, SavedRoundsContinueAfterARestore) {
+  Begin(Job(1, "sync"));
+  for (const int bucket : {0, 1}) ASSERT_EQ(Push(0, bucket, 0), absl::OkStatus());
+  const auto saved = rounds_->Save();
+  ASSERT_TRUE(saved.ok() && saved->has_value());
+  EXPECT_EQ((*saved)->step, 1);
+  Begin(job_);
+  ASSERT_EQ(rounds_->Restore(**saved), absl::OkStatus());
+  EXPECT_FALSE(Push(0, 0, 2).ok());
+  TakeAnswers();
+  ASSERT_EQ(Push(0, 0, 1), absl::OkStatus());
+  EXPECT_EQ(TakeAnswers(), (Answers{{0, 0, 2}}));
+}
+
+}  // namespace
+}  // namespace psring
