@@ -105,9 +105,9 @@ absl::Status OpenCheckpoints(const std::string& folder, int64_t sequence) {
     RemoveFrom(folder, kPartsPrefix, "");
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--checkpoint_dir ", folder, " holds a checkpoint of step ", there.front().step,
-      " from which this run does not continue; use --resume latest, or choose another folder"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("--checkpoint_dir ", folder, " holds a checkpoint of step ", there.front().step,
+                   " from which this run does not continue; use --resume latest, or choose another folder"));
 }
 
 absl::StatusOr<std::string> MakePartsFolder(const std::string& folder) {

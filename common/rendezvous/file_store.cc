@@ -89,7 +89,8 @@ absl::Status FileStore::OpenFile() {
   struct stat status;
   if (fstat(file_.get(), &status) != 0) return Failed("it cannot be looked at");
   if (!S_ISREG(status.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat("rendezvous file ", path_, " is not a file; choose another"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("rendezvous file ", path_, " is not a file; choose another"));
   }
   if (status.st_uid != geteuid()) {
     return absl::InvalidArgumentError(

@@ -56,8 +56,8 @@ class MeshBuilder {
   absl::StatusOr<std::vector<PeerConnections>> Build() {
     const std::string& host = options_.bind_host;
     if (host.empty() || host == "0.0.0.0" || host == "::") {
-      return absl::InvalidArgumentError(
-          absl::StrCat("\"", host, "\" is not an address that other ranks can reach; choose one of this machine"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "\"", host, "\" is not an address that other ranks can reach; choose one of this machine"));
     }
     PSRING_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(host));
     // Known only in this host and network namespace: a rank that can connect to it can share memory with us.
