@@ -264,7 +264,8 @@ class Reader {
   bool collecting_ = false;               // the last flag takes several values
 };
 
-// CLI11's formatter, but a flag's lines read "--batch N    Samples per worker and step (default 128)", wrapped; and
+// CLI11's formatter, but a flag's lines read "--batch N    Samples per worker and step (default 128)",
+// wrapped; and
 // --help leaves out the groups of InHelpAll.
 class HelpFormatter : public CLI::Formatter {
  public:

@@ -24,7 +24,7 @@ struct PredictOptions {
   ServerPlace place = ServerPlace::kRank0;
   bool pipelined = true;
   bool align_steps =
-      false;  // all workers start every step together; a step then lasts until the worker's own end
+      false;          // all workers start every step together; a step then lasts until the worker's own end
   double late_s = 0;  // collectives: measured delay of the slowest worker's gradient against the mean
   uint64_t seed = 1;
   double wire_part = 1;  // bytes sent over those in float32

@@ -151,8 +151,8 @@ struct GroupOptions {
   // of one host.
   int ranks_per_node = 0;
   const ScheduleTable* schedules = nullptr;  // null: ScheduleRows()
-  int gpu = -1;                  // native, nccl: the GPU of this rank's memory; -1: host memory
-  LinkShaper* shaper = nullptr;  // limits the rate of payload over TCP; outlives the group
+  int gpu = -1;                              // native, nccl: the GPU of this rank's memory; -1: host memory
+  LinkShaper* shaper = nullptr;              // limits the rate of payload over TCP; outlives the group
 };
 
 // Collective with the same options. Waits for all ranks, at most as long as the rendezvous does, which must
