@@ -88,6 +88,31 @@ std::vector<int> WorkersOf(const Json& summary) {
   return workers;
 }
 
+// Whether the page can show it; see TableJson.
+bool IsTable(const Json& json) {
+  for (const char* language : {"en", "zh"}) {
+    const auto of = [&](const Json& object, const char* key) {
+      const auto found = object.find(key);
+      return found != object.end() ? *found : Json();
+    };
+    if (!json.is_object() || !of(json, language).is_object()) return false;
+    const Json table = of(json, language);
+    for (const char* part : {"columns", "rows", "legend"}) {
+      if (!of(table, part).is_array()) return false;
+    }
+    for (const Json& row : table["rows"]) {
+      if (!row.is_array() || row.size() < 2) return false;
+      for (const Json& cell : row) {
+        if (!cell.is_string()) return false;
+      }
+    }
+    for (const Json& column : table["columns"]) {
+      if (!column.is_object()) return false;
+    }
+  }
+  return true;
+}
+
 Json SentencesOf(const std::string& text) {
   Json list = Json::array();
   for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty()))
@@ -155,6 +180,15 @@ absl::StatusOr<RunData> ReadRunData(const std::string& text) {
   if (json["manifest"].is_object() && json["manifest"].contains("finished") &&
       json["manifest"]["finished"] == false) {
     reader.Miss("manifest.json", "says that the run did not end");
+  }
+  json["table"] = reader.JsonOf("table.json", false);
+  if (!IsTable(json["table"])) {
+    json["table"] = nullptr;
+    if (ran && json["summary"].is_array()) {
+      reader.Miss(
+          "table.json",
+          "missing or from another version; run `psring rerun` with this version to create the table");
+    }
   }
   json["runs_csv"] = ThinCsv(reader.Text("runs.csv", ran), kMostCsvLines);
   json["curves_csv"] = ThinCsv(reader.Text("curves.csv", ran), kMostCsvLines);
