@@ -325,6 +325,7 @@ absl::Status Experiment::Report(int rounds_done) {
   manifest_.wall_s = seconds();
   PSRING_RETURN_IF_ERROR(folder_.Write("summary.csv", SummaryCsv(rows)));
   PSRING_RETURN_IF_ERROR(folder_.Write("summary.json", SummaryJson(rows)));
+  PSRING_RETURN_IF_ERROR(folder_.Write("table.json", TableJson(rows)));
   PSRING_RETURN_IF_ERROR(folder_.WriteTrace());
   PSRING_RETURN_IF_ERROR(WriteManifest(true));
 

@@ -115,7 +115,7 @@ class Explanation {
     return absl::StrJoin(parts, "+");
   }
 
-  // What one end says of a hop: what came, and what stands there after the round.
+  // A hop: what the receiver gets, and what its chunk contains after the round.
   std::string HopText(const Hop& hop, const Playback& after) const {
     std::vector<std::string> sums;
     for (int chunk = hop.first_chunk; chunk < hop.first_chunk + hop.chunk_count; ++chunk) {

@@ -16,7 +16,7 @@ struct RawExplainFlags {
 
 CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw);
 
-// Returns the exit code: 0, or 2 for a name or number that there is not.
+// Returns the exit code: 0, or 2 for an unknown name or number.
 int RunExplain(const RawExplainFlags& raw);
 
 }  // namespace psring

@@ -19,7 +19,7 @@ using Json = UntrustedJson;
 
 constexpr size_t kMostPoints = 150;  // of a curve
 
-// Of one launch, rank 0's steps.
+// Rank 0's steps of one launch.
 struct Launch {
   std::string strategy, part;
   int64_t workers, repeat;
@@ -30,7 +30,7 @@ struct LossPoint {
   double samples, begin_ns, loss;
 };
 
-// Means of neighbouring steps, so that at most kMostPoints are left.
+// Averages neighbouring steps to at most kMostPoints.
 Json Averaged(const std::vector<LossPoint>& points) {
   const size_t group = (points.size() + kMostPoints - 1) / kMostPoints;
   Json list = Json::array();
@@ -89,7 +89,7 @@ std::string DigestSteps(const std::string& text) {
     for (const auto& [stale, count] : counts) histogram[absl::StrCat(stale)] = count;
     json["staleness"].push_back({{"strategy", key.first}, {"workers", key.second}, {"counts", histogram}});
   }
-  // Rounds of the cost part only repeat their first steps, so one of them stands for all.
+  // Cost rounds repeat the same first steps, so one represents all.
   for (const auto& [launch, points] : losses) {
     if (launch.part == "cost" && launch.repeat > 0) continue;
     json["loss"].push_back({{"strategy", launch.strategy},

@@ -95,7 +95,7 @@ struct Step {
   double number = -1, begin_us = 0, end_us = 0;
 };
 
-// Rank 0's step of median length, of those that the trace holds and, where it is not empty, `among`.
+// Rank 0's step of median length, among `among` if it is not empty.
 Step MedianStep(const std::vector<Span>& spans, const std::set<double>& among) {
   std::map<double, Step> found;
   for (const Span& span : spans) {
@@ -114,8 +114,8 @@ Step MedianStep(const std::vector<Span>& spans, const std::set<double>& among) {
 
 double RoundedMs(double us) { return std::round(us * 10) / 1e4; }
 
-// When each round of `step` was over on all ranks, over its buckets: each counts from the moment at which the
-// last rank had begun it. Nothing where a rank's bucket is missing, or its buckets differ in rounds.
+// The end of each round of `step` on all ranks, summed over buckets, each counted from the last rank's start.
+// Empty if a rank's bucket is missing or buckets differ in rounds.
 std::optional<std::vector<double>> RoundEndsUs(const std::vector<Span>& spans,
                                                const std::vector<Round>& rounds, double step,
                                                double workers) {

@@ -1,5 +1,4 @@
-// The report: one HTML file that needs nothing else. Its parts are files of this folder and D3, put into the
-// program by CMake.
+// The report: one self-contained HTML file, made of the files in page/ and D3, which CMake embeds.
 #pragma once
 
 #include <string>
@@ -10,11 +9,11 @@
 
 namespace psring {
 
-// `language`: what the page opens with. Pure, and the same bytes for the same input.
+// `language`: in which the page opens. Pure and deterministic.
 std::string ReportPage(const std::vector<RunData>& runs, Language language);
 
-// `json` so that no text in it ends a script element or begins a comment: <, >, & and the two line separators
-// of JavaScript become \u escapes, which change no value.
+// `json` with <, >, & and JavaScript's two line separators as \u escapes, so that it cannot end a script
+// element or start a comment. Values do not change.
 std::string ForScriptElement(const std::string& json);
 
 }  // namespace psring

@@ -1,7 +1,7 @@
-// Plays a schedule on sets of ranks instead of numbers, one round at a time: what `psring explain` prints and
-// the report's stepper shows. Pure.
+// Plays a schedule on sets of ranks instead of numbers, one round at a time, for `psring explain` and the
+// report. Pure.
 //
-// *holding*: whose values are summed up in a chunk of a rank; empty: the rank has nothing there yet.
+// *holding*: the ranks whose values a chunk of a rank contains.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@ namespace psring {
 
 inline constexpr int kMostPlayed = 64;  // ranks: a holding is a bit a rank
 
-// A transfer as both its ends see it.
+// A transfer between two ranks.
 struct Hop {
   int from, to, first_chunk, chunk_count;
   bool adds;  // else it replaces
   bool operator==(const Hop&) const = default;
 };
 
-// What rounds have moved up to now, in chunks.
+// Traffic of the rounds so far, in chunks.
 struct PlayedTraffic {
   std::vector<int64_t> sent, received;       // by rank
   int64_t rounds = 0;                        // in which anything moved: messages one after the other
@@ -29,22 +29,22 @@ struct PlayedTraffic {
 
 class Playback {
  public:
-  // `schedule` must outlive this, have at most kMostPlayed ranks, and be sound (CheckSchedule).
+  // `schedule` must outlive this, have at most kMostPlayed ranks, and pass CheckSchedule.
   Playback(const Schedule& schedule, Collective collective, int root = 0);
 
   int rounds() const { return rounds_; }  // of the rank that has most
   int next_round() const { return next_; }
   bool done() const { return next_ == rounds_; }
 
-  // Plays the next round; its hops in the order of their receivers. Only while not done().
+  // Plays the next round and returns its hops by receiver. Requires !done().
   std::vector<Hop> Step();
 
-  // Bit r: rank r's values are in it.
+  // Bit r: contains rank r's values.
   uint64_t Holding(int rank, int chunk) const { return holdings_[rank][chunk]; }
   uint64_t Everyone() const;
   const PlayedTraffic& traffic() const { return traffic_; }
 
-  // Whether each rank has in each chunk what the collective promises.
+  // Whether every chunk of every rank has the collective's result.
   bool Fulfilled() const;
 
  private:

@@ -23,12 +23,12 @@ constexpr uint64_t kLargestFile = uint64_t{1} << 30;
 constexpr size_t kMostCsvLines = 2000;
 constexpr double kSchemaVersion = 1;
 
-// The files of one folder, and what became of them.
+// Reads the files of one folder and lists those that are missing.
 class Reader {
  public:
   explicit Reader(std::string folder) : folder_(std::move(folder)) {}
 
-  // Empty where there is none or it cannot be read; says so if the page has to.
+  // Empty if it cannot be read; listed if `expected`.
   std::string Text(const char* name, bool expected) {
     const std::string path = absl::StrCat(folder_, "/", name);
     std::error_code error;
@@ -43,7 +43,7 @@ class Reader {
     return *text;
   }
 
-  // Empty where it cannot be read.
+  // Empty if it cannot be read.
   static std::string TextOf(const fs::path& path) {
     std::error_code error;
     const uint64_t size = fs::file_size(path, error);
@@ -51,7 +51,7 @@ class Reader {
     return ReadFile(path.string()).value_or("");
   }
 
-  // Null likewise.
+  // Likewise null.
   Json JsonOf(const char* name, bool expected) {
     const std::string text = Text(name, expected);
     if (text.empty()) return nullptr;
@@ -76,7 +76,7 @@ bool Exists(const fs::path& path) {
   return fs::exists(path, error);
 }
 
-// Those of the rows, as far as they are numbers of workers.
+// The valid numbers of workers in the rows.
 std::vector<int> WorkersOf(const Json& summary) {
   std::vector<int> workers;
   if (!summary.is_array()) return workers;
@@ -88,6 +88,31 @@ std::vector<int> WorkersOf(const Json& summary) {
   return workers;
 }
 
+// Whether the page can show it; see TableJson.
+bool IsTable(const Json& json) {
+  for (const char* language : {"en", "zh"}) {
+    const auto of = [&](const Json& object, const char* key) {
+      const auto found = object.find(key);
+      return found != object.end() ? *found : Json();
+    };
+    if (!json.is_object() || !of(json, language).is_object()) return false;
+    const Json table = of(json, language);
+    for (const char* part : {"columns", "rows", "legend"}) {
+      if (!of(table, part).is_array()) return false;
+    }
+    for (const Json& row : table["rows"]) {
+      if (!row.is_array() || row.size() < 2) return false;
+      for (const Json& cell : row) {
+        if (!cell.is_string()) return false;
+      }
+    }
+    for (const Json& column : table["columns"]) {
+      if (!column.is_object()) return false;
+    }
+  }
+  return true;
+}
+
 Json SentencesOf(const std::string& text) {
   Json list = Json::array();
   for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty()))
@@ -95,7 +120,7 @@ Json SentencesOf(const std::string& text) {
   return list;
 }
 
-// Of each asynchronous configuration its first launch's order of arrivals, with where that stands.
+// The order of arrivals of each asynchronous configuration's first launch, with its path.
 Json ReadArrivals(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code error;
@@ -134,7 +159,7 @@ absl::StatusOr<RunData> ReadRunData(const std::string& text) {
     return absl::NotFoundError(absl::StrCat(
         text, " is not a run's folder: it holds neither manifest.json nor summary.json nor bench.csv"));
   }
-  // "latest" is a link; its name says nothing.
+  // "latest" is a link: show the target's name.
   const fs::path real = fs::canonical(folder, error);
   Reader reader((error ? folder : real).string());
   Json json = {{"folder", text}, {"run_id", (error ? folder : real).filename().string()}};
@@ -155,6 +180,15 @@ absl::StatusOr<RunData> ReadRunData(const std::string& text) {
   if (json["manifest"].is_object() && json["manifest"].contains("finished") &&
       json["manifest"]["finished"] == false) {
     reader.Miss("manifest.json", "says that the run did not end");
+  }
+  json["table"] = reader.JsonOf("table.json", false);
+  if (!IsTable(json["table"])) {
+    json["table"] = nullptr;
+    if (ran && json["summary"].is_array()) {
+      reader.Miss(
+          "table.json",
+          "missing or from another version; run `psring rerun` with this version to create the table");
+    }
   }
   json["runs_csv"] = ThinCsv(reader.Text("runs.csv", ran), kMostCsvLines);
   json["curves_csv"] = ThinCsv(reader.Text("curves.csv", ran), kMostCsvLines);

@@ -4,6 +4,7 @@
 //   folder, run_id   as text
 //   missing          [{file, why}]
 //   manifest, summary          as they stand in the folder, or null
+//   table            TableJson (runs/run_files.h), or null
 //   runs_csv, curves_csv, bench_csv    texts, of at most csv_lines lines
 //   findings, findings_zh      sentences in English and in Chinese
 //   predicted, predicted_zh    the text of a prediction, or empty

@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/io/csv.h"
+#include "experiments/summary/table.h"
+#include "experiments/texts/table.h"
 
 namespace psring {
 namespace {
@@ -137,6 +139,27 @@ std::string SummaryCsv(const std::vector<SummaryRow>& rows) {
   if (!cells.empty()) return CellsCsv(cells);
   const std::string header = CellsCsv({Cells(SummaryRow{})});
   return header.substr(0, header.find('\n') + 1);
+}
+
+std::string TableJson(const std::vector<SummaryRow>& rows) {
+  Json json;
+  for (const auto& [key, language] :
+       {std::pair("en", Language::kEnglish), std::pair("zh", Language::kChinese)}) {
+    const TableParts parts = PartsOfTable(rows, language);
+    Json columns = Json::array(), cells(rows.size(), Json::array());
+    for (const TableColumn& column : parts.columns) {
+      const bool one_word = column.first.ends_with('-');
+      const bool spaced = !one_word && !column.first.empty() && !column.second.starts_with('/');
+      const std::string begin = one_word ? column.first.substr(0, column.first.size() - 1) : column.first;
+      columns.push_back(
+          {{"heading", absl::StrCat(begin, spaced ? " " : "", column.second)}, {"mark", column.mark}});
+      for (size_t row = 0; row < rows.size(); ++row) cells[row].push_back(column.cells[row]);
+    }
+    columns.push_back({{"heading", In(language, kHeadNote)}, {"mark", ""}});
+    for (size_t row = 0; row < rows.size(); ++row) cells[row].push_back(rows[row].note);
+    json[key] = {{"columns", columns}, {"rows", cells}, {"legend", parts.legend}};
+  }
+  return json.dump(2) + "\n";
 }
 
 std::string SummaryJson(const std::vector<SummaryRow>& rows) {

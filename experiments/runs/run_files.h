@@ -29,6 +29,11 @@ std::string SummaryCsv(const std::vector<SummaryRow>& rows);
 // An array of rows: {"figures": {column: value}, "basis": {column: basis}, "cost_against_none_ms": ...}.
 std::string SummaryJson(const std::vector<SummaryRow>& rows);
 
+// The printed table for the page, in both languages:
+// {en: {columns: [{heading, mark}], rows: [[cell]], legend: [sentence]}, zh: likewise}
+// The first column names the row, the last one is its note.
+std::string TableJson(const std::vector<SummaryRow>& rows);
+
 std::string RunsCsvHeader();
 std::string RunsCsvLine(const RunLabel& label, const RunFigures& figures);
 

@@ -128,10 +128,10 @@ std::string WithThousands(double value) {
   return text;
 }
 
-std::string Table(const std::vector<SummaryRow>& rows, Language language) {
-  std::vector<std::vector<std::string>> texts;  // by column
-  std::vector<Column> columns;
-  for (Column& column : Columns(rows)) {
+TableParts PartsOfTable(const std::vector<SummaryRow>& rows, Language language) {
+  TableParts parts;
+  const bool simulated = !rows.empty() && rows.front().configuration.simulated();
+  for (const Column& column : Columns(rows)) {
     std::vector<std::string> cells;
     bool any = false;
     for (const SummaryRow& row : rows) {
@@ -139,24 +139,42 @@ std::string Table(const std::vector<SummaryRow>& rows, Language language) {
       any = any || !cells.back().empty();
     }
     if (!any) continue;
-    texts.push_back(std::move(cells));
-    columns.push_back(std::move(column));
+    const bool timed = simulated && *column.mark == 'm' && !column.learned;
+    parts.columns.push_back({In(language, column.heading.first), In(language, column.heading.second),
+                             timed ? "s" : column.mark, std::move(cells)});
   }
-  const bool simulated = !rows.empty() && rows.front().configuration.simulated();
+  const auto any_row = [&](const std::function<bool(const SummaryRow&)>& is) {
+    return std::any_of(rows.begin(), rows.end(), is);
+  };
+  const bool predicted = any_row([](const SummaryRow& row) { return row.prediction.has_value(); });
+  const auto say = [&](const Phrase& phrase, auto... values) {
+    parts.legend.push_back(Say(language, phrase, values...));
+  };
+  say(simulated || predicted ? kMarksSimulated : kMarks);
+  if (predicted) say(kPredictedColumns);
+  if (any_row(MovesGradients)) say(simulated ? kColumnsSimulated : kColumns);
+  if (any_row([](const SummaryRow& row) { return row.reached_target > 0; })) {
+    say(kTargetColumn, rows.front().configuration.target_accuracy);
+  }
+  if (any_row([](const SummaryRow& row) { return row.configuration.oversubscribed; })) say(kOversubscribed);
+  if (any_row([](const SummaryRow& row) { return !row.valid; })) say(kNotValid);
+  return parts;
+}
+
+std::string Table(const std::vector<SummaryRow>& rows, Language language) {
+  const TableParts parts = PartsOfTable(rows, language);
   std::string first, second, marks;
   std::vector<std::string> lines(rows.size());
-  for (size_t c = 0; c < columns.size(); ++c) {
+  for (size_t c = 0; c < parts.columns.size(); ++c) {
+    const TableColumn& column = parts.columns[c];
     const bool left = c == 0;
-    const std::string above = In(language, columns[c].heading.first),
-                      below = In(language, columns[c].heading.second);
-    size_t width = std::max(TextColumns(above), TextColumns(below));
-    for (const std::string& text : texts[c]) width = std::max(width, TextColumns(text));
-    const std::string gap = c == 0 ? "" : " ";
-    first += gap + Padded(above, width, left);
-    second += gap + Padded(below, width, left);
-    marks += gap + Padded(simulated && *columns[c].mark == 'm' && !columns[c].learned ? "s" : columns[c].mark,
-                          width, left);
-    for (size_t r = 0; r < rows.size(); ++r) lines[r] += gap + Padded(texts[c][r], width, left);
+    size_t width = std::max(TextColumns(column.first), TextColumns(column.second));
+    for (const std::string& text : column.cells) width = std::max(width, TextColumns(text));
+    const std::string gap = left ? "" : " ";
+    first += gap + Padded(column.first, width, left);
+    second += gap + Padded(column.second, width, left);
+    marks += gap + Padded(column.mark, width, left);
+    for (size_t r = 0; r < rows.size(); ++r) lines[r] += gap + Padded(column.cells[r], width, left);
   }
   std::string table =
       WithoutTrailingSpace(first) + WithoutTrailingSpace(second) + WithoutTrailingSpace(marks);
@@ -164,23 +182,8 @@ std::string Table(const std::vector<SummaryRow>& rows, Language language) {
     if (r > 0 && rows[r].configuration.workers != rows[r - 1].configuration.workers) table += "\n";
     table += WithoutTrailingSpace(lines[r]);
   }
-  const bool predicted =
-      std::any_of(rows.begin(), rows.end(), [](const SummaryRow& row) { return row.prediction.has_value(); });
-  const auto say = [&](const Phrase& phrase, auto... values) {
-    table += Wrap(Say(language, phrase, values...), "");
-  };
   table += "\n";
-  say(simulated || predicted ? kMarksSimulated : kMarks);
-  if (predicted) say(kPredictedColumns);
-  if (std::any_of(rows.begin(), rows.end(), MovesGradients)) say(simulated ? kColumnsSimulated : kColumns);
-  if (std::any_of(rows.begin(), rows.end(), [](const SummaryRow& row) { return row.reached_target > 0; })) {
-    say(kTargetColumn, rows.front().configuration.target_accuracy);
-  }
-  if (std::any_of(rows.begin(), rows.end(),
-                  [](const SummaryRow& row) { return row.configuration.oversubscribed; })) {
-    say(kOversubscribed);
-  }
-  if (std::any_of(rows.begin(), rows.end(), [](const SummaryRow& row) { return !row.valid; })) say(kNotValid);
+  for (const std::string& sentence : parts.legend) table += Wrap(sentence, "");
   return table;
 }
 

@@ -13,6 +13,18 @@ namespace psring {
 // (measured), d (derived) or s (simulated). A legend follows. Empty columns are omitted.
 std::string Table(const std::vector<SummaryRow>& rows, Language language = Language::kEnglish);
 
+// The same in parts, for the page. A cell per row; the mark is "m", "d", "s" or empty.
+struct TableColumn {
+  std::string first, second;  // the heading's lines; "wor-" and "kers" are one word
+  std::string mark;
+  std::vector<std::string> cells;
+};
+struct TableParts {
+  std::vector<TableColumn> columns;
+  std::vector<std::string> legend;
+};
+TableParts PartsOfTable(const std::vector<SummaryRow>& rows, Language language);
+
 // 14551.2 -> "14,551".
 std::string WithThousands(double value);
 

@@ -31,6 +31,8 @@ inline constexpr Heading kHeadDropped = {{"drop-", "丢弃"}, {"ped %", "%"}};
 inline constexpr Heading kHeadAccuracy = {{"test", "测试"}, {"acc.", "准确率"}};
 inline constexpr Heading kHeadTarget = {{"target", "达标"}, {"s", "秒"}};
 
+inline constexpr Phrase kHeadNote = {"note", "备注"};
+
 inline constexpr Phrase kMarks = {"m measured, d derived. Times are ms of a mean step.",
                                   "m 测量，d 推导。时间为平均一步的毫秒数。"};
 inline constexpr Phrase kMarksSimulated = {"m measured, d derived, s simulated. Times are ms of a mean step.",

@@ -1,5 +1,5 @@
-// What the trainer can do, in the trainer's own words: psring asks `trainer --describe` and keeps no list of
-// its own, so a new strategy or model appears in every verb by itself.
+// The trainer's strategies, models and data, as `trainer --describe` prints them: psring keeps no list, so a
+// new strategy or model appears in every verb.
 #pragma once
 
 #include <cstdint>
@@ -46,9 +46,9 @@ struct Catalog {
 
 absl::StatusOr<Catalog> CatalogFromJson(const std::string& text);
 
-// NotFound names the nearest, or all there are: "unknown strategy 'rign'; did you mean 'ring'?"
-// InvalidArgument: a number that is missing, too small, too large, or not asked for. The name and the
-// algorithm come back with their number.
+// NotFound names the nearest, or all: "unknown strategy 'rign'; did you mean 'ring'?"
+// InvalidArgument: a number that is missing, too small, too large, or not taken. The returned name and
+// algorithm include the number.
 absl::StatusOr<StrategyInfo> FindStrategy(const Catalog& catalog, const std::string& name);
 absl::StatusOr<ModelInfo> FindModel(const Catalog& catalog, const std::string& name);
 absl::Status RequireData(const Catalog& catalog, const std::string& name);

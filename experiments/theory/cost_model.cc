@@ -8,12 +8,11 @@
 namespace psring {
 namespace {
 
-// A server is idle until the first bytes come, and a host's link carries what its worker and its server ask
-// of it.
+// A host's link carries the bytes of its worker and its server.
 CommTerms ServerTerms(const CommPattern& pattern, double bytes) {
   const double n = pattern.workers, s = pattern.servers;
   const double p = pattern.pushed;
-  // Bytes in one direction of the busiest link: of a push alone, of a pull alone, of both at once.
+  // Bytes in one direction of the busiest link: of a push, of a pull, of both at once.
   double push = 0, pull = 0, both = 0;
   switch (pattern.place) {
     case ServerPlace::kRank0:
@@ -27,7 +26,7 @@ CommTerms ServerTerms(const CommPattern& pattern, double bytes) {
       both = std::max(push, pull);
       break;
     case ServerPlace::kColocated:
-      // Where S < N there are hosts that only work, and push or pull all of it.
+      // If S < N, hosts without a server push and pull everything.
       pull = std::max((n - 1) / s, s < n ? 1.0 : 0.0) * bytes;
       push = p * pull;
       both = std::max((std::max(p, 1.0) * (n - 1) + std::min(p, 1.0) * (s - 1)) / s,
@@ -37,13 +36,13 @@ CommTerms ServerTerms(const CommPattern& pattern, double bytes) {
   }
   return {.messages = 2,
           .link_bytes = pattern.pipelined ? both : push + pull,
-          // On one machine even rank 0's payload crosses the loopback to its server.
+          // On one machine rank 0's payload also crosses the loopback to its server.
           .medium_bytes = (p + 1) * n * bytes,
           .added_bytes = n * bytes / s,
           .adds_while_moving = pattern.pipelined};
 }
 
-// Of what a worker exchanges with servers, on average over the workers: all but what stays on its host.
+// The share of a worker's exchange that leaves its host, on average over workers.
 double RemoteShare(const CommPattern& pattern) {
   const double n = pattern.workers;
   return pattern.place == ServerPlace::kDedicated ? 1 : (n - 1) / n;
@@ -134,7 +133,7 @@ double PayloadBytesPerWorker(const CommPattern& pattern, double bytes) {
 double HierarchicalSeconds(int nodes, int ranks_per_node, double bytes, const Wires& inner,
                            const Wires& outer) {
   const double n = nodes, g = ranks_per_node;
-  // Every rank works on M/G between the nodes, and a node's G ranks share its link: M/G each, G at a time.
+  // Between nodes every rank works on M/G, and the G ranks of a node share its link.
   const double within = g > 1 ? 2 * inner.latency_s + 2 * (g - 1) / g * bytes / inner.bytes_per_s : 0;
   const double between =
       n > 1 ? 2 * (n - 1) * outer.latency_s + 2 * (n - 1) / n * bytes / outer.bytes_per_s : 0;

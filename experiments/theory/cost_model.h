@@ -1,12 +1,10 @@
-// What an exchange of gradients should cost: the theory every run is held against. Pure.
+// The theoretical cost of an exchange of gradients. Pure.
 //
-// Words and letters: M bytes of gradient, N workers, B bytes/s of a link in one direction, a seconds of
-// latency of a message, g seconds to add a byte. Ranks that stand on one machine share one *medium*, its
-// loopback: whatever the links could do, the bytes of all ranks together cannot pass faster than the medium
-// carries them. Sources: ring, Patarasuk & Yuan 2009;
-// halving-doubling, Thakur, Rabenseifner & Gropp 2005; two trees, Sanders, Speck & Traeff 2009; server, Li et
-// al. 2014; lower bounds, Patarasuk & Yuan 2009 and BytePS (Jiang et al. 2020). What waiting for one another
-// costs, and asynchronous servers, stand in cost_model_waiting.h.
+// Symbols: M bytes of gradient, N workers, B bytes/s of a link in one direction, a seconds of latency per
+// message, g seconds to add a byte. Ranks on one machine share one *medium*, its loopback, which limits the
+// bytes of all ranks together. All-reduces: the cost functions in ring_worker/schedules. Sources: server, Li
+// et al. 2014; lower bounds, Patarasuk & Yuan 2009 and BytePS (Jiang et al. 2020). Waiting and asynchronous
+// servers: cost_model_waiting.h.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +47,8 @@ inline constexpr Scheme Scheme::kNone{};
 inline constexpr Scheme Scheme::kServerSync{Kind::kServerSync};
 inline constexpr Scheme Scheme::kServerAsync{Kind::kServerAsync};
 
-// Where S servers stand, each with M/S. `serial` is push everything, then pull; `pipelined` is both at once,
-// so that a full-duplex link carries them side by side. Every server adds N M/S.
+// The placement of S servers, each with M/S. Serial: push everything, then pull; pipelined: both at once on a
+// full-duplex link. Every server adds N M/S.
 enum class ServerPlace {
   kRank0,      // all on rank 0's host, N-1 workers are remote: serial 2a + 2(N-1)M/B + N M g/S,
                // pipelined 2a + max((N-1)M/B, N M g/S)
@@ -80,20 +78,20 @@ CommTerms TermsOf(const CommPattern& pattern, double bytes);
 // Seconds for one exchange of `bytes`.
 double ExchangeSeconds(const CommPattern& pattern, double bytes, const Wires& wires);
 
-// Buckets go one after the other, so their exchanges add up.
+// The sum over buckets, which are exchanged one after another.
 double ExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
                        const Wires& wires);
 
-// What a shaper's burst saves of an exchange that begins after a pause: up to `burst_bytes` of every phase in
-// which one direction of the busiest link is in use (a serial push and pull are two). At most all of it.
+// Seconds that a shaper's burst saves if the exchange starts after a pause: up to `burst_bytes` of every
+// phase that uses one direction of the busiest link (a serial push and pull are two).
 double BurstSeconds(const CommPattern& pattern, double bytes, const Wires& wires);
 
-// Payload that one worker sends in one exchange, on average over the workers: every all-reduce
-// 2(N-1)/N M, server M (what it sends to a server beside it counts too).
+// Payload that a worker sends in one exchange, on average over workers; with servers M, including what goes
+// to a server on the same host.
 double PayloadBytesPerWorker(const CommPattern& pattern, double bytes);
 
-// G ranks on each of n nodes, `inner` wires within a node, `outer` between nodes; a node has one link to the
-// others. Direct reduction within, a ring between, direct gather within (schedules/hierarchical.cc):
+// G ranks on each of n nodes, `inner` wires within a node, `outer` between nodes; one link per node. Direct
+// reduction within, a ring between, direct gather within (schedules/hierarchical.cc):
 //   2[G>1]a1 + 2(G-1)/G M/B1 + 2(n-1)a2 + 2(n-1)/n M/B2 + (G-1)/G M g + (n-1)/n M/G g
 double HierarchicalSeconds(int nodes, int ranks_per_node, double bytes, const Wires& inner,
                            const Wires& outer);
@@ -101,12 +99,12 @@ double HierarchicalSeconds(int nodes, int ranks_per_node, double bytes, const Wi
 // + ...
 double FlatRingSeconds(int nodes, int ranks_per_node, double bytes, const Wires& outer);
 
-// No all-reduce of N ranks is faster: ceil(lg N) a, and 2(N-1)/N M/B where the ranks' own links carry
-// everything, M/B with helpers that add (servers on machines of their own).
+// Lower bound for any all-reduce of N ranks: ceil(lg N) a plus 2(N-1)/N M/B over the ranks' own links, or M/B
+// with helpers that add (dedicated servers).
 double LowerBoundSeconds(int workers, double bytes, const Wires& wires, bool helpers);
 
-// Buckets against the backward pass that makes them. Exchanges go one after the other: bucket b, ready at
-// r_b, is done at e_b = max(r_b, e_(b-1)) + c_b. Same unit of time throughout.
+// Overlap of exchanges with the backward pass, one after another: bucket b, ready at r_b, is done at
+// e_b = max(r_b, e_(b-1)) + c_b. One unit of time throughout.
 struct Overlap {
   std::vector<double> ends;  // e_b
   double busy = 0;           // sum of c_b

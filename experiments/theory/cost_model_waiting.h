@@ -1,5 +1,4 @@
-// What workers that do not keep in step do to one another: the theory of asynchronous servers and of waiting.
-// Pure.
+// The theory of asynchronous servers and of waiting. Pure.
 //
 // T_i: seconds worker i computes between an answer and its next push; s: seconds the server is busy with one
 // push; Q: pushes at the server. Sources: mean value analysis, Reiser & Lavenberg 1980; bounded staleness, Ho
@@ -22,17 +21,16 @@ struct ClosedQueue {
 };
 ClosedQueue MeanValueAnalysis(int workers, double compute_s, double service_s);
 
-// Mean staleness over all pushes, where a push is answered with the version that it made: between two pushes
-// of one worker all the others' are applied. Exactly N-1, whatever the workers' speeds.
+// Mean staleness over all pushes if a push is answered with the version that it created: exactly N-1,
+// whatever the workers' speeds.
 double MeanStaleness(int workers);
-// What worker i alone sees: sum over j != i of rate_j / rate_i.
+// Mean staleness of worker i: sum over j != i of rate_j / rate_i.
 double StalenessOfWorker(const std::vector<double>& rates, int worker);
 
-// Bounded staleness K: no clock leads the slowest by more than K, and no push is later than this many
-// updates.
+// Bounded staleness K: the largest possible staleness of a push, in updates.
 double MostStaleness(int workers, int bound);
 
-// When the fastest `needed` of the workers are done: what synchronous training with backup workers waits for.
+// Seconds until the fastest `needed` workers are done: what training with backup workers waits for.
 double FastestOf(std::vector<double> compute_s, int needed);
 
 }  // namespace psring

@@ -36,8 +36,8 @@ struct Solution {
   std::vector<double> value, deviation;  // by used term
 };
 
-// Least squares with the used columns; rows and wanted values are scaled by 1 / t already, so every wanted
-// value is 1. Empty where two columns cannot be told apart.
+// Least squares with the used columns; rows are scaled by 1 / t, so the right-hand side is 1. Empty if two
+// columns are indistinguishable.
 std::vector<double> Inverse(std::vector<double> m, size_t n) {
   std::vector<double> inverse(n * n, 0);
   for (size_t i = 0; i < n; ++i) inverse[i * n + i] = 1;
@@ -46,7 +46,7 @@ std::vector<double> Inverse(std::vector<double> m, size_t n) {
     for (size_t r = column + 1; r < n; ++r) {
       if (std::abs(m[r * n + column]) > std::abs(m[pivot * n + column])) pivot = r;
     }
-    // The matrix has ones on its diagonal, so this is how far its columns are from being one another.
+    // The diagonal is 1, so this measures how different the columns are.
     if (std::abs(m[pivot * n + column]) < 1e-6) return {};
     for (size_t c = 0; c < n; ++c) {
       std::swap(m[pivot * n + c], m[column * n + c]);
@@ -147,7 +147,7 @@ absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& point
   while (true) {
     solution = Solve(rows, used);
     if (solution.value.empty()) {
-      // The sum of adding cannot be told from that of moving: all are of one number of workers.
+      // With a single number of workers, adding and moving are indistinguishable.
       if (used.size() < 2)
         return absl::InvalidArgumentError("the measurements show no time that grows with the size");
       used.pop_back();
@@ -155,7 +155,7 @@ absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& point
     }
     const auto least = std::min_element(solution.value.begin(), solution.value.end());
     if (*least >= 0) break;
-    // Bytes move before they are added: where one of the two must go, it is adding.
+    // If one of adding and moving must go, it is adding.
     const auto moving = std::find(used.begin(), used.end(), 1),
                adding = std::find(used.begin(), used.end(), 2);
     const bool moving_is_least = moving - used.begin() == least - solution.value.begin();

@@ -1,5 +1,5 @@
-// What a machine's own wires are like, as its benchmark measured them: a, B and g of the cost model with
-// their intervals, kept in a file. Pure, but for LoadMachineProfile.
+// The parameters a, B and g of the cost model for a machine, fitted from its benchmark, with intervals. Pure
+// except for LoadMachineProfile.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace psring {
 
-// A figure and its 95% interval. An interval may be without end (B, where no size was large enough to tell).
+// A figure and its 95% interval, which can be unbounded (B, if no size was large enough).
 struct Fitted {
   double value = 0;
   Interval interval;
@@ -36,20 +36,19 @@ struct ProfilePoint {
   double bytes = 0, seconds = 0;
 };
 
-// Least squares of the relative error, over t = messages a + bytes / B + added g (TermsOf). What comes out
-// negative, or cannot be told apart from the rest, is taken as 0. InvalidArgument: fewer than four points, or
-// none that shows B.
+// Least squares of the relative error, over t = messages a + bytes / B + added g (TermsOf). Negative and
+// indistinguishable parameters are set to 0. InvalidArgument: fewer than four points, or B is not determined.
 absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& points, bool shared_medium);
 
-// Of the native all-reduces in a benchmark's JSON, a profile for each transport. InvalidArgument: no
-// benchmark, or too little.
+// A profile per transport, from the native all-reduces in a benchmark's JSON. InvalidArgument: not a
+// benchmark, or too few points.
 absl::StatusOr<std::vector<MachineProfile>> ProfilesOfBench(const std::string& source,
                                                             const std::string& json);
 
 std::string ProfilesJson(const std::vector<MachineProfile>& profiles);
 absl::StatusOr<std::vector<MachineProfile>> ProfilesFromJson(const std::string& json);
 
-// Reads a profile, or a bench.json, which is fitted; that over tcp where there are several.
+// Reads a profile, or fits a bench.json; with several transports that of tcp.
 absl::StatusOr<MachineProfile> LoadMachineProfile(const std::string& path);
 
 // In one sentence.

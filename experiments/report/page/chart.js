@@ -1,5 +1,4 @@
-// A figure: title, what it shows and how it came about, legend, drawing, buttons. And the lines-and-points
-// chart that most of them are.
+// A figure: title, note, legend, drawing, buttons; and the lines-and-points chart that most figures use.
 
 // {id, title, note, rows (for the CSV), legend: [{label, colour, mark, dashed, block, alone}], controls, wide, height, draw(svg, width, height)}
 function figure(parent, spec) {
@@ -17,7 +16,7 @@ function figure(parent, spec) {
     make('button', {type: 'button', 'aria-label': `${t('csv')}: ${spec.title}`,
       onclick: () => download(`${spec.id}.csv`, 'text/csv', csvText(spec.rows))}, t('csv'))));
   parent.append(box);
-  // As wide as there is room, so that letters keep their size on a phone.
+  // As wide as its container, so that text keeps its size on a phone.
   const width = Math.max(280, Math.min(1140, box.clientWidth - 26)), height = spec.height || 300;
   svg.attr('viewBox', `0 0 ${width} ${height}`);
   spec.draw(svg, width, height);
@@ -25,7 +24,7 @@ function figure(parent, spec) {
   return box;
 }
 
-// Where every row of the run is simulated, what a text calls measured is simulated.
+// If every row of the run is simulated, texts say simulated instead of measured.
 let allSimulated = false;
 const asTaken = (text) => (allSimulated ? text.replace(/\(measured/g, '(simulated').replace(/([（；])测量/g, '$1模拟')
     .replace(/ m$/, ' s') : text);
@@ -47,7 +46,7 @@ function legend(entries) {
 
 const strategyLegend = (names) => names.map((name) => ({label: name, colour: colourOf(name), mark: markOf(name)}));
 
-// Axes in a drawing of width x height: {x, y, plot}. `xTicks`: the values to mark, else D3's choice.
+// Axes in a drawing of width x height: {x, y, plot}. `xTicks`: the values to mark; default: D3's choice.
 function axes(svg, width, height, x, y, spec) {
   const margin = {left: 58, right: 24, top: 26, bottom: 40};
   x.range([margin.left, width - margin.right]);
@@ -64,7 +63,7 @@ function axes(svg, width, height, x, y, spec) {
   return svg.append('g');
 }
 
-// Values for the marks of a logarithmic axis: 1, 2, 5 of each power of ten, or fewer where there are many.
+// Ticks of a logarithmic axis: 1, 2, 5 of each power of ten, or fewer if there are many.
 function logTicks(low, high) {
   const powers = d3.range(Math.floor(Math.log10(low)), Math.ceil(Math.log10(high)) + 1);
   const digits = powers.length > 4 ? [1] : powers.length > 2 ? [1, 3] : [1, 2, 5];
@@ -89,7 +88,7 @@ function linesChart(svg, width, height, series, spec) {
       .domain([counts[0] - 0.3, last + 0.3]);
   const y = d3.scale.linear().domain([0, top * 1.05 || 1]);
   const plot = axes(svg, width, height, x, y, {...spec, xLabel: t('workers'), xTicks: counts.length <= 12 ? counts : null});
-  // Side by side where they would cover each other.
+  // Side by side if they would overlap.
   const aside = (i) => (i - (series.length - 1) / 2) * Math.min(9, 60 / series.length);
   series.forEach((s, i) => {
     const colour = colourOf(s.name);

@@ -1,7 +1,7 @@
-// The charts that a decision needs. Every figure comes from the run folder as it stands there.
+// The main charts. Every value comes from the run folder unchanged.
 
-// A run's rows as plain objects; whatever is no row is left out. Rows that differ in the number of servers or in the
-// rate, or are simulated, say so in their name; `plain` is the strategy as other files have it.
+// A run's rows as plain objects; malformed ones are skipped. Names include the number of servers, the learning rate and
+// "simulated" if rows differ in them; `plain` is the strategy's name in other files.
 function rowsOf(run) {
   const rows = (run.summary || []).filter((row) => row && row.figures && isNumber(row.figures.workers)).map((row) => ({
     ...row.figures, plain: row.figures.strategy, basis_of: row.basis || {}, cost: row.cost_against_none, rounds: row.rounds || {},
@@ -15,7 +15,7 @@ function rowsOf(run) {
   }
   return rows;
 }
-// What an exported row is of, in the folder's words.
+// Identifies an exported row, with the names of the run folder.
 const identity = (run, row) => ({run_id: run.run_id, strategy: row.plain, workers: row.workers, servers: row.servers, lr: row.lr,
     basis: row.basis});
 const repeatsOf = (run) => parseCsv(run.runs_csv);
@@ -33,7 +33,7 @@ function captionOf(run, intervals) {
   return t('caption', run.run_id, parts.join(' '));
 }
 
-// Of a figure over repeats, as {low, high}, and as an exported row has it; null, or empty, where there is none.
+// The interval of a figure over repeats as {low, high}, or null; and as columns of an exported row.
 function intervalOf(row, figure) {
   const {lo95, hi95} = row.intervals[figure] || {};
   return isNumber(lo95) && isNumber(hi95) && lo95 <= hi95 ? {low: lo95, high: hi95} : null;
@@ -43,8 +43,7 @@ const spread = (row, ...figures) => Object.assign({}, ...figures.map((figure) =>
   return {[`${figure}_lo95`]: interval.low, [`${figure}_hi95`]: interval.high};
 }));
 
-// --- charts ---------------------------------------------------------------------------------------------------------
-// Runs of one computer class pooled: a point a run, the line their mean.
+// Several runs pooled: a point per run, a line through their means.
 function pooledPoints(runs, keep, value, more) {
   const names = unique([].concat(...runs.map((run) => rowsOf(run).filter(keep).map((row) => row.strategy))));
   return names.map((name) => {
@@ -108,7 +107,7 @@ function drawEfficiency(parent, runs) {
         {yLabel: t('efficiency_title'), yFormat: d3.format('.0%')})});
 }
 
-// Bars of a row each, in groups by number of workers. partsOf: [{value, colour, label}]; tickOf: a value to mark;
+// One bar per row. partsOf: [{value, colour, label}]; tickOf: a value to mark;
 // spreadOf: {low, high} around a bar's end, or null.
 function barChart(svg, width, height, rows, {partsOf, tickOf = () => null, spreadOf, xLabel}) {
   const margin = {left: Math.min(width * 0.45, 7 * d3.max(rows, (row) => rowName(row).length) + 12), right: 20, top: 6, bottom: 38};
@@ -159,7 +158,7 @@ function drawSplit(parent, run) {
 function drawBytes(parent, run) {
   const talking = rowsOf(run).filter((row) => row.payload_tx_bytes_per_worker > 0 || row.server_payload_bytes > 0);
   if (!talking.length) return;
-  // A worker's bytes and its server's are two bars, for they are not parts of a whole.
+  // The bytes of a worker and of its server are separate bars: they are not parts of a whole.
   const bars = [].concat(...talking.map((row) => [{...row, what: 'worker'},
       ...(row.server_payload_bytes > 0 ? [{...row, strategy: `${row.strategy}: server`, what: 'server'}] : [])]));
   const value = (bar) => (bar.what === 'worker' ? bar.payload_tx_bytes_per_worker : bar.server_payload_bytes) / 1e6;
@@ -182,7 +181,7 @@ function drawBytes(parent, run) {
       xLabel: 'MB'})});
 }
 
-// What the reader chose for the axes of the learning curves.
+// The chosen axes of the learning curves.
 const learning = {x: 'samples', y: 'test_accuracy'};
 
 function drawLearning(parent, run, redraw) {

@@ -1,9 +1,9 @@
-// Predict, then see: the reader draws the communication time against the number of workers, from the first measured
-// point on, and only then sees what the run measured and what theory says.
+// The reader draws the communication time against the number of workers, starting at the first measured point, and then
+// sees the measurement and the theory.
 
 const guess = {run: null, strategy: null, values: new Map(), revealed: false};  // values: workers -> ms
 
-// What can be guessed: strategies with a measured first point. [{name, first, measured: [{x, y, low, high}], theory}]
+// Strategies with a measured first point. [{name, first, measured: [{x, y, low, high}], theory}]
 function guessable(run, theoryData) {
   const rows = rowsOf(run).filter((row) => row.basis !== 'simulated' && communicates(row) && moving(row) > 0);
   return unique(rows.map((row) => row.strategy)).map((name) => {
@@ -20,7 +20,7 @@ function guessable(run, theoryData) {
   }).filter((entry) => entry.counts.length > 1 && (entry.measured.length > 1 || entry.theory.length > 1));
 }
 
-// Theory's ms for as many workers: what the run has for it, else the scheme's terms with the run's own numbers.
+// Theory in ms: from the run if it has a row, else the scheme's terms with the run's numbers.
 function theoryOf(rows, workers, run, theoryData) {
   const own = rows.find((row) => row.workers === workers && isNumber(row.predicted_comm_ms)), like = rows[0],
       scheme = theoryData.schemes[like.plain];
@@ -34,7 +34,7 @@ function theoryOf(rows, workers, run, theoryData) {
   return ms;
 }
 
-// How a quantity grows with N: the p of N^p between two points.
+// Growth between two points: the p of N^p.
 const growth = (a, b) => Math.log(b.y / a.y) / Math.log(b.x / a.x);
 
 function guessVerdict(entry) {
@@ -126,7 +126,7 @@ function drawGuessChart(svg, width, height, entry, top, changed) {
     mark(plot, markOf(entry.name), x(entry.first.x), y(entry.first.y), colour, false,
         `${entry.first.x}: ${brief(entry.first.y)} ms`);
   }
-  // A finger or a mouse draws over the whole chart: the nearest number of workers takes its height.
+  // Drawing anywhere on the chart moves the point of the nearest number of workers.
   let drawing = false;
   const node = svg.node(), follow = (event) => {
     const box = node.getBoundingClientRect(), px = (event.clientX - box.left) * width / box.width,

@@ -1,4 +1,4 @@
-// Where measured steps part from predicted ones: the ledger of `compare --predict`.
+// Measured against predicted steps: the residuals of `compare --predict`.
 
 const LEDGER = [
   ['col_step', (row) => row.figures.step_ms], ['ledger_predicted', (row) => row.prediction.step_ms],

@@ -1,5 +1,5 @@
-// The asynchronous lens: the updates of an asynchronous server in the order in which they were made, and for each the
-// version that its gradient was computed on. From the order of arrivals that the server noted.
+// The updates of an asynchronous server in their order, and the version on which each gradient was computed. From the order
+// of arrivals that the server recorded.
 
 const lensChoice = {launch: null, update: null};
 const LENS_UPDATES = 36;  // shown at a time

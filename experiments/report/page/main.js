@@ -1,9 +1,9 @@
-// Puts the page together, and again when the reader chooses another run or language.
+// Draws the page, and draws it again when the reader chooses another run or language.
 
 const DATA = JSON.parse(document.getElementById('data').textContent);
 let chosenRun = 0;
 
-// What cannot be drawn says so, and the other parts stand.
+// A part that cannot be drawn shows an error; the others are not affected.
 function part(id, draw) {
   const parent = document.getElementById(id);
   parent.replaceChildren();
@@ -24,7 +24,7 @@ function drawMissing(parent, runs) {
   }
 }
 
-// An argument as a shell takes it.
+// Quotes an argument for a shell.
 const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word).replace(/'/g, `'\\''`)}'`);
 
 function drawSettings(parent, run) {
@@ -108,7 +108,7 @@ function draw(focus) {
   });
   document.getElementById('notice').textContent = document.getElementById('d3-notice').textContent;
   addEventListener('beforeprint', () => document.querySelectorAll('details.printed').forEach((d) => { d.open = true; }));
-  // Drawings are as wide as there was room.
+  // Drawings have the width of the window.
   let width = innerWidth, waiting = 0;
   addEventListener('resize', () => {
     clearTimeout(waiting);

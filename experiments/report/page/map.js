@@ -1,10 +1,10 @@
-// Where a ring or the servers win, over the size of the gradient and the number of workers: computed by the cost models'
-// terms with what the sliders say. The run's own comparisons are marked with who won there.
+// Whether a ring or servers are faster, by gradient size and number of workers, from the cost models' terms and the
+// sliders; with the run's own comparisons.
 
 const MAP_SIZES = d3.range(61).map((i) => 1e3 * Math.pow(10, i * 7 / 60));  // 1 kB to 10 GB
-const MAP_EVEN = 1.1;  // nearer than that nobody has won
+const MAP_EVEN = 1.1;  // closer ratios are even
 
-// How a field is drawn: who is ahead, and by how much.
+// Which one is ahead, and by how much.
 function fieldOf(ratio) {
   if (ratio < MAP_EVEN && ratio > 1 / MAP_EVEN) return 'even';
   const winner = ratio > 1 ? 'ring' : 'server', lead = Math.max(ratio, 1 / ratio);
@@ -12,8 +12,8 @@ function fieldOf(ratio) {
 }
 const FIELD_OPACITY = {far: 0.75, clear: 0.5, near: 0.28};
 
-// The run's measured rows of a ring and a synchronous server with as many workers: [{workers, bytes, ring, server}].
-// Of a prediction its simulated ones, with `basis`.
+// The run's rows of a ring and a synchronous server with equal numbers of workers: [{workers, bytes, ring, server}],
+// measured or, for predictions, simulated.
 function duelsOf(run, basis = 'measured') {
   const rows = rowsOf(run).filter((row) => (row.basis === 'simulated') === (basis === 'simulated') && row.workers > 1 &&
       row.workers <= 64 && row.parameters > 0 && moving(row) > 0);
@@ -68,13 +68,13 @@ function drawMap(parent, run, theoryData) {
           from = i + 1;
         });
       }
-      // What the sliders say, and what the run measured.
+      // The slider's gradient, and the run's own points.
       plot.append('line').attr({x1: x(wish.gradient), x2: x(wish.gradient), y1: y.range()[0], y2: y.range()[1]})
           .attr('class', 'theory').style({stroke: 'var(--ink)', opacity: MAP_SIZES[0] <= wish.gradient &&
           wish.gradient <= MAP_SIZES[60] ? 1 : 0});
       for (const duel of duels) {
         const winner = duel.server > duel.ring ? 'ring' : 'server';
-        const simulated = duel.basis === 'simulated';  // hollow and dashed, so that nobody takes it for measured
+        const simulated = duel.basis === 'simulated';  // hollow and dashed, to differ from measured ones
         plot.append('circle').attr({cx: x(duel.bytes), cy: y(duel.workers), r: 8, class: 'own-point'})
             .style({fill: simulated ? 'var(--panel)' : colour[winner], stroke: simulated ? colour[winner] : 'var(--ink)',
             'stroke-width': 2.5, 'stroke-dasharray': simulated ? '4 3' : 'none'})

@@ -1,6 +1,6 @@
-// Questions whose answers come from this very run: the reader answers with a number, then sees the run's.
+// Questions about this run: the reader enters a number, then sees the run's.
 
-// [{id, text, unit, value, why}]; only those that the run can answer.
+// [{id, text, unit, value, why}]; only those that the run has data for.
 function questionsOf(run) {
   const rows = rowsOf(run).filter((row) => row.workers > 1), list = [];
   const most = (keep) => rows.filter(keep).sort((a, b) => b.workers - a.workers)[0];

@@ -1,8 +1,8 @@
-// What the reader set, and the sliders that set it; shared by the theory's charts and the stepper. The page has no
-// formulas of its own: psring's cost models say, for a gradient of one byte, how many messages, link bytes, medium bytes
-// and added bytes a scheme needs (theoryData), and
+// The sliders and their values, shared by the theory's charts and the stepper. The page has no formulas of its own:
+// psring's cost models give, for a gradient of one byte, the messages, link bytes, medium bytes and added bytes of a
+// scheme (theoryData), and
 //   seconds = messages a + max(link M/B, medium M/B of the medium) + added M g,
-// where a pipelined server adds while it moves: the larger of the two counts.
+// where for a pipelined server the larger of moving and adding counts.
 
 const SLIDERS = {
   bandwidth: {low: 1e6, high: 1e11, text: (v) => bytesText(v) + '/s'},
@@ -11,7 +11,7 @@ const SLIDERS = {
   bucket: {low: 1e5, high: 1e9, text: bytesText},
 };
 
-// Begins with the run's own numbers.
+// Starts with the run's own numbers.
 const wish = {};
 
 function runWires(run) {
@@ -48,7 +48,7 @@ function seconds([messages, link, medium, added], overlaps, bytes = wish.gradien
 
 const serverTerms = (theoryData) => theoryData.server[wish.placement][wish.pipelined ? 'pipelined' : 'serial'][wish.servers];
 
-// One exchange of so many bytes between so many workers.
+// One exchange of `bytes` between `workers`.
 const ringSeconds = (theoryData, workers, bytes) => seconds(theoryData.schemes.ring[workers - 1], false, bytes);
 const serverSeconds = (theoryData, workers, bytes) => seconds(serverTerms(theoryData)[workers - 1], wish.pipelined, bytes);
 

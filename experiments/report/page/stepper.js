@@ -1,18 +1,17 @@
-// Plays all-reduces side by side on one clock. The rounds come from psring's schedules; how long a round takes is
-// computed: a + (bytes of the round's busiest link)/B + (bytes that the busiest rank adds) g, in that order. Every rank has
-// a link of its own. Where the reader wants this run's clock, each round takes what the run's trace has for it.
+// Plays all-reduces side by side on one clock. The rounds come from psring's schedules. A round takes
+// a + (bytes of its busiest link)/B + (bytes that the busiest rank adds) g, in that order, with a link for every rank; on
+// the run's clock it takes the time in the run's trace.
 
-// When each round of a step's exchange by this very schedule was over in this run, in seconds; null where the trace does
-// not tell.
+// The end of each round of this schedule in the run's trace, in seconds; null if unknown.
 function tracedEnds(run, schedule) {
   const launch = ((run.trace && run.trace.launches) || []).find((l) => l && l.algorithm === schedule.algorithm &&
       l.workers === schedule.ranks && Array.isArray(l.rounds_ms) && l.rounds_ms.length === schedule.rounds.length);
   return launch ? launch.rounds_ms.map((ms) => ms * 1e-3) : null;
 }
 
-// What the rounds of a schedule come to: [{begin, move, add, end, hops, before, after, sent, received, busiest}]; before
-// and after: [rank][chunk] -> how often each rank's values are in it. `traced`: when each round was over, or null; within a round its terms then share what it
-// took as they share the computed time.
+// The rounds of a schedule with their times: [{begin, move, add, end, hops, before, after, sent, received, busiest}]; before
+// and after: [rank][chunk] -> how often it contains each rank's values. `traced`: the end of each round, or null; the terms
+// of a round keep their proportions.
 function score(schedule, traced) {
   const chunk = wish.gradient / schedule.chunks;
   let holdings = d3.range(schedule.ranks).map((rank) => d3.range(schedule.chunks)
@@ -41,13 +40,13 @@ function score(schedule, traced) {
   return {schedule, rounds, end: now, holdings, traced: traced !== null};
 }
 
-// Every rank's values once in every chunk of every rank: the sum of all, and nothing twice.
+// Every chunk of every rank contains each rank's values exactly once.
 const summed = (counts) => counts.every((times) => times === 1);
 const fulfilled = (played) => played.holdings.every((row) => row.every(summed));
 
 const player = {time: 0, playing: false, frame: 0};
 
-// Returns what to call when the wishes have changed.
+// Returns a function to call when a slider has changed.
 function drawStepper(parent, run, schedules) {
   cancelAnimationFrame(player.frame);
   player.playing = false;
@@ -92,7 +91,7 @@ function drawStepper(parent, run, schedules) {
     };
     player.frame = requestAnimationFrame(advance);
   }
-  // To the next moment at which some schedule begins a round, or back.
+  // To the next or previous start of a round of any schedule.
   function jump(forward) {
     stop();
     const moments = unique([0, end].concat(...scores.map((s) => s.rounds.map((round) => round.end)))).sort(d3.ascending);
@@ -100,7 +99,7 @@ function drawStepper(parent, run, schedules) {
     const next = forward ? moments.find((m) => m > player.time + gap) : moments.reverse().find((m) => m < player.time - gap);
     show(next === undefined ? (forward ? end : 0) : next);
   }
-  // Panels stay while their schedules do: they have thousands of parts.
+  // Panels with thousands of elements are kept while their schedules are.
   function rebuild() {
     stop();
     const before = scores.map((s) => s.schedule);
@@ -131,7 +130,7 @@ function drawStepper(parent, run, schedules) {
   return rebuild;
 }
 
-// One schedule. Returns {replay: takes what it comes to, show: shows a moment of that}.
+// One schedule. Returns {replay: sets the times, show: shows a moment}.
 function drawPanel(parent, {schedule}) {
   const ranks = schedule.ranks, chunks = schedule.chunks;
   let played, rounds;  // given by replay
@@ -184,7 +183,7 @@ function drawPanel(parent, {schedule}) {
       round.hops.forEach(([from, to, first, count], i) => {
         const fromY = yOf(from) + cellHeight / 2, toY = yOf(to) + cellHeight / 2, y = fromY + (toY - fromY) * share;
         const middle = xOf(first) + count * cellWidth / 2, side = to > from ? 5 : -5;
-        // The transfers that the lit term is about have its colour.
+        // Transfers counted by the highlighted term have its colour.
         const counts = time < round.move || round.busiest[i];
         flying.append('line').attr({x1: middle + side, x2: middle + side, y1: fromY, y2: toY})
             .style({stroke: 'var(--ink)', 'stroke-width': 1, opacity: 0.55});

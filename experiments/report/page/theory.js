@@ -1,4 +1,4 @@
-// The theory's charts under the sliders: time against workers, the map of who wins where, buckets, waiting.
+// The charts under the sliders: time against workers, the map, buckets, waiting.
 
 function drawTheory(parent, run, data, changedElsewhere, redraw) {
   const theoryData = data.theory;

@@ -1,4 +1,4 @@
-// Numbers, elements, downloads. Texts get into the page as text only: nothing here parses markup.
+// Numbers, elements, downloads. Texts enter the page as text only: nothing parses markup.
 
 // An element: make('p', {class: 'note'}, 'text', child, ...).
 function make(tag, attributes, ...children) {
@@ -15,7 +15,7 @@ function make(tag, attributes, ...children) {
 
 const isNumber = (value) => typeof value === 'number' && isFinite(value);
 
-// A CSV field as a number; null where it is empty.
+// A CSV field as a number; null if empty.
 const numberOf = (text) => (text === undefined || text === null || text === '' || !isFinite(+text) ? null : +text);
 
 function withThousands(value) {
@@ -44,7 +44,7 @@ function secondsText(seconds) {
   return brief(seconds * 1e6) + ' µs';
 }
 
-// A strategy keeps its colour and mark in every chart: those psring knows have a place, others follow.
+// A strategy has the same colour and mark in every chart; new ones follow the common ones.
 const PLACES = ['ring', 'ps-sync', 'ps-async', 'star', 'direct', 'halving-doubling', 'double-binary-tree', 'none'];
 const MARKS = ['circle', 'square', 'triangle-up', 'diamond', 'cross', 'triangle-down'];
 const places = new Map(PLACES.map((name, place) => [name, place]));
@@ -61,7 +61,7 @@ function download(name, type, text) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-// A CSV text as objects by its header. (D3's own way compiles code, which the page's policy forbids.)
+// A CSV text as objects by its header. (D3's parser compiles code, which the page's policy forbids.)
 function parseCsv(text) {
   const [header, ...rows] = d3.csv.parseRows(text || '');
   return header ? rows.map((row) => Object.fromEntries(header.map((name, i) => [name, row[i]]))) : [];
@@ -78,7 +78,7 @@ function csvText(rows) {
     .map((fields) => fields.map(field).join(',')).join('\n') + '\n';
 }
 
-// The drawing as a file of its own: what the style sheet gave it stands in it.
+// The drawing as a separate file, including its computed styles.
 function svgText(svg) {
   const copy = svg.cloneNode(true);
   const from = [svg, ...svg.querySelectorAll('*')], to = [copy, ...copy.querySelectorAll('*')];

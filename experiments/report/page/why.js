@@ -1,18 +1,20 @@
-// The two things to take home, each with this run's own numbers put in: what one server costs beside a ring, and what
-// asynchrony trades.
+// Two explanations with this run's numbers: the cost of one server against a ring, and the trade-off of asynchrony.
 
-// What goes through the busiest link in one exchange among `workers`: {key, pieces, of, overlaps}: so many pieces of M/of
-// bytes, one behind the other; `returns`: the second half of them are weights on their way back.
-function linksOf(workers) {
-  return [{key: 'link_serial', pieces: 2 * workers, of: 1, returns: true}, {key: 'link_pipelined', pieces: workers, of: 1},
-      {key: 'link_rank0', pieces: 2 * (workers - 1), of: 1, returns: true}, {key: 'link_rank0_pipelined', pieces: workers - 1, of: 1},
-      {key: 'link_ring', pieces: 2 * (workers - 1), of: workers}]
-    .map((link) => ({...link, gradients: link.pieces / link.of, times: link.pieces / link.of / (2 * (workers - 1) / workers)}));
+// What passes the busiest link in one exchange, by psring's cost models: gradients in pieces of M/of bytes. `returns`: the
+// second half are weights on their way back.
+function linksOf(theory, workers) {
+  const server = (place, way) => theory.server[place][way][0][workers - 1][1], ring = theory.schemes.ring[workers - 1][1];
+  return [{key: 'link_serial', gradients: server('dedicated', 'serial'), of: 1, returns: true},
+      {key: 'link_pipelined', gradients: server('dedicated', 'pipelined'), of: 1},
+      {key: 'link_rank0', gradients: server('rank0', 'serial'), of: 1, returns: true},
+      {key: 'link_rank0_pipelined', gradients: server('rank0', 'pipelined'), of: 1},
+      {key: 'link_ring', gradients: ring, of: workers}]
+    .map((link) => ({...link, pieces: Math.round(link.gradients * link.of), times: link.gradients / ring}));
 }
 
-// A block a piece, as long as it takes: the ratio is what one sees.
+// One block per piece; its length is its time.
 function drawLinks(parent, run, workers) {
-  const links = linksOf(workers), rowHeight = 44, left = 10, most = d3.max(links, (link) => link.gradients);
+  const links = linksOf(DATA.theory, workers), rowHeight = 44, left = 10, most = d3.max(links, (link) => link.gradients);
   figure(parent, {id: 'links', wide: true, title: t('links_title', workers), height: 8 + rowHeight * links.length,
     note: t('links_note', captionOf(run)),
     rows: links.map((link) => ({run_id: run.run_id, basis: 'computed', workers, scheme: link.key.slice(5), pieces: link.pieces,
@@ -43,7 +45,7 @@ function drawWhyServer(parent, run) {
   return redraw;
 }
 
-// The run's asynchronous row of most workers that has a synchronous one beside it.
+// The asynchronous row with the most workers that has a synchronous counterpart.
 function asynchronousPair(run) {
   const rows = rowsOf(run).filter((row) => row.workers > 1 && row.samples_per_s > 0).sort((a, b) => b.workers - a.workers);
   return rows.filter((row) => row.plain === 'ps-async')

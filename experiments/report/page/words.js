@@ -1,11 +1,11 @@
-// The words, PyTorch's words for the same, and what notes say against what this run says.
+// The glossary, PyTorch's terms, and common claims against this run.
 
 const WORDS = [
   ['rank', 'rank', 'w_rank'], ['bucket', 'bucket', 'w_bucket'], [null, 'chunk', 'w_chunk'], [null, 'round', 'w_round'],
   [null, 'push, pull', 'w_push'], [null, 'staleness', 'w_stale'], ['optimizer.step()', 'step', 'w_step'],
 ];
 
-// What a PyTorch program says, and how the same is asked of psring.
+// PyTorch's names and psring's.
 const PYTORCH = [
   ['DistributedDataParallel', '--strategy ring', 'p_ddp'], ['DataParallel', '--strategy dp', 'p_dp'],
       ['torch.distributed.rpc', '--strategy ps-sync, ps-async', 'p_rpc'],
@@ -23,7 +23,7 @@ function wordTable(heads, rows, id) {
     make('tbody', {}, ...rows.map((row) => make('tr', {}, ...row.map((cell) => make('td', {}, cell)))))));
 }
 
-// What lecture notes and the web often say, and what this run has to say to it.
+// Common claims, and what this run shows.
 function claimsOf(run) {
   const rows = rowsOf(run), list = (found, value) => found.map((row) => `${rowName(row)} ${value(row)}`).join(', ');
   const rings = rows.filter((row) => row.plain === 'ring' && row.payload_tx_bytes_per_worker > 0);

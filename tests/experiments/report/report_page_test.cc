@@ -15,6 +15,7 @@
 #include "experiments/report/page.h"
 #include "experiments/report/schedule_data.h"
 #include "experiments/report/staleness_data.h"
+#include "experiments/runs/run_files.h"
 #include "experiments/theory/cost_model.h"
 
 namespace psring {
@@ -121,6 +122,24 @@ TEST_F(ReportPageTest, WhatIsMissingOrBrokenIsListedAndTheRestStands) {
   EXPECT_THAT(missing, HasSubstr("manifest.json: layout 7"));
   EXPECT_THAT(missing, HasSubstr("trace.json: not there"));
   EXPECT_EQ(ReadJson()["findings"].size(), 2u);
+}
+
+TEST_F(ReportPageTest, TheTableIsTheOneThatTheRunWrote) {
+  Put("manifest.json", R"({"verb":"compare"})");
+  Put("summary.json", R"([{"figures":{"strategy":"ring","workers":2}}])");
+  EXPECT_THAT(Missing(), HasSubstr("table.json: missing or from another version; run `psring rerun`"));
+  const std::string table =
+      TableJson({SummaryRow{.configuration = {.strategy = {.name = "ring"}, .workers = 2}}});
+  Put("table.json", table);
+  EXPECT_THAT(Missing(), Not(HasSubstr("table.json")));
+  EXPECT_EQ(ReadJson()["table"], Json::parse(table));
+  EXPECT_EQ(Json::parse(table)["en"]["columns"][1]["heading"], "workers");
+  EXPECT_EQ(Json::parse(table)["zh"]["rows"][0][0], "ring");
+  for (const char* broken :
+       {"[]", R"({"en":{}})", R"({"en":{"columns":[],"rows":[[1,2]],"legend":[]},"zh":3})"}) {
+    Put("table.json", broken);
+    EXPECT_TRUE(ReadJson()["table"].is_null()) << broken;
+  }
 }
 
 TEST_F(ReportPageTest, FilesOfOtherTypesThanOursEndNothing) {
