@@ -148,7 +148,7 @@ TEST(Predictor, WhatOthersChooseIsNotPredicted) {
   EXPECT_TRUE(CheckStrategy(kAsync).ok());
 }
 
-PredictReport Report(Predictor& predictor, const Counts& workers) {
+PredictReport Report(Predictor& predictor, const std::vector<int>& workers) {
   PredictReport report{.run_id = "test", .predictor = &predictor, .cluster = Network()};
   for (const int n : workers) {
     for (const PredictCase& point :

@@ -200,11 +200,6 @@ TEST(RunFiles, SummaryCsvHasAFieldForEveryColumn) {
   EXPECT_EQ(rows, 2);
 }
 
-TEST(RunFiles, QuotesCsvFields) {
-  EXPECT_EQ(CsvField("plain"), "plain");
-  EXPECT_EQ(CsvField("a, \"b\""), "\"a, \"\"b\"\"\"");
-}
-
 TEST(RunFiles, SummaryJsonHasTheBasisOfEveryFigure) {
   SummaryRow row = Row("ring", 2, {100, 102});
   row.cost_against_none_ms = 3;
