@@ -10,8 +10,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/base/host_identity.h"
 #include "common/measure/trace.h"
+#include "common/net/host_identity.h"
 
 namespace psring {
 namespace {

@@ -12,8 +12,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/base/host_identity.h"
 #include "common/base/mutex.h"
+#include "common/net/host_identity.h"
 #include "common/rendezvous/file_store.h"
 #include "common/rendezvous/roster.h"
 

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/base/random_token.h"
+#include "common/net/random_token.h"
 #include "common/rendezvous/roster.h"
 
 namespace psring {

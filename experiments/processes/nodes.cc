@@ -14,11 +14,11 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/base/host_identity.h"
 #include "common/cuda/cuda_device.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
+#include "common/net/host_identity.h"
 #include "common/rendezvous/begin_together.h"
 #include "experiments/processes/temporary_folder.h"
 

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/base/random_token.h"
+#include "common/net/random_token.h"
 #include "ps_server/wire/own_sockets.h"
 #include "ps_server/wire/shared_payload.h"
 

@@ -15,8 +15,8 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/mutex.h"
-#include "common/base/random_token.h"
 #include "common/cuda/cuda_sharing.h"
+#include "common/net/random_token.h"
 #include "common/net/unix_socket.h"
 
 namespace psring {

@@ -20,7 +20,7 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/cores.h"
-#include "common/base/host_identity.h"
+#include "common/net/host_identity.h"
 #include "common/rendezvous/rendezvous_store.h"
 
 namespace psring {

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/mutex.h"
-#include "common/base/random_token.h"
+#include "common/net/random_token.h"
 #include "ring_worker/groups/derived_traffic.h"
 #include "ring_worker/groups/gloo_connections.h"
 #include "ring_worker/groups/groups.h"

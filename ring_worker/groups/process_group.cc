@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "common/base/host_identity.h"
-#include "common/base/random_token.h"
+#include "common/net/host_identity.h"
+#include "common/net/random_token.h"
 #include "ring_worker/groups/groups.h"
 
 namespace psring {

@@ -10,11 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
-#include "common/base/host_identity.h"
 #include "common/cuda/cuda_context.h"
 #include "common/cuda/cuda_device.h"
 #include "common/cuda/cuda_sharing.h"
 #include "common/cuda/gpu_reduce.h"
+#include "common/net/host_identity.h"
 #include "ring_worker/transports/cuda_ipc.h"
 #include "ring_worker/transports/cuda_loans.h"
 

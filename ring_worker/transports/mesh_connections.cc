@@ -15,8 +15,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/base/random_token.h"
 #include "common/net/link_shaper.h"
+#include "common/net/random_token.h"
 
 namespace psring {
 namespace {

@@ -11,9 +11,9 @@
 #include "common/measure/open_metrics.h"
 #include "common/rendezvous/begin_together.h"
 #include "trainer/models/replayed_model.h"
+#include "trainer/process/device_choice.h"
 #include "trainer/process/interface_counter.h"
 #include "trainer/process/resume.h"
-#include "trainer/step/device_choice.h"
 #include "trainer/strategies/group_options.h"
 
 namespace psring {

@@ -25,10 +25,10 @@
 #include "trainer/process/progress.h"
 #include "trainer/process/rank_threads.h"
 #include "trainer/process/record_writer.h"
+#include "trainer/process/step_probe.h"
 #include "trainer/process/stop_signal.h"
 #include "trainer/process/trainer_flags.h"
 #include "trainer/process/worker_metrics.h"
-#include "trainer/step/step_probe.h"
 #include "trainer/step/train_loop.h"
 #include "trainer/strategies/strategies.h"
 

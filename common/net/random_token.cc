@@ -1,4 +1,4 @@
-#include "common/base/random_token.h"
+#include "common/net/random_token.h"
 
 #include <sys/random.h>
 

@@ -1,4 +1,4 @@
-#include "common/base/host_identity.h"
+#include "common/net/host_identity.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "trainer/step/step_probe.h"
+#include "trainer/process/step_probe.h"
 
 #include <gtest/gtest.h>
 #include <malloc.h>

@@ -1,4 +1,4 @@
-#include "trainer/step/device_choice.h"
+#include "trainer/process/device_choice.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "trainer/step/step_probe.h"
+#include "trainer/process/step_probe.h"
 
 #include <time.h>
 
