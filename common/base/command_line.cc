@@ -130,16 +130,17 @@ class Reader {
     PSRING_ASSIGN_OR_RETURN(const std::vector<ConfigItem> items, ReadConfigFile(config_));
     const std::map<const CLI::Option*, int> typed = times_;
     for (const ConfigItem& item : items) {
-      const auto [option, name] = Find(absl::StrCat(item.key.size() == 1 ? "-" : "--", item.key));
-      if (typed.contains(option)) continue;  // the command line overrides the file
-      const std::vector<std::string> word = {
-          absl::StrCat(item.key.size() == 1 ? "-" : "--", item.key, "=", item.value)};
+      const std::string flag = absl::StrCat(item.key.size() == 1 ? "-" : "--", item.key);
+      const auto [option, name] = Find(flag);
+      absl::Status status;
+      if (name == kConfig || name == "--help" || name == "--help-all" || name == "--version") {
+        status = absl::InvalidArgumentError(absl::StrCat(item.key, " has no effect in a file"));
+      } else if (typed.contains(option)) {
+        continue;  // the command line overrides the file
+      }
+      const std::vector<std::string> word = {absl::StrCat(flag, "=", item.value)};
       size_t i = 0;
-      absl::Status status =
-          option != nullptr &&
-                  (name == kConfig || name == "--help" || name == "--help-all" || name == "--version")
-              ? absl::InvalidArgumentError(absl::StrCat(item.key, " has no effect in a file"))
-              : ReadFlag(word, i);
+      if (status.ok()) status = ReadFlag(word, i);
       if (!status.ok()) {
         return absl::InvalidArgumentError(absl::StrCat(config_, ":", item.line, ": ", status.message()));
       }
@@ -309,7 +310,7 @@ class HelpFormatter : public CLI::Formatter {
     std::vector<std::pair<std::string, std::vector<const CLI::Option*>>> groups;
     for (const CLI::Option* option : app->get_options([](const CLI::Option*) { return true; })) {
       absl::string_view heading = option->get_group();
-      const bool in_help_all = absl::ConsumeSuffix(&heading, kInHelpAll);
+      const bool in_help_all = absl::ConsumeSuffix(&heading, kInHelpAll) || heading == kDebugGroup;
       if (heading.empty() || !option->nonpositional()) continue;
       if (in_help_all && mode == CLI::AppFormatMode::Normal) continue;
       auto group =
@@ -355,7 +356,7 @@ bool PrepareHelp(CLI::App& app, const std::shared_ptr<HelpFormatter>& formatter)
   app.formatter(formatter);
   bool hides = false;
   for (const CLI::Option* option : app.get_options([](CLI::Option*) { return true; })) {
-    hides = hides || absl::EndsWith(option->get_group(), kInHelpAll);
+    hides = hides || absl::EndsWith(option->get_group(), kInHelpAll) || option->get_group() == kDebugGroup;
   }
   for (CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; })) {
     hides = PrepareHelp(*sub, formatter) || hides;

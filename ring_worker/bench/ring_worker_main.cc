@@ -219,14 +219,14 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_flag("--no_pin", flags.no_pin, "Let the kernel move ranks between cores")->group(how);
   app.add_option("--debug.segment", flags.segment, "Size of a pipelined piece; 0: what suits the transport")
-      ->group(how)
+      ->group(kDebugGroup)
       ->capture_default_str();
   app.add_option("--debug.sockets", bench.group.sockets_per_peer, "To each peer")
-      ->group(how)
+      ->group(kDebugGroup)
       ->check(WholeNumber(1, 64))
       ->capture_default_str();
   app.add_option("--debug.socket_buffer", flags.socket_buffer, "0 lets the kernel choose")
-      ->group(how)
+      ->group(kDebugGroup)
       ->capture_default_str();
   app.add_option("--ranks_per_node", bench.group.ranks_per_node,
                  "Of the hierarchical algorithm; 0: the ranks of a host")

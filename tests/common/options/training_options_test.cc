@@ -331,8 +331,8 @@ TEST(TrainingFlags, BadValuesAreRefusedWithTheirFlag) {
        "--server_placement: 'rank1' is not one of rank0, dedicated, colocated; did you mean rank0?"},
       {"--data=fashion_mnist",
        "--data: 'fashion_mnist' is not one of fashion-mnist, mnist, synthetic; did you mean fashion-mnist?"},
-      {"--device=gpu", "--device: 'gpu' is none of auto, cpu, cuda, cuda:I; did you mean cpu?"},
-      {"--device=cuda:x", "--device: 'cuda:x' names no GPU: 'x' is not a number"},
+      {"--device=gpu", "--device: 'gpu' is not one of auto, cpu, cuda, cuda:I; did you mean cpu?"},
+      {"--device=cuda:x", "--device: 'cuda:x' is not a GPU: 'x' is not a number"},
       {"--strategy=", "--strategy: it is empty"},
       {"--no_evil", "unknown flag --no_evil; did you mean --no_eval?"},
   };
