@@ -17,7 +17,7 @@ namespace psring {
 // in a mean measured step. NotFound where there is no measured step. Pure.
 absl::StatusOr<Workload> WorkloadOf(const RunRecords& records, const Configuration& configuration);
 
-// As common/workload.h reads it.
+// As common/workloads/workload.h reads it.
 std::string WorkloadCsv(const Workload& workload);
 
 // Measures `single` and `none` with one worker, leaves `single`'s layers in workload.csv in the run's folder,

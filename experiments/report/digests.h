@@ -21,10 +21,10 @@ std::string DigestSteps(const std::string& text);
 // over buckets; null if unknown.
 std::string DigestTrace(const std::string& text);
 
-// From an asynchronous server's order of arrivals (common/arrivals.h), `name` its launch: {name, workers,
-// rule, updates, staleness_mean, staleness_max, pushes: [[worker, computed_on, creates]]}, of its first
-// bucket; the first kMostPushes pushes. The server's own Consistency decides which version is read. Empty if
-// the bytes are malformed or the order is impossible.
+// From an asynchronous server's order of arrivals (common/measure/arrivals.h), `name` its launch: {name,
+// workers, rule, updates, staleness_mean, staleness_max, pushes: [[worker, computed_on, creates]]}, of its
+// first bucket; the first kMostPushes pushes. The server's own Consistency decides which version is read.
+// Empty if the bytes are malformed or the order is impossible.
 inline constexpr size_t kMostPushes = 240;
 std::string DigestArrivals(const std::string& name, const std::string& bytes);
 

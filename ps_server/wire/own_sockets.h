@@ -1,5 +1,5 @@
 // gRPC over sockets that are ours: the library opens its own with the system's congestion control, which on
-// loopback may halve what passes (common/tcp_socket.h says why).
+// loopback may halve what passes (common/net/tcp_socket.h says why).
 #pragma once
 
 #include <functional>

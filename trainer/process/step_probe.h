@@ -80,7 +80,7 @@ class StepProbe {
   int64_t read_ns_ = INT64_MIN, next_sent_ = 1;
   bool warm_ = false;  // a measured step has been seen
   // Number and begin of each measured step that can have spans in the trace. Reserved once, so that there is
-  // no allocation per step (see Workplace in common/onednn/kernel.h).
+  // no allocation per step (see Workplace in common/ops/onednn_kernel.h).
   std::vector<std::pair<int64_t, int64_t>> begins_;
 };
 

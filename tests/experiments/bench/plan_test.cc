@@ -123,9 +123,9 @@ TEST(BenchPlan, WhatIsOfTheHostIsRefusedOnGpus) {
   EXPECT_THAT(GpuPlanOf({.collectives = {kPushPull}}).status().message(), HasSubstr("leave --device out"));
   EXPECT_THAT(GpuPlanOf({.limits = true}).status().message(), HasSubstr("leave --device or --limits out"));
   EXPECT_THAT(GpuPlanOf({.buffers = {"huge"}}).status().message(), HasSubstr("private and shared"));
-  EXPECT_THAT(GpuPlanOf({.transports = {"shm"}}).status().message(), HasSubstr("'shm' is not a transport"));
+  EXPECT_THAT(GpuPlanOf({.transports = {"shm"}}).status().message(), HasSubstr("'shm' is no transport"));
   EXPECT_THAT(PlanOf({.transports = {"cuda_ipc"}}).status().message(),
-              HasSubstr("'cuda_ipc' is not a transport"));
+              HasSubstr("'cuda_ipc' is no transport"));
   EXPECT_THAT(PlanOf({.oversubscribe = true}).status().message(), HasSubstr("is for --device cuda"));
 }
 

@@ -19,7 +19,8 @@ namespace {
 
 constexpr int64_t kSamples = 8;
 
-// On the processor; on a GPU, where there is one, or a fake of one (tests/common/fake_cuda.h) in its place.
+// On the processor; on a GPU, where there is one, or a fake of one (tests/common/cuda/fake_cuda.h) in its
+// place.
 class ShardTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {

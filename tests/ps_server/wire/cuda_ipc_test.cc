@@ -1,6 +1,6 @@
 // A server on a GPU adds gradients out of its workers' GPU memory and writes weights there; gRPC carries
-// control alone. On a fake of CUDA's runtime (tests/common/fake_cuda.h), whose device memory kills a host
-// that touches it.
+// control alone. On a fake of CUDA's runtime (tests/common/cuda/fake_cuda.h), whose device memory kills a
+// host that touches it.
 #include <gtest/gtest.h>
 
 #include <limits>

@@ -1,5 +1,5 @@
 // Our schedules between GPUs with processes as ranks: forked, each with a part of the memory of one GPU of
-// the fake's (tests/common/fake_cuda.h), whose handles open in the others.
+// the fake's (tests/common/cuda/fake_cuda.h), whose handles open in the others.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>

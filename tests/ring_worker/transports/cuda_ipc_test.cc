@@ -1,6 +1,6 @@
-// Our schedules between GPUs, with threads as ranks on a fake of CUDA's runtime (tests/common/fake_cuda.h),
-// whose device memory kills a host that touches it. Ranks are taken for threads of one process, or say that
-// each is a process of its own, and then open one another's handles.
+// Our schedules between GPUs, with threads as ranks on a fake of CUDA's runtime
+// (tests/common/cuda/fake_cuda.h), whose device memory kills a host that touches it. Ranks are taken for
+// threads of one process, or say that each is a process of its own, and then open one another's handles.
 #include "ring_worker/transports/cuda_ipc.h"
 
 #include <gtest/gtest.h>

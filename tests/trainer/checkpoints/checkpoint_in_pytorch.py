@@ -71,7 +71,7 @@ class Cnn(torch.nn.Module):
 
 
 def normalised(pictures):
-    return ((pictures.float() / 255 - 0.2860) / 0.3530)[:, None]  # as trainer/data.cc has it
+    return ((pictures.float() / 255 - 0.2860) / 0.3530)[:, None]  # as trainer/data/data.cc has it
 
 
 def main(trainer):

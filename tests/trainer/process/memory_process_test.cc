@@ -163,7 +163,7 @@ class TrainerMemory : public testing::Test {
 };
 
 // Whether a freed buffer of oneDNN can be used again depends on the addresses of allocations modulo 128 (see
-// Workplace in common/onednn/kernel.h). Longer names of the record folder shift them.
+// Workplace in common/ops/onednn_kernel.h). Longer names of the record folder shift them.
 TEST_F(TrainerMemory, DoesNotGrowForAnyLayoutOfTheHeap) {
   for (int length = 1; length < 128; length += 16) {
     SCOPED_TRACE(length);
