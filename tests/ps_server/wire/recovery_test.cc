@@ -160,7 +160,7 @@ TEST(RecoveryTest, AWorkerMayComeBackAgainAndAgainWhileTheOthersHurryOn) {
           joined = worker->Start();
           if (!joined.ok()) {
             ASSERT_THAT(Said(joined),
-                        AnyOf(HasSubstr("there is a worker 2 already"), HasSubstr("come again")));
+                        AnyOf(HasSubstr("there is a worker 2 already"), HasSubstr("join again")));
           }
         } while (!joined.ok());
         step = worker->client->status().start_step;
