@@ -55,7 +55,7 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"compare", "--compute_ms", "6"}, "--clock virtual"},
       {{"compare", "--like", "/no/such/run"}, "--clock virtual"},
       {{"compare", "--clock", "virtual", "--like", "/no/such/run"}, "/no/such/run"},
-      {{"compare", "--clock", "virtual", "--strategies", "gloo", "--workers", "2"}, "not of gloo"},
+      {{"compare", "--clock", "virtual", "--strategies", "gloo", "--workers", "2"}, "not gloo"},
       {{"compare", "--clock", "virtual", "--workers", "257"}, "256"},
       {{"train", "--strategy", "single", "--straggler", "0:2"}, "undisturbed reference"},
       {{"compare", "--strategies", "ps-ssp:x"}, "ps-ssp:K needs a whole number"},
@@ -63,8 +63,8 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"compare", "--servers", "0"}, "the least is 1"},
       {{"compare", "--staleness_lr", "often"}, "none, inverse"},
       {{"compare", "--on_worker_loss", "panic"}, "stop, continue"},
-      {{"train", "--strategy", "ring", "--ps_schedule", "serial"}, "strategies that have servers"},
-      {{"train", "--strategy", "ring", "--on_worker_loss", "continue"}, "strategies that have servers"},
+      {{"train", "--strategy", "ring", "--ps_schedule", "serial"}, "parameter-server strategies"},
+      {{"train", "--strategy", "ring", "--on_worker_loss", "continue"}, "parameter-server strategies"},
       {{"train", "--strategy", "ps-sync", "--clock", "virtual", "--transport", "shm"}, "--network_ms"},
       {{"replay", "/no/such/run"}, "not a run folder"},
       {{"compare", "--debug.score", "validation"}, "--validation"},
@@ -353,7 +353,7 @@ TEST_F(PsringTest, PredictionsStandBesideWhatWasMeasuredAndResidualsAddUp) {
            "--workers", "2", "--repeats", "2", "--steps", "3", "--link", "200mbit"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   EXPECT_TRUE(absl::StrContains(outcome.out, "Compared with the simulator (3 cases)")) << outcome.out;
-  EXPECT_TRUE(absl::StrContains(outcome.out, "Recording cost at most")) << outcome.out;
+  EXPECT_TRUE(absl::StrContains(outcome.out, "Recording took at most")) << outcome.out;
 
   int predicted = 0;
   for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"))) {

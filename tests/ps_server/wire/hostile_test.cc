@@ -111,7 +111,7 @@ const std::vector<Misdeed>& Misdeeds() {
        "sent version 9223372036854775807; the most is"},
       WrongPush(
           "for no server", [](Sent& w) { w.gradient().incarnation = 0; },
-          "for which incarnation of the server"),
+          "without the incarnation of the server"),
       {"no words at all", [](Stranger& stranger) { stranger.SendBytes(Rubbish(1)); },
        "not a chunk of a parameter server"},
       WrongPush(
@@ -287,7 +287,7 @@ TEST_P(HostileTest, AMemberThatAsksForAnAnswerAgainAndAgainIsTurnedAway) {
   stranger->Send(stranger->Second());
   ASSERT_TRUE(stranger->IsAnswered()) << stranger->End();
   for (int i = 0; i < 300; ++i) stranger->Send(stranger->Second());
-  EXPECT_THAT(stranger->End(), HasSubstr("came once more, and has been answered again already"));
+  EXPECT_THAT(stranger->End(), HasSubstr("was repeated, and has been answered again already"));
   ExpectTheOthersTrainOn();
 }
 

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <latch>
 #include <random>
 #include <string>
 #include <vector>
@@ -243,11 +244,13 @@ TEST_F(ProcessTest, AfterKillNineAServerGoesOnAndTheWeightsAreTheSame) {
   auto server = std::make_unique<Child>(command);
   const std::string first = Address();
   std::atomic<int> done = 0;
+  std::latch started(2);
   std::thread workers([&] {
     ForEachRank(2, [&](int rank) {
       TestWorker worker(
           job, rank, MakeGrpcPsClient(first, {.find_again = [&] { return rendezvous->Get("ps/0", "it"); }}));
       EXPECT_EQ(worker.Start(), absl::OkStatus());
+      started.count_down();
       for (int64_t step = 0; step < kSteps;) {
         absl::SleepFor(absl::Milliseconds(10));
         const auto results = worker.Step(step++);
@@ -265,6 +268,7 @@ TEST_F(ProcessTest, AfterKillNineAServerGoesOnAndTheWeightsAreTheSame) {
       ++done;
     });
   });
+  started.wait();  // a server that is lost before the start ends the job
   std::mt19937 random(std::random_device{}());
   for (int death = 0; death < 2; ++death) {
     absl::SleepFor(absl::Milliseconds(100 + random() % 250));
