@@ -309,11 +309,7 @@ TEST(RecoveryTest, OneOfSeveralServersWithBackupWorkersDoesNotGoOnAndSaysWhatToD
   job.servers = 2;
   const std::unique_ptr<Device> device = MakeCpuDevice();
   ParameterServer server(*device, {.workers = 2, .servers = 2});
-<<<<<<< HEAD
-  EXPECT_THAT(Said(server.Restore({.job = job})), HasSubstr("--resume"));
-=======
   EXPECT_THAT(Said(server.Restore({.job = job})), HasSubstr("start it again from a checkpoint"));
->>>>>>> ps
 }
 
 TEST(RecoveryTest, AfterTheServersDeathsTheWeightsAreThoseOfAnUndisturbedRun) {
