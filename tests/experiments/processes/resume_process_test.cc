@@ -89,7 +89,7 @@ TEST_F(RestartTest, InvalidResumeFailsWithOneLineBeforeAnythingStarts) {
   fs::create_directories(root_ / "work" / "broken" / "step3");
   std::ofstream(root_ / "work" / "broken" / "step3" / kPositionFile) << "{";
   std::ofstream(root_ / "work" / "broken.safetensors") << "x";
-  for (const auto& [flags, says] : {std::pair{"--resume nowhere", "there is no nowhere"},
+  for (const auto& [flags, says] : {std::pair{"--resume nowhere", "nowhere does not exist"},
                                     {"--resume empty", "there is no checkpoint"},
                                     {"--resume broken", "step3"},
                                     {"--resume broken.safetensors", "it ends early"},
