@@ -270,9 +270,10 @@ int main(int argc, char** argv) {
                  "reject a gradient with NaN or infinity in it")
       ->group(psring::kDebugGroup)
       ->capture_default_str();
-  app.add_option("--debug.staging_mb", flags.staging_mb,
-                 "asynchronous modes: MB for gradients and answers on their way over gRPC, for all workers "
-                 "together (at least one bucket); without space a worker is not read from until there is some")
+  app.add_option(
+         "--debug.staging_mb", flags.staging_mb,
+         "asynchronous modes: MB for gradients and answers on their way over gRPC, for all workers "
+         "together (at least one bucket); without space a worker is not read from until there is some")
       ->group(psring::kDebugGroup)
       ->check(psring::WholeNumber(1, 1 << 20))
       ->capture_default_str();

@@ -99,7 +99,7 @@ TEST_F(RunsAtOnceTest, OfTwoRunsIntoOneFolderTheSecondIsRefusedBeforeItStarts) {
       ASSERT_NE(ones[0]->Succeeded(), ones[1]->Succeeded()) << ones[0]->Story() << ones[1]->Story();
       const Started& refused = *ones[ones[0]->Succeeded() ? 1 : 0];
       EXPECT_TRUE(absl::StartsWith(refused.Story(), "ended with exit code 2")) << refused.Story();
-      EXPECT_TRUE(absl::StrContains(refused.errors(), "it is not empty: another run")) << refused.errors();
+      EXPECT_TRUE(absl::StrContains(refused.errors(), "it is not empty, another run")) << refused.errors();
       EXPECT_EQ(std::count(refused.errors().begin(), refused.errors().end(), '\n'), 1) << refused.errors();
       EXPECT_EQ(refused.output(), "");
       EXPECT_TRUE(fs::exists(fs::path(out) / "report.html"));
