@@ -19,12 +19,14 @@ namespace fs = std::filesystem;
 
 const char* const kTopFolders[] = {"common", "ring_worker", "ps_server", "trainer", "experiments", "tests"};
 
+std::string Top(const std::string& path) { return path.substr(0, path.find('/')); }
+
 struct SourceFile {
   std::string path;  // from the root
   std::vector<std::string> lines;
 
   std::string folder() const { return fs::path(path).parent_path(); }
-  std::string top() const { return path.substr(0, path.find('/')); }
+  std::string top() const { return Top(path); }
   bool is_test() const { return top() == "tests"; }
 };
 
@@ -67,8 +69,6 @@ std::string Included(const std::string& line) {
   return first < last && last != std::string::npos ? rest.substr(first + 1, last - first - 1) : "";
 }
 
-std::string Top(const std::string& path) { return path.substr(0, path.find('/')); }
-
 // Edges between the folders of our own sources, each with one file that causes it.
 using Graph = std::map<std::string, std::map<std::string, std::string>>;
 
@@ -88,23 +88,27 @@ Graph IncludeGraph(const std::vector<SourceFile>& files) {
   return graph;
 }
 
-// The folders of a cycle that can be reached from `folder`, first and last the same; empty if there is none.
+// A cycle that can be reached from `folder`, its first folder repeated at the end; empty if there is none.
+// `path`: the folders that led here; `done`: folders known to reach no cycle.
 std::vector<std::string> FindCycle(const Graph& graph, const std::string& folder,
                                    std::vector<std::string>& path, std::set<std::string>& done) {
-  const auto on_path = std::find(path.begin(), path.end(), folder);
+  if (const auto first = std::find(path.begin(), path.end(), folder); first != path.end()) {
+    std::vector<std::string> cycle(first, path.end());
+    cycle.push_back(folder);
+    return cycle;
+  }
+  const auto edges = graph.find(folder);
+  if (edges == graph.end() || done.contains(folder)) return {};
   path.push_back(folder);
-  if (on_path != path.end() - 1) return {std::find(path.begin(), path.end(), folder), path.end()};
-  if (const auto edges = graph.find(folder); edges != graph.end() && done.insert(folder).second) {
-    for (const auto& [to, cause] : edges->second) {
-      if (auto cycle = FindCycle(graph, to, path, done); !cycle.empty()) return cycle;
-    }
+  for (const auto& [to, cause] : edges->second) {
+    if (auto cycle = FindCycle(graph, to, path, done); !cycle.empty()) return cycle;
   }
   path.pop_back();
+  done.insert(folder);
   return {};
 }
 
-// What a top-level folder may include of the others: "common/" for all of its folders, "ps_server/client/"
-// for one folder, or one header.
+// What a top-level folder may include of the others: "common/" for all of its folders, or one header.
 const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"common", {}},
     {"ring_worker", {"common/"}},
