@@ -47,15 +47,15 @@ tidy() {
   fi
   step "clang-tidy on ${#sources[@]} files"
   # One command per source, which a unity build does not have; generated headers must exist.
-  cmake --preset debug -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DBUILD_TESTING=OFF >/dev/null
-  PSRING_PRESET=debug ./run build psring_proto
+  cmake --preset debug -B build/tidy -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DBUILD_TESTING=OFF >/dev/null
+  ninja -C build/tidy psring_proto >/dev/null
   # Files of parts that were not found have no command.
   local built=() source
   for source in "${sources[@]}"; do
-    ! grep -q "\"file\": \"$root/$source\"" build/debug/compile_commands.json || built+=("$source")
+    ! grep -q "\"file\": \"$root/$source\"" build/tidy/compile_commands.json || built+=("$source")
   done
   ((${#built[@]} == 0)) ||
-    printf '%s\0' "${built[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy -p build/debug --quiet --warnings-as-errors='*'
+    printf '%s\0' "${built[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy -p build/tidy --quiet --warnings-as-errors='*'
 }
 
 # sanitized PRESET GTEST_FILTER TEST...
