@@ -266,8 +266,7 @@ class Reader {
 };
 
 // CLI11's formatter, but a flag's lines read "--batch N    Samples per worker and step (default 128)",
-// wrapped; and
-// --help leaves out the groups of InHelpAll.
+// wrapped, and --help leaves out the groups of InHelpAll.
 class HelpFormatter : public CLI::Formatter {
  public:
   HelpFormatter() {
